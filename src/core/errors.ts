@@ -1,0 +1,91 @@
+/**
+ * Errors that a person reads. Each has a stable code, says what was found, what is allowed, where, and what to do next.
+ * The command line prints `message` and `next` without a stack trace; `exitCode` is the process's exit code.
+ */
+
+export interface ErrorDetails {
+  /** Where it happened: a file, a config key's path, a URL. */
+  readonly where?: string;
+  /** What the reader can do about it, as an imperative sentence. */
+  readonly next?: string;
+  readonly cause?: unknown;
+}
+
+/** Base of every error that editrl raises on purpose. */
+export abstract class EditrlError extends Error {
+  abstract readonly code: string;
+  readonly exitCode: number = 1;
+  readonly where: string | undefined;
+  readonly next: string | undefined;
+
+  constructor(message: string, details: ErrorDetails = {}) {
+    super(message, details.cause === undefined ? undefined : { cause: details.cause });
+    this.name = new.target.name;
+    this.where = details.where;
+    this.next = details.next;
+  }
+
+  /** The text for a terminal: message, place, and what to do. */
+  toText(): string {
+    const lines = [this.where === undefined ? this.message : `${this.where}: ${this.message}`];
+    if (this.next !== undefined) lines.push(`  ${this.next}`);
+    return lines.join('\n');
+  }
+}
+
+/** The command line was used wrongly. */
+export class UsageError extends EditrlError {
+  readonly code = 'usage';
+  override readonly exitCode = 2;
+}
+
+/** A config does not evaluate or does not validate. */
+export class ConfigError extends EditrlError {
+  readonly code = 'config';
+  override readonly exitCode = 2;
+}
+
+/** A dataset file is missing, unreadable or of the wrong form. */
+export class DataError extends EditrlError {
+  readonly code = 'data';
+}
+
+/** A checkpoint is missing, corrupt or does not fit the model. */
+export class CheckpointError extends EditrlError {
+  readonly code = 'checkpoint';
+}
+
+/** The run directory cannot be claimed, read or written. */
+export class RunError extends EditrlError {
+  readonly code = 'run';
+}
+
+/** An endpoint (a judge, a server) cannot be reached or is not what it should be. */
+export class EndpointError extends EditrlError {
+  readonly code = 'endpoint';
+  override readonly exitCode = 3;
+}
+
+/** A model graph is wrong: shapes, dtypes, a missing gradient. */
+export class GraphError extends EditrlError {
+  readonly code = 'graph';
+}
+
+/** The engine cannot do what was asked: a provider that is missing, a session that fails. */
+export class EngineError extends EditrlError {
+  readonly code = 'engine';
+}
+
+/** One of our own invariants is broken; always a defect in editrl. */
+export class InternalError extends EditrlError {
+  readonly code = 'internal';
+  constructor(message: string, details: ErrorDetails = {}) {
+    super(`internal: ${message}`, details);
+  }
+}
+
+/** Narrows away null and undefined, or raises an InternalError that says what was missing. */
+export function must<T>(value: T | null | undefined, what: string): T {
+  if (value === null || value === undefined) throw new InternalError(`${what} is missing`);
+  return value;
+}

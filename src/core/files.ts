@@ -1,0 +1,52 @@
+/** Writing files so that a crash at any moment leaves either the old content or the whole of the other. */
+import { closeSync, fsyncSync, mkdirSync, openSync, renameSync, rmSync, writeSync } from 'node:fs';
+import { dirname } from 'node:path';
+import { RunError } from './errors.js';
+
+/** Writes beside the target, syncs, renames. Raises RunError with what to do when the disk refuses. */
+export function writeFileAtomic(path: string, content: Uint8Array | string): void {
+  const temporary = `${path}.${process.pid}.tmp`;
+  try {
+    mkdirSync(dirname(path), { recursive: true });
+    const bytes = typeof content === 'string' ? Buffer.from(content, 'utf8') : content;
+    const file = openSync(temporary, 'w');
+    try {
+      let written = 0;
+      while (written < bytes.length) written += writeSync(file, bytes, written, bytes.length - written);
+      fsyncSync(file);
+    } finally {
+      closeSync(file);
+    }
+    renameSync(temporary, path);
+  } catch (cause) {
+    rmSync(temporary, { force: true });
+    throw diskError(path, cause);
+  }
+}
+
+/** Makes a directory's renames durable. */
+export function syncDirectory(path: string): void {
+  const directory = openSync(path, 'r');
+  try {
+    fsyncSync(directory);
+  } finally {
+    closeSync(directory);
+  }
+}
+
+/** Turns an operating-system error into one that says what to do. */
+export function diskError(path: string, cause: unknown): RunError {
+  const code = (cause as NodeJS.ErrnoException).code ?? '';
+  const remedies: Record<string, string> = {
+    ENOSPC:
+      'The disk is full: free some space (older checkpoints are under checkpoints/), then run the same command again.',
+    EDQUOT: 'Your disk quota is used up: free some space, then run the same command again.',
+    EROFS: 'The file system is read-only: choose another base_exp_dir.',
+    EACCES: 'You may not write there: choose another base_exp_dir or change its permissions.',
+  };
+  return new RunError(`cannot write (${code || (cause instanceof Error ? cause.message : String(cause))})`, {
+    where: path,
+    ...(remedies[code] === undefined ? {} : { next: remedies[code] }),
+    cause,
+  });
+}

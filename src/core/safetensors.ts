@@ -1,0 +1,160 @@
+/** Reading and writing `.safetensors` files (huggingface/safetensors: 8-byte header length, JSON header, raw little-endian data). */
+import { closeSync, openSync, readSync } from 'node:fs';
+import { CheckpointError } from './errors.js';
+
+export type StoredDtype = 'F32' | 'F16' | 'BF16' | 'I64' | 'I32' | 'U8' | 'BOOL';
+
+/** A float32 tensor with its shape. */
+export interface FloatTensor {
+  readonly shape: readonly number[];
+  readonly data: Float32Array;
+}
+
+/** Where a tensor lies in a file, in bytes from the file's start. */
+export interface TensorEntry {
+  readonly dtype: StoredDtype;
+  readonly shape: readonly number[];
+  readonly offset: number;
+  readonly length: number;
+}
+
+const MAX_HEADER_BYTES = 100_000_000;
+
+/** Serialises float32 tensors in the order of the map; data is aligned to 8 bytes. */
+export function encodeSafetensors(
+  tensors: ReadonlyMap<string, FloatTensor>,
+  metadata: Record<string, string> = {},
+): Uint8Array {
+  const header: Record<string, unknown> = Object.keys(metadata).length > 0 ? { __metadata__: metadata } : {};
+  let offset = 0;
+  for (const [name, tensor] of tensors) {
+    header[name] = { dtype: 'F32', shape: tensor.shape, data_offsets: [offset, offset + tensor.data.byteLength] };
+    offset += tensor.data.byteLength;
+  }
+  let text = JSON.stringify(header);
+  text = text.padEnd(Math.ceil(Buffer.byteLength(text) / 8) * 8 - Buffer.byteLength(text) + text.length, ' ');
+  const head = Buffer.from(text, 'utf8');
+  const out = new Uint8Array(8 + head.length + offset);
+  new DataView(out.buffer).setBigUint64(0, BigInt(head.length), true);
+  out.set(head, 8);
+  let at = 8 + head.length;
+  for (const tensor of tensors.values()) {
+    out.set(new Uint8Array(tensor.data.buffer, tensor.data.byteOffset, tensor.data.byteLength), at);
+    at += tensor.data.byteLength;
+  }
+  return out;
+}
+
+/** Reads only the header: which tensors the file holds and where. Raises CheckpointError on a malformed file. */
+export function readSafetensorsIndex(path: string): {
+  entries: Map<string, TensorEntry>;
+  metadata: Record<string, string>;
+} {
+  const file = openSafetensors(path);
+  try {
+    const prefix = readAt(file, path, 0, 8);
+    const headerLength = Number(new DataView(prefix.buffer, prefix.byteOffset, 8).getBigUint64(0, true));
+    if (headerLength < 2 || headerLength > MAX_HEADER_BYTES) throw malformed(path, `header length ${headerLength}`);
+    const parsed = parseHeader(readAt(file, path, 8, headerLength), path);
+    const entries = new Map<string, TensorEntry>();
+    for (const [name, value] of Object.entries(parsed)) {
+      if (name === '__metadata__') continue;
+      const entry = value as { dtype: StoredDtype; shape: number[]; data_offsets: [number, number] };
+      const [start, end] = entry.data_offsets;
+      entries.set(name, {
+        dtype: entry.dtype,
+        shape: entry.shape,
+        offset: 8 + headerLength + start,
+        length: end - start,
+      });
+    }
+    return { entries, metadata: (parsed['__metadata__'] as Record<string, string> | undefined) ?? {} };
+  } finally {
+    closeSync(file);
+  }
+}
+
+/** Reads every tensor (or those named) as float32; bfloat16 and float16 are widened. */
+export function readSafetensors(path: string, names?: readonly string[]): Map<string, FloatTensor> {
+  const { entries } = readSafetensorsIndex(path);
+  const file = openSafetensors(path);
+  try {
+    const out = new Map<string, FloatTensor>();
+    for (const name of names ?? entries.keys()) {
+      const entry = entries.get(name);
+      if (entry === undefined) throw new CheckpointError(`tensor ${name} is not in the file`, { where: path });
+      out.set(name, {
+        shape: entry.shape,
+        data: widen(readAt(file, path, entry.offset, entry.length), entry, name, path),
+      });
+    }
+    return out;
+  } finally {
+    closeSync(file);
+  }
+}
+
+function openSafetensors(path: string): number {
+  try {
+    return openSync(path, 'r');
+  } catch (cause) {
+    throw new CheckpointError('cannot open the file', { where: path, cause });
+  }
+}
+
+function readAt(file: number, path: string, offset: number, length: number): Uint8Array {
+  const out = new Uint8Array(length);
+  let done = 0;
+  while (done < length) {
+    const read = readSync(file, out, done, length - done, offset + done);
+    if (read === 0) throw malformed(path, `it ends after ${offset + done} bytes, ${offset + length} are needed`);
+    done += read;
+  }
+  return out;
+}
+
+function parseHeader(bytes: Uint8Array, path: string): Record<string, unknown> {
+  try {
+    return JSON.parse(new TextDecoder().decode(bytes)) as Record<string, unknown>;
+  } catch (cause) {
+    throw malformed(path, 'its header is not JSON', cause);
+  }
+}
+
+function malformed(path: string, detail: string, cause?: unknown): CheckpointError {
+  return new CheckpointError(`not a whole safetensors file: ${detail}`, { where: path, cause });
+}
+
+function widen(bytes: Uint8Array, entry: TensorEntry, name: string, path: string): Float32Array {
+  switch (entry.dtype) {
+    case 'F32':
+      return new Float32Array(bytes.buffer, bytes.byteOffset, bytes.byteLength / 4);
+    case 'BF16': {
+      const half = new Uint16Array(bytes.buffer, bytes.byteOffset, bytes.byteLength / 2);
+      const bits = new Uint32Array(half.length);
+      for (let i = 0; i < half.length; i++) bits[i] = half[i] << 16;
+      return new Float32Array(bits.buffer);
+    }
+    case 'F16': {
+      const half = new Uint16Array(bytes.buffer, bytes.byteOffset, bytes.byteLength / 2);
+      return Float32Array.from(half, halfToFloat);
+    }
+    case 'I64':
+    case 'I32':
+    case 'U8':
+    case 'BOOL':
+      throw new CheckpointError(`tensor ${name} has dtype ${entry.dtype}, weights must be F32, F16 or BF16`, {
+        where: path,
+      });
+  }
+}
+
+/** Widens one IEEE half-precision number. */
+export function halfToFloat(bits: number): number {
+  const sign = bits & 0x8000 ? -1 : 1;
+  const exponent = (bits >> 10) & 31;
+  const fraction = bits & 1023;
+  if (exponent === 0) return sign * 2 ** -14 * (fraction / 1024);
+  if (exponent === 31) return fraction === 0 ? sign * Infinity : NaN;
+  return sign * 2 ** (exponent - 15) * (1 + fraction / 1024);
+}

@@ -1,0 +1,69 @@
+/** The contract between the training loop and every reward: what is judged, and what judging it gave. */
+import type { RgbImage } from '../core/image.js';
+
+/** One finished answer as a reward sees it. Rewards know no policy: only pixels and words. */
+export interface JudgeItem {
+  /** Unique within a run: names the episode in records and lets stored judgements be replayed. */
+  readonly key: string;
+  readonly instruction: string;
+  readonly source: RgbImage;
+  /** What the policy made; null when its answer does not decode to an image. */
+  readonly edited: RgbImage | null;
+  /** The labelled result, where the dataset has one (ground score needs it). */
+  readonly truth: RgbImage | null;
+  /** Whether the answer ended by itself (a stop token) instead of by the length limit. */
+  readonly finished: boolean;
+}
+
+export type UnscoredReason =
+  | 'timeout'
+  | 'connection'
+  | 'rate_limited'
+  | 'server_error'
+  | 'bad_request'
+  | 'unparsable'
+  | 'truncated'
+  | 'refused'
+  | 'empty'
+  | 'out_of_range'
+  | 'aborted';
+
+/**
+ * What scoring one episode gave. `value` is on the reward's native scale, `normalised` in [0, 1].
+ * `zero_by_rule` is about the answer (it does not decode, it did not stop); `unscored` is everything on the judge's side
+ * and is never a number.
+ */
+export type Outcome =
+  | { readonly kind: 'scored'; readonly value: number; readonly normalised: number; readonly parts: ScoreParts }
+  | { readonly kind: 'zero_by_rule'; readonly reason: 'undecodable' | 'unfinished'; readonly parts: ScoreParts }
+  | { readonly kind: 'unscored'; readonly reason: UnscoredReason; readonly detail: string; readonly parts: ScoreParts };
+
+/** Named parts of a score, such as `viescore/edit_success`; only parts that were really obtained. */
+export type ScoreParts = Readonly<Record<string, number>>;
+
+/** A reward scores items one by one; it never throws for anything that the judge does. */
+export interface Reward {
+  readonly name: string;
+  score(item: JudgeItem, signal?: AbortSignal): Promise<Outcome>;
+}
+
+/** One exchange with a judge, as it is recorded and replayed. */
+export interface Judgement {
+  /** `<item key>/<query>`, such as `5/12/3/viescore_sc`. */
+  readonly key: string;
+  /** SHA-256 over everything that determines the request: model, sampling, texts, image bytes. */
+  readonly requestHash: string;
+  readonly model: string;
+  readonly text: string;
+  /** `null` where the text gave scores; else why not. */
+  readonly problem: UnscoredReason | null;
+  readonly scores: readonly number[];
+  readonly attempts: number;
+  readonly latencyMs: number;
+}
+
+/** Judgements are stored before they are used; a resumed run finds those that it already paid for. */
+export interface JudgementStore {
+  find(key: string, requestHash: string): Judgement | undefined;
+  put(judgement: Judgement): void;
+}
