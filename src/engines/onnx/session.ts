@@ -1,0 +1,153 @@
+/**
+ * The only door to onnxruntime-node: compiles graphs to sessions and runs them. Buffers are plain typed arrays; a weight is
+ * wrapped without a copy, so that an optimizer may change it in place between runs.
+ */
+import { EngineError, InternalError } from '../../core/errors.js';
+import type { Graph, Value, ValueType } from '../../graph/ir.js';
+import { formatShape, sizeOf } from '../../graph/ir.js';
+import type { OnnxModel } from '../../graph/onnx.js';
+import { toOnnx } from '../../graph/onnx.js';
+import type * as Ort from 'onnxruntime-node';
+
+export type Provider = 'cpu' | 'webgpu' | 'cuda';
+
+export type Buffer_ = Float32Array | BigInt64Array | Uint8Array;
+
+export interface SessionOptions {
+  readonly provider?: Provider;
+  /** Threads within an operator; default: what onnxruntime takes for this machine. */
+  readonly threads?: number;
+  /** Writes onnxruntime's per-operator profile to files with this prefix. */
+  readonly profilePrefix?: string;
+}
+
+let loaded: Promise<typeof Ort> | null = null;
+
+/** Loads the runtime once; raises EngineError with the remedy when the native library is not there. */
+export async function loadRuntime(): Promise<typeof Ort> {
+  loaded ??= import('onnxruntime-node').then((module) => (module as { default?: typeof Ort }).default ?? module);
+  try {
+    return await loaded;
+  } catch (cause) {
+    loaded = null;
+    throw new EngineError('onnxruntime-node cannot be loaded', {
+      next: 'Run `npm ci` again, then `editrl doctor`.',
+      cause,
+    });
+  }
+}
+
+const ARRAY_TYPE = { float32: Float32Array, int64: BigInt64Array, bool: Uint8Array } as const;
+
+/** A compiled graph. Runs may overlap; each has its own output buffers unless the caller gives some. */
+export class Session {
+  readonly #model: OnnxModel;
+  readonly #session: Ort.InferenceSession;
+  readonly #ort: typeof Ort;
+  /** Wrapped buffers, so that a weight fed at every run is wrapped once. */
+  readonly #wrapped = new WeakMap<Buffer_, Ort.Tensor>();
+  /** Seconds spent in the runtime, summed over runs. */
+  seconds = 0;
+  runs = 0;
+
+  private constructor(ort: typeof Ort, model: OnnxModel, session: Ort.InferenceSession) {
+    this.#ort = ort;
+    this.#model = model;
+    this.#session = session;
+  }
+
+  /** Compiles what `outputs` depend on. Raises EngineError when the provider is missing or refuses the graph. */
+  static async compile(
+    graph: Graph,
+    outputs: Readonly<Record<string, Value>>,
+    options: SessionOptions = {},
+  ): Promise<Session> {
+    const ort = await loadRuntime();
+    const model = toOnnx(graph, new Map(Object.entries(outputs)));
+    const provider = options.provider ?? 'cpu';
+    try {
+      const session = await ort.InferenceSession.create(model.bytes, {
+        executionProviders: [provider],
+        graphOptimizationLevel: 'all',
+        executionMode: 'sequential',
+        logSeverityLevel: 3,
+        ...(options.threads === undefined ? {} : { intraOpNumThreads: options.threads }),
+        ...(options.profilePrefix === undefined
+          ? {}
+          : { enableProfiling: true, profileFilePrefix: options.profilePrefix }),
+      });
+      return new Session(ort, model, session);
+    } catch (cause) {
+      const detail = cause instanceof Error ? cause.message : String(cause);
+      throw new EngineError(`provider ${provider} cannot run graph ${graph.name}: ${detail}`, {
+        next:
+          provider === 'cpu'
+            ? 'Report this with the listing of the graph.'
+            : "Set policy.engine.provider to 'cpu', or run `editrl doctor`.",
+        cause,
+      });
+    }
+  }
+
+  get inputs(): ReadonlyMap<string, ValueType> {
+    return this.#model.inputs;
+  }
+
+  get parameters(): ReadonlyMap<string, ValueType> {
+    return this.#model.parameters;
+  }
+
+  get outputs(): ReadonlyMap<string, ValueType> {
+    return this.#model.outputs;
+  }
+
+  /**
+   * Runs once. `feeds` holds every input, `weights` every parameter; outputs are written into `into` where it names them,
+   * else into fresh arrays.
+   */
+  async run(
+    feeds: Readonly<Record<string, Buffer_>>,
+    weights: ReadonlyMap<string, { readonly data: Float32Array }> = new Map(),
+    into: Readonly<Record<string, Buffer_>> = {},
+  ): Promise<Record<string, Buffer_>> {
+    const tensors: Record<string, Ort.Tensor> = {};
+    for (const [name, type] of this.#model.inputs) tensors[name] = this.#tensor(name, type, feeds[name]);
+    for (const [name, type] of this.#model.parameters)
+      tensors[name] = this.#tensor(name, type, weights.get(name)?.data);
+    const fetches: Record<string, Ort.Tensor | null> = {};
+    for (const [name, type] of this.#model.outputs) {
+      fetches[`out:${name}`] = into[name] === undefined ? null : this.#tensor(name, type, into[name]);
+    }
+    const start = performance.now();
+    const results = await this.#session.run(tensors, fetches as Ort.InferenceSession.FetchesType);
+    this.seconds += (performance.now() - start) / 1000;
+    this.runs += 1;
+    const out: Record<string, Buffer_> = {};
+    for (const name of this.#model.outputs.keys()) {
+      out[name] = into[name] ?? ((results[`out:${name}`] as Ort.Tensor).data as Buffer_);
+    }
+    return out;
+  }
+
+  /** Frees the native session; no run may be under way. With profiling this also writes the profile. */
+  async dispose(): Promise<void> {
+    if ('endProfiling' in this.#session) (this.#session as { endProfiling(): void }).endProfiling();
+    await this.#session.release();
+  }
+
+  #tensor(name: string, type: ValueType, buffer: Buffer_ | undefined): Ort.Tensor {
+    if (buffer === undefined)
+      throw new InternalError(`nothing is fed to ${name}: ${type.dtype}${formatShape(type.shape)}`);
+    if (!(buffer instanceof ARRAY_TYPE[type.dtype]) || buffer.length !== sizeOf(type.shape)) {
+      throw new InternalError(
+        `${name} takes ${type.dtype}${formatShape(type.shape)}, got ${buffer.constructor.name} of ${buffer.length}`,
+      );
+    }
+    let tensor = this.#wrapped.get(buffer);
+    if (tensor === undefined) {
+      tensor = new this.#ort.Tensor(type.dtype, buffer as Float32Array, type.shape);
+      this.#wrapped.set(buffer, tensor);
+    }
+    return tensor;
+  }
+}

@@ -1,0 +1,57 @@
+/** Every operator and its attributes. An operator listed here without a specification in operators/ does not compile. */
+import type { Dtype, Shape } from './ir.js';
+
+type None = Readonly<Record<never, never>>;
+
+export interface OpAttributes {
+  // elementwise with broadcasting
+  Add: None;
+  Sub: None;
+  Mul: None;
+  Div: None;
+  Min: None;
+  Max: None;
+  // elementwise
+  Neg: None;
+  Exp: None;
+  Log: None;
+  Sqrt: None;
+  Reciprocal: None;
+  Sigmoid: None;
+  Tanh: None;
+  Relu: None;
+  Erf: None;
+  Abs: None;
+  // comparison and choice
+  Equal: None;
+  Less: None;
+  Greater: None;
+  Where: None;
+  Cast: { readonly to: Dtype };
+  // products
+  MatMul: None;
+  /** alpha * op(a) op(b) over matrices, op transposing where asked. */
+  Gemm: { readonly transA: boolean; readonly transB: boolean; readonly alpha: number };
+  // form
+  Reshape: { readonly shape: Shape };
+  Transpose: { readonly perm: readonly number[] };
+  Expand: { readonly shape: Shape };
+  Concat: { readonly axis: number };
+  Slice: { readonly axis: number; readonly start: number; readonly end: number };
+  Pad: { readonly axis: number; readonly before: number; readonly after: number };
+  Gather: { readonly axis: number };
+  GatherElements: { readonly axis: number };
+  // reductions, keeping the reduced axes with size one
+  ReduceSum: { readonly axes: readonly number[] };
+  ReduceMean: { readonly axes: readonly number[] };
+  ReduceMax: { readonly axes: readonly number[] };
+  ReduceSumSquare: { readonly axes: readonly number[] };
+  ArgMin: { readonly axis: number };
+  // along the last axis
+  Softmax: None;
+  LogSoftmax: None;
+  /** Rotary positions over [batch, heads, positions, depth] with caches [positions of the model, depth / 2] (ONNX 23). */
+  RotaryEmbedding: None;
+}
+
+export type OpType = keyof OpAttributes;

@@ -1,0 +1,97 @@
+/** Reverse-mode differentiation: the driver finds the path, accumulates, and sums broadcast axes back; rules stay one line. */
+import { GraphError, InternalError } from '../core/errors.js';
+import type { OpType } from './attributes.js';
+import { add, expand, reduceSum, reshape } from './build.js';
+import type { GradientRule } from './gradients.js';
+import { gradientRules } from './gradients.js';
+import type { NodeOrigin, Shape, Value } from './ir.js';
+import { formatShape, sameShape, topological } from './ir.js';
+
+/**
+ * Gradients of a scalar with respect to `targets`, as nodes of the same graph.
+ * Raises GraphError where the loss does not depend on a target, or where an operator on the way passes no gradient.
+ */
+export function gradients(loss: Value, targets: readonly Value[]): Value[] {
+  if (loss.size !== 1) throw new GraphError(`only a scalar can be differentiated, not ${String(loss)}`);
+  const seed = expand(loss.graph.scalar(1), loss.shape);
+  return vectorJacobian(loss, seed, targets).map((gradient, at) => {
+    if (gradient === null) throw new GraphError(`the loss does not depend on ${String(targets[at])}`);
+    return gradient;
+  });
+}
+
+/** The product of `seed` (the gradient of `root`) with the Jacobian of `root`; null where there is no dependence. */
+export function vectorJacobian(root: Value, seed: Value, targets: readonly Value[]): (Value | null)[] {
+  const wanted = new Set(targets);
+  const order = forwardOrder(root);
+  const onPath = new Set<Value>();
+  for (const value of order) {
+    if (wanted.has(value) || gradientInputs(value).some((input) => onPath.has(input))) onPath.add(value);
+  }
+  const accumulated = new Map<Value, Value>([[root, seed]]);
+  for (const value of order.reverse()) {
+    const d = accumulated.get(value);
+    if (d === undefined || !onPath.has(value)) continue;
+    if (wanted.has(value) && gradientInputs(value).every((input) => !onPath.has(input))) continue;
+    const inputs = gradientInputs(value);
+    const entries = entriesOf(value, d, onPath);
+    if (entries.length !== inputs.length)
+      throw new InternalError(`${String(value)}: ${entries.length} gradients for ${inputs.length} inputs`);
+    inputs.forEach((input, at) => {
+      const entry = entries[at];
+      if (!onPath.has(input) || entry === null || entry === undefined) return;
+      const fitted = sumTo(entry, input.shape);
+      const known = accumulated.get(input);
+      accumulated.set(input, known === undefined ? fitted : add(known, fitted));
+    });
+  }
+  return targets.map((target) => (onPath.has(target) ? (accumulated.get(target) ?? null) : null));
+}
+
+function gradientInputs(value: Value): readonly Value[] {
+  if (value.custom !== null) return value.custom.inputs;
+  return value.origin.kind === 'node' ? value.origin.inputs : [];
+}
+
+/** Like `topological`, but through the inputs that gradients flow to, so that the inside of a custom region is not visited. */
+function forwardOrder(root: Value): Value[] {
+  const order = topological([root]);
+  const reachable = new Set<Value>([root]);
+  for (const value of [...order].reverse()) {
+    if (reachable.has(value)) for (const input of gradientInputs(value)) reachable.add(input);
+  }
+  return order.filter((value) => reachable.has(value));
+}
+
+function entriesOf(value: Value, d: Value, onPath: ReadonlySet<Value>): readonly (Value | null)[] {
+  if (value.custom !== null) return value.graph.scope(`d_${value.custom.name}`, () => value.custom!.gradient(d));
+  const origin = value.origin as NodeOrigin;
+  const rule = gradientRules[origin.op] as GradientRule<OpType> | 'none';
+  if (rule === 'none') {
+    const blocked = origin.inputs.filter((input) => onPath.has(input));
+    throw new GraphError(
+      `${origin.op} passes no gradient, but ${blocked.join(', ')} needs one through ${String(value)}`,
+      {
+        where: `graph ${value.graph.name}`,
+        next: 'Stop the gradient before it (use the value as an input), or write a rule in graph/gradients.ts.',
+      },
+    );
+  }
+  return rule({ inputs: origin.inputs, output: value, attributes: origin.attributes, d });
+}
+
+/** Sums a gradient over the axes along which `shape` was broadcast. */
+function sumTo(gradient: Value, shape: Shape): Value {
+  if (sameShape(gradient.shape, shape)) return gradient;
+  if (gradient.shape.length < shape.length || gradient.size < shape.reduce((n, size) => n * size, 1))
+    return expand(gradient, shape);
+  const lead = gradient.shape.length - shape.length;
+  const axes: number[] = [];
+  gradient.shape.forEach((size, axis) => {
+    const own = axis < lead ? 1 : shape[axis - lead]!;
+    if (own === 1 && (axis < lead || size !== 1)) axes.push(axis);
+    else if (own !== size)
+      throw new InternalError(`gradient ${formatShape(gradient.shape)} does not fit ${formatShape(shape)}`);
+  });
+  return reshape(axes.length === 0 ? gradient : reduceSum(gradient, axes), shape);
+}

@@ -1,0 +1,182 @@
+/**
+ * The intermediate representation: a graph of ONNX operators whose values carry shape and dtype.
+ * Values are made by `apply` (operators.ts) and never changed; a Graph only owns their numbering and its inputs.
+ */
+import { GraphError } from '../core/errors.js';
+import type { OpAttributes, OpType } from './attributes.js';
+
+export type Dtype = 'float32' | 'int64' | 'bool';
+
+export type Shape = readonly number[];
+
+/** Shape and dtype of a value; all sizes are known while the graph is built. */
+export interface ValueType {
+  readonly shape: Shape;
+  readonly dtype: Dtype;
+}
+
+/** How a value comes to be. */
+export type Origin =
+  | { readonly kind: 'input' }
+  | { readonly kind: 'parameter' }
+  | { readonly kind: 'constant'; readonly data: Float32Array | BigInt64Array | Uint8Array }
+  | NodeOrigin;
+
+export interface NodeOrigin<K extends OpType = OpType> {
+  readonly kind: 'node';
+  readonly op: K;
+  readonly inputs: readonly Value[];
+  readonly attributes: OpAttributes[K];
+}
+
+/**
+ * A region with its own gradient: `gradient` replaces differentiation through the nodes that made the value.
+ * It is given the gradient of the output and returns one entry per input, null for "none".
+ */
+export interface CustomGradient {
+  readonly name: string;
+  readonly inputs: readonly Value[];
+  readonly gradient: (outputGradient: Value) => readonly (Value | null)[];
+}
+
+/** One tensor of a graph. Made by a Graph or by `apply`, immutable. */
+export class Value implements ValueType {
+  /** Set once by `withGradient`, before anything is differentiated. */
+  custom: CustomGradient | null = null;
+
+  constructor(
+    readonly graph: Graph,
+    readonly id: number,
+    readonly name: string,
+    readonly shape: Shape,
+    readonly dtype: Dtype,
+    readonly origin: Origin,
+  ) {}
+
+  get size(): number {
+    return sizeOf(this.shape);
+  }
+
+  /** `%12: float32[2, 3]`, as in listings and errors. */
+  toString(): string {
+    return `%${this.name}: ${formatType(this)}`;
+  }
+}
+
+/** A define-then-run graph: inputs are fed at every run, parameters are inputs that training may change. */
+export class Graph {
+  readonly inputs: Value[] = [];
+  readonly parameters = new Map<string, Value>();
+  readonly #names = new Set<string>();
+  readonly #scope: string[] = [];
+  #next = 0;
+
+  constructor(readonly name: string) {}
+
+  input(name: string, shape: Shape, dtype: Dtype = 'float32'): Value {
+    const value = this.#make(this.#claim(name), { shape, dtype }, { kind: 'input' });
+    this.inputs.push(value);
+    return value;
+  }
+
+  /** A float32 weight; asking twice for one name gives the same value, and the shapes must agree. */
+  parameter(name: string, shape: Shape): Value {
+    const known = this.parameters.get(name);
+    if (known !== undefined) {
+      if (!sameShape(known.shape, shape)) {
+        throw new GraphError(
+          `parameter ${name} has shape ${formatShape(known.shape)}, asked for ${formatShape(shape)}`,
+        );
+      }
+      return known;
+    }
+    const value = this.#make(this.#claim(name), { shape, dtype: 'float32' }, { kind: 'parameter' });
+    this.parameters.set(name, value);
+    return value;
+  }
+
+  constant(data: Float32Array | BigInt64Array | Uint8Array, shape: Shape): Value {
+    const dtype: Dtype = data instanceof Float32Array ? 'float32' : data instanceof BigInt64Array ? 'int64' : 'bool';
+    if (data.length !== sizeOf(shape)) {
+      throw new GraphError(
+        `a constant of shape ${formatShape(shape)} needs ${sizeOf(shape)} elements, got ${data.length}`,
+      );
+    }
+    return this.#make(null, { shape, dtype }, { kind: 'constant', data });
+  }
+
+  scalar(value: number): Value {
+    return this.constant(Float32Array.of(value), []);
+  }
+
+  /** Runs `build` with a label that names its nodes, such as `layers.0.mlp`. */
+  scope<T>(label: string, build: () => T): T {
+    this.#scope.push(label);
+    try {
+      return build();
+    } finally {
+      this.#scope.pop();
+    }
+  }
+
+  /** Internal to `apply`: records a node whose type has been inferred. */
+  node(type: ValueType, origin: NodeOrigin): Value {
+    return this.#make(null, type, origin);
+  }
+
+  #claim(name: string): string {
+    if (this.#names.has(name))
+      throw new GraphError(`graph ${this.name} already has an input or parameter named ${name}`);
+    this.#names.add(name);
+    return name;
+  }
+
+  #make(name: string | null, type: ValueType, origin: Origin): Value {
+    const id = this.#next++;
+    for (const size of type.shape) {
+      if (!Number.isInteger(size) || size < 0)
+        throw new GraphError(`shape ${formatShape(type.shape)} is not made of whole sizes`);
+    }
+    const scoped = this.#scope.length > 0 ? `${this.#scope.join('.')}.${id}` : String(id);
+    return new Value(this, id, name ?? scoped, [...type.shape], type.dtype, origin);
+  }
+}
+
+export function sizeOf(shape: Shape): number {
+  return shape.reduce((product, size) => product * size, 1);
+}
+
+export function sameShape(a: Shape, b: Shape): boolean {
+  return a.length === b.length && a.every((size, axis) => size === b[axis]);
+}
+
+export function formatShape(shape: Shape): string {
+  return `[${shape.join(', ')}]`;
+}
+
+export function formatType(type: ValueType): string {
+  return `${type.dtype}${formatShape(type.shape)}`;
+}
+
+/** Values that `roots` depend on, each after its inputs; iterative, so that depth is no limit. */
+export function topological(roots: readonly Value[]): Value[] {
+  const done = new Set<Value>();
+  const order: Value[] = [];
+  const stack: { value: Value; expanded: boolean }[] = [...roots]
+    .reverse()
+    .map((value) => ({ value, expanded: false }));
+  for (let top = stack.pop(); top !== undefined; top = stack.pop()) {
+    const { value, expanded } = top;
+    if (done.has(value)) continue;
+    if (expanded || value.origin.kind !== 'node') {
+      done.add(value);
+      order.push(value);
+      continue;
+    }
+    stack.push({ value, expanded: true });
+    for (const input of [...value.origin.inputs].reverse()) {
+      if (!done.has(input)) stack.push({ value: input, expanded: false });
+    }
+  }
+  return order;
+}

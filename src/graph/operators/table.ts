@@ -1,0 +1,9 @@
+/** Every operator by name. The type makes a missing one a compile error. */
+import type { OpType } from '../attributes.js';
+import { elementwise } from './elementwise.js';
+import { form } from './form.js';
+import { products } from './products.js';
+import { reductions } from './reductions.js';
+import type { OperatorTable } from './spec.js';
+
+export const operators: OperatorTable<OpType> = { ...elementwise, ...products, ...form, ...reductions };

@@ -1,0 +1,94 @@
+/** What describes a decoder, in the words of Hugging Face's Llama and Qwen2 configs, and its parameters by their names. */
+import { GraphError } from '../../core/errors.js';
+import { RandomStream } from '../../core/random.js';
+import type { FloatTensor } from '../../core/safetensors.js';
+import type { Shape } from '../../graph/ir.js';
+import { sizeOf } from '../../graph/ir.js';
+
+export interface DecoderConfig {
+  readonly vocab_size: number;
+  readonly hidden_size: number;
+  readonly intermediate_size: number;
+  readonly num_hidden_layers: number;
+  readonly num_attention_heads: number;
+  readonly num_key_value_heads: number;
+  readonly head_dim: number;
+  readonly rope_theta: number;
+  readonly rms_norm_eps: number;
+  /** Whether the q, k and v projections have a bias (Qwen2). */
+  readonly attention_bias: boolean;
+  readonly tie_word_embeddings: boolean;
+}
+
+/** Raises GraphError where the sizes do not go together. */
+export function checkDecoderConfig(config: DecoderConfig): void {
+  if (config.num_attention_heads % config.num_key_value_heads !== 0) {
+    throw new GraphError(
+      `num_attention_heads ${config.num_attention_heads} is not a multiple of num_key_value_heads ${config.num_key_value_heads}`,
+    );
+  }
+  if (config.head_dim % 2 !== 0) throw new GraphError(`head_dim ${config.head_dim} must be even for rotary positions`);
+}
+
+type Kind = 'embedding' | 'weight' | 'residual' | 'norm' | 'bias';
+
+/** Every parameter's name, shape and kind, in checkpoint order. */
+export function decoderParameters(config: DecoderConfig): Map<string, { readonly shape: Shape; readonly kind: Kind }> {
+  const { hidden_size: width, intermediate_size: inner, vocab_size: vocabulary } = config;
+  const queries = config.num_attention_heads * config.head_dim;
+  const keys = config.num_key_value_heads * config.head_dim;
+  const out = new Map<string, { shape: Shape; kind: Kind }>();
+  out.set('model.embed_tokens.weight', { shape: [vocabulary, width], kind: 'embedding' });
+  for (let i = 0; i < config.num_hidden_layers; i++) {
+    const layer = `model.layers.${i}`;
+    out.set(`${layer}.input_layernorm.weight`, { shape: [width], kind: 'norm' });
+    for (const [name, size] of [
+      ['q_proj', queries],
+      ['k_proj', keys],
+      ['v_proj', keys],
+    ] as const) {
+      out.set(`${layer}.self_attn.${name}.weight`, { shape: [size, width], kind: 'weight' });
+      if (config.attention_bias) out.set(`${layer}.self_attn.${name}.bias`, { shape: [size], kind: 'bias' });
+    }
+    out.set(`${layer}.self_attn.o_proj.weight`, { shape: [width, queries], kind: 'residual' });
+    out.set(`${layer}.post_attention_layernorm.weight`, { shape: [width], kind: 'norm' });
+    out.set(`${layer}.mlp.gate_proj.weight`, { shape: [inner, width], kind: 'weight' });
+    out.set(`${layer}.mlp.up_proj.weight`, { shape: [inner, width], kind: 'weight' });
+    out.set(`${layer}.mlp.down_proj.weight`, { shape: [width, inner], kind: 'residual' });
+  }
+  out.set('model.norm.weight', { shape: [width], kind: 'norm' });
+  if (!config.tie_word_embeddings) out.set('lm_head.weight', { shape: [vocabulary, width], kind: 'weight' });
+  return out;
+}
+
+export interface InitScale {
+  /** Standard deviation of the embeddings. */
+  readonly embedding_std: number;
+  /** Standard deviation of the other matrices; null: 1/sqrt(fan-in), matrices that feed the residual stream also / sqrt(2 layers). */
+  readonly initializer_range: number | null;
+}
+
+/** Random weights; each parameter has a stream of its own, so that adding one changes no other. */
+export function initDecoder(config: DecoderConfig, scale: InitScale, seed: number): Map<string, FloatTensor> {
+  checkDecoderConfig(config);
+  const out = new Map<string, FloatTensor>();
+  for (const [name, { shape, kind }] of decoderParameters(config)) {
+    const data = new Float32Array(sizeOf(shape));
+    const fanIn = 1 / Math.sqrt(shape.at(-1)!);
+    const std: Record<Kind, number | null> = {
+      embedding: scale.embedding_std,
+      weight: scale.initializer_range ?? fanIn,
+      residual: scale.initializer_range ?? fanIn / Math.sqrt(2 * config.num_hidden_layers),
+      norm: null,
+      bias: 0,
+    };
+    const deviation = std[kind];
+    if (deviation === null) data.fill(1);
+    else if (deviation > 0) {
+      const stream = new RandomStream(seed, 'init', name);
+      for (let i = 0; i < data.length; i++) data[i] = deviation * stream.normal();
+    }
+    out.set(name, { shape, data });
+  }
+  return out;
+}

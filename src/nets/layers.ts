@@ -1,0 +1,112 @@
+/** Layers over rows [N, width], with hand-derived gradients where those read memory fewer times than differentiated parts. */
+import {
+  add,
+  equal,
+  exp,
+  gather,
+  gatherElements,
+  gemm,
+  logSoftmax,
+  mul,
+  neg,
+  range,
+  reciprocal,
+  reduceMean,
+  reduceSum,
+  reshape,
+  sigmoid,
+  sqrt,
+  sub,
+  where,
+  withGradient,
+} from '../graph/build.js';
+import type { Graph, Value } from '../graph/ir.js';
+
+/** x W^T + b over rows; weights are stored [out, in], as in Hugging Face checkpoints. */
+export function linear(x: Value, name: string, out: number, bias = false): Value {
+  const weight = x.graph.parameter(`${name}.weight`, [out, x.shape[1]!]);
+  const product = gemm(x, weight, { transB: true });
+  return bias ? add(product, x.graph.parameter(`${name}.bias`, [out])) : product;
+}
+
+/**
+ * Root-mean-square normalisation (Zhang and Sennrich, 2019): y = w x / sqrt(mean(x^2) + eps).
+ * With n = x r and t = n dy: dw = sum_rows t, dx = r (w dy - n mean(t w)).
+ */
+export function rmsNorm(x: Value, name: string, eps: number): Value {
+  const width = x.shape[1]!;
+  const weight = x.graph.parameter(`${name}.weight`, [width]);
+  const r = reciprocal(sqrt(add(reduceMean(mul(x, x), [1]), x.graph.scalar(eps))));
+  const n = mul(x, r);
+  return withGradient(mul(n, weight), {
+    name: 'rms_norm',
+    inputs: [x, weight],
+    gradient: (d) => {
+      const t = mul(d, n);
+      const mean = gemm(t, reshape(weight, [width, 1]), { alpha: 1 / width });
+      return [mul(sub(mul(d, weight), mul(n, mean)), r), reshape(reduceSum(t, [0]), [width])];
+    },
+  });
+}
+
+/**
+ * SwiGLU's gate (Shazeer, 2020): y = g s(g) u, s the logistic function.
+ * du = dy g s, dg = dy u s (1 + g (1 - s)).
+ */
+export function swiglu(gate: Value, up: Value): Value {
+  const s = sigmoid(gate);
+  const activated = mul(gate, s);
+  return withGradient(mul(activated, up), {
+    name: 'swiglu',
+    inputs: [gate, up],
+    gradient: (d) => {
+      const slope = add(s, sub(activated, mul(activated, s)));
+      return [mul(mul(d, up), slope), mul(d, activated)];
+    },
+  });
+}
+
+/** Rows of a table [vocabulary, width] for int64 ids of any shape, flattened to [N, width]. */
+export function embedding(graph: Graph, name: string, ids: Value, vocabulary: number, width: number): Value {
+  return gather(graph.parameter(`${name}.weight`, [vocabulary, width]), reshape(ids, [ids.size]));
+}
+
+/** What the distribution of a token says about one row: its log-probability and the entropy of the whole. */
+export interface TokenDistribution {
+  /** [N] log-probability of each row's target. */
+  readonly logProbs: Value;
+  /** [N] entropy in nats; carries no gradient. */
+  readonly entropy: Value;
+}
+
+/**
+ * Log-probabilities of `targets` [N] under softmax(logits [N, V] / temperature). With `modality` [V] given, a row's distribution
+ * is over the tokens of its target's modality alone (EARL's separate language and vision vocabularies).
+ * d logits = d (one_hot(target) - softmax).
+ */
+export function tokenDistribution(
+  logits: Value,
+  targets: Value,
+  temperature: number,
+  modality: Value | null,
+): TokenDistribution {
+  const { graph } = logits;
+  const [rows, vocabulary] = logits.shape as [number, number];
+  const column = reshape(targets, [rows, 1]);
+  const scaled = temperature === 1 ? logits : mul(logits, graph.scalar(1 / temperature));
+  const visible =
+    modality === null
+      ? scaled
+      : where(equal(gather(modality, column), reshape(modality, [1, vocabulary])), scaled, graph.scalar(-1e9));
+  const logp = logSoftmax(visible);
+  const p = exp(logp);
+  const picked = withGradient(gatherElements(logp, column, 1), {
+    name: 'token_log_prob',
+    inputs: [visible],
+    gradient: (d) => {
+      const hot = equal(column, reshape(range(graph, vocabulary), [1, vocabulary]));
+      return [where(hot, mul(d, sub(graph.scalar(1), p)), mul(neg(d), p))];
+    },
+  });
+  return { logProbs: reshape(picked, [rows]), entropy: reshape(neg(reduceSum(mul(p, logp), [1])), [rows]) };
+}
