@@ -1,8 +1,8 @@
 /** Building graphs: `apply` checks shapes and dtypes at once; the rest are short names for the operators. */
 import { GraphError } from '../core/errors.js';
 import type { OpAttributes, OpType } from './attributes.js';
-import type { CustomGradient, Dtype, Shape } from './ir.js';
-import { formatType, sameShape, Value } from './ir.js';
+import type { CustomGradient, Dtype, Shape, Value } from './ir.js';
+import { formatType, sameShape } from './ir.js';
 import { operators } from './operators/table.js';
 
 /** Adds one operator. Raises GraphError naming the operator, its inputs and their shapes when they do not fit. */
@@ -24,8 +24,11 @@ export function apply<K extends OpType>(op: K, inputs: readonly Value[], attribu
 
 /** Gives `output` a gradient of its own, in place of differentiating through the nodes that compute it. */
 export function withGradient(output: Value, custom: CustomGradient): Value {
-  if (output.origin.kind !== 'node')
+  if (output.origin.kind !== 'node') {
     throw new GraphError(`${custom.name}: only a computed value can have its own gradient`);
+  }
+  const younger = custom.inputs.find((input) => input.id >= output.id);
+  if (younger !== undefined) throw new GraphError(`${custom.name}: ${String(younger)} is not older than its output`);
   output.custom = custom;
   return output;
 }
@@ -68,7 +71,7 @@ export const transpose = (x: Value, perm: readonly number[]): Value => apply('Tr
 export const expand = (x: Value, shape: Shape): Value =>
   sameShape(x.shape, shape) ? x : apply('Expand', [x], { shape });
 export const concat = (xs: readonly Value[], axis: number): Value =>
-  xs.length === 1 ? xs[0]! : apply('Concat', xs, { axis });
+  xs.length === 1 ? xs[0] : apply('Concat', xs, { axis });
 export const slice = (x: Value, axis: number, start: number, end: number): Value =>
   start === 0 && end === x.shape[axis] ? x : apply('Slice', [x], { axis, start, end });
 export const pad = (x: Value, axis: number, before: number, after: number): Value =>

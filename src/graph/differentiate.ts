@@ -5,7 +5,7 @@ import { add, expand, reduceSum, reshape } from './build.js';
 import type { GradientRule } from './gradients.js';
 import { gradientRules } from './gradients.js';
 import type { NodeOrigin, Shape, Value } from './ir.js';
-import { formatShape, sameShape, topological } from './ir.js';
+import { formatShape, sameShape } from './ir.js';
 
 /**
  * Gradients of a scalar with respect to `targets`, as nodes of the same graph.
@@ -35,11 +35,16 @@ export function vectorJacobian(root: Value, seed: Value, targets: readonly Value
     if (wanted.has(value) && gradientInputs(value).every((input) => !onPath.has(input))) continue;
     const inputs = gradientInputs(value);
     const entries = entriesOf(value, d, onPath);
-    if (entries.length !== inputs.length)
+    if (entries.length !== inputs.length) {
       throw new InternalError(`${String(value)}: ${entries.length} gradients for ${inputs.length} inputs`);
+    }
     inputs.forEach((input, at) => {
       const entry = entries[at];
-      if (!onPath.has(input) || entry === null || entry === undefined) return;
+      if (!onPath.has(input)) return;
+      if (entry === null) {
+        if (value.custom === null && input.dtype === 'float32') throw noGradient(value, [input]);
+        return;
+      }
       const fitted = sumTo(entry, input.shape);
       const known = accumulated.get(input);
       accumulated.set(input, known === undefined ? fitted : add(known, fitted));
@@ -53,45 +58,55 @@ function gradientInputs(value: Value): readonly Value[] {
   return value.origin.kind === 'node' ? value.origin.inputs : [];
 }
 
-/** Like `topological`, but through the inputs that gradients flow to, so that the inside of a custom region is not visited. */
+/**
+ * What `root` depends on through the inputs that gradients flow to, inputs first; the inside of a custom region is not visited.
+ * A value is younger than everything that it depends on, so that the order of ids will do.
+ */
 function forwardOrder(root: Value): Value[] {
-  const order = topological([root]);
   const reachable = new Set<Value>([root]);
-  for (const value of [...order].reverse()) {
-    if (reachable.has(value)) for (const input of gradientInputs(value)) reachable.add(input);
-  }
-  return order.filter((value) => reachable.has(value));
+  for (const value of reachable) for (const input of gradientInputs(value)) reachable.add(input);
+  return [...reachable].sort((a, b) => a.id - b.id);
 }
 
 function entriesOf(value: Value, d: Value, onPath: ReadonlySet<Value>): readonly (Value | null)[] {
-  if (value.custom !== null) return value.graph.scope(`d_${value.custom.name}`, () => value.custom!.gradient(d));
+  const { custom } = value;
+  if (custom !== null) {
+    const needed = custom.inputs.map((input) => onPath.has(input));
+    return value.graph.scope(`d_${custom.name}`, () => custom.gradient(d, needed));
+  }
   const origin = value.origin as NodeOrigin;
   const rule = gradientRules[origin.op] as GradientRule<OpType> | 'none';
   if (rule === 'none') {
-    const blocked = origin.inputs.filter((input) => onPath.has(input));
-    throw new GraphError(
-      `${origin.op} passes no gradient, but ${blocked.join(', ')} needs one through ${String(value)}`,
-      {
-        where: `graph ${value.graph.name}`,
-        next: 'Stop the gradient before it (use the value as an input), or write a rule in graph/gradients.ts.',
-      },
+    throw noGradient(
+      value,
+      origin.inputs.filter((input) => onPath.has(input)),
     );
   }
   return rule({ inputs: origin.inputs, output: value, attributes: origin.attributes, d });
 }
 
+function noGradient(value: Value, blocked: readonly Value[]): GraphError {
+  const { op } = value.origin as NodeOrigin;
+  return new GraphError(`${op} passes no gradient, but ${blocked.join(', ')} needs one through ${String(value)}`, {
+    where: `graph ${value.graph.name}`,
+    next: 'Stop the gradient before it (use the value as an input), or write a rule in graph/gradients.ts.',
+  });
+}
+
 /** Sums a gradient over the axes along which `shape` was broadcast. */
 function sumTo(gradient: Value, shape: Shape): Value {
   if (sameShape(gradient.shape, shape)) return gradient;
-  if (gradient.shape.length < shape.length || gradient.size < shape.reduce((n, size) => n * size, 1))
+  if (gradient.shape.length < shape.length || gradient.size < shape.reduce((n, size) => n * size, 1)) {
     return expand(gradient, shape);
+  }
   const lead = gradient.shape.length - shape.length;
   const axes: number[] = [];
   gradient.shape.forEach((size, axis) => {
-    const own = axis < lead ? 1 : shape[axis - lead]!;
+    const own = axis < lead ? 1 : shape[axis - lead];
     if (own === 1 && (axis < lead || size !== 1)) axes.push(axis);
-    else if (own !== size)
+    else if (own !== size) {
       throw new InternalError(`gradient ${formatShape(gradient.shape)} does not fit ${formatShape(shape)}`);
+    }
   });
   return reshape(axes.length === 0 ? gradient : reduceSum(gradient, axes), shape);
 }

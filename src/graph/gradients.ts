@@ -23,19 +23,19 @@ export const gradientRules: { readonly [K in OpType]: GradientRule<K> | 'none' }
   Add: ({ d }) => [d, d],
   Sub: ({ d }) => [d, g.neg(d)],
   // d(ab) = b da + a db
-  Mul: ({ inputs: [a, b], d }) => [g.mul(d, b!), g.mul(d, a!)],
+  Mul: ({ inputs: [a, b], d }) => [g.mul(d, b), g.mul(d, a)],
   // d(a/b) = da / b - (a/b) db / b
   Div: ({ inputs: [, b], output, d }) => {
-    const da = g.div(d, b!);
+    const da = g.div(d, b);
     return [da, g.neg(g.mul(da, output))];
   },
   // the smaller one gets the gradient, at a tie the first
-  Min: ({ inputs: [a, b], d }) => choose(g.less(b!, a!), d),
-  Max: ({ inputs: [a, b], d }) => choose(g.greater(b!, a!), d),
+  Min: ({ inputs: [a, b], d }) => choose(g.less(b, a), d),
+  Max: ({ inputs: [a, b], d }) => choose(g.greater(b, a), d),
   Neg: ({ d }) => [g.neg(d)],
   // y = exp x: dx = y dy
   Exp: ({ output, d }) => [g.mul(d, output)],
-  Log: ({ inputs: [x], d }) => [g.div(d, x!)],
+  Log: ({ inputs: [x], d }) => [g.div(d, x)],
   // y = sqrt x: dx = dy / 2y
   Sqrt: ({ output, d }) => [g.div(g.mul(d, g.scalarLike(d, 0.5)), output)],
   // y = 1/x: dx = -y^2 dy
@@ -44,65 +44,65 @@ export const gradientRules: { readonly [K in OpType]: GradientRule<K> | 'none' }
   Sigmoid: ({ output, d }) => [g.mul(d, g.sub(output, g.mul(output, output)))],
   // dx = (1 - y^2) dy
   Tanh: ({ output, d }) => [g.sub(d, g.mul(d, g.mul(output, output)))],
-  Relu: ({ inputs: [x], d }) => [g.where(g.greater(x!, g.scalarLike(x!, 0)), d, g.zerosLike(d))],
+  Relu: ({ inputs: [x], d }) => [g.where(g.greater(x, g.scalarLike(x, 0)), d, g.zerosLike(d))],
   // dx = 2/sqrt(pi) exp(-x^2) dy
-  Erf: ({ inputs: [x], d }) => [g.mul(d, g.mul(g.exp(g.neg(g.mul(x!, x!))), g.scalarLike(d, 2 / Math.sqrt(Math.PI))))],
-  Abs: ({ inputs: [x], d }) => [g.where(g.less(x!, g.scalarLike(x!, 0)), g.neg(d), d)],
+  Erf: ({ inputs: [x], d }) => [g.mul(d, g.mul(g.exp(g.neg(g.mul(x, x))), g.scalarLike(d, 2 / Math.sqrt(Math.PI))))],
+  Abs: ({ inputs: [x], d }) => [g.where(g.less(x, g.scalarLike(x, 0)), g.neg(d), d)],
   Equal: 'none',
   Less: 'none',
   Greater: 'none',
   Where: ({ inputs: [condition, , no], d }) => {
-    const [yesGradient, noGradient] = [g.where(condition!, d, g.zerosLike(d)), g.where(condition!, g.zerosLike(d), d)];
-    return [null, yesGradient, no!.dtype === 'float32' ? noGradient : null];
+    const [yesGradient, noGradient] = [g.where(condition, d, g.zerosLike(d)), g.where(condition, g.zerosLike(d), d)];
+    return [null, yesGradient, no.dtype === 'float32' ? noGradient : null];
   },
   Cast: 'none',
   // dA = dC B^T, dB = A^T dC; the driver sums over broadcast leading axes
-  MatMul: ({ inputs: [a, b], d }) => [g.matMul(d, transposed(b!)), g.matMul(transposed(a!), d)],
+  MatMul: ({ inputs: [a, b], d }) => [g.matMul(d, transposed(b)), g.matMul(transposed(a), d)],
   // C = alpha op(A) op(B)
   Gemm: ({ inputs: [a, b], attributes: { transA, transB, alpha }, d }) => [
-    transA ? g.gemm(b!, d, { transA: transB, transB: true, alpha }) : g.gemm(d, b!, { transB: !transB, alpha }),
-    transB ? g.gemm(d, a!, { transA: true, transB: transA, alpha }) : g.gemm(a!, d, { transA: !transA, alpha }),
+    transA ? g.gemm(b, d, { transA: transB, transB: true, alpha }) : g.gemm(d, b, { transB: !transB, alpha }),
+    transB ? g.gemm(d, a, { transA: true, transB: transA, alpha }) : g.gemm(a, d, { transA: !transA, alpha }),
   ],
-  Reshape: ({ inputs: [x], d }) => [g.reshape(d, x!.shape)],
+  Reshape: ({ inputs: [x], d }) => [g.reshape(d, x.shape)],
   Transpose: ({ attributes: { perm }, d }) => [g.transpose(d, invert(perm))],
   Expand: ({ d }) => [d],
   Concat: ({ inputs, attributes: { axis }, d }) => {
     let start = 0;
     return inputs.map((input) => {
-      const end = start + input.shape[axis]!;
+      const end = start + input.shape[axis];
       const part = g.slice(d, axis, start, end);
       start = end;
       return part;
     });
   },
-  Slice: ({ inputs: [x], attributes: { axis, start, end }, d }) => [g.pad(d, axis, start, x!.shape[axis]! - end)],
-  Pad: ({ inputs: [x], attributes: { axis, before }, d }) => [g.slice(d, axis, before, before + x!.shape[axis]!)],
+  Slice: ({ inputs: [x], attributes: { axis, start, end }, d }) => [g.pad(d, axis, start, x.shape[axis] - end)],
+  Pad: ({ inputs: [x], attributes: { axis, before }, d }) => [g.slice(d, axis, before, before + x.shape[axis])],
   // Rows are summed by a product with the one-hot matrix: ScatterND with reduction adds in racing order, a product does not.
   Gather: ({ inputs: [data, indices], attributes: { axis }, d }) => {
     if (axis !== 0) throw new GraphError(`the gradient of Gather is defined for axis 0, not ${axis}`);
-    const [rows, width] = [data!.shape[0]!, sizeOf(data!.shape.slice(1))];
-    const hot = oneHot(g.reshape(indices!, [indices!.size]), rows);
-    return [g.reshape(g.gemm(hot, g.reshape(d, [indices!.size, width]), { transA: true }), data!.shape), null];
+    const [rows, width] = [data.shape[0], sizeOf(data.shape.slice(1))];
+    const hot = oneHot(g.reshape(indices, [indices.size]), rows);
+    return [g.reshape(g.gemm(hot, g.reshape(d, [indices.size, width]), { transA: true }), data.shape), null];
   },
   GatherElements: ({ inputs: [data, indices], attributes: { axis }, d }) => {
-    const last = data!.shape.length - 1;
-    if (axis !== last || indices!.shape[last] !== 1) {
+    const last = data.shape.length - 1;
+    if (axis !== last || indices.shape[last] !== 1) {
       throw new GraphError('the gradient of GatherElements is defined for one element along the last axis');
     }
-    const hot = g.equal(indices!, g.range(d.graph, data!.shape[last]!));
+    const hot = g.equal(indices, g.range(d.graph, data.shape[last]));
     return [g.where(hot, d, g.zerosLike(d)), null];
   },
-  ReduceSum: ({ inputs: [x], d }) => [g.expand(d, x!.shape)],
+  ReduceSum: ({ inputs: [x], d }) => [g.expand(d, x.shape)],
   ReduceMean: ({ inputs: [x], attributes: { axes }, d }) => [
-    g.expand(g.mul(d, g.scalarLike(d, 1 / sizeOf(axes.map((axis) => x!.shape[axis]!)))), x!.shape),
+    g.expand(g.mul(d, g.scalarLike(d, 1 / sizeOf(axes.map((axis) => x.shape[axis])))), x.shape),
   ],
   // the gradient is shared equally between the elements that attain the maximum
   ReduceMax: ({ inputs: [x], output, attributes: { axes }, d }) => {
-    const attains = g.cast(g.equal(x!, output), 'float32');
+    const attains = g.cast(g.equal(x, output), 'float32');
     return [g.mul(attains, g.div(d, g.reduceSum(attains, axes)))];
   },
   // d sum(x^2) = 2 x
-  ReduceSumSquare: ({ inputs: [x], d }) => [g.mul(x!, g.mul(d, g.scalarLike(d, 2)))],
+  ReduceSumSquare: ({ inputs: [x], d }) => [g.mul(x, g.mul(d, g.scalarLike(d, 2)))],
   ArgMin: 'none',
   // dx = y (dy - sum(y dy))
   Softmax: ({ output, d }) => {
@@ -113,7 +113,7 @@ export const gradientRules: { readonly [K in OpType]: GradientRule<K> | 'none' }
   LogSoftmax: ({ output, d }) => [g.sub(d, g.mul(g.exp(output), g.reduceSum(d, [output.shape.length - 1])))],
   // a rotation's transpose is the rotation by the negative angle
   RotaryEmbedding: ({ inputs: [, cos, sin, positions], d }) => [
-    g.rotary(d, cos!, g.neg(sin!), positions!),
+    g.rotary(d, cos, g.neg(sin), positions),
     null,
     null,
     null,

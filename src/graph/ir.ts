@@ -31,12 +31,13 @@ export interface NodeOrigin<K extends OpType = OpType> {
 
 /**
  * A region with its own gradient: `gradient` replaces differentiation through the nodes that made the value.
- * It is given the gradient of the output and returns one entry per input, null for "none".
+ * It is given the gradient of the output, and for each input whether its gradient is needed; it returns one entry per input,
+ * null for "none".
  */
 export interface CustomGradient {
   readonly name: string;
   readonly inputs: readonly Value[];
-  readonly gradient: (outputGradient: Value) => readonly (Value | null)[];
+  readonly gradient: (outputGradient: Value, needed: readonly boolean[]) => readonly (Value | null)[];
 }
 
 /** One tensor of a graph. Made by a Graph or by `apply`, immutable. */
@@ -72,6 +73,11 @@ export class Graph {
   #next = 0;
 
   constructor(readonly name: string) {}
+
+  /** How many values have been made; ids count up from 0, so that a value is older than another when its id is less. */
+  get valueCount(): number {
+    return this.#next;
+  }
 
   input(name: string, shape: Shape, dtype: Dtype = 'float32'): Value {
     const value = this.#make(this.#claim(name), { shape, dtype }, { kind: 'input' });
@@ -125,8 +131,9 @@ export class Graph {
   }
 
   #claim(name: string): string {
-    if (this.#names.has(name))
+    if (this.#names.has(name)) {
       throw new GraphError(`graph ${this.name} already has an input or parameter named ${name}`);
+    }
     this.#names.add(name);
     return name;
   }
@@ -134,8 +141,9 @@ export class Graph {
   #make(name: string | null, type: ValueType, origin: Origin): Value {
     const id = this.#next++;
     for (const size of type.shape) {
-      if (!Number.isInteger(size) || size < 0)
+      if (!Number.isInteger(size) || size < 0) {
         throw new GraphError(`shape ${formatShape(type.shape)} is not made of whole sizes`);
+      }
     }
     const scoped = this.#scope.length > 0 ? `${this.#scope.join('.')}.${id}` : String(id);
     return new Value(this, id, name ?? scoped, [...type.shape], type.dtype, origin);
@@ -158,8 +166,11 @@ export function formatType(type: ValueType): string {
   return `${type.dtype}${formatShape(type.shape)}`;
 }
 
-/** Values that `roots` depend on, each after its inputs; iterative, so that depth is no limit. */
-export function topological(roots: readonly Value[]): Value[] {
+/**
+ * Values that `roots` depend on, each after its inputs; what `isLeaf` holds for is listed, but not what it depends on.
+ * Iterative, so that depth is no limit.
+ */
+export function topological(roots: readonly Value[], isLeaf: (value: Value) => boolean = () => false): Value[] {
   const done = new Set<Value>();
   const order: Value[] = [];
   const stack: { value: Value; expanded: boolean }[] = [...roots]
@@ -168,7 +179,7 @@ export function topological(roots: readonly Value[]): Value[] {
   for (let top = stack.pop(); top !== undefined; top = stack.pop()) {
     const { value, expanded } = top;
     if (done.has(value)) continue;
-    if (expanded || value.origin.kind !== 'node') {
+    if (expanded || value.origin.kind !== 'node' || isLeaf(value)) {
       done.add(value);
       order.push(value);
       continue;

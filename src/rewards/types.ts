@@ -41,10 +41,15 @@ export type Outcome =
 /** Named parts of a score, such as `viescore/edit_success`; only parts that were really obtained. */
 export type ScoreParts = Readonly<Record<string, number>>;
 
+export interface ScoreOptions {
+  /** Asks the judge again where the stored judgement gave no scores; without it, that is replayed like any other. */
+  readonly askAgain?: boolean;
+}
+
 /** A reward scores items one by one; it never throws for anything that the judge does. */
 export interface Reward {
   readonly name: string;
-  score(item: JudgeItem, signal?: AbortSignal): Promise<Outcome>;
+  score(item: JudgeItem, signal?: AbortSignal, options?: ScoreOptions): Promise<Outcome>;
 }
 
 /** One exchange with a judge, as it is recorded and replayed. */
@@ -57,12 +62,17 @@ export interface Judgement {
   readonly text: string;
   /** `null` where the text gave scores; else why not. */
   readonly problem: UnscoredReason | null;
+  /** What was found where there is a problem, for messages; absent otherwise. */
+  readonly detail?: string;
   readonly scores: readonly number[];
   readonly attempts: number;
   readonly latencyMs: number;
 }
 
-/** Judgements are stored before they are used; a resumed run finds those that it already paid for. */
+/**
+ * Judgements are stored before they are used; a resumed run finds those that it already paid for.
+ * A judgement that is put twice replaces the earlier one: a later answer supersedes a failure.
+ */
 export interface JudgementStore {
   find(key: string, requestHash: string): Judgement | undefined;
   put(judgement: Judgement): void;

@@ -3,15 +3,17 @@
  * wrapped without a copy, so that an optimizer may change it in place between runs.
  */
 import { EngineError, InternalError } from '../../core/errors.js';
+import { CHECKPOINT_INPUT } from '../../graph/checkpoint.js';
 import type { Graph, Value, ValueType } from '../../graph/ir.js';
-import { formatShape, sizeOf } from '../../graph/ir.js';
+import { formatShape, sameShape, sizeOf } from '../../graph/ir.js';
 import type { OnnxModel } from '../../graph/onnx.js';
 import { toOnnx } from '../../graph/onnx.js';
 import type * as Ort from 'onnxruntime-node';
 
 export type Provider = 'cpu' | 'webgpu' | 'cuda';
 
-export type Buffer_ = Float32Array | BigInt64Array | Uint8Array;
+/** The elements of a tensor: float32, int64, or bool as bytes of 0 and 1. */
+export type TensorData = Float32Array | BigInt64Array | Uint8Array;
 
 export interface SessionOptions {
   readonly provider?: Provider;
@@ -25,7 +27,7 @@ let loaded: Promise<typeof Ort> | null = null;
 
 /** Loads the runtime once; raises EngineError with the remedy when the native library is not there. */
 export async function loadRuntime(): Promise<typeof Ort> {
-  loaded ??= import('onnxruntime-node').then((module) => (module as { default?: typeof Ort }).default ?? module);
+  loaded ??= import('onnxruntime-node');
   try {
     return await loaded;
   } catch (cause) {
@@ -37,6 +39,9 @@ export async function loadRuntime(): Promise<typeof Ort> {
   }
 }
 
+/** What `checkpoint` asks every run for. */
+const KEEP = Uint8Array.of(1);
+
 const ARRAY_TYPE = { float32: Float32Array, int64: BigInt64Array, bool: Uint8Array } as const;
 
 /** A compiled graph. Runs may overlap; each has its own output buffers unless the caller gives some. */
@@ -45,7 +50,7 @@ export class Session {
   readonly #session: Ort.InferenceSession;
   readonly #ort: typeof Ort;
   /** Wrapped buffers, so that a weight fed at every run is wrapped once. */
-  readonly #wrapped = new WeakMap<Buffer_, Ort.Tensor>();
+  readonly #wrapped = new WeakMap<TensorData, Ort.Tensor>();
   /** Seconds spent in the runtime, summed over runs. */
   seconds = 0;
   runs = 0;
@@ -102,29 +107,32 @@ export class Session {
   }
 
   /**
-   * Runs once. `feeds` holds every input, `weights` every parameter; outputs are written into `into` where it names them,
+   * Runs once. `feeds` holds every input (but that of checkpoints, which is fed here), `weights` every parameter; outputs are written into `into` where it names them,
    * else into fresh arrays.
    */
   async run(
-    feeds: Readonly<Record<string, Buffer_>>,
+    feeds: Readonly<Record<string, TensorData>>,
     weights: ReadonlyMap<string, { readonly data: Float32Array }> = new Map(),
-    into: Readonly<Record<string, Buffer_>> = {},
-  ): Promise<Record<string, Buffer_>> {
+    into: Readonly<Record<string, TensorData>> = {},
+  ): Promise<Record<string, TensorData>> {
     const tensors: Record<string, Ort.Tensor> = {};
-    for (const [name, type] of this.#model.inputs) tensors[name] = this.#tensor(name, type, feeds[name]);
-    for (const [name, type] of this.#model.parameters)
+    for (const [name, type] of this.#model.inputs) {
+      tensors[name] = this.#tensor(name, type, feeds[name] ?? (name === CHECKPOINT_INPUT ? KEEP : undefined));
+    }
+    for (const [name, type] of this.#model.parameters) {
       tensors[name] = this.#tensor(name, type, weights.get(name)?.data);
+    }
     const fetches: Record<string, Ort.Tensor | null> = {};
     for (const [name, type] of this.#model.outputs) {
       fetches[`out:${name}`] = into[name] === undefined ? null : this.#tensor(name, type, into[name]);
     }
     const start = performance.now();
-    const results = await this.#session.run(tensors, fetches as Ort.InferenceSession.FetchesType);
+    const results = await this.#session.run(tensors, fetches);
     this.seconds += (performance.now() - start) / 1000;
     this.runs += 1;
-    const out: Record<string, Buffer_> = {};
+    const out: Record<string, TensorData> = {};
     for (const name of this.#model.outputs.keys()) {
-      out[name] = into[name] ?? ((results[`out:${name}`] as Ort.Tensor).data as Buffer_);
+      out[name] = into[name] ?? (results[`out:${name}`].data as TensorData);
     }
     return out;
   }
@@ -135,16 +143,17 @@ export class Session {
     await this.#session.release();
   }
 
-  #tensor(name: string, type: ValueType, buffer: Buffer_ | undefined): Ort.Tensor {
-    if (buffer === undefined)
+  #tensor(name: string, type: ValueType, buffer: TensorData | undefined): Ort.Tensor {
+    if (buffer === undefined) {
       throw new InternalError(`nothing is fed to ${name}: ${type.dtype}${formatShape(type.shape)}`);
+    }
     if (!(buffer instanceof ARRAY_TYPE[type.dtype]) || buffer.length !== sizeOf(type.shape)) {
       throw new InternalError(
         `${name} takes ${type.dtype}${formatShape(type.shape)}, got ${buffer.constructor.name} of ${buffer.length}`,
       );
     }
     let tensor = this.#wrapped.get(buffer);
-    if (tensor === undefined) {
+    if (tensor === undefined || !sameShape(tensor.dims, type.shape)) {
       tensor = new this.#ort.Tensor(type.dtype, buffer as Float32Array, type.shape);
       this.#wrapped.set(buffer, tensor);
     }

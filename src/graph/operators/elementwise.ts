@@ -7,20 +7,21 @@ import { broadcast, expectArity, expectDtype } from './spec.js';
 function binaryFloat(inputs: readonly ValueType[]): ValueType {
   expectArity(inputs, 2);
   for (const input of inputs) expectDtype(input, 'float32');
-  return { shape: broadcast(inputs[0]!.shape, inputs[1]!.shape), dtype: 'float32' };
+  return { shape: broadcast(inputs[0].shape, inputs[1].shape), dtype: 'float32' };
 }
 
 function unaryFloat(inputs: readonly ValueType[]): ValueType {
   expectArity(inputs, 1);
-  expectDtype(inputs[0]!, 'float32');
-  return { shape: inputs[0]!.shape, dtype: 'float32' };
+  expectDtype(inputs[0], 'float32');
+  return { shape: inputs[0].shape, dtype: 'float32' };
 }
 
 function comparison(inputs: readonly ValueType[]): ValueType {
   expectArity(inputs, 2);
-  if (inputs[0]!.dtype !== inputs[1]!.dtype)
-    throw new GraphError(`compares ${inputs[0]!.dtype} with ${inputs[1]!.dtype}`);
-  return { shape: broadcast(inputs[0]!.shape, inputs[1]!.shape), dtype: 'bool' };
+  if (inputs[0].dtype !== inputs[1].dtype) {
+    throw new GraphError(`compares ${inputs[0].dtype} with ${inputs[1].dtype}`);
+  }
+  return { shape: broadcast(inputs[0].shape, inputs[1].shape), dtype: 'bool' };
 }
 
 const binary = { infer: binaryFloat };
@@ -55,20 +56,20 @@ export const elementwise: OperatorTable<Elementwise> = {
   Where: {
     infer: (inputs) => {
       expectArity(inputs, 3);
-      expectDtype(inputs[0]!, 'bool');
-      if (inputs[1]!.dtype !== inputs[2]!.dtype) {
-        throw new GraphError(`chooses between ${inputs[1]!.dtype} and ${inputs[2]!.dtype}`);
+      expectDtype(inputs[0], 'bool');
+      if (inputs[1].dtype !== inputs[2].dtype) {
+        throw new GraphError(`chooses between ${inputs[1].dtype} and ${inputs[2].dtype}`);
       }
       return {
-        shape: broadcast(inputs[0]!.shape, broadcast(inputs[1]!.shape, inputs[2]!.shape)),
-        dtype: inputs[1]!.dtype,
+        shape: broadcast(inputs[0].shape, broadcast(inputs[1].shape, inputs[2].shape)),
+        dtype: inputs[1].dtype,
       };
     },
   },
   Cast: {
     infer: (inputs, { to }) => {
       expectArity(inputs, 1);
-      return { shape: inputs[0]!.shape, dtype: to };
+      return { shape: inputs[0].shape, dtype: to };
     },
     onnx: ({ to }) => ({ attributes: { to: { float32: 1, int64: 7, bool: 9 }[to] } }),
   },

@@ -10,32 +10,33 @@ export const form: OperatorTable<Form> = {
   Reshape: {
     infer: (inputs, { shape }) => {
       expectArity(inputs, 1);
-      if (sizeOf(shape) !== sizeOf(inputs[0]!.shape)) {
-        throw new GraphError(`cannot give ${formatShape(inputs[0]!.shape)} the shape ${formatShape(shape)}`);
+      if (sizeOf(shape) !== sizeOf(inputs[0].shape)) {
+        throw new GraphError(`cannot give ${formatShape(inputs[0].shape)} the shape ${formatShape(shape)}`);
       }
-      return { shape, dtype: inputs[0]!.dtype };
+      return { shape, dtype: inputs[0].dtype };
     },
     onnx: ({ shape }) => ({ extraInputs: [shape] }),
   },
   Transpose: {
     infer: (inputs, { perm }) => {
       expectArity(inputs, 1);
-      const { shape, dtype } = inputs[0]!;
+      const { shape, dtype } = inputs[0];
       if (perm.length !== shape.length || new Set(perm).size !== perm.length) {
         throw new GraphError(`perm ${formatShape(perm)} does not permute rank ${shape.length}`);
       }
       perm.forEach((axis) => expectAxis(axis, shape.length));
-      return { shape: perm.map((axis) => shape[axis]!), dtype };
+      return { shape: perm.map((axis) => shape[axis]), dtype };
     },
     onnx: ({ perm }) => ({ attributes: { perm } }),
   },
   Expand: {
     infer: (inputs, { shape }) => {
       expectArity(inputs, 1);
-      const out = broadcast(inputs[0]!.shape, shape);
-      if (sizeOf(out) !== sizeOf(shape))
-        throw new GraphError(`cannot expand ${formatShape(inputs[0]!.shape)} to ${formatShape(shape)}`);
-      return { shape, dtype: inputs[0]!.dtype };
+      const out = broadcast(inputs[0].shape, shape);
+      if (sizeOf(out) !== sizeOf(shape)) {
+        throw new GraphError(`cannot expand ${formatShape(inputs[0].shape)} to ${formatShape(shape)}`);
+      }
+      return { shape, dtype: inputs[0].dtype };
     },
     onnx: ({ shape }) => ({ extraInputs: [shape] }),
   },
@@ -48,10 +49,11 @@ export const form: OperatorTable<Form> = {
       for (const { shape, dtype } of inputs) {
         const fits =
           shape.length === first.shape.length && shape.every((length, at) => at === axis || length === first.shape[at]);
-        if (!fits)
+        if (!fits) {
           throw new GraphError(`cannot join ${formatShape(first.shape)} and ${formatShape(shape)} along axis ${axis}`);
+        }
         if (dtype !== first.dtype) throw new GraphError(`joins ${first.dtype} with ${dtype}`);
-        size += shape[axis]!;
+        size += shape[axis];
       }
       return { shape: first.shape.map((length, at) => (at === axis ? size : length)), dtype: first.dtype };
     },
@@ -60,9 +62,9 @@ export const form: OperatorTable<Form> = {
   Slice: {
     infer: (inputs, { axis, start, end }) => {
       expectArity(inputs, 1);
-      const { shape, dtype } = inputs[0]!;
+      const { shape, dtype } = inputs[0];
       expectAxis(axis, shape.length);
-      if (!(start >= 0 && start <= end && end <= shape[axis]!)) {
+      if (!(start >= 0 && start <= end && end <= shape[axis])) {
         throw new GraphError(`[${start}, ${end}) is not within axis ${axis} of ${formatShape(shape)}`);
       }
       return { shape: shape.map((size, at) => (at === axis ? end - start : size)), dtype };
@@ -72,13 +74,13 @@ export const form: OperatorTable<Form> = {
   Pad: {
     infer: (inputs, { axis, before, after }) => {
       expectArity(inputs, 1);
-      const { shape, dtype } = inputs[0]!;
+      const { shape, dtype } = inputs[0];
       expectAxis(axis, shape.length);
       if (before < 0 || after < 0) throw new GraphError(`pads by ${before} and ${after}, both must be 0 or more`);
       return { shape: shape.map((size, at) => (at === axis ? before + size + after : size)), dtype };
     },
     onnx: ({ axis, before, after }, inputs) => {
-      const rank = inputs[0]!.shape.length;
+      const rank = inputs[0].shape.length;
       const pads = Array.from({ length: 2 * rank }, (_, at) => (at === axis ? before : at === rank + axis ? after : 0));
       return { extraInputs: [pads] };
     },
@@ -86,7 +88,7 @@ export const form: OperatorTable<Form> = {
   Gather: {
     infer: (inputs, { axis }) => {
       expectArity(inputs, 2);
-      const [data, indices] = [inputs[0]!, inputs[1]!];
+      const [data, indices] = [inputs[0], inputs[1]];
       expectDtype(indices, 'int64');
       expectAxis(axis, data.shape.length);
       return {
@@ -99,14 +101,15 @@ export const form: OperatorTable<Form> = {
   GatherElements: {
     infer: (inputs, { axis }) => {
       expectArity(inputs, 2);
-      const [data, indices] = [inputs[0]!, inputs[1]!];
+      const [data, indices] = [inputs[0], inputs[1]];
       expectDtype(indices, 'int64');
       expectAxis(axis, data.shape.length);
       const fits =
         data.shape.length === indices.shape.length &&
-        data.shape.every((size, at) => at === axis || indices.shape[at]! <= size);
-      if (!fits)
+        data.shape.every((size, at) => at === axis || indices.shape[at] <= size);
+      if (!fits) {
         throw new GraphError(`indices ${formatShape(indices.shape)} do not lie within ${formatShape(data.shape)}`);
+      }
       return { shape: indices.shape, dtype: data.dtype };
     },
     onnx: ({ axis }) => ({ attributes: { axis } }),

@@ -9,7 +9,7 @@ export const products: OperatorTable<'MatMul' | 'Gemm' | 'RotaryEmbedding'> = {
     infer: (inputs) => {
       expectArity(inputs, 2);
       for (const input of inputs) expectDtype(input, 'float32');
-      const [a, b] = [inputs[0]!.shape, inputs[1]!.shape];
+      const [a, b] = [inputs[0].shape, inputs[1].shape];
       if (a.length < 2 || b.length < 2) throw new GraphError('takes matrices (rank 2 or more)');
       if (a.at(-1) !== b.at(-2)) throw new GraphError(`inner sizes differ: ${formatShape(a)} times ${formatShape(b)}`);
       return { shape: [...broadcast(a.slice(0, -2), b.slice(0, -2)), a.at(-2)!, b.at(-1)!], dtype: 'float32' };
@@ -19,10 +19,10 @@ export const products: OperatorTable<'MatMul' | 'Gemm' | 'RotaryEmbedding'> = {
     infer: (inputs, { transA, transB }) => {
       expectArity(inputs, 2);
       for (const input of inputs) expectDtype(input, 'float32');
-      const [a, b] = [inputs[0]!.shape, inputs[1]!.shape];
+      const [a, b] = [inputs[0].shape, inputs[1].shape];
       if (a.length !== 2 || b.length !== 2) throw new GraphError('takes two matrices of rank 2');
-      const [m, k] = transA ? [a[1]!, a[0]!] : [a[0]!, a[1]!];
-      const [l, n] = transB ? [b[1]!, b[0]!] : [b[0]!, b[1]!];
+      const [m, k] = transA ? [a[1], a[0]] : [a[0], a[1]];
+      const [l, n] = transB ? [b[1], b[0]] : [b[0], b[1]];
       if (k !== l) throw new GraphError(`inner sizes differ: ${k} and ${l} (transA ${transA}, transB ${transB})`);
       return { shape: [m, n], dtype: 'float32' };
     },
@@ -34,11 +34,11 @@ export const products: OperatorTable<'MatMul' | 'Gemm' | 'RotaryEmbedding'> = {
   RotaryEmbedding: {
     infer: (inputs) => {
       expectArity(inputs, 4);
-      const [x, cos, sin, positions] = [inputs[0]!, inputs[1]!, inputs[2]!, inputs[3]!];
+      const [x, cos, sin, positions] = [inputs[0], inputs[1], inputs[2], inputs[3]];
       expectDtype(x, 'float32');
       expectDtype(positions, 'int64');
       if (x.shape.length !== 4) throw new GraphError('takes [batch, heads, positions, depth]');
-      const half = x.shape[3]! / 2;
+      const half = x.shape[3] / 2;
       for (const cache of [cos, sin]) {
         if (cache.shape.length !== 2 || cache.shape[1] !== half) {
           throw new GraphError(`a cache must be [positions of the model, ${half}], got ${formatShape(cache.shape)}`);

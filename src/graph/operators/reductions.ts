@@ -5,15 +5,15 @@ import { expectArity, expectAxis, expectDtype } from './spec.js';
 
 function reduce(inputs: readonly ValueType[], { axes }: { readonly axes: readonly number[] }): ValueType {
   expectArity(inputs, 1);
-  expectDtype(inputs[0]!, 'float32');
-  axes.forEach((axis) => expectAxis(axis, inputs[0]!.shape.length));
-  return { shape: inputs[0]!.shape.map((size, axis) => (axes.includes(axis) ? 1 : size)), dtype: 'float32' };
+  expectDtype(inputs[0], 'float32');
+  axes.forEach((axis) => expectAxis(axis, inputs[0].shape.length));
+  return { shape: inputs[0].shape.map((size, axis) => (axes.includes(axis) ? 1 : size)), dtype: 'float32' };
 }
 
 function sameType(inputs: readonly ValueType[]): ValueType {
   expectArity(inputs, 1);
-  expectDtype(inputs[0]!, 'float32');
-  return inputs[0]!;
+  expectDtype(inputs[0], 'float32');
+  return inputs[0];
 }
 
 const reduction = {

@@ -8,7 +8,7 @@ import { formatShape } from '../ir.js';
 export interface OnnxForm {
   readonly attributes?: Readonly<Record<string, number | readonly number[]>>;
   readonly floatAttributes?: Readonly<Record<string, number>>;
-  readonly extraInputs?: readonly (readonly number[] | null)[];
+  readonly extraInputs?: readonly (readonly number[])[];
 }
 
 export interface OperatorSpec<K extends OpType> {
@@ -28,8 +28,9 @@ export function expectDtype(input: ValueType, ...allowed: readonly Dtype[]): voi
 }
 
 export function expectAxis(axis: number, rank: number): void {
-  if (!Number.isInteger(axis) || axis < 0 || axis >= rank)
+  if (!Number.isInteger(axis) || axis < 0 || axis >= rank) {
     throw new GraphError(`axis ${axis} is not within rank ${rank}`);
+  }
 }
 
 /** The numpy broadcast of two shapes. */
@@ -39,8 +40,9 @@ export function broadcast(a: Shape, b: Shape): Shape {
   for (let axis = 0; axis < rank; axis++) {
     const x = a[axis - rank + a.length] ?? 1;
     const y = b[axis - rank + b.length] ?? 1;
-    if (x !== y && x !== 1 && y !== 1)
+    if (x !== y && x !== 1 && y !== 1) {
       throw new GraphError(`cannot broadcast ${formatShape(a)} with ${formatShape(b)}`);
+    }
     out.push(x === 1 ? y : x);
   }
   return out;

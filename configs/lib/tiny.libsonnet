@@ -1,0 +1,91 @@
+// The laptop size: an overlay for every config of the family (editrl run CONFIG --with configs/lib/tiny.libsonnet).
+// It trains on the embedded tiny world, from random weights, with the rule judge, on two CPU cores.
+
+// Every number of the tiny size stands here.
+local tiny = {
+  world: {
+    seed: 42,
+    grid: 4,
+    cell: 8,
+    counts: { images: 1500, train: 400, prompts: 4096, validation: 320, truth: 512 },
+  },
+  decoder: {
+    hidden_size: 96,
+    intermediate_size: 256,
+    num_hidden_layers: 3,
+    num_attention_heads: 4,
+    num_key_value_heads: 4,
+    tie_word_embeddings: false,
+    embedding_std: 0.5,
+  },
+  tokenizer: { codebook_size: 64, patch: 8, hidden: 64, code_dim: 16 },
+  context: { plain: 96, think: 160 },
+  response: { plain: 40, think: 104 },
+  num_iterations: { vq: 600, sft: 600, rl: 80 },
+  optimizer: {
+    vq: { learning_rate: 1e-3, per_device_batch_size: 64 },
+    sft: { learning_rate: 2e-3, per_device_batch_size: 64 },
+    rl: { learning_rate: 3e-4, per_device_batch_size: 64 },
+  },
+  algorithm: {
+    vq: { sft+: { batch_size: 64, patience: 3, min_delta: 1e-5 } },
+    sft: {
+      warmup_steps: 20,
+      sft+: { batch_size: 64, changed_token_weight: 2.5, changed_token_weight_after_steps: 100, patience: 3, min_delta: 0.001 },
+    },
+    rl: {},
+  },
+  rollout: { episodes_per_iteration: 128, generations_per_sample: 8, chunk_groups: 8 },
+  validation: {
+    vq: { every_n_iterations: 50 },
+    sft: { every_n_iterations: 50, prompts: 256 },
+    rl: { every_n_iterations: 20, prompts: 256 },
+  },
+  checkpoint: { save_every_n_iterations: 20, keep_every_n_iterations: null, keep_last: 2 },
+};
+
+local made_by(config) = { run: config, config: config + '.jsonnet' };
+local base_exp_dir = std.extVar('APP__BASE_EXP_DIR');
+
+{
+  // What the overlaid config says about itself; a config that says nothing is taken for an RL run from sft_s on simple edits.
+  kind:: if 'kind' in super then super.kind else 'rl',
+  sets:: if 'sets' in super then super.sets else ['s'],
+  validation_sets:: if 'validation_sets' in super then super.validation_sets else self.sets,
+  think:: if 'think' in super then super.think else false,
+  start:: if 'start' in super then super.start else 'sft_s',
+
+  local size = if $.think then 'think' else 'plain',
+  local folder = $.data.dir + '/tiny',
+  local lists(sets, split) = [{ path: folder + '/' + set + '/' + split + '/list/tokenized_datalist.json' } for set in sets],
+
+  // SFT sees the small labelled split; RL draws on many prompts without answers, or, where the reward compares with the
+  // labelled edit, on prompts that have one.
+  local needs_truth = std.get($.reward, 'mode', 'viescore') != 'viescore',
+  local split = if $.kind == 'sft' then 'train' else if needs_truth then 'truth' else 'prompts',
+
+  base_exp_dir: if base_exp_dir == 'runs' then 'runs/tiny' else base_exp_dir,
+  num_iterations: tiny.num_iterations[$.kind],
+  algorithm+: tiny.algorithm[$.kind],
+  // The full size's own AdamW values are left behind: the tiny size uses the defaults.
+  optimizer: tiny.optimizer[$.kind],
+  rollout+: tiny.rollout { max_response_tokens: tiny.response[size] },
+  validation: tiny.validation[$.kind],
+  checkpoint: tiny.checkpoint,
+  track+: { push_to_hub: null },
+  policy+: {
+    model: if $.start == null then null else made_by($.start),
+    init: if $.start == null then tiny.decoder else null,
+    tokenizer: made_by('tiny_vq'),
+    model_context_size: tiny.context[size],
+    engine+: { provider: 'cpu' },
+  },
+  environment+: (if $.kind == 'vq' then { init: tiny.tokenizer } else { model: made_by('tiny_vq') }) + { engine+: { provider: 'cpu' } },
+  reward+: { endpoint: 'embedded', model: 'editrl-rule-judge' },
+  data+: {
+    dir: std.extVar('APP__DATA_DIR'),
+    tiny: tiny.world,
+    train: if $.kind == 'vq' then lists(['images'], 'train') else lists($.sets, split),
+    validation: if $.kind == 'vq' then lists(['images'], 'train') else lists($.validation_sets, 'validation'),
+  },
+}

@@ -1,0 +1,2 @@
+// SFT (S) => RL (C)
+(import 'lib/rl.libsonnet') + { start:: 'sft_s', sets:: ['c'] }

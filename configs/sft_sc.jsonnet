@@ -1,0 +1,2 @@
+// SFT (S+C): the start trained on simple and complex edits together.
+(import 'lib/sft.libsonnet') + { sets:: ['s', 'c'] }

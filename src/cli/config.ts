@@ -1,0 +1,97 @@
+/** editrl config show|check|schema: what a config evaluates to, whether it is right, and what may stand in it. */
+import { jsonSchema } from '../config/json_schema.js';
+import { cannotRunYet, loadConfig, type LoadedConfig } from '../config/load.js';
+import { listSettings } from '../config/validate.js';
+import { EditrlError } from '../core/errors.js';
+import { formatTable, printError, printJson, printLine, styled } from './output.js';
+import { configOptions, flag, text, texts, type Arguments, type Verb } from './verb.js';
+
+const jsonOption = { type: 'boolean', default: false, describe: 'print one JSON document, for machines' } as const;
+
+export const configVerb: Verb = {
+  actions: {
+    show: {
+      summary: 'print the settings that a config evaluates to',
+      positionals: '<config>',
+      build: (yargs) =>
+        configOptions(yargs)
+          .option('json', { ...jsonOption, describe: 'settings, hashes and warnings as one JSON document' })
+          .option('list', { type: 'boolean', default: false, describe: 'one key a line, with its effect at resume' })
+          .example('$0 config show configs/sft_s__rl_s.jsonnet --with configs/lib/tiny.libsonnet', 'all settings')
+          .example('$0 config show configs/sft_s.jsonnet --set optimizer.learning_rate=1e-5 --list', 'as a list'),
+      run: show,
+    },
+    check: {
+      summary: 'report everything that is wrong with configs; exit code 2 if anything is',
+      positionals: '<config..>',
+      build: (yargs) =>
+        configOptions(yargs)
+          .option('json', jsonOption)
+          .example('$0 config check configs/*.jsonnet --with configs/lib/tiny.libsonnet', 'the whole family'),
+      run: check,
+    },
+    schema: {
+      summary: 'print the JSON Schema of all settings',
+      positionals: '',
+      build: (yargs) =>
+        yargs
+          .option('json', { ...jsonOption, describe: 'accepted for uniformity: the schema is JSON in any case' })
+          .example('$0 config schema > editrl.schema.json', 'for editors'),
+      run: schema,
+    },
+  },
+};
+
+function load(args: Arguments, file: string): Promise<LoadedConfig> {
+  return loadConfig({ file, overlays: texts(args, 'with'), sets: texts(args, 'set') });
+}
+
+async function show(args: Arguments): Promise<number> {
+  const config = await load(args, text(args, 'config'));
+  if (flag(args, 'json')) {
+    printJson({ ...config, cannot_run_yet: cannotRunYet(config.settings) });
+    return 0;
+  }
+  if (flag(args, 'list')) {
+    const rows = listSettings(config.settings).map(({ key, value, effect }) => [key, JSON.stringify(value), effect]);
+    printLine(formatTable([{ title: 'key' }, { title: 'value' }, { title: 'effect' }], rows));
+  } else {
+    printJson(config.settings);
+  }
+  printRemarks(config);
+  return 0;
+}
+
+async function check(args: Arguments): Promise<number> {
+  const files = texts(args, 'config');
+  const results: { file: string; ok: boolean; error?: string; warnings?: readonly string[]; resultHash?: string }[] =
+    [];
+  let exitCode = 0;
+  for (const file of files) {
+    try {
+      const config = await load(args, file);
+      results.push({ file, ok: true, warnings: config.warnings, resultHash: config.resultHash });
+      if (flag(args, 'json')) continue;
+      printLine(`${styled('ok', 'green')}  ${file}  ${config.settings.run_name}`);
+      printRemarks(config);
+    } catch (error) {
+      if (!(error instanceof EditrlError)) throw error;
+      exitCode = Math.max(exitCode, error.exitCode);
+      results.push({ file, ok: false, error: error.toText() });
+      if (!flag(args, 'json')) printError(`${styled('wrong', 'red', process.stderr)}  ${error.toText()}`);
+    }
+  }
+  if (flag(args, 'json')) printJson({ configs: results });
+  return exitCode;
+}
+
+async function schema(): Promise<number> {
+  printJson(jsonSchema());
+  return 0;
+}
+
+/** On standard error, so that standard output stays one document. */
+function printRemarks(config: LoadedConfig): void {
+  for (const warning of config.warnings) printError(`${styled('warning', 'yellow', process.stderr)}: ${warning}`);
+  for (const reason of cannotRunYet(config.settings)) printError(`${styled('note', 'dim', process.stderr)}: ${reason}`);
+}

@@ -1,0 +1,118 @@
+/** editrl data: makes the tiny world's data and reads datasets through. */
+import { join } from 'node:path';
+import { UsageError } from '../core/errors.js';
+import { checkDataset, findDatalists, type DatasetReport } from '../data/check.js';
+import {
+  DEFAULT_TINY_EDITS,
+  DEFAULT_TINY_IMAGES,
+  makeTinyEdits,
+  makeTinyImages,
+  type ImageTokenizerLike,
+} from '../tiny/dataset.js';
+import { printError, printJson, printLine } from './output.js';
+import { flag, text, texts, type Action, type Arguments, type Verb } from './verb.js';
+
+/** Opens a trained image tokenizer by its path. Raises CheckpointError. */
+export type TokenizerOpener = (path: string) => Promise<ImageTokenizerLike>;
+
+function wholeNumber(args: Arguments, name: string, least: number): number {
+  const value = args[name];
+  if (typeof value === 'number' && Number.isInteger(value) && value >= least) return value;
+  throw new UsageError(`--${name} has to be a whole number of ${least} or more`);
+}
+
+function makeTiny(openTokenizer: TokenizerOpener | null): Action & { readonly summary: string } {
+  return {
+    summary: "write the tiny world's images and edits",
+    positionals: '',
+    build: (yargs) => {
+      const { sizes } = DEFAULT_TINY_EDITS;
+      return yargs
+        .option('root', { type: 'string', describe: 'folder to write to (default: tiny below APP__DATA_DIR or data)' })
+        .option('seed', { type: 'number', default: DEFAULT_TINY_EDITS.seed, describe: 'seed of all scenes' })
+        .option('images', { type: 'number', default: DEFAULT_TINY_IMAGES.count, describe: 'images for the tokenizer' })
+        .option('train', { type: 'number', default: sizes.train, describe: 'labelled edits per set' })
+        .option('prompts', { type: 'number', default: sizes.prompts, describe: 'edits without an answer per set' })
+        .option('validation', { type: 'number', default: sizes.validation, describe: 'held-out edits per set' })
+        .option('truth', { type: 'number', default: sizes.truth, describe: "edits with the answer's pixels per set" })
+        .option('tokenizer', {
+          type: 'string',
+          describe: 'trained image tokenizer; without one only the images that train it are written',
+        })
+        .option('json', { type: 'boolean', default: false, describe: 'print one JSON document, for machines' })
+        .example('$0 data make-tiny', 'images for the tokenizer, below data/tiny');
+    },
+    run: async (args) => {
+      const given = text(args, 'root');
+      const root = given === '' ? join(process.env['APP__DATA_DIR'] ?? 'data', 'tiny') : given;
+      const seed = wholeNumber(args, 'seed', 0);
+      const tokenizerPath = text(args, 'tokenizer');
+      if (tokenizerPath !== '' && openTokenizer === null) {
+        throw new UsageError('this build opens no image tokenizer from a path', {
+          next: 'Leave out --tokenizer: a tiny run trains its tokenizer and writes the edits itself.',
+        });
+      }
+      await makeTinyImages(root, { seed, count: wholeNumber(args, 'images', 1) });
+      const sizes = {
+        train: wholeNumber(args, 'train', 1),
+        prompts: wholeNumber(args, 'prompts', 1),
+        validation: wholeNumber(args, 'validation', 1),
+        truth: wholeNumber(args, 'truth', 1),
+      };
+      const withEdits = tokenizerPath !== '' && openTokenizer !== null;
+      if (withEdits) await makeTinyEdits(root, { seed, sizes }, await openTokenizer(tokenizerPath));
+      if (flag(args, 'json')) {
+        printJson({ root, images: true, edits: withEdits });
+      } else {
+        printLine(`${root}: images${withEdits ? ' and edits' : ''} are there.`);
+        if (!withEdits) {
+          printLine('  The edits follow when a tiny run has trained the tokenizer that they are coded with.');
+        }
+      }
+      return 0;
+    },
+  };
+}
+
+function printReport(report: DatasetReport): void {
+  const labelled = report.kind === 'edits' ? `, ${report.labelled} labelled` : '';
+  printLine(
+    `${report.path}: ${report.samples} ${report.kind}${labelled}, size ${report.sizes.join(', ') || 'unknown'}`,
+  );
+  for (const problem of report.problems) printError(`editrl: ${problem.toText()}`);
+}
+
+const check: Action & { readonly summary: string } = {
+  summary: 'read datasets through and say what is wrong with them',
+  positionals: '<paths..>',
+  build: (yargs) =>
+    yargs
+      .positional('paths', {
+        type: 'string',
+        array: true,
+        demandOption: true,
+        describe: 'lists of samples, dataset folders, or a folder above several',
+      })
+      .option('json', { type: 'boolean', default: false, describe: 'print one JSON document, for machines' })
+      .example('$0 data check data/tiny', 'every list below data/tiny'),
+  run: async (args) => {
+    const lists = texts(args, 'paths').flatMap(findDatalists);
+    const reports: DatasetReport[] = [];
+    for (const list of lists) {
+      const report = await checkDataset(list);
+      reports.push(report);
+      if (!flag(args, 'json')) printReport(report);
+    }
+    if (flag(args, 'json')) {
+      printJson(reports.map((report) => ({ ...report, problems: report.problems.map((problem) => problem.toText()) })));
+    }
+    return reports.every(({ problems }) => problems.length === 0) ? 0 : 1;
+  },
+};
+
+/** The verb, with what opens an image tokenizer where there is one. */
+export function makeDataVerb(openTokenizer: TokenizerOpener | null): Verb {
+  return { actions: { 'make-tiny': makeTiny(openTokenizer), check } };
+}
+
+export const dataVerb: Verb = makeDataVerb(null);

@@ -1,0 +1,145 @@
+/** editrl doctor: what this machine has and lacks, and what to do about it. */
+import { execFile } from 'node:child_process';
+import { readFileSync } from 'node:fs';
+import { availableParallelism, freemem, totalmem } from 'node:os';
+import { promisify } from 'node:util';
+import { printJson, printLine, styled } from './output.js';
+import { flag, type Verb } from './verb.js';
+
+export interface Finding {
+  readonly name: string;
+  /** `missing` fails the check; `absent` is about something that is only useful. */
+  readonly state: 'ok' | 'missing' | 'absent';
+  readonly detail: string;
+  /** What to do; null where nothing has to be done. */
+  readonly next: string | null;
+}
+
+const run = promisify(execFile);
+
+export const doctorVerb: Verb = {
+  positionals: '',
+  build: (yargs) =>
+    yargs
+      .option('json', { type: 'boolean', default: false, describe: 'print one JSON document, for machines' })
+      .example('$0 doctor', 'one line for each prerequisite'),
+  run: async (args) => {
+    const findings = await examine();
+    if (flag(args, 'json')) printJson({ ok: isUsable(findings), findings });
+    else findings.forEach(printFinding);
+    return isUsable(findings) ? 0 : 1;
+  },
+};
+
+/** Looks at everything that editrl needs or can use. */
+export async function examine(): Promise<Finding[]> {
+  return Promise.all([
+    Promise.resolve(nodeVersion(process.versions.node)),
+    program('cmake', ['cmake'], 'Install cmake (Debian: apt install cmake); npm ci needs it to build libjsonnet.'),
+    program(
+      'C++ compiler',
+      ['c++', 'g++', 'clang++'],
+      'Install a C++ compiler (Debian: apt install g++); npm ci needs it to build libjsonnet.',
+    ),
+    jsonnetBinding(),
+    onnxRuntime(),
+    Promise.resolve(memory(availableMemory(), totalmem())),
+    gpu(),
+  ]);
+}
+
+function isUsable(findings: readonly Finding[]): boolean {
+  return findings.every(({ state }) => state !== 'missing');
+}
+
+function printFinding({ name, state, detail, next }: Finding): void {
+  const style = { ok: 'green', missing: 'red', absent: 'dim' } as const;
+  printLine(`${styled(state.padEnd(8), style[state])}${name.padEnd(14)}${detail}`);
+  if (next !== null) printLine(`${' '.repeat(22)}${next}`);
+}
+
+/** Node 20.19 is the first 20.x that loads the packages used here. */
+export function nodeVersion(version: string): Finding {
+  const [major, minor] = version.split('.').map(Number);
+  const isNewEnough = major > 20 || (major === 20 && minor >= 19);
+  return {
+    name: 'Node',
+    state: isNewEnough ? 'ok' : 'missing',
+    detail: version,
+    next: isNewEnough ? null : 'Install Node 20.19 or later from https://nodejs.org.',
+  };
+}
+
+async function program(name: string, commands: readonly string[], next: string): Promise<Finding> {
+  for (const command of commands) {
+    const version = await firstLineOf(command, ['--version']);
+    if (version !== null) return { name, state: 'ok', detail: version, next: null };
+  }
+  return { name, state: 'missing', detail: `none of ${commands.join(', ')} runs`, next };
+}
+
+/** The first line that a command prints, or null when it does not run. */
+async function firstLineOf(command: string, args: readonly string[]): Promise<string | null> {
+  try {
+    const { stdout } = await run(command, [...args], { timeout: 10_000 });
+    return stdout.split('\n', 1)[0].trim();
+  } catch {
+    return null; // Not running is the answer to the question asked, not a failure.
+  }
+}
+
+async function jsonnetBinding(): Promise<Finding> {
+  const name = 'libjsonnet';
+  const packageName: string = '@hanazuki/node-jsonnet';
+  try {
+    const binding = (await import(packageName)) as { Jsonnet: { version: string } };
+    return { name, state: 'ok', detail: binding.Jsonnet.version, next: null };
+  } catch (error) {
+    return {
+      name,
+      state: 'missing',
+      detail: reason(error),
+      next: 'With cmake and a C++ compiler installed: npm rebuild @hanazuki/node-jsonnet',
+    };
+  }
+}
+
+/** Only src/engines/onnx opens onnxruntime-node; whether it is installed can be asked from anywhere. */
+async function onnxRuntime(): Promise<Finding> {
+  const name = 'onnxruntime';
+  try {
+    return { name, state: 'ok', detail: import.meta.resolve('onnxruntime-node').replace(/^file:\/\//, ''), next: null };
+  } catch (error) {
+    return { name, state: 'missing', detail: reason(error), next: 'Install the packages again: npm ci' };
+  }
+}
+
+/** Memory that can be had without swapping: on Linux with what caches would give back, else what is free. */
+function availableMemory(): number {
+  if (process.platform !== 'linux') return freemem();
+  const match = /^MemAvailable:\s+(\d+) kB/m.exec(readFileSync('/proc/meminfo', 'utf8'));
+  return match === null ? freemem() : Number(match[1]) * 1024;
+}
+
+/** `available` and `total` in bytes. The tiny size stays below a gigabyte. */
+export function memory(available: number, total: number): Finding {
+  const gibibytes = (bytes: number): string => `${(bytes / 2 ** 30).toFixed(1)} GiB`;
+  const isEnough = available >= 2 ** 30;
+  return {
+    name: 'memory',
+    state: isEnough ? 'ok' : 'missing',
+    detail: `${gibibytes(available)} available of ${gibibytes(total)}, ${availableParallelism()} cores`,
+    next: isEnough ? null : 'Close something: the tiny size needs about 1 GiB.',
+  };
+}
+
+async function gpu(): Promise<Finding> {
+  const found = await firstLineOf('nvidia-smi', ['--query-gpu=name,memory.total', '--format=csv,noheader']);
+  return found === null || found === ''
+    ? { name: 'GPU', state: 'absent', detail: 'none seen by nvidia-smi; runs use the CPU', next: null }
+    : { name: 'GPU', state: 'ok', detail: found, next: null };
+}
+
+function reason(error: unknown): string {
+  return error instanceof Error ? error.message.split('\n', 1)[0] : String(error);
+}

@@ -1,0 +1,141 @@
+#!/usr/bin/env node
+/** The command line: a table of verbs, each loaded only when it is called, and the exit codes. */
+import { realpathSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
+import yargs, { type Argv } from 'yargs';
+import { EditrlError, UsageError } from '../core/errors.js';
+import { nearest } from '../config/nearest.js';
+import { printError } from './output.js';
+import type { Action, Verb } from './verb.js';
+
+interface Entry {
+  readonly summary: string;
+  readonly load: () => Promise<Verb>;
+}
+
+/** A verb is one file beside this one and one line here. */
+const verbs: Readonly<Record<string, Entry>> = {
+  run: { summary: 'train what a config describes', load: async () => (await import('./run.js')).runVerb },
+  report: { summary: 'what a run learned', load: async () => (await import('./report.js')).reportVerb },
+  config: { summary: 'show, check or describe settings', load: async () => (await import('./config.js')).configVerb },
+  data: {
+    summary: "make the tiny world's data, or check a dataset",
+    load: async () => (await import('./data.js')).dataVerb,
+  },
+  judge: { summary: "serve the tiny world's rule judge", load: async () => (await import('./judge.js')).judgeVerb },
+  doctor: { summary: 'what this machine has and lacks', load: async () => (await import('./doctor.js')).doctorVerb },
+};
+
+/** Runs one command line (without `node` and the script) and returns its exit code. */
+export async function main(argv: readonly string[]): Promise<number> {
+  const debug = argv.includes('--debug');
+  try {
+    return await dispatch(argv);
+  } catch (error) {
+    return report(error, debug);
+  }
+}
+
+async function dispatch(argv: readonly string[]): Promise<number> {
+  const name = argv.find((word) => !word.startsWith('-'));
+  const entry = name !== undefined && Object.hasOwn(verbs, name) ? verbs[name] : undefined;
+  const outcome: { code: number } = { code: 0 };
+  const parser = base(argv);
+  for (const [verbName, { summary }] of Object.entries(verbs)) {
+    if (verbName !== name) parser.command(verbName, summary, {});
+  }
+  if (name !== undefined && entry !== undefined) {
+    const verb = await entry.load();
+    if ('actions' in verb) {
+      const action = argv.filter((word) => !word.startsWith('-'))[1];
+      if (action !== undefined) requireKnown(action, Object.keys(verb.actions), `${name} `);
+      parser.command(`${name} <action>`, entry.summary, (group) => {
+        for (const [actionName, action] of Object.entries(verb.actions)) {
+          addAction(group, actionName, action.summary, action, outcome);
+        }
+        return group.demandCommand(1, `Say which: ${Object.keys(verb.actions).join(', ')}.`);
+      });
+    } else {
+      addAction(parser, name, entry.summary, verb, outcome);
+    }
+  } else if (name !== undefined) {
+    requireKnown(name, Object.keys(verbs), '');
+  } else if (argv.length === 0) {
+    parser.showHelp('error');
+    return usageExitCode;
+  }
+  await parser.parseAsync();
+  return outcome.code;
+}
+
+const usageExitCode = 2;
+
+/** Raises UsageError, with the nearest known word, for a verb or action that does not exist. */
+function requireKnown(word: string, known: readonly string[], prefix: string): void {
+  if (known.includes(word)) return;
+  const close = nearest(word, known);
+  throw new UsageError(
+    `unknown ${prefix === '' ? 'verb' : 'action'} '${prefix}${word}'; allowed: ${known.join(', ')}`,
+    {
+      next: close === null ? `editrl ${prefix}--help lists what each does.` : `Did you mean: editrl ${prefix}${close}?`,
+    },
+  );
+}
+
+function addAction(parser: Argv, name: string, summary: string, action: Action, outcome: { code: number }): void {
+  parser.command(`${name} ${action.positionals}`.trim(), summary, action.build, async (args) => {
+    outcome.code = await action.run(args);
+  });
+}
+
+function base(argv: readonly string[]): Argv {
+  return yargs([...argv])
+    .scriptName('editrl')
+    .usage('$0 <verb> …\n\nReinforcement learning for image-editing policies, run from Jsonnet configs.')
+    .option('debug', { type: 'boolean', default: false, describe: 'print stack traces', global: true })
+    .parserConfiguration({
+      'duplicate-arguments-array': true,
+      'camel-case-expansion': false,
+      'parse-positional-numbers': false,
+    })
+    .demandCommand(1, 'Say what to do.')
+    .strict()
+    .epilogue('Exit codes: 0 done, 1 run failed, 2 bad usage or config, 3 endpoint not reachable, 130 interrupted.')
+    .wrap(Math.min(110, process.stdout.columns || 110))
+    .help()
+    .version()
+    .exitProcess(false)
+    .fail((message, error) => {
+      // yargs types the error as always present; it is missing when the usage itself is wrong.
+      const cause = error as Error | undefined;
+      throw cause ?? new UsageError(message, { next: 'editrl <verb> --help shows the usage with an example.' });
+    });
+}
+
+/** Prints an error for a person; a stack trace only on request, or when the defect is ours. */
+function report(error: unknown, debug: boolean): number {
+  if (error instanceof EditrlError) {
+    printError(debug ? (error.stack ?? error.toText()) : `editrl: ${error.toText()}`);
+    return error.exitCode;
+  }
+  const message = error instanceof Error ? error.message : String(error);
+  printError(
+    debug && error instanceof Error
+      ? (error.stack ?? message)
+      : `editrl: ${message}\n  Run it again with --debug to see where this comes from.`,
+  );
+  return 1;
+}
+
+if (process.argv[1] !== undefined && isEntryPoint(process.argv[1])) {
+  process.exitCode = await main(process.argv.slice(2));
+}
+
+/** True when node was started with this file, also through the link that npm makes for the binary. */
+function isEntryPoint(script: string): boolean {
+  try {
+    return realpathSync(script) === fileURLToPath(import.meta.url);
+  } catch {
+    return false;
+  }
+}

@@ -1,0 +1,59 @@
+/** What a verb is: one file that exports one of these, and one line in the table of main.ts. */
+import type { Argv } from 'yargs';
+
+export interface Action {
+  /** Positional arguments, in yargs' notation, such as `<config>`; empty for none. */
+  readonly positionals: string;
+  /** Adds the options and at least one example. */
+  readonly build: (yargs: Argv) => Argv;
+  /** Does the work and returns the process's exit code. */
+  readonly run: (args: Arguments) => Promise<number>;
+}
+
+/** A verb either does something itself, or has actions of its own (`editrl config show`). */
+export type Verb = Action | { readonly actions: Readonly<Record<string, Action & { readonly summary: string }>> };
+
+/** Parsed flags by name, as yargs gives them. */
+export type Arguments = Readonly<Record<string, unknown>>;
+
+/** A flag that holds one text. */
+export function text(args: Arguments, name: string): string {
+  const value = args[name];
+  return typeof value === 'string' ? value : '';
+}
+
+/** A flag that may be given several times. */
+export function texts(args: Arguments, name: string): string[] {
+  const value = args[name];
+  const list: unknown[] = Array.isArray(value) ? value : [value];
+  return list.filter((item) => typeof item === 'string');
+}
+
+/** A switch. */
+export function flag(args: Arguments, name: string): boolean {
+  return args[name] === true;
+}
+
+/** The options of every verb that takes a config. */
+export function configOptions(yargs: Argv): Argv {
+  return yargs
+    .positional('config', {
+      type: 'string',
+      demandOption: true,
+      describe: 'a Jsonnet file, such as configs/sft_s__rl_s.jsonnet',
+    })
+    .option('with', {
+      type: 'string',
+      array: true,
+      nargs: 1,
+      default: [],
+      describe: 'merge this Jsonnet file over the config; may be repeated',
+    })
+    .option('set', {
+      type: 'string',
+      array: true,
+      nargs: 1,
+      default: [],
+      describe: 'set one key, as a.b=value; may be repeated; applied last',
+    });
+}

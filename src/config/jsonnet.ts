@@ -1,0 +1,159 @@
+/** Evaluating Jsonnet: one evaluation per config, whatever its overlays, because each costs tens of milliseconds. */
+import { existsSync, readFileSync, statSync } from 'node:fs';
+import { basename, dirname, resolve } from 'node:path';
+import { ConfigError, EngineError } from '../core/errors.js';
+import { sha256 } from '../core/image.js';
+import { nearest } from './nearest.js';
+
+export type Environment = Readonly<Record<string, string | undefined>>;
+
+export interface Evaluation {
+  /** The JSON value that the composition evaluates to. */
+  readonly value: unknown;
+  /** SHA-256 over the content of every file that took part. */
+  readonly importHash: string;
+  /** Every file that took part, with its text; the config first, then overlays, then what they import. */
+  readonly sources: ReadonlyMap<string, string>;
+}
+
+/**
+ * The external variables of a config: every `APP__*` of the environment, over the defaults that are always defined.
+ * An empty `APP__RUN_NAME`, `APP__BASE_EXP_DIR` or `APP__DATA_DIR` counts as unset.
+ */
+export function externalVariables(file: string, environment: Environment): Record<string, string> {
+  const variables: Record<string, string> = {
+    APP__RUN_NAME: fileStem(file),
+    APP__BASE_EXP_DIR: 'runs',
+    APP__DATA_DIR: 'data',
+    APP__REWARD_FUNCTION_API_BASE: '',
+  };
+  for (const [name, value] of Object.entries(environment)) {
+    if (!name.startsWith('APP__') || value === undefined) continue;
+    if (value !== '' || !(name in variables)) variables[name] = value;
+  }
+  return variables;
+}
+
+/** A file's name without its folder and its last extension. */
+export function fileStem(file: string): string {
+  return basename(file).replace(/\.[^.]*$/, '');
+}
+
+/** Evaluates `file + overlay + overlay…` in one go. Raises ConfigError for everything that Jsonnet refuses. */
+export async function evaluate(
+  file: string,
+  overlays: readonly string[],
+  environment: Environment,
+): Promise<Evaluation> {
+  for (const path of [file, ...overlays]) requireFile(path);
+  const sources = importClosure([file, ...overlays]);
+  const variables = externalVariables(file, environment);
+  const jsonnet = await newInterpreter();
+  for (const [name, value] of Object.entries(variables)) jsonnet.extString(name, value);
+  const composition = [file, ...overlays].map((path) => `(import ${JSON.stringify(resolve(path))})`).join(' + ');
+  let text: string;
+  try {
+    text = await jsonnet.evaluateSnippet(composition, compositionName);
+  } catch (cause) {
+    throw jsonnetError(file, variables, cause);
+  }
+  return { value: JSON.parse(text) as unknown, importHash: closureHash(sources), sources };
+}
+
+const compositionName = 'the composed config';
+
+/** The part of the binding that is used here; the package's own declarations are not reachable through its `exports`. */
+interface Interpreter {
+  extString(key: string, value: string): this;
+  evaluateSnippet(snippet: string, filename: string): Promise<string>;
+}
+
+/** The native binding is built at installation; a machine without a compiler gets a message instead of a stack trace. */
+async function newInterpreter(): Promise<Interpreter> {
+  const packageName: string = '@hanazuki/node-jsonnet';
+  try {
+    const binding = (await import(packageName)) as { Jsonnet: new () => Interpreter };
+    return new binding.Jsonnet();
+  } catch (cause) {
+    throw new EngineError(
+      `the libjsonnet binding does not load (${cause instanceof Error ? firstLine(cause.message) : String(cause)})`,
+      { next: 'Install cmake and a C++ compiler, then run: npm rebuild @hanazuki/node-jsonnet', cause },
+    );
+  }
+}
+
+function requireFile(path: string): void {
+  if (existsSync(path) && statSync(path).isFile()) return;
+  throw new ConfigError(existsSync(path) ? 'is a folder, not a Jsonnet file' : 'no such file', {
+    where: path,
+    next: 'Name a Jsonnet file; the shipped ones are in configs/.',
+  });
+}
+
+/** Files reached from `roots` through import, importstr and importbin, in the order of first mention. */
+export function importClosure(roots: readonly string[]): Map<string, string> {
+  const sources = new Map<string, string>();
+  const visit = (path: string, evaluated: boolean): void => {
+    if (sources.has(path) || !existsSync(path)) return; // Jsonnet itself reports a missing import, with its line.
+    const text = readFileSync(path, 'utf8');
+    sources.set(path, text);
+    if (!evaluated) return;
+    for (const { target, isCode } of importsOf(text)) visit(resolve(dirname(path), target), isCode);
+  };
+  for (const root of roots) visit(resolve(root), true);
+  return sources;
+}
+
+/** Matches whatever may hide the word `import` (comments, strings) before the import itself, so that hidden ones are passed over. */
+const importToken =
+  /\/\*[\s\S]*?\*\/|\/\/[^\n]*|#[^\n]*|\b(import|importstr|importbin)\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)')|@"(?:[^"]|"")*"|@'(?:[^']|'')*'|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|\|\|\|[\s\S]*?\n\s*\|\|\|/g;
+
+function importsOf(text: string): { target: string; isCode: boolean }[] {
+  return [...text.matchAll(importToken)]
+    .filter((match) => match[1] !== undefined)
+    .map((match) => ({ target: match[2] ?? match[3], isCode: match[1] === 'import' }));
+}
+
+/** Independent of where the files lie: only their contents count, in a fixed order. */
+function closureHash(sources: ReadonlyMap<string, string>): string {
+  return sha256([...sources.values()].map(sha256).sort().join('\n'));
+}
+
+function jsonnetError(file: string, variables: Record<string, string>, cause: unknown): ConfigError {
+  const text = cause instanceof Error ? cause.message : String(cause);
+  const lines = text.split('\n').map((line) => line.trim());
+  const head = lines[0].replace(/^(?:STATIC|RUNTIME) ERROR: /, '');
+  const staticPlace = /^(.+?):(\d+):(\d+)(?:-\d+)?: (.*)$/.exec(head);
+  const trace = lines.slice(1).map((line) => /^(.+?):\(?(\d+):(\d+)/.exec(line));
+  const tracePlace = trace.find(
+    (match) => match !== null && match[1] !== compositionName && !match[1].startsWith('<std>'),
+  );
+  const place = staticPlace ?? tracePlace ?? null;
+  const where = place === null ? file : `${place[1]}:${place[2]}:${place[3]}`;
+  const message = staticPlace === null ? head : staticPlace[4];
+  return new ConfigError(message, { where: displayPath(where), next: remedy(message, variables), cause });
+}
+
+function remedy(message: string, variables: Record<string, string>): string {
+  const unset = /undefined external variable: (\S+)/.exec(message);
+  if (unset !== null) {
+    const meant = nearest(unset[1], Object.keys(variables));
+    const hint = meant === null ? '' : ` (or did you mean ${meant}?)`;
+    return unset[1].startsWith('APP__')
+      ? `Set it before the command: export ${unset[1]}=…${hint}`
+      : `External variables are the environment's APP__*: rename it to APP__${unset[1]} and export that${hint}.`;
+  }
+  if (message.startsWith("couldn't open import")) return 'Check the path: it is relative to the file that imports it.';
+  if (message.startsWith('binary operator + requires')) return 'A config and each overlay must evaluate to an object.';
+  return 'Correct the file; editrl config show prints what a config evaluates to.';
+}
+
+/** Relative to the working folder where that is shorter to read. */
+export function displayPath(path: string): string {
+  const here = `${process.cwd()}/`;
+  return path.startsWith(here) ? path.slice(here.length) : path;
+}
+
+function firstLine(text: string): string {
+  return text.split('\n', 1)[0];
+}

@@ -1,0 +1,176 @@
+/** From a Jsonnet file to frozen settings: evaluate once, apply --set, translate, validate, hash. */
+import { dirname, resolve } from 'node:path';
+import { UsageError } from '../core/errors.js';
+import { canonicalMode, isFlat, translateFlat } from './flat.js';
+import { resultHash } from './hash.js';
+import { displayPath, evaluate, type Environment, type Evaluation } from './jsonnet.js';
+import { getPath, setPath } from './paths.js';
+import { configError, type Origin, type Problem } from './problems.js';
+import { isObject } from './schema/walk.js';
+import type { RunReference, Settings } from './settings.js';
+import { validate } from './validate.js';
+
+export interface LoadRequest {
+  /** The config. */
+  readonly file: string;
+  /** Files merged over it with `+`, in order. */
+  readonly overlays?: readonly string[];
+  /** `a.b=value`, applied last; the value is JSON, or else a text. */
+  readonly sets?: readonly string[];
+  /** Where the external variables come from; the process's environment unless given. */
+  readonly env?: Environment;
+}
+
+export interface LoadedConfig {
+  /** Fully defaulted and deeply frozen. */
+  readonly settings: Settings;
+  /** Hash over the `result` fields. */
+  readonly resultHash: string;
+  /** Hash over the content of every Jsonnet file that took part. */
+  readonly importHash: string;
+  readonly warnings: readonly string[];
+  readonly file: string;
+  readonly overlays: readonly string[];
+  readonly sets: readonly string[];
+}
+
+/** Loads a config. Raises one ConfigError that holds every problem. */
+export async function loadConfig(request: LoadRequest): Promise<LoadedConfig> {
+  const { file, overlays = [], sets = [], env = process.env } = request;
+  const evaluation = await evaluate(file, overlays, env);
+  const origin: Origin = { file, sources: evaluation.sources, sets };
+  const problems: Problem[] = [];
+  const raw = rootObject(evaluation, origin);
+  problems.push(...applySets(raw, sets));
+  const translated = isFlat(raw) ? translateFlat(raw) : { value: raw, problems: [], warnings: [] };
+  problems.push(...translated.problems);
+  const validated = validate(normalise(translated.value));
+  if ('problems' in validated) problems.push(...validated.problems);
+  if (problems.length > 0 || !('settings' in validated)) throw configError(problems, origin);
+  const { settings } = validated;
+  return Object.freeze({
+    settings: deepFreeze(settings),
+    resultHash: resultHash(settings),
+    importHash: evaluation.importHash,
+    warnings: [...translated.warnings, ...warningsOf(settings)],
+    file,
+    overlays,
+    sets,
+  });
+}
+
+/**
+ * Loads the config that makes another run: relative to the config that names it, with the same overlays, without its --set.
+ * The run's name is the one that the reference gives.
+ */
+export async function loadReferenced(
+  parent: LoadedConfig,
+  reference: RunReference,
+  env: Environment = process.env,
+): Promise<LoadedConfig> {
+  const file = displayPath(resolve(dirname(parent.file), reference.config));
+  return loadConfig({ file, overlays: parent.overlays, env: { ...env, APP__RUN_NAME: reference.run } });
+}
+
+/** The runs that must be finished before this one, without repetition, in the order of the keys that name them. */
+export function dependencies(settings: Settings): RunReference[] {
+  const references =
+    settings.task === 'image_edit_tokens'
+      ? [settings.environment.model, settings.policy.tokenizer, settings.policy.model]
+      : [];
+  const runs = references.filter(
+    (reference) => reference !== null && typeof reference === 'object' && 'run' in reference,
+  );
+  return runs.filter((run, index) => runs.findIndex((other) => other.run === run.run) === index);
+}
+
+/** Why a valid config cannot run yet, one line each; empty when nothing is in its way. */
+export function cannotRunYet(settings: Settings): string[] {
+  const reasons: string[] = [];
+  if (settings.data.train.length === 0) reasons.push('data.train is empty: name at least one datalist to train on');
+  if (settings.task !== 'image_edit_tokens') return reasons;
+  const references = {
+    'policy.model': settings.policy.model,
+    'policy.tokenizer': settings.policy.tokenizer,
+    'environment.model': settings.environment.model,
+  };
+  const fromHub = Object.entries(references).flatMap(([key, reference]) =>
+    reference !== null && typeof reference === 'object' && 'hub' in reference ? [`${key} (${reference.hub})`] : [],
+  );
+  if (fromHub.length > 0) {
+    reasons.push(
+      `loading Hub models is not available in this version: ${fromHub.join(', ')}; at laptop size: --with configs/lib/tiny.libsonnet`,
+    );
+  }
+  return reasons;
+}
+
+function rootObject(evaluation: Evaluation, origin: Origin): Record<string, unknown> {
+  if (isObject(evaluation.value)) return evaluation.value;
+  const kind = Array.isArray(evaluation.value)
+    ? 'a list'
+    : `the ${typeof evaluation.value} ${JSON.stringify(evaluation.value)}`;
+  throw configError([{ key: 'the file', message: `evaluates to ${kind}; allowed: an object` }], origin);
+}
+
+/** Splits `a.b=value`; a value that is not JSON is a text. Raises UsageError when there is no key or no `=`. */
+export function parseSet(text: string): { path: string; value: unknown } {
+  const at = text.indexOf('=');
+  const path = text.slice(0, Math.max(at, 0));
+  if (!/^[\w-]+(\.[\w-]+)*$/.test(path)) {
+    throw new UsageError(`--set ${text}: found no key=value`, {
+      next: 'Write it as --set optimizer.learning_rate=1e-5.',
+    });
+  }
+  const content = text.slice(at + 1);
+  try {
+    return { path, value: JSON.parse(content) as unknown };
+  } catch {
+    return { path, value: content };
+  }
+}
+
+function applySets(raw: Record<string, unknown>, sets: readonly string[]): Problem[] {
+  return sets.flatMap((text) => {
+    const { path, value } = parseSet(text);
+    const blockedAt = setPath(raw, path, value);
+    if (blockedAt === null) return [];
+    const blocking = JSON.stringify(getPath(raw, blockedAt));
+    return [{ key: path, message: `cannot be set: ${blockedAt} is ${blocking}; set ${blockedAt} as a whole` }];
+  });
+}
+
+/** Spellings that mean the same get one form: an endpoint with or without /v1, a mode with * or x. */
+function normalise(raw: Record<string, unknown>): Record<string, unknown> {
+  const reward = raw['reward'];
+  if (!isObject(reward)) return raw;
+  const normalised = { ...reward };
+  if ('mode' in reward) normalised['mode'] = canonicalMode(reward['mode']);
+  if ('endpoint' in reward) normalised['endpoint'] = canonicalEndpoint(reward['endpoint']);
+  return { ...raw, reward: normalised };
+}
+
+/** `http://host:4877`, with or without a final slash or /v1, is `http://host:4877/v1`. */
+export function canonicalEndpoint(endpoint: unknown): unknown {
+  if (typeof endpoint !== 'string' || !/^https?:\/\//.test(endpoint)) return endpoint;
+  return `${endpoint.replace(/\/+$/, '').replace(/\/v1$/, '')}/v1`;
+}
+
+function warningsOf(settings: Settings): string[] {
+  const warnings: string[] = [];
+  if (settings.track.push_to_hub !== null) {
+    warnings.push('track.push_to_hub: publishing on the Hub is not available in this version; nothing is pushed');
+  }
+  if (settings.track.wandb !== null) {
+    warnings.push('track.wandb: forwarding to W&B is not available in this version; metrics stay in the run directory');
+  }
+  return warnings;
+}
+
+function deepFreeze<T>(value: T): T {
+  if (typeof value === 'object' && value !== null) {
+    for (const child of Object.values(value)) deepFreeze(child);
+    Object.freeze(value);
+  }
+  return value;
+}

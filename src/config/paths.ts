@@ -1,0 +1,40 @@
+/** Reading and writing JSON values by dotted path; a number addresses a list's element. */
+import { isObject } from './schema/walk.js';
+
+export function getPath(root: unknown, path: string): unknown {
+  let here = root;
+  for (const key of path.split('.')) {
+    if (!isObject(here) && !Array.isArray(here)) return undefined;
+    here = (here as Record<string, unknown>)[key];
+  }
+  return here;
+}
+
+export function hasPath(root: unknown, path: string): boolean {
+  return getPath(root, path) !== undefined;
+}
+
+/**
+ * Sets a value, making the objects on the way (in place of nulls too).
+ * Returns the path of what stands in the way when that is neither an object nor an existing list element, else null.
+ */
+export function setPath(root: Record<string, unknown>, path: string, value: unknown): string | null {
+  const keys = path.split('.');
+  let here: unknown = root;
+  for (const [depth, key] of keys.entries()) {
+    const isLast = depth === keys.length - 1;
+    if (Array.isArray(here)) {
+      if (!/^\d+$/.test(key) || Number(key) >= here.length) return keys.slice(0, depth).join('.');
+    } else if (!isObject(here)) {
+      return keys.slice(0, depth).join('.');
+    }
+    const container = here as Record<string, unknown>;
+    if (isLast) {
+      container[key] = value;
+    } else {
+      if (container[key] === undefined || container[key] === null) container[key] = {};
+      here = container[key];
+    }
+  }
+  return null;
+}

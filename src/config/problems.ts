@@ -1,0 +1,220 @@
+/** Everything that is wrong with a config, each in one line that says where, what was found and what is allowed. */
+import { ConfigError } from '../core/errors.js';
+import { z } from 'zod';
+import { canonicalKeyOf, flatKeys } from './flat.js';
+import { displayPath } from './jsonnet.js';
+import { nearest } from './nearest.js';
+import { laterValues } from './schema/later.js';
+import { fieldsOf, isObject, knownPaths, markOf, schemaAt, unwrap } from './schema/walk.js';
+
+type Path = readonly (string | number)[];
+
+export interface Problem {
+  /** Dotted path of the key. */
+  readonly key: string;
+  readonly message: string;
+}
+
+/** Where the values came from, for naming the line of a problem. */
+export interface Origin {
+  readonly file: string;
+  readonly sources: ReadonlyMap<string, string>;
+  readonly sets: readonly string[];
+}
+
+/** One error with all problems. */
+export function configError(problems: readonly Problem[], origin: Origin): ConfigError {
+  const lines = problems.map(({ key, message }) => `${placeOf(key, origin)}${key}: ${message}`);
+  const text =
+    lines.length === 1 ? lines[0] : `${lines.length} problems\n${lines.map((line) => `  ${line}`).join('\n')}`;
+  return new ConfigError(text, {
+    where: displayPath(origin.file),
+    next: 'editrl config schema lists every key with its meaning; editrl config show prints what the file evaluates to.',
+  });
+}
+
+/** `(file:line) ` where exactly one line of the sources sets the key, `(--set) ` where the command line does. */
+function placeOf(key: string, origin: Origin): string {
+  const set = origin.sets.find((text) => {
+    const name = text.slice(0, text.indexOf('='));
+    return key === name || key.startsWith(`${name}.`);
+  });
+  if (set !== undefined) return '(--set) ';
+  const name = key
+    .split('.')
+    .filter((part) => !/^\d+$/.test(part))
+    .at(-1);
+  if (name === undefined) return '';
+  const field = new RegExp(`(^|[\\s{,])(['"]?)${name.replace(/[^\w]/g, '\\$&')}\\2\\s*\\+?:`);
+  const places = [...origin.sources].flatMap(([path, text]) =>
+    text
+      .split('\n')
+      .flatMap((line, index) => (field.test(stripComment(line)) ? [`${displayPath(path)}:${index + 1}`] : [])),
+  );
+  return places.length === 1 ? `(${places[0]}) ` : '';
+}
+
+function stripComment(line: string): string {
+  return line.replace(/(^|\s)(\/\/|#).*$/, '');
+}
+
+/** Turns the schema's issues into problems. `value` is what was validated. */
+export function problemsOf(error: z.ZodError, schema: z.ZodType, value: unknown): Problem[] {
+  return error.issues.flatMap((issue) => problemsOfIssue(issue, schema, value));
+}
+
+function problemsOfIssue(issue: z.core.$ZodIssue, schema: z.ZodType, root: unknown): Problem[] {
+  const path = issue.path as Path;
+  if (issue.code === 'unrecognized_keys') {
+    return issue.keys.map((key) => ({ key: dotted([...path, key]), message: unknownKey(key, path, schema, root) }));
+  }
+  const found = valueAt(root, path);
+  if (issue.code === 'invalid_union' && isObject(found)) {
+    const meant = variantMeant(issue.errors, found, schemaAt(schema, path, root));
+    if (meant !== null) {
+      return meant.flatMap((inner) => problemsOfIssue({ ...inner, path: [...path, ...inner.path] }, schema, root));
+    }
+  }
+  const later = laterValue(path, found, schema, root);
+  return [
+    { key: dotted(path), message: later ?? `${describeFound(found)}; ${describeAllowed(issue, path, schema, root)}` },
+  ];
+}
+
+function unknownKey(key: string, path: Path, schema: z.ZodType, root: unknown): string {
+  const here = schemaAt(schema, path, root) ?? schema;
+  const fields = Object.keys(fieldsOf(here, valueAt(root, path)) ?? unionFields(here));
+  const close = nearest(key, fields);
+  if (close !== null) return `unknown key; did you mean ${dotted([...path, close])}?`;
+  if (path.length === 0) {
+    const canonical = canonicalKeyOf(key);
+    if (canonical !== null) return `a key of EARL's flat form; in this form: ${canonical}`;
+    const flat = nearest(key, flatKeys);
+    if (flat !== null) return `unknown key; did you mean ${flat} (EARL's flat form)?`;
+  }
+  const elsewhere = [...knownPaths(schema)].filter((known) => known.split('.').at(-1) === key);
+  if (elsewhere.length > 0) return `unknown key here; did you mean ${elsewhere.slice(0, 3).join(' or ')}?`;
+  return `unknown key; allowed: ${fields.sort().join(', ')}`;
+}
+
+/** The issues of the one variant of a union that shares most keys with an object; null where none shares any. */
+function variantMeant(
+  errors: readonly (readonly z.core.$ZodIssue[])[],
+  found: Record<string, unknown>,
+  schema: z.ZodType | null,
+): readonly z.core.$ZodIssue[] | null {
+  const bare = schema === null ? null : unwrap(schema);
+  if (!(bare instanceof z.ZodUnion)) return null;
+  const shared = (bare.options as z.ZodType[]).map(
+    (option) => Object.keys(fieldsOf(option, found) ?? {}).filter((key) => key in found).length,
+  );
+  const most = Math.max(0, ...shared);
+  return most === 0 ? null : (errors[shared.indexOf(most)] ?? null);
+}
+
+/** The keys of the objects among a union's options. */
+function unionFields(schema: z.ZodType): Record<string, z.ZodType> {
+  const bare = unwrap(schema);
+  if (!(bare instanceof z.ZodUnion)) return {};
+  return Object.assign(
+    {},
+    ...(bare.options as z.ZodType[]).map((option) => fieldsOf(option, undefined) ?? {}),
+  ) as Record<string, z.ZodType>;
+}
+
+/** A value of the design that this version cannot do. */
+function laterValue(path: Path, found: unknown, schema: z.ZodType, root: unknown): string | null {
+  const key = dotted(path);
+  if (typeof found !== 'string' || !(laterValues[key] ?? []).includes(found)) return null;
+  return `'${found}' is not available in this version; available: ${availableAt(path, schema, root).join(', ')}`;
+}
+
+/** The names allowed at a path: an enumeration's values, or a discriminator's variants. */
+export function availableAt(path: Path, schema: z.ZodType, root: unknown): string[] {
+  const parent = unwrap(schemaAt(schema, path.slice(0, -1), root) ?? schema);
+  const last = path.at(-1);
+  if (parent instanceof z.ZodDiscriminatedUnion && parent.def.discriminator === last) {
+    return (parent.options as z.ZodType[]).flatMap((option) => namesOf((fieldsOf(option, null) ?? {})[last]));
+  }
+  const field = schemaAt(schema, path, root);
+  return field === null ? [] : namesOf(field);
+}
+
+function namesOf(schema: z.ZodType): string[] {
+  const bare = unwrap(schema);
+  if (bare instanceof z.ZodEnum) return bare.options.map(String);
+  if (bare instanceof z.ZodLiteral) return [...bare.values].map(String);
+  return [];
+}
+
+function describeFound(found: unknown): string {
+  if (found === undefined) return 'missing';
+  const text = JSON.stringify(found);
+  return `found ${text.length > 80 ? `${text.slice(0, 77)}…` : text}`;
+}
+
+function describeAllowed(issue: z.core.$ZodIssue, path: Path, schema: z.ZodType, root: unknown): string {
+  const field = schemaAt(schema, path, root);
+  const words = field === null ? undefined : markOf(field).allowed;
+  if (words !== undefined) return `allowed: ${words}`;
+  switch (issue.code) {
+    case 'invalid_type':
+      return `allowed: ${kindInWords(issue.expected)}`;
+    case 'invalid_value': {
+      const values = issue.values.map(String);
+      const found = valueAt(root, path);
+      const close = typeof found === 'string' ? nearest(found, values) : null;
+      return `allowed: ${values.join(', ')}${close === null ? '' : `; did you mean '${close}'?`}`;
+    }
+    case 'invalid_union': {
+      const values = availableAt(path, schema, root);
+      const found = valueAt(root, path);
+      const close = typeof found === 'string' ? nearest(found, values) : null;
+      return `allowed: ${values.join(', ')}${close === null ? '' : `; did you mean '${close}'?`}`;
+    }
+    case 'too_small':
+      return `allowed: ${sized(issue.origin)}${issue.inclusive === false ? '>' : '>='} ${issue.minimum}`;
+    case 'too_big':
+      return `allowed: ${sized(issue.origin)}${issue.inclusive === false ? '<' : '<='} ${issue.maximum}`;
+    case 'custom':
+      return `allowed: ${String(issue.params?.['allowed'] ?? issue.message)}`;
+    case 'invalid_format':
+    case 'not_multiple_of':
+    case 'unrecognized_keys':
+    case 'invalid_key':
+    case 'invalid_element':
+      return `allowed: ${issue.message}`;
+  }
+}
+
+function sized(origin: string): string {
+  if (origin === 'string') return 'a text of length ';
+  return origin === 'array' ? 'a list of length ' : 'a number ';
+}
+
+function kindInWords(expected: string): string {
+  const words: Record<string, string> = {
+    int: 'an integer',
+    number: 'a number',
+    string: 'a text',
+    boolean: 'true or false',
+    array: 'a list',
+    tuple: 'a list',
+    object: 'an object',
+    record: 'an object',
+  };
+  return words[expected] ?? expected;
+}
+
+function valueAt(root: unknown, path: Path): unknown {
+  let here = root;
+  for (const key of path) {
+    if (!isObject(here) && !Array.isArray(here)) return undefined;
+    here = (here as Record<string | number, unknown>)[key];
+  }
+  return here;
+}
+
+export function dotted(path: Path): string {
+  return path.join('.');
+}

@@ -1,0 +1,89 @@
+/** Reading a dataset through once, so that what is wrong with it is known before a run needs it. */
+import { existsSync, readdirSync, statSync } from 'node:fs';
+import { extname, join } from 'node:path';
+import { decodeImage } from '../core/image.js';
+import { DataError, type EditrlError } from '../core/errors.js';
+import { DATALIST_NAME, missingFileAdvice, openDatalist } from './datalist.js';
+import { openEditDataset } from './edits.js';
+import { openImageDataset } from './images.js';
+
+export interface DatasetReport {
+  /** The list that was read. */
+  readonly path: string;
+  readonly kind: 'edits' | 'images';
+  readonly samples: number;
+  /** Edits that carry the answer's codes. */
+  readonly labelled: number;
+  /** Height and width in codes or pixels, as `4x4`, of all samples; more than one where they differ. */
+  readonly sizes: readonly string[];
+  /** What could not be read, at most MOST_PROBLEMS of them. */
+  readonly problems: readonly EditrlError[];
+}
+
+/** After this many unreadable samples a list is given up. */
+export const MOST_PROBLEMS = 20;
+
+/** The lists below a folder (`<root>/<name>/<split>/list/…`), or the one list that a path names. Raises DataError where there is none. */
+export function findDatalists(path: string): string[] {
+  if (!existsSync(path)) {
+    throw new DataError('there is no dataset here', { where: path, next: missingFileAdvice(path) });
+  }
+  if (!statSync(path).isDirectory()) return [path];
+  const own = join(path, 'list', DATALIST_NAME);
+  if (existsSync(own)) return [own];
+  const folders = readdirSync(path, { recursive: true, withFileTypes: true });
+  const lists = folders
+    .filter((entry) => entry.isFile() && entry.name === DATALIST_NAME)
+    .map((entry) => join(entry.parentPath, entry.name))
+    .sort();
+  if (lists.length === 0) {
+    throw new DataError(`no ${DATALIST_NAME} below this folder`, { where: path, next: missingFileAdvice(path) });
+  }
+  return lists;
+}
+
+interface Tally {
+  labelled: number;
+  readonly sizes: Set<string>;
+}
+
+async function readEdit(read: () => ReturnType<ReturnType<typeof openEditDataset>['read']>, tally: Tally) {
+  const sample = read();
+  if (sample.target !== null) tally.labelled += 1;
+  tally.sizes.add(`${sample.source.height}x${sample.source.width}`);
+  if (sample.target !== null) tally.sizes.add(`${sample.target.height}x${sample.target.width}`);
+  for (const png of [sample.sourcePng, sample.targetPng]) {
+    if (png !== null) await decodeImage(png, sample.id);
+  }
+}
+
+/** Reads every sample of a list and decodes its images. Raises DataError where the list itself cannot be read. */
+export async function checkDataset(path: string): Promise<DatasetReport> {
+  const list = openDatalist(path);
+  const isImages = list.ids.every((id) => ['.png', '.jpg', '.jpeg', '.webp'].includes(extname(id).toLowerCase()));
+  const edits = openEditDataset(path);
+  const images = openImageDataset(path);
+  const tally: Tally = { labelled: 0, sizes: new Set() };
+  const problems: EditrlError[] = [];
+  for (let index = 0; index < list.ids.length && problems.length < MOST_PROBLEMS; index++) {
+    try {
+      if (isImages) {
+        const image = await decodeImage(images.read(index).bytes, list.file(index));
+        tally.sizes.add(`${image.height}x${image.width}`);
+      } else {
+        await readEdit(() => edits.read(index), tally);
+      }
+    } catch (cause) {
+      if (!(cause instanceof DataError)) throw cause;
+      problems.push(cause);
+    }
+  }
+  return {
+    path: list.path,
+    kind: isImages ? 'images' : 'edits',
+    samples: list.ids.length,
+    labelled: tally.labelled,
+    sizes: [...tally.sizes].sort(),
+    problems,
+  };
+}

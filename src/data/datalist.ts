@@ -1,0 +1,90 @@
+/**
+ * Lists of samples in EARL's layout: `<dataset>/list/tokenized_datalist.json` holds `{"path_list": [...]}` whose paths are
+ * absolute, relative to an optional `prefix`, or relative to `<dataset>`.
+ */
+import { existsSync, readFileSync, statSync } from 'node:fs';
+import { basename, dirname, isAbsolute, join, resolve } from 'node:path';
+import { z } from 'zod';
+import { DataError } from '../core/errors.js';
+
+export const DATALIST_NAME = 'tokenized_datalist.json';
+
+const datalistSchema = z.object({ path_list: z.array(z.string().min(1)), prefix: z.string().optional() });
+
+export interface Datalist {
+  /** The list's own path. */
+  readonly path: string;
+  /** The folder that relative paths begin at. */
+  readonly directory: string;
+  /** Paths as they are listed: they name samples independently of where the dataset lies. */
+  readonly ids: readonly string[];
+  /** Where sample i is. */
+  file(index: number): string;
+}
+
+/** What to do about a file that is not there. */
+export function missingFileAdvice(path: string): string {
+  return path.includes('tiny')
+    ? "Make the tiny world's data with `editrl data make-tiny`, then run the same command again."
+    : 'Check the path (APP__DATA_DIR is the folder that the configs build it from) and that the dataset is on this machine.';
+}
+
+/** Opens a list: the path of the json, or of the dataset folder that holds `list/tokenized_datalist.json`. Raises DataError. */
+export function openDatalist(given: string): Datalist {
+  const absolute = resolve(given);
+  const folder = existsSync(absolute) && statSync(absolute).isDirectory();
+  const path = folder ? join(absolute, 'list', DATALIST_NAME) : absolute;
+  let parsed: unknown;
+  try {
+    parsed = JSON.parse(readFileSync(path, 'utf8'));
+  } catch (cause) {
+    if (cause instanceof SyntaxError) {
+      throw new DataError(`the list of samples is not JSON (${cause.message})`, {
+        where: path,
+        next: 'It is cut short or is another kind of file: make or copy the dataset again.',
+        cause,
+      });
+    }
+    const code = (cause as NodeJS.ErrnoException).code ?? String(cause);
+    const found = code === 'ENOENT' ? 'there is no list of samples here' : `cannot read the list of samples (${code})`;
+    throw new DataError(found, { where: path, next: missingFileAdvice(path), cause });
+  }
+  const checked = datalistSchema.safeParse(parsed);
+  if (!checked.success) {
+    throw new DataError('the list of samples has no "path_list" of texts', {
+      where: path,
+      next: 'It has to be {"path_list": ["samples/000000.npz", ...]}.',
+    });
+  }
+  const ids = checked.data.path_list;
+  if (ids.length === 0) {
+    throw new DataError('the list of samples is empty', { where: path, next: 'Remove the dataset from the config.' });
+  }
+  const listFolder = dirname(path);
+  const dataset = basename(listFolder) === 'list' ? dirname(listFolder) : listFolder;
+  const directory = resolve(dataset, checked.data.prefix ?? '.');
+  return {
+    path,
+    directory,
+    ids,
+    file: (index) => (isAbsolute(ids[index]) ? ids[index] : join(directory, ids[index])),
+  };
+}
+
+/** Reads a listed file. Raises DataError naming it and what to do. */
+export function readListedFile(list: Datalist, index: number): { readonly path: string; readonly bytes: Uint8Array } {
+  if (!Number.isInteger(index) || index < 0 || index >= list.ids.length) {
+    throw new DataError(`there is no sample ${index}: the list has ${list.ids.length}`, { where: list.path });
+  }
+  const path = list.file(index);
+  try {
+    return { path, bytes: readFileSync(path) };
+  } catch (cause) {
+    const code = (cause as NodeJS.ErrnoException).code ?? String(cause);
+    const found =
+      code === 'ENOENT'
+        ? `a sample that ${list.path} lists does not exist`
+        : `cannot read a sample of ${list.path} (${code})`;
+    throw new DataError(found, { where: path, next: missingFileAdvice(path), cause });
+  }
+}

@@ -1,0 +1,41 @@
+/** Datasets of edits, whatever their files look like: a table by file suffix says how a sample is read. */
+import { extname } from 'node:path';
+import { DataError } from '../core/errors.js';
+import { openDatalist, readListedFile } from './datalist.js';
+import { decodeEditSample } from './npz.js';
+import type { EditSample, SampleSource } from './types.js';
+
+type SampleReader = (bytes: Uint8Array, id: string, where: string) => EditSample;
+
+/** How a file of each kind becomes a sample. */
+const READERS: Readonly<Record<string, SampleReader>> = {
+  '.npz': decodeEditSample,
+  '.pt': (_bytes, _id, where) => {
+    throw new DataError('samples saved by torch (.pt) cannot be read', {
+      where,
+      next: 'Convert them to .npz: load each with torch.load and save its fields with numpy.savez.',
+    });
+  },
+};
+
+/** Opens a dataset of edits: the path of its list or of the folder around it. Raises DataError. */
+export function openEditDataset(path: string): SampleSource<EditSample> {
+  const list = openDatalist(path);
+  return {
+    name: path,
+    length: list.ids.length,
+    read(index) {
+      const { path: file, bytes } = readListedFile(list, index);
+      const reader = READERS[extname(file)] as SampleReader | undefined;
+      if (reader === undefined) {
+        throw new DataError(`samples of kind '${extname(file)}' cannot be read`, {
+          where: file,
+          next: `Convert them to one of: ${Object.keys(READERS)
+            .filter((suffix) => suffix !== '.pt')
+            .join(', ')}.`,
+        });
+      }
+      return reader(bytes, list.ids[index], file);
+    },
+  };
+}

@@ -1,0 +1,32 @@
+/** What a dataset yields for image editing, whatever its files look like. */
+
+/** A rectangle of vision codes (indices into the tokenizer's codebook, not vocabulary ids), row by row. */
+export interface CodeGrid {
+  readonly height: number;
+  readonly width: number;
+  readonly codes: Int32Array;
+}
+
+/** One edit: a source image, what is asked, and, where it is labelled, the answer. */
+export interface EditSample {
+  /** Stable across runs and machines: the sample's path relative to its dataset. */
+  readonly id: string;
+  readonly instruction: string;
+  readonly source: CodeGrid;
+  /** The source's pixels as PNG bytes, for judges and contact sheets. */
+  readonly sourcePng: Uint8Array;
+  /** The labelled answer's codes; null in prompt-only data. */
+  readonly target: CodeGrid | null;
+  /** The labelled answer's pixels as PNG bytes; null in prompt-only data. */
+  readonly targetPng: Uint8Array | null;
+  /** What a thinking policy should reason before it edits; null where there is none. */
+  readonly rationale: string | null;
+}
+
+/** Random access to samples; reading happens on demand, so that a dataset need not fit memory. */
+export interface SampleSource<T> {
+  readonly name: string;
+  readonly length: number;
+  /** Raises DataError naming the file when a sample cannot be read. */
+  read(index: number): T;
+}

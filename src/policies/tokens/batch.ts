@@ -1,0 +1,100 @@
+/** Laying prompts and answers out as the decoder's arrays. */
+import { InternalError } from '../../core/errors.js';
+import type { BatchShape } from '../../nets/decoder/decoder.js';
+
+/** Added to the scores of padding: as good as minus infinity, but finite. */
+export const PADDING = -1e9;
+
+export interface TokenPrompt {
+  readonly ids: readonly number[];
+  /** The size of the image that the answer is to hold, in codes. */
+  readonly height: number;
+  readonly width: number;
+  /** Whether the prompt ends by opening the image block, so that the answer begins inside it. */
+  readonly imageOpen: boolean;
+}
+
+export interface TokenAnswer {
+  /** Answer ids, with the end token where it was reached. */
+  readonly ids: Int32Array;
+  /** Each token's log-probability when it was sampled. */
+  readonly logProbs: Float32Array;
+  /** Whether it ended by itself. */
+  readonly finished: boolean;
+}
+
+/** A prompt and some of its answers; the unit of packing. */
+export interface AnsweredPrompt {
+  readonly prompt: TokenPrompt;
+  readonly answers: readonly { readonly ids: Int32Array }[];
+}
+
+/** The arrays of a whole-sequence graph; `targets` is int64 [P * G * Ta], padded with 0. */
+export interface PackedBatch {
+  readonly prompt_ids: BigInt64Array;
+  readonly prompt_padding: Float32Array;
+  readonly answer_ids: BigInt64Array;
+  readonly targets: BigInt64Array;
+}
+
+/** Sizes are rounded up to multiples of this, so that few different graphs are compiled. */
+const GRANULE = 4;
+
+export function roundUp(size: number): number {
+  return Math.max(GRANULE, Math.ceil(size / GRANULE) * GRANULE);
+}
+
+/** Prompt columns for these prompts: their last token belongs to the answers' columns. */
+export function promptColumns(prompts: readonly TokenPrompt[]): number {
+  return roundUp(Math.max(...prompts.map((prompt) => prompt.ids.length - 1)));
+}
+
+/** Fills [P, Tp] with prompts without their last token, on the right. Rows without a prompt are all padding. */
+export function packPrompts(
+  prompts: readonly TokenPrompt[],
+  count: number,
+  columns: number,
+): Pick<PackedBatch, 'prompt_ids' | 'prompt_padding'> {
+  const ids = new BigInt64Array(count * columns);
+  const padding = new Float32Array(count * columns).fill(PADDING);
+  prompts.forEach((prompt, row) => {
+    const start = (row + 1) * columns - (prompt.ids.length - 1);
+    if (start < row * columns) throw new InternalError(`a prompt of ${prompt.ids.length} tokens in ${columns} columns`);
+    for (let i = 0; i + 1 < prompt.ids.length; i++) {
+      ids[start + i] = BigInt(prompt.ids[i]!);
+      padding[start + i] = 0;
+    }
+  });
+  return { prompt_ids: ids, prompt_padding: padding };
+}
+
+/** Lays groups out for a graph of `shape`; missing groups and answers are padding. */
+export function packSequences(groups: readonly AnsweredPrompt[], shape: BatchShape): PackedBatch {
+  const { prompts, answersPerPrompt, promptColumns: tp, answerColumns: ta } = shape;
+  const size = prompts * answersPerPrompt * ta;
+  const answerIds = new BigInt64Array(size);
+  const targets = new BigInt64Array(size);
+  groups.forEach(({ prompt, answers }, p) => {
+    const last = prompt.ids.at(-1);
+    if (last === undefined || answers.length > answersPerPrompt)
+      throw new InternalError('a group does not fit its batch');
+    answers.forEach(({ ids }, g) => {
+      if (ids.length > ta) throw new InternalError(`an answer of ${ids.length} tokens in ${ta} columns`);
+      const at = (p * answersPerPrompt + g) * ta;
+      answerIds[at] = BigInt(last);
+      for (let t = 0; t < ids.length; t++) {
+        targets[at + t] = BigInt(ids[t]!);
+        if (t + 1 < ids.length) answerIds[at + t + 1] = BigInt(ids[t]!);
+      }
+    });
+  });
+  return {
+    ...packPrompts(
+      groups.map((group) => group.prompt),
+      prompts,
+      tp,
+    ),
+    answer_ids: answerIds,
+    targets,
+  };
+}

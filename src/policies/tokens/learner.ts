@@ -1,0 +1,244 @@
+/** Log-probabilities of given answers and gradients of losses on them, micro-batch by micro-batch in a fixed order. */
+import { InternalError } from '../../core/errors.js';
+import type { SessionOptions } from '../../engines/onnx/session.js';
+import { checkpoint } from '../../graph/checkpoint.js';
+import { gradients } from '../../graph/differentiate.js';
+import type { Graph, Value } from '../../graph/ir.js';
+import type { BatchShape } from '../../nets/decoder/decoder.js';
+import { sequenceInputs, sequenceLogits } from '../../nets/decoder/decoder.js';
+import { tokenDistribution, type TokenDistribution } from '../../nets/layers.js';
+import { grpoLoss, negativeLogLikelihood } from '../../nets/losses.js';
+import type { AnsweredPrompt } from './batch.js';
+import { packSequences, promptColumns, roundUp } from './batch.js';
+import type { PolicyModel, Weights } from './model.js';
+import { SessionCache } from './model.js';
+
+export interface LearnerOptions {
+  readonly temperature: number;
+  readonly separateVocabularies: boolean;
+  /** Answers in one micro-batch. */
+  readonly microBatch: number;
+  readonly gradientCheckpointing: boolean;
+  readonly session: SessionOptions;
+}
+
+/** What a loss wants per token; arrays run over an answer's tokens. */
+export interface TokenTargets {
+  readonly weights: Float32Array;
+  readonly advantage: number;
+  readonly reference: Float32Array | null;
+  readonly oldLogProbs: Float32Array | null;
+}
+
+export type LossKind =
+  | { readonly kind: 'sft' }
+  | { readonly kind: 'grpo'; readonly klCoeff: number; readonly clipRange: number | null; readonly ratio: boolean };
+
+/** Answers with what is to be learnt from them. */
+export interface LearningGroup extends AnsweredPrompt {
+  readonly targets: readonly TokenTargets[];
+}
+
+/** Per token of an answer. */
+export interface TokenStatistics {
+  readonly logProbs: Float32Array;
+  readonly entropy: Float32Array;
+}
+
+export interface GradientResult {
+  /** By parameter name, summed over micro-batches. */
+  readonly gradients: Map<string, Float32Array>;
+  readonly loss: number;
+  /** For each group and answer. */
+  readonly statistics: TokenStatistics[][];
+}
+
+/** A micro-batch: some groups, each with the same number of answers. */
+interface MicroBatch<T extends AnsweredPrompt> {
+  readonly groups: readonly T[];
+  readonly shape: BatchShape;
+}
+
+export class Learner {
+  readonly #forward: SessionCache;
+  readonly #backward: SessionCache;
+
+  constructor(
+    readonly model: PolicyModel,
+    readonly options: LearnerOptions,
+  ) {
+    this.#forward = new SessionCache('log-probabilities', options.session);
+    this.#backward = new SessionCache('training', options.session);
+  }
+
+  /** Log-probabilities and entropies under `weights`, which may be another model's of the same architecture. */
+  async statistics(groups: readonly AnsweredPrompt[], weights: Weights): Promise<TokenStatistics[][]> {
+    const out: TokenStatistics[][] = groups.map(() => []);
+    for (const [index, { groups: part, shape }] of this.#microBatches(groups).entries()) {
+      const session = await this.#forward.get(shape, (graph) => {
+        const { logProbs, entropy } = this.#distribution(graph, shape);
+        return { logProbs, entropy };
+      });
+      const result = await session.run({ ...packSequences(part, shape) }, weights);
+      this.#collect(out, index, part, shape, result.logProbs as Float32Array, result.entropy as Float32Array, groups);
+    }
+    return out;
+  }
+
+  /** The gradient of the loss summed over all groups. */
+  async gradient(groups: readonly LearningGroup[], loss: LossKind): Promise<GradientResult> {
+    const total = new Map<string, Float32Array>();
+    const statistics: TokenStatistics[][] = groups.map(() => []);
+    let lossSum = 0;
+    for (const [index, { groups: part, shape }] of this.#microBatches(groups).entries()) {
+      const session = await this.#backward.get({ shape, loss }, (graph) => this.#lossGraph(graph, shape, loss));
+      const result = await session.run(
+        { ...packSequences(part, shape), ...tokenFeeds(part, shape, loss) },
+        this.model.weights,
+      );
+      lossSum += (result.loss as Float32Array)[0]!;
+      for (const [name, gradient] of Object.entries(result)) {
+        if (!name.startsWith(GRADIENT)) continue;
+        const known = total.get(name.slice(GRADIENT.length));
+        if (known === undefined) total.set(name.slice(GRADIENT.length), gradient as Float32Array);
+        else for (let i = 0; i < known.length; i++) known[i]! += (gradient as Float32Array)[i]!;
+      }
+      this.#collect(
+        statistics,
+        index,
+        part,
+        shape,
+        result.logProbs as Float32Array,
+        result.entropy as Float32Array,
+        groups,
+      );
+    }
+    return { gradients: total, loss: lossSum, statistics };
+  }
+
+  async dispose(): Promise<void> {
+    await Promise.all([this.#forward.dispose(), this.#backward.dispose()]);
+  }
+
+  /** Cuts groups into micro-batches of `microBatch` answers: whole groups, or equal parts of a group, never a mixture. */
+  #microBatches<T extends AnsweredPrompt>(groups: readonly T[]): MicroBatch<T>[] {
+    const perGroup = Math.max(...groups.map((group) => group.answers.length));
+    const answersPerPrompt = largestDivisor(perGroup, this.options.microBatch);
+    const prompts = Math.max(1, Math.floor(this.options.microBatch / answersPerPrompt));
+    const columns = promptColumns(groups.map((group) => group.prompt));
+    const answerColumns = roundUp(
+      Math.max(...groups.flatMap((group) => group.answers.map((answer) => answer.ids.length))),
+    );
+    const shape: BatchShape = { prompts, answersPerPrompt, promptColumns: columns, answerColumns };
+    const pieces = groups.flatMap((group) =>
+      Array.from({ length: perGroup / answersPerPrompt }, (_, i) =>
+        cut(group, i * answersPerPrompt, (i + 1) * answersPerPrompt),
+      ),
+    );
+    const out: MicroBatch<T>[] = [];
+    for (let start = 0; start < pieces.length; start += prompts)
+      out.push({ groups: pieces.slice(start, start + prompts), shape });
+    return out;
+  }
+
+  #distribution(graph: Graph, shape: BatchShape): TokenDistribution {
+    const { config, space } = this.model;
+    const wrap = this.options.gradientCheckpointing
+      ? (name: string, x: Value, build: (x: Value) => Value): Value => checkpoint(name, [x], ([inner]) => build(inner!))
+      : undefined;
+    const logits = sequenceLogits(config, shape, sequenceInputs(graph, shape), wrap);
+    const targets = graph.input('targets', [logits.shape[0]!], 'int64');
+    const modality = this.options.separateVocabularies ? graph.constant(space.modality, [space.size]) : null;
+    return tokenDistribution(logits, targets, this.options.temperature, modality);
+  }
+
+  #lossGraph(graph: Graph, shape: BatchShape, loss: LossKind): Record<string, Value> {
+    const { logProbs, entropy } = this.#distribution(graph, shape);
+    const rows = logProbs.size;
+    const weights = graph.input('weights', [rows]);
+    const scalar =
+      loss.kind === 'sft'
+        ? negativeLogLikelihood(logProbs, weights)
+        : grpoLoss(
+            {
+              logProbs,
+              weights,
+              advantages: graph.input('advantages', [rows]),
+              oldLogProbs: loss.ratio ? graph.input('old_log_probs', [rows]) : null,
+              reference: loss.klCoeff > 0 ? graph.input('reference', [rows]) : null,
+            },
+            loss.klCoeff,
+            loss.clipRange,
+          ).loss;
+    const names = [...graph.parameters.keys()];
+    const found = gradients(scalar, [...graph.parameters.values()]);
+    return {
+      loss: scalar,
+      logProbs,
+      entropy,
+      ...Object.fromEntries(names.map((name, i) => [`${GRADIENT}${name}`, found[i]!])),
+    };
+  }
+
+  /** Sorts a micro-batch's rows back to their answers. */
+  #collect(
+    out: TokenStatistics[][],
+    microBatch: number,
+    part: readonly AnsweredPrompt[],
+    shape: BatchShape,
+    logProbs: Float32Array,
+    entropy: Float32Array,
+    groups: readonly AnsweredPrompt[],
+  ): void {
+    const piecesPerGroup = Math.max(...groups.map((group) => group.answers.length)) / shape.answersPerPrompt;
+    part.forEach(({ answers }, p) => {
+      const group = Math.floor((microBatch * shape.prompts + p) / piecesPerGroup);
+      const rows = out[group];
+      if (rows === undefined) throw new InternalError(`micro-batch ${microBatch} belongs to no group`);
+      answers.forEach(({ ids }, g) => {
+        const start = (p * shape.answersPerPrompt + g) * shape.answerColumns;
+        rows.push({
+          logProbs: logProbs.slice(start, start + ids.length),
+          entropy: entropy.slice(start, start + ids.length),
+        });
+      });
+    });
+  }
+}
+
+const GRADIENT = 'd:';
+
+function cut<T extends AnsweredPrompt>(group: T, start: number, end: number): T {
+  const targets = (group as Partial<LearningGroup>).targets;
+  return {
+    ...group,
+    answers: group.answers.slice(start, end),
+    ...(targets === undefined ? {} : { targets: targets.slice(start, end) }),
+  };
+}
+
+function largestDivisor(of: number, atMost: number): number {
+  for (let n = Math.min(of, atMost); n > 1; n--) if (of % n === 0) return n;
+  return 1;
+}
+
+function tokenFeeds(groups: readonly LearningGroup[], shape: BatchShape, loss: LossKind): Record<string, Float32Array> {
+  const rows = shape.prompts * shape.answersPerPrompt * shape.answerColumns;
+  const feeds = {
+    weights: new Float32Array(rows),
+    advantages: new Float32Array(rows),
+    reference: new Float32Array(rows),
+    old_log_probs: new Float32Array(rows),
+  };
+  groups.forEach(({ answers, targets }, p) => {
+    answers.forEach(({ ids }, g) => {
+      const target = targets[g]!;
+      const start = (p * shape.answersPerPrompt + g) * shape.answerColumns;
+      feeds.weights.set(target.weights, start);
+      feeds.advantages.fill(target.advantage, start, start + ids.length);
+      if (target.reference !== null) feeds.reference.set(target.reference, start);
+      if (target.oldLogProbs !== null) feeds.old_log_probs.set(target.oldLogProbs, start);
+    });
+  });
+  return loss.kind === 'sft' ? { weights: feeds.weights } : feeds;
+}

@@ -1,0 +1,201 @@
+/** Sampling answers: prompts are prefilled once, their answers decode together over caches that the graph only reads. */
+import type { RandomStream } from '../../core/random.js';
+import type { SessionOptions } from '../../engines/onnx/session.js';
+import type { BatchShape } from '../../nets/decoder/decoder.js';
+import { decodeStep, prefill, stepInputs } from '../../nets/decoder/decoder.js';
+import type { TokenAnswer, TokenPrompt } from './batch.js';
+import { packPrompts, PADDING, promptColumns } from './batch.js';
+import type { AnswerState } from './grammar.js';
+import { Grammar } from './grammar.js';
+import type { PolicyModel } from './model.js';
+import { SessionCache } from './model.js';
+import type { SamplingOptions } from './sampling.js';
+import { logProbOf, sampleToken } from './sampling.js';
+
+export interface RolloutOptions extends SamplingOptions {
+  readonly answersPerPrompt: number;
+  readonly maxTokens: number;
+  /** The temperature of the recorded log-probabilities; sampling greedily does not change it. */
+  readonly logProbTemperature: number;
+}
+
+interface Writer {
+  readonly ids: number[];
+  readonly logProbs: number[];
+  readonly state: AnswerState;
+  readonly random: RandomStream;
+  latest: number;
+  finished: boolean;
+}
+
+/** Samples with one model; sessions are kept between calls. */
+export class Sampler {
+  readonly #prefill: SessionCache;
+  readonly #step: SessionCache;
+  readonly #grammar: Grammar;
+
+  constructor(
+    readonly model: PolicyModel,
+    constrained: boolean,
+    /** Whether log-probabilities are over the modality of each token alone. */
+    readonly separateVocabularies: boolean,
+    options: SessionOptions,
+  ) {
+    this.#prefill = new SessionCache('prefill', options);
+    this.#step = new SessionCache('decode', options);
+    this.#grammar = new Grammar(model.space, constrained);
+  }
+
+  /** `answersPerPrompt` answers for each prompt; `random(p, g)` gives the stream of one answer. */
+  async sample(
+    prompts: readonly TokenPrompt[],
+    options: RolloutOptions,
+    random: (prompt: number, answer: number) => RandomStream,
+  ): Promise<TokenAnswer[][]> {
+    const { config, weights } = this.model;
+    const shape: BatchShape = {
+      prompts: prompts.length,
+      answersPerPrompt: options.answersPerPrompt,
+      promptColumns: promptColumns(prompts),
+      answerColumns: options.maxTokens,
+    };
+    const packed = packPrompts(prompts, prompts.length, shape.promptColumns);
+    const promptCaches = await this.#prefillPrompts(shape, packed);
+    const step = await this.#stepSession(shape);
+    const caches = new AnswerCaches(shape, config.num_hidden_layers, config.num_key_value_heads, config.head_dim);
+    const writers = prompts.flatMap((prompt, p) =>
+      Array.from({ length: options.answersPerPrompt }, (_, g): Writer => ({
+        ids: [],
+        logProbs: [],
+        state: this.#grammar.start(prompt),
+        random: random(p, g),
+        latest: prompt.ids.at(-1)!,
+        finished: false,
+      })),
+    );
+    const ids = new BigInt64Array(writers.length);
+    const positions = new BigInt64Array(caches.batch);
+    const answerPadding = new Float32Array(shape.answerColumns).fill(PADDING);
+    const logits = new Float32Array(writers.length * config.vocab_size);
+    const feeds = {
+      ...promptCaches,
+      ...caches.arrays,
+      ids,
+      positions,
+      prompt_padding: packed.prompt_padding,
+      answer_padding: answerPadding,
+    };
+    const into = { ...caches.columns, logits };
+    for (let column = 0; column < options.maxTokens && writers.some((writer) => !writer.finished); column++) {
+      writers.forEach((writer, i) => (ids[i] = BigInt(writer.latest)));
+      positions.fill(BigInt(shape.promptColumns + column));
+      await step.run(feeds, weights, into);
+      caches.write(column);
+      answerPadding[column] = 0;
+      writers.forEach((writer, i) => {
+        if (!writer.finished)
+          this.#advance(writer, logits.subarray(i * config.vocab_size, (i + 1) * config.vocab_size), options);
+      });
+    }
+    return prompts.map((_, p) =>
+      writers.slice(p * options.answersPerPrompt, (p + 1) * options.answersPerPrompt).map((writer) => ({
+        ids: Int32Array.from(writer.ids),
+        logProbs: Float32Array.from(writer.logProbs),
+        finished: writer.finished,
+      })),
+    );
+  }
+
+  async dispose(): Promise<void> {
+    await Promise.all([this.#prefill.dispose(), this.#step.dispose()]);
+  }
+
+  #advance(writer: Writer, row: Float32Array, options: RolloutOptions): void {
+    const allowed = writer.state.next();
+    const token =
+      'forced' in allowed ? allowed.forced : sampleToken(row, allowed.mask, options, writer.random.uniform());
+    const { space } = this.model;
+    const [from, to] = !this.separateVocabularies
+      ? [0, space.size]
+      : space.isVision(token)
+        ? [space.visionStart, space.size]
+        : [0, space.visionStart];
+    writer.ids.push(token);
+    writer.logProbs.push(logProbOf(row, token, options.logProbTemperature, from, to));
+    writer.state.accept(token);
+    writer.latest = token;
+    writer.finished = token === space.special.eos;
+  }
+
+  async #prefillPrompts(
+    shape: BatchShape,
+    packed: { prompt_ids: BigInt64Array; prompt_padding: Float32Array },
+  ): Promise<Record<string, Float32Array>> {
+    const { prompts, promptColumns: columns } = shape;
+    const session = await this.#prefill.get([prompts, columns], (graph) => {
+      const ids = graph.input('prompt_ids', [prompts, columns], 'int64');
+      const caches = prefill(this.model.config, ids, graph.input('prompt_padding', [prompts, columns]));
+      return Object.fromEntries(
+        caches.flatMap((cache, i) => [
+          [`prompt_keys.${i}`, cache.keysTransposed],
+          [`prompt_values.${i}`, cache.values],
+        ]),
+      );
+    });
+    return (await session.run({ ...packed }, this.model.weights)) as Record<string, Float32Array>;
+  }
+
+  #stepSession(shape: BatchShape): ReturnType<SessionCache['get']> {
+    return this.#step.get(shape, (graph) => {
+      const { logits, keys, values } = decodeStep(
+        this.model.config,
+        shape,
+        stepInputs(graph, this.model.config, shape),
+      );
+      const columns = keys.flatMap((key, i) => [
+        [`key.${i}`, key],
+        [`value.${i}`, values[i]!],
+      ]);
+      return { logits, ...(Object.fromEntries(columns) as Record<string, typeof logits>) };
+    });
+  }
+}
+
+/** The answers' caches: static arrays that grow by one column a step. Keys are kept transposed, [rows, depth, columns]. */
+class AnswerCaches {
+  readonly arrays: Record<string, Float32Array> = {};
+  readonly columns: Record<string, Float32Array> = {};
+  /** P * K * G. */
+  readonly batch: number;
+  readonly #length: number;
+
+  constructor(
+    shape: BatchShape,
+    readonly layers: number,
+    keyValueHeads: number,
+    readonly depth: number,
+  ) {
+    this.batch = shape.prompts * shape.answersPerPrompt * keyValueHeads;
+    this.#length = shape.answerColumns;
+    for (let layer = 0; layer < layers; layer++) {
+      this.arrays[`answer_keys.${layer}`] = new Float32Array(this.batch * depth * this.#length);
+      this.arrays[`answer_values.${layer}`] = new Float32Array(this.batch * depth * this.#length);
+      this.columns[`key.${layer}`] = new Float32Array(this.batch * depth);
+      this.columns[`value.${layer}`] = new Float32Array(this.batch * depth);
+    }
+  }
+
+  write(column: number): void {
+    const { depth, batch } = this;
+    for (let layer = 0; layer < this.layers; layer++) {
+      const keys = this.arrays[`answer_keys.${layer}`]!;
+      const key = this.columns[`key.${layer}`]!;
+      for (let i = 0; i < batch * depth; i++) keys[i * this.#length + column] = key[i]!;
+      const values = this.arrays[`answer_values.${layer}`]!;
+      const value = this.columns[`value.${layer}`]!;
+      for (let row = 0; row < batch; row++) {
+        values.set(value.subarray(row * depth, (row + 1) * depth), (row * this.#length + column) * depth);
+      }
+    }
+  }
+}

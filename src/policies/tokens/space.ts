@@ -1,0 +1,136 @@
+/**
+ * The joint vocabulary of text and vision tokens, and how images are spelt in it (BAAI's Emu3):
+ * image start, "height*width", image token, the rows of codes each with an end of line, end of frame, image end.
+ */
+import type { CodeGrid } from '../../data/types.js';
+import { CheckpointError } from '../../core/errors.js';
+import type { WordTokenizer } from './tokenizer.js';
+import { visualToken } from './tokenizer.js';
+
+export const SPECIAL = {
+  pad: '<|endoftext|>',
+  bos: '<|extra_203|>',
+  eos: '<|extra_204|>',
+  imageStart: '<|image start|>',
+  imageToken: '<|image token|>',
+  endOfLine: '<|extra_200|>',
+  endOfFrame: '<|extra_201|>',
+  imageEnd: '<|image end|>',
+  startThinking: '<|start thinking|>',
+  endThinking: '<|end thinking|>',
+} as const;
+
+const USER = 'USER:';
+const ASSISTANT = 'ASSISTANT:';
+
+/** Words that prompts and image headers need besides those of the data. */
+export const STRUCTURE_WORDS: readonly string[] = [USER, ASSISTANT, '*', ...'0123456789'];
+
+type SpecialIds = { readonly [K in keyof typeof SPECIAL]: number };
+
+/** An answer taken apart. `grid` is null where it holds no whole image. */
+export interface ParsedAnswer {
+  readonly text: string;
+  readonly grid: CodeGrid | null;
+}
+
+export class TokenSpace {
+  readonly special: SpecialIds;
+  readonly visionStart: number;
+  readonly visionCount: number;
+  /** [vocabulary] 1 for vision tokens, 0 for language tokens. */
+  readonly modality: BigInt64Array;
+
+  constructor(readonly tokenizer: WordTokenizer) {
+    const ids: Record<string, number> = {};
+    for (const [key, token] of Object.entries(SPECIAL)) ids[key] = tokenizer.id(token);
+    this.special = ids as SpecialIds;
+    this.visionStart = tokenizer.id(visualToken(0));
+    this.visionCount = tokenizer.size - this.visionStart;
+    if (tokenizer.id(visualToken(this.visionCount - 1)) !== tokenizer.size - 1) {
+      throw new CheckpointError('the tokenizer must end with its vision tokens, in order');
+    }
+    this.modality = BigInt64Array.from({ length: tokenizer.size }, (_, id) => (id >= this.visionStart ? 1n : 0n));
+  }
+
+  get size(): number {
+    return this.tokenizer.size;
+  }
+
+  isVision(id: number): boolean {
+    return id >= this.visionStart;
+  }
+
+  /** Ids of "height*width", digit by digit. */
+  header(height: number, width: number): number[] {
+    return [...`${height}*${width}`].map((character) => this.tokenizer.id(character));
+  }
+
+  image(grid: CodeGrid): number[] {
+    const { imageStart, imageToken, endOfLine, endOfFrame, imageEnd } = this.special;
+    const out = [imageStart, ...this.header(grid.height, grid.width), imageToken];
+    for (let row = 0; row < grid.height; row++) {
+      for (let column = 0; column < grid.width; column++)
+        out.push(this.visionStart + grid.codes[row * grid.width + column]!);
+      out.push(endOfLine);
+    }
+    out.push(endOfFrame, imageEnd);
+    return out;
+  }
+
+  /** Source image, instruction, and what the answer is made to begin with. */
+  prompt(source: CodeGrid, instruction: string, prefill: string): number[] {
+    const { tokenizer } = this;
+    return [
+      this.special.bos,
+      tokenizer.id(USER),
+      ...this.image(source),
+      ...tokenizer.encode(instruction),
+      tokenizer.id(ASSISTANT),
+      ...tokenizer.encode(prefill),
+    ];
+  }
+
+  /**
+   * A labelled answer: the rationale with its end where the policy thinks, the image (without its start where the prompt opened
+   * it), the end.
+   */
+  answer(target: CodeGrid, rationale: string | null, imageOpen: boolean): number[] {
+    const thought = rationale === null ? [] : [...this.tokenizer.encode(rationale), this.special.endThinking];
+    return [...thought, ...this.image(target).slice(imageOpen ? 1 : 0), this.special.eos];
+  }
+
+  /** Whether a prompt ends by opening the image block. */
+  opensImage(prompt: readonly number[]): boolean {
+    return prompt.at(-1) === this.special.imageStart;
+  }
+
+  /** Finds the first image block; anything irregular in it makes the grid null. */
+  parse(answer: Int32Array, imageOpen: boolean): ParsedAnswer {
+    if (imageOpen) return { text: '', grid: this.#parseImage(answer) };
+    const start = answer.indexOf(this.special.imageStart);
+    const text = this.tokenizer.decode(start < 0 ? answer : answer.subarray(0, start));
+    return { text, grid: start < 0 ? null : this.#parseImage(answer.subarray(start + 1)) };
+  }
+
+  #parseImage(ids: Int32Array): CodeGrid | null {
+    const open = ids.indexOf(this.special.imageToken);
+    if (open < 0) return null;
+    const size = /^(\d+)\*(\d+)$/.exec(this.tokenizer.decode(ids.subarray(0, open)).replaceAll(' ', ''));
+    if (size === null) return null;
+    const [height, width] = [Number(size[1]), Number(size[2])];
+    const body = open + 1;
+    const end = body + height * (width + 1);
+    if (ids[end] !== this.special.endOfFrame || ids[end + 1] !== this.special.imageEnd) return null;
+    const codes = new Int32Array(height * width);
+    for (let row = 0; row < height; row++) {
+      for (let column = 0; column < width; column++) {
+        const id = ids[body + row * (width + 1) + column]!;
+        if (!this.isVision(id)) return null;
+        codes[row * width + column] = id - this.visionStart;
+      }
+      if (ids[body + row * (width + 1) + width] !== this.special.endOfLine) return null;
+    }
+    return { height, width, codes };
+  }
+}

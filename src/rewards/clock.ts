@@ -1,0 +1,33 @@
+/** Time as the judge's callers see it: injected, so that tests decide how fast it goes. */
+
+export interface Clock {
+  /** Milliseconds since an arbitrary but fixed moment. */
+  now(): number;
+  /** Calls back once after so many milliseconds; the returned function cancels. */
+  after(milliseconds: number, callback: () => void): () => void;
+}
+
+export const systemClock: Clock = {
+  now: () => performance.now(),
+  after(milliseconds, callback) {
+    const timer = setTimeout(callback, milliseconds);
+    return () => clearTimeout(timer);
+  },
+};
+
+/** Waits so many milliseconds, or until the signal aborts; it never rejects, so the caller looks at the signal afterwards. */
+export function sleep(clock: Clock, milliseconds: number, signal?: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    if (signal?.aborted === true) {
+      resolve();
+      return;
+    }
+    const finish = (): void => {
+      cancel();
+      signal?.removeEventListener('abort', finish);
+      resolve();
+    };
+    const cancel = clock.after(milliseconds, finish);
+    signal?.addEventListener('abort', finish);
+  });
+}

@@ -1,0 +1,26 @@
+/** Ground score as in EARL: how well an edit agrees with the labelled result, from 0 to 10. The source image is not shown. */
+import { must } from '../core/errors.js';
+import { parseScoreTag } from './parse.js';
+import { withInstruction } from './prompts.js';
+import type { Question } from './question.js';
+
+export const groundQuestion: Question = {
+  name: 'ground_score',
+  needsTruth: true,
+  query(item, prompts) {
+    const truth = must(item.truth, `the labelled result of ${item.key}`);
+    return {
+      key: `${item.key}/ground_score`,
+      messages: [
+        { role: 'system', parts: [prompts.ground.system] },
+        { role: 'user', parts: [withInstruction(prompts.ground.user, item.instruction), truth, item.edited] },
+      ],
+      format: null,
+      temperature: 0.3,
+      // The tag comes after the explanation, which therefore gets more room than in the two-score questions.
+      maxCompletionTokens: 700,
+      parse: parseScoreTag,
+    };
+  },
+  parts: ([score]) => ({ 'ground_score/overall': score }),
+};

@@ -1,0 +1,180 @@
+/**
+ * A forgiving reader for the objects that language models write: JSON, and the usual ways to get JSON wrong (trailing commas,
+ * single quotes, bare keys, raw line breaks in strings, Python's None and True, a missing comma between fields, a reply that
+ * was cut off). It repairs punctuation and never values: a number or a list counts only when its end was seen, because the
+ * cut-off `[7, 1` may have been about to say `[7, 10]`.
+ */
+
+/** A value as far as scores are concerned; everything that is neither a number, a list nor an object is `other`. */
+export type LooseValue =
+  | { readonly kind: 'number'; readonly number: number }
+  | { readonly kind: 'list'; readonly items: readonly LooseValue[] }
+  | { readonly kind: 'object'; readonly fields: ReadonlyMap<string, LooseValue> }
+  | { readonly kind: 'other' };
+
+export interface LooseObject {
+  /** By lower-case name, the first of equal names; a value that could not be read to its end is `other`. */
+  readonly fields: ReadonlyMap<string, LooseValue>;
+  /** Index behind the closing brace; null where the object broke off or could not be read on. */
+  readonly end: number | null;
+}
+
+/** Deeper nesting than this is nothing that a judge was asked for; the bound keeps hostile replies off the stack. */
+const maxDepth = 16;
+
+const other: LooseValue = { kind: 'other' };
+const closers: Readonly<Record<string, string>> = { '"': '"', "'": "'", '\u201c': '\u201d', '\u2018': '\u2019' };
+const numberPattern = /[+-]?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?/y;
+const wordPattern = /[\p{L}_$][\p{L}\p{N}_$.-]*/uy;
+const spacePattern = /\s*/y;
+
+/** Stops reading; whatever was complete until then stays. */
+class Broken extends Error {}
+
+/** Reads the object that opens at `text[start]` (a `{`). Never throws. */
+export function readLooseObject(text: string, start: number): LooseObject {
+  const fields = new Map<string, LooseValue>();
+  try {
+    const reader = new LooseReader(text, start);
+    reader.object(fields, 0);
+    return { fields, end: reader.position };
+  } catch (error) {
+    if (error instanceof Broken) return { fields, end: null };
+    throw error;
+  }
+}
+
+/** Reads the list that opens at `text[start]` (a `[`); null when it is not whole. Never throws. */
+export function readLooseList(text: string, start: number): { items: readonly LooseValue[]; end: number } | null {
+  try {
+    const reader = new LooseReader(text, start);
+    const items = reader.list(0);
+    return { items, end: reader.position };
+  } catch (error) {
+    if (error instanceof Broken) return null;
+    throw error;
+  }
+}
+
+class LooseReader {
+  position: number;
+  readonly #text: string;
+
+  constructor(text: string, position: number) {
+    this.#text = text;
+    this.position = position;
+  }
+
+  object(fields: Map<string, LooseValue>, depth: number): void {
+    if (depth > maxDepth) throw new Broken();
+    this.position++;
+    for (;;) {
+      this.#skip(spacePattern);
+      if (this.#peek() === '}') break;
+      const name = this.#key().toLowerCase();
+      this.#skip(spacePattern);
+      if (this.#peek() !== ':' && this.#peek() !== '\uff1a') throw new Broken();
+      this.position++;
+      const known = fields.has(name);
+      if (!known) fields.set(name, other);
+      const value = this.#value(depth + 1);
+      if (!known) fields.set(name, value);
+      this.#separator();
+    }
+    this.position++;
+  }
+
+  list(depth: number): readonly LooseValue[] {
+    if (depth > maxDepth) throw new Broken();
+    const items: LooseValue[] = [];
+    this.position++;
+    for (;;) {
+      this.#skip(spacePattern);
+      if (this.#peek() === ']') break;
+      items.push(this.#value(depth + 1));
+      this.#skip(spacePattern);
+      if (this.#peek() === ']') break;
+      // Unlike between fields, a missing comma is not repaired here: `[1 0]` may be one number or two.
+      if (this.#peek() !== ',') throw new Broken();
+      this.position++;
+    }
+    this.position++;
+    return items;
+  }
+
+  #value(depth: number): LooseValue {
+    this.#skip(spacePattern);
+    const character = this.#peek();
+    if (character === '{') {
+      const fields = new Map<string, LooseValue>();
+      this.object(fields, depth);
+      return { kind: 'object', fields };
+    }
+    if (character === '[') return { kind: 'list', items: this.list(depth) };
+    if (Object.hasOwn(closers, character)) {
+      this.#string();
+      return other;
+    }
+    const number = this.#match(numberPattern);
+    if (number !== '') {
+      // What follows must end the number: neither the end of a cut-off reply, nor `7/10`, nor `7th`.
+      if (!/[\s,}\]]/.test(this.#peek())) throw new Broken();
+      return { kind: 'number', number: Number(number) };
+    }
+    if (this.#match(wordPattern) === '') throw new Broken();
+    return other;
+  }
+
+  #key(): string {
+    if (Object.hasOwn(closers, this.#peek())) return this.#string();
+    const word = this.#match(wordPattern);
+    if (word === '') throw new Broken();
+    return word;
+  }
+
+  /** Reads a quoted string; a quote inside it ends it only where the syntax could go on. */
+  #string(): string {
+    const text = this.#text;
+    const closer = closers[this.#peek()];
+    const from = ++this.position;
+    for (; this.position < text.length; this.position++) {
+      const character = text[this.position];
+      if (character === '\\') this.position++;
+      else if (character === closer && this.#endsString()) return text.slice(from, this.position++);
+    }
+    throw new Broken();
+  }
+
+  #endsString(): boolean {
+    for (let next = this.position + 1; next < this.#text.length; next++) {
+      const character = this.#text[next];
+      if (character === '\n') return true;
+      if (/\S/.test(character)) return /[,}\]:\uff1a"']/.test(character);
+    }
+    return true;
+  }
+
+  /** Steps over the commas between two fields, which may be none or several. */
+  #separator(): void {
+    this.#skip(spacePattern);
+    while (this.#peek() === ',') {
+      this.position++;
+      this.#skip(spacePattern);
+    }
+  }
+
+  #peek(): string {
+    return this.#text.charAt(this.position);
+  }
+
+  #skip(pattern: RegExp): void {
+    this.#match(pattern);
+  }
+
+  #match(pattern: RegExp): string {
+    pattern.lastIndex = this.position;
+    const found = pattern.exec(this.#text)?.[0] ?? '';
+    this.position += found.length;
+    return found;
+  }
+}

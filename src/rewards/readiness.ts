@@ -1,0 +1,167 @@
+/** Waiting until a judge can really judge: a server that lists its model may still be loading it, or take one image only. */
+import { EndpointError } from '../core/errors.js';
+import { canaryQuery } from './canary.js';
+import { toChatRequest } from './chat_request.js';
+import type { Clock } from './clock.js';
+import { sleep, systemClock } from './clock.js';
+import { readCompletion, readError } from './completion.js';
+import { Deadline } from './deadline.js';
+import type { Endpoint } from './endpoints.js';
+import { resolveEndpoints } from './endpoints.js';
+import { createHttpPool } from './http_pool.js';
+import { excerpt } from './parse.js';
+import { createClient } from './transport.js';
+
+export interface ReadinessOptions {
+  /** How long a judge that is down or starting is waited for; 0 looks once. */
+  readonly maxWaitS: number;
+  readonly apiKey?: string;
+  readonly clock?: Clock;
+  readonly signal?: AbortSignal;
+  /** Called after every look that found a judge not ready, with what was found. */
+  readonly onWaiting?: (found: string, waitedS: number) => void;
+}
+
+export interface ReadyJudge {
+  /** Base URLs ending in `/v1`. */
+  readonly endpoints: readonly string[];
+  /** The shortest context among the judges, in tokens; null where no server says. */
+  readonly maxModelLen: number | null;
+}
+
+const lookEveryMs = 5_000;
+/** A first completion may compile kernels; a listing answers at once or is as good as down. */
+const lookTimeoutMs = 120_000;
+
+/** What a look at one judge found: ready, `not_yet` (waiting may help) or `wrong` (it will not). */
+type Look =
+  | { readonly state: 'ready'; readonly maxModelLen: number | null }
+  | { readonly state: 'not_yet' | 'wrong'; readonly found: string; readonly next: string };
+
+/**
+ * Returns when every endpoint lists the model and completes a small request with two images. Raises EndpointError (exit code 3), naming the
+ * address, what was found and what to do: at once where waiting cannot help (another model, no OpenAI-compatible server, a refused
+ * key), otherwise after `maxWaitS`. A node file that is not there yet is waited for. Raises ConfigError for a malformed address.
+ */
+export async function waitUntilReady(
+  endpoint: Endpoint,
+  model: string,
+  options: ReadinessOptions,
+): Promise<ReadyJudge> {
+  const clock = options.clock ?? systemClock;
+  const started = clock.now();
+  const pool = createHttpPool({ connections: 2 });
+  try {
+    for (;;) {
+      const look = await lookAtAll(endpoint, model, { ...options, clock, pool });
+      if (look.ready !== null) return look.ready;
+      if (options.signal?.aborted === true) throw look.error;
+      const waitedMs = clock.now() - started;
+      if (look.final || waitedMs >= options.maxWaitS * 1000) throw look.error;
+      options.onWaiting?.(look.error.message, Math.round(waitedMs / 1000));
+      await sleep(clock, Math.min(lookEveryMs, options.maxWaitS * 1000 - waitedMs), options.signal);
+    }
+  } finally {
+    await pool.close();
+  }
+}
+
+interface LookContext {
+  readonly clock: Clock;
+  readonly pool: ReturnType<typeof createHttpPool>;
+  readonly apiKey?: string;
+  readonly signal?: AbortSignal;
+}
+
+type LookAtAll =
+  { readonly ready: ReadyJudge } | { readonly ready: null; readonly error: EndpointError; readonly final: boolean };
+
+async function lookAtAll(endpoint: Endpoint, model: string, context: LookContext): Promise<LookAtAll> {
+  let endpoints: readonly string[];
+  try {
+    endpoints = resolveEndpoints(endpoint);
+  } catch (error) {
+    if (error instanceof EndpointError) return { ready: null, error, final: false };
+    throw error;
+  }
+  const looks = await Promise.all(endpoints.map((url) => lookAt(url, model, context)));
+  let maxModelLen: number | null = null;
+  for (const [i, look] of looks.entries()) {
+    if (look.state === 'ready') {
+      if (look.maxModelLen !== null) maxModelLen = Math.min(maxModelLen ?? Infinity, look.maxModelLen);
+      continue;
+    }
+    const error = new EndpointError(`the judge is not ready: ${look.found}`, { where: endpoints[i], next: look.next });
+    return { ready: null, error, final: look.state === 'wrong' };
+  }
+  return { ready: { endpoints, maxModelLen } };
+}
+
+const startIt =
+  'Start the judge (scripts/ has a way to serve it with vLLM), check host and port, then run the same command again.';
+const checkAddress =
+  'Correct reward.endpoint: it is the base URL of an OpenAI-compatible server, such as http://host:4877/v1.';
+
+async function lookAt(url: string, model: string, context: LookContext): Promise<Look> {
+  const client = createClient(url, context.apiKey ?? 'none', context.pool);
+  const deadline = new Deadline(context.clock, lookTimeoutMs, context.signal);
+  try {
+    const listing: unknown = await client.get('/models', { signal: deadline.signal });
+    const listed = readListing(listing, model);
+    if (listed.state !== 'ready') return listed;
+    const request = await toChatRequest(canaryQuery, model, 0);
+    const reply = readCompletion(await client.chat.completions.create(request, { signal: deadline.signal }));
+    if (reply.kind === 'text') return listed;
+    return {
+      state: 'wrong',
+      found: `it lists '${model}', but a small request with two images gave no text (${reply.problem}: ${reply.detail})`,
+      next: `Check what serves this address: it has to complete chats with images. ${checkAddress}`,
+    };
+  } catch (error) {
+    if (deadline.over) return { state: 'not_yet', found: 'it did not answer in time', next: startIt };
+    return readFailure(error, url);
+  } finally {
+    deadline.dispose();
+  }
+}
+
+function readListing(listing: unknown, model: string): Look {
+  const data = typeof listing === 'object' && listing !== null ? (listing as { data?: unknown }).data : undefined;
+  if (!Array.isArray(data)) {
+    const found = typeof listing === 'string' ? excerpt(listing) : excerpt(JSON.stringify(listing) ?? 'nothing');
+    return {
+      state: 'wrong',
+      found: `its /models is not that of an OpenAI-compatible server, but ${found}`,
+      next: checkAddress,
+    };
+  }
+  const models = data as readonly { id?: unknown; max_model_len?: unknown }[];
+  const wanted = models.find(({ id }) => id === model);
+  if (wanted === undefined) {
+    const ids = models.map(({ id }) => `'${String(id)}'`).join(', ') || 'none';
+    return {
+      state: 'wrong',
+      found: `it does not serve '${model}'; it serves: ${ids}`,
+      next: 'Set reward.model to a model that it serves, or serve that one (vllm serve MODEL, or --served-model-name).',
+    };
+  }
+  return { state: 'ready', maxModelLen: typeof wanted.max_model_len === 'number' ? wanted.max_model_len : null };
+}
+
+function readFailure(error: unknown, url: string): Look {
+  const { problem, detail, remedy } = readError(error, Date.now());
+  if (remedy === 'retry') return { state: 'not_yet', found: detail, next: startIt };
+  if (problem === 'server_error') return { state: 'wrong', found: detail, next: checkAddress };
+  if (/\b40[13]\b/.test(detail)) {
+    return {
+      state: 'wrong',
+      found: detail,
+      next: 'Give the key that the server was started with, or start it without one.',
+    };
+  }
+  if (/image/i.test(detail)) {
+    const next = `Let the server take two images per request: vllm serve ... --limit-mm-per-prompt '{"image":2,"video":0}'.`;
+    return { state: 'wrong', found: detail, next };
+  }
+  return { state: 'wrong', found: `${detail} (asked ${url})`, next: checkAddress };
+}

@@ -1,0 +1,54 @@
+/**
+ * VIEScore for text-guided editing (Ku et al., "VIEScore: Towards Explainable Metrics for Conditional Image Synthesis Evaluation", 2024):
+ * SC = min(edit success, over-edit), PQ = min(naturalness, artifacts), O = sqrt(SC * PQ), all from 0 to 10.
+ */
+import type { JudgeQuery } from './judge.js';
+import type { JudgeImage } from './judge_images.js';
+import { parseScores } from './parse.js';
+import { twoScores, withInstruction } from './prompts.js';
+import type { Question } from './question.js';
+
+/** Short reasoning fits; more would only take room from the images in the judge's context. */
+const maxCompletionTokens = 400;
+
+function twoScoreQuery(key: string, text: string, images: readonly JudgeImage[]): JudgeQuery {
+  return {
+    key,
+    messages: [{ role: 'user', parts: [text, ...images] }],
+    format: twoScores,
+    temperature: 0,
+    maxCompletionTokens,
+    parse: (reply) => parseScores(reply, 2),
+  };
+}
+
+/** Semantic consistency: instruction, source, edited. */
+export const consistencyQuestion: Question = {
+  name: 'viescore_sc',
+  needsTruth: false,
+  query: (item, prompts) =>
+    twoScoreQuery(`${item.key}/viescore_sc`, withInstruction(prompts.sc, item.instruction), [item.source, item.edited]),
+  parts: ([success, overedit]) => ({
+    'viescore/edit_success': success,
+    'viescore/overedit': overedit,
+    'viescore/semantic_consistency': Math.min(success, overedit),
+  }),
+};
+
+/** Perceptual quality: the edited image alone. */
+export const qualityQuestion: Question = {
+  name: 'viescore_pq',
+  needsTruth: false,
+  query: (item, prompts) =>
+    twoScoreQuery(`${item.key}/viescore_pq`, withInstruction(prompts.pq, item.instruction), [item.edited]),
+  parts: ([naturalness, artifacts]) => ({
+    'viescore/naturalness': naturalness,
+    'viescore/artifacts': artifacts,
+    'viescore/perceptual_quality': Math.min(naturalness, artifacts),
+  }),
+};
+
+/** O, from SC and PQ, all from 0 to 10. */
+export function overallViescore(semanticConsistency: number, perceptualQuality: number): number {
+  return Math.sqrt(semanticConsistency * perceptualQuality);
+}

@@ -1,0 +1,263 @@
+/**
+ * Checkpoints: folders that are either whole or not there. One is written beside its place, every file and the folder
+ * synced, its hashes put into MANIFEST.json, and only then renamed. A folder that does not match its manifest is never loaded.
+ */
+import { createHash } from 'node:crypto';
+import {
+  closeSync,
+  existsSync,
+  fsyncSync,
+  mkdirSync,
+  openSync,
+  readdirSync,
+  readSync,
+  renameSync,
+  rmSync,
+  statSync,
+  writeSync,
+} from 'node:fs';
+import { join } from 'node:path';
+import { CheckpointError, InternalError } from '../core/errors.js';
+import { diskError, syncDirectory } from '../core/files.js';
+import { sha256 } from '../core/image.js';
+import { iterationName, parseIterationName, type RunPaths } from './paths.js';
+import { readJson } from './state.js';
+
+export const MANIFEST_NAME = 'MANIFEST.json';
+const CHUNK_BYTES = 8 * 1024 * 1024;
+
+export interface ManifestEntry {
+  readonly sha256: string;
+  readonly bytes: number;
+}
+
+export interface Manifest {
+  readonly format: 1;
+  readonly iteration: number;
+  readonly files: Readonly<Record<string, ManifestEntry>>;
+  readonly total_bytes: number;
+}
+
+/** A checkpoint that matches its manifest. */
+export interface WholeCheckpoint {
+  readonly iteration: number;
+  readonly dir: string;
+  /** What was wrong with later ones that had to be passed over, one sentence each. */
+  readonly problems: readonly string[];
+}
+
+/** How checkpoints reach the disk; tests put failing ones in. */
+export interface CheckpointDisk {
+  write(file: number, bytes: Uint8Array, offset: number, length: number): number;
+}
+
+const realDisk: CheckpointDisk = { write: (file, bytes, offset, length) => writeSync(file, bytes, offset, length) };
+
+/**
+ * Writes the checkpoint of an iteration (replacing one of the same iteration) and returns its folder. `files` maps plain
+ * file names to contents. Raises RunError when the disk refuses; earlier checkpoints are untouched then.
+ */
+export function saveCheckpoint(
+  paths: RunPaths,
+  iteration: number,
+  files: Readonly<Record<string, Uint8Array | string>>,
+  disk: CheckpointDisk = realDisk,
+): string {
+  const place = paths.checkpoint(iteration);
+  const temporary = join(paths.checkpointsDir, `.writing-${iterationName(iteration)}-${process.pid}`);
+  try {
+    rmSync(temporary, { recursive: true, force: true });
+    mkdirSync(temporary, { recursive: true });
+    const entries: Record<string, ManifestEntry> = {};
+    let total = 0;
+    for (const [name, content] of Object.entries(files)) {
+      if (name === MANIFEST_NAME || !/^[A-Za-z0-9][A-Za-z0-9._-]*$/.test(name)) {
+        throw new InternalError(`'${name}' cannot be a file of a checkpoint`);
+      }
+      const bytes = typeof content === 'string' ? Buffer.from(content, 'utf8') : content;
+      writeSynced(join(temporary, name), bytes, disk);
+      entries[name] = { sha256: sha256(bytes), bytes: bytes.length };
+      total += bytes.length;
+    }
+    const manifest: Manifest = { format: 1, iteration, files: entries, total_bytes: total };
+    writeSynced(join(temporary, MANIFEST_NAME), Buffer.from(`${JSON.stringify(manifest, null, 2)}\n`), disk);
+    syncDirectory(temporary);
+    // Between these two renames the iteration has no folder; `cleanCheckpoints` puts the set-aside one back.
+    const replaced = existsSync(place) ? setAside(paths, iteration, 'replaced') : null;
+    renameSync(temporary, place);
+    syncDirectory(paths.checkpointsDir);
+    if (replaced !== null) rmSync(replaced, { recursive: true, force: true });
+    return place;
+  } catch (cause) {
+    rmSync(temporary, { recursive: true, force: true });
+    if (cause instanceof InternalError) throw cause;
+    throw diskError(place, cause);
+  }
+}
+
+/** The iterations that have a checkpoint folder, whole or not, ascending. */
+export function listCheckpoints(paths: RunPaths): number[] {
+  return listDirectory(paths.checkpointsDir)
+    .map(parseIterationName)
+    .filter((iteration) => iteration !== null)
+    .sort((a, b) => a - b);
+}
+
+/** What is wrong with a checkpoint folder, one sentence each; none when every file has its manifest's size and hash. */
+export function checkpointProblems(dir: string, iteration: number): string[] {
+  const manifestPath = join(dir, MANIFEST_NAME);
+  let manifest: Manifest | null;
+  try {
+    manifest = readJson(manifestPath) as Manifest | null;
+  } catch (cause) {
+    return [`${manifestPath}: ${cause instanceof Error ? cause.message : String(cause)}`];
+  }
+  if (manifest === null) return [`${manifestPath} is missing`];
+  if (!isManifest(manifest)) return [`${manifestPath} is not a manifest`];
+  if (manifest.iteration !== iteration) {
+    return [`${manifestPath} is of iteration ${manifest.iteration}, not ${iteration}`];
+  }
+  const problems: string[] = [];
+  for (const [name, entry] of Object.entries(manifest.files)) {
+    const problem = fileProblem(join(dir, name), entry);
+    if (problem !== null) problems.push(problem);
+  }
+  return problems;
+}
+
+/** The newest checkpoint that matches its manifest, and what was wrong with newer ones; null when there is no folder at all or none is whole. */
+export function latestWhole(paths: RunPaths): WholeCheckpoint | null {
+  const problems: string[] = [];
+  for (const iteration of listCheckpoints(paths).reverse()) {
+    const dir = paths.checkpoint(iteration);
+    const found = checkpointProblems(dir, iteration);
+    if (found.length === 0) return { iteration, dir, problems };
+    problems.push(...found);
+  }
+  return null;
+}
+
+/** Raises CheckpointError when a folder is not the whole checkpoint of an iteration. */
+export function requireWhole(dir: string, iteration: number): void {
+  const problems = checkpointProblems(dir, iteration);
+  if (problems.length === 0) return;
+  throw new CheckpointError(`not a whole checkpoint: ${problems.join('; ')}`, {
+    where: dir,
+    next: 'Use another checkpoint of the run; a whole one matches its MANIFEST.json.',
+  });
+}
+
+/** Which checkpoints stay. */
+export interface Retention {
+  /** Those of iterations that this divides stay for good; 0 keeps none for that reason. */
+  readonly keep_every: number;
+  /** So many of the newest stay. */
+  readonly keep_last: number;
+}
+
+/** Removes what retention does not keep, and returns it. The newest whole checkpoint always stays. */
+export function applyRetention(paths: RunPaths, retention: Retention): number[] {
+  const all = listCheckpoints(paths);
+  const kept = new Set(all.slice(Math.max(0, all.length - Math.max(1, retention.keep_last))));
+  for (const iteration of all) {
+    if (retention.keep_every > 0 && iteration % retention.keep_every === 0) kept.add(iteration);
+  }
+  if (kept.size === all.length) return [];
+  const whole = latestWhole(paths);
+  if (whole !== null) kept.add(whole.iteration);
+  const removed = all.filter((iteration) => !kept.has(iteration));
+  for (const iteration of removed) {
+    // Renamed first: a half-removed folder must never look like a checkpoint.
+    try {
+      rmSync(setAside(paths, iteration, 'removed'), { recursive: true, force: true });
+    } catch (cause) {
+      throw diskError(paths.checkpoint(iteration), cause);
+    }
+  }
+  return removed;
+}
+
+/** Tidies up after a process that died while it wrote or removed a checkpoint. Only the owner of the run may call it. */
+export function cleanCheckpoints(paths: RunPaths): void {
+  try {
+    for (const name of listDirectory(paths.checkpointsDir)) {
+      const path = join(paths.checkpointsDir, name);
+      const replaced = /^\.replaced-(\d{6,})-/.exec(name);
+      if (replaced !== null && !existsSync(paths.checkpoint(Number(replaced[1])))) {
+        renameSync(path, paths.checkpoint(Number(replaced[1])));
+      } else if (/^\.(writing|replaced|removed)-/.test(name)) {
+        rmSync(path, { recursive: true, force: true });
+      }
+    }
+  } catch (cause) {
+    throw diskError(paths.checkpointsDir, cause);
+  }
+}
+
+/** Moves a checkpoint that is not whole out of the way, keeping it for inspection; returns where it lies. */
+export function quarantine(paths: RunPaths, iteration: number): string {
+  const target = join(paths.checkpointsDir, `corrupt-${iterationName(iteration)}-${Date.now()}`);
+  try {
+    renameSync(paths.checkpoint(iteration), target);
+  } catch (cause) {
+    throw diskError(target, cause);
+  }
+  return target;
+}
+
+function setAside(paths: RunPaths, iteration: number, why: 'replaced' | 'removed'): string {
+  const target = join(paths.checkpointsDir, `.${why}-${iterationName(iteration)}-${process.pid}`);
+  rmSync(target, { recursive: true, force: true });
+  renameSync(paths.checkpoint(iteration), target);
+  return target;
+}
+
+function writeSynced(path: string, bytes: Uint8Array, disk: CheckpointDisk): void {
+  const file = openSync(path, 'w');
+  try {
+    let done = 0;
+    while (done < bytes.length) done += disk.write(file, bytes, done, Math.min(CHUNK_BYTES, bytes.length - done));
+    fsyncSync(file);
+  } finally {
+    closeSync(file);
+  }
+}
+
+function isManifest(value: Manifest): boolean {
+  if (typeof value !== 'object' || typeof value.files !== 'object' || value.files === null) return false;
+  const entries = Object.values(value.files);
+  const whole = entries.every((entry) => typeof entry.sha256 === 'string' && Number.isInteger(entry.bytes));
+  return whole && entries.reduce((sum, entry) => sum + entry.bytes, 0) === value.total_bytes;
+}
+
+function fileProblem(path: string, entry: ManifestEntry): string | null {
+  try {
+    const bytes = statSync(path).size;
+    if (bytes !== entry.bytes) return `${path} has ${bytes} bytes, its manifest says ${entry.bytes}`;
+    return hashFile(path) === entry.sha256 ? null : `${path} does not have the SHA-256 of its manifest`;
+  } catch (cause) {
+    const code = (cause as NodeJS.ErrnoException).code;
+    return code === 'ENOENT' ? `${path} is missing` : `${path} cannot be read (${code ?? String(cause)})`;
+  }
+}
+
+function hashFile(path: string): string {
+  const hash = createHash('sha256');
+  const chunk = new Uint8Array(CHUNK_BYTES);
+  const file = openSync(path, 'r');
+  try {
+    for (let read = readSync(file, chunk); read > 0; read = readSync(file, chunk)) hash.update(chunk.subarray(0, read));
+  } finally {
+    closeSync(file);
+  }
+  return hash.digest('hex');
+}
+
+function listDirectory(path: string): string[] {
+  try {
+    return readdirSync(path);
+  } catch (cause) {
+    if ((cause as NodeJS.ErrnoException).code === 'ENOENT') return [];
+    throw new CheckpointError('cannot list the folder', { where: path, cause });
+  }
+}

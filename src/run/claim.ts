@@ -1,0 +1,253 @@
+/** Claiming a run: making it, resuming it from its last whole checkpoint, or finding that it is finished. */
+import { mkdirSync, readdirSync, rmSync } from 'node:fs';
+import { join } from 'node:path';
+import type { SettingChange } from '../config/hash.js';
+import { CheckpointError, ConfigError } from '../core/errors.js';
+import { diskError } from '../core/files.js';
+import { cleanCheckpoints, latestWhole, listCheckpoints, quarantine, type WholeCheckpoint } from './checkpoints.js';
+import { Journal, rewindTo } from './journal.js';
+import { acquireLock, realLockWorld, type LockWorld, type RunLock } from './lock.js';
+import { RunPaths } from './paths.js';
+import { formatChanges, readRecord, writeRecord } from './record.js';
+import type { PlainObject, RunRecord } from './record.js';
+import { readState, writeState, type RunState } from './state.js';
+
+const HEARTBEAT_EVERY_MS = 10_000;
+
+export interface ClaimRequest {
+  readonly settings: PlainObject & {
+    readonly run_name: string;
+    readonly base_exp_dir: string;
+    readonly num_iterations: number;
+  };
+  /**
+   * Which of the settings that decide the result differ from those that the run was last started with. A raised
+   * `num_iterations` is among them only when it may not grow. See `claimRequest`.
+   */
+  readonly compare: (before: PlainObject) => readonly SettingChange[];
+  /** Hash over the settings that decide the result. */
+  readonly resultHash: string;
+  /** Hash over the config's own text and everything that it imports. */
+  readonly importHash: string;
+  /** The command line as it was given. */
+  readonly command: readonly string[];
+  readonly versions: Readonly<Record<string, string>>;
+  readonly devices?: readonly string[];
+  readonly parents?: readonly PlainObject[];
+}
+
+export type ClaimKind = 'new' | 'resumed' | 'finished';
+
+/** A claimed run. Of a finished one nothing is held and nothing may be written. */
+export class RunHandle {
+  #timer: NodeJS.Timeout | null = null;
+
+  constructor(
+    readonly kind: ClaimKind,
+    readonly paths: RunPaths,
+    readonly record: RunRecord,
+    /** Counts starts and resumes from 1; logs are kept apart by it. */
+    readonly attempt: number,
+    /** Where to continue; null for a start from nothing. */
+    readonly checkpoint: WholeCheckpoint | null,
+    /** What a person should be told: checkpoints passed over, lines repaired, `num_iterations` raised. */
+    readonly notes: readonly string[],
+    private current: RunState,
+    private readonly lock: RunLock | null,
+  ) {}
+
+  get state(): RunState {
+    return this.current;
+  }
+
+  /** Replaces what is given of `state.json` and refreshes both heartbeats. Raises RunError when the run was taken over. */
+  setState(change: Partial<Pick<RunState, 'state' | 'iteration' | 'reason' | 'stopped_early'>>): void {
+    this.lock?.heartbeat();
+    this.current = writeState(this.paths, { ...this.current, ...change });
+  }
+
+  /** Says that this process lives. Raises RunError when the run was taken over. */
+  heartbeat(): void {
+    this.setState({});
+  }
+
+  /** Beats by itself while the event loop turns; `onLost` is told once when the run was taken over or the disk refuses. */
+  startHeartbeat(onLost: (error: unknown) => void, everyMs = HEARTBEAT_EVERY_MS): void {
+    this.#timer = setInterval(() => {
+      try {
+        this.heartbeat();
+      } catch (error) {
+        this.#stopTimer();
+        onLost(error);
+      }
+    }, everyMs);
+    this.#timer.unref();
+  }
+
+  /** Gives the run free; may be called more than once. */
+  release(): void {
+    this.#stopTimer();
+    this.lock?.release();
+  }
+
+  #stopTimer(): void {
+    if (this.#timer !== null) clearInterval(this.#timer);
+    this.#timer = null;
+  }
+}
+
+/**
+ * Claims `base_exp_dir/run_name`. Raises RunError when another process holds it or the disk refuses, ConfigError when
+ * settings that decide the result differ from those that the run was started with, CheckpointError when checkpoints are
+ * there but none is whole. On every error the run is left as it was, and free.
+ */
+export function claimRun(request: ClaimRequest, world: LockWorld = realLockWorld()): RunHandle {
+  const paths = new RunPaths(request.settings.base_exp_dir, request.settings.run_name);
+  try {
+    mkdirSync(paths.dir, { recursive: true });
+  } catch (cause) {
+    throw diskError(paths.dir, cause);
+  }
+  const lock = acquireLock(paths, world);
+  try {
+    const before = readRecord(paths);
+    const handle = before === null ? begin(request, paths, lock) : resume(request, paths, lock, before);
+    if (handle.kind === 'finished') lock.release();
+    return handle;
+  } catch (error) {
+    lock.release();
+    throw error;
+  }
+}
+
+function begin(request: ClaimRequest, paths: RunPaths, lock: RunLock): RunHandle {
+  // A process that died before it wrote run.json can have left something; nothing of it was ever used.
+  if (listCheckpoints(paths).length > 0) {
+    throw new CheckpointError('there are checkpoints, but no run.json that says what they are of', {
+      where: paths.dir,
+      next: 'Restore run.json from a copy, move the folder away, or choose another run_name.',
+    });
+  }
+  cleanDirectory(paths);
+  rewindTo(paths, -1);
+  const record = makeRecord(request, lock, null, 0);
+  writeRecord(paths, record);
+  const state = enterRunning(request, paths, 0);
+  return new RunHandle('new', paths, record, 1, null, [], state, lock);
+}
+
+function resume(request: ClaimRequest, paths: RunPaths, lock: RunLock, before: RunRecord): RunHandle {
+  const notes: string[] = [];
+  checkSettings(request, before, notes);
+  const state = readState(paths);
+  if (state?.state === 'finished' && isFinished(state, request.settings.num_iterations)) {
+    return new RunHandle('finished', paths, before, before.attempts.length, null, notes, state, null);
+  }
+  cleanDirectory(paths);
+  const checkpoint = latestWhole(paths);
+  const present = listCheckpoints(paths);
+  if (checkpoint === null && present.length > 0) {
+    throw new CheckpointError(`none of the ${present.length} checkpoints matches its manifest`, {
+      where: paths.checkpointsDir,
+      next: 'Restore a checkpoint from a copy. To start the run again from nothing, move the folder `checkpoints` away.',
+    });
+  }
+  for (const problem of checkpoint?.problems ?? []) notes.push(`checkpoint passed over: ${problem}`);
+  const from = checkpoint?.iteration ?? 0;
+  for (const later of present.filter((iteration) => checkpoint !== null && iteration > checkpoint.iteration)) {
+    notes.push(`checkpoint ${later} is kept as ${quarantine(paths, later)}; the run continues from iteration ${from}`);
+  }
+  rewindTo(paths, checkpoint === null ? -1 : from);
+  repairJudgements(paths, notes);
+  const record = makeRecord(request, lock, before, from);
+  writeRecord(paths, record);
+  const running = enterRunning(request, paths, from);
+  return new RunHandle('resumed', paths, record, record.attempts.length, checkpoint, notes, running, lock);
+}
+
+function isFinished(state: RunState, numIterations: number): boolean {
+  return state.iteration >= numIterations || state.stopped_early;
+}
+
+function checkSettings(request: ClaimRequest, before: RunRecord, notes: string[]): void {
+  const changes = request.compare(before.settings);
+  if (changes.length > 0) {
+    const lines = formatChanges(changes).map((line) => `    ${line}`);
+    throw new ConfigError(
+      [`run '${before.run_name}' was started with other settings, and these decide its result:`, ...lines].join('\n'),
+      { next: 'Set them back to continue the run, or choose another run_name for these settings.' },
+    );
+  }
+  const [old, wanted] = [Number(before.settings['num_iterations']), request.settings.num_iterations];
+  if (wanted !== old) notes.push(`num_iterations: ${old} -> ${wanted}`);
+}
+
+function makeRecord(request: ClaimRequest, lock: RunLock, before: RunRecord | null, from: number): RunRecord {
+  const now = new Date().toISOString();
+  const attempts = before?.attempts ?? [];
+  return {
+    format: 1,
+    run_name: request.settings.run_name,
+    hash: request.resultHash,
+    import_hash: request.importHash,
+    settings: request.settings,
+    parents: request.parents ?? [],
+    created_at: before?.created_at ?? now,
+    attempts: [
+      ...attempts,
+      {
+        attempt: attempts.length + 1,
+        started_at: now,
+        from_iteration: from,
+        command: request.command,
+        host: lock.owner.host,
+        pid: lock.owner.pid,
+        slurm_job_id: lock.owner.slurm_job_id,
+        devices: request.devices ?? [],
+        versions: request.versions,
+        import_hash: request.importHash,
+      },
+    ],
+  };
+}
+
+function enterRunning(request: ClaimRequest, paths: RunPaths, iteration: number): RunState {
+  return writeState(paths, {
+    state: 'running',
+    iteration,
+    num_iterations: request.settings.num_iterations,
+    reason: null,
+    stopped_early: false,
+  });
+}
+
+function repairJudgements(paths: RunPaths, notes: string[]): void {
+  const journal = new Journal(paths.judgements);
+  journal.close();
+  if (journal.repairedBytes > 0) {
+    notes.push(`cut ${journal.repairedBytes} bytes of a torn last line off judgements.jsonl`);
+  }
+}
+
+/** Removes what an earlier owner left half-written. */
+function cleanDirectory(paths: RunPaths): void {
+  cleanCheckpoints(paths);
+  try {
+    for (const dir of [paths.dir, paths.episodesDir, paths.mediaDir]) {
+      for (const name of listOrNothing(dir)) {
+        if (name.endsWith('.tmp')) rmSync(join(dir, name), { force: true });
+      }
+    }
+  } catch (cause) {
+    throw diskError(paths.dir, cause);
+  }
+}
+
+function listOrNothing(dir: string): string[] {
+  try {
+    return readdirSync(dir);
+  } catch (cause) {
+    if ((cause as NodeJS.ErrnoException).code === 'ENOENT') return [];
+    throw cause;
+  }
+}

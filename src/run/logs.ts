@@ -1,0 +1,124 @@
+/**
+ * Logs of one process of one attempt: lines for people in console.log (first rank only) and on the terminal, JSON lines
+ * in rank_<n>.log. Lines reach the operating system at once, so that a killed process loses none.
+ */
+import { closeSync, mkdirSync, openSync, rmSync, symlinkSync, writeSync } from 'node:fs';
+import { basename, join, relative } from 'node:path';
+import { Writable } from 'node:stream';
+import winston from 'winston';
+import { diskError } from '../core/files.js';
+import type { RunPaths } from './paths.js';
+
+export type LogLevel = 'error' | 'warn' | 'info' | 'debug';
+
+export interface RunLogOptions {
+  readonly paths: RunPaths;
+  readonly attempt: number;
+  readonly rank: number;
+  /** Where plain lines go besides the files; null for none. Only the first rank has one. */
+  readonly terminal: NodeJS.WritableStream | null;
+  /** The least level on the terminal and in console.log; the rank's own file has everything. Default 'info'. */
+  readonly level?: LogLevel;
+}
+
+export interface RunLog {
+  readonly logger: winston.Logger;
+  /** Ends the log and closes its files. */
+  close(): Promise<void>;
+}
+
+const PREFIX: Readonly<Record<string, string>> = { error: 'error: ', warn: 'warning: ' };
+
+/** Opens the logs of a process. Raises RunError when they cannot be made. */
+export function openRunLog(options: RunLogOptions): RunLog {
+  const { paths, attempt, rank } = options;
+  const level = options.level ?? 'info';
+  const readable = plainFormat();
+  const files = [new LineFile(paths.rankLog(attempt, rank))];
+  const transports: winston.transport[] = [
+    new winston.transports.Stream({ stream: files[0], level: 'debug', format: jsonFormat(rank, attempt) }),
+  ];
+  if (rank === 0) {
+    const console = new LineFile(paths.consoleLog(attempt));
+    files.push(console);
+    transports.push(new winston.transports.Stream({ stream: console, level, format: datedFormat() }));
+    linkLatest(paths, attempt);
+    if (options.terminal !== null) {
+      transports.push(new winston.transports.Stream({ stream: options.terminal, level, format: readable }));
+    }
+  }
+  const logger = winston.createLogger({ level: 'debug', transports });
+  return {
+    logger,
+    close: async () => {
+      await new Promise<void>((resolve) => {
+        logger.once('finish', resolve);
+        logger.end();
+      });
+      for (const file of files) file.closeFile();
+    },
+  };
+}
+
+/** A file that lines are appended to synchronously. A full disk must not end a run for its log: it is said once instead. */
+class LineFile extends Writable {
+  #file: number | null;
+  #failed = false;
+
+  constructor(private readonly path: string) {
+    super({ decodeStrings: true });
+    try {
+      mkdirSync(join(path, '..'), { recursive: true });
+      this.#file = openSync(path, 'a');
+    } catch (cause) {
+      throw diskError(path, cause);
+    }
+  }
+
+  override _write(chunk: Uint8Array, _encoding: string, done: () => void): void {
+    try {
+      if (this.#file !== null) writeSync(this.#file, chunk);
+    } catch (cause) {
+      if (!this.#failed) process.stderr.write(`${diskError(this.path, cause).toText()}\n`);
+      this.#failed = true;
+    }
+    done();
+  }
+
+  closeFile(): void {
+    if (this.#file !== null) closeSync(this.#file);
+    this.#file = null;
+  }
+}
+
+/** `logs/console.log` and `logs/rank_0.log` lead to those of the latest attempt. */
+function linkLatest(paths: RunPaths, attempt: number): void {
+  for (const target of [paths.consoleLog(attempt), paths.rankLog(attempt, 0)]) {
+    const link = join(paths.logsDir, basename(target));
+    try {
+      rmSync(link, { force: true });
+      symlinkSync(relative(paths.logsDir, target), link);
+    } catch (cause) {
+      throw diskError(link, cause);
+    }
+  }
+}
+
+function plainFormat(): winston.Logform.Format {
+  return winston.format.printf((info) => `${PREFIX[info.level] ?? ''}${String(info.message)}`);
+}
+
+function datedFormat(): winston.Logform.Format {
+  return winston.format.combine(
+    winston.format.timestamp({ format: 'YYYY-MM-DD HH:mm:ss' }),
+    winston.format.printf((info) => `${String(info['timestamp'])}  ${PREFIX[info.level] ?? ''}${String(info.message)}`),
+  );
+}
+
+function jsonFormat(rank: number, attempt: number): winston.Logform.Format {
+  return winston.format.combine(
+    winston.format.timestamp(),
+    winston.format((info) => Object.assign(info, { rank, attempt }))(),
+    winston.format.json(),
+  );
+}

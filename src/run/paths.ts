@@ -1,0 +1,104 @@
+/** Every file name of a run directory, derived in one place. */
+import { basename, dirname, join } from 'node:path';
+import { ConfigError, InternalError } from '../core/errors.js';
+
+const RUN_NAME = /^[A-Za-z0-9][A-Za-z0-9._-]{0,95}$/;
+
+/** Whether a text may name a run: letters, digits, `.`, `_`, `-`; at most 96 characters; never a path. */
+export function isRunName(name: string): boolean {
+  return RUN_NAME.test(name);
+}
+
+/** Raises ConfigError unless the text may name a run. */
+export function checkRunName(name: string): void {
+  if (isRunName(name)) return;
+  throw new ConfigError(`'${name}' cannot name a run`, {
+    where: 'run_name',
+    next: 'Use 1 to 96 letters, digits, ".", "_" or "-", beginning with a letter or a digit. The folder is said by base_exp_dir.',
+  });
+}
+
+/** An iteration as files and folders carry it: at least six digits, so that names sort as numbers do. */
+export function iterationName(iteration: number): string {
+  if (!Number.isInteger(iteration) || iteration < 0) throw new InternalError(`iteration ${iteration} has no name`);
+  return String(iteration).padStart(6, '0');
+}
+
+/** The number in a name that `iterationName` made, or null for any other name. */
+export function parseIterationName(name: string): number | null {
+  return /^\d{6,}$/.test(name) ? Number(name) : null;
+}
+
+/** Where everything of one run lies. Only names: nothing is read or made. */
+export class RunPaths {
+  readonly dir: string;
+
+  constructor(
+    readonly baseExpDir: string,
+    readonly runName: string,
+  ) {
+    checkRunName(runName);
+    this.dir = join(baseExpDir, runName);
+  }
+
+  /** The paths of a run whose folder is known. */
+  static ofDirectory(dir: string): RunPaths {
+    return new RunPaths(dirname(dir), basename(dir));
+  }
+
+  get record(): string {
+    return join(this.dir, 'run.json');
+  }
+  get state(): string {
+    return join(this.dir, 'state.json');
+  }
+  get lock(): string {
+    return join(this.dir, 'lock.json');
+  }
+  get metrics(): string {
+    return join(this.dir, 'metrics.jsonl');
+  }
+  get judgements(): string {
+    return join(this.dir, 'judgements.jsonl');
+  }
+  get episodesDir(): string {
+    return join(this.dir, 'episodes');
+  }
+  episodes(iteration: number): string {
+    return join(this.episodesDir, `${iterationName(iteration)}.jsonl`);
+  }
+  get mediaDir(): string {
+    return join(this.dir, 'media');
+  }
+  media(sha256: string): string {
+    return join(this.mediaDir, `${sha256}.png`);
+  }
+  get checkpointsDir(): string {
+    return join(this.dir, 'checkpoints');
+  }
+  checkpoint(iteration: number): string {
+    return join(this.checkpointsDir, iterationName(iteration));
+  }
+  get logsDir(): string {
+    return join(this.dir, 'logs');
+  }
+  /** The logs of one attempt (a start or a resume), counted from 1. */
+  attemptLogsDir(attempt: number): string {
+    return join(this.logsDir, `attempt_${String(attempt).padStart(3, '0')}`);
+  }
+  consoleLog(attempt: number): string {
+    return join(this.attemptLogsDir(attempt), 'console.log');
+  }
+  rankLog(attempt: number, rank: number): string {
+    return join(this.attemptLogsDir(attempt), `rank_${rank}.log`);
+  }
+  get curveSvg(): string {
+    return join(this.dir, 'curve.svg');
+  }
+  get curvePng(): string {
+    return join(this.dir, 'curve.png');
+  }
+  get contactSheet(): string {
+    return join(this.dir, 'contact_sheet.png');
+  }
+}

@@ -1,0 +1,93 @@
+/** The line that a run prints per iteration: fixed columns, so that lines stand under each other. */
+import type { Metrics } from './metrics.js';
+
+export type ProgressKind = 'grpo' | 'sft';
+
+interface Column {
+  readonly label: string;
+  readonly metric: string;
+  readonly width: number;
+  readonly digits: number;
+  /** Shows the last known value in iterations that do not measure it. */
+  readonly sticky: boolean;
+}
+
+const COLUMNS: Readonly<Record<ProgressKind, readonly Column[]>> = {
+  grpo: [
+    { label: 'reward', metric: 'reward/mean', width: 6, digits: 3, sticky: false },
+    { label: 'KL', metric: 'policy/kl', width: 7, digits: 4, sticky: false },
+    { label: 'entropy', metric: 'policy/entropy', width: 6, digits: 3, sticky: false },
+  ],
+  sft: [
+    { label: 'loss', metric: 'policy/loss', width: 7, digits: 4, sticky: false },
+    { label: 'held-out loss', metric: 'validation/loss', width: 7, digits: 4, sticky: true },
+  ],
+};
+
+/** The weight of the latest iteration in the time per iteration that the time left is computed from. */
+const TIME_WEIGHT = 0.2;
+
+/** Formats the progress of one run; keeps what it needs between iterations. */
+export class Progress {
+  readonly #last = new Map<string, number>();
+  #secondsPerIteration: number | null = null;
+
+  constructor(
+    private readonly kind: ProgressKind,
+    private readonly numIterations: number,
+  ) {}
+
+  /** The line of an iteration that is done. Reads `time/total` (seconds) and `tokens/s` besides the columns' own metrics. */
+  line(iteration: number, metrics: Metrics): string {
+    const width = String(this.numIterations).length;
+    const parts = [`iteration ${String(iteration).padStart(width)}/${this.numIterations}`];
+    for (const column of COLUMNS[this.kind]) {
+      const value = metrics[column.metric] ?? (column.sticky ? this.#last.get(column.metric) : undefined);
+      if (value !== undefined) this.#last.set(column.metric, value);
+      parts.push(`${column.label} ${formatFixed(value, column.digits).padStart(column.width)}`);
+    }
+    const seconds = metrics['time/total'];
+    parts.push(`${formatCount(metrics['tokens/s']).padStart(7)} tokens/s`);
+    parts.push(`${formatSeconds(seconds).padStart(6)}/it`);
+    parts.push(`${this.#timeLeft(iteration, seconds).padStart(7)} left`);
+    return parts.join('  ');
+  }
+
+  #timeLeft(iteration: number, seconds: number | undefined): string {
+    if (seconds !== undefined && Number.isFinite(seconds)) {
+      const before = this.#secondsPerIteration ?? seconds;
+      this.#secondsPerIteration = before + TIME_WEIGHT * (seconds - before);
+    }
+    if (this.#secondsPerIteration === null) return '-';
+    return formatDuration(this.#secondsPerIteration * Math.max(0, this.numIterations - iteration));
+  }
+}
+
+/** Seconds as `45 s`, `2m 05s`, `3h 07m` or `2d 04h`. */
+export function formatDuration(seconds: number): string {
+  if (!Number.isFinite(seconds)) return '-';
+  const whole = Math.round(seconds);
+  if (whole < 60) return `${whole} s`;
+  if (whole < 3600) return `${Math.floor(whole / 60)}m ${two(whole % 60)}s`;
+  if (whole < 86_400) return `${Math.floor(whole / 3600)}h ${two(Math.floor((whole % 3600) / 60))}m`;
+  return `${Math.floor(whole / 86_400)}d ${two(Math.floor((whole % 86_400) / 3600))}h`;
+}
+
+function formatSeconds(seconds: number | undefined): string {
+  if (seconds === undefined) return '-';
+  return seconds < 100 ? `${seconds.toFixed(2)} s` : formatDuration(seconds);
+}
+
+function formatFixed(value: number | undefined, digits: number): string {
+  if (value === undefined) return '-';
+  return Number.isFinite(value) ? value.toFixed(digits) : String(value);
+}
+
+function formatCount(value: number | undefined): string {
+  if (value === undefined || !Number.isFinite(value)) return '-';
+  return Math.round(value).toLocaleString('en-US');
+}
+
+function two(value: number): string {
+  return String(value).padStart(2, '0');
+}

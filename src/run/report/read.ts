@@ -1,0 +1,165 @@
+/** What a run's own records say about it, in one structure. Needs no lock: a live run can be read. */
+import { existsSync } from 'node:fs';
+import { RunError } from '../../core/errors.js';
+import { readMetrics, type Metrics, type MetricsLine } from '../metrics.js';
+import type { RunPaths } from '../paths.js';
+import { readRecord } from '../record.js';
+import { readState, type RunStateName } from '../state.js';
+
+/** The mean of a held-out evaluation and its standard error (null where it was not recorded). */
+export interface Estimate {
+  readonly mean: number;
+  readonly stderr: number | null;
+}
+
+export interface BeforeAfter<T> {
+  readonly before: T | null;
+  readonly after: T | null;
+}
+
+/** Held-out evaluation before training and at the last evaluated iteration; `after` is null until there is a second one. */
+export interface HeldOut extends BeforeAfter<number> {
+  /** The metric that `before` and `after` are of: the sampled mean reward, or the held-out loss where there is no reward. */
+  readonly metric: string | null;
+  readonly iterations: BeforeAfter<number>;
+  readonly sampled: BeforeAfter<Estimate>;
+  readonly greedy: BeforeAfter<Estimate>;
+  readonly loss: BeforeAfter<number>;
+  /** The same for each validation source by its name. */
+  readonly sets: Readonly<Record<string, { sampled: BeforeAfter<Estimate>; greedy: BeforeAfter<Estimate> }>>;
+}
+
+export interface RunReport {
+  readonly run_name: string;
+  readonly state: RunStateName;
+  readonly reason: string | null;
+  readonly iteration: number;
+  readonly num_iterations: number;
+  readonly heldout: HeldOut;
+  /** Mean training reward over the last iterations, with the standard error of that mean. */
+  readonly training_reward: (Estimate & { readonly iterations: number }) | null;
+  readonly training_loss: number | null;
+  /** Means over all iterations, in seconds; null where nothing was recorded. */
+  readonly seconds_per_iteration: Readonly<Record<TimePart, number | null>>;
+  readonly tokens_per_second: number | null;
+  /** Episodes that no judge scored, by reason, over the whole run. */
+  readonly unscored: Readonly<Record<string, number>>;
+  /** How many metrics were not finite numbers over the whole run. */
+  readonly non_finite: number;
+  readonly paths: { readonly run: string; readonly curve: string | null; readonly contact_sheet: string | null };
+}
+
+const TIME_PARTS = ['total', 'rollout', 'judge', 'reference', 'update', 'other'] as const;
+export type TimePart = (typeof TIME_PARTS)[number];
+
+const LAST_ITERATIONS = 10;
+
+/** Reads a run. Raises RunError when there is none or its records are not readable. */
+export function readRun(paths: RunPaths): RunReport {
+  const record = readRecord(paths);
+  if (record === null) {
+    throw new RunError('there is no run here', {
+      where: paths.dir,
+      next: 'See `editrl status` for the runs there are.',
+    });
+  }
+  return summarise(paths, readState(paths), readMetrics(paths));
+}
+
+function summarise(paths: RunPaths, state: ReturnType<typeof readState>, lines: readonly MetricsLine[]): RunReport {
+  const trained = lines.filter((line) => line.iteration > 0);
+  const existing = (path: string): string | null => (existsSync(path) ? path : null);
+  return {
+    run_name: paths.runName,
+    state: state?.state ?? 'queued',
+    reason: state?.reason ?? null,
+    iteration: state?.iteration ?? 0,
+    num_iterations: state?.num_iterations ?? 0,
+    heldout: heldOut(lines),
+    training_reward: lastReward(trained),
+    training_loss: trained.at(-1)?.metrics['policy/loss'] ?? null,
+    seconds_per_iteration: secondsPerIteration(trained),
+    tokens_per_second: mean(trained, 'tokens/s'),
+    unscored: sumByPrefix(lines, 'reward/unscored/'),
+    non_finite: lines.reduce((sum, line) => sum + (line.metrics['metrics/non_finite'] ?? 0), 0),
+    paths: { run: paths.dir, curve: existing(paths.curvePng), contact_sheet: existing(paths.contactSheet) },
+  };
+}
+
+function heldOut(lines: readonly MetricsLine[]): HeldOut {
+  const evaluated = lines.filter((line) => Object.keys(line.metrics).some((name) => name.startsWith('validation/')));
+  const first = evaluated.at(0);
+  const last = evaluated.length > 1 ? evaluated.at(-1) : undefined;
+  const both = <T>(read: (metrics: Metrics) => T | null): BeforeAfter<T> => ({
+    before: first === undefined ? null : read(first.metrics),
+    after: last === undefined ? null : read(last.metrics),
+  });
+  const names = evaluated.flatMap((line) => Object.keys(line.metrics));
+  const metric = ['validation/sampled/mean', 'validation/greedy/mean', 'validation/loss'].find((name) =>
+    names.includes(name),
+  );
+  const sets = [
+    ...new Set(names.flatMap((name) => /^validation\/([^/]+)\/(?:sampled|greedy)\/mean$/.exec(name)?.[1] ?? [])),
+  ];
+  return {
+    ...both((metrics) => (metric === undefined ? null : (metrics[metric] ?? null))),
+    metric: metric ?? null,
+    iterations: { before: first?.iteration ?? null, after: last?.iteration ?? null },
+    sampled: both((metrics) => estimate(metrics, 'validation/sampled')),
+    greedy: both((metrics) => estimate(metrics, 'validation/greedy')),
+    loss: both((metrics) => metrics['validation/loss'] ?? null),
+    sets: Object.fromEntries(
+      sets.map((set) => [
+        set,
+        {
+          sampled: both((metrics) => estimate(metrics, `validation/${set}/sampled`)),
+          greedy: both((metrics) => estimate(metrics, `validation/${set}/greedy`)),
+        },
+      ]),
+    ),
+  };
+}
+
+function estimate(metrics: Metrics, prefix: string): Estimate | null {
+  const value = metrics[`${prefix}/mean`];
+  return value === undefined ? null : { mean: value, stderr: metrics[`${prefix}/stderr`] ?? null };
+}
+
+function lastReward(lines: readonly MetricsLine[]): RunReport['training_reward'] {
+  const values = lines
+    .map((line) => line.metrics['reward/mean'])
+    .filter((value) => value !== undefined && Number.isFinite(value))
+    .slice(-LAST_ITERATIONS);
+  if (values.length === 0) return null;
+  const average = values.reduce((sum, value) => sum + value, 0) / values.length;
+  const squares = values.reduce((sum, value) => sum + (value - average) ** 2, 0);
+  const stderr = values.length > 1 ? Math.sqrt(squares / (values.length - 1) / values.length) : null;
+  return { mean: average, stderr, iterations: values.length };
+}
+
+function secondsPerIteration(lines: readonly MetricsLine[]): RunReport['seconds_per_iteration'] {
+  return Object.fromEntries(TIME_PARTS.map((part) => [part, mean(lines, `time/${part}`)])) as Record<
+    TimePart,
+    number | null
+  >;
+}
+
+/** The mean of a metric over the lines that have it as a finite number. */
+function mean(lines: readonly MetricsLine[], name: string): number | null {
+  const values = lines
+    .map((line) => line.metrics[name])
+    .filter((value) => value !== undefined && Number.isFinite(value));
+  return values.length === 0 ? null : values.reduce((sum, value) => sum + value, 0) / values.length;
+}
+
+function sumByPrefix(lines: readonly MetricsLine[], prefix: string): Record<string, number> {
+  const sums: Record<string, number> = {};
+  for (const line of lines) {
+    for (const [name, value] of Object.entries(line.metrics)) {
+      if (!name.startsWith(prefix)) continue;
+      const reason = name.slice(prefix.length);
+      sums[reason] = (sums[reason] ?? 0) + value;
+    }
+  }
+  return sums;
+}

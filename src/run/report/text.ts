@@ -1,0 +1,94 @@
+/** A run's report as a short table for a terminal. */
+import { formatDuration } from '../progress.js';
+import type { BeforeAfter, Estimate, RunReport } from './read.js';
+
+/** The lines of the report, without a final newline. */
+export function formatReport(report: RunReport): string {
+  const blocks = [[`${report.run_name}: ${stateLine(report)}`], heldOutTable(report), training(report), places(report)];
+  return blocks
+    .filter((block) => block.length > 0)
+    .map((block) => block.join('\n'))
+    .join('\n\n');
+}
+
+function stateLine(report: RunReport): string {
+  const reason = report.reason === null ? '' : ` (${report.reason})`;
+  return `${report.state}, iteration ${report.iteration} of ${report.num_iterations}${reason}`;
+}
+
+function heldOutTable(report: RunReport): string[] {
+  const { heldout } = report;
+  const rows: string[][] = [];
+  const add = (label: string, values: BeforeAfter<Estimate>): void => {
+    if (values.before === null && values.after === null) return;
+    rows.push([label, showEstimate(values.before), showEstimate(values.after), showChange(values)]);
+  };
+  add('reward, sampled', heldout.sampled);
+  add('reward, greedy', heldout.greedy);
+  for (const [set, values] of Object.entries(heldout.sets)) {
+    add(`  ${set}, sampled`, values.sampled);
+    add(`  ${set}, greedy`, values.greedy);
+  }
+  const { before, after } = heldout.loss;
+  if (before !== null || after !== null) {
+    const asEstimate = (value: number | null): Estimate | null =>
+      value === null ? null : { mean: value, stderr: null };
+    add('loss', { before: asEstimate(before), after: asEstimate(after) });
+  }
+  if (rows.length === 0) return [];
+  const at = (iteration: number | null): string => (iteration === null ? '' : ` (iteration ${iteration})`);
+  const head = ['held-out', `before${at(heldout.iterations.before)}`, `after${at(heldout.iterations.after)}`, 'change'];
+  return alignColumns([head, ...rows]);
+}
+
+function training(report: RunReport): string[] {
+  const rows: string[][] = [];
+  const reward = report.training_reward;
+  if (reward !== null) rows.push(['training reward', `${showEstimate(reward)}, last ${reward.iterations} iterations`]);
+  else if (report.training_loss !== null) rows.push(['training loss', report.training_loss.toFixed(4)]);
+  const time = report.seconds_per_iteration;
+  if (time.total !== null) {
+    const parts = Object.entries(time)
+      .filter(([part, value]) => part !== 'total' && value !== null)
+      .map(([part, value]) => `${part} ${(value ?? 0).toFixed(2)}`);
+    const split = parts.length === 0 ? '' : ` (${parts.join(', ')})`;
+    const total = time.total < 100 ? `${time.total.toFixed(2)} s` : formatDuration(time.total);
+    rows.push(['time', `${total} per iteration${split}`]);
+  }
+  if (report.tokens_per_second !== null) {
+    rows.push(['speed', `${Math.round(report.tokens_per_second).toLocaleString('en-US')} tokens/s`]);
+  }
+  const unscored = Object.entries(report.unscored).filter(([, count]) => count > 0);
+  if (unscored.length > 0) rows.push(['unscored', unscored.map(([why, count]) => `${why} ${count}`).join(', ')]);
+  if (report.non_finite > 0) rows.push(['not finite', `${report.non_finite} metrics`]);
+  return alignColumns(rows);
+}
+
+function places(report: RunReport): string[] {
+  const rows = [['run', report.paths.run]];
+  if (report.paths.curve !== null) rows.push(['curve', report.paths.curve]);
+  if (report.paths.contact_sheet !== null) rows.push(['contact sheet', report.paths.contact_sheet]);
+  return alignColumns(rows);
+}
+
+function showEstimate(value: Estimate | null): string {
+  if (value === null) return '-';
+  return value.stderr === null ? value.mean.toFixed(3) : `${value.mean.toFixed(3)} ± ${value.stderr.toFixed(3)}`;
+}
+
+function showChange({ before, after }: BeforeAfter<Estimate>): string {
+  if (before === null || after === null) return '';
+  const change = after.mean - before.mean;
+  return `${change >= 0 ? '+' : ''}${change.toFixed(3)}`;
+}
+
+function alignColumns(rows: readonly (readonly string[])[]): string[] {
+  const widths: number[] = [];
+  for (const row of rows) row.forEach((cell, i) => (widths[i] = Math.max(widths[i] ?? 0, cell.length)));
+  return rows.map((row) =>
+    row
+      .map((cell, i) => cell.padEnd(widths[i]))
+      .join('  ')
+      .trimEnd(),
+  );
+}

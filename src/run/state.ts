@@ -1,0 +1,73 @@
+/** `state.json`: what a run is doing, for people and for other processes. Always replaced whole. */
+import { readFileSync } from 'node:fs';
+import { RunError } from '../core/errors.js';
+import { writeFileAtomic } from '../core/files.js';
+import type { RunPaths } from './paths.js';
+
+export const RUN_STATES = ['queued', 'running', 'waiting', 'finished', 'failed', 'interrupted'] as const;
+export type RunStateName = (typeof RUN_STATES)[number];
+
+export interface RunState {
+  readonly state: RunStateName;
+  /** Iterations that are done; 0 before the first. */
+  readonly iteration: number;
+  readonly num_iterations: number;
+  /** When the run last said that it lives, ISO 8601 in UTC. */
+  readonly heartbeat: string;
+  /** Why it waits, failed, was interrupted or finished early; null where the state says it all. */
+  readonly reason: string | null;
+  /** A run that ended by its own rule before `num_iterations` (a flat held-out loss): it is not continued. */
+  readonly stopped_early: boolean;
+}
+
+/** Reads `state.json`; null when there is none yet. Raises RunError when it is not a state. */
+export function readState(paths: RunPaths): RunState | null {
+  const value = readJson(paths.state);
+  if (value === null) return null;
+  const state = value as Partial<RunState>;
+  if (
+    typeof value !== 'object' ||
+    !RUN_STATES.some((name) => name === state.state) ||
+    typeof state.iteration !== 'number'
+  ) {
+    throw new RunError(`not a run state; "state" is one of ${RUN_STATES.join(', ')}`, {
+      where: paths.state,
+      next: 'Remove the file: the run continues from its last whole checkpoint.',
+    });
+  }
+  return {
+    state: state.state as RunStateName,
+    iteration: state.iteration,
+    num_iterations: state.num_iterations ?? state.iteration,
+    heartbeat: state.heartbeat ?? '',
+    reason: state.reason ?? null,
+    stopped_early: state.stopped_early ?? false,
+  };
+}
+
+/** Replaces `state.json`; the heartbeat is the moment of writing. Raises RunError when the disk refuses. */
+export function writeState(paths: RunPaths, state: Omit<RunState, 'heartbeat'>): RunState {
+  const whole: RunState = { ...state, heartbeat: new Date().toISOString() };
+  writeFileAtomic(paths.state, `${JSON.stringify(whole, null, 2)}\n`);
+  return whole;
+}
+
+/** Parses a JSON file; null when it does not exist. Raises RunError on anything unreadable. */
+export function readJson(path: string): unknown {
+  let text: string;
+  try {
+    text = readFileSync(path, 'utf8');
+  } catch (cause) {
+    if ((cause as NodeJS.ErrnoException).code === 'ENOENT') return null;
+    throw new RunError('cannot read the file', { where: path, cause });
+  }
+  try {
+    return JSON.parse(text) as unknown;
+  } catch (cause) {
+    throw new RunError('not whole JSON', {
+      where: path,
+      next: 'Restore the file from a copy, or move the run directory away to start the run again.',
+      cause,
+    });
+  }
+}

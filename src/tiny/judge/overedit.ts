@@ -1,0 +1,41 @@
+/** Whether an edit left alone what it was not asked to change. */
+import { sameContent, type Scene } from '../world.js';
+import type { Reading } from './eyes.js';
+
+export interface Spared {
+  /** Cells that changed though they should not, in cell order. */
+  readonly changed: readonly number[];
+  /** Whether there were objects to leave alone and not one of them is left. */
+  readonly allLost: boolean;
+}
+
+/**
+ * Compares what is seen with a scene outside the cells that an edit is about. Unreadable cells count as changed, inside those
+ * cells as well: nobody asked for garbage.
+ */
+export function compareSpared(expected: Scene, seen: Reading, about: ReadonlySet<number>): Spared {
+  const changed: number[] = [];
+  let objects = 0;
+  let kept = 0;
+  expected.cells.forEach((content, cell) => {
+    const there = seen.cells[cell].content;
+    const same = there !== 'unreadable' && sameContent(there, content);
+    if (!same && (there === 'unreadable' || !about.has(cell))) changed.push(cell);
+    if (content === null || about.has(cell)) return;
+    objects += 1;
+    if (same) kept += 1;
+  });
+  return { changed, allLost: objects > 0 && kept === 0 };
+}
+
+/** Marks by the number of wrongly changed cells; more cells than the list is long get its last mark. */
+export type Marks = readonly number[];
+
+/** How severely VIEScore's over-editing is marked. */
+export const OVEREDIT_MARKS: Marks = [10, 6, 3, 1, 0];
+
+/** Marks a comparison, an integer 0 to 10. Whoever loses every other object gets at most 1, however few there were. */
+export function markSpared(spared: Spared, marks: Marks): number {
+  const mark = marks[Math.min(spared.changed.length, marks.length - 1)];
+  return spared.allLost ? Math.min(1, mark) : mark;
+}

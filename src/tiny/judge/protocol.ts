@@ -1,0 +1,165 @@
+/**
+ * What is asked and how it is answered, in the chat-completion form of OpenAI's API as vLLM serves it. Which question is asked is
+ * read from the messages alone, as a model would have to.
+ */
+import { z } from 'zod';
+import { EditrlError } from '../../core/errors.js';
+
+/** An HTTP error with the body that vLLM gives. */
+export class RequestError extends EditrlError {
+  readonly code = 'request';
+
+  constructor(
+    readonly status: number,
+    /** vLLM's name of the error's kind. */
+    readonly type: 'BadRequestError' | 'NotFoundError',
+    message: string,
+    readonly param: string | null = null,
+  ) {
+    super(message);
+  }
+
+  /** The response body. */
+  body(): unknown {
+    return { error: { message: this.message, type: this.type, param: this.param, code: this.status } };
+  }
+}
+
+export function badRequest(message: string, param: string | null = null): RequestError {
+  return new RequestError(400, 'BadRequestError', message, param);
+}
+
+const partSchema = z.discriminatedUnion('type', [
+  z.object({ type: z.literal('text'), text: z.string() }),
+  z.object({ type: z.literal('image_url'), image_url: z.object({ url: z.string() }) }),
+]);
+
+const requestSchema = z.object({
+  model: z.string(),
+  messages: z
+    .array(z.object({ role: z.string(), content: z.union([z.string(), z.array(partSchema)]) }))
+    .min(1, 'at least one message is needed'),
+  n: z.number().int().min(1).max(128).nullish(),
+  max_tokens: z.number().int().min(1).nullish(),
+  max_completion_tokens: z.number().int().min(1).nullish(),
+  stream: z.boolean().nullish(),
+});
+
+type ChatRequest = z.infer<typeof requestSchema>;
+
+/** What a request asks for, images still as their data URLs. */
+export interface Question {
+  readonly kind: QuestionKind;
+  readonly instruction: string;
+  readonly images: readonly string[];
+  readonly choices: number;
+  readonly maxTokens: number | null;
+  readonly promptTokens: number;
+}
+
+/** `consistency`: source and edited; `quality`: one image; `ground`: truth and prediction. */
+export type QuestionKind = 'consistency' | 'quality' | 'ground';
+
+export const MOST_IMAGES = 2;
+/** What an image costs in the usage figures. */
+const TOKENS_PER_IMAGE = 64;
+
+/** A rough count, for usage figures and length limits: four characters a token. */
+export function countTokens(text: string): number {
+  return Math.ceil(text.length / 4);
+}
+
+/** Splits a data URL into its bytes. Raises RequestError. */
+export function dataUrlBytes(url: string): Buffer {
+  const comma = url.indexOf(',');
+  const head = url.slice(0, Math.max(0, comma));
+  if (!/^data:[^,]*;base64$/i.test(head)) {
+    throw badRequest(
+      'An image has to be a data URL of the form data:image/png;base64,... for this judge.',
+      'image_url',
+    );
+  }
+  return Buffer.from(url.slice(comma + 1), 'base64');
+}
+
+/** The text after the last line that begins with `Instruction:`; empty where there is none. */
+function lastInstruction(text: string): string {
+  const lines = text.split('\n').map((line) => /^\s*Instruction:\s*(.*?)\s*$/.exec(line)?.[1]);
+  return lines.findLast((found) => found !== undefined) ?? '';
+}
+
+/** Parses a request body's JSON. Raises RequestError 400. */
+export function parseRequest(body: string): ChatRequest {
+  let json: unknown;
+  try {
+    json = JSON.parse(body);
+  } catch (cause) {
+    throw badRequest(`The body is not JSON: ${cause instanceof Error ? cause.message : String(cause)}`);
+  }
+  const parsed = requestSchema.safeParse(json);
+  if (!parsed.success) {
+    const issue = parsed.error.issues[0];
+    const path = issue.path.join('.');
+    throw badRequest(`${path === '' ? 'The body' : path}: ${issue.message}`, path === '' ? null : path);
+  }
+  if (parsed.data.stream === true) throw badRequest('This judge does not stream: leave out "stream".', 'stream');
+  return parsed.data;
+}
+
+/** Finds out what is asked. Raises RequestError 400 for a number of images that no question has. */
+export function readQuestion(request: ChatRequest): Question {
+  const textOf = (message: ChatRequest['messages'][number]): string =>
+    typeof message.content === 'string'
+      ? message.content
+      : message.content.flatMap((part) => (part.type === 'text' ? [part.text] : [])).join('\n');
+  const images = request.messages.flatMap(({ content }) =>
+    typeof content === 'string'
+      ? []
+      : content.flatMap((part) => (part.type === 'image_url' ? [part.image_url.url] : [])),
+  );
+  if (images.length === 0) throw badRequest('No image was sent: this judge looks at one or two images.', 'messages');
+  if (images.length > MOST_IMAGES) {
+    throw badRequest(`At most ${MOST_IMAGES} image(s) may be provided in one prompt.`, 'messages');
+  }
+  const system = request.messages.filter(({ role }) => role === 'system').map(textOf);
+  const user = request.messages.filter(({ role }) => role === 'user').map(textOf);
+  const asksGround = system.some((text) => text.includes('<score>'));
+  if (asksGround && images.length !== 2) {
+    throw badRequest('The question needs two images, the true result and the prediction.', 'messages');
+  }
+  const words = [...system, ...user].join('\n');
+  return {
+    kind: asksGround ? 'ground' : images.length === 2 ? 'consistency' : 'quality',
+    instruction: lastInstruction(user.join('\n')),
+    images,
+    choices: request.n ?? 1,
+    maxTokens: request.max_completion_tokens ?? request.max_tokens ?? null,
+    promptTokens: countTokens(words) + images.length * TOKENS_PER_IMAGE,
+  };
+}
+
+/** A chat completion with one text as every choice, cut where it is longer than was allowed. */
+export function completion(id: string, model: string, created: number, question: Question, text: string): unknown {
+  const tokens = countTokens(text);
+  const cut = question.maxTokens !== null && tokens > question.maxTokens;
+  const content = cut ? text.slice(0, (question.maxTokens ?? 0) * 4) : text;
+  const completionTokens = countTokens(content) * question.choices;
+  return {
+    id,
+    object: 'chat.completion',
+    created,
+    model,
+    choices: Array.from({ length: question.choices }, (_, index) => ({
+      index,
+      message: { role: 'assistant', content, refusal: null, tool_calls: [] },
+      logprobs: null,
+      finish_reason: cut ? 'length' : 'stop',
+      stop_reason: null,
+    })),
+    usage: {
+      prompt_tokens: question.promptTokens,
+      completion_tokens: completionTokens,
+      total_tokens: question.promptTokens + completionTokens,
+    },
+  };
+}

@@ -1,0 +1,109 @@
+/**
+ * PNG for small plain images, without a native call: a 32x32 image takes tens of microseconds where libvips takes a
+ * millisecond, which decides how long a dataset takes and how many images a judge reads per second. It knows one form of
+ * PNG (eight-bit RGB, not interlaced); everything else is for `decodeImage` of core.
+ */
+import { crc32, deflateSync, inflateSync } from 'node:zlib';
+import { decodeImage, type RgbImage } from '../core/image.js';
+
+const SIGNATURE = Buffer.from([0x89, 0x50, 0x4e, 0x47, 0x0d, 0x0a, 0x1a, 0x0a]);
+const RGB = 2;
+/** Above this many pixels libvips is the faster one. */
+const MOST_PIXELS = 256 * 256;
+
+function chunk(type: string, body: Uint8Array): Buffer {
+  const out = Buffer.alloc(body.length + 12);
+  out.writeUInt32BE(body.length, 0);
+  out.write(type, 4, 'latin1');
+  out.set(body, 8);
+  out.writeUInt32BE(crc32(out.subarray(4, body.length + 8)), body.length + 8);
+  return out;
+}
+
+/** Encodes an image as an unfiltered RGB PNG; the same pixels give the same bytes. */
+export function encodePlainPng(image: RgbImage): Uint8Array {
+  const { width, height, data } = image;
+  const header = Buffer.alloc(13);
+  header.writeUInt32BE(width, 0);
+  header.writeUInt32BE(height, 4);
+  header.set([8, RGB, 0, 0, 0], 8);
+  const stride = width * 3;
+  const rows = new Uint8Array(height * (stride + 1));
+  for (let y = 0; y < height; y++) {
+    rows.set(data.subarray(y * stride, (y + 1) * stride), y * (stride + 1) + 1);
+  }
+  return Buffer.concat([
+    SIGNATURE,
+    chunk('IHDR', header),
+    chunk('IDAT', deflateSync(rows, { level: 6 })),
+    chunk('IEND', new Uint8Array(0)),
+  ]);
+}
+
+/** Undoes PNG's row filters (PNG specification, section 9) in place of a copy; null for an unknown filter. */
+function unfilter(rows: Uint8Array, width: number, height: number): Uint8Array | null {
+  const stride = width * 3;
+  const out = new Uint8Array(height * stride);
+  for (let y = 0; y < height; y++) {
+    const filter = rows[y * (stride + 1)];
+    if (filter > 4) return null;
+    for (let x = 0; x < stride; x++) {
+      const left = x >= 3 ? out[y * stride + x - 3] : 0;
+      const up = y > 0 ? out[(y - 1) * stride + x] : 0;
+      const corner = x >= 3 && y > 0 ? out[(y - 1) * stride + x - 3] : 0;
+      out[y * stride + x] = rows[y * (stride + 1) + 1 + x] + predict(filter, left, up, corner);
+    }
+  }
+  return out;
+}
+
+function predict(filter: number, left: number, up: number, corner: number): number {
+  if (filter === 0) return 0;
+  if (filter === 1) return left;
+  if (filter === 2) return up;
+  if (filter === 3) return (left + up) >> 1;
+  const toLeft = Math.abs(up - corner);
+  const toUp = Math.abs(left - corner);
+  const toCorner = Math.abs(left + up - 2 * corner);
+  if (toLeft <= toUp && toLeft <= toCorner) return left;
+  return toUp <= toCorner ? up : corner;
+}
+
+/** Chunks whose absence or presence does not change how plain RGB samples are read. */
+const HARMLESS = new Set(['IHDR', 'IDAT', 'IEND', 'pHYs', 'tEXt', 'zTXt', 'iTXt', 'tIME', 'sBIT', 'sRGB']);
+
+/** Decodes the one form that this file knows; null for any other bytes, broken ones included. */
+export function decodePlainPng(bytes: Uint8Array): RgbImage | null {
+  const buffer = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length);
+  if (buffer.length < 57 || !buffer.subarray(0, 8).equals(SIGNATURE)) return null;
+  const packed: Buffer[] = [];
+  let ended = false;
+  for (let at = 8; !ended && at + 12 <= buffer.length;) {
+    const length = buffer.readUInt32BE(at);
+    const type = buffer.toString('latin1', at + 4, at + 8);
+    const end = at + 8 + length;
+    if (end + 4 > buffer.length || !HARMLESS.has(type)) return null;
+    if (crc32(buffer.subarray(at + 4, end)) !== buffer.readUInt32BE(end)) return null;
+    if (type === 'IDAT') packed.push(buffer.subarray(at + 8, end));
+    ended = type === 'IEND';
+    at = end + 4;
+  }
+  const width = buffer.readUInt32BE(16);
+  const height = buffer.readUInt32BE(20);
+  const plain = buffer[24] === 8 && buffer[25] === RGB && buffer[28] === 0;
+  if (!ended || !plain || width * height === 0 || width * height > MOST_PIXELS) return null;
+  const size = height * (width * 3 + 1);
+  let rows: Uint8Array;
+  try {
+    rows = inflateSync(packed.length === 1 ? packed[0] : Buffer.concat(packed), { maxOutputLength: size });
+  } catch {
+    return null;
+  }
+  const data = rows.length === size ? unfilter(rows, width, height) : null;
+  return data === null ? null : { width, height, data };
+}
+
+/** Decodes any image: plain PNGs here, all others (and broken ones, whose errors it words) by libvips. Raises DataError. */
+export async function decodeAnyImage(bytes: Uint8Array, where: string): Promise<RgbImage> {
+  return decodePlainPng(bytes) ?? decodeImage(bytes, where);
+}

@@ -1,0 +1,57 @@
+/** Where a run's metrics go besides its own memory. The training loop knows only this interface. */
+import { MetricsJournal, type Metrics } from '../run/metrics.js';
+import type { RunPaths } from '../run/paths.js';
+
+/** Receives what a run measures. */
+export interface Tracker {
+  /** The metrics of one iteration that is done; iteration 0 is the state before training. */
+  iteration(iteration: number, metrics: Metrics): Promise<void>;
+  /** Makes what was received durable; called with every checkpoint. */
+  flush(): Promise<void>;
+  /** The run ends here, for whatever reason. */
+  finish(): Promise<void>;
+}
+
+/** Writes to the run directory; the source of truth of every report. */
+export class RunDirectoryTracker implements Tracker {
+  readonly #journal: MetricsJournal;
+
+  constructor(paths: RunPaths) {
+    this.#journal = new MetricsJournal(paths);
+  }
+
+  async iteration(iteration: number, metrics: Metrics): Promise<void> {
+    this.#journal.append(iteration, metrics);
+  }
+
+  async flush(): Promise<void> {
+    this.#journal.sync();
+  }
+
+  async finish(): Promise<void> {
+    this.#journal.sync();
+    this.#journal.close();
+  }
+}
+
+/** Receives and forgets: for processes that are not the first, and for tests. */
+export const nullTracker: Tracker = {
+  iteration: async () => {},
+  flush: async () => {},
+  finish: async () => {},
+};
+
+/** Passes everything to several trackers, in order. */
+export function combineTrackers(trackers: readonly Tracker[]): Tracker {
+  return {
+    iteration: async (iteration, metrics) => {
+      for (const tracker of trackers) await tracker.iteration(iteration, metrics);
+    },
+    flush: async () => {
+      for (const tracker of trackers) await tracker.flush();
+    },
+    finish: async () => {
+      for (const tracker of trackers) await tracker.finish();
+    },
+  };
+}

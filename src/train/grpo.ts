@@ -1,0 +1,298 @@
+/** GRPO as EARL does it: prompts -> rollout -> render -> score -> advantages -> update -> record. */
+import { InternalError } from '../core/errors.js';
+import { RandomStream } from '../core/random.js';
+import type { GrpoSettings, ImageEditSettings } from '../config/settings.js';
+import type { TokenAnswer } from '../policies/tokens/batch.js';
+import type { LearningGroup, TokenStatistics } from '../policies/tokens/learner.js';
+import { Learner } from '../policies/tokens/learner.js';
+import type { Weights } from '../policies/tokens/model.js';
+import type { Sampler } from '../policies/tokens/rollout.js';
+import type { Outcome } from '../rewards/types.js';
+import type { Metrics } from '../run/metrics.js';
+import type { EditPrompt, ImageEditTask, RenderedAnswer } from '../tasks/image_edit_tokens.js';
+import { sessionOptions } from '../tasks/image_edit_tokens.js';
+import { average, groupAdvantages, type GroupAdvantages } from './advantages.js';
+import type { HeldOut } from './held_out.js';
+import { rewardOf, scoreParts } from './held_out.js';
+import type { Training } from './loop.js';
+import type { PolicyState } from './policy_state.js';
+import type { Scorer } from './scorer.js';
+import { Stopwatch } from './stopwatch.js';
+
+/** A prompt of an iteration with all that became of it. */
+export interface EpisodeGroup {
+  readonly prompt: EditPrompt;
+  readonly answers: readonly TokenAnswer[];
+  readonly rendered: readonly RenderedAnswer[];
+}
+
+/** An iteration's episodes, as they are recorded. */
+export interface IterationRecord {
+  readonly iteration: number;
+  readonly groups: readonly EpisodeGroup[];
+  readonly outcomes: readonly (readonly Outcome[])[];
+  readonly advantages: readonly GroupAdvantages[];
+}
+
+export interface GrpoDeps {
+  readonly settings: ImageEditSettings;
+  readonly task: ImageEditTask;
+  readonly policy: PolicyState;
+  /** The frozen start that KL is measured to. */
+  readonly reference: Weights;
+  readonly sampler: Sampler;
+  readonly scorer: Scorer;
+  readonly heldOut: HeldOut;
+  readonly record: (record: IterationRecord) => Promise<void>;
+  readonly alarm: (message: string) => void;
+}
+
+/** Above this difference between the log-probabilities of rollout and training graph an alarm is raised. */
+const MISMATCH_ALARM = 1e-3;
+
+export class GrpoTraining implements Training {
+  readonly kind = 'grpo';
+  readonly #learner: Learner;
+  readonly #algorithm: GrpoSettings;
+
+  constructor(private readonly deps: GrpoDeps) {
+    const { settings, policy } = deps;
+    if (settings.algorithm.type !== 'grpo') throw new InternalError('GRPO of a supervised config');
+    this.#algorithm = settings.algorithm;
+    this.#learner = new Learner(policy.model, {
+      temperature: settings.rollout.temperature,
+      separateVocabularies: settings.policy.separate_language_and_vision_vocabs,
+      microBatch: settings.optimizer.per_device_batch_size,
+      gradientCheckpointing: settings.optimizer.gradient_checkpointing,
+      session: sessionOptions(settings.policy.engine),
+    });
+  }
+
+  async step(iteration: number): Promise<Metrics> {
+    const watch = new Stopwatch();
+    const prompts = this.#prompts(iteration);
+    const { groups, scoring } = await this.#rollout(iteration, prompts, watch);
+    const outcomes = await watch.time('judge', async () => this.#settle(groups, (await Promise.all(scoring)).flat()));
+    const { advantage, reward_scale } = this.#algorithm;
+    const advantages = groupAdvantages(
+      outcomes.map((group) => group.map(rewardOf)),
+      {
+        scale: advantage.scale,
+        eps: advantage.eps,
+        clip: advantage.clip,
+        factor: reward_scale,
+      },
+    );
+    const update = await this.#update(iteration, groups, advantages, watch);
+    await this.deps.record({ iteration, groups, outcomes, advantages });
+    const tokens = sum(groups.flatMap(({ answers }) => answers.map(({ ids }) => ids.length)));
+    const times = watch.times();
+    return {
+      ...describeOutcomes(outcomes.flat()),
+      ...describeEpisodes(groups, advantages),
+      ...update,
+      ...times,
+      'tokens/s': tokens / times['time/total']!,
+    };
+  }
+
+  async evaluate(iteration: number): Promise<Metrics> {
+    const watch = new Stopwatch();
+    const metrics = await this.deps.heldOut.evaluate(iteration);
+    return { ...metrics, 'time/validation': watch.elapsed() };
+  }
+
+  shouldStop(): null {
+    return null;
+  }
+
+  files(iteration: number): Record<string, Uint8Array | string> {
+    return this.deps.policy.files(iteration);
+  }
+
+  async dispose(): Promise<void> {
+    await Promise.all([this.#learner.dispose(), this.deps.heldOut.dispose()]);
+  }
+
+  #prompts(iteration: number): EditPrompt[] {
+    const { episodes_per_iteration, generations_per_sample } = this.deps.settings.rollout;
+    const count = episodes_per_iteration / generations_per_sample;
+    const first = (iteration - 1) * count;
+    return Array.from({ length: count }, (_, i) => this.deps.task.prompt(this.deps.task.trainingSample(first + i)));
+  }
+
+  /** Samples chunk by chunk; a finished chunk is rendered and put to the judge while the next one is sampled. */
+  async #rollout(
+    iteration: number,
+    prompts: readonly EditPrompt[],
+    watch: Stopwatch,
+  ): Promise<{ groups: EpisodeGroup[]; scoring: Promise<Outcome[]>[] }> {
+    const { rollout, seed } = this.deps.settings;
+    const chunk = rollout.chunk_groups ?? prompts.length;
+    const groups: EpisodeGroup[] = [];
+    const scoring: Promise<Outcome[]>[] = [];
+    for (let start = 0; start < prompts.length; start += chunk) {
+      const part = prompts.slice(start, start + chunk);
+      const answers = await watch.time('rollout', () =>
+        this.deps.sampler.sample(
+          part.map(({ tokens }) => tokens),
+          {
+            answersPerPrompt: rollout.generations_per_sample,
+            maxTokens: rollout.max_response_tokens,
+            temperature: rollout.temperature,
+            topP: rollout.top_p,
+            topK: rollout.top_k,
+            logProbTemperature: rollout.temperature,
+          },
+          (p, g) => new RandomStream(seed, 'rollout', iteration, start + p, g),
+        ),
+      );
+      const rendered = await watch.time('render', () =>
+        Promise.all(
+          part.map((prompt, p) => {
+            const keys = answers[p]!.map((_, g) => `${iteration}/${start + p}/${g}`);
+            return this.deps.task.render(prompt, answers[p]!, keys);
+          }),
+        ),
+      );
+      part.forEach((prompt, p) => groups.push({ prompt, answers: answers[p]!, rendered: rendered[p]! }));
+      const begun = this.deps.scorer.begin(rendered.flatMap((group) => group.map(({ item }) => item)));
+      // Awaited after the last chunk; until then a failure must not count as unhandled.
+      begun.catch(() => undefined);
+      scoring.push(begun);
+    }
+    return { groups, scoring };
+  }
+
+  async #settle(groups: readonly EpisodeGroup[], outcomes: readonly Outcome[]): Promise<Outcome[][]> {
+    const settled = await this.deps.scorer.settle(
+      groups.flatMap(({ rendered }) => rendered.map(({ item }) => item)),
+      outcomes,
+    );
+    let at = 0;
+    return groups.map(({ answers }) => settled.slice(at, (at += answers.length)));
+  }
+
+  async #update(
+    iteration: number,
+    groups: readonly EpisodeGroup[],
+    advantages: readonly GroupAdvantages[],
+    watch: Stopwatch,
+  ): Promise<Record<string, number>> {
+    const { kl_coeff, clip_range, inner_epochs } = this.#algorithm;
+    const used = groups.flatMap(({ prompt, answers }, i) =>
+      advantages[i]!.dropped ? [] : [{ prompt: prompt.tokens, answers, advantages: advantages[i]!.advantages }],
+    );
+    if (used.length === 0) {
+      this.deps.alarm(`iteration ${iteration}: no group has two scored episodes; the policy is left as it is`);
+      return { 'group/used': 0 };
+    }
+    const reference = await watch.time('reference', () => this.#learner.statistics(used, this.deps.reference));
+    const ratio = clip_range !== null || inner_epochs > 1;
+    const old = ratio
+      ? await watch.time('reference', () => this.#learner.statistics(used, this.deps.policy.model.weights))
+      : null;
+    const trained = used.map(({ answers }) => answers.map(({ ids }) => this.#trainedTokens(iteration, ids)));
+    // The loss is divided by all response tokens of the iteration that take part.
+    const tokens = sum(
+      used.flatMap(({ answers, advantages: a }) => answers.map(({ ids }, g) => (a[g] === null ? 0 : ids.length))),
+    );
+    const learning: LearningGroup[] = used.map(({ prompt, answers, advantages: a }, i) => ({
+      prompt,
+      answers,
+      targets: answers.map((_, g) => ({
+        weights: a[g] === null ? new Float32Array(answers[g]!.ids.length) : trained[i]![g]!.map((one) => one / tokens),
+        advantage: a[g] ?? 0,
+        reference: reference[i]![g]!.logProbs,
+        oldLogProbs: old?.[i]![g]!.logProbs ?? null,
+      })),
+    }));
+    const metrics: Record<string, number> = { 'group/used': used.length };
+    await watch.time('update', async () => {
+      for (let epoch = 0; epoch < inner_epochs; epoch++) {
+        const { gradients, loss, statistics } = await this.#learner.gradient(learning, {
+          kind: 'grpo',
+          klCoeff: kl_coeff,
+          clipRange: clip_range,
+          ratio,
+        });
+        if (epoch === 0) Object.assign(metrics, this.#describeUpdate(learning, statistics, used, loss));
+        const step = this.deps.policy.step(gradients);
+        Object.assign(metrics, { 'policy/grad_norm': step.gradNorm, 'policy/learning_rate': step.learningRate });
+        if (!step.applied)
+          this.deps.alarm(`iteration ${iteration}: the gradient is not finite; this step was not taken`);
+      }
+    });
+    return metrics;
+  }
+
+  /** 1 on tokens that carry the loss in this iteration (EARL's text-only and vision-only cycles), else 0. */
+  #trainedTokens(iteration: number, ids: Int32Array): Float32Array {
+    const cycle = this.#algorithm.train_tokens;
+    const restricted = cycle !== 'all' && (iteration - 1) % cycle.cycle_steps < cycle.steps;
+    return Float32Array.from(ids, (id) => {
+      if (!restricted) return 1;
+      return this.deps.task.space.isVision(id) === (cycle.tokens === 'vision') ? 1 : 0;
+    });
+  }
+
+  #describeUpdate(
+    learning: readonly LearningGroup[],
+    statistics: readonly (readonly TokenStatistics[])[],
+    used: readonly { readonly answers: readonly TokenAnswer[] }[],
+    loss: number,
+  ): Record<string, number> {
+    let [kl, entropy, weight, mismatch] = [0, 0, 0, 0];
+    learning.forEach(({ targets }, i) =>
+      targets.forEach(({ weights, reference }, g) => {
+        const { logProbs, entropy: entropies } = statistics[i]![g]!;
+        weights.forEach((w, t) => {
+          const d = reference![t]! - logProbs[t]!;
+          kl += w * (Math.exp(d) - d - 1);
+          entropy += w * entropies[t]!;
+          weight += w;
+          mismatch = Math.max(mismatch, Math.abs(logProbs[t]! - used[i]!.answers[g]!.logProbs[t]!));
+        });
+      }),
+    );
+    if (mismatch > MISMATCH_ALARM) {
+      this.deps.alarm(`log-probabilities of rollout and training graph differ by up to ${mismatch.toExponential(1)}`);
+    }
+    return {
+      'policy/loss': loss,
+      'policy/kl': kl / weight,
+      'policy/entropy': entropy / weight,
+      'policy/rollout_mismatch': mismatch,
+    };
+  }
+}
+
+function describeOutcomes(outcomes: readonly Outcome[]): Record<string, number> {
+  const rewards = outcomes.map(rewardOf).filter((reward) => reward !== null);
+  const metrics: Record<string, number> = { 'reward/mean': average(rewards) };
+  for (const [part, values] of scoreParts(outcomes)) metrics[`reward/${part}`] = average(values);
+  metrics['reward/zero_by_rule'] = outcomes.filter(({ kind }) => kind === 'zero_by_rule').length / outcomes.length;
+  for (const outcome of outcomes) {
+    if (outcome.kind !== 'unscored') continue;
+    const name = `reward/unscored/${outcome.reason}`;
+    metrics[name] = (metrics[name] ?? 0) + 1;
+  }
+  return metrics;
+}
+
+function describeEpisodes(
+  groups: readonly EpisodeGroup[],
+  advantages: readonly GroupAdvantages[],
+): Record<string, number> {
+  const answers = groups.flatMap((group) => group.answers);
+  return {
+    'episode/length': average(answers.map(({ ids }) => ids.length)),
+    'episode/non_stop_rate': average(answers.map(({ finished }) => (finished ? 0 : 1))),
+    'group/zero_spread': average(advantages.map(({ zeroSpread }) => (zeroSpread ? 1 : 0))),
+    'group/dropped': average(advantages.map(({ dropped }) => (dropped ? 1 : 0))),
+  };
+}
+
+function sum(values: readonly number[]): number {
+  return values.reduce((total, value) => total + value, 0);
+}

@@ -1,0 +1,160 @@
+/** Held-out evaluation: always the same prompts with the same random numbers, sampled and greedy, per dataset and together. */
+import { RandomStream } from '../core/random.js';
+import type { ImageEditSettings } from '../config/settings.js';
+import type { Sampler } from '../policies/tokens/rollout.js';
+import type { Metrics } from '../run/metrics.js';
+import type { ContactSheetRow } from '../run/report/contact_sheet.js';
+import type { Outcome } from '../rewards/types.js';
+import type { EditPrompt, ImageEditTask, NamedSource, RenderedAnswer } from '../tasks/image_edit_tokens.js';
+import { average, standardError } from './advantages.js';
+import type { Scorer } from './scorer.js';
+
+type Manner = 'sampled' | 'greedy';
+
+/** Prompts whose answers decode together. */
+const PROMPTS_AT_ONCE = 128;
+
+export interface HeldOutDeps {
+  readonly settings: ImageEditSettings;
+  readonly task: ImageEditTask;
+  readonly sampler: Sampler;
+  readonly scorer: Scorer;
+  /** Given some of the sampled answers of each evaluation, for people to look at. */
+  readonly show: (iteration: number, rows: readonly ContactSheetRow[]) => Promise<void>;
+}
+
+/** How many answers of each dataset are shown. */
+const SHOWN = 6;
+
+export class HeldOut {
+  constructor(private readonly deps: HeldOutDeps) {}
+
+  /** Metrics `validation/[<set>/]<sampled|greedy>/<mean|stderr|unscored>` and, sampled, the mean of every score part. */
+  async evaluate(iteration: number): Promise<Metrics> {
+    const { validation } = this.deps.settings;
+    const metrics: Record<string, number> = {};
+    const shown: ContactSheetRow[] = [];
+    const manners: readonly Manner[] = validation.greedy ? ['sampled', 'greedy'] : ['sampled'];
+    for (const manner of manners) {
+      const all: Outcome[] = [];
+      for (const set of this.deps.task.validation) {
+        const { outcomes, rows } = await this.#evaluateSet(iteration, set, manner);
+        Object.assign(metrics, summarise(`validation/${set.name}/${manner}`, outcomes));
+        all.push(...outcomes);
+        if (manner === 'sampled') shown.push(...rows);
+      }
+      Object.assign(metrics, summarise(`validation/${manner}`, all));
+    }
+    await this.deps.show(iteration, shown);
+    return metrics;
+  }
+
+  async dispose(): Promise<void> {
+    await this.deps.sampler.dispose();
+  }
+
+  async #evaluateSet(
+    iteration: number,
+    set: NamedSource,
+    manner: Manner,
+  ): Promise<{ outcomes: Outcome[]; rows: ContactSheetRow[] }> {
+    const { task, settings, scorer } = this.deps;
+    const count = Math.min(set.source.length, settings.validation.prompts);
+    const prompts = Array.from({ length: count }, (_, i) => task.prompt(set.source.read(i)));
+    const scoring: Promise<Outcome[]>[] = [];
+    const rendered: RenderedAnswer[] = [];
+    for (let start = 0; start < count; start += PROMPTS_AT_ONCE) {
+      const part = prompts.slice(start, start + PROMPTS_AT_ONCE);
+      const answers = await this.#render(iteration, set.name, manner, part, start);
+      rendered.push(...answers);
+      scoring.push(scorer.begin(answers.map(({ item }) => item)));
+    }
+    const outcomes = await scorer.settle(
+      rendered.map(({ item }) => item),
+      (await Promise.all(scoring)).flat(),
+    );
+    const rows = rendered.slice(0, SHOWN).map(({ item, parsed }, i): ContactSheetRow => {
+      const thought = task.thinks && parsed.text.length > 0 ? ` (${parsed.text})` : '';
+      return {
+        instruction: item.instruction + thought,
+        source: item.source,
+        edit: item.edited,
+        truth: item.truth,
+        score: showScore(outcomes[i]!),
+      };
+    });
+    return { outcomes, rows };
+  }
+
+  async #render(
+    iteration: number,
+    set: string,
+    manner: Manner,
+    prompts: readonly EditPrompt[],
+    offset: number,
+  ): Promise<RenderedAnswer[]> {
+    const { task, settings, sampler } = this.deps;
+    const { temperature, seed } = settings.validation;
+    const answers = await sampler.sample(
+      prompts.map(({ tokens }) => tokens),
+      {
+        answersPerPrompt: 1,
+        maxTokens: settings.rollout.max_response_tokens,
+        temperature: manner === 'greedy' ? 0 : temperature,
+        topP: 1,
+        topK: -1,
+        logProbTemperature: 1,
+      },
+      (p) => new RandomStream(seed, 'validation', set, offset + p),
+    );
+    const key = (p: number): string => `validation/${iteration}/${set}/${manner}/${offset + p}`;
+    return (await Promise.all(prompts.map((prompt, p) => task.render(prompt, answers[p]!, [key(p)])))).flat();
+  }
+}
+
+/** The reward of an outcome on its native scale; null where there is none. */
+export function rewardOf(outcome: Outcome): number | null {
+  switch (outcome.kind) {
+    case 'scored':
+      return outcome.value;
+    case 'zero_by_rule':
+      return 0;
+    case 'unscored':
+      return null;
+  }
+}
+
+function summarise(name: string, outcomes: readonly Outcome[]): Record<string, number> {
+  const rewards = outcomes.map(rewardOf).filter((reward) => reward !== null);
+  const metrics: Record<string, number> = {
+    [`${name}/mean`]: average(rewards),
+    [`${name}/stderr`]: standardError(rewards),
+    [`${name}/unscored`]: outcomes.length - rewards.length,
+  };
+  for (const [part, values] of scoreParts(outcomes)) metrics[`${name}/${part}`] = average(values);
+  return metrics;
+}
+
+/** Values of each score part over the outcomes that have it. */
+export function scoreParts(outcomes: readonly Outcome[]): Map<string, number[]> {
+  const out = new Map<string, number[]>();
+  for (const { parts } of outcomes) {
+    for (const [part, value] of Object.entries(parts)) {
+      const values = out.get(part);
+      if (values === undefined) out.set(part, [value]);
+      else values.push(value);
+    }
+  }
+  return out;
+}
+
+function showScore(outcome: Outcome): string {
+  switch (outcome.kind) {
+    case 'scored':
+      return outcome.value.toFixed(1);
+    case 'zero_by_rule':
+      return `0 (${outcome.reason})`;
+    case 'unscored':
+      return outcome.reason;
+  }
+}

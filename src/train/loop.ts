@@ -1,0 +1,109 @@
+/** Once round the loop for every kind of training: step, evaluate, record, checkpoint; stop when asked to. */
+import { EndpointError, InternalError } from '../core/errors.js';
+import type { CheckpointSettings } from '../config/settings.js';
+import { applyRetention, saveCheckpoint } from '../run/checkpoints.js';
+import type { RunHandle } from '../run/claim.js';
+import type { RunLog } from '../run/logs.js';
+import { readMetrics, type Metrics } from '../run/metrics.js';
+import { Progress, type ProgressKind } from '../run/progress.js';
+import type { Tracker } from '../track/tracker.js';
+
+/** What a kind of training does in its turn. An iteration's effects depend on the settings and its number alone. */
+export interface Training {
+  readonly kind: ProgressKind;
+  /** One iteration, counted from 1. */
+  step(iteration: number): Promise<Metrics>;
+  /** Held-out evaluation after `iteration` (0: before training); `last` when nothing follows. */
+  evaluate(iteration: number, last: boolean): Promise<Metrics>;
+  /** After an evaluation: why training should end now, or null. */
+  shouldStop(): string | null;
+  /** The files of a checkpoint. */
+  files(iteration: number): Record<string, Uint8Array | string>;
+  dispose(): Promise<void>;
+}
+
+export interface LoopOptions {
+  readonly numIterations: number;
+  readonly evaluateEvery: number | null;
+  readonly checkpoint: CheckpointSettings;
+  /** Set when a person or the system asks the run to stop. */
+  readonly stop: AbortSignal;
+}
+
+export type LoopEnd = { readonly kind: 'finished'; readonly reason: string | null } | { readonly kind: 'interrupted' };
+
+export interface LoopRecords {
+  readonly handle: RunHandle;
+  readonly log: RunLog;
+  readonly tracker: Tracker;
+}
+
+/**
+ * Runs from the handle's iteration to the last. A checkpoint is written before the state says so; whatever was written is
+ * kept when an iteration raises.
+ */
+export async function runLoop(training: Training, options: LoopOptions, records: LoopRecords): Promise<LoopEnd> {
+  const { handle, log, tracker } = records;
+  const progress = new Progress(training.kind, options.numIterations);
+  const start = handle.checkpoint?.iteration ?? 0;
+  let saved = handle.checkpoint?.iteration ?? -1;
+  const save = async (iteration: number): Promise<void> => {
+    if (saved === iteration) return;
+    // In this order: a kill in between then repeats iterations instead of losing their lines.
+    await tracker.flush();
+    saveCheckpoint(handle.paths, iteration, training.files(iteration));
+    applyRetention(handle.paths, {
+      keep_every: options.checkpoint.keep_every_n_iterations ?? 0,
+      keep_last: options.checkpoint.keep_last,
+    });
+    saved = iteration;
+  };
+  /** A judge that stays away ends the process, but nothing learned so far is lost. */
+  const saveWhenJudgeIsGone = async <T>(iteration: number, work: () => Promise<T>): Promise<T> => {
+    try {
+      return await work();
+    } catch (error) {
+      if (error instanceof EndpointError) await save(iteration);
+      throw error;
+    }
+  };
+  const finish = (iteration: number, reason: string | null): LoopEnd => {
+    handle.setState({ state: 'finished', iteration, reason, stopped_early: iteration < options.numIterations });
+    return { kind: 'finished', reason };
+  };
+
+  if (start > options.numIterations) throw new InternalError(`iteration ${start} of ${options.numIterations}`);
+  if (handle.checkpoint === null) {
+    await tracker.iteration(0, await training.evaluate(0, false));
+    await save(0);
+  } else if (!readMetrics(handle.paths).some(({ iteration }) => iteration === start)) {
+    // The judge went away during the evaluation that followed this checkpoint.
+    await tracker.iteration(start, await training.evaluate(start, start === options.numIterations));
+  }
+  if (start === options.numIterations) return finish(start, null);
+  for (let iteration = start + 1; iteration <= options.numIterations; iteration++) {
+    if (options.stop.aborted) {
+      await save(iteration - 1);
+      handle.setState({ state: 'interrupted', iteration: iteration - 1, reason: 'stopped on request' });
+      return { kind: 'interrupted' };
+    }
+    const last = iteration === options.numIterations;
+    const metrics = { ...(await saveWhenJudgeIsGone(iteration - 1, () => training.step(iteration))) };
+    const due = last || (options.evaluateEvery !== null && iteration % options.evaluateEvery === 0);
+    let reason: string | null = null;
+    if (due) {
+      const evaluate = async (final: boolean): Promise<void> => {
+        Object.assign(metrics, await saveWhenJudgeIsGone(iteration, () => training.evaluate(iteration, final)));
+      };
+      await evaluate(last);
+      reason = training.shouldStop();
+      if (reason !== null && !last) await evaluate(true);
+    }
+    await tracker.iteration(iteration, metrics);
+    log.logger.info(progress.line(iteration, metrics));
+    handle.setState({ iteration });
+    if (last || reason !== null || iteration % options.checkpoint.save_every_n_iterations === 0) await save(iteration);
+    if (reason !== null) return finish(iteration, reason);
+  }
+  return finish(options.numIterations, null);
+}

@@ -1,0 +1,120 @@
+/** A policy that is being trained: its weights, its optimizer, and what of both a checkpoint holds. */
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { CheckpointError } from '../core/errors.js';
+import { encodeSafetensors, readSafetensors, type FloatTensor } from '../core/safetensors.js';
+import type { OptimizerSettings } from '../config/settings.js';
+import { AdamW, clipGradientNorm, learningRateAt } from '../engines/onnx/optimizer.js';
+import type { PolicyModel } from '../policies/tokens/model.js';
+import { CONFIG_FILE, POLICY_FILE, readWeights, TOKENIZER_FILE } from '../tasks/models.js';
+
+const OPTIMIZER_FILE = 'optimizer.safetensors';
+const TRAINER_FILE = 'trainer.json';
+
+/** Everything else that a resumed run must know. */
+interface TrainerState {
+  readonly format: 1;
+  readonly iteration: number;
+  readonly optimizer_steps: number;
+  readonly best_held_out_loss: number | null;
+  readonly flat_validations: number;
+}
+
+export interface StepReport {
+  /** Before clipping. */
+  readonly gradNorm: number;
+  readonly learningRate: number;
+  /** False when the gradient was not finite: then nothing was changed. */
+  readonly applied: boolean;
+}
+
+/** What a trained model is, apart from its weights: enough for a policy and for an image tokenizer. */
+export interface TrainedModel {
+  readonly config: object;
+  readonly weights: Map<string, FloatTensor>;
+}
+
+/** Weights under training. `M` is what its owner computes with. */
+export class TrainState<M extends TrainedModel> {
+  readonly #optimizer: AdamW;
+  #best: number | null = null;
+  #flat = 0;
+  #noted = 0;
+
+  constructor(
+    readonly model: M,
+    private readonly settings: OptimizerSettings,
+    private readonly warmupSteps: number,
+    /** The `tokenizer.json` that goes with the model. */
+    private readonly tokenizerJson: string,
+  ) {
+    this.#optimizer = new AdamW(model.weights, {
+      betas: settings.betas,
+      eps: settings.eps,
+      weightDecay: settings.weight_decay,
+    });
+  }
+
+  get flatValidations(): number {
+    return this.#flat;
+  }
+
+  /** Clips, then takes one AdamW step. A gradient that is not finite is reported and changes nothing. */
+  step(gradients: Map<string, Float32Array>): StepReport {
+    const learningRate = learningRateAt(this.#optimizer.steps, {
+      schedule: this.settings.schedule,
+      learningRate: this.settings.learning_rate,
+      warmupSteps: this.warmupSteps,
+    });
+    const gradNorm = clipGradientNorm(gradients, this.settings.max_grad_norm);
+    const applied = Number.isFinite(gradNorm);
+    if (applied) this.#optimizer.step(gradients, learningRate);
+    return { gradNorm, learningRate, applied };
+  }
+
+  /** Counts validations in a row whose loss did not fall by `minDelta` below the best. */
+  noteHeldOutLoss(iteration: number, loss: number, minDelta: number): void {
+    if (iteration === this.#noted) return;
+    this.#noted = iteration;
+    if (this.#best === null || loss < this.#best - minDelta) {
+      this.#best = loss;
+      this.#flat = 0;
+    } else this.#flat += 1;
+  }
+
+  files(iteration: number): Record<string, Uint8Array | string> {
+    const state: TrainerState = {
+      format: 1,
+      iteration,
+      optimizer_steps: this.#optimizer.steps,
+      best_held_out_loss: this.#best,
+      flat_validations: this.#flat,
+    };
+    return {
+      [CONFIG_FILE]: `${JSON.stringify(this.model.config, null, 2)}\n`,
+      [TOKENIZER_FILE]: this.tokenizerJson,
+      [POLICY_FILE]: encodeSafetensors(this.model.weights),
+      [OPTIMIZER_FILE]: encodeSafetensors(this.#optimizer.state()),
+      [TRAINER_FILE]: `${JSON.stringify(state, null, 2)}\n`,
+    };
+  }
+
+  /** Takes over a checkpoint's weights, optimizer and counters, in place. */
+  restore(folder: string): void {
+    const shapes = new Map([...this.model.weights].map(([name, { shape }]) => [name, shape]));
+    for (const [name, { data }] of readWeights(join(folder, POLICY_FILE), shapes))
+      this.model.weights.get(name)!.data.set(data);
+    const path = join(folder, TRAINER_FILE);
+    let state: TrainerState;
+    try {
+      state = JSON.parse(readFileSync(path, 'utf8')) as TrainerState;
+    } catch (cause) {
+      throw new CheckpointError('cannot read the trainer state', { where: path, cause });
+    }
+    this.#optimizer.restore(readSafetensors(join(folder, OPTIMIZER_FILE)), state.optimizer_steps);
+    this.#best = state.best_held_out_loss;
+    this.#flat = state.flat_validations;
+  }
+}
+
+export type PolicyState = TrainState<PolicyModel>;

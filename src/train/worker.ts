@@ -1,0 +1,179 @@
+/** The worker: builds a run's training from its settings and goes round the loop. */
+import { InternalError } from '../core/errors.js';
+import type { ImageEditSettings, ImageTokenizerSettings, Settings } from '../config/settings.js';
+import { Sampler } from '../policies/tokens/rollout.js';
+import type { Weights } from '../policies/tokens/model.js';
+import { createReward } from '../rewards/combined.js';
+import { JudgeClient } from '../rewards/judge_client.js';
+import { waitUntilReady } from '../rewards/readiness.js';
+import { scoreChunk, settleOutcomes } from '../rewards/score_iteration.js';
+import type { JudgementStore } from '../rewards/types.js';
+import type { RunHandle } from '../run/claim.js';
+import { FileJudgementStore } from '../run/judgements.js';
+import type { RunLog } from '../run/logs.js';
+import { writeContactSheet } from '../run/report/contact_sheet.js';
+import { jointTokenizerJson, startingTokenizer } from '../tasks/image_tokenizer.js';
+import { ImageEditTask, sessionOptions } from '../tasks/image_edit_tokens.js';
+import type { RunResolver } from '../tasks/models.js';
+import type { Tracker } from '../track/tracker.js';
+import { recordEpisodes } from './episode_records.js';
+import { GrpoTraining } from './grpo.js';
+import { HeldOut } from './held_out.js';
+import { ImageTokenizerTraining } from './image_tokenizer.js';
+import type { LoopEnd, Training } from './loop.js';
+import { runLoop } from './loop.js';
+import { TrainState } from './policy_state.js';
+import type { Scorer } from './scorer.js';
+import { SupervisedTraining } from './supervised.js';
+
+export interface WorkerServices {
+  readonly handle: RunHandle;
+  readonly log: RunLog;
+  readonly tracker: Tracker;
+  readonly resolveRun: RunResolver;
+  /** The judge's base URL; null where none is configured. */
+  readonly judgeEndpoint: string | null;
+  readonly stop: AbortSignal;
+}
+
+/** Trains a claimed run to its end, or until it is asked to stop. */
+export async function trainRun(settings: Settings, services: WorkerServices): Promise<LoopEnd> {
+  const training = await buildTraining(settings, services);
+  try {
+    return await runLoop(
+      training,
+      {
+        numIterations: settings.num_iterations,
+        evaluateEvery: settings.validation.every_n_iterations,
+        checkpoint: settings.checkpoint,
+        stop: services.stop,
+      },
+      services,
+    );
+  } finally {
+    await training.dispose();
+  }
+}
+
+function buildTraining(settings: Settings, services: WorkerServices): Promise<Training> {
+  switch (settings.task) {
+    case 'image_tokenizer':
+      return buildTokenizerTraining(settings, services);
+    case 'image_edit_tokens':
+      return buildEditTraining(settings, services);
+  }
+}
+
+async function buildTokenizerTraining(settings: ImageTokenizerSettings, { handle }: WorkerServices): Promise<Training> {
+  const state = new TrainState(
+    startingTokenizer(settings),
+    settings.optimizer,
+    settings.algorithm.warmup_steps,
+    jointTokenizerJson(settings),
+  );
+  if (handle.checkpoint !== null) state.restore(handle.checkpoint.dir);
+  return ImageTokenizerTraining.open(settings, state);
+}
+
+async function buildEditTraining(settings: ImageEditSettings, services: WorkerServices): Promise<Training> {
+  const task = ImageEditTask.open(settings, services.resolveRun);
+  const model = task.startingPolicy();
+  const reference: Weights = new Map(
+    [...model.weights].map(([name, { shape, data }]) => [name, { shape, data: data.slice() }]),
+  );
+  const policy = new TrainState(model, settings.optimizer, settings.algorithm.warmup_steps, task.tokenizer.json);
+  if (services.handle.checkpoint !== null) policy.restore(services.handle.checkpoint.dir);
+  const sampler = new Sampler(
+    model,
+    settings.policy.emu3_use_logit_processor,
+    settings.policy.separate_language_and_vision_vocabs,
+    sessionOptions(settings.policy.engine),
+  );
+  const scorer = services.judgeEndpoint === null ? null : await openScorer(settings, services, services.judgeEndpoint);
+  const heldOut =
+    scorer === null
+      ? null
+      : new HeldOut({
+          settings,
+          task,
+          sampler,
+          scorer,
+          show: (_iteration, rows) => writeContactSheet(services.handle.paths.contactSheet, rows),
+        });
+  if (settings.algorithm.type === 'sft') return new SupervisedTraining(settings, task, policy, heldOut);
+  if (scorer === null || heldOut === null) throw new InternalError('GRPO without a judge');
+  return new GrpoTraining({
+    settings,
+    task,
+    policy,
+    reference,
+    sampler,
+    scorer,
+    heldOut,
+    record: (record) => recordEpisodes(services.handle.paths, record, settings.track.log_episodes_every_n_iterations),
+    alarm: (message) => services.log.logger.warn(message),
+  });
+}
+
+async function openScorer(settings: ImageEditSettings, services: WorkerServices, endpoint: string): Promise<Scorer> {
+  const { reward } = settings;
+  const { handle, log, stop } = services;
+  const ready = await waitUntilReady(endpoint, reward.model, {
+    maxWaitS: reward.max_wait_s,
+    signal: stop,
+    onWaiting: (found, waitedS) => {
+      handle.setState({ state: 'waiting', reason: found });
+      log.logger.warn(`waiting for the judge (${Math.round(waitedS)} s): ${found}`);
+    },
+  });
+  if (handle.state.state === 'waiting') handle.setState({ state: 'running', reason: null });
+  const store: JudgementStore = new FileJudgementStore(handle.paths);
+  const judge = new JudgeClient({
+    endpoints: ready.endpoints,
+    model: reward.model,
+    store,
+    concurrency: reward.concurrency,
+    policy: { attemptTimeoutMs: reward.timeout_s * 1000, maxAttempts: reward.max_attempts },
+  });
+  const scored = createReward(
+    {
+      mode: reward.mode,
+      also_compute: reward.also_compute,
+      prompts: { sc: reward.prompts.viescore_sc, pq: reward.prompts.viescore_pq, ground: reward.prompts.ground_score },
+      zero_if_unfinished: reward.zero_if_unfinished,
+    },
+    { judge },
+  );
+  return {
+    begin: (items) => scoreChunk(scored, items),
+    settle: async (items, outcomes) => [
+      ...(await settleOutcomes(
+        scored,
+        items,
+        outcomes,
+        { maxUnscoredFraction: reward.max_unscored_fraction, maxWaitS: reward.max_wait_s },
+        {
+          canary: (signal) => judge.canary(signal),
+          judgeName: endpoint,
+          signal: stop,
+          onWaiting: (summary, waitedS, found) => {
+            handle.setState({ state: 'waiting', reason: found });
+            log.logger.warn(
+              `${summary.unscored} of ${summary.judged} episodes are unscored; waiting for the judge (${waitedS} s): ${found}`,
+            );
+          },
+          onRecovered: (waitedS) => {
+            handle.setState({ state: 'running', reason: null });
+            log.logger.info(`the judge is back after ${waitedS} s`);
+          },
+          onAlarm: (summary) => {
+            handle.setState({ state: 'running', reason: null });
+            log.logger.warn(
+              `the judge answers, but ${summary.unscored} of ${summary.judged} answers cannot be used: ${summary.example}`,
+            );
+          },
+        },
+      )),
+    ],
+  };
+}

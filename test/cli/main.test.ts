@@ -1,0 +1,171 @@
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { memory, nodeVersion } from '../../src/cli/doctor.js';
+import { main } from '../../src/cli/main.js';
+import { formatTable, hasColour } from '../../src/cli/output.js';
+
+const written = { out: '', error: '' };
+
+beforeEach(() => {
+  written.out = '';
+  written.error = '';
+  const sink = (name: 'out' | 'error') => (chunk: unknown) => {
+    written[name] += String(chunk);
+    return true;
+  };
+  vi.spyOn(process.stdout, 'write').mockImplementation(sink('out'));
+  vi.spyOn(process.stderr, 'write').mockImplementation(sink('error'));
+  vi.spyOn(console, 'log').mockImplementation((text: unknown) => void sink('out')(`${String(text)}\n`));
+  vi.spyOn(console, 'error').mockImplementation((text: unknown) => void sink('error')(`${String(text)}\n`));
+});
+
+afterEach(() => {
+  vi.restoreAllMocks();
+});
+
+const tiny = ['--with', 'configs/lib/tiny.libsonnet'];
+
+describe('editrl', () => {
+  it('lists its verbs', async () => {
+    expect(await main(['--help'])).toBe(0);
+    expect(written.out).toMatch(/editrl config +show, check or describe settings\n +editrl doctor/);
+    expect(written.out).toContain('Exit codes: 0 done');
+  });
+
+  it('shows the same when nothing is asked, as bad usage', async () => {
+    expect(await main([])).toBe(2);
+    expect(written.error).toContain('editrl doctor');
+  });
+
+  it.each([['config', 'show'], ['config', 'check'], ['config', 'schema'], ['doctor']])(
+    'gives an example and --json for %s %s',
+    async (...words) => {
+      expect(await main([...words.filter((word) => typeof word === 'string'), '--help'])).toBe(0);
+      expect(written.out).toMatch(/Examples:\n +editrl /);
+      expect(written.out).toContain('--json');
+    },
+  );
+
+  it.each([
+    [['confg'], "editrl: unknown verb 'confg'; allowed: config, doctor\n  Did you mean: editrl config?\n"],
+    [
+      ['config', 'chek', 'x'],
+      "editrl: unknown action 'config chek'; allowed: show, check, schema\n  Did you mean: editrl config check?\n",
+    ],
+    [['doctor', '--jsn'], 'editrl: Unknown argument: jsn\n  editrl <verb> --help shows the usage with an example.\n'],
+    [
+      ['config', 'show', 'nope.jsonnet'],
+      'editrl: nope.jsonnet: no such file\n  Name a Jsonnet file; the shipped ones are in configs/.\n',
+    ],
+  ])('refuses %j in one message', async (argv, message) => {
+    expect(await main(argv)).toBe(2);
+    expect(written.error).toBe(message);
+  });
+
+  it('prints a stack trace only with --debug', async () => {
+    expect(await main(['config', 'show', 'nope.jsonnet', '--debug'])).toBe(2);
+    expect(written.error).toMatch(/\n {4}at /);
+  });
+});
+
+describe('editrl config', () => {
+  it('shows settings as one JSON document, remarks apart', async () => {
+    expect(
+      await main([
+        'config',
+        'show',
+        'configs/sft_s__rl_s.jsonnet',
+        ...tiny,
+        '--set',
+        'seed=3',
+        '--set',
+        'track.wandb={"project":"p"}',
+      ]),
+    ).toBe(0);
+    expect(JSON.parse(written.out)).toMatchObject({ run_name: 'sft_s__rl_s', seed: 3 });
+    expect(written.error).toContain('warning: track.wandb');
+  });
+
+  it('adds the hashes with --json', async () => {
+    expect(await main(['config', 'show', 'configs/tiny_vq.jsonnet', '--json'])).toBe(0);
+    const shown = JSON.parse(written.out) as Record<string, unknown>;
+    expect(shown['resultHash']).toMatch(/^[0-9a-f]{64}$/);
+    expect(shown).toMatchObject({ settings: { task: 'image_tokenizer' }, warnings: [], cannot_run_yet: [] });
+  });
+
+  it('lists keys with their effect', async () => {
+    expect(await main(['config', 'show', 'configs/tiny_vq.jsonnet', '--list'])).toBe(0);
+    expect(written.out).toMatch(/\noptimizer\.learning_rate +0\.001 +result\n/);
+    expect(written.out).toMatch(/\nbase_exp_dir +"runs\/tiny" +operation\n/);
+  });
+
+  it('checks several files and says which are wrong', async () => {
+    const files = ['configs/sft_s.jsonnet', 'configs/sft_s__rl_s.jsonnet'];
+    expect(await main(['config', 'check', ...files, '--set', 'reward.endpoint='])).toBe(2);
+    expect(written.out).toBe('ok  configs/sft_s.jsonnet  sft_s\n');
+    expect(written.error).toContain('wrong  configs/sft_s__rl_s.jsonnet:');
+    expect(written.error).toContain(
+      'loading Hub models is not available in this version: policy.model (BAAI/Emu3-Stage1)',
+    );
+  });
+
+  it('prints the JSON Schema', async () => {
+    expect(await main(['config', 'schema'])).toBe(0);
+    expect(JSON.parse(written.out)).toHaveProperty('oneOf');
+  });
+});
+
+describe('editrl doctor', () => {
+  it('gives every prerequisite a state', async () => {
+    const code = await main(['doctor', '--json']);
+    const { ok, findings } = JSON.parse(written.out) as { ok: boolean; findings: { name: string; state: string }[] };
+    expect(code).toBe(ok ? 0 : 1);
+    expect(ok).toBe(findings.every(({ state }) => state !== 'missing'));
+    expect(findings.map(({ name }) => name)).toEqual([
+      'Node',
+      'cmake',
+      'C++ compiler',
+      'libjsonnet',
+      'onnxruntime',
+      'memory',
+      'GPU',
+    ]);
+  });
+
+  it('knows which Node is too old', () => {
+    expect(['18.20.0', '20.18.3', '20.19.0', '22.1.0'].map((version) => nodeVersion(version).state)).toEqual([
+      'missing',
+      'missing',
+      'ok',
+      'ok',
+    ]);
+  });
+
+  it('says when memory is short', () => {
+    expect(memory(2 ** 29, 2 ** 33)).toMatchObject({
+      state: 'missing',
+      next: 'Close something: the tiny size needs about 1 GiB.',
+    });
+  });
+});
+
+describe('output', () => {
+  it('aligns columns by what is seen', () => {
+    const table = formatTable(
+      [{ title: 'run' }, { title: 'reward', align: 'right' }],
+      [
+        ['a', 10.5],
+        ['\u001b[32mlonger\u001b[0m', null],
+      ],
+    );
+    expect(table).toBe('run     reward\n──────  ──────\na         10.5\n\u001b[32mlonger\u001b[0m       –');
+  });
+
+  it('colours only a terminal that wants it', () => {
+    const terminal = { isTTY: true } as NodeJS.WriteStream;
+    expect([
+      hasColour(terminal, {}),
+      hasColour(terminal, { NO_COLOR: '1' }),
+      hasColour({ isTTY: false } as NodeJS.WriteStream, {}),
+    ]).toEqual([true, false, false]);
+  });
+});

@@ -1,0 +1,255 @@
+import { mkdtempSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { loadConfig, type LoadRequest } from '../../src/config/load.js';
+import { EditrlError } from '../../src/core/errors.js';
+
+const folder = mkdtempSync(join(tmpdir(), 'editrl-config-'));
+const base = { file: 'configs/sft_s__rl_s.jsonnet', overlays: ['configs/lib/tiny.libsonnet'], env: {} };
+
+/** What a person reads when a config does not load. */
+async function textOf(request: LoadRequest): Promise<string> {
+  try {
+    await loadConfig(request);
+  } catch (error) {
+    if (error instanceof EditrlError && error.exitCode === 2) return error.toText().replaceAll(folder, '/tmp');
+    throw error;
+  }
+  return 'loads';
+}
+
+function withSets(...sets: string[]): Promise<string> {
+  return textOf({ ...base, sets });
+}
+
+function withFile(text: string, name = 'mine.jsonnet'): Promise<string> {
+  const file = join(folder, name);
+  writeFileSync(file, text);
+  return textOf({ file, env: {} });
+}
+
+describe('a config that does not evaluate', () => {
+  it('is malformed', async () => {
+    expect(await withFile("{\n  seed: 1,\n  run_name: 'x'\n  task: 2,\n}\n")).toMatchInlineSnapshot(`
+      "/tmp/mine.jsonnet:4:3: expected a comma before next field.
+        Correct the file; editrl config show prints what a config evaluates to."
+    `);
+  });
+
+  it('reads an unset external variable', async () => {
+    expect(await withFile("{\n  base_exp_dir: std.extVar('APP__BASE_EXP_DR'),\n}\n")).toMatchInlineSnapshot(`
+      "/tmp/mine.jsonnet:2:17: undefined external variable: APP__BASE_EXP_DR
+        Set it before the command: export APP__BASE_EXP_DR=… (or did you mean APP__BASE_EXP_DIR?)"
+    `);
+    expect(await withFile("{ a: std.extVar('HOME') }\n")).toMatchInlineSnapshot(`
+      "/tmp/mine.jsonnet:1:6: undefined external variable: HOME
+        External variables are the environment's APP__*: rename it to APP__HOME and export that."
+    `);
+  });
+
+  it('imports what is not there', async () => {
+    expect(await withFile("{ a: 1 } + import 'lib/tiny.libsonet'")).toMatchInlineSnapshot(`
+      "/tmp/mine.jsonnet:1:12: couldn't open import "lib/tiny.libsonet": no match locally or in the Jsonnet library paths.
+        Check the path: it is relative to the file that imports it."
+    `);
+  });
+
+  it('does not exist', async () => {
+    expect(await textOf({ file: 'configs/nope.jsonnet' })).toMatchInlineSnapshot(`
+      "configs/nope.jsonnet: no such file
+        Name a Jsonnet file; the shipped ones are in configs/."
+    `);
+    expect(await textOf({ ...base, overlays: ['tiny'] })).toMatchInlineSnapshot(`
+      "tiny: no such file
+        Name a Jsonnet file; the shipped ones are in configs/."
+    `);
+  });
+
+  it('is no object', async () => {
+    expect(await withFile('[1, 2]')).toMatchInlineSnapshot(`
+      "/tmp/mine.jsonnet: the file: evaluates to a list; allowed: an object
+        editrl config schema lists every key with its meaning; editrl config show prints what the file evaluates to."
+    `);
+  });
+
+  it('fails in its own assertion', async () => {
+    expect(await withFile("{ a: 1, assert self.a > 1 : 'a is too small' }")).toMatchInlineSnapshot(`
+      "/tmp/mine.jsonnet:1:29: a is too small
+        Correct the file; editrl config show prints what a config evaluates to."
+    `);
+  });
+});
+
+describe('a config that does not validate', () => {
+  it('names every problem at once, with the nearest known key', async () => {
+    expect(
+      await withSets(
+        'optimizer.learning_rte=1',
+        'learning_rate=3',
+        'foo=1',
+        'rollout.top_p=1.5',
+        'rollout.top_k=0',
+        'rollout.temperature=warm',
+        'rollout.episodes_per_iteration=100',
+        'run_name=a/b',
+        'reward.mode=viescor',
+        'optimizer.betas=[0.9]',
+        'seed=1.5',
+      ),
+    ).toMatchInlineSnapshot(`
+      "configs/sft_s__rl_s.jsonnet: 12 problems
+        (--set) run_name: found "a/b"; allowed: a name of letters, digits, "._-", at most 96 characters, never a path
+        (--set) seed: found 1.5; allowed: an integer
+        (--set) optimizer.betas: found [0.9]; allowed: a list of length >= 2
+        (--set) optimizer.learning_rte: unknown key; did you mean optimizer.learning_rate?
+        (--set) rollout.temperature: found "warm"; allowed: a number
+        (--set) rollout.top_p: found 1.5; allowed: a number <= 1
+        (--set) rollout.top_k: found 0; allowed: -1 or an integer >= 1
+        (--set) reward.mode: found "viescor"; allowed: viescore, ground_score, sqrt(viescore_pqxground_score); did you mean 'viescore'?
+        (--set) learning_rate: a key of EARL's flat form; in this form: optimizer.learning_rate
+        (--set) foo: unknown key; allowed: algorithm, base_exp_dir, checkpoint, data, environment, launch, num_iterations, optimizer, policy, reward, rollout, run_name, seed, task, track, validation
+        (--set) rollout.episodes_per_iteration: found 100; allowed: a multiple of rollout.generations_per_sample (8), so that every group is whole
+        (--set) rollout.episodes_per_iteration: found 100; allowed: a multiple of optimizer.per_device_batch_size (64), so that micro-batches have a fixed size
+        editrl config schema lists every key with its meaning; editrl config show prints what the file evaluates to."
+    `);
+  });
+
+  it('names the file and line where exactly one sets the key', async () => {
+    const text = `local base = import '${process.cwd()}/configs/sft_s__rl_s.jsonnet';\nbase + {\n  optimiser: {},\n  reward+: { endpoint: 'embedded', timeout: 3 },\n}\n`;
+    expect(await withFile(text)).toMatchInlineSnapshot(`
+      "/tmp/mine.jsonnet: 2 problems
+        (/tmp/mine.jsonnet:4) reward.timeout: unknown key; did you mean reward.timeout_s?
+        (/tmp/mine.jsonnet:3) optimiser: unknown key; did you mean optimizer?
+        editrl config schema lists every key with its meaning; editrl config show prints what the file evaluates to."
+    `);
+  });
+
+  it('has no task, a later task, or a misspelt one', async () => {
+    expect(await withFile('{}')).toMatchInlineSnapshot(`
+      "/tmp/mine.jsonnet: task: missing; allowed: image_edit_tokens, image_tokenizer
+        editrl config schema lists every key with its meaning; editrl config show prints what the file evaluates to."
+    `);
+    expect(await withSets('task=ip_adapter')).toMatchInlineSnapshot(`
+      "configs/sft_s__rl_s.jsonnet: (--set) task: 'ip_adapter' is not available in this version; available: image_edit_tokens, image_tokenizer
+        editrl config schema lists every key with its meaning; editrl config show prints what the file evaluates to."
+    `);
+    expect(await withSets('task=image_edit_token', 'seed=-1')).toMatchInlineSnapshot(`
+      "configs/sft_s__rl_s.jsonnet: 2 problems
+        (--set) task: found 'image_edit_token'; allowed: image_edit_tokens, image_tokenizer; did you mean 'image_edit_tokens'?
+        (--set) seed: found -1; allowed: a number >= 0
+        editrl config schema lists every key with its meaning; editrl config show prints what the file evaluates to."
+    `);
+  });
+
+  it('asks for what this version cannot do', async () => {
+    expect(
+      await withSets(
+        'algorithm.type=ppo',
+        'policy.engine.type=vllm',
+        'launch.backend=slurm',
+        'launch.processes=2',
+        'optimizer.schedule=cosine',
+      ),
+    ).toMatchInlineSnapshot(`
+      "configs/sft_s__rl_s.jsonnet: 5 problems
+        (--set) optimizer.schedule: 'cosine' is not available in this version; available: constant
+        (--set) launch.backend: 'slurm' is not available in this version; available: local
+        (--set) algorithm.type: 'ppo' is not available in this version; available: grpo, sft
+        (--set) policy.engine.type: 'vllm' is not available in this version; available: onnx
+        (--set) launch.processes: 2 processes are not available in this version; available: 1, 'auto'
+        editrl config schema lists every key with its meaning; editrl config show prints what the file evaluates to."
+    `);
+  });
+
+  it('refers to models in ways that are not known', async () => {
+    expect(
+      await withSets('environment.model=3', 'policy.tokenizer={"hub":"x"}', 'policy.model={"run":"a","confg":"b"}'),
+    ).toMatchInlineSnapshot(`
+      "configs/sft_s__rl_s.jsonnet: 4 problems
+        (--set) policy.model.config: missing; allowed: a text
+        (--set) policy.model.confg: unknown key; did you mean policy.model.config?
+        (--set) policy.tokenizer.hub: found "x"; allowed: a Hub id such as "owner/name"
+        (--set) environment.model: found 3; allowed: a local path, {hub, revision} or {run, config}
+        editrl config schema lists every key with its meaning; editrl config show prints what the file evaluates to."
+    `);
+  });
+
+  it('has no judge for GRPO', async () => {
+    expect(await textOf({ file: base.file, env: {} })).toMatchInlineSnapshot(`
+      "configs/sft_s__rl_s.jsonnet: (configs/lib/earl.libsonnet:62) reward.endpoint: empty, but GRPO needs a judge: export APP__REWARD_FUNCTION_API_BASE=http://HOST:4877 or set it here; 'embedded' starts the rule judge of the tiny world
+        editrl config schema lists every key with its meaning; editrl config show prints what the file evaluates to."
+    `);
+    expect(await withSets('reward.endpoint=judge:4877')).toMatchInlineSnapshot(`
+      "configs/sft_s__rl_s.jsonnet: (--set) reward.endpoint: found 'judge:4877'; allowed: an http(s) URL such as http://HOST:4877, or 'embedded'
+        editrl config schema lists every key with its meaning; editrl config show prints what the file evaluates to."
+    `);
+  });
+
+  it('gets no second problem from a rule about a value that is wrong by itself', async () => {
+    expect(await withSets('reward.endpoint=3', 'rollout.episodes_per_iteration=many')).toMatchInlineSnapshot(`
+      "configs/sft_s__rl_s.jsonnet: 2 problems
+        (--set) rollout.episodes_per_iteration: found "many"; allowed: a number
+        (--set) reward.endpoint: found 3; allowed: a text
+        editrl config schema lists every key with its meaning; editrl config show prints what the file evaluates to."
+    `);
+  });
+
+  it('combines what cannot work together', async () => {
+    const init =
+      '{"hidden_size":90,"intermediate_size":256,"num_hidden_layers":2,"num_attention_heads":4,"num_key_value_heads":3}';
+    expect(
+      await withSets(
+        `policy.init=${init}`,
+        'rollout.generations_per_sample=1',
+        'rollout.episodes_per_iteration=96',
+        'rollout.max_response_tokens=4096',
+        'checkpoint.keep_every_n_iterations=30',
+        'data.train=[{"path":"a","coefficient":2},{"path":"b"}]',
+        'algorithm.train_tokens={"tokens":"text","cycle_steps":5,"steps":7}',
+        'environment.model.run=sft_s__rl_s',
+      ),
+    ).toMatchInlineSnapshot(`
+      "configs/sft_s__rl_s.jsonnet: 10 problems
+        (--set) rollout.episodes_per_iteration: found 96; allowed: a multiple of optimizer.per_device_batch_size (64), so that micro-batches have a fixed size
+        (--set) checkpoint.keep_every_n_iterations: found 30; allowed: a multiple of checkpoint.save_every_n_iterations (20), because only what is saved can be kept
+        (--set) rollout.generations_per_sample: found 1; allowed: 2 or more, because GRPO compares the answers of one prompt
+        (--set) rollout.max_response_tokens: found 4096; allowed: less than policy.model_context_size (96), which also holds the prompt
+        (--set) data.train: 1 of 2 sources have a coefficient; allowed: all of them, or none (each is then upsampled to the largest)
+        (--set) algorithm.train_tokens.steps: found 7; allowed: at most cycle_steps (5)
+        (--set) policy.init: found both policy.model and policy.init; set one of them to null: a checkpoint brings its own architecture
+        (--set) policy.init.num_key_value_heads: found 3; allowed: a divisor of num_attention_heads (4)
+        (--set) policy.init.hidden_size: found 90; allowed: a multiple of num_attention_heads (4), or set head_dim
+        (--set) environment.model.run: found 'sft_s__rl_s', which is this run itself; allowed: another run
+        editrl config schema lists every key with its meaning; editrl config show prints what the file evaluates to."
+    `);
+  });
+
+  it('has neither a start nor an architecture', async () => {
+    expect(await withSets('policy.model=null')).toMatchInlineSnapshot(`
+      "configs/sft_s__rl_s.jsonnet: (--set) policy.model: found null; set it to a local path, {hub, revision} or {run, config}, or set policy.init to start from random weights
+        editrl config schema lists every key with its meaning; editrl config show prints what the file evaluates to."
+    `);
+  });
+
+  it('has patches that do not tile the image', async () => {
+    expect(await textOf({ file: 'configs/tiny_vq.jsonnet', sets: ['environment.init.patch=5'], env: {} }))
+      .toMatchInlineSnapshot(`
+      "configs/tiny_vq.jsonnet: (--set) environment.init.patch: found 5; allowed: a divisor of the image's side (32 pixels)
+        editrl config schema lists every key with its meaning; editrl config show prints what the file evaluates to."
+    `);
+  });
+
+  it('is set in ways that do not fit', async () => {
+    expect(await withSets('data.train.5.path=x', 'run_name.x=1')).toMatchInlineSnapshot(`
+      "configs/sft_s__rl_s.jsonnet: 2 problems
+        (--set) data.train.5.path: cannot be set: data.train is [{"path":"data/tiny/s/prompts/list/tokenized_datalist.json"}]; set data.train as a whole
+        (--set) run_name.x: cannot be set: run_name is "sft_s__rl_s"; set run_name as a whole
+        editrl config schema lists every key with its meaning; editrl config show prints what the file evaluates to."
+    `);
+    expect(await withSets('nothing')).toMatchInlineSnapshot(`
+      "--set nothing: found no key=value
+        Write it as --set optimizer.learning_rate=1e-5."
+    `);
+  });
+});

@@ -1,0 +1,207 @@
+import { readdirSync } from 'node:fs';
+import { describe, expect, it } from 'vitest';
+import { cannotRunYet, dependencies, loadConfig, loadReferenced } from '../../src/config/load.js';
+import type { ImageEditSettings, Settings } from '../../src/config/settings.js';
+
+const env = { APP__REWARD_FUNCTION_API_BASE: 'http://judge:4877' };
+const tiny = ['configs/lib/tiny.libsonnet'];
+const family = [
+  'sft_s',
+  'sft_sc',
+  'sft_sc2stage',
+  'sft_think_s',
+  'sft_s__rl_s',
+  'sft_s__rl_c',
+  'sft_s__rl_sc',
+  'sft_sc__rl_c',
+  'sft_sc__rl_sc',
+  'sft_sc2stage__rl_c',
+  'sft_sc2stage__rl_sc',
+  'sft_think_s__rl_s',
+  'sft_think_s__rl_c',
+  'sft_think_s__rl_sc',
+];
+
+async function load(name: string, size: 'full' | 'tiny'): Promise<Settings> {
+  const config = await loadConfig({ file: `configs/${name}.jsonnet`, overlays: size === 'tiny' ? tiny : [], env });
+  return config.settings;
+}
+
+function edits(settings: Settings): ImageEditSettings {
+  if (settings.task !== 'image_edit_tokens') throw new Error(`a run of ${settings.task}`);
+  return settings;
+}
+
+/** The keys that tell the family's members apart. */
+function essence(settings: Settings): unknown {
+  const { policy, environment, data, algorithm, optimizer, rollout, reward, num_iterations, base_exp_dir } =
+    edits(settings);
+  return {
+    model: policy.model,
+    init: policy.init === null ? null : `${policy.init.num_hidden_layers}x${policy.init.hidden_size}`,
+    prefill: policy.assistant_prefill,
+    environment: environment.model,
+    train: data.train.map(
+      ({ path, coefficient }) => `${coefficient ?? 'balanced'} ${path.replace('/list/tokenized_datalist.json', '')}`,
+    ),
+    validation: data.validation.map(({ path }) => path.replace('/list/tokenized_datalist.json', '')),
+    algorithm: algorithm.type === 'grpo' ? `grpo kl ${algorithm.kl_coeff}` : `sft batch ${algorithm.sft.batch_size}`,
+    optimizer: `${optimizer.learning_rate} x ${num_iterations}, micro-batch ${optimizer.per_device_batch_size}`,
+    rollout: `${rollout.episodes_per_iteration}/${rollout.generations_per_sample} to ${rollout.max_response_tokens}`,
+    judge: `${reward.mode} by ${reward.model} at ${reward.endpoint}`,
+    base_exp_dir,
+  };
+}
+
+describe('the shipped family', () => {
+  it('has every start and run of EARL, and the tiny tokenizer', () => {
+    const shipped = readdirSync('configs').filter((name) => name.endsWith('.jsonnet'));
+    expect(shipped.sort()).toEqual([...family, 'tiny_vq'].map((name) => `${name}.jsonnet`).sort());
+  });
+
+  it.each(family)('%s loads at both sizes', async (name) => {
+    const [full, small] = [edits(await load(name, 'full')), edits(await load(name, 'tiny'))];
+    expect(full.run_name).toBe(name);
+    expect(small.run_name).toBe(name);
+    const algorithm = name.includes('__rl_') ? 'grpo' : 'sft';
+    expect([full.algorithm.type, small.algorithm.type]).toEqual([algorithm, algorithm]);
+    expect(full.policy.assistant_prefill.includes('thinking')).toBe(name.includes('think'));
+    expect(small.policy.assistant_prefill).toBe(full.policy.assistant_prefill);
+    expect(cannotRunYet(full)).toHaveLength(1);
+    expect(cannotRunYet(small)).toEqual([]);
+  });
+
+  it('sft_s__rl_c at full size has the values of EARL', async () => {
+    expect(essence(await load('sft_s__rl_c', 'full'))).toMatchInlineSnapshot(`
+      {
+        "algorithm": "grpo kl 0.0003",
+        "base_exp_dir": "runs",
+        "environment": {
+          "hub": "BAAI/Emu3-VisionTokenizer",
+          "revision": "main",
+        },
+        "init": null,
+        "judge": "viescore by Qwen/Qwen2.5-VL-72B-Instruct at http://judge:4877/v1",
+        "model": {
+          "hub": "mair-lab/sft-simple",
+          "revision": "main",
+        },
+        "optimizer": "0.000003 x 2000, micro-batch 8",
+        "prefill": "<|image start|>",
+        "rollout": "128/8 to 2048",
+        "train": [
+          "1 data/emu3_tokenized_rl_100k/aurora_ag/train_20250208_256",
+          "1 data/emu3_tokenized_rl_100k/aurora_kubric/train_3may_256",
+          "1 data/emu3_tokenized_rl_100k/human-edit/train_20250208_256",
+          "1 data/emu3_tokenized_rl_100k/magicbrush/train_20250208_256",
+          "1 data/emu3_tokenized_rl_100k/ss2/train_3may_256",
+          "1 data/emu3_tokenized_rl_100k/vismin/train_3may_relcnt_256",
+        ],
+        "validation": [
+          "data/validation_22march_256/feature",
+        ],
+      }
+    `);
+  });
+
+  it('sft_think_s__rl_sc at full size starts from the published thinking checkpoint', async () => {
+    const settings = edits(await load('sft_think_s__rl_sc', 'full'));
+    expect(settings.policy.model).toEqual({
+      hub: 'kazemnejad/Emu3-Base-SFT-got-Apr13_post_stochastic_256_lr1e-5-checkpoint-10800',
+      revision: 'main',
+    });
+    expect(settings.policy.model_context_size).toBe(4096);
+    expect(settings.track.push_to_hub).toEqual({ every_n_iterations: 100, repo_id: 'imged_rl__sft_think_s__rl_sc' });
+  });
+
+  it('sft_s__rl_c at laptop size', async () => {
+    expect(essence(await load('sft_s__rl_c', 'tiny'))).toMatchInlineSnapshot(`
+      {
+        "algorithm": "grpo kl 0.0003",
+        "base_exp_dir": "runs/tiny",
+        "environment": {
+          "config": "tiny_vq.jsonnet",
+          "run": "tiny_vq",
+        },
+        "init": null,
+        "judge": "viescore by editrl-rule-judge at embedded",
+        "model": {
+          "config": "sft_s.jsonnet",
+          "run": "sft_s",
+        },
+        "optimizer": "0.0003 x 80, micro-batch 64",
+        "prefill": "<|image start|>",
+        "rollout": "128/8 to 40",
+        "train": [
+          "balanced data/tiny/c/prompts",
+        ],
+        "validation": [
+          "data/tiny/c/validation",
+        ],
+      }
+    `);
+  });
+
+  it('sft_sc2stage at laptop size', async () => {
+    expect(essence(await load('sft_sc2stage', 'tiny'))).toMatchInlineSnapshot(`
+      {
+        "algorithm": "sft batch 64",
+        "base_exp_dir": "runs/tiny",
+        "environment": {
+          "config": "tiny_vq.jsonnet",
+          "run": "tiny_vq",
+        },
+        "init": null,
+        "judge": "viescore by editrl-rule-judge at embedded",
+        "model": {
+          "config": "sft_s.jsonnet",
+          "run": "sft_s",
+        },
+        "optimizer": "0.002 x 600, micro-batch 64",
+        "prefill": "<|image start|>",
+        "rollout": "128/8 to 40",
+        "train": [
+          "balanced data/tiny/s/train",
+          "balanced data/tiny/c/train",
+        ],
+        "validation": [
+          "data/tiny/s/validation",
+          "data/tiny/c/validation",
+        ],
+      }
+    `);
+  });
+
+  it('a reward that compares with the answer draws on labelled prompts', async () => {
+    const sets = ['reward.mode=ground_score'];
+    const bySet = await loadConfig({ file: 'configs/sft_s__rl_s.jsonnet', overlays: tiny, sets, env });
+    expect(bySet.settings.data.train[0].path).toContain('/prompts/');
+    const inOverlay = await loadConfig({
+      file: 'configs/sft_s__rl_s.jsonnet',
+      overlays: [...tiny, 'test/config/fixtures/ground_score.libsonnet'],
+      env,
+    });
+    expect(inOverlay.settings.data.train[0].path).toContain('/truth/');
+  });
+
+  it('names the runs that have to be there first, and loads them with the same overlays', async () => {
+    const run = await loadConfig({
+      file: 'configs/sft_s__rl_s.jsonnet',
+      overlays: tiny,
+      sets: ['seed=7'],
+      env: { APP__RUN_NAME: 'mine' },
+    });
+    const needed = dependencies(run.settings);
+    expect(needed).toEqual([
+      { run: 'tiny_vq', config: 'tiny_vq.jsonnet' },
+      { run: 'sft_s', config: 'sft_s.jsonnet' },
+    ]);
+    const [tokenizer, start] = await Promise.all(
+      needed.map((reference) => loadReferenced(run, reference, { APP__RUN_NAME: 'mine' })),
+    );
+    expect([tokenizer.settings.run_name, tokenizer.settings.task]).toEqual(['tiny_vq', 'image_tokenizer']);
+    expect([start.settings.run_name, start.settings.seed]).toEqual(['sft_s', 42]);
+    expect(start.settings.base_exp_dir).toBe('runs/tiny');
+    expect(edits(start.settings).policy.model).toBeNull();
+  });
+});

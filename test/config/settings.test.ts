@@ -1,0 +1,206 @@
+import { mkdirSync, mkdtempSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { z } from 'zod';
+import { diffSettings } from '../../src/config/hash.js';
+import { jsonSchema } from '../../src/config/json_schema.js';
+import { externalVariables, importClosure } from '../../src/config/jsonnet.js';
+import { loadConfig, parseSet } from '../../src/config/load.js';
+import { editDistance, nearest } from '../../src/config/nearest.js';
+import { settingsOfTask } from '../../src/config/schema/tasks.js';
+import { fieldsOf, markOf, unwrap } from '../../src/config/schema/walk.js';
+
+const base = { file: 'configs/sft_s__rl_s.jsonnet', overlays: ['configs/lib/tiny.libsonnet'], env: {} };
+const load = (...sets: string[]) => loadConfig({ ...base, sets });
+
+describe('loading', () => {
+  it('applies the file, then overlays in order, then --set', async () => {
+    const folder = mkdtempSync(join(tmpdir(), 'editrl-'));
+    const overlay = join(folder, 'mine.libsonnet');
+    writeFileSync(overlay, '{ seed: 5, optimizer+: { learning_rate: 0.5 }, rollout+: { temperature: 0.7 } }');
+    const { settings } = await loadConfig({ ...base, overlays: [...base.overlays, overlay], sets: ['seed=6'] });
+    expect(settings).toMatchObject({
+      seed: 6,
+      optimizer: { learning_rate: 0.5 },
+      rollout: { temperature: 0.7, generations_per_sample: 8 },
+    });
+  });
+
+  it('freezes the settings all the way down', async () => {
+    const { settings } = await load();
+    expect(Object.isFrozen(settings.data.train[0])).toBe(true);
+    expect(Object.isFrozen(settings.optimizer.betas)).toBe(true);
+  });
+
+  it('takes a --set value as JSON, or else as a text', () => {
+    expect(parseSet('a.b=1e-5')).toEqual({ path: 'a.b', value: 1e-5 });
+    expect(parseSet('a=x=y')).toEqual({ path: 'a', value: 'x=y' });
+    expect(parseSet('a.0.c={"d":[null]}')).toEqual({ path: 'a.0.c', value: { d: [null] } });
+    expect(() => parseSet('=3')).toThrow('found no key=value');
+  });
+
+  it('puts tiny runs below runs/tiny unless the environment says where', async () => {
+    expect((await load()).settings.base_exp_dir).toBe('runs/tiny');
+    const elsewhere = await loadConfig({ ...base, env: { APP__BASE_EXP_DIR: '/elsewhere', APP__DATA_DIR: '/data' } });
+    expect(elsewhere.settings.base_exp_dir).toBe('/elsewhere');
+    expect(elsewhere.settings.data.train[0].path).toBe('/data/tiny/s/prompts/list/tokenized_datalist.json');
+  });
+
+  it('defines the external variables', () => {
+    expect(externalVariables('a/b.c.jsonnet', { APP__X: '1', APP__DATA_DIR: '', HOME: '/' })).toEqual({
+      APP__RUN_NAME: 'b.c',
+      APP__BASE_EXP_DIR: 'runs',
+      APP__DATA_DIR: 'data',
+      APP__REWARD_FUNCTION_API_BASE: '',
+      APP__X: '1',
+    });
+  });
+});
+
+describe('the import closure', () => {
+  const folder = mkdtempSync(join(tmpdir(), 'editrl-'));
+  mkdirSync(join(folder, 'lib'));
+  writeFileSync(
+    join(folder, 'a.jsonnet'),
+    `// import 'comment'\n{ s: "import 'text'", b: import 'lib/b.libsonnet', t: importstr "notes.txt" }`,
+  );
+  writeFileSync(join(folder, 'lib/b.libsonnet'), "(import '../c.libsonnet')");
+  writeFileSync(join(folder, 'c.libsonnet'), '{}');
+  writeFileSync(join(folder, 'notes.txt'), "import 'd'");
+
+  it('follows imports, relative to each file, and reads texts without following them', () => {
+    const names = [...importClosure([join(folder, 'a.jsonnet')]).keys()].map((path) => path.slice(folder.length + 1));
+    expect(names).toEqual(['a.jsonnet', 'lib/b.libsonnet', 'c.libsonnet', 'notes.txt']);
+  });
+
+  it('changes the import hash, and not the settings hash, when only a comment changes', async () => {
+    const file = join(folder, 'run.jsonnet');
+    const text = `(import '${process.cwd()}/configs/sft_s__rl_s.jsonnet') + (import '${process.cwd()}/configs/lib/tiny.libsonnet')`;
+    writeFileSync(file, text);
+    const before = await loadConfig({ file, env: {} });
+    writeFileSync(file, `${text} // more`);
+    const after = await loadConfig({ file, env: {} });
+    expect(after.importHash).not.toBe(before.importHash);
+    expect(after.resultHash).toBe(before.resultHash);
+  });
+});
+
+describe('the settings hash', () => {
+  it('ignores fields of operation, and a raised num_iterations', async () => {
+    const before = await load();
+    const after = await load(
+      'run_name=other',
+      'base_exp_dir=/elsewhere',
+      'reward.endpoint=http://other:1',
+      'reward.timeout_s=3',
+      'checkpoint.keep_last=9',
+      'track.log_episodes_every_n_iterations=1',
+      'launch.env={"A":"b"}',
+      'policy.engine.provider=webgpu',
+      'rollout.chunk_groups=2',
+      'num_iterations=81',
+    );
+    expect(after.resultHash).toBe(before.resultHash);
+    expect(diffSettings(before.settings, after.settings)).toEqual([]);
+  });
+
+  it.each([
+    'seed=1',
+    'optimizer.learning_rate=1e-5',
+    'reward.mode=ground_score',
+    'algorithm.advantage.scale=none',
+    'data.train.0.coefficient=2',
+    'policy.model.run=other',
+  ])('changes with %s', async (set) => {
+    const [before, after] = [await load(), await load(set)];
+    expect(after.resultHash).not.toBe(before.resultHash);
+    expect(diffSettings(before.settings, after.settings)).toHaveLength(1);
+  });
+
+  it('stays when the data folder moves, and changes with the data set in it', async () => {
+    const here = await load();
+    const moved = await loadConfig({ ...base, env: { APP__DATA_DIR: '/mnt/data' } });
+    expect(moved.resultHash).toBe(here.resultHash);
+    const other = await load('data.train.0.path=data/tiny/c/prompts/list/tokenized_datalist.json');
+    expect(other.resultHash).not.toBe(here.resultHash);
+  });
+
+  it('shows what changed', async () => {
+    const changes = diffSettings(
+      (await load()).settings,
+      (await load('num_iterations=10', 'algorithm.kl_coeff=0.1')).settings,
+    );
+    expect(changes).toEqual([
+      { key: 'num_iterations', before: 80, after: 10 },
+      { key: 'algorithm.kl_coeff', before: 3e-4, after: 0.1 },
+    ]);
+  });
+});
+
+describe('the schema', () => {
+  /** Every leaf with its path; unions and lists of values are leaves. */
+  function* fields(schema: z.ZodType, path: string): Generator<[string, z.ZodType]> {
+    const bare = unwrap(schema);
+    const options: z.ZodType[] = bare instanceof z.ZodDiscriminatedUnion ? (bare.options as z.ZodType[]) : [bare];
+    const isMarked = markOf(schema).effect !== undefined;
+    const element = bare instanceof z.ZodArray ? (bare.element as z.ZodType) : null;
+    if (isMarked || (element === null && options.every((option) => fieldsOf(option, undefined) === null))) {
+      yield [path, schema];
+    } else if (element !== null) {
+      yield* fields(element, `${path}[]`);
+    } else {
+      const children = options.flatMap((option) => Object.entries(fieldsOf(option, undefined) ?? {}));
+      for (const [key, field] of children) yield* fields(field, `${path}.${key}`);
+    }
+  }
+
+  it.each(Object.entries(settingsOfTask))('of %s marks and describes every field', (name, schema) => {
+    const all = [...fields(schema, name)];
+    expect(all.length).toBeGreaterThan(40);
+    const unmarked = all.filter(
+      ([, field]) => markOf(field).effect === undefined || markOf(field).description === undefined,
+    );
+    expect(unmarked.map(([path]) => path)).toEqual([]);
+  });
+
+  it('is written as JSON Schema with descriptions and effects', () => {
+    const schema = jsonSchema() as {
+      oneOf: { properties: Record<string, { properties: Record<string, unknown> }>; required: string[] }[];
+    };
+    expect(schema.oneOf[0].properties['optimizer'].properties['learning_rate']).toMatchInlineSnapshot(`
+      {
+        "description": "Peak learning rate.",
+        "effect": "result",
+        "exclusiveMinimum": 0,
+        "type": "number",
+      }
+    `);
+    expect(schema.oneOf[0].required).toMatchInlineSnapshot(`
+      [
+        "run_name",
+        "num_iterations",
+        "optimizer",
+        "task",
+        "algorithm",
+        "policy",
+        "data",
+        "environment",
+      ]
+    `);
+  });
+});
+
+describe('the nearest known word', () => {
+  it('counts a swap of neighbours as one edit', () => {
+    expect(editDistance('grop', 'grpo')).toBe(1);
+    expect(editDistance('', 'abc')).toBe(3);
+    expect(editDistance('kitten', 'sitting')).toBe(3);
+  });
+
+  it('is none when nothing is close', () => {
+    expect(nearest('learning_rte', ['learning_rate', 'eps'])).toBe('learning_rate');
+    expect(nearest('foo', ['learning_rate', 'eps'])).toBeNull();
+    expect(nearest('k4', ['k1', 'k2'])).toBeNull();
+  });
+});

@@ -1,0 +1,215 @@
+import { describe, expect, it } from 'vitest';
+import { RandomStream } from '../../src/core/random.js';
+import { parseScores, parseScoreTag } from '../../src/rewards/parse.js';
+import type { UnscoredReason } from '../../src/rewards/types.js';
+
+type Expected = readonly number[] | UnscoredReason;
+
+function outcome(parsed: ReturnType<typeof parseScores>): Expected {
+  return parsed.ok ? parsed.scores : parsed.problem;
+}
+
+const good = '{"score": [7, 8], "reasoning": "The ball is red."}';
+
+const wrappings: readonly (readonly [string, string, Expected])[] = [
+  ['plain', good, [7, 8]],
+  ['prose around', `Here is my rating:\n${good}\nI hope it helps.`, [7, 8]],
+  ['fence', '```json\n' + good + '\n```', [7, 8]],
+  ['two delimiters', `||V^=^V||\n${good}\n||V^=^V||`, [7, 8]],
+  ['one delimiter', `||V^=^V||\n${good}`, [7, 8]],
+  ['three delimiters', `||V^=^V||||V^=^V||${good}||V^=^V||`, [7, 8]],
+  ['fence inside delimiters', '||V^=^V||\n```json\n' + good + '\n```\n||V^=^V||', [7, 8]],
+  ['delimiters quoted before the answer', `I use ||V^=^V|| and ||V^=^V||. ${good}`, [7, 8]],
+  ['delimited bare list', '||V^=^V||[7, 8]||V^=^V||', [7, 8]],
+  ['array root', `[${good}]`, [7, 8]],
+  ['nested object', `{"result": ${good}}`, [7, 8]],
+  ['object in a list in an object', `{"results": [${good}]}`, [7, 8]],
+  ['text with a brace behind', `${good} so {that} is } it`, [7, 8]],
+  ['an object without score before', `{"plan": "look"} ${good}`, [7, 8]],
+  ['two objects: the first', `${good}\n{"score": [1, 2]}`, [7, 8]],
+  ['template echoed before', `{"score": [edit, over]} -> ${good}`, [7, 8]],
+  ['think block', `<think>{"score": [1, 1]} hm, no</think>${good}`, [7, 8]],
+  ['think block opened in the prompt', `{"score": [1, 1]} hm, no</think>${good}`, [7, 8]],
+  ['think block that never ends', '<think>{"score": [1, 1]} and then', 'empty'],
+  ['reasoning first', '{"reasoning": "fine", "score": [7, 8]}', [7, 8]],
+  ['score quoted in the reasoning', '{"reasoning": "not \\"score\\": [1, 2]", "score": [7, 8]}', [7, 8]],
+  ['lists quoted in the reasoning', '{"reasoning": "at [1, 2]", "score": [7, 8]}', [7, 8]],
+];
+
+const malformations: readonly (readonly [string, string, Expected])[] = [
+  ['line break in a string', '{"score": [7, 8], "reasoning": "one\ntwo"}', [7, 8]],
+  ['tab in a string', '{"score": [7, 8], "reasoning": "one\ttwo"}', [7, 8]],
+  ['cut off in the reasoning', '{"score": [7, 8], "reasoning": "The ball', [7, 8]],
+  ['cut off behind the list', '{"score": [7, 8]', [7, 8]],
+  ['cut off inside the list', '{"score": [7, 1', 'unparsable'],
+  ['cut off inside the list, a list quoted before', '{"reasoning": "as "[9, 9]" says", "score": [7, 1', 'unparsable'],
+  ['trailing comma in the object', '{"score": [7, 8], "reasoning": "x",}', [7, 8]],
+  ['trailing comma in the list', '{"score": [7, 8,], "reasoning": "x"}', [7, 8]],
+  ['single quotes', "{'score': [7, 8], 'reasoning': 'it's red'}", [7, 8]],
+  ['typographic quotes', '{\u201cscore\u201d: [7, 8], \u201creasoning\u201d: \u201cred\u201d}', [7, 8]],
+  ['unescaped inner quotes', '{"score": [7, 8], "reasoning": "the "red" ball, or "blue", is"}', [7, 8]],
+  ['missing comma between fields', '{"score": [7, 8] "reasoning": "x"}', [7, 8]],
+  ['missing comma in the list', '{"score": [7 8], "reasoning": "x"}', 'unparsable'],
+  ['bare keys', '{score: [7, 8], reasoning: "x"}', [7, 8]],
+  ['bare keys and words', '{score: [7, 8], reasoning: fine}', [7, 8]],
+  ['full-width colon', '{"score"\uff1a [7, 8]}', [7, 8]],
+  ['Python words', "{'score': [7, 8], 'note': None, 'ok': True}", [7, 8]],
+  ['capitalised name', '{"Score": [7, 8]}', [7, 8]],
+  ['decimals', '{"score": [7.5, 8.0]}', [7.5, 8]],
+  ['minus zero', '{"score": [-0, 8]}', [0, 8]],
+  ['no score', '{"rating": [7, 8], "reasoning": "x"}', 'unparsable'],
+  ['score is None', '{"score": None}', 'unparsable'],
+  ['score is empty', '{"score": []}', 'unparsable'],
+  ['score is an object', '{"score": {"success": 7, "overedit": 8}}', 'unparsable'],
+  ['nested lists', '{"score": [[7, 8]]}', 'unparsable'],
+  ['strings as scores', '{"score": ["7", "8"]}', 'unparsable'],
+  ['null among scores', '{"score": [null, 8]}', 'unparsable'],
+  ['NaN among scores', '{"score": [NaN, 8]}', 'unparsable'],
+  ['Infinity among scores', '{"score": [1e999, 8]}', 'unparsable'],
+  ['fractions', '{"score": [7/10, 8/10]}', 'unparsable'],
+  ['one score of two', '{"score": [7]}', 'unparsable'],
+  ['a lone number of two', '{"score": 7}', 'unparsable'],
+  ['three scores of two', '{"score": [7, 8, 9]}', 'unparsable'],
+  ['out of range', '{"score": [11, -2]}', 'out_of_range'],
+  ['just out of range', '{"score": [10.1, 5]}', 'out_of_range'],
+  ['negative', '{"score": [5, -1]}', 'out_of_range'],
+  ['an unusable object never falls back to a list', '{"score": [11, 2, 3]} [7, 8]', 'unparsable'],
+];
+
+const bareTexts: readonly (readonly [string, string, Expected])[] = [
+  ['alone', '[7, 8]', [7, 8]],
+  ['in prose', 'My scores are [7, 8] overall.', [7, 8]],
+  ['two spaces', '[7,  8]', [7, 8]],
+  ['decimals', '[7.5, 8.5]', [7.5, 8.5]],
+  ['repeated', '[7, 8] ... so [7, 8]', [7, 8]],
+  ['two different ones', 'from [0, 10]: [7, 8]', 'unparsable'],
+  ['of one', '[7]', 'unparsable'],
+  ['of three', '[7, 8, 9]', 'unparsable'],
+  ['percentages', '[70, 80]', 'out_of_range'],
+  ['slash form', 'Score: 7/10', 'unparsable'],
+  ['number', '11', 'unparsable'],
+  ['nothing', '', 'empty'],
+  ['spaces', ' \n ', 'empty'],
+  ['repeated garbage', '!'.repeat(500), 'unparsable'],
+  ['refusal', "I'm sorry, but I can't help with rating this image.", 'refused'],
+  ['refusal with typographic quote', 'I\u2019m sorry, I cannot compare these.', 'refused'],
+];
+
+describe('parseScores, two scores', () => {
+  it.each([...wrappings, ...malformations, ...bareTexts])('%s', (_name, text, expected) => {
+    expect(outcome(parseScores(text, 2))).toEqual(expected);
+  });
+});
+
+describe('parseScores, one score', () => {
+  it.each<readonly [string, string, Expected]>([
+    ['scalar', '{"score": 7, "reasoning": "x"}', [7]],
+    ['list of one', '{"score": [7]}', [7]],
+    ['bare words and scalar', '{score: 7, reasoning: good}', [7]],
+    ['a lone number', ' 7 ', [7]],
+    ['a lone number out of range', '11', 'out_of_range'],
+    ['a scalar that was cut off', '{"score": 1', 'unparsable'],
+    ['a scalar with a fraction', '{"score": 7/10}', 'unparsable'],
+    ['two for one', '{"score": [7, 8]}', 'unparsable'],
+  ])('%s', (_name, text, expected) => {
+    expect(outcome(parseScores(text, 1))).toEqual(expected);
+  });
+});
+
+describe('parseScoreTag', () => {
+  it.each<readonly [string, string, Expected]>([
+    ['plain', 'The change agrees.\n<score>8</score>', [8]],
+    ['inner spaces', '<score> 8 </score>', [8]],
+    ['one decimal', '<score>7.5</score>', [7.5]],
+    ['two decimals', '<score>7.55</score>', 'unparsable'],
+    ['zero', '<score>0</score>', [0]],
+    ['ten', '<score>10</score>', [10]],
+    ['the last one', '<score>3</score> would be harsh: <score>6</score>', [6]],
+    ['in thinking only', '<think><score>3</score></think>done', 'unparsable'],
+    ['capitalised', '<Score>6</Score>', [6]],
+    ['eleven', '<score>11</score>', 'out_of_range'],
+    ['negative', '<score>-1</score>', 'out_of_range'],
+    ['fraction', '<score>8/10</score>', 'unparsable'],
+    ['a last tag that is no number', '<score>5</score> or <score>8/10</score>', 'unparsable'],
+    ['a last tag that was cut off', '<score>5</score> no, <score>1', 'unparsable'],
+    ['no tag', '8', 'unparsable'],
+    ['nothing', '', 'empty'],
+    ['refusal', 'I cannot assist with that.', 'refused'],
+  ])('%s', (_name, text, expected) => {
+    expect(outcome(parseScoreTag(text))).toEqual(expected);
+  });
+});
+
+describe('any text at all', () => {
+  const seeds = [...wrappings, ...malformations, ...bareTexts].map(([, text]) => text);
+  const fragments = [
+    '{',
+    '}',
+    '[',
+    ']',
+    '"',
+    "'",
+    ',',
+    ':',
+    '\\',
+    '\n',
+    '{"score":',
+    '[7,',
+    '<think>',
+    '</think>',
+    '```',
+    '||V^=^V||',
+    '\u0000',
+    '\ud83d',
+    '<score>',
+    '</score>',
+    '1e',
+    '-',
+    '9',
+  ];
+
+  function mutate(random: RandomStream): string {
+    let text = random.pick(seeds);
+    for (let edits = 1 + random.integer(6); edits > 0; edits--) {
+      const at = random.integer(text.length + 1);
+      const kind = random.integer(4);
+      if (kind === 0) text = text.slice(0, at);
+      else if (kind === 1) text = text.slice(0, at) + random.pick(fragments) + text.slice(at);
+      else if (kind === 2) text = text.slice(0, at) + text.slice(at + 1 + random.integer(5));
+      else text = text.slice(0, at) + random.pick(seeds) + text.slice(at);
+    }
+    return text;
+  }
+
+  it('gives in-range scores of the asked number or a reason, and never throws', () => {
+    const random = new RandomStream('parse fuzz');
+    for (let i = 0; i < 20_000; i++) {
+      const text = mutate(random);
+      for (const [parsed, arity] of [
+        [parseScores(text, 2), 2],
+        [parseScores(text, 1), 1],
+        [parseScoreTag(text), 1],
+      ] as const) {
+        if (!parsed.ok) continue;
+        const fine = parsed.scores.length === arity && parsed.scores.every((score) => score >= 0 && score <= 10);
+        if (!fine) expect.fail(`${JSON.stringify(text)} gave ${JSON.stringify(parsed.scores)}`);
+      }
+    }
+  });
+
+  it('never reads a score out of an answer that was cut off inside its scores', () => {
+    const whole = '{"score": [10, 10], "reasoning": "fine"}';
+    for (let length = 0; length < whole.length; length++) {
+      const parsed = parseScores(whole.slice(0, length), 2);
+      expect(parsed.ok ? parsed.scores : null).toEqual(length >= '{"score": [10, 10]'.length ? [10, 10] : null);
+    }
+  });
+
+  it.each(['{', '[', '{"a":', '[{', "{'", '"', '<think>', '{"score":['])('stays quick on many of %s', (piece) => {
+    expect(parseScores(piece.repeat(40_000 / piece.length), 2).ok).toBe(false);
+  });
+
+  it('does not search endless replies', () => {
+    expect(outcome(parseScores(good + ' '.repeat(50_000), 2))).toBe('unparsable');
+  });
+});

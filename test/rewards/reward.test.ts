@@ -1,0 +1,211 @@
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, describe, expect, it } from 'vitest';
+import { ConfigError, DataError } from '../../src/core/errors.js';
+import { createReward } from '../../src/rewards/combined.js';
+import type { Judge, JudgeQuery } from '../../src/rewards/judge.js';
+import { builtInPrompts, loadPrompts, withInstruction } from '../../src/rewards/prompts.js';
+import { rewardModes, rewardSettingsSchema } from '../../src/rewards/settings.js';
+import type { JudgeItem, Judgement, Outcome } from '../../src/rewards/types.js';
+import { numberedImage } from './stub_judge.js';
+
+const item: JudgeItem = {
+  key: '4/2/1',
+  instruction: 'remove the star',
+  source: numberedImage(1),
+  edited: numberedImage(2),
+  truth: numberedImage(3),
+  finished: true,
+};
+
+const replies: Readonly<Record<string, string>> = {
+  viescore_sc: '{"score": [9, 4], "reasoning": "x"}',
+  viescore_pq: '{"score": [8, 5], "reasoning": "x"}',
+  ground_score: 'same change\n<score>7</score>',
+};
+
+/** Answers from a table; a question that is missing there has a problem. */
+function judgeOf(texts: Readonly<Record<string, string>>): Judge & { readonly asked: JudgeQuery[] } {
+  const asked: JudgeQuery[] = [];
+  return {
+    asked,
+    async ask(query): Promise<Judgement> {
+      asked.push(query);
+      const name = query.key.slice(query.key.lastIndexOf('/') + 1);
+      const base = { key: query.key, requestHash: '', model: 'm', attempts: 1, latencyMs: 1 };
+      if (!Object.hasOwn(texts, name)) {
+        return { ...base, text: '', problem: 'timeout', detail: 'no answer in time', scores: [] };
+      }
+      const parsed = query.parse(texts[name]);
+      if (!parsed.ok) return { ...base, text: texts[name], problem: parsed.problem, detail: parsed.detail, scores: [] };
+      return { ...base, text: texts[name], problem: null, scores: parsed.scores };
+    },
+  };
+}
+
+async function score(
+  settings: object,
+  changes: Partial<JudgeItem> = {},
+  texts = replies,
+): Promise<Outcome & { asked: string[] }> {
+  const judge = judgeOf(texts);
+  const outcome = await createReward(rewardSettingsSchema.parse(settings), { judge }).score({ ...item, ...changes });
+  return { ...outcome, asked: judge.asked.map(({ key }) => key.slice(key.lastIndexOf('/') + 1)) };
+}
+
+const quality = { 'viescore/naturalness': 8, 'viescore/artifacts': 5, 'viescore/perceptual_quality': 5 };
+const consistency = { 'viescore/edit_success': 9, 'viescore/overedit': 4, 'viescore/semantic_consistency': 4 };
+
+describe('modes', () => {
+  it('viescore: the square root of the product of both minima', async () => {
+    const value = Math.sqrt(4 * 5);
+    expect(await score({})).toEqual({
+      kind: 'scored',
+      value,
+      normalised: value / 10,
+      parts: { ...quality, ...consistency, 'viescore/overall': value },
+      asked: ['viescore_sc', 'viescore_pq'],
+    });
+  });
+
+  it('ground_score: the tag', async () => {
+    expect(await score({ mode: 'ground_score' })).toEqual({
+      kind: 'scored',
+      value: 7,
+      normalised: 0.7,
+      parts: { 'ground_score/overall': 7 },
+      asked: ['ground_score'],
+    });
+  });
+
+  it('their combination: perceptual quality and ground score', async () => {
+    expect(await score({ mode: 'sqrt(viescore_pqxground_score)' })).toEqual({
+      kind: 'scored',
+      value: Math.sqrt(5 * 7),
+      normalised: Math.sqrt(5 * 7) / 10,
+      parts: { ...quality, 'ground_score/overall': 7 },
+      asked: ['viescore_pq', 'ground_score'],
+    });
+  });
+
+  it('a zero in one part is a zero', async () => {
+    const texts = { ...replies, viescore_sc: '{"score": [0, 10]}' };
+    expect(await score({}, {}, texts)).toMatchObject({ kind: 'scored', value: 0, normalised: 0 });
+  });
+
+  it('further scores are recorded besides, and do not decide', async () => {
+    const both = await score({ also_compute: ['ground_score', 'viescore'] });
+    expect(both).toMatchObject({ kind: 'scored', value: Math.sqrt(20), parts: { 'ground_score/overall': 7 } });
+    expect(both.asked).toEqual(['viescore_sc', 'viescore_pq', 'ground_score']);
+    const without = { viescore_sc: replies.viescore_sc, viescore_pq: replies.viescore_pq };
+    expect(await score({ also_compute: ['ground_score'] }, {}, without)).toMatchObject({ kind: 'scored' });
+    expect(await score({ also_compute: ['ground_score'] }, { truth: null })).toMatchObject({
+      kind: 'scored',
+      asked: ['viescore_sc', 'viescore_pq'],
+    });
+  });
+});
+
+describe('outcomes without a number', () => {
+  it.each([
+    ['viescore', 'viescore_sc'],
+    ['viescore', 'viescore_pq'],
+    ['ground_score', 'ground_score'],
+    ['sqrt(viescore_pqxground_score)', 'viescore_pq'],
+    ['sqrt(viescore_pqxground_score)', 'ground_score'],
+  ])('%s without %s is unscored', async (mode, missing) => {
+    const outcome = await score(
+      { mode },
+      {},
+      Object.fromEntries(Object.entries(replies).filter(([name]) => name !== missing)),
+    );
+    expect(outcome).toMatchObject({
+      kind: 'unscored',
+      reason: 'timeout',
+      detail: `4/2/1/${missing}: no answer in time`,
+    });
+    expect(outcome.parts).not.toHaveProperty('viescore/overall');
+  });
+
+  it.each(rewardModes)('%s: what does not decode is zero without a question', async (mode) => {
+    const zero = { kind: 'zero_by_rule', reason: 'undecodable', parts: {}, asked: [] };
+    expect(await score({ mode }, { edited: null })).toEqual(zero);
+    expect(await score({ mode }, { edited: null, finished: false })).toEqual(zero);
+    expect(await score({ mode }, { edited: numberedImage(2, 27) })).toEqual(zero);
+  });
+
+  it.each(rewardModes)('%s: what did not stop is zero without a question, where that is the rule', async (mode) => {
+    expect(await score({ mode }, { finished: false })).toEqual({
+      kind: 'zero_by_rule',
+      reason: 'unfinished',
+      parts: {},
+      asked: [],
+    });
+    expect(await score({ mode, zero_if_unfinished: false }, { finished: false })).toMatchObject({ kind: 'scored' });
+  });
+
+  it('a missing labelled result is the data set\u2019s fault, and only where it is needed', async () => {
+    for (const mode of ['ground_score', 'sqrt(viescore_pqxground_score)']) {
+      await expect(score({ mode }, { truth: null })).rejects.toThrow(DataError);
+      await expect(score({ mode }, { truth: null, edited: null })).rejects.toThrow(/labelled result/);
+    }
+    expect(await score({}, { truth: null })).toMatchObject({ kind: 'scored' });
+  });
+
+  it('a source too small to show is the data set\u2019s fault', async () => {
+    await expect(score({}, { source: numberedImage(1, 27) })).rejects.toThrow(/27x27.*28/);
+    await expect(score({ mode: 'ground_score' }, { truth: numberedImage(1, 16) })).rejects.toThrow(DataError);
+  });
+});
+
+describe('prompts', () => {
+  const folder = mkdtempSync(join(tmpdir(), 'editrl-prompts-'));
+  afterAll(() => rmSync(folder, { recursive: true }));
+  const file = (name: string, content: string): string => {
+    writeFileSync(join(folder, name), content);
+    return join(folder, name);
+  };
+  const none = { sc: null, pq: null, ground: null };
+
+  it('end with the instruction, on one line of its own, whatever it holds', () => {
+    for (const text of [builtInPrompts.sc, builtInPrompts.ground.user]) {
+      const filled = withInstruction(text, 'make $& it {instruction}\nInstruction: do nothing ');
+      expect(filled.split('\n').at(-1)).toBe('Instruction: make $& it {instruction} Instruction: do nothing');
+      expect(filled.match(/^Instruction:/gm)).toHaveLength(1);
+    }
+    expect(builtInPrompts.pq).not.toContain('{instruction}');
+  });
+
+  it('come from files, which replace the built-in wording', async () => {
+    const prompts = {
+      sc: file('sc.txt', 'Compare. Instruction: {instruction}\n'),
+      pq: file('pq.txt', 'Quality?'),
+      ground: file('ground.txt', 'Use <score>.\n===\nWas it {instruction}?\n'),
+    };
+    const judge = judgeOf(replies);
+    await createReward(rewardSettingsSchema.parse({ prompts, also_compute: ['ground_score'] }), { judge }).score(item);
+    const texts = judge.asked.map(({ messages }) => messages.map(({ parts }) => parts[0]));
+    expect(texts).toEqual([
+      ['Compare. Instruction: remove the star'],
+      ['Quality?'],
+      ['Use <score>.', 'Was it remove the star?'],
+    ]);
+  });
+
+  it.each<readonly [string, 'sc' | 'pq' | 'ground', string, RegExp]>([
+    ['no instruction', 'sc', 'Compare.', /where the instruction goes/],
+    ['no instruction in the user text', 'ground', '{instruction}\n===\nx', /where the instruction goes/],
+    ['no divider', 'ground', 'Rate {instruction}', /divided by one line '==='/],
+    ['two dividers', 'ground', 'a\n===\nb {instruction}\n===\nc', /divided by one line '==='/],
+    ['empty', 'pq', ' \n', /is empty/],
+  ])('a file with %s is a config error', (_name, kind, content, message) => {
+    const load = (): unknown => loadPrompts({ ...none, [kind]: file('bad.txt', content) });
+    expect(load).toThrow(ConfigError);
+    expect(load).toThrow(message);
+  });
+
+  it('a file that is not there is a config error', () => {
+    expect(() => loadPrompts({ ...none, sc: join(folder, 'missing.txt') })).toThrow(/cannot read the prompt file/);
+  });
+});

@@ -1,0 +1,240 @@
+import { spawn, spawnSync } from 'node:child_process';
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  readdirSync,
+  renameSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { once } from 'node:events';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { RandomStream } from '../../src/core/random.js';
+import {
+  applyRetention,
+  checkpointProblems,
+  cleanCheckpoints,
+  latestWhole,
+  listCheckpoints,
+  requireWhole,
+  saveCheckpoint,
+  type CheckpointDisk,
+} from '../../src/run/checkpoints.js';
+import { RunPaths } from '../../src/run/paths.js';
+import { compileSources } from './compiled.js';
+
+const base = mkdtempSync(join(tmpdir(), 'editrl-checkpoints-'));
+let counter = 0;
+let paths: RunPaths;
+beforeEach(() => {
+  paths = new RunPaths(base, `run${counter++}`);
+});
+afterAll(() => {
+  rmSync(base, { recursive: true, force: true });
+});
+
+const files = (iteration: number): Record<string, Uint8Array | string> => ({
+  'policy.safetensors': new Uint8Array(2000).fill(iteration % 251),
+  'trainer.json': JSON.stringify({ iteration }),
+});
+
+function flipByte(path: string, at: number): void {
+  const bytes = readFileSync(path);
+  bytes[at] ^= 1;
+  writeFileSync(path, bytes);
+}
+
+function failing(code: string, afterBytes: number): CheckpointDisk {
+  let left = afterBytes;
+  return {
+    write: (_file, _bytes, _offset, length) => {
+      if (left < length) throw Object.assign(new Error(`${code}: injected`), { code });
+      left -= length;
+      return length;
+    },
+  };
+}
+
+describe('saving and finding checkpoints', () => {
+  it('finds the newest whole one, under a name that sorts', () => {
+    expect(latestWhole(paths)).toBeNull();
+    saveCheckpoint(paths, 5, files(5));
+    saveCheckpoint(paths, 100, files(100));
+    expect(readdirSync(paths.checkpointsDir).sort()).toEqual(['000005', '000100']);
+    expect(latestWhole(paths)).toEqual({ iteration: 100, dir: paths.checkpoint(100), problems: [] });
+    const manifest = JSON.parse(readFileSync(join(paths.checkpoint(5), 'MANIFEST.json'), 'utf8')) as object;
+    expect(manifest).toMatchObject({ iteration: 5, total_bytes: 2000 + JSON.stringify({ iteration: 5 }).length });
+  });
+
+  it('replaces a checkpoint of the same iteration', () => {
+    saveCheckpoint(paths, 5, files(5));
+    saveCheckpoint(paths, 5, { 'policy.safetensors': 'other' });
+    expect(readFileSync(join(paths.checkpoint(5), 'policy.safetensors'), 'utf8')).toBe('other');
+    expect(readdirSync(paths.checkpoint(5)).sort()).toEqual(['MANIFEST.json', 'policy.safetensors']);
+    expect(readdirSync(paths.checkpointsDir)).toEqual(['000005']);
+  });
+
+  it.each([
+    [
+      'a flipped byte',
+      'policy.safetensors does not have the SHA-256',
+      (dir: string) => flipByte(join(dir, 'policy.safetensors'), 1234),
+    ],
+    [
+      'a shortened file',
+      'policy.safetensors has 3 bytes, its manifest says 2000',
+      (dir: string) => writeFileSync(join(dir, 'policy.safetensors'), 'abc'),
+    ],
+    ['a missing file', 'trainer.json is missing', (dir: string) => rmSync(join(dir, 'trainer.json'))],
+    ['a missing manifest', 'MANIFEST.json is missing', (dir: string) => rmSync(join(dir, 'MANIFEST.json'))],
+    [
+      'a broken manifest',
+      'MANIFEST.json: not whole JSON',
+      (dir: string) => writeFileSync(join(dir, 'MANIFEST.json'), '{"format'),
+    ],
+    [
+      'a manifest without a file',
+      'MANIFEST.json is not a manifest',
+      (dir: string) =>
+        writeFileSync(join(dir, 'MANIFEST.json'), '{"format":1,"iteration":9,"files":{},"total_bytes":5}'),
+    ],
+  ])('falls back on %s and says so', (_what, message, damage) => {
+    saveCheckpoint(paths, 8, files(8));
+    saveCheckpoint(paths, 9, files(9));
+    damage(paths.checkpoint(9));
+    const found = latestWhole(paths);
+    expect(found?.iteration).toBe(8);
+    expect(found?.problems).toHaveLength(1);
+    expect(found?.problems[0]).toContain(message);
+    expect(() => requireWhole(paths.checkpoint(9), 9)).toThrow(message);
+  });
+
+  it('does not take a folder under the wrong name for a checkpoint', () => {
+    saveCheckpoint(paths, 8, files(8));
+    renameSync(paths.checkpoint(8), paths.checkpoint(9));
+    expect(latestWhole(paths)).toBeNull();
+    expect(checkpointProblems(paths.checkpoint(9), 9)[0]).toContain('is of iteration 8, not 9');
+  });
+});
+
+describe('a disk that refuses', () => {
+  it.each([
+    ['ENOSPC', 'The disk is full'],
+    ['EROFS', 'The file system is read-only'],
+  ])('keeps what was there and says what to do (%s)', (code, next) => {
+    saveCheckpoint(paths, 8, files(8));
+    let text = '';
+    try {
+      saveCheckpoint(paths, 9, files(9), failing(code, 2000));
+    } catch (error) {
+      text = (error as { toText(): string }).toText();
+    }
+    expect(text).toContain(`${paths.checkpoint(9)}: cannot write (${code})`);
+    expect(text).toContain(next);
+    expect(readdirSync(paths.checkpointsDir)).toEqual(['000008']);
+    expect(latestWhole(paths)?.iteration).toBe(8);
+  });
+
+  it('survives a file system that is really full, where one may be mounted', () => {
+    const mounted = join(base, 'small');
+    mkdirSync(mounted);
+    const mount = spawnSync('mount', ['-t', 'tmpfs', '-o', 'size=64k', 'tmpfs', mounted]);
+    try {
+      const small = new RunPaths(mount.status === 0 ? mounted : base, 'small_run');
+      const disk = mount.status === 0 ? undefined : failing('ENOSPC', 1000);
+      if (mount.status === 0) saveCheckpoint(small, 1, files(1));
+      const before = listCheckpoints(small);
+      expect(() => saveCheckpoint(small, 2, { 'policy.safetensors': new Uint8Array(200_000) }, disk)).toThrow('ENOSPC');
+      expect(listCheckpoints(small)).toEqual(before);
+      expect(latestWhole(small)?.iteration ?? null).toBe(before.at(-1) ?? null);
+    } finally {
+      if (mount.status === 0) spawnSync('umount', [mounted]);
+    }
+  });
+});
+
+describe('retention', () => {
+  it('keeps every so many and the last ones', () => {
+    for (let i = 10; i <= 100; i += 10) saveCheckpoint(paths, i, files(i));
+    expect(applyRetention(paths, { keep_every: 50, keep_last: 2 })).toEqual([10, 20, 30, 40, 60, 70, 80]);
+    expect(listCheckpoints(paths)).toEqual([50, 90, 100]);
+    expect(applyRetention(paths, { keep_every: 0, keep_last: 0 })).toEqual([50, 90]);
+    expect(readdirSync(paths.checkpointsDir)).toEqual(['000100']);
+  });
+
+  it('never removes the only whole one', () => {
+    for (const i of [1, 2, 3]) saveCheckpoint(paths, i, files(i));
+    flipByte(join(paths.checkpoint(3), 'policy.safetensors'), 7);
+    expect(applyRetention(paths, { keep_every: 0, keep_last: 1 })).toEqual([1]);
+    expect(latestWhole(paths)?.iteration).toBe(2);
+  });
+});
+
+describe('tidying up after a crash', () => {
+  it('removes what was being written, and puts back what was being replaced', () => {
+    saveCheckpoint(paths, 3, files(3));
+    renameSync(paths.checkpoint(3), join(paths.checkpointsDir, '.replaced-000003-77'));
+    mkdirSync(join(paths.checkpointsDir, '.writing-000003-77'));
+    mkdirSync(join(paths.checkpointsDir, '.removed-000001-77'));
+    cleanCheckpoints(paths);
+    expect(readdirSync(paths.checkpointsDir)).toEqual(['000003']);
+    expect(latestWhole(paths)?.problems).toEqual([]);
+  });
+});
+
+describe('kill -9 at random moments', () => {
+  let compiled: ReturnType<typeof compileSources>;
+  beforeAll(() => {
+    compiled = compileSources();
+  });
+  afterAll(() => {
+    compiled.remove();
+  });
+
+  it('always leaves the last reported checkpoint whole', async () => {
+    const script = `
+      const { saveCheckpoint, applyRetention, latestWhole, cleanCheckpoints } = await import(process.argv[1] + '/run/checkpoints.js');
+      const { RunPaths } = await import(process.argv[1] + '/run/paths.js');
+      const paths = new RunPaths(process.argv[2], 'killed');
+      cleanCheckpoints(paths);
+      for (let i = (latestWhole(paths)?.iteration ?? 0) + 1; ; i++) {
+        const bytes = new Uint8Array(20_000 + (i * 7919) % 300_000).fill(i % 251);
+        saveCheckpoint(paths, i, { 'policy.safetensors': bytes, 'trainer.json': JSON.stringify({ iteration: i }) });
+        saveCheckpoint(paths, i, { 'policy.safetensors': bytes, 'trainer.json': JSON.stringify({ iteration: i }) });
+        process.stdout.write(i + '\\n');
+        applyRetention(paths, { keep_every: 0, keep_last: 2 });
+      }`;
+    const killed = new RunPaths(join(base, 'kill'), 'killed');
+    const random = new RandomStream('kill moments', process.pid);
+    let unfinishedSeen = 0;
+    for (let round = 0; round < 10; round++) {
+      const child = spawn(process.execPath, ['--input-type=module', '-e', script, compiled.dir, killed.baseExpDir]);
+      let out = '';
+      child.stdout.on('data', (chunk: Buffer) => (out += chunk.toString()));
+      await once(child.stdout, 'data');
+      await sleep(1 + random.uniform() * 40);
+      const exit = once(child, 'exit');
+      child.kill('SIGKILL');
+      expect((await exit)[1]).toBe('SIGKILL');
+      unfinishedSeen += readdirSync(killed.checkpointsDir).filter((name) => name.startsWith('.')).length;
+      cleanCheckpoints(killed);
+      const reported = Number(out.trimEnd().split('\n').at(-1));
+      const found = latestWhole(killed);
+      expect(found?.problems).toEqual([]);
+      expect(found?.iteration).toBeGreaterThanOrEqual(reported);
+      const trainer = readFileSync(join(found?.dir ?? '', 'trainer.json'), 'utf8');
+      expect(JSON.parse(trainer)).toEqual({ iteration: found?.iteration });
+      for (const iteration of listCheckpoints(killed)) {
+        expect(checkpointProblems(killed.checkpoint(iteration), iteration)).toEqual([]);
+      }
+    }
+    expect(existsSync(killed.checkpointsDir)).toBe(true);
+    // Ten kills in a loop that does nothing but write must have caught some of it half-way.
+    expect(unfinishedSeen).toBeGreaterThan(0);
+  });
+});

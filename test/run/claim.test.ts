@@ -1,0 +1,228 @@
+import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeEach, describe, expect, it } from 'vitest';
+import { EditrlError } from '../../src/core/errors.js';
+import { saveCheckpoint } from '../../src/run/checkpoints.js';
+import { claimRun, type ClaimRequest } from '../../src/run/claim.js';
+import { findRun, listRuns, searchFolders } from '../../src/run/find.js';
+import { realLockWorld } from '../../src/run/lock.js';
+import { MetricsJournal, readMetrics } from '../../src/run/metrics.js';
+import { RunPaths } from '../../src/run/paths.js';
+import { readRecord } from '../../src/run/record.js';
+import { readState } from '../../src/run/state.js';
+
+const base = mkdtempSync(join(tmpdir(), 'editrl-claim-'));
+let counter = 0;
+let name: string;
+let paths: RunPaths;
+beforeEach(() => {
+  name = `run${counter++}`;
+  paths = new RunPaths(base, name);
+});
+afterAll(() => {
+  rmSync(base, { recursive: true, force: true });
+});
+
+interface Choice {
+  result?: Record<string, unknown>;
+  operation?: Record<string, unknown>;
+  num_iterations?: number;
+  mayGrow?: boolean;
+}
+
+function request(choice: Choice = {}): ClaimRequest {
+  const result = { seed: 42, kl_coeff: 3e-4, ...choice.result };
+  const num_iterations = choice.num_iterations ?? 10;
+  return {
+    settings: { ...result, ...choice.operation, run_name: name, base_exp_dir: base, num_iterations },
+    compare: (before) => {
+      const changes = Object.entries(result).map(([key, after]) => ({ key, before: before[key], after }));
+      const iterations = { key: 'num_iterations', before: before['num_iterations'], after: num_iterations };
+      const grew = choice.mayGrow !== false && num_iterations >= Number(iterations.before);
+      return [...changes, ...(grew ? [] : [iterations])].filter((change) => change.before !== change.after);
+    },
+    resultHash: 'hash',
+    importHash: 'imports',
+    command: ['editrl', 'run', 'x.jsonnet'],
+    versions: { editrl: '0.1.0' },
+  };
+}
+
+function textOf(action: () => unknown): string {
+  try {
+    action();
+  } catch (error) {
+    if (error instanceof EditrlError) return error.toText().replaceAll(base, '<runs>').replaceAll(name, '<run>');
+    throw error;
+  }
+  return 'nothing was raised';
+}
+
+/** A run that trained to iteration 6, saved at 3 and 6, and died. */
+function trained(): void {
+  const handle = claimRun(request());
+  const metrics = new MetricsJournal(handle.paths);
+  for (let i = 0; i <= 8; i++) metrics.append(i, { 'reward/mean': i });
+  metrics.close();
+  saveCheckpoint(handle.paths, 3, { 'trainer.json': '3' });
+  saveCheckpoint(handle.paths, 6, { 'trainer.json': '6' });
+  handle.setState({ iteration: 8 });
+  handle.release();
+}
+
+describe('claiming', () => {
+  it('makes a run, with what it is made from', () => {
+    const handle = claimRun({ ...request(), parents: [{ run: 'sft_s' }], devices: ['cpu'] });
+    expect(handle).toMatchObject({ kind: 'new', attempt: 1, checkpoint: null, notes: [] });
+    expect(readRecord(paths)).toMatchObject({
+      run_name: name,
+      hash: 'hash',
+      import_hash: 'imports',
+      settings: { seed: 42, num_iterations: 10 },
+      parents: [{ run: 'sft_s' }],
+      attempts: [
+        { attempt: 1, from_iteration: 0, command: ['editrl', 'run', 'x.jsonnet'], devices: ['cpu'], pid: process.pid },
+      ],
+    });
+    expect(readState(paths)).toMatchObject({ state: 'running', iteration: 0, num_iterations: 10 });
+    expect(() => claimRun(request())).toThrow('in use by process');
+    handle.release();
+  });
+
+  it('resumes from the last whole checkpoint and drops what came after it', () => {
+    trained();
+    mkdirSync(join(paths.checkpointsDir, '.writing-000009-1'));
+    writeFileSync(join(paths.dir, 'state.json.77.tmp'), 'half');
+    const handle = claimRun(request());
+    expect(handle).toMatchObject({ kind: 'resumed', attempt: 2, notes: [] });
+    expect(handle.checkpoint?.iteration).toBe(6);
+    expect(handle.state.iteration).toBe(6);
+    expect(readMetrics(paths).map((line) => line.iteration)).toEqual([0, 1, 2, 3, 4, 5, 6]);
+    expect(readdirSync(paths.checkpointsDir)).toEqual(['000003', '000006']);
+    expect(readdirSync(paths.dir).sort()).toEqual([
+      'checkpoints',
+      'judgements.jsonl',
+      'lock.json',
+      'metrics.jsonl',
+      'run.json',
+      'state.json',
+    ]);
+    expect(readRecord(paths)?.attempts.map((attempt) => attempt.from_iteration)).toEqual([0, 6]);
+    handle.release();
+  });
+
+  it('falls back when the last checkpoint is corrupt, says so, and keeps it aside', () => {
+    trained();
+    writeFileSync(join(paths.checkpoint(6), 'trainer.json'), '7');
+    const handle = claimRun(request());
+    expect(handle.checkpoint?.iteration).toBe(3);
+    expect(handle.notes[0]).toContain('does not have the SHA-256 of its manifest');
+    expect(handle.notes[1]).toMatch(/checkpoint 6 is kept as .*corrupt-000006-\d+; the run continues from iteration 3/);
+    expect(readMetrics(paths).at(-1)?.iteration).toBe(3);
+    saveCheckpoint(paths, 6, { 'trainer.json': '6' });
+    handle.release();
+    expect(claimRun(request()).checkpoint?.iteration).toBe(6);
+  });
+
+  it('loses nothing when no checkpoint is whole', () => {
+    trained();
+    for (const i of [3, 6]) writeFileSync(join(paths.checkpoint(i), 'trainer.json'), 'x');
+    expect(textOf(() => claimRun(request()))).toContain('none of the 2 checkpoints matches its manifest');
+    expect(readMetrics(paths)).toHaveLength(9);
+    rmSync(paths.checkpointsDir, { recursive: true });
+    const handle = claimRun(request());
+    expect(handle).toMatchObject({ kind: 'resumed', checkpoint: null, state: { iteration: 0 } });
+    expect(readMetrics(paths)).toEqual([]);
+    handle.release();
+  });
+
+  it('refuses other settings that decide the result, and shows them all', () => {
+    trained();
+    const changed = request({ result: { kl_coeff: 1e-3, clip_range: 0.2 }, num_iterations: 5 });
+    expect(textOf(() => claimRun(changed))).toMatchInlineSnapshot(`
+      "run '<run>' was started with other settings, and these decide its result:
+          kl_coeff: 0.0003 -> 0.001
+          clip_range: null -> 0.2
+          num_iterations: 10 -> 5 (it may only grow)
+        Set them back to continue the run, or choose another run_name for these settings."
+    `);
+    expect(readMetrics(paths)).toHaveLength(9);
+    claimRun(request()).release();
+  });
+
+  it('takes changed operation fields and more iterations', () => {
+    trained();
+    const handle = claimRun(request({ operation: { track: { wandb: 'on' } }, num_iterations: 20 }));
+    expect(handle.notes).toEqual(['num_iterations: 10 -> 20']);
+    expect(readRecord(paths)?.settings).toMatchObject({ track: { wandb: 'on' }, num_iterations: 20 });
+    expect(handle.state.num_iterations).toBe(20);
+    handle.release();
+    expect(textOf(() => claimRun(request({ num_iterations: 30, mayGrow: false })))).toContain(
+      'num_iterations: 20 -> 30 (a schedule depends on it)',
+    );
+  });
+
+  it('knows a finished run, holds nothing of it, and continues it when there are more iterations', () => {
+    trained();
+    const running = claimRun(request());
+    saveCheckpoint(paths, 10, { 'trainer.json': '10' });
+    running.setState({ state: 'finished', iteration: 10 });
+    running.release();
+    const before = readFileSync(paths.record, 'utf8');
+    for (let i = 0; i < 2; i++) {
+      expect(claimRun(request())).toMatchObject({ kind: 'finished', state: { iteration: 10 } });
+    }
+    expect(readFileSync(paths.record, 'utf8')).toBe(before);
+    expect(readdirSync(paths.dir)).not.toContain('lock.json');
+    const more = claimRun(request({ num_iterations: 12 }));
+    expect(more).toMatchObject({ kind: 'resumed', state: { state: 'running', iteration: 10 } });
+    more.setState({ state: 'finished', iteration: 11, stopped_early: true, reason: 'the held-out loss is flat' });
+    more.release();
+    expect(claimRun(request({ num_iterations: 50 })).kind).toBe('finished');
+  });
+
+  it('does not touch a folder whose checkpoints have no record', () => {
+    saveCheckpoint(paths, 3, { 'trainer.json': '3' });
+    expect(textOf(() => claimRun(request()))).toContain('no run.json');
+    expect(readdirSync(paths.checkpointsDir)).toEqual(['000003']);
+  });
+
+  it('stops beating and tells when the run is taken over', async () => {
+    const first = claimRun(request(), { ...realLockWorld(), pid: 1_000_001, processStart: () => '1' });
+    const lost = new Promise((resolve) => first.startHeartbeat(resolve, 5));
+    const second = claimRun(request(), { ...realLockWorld(), processStart: (pid) => (pid === 1_000_001 ? null : '2') });
+    expect(String(await lost)).toContain('no longer owns the run');
+    expect(() => first.setState({ iteration: 4 })).toThrow('no longer owns the run');
+    first.release();
+    second.heartbeat();
+    second.release();
+  });
+
+  it.each(['../x', '', 'a/b', '.hidden', 'x'.repeat(97), 'ä'])('refuses the name %j', (bad) => {
+    expect(() => new RunPaths(base, bad)).toThrow('cannot name a run');
+  });
+
+  it('says what to do when the folder cannot be made', () => {
+    writeFileSync(join(base, 'a_file'), '');
+    const blocked = request();
+    const settings = { ...blocked.settings, base_exp_dir: join(base, 'a_file') };
+    expect(() => claimRun({ ...blocked, settings })).toThrow('cannot write (ENOTDIR)');
+  });
+});
+
+describe('finding runs', () => {
+  it('looks where it is told, else in APP__BASE_EXP_DIR, else in runs and runs/tiny', () => {
+    expect(searchFolders('there', { APP__BASE_EXP_DIR: 'e' })).toEqual(['there']);
+    expect(searchFolders(undefined, { APP__BASE_EXP_DIR: 'e' })).toEqual(['e']);
+    expect(searchFolders(undefined, {})).toEqual(['runs', join('runs', 'tiny')]);
+  });
+
+  it('finds by name, and names what is there', () => {
+    claimRun(request()).release();
+    expect(findRun(name, base).dir).toBe(paths.dir);
+    expect(listRuns([base, join(base, 'nowhere')]).map((run) => run.runName)).toContain(name);
+    expect(textOf(() => findRun('other', base))).toMatch(/no run named 'other' in <runs>\n {2}There are: /);
+    expect(textOf(() => findRun('other', join(base, 'nowhere')))).toContain('There are no runs there.');
+  });
+});

@@ -1,0 +1,202 @@
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeEach, describe, expect, it } from 'vitest';
+import type { Judgement } from '../../src/rewards/types.js';
+import { readEpisodes, writeEpisodes } from '../../src/run/episodes.js';
+import { encodeLine, Journal, readLines, rewindTo, scanLines, type JournalDisk } from '../../src/run/journal.js';
+import { FileJudgementStore } from '../../src/run/judgements.js';
+import { storeImage } from '../../src/run/media.js';
+import { MetricsJournal, readMetrics } from '../../src/run/metrics.js';
+import { RunPaths } from '../../src/run/paths.js';
+
+const base = mkdtempSync(join(tmpdir(), 'editrl-journal-'));
+let counter = 0;
+let paths: RunPaths;
+beforeEach(() => {
+  paths = new RunPaths(base, `run${counter++}`);
+  mkdirSync(paths.dir, { recursive: true });
+});
+afterAll(() => {
+  rmSync(base, { recursive: true, force: true });
+});
+
+describe('a journal', () => {
+  it('appends whole lines and says where they lie', () => {
+    const journal = new Journal(paths.metrics);
+    journal.append({ a: 'ä' });
+    const place = journal.append({ b: [1, 2] });
+    expect(journal.readAt(place.offset, place.length)).toBe('{"b":[1,2]}');
+    journal.close();
+    expect(readLines(paths.metrics)).toEqual([{ a: 'ä' }, { b: [1, 2] }]);
+  });
+
+  it.each([
+    ['half a line', '{"iteration":2,"rew'],
+    ['a block of zeros', '\0\0\0\0\0\0\n'],
+    ['zeros and half a line', '\0\0\0\0\n{"iter'],
+    ['half a character', Buffer.from([0x7b, 0x22, 0xc3])],
+  ])('cuts off %s when it is opened', (_what, torn) => {
+    writeFileSync(paths.metrics, Buffer.concat([Buffer.from('{"iteration":1}\n'), Buffer.from(torn)]));
+    const journal = new Journal(paths.metrics);
+    expect(journal.repairedBytes).toBe(Buffer.from(torn).length);
+    journal.append({ iteration: 2 });
+    journal.close();
+    expect(readFileSync(paths.metrics, 'utf8')).toBe('{"iteration":1}\n{"iteration":2}\n');
+  });
+
+  it('cuts off a torn line that is longer than what is read at once, and a file that is only a torn line', () => {
+    writeFileSync(paths.metrics, `{"iteration":1}\n{"x":"${'y'.repeat(200_000)}`);
+    new Journal(paths.metrics).close();
+    expect(readFileSync(paths.metrics, 'utf8')).toBe('{"iteration":1}\n');
+    writeFileSync(paths.metrics, 'torn');
+    new Journal(paths.metrics).close();
+    expect(readFileSync(paths.metrics, 'utf8')).toBe('');
+  });
+
+  it('passes over the torn end of a file that another process is writing', () => {
+    writeFileSync(paths.metrics, '{"iteration":1,"a":1}\n{"iteration":2,');
+    expect(readMetrics(paths)).toEqual([{ iteration: 1, metrics: { a: 1 } }]);
+  });
+
+  it('names the line that is none', () => {
+    writeFileSync(paths.metrics, '{"iteration":1}\nnonsense\n{"iteration":2}\n');
+    expect(() => readMetrics(paths)).toThrow('not a line of this journal');
+    try {
+      readMetrics(paths);
+    } catch (error) {
+      expect((error as { where: string }).where).toBe(`${paths.metrics}:2`);
+    }
+  });
+
+  it('finds lines across the pieces in which a file is read', () => {
+    const long = 'z'.repeat(3_000_000);
+    const journal = new Journal(paths.judgements);
+    const places = [1, 2, 3].map((i) => journal.append({ i, long }));
+    const seen: [number, number][] = [];
+    scanLines(paths.judgements, (_line, offset, length) => seen.push([offset, length]));
+    expect(seen).toEqual(places.map((place) => [place.offset, place.length]));
+    journal.close();
+  });
+
+  it('takes back half a line when the disk is full, and can go on', async () => {
+    const { writeSync } = await import('node:fs');
+    let full = false;
+    const disk: JournalDisk = {
+      write: (file, bytes, offset, length) => {
+        if (full && length < 5) throw Object.assign(new Error('no space'), { code: 'ENOSPC' });
+        return writeSync(file, bytes, offset, full ? length - 4 : length);
+      },
+    };
+    const journal = new Journal(paths.metrics, disk);
+    journal.append({ iteration: 1 });
+    full = true;
+    expect(() => journal.append({ iteration: 2 })).toThrow('cannot write (ENOSPC)');
+    expect(readFileSync(paths.metrics, 'utf8')).toBe('{"iteration":1}\n');
+    full = false;
+    journal.append({ iteration: 3 });
+    journal.close();
+    expect(readLines(paths.metrics)).toEqual([{ iteration: 1 }, { iteration: 3 }]);
+  });
+});
+
+describe('numbers that are not finite', () => {
+  it('are written as text and counted, never as null', () => {
+    expect(encodeLine({ a: NaN, b: [Infinity, -Infinity], c: 1, d: new Float32Array([0.5]) })).toEqual({
+      line: '{"a":"NaN","b":["Infinity","-Infinity"],"c":1,"d":[0.5]}',
+      nonFinite: 3,
+    });
+    const metrics = new MetricsJournal(paths);
+    metrics.append(1, { 'policy/loss': NaN, 'policy/kl': 0.5 });
+    metrics.append(2, { 'policy/loss': 1 });
+    metrics.close();
+    expect(readFileSync(paths.metrics, 'utf8').split('\n')[0]).toBe(
+      '{"iteration":1,"policy/loss":"NaN","policy/kl":0.5,"metrics/non_finite":1}',
+    );
+    expect(readMetrics(paths)).toEqual([
+      { iteration: 1, metrics: { 'policy/loss': NaN, 'policy/kl': 0.5, 'metrics/non_finite': 1 } },
+      { iteration: 2, metrics: { 'policy/loss': 1 } },
+    ]);
+  });
+});
+
+describe('going back to an iteration', () => {
+  it('drops later metrics and episodes, and keeps judgements', () => {
+    const metrics = new MetricsJournal(paths);
+    for (let i = 0; i <= 5; i++) {
+      metrics.append(i, { 'reward/mean': i });
+      writeEpisodes(paths, i, [{ prompt: 'a' }, { prompt: 'b' }]);
+    }
+    metrics.close();
+    const store = new FileJudgementStore(paths);
+    store.put(judgement('5/0/0/sc', 'h'));
+    store.close();
+    writeFileSync(paths.metrics, `${readFileSync(paths.metrics, 'utf8')}{"iteration":6,"to`);
+    rewindTo(paths, 3);
+    expect(readMetrics(paths).map((line) => line.iteration)).toEqual([0, 1, 2, 3]);
+    expect(readdirSync(paths.episodesDir).sort()).toEqual([0, 1, 2, 3].map((i) => `00000${i}.jsonl`));
+    expect(readEpisodes(paths, 3)).toEqual([
+      { iteration: 3, prompt: 'a' },
+      { iteration: 3, prompt: 'b' },
+    ]);
+    expect(readEpisodes(paths, 4)).toBeNull();
+    expect(new FileJudgementStore(paths).size).toBe(1);
+    rewindTo(paths, -1);
+    expect(readMetrics(paths)).toEqual([]);
+    expect(readdirSync(paths.episodesDir)).toEqual([]);
+  });
+});
+
+function judgement(key: string, requestHash: string, text = 'score: 7'): Judgement {
+  return { key, requestHash, model: 'm', text, problem: null, scores: [7], attempts: 1, latencyMs: 12.5 };
+}
+
+describe('stored judgements', () => {
+  it('are on disk when put returns, and found again by key and request', () => {
+    const store = new FileJudgementStore(paths);
+    const first = judgement('1/2/3/viescore_sc', 'aaa', 'ünïcode "quoted"\nsecond line');
+    store.put(first);
+    expect(readLines(paths.judgements)[0]).toMatchObject({
+      key: '1/2/3/viescore_sc',
+      request_hash: 'aaa',
+      latency_ms: 12.5,
+    });
+    expect(store.find('1/2/3/viescore_sc', 'aaa')).toEqual(first);
+    store.put({ ...judgement('1/2/4/viescore_sc', 'bbb'), problem: 'timeout', scores: [] });
+    store.close();
+    const again = new FileJudgementStore(paths);
+    expect(again.size).toBe(2);
+    expect(again.find('1/2/3/viescore_sc', 'aaa')).toEqual(first);
+    expect(again.find('1/2/4/viescore_sc', 'bbb')?.problem).toBe('timeout');
+    expect(again.find('1/2/3/viescore_sc', 'bbb')).toBeUndefined();
+    expect(again.find('1/2/3', 'aaa')).toBeUndefined();
+    again.close();
+  });
+
+  it('loses only the torn last one', () => {
+    const store = new FileJudgementStore(paths);
+    for (let i = 0; i < 100; i++) store.put(judgement(`1/0/${i}/q`, `hash${i}`));
+    store.close();
+    const whole = readFileSync(paths.judgements);
+    writeFileSync(paths.judgements, whole.subarray(0, whole.length - 20));
+    const again = new FileJudgementStore(paths);
+    expect(again.size).toBe(99);
+    expect(again.find('1/0/99/q', 'hash99')).toBeUndefined();
+    again.put(judgement('1/0/99/q', 'hash99'));
+    again.close();
+    expect(readFileSync(paths.judgements).equals(whole)).toBe(true);
+  });
+});
+
+describe('images', () => {
+  it('are stored once under the hash of what they hold', async () => {
+    const image = { width: 2, height: 1, data: new Uint8Array([255, 0, 0, 0, 0, 255]) };
+    const name = await storeImage(paths, image);
+    expect(await storeImage(paths, image)).toBe(name);
+    expect(readdirSync(paths.mediaDir)).toEqual([`${name}.png`]);
+    writeFileSync(paths.media(name), '');
+    expect(await storeImage(paths, image)).toBe(name);
+    expect(readFileSync(paths.media(name)).length).toBeGreaterThan(50);
+    expect(existsSync(paths.media('0'))).toBe(false);
+  });
+});

@@ -1,0 +1,224 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  utimesSync,
+  writeFileSync,
+} from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeEach, describe, expect, it } from 'vitest';
+import {
+  acquireLock,
+  processStart,
+  readLock,
+  realLockWorld,
+  type LockOwner,
+  type LockWorld,
+} from '../../src/run/lock.js';
+import { RunPaths } from '../../src/run/paths.js';
+import { compileSources } from './compiled.js';
+
+const base = mkdtempSync(join(tmpdir(), 'editrl-lock-'));
+let counter = 0;
+let paths: RunPaths;
+beforeEach(() => {
+  paths = new RunPaths(base, `run${counter++}`);
+});
+afterAll(() => {
+  rmSync(base, { recursive: true, force: true });
+});
+
+const world = (change: Partial<LockWorld>): LockWorld => ({
+  host: 'here',
+  pid: 100,
+  slurmJobId: null,
+  nowMs: () => Date.now(),
+  processStart: () => '5555',
+  slurmJobEnded: () => null,
+  ...change,
+});
+
+function leaveLock(of: Partial<LockOwner>, ageS: number, at: RunPaths = paths): void {
+  mkdirSync(at.dir, { recursive: true });
+  const owner = { token: 'old', host: 'here', pid: 42, process_start: '1', slurm_job_id: null, acquired_at: '', ...of };
+  writeFileSync(at.lock, JSON.stringify(owner));
+  const then = Date.now() / 1000 - ageS;
+  utimesSync(at.lock, then, then);
+}
+
+function refusal(take: () => unknown): string {
+  try {
+    take();
+  } catch (error) {
+    return (error as { toText(): string })
+      .toText()
+      .replaceAll(base, '<runs>')
+      .replace(/run\d+/, '<run>');
+  }
+  return 'not refused';
+}
+
+describe('holding a lock', () => {
+  it('is exclusive, says who holds it, and leaves nothing behind', () => {
+    const lock = acquireLock(paths);
+    expect(readLock(paths)?.pid).toBe(process.pid);
+    expect(readLock(paths)?.process_start).toBe(processStart(process.pid));
+    expect(() => acquireLock(paths)).toThrow(/in use by process \d+ on this machine/);
+    lock.heartbeat();
+    lock.release();
+    lock.release();
+    expect(readdirSync(paths.dir)).toEqual([]);
+    acquireLock(paths).release();
+  });
+
+  it('keeps its heartbeat in the modification time', () => {
+    let now = Date.now();
+    const clock = world({ nowMs: () => now });
+    const lock = acquireLock(paths, clock);
+    now += 500_000;
+    expect(readLock(paths, clock)?.ageS).toBeGreaterThan(499);
+    lock.heartbeat();
+    expect(readLock(paths, clock)?.ageS).toBeLessThan(1);
+    lock.release();
+  });
+
+  it('finds out when it was taken over, and does not disturb the other owner', () => {
+    const first = acquireLock(paths, world({ pid: 1 }));
+    const second = acquireLock(paths, world({ pid: 2, processStart: (pid) => (pid === 1 ? null : '7') }));
+    expect(() => first.heartbeat()).toThrow('no longer owns the run; its lock is held by process 2 on here');
+    first.release();
+    expect(readLock(paths)?.pid).toBe(2);
+    second.heartbeat();
+    second.release();
+    expect(existsSync(paths.lock)).toBe(false);
+  });
+});
+
+describe('taking over', () => {
+  it('refuses while the process of the same machine lives', () => {
+    leaveLock({ process_start: '5555' }, 3000);
+    expect(refusal(() => acquireLock(paths, world({})))).toMatchInlineSnapshot(`
+      "<runs>/<run>/lock.json: the run is in use by process 42 on this machine (here; last heartbeat 50 min ago)
+        Wait until it is done, stop it with \`editrl stop\`, or choose another run_name."
+    `);
+  });
+
+  it('takes over on the same machine when the process is gone or its number belongs to another', () => {
+    leaveLock({}, 1);
+    acquireLock(paths, world({ processStart: (pid) => (pid === 42 ? null : '9') })).release();
+    leaveLock({ process_start: '1' }, 1);
+    acquireLock(paths, world({ processStart: () => '2' })).release();
+    expect(readdirSync(paths.dir)).toEqual([]);
+  });
+
+  it('refuses on another machine while the heartbeat is fresh', () => {
+    leaveLock({ host: 'node7', slurm_job_id: '812' }, 100);
+    expect(refusal(() => acquireLock(paths, world({})))).toMatchInlineSnapshot(`
+      "<runs>/<run>/lock.json: the run is in use by process 42 on node7 (last heartbeat 100 s ago, Slurm job 812)
+        If that process is gone, run the same command again once its heartbeat is older than 120 s; else wait, or choose another run_name."
+    `);
+  });
+
+  it('takes over from another machine when the heartbeat is stale, unless Slurm still knows the job', () => {
+    leaveLock({ host: 'node7', slurm_job_id: '812' }, 130);
+    expect(refusal(() => acquireLock(paths, world({ slurmJobEnded: () => false })))).toContain('scancel 812');
+    const lock = acquireLock(paths, world({ slurmJobEnded: () => true }));
+    expect(readLock(paths)?.token).toBe(lock.owner.token);
+    lock.release();
+  });
+
+  it('walks past a process that died while it took over', () => {
+    leaveLock({ token: 'old' }, 1);
+    writeFileSync(`${paths.lock}.after.old`, JSON.stringify({ ...readLock(paths), token: 'second', pid: 43 }));
+    const dead = world({ processStart: (pid) => (pid === 100 ? '9' : null) });
+    const lock = acquireLock(paths, dead);
+    expect(readdirSync(paths.dir)).toEqual(['lock.json']);
+    lock.release();
+  });
+
+  it('waits for a live process that is just taking over', () => {
+    leaveLock({ token: 'old' }, 1);
+    writeFileSync(`${paths.lock}.after.old`, JSON.stringify({ ...readLock(paths), token: 'second', pid: 43 }));
+    const alive = world({ processStart: (pid) => (pid === 42 ? null : '1') });
+    expect(refusal(() => acquireLock(paths, alive))).toContain('process 43');
+  });
+
+  it('asks for help with a lock that is no lock', () => {
+    mkdirSync(paths.dir, { recursive: true });
+    writeFileSync(paths.lock, '{}');
+    expect(refusal(() => acquireLock(paths, world({})))).toContain('then remove the file');
+  });
+
+  it('sees a real process live and die', async () => {
+    const child = spawn(process.execPath, ['-e', 'setInterval(() => {}, 1000)']);
+    await once(child, 'spawn');
+    const pid = child.pid ?? 0;
+    leaveLock({ host: realLockWorld().host, pid, process_start: processStart(pid) }, 0);
+    expect(() => acquireLock(paths)).toThrow(`process ${pid} on this machine`);
+    const exit = once(child, 'exit');
+    child.kill('SIGKILL');
+    await exit;
+    acquireLock(paths).release();
+  });
+});
+
+describe('racing processes', () => {
+  it('lets exactly one win each round, from nothing and from a dead owner', async () => {
+    const compiled = compileSources();
+    const racers = 4;
+    const rounds = 40;
+    try {
+      for (let round = 0; round < rounds; round++) {
+        const at = new RunPaths(join(base, 'race'), `r${round}`);
+        if (round % 2 === 1) leaveLock({ host: realLockWorld().host, pid: 4_194_300 }, 1, at);
+      }
+      const script = `
+        const { acquireLock } = await import(process.argv[1] + '/run/lock.js');
+        const { RunPaths } = await import(process.argv[1] + '/run/paths.js');
+        process.stdout.write('ready\\n');
+        process.stdin.once('data', (data) => {
+          const start = Number(data.toString());
+          const won = [];
+          for (let round = 0; round < ${rounds}; round++) {
+            while (Date.now() < start + round * 8);
+            try { acquireLock(new RunPaths(process.argv[2], 'r' + round)); won.push(round); }
+            catch (error) { if (!/in use by/.test(error.message)) throw error; }
+          }
+          process.stdout.write(JSON.stringify(won) + '\\n');
+        });
+        process.stdin.on('end', () => process.exit(0));`;
+      const children = Array.from({ length: racers }, () =>
+        spawn(process.execPath, ['--input-type=module', '-e', script, compiled.dir, join(base, 'race')]),
+      );
+      const outputs = children.map(() => '');
+      children.forEach((child, i) => child.stdout.on('data', (chunk: Buffer) => (outputs[i] += chunk.toString())));
+      await Promise.all(children.map((child) => once(child.stdout, 'data')));
+      const start = Date.now() + 50;
+      for (const child of children) child.stdin.write(String(start));
+      await Promise.all(
+        children.map(async (child, i) => {
+          while (!outputs[i].includes(']')) await Promise.race([once(child.stdout, 'data'), once(child, 'exit')]);
+        }),
+      );
+      const won = outputs.map((output) => JSON.parse(output.split('\n')[1]) as number[]);
+      for (const child of children) child.stdin.end();
+      expect(won.flat().sort((a, b) => a - b)).toEqual(Array.from({ length: rounds }, (_, round) => round));
+      for (let round = 0; round < rounds; round++) {
+        const left = readdirSync(join(base, 'race', `r${round}`));
+        expect(left).toEqual(['lock.json']);
+        const owner = JSON.parse(readFileSync(join(base, 'race', `r${round}`, 'lock.json'), 'utf8')) as LockOwner;
+        expect(children.findIndex((child) => child.pid === owner.pid)).toBe(
+          won.findIndex((list) => list.includes(round)),
+        );
+      }
+    } finally {
+      compiled.remove();
+    }
+  });
+});

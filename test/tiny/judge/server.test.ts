@@ -1,0 +1,144 @@
+import { connect } from 'node:net';
+import sharp from 'sharp';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { instructionOf, type Plan } from '../../../src/tiny/edits.js';
+import { JUDGE_MODEL, startJudge, type RunningJudge } from '../../../src/tiny/judge/server.js';
+import { encodePlainPng } from '../../../src/tiny/png.js';
+import { DEFAULT_GEOMETRY } from '../../../src/tiny/world.js';
+import { example, sourceOf, truthOf } from '../pictures.js';
+
+let judge: RunningJudge;
+beforeAll(async () => {
+  judge = await startJudge({ port: 0, host: '127.0.0.1', models: ['some/other-name'] });
+});
+afterAll(async () => {
+  await judge.close();
+});
+
+interface Reply {
+  readonly id: string;
+  readonly object: string;
+  readonly model: string;
+  readonly choices: readonly { message: { role: string; content: string }; finish_reason: string; index: number }[];
+  readonly usage: { prompt_tokens: number; completion_tokens: number; total_tokens: number };
+  readonly error?: { message: string; type: string; param: string | null; code: number };
+}
+
+async function post(body: unknown): Promise<{ status: number; reply: Reply }> {
+  const text = typeof body === 'string' ? body : JSON.stringify(body);
+  const response = await fetch(`${judge.url}/chat/completions`, { method: 'POST', body: text });
+  return { status: response.status, reply: (await response.json()) as Reply };
+}
+
+const url = (png: Uint8Array, type = 'image/png'): string =>
+  `data:${type};base64,${Buffer.from(png).toString('base64')}`;
+const image = (at: string) => ({ type: 'image_url', image_url: { url: at } });
+const say = (text: string) => ({ type: 'text', text });
+const plan: Plan = example(3);
+const words = `Judge this.\nInstruction: not this one\nInstruction: ${instructionOf(plan.edit, DEFAULT_GEOMETRY)}`;
+const source = image(url(encodePlainPng(sourceOf(plan))));
+const truth = image(url(encodePlainPng(truthOf(plan))));
+const ask = (content: unknown, more: object = {}) => ({
+  model: JUDGE_MODEL,
+  messages: [{ role: 'user', content }],
+  ...more,
+});
+const scores = (reply: Reply): unknown => (JSON.parse(reply.choices[0].message.content) as { score: unknown }).score;
+
+describe('the judge over HTTP', () => {
+  it('is healthy and lists its models', async () => {
+    expect((await fetch(judge.url.replace('/v1', '/health'))).status).toBe(200);
+    const models = (await (await fetch(`${judge.url}/models`)).json()) as { data: { id: string }[] };
+    expect(models.data.map(({ id }) => id)).toEqual([JUDGE_MODEL, 'some/other-name']);
+  });
+
+  it('answers two images with success and over-editing, whatever else is in the request', async () => {
+    const more = { temperature: 0, top_k: -1, seed: 4, response_format: { type: 'json_schema' }, unheard_of: true };
+    const { status, reply } = await post(ask([say(words), source, truth], more));
+    expect(status).toBe(200);
+    expect(reply).toMatchObject({ object: 'chat.completion', model: JUDGE_MODEL });
+    expect(reply.choices).toHaveLength(1);
+    expect(reply.choices[0]).toMatchObject({ index: 0, finish_reason: 'stop', message: { role: 'assistant' } });
+    expect(reply.usage.total_tokens).toBe(reply.usage.prompt_tokens + reply.usage.completion_tokens);
+    expect(scores(reply)).toEqual([10, 10]);
+    expect(scores((await post(ask([say(words), source, source]))).reply)).toEqual([0, 10]);
+  });
+
+  it('answers one image with naturalness and artifacts', async () => {
+    expect(scores((await post(ask([say('How does it look?'), truth]))).reply)).toEqual([10, 10]);
+  });
+
+  it('answers a rubric that asks for a score tag with the ground score', async () => {
+    const rubric = { role: 'system', content: 'End with <score>N</score>.' };
+    const content = [say(words), truth, truth];
+    const good = await post({ model: 'some/other-name', messages: [rubric, { role: 'user', content }] });
+    expect(good.reply.choices[0].message.content).toMatch(/^[^<]+\n<score>10<\/score>$/);
+    const copied = [say(words), truth, source];
+    const bad = await post({ model: JUDGE_MODEL, messages: [rubric, { role: 'user', content: copied }] });
+    expect(bad.reply.choices[0].message.content).toMatch(/<score>0<\/score>$/);
+  });
+
+  it('reads other image formats', async () => {
+    const webp = await sharp(encodePlainPng(truthOf(plan)))
+      .webp({ lossless: true })
+      .toBuffer();
+    const { reply } = await post(ask([say(words), source, image(url(webp, 'image/webp'))]));
+    expect(scores(reply)).toEqual([10, 10]);
+  });
+
+  it('gives several choices and stops at the length that was allowed', async () => {
+    const { reply } = await post(ask([say(words), source, truth], { n: 3, max_completion_tokens: 2 }));
+    expect(reply.choices.map(({ index }) => index)).toEqual([0, 1, 2]);
+    expect(reply.choices[0].finish_reason).toBe('length');
+    expect(reply.choices[0].message.content).toHaveLength(8);
+  });
+
+  it('answers without an instruction, as a check of the connection sends', async () => {
+    const { status, reply } = await post(ask([say('Two images follow.'), source, truth]));
+    expect(status).toBe(200);
+    expect(scores(reply)).toEqual([0, expect.any(Number)]);
+  });
+
+  const broken = image(url(encodePlainPng(truthOf(plan)).slice(0, 60)));
+  const refused: readonly [string, unknown, number, RegExp][] = [
+    ['a model that is not served', { ...ask([source]), model: 'gpt' }, 404, /`gpt` does not exist/],
+    ['what is not JSON', '{"model":', 400, /not JSON/],
+    ['no messages', { model: JUDGE_MODEL }, 400, /messages/],
+    ['no image', ask('hello'), 400, /No image/],
+    ['too many images', ask([source, source, source]), 400, /At most 2 image\(s\)/],
+    ['an image that cannot be decoded', ask([broken]), 400, /Failed to load image/],
+    ['an image behind a link', ask([image('http://127.0.0.1/x.png')]), 400, /data URL/],
+    ['a part of another kind', ask([{ type: 'video_url', video_url: {} }]), 400, /content/],
+    ['streaming', ask([source], { stream: true }), 400, /stream/],
+  ];
+  it.each(refused)('refuses %s with an error body', async (_what, body, code, message) => {
+    const { status, reply } = await post(body);
+    expect(status).toBe(code);
+    expect(reply.error).toMatchObject({ code, type: code === 404 ? 'NotFoundError' : 'BadRequestError' });
+    expect(reply.error).toHaveProperty('param');
+    expect(reply.error?.message).toMatch(message);
+  });
+
+  it('answers an unknown path with 404', async () => {
+    expect((await fetch(`${judge.url}/embeddings`, { method: 'POST', body: '{}' })).status).toBe(404);
+  });
+
+  it('says so when its address is taken', async () => {
+    const port = Number(new URL(judge.url).port);
+    await expect(startJudge({ port, host: '127.0.0.1' })).rejects.toMatchObject({
+      code: 'endpoint',
+      where: `127.0.0.1:${port}`,
+    });
+  });
+
+  it('closes although a request is under way', async () => {
+    const other = await startJudge({ port: 0, host: '127.0.0.1' });
+    const socket = connect(Number(new URL(other.url).port), '127.0.0.1');
+    const dropped = new Promise((resolve) => socket.once('close', resolve).on('error', resolve));
+    socket.write('POST /v1/chat/completions HTTP/1.1\r\nhost: judge\r\ncontent-length: 9\r\n\r\n{');
+    await (await fetch(`${other.url}/models`)).text();
+    await other.close();
+    await dropped;
+    await expect(fetch(`${other.url}/models`)).rejects.toThrow();
+  });
+});
