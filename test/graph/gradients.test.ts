@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { RandomStream } from '../../src/core/random.js';
-import type { OpAttributes, OpType } from '../../src/graph/attributes.js';
+import type { OpType } from '../../src/graph/attributes.js';
 import * as g from '../../src/graph/build.js';
 import { gradients, vectorJacobian } from '../../src/graph/differentiate.js';
 import { gradientRules } from '../../src/graph/gradients.js';
@@ -87,7 +87,7 @@ async function check({ graph, random, feeds }: Problem, output: Value, targets: 
   reference.forEach((values, i) => expectClose(onnx[i], values, FLOAT32, i === 0 ? 'forward' : `gradient ${i}`));
 }
 
-async function checkCase<K extends OpType>(op: K, { label, inputs, attributes }: OperatorCase<K>): Promise<void> {
+async function checkCase(op: OpType, { label, inputs, attributes }: OperatorCase): Promise<void> {
   const made = problem(`${op} ${label}`, inputs);
   const output = g.apply(op, made.values, attributes);
   const targets = made.values.filter((_, i) => inputs[i].gradient);
@@ -98,7 +98,7 @@ async function checkCase<K extends OpType>(op: K, { label, inputs, attributes }:
 describe('every operator agrees with the reference, and its gradient with central differences', () => {
   for (const op of Object.keys(operatorCases) as OpType[]) {
     it(op, async () => {
-      const cases = operatorCases[op] as readonly OperatorCase<OpType>[];
+      const cases: readonly OperatorCase[] = operatorCases[op];
       expect(cases.length).toBeGreaterThanOrEqual(2);
       const rule = gradientRules[op];
       expect(cases.some(({ inputs }) => inputs.some((input) => input.gradient))).toBe(rule !== 'none');
@@ -117,7 +117,7 @@ describe('one value in several places', () => {
     it(`${op}(x, x)`, async () => {
       const made = problem(op, [{ ...normal([3, 3])[0], draw: 'signed' }]);
       const [x] = made.values;
-      await check(made, g.apply(op, [x, x], {} as OpAttributes[typeof op]), [x]);
+      await check(made, g.apply(op, [x, x], {}), [x]);
     });
   }
 
@@ -125,7 +125,7 @@ describe('one value in several places', () => {
     const made = problem('reuse', normal([2, 3], [3]));
     const [x, b] = made.values;
     const h = g.tanh(g.add(x, b));
-    const y = g.add(g.mul(h, x), g.matMul(h, g.transpose(g.sigmoid(h), [1, 0])).graph.scalar(2));
+    const y = g.add(g.mul(h, x), g.reduceMean(g.sigmoid(h), [0]));
     await check(made, g.add(y, g.mul(b, h)), [x, b]);
   });
 
@@ -182,7 +182,7 @@ describe('composites', () => {
     await check(made, g.gatherElements(logp, g.reshape(ids, [6, 1]), 1), [table]);
   });
 
-  it('goes through five hundred steps of recursion without recursing', () => {
+  it('a chain of twenty thousand operators, which recursion could not follow', () => {
     const made = problem('deep', normal([2]));
     let [x] = made.values;
     for (let i = 0; i < 20_000; i++) x = g.neg(x);
@@ -194,7 +194,9 @@ describe('where no gradient flows', () => {
   it('an input that nothing uses', () => {
     const { values } = problem('unused', normal([2], [2]));
     const loss = g.sumAll(g.exp(values[0]));
-    expect(() => gradients(loss, values)).toThrowErrorMatchingInlineSnapshot();
+    expect(() => gradients(loss, values)).toThrowErrorMatchingInlineSnapshot(
+      `[GraphError: the loss does not depend on %x1: float32[2]]`,
+    );
     const [used, unused] = vectorJacobian(loss, loss.graph.scalar(1), values);
     expect(used?.shape).toEqual([2]);
     expect(unused).toBeNull();
@@ -203,7 +205,9 @@ describe('where no gradient flows', () => {
   it('a comparison, cast to numbers', () => {
     const { values } = problem('comparison', normal([2], [2]));
     const loss = g.sumAll(g.cast(g.less(values[0], values[1]), 'float32'));
-    expect(() => gradients(loss, [values[0]])).toThrowErrorMatchingInlineSnapshot();
+    expect(() => gradients(loss, [values[0]])).toThrowErrorMatchingInlineSnapshot(
+      `[GraphError: Cast passes no gradient, but %2: bool[2] needs one through %3: float32[2]]`,
+    );
   });
 
   it('the caches of rotary positions', () => {
@@ -213,7 +217,9 @@ describe('where no gradient flows', () => {
     ]);
     const [x, cos, sin, positions] = values;
     const loss = g.sumAll(g.rotary(x, cos, sin, positions));
-    expect(() => gradients(loss, [cos])).toThrowErrorMatchingInlineSnapshot();
+    expect(() => gradients(loss, [cos])).toThrowErrorMatchingInlineSnapshot(
+      `[GraphError: RotaryEmbedding passes no gradient, but %x1: float32[3, 2] needs one through %4: float32[1, 1, 2, 4]]`,
+    );
   });
 
   it('an operator whose rule covers some of its forms', () => {
@@ -222,23 +228,24 @@ describe('where no gradient flows', () => {
       { shape: [4], dtype: 'int64', draw: { below: 3 }, gradient: false },
     ]);
     const loss = g.sumAll(g.gather(values[0], values[1], 1));
-    expect(() => gradients(loss, [values[0]])).toThrowErrorMatchingInlineSnapshot();
+    expect(() => gradients(loss, [values[0]])).toThrowErrorMatchingInlineSnapshot(
+      `[GraphError: the gradient of Gather is defined for axis 0, not 1]`,
+    );
   });
 
   it('does not mind such an operator beside the path', async () => {
     const made = problem('beside', normal([2, 3], [3]));
     const [x, y] = made.values;
-    const chosen = g.gather(g.reshape(y, [3]), g.reshape(g.argMin(x, 1), [2]));
-    await check(
-      made,
-      g.mul(chosen, g.cast(g.less(x, g.scalarLike(x, 0)), 'float32')).graph === made.graph ? chosen : x,
-      [y],
-    );
+    const chosen = g.gather(y, g.reshape(g.argMin(x, 1), [2]));
+    const sign = g.cast(g.less(x, g.scalarLike(x, 0)), 'float32');
+    await check(made, g.mul(g.reshape(chosen, [2, 1]), sign), [y]);
   });
 
   it('something that is not a scalar', () => {
     const { values } = problem('vector', normal([2]));
-    expect(() => gradients(g.exp(values[0]), values)).toThrowErrorMatchingInlineSnapshot();
+    expect(() => gradients(g.exp(values[0]), values)).toThrowErrorMatchingInlineSnapshot(
+      `[GraphError: only a scalar can be differentiated, not %1: float32[2]]`,
+    );
   });
 });
 
@@ -274,11 +281,15 @@ describe('a gradient of its own', () => {
     const { values } = problem('leaf', normal([3]));
     const [x] = values;
     const custom = { name: 'own', inputs: [x], gradient: (d: Value) => [d] };
-    expect(() => g.withGradient(x, custom)).toThrowErrorMatchingInlineSnapshot();
+    expect(() => g.withGradient(x, custom)).toThrowErrorMatchingInlineSnapshot(
+      `[GraphError: own: only a computed value can have its own gradient]`,
+    );
     const y = g.exp(x);
-    expect(() => g.withGradient(y, { ...custom, inputs: [g.exp(y)] })).toThrowErrorMatchingInlineSnapshot();
+    expect(() => g.withGradient(y, { ...custom, inputs: [g.exp(y)] })).toThrowErrorMatchingInlineSnapshot(
+      `[GraphError: own: %2: float32[3] is not older than its output]`,
+    );
     expect(() =>
       gradients(g.sumAll(g.withGradient(y, { ...custom, gradient: () => [] })), [x]),
-    ).toThrowErrorMatchingInlineSnapshot();
+    ).toThrowErrorMatchingInlineSnapshot(`[InternalError: internal: %1: float32[3]: 0 gradients for 1 inputs]`);
   });
 });
