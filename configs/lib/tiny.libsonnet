@@ -21,9 +21,9 @@ local tiny = {
   tokenizer: { codebook_size: 64, patch: 8, hidden: 64, code_dim: 16 },
   context: { plain: 96, think: 160 },
   response: { plain: 40, think: 104 },
-  num_iterations: { vq: 600, sft: 600, rl: 80 },
+  num_iterations: { vq: 1500, sft: 600, rl: 80 },
   optimizer: {
-    vq: { learning_rate: 1e-3, per_device_batch_size: 64 },
+    vq: { learning_rate: 3e-3, per_device_batch_size: 64 },
     sft: { learning_rate: 2e-3, per_device_batch_size: 64 },
     rl: { learning_rate: 3e-4, per_device_batch_size: 64 },
   },
@@ -37,7 +37,7 @@ local tiny = {
   },
   rollout: { episodes_per_iteration: 128, generations_per_sample: 8, chunk_groups: 8 },
   validation: {
-    vq: { every_n_iterations: 50 },
+    vq: { every_n_iterations: 250, prompts: 256 },
     sft: { every_n_iterations: 50, prompts: 256 },
     rl: { every_n_iterations: 20, prompts: 256 },
   },

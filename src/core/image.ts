@@ -2,6 +2,7 @@
 import { createHash } from 'node:crypto';
 import sharp from 'sharp';
 import { DataError } from './errors.js';
+import { decodePlainPng, encodePlainPng, MOST_PIXELS } from './png.js';
 
 /** Eight-bit RGB, rows from the top, axes [height, width, 3]. */
 export interface RgbImage {
@@ -12,6 +13,7 @@ export interface RgbImage {
 
 /** Encodes as PNG; the same pixels always give the same bytes. */
 export async function encodePng(image: RgbImage): Promise<Uint8Array> {
+  if (image.width * image.height <= MOST_PIXELS) return encodePlainPng(image);
   return sharp(image.data, { raw: { width: image.width, height: image.height, channels: 3 } })
     .png({ compressionLevel: 6, adaptiveFiltering: false })
     .toBuffer();
@@ -19,6 +21,8 @@ export async function encodePng(image: RgbImage): Promise<Uint8Array> {
 
 /** Decodes PNG, JPEG or WebP bytes; transparency is flattened on white. `where` names the source in an error. */
 export async function decodeImage(bytes: Uint8Array, where: string): Promise<RgbImage> {
+  const plain = decodePlainPng(bytes);
+  if (plain !== null) return plain;
   try {
     const { data, info } = await sharp(bytes, { limitInputPixels: 64_000_000 })
       .flatten({ background: '#ffffff' })

@@ -59,7 +59,7 @@ export class VisionTokenizer {
     const patches = new Float32Array(codes.length * size);
     await inChunks(codes.length, async (start, end) => {
       const part = new BigInt64Array(CHUNK);
-      for (let i = start; i < end; i++) part[i - start] = BigInt(codes[i]!);
+      for (let i = start; i < end; i++) part[i - start] = BigInt(codes[i]);
       const out = await session.run({ codes: part }, this.weights);
       patches.set((out.patches as Float32Array).subarray(0, (end - start) * size), start * size);
     });
@@ -119,7 +119,7 @@ export function toPatches(images: readonly RgbImage[], patch: number): Float32Ar
       for (let left = 0; left < width; left += patch) {
         for (let y = 0; y < patch; y++) {
           const row = ((top + y) * width + left) * 3;
-          for (let x = 0; x < patch * 3; x++) out[at++] = data[row + x]! / 255;
+          for (let x = 0; x < patch * 3; x++) out[at++] = data[row + x] / 255;
         }
       }
     }
@@ -136,7 +136,7 @@ function fromPatches(patches: Float32Array, grid: CodeGrid, patch: number): RgbI
     for (let left = 0; left < width; left += patch) {
       for (let y = 0; y < patch; y++) {
         const row = ((top + y) * width + left) * 3;
-        for (let x = 0; x < patch * 3; x++) data[row + x] = Math.round(patches[at++]! * 255);
+        for (let x = 0; x < patch * 3; x++) data[row + x] = Math.round(patches[at++] * 255);
       }
     }
   }

@@ -96,7 +96,7 @@ export class Launcher {
       });
       if (lost !== null) throw lost as Error;
       if (end.kind === 'finished' && end.reason !== null)
-        log.logger.info(`${settings.run_name} stops here: ${end.reason}`);
+        {log.logger.info(`${settings.run_name} stops here: ${end.reason}`);}
       await tracker.finish();
       await writeCurve(handle.paths, readMetrics(handle.paths));
       return end.kind;

@@ -80,7 +80,7 @@ export function nearestCodes(config: ImageTokenizerConfig, vectors: Value): Valu
   const codebook = vectors.graph.parameter(CODEBOOK, [config.codebook_size, config.code_dim]);
   const lengths = reshape(reduceSumSquare(codebook, [1]), [1, config.codebook_size]);
   const distance = sub(lengths, gemm(vectors, codebook, { transB: true, alpha: 2 }));
-  return reshape(argMin(distance, 1), [vectors.shape[0]!]);
+  return reshape(argMin(distance, 1), [vectors.shape[0]]);
 }
 
 /** Vectors [N, code_dim] to patches [N, pixels] in [0, 1]. */

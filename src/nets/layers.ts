@@ -24,7 +24,7 @@ import type { Graph, Value } from '../graph/ir.js';
 
 /** x W^T + b over rows; weights are stored [out, in], as in Hugging Face checkpoints. */
 export function linear(x: Value, name: string, out: number, bias = false): Value {
-  const weight = x.graph.parameter(`${name}.weight`, [out, x.shape[1]!]);
+  const weight = x.graph.parameter(`${name}.weight`, [out, x.shape[1]]);
   const product = gemm(x, weight, { transB: true });
   return bias ? add(product, x.graph.parameter(`${name}.bias`, [out])) : product;
 }
@@ -34,7 +34,7 @@ export function linear(x: Value, name: string, out: number, bias = false): Value
  * With n = x r and t = n dy: dw = sum_rows t, dx = r (w dy - n mean(t w)).
  */
 export function rmsNorm(x: Value, name: string, eps: number): Value {
-  const width = x.shape[1]!;
+  const width = x.shape[1];
   const weight = x.graph.parameter(`${name}.weight`, [width]);
   const r = reciprocal(sqrt(add(reduceMean(mul(x, x), [1]), x.graph.scalar(eps))));
   const n = mul(x, r);

@@ -8,11 +8,17 @@ export function negativeLogLikelihood(logProbs: Value, weights: Value): Value {
   return neg(sumAll(mul(weights, logProbs)));
 }
 
-/** The k3 estimator of KL(policy || reference) (Schulman, 2020): exp(d) - d - 1 with d = log p_ref - log p. [N] */
-export function k3(logProbs: Value, reference: Value): Value {
-  const d = sub(reference, logProbs);
-  return sub(sub(exp(d), d), logProbs.graph.scalar(1));
-}
+/** Estimates KL(policy || reference) per token from d = log p_ref - log p, [N] to [N] (Schulman, "Approximating KL Divergence", 2020). */
+const KL_ESTIMATORS = {
+  /** -d: unbiased, may be negative; its gradient is zero in expectation. */
+  k1: (d: Value): Value => neg(d),
+  /** d^2 / 2: biased, never negative. */
+  k2: (d: Value): Value => mul(mul(d, d), d.graph.scalar(0.5)),
+  /** exp(d) - d - 1: unbiased, never negative. */
+  k3: (d: Value): Value => sub(sub(exp(d), d), d.graph.scalar(1)),
+} as const;
+
+export type KlEstimator = keyof typeof KL_ESTIMATORS;
 
 export interface GrpoTerms {
   /** [N] log p of the policy being trained. */
@@ -35,10 +41,15 @@ export interface GrpoLoss {
 }
 
 /**
- * EARL's GRPO loss: sum_n w_n (-A_n log p_n + beta k3_n). With old log-probabilities the first term is PPO's clipped surrogate
+ * EARL's GRPO loss: sum_n w_n (-A_n log p_n + beta KL_n), EARL's KL estimator being k3. With old log-probabilities the first term is PPO's clipped surrogate
  * (Schulman et al., 2017) -min(ratio A, clip(ratio, 1 - c, 1 + c) A), or the plain ratio where `clipRange` is null.
  */
-export function grpoLoss(terms: GrpoTerms, klCoeff: number, clipRange: number | null): GrpoLoss {
+export function grpoLoss(
+  terms: GrpoTerms,
+  klCoeff: number,
+  clipRange: number | null,
+  klEstimator: KlEstimator = 'k3',
+): GrpoLoss {
   const { logProbs, oldLogProbs, reference, advantages, weights } = terms;
   const { graph } = logProbs;
   const ratio = oldLogProbs === null ? null : exp(sub(logProbs, oldLogProbs));
@@ -51,7 +62,7 @@ export function grpoLoss(terms: GrpoTerms, klCoeff: number, clipRange: number | 
     const clipped = minimum(maximum(ratio, graph.scalar(1 - clipRange)), graph.scalar(1 + clipRange));
     policy = minimum(mul(ratio, advantages), mul(clipped, advantages));
   }
-  const kl = reference === null ? null : k3(logProbs, reference);
+  const kl = reference === null ? null : KL_ESTIMATORS[klEstimator](sub(reference, logProbs));
   const perToken = kl === null ? neg(policy) : sub(mul(graph.scalar(klCoeff), kl), policy);
   return { loss: sumAll(mul(weights, perToken)), kl, ratio };
 }

@@ -1,7 +1,6 @@
 /** The task `image_edit_tokens`: ties edit datasets, a token policy, the vision-token decoder and a judged reward together (EARL). */
 import { basename, dirname } from 'node:path';
 import { DataError } from '../core/errors.js';
-import type { RgbImage } from '../core/image.js';
 import { decodeImage } from '../core/image.js';
 import type { DataSource, ImageEditSettings } from '../config/settings.js';
 import { openEditDataset } from '../data/edits.js';
@@ -39,8 +38,6 @@ export interface RenderedAnswer {
 }
 
 export class ImageEditTask {
-  readonly #images = new Map<string, Promise<RgbImage>>();
-
   private constructor(
     readonly settings: ImageEditSettings,
     readonly tokenizer: WordTokenizer,
@@ -104,7 +101,7 @@ export class ImageEditTask {
   /** The sample at a global position of the endless training order. */
   trainingSample(globalIndex: number): EditSample {
     const place = this.sampler.at(globalIndex);
-    return this.train[place.source]!.source.read(place.index);
+    return this.train[place.source].source.read(place.index);
   }
 
   prompt(sample: EditSample): EditPrompt {
@@ -145,35 +142,24 @@ export class ImageEditTask {
     const grids = parsed.flatMap(({ grid }) => (grid === null ? [] : [grid]));
     const decoded = await this.environment.decode(grids);
     const { sample } = prompt;
-    const source = await this.#image(sample.id, sample.sourcePng);
-    const truth = sample.targetPng === null ? null : await this.#image(`${sample.id}#target`, sample.targetPng);
+    const source = await decodeImage(sample.sourcePng, sample.id);
+    const truth = sample.targetPng === null ? null : await decodeImage(sample.targetPng, sample.id);
     let next = 0;
     return parsed.map((answer, i) => ({
       parsed: answer,
       item: {
-        key: keys[i]!,
+        key: keys[i],
         instruction: sample.instruction,
         source,
         truth,
-        edited: answer.grid === null ? null : decoded[next++]!,
-        finished: answers[i]!.finished,
+        edited: answer.grid === null ? null : decoded[next++],
+        finished: answers[i].finished,
       },
     }));
   }
 
   async dispose(): Promise<void> {
     await this.environment.dispose();
-  }
-
-  #image(id: string, png: Uint8Array): Promise<RgbImage> {
-    let image = this.#images.get(id);
-    if (image === undefined) {
-      image = decodeImage(png, id);
-      this.#images.set(id, image);
-      // Prompts come back rarely; only the latest are worth keeping.
-      if (this.#images.size > 512) this.#images.delete(this.#images.keys().next().value!);
-    }
-    return image;
   }
 }
 

@@ -46,7 +46,7 @@ export function loadPolicy(folder: string, tokenizer: WordTokenizer): PolicyMode
   checkDecoderConfig(config);
   const file = [POLICY_FILE, 'model.safetensors'].map((name) => join(folder, name)).find(existsSync);
   if (file === undefined)
-    throw new CheckpointError(`there is neither ${POLICY_FILE} nor model.safetensors`, { where: folder });
+    {throw new CheckpointError(`there is neither ${POLICY_FILE} nor model.safetensors`, { where: folder });}
   const expected = new Map([...decoderParameters(config)].map(([name, { shape }]) => [name, shape]));
   if (tokenizer.size !== config.vocab_size) {
     throw new CheckpointError(`the model has ${config.vocab_size} tokens, its tokenizer ${tokenizer.size}`, {

@@ -27,7 +27,7 @@ import {
   type EditMixture,
   type EditSetName,
 } from './generate.js';
-import { encodePlainPng } from './png.js';
+import { encodePlainPng } from '../core/png.js';
 import { EDIT_SPLITS, type EditSplitName } from './splits.js';
 import { checkGeometry, DEFAULT_GEOMETRY, type Geometry } from './world.js';
 

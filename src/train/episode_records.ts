@@ -14,8 +14,8 @@ export async function recordEpisodes(paths: RunPaths, record: IterationRecord, i
   for (const [g, { prompt, answers, rendered }] of record.groups.entries()) {
     const source = withImages ? storePng(paths, prompt.sample.sourcePng) : null;
     for (const [i, answer] of answers.entries()) {
-      const { parsed, item } = rendered[i]!;
-      const outcome = record.outcomes[g]![i]!;
+      const { parsed, item } = rendered[i];
+      const outcome = record.outcomes[g][i];
       lines.push({
         key: item.key,
         sample: prompt.sample.id,
@@ -29,7 +29,7 @@ export async function recordEpisodes(paths: RunPaths, record: IterationRecord, i
             ? null
             : { height: parsed.grid.height, width: parsed.grid.width, codes: [...parsed.grid.codes] },
         outcome,
-        advantage: record.advantages[g]!.advantages[i],
+        advantage: record.advantages[g].advantages[i],
         ...(withImages ? { source, edited: await store(item.edited) } : {}),
       });
     }

@@ -92,7 +92,7 @@ export class GrpoTraining implements Training {
       ...describeEpisodes(groups, advantages),
       ...update,
       ...times,
-      'tokens/s': tokens / times['time/total']!,
+      'tokens/s': tokens / times['time/total'],
     };
   }
 
@@ -111,7 +111,7 @@ export class GrpoTraining implements Training {
   }
 
   async dispose(): Promise<void> {
-    await Promise.all([this.#learner.dispose(), this.deps.heldOut.dispose()]);
+    await Promise.all([this.#learner.dispose(), this.deps.heldOut.dispose(), this.deps.task.dispose()]);
   }
 
   #prompts(iteration: number): EditPrompt[] {
@@ -150,12 +150,12 @@ export class GrpoTraining implements Training {
       const rendered = await watch.time('render', () =>
         Promise.all(
           part.map((prompt, p) => {
-            const keys = answers[p]!.map((_, g) => `${iteration}/${start + p}/${g}`);
-            return this.deps.task.render(prompt, answers[p]!, keys);
+            const keys = answers[p].map((_, g) => `${iteration}/${start + p}/${g}`);
+            return this.deps.task.render(prompt, answers[p], keys);
           }),
         ),
       );
-      part.forEach((prompt, p) => groups.push({ prompt, answers: answers[p]!, rendered: rendered[p]! }));
+      part.forEach((prompt, p) => groups.push({ prompt, answers: answers[p], rendered: rendered[p] }));
       const begun = this.deps.scorer.begin(rendered.flatMap((group) => group.map(({ item }) => item)));
       // Awaited after the last chunk; until then a failure must not count as unhandled.
       begun.catch(() => undefined);
@@ -179,9 +179,9 @@ export class GrpoTraining implements Training {
     advantages: readonly GroupAdvantages[],
     watch: Stopwatch,
   ): Promise<Record<string, number>> {
-    const { kl_coeff, clip_range, inner_epochs } = this.#algorithm;
+    const { kl_coeff, kl_estimator, clip_range, inner_epochs } = this.#algorithm;
     const used = groups.flatMap(({ prompt, answers }, i) =>
-      advantages[i]!.dropped ? [] : [{ prompt: prompt.tokens, answers, advantages: advantages[i]!.advantages }],
+      advantages[i].dropped ? [] : [{ prompt: prompt.tokens, answers, advantages: advantages[i].advantages }],
     );
     if (used.length === 0) {
       this.deps.alarm(`iteration ${iteration}: no group has two scored episodes; the policy is left as it is`);
@@ -201,9 +201,9 @@ export class GrpoTraining implements Training {
       prompt,
       answers,
       targets: answers.map((_, g) => ({
-        weights: a[g] === null ? new Float32Array(answers[g]!.ids.length) : trained[i]![g]!.map((one) => one / tokens),
+        weights: a[g] === null ? new Float32Array(answers[g].ids.length) : trained[i][g].map((one) => one / tokens),
         advantage: a[g] ?? 0,
-        reference: reference[i]![g]!.logProbs,
+        reference: reference[i][g].logProbs,
         oldLogProbs: old?.[i]![g]!.logProbs ?? null,
       })),
     }));
@@ -213,6 +213,7 @@ export class GrpoTraining implements Training {
         const { gradients, loss, statistics } = await this.#learner.gradient(learning, {
           kind: 'grpo',
           klCoeff: kl_coeff,
+          klEstimator: kl_estimator,
           clipRange: clip_range,
           ratio,
         });
@@ -220,7 +221,7 @@ export class GrpoTraining implements Training {
         const step = this.deps.policy.step(gradients);
         Object.assign(metrics, { 'policy/grad_norm': step.gradNorm, 'policy/learning_rate': step.learningRate });
         if (!step.applied)
-          this.deps.alarm(`iteration ${iteration}: the gradient is not finite; this step was not taken`);
+          {this.deps.alarm(`iteration ${iteration}: the gradient is not finite; this step was not taken`);}
       }
     });
     return metrics;
@@ -245,13 +246,13 @@ export class GrpoTraining implements Training {
     let [kl, entropy, weight, mismatch] = [0, 0, 0, 0];
     learning.forEach(({ targets }, i) =>
       targets.forEach(({ weights, reference }, g) => {
-        const { logProbs, entropy: entropies } = statistics[i]![g]!;
+        const { logProbs, entropy: entropies } = statistics[i][g];
         weights.forEach((w, t) => {
-          const d = reference![t]! - logProbs[t]!;
+          const d = reference![t] - logProbs[t];
           kl += w * (Math.exp(d) - d - 1);
-          entropy += w * entropies[t]!;
+          entropy += w * entropies[t];
           weight += w;
-          mismatch = Math.max(mismatch, Math.abs(logProbs[t]! - used[i]!.answers[g]!.logProbs[t]!));
+          mismatch = Math.max(mismatch, Math.abs(logProbs[t] - used[i].answers[g].logProbs[t]));
         });
       }),
     );

@@ -80,7 +80,7 @@ export class HeldOut {
         source: item.source,
         edit: item.edited,
         truth: item.truth,
-        score: showScore(outcomes[i]!),
+        score: showScore(outcomes[i]),
       };
     });
     return { outcomes, rows };
@@ -108,7 +108,7 @@ export class HeldOut {
       (p) => new RandomStream(seed, 'validation', set, offset + p),
     );
     const key = (p: number): string => `validation/${iteration}/${set}/${manner}/${offset + p}`;
-    return (await Promise.all(prompts.map((prompt, p) => task.render(prompt, answers[p]!, [key(p)])))).flat();
+    return (await Promise.all(prompts.map((prompt, p) => task.render(prompt, answers[p], [key(p)])))).flat();
   }
 }
 

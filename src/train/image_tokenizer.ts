@@ -52,7 +52,7 @@ export class ImageTokenizerTraining implements Training {
     const validation = (await Promise.all(settings.data.validation.map(({ path }) => load(path)))).flat();
     const coefficients = settings.data.train.flatMap(({ coefficient }) => (coefficient === null ? [] : [coefficient]));
     const sampler = createSampler(
-      perSource.map((images, i) => ({ name: settings.data.train[i]!.path, length: images.length })),
+      perSource.map((images, i) => ({ name: settings.data.train[i].path, length: images.length })),
       { seed: settings.seed, coefficients },
     );
     const starts = perSource.map((_, i) => perSource.slice(0, i).reduce((sum, images) => sum + images.length, 0));
@@ -68,12 +68,12 @@ export class ImageTokenizerTraining implements Training {
     const found = gradients(loss, [...graph.parameters.values()]);
     const session = await Session.compile(
       graph,
-      { loss, reconstruction, codes, vectors, ...Object.fromEntries(names.map((name, i) => [`d:${name}`, found[i]!])) },
+      { loss, reconstruction, codes, vectors, ...Object.fromEntries(names.map((name, i) => [`d:${name}`, found[i]])) },
       sessionOptions(settings.environment.engine),
     );
     const order = (globalIndex: number): number => {
       const place = sampler.at(globalIndex);
-      return starts[place.source]! + place.index;
+      return starts[place.source] + place.index;
     };
     return new ImageTokenizerTraining(settings, state, train, validation, session, order, rows);
   }
@@ -81,7 +81,7 @@ export class ImageTokenizerTraining implements Training {
   async step(iteration: number): Promise<Metrics> {
     const start = performance.now();
     const size = this.settings.algorithm.sft.batch_size;
-    const batch = Array.from({ length: size }, (_, i) => this.train[this.order((iteration - 1) * size + i)]!);
+    const batch = Array.from({ length: size }, (_, i) => this.train[this.order((iteration - 1) * size + i)]);
     const { loss, vectors, codes, gradient } = await this.#run(batch);
     const update = this.state.step(gradient);
     if (iteration % REVIVE_EVERY === 0 && iteration <= REVIVE_UNTIL) this.#revive(iteration, vectors, codes);
@@ -95,7 +95,8 @@ export class ImageTokenizerTraining implements Training {
     let sum = 0;
     let batches = 0;
     const used = new Set<bigint>();
-    for (let start = 0; start + size <= images.length; start += size) {
+    // Whole batches alone, so that no image counts twice; a set smaller than a batch is one batch.
+    for (let start = 0; start === 0 || start + size <= images.length; start += size) {
       const { reconstruction, codes } = await this.#run(images.slice(start, start + size));
       sum += reconstruction;
       for (const code of codes) used.add(code);
@@ -136,17 +137,17 @@ export class ImageTokenizerTraining implements Training {
     let at = 0;
     // Images smaller than the largest leave rows over: they are filled from the batch's beginning.
     for (let i = 0; at < patches.length; i++) {
-      const image = batch[i % batch.length]!;
+      const image = batch[i % batch.length];
       patches.set(image.subarray(0, Math.min(image.length, patches.length - at)), at);
       at += image.length;
     }
     const out = await this.session.run({ patches }, this.state.model.weights);
     const gradient = new Map<string, Float32Array>();
     for (const [name, value] of Object.entries(out))
-      if (name.startsWith('d:')) gradient.set(name.slice(2), value as Float32Array);
+      {if (name.startsWith('d:')) gradient.set(name.slice(2), value as Float32Array);}
     return {
-      loss: (out.loss as Float32Array)[0]!,
-      reconstruction: (out.reconstruction as Float32Array)[0]!,
+      loss: (out.loss as Float32Array)[0],
+      reconstruction: (out.reconstruction as Float32Array)[0],
       vectors: out.vectors as Float32Array,
       codes: out.codes as BigInt64Array,
       gradient,
@@ -163,7 +164,7 @@ export class ImageTokenizerTraining implements Training {
       if (used.has(BigInt(code))) continue;
       const row = stream.integer(vectors.length / code_dim);
       for (let d = 0; d < code_dim; d++)
-        codebook[code * code_dim + d] = vectors[row * code_dim + d]! + 0.01 * stream.normal();
+        {codebook[code * code_dim + d] = vectors[row * code_dim + d] + 0.01 * stream.normal();}
     }
   }
 }

@@ -73,14 +73,23 @@ export async function runLoop(training: Training, options: LoopOptions, records:
   };
 
   if (start > options.numIterations) throw new InternalError(`iteration ${start} of ${options.numIterations}`);
+  const atEnd = start === options.numIterations;
   if (handle.checkpoint === null) {
     await tracker.iteration(0, await training.evaluate(0, false));
     await save(0);
-  } else if (!readMetrics(handle.paths).some(({ iteration }) => iteration === start)) {
-    // The judge went away during the evaluation that followed this checkpoint.
-    await tracker.iteration(start, await training.evaluate(start, start === options.numIterations));
+  } else {
+    // A run that was cut off between its last checkpoint and its end must not train on.
+    const owed = !readMetrics(handle.paths).some(({ iteration }) => iteration === start);
+    if (owed) {
+      // The judge went away during the evaluation that followed this checkpoint.
+      const metrics = { ...(await training.evaluate(start, atEnd)) };
+      if (!atEnd && training.shouldStop() !== null) Object.assign(metrics, await training.evaluate(start, true));
+      await tracker.iteration(start, metrics);
+    }
+    const reason = training.shouldStop();
+    if (reason !== null) return finish(start, reason);
   }
-  if (start === options.numIterations) return finish(start, null);
+  if (atEnd) return finish(start, null);
   for (let iteration = start + 1; iteration <= options.numIterations; iteration++) {
     if (options.stop.aborted) {
       await save(iteration - 1);

@@ -18,6 +18,8 @@ interface TrainerState {
   readonly optimizer_steps: number;
   readonly best_held_out_loss: number | null;
   readonly flat_validations: number;
+  /** The iteration of the latest validation that the two above count. */
+  readonly validated_iteration: number;
 }
 
 export interface StepReport {
@@ -72,7 +74,7 @@ export class TrainState<M extends TrainedModel> {
     return { gradNorm, learningRate, applied };
   }
 
-  /** Counts validations in a row whose loss did not fall by `minDelta` below the best. */
+  /** Counts validations in a row whose loss did not fall by `minDelta` below the best; one that is repeated counts once. */
   noteHeldOutLoss(iteration: number, loss: number, minDelta: number): void {
     if (iteration === this.#noted) return;
     this.#noted = iteration;
@@ -89,6 +91,7 @@ export class TrainState<M extends TrainedModel> {
       optimizer_steps: this.#optimizer.steps,
       best_held_out_loss: this.#best,
       flat_validations: this.#flat,
+      validated_iteration: this.#noted,
     };
     return {
       [CONFIG_FILE]: `${JSON.stringify(this.model.config, null, 2)}\n`,
@@ -103,7 +106,7 @@ export class TrainState<M extends TrainedModel> {
   restore(folder: string): void {
     const shapes = new Map([...this.model.weights].map(([name, { shape }]) => [name, shape]));
     for (const [name, { data }] of readWeights(join(folder, POLICY_FILE), shapes))
-      this.model.weights.get(name)!.data.set(data);
+      {this.model.weights.get(name)!.data.set(data);}
     const path = join(folder, TRAINER_FILE);
     let state: TrainerState;
     try {
@@ -114,6 +117,7 @@ export class TrainState<M extends TrainedModel> {
     this.#optimizer.restore(readSafetensors(join(folder, OPTIMIZER_FILE)), state.optimizer_steps);
     this.#best = state.best_held_out_loss;
     this.#flat = state.flat_validations;
+    this.#noted = state.validated_iteration;
   }
 }
 

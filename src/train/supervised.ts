@@ -39,7 +39,7 @@ export class SupervisedTraining implements Training {
     const size = this.#sft.batch_size;
     const samples = Array.from({ length: size }, (_, i) => this.task.trainingSample((iteration - 1) * size + i));
     const groups = this.#groups(samples, iteration > this.#sft.changed_token_weight_after_steps);
-    const tokens = groups.reduce((sum, group) => sum + group.answers[0]!.ids.length, 0);
+    const tokens = groups.reduce((sum, group) => sum + group.answers[0].ids.length, 0);
     const { gradients, loss } = await this.#learner.gradient(groups, { kind: 'sft' });
     const update = this.policy.step(gradients);
     const seconds = (performance.now() - start) / 1000;
@@ -58,9 +58,9 @@ export class SupervisedTraining implements Training {
     let sum = 0;
     let weight = 0;
     groups.forEach((group, i) => {
-      statistics[i]![0]!.logProbs.forEach((logProb, t) => {
-        sum -= logProb * group.targets[0]!.weights[t]!;
-        weight += group.targets[0]!.weights[t]!;
+      statistics[i][0].logProbs.forEach((logProb, t) => {
+        sum -= logProb * group.targets[0].weights[t];
+        weight += group.targets[0].weights[t];
       });
     });
     const loss = sum / weight;
@@ -80,8 +80,7 @@ export class SupervisedTraining implements Training {
   }
 
   async dispose(): Promise<void> {
-    await this.#learner.dispose();
-    await this.heldOut?.dispose();
+    await Promise.all([this.#learner.dispose(), this.heldOut?.dispose(), this.task.dispose()]);
   }
 
   async #heldOutStatistics(): Promise<{ statistics: TokenStatistics[][]; groups: LearningGroup[] }> {

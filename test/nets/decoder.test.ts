@@ -38,7 +38,7 @@ function batch(seed: number): Batch {
   const ids = (count: number): BigInt64Array =>
     BigInt64Array.from({ length: count }, () => BigInt(stream.integer(base.vocab_size)));
   const promptPadding = Float32Array.from({ length: 10 }, (_, i) =>
-    i % 5 < 5 - lengths[Math.floor(i / 5)]! ? -1e9 : 0,
+    i % 5 < 5 - lengths[Math.floor(i / 5)] ? -1e9 : 0,
   );
   return { promptIds: ids(10), promptPadding, answerIds: ids(24) };
 }
@@ -56,7 +56,7 @@ describe.each(configs)('decoder: %s', (_name, config) => {
   for (const [name, tensor] of weights) {
     const stream = new RandomStream('perturb', name);
     if (name.endsWith('bias') || name.includes('norm'))
-      tensor.data.forEach((x, i) => (tensor.data[i] = x + 0.2 * stream.normal()));
+      {tensor.data.forEach((x, i) => (tensor.data[i] = x + 0.2 * stream.normal()));}
   }
   const { promptIds, promptPadding, answerIds } = batch(7);
 
@@ -80,7 +80,7 @@ describe.each(configs)('decoder: %s', (_name, config) => {
     const logits = await wholeSequenceLogits();
     for (let p = 0; p < 2; p++) {
       for (let a = 0; a < 3; a++) {
-        const prompt = [...promptIds.subarray(p * 5 + 5 - lengths[p]!, p * 5 + 5)].map(Number);
+        const prompt = [...promptIds.subarray(p * 5 + 5 - lengths[p], p * 5 + 5)].map(Number);
         const answer = [...answerIds.subarray((p * 3 + a) * 4, (p * 3 + a) * 4 + 4)].map(Number);
         const expected = referenceLogits(config, weights, [...prompt, ...answer], 4).flat();
         const offset = (p * 3 + a) * 4 * config.vocab_size;
@@ -109,7 +109,7 @@ describe.each(configs)('decoder: %s', (_name, config) => {
     const named = Object.fromEntries(
       step.keys.flatMap((key, i) => [
         [`k.${i}`, key],
-        [`v.${i}`, step.values[i]!],
+        [`v.${i}`, step.values[i]],
       ]),
     );
     const session = await Session.compile(stepGraph, { logits: step.logits, ...named });
@@ -125,7 +125,7 @@ describe.each(configs)('decoder: %s', (_name, config) => {
         {
           ...prefilled,
           ...caches,
-          ids: BigInt64Array.from({ length: 6 }, (_, e) => answerIds[e * 4 + t]!),
+          ids: BigInt64Array.from({ length: 6 }, (_, e) => answerIds[e * 4 + t]),
           positions: new BigInt64Array(rows).fill(BigInt(5 + t)),
           prompt_padding: promptPadding,
           answer_padding: Float32Array.from({ length: columns }, (_, c) => (c < t ? 0 : -1e9)),
@@ -134,17 +134,17 @@ describe.each(configs)('decoder: %s', (_name, config) => {
       );
       for (let e = 0; e < 6; e++) {
         for (let v = 0; v < config.vocab_size; v++) {
-          const expected = whole[(e * 4 + t) * config.vocab_size + v]!;
-          expect(Math.abs((out.logits as Float32Array)[e * config.vocab_size + v]! - expected)).toBeLessThan(1e-4);
+          const expected = whole[(e * 4 + t) * config.vocab_size + v];
+          expect(Math.abs((out.logits as Float32Array)[e * config.vocab_size + v] - expected)).toBeLessThan(1e-4);
         }
       }
       for (let i = 0; i < config.num_hidden_layers; i++) {
         for (let row = 0; row < rows; row++) {
           for (let x = 0; x < depth; x++) {
-            caches[`answer_keys.${i}`]![(row * depth + x) * columns + t] = (out[`k.${i}`] as Float32Array)[
+            caches[`answer_keys.${i}`][(row * depth + x) * columns + t] = (out[`k.${i}`] as Float32Array)[
               row * depth + x
             ]!;
-            caches[`answer_values.${i}`]![(row * columns + t) * depth + x] = (out[`v.${i}`] as Float32Array)[
+            caches[`answer_values.${i}`][(row * columns + t) * depth + x] = (out[`v.${i}`] as Float32Array)[
               row * depth + x
             ]!;
           }
@@ -165,7 +165,7 @@ describe.each(configs)('decoder: %s', (_name, config) => {
     const found = gradients(loss, [...graph.parameters.values()]);
     const session = await Session.compile(graph, {
       loss,
-      ...Object.fromEntries(names.map((name, i) => [`d:${name}`, found[i]!])),
+      ...Object.fromEntries(names.map((name, i) => [`d:${name}`, found[i]])),
     });
     const feeds = {
       prompt_ids: promptIds,
@@ -180,14 +180,14 @@ describe.each(configs)('decoder: %s', (_name, config) => {
       const direction = Float32Array.from(tensor.data, () => stream.normal());
       const original = Float32Array.from(tensor.data);
       const at = async (step: number): Promise<number> => {
-        original.forEach((x, i) => (tensor.data[i] = x + step * direction[i]!));
+        original.forEach((x, i) => (tensor.data[i] = x + step * direction[i]));
         const out = await session.run(feeds, weights);
         tensor.data.set(original);
-        return (out.loss as Float32Array)[0]!;
+        return (out.loss as Float32Array)[0];
       };
       const h = 2e-3;
       const numeric = ((await at(h)) - (await at(-h))) / (2 * h);
-      const exact = direction.reduce((sum, x, i) => sum + x * (analytic[`d:${name}`] as Float32Array)[i]!, 0);
+      const exact = direction.reduce((sum, x, i) => sum + x * (analytic[`d:${name}`] as Float32Array)[i], 0);
       expect(Math.abs(numeric - exact), name).toBeLessThan(2e-3 + 0.02 * Math.abs(exact));
     }
   });

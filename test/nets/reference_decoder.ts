@@ -19,13 +19,13 @@ export function referenceLogits(
   const linear = (x: Row, name: string): Row => {
     const { shape, data } = get(`${name}.weight`);
     const bias = weights.get(`${name}.bias`);
-    return Array.from({ length: shape[0]! }, (_, o) =>
-      x.reduce((sum, value, i) => sum + value * data[o * x.length + i]!, bias?.data[o] ?? 0),
+    return Array.from({ length: shape[0] }, (_, o) =>
+      x.reduce((sum, value, i) => sum + value * data[o * x.length + i], bias?.data[o] ?? 0),
     );
   };
   const norm = (x: Row, name: string): Row => {
     const scale = 1 / Math.sqrt(x.reduce((sum, value) => sum + value * value, 0) / x.length + config.rms_norm_eps);
-    return x.map((value, i) => value * scale * get(`${name}.weight`).data[i]!);
+    return x.map((value, i) => value * scale * get(`${name}.weight`).data[i]);
   };
   const depth = config.head_dim;
   const rotate = (x: Row, position: number): Row =>
@@ -33,7 +33,7 @@ export function referenceLogits(
       const j = i % depth;
       const half = depth / 2;
       const angle = position * config.rope_theta ** (-(2 * (j % half)) / depth);
-      const other = j < half ? -x[i + half]! : x[i - half]!;
+      const other = j < half ? -x[i + half] : x[i - half];
       return value * Math.cos(angle) + other * Math.sin(angle);
     });
   const table = get('model.embed_tokens.weight').data;
@@ -51,26 +51,26 @@ export function referenceLogits(
         const kv = Math.floor(head / repeat);
         const scores = Array.from({ length: t + 1 }, (_, s) => {
           let sum = 0;
-          for (let d = 0; d < depth; d++) sum += q[t]![head * depth + d]! * k[s]![kv * depth + d]!;
+          for (let d = 0; d < depth; d++) sum += q[t][head * depth + d] * k[s][kv * depth + d];
           return sum / Math.sqrt(depth);
         });
         const top = Math.max(...scores);
         const total = scores.reduce((sum, score) => sum + Math.exp(score - top), 0);
         for (let d = 0; d < depth; d++) {
           mixed.push(
-            scores.reduce((sum, score, s) => sum + (Math.exp(score - top) / total) * v[s]![kv * depth + d]!, 0),
+            scores.reduce((sum, score, s) => sum + (Math.exp(score - top) / total) * v[s][kv * depth + d], 0),
           );
         }
       }
-      const attended = linear(mixed, `${layer}.self_attn.o_proj`).map((x, i) => x + row[i]!);
+      const attended = linear(mixed, `${layer}.self_attn.o_proj`).map((x, i) => x + row[i]);
       const inner = norm(attended, `${layer}.post_attention_layernorm`);
       const gate = linear(inner, `${layer}.mlp.gate_proj`);
       const up = linear(inner, `${layer}.mlp.up_proj`);
       const down = linear(
-        gate.map((x, i) => (x / (1 + Math.exp(-x))) * up[i]!),
+        gate.map((x, i) => (x / (1 + Math.exp(-x))) * up[i]),
         `${layer}.mlp.down_proj`,
       );
-      return attended.map((x, i) => x + down[i]!);
+      return attended.map((x, i) => x + down[i]);
     });
   }
   const head = config.tie_word_embeddings ? 'model.embed_tokens' : 'lm_head';

@@ -27,7 +27,7 @@ import {
 import { instructionOf, parseInstruction, planEdit, rationaleOf } from '../../src/tiny/edits.js';
 import { EDIT_SETS } from '../../src/tiny/generate.js';
 import { readScene, sceneOf } from '../../src/tiny/judge/eyes.js';
-import { decodePlainPng } from '../../src/tiny/png.js';
+import { decodePlainPng } from '../../src/core/png.js';
 import { EDIT_SPLITS, splitOf, type SplitName } from '../../src/tiny/splits.js';
 import { DEFAULT_GEOMETRY, sceneKey, type Scene } from '../../src/tiny/world.js';
 

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
-import { decodeImage, encodePng } from '../../src/core/image.js';
 import { drawScene, templates } from '../../src/tiny/draw.js';
-import { decodeAnyImage, decodePlainPng, encodePlainPng } from '../../src/tiny/png.js';
+import { decodeImage, encodePng } from '../../src/core/image.js';
+import { decodePlainPng, encodePlainPng } from '../../src/core/png.js';
 import { checkGeometry, DEFAULT_GEOMETRY } from '../../src/tiny/world.js';
 import { example, noisy, uniformNoise } from './pictures.js';
 
@@ -54,11 +54,11 @@ describe('plain PNG', () => {
     const raw = { width: 32, height: 32, channels: 3 } as const;
     const clear = await sharp(image.data, { raw }).ensureAlpha(0).png().toBuffer();
     expect(decodePlainPng(clear)).toBeNull();
-    expect((await decodeAnyImage(clear, 'test')).data.every((value) => value === 255)).toBe(true);
+    expect((await decodeImage(clear, 'test')).data.every((value) => value === 255)).toBe(true);
     const bytes = Buffer.from(encodePlainPng(image));
     expect(decodePlainPng(bytes.subarray(0, bytes.length - 20))).toBeNull();
     bytes[45] ^= 1;
     expect(decodePlainPng(bytes)).toBeNull();
-    await expect(decodeAnyImage(Buffer.from('nothing'), 'here')).rejects.toMatchObject({ code: 'data', where: 'here' });
+    await expect(decodeImage(Buffer.from('nothing'), 'here')).rejects.toMatchObject({ code: 'data', where: 'here' });
   });
 });

@@ -41,9 +41,12 @@ export const decoderInit = section(
     rms_norm_eps: result('Epsilon of RMSNorm.', positive.default(1e-5)),
     attention_bias: result('Bias on the q, k and v projections (Qwen2 style).', z.boolean().default(false)),
     tie_word_embeddings: result('Whether the output head shares the embedding matrix.', z.boolean().default(false)),
-    initializer_range: result('Standard deviation of the initial weight matrices.', positive.default(0.02)),
+    initializer_range: result(
+      'Standard deviation of the initial weight matrices; null means 1/sqrt(fan-in), less for those that feed the residual stream.',
+      positive.nullable().default(null),
+    ),
     embedding_std: result(
-      'Standard deviation of the initial embedding; null means initializer_range.',
+      'Standard deviation of the initial embedding; null means initializer_range, or else 0.02.',
       positive.nullable().default(null),
     ),
   }),

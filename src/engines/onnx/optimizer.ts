@@ -1,27 +1,56 @@
 /** AdamW with float32 master weights, gradient clipping and learning-rate schedules. Weights are changed in place. */
-import { InternalError } from '../../core/errors.js';
+import { CheckpointError, InternalError } from '../../core/errors.js';
 import type { FloatTensor } from '../../core/safetensors.js';
+import { formatShape, sameShape } from '../../graph/ir.js';
 
 export interface AdamWOptions {
   readonly betas: readonly [number, number];
   readonly eps: number;
   /** Decoupled: the weight shrinks by learning rate times this. */
   readonly weightDecay: number;
+  /** Decay of an exponential moving average of the weights, which starts as a copy of them; null or absent means none. */
+  readonly emaDecay?: number | null;
+}
+
+/** What the optimizer keeps for one parameter. */
+interface ParameterState {
+  readonly weight: FloatTensor;
+  readonly first: Float32Array;
+  readonly second: Float32Array;
+  readonly average: Float32Array | null;
+}
+
+/** Factors of one step, the same for all parameters. */
+interface StepFactors {
+  readonly beta1: number;
+  readonly beta2: number;
+  /** The learning rate over the bias correction of the first moment. */
+  readonly scale: number;
+  /** One over the root of the bias correction of the second moment. */
+  readonly rootCorrection: number;
+  readonly eps: number;
+  /** What is left of a weight after its decay. */
+  readonly remaining: number;
 }
 
 /** AdamW (Loshchilov and Hutter, 2019): m, v moving averages of g, g^2; w -= lr (m^ / (sqrt(v^) + eps) + decay w). */
 export class AdamW {
-  readonly #first = new Map<string, Float32Array>();
-  readonly #second = new Map<string, Float32Array>();
+  readonly #states = new Map<string, ParameterState>();
   #steps = 0;
 
   constructor(
     readonly weights: ReadonlyMap<string, FloatTensor>,
     readonly options: AdamWOptions,
   ) {
-    for (const [name, { data }] of weights) {
-      this.#first.set(name, new Float32Array(data.length));
-      this.#second.set(name, new Float32Array(data.length));
+    const averaged = (options.emaDecay ?? null) !== null;
+    for (const [name, weight] of weights) {
+      const { length } = weight.data;
+      this.#states.set(name, {
+        weight,
+        first: new Float32Array(length),
+        second: new Float32Array(length),
+        average: averaged ? weight.data.slice() : null,
+      });
     }
   }
 
@@ -32,76 +61,182 @@ export class AdamW {
 
   /** One step; weights without a gradient stay as they are. */
   step(gradients: ReadonlyMap<string, Float32Array>, learningRate: number): void {
-    const { betas, eps, weightDecay } = this.options;
-    const [beta1, beta2] = betas;
+    for (const [name, gradient] of gradients) {
+      if (this.#states.get(name)?.weight.data.length !== gradient.length) {
+        throw new InternalError(`the optimizer got a gradient of ${gradient.length} elements for ${name}`);
+      }
+    }
+    const {
+      betas: [beta1, beta2],
+      eps,
+      weightDecay,
+      emaDecay,
+    } = this.options;
     this.#steps += 1;
-    const scale = learningRate / (1 - beta1 ** this.#steps);
-    const rootCorrection = 1 / Math.sqrt(1 - beta2 ** this.#steps);
-    for (const [name, g] of gradients) {
-      const w = this.weights.get(name)?.data;
-      const m = this.#first.get(name);
-      const v = this.#second.get(name);
-      if (w === undefined || m === undefined || v === undefined || g.length !== w.length) {
-        throw new InternalError(`a gradient of ${g.length} numbers for ${name}`);
-      }
-      for (let i = 0; i < w.length; i++) {
-        const gi = g[i]!;
-        const mi = beta1 * m[i]! + (1 - beta1) * gi;
-        const vi = beta2 * v[i]! + (1 - beta2) * gi * gi;
-        m[i] = mi;
-        v[i] = vi;
-        const wi = w[i]! * (1 - learningRate * weightDecay);
-        w[i] = wi - (scale * mi) / (Math.sqrt(vi) * rootCorrection + eps);
-      }
+    const factors: StepFactors = {
+      beta1,
+      beta2,
+      scale: learningRate / (1 - beta1 ** this.#steps),
+      rootCorrection: 1 / Math.sqrt(1 - beta2 ** this.#steps),
+      eps,
+      remaining: 1 - learningRate * weightDecay,
+    };
+    for (const [name, { weight, first, second, average }] of this.#states) {
+      const gradient = gradients.get(name);
+      if (gradient !== undefined) stepParameter(weight.data, first, second, gradient, factors);
+      if (average !== null) moveAverage(average, weight.data, emaDecay ?? 0);
     }
   }
 
-  /** The moments as tensors named `exp_avg.<parameter>` and `exp_avg_sq.<parameter>`. */
-  state(): Map<string, FloatTensor> {
+  /** The moving average of the weights, or null where none is kept. */
+  averages(): Map<string, FloatTensor> | null {
     const out = new Map<string, FloatTensor>();
-    for (const [name, { shape }] of this.weights) {
-      out.set(`exp_avg.${name}`, { shape, data: this.#first.get(name)! });
-      out.set(`exp_avg_sq.${name}`, { shape, data: this.#second.get(name)! });
+    for (const [name, { weight, average }] of this.#states) {
+      if (average === null) return null;
+      out.set(name, { shape: weight.shape, data: average });
     }
     return out;
   }
 
-  /** Takes over a state that `state()` gave. */
-  restore(state: ReadonlyMap<string, FloatTensor>, steps: number): void {
-    for (const [name, { data }] of this.weights) {
-      const first = state.get(`exp_avg.${name}`)?.data;
-      const second = state.get(`exp_avg_sq.${name}`)?.data;
-      if (first?.length !== data.length || second?.length !== data.length) {
-        throw new InternalError(`the optimizer state does not hold ${name}`);
-      }
-      this.#first.get(name)!.set(first);
-      this.#second.get(name)!.set(second);
+  /**
+   * The state as tensors `exp_avg.<parameter>` and `exp_avg_sq.<parameter>`, and `ema.<parameter>` where an average is kept.
+   * They share memory with the optimizer. The number of steps is apart: `steps`.
+   */
+  state(): Map<string, FloatTensor> {
+    const out = new Map<string, FloatTensor>();
+    for (const [name, state] of this.#states) {
+      for (const [prefix, data] of partsOf(state)) out.set(`${prefix}.${name}`, { shape: state.weight.shape, data });
     }
+    return out;
+  }
+
+  /** Takes over a state that `state()` gave, by copying it. Raises CheckpointError where a tensor is missing or misshapen. */
+  restore(tensors: ReadonlyMap<string, FloatTensor>, steps: number): void {
+    const copies: (readonly [Float32Array, Float32Array])[] = [];
+    for (const [name, state] of this.#states) {
+      for (const [prefix, data] of partsOf(state)) {
+        const found = tensors.get(`${prefix}.${name}`);
+        if (found === undefined || !sameShape(found.shape, state.weight.shape)) {
+          const what = found === undefined ? 'is missing' : `has shape ${formatShape(found.shape)}`;
+          throw new CheckpointError(
+            `optimizer tensor ${prefix}.${name} ${what}, needed is ${formatShape(state.weight.shape)}`,
+            { next: 'Resume with the model and the optimizer settings that the checkpoint was written with.' },
+          );
+        }
+        copies.push([data, found.data]);
+      }
+    }
+    for (const [into, from] of copies) into.set(from);
     this.#steps = steps;
   }
 }
 
+function partsOf({ first, second, average }: ParameterState): (readonly [string, Float32Array])[] {
+  return [['exp_avg', first], ['exp_avg_sq', second], ...(average === null ? [] : [['ema', average] as const])];
+}
+
+function stepParameter(
+  w: Float32Array,
+  m: Float32Array,
+  v: Float32Array,
+  g: Float32Array,
+  { beta1, beta2, scale, rootCorrection, eps, remaining }: StepFactors,
+): void {
+  const [fresh1, fresh2] = [1 - beta1, 1 - beta2];
+  for (let i = 0; i < w.length; i++) {
+    const gi = g[i];
+    const mi = beta1 * m[i] + fresh1 * gi;
+    const vi = beta2 * v[i] + fresh2 * gi * gi;
+    m[i] = mi;
+    v[i] = vi;
+    w[i] = w[i] * remaining - (scale * mi) / (Math.sqrt(vi) * rootCorrection + eps);
+  }
+}
+
+function moveAverage(average: Float32Array, w: Float32Array, decay: number): void {
+  const fresh = 1 - decay;
+  for (let i = 0; i < average.length; i++) average[i] = decay * average[i] + fresh * w[i];
+}
+
+/**
+ * The joint Euclidean norm of gradients, summed in float64 in the order of the map: within a gradient by four interleaved
+ * sums, so that the order is fixed and no sum waits for the last.
+ */
+export function gradientNorm(gradients: ReadonlyMap<string, Float32Array>): number {
+  let squares = 0;
+  for (const g of gradients.values()) squares += sumOfSquares(g);
+  return Math.sqrt(squares);
+}
+
+function sumOfSquares(g: Float32Array): number {
+  let [a, b, c, d] = [0, 0, 0, 0];
+  const whole = g.length - (g.length % 4);
+  for (let i = 0; i < whole; i += 4) {
+    a += g[i] * g[i];
+    b += g[i + 1] * g[i + 1];
+    c += g[i + 2] * g[i + 2];
+    d += g[i + 3] * g[i + 3];
+  }
+  for (let i = whole; i < g.length; i++) a += g[i] * g[i];
+  return a + b + (c + d);
+}
+
 /**
  * Scales gradients in place so that their joint norm is at most `maxNorm` (null: no limit), as torch's clip_grad_norm_ does.
- * Returns the norm before; where that is not finite, nothing is changed.
+ * Returns the norm before; where that is not finite, nothing is changed and the step must be left out.
  */
 export function clipGradientNorm(gradients: ReadonlyMap<string, Float32Array>, maxNorm: number | null): number {
-  let squares = 0;
-  for (const g of gradients.values()) for (let i = 0; i < g.length; i++) squares += g[i]! * g[i]!;
-  const norm = Math.sqrt(squares);
+  const norm = gradientNorm(gradients);
   if (maxNorm === null || !Number.isFinite(norm)) return norm;
   const scale = maxNorm / (norm + 1e-6);
-  if (scale < 1) for (const g of gradients.values()) for (let i = 0; i < g.length; i++) g[i]! *= scale;
+  if (scale < 1) for (const g of gradients.values()) for (let i = 0; i < g.length; i++) g[i] *= scale;
   return norm;
 }
 
-export interface ScheduleOptions {
-  readonly schedule: 'constant';
+/**
+ * Adds a micro-batch's gradients to a running sum, element by element, so that the sum depends on the order of the calls
+ * alone. The first gradient of a name is copied. Raises InternalError when sizes differ.
+ */
+export function accumulate(into: Map<string, Float32Array>, from: Readonly<Record<string, Float32Array>>): void {
+  for (const [name, gradient] of Object.entries(from)) {
+    const sum = into.get(name);
+    if (sum === undefined) {
+      into.set(name, gradient.slice());
+      continue;
+    }
+    if (sum.length !== gradient.length) {
+      throw new InternalError(`gradients of ${name} have ${sum.length} and ${gradient.length} elements`);
+    }
+    for (let i = 0; i < sum.length; i++) sum[i] += gradient[i];
+  }
+}
+
+interface WarmupOptions {
+  /** The peak. */
   readonly learningRate: number;
   readonly warmupSteps: number;
 }
 
-/** The learning rate of step `step`, counted from 0: linear warm-up, then as the schedule says. */
-export function learningRateAt(step: number, { learningRate, warmupSteps }: ScheduleOptions): number {
-  return step < warmupSteps ? (learningRate * (step + 1)) / warmupSteps : learningRate;
+/** 'linear' and 'cosine' fall from the peak to `floor` (default 0), which step `totalSteps` would have; warm-up is included. */
+export type ScheduleOptions =
+  | (WarmupOptions & { readonly schedule: 'constant' })
+  | (WarmupOptions & { readonly schedule: 'linear' | 'cosine'; readonly totalSteps: number; readonly floor?: number });
+
+/** What is left of the way from the peak to the floor after a share of the decay. */
+const DECAY = {
+  linear: (done: number): number => 1 - done,
+  cosine: (done: number): number => (1 + Math.cos(Math.PI * done)) / 2,
+} as const;
+
+/**
+ * The learning rate of step `step`, counted from 0. Warm-up rises linearly and reaches the peak at its last step;
+ * a pure function, so that a resumed run needs the number of steps alone.
+ */
+export function learningRateAt(step: number, options: ScheduleOptions): number {
+  const { learningRate, warmupSteps, schedule } = options;
+  if (step < warmupSteps) return (learningRate * (step + 1)) / warmupSteps;
+  if (schedule === 'constant') return learningRate;
+  const { totalSteps, floor = 0 } = options;
+  const done = Math.min(1, (step - warmupSteps) / Math.max(1, totalSteps - warmupSteps));
+  return floor + (learningRate - floor) * DECAY[schedule](done);
 }

@@ -86,7 +86,7 @@ export function causalMask(graph: Graph, queriesPerHead: number, length: number)
 
 /** Rows [P * T, K * D] to keys or values [P, K, T, D]. */
 export function promptHeads(rows: Value, prompts: number, { keyValueHeads, depth }: Heads): Value {
-  const length = rows.shape[0]! / prompts;
+  const length = rows.shape[0] / prompts;
   return transpose(reshape(rows, [prompts, length, keyValueHeads, depth]), [0, 2, 1, 3]);
 }
 
@@ -96,14 +96,14 @@ export function promptQueries(
   prompts: number,
   { keyValueHeads: k, queriesPerHead: r, depth }: Heads,
 ): Value {
-  const length = rows.shape[0]! / prompts;
+  const length = rows.shape[0] / prompts;
   const split = transpose(reshape(rows, [prompts, length, k, r, depth]), [0, 2, 3, 1, 4]);
   return reshape(split, [prompts * k, r, length, depth]);
 }
 
 /** Rows [P * G * T, K * D] to keys or values [P * K * G, 1, T, D]. */
 export function answerHeads(rows: Value, prompts: number, answers: number, { keyValueHeads: k, depth }: Heads): Value {
-  const length = rows.shape[0]! / (prompts * answers);
+  const length = rows.shape[0] / (prompts * answers);
   const split = transpose(reshape(rows, [prompts, answers, length, k, depth]), [0, 3, 1, 2, 4]);
   return reshape(split, [prompts * k * answers, 1, length, depth]);
 }
@@ -111,7 +111,7 @@ export function answerHeads(rows: Value, prompts: number, answers: number, { key
 /** Query rows [P * G * T, K * R * D] to [P * K * G, R, T, D]. */
 export function answerQueries(rows: Value, prompts: number, answers: number, heads: Heads): Value {
   const { keyValueHeads: k, queriesPerHead: r, depth } = heads;
-  const length = rows.shape[0]! / (prompts * answers);
+  const length = rows.shape[0] / (prompts * answers);
   const split = transpose(reshape(rows, [prompts, answers, length, k, r, depth]), [0, 3, 1, 4, 2, 5]);
   return reshape(split, [prompts * k * answers, r, length, depth]);
 }
@@ -119,7 +119,7 @@ export function answerQueries(rows: Value, prompts: number, answers: number, hea
 /** The reverse of `answerQueries`: [P * K * G, R * T, D] to rows [P * G * T, K * R * D]. */
 export function answerRows(x: Value, prompts: number, answers: number, heads: Heads): Value {
   const { keyValueHeads: k, queriesPerHead: r, depth } = heads;
-  const length = x.shape[1]! / r;
+  const length = x.shape[1] / r;
   const split = transpose(reshape(x, [prompts, k, answers, r, length, depth]), [0, 2, 4, 1, 3, 5]);
   return reshape(split, [prompts * answers * length, k * r * depth]);
 }
@@ -184,7 +184,7 @@ export function attendAnswers(
   let mixed = reshape(matMul(promptWeights, prompt.values), [batch, rows, depth]);
   let column = promptColumns;
   for (const { values } of seen) {
-    const end = column + values.shape[1]!;
+    const end = column + values.shape[1];
     mixed = add(mixed, matMul(slice(weights, 2, column, end), values));
     column = end;
   }

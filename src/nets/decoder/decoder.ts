@@ -100,7 +100,7 @@ export function sequenceLogits(
   const answerCausal = causalMask(graph, heads.queriesPerHead, answerColumns);
   const padding = reshape(inputs.promptPadding, [prompts, 1, 1, promptColumns]);
   const last = config.num_hidden_layers - 1;
-  const answersOnly = (rows: Value): Value => slice(rows, 0, promptRows, rows.shape[0]!);
+  const answersOnly = (rows: Value): Value => slice(rows, 0, promptRows, rows.shape[0]);
 
   // After the last block only the answers' rows are read, so that prompts need no queries there.
   const attend: Attend = (layer, index, normalised) => {
@@ -236,9 +236,9 @@ export function decodeStep(
     const queries = answerQueries(project(config, layer, normalised, 'q_proj'), prompts, answersPerPrompt, heads);
     return attendAnswers(
       rotary.queries(queries, positions),
-      { ...inputs.prompt[index]!, padding },
+      { ...inputs.prompt[index], padding },
       [
-        { ...inputs.answers[index]!, mask: inputs.answerPadding },
+        { ...inputs.answers[index], mask: inputs.answerPadding },
         { keysTransposed: reshape(key, [batch, heads.depth, 1]), values: value, mask: null },
       ],
       heads,

@@ -61,7 +61,7 @@ export function packPrompts(
     const start = (row + 1) * columns - (prompt.ids.length - 1);
     if (start < row * columns) throw new InternalError(`a prompt of ${prompt.ids.length} tokens in ${columns} columns`);
     for (let i = 0; i + 1 < prompt.ids.length; i++) {
-      ids[start + i] = BigInt(prompt.ids[i]!);
+      ids[start + i] = BigInt(prompt.ids[i]);
       padding[start + i] = 0;
     }
   });
@@ -77,14 +77,14 @@ export function packSequences(groups: readonly AnsweredPrompt[], shape: BatchSha
   groups.forEach(({ prompt, answers }, p) => {
     const last = prompt.ids.at(-1);
     if (last === undefined || answers.length > answersPerPrompt)
-      throw new InternalError('a group does not fit its batch');
+      {throw new InternalError('a group does not fit its batch');}
     answers.forEach(({ ids }, g) => {
       if (ids.length > ta) throw new InternalError(`an answer of ${ids.length} tokens in ${ta} columns`);
       const at = (p * answersPerPrompt + g) * ta;
       answerIds[at] = BigInt(last);
       for (let t = 0; t < ids.length; t++) {
-        targets[at + t] = BigInt(ids[t]!);
-        if (t + 1 < ids.length) answerIds[at + t + 1] = BigInt(ids[t]!);
+        targets[at + t] = BigInt(ids[t]);
+        if (t + 1 < ids.length) answerIds[at + t + 1] = BigInt(ids[t]);
       }
     });
   });

@@ -31,7 +31,7 @@ export class Grammar {
   start({ height, width, imageOpen }: TokenPrompt): AnswerState {
     const { space } = this;
     if (!this.constrained)
-      return new AnswerState(() => ({ mask: this.#any }), space.special.imageStart, null, imageOpen);
+      {return new AnswerState(() => ({ mask: this.#any }), space.special.imageStart, null, imageOpen);}
     const { imageToken, endOfLine, endOfFrame, imageEnd } = space.special;
     const block: Allowed[] = [...space.header(height, width), imageToken].map((forced) => ({ forced }));
     for (let row = 0; row < height; row++) {

@@ -7,7 +7,7 @@ import type { Graph, Value } from '../../graph/ir.js';
 import type { BatchShape } from '../../nets/decoder/decoder.js';
 import { sequenceInputs, sequenceLogits } from '../../nets/decoder/decoder.js';
 import { tokenDistribution, type TokenDistribution } from '../../nets/layers.js';
-import { grpoLoss, negativeLogLikelihood } from '../../nets/losses.js';
+import { grpoLoss, negativeLogLikelihood, type KlEstimator } from '../../nets/losses.js';
 import type { AnsweredPrompt } from './batch.js';
 import { packSequences, promptColumns, roundUp } from './batch.js';
 import type { PolicyModel, Weights } from './model.js';
@@ -32,7 +32,15 @@ export interface TokenTargets {
 
 export type LossKind =
   | { readonly kind: 'sft' }
-  | { readonly kind: 'grpo'; readonly klCoeff: number; readonly clipRange: number | null; readonly ratio: boolean };
+  | {
+      readonly kind: 'grpo';
+      readonly klCoeff: number;
+      /** Default: k3. */
+      readonly klEstimator?: KlEstimator;
+      readonly clipRange: number | null;
+      /** Whether the policy term is a ratio to old log-probabilities; a clip range needs one. */
+      readonly ratio: boolean;
+    };
 
 /** Answers with what is to be learnt from them. */
 export interface LearningGroup extends AnsweredPrompt {
@@ -96,12 +104,12 @@ export class Learner {
         { ...packSequences(part, shape), ...tokenFeeds(part, shape, loss) },
         this.model.weights,
       );
-      lossSum += (result.loss as Float32Array)[0]!;
+      lossSum += (result.loss as Float32Array)[0];
       for (const [name, gradient] of Object.entries(result)) {
         if (!name.startsWith(GRADIENT)) continue;
         const known = total.get(name.slice(GRADIENT.length));
         if (known === undefined) total.set(name.slice(GRADIENT.length), gradient as Float32Array);
-        else for (let i = 0; i < known.length; i++) known[i]! += (gradient as Float32Array)[i]!;
+        else for (let i = 0; i < known.length; i++) known[i] += (gradient as Float32Array)[i];
       }
       this.#collect(
         statistics,
@@ -137,17 +145,17 @@ export class Learner {
     );
     const out: MicroBatch<T>[] = [];
     for (let start = 0; start < pieces.length; start += prompts)
-      out.push({ groups: pieces.slice(start, start + prompts), shape });
+      {out.push({ groups: pieces.slice(start, start + prompts), shape });}
     return out;
   }
 
   #distribution(graph: Graph, shape: BatchShape): TokenDistribution {
     const { config, space } = this.model;
     const wrap = this.options.gradientCheckpointing
-      ? (name: string, x: Value, build: (x: Value) => Value): Value => checkpoint(name, [x], ([inner]) => build(inner!))
+      ? (name: string, x: Value, build: (x: Value) => Value): Value => checkpoint(name, [x], ([inner]) => build(inner))
       : undefined;
     const logits = sequenceLogits(config, shape, sequenceInputs(graph, shape), wrap);
-    const targets = graph.input('targets', [logits.shape[0]!], 'int64');
+    const targets = graph.input('targets', [logits.shape[0]], 'int64');
     const modality = this.options.separateVocabularies ? graph.constant(space.modality, [space.size]) : null;
     return tokenDistribution(logits, targets, this.options.temperature, modality);
   }
@@ -169,6 +177,7 @@ export class Learner {
             },
             loss.klCoeff,
             loss.clipRange,
+            loss.klEstimator,
           ).loss;
     const names = [...graph.parameters.keys()];
     const found = gradients(scalar, [...graph.parameters.values()]);
@@ -176,7 +185,7 @@ export class Learner {
       loss: scalar,
       logProbs,
       entropy,
-      ...Object.fromEntries(names.map((name, i) => [`${GRADIENT}${name}`, found[i]!])),
+      ...Object.fromEntries(names.map((name, i) => [`${GRADIENT}${name}`, found[i]])),
     };
   }
 
@@ -232,7 +241,7 @@ function tokenFeeds(groups: readonly LearningGroup[], shape: BatchShape, loss: L
   };
   groups.forEach(({ answers, targets }, p) => {
     answers.forEach(({ ids }, g) => {
-      const target = targets[g]!;
+      const target = targets[g];
       const start = (p * shape.answersPerPrompt + g) * shape.answerColumns;
       feeds.weights.set(target.weights, start);
       feeds.advantages.fill(target.advantage, start, start + ids.length);

@@ -94,7 +94,7 @@ export class Sampler {
       answerPadding[column] = 0;
       writers.forEach((writer, i) => {
         if (!writer.finished)
-          this.#advance(writer, logits.subarray(i * config.vocab_size, (i + 1) * config.vocab_size), options);
+          {this.#advance(writer, logits.subarray(i * config.vocab_size, (i + 1) * config.vocab_size), options);}
       });
     }
     return prompts.map((_, p) =>
@@ -154,7 +154,7 @@ export class Sampler {
       );
       const columns = keys.flatMap((key, i) => [
         [`key.${i}`, key],
-        [`value.${i}`, values[i]!],
+        [`value.${i}`, values[i]],
       ]);
       return { logits, ...(Object.fromEntries(columns) as Record<string, typeof logits>) };
     });
@@ -188,11 +188,11 @@ class AnswerCaches {
   write(column: number): void {
     const { depth, batch } = this;
     for (let layer = 0; layer < this.layers; layer++) {
-      const keys = this.arrays[`answer_keys.${layer}`]!;
-      const key = this.columns[`key.${layer}`]!;
+      const keys = this.arrays[`answer_keys.${layer}`];
+      const key = this.columns[`key.${layer}`];
       for (let i = 0; i < batch * depth; i++) keys[i * this.#length + column] = key[i]!;
-      const values = this.arrays[`answer_values.${layer}`]!;
-      const value = this.columns[`value.${layer}`]!;
+      const values = this.arrays[`answer_values.${layer}`];
+      const value = this.columns[`value.${layer}`];
       for (let row = 0; row < batch; row++) {
         values.set(value.subarray(row * depth, (row + 1) * depth), (row * this.#length + column) * depth);
       }

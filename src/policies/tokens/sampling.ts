@@ -16,44 +16,44 @@ export interface SamplingOptions {
 export function sampleToken(logits: Float32Array, mask: Uint8Array, options: SamplingOptions, u: number): number {
   let best = -1;
   for (let id = 0; id < logits.length; id++) {
-    if (mask[id] === 1 && (best < 0 || logits[id]! > logits[best]!)) best = id;
+    if (mask[id] === 1 && (best < 0 || logits[id] > logits[best])) best = id;
   }
   if (options.temperature === 0) return best;
-  const top = logits[best]!;
+  const top = logits[best];
   const scale = 1 / options.temperature;
   if (options.topK === -1 && options.topP === 1) {
     let total = 0;
-    for (let id = 0; id < logits.length; id++) if (mask[id] === 1) total += Math.exp((logits[id]! - top) * scale);
+    for (let id = 0; id < logits.length; id++) if (mask[id] === 1) total += Math.exp((logits[id] - top) * scale);
     let left = u * total;
     for (let id = 0; id < logits.length; id++) {
       if (mask[id] !== 1) continue;
-      left -= Math.exp((logits[id]! - top) * scale);
+      left -= Math.exp((logits[id] - top) * scale);
       if (left < 0) return id;
     }
     return best;
   }
   const ids: number[] = [];
   for (let id = 0; id < logits.length; id++) if (mask[id] === 1) ids.push(id);
-  ids.sort((a, b) => logits[b]! - logits[a]! || a - b);
+  ids.sort((a, b) => logits[b] - logits[a] || a - b);
   if (options.topK >= 1) ids.length = Math.min(ids.length, options.topK);
-  const p = ids.map((id) => Math.exp((logits[id]! - top) * scale));
+  const p = ids.map((id) => Math.exp((logits[id] - top) * scale));
   const all = p.reduce((sum, x) => sum + x, 0);
   let kept = 0;
   let mass = 0;
-  while (kept < ids.length && (kept === 0 || mass < options.topP * all)) mass += p[kept++]!;
+  while (kept < ids.length && (kept === 0 || mass < options.topP * all)) mass += p[kept++];
   let left = u * mass;
   for (let i = 0; i < kept; i++) {
-    left -= p[i]!;
-    if (left < 0) return ids[i]!;
+    left -= p[i];
+    if (left < 0) return ids[i];
   }
-  return ids[0]!;
+  return ids[0];
 }
 
 /** log softmax(logits / temperature) of `token` over the ids in [from, to): the untruncated distribution that training sees. */
 export function logProbOf(logits: Float32Array, token: number, temperature: number, from: number, to: number): number {
   let top = -Infinity;
-  for (let id = from; id < to; id++) if (logits[id]! > top) top = logits[id]!;
+  for (let id = from; id < to; id++) if (logits[id] > top) top = logits[id]!;
   let total = 0;
-  for (let id = from; id < to; id++) total += Math.exp((logits[id]! - top) / temperature);
-  return (logits[token]! - top) / temperature - Math.log(total);
+  for (let id = from; id < to; id++) total += Math.exp((logits[id] - top) / temperature);
+  return (logits[token] - top) / temperature - Math.log(total);
 }

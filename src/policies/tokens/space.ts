@@ -71,7 +71,7 @@ export class TokenSpace {
     const out = [imageStart, ...this.header(grid.height, grid.width), imageToken];
     for (let row = 0; row < grid.height; row++) {
       for (let column = 0; column < grid.width; column++)
-        out.push(this.visionStart + grid.codes[row * grid.width + column]!);
+        {out.push(this.visionStart + grid.codes[row * grid.width + column]);}
       out.push(endOfLine);
     }
     out.push(endOfFrame, imageEnd);
@@ -119,13 +119,14 @@ export class TokenSpace {
     const size = /^(\d+)\*(\d+)$/.exec(this.tokenizer.decode(ids.subarray(0, open)).replaceAll(' ', ''));
     if (size === null) return null;
     const [height, width] = [Number(size[1]), Number(size[2])];
+    if (height === 0 || width === 0) return null;
     const body = open + 1;
     const end = body + height * (width + 1);
     if (ids[end] !== this.special.endOfFrame || ids[end + 1] !== this.special.imageEnd) return null;
     const codes = new Int32Array(height * width);
     for (let row = 0; row < height; row++) {
       for (let column = 0; column < width; column++) {
-        const id = ids[body + row * (width + 1) + column]!;
+        const id = ids[body + row * (width + 1) + column];
         if (!this.isVision(id)) return null;
         codes[row * width + column] = id - this.visionStart;
       }

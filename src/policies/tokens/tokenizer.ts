@@ -108,13 +108,13 @@ export function visualToken(code: number): string {
 /** A word-level `tokenizer.json`: special tokens first, then words, then one token per vision code. */
 export function wordTokenizerJson(special: readonly string[], words: readonly string[], visionCodes: number): string {
   const contents = [UNKNOWN, ...special];
-  const vocab: Record<string, number> = {};
   const ordinary = [...new Set(words)].filter((word) => !contents.includes(word));
-  ordinary.forEach((word, i) => (vocab[word] = contents.length + i));
   const added: AddedToken[] = contents.map((content, id) => ({ id, content }));
   const first = contents.length + ordinary.length;
   for (let code = 0; code < visionCodes; code++) added.push({ id: first + code, content: visualToken(code) });
-  vocab[UNKNOWN] = 0;
+  // Added tokens stand in the vocabulary too: Hugging Face's tokenizers renumber those that do not.
+  const vocab: Record<string, number> = Object.fromEntries(added.map(({ id, content }) => [content, id]));
+  ordinary.forEach((word, i) => (vocab[word] = contents.length + i));
   return JSON.stringify({
     version: '1.0',
     added_tokens: added.map((token) => ({

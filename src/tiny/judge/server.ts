@@ -6,7 +6,7 @@ import { createHash, randomUUID } from 'node:crypto';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { DataError, EndpointError } from '../../core/errors.js';
-import { decodeAnyImage } from '../png.js';
+import { decodeImage } from '../../core/image.js';
 import { DEFAULT_GEOMETRY, type Geometry } from '../world.js';
 import { scoreConsistency } from './consistency.js';
 import { readScene, type Reading } from './eyes.js';
@@ -77,7 +77,7 @@ class Eyes {
 
 async function decode(bytes: Uint8Array) {
   try {
-    return await decodeAnyImage(bytes, 'image_url');
+    return await decodeImage(bytes, 'image_url');
   } catch (cause) {
     if (cause instanceof DataError) throw badRequest(`Failed to load image: ${cause.message}`, 'image_url');
     throw cause;

@@ -3,7 +3,7 @@ import sharp from 'sharp';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { instructionOf, type Plan } from '../../../src/tiny/edits.js';
 import { JUDGE_MODEL, startJudge, type RunningJudge } from '../../../src/tiny/judge/server.js';
-import { encodePlainPng } from '../../../src/tiny/png.js';
+import { encodePlainPng } from '../../../src/core/png.js';
 import { DEFAULT_GEOMETRY } from '../../../src/tiny/world.js';
 import { example, sourceOf, truthOf } from '../pictures.js';
 

@@ -1,0 +1,93 @@
+import { existsSync } from 'node:fs';
+import { afterAll, beforeAll, describe, expect, inject, it } from 'vitest';
+import { configFile, Place, RL, SMALL, START } from './editrl.js';
+
+describe('editrl run, from nothing', () => {
+  const first = inject('firstRun');
+  const place = Place.at(inject('template'));
+
+  it('trains the parents first, in their order', () => {
+    expect(first.err).toBe('');
+    expect(first.code).toBe(0);
+    const order = ['starting tiny_vq', 'iteration 40/40', `starting ${START}`, 'iteration 12/12', `starting ${RL}`];
+    const places = order.map((text) => first.out.indexOf(text));
+    expect(places.every((at) => at >= 0)).toBe(true);
+    expect(places).toEqual([...places].sort((a, b) => a - b));
+  });
+
+  it('prints a line for every iteration with the figures that a person watches', () => {
+    const lines = first.out.split('\n').filter((line) => /^iteration \d\/6 /.test(line));
+    expect(lines).toHaveLength(6);
+    expect(lines[0]).toMatch(
+      /^iteration 1\/6 {2}reward +\d.* KL +.*entropy +\d.* tokens\/s +\d+\.\d\d s\/it +\d+ s left$/,
+    );
+  });
+
+  it('ends with held-out reward before and after, and where everything lies', () => {
+    const table = first.out.slice(first.out.indexOf(`${RL}: finished, iteration 6 of 6`));
+    expect(table).toMatch(/held-out +before \(iteration 0\) +after \(iteration 6\) +change/);
+    expect(table).toMatch(/reward, sampled +\d+\.\d+ ± \d/);
+    expect(table).toMatch(/reward, greedy +\d+\.\d+ ± \d/);
+    for (const file of ['curve.png', 'contact_sheet.png']) {
+      expect(table).toContain(`${place.run(RL)}/${file}`);
+      expect(existsSync(`${place.run(RL)}/${file}`)).toBe(true);
+    }
+  });
+
+  it('records every iteration once, episodes and judgements with it', () => {
+    expect(place.metrics(RL).map(({ iteration }) => iteration)).toEqual([0, 1, 2, 3, 4, 5, 6]);
+    expect(place.state(RL)).toMatchObject({ state: 'finished', iteration: 6 });
+    expect(existsSync(`${place.run(RL)}/episodes/000006.jsonl`)).toBe(true);
+    expect(existsSync(`${place.run(RL)}/judgements.jsonl`)).toBe(true);
+  });
+
+  it('reports it for machines', async () => {
+    const report = await place.call(['report', RL, '--json']);
+    expect(report.code).toBe(0);
+    expect(JSON.parse(report.out)).toMatchObject({
+      run_name: RL,
+      state: 'finished',
+      iteration: 6,
+      heldout: { before: expect.any(Number) as number, after: expect.any(Number) as number },
+      seconds_per_iteration: Object.fromEntries(
+        ['total', 'rollout', 'judge', 'update', 'other'].map((part) => [part, expect.any(Number) as number]),
+      ),
+      tokens_per_second: expect.any(Number) as number,
+    });
+  });
+});
+
+describe('editrl run, again', () => {
+  let place: Place;
+  beforeAll(() => {
+    place = Place.make(inject('template'));
+  });
+  afterAll(() => place.remove());
+
+  it('says that the run is finished, and what makes it longer', async () => {
+    const again = await place.train(RL);
+    expect(again).toMatchObject({ code: 0, err: '' });
+    expect(again.out).toContain(`${RL} is finished. To train on, raise num_iterations: --set num_iterations=12`);
+    expect(again.out).not.toMatch(/^iteration/m);
+  });
+
+  it('refuses a setting that decides the result, and shows the change', async () => {
+    const changed = await place.train(RL, '--set', 'optimizer.learning_rate=1e-5');
+    expect(changed.code).toBe(2);
+    expect(changed.err).toMatch(/optimizer\.learning_rate: 0\.0003 -> (0\.00001|1e-5)/);
+    expect(changed.err).not.toMatch(/\n {4}at /);
+  });
+
+  it('goes on where a raised num_iterations allows it', async () => {
+    const longer = await place.train(RL, '--set', 'num_iterations=8', '--json');
+    expect(longer).toMatchObject({ code: 0, err: '' });
+    expect(JSON.parse(longer.out)).toMatchObject({ iteration: 8, state: 'finished' });
+    expect(place.metrics(RL).map(({ iteration }) => iteration)).toEqual([0, 1, 2, 3, 4, 5, 6, 7, 8]);
+    expect(place.log(RL)).toContain('num_iterations: 6 -> 8');
+  });
+
+  it('checks a config of the family without running it', async () => {
+    const checked = await place.call(['config', 'check', configFile(RL), ...SMALL]);
+    expect(checked).toMatchObject({ code: 0 });
+  });
+});

@@ -1,0 +1,61 @@
+/** A vocabulary and a random decoder that are small enough for plain computations. */
+import { RandomStream } from '../../src/core/random.js';
+import type { CodeGrid } from '../../src/data/types.js';
+import { initDecoder, type DecoderConfig } from '../../src/nets/decoder/config.js';
+import type { TokenPrompt } from '../../src/policies/tokens/batch.js';
+import type { PolicyModel } from '../../src/policies/tokens/model.js';
+import { SPECIAL, STRUCTURE_WORDS, TokenSpace } from '../../src/policies/tokens/space.js';
+import { WordTokenizer, wordTokenizerJson } from '../../src/policies/tokens/tokenizer.js';
+
+export const CODES = 6;
+
+export function smallTokenizer(): WordTokenizer {
+  const words = [...STRUCTURE_WORDS, 'remove', 'the', 'red', 'circle', "Let's", 'think'];
+  return new WordTokenizer(wordTokenizerJson(Object.values(SPECIAL), words, CODES), 'small');
+}
+
+export function smallSpace(): TokenSpace {
+  return new TokenSpace(smallTokenizer());
+}
+
+export function grid(height: number, width: number, start = 0): CodeGrid {
+  return { height, width, codes: Int32Array.from({ length: height * width }, (_, i) => (start + i) % CODES) };
+}
+
+/** A prompt whose answer begins inside the image block. */
+export function openPrompt(space: TokenSpace, instruction = 'remove the red circle', start = 0): TokenPrompt {
+  return {
+    ids: space.prompt(grid(2, 2, start), instruction, SPECIAL.imageStart),
+    height: 2,
+    width: 2,
+    imageOpen: true,
+  };
+}
+
+/** A prompt after which the policy writes text first. */
+export function textPrompt(space: TokenSpace, instruction = 'remove the circle'): TokenPrompt {
+  return { ids: space.prompt(grid(2, 2, 1), instruction, ''), height: 2, width: 2, imageOpen: false };
+}
+
+/** Grouped queries and biases, so that no part of the decoder is trivial. */
+export function smallModel(space: TokenSpace, seed = 1): PolicyModel {
+  const config: DecoderConfig = {
+    vocab_size: space.size,
+    hidden_size: 12,
+    intermediate_size: 16,
+    num_hidden_layers: 2,
+    num_attention_heads: 2,
+    num_key_value_heads: 1,
+    head_dim: 6,
+    rope_theta: 10000,
+    rms_norm_eps: 1e-6,
+    attention_bias: true,
+    tie_word_embeddings: false,
+  };
+  const weights = initDecoder(config, { embedding_std: 0.5, initializer_range: 0.3 }, seed);
+  for (const [name, tensor] of weights) {
+    const stream = new RandomStream(seed, 'perturb', name);
+    if (name.endsWith('bias')) tensor.data.forEach((_, i) => (tensor.data[i] = 0.2 * stream.normal()));
+  }
+  return { config, space, weights };
+}

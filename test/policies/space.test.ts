@@ -1,0 +1,97 @@
+import { describe, expect, it } from 'vitest';
+import { CheckpointError } from '../../src/core/errors.js';
+import { SPECIAL, TokenSpace } from '../../src/policies/tokens/space.js';
+import { WordTokenizer, wordTokenizerJson } from '../../src/policies/tokens/tokenizer.js';
+import { CODES, grid, smallSpace } from './small_policy.js';
+
+const space = smallSpace();
+const spell = (ids: Iterable<number>): string => space.tokenizer.decode(ids);
+const code = (n: number): string => `<|visual token 00000${n}|>`;
+const block = [
+  '<|image start|> 2 * 3 <|image token|>',
+  `${code(0)} ${code(1)} ${code(2)} <|extra_200|>`,
+  `${code(3)} ${code(4)} ${code(5)} <|extra_200|>`,
+  '<|extra_201|> <|image end|>',
+].join(' ');
+
+describe('the joint vocabulary', () => {
+  it('spells an image as its size, its rows and its ends', () => {
+    expect(spell(space.image(grid(2, 3)))).toBe(block);
+    expect(spell(space.header(12, 3))).toBe('1 2 * 3');
+  });
+
+  it('knows which tokens are vision', () => {
+    const vision = Array.from({ length: space.size }, (_, id) => space.isVision(id));
+    expect(vision.filter(Boolean)).toHaveLength(CODES);
+    expect([...space.modality].map(Number)).toEqual(vision.map(Number));
+  });
+
+  it('spells prompts with an opened image, and with thinking', () => {
+    const open = space.prompt(grid(2, 3), 'remove the circle', '<|image start|>');
+    expect(spell(open)).toBe(
+      `<|extra_203|> USER: ${block} remove the circle ASSISTANT: <|image start|>`,
+    );
+    expect(space.opensImage(open)).toBe(true);
+    const think = space.prompt(grid(2, 3), 'remove the circle', " Let's think <|start thinking|>");
+    expect(spell(think).endsWith("ASSISTANT: Let's think <|start thinking|>")).toBe(true);
+    expect(space.opensImage(think)).toBe(false);
+  });
+
+  it('needs vision tokens at its end', () => {
+    const json = JSON.parse(wordTokenizerJson(Object.values(SPECIAL), ['*'], 2)) as {
+      model: { vocab: Record<string, number> };
+    };
+    json.model.vocab.late = 14;
+    expect(() => new TokenSpace(new WordTokenizer(JSON.stringify(json), 'x'))).toThrow(CheckpointError);
+  });
+});
+
+describe('parsing answers', () => {
+  const whole = space.answer(grid(2, 3, 2), null, true);
+
+  it('reads back what it spells: with the image opened, and after a thought', () => {
+    expect(space.parse(Int32Array.from(whole), true)).toEqual({ text: '', grid: grid(2, 3, 2) });
+    const thought = Int32Array.from(space.answer(grid(2, 3, 2), 'the red circle', false));
+    expect(space.parse(thought, false)).toEqual({
+      text: 'the red circle <|end thinking|>',
+      grid: grid(2, 3, 2),
+    });
+    expect(space.parse(thought, false).grid?.codes).toEqual(grid(2, 3, 2).codes);
+  });
+
+  it('finds no image in any truncation that lacks a part of it', () => {
+    // the end token alone may be missing
+    for (let length = 0; length < whole.length - 1; length++) {
+      expect(space.parse(Int32Array.from(whole.slice(0, length)), true).grid, `${length} tokens`).toBeNull();
+    }
+    expect(space.parse(Int32Array.from(whole.slice(0, -1)), true).grid).not.toBeNull();
+  });
+
+  const spoil = (change: (ids: number[]) => void): Int32Array => {
+    const ids = [...whole];
+    change(ids);
+    return Int32Array.from(ids);
+  };
+  const { endOfLine, endOfFrame, imageStart } = space.special;
+  const row = 4;
+  it.each<[string, Int32Array]>([
+    ['a row that is too short', spoil((ids) => ids.splice(row, 1))],
+    ['a row that is too long', spoil((ids) => ids.splice(row, 0, ids[row]))],
+    ['a word among the codes', spoil((ids) => (ids[row] = space.tokenizer.id('red')))],
+    ['an end of line in the wrong place', spoil((ids) => ([ids[row], ids[row + 3]] = [endOfLine, ids[row]]))],
+    ['no end of frame', spoil((ids) => ids.splice(ids.indexOf(endOfFrame), 1))],
+    ['a header of another size', spoil((ids) => (ids[0] = space.tokenizer.id('3')))],
+    ['a header that is no size', spoil((ids) => (ids[1] = space.tokenizer.id('2')))],
+    ['no header', spoil((ids) => ids.splice(0, 3))],
+    ['an image of no rows', Int32Array.from(space.image(grid(0, 3)).slice(1))],
+    ['an image of no columns', Int32Array.from(space.image(grid(2, 0)).slice(1))],
+  ])('refuses %s', (_name, ids) => {
+    expect(space.parse(ids, true).grid).toBeNull();
+  });
+
+  it('keeps the words of an answer without an image', () => {
+    const words = Int32Array.from(space.tokenizer.encode('the red circle'));
+    expect(space.parse(words, false)).toEqual({ text: 'the red circle', grid: null });
+    expect(space.parse(Int32Array.of(...words, imageStart), false)).toEqual({ text: 'the red circle', grid: null });
+  });
+});
