@@ -6,7 +6,6 @@ import { GraphError } from '../core/errors.js';
 import { apply, reshape, slice, where, withGradient } from './build.js';
 import { vectorJacobian } from './differentiate.js';
 import type { Graph, Value } from './ir.js';
-import { topological } from './ir.js';
 
 /** The graph input that keeps a runtime from merging or moving recomputed nodes: a bool scalar, true at every run. */
 export const CHECKPOINT_INPUT = 'checkpoint_keep';
@@ -21,8 +20,8 @@ export function checkpoint(name: string, inputs: readonly Value[], build: (input
   const first = inputs[0].graph.valueCount;
   const made = build(inputs);
   const captured = capturedBy(made, first, inputs);
-  const ownable = made.origin.kind === 'node' && made.id >= first && made.custom === null;
-  const output = ownable ? made : apply('Reshape', [made], { shape: made.shape });
+  const inside = made.origin.kind === 'node' && made.id >= first;
+  const output = inside ? made : apply('Reshape', [made], { shape: made.shape });
   return withGradient(output, {
     name,
     inputs: [...inputs, ...captured],
@@ -79,11 +78,21 @@ function keepFlag(graph: Graph): Value {
   return graph.inputs.find((input) => input.name === CHECKPOINT_INPUT) ?? graph.input(CHECKPOINT_INPUT, [], 'bool');
 }
 
-/** The float values that `output` is computed from besides `inputs`: parameters, and what is older than the region. */
+/**
+ * The float values that `output` or its gradient is computed from besides `inputs`, oldest first: parameters, and what is older
+ * than the region.
+ */
 function capturedBy(output: Value, first: number, inputs: readonly Value[]): Value[] {
   const given = new Set(inputs);
   const isOuter = (value: Value): boolean => value.id < first || value.origin.kind === 'parameter';
-  return topological([output], (value) => given.has(value) || isOuter(value)).filter(
-    (value) => !given.has(value) && isOuter(value) && value.dtype === 'float32' && value.origin.kind !== 'constant',
-  );
+  const seen = new Set<Value>([output]);
+  for (const value of seen) {
+    if (given.has(value) || isOuter(value)) continue;
+    const computedFrom = value.origin.kind === 'node' ? value.origin.inputs : [];
+    for (const input of [...computedFrom, ...(value.custom?.inputs ?? [])]) seen.add(input);
+  }
+  return [...seen]
+    .filter((value) => !given.has(value) && isOuter(value))
+    .filter(({ dtype, origin }) => dtype === 'float32' && origin.kind !== 'constant')
+    .sort((a, b) => a.id - b.id);
 }

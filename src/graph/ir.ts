@@ -166,11 +166,8 @@ export function formatType(type: ValueType): string {
   return `${type.dtype}${formatShape(type.shape)}`;
 }
 
-/**
- * Values that `roots` depend on, each after its inputs; what `isLeaf` holds for is listed, but not what it depends on.
- * Iterative, so that depth is no limit.
- */
-export function topological(roots: readonly Value[], isLeaf: (value: Value) => boolean = () => false): Value[] {
+/** Values that `roots` depend on, each after its inputs; iterative, so that depth is no limit. */
+export function topological(roots: readonly Value[]): Value[] {
   const done = new Set<Value>();
   const order: Value[] = [];
   const stack: { value: Value; expanded: boolean }[] = [...roots]
@@ -179,7 +176,7 @@ export function topological(roots: readonly Value[], isLeaf: (value: Value) => b
   for (let top = stack.pop(); top !== undefined; top = stack.pop()) {
     const { value, expanded } = top;
     if (done.has(value)) continue;
-    if (expanded || value.origin.kind !== 'node' || isLeaf(value)) {
+    if (expanded || value.origin.kind !== 'node') {
       done.add(value);
       order.push(value);
       continue;

@@ -28,7 +28,7 @@ export interface OnnxModel {
 /** Serialises what `outputs` depend on. Inputs and parameters that nothing depends on are left out. */
 export function toOnnx(graph: Graph, outputs: ReadonlyMap<string, Value>): OnnxModel {
   verifyGraph(graph, outputs);
-  const writer = new GraphWriter(graph.name);
+  const writer = new GraphWriter(graph.name, outputs);
   const inputs = new Map<string, ValueType>();
   const parameters = new Map<string, ValueType>();
   for (const value of topological([...outputs.values()])) {
@@ -78,8 +78,16 @@ class GraphWriter {
   readonly #constants = new Map<string, string>();
   #next = 0;
 
-  constructor(name: string) {
+  /** For a computed value that is an output, the name of that output (the first, if it is several). */
+  readonly #outputNames = new Map<Value, string>();
+
+  constructor(name: string, outputs: ReadonlyMap<string, Value>) {
     text(this.#writer, 2, name);
+    for (const [output, value] of outputs) {
+      if (value.origin.kind === 'node' && !this.#outputNames.has(value)) {
+        this.#outputNames.set(value, outputName(output));
+      }
+    }
   }
 
   finish(): Uint8Array {
@@ -95,12 +103,13 @@ class GraphWriter {
     message(this.#writer, 11, (writer) => valueInfo(writer, value.name, value));
   }
 
-  /** Outputs are written through Identity, so that any value, even an input, can be one under any name. */
+  /** A computed value is made under its output's name; any other, such as an input or a second name, goes through Identity. */
   output(name: string, value: Value): void {
-    message(this.#writer, 12, (writer) => valueInfo(writer, `out:${name}`, value));
+    message(this.#writer, 12, (writer) => valueInfo(writer, outputName(name), value));
+    if (this.#outputNames.get(value) === outputName(name)) return;
     message(this.#writer, 1, (writer) => {
       text(writer, 1, this.#nameOf(value));
-      text(writer, 2, `out:${name}`);
+      text(writer, 2, outputName(name));
       text(writer, 4, 'Identity');
     });
   }
@@ -109,7 +118,7 @@ class GraphWriter {
     const form: OnnxForm = (operators[op] as OperatorSpec<OpType>).onnx?.(attributes, inputs) ?? {};
     const names = inputs.map((input) => this.#nameOf(input));
     for (const extra of form.extraInputs ?? []) names.push(this.#integers(extra));
-    const output = `v${value.name}`;
+    const output = this.#outputNames.get(value) ?? `v${value.name}`;
     this.#names.set(value, output);
     message(this.#writer, 1, (writer) => {
       for (const name of names) text(writer, 1, name);
@@ -160,6 +169,11 @@ class GraphWriter {
     });
     return name;
   }
+}
+
+/** What an output is called in the model; the prefix keeps it apart from inputs of the same name. */
+export function outputName(name: string): string {
+  return `out:${name}`;
 }
 
 function valueInfo(writer: BinaryWriter, name: string, type: ValueType): void {

@@ -1,7 +1,7 @@
 /** From a loaded config to a finished run: missing parents first, then data, judge, claim, training, report. */
 import { createRequire } from 'node:module';
 import { join } from 'node:path';
-import { CheckpointError, ConfigError, EndpointError } from '../core/errors.js';
+import { CheckpointError, ConfigError, EndpointError, RunError } from '../core/errors.js';
 import { cannotRunYet, dependencies, loadReferenced, type LoadedConfig } from '../config/load.js';
 import type { Settings } from '../config/settings.js';
 import { latestWhole } from '../run/checkpoints.js';
@@ -95,16 +95,17 @@ export class Launcher {
         stop: stop.signal,
       });
       if (lost !== null) throw lost as Error;
-      if (end.kind === 'finished' && end.reason !== null)
-        {log.logger.info(`${settings.run_name} stops here: ${end.reason}`);}
+      if (end.kind === 'finished' && end.reason !== null) {
+        log.logger.info(`${settings.run_name} stops here: ${end.reason}`);
+      }
       await tracker.finish();
       await writeCurve(handle.paths, readMetrics(handle.paths));
       return end.kind;
     } catch (error) {
       if (lost === null) {
         const reason = error instanceof Error ? error.message : String(error);
-        handle.setState({ state: error instanceof EndpointError ? 'interrupted' : 'failed', reason });
         log.logger.debug(error instanceof Error ? (error.stack ?? reason) : reason);
+        recordEnd(handle, error instanceof EndpointError ? 'interrupted' : 'failed', reason);
       }
       throw error;
     } finally {
@@ -123,6 +124,15 @@ export class Launcher {
 
   #say(line: string): void {
     this.options.terminal?.write(`${line}\n`);
+  }
+}
+
+/** On a full disk not even the state can be written: then the error that the run ended with is the one to show. */
+function recordEnd(handle: RunHandle, state: 'interrupted' | 'failed', reason: string): void {
+  try {
+    handle.setState({ state, reason });
+  } catch (error) {
+    if (!(error instanceof RunError)) throw error;
   }
 }
 

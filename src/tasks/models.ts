@@ -13,8 +13,6 @@ import { imageTokenizerParameters } from '../nets/image_tokenizer.js';
 import type { PolicyModel, Weights } from '../policies/tokens/model.js';
 import { TokenSpace } from '../policies/tokens/space.js';
 import { WordTokenizer } from '../policies/tokens/tokenizer.js';
-import { sameShape } from '../graph/ir.js';
-import type { Shape } from '../graph/ir.js';
 
 export const POLICY_FILE = 'policy.safetensors';
 export const TOKENIZER_FILE = 'tokenizer.json';
@@ -45,8 +43,9 @@ export function loadPolicy(folder: string, tokenizer: WordTokenizer): PolicyMode
   const config = readConfig<DecoderConfig>(folder);
   checkDecoderConfig(config);
   const file = [POLICY_FILE, 'model.safetensors'].map((name) => join(folder, name)).find(existsSync);
-  if (file === undefined)
-    {throw new CheckpointError(`there is neither ${POLICY_FILE} nor model.safetensors`, { where: folder });}
+  if (file === undefined) {
+    throw new CheckpointError(`there is neither ${POLICY_FILE} nor model.safetensors`, { where: folder });
+  }
   const expected = new Map([...decoderParameters(config)].map(([name, { shape }]) => [name, shape]));
   if (tokenizer.size !== config.vocab_size) {
     throw new CheckpointError(`the model has ${config.vocab_size} tokens, its tokenizer ${tokenizer.size}`, {
@@ -68,11 +67,11 @@ export function loadTokenizer(folder: string): WordTokenizer {
 }
 
 /** Reads all expected tensors as float32. */
-export function readWeights(file: string, expected: ReadonlyMap<string, Shape>): Weights {
+export function readWeights(file: string, expected: ReadonlyMap<string, readonly number[]>): Weights {
   const weights = readSafetensors(file, [...expected.keys()]);
   for (const [name, shape] of expected) {
     const found = weights.get(name)?.shape ?? [];
-    if (!sameShape(found, shape)) {
+    if (found.join() !== shape.join()) {
       throw new CheckpointError(
         `tensor ${name} has shape [${found.join(', ')}], the config asks for [${shape.join(', ')}]`,
         { where: file },

@@ -220,8 +220,9 @@ export class GrpoTraining implements Training {
         if (epoch === 0) Object.assign(metrics, this.#describeUpdate(learning, statistics, used, loss));
         const step = this.deps.policy.step(gradients);
         Object.assign(metrics, { 'policy/grad_norm': step.gradNorm, 'policy/learning_rate': step.learningRate });
-        if (!step.applied)
-          {this.deps.alarm(`iteration ${iteration}: the gradient is not finite; this step was not taken`);}
+        if (!step.applied) {
+          this.deps.alarm(`iteration ${iteration}: the gradient is not finite; this step was not taken`);
+        }
       }
     });
     return metrics;

@@ -143,8 +143,9 @@ export class ImageTokenizerTraining implements Training {
     }
     const out = await this.session.run({ patches }, this.state.model.weights);
     const gradient = new Map<string, Float32Array>();
-    for (const [name, value] of Object.entries(out))
-      {if (name.startsWith('d:')) gradient.set(name.slice(2), value as Float32Array);}
+    for (const [name, value] of Object.entries(out)) {
+      if (name.startsWith('d:')) gradient.set(name.slice(2), value as Float32Array);
+    }
     return {
       loss: (out.loss as Float32Array)[0],
       reconstruction: (out.reconstruction as Float32Array)[0],
@@ -163,8 +164,9 @@ export class ImageTokenizerTraining implements Training {
     for (let code = 0; code < codebook_size; code++) {
       if (used.has(BigInt(code))) continue;
       const row = stream.integer(vectors.length / code_dim);
-      for (let d = 0; d < code_dim; d++)
-        {codebook[code * code_dim + d] = vectors[row * code_dim + d] + 0.01 * stream.normal();}
+      for (let d = 0; d < code_dim; d++) {
+        codebook[code * code_dim + d] = vectors[row * code_dim + d] + 0.01 * stream.normal();
+      }
     }
   }
 }

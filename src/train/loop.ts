@@ -38,6 +38,9 @@ export interface LoopRecords {
   readonly tracker: Tracker;
 }
 
+/** Raised by a step or an evaluation that cannot come to its end because the run was asked to stop while it waited. */
+export class Abandoned extends Error {}
+
 /**
  * Runs from the handle's iteration to the last. A checkpoint is written before the state says so; whatever was written is
  * kept when an iteration raises.
@@ -58,61 +61,70 @@ export async function runLoop(training: Training, options: LoopOptions, records:
     });
     saved = iteration;
   };
-  /** A judge that stays away ends the process, but nothing learned so far is lost. */
-  const saveWhenJudgeIsGone = async <T>(iteration: number, work: () => Promise<T>): Promise<T> => {
-    try {
-      return await work();
-    } catch (error) {
-      if (error instanceof EndpointError) await save(iteration);
-      throw error;
-    }
-  };
   const finish = (iteration: number, reason: string | null): LoopEnd => {
     handle.setState({ state: 'finished', iteration, reason, stopped_early: iteration < options.numIterations });
     return { kind: 'finished', reason };
   };
 
+  const interrupt = async (iteration: number): Promise<LoopEnd> => {
+    await save(iteration);
+    handle.setState({ state: 'interrupted', iteration, reason: 'stopped on request' });
+    return { kind: 'interrupted' };
+  };
+
   if (start > options.numIterations) throw new InternalError(`iteration ${start} of ${options.numIterations}`);
-  const atEnd = start === options.numIterations;
-  if (handle.checkpoint === null) {
-    await tracker.iteration(0, await training.evaluate(0, false));
-    await save(0);
-  } else {
-    // A run that was cut off between its last checkpoint and its end must not train on.
-    const owed = !readMetrics(handle.paths).some(({ iteration }) => iteration === start);
-    if (owed) {
-      // The judge went away during the evaluation that followed this checkpoint.
-      const metrics = { ...(await training.evaluate(start, atEnd)) };
-      if (!atEnd && training.shouldStop() !== null) Object.assign(metrics, await training.evaluate(start, true));
-      await tracker.iteration(start, metrics);
-    }
-    const reason = training.shouldStop();
-    if (reason !== null) return finish(start, reason);
+  /** The iteration whose update the weights have; a step that raises has changed none. */
+  let reached = start;
+  try {
+    return await goRound();
+  } catch (error) {
+    if (error instanceof Abandoned) return await interrupt(reached);
+    // A judge that stays away ends the process, but nothing learned so far is lost.
+    if (error instanceof EndpointError) await save(reached);
+    throw error;
   }
-  if (atEnd) return finish(start, null);
-  for (let iteration = start + 1; iteration <= options.numIterations; iteration++) {
-    if (options.stop.aborted) {
-      await save(iteration - 1);
-      handle.setState({ state: 'interrupted', iteration: iteration - 1, reason: 'stopped on request' });
-      return { kind: 'interrupted' };
+
+  async function goRound(): Promise<LoopEnd> {
+    const atEnd = start === options.numIterations;
+    if (handle.checkpoint === null) {
+      await tracker.iteration(0, await training.evaluate(0, false));
+      await save(0);
+    } else {
+      // A run that was cut off between its last checkpoint and its end must not train on.
+      const owed = !readMetrics(handle.paths).some(({ iteration }) => iteration === start);
+      if (owed) {
+        // The judge was away during the evaluation that follows this checkpoint.
+        const metrics = { ...(await training.evaluate(start, atEnd)) };
+        if (!atEnd && training.shouldStop() !== null) Object.assign(metrics, await training.evaluate(start, true));
+        await tracker.iteration(start, metrics);
+      }
+      const reason = training.shouldStop();
+      if (reason !== null) return finish(start, reason);
     }
-    const last = iteration === options.numIterations;
-    const metrics = { ...(await saveWhenJudgeIsGone(iteration - 1, () => training.step(iteration))) };
-    const due = last || (options.evaluateEvery !== null && iteration % options.evaluateEvery === 0);
-    let reason: string | null = null;
-    if (due) {
-      const evaluate = async (final: boolean): Promise<void> => {
-        Object.assign(metrics, await saveWhenJudgeIsGone(iteration, () => training.evaluate(iteration, final)));
-      };
-      await evaluate(last);
-      reason = training.shouldStop();
-      if (reason !== null && !last) await evaluate(true);
+    if (atEnd) return finish(start, null);
+    for (let iteration = start + 1; iteration <= options.numIterations; iteration++) {
+      if (options.stop.aborted) return interrupt(iteration - 1);
+      const last = iteration === options.numIterations;
+      const metrics = { ...(await training.step(iteration)) };
+      reached = iteration;
+      const due = last || (options.evaluateEvery !== null && iteration % options.evaluateEvery === 0);
+      let reason: string | null = null;
+      if (due) {
+        const evaluate = async (final: boolean): Promise<void> => {
+          Object.assign(metrics, await training.evaluate(iteration, final));
+        };
+        await evaluate(last);
+        reason = training.shouldStop();
+        if (reason !== null && !last) await evaluate(true);
+      }
+      await tracker.iteration(iteration, metrics);
+      log.logger.info(progress.line(iteration, metrics));
+      handle.setState({ iteration });
+      if (last || reason !== null || iteration % options.checkpoint.save_every_n_iterations === 0) {
+        await save(iteration);
+      }
+      if (reason !== null) return finish(iteration, reason);
     }
-    await tracker.iteration(iteration, metrics);
-    log.logger.info(progress.line(iteration, metrics));
-    handle.setState({ iteration });
-    if (last || reason !== null || iteration % options.checkpoint.save_every_n_iterations === 0) await save(iteration);
-    if (reason !== null) return finish(iteration, reason);
+    return finish(options.numIterations, null);
   }
-  return finish(options.numIterations, null);
 }

@@ -105,8 +105,9 @@ export class TrainState<M extends TrainedModel> {
   /** Takes over a checkpoint's weights, optimizer and counters, in place. */
   restore(folder: string): void {
     const shapes = new Map([...this.model.weights].map(([name, { shape }]) => [name, shape]));
-    for (const [name, { data }] of readWeights(join(folder, POLICY_FILE), shapes))
-      {this.model.weights.get(name)!.data.set(data);}
+    for (const [name, { data }] of readWeights(join(folder, POLICY_FILE), shapes)) {
+      this.model.weights.get(name)!.data.set(data);
+    }
     const path = join(folder, TRAINER_FILE);
     let state: TrainerState;
     try {

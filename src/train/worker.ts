@@ -6,7 +6,7 @@ import type { Weights } from '../policies/tokens/model.js';
 import { createReward } from '../rewards/combined.js';
 import { JudgeClient } from '../rewards/judge_client.js';
 import { waitUntilReady } from '../rewards/readiness.js';
-import { scoreChunk, settleOutcomes } from '../rewards/score_iteration.js';
+import { scoreChunk, settleOutcomes, summariseUnscored } from '../rewards/score_iteration.js';
 import type { JudgementStore } from '../rewards/types.js';
 import type { RunHandle } from '../run/claim.js';
 import { FileJudgementStore } from '../run/judgements.js';
@@ -21,7 +21,7 @@ import { GrpoTraining } from './grpo.js';
 import { HeldOut } from './held_out.js';
 import { ImageTokenizerTraining } from './image_tokenizer.js';
 import type { LoopEnd, Training } from './loop.js';
-import { runLoop } from './loop.js';
+import { Abandoned, runLoop } from './loop.js';
 import { TrainState } from './policy_state.js';
 import type { Scorer } from './scorer.js';
 import { SupervisedTraining } from './supervised.js';
@@ -38,7 +38,14 @@ export interface WorkerServices {
 
 /** Trains a claimed run to its end, or until it is asked to stop. */
 export async function trainRun(settings: Settings, services: WorkerServices): Promise<LoopEnd> {
-  const training = await buildTraining(settings, services);
+  let training: Training;
+  try {
+    training = await buildTraining(settings, services);
+  } catch (error) {
+    if (!(error instanceof Abandoned)) throw error;
+    services.handle.setState({ state: 'interrupted', reason: 'stopped on request' });
+    return { kind: 'interrupted' };
+  }
   try {
     return await runLoop(
       training,
@@ -125,6 +132,8 @@ async function openScorer(settings: ImageEditSettings, services: WorkerServices,
       handle.setState({ state: 'waiting', reason: found });
       log.logger.warn(`waiting for the judge (${Math.round(waitedS)} s): ${found}`);
     },
+  }).catch((error: unknown) => {
+    throw stop.aborted ? new Abandoned() : error;
   });
   if (handle.state.state === 'waiting') handle.setState({ state: 'running', reason: null });
   const store: JudgementStore = new FileJudgementStore(handle.paths);
@@ -146,8 +155,8 @@ async function openScorer(settings: ImageEditSettings, services: WorkerServices,
   );
   return {
     begin: (items) => scoreChunk(scored, items),
-    settle: async (items, outcomes) => [
-      ...(await settleOutcomes(
+    settle: async (items, outcomes) => {
+      const settled = await settleOutcomes(
         scored,
         items,
         outcomes,
@@ -173,7 +182,10 @@ async function openScorer(settings: ImageEditSettings, services: WorkerServices,
             );
           },
         },
-      )),
-    ],
+      );
+      // What a stop request cut short is not learned from: a resumed run asks for it again.
+      if (stop.aborted && summariseUnscored(settled).fraction > reward.max_unscored_fraction) throw new Abandoned();
+      return [...settled];
+    },
   };
 }

@@ -88,6 +88,13 @@ export class Place {
     return existsSync(path) ? (JSON.parse(readFileSync(path, 'utf8')) as RunState) : null;
   }
 
+  /** How often a run was started or resumed. */
+  attempts(name: string): number {
+    const path = join(this.run(name), 'run.json');
+    if (!existsSync(path)) return 0;
+    return (JSON.parse(readFileSync(path, 'utf8')) as { attempts: readonly unknown[] }).attempts.length;
+  }
+
   /** The whole lines of metrics.jsonl; a run that is killed can leave a torn one. */
   metrics(name: string): ReadonlyArray<Readonly<Record<string, unknown>> & { readonly iteration: number }> {
     const path = join(this.run(name), 'metrics.jsonl');

@@ -55,8 +55,9 @@ describe.each(configs)('decoder: %s', (_name, config) => {
   const weights = initDecoder(config, { embedding_std: 0.5, initializer_range: 0.3 }, 1);
   for (const [name, tensor] of weights) {
     const stream = new RandomStream('perturb', name);
-    if (name.endsWith('bias') || name.includes('norm'))
-      {tensor.data.forEach((x, i) => (tensor.data[i] = x + 0.2 * stream.normal()));}
+    if (name.endsWith('bias') || name.includes('norm')) {
+      tensor.data.forEach((x, i) => (tensor.data[i] = x + 0.2 * stream.normal()));
+    }
   }
   const { promptIds, promptPadding, answerIds } = batch(7);
 

@@ -57,9 +57,7 @@ export function referenceLogits(
         const top = Math.max(...scores);
         const total = scores.reduce((sum, score) => sum + Math.exp(score - top), 0);
         for (let d = 0; d < depth; d++) {
-          mixed.push(
-            scores.reduce((sum, score, s) => sum + (Math.exp(score - top) / total) * v[s][kv * depth + d], 0),
-          );
+          mixed.push(scores.reduce((sum, score, s) => sum + (Math.exp(score - top) / total) * v[s][kv * depth + d], 0));
         }
       }
       const attended = linear(mixed, `${layer}.self_attn.o_proj`).map((x, i) => x + row[i]);

@@ -22,10 +22,7 @@ describe('laying out a batch', () => {
 
   it('shifts answers by the last token of their prompt, and targets are the answers themselves', () => {
     const shape = { prompts: 2, answersPerPrompt: 2, promptColumns: 4, answerColumns: 4 };
-    const packed = packSequences(
-      [{ prompt: prompt(7, 8, 9), answers: [answer(1, 2, 3), answer(4)] }],
-      shape,
-    );
+    const packed = packSequences([{ prompt: prompt(7, 8, 9), answers: [answer(1, 2, 3), answer(4)] }], shape);
     expect(numbers(packed.prompt_ids)).toEqual([0, 0, 7, 8, 0, 0, 0, 0]);
     expect(numbers(packed.answer_ids)).toEqual([9, 1, 2, 0, 9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
     expect(numbers(packed.targets)).toEqual([1, 2, 3, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
@@ -34,8 +31,12 @@ describe('laying out a batch', () => {
   it('refuses what does not fit', () => {
     const shape = { prompts: 1, answersPerPrompt: 1, promptColumns: 4, answerColumns: 4 };
     expect(() => packPrompts([prompt(1, 2, 3, 4, 5, 6)], 1, 4)).toThrow(InternalError);
-    expect(() => packSequences([{ prompt: prompt(1, 2), answers: [answer(1, 2, 3, 4, 5)] }], shape)).toThrow(InternalError);
-    expect(() => packSequences([{ prompt: prompt(1, 2), answers: [answer(1), answer(2)] }], shape)).toThrow(InternalError);
+    expect(() => packSequences([{ prompt: prompt(1, 2), answers: [answer(1, 2, 3, 4, 5)] }], shape)).toThrow(
+      InternalError,
+    );
+    expect(() => packSequences([{ prompt: prompt(1, 2), answers: [answer(1), answer(2)] }], shape)).toThrow(
+      InternalError,
+    );
     expect(() => packSequences([{ prompt: prompt(), answers: [answer(1)] }], shape)).toThrow(InternalError);
   });
 });

@@ -13,7 +13,8 @@ function walk(grammar: Grammar, prompt: TokenPrompt, stream: RandomStream, most 
   const ids: number[] = [];
   while (ids.length < most && ids.at(-1) !== eos) {
     const allowed = state.next();
-    const ways = 'forced' in allowed ? [allowed.forced] : [...allowed.mask.keys()].filter((id) => allowed.mask[id] === 1);
+    const ways =
+      'forced' in allowed ? [allowed.forced] : [...allowed.mask.keys()].filter((id) => allowed.mask[id] === 1);
     const token = stream.pick(ways);
     state.accept(token);
     ids.push(token);
@@ -51,7 +52,9 @@ describe('the grammar of answers', () => {
       state.accept(token);
     }
     const after = state.next();
-    expect('mask' in after && [after.mask[eos], after.mask[imageStart], after.mask[space.visionStart]]).toEqual([1, 0, 0]);
+    expect('mask' in after && [after.mask[eos], after.mask[imageStart], after.mask[space.visionStart]]).toEqual([
+      1, 0, 0,
+    ]);
   });
 
   it('allows words, the end and one image start before an image, and no part of an image', () => {
@@ -59,7 +62,9 @@ describe('the grammar of answers', () => {
     const { imageToken, endOfLine, endOfFrame, imageEnd, bos, pad } = space.special;
     const mask = 'mask' in allowed ? allowed.mask : new Uint8Array();
     expect([eos, imageStart, space.tokenizer.id('red')].map((id) => mask[id])).toEqual([1, 1, 1]);
-    for (const id of [imageToken, endOfLine, endOfFrame, imageEnd, bos, pad, space.visionStart]) expect(mask[id]).toBe(0);
+    for (const id of [imageToken, endOfLine, endOfFrame, imageEnd, bos, pad, space.visionStart]) {
+      expect(mask[id]).toBe(0);
+    }
   });
 
   it('restricts nothing where it is switched off', () => {

@@ -28,9 +28,7 @@ describe('the joint vocabulary', () => {
 
   it('spells prompts with an opened image, and with thinking', () => {
     const open = space.prompt(grid(2, 3), 'remove the circle', '<|image start|>');
-    expect(spell(open)).toBe(
-      `<|extra_203|> USER: ${block} remove the circle ASSISTANT: <|image start|>`,
-    );
+    expect(spell(open)).toBe(`<|extra_203|> USER: ${block} remove the circle ASSISTANT: <|image start|>`);
     expect(space.opensImage(open)).toBe(true);
     const think = space.prompt(grid(2, 3), 'remove the circle', " Let's think <|start thinking|>");
     expect(spell(think).endsWith("ASSISTANT: Let's think <|start thinking|>")).toBe(true);
@@ -79,6 +77,7 @@ describe('parsing answers', () => {
     ['a row that is too long', spoil((ids) => ids.splice(row, 0, ids[row]))],
     ['a word among the codes', spoil((ids) => (ids[row] = space.tokenizer.id('red')))],
     ['an end of line in the wrong place', spoil((ids) => ([ids[row], ids[row + 3]] = [endOfLine, ids[row]]))],
+    ['a code for an end of line', spoil((ids) => (ids[row + 3] = ids[row]))],
     ['no end of frame', spoil((ids) => ids.splice(ids.indexOf(endOfFrame), 1))],
     ['a header of another size', spoil((ids) => (ids[0] = space.tokenizer.id('3')))],
     ['a header that is no size', spoil((ids) => (ids[1] = space.tokenizer.id('2')))],

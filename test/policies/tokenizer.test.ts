@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { CheckpointError, DataError } from '../../src/core/errors.js';
 import { WordTokenizer, visualToken, wordTokenizerJson } from '../../src/policies/tokens/tokenizer.js';
 
-const json = wordTokenizerJson(['<|go|>', '<|go on|>', '<|end|>'], ['red', 'circle', 'red', '<|go|>'], 3);
+const json = wordTokenizerJson(['<|go|>', '<|go|>on', '<|end|>'], ['red', 'circle', 'red', '<|go|>'], 3);
 
 interface HuggingFaceTokenizer {
   added_tokens: { id: number; content: string; special: boolean }[];
@@ -23,7 +23,7 @@ describe('word tokenizer', () => {
   });
 
   it('takes added tokens first, without white space around them, the longer one where two begin together', () => {
-    expect(tokenizer.encode('red<|go on|>circle')).toEqual([4, 2, 5]);
+    expect(tokenizer.encode('red<|go|>oncircle')).toEqual([4, 2, 5]);
     expect(tokenizer.encode('<|go|><|end|> \n red')).toEqual([1, 3, 4]);
     expect(tokenizer.encode('  ')).toEqual([]);
   });
@@ -44,7 +44,7 @@ describe('word tokenizer', () => {
     for (const { id, content } of added_tokens) expect(model.vocab[content]).toBe(id);
     expect(Object.values(model.vocab).sort((a, b) => a - b)).toEqual(Array.from({ length: 9 }, (_, i) => i));
     const again = new WordTokenizer(tokenizer.json, 'again');
-    expect(again.encode('red <|go on|> circle x')).toEqual(tokenizer.encode('red <|go on|> circle x'));
+    expect(again.encode('red <|go|>on circle x')).toEqual(tokenizer.encode('red <|go|>on circle x'));
     expect(again.size).toBe(tokenizer.size);
   });
 

@@ -11,11 +11,12 @@ import { wordTokenizerJson } from '../../src/policies/tokens/tokenizer.js';
 import { makeTinyEdits, tinyDatalist } from '../../src/tiny/dataset.js';
 import { tinyVocabulary } from '../../src/tiny/vocabulary.js';
 
-const geometry = { columns: 3, rows: 3, cell: 8 };
+/** Judges take no images smaller than 28 pixels. */
+const geometry = { columns: 3, rows: 3, cell: 10 };
 
 export const smallTokenizerConfig: ImageTokenizerConfig = {
   codebook_size: 16,
-  patch: 8,
+  patch: 10,
   hidden: 8,
   code_dim: 4,
   commitment_weight: 0.25,
@@ -50,12 +51,12 @@ export async function makeSmallWorld(root: string): Promise<SmallWorld> {
         init: {
           hidden_size: 16,
           intermediate_size: 24,
-          num_hidden_layers: 2,
+          num_hidden_layers: 1,
           num_attention_heads: 2,
           num_key_value_heads: 1,
           initializer_range: 0.2,
           embedding_std: 0.5,
-        } as unknown,
+        },
         tokenizer: vq,
         model_context_size: 128,
         assistant_prefill: SPECIAL.imageStart,

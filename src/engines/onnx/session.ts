@@ -7,7 +7,7 @@ import { CHECKPOINT_INPUT } from '../../graph/checkpoint.js';
 import type { Graph, Value, ValueType } from '../../graph/ir.js';
 import { formatShape, sameShape, sizeOf } from '../../graph/ir.js';
 import type { OnnxModel } from '../../graph/onnx.js';
-import { toOnnx } from '../../graph/onnx.js';
+import { outputName, toOnnx } from '../../graph/onnx.js';
 import type * as Ort from 'onnxruntime-node';
 
 export type Provider = 'cpu' | 'webgpu' | 'cuda';
@@ -124,7 +124,7 @@ export class Session {
     }
     const fetches: Record<string, Ort.Tensor | null> = {};
     for (const [name, type] of this.#model.outputs) {
-      fetches[`out:${name}`] = into[name] === undefined ? null : this.#tensor(name, type, into[name]);
+      fetches[outputName(name)] = into[name] === undefined ? null : this.#tensor(name, type, into[name]);
     }
     const start = performance.now();
     const results = await this.#session.run(tensors, fetches);
@@ -132,7 +132,7 @@ export class Session {
     this.runs += 1;
     const out: Record<string, TensorData> = {};
     for (const name of this.#model.outputs.keys()) {
-      out[name] = into[name] ?? (results[`out:${name}`].data as TensorData);
+      out[name] = into[name] ?? (results[outputName(name)].data as TensorData);
     }
     return out;
   }

@@ -27,6 +27,13 @@ function comparison(inputs: readonly ValueType[]): ValueType {
 const binary = { infer: binaryFloat };
 const unary = { infer: unaryFloat };
 const compare = { infer: comparison };
+const order = {
+  infer: (inputs: readonly ValueType[]): ValueType => {
+    const type = comparison(inputs);
+    expectDtype(inputs[0], 'float32', 'int64');
+    return type;
+  },
+};
 
 type Elementwise =
   | ('Add' | 'Sub' | 'Mul' | 'Div' | 'Min' | 'Max')
@@ -51,8 +58,8 @@ export const elementwise: OperatorTable<Elementwise> = {
   Erf: unary,
   Abs: unary,
   Equal: compare,
-  Less: compare,
-  Greater: compare,
+  Less: order,
+  Greater: order,
   Where: {
     infer: (inputs) => {
       expectArity(inputs, 3);

@@ -1,6 +1,6 @@
 /** Shape rules of the operators that rearrange, cut, join and look up. */
 import { GraphError } from '../../core/errors.js';
-import { formatShape, sizeOf } from '../ir.js';
+import { formatShape, sameShape, sizeOf } from '../ir.js';
 import type { OperatorTable } from './spec.js';
 import { broadcast, expectArity, expectAxis, expectDtype } from './spec.js';
 
@@ -33,7 +33,7 @@ export const form: OperatorTable<Form> = {
     infer: (inputs, { shape }) => {
       expectArity(inputs, 1);
       const out = broadcast(inputs[0].shape, shape);
-      if (sizeOf(out) !== sizeOf(shape)) {
+      if (!sameShape(out, shape)) {
         throw new GraphError(`cannot expand ${formatShape(inputs[0].shape)} to ${formatShape(shape)}`);
       }
       return { shape, dtype: inputs[0].dtype };

@@ -40,6 +40,7 @@ export const products: OperatorTable<'MatMul' | 'Gemm' | 'RotaryEmbedding'> = {
       if (x.shape.length !== 4) throw new GraphError('takes [batch, heads, positions, depth]');
       const half = x.shape[3] / 2;
       for (const cache of [cos, sin]) {
+        expectDtype(cache, 'float32');
         if (cache.shape.length !== 2 || cache.shape[1] !== half) {
           throw new GraphError(`a cache must be [positions of the model, ${half}], got ${formatShape(cache.shape)}`);
         }

@@ -1,5 +1,7 @@
 /** Shape rules of the reductions (which keep reduced axes with size one) and of the softmax family. */
+import { GraphError } from '../../core/errors.js';
 import type { ValueType } from '../ir.js';
+import { formatShape } from '../ir.js';
 import type { OperatorTable } from './spec.js';
 import { expectArity, expectAxis, expectDtype } from './spec.js';
 
@@ -7,6 +9,9 @@ function reduce(inputs: readonly ValueType[], { axes }: { readonly axes: readonl
   expectArity(inputs, 1);
   expectDtype(inputs[0], 'float32');
   axes.forEach((axis) => expectAxis(axis, inputs[0].shape.length));
+  if (axes.length === 0 || new Set(axes).size !== axes.length) {
+    throw new GraphError(`reduces over one or more different axes, not ${formatShape(axes)}`);
+  }
   return { shape: inputs[0].shape.map((size, axis) => (axes.includes(axis) ? 1 : size)), dtype: 'float32' };
 }
 

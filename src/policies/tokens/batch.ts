@@ -76,8 +76,9 @@ export function packSequences(groups: readonly AnsweredPrompt[], shape: BatchSha
   const targets = new BigInt64Array(size);
   groups.forEach(({ prompt, answers }, p) => {
     const last = prompt.ids.at(-1);
-    if (last === undefined || answers.length > answersPerPrompt)
-      {throw new InternalError('a group does not fit its batch');}
+    if (last === undefined || answers.length > answersPerPrompt) {
+      throw new InternalError('a group does not fit its batch');
+    }
     answers.forEach(({ ids }, g) => {
       if (ids.length > ta) throw new InternalError(`an answer of ${ids.length} tokens in ${ta} columns`);
       const at = (p * answersPerPrompt + g) * ta;

@@ -30,8 +30,9 @@ export class Grammar {
   /** Starts an answer whose image is to be `height` by `width` codes, inside the image block where the prompt opened it. */
   start({ height, width, imageOpen }: TokenPrompt): AnswerState {
     const { space } = this;
-    if (!this.constrained)
-      {return new AnswerState(() => ({ mask: this.#any }), space.special.imageStart, null, imageOpen);}
+    if (!this.constrained) {
+      return new AnswerState(() => ({ mask: this.#any }), space.special.imageStart, null, imageOpen);
+    }
     const { imageToken, endOfLine, endOfFrame, imageEnd } = space.special;
     const block: Allowed[] = [...space.header(height, width), imageToken].map((forced) => ({ forced }));
     for (let row = 0; row < height; row++) {

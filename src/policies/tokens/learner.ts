@@ -144,8 +144,9 @@ export class Learner {
       ),
     );
     const out: MicroBatch<T>[] = [];
-    for (let start = 0; start < pieces.length; start += prompts)
-      {out.push({ groups: pieces.slice(start, start + prompts), shape });}
+    for (let start = 0; start < pieces.length; start += prompts) {
+      out.push({ groups: pieces.slice(start, start + prompts), shape });
+    }
     return out;
   }
 

@@ -93,8 +93,9 @@ export class Sampler {
       caches.write(column);
       answerPadding[column] = 0;
       writers.forEach((writer, i) => {
-        if (!writer.finished)
-          {this.#advance(writer, logits.subarray(i * config.vocab_size, (i + 1) * config.vocab_size), options);}
+        if (!writer.finished) {
+          this.#advance(writer, logits.subarray(i * config.vocab_size, (i + 1) * config.vocab_size), options);
+        }
       });
     }
     return prompts.map((_, p) =>

@@ -47,7 +47,7 @@ export class TokenSpace {
     this.special = ids as SpecialIds;
     this.visionStart = tokenizer.id(visualToken(0));
     this.visionCount = tokenizer.size - this.visionStart;
-    if (tokenizer.id(visualToken(this.visionCount - 1)) !== tokenizer.size - 1) {
+    if (tokenizer.decode([tokenizer.size - 1]) !== visualToken(this.visionCount - 1)) {
       throw new CheckpointError('the tokenizer must end with its vision tokens, in order');
     }
     this.modality = BigInt64Array.from({ length: tokenizer.size }, (_, id) => (id >= this.visionStart ? 1n : 0n));
@@ -70,8 +70,9 @@ export class TokenSpace {
     const { imageStart, imageToken, endOfLine, endOfFrame, imageEnd } = this.special;
     const out = [imageStart, ...this.header(grid.height, grid.width), imageToken];
     for (let row = 0; row < grid.height; row++) {
-      for (let column = 0; column < grid.width; column++)
-        {out.push(this.visionStart + grid.codes[row * grid.width + column]);}
+      for (let column = 0; column < grid.width; column++) {
+        out.push(this.visionStart + grid.codes[row * grid.width + column]);
+      }
       out.push(endOfLine);
     }
     out.push(endOfFrame, imageEnd);

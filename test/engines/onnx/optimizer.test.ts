@@ -170,6 +170,12 @@ describe('the norm of a gradient', () => {
     expect(gradients.get('a')).toEqual(Float32Array.of(0.3, 0.4));
   });
 
+  it('is scaled as torch does it, with a millionth added to the norm', () => {
+    const gradients = new Map([['a', Float32Array.of(3e-6, 4e-6)]]);
+    expect(clipGradientNorm(gradients, 3e-6)).toBeCloseTo(5e-6, 10);
+    expectNear(gradients.get('a')!, [1.5e-6, 2e-6], 1e-12);
+  });
+
   it('is summed in float64 over every element', () => {
     const many = new Float32Array(100_003).fill(0.1);
     const squares = Array.from(many).reduce((sum, x) => sum + x * x, 0);

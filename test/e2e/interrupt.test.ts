@@ -1,0 +1,73 @@
+import { afterAll, beforeAll, describe, expect, inject, it } from 'vitest';
+import { startStubJudge, stubModel, type StubJudge } from '../rewards/stub_judge.js';
+import { childrenOf, isRunning, Place, RL, until } from './editrl.js';
+import { isCanary, scoreByPictures } from './scorer.js';
+
+describe('Ctrl-C', () => {
+  let place: Place;
+  let other: Place;
+  let judge: StubJudge;
+  let judgeStalls = false;
+  beforeAll(async () => {
+    place = Place.make(inject('template'));
+    other = Place.make(inject('template'));
+    judge = await startStubJudge((request) =>
+      judgeStalls && !isCanary(request) ? { kind: 'reset' } : scoreByPictures(request),
+    );
+  });
+  afterAll(async () => {
+    await judge.close();
+    place.remove();
+    other.remove();
+  });
+
+  const longer = ['--set', 'num_iterations=9', '--set', 'run_name=mine'];
+  const stubbed = (): string[] => [
+    ...longer,
+    ...['--set', `reward.endpoint=${judge.url}`, '--set', `reward.model=${stubModel}`],
+    ...['--set', 'reward.max_attempts=1'],
+  ];
+
+  it('ends after the iteration with a checkpoint and 130, and the same command goes on', async () => {
+    const live = place.startTraining(RL, ...longer);
+    await until('iteration 3', () => !live.isAlive() || (place.state('mine')?.iteration ?? 0) >= 3);
+    const judges = childrenOf(live.pid);
+    expect(judges).toHaveLength(1);
+    live.kill('SIGINT');
+    const stopped = await live.ended;
+    expect(stopped).toMatchObject({ code: 130, signal: null });
+    expect(stopped.err).toBe('stopping after this iteration (once more to stop at once)\n');
+    expect(stopped.out).toContain('Stopped after a checkpoint; run the same command to continue.');
+    await until('the judge has ended', () => !judges.some(isRunning));
+    const state = place.state('mine');
+    expect(state).toMatchObject({ state: 'interrupted', reason: 'stopped on request' });
+    const iteration = state?.iteration ?? 0;
+    expect(place.checkpointFile('mine', iteration, 'policy.safetensors').length).toBeGreaterThan(0);
+
+    const resumed = await place.train(RL, ...longer);
+    expect(resumed).toMatchObject({ code: 0, err: '' });
+    expect(resumed.out).toContain(`resuming mine from iteration ${iteration}`);
+    expect(place.metrics('mine').map((line) => line.iteration)).toEqual([0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
+  });
+
+  it('learns nothing from an iteration that waited for its judge when it came', async () => {
+    expect(await place.train(RL, ...stubbed(), '--set', 'run_name=whole')).toMatchObject({ code: 0 });
+
+    const live = other.startTraining(RL, ...stubbed());
+    await until('iteration 2', () => !live.isAlive() || (other.state('mine')?.iteration ?? 0) >= 2);
+    judgeStalls = true;
+    await until('it waits', () => !live.isAlive() || other.state('mine')?.state === 'waiting');
+    live.kill('SIGINT');
+    expect(await live.ended).toMatchObject({ code: 130 });
+    const metrics = other.metrics('mine');
+    expect(metrics.flatMap((line) => Object.keys(line)).filter((name) => name.startsWith('reward/unscored'))).toEqual(
+      [],
+    );
+
+    judgeStalls = false;
+    expect(await other.train(RL, ...stubbed())).toMatchObject({ code: 0, err: '' });
+    const weights = [place.checkpointFile('whole', 9, 'policy.safetensors')];
+    weights.push(other.checkpointFile('mine', 9, 'policy.safetensors'));
+    expect(weights[1].equals(weights[0])).toBe(true);
+  });
+});

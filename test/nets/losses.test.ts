@@ -1,0 +1,149 @@
+/** The losses against plain loops over float64, from logits: their values, and their gradients with respect to every logit. */
+import { describe, expect, it } from 'vitest';
+import { RandomStream } from '../../src/core/random.js';
+import { InternalError } from '../../src/core/errors.js';
+import { Session } from '../../src/engines/onnx/session.js';
+import { gradients } from '../../src/graph/differentiate.js';
+import { Graph } from '../../src/graph/ir.js';
+import { tokenDistribution } from '../../src/nets/layers.js';
+import { grpoLoss, negativeLogLikelihood, type KlEstimator } from '../../src/nets/losses.js';
+
+const [rows, vocabulary] = [12, 7];
+const temperature = 0.7;
+/** The last three tokens are vision. */
+const modality = BigInt64Array.of(0n, 0n, 0n, 0n, 1n, 1n, 1n);
+const stream = new RandomStream(3, 'losses');
+const draw = (count: number, scale: number): Float32Array =>
+  Float32Array.from({ length: count }, () => scale * stream.normal());
+const logits = draw(rows * vocabulary, 1.5);
+const targets = BigInt64Array.from({ length: rows }, (_, n) => BigInt(n % vocabulary));
+// every fourth token carries no weight, as padding and untrained tokens do
+const weights = Float32Array.from({ length: rows }, (_, n) => (n % 4 === 3 ? 0 : 0.1 + 0.01 * n));
+const advantages = draw(rows, 1);
+const oldShift = draw(rows, 0.4);
+const referenceShift = draw(rows, 0.5);
+
+interface Case {
+  readonly separate: boolean;
+  readonly kl: { readonly coeff: number; readonly estimator: KlEstimator } | null;
+  readonly ratio: boolean;
+  readonly clip: number | null;
+  readonly sft?: boolean;
+}
+
+/** p and log p of each row over the tokens that its target is compared with. */
+function distribution(row: number, separate: boolean): { p: number[]; logProb: number } {
+  const target = Number(targets[row]);
+  const x = Array.from({ length: vocabulary }, (_, v) =>
+    separate && modality[v] !== modality[target] ? -Infinity : logits[row * vocabulary + v] / temperature,
+  );
+  const top = Math.max(...x);
+  const total = x.reduce((sum, value) => sum + Math.exp(value - top), 0);
+  return { p: x.map((value) => Math.exp(value - top) / total), logProb: x[target] - top - Math.log(total) };
+}
+
+const shifted = (shift: Float32Array, separate: boolean): Float32Array =>
+  shift.map((s, n) => distribution(n, separate).logProb + s);
+
+/** Each estimator of d with its derivative. */
+const KL: Record<KlEstimator, (d: number) => [number, number]> = {
+  k1: (d) => [-d, -1],
+  k2: (d) => [(d * d) / 2, d],
+  k3: (d) => [Math.exp(d) - d - 1, Math.exp(d) - 1],
+};
+
+function plain({ separate, kl, ratio, clip, sft }: Case): { loss: number; gradient: number[] } {
+  const old = shifted(oldShift, separate);
+  const reference = shifted(referenceShift, separate);
+  let loss = 0;
+  const gradient: number[] = [];
+  for (let n = 0; n < rows; n++) {
+    const { p, logProb } = distribution(n, separate);
+    const a = advantages[n];
+    let [value, slope] = [-logProb, -1];
+    if (sft !== true) {
+      [value, slope] = [-a * logProb, -a];
+      if (ratio) {
+        const r = Math.exp(logProb - old[n]);
+        const bounded = clip === null ? r : Math.min(1 + clip, Math.max(1 - clip, r));
+        const isClipped = bounded * a < r * a;
+        [value, slope] = isClipped ? [-bounded * a, 0] : [-r * a, -r * a];
+      }
+      if (kl !== null) {
+        const [penalty, d] = KL[kl.estimator](reference[n] - logProb);
+        value += kl.coeff * penalty;
+        slope -= kl.coeff * d;
+      }
+    }
+    loss += weights[n] * value;
+    p.forEach((q, v) => gradient.push((weights[n] * slope * ((v === Number(targets[n]) ? 1 : 0) - q)) / temperature));
+  }
+  return { loss, gradient };
+}
+
+async function compiled({ separate, kl, ratio, clip, sft }: Case): Promise<{ loss: number; gradient: Float32Array }> {
+  const graph = new Graph('loss');
+  const x = graph.parameter('logits', [rows, vocabulary]);
+  const { logProbs } = tokenDistribution(
+    x,
+    graph.constant(targets, [rows]),
+    temperature,
+    separate ? graph.constant(modality, [vocabulary]) : null,
+  );
+  const constant = (data: Float32Array) => graph.constant(data, [rows]);
+  const loss =
+    sft === true
+      ? negativeLogLikelihood(logProbs, constant(weights))
+      : grpoLoss(
+          {
+            logProbs,
+            weights: constant(weights),
+            advantages: constant(advantages),
+            oldLogProbs: ratio ? constant(shifted(oldShift, separate)) : null,
+            reference: kl === null ? null : constant(shifted(referenceShift, separate)),
+          },
+          kl?.coeff ?? 0,
+          clip,
+          kl?.estimator,
+        ).loss;
+  const session = await Session.compile(graph, { loss, d: gradients(loss, [x])[0] }, { threads: 1 });
+  const out = await session.run({}, new Map([['logits', { data: logits }]]));
+  await session.dispose();
+  return { loss: (out.loss as Float32Array)[0], gradient: out.d as Float32Array };
+}
+
+const base: Case = { separate: false, kl: null, ratio: false, clip: null };
+const k3 = { coeff: 0.3, estimator: 'k3' } as const;
+const cases: [string, Case][] = [
+  ['SFT', { ...base, sft: true }],
+  ['SFT over separate vocabularies', { ...base, sft: true, separate: true }],
+  ['the policy term alone', base],
+  ['k1', { ...base, kl: { coeff: 0.3, estimator: 'k1' } }],
+  ['k2', { ...base, kl: { coeff: 0.3, estimator: 'k2' } }],
+  ['k3', { ...base, kl: k3 }],
+  ['k3 over separate vocabularies', { ...base, kl: k3, separate: true }],
+  ['a ratio without a clip', { ...base, kl: k3, ratio: true }],
+  ['a clipped ratio', { ...base, ratio: true, clip: 0.2 }],
+  ['a clipped ratio, k3, separate vocabularies', { separate: true, kl: k3, ratio: true, clip: 0.2 }],
+];
+
+describe('losses from logits', () => {
+  it.each(cases)('%s: value and gradient equal a plain computation', async (_name, which) => {
+    const expected = plain(which);
+    const found = await compiled(which);
+    expect(Math.abs(found.loss - expected.loss)).toBeLessThan(1e-6);
+    expected.gradient.forEach((g, i) => expect(Math.abs(found.gradient[i] - g), `logit ${i}`).toBeLessThan(1e-6));
+  });
+
+  it('clips some ratios on either side and leaves others', () => {
+    const ratios = [...oldShift].map((s, n) => ({ r: Math.exp(-s), a: advantages[n] }));
+    expect(ratios.some(({ r, a }) => r > 1.2 && a > 0)).toBe(true);
+    expect(ratios.some(({ r, a }) => r < 0.8 && a < 0)).toBe(true);
+    expect(ratios.some(({ r, a }) => r > 1.2 && a < 0)).toBe(true);
+    expect(ratios.some(({ r }) => r > 0.8 && r < 1.2)).toBe(true);
+  });
+
+  it('refuses a clip range without old log-probabilities', async () => {
+    await expect(compiled({ ...base, clip: 0.2 })).rejects.toThrow(InternalError);
+  });
+});

@@ -1,0 +1,181 @@
+/** The learner's loss and gradient against a plain decoder and plain loops in float64, and against itself in other micro-batches. */
+import { describe, expect, it } from 'vitest';
+import { RandomStream } from '../../src/core/random.js';
+import type { FloatTensor } from '../../src/core/safetensors.js';
+import { Learner, type LearningGroup, type LossKind } from '../../src/policies/tokens/learner.js';
+import { referenceLogits } from '../nets/reference_decoder.js';
+import { openPrompt, smallModel, smallSpace, textPrompt } from './small_policy.js';
+
+const space = smallSpace();
+const model = smallModel(space);
+const temperature = 0.7;
+const GENERATIONS = 8;
+
+/** Three groups of eight answers of different lengths; the third of every three tokens is not trained. */
+function makeGroups(): LearningGroup[] {
+  const stream = new RandomStream(21, 'groups');
+  return [openPrompt(space), textPrompt(space), openPrompt(space, 'remove', 2)].map((prompt) => {
+    const answers = Array.from({ length: GENERATIONS }, () => ({
+      ids: Int32Array.from({ length: 2 + stream.integer(6) }, () => stream.integer(space.size)),
+    }));
+    const targets = answers.map(({ ids }) => ({
+      weights: Float32Array.from(ids, (_, t) => (t % 3 === 2 ? 0 : 0.02)),
+      advantage: stream.normal(),
+      reference: Float32Array.from(ids, () => -3 + stream.normal()),
+      oldLogProbs: Float32Array.from(ids, () => -3 + stream.normal()),
+    }));
+    return { prompt, answers, targets };
+  });
+}
+const groups = makeGroups();
+
+const learner = (microBatch: number, gradientCheckpointing = false, separateVocabularies = true): Learner =>
+  new Learner(model, { temperature, separateVocabularies, microBatch, gradientCheckpointing, session: { threads: 1 } });
+
+async function gradientOf(
+  loss: LossKind,
+  options: { microBatch: number; checkpointing?: boolean; separate?: boolean; of?: readonly LearningGroup[] },
+) {
+  const made = learner(options.microBatch, options.checkpointing, options.separate);
+  const result = await made.gradient(options.of ?? groups, loss);
+  await made.dispose();
+  return result;
+}
+
+/** log p of each token of an answer, from the logits of the plain decoder. */
+function plainLogProbs(
+  weights: ReadonlyMap<string, FloatTensor>,
+  group: LearningGroup,
+  answer: number,
+  separate: boolean,
+): number[] {
+  const ids = [...group.answers[answer].ids];
+  const sequence = [...group.prompt.ids, ...ids.slice(0, -1)];
+  return referenceLogits(model.config, weights, sequence, ids.length).map((logits, t) => {
+    const seen = logits.filter((_, v) => !separate || space.isVision(v) === space.isVision(ids[t]));
+    const total = seen.reduce((sum, x) => sum + Math.exp(x / temperature), 0);
+    return logits[ids[t]] / temperature - Math.log(total);
+  });
+}
+
+function plainLoss(weights: ReadonlyMap<string, FloatTensor>, loss: LossKind, separate: boolean): number {
+  let sum = 0;
+  for (const group of groups.slice(0, 2)) {
+    group.targets.forEach(({ weights: w, advantage, reference, oldLogProbs }, g) => {
+      plainLogProbs(weights, group, g, separate).forEach((logProb, t) => {
+        if (loss.kind === 'sft') sum -= w[t] * logProb;
+        else {
+          const r = loss.ratio ? Math.exp(logProb - oldLogProbs![t]) : null;
+          const c = loss.clipRange;
+          const clipped = r === null || c === null ? null : Math.min(1 + c, Math.max(1 - c, r)) * advantage;
+          const policy = r === null ? logProb * advantage : Math.min(r * advantage, clipped ?? Infinity);
+          const d = reference![t] - logProb;
+          sum += w[t] * (loss.klCoeff * (Math.exp(d) - d - 1) - policy);
+        }
+      });
+    });
+  }
+  return sum;
+}
+
+const grpo: LossKind = { kind: 'grpo', klCoeff: 0.1, clipRange: null, ratio: false };
+const losses: [string, LossKind, boolean][] = [
+  ['SFT', { kind: 'sft' }, false],
+  ['GRPO with k3', grpo, true],
+  ['GRPO with k3 over the whole vocabulary', grpo, false],
+  ['GRPO with a clipped ratio', { ...grpo, clipRange: 0.2, ratio: true }, true],
+];
+
+describe('the learner', () => {
+  it.each(losses)('%s: loss and gradient equal a plain computation', async (_name, loss, separate) => {
+    const found = await gradientOf(loss, { microBatch: 8, separate, of: groups.slice(0, 2) });
+    // float64 weights, so that differences are exact
+    const weights = new Map(
+      [...model.weights].map(([name, { shape, data }]) => [
+        name,
+        { shape, data: Float64Array.from(data) as unknown as Float32Array },
+      ]),
+    );
+    expect(Math.abs(found.loss - plainLoss(weights, loss, separate))).toBeLessThan(1e-5);
+    expect([...found.gradients.keys()].sort()).toEqual([...weights.keys()].sort());
+    for (const [name, { data }] of weights) {
+      const stream = new RandomStream('direction', name);
+      const direction = Float64Array.from(data, () => stream.normal());
+      const original = Float64Array.from(data);
+      const at = (step: number): number => {
+        original.forEach((x, i) => (data[i] = x + step * direction[i]));
+        const value = plainLoss(weights, loss, separate);
+        data.set(original);
+        return value;
+      };
+      const h = 1e-5;
+      const numeric = (at(h) - at(-h)) / (2 * h);
+      const exact = found.gradients.get(name)!.reduce((sum, g, i) => sum + g * direction[i], 0);
+      expect(Math.abs(exact - numeric), name).toBeLessThan(2e-5 * (1 + Math.abs(numeric)));
+    }
+  });
+
+  it('sums micro-batches of any size to the same loss, gradient and statistics', async () => {
+    const whole = await gradientOf(grpo, { microBatch: 24 });
+    // 16 takes two groups at once: its second micro-batch is half empty
+    for (const microBatch of [1, 2, 4, 8, 16]) {
+      const parts = await gradientOf(grpo, { microBatch });
+      expect(Math.abs(parts.loss - whole.loss)).toBeLessThan(1e-6);
+      for (const [name, gradient] of whole.gradients) {
+        const other = parts.gradients.get(name)!;
+        gradient.forEach((g, i) => expect(Math.abs(other[i] - g), `${name} by ${microBatch}`).toBeLessThan(1e-6));
+      }
+      whole.statistics.forEach((group, p) =>
+        group.forEach(({ logProbs, entropy }, g) => {
+          const found = parts.statistics[p][g];
+          expect(found.logProbs).toHaveLength(groups[p].answers[g].ids.length);
+          logProbs.forEach((x, t) => expect(Math.abs(x - found.logProbs[t])).toBeLessThan(1e-5));
+          entropy.forEach((x, t) => expect(Math.abs(x - found.entropy[t])).toBeLessThan(1e-5));
+        }),
+      );
+    }
+  });
+
+  it('takes parts of a group where a micro-batch is no divisor of it', async () => {
+    const whole = await gradientOf(grpo, { microBatch: 8 });
+    const parts = await gradientOf(grpo, { microBatch: 3 });
+    for (const [name, gradient] of whole.gradients) {
+      gradient.forEach((g, i) => expect(Math.abs(parts.gradients.get(name)![i] - g)).toBeLessThan(1e-6));
+    }
+  });
+
+  it('gives the same gradient with gradient checkpointing', async () => {
+    const plain = await gradientOf(grpo, { microBatch: 8 });
+    const recomputed = await gradientOf(grpo, { microBatch: 8, checkpointing: true });
+    expect(recomputed.loss).toBeCloseTo(plain.loss, 6);
+    for (const [name, gradient] of plain.gradients) {
+      gradient.forEach((g, i) => expect(Math.abs(recomputed.gradients.get(name)![i] - g)).toBeLessThan(1e-6));
+    }
+  });
+
+  it('has no gradient where nothing carries weight', async () => {
+    const idle = groups.map((group) => ({
+      ...group,
+      targets: group.targets.map((target) => ({ ...target, weights: new Float32Array(target.weights.length) })),
+    }));
+    const { loss, gradients } = await gradientOf(grpo, { microBatch: 8, of: idle });
+    expect(loss).toBeCloseTo(0, 12);
+    for (const gradient of gradients.values()) expect(gradient.every((g) => g === 0)).toBe(true);
+  });
+
+  it('measures other weights of the same architecture, and entropies as they are defined', async () => {
+    const other = smallModel(space, 2).weights;
+    const made = learner(8);
+    const [statistics] = await made.statistics([groups[0]], other);
+    await made.dispose();
+    const { ids } = groups[0].answers[0];
+    plainLogProbs(other, groups[0], 0, true).forEach((x, t) => expect(statistics[0].logProbs[t]).toBeCloseTo(x, 4));
+    const sequence = [...groups[0].prompt.ids, ...ids.subarray(0, -1)];
+    referenceLogits(model.config, other, sequence, ids.length).forEach((logits, t) => {
+      const x = logits.filter((_, v) => space.isVision(v) === space.isVision(ids[t])).map((l) => l / temperature);
+      const total = x.reduce((sum, value) => sum + Math.exp(value), 0);
+      const entropy = x.reduce((sum, v) => sum - (Math.exp(v) / total) * (v - Math.log(total)), 0);
+      expect(statistics[0].entropy[t]).toBeCloseTo(entropy, 4);
+    });
+  });
+});

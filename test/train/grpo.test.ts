@@ -1,0 +1,204 @@
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { createReward } from '../../src/rewards/combined.js';
+import type { Judge } from '../../src/rewards/judge.js';
+import { scoreChunk } from '../../src/rewards/score_iteration.js';
+import type { Outcome } from '../../src/rewards/types.js';
+import type { IterationRecord } from '../../src/train/grpo.js';
+import type { Scorer } from '../../src/train/scorer.js';
+import { makeSmallWorld, smallSettings, type SmallWorld } from '../tasks/small_world.js';
+import { rewardByName, scored, scorerOf, smallTraining, unscored, zero, type SmallTraining } from './small_training.js';
+
+const root = mkdtempSync(join(tmpdir(), 'grpo-'));
+let world: SmallWorld;
+beforeAll(async () => {
+  world = await makeSmallWorld(root);
+});
+const open: SmallTraining[] = [];
+afterAll(async () => {
+  await Promise.all(open.map(({ training }) => training.dispose()));
+  rmSync(root, { recursive: true });
+});
+
+function make(scorer: Scorer, changes: Record<string, Record<string, unknown>> = {}): SmallTraining {
+  const made = smallTraining(smallSettings(world, changes), scorer);
+  open.push(made);
+  return made;
+}
+
+/**
+ * The loss of a first iteration from what was recorded of it: the policy still is its start, so KL is 0, and the rollout's
+ * log-probabilities are the policy's. `trained` says which tokens carry loss.
+ */
+function expectedLoss({ groups, advantages }: IterationRecord, trained: (id: number) => boolean = () => true): number {
+  let tokens = 0;
+  let sum = 0;
+  groups.forEach(({ answers }, i) =>
+    answers.forEach(({ ids, logProbs }, g) => {
+      const advantage = advantages[i].advantages[g];
+      if (advantage === null) return;
+      tokens += ids.length;
+      ids.forEach((id, t) => (sum -= trained(id) ? advantage * logProbs[t] : 0));
+    }),
+  );
+  return sum / tokens;
+}
+
+describe('an iteration of GRPO', () => {
+  const all = scorerOf((key) => scored(rewardByName(key)));
+
+  it('divides the loss by all response tokens of the iteration', async () => {
+    const made = make(all);
+    const metrics = await made.training.step(1);
+    const [record] = made.records;
+    expect(metrics['policy/loss']).toBeCloseTo(expectedLoss(record), 5);
+    expect(Math.abs(metrics['policy/loss'])).toBeGreaterThan(1e-3);
+    expect(metrics['policy/rollout_mismatch']).toBeLessThan(1e-4);
+    expect(metrics['policy/kl']).toBeCloseTo(0, 6);
+    expect(made.alarms).toEqual([]);
+    expect(record.groups.map(({ answers }) => answers.length)).toEqual([4, 4, 4]);
+    const rewards = record.outcomes.flat().map((outcome) => (outcome.kind === 'scored' ? outcome.value : NaN));
+    expect(metrics['reward/mean']).toBeCloseTo(rewards.reduce((a, b) => a + b) / 12, 9);
+    expect(metrics['reward/a']).toBe(metrics['reward/mean']);
+    // after a step the policy has moved away from its start
+    expect((await made.training.step(2))['policy/kl']).toBeGreaterThan(1e-5);
+  });
+
+  it('gives unscored episodes no weight, and drops groups with fewer than two scores', async () => {
+    const made = make(
+      scorerOf((key): Outcome => {
+        const [, group, answer] = key.split('/');
+        if (group === '0' && answer !== '3') return unscored;
+        if (group === '1' && answer === '1') return unscored;
+        return group === '2' && answer === '0' ? zero : scored(rewardByName(key));
+      }),
+    );
+    const metrics = await made.training.step(1);
+    const [{ advantages }] = made.records;
+    expect(advantages.map(({ dropped }) => dropped)).toEqual([true, false, false]);
+    expect(advantages[0].advantages).toEqual([null, null, null, null]);
+    expect(advantages[1].advantages[1]).toBeNull();
+    expect(advantages[2].advantages[0]).toBeLessThan(0);
+    expect(metrics['policy/loss']).toBeCloseTo(expectedLoss(made.records[0]), 5);
+    expect(metrics['group/used']).toBe(2);
+    expect(metrics['group/dropped']).toBeCloseTo(1 / 3, 9);
+    expect(metrics['reward/unscored/timeout']).toBe(4);
+    expect(metrics['reward/zero_by_rule']).toBeCloseTo(1 / 12, 9);
+  });
+
+  it('leaves the policy as it is where nothing is scored, and says so', async () => {
+    const made = make(scorerOf(() => unscored));
+    const before = [...made.model.weights].map(([, { data }]) => data.slice());
+    const metrics = await made.training.step(1);
+    expect([...made.model.weights].map(([, { data }]) => data)).toEqual(before);
+    expect(metrics['group/used']).toBe(0);
+    expect(made.alarms).toHaveLength(1);
+  });
+
+  it('has no policy term in groups without spread, but keeps their KL', async () => {
+    const made = make(scorerOf(() => scored(3)));
+    const first = await made.training.step(1);
+    expect(first['group/zero_spread']).toBe(1);
+    expect(first['policy/loss']).toBeCloseTo(0, 7);
+    expect(first['group/used']).toBe(3);
+  });
+
+  it('scores an unfinished answer 0 without asking the judge', async () => {
+    let asked = 0;
+    const judge: Judge = {
+      ask: async ({ key }) => {
+        asked++;
+        const scores = [9, 9];
+        const rest = { requestHash: '', model: '', text: '', problem: null, attempts: 1, latencyMs: 1 };
+        return { key, scores, ...rest };
+      },
+    };
+    const prompts = { sc: null, pq: null, ground: null };
+    const reward = createReward({ mode: 'viescore', also_compute: [], prompts, zero_if_unfinished: true }, { judge });
+    const scorer: Scorer = {
+      begin: (items) => scoreChunk(reward, items),
+      settle: async (_items, outcomes) => [...outcomes],
+    };
+    const short = make(scorer, { rollout: { max_response_tokens: 18 } });
+    const metrics = await short.training.step(1);
+    expect(asked).toBe(0);
+    expect(metrics).toMatchObject({ 'reward/mean': 0, 'reward/zero_by_rule': 1, 'episode/non_stop_rate': 1 });
+
+    const long = make(scorer, { rollout: { max_response_tokens: 64 } });
+    await long.training.step(1);
+    const finished = long.records[0].groups.flatMap(({ answers }) => answers.filter((answer) => answer.finished));
+    expect(finished.length).toBeGreaterThan(0);
+    expect(asked).toBe(2 * finished.length);
+  });
+
+  it.each([
+    ['text', 1, true],
+    ['text', 2, true],
+    ['text', 3, false],
+    ['text', 4, true],
+    ['vision', 1, true],
+    ['vision', 3, false],
+  ] as const)(
+    'trains %s tokens alone in iteration %d of a cycle of 3, 2 of them restricted: %s',
+    async (tokens, iteration, restricted) => {
+      const made = make(all, { algorithm: { train_tokens: { tokens, cycle_steps: 3, steps: 2 } } });
+      const metrics = await made.training.step(iteration);
+      const { space } = made.task;
+      const trained = (id: number): boolean => !restricted || space.isVision(id) === (tokens === 'vision');
+      expect(metrics['policy/loss']).toBeCloseTo(expectedLoss(made.records[0], trained), 5);
+      expect(made.records[0].groups[0].answers[0].ids.some((id) => !trained(id))).toBe(restricted);
+    },
+  );
+
+  it('comes to the same in chunks, each put to the judge before the next is sampled', async () => {
+    const begun: number[] = [];
+    const counting: Scorer = {
+      ...all,
+      begin: (items) => {
+        begun.push(items.length);
+        return all.begin(items);
+      },
+    };
+    const whole = make(all);
+    const chunked = make(counting, { rollout: { chunk_groups: 2 } });
+    const [a, b] = [await whole.training.step(1), await chunked.training.step(1)];
+    expect(begun).toEqual([8, 4]);
+    expect(b['policy/loss']).toBeCloseTo(a['policy/loss'], 6);
+    const ids = ({ records }: SmallTraining): number[][] =>
+      records[0].groups.flatMap(({ answers }) => answers.map((answer) => [...answer.ids]));
+    expect(ids(chunked)).toEqual(ids(whole));
+  });
+
+  it('uses the KL estimator that is set', async () => {
+    const losses: number[] = [];
+    for (const kl_estimator of ['k1', 'k2', 'k3']) {
+      const made = make(
+        scorerOf(() => scored(3)),
+        { algorithm: { kl_estimator, kl_coeff: 1 } },
+      );
+      // moved by hand: without spread and with the start's weights nothing would move
+      for (const [name, { data }] of made.model.weights) {
+        if (name === 'lm_head.weight') data.forEach((w, i) => (data[i] = 1.2 * w));
+      }
+      const metrics = await made.training.step(1);
+      losses.push(metrics['policy/loss']);
+      if (kl_estimator === 'k3') expect(metrics['policy/loss']).toBeCloseTo(metrics['policy/kl'], 5);
+    }
+    expect(new Set(losses.map((loss) => loss.toFixed(5))).size).toBe(3);
+    expect(losses[1]).toBeGreaterThan(0);
+    expect(losses[2]).toBeGreaterThan(0);
+  });
+
+  it('takes several clipped steps on the same episodes', async () => {
+    const once = make(all, { algorithm: { clip_range: 0.2 } });
+    const twice = make(all, { algorithm: { clip_range: 0.2, inner_epochs: 2 } });
+    const [a, b] = [await once.training.step(1), await twice.training.step(1)];
+    // ratios are 1 at first: the surrogate is the mean advantage per token
+    expect(a['policy/loss']).toBeCloseTo(b['policy/loss'], 9);
+    const steps = ({ training }: SmallTraining): unknown =>
+      (JSON.parse(training.files(1)['trainer.json'] as string) as { optimizer_steps: number }).optimizer_steps;
+    expect([steps(once), steps(twice)]).toEqual([1, 2]);
+  });
+});

@@ -1,0 +1,104 @@
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import type { JudgeItem } from '../../src/rewards/types.js';
+import { rewardOf, scoreParts } from '../../src/train/held_out.js';
+import type { Scorer } from '../../src/train/scorer.js';
+import { makeSmallWorld, smallSettings, type SmallWorld } from '../tasks/small_world.js';
+import { scored, scorerOf, smallTraining, unscored, zero, type SmallTraining } from './small_training.js';
+
+const root = mkdtempSync(join(tmpdir(), 'held-out-'));
+let world: SmallWorld;
+const open: SmallTraining[] = [];
+beforeAll(async () => {
+  world = await makeSmallWorld(root);
+});
+afterAll(async () => {
+  await Promise.all(open.map(({ training }) => training.dispose()));
+  rmSync(root, { recursive: true });
+});
+function make(scorer: Scorer, changes: Record<string, Record<string, unknown>> = {}): SmallTraining {
+  const made = smallTraining(smallSettings(world, changes), scorer);
+  open.push(made);
+  return made;
+}
+
+describe('held-out evaluation', () => {
+  it('averages what is scored, counts what is not, and counts zeros by rule as 0', async () => {
+    const byNumber = [scored(6), unscored, zero, scored(3)];
+    const made = make(scorerOf((key) => byNumber[Number(key.split('/').at(-1))]));
+    const metrics = await made.heldOut.evaluate(7);
+    // 6, 0 and 3: mean 3, population variance 6, standard error sqrt(6 / 2)
+    for (const name of ['validation/sampled', 'validation/greedy', 'validation/s/sampled', 'validation/s/greedy']) {
+      expect(metrics[`${name}/mean`]).toBeCloseTo(3, 12);
+      expect(metrics[`${name}/stderr`]).toBeCloseTo(Math.sqrt(3), 12);
+      expect(metrics[`${name}/unscored`]).toBe(1);
+      expect(metrics[`${name}/a`]).toBe(4.5);
+    }
+    expect(made.shown).toHaveLength(1);
+    expect(made.shown[0].map(({ score }) => score)).toEqual(['6.0', 'timeout', '0 (undecodable)', '3.0']);
+    expect(made.shown[0][0].truth).not.toBeNull();
+  });
+
+  it('has no mean where nothing is scored', async () => {
+    const metrics = await make(
+      scorerOf(() => unscored),
+      { validation: { greedy: false } },
+    ).heldOut.evaluate(0);
+    expect(metrics['validation/sampled/mean']).toBeNaN();
+    expect(metrics['validation/sampled/unscored']).toBe(4);
+    expect(Object.keys(metrics).some((name) => name.includes('greedy'))).toBe(false);
+  });
+
+  it('asks for the same prompts with the same random numbers at every evaluation', async () => {
+    const seen: JudgeItem[][] = [];
+    const watching: Scorer = {
+      begin: async (items) => {
+        seen.push([...items]);
+        return items.map(() => scored(1));
+      },
+      settle: async (_items, outcomes) => [...outcomes],
+    };
+    const made = make(watching);
+    await made.heldOut.evaluate(0);
+    await made.heldOut.evaluate(50);
+    const [sampled, greedy, sampledAgain, greedyAgain] = seen;
+    const content = (items: JudgeItem[]) => items.map(({ instruction, edited }) => [instruction, edited]);
+    expect(content(sampledAgain)).toEqual(content(sampled));
+    expect(content(greedyAgain)).toEqual(content(greedy));
+    expect(content(greedy)).not.toEqual(content(sampled));
+    expect(sampled.map(({ key }) => key)).toEqual([0, 1, 2, 3].map((i) => `validation/0/s/sampled/${i}`));
+    expect(greedyAgain[2].key).toBe('validation/50/s/greedy/2');
+    // another seed, other answers
+    const other = make(watching, { validation: { seed: 1 } });
+    await other.heldOut.evaluate(0);
+    expect(content(seen[4])).not.toEqual(content(sampled));
+  });
+
+  it('takes what there is where fewer prompts exist than are asked for', async () => {
+    const metrics = await make(
+      scorerOf((key) => scored(Number(key.split('/').at(-1)))),
+      {
+        validation: { prompts: 99, greedy: false },
+      },
+    ).heldOut.evaluate(0);
+    expect(metrics['validation/sampled/mean']).toBe(2);
+  });
+});
+
+describe('outcomes', () => {
+  it('are worth their value, 0, or nothing', () => {
+    expect([scored(7), zero, unscored].map(rewardOf)).toEqual([7, 0, null]);
+  });
+
+  it('keep the parts that each has', () => {
+    const partial = { ...unscored, parts: { b: 1 } };
+    expect(scoreParts([scored(7), zero, partial, scored(1)])).toEqual(
+      new Map([
+        ['a', [7, 1]],
+        ['b', [1]],
+      ]),
+    );
+  });
+});

@@ -1,0 +1,238 @@
+import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { EndpointError } from '../../src/core/errors.js';
+import { latestWhole } from '../../src/run/checkpoints.js';
+import { claimRun, type RunHandle } from '../../src/run/claim.js';
+import { openRunLog, type RunLog } from '../../src/run/logs.js';
+import { readMetrics, type Metrics } from '../../src/run/metrics.js';
+import { RunPaths } from '../../src/run/paths.js';
+import { RunDirectoryTracker, type Tracker } from '../../src/track/tracker.js';
+import { runLoop, type LoopEnd, type LoopOptions, type Training } from '../../src/train/loop.js';
+
+/** Counts, and writes down what it is asked to do. Its state is what a checkpoint of it holds. */
+class FakeTraining implements Training {
+  readonly kind = 'sft';
+  readonly events: string[] = [];
+  flat = 0;
+  /** The judge is away at these events. */
+  away: string[] = [];
+  /** After this evaluation it wants to stop. */
+  flatFrom = Infinity;
+
+  async step(iteration: number): Promise<Metrics> {
+    this.#note(`step ${iteration}`);
+    return { 'policy/loss': 10 - iteration, 'time/total': 1 };
+  }
+
+  async evaluate(iteration: number, last: boolean): Promise<Metrics> {
+    if (iteration >= this.flatFrom) this.flat = 1;
+    this.#note(`evaluate ${iteration}${last ? ' last' : ''}`);
+    return { 'validation/loss': iteration };
+  }
+
+  shouldStop(): string | null {
+    return this.flat > 0 ? 'flat' : null;
+  }
+
+  files(iteration: number): Record<string, string> {
+    this.events.push(`save ${iteration}`);
+    return { 'state.json': JSON.stringify({ flat: this.flat }) };
+  }
+
+  async dispose(): Promise<void> {}
+
+  #note(event: string): void {
+    this.events.push(event);
+    if (this.away.includes(event)) throw new EndpointError('the judge is away');
+  }
+}
+
+let root: string;
+let handle: RunHandle;
+let log: RunLog;
+const paths = (): RunPaths => new RunPaths(root, 'fake');
+
+function claim(): void {
+  handle = claimRun({
+    settings: { run_name: 'fake', base_exp_dir: root, num_iterations: 6 },
+    compare: () => [],
+    resultHash: 'a',
+    importHash: 'b',
+    command: [],
+    versions: {},
+  });
+  log = openRunLog({ paths: handle.paths, attempt: handle.attempt, rank: 0, terminal: null });
+}
+
+async function close(): Promise<void> {
+  handle.release();
+  await log.close();
+}
+
+beforeEach(() => {
+  root = mkdtempSync(join(tmpdir(), 'loop-'));
+  claim();
+});
+afterEach(async () => {
+  await close();
+  rmSync(root, { recursive: true });
+});
+
+async function reclaim(): Promise<void> {
+  await close();
+  claim();
+}
+
+async function go(training: FakeTraining, options: Partial<LoopOptions> = {}): Promise<LoopEnd> {
+  const inner = new RunDirectoryTracker(handle.paths);
+  const tracker: Tracker = {
+    iteration: async (iteration, metrics) => {
+      training.events.push(`track ${iteration}`);
+      await inner.iteration(iteration, metrics);
+    },
+    flush: () => inner.flush(),
+    finish: () => inner.finish(),
+  };
+  try {
+    return await runLoop(
+      training,
+      {
+        numIterations: 6,
+        evaluateEvery: 2,
+        checkpoint: { save_every_n_iterations: 3, keep_every_n_iterations: null, keep_last: 2 },
+        stop: new AbortController().signal,
+        ...options,
+      },
+      { handle, log, tracker },
+    );
+  } finally {
+    await tracker.finish();
+  }
+}
+
+const checkpoints = (): string[] => readdirSync(paths().checkpointsDir).sort();
+
+describe('the training loop', () => {
+  it('evaluates, steps, tracks and saves in this order', async () => {
+    const training = new FakeTraining();
+    expect(await go(training)).toEqual({ kind: 'finished', reason: null });
+    expect(training.events).toEqual([
+      ...['evaluate 0', 'track 0', 'save 0'],
+      ...['step 1', 'track 1'],
+      ...['step 2', 'evaluate 2', 'track 2'],
+      ...['step 3', 'track 3', 'save 3'],
+      ...['step 4', 'evaluate 4', 'track 4'],
+      ...['step 5', 'track 5'],
+      ...['step 6', 'evaluate 6 last', 'track 6', 'save 6'],
+    ]);
+    expect(checkpoints()).toEqual(['000003', '000006']);
+    expect(handle.state).toMatchObject({ state: 'finished', iteration: 6, stopped_early: false });
+    expect(readMetrics(paths()).map(({ iteration }) => iteration)).toEqual([0, 1, 2, 3, 4, 5, 6]);
+  });
+
+  it('evaluates only before and after where no interval is set', async () => {
+    const training = new FakeTraining();
+    await go(training, { evaluateEvery: null });
+    expect(training.events.filter((event) => event.startsWith('evaluate'))).toEqual(['evaluate 0', 'evaluate 6 last']);
+  });
+
+  it('stops early with a last evaluation, a checkpoint and the reason', async () => {
+    const training = new FakeTraining();
+    training.flatFrom = 4;
+    expect(await go(training)).toEqual({ kind: 'finished', reason: 'flat' });
+    expect(training.events.slice(-5)).toEqual(['step 4', 'evaluate 4', 'evaluate 4 last', 'track 4', 'save 4']);
+    expect(handle.state).toMatchObject({ state: 'finished', iteration: 4, reason: 'flat', stopped_early: true });
+  });
+
+  it('checkpoints the last whole iteration when it is interrupted, and continues after it', async () => {
+    const stop = new AbortController();
+    const training = new FakeTraining();
+    const step = training.step.bind(training);
+    training.step = async (iteration) => {
+      if (iteration === 4) stop.abort();
+      return step(iteration);
+    };
+    expect(await go(training, { stop: stop.signal })).toEqual({ kind: 'interrupted' });
+    expect(training.events.slice(-4)).toEqual(['step 4', 'evaluate 4', 'track 4', 'save 4']);
+    expect(handle.state).toMatchObject({ state: 'interrupted', iteration: 4 });
+    await reclaim();
+    const resumed = new FakeTraining();
+    await go(resumed);
+    expect(resumed.events[0]).toBe('step 5');
+    expect(readMetrics(paths()).map(({ iteration }) => iteration)).toEqual([0, 1, 2, 3, 4, 5, 6]);
+  });
+
+  it('saves what was learnt before it gives a lost judge up, in a step', async () => {
+    const training = new FakeTraining();
+    training.away = ['step 5'];
+    await expect(go(training)).rejects.toThrow(EndpointError);
+    expect(training.events.slice(-2)).toEqual(['step 5', 'save 4']);
+    expect(latestWhole(paths())?.iteration).toBe(4);
+    await reclaim();
+    const resumed = new FakeTraining();
+    await go(resumed);
+    expect(resumed.events[0]).toBe('step 5');
+  });
+
+  it('saves before it gives up in an evaluation, and owes that evaluation when it resumes', async () => {
+    const training = new FakeTraining();
+    training.away = ['evaluate 4'];
+    await expect(go(training)).rejects.toThrow(EndpointError);
+    expect(training.events.slice(-2)).toEqual(['evaluate 4', 'save 4']);
+    await reclaim();
+    const resumed = new FakeTraining();
+    await go(resumed);
+    expect(resumed.events.slice(0, 3)).toEqual(['evaluate 4', 'track 4', 'step 5']);
+  });
+
+  it('pays an owed last evaluation and is finished', async () => {
+    const training = new FakeTraining();
+    training.away = ['evaluate 6 last'];
+    await expect(go(training)).rejects.toThrow(EndpointError);
+    await reclaim();
+    const resumed = new FakeTraining();
+    expect(await go(resumed)).toEqual({ kind: 'finished', reason: null });
+    expect(resumed.events).toEqual(['evaluate 6 last', 'track 6']);
+  });
+
+  it('stops where it would have stopped, had the judge not gone away at its last evaluation', async () => {
+    const training = new FakeTraining();
+    training.flatFrom = 4;
+    training.away = ['evaluate 4 last'];
+    await expect(go(training)).rejects.toThrow(EndpointError);
+    await reclaim();
+    const resumed = new FakeTraining();
+    resumed.flatFrom = 4;
+    expect(await go(resumed)).toEqual({ kind: 'finished', reason: 'flat' });
+    expect(resumed.events).toEqual(['evaluate 4', 'evaluate 4 last', 'track 4']);
+    expect(handle.state).toMatchObject({ state: 'finished', stopped_early: true });
+  });
+
+  it('does not train on when it was killed between its last checkpoint and its end', async () => {
+    const training = new FakeTraining();
+    training.flatFrom = 4;
+    const setState = handle.setState.bind(handle);
+    handle.setState = (change) => {
+      if (change.state === 'finished') throw new Error('killed');
+      setState(change);
+    };
+    await expect(go(training)).rejects.toThrow('killed');
+    await reclaim();
+    const resumed = new FakeTraining();
+    resumed.flat = 1; // as the checkpoint says
+    expect(await go(resumed)).toEqual({ kind: 'finished', reason: 'flat' });
+    expect(resumed.events).toEqual([]);
+  });
+
+  it('saves nothing for other failures, and keeps what is there', async () => {
+    const training = new FakeTraining();
+    training.step = async (iteration) => {
+      if (iteration === 5) throw new Error('a defect');
+      return {};
+    };
+    await expect(go(training)).rejects.toThrow('a defect');
+    expect(latestWhole(paths())?.iteration).toBe(3);
+  });
+});

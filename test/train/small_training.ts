@@ -1,0 +1,78 @@
+/** GRPO on the small world, with a scorer of the test's own. */
+import { RandomStream } from '../../src/core/random.js';
+import type { ImageEditSettings } from '../../src/config/settings.js';
+import { Sampler } from '../../src/policies/tokens/rollout.js';
+import type { PolicyModel } from '../../src/policies/tokens/model.js';
+import type { JudgeItem, Outcome } from '../../src/rewards/types.js';
+import type { ContactSheetRow } from '../../src/run/report/contact_sheet.js';
+import { ImageEditTask, sessionOptions } from '../../src/tasks/image_edit_tokens.js';
+import { GrpoTraining, type IterationRecord } from '../../src/train/grpo.js';
+import { HeldOut } from '../../src/train/held_out.js';
+import { TrainState } from '../../src/train/policy_state.js';
+import type { Scorer } from '../../src/train/scorer.js';
+
+export interface SmallTraining {
+  readonly training: GrpoTraining;
+  readonly heldOut: HeldOut;
+  readonly task: ImageEditTask;
+  readonly model: PolicyModel;
+  readonly records: IterationRecord[];
+  readonly alarms: string[];
+  readonly shown: (readonly ContactSheetRow[])[];
+}
+
+export function smallTraining(settings: ImageEditSettings, scorer: Scorer): SmallTraining {
+  const task = ImageEditTask.open(settings, (run) => run);
+  const model = task.startingPolicy();
+  const { policy } = settings;
+  const sampler = new Sampler(
+    model,
+    policy.emu3_use_logit_processor,
+    policy.separate_language_and_vision_vocabs,
+    sessionOptions(policy.engine),
+  );
+  const records: IterationRecord[] = [];
+  const alarms: string[] = [];
+  const shown: (readonly ContactSheetRow[])[] = [];
+  const heldOut = new HeldOut({
+    settings,
+    task,
+    sampler,
+    scorer,
+    show: async (_iteration, rows) => void shown.push(rows),
+  });
+  const training = new GrpoTraining({
+    settings,
+    task,
+    policy: new TrainState(model, settings.optimizer, settings.algorithm.warmup_steps, task.tokenizer.json),
+    reference: new Map([...model.weights].map(([name, { shape, data }]) => [name, { shape, data: data.slice() }])),
+    sampler,
+    scorer,
+    heldOut,
+    record: async (record) => void records.push(record),
+    alarm: (message) => alarms.push(message),
+  });
+  return { training, heldOut, task, model, records, alarms, shown };
+}
+
+export const scored = (value: number): Outcome => ({
+  kind: 'scored',
+  value,
+  normalised: value / 10,
+  parts: { a: value },
+});
+export const unscored: Outcome = { kind: 'unscored', reason: 'timeout', detail: 'late', parts: {} };
+export const zero: Outcome = { kind: 'zero_by_rule', reason: 'undecodable', parts: {} };
+
+/** Scores each item by its key alone, and settles for that. */
+export function scorerOf(score: (key: string) => Outcome): Scorer {
+  return {
+    begin: async (items: readonly JudgeItem[]) => items.map(({ key }) => score(key)),
+    settle: async (_items, outcomes) => [...outcomes],
+  };
+}
+
+/** A reward in [0, 10) that depends on the episode's name alone. */
+export function rewardByName(key: string): number {
+  return 10 * new RandomStream('reward', key).uniform();
+}

@@ -1,0 +1,119 @@
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { DataError } from '../../src/core/errors.js';
+import type { EditSample } from '../../src/data/types.js';
+import { Learner } from '../../src/policies/tokens/learner.js';
+import { SPECIAL } from '../../src/policies/tokens/space.js';
+import { ImageEditTask } from '../../src/tasks/image_edit_tokens.js';
+import { TrainState } from '../../src/train/policy_state.js';
+import { SupervisedTraining } from '../../src/train/supervised.js';
+import { tinyDatalist } from '../../src/tiny/dataset.js';
+import { makeSmallWorld, smallSettings, type SmallWorld } from '../tasks/small_world.js';
+
+const root = mkdtempSync(join(tmpdir(), 'supervised-'));
+let world: SmallWorld;
+beforeAll(async () => {
+  world = await makeSmallWorld(root);
+});
+afterAll(() => rmSync(root, { recursive: true }));
+
+const list = (split: 'train' | 'prompts' | 'validation'): { path: string }[] => [
+  { path: tinyDatalist(join(root, 'tiny'), 's', split) },
+];
+
+function open(sft: Record<string, unknown>, prefill: string = SPECIAL.imageStart) {
+  const settings = smallSettings(
+    { config: { ...world.config, algorithm: {} } },
+    {
+      algorithm: { type: 'sft', sft: { batch_size: 4, ...sft } },
+      data: { train: list('train') },
+      policy: { assistant_prefill: prefill },
+    },
+  );
+  const task = ImageEditTask.open(settings, (run) => run);
+  const model = task.startingPolicy();
+  const policy = new TrainState(model, settings.optimizer, settings.algorithm.warmup_steps, task.tokenizer.json);
+  return { task, model, policy, training: new SupervisedTraining(settings, task, policy, null) };
+}
+
+/** Weighted mean of -log p over answer tokens, with weights from their meaning. */
+async function expectedLoss(
+  { task, model }: ReturnType<typeof open>,
+  samples: readonly EditSample[],
+  weigh: (id: number, isChanged: boolean, isText: boolean) => number,
+): Promise<number> {
+  const session = { threads: 1 };
+  const learner = new Learner(model, {
+    temperature: 1,
+    separateVocabularies: false,
+    microBatch: 1,
+    gradientCheckpointing: false,
+    session,
+  });
+  const groups = samples.map((sample) => ({
+    prompt: task.prompt(sample).tokens,
+    answers: [{ ids: task.labelledAnswer(sample) }],
+  }));
+  const statistics = await learner.statistics(groups, model.weights);
+  await learner.dispose();
+  let [sum, total] = [0, 0];
+  samples.forEach((sample, i) => {
+    const { ids } = groups[i].answers[0];
+    const codes = sample.source.codes;
+    let vision = 0;
+    let inImage = groups[i].prompt.imageOpen;
+    ids.forEach((id, t) => {
+      inImage ||= id === task.space.special.imageStart;
+      const isVision = task.space.isVision(id);
+      const isChanged = isVision && codes[vision++] !== id - task.space.visionStart;
+      const w = weigh(id, isChanged, !inImage);
+      sum -= w * statistics[i][0].logProbs[t];
+      total += w;
+    });
+  });
+  return sum / total;
+}
+
+describe('supervised training', () => {
+  it('takes the mean over tokens, and from the set step on weighs changed vision tokens more', async () => {
+    const made = open({ changed_token_weight: 3, changed_token_weight_after_steps: 1 });
+    const batch = (first: number): EditSample[] => [0, 1, 2, 3].map((i) => made.task.trainingSample(first + i));
+    const plain = await expectedLoss(made, batch(0), () => 1);
+    expect((await made.training.step(1))['policy/loss']).toBeCloseTo(plain, 4);
+    const weighted = await expectedLoss(made, batch(4), (_id, isChanged) => (isChanged ? 3 : 1));
+    expect((await made.training.step(2))['policy/loss']).toBeCloseTo(weighted, 4);
+    await made.training.dispose();
+  });
+
+  it('weighs the words of a rationale by themselves', async () => {
+    const made = open({ text_token_weight: 0.25, changed_token_weight: 2 }, SPECIAL.startThinking);
+    const samples = [0, 1, 2, 3].map((i) => made.task.trainingSample(i));
+    const expected = await expectedLoss(made, samples, (_id, isChanged, isText) => (isText ? 0.25 : isChanged ? 2 : 1));
+    expect((await made.training.step(1))['policy/loss']).toBeCloseTo(expected, 4);
+    await made.training.dispose();
+  });
+
+  it('measures the held-out loss, and stops when it has been flat for long enough', async () => {
+    const made = open({ patience: 2, min_delta: 100 });
+    const before = await made.training.evaluate(0, false);
+    const held = Array.from({ length: 4 }, (_, i) => made.task.validation[0].source.read(i));
+    expect(before['validation/loss']).toBeCloseTo(await expectedLoss(made, held, () => 1), 4);
+    for (let iteration = 1; iteration <= 3; iteration++) {
+      await made.training.step(iteration);
+      const { 'validation/loss': loss } = await made.training.evaluate(iteration, false);
+      expect(loss).toBeLessThan(before['validation/loss']);
+      expect(made.training.shouldStop() !== null).toBe(iteration === 3);
+    }
+    await made.training.dispose();
+  });
+
+  it('needs labels', async () => {
+    const made = open({});
+    const prompts = smallSettings(world, { data: { train: list('prompts') } });
+    const unlabelled = ImageEditTask.open(prompts, (run) => run);
+    expect(() => made.task.labelledAnswer(unlabelled.trainingSample(0))).toThrow(DataError);
+    await made.training.dispose();
+  });
+});
