@@ -1,2 +1,2 @@
 // SFT (S) => RL (C)
-(import 'lib/rl.libsonnet') + { start:: 'sft_s', sets:: ['c'] }
+(import 'lib/rl.libsonnet') + { start:: 'sft_s', sets:: ['c'], validation_sets:: ['s', 'c'] }

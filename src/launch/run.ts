@@ -160,7 +160,10 @@ export function runResolver(baseExpDir: string): RunResolver {
 
 function versions(): Record<string, string> {
   const require = createRequire(import.meta.url);
-  const own = require('../../../package.json') as { version: string };
-  const runtime = require('onnxruntime-node/package.json') as { version: string };
-  return { editrl: own.version, node: process.version, 'onnxruntime-node': runtime.version };
+  const versionIn = (file: string): string => (require(file) as { version: string }).version;
+  return {
+    editrl: versionIn('../../../package.json'),
+    node: process.version,
+    'onnxruntime-node': versionIn('onnxruntime-node/package.json'),
+  };
 }

@@ -5,7 +5,7 @@ import { validate } from '../../src/config/validate.js';
 import type { ImageEditSettings } from '../../src/config/settings.js';
 import { encodeSafetensors } from '../../src/core/safetensors.js';
 import { VisionTokenizer } from '../../src/environments/vision_tokens.js';
-import { initImageTokenizer, type ImageTokenizerConfig } from '../../src/nets/image_tokenizer.js';
+import { CODEBOOK, initImageTokenizer, type ImageTokenizerConfig } from '../../src/nets/image_tokenizer.js';
 import { SPECIAL, STRUCTURE_WORDS } from '../../src/policies/tokens/space.js';
 import { wordTokenizerJson } from '../../src/policies/tokens/tokenizer.js';
 import { makeTinyEdits, tinyDatalist } from '../../src/tiny/dataset.js';
@@ -32,6 +32,9 @@ export async function makeSmallWorld(root: string): Promise<SmallWorld> {
   const vq = join(root, 'vq');
   mkdirSync(vq, { recursive: true });
   const weights = initImageTokenizer(smallTokenizerConfig, 3);
+  // Encoded patches lie close to each other; so must the codes, for edits to change them.
+  const codebook = weights.get(CODEBOOK)!.data;
+  codebook.forEach((x, i) => (codebook[i] = 0.3 * x));
   writeFileSync(join(vq, 'config.json'), JSON.stringify(smallTokenizerConfig));
   writeFileSync(join(vq, 'policy.safetensors'), encodeSafetensors(weights));
   const words = [...STRUCTURE_WORDS, ...tinyVocabulary(geometry)];

@@ -81,6 +81,8 @@ describe('supervised training', () => {
     const made = open({ changed_token_weight: 3, changed_token_weight_after_steps: 1 });
     const batch = (first: number): EditSample[] => [0, 1, 2, 3].map((i) => made.task.trainingSample(first + i));
     const plain = await expectedLoss(made, batch(0), () => 1);
+    const changed = await expectedLoss(made, batch(0), (_id, isChanged) => (isChanged ? 3 : 1));
+    expect(Math.abs(changed - plain)).toBeGreaterThan(1e-3);
     expect((await made.training.step(1))['policy/loss']).toBeCloseTo(plain, 4);
     const weighted = await expectedLoss(made, batch(4), (_id, isChanged) => (isChanged ? 3 : 1));
     expect((await made.training.step(2))['policy/loss']).toBeCloseTo(weighted, 4);

@@ -1,0 +1,64 @@
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { Writable } from 'node:stream';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { loadConfig, type LoadedConfig } from '../../src/config/load.js';
+import { CheckpointError, ConfigError } from '../../src/core/errors.js';
+import { Launcher, runResolver } from '../../src/launch/run.js';
+import { saveCheckpoint } from '../../src/run/checkpoints.js';
+import { RunPaths } from '../../src/run/paths.js';
+
+let dir: string;
+beforeAll(() => {
+  dir = mkdtempSync(join(tmpdir(), 'editrl-launch-'));
+});
+afterAll(() => rmSync(dir, { recursive: true, force: true }));
+
+const family = join(process.cwd(), 'configs');
+
+/** A tiny config of the family that starts from a run that is made by a config of the test's own. */
+function load(name: string, start: string): Promise<LoadedConfig> {
+  const file = join(dir, `${name}.jsonnet`);
+  const policy = `{ model: { run: '${start}', config: '${start}.jsonnet' }, tokenizer: '${dir}' }`;
+  const text = `(import '${family}/sft_s__rl_s.jsonnet') + (import '${family}/lib/tiny.libsonnet')
+    + { policy+: ${policy}, environment+: { model: '${dir}' } }`;
+  writeFileSync(file, text);
+  return loadConfig({ file, env: { APP__BASE_EXP_DIR: join(dir, 'runs'), APP__DATA_DIR: join(dir, 'data') } });
+}
+
+function launcher(): { launcher: Launcher; printed: () => string } {
+  let text = '';
+  const terminal = new Writable({
+    write: (chunk, _encoding, done) => {
+      text += String(chunk);
+      done();
+    },
+  });
+  const stop = new AbortController().signal;
+  return { launcher: new Launcher({ terminal, command: [], stop }), printed: () => text };
+}
+
+describe('a run that starts from another', () => {
+  it('is refused when the two need each other, before anything is written', async () => {
+    await load('hen', 'egg');
+    const egg = await load('egg', 'hen');
+    const { launcher: one, printed } = launcher();
+    const failure = one.run(egg);
+    await expect(failure).rejects.toThrow(ConfigError);
+    await expect(failure).rejects.toThrow('runs need each other: egg -> hen -> egg');
+    expect(printed()).toContain('egg starts from hen, which is not finished: training it first');
+    expect(() => runResolver(join(dir, 'runs'))('hen')).toThrow(CheckpointError);
+  });
+
+  it('is given the newest whole checkpoint', () => {
+    const runs = join(dir, 'resolved');
+    const paths = new RunPaths(runs, 'parent');
+    mkdirSync(paths.dir, { recursive: true });
+    saveCheckpoint(paths, 1, { 'a.txt': 'one' });
+    const newest = saveCheckpoint(paths, 2, { 'a.txt': 'two' });
+    expect(runResolver(runs)('parent')).toBe(newest);
+    writeFileSync(join(newest, 'a.txt'), 'TWO');
+    expect(runResolver(runs)('parent')).toBe(paths.checkpoint(1));
+  });
+});
