@@ -44,8 +44,9 @@ async function main(): Promise<void> {
     options: { seeds: { type: 'string', default: '1,2,3' }, threads: { type: 'string', default: '0' } },
   });
   const seeds = values.seeds.split(',').map(Number);
-  if (seeds.some((seed) => !Number.isInteger(seed)))
+  if (seeds.some((seed) => !Number.isInteger(seed))) {
     throw new UsageError(`--seeds takes whole numbers, got ${values.seeds}`);
+  }
   const lanes = Number(values.threads) === 1 ? 2 : 1;
   const jobs = seeds.map((seed) => async (): Promise<void> => {
     for (const { run, start } of RUNS) {
@@ -68,21 +69,24 @@ async function main(): Promise<void> {
   writeFileAtomic(join('experiments', 'results', 'earl_tiny.md'), page(tables, seeds, values.threads));
 }
 
-/** Goes on with SFT from the same start for as many seconds as the RL run trained. */
+/** Goes on with SFT from the same start for as many seconds as the first RL run from it trained. */
 function continuation(seed: number, run: string, start: string): string[] {
   const budget = trainingSeconds(seed, run);
   const perStep = trainingSeconds(seed, start) / steps(seed, start);
   return [
-    `run_name=${continuedName(run)}`,
+    `run_name=${continuedName(start)}`,
     `policy.model={"run":"${start}","config":"${start}.jsonnet"}`,
     'policy.init=null',
     'algorithm.sft.patience=null',
     'algorithm.warmup_steps=0',
+    `data.validation=${JSON.stringify(['s', 'c'].map((set) => ({ path: join(dataDir(seed), 'tiny', set, 'validation/list/tokenized_datalist.json') })))}`,
     `num_iterations=${Math.max(1, Math.round(budget / perStep))}`,
   ];
 }
 
-const continuedName = (run: string): string => `${run}__sft_instead`;
+const continuedName = (start: string): string => `${start}__continued`;
+
+const dataDir = (seed: number): string => join('data', 'earl_tiny', `seed_${seed}`);
 
 function paths(seed: number, run: string): RunPaths {
   return new RunPaths(join(ROOT, `seed_${seed}`), run);
@@ -100,12 +104,13 @@ async function train(seed: number, config: string, threads: string, sets: readon
       ...process.env,
       APP__SEED: String(seed),
       APP__BASE_EXP_DIR: join(ROOT, `seed_${seed}`),
-      APP__DATA_DIR: join('data', 'earl_tiny', `seed_${seed}`),
+      APP__DATA_DIR: dataDir(seed),
     },
   });
   const code = await new Promise<number | null>((resolve, reject) => child.once('exit', resolve).once('error', reject));
-  if (code !== 0)
+  if (code !== 0) {
     throw new UsageError(`${name} of seed ${seed} ended with code ${code}`, { next: 'Its own message is above.' });
+  }
 }
 
 function trainingSeconds(seed: number, run: string): number {
@@ -118,11 +123,10 @@ function steps(seed: number, run: string): number {
 
 function measure(seed: number, run: string, start: string): Row {
   const lines = readMetrics(paths(seed, run));
-  const continued = readMetrics(paths(seed, continuedName(run)));
-  void start;
+  const continued = readMetrics(paths(seed, continuedName(start)));
   return {
     seed,
-    before: heldOut(lines[0]!.metrics),
+    before: heldOut(lines[0].metrics),
     after: heldOut(lines.at(-1)!.metrics),
     continued: heldOut(continued.at(-1)!.metrics),
     seconds: trainingSeconds(seed, run),
@@ -134,7 +138,7 @@ function heldOut(metrics: Metrics): Record<string, Measured> {
   const out: Record<string, Measured> = {};
   for (const [name, mean] of Object.entries(metrics)) {
     const match = /^validation\/([a-z]+\/(?:sampled|greedy))\/mean$/.exec(name);
-    if (match !== null) out[match[1]!] = { mean, stderr: metrics[name.replace(/mean$/, 'stderr')] ?? NaN };
+    if (match !== null) out[match[1]] = { mean, stderr: metrics[name.replace(/mean$/, 'stderr')] ?? NaN };
   }
   return out;
 }
@@ -146,7 +150,7 @@ function table(run: string, sets: readonly string[], rows: readonly Row[]): stri
   const header = [
     'seed',
     '',
-    ...columns.map((column) => `${column.split('/')[0]!.toUpperCase()} ${column.split('/')[1]}`),
+    ...columns.map((column) => `${column.split('/')[0].toUpperCase()} ${column.split('/')[1]}`),
     'training seconds',
   ];
   const body = rows.flatMap((row) => [

@@ -11,7 +11,7 @@ import type { ImageTokenizerConfig } from '../nets/image_tokenizer.js';
 import { decodeCodes, encodePatches, nearestCodes, patchSize } from '../nets/image_tokenizer.js';
 
 /** Patches that one run of a graph takes; more are cut into pieces of this size. */
-const CHUNK = 2048;
+const CHUNK = 256;
 
 export class VisionTokenizer {
   /** Changes whenever codes would mean something else: a hash of the weights. */

@@ -30,6 +30,8 @@ export type RunResult = 'finished' | 'already_finished' | 'interrupted';
 /** Runs configs one after another; a judge that was started for one serves the others too. */
 export class Launcher {
   #judge: Promise<EmbeddedJudge> | null = null;
+  /** Parents that are finished and were made with the settings that their configs give. */
+  readonly #made = new Set<string>();
 
   constructor(private readonly options: RunOptions) {}
 
@@ -39,15 +41,19 @@ export class Launcher {
     const obstacles = cannotRunYet(settings);
     if (obstacles.length > 0) throw new ConfigError(obstacles.join('\n'), { where: config.file });
     for (const reference of dependencies(settings)) {
-      if (isFinished(settings.base_exp_dir, reference.run)) continue;
+      if (this.#made.has(reference.run)) continue;
       if ([...ancestry, settings.run_name].includes(reference.run)) {
         throw new ConfigError(`runs need each other: ${[...ancestry, settings.run_name, reference.run].join(' -> ')}`, {
           where: config.file,
         });
       }
-      this.#say(`${settings.run_name} starts from ${reference.run}, which is not finished: training it first`);
+      // A finished parent is claimed all the same: that refuses one which was made with other settings.
       const parent = await loadReferenced(config, reference);
+      if (!isFinished(settings.base_exp_dir, reference.run)) {
+        this.#say(`${settings.run_name} starts from ${reference.run}, which is not finished: training it first`);
+      }
       if ((await this.run(parent, [...ancestry, settings.run_name])) === 'interrupted') return 'interrupted';
+      this.#made.add(reference.run);
     }
     return this.#train(config);
   }

@@ -1,6 +1,7 @@
 /** GRPO as EARL does it: prompts -> rollout -> render -> score -> advantages -> update -> record. */
 import { InternalError } from '../core/errors.js';
 import { RandomStream } from '../core/random.js';
+import { runtimeSeconds } from '../engines/onnx/session.js';
 import type { GrpoSettings, ImageEditSettings } from '../config/settings.js';
 import type { TokenAnswer } from '../policies/tokens/batch.js';
 import type { LearningGroup, TokenStatistics } from '../policies/tokens/learner.js';
@@ -70,6 +71,7 @@ export class GrpoTraining implements Training {
 
   async step(iteration: number): Promise<Metrics> {
     const watch = new Stopwatch();
+    const runtimeBefore = runtimeSeconds();
     const prompts = this.#prompts(iteration);
     const { groups, scoring } = await this.#rollout(iteration, prompts, watch);
     const outcomes = await watch.time('judge', async () => this.#settle(groups, (await Promise.all(scoring)).flat()));
@@ -92,6 +94,7 @@ export class GrpoTraining implements Training {
       ...describeEpisodes(groups, advantages),
       ...update,
       ...times,
+      'time/onnxruntime': runtimeSeconds() - runtimeBefore,
       'tokens/s': tokens / times['time/total'],
     };
   }

@@ -129,13 +129,14 @@ describe('the shipped family', () => {
           "config": "sft_s.jsonnet",
           "run": "sft_s",
         },
-        "optimizer": "0.0003 x 80, micro-batch 64",
+        "optimizer": "0.0004 x 60, micro-batch 64",
         "prefill": "<|image start|>",
-        "rollout": "128/8 to 40",
+        "rollout": "256/8 to 40",
         "train": [
           "balanced data/tiny/c/prompts",
         ],
         "validation": [
+          "data/tiny/s/validation",
           "data/tiny/c/validation",
         ],
       }
@@ -145,7 +146,7 @@ describe('the shipped family', () => {
   it('sft_sc2stage at laptop size', async () => {
     expect(essence(await load('sft_sc2stage', 'tiny'))).toMatchInlineSnapshot(`
       {
-        "algorithm": "sft batch 64",
+        "algorithm": "sft batch 32",
         "base_exp_dir": "runs/tiny",
         "environment": {
           "config": "tiny_vq.jsonnet",
@@ -157,9 +158,9 @@ describe('the shipped family', () => {
           "config": "sft_s.jsonnet",
           "run": "sft_s",
         },
-        "optimizer": "0.002 x 600, micro-batch 64",
+        "optimizer": "0.001 x 800, micro-batch 32",
         "prefill": "<|image start|>",
-        "rollout": "128/8 to 40",
+        "rollout": "256/8 to 40",
         "train": [
           "balanced data/tiny/s/train",
           "balanced data/tiny/c/train",

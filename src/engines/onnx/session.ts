@@ -44,6 +44,13 @@ const KEEP = Uint8Array.of(1);
 
 const ARRAY_TYPE = { float32: Float32Array, int64: BigInt64Array, bool: Uint8Array } as const;
 
+let allSeconds = 0;
+
+/** Seconds that this process has spent in the runtime, summed over all sessions; the difference of two readings is a share. */
+export function runtimeSeconds(): number {
+  return allSeconds;
+}
+
 /** A compiled graph. Runs may overlap; each has its own output buffers unless the caller gives some. */
 export class Session {
   readonly #model: OnnxModel;
@@ -128,7 +135,9 @@ export class Session {
     }
     const start = performance.now();
     const results = await this.#session.run(tensors, fetches);
-    this.seconds += (performance.now() - start) / 1000;
+    const seconds = (performance.now() - start) / 1000;
+    this.seconds += seconds;
+    allSeconds += seconds;
     this.runs += 1;
     const out: Record<string, TensorData> = {};
     for (const name of this.#model.outputs.keys()) {

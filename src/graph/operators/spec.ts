@@ -20,8 +20,9 @@ export interface OperatorSpec<K extends OpType> {
 export type OperatorTable<K extends OpType> = { readonly [P in K]: OperatorSpec<P> };
 
 export function expectArity(inputs: readonly ValueType[], count: number): void {
-  if (inputs.length !== count)
-    {throw new GraphError(`takes ${count} ${count === 1 ? 'input' : 'inputs'}, got ${inputs.length}`);}
+  if (inputs.length !== count) {
+    throw new GraphError(`takes ${count} ${count === 1 ? 'input' : 'inputs'}, got ${inputs.length}`);
+  }
 }
 
 export function expectDtype(input: ValueType, ...allowed: readonly Dtype[]): void {

@@ -99,7 +99,7 @@ export class Learner {
     const statistics: TokenStatistics[][] = groups.map(() => []);
     let lossSum = 0;
     for (const [index, { groups: part, shape }] of this.#microBatches(groups).entries()) {
-      const session = await this.#backward.get({ shape, loss }, (graph) => this.#lossGraph(graph, shape, loss));
+      const session = await this.#backward.get({ shape, loss }, (graph) => this.lossGraph(graph, shape, loss));
       const result = await session.run(
         { ...packSequences(part, shape), ...tokenFeeds(part, shape, loss) },
         this.model.weights,
@@ -161,7 +161,8 @@ export class Learner {
     return tokenDistribution(logits, targets, this.options.temperature, modality);
   }
 
-  #lossGraph(graph: Graph, shape: BatchShape, loss: LossKind): Record<string, Value> {
+  /** The training graph of one micro-batch: loss, per-token statistics, and a gradient `d:<parameter>` for every parameter. */
+  lossGraph(graph: Graph, shape: BatchShape, loss: LossKind): Record<string, Value> {
     const { logProbs, entropy } = this.#distribution(graph, shape);
     const rows = logProbs.size;
     const weights = graph.input('weights', [rows]);

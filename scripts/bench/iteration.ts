@@ -1,0 +1,198 @@
+/**
+ * Where the time of a GRPO iteration goes, at the tiny size, and how much slower the training graph is than its own matrix products
+ * alone: each product of the graph is timed by itself, in the same process and in turns with the graph.
+ */
+import { rmSync } from 'node:fs';
+import { availableParallelism, cpus } from 'node:os';
+import { loadConfig } from '../../src/config/load.js';
+import { InternalError } from '../../src/core/errors.js';
+import { Session, type TensorData } from '../../src/engines/onnx/session.js';
+import { apply, slice, reshape } from '../../src/graph/build.js';
+import { Graph, topological, type NodeOrigin, type Value } from '../../src/graph/ir.js';
+import { Launcher } from '../../src/launch/run.js';
+import { initDecoder, type DecoderConfig } from '../../src/nets/decoder/config.js';
+import type { BatchShape } from '../../src/nets/decoder/decoder.js';
+import { Learner, type LossKind } from '../../src/policies/tokens/learner.js';
+import { SPECIAL, STRUCTURE_WORDS, TokenSpace } from '../../src/policies/tokens/space.js';
+import { WordTokenizer, wordTokenizerJson } from '../../src/policies/tokens/tokenizer.js';
+import { readMetrics } from '../../src/run/metrics.js';
+import { RunPaths } from '../../src/run/paths.js';
+
+const GRPO: LossKind = { kind: 'grpo', klCoeff: 3e-4, clipRange: null, ratio: false };
+const ITERATIONS = 12;
+const ROUNDS = 15;
+
+const shared = { rope_theta: 10_000, rms_norm_eps: 1e-5, attention_bias: false, tie_word_embeddings: false };
+const sizes: Readonly<
+  Record<string, { readonly layout: Omit<DecoderConfig, 'vocab_size'>; readonly shape: BatchShape }>
+> = {
+  'tiny (3 layers of 96), 64 answers': {
+    layout: {
+      ...shared,
+      hidden_size: 96,
+      intermediate_size: 256,
+      num_hidden_layers: 3,
+      num_attention_heads: 4,
+      num_key_value_heads: 4,
+      head_dim: 24,
+    },
+    shape: { prompts: 8, answersPerPrompt: 8, promptColumns: 40, answerColumns: 28 },
+  },
+  '8 layers of 512, 16 answers': {
+    layout: {
+      ...shared,
+      hidden_size: 512,
+      intermediate_size: 1408,
+      num_hidden_layers: 8,
+      num_attention_heads: 8,
+      num_key_value_heads: 8,
+      head_dim: 64,
+    },
+    shape: { prompts: 2, answersPerPrompt: 8, promptColumns: 96, answerColumns: 64 },
+  },
+};
+
+export async function benchIteration(): Promise<void> {
+  console.log(
+    `${cpus()[0]?.model ?? 'unknown processor'}, ${availableParallelism()} threads, node ${process.version}\n`,
+  );
+  for (const [name, { layout, shape }] of Object.entries(sizes)) await benchGraph(name, layout, shape);
+  await benchLoop();
+}
+
+/** The split of real iterations of 128 episodes, from the start that `npm run quickstart` leaves behind. */
+async function benchLoop(): Promise<void> {
+  const config = await loadConfig({
+    file: 'configs/sft_s__rl_s.jsonnet',
+    overlays: ['configs/lib/tiny.libsonnet'],
+    sets: [
+      'run_name=bench_iteration',
+      `num_iterations=${ITERATIONS}`,
+      'rollout.episodes_per_iteration=128',
+      'rollout.chunk_groups=8',
+      'validation.prompts=8',
+      'validation.every_n_iterations=null',
+    ],
+  });
+  const paths = new RunPaths(config.settings.base_exp_dir, config.settings.run_name);
+  rmSync(paths.dir, { recursive: true, force: true });
+  const launcher = new Launcher({ terminal: null, command: ['bench'], stop: new AbortController().signal });
+  try {
+    await launcher.run(config);
+  } finally {
+    await launcher.close();
+  }
+  // The first two iterations compile sessions.
+  const lines = readMetrics(paths).filter(({ iteration }) => iteration > 2);
+  const typical = (name: string): number => median(lines.map(({ metrics }) => metrics[name] ?? 0));
+  const parts = ['total', 'rollout', 'render', 'judge', 'reference', 'update', 'other', 'onnxruntime'];
+  console.log(`a GRPO iteration of 128 episodes, medians of ${lines.length}:`);
+  for (const part of parts) console.log(`  ${part.padEnd(12)} ${typical(`time/${part}`).toFixed(3)} s`);
+  const outside = median(
+    lines.map(({ metrics: m }) => (m['time/total'] ?? 0) - (m['time/onnxruntime'] ?? 0) - (m['time/judge'] ?? 0)),
+  );
+  console.log(`  outside onnxruntime and the wait for the judge: ${outside.toFixed(3)} s`);
+  console.log(`  ${Math.round(typical('tokens/s'))} answer tokens/s`);
+  rmSync(paths.dir, { recursive: true, force: true });
+}
+
+async function benchGraph(name: string, layout: Omit<DecoderConfig, 'vocab_size'>, shape: BatchShape): Promise<void> {
+  const tokenizer = new WordTokenizer(
+    wordTokenizerJson(
+      Object.values(SPECIAL),
+      [...STRUCTURE_WORDS, ...Array.from({ length: 48 }, (_, i) => `w${i}`)],
+      64,
+    ),
+    'bench',
+  );
+  const space = new TokenSpace(tokenizer);
+  const config: DecoderConfig = { ...layout, vocab_size: space.size };
+  const weights = initDecoder(config, { embedding_std: 0.5, initializer_range: null }, 1);
+  const learner = new Learner(
+    { config, space, weights },
+    { temperature: 1, separateVocabularies: true, microBatch: 64, gradientCheckpointing: false, session: {} },
+  );
+  const graph = new Graph('bench');
+  const outputs = learner.lossGraph(graph, shape, GRPO);
+  const whole = await Session.compile(graph, outputs);
+  const feeds: Record<string, TensorData> = {};
+  for (const [input, type] of whole.inputs) {
+    const size = type.shape.reduce((n, x) => n * x, 1);
+    feeds[input] =
+      type.dtype === 'int64'
+        ? BigInt64Array.from({ length: size }, (_, i) => BigInt((i * 7) % space.size))
+        : new Float32Array(size);
+  }
+  const products = await distinctProducts(Object.values(outputs));
+  const graphMs: number[] = [];
+  const bareMs: number[] = [];
+  for (let round = 0; round < ROUNDS + 2; round++) {
+    const start = performance.now();
+    await whole.run(feeds, weights);
+    const middle = performance.now();
+    let bare = 0;
+    for (const product of products) bare += product.count * (await product.time());
+    if (round < 2) continue;
+    graphMs.push(middle - start);
+    bareMs.push(bare);
+  }
+  const flops = products.reduce((sum, product) => sum + product.count * product.flops, 0);
+  const [g, b] = [median(graphMs), median(bareMs)];
+  const ratio = median(graphMs.map((ms, i) => ms / bareMs[i]));
+  console.log(
+    `${name}: ${topological(Object.values(outputs)).filter(({ origin }) => origin.kind === 'node').length} nodes, ${(flops / 1e9).toFixed(2)} GFLOP in products`,
+  );
+  console.log(`  forward and backward  ${g.toFixed(1)} ms  ${(flops / g / 1e6).toFixed(1)} GFLOP/s`);
+  console.log(`  its products alone    ${b.toFixed(1)} ms  ${(flops / b / 1e6).toFixed(1)} GFLOP/s`);
+  console.log(`  ratio                 ${ratio.toFixed(2)} (median of ${graphMs.length} pairs)\n`);
+  await whole.dispose();
+  for (const product of products) await product.dispose();
+}
+
+interface Product {
+  readonly count: number;
+  readonly flops: number;
+  /** Milliseconds of one run. */
+  readonly time: () => Promise<number>;
+  readonly dispose: () => Promise<void>;
+}
+
+/** Every different matrix product of a graph as a session of its own. */
+async function distinctProducts(outputs: readonly Value[]): Promise<Product[]> {
+  const groups = new Map<string, { origin: NodeOrigin<'MatMul' | 'Gemm'>; count: number; size: number }>();
+  for (const { origin, size } of topological(outputs)) {
+    if (origin.kind !== 'node' || (origin.op !== 'MatMul' && origin.op !== 'Gemm')) continue;
+    const key = JSON.stringify([origin.op, origin.attributes, origin.inputs.map(({ shape }) => shape)]);
+    const known = groups.get(key);
+    if (known !== undefined) known.count++;
+    else groups.set(key, { origin: origin as NodeOrigin<'MatMul' | 'Gemm'>, count: 1, size });
+  }
+  return Promise.all([...groups.values()].map(({ origin, count, size }) => bareProduct(origin, count, size)));
+}
+
+async function bareProduct(origin: NodeOrigin<'MatMul' | 'Gemm'>, count: number, size: number): Promise<Product> {
+  const [first, second] = origin.inputs;
+  if (first === undefined || second === undefined) throw new InternalError('a product of fewer than two matrices');
+  const graph = new Graph('product');
+  const product = apply(origin.op, [graph.input('a', first.shape), graph.input('b', second.shape)], origin.attributes);
+  // One element leaves the session, so that copying the result out is not timed; the product itself is computed whole.
+  const session = await Session.compile(graph, { one: slice(reshape(product, [product.size]), 0, 0, 1) });
+  const feeds = { a: new Float32Array(first.size).fill(0.01), b: new Float32Array(second.size).fill(0.01) };
+  const transA = 'transA' in origin.attributes && origin.attributes.transA;
+  const inner = first.shape.at(transA ? -2 : -1)!;
+  return {
+    count,
+    flops: 2 * size * inner,
+    time: async () => {
+      const start = performance.now();
+      await session.run(feeds);
+      return performance.now() - start;
+    },
+    dispose: () => session.dispose(),
+  };
+}
+
+function median(values: readonly number[]): number {
+  const sorted = [...values].sort((a, b) => a - b);
+  return sorted[Math.floor(sorted.length / 2)] ?? NaN;
+}
