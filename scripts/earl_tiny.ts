@@ -19,10 +19,10 @@ import { readState } from '../src/run/state.js';
 const COMMAND = 'npm run build && node dist/scripts/earl_tiny.js';
 const ROOT = 'runs/earl_tiny';
 const RUNS = [
-  { run: 'sft_s__rl_s', start: 'sft_s', sets: ['s'] },
-  { run: 'sft_s__rl_c', start: 'sft_s', sets: ['c', 's'] },
-  { run: 'sft_sc__rl_sc', start: 'sft_sc', sets: ['s', 'c'] },
-  { run: 'sft_think_s__rl_s', start: 'sft_think_s', sets: ['s'] },
+  { run: 'sft_s__rl_s', start: 'sft_s', sets: ['s'], continued: true },
+  { run: 'sft_s__rl_c', start: 'sft_s', sets: ['c', 's'], continued: true },
+  { run: 'sft_sc__rl_sc', start: 'sft_sc', sets: ['s', 'c'], continued: false },
+  { run: 'sft_think_s__rl_s', start: 'sft_think_s', sets: ['s'], continued: false },
 ] as const;
 
 interface Measured {
@@ -35,7 +35,8 @@ interface Row {
   readonly seed: number;
   readonly before: Readonly<Record<string, Measured>>;
   readonly after: Readonly<Record<string, Measured>>;
-  readonly continued: Readonly<Record<string, Measured>>;
+  /** Null where it was not measured. */
+  readonly continued: Readonly<Record<string, Measured>> | null;
   readonly seconds: number;
 }
 
@@ -49,9 +50,9 @@ async function main(): Promise<void> {
   }
   const lanes = Number(values.threads) === 1 ? 2 : 1;
   const jobs = seeds.map((seed) => async (): Promise<void> => {
-    for (const { run, start } of RUNS) {
+    for (const { run, start, continued } of RUNS) {
       await train(seed, run, values.threads, []);
-      await train(seed, start, values.threads, continuation(seed, run, start));
+      if (continued) await train(seed, start, values.threads, continuation(seed, run, start));
     }
   });
   await Promise.all(
@@ -59,11 +60,11 @@ async function main(): Promise<void> {
       for (let job = jobs.shift(); job !== undefined; job = jobs.shift()) await job();
     }),
   );
-  const tables = RUNS.map(({ run, start, sets }) =>
+  const tables = RUNS.map(({ run, start, sets, continued }) =>
     table(
       run,
       sets,
-      seeds.map((seed) => measure(seed, run, start)),
+      seeds.map((seed) => measure(seed, run, continued ? start : null)),
     ),
   );
   writeFileAtomic(join('experiments', 'results', 'earl_tiny.md'), page(tables, seeds, values.threads));
@@ -121,14 +122,13 @@ function steps(seed: number, run: string): number {
   return readMetrics(paths(seed, run)).at(-1)!.iteration;
 }
 
-function measure(seed: number, run: string, start: string): Row {
+function measure(seed: number, run: string, start: string | null): Row {
   const lines = readMetrics(paths(seed, run));
-  const continued = readMetrics(paths(seed, continuedName(start)));
   return {
     seed,
     before: heldOut(lines[0].metrics),
     after: heldOut(lines.at(-1)!.metrics),
-    continued: heldOut(continued.at(-1)!.metrics),
+    continued: start === null ? null : heldOut(readMetrics(paths(seed, continuedName(start))).at(-1)!.metrics),
     seconds: trainingSeconds(seed, run),
   };
 }
@@ -156,11 +156,13 @@ function table(run: string, sets: readonly string[], rows: readonly Row[]): stri
   const body = rows.flatMap((row) => [
     [String(row.seed), 'start', ...columns.map((column) => show(row.before[column])), ''],
     ['', 'RL', ...columns.map((column) => show(row.after[column])), row.seconds.toFixed(0)],
-    ['', 'SFT continued for the same seconds', ...columns.map((column) => show(row.continued[column])), ''],
+    ...(row.continued === null
+      ? []
+      : [['', 'SFT continued for the same seconds', ...columns.map((column) => show(row.continued?.[column])), '']]),
   ]);
-  const gain = (column: string, of: (row: Row) => Readonly<Record<string, Measured>>): string => {
+  const gain = (column: string, of: (row: Row) => Readonly<Record<string, Measured>> | null): string => {
     const gains = rows.flatMap((row) => {
-      const [after, before] = [of(row)[column], row.before[column]];
+      const [after, before] = [of(row)?.[column], row.before[column]];
       return after === undefined || before === undefined ? [] : [after.mean - before.mean];
     });
     if (gains.length === 0) return '-';
@@ -168,7 +170,9 @@ function table(run: string, sets: readonly string[], rows: readonly Row[]): stri
     return `${mean >= 0 ? '+' : ''}${mean.toFixed(2)} (${gains.map((x) => (x >= 0 ? '+' : '') + x.toFixed(2)).join(', ')})`;
   };
   body.push(['mean', 'gain by RL (each seed)', ...columns.map((column) => gain(column, (row) => row.after)), '']);
-  body.push(['', 'gain by SFT (each seed)', ...columns.map((column) => gain(column, (row) => row.continued)), '']);
+  if (rows.some((row) => row.continued !== null)) {
+    body.push(['', 'gain by SFT (each seed)', ...columns.map((column) => gain(column, (row) => row.continued)), '']);
+  }
   const lines = [header, header.map(() => '---'), ...body].map((cells) => `| ${cells.join(' | ')} |`);
   return `## ${run}\n\n${lines.join('\n')}\n`;
 }

@@ -1,7 +1,7 @@
 /** Reverse-mode differentiation: the driver finds the path, accumulates, and sums broadcast axes back; rules stay one line. */
 import { GraphError, InternalError } from '../core/errors.js';
-import type { OpType } from './attributes.js';
-import { add, expand, reduceSum, reshape } from './build.js';
+import type { OpAttributes, OpType } from './attributes.js';
+import { add, concat, expand, pad, reduceSum, reshape } from './build.js';
 import type { GradientRule } from './gradients.js';
 import { gradientRules } from './gradients.js';
 import type { NodeOrigin, Shape, Value } from './ir.js';
@@ -28,11 +28,23 @@ export function vectorJacobian(root: Value, seed: Value, targets: readonly Value
   for (const value of order) {
     if (wanted.has(value) || gradientInputs(value).some((input) => onPath.has(input))) onPath.add(value);
   }
-  const accumulated = new Map<Value, Value>([[root, seed]]);
+  const accumulated = new Map<Value, Accumulator>([[root, new Accumulator(root)]]);
+  accumulated.get(root)!.add(seed);
+  const into = (input: Value): Accumulator => {
+    const known = accumulated.get(input) ?? new Accumulator(input);
+    accumulated.set(input, known);
+    return known;
+  };
   for (const value of order.reverse()) {
-    const d = accumulated.get(value);
-    if (d === undefined || !onPath.has(value)) continue;
+    const accumulator = accumulated.get(value);
+    if (accumulator === undefined || !onPath.has(value)) continue;
     if (wanted.has(value) && gradientInputs(value).every((input) => !onPath.has(input))) continue;
+    const d = accumulator.total();
+    const { origin } = value;
+    if (value.custom === null && origin.kind === 'node' && origin.op === 'Slice') {
+      into(origin.inputs[0]).addPiece(origin.attributes as OpAttributes['Slice'], d);
+      continue;
+    }
     const inputs = gradientInputs(value);
     const entries = entriesOf(value, d, onPath);
     if (entries.length !== inputs.length) {
@@ -45,12 +57,55 @@ export function vectorJacobian(root: Value, seed: Value, targets: readonly Value
         if (value.custom === null && input.dtype === 'float32') throw noGradient(value, [input]);
         return;
       }
-      const fitted = sumTo(entry, input.shape);
-      const known = accumulated.get(input);
-      accumulated.set(input, known === undefined ? fitted : add(known, fitted));
+      into(input).add(sumTo(entry, input.shape));
     });
   }
-  return targets.map((target) => (onPath.has(target) ? (accumulated.get(target) ?? null) : null));
+  return targets.map((target) => (onPath.has(target) ? (accumulated.get(target)?.total() ?? null) : null));
+}
+
+/** Sums what flows into one value. Slices that cut an axis up without gap or overlap are joined, instead of padded and added. */
+class Accumulator {
+  #sum: Value | null = null;
+  #pieces: (OpAttributes['Slice'] & { readonly d: Value })[] = [];
+
+  constructor(private readonly value: Value) {}
+
+  add(gradient: Value): void {
+    this.#sum = this.#sum === null ? gradient : add(this.#sum, gradient);
+  }
+
+  /** The gradient of `[start, end)` along an axis. */
+  addPiece(place: OpAttributes['Slice'], d: Value): void {
+    this.#pieces.push({ ...place, d });
+  }
+
+  total(): Value {
+    const pieces = this.#pieces.sort((a, b) => a.start - b.start);
+    this.#pieces = [];
+    if (tiles(pieces, this.value.shape)) {
+      this.add(
+        concat(
+          pieces.map(({ d }) => d),
+          pieces[0].axis,
+        ),
+      );
+    } else {
+      for (const { axis, start, end, d } of pieces) this.add(pad(d, axis, start, this.value.shape[axis] - end));
+    }
+    if (this.#sum === null) throw new InternalError(`nothing flows into ${String(this.value)}`);
+    return this.#sum;
+  }
+}
+
+function tiles(pieces: readonly OpAttributes['Slice'][], shape: Shape): boolean {
+  if (pieces.length < 2) return false;
+  const { axis } = pieces[0];
+  let at = 0;
+  for (const piece of pieces) {
+    if (piece.axis !== axis || piece.start !== at) return false;
+    at = piece.end;
+  }
+  return at === shape[axis];
 }
 
 function gradientInputs(value: Value): readonly Value[] {

@@ -11,7 +11,7 @@ import {
   neg,
   range,
   reciprocal,
-  reduceMean,
+  reduceSumSquare,
   reduceSum,
   reshape,
   sigmoid,
@@ -36,7 +36,8 @@ export function linear(x: Value, name: string, out: number, bias = false): Value
 export function rmsNorm(x: Value, name: string, eps: number): Value {
   const width = x.shape[1];
   const weight = x.graph.parameter(`${name}.weight`, [width]);
-  const r = reciprocal(sqrt(add(reduceMean(mul(x, x), [1]), x.graph.scalar(eps))));
+  const meanSquare = mul(reduceSumSquare(x, [1]), x.graph.scalar(1 / width));
+  const r = reciprocal(sqrt(add(meanSquare, x.graph.scalar(eps))));
   const n = mul(x, r);
   return withGradient(mul(n, weight), {
     name: 'rms_norm',

@@ -28,7 +28,7 @@ export type EditMixture = Readonly<Partial<Record<EditKind, number>>>;
 /** S: simple edits, C: complex ones. */
 export const EDIT_MIXTURES: Readonly<Record<EditSetName, EditMixture>> = {
   s: { recolour: 1, remove: 1, add: 1 },
-  c: { move: 3, swap: 2, remove_all: 1, recolour_all: 1, add_beside: 2 },
+  c: { move: 8, swap: 1, remove_all: 2, recolour_all: 2, add_beside: 1 },
 };
 
 function between(random: RandomStream, fewest: number, most: number): number {

@@ -5,7 +5,7 @@
  * Axis letters: P prompts, G answers of a prompt, Tp and Ta columns, K key/value heads, R query heads per key/value head, D depth.
  * Rows are laid out [P, T] or [P, G, T]; keys and values are kept [P, K, …], so that sharing needs no copy.
  */
-import { add, concat, matMul, reshape, rotary, slice, softmax, transpose } from '../../graph/build.js';
+import { add, concat, matMul, mul, reduceSum, reshape, rotary, slice, softmax, transpose } from '../../graph/build.js';
 import type { Graph, Value } from '../../graph/ir.js';
 import type { DecoderConfig } from './config.js';
 
@@ -176,7 +176,7 @@ export function attendAnswers(
   const own = reshape(queries, [batch, rows, depth]);
   const parts = [reshape(add(matMul(perPrompt, prompt.keysTransposed), prompt.padding), [batch, rows, promptColumns])];
   for (const { keysTransposed, mask } of seen) {
-    const scores = matMul(own, keysTransposed);
+    const scores = scoresOf(own, keysTransposed);
     parts.push(mask === null ? scores : add(scores, mask));
   }
   const weights = softmax(concat(parts, 2));
@@ -185,8 +185,20 @@ export function attendAnswers(
   let column = promptColumns;
   for (const { values } of seen) {
     const end = column + values.shape[1];
-    mixed = add(mixed, matMul(slice(weights, 2, column, end), values));
+    mixed = add(mixed, mixtureOf(slice(weights, 2, column, end), values));
     column = end;
   }
   return answerRows(mixed, prompts, answers, heads);
+}
+
+/** Queries [N, rows, D] against keys transposed [N, D, columns]; a single column needs no matrix product. */
+function scoresOf(queries: Value, keysTransposed: Value): Value {
+  const [batch, depth, columns] = keysTransposed.shape as [number, number, number];
+  if (columns > 1) return matMul(queries, keysTransposed);
+  return reduceSum(mul(queries, reshape(keysTransposed, [batch, 1, depth])), [2]);
+}
+
+/** Values [N, columns, D] mixed by weights [N, rows, columns]. */
+function mixtureOf(weights: Value, values: Value): Value {
+  return values.shape[1] === 1 ? mul(weights, values) : matMul(weights, values);
 }
