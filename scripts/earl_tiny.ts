@@ -49,12 +49,12 @@ async function main(): Promise<void> {
     throw new UsageError(`--seeds takes whole numbers, got ${values.seeds}`);
   }
   const lanes = Number(values.threads) === 1 ? 2 : 1;
-  const jobs = seeds.map((seed) => async (): Promise<void> => {
-    for (const { run, start, continued } of RUNS) {
+  const jobs = RUNS.flatMap(({ run, start, continued }) =>
+    seeds.map((seed) => async (): Promise<void> => {
       await train(seed, run, values.threads, []);
       if (continued) await train(seed, start, values.threads, continuation(seed, run, start));
-    }
-  });
+    }),
+  );
   await Promise.all(
     Array.from({ length: lanes }, async () => {
       for (let job = jobs.shift(); job !== undefined; job = jobs.shift()) await job();

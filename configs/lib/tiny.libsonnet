@@ -7,7 +7,7 @@ local tiny = {
     seed: 42,
     grid: 4,
     cell: 8,
-    counts: { images: 1500, train: 600, prompts: 4096, validation: 320, truth: 512 },
+    counts: { images: 1500, train: 800, prompts: 4096, validation: 320, truth: 512 },
   },
   decoder: {
     hidden_size: 96,
@@ -21,7 +21,7 @@ local tiny = {
   tokenizer: { codebook_size: 64, patch: 8, hidden: 64, code_dim: 16 },
   context: { plain: 96, think: 160 },
   response: { plain: 28, think: 56 },
-  num_iterations: { vq: 1500, sft: 1000, rl: 70 },
+  num_iterations: { vq: 1500, sft: 1000, rl: 80 },
   optimizer: {
     vq: { learning_rate: 3e-3, per_device_batch_size: 64 },
     sft: { learning_rate: 1e-3, per_device_batch_size: 32 },
@@ -31,7 +31,7 @@ local tiny = {
     vq: { sft+: { batch_size: 64, patience: 3, min_delta: 1e-5 } },
     sft: {
       warmup_steps: 20,
-      sft+: { batch_size: 32, changed_token_weight: 3, changed_token_weight_after_steps: 100, patience: 12, min_delta: 0.003 },
+      sft+: { batch_size: 32, changed_token_weight: 3, changed_token_weight_after_steps: 100, patience: 2, min_delta: 0.003 },
     },
     rl: {},
   },
@@ -39,7 +39,7 @@ local tiny = {
   validation: {
     vq: { every_n_iterations: 250, prompts: 256 },
     sft: { every_n_iterations: 25, prompts: 256 },
-    rl: { every_n_iterations: 35, prompts: 256 },
+    rl: { every_n_iterations: 40, prompts: 256 },
   },
   checkpoint: { save_every_n_iterations: 20, keep_every_n_iterations: null, keep_last: 2 },
 };

@@ -1,6 +1,7 @@
 /** Layers over rows [N, width], with hand-derived gradients where those read memory fewer times than differentiated parts. */
 import {
   add,
+  cast,
   equal,
   exp,
   gather,
@@ -103,10 +104,11 @@ export function tokenDistribution(
   const p = exp(logp);
   const picked = withGradient(gatherElements(logp, column, 1), {
     name: 'token_log_prob',
-    inputs: [visible],
+    // Straight to the logits: a masked token has probability 0 and is never the target, so that its gradient is 0 by itself.
+    inputs: [scaled],
     gradient: (d) => {
-      const hot = equal(column, reshape(range(graph, vocabulary), [1, vocabulary]));
-      return [where(hot, mul(d, sub(graph.scalar(1), p)), mul(neg(d), p))];
+      const hot = cast(equal(column, reshape(range(graph, vocabulary), [1, vocabulary])), 'float32');
+      return [mul(sub(hot, p), d)];
     },
   });
   return { logProbs: reshape(picked, [rows]), entropy: reshape(neg(reduceSum(mul(p, logp), [1])), [rows]) };

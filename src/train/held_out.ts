@@ -51,6 +51,7 @@ export class HeldOut {
 
   async dispose(): Promise<void> {
     await this.deps.sampler.dispose();
+    await this.deps.scorer.close();
   }
 
   async #evaluateSet(

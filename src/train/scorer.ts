@@ -9,4 +9,6 @@ export interface Scorer {
    * longest wait, so that the run can checkpoint.
    */
   settle(items: readonly JudgeItem[], outcomes: readonly Outcome[]): Promise<Outcome[]>;
+  /** Ends connections and records. */
+  close(): Promise<void>;
 }

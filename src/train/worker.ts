@@ -1,15 +1,10 @@
 /** The worker: builds a run's training from its settings and goes round the loop. */
 import { InternalError } from '../core/errors.js';
-import type { ImageEditSettings, ImageTokenizerSettings, Settings } from '../config/settings.js';
+import type { EngineSettings, ImageEditSettings, ImageTokenizerSettings, Settings } from '../config/settings.js';
+import { resolveProvider } from '../engines/onnx/provider.js';
 import { Sampler } from '../policies/tokens/rollout.js';
 import type { Weights } from '../policies/tokens/model.js';
-import { createReward } from '../rewards/combined.js';
-import { JudgeClient } from '../rewards/judge_client.js';
-import { waitUntilReady } from '../rewards/readiness.js';
-import { scoreChunk, settleOutcomes, summariseUnscored } from '../rewards/score_iteration.js';
-import type { JudgementStore } from '../rewards/types.js';
 import type { RunHandle } from '../run/claim.js';
-import { FileJudgementStore } from '../run/judgements.js';
 import type { RunLog } from '../run/logs.js';
 import { writeContactSheet } from '../run/report/contact_sheet.js';
 import { jointTokenizerJson, startingTokenizer } from '../tasks/image_tokenizer.js';
@@ -19,11 +14,11 @@ import type { Tracker } from '../track/tracker.js';
 import { recordEpisodes } from './episode_records.js';
 import { GrpoTraining } from './grpo.js';
 import { HeldOut } from './held_out.js';
+import { openScorer } from './judge_scorer.js';
 import { ImageTokenizerTraining } from './image_tokenizer.js';
 import type { LoopEnd, Training } from './loop.js';
 import { Abandoned, runLoop } from './loop.js';
 import { TrainState } from './policy_state.js';
-import type { Scorer } from './scorer.js';
 import { SupervisedTraining } from './supervised.js';
 
 export interface WorkerServices {
@@ -37,7 +32,8 @@ export interface WorkerServices {
 }
 
 /** Trains a claimed run to its end, or until it is asked to stop. */
-export async function trainRun(settings: Settings, services: WorkerServices): Promise<LoopEnd> {
+export async function trainRun(asked: Settings, services: WorkerServices): Promise<LoopEnd> {
+  const settings = await withProviders(asked);
   let training: Training;
   try {
     training = await buildTraining(settings, services);
@@ -59,6 +55,23 @@ export async function trainRun(settings: Settings, services: WorkerServices): Pr
     );
   } finally {
     await training.dispose();
+  }
+}
+
+/** The same settings with `auto` replaced by what this machine has. Raises EngineError for a provider that it lacks. */
+async function withProviders(settings: Settings): Promise<Settings> {
+  const resolved = async <T extends { readonly engine: EngineSettings }>(part: T): Promise<T> => {
+    return { ...part, engine: { ...part.engine, provider: await resolveProvider(part.engine.provider) } };
+  };
+  switch (settings.task) {
+    case 'image_tokenizer':
+      return { ...settings, environment: await resolved(settings.environment) };
+    case 'image_edit_tokens':
+      return {
+        ...settings,
+        environment: await resolved(settings.environment),
+        policy: await resolved(settings.policy),
+      };
   }
 }
 
@@ -120,72 +133,4 @@ async function buildEditTraining(settings: ImageEditSettings, services: WorkerSe
     record: (record) => recordEpisodes(services.handle.paths, record, settings.track.log_episodes_every_n_iterations),
     alarm: (message) => services.log.logger.warn(message),
   });
-}
-
-async function openScorer(settings: ImageEditSettings, services: WorkerServices, endpoint: string): Promise<Scorer> {
-  const { reward } = settings;
-  const { handle, log, stop } = services;
-  const ready = await waitUntilReady(endpoint, reward.model, {
-    maxWaitS: reward.max_wait_s,
-    signal: stop,
-    onWaiting: (found, waitedS) => {
-      handle.setState({ state: 'waiting', reason: found });
-      log.logger.warn(`waiting for the judge (${Math.round(waitedS)} s): ${found}`);
-    },
-  }).catch((error: unknown) => {
-    throw stop.aborted ? new Abandoned() : error;
-  });
-  if (handle.state.state === 'waiting') handle.setState({ state: 'running', reason: null });
-  const store: JudgementStore = new FileJudgementStore(handle.paths);
-  const judge = new JudgeClient({
-    endpoints: ready.endpoints,
-    model: reward.model,
-    store,
-    concurrency: reward.concurrency,
-    policy: { attemptTimeoutMs: reward.timeout_s * 1000, maxAttempts: reward.max_attempts },
-  });
-  const scored = createReward(
-    {
-      mode: reward.mode,
-      also_compute: reward.also_compute,
-      prompts: { sc: reward.prompts.viescore_sc, pq: reward.prompts.viescore_pq, ground: reward.prompts.ground_score },
-      zero_if_unfinished: reward.zero_if_unfinished,
-    },
-    { judge },
-  );
-  return {
-    begin: (items) => scoreChunk(scored, items),
-    settle: async (items, outcomes) => {
-      const settled = await settleOutcomes(
-        scored,
-        items,
-        outcomes,
-        { maxUnscoredFraction: reward.max_unscored_fraction, maxWaitS: reward.max_wait_s },
-        {
-          canary: (signal) => judge.canary(signal),
-          judgeName: endpoint,
-          signal: stop,
-          onWaiting: (summary, waitedS, found) => {
-            handle.setState({ state: 'waiting', reason: found });
-            log.logger.warn(
-              `${summary.unscored} of ${summary.judged} episodes are unscored; waiting for the judge (${waitedS} s): ${found}`,
-            );
-          },
-          onRecovered: (waitedS) => {
-            handle.setState({ state: 'running', reason: null });
-            log.logger.info(`the judge is back after ${waitedS} s`);
-          },
-          onAlarm: (summary) => {
-            handle.setState({ state: 'running', reason: null });
-            log.logger.warn(
-              `the judge answers, but ${summary.unscored} of ${summary.judged} answers cannot be used: ${summary.example}`,
-            );
-          },
-        },
-      );
-      // What a stop request cut short is not learned from: a resumed run asks for it again.
-      if (stop.aborted && summariseUnscored(settled).fraction > reward.max_unscored_fraction) throw new Abandoned();
-      return [...settled];
-    },
-  };
 }

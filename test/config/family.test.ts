@@ -129,9 +129,9 @@ describe('the shipped family', () => {
           "config": "sft_s.jsonnet",
           "run": "sft_s",
         },
-        "optimizer": "0.0004 x 60, micro-batch 64",
+        "optimizer": "0.0004 x 80, micro-batch 64",
         "prefill": "<|image start|>",
-        "rollout": "256/8 to 40",
+        "rollout": "256/8 to 28",
         "train": [
           "balanced data/tiny/c/prompts",
         ],
@@ -158,9 +158,9 @@ describe('the shipped family', () => {
           "config": "sft_s.jsonnet",
           "run": "sft_s",
         },
-        "optimizer": "0.001 x 800, micro-batch 32",
+        "optimizer": "0.001 x 1000, micro-batch 32",
         "prefill": "<|image start|>",
-        "rollout": "256/8 to 40",
+        "rollout": "256/8 to 28",
         "train": [
           "balanced data/tiny/s/train",
           "balanced data/tiny/c/train",

@@ -40,7 +40,7 @@ const judge = async (items: readonly JudgeItem[]): Promise<Outcome[]> =>
 async function train(
   settings: ReturnType<typeof smallSettings>,
 ): Promise<{ metrics: Metrics[]; weights: Map<string, Float32Array> }> {
-  const scorer: Scorer = { begin: judge, settle: async (_items, outcomes) => [...outcomes] };
+  const scorer: Scorer = { begin: judge, settle: async (_items, outcomes) => [...outcomes], close: async () => {} };
   const { training, model, alarms } = smallTraining(settings, scorer);
   const metrics = [await training.step(1), await training.step(2)];
   await training.dispose();

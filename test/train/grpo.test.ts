@@ -120,6 +120,7 @@ describe('an iteration of GRPO', () => {
     const scorer: Scorer = {
       begin: (items) => scoreChunk(reward, items),
       settle: async (_items, outcomes) => [...outcomes],
+      close: async () => {},
     };
     const short = make(scorer, { rollout: { max_response_tokens: 18 } });
     const metrics = await short.training.step(1);

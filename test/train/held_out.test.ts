@@ -59,6 +59,7 @@ describe('held-out evaluation', () => {
         return items.map(() => scored(1));
       },
       settle: async (_items, outcomes) => [...outcomes],
+      close: async () => {},
     };
     const made = make(watching);
     await made.heldOut.evaluate(0);

@@ -69,6 +69,7 @@ export function scorerOf(score: (key: string) => Outcome): Scorer {
   return {
     begin: async (items: readonly JudgeItem[]) => items.map(({ key }) => score(key)),
     settle: async (_items, outcomes) => [...outcomes],
+    close: async () => {},
   };
 }
 
