@@ -59,6 +59,11 @@ export async function loadConfig(request: LoadRequest): Promise<LoadedConfig> {
   });
 }
 
+/** The file of the config that makes another run: its path is relative to the config that names it. */
+export function referencedFile(parent: Pick<LoadedConfig, 'file'>, reference: RunReference): string {
+  return displayPath(resolve(dirname(parent.file), reference.config));
+}
+
 /**
  * Loads the config that makes another run: relative to the config that names it, with the same overlays, without its --set.
  * The run's name is the one that the reference gives.
@@ -68,8 +73,11 @@ export async function loadReferenced(
   reference: RunReference,
   env: Environment = process.env,
 ): Promise<LoadedConfig> {
-  const file = displayPath(resolve(dirname(parent.file), reference.config));
-  return loadConfig({ file, overlays: parent.overlays, env: { ...env, APP__RUN_NAME: reference.run } });
+  return loadConfig({
+    file: referencedFile(parent, reference),
+    overlays: parent.overlays,
+    env: { ...env, APP__RUN_NAME: reference.run },
+  });
 }
 
 /** The runs that must be finished before this one, without repetition, in the order of the keys that name them. */

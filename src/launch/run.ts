@@ -1,8 +1,9 @@
 /** From a loaded config to a finished run: missing parents first, then data, judge, claim, training, report. */
+import { existsSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { join } from 'node:path';
 import { CheckpointError, ConfigError, EndpointError, RunError } from '../core/errors.js';
-import { cannotRunYet, dependencies, loadReferenced, type LoadedConfig } from '../config/load.js';
+import { cannotRunYet, dependencies, loadReferenced, referencedFile, type LoadedConfig } from '../config/load.js';
 import type { Settings } from '../config/settings.js';
 import { latestWhole } from '../run/checkpoints.js';
 import { claimRun, type RunHandle } from '../run/claim.js';
@@ -47,9 +48,12 @@ export class Launcher {
           where: config.file,
         });
       }
-      // A finished parent is claimed all the same: that refuses one which was made with other settings.
+      // A finished parent is claimed all the same, which refuses one that was made with other settings; where its config is not
+      // at hand, it is taken as it is.
+      const finished = isFinished(settings.base_exp_dir, reference.run);
+      if (finished && !existsSync(referencedFile(config, reference))) continue;
       const parent = await loadReferenced(config, reference);
-      if (!isFinished(settings.base_exp_dir, reference.run)) {
+      if (!finished) {
         this.#say(`${settings.run_name} starts from ${reference.run}, which is not finished: training it first`);
       }
       if ((await this.run(parent, [...ancestry, settings.run_name])) === 'interrupted') return 'interrupted';

@@ -27,7 +27,7 @@ const tiny = ['--with', 'configs/lib/tiny.libsonnet'];
 describe('editrl', () => {
   it('lists its verbs', async () => {
     expect(await main(['--help'])).toBe(0);
-    expect(written.out).toMatch(/editrl config +show, check or describe settings\n +editrl doctor/);
+    expect(written.out).toMatch(/editrl config +show, check or describe settings\n +editrl data/);
     expect(written.out).toContain('Exit codes: 0 done');
   });
 
@@ -46,7 +46,7 @@ describe('editrl', () => {
   );
 
   it.each([
-    [['confg'], "editrl: unknown verb 'confg'; allowed: config, doctor\n  Did you mean: editrl config?\n"],
+    [['confg'], "editrl: unknown verb 'confg'; allowed: run, report, config, data, judge, doctor\n  Did you mean: editrl config?\n"],
     [
       ['config', 'chek', 'x'],
       "editrl: unknown action 'config chek'; allowed: show, check, schema\n  Did you mean: editrl config check?\n",
@@ -94,7 +94,7 @@ describe('editrl config', () => {
 
   it('lists keys with their effect', async () => {
     expect(await main(['config', 'show', 'configs/tiny_vq.jsonnet', '--list'])).toBe(0);
-    expect(written.out).toMatch(/\noptimizer\.learning_rate +0\.001 +result\n/);
+    expect(written.out).toMatch(/\noptimizer\.learning_rate +0\.003 +result\n/);
     expect(written.out).toMatch(/\nbase_exp_dir +"runs\/tiny" +operation\n/);
   });
 

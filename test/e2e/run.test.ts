@@ -74,7 +74,7 @@ describe('editrl run, again', () => {
   it('refuses a setting that decides the result, and shows the change', async () => {
     const changed = await place.train(RL, '--set', 'optimizer.learning_rate=1e-5');
     expect(changed.code).toBe(2);
-    expect(changed.err).toMatch(/optimizer\.learning_rate: 0\.0003 -> (0\.00001|1e-5)/);
+    expect(changed.err).toMatch(/optimizer\.learning_rate: 0\.0004 -> (0\.00001|1e-5)/);
     expect(changed.err).not.toMatch(/\n {4}at /);
   });
 
