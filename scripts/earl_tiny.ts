@@ -18,7 +18,7 @@ import { readState } from '../src/run/state.js';
 
 const COMMAND = 'npm run build && node dist/scripts/earl_tiny.js';
 const ROOT = 'runs/earl_tiny';
-const RUNS = [
+const FAMILY = [
   { run: 'sft_s__rl_s', start: 'sft_s', sets: ['s'], continued: true },
   { run: 'sft_s__rl_c', start: 'sft_s', sets: ['c', 's'], continued: true },
   { run: 'sft_sc__rl_sc', start: 'sft_sc', sets: ['s', 'c'], continued: false },
@@ -42,14 +42,26 @@ interface Row {
 
 async function main(): Promise<void> {
   const { values } = parseArgs({
-    options: { seeds: { type: 'string', default: '1,2,3' }, threads: { type: 'string', default: '0' } },
+    options: {
+      seeds: { type: 'string', default: '1,2,3' },
+      threads: { type: 'string', default: '0' },
+      runs: { type: 'string', default: FAMILY.map(({ run }) => run).join(',') },
+    },
   });
   const seeds = values.seeds.split(',').map(Number);
   if (seeds.some((seed) => !Number.isInteger(seed))) {
     throw new UsageError(`--seeds takes whole numbers, got ${values.seeds}`);
   }
+  const wanted = values.runs.split(',');
+  const unknown = wanted.filter((name) => !FAMILY.some(({ run }) => run === name));
+  if (unknown.length > 0) {
+    throw new UsageError(
+      `--runs does not know ${unknown.join(', ')}; allowed: ${FAMILY.map(({ run }) => run).join(', ')}`,
+    );
+  }
+  const runs = FAMILY.filter(({ run }) => wanted.includes(run));
   const lanes = Number(values.threads) === 1 ? 2 : 1;
-  const jobs = RUNS.flatMap(({ run, start, continued }) =>
+  const jobs = runs.flatMap(({ run, start, continued }) =>
     seeds.map((seed) => async (): Promise<void> => {
       await train(seed, run, values.threads, []);
       if (continued) await train(seed, start, values.threads, continuation(seed, run, start));
@@ -60,14 +72,17 @@ async function main(): Promise<void> {
       for (let job = jobs.shift(); job !== undefined; job = jobs.shift()) await job();
     }),
   );
-  const tables = RUNS.map(({ run, start, sets, continued }) =>
+  const command = [COMMAND, `--seeds ${values.seeds}`, `--runs ${values.runs}`, `--threads ${values.threads}`].join(
+    ' ',
+  );
+  const tables = runs.map(({ run, start, sets, continued }) =>
     table(
       run,
       sets,
       seeds.map((seed) => measure(seed, run, continued ? start : null)),
     ),
   );
-  writeFileAtomic(join('experiments', 'results', 'earl_tiny.md'), page(tables, seeds, values.threads));
+  writeFileAtomic(join('experiments', 'results', 'earl_tiny.md'), page(tables, command));
 }
 
 /** Goes on with SFT from the same start for as many seconds as the first RL run from it trained. */
@@ -177,7 +192,7 @@ function table(run: string, sets: readonly string[], rows: readonly Row[]): stri
   return `## ${run}\n\n${lines.join('\n')}\n`;
 }
 
-function page(tables: readonly string[], seeds: readonly number[], threads: string): string {
+function page(tables: readonly string[], command: string): string {
   return [
     "# EARL's family at laptop size",
     '',
@@ -186,7 +201,7 @@ function page(tables: readonly string[], seeds: readonly number[], threads: stri
     'VLM: these figures compare with each other, not with published ones.',
     '',
     '```',
-    `${COMMAND} --seeds ${seeds.join(',')}${threads === '0' ? '' : ` --threads ${threads}`}`,
+    command,
     '```',
     '',
     ...tables,
