@@ -46,7 +46,10 @@ describe('editrl', () => {
   );
 
   it.each([
-    [['confg'], "editrl: unknown verb 'confg'; allowed: run, report, config, data, judge, doctor\n  Did you mean: editrl config?\n"],
+    [
+      ['confg'],
+      "editrl: unknown verb 'confg'; allowed: run, report, config, data, judge, doctor\n  Did you mean: editrl config?\n",
+    ],
     [
       ['config', 'chek', 'x'],
       "editrl: unknown action 'config chek'; allowed: show, check, schema\n  Did you mean: editrl config check?\n",
