@@ -115,4 +115,10 @@ export function makeDataVerb(openTokenizer: TokenizerOpener | null): Verb {
   return { actions: { 'make-tiny': makeTiny(openTokenizer), check } };
 }
 
-export const dataVerb: Verb = makeDataVerb(null);
+/** Opens the model folder of an image tokenizer, such as a checkpoint of `tiny_vq`; loaded only when it is asked for. */
+const openTokenizer: TokenizerOpener = async (path) => {
+  const { loadVisionTokenizer } = await import('../tasks/models.js');
+  return loadVisionTokenizer(path, { provider: 'cpu' });
+};
+
+export const dataVerb: Verb = makeDataVerb(openTokenizer);

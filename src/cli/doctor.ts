@@ -104,11 +104,13 @@ async function jsonnetBinding(): Promise<Finding> {
   }
 }
 
-/** Only src/engines/onnx opens onnxruntime-node; whether it is installed can be asked from anywhere. */
 async function onnxRuntime(): Promise<Finding> {
   const name = 'onnxruntime';
   try {
-    return { name, state: 'ok', detail: import.meta.resolve('onnxruntime-node').replace(/^file:\/\//, ''), next: null };
+    const { describeRuntime } = await import('../engines/onnx/provider.js');
+    const { version, available, missing } = await describeRuntime();
+    const lacking = Object.entries(missing).map(([provider, why]) => `no ${provider}: ${why}`);
+    return { name, state: 'ok', detail: [`${version}, ${available.join(', ')}`, ...lacking].join('; '), next: null };
   } catch (error) {
     return { name, state: 'missing', detail: reason(error), next: 'Install the packages again: npm ci' };
   }
