@@ -36,17 +36,26 @@ const tiny = section(
 );
 export type TinyWorldSettings = z.output<typeof tiny>;
 
+/** What edit data and image data have in common. */
+const places = {
+  dir: operation(
+    'The folder that datasets lie in; paths below it may move with it.',
+    z.string().min(1).default('data'),
+  ),
+  train: section('Training sources.', z.array(source)),
+  validation: section('Held-out sources.', z.array(source)),
+};
+const tinyWorld = section(
+  'The embedded tiny world; null means that the data is brought along.',
+  tiny.nullable().default(null),
+);
+
 export const data = section(
   'Training and held-out data.',
   z.strictObject({
-    dir: operation(
-      'The folder that datasets lie in; paths below it may move with it.',
-      z.string().min(1).default('data'),
-    ),
-    train: section('Training sources.', z.array(source)),
-    validation: section('Held-out sources.', z.array(source)),
+    ...places,
     format: result('Form of the datalists and samples.', z.enum(['earl']).default('earl')),
-    tiny: section('The embedded tiny world; null means that the data is brought along.', tiny.nullable().default(null)),
+    tiny: tinyWorld,
   }),
 );
 export type DataSettings = z.output<typeof data>;
@@ -54,17 +63,12 @@ export type DataSettings = z.output<typeof data>;
 export const imageData = section(
   'Training and held-out images.',
   z.strictObject({
-    dir: operation(
-      'The folder that datasets lie in; paths below it may move with it.',
-      z.string().min(1).default('data'),
-    ),
-    train: section('Training sources.', z.array(source)),
-    validation: section('Held-out sources.', z.array(source)),
+    ...places,
     format: result(
       'Form of the datalists: a JSON file whose `path_list` names image files.',
       z.enum(['images']).default('images'),
     ),
-    tiny: section('The embedded tiny world; null means that the data is brought along.', tiny.nullable().default(null)),
+    tiny: tinyWorld,
   }),
 );
 export type ImageDataSettings = z.output<typeof imageData>;
