@@ -19,10 +19,10 @@ import { readState } from '../src/run/state.js';
 const COMMAND = 'npm run build && node dist/scripts/earl_tiny.js';
 const ROOT = 'runs/earl_tiny';
 const FAMILY = [
-  { run: 'sft_s__rl_s', start: 'sft_s', sets: ['s'], continued: true },
-  { run: 'sft_s__rl_c', start: 'sft_s', sets: ['c', 's'], continued: true },
-  { run: 'sft_sc__rl_sc', start: 'sft_sc', sets: ['s', 'c'], continued: false },
-  { run: 'sft_think_s__rl_s', start: 'sft_think_s', sets: ['s'], continued: false },
+  { run: 'sft_s__rl_s', start: 'sft_s', sets: ['s'] },
+  { run: 'sft_s__rl_c', start: 'sft_s', sets: ['c', 's'] },
+  { run: 'sft_sc__rl_sc', start: 'sft_sc', sets: ['s', 'c'] },
+  { run: 'sft_think_s__rl_s', start: 'sft_think_s', sets: ['s'] },
 ] as const;
 
 interface Measured {
@@ -35,8 +35,7 @@ interface Row {
   readonly seed: number;
   readonly before: Readonly<Record<string, Measured>>;
   readonly after: Readonly<Record<string, Measured>>;
-  /** Null where it was not measured. */
-  readonly continued: Readonly<Record<string, Measured>> | null;
+  readonly continued: Readonly<Record<string, Measured>>;
   readonly seconds: number;
 }
 
@@ -61,10 +60,10 @@ async function main(): Promise<void> {
   }
   const runs = FAMILY.filter(({ run }) => wanted.includes(run));
   const lanes = Number(values.threads) === 1 ? 2 : 1;
-  const jobs = runs.flatMap(({ run, start, continued }) =>
+  const jobs = runs.flatMap(({ run, start }) =>
     seeds.map((seed) => async (): Promise<void> => {
       await train(seed, run, values.threads, []);
-      if (continued) await train(seed, start, values.threads, continuation(seed, run, start));
+      await train(seed, start, values.threads, continuation(seed, run, start));
     }),
   );
   await Promise.all(
@@ -75,11 +74,11 @@ async function main(): Promise<void> {
   const command = [COMMAND, `--seeds ${values.seeds}`, `--runs ${values.runs}`, `--threads ${values.threads}`].join(
     ' ',
   );
-  const tables = runs.map(({ run, start, sets, continued }) =>
+  const tables = runs.map(({ run, start, sets }) =>
     table(
       run,
       sets,
-      seeds.map((seed) => measure(seed, run, continued ? start : null)),
+      seeds.map((seed) => measure(seed, run, start)),
     ),
   );
   writeFileAtomic(join('experiments', 'results', 'earl_tiny.md'), page(tables, command));
@@ -137,13 +136,13 @@ function steps(seed: number, run: string): number {
   return readMetrics(paths(seed, run)).at(-1)!.iteration;
 }
 
-function measure(seed: number, run: string, start: string | null): Row {
+function measure(seed: number, run: string, start: string): Row {
   const lines = readMetrics(paths(seed, run));
   return {
     seed,
     before: heldOut(lines[0].metrics),
     after: heldOut(lines.at(-1)!.metrics),
-    continued: start === null ? null : heldOut(readMetrics(paths(seed, continuedName(start))).at(-1)!.metrics),
+    continued: heldOut(readMetrics(paths(seed, continuedName(start))).at(-1)!.metrics),
     seconds: trainingSeconds(seed, run),
   };
 }
@@ -171,13 +170,11 @@ function table(run: string, sets: readonly string[], rows: readonly Row[]): stri
   const body = rows.flatMap((row) => [
     [String(row.seed), 'start', ...columns.map((column) => show(row.before[column])), ''],
     ['', 'RL', ...columns.map((column) => show(row.after[column])), row.seconds.toFixed(0)],
-    ...(row.continued === null
-      ? []
-      : [['', 'SFT continued for the same seconds', ...columns.map((column) => show(row.continued?.[column])), '']]),
+    ['', 'SFT continued for the same seconds', ...columns.map((column) => show(row.continued[column])), ''],
   ]);
-  const gain = (column: string, of: (row: Row) => Readonly<Record<string, Measured>> | null): string => {
+  const gain = (column: string, of: (row: Row) => Readonly<Record<string, Measured>>): string => {
     const gains = rows.flatMap((row) => {
-      const [after, before] = [of(row)?.[column], row.before[column]];
+      const [after, before] = [of(row)[column], row.before[column]];
       return after === undefined || before === undefined ? [] : [after.mean - before.mean];
     });
     if (gains.length === 0) return '-';
@@ -185,9 +182,7 @@ function table(run: string, sets: readonly string[], rows: readonly Row[]): stri
     return `${mean >= 0 ? '+' : ''}${mean.toFixed(2)} (${gains.map((x) => (x >= 0 ? '+' : '') + x.toFixed(2)).join(', ')})`;
   };
   body.push(['mean', 'gain by RL (each seed)', ...columns.map((column) => gain(column, (row) => row.after)), '']);
-  if (rows.some((row) => row.continued !== null)) {
-    body.push(['', 'gain by SFT (each seed)', ...columns.map((column) => gain(column, (row) => row.continued)), '']);
-  }
+  body.push(['', 'gain by SFT (each seed)', ...columns.map((column) => gain(column, (row) => row.continued)), '']);
   const lines = [header, header.map(() => '---'), ...body].map((cells) => `| ${cells.join(' | ')} |`);
   return `## ${run}\n\n${lines.join('\n')}\n`;
 }

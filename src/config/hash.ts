@@ -4,7 +4,7 @@ import type { z } from 'zod';
 import { sha256 } from '../core/image.js';
 import { isObject, leaves, type Leaf } from './schema/walk.js';
 import { settingsOfTask } from './schema/tasks.js';
-import type { Settings } from './settings.js';
+import type { Settings, TrainedSettings } from './settings.js';
 
 /** JSON with sorted keys: equal values give equal text. */
 export function canonicalJson(value: unknown): string {
@@ -46,8 +46,10 @@ export function diffSettings(before: Settings, after: Settings): SettingChange[]
 }
 
 function growable(settings: Settings): boolean {
+  // What another trainer does with the number is not known, but it is told the same one at every resume.
+  if (settings.task === 'external') return true;
   // Exhaustive on purpose: another schedule has to say whether it depends on the number of iterations.
-  const independent: Record<Settings['optimizer']['schedule'], boolean> = { constant: true };
+  const independent: Record<TrainedSettings['optimizer']['schedule'], boolean> = { constant: true };
   return independent[settings.optimizer.schedule];
 }
 
@@ -55,7 +57,9 @@ function* resultLeaves(settings: Settings): Generator<Leaf> {
   const schema: z.ZodType = settingsOfTask[settings.task];
   for (const leaf of leaves(schema, settings)) {
     if (leaf.effect !== 'result') continue;
-    yield leaf.mark.relativeTo === 'data.dir' ? { ...leaf, value: belowFolder(settings.data.dir, leaf.value) } : leaf;
+    yield leaf.mark.relativeTo === 'data.dir' && settings.task !== 'external'
+      ? { ...leaf, value: belowFolder(settings.data.dir, leaf.value) }
+      : leaf;
   }
 }
 

@@ -95,6 +95,8 @@ export function dependencies(settings: Settings): RunReference[] {
 /** Why a valid config cannot run yet, one line each; empty when nothing is in its way. */
 export function cannotRunYet(settings: Settings): string[] {
   const reasons: string[] = [];
+  // Another trainer reads its own data and its own models.
+  if (settings.launch.command !== null || settings.task === 'external') return reasons;
   if (settings.data.train.length === 0) reasons.push('data.train is empty: name at least one datalist to train on');
   if (settings.task !== 'image_edit_tokens') return reasons;
   const references = {

@@ -80,11 +80,10 @@ const rules: readonly Rule[] = [
     );
   },
   (read) => {
-    const processes = read.value('launch.processes');
-    if (typeof processes !== 'number' || processes <= 1) return [];
+    if (read.value('task') !== 'external' || read.value('launch.command') !== null) return [];
     return problem(
-      'launch.processes',
-      `${processes} processes are not available in this version; available: 1, 'auto'`,
+      'launch.command',
+      "found null; task 'external' needs the program that trains, such as ['python', 'train.py']",
     );
   },
   (read) => {

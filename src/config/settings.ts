@@ -1,10 +1,13 @@
 /** One run's settings: the output type of the schema, fully defaulted. Narrow by `task`, then by `algorithm.type`. */
-import type { ImageEditSettings, ImageTokenizerSettings } from './schema/tasks.js';
+import type { ExternalSettings, ImageEditSettings, ImageTokenizerSettings } from './schema/tasks.js';
 
-export type Settings = ImageEditSettings | ImageTokenizerSettings;
+export type Settings = ImageEditSettings | ImageTokenizerSettings | ExternalSettings;
+/** Settings of a run that this program's own workers can train. */
+export type TrainedSettings = Exclude<Settings, ExternalSettings>;
 
 export type {
   EnvironmentSettings,
+  ExternalSettings,
   ImageEditSettings,
   ImageTokenizerSettings,
   PolicySettings,
@@ -26,6 +29,7 @@ export type {
   ModelReference,
   RunReference,
 } from './schema/model.js';
-export type { LaunchSettings, TrackSettings } from './schema/operate.js';
+export type { LaunchSettings, SlurmSettings } from './schema/launch.js';
+export type { TrackSettings } from './schema/track.js';
 export type { JudgeScore, RewardMode, RewardSettings } from './schema/reward.js';
 export type { CheckpointSettings, OptimizerSettings, RolloutSettings, ValidationSettings } from './schema/training.js';

@@ -2,7 +2,7 @@
 import { existsSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { join } from 'node:path';
-import { CheckpointError, ConfigError, EndpointError, RunError } from '../core/errors.js';
+import { CheckpointError, ConfigError, EndpointError, InternalError, RunError } from '../core/errors.js';
 import { cannotRunYet, dependencies, loadReferenced, referencedFile, type LoadedConfig } from '../config/load.js';
 import type { Settings } from '../config/settings.js';
 import { latestWhole } from '../run/checkpoints.js';
@@ -69,6 +69,7 @@ export class Launcher {
 
   async #train(config: LoadedConfig): Promise<RunResult> {
     const { settings } = config;
+    if (settings.task === 'external') throw new InternalError("an external run reached this program's own trainer");
     const handle = claimRun(
       claimRequest(config, {
         command: this.options.command,

@@ -1,6 +1,6 @@
 /** Makes the tiny world's datasets where a config asks for them and they are not there yet. */
 import { join } from 'node:path';
-import type { Settings, TinyWorldSettings } from '../config/settings.js';
+import type { TinyWorldSettings, TrainedSettings } from '../config/settings.js';
 import { loadVisionTokenizer, modelFolder, type RunResolver } from '../tasks/models.js';
 import { hasTinyEdits, makeTinyEdits, makeTinyImages, type TinyEditOptions } from '../tiny/dataset.js';
 import type { Geometry } from '../tiny/world.js';
@@ -11,7 +11,7 @@ function geometryOf(tiny: TinyWorldSettings): Geometry {
 
 /** Makes what this run reads; edits need the finished image tokenizer that `environment.model` names. */
 export async function ensureTinyData(
-  settings: Settings,
+  settings: TrainedSettings,
   resolveRun: RunResolver,
   say: (line: string) => void,
 ): Promise<void> {

@@ -1,6 +1,6 @@
 /** The worker: builds a run's training from its settings and goes round the loop. */
 import { InternalError } from '../core/errors.js';
-import type { EngineSettings, ImageEditSettings, ImageTokenizerSettings, Settings } from '../config/settings.js';
+import type { EngineSettings, ImageEditSettings, ImageTokenizerSettings, TrainedSettings } from '../config/settings.js';
 import { resolveProvider } from '../engines/onnx/provider.js';
 import { Sampler } from '../policies/tokens/rollout.js';
 import type { Weights } from '../policies/tokens/model.js';
@@ -32,7 +32,7 @@ export interface WorkerServices {
 }
 
 /** Trains a claimed run to its end, or until it is asked to stop. */
-export async function trainRun(asked: Settings, services: WorkerServices): Promise<LoopEnd> {
+export async function trainRun(asked: TrainedSettings, services: WorkerServices): Promise<LoopEnd> {
   const settings = await withProviders(asked);
   let training: Training;
   try {
@@ -59,7 +59,7 @@ export async function trainRun(asked: Settings, services: WorkerServices): Promi
 }
 
 /** The same settings with `auto` replaced by what this machine has. Raises EngineError for a provider that it lacks. */
-async function withProviders(settings: Settings): Promise<Settings> {
+async function withProviders(settings: TrainedSettings): Promise<TrainedSettings> {
   const resolved = async <T extends { readonly engine: EngineSettings }>(part: T): Promise<T> => {
     return { ...part, engine: { ...part.engine, provider: await resolveProvider(part.engine.provider) } };
   };
@@ -75,7 +75,7 @@ async function withProviders(settings: Settings): Promise<Settings> {
   }
 }
 
-function buildTraining(settings: Settings, services: WorkerServices): Promise<Training> {
+function buildTraining(settings: TrainedSettings, services: WorkerServices): Promise<Training> {
   switch (settings.task) {
     case 'image_tokenizer':
       return buildTokenizerTraining(settings, services);

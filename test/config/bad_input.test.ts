@@ -127,16 +127,16 @@ describe('a config that does not validate', () => {
 
   it('has no task, a later task, or a misspelt one', async () => {
     expect(await withFile('{}')).toMatchInlineSnapshot(`
-      "/tmp/mine.jsonnet: task: missing; allowed: image_edit_tokens, image_tokenizer
+      "/tmp/mine.jsonnet: task: missing; allowed: image_edit_tokens, image_tokenizer, external
         editrl config schema lists every key with its meaning; editrl config show prints what the file evaluates to."
     `);
     expect(await withSets('task=ip_adapter')).toMatchInlineSnapshot(`
-      "configs/sft_s__rl_s.jsonnet: (--set) task: 'ip_adapter' is not available in this version; available: image_edit_tokens, image_tokenizer
+      "configs/sft_s__rl_s.jsonnet: (--set) task: 'ip_adapter' is not available in this version; available: image_edit_tokens, image_tokenizer, external
         editrl config schema lists every key with its meaning; editrl config show prints what the file evaluates to."
     `);
     expect(await withSets('task=image_edit_token', 'seed=-1')).toMatchInlineSnapshot(`
       "configs/sft_s__rl_s.jsonnet: 2 problems
-        (--set) task: found 'image_edit_token'; allowed: image_edit_tokens, image_tokenizer; did you mean 'image_edit_tokens'?
+        (--set) task: found 'image_edit_token'; allowed: image_edit_tokens, image_tokenizer, external; did you mean 'image_edit_tokens'?
         (--set) seed: found -1; allowed: a number >= 0
         editrl config schema lists every key with its meaning; editrl config show prints what the file evaluates to."
     `);
@@ -147,17 +147,13 @@ describe('a config that does not validate', () => {
       await withSets(
         'algorithm.type=ppo',
         'policy.engine.type=vllm',
-        'launch.backend=slurm',
-        'launch.processes=2',
         'optimizer.schedule=cosine',
       ),
     ).toMatchInlineSnapshot(`
-      "configs/sft_s__rl_s.jsonnet: 5 problems
+      "configs/sft_s__rl_s.jsonnet: 3 problems
         (--set) optimizer.schedule: 'cosine' is not available in this version; available: constant
-        (--set) launch.backend: 'slurm' is not available in this version; available: local
         (--set) algorithm.type: 'ppo' is not available in this version; available: grpo, sft
         (--set) policy.engine.type: 'vllm' is not available in this version; available: onnx
-        (--set) launch.processes: 2 processes are not available in this version; available: 1, 'auto'
         editrl config schema lists every key with its meaning; editrl config show prints what the file evaluates to."
     `);
   });

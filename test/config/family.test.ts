@@ -2,6 +2,7 @@ import { readdirSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
 import { cannotRunYet, dependencies, loadConfig, loadReferenced } from '../../src/config/load.js';
 import type { ImageEditSettings, Settings } from '../../src/config/settings.js';
+import { loadTrained } from './trained.js';
 
 const env = { APP__REWARD_FUNCTION_API_BASE: 'http://judge:4877' };
 const tiny = ['configs/lib/tiny.libsonnet'];
@@ -175,9 +176,9 @@ describe('the shipped family', () => {
 
   it('a reward that compares with the answer draws on labelled prompts', async () => {
     const sets = ['reward.mode=ground_score'];
-    const bySet = await loadConfig({ file: 'configs/sft_s__rl_s.jsonnet', overlays: tiny, sets, env });
+    const bySet = await loadTrained({ file: 'configs/sft_s__rl_s.jsonnet', overlays: tiny, sets, env });
     expect(bySet.settings.data.train[0].path).toContain('/prompts/');
-    const inOverlay = await loadConfig({
+    const inOverlay = await loadTrained({
       file: 'configs/sft_s__rl_s.jsonnet',
       overlays: [...tiny, 'test/config/fixtures/ground_score.libsonnet'],
       env,

@@ -5,6 +5,7 @@ import { describe, expect, it } from 'vitest';
 import { ConfigError } from '../../src/core/errors.js';
 import { flatKeys } from '../../src/config/flat.js';
 import { loadConfig } from '../../src/config/load.js';
+import { loadTrained } from './trained.js';
 
 const env = { APP__REWARD_FUNCTION_API_BASE: 'http://judge:4877', APP__RUN_NAME: 'same' };
 const flat = 'test/config/fixtures/earl_flat.jsonnet';
@@ -35,12 +36,12 @@ describe("EARL's flat form", () => {
   });
 
   it('loads with an empty list of training files', async () => {
-    const { settings } = await loadConfig({ file: flat, sets: ['train_paths_file=[]'], env });
+    const { settings } = await loadTrained({ file: flat, sets: ['train_paths_file=[]'], env });
     expect(settings.data.train).toEqual([]);
   });
 
   it('takes a model that exists as a path', async () => {
-    const { settings } = await loadConfig({
+    const { settings } = await loadTrained({
       file: flat,
       sets: ['model_path=src/config', 'tokenizer_path=./nowhere/at/all'],
       env,
@@ -51,7 +52,7 @@ describe("EARL's flat form", () => {
   it.each(['http://judge:4877', 'http://judge:4877/', 'http://judge:4877/v1', 'http://judge:4877/v1/'])(
     'normalises the endpoint %s',
     async (base) => {
-      const { settings } = await loadConfig({ file: flat, sets: [`reward_function_api_base=${base}`], env });
+      const { settings } = await loadTrained({ file: flat, sets: [`reward_function_api_base=${base}`], env });
       expect(settings).toMatchObject({ reward: { endpoint: 'http://judge:4877/v1' } });
     },
   );
@@ -60,18 +61,18 @@ describe("EARL's flat form", () => {
     'accepts the mode %s',
     async (mode) => {
       const sets = [`reward_final_reward=${mode}`, 'reward_compute_ground_score=true'];
-      const { settings } = await loadConfig({ file: flat, sets, env });
+      const { settings } = await loadTrained({ file: flat, sets, env });
       expect(settings).toMatchObject({ reward: { mode: 'sqrt(viescore_pqxground_score)', also_compute: [] } });
     },
   );
 
   it('records a score that is computed besides', async () => {
-    const { settings } = await loadConfig({ file: flat, sets: ['reward_compute_ground_score=true'], env });
+    const { settings } = await loadTrained({ file: flat, sets: ['reward_compute_ground_score=true'], env });
     expect(settings).toMatchObject({ reward: { mode: 'viescore', also_compute: ['ground_score'] } });
   });
 
   it('gives coefficients to their files', async () => {
-    const { settings } = await loadConfig({
+    const { settings } = await loadTrained({
       file: flat,
       sets: ['train_paths_file=["a","b"]', 'coefficients=[2,0.5]'],
       env,

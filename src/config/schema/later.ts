@@ -11,5 +11,4 @@ export const laterValues: Readonly<Record<string, readonly string[]>> = {
   'policy.engine.dtype': ['float16', 'bfloat16'],
   'environment.engine.type': ['tinker', 'vllm'],
   'environment.engine.dtype': ['float16', 'bfloat16'],
-  'launch.backend': ['slurm'],
 };

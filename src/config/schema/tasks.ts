@@ -4,8 +4,9 @@ import { algorithm, tokenizerAlgorithm } from './algorithm.js';
 import { data, imageData } from './data.js';
 import { count, operation, positiveInteger, result, section } from './mark.js';
 import { decoderInit, engine, imageTokenizerInit, modelReference, runNamePattern } from './model.js';
-import { launch, track } from './operate.js';
+import { launch } from './launch.js';
 import { reward } from './reward.js';
+import { track } from './track.js';
 import { checkpoint, optimizer, rollout, validation } from './training.js';
 
 const common = {
@@ -20,12 +21,12 @@ const common = {
     mayGrow: true,
   }),
   base_exp_dir: operation('The folder that run folders lie in.', z.string().min(1).default('runs')),
-  optimizer,
-  validation,
-  checkpoint,
   track,
   launch,
 };
+
+/** What every training by this program has. */
+const trained = { ...common, optimizer, validation, checkpoint };
 
 const policy = section(
   'The token policy.',
@@ -78,7 +79,7 @@ const tokenizerEnvironment = section(
 );
 
 const imageEditTokens = z.strictObject({
-  ...common,
+  ...trained,
   task: result('The task.', z.literal('image_edit_tokens')),
   algorithm,
   rollout,
@@ -89,16 +90,26 @@ const imageEditTokens = z.strictObject({
 });
 
 const imageTokenizer = z.strictObject({
-  ...common,
+  ...trained,
   task: result('The task.', z.literal('image_tokenizer')),
   algorithm: tokenizerAlgorithm,
   data: imageData,
   environment: tokenizerEnvironment,
 });
 
+const external = z.strictObject({
+  ...common,
+  task: result('The task.', z.literal('external')),
+  parameters: result(
+    "The trainer's own settings, whatever they are; it finds them in the resolved config.",
+    z.record(z.string(), z.json()).default({}),
+  ),
+});
+
 export const settingsOfTask = {
   image_edit_tokens: imageEditTokens,
   image_tokenizer: imageTokenizer,
+  external,
 } as const;
 
 export type TaskName = keyof typeof settingsOfTask;
@@ -108,5 +119,7 @@ export const taskNames = Object.keys(settingsOfTask) as TaskName[];
 export type ImageEditSettings = z.output<typeof imageEditTokens>;
 /** A VQ image tokenizer trained on pixels. */
 export type ImageTokenizerSettings = z.output<typeof imageTokenizer>;
+/** Whatever the program in `launch.command` trains. */
+export type ExternalSettings = z.output<typeof external>;
 export type PolicySettings = z.output<typeof policy>;
 export type EnvironmentSettings = z.output<typeof environment>;

@@ -1,6 +1,6 @@
-/** Tracking and launching: everything about how a run works that leaves its results alone. */
+/** Tracking: what is recorded and where it goes. It leaves a run's results alone. */
 import { z } from 'zod';
-import { count, operation, positive, positiveInteger, section } from './mark.js';
+import { operation, positiveInteger, section } from './mark.js';
 
 export const track = section(
   'What is recorded and where it is forwarded.',
@@ -37,30 +37,3 @@ export const track = section(
     .prefault({}),
 );
 export type TrackSettings = z.output<typeof track>;
-
-export const launch = section(
-  'Where the run is placed.',
-  z
-    .strictObject({
-      backend: operation('What places the run on machines.', z.enum(['local']).default('local')),
-      processes: operation(
-        "Worker processes; 'auto' means one per device.",
-        z.union([positiveInteger, z.literal('auto')]).default(1),
-        {
-          allowed: "an integer >= 1 or 'auto'",
-        },
-      ),
-      devices: operation(
-        'Device indices that the run may use; null means all.',
-        z.array(count).min(1).nullable().default(null),
-      ),
-      max_restarts: operation('How often a failed worker is started again.', count.default(0)),
-      heartbeat_timeout_s: operation(
-        'A worker without a heartbeat for this many seconds counts as hung.',
-        positive.default(600),
-      ),
-      env: operation('Environment variables for the workers.', z.record(z.string(), z.string()).default({})),
-    })
-    .prefault({}),
-);
-export type LaunchSettings = z.output<typeof launch>;
