@@ -1,11 +1,12 @@
 /**
  * GRPO on image edits in one file, to be read from top to bottom and to be changed.
  *
- *   npm run build && node dist/scripts/reference_loop.js configs/sft_s__rl_s.jsonnet --with configs/lib/tiny.libsonnet --iterations 20
+ *   npm run build && node dist/scripts/reference_loop.js configs/sft_s__rl_s.jsonnet --with configs/lib/tiny.libsonnet
  *
  * It does what `editrl run` does in its training iterations, on the same modules, with the same random numbers, and comes to the same
  * losses (test/scripts/reference_loop.test.ts). It leaves out everything around them:
  * - no run directory: no checkpoints, no resuming, no records, no held-out evaluation; the trained weights are gone at the end;
+ * - the run that the config starts from is not made, but taken as it stands: `editrl run` with its own config makes it;
  * - sampling and judging take turns, where the trainer judges one chunk while it samples the next;
  * - a judge that is away is not waited for: its episodes stay unscored and carry no loss;
  * - gradients accumulate one group at a time, whatever optimizer.per_device_batch_size says;
@@ -13,14 +14,13 @@
  *   that learns is the policy that sampled and the ratio between them is 1. A config that asks for more is refused.
  */
 import { realpathSync } from 'node:fs';
-import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
-import { dependencies, loadConfig, type LoadedConfig } from '../src/config/load.js';
+import { loadConfig } from '../src/config/load.js';
 import type { GrpoSettings, ImageEditSettings } from '../src/config/settings.js';
-import { CheckpointError, ConfigError, EditrlError, must, UsageError } from '../src/core/errors.js';
+import { ConfigError, EditrlError, must, UsageError } from '../src/core/errors.js';
 import { RandomStream } from '../src/core/random.js';
-import { AdamW, clipGradientNorm, learningRateAt } from '../src/engines/onnx/optimizer.js';
+import { accumulate, AdamW, clipGradientNorm, learningRateAt } from '../src/engines/onnx/optimizer.js';
 import { exp, mul, sub, sumAll } from '../src/graph/build.js';
 import { gradients } from '../src/graph/differentiate.js';
 import type { Graph, Value } from '../src/graph/ir.js';
@@ -34,15 +34,15 @@ import {
   type TokenAnswer,
   type TokenPrompt,
 } from '../src/policies/tokens/batch.js';
+import { Learner, type TokenStatistics } from '../src/policies/tokens/learner.js';
 import { SessionCache, type PolicyModel, type Weights } from '../src/policies/tokens/model.js';
 import { Sampler } from '../src/policies/tokens/rollout.js';
 import { createReward } from '../src/rewards/combined.js';
+import { resolveEndpoints } from '../src/rewards/endpoints.js';
 import { JudgeClient } from '../src/rewards/judge_client.js';
 import { MemoryJudgementStore } from '../src/rewards/memory_store.js';
 import { scoreChunk } from '../src/rewards/score_iteration.js';
 import type { JudgeItem, Outcome } from '../src/rewards/types.js';
-import { RunPaths } from '../src/run/paths.js';
-import { readState } from '../src/run/state.js';
 import { ImageEditTask, sessionOptions } from '../src/tasks/image_edit_tokens.js';
 import { startJudge } from '../src/tiny/judge/server.js';
 
@@ -54,19 +54,16 @@ export interface LoopParts {
   readonly judge: (items: readonly JudgeItem[]) => Promise<Outcome[]>;
 }
 
-/** What one iteration came to. */
+/** What one iteration came to; loss, KL and gradient norm are null where no group could be learnt from. */
 export interface IterationReport {
   readonly iteration: number;
   /** Mean reward of the scored episodes. */
   readonly reward: number;
-  /** Null where no group could be learnt from. */
+  readonly scored: number;
   readonly loss: number | null;
-  readonly gradNorm: number | null;
   /** Mean KL to the start per token, in nats. */
   readonly kl: number | null;
-  readonly scored: number;
-  readonly episodes: number;
-  readonly seconds: number;
+  readonly gradNorm: number | null;
 }
 
 /** A prompt, its answers, and for each how much better than the others it did (null: it has no score and carries no loss). */
@@ -87,16 +84,19 @@ export async function referenceLoop(
 
   // The policy learns in place; a copy of its start stays frozen, and KL is measured to that.
   const policy = task.startingPolicy();
-  const start: Weights = new Map(
-    [...policy.weights].map(([name, { shape, data }]) => [name, { shape, data: data.slice() }]),
-  );
-  const sampler = new Sampler(
-    policy,
-    settings.policy.emu3_use_logit_processor,
-    settings.policy.separate_language_and_vision_vocabs,
-    sessionOptions(settings.policy.engine),
-  );
-  const loss = new GroupLoss(settings, algorithm, policy);
+  const start = structuredClone(policy.weights);
+  const session = sessionOptions(settings.policy.engine);
+  const { emu3_use_logit_processor: constrained, separate_language_and_vision_vocabs: separate } = settings.policy;
+  const sampler = new Sampler(policy, constrained, separate, session);
+  const groupSize = rollout.generations_per_sample;
+  const learner = new Learner(policy, {
+    temperature: rollout.temperature,
+    separateVocabularies: separate,
+    microBatch: groupSize,
+    gradientCheckpointing: false,
+    session,
+  });
+  const training = new SessionCache('GRPO', session);
   const optimizer = new AdamW(policy.weights, {
     betas: optimization.betas,
     eps: optimization.eps,
@@ -105,10 +105,7 @@ export async function referenceLoop(
 
   try {
     for (let iteration = 1; iteration <= iterations; iteration++) {
-      const started = performance.now();
-
       // 1. Prompts: the next ones of an endless shuffled order, so that nothing has to be remembered between iterations.
-      const groupSize = rollout.generations_per_sample;
       const count = rollout.episodes_per_iteration / groupSize;
       const prompts = Array.from({ length: count }, (_, p) =>
         task.prompt(task.trainingSample((iteration - 1) * count + p)),
@@ -148,43 +145,41 @@ export async function referenceLoop(
         }))
         .filter(({ advantages }) => advantages.some((a) => a !== null));
 
-      // 6. and 7. The gradient of the loss, and one step along it.
-      let learnt: { loss: number; kl: number; gradNorm: number } | null = null;
-      if (groups.length > 0) {
-        const { gradient, ...values } = await loss.gradient(groups, start);
-        const gradNorm = clipGradientNorm(gradient, optimization.max_grad_norm);
-        const learningRate = learningRateAt(optimizer.steps, {
-          schedule: optimization.schedule,
-          learningRate: optimization.learning_rate,
-          warmupSteps: algorithm.warmup_steps,
-        });
-        if (Number.isFinite(gradNorm)) optimizer.step(gradient, learningRate);
-        learnt = { ...values, gradNorm };
+      const scored = rewards.filter((reward) => reward !== null);
+      const outcome = { iteration, reward: mean(scored), scored: scored.length };
+      if (groups.length === 0) {
+        report({ ...outcome, loss: null, kl: null, gradNorm: null });
+        continue;
       }
 
-      const scored = rewards.filter((reward) => reward !== null);
-      report({
-        iteration,
-        reward: mean(scored),
-        loss: learnt?.loss ?? null,
-        kl: learnt?.kl ?? null,
-        gradNorm: learnt?.gradNorm ?? null,
-        scored: scored.length,
-        episodes: rewards.length,
-        seconds: (performance.now() - started) / 1000,
+      // 6. The start's log-probability of every token, to which KL is measured.
+      const frozen = await learner.statistics(groups, start);
+
+      // 7. The loss and its gradient, clipped to a norm.
+      const { loss, kl, gradient } = await gradientOf(groups, frozen, policy, settings, algorithm, training);
+      const gradNorm = clipGradientNorm(gradient, optimization.max_grad_norm);
+
+      // 8. One step along it.
+      const learningRate = learningRateAt(optimizer.steps, {
+        schedule: optimization.schedule,
+        learningRate: optimization.learning_rate,
+        warmupSteps: algorithm.warmup_steps,
       });
+      if (Number.isFinite(gradNorm)) optimizer.step(gradient, learningRate);
+      report({ ...outcome, loss, kl, gradNorm });
     }
   } finally {
     await sampler.dispose();
-    await loss.dispose();
+    await learner.dispose();
+    await training.dispose();
   }
   return policy.weights;
 }
 
 /** What an outcome is worth on the reward's own scale; null where the judge gave nothing. */
 function rewardOf(outcome: Outcome): number | null {
-  const worth = { scored: outcome.kind === 'scored' ? outcome.value : null, zero_by_rule: 0, unscored: null };
-  return worth[outcome.kind];
+  if (outcome.kind === 'scored') return outcome.value;
+  return outcome.kind === 'zero_by_rule' ? 0 : null;
 }
 
 /** (r - mean) / (std + eps) over the scored answers of one prompt; all null where there are fewer than two. */
@@ -202,101 +197,80 @@ function mean(values: readonly number[]): number {
   return values.reduce((sum, value) => sum + value, 0) / values.length;
 }
 
-/** Two graphs for one group of answers: their log-probabilities, and the loss with its gradient. Compiled once for each size. */
-class GroupLoss {
-  readonly #forward: SessionCache;
-  readonly #training: SessionCache;
+/** The loss of an iteration and its gradient, summed group by group; sessions are compiled once for each size of a group. */
+async function gradientOf(
+  groups: readonly Group[],
+  frozen: readonly (readonly TokenStatistics[])[],
+  policy: PolicyModel,
+  settings: ImageEditSettings,
+  algorithm: GrpoSettings,
+  sessions: SessionCache,
+): Promise<{ gradient: Map<string, Float32Array>; loss: number; kl: number }> {
+  const shape: BatchShape = {
+    prompts: 1,
+    answersPerPrompt: settings.rollout.generations_per_sample,
+    promptColumns: promptColumns(groups.map(({ prompt }) => prompt)),
+    answerColumns: roundUp(Math.max(...groups.flatMap(({ answers }) => answers.map(({ ids }) => ids.length)))),
+  };
+  const session = await sessions.get(shape, (graph) => lossGraph(graph, shape, policy, settings, algorithm));
+  // Every token of every scored answer weighs the same: 1 / (all of them), as EARL does, and not 1 / (the answer's length).
+  const tokens = groups
+    .flatMap(({ answers, advantages }) => answers.map(({ ids }, g) => (advantages[g] === null ? 0 : ids.length)))
+    .reduce((a, b) => a + b, 0);
 
-  constructor(
-    private readonly settings: ImageEditSettings,
-    private readonly algorithm: GrpoSettings,
-    private readonly policy: PolicyModel,
-  ) {
-    const options = sessionOptions(settings.policy.engine);
-    this.#forward = new SessionCache('log-probabilities', options);
-    this.#training = new SessionCache('GRPO', options);
+  const gradient = new Map<string, Float32Array>();
+  let [lossSum, klSum] = [0, 0];
+  for (const [at, group] of groups.entries()) {
+    const feeds = { ...packSequences([group], shape), ...tokenValues(group, frozen[at], shape, 1 / tokens) };
+    const { loss, kl, ...part } = (await session.run(feeds, policy.weights)) as Record<string, Float32Array>;
+    lossSum += loss[0];
+    klSum += kl[0];
+    accumulate(gradient, part);
   }
-
-  /** The gradient for all groups of an iteration, summed group by group. */
-  async gradient(
-    groups: readonly Group[],
-    start: Weights,
-  ): Promise<{ gradient: Map<string, Float32Array>; loss: number; kl: number }> {
-    const shape: BatchShape = {
-      prompts: 1,
-      answersPerPrompt: this.settings.rollout.generations_per_sample,
-      promptColumns: promptColumns(groups.map(({ prompt }) => prompt)),
-      answerColumns: roundUp(Math.max(...groups.flatMap(({ answers }) => answers.map(({ ids }) => ids.length)))),
-    };
-    const forward = await this.#forward.get(shape, (graph) => ({ logProbs: this.#logProbs(graph, shape) }));
-    const training = await this.#training.get(shape, (graph) => this.#loss(graph, shape));
-    // Every token of every scored answer weighs the same: 1 / (all of them), as EARL does, and not 1 / (the answer's length).
-    const tokens = groups
-      .flatMap(({ answers, advantages }) => answers.map(({ ids }, g) => (advantages[g] === null ? 0 : ids.length)))
-      .reduce((a, b) => a + b, 0);
-
-    const gradient = new Map<string, Float32Array>();
-    let [loss, kl] = [0, 0];
-    for (const group of groups) {
-      const feeds = { ...packSequences([group], shape), ...tokenValues(group, shape, 1 / tokens) };
-      const frozen = await forward.run(feeds, start);
-      const out = await training.run({ ...feeds, reference: frozen.logProbs }, this.policy.weights);
-      loss += (out.loss as Float32Array)[0];
-      kl += (out.kl as Float32Array)[0];
-      for (const name of this.policy.weights.keys()) {
-        const part = out[`d:${name}`] as Float32Array;
-        const sum = gradient.get(name);
-        if (sum === undefined) gradient.set(name, part);
-        else for (let i = 0; i < sum.length; i++) sum[i] += part[i];
-      }
-    }
-    return { gradient, loss, kl };
-  }
-
-  async dispose(): Promise<void> {
-    await Promise.all([this.#forward.dispose(), this.#training.dispose()]);
-  }
-
-  /** log p of each answer token [rows], rows = answers * columns, padding included. */
-  #logProbs(graph: Graph, shape: BatchShape): Value {
-    const { config, space } = this.policy;
-    const logits = sequenceLogits(config, shape, sequenceInputs(graph, shape));
-    const targets = graph.input('targets', [logits.shape[0]], 'int64');
-    // A vision token competes with vision tokens alone, a word with words alone.
-    const modality = this.settings.policy.separate_language_and_vision_vocabs
-      ? graph.constant(space.modality, [space.size])
-      : null;
-    return tokenDistribution(logits, targets, this.settings.rollout.temperature, modality).logProbs;
-  }
-
-  /** sum over tokens of weight * (beta * KL - advantage * log p), and its gradient for every parameter. */
-  #loss(graph: Graph, shape: BatchShape): Record<string, Value> {
-    const logProbs = this.#logProbs(graph, shape);
-    const perToken = (name: string): Value => graph.input(name, [logProbs.size]);
-    const weights = perToken('weights');
-    // k3 (Schulman, 2020): exp(d) - d - 1 with d = log p_start - log p; never negative, 0 where the policies agree.
-    const d = sub(perToken('reference'), logProbs);
-    const kl = sub(sub(exp(d), d), graph.scalar(1));
-    const penalty = mul(graph.scalar(this.algorithm.kl_coeff), kl);
-    const loss = sumAll(mul(weights, sub(penalty, mul(perToken('advantages'), logProbs))));
-    const names = [...graph.parameters.keys()];
-    const found = gradients(loss, [...graph.parameters.values()]);
-    return {
-      loss,
-      kl: sumAll(mul(weights, kl)),
-      ...Object.fromEntries(names.map((name, i) => [`d:${name}`, found[i]])),
-    };
-  }
+  return { gradient, loss: lossSum, kl: klSum };
 }
 
-/** Weights and advantages laid out as the answers' tokens are; padding and unscored answers weigh nothing. */
-function tokenValues({ answers, advantages }: Group, shape: BatchShape, weight: number): Record<string, Float32Array> {
-  const rows = shape.answersPerPrompt * shape.answerColumns;
-  const out = { weights: new Float32Array(rows), advantages: new Float32Array(rows) };
+/** sum over tokens of weight * (beta * KL - advantage * log p), and its gradient under the name of every parameter. */
+function lossGraph(
+  graph: Graph,
+  shape: BatchShape,
+  { config, space }: PolicyModel,
+  settings: ImageEditSettings,
+  { kl_coeff }: GrpoSettings,
+): Record<string, Value> {
+  const logits = sequenceLogits(config, shape, sequenceInputs(graph, shape));
+  const targets = graph.input('targets', [logits.shape[0]], 'int64');
+  // A vision token competes with vision tokens alone, a word with words alone.
+  const separate = settings.policy.separate_language_and_vision_vocabs;
+  const modality = separate ? graph.constant(space.modality, [space.size]) : null;
+  const { logProbs } = tokenDistribution(logits, targets, settings.rollout.temperature, modality);
+
+  const perToken = (name: string): Value => graph.input(name, [logProbs.size]);
+  const weights = perToken('weights');
+  // k3 (Schulman, 2020): exp(d) - d - 1 with d = log p_start - log p; never negative, 0 where the policies agree.
+  const d = sub(perToken('reference'), logProbs);
+  const kl = sub(sub(exp(d), d), graph.scalar(1));
+  const penalty = mul(graph.scalar(kl_coeff), kl);
+  const loss = sumAll(mul(weights, sub(penalty, mul(perToken('advantages'), logProbs))));
+  const found = gradients(loss, [...graph.parameters.values()]);
+  const named = [...graph.parameters.keys()].map((name, i) => [name, found[i]] as const);
+  return { loss, kl: sumAll(mul(weights, kl)), ...Object.fromEntries(named) };
+}
+
+/** What the loss reads, laid out as the answers' tokens are; padding and unscored answers weigh nothing. */
+function tokenValues(
+  { answers, advantages }: Group,
+  frozen: readonly TokenStatistics[],
+  shape: BatchShape,
+  weight: number,
+): Record<string, Float32Array> {
+  const rows = (): Float32Array => new Float32Array(shape.answersPerPrompt * shape.answerColumns);
+  const out = { weights: rows(), advantages: rows(), reference: rows() };
   answers.forEach(({ ids }, g) => {
+    const from = g * shape.answerColumns;
+    out.reference.set(frozen[g].logProbs, from);
     const advantage = advantages[g];
     if (advantage === null) return;
-    const from = g * shape.answerColumns;
     out.weights.fill(weight, from, from + ids.length);
     out.advantages.fill(advantage, from, from + ids.length);
   });
@@ -336,7 +310,7 @@ async function openJudge({ reward, data }: ImageEditSettings): Promise<{
       ? await startJudge({ port: 0, host: '127.0.0.1', models: [reward.model], ...geometry })
       : null;
   const client = new JudgeClient({
-    endpoints: [embedded?.url ?? reward.endpoint],
+    endpoints: embedded === null ? resolveEndpoints(reward.endpoint) : [embedded.url],
     model: reward.model,
     store: new MemoryJudgementStore(),
     concurrency: reward.concurrency,
@@ -346,49 +320,23 @@ async function openJudge({ reward, data }: ImageEditSettings): Promise<{
   return { judge: (items) => scoreChunk(scored, items), close: async () => embedded?.close() };
 }
 
-/** Raises CheckpointError with the command that makes what the config starts from, where it is not there. */
-function requireStart({ settings, file, overlays }: LoadedConfig): void {
-  // The policy's own start comes last, and making it makes what that needs.
-  for (const { run, config } of dependencies(settings).toReversed()) {
-    const paths = new RunPaths(settings.base_exp_dir, run);
-    if (readState(paths)?.state === 'finished') continue;
-    const overlaid = overlays.map((overlay) => ` --with ${overlay}`).join('');
-    throw new CheckpointError(`run ${run}, which this config starts from, is not finished or not there`, {
-      where: paths.dir,
-      next: `Make it with: node dist/src/cli/main.js run ${join(dirname(file), config)}${overlaid}`,
-    });
-  }
-}
-
 async function main(): Promise<void> {
   const { values, positionals } = parseArgs({
     allowPositionals: true,
     options: {
       with: { type: 'string', multiple: true, default: [] },
       set: { type: 'string', multiple: true, default: [] },
-      iterations: { type: 'string', default: '20' },
     },
   });
-  const iterations = Number(values.iterations);
-  if (positionals.length !== 1 || !Number.isInteger(iterations) || iterations < 1) {
-    throw new UsageError('usage: reference_loop CONFIG [--with FILE]… [--set KEY=VALUE]… [--iterations N]');
-  }
-  const config = await loadConfig({ file: positionals[0], overlays: values.with, sets: values.set });
-  const { settings } = config;
+  if (positionals.length !== 1) throw new UsageError('usage: reference_loop CONFIG [--with FILE]… [--set KEY=VALUE]…');
+  const { settings } = await loadConfig({ file: positionals[0], overlays: values.with, sets: values.set });
   if (settings.task !== 'image_edit_tokens') {
     throw new ConfigError(`task is '${settings.task}'; allowed here: 'image_edit_tokens'`);
   }
-  requireStart(config);
   const task = ImageEditTask.open(settings, runResolver(settings.base_exp_dir));
   const { judge, close } = await openJudge(settings);
-  const show = (value: number | null, digits: number): string => value?.toFixed(digits) ?? 'none';
   try {
-    await referenceLoop({ settings, task, judge }, iterations, (it) =>
-      console.log(
-        `${it.iteration}/${iterations}  reward ${show(it.reward, 3)}  loss ${show(it.loss, 5)}  KL ${show(it.kl, 4)}  ` +
-          `gradient ${show(it.gradNorm, 3)}  scored ${it.scored}/${it.episodes}  ${show(it.seconds, 2)} s`,
-      ),
-    );
+    await referenceLoop({ settings, task, judge }, settings.num_iterations, (it) => console.log(JSON.stringify(it)));
   } finally {
     await close();
     await task.dispose();

@@ -5,8 +5,24 @@
  * Axis letters: P prompts, G answers of a prompt, Tp and Ta columns, K key/value heads, R query heads per key/value head, D depth.
  * Rows are laid out [P, T] or [P, G, T]; keys and values are kept [P, K, …], so that sharing needs no copy.
  */
-import { add, concat, matMul, mul, reduceSum, reshape, rotary, slice, softmax, transpose } from '../../graph/build.js';
-import type { Graph, Value } from '../../graph/ir.js';
+import {
+  add,
+  concat,
+  log,
+  matMul,
+  mul,
+  reduceMax,
+  reduceSum,
+  reshape,
+  rotary,
+  sigmoid,
+  slice,
+  softmax,
+  sub,
+  transpose,
+  withGradient,
+} from '../../graph/build.js';
+import type { Graph, Shape, Value } from '../../graph/ir.js';
 import type { DecoderConfig } from './config.js';
 
 /** A large negative number instead of minus infinity: a row of padding whose keys are all masked stays finite. */
@@ -130,6 +146,40 @@ export function swapped(x: Value): Value {
   return transpose(x, [...Array.from({ length: rank - 2 }, (_, axis) => axis), rank - 1, rank - 2]);
 }
 
+/** Keys and values [..., T, D], and a mask that is added to the scores [..., rows, T] by broadcasting. */
+interface Attended {
+  readonly keys: Value;
+  readonly values: Value;
+  readonly mask: Value;
+}
+
+/** Scores, their softmax, and the values mixed by it, for queries [..., rows, D]. */
+function attend(queries: Value, { keys, values, mask }: Attended): { scores: Value; weights: Value; mixed: Value } {
+  const scores = add(matMul(queries, swapped(keys)), mask);
+  const weights = softmax(scores);
+  return { scores, weights, mixed: matMul(weights, values) };
+}
+
+/**
+ * Gradients of queries, keys and values. A softmax's gradient is w (dw - sum(w dw)), where sum(w dw) = d . mixture (Dao et al.,
+ * "FlashAttention", 2022): `inner` is that [..., rows, 1], and is cheaper to have from the mixture than from the weights.
+ */
+function attendGradient(
+  queries: Value,
+  { keys, values }: Attended,
+  weights: Value,
+  d: Value,
+  inner: Value,
+): [Value, Value, Value] {
+  const dScores = mul(sub(matMul(d, swapped(values)), inner), weights);
+  return [matMul(dScores, keys), matMul(swapped(dScores), queries), matMul(swapped(weights), d)];
+}
+
+/** d . mixture for each row. */
+function innerProduct(d: Value, mixed: Value): Value {
+  return reduceSum(mul(d, mixed), [d.shape.length - 1]);
+}
+
 /**
  * Prompts attending to themselves: queries [P * K, R, Tp, D], keys and values [P, K, Tp, D], the mask of padding [P, 1, 1, Tp].
  * Returns rows [P * Tp, K * R * D].
@@ -144,10 +194,68 @@ export function attendPrompts(
 ): Value {
   const [prompts, k, length, depth] = keys.shape as [number, number, number, number];
   const r = heads.queriesPerHead;
-  const scores = matMul(reshape(queries, [prompts, k, r * length, depth]), swapped(keys));
-  const mixed = matMul(softmax(add(scores, add(padding, causal))), values);
-  const split = transpose(reshape(mixed, [prompts, k, r, length, depth]), [0, 3, 1, 2, 4]);
+  const own = reshape(queries, [prompts, k, r * length, depth]);
+  const attended = { keys, values, mask: add(padding, causal) };
+  const { weights, mixed } = attend(own, attended);
+  const output = withGradient(mixed, {
+    name: 'attend_prompts',
+    inputs: [own, keys, values],
+    gradient: (d) => attendGradient(own, attended, weights, d, innerProduct(d, mixed)),
+  });
+  const split = transpose(reshape(output, [prompts, k, r, length, depth]), [0, 3, 1, 2, 4]);
   return reshape(split, [prompts * length, k * r * depth]);
+}
+
+/**
+ * Whole answers attending to their prompt and to themselves: queries [P * K * G, R, T, D]; the prompt's keys and values
+ * [P, K, Tp, D], the answers' [P * K * G, T, D]. Returns rows [P * G * T, K * R * D].
+ *
+ * It is one softmax over the columns of both, without joining the scores: each part has a softmax of its own, and the parts are
+ * weighed by their shares of the whole exponential sum, share = s(log sum_prompt - log sum_answer) with s the logistic function.
+ */
+export function attendSequences(queries: Value, prompt: Attended, answer: Attended, heads: Heads): Value {
+  const [prompts, k] = prompt.keys.shape as [number, number];
+  const [batch, r, length, depth] = queries.shape as [number, number, number, number];
+  const rows = r * length;
+  const answers = batch / (prompts * k);
+  const shared: Shape = [prompts, k, answers * rows, depth];
+  const apart: Shape = [batch, rows, depth];
+  const sharedQueries = reshape(queries, shared);
+  const ownQueries = reshape(queries, apart);
+  const a = attend(sharedQueries, prompt);
+  const b = attend(ownQueries, answer);
+  const share = sigmoid(sub(reshape(logSumExp(a), [batch, rows, 1]), logSumExp(b)));
+  const mixed = add(b.mixed, mul(share, sub(reshape(a.mixed, apart), b.mixed)));
+  const output = withGradient(mixed, {
+    name: 'attend_sequences',
+    inputs: [queries, prompt.keys, prompt.values, answer.keys, answer.values],
+    gradient: (d) => {
+      const inner = innerProduct(d, mixed);
+      const [dShared, innerShared] = [mul(d, share), mul(inner, share)];
+      const [dq, dKeys, dValues] = attendGradient(
+        sharedQueries,
+        prompt,
+        a.weights,
+        reshape(dShared, shared),
+        reshape(innerShared, [prompts, k, answers * rows, 1]),
+      );
+      const [dqOwn, dKeysOwn, dValuesOwn] = attendGradient(
+        ownQueries,
+        answer,
+        b.weights,
+        sub(d, dShared),
+        sub(inner, innerShared),
+      );
+      return [reshape(add(reshape(dq, apart), dqOwn), queries.shape), dKeys, dValues, dKeysOwn, dValuesOwn];
+    },
+  });
+  return answerRows(output, prompts, answers, heads);
+}
+
+/** log sum exp of scores, from the greatest score and its softmax, which is never small. */
+function logSumExp({ scores, weights }: { readonly scores: Value; readonly weights: Value }): Value {
+  const last = [scores.shape.length - 1];
+  return sub(reduceMax(scores, last), log(reduceMax(weights, last)));
 }
 
 /** What an answer's queries see besides the shared prompt: groups of keys transposed [P * K * G, D, T], values and a mask. */
@@ -159,7 +267,7 @@ export interface Seen {
 }
 
 /**
- * Answers attending to their prompt and to `seen`: queries [P * K * G, R, T, D]; the prompt's keys transposed [P, K, D, Tp] and
+ * Answers' latest tokens attending to their prompt and to `seen`, for decoding: queries [P * K * G, R, T, D]; the prompt's keys transposed [P, K, D, Tp] and
  * values [P, K, Tp, D]. One softmax over all columns. Returns rows [P * G * T, K * R * D].
  */
 export function attendAnswers(

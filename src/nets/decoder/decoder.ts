@@ -10,6 +10,7 @@ import {
   answerQueries,
   attendAnswers,
   attendPrompts,
+  attendSequences,
   causalMask,
   headsOf,
   promptHeads,
@@ -114,16 +115,14 @@ export function sequenceLogits(
     const ownValues = answerHeads(answerV, prompts, answersPerPrompt, heads);
     const queryRows = project(config, layer, index === last ? answersOnly(normalised) : normalised, 'q_proj');
     const answerQ = index === last ? queryRows : answersOnly(queryRows);
-    const answers = attendAnswers(
+    const answers = attendSequences(
       rotary.queries(answerQueries(answerQ, prompts, answersPerPrompt, heads), promptColumns),
-      { keysTransposed: swapped(keys), values, padding },
-      [
-        {
-          keysTransposed: swapped(reshape(ownKeys, [batch, answerColumns, heads.depth])),
-          values: reshape(ownValues, [batch, answerColumns, heads.depth]),
-          mask: answerCausal,
-        },
-      ],
+      { keys, values, mask: padding },
+      {
+        keys: reshape(ownKeys, [batch, answerColumns, heads.depth]),
+        values: reshape(ownValues, [batch, answerColumns, heads.depth]),
+        mask: answerCausal,
+      },
       heads,
     );
     if (index === last) return answers;
