@@ -2,7 +2,7 @@
 import { isAbsolute, relative } from 'node:path';
 import type { z } from 'zod';
 import { sha256 } from '../core/image.js';
-import { isObject, leaves, type Leaf } from './schema/walk.js';
+import { isObject, leaves, markOf, type Leaf } from './schema/walk.js';
 import { settingsOfTask } from './schema/tasks.js';
 import type { Settings, TrainedSettings } from './settings.js';
 
@@ -18,10 +18,29 @@ export function canonicalJson(value: unknown): string {
 
 /** Hash over the `result` fields only; num_iterations is left out while no schedule depends on it, because it may grow. */
 export function resultHash(settings: Settings): string {
-  const entries = [...resultLeaves(settings)]
-    .filter(({ mark }) => !(mark.mayGrow === true && growable(settings)))
-    .map(({ path, value }) => [path, value] as const);
-  return sha256(canonicalJson(Object.fromEntries(entries)));
+  return hashOfSections(settings, (section) => resultText(settings, section));
+}
+
+/** The hash from the texts of the sections, which a caller that hashes many settings keeps. */
+export function hashOfSections(settings: Settings, textOf: (section: string) => string): string {
+  const grows = growable(settings);
+  const mayGrow = (section: string): boolean => markOf(sectionSchema(settings, section)).mayGrow === true;
+  // Sections in sorted order give sorted paths: the dot that follows a section's name sorts before whatever a name holds.
+  const texts = Object.keys(settings)
+    .sort()
+    .filter((section) => !(grows && mayGrow(section)))
+    .map(textOf);
+  return sha256(`{${texts.filter((text) => text !== '').join(',')}}`);
+}
+
+/** The `result` fields of one section, as the text that is hashed; it depends on no other section. */
+export function resultText(settings: Settings, section: string): string {
+  const entries = [...resultLeaves(settings, section)].map(({ path, value }) => [path, value] as const);
+  return canonicalJson(Object.fromEntries(entries)).slice(1, -1);
+}
+
+function sectionSchema(settings: Settings, section: string): z.ZodType {
+  return (settingsOfTask[settings.task].shape as Readonly<Record<string, z.ZodType>>)[section];
 }
 
 export interface SettingChange {
@@ -53,9 +72,12 @@ function growable(settings: Settings): boolean {
   return independent[settings.optimizer.schedule];
 }
 
-function* resultLeaves(settings: Settings): Generator<Leaf> {
-  const schema: z.ZodType = settingsOfTask[settings.task];
-  for (const leaf of leaves(schema, settings)) {
+function* resultLeaves(settings: Settings, section: string | null = null): Generator<Leaf> {
+  const found =
+    section === null
+      ? leaves(settingsOfTask[settings.task], settings)
+      : leaves(sectionSchema(settings, section), (settings as Record<string, unknown>)[section], [section]);
+  for (const leaf of found) {
     if (leaf.effect !== 'result') continue;
     yield leaf.mark.relativeTo === 'data.dir' && settings.task !== 'external'
       ? { ...leaf, value: belowFolder(settings.data.dir, leaf.value) }

@@ -1,7 +1,7 @@
 /** Evaluating Jsonnet: one evaluation per config, whatever its overlays, because each costs tens of milliseconds. */
 import { existsSync, readFileSync, statSync } from 'node:fs';
 import { basename, dirname, resolve } from 'node:path';
-import { ConfigError, EngineError } from '../core/errors.js';
+import { ConfigError, EngineError, InternalError } from '../core/errors.js';
 import { sha256 } from '../core/image.js';
 import { nearest } from './nearest.js';
 
@@ -45,17 +45,51 @@ export async function evaluate(
   overlays: readonly string[],
   environment: Environment,
 ): Promise<Evaluation> {
-  for (const path of [file, ...overlays]) requireFile(path);
-  const sources = importClosure([file, ...overlays]);
+  const roots = [file, ...overlays];
+  return evaluateSnippet({ file, roots, snippet: roots.map(importOf).join(' + '), environment });
+}
+
+export interface SnippetRequest {
+  /** What errors name where Jsonnet gives no line; its stem is APP__RUN_NAME. */
+  readonly file: string;
+  /** The files that the snippet imports; each must be there. */
+  readonly roots: readonly string[];
+  readonly snippet: string;
+  readonly environment: Environment;
+  /** Functions that the snippet may call as `std.native(name)(text)`; what one throws is raised as it is. */
+  readonly natives?: Readonly<Record<string, (text: string) => unknown>>;
+}
+
+/** The Jsonnet expression that imports a file, wherever the expression itself stands. */
+export function importOf(path: string): string {
+  return `(import ${JSON.stringify(resolve(path))})`;
+}
+
+/** Evaluates an expression over some files. Raises ConfigError for everything that Jsonnet refuses. */
+export async function evaluateSnippet(request: SnippetRequest): Promise<Evaluation> {
+  const { file, roots, snippet, environment, natives = {} } = request;
+  for (const path of roots) requireFile(path);
+  const sources = importClosure(roots);
   const variables = externalVariables(file, environment);
   const jsonnet = await newInterpreter();
   for (const [name, value] of Object.entries(variables)) jsonnet.extString(name, value);
-  const composition = [file, ...overlays].map((path) => `(import ${JSON.stringify(resolve(path))})`).join(' + ');
+  const thrown: Error[] = [];
+  for (const [name, native] of Object.entries(natives)) {
+    const call = (text: unknown): unknown => {
+      try {
+        return native(String(text));
+      } catch (error) {
+        thrown.push(error instanceof Error ? error : new InternalError(String(error)));
+        throw error;
+      }
+    };
+    jsonnet.nativeCallback(name, call, 'text');
+  }
   let text: string;
   try {
-    text = await jsonnet.evaluateSnippet(composition, compositionName);
+    text = await jsonnet.evaluateSnippet(snippet, compositionName);
   } catch (cause) {
-    throw jsonnetError(file, variables, cause);
+    throw thrown[0] ?? jsonnetError(file, variables, cause);
   }
   return { value: JSON.parse(text) as unknown, importHash: closureHash(sources), sources };
 }
@@ -65,6 +99,7 @@ const compositionName = 'the composed config';
 /** The part of the binding that is used here; the package's own declarations are not reachable through its `exports`. */
 interface Interpreter {
   extString(key: string, value: string): this;
+  nativeCallback(name: string, native: (text: unknown) => unknown, parameter: string): this;
   evaluateSnippet(snippet: string, filename: string): Promise<string>;
 }
 
@@ -115,7 +150,7 @@ function importsOf(text: string): { target: string; isCode: boolean }[] {
 }
 
 /** Independent of where the files lie: only their contents count, in a fixed order. */
-function closureHash(sources: ReadonlyMap<string, string>): string {
+export function closureHash(sources: ReadonlyMap<string, string>): string {
   return sha256([...sources.values()].map(sha256).sort().join('\n'));
 }
 

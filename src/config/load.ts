@@ -7,7 +7,7 @@ import { displayPath, evaluate, type Environment, type Evaluation } from './json
 import { getPath, setPath } from './paths.js';
 import { configError, type Origin, type Problem } from './problems.js';
 import { isObject } from './schema/walk.js';
-import type { RunReference, Settings } from './settings.js';
+import type { ModelReference, RunReference, Settings, TaskName } from './settings.js';
 import { validate } from './validate.js';
 
 export interface LoadRequest {
@@ -32,6 +32,8 @@ export interface LoadedConfig {
   readonly file: string;
   readonly overlays: readonly string[];
   readonly sets: readonly string[];
+  /** Settings that decide the result and may differ from those that the run was last started with; of this run, not of its parents. */
+  readonly allowChanges?: readonly string[];
 }
 
 /** Loads a config. Raises one ConfigError that holds every problem. */
@@ -42,9 +44,9 @@ export async function loadConfig(request: LoadRequest): Promise<LoadedConfig> {
   const problems: Problem[] = [];
   const raw = rootObject(evaluation, origin);
   problems.push(...applySets(raw, sets));
-  const translated = isFlat(raw) ? translateFlat(raw) : { value: raw, problems: [], warnings: [] };
+  const translated = canonicalForm(raw);
   problems.push(...translated.problems);
-  const validated = validate(normalise(translated.value));
+  const validated = validate(translated.value);
   if ('problems' in validated) problems.push(...validated.problems);
   if (problems.length > 0 || !('settings' in validated)) throw configError(problems, origin);
   const { settings } = validated;
@@ -57,6 +59,18 @@ export async function loadConfig(request: LoadRequest): Promise<LoadedConfig> {
     overlays,
     sets,
   });
+}
+
+export interface CanonicalForm {
+  readonly value: Record<string, unknown>;
+  readonly problems: readonly Problem[];
+  readonly warnings: readonly string[];
+}
+
+/** What a config evaluates to in the one form that is validated: flat dialects translated, spellings made equal. */
+export function canonicalForm(raw: Record<string, unknown>): CanonicalForm {
+  const translated = isFlat(raw) ? translateFlat(raw) : { value: raw, problems: [], warnings: [] };
+  return { ...translated, value: normalise(translated.value) };
 }
 
 /** The file of the config that makes another run: its path is relative to the config that names it. */
@@ -80,12 +94,16 @@ export async function loadReferenced(
   });
 }
 
+/** The keys at which a task names models, which may be other runs; in the order in which these are made. */
+export const referencePaths: Readonly<Record<TaskName, readonly string[]>> = {
+  image_edit_tokens: ['environment.model', 'policy.tokenizer', 'policy.model'],
+  image_tokenizer: [],
+  external: [],
+};
+
 /** The runs that must be finished before this one, without repetition, in the order of the keys that name them. */
 export function dependencies(settings: Settings): RunReference[] {
-  const references =
-    settings.task === 'image_edit_tokens'
-      ? [settings.environment.model, settings.policy.tokenizer, settings.policy.model]
-      : [];
+  const references = referencePaths[settings.task].map((path) => getPath(settings, path) as ModelReference | null);
   const runs = references.filter(
     (reference) => reference !== null && typeof reference === 'object' && 'run' in reference,
   );
@@ -166,7 +184,8 @@ export function canonicalEndpoint(endpoint: unknown): unknown {
   return `${endpoint.replace(/\/+$/, '').replace(/\/v1$/, '')}/v1`;
 }
 
-function warningsOf(settings: Settings): string[] {
+/** What a person should know about settings that are valid. */
+export function warningsOf(settings: Settings): string[] {
   const warnings: string[] = [];
   if (settings.track.push_to_hub !== null) {
     warnings.push('track.push_to_hub: publishing on the Hub is not available in this version; nothing is pushed');
@@ -177,7 +196,8 @@ function warningsOf(settings: Settings): string[] {
   return warnings;
 }
 
-function deepFreeze<T>(value: T): T {
+/** Freezes a value and all that it holds. */
+export function deepFreeze<T>(value: T): T {
   if (typeof value === 'object' && value !== null) {
     for (const child of Object.values(value)) deepFreeze(child);
     Object.freeze(value);

@@ -37,7 +37,8 @@ function taskProblem(found: unknown, meant: string | null): string {
   return `found ${text}; allowed: ${available}${meant === null ? '' : `; did you mean '${meant}'?`}`;
 }
 
-function readerOf(settings: unknown): Reader {
+/** Reads defaulted settings by dotted path. */
+export function readerOf(settings: unknown): Reader {
   return {
     value: (path) => {
       let here: unknown = settings;

@@ -143,13 +143,8 @@ describe('a config that does not validate', () => {
   });
 
   it('asks for what this version cannot do', async () => {
-    expect(
-      await withSets(
-        'algorithm.type=ppo',
-        'policy.engine.type=vllm',
-        'optimizer.schedule=cosine',
-      ),
-    ).toMatchInlineSnapshot(`
+    expect(await withSets('algorithm.type=ppo', 'policy.engine.type=vllm', 'optimizer.schedule=cosine'))
+      .toMatchInlineSnapshot(`
       "configs/sft_s__rl_s.jsonnet: 3 problems
         (--set) optimizer.schedule: 'cosine' is not available in this version; available: constant
         (--set) algorithm.type: 'ppo' is not available in this version; available: grpo, sft
@@ -186,7 +181,7 @@ describe('a config that does not validate', () => {
     expect(await withSets('reward.endpoint=3', 'rollout.episodes_per_iteration=many')).toMatchInlineSnapshot(`
       "configs/sft_s__rl_s.jsonnet: 2 problems
         (--set) rollout.episodes_per_iteration: found "many"; allowed: a number
-        (--set) reward.endpoint: found 3; allowed: a text
+        (--set) reward.endpoint: found 3; allowed: a URL such as http://HOST:4877, {node_file: 'FILE', port: 4877}, or 'embedded'
         editrl config schema lists every key with its meaning; editrl config show prints what the file evaluates to."
     `);
   });

@@ -49,7 +49,7 @@ function essence(settings: Settings): unknown {
     algorithm: algorithm.type === 'grpo' ? `grpo kl ${algorithm.kl_coeff}` : `sft batch ${algorithm.sft.batch_size}`,
     optimizer: `${optimizer.learning_rate} x ${num_iterations}, micro-batch ${optimizer.per_device_batch_size}`,
     rollout: `${rollout.episodes_per_iteration}/${rollout.generations_per_sample} to ${rollout.max_response_tokens}`,
-    judge: `${reward.mode} by ${reward.model} at ${reward.endpoint}`,
+    judge: `${reward.mode} by ${reward.model} at ${JSON.stringify(reward.endpoint)}`,
     base_exp_dir,
   };
 }
@@ -82,7 +82,7 @@ describe('the shipped family', () => {
           "revision": "main",
         },
         "init": null,
-        "judge": "viescore by Qwen/Qwen2.5-VL-72B-Instruct at http://judge:4877/v1",
+        "judge": "viescore by Qwen/Qwen2.5-VL-72B-Instruct at "http://judge:4877/v1"",
         "model": {
           "hub": "mair-lab/sft-simple",
           "revision": "main",
@@ -125,7 +125,7 @@ describe('the shipped family', () => {
           "run": "tiny_vq",
         },
         "init": null,
-        "judge": "viescore by editrl-rule-judge at embedded",
+        "judge": "viescore by editrl-rule-judge at "embedded"",
         "model": {
           "config": "sft_s.jsonnet",
           "run": "sft_s",
@@ -154,7 +154,7 @@ describe('the shipped family', () => {
           "run": "tiny_vq",
         },
         "init": null,
-        "judge": "viescore by editrl-rule-judge at embedded",
+        "judge": "viescore by editrl-rule-judge at "embedded"",
         "model": {
           "config": "sft_s.jsonnet",
           "run": "sft_s",

@@ -1,0 +1,16 @@
+// Which reward to train on, with and without a KL penalty, at laptop size:
+//   editrl sweep experiments/reward_ablation.jsonnet
+{
+  name: 'reward_ablation',
+  base: import '../configs/sft_s__rl_s.jsonnet',
+  with: ['../configs/lib/tiny.libsonnet'],
+  axes: {
+    reward: { viescore: { reward+: { mode: 'viescore' } }, ground: { reward+: { mode: 'ground_score' } } },
+    kl: { '0': { algorithm+: { kl_coeff: 0 } }, '3e-4': {} },
+    seed: { '1': { seed: 1 }, '2': { seed: 2 }, '3': { seed: 3 } },
+  },
+  design: 'product',
+  // Every seed has its own start.
+  share: ['seed'],
+  baseline: { reward: 'viescore', kl: '3e-4' },
+}

@@ -1,0 +1,126 @@
+/** `editrl plan EXPERIMENT`: which runs there would be, and what is done already. Nothing is started. */
+import { loadExperiment } from '../config/experiment/load.js';
+import { UsageError } from '../core/errors.js';
+import { detectDevices } from '../launch/devices.js';
+import { planExperiment, type PlannedRun } from '../launch/plan.js';
+import { formatDuration } from '../run/progress.js';
+import { formatTable, printJson, printLine } from './output.js';
+import { flag, text, texts, type Action } from './verb.js';
+
+export const planVerb: Action = {
+  positionals: '<experiment>',
+  build: (yargs) =>
+    yargs
+      .positional('experiment', { type: 'string', demandOption: true, describe: 'an experiment, or a config' })
+      .option('with', {
+        type: 'string',
+        array: true,
+        nargs: 1,
+        default: [],
+        describe: 'merge this Jsonnet file over the base, for the parents too; may be repeated',
+      })
+      .option('only', { type: 'string', describe: 'only cells whose name matches this pattern; * stands for any text' })
+      .option('json', { type: 'boolean', default: false, describe: 'print one JSON document, for machines' })
+      .example('$0 plan experiments/reward_ablation.jsonnet', 'the cells, what differs, and what is done already')
+      .example("$0 plan experiments/earl_table.jsonnet --only '*seed-1'", 'the runs of one seed'),
+  run: async (args) => {
+    const file = text(args, 'experiment');
+    const experiment = await loadExperiment({ file, overlays: texts(args, 'with') });
+    const only = text(args, 'only');
+    const cells =
+      only === '' ? experiment.cells : experiment.cells.filter(({ run_name }) => pattern(only).test(run_name));
+    if (cells.length === 0) {
+      throw new UsageError(`no cell of ${experiment.name} matches '${only}'`, {
+        next: `There are, for example: ${experiment.cells
+          .slice(0, 3)
+          .map(({ run_name }) => run_name)
+          .join(', ')}.`,
+      });
+    }
+    const needed = new Set(cells.flatMap(({ parents }) => parents));
+    for (const name of needed) {
+      for (const up of experiment.parents.find(({ run_name }) => run_name === name)?.parents ?? []) needed.add(up);
+    }
+    const parents = experiment.parents.filter(({ run_name }) => needed.has(run_name));
+    const plan = planExperiment({ ...experiment, cells, parents }, detectDevices());
+    if (flag(args, 'json')) {
+      printJson(plan);
+      return 0;
+    }
+    printLine(`${plan.experiment}: ${count(plan.cells.length, 'cell')}, ${count(plan.parents.length, 'parent')}\n`);
+    printLine(table('cell', plan.cells, plan.experiment));
+    if (plan.parents.length > 0) printLine(`\n${table('parent', plan.parents, plan.experiment)}`);
+    for (const line of footer([...plan.parents, ...plan.cells])) printLine(line);
+    return 0;
+  },
+};
+
+function pattern(glob: string): RegExp {
+  return new RegExp(
+    `^${glob
+      .split('*')
+      .map((part) => part.replace(/[^\w]/g, '\\$&'))
+      .join('.*')}$`,
+  );
+}
+
+function count(number: number, word: string): string {
+  return `${number} ${word}${number === 1 ? '' : 's'}`;
+}
+
+/** Cells are shown by their axes: the experiment's name stands above, and long names would hide the rest. */
+function table(title: string, runs: readonly PlannedRun[], experiment: string): string {
+  const starts = runs.some(({ parents }) => parents.length > 0);
+  const differ = runs.some(({ differs }) => Object.keys(differs).length > 0);
+  const columns = [
+    { title },
+    { title: 'state' },
+    { title: 'procs', align: 'right' as const },
+    { title: 'memory', align: 'right' as const },
+    { title: 'time left', align: 'right' as const },
+    ...(starts ? [{ title: 'starts from' }] : []),
+    ...(differ ? [{ title: 'differs in' }] : []),
+  ];
+  const rows = runs.map((run) => [
+    run.run_name.startsWith(`${experiment}__`) ? run.run_name.slice(experiment.length + 2) : run.run_name,
+    run.state,
+    run.devices,
+    run.memory_bytes === null ? null : `${gigabytes(run.memory_bytes)}${run.memory_advice === null ? '' : ' !'}`,
+    run.seconds_left === null ? null : run.seconds_left === 0 ? '' : formatDuration(run.seconds_left),
+    ...(starts ? [run.parents.join(' ')] : []),
+    ...(differ ? [differences(run.differs)] : []),
+  ]);
+  return formatTable(columns, rows);
+}
+
+const SHOWN_DIFFERENCES = 3;
+
+/** A few settings; what names another run is seen under "starts from". */
+function differences(differs: PlannedRun['differs']): string {
+  const shown = Object.entries(differs).filter(([, value]) => typeof value !== 'object' || value === null);
+  const words = shown.slice(0, SHOWN_DIFFERENCES).map(([key, value]) => `${key}=${String(value)}`);
+  return [...words, ...(shown.length > SHOWN_DIFFERENCES ? [`+${shown.length - SHOWN_DIFFERENCES}`] : [])].join(' ');
+}
+
+function footer(runs: readonly PlannedRun[]): string[] {
+  const done = runs.filter(({ state }) => state === 'finished').length;
+  const left = runs.flatMap(({ seconds_left }) => seconds_left ?? []).reduce((sum, seconds) => sum + seconds, 0);
+  const unknown = runs.filter(({ seconds_left }) => seconds_left === null).length;
+  const time = unknown === runs.length ? 'not known before a run of each kind is finished' : formatDuration(left);
+  const partly = unknown > 0 && unknown < runs.length ? `, and ${count(unknown, 'run')} of unknown length` : '';
+  const changed = runs.filter(({ state }) => state === 'changed').length;
+  const tight = runs.find(({ memory_advice }) => memory_advice !== null);
+  return [
+    `\n${done} of ${count(runs.length, 'run')} finished; time left, one after another: ${time}${partly}`,
+    ...(changed === 0
+      ? []
+      : [
+          `${count(changed, 'run')} changed: their directories were made with other settings; rename the experiment or move them away`,
+        ]),
+    ...(tight === undefined ? [] : [`! does not fit the free memory: ${String(tight.memory_advice)}`]),
+  ];
+}
+
+function gigabytes(bytes: number): string {
+  return `${(bytes / 2 ** 30).toFixed(1)} GiB`;
+}

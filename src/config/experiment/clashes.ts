@@ -1,0 +1,103 @@
+/** Two axes that set the same key differently: one of the settings would be lost without a word. */
+import { ConfigError } from '../../core/errors.js';
+import { evaluateSnippet, type Environment } from '../jsonnet.js';
+import { getPath } from '../paths.js';
+import { isObject } from '../schema/walk.js';
+import type { AxisValues } from './design.js';
+import type { Description } from './schema.js';
+import { ownFieldsSnippet } from './snippet.js';
+
+/** Most pairs of values that an error shows. */
+const SHOWN = 5;
+
+/**
+ * Raises ConfigError where, in some cell, one axis replaces what another sets. Only axes that set fields of the same section
+ * are looked at. A value that refers to what is below it (self, super) cannot be evaluated alone and is passed over; where
+ * the cell holds neither of two settings, they were combined (a list that both extend) and nothing is lost.
+ */
+export async function checkClashes(
+  request: { readonly file: string; readonly env: Environment },
+  description: Description,
+  cells: readonly { readonly axes: AxisValues; readonly value: unknown }[],
+): Promise<void> {
+  const axes = Object.keys(description.axes).filter((axis) => axis !== description.base);
+  const sectionsOf = (axis: string): Set<string> => new Set(Object.values(description.axes[axis]).flat());
+  const pairs = axes.flatMap((a, index) =>
+    axes.slice(index + 1).flatMap((b) => {
+      const [ofA, ofB] = [sectionsOf(a), sectionsOf(b)];
+      return [...ofA].some((section) => ofB.has(section)) ? [[a, b] as const] : [];
+    }),
+  );
+  if (pairs.length === 0) return;
+  const concerned = [...new Set(pairs.flat())];
+  const own = await ownFields(
+    request,
+    concerned.flatMap((axis) => Object.keys(description.axes[axis]).map((value) => ({ [axis]: value }))),
+  );
+  const clashes = new Set<string>();
+  for (const [a, b] of pairs) {
+    const seen = new Set<string>();
+    for (const { axes: cell, value } of cells) {
+      const pair = `${cell[a]} ${cell[b]}`;
+      if (seen.has(pair)) continue;
+      seen.add(pair);
+      const [ofA, ofB] = [own.get(keyOf(a, cell[a])), own.get(keyOf(b, cell[b]))];
+      if (ofA === undefined || ofB === undefined) continue;
+      for (const [path, set] of ofA) {
+        const other = ofB.get(path);
+        if (other === undefined || JSON.stringify(other) === JSON.stringify(set)) continue;
+        if (isObject(other) && isObject(set)) continue;
+        const found = JSON.stringify(getPath(value, path));
+        if (found !== undefined && ![set, other].some((one) => JSON.stringify(one) === found)) continue;
+        clashes.add(
+          `axes '${a}' and '${b}' set ${path} differently: ${a} '${cell[a]}' to ${JSON.stringify(set)}, ${b} '${cell[b]}' to ${JSON.stringify(other)}`,
+        );
+      }
+    }
+  }
+  if (clashes.size === 0) return;
+  const more = clashes.size > SHOWN ? `\n  and ${clashes.size - SHOWN} more` : '';
+  throw new ConfigError(`${[...clashes].slice(0, SHOWN).join('\n  ')}${more}`, {
+    where: request.file,
+    next: 'Let one axis alone set the key, or make one axis of both.',
+  });
+}
+
+type Fields = ReadonlyMap<string, unknown>;
+
+function keyOf(axis: string, value: string): string {
+  return `${axis} ${value}`;
+}
+
+/** By axis and value, every field that it sets; without the values that cannot be evaluated alone. */
+async function ownFields(
+  { file, env }: { readonly file: string; readonly env: Environment },
+  values: readonly AxisValues[],
+): Promise<Map<string, Fields>> {
+  const evaluated = async (some: readonly AxisValues[]): Promise<unknown[]> => {
+    const request = { file, roots: [file], snippet: ownFieldsSnippet(file, some), environment: env };
+    try {
+      return (await evaluateSnippet(request)).value as unknown[];
+    } catch (error) {
+      if (!(error instanceof ConfigError)) throw error;
+      if (some.length === 1) return [undefined];
+      return (await Promise.all(some.map(async (value) => evaluated([value])))).flat(1);
+    }
+  };
+  const found = await evaluated(values);
+  return new Map(
+    values.flatMap((value, index) => {
+      const [[axis, name]] = Object.entries(value);
+      return found[index] === undefined ? [] : [[keyOf(axis, name), new Map(fieldsIn(found[index]))] as const];
+    }),
+  );
+}
+
+/** Objects on the way are listed too, so that a section that one axis sets to null is compared. */
+function* fieldsIn(value: unknown, prefix = ''): Generator<[string, unknown]> {
+  if (!isObject(value)) return;
+  for (const [key, child] of Object.entries(value)) {
+    yield [`${prefix}${key}`, child];
+    yield* fieldsIn(child, `${prefix}${key}.`);
+  }
+}

@@ -1,0 +1,273 @@
+/** Which cells a matrix has, and how they are called. Pure: it sees names, not settings. */
+import { ConfigError } from '../../core/errors.js';
+import { sha256 } from '../../core/image.js';
+import { nearest } from '../nearest.js';
+import { runNamePattern } from '../schema/model.js';
+import type { Description } from './schema.js';
+
+/** The value of each axis, by axis. */
+export type AxisValues = Readonly<Record<string, string>>;
+
+export interface NamedCell {
+  readonly run_name: string;
+  readonly axes: AxisValues;
+}
+
+type Design = (matrix: Matrix) => AxisValues[];
+
+/** More cells than this before sampling are taken for a mistake. */
+const MOST_CELLS = 200_000;
+
+const order = new Intl.Collator('en', { numeric: true });
+
+/**
+ * The cells of a matrix, in the order of their axes' values. Axes are taken in the order of their names and their values in
+ * numeric order, so that nothing depends on how the file is written. An axis that a baseline does not name is a repetition
+ * (seeds, say): whatever the design, every cell has it with each of its values. Raises ConfigError.
+ *
+ * - `product`: every combination.
+ * - `one_factor`: the baseline, and each other value of each axis alone.
+ * - `leave_one_out`: the baseline says what "off" means, and each axis has one other value, "on". The cells are everything
+ *   off, everything on, and everything on but one.
+ */
+export function designCells(experiment: string, description: Description): NamedCell[] {
+  const matrix = new Matrix(description);
+  const designs: Record<Description['design'], Design> = { product, one_factor: oneFactor, leave_one_out: leaveOneOut };
+  const excluded = description.exclude.map((part) => matrix.checked(part, 'exclude'));
+  const drawn = sampled(
+    designs[description.design](matrix).filter(
+      (cell) => matrix.whole(cell) && !excluded.some((part) => matches(cell, part)),
+    ),
+    description,
+  );
+  const included = description.include.flatMap((part) =>
+    matrix.combinations(matrix.names, matrix.checked(part, 'include')),
+  );
+  const cells = new Map([...drawn, ...included].map((cell) => [matrix.key(cell), cell]));
+  if (cells.size === 0) {
+    throw new ConfigError('the matrix has no cells', { next: 'Give its axes values, or exclude less.' });
+  }
+  const sorted = [...cells.values()].sort((a, b) => matrix.compare(a, b));
+  return named(experiment, matrix.names, sorted);
+}
+
+/** Whether a cell has the values of a partial one. */
+export function matches(cell: AxisValues, part: AxisValues): boolean {
+  return Object.entries(part).every(([axis, value]) => cell[axis] === value);
+}
+
+/** `name__axis-value__…` of the axes named, in the order of their names. */
+export function nameWith(name: string, axes: readonly string[], cell: AxisValues): string {
+  return [name, ...[...axes].sort().map((axis) => `${axis}-${cell[axis]}`)].join('__');
+}
+
+/** Raises ConfigError unless a text can be part of a run's name. */
+export function checkNamePart(what: string, text: string): void {
+  if (/^[A-Za-z0-9._-]+$/.test(text)) return;
+  throw new ConfigError(`${what} '${text}' cannot be part of a run_name; allowed: letters, digits, ".", "_" and "-"`, {
+    next: 'Give it another name; what it sets may stay.',
+  });
+}
+
+/** Raises ConfigError unless a text can name a run. */
+export function checkName(name: string): void {
+  if (runNamePattern.test(name)) return;
+  const why = name.length > 96 ? `has ${name.length} characters; at most 96 are allowed` : 'cannot name a run';
+  throw new ConfigError(`run_name '${name}' ${why}`, {
+    next: 'Shorten the names of the experiment, its axes or their values; a run_name begins with a letter or a digit.',
+  });
+}
+
+function named(experiment: string, axes: readonly string[], cells: readonly AxisValues[]): NamedCell[] {
+  const byName = new Map<string, AxisValues>();
+  for (const cell of cells) {
+    const run_name = nameWith(experiment, axes, cell);
+    checkName(run_name);
+    const other = byName.get(run_name);
+    if (other !== undefined) {
+      throw new ConfigError(
+        `two cells have the name ${run_name}: ${JSON.stringify(other)} and ${JSON.stringify(cell)}`,
+        { next: 'Rename an axis or a value.' },
+      );
+    }
+    byName.set(run_name, cell);
+  }
+  return [...byName].map(([run_name, cell]) => ({ run_name, axes: cell }));
+}
+
+/** The axes with their values, and those that go together. */
+class Matrix {
+  /** Axes in the order of their names. */
+  readonly names: readonly string[];
+  readonly #values: ReadonlyMap<string, readonly string[]>;
+  /** Of zipped axes, the combinations that exist. */
+  readonly #zipped: readonly (readonly AxisValues[])[];
+  readonly baseline: AxisValues | null;
+
+  constructor(description: Description) {
+    this.names = Object.keys(description.axes).sort();
+    this.#values = new Map(
+      this.names.map((axis) => [
+        axis,
+        Object.keys(description.axes[axis]).sort((a, b) => order.compare(a, b) || (a < b ? -1 : 1)),
+      ]),
+    );
+    for (const axis of this.names) {
+      checkNamePart('axis', axis);
+      for (const value of this.valuesOf(axis)) checkNamePart(`axis ${axis}: value`, value);
+      if (this.valuesOf(axis).length === 0) throw new ConfigError(`axis '${axis}' has no values`);
+    }
+    this.#zipped = description.zip.map((zip) => this.#zip(zip));
+    const seen = this.#zipped.flatMap(([first]) => Object.keys(first));
+    const twice = seen.find((axis, index) => seen.indexOf(axis) !== index);
+    if (twice !== undefined) throw new ConfigError(`zip: axis '${twice}' is in it twice`);
+    this.baseline = description.baseline === null ? null : this.checked(description.baseline, 'baseline');
+    for (const axis of description.share) this.requireAxis(axis, 'share');
+    for (const { cell } of description.overrides) this.checked(cell, 'overrides');
+    if (description.base !== true) this.requireAxis(description.base, 'base');
+  }
+
+  valuesOf(axis: string): readonly string[] {
+    return this.#values.get(axis) ?? [];
+  }
+
+  requireAxis(axis: string, where: string): void {
+    if (this.#values.has(axis)) return;
+    const close = nearest(axis, this.names);
+    throw new ConfigError(
+      `${where}: there is no axis '${axis}'; there are: ${this.names.join(', ') || 'none'}${close === null ? '' : `; did you mean '${close}'?`}`,
+    );
+  }
+
+  /** A partial cell whose axes and values exist. Raises ConfigError for one that does not. */
+  checked(part: AxisValues, where: string): AxisValues {
+    for (const [axis, value] of Object.entries(part)) {
+      this.requireAxis(axis, where);
+      if (this.valuesOf(axis).includes(value)) continue;
+      const close = nearest(value, this.valuesOf(axis));
+      throw new ConfigError(
+        `${where}: axis '${axis}' has no value '${value}'; it has: ${this.valuesOf(axis).join(', ')}${close === null ? '' : `; did you mean '${close}'?`}`,
+      );
+    }
+    return part;
+  }
+
+  /** Every combination of the axes named, beside fixed values. */
+  combinations(axes: readonly string[], fixed: AxisValues = {}): AxisValues[] {
+    const free = axes.filter((axis) => fixed[axis] === undefined);
+    const size = free.reduce((product, axis) => product * this.valuesOf(axis).length, 1);
+    if (size > MOST_CELLS) {
+      throw new ConfigError(`the matrix has ${size} cells; allowed: at most ${MOST_CELLS}`, {
+        next: 'Make it smaller: fewer values, zipped axes, or a one_factor design.',
+      });
+    }
+    return free.reduce<AxisValues[]>(
+      (cells, axis) => cells.flatMap((cell) => this.valuesOf(axis).map((value) => ({ ...cell, [axis]: value }))),
+      [fixed],
+    );
+  }
+
+  /** Whether the zipped axes of a cell have values that go together. */
+  whole(cell: AxisValues): boolean {
+    return this.#zipped.every((pairs) => pairs.some((pair) => matches(cell, pair)));
+  }
+
+  /** Axes that vary together, those that are zipped as one; only such as the baseline names. */
+  factors(baseline: AxisValues): AxisValues[][] {
+    const zipped = new Set(this.#zipped.flatMap(([first]) => Object.keys(first)));
+    const single = this.names
+      .filter((axis) => !zipped.has(axis) && baseline[axis] !== undefined)
+      .map((axis) => this.valuesOf(axis).map((value) => ({ [axis]: value })));
+    const together = this.#zipped.filter(([first]) => Object.keys(first).some((axis) => baseline[axis] !== undefined));
+    for (const pairs of together) {
+      if (pairs.some((pair) => matches(baseline, pair))) continue;
+      throw new ConfigError(`baseline: its values of ${Object.keys(pairs[0]).join(' and ')} do not go together in zip`);
+    }
+    return [...single, ...together.map((pairs) => [...pairs])];
+  }
+
+  key(cell: AxisValues): string {
+    return JSON.stringify(this.names.map((axis) => cell[axis]));
+  }
+
+  compare(a: AxisValues, b: AxisValues): number {
+    for (const axis of this.names) {
+      const values = this.valuesOf(axis);
+      const difference = values.indexOf(a[axis]) - values.indexOf(b[axis]);
+      if (difference !== 0) return difference;
+    }
+    return 0;
+  }
+
+  #zip(zip: Description['zip'][number]): AxisValues[] {
+    const lists = Array.isArray(zip) ? Object.fromEntries(zip.map((axis) => [axis, this.valuesOf(axis)])) : zip;
+    const axes = Object.keys(lists);
+    for (const axis of axes) this.requireAxis(axis, 'zip');
+    for (const axis of axes) for (const value of lists[axis]) this.checked({ [axis]: value }, 'zip');
+    const [first, ...others] = axes;
+    const equal = others.every((axis) =>
+      Array.isArray(zip)
+        ? JSON.stringify(lists[axis]) === JSON.stringify(lists[first])
+        : lists[axis].length === lists[first].length,
+    );
+    if (!equal) {
+      throw new ConfigError(`zip: the values of ${axes.join(' and ')} cannot be paired`, {
+        next: `Give both axes the same value names, or say which go together: {${axes
+          .map(
+            (axis) =>
+              `${axis}: [${this.valuesOf(axis)
+                .map((value) => `'${value}'`)
+                .join(', ')}]`,
+          )
+          .join(', ')}}.`,
+      });
+    }
+    return lists[first].map((_, index) => Object.fromEntries(axes.map((axis) => [axis, lists[axis][index]])));
+  }
+}
+
+const product: Design = (matrix) => matrix.combinations(matrix.names);
+
+const oneFactor: Design = (matrix) => {
+  const baseline = requireBaseline(matrix, 'one_factor');
+  const changes = matrix.factors(baseline).flat();
+  return [{}, ...changes].flatMap((change) => matrix.combinations(matrix.names, { ...baseline, ...change }));
+};
+
+const leaveOneOut: Design = (matrix) => {
+  const baseline = requireBaseline(matrix, 'leave_one_out');
+  const factors = matrix.factors(baseline).map((values) => {
+    const on = values.filter((value) => !matches({ ...baseline, ...value }, baseline));
+    if (on.length === 1) return on[0];
+    throw new ConfigError(
+      `leave_one_out: axis ${Object.keys(values[0]).join(' and ')} has ${on.length} values beside the baseline's; allowed: 1`,
+      {
+        next: 'Give it two values, off (named in baseline) and on; or leave it out of baseline to repeat every cell with it.',
+      },
+    );
+  });
+  const all: AxisValues = Object.assign({}, ...factors) as AxisValues;
+  const without = factors.map((on) => ({
+    ...all,
+    ...Object.fromEntries(Object.keys(on).map((axis) => [axis, baseline[axis] ?? on[axis]])),
+  }));
+  return [{}, all, ...without].flatMap((change) => matrix.combinations(matrix.names, { ...baseline, ...change }));
+};
+
+function requireBaseline(matrix: Matrix, design: string): AxisValues {
+  if (matrix.baseline !== null) return matrix.baseline;
+  throw new ConfigError(`design ${design} needs a baseline`, {
+    next: "Name a value for each axis that is a factor: baseline: { axis: 'value' }.",
+  });
+}
+
+/** Ranks cells by a hash, so that which are drawn does not depend on how many there are or how they were written. */
+function sampled(cells: AxisValues[], { sample, sample_seed }: Description): AxisValues[] {
+  if (sample === null || sample >= cells.length) return cells;
+  const text = (cell: AxisValues): string => JSON.stringify(Object.entries(cell).sort(([a], [b]) => (a < b ? -1 : 1)));
+  return cells
+    .map((cell) => ({ cell, rank: sha256(`${sample_seed} ${text(cell)}`) }))
+    .sort((a, b) => (a.rank < b.rank ? -1 : 1))
+    .slice(0, sample)
+    .map(({ cell }) => cell);
+}

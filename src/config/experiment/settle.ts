@@ -1,0 +1,120 @@
+/** From what cells evaluate to, to frozen settings with their hashes. Cells share most sections, so each is read once. */
+import type { z } from 'zod';
+import { hashOfSections, resultText } from '../hash.js';
+import { deepFreeze, warningsOf } from '../load.js';
+import type { Problem } from '../problems.js';
+import { combinationProblems } from '../rules.js';
+import { settingsOfTask, taskNames } from '../schema/tasks.js';
+import { leaves } from '../schema/walk.js';
+import type { Settings } from '../settings.js';
+import { readerOf, validate } from '../validate.js';
+
+/** One valid section of settings, shared by all cells that have it. */
+interface Section {
+  readonly value: unknown;
+  hashed: string | null;
+  leaves: ReadonlyMap<string, unknown> | null;
+}
+
+export interface Settled {
+  readonly settings: Settings;
+  readonly resultHash: string;
+  readonly warnings: readonly string[];
+}
+
+/** Validates and hashes many settings, with the results that `loadConfig` gives for each. */
+export class Settler {
+  readonly #sections = new Map<string, Section>();
+  readonly #ofSettings = new WeakMap<Settings, ReadonlyMap<string, Section>>();
+
+  /** Settings in canonical form, validated; or everything that is wrong with them. */
+  settle(raw: Readonly<Record<string, unknown>>): Settled | { readonly problems: readonly Problem[] } {
+    const sections = this.#read(raw);
+    if (sections === null) {
+      const validated = validate(raw);
+      if ('problems' in validated) return validated;
+      const again = this.#read(validated.settings);
+      if (again === null) {
+        return { problems: [{ key: 'the settings', message: 'are not valid once they are defaulted' }] };
+      }
+      return this.#settled(again);
+    }
+    const settings = asSettings(sections);
+    const problems = combinationProblems(readerOf(settings));
+    return problems.length > 0 ? { problems } : this.#settled(sections);
+  }
+
+  /** The fields in which settings differ from others, with the values they have here; names made from a run's own name aside. */
+  differences(settings: Settings, from: Settings): Record<string, unknown> {
+    const here = this.#ofSettings.get(settings) ?? new Map<string, Section>();
+    const there = this.#ofSettings.get(from) ?? new Map<string, Section>();
+    const differing: Record<string, unknown> = {};
+    for (const [key, section] of here) {
+      const other = there.get(key);
+      if (key === 'run_name' || section === other) continue;
+      const before = other === undefined ? new Map<string, unknown>() : leavesOf(from, key, other);
+      for (const [path, value] of leavesOf(settings, key, section)) {
+        if (JSON.stringify(value) === JSON.stringify(before.get(path))) continue;
+        if (typeof value === 'string' && value.includes(settings.run_name)) continue;
+        differing[path] = value;
+      }
+    }
+    return differing;
+  }
+
+  /** The fields that are not the same in all settings. */
+  varying(all: readonly Settings[]): ReadonlySet<string> {
+    const [first, ...others] = all;
+    return new Set(others.flatMap((settings) => Object.keys(this.differences(settings, first))));
+  }
+
+  /** The values of some fields. */
+  valuesOf(settings: Settings, paths: ReadonlySet<string>): Record<string, unknown> {
+    const found: Record<string, unknown> = {};
+    for (const [key, section] of this.#ofSettings.get(settings) ?? []) {
+      for (const [path, value] of leavesOf(settings, key, section)) if (paths.has(path)) found[path] = value;
+    }
+    return found;
+  }
+
+  #settled(sections: ReadonlyMap<string, Section>): Settled {
+    const settings = Object.freeze(asSettings(sections));
+    this.#ofSettings.set(settings, sections);
+    const resultHash = hashOfSections(settings, (key) => {
+      const section = sections.get(key);
+      if (section === undefined) return '';
+      return (section.hashed ??= resultText(settings, key));
+    });
+    return { settings, resultHash, warnings: warningsOf(settings) };
+  }
+
+  /** The sections of valid settings; null when one is not valid by itself or not known. */
+  #read(raw: Readonly<Record<string, unknown>>): Map<string, Section> | null {
+    const task = taskNames.find((name) => name === raw['task']);
+    if (task === undefined) return null;
+    const fields = settingsOfTask[task].shape as Readonly<Record<string, z.ZodType>>;
+    if (Object.keys(raw).some((key) => !Object.hasOwn(fields, key))) return null;
+    const sections = new Map<string, Section>();
+    for (const [key, field] of Object.entries(fields)) {
+      const name = `${task} ${key} ${JSON.stringify(raw[key])}`;
+      let section = this.#sections.get(name);
+      if (section === undefined) {
+        const parsed = field.safeParse(raw[key]);
+        if (!parsed.success) return null;
+        section = { value: deepFreeze(parsed.data), hashed: null, leaves: null };
+        this.#sections.set(name, section);
+      }
+      sections.set(key, section);
+    }
+    return sections;
+  }
+}
+
+function asSettings(sections: ReadonlyMap<string, Section>): Settings {
+  return Object.fromEntries([...sections].map(([key, { value }]) => [key, value])) as unknown as Settings;
+}
+
+function leavesOf(settings: Settings, key: string, section: Section): ReadonlyMap<string, unknown> {
+  const field = (settingsOfTask[settings.task].shape as Readonly<Record<string, z.ZodType>>)[key];
+  return (section.leaves ??= new Map([...leaves(field, section.value, [key])].map(({ path, value }) => [path, value])));
+}

@@ -1,0 +1,94 @@
+/** What an experiment would do, beside what has been done: one line per run, nothing started. */
+import type { Cell, Experiment } from '../config/experiment/load.js';
+import { readMetrics } from '../run/metrics.js';
+import { RunPaths } from '../run/paths.js';
+import { readRecord } from '../run/record.js';
+import { readState, type RunStateName } from '../run/state.js';
+import { processCount, type Devices } from './devices.js';
+import { memoryBytes, memoryVerdict } from './memory.js';
+
+export interface PlannedRun {
+  readonly run_name: string;
+  readonly axes: Readonly<Record<string, string>>;
+  readonly hash: string;
+  /** `new`, `changed` (its directory was made with other settings), or what the run directory says. */
+  readonly state: RunStateName | 'new' | 'changed';
+  readonly parents: readonly string[];
+  /** Processes, each with a device of its own. */
+  readonly devices: number;
+  /** Estimated bytes of one process; null where the settings do not tell. */
+  readonly memory_bytes: number | null;
+  /** What to do when it does not fit; null when it fits. */
+  readonly memory_advice: string | null;
+  readonly differs: Readonly<Record<string, unknown>>;
+  /** Estimated seconds that are left, from finished runs of the same kind; 0 when done, null when there are none. */
+  readonly seconds_left: number | null;
+}
+
+export interface ExperimentPlan {
+  readonly experiment: string;
+  readonly cells: readonly PlannedRun[];
+  readonly parents: readonly PlannedRun[];
+}
+
+/** Looks at the run directories of all runs. Raises RunError for one that cannot be read. */
+export function planExperiment(experiment: Experiment, devices: Devices): ExperimentPlan {
+  const looks = new Map([...experiment.cells, ...experiment.parents].map((cell) => [cell.run_name, look(cell)]));
+  const speed = secondsPerIteration([...experiment.cells, ...experiment.parents], looks);
+  const planned = (cell: Cell): PlannedRun => {
+    const { settings, resultHash } = cell.config;
+    const { state, iteration } = looks.get(cell.run_name) ?? { state: 'new', iteration: 0 };
+    const processes = processCount(settings.launch, devices);
+    const bytes = memoryBytes(settings);
+    const perIteration = speed.get(kindOf(cell));
+    const left = Math.max(0, settings.num_iterations - (state === 'changed' ? 0 : iteration));
+    const seconds = perIteration === undefined ? null : perIteration * left;
+    return {
+      run_name: cell.run_name,
+      axes: cell.axes,
+      hash: resultHash,
+      state,
+      parents: cell.parents,
+      devices: processes,
+      memory_bytes: bytes,
+      memory_advice: bytes === null ? null : memoryVerdict(bytes, processes, devices.gpus).advice,
+      differs: cell.differs,
+      seconds_left: state === 'finished' ? 0 : seconds,
+    };
+  };
+  return {
+    experiment: experiment.name,
+    cells: experiment.cells.map(planned),
+    parents: experiment.parents.map(planned),
+  };
+}
+
+interface Look {
+  readonly state: PlannedRun['state'];
+  readonly iteration: number;
+}
+
+function look({ config, run_name }: Cell): Look {
+  const paths = new RunPaths(config.settings.base_exp_dir, run_name);
+  const state = readState(paths);
+  if (state === null) return { state: 'new', iteration: 0 };
+  const record = readRecord(paths);
+  const changed = record !== null && record.hash !== config.resultHash;
+  return { state: changed ? 'changed' : state.state, iteration: state.iteration };
+}
+
+/** Runs of one task and algorithm are taken to be as fast as each other. */
+function kindOf({ config: { settings } }: Cell): string {
+  return settings.task === 'external' ? settings.task : `${settings.task} ${settings.algorithm.type}`;
+}
+
+function secondsPerIteration(cells: readonly Cell[], looks: ReadonlyMap<string, Look>): Map<string, number> {
+  const times = new Map<string, number[]>();
+  for (const cell of cells) {
+    if (looks.get(cell.run_name)?.state !== 'finished') continue;
+    const lines = readMetrics(new RunPaths(cell.config.settings.base_exp_dir, cell.run_name));
+    const seconds = lines.flatMap(({ metrics }) => metrics['time/total'] ?? []).filter(Number.isFinite);
+    if (seconds.length > 0) times.set(kindOf(cell), [...(times.get(kindOf(cell)) ?? []), ...seconds]);
+  }
+  return new Map([...times].map(([kind, all]) => [kind, all.reduce((sum, one) => sum + one, 0) / all.length]));
+}

@@ -1,0 +1,157 @@
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import type * as jsonnet from '../../../src/config/jsonnet.js';
+import { afterAll, describe, expect, it, vi } from 'vitest';
+
+const evaluations = vi.hoisted(() => ({ count: 0 }));
+vi.mock('../../../src/config/jsonnet.js', async (original) => {
+  const real = await original<typeof jsonnet>();
+  return {
+    ...real,
+    evaluateSnippet: (request: Parameters<typeof real.evaluateSnippet>[0]) => {
+      evaluations.count += 1;
+      return real.evaluateSnippet(request);
+    },
+  };
+});
+const { loadExperiment } = await import('../../../src/config/experiment/load.js');
+const { loadConfig } = await import('../../../src/config/load.js');
+
+const folder = mkdtempSync(join(tmpdir(), 'editrl-matrix-'));
+afterAll(() => rmSync(folder, { recursive: true }));
+
+const base = `{
+  run_name: std.extVar('APP__RUN_NAME'), task: 'external', num_iterations: 10, launch: { command: ['true'] },
+  lr:: 1, parameters: { rate: $.lr, named: 'x__' + $.run_name },
+}`;
+let files = 0;
+function experiment(text: string, others: Record<string, string> = {}): string {
+  const here = join(folder, String((files += 1)));
+  mkdirSync(here);
+  for (const [name, content] of Object.entries(others)) writeFileSync(join(here, name), content);
+  const file = join(here, 'exp.jsonnet');
+  writeFileSync(file, `local base = ${base};\n${text}`);
+  return file;
+}
+const load = (text: string, others: Record<string, string> = {}) =>
+  loadExperiment({ file: experiment(text, others), env: {} });
+const names = async (text: string): Promise<string[]> => (await load(text)).cells.map(({ run_name }) => run_name);
+const ab = `a: { x: {}, y: { parameters+: { a: 1 } } }, b: { '1': {}, '2': { seed: 2 } }`;
+
+describe('a matrix', () => {
+  it('binds names and settings late, in one evaluation', async () => {
+    evaluations.count = 0;
+    const { cells } = await load(`{ base: base, axes: { lr: { '5': { lr: 5 } } } }`);
+    expect(evaluations.count).toBe(1);
+    expect(cells[0].config.settings).toMatchObject({
+      run_name: 'exp__lr-5',
+      parameters: { rate: 5, named: 'x__exp__lr-5' },
+    });
+    expect(Object.isFrozen(cells[0].config.settings)).toBe(true);
+  });
+
+  it('names cells alike however axes are written', async () => {
+    const one = await names(`{ name: 'n', base: base, axes: { ${ab} } }`);
+    expect(one).toEqual(['n__a-x__b-1', 'n__a-x__b-2', 'n__a-y__b-1', 'n__a-y__b-2']);
+    const other = `b: { '2': { seed: 2 }, '1': {} }, a: { y: { parameters+: { a: 1 } }, x: {} }`;
+    expect(await names(`{ name: 'n', base: base, axes: { ${other} } }`)).toEqual(one);
+  });
+
+  it('gives what a config gives', async () => {
+    const file = 'configs/sft_s__rl_s.jsonnet';
+    const env = { APP__REWARD_FUNCTION_API_BASE: 'http://judge:4877' };
+    const config = await loadConfig({ file, env });
+    const { cells } = await loadExperiment({ file, env });
+    expect(cells[0].config).toEqual(config);
+  });
+
+  it.each([
+    ['exclude', `exclude: [{ a: 'x' }]`, ['a-y__b-1', 'a-y__b-2']],
+    ['exclude and include', `exclude: [{}], include: [{ a: 'x' }]`, ['a-x__b-1', 'a-x__b-2']],
+    ['zip', `zip: [{ a: ['x', 'y'], b: ['2', '1'] }]`, ['a-x__b-2', 'a-y__b-1']],
+    ['one_factor', `design: 'one_factor', baseline: { a: 'x', b: '1' }`, ['a-x__b-1', 'a-x__b-2', 'a-y__b-1']],
+    ['repetitions', `design: 'one_factor', baseline: { a: 'x' }`, ['a-x__b-1', 'a-x__b-2', 'a-y__b-1', 'a-y__b-2']],
+  ])('%s', async (_, options, expected) => {
+    expect(await names(`{ base: base, axes: { ${ab} }, ${options} }`)).toEqual(expected.map((name) => `exp__${name}`));
+  });
+
+  it('leaves one out', async () => {
+    const axes = ['a', 'b', 'c'].map((axis) => `${axis}: { off: {}, on: { parameters+: { ${axis}: 1 } } }`).join(', ');
+    const found = await load(
+      `{ base: base, axes: { ${axes} }, design: 'leave_one_out', baseline: { a: 'off', b: 'off', c: 'off' } }`,
+    );
+    const ons = found.cells.map(({ axes: cell }) => Object.values(cell).filter((value) => value === 'on').length);
+    expect(ons.sort()).toEqual([0, 2, 2, 2, 3]);
+  });
+
+  it('samples the same cells for the same seed', async () => {
+    const values = Array.from({ length: 40 }, (_, i) => `'${i}': { seed: ${i} }`).join(', ');
+    const drawn = (seed: number) =>
+      names(`{ base: base, axes: { s: { ${values} } }, sample: 5, sample_seed: ${seed} }`);
+    expect(await drawn(1)).toHaveLength(5);
+    expect(await drawn(1)).toEqual(await drawn(1));
+    expect(await drawn(1)).not.toEqual(await drawn(2));
+  });
+
+  it('overrides some cells and says what differs from the baseline', async () => {
+    const { cells } = await load(
+      `{ base: base, axes: { ${ab} }, baseline: { a: 'x' }, overrides: [{ cell: { a: 'y', b: '2' }, set: { num_iterations: 7 } }] }`,
+    );
+    expect(cells[3].config.settings.num_iterations).toBe(7);
+    expect(cells[0].differs).toEqual({});
+    expect(cells[3].differs).toMatchObject({ num_iterations: 7 });
+    expect(cells[3].differs).not.toHaveProperty('seed');
+  });
+
+  it.each([
+    [
+      'a clash',
+      `axes: { a: { x: { seed: 1 } }, b: { y: { seed: 2 } } }`,
+      /'a' and 'b' set seed differently: a 'x' to 1, b 'y' to 2/,
+    ],
+    ['a name', `axes: { a: { 'x y': {} } }`, /value 'x y' cannot be part/],
+    ['a long name', `axes: { a: { ${'x'.repeat(96)}: {} } }`, /at most 96/],
+    ['equal names', `axes: { a: { '1': {}, '1__b-1': {} }, b: { '1': {}, '1__b-1': {} } }`, /two cells have the name/],
+    ['an unknown key', `axes: {}, desing: 'product'`, /desing: unknown key; did you mean design/],
+    ['an unknown value', `axes: { ${ab} }, exclude: [{ a: 'z' }]`, /axis 'a' has no value 'z'/],
+    ['an unpaired zip', `axes: { ${ab} }, zip: [['a', 'b']]`, /cannot be paired/],
+    [
+      'invalid cells',
+      `axes: { a: { x: { sed: 1 }, y: { sed: 2 }, z: { sed: 3 }, w: { sed: 4 } } }`,
+      /4 of 4 runs are not valid[^]*did you mean seed[^]*and 1 more/,
+    ],
+  ])('refuses %s', async (_, options, message) => {
+    await expect(load(`{ base: base, ${options} }`)).rejects.toThrow(message);
+  });
+
+  it('takes axes that extend one section, or refer to what is below', async () => {
+    const axes = `a: { x: { parameters+: { list+: [1] } } }, b: { y: { parameters+: { list+: [2], rate: super.rate * 3 } } }`;
+    const { cells } = await load(`{ base: base { parameters+: { list: [0] } }, axes: { ${axes} } }`);
+    expect(cells[0].config.settings).toMatchObject({ parameters: { list: [0, 1, 2], rate: 3 } });
+  });
+
+  it('plans 1,000 cells', async () => {
+    const values = (n: number, key: string) =>
+      Array.from({ length: n }, (_, i) => `'${i}': { parameters+: { ${key}: ${i} } }`).join(', ');
+    const { cells } = await load(
+      `{ base: base, axes: { a: { ${values(10, 'a')} }, b: { ${values(10, 'b')} }, c: { ${values(10, 'c')} } } }`,
+    );
+    expect(new Set(cells.map(({ config }) => config.resultHash)).size).toBe(1000);
+  });
+});
+
+describe('parents', () => {
+  it('are shared, carry the axes that reach them, and take their values', async () => {
+    const { cells, parents } = await loadExperiment({ file: 'experiments/earl_table.jsonnet', env: {} });
+    expect(cells).toHaveLength(30);
+    expect(parents.map(({ run_name }) => run_name).sort()).toEqual(
+      ['sft_s', 'sft_sc2stage', 'sft_sc', 'sft_think_s', 'tiny_vq'].flatMap((name) =>
+        [1, 2, 3].map((seed) => `${name}__seed-${seed}`),
+      ),
+    );
+    for (const { run_name, config } of parents) expect(config.settings.seed).toBe(Number(run_name.slice(-1)));
+    const cell = cells.find(({ run_name }) => run_name === 'earl_table__recipe-sft_sc__rl_c__seed-2');
+    expect(cell?.parents).toEqual(['tiny_vq__seed-2', 'sft_sc__seed-2']);
+  });
+});
