@@ -6,6 +6,18 @@ const benches: Readonly<Record<string, { readonly summary: string; readonly run:
     summary: "one GRPO iteration's time split, and the training graph beside its bare matrix products",
     run: async () => (await import('./iteration.js')).benchIteration(),
   },
+  processes: {
+    summary: 'two processes with one thread each beside one process with two threads',
+    run: async () => (await import('./processes.js')).benchProcesses(),
+  },
+  sweep: {
+    summary: 'what a sweep costs beyond its runs: until the first worker speaks, and between runs',
+    run: async () => (await import('./sweep.js')).benchSweep(),
+  },
+  plan: {
+    summary: 'planning matrices of 1,000 and 10,000 cells',
+    run: async () => (await import('./plan.js')).benchPlan(),
+  },
 };
 
 const name = process.argv[2] ?? '';

@@ -12,6 +12,9 @@ import {
 import { printError, printJson, printLine } from './output.js';
 import { flag, text, texts, type Action, type Arguments, type Verb } from './verb.js';
 
+/** What configs/lib/tiny.libsonnet asks for, so that a tiny run finds its data made. */
+const LABELLED_EDITS = 800;
+
 /** Opens a trained image tokenizer by its path. Raises CheckpointError. */
 export type TokenizerOpener = (path: string) => Promise<ImageTokenizerLike>;
 
@@ -31,7 +34,7 @@ function makeTiny(openTokenizer: TokenizerOpener | null): Action & { readonly su
         .option('root', { type: 'string', describe: 'folder to write to (default: tiny below APP__DATA_DIR or data)' })
         .option('seed', { type: 'number', default: DEFAULT_TINY_EDITS.seed, describe: 'seed of all scenes' })
         .option('images', { type: 'number', default: DEFAULT_TINY_IMAGES.count, describe: 'images for the tokenizer' })
-        .option('train', { type: 'number', default: sizes.train, describe: 'labelled edits per set' })
+        .option('train', { type: 'number', default: LABELLED_EDITS, describe: 'labelled edits per set' })
         .option('prompts', { type: 'number', default: sizes.prompts, describe: 'edits without an answer per set' })
         .option('validation', { type: 'number', default: sizes.validation, describe: 'held-out edits per set' })
         .option('truth', { type: 'number', default: sizes.truth, describe: "edits with the answer's pixels per set" })

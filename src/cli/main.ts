@@ -10,12 +10,25 @@ import type { Action, Verb } from './verb.js';
 
 interface Entry {
   readonly summary: string;
+  /** Kept out of the list of verbs: it is there for other programs to call. */
+  readonly hidden?: true;
   readonly load: () => Promise<Verb>;
 }
 
 /** A verb is one file beside this one and one line here. */
 const verbs: Readonly<Record<string, Entry>> = {
   run: { summary: 'train what a config describes', load: async () => (await import('./run.js')).runVerb },
+  sweep: { summary: 'run a matrix to its result table', load: async () => (await import('./sweep.js')).sweepVerb },
+  cell: {
+    summary: 'one task of a Slurm job array',
+    hidden: true,
+    load: async () => (await import('./cell.js')).cellVerb,
+  },
+  plan: { summary: 'what an experiment would run', load: async () => (await import('./plan.js')).planVerb },
+  resume: { summary: 'continue or fork a run', load: async () => (await import('./resume.js')).resumeVerb },
+  status: { summary: 'what runs are doing', load: async () => (await import('./status.js')).statusVerb },
+  stop: { summary: 'checkpoint and end runs', load: async () => (await import('./stop.js')).stopVerb },
+  logs: { summary: 'what a run prints', load: async () => (await import('./logs.js')).logsVerb },
   report: { summary: 'what a run learned', load: async () => (await import('./report.js')).reportVerb },
   config: { summary: 'show, check or describe settings', load: async () => (await import('./config.js')).configVerb },
   data: {
@@ -23,6 +36,10 @@ const verbs: Readonly<Record<string, Entry>> = {
     load: async () => (await import('./data.js')).dataVerb,
   },
   judge: { summary: "serve the tiny world's rule judge", load: async () => (await import('./judge.js')).judgeVerb },
+  'launch-check': {
+    summary: "start a run's processes and let them meet",
+    load: async () => (await import('./launch_check.js')).launchCheckVerb,
+  },
   doctor: { summary: 'what this machine has and lacks', load: async () => (await import('./doctor.js')).doctorVerb },
 };
 
@@ -41,8 +58,8 @@ async function dispatch(argv: readonly string[]): Promise<number> {
   const entry = name !== undefined && Object.hasOwn(verbs, name) ? verbs[name] : undefined;
   const outcome: { code: number } = { code: 0 };
   const parser = base(argv);
-  for (const [verbName, { summary }] of Object.entries(verbs)) {
-    if (verbName !== name) parser.command(verbName, summary, {});
+  for (const verbName of listed()) {
+    if (verbName !== name) parser.command(verbName, verbs[verbName].summary, {});
   }
   if (name !== undefined && entry !== undefined) {
     const verb = await entry.load();
@@ -59,7 +76,7 @@ async function dispatch(argv: readonly string[]): Promise<number> {
       addAction(parser, name, entry.summary, verb, outcome);
     }
   } else if (name !== undefined) {
-    requireKnown(name, Object.keys(verbs), '');
+    requireKnown(name, listed(), '');
   } else if (argv.length === 0) {
     parser.showHelp('error');
     return usageExitCode;
@@ -80,6 +97,11 @@ function requireKnown(word: string, known: readonly string[], prefix: string): v
       next: close === null ? `editrl ${prefix}--help lists what each does.` : `Did you mean: editrl ${prefix}${close}?`,
     },
   );
+}
+
+/** The verbs that help shows. */
+function listed(): string[] {
+  return Object.keys(verbs).filter((name) => verbs[name].hidden !== true);
 }
 
 function addAction(parser: Argv, name: string, summary: string, action: Action, outcome: { code: number }): void {

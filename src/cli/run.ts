@@ -1,12 +1,11 @@
 /** `editrl run CONFIG`: trains what the config describes, after the runs that it starts from. */
-import { loadConfig } from '../config/load.js';
+import { loadConfig, type LoadedConfig } from '../config/load.js';
 import { Launcher } from '../launch/run.js';
+import { describeJob } from '../launch/slurm/queue.js';
+import { submitRun } from '../launch/slurm/submit_run.js';
 import { RunPaths } from '../run/paths.js';
-import { readRun } from '../run/report/read.js';
-import { formatReport } from '../run/report/text.js';
-import { encodeLine } from '../run/journal.js';
 import { printJson, printLine } from './output.js';
-import { configOptions, flag, text, texts, type Action } from './verb.js';
+import { configOptions, flag, text, texts, type Action, type Arguments } from './verb.js';
 
 const INTERRUPTED = 130;
 
@@ -14,6 +13,13 @@ export const runVerb: Action = {
   positionals: '<config>',
   build: (yargs) =>
     configOptions(yargs)
+      .option('allow-changes', {
+        type: 'string',
+        array: true,
+        nargs: 1,
+        default: [],
+        describe: 'settings that decide the result and may change on the way, as key,key',
+      })
       .option('json', {
         type: 'boolean',
         default: false,
@@ -30,42 +36,84 @@ export const runVerb: Action = {
       overlays: texts(args, 'with'),
       sets: texts(args, 'set'),
     });
-    const json = flag(args, 'json');
-    const stop = stopOnSignals();
-    const launcher = new Launcher({ terminal: json ? null : process.stdout, command: process.argv.slice(2), stop });
-    try {
-      const result = await launcher.run(config);
-      if (result === 'interrupted') {
-        if (!json) printLine('Stopped after a checkpoint; run the same command to continue.');
-        return INTERRUPTED;
-      }
-      const { base_exp_dir, run_name } = config.settings;
-      const report = readRun(new RunPaths(base_exp_dir, run_name));
-      if (json) printJson(JSON.parse(encodeLine(report).line));
-      else {
-        if (result === 'already_finished') {
-          printLine(
-            `${run_name} is finished. To train on, raise num_iterations: --set num_iterations=${2 * config.settings.num_iterations}`,
-          );
-        }
-        printLine(`\n${formatReport(report)}`);
-      }
-      return 0;
-    } finally {
-      await launcher.close();
-    }
+    const asked = { ...config, allowChanges: allowedChanges(args) };
+    if (config.settings.launch.backend === 'slurm') return submit(asked, flag(args, 'json'));
+    return trainAndReport(asked, flag(args, 'json'));
   },
 };
 
-/** The first Ctrl-C asks the run to checkpoint and stop; the second ends the process at once. */
-function stopOnSignals(): AbortSignal {
-  const controller = new AbortController();
+/** Where Slurm places the run, it is submitted; what it learns, `editrl report` shows later. */
+async function submit(config: LoadedConfig, json: boolean): Promise<number> {
+  const submitted = await submitRun(config, [process.execPath, process.argv[1]]);
+  if (json) {
+    printJson({ run_name: config.settings.run_name, submitted });
+    return 0;
+  }
+  for (const { job_id, node_file } of submitted.judges) {
+    printLine(`submitted  Slurm job ${job_id}: judge, ${node_file}`);
+  }
+  for (const { job_id, runs } of submitted.arrays) printLine(`submitted  Slurm job ${job_id}: ${runs.join(', ')}`);
+  for (const job of submitted.underWay) printLine(`submitted before  ${describeJob(job)}: ${job.run_name}`);
+  for (const name of submitted.finished) printLine(`finished  ${name}`);
+  return 0;
+}
+
+/** The keys of `--allow-changes`. */
+export function allowedChanges(args: Arguments): string[] {
+  return texts(args, 'allow-changes').flatMap((keys) =>
+    keys
+      .split(',')
+      .map((key) => key.trim())
+      .filter(Boolean),
+  );
+}
+
+/** Runs a config to its end and prints what it learned; returns the process's exit code. */
+export async function trainAndReport(config: LoadedConfig, json: boolean): Promise<number> {
+  const terminal = json ? null : process.stdout;
+  const launcher = new Launcher({ terminal, command: process.argv.slice(2), ...stopOnSignals() });
+  try {
+    const result = await launcher.run(config);
+    if (result.kind === 'interrupted') {
+      if (!json) printLine('Stopped after a checkpoint; run the same command to continue.');
+      return INTERRUPTED;
+    }
+    const { base_exp_dir, run_name } = config.settings;
+    const [{ readRun }, { formatReport }, { encodeLine }] = await Promise.all([
+      import('../run/report/read.js'),
+      import('../run/report/text.js'),
+      import('../run/journal.js'),
+    ]);
+    const report = readRun(new RunPaths(base_exp_dir, run_name));
+    if (json) printJson(JSON.parse(encodeLine(report).line));
+    else {
+      if (result.kind === 'already_finished') {
+        printLine(
+          `${run_name} is finished. To train on, raise num_iterations: --set num_iterations=${2 * config.settings.num_iterations}`,
+        );
+      }
+      printLine(`\n${formatReport(report)}`);
+    }
+    return 0;
+  } finally {
+    await launcher.close();
+  }
+}
+
+/** The first Ctrl-C asks the run to checkpoint and stop; the second ends its processes at once; the third ends this one. */
+function stopOnSignals(): { stop: AbortSignal; kill: AbortSignal } {
+  const stop = new AbortController();
+  const kill = new AbortController();
   const onSignal = (): void => {
-    if (controller.signal.aborted) process.exit(INTERRUPTED);
+    if (kill.signal.aborted) process.exit(INTERRUPTED);
+    if (stop.signal.aborted) {
+      kill.abort();
+      return;
+    }
     process.stderr.write('stopping after this iteration (once more to stop at once)\n');
-    controller.abort();
+    stop.abort();
   };
   process.on('SIGINT', onSignal);
   process.on('SIGTERM', onSignal);
-  return controller.signal;
+  return { stop: stop.signal, kill: kill.signal };
 }

@@ -3,8 +3,11 @@ import { closeSync, fsyncSync, mkdirSync, openSync, renameSync, rmSync, writeSyn
 import { dirname } from 'node:path';
 import { RunError } from './errors.js';
 
-/** Writes beside the target, syncs, renames. Raises RunError with what to do when the disk refuses. */
-export function writeFileAtomic(path: string, content: Uint8Array | string): void {
+/**
+ * Writes beside the target, syncs, renames. Raises RunError with what to do when the disk refuses. What is soon written again may go
+ * without the sync: a process may still die at any moment, only a failing machine could lose it.
+ */
+export function writeFileAtomic(path: string, content: Uint8Array | string, { sync = true } = {}): void {
   const temporary = `${path}.${process.pid}.tmp`;
   try {
     mkdirSync(dirname(path), { recursive: true });
@@ -13,7 +16,7 @@ export function writeFileAtomic(path: string, content: Uint8Array | string): voi
     try {
       let written = 0;
       while (written < bytes.length) written += writeSync(file, bytes, written, bytes.length - written);
-      fsyncSync(file);
+      if (sync) fsyncSync(file);
     } finally {
       closeSync(file);
     }

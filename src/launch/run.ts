@@ -1,46 +1,87 @@
-/** From a loaded config to a finished run: missing parents first, then data, judge, claim, training, report. */
+/** From a loaded config to a finished run: missing parents first, then its processes, supervised, and started again as told. */
+import { randomUUID } from 'node:crypto';
 import { existsSync } from 'node:fs';
 import { createRequire } from 'node:module';
-import { join } from 'node:path';
-import { CheckpointError, ConfigError, EndpointError, InternalError, RunError } from '../core/errors.js';
+import { fileURLToPath } from 'node:url';
 import { cannotRunYet, dependencies, loadReferenced, referencedFile, type LoadedConfig } from '../config/load.js';
 import type { Settings } from '../config/settings.js';
-import { latestWhole } from '../run/checkpoints.js';
+import { ConfigError, EditrlError, EndpointError, EngineError, InternalError } from '../core/errors.js';
+import type { Endpoint } from '../rewards/endpoints.js';
 import { claimRun, type RunHandle } from '../run/claim.js';
 import { claimRequest } from '../run/claim_request.js';
-import { openRunLog } from '../run/logs.js';
-import { readMetrics } from '../run/metrics.js';
 import { RunPaths } from '../run/paths.js';
-import { writeCurve } from '../run/report/curve.js';
 import { readState } from '../run/state.js';
-import { RunDirectoryTracker } from '../track/tracker.js';
-import type { RunResolver } from '../tasks/models.js';
-import { trainRun } from '../train/worker.js';
+import { detectDevices, processCount, requireFree, wholeMachine, type Devices, type Placement } from './devices.js';
 import { startEmbeddedJudge, type EmbeddedJudge } from './embedded_judge.js';
-import { ensureTinyData } from './tiny_data.js';
+import { RunFailed } from './failure.js';
+import { Guardian } from './guardian.js';
+import { freePort, rankEnvironment, supervise, type Started, type Worker } from './supervise.js';
+import { claimWhenFree, endLeftovers, recordWorkers, settleState } from './takeover.js';
+import {
+  packError,
+  PEER_LOST,
+  unpackError,
+  type ErrorMessage,
+  type FromWorker,
+  type RunKind,
+  type ToWorker,
+} from './worker_protocol.js';
 
-export interface RunOptions {
+export { RunFailed } from './failure.js';
+export { runResolver } from './resolve.js';
+export type { Placement } from './devices.js';
+
+export interface LauncherOptions {
   /** Where readable lines go besides the log files. */
   readonly terminal: NodeJS.WritableStream | null;
   readonly command: readonly string[];
+  /** Asks every run to checkpoint and end. */
   readonly stop: AbortSignal;
+  /** Ends every run at once. */
+  readonly kill?: AbortSignal;
 }
 
-export type RunResult = 'finished' | 'already_finished' | 'interrupted';
+export interface RunResult {
+  readonly kind: RunKind;
+}
 
-/** Runs configs one after another; a judge that was started for one serves the others too. */
+/** Where one run goes, and what stops that run alone. */
+export type RunPlacement = Placement & { readonly stop?: AbortSignal };
+
+/** Runs configs, one after another or several at once; a judge that was started for one serves the others too. */
 export class Launcher {
   #judge: Promise<EmbeddedJudge> | null = null;
+  #devices: Devices | null = null;
+  readonly #guardian = new Guardian();
   /** Parents that are finished and were made with the settings that their configs give. */
   readonly #made = new Set<string>();
 
-  constructor(private readonly options: RunOptions) {}
+  constructor(private readonly options: LauncherOptions) {}
 
-  /** Trains what the config needs and then the config's own run. */
-  async run(config: LoadedConfig, ancestry: readonly string[] = []): Promise<RunResult> {
+  /**
+   * Trains what the config needs and then the config's own run. Raises RunFailed when a worker died, and whatever error a
+   * worker ended with.
+   */
+  async run(config: LoadedConfig): Promise<RunResult> {
+    return { kind: await this.#withParents(config, []) };
+  }
+
+  /** Trains the config's own run alone: what it starts from has to be finished. Without a placement it has the machine to itself. */
+  async runOnly(config: LoadedConfig, placement?: RunPlacement): Promise<RunResult> {
+    checkRunnable(config);
+    return { kind: await this.#attempts(config, placement) };
+  }
+
+  async close(): Promise<void> {
+    const judge = this.#judge;
+    this.#judge = null;
+    this.#guardian.close();
+    await (await judge?.catch(() => null))?.close();
+  }
+
+  async #withParents(config: LoadedConfig, ancestry: readonly string[]): Promise<RunKind> {
     const { settings } = config;
-    const obstacles = cannotRunYet(settings);
-    if (obstacles.length > 0) throw new ConfigError(obstacles.join('\n'), { where: config.file });
+    checkRunnable(config);
     for (const reference of dependencies(settings)) {
       if (this.#made.has(reference.run)) continue;
       if ([...ancestry, settings.run_name].includes(reference.run)) {
@@ -56,81 +97,146 @@ export class Launcher {
       if (!finished) {
         this.#say(`${settings.run_name} starts from ${reference.run}, which is not finished: training it first`);
       }
-      if ((await this.run(parent, [...ancestry, settings.run_name])) === 'interrupted') return 'interrupted';
+      if ((await this.#withParents(parent, [...ancestry, settings.run_name])) === 'interrupted') return 'interrupted';
       this.#made.add(reference.run);
     }
-    return this.#train(config);
+    return this.#attempts(config, undefined);
   }
 
-  async close(): Promise<void> {
-    await (await this.#judge)?.close();
-    this.#judge = null;
-  }
-
-  async #train(config: LoadedConfig): Promise<RunResult> {
-    const { settings } = config;
-    if (settings.task === 'external') throw new InternalError("an external run reached this program's own trainer");
-    const handle = claimRun(
-      claimRequest(config, {
-        command: this.options.command,
-        versions: versions(),
-        parents: dependencies(settings).map((reference) => ({ ...reference })),
-      }),
-    );
+  /** Starts the run, and starts it again after a failure that may pass, as often as the config allows. */
+  async #attempts(config: LoadedConfig, wanted: RunPlacement | undefined): Promise<RunKind> {
+    const { launch, run_name, base_exp_dir } = config.settings;
+    if (isFinishedBy(config)) {
+      const handle = claimRun(claimRequest(config, this.#context(config, [])));
+      if (handle.kind === 'finished') return 'already_finished';
+      handle.release();
+    }
     for (const warning of config.warnings) this.#say(`warning: ${warning}`);
-    if (handle.kind === 'finished') return 'already_finished';
-    const log = openRunLog({ paths: handle.paths, attempt: handle.attempt, rank: 0, terminal: this.options.terminal });
-    const stop = new AbortController();
-    const forward = (): void => stop.abort();
-    this.options.stop.addEventListener('abort', forward);
-    if (this.options.stop.aborted) forward();
-    let lost: unknown = null;
-    handle.startHeartbeat((error) => {
-      lost = error;
-      stop.abort();
-    });
-    const tracker = new RunDirectoryTracker(handle.paths);
+    this.#devices ??= detectDevices();
+    const processes = processCount(launch, this.#devices);
+    checkProcesses(processes, this.#devices);
+    const placement = wanted ?? wholeMachine(launch, this.#devices);
+    requireFree(placement.devices);
+    const stops = [this.options.stop, ...(wanted?.stop === undefined ? [] : [wanted.stop])];
+    const stop = AbortSignal.any(stops);
+    let attempt: LoadedConfig = config;
+    for (let restarts = 0; ; restarts++) {
+      try {
+        if (launch.command !== null) return await this.#foreign(attempt, placement, processes, stop);
+        return await this.#native(attempt, placement, processes, stop);
+      } catch (error) {
+        if (restarts >= launch.max_restarts || !mayPass(error) || stop.aborted) throw error;
+        // Somebody killed it on purpose.
+        if (readState(new RunPaths(base_exp_dir, run_name))?.state === 'interrupted') throw error;
+        this.#say(toText(error));
+        this.#say(`${run_name} is started again from its last checkpoint (${restarts + 1} of ${launch.max_restarts})`);
+        // The failed attempt has recorded the change that was allowed.
+        attempt = { ...config, allowChanges: [] };
+      }
+    }
+  }
+
+  /** One attempt with this program's own workers, of which rank 0 owns the run. */
+  async #native(config: LoadedConfig, placement: Placement, processes: number, stop: AbortSignal): Promise<RunKind> {
+    const { settings } = config;
+    const attempt = new NativeAttempt(new RunPaths(settings.base_exp_dir, settings.run_name));
+    const place = { processes, placement, port: await freePort() };
+    const env = { ...settings.launch.env, EDITRL_GROUP_TOKEN: randomUUID() };
+    const main = fileURLToPath(new URL('./worker_main.js', import.meta.url));
+    const start: ToWorker = {
+      kind: 'start',
+      config,
+      ...this.#context(config, placement.devices),
+      threads: shareOf(placement, this.#devices),
+    };
+    const { kill } = this.options;
+    let failure: unknown = null;
     try {
-      for (const note of handle.notes) log.logger.info(note);
-      log.logger.info(
-        `${handle.kind === 'new' ? 'starting' : 'resuming'} ${settings.run_name}${resumeNote(handle)} in ${handle.paths.dir}`,
-      );
-      const resolveRun = runResolver(settings.base_exp_dir);
-      await ensureTinyData(settings, resolveRun, (line) => log.logger.info(line));
-      const end = await trainRun(settings, {
-        handle,
-        log,
-        tracker,
-        resolveRun,
-        judgeEndpoint: await this.#judgeEndpoint(settings),
-        stop: stop.signal,
+      await supervise({
+        run: settings.run_name,
+        guardian: this.#guardian,
+        ranks: Array.from({ length: processes }, (_, rank) => ({
+          rank,
+          command: [process.execPath, main],
+          env: rankEnvironment(rank, place, env),
+        })),
+        ipc: true,
+        heartbeatTimeoutS: settings.launch.heartbeat_timeout_s,
+        stop,
+        ...(kill === undefined ? {} : { kill }),
+        askToStop: (workers) => send(workers[0], { kind: 'stop' }),
+        onEnding: (worker) => send(worker, { kind: 'end' }),
+        onLine: (_rank, line) => this.#say(line),
+        onStarted: (started) => {
+          attempt.started = started;
+          for (const worker of started.workers) send(worker, start);
+        },
+        onMessage: (worker, message) => {
+          if (attempt.receive(worker, message as FromWorker)) void this.#answerClaim(settings, worker);
+        },
       });
-      if (lost !== null) throw lost as Error;
-      if (end.kind === 'finished' && end.reason !== null) {
-        log.logger.info(`${settings.run_name} stops here: ${end.reason}`);
-      }
-      await tracker.finish();
-      await writeCurve(handle.paths, readMetrics(handle.paths));
-      return end.kind;
     } catch (error) {
-      if (lost === null) {
-        const reason = error instanceof Error ? error.message : String(error);
-        log.logger.debug(error instanceof Error ? (error.stack ?? reason) : reason);
-        recordEnd(handle, error instanceof EndpointError ? 'interrupted' : 'failed', reason);
-      }
+      failure = error;
+    }
+    return await attempt.end(failure);
+  }
+
+  /** One attempt with another trainer's program; this process owns the run. */
+  async #foreign(config: LoadedConfig, placement: Placement, processes: number, stop: AbortSignal): Promise<RunKind> {
+    const handle = await claimWhenFree(claimRequest(config, this.#context(config, placement.devices)));
+    if (handle.kind === 'finished') return 'already_finished';
+    const { openRunLog } = await import('../run/logs.js');
+    const log = openRunLog({ paths: handle.paths, attempt: handle.attempt, rank: 0, terminal: this.options.terminal });
+    const lost = new AbortController();
+    handle.startHeartbeat((error) => lost.abort(error));
+    const kills = [lost.signal, ...(this.options.kill === undefined ? [] : [this.options.kill])];
+    try {
+      await endLeftovers(handle.paths);
+      for (const note of handle.notes) log.logger.info(note);
+      const { runCommand } = await import('./command.js');
+      return await runCommand(config, handle, {
+        log,
+        guardian: this.#guardian,
+        placement,
+        processes,
+        stop,
+        kill: AbortSignal.any(kills),
+        onStarted: (started) => recordWorkers(handle.paths, started),
+      });
+    } catch (error) {
+      if (lost.signal.aborted) throw lost.signal.reason as Error;
+      log.logger.debug(error instanceof Error ? (error.stack ?? error.message) : String(error));
+      recordFailure(handle, error);
       throw error;
     } finally {
-      this.options.stop.removeEventListener('abort', forward);
       handle.release();
       await log.close();
     }
   }
 
-  async #judgeEndpoint(settings: Settings): Promise<string | null> {
+  /** Rank 0 has the run and wants to know its judge. */
+  async #answerClaim(settings: Settings, worker: Worker): Promise<void> {
+    try {
+      send(worker, { kind: 'judge', endpoint: await this.#judgeEndpoint(settings) });
+    } catch (error) {
+      send(worker, { kind: 'judge_failed', error: packError(error) });
+    }
+  }
+
+  async #judgeEndpoint(settings: Settings): Promise<Endpoint | null> {
     if (settings.task !== 'image_edit_tokens' || settings.reward.endpoint === '') return null;
     if (settings.reward.endpoint !== 'embedded') return settings.reward.endpoint;
     this.#judge ??= startEmbeddedJudge(settings.reward.model);
     return (await this.#judge).url;
+  }
+
+  #context(config: LoadedConfig, gpus: readonly number[]) {
+    return {
+      command: this.options.command,
+      versions: versions(),
+      parents: dependencies(config.settings).map((reference) => ({ ...reference })),
+      devices: gpus.map((index) => `gpu:${index}`),
+    };
   }
 
   #say(line: string): void {
@@ -138,35 +244,133 @@ export class Launcher {
   }
 }
 
-/** On a full disk not even the state can be written: then the error that the run ended with is the one to show. */
-function recordEnd(handle: RunHandle, state: 'interrupted' | 'failed', reason: string): void {
-  try {
-    handle.setState({ state, reason });
-  } catch (error) {
-    if (!(error instanceof RunError)) throw error;
+/** What the workers of one attempt said, and how it ended. */
+class NativeAttempt {
+  started: Started | null = null;
+  /** The attempt's number; 0 until rank 0 has claimed the run. */
+  #attempt = 0;
+  #result: RunKind | null = null;
+  readonly #errors = new Map<number, ErrorMessage>();
+
+  constructor(private readonly paths: RunPaths) {}
+
+  /** Takes a message; true when the run has just been claimed. */
+  receive({ rank }: Worker, message: FromWorker): boolean {
+    switch (message.kind) {
+      case 'heartbeat':
+        return false;
+      case 'claimed':
+        this.#attempt = message.attempt;
+        if (this.started !== null) recordWorkers(this.paths, this.started);
+        return true;
+      case 'ended':
+        if (rank === 0) this.#result = message.result;
+        return false;
+      case 'failed':
+        this.#errors.set(rank, message.error);
+        return false;
+    }
+  }
+
+  /** The result, or the error that says most; puts the state right where rank 0 could not. */
+  async end(failure: unknown): Promise<RunKind> {
+    if (failure === null && this.#errors.size === 0 && this.#result !== null) return this.#result;
+    if (failure === null && this.#errors.size === 0) {
+      this.#settle('interrupted', 'stopped at once');
+      return 'interrupted';
+    }
+    const told = this.#tellingError(failure);
+    if (told?.rank === 0) throw unpackError(told.error);
+    const error = told === null ? failure : unpackError(told.error);
+    const reason = error instanceof RunFailed ? error.reason : error instanceof Error ? error.message : String(error);
+    this.#settle('failed', told === null ? reason : `rank ${told.rank}: ${reason}`);
+    await this.#log(error instanceof RunFailed ? error.message : reason);
+    throw error;
+  }
+
+  /** Puts into the run's log what rank 0 could not write there. */
+  async #log(text: string): Promise<void> {
+    if (this.#attempt === 0) return;
+    const { openRunLog } = await import('../run/logs.js');
+    try {
+      const log = openRunLog({ paths: this.paths, attempt: this.#attempt, rank: 0, terminal: null });
+      log.logger.error(text);
+      await log.close();
+    } catch (refused) {
+      // Where the disk refuses, the failure itself is the error to show.
+      if (!(refused instanceof EditrlError)) throw refused;
+    }
+  }
+
+  /** The error that a worker itself gave for its end, unless a worker was ended from outside or hung. */
+  #tellingError(failure: unknown): { rank: number; error: ErrorMessage } | null {
+    const all = [...this.#errors].map(([rank, error]) => ({ rank, error }));
+    const own = all.filter(({ error }) => error.name !== PEER_LOST);
+    if (!(failure instanceof RunFailed)) return failure === null ? (own[0] ?? all[0] ?? null) : null;
+    const outside = failure.workerExitCode === null;
+    return outside ? null : (own.find(({ rank }) => rank === failure.rank) ?? own[0] ?? null);
+  }
+
+  #settle(state: 'failed' | 'interrupted', reason: string): void {
+    // Rank 0 may have said how it ended itself because another one had: that is not the reason.
+    if (this.#attempt > 0) {
+      settleState(this.paths, this.#attempt, { state, reason }, ['queued', 'running', 'waiting', 'failed']);
+    }
   }
 }
 
-function resumeNote(handle: RunHandle): string {
-  return handle.checkpoint === null ? '' : ` from iteration ${handle.checkpoint.iteration}`;
+function send(worker: Worker, message: ToWorker): void {
+  worker.send(message);
+}
+
+function recordFailure(handle: RunHandle, error: unknown): void {
+  const reason = error instanceof RunFailed ? error.reason : error instanceof Error ? error.message : String(error);
+  try {
+    handle.setState({ state: error instanceof EndpointError ? 'interrupted' : 'failed', reason });
+  } catch (refused) {
+    // On a full disk not even the state can be written: the error that the run ended with is the one to show.
+    if (!(refused instanceof EditrlError)) throw refused;
+  }
+}
+
+/** Whether the same attempt may succeed when it is made again: a worker died or its engine failed, while nothing is wrong with what it was given. */
+function mayPass(error: unknown): boolean {
+  if (error instanceof RunFailed || error instanceof EngineError || error instanceof InternalError) return true;
+  return !(error instanceof EditrlError);
+}
+
+function toText(error: unknown): string {
+  if (error instanceof EditrlError) return error.message;
+  return error instanceof Error ? error.message : String(error);
+}
+
+function checkRunnable({ settings, file }: LoadedConfig): void {
+  const obstacles = cannotRunYet(settings);
+  if (obstacles.length > 0) throw new ConfigError(obstacles.join('\n'), { where: file });
+}
+
+function checkProcesses(processes: number, { gpus, cpus }: Devices): void {
+  if (gpus.length > 0 || processes <= cpus) return;
+  throw new ConfigError(`${processes} processes are asked for, and this machine has ${cpus} CPU cores and no GPU`, {
+    where: 'launch.processes',
+    next: `Set launch.processes to at most ${cpus}.`,
+  });
+}
+
+/** A rank's threads; 0, all of them, lets the engine choose. */
+function shareOf(placement: Placement, devices: Devices | null): number {
+  return devices === null || placement.threads >= devices.cpus ? 0 : placement.threads;
 }
 
 function isFinished(baseExpDir: string, run: string): boolean {
   return readState(new RunPaths(baseExpDir, run))?.state === 'finished';
 }
 
-/** Finds the newest whole checkpoint of a finished run. */
-export function runResolver(baseExpDir: string): RunResolver {
-  return (run) => {
-    const whole = latestWhole(new RunPaths(baseExpDir, run));
-    if (whole === null) {
-      throw new CheckpointError(`run ${run} has no whole checkpoint`, {
-        where: join(baseExpDir, run),
-        next: 'Run its config again, then this one.',
-      });
-    }
-    return whole.dir;
-  };
+/** Whether nothing is left to do: then it is only claimed, which checks its settings, and no process is started. */
+function isFinishedBy({ settings }: LoadedConfig): boolean {
+  const state = readState(new RunPaths(settings.base_exp_dir, settings.run_name));
+  if (state?.state !== 'finished') return false;
+  return state.stopped_early || state.iteration >= settings.num_iterations;
 }
 
 function versions(): Record<string, string> {

@@ -9,7 +9,7 @@ import { Journal, rewindTo } from './journal.js';
 import { acquireLock, realLockWorld, type LockWorld, type RunLock } from './lock.js';
 import { RunPaths } from './paths.js';
 import { formatChanges, readRecord, writeRecord } from './record.js';
-import type { PlainObject, RunRecord } from './record.js';
+import type { ConfigSource, PlainObject, RunAttempt, RunRecord } from './record.js';
 import { readState, writeState, type RunState } from './state.js';
 
 const HEARTBEAT_EVERY_MS = 10_000;
@@ -34,6 +34,10 @@ export interface ClaimRequest {
   readonly versions: Readonly<Record<string, string>>;
   readonly devices?: readonly string[];
   readonly parents?: readonly PlainObject[];
+  /** Where the settings came from. */
+  readonly config?: ConfigSource;
+  /** Settings that decide the result and may differ this time, by their dotted paths; each has to differ. */
+  readonly allowChanges?: readonly string[];
 }
 
 export type ClaimKind = 'new' | 'resumed' | 'finished';
@@ -111,6 +115,7 @@ export function claimRun(request: ClaimRequest, world: LockWorld = realLockWorld
   const lock = acquireLock(paths, world);
   try {
     const before = readRecord(paths);
+    if (before === null) checkChanges(paths.runName, [], request.allowChanges);
     const handle = before === null ? begin(request, paths, lock) : resume(request, paths, lock, before);
     if (handle.kind === 'finished') lock.release();
     return handle;
@@ -130,7 +135,7 @@ function begin(request: ClaimRequest, paths: RunPaths, lock: RunLock): RunHandle
   }
   cleanDirectory(paths);
   rewindTo(paths, -1);
-  const record = makeRecord(request, lock, null, 0);
+  const record = makeRecord(request, lock, null, 0, []);
   writeRecord(paths, record);
   const state = enterRunning(request, paths, 0);
   return new RunHandle('new', paths, record, 1, null, [], state, lock);
@@ -138,7 +143,7 @@ function begin(request: ClaimRequest, paths: RunPaths, lock: RunLock): RunHandle
 
 function resume(request: ClaimRequest, paths: RunPaths, lock: RunLock, before: RunRecord): RunHandle {
   const notes: string[] = [];
-  checkSettings(request, before, notes);
+  const allowed = checkSettings(request, before, notes);
   const state = readState(paths);
   if (state?.state === 'finished' && isFinished(state, request.settings.num_iterations)) {
     return new RunHandle('finished', paths, before, before.attempts.length, null, notes, state, null);
@@ -159,7 +164,7 @@ function resume(request: ClaimRequest, paths: RunPaths, lock: RunLock, before: R
   }
   rewindTo(paths, checkpoint === null ? -1 : from);
   repairJudgements(paths, notes);
-  const record = makeRecord(request, lock, before, from);
+  const record = makeRecord(request, lock, before, from, allowed);
   writeRecord(paths, record);
   const running = enterRunning(request, paths, from);
   return new RunHandle('resumed', paths, record, record.attempts.length, checkpoint, notes, running, lock);
@@ -169,22 +174,62 @@ function isFinished(state: RunState, numIterations: number): boolean {
   return state.iteration >= numIterations || state.stopped_early;
 }
 
-function checkSettings(request: ClaimRequest, before: RunRecord, notes: string[]): void {
-  const changes = request.compare(before.settings);
-  if (changes.length > 0) {
-    const lines = formatChanges(changes).map((line) => `    ${line}`);
+/**
+ * Raises ConfigError, with every change in a line, unless each change of a setting that decides the result is allowed and
+ * each allowed one is a change, or was allowed at an earlier attempt: the same command again is no mistake.
+ */
+export function checkChanges(
+  runName: string,
+  changes: readonly SettingChange[],
+  allowChanges: readonly string[] = [],
+  earlier: readonly RunAttempt[] = [],
+): void {
+  const refused = changes.filter(({ key }) => !allowChanges.includes(key));
+  if (refused.length > 0) {
+    const lines = formatChanges(refused).map((line) => `    ${line}`);
+    const keys = changes.map(({ key }) => key).join(',');
     throw new ConfigError(
-      [`run '${before.run_name}' was started with other settings, and these decide its result:`, ...lines].join('\n'),
-      { next: 'Set them back to continue the run, or choose another run_name for these settings.' },
+      [`run '${runName}' was started with other settings, and these decide its result:`, ...lines].join('\n'),
+      {
+        next: `Set them back to continue the run, or choose another run_name for these settings. To change them on the way all the same: --allow-changes ${keys}`,
+      },
     );
   }
-  const [old, wanted] = [Number(before.settings['num_iterations']), request.settings.num_iterations];
-  if (wanted !== old) notes.push(`num_iterations: ${old} -> ${wanted}`);
+  const before = earlier.flatMap((attempt) => attempt.allowed_changes ?? []);
+  const idle = allowChanges.filter((allowed) => ![...changes, ...before].some(({ key }) => key === allowed));
+  if (idle.length > 0) {
+    const changed = changes.map(({ key }) => key).join(', ');
+    throw new ConfigError(
+      `--allow-changes names ${idle.join(', ')}, which run '${runName}' does not change${changed === '' ? '' : `; changed: ${changed}`}`,
+      {
+        where: '--allow-changes',
+        next: 'Name only settings that differ from those that the run was last started with.',
+      },
+    );
+  }
 }
 
-function makeRecord(request: ClaimRequest, lock: RunLock, before: RunRecord | null, from: number): RunRecord {
+/** Returns what changes although it decides the result. Raises ConfigError when that is not allowed. */
+function checkSettings(request: ClaimRequest, before: RunRecord, notes: string[]): readonly SettingChange[] {
+  const changes = request.compare(before.settings);
+  checkChanges(before.run_name, changes, request.allowChanges, before.attempts);
+  for (const line of formatChanges(changes, 'bare')) notes.push(`changed on request: ${line}`);
+  const [old, wanted] = [Number(before.settings['num_iterations']), request.settings.num_iterations];
+  const listed = changes.some(({ key }) => key === 'num_iterations');
+  if (wanted !== old && !listed) notes.push(`num_iterations: ${old} -> ${wanted}`);
+  return changes;
+}
+
+function makeRecord(
+  request: ClaimRequest,
+  lock: RunLock,
+  before: RunRecord | null,
+  from: number,
+  allowed: readonly SettingChange[],
+): RunRecord {
   const now = new Date().toISOString();
   const attempts = before?.attempts ?? [];
+  const config = request.config ?? before?.config;
   return {
     format: 1,
     run_name: request.settings.run_name,
@@ -192,6 +237,8 @@ function makeRecord(request: ClaimRequest, lock: RunLock, before: RunRecord | nu
     import_hash: request.importHash,
     settings: request.settings,
     parents: request.parents ?? [],
+    ...(config === undefined ? {} : { config }),
+    ...(before?.fork === undefined ? {} : { fork: before.fork }),
     created_at: before?.created_at ?? now,
     attempts: [
       ...attempts,
@@ -206,6 +253,7 @@ function makeRecord(request: ClaimRequest, lock: RunLock, before: RunRecord | nu
         devices: request.devices ?? [],
         versions: request.versions,
         import_hash: request.importHash,
+        ...(allowed.length === 0 ? {} : { allowed_changes: allowed }),
       },
     ],
   };

@@ -8,16 +8,16 @@ const DEFAULT_FOLDERS = [join('runs'), join('runs', 'tiny')];
 
 /** Where runs are looked for: the folder given, else `APP__BASE_EXP_DIR`, else `runs` and `runs/tiny`. */
 export function searchFolders(expDir: string | undefined, env: NodeJS.ProcessEnv = process.env): string[] {
-  if (expDir !== undefined) return [expDir];
+  if (expDir !== undefined && expDir !== '') return [expDir];
   const fromEnv = env['APP__BASE_EXP_DIR'];
   return fromEnv === undefined || fromEnv === '' ? [...DEFAULT_FOLDERS] : [fromEnv];
 }
 
-/** Every run in some folders, by name. */
+/** Every run in some folders, by name. Raises RunError when a folder cannot be read. */
 export function listRuns(folders: readonly string[]): RunPaths[] {
   return folders.flatMap((folder) => {
     if (!existsSync(folder)) return [];
-    return readdirSync(folder)
+    return namesIn(folder)
       .filter((name) => isRunName(name) && existsSync(join(folder, name, 'run.json')))
       .sort()
       .map((name) => new RunPaths(folder, name));
@@ -32,19 +32,26 @@ export function findRun(
 ): RunPaths {
   checkRunName(name);
   const folders = searchFolders(expDir, env);
-  const runs = listRuns(folders);
-  const found = runs.filter((run) => run.runName === name);
+  const found = folders.map((folder) => new RunPaths(folder, name)).filter((paths) => existsSync(paths.record));
   if (found.length === 1) return found[0];
   if (found.length > 1) {
     throw new RunError(`there are ${found.length} runs named '${name}': ${found.map((run) => run.dir).join(', ')}`, {
       next: 'Say which folder with --exp-dir.',
     });
   }
-  const names = runs.map((run) => run.runName);
+  const names = listRuns(folders).map((run) => run.runName);
   const known = names.length === 0 ? 'There are no runs there.' : `There are: ${firstFew(names)}.`;
   throw new RunError(`there is no run named '${name}' in ${folders.join(' or ')}`, {
     next: `${known} Say another folder with --exp-dir.`,
   });
+}
+
+function namesIn(folder: string): string[] {
+  try {
+    return readdirSync(folder);
+  } catch (cause) {
+    throw new RunError('cannot list the folder', { where: folder, next: 'Say another folder with --exp-dir.', cause });
+  }
 }
 
 function firstFew(names: readonly string[]): string {

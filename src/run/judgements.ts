@@ -40,17 +40,7 @@ export class FileJudgementStore implements JudgementStore {
   find(key: string, requestHash: string): Judgement | undefined {
     const place = this.#places.get(placeKey(key, requestHash));
     if (place === undefined) return undefined;
-    const line = JSON.parse(this.#journal.readAt(place.offset, place.length)) as JudgementLine;
-    return {
-      key: line.key,
-      requestHash: line.request_hash,
-      model: line.model,
-      text: line.text,
-      problem: line.problem,
-      scores: line.scores,
-      attempts: line.attempts,
-      latencyMs: line.latency_ms,
-    };
+    return readJudgement(this.#journal.readAt(place.offset, place.length));
   }
 
   put(judgement: Judgement): void {
@@ -77,6 +67,22 @@ export class FileJudgementStore implements JudgementStore {
   }
 }
 
-function placeKey(key: string, requestHash: string): string {
+/** One line of `judgements.jsonl`. */
+export function readJudgement(text: string): Judgement {
+  const line = JSON.parse(text) as JudgementLine;
+  return {
+    key: line.key,
+    requestHash: line.request_hash,
+    model: line.model,
+    text: line.text,
+    problem: line.problem,
+    scores: line.scores,
+    attempts: line.attempts,
+    latencyMs: line.latency_ms,
+  };
+}
+
+/** What a judgement is found by. */
+export function placeKey(key: string, requestHash: string): string {
   return `${requestHash} ${key}`;
 }

@@ -163,7 +163,9 @@ export function lockProblem(held: HeldBy, world: LockWorld): { holder: string; n
       next: `If that process is gone, run the same command again once its heartbeat is older than ${STALE_AFTER_S} s; else wait, or choose another run_name.`,
     };
   }
-  if (held.slurm_job_id !== null && world.slurmJobEnded(held.slurm_job_id) === false) {
+  // Slurm runs one attempt of a job at a time: what a requeued job finds of itself on another host is over.
+  const ownEarlierAttempt = held.slurm_job_id !== null && held.slurm_job_id === world.slurmJobId;
+  if (held.slurm_job_id !== null && !ownEarlierAttempt && world.slurmJobEnded(held.slurm_job_id) === false) {
     return { holder, next: `Slurm still knows the job: wait for it, or end it with \`scancel ${held.slurm_job_id}\`.` };
   }
   return null;

@@ -8,6 +8,21 @@ import { readJson } from './state.js';
 /** A plain JSON object. */
 export type PlainObject = Readonly<Record<string, unknown>>;
 
+/** Where the settings came from; absolute paths, so that a run can be continued from any folder. */
+export interface ConfigSource {
+  readonly file: string;
+  readonly overlays: readonly string[];
+  readonly sets: readonly string[];
+}
+
+/** The run and the iteration that a forked run began with. */
+export interface ForkPoint {
+  readonly run: string;
+  readonly iteration: number;
+  /** Hash of the settings that decided the forked run's result. */
+  readonly hash: string;
+}
+
 /** One start or resume of a run. */
 export interface RunAttempt {
   /** Counted from 1. */
@@ -23,6 +38,8 @@ export interface RunAttempt {
   readonly versions: Readonly<Record<string, string>>;
   /** Which sources the config was evaluated from (a hash over their contents). */
   readonly import_hash: string;
+  /** Settings that decide the result and were changed at this attempt because `--allow-changes` named them. */
+  readonly allowed_changes?: readonly SettingChange[];
 }
 
 export interface RunRecord {
@@ -35,6 +52,10 @@ export interface RunRecord {
   readonly settings: PlainObject;
   /** Runs whose checkpoints this one starts from. */
   readonly parents: readonly PlainObject[];
+  /** Absent where the settings were not read from a config file. */
+  readonly config?: ConfigSource;
+  /** Absent unless the run is a fork of another. */
+  readonly fork?: ForkPoint;
   readonly created_at: string;
   readonly attempts: readonly RunAttempt[];
 }
@@ -50,25 +71,36 @@ export function readRecord(paths: RunPaths): RunRecord | null {
     record.settings !== null &&
     Array.isArray(record.attempts);
   if (!whole) {
-    throw new RunError('not the record of a run that this version of editrl can read', {
-      where: paths.record,
-      next: 'Choose another run_name, or move the folder away.',
-    });
+    const by = writtenBy(record);
+    throw new RunError(
+      `not the record of a run that this version of editrl can read (format ${JSON.stringify(record.format ?? null)}${by})`,
+      {
+        where: paths.record,
+        next: 'Use the version that wrote it, or choose another run_name, or move the folder away.',
+      },
+    );
   }
   return value as RunRecord;
+}
+
+/** `, written by editrl <version>` where a record says so. */
+function writtenBy(record: Partial<RunRecord>): string {
+  const attempts: readonly Partial<RunAttempt>[] = Array.isArray(record.attempts) ? record.attempts : [];
+  const version = attempts.at(-1)?.versions?.['editrl'];
+  return version === undefined ? '' : `, written by editrl ${version}`;
 }
 
 export function writeRecord(paths: RunPaths, record: RunRecord): void {
   writeFileAtomic(paths.record, `${JSON.stringify(record, null, 2)}\n`);
 }
 
-/** One line per change: `key: before -> after`. */
-export function formatChanges(changes: readonly SettingChange[]): string[] {
+/** One line per change: `key: before -> after`, with the rule that it breaks unless 'bare'. */
+export function formatChanges(changes: readonly SettingChange[], form: 'with rules' | 'bare' = 'with rules'): string[] {
   const show = (value: unknown): string => JSON.stringify(value ?? null);
   return changes.map((change) => {
     const { key, before, after } = change;
     const rule =
-      key !== 'num_iterations'
+      key !== 'num_iterations' || form === 'bare'
         ? ''
         : Number(after) < Number(before)
           ? ' (it may only grow)'

@@ -48,7 +48,9 @@ export function readState(paths: RunPaths): RunState | null {
 /** Replaces `state.json`; the heartbeat is the moment of writing. Raises RunError when the disk refuses. */
 export function writeState(paths: RunPaths, state: Omit<RunState, 'heartbeat'>): RunState {
   const whole: RunState = { ...state, heartbeat: new Date().toISOString() };
-  writeFileAtomic(paths.state, `${JSON.stringify(whole, null, 2)}\n`);
+  // While it runs, the state follows every iteration and heartbeat; what it ends with has to last.
+  const sync = state.state !== 'running' && state.state !== 'queued';
+  writeFileAtomic(paths.state, `${JSON.stringify(whole, null, 2)}\n`, { sync });
   return whole;
 }
 

@@ -5,9 +5,14 @@ import { storeImage, storePng } from '../run/media.js';
 import type { RunPaths } from '../run/paths.js';
 import type { IterationRecord } from './grpo.js';
 
+/** Whether an iteration's images are kept. */
+export function recordsImages(iteration: number, imagesEvery: number): boolean {
+  return iteration % imagesEvery === 0;
+}
+
 /** Writes one line per episode; images only every `imagesEvery` iterations, else the token grids that they decode from. */
 export async function recordEpisodes(paths: RunPaths, record: IterationRecord, imagesEvery: number): Promise<void> {
-  const withImages = record.iteration % imagesEvery === 0;
+  const withImages = recordsImages(record.iteration, imagesEvery);
   const store = async (image: RgbImage | null): Promise<string | null> =>
     image === null ? null : storeImage(paths, image);
   const lines: object[] = [];

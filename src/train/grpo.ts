@@ -7,24 +7,43 @@ import type { TokenAnswer } from '../policies/tokens/batch.js';
 import type { LearningGroup, TokenStatistics } from '../policies/tokens/learner.js';
 import { Learner } from '../policies/tokens/learner.js';
 import type { Weights } from '../policies/tokens/model.js';
+import { shareOf } from '../policies/tokens/peers.js';
 import type { Sampler } from '../policies/tokens/rollout.js';
-import type { Outcome } from '../rewards/types.js';
+import type { JudgeItem, Outcome } from '../rewards/types.js';
 import type { Metrics } from '../run/metrics.js';
 import type { EditPrompt, ImageEditTask, RenderedAnswer } from '../tasks/image_edit_tokens.js';
 import { sessionOptions } from '../tasks/image_edit_tokens.js';
 import { average, groupAdvantages, type GroupAdvantages } from './advantages.js';
+import { recordsImages } from './episode_records.js';
 import type { HeldOut } from './held_out.js';
 import { rewardOf, scoreParts } from './held_out.js';
 import type { Training } from './loop.js';
 import type { PolicyState } from './policy_state.js';
+import type { ProcessGroup } from './process_group.js';
 import type { Scorer } from './scorer.js';
 import { Stopwatch } from './stopwatch.js';
 
-/** A prompt of an iteration with all that became of it. */
-export interface EpisodeGroup {
+/** A prompt of an iteration with its answers, as every rank knows them. */
+export interface AnswerGroup {
   readonly prompt: EditPrompt;
   readonly answers: readonly TokenAnswer[];
-  readonly rendered: readonly RenderedAnswer[];
+}
+
+/** The same with what is recorded of the answers' images. */
+export interface EpisodeGroup extends AnswerGroup {
+  readonly rendered: readonly RecordedAnswer[];
+}
+
+export interface RecordedAnswer {
+  readonly parsed: RenderedAnswer['parsed'];
+  readonly item: Pick<JudgeItem, 'key' | 'instruction' | 'edited'>;
+}
+
+/** What a rank made of its share of the prompts. */
+interface OwnEpisodes {
+  readonly answers: readonly (readonly TokenAnswer[])[];
+  readonly rendered: readonly (readonly RenderedAnswer[])[];
+  readonly scoring: readonly Promise<Outcome[]>[];
 }
 
 /** An iteration's episodes, as they are recorded. */
@@ -44,6 +63,8 @@ export interface GrpoDeps {
   readonly sampler: Sampler;
   readonly scorer: Scorer;
   readonly heldOut: HeldOut;
+  readonly group: ProcessGroup;
+  /** Called on rank 0 alone. */
   readonly record: (record: IterationRecord) => Promise<void>;
   readonly alarm: (message: string) => void;
 }
@@ -66,6 +87,7 @@ export class GrpoTraining implements Training {
       microBatch: settings.optimizer.per_device_batch_size,
       gradientCheckpointing: settings.optimizer.gradient_checkpointing,
       session: sessionOptions(settings.policy.engine),
+      peers: deps.group,
     });
   }
 
@@ -73,8 +95,10 @@ export class GrpoTraining implements Training {
     const watch = new Stopwatch();
     const runtimeBefore = runtimeSeconds();
     const prompts = this.#prompts(iteration);
-    const { groups, scoring } = await this.#rollout(iteration, prompts, watch);
-    const outcomes = await watch.time('judge', async () => this.#settle(groups, (await Promise.all(scoring)).flat()));
+    const own = await this.#rollout(iteration, prompts, watch);
+    const settled = await watch.time('judge', () => this.#settle(own));
+    const { answers, outcomes, rendered } = await watch.time('exchange', () => this.#exchange(iteration, own, settled));
+    const groups = prompts.map((prompt, i): AnswerGroup => ({ prompt, answers: answers[i] }));
     const { advantage, reward_scale } = this.#algorithm;
     const advantages = groupAdvantages(
       outcomes.map((group) => group.map(rewardOf)),
@@ -86,7 +110,10 @@ export class GrpoTraining implements Training {
       },
     );
     const update = await this.#update(iteration, groups, advantages, watch);
-    await this.deps.record({ iteration, groups, outcomes, advantages });
+    if (rendered !== null) {
+      const recorded = groups.map((group, i) => ({ ...group, rendered: rendered[i] }));
+      await this.deps.record({ iteration, groups: recorded, outcomes, advantages });
+    }
     const tokens = sum(groups.flatMap(({ answers }) => answers.map(({ ids }) => ids.length)));
     const times = watch.times();
     return {
@@ -113,6 +140,10 @@ export class GrpoTraining implements Training {
     return this.deps.policy.files(iteration);
   }
 
+  checksum(): string {
+    return this.deps.policy.checksum();
+  }
+
   async dispose(): Promise<void> {
     await Promise.all([this.#learner.dispose(), this.deps.heldOut.dispose(), this.deps.task.dispose()]);
   }
@@ -124,18 +155,18 @@ export class GrpoTraining implements Training {
     return Array.from({ length: count }, (_, i) => this.deps.task.prompt(this.deps.task.trainingSample(first + i)));
   }
 
-  /** Samples chunk by chunk; a finished chunk is rendered and put to the judge while the next one is sampled. */
-  async #rollout(
-    iteration: number,
-    prompts: readonly EditPrompt[],
-    watch: Stopwatch,
-  ): Promise<{ groups: EpisodeGroup[]; scoring: Promise<Outcome[]>[] }> {
+  /** Samples this rank's share chunk by chunk; a finished chunk is rendered and put to the judge while the next one is sampled. */
+  async #rollout(iteration: number, prompts: readonly EditPrompt[], watch: Stopwatch): Promise<OwnEpisodes> {
     const { rollout, seed } = this.deps.settings;
+    const share = shareOf(prompts.length, this.deps.group);
     const chunk = rollout.chunk_groups ?? prompts.length;
-    const groups: EpisodeGroup[] = [];
-    const scoring: Promise<Outcome[]>[] = [];
-    for (let start = 0; start < prompts.length; start += chunk) {
-      const part = prompts.slice(start, start + chunk);
+    const own = {
+      answers: [] as TokenAnswer[][],
+      rendered: [] as RenderedAnswer[][],
+      scoring: [] as Promise<Outcome[]>[],
+    };
+    for (let start = share.start; start < share.end; start += chunk) {
+      const part = prompts.slice(start, Math.min(start + chunk, share.end));
       const answers = await watch.time('rollout', () =>
         this.deps.sampler.sample(
           part.map(({ tokens }) => tokens),
@@ -158,27 +189,56 @@ export class GrpoTraining implements Training {
           }),
         ),
       );
-      part.forEach((prompt, p) => groups.push({ prompt, answers: answers[p], rendered: rendered[p] }));
+      own.answers.push(...answers);
+      own.rendered.push(...rendered);
       const begun = this.deps.scorer.begin(rendered.flatMap((group) => group.map(({ item }) => item)));
       // Awaited after the last chunk; until then a failure must not count as unhandled.
       begun.catch(() => undefined);
-      scoring.push(begun);
+      own.scoring.push(begun);
     }
-    return { groups, scoring };
+    return own;
   }
 
-  async #settle(groups: readonly EpisodeGroup[], outcomes: readonly Outcome[]): Promise<Outcome[][]> {
+  async #settle({ answers, rendered, scoring }: OwnEpisodes): Promise<Outcome[][]> {
     const settled = await this.deps.scorer.settle(
-      groups.flatMap(({ rendered }) => rendered.map(({ item }) => item)),
-      outcomes,
+      rendered.flatMap((group) => group.map(({ item }) => item)),
+      (await Promise.all(scoring)).flat(),
     );
     let at = 0;
-    return groups.map(({ answers }) => settled.slice(at, (at += answers.length)));
+    return answers.map((group) => settled.slice(at, (at += group.length)));
+  }
+
+  /** Every rank's answers and outcomes, in the order of the prompts, for all; their images for rank 0, that records them. */
+  async #exchange(
+    iteration: number,
+    { answers, rendered }: OwnEpisodes,
+    outcomes: readonly (readonly Outcome[])[],
+  ): Promise<{
+    answers: (readonly TokenAnswer[])[];
+    outcomes: (readonly Outcome[])[];
+    rendered: (readonly RecordedAnswer[])[] | null;
+  }> {
+    const { group, settings } = this.deps;
+    const all = await group.allGather({ answers, outcomes });
+    const images = recordsImages(iteration, settings.track.log_episodes_every_n_iterations);
+    const recorded: readonly (readonly RecordedAnswer[])[] =
+      group.rank === 0
+        ? rendered
+        : rendered.map((one) =>
+            one.map(({ parsed, item: { key, instruction, edited } }) => {
+              return { parsed, item: { key, instruction, edited: images ? edited : null } };
+            }),
+          );
+    return {
+      answers: all.flatMap((one) => one.answers),
+      outcomes: all.flatMap((one) => one.outcomes),
+      rendered: (await group.gather(recorded))?.flat() ?? null,
+    };
   }
 
   async #update(
     iteration: number,
-    groups: readonly EpisodeGroup[],
+    groups: readonly AnswerGroup[],
     advantages: readonly GroupAdvantages[],
     watch: Stopwatch,
   ): Promise<Record<string, number>> {
@@ -286,7 +346,7 @@ function describeOutcomes(outcomes: readonly Outcome[]): Record<string, number> 
 }
 
 function describeEpisodes(
-  groups: readonly EpisodeGroup[],
+  groups: readonly AnswerGroup[],
   advantages: readonly GroupAdvantages[],
 ): Record<string, number> {
   const answers = groups.flatMap((group) => group.answers);

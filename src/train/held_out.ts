@@ -1,12 +1,14 @@
 /** Held-out evaluation: always the same prompts with the same random numbers, sampled and greedy, per dataset and together. */
 import { RandomStream } from '../core/random.js';
 import type { ImageEditSettings } from '../config/settings.js';
+import { shareOf } from '../policies/tokens/peers.js';
 import type { Sampler } from '../policies/tokens/rollout.js';
 import type { Metrics } from '../run/metrics.js';
 import type { ContactSheetRow } from '../run/report/contact_sheet.js';
 import type { Outcome } from '../rewards/types.js';
 import type { EditPrompt, ImageEditTask, NamedSource, RenderedAnswer } from '../tasks/image_edit_tokens.js';
 import { average, standardError } from './advantages.js';
+import type { ProcessGroup } from './process_group.js';
 import type { Scorer } from './scorer.js';
 
 type Manner = 'sampled' | 'greedy';
@@ -19,7 +21,9 @@ export interface HeldOutDeps {
   readonly task: ImageEditTask;
   readonly sampler: Sampler;
   readonly scorer: Scorer;
-  /** Given some of the sampled answers of each evaluation, for people to look at. */
+  /** Each rank answers its share of the prompts. */
+  readonly group: ProcessGroup;
+  /** Called on rank 0 alone. Given some of the sampled answers of each evaluation, for people to look at. */
   readonly show: (iteration: number, rows: readonly ContactSheetRow[]) => Promise<void>;
 }
 
@@ -45,7 +49,7 @@ export class HeldOut {
       }
       Object.assign(metrics, summarise(`validation/${manner}`, all));
     }
-    await this.deps.show(iteration, shown);
+    if (this.deps.group.rank === 0) await this.deps.show(iteration, shown);
     return metrics;
   }
 
@@ -59,13 +63,13 @@ export class HeldOut {
     set: NamedSource,
     manner: Manner,
   ): Promise<{ outcomes: Outcome[]; rows: ContactSheetRow[] }> {
-    const { task, settings, scorer } = this.deps;
-    const count = Math.min(set.source.length, settings.validation.prompts);
-    const prompts = Array.from({ length: count }, (_, i) => task.prompt(set.source.read(i)));
+    const { task, settings, scorer, group } = this.deps;
+    const share = shareOf(Math.min(set.source.length, settings.validation.prompts), group);
     const scoring: Promise<Outcome[]>[] = [];
     const rendered: RenderedAnswer[] = [];
-    for (let start = 0; start < count; start += PROMPTS_AT_ONCE) {
-      const part = prompts.slice(start, start + PROMPTS_AT_ONCE);
+    for (let start = share.start; start < share.end; start += PROMPTS_AT_ONCE) {
+      const length = Math.min(PROMPTS_AT_ONCE, share.end - start);
+      const part = Array.from({ length }, (_, i) => task.prompt(set.source.read(start + i)));
       const answers = await this.#render(iteration, set.name, manner, part, start);
       rendered.push(...answers);
       scoring.push(scorer.begin(answers.map(({ item }) => item)));
@@ -74,7 +78,7 @@ export class HeldOut {
       rendered.map(({ item }) => item),
       (await Promise.all(scoring)).flat(),
     );
-    const rows = rendered.slice(0, SHOWN).map(({ item, parsed }, i): ContactSheetRow => {
+    const rows = rendered.slice(0, Math.max(0, SHOWN - share.start)).map(({ item, parsed }, i): ContactSheetRow => {
       const thought = task.thinks && parsed.text.length > 0 ? ` (${parsed.text})` : '';
       return {
         instruction: item.instruction + thought,
@@ -84,7 +88,8 @@ export class HeldOut {
         score: showScore(outcomes[i]),
       };
     });
-    return { outcomes, rows };
+    const all = await group.allGather({ outcomes, rows });
+    return { outcomes: all.flatMap((one) => one.outcomes), rows: all.flatMap((one) => one.rows) };
   }
 
   async #render(

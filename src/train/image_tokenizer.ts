@@ -26,6 +26,30 @@ export function psnr(meanSquaredError: number): number {
   return -10 * Math.log10(meanSquaredError);
 }
 
+/**
+ * What other ranks than the first do of this training: nothing. A step is one micro-batch, which one rank computes; the
+ * decisions of the loop are rank 0's.
+ */
+export class IdleTraining implements Training {
+  readonly kind = 'sft';
+  async step(): Promise<Metrics> {
+    return {};
+  }
+  async evaluate(): Promise<Metrics> {
+    return {};
+  }
+  shouldStop(): null {
+    return null;
+  }
+  files(): Record<string, never> {
+    return {};
+  }
+  checksum(): null {
+    return null;
+  }
+  async dispose(): Promise<void> {}
+}
+
 export class ImageTokenizerTraining implements Training {
   readonly kind = 'sft';
   private constructor(
@@ -119,6 +143,10 @@ export class ImageTokenizerTraining implements Training {
 
   files(iteration: number): Record<string, Uint8Array | string> {
     return this.state.files(iteration);
+  }
+
+  checksum(): string {
+    return this.state.checksum();
   }
 
   async dispose(): Promise<void> {

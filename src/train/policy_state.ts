@@ -84,6 +84,16 @@ export class TrainState<M extends TrainedModel> {
     } else this.#flat += 1;
   }
 
+  /** Differs where weights differ in a bit. Ranks that train together must agree on it. */
+  checksum(): string {
+    let hash = 0x811c9dc5;
+    for (const { data } of this.model.weights.values()) {
+      const words = new Uint32Array(data.buffer, data.byteOffset, data.length);
+      for (let i = 0; i < words.length; i++) hash = Math.imul(hash ^ words[i], 0x01000193);
+    }
+    return `${this.#optimizer.steps} steps, ${(hash >>> 0).toString(16)}`;
+  }
+
   files(iteration: number): Record<string, Uint8Array | string> {
     const state: TrainerState = {
       format: 1,

@@ -1,11 +1,11 @@
 /** Where an iteration's seconds go. */
 
-export type Phase = 'rollout' | 'render' | 'judge' | 'reference' | 'update';
+export type Phase = 'rollout' | 'render' | 'judge' | 'exchange' | 'reference' | 'update';
 
 /** Adds up the seconds of phases; what no phase claims is `other`. */
 export class Stopwatch {
   readonly #start = performance.now();
-  readonly #seconds: Record<Phase, number> = { rollout: 0, render: 0, judge: 0, reference: 0, update: 0 };
+  readonly #seconds: Record<Phase, number> = { rollout: 0, render: 0, judge: 0, exchange: 0, reference: 0, update: 0 };
 
   async time<T>(phase: Phase, work: () => Promise<T>): Promise<T> {
     const start = performance.now();

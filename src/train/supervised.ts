@@ -10,6 +10,7 @@ import { sessionOptions } from '../tasks/image_edit_tokens.js';
 import type { HeldOut } from './held_out.js';
 import type { Training } from './loop.js';
 import type { PolicyState } from './policy_state.js';
+import { soloGroup, type ProcessGroup } from './process_group.js';
 
 export class SupervisedTraining implements Training {
   readonly kind = 'sft';
@@ -22,6 +23,7 @@ export class SupervisedTraining implements Training {
     private readonly policy: PolicyState,
     /** Null where no judge is configured: then only the held-out loss is measured. */
     private readonly heldOut: HeldOut | null,
+    group: ProcessGroup = soloGroup(),
   ) {
     if (settings.algorithm.type !== 'sft') throw new InternalError('supervised training of a GRPO config');
     this.#sft = settings.algorithm.sft;
@@ -31,6 +33,7 @@ export class SupervisedTraining implements Training {
       microBatch: settings.optimizer.per_device_batch_size,
       gradientCheckpointing: settings.optimizer.gradient_checkpointing,
       session: sessionOptions(settings.policy.engine),
+      peers: group,
     });
   }
 
@@ -77,6 +80,10 @@ export class SupervisedTraining implements Training {
 
   files(iteration: number): Record<string, Uint8Array | string> {
     return this.policy.files(iteration);
+  }
+
+  checksum(): string {
+    return this.policy.checksum();
   }
 
   async dispose(): Promise<void> {

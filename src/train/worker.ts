@@ -1,9 +1,10 @@
 /** The worker: builds a run's training from its settings and goes round the loop. */
-import { InternalError } from '../core/errors.js';
+import { InternalError, must } from '../core/errors.js';
 import type { EngineSettings, ImageEditSettings, ImageTokenizerSettings, TrainedSettings } from '../config/settings.js';
 import { resolveProvider } from '../engines/onnx/provider.js';
 import { Sampler } from '../policies/tokens/rollout.js';
 import type { Weights } from '../policies/tokens/model.js';
+import type { Endpoint } from '../rewards/endpoints.js';
 import type { RunHandle } from '../run/claim.js';
 import type { RunLog } from '../run/logs.js';
 import { writeContactSheet } from '../run/report/contact_sheet.js';
@@ -15,31 +16,65 @@ import { recordEpisodes } from './episode_records.js';
 import { GrpoTraining } from './grpo.js';
 import { HeldOut } from './held_out.js';
 import { openScorer } from './judge_scorer.js';
-import { ImageTokenizerTraining } from './image_tokenizer.js';
+import { IdleTraining, ImageTokenizerTraining } from './image_tokenizer.js';
 import type { LoopEnd, Training } from './loop.js';
-import { Abandoned, runLoop } from './loop.js';
+import { Abandoned } from './lead.js';
+import { runLoop } from './loop.js';
 import { TrainState } from './policy_state.js';
+import { soloGroup, type ProcessGroup } from './process_group.js';
 import { SupervisedTraining } from './supervised.js';
 
-export interface WorkerServices {
-  readonly handle: RunHandle;
+interface CommonServices {
+  /** The run's processes. Default: this one alone. */
+  readonly group?: ProcessGroup;
   readonly log: RunLog;
-  readonly tracker: Tracker;
   readonly resolveRun: RunResolver;
   /** The judge's base URL; null where none is configured. */
-  readonly judgeEndpoint: string | null;
+  readonly judgeEndpoint: Endpoint | null;
   readonly stop: AbortSignal;
 }
 
-/** Trains a claimed run to its end, or until it is asked to stop. */
+/** Rank 0 owns the run: it writes its records and checkpoints. */
+export interface LeaderServices extends CommonServices {
+  readonly handle: RunHandle;
+  readonly tracker: Tracker;
+}
+
+/** The other ranks only take part in its process group; rank 0 tells them which checkpoint to start from. */
+export interface FollowerServices extends CommonServices {
+  readonly handle: null;
+}
+
+export type WorkerServices = LeaderServices | FollowerServices;
+
+/** What building a training needs, on any rank. */
+interface Bench {
+  readonly group: ProcessGroup;
+  readonly handle: RunHandle | null;
+  readonly log: RunLog;
+  readonly resolveRun: RunResolver;
+  readonly judgeEndpoint: Endpoint | null;
+  readonly stop: AbortSignal;
+  /** The folder of the checkpoint to go on from. */
+  readonly checkpoint: string | null;
+}
+
+/**
+ * Trains a run to its end, or until rank 0 is asked to stop. Every rank of `services.group` calls it, with the same settings; they
+ * need not know what rank 0 decides. Raises ProcessGroupError where a rank goes away.
+ */
 export async function trainRun(asked: TrainedSettings, services: WorkerServices): Promise<LoopEnd> {
   const settings = await withProviders(asked);
+  const { group = soloGroup(), handle, log, resolveRun, judgeEndpoint, stop } = services;
+  // Also what lets the others open datasets and parents: rank 0 comes here when they are there.
+  const checkpoint = await group.broadcast(handle?.checkpoint?.dir ?? null);
+  if (handle !== null) warnOfIdleRanks(settings, group.size, log);
   let training: Training;
   try {
-    training = await buildTraining(settings, services);
+    training = await buildTraining(settings, { group, handle, log, resolveRun, judgeEndpoint, stop, checkpoint });
   } catch (error) {
     if (!(error instanceof Abandoned)) throw error;
-    services.handle.setState({ state: 'interrupted', reason: 'stopped on request' });
+    handle?.setState({ state: 'interrupted', reason: 'stopped on request' });
     return { kind: 'interrupted' };
   }
   try {
@@ -49,13 +84,34 @@ export async function trainRun(asked: TrainedSettings, services: WorkerServices)
         numIterations: settings.num_iterations,
         evaluateEvery: settings.validation.every_n_iterations,
         checkpoint: settings.checkpoint,
-        stop: services.stop,
+        stop,
       },
-      services,
+      services.handle === null ? null : services,
+      group,
     );
   } finally {
     await training.dispose();
   }
+}
+
+function warnOfIdleRanks(settings: TrainedSettings, ranks: number, log: RunLog): void {
+  const microBatches = microBatchesOf(settings);
+  if (microBatches >= ranks) return;
+  const next =
+    settings.task === 'image_tokenizer'
+      ? 'Set launch.processes to 1.'
+      : 'Lower optimizer.per_device_batch_size or launch.processes.';
+  log.logger.warn(
+    `a step has ${microBatches} micro-batch${microBatches === 1 ? '' : 'es'} for ${ranks} processes: ${ranks - microBatches} idle while gradients are computed. ${next}`,
+  );
+}
+
+/** Micro-batches of one step, at most. */
+function microBatchesOf(settings: TrainedSettings): number {
+  if (settings.task === 'image_tokenizer') return 1;
+  const { algorithm, rollout, optimizer } = settings;
+  const answers = algorithm.type === 'sft' ? algorithm.sft.batch_size : rollout.episodes_per_iteration;
+  return Math.ceil(answers / optimizer.per_device_batch_size);
 }
 
 /** The same settings with `auto` replaced by what this machine has. Raises EngineError for a provider that it lacks. */
@@ -75,7 +131,7 @@ async function withProviders(settings: TrainedSettings): Promise<TrainedSettings
   }
 }
 
-function buildTraining(settings: TrainedSettings, services: WorkerServices): Promise<Training> {
+function buildTraining(settings: TrainedSettings, services: Bench): Promise<Training> {
   switch (settings.task) {
     case 'image_tokenizer':
       return buildTokenizerTraining(settings, services);
@@ -84,25 +140,27 @@ function buildTraining(settings: TrainedSettings, services: WorkerServices): Pro
   }
 }
 
-async function buildTokenizerTraining(settings: ImageTokenizerSettings, { handle }: WorkerServices): Promise<Training> {
+async function buildTokenizerTraining(settings: ImageTokenizerSettings, bench: Bench): Promise<Training> {
+  if (bench.group.rank > 0) return new IdleTraining();
   const state = new TrainState(
     startingTokenizer(settings),
     settings.optimizer,
     settings.algorithm.warmup_steps,
     jointTokenizerJson(settings),
   );
-  if (handle.checkpoint !== null) state.restore(handle.checkpoint.dir);
+  if (bench.checkpoint !== null) state.restore(bench.checkpoint);
   return ImageTokenizerTraining.open(settings, state);
 }
 
-async function buildEditTraining(settings: ImageEditSettings, services: WorkerServices): Promise<Training> {
+async function buildEditTraining(settings: ImageEditSettings, services: Bench): Promise<Training> {
   const task = ImageEditTask.open(settings, services.resolveRun);
   const model = task.startingPolicy();
   const reference: Weights = new Map(
     [...model.weights].map(([name, { shape, data }]) => [name, { shape, data: data.slice() }]),
   );
   const policy = new TrainState(model, settings.optimizer, settings.algorithm.warmup_steps, task.tokenizer.json);
-  if (services.handle.checkpoint !== null) policy.restore(services.handle.checkpoint.dir);
+  const { group, handle } = services;
+  if (services.checkpoint !== null) policy.restore(services.checkpoint);
   const sampler = new Sampler(
     model,
     settings.policy.emu3_use_logit_processor,
@@ -118,9 +176,10 @@ async function buildEditTraining(settings: ImageEditSettings, services: WorkerSe
           task,
           sampler,
           scorer,
-          show: (_iteration, rows) => writeContactSheet(services.handle.paths.contactSheet, rows),
+          group,
+          show: (_iteration, rows) => writeContactSheet(must(handle, 'the handle').paths.contactSheet, rows),
         });
-  if (settings.algorithm.type === 'sft') return new SupervisedTraining(settings, task, policy, heldOut);
+  if (settings.algorithm.type === 'sft') return new SupervisedTraining(settings, task, policy, heldOut, group);
   if (scorer === null || heldOut === null) throw new InternalError('GRPO without a judge');
   return new GrpoTraining({
     settings,
@@ -130,7 +189,10 @@ async function buildEditTraining(settings: ImageEditSettings, services: WorkerSe
     sampler,
     scorer,
     heldOut,
-    record: (record) => recordEpisodes(services.handle.paths, record, settings.track.log_episodes_every_n_iterations),
-    alarm: (message) => services.log.logger.warn(message),
+    group,
+    record: (record) =>
+      recordEpisodes(must(handle, 'the handle').paths, record, settings.track.log_episodes_every_n_iterations),
+    // All ranks see the same; one of them says it.
+    alarm: (message) => void (group.rank === 0 && services.log.logger.warn(message)),
   });
 }

@@ -48,7 +48,7 @@ describe('editrl', () => {
   it.each([
     [
       ['confg'],
-      "editrl: unknown verb 'confg'; allowed: run, report, config, data, judge, doctor\n  Did you mean: editrl config?\n",
+      "editrl: unknown verb 'confg'; allowed: run, sweep, plan, resume, status, stop, logs, report, config, data, judge, launch-check, doctor\n  Did you mean: editrl config?\n",
     ],
     [
       ['config', 'chek', 'x'],

@@ -31,14 +31,15 @@ describe('Ctrl-C', () => {
   it('ends after the iteration with a checkpoint and 130, and the same command goes on', async () => {
     const live = place.startTraining(RL, ...longer);
     await until('iteration 3', () => !live.isAlive() || (place.state('mine')?.iteration ?? 0) >= 3);
-    const judges = childrenOf(live.pid);
-    expect(judges).toHaveLength(1);
+    const started = childrenOf(live.pid);
+    // Its worker, its judge and its guardian.
+    expect(started).toHaveLength(3);
     live.kill('SIGINT');
     const stopped = await live.ended;
     expect(stopped).toMatchObject({ code: 130, signal: null });
     expect(stopped.err).toBe('stopping after this iteration (once more to stop at once)\n');
     expect(stopped.out).toContain('Stopped after a checkpoint; run the same command to continue.');
-    await until('the judge has ended', () => !judges.some(isRunning));
+    await until('everything that it started has ended', () => !started.some(isRunning));
     const state = place.state('mine');
     expect(state).toMatchObject({ state: 'interrupted', reason: 'stopped on request' });
     const iteration = state?.iteration ?? 0;

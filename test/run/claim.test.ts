@@ -145,10 +145,62 @@ describe('claiming', () => {
           kl_coeff: 0.0003 -> 0.001
           clip_range: null -> 0.2
           num_iterations: 10 -> 5 (it may only grow)
-        Set them back to continue the run, or choose another run_name for these settings."
+        Set them back to continue the run, or choose another run_name for these settings. To change them on the way all the same: --allow-changes kl_coeff,clip_range,num_iterations"
     `);
     expect(readMetrics(paths)).toHaveLength(9);
     claimRun(request()).release();
+  });
+
+  it('takes changes that are allowed, says them, and records them with the attempt', () => {
+    trained();
+    const changed = { ...request({ result: { kl_coeff: 1e-3, clip_range: 0.2 } }), allowChanges: ['kl_coeff'] };
+    expect(textOf(() => claimRun(changed))).toMatch(/decide its result:\n {4}clip_range: null -> 0.2\n/);
+    const both = { ...changed, allowChanges: ['kl_coeff', 'clip_range'] };
+    const handle = claimRun(both);
+    expect(handle.notes).toEqual([
+      'changed on request: kl_coeff: 0.0003 -> 0.001',
+      'changed on request: clip_range: null -> 0.2',
+    ]);
+    expect(handle.record.attempts.at(-1)?.allowed_changes).toEqual([
+      { key: 'kl_coeff', before: 3e-4, after: 1e-3 },
+      { key: 'clip_range', after: 0.2 },
+    ]);
+    expect(readRecord(paths)?.settings).toMatchObject({ kl_coeff: 1e-3, clip_range: 0.2 });
+    handle.release();
+    // The same command again, as a restart gives it.
+    for (let i = 0; i < 2; i++) claimRun(both).release();
+    expect(readRecord(paths)?.attempts.at(-1)?.allowed_changes).toBeUndefined();
+  });
+
+  it('refuses to allow what does not change', () => {
+    trained();
+    const text = textOf(() =>
+      claimRun({ ...request({ result: { kl_coeff: 1 } }), allowChanges: ['kl_coeff', 'seed'] }),
+    );
+    expect(text).toContain("--allow-changes names seed, which run '<run>' does not change; changed: kl_coeff");
+    const before = readFileSync(paths.record, 'utf8');
+    expect(textOf(() => claimRun({ ...request(), allowChanges: ['seed'] }))).toContain('does not change\n');
+    expect(readFileSync(paths.record, 'utf8')).toBe(before);
+    name = `${name}_fresh`;
+    expect(textOf(() => claimRun({ ...request(), allowChanges: ['seed'] }))).toContain('--allow-changes names seed');
+  });
+
+  it('says of which version a record is that it cannot read', () => {
+    trained();
+    const record = { ...readRecord(paths), format: 2 };
+    writeFileSync(paths.record, JSON.stringify(record));
+    expect(textOf(() => claimRun(request()))).toMatchInlineSnapshot(`
+      "<runs>/<run>/run.json: not the record of a run that this version of editrl can read (format 2, written by editrl 0.1.0)
+        Use the version that wrote it, or choose another run_name, or move the folder away."
+    `);
+  });
+
+  it('names the other host that holds the run', () => {
+    const theirs = claimRun(request(), { ...realLockWorld(), host: 'node7', slurmJobId: '12' });
+    expect(textOf(() => claimRun(request()))).toMatch(
+      /the run is in use by process \d+ on node7 \(last heartbeat 0 s ago, Slurm job 12\)\n {2}If that process is gone/,
+    );
+    theirs.release();
   });
 
   it('takes changed operation fields and more iterations', () => {

@@ -1,10 +1,13 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
-import { afterAll, expect, it } from 'vitest';
-import { loadConfig } from '../../src/config/load.js';
+import { join, resolve } from 'node:path';
+import { afterAll, describe, expect, it } from 'vitest';
+import { loadConfig, type LoadedConfig } from '../../src/config/load.js';
 import { claimRun } from '../../src/run/claim.js';
 import { claimRequest } from '../../src/run/claim_request.js';
+import { RunPaths } from '../../src/run/paths.js';
+import { recordedConfig } from '../../src/run/recorded_config.js';
+import type { RunRecord } from '../../src/run/record.js';
 
 const base = mkdtempSync(join(tmpdir(), 'editrl-claim-request-'));
 afterAll(() => {
@@ -31,4 +34,79 @@ it('lets operation fields and more iterations through, and refuses what decides 
     /\n {4}algorithm\.kl_coeff: .* -> 0\.5/,
   );
   await expect(claim('num_iterations=8')).rejects.toThrow('num_iterations: 9 -> 8 (it may only grow)');
+});
+
+describe('a run without its config file', () => {
+  const overlays = ['configs/lib/tiny.libsonnet'];
+  const make = async (name: string): Promise<{ paths: RunPaths; record: RunRecord; config: LoadedConfig }> => {
+    const sets = [`base_exp_dir=${JSON.stringify(base)}`, `run_name=${name}`];
+    const config = await loadConfig({ file: 'configs/sft_s__rl_s.jsonnet', overlays, sets });
+    const handle = claimRun(claimRequest(config, { command: ['editrl'], versions: {} }));
+    handle.release();
+    return { paths: handle.paths, record: handle.record, config };
+  };
+
+  it('is loaded from its record as it was from the file', async () => {
+    const { paths, record, config } = await make('same');
+    expect(recordedConfig(paths, record)).toEqual({
+      ...config,
+      warnings: [],
+      file: resolve('configs/sft_s__rl_s.jsonnet'),
+      overlays: [resolve(overlays[0])],
+      allowChanges: [],
+    });
+  });
+
+  it('is found where its folder lies, under the name that a fork gives it', async () => {
+    const { record } = await make('moved');
+    const moved = recordedConfig(new RunPaths('/elsewhere', 'moved'), record, { runName: 'fork' });
+    expect(moved.settings).toMatchObject({ base_exp_dir: '/elsewhere', run_name: 'fork' });
+    expect(moved.resultHash).toBe(record.hash);
+  });
+
+  it('takes changes that the schema knows, and reports those that it does not', async () => {
+    const { paths, record } = await make('changed');
+    const sets = ['num_iterations=99', 'reward.endpoint=http://judge:8000', 'launch.max_restarts=2'];
+    expect(recordedConfig(paths, record, { sets }).settings).toMatchObject({
+      num_iterations: 99,
+      reward: { endpoint: 'http://judge:8000/v1' },
+      launch: { max_restarts: 2 },
+    });
+    const bad =
+      (...texts: string[]) =>
+      () =>
+        recordedConfig(paths, record, { sets: texts });
+    expect(bad('num_iterations=-1', 'lunch.processes=2')).toThrow(/2 problems\n.*\(--set\) (.|\n)*launch/);
+    expect(bad('run_name=other')).toThrow('run_name stays as it is when a run is continued');
+    expect(bad('nothing')).toThrow('found no key=value');
+  });
+
+  it('allows only settings that there are and that decide the result', async () => {
+    const { paths, record } = await make('allowed');
+    const claim =
+      (allowChanges: string[], ...sets: string[]) =>
+      () =>
+        claimRun(claimRequest(recordedConfig(paths, record, { sets, allowChanges }), { command: [], versions: {} }));
+    const kl = 'algorithm.kl_coeff=0.5';
+    expect(claim([], kl)).toThrow('algorithm.kl_coeff: 0.0003 -> 0.5');
+    expect(claim(['algorithm.kl_coef'], kl)).toThrow(
+      "no setting 'algorithm.kl_coef'; did you mean algorithm.kl_coeff?",
+    );
+    expect(claim(['optimizer'], kl)).toThrow("no setting 'optimizer'; did you mean optimizer.");
+    expect(claim(['reward.endpoint'], kl)).toThrow('reward.endpoint does not decide');
+    const handle = claim(['algorithm.kl_coeff'], kl)();
+    handle.release();
+    expect(handle.record).toMatchObject({ settings: { algorithm: { kl_coeff: 0.5 } } });
+    expect(handle.record.hash).not.toBe(record.hash);
+  });
+
+  it('says what of its settings another version does not know', async () => {
+    const { paths, record } = await make('older');
+    const settings = { ...record.settings, seed: undefined, old_key: 1 };
+    expect(() => recordedConfig(paths, { ...record, settings })).toThrow(
+      /not ones that this version of editrl knows:\n {4}old_key: unknown key/,
+    );
+    const earlier = { ...record, settings: { ...record.settings, seed: undefined } };
+    expect(recordedConfig(paths, earlier).settings.seed).toBe(42);
+  });
 });

@@ -41,6 +41,10 @@ class FakeTraining implements Training {
     return { 'state.json': JSON.stringify({ flat: this.flat }) };
   }
 
+  checksum(): string {
+    return `${this.events.filter((event) => event.startsWith('step')).length}`;
+  }
+
   async dispose(): Promise<void> {}
 
   #note(event: string): void {

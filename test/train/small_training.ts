@@ -9,6 +9,7 @@ import { ImageEditTask, sessionOptions } from '../../src/tasks/image_edit_tokens
 import { GrpoTraining, type IterationRecord } from '../../src/train/grpo.js';
 import { HeldOut } from '../../src/train/held_out.js';
 import { TrainState } from '../../src/train/policy_state.js';
+import { soloGroup, type ProcessGroup } from '../../src/train/process_group.js';
 import type { Scorer } from '../../src/train/scorer.js';
 
 export interface SmallTraining {
@@ -21,7 +22,11 @@ export interface SmallTraining {
   readonly shown: (readonly ContactSheetRow[])[];
 }
 
-export function smallTraining(settings: ImageEditSettings, scorer: Scorer): SmallTraining {
+export function smallTraining(
+  settings: ImageEditSettings,
+  scorer: Scorer,
+  group: ProcessGroup = soloGroup(),
+): SmallTraining {
   const task = ImageEditTask.open(settings, (run) => run);
   const model = task.startingPolicy();
   const { policy } = settings;
@@ -39,6 +44,7 @@ export function smallTraining(settings: ImageEditSettings, scorer: Scorer): Smal
     task,
     sampler,
     scorer,
+    group,
     show: async (_iteration, rows) => void shown.push(rows),
   });
   const training = new GrpoTraining({
@@ -49,6 +55,7 @@ export function smallTraining(settings: ImageEditSettings, scorer: Scorer): Smal
     sampler,
     scorer,
     heldOut,
+    group,
     record: async (record) => void records.push(record),
     alarm: (message) => alarms.push(message),
   });

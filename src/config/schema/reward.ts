@@ -16,6 +16,12 @@ export const scoresOfMode: Readonly<Record<RewardMode, readonly JudgeScore[]>> =
   'sqrt(viescore_pqxground_score)': ['viescore', 'ground_score'],
 };
 
+/** A judge that is a Slurm job of its own: it writes where it runs into a file. */
+const nodeFile = z.strictObject({
+  node_file: z.string().min(1),
+  port: z.int().min(1).max(65_535).default(4877),
+});
+
 const promptFile = z.string().min(1).nullable().default(null);
 
 export const reward = section(
@@ -28,8 +34,9 @@ export const reward = section(
         z.array(z.enum(judgeScores)).default([]),
       ),
       endpoint: operation(
-        "Base URL of the judge's OpenAI-compatible server, with or without /v1; 'embedded' starts the rule judge of the tiny world. GRPO needs one; an SFT run without one reports losses only.",
-        z.string().default(''),
+        "Base URL of the judge's OpenAI-compatible server, with or without /v1; {node_file, port} reads the host from the first line of a file, and waits for it; 'embedded' starts the rule judge of the tiny world. GRPO needs one; an SFT run without one reports losses only.",
+        z.union([z.string(), nodeFile]).default(''),
+        { allowed: "a URL such as http://HOST:4877, {node_file: 'FILE', port: 4877}, or 'embedded'" },
       ),
       model: result(
         'The judge model, as its server names it.',
@@ -69,4 +76,6 @@ export const reward = section(
     })
     .prefault({}),
 );
+/** Where the judge is, as a config says it: a URL, 'embedded', '' for none, or a node file. */
+export type EndpointSettings = z.output<typeof reward>['endpoint'];
 export type RewardSettings = z.output<typeof reward>;

@@ -1,5 +1,5 @@
 /** Log-probabilities of given answers and gradients of losses on them, micro-batch by micro-batch in a fixed order. */
-import { InternalError } from '../../core/errors.js';
+import { must } from '../../core/errors.js';
 import type { SessionOptions } from '../../engines/onnx/session.js';
 import { checkpoint } from '../../graph/checkpoint.js';
 import { gradients } from '../../graph/differentiate.js';
@@ -12,6 +12,7 @@ import type { AnsweredPrompt } from './batch.js';
 import { packSequences, promptColumns, roundUp } from './batch.js';
 import type { PolicyModel, Weights } from './model.js';
 import { SessionCache } from './model.js';
+import { alone, shareOf, type Peers } from './peers.js';
 
 export interface LearnerOptions {
   readonly temperature: number;
@@ -20,6 +21,8 @@ export interface LearnerOptions {
   readonly microBatch: number;
   readonly gradientCheckpointing: boolean;
   readonly session: SessionOptions;
+  /** Processes that share the micro-batches; default: this one alone. */
+  readonly peers?: Peers;
 }
 
 /** What a loss wants per token; arrays run over an answer's tokens. */
@@ -61,15 +64,16 @@ export interface GradientResult {
   readonly statistics: TokenStatistics[][];
 }
 
-/** A micro-batch: some groups, each with the same number of answers. */
-interface MicroBatch<T extends AnsweredPrompt> {
-  readonly groups: readonly T[];
-  readonly shape: BatchShape;
+/** What a graph gave for a whole micro-batch, padding included. */
+interface RowStatistics {
+  readonly logProbs: Float32Array;
+  readonly entropy: Float32Array;
 }
 
 export class Learner {
   readonly #forward: SessionCache;
   readonly #backward: SessionCache;
+  readonly #peers: Peers;
 
   constructor(
     readonly model: PolicyModel,
@@ -77,51 +81,61 @@ export class Learner {
   ) {
     this.#forward = new SessionCache('log-probabilities', options.session);
     this.#backward = new SessionCache('training', options.session);
+    this.#peers = options.peers ?? alone;
   }
 
   /** Log-probabilities and entropies under `weights`, which may be another model's of the same architecture. */
   async statistics(groups: readonly AnsweredPrompt[], weights: Weights): Promise<TokenStatistics[][]> {
-    const out: TokenStatistics[][] = groups.map(() => []);
-    for (const [index, { groups: part, shape }] of this.#microBatches(groups).entries()) {
+    const { own, shape } = this.#deal(groups);
+    const rows: RowStatistics[] = [];
+    for (const part of own) {
       const session = await this.#forward.get(shape, (graph) => {
         const { logProbs, entropy } = this.#distribution(graph, shape);
         return { logProbs, entropy };
       });
-      const result = await session.run({ ...packSequences(part, shape) }, weights);
-      this.#collect(out, index, part, shape, result.logProbs as Float32Array, result.entropy as Float32Array, groups);
+      rows.push(rowsOf(await session.run({ ...packSequences(part, shape) }, weights)));
     }
-    return out;
+    return this.#sorted(groups, shape, (await this.#peers.allGather(rows)).flat());
   }
 
-  /** The gradient of the loss summed over all groups. */
+  /**
+   * The gradient of the loss summed over all groups, the same on every rank. Each rank adds its micro-batches up in their order;
+   * the ranks' sums are added in a fixed tree.
+   */
   async gradient(groups: readonly LearningGroup[], loss: LossKind): Promise<GradientResult> {
+    const { own, shape } = this.#deal(groups);
     const total = new Map<string, Float32Array>();
-    const statistics: TokenStatistics[][] = groups.map(() => []);
-    let lossSum = 0;
-    for (const [index, { groups: part, shape }] of this.#microBatches(groups).entries()) {
+    const rows: RowStatistics[] = [];
+    const losses: number[] = [];
+    for (const part of own) {
       const session = await this.#backward.get({ shape, loss }, (graph) => this.lossGraph(graph, shape, loss));
       const result = await session.run(
         { ...packSequences(part, shape), ...tokenFeeds(part, shape, loss) },
         this.model.weights,
       );
-      lossSum += (result.loss as Float32Array)[0];
+      losses.push((result.loss as Float32Array)[0]);
+      rows.push(rowsOf(result));
       for (const [name, gradient] of Object.entries(result)) {
         if (!name.startsWith(GRADIENT)) continue;
         const known = total.get(name.slice(GRADIENT.length));
         if (known === undefined) total.set(name.slice(GRADIENT.length), gradient as Float32Array);
         else for (let i = 0; i < known.length; i++) known[i] += (gradient as Float32Array)[i];
       }
-      this.#collect(
-        statistics,
-        index,
-        part,
-        shape,
-        result.logProbs as Float32Array,
-        result.entropy as Float32Array,
-        groups,
-      );
     }
-    return { gradients: total, loss: lossSum, statistics };
+    const all = await this.#peers.allGather({ rows, losses, names: [...total.keys()] });
+    // A rank without a micro-batch does not know which parameters have a gradient.
+    const names = all.find((one) => one.names.length > 0)?.names ?? [];
+    const gradients = new Map(names.map((name) => [name, total.get(name) ?? this.#zeros(name)]));
+    await this.#peers.sum([...gradients.values()]);
+    return {
+      gradients,
+      loss: all.flatMap((one) => one.losses).reduce((sum, one) => sum + one, 0),
+      statistics: this.#sorted(
+        groups,
+        shape,
+        all.flatMap((one) => one.rows),
+      ),
+    };
   }
 
   async dispose(): Promise<void> {
@@ -129,7 +143,9 @@ export class Learner {
   }
 
   /** Cuts groups into micro-batches of `microBatch` answers: whole groups, or equal parts of a group, never a mixture. */
-  #microBatches<T extends AnsweredPrompt>(groups: readonly T[]): MicroBatch<T>[] {
+  #microBatches<T extends AnsweredPrompt>(
+    groups: readonly T[],
+  ): { readonly parts: (readonly T[])[]; readonly shape: BatchShape } {
     const perGroup = Math.max(...groups.map((group) => group.answers.length));
     const answersPerPrompt = largestDivisor(perGroup, this.options.microBatch);
     const prompts = Math.max(1, Math.floor(this.options.microBatch / answersPerPrompt));
@@ -143,11 +159,22 @@ export class Learner {
         cut(group, i * answersPerPrompt, (i + 1) * answersPerPrompt),
       ),
     );
-    const out: MicroBatch<T>[] = [];
-    for (let start = 0; start < pieces.length; start += prompts) {
-      out.push({ groups: pieces.slice(start, start + prompts), shape });
-    }
-    return out;
+    const parts: (readonly T[])[] = [];
+    for (let start = 0; start < pieces.length; start += prompts) parts.push(pieces.slice(start, start + prompts));
+    return { parts, shape };
+  }
+
+  /** This rank's micro-batches. All ranks cut the same ones. */
+  #deal<T extends AnsweredPrompt>(
+    groups: readonly T[],
+  ): { readonly own: (readonly T[])[]; readonly shape: BatchShape } {
+    const { parts, shape } = this.#microBatches(groups);
+    const { start, end } = shareOf(parts.length, this.#peers);
+    return { own: parts.slice(start, end), shape };
+  }
+
+  #zeros(parameter: string): Float32Array {
+    return new Float32Array(must(this.model.weights.get(parameter), parameter).data.length);
   }
 
   #distribution(graph: Graph, shape: BatchShape): TokenDistribution {
@@ -191,33 +218,32 @@ export class Learner {
     };
   }
 
-  /** Sorts a micro-batch's rows back to their answers. */
-  #collect(
-    out: TokenStatistics[][],
-    microBatch: number,
-    part: readonly AnsweredPrompt[],
-    shape: BatchShape,
-    logProbs: Float32Array,
-    entropy: Float32Array,
+  /** Sorts the rows of all micro-batches back to their answers. */
+  #sorted(
     groups: readonly AnsweredPrompt[],
-  ): void {
-    const piecesPerGroup = Math.max(...groups.map((group) => group.answers.length)) / shape.answersPerPrompt;
-    part.forEach(({ answers }, p) => {
-      const group = Math.floor((microBatch * shape.prompts + p) / piecesPerGroup);
-      const rows = out[group];
-      if (rows === undefined) throw new InternalError(`micro-batch ${microBatch} belongs to no group`);
-      answers.forEach(({ ids }, g) => {
-        const start = (p * shape.answersPerPrompt + g) * shape.answerColumns;
-        rows.push({
-          logProbs: logProbs.slice(start, start + ids.length),
-          entropy: entropy.slice(start, start + ids.length),
-        });
-      });
-    });
+    { prompts, answersPerPrompt, answerColumns }: BatchShape,
+    rows: readonly RowStatistics[],
+  ): TokenStatistics[][] {
+    const pieces = Math.max(...groups.map((group) => group.answers.length)) / answersPerPrompt;
+    return groups.map(({ answers }, i) =>
+      answers.map(({ ids }, g) => {
+        const piece = i * pieces + Math.floor(g / answersPerPrompt);
+        const found = must(rows[Math.floor(piece / prompts)], `the micro-batch of group ${i}`);
+        const start = ((piece % prompts) * answersPerPrompt + (g % answersPerPrompt)) * answerColumns;
+        return {
+          logProbs: found.logProbs.slice(start, start + ids.length),
+          entropy: found.entropy.slice(start, start + ids.length),
+        };
+      }),
+    );
   }
 }
 
 const GRADIENT = 'd:';
+
+function rowsOf(result: Readonly<Record<string, unknown>>): RowStatistics {
+  return { logProbs: result['logProbs'] as Float32Array, entropy: result['entropy'] as Float32Array };
+}
 
 function cut<T extends AnsweredPrompt>(group: T, start: number, end: number): T {
   const targets = (group as Partial<LearningGroup>).targets;

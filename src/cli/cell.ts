@@ -1,0 +1,44 @@
+/** `editrl cell FILE INDEX`: what a task of a Slurm job array runs. Not listed: `editrl sweep` and `editrl run` submit it. */
+import { setTimeout as delay } from 'node:timers/promises';
+import { Launcher } from '../launch/run.js';
+import { readCell, slurmPlacement } from '../launch/slurm/cell.js';
+import { waitForLeftLock } from '../launch/slurm/left_lock.js';
+import { realLockWorld } from '../run/lock.js';
+import { RunPaths } from '../run/paths.js';
+import { printLine } from './output.js';
+import { text, type Action } from './verb.js';
+
+const INTERRUPTED = 130;
+
+export const cellVerb: Action = {
+  positionals: '<file> <index>',
+  build: (yargs) =>
+    yargs
+      .positional('file', { type: 'string', demandOption: true, describe: 'the file of cells that was submitted' })
+      .positional('index', { type: 'string', demandOption: true, describe: 'the line, counted from 0' })
+      .option('json', { type: 'boolean', default: false, describe: 'print nothing but the outcome, as JSON' })
+      .example('$0 cell runs/.slurm/20260101T120000_77/cells_0.jsonl 3', 'the task 3 of that array, by hand'),
+  run: async (args) => {
+    const config = readCell(text(args, 'file'), text(args, 'index'));
+    const stop = new AbortController();
+    for (const signal of ['SIGINT', 'SIGTERM'] as const) process.on(signal, () => stop.abort());
+    const json = args['json'] === true;
+    const launcher = new Launcher({
+      terminal: json ? null : process.stdout,
+      command: process.argv.slice(2),
+      stop: stop.signal,
+    });
+    try {
+      const { base_exp_dir, run_name } = config.settings;
+      await waitForLeftLock(new RunPaths(base_exp_dir, run_name), realLockWorld(), {
+        sleep: (seconds) => delay(seconds * 1000),
+        say: printLine,
+      });
+      const result = await launcher.runOnly(config, slurmPlacement(config.settings.launch, process.env));
+      printLine(json ? JSON.stringify({ run_name, result: result.kind }) : `${run_name}: ${result.kind}`);
+      return result.kind === 'interrupted' ? INTERRUPTED : 0;
+    } finally {
+      await launcher.close();
+    }
+  },
+};

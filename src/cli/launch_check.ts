@@ -1,0 +1,184 @@
+/** `editrl launch-check CONFIG`: whether a run's processes start, meet and exchange tensors, and what each of them has. */
+import { randomUUID } from 'node:crypto';
+import { readFileSync } from 'node:fs';
+import { availableParallelism, freemem } from 'node:os';
+import { performance } from 'node:perf_hooks';
+import { loadConfig } from '../config/load.js';
+import { InternalError } from '../core/errors.js';
+import { detectDevices, processCount, requireFree, wholeMachine, type Gpu } from '../launch/devices.js';
+import { Guardian } from '../launch/guardian.js';
+import { freePort, rankEnvironment, supervise } from '../launch/supervise.js';
+import { openProcessGroup, type ProcessGroup } from '../train/process_group.js';
+import { formatTable, printJson, printLine } from './output.js';
+import { configOptions, flag, text, texts, type Action } from './verb.js';
+
+/** What one rank found out about itself. */
+export interface RankReport {
+  readonly rank: number;
+  readonly pid: number;
+  /** The GPUs that it sees; empty on the CPU. */
+  readonly gpus: readonly Pick<Gpu, 'index' | 'uuid' | 'name'>[];
+  /** Cores that the system lets it use. */
+  readonly cpus: number;
+  /** CPU threads that it is to use; null where none are prescribed. */
+  readonly threads: number | null;
+  /** Memory that can be had, in bytes: free GPU memory, or the machine's; null where the driver does not tell. */
+  readonly free_bytes: number | null;
+  /** Tensor bytes summed over all ranks per second, as this rank saw it; null for a single rank. */
+  readonly bytes_per_second: number | null;
+}
+
+const FLOATS = 4 * 2 ** 20;
+const ROUNDS = 8;
+const TIMEOUT_S = 60;
+/** Begins the one line of a rank's output that is for this program. */
+const MARK = 'launch-check:';
+
+export const launchCheckVerb: Action = {
+  positionals: '<config>',
+  build: (yargs) =>
+    configOptions(yargs)
+      .option('json', { type: 'boolean', default: false, describe: 'print one JSON document, for machines' })
+      .option('as-rank', { type: 'boolean', default: false, hidden: true })
+      .example(
+        '$0 launch-check configs/sft_s__rl_s.jsonnet --set launch.processes=2',
+        'start two processes and let them meet',
+      ),
+  run: async (args) => {
+    if (flag(args, 'as-rank')) return takePart();
+    const file = text(args, 'config');
+    const config = await loadConfig({ file, overlays: texts(args, 'with'), sets: texts(args, 'set') });
+    const { launch, run_name } = config.settings;
+    const devices = detectDevices();
+    const processes = processCount(launch, devices);
+    const placement = wholeMachine(launch, devices);
+    requireFree(placement.devices);
+    const reports = await startRanks(run_name, processes, placement, launch.env, file);
+    if (flag(args, 'json')) printJson({ processes, devices: placement.devices, ranks: reports });
+    else print(reports);
+    return 0;
+  },
+};
+
+/** Starts the ranks and collects their reports. Raises RunFailed naming the rank that died or hung, with its last lines. */
+async function startRanks(
+  run: string,
+  processes: number,
+  placement: ReturnType<typeof wholeMachine>,
+  extra: Readonly<Record<string, string>>,
+  file: string,
+): Promise<RankReport[]> {
+  const guardian = new Guardian();
+  const place = { processes, placement, port: await freePort() };
+  const env = { ...extra, EDITRL_GROUP_TOKEN: randomUUID() };
+  const reports = new Map<number, RankReport>();
+  const stop = new AbortController();
+  const onSignal = (): void => stop.abort();
+  process.once('SIGINT', onSignal).once('SIGTERM', onSignal);
+  try {
+    await supervise({
+      run,
+      guardian,
+      ranks: Array.from({ length: processes }, (_, rank) => ({
+        rank,
+        command: [process.execPath, process.argv[1], 'launch-check', file, '--as-rank'],
+        env: rankEnvironment(rank, place, env),
+      })),
+      heartbeatTimeoutS: TIMEOUT_S,
+      stop: stop.signal,
+      onLine: (rank, line) => {
+        if (line.startsWith(MARK)) reports.set(rank, JSON.parse(line.slice(MARK.length)) as RankReport);
+      },
+    });
+  } finally {
+    process.off('SIGINT', onSignal).off('SIGTERM', onSignal);
+    guardian.close();
+  }
+  return Array.from({ length: processes }, (_, rank) => {
+    const report = reports.get(rank);
+    if (report === undefined) throw new InternalError(`rank ${rank} ended without a report`);
+    return report;
+  });
+}
+
+/** What each of the started processes does. */
+async function takePart(): Promise<number> {
+  const group = await openProcessGroup(process.env, { timeoutMs: TIMEOUT_S * 1000 });
+  try {
+    const bandwidth = await exchange(group);
+    const { gpus } = detectDevices();
+    const threads = process.env['OMP_NUM_THREADS'];
+    const report: RankReport = {
+      rank: group.rank,
+      pid: process.pid,
+      gpus: gpus.map(({ index, uuid, name }) => ({ index, uuid, name })),
+      cpus: availableParallelism(),
+      threads: threads === undefined ? null : Number(threads),
+      free_bytes: gpus.length > 0 ? freeGpuMemory(gpus) : availableMemory(),
+      bytes_per_second: bandwidth,
+    };
+    printLine(`${MARK}${JSON.stringify(report)}`);
+    await group.barrier();
+    return 0;
+  } finally {
+    group.close();
+  }
+}
+
+/** Sums a tensor over the ranks, checks the sum, and says how many of its bytes went through per second. */
+async function exchange(group: ProcessGroup): Promise<number | null> {
+  if (group.size === 1) return null;
+  const tensor = new Float32Array(FLOATS);
+  const expected = (group.size * (group.size + 1)) / 2;
+  let seconds = 0;
+  for (let round = 0; round < ROUNDS; round++) {
+    tensor.fill(group.rank + 1);
+    await group.barrier();
+    const before = performance.now();
+    await group.sum([tensor]);
+    // The first round makes room for what the others receive.
+    if (round > 0) seconds += (performance.now() - before) / 1000;
+    if (tensor.some((value) => value !== expected)) {
+      throw new InternalError(`rank ${group.rank} received a wrong sum of the tensors`);
+    }
+  }
+  return ((ROUNDS - 1) * tensor.byteLength) / seconds;
+}
+
+function freeGpuMemory(gpus: readonly Gpu[]): number | null {
+  return gpus.reduce<number | null>(
+    (sum, { memoryBytes, usedBytes }) =>
+      sum === null || memoryBytes === null || usedBytes === null ? null : sum + memoryBytes - usedBytes,
+    0,
+  );
+}
+
+/** Memory that can be had without swapping; on Linux with what caches would give back. */
+function availableMemory(): number {
+  if (process.platform !== 'linux') return freemem();
+  const match = /^MemAvailable:\s+(\d+) kB/m.exec(readFileSync('/proc/meminfo', 'utf8'));
+  return match === null ? freemem() : Number(match[1]) * 1024;
+}
+
+function print(reports: readonly RankReport[]): void {
+  const rows = reports.map((report) => [
+    report.rank,
+    report.pid,
+    report.gpus.length > 0
+      ? report.gpus.map(({ index, name, uuid }) => `GPU ${index} ${name} ${uuid}`).join(', ')
+      : `CPU, ${report.threads ?? report.cpus} of ${report.cpus} cores`,
+    report.free_bytes === null ? null : `${(report.free_bytes / 2 ** 30).toFixed(1)} GiB`,
+    report.bytes_per_second === null ? null : `${(report.bytes_per_second / 1e9).toFixed(2)} GB/s`,
+  ]);
+  const columns = [
+    { title: 'rank', align: 'right' as const },
+    { title: 'pid', align: 'right' as const },
+    { title: 'device' },
+    { title: 'memory', align: 'right' as const },
+    { title: 'sum over ranks', align: 'right' as const },
+  ];
+  printLine(formatTable(columns, rows));
+  printLine(
+    `\n${reports.length === 1 ? 'One process: nobody to meet.' : `All ${reports.length} ranks met and agree on the sum.`}`,
+  );
+}

@@ -1,0 +1,80 @@
+/** `editrl logs RUN`: what a run has printed, and prints. */
+import { UsageError } from '../core/errors.js';
+import { findRun } from '../run/find.js';
+import { followLog, readLog, type LogChoice } from '../run/follow_log.js';
+import { readStatus } from '../run/status.js';
+import { printError } from './output.js';
+import { flag, text, type Action, type Arguments } from './verb.js';
+
+/** How many lines a followed log begins with. */
+const FOLLOWED_LINES = 20;
+
+export const logsVerb: Action = {
+  positionals: '<run>',
+  build: (yargs) =>
+    yargs
+      .positional('run', { type: 'string', demandOption: true, describe: 'the run_name' })
+      .option('follow', {
+        alias: 'f',
+        type: 'boolean',
+        default: false,
+        describe: 'go on printing, through restarts, until the run ends',
+      })
+      .option('rank', { type: 'number', describe: "one process's own log, as JSON lines (default: the readable one)" })
+      .option('attempt', { type: 'number', describe: 'the start or resume, counted from 1 (default: the latest)' })
+      .option('lines', {
+        type: 'number',
+        describe: `so many of the last lines (default: all; with -f ${FOLLOWED_LINES})`,
+      })
+      .option('exp-dir', {
+        type: 'string',
+        describe: 'the folder that the run lies in (default: APP__BASE_EXP_DIR, else runs and runs/tiny)',
+      })
+      .option('json', {
+        type: 'boolean',
+        default: false,
+        describe: 'JSON lines, for machines: the log of rank 0 unless --rank says another',
+      })
+      .example('$0 logs sft_s__rl_s -f', 'follows the run until it ends')
+      .example('$0 logs sft_s__rl_s --rank 1 --lines 50', 'the end of the second process’s log'),
+  run: async (args) => {
+    const paths = findRun(text(args, 'run'), text(args, 'exp-dir'));
+    const follow = flag(args, 'follow');
+    const choice: LogChoice = {
+      rank: number(args, 'rank', 0) ?? (flag(args, 'json') ? 0 : null),
+      attempt: number(args, 'attempt', 1),
+      lines: number(args, 'lines', 0) ?? (follow ? FOLLOWED_LINES : null),
+    };
+    const stop = new AbortController();
+    const end = (): void => stop.abort();
+    // A reader that has seen enough (`| head`) closes the pipe: that is no error.
+    const onPipeError = (error: NodeJS.ErrnoException): void => {
+      if (error.code !== 'EPIPE') throw error;
+      end();
+    };
+    process.once('SIGINT', end);
+    process.stdout.on('error', onPipeError);
+    try {
+      const chunks = follow ? followLog(paths, { ...choice, stop: stop.signal }) : readLog(paths, choice);
+      for await (const chunk of chunks) {
+        if (stop.signal.aborted) break;
+        process.stdout.write(chunk);
+      }
+      if (follow && !stop.signal.aborted) {
+        const { state, reason } = readStatus(paths);
+        printError(`${paths.runName}: ${state}${reason === null ? '' : ` (${reason})`}`);
+      }
+      return 0;
+    } finally {
+      process.off('SIGINT', end);
+      process.stdout.off('error', onPipeError);
+    }
+  },
+};
+
+function number(args: Arguments, name: string, least: number): number | null {
+  const value = args[name];
+  if (value === undefined) return null;
+  if (typeof value === 'number' && Number.isInteger(value) && value >= least) return value;
+  throw new UsageError(`--${name} has to be a whole number of ${least} or more`);
+}

@@ -1,0 +1,78 @@
+/** `editrl resume RUN_NAME`: continues a run, or a fork of it, from its own records. */
+import { must, UsageError } from '../core/errors.js';
+import { checkChanges } from '../run/claim.js';
+import { changesSince } from '../run/claim_request.js';
+import { findRun } from '../run/find.js';
+import { forkRun } from '../run/fork.js';
+import { checkRunName } from '../run/paths.js';
+import { recordedConfig } from '../run/recorded_config.js';
+import { readRecord } from '../run/record.js';
+import { printLine } from './output.js';
+import { allowedChanges, trainAndReport } from './run.js';
+import { flag, text, texts, type Action, type Arguments } from './verb.js';
+
+export const resumeVerb: Action = {
+  positionals: '<run>',
+  build: (yargs) =>
+    yargs
+      .positional('run', { type: 'string', demandOption: true, describe: 'the run_name' })
+      .option('set', {
+        type: 'string',
+        array: true,
+        nargs: 1,
+        default: [],
+        describe: 'set one key, as a.b=value: where and how the run works, or more iterations; may be repeated',
+      })
+      .option('allow-changes', {
+        type: 'string',
+        array: true,
+        nargs: 1,
+        default: [],
+        describe: 'settings that decide the result and may change on the way, as key,key',
+      })
+      .option('from', { type: 'number', describe: 'fork: the iteration whose checkpoint another run begins with' })
+      .option('as', { type: 'string', describe: "fork: the other run's run_name" })
+      .option('exp-dir', {
+        type: 'string',
+        describe: 'the folder that the run lies in (default: APP__BASE_EXP_DIR, else runs and runs/tiny)',
+      })
+      .option('json', {
+        type: 'boolean',
+        default: false,
+        describe: 'print the final report as one JSON document, and nothing else',
+      })
+      .example('$0 resume sft_s__rl_s', 'from its last whole checkpoint; no config is needed')
+      .example('$0 resume sft_s__rl_s --set num_iterations=120', 'and make it longer')
+      .example(
+        '$0 resume sft_s__rl_s --from 40 --as lower_kl --set algorithm.kl_coeff=1e-4 --allow-changes algorithm.kl_coeff',
+        'another run that begins with the checkpoint of iteration 40',
+      ),
+  run: async (args) => {
+    const source = findRun(text(args, 'run'), text(args, 'exp-dir'));
+    const record = must(readRecord(source), `the record of run ${source.runName}`);
+    const request = { sets: texts(args, 'set'), allowChanges: allowedChanges(args) };
+    const json = flag(args, 'json');
+    const fork = forkOf(args);
+    if (fork === null) return trainAndReport(recordedConfig(source, record, request), json);
+    // A refused change has to leave no fork behind.
+    const config = recordedConfig(source, record, { ...request, runName: fork.name });
+    const changes = changesSince(record.settings, config.settings, request.allowChanges);
+    checkChanges(source.runName, changes, request.allowChanges);
+    const target = forkRun(source, fork.iteration, fork.name);
+    if (!json) printLine(`${fork.name} begins with iteration ${fork.iteration} of ${source.runName}, in ${target.dir}`);
+    return trainAndReport(config, json);
+  },
+};
+
+function forkOf(args: Arguments): { iteration: number; name: string } | null {
+  const [from, name] = [args['from'], text(args, 'as')];
+  if (from === undefined && name === '') return null;
+  if (from === undefined || name === '') {
+    throw new UsageError('a fork needs both --from ITERATION and --as NAME', {
+      next: 'Without either, the run itself is continued from its last whole checkpoint.',
+    });
+  }
+  checkRunName(name);
+  if (typeof from === 'number' && Number.isInteger(from) && from >= 0) return { iteration: from, name };
+  throw new UsageError('--from has to be the iteration of a checkpoint, a whole number of 0 or more');
+}

@@ -1,0 +1,70 @@
+/** `editrl status [RUN…]`: what runs are doing. */
+import { formatAge } from '../run/lock.js';
+import { findRun, listRuns, searchFolders } from '../run/find.js';
+import { readStatuses } from '../launch/slurm/status.js';
+import type { RunStatus, ShownState } from '../run/status.js';
+import { formatTable, printError, printJson, printLine, styled, type Cell, type Style } from './output.js';
+import { flag, text, texts, type Action } from './verb.js';
+
+const STYLES: Readonly<Record<ShownState, Style | null>> = {
+  queued: 'dim',
+  running: 'green',
+  waiting: 'yellow',
+  finished: null,
+  failed: 'red',
+  interrupted: 'yellow',
+  dead: 'red',
+  unreadable: 'red',
+};
+
+const EXP_DIR = 'the folder that runs lie in (default: APP__BASE_EXP_DIR, else runs and runs/tiny)';
+
+export const statusVerb: Action = {
+  positionals: '[runs..]',
+  build: (yargs) =>
+    yargs
+      .positional('runs', { type: 'string', array: true, default: [], describe: 'run_names; all of them by default' })
+      .option('exp-dir', { type: 'string', describe: EXP_DIR })
+      .option('json', { type: 'boolean', default: false, describe: 'print one JSON document, for machines' })
+      .example('$0 status', 'every run, what it is doing and where')
+      .example('$0 status sft_s__rl_s --json', 'one of them, for machines'),
+  run: async (args) => {
+    const expDir = text(args, 'exp-dir');
+    const names = texts(args, 'runs');
+    const folders = searchFolders(expDir);
+    const runs = names.length === 0 ? listRuns(folders) : names.map((name) => findRun(name, expDir));
+    const { statuses, problems } = await readStatuses(runs, names.length === 0 ? folders : []);
+    for (const problem of problems) printError(`warning: ${problem}`);
+    if (flag(args, 'json')) printJson({ runs: statuses });
+    else if (statuses.length === 0) printLine(`There are no runs in ${folders.join(' or ')}.`);
+    else printLine(formatStatuses(statuses));
+    return 0;
+  },
+};
+
+/** The table for people. */
+export function formatStatuses(statuses: readonly RunStatus[]): string {
+  return formatTable(
+    [
+      { title: 'run' },
+      { title: 'state' },
+      { title: 'iteration', align: 'right' },
+      { title: 'reward', align: 'right' },
+      { title: 'heartbeat', align: 'right' },
+      { title: 'where' },
+      { title: 'reason' },
+    ],
+    statuses.map((status): Cell[] => {
+      const style = STYLES[status.state];
+      return [
+        status.run_name,
+        style === null ? status.state : styled(status.state, style),
+        `${status.iteration}/${status.num_iterations}`,
+        status.reward === null ? null : status.reward.toFixed(3),
+        status.heartbeat_age_s === null ? null : `${formatAge(status.heartbeat_age_s)} ago`,
+        status.where,
+        status.reason,
+      ];
+    }),
+  );
+}

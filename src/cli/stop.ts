@@ -1,0 +1,89 @@
+/** `editrl stop RUN…`: asks runs to checkpoint and end, and waits until they have. */
+import { EditrlError, UsageError } from '../core/errors.js';
+import { describeJob } from '../launch/slurm/queue.js';
+import { stopOnSlurm } from '../launch/slurm/status.js';
+import { stopRun, type StopResult } from '../launch/stop.js';
+import { findRun, listRuns, searchFolders } from '../run/find.js';
+import { liveLock } from '../run/status.js';
+import type { RunPaths } from '../run/paths.js';
+import { printError, printJson, printLine } from './output.js';
+import { flag, text, texts, type Action } from './verb.js';
+
+const INTERRUPTED = 130;
+
+export const stopVerb: Action = {
+  positionals: '[runs..]',
+  build: (yargs) =>
+    yargs
+      .positional('runs', { type: 'string', array: true, default: [], describe: 'run_names' })
+      .option('all', { type: 'boolean', default: false, describe: 'every run that is held by a process' })
+      .option('now', {
+        type: 'boolean',
+        default: false,
+        describe: 'kill at once; what was learned since the last checkpoint is lost',
+      })
+      .option('exp-dir', {
+        type: 'string',
+        describe: 'the folder that runs lie in (default: APP__BASE_EXP_DIR, else runs and runs/tiny)',
+      })
+      .option('json', { type: 'boolean', default: false, describe: 'print one JSON document, for machines' })
+      .example('$0 stop sft_s__rl_s', 'saves a checkpoint after the iteration and ends')
+      .example('$0 stop --all --now', 'kills every run of these folders'),
+  run: async (args) => {
+    const runs = chosenRuns(texts(args, 'runs'), flag(args, 'all'), text(args, 'exp-dir'));
+    const [json, now] = [flag(args, 'json'), flag(args, 'now')];
+    const stop = new AbortController();
+    const onSignal = (): void => stop.abort();
+    process.once('SIGINT', onSignal);
+    const say = json ? () => undefined : printLine;
+    try {
+      const onSlurm = await stopOnSlurm(runs, now);
+      for (const [name, job] of onSlurm) say(`${name}: ${describeJob(job)} was told to end`);
+      const results = await Promise.all(
+        runs.map(async (paths) => {
+          // A job checkpoints and ends by itself, on whichever machine it is.
+          if (onSlurm.has(paths.runName)) return { run_name: paths.runName, outcome: 'told_slurm' as const };
+          try {
+            const result = await stopRun(paths, { now, onProgress: say, stop: stop.signal });
+            say(sentence(result));
+            return result;
+          } catch (error) {
+            // One run that cannot be stopped from here must not keep the others going.
+            if (!(error instanceof EditrlError)) throw error;
+            printError(`editrl: ${error.toText()}`);
+            return { run_name: paths.runName, outcome: 'refused' as const, reason: error.toText() };
+          }
+        }),
+      );
+      if (json) printJson({ runs: results });
+      else if (results.length === 0) printLine('No run is held by a process.');
+      if (results.some(({ outcome }) => outcome === 'still_stopping')) return INTERRUPTED;
+      return results.some(({ outcome }) => outcome === 'refused') ? 1 : 0;
+    } finally {
+      process.off('SIGINT', onSignal);
+    }
+  },
+};
+
+function chosenRuns(names: readonly string[], all: boolean, expDir: string): readonly RunPaths[] {
+  if (names.length > 0 && all) throw new UsageError('found run names and --all', { next: 'Give one or the other.' });
+  if (all) return listRuns(searchFolders(expDir)).filter((paths) => liveLock(paths) !== null);
+  if (names.length === 0) {
+    throw new UsageError('say which run to stop', {
+      next: '`editrl status` lists them; --all stops every one that runs.',
+    });
+  }
+  return names.map((name) => findRun(name, expDir));
+}
+
+function sentence({ run_name, outcome, status }: StopResult): string {
+  const at = `at iteration ${status.iteration}/${status.num_iterations}`;
+  const resume = status.state === 'finished' ? '' : `; \`editrl resume ${run_name}\` continues it`;
+  const sentences: Readonly<Record<StopResult['outcome'], string>> = {
+    stopped: `${run_name}: ${status.state} ${at}${resume}`,
+    killed: `${run_name}: killed ${at}${resume} from its last checkpoint`,
+    not_running: `${run_name} is not running: ${status.state} ${at}`,
+    still_stopping: `${run_name} was told to stop and is still at it`,
+  };
+  return sentences[outcome];
+}

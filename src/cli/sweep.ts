@@ -1,0 +1,236 @@
+/** `editrl sweep EXPERIMENT`: runs a matrix to its result table, and goes on with one that was interrupted. */
+import { loadExperiment, type Experiment } from '../config/experiment/load.js';
+import { UsageError } from '../core/errors.js';
+import {
+  prepareSweep,
+  rehearse,
+  sweep,
+  type PreparedSweep,
+  type RunOutcome,
+  type SweepChoice,
+  type SweepOutcome,
+} from '../launch/sweep/experiment.js';
+import { submitSweep, usesSlurm } from '../launch/sweep/slurm.js';
+import type { Runner, SweepView } from '../launch/sweep/sweep.js';
+import type { Paint } from '../launch/sweep/table.js';
+import { LiveView, PlainView } from '../launch/sweep/view.js';
+import { encodeLine } from '../run/journal.js';
+import { resultCaption, resultRows } from '../run/report/results.js';
+import { formatTable, printJson, printLine, styled } from './output.js';
+import { flag, text, texts, type Action, type Arguments } from './verb.js';
+
+const INTERRUPTED = 130;
+
+export const sweepVerb: Action = {
+  positionals: '<experiment>',
+  build: (yargs) =>
+    yargs
+      .positional('experiment', {
+        type: 'string',
+        demandOption: true,
+        describe: 'a Jsonnet file with a base and axes, such as experiments/reward_ablation.jsonnet',
+      })
+      .option('with', {
+        type: 'string',
+        array: true,
+        nargs: 1,
+        default: [],
+        describe: 'merge this Jsonnet file over the base; may be repeated',
+      })
+      .option('max-parallel', { type: 'number', describe: 'most runs at once (default: as many as there is room for)' })
+      .option('only', { type: 'string', describe: 'only cells with this in their name; * and ? match the whole name' })
+      .option('failed', { type: 'boolean', default: false, describe: 'only cells that failed' })
+      .option('fail-fast', { type: 'boolean', default: false, describe: 'stop everything at the first failed run' })
+      .option('retries', { type: 'number', default: 0, describe: 'how often a run that failed is started again' })
+      .option('dry-run', {
+        type: 'boolean',
+        default: false,
+        describe: 'print what would start, in order; start nothing',
+      })
+      .option('json', {
+        type: 'boolean',
+        default: false,
+        describe: 'print one JSON document at the end, and nothing else',
+      })
+      .example(
+        '$0 sweep experiments/reward_ablation.jsonnet --with configs/lib/tiny.libsonnet',
+        'every cell, then the result table; the same command goes on after an interruption',
+      )
+      .example("$0 sweep … --only '*seed-1' --max-parallel 1", 'a part of the matrix, one run after the other')
+      .example('$0 sweep … --failed --retries 1', 'once more what failed'),
+  run: async (args) => {
+    const retries = wholeNumber(args, 'retries', 0) ?? 0;
+    const maxParallel = wholeNumber(args, 'max-parallel', 1);
+    const experiment = await loadExperiment({
+      file: text(args, 'experiment'),
+      overlays: texts(args, 'with'),
+      env: process.env,
+    });
+    const only = text(args, 'only');
+    const choice = { only: only === '' ? null : only, failed: flag(args, 'failed') };
+    const json = flag(args, 'json');
+    if (usesSlurm(experiment) && !flag(args, 'dry-run')) return submit(experiment, choice, maxParallel, json);
+    const prepared = prepareSweep(experiment, choice, { maxParallel, retries, failFast: flag(args, 'fail-fast') });
+    if (flag(args, 'dry-run')) return dryRun(prepared, json);
+    if (prepared.jobs.length === 0) {
+      if (json) printJson({ experiment: experiment.name, runs: [], results: null });
+      else printLine(`No run of ${experiment.name} has failed.`);
+      return 0;
+    }
+    return start(prepared, json);
+  },
+};
+
+async function start(prepared: PreparedSweep, json: boolean): Promise<number> {
+  const view = makeView(prepared.experiment.name, json);
+  const stop = stopOnSignals(view);
+  // What trains is loaded once it is known that there is something to train.
+  const { Launcher } = await import('../launch/run.js');
+  const launcher = new Launcher({ terminal: null, command: process.argv.slice(2), stop });
+  const runner: Runner = launcher;
+  try {
+    const outcome = await sweep(prepared, runner, view, stop);
+    if (json) printOutcome(prepared, outcome);
+    else showOutcome(prepared, outcome, stop.aborted);
+    if (stop.aborted) return INTERRUPTED;
+    return outcome.runs.every(({ state }) => state === 'finished' || state === 'stopped') ? 0 : 1;
+  } finally {
+    await launcher.close();
+  }
+}
+
+async function submit(
+  experiment: Experiment,
+  choice: SweepChoice,
+  maxParallel: number | null,
+  json: boolean,
+): Promise<number> {
+  const submitted = await submitSweep(experiment, choice, maxParallel, [process.execPath, process.argv[1]]);
+  if (json) {
+    printJson({ experiment: experiment.name, submitted });
+    return 0;
+  }
+  for (const { job_id, runs } of submitted.arrays) printLine(`submitted  Slurm job ${job_id}: ${runs.join(', ')}`);
+  for (const { job_id, node_file } of submitted.judges) {
+    printLine(`submitted  Slurm job ${job_id}: judge, ${node_file}`);
+  }
+  const { finished, underWay } = submitted;
+  printLine(`${experiment.name}: ${finished.length} finished, ${underWay.length} in the queue already; editrl status`);
+  return 0;
+}
+
+const paint: Paint = (words, style) => styled(words, style);
+
+function makeView(experiment: string, json: boolean): SweepView {
+  // With --json standard output holds the document alone; what happens is still said, beside it.
+  if (json) {
+    return new PlainView(
+      experiment,
+      (line) => void process.stderr.write(line),
+      (words) => words,
+    );
+  }
+  return process.stdout.isTTY
+    ? new LiveView(experiment, process.stdout, paint)
+    : new PlainView(experiment, (line) => void process.stdout.write(line), paint);
+}
+
+/** The first Ctrl-C lets runs checkpoint and stop; the second ends the process, and its workers with it. */
+function stopOnSignals(view: SweepView): AbortSignal {
+  const controller = new AbortController();
+  const onSignal = (): void => {
+    if (controller.signal.aborted) {
+      view.end();
+      process.exit(INTERRUPTED);
+    }
+    view.remark('stopping: runs under way write a checkpoint first (once more to stop at once)');
+    controller.abort();
+  };
+  process.on('SIGINT', onSignal);
+  process.on('SIGTERM', onSignal);
+  return controller.signal;
+}
+
+function printOutcome({ experiment }: PreparedSweep, { runs, results }: SweepOutcome): void {
+  printJson(JSON.parse(encodeLine({ experiment: experiment.name, runs, results }).line));
+}
+
+function showOutcome({ experiment }: PreparedSweep, outcome: SweepOutcome, interrupted: boolean): void {
+  const { runs, results, resultsFile } = outcome;
+  const { titles, rows, leftColumns } = resultRows(results);
+  const columns = titles.map((title, index) => ({
+    title,
+    align: index < leftColumns ? ('left' as const) : ('right' as const),
+  }));
+  printLine(`\n${styled(experiment.name, 'bold')}: ${resultCaption(results)}\n\n${formatTable(columns, rows)}`);
+  printLine(`\ntable: ${resultsFile}.md`);
+  const open = runs.filter(({ state }) => state !== 'finished' && state !== 'stopped');
+  if (open.length > 0) printLine(`\n${openRuns(open)}`);
+  if (interrupted) printLine('\nStopped; the same command goes on where it stopped.');
+  else if (runs.some(({ state }) => state === 'failed')) {
+    printLine('\nTo try the failed runs again: the same command with --failed.');
+  }
+}
+
+/** The runs that did not finish, one line each. */
+function openRuns(runs: readonly RunOutcome[]): string {
+  const rows = runs.map(({ run_name, state, reason }) => [run_name, state, reason ?? '']);
+  return formatTable([{ title: 'not finished' }, { title: 'state' }, { title: 'why' }], oneLine(rows));
+}
+
+/** Cells of a table hold one line; more of a reason stands where it happened. */
+function oneLine(rows: readonly (readonly string[])[]): string[][] {
+  return rows.map((row) => row.map((cell) => cell.split('\n')[0]));
+}
+
+function dryRun(prepared: PreparedSweep, json: boolean): number {
+  const { schedule, order } = rehearse(prepared);
+  const { experiment } = prepared;
+  const halving = experiment.options.stop_early ?? null;
+  const started = new Set(order.map(({ name }) => name));
+  const rest = schedule.jobs.filter((job) => !started.has(job.name));
+  if (json) {
+    printJson({
+      experiment: experiment.name,
+      would_start: order.map((job) => ({ run_name: job.name, processes: job.processes, parents: job.parents })),
+      would_not_start: rest.map(({ name }) => ({
+        run_name: name,
+        state: schedule.phase(name),
+        reason: schedule.reason(name),
+      })),
+    });
+    return 0;
+  }
+  const rows = order.map((job, index) => [
+    index + 1,
+    job.name,
+    job.processes,
+    job.parents.length === 0 ? '' : `after ${job.parents.join(', ')}`,
+  ]);
+  printLine(`${experiment.name}: ${order.length} of ${schedule.jobs.length} runs would start, in this order:`);
+  if (rows.length > 0) {
+    printLine(
+      `\n${formatTable([{ title: '', align: 'right' }, { title: 'run' }, { title: 'processes', align: 'right' }, { title: '' }], rows)}`,
+    );
+  }
+  if (rest.length > 0) {
+    const others = rest.map(({ name }) => [name, schedule.phase(name), schedule.reason(name) ?? '']);
+    printLine(
+      `\n${formatTable([{ title: 'would not start' }, { title: 'state' }, { title: 'why' }], oneLine(others))}`,
+    );
+  }
+  if (halving !== null) {
+    printLine(
+      `\nAt ${halving.rungs.join(', ')} iterations the best ${Math.round(100 * halving.keep)}% by ${halving.metric} go on.`,
+    );
+  }
+  return 0;
+}
+
+/** A flag that holds a whole number; null where it is not given. Raises UsageError for any other value. */
+function wholeNumber(args: Arguments, name: string, least: number): number | null {
+  const value = args[name];
+  if (value === undefined) return null;
+  if (typeof value === 'number' && Number.isInteger(value) && value >= least) return value;
+  throw new UsageError(`--${name}: found ${JSON.stringify(value)}; allowed: a whole number >= ${least}`);
+}

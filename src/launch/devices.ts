@@ -1,0 +1,274 @@
+/** What a machine computes with, and how it is shared out: GPUs where there are some, else CPU cores as threads. */
+import { spawnSync } from 'node:child_process';
+import { availableParallelism } from 'node:os';
+import type { Environment } from '../config/jsonnet.js';
+import type { LaunchSettings } from '../config/settings.js';
+import { ConfigError, InternalError, RunError } from '../core/errors.js';
+
+export interface Gpu {
+  /** As nvidia-smi and `launch.devices` count them. */
+  readonly index: number;
+  readonly uuid: string;
+  readonly name: string;
+  /** All of its memory; null where the driver does not tell. */
+  readonly memoryBytes: number | null;
+  /** Memory in use, whoever uses it; null where the driver does not tell. */
+  readonly usedBytes: number | null;
+}
+
+export interface Devices {
+  /** Ascending by index; empty where there are none. */
+  readonly gpus: readonly Gpu[];
+  /** Cores that this process may use. */
+  readonly cpus: number;
+}
+
+/** A process that computes on a GPU. */
+export interface GpuProcess {
+  readonly gpuUuid: string;
+  readonly pid: number;
+  readonly name: string;
+}
+
+/** Where a run's processes compute. */
+export interface Placement {
+  /** GPU indices, shared out evenly over the run's processes; empty means the CPU. */
+  readonly devices: readonly number[];
+  /** CPU threads per process; 0 means all. */
+  readonly threads: number;
+}
+
+/** Set to 1, GPUs that other processes use are taken all the same. */
+export const SHARE_VARIABLE = 'EDITRL_SHARE_GPUS';
+
+/** Above this much used memory a GPU counts as taken, even if no process is seen: in a container other ones are hidden. */
+const TAKEN_BYTES = 2 * 2 ** 30;
+const MEBIBYTE = 2 ** 20;
+const ASK_TIMEOUT_MS = 30_000;
+
+/**
+ * The GPUs that nvidia-smi lists and `CUDA_VISIBLE_DEVICES` leaves (Slurm sets it), and the cores of this process. Without
+ * nvidia-smi there are no GPUs. Raises RunError when nvidia-smi is there but fails.
+ */
+export function detectDevices(env: Environment = process.env): Devices {
+  const cpus = availableParallelism();
+  const visible = env['CUDA_VISIBLE_DEVICES'];
+  if (visible !== undefined && hidesAll(visible)) return { gpus: [], cpus };
+  const answer = askNvidiaSmi('--query-gpu=index,uuid,name,memory.total,memory.used');
+  if (answer === null) return { gpus: [], cpus };
+  const gpus = parseGpus(answer);
+  return { gpus: visible === undefined ? gpus : visibleGpus(gpus, visible), cpus };
+}
+
+/**
+ * Raises RunError when another process computes on a GPU, or holds much of its memory; asks nvidia-smi anew. Nothing is
+ * asked for the CPU, or where the environment says EDITRL_SHARE_GPUS=1.
+ */
+export function requireFree(indices: readonly number[], env: Environment = process.env): void {
+  if (indices.length === 0 || env[SHARE_VARIABLE] === '1') return;
+  const gpus = detectDevices(env).gpus.filter((gpu) => indices.includes(gpu.index));
+  const answer = askNvidiaSmi('--query-compute-apps=gpu_uuid,pid,process_name');
+  const problems = takenGpus(gpus, answer === null ? [] : parseGpuProcesses(answer));
+  if (problems.length === 0) return;
+  throw new RunError(problems.join('\n'), {
+    where: 'launch.devices',
+    next: `Wait for it, name other GPUs in launch.devices, or share them on purpose: ${SHARE_VARIABLE}=1.`,
+  });
+}
+
+/** One sentence for each GPU that somebody uses. */
+export function takenGpus(gpus: readonly Gpu[], processes: readonly GpuProcess[]): string[] {
+  return gpus.flatMap((gpu) => {
+    const users = processes.filter((process) => process.gpuUuid === gpu.uuid);
+    const who = users.map(({ pid, name }) => `process ${pid} (${name})`).join(', ');
+    if (users.length > 0) return [`GPU ${gpu.index} (${gpu.name}) is taken by ${who}`];
+    if (gpu.usedBytes === null || gpu.usedBytes <= TAKEN_BYTES) return [];
+    return [
+      `GPU ${gpu.index} (${gpu.name}) is taken: ${gigabytes(gpu.usedBytes)} of its memory are in use by a process that nvidia-smi does not show`,
+    ];
+  });
+}
+
+/** How many processes a run has: `auto` is one per GPU that it may use, or one on the CPU. */
+export function processCount(
+  launch: Pick<LaunchSettings, 'processes' | 'devices'>,
+  devices: Pick<Devices, 'gpus'>,
+): number {
+  return launch.processes === 'auto' ? Math.max(1, allowedGpus(devices.gpus, launch.devices).length) : launch.processes;
+}
+
+/**
+ * A run's placement when it has the machine to itself: one GPU for each process, or all cores shared out. Raises
+ * ConfigError for GPUs that do not exist.
+ */
+export function wholeMachine(launch: Pick<LaunchSettings, 'processes' | 'devices'>, devices: Devices): Placement {
+  const processes = processCount(launch, devices);
+  const placement = new DeviceSlots(devices, launch.devices, processes).tryAcquire(processes);
+  if (placement === null) throw new InternalError('an empty machine has no room for a run');
+  return placement;
+}
+
+/**
+ * Hands out parts of a machine to runs. A slot is a GPU; without GPUs it is a share of the cores, one each unless a number
+ * of slots is given.
+ */
+export class DeviceSlots {
+  readonly size: number;
+  readonly #gpus: readonly Gpu[];
+  /** CPU threads of each slot. */
+  readonly #threads: number;
+  readonly #taken = new Map<Placement, number>();
+
+  /**
+   * `allowed`: GPU indices, null for all of them. `slots`: how many CPU slots to make of the cores; it does not change
+   * how many GPUs there are. Raises ConfigError for an index that does not exist.
+   */
+  constructor(devices: Devices, allowed: readonly number[] | null, slots: number | null = null) {
+    this.#gpus = allowedGpus(devices.gpus, allowed);
+    this.size = this.#gpus.length > 0 ? this.#gpus.length : (slots ?? devices.cpus);
+    this.#threads = Math.max(1, Math.floor(devices.cpus / this.size));
+  }
+
+  /** Slots that nobody has. */
+  get free(): number {
+    return this.size - [...this.#taken.values()].reduce((sum, count) => sum + count, 0);
+  }
+
+  /**
+   * Room for one run, or null while there is none. A run with more processes than there are CPU slots waits for all of
+   * them. Raises ConfigError when it asks for more GPUs than there are.
+   */
+  tryAcquire(processes: number): Placement | null {
+    if (this.#gpus.length > 0 && processes > this.size) throw tooManyProcesses(processes, this.#gpus);
+    const wanted = Math.min(processes, this.size);
+    if (wanted > this.free) return null;
+    const inUse = new Set([...this.#taken.keys()].flatMap((placement) => placement.devices));
+    const gpus = this.#gpus.filter((gpu) => !inUse.has(gpu.index)).slice(0, wanted);
+    const threads = Math.max(1, Math.floor((wanted * this.#threads) / processes));
+    const placement = { devices: gpus.map((gpu) => gpu.index), threads };
+    this.#taken.set(placement, wanted);
+    return placement;
+  }
+
+  /** Gives back what `tryAcquire` returned: that very object. */
+  release(placement: Placement): void {
+    if (!this.#taken.delete(placement)) throw new InternalError('device slots are released that nobody has');
+  }
+}
+
+/** The GPUs of one rank: an even part of the placement's, in order. Raises ConfigError when they cannot be shared evenly. */
+export function devicesOfRank(placement: Placement, rank: number, processes: number): number[] {
+  const { devices } = placement;
+  if (devices.length % processes !== 0) {
+    throw new ConfigError(`${devices.length} GPUs cannot be shared out evenly over ${processes} processes`, {
+      where: 'launch.processes',
+    });
+  }
+  const each = devices.length / processes;
+  return devices.slice(rank * each, (rank + 1) * each);
+}
+
+/** Reads the answer to `--query-gpu=index,uuid,name,memory.total,memory.used` (CSV, MiB). Raises RunError on a line that is none. */
+export function parseGpus(answer: string): Gpu[] {
+  return lines(answer)
+    .map((line) => {
+      // A GPU's name is the only field that may hold a comma.
+      const fields = /^(\d+),\s*([^,]+),\s*(.+),\s*([^,]+),\s*([^,]+)$/.exec(line);
+      if (fields === null) throw unreadable(line);
+      const [, index, uuid, name, total, used] = fields;
+      return { index: Number(index), uuid, name, memoryBytes: bytesOf(total, line), usedBytes: bytesOf(used, line) };
+    })
+    .sort((a, b) => a.index - b.index);
+}
+
+/** Reads the answer to `--query-compute-apps=gpu_uuid,pid,process_name`. Raises RunError on a line that is none. */
+export function parseGpuProcesses(answer: string): GpuProcess[] {
+  return lines(answer).map((line) => {
+    const fields = /^([^,]+),\s*(\d+),\s*(.*)$/.exec(line);
+    if (fields === null) throw unreadable(line);
+    return { gpuUuid: fields[1], pid: Number(fields[2]), name: fields[3] };
+  });
+}
+
+/** The GPUs that a value of `CUDA_VISIBLE_DEVICES` names, by index or by (the beginning of) a UUID; as CUDA, up to the first unknown one. */
+export function visibleGpus(gpus: readonly Gpu[], visible: string): Gpu[] {
+  const found: Gpu[] = [];
+  for (const name of visible.split(',').map((part) => part.trim())) {
+    const gpu = gpus.find(({ index, uuid }) => (/^\d+$/.test(name) ? index === Number(name) : uuid.startsWith(name)));
+    if (gpu === undefined) break;
+    if (!found.includes(gpu)) found.push(gpu);
+  }
+  return found.sort((a, b) => a.index - b.index);
+}
+
+/** Whether a value of `CUDA_VISIBLE_DEVICES` leaves no GPU; such a machine is not asked for its GPUs at all. */
+function hidesAll(visible: string): boolean {
+  return ['', '-1', 'NoDevFiles'].includes(visible.trim());
+}
+
+function allowedGpus(gpus: readonly Gpu[], allowed: readonly number[] | null): readonly Gpu[] {
+  if (allowed === null) return gpus;
+  const unknown = [...new Set(allowed)].filter((index) => !gpus.some((gpu) => gpu.index === index));
+  if (unknown.length > 0) {
+    throw new ConfigError(`there is no GPU ${unknown.join(', ')}; ${whatExists(gpus)}`, {
+      where: 'launch.devices',
+      next:
+        gpus.length > 0 ? 'Name GPUs that exist, or null for all of them.' : 'Set launch.devices to null for the CPU.',
+    });
+  }
+  return gpus.filter((gpu) => allowed.includes(gpu.index));
+}
+
+function tooManyProcesses(processes: number, gpus: readonly Gpu[]): ConfigError {
+  return new ConfigError(`a run of ${processes} processes needs ${processes} GPUs; ${whatExists(gpus)}`, {
+    where: 'launch.processes',
+    next: `Set launch.processes to at most ${gpus.length}, allow more GPUs in launch.devices, or hide them all to use the CPU: CUDA_VISIBLE_DEVICES=''.`,
+  });
+}
+
+function whatExists(gpus: readonly Gpu[]): string {
+  if (gpus.length === 0) return 'this machine has no GPU';
+  return `usable here: ${gpus.map((gpu) => `${gpu.index} (${gpu.name})`).join(', ')}`;
+}
+
+/** What nvidia-smi prints as CSV; null where it is not installed or finds no GPU. */
+function askNvidiaSmi(query: string): string | null {
+  const asked = spawnSync('nvidia-smi', [query, '--format=csv,noheader,nounits'], {
+    encoding: 'utf8',
+    timeout: ASK_TIMEOUT_MS,
+  });
+  if ((asked.error as NodeJS.ErrnoException | undefined)?.code === 'ENOENT') return null;
+  if (asked.status === 0) return asked.stdout;
+  const said = `${asked.stdout ?? ''}${asked.stderr ?? ''}`.trim();
+  if (said.includes('No devices were found')) return null;
+  const ended =
+    asked.error !== undefined ? asked.error.message : `it ended with ${asked.status ?? asked.signal ?? 'nothing'}`;
+  throw new RunError(`nvidia-smi does not work: ${said === '' ? ended : said}`, {
+    next: "Repair the driver (run nvidia-smi by hand), or use the CPU: CUDA_VISIBLE_DEVICES=''.",
+  });
+}
+
+function lines(answer: string): string[] {
+  return answer
+    .split('\n')
+    .map((line) => line.trim())
+    .filter((line) => line !== '');
+}
+
+/** A number of MiB; null for what the driver does not tell, which it writes in brackets. */
+function bytesOf(field: string, line: string): number | null {
+  if (/^\[.*\]$/.test(field.trim())) return null;
+  const mebibytes = Number(field);
+  if (!Number.isFinite(mebibytes)) throw unreadable(line);
+  return mebibytes * MEBIBYTE;
+}
+
+function unreadable(line: string): RunError {
+  return new RunError(`nvidia-smi answered with a line that is not understood: ${line}`, {
+    next: "Run nvidia-smi by hand, or use the CPU: CUDA_VISIBLE_DEVICES=''.",
+  });
+}
+
+function gigabytes(bytes: number): string {
+  return `${(bytes / 2 ** 30).toFixed(1)} GiB`;
+}

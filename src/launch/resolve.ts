@@ -1,0 +1,20 @@
+/** Where the model of another run lies. */
+import { join } from 'node:path';
+import { CheckpointError } from '../core/errors.js';
+import { latestWhole } from '../run/checkpoints.js';
+import { RunPaths } from '../run/paths.js';
+import type { RunResolver } from '../tasks/models.js';
+
+/** Finds the newest whole checkpoint of a finished run. */
+export function runResolver(baseExpDir: string): RunResolver {
+  return (run) => {
+    const whole = latestWhole(new RunPaths(baseExpDir, run));
+    if (whole === null) {
+      throw new CheckpointError(`run ${run} has no whole checkpoint`, {
+        where: join(baseExpDir, run),
+        next: 'Run its config again, then this one.',
+      });
+    }
+    return whole.dir;
+  };
+}

@@ -1,0 +1,143 @@
+/** From runs to Slurm jobs: which runs share a job array, what each asks for, what it waits for. Nothing is submitted here. */
+import type { LoadedConfig } from '../../config/load.js';
+import type { LaunchSettings, SlurmSettings } from '../../config/settings.js';
+import { ConfigError, InternalError } from '../../core/errors.js';
+
+/** A run to be submitted: a cell of a matrix, or a run that cells start from. */
+export interface SlurmRun {
+  readonly run_name: string;
+  readonly config: LoadedConfig;
+  /** Names of the runs that have to be finished first. */
+  readonly parents: readonly string[];
+}
+
+/** What one job asks for. */
+export interface Resources {
+  readonly time: string;
+  readonly gres: string | null;
+  readonly cpus_per_task: number | null;
+  readonly mem: string | null;
+  readonly extra: readonly string[];
+}
+
+/** Runs that ask for the same and wait for the same: the tasks of one array, in order. */
+export interface ArrayPlan {
+  readonly runs: readonly SlurmRun[];
+  readonly resources: Resources;
+  readonly account: string | null;
+  readonly partition: string | null;
+  readonly signalBeforeS: number;
+  /** Names of unfinished runs that must be finished before any task may start. */
+  readonly after: readonly string[];
+}
+
+/** Slurm's default MaxArraySize is 1001, and a task's index has to stay below it. */
+const MAX_TASKS = 1000;
+
+/**
+ * Groups runs into arrays, parents before those that start from them; the order of the runs is kept. `finished` runs are
+ * not waited for. Raises ConfigError for a parent that is neither finished, nor `underWay`, nor among the runs, and where
+ * the signal would come before the job has begun.
+ */
+export function planArrays(
+  runs: readonly SlurmRun[],
+  known: { readonly finished: ReadonlySet<string>; readonly underWay: ReadonlySet<string> },
+): ArrayPlan[] {
+  const depths = depthsOf(runs);
+  const groups = new Map<string, { depth: number; plan: Omit<ArrayPlan, 'runs'>; runs: SlurmRun[] }>();
+  for (const run of runs) {
+    const after = run.parents.filter((parent) => !known.finished.has(parent));
+    const missing = after.find((parent) => !known.underWay.has(parent) && !depths.has(parent));
+    if (missing !== undefined) {
+      throw new ConfigError(`'${run.run_name}' starts from '${missing}', which is neither finished nor submitted`, {
+        where: run.config.file,
+        next: `Run ${missing} first, then submit this again.`,
+      });
+    }
+    const plan = { ...whatItAsks(run.config), after: [...after].sort() };
+    const depth = depths.get(run.run_name) ?? 0;
+    const key = JSON.stringify([depth, plan]);
+    const group = groups.get(key);
+    if (group === undefined) groups.set(key, { depth, plan, runs: [run] });
+    else group.runs.push(run);
+  }
+  return [...groups.values()]
+    .sort((a, b) => a.depth - b.depth)
+    .flatMap(({ plan, runs: members }) => chunks(members, MAX_TASKS).map((part) => ({ ...plan, runs: part })));
+}
+
+/** How many generations of unfinished parents come before each run. */
+function depthsOf(runs: readonly SlurmRun[]): Map<string, number> {
+  const byName = new Map(runs.map((run) => [run.run_name, run]));
+  const depths = new Map<string, number>();
+  const depthOf = (run: SlurmRun, ancestry: readonly string[]): number => {
+    const known = depths.get(run.run_name);
+    if (known !== undefined) return known;
+    if (ancestry.includes(run.run_name)) {
+      throw new InternalError(`runs need each other: ${[...ancestry, run.run_name].join(' -> ')}`);
+    }
+    const parents = run.parents.flatMap((name) => byName.get(name) ?? []);
+    const depth = Math.max(-1, ...parents.map((parent) => depthOf(parent, [...ancestry, run.run_name]))) + 1;
+    depths.set(run.run_name, depth);
+    return depth;
+  };
+  for (const run of runs) depthOf(run, []);
+  return depths;
+}
+
+function whatItAsks(config: LoadedConfig): Omit<ArrayPlan, 'runs' | 'after'> {
+  const { launch } = config.settings;
+  const { slurm } = launch;
+  checkSignal(slurm.time, slurm.signal_before_s, config.file);
+  return {
+    resources: { ...resourcesOf(slurm), cpus_per_task: slurm.cpus_per_task ?? coresOf(launch) },
+    account: slurm.account,
+    partition: slurm.partition,
+    signalBeforeS: slurm.signal_before_s,
+  };
+}
+
+/** The part of the settings that says what a job asks for. */
+export function resourcesOf(from: Resources): Resources {
+  const { time, gres, cpus_per_task, mem, extra } = from;
+  return { time, gres, cpus_per_task, mem, extra };
+}
+
+function coresOf(launch: LaunchSettings): number {
+  return launch.processes === 'auto' ? 1 : launch.processes;
+}
+
+/** Raises ConfigError where a job would be told to stop before it could do anything. */
+function checkSignal(time: string, signalBeforeS: SlurmSettings['signal_before_s'], where: string): void {
+  const limit = parseTime(time);
+  if (limit === null) {
+    throw new ConfigError(
+      `launch.slurm.time: found '${time}'; allowed: minutes, [D-]HH:MM:SS, MM:SS, D-HH, D-HH:MM or UNLIMITED`,
+      { where },
+    );
+  }
+  if (limit > signalBeforeS) return;
+  throw new ConfigError(
+    `launch.slurm.signal_before_s: found ${signalBeforeS}; allowed: less than the time limit, ${limit} s (launch.slurm.time '${time}')`,
+    { where, next: 'Ask for more time, or let the signal come later.' },
+  );
+}
+
+/** Seconds of a time limit in Slurm's notation; Infinity for none, null for another text. */
+export function parseTime(text: string): number | null {
+  if (/^(unlimited|infinite)$/i.test(text)) return Infinity;
+  const parts = /^(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?$/.exec(text);
+  if (parts === null) return null;
+  const days = parts[1] as string | undefined;
+  const [a, b, c] = parts.slice(2).map((part) => Number((part as string | undefined) ?? 0));
+  // After days come hours; three numbers are hours, minutes, seconds; else it begins with minutes.
+  if (days !== undefined) return Number(days) * 86_400 + a * 3600 + b * 60 + c;
+  const three = (parts[4] as string | undefined) !== undefined;
+  return three ? a * 3600 + b * 60 + c : a * 60 + b;
+}
+
+function chunks<T>(items: readonly T[], size: number): T[][] {
+  const parts: T[][] = [];
+  for (let at = 0; at < items.length; at += size) parts.push(items.slice(at, at + size));
+  return parts;
+}

@@ -1,0 +1,223 @@
+/** What Slurm says about submitted runs, and what that means for a run whose own records cannot know it. */
+import type { RunState, RunStateName } from '../../run/state.js';
+import { RunError } from '../../core/errors.js';
+import { call } from './commands.js';
+import { readSubmissions, type ArrayRecord, type Submission } from './record.js';
+
+/** `gone`: Slurm has ended the job, or has forgotten it. */
+type Phase = 'queued' | 'running' | 'ended' | 'gone';
+
+/** The job that a run was last submitted as. */
+export interface SlurmJob {
+  readonly run_name: string;
+  /** As Slurm's programs take it: `12_3`; null where it never came to be submitted. */
+  readonly job: string | null;
+  readonly phase: Phase;
+  /** Slurm's word, such as PENDING or NODE_FAIL; '' where Slurm has none. */
+  readonly state: string;
+  /** Why it is pending, in Slurm's word. */
+  readonly reason: string | null;
+  readonly node: string | null;
+}
+
+/** What Slurm says of one task. */
+interface Heard {
+  readonly state: string;
+  readonly reason: string | null;
+  readonly node: string | null;
+}
+
+const phases: Readonly<Record<string, Phase>> = {
+  PENDING: 'queued',
+  REQUEUED: 'queued',
+  REQUEUE_FED: 'queued',
+  REQUEUE_HOLD: 'queued',
+  RESV_DEL_HOLD: 'queued',
+  SPECIAL_EXIT: 'queued',
+  CONFIGURING: 'running',
+  RUNNING: 'running',
+  COMPLETING: 'running',
+  RESIZING: 'running',
+  SIGNALING: 'running',
+  STAGE_OUT: 'running',
+  STOPPED: 'running',
+  SUSPENDED: 'running',
+  BOOT_FAIL: 'ended',
+  CANCELLED: 'ended',
+  COMPLETED: 'ended',
+  DEADLINE: 'ended',
+  FAILED: 'ended',
+  NODE_FAIL: 'ended',
+  OUT_OF_MEMORY: 'ended',
+  PREEMPTED: 'ended',
+  REVOKED: 'ended',
+  TIMEOUT: 'ended',
+};
+
+/** How an ended job leaves a run that did not say so itself, and why in words. */
+const ends: Readonly<Record<string, readonly [RunStateName, string]>> = {
+  BOOT_FAIL: ['failed', 'its node did not boot'],
+  CANCELLED: ['interrupted', 'it was cancelled'],
+  COMPLETED: ['interrupted', 'it ended without the run being finished'],
+  DEADLINE: ['interrupted', 'its deadline passed'],
+  FAILED: ['failed', 'it failed'],
+  NODE_FAIL: ['interrupted', 'its node failed'],
+  OUT_OF_MEMORY: ['failed', 'it ran out of memory (launch.slurm.mem)'],
+  PREEMPTED: ['interrupted', 'it was preempted'],
+  REVOKED: ['interrupted', 'it was revoked'],
+  TIMEOUT: ['interrupted', 'its time limit came before it had stopped (launch.slurm.signal_before_s)'],
+};
+
+const squeueFormat = '%i|%j|%T|%r|%N';
+
+/**
+ * The jobs of all runs that were submitted from a folder of runs, by run name; empty where nothing ever was, without asking Slurm.
+ * Raises RunError, in Slurm's own words, where Slurm is not here or does not answer.
+ */
+export async function reconcile(baseExpDir: string): Promise<Map<string, SlurmJob>> {
+  const submissions = readSubmissions(baseExpDir);
+  const arrays = submissions.flatMap((submission) => submission.arrays);
+  if (arrays.length === 0) return new Map();
+  const squeue = await ask('squeue', ['--noheader', '--array', '--states=all', `--format=${squeueFormat}`]);
+  const heard = parseSqueue(squeue);
+  const forgotten = arrays.filter(({ job_id }) => job_id !== null && !heard.ids.has(job_id));
+  const older = forgotten.length === 0 ? new Map<string, Heard>() : await askAccounting(forgotten);
+  return jobsOf(submissions, { ids: heard.ids, names: heard.names, tasks: new Map([...older, ...heard.tasks]) });
+}
+
+/** The jobs that serve judges and have not ended: their ids by node file. */
+export async function liveJudges(baseExpDir: string): Promise<Map<string, string>> {
+  const judges = readSubmissions(baseExpDir).flatMap((submission) => submission.judges);
+  if (judges.length === 0) return new Map();
+  const { tasks, names } = parseSqueue(
+    await ask('squeue', ['--noheader', '--array', '--states=all', `--format=${squeueFormat}`]),
+  );
+  const live = new Map<string, string>();
+  for (const judge of judges) {
+    const id = judge.job_id ?? names.get(judge.name);
+    const state = id === undefined ? undefined : tasks.get(id)?.state;
+    if (id !== undefined && state !== undefined && phaseOf(state) !== 'ended') live.set(judge.node_file, id);
+  }
+  return live;
+}
+
+/** Whether a job waits or runs. */
+export function isUnderWay(job: SlurmJob): boolean {
+  return job.phase === 'queued' || job.phase === 'running';
+}
+
+/** The job in a few words, for a table: `Slurm 12_3 on node7`, `Slurm 12_3 pending (Priority)`. */
+export function describeJob(job: SlurmJob): string {
+  const name = `Slurm ${job.job ?? '(not submitted)'}`;
+  if (job.phase === 'running') return `${name} on ${job.node ?? '?'}`;
+  if (job.phase === 'queued') {
+    return `${name} ${job.state.toLowerCase()}${job.reason === null ? '' : ` (${job.reason})`}`;
+  }
+  return `${name} ${job.state === '' ? 'ended' : job.state.toLowerCase()}`;
+}
+
+/**
+ * What a run is doing, given its job: what `state.json` says, corrected where only Slurm knows (it waits in the queue, its node
+ * failed, it was cancelled). `state` is null for a run that has not begun. Not for a run that a live process holds outside of its job.
+ */
+export function reconcileState(
+  state: RunState | null,
+  job: SlurmJob,
+): { readonly state: RunStateName; readonly reason: string | null } {
+  const said =
+    state === null ? { state: 'queued' as const, reason: null } : { state: state.state, reason: state.reason };
+  if (said.state === 'finished') return said;
+  if (job.phase === 'queued') return { state: 'queued', reason: describeJob(job) };
+  if (job.phase === 'running') {
+    return said.state === 'running' || said.state === 'waiting' ? said : { state: 'running', reason: describeJob(job) };
+  }
+  // What the run itself recorded at its end says more than Slurm does.
+  if (said.state === 'failed' || said.state === 'interrupted') return said;
+  const [end, why] = ends[job.state] ?? ['interrupted', 'Slurm knows it no more'];
+  return { state: end, reason: `${job.job === null ? 'it was never submitted' : `Slurm job ${job.job}: ${why}`}` };
+}
+
+/**
+ * Ends jobs: a waiting one leaves the queue, a running one is asked to checkpoint and end, without a deadline. `atOnce` lets Slurm
+ * end it within its own grace time (KillWait). Raises RunError in scancel's own words.
+ */
+export async function stopJobs(jobs: readonly SlurmJob[], options: { readonly atOnce?: boolean } = {}): Promise<void> {
+  const ids = (phase: Phase): string[] =>
+    jobs.flatMap((job) => (job.phase === phase && job.job !== null ? [job.job] : []));
+  const asked = options.atOnce === true ? [] : ids('running');
+  const cancelled = options.atOnce === true ? [...ids('queued'), ...ids('running')] : ids('queued');
+  if (cancelled.length > 0) await ask('scancel', cancelled);
+  if (asked.length > 0) await ask('scancel', ['--batch', '--signal=TERM', ...asked]);
+}
+
+/** Lines of squeue in `squeueFormat`: by task, the ids of jobs, and the jobs' ids by name. */
+export function parseSqueue(text: string): {
+  readonly tasks: ReadonlyMap<string, Heard>;
+  readonly ids: ReadonlySet<string>;
+  readonly names: ReadonlyMap<string, string>;
+} {
+  const tasks = new Map<string, Heard>();
+  const ids = new Set<string>();
+  const names = new Map<string, string>();
+  for (const line of text.split('\n').filter((each) => each !== '')) {
+    const [task, name, state, reason, node] = line.split('|');
+    const id = task.split('_')[0];
+    ids.add(id);
+    names.set(name, id);
+    tasks.set(task, { state, reason: reason === 'None' ? null : reason, node: node === '' ? null : node });
+  }
+  return { tasks, ids, names };
+}
+
+/** Lines of `sacct --parsable2 --format=JobID,State,NodeList`. */
+export function parseSacct(text: string): Map<string, Heard> {
+  const tasks = new Map<string, Heard>();
+  for (const line of text.split('\n').filter((each) => each !== '')) {
+    const [task, state, node] = line.split('|');
+    // `CANCELLED by 1000`
+    tasks.set(task, { state: state.split(' ')[0], reason: null, node: /^None/.test(node) ? null : node });
+  }
+  return tasks;
+}
+
+function jobsOf(submissions: readonly Submission[], heard: ReturnType<typeof parseSqueue>): Map<string, SlurmJob> {
+  const jobs = new Map<string, SlurmJob>();
+  // A later submission of a run stands for the earlier ones.
+  for (const array of submissions.flatMap((submission) => submission.arrays)) {
+    const id = array.job_id ?? heard.names.get(array.name) ?? null;
+    for (const [index, run_name] of array.runs.entries()) {
+      const job = id === null ? null : `${id}_${index}`;
+      const task = job === null ? undefined : heard.tasks.get(job);
+      jobs.set(run_name, {
+        run_name,
+        job,
+        phase: task === undefined ? 'gone' : phaseOf(task.state),
+        state: task?.state ?? '',
+        reason: task?.reason ?? null,
+        node: task?.node ?? null,
+      });
+    }
+  }
+  return jobs;
+}
+
+/** A word that a later Slurm has is taken for a running job: nothing is submitted twice. */
+function phaseOf(state: string): Phase {
+  return phases[state] ?? 'running';
+}
+
+/** What accounting knows of jobs that the controller has forgotten; nothing where the cluster keeps no accounts. */
+async function askAccounting(arrays: readonly ArrayRecord[]): Promise<Map<string, Heard>> {
+  const ids = arrays.flatMap(({ job_id }) => job_id ?? []).join(',');
+  const args = ['--noheader', '--parsable2', '--allocations', '--format=JobID,State,NodeList', `--jobs=${ids}`];
+  const called = await call('sacct', args);
+  return called.kind === 'done' ? parseSacct(called.out) : new Map();
+}
+
+async function ask(program: 'squeue' | 'scancel', args: readonly string[]): Promise<string> {
+  const called = await call(program, args);
+  if (called.kind === 'done') return called.out;
+  throw new RunError(called.kind === 'missing' ? called.words : `${program} refused: ${called.words}`, {
+    next: 'Jobs of these runs were submitted to Slurm: ask on a machine of that cluster, while its controller answers.',
+  });
+}

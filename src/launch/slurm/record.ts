@@ -1,0 +1,52 @@
+/**
+ * What was submitted: one folder per submission below `<base_exp_dir>/.slurm/`, which no run can be named like. It holds the
+ * batch scripts, the files of cells, and `jobs.json`, which says which run is which task.
+ */
+import { existsSync, readdirSync } from 'node:fs';
+import { join } from 'node:path';
+import { writeFileAtomic } from '../../core/files.js';
+import { readJson } from '../../run/state.js';
+
+/** A job array as it was submitted. */
+export interface ArrayRecord {
+  /** Slurm's name of the job, unique to this array: the job is found by it where the id was not written down any more. */
+  readonly name: string;
+  /** Null until sbatch has answered. */
+  readonly job_id: string | null;
+  /** Run names by task index. */
+  readonly runs: readonly string[];
+}
+
+export interface JudgeRecord {
+  readonly name: string;
+  readonly job_id: string | null;
+  readonly node_file: string;
+}
+
+export interface Submission {
+  readonly format: 1;
+  readonly submitted_at: string;
+  readonly arrays: readonly ArrayRecord[];
+  readonly judges: readonly JudgeRecord[];
+}
+
+export function submissionsDir(baseExpDir: string): string {
+  return join(baseExpDir, '.slurm');
+}
+
+/** Replaces the record of a submission. */
+export function writeSubmission(dir: string, submission: Submission): void {
+  writeFileAtomic(join(dir, 'jobs.json'), `${JSON.stringify(submission, null, 2)}\n`);
+}
+
+/** Every submission below a folder of runs, oldest first. Raises RunError for a record that is not readable. */
+export function readSubmissions(baseExpDir: string): Submission[] {
+  const dir = submissionsDir(baseExpDir);
+  if (!existsSync(dir)) return [];
+  return readdirSync(dir)
+    .sort()
+    .flatMap((name) => {
+      const found = readJson(join(dir, name, 'jobs.json'));
+      return found === null ? [] : [found as Submission];
+    });
+}

@@ -1,0 +1,64 @@
+/** What runs are doing, with what only Slurm knows about those that were submitted; and stopping these. */
+import { EditrlError } from '../../core/errors.js';
+import { RunPaths } from '../../run/paths.js';
+import { readState } from '../../run/state.js';
+import { liveLock, readStatus, type RunStatus } from '../../run/status.js';
+import { describeJob, isUnderWay, reconcile, reconcileState, stopJobs, type SlurmJob } from './queue.js';
+
+export interface SlurmStatuses {
+  readonly statuses: readonly RunStatus[];
+  /** Why Slurm could not be asked, one text per folder of runs; the statuses are then as the run directories say. */
+  readonly problems: readonly string[];
+}
+
+/**
+ * The statuses of runs, corrected by Slurm where a run's own records cannot know: it waits in the queue, its node failed, it was
+ * cancelled. In `alsoQueuedIn` folders, runs that were submitted and never began are added.
+ */
+export async function readStatuses(
+  runs: readonly RunPaths[],
+  alsoQueuedIn: readonly string[] = [],
+): Promise<SlurmStatuses> {
+  const problems: string[] = [];
+  const jobs = new Map<string, ReadonlyMap<string, SlurmJob>>();
+  for (const base of new Set([...runs.map((run) => run.baseExpDir), ...alsoQueuedIn])) {
+    try {
+      jobs.set(base, await reconcile(base));
+    } catch (error) {
+      if (!(error instanceof EditrlError)) throw error;
+      problems.push(error.toText());
+    }
+  }
+  const known = new Set(runs.map((run) => run.dir));
+  const queued = alsoQueuedIn.flatMap((base) =>
+    [...(jobs.get(base)?.keys() ?? [])].map((name) => new RunPaths(base, name)).filter((run) => !known.has(run.dir)),
+  );
+  const statuses = [...runs, ...queued].map((run) => corrected(run, jobs.get(run.baseExpDir)?.get(run.runName)));
+  return { statuses, problems };
+}
+
+function corrected(run: RunPaths, job: SlurmJob | undefined): RunStatus {
+  const status = readStatus(run);
+  // Whoever holds the run knows best; a job that has ended says nothing about an attempt outside of it.
+  if (job === undefined || status.state === 'unreadable') return status;
+  if (!isUnderWay(job) && liveLock(run) !== null) return status;
+  const { state, reason } = reconcileState(readState(run), job);
+  return { ...status, state, reason, where: status.where ?? (isUnderWay(job) ? describeJob(job) : null) };
+}
+
+/**
+ * Asks the jobs of runs to end, where they have any that wait or run; see `stopJobs`. Returns the names of these runs. Raises
+ * RunError in Slurm's own words.
+ */
+export async function stopOnSlurm(runs: readonly RunPaths[], atOnce: boolean): Promise<ReadonlyMap<string, SlurmJob>> {
+  const stopped = new Map<string, SlurmJob>();
+  for (const base of new Set(runs.map((run) => run.baseExpDir))) {
+    const jobs = await reconcile(base);
+    for (const { runName } of runs.filter((run) => run.baseExpDir === base)) {
+      const job = jobs.get(runName);
+      if (job !== undefined && isUnderWay(job)) stopped.set(runName, job);
+    }
+  }
+  await stopJobs([...stopped.values()], { atOnce });
+  return stopped;
+}

@@ -1,0 +1,34 @@
+/** One run on Slurm: an array of one, after the runs that it starts from. */
+import { existsSync } from 'node:fs';
+import { cannotRunYet, dependencies, loadReferenced, referencedFile, type LoadedConfig } from '../../config/load.js';
+import { ConfigError } from '../../core/errors.js';
+import type { SlurmRun } from './jobs.js';
+import { submitCells, type Submitted } from './submit.js';
+
+/** Submits a run and what it starts from. Raises ConfigError for runs that need each other, and what `submitCells` raises. */
+export async function submitRun(config: LoadedConfig, program: readonly string[]): Promise<Submitted> {
+  const parents = new Map<string, SlurmRun>();
+  const cell = await collect(config, [], parents);
+  return submitCells([cell], [...parents.values()], { program, name: config.settings.run_name });
+}
+
+async function collect(
+  config: LoadedConfig,
+  ancestry: readonly string[],
+  parents: Map<string, SlurmRun>,
+): Promise<SlurmRun> {
+  const { settings } = config;
+  const obstacles = cannotRunYet(settings);
+  if (obstacles.length > 0) throw new ConfigError(obstacles.join('\n'), { where: config.file });
+  const line = [...ancestry, settings.run_name];
+  const names = dependencies(settings);
+  for (const reference of names) {
+    if (line.includes(reference.run)) {
+      throw new ConfigError(`runs need each other: ${[...line, reference.run].join(' -> ')}`, { where: config.file });
+    }
+    // A finished parent without its config is taken as it is; an unfinished one is missed when the jobs are planned.
+    if (parents.has(reference.run) || !existsSync(referencedFile(config, reference))) continue;
+    parents.set(reference.run, await collect(await loadReferenced(config, reference), line, parents));
+  }
+  return { run_name: settings.run_name, config, parents: names.map(({ run }) => run) };
+}

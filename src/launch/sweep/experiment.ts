@@ -1,0 +1,230 @@
+/** A sweep of an experiment from its cells to its result table. */
+import { join } from 'node:path';
+import { cannotRunYet } from '../../config/load.js';
+import type { Experiment } from '../../config/experiment/load.js';
+import { ConfigError, must, RunError } from '../../core/errors.js';
+import { writeFileAtomic } from '../../core/files.js';
+import { encodeLine } from '../../run/journal.js';
+import { readRun, type RunReport } from '../../run/report/read.js';
+import { resultsMarkdown, tabulate, type Results } from '../../run/report/results.js';
+import { detectDevices, DeviceSlots, type Devices } from '../devices.js';
+import { lockExperiment } from './lock.js';
+import { namePattern, planJobs, requireChosen, type PlannedJob, type SweepRun } from './plan.js';
+import type { Found, Phase, Schedule } from './schedule.js';
+import { openSchedule, runSweep, type Runner, type RunWorld, type SweepView } from './sweep.js';
+import { inspect, markStopped, metricAt, pathsOf } from './truth.js';
+
+export interface SweepChoice {
+  /** A pattern over the cells' names; null means all of them. */
+  readonly only: string | null;
+  /** Only cells that failed, or that start from a run that failed. */
+  readonly failed: boolean;
+}
+
+export interface SweepLimits {
+  /** Most runs at once; null means as many as there is room for. */
+  readonly maxParallel: number | null;
+  readonly retries: number;
+  readonly failFast: boolean;
+}
+
+/** A sweep that can be shown or started. */
+export interface PreparedSweep {
+  readonly experiment: Experiment;
+  readonly jobs: readonly PlannedJob[];
+  readonly limits: SweepLimits;
+  readonly devices: Devices;
+  readonly baseExpDir: string;
+}
+
+/** What became of one run. */
+export interface RunOutcome {
+  readonly run_name: string;
+  readonly state: Phase;
+  readonly reason: string | null;
+}
+
+export interface SweepOutcome {
+  readonly runs: readonly RunOutcome[];
+  readonly results: Results;
+  /** Where the table was written, without its extension. */
+  readonly resultsFile: string;
+}
+
+const world: RunWorld = {
+  inspect,
+  markStopped,
+  metricAt: (config, metric, iteration) => metricAt(pathsOf(config), metric, iteration),
+};
+
+/** The cells that a sweep is asked for. Raises UsageError when a pattern means none. */
+export function chooseCells(experiment: Experiment, choice: SweepChoice): SweepRun[] {
+  const named = choice.only === null ? experiment.cells : experiment.cells.filter(namePattern(choice.only));
+  if (choice.only !== null) requireChosen(named, experiment, choice.only);
+  return choice.failed ? named.filter(failedIn(experiment)) : [...named];
+}
+
+/**
+ * Chooses the runs and checks all that can be checked before anything starts. Raises UsageError when a pattern means
+ * nothing, ConfigError for runs that cannot run here.
+ */
+export function prepareSweep(experiment: Experiment, choice: SweepChoice, limits: SweepLimits): PreparedSweep {
+  const devices = detectDevices();
+  const chosen = new Set(chooseCells(experiment, choice).map((cell) => cell.run_name));
+  const jobs = planJobs(experiment, devices, (cell) => chosen.has(cell.run_name));
+  const obstacles = jobs.flatMap((job) =>
+    cannotRunYet(job.config.settings).map((obstacle) => `${job.name}: ${obstacle}`),
+  );
+  if (obstacles.length > 0) throw new ConfigError(obstacles.join('\n'), { where: experiment.file });
+  const baseExpDir = must(experiment.cells[0], 'the first cell').config.settings.base_exp_dir;
+  const prepared = { experiment, jobs, limits, devices, baseExpDir };
+  // Whatever does not fit on the empty machine raises here.
+  const slots = makeSlots(prepared);
+  for (const processes of new Set(jobs.map((job) => job.processes))) {
+    const placement = slots.tryAcquire(processes);
+    if (placement !== null) slots.release(placement);
+  }
+  return prepared;
+}
+
+/** The schedule as it would begin, and the order in which runs would start if all took the same time. */
+export function rehearse(prepared: PreparedSweep): { schedule: Schedule; order: PlannedJob[] } {
+  const { jobs, limits } = prepared;
+  const options = { jobs, retries: 0, failFast: false, halving: null };
+  const { schedule } = openSchedule({ ...options, halving: prepared.experiment.options.stop_early ?? null }, world);
+  const play = openSchedule(options, world).schedule;
+  const slots = makeSlots(prepared);
+  const limit = limits.maxParallel ?? Number.POSITIVE_INFINITY;
+  const byName = new Map(jobs.map((job) => [job.name, job]));
+  const running: { name: string; placement: NonNullable<ReturnType<DeviceSlots['tryAcquire']>> }[] = [];
+  const order: PlannedJob[] = [];
+  for (;;) {
+    for (const { job } of play.startable()) {
+      if (running.length >= limit || slots.free === 0) break;
+      const placement = slots.tryAcquire(job.processes);
+      if (placement === null) continue;
+      play.started(job.name);
+      running.push({ name: job.name, placement });
+      order.push(must(byName.get(job.name), job.name));
+    }
+    const first = running.shift();
+    if (first === undefined) return { schedule, order };
+    slots.release(first.placement);
+    play.ended(first.name, { kind: 'finished' });
+  }
+}
+
+/**
+ * Sweeps: to the end, or until `stop` is aborted. Writes the result table. Raises RunError when another scheduler has the
+ * experiment.
+ */
+export async function sweep(
+  prepared: PreparedSweep,
+  runner: Runner,
+  view: SweepView,
+  stop: AbortSignal,
+): Promise<SweepOutcome> {
+  const { experiment, jobs, limits, baseExpDir } = prepared;
+  const lost = new AbortController();
+  let lostTo: unknown = null;
+  const unlock = lockExperiment(baseExpDir, experiment.name, (error) => {
+    lostTo = error;
+    lost.abort();
+  });
+  try {
+    const schedule = await runSweep(
+      { jobs, ...limits, halving: experiment.options.stop_early ?? null },
+      { runner, slots: makeSlots(prepared), world, view, stop: AbortSignal.any([stop, lost.signal]) },
+    );
+    if (lostTo !== null) throw lostTo as Error;
+    const results = collectResults(experiment, schedule);
+    return { runs: outcomes(schedule), results, resultsFile: writeResults(results, baseExpDir) };
+  } finally {
+    unlock();
+  }
+}
+
+/** On the CPU there are as many slots as can be used at once, so that a lone run has all cores. */
+function makeSlots({ experiment, jobs, limits, devices }: PreparedSweep): DeviceSlots {
+  const allowed = jobs[0]?.config.settings.launch.devices ?? null;
+  const other = jobs.find((job) => JSON.stringify(job.config.settings.launch.devices) !== JSON.stringify(allowed));
+  if (other !== undefined) {
+    throw new ConfigError(
+      `runs of one sweep share out the same devices; found ${JSON.stringify(allowed)} and, in ${other.name}, ${JSON.stringify(other.config.settings.launch.devices)}`,
+      {
+        where: `${experiment.file}: launch.devices`,
+        next: 'Set launch.devices in the base alone, or sweep the parts one by one with --only.',
+      },
+    );
+  }
+  const sizes = jobs.map((job) => job.processes);
+  const all = sizes.reduce((sum, processes) => sum + processes, 0);
+  const atOnce = limits.maxParallel === null ? devices.cpus : limits.maxParallel * Math.max(1, ...sizes);
+  return new DeviceSlots(devices, allowed, Math.max(1, Math.min(atOnce, all)));
+}
+
+/** Whether a cell, or a run that it starts from, failed at its last attempt. */
+function failedIn(experiment: Experiment): (run: SweepRun) => boolean {
+  const runs = new Map([...experiment.parents, ...experiment.cells].map((run) => [run.run_name, run]));
+  const known = new Map<string, boolean>();
+  const failed = (run: SweepRun): boolean => {
+    const before = known.get(run.run_name);
+    if (before !== undefined) return before;
+    const found = inspect(run.config);
+    const answer =
+      (found.kind === 'open' && found.failed !== null) ||
+      (found.kind !== 'finished' && run.parents.some((parent) => failed(must(runs.get(parent), parent))));
+    known.set(run.run_name, answer);
+    return answer;
+  };
+  return failed;
+}
+
+function outcomes(schedule: Schedule): RunOutcome[] {
+  return schedule.jobs.map(({ name }) => ({
+    run_name: name,
+    state: schedule.phase(name),
+    reason: schedule.reason(name),
+  }));
+}
+
+/** Over all cells of the experiment, also those that this sweep was not asked for. */
+function collectResults(experiment: Experiment, schedule: Schedule): Results {
+  const swept = new Set(schedule.jobs.map((job) => job.name));
+  const runs = experiment.cells.map((cell) => ({
+    run_name: cell.run_name,
+    axes: cell.axes,
+    outcome: swept.has(cell.run_name) ? schedule.phase(cell.run_name) : phaseOf(inspect(cell.config)),
+    report: reportOf(cell),
+  }));
+  return tabulate(experiment.name, runs, experiment.baseline);
+}
+
+function phaseOf(found: Found): Phase {
+  const phases: Readonly<Record<Found['kind'], Phase>> = {
+    finished: 'finished',
+    stopped: 'stopped',
+    elsewhere: 'elsewhere',
+    open: 'queued',
+    refused: 'failed',
+  };
+  return found.kind === 'open' && found.failed !== null ? 'failed' : phases[found.kind];
+}
+
+/** Null for a run that has not begun, or whose records cannot be read: the sweep has said why. */
+function reportOf(cell: SweepRun): RunReport | null {
+  try {
+    return readRun(pathsOf(cell.config));
+  } catch (error) {
+    if (!(error instanceof RunError)) throw error;
+    return null;
+  }
+}
+
+function writeResults(results: Results, baseExpDir: string): string {
+  const file = join(baseExpDir, `${results.experiment}.results`);
+  writeFileAtomic(`${file}.md`, resultsMarkdown(results));
+  const plain = JSON.parse(encodeLine(results).line) as unknown;
+  writeFileAtomic(`${file}.json`, `${JSON.stringify(plain, null, 2)}\n`);
+  return file;
+}

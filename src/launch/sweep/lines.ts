@@ -1,0 +1,52 @@
+/** What a sweep says about each event, in lines that stand for themselves. */
+import { formatDuration } from '../../run/progress.js';
+import { placeName } from './progress.js';
+import type { SweepEvent } from './sweep.js';
+import type { Paint } from './table.js';
+import { pathsOf } from './truth.js';
+import { join } from 'node:path';
+
+/** How many of a worker's last lines are shown with its failure. */
+const LAST_LINES = 8;
+
+type Say = { [K in SweepEvent['kind']]: (event: Extract<SweepEvent, { kind: K }>, paint: Paint) => string[] };
+
+const SAY: Say = {
+  started: ({ running }) => {
+    const { job, placement, untilIteration } = running;
+    const until = untilIteration < job.numIterations ? `, up to iteration ${untilIteration}` : '';
+    return [`start    ${job.name} (${placeName(placement, job.processes)}${until})`];
+  },
+  finished: ({ running, seconds }, paint) => [
+    `${paint('finished', 'green')} ${running.job.name} in ${formatDuration(seconds)}`,
+  ],
+  paused: ({ running }) => [`at rung  ${running.job.name}, iteration ${running.untilIteration}: waits for the others`],
+  interrupted: ({ running }, paint) => [`${paint('stopped', 'yellow')}  ${running.job.name}: it can be continued`],
+  failed: ({ running, failure, seconds }, paint) => [
+    `${paint('FAILED', 'red')}   ${running.job.name} after ${formatDuration(seconds)}: ${indent(failure.reason)}`,
+    ...failure.lastLines.slice(-LAST_LINES).map((line) => paint(`         | ${line}`, 'dim')),
+    `         log: ${join(pathsOf(running.job.config).logsDir, 'console.log')}`,
+  ],
+  elsewhere: ({ name, holder }) => [`waits    ${name} is run by ${holder}`],
+  retry: ({ name, retry, of }) => [`retry    ${name}: it is started again later (${retry} of ${of})`],
+  gave_up: () => [],
+  blocked: ({ name, by }, paint) => [
+    `${paint('blocked', 'yellow')}  ${name}: it starts from ${by}, which did not finish`,
+  ],
+  stopped: ({ name, reason }, paint) => [`${paint('stopped', 'yellow')}  ${name} ${reason}`],
+};
+
+/** The lines of an event; none for those that others tell of. */
+export function eventLines(event: SweepEvent, paint: Paint): string[] {
+  const say = SAY[event.kind] as (event: SweepEvent, paint: Paint) => string[];
+  return say(event, paint);
+}
+
+/** A run that failed without having been started. */
+export function refusedLines(name: string, reason: string, paint: Paint): string[] {
+  return [`${paint('FAILED', 'red')}   ${name} was not started: ${indent(reason)}`];
+}
+
+function indent(text: string): string {
+  return text.split('\n').join('\n         ');
+}

@@ -1,0 +1,41 @@
+/** One scheduler at a time for an experiment: two would share out the same devices twice. */
+import { RunError } from '../../core/errors.js';
+import { acquireLock, lockProblem, readLock, realLockWorld } from '../../run/lock.js';
+import { RunPaths } from '../../run/paths.js';
+
+const HEARTBEAT_EVERY_MS = 10_000;
+
+/** The folder beside the runs that holds the scheduler's lock; it is not a run. */
+function lockPaths(baseExpDir: string, experiment: string): RunPaths {
+  return new RunPaths(baseExpDir, `${experiment}.sweep`);
+}
+
+/**
+ * Holds the experiment for this process until the returned function is called. A dead holder's lock is taken over. Raises
+ * RunError naming the holder when another scheduler lives, or when the disk refuses.
+ */
+export function lockExperiment(baseExpDir: string, experiment: string, onLost: (error: unknown) => void): () => void {
+  const paths = lockPaths(baseExpDir, experiment);
+  const held = readLock(paths);
+  const problem = held === null ? null : lockProblem(held, realLockWorld());
+  if (problem !== null) {
+    throw new RunError(`${experiment} is being swept already, by ${problem.holder}`, {
+      where: paths.lock,
+      next: 'Follow it with `editrl status`; once it has ended, the same command goes on where it stopped.',
+    });
+  }
+  const lock = acquireLock(paths);
+  const timer = setInterval(() => {
+    try {
+      lock.heartbeat();
+    } catch (error) {
+      clearInterval(timer);
+      onLost(error);
+    }
+  }, HEARTBEAT_EVERY_MS);
+  timer.unref();
+  return () => {
+    clearInterval(timer);
+    lock.release();
+  };
+}

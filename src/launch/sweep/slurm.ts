@@ -1,0 +1,42 @@
+/** A sweep where Slurm places the runs: it is submitted, not carried out. */
+import type { Experiment } from '../../config/experiment/load.js';
+import { ConfigError } from '../../core/errors.js';
+import type { Submitted } from '../slurm/submit.js';
+import { chooseCells, type SweepChoice } from './experiment.js';
+
+/** Whether Slurm places the runs. Raises ConfigError where it places some of them only, or is asked for what it cannot do. */
+export function usesSlurm(experiment: Experiment): boolean {
+  const runs = [...experiment.cells, ...experiment.parents];
+  const onSlurm = runs.filter(({ config }) => config.settings.launch.backend === 'slurm');
+  if (onSlurm.length === 0) return false;
+  const where = `${experiment.file}: launch.backend`;
+  const other = runs.find(({ config }) => config.settings.launch.backend !== 'slurm');
+  if (other !== undefined) {
+    throw new ConfigError(`all runs of a sweep have one backend; found slurm and, in ${other.run_name}, local`, {
+      where,
+      next: 'Set launch.backend in an overlay that reaches the parents too.',
+    });
+  }
+  if (experiment.options.stop_early !== null) {
+    throw new ConfigError('stop_early lets runs wait for each other, which jobs of Slurm do not; found it with slurm', {
+      where,
+      next: 'Set stop_early to null, or launch.backend to local.',
+    });
+  }
+  return true;
+}
+
+/** Submits the chosen cells and the runs that they start from; see `submitCells` for what it raises. */
+export async function submitSweep(
+  experiment: Experiment,
+  choice: SweepChoice,
+  maxParallel: number | null,
+  program: readonly string[],
+): Promise<Submitted> {
+  const { submitCells } = await import('../slurm/submit.js');
+  return submitCells(chooseCells(experiment, choice), experiment.parents, {
+    program,
+    name: experiment.name,
+    maxParallel,
+  });
+}

@@ -1,0 +1,291 @@
+/** Carries a schedule out: starts runs where there is room, tells what becomes of them, and looks after the sweep's stop. */
+import type { LoadedConfig } from '../../config/load.js';
+import { EditrlError, InternalError, must } from '../../core/errors.js';
+import type { Placement } from '../devices.js';
+import { RunFailed } from '../failure.js';
+import type { Halving } from './halving.js';
+import type { PlannedJob } from './plan.js';
+import { Schedule, type Ended, type Found, type Notice, type Start } from './schedule.js';
+
+/** How long it waits before it looks again at runs that other processes hold. */
+const LOOK_AGAIN_MS = 500;
+
+/** What starts runs: the Launcher, or a fake one. */
+export interface Runner {
+  runOnly(
+    config: LoadedConfig,
+    placement: Placement & { readonly stop: AbortSignal },
+  ): Promise<{ readonly kind: 'finished' | 'already_finished' | 'interrupted' }>;
+}
+
+/** What hands out room: DeviceSlots, or fake ones. */
+export interface Slots {
+  /** Slots that nobody has. */
+  readonly free: number;
+  tryAcquire(processes: number): Placement | null;
+  release(placement: Placement): void;
+}
+
+/** What a sweep reads from run directories and writes into them. */
+export interface RunWorld {
+  inspect(config: LoadedConfig): Found;
+  markStopped(config: LoadedConfig, reason: string): void;
+  /** The last value of a metric up to an iteration; null where there is none. */
+  metricAt(config: LoadedConfig, metric: string, iteration: number): number | null;
+}
+
+/** A run under way. */
+export interface RunningJob {
+  readonly job: PlannedJob;
+  readonly placement: Placement;
+  readonly untilIteration: number;
+  readonly startedMs: number;
+}
+
+/** Why an attempt failed, for a person. */
+export interface Failure {
+  readonly reason: string;
+  /** The last lines of the worker's log. */
+  readonly lastLines: readonly string[];
+}
+
+export type SweepEvent =
+  | { readonly kind: 'started'; readonly running: RunningJob }
+  | { readonly kind: 'finished'; readonly running: RunningJob; readonly seconds: number }
+  | { readonly kind: 'paused'; readonly running: RunningJob }
+  | { readonly kind: 'interrupted'; readonly running: RunningJob }
+  | { readonly kind: 'failed'; readonly running: RunningJob; readonly failure: Failure; readonly seconds: number }
+  | { readonly kind: 'elsewhere'; readonly name: string; readonly holder: string }
+  | Notice;
+
+/** Who is told. `begin` comes first, with the schedule and the runs under way, which stay live; `end` comes last. */
+export interface SweepView {
+  begin(schedule: Schedule, running: ReadonlyMap<string, RunningJob>): void;
+  tell(event: SweepEvent): void;
+  /** A sentence that belongs to no run. */
+  remark(sentence: string): void;
+  /** Harmless when it was called before. */
+  end(): void;
+}
+
+export interface SweepOptions {
+  readonly jobs: readonly PlannedJob[];
+  readonly retries: number;
+  readonly failFast: boolean;
+  readonly halving: Halving | null;
+  /** Most runs at once; null means as many as there is room for. */
+  readonly maxParallel: number | null;
+}
+
+export interface SweepServices {
+  readonly runner: Runner;
+  readonly slots: Slots;
+  readonly world: RunWorld;
+  readonly view: SweepView;
+  /** Aborted, it lets runs checkpoint and stop, and starts nothing more. */
+  readonly stop: AbortSignal;
+}
+
+/** Runs a sweep to its end and returns its schedule, which says what became of each run. */
+export async function runSweep(options: SweepOptions, services: SweepServices): Promise<Schedule> {
+  return new Sweep(options, services).run();
+}
+
+/** The schedule as it stands before anything is started. */
+export function openSchedule(
+  options: Omit<SweepOptions, 'maxParallel'>,
+  world: RunWorld,
+): { schedule: Schedule; notices: Notice[] } {
+  const configs = new Map(options.jobs.map((job) => [job.name, job.config]));
+  const { halving, retries, failFast } = options;
+  const schedule = new Schedule(options.jobs, {
+    retries,
+    failFast,
+    halving,
+    measure: (name, iteration) =>
+      world.metricAt(must(configs.get(name), name), must(halving, 'halving').metric, iteration),
+  });
+  const notices = schedule.found(new Map(options.jobs.map((job) => [job.name, world.inspect(job.config)])));
+  return { schedule, notices };
+}
+
+class Sweep {
+  readonly #running = new Map<string, RunningJob>();
+  readonly #attempts = new Map<string, Promise<void>>();
+  readonly #jobs: ReadonlyMap<string, PlannedJob>;
+  readonly #stopRuns = new AbortController();
+  readonly #schedule: Schedule;
+  readonly #before: readonly Notice[];
+  /** What went wrong in the sweep's own work, as against in a run. */
+  #broken: { readonly error: unknown } | null = null;
+
+  constructor(
+    private readonly options: SweepOptions,
+    private readonly services: SweepServices,
+  ) {
+    this.#jobs = new Map(options.jobs.map((job) => [job.name, job]));
+    const { schedule, notices } = openSchedule(options, services.world);
+    this.#schedule = schedule;
+    this.#before = notices;
+  }
+
+  async run(): Promise<Schedule> {
+    const { stop, view } = this.services;
+    const halt = (): void => this.#halt();
+    stop.addEventListener('abort', halt);
+    if (stop.aborted) halt();
+    view.begin(this.#schedule, this.#running);
+    try {
+      this.#act(this.#before);
+      for (const name of this.#schedule.names('elsewhere')) this.#tellElsewhere(name);
+      for (;;) {
+        if (this.#broken !== null) throw this.#broken.error;
+        this.#startWhatFits();
+        if (this.#schedule.done) break;
+        await this.#somethingHappens();
+      }
+    } catch (error) {
+      // Nothing that was started is left alone.
+      this.#halt();
+      await Promise.allSettled(this.#attempts.values());
+      throw error;
+    } finally {
+      stop.removeEventListener('abort', halt);
+      view.end();
+    }
+    return this.#schedule;
+  }
+
+  #halt(): void {
+    this.#schedule.halt();
+    this.#stopRuns.abort();
+  }
+
+  /** In order, but a run that has no room lets smaller ones go first. */
+  #startWhatFits(): void {
+    const limit = this.options.maxParallel ?? Number.POSITIVE_INFINITY;
+    for (const start of this.#schedule.startable()) {
+      if (this.#running.size >= limit || this.services.slots.free === 0) break;
+      const placement = this.services.slots.tryAcquire(start.job.processes);
+      if (placement !== null) this.#start(start, placement);
+    }
+    if (this.#running.size === 0 && this.#schedule.startable().next().done !== true) {
+      throw new InternalError('no slot is taken, and yet there is no room for any run');
+    }
+  }
+
+  #start(start: Start, placement: Placement): void {
+    const job = must(this.#jobs.get(start.job.name), start.job.name);
+    const { untilIteration } = start;
+    const running = { job, placement, untilIteration, startedMs: performance.now() };
+    this.#schedule.started(job.name);
+    this.#running.set(job.name, running);
+    this.services.view.tell({ kind: 'started', running });
+    // Kept for the loop to raise: of two attempts that end in one turn, it is woken by the first.
+    const attempt = this.#attempt(running).catch((error: unknown) => {
+      this.#broken ??= { error };
+    });
+    this.#attempts.set(job.name, attempt);
+  }
+
+  async #attempt(running: RunningJob): Promise<void> {
+    const { job, placement, untilIteration } = running;
+    const { runner, slots } = this.services;
+    const config = upTo(job.config, untilIteration);
+    let end: Ended;
+    let failure: Failure | null = null;
+    try {
+      const result = await runner.runOnly(config, { ...placement, stop: this.#stopRuns.signal });
+      end = { kind: result.kind === 'interrupted' ? 'interrupted' : 'finished' };
+    } catch (error) {
+      failure = failureOf(error);
+      end = { kind: 'failed', reason: failure.reason, mayRetry: mayRetry(error) };
+    }
+    slots.release(placement);
+    this.#running.delete(job.name);
+    this.#attempts.delete(job.name);
+    if (failure !== null && this.#isElsewhere(job)) return;
+    this.#tellEnd(running, end, failure);
+    this.#act(this.#schedule.ended(job.name, end));
+    if (this.options.failFast && this.#schedule.halted) this.#stopRuns.abort();
+  }
+
+  #tellEnd(running: RunningJob, end: Ended, failure: Failure | null): void {
+    const { view } = this.services;
+    const seconds = (performance.now() - running.startedMs) / 1000;
+    if (failure !== null) view.tell({ kind: 'failed', running, failure, seconds });
+    else if (end.kind === 'interrupted') view.tell({ kind: 'interrupted', running });
+    else if (running.untilIteration < running.job.numIterations) view.tell({ kind: 'paused', running });
+    else view.tell({ kind: 'finished', running, seconds });
+  }
+
+  /** Whether a run did not start because another process was first. */
+  #isElsewhere(job: PlannedJob): boolean {
+    const found = this.services.world.inspect(job.config);
+    if (found.kind !== 'elsewhere') return false;
+    this.#schedule.heldElsewhere(job.name, found.holder);
+    this.#tellElsewhere(job.name);
+    return true;
+  }
+
+  #tellElsewhere(name: string): void {
+    this.services.view.tell({ kind: 'elsewhere', name, holder: this.#schedule.reason(name) ?? '' });
+  }
+
+  #act(notices: readonly Notice[]): void {
+    for (const notice of notices) {
+      if (notice.kind === 'stopped') {
+        this.services.world.markStopped(must(this.#jobs.get(notice.name), notice.name).config, notice.reason);
+      }
+      this.services.view.tell(notice);
+    }
+  }
+
+  async #somethingHappens(): Promise<void> {
+    const elsewhere = this.#schedule.names('elsewhere');
+    if (elsewhere.length === 0) {
+      await Promise.race(this.#attempts.values());
+      return;
+    }
+    const timer = new AbortController();
+    await Promise.race([...this.#attempts.values(), delay(LOOK_AGAIN_MS, timer.signal, this.services.stop)]);
+    timer.abort();
+    const free = new Map<string, Found>();
+    for (const name of elsewhere) {
+      const found = this.services.world.inspect(must(this.#jobs.get(name), name).config);
+      if (found.kind !== 'elsewhere') free.set(name, found);
+    }
+    this.#act(this.#schedule.found(free));
+  }
+}
+
+/** The config with fewer iterations: a run may always grow afterwards, so its result is that of one that went on at once. */
+function upTo(config: LoadedConfig, iteration: number): LoadedConfig {
+  if (iteration >= config.settings.num_iterations) return config;
+  return { ...config, settings: { ...config.settings, num_iterations: iteration } };
+}
+
+/** What another try cannot change: a wrong config, a defect of ours. */
+function mayRetry(error: unknown): boolean {
+  return error instanceof EditrlError && error.exitCode !== 2 && !(error instanceof InternalError);
+}
+
+function failureOf(error: unknown): Failure {
+  if (error instanceof RunFailed) return { reason: error.reason, lastLines: error.lastLines };
+  if (error instanceof EditrlError) return { reason: error.toText(), lastLines: [] };
+  return { reason: error instanceof Error ? error.message : String(error), lastLines: [] };
+}
+
+/** Waits, but not beyond either signal. */
+async function delay(milliseconds: number, ...signals: readonly AbortSignal[]): Promise<void> {
+  if (signals.some((signal) => signal.aborted)) return;
+  await new Promise<void>((resolve) => {
+    const finish = (): void => {
+      clearTimeout(timer);
+      for (const signal of signals) signal.removeEventListener('abort', finish);
+      resolve();
+    };
+    const timer = setTimeout(finish, milliseconds);
+    for (const signal of signals) signal.addEventListener('abort', finish);
+  });
+}

@@ -1,0 +1,145 @@
+/** What the run directories say about the runs of a sweep. They are its only memory: nothing else is kept between sweeps. */
+import { closeSync, fstatSync, openSync, readSync } from 'node:fs';
+import type { SettingChange } from '../../config/hash.js';
+import type { LoadedConfig } from '../../config/load.js';
+import { RunError } from '../../core/errors.js';
+import { changesSince } from '../../run/claim_request.js';
+import { decodeNumber } from '../../run/journal.js';
+import { acquireLock, lockProblem, readLock, realLockWorld } from '../../run/lock.js';
+import { readMetrics } from '../../run/metrics.js';
+import { RunPaths } from '../../run/paths.js';
+import { formatChanges, readRecord } from '../../run/record.js';
+import { readState, writeState } from '../../run/state.js';
+import type { Found } from './schedule.js';
+
+/** Begins the reason of a run that successive halving stopped, so that it is told from one that ended by its own rule. */
+const STOPPED = 'stopped by the sweep ';
+
+export function pathsOf(config: Pick<LoadedConfig, 'settings'>): RunPaths {
+  return new RunPaths(config.settings.base_exp_dir, config.settings.run_name);
+}
+
+/** Looks at one run. A directory that cannot be read, or is of other settings, is `refused`; nothing is raised for it. */
+export function inspect(config: LoadedConfig): Found {
+  const paths = pathsOf(config);
+  try {
+    const held = readLock(paths);
+    const holder = held === null ? null : lockProblem(held, realLockWorld());
+    if (holder !== null) return { kind: 'elsewhere', holder: holder.holder };
+    const record = readRecord(paths);
+    if (record === null) return { kind: 'open', iteration: 0, failed: null };
+    if (record.hash !== config.resultHash) {
+      const changes = changesSince(record.settings, config.settings, []);
+      if (changes.length > 0) return { kind: 'refused', reason: otherSettings(changes, config) };
+    }
+    return ofState(paths, config.settings.num_iterations);
+  } catch (error) {
+    if (!(error instanceof RunError)) throw error;
+    return { kind: 'refused', reason: error.toText() };
+  }
+}
+
+function ofState(paths: RunPaths, numIterations: number): Found {
+  const state = readState(paths);
+  const iteration = state?.iteration ?? 0;
+  if (state?.state === 'finished') {
+    const stoppedBySweep = state.stopped_early && state.reason?.startsWith(STOPPED) === true;
+    if (stoppedBySweep) return { kind: 'stopped', iteration, reason: (state.reason ?? '').slice(STOPPED.length) };
+    if (iteration >= numIterations || state.stopped_early) return { kind: 'finished', iteration };
+  }
+  return { kind: 'open', iteration, failed: state?.state === 'failed' ? (state.reason ?? 'it failed') : null };
+}
+
+function otherSettings(changes: readonly SettingChange[], config: LoadedConfig): string {
+  return [
+    'it was started with other settings, and these decide its result:',
+    ...formatChanges(changes).map((line) => `  ${line}`),
+    `Set them back, or move ${pathsOf(config).dir} away to start it again.`,
+  ].join('\n');
+}
+
+/** Writes into a run's directory that the sweep gave it up, so that no later command continues it. */
+export function markStopped(config: LoadedConfig, reason: string): void {
+  const paths = pathsOf(config);
+  const lock = acquireLock(paths);
+  try {
+    const state = readState(paths);
+    writeState(paths, {
+      state: 'finished',
+      iteration: state?.iteration ?? 0,
+      num_iterations: config.settings.num_iterations,
+      reason: `${STOPPED}${reason}`,
+      stopped_early: true,
+    });
+  } finally {
+    lock.release();
+  }
+}
+
+/** The last finite value of a metric up to an iteration; null where there is none. */
+export function metricAt(paths: RunPaths, metric: string, iteration: number): number | null {
+  const values = readMetrics(paths)
+    .filter((line) => line.iteration <= iteration)
+    .map((line) => line.metrics[metric])
+    .filter((value) => value !== undefined && Number.isFinite(value));
+  return values.at(-1) ?? null;
+}
+
+/** How far a run under way has come. */
+export interface Glimpse {
+  readonly iteration: number;
+  readonly state: string;
+  /** The latest value of each metric among the last lines. */
+  readonly metrics: Readonly<Record<string, number>>;
+}
+
+const TAIL_BYTES = 32 * 1024;
+
+/** Reads the state and the end of the metrics: cheap however long the run is. Null until the run has a state. */
+export function glimpse(paths: RunPaths): Glimpse | null {
+  const state = readState(paths);
+  if (state === null) return null;
+  const metrics: Record<string, number> = {};
+  let iteration = state.iteration;
+  for (const line of lastLines(paths.metrics)) {
+    for (const [name, value] of Object.entries(line)) {
+      const number = decodeNumber(value);
+      if (number === null) continue;
+      if (name === 'iteration') iteration = Math.max(iteration, number);
+      else metrics[name] = number;
+    }
+  }
+  return { iteration, state: state.state, metrics };
+}
+
+/** The whole lines among a file's last bytes; of a file that is being written the torn ones are passed over. */
+function lastLines(path: string): Record<string, unknown>[] {
+  let text: string;
+  let whole: boolean;
+  try {
+    const file = openSync(path, 'r');
+    try {
+      const { size } = fstatSync(file);
+      const from = Math.max(0, size - TAIL_BYTES);
+      const bytes = Buffer.alloc(size - from);
+      const read = readSync(file, bytes, 0, bytes.length, from);
+      text = bytes.toString('utf8', 0, read);
+      whole = from === 0;
+    } finally {
+      closeSync(file);
+    }
+  } catch (cause) {
+    if ((cause as NodeJS.ErrnoException).code === 'ENOENT') return [];
+    throw new RunError('cannot read the file', { where: path, cause });
+  }
+  return text
+    .split('\n')
+    .slice(whole ? 0 : 1, -1)
+    .flatMap((line) => {
+      try {
+        return [JSON.parse(line) as Record<string, unknown>];
+      } catch {
+        return []; // A block that a power failure left; the run repairs it when it opens the file.
+      }
+    });
+}

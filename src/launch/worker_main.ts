@@ -1,0 +1,229 @@
+/**
+ * One worker of a run: the program that a launcher starts once per rank. Rank 0 claims the run, makes its data, trains and
+ * records; the others take part in its process group. What is needed only later is loaded only later, so that the first log line
+ * comes soon.
+ */
+import type { TrainedSettings } from '../config/settings.js';
+import { EndpointError, InternalError, RunError } from '../core/errors.js';
+import type { Endpoint } from '../rewards/endpoints.js';
+import type { RunHandle } from '../run/claim.js';
+import { claimRequest } from '../run/claim_request.js';
+import { openRunLog, type RunLog } from '../run/logs.js';
+import { RunPaths } from '../run/paths.js';
+import type { ProcessGroup } from '../train/process_group.js';
+import { claimWhenFree } from './takeover.js';
+import { packError, unpackError, type FromWorker, type RunKind, type ToWorker } from './worker_protocol.js';
+
+const HEARTBEAT_EVERY_MS = 1000;
+/** What a shell says of a process that SIGTERM ended. */
+const ENDED = 143;
+
+/** Ranks wait for rank 0, which makes the data first where there is none. */
+const MEETING_MS = 30 * 60_000;
+
+type Start = Extract<ToWorker, { kind: 'start' }>;
+
+/** What rank 0 knows and the others need. */
+interface Told {
+  readonly attempt: number;
+  readonly judgeEndpoint: Endpoint | null;
+}
+
+class Worker {
+  readonly #stop = new AbortController();
+  #judgeIs: (endpoint: Endpoint | null) => void = () => {};
+  #noJudge: (error: Error) => void = () => {};
+  readonly #judge = new Promise<Endpoint | null>((resolve, reject) => {
+    this.#judgeIs = resolve;
+    this.#noJudge = reject;
+  });
+  readonly #rank = Number(process.env['RANK'] ?? 0);
+
+  /** Listens to the launcher until the run has ended; this process ends with its launcher, however that ends. */
+  listen(): void {
+    process.on('disconnect', () => process.exit(1));
+    // Only rank 0 decides when to stop; it tells the others where.
+    for (const signal of this.#rank === 0 ? (['SIGINT', 'SIGTERM'] as const) : []) {
+      process.on(signal, () => this.#stop.abort());
+    }
+    // Whoever waits for the judge says so; a run that ends before does not.
+    this.#judge.catch(() => {});
+    process.on('message', (message) => this.#receive(message as ToWorker));
+    setInterval(() => tell({ kind: 'heartbeat' }), HEARTBEAT_EVERY_MS).unref();
+  }
+
+  #receive(message: ToWorker): void {
+    switch (message.kind) {
+      case 'start':
+        void this.#work(message);
+        return;
+      case 'judge':
+        this.#judgeIs(message.endpoint);
+        return;
+      case 'judge_failed':
+        this.#noJudge(unpackError(message.error));
+        return;
+      case 'stop':
+        this.#stop.abort();
+        return;
+      case 'end':
+        process.exit(ENDED);
+    }
+  }
+
+  async #work(start: Start): Promise<void> {
+    let code = 0;
+    try {
+      const result = this.#rank === 0 ? await this.#lead(start) : await this.#follow(start);
+      await said({ kind: 'ended', result });
+    } catch (error) {
+      code = error instanceof Error && 'exitCode' in error ? Number(error.exitCode) : 1;
+      await said({ kind: 'failed', error: packError(error) });
+    }
+    process.exit(code);
+  }
+
+  /** Rank 0: owns the run from its claim to its end. */
+  async #lead({ config, command, versions, parents, devices, threads }: Start): Promise<RunKind> {
+    const settings = withThreads(trained(config.settings), threads);
+    const handle = await claimWhenFree(
+      claimRequest(config, {
+        command,
+        versions,
+        devices,
+        parents: parents.map((reference) => ({ ...reference })),
+      }),
+    );
+    if (handle.kind === 'finished') {
+      await this.#meet(null);
+      return 'already_finished';
+    }
+    tell({ kind: 'claimed', attempt: handle.attempt });
+    const log = openRunLog({ paths: handle.paths, attempt: handle.attempt, rank: 0, terminal: process.stdout });
+    let lost: Error | null = null;
+    handle.startHeartbeat((error) => {
+      lost = error as Error;
+      this.#stop.abort();
+    });
+    try {
+      for (const note of handle.notes) log.logger.info(note);
+      log.logger.info(
+        `${handle.kind === 'new' ? 'starting' : 'resuming'} ${settings.run_name}${resumeNote(handle)} in ${handle.paths.dir}`,
+      );
+      const result = await this.#train(settings, handle, log);
+      if (lost !== null) throw lost as Error;
+      return result;
+    } catch (error) {
+      if (lost !== null) throw lost as Error;
+      const reason = error instanceof Error ? error.message : String(error);
+      log.logger.debug(error instanceof Error ? (error.stack ?? reason) : reason);
+      recordEnd(handle, error instanceof EndpointError ? 'interrupted' : 'failed', reason);
+      throw error;
+    } finally {
+      handle.release();
+      await log.close();
+    }
+  }
+
+  async #train(settings: TrainedSettings, handle: RunHandle, log: RunLog): Promise<RunKind> {
+    const [{ trainRun }, { ensureTinyData }, { RunDirectoryTracker }, { runResolver }] = await Promise.all([
+      import('../train/worker.js'),
+      import('./tiny_data.js'),
+      import('../track/tracker.js'),
+      import('./resolve.js'),
+    ]);
+    const resolveRun = runResolver(settings.base_exp_dir);
+    await ensureTinyData(settings, resolveRun, (line) => log.logger.info(line));
+    const judgeEndpoint = await this.#judge;
+    const { group } = await this.#meet({ attempt: handle.attempt, judgeEndpoint });
+    const tracker = new RunDirectoryTracker(handle.paths);
+    const services = { handle, log, tracker, resolveRun, judgeEndpoint, stop: this.#stop.signal };
+    const end = await trainRun(settings, { ...services, group });
+    group.close();
+    if (end.kind === 'finished' && end.reason !== null) {
+      log.logger.info(`${settings.run_name} stops here: ${end.reason}`);
+    }
+    await tracker.finish();
+    const [{ writeCurve }, { readMetrics }] = await Promise.all([
+      import('../run/report/curve.js'),
+      import('../run/metrics.js'),
+    ]);
+    await writeCurve(handle.paths, readMetrics(handle.paths));
+    return end.kind;
+  }
+
+  /** The other ranks: they compute what rank 0 says, and own nothing. */
+  async #follow({ config, threads }: Start): Promise<RunKind> {
+    const settings = withThreads(trained(config.settings), threads);
+    const { group, told } = await this.#meet();
+    if (told === null) return 'already_finished';
+    const [{ trainRun }, { runResolver }] = await Promise.all([import('../train/worker.js'), import('./resolve.js')]);
+    const paths = new RunPaths(settings.base_exp_dir, settings.run_name);
+    const log = openRunLog({ paths, attempt: told.attempt, rank: this.#rank, terminal: null });
+    try {
+      const resolveRun = runResolver(settings.base_exp_dir);
+      const { judgeEndpoint } = told;
+      const services = { group, handle: null, log, resolveRun, judgeEndpoint, stop: this.#stop.signal };
+      const { kind } = await trainRun(settings, services);
+      group.close();
+      return kind;
+    } catch (error) {
+      log.logger.debug(error instanceof Error ? (error.stack ?? error.message) : String(error));
+      throw error;
+    } finally {
+      await log.close();
+    }
+  }
+
+  /** Joins the ranks; rank 0 tells the others what they take part in, null when nothing is left to do. */
+  async #meet(known: Told | null = null): Promise<{ group: ProcessGroup; told: Told | null }> {
+    const { openProcessGroup } = await import('../train/process_group.js');
+    const group = await openProcessGroup(process.env, { timeoutMs: MEETING_MS });
+    return { group, told: await group.broadcast(known) };
+  }
+}
+
+/** A share of the cores takes the place of "all of them". */
+function withThreads(settings: TrainedSettings, threads: number): TrainedSettings {
+  if (threads === 0) return settings;
+  const shared = <T extends { readonly engine: { readonly threads: number } }>(part: T): T =>
+    part.engine.threads === 0 ? { ...part, engine: { ...part.engine, threads } } : part;
+  switch (settings.task) {
+    case 'image_tokenizer':
+      return { ...settings, environment: shared(settings.environment) };
+    case 'image_edit_tokens':
+      return { ...settings, environment: shared(settings.environment), policy: shared(settings.policy) };
+  }
+}
+
+function trained(settings: Start['config']['settings']): TrainedSettings {
+  if (settings.task === 'external') throw new InternalError("an external run reached this program's own trainer");
+  return settings;
+}
+
+/** On a full disk not even the state can be written: then the error that the run ended with is the one to show. */
+function recordEnd(handle: RunHandle, state: 'interrupted' | 'failed', reason: string): void {
+  try {
+    handle.setState({ state, reason });
+  } catch (error) {
+    if (!(error instanceof RunError)) throw error;
+  }
+}
+
+function resumeNote(handle: RunHandle): string {
+  return handle.checkpoint === null ? '' : ` from iteration ${handle.checkpoint.iteration}`;
+}
+
+function tell(message: FromWorker): void {
+  process.send?.(message);
+}
+
+/** Returns when the launcher has been sent the message, so that ending does not lose it. */
+function said(message: FromWorker): Promise<void> {
+  return new Promise((resolve) => {
+    if (process.send === undefined) throw new InternalError('a worker was started without a channel to its launcher');
+    process.send(message, undefined, undefined, () => resolve());
+  });
+}
+
+new Worker().listen();

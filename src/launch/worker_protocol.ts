@@ -1,0 +1,107 @@
+/** What a launcher and its own workers say to each other over their channel. Everything is plain JSON. */
+import type { LoadedConfig } from '../config/load.js';
+import {
+  CheckpointError,
+  ConfigError,
+  DataError,
+  EditrlError,
+  EndpointError,
+  EngineError,
+  GraphError,
+  InternalError,
+  RunError,
+  UsageError,
+  type ErrorDetails,
+} from '../core/errors.js';
+import type { Endpoint } from '../rewards/endpoints.js';
+import type { RunReference } from '../config/settings.js';
+
+/** How a run ended that did not fail. */
+export type RunKind = 'finished' | 'already_finished' | 'interrupted';
+
+export type ToWorker =
+  | {
+      readonly kind: 'start';
+      readonly config: LoadedConfig;
+      /** The launcher's command line. */
+      readonly command: readonly string[];
+      readonly versions: Readonly<Record<string, string>>;
+      readonly parents: readonly RunReference[];
+      readonly devices: readonly string[];
+      /** CPU threads of this rank; 0 means all. */
+      readonly threads: number;
+    }
+  /** The answer to `claimed`: the judge's endpoint, null where none is configured. */
+  | { readonly kind: 'judge'; readonly endpoint: Endpoint | null }
+  | { readonly kind: 'judge_failed'; readonly error: ErrorMessage }
+  /** Checkpoint and end. */
+  | { readonly kind: 'stop' }
+  /** End at once: another rank has failed. */
+  | { readonly kind: 'end' };
+
+export type FromWorker =
+  | { readonly kind: 'heartbeat' }
+  /** From rank 0: the run is this worker's. */
+  | { readonly kind: 'claimed'; readonly attempt: number }
+  | { readonly kind: 'ended'; readonly result: RunKind }
+  | { readonly kind: 'failed'; readonly error: ErrorMessage };
+
+/** An error on its way from one process to another. */
+export interface ErrorMessage {
+  /** The name of its class. */
+  readonly name: string;
+  readonly message: string;
+  readonly where?: string;
+  readonly next?: string;
+  readonly stack?: string;
+}
+
+/** What a rank raises that another one left alone: somebody else's error says more. */
+export const PEER_LOST = 'ProcessGroupError';
+
+type ErrorClass = new (message: string, details?: ErrorDetails) => EditrlError;
+
+const CLASSES: Readonly<Record<string, ErrorClass>> = {
+  UsageError,
+  ConfigError,
+  DataError,
+  CheckpointError,
+  RunError,
+  EndpointError,
+  GraphError,
+  EngineError,
+  [PEER_LOST]: RunError,
+};
+
+export function packError(error: unknown): ErrorMessage {
+  if (!(error instanceof Error)) return { name: 'Error', message: String(error) };
+  const { name, message, stack } = error;
+  const { where, next } = error instanceof EditrlError ? error : {};
+  return {
+    name,
+    message,
+    ...(where === undefined ? {} : { where }),
+    ...(next === undefined ? {} : { next }),
+    ...(stack === undefined ? {} : { stack }),
+  };
+}
+
+/** The same error in this process: its class, message, place and advice, and the other process's stack. */
+export function unpackError(packed: ErrorMessage): Error {
+  const details = {
+    ...(packed.where === undefined ? {} : { where: packed.where }),
+    ...(packed.next === undefined ? {} : { next: packed.next }),
+  };
+  const error = reviveError(packed, details);
+  if (packed.stack !== undefined) error.stack = packed.stack;
+  return error;
+}
+
+function reviveError({ name, message }: ErrorMessage, details: ErrorDetails): Error {
+  if (name === 'InternalError') return new InternalError(message.replace(/^internal: /, ''), details);
+  const known = Object.hasOwn(CLASSES, name) ? CLASSES[name] : undefined;
+  if (known !== undefined) return new known(message, details);
+  const error = new Error(message);
+  error.name = name;
+  return error;
+}

@@ -1,0 +1,215 @@
+/** Reading a run's logs while they are written: late files, rotation and further attempts included. */
+import { closeSync, fstatSync, openSync, readdirSync, readSync, statSync } from 'node:fs';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { RunError } from '../core/errors.js';
+import type { RunPaths } from './paths.js';
+import { readStatus } from './status.js';
+
+const POLL_MS = 200;
+const CHUNK_BYTES = 256 * 1024;
+const NEWLINE = 10;
+
+/** Which log: the readable one (rank null), or that of a rank. */
+export interface LogChoice {
+  readonly rank: number | null;
+  /** null: the latest, and whichever follows it. */
+  readonly attempt: number | null;
+  /** So many of the last lines to begin with; null for all. */
+  readonly lines: number | null;
+}
+
+export interface FollowOptions extends LogChoice {
+  readonly stop: AbortSignal;
+  /** How long to wait between looks, in milliseconds. */
+  readonly pollMs?: number;
+}
+
+/** The attempts that have logs, ascending. */
+export function listAttempts(paths: RunPaths): number[] {
+  let names: string[];
+  try {
+    names = readdirSync(paths.logsDir);
+  } catch (cause) {
+    if ((cause as NodeJS.ErrnoException).code === 'ENOENT') return [];
+    throw new RunError('cannot list the folder', { where: paths.logsDir, cause });
+  }
+  return names
+    .flatMap((name) => /^attempt_(\d{3,})$/.exec(name)?.[1] ?? [])
+    .map(Number)
+    .sort((a, b) => a - b);
+}
+
+/** The file of a log. */
+export function logFile(paths: RunPaths, attempt: number, rank: number | null): string {
+  return rank === null ? paths.consoleLog(attempt) : paths.rankLog(attempt, rank);
+}
+
+/** The bytes of a finished or growing log as far as it is written. Raises RunError when there is none, with those there are. */
+export function* readLog(paths: RunPaths, choice: LogChoice): Generator<Uint8Array> {
+  const attempts = listAttempts(paths);
+  const attempt = choice.attempt ?? attempts.at(-1) ?? null;
+  if (attempt === null) {
+    throw new RunError(`run '${paths.runName}' has no logs yet`, {
+      where: paths.logsDir,
+      next: 'Add -f to wait for them; `editrl status` says what it is doing.',
+    });
+  }
+  if (!attempts.includes(attempt)) {
+    throw new RunError(`run '${paths.runName}' has no logs of attempt ${attempt}`, {
+      where: paths.logsDir,
+      next: attempts.length === 0 ? 'There are none yet.' : `There are those of attempts ${attempts.join(', ')}.`,
+    });
+  }
+  const tail = new LogTail(logFile(paths, attempt, choice.rank));
+  try {
+    if (!tail.open(choice.lines)) throw noSuchLog(paths, attempt, choice.rank);
+    yield* tail.read();
+  } finally {
+    tail.close();
+  }
+}
+
+/**
+ * The bytes of a log as they are written, from one attempt to the next, until the run has ended. Raises RunError when the
+ * attempt that was asked for is over and has no such log.
+ */
+export async function* followLog(paths: RunPaths, options: FollowOptions): AsyncGenerator<Uint8Array> {
+  let attempt = options.attempt ?? listAttempts(paths).at(-1) ?? null;
+  let tail: LogTail | null = null;
+  let { lines } = options;
+  try {
+    while (!options.stop.aborted) {
+      // Asked before reading: what is written until the run ends is still read after it has ended.
+      const over = hasEnded(paths, options.attempt);
+      attempt ??= listAttempts(paths).at(-1) ?? null;
+      if (attempt !== null) {
+        tail ??= new LogTail(logFile(paths, attempt, options.rank));
+        if (tail.open(lines)) yield* tail.read();
+        const next = options.attempt === null ? listAttempts(paths).find((each) => each > Number(attempt)) : undefined;
+        if (next !== undefined) {
+          yield* tail.read();
+          tail.close();
+          tail = null;
+          lines = null;
+          attempt = next;
+          continue;
+        }
+      }
+      if (over) {
+        if (tail?.wasOpened !== true) throw noSuchLog(paths, attempt, options.rank);
+        return;
+      }
+      await sleep(options.pollMs ?? POLL_MS, undefined, { signal: options.stop }).catch((cause: unknown) => {
+        if (!options.stop.aborted) throw cause;
+      });
+    }
+  } finally {
+    tail?.close();
+  }
+}
+
+/** Whether nothing more will be written: the run is not held, or a later attempt than the one asked for has begun. */
+function hasEnded(paths: RunPaths, attempt: number | null): boolean {
+  if (attempt !== null && listAttempts(paths).some((each) => each > attempt)) return true;
+  const { state } = readStatus(paths);
+  return state !== 'running' && state !== 'waiting' && state !== 'queued';
+}
+
+function noSuchLog(paths: RunPaths, attempt: number | null, rank: number | null): RunError {
+  const which = rank === null ? 'console.log' : `log of rank ${rank}`;
+  const of = attempt === null ? '' : ` in attempt ${attempt}`;
+  const there = attempt === null ? [] : logsOf(paths, attempt);
+  return new RunError(`run '${paths.runName}' has no ${which}${of}`, {
+    where: attempt === null ? paths.logsDir : paths.attemptLogsDir(attempt),
+    next: there.length === 0 ? 'Nothing was logged there.' : `There are: ${there.join(', ')}.`,
+  });
+}
+
+function logsOf(paths: RunPaths, attempt: number): string[] {
+  try {
+    return readdirSync(paths.attemptLogsDir(attempt)).sort();
+  } catch (cause) {
+    if ((cause as NodeJS.ErrnoException).code === 'ENOENT') return [];
+    throw new RunError('cannot list the folder', { where: paths.attemptLogsDir(attempt), cause });
+  }
+}
+
+/** One growing file. A file that shrinks or is replaced is read again from its beginning. */
+class LogTail {
+  #file: number | null = null;
+  #inode = 0;
+  #offset = 0;
+  #opened = false;
+
+  constructor(private readonly path: string) {}
+
+  get wasOpened(): boolean {
+    return this.#opened;
+  }
+
+  /** Opens the file when it is there; the first time at its last `lines` lines. */
+  open(lines: number | null): boolean {
+    if (this.#file !== null) return true;
+    try {
+      this.#file = openSync(this.path, 'r');
+    } catch (cause) {
+      if ((cause as NodeJS.ErrnoException).code === 'ENOENT') return false;
+      throw new RunError('cannot read the log', { where: this.path, cause });
+    }
+    this.#inode = fstatSync(this.#file).ino;
+    this.#offset = this.#opened || lines === null ? 0 : startOfLast(this.#file, lines);
+    this.#opened = true;
+    return true;
+  }
+
+  *read(): Generator<Uint8Array> {
+    yield* this.#drain();
+    if (this.#file === null || !this.#wasReplaced()) return;
+    yield* this.#drain();
+    this.close();
+    if (this.open(null)) yield* this.#drain();
+  }
+
+  close(): void {
+    if (this.#file !== null) closeSync(this.#file);
+    this.#file = null;
+  }
+
+  *#drain(): Generator<Uint8Array> {
+    if (this.#file === null) return;
+    if (fstatSync(this.#file).size < this.#offset) this.#offset = 0;
+    for (;;) {
+      const chunk = Buffer.alloc(CHUNK_BYTES);
+      const read = readSync(this.#file, chunk, 0, chunk.length, this.#offset);
+      if (read === 0) return;
+      this.#offset += read;
+      yield chunk.subarray(0, read);
+    }
+  }
+
+  #wasReplaced(): boolean {
+    const now = statSync(this.path, { throwIfNoEntry: false });
+    return now !== undefined && now.ino !== this.#inode;
+  }
+}
+
+/** Where the last `lines` lines of a file begin. */
+function startOfLast(file: number, lines: number): number {
+  let end = fstatSync(file).size;
+  let missing = lines;
+  const last = Buffer.alloc(1);
+  // A newline at the very end closes the last line and begins none.
+  if (end > 0 && readSync(file, last, 0, 1, end - 1) === 1 && last[0] === NEWLINE) end--;
+  if (lines === 0) return fstatSync(file).size;
+  while (end > 0) {
+    const from = Math.max(0, end - CHUNK_BYTES);
+    const chunk = Buffer.alloc(end - from);
+    readSync(file, chunk, 0, chunk.length, from);
+    for (let at = chunk.lastIndexOf(NEWLINE); at >= 0; at = at === 0 ? -1 : chunk.lastIndexOf(NEWLINE, at - 1)) {
+      missing--;
+      if (missing === 0) return from + at + 1;
+    }
+    end = from;
+  }
+  return 0;
+}

@@ -1,0 +1,148 @@
+/** Forking: another run that begins with a checkpoint of this one, and with what led to it. */
+import {
+  copyFileSync,
+  existsSync,
+  linkSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
+import { join } from 'node:path';
+import { CheckpointError, must, RunError } from '../core/errors.js';
+import { diskError, syncDirectory } from '../core/files.js';
+import { checkpointProblems, listCheckpoints } from './checkpoints.js';
+import { parseLine, scanLines } from './journal.js';
+import { checkRunName, iterationName, parseIterationName, RunPaths } from './paths.js';
+import { readRecord, writeRecord } from './record.js';
+import { writeState } from './state.js';
+
+/** File systems without hard links, or folders on different ones: the file is copied. */
+const NO_LINK = ['EXDEV', 'EPERM', 'EMLINK', 'ENOTSUP', 'EOPNOTSUPP', 'ENOSYS', 'EACCES'];
+
+/**
+ * Makes the run `name` beside `source`: its checkpoint of an iteration (verified against its manifest), its metrics,
+ * episodes, pictures and judgements up to there, and a record that says what it is a fork of. The source is only read and
+ * may be running. The folder appears whole or not at all. Raises CheckpointError when there is no such whole checkpoint,
+ * RunError when the name is taken or the disk refuses.
+ */
+export function forkRun(source: RunPaths, iteration: number, name: string): RunPaths {
+  checkRunName(name);
+  const target = new RunPaths(source.baseExpDir, name);
+  if (existsSync(target.dir)) {
+    throw new RunError(`there is already a run named '${name}'`, {
+      where: target.dir,
+      next: 'Choose another name with --as, or move the folder away.',
+    });
+  }
+  const record = must(readRecord(source), `the record of run ${source.runName}`);
+  if (!listCheckpoints(source).includes(iteration)) throw noSuchCheckpoint(source, iteration);
+  // A name that begins with a dot is no run: half a fork is never taken for one. Leftovers of killed forks go first.
+  const place = `.forking-${name}`;
+  const temporary = join(source.baseExpDir, place, name);
+  const half = RunPaths.ofDirectory(temporary);
+  try {
+    rmSync(join(source.baseExpDir, place), { recursive: true, force: true });
+    linkFolder(source.checkpoint(iteration), half.checkpoint(iteration));
+    const problems = checkpointProblems(half.checkpoint(iteration), iteration);
+    if (problems.length > 0) throw notWhole(source, iteration, problems);
+    copyLines(source.metrics, half.metrics, (line) => Number(line['iteration']) <= iteration);
+    linkEpisodes(source, half, iteration);
+    copyLines(source.judgements, half.judgements, (line) => iterationOfKey(line['key']) <= iteration);
+    writeRecord(half, {
+      ...record,
+      run_name: name,
+      settings: { ...record.settings, run_name: name },
+      fork: { run: source.runName, iteration, hash: record.hash },
+      created_at: new Date().toISOString(),
+      attempts: [],
+    });
+    writeState(half, {
+      state: 'interrupted',
+      iteration,
+      num_iterations: Math.max(iteration, Number(record.settings['num_iterations'])),
+      reason: `forked from ${source.runName} at iteration ${iteration}`,
+      stopped_early: false,
+    });
+    renameSync(temporary, target.dir);
+    syncDirectory(source.baseExpDir);
+    return target;
+  } catch (cause) {
+    if (cause instanceof CheckpointError || cause instanceof RunError) throw cause;
+    throw diskError(target.dir, cause);
+  } finally {
+    rmSync(join(source.baseExpDir, place), { recursive: true, force: true });
+  }
+}
+
+function noSuchCheckpoint(source: RunPaths, iteration: number): CheckpointError {
+  return new CheckpointError(`run '${source.runName}' has no checkpoint of iteration ${iteration}`, {
+    where: source.checkpointsDir,
+    next: otherCheckpoints(source, iteration),
+  });
+}
+
+function notWhole(source: RunPaths, iteration: number, problems: readonly string[]): CheckpointError {
+  return new CheckpointError(`the checkpoint of iteration ${iteration} is not whole: ${problems.join('; ')}`, {
+    where: source.checkpoint(iteration),
+    next: otherCheckpoints(source, iteration),
+  });
+}
+
+function otherCheckpoints(source: RunPaths, iteration: number): string {
+  const there = listCheckpoints(source).filter((each) => each !== iteration);
+  if (there.length === 0) return 'There are no others.';
+  return `There are those of iterations ${there.join(', ')}: name one with --from. (checkpoint.keep_every_n_iterations says which ones stay.)`;
+}
+
+/** The iteration that a judgement belongs to; -1 for what belongs to none, such as the judge's own check. */
+function iterationOfKey(key: unknown): number {
+  const found = /^(?:validation\/)?(\d+)\//.exec(String(key));
+  return found === null ? -1 : Number(found[1]);
+}
+
+/** Finished files of a run are never written again, only replaced: two runs can share them. */
+function linkOrCopy(from: string, to: string): void {
+  try {
+    linkSync(from, to);
+  } catch (cause) {
+    if (!NO_LINK.includes((cause as NodeJS.ErrnoException).code ?? '')) throw cause;
+    copyFileSync(from, to);
+  }
+}
+
+function linkFolder(from: string, to: string): void {
+  mkdirSync(to, { recursive: true });
+  for (const file of readdirSync(from)) linkOrCopy(join(from, file), join(to, file));
+}
+
+function copyLines(from: string, to: string, keep: (line: Record<string, unknown>) => boolean): void {
+  if (!existsSync(from)) return;
+  const kept: string[] = [];
+  let number = 0;
+  scanLines(from, (text) => {
+    number++;
+    if (keep(parseLine(text, from, number))) kept.push(`${text}\n`);
+  });
+  writeFileSync(to, kept.join(''));
+}
+
+/** The episodes up to an iteration, and the pictures that they name. */
+function linkEpisodes(source: RunPaths, target: RunPaths, iteration: number): void {
+  if (!existsSync(source.episodesDir)) return;
+  mkdirSync(target.episodesDir, { recursive: true });
+  mkdirSync(target.mediaDir, { recursive: true });
+  const pictures = new Set<string>();
+  for (const file of readdirSync(source.episodesDir)) {
+    const of = file.endsWith('.jsonl') ? parseIterationName(file.slice(0, -'.jsonl'.length)) : null;
+    if (of === null || of > iteration) continue;
+    const path = join(target.episodesDir, `${iterationName(of)}.jsonl`);
+    linkOrCopy(join(source.episodesDir, file), path);
+    for (const [hash] of readFileSync(path, 'latin1').matchAll(/\b[0-9a-f]{64}\b/g)) pictures.add(hash);
+  }
+  for (const hash of pictures) {
+    if (existsSync(source.media(hash))) linkOrCopy(source.media(hash), target.media(hash));
+  }
+}

@@ -1,0 +1,81 @@
+/** The config that a run's record holds: what a resumed run is loaded from, without its file. */
+import { resultHash } from '../config/hash.js';
+import { canonicalEndpoint, parseSet, type LoadedConfig } from '../config/load.js';
+import { getPath, setPath } from '../config/paths.js';
+import { configError, type Problem } from '../config/problems.js';
+import type { Settings } from '../config/settings.js';
+import { validate } from '../config/validate.js';
+import { RunError, UsageError } from '../core/errors.js';
+import type { RunPaths } from './paths.js';
+import type { PlainObject, RunRecord } from './record.js';
+
+/** What `--set` may not change at a resume, and what does instead. */
+const FIXED: Readonly<Record<string, string>> = {
+  run_name: 'To train on under another name: editrl resume RUN --from ITERATION --as NAME.',
+  base_exp_dir: 'Move the folder, and say where it lies with --exp-dir.',
+  task: 'Choose another run_name for another task.',
+};
+
+export interface RecordedRequest {
+  /** `a.b=value`, applied to the recorded settings. */
+  readonly sets?: readonly string[];
+  readonly allowChanges?: readonly string[];
+  /** Another name for the run: a fork's. */
+  readonly runName?: string;
+}
+
+/**
+ * Settings of a record, with the defaults of what was added to the schema since. Raises RunError when this version does
+ * not know them.
+ */
+export function recordedSettings(recorded: PlainObject): Settings {
+  const validated = validate(recorded);
+  if ('settings' in validated) return validated.settings;
+  const problems = validated.problems.map(({ key, message }) => `    ${key}: ${message}`);
+  throw new RunError(
+    ["the run's recorded settings are not ones that this version of editrl knows:", ...problems].join('\n'),
+    {
+      next: 'Continue it with the version that wrote them (run.json says which), or run its config under another run_name.',
+    },
+  );
+}
+
+/**
+ * The config of a run as `run.json` holds it, with changes over it. The folder that the run lies in stands for the recorded
+ * one, so that a moved run is found. Raises ConfigError with every problem, UsageError for what cannot be set.
+ */
+export function recordedConfig(paths: RunPaths, record: RunRecord, request: RecordedRequest = {}): LoadedConfig {
+  const { sets = [], allowChanges = [], runName = paths.runName } = request;
+  const recorded = structuredClone(recordedSettings(record.settings)) as unknown as Record<string, unknown>;
+  recorded['base_exp_dir'] = paths.baseExpDir;
+  recorded['run_name'] = runName;
+  const file = record.config?.file ?? paths.record;
+  const problems = sets.flatMap((text) => applySet(recorded, text));
+  const validated = validate(recorded);
+  if ('problems' in validated) problems.push(...validated.problems);
+  if (problems.length > 0 || !('settings' in validated)) {
+    throw configError(problems, { file: paths.record, sources: new Map(), sets });
+  }
+  return {
+    settings: validated.settings,
+    resultHash: resultHash(validated.settings),
+    importHash: record.import_hash,
+    warnings: [],
+    file,
+    overlays: record.config?.overlays ?? [],
+    sets: [...(record.config?.sets ?? []), ...sets],
+    allowChanges,
+  };
+}
+
+function applySet(settings: Record<string, unknown>, text: string): Problem[] {
+  const { path, value } = parseSet(text);
+  const section = path.split('.')[0];
+  if (Object.hasOwn(FIXED, section)) {
+    throw new UsageError(`--set ${text}: ${section} stays as it is when a run is continued`, { next: FIXED[section] });
+  }
+  const blockedAt = setPath(settings, path, path === 'reward.endpoint' ? canonicalEndpoint(value) : value);
+  if (blockedAt === null) return [];
+  const blocking = JSON.stringify(getPath(settings, blockedAt));
+  return [{ key: path, message: `cannot be set: ${blockedAt} is ${blocking}; set ${blockedAt} as a whole` }];
+}

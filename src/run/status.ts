@@ -1,0 +1,158 @@
+/** What a run is doing, as its folder and the processes of this machine say: state and lock are weighed against each other. */
+import { closeSync, fstatSync, openSync, readSync } from 'node:fs';
+import { EditrlError, RunError } from '../core/errors.js';
+import { decodeNumber } from './journal.js';
+import { formatAge, lockProblem, readLock, realLockWorld, STALE_AFTER_S, type HeldBy, type LockWorld } from './lock.js';
+import type { RunPaths } from './paths.js';
+import { readRecord, type RunRecord } from './record.js';
+import { readState, type RunState, type RunStateName } from './state.js';
+
+/**
+ * `dead`: the state says that the run goes on, but no process holds it any more. `unreadable`: the folder's records cannot
+ * be read by this version.
+ */
+export type ShownState = RunStateName | 'dead' | 'unreadable';
+
+export interface RunStatus {
+  readonly run_name: string;
+  readonly state: ShownState;
+  readonly iteration: number;
+  readonly num_iterations: number;
+  /** Mean training reward of the last recorded iteration, in the reward's own scale; null where it has none. */
+  readonly reward: number | null;
+  /** Seconds since the run last said that it lives; null before it ever did. */
+  readonly heartbeat_age_s: number | null;
+  /** The host, process and devices, or the Slurm job, that hold the run; null when nothing does. */
+  readonly where: string | null;
+  /** Why it waits, failed or was interrupted, and what to do about a dead one. */
+  readonly reason: string | null;
+}
+
+/** States in which a process should be holding the run. */
+const ACTIVE: Readonly<Record<RunStateName, boolean>> = {
+  queued: false,
+  running: true,
+  waiting: true,
+  finished: false,
+  failed: false,
+  interrupted: false,
+};
+
+/** Reads the status of a run. Never raises for what is wrong with the folder: that is the status. */
+export function readStatus(paths: RunPaths, world: LockWorld = realLockWorld()): RunStatus {
+  try {
+    const record = readRecord(paths);
+    const state = readState(paths);
+    const lock = readLock(paths, world);
+    const { shown, reason } = judge(paths.runName, state, lock, world);
+    return {
+      run_name: paths.runName,
+      state: shown,
+      iteration: state?.iteration ?? 0,
+      num_iterations: state?.num_iterations ?? Number(record?.settings['num_iterations'] ?? 0),
+      reward: lastReward(paths),
+      heartbeat_age_s: heartbeatAge(state, lock, world),
+      where: shown === 'dead' ? null : describeWhere(lock, record),
+      reason,
+    };
+  } catch (error) {
+    if (!(error instanceof EditrlError)) throw error;
+    return {
+      run_name: paths.runName,
+      state: 'unreadable',
+      iteration: 0,
+      num_iterations: 0,
+      reward: null,
+      heartbeat_age_s: null,
+      where: null,
+      reason: error.toText().replaceAll(/\n\s*/g, ' '),
+    };
+  }
+}
+
+/** Where a run is held: its host, process and devices, or its Slurm job; null when nothing holds it. */
+export function describeWhere(lock: HeldBy | null, record: RunRecord | null): string | null {
+  if (lock === null) return null;
+  if (lock.slurm_job_id !== null) return `Slurm job ${lock.slurm_job_id} on ${lock.host}`;
+  const devices = record?.attempts.at(-1)?.devices ?? [];
+  return `${lock.host}, process ${lock.pid}${devices.length === 0 ? '' : `, ${devices.join(', ')}`}`;
+}
+
+/** The lock of a run while its owner lives, or may live; null when nobody holds it. Raises RunError. */
+export function liveLock(paths: RunPaths, world: LockWorld = realLockWorld()): HeldBy | null {
+  const lock = readLock(paths, world);
+  return lock !== null && lockProblem(lock, world) !== null ? lock : null;
+}
+
+function judge(
+  name: string,
+  state: RunState | null,
+  lock: HeldBy | null,
+  world: LockWorld,
+): { shown: ShownState; reason: string | null } {
+  // A record without a state: the run was claimed and has not begun.
+  const says: RunStateName = state?.state ?? (lock === null ? 'queued' : 'running');
+  const reason = state?.reason ?? null;
+  if (!ACTIVE[says]) return { shown: says, reason };
+  const resume = `\`editrl resume ${name}\` continues it`;
+  if (lock === null) return { shown: 'dead', reason: `no process holds it; ${resume}` };
+  if (lockProblem(lock, world) === null) {
+    const gone =
+      lock.host === world.host
+        ? `process ${lock.pid} is gone`
+        : `${lock.host} has not been heard of for ${formatAge(lock.ageS)}`;
+    return { shown: 'dead', reason: `${gone}; ${resume}` };
+  }
+  if (lock.ageS > STALE_AFTER_S) {
+    const silent = `no sign of life for ${formatAge(lock.ageS)}: see \`editrl logs ${name}\`, end it with \`editrl stop ${name} --now\``;
+    return { shown: says, reason: reason === null ? silent : `${reason}; ${silent}` };
+  }
+  return { shown: says, reason };
+}
+
+function heartbeatAge(state: RunState | null, lock: HeldBy | null, world: LockWorld): number | null {
+  if (lock !== null) return tenths(lock.ageS);
+  const written = Date.parse(state?.heartbeat ?? '');
+  return Number.isNaN(written) ? null : tenths(Math.max(0, (world.nowMs() - written) / 1000));
+}
+
+function tenths(seconds: number): number {
+  return Math.round(seconds * 10) / 10;
+}
+
+/** `reward/mean` of the last whole line of the metrics, read from the file's end; null where there is none. */
+function lastReward(paths: RunPaths): number | null {
+  const line = lastLine(paths.metrics);
+  if (line === null) return null;
+  try {
+    const value = decodeNumber((JSON.parse(line) as Record<string, unknown>)['reward/mean']);
+    return value === null || !Number.isFinite(value) ? null : value;
+  } catch (cause) {
+    throw new RunError('the last line is not a line of this journal', { where: paths.metrics, cause });
+  }
+}
+
+/** The last line that ends in a newline: a run that is writing may have begun another. */
+function lastLine(path: string): string | null {
+  let file: number;
+  try {
+    file = openSync(path, 'r');
+  } catch (cause) {
+    if ((cause as NodeJS.ErrnoException).code === 'ENOENT') return null;
+    throw new RunError('cannot read the file', { where: path, cause });
+  }
+  try {
+    const { size } = fstatSync(file);
+    for (let length = 8192; ; length *= 4) {
+      const from = Math.max(0, size - length);
+      const bytes = Buffer.alloc(size - from);
+      const tail = bytes.subarray(0, readSync(file, bytes, 0, bytes.length, from));
+      const end = tail.lastIndexOf(10);
+      const start = end <= 0 ? -1 : tail.lastIndexOf(10, end - 1);
+      if (end >= 0 && (start >= 0 || from === 0)) return tail.toString('utf8', start + 1, end);
+      if (from === 0) return null;
+    }
+  } finally {
+    closeSync(file);
+  }
+}

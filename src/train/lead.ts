@@ -1,0 +1,23 @@
+/** Decisions that one rank takes for all. */
+import type { ProcessGroup } from './process_group.js';
+
+/** Raised by what cannot come to its end because the run was asked to stop while it waited, or because rank 0 gave it up. */
+export class Abandoned extends Error {}
+
+/** Rank 0 does the work, and all have its result. Where it raises, the others raise Abandoned: the error is rank 0's to report. */
+export async function lead<T>(group: ProcessGroup, work: () => Promise<T>): Promise<T> {
+  if (group.rank > 0) {
+    const result = await group.broadcast<{ readonly value: T } | null>();
+    if (result === null) throw new Abandoned();
+    return result.value;
+  }
+  let value: T;
+  try {
+    value = await work();
+  } catch (error) {
+    await group.broadcast(null);
+    throw error;
+  }
+  await group.broadcast({ value });
+  return value;
+}

@@ -1,0 +1,78 @@
+import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, afterEach, beforeAll, beforeEach, expect, it, vi } from 'vitest';
+import { main } from '../../src/cli/main.js';
+import { loadConfig } from '../../src/config/load.js';
+import { saveCheckpoint } from '../../src/run/checkpoints.js';
+import { claimRun } from '../../src/run/claim.js';
+import { claimRequest } from '../../src/run/claim_request.js';
+import { capture } from './run_directory.js';
+
+const base = mkdtempSync(join(tmpdir(), 'editrl-resume-'));
+let written: { out: string; error: string };
+
+/** An interrupted run with checkpoints of iterations 2 and 4; nothing here trains. */
+beforeAll(async () => {
+  const config = await loadConfig({
+    file: 'configs/tiny_vq.jsonnet',
+    sets: [`base_exp_dir=${JSON.stringify(base)}`],
+  });
+  const handle = claimRun(claimRequest(config, { command: ['run'], versions: { editrl: '0.1.0' } }));
+  for (const iteration of [2, 4]) saveCheckpoint(handle.paths, iteration, { 'trainer.json': '{}' });
+  handle.setState({ state: 'interrupted', iteration: 4 });
+  handle.release();
+});
+afterAll(() => {
+  rmSync(base, { recursive: true, force: true });
+});
+beforeEach(() => {
+  written = capture();
+});
+afterEach(() => {
+  vi.restoreAllMocks();
+});
+
+const resume = (...args: string[]): Promise<number> => main(['resume', 'tiny_vq', '--exp-dir', base, ...args]);
+
+it.each([
+  [['--from', '2'], 2, 'a fork needs both --from ITERATION and --as NAME'],
+  [['--as', 'other'], 2, 'a fork needs both --from ITERATION and --as NAME'],
+  [['--from', '1.5', '--as', 'other'], 2, '--from has to be the iteration of a checkpoint'],
+  [['--from', '3', '--as', 'other'], 1, 'There are those of iterations 2, 4: name one with --from.'],
+  [['--from', '2', '--as', 'tiny_vq'], 1, "there is already a run named 'tiny_vq'"],
+  [['--from', '2', '--as', '../other'], 2, "'../other' cannot name a run"],
+  [['--set', 'run_name=other'], 2, 'run_name stays as it is when a run is continued'],
+  [['--set', 'num_iteration=9'], 2, 'did you mean num_iterations?'],
+  [['--from', '2', '--as', 'other', '--set', 'seed=7'], 2, '\n    seed: 42 -> 7\n'],
+  [['--from', '2', '--as', 'other', '--allow-changes', 'sed'], 2, "there is no setting 'sed'; did you mean seed?"],
+  [['--from', '2', '--as', 'other', '--allow-changes', 'seed'], 2, '--allow-changes names seed'],
+])('refuses %j in one message and leaves everything as it was', async (args, code, message) => {
+  const before = readFileSync(join(base, 'tiny_vq/run.json'), 'utf8');
+  expect(await resume(...args)).toBe(code);
+  expect(written.error).toContain(message);
+  expect(readFileSync(join(base, 'tiny_vq/run.json'), 'utf8')).toBe(before);
+  expect(readdirSync(base)).toEqual(['tiny_vq']);
+});
+
+it('names the runs there are when the name is wrong', async () => {
+  expect(await main(['resume', 'tiny_vqq', '--exp-dir', base])).toBe(1);
+  expect(written.error).toContain(`there is no run named 'tiny_vqq' in ${base}\n  There are: tiny_vq.`);
+});
+
+/** A folder on a read-only file system, where this machine has one. */
+const readOnly = ['/sys/kernel', '/proc/sys'].find((dir) => {
+  try {
+    mkdirSync(join(dir, 'editrl-probe'));
+  } catch (error) {
+    return (error as NodeJS.ErrnoException).code === 'EROFS';
+  }
+  rmSync(join(dir, 'editrl-probe'), { recursive: true });
+  return false;
+});
+
+it.skipIf(readOnly === undefined)('says that a disk is read-only (needs a machine that has one)', async () => {
+  const sets = [`base_exp_dir=${JSON.stringify(readOnly)}`];
+  const config = await loadConfig({ file: 'configs/tiny_vq.jsonnet', sets });
+  expect(() => claimRun(claimRequest(config, { command: [], versions: {} }))).toThrow('cannot write (EROFS)');
+});

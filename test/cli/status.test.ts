@@ -1,0 +1,58 @@
+import { hostname } from 'node:os';
+import { afterEach, beforeEach, expect, it, vi } from 'vitest';
+import { main } from '../../src/cli/main.js';
+import { processStart } from '../../src/run/lock.js';
+import { capture, RunFolder } from './run_directory.js';
+
+let folder: RunFolder;
+let written: { out: string; error: string };
+beforeEach(() => {
+  folder = new RunFolder();
+  written = capture();
+});
+afterEach(() => {
+  vi.restoreAllMocks();
+  folder.remove();
+});
+
+it('shows every run in a table', async () => {
+  folder.make('done', 'finished');
+  folder.make('gone', 'running');
+  const live = folder.make('live', 'running');
+  folder.lock(live, { host: hostname(), pid: process.pid, process_start: processStart(process.pid) });
+  expect(await main(['status', '--exp-dir', folder.dir])).toBe(0);
+  const [titles, , ...rows] = written.out.trimEnd().split('\n');
+  expect(titles.split(/ {2,}/)).toEqual(['run', 'state', 'iteration', 'reward', 'heartbeat', 'where', 'reason']);
+  expect(rows.map((row) => row.split(/ {2,}/))).toEqual([
+    ['done', 'finished', '4/10', '–', '0 s ago', '–', '–'],
+    ['gone', 'dead', '4/10', '–', '0 s ago', '–', 'no process holds it; `editrl resume gone` continues it'],
+    ['live', 'running', '4/10', '–', '0 s ago', `${hostname()}, process ${process.pid}`, '–'],
+  ]);
+});
+
+it('prints those that are named as one JSON document', async () => {
+  folder.make('a', 'failed', 'out of memory');
+  folder.make('b', 'finished');
+  expect(await main(['status', 'a', '--exp-dir', folder.dir, '--json'])).toBe(0);
+  expect(JSON.parse(written.out)).toEqual({
+    runs: [
+      {
+        run_name: 'a',
+        state: 'failed',
+        iteration: 4,
+        num_iterations: 10,
+        reward: null,
+        heartbeat_age_s: expect.any(Number) as number,
+        where: null,
+        reason: 'out of memory',
+      },
+    ],
+  });
+});
+
+it('says where it found none', async () => {
+  expect(await main(['status', '--exp-dir', folder.dir])).toBe(0);
+  expect(written.out).toBe(`There are no runs in ${folder.dir}.\n`);
+  expect(await main(['status', 'x', '--exp-dir', folder.dir])).toBe(1);
+  expect(written.error).toContain(`there is no run named 'x' in ${folder.dir}`);
+});

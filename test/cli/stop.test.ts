@@ -1,0 +1,112 @@
+import { spawn, type ChildProcess } from 'node:child_process';
+import { once } from 'node:events';
+import { existsSync } from 'node:fs';
+import { hostname } from 'node:os';
+import { afterEach, beforeEach, expect, it, vi } from 'vitest';
+import { main } from '../../src/cli/main.js';
+import { stopRun } from '../../src/launch/stop.js';
+import { processStart } from '../../src/run/lock.js';
+import type { RunPaths } from '../../src/run/paths.js';
+import { readState } from '../../src/run/state.js';
+import { capture, RunFolder } from './run_directory.js';
+
+let folder: RunFolder;
+let written: { out: string; error: string };
+const children: ChildProcess[] = [];
+beforeEach(() => {
+  folder = new RunFolder();
+  written = capture();
+});
+afterEach(() => {
+  vi.restoreAllMocks();
+  for (const child of children.splice(0)) child.kill('SIGKILL');
+  folder.remove();
+});
+
+/** A process that holds a run and, when asked to end, says so in its state, or does not. */
+async function owner(paths: RunPaths, obeys: boolean): Promise<ChildProcess> {
+  const state = JSON.stringify({
+    state: 'interrupted',
+    iteration: 5,
+    num_iterations: 10,
+    reason: 'stopped on request',
+  });
+  const script = `
+    const fs = require('node:fs');
+    const [lock, state, text] = process.argv.slice(1);
+    process.on('SIGTERM', () => {
+      if (text === '') return;
+      fs.writeFileSync(state, text);
+      fs.rmSync(lock);
+      process.exit(130);
+    });
+    setInterval(() => {}, 1000);
+    process.send('ready');`;
+  const child = spawn(process.execPath, ['-e', script, '--', paths.lock, paths.state, obeys ? state : ''], {
+    stdio: ['ignore', 'ignore', 'ignore', 'ipc'],
+  });
+  children.push(child);
+  await once(child, 'message');
+  const pid = child.pid ?? -1;
+  folder.lock(paths, { host: hostname(), pid, process_start: processStart(pid) });
+  return child;
+}
+
+it('asks the owner to end, and waits until it has', async () => {
+  const paths = folder.make('mine', 'running');
+  await owner(paths, true);
+  expect(await main(['stop', 'mine', '--exp-dir', folder.dir])).toBe(0);
+  expect(written.out).toBe('mine: interrupted at iteration 5/10; `editrl resume mine` continues it\n');
+  expect(existsSync(paths.lock)).toBe(false);
+});
+
+it('kills with --now, and leaves neither a lock nor a state that says it runs', async () => {
+  const paths = folder.make('stubborn', 'running');
+  const child = await owner(paths, false);
+  expect(await main(['stop', 'stubborn', '--now', '--exp-dir', folder.dir, '--json'])).toBe(0);
+  expect(JSON.parse(written.out)).toMatchObject({ runs: [{ run_name: 'stubborn', outcome: 'killed' }] });
+  expect(readState(paths)).toMatchObject({ state: 'interrupted', reason: 'killed with `editrl stop --now`' });
+  expect(existsSync(paths.lock)).toBe(false);
+  expect(child.signalCode ?? 'SIGKILL').toBe('SIGKILL');
+});
+
+it('stops waiting when told to, and says that the run goes on', async () => {
+  const paths = folder.make('stubborn', 'running');
+  await owner(paths, false);
+  const stop = new AbortController();
+  const waiting = stopRun(paths, { now: false, onProgress: () => undefined, stop: stop.signal });
+  stop.abort();
+  expect(await waiting).toMatchObject({ outcome: 'still_stopping', status: { state: 'running' } });
+});
+
+it('says of a run that does not run what it is', async () => {
+  folder.make('done', 'finished');
+  folder.make('gone', 'running');
+  expect(await main(['stop', 'done', 'gone', '--exp-dir', folder.dir])).toBe(0);
+  expect(written.out.trimEnd().split('\n').sort()).toEqual([
+    'done is not running: finished at iteration 4/10',
+    'gone is not running: dead at iteration 4/10',
+  ]);
+});
+
+it('says where a run of another host has to be stopped, and stops the others all the same', async () => {
+  const theirs = folder.make('theirs', 'running');
+  folder.lock(theirs, { host: 'node7', pid: 12, process_start: '1' });
+  const job = folder.make('job', 'running');
+  folder.lock(job, { host: 'node8', pid: 13, process_start: '1', slurm_job_id: '99' });
+  const mine = folder.make('mine', 'running');
+  await owner(mine, true);
+  expect(await main(['stop', '--all', '--exp-dir', folder.dir])).toBe(1);
+  expect(written.error).toMatch(
+    /run 'theirs' is held by process 12 on node7 .*\n {2}Stop it there: ssh node7 kill -TERM 12/,
+  );
+  expect(written.error).toContain('scancel --signal=TERM 99');
+  expect(written.out).toContain('mine: interrupted');
+});
+
+it('wants names or --all, and not both', async () => {
+  expect(await main(['stop', '--exp-dir', folder.dir])).toBe(2);
+  expect(await main(['stop', 'x', '--all', '--exp-dir', folder.dir])).toBe(2);
+  expect(await main(['stop', '--all', '--exp-dir', folder.dir])).toBe(0);
+  expect(written.out).toBe('No run is held by a process.\n');
+});

@@ -1,0 +1,97 @@
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { main } from '../../src/cli/main.js';
+
+let folder: string;
+let out: string;
+let err: string;
+
+beforeEach(() => {
+  folder = mkdtempSync(join(tmpdir(), 'editrl-sweep-'));
+  [out, err] = ['', ''];
+  vi.spyOn(process.stdout, 'write').mockImplementation((text) => ((out += String(text)), true));
+  vi.spyOn(process.stderr, 'write').mockImplementation((text) => ((err += String(text)), true));
+});
+
+afterEach(() => {
+  vi.restoreAllMocks();
+  rmSync(folder, { recursive: true, force: true });
+});
+
+function experiment(more: Record<string, unknown> = {}, launch: Record<string, unknown> = {}): string {
+  const base = {
+    run_name: 'x',
+    base_exp_dir: join(folder, 'runs'),
+    task: 'external',
+    num_iterations: 10,
+    launch: { command: ['true'], ...launch },
+  };
+  const axes = { a: { small: {}, large: { parameters: { size: 2 } } }, seed: { '1': { seed: 1 }, '2': { seed: 2 } } };
+  const file = join(folder, 'trial.jsonnet');
+  writeFileSync(file, JSON.stringify({ name: 'trial', base, axes, ...more }));
+  return file;
+}
+
+describe('editrl sweep --dry-run', () => {
+  it('prints what would start in order, for people and for machines', async () => {
+    const file = experiment({ stop_early: { metric: 'reward/mean', rungs: [5], keep: 0.5 } });
+    expect(await main(['sweep', file, '--dry-run'])).toBe(0);
+    expect(out).toContain('4 of 4 runs would start, in this order:');
+    expect(out).toContain('At 5 iterations the best 50% by reward/mean go on.');
+    out = '';
+    expect(await main(['sweep', file, '--dry-run', '--json', '--only', '*a-small*'])).toBe(0);
+    expect(JSON.parse(out)).toEqual({
+      experiment: 'trial',
+      would_start: [
+        { run_name: 'trial__a-small__seed-1', processes: 1, parents: [] },
+        { run_name: 'trial__a-small__seed-2', processes: 1, parents: [] },
+      ],
+      would_not_start: [],
+    });
+  });
+
+  it('tells of a directory that was made with other settings, with the difference', async () => {
+    const name = 'trial__a-small__seed-1';
+    const file = experiment();
+    mkdirSync(join(folder, 'runs', name), { recursive: true });
+    const settings = {
+      run_name: name,
+      task: 'external',
+      num_iterations: 10,
+      seed: 7,
+      parameters: {},
+      launch: { command: ['true'] },
+    };
+    const record = { format: 1, run_name: name, hash: 'another', settings, attempts: [], parents: [] };
+    writeFileSync(join(folder, 'runs', name, 'run.json'), JSON.stringify(record));
+    expect(await main(['sweep', file, '--dry-run', '--json'])).toBe(0);
+    const { would_not_start } = JSON.parse(out) as { would_not_start: { state: string; reason: string }[] };
+    expect(would_not_start).toMatchObject([{ run_name: name, state: 'failed' }]);
+    expect(would_not_start[0].reason).toContain('seed: 7 -> 1');
+  });
+});
+
+describe('editrl sweep', () => {
+  it.each([
+    [['--only', 'nothing'], 'no cell of trial has such a name'],
+    [['--max-parallel', '0'], '--max-parallel: found 0; allowed: a whole number >= 1'],
+    [['--retries', '1.5'], '--retries: found 1.5; allowed: a whole number >= 0'],
+  ])('refuses %j', async (flags, message) => {
+    expect(await main(['sweep', experiment(), '--dry-run', ...flags])).toBe(2);
+    expect(err).toContain(message);
+  });
+
+  it('refuses cells that do not share their devices', async () => {
+    const axes = { a: { one: { launch: { command: ['true'], devices: [0] } }, two: {} } };
+    expect(await main(['sweep', experiment({ axes }), '--dry-run'])).toBe(2);
+    expect(err).toContain('launch.devices');
+  });
+
+  it('refuses successive halving where Slurm places the runs', async () => {
+    const file = experiment({ stop_early: { rungs: [5] } }, { backend: 'slurm' });
+    expect(await main(['sweep', file])).toBe(2);
+    expect(err).toContain('stop_early');
+  });
+});

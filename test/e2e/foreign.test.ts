@@ -1,0 +1,83 @@
+import { spawnSync } from 'node:child_process';
+import { readdirSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterAll, describe, expect, it } from 'vitest';
+import { Place, sleep, until, type Live } from './editrl.js';
+
+const CONFIG = 'experiments/foreign/quadratic.jsonnet';
+const SLOW = ['--set', 'launch.env.PAUSE_S="0.05"'];
+const NAME = 'quadratic';
+const hasPython = spawnSync('python3', ['--version']).status === 0;
+const CPU = { CUDA_VISIBLE_DEVICES: '' };
+
+const places: Place[] = [];
+afterAll(() => places.forEach((place) => place.remove()));
+
+function newPlace(): Place {
+  const place = Place.make();
+  places.push(place);
+  return place;
+}
+
+/** The trainer's processes of one run. */
+function trainers(place: Place): number[] {
+  return readdirSync('/proc')
+    .filter((pid) => /^\d+$/.test(pid))
+    .filter((pid) => {
+      try {
+        return readFileSync(`/proc/${pid}/environ`, 'latin1').includes(`RUN_DIR=${place.run(NAME)}\0`);
+      } catch {
+        return false; // It has ended, or belongs to somebody else.
+      }
+    })
+    .map(Number);
+}
+
+async function reach(place: Place, live: Live, iteration: number): Promise<void> {
+  await until(`iteration ${iteration}`, () => !live.isAlive() || (place.state(NAME)?.iteration ?? 0) >= iteration);
+  expect(live.isAlive()).toBe(true);
+}
+
+function learned(place: Place): { metrics: unknown; checkpoint: string } {
+  const checkpoint = join(place.run(NAME), 'trainer/checkpoints', `${NAME}.json`);
+  return { metrics: place.metrics(NAME), checkpoint: readFileSync(checkpoint, 'utf8') };
+}
+
+// Its reason: the trainer under test is a Python script.
+describe.skipIf(!hasPython)("somebody else's trainer", () => {
+  it('is stopped, killed and resumed by name, with the result of a run that nobody touched', async () => {
+    const untouched = newPlace();
+    expect(await untouched.call(['run', CONFIG], CPU)).toMatchObject({ code: 0, err: '' });
+    expect(untouched.state(NAME)).toMatchObject({ state: 'finished', iteration: 40 });
+    expect(untouched.metrics(NAME).map(({ iteration }) => iteration)).toEqual(Array.from({ length: 41 }, (_, i) => i));
+
+    const place = newPlace();
+    const killed = place.start(['run', CONFIG, ...SLOW], CPU);
+    await reach(place, killed, 12);
+    expect(trainers(place)).toHaveLength(2);
+    killed.kill('SIGKILL');
+    await killed.ended;
+    await until('no process of the killed run is left', () => trainers(place).length === 0);
+
+    const stopped = place.start(['run', CONFIG, ...SLOW], CPU);
+    await until('the second attempt', () => place.attempts(NAME) === 2);
+    await sleep(300);
+    stopped.kill('SIGINT');
+    expect(await stopped.ended).toMatchObject({ code: 130 });
+    expect(place.state(NAME)).toMatchObject({ state: 'interrupted' });
+
+    expect(await place.call(['run', CONFIG], CPU)).toMatchObject({ code: 0, err: '' });
+    expect(place.log(NAME)).toMatch(/continuing after iteration \d\d/);
+    expect(learned(place)).toEqual(learned(untouched));
+    expect((await place.call(['run', CONFIG], CPU)).out).toContain('is finished');
+  });
+
+  it('fails with the last lines of the rank that failed', async () => {
+    const place = newPlace();
+    const failing = `launch.command=["python3","-c","import sys; print('out of luck'); sys.exit(3)"]`;
+    const { code, err } = await place.call(['run', CONFIG, '--set', failing], CPU);
+    expect(code).toBe(1);
+    expect(err).toMatch(/rank [01] of 2 ended with exit code 3[^]*out of luck/);
+    expect(place.state(NAME)).toMatchObject({ state: 'failed' });
+  });
+});

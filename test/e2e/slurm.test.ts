@@ -1,0 +1,285 @@
+import { existsSync, mkdirSync, readFileSync, rmSync, utimesSync, writeFileSync } from 'node:fs';
+import { hostname } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from 'vitest';
+import type { SlurmRun } from '../../src/launch/slurm/jobs.js';
+import { describeJob, reconcile, reconcileState, stopJobs, type SlurmJob } from '../../src/launch/slurm/queue.js';
+import { submitCells, type Submitted } from '../../src/launch/slurm/submit.js';
+import { RunPaths } from '../../src/run/paths.js';
+import { readState } from '../../src/run/state.js';
+import { externalRun, type Asked } from '../launch/slurm/support.js';
+import { Place, ROOT, until } from './editrl.js';
+import { slurmObstacle, TestSlurm } from './slurm_setup.js';
+
+/**
+ * A trainer that counts to 6. At iteration 3 it waits for its gate; asked to stop, it saves where it is. What it does is in its own
+ * hands, so that a test sees every iteration that was repeated or lost.
+ */
+const TRAINER = `
+import { appendFileSync, existsSync, readFileSync, writeFileSync } from 'node:fs';
+const { EDITRL_METRICS, EDITRL_CHECKPOINTS, GATE, FAIL } = process.env;
+const saved = EDITRL_CHECKPOINTS + '/iteration';
+const sleep = (ms) => new Promise((done) => setTimeout(done, ms));
+let at = existsSync(saved) ? Number(readFileSync(saved, 'utf8')) : 0;
+let stopped = false;
+process.on('SIGTERM', () => (stopped = true));
+if (FAIL !== undefined && existsSync(FAIL)) { console.error('told to fail'); process.exit(7); }
+console.log('from ' + at);
+while (at < 6 && !stopped) {
+  if (at === 3 && GATE !== undefined && !existsSync(GATE)) { await sleep(20); continue; }
+  at++;
+  appendFileSync(EDITRL_METRICS, JSON.stringify({ iteration: at, loss: 1 / at }) + '\\n');
+  writeFileSync(saved, String(at));
+  await sleep(10);
+}
+process.exit(stopped && at < 6 ? 130 : 0);
+`;
+
+const obstacle = slurmObstacle();
+if (obstacle !== null) console.warn(`the Slurm tests are skipped: ${obstacle}`);
+
+describe.skipIf(obstacle !== null)('runs on Slurm', () => {
+  let slurm: TestSlurm;
+  let place: Place;
+  beforeAll(() => {
+    slurm = TestSlurm.start();
+    place = Place.make();
+    writeFileSync(join(place.dir, 'trainer.mjs'), TRAINER);
+  });
+  afterEach(() => {
+    slurm.cancelAll();
+  });
+  afterAll(() => {
+    slurm.stop();
+    place.remove();
+  });
+
+  const file = (name: string): string => join(place.dir, name);
+  const run = (name: string, asked: Asked & { gate?: string; fail?: string } = {}): SlurmRun => {
+    const env = {
+      ...(asked.gate === undefined ? {} : { GATE: file(asked.gate) }),
+      ...(asked.fail === undefined ? {} : { FAIL: file(asked.fail) }),
+    };
+    const launch = { command: [process.execPath, file('trainer.mjs')], env, ...asked.launch };
+    return externalRun(name, { base: place.runs, num_iterations: 6, ...asked, launch });
+  };
+  const open = (gate: string): void => {
+    writeFileSync(file(gate), '');
+  };
+  const submit = (cells: readonly SlurmRun[], parents: readonly SlurmRun[] = []): Promise<Submitted> =>
+    submitCells(cells, parents, { program: [process.execPath, join(ROOT, 'dist/src/cli/main.js')], name: 'test' });
+  const iterations = (name: string): number[] => place.metrics(name).map((line) => line.iteration);
+  const atGate = (name: string): Promise<void> =>
+    until(`${name} waits at its gate`, () => iterations(name).includes(3));
+  const task = ({ arrays }: Submitted, name: string): string => {
+    const array = arrays.find(({ runs }) => runs.includes(name));
+    return `${array?.job_id ?? '?'}_${array?.runs.indexOf(name) ?? -1}`;
+  };
+  const stateNow = async (name: string): Promise<ReturnType<typeof reconcileState>> => {
+    const job = (await reconcile(place.runs)).get(name);
+    if (job === undefined) throw new Error(`${name} was never submitted`);
+    return reconcileState(readState(new RunPaths(place.runs, name)), job);
+  };
+  const expectWhole = (name: string, attempts: number): void => {
+    expect(place.state(name), slurmLog(name)).toMatchObject({ state: 'finished', iteration: 6 });
+    expect(iterations(name)).toEqual([1, 2, 3, 4, 5, 6]);
+    expect(place.attempts(name)).toBe(attempts);
+    expect(existsSync(join(place.run(name), 'lock.json'))).toBe(false);
+  };
+  /** While a job goes back into the queue, Slurm can show it as ended for a moment. */
+  const finishes = (name: string): Promise<void> =>
+    slurm.until(`${name} is finished`, () => place.state(name)?.state === 'finished', { hurry: true });
+  const slurmLog = (name: string): string => {
+    const log = join(place.run(name), 'logs/slurm.log');
+    return existsSync(log) ? readFileSync(log, 'utf8') : 'no slurm.log';
+  };
+
+  it('are arrays by what they ask for, children wait for their parents, and nothing is submitted twice', async () => {
+    const start = run('start', { gate: 'start' });
+    const cells = [
+      run('a', { parents: ['start'] }),
+      run('gpu', { slurm: { gres: 'gpu:1', extra: ['--comment=a word'] } }),
+      run('b', { parents: ['start'] }),
+    ];
+    const first = await submit(cells, [start]);
+    expect(first.arrays.map(({ runs }) => runs)).toEqual([['start'], ['gpu'], ['a', 'b']]);
+    await atGate('start');
+    expect(slurm.task(task(first, 'b'))).toMatchObject({ state: 'PENDING', reason: 'Dependency' });
+    expect(place.state('b')).toMatchObject({ state: 'queued', reason: `Slurm job ${task(first, 'b')}` });
+    expect(await stateNow('b')).toEqual({ state: 'queued', reason: `Slurm ${task(first, 'b')} pending (Dependency)` });
+    expect(describeJob((await reconcile(place.runs)).get('start') as SlurmJob)).toBe(
+      `Slurm ${task(first, 'start')} on ${slurm.node}`,
+    );
+
+    const again = await submit(cells, [start]);
+    expect(again).toMatchObject({ dir: null, arrays: [] });
+    expect([...again.finished, ...again.underWay.map(({ run_name }) => run_name)].sort()).toEqual([
+      'a',
+      'b',
+      'gpu',
+      'start',
+    ]);
+
+    open('start');
+    await slurm.idle();
+    for (const name of ['start', 'a', 'b', 'gpu']) expectWhole(name, 1);
+    expect(slurmLog('a')).toContain(`Slurm job ${task(first, 'a')} on ${hostname()}, start 0\n`);
+    expect(await submit(cells, [start])).toMatchObject({
+      dir: null,
+      finished: ['start', 'a', 'gpu', 'b'],
+      underWay: [],
+    });
+  });
+
+  it('checkpoint when the time limit is near, go back into the queue, and lose nothing', async () => {
+    const submitted = await submit([run('long', { gate: 'long' }), run('other')]);
+    const id = task(submitted, 'long');
+    await atGate('long');
+    slurm.call('scancel', '--batch', '--signal=USR1', id);
+    await slurm.until('it is back in the queue', () => slurm.task(id)?.state === 'PENDING');
+    expect(place.state('long')).toMatchObject({ state: 'interrupted' });
+    expect((await stateNow('long')).state).toBe('queued');
+    expect(await submit([run('long', { gate: 'long' })])).toMatchObject({ dir: null });
+    open('long');
+    await finishes('long');
+    await slurm.idle();
+    expectWhole('long', 2);
+    expectWhole('other', 1);
+    expect(slurmLog('long')).toContain('the time limit is near: checkpointed, back into the queue');
+    expect(slurmLog('long')).toContain(`Slurm job ${id} on ${hostname()}, start 1\n`);
+  });
+
+  it('survive a node that fails', async () => {
+    const submitted = await submit([run('node', { gate: 'node' }), run('child', { parents: ['node'] })]);
+    const id = task(submitted, 'node');
+    await atGate('node');
+    slurm.call('scontrol', 'update', `NodeName=${slurm.node}`, 'State=DOWN', 'Reason=test');
+    await slurm.until('it is back in the queue', () => slurm.task(id)?.state === 'PENDING');
+    expect((await stateNow('node')).state).toBe('queued');
+    await slurm.resumeNode();
+    open('node');
+    await finishes('node');
+    await slurm.idle();
+    expectWhole('node', 2);
+    expectWhole('child', 1);
+  });
+
+  it('are stopped with a checkpoint, leave the queue, and go on when they are submitted again', async () => {
+    const cells = [run('stopped', { gate: 'stopped' }), run('waiting', { parents: ['stopped'] })];
+    await submit(cells);
+    await atGate('stopped');
+    const jobs = await reconcile(place.runs);
+    await stopJobs([...jobs.values()].filter(({ run_name }) => ['stopped', 'waiting'].includes(run_name)));
+    await slurm.idle();
+    expect(place.state('stopped')).toMatchObject({ state: 'interrupted', iteration: 3 });
+    expect(await stateNow('stopped')).toMatchObject({ state: 'interrupted' });
+    expect(await stateNow('waiting')).toMatchObject({ state: 'interrupted' });
+    open('stopped');
+    expect((await submit(cells)).arrays).toHaveLength(2);
+    await slurm.idle();
+    expectWhole('stopped', 2);
+    expectWhole('waiting', 1);
+  });
+
+  it('that somebody cancels are interrupted, not lost', async () => {
+    const submitted = await submit([run('cancelled', { gate: 'cancelled' })]);
+    await atGate('cancelled');
+    slurm.call('scancel', task(submitted, 'cancelled'));
+    await slurm.idle();
+    expect(await stateNow('cancelled')).toMatchObject({ state: 'interrupted' });
+    open('cancelled');
+    await submit([run('cancelled', { gate: 'cancelled' })]);
+    await slurm.idle();
+    expectWhole('cancelled', 2);
+  });
+
+  it('do not wait for a parent that failed, and are submitted again with it', async () => {
+    const parent = run('fails', { fail: 'fails' });
+    const child = run('orphan', { parents: ['fails'] });
+    open('fails');
+    const submitted = await submit([child], [parent]);
+    await slurm.idle();
+    expect(await stateNow('fails')).toMatchObject({ state: 'failed' });
+    expect(slurm.task(task(submitted, 'orphan'))).toMatchObject({ state: 'CANCELLED' });
+    expect(await stateNow('orphan')).toEqual({
+      state: 'interrupted',
+      reason: `Slurm job ${task(submitted, 'orphan')}: it was cancelled`,
+    });
+    rmSync(file('fails'));
+    expect((await submit([child], [parent])).arrays.map(({ runs }) => runs)).toEqual([['fails'], ['orphan']]);
+    await slurm.idle();
+    expect(place.state('fails')).toMatchObject({ state: 'finished' });
+    expectWhole('orphan', 1);
+  });
+
+  it('take over a lock that an ended job left on another host, and respect one of a job that goes on', async () => {
+    const leave = (name: string, job: string): void => {
+      mkdirSync(place.run(name), { recursive: true });
+      const lock = join(place.run(name), 'lock.json');
+      const owner = {
+        token: 'old',
+        host: 'elsewhere',
+        pid: 42,
+        process_start: '1',
+        slurm_job_id: job,
+        acquired_at: '',
+      };
+      writeFileSync(lock, JSON.stringify(owner));
+      const then = Date.now() / 1000 - 600;
+      utimesSync(lock, then, then);
+    };
+    const live = slurm.call('sbatch', '--parsable', '--wrap=sleep 60').trim();
+    leave('left', '1');
+    leave('held', live);
+    await submit([run('left'), run('held')]);
+    await slurm.until('the one that is held has failed', () => /in use/.test(slurmLog('held')));
+    expect(slurmLog('held')).toContain(`end it with \`scancel ${live}\``);
+    slurm.call('scancel', live);
+    await slurm.idle();
+    expectWhole('left', 1);
+    await submit([run('held')]);
+    await slurm.idle();
+    expectWhole('held', 1);
+  });
+
+  it('wait for a judge that is a job of its own, which ends with the last of them', async () => {
+    const node = join(place.runs, 'judge_node.txt');
+    const judge = { command: ['sleep', '600'], time: '10' };
+    const cells = ['judged_1', 'judged_2'].map((name) => run(name, { gate: 'judged', slurm: { judge } }));
+    const submitted = await submit(cells);
+    await atGate('judged_2');
+    expect(readFileSync(node, 'utf8').trim()).toBe(hostname());
+    const id = submitted.judges[0].job_id ?? '';
+    expect(slurm.task(id)).toMatchObject({ state: 'RUNNING' });
+    const more = await submit([...cells, run('judged_3', { slurm: { judge } })]);
+    expect(more.judges).toEqual([]);
+    open('judged');
+    await slurm.idle();
+    for (const name of ['judged_1', 'judged_2', 'judged_3']) expectWhole(name, 1);
+    expect(slurm.task(id)?.state).not.toBe('RUNNING');
+    expect(existsSync(node)).toBe(false);
+  });
+
+  it("are refused in sbatch's own words, and what was accepted is kept", async () => {
+    const good = run('good', { gate: 'good' });
+    const bad = run('bad', { slurm: { partition: 'nonsense' }, parents: ['good'] });
+    await expect(submit([bad], [good])).rejects.toThrow(
+      /sbatch refused: sbatch: error: invalid partition specified: nonsense\n/,
+    );
+    await expect(submit([bad], [good])).rejects.toThrow('sbatch refused');
+    open('good');
+    await slurm.idle();
+    expectWhole('good', 1);
+  });
+
+  it('say where Slurm is when it is not here', async () => {
+    vi.stubEnv('PATH', '/nowhere');
+    try {
+      await expect(
+        submitCells([externalRun('x', { base: file('none') })], [], { program: ['node'], name: 'x' }),
+      ).rejects.toThrow("sbatch was not found: Slurm's programs are not on this machine's PATH");
+    } finally {
+      vi.unstubAllEnvs();
+    }
+  });
+});

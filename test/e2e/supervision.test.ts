@@ -1,0 +1,107 @@
+import { readFileSync } from 'node:fs';
+import { afterAll, beforeAll, describe, expect, inject, it } from 'vitest';
+import { childrenOf, isRunning, Place, sleep, START, until, type Live } from './editrl.js';
+
+let place: Place;
+beforeAll(() => {
+  place = Place.make(inject('template'));
+});
+afterAll(() => place.remove());
+
+const long = (name: string): string[] => ['--set', 'num_iterations=40', '--set', `run_name=${name}`];
+
+/** The worker that owns a run: the pid in its lock. */
+function owner(name: string): number {
+  return (JSON.parse(readFileSync(`${place.run(name)}/lock.json`, 'utf8')) as { pid: number }).pid;
+}
+
+async function underWay(live: Live, name: string, iteration = 5): Promise<readonly number[]> {
+  await until(
+    `iteration ${iteration} of ${name}`,
+    () => !live.isAlive() || (place.state(name)?.iteration ?? 0) >= iteration,
+  );
+  return childrenOf(live.pid);
+}
+
+describe('a worker that is killed', () => {
+  it('fails the run with its rank, its signal and its last lines, and the same command goes on', async () => {
+    const live = place.startTraining(START, ...long('killed'));
+    const started = await underWay(live, 'killed');
+    process.kill(owner('killed'), 'SIGKILL');
+    const { code, err } = await live.ended;
+    expect(code).toBe(1);
+    expect(err).toMatch(/^editrl: killed: rank 0 was ended by SIGKILL\nIts last lines:\n( {2}\| .*\n)+/);
+    expect(err).toContain('  | iteration  5/40');
+    expect(place.state('killed')).toMatchObject({ state: 'failed', reason: 'rank 0 was ended by SIGKILL' });
+    await until('everything has ended', () => !started.some(isRunning));
+    expect(await place.train(START, ...long('killed'))).toMatchObject({ code: 0, err: '' });
+  });
+
+  it('is started again from its checkpoint as often as launch.max_restarts says', async () => {
+    const live = place.startTraining(START, ...long('again'), '--set', 'launch.max_restarts=1');
+    await underWay(live, 'again');
+    process.kill(owner('again'), 'SIGKILL');
+    const { code, out, err } = await live.ended;
+    expect({ code, err }).toEqual({ code: 0, err: '' });
+    expect(out).toContain('again is started again from its last checkpoint (1 of 1)');
+    expect(out).toContain('resuming again from iteration 4');
+    expect(place.attempts('again')).toBe(2);
+    const weights = ['killed', 'again'].map((name) => place.checkpointFile(name, 40, 'policy.safetensors'));
+    expect(weights[1].equals(weights[0])).toBe(true);
+  });
+});
+
+describe('a worker that does not answer', () => {
+  it('is ended as hung', async () => {
+    const live = place.startTraining(START, ...long('hung'), '--set', 'launch.heartbeat_timeout_s=3');
+    await underWay(live, 'hung');
+    const worker = owner('hung');
+    process.kill(worker, 'SIGSTOP');
+    const { code, err } = await live.ended;
+    expect(code).toBe(1);
+    expect(err).toContain('rank 0 hung: no sign of life for 3 s (launch.heartbeat_timeout_s)');
+    expect(place.state('hung')).toMatchObject({ state: 'failed' });
+    expect(isRunning(worker)).toBe(false);
+  });
+});
+
+describe('SIGTERM', () => {
+  it('to the worker that owns the run checkpoints and ends it', async () => {
+    const live = place.startTraining(START, ...long('asked'));
+    await underWay(live, 'asked');
+    process.kill(owner('asked'), 'SIGTERM');
+    expect(await live.ended).toMatchObject({ code: 130, err: '' });
+    expect(place.state('asked')).toMatchObject({ state: 'interrupted', reason: 'stopped on request' });
+  });
+
+  it('twice to the launcher ends the run at once, and its state says so', async () => {
+    const live = place.startTraining(START, ...long('twice'));
+    const started = await underWay(live, 'twice');
+    live.kill('SIGTERM');
+    await sleep(20);
+    live.kill('SIGTERM');
+    expect(await live.ended).toMatchObject({ code: 130 });
+    expect(place.state('twice')).toMatchObject({ state: 'interrupted' });
+    await until('everything has ended', () => !started.some(isRunning));
+  });
+});
+
+describe('two processes', () => {
+  const two = (name: string): string[] => [...long(name), '--set', 'launch.processes=2'];
+
+  it('train one run, and the death of one ends both', async () => {
+    const live = place.startTraining(START, ...two('pair'));
+    await underWay(live, 'pair');
+    const [first, second] = childrenOf(live.pid)
+      .map((pid) => ({ pid, env: readFileSync(`/proc/${pid}/environ`, 'utf8').split('\0') }))
+      .filter(({ env }) => env.includes('WORLD_SIZE=2'))
+      .sort((a, b) => Number(a.env.includes('RANK=1')) - Number(b.env.includes('RANK=1')));
+    process.kill(second.pid, 'SIGKILL');
+    const { code, err } = await live.ended;
+    expect(code).toBe(1);
+    expect(err).toContain('rank 1 of 2 was ended by SIGKILL');
+    expect(place.state('pair')).toMatchObject({ state: 'failed', reason: 'rank 1 of 2 was ended by SIGKILL' });
+    expect(isRunning(first.pid)).toBe(false);
+    expect(await place.train(START, ...two('pair'))).toMatchObject({ code: 0, err: '' });
+  });
+});

@@ -1,0 +1,228 @@
+import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { ConfigError } from '../../src/core/errors.js';
+import { RunFailed } from '../../src/launch/failure.js';
+import { Guardian } from '../../src/launch/guardian.js';
+import { freePort, rankEnvironment, supervise, type Started, type Supervision } from '../../src/launch/supervise.js';
+
+/** Carried by everything that a test starts. */
+const MARK = 'EDITRL_TEST_MARK';
+
+let dir: string;
+let guardian: Guardian;
+let marked = 0;
+beforeAll(() => {
+  dir = mkdtempSync(join(tmpdir(), 'editrl-supervise-'));
+});
+afterAll(() => rmSync(dir, { recursive: true, force: true }));
+beforeEach(() => {
+  guardian = new Guardian();
+  marked++;
+});
+afterEach(() => guardian.close());
+
+/** Processes of this test that run (Linux). */
+function left(): number[] {
+  const entry = `${MARK}=${process.pid}.${marked}`;
+  return readdirSync('/proc')
+    .filter((name) => /^\d+$/.test(name))
+    .filter((pid) => {
+      try {
+        return readFileSync(`/proc/${pid}/environ`, 'utf8').split('\0').includes(entry);
+      } catch {
+        return false;
+      }
+    })
+    .map(Number);
+}
+
+interface Watched {
+  readonly lines: string[];
+  readonly end: ReturnType<typeof supervise>;
+}
+
+/** Starts `sh -c` with one text per rank. */
+function start(scripts: readonly string[], more: Partial<Supervision> = {}): Watched {
+  const lines: string[] = [];
+  const placement = { devices: [], threads: 1 };
+  const place = { processes: scripts.length, placement, port: 4242 };
+  const end = supervise({
+    run: 'mine',
+    guardian,
+    ranks: scripts.map((script, rank) => ({
+      rank,
+      command: ['/bin/sh', '-c', script],
+      env: rankEnvironment(rank, place, { [MARK]: `${process.pid}.${marked}` }),
+    })),
+    heartbeatTimeoutS: 60,
+    graceS: 0.3,
+    stop: new AbortController().signal,
+    onLine: (rank, line) => lines.push(`${rank}: ${line}`),
+    ...more,
+  });
+  end.catch(() => {});
+  return { lines, end };
+}
+
+async function failure({ end }: Watched): Promise<RunFailed> {
+  const error = await end.then(
+    () => null,
+    (cause: unknown) => cause,
+  );
+  expect(error).toBeInstanceOf(RunFailed);
+  return error as RunFailed;
+}
+
+async function until(what: string, holds: () => boolean): Promise<void> {
+  for (let i = 0; !holds(); i++) {
+    if (i > 2000) throw new Error(`waited in vain until ${what}`);
+    await delay(10);
+  }
+}
+
+describe('ranks', () => {
+  it('are told who they are, as torchrun would', async () => {
+    const show = 'echo $RANK $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $MASTER_ADDR $MASTER_PORT $OMP_NUM_THREADS';
+    const { lines, end } = start([show, show]);
+    expect(await end).toMatchObject({ kind: 'done' });
+    expect([...lines].sort()).toEqual(['0: 0 0 2 2 127.0.0.1 4242 1', '1: 1 1 2 2 127.0.0.1 4242 1']);
+  });
+
+  it('get their GPUs, and none where there is none', () => {
+    const place = { processes: 2, placement: { devices: [2, 3], threads: 0 }, port: 1 };
+    expect(rankEnvironment(1, place, {})).toMatchObject({ CUDA_VISIBLE_DEVICES: '3' });
+    const cpu = { ...place, placement: { devices: [], threads: 0 } };
+    expect(rankEnvironment(1, cpu, { A: 'b' })).toMatchObject({ CUDA_VISIBLE_DEVICES: '', A: 'b' });
+  });
+
+  it('meet at a port that is free', async () => {
+    expect(await freePort()).toBeGreaterThan(1023);
+  });
+
+  it('need a program that exists', async () => {
+    const none = { rank: 0, command: ['/no/such/program'], env: {} };
+    const { end } = start([], { ranks: [none] });
+    await expect(end).rejects.toThrow(ConfigError);
+    await expect(end).rejects.toThrow("'/no/such/program' cannot be started (ENOENT)");
+  });
+});
+
+describe('a rank that ends badly', () => {
+  it('ends the others, and is told with its exit code and its last lines', async () => {
+    const watched = start(['sleep 60', 'echo one; echo two >&2; exit 3']);
+    const error = await failure(watched);
+    expect(error).toMatchObject({ rank: 1, workerExitCode: 3, signal: null, exitCode: 1 });
+    expect(error.reason).toBe('rank 1 of 2 ended with exit code 3');
+    expect([...error.lastLines].sort()).toEqual(['one', 'two']);
+    expect(error.message).toMatch(/Its last lines:\n {2}\| (one|two)\n {2}\| (one|two)/);
+    expect(left()).toEqual([]);
+  });
+
+  it('is told with the signal that ended it', async () => {
+    const error = await failure(start(['sleep 60', 'kill -s SEGV $$']));
+    expect(error).toMatchObject({ rank: 1, workerExitCode: null, signal: 'SIGSEGV' });
+    expect(error.reason).toBe('rank 1 of 2 was ended by SIGSEGV');
+  });
+
+  it('is the one that was killed, not the one that followed it', async () => {
+    const follower = 'while kill -0 $(cat peer); do :; done 2>/dev/null; exit 1';
+    const error = await failure(start([follower, 'echo $$ > peer; sleep 0.1; kill -s KILL $$'], { cwd: dir }));
+    expect(error).toMatchObject({ rank: 1, signal: 'SIGKILL' });
+  });
+
+  it('is said to have had no memory when it says so, or a process of it was killed', async () => {
+    const said = await failure(start(['echo torch.OutOfMemoryError: CUDA out of memory.; exit 1']));
+    expect(said.reason).toBe('rank 0 ended with exit code 1: it ran out of memory');
+    const inner = await failure(start(['exit 137']));
+    expect(inner.reason).toContain('exit code 137 (a process that it ran was ended by SIGKILL)');
+  });
+
+  it('takes along what it started, also what ignores SIGTERM or left its group', async () => {
+    const child = "(trap '' TERM; while :; do sleep 1; done) & setsid sleep 60 & echo started; exit 4";
+    const error = await failure(start([child]));
+    expect(error).toMatchObject({ workerExitCode: 4 });
+    expect(left()).toEqual([]);
+  });
+});
+
+describe('a silent rank', () => {
+  it('counts as hung, though it is stopped', async () => {
+    const watched = start(['sleep 60', 'kill -s STOP $$'], { heartbeatTimeoutS: 0.4 });
+    const error = await failure(watched);
+    expect(error.reason).toMatch(/^rank \d of 2 hung: no sign of life for 0.4 s/);
+    expect(left()).toEqual([]);
+  });
+
+  it('lives while it prints, or while something else of it grows', async () => {
+    let size = 0;
+    const print = 'for i in 1 2 3 4 5 6 7 8; do echo $i; sleep 0.2; done';
+    expect(await start([print], { heartbeatTimeoutS: 1 }).end).toMatchObject({ kind: 'done' });
+    const quiet = start(['sleep 1.6'], { heartbeatTimeoutS: 1, progress: () => size++ });
+    expect(await quiet.end).toMatchObject({ kind: 'done' });
+  });
+});
+
+describe('a stop', () => {
+  it('asks the ranks, and is no failure whatever they make of it', async () => {
+    const stop = new AbortController();
+    const careful = "trap 'echo saving; exit 0' TERM; echo up; while :; do sleep 0.05; done";
+    const { lines, end } = start([careful, 'echo up; sleep 60'], { stop: stop.signal });
+    await until('both are up', () => lines.length === 2);
+    stop.abort();
+    const { kind, exits } = await end;
+    expect(kind).toBe('stopped');
+    expect(lines).toContain('0: saving');
+    expect([...exits].sort((a, b) => a.rank - b.rank)).toMatchObject([
+      { rank: 0, code: 0 },
+      { rank: 1, signal: 'SIGTERM' },
+    ]);
+  });
+
+  it('kills those that take too long, and all at once when told so', async () => {
+    const stop = new AbortController();
+    const deaf = "trap '' TERM; echo up; while :; do sleep 0.05; done";
+    const slow = start([deaf], { stop: stop.signal, stopWithinS: 0.1 });
+    await until('it is up', () => slow.lines.length === 1);
+    stop.abort();
+    expect(await slow.end).toMatchObject({ kind: 'stopped', exits: [{ signal: 'SIGKILL' }] });
+
+    const kill = new AbortController();
+    const other = start([deaf], { kill: kill.signal });
+    await until('it is up', () => other.lines.length === 1);
+    kill.abort();
+    expect(await other.end).toMatchObject({ kind: 'stopped', exits: [{ signal: 'SIGKILL' }] });
+    expect(left()).toEqual([]);
+  });
+});
+
+describe('the guardian', () => {
+  it('ends everything when its pipe ends, also what left its group', async () => {
+    const watched = start(['setsid sleep 60 & echo up; sleep 60']);
+    await until('it is up', () => watched.lines.length === 1);
+    expect(left().length).toBeGreaterThan(1);
+    guardian.close();
+    await until('nothing is left', () => left().length === 0);
+    expect(await failure(watched)).toMatchObject({ signal: 'SIGTERM' });
+  });
+
+  it('is replaced when somebody kills it', async () => {
+    let started: Started | null = null;
+    const watched = start(['echo up; sleep 60'], { onStarted: (what) => (started = what) });
+    await until('it is up', () => watched.lines.length === 1);
+    const guardians = (): number[] =>
+      readFileSync(`/proc/self/task/${process.pid}/children`, 'utf8')
+        .split(' ')
+        .filter((pid) => pid !== '' && readFileSync(`/proc/${pid}/cmdline`, 'utf8').includes('editrl-guardian'))
+        .map(Number);
+    const [first] = guardians();
+    process.kill(first, 'SIGKILL');
+    await until('another one is there', () => guardians().some((pid) => pid !== first));
+    expect(started).not.toBeNull();
+    guardian.close();
+    await until('nothing is left', () => left().length === 0);
+    await failure(watched);
+  });
+});

@@ -1,0 +1,132 @@
+/** A sweep without processes or disks: runs that end when the test says so. */
+import type { LoadedConfig } from '../../../src/config/load.js';
+import type { Placement } from '../../../src/launch/devices.js';
+import type { PlannedJob } from '../../../src/launch/sweep/plan.js';
+import type { Found } from '../../../src/launch/sweep/schedule.js';
+import type { Runner, RunWorld, Slots, SweepEvent, SweepView } from '../../../src/launch/sweep/sweep.js';
+
+/** As much of a config as a sweep looks at. */
+export function fakeConfig(name: string, numIterations = 100): LoadedConfig {
+  const settings = {
+    run_name: name,
+    base_exp_dir: '/nowhere',
+    num_iterations: numIterations,
+    launch: { processes: 1 },
+  };
+  return { settings, resultHash: name, file: 'x.jsonnet' } as unknown as LoadedConfig;
+}
+
+export function fakeJob(name: string, parents: readonly string[] = [], more: Partial<PlannedJob> = {}): PlannedJob {
+  return {
+    name,
+    kind: 'cell',
+    parents,
+    processes: 1,
+    numIterations: 100,
+    axes: {},
+    config: fakeConfig(name, more.numIterations),
+    ...more,
+  };
+}
+
+interface Attempt {
+  readonly name: string;
+  readonly iterations: number;
+  readonly placement: Placement;
+  readonly stop: AbortSignal;
+  end(kind?: 'finished' | 'interrupted'): void;
+  fail(error: unknown): void;
+}
+
+export class FakeRunner implements Runner {
+  readonly attempts: Attempt[] = [];
+
+  runOnly(
+    config: LoadedConfig,
+    placement: Placement & { readonly stop: AbortSignal },
+  ): Promise<{ readonly kind: 'finished' | 'interrupted' }> {
+    return new Promise((resolve, reject) => {
+      this.attempts.push({
+        name: config.settings.run_name,
+        iterations: config.settings.num_iterations,
+        placement,
+        stop: placement.stop,
+        end: (kind = 'finished') => resolve({ kind }),
+        fail: reject,
+      });
+    });
+  }
+
+  get names(): string[] {
+    return this.attempts.map(({ name }) => name);
+  }
+
+  /** The latest attempt at a run. */
+  of(name: string): Attempt {
+    const attempt = this.attempts.filter((one) => one.name === name).at(-1);
+    if (attempt === undefined) throw new Error(`${name} was not started; started: ${this.names.join(', ')}`);
+    return attempt;
+  }
+}
+
+export class FakeSlots implements Slots {
+  readonly #taken = new Map<Placement, number>();
+
+  constructor(private readonly size: number) {}
+
+  get free(): number {
+    return this.size - [...this.#taken.values()].reduce((sum, count) => sum + count, 0);
+  }
+
+  tryAcquire(processes: number): Placement | null {
+    if (processes > this.free) return null;
+    const placement = { devices: [], threads: 1 };
+    this.#taken.set(placement, processes);
+    return placement;
+  }
+
+  release(placement: Placement): void {
+    if (!this.#taken.delete(placement)) throw new Error('released twice');
+  }
+}
+
+export class FakeWorld implements RunWorld {
+  readonly states = new Map<string, Found>();
+  readonly stopped: string[] = [];
+  readonly values = new Map<string, number>();
+
+  inspect(config: LoadedConfig): Found {
+    return this.states.get(config.settings.run_name) ?? { kind: 'open', iteration: 0, failed: null };
+  }
+
+  markStopped(config: LoadedConfig): void {
+    this.stopped.push(config.settings.run_name);
+  }
+
+  metricAt(config: LoadedConfig): number | null {
+    return this.values.get(config.settings.run_name) ?? null;
+  }
+}
+
+export class FakeView implements SweepView {
+  readonly events: SweepEvent[] = [];
+  ended = 0;
+
+  begin(): void {}
+  tell(event: SweepEvent): void {
+    this.events.push(event);
+  }
+  remark(): void {}
+  end(): void {
+    this.ended++;
+  }
+
+  get kinds(): string[] {
+    return this.events.map((event) => `${event.kind} ${'running' in event ? event.running.job.name : event.name}`);
+  }
+}
+
+/** Lets everything that is ready happen. */
+export async function settle(): Promise<void> {
+  for (let turn = 0; turn < 10; turn++) await Promise.resolve();
+}

@@ -1,0 +1,37 @@
+/** Process groups inside one process, over loopback. */
+import { createServer, type AddressInfo } from 'node:net';
+import { openProcessGroup, soloGroup, type OpenOptions, type ProcessGroup } from '../../src/train/process_group.js';
+
+export async function freePort(): Promise<number> {
+  const server = createServer();
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const { port } = server.address() as AddressInfo;
+  await new Promise((resolve) => server.close(resolve));
+  return port;
+}
+
+export function rankEnv(rank: number, size: number, port: number, token = 'secret'): NodeJS.ProcessEnv {
+  return {
+    RANK: String(rank),
+    WORLD_SIZE: String(size),
+    MASTER_ADDR: '127.0.0.1',
+    MASTER_PORT: String(port),
+    EDITRL_GROUP_TOKEN: token,
+  };
+}
+
+export async function openGroups(size: number, options?: OpenOptions): Promise<ProcessGroup[]> {
+  if (size === 1) return [soloGroup()];
+  const port = await freePort();
+  return Promise.all(Array.from({ length: size }, (_, rank) => openProcessGroup(rankEnv(rank, size, port), options)));
+}
+
+/** Does the same on every rank at once; the groups are closed afterwards. */
+export async function onRanks<T>(size: number, work: (group: ProcessGroup) => Promise<T>): Promise<T[]> {
+  const groups = await openGroups(size);
+  try {
+    return await Promise.all(groups.map(work));
+  } finally {
+    for (const group of groups) group.close();
+  }
+}
