@@ -1,6 +1,6 @@
 // EARL's family of ten, start x RL data, at laptop size over three seeds:
 //   editrl sweep experiments/earl_table.jsonnet
-// A seed has its own tokenizer and starts; the tiny world's data is the same for all.
+// A seed has its own tokenizer and starts, and so its own folder of the tiny world's data, which is written in that tokenizer's codes.
 
 // Every run is evaluated on simple and on complex edits, so that the table's columns are those of one held-out set.
 local on_both = { validation_sets:: ['s', 'c'] };
@@ -22,7 +22,10 @@ local recipes = {
   with: ['../configs/lib/tiny.libsonnet'],
   axes: {
     recipe: { [name]: recipes[name] + on_both for name in std.objectFields(recipes) },
-    seed: { [seed]: { seed: std.parseInt(seed) } for seed in ['1', '2', '3'] },
+    seed: {
+      [seed]: { seed: std.parseInt(seed), data+: { dir: super.dir + '/seed_' + seed } }
+      for seed in ['1', '2', '3']
+    },
   },
   share: ['seed'],
 }

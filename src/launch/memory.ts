@@ -1,6 +1,6 @@
 /** How much memory a run needs, from its settings alone, before anything is built. */
 import { freemem } from 'node:os';
-import type { Settings } from '../config/settings.js';
+import type { DecoderInit, Settings } from '../config/settings.js';
 import type { Gpu } from './devices.js';
 
 /** What a process takes before it holds a model: the runtime, the engine and their libraries. */
@@ -14,18 +14,22 @@ const ACTIVATIONS_PER_WIDTH = 14;
 const ASSUMED_VOCABULARY = 512;
 
 /**
- * Bytes that one process of a run needs, or null where the settings do not tell (a checkpoint brings its own size; another
- * trainer is not known). A decoder of width d, feed-forward width f, L layers and vocabulary V has L(4d² + 3df) + 2Vd
+ * Bytes that one process of a run needs, or null where nobody can tell (a policy of unknown architecture, another trainer). A decoder of width d, feed-forward width f, L layers and vocabulary V has L(4d² + 3df) + 2Vd
  * parameters, kept four times in float32 (weights, gradient, two moments) and once more as the frozen reference for GRPO. A
  * micro-batch of B sequences of T tokens keeps B·T·L(14d + 3f) + B·L·h·T² + 2·B·T·V values. An image tokenizer counts
  * 20 convolutions' activations. It is an estimate, good to a factor of two.
  */
-export function memoryBytes(settings: Settings): number | null {
+export function memoryBytes(settings: Settings, architecture: DecoderInit | null): number | null {
   const batch = settings.task === 'external' ? 0 : settings.optimizer.per_device_batch_size;
   if (settings.task === 'image_edit_tokens') {
-    const { init, model_context_size: tokens } = settings.policy;
-    if (init === null) return null;
-    const { hidden_size: d, intermediate_size: f, num_hidden_layers: layers, num_attention_heads: heads } = init;
+    if (architecture === null) return null;
+    const tokens = settings.policy.model_context_size;
+    const {
+      hidden_size: d,
+      intermediate_size: f,
+      num_hidden_layers: layers,
+      num_attention_heads: heads,
+    } = architecture;
     const parameters = layers * (4 * d * d + 3 * d * f) + 2 * ASSUMED_VOCABULARY * d;
     const copies = COPIES_TRAINED + (settings.algorithm.type === 'grpo' ? 1 : 0);
     const perToken = layers * (ACTIVATIONS_PER_WIDTH * d + 3 * f) + 2 * ASSUMED_VOCABULARY;

@@ -1,4 +1,5 @@
 /** What an experiment would do, beside what has been done: one line per run, nothing started. */
+import type { DecoderInit } from '../config/settings.js';
 import type { Cell, Experiment } from '../config/experiment/load.js';
 import { readMetrics } from '../run/metrics.js';
 import { RunPaths } from '../run/paths.js';
@@ -33,13 +34,14 @@ export interface ExperimentPlan {
 
 /** Looks at the run directories of all runs. Raises RunError for one that cannot be read. */
 export function planExperiment(experiment: Experiment, devices: Devices): ExperimentPlan {
-  const looks = new Map([...experiment.cells, ...experiment.parents].map((cell) => [cell.run_name, look(cell)]));
-  const speed = secondsPerIteration([...experiment.cells, ...experiment.parents], looks);
+  const runs = new Map([...experiment.cells, ...experiment.parents].map((cell) => [cell.run_name, cell]));
+  const looks = new Map([...runs].map(([name, cell]) => [name, look(cell)]));
+  const speed = secondsPerIteration([...runs.values()], looks);
   const planned = (cell: Cell): PlannedRun => {
     const { settings, resultHash } = cell.config;
     const { state, iteration } = looks.get(cell.run_name) ?? { state: 'new', iteration: 0 };
     const processes = processCount(settings.launch, devices);
-    const bytes = memoryBytes(settings);
+    const bytes = memoryBytes(settings, architectureOf(cell, runs));
     const perIteration = speed.get(kindOf(cell));
     const left = Math.max(0, settings.num_iterations - (state === 'changed' ? 0 : iteration));
     const seconds = perIteration === undefined ? null : perIteration * left;
@@ -61,6 +63,15 @@ export function planExperiment(experiment: Experiment, devices: Devices): Experi
     cells: experiment.cells.map(planned),
     parents: experiment.parents.map(planned),
   };
+}
+
+/** The policy's architecture: its own, or that of the run that it starts from. */
+function architectureOf({ config: { settings } }: Cell, runs: ReadonlyMap<string, Cell>): DecoderInit | null {
+  if (settings.task !== 'image_edit_tokens') return null;
+  const { init, model } = settings.policy;
+  if (init !== null || model === null || typeof model === 'string' || !('run' in model)) return init;
+  const start = runs.get(model.run);
+  return start === undefined ? null : architectureOf(start, runs);
 }
 
 interface Look {

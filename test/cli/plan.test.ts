@@ -1,0 +1,76 @@
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join, resolve } from 'node:path';
+import { afterAll, beforeEach, describe, expect, it, vi } from 'vitest';
+import { main } from '../../src/cli/main.js';
+import type { ExperimentPlan } from '../../src/launch/plan.js';
+
+const folder = mkdtempSync(join(tmpdir(), 'editrl-plan-'));
+const written = { out: '', error: '' };
+
+beforeEach(() => {
+  written.out = '';
+  written.error = '';
+  vi.spyOn(process.stdout, 'write').mockImplementation((text) => ((written.out += String(text)), true));
+  vi.spyOn(process.stderr, 'write').mockImplementation((text) => ((written.error += String(text)), true));
+  vi.stubEnv('APP__BASE_EXP_DIR', join(folder, 'runs'));
+});
+afterAll(() => {
+  vi.restoreAllMocks();
+  vi.unstubAllEnvs();
+  rmSync(folder, { recursive: true });
+});
+
+async function plan(...args: string[]): Promise<ExperimentPlan> {
+  expect(await main(['plan', ...args, '--json'])).toBe(0);
+  return JSON.parse(written.out) as ExperimentPlan;
+}
+
+describe('editrl plan', () => {
+  it('lists cells and the runs that they start from, with what each needs', async () => {
+    const { experiment, cells, parents } = await plan('experiments/reward_ablation.jsonnet');
+    expect(experiment).toBe('reward_ablation');
+    expect([cells.length, parents.length]).toEqual([12, 6]);
+    const cell = cells.find(({ run_name }) => run_name === 'reward_ablation__kl-0__reward-ground__seed-2');
+    expect(cell).toMatchObject({
+      axes: { kl: '0', reward: 'ground', seed: '2' },
+      state: 'new',
+      devices: 1,
+      parents: ['tiny_vq__seed-2', 'sft_s__seed-2'],
+      differs: { 'algorithm.kl_coeff': 0, 'reward.mode': 'ground_score' },
+    });
+    // The architecture is that of the start; GRPO keeps a frozen copy and larger micro-batches beside it.
+    const start = parents.find(({ run_name }) => run_name === 'sft_s__seed-2');
+    expect(cell?.memory_bytes).toBeGreaterThan(start?.memory_bytes ?? Infinity);
+  });
+
+  it('gives each seed its own folder of data, because its tokenizer writes its own codes', async () => {
+    const { cells } = await plan('experiments/earl_table.jsonnet');
+    const folders = new Set(cells.map(({ axes, differs }) => `${axes['seed']} ${String(differs['data.dir'])}`));
+    expect([...folders].map((line) => line.replace(/ .*(seed_\d)$/, ' $1')).sort()).toEqual([
+      '1 seed_1',
+      '2 seed_2',
+      '3 seed_3',
+    ]);
+  });
+
+  it('takes one config for an experiment of one cell', async () => {
+    const { cells, parents } = await plan('configs/sft_s__rl_s.jsonnet', '--with', 'configs/lib/tiny.libsonnet');
+    expect(cells.map(({ run_name }) => run_name)).toEqual(['sft_s__rl_s']);
+    expect(parents.map(({ run_name }) => run_name).sort()).toEqual(['sft_s', 'tiny_vq']);
+  });
+
+  it('refuses two axes that set one key differently', async () => {
+    const file = join(folder, 'clash.jsonnet');
+    writeFileSync(
+      file,
+      `{
+        name: 'clash',
+        base: (import '${resolve('configs/tiny_vq.jsonnet')}') + (import '${resolve('configs/lib/tiny.libsonnet')}'),
+        axes: { a: { x: { seed: 1 } }, b: { y: { seed: 2 } } },
+      }`,
+    );
+    expect(await main(['plan', file])).toBe(2);
+    expect(written.error).toContain("axes 'a' and 'b' set seed differently: a 'x' to 1, b 'y' to 2");
+  });
+});
