@@ -2,6 +2,7 @@
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
+import { InternalError } from '../../src/core/errors.js';
 import { loadExperiment } from '../../src/config/experiment/load.js';
 import { loadConfig } from '../../src/config/load.js';
 
@@ -15,8 +16,12 @@ const TINY = 'configs/lib/tiny.libsonnet';
 export async function benchPlan(): Promise<void> {
   const folder = mkdtempSync(join(tmpdir(), 'editrl-bench-'));
   const { settings } = await loadConfig({ file: RECIPE, overlays: [TINY] });
+  if (settings.task !== 'image_edit_tokens') throw new InternalError('the recipe is of another task');
+  // References to runs are relative to their own config; a written-out copy lies elsewhere.
+  const policy = { ...settings.policy, model: 'start', tokenizer: 'start' };
+  const environment = { ...settings.environment, model: 'tokenizer' };
   const bases = {
-    'written out': JSON.stringify(settings),
+    'written out': JSON.stringify({ ...settings, policy, environment }),
     'late-bound': `(import ${JSON.stringify(resolve(RECIPE))}) + (import ${JSON.stringify(resolve(TINY))})`,
   };
   try {

@@ -12,7 +12,7 @@ afterAll(() => {
 
 const job: ArrayJob = {
   name: 'table-20260101T000000_7-0',
-  cwd: '/work/a b',
+  cwd: '/home/me/a b',
   output: '/runs/.slurm/x/array_0_%a.log',
   account: 'lab',
   partition: null,
@@ -67,7 +67,7 @@ describe('the script of an array', () => {
       '--cpus-per-task=8',
       '--mem=64G',
       '--dependency=afterok:12_0,after:11',
-      '"--chdir=/work/a b"',
+      '"--chdir=/home/me/a b"',
       '--output=/runs/.slurm/x/array_0_%a.log',
       '--open-mode=append',
       '--requeue',
