@@ -4,8 +4,9 @@ import { readFileSync } from 'node:fs';
 import { availableParallelism, freemem } from 'node:os';
 import { performance } from 'node:perf_hooks';
 import { loadConfig } from '../config/load.js';
-import { InternalError } from '../core/errors.js';
+import { InternalError, RunError } from '../core/errors.js';
 import { detectDevices, processCount, requireFree, wholeMachine, type Gpu } from '../launch/devices.js';
+import { RunFailed } from '../launch/failure.js';
 import { Guardian } from '../launch/guardian.js';
 import { freePort, rankEnvironment, supervise } from '../launch/supervise.js';
 import { openProcessGroup, type ProcessGroup } from '../train/process_group.js';
@@ -60,7 +61,7 @@ export const launchCheckVerb: Action = {
   },
 };
 
-/** Starts the ranks and collects their reports. Raises RunFailed naming the rank that died or hung, with its last lines. */
+/** Starts the ranks and collects their reports. Raises RunError naming the rank that died or hung, with its last lines. */
 async function startRanks(
   run: string,
   processes: number,
@@ -89,6 +90,13 @@ async function startRanks(
       onLine: (rank, line) => {
         if (line.startsWith(MARK)) reports.set(rank, JSON.parse(line.slice(MARK.length)) as RankReport);
       },
+    });
+  } catch (error) {
+    if (!(error instanceof RunFailed)) throw error;
+    throw new RunError(error.message, {
+      where: run,
+      next: 'Mend what its last lines say, or leave that device out with launch.devices, and check again.',
+      cause: error,
     });
   } finally {
     process.off('SIGINT', onSignal).off('SIGTERM', onSignal);

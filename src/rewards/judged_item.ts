@@ -38,6 +38,12 @@ export function prepareItem(item: JudgeItem, rules: ItemRules, images: JudgeImag
       },
     );
   }
+  if (item.source === null) {
+    throw new DataError('a judged edit needs its source image, but this item has none', {
+      where: item.key,
+      next: 'Choose a reward that looks at the artifact alone, such as align_quality, ocr or clip.',
+    });
+  }
   const source = images.prepare(item.source, `${item.key}, source image`);
   const truth =
     rules.usesTruth && item.truth !== null ? images.prepare(item.truth, `${item.key}, labelled result`) : null;

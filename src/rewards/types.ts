@@ -5,12 +5,18 @@ import type { RgbImage } from '../core/image.js';
 export interface JudgeItem {
   /** Unique within a run: names the episode in records and lets stored judgements be replayed. */
   readonly key: string;
+  /** What was asked for: the instruction of an edit, the user's own prompt of a generated image, the question of an answer in words. */
   readonly instruction: string;
-  readonly source: RgbImage;
-  /** What the policy made; null when its answer does not decode to an image. */
+  /** The image that was edited; null where the artifact was made from words alone. */
+  readonly source: RgbImage | null;
+  /** The image that the policy made; null when its answer does not decode to one, or is words alone. */
   readonly edited: RgbImage | null;
   /** The labelled result, where the dataset has one (ground score needs it). */
   readonly truth: RgbImage | null;
+  /** The answer's own words, where a reward reads them. */
+  readonly answer?: string;
+  /** The labelled answer in words, where the dataset has one. */
+  readonly expected?: string;
   /** Whether the answer ended by itself (a stop token) instead of by the length limit. */
   readonly finished: boolean;
 }
@@ -46,7 +52,7 @@ export interface ScoreOptions {
   readonly askAgain?: boolean;
 }
 
-/** A reward scores items one by one; it never throws for anything that the judge does. */
+/** A reward scores items one by one; it never throws for anything that the judge does, nor for anything in the artifact. */
 export interface Reward {
   readonly name: string;
   score(item: JudgeItem, signal?: AbortSignal, options?: ScoreOptions): Promise<Outcome>;

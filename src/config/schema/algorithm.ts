@@ -1,6 +1,6 @@
 /** How the policy learns: GRPO, or supervised fine-tuning. */
 import { z } from 'zod';
-import { count, nonNegative, positive, positiveInteger, result, section } from './mark.js';
+import { count, nonNegative, positive, positiveInteger, result, section } from '../../core/mark.js';
 
 const advantage = section(
   "How a group's rewards become advantages.",

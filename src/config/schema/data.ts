@@ -1,6 +1,6 @@
 /** Datasets. */
 import { z } from 'zod';
-import { count, operation, positive, positiveInteger, result, section } from './mark.js';
+import { count, operation, positive, positiveInteger, result, section } from '../../core/mark.js';
 
 const source = z.strictObject({
   path: result('The datalist (JSON with a `path_list`).', z.string().min(1), { relativeTo: 'data.dir' }),

@@ -1,6 +1,6 @@
 /** Launching: where a run is placed, how many processes it has, what watches over them. It leaves a run's results alone. */
 import { z } from 'zod';
-import { count, operation, positive, positiveInteger, section } from './mark.js';
+import { count, operation, positive, positiveInteger, section } from '../../core/mark.js';
 
 const argumentList = z.array(z.string()).min(1);
 const named = z.string().min(1).nullable().default(null);

@@ -1,6 +1,6 @@
 /** How a config names a model: a folder, a Hub repository, or another run. */
 import { z } from 'zod';
-import { count, nonNegative, operation, positive, positiveInteger, result, section } from './mark.js';
+import { count, nonNegative, operation, positive, positiveInteger, result, section } from '../../core/mark.js';
 
 /** A run's name: never a path, and usable as a folder name everywhere. */
 export const runNamePattern = /^[A-Za-z0-9][A-Za-z0-9._-]{0,95}$/;

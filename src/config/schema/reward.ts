@@ -1,6 +1,6 @@
 /** What scores an edit, and where the judge is. */
 import { z } from 'zod';
-import { nonNegative, operation, positive, positiveInteger, result, section } from './mark.js';
+import { nonNegative, operation, positive, positiveInteger, result, section } from '../../core/mark.js';
 
 export const rewardModes = ['viescore', 'ground_score', 'sqrt(viescore_pqxground_score)'] as const;
 export type RewardMode = (typeof rewardModes)[number];

@@ -2,7 +2,7 @@
 import { z } from 'zod';
 import { algorithm, tokenizerAlgorithm } from './algorithm.js';
 import { data, imageData } from './data.js';
-import { count, operation, positiveInteger, result, section } from './mark.js';
+import { count, operation, positiveInteger, result, section } from '../../core/mark.js';
 import { decoderInit, engine, imageTokenizerInit, modelReference, runNamePattern } from './model.js';
 import { launch } from './launch.js';
 import { reward } from './reward.js';

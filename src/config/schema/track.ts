@@ -1,6 +1,6 @@
 /** Tracking: what is recorded and where it goes. It leaves a run's results alone. */
 import { z } from 'zod';
-import { operation, positiveInteger, section } from './mark.js';
+import { operation, positiveInteger, section } from '../../core/mark.js';
 
 export const track = section(
   'What is recorded and where it is forwarded.',

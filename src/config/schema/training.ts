@@ -1,6 +1,6 @@
 /** The optimizer, the rollout, held-out evaluation and checkpoints. */
 import { z } from 'zod';
-import { count, nonNegative, operation, positive, positiveInteger, result, section } from './mark.js';
+import { count, nonNegative, operation, positive, positiveInteger, result, section } from '../../core/mark.js';
 
 const beta = z.number().min(0).lt(1);
 

@@ -1,6 +1,6 @@
 /** Looking into a schema: which fields there are at a path, and how they are marked. */
 import { z } from 'zod';
-import type { Effect } from './mark.js';
+import type { Effect } from '../../core/mark.js';
 
 export interface Mark {
   readonly effect?: Effect;

@@ -6,7 +6,7 @@ import { availableTextStyle, n, svgDocument, svgText, svgToPng, wrapText, type T
 
 export interface ContactSheetRow {
   readonly instruction: string;
-  readonly source: RgbImage;
+  readonly source: RgbImage | null;
   /** Null when the answer does not decode to an image. */
   readonly edit: RgbImage | null;
   /** Null where the data has no labelled result. */

@@ -1,0 +1,49 @@
+/**
+ * A term: one reward among those that a config weighs, in one file of `terms/` and one line of its table. The file holds the term's
+ * schema and what makes it; it imports nothing heavy at its top, because the config reads the schema.
+ */
+import type { z } from 'zod';
+import type { Judge } from './judge.js';
+import type { JudgeImages } from './judge_images.js';
+import type { PromptSet } from './prompts.js';
+import type { Reward } from './types.js';
+
+/** What a term may use of the run that it belongs to. */
+export interface TermServices {
+  /** The judge at `reward.endpoint`; a term that names another model asks for it by name. Raises ConfigError where the run has no judge. */
+  readonly judge: (model?: string) => Judge;
+  readonly images: JudgeImages;
+  readonly prompts: PromptSet;
+  /** The folder that a `{run}` or `{hub}` reference stands for; a local path is itself. Raises ConfigError where there is none. */
+  readonly modelFolder: (reference: unknown) => string;
+}
+
+/** A reward that holds something open: workers, sessions. Its outcomes' parts are named `<term>/<part>`. */
+export interface Term extends Reward {
+  close(): Promise<void>;
+}
+
+export interface TermKind<Name extends string = string, Fields extends z.ZodRawShape = z.ZodRawShape> {
+  readonly name: Name;
+  /** One sentence for the schema's documentation. */
+  readonly description: string;
+  /** The term's own fields, each marked `result` or `operation`; `name` and `weight` are added by the table. */
+  readonly fields: Fields;
+  readonly needs: {
+    /** Whether it asks the judge. */
+    readonly judge: boolean;
+    /** Whether it compares with the labelled image. */
+    readonly truth: boolean;
+    /** Whether it compares with the source image. */
+    readonly source: boolean;
+  };
+  /** Raises ConfigError for settings that cannot work on this machine: a missing file, key or language. */
+  create(settings: z.output<z.ZodObject<Fields>>, services: TermServices): Promise<Term>;
+}
+
+/** Keeps the types of a kind's own fields. */
+export function termKind<Name extends string, Fields extends z.ZodRawShape>(
+  kind: TermKind<Name, Fields>,
+): TermKind<Name, Fields> {
+  return kind;
+}
