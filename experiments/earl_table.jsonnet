@@ -1,9 +1,9 @@
 // EARL's family of ten, start x RL data, at laptop size over three seeds:
 //   editrl sweep experiments/earl_table.jsonnet
-// A seed has its own tokenizer and starts, and so its own folder of the tiny world's data, which is written in that tokenizer's codes.
+// A seed has its own tokenizer, data and starts.
 
 // Every run is evaluated on simple and on complex edits, so that the table's columns are those of one held-out set.
-local on_both = { validation_sets:: ['s', 'c'] };
+local on_both = import 'on_both.libsonnet';
 local recipes = {
   sft_s__rl_s: import '../configs/sft_s__rl_s.jsonnet',
   sft_s__rl_c: import '../configs/sft_s__rl_c.jsonnet',
@@ -22,10 +22,7 @@ local recipes = {
   with: ['../configs/lib/tiny.libsonnet'],
   axes: {
     recipe: { [name]: recipes[name] + on_both for name in std.objectFields(recipes) },
-    seed: {
-      [seed]: { seed: std.parseInt(seed), data+: { dir: super.dir + '/seed_' + seed } }
-      for seed in ['1', '2', '3']
-    },
+    seed: { [seed]: { seed: std.parseInt(seed) } for seed in ['1', '2', '3'] },
   },
   share: ['seed'],
 }

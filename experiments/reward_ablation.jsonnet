@@ -7,11 +7,7 @@
   axes: {
     reward: { viescore: { reward+: { mode: 'viescore' } }, ground: { reward+: { mode: 'ground_score' } } },
     kl: { '0': { algorithm+: { kl_coeff: 0 } }, '3e-4': {} },
-    // Every seed has its own tokenizer, and so its own folder of data, which is written in that tokenizer's codes.
-    seed: {
-      [seed]: { seed: std.parseInt(seed), data+: { dir: super.dir + '/seed_' + seed } }
-      for seed in ['1', '2', '3']
-    },
+    seed: { [seed]: { seed: std.parseInt(seed) } for seed in ['1', '2', '3'] },
   },
   design: 'product',
   // Every seed has its own start.

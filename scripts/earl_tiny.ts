@@ -62,7 +62,7 @@ async function main(): Promise<void> {
   const lanes = Number(values.threads) === 1 ? 2 : 1;
   const jobs = runs.flatMap(({ run, start }) =>
     seeds.map((seed) => async (): Promise<void> => {
-      await train(seed, run, values.threads, []);
+      await train(seed, run, values.threads);
       await train(seed, start, values.threads, continuation(seed, run, start));
     }),
   );
@@ -94,34 +94,35 @@ function continuation(seed: number, run: string, start: string): string[] {
     'policy.init=null',
     'algorithm.sft.patience=null',
     'algorithm.warmup_steps=0',
-    `data.validation=${JSON.stringify(['s', 'c'].map((set) => ({ path: join(dataDir(seed), 'tiny', set, 'validation/list/tokenized_datalist.json') })))}`,
     `num_iterations=${Math.max(1, Math.round(budget / perStep))}`,
   ];
 }
 
 const continuedName = (start: string): string => `${start}__continued`;
 
-const dataDir = (seed: number): string => join('data', 'earl_tiny', `seed_${seed}`);
-
 function paths(seed: number, run: string): RunPaths {
   return new RunPaths(join(ROOT, `seed_${seed}`), run);
 }
 
-async function train(seed: number, config: string, threads: string, sets: readonly string[]): Promise<void> {
+async function train(seed: number, config: string, threads: string, sets: readonly string[] = []): Promise<void> {
   const name = sets[0]?.split('=')[1] ?? config;
   if (readState(paths(seed, name))?.state === 'finished') return;
   const editrl = fileURLToPath(new URL('../src/cli/main.js', import.meta.url));
-  const overlays = ['configs/lib/tiny.libsonnet', 'experiments/seed.libsonnet'].flatMap((file) => ['--with', file]);
+  const overlays = ['configs/lib/tiny.libsonnet', 'experiments/seed.libsonnet'];
+  if (sets.length > 0) overlays.push('experiments/on_both.libsonnet');
   const flags = [...sets, `policy.engine.threads=${threads}`].flatMap((set) => ['--set', set]);
-  const child = spawn(process.execPath, [editrl, 'run', `configs/${config}.jsonnet`, ...overlays, ...flags], {
-    stdio: ['ignore', 'inherit', 'inherit'],
-    env: {
-      ...process.env,
-      APP__SEED: String(seed),
-      APP__BASE_EXP_DIR: join(ROOT, `seed_${seed}`),
-      APP__DATA_DIR: dataDir(seed),
+  const child = spawn(
+    process.execPath,
+    [editrl, 'run', `configs/${config}.jsonnet`, ...overlays.flatMap((file) => ['--with', file]), ...flags],
+    {
+      stdio: ['ignore', 'inherit', 'inherit'],
+      env: {
+        ...process.env,
+        APP__SEED: String(seed),
+        APP__BASE_EXP_DIR: join(ROOT, `seed_${seed}`),
+      },
     },
-  });
+  );
   const code = await new Promise<number | null>((resolve, reject) => child.once('exit', resolve).once('error', reject));
   if (code !== 0) {
     throw new UsageError(`${name} of seed ${seed} ended with code ${code}`, { next: 'Its own message is above.' });

@@ -56,13 +56,17 @@ local base_exp_dir = std.extVar('APP__BASE_EXP_DIR');
   start:: if 'start' in super then super.start else 'sft_s',
 
   local size = if $.think then 'think' else 'plain',
-  local folder = $.data.dir + '/tiny',
+  // A seed has its own image tokenizer, and so its own folder of samples, which are written in that tokenizer's codes.
+  local seed = std.get($, 'seed', 42),
+  local world = tiny.world { folder: if seed == 42 then 'tiny' else 'tiny_seed_' + seed },
+  local folder = $.data.dir + '/' + world.folder,
   local lists(sets, split) = [{ path: folder + '/' + set + '/' + split + '/list/tokenized_datalist.json' } for set in sets],
 
-  // SFT sees the small labelled split; RL draws on many prompts without answers, or, where the reward compares with the
+  // SFT sees the small labelled split, or half of it where it sees two sets, so that its labels stay as few; RL draws on many prompts without answers, or, where the reward compares with the
   // labelled edit, on prompts that have one.
   local needs_truth = std.get($.reward, 'mode', 'viescore') != 'viescore',
-  local split = if $.kind == 'sft' then 'train' else if needs_truth then 'truth' else 'prompts',
+  local labelled = if std.length($.sets) == 1 then 'train' else 'train_half',
+  local split = if $.kind == 'sft' then labelled else if needs_truth then 'truth' else 'prompts',
 
   base_exp_dir: if base_exp_dir == 'runs' then 'runs/tiny' else base_exp_dir,
   num_iterations: tiny.num_iterations[$.kind],
@@ -84,7 +88,7 @@ local base_exp_dir = std.extVar('APP__BASE_EXP_DIR');
   reward+: { endpoint: 'embedded', model: 'editrl-rule-judge' },
   data+: {
     dir: std.extVar('APP__DATA_DIR'),
-    tiny: tiny.world,
+    tiny: world,
     train: if $.kind == 'vq' then lists(['images'], 'train') else lists($.sets, split),
     validation: if $.kind == 'vq' then lists(['images'], 'train') else lists($.validation_sets, 'validation'),
   },

@@ -17,7 +17,7 @@ export async function ensureTinyData(
 ): Promise<void> {
   const { tiny, dir } = settings.data;
   if (tiny === null) return;
-  const root = join(dir, 'tiny');
+  const root = join(dir, tiny.folder);
   if (settings.task === 'image_tokenizer') {
     await makeTinyImages(root, { seed: tiny.seed, geometry: geometryOf(tiny), count: tiny.counts.images });
     return;

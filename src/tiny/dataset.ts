@@ -4,6 +4,7 @@
  *   <root>/dataset.json                                   what was made, written last
  *   <root>/images/train/list/tokenized_datalist.json      PNG files for the image tokenizer
  *   <root>/{s,c}/{train,prompts,validation,truth}/list/tokenized_datalist.json   edits as .npz
+ *   <root>/{s,c}/train_half/list/tokenized_datalist.json  the first half of train, for runs that see both sets
  *
  * A part is built beside its place, renamed into it, and entered in dataset.json last; a part without an entry is made again.
  */
@@ -66,7 +67,7 @@ export const DEFAULT_TINY_EDITS: TinyEditOptions = {
 /** Images that are encoded to codes at once. */
 const ENCODE_BATCH = 256;
 /** Goes up when the same options would give other files. */
-const FORMAT = 1;
+const FORMAT = 2;
 
 const recordSchema = z.object({ format: z.literal(FORMAT), images: z.unknown(), edits: z.unknown() });
 type DatasetRecord = z.infer<typeof recordSchema>;
@@ -115,8 +116,11 @@ export function hasTinyEdits(root: string, options: Partial<TinyEditOptions>, to
   return isFinished(root, 'edits', entryOf({ ...DEFAULT_TINY_EDITS, ...options, tokenizer: tokenizerId }));
 }
 
+/** Lists the first half of a set's labelled split, so that two sets together have as many labels as one. */
+const HALF = 'train_half';
+
 /** The list of a set's split; what a config names as a dataset's path. */
-export function tinyDatalist(root: string, set: EditSetName | 'images', split: EditSplitName): string {
+export function tinyDatalist(root: string, set: EditSetName | 'images', split: EditSplitName | typeof HALF): string {
   return join(root, set, split, 'list', DATALIST_NAME);
 }
 
@@ -174,16 +178,21 @@ async function makePart(
   }
 }
 
-/** Writes samples and their list: the list last. */
-function writeSplit(folder: string, suffix: string, files: readonly Uint8Array[]): void {
-  mkdirSync(join(folder, 'samples'), { recursive: true });
+function writeList(folder: string, list: { readonly prefix?: string; readonly path_list: readonly string[] }): void {
   mkdirSync(join(folder, 'list'), { recursive: true });
+  writeFileAtomic(join(folder, 'list', DATALIST_NAME), `${JSON.stringify(list)}\n`);
+}
+
+/** Writes samples and their list, the list last; returns the paths that it lists. */
+function writeSplit(folder: string, suffix: string, files: readonly Uint8Array[]): readonly string[] {
+  mkdirSync(join(folder, 'samples'), { recursive: true });
   const paths = files.map((bytes, i) => {
     const path = `samples/${String(i).padStart(6, '0')}${suffix}`;
     writeFileSync(join(folder, path), bytes);
     return path;
   });
-  writeFileAtomic(join(folder, 'list', DATALIST_NAME), `${JSON.stringify({ path_list: paths })}\n`);
+  writeList(folder, { path_list: paths });
+  return paths;
 }
 
 function indices(count: number): number[] {
@@ -258,7 +267,10 @@ export async function makeTinyEdits(
         const plans = indices(full.sizes[split]).map((i) =>
           drawExample(full.seed, set, split, i, full.geometry, full.mixtures[set]),
         );
-        writeSplit(join(folder, set, split), '.npz', await encodeSamples(plans, split, tokenizer));
+        const paths = writeSplit(join(folder, set, split), '.npz', await encodeSamples(plans, split, tokenizer));
+        if (split !== 'train') continue;
+        const half = paths.slice(0, Math.ceil(paths.length / 2));
+        writeList(join(folder, set, HALF), { prefix: '../train', path_list: half });
       }
     }
   });

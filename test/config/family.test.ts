@@ -163,8 +163,8 @@ describe('the shipped family', () => {
         "prefill": "<|image start|>",
         "rollout": "256/8 to 28",
         "train": [
-          "balanced data/tiny/s/train",
-          "balanced data/tiny/c/train",
+          "balanced data/tiny/s/train_half",
+          "balanced data/tiny/c/train_half",
         ],
         "validation": [
           "data/tiny/s/validation",

@@ -128,6 +128,16 @@ describe('the tiny datasets', () => {
     expect((await readImages(images, [0]))[0]).toMatchObject({ width: 32, height: 32 });
   });
 
+  it('list half of the labelled edits once more, for runs that see both sets', () => {
+    for (const set of EDIT_SETS) {
+      const [all, half] = (['train', 'train_half'] as const).map((split) =>
+        openEditDataset(tinyDatalist(root, set, split)),
+      );
+      expect(half.length).toBe(20);
+      for (let i = 0; i < half.length; i++) expect(half.read(i)).toEqual({ ...all.read(i), id: half.read(i).id });
+    }
+  });
+
   it('are encoded in batches', () => {
     expect(Math.max(...tokenizer.batches)).toBe(256);
   });
@@ -178,7 +188,7 @@ describe('the tiny datasets', () => {
 
   it('pass their own check', async () => {
     const lists = findDatalists(root);
-    expect(lists).toHaveLength(9);
+    expect(lists).toHaveLength(11);
     const edits = await checkDataset(tinyDatalist(root, 'c', 'validation'));
     expect(edits).toMatchObject({ kind: 'edits', samples: 40, labelled: 40, sizes: ['4x4'], problems: [] });
     const images = await checkDataset(tinyDatalist(root, 'images', 'train'));

@@ -14,6 +14,13 @@ export type DataSource = z.output<typeof source>;
 const tiny = section(
   'The embedded tiny world: where the datasets below it do not exist, they are made.',
   z.strictObject({
+    folder: operation(
+      "The folder below data.dir that they lie in: one for each image tokenizer, since samples are written in a tokenizer's codes.",
+      z
+        .string()
+        .regex(/^[A-Za-z0-9][A-Za-z0-9._-]*$/, { error: 'a name of letters, digits, "._-", never a path' })
+        .default('tiny'),
+    ),
     seed: result('Seed of the generator.', count.default(42)),
     grid: result('Cells on a side of a scene.', z.int().min(2).default(4)),
     cell: result('Side of a cell in pixels.', z.int().min(4).default(8)),

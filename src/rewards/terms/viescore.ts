@@ -2,11 +2,13 @@
  * VIEScore for text-guided editing (Ku et al., "VIEScore: Towards Explainable Metrics for Conditional Image Synthesis Evaluation", 2024):
  * SC = min(edit success, over-edit), PQ = min(naturalness, artifacts), O = sqrt(SC * PQ), all from 0 to 10.
  */
-import type { JudgeQuery } from './judge.js';
-import type { JudgeImage } from './judge_images.js';
-import { parseScores } from './parse.js';
-import { twoScores, withInstruction } from './prompts.js';
-import type { Question } from './question.js';
+import { judgedTerm } from '../judged_term.js';
+import type { JudgeQuery } from '../judge.js';
+import type { JudgeImage } from '../judge_images.js';
+import { parseScores } from '../parse.js';
+import { twoScores, withInstruction } from '../prompts.js';
+import type { Question } from '../question.js';
+import { termKind } from '../term.js';
 
 /** Short reasoning fits; more would only take room from the images in the judge's context. */
 const maxCompletionTokens = 400;
@@ -52,3 +54,21 @@ export const qualityQuestion: Question = {
 export function overallViescore(semanticConsistency: number, perceptualQuality: number): number {
   return Math.sqrt(semanticConsistency * perceptualQuality);
 }
+
+export const viescore = termKind({
+  name: 'viescore',
+  description: 'VIEScore: how well the edit follows the instruction and how good it looks, by the judge, from 0 to 10.',
+  fields: {},
+  needs: { judge: true, truth: false, source: true },
+  create: async (_settings, services) =>
+    judgedTerm(
+      {
+        name: 'viescore',
+        questions: [consistencyQuestion, qualityQuestion],
+        value: (parts) =>
+          overallViescore(parts['viescore/semantic_consistency'], parts['viescore/perceptual_quality']),
+        valuePart: 'viescore/overall',
+      },
+      services,
+    ),
+});

@@ -1,8 +1,10 @@
 /** Ground score as in EARL: how well an edit agrees with the labelled result, from 0 to 10. The source image is not shown. */
-import { must } from '../core/errors.js';
-import { parseScoreTag } from './parse.js';
-import { withInstruction } from './prompts.js';
-import type { Question } from './question.js';
+import { must } from '../../core/errors.js';
+import { judgedTerm } from '../judged_term.js';
+import { parseScoreTag } from '../parse.js';
+import { withInstruction } from '../prompts.js';
+import type { Question } from '../question.js';
+import { termKind } from '../term.js';
 
 export const groundQuestion: Question = {
   name: 'ground_score',
@@ -24,3 +26,20 @@ export const groundQuestion: Question = {
   },
   parts: ([score]) => ({ 'ground_score/overall': score }),
 };
+
+export const groundScore = termKind({
+  name: 'ground_score',
+  description: 'Agreement of the edit with the labelled result, by the judge, from 0 to 10.',
+  fields: {},
+  needs: { judge: true, truth: true, source: true },
+  create: async (_settings, services) =>
+    judgedTerm(
+      {
+        name: 'ground_score',
+        questions: [groundQuestion],
+        value: (parts) => parts['ground_score/overall'],
+        valuePart: null,
+      },
+      services,
+    ),
+});

@@ -1,0 +1,62 @@
+/** What a gateway can be told. Import-light: the command line reads the schema. */
+import { z } from 'zod';
+
+/** A run's name, as `x-run-name` carries it. */
+export const runNamePattern = /^[A-Za-z0-9][A-Za-z0-9._-]{0,95}$/;
+
+export const gatewayOptionsSchema = z.strictObject({
+  upstreams: z
+    .array(z.string())
+    .min(1, 'at least one upstream is needed')
+    .describe('base URLs of equal judges, with or without /v1'),
+  model: z.string().min(1).describe('the model that an upstream has to serve before it counts as ready'),
+  host: z.string().min(1).default('127.0.0.1').describe('address to listen on'),
+  port: z.int().min(0).max(65_535).default(4878).describe('port to listen on; 0 takes a free one'),
+  routing: z
+    .enum(['least-loaded', 'round-robin'])
+    .default('least-loaded')
+    .describe('which upstream a request goes to: the one with the smallest share of its limit in use, or each in turn'),
+  maxConcurrency: z
+    .int()
+    .min(1)
+    .max(4096)
+    .default(64)
+    .describe(
+      'requests under way at one upstream, at most; keep it below what is known to bring the server down (for vLLM: its --max-num-seqs, and what its image cache holds)',
+    ),
+  quota: z.int().min(1).nullable().default(null).describe('requests under way of one run, at most; null for no quota'),
+  maxQueued: z.int().min(1).default(2048).describe('requests of one run that wait; further ones are answered with 429'),
+  cacheDir: z.string().min(1).nullable().default(null).describe('folder of the cache; null for none'),
+  cacheEntries: z.int().min(1).default(100_000).describe('replies that the cache keeps; the oldest go first'),
+  recordsFile: z.string().min(1).nullable().default(null).describe('JSON-lines file of all exchanges; null for none'),
+  canaryEveryMin: z.number().positive().max(10_000).default(30).describe('minutes between scorings of the canary set'),
+  canaryTolerance: z
+    .number()
+    .positive()
+    .default(2)
+    .describe('points that the scores of one canary may move on average, before there is an alarm'),
+  maxBodyMb: z.number().positive().max(1024).default(64).describe('largest request body, in megabytes'),
+  maxImageMegapixels: z.number().positive().default(16).describe('largest image in a request, in megapixels'),
+  timeoutS: z
+    .number()
+    .positive()
+    .max(86_400)
+    .default(100)
+    .describe(
+      'seconds that one request to an upstream may take; stay below the time limit of the clients, so that a hung upstream is noticed here first',
+    ),
+  breakerFailures: z
+    .int()
+    .min(1)
+    .default(5)
+    .describe('failures in a row after which an upstream is left alone until it passes its readiness check again'),
+});
+
+export type GatewayOptions = z.output<typeof gatewayOptionsSchema>;
+/** What has to be given; everything else has a default. */
+export type GatewayOptionsInput = z.input<typeof gatewayOptionsSchema>;
+
+/** Whether an address can be reached from this machine alone. */
+export function isLoopback(host: string): boolean {
+  return host === 'localhost' || host === '::1' || /^127(\.\d{1,3}){3}$/.test(host);
+}

@@ -1,0 +1,32 @@
+/** What a judge has to say about a question, before it is written down in the form that the question asked for. */
+import { createHash } from 'node:crypto';
+import type { Question } from './protocol.js';
+
+export interface Answer {
+  /** `list`: a JSON object with a list of scores; `tag`: words, and one score in a tag. */
+  readonly form: 'list' | 'tag';
+  /** As many as the question asks for, each from 0 to 10. */
+  readonly scores: readonly number[];
+  readonly reasoning: string;
+}
+
+/** The text that an answer is given as when nothing goes wrong. */
+export function writeAnswer({ form, scores, reasoning }: Answer): string {
+  return form === 'list' ? JSON.stringify({ score: scores, reasoning }) : `${reasoning}\n<score>${scores[0]}</score>`;
+}
+
+/**
+ * Scores that are drawn from the very bytes that were sent (SHA-256 over kind, instruction and images), in steps of a tenth. They mean
+ * nothing, but two questions that differ in anything get the same scores only by chance (one in 10,000 for two scores): whoever
+ * hands a reply to the wrong question is found out. No image is decoded, so that a client can be measured and not its judge.
+ */
+export function digestAnswer({ kind, instruction, images }: Pick<Question, 'kind' | 'instruction' | 'images'>): Answer {
+  const hash = createHash('sha256').update(`${kind}\n${instruction}\n`);
+  for (const url of images) hash.update(`${url}\n`);
+  const digest = hash.digest();
+  const score = (at: number): number => (digest.readUInt32BE(at) % 101) / 10;
+  const reasoning = `Drawn from what was sent (${digest.toString('hex', 8, 16)}).`;
+  return kind === 'ground'
+    ? { form: 'tag', scores: [score(0)], reasoning }
+    : { form: 'list', scores: [score(0), score(4)], reasoning };
+}
