@@ -4,7 +4,7 @@ import { findRun } from '../run/find.js';
 import { followLog, readLog, type LogChoice } from '../run/follow_log.js';
 import { readStatus } from '../run/status.js';
 import { printError } from './output.js';
-import { flag, text, type Action, type Arguments } from './verb.js';
+import { expDirOption, flag, text, type Action, type Arguments } from './verb.js';
 
 /** How many lines a followed log begins with. */
 const FOLLOWED_LINES = 20;
@@ -26,10 +26,7 @@ export const logsVerb: Action = {
         type: 'number',
         describe: `so many of the last lines (default: all; with -f ${FOLLOWED_LINES})`,
       })
-      .option('exp-dir', {
-        type: 'string',
-        describe: 'the folder that the run lies in (default: APP__BASE_EXP_DIR, else runs and runs/tiny)',
-      })
+      .option('exp-dir', expDirOption)
       .option('json', {
         type: 'boolean',
         default: false,

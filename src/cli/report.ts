@@ -8,7 +8,7 @@ import { writeCurve } from '../run/report/curve.js';
 import { readRun } from '../run/report/read.js';
 import { formatReport } from '../run/report/text.js';
 import { printError, printJson, printLine } from './output.js';
-import { flag, text, type Action } from './verb.js';
+import { expDirOption, flag, text, type Action } from './verb.js';
 
 /** Draws the learning curve anew and prints the table, or one JSON document with `--json`. */
 export const reportVerb: Action = {
@@ -17,10 +17,7 @@ export const reportVerb: Action = {
     yargs
       .positional('run', { type: 'string', demandOption: true, describe: 'the run_name' })
       .option('json', { type: 'boolean', default: false, describe: 'print one JSON document, for machines' })
-      .option('exp-dir', {
-        type: 'string',
-        describe: 'the folder that the run lies in (default: APP__BASE_EXP_DIR, else runs and runs/tiny)',
-      })
+      .option('exp-dir', expDirOption)
       .example('$0 report sft_s__rl_s', 'held-out reward before and after, speed, and where its pictures are'),
   run: async (args) => {
     const expDir = text(args, 'exp-dir');

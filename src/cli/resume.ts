@@ -9,7 +9,7 @@ import { recordedConfig } from '../run/recorded_config.js';
 import { readRecord } from '../run/record.js';
 import { printLine } from './output.js';
 import { allowedChanges, trainAndReport } from './run.js';
-import { flag, text, texts, type Action, type Arguments } from './verb.js';
+import { expDirOption, flag, text, texts, trainingOptions, type Action, type Arguments } from './verb.js';
 
 export const resumeVerb: Action = {
   positionals: '<run>',
@@ -23,24 +23,10 @@ export const resumeVerb: Action = {
         default: [],
         describe: 'set one key, as a.b=value: where and how the run works, or more iterations; may be repeated',
       })
-      .option('allow-changes', {
-        type: 'string',
-        array: true,
-        nargs: 1,
-        default: [],
-        describe: 'settings that decide the result and may change on the way, as key,key',
-      })
+      .options(trainingOptions)
       .option('from', { type: 'number', describe: 'fork: the iteration whose checkpoint another run begins with' })
       .option('as', { type: 'string', describe: "fork: the other run's run_name" })
-      .option('exp-dir', {
-        type: 'string',
-        describe: 'the folder that the run lies in (default: APP__BASE_EXP_DIR, else runs and runs/tiny)',
-      })
-      .option('json', {
-        type: 'boolean',
-        default: false,
-        describe: 'print the final report as one JSON document, and nothing else',
-      })
+      .option('exp-dir', expDirOption)
       .example('$0 resume sft_s__rl_s', 'from its last whole checkpoint; no config is needed')
       .example('$0 resume sft_s__rl_s --set num_iterations=120', 'and make it longer')
       .example(

@@ -5,7 +5,7 @@ import { describeJob } from '../launch/slurm/queue.js';
 import { submitRun } from '../launch/slurm/submit_run.js';
 import { RunPaths } from '../run/paths.js';
 import { printJson, printLine } from './output.js';
-import { configOptions, flag, text, texts, type Action, type Arguments } from './verb.js';
+import { configOptions, flag, text, texts, trainingOptions, type Action, type Arguments } from './verb.js';
 
 const INTERRUPTED = 130;
 
@@ -13,18 +13,7 @@ export const runVerb: Action = {
   positionals: '<config>',
   build: (yargs) =>
     configOptions(yargs)
-      .option('allow-changes', {
-        type: 'string',
-        array: true,
-        nargs: 1,
-        default: [],
-        describe: 'settings that decide the result and may change on the way, as key,key',
-      })
-      .option('json', {
-        type: 'boolean',
-        default: false,
-        describe: 'print the final report as one JSON document, and nothing else',
-      })
+      .options(trainingOptions)
       .example(
         '$0 run configs/sft_s__rl_s.jsonnet --with configs/lib/tiny.libsonnet',
         'the laptop-size run of the README',

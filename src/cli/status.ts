@@ -4,7 +4,7 @@ import { findRun, listRuns, searchFolders } from '../run/find.js';
 import { readStatuses } from '../launch/slurm/status.js';
 import type { RunStatus, ShownState } from '../run/status.js';
 import { formatTable, printError, printJson, printLine, styled, type Cell, type Style } from './output.js';
-import { flag, text, texts, type Action } from './verb.js';
+import { expDirOption, flag, text, texts, type Action } from './verb.js';
 
 const STYLES: Readonly<Record<ShownState, Style | null>> = {
   queued: 'dim',
@@ -17,14 +17,12 @@ const STYLES: Readonly<Record<ShownState, Style | null>> = {
   unreadable: 'red',
 };
 
-const EXP_DIR = 'the folder that runs lie in (default: APP__BASE_EXP_DIR, else runs and runs/tiny)';
-
 export const statusVerb: Action = {
   positionals: '[runs..]',
   build: (yargs) =>
     yargs
       .positional('runs', { type: 'string', array: true, default: [], describe: 'run_names; all of them by default' })
-      .option('exp-dir', { type: 'string', describe: EXP_DIR })
+      .option('exp-dir', expDirOption)
       .option('json', { type: 'boolean', default: false, describe: 'print one JSON document, for machines' })
       .example('$0 status', 'every run, what it is doing and where')
       .example('$0 status sft_s__rl_s --json', 'one of them, for machines'),

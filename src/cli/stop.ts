@@ -7,7 +7,7 @@ import { findRun, listRuns, searchFolders } from '../run/find.js';
 import { liveLock } from '../run/status.js';
 import type { RunPaths } from '../run/paths.js';
 import { printError, printJson, printLine } from './output.js';
-import { flag, text, texts, type Action } from './verb.js';
+import { expDirOption, flag, text, texts, type Action } from './verb.js';
 
 const INTERRUPTED = 130;
 
@@ -22,10 +22,7 @@ export const stopVerb: Action = {
         default: false,
         describe: 'kill at once; what was learned since the last checkpoint is lost',
       })
-      .option('exp-dir', {
-        type: 'string',
-        describe: 'the folder that runs lie in (default: APP__BASE_EXP_DIR, else runs and runs/tiny)',
-      })
+      .option('exp-dir', expDirOption)
       .option('json', { type: 'boolean', default: false, describe: 'print one JSON document, for machines' })
       .example('$0 stop sft_s__rl_s', 'saves a checkpoint after the iteration and ends')
       .example('$0 stop --all --now', 'kills every run of these folders'),

@@ -58,27 +58,24 @@ export function configOptions(yargs: Argv): Argv {
     });
 }
 
-/** Where a verb looks for runs. */
-export function expDirOption(yargs: Argv): Argv {
-  return yargs.option('exp-dir', {
-    type: 'string',
-    describe: 'the folder that runs lie in (default: APP__BASE_EXP_DIR, else runs and runs/tiny)',
-  });
-}
+/** `--exp-dir`: where a verb looks for runs. */
+export const expDirOption = {
+  type: 'string',
+  describe: 'the folder that runs lie in (default: APP__BASE_EXP_DIR, else runs and runs/tiny)',
+} as const;
 
 /** The options of every verb that trains: what may change on the way, and how the report is printed. */
-export function trainingOptions(yargs: Argv): Argv {
-  return yargs
-    .option('allow-changes', {
-      type: 'string',
-      array: true,
-      nargs: 1,
-      default: [],
-      describe: 'settings that decide the result and may change on the way, as key,key',
-    })
-    .option('json', {
-      type: 'boolean',
-      default: false,
-      describe: 'print the final report as one JSON document, and nothing else',
-    });
-}
+export const trainingOptions = {
+  'allow-changes': {
+    type: 'string',
+    array: true,
+    nargs: 1,
+    default: [],
+    describe: 'settings that decide the result and may change on the way, as key,key',
+  },
+  json: {
+    type: 'boolean',
+    default: false,
+    describe: 'print the final report as one JSON document, and nothing else',
+  },
+} as const;
