@@ -7,7 +7,7 @@ local tiny = {
     seed: 42,
     grid: 4,
     cell: 8,
-    counts: { images: 1500, train: 800, prompts: 4096, validation: 320, truth: 512 },
+    counts: { images: 1500, train: 900, prompts: 4096, validation: 320, truth: 512 },
   },
   decoder: {
     hidden_size: 96,
@@ -64,7 +64,8 @@ local base_exp_dir = std.extVar('APP__BASE_EXP_DIR');
 
   // SFT sees the small labelled split, or half of it where it sees two sets, so that its labels stay as few; RL draws on many prompts without answers, or, where the reward compares with the
   // labelled edit, on prompts that have one.
-  local needs_truth = std.get($.reward, 'mode', 'viescore') != 'viescore',
+  local rewards = [std.get($.reward, 'mode')] + [term.name for term in std.get($.reward, 'terms', [])],
+  local needs_truth = std.length([name for name in rewards if name != null && std.length(std.findSubstr('ground_score', name)) > 0]) > 0,
   local labelled = if std.length($.sets) == 1 then 'train' else 'train_half',
   local split = if $.kind == 'sft' then labelled else if needs_truth then 'truth' else 'prompts',
 

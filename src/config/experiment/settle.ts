@@ -25,6 +25,7 @@ export interface Settled {
 /** Validates and hashes many settings, with the results that `loadConfig` gives for each. */
 export class Settler {
   readonly #sections = new Map<string, Section>();
+  readonly #byObject = new WeakMap<object, Map<string, Section>>();
   readonly #ofSettings = new WeakMap<Settings, ReadonlyMap<string, Section>>();
 
   /** Settings in canonical form, validated; or everything that is wrong with them. */
@@ -96,17 +97,31 @@ export class Settler {
     if (Object.keys(raw).some((key) => !Object.hasOwn(fields, key))) return null;
     const sections = new Map<string, Section>();
     for (const [key, field] of Object.entries(fields)) {
-      const name = `${task} ${key} ${JSON.stringify(raw[key])}`;
-      let section = this.#sections.get(name);
-      if (section === undefined) {
-        const parsed = field.safeParse(raw[key]);
-        if (!parsed.success) return null;
-        section = { value: deepFreeze(parsed.data), hashed: null, leaves: null };
-        this.#sections.set(name, section);
-      }
+      const section = this.#section(`${task} ${key}`, field, raw[key]);
+      if (section === null) return null;
       sections.set(key, section);
     }
     return sections;
+  }
+
+  /** A section of a cell: found by the object that cells share, else by what it holds. Null where it is not valid. */
+  #section(key: string, field: z.ZodType, raw: unknown): Section | null {
+    const shared = typeof raw === 'object' && raw !== null ? raw : null;
+    const known = shared === null ? undefined : this.#byObject.get(shared)?.get(key);
+    if (known !== undefined) return known;
+    const name = `${key} ${JSON.stringify(raw)}`;
+    let section = this.#sections.get(name);
+    if (section === undefined) {
+      const parsed = field.safeParse(raw);
+      if (!parsed.success) return null;
+      section = { value: deepFreeze(parsed.data), hashed: null, leaves: null };
+      this.#sections.set(name, section);
+    }
+    if (shared !== null) {
+      const byKey = this.#byObject.get(shared) ?? new Map<string, Section>();
+      this.#byObject.set(shared, byKey.set(key, section));
+    }
+    return section;
   }
 }
 

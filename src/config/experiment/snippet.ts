@@ -11,7 +11,12 @@ export interface EvaluationPlan {
   readonly overlays: readonly string[];
   /** Axis and value of every mixin that a cell refers to, by its place here. */
   readonly mixins: readonly (readonly [string, string])[];
+  /** The cells to evaluate whole. */
   readonly cells: readonly CellOrder[];
+  /** A cell of every base, to show which sections there are, where tables of them are wanted; else none. */
+  readonly probes: readonly CellOrder[];
+  /** The fields that the values of each axis set, hidden ones too. */
+  readonly fields: Readonly<Record<string, readonly string[]>>;
 }
 
 export interface CellOrder {
@@ -25,6 +30,25 @@ export interface CellOrder {
   readonly overrides: readonly number[];
 }
 
+/** The function through which the evaluation asks which sections to work out for which values of the axes. */
+export const TABLES = 'editrl.tables';
+/** The function through which the evaluation tells that a section of the settings read a watched axis. */
+export const TOUCHED = 'editrl.touched';
+
+/** One section of the settings, to be worked out for several combinations of axis values. */
+export interface TableOrder {
+  readonly section: string;
+  readonly rows: readonly RowOrder[];
+}
+
+export interface RowOrder {
+  readonly base: number | null;
+  /** In order: a mixin (null for an empty one), and its axis where the fields that this sets are watched, else null. */
+  readonly parts: readonly (readonly [number | null, string | null])[];
+  readonly name: string;
+  readonly watchName: boolean;
+}
+
 export interface ParentOrder {
   readonly name: string;
   readonly file: string;
@@ -34,6 +58,7 @@ export interface ParentOrder {
 /**
  * Mixins are merged before anything is manifested and the name comes last, so that whatever refers to them follows. They are taken
  * from the axes once, into arrays: Jsonnet evaluates an object's field anew at every access, an array's element only once.
+ * It evaluates to the cells that the plan asks for, and to the tables of sections that it asks for (see sections.ts).
  */
 export function matrixSnippet(file: string, overlays: readonly string[]): string {
   return `local e = ${importOf(file)};
@@ -58,14 +83,32 @@ local mixins = [e.axes[m[0]][m[1]] for m in plan.mixins];
 local bases = [mixin + with for mixin in mixins];
 local overrides = if std.objectHas(e, 'overrides') then [o.set for o in e.overrides] else [];
 local add(settings, index) = settings + mixins[index];
-[
+local named(settings, name) = settings + (if name == null then {} else { run_name: name });
+local baseOf(c) = if c.base == null then plain else bases[c.base];
+local cell(c) = named(
   std.foldl(
     function(settings, index) settings + overrides[index],
     c.overrides,
-    std.foldl(add, c.mixins, if c.base == null then plain else bases[c.base])
-  ) + (if c.name == null then {} else { run_name: c.name })
-  for c in plan.cells
-]`;
+    std.foldl(add, c.mixins, baseOf(c))
+  ),
+  c.name
+);
+local touched(section, axis) = std.native('${TOUCHED}')(section + ' ' + axis);
+local part(p, section) =
+  (if p[0] == null then {} else mixins[p[0]])
+  + if p[1] == null then {} else { [f]: if touched(section, p[1]) then super[f] else null for f in plan.fields[p[1]] };
+local row(r, section) =
+  std.foldl(function(settings, p) settings + part(p, section), r.parts, baseOf(r))
+  + { run_name: if !r.watchName || touched(section, 'run_name') then r.name else null };
+local sectionOf(settings, section) = if std.objectHas(settings, section) then [settings[section]] else [];
+local tables = if plan.probes == [] then [] else std.native('${TABLES}')(std.toString({
+  sections: std.set(std.flattenArrays([std.objectFields(cell(c)) for c in plan.probes])),
+  bases: [std.objectFieldsAll(baseOf(c)) for c in plan.probes],
+}));
+{
+  cells: [cell(c) for c in plan.cells],
+  tables: [[sectionOf(row(r, t.section), t.section) for r in t.rows] for t in tables],
+}`;
 }
 
 /** Parents are made from their own configs, with the overlays and the axes that reach them. */

@@ -141,6 +141,84 @@ describe('a matrix', () => {
   });
 });
 
+describe('a large matrix', () => {
+  const series = (n: number, value: (i: number) => string): string =>
+    Array.from({ length: n }, (_, i) => `'${i}': { ${value(i)} }`).join(', ');
+  const cases: Record<string, { axes: string; extra?: string; more?: string }> = {
+    'axes apart': {
+      axes: `a: { ${series(10, (i) => `seed: ${i}`)} }, b: { ${series(10, (i) => `num_iterations: ${i + 1}`)} }`,
+    },
+    'a section read by another': {
+      axes: `a: { ${series(10, (i) => `lr:: ${i}`)} }, b: { ${series(10, (i) => `seed: ${i}`)} }`,
+      extra: `{ num_iterations: $.lr + 1 }`,
+    },
+    'reading by turns': {
+      axes: `a: { ${series(10, (i) => `seed: ${i}`)} }, b: { ${series(10, (i) => `lr:: ${i}`)} }`,
+      extra: `{ num_iterations: if $.lr > 7 then 1 + $.seed else 3 }`,
+    },
+    'empty values': {
+      axes: `a: { '-': {}, ${series(9, (i) => `lr:: ${i + 2}`)} }, b: { ${series(10, (i) => `seed: ${i}`)} }`,
+      extra: `{ num_iterations: 1 + $.lr }`,
+    },
+    'fields that only some values have': {
+      axes: `a: { ${series(9, (i) => `extra:: ${i}`)}, z: {} }, b: { ${series(10, (i) => `seed: ${i}`)} }`,
+      extra: `{ num_iterations: if std.objectHasAll($, 'extra') then 5 else 6 }`,
+    },
+    'what is below': {
+      axes: `a: { ${series(10, (i) => `parameters+: { a: super.rate + ${i} }`)} }, b: { ${series(10, (i) => `lr: super.lr + ${i}, base_exp_dir: super.base_exp_dir + '/${i}'`)} }`,
+      extra: `{ base_exp_dir: 'x' + $.lr }`,
+    },
+    'the name': {
+      axes: `a: { ${series(10, (i) => `seed: ${i}`)} }, b: { ${series(10, (i) => `num_iterations: ${i + 1}`)} }`,
+      extra: `{ base_exp_dir: 'of_' + $.run_name }`,
+    },
+    overrides: {
+      axes: `a: { ${series(10, (i) => `seed: ${i}`)} }, b: { ${series(10, (i) => `lr:: ${i}`)} }`,
+      more: `overrides: [{ cell: { a: '3' }, set: { num_iterations: 77 } }],`,
+    },
+  };
+  for (const [label, { axes, extra = '{}', more = '' }] of Object.entries(cases)) {
+    it(`of ${label} is what its cells are`, async () => {
+      const text = (exclude: string): string =>
+        `local extra = ${extra}; { base: base + extra, ${more} axes: { ${axes} }, exclude: [${exclude}] }`;
+      const half = (of: readonly number[]): string => of.map((b) => `{ b: '${b}' }`).join(', ');
+      evaluations.count = 0;
+      const { cells } = await load(text(''));
+      expect(cells).toHaveLength(100);
+      expect(evaluations.count).toBeLessThan(5);
+      const [one, other] = await Promise.all([load(text(half([0, 1, 2, 3, 4]))), load(text(half([5, 6, 7, 8, 9])))]);
+      const whole = new Map([...one.cells, ...other.cells].map((cell) => [cell.run_name, cell]));
+      for (const { run_name, config } of cells) {
+        expect(config.settings).toEqual(whole.get(run_name)?.config.settings);
+        expect(config.resultHash).toBe(whole.get(run_name)?.config.resultHash);
+      }
+    });
+  }
+
+  it('whose base is an axis is what its cells are', async () => {
+    const overlay = { 'more.libsonnet': `{ base_exp_dir: 'of_' + $.lr }` };
+    const matrix = (only: string): string =>
+      `{ base: 'r', with: ['more.libsonnet'], axes: { r: { one: base, two: base + { lr: 7 } }, b: { ${series(40, (i) => `seed: ${i}`)} } }, exclude: [${only}] }`;
+    const { cells } = await load(matrix(''), overlay);
+    expect(cells).toHaveLength(80);
+    const [one, two] = await Promise.all([
+      load(matrix(`{ r: 'two' }`), overlay),
+      load(matrix(`{ r: 'one' }`), overlay),
+    ]);
+    const whole = new Map([...one.cells, ...two.cells].map(({ run_name, config }) => [run_name, config.settings]));
+    for (const { run_name, config } of cells) expect(config.settings).toEqual(whole.get(run_name));
+    expect(two.cells[0].config.settings.base_exp_dir).toBe('of_7');
+  });
+
+  it('says what is wrong with a cell as a small one does', async () => {
+    const axes = `a: { ${series(10, (i) => `seed: ${i}`)} }, b: { ${series(10, (i) => `lr:: if self.seed == 3 then error 'no three' else ${i}`)} }`;
+    await expect(load(`{ base: base, axes: { ${axes} } }`)).rejects.toThrow('no three');
+    // A combination that no cell has may be as wrong as it likes.
+    const { cells } = await load(`{ base: base, axes: { ${axes} }, exclude: [{ a: '3' }] }`);
+    expect(cells).toHaveLength(90);
+  });
+});
+
 describe('parents', () => {
   it('are shared, carry the axes that reach them, and take their values', async () => {
     const { cells, parents } = await loadExperiment({ file: 'experiments/earl_table.jsonnet', env: {} });

@@ -1,0 +1,224 @@
+/**
+ * Measures EARL's family at laptop size over three seeds and writes two pages of experiments/results: earl_table.md has every run, shaped as
+ * EARL reports its own; earl_tiny.md has four of them seed by seed, each beside SFT that goes on for the same seconds.
+ *
+ *   npm run build && node dist/scripts/earl_table.js
+ *
+ * The runs are those of `editrl sweep experiments/earl_table.jsonnet`. Finished ones are taken as they are: the command may be stopped
+ * and given again.
+ */
+import { spawn } from 'node:child_process';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { RunError } from '../src/core/errors.js';
+import { writeFileAtomic } from '../src/core/files.js';
+import { readMetrics, type Metrics } from '../src/run/metrics.js';
+import { RunPaths } from '../src/run/paths.js';
+import { readState } from '../src/run/state.js';
+
+const COMMAND = 'npm run build && node dist/scripts/earl_table.js';
+const EXPERIMENT = 'experiments/earl_table.jsonnet';
+const BASE_EXP_DIR = join('runs', 'tiny');
+const SEEDS = [1, 2, 3];
+/** The rows of the table: what supervised training saw, then what GRPO saw. */
+const FAMILY = [
+  { run: 'sft_s__rl_s', start: 'sft_s' },
+  { run: 'sft_s__rl_c', start: 'sft_s' },
+  { run: 'sft_s__rl_sc', start: 'sft_s' },
+  { run: 'sft_sc__rl_c', start: 'sft_sc' },
+  { run: 'sft_sc__rl_sc', start: 'sft_sc' },
+  { run: 'sft_sc2stage__rl_c', start: 'sft_sc2stage' },
+  { run: 'sft_sc2stage__rl_sc', start: 'sft_sc2stage' },
+  { run: 'sft_think_s__rl_s', start: 'sft_think_s' },
+  { run: 'sft_think_s__rl_c', start: 'sft_think_s' },
+  { run: 'sft_think_s__rl_sc', start: 'sft_think_s' },
+] as const;
+type Recipe = (typeof FAMILY)[number];
+/** The runs that are shown seed by seed. */
+const CLOSER: readonly string[] = ['sft_s__rl_s', 'sft_s__rl_c', 'sft_sc__rl_sc', 'sft_think_s__rl_s'];
+
+interface Measured {
+  readonly mean: number;
+  readonly stderr: number;
+}
+
+/** One seed of one run: held-out reward before, after, and after supervised training for the same seconds. */
+interface Row {
+  readonly seed: number;
+  readonly before: Readonly<Record<string, Measured>>;
+  readonly after: Readonly<Record<string, Measured>>;
+  readonly continued: Readonly<Record<string, Measured>>;
+  readonly seconds: number;
+}
+
+async function main(): Promise<void> {
+  await editrl(['sweep', EXPERIMENT]);
+  // The two lanes that a sweep has on two cores, so that seconds compare.
+  const recipes = FAMILY.filter(({ run }) => CLOSER.includes(run));
+  const firsts = recipes.filter(({ start }, i) => recipes.findIndex((other) => other.start === start) === i);
+  const jobs = firsts.flatMap((recipe) => SEEDS.map((seed) => () => continueSft(recipe, seed)));
+  const lane = async (): Promise<void> => {
+    for (let job = jobs.shift(); job !== undefined; job = jobs.shift()) await job();
+  };
+  await Promise.all([lane(), lane()]);
+  const rows = new Map(FAMILY.map((recipe) => [recipe.run, SEEDS.map((seed) => measure(recipe, seed))]));
+  const results = join('experiments', 'results');
+  writeFileAtomic(join(results, 'earl_table.md'), page([familyTable(rows)]));
+  const closer = [...rows].filter(([run]) => CLOSER.includes(run)).map(([run, of]) => seedTable(run, of));
+  writeFileAtomic(join(results, 'earl_tiny.md'), page(closer));
+}
+
+/** Goes on with SFT for as many seconds as an RL run from the same start trained. */
+async function continueSft({ run, start }: Recipe, seed: number): Promise<void> {
+  const name = continuedRun(start, seed);
+  if (readState(paths(name))?.state === 'finished') return;
+  const before = startRun(start, seed);
+  const perStep = trainingSeconds(before) / lastIteration(before);
+  const tokenizer = JSON.stringify({ run: startRun('tiny_vq', seed), config: 'tiny_vq.jsonnet' });
+  const sets = [
+    `run_name=${name}`,
+    `policy.model=${JSON.stringify({ run: before, config: `${start}.jsonnet` })}`,
+    'policy.init=null',
+    `policy.tokenizer=${tokenizer}`,
+    `environment.model=${tokenizer}`,
+    'policy.engine.threads=1',
+    'algorithm.sft.patience=null',
+    'algorithm.warmup_steps=0',
+    `num_iterations=${Math.max(1, Math.round(trainingSeconds(rlRun(run, seed)) / perStep))}`,
+  ];
+  const overlays = ['configs/lib/tiny.libsonnet', 'experiments/seed.libsonnet', 'experiments/on_both.libsonnet'];
+  const options = [...overlays.flatMap((file) => ['--with', file]), ...sets.flatMap((set) => ['--set', set])];
+  await editrl(['run', `configs/${start}.jsonnet`, ...options], { APP__SEED: String(seed) });
+}
+
+/** Raises RunError where the command ends otherwise than well. */
+async function editrl(args: readonly string[], environment: NodeJS.ProcessEnv = {}): Promise<void> {
+  const main = fileURLToPath(new URL('../src/cli/main.js', import.meta.url));
+  const child = spawn(process.execPath, [main, ...args], {
+    stdio: ['ignore', 'inherit', 'inherit'],
+    env: { ...process.env, ...environment },
+  });
+  const code = await new Promise<number | null>((resolve, reject) => child.once('exit', resolve).once('error', reject));
+  if (code !== 0) {
+    throw new RunError(`editrl ${args.slice(0, 2).join(' ')} ended with code ${code}`, {
+      next: 'Its own message is above.',
+    });
+  }
+}
+
+const rlRun = (run: string, seed: number): string => `earl_table__recipe-${run}__seed-${seed}`;
+const startRun = (start: string, seed: number): string => `${start}__seed-${seed}`;
+const continuedRun = (start: string, seed: number): string => `${start}__continued__seed-${seed}`;
+
+function paths(run: string): RunPaths {
+  return new RunPaths(BASE_EXP_DIR, run);
+}
+
+function trainingSeconds(run: string): number {
+  return readMetrics(paths(run)).reduce((sum, { metrics }) => sum + (metrics['time/total'] ?? 0), 0);
+}
+
+function lastIteration(run: string): number {
+  return readMetrics(paths(run)).at(-1)!.iteration;
+}
+
+function measure({ run, start }: Recipe, seed: number): Row {
+  const lines = readMetrics(paths(rlRun(run, seed)));
+  return {
+    seed,
+    before: heldOut(lines[0].metrics),
+    after: heldOut(lines.at(-1)!.metrics),
+    continued: heldOut(readMetrics(paths(continuedRun(start, seed))).at(-1)?.metrics ?? {}),
+    seconds: trainingSeconds(rlRun(run, seed)),
+  };
+}
+
+/** `<set>/<manner>` to mean and standard error; the set `all` is both together. */
+function heldOut(metrics: Metrics): Record<string, Measured> {
+  const out: Record<string, Measured> = {};
+  for (const [name, mean] of Object.entries(metrics)) {
+    const match = /^validation\/((?:[a-z]+\/)?(?:sampled|greedy))\/mean$/.exec(name);
+    if (match !== null) {
+      out[match[1].includes('/') ? match[1] : `all/${match[1]}`] = {
+        mean,
+        stderr: metrics[name.replace(/mean$/, 'stderr')] ?? NaN,
+      };
+    }
+  }
+  return out;
+}
+
+/** One row for each start and RL data: means over seeds of the sampled held-out reward, the start beside RL. */
+function familyTable(rows: ReadonlyMap<string, readonly Row[]>): string {
+  const sets = ['s', 'c', 'all'];
+  const show = (values: readonly number[]): string => {
+    const mean = values.reduce((sum, value) => sum + value, 0) / values.length;
+    const spread = Math.sqrt(values.reduce((sum, value) => sum + (value - mean) ** 2, 0) / (values.length - 1));
+    return `${mean.toFixed(2)} ± ${spread.toFixed(2)}`;
+  };
+  const title = (name: string): string => name.replace(/^(sft|rl)_/, '').toUpperCase();
+  const header = [
+    'SFT on',
+    'RL on',
+    ...sets.flatMap((set) => [`${set.toUpperCase()}, SFT`, `${set.toUpperCase()}, RL`]),
+  ];
+  const body = FAMILY.map(({ run, start }) => [
+    title(start),
+    title(run.split('__')[1]),
+    ...sets.flatMap((set) =>
+      (['before', 'after'] as const).map((when) =>
+        show((rows.get(run) ?? []).map((row) => row[when][`${set}/sampled`].mean)),
+      ),
+    ),
+  ]);
+  const lines = [header, header.map(() => '---'), ...body].map((cells) => `| ${cells.join(' | ')} |`);
+  return `Sampled, mean ± standard deviation over the seeds ${SEEDS.join(', ')}.\n\n${lines.join('\n')}\n`;
+}
+
+function seedTable(run: string, rows: readonly Row[]): string {
+  const columns = ['s', 'c'].flatMap((set) => [`${set}/sampled`, `${set}/greedy`]);
+  const show = (value: Measured | undefined): string =>
+    value === undefined ? '-' : `${value.mean.toFixed(2)} ± ${value.stderr.toFixed(2)}`;
+  const header = [
+    'seed',
+    '',
+    ...columns.map((column) => `${column.split('/')[0].toUpperCase()} ${column.split('/')[1]}`),
+    'training seconds',
+  ];
+  const body = rows.flatMap((row) => [
+    [String(row.seed), 'start', ...columns.map((column) => show(row.before[column])), ''],
+    ['', 'RL', ...columns.map((column) => show(row.after[column])), row.seconds.toFixed(0)],
+    ['', 'SFT continued for the same seconds', ...columns.map((column) => show(row.continued[column])), ''],
+  ]);
+  const gain = (column: string, of: (row: Row) => Readonly<Record<string, Measured>>): string => {
+    const gains = rows.flatMap((row) => {
+      const [after, before] = [of(row)[column], row.before[column]];
+      return after === undefined || before === undefined ? [] : [after.mean - before.mean];
+    });
+    if (gains.length === 0) return '-';
+    const mean = gains.reduce((a, b) => a + b, 0) / gains.length;
+    return `${mean >= 0 ? '+' : ''}${mean.toFixed(2)} (${gains.map((x) => (x >= 0 ? '+' : '') + x.toFixed(2)).join(', ')})`;
+  };
+  body.push(['mean', 'gain by RL (each seed)', ...columns.map((column) => gain(column, (row) => row.after)), '']);
+  body.push(['', 'gain by SFT (each seed)', ...columns.map((column) => gain(column, (row) => row.continued)), '']);
+  const lines = [header, header.map(() => '---'), ...body].map((cells) => `| ${cells.join(' | ')} |`);
+  return `## ${run}\n\n${lines.join('\n')}\n`;
+}
+
+function page(tables: readonly string[]): string {
+  return [
+    "# EARL's family at laptop size",
+    '',
+    'Held-out VIEScore (0 to 10) by the rule judge of the tiny world, mean ± standard error over 256 prompts of each set, at the last',
+    'iteration; S are simple edits, C complex ones. "Sampled" is at temperature 1. The judge prompts are editrl\'s own and the judge is no',
+    'VLM: these figures compare with each other, not with published ones.',
+    '',
+    '```',
+    COMMAND,
+    '```',
+    '',
+    ...tables,
+  ].join('\n');
+}
+
+await main();

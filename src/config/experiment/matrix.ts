@@ -1,0 +1,227 @@
+/** From an experiment file to its cells, named, with what each evaluates to. */
+import { existsSync } from 'node:fs';
+import { dirname, resolve } from 'node:path';
+import { ConfigError, InternalError, must } from '../../core/errors.js';
+import { displayPath, evaluateSnippet, fileStem, importClosure, type Environment } from '../jsonnet.js';
+import { problemsOf } from '../problems.js';
+import { isObject } from '../schema/walk.js';
+import { checkNamePart, designCells, matches, type AxisValues } from './design.js';
+import { description as descriptionSchema, type Description } from './schema.js';
+import { Sections, type MatrixShape } from './sections.js';
+import {
+  matrixSnippet,
+  PLAN,
+  TABLES,
+  TOUCHED,
+  type CellOrder,
+  type EvaluationPlan,
+  type TableOrder,
+} from './snippet.js';
+
+/** The cells of a matrix, and what they evaluate to. */
+export interface Matrix {
+  readonly name: string;
+  /** Null for a config. */
+  readonly description: Description | null;
+  readonly overlays: readonly string[];
+  readonly named: readonly { readonly axes: AxisValues }[];
+  readonly value: readonly Record<string, unknown>[];
+  readonly sources: ReadonlyMap<string, string>;
+  readonly importHash: string;
+}
+
+/** Raised within the evaluation when overlays have to be imported that the file's text does not name. */
+class OverlaysMissing extends InternalError {}
+
+/** Matrices of more cells are worked out section by section; fewer cost less whole. */
+const MOST_WHOLE = 64;
+
+interface Planned {
+  readonly matrix: Omit<Matrix, 'value' | 'sources' | 'importHash'>;
+  readonly plan: EvaluationPlan;
+  readonly shape: MatrixShape;
+}
+
+/**
+ * Evaluates all cells at once: Jsonnet tells the names of axes and values, and is told the cells. An import needs its path
+ * written out, so the overlays that a file may name are those texts in it that are files; only where it computes a path is
+ * the evaluation made once more. A large matrix is evaluated by sections, which takes one evaluation more or two; what Jsonnet
+ * refuses there is reported from the cells themselves.
+ */
+export async function evaluateMatrix(file: string, given: readonly string[], env: Environment): Promise<Matrix> {
+  const known = new Set(mentionedOverlays(file));
+  for (const path of given) known.add(resolve(path));
+  const found: { planned: Planned | null; sections: Sections | null } = { planned: null, sections: null };
+  for (let whole = false; ;) {
+    const missing: string[] = [];
+    const natives = {
+      [PLAN]: (text: string): EvaluationPlan => {
+        const planned = planCells(text, file, given, (overlays) => {
+          missing.push(...overlays.filter((path) => !known.has(path)));
+          if (missing.length > 0) throw new OverlaysMissing('overlays are missing');
+        });
+        found.planned = planned;
+        if (whole || planned.shape.cells.length <= MOST_WHOLE) return planned.plan;
+        found.sections ??= new Sections(planned.shape);
+        return found.sections.plan(planned.plan);
+      },
+      [TABLES]: (text: string): TableOrder[] => sectionsOf(found.sections).orders(...parseFields(text)),
+      [TOUCHED]: (text: string): true => {
+        const [section, axis] = text.split(' ');
+        sectionsOf(found.sections).touched(section, axis);
+        return true;
+      },
+    };
+    try {
+      const evaluation = await evaluateSnippet({
+        file,
+        // Texts of the file that are no overlays at all are imported by nobody: an import is read when it is used.
+        roots: [file, ...given],
+        snippet: matrixSnippet(file, [...known]),
+        environment: env,
+        natives,
+      });
+      const { cells, tables } = evaluation.value as Evaluated;
+      const { planned, sections } = found;
+      const { matrix } = must(planned, 'the plan of the matrix');
+      sections?.take(tables);
+      if (sections?.pending === true) continue;
+      const sources = importClosure([file, ...matrix.overlays]);
+      return { ...matrix, sources, importHash: evaluation.importHash, value: sections?.cells(cells) ?? cells };
+    } catch (error) {
+      if (error instanceof OverlaysMissing) {
+        for (const path of missing) {
+          if (!existsSync(path)) {
+            throw new ConfigError(`with: no such file: ${displayPath(path)}`, {
+              where: file,
+              next: 'Overlays are relative to the experiment file.',
+            });
+          }
+          known.add(path);
+        }
+        continue;
+      }
+      if (error instanceof ConfigError && found.sections !== null) {
+        // Combinations that no cell has may be at fault, or a cell is: evaluated whole, it says so itself.
+        [found.sections, whole] = [null, true];
+        continue;
+      }
+      if (error instanceof ConfigError && error.where === undefined) {
+        throw new ConfigError(error.message, {
+          where: displayPath(file),
+          ...(error.next === undefined ? {} : { next: error.next }),
+          cause: error,
+        });
+      }
+      throw error;
+    }
+  }
+}
+
+/** What the snippet of a matrix evaluates to. */
+interface Evaluated {
+  readonly cells: readonly Record<string, unknown>[];
+  readonly tables: readonly (readonly (readonly unknown[])[])[];
+}
+
+function sectionsOf(sections: Sections | null): Sections {
+  return must(sections, 'the sections of a matrix');
+}
+
+function parseFields(text: string): [readonly string[], readonly (readonly string[])[]] {
+  const { sections, bases } = JSON.parse(text) as { sections: string[]; bases: string[][] };
+  return [sections, bases];
+}
+
+/** The cells that an experiment's description asks for. Raises ConfigError for a description that is wrong. */
+function planCells(
+  text: string,
+  file: string,
+  given: readonly string[],
+  requireOverlays: (paths: readonly string[]) => void,
+): Planned {
+  const described = parseDescription(text);
+  const description = isObject(described) && isConfig(described) ? null : readDescription(described, file);
+  const name = description?.name ?? fileStem(file);
+  const own = (description?.with ?? []).map((path) => resolve(dirname(file), path));
+  requireOverlays(own);
+  const overlays = [...own, ...given.map((path) => resolve(path))];
+  if (description === null) {
+    const order: CellOrder = { name: null, base: null, mixins: [], overrides: [] };
+    return {
+      matrix: { name, description, overlays, named: [{ axes: {} }] },
+      plan: { overlays, mixins: [], cells: [order], probes: [], fields: {} },
+      shape: { cells: [{ run_name: name, axes: {}, order }], baseAxis: null, mixins: [], axes: {} },
+    };
+  }
+  checkNamePart('name', name);
+  const named = designCells(name, description);
+  const { mixins, cells } = orders(named, description);
+  return {
+    matrix: { name, description, overlays, named },
+    plan: { overlays, mixins, cells, probes: [], fields: {} },
+    shape: {
+      cells: named.map((cell, index) => ({ ...cell, order: cells[index] })),
+      baseAxis: description.base === true ? null : description.base,
+      mixins,
+      axes: description.axes,
+    },
+  };
+}
+
+function orders(
+  named: readonly { readonly run_name: string; readonly axes: AxisValues }[],
+  { axes: values, base, overrides }: Description,
+): Pick<EvaluationPlan, 'mixins' | 'cells'> {
+  const mixins = Object.keys(values)
+    .sort()
+    .flatMap((axis) => Object.keys(values[axis]).map((value): [string, string] => [axis, value]));
+  const places = new Map(mixins.map(([axis, value], index) => [`${axis} ${value}`, index]));
+  const placeOf = (axis: string, value: string): number =>
+    must(places.get(`${axis} ${value}`), `a place for ${axis} ${value}`);
+  return {
+    mixins,
+    cells: named.map(({ run_name, axes }) => ({
+      name: run_name,
+      base: base === true ? null : placeOf(base, axes[base]),
+      mixins: Object.entries(axes)
+        .filter(([axis, value]) => axis !== base && values[axis][value].length > 0)
+        .map(([axis, value]) => placeOf(axis, value))
+        .sort((a, b) => a - b),
+      overrides: overrides.flatMap(({ cell }, index) => (matches(axes, cell) ? [index] : [])),
+    })),
+  };
+}
+
+function parseDescription(text: string): unknown {
+  try {
+    return JSON.parse(text) as unknown;
+  } catch {
+    return text; // Not an object: Jsonnet told the type's name.
+  }
+}
+
+function isConfig(described: Record<string, unknown>): boolean {
+  return !['base', 'axes', 'design'].some((key) => key in described);
+}
+
+function readDescription(described: unknown, file: string): Description {
+  const parsed = descriptionSchema.safeParse(described);
+  if (parsed.success) return parsed.data;
+  const problems = problemsOf(parsed.error, descriptionSchema, described);
+  throw new ConfigError(
+    problems.map(({ key, message }) => (key === '' ? message : `${key}: ${message}`)).join('\n  '),
+    {
+      where: displayPath(file),
+      next: 'An experiment is { name, base, with, axes: { axis: { value: {…} } }, design, baseline, … }; docs: editrl plan --help.',
+    },
+  );
+}
+
+/** Texts in a file that name another Jsonnet file. */
+function mentionedOverlays(file: string): string[] {
+  const text = importClosure([file]).get(resolve(file)) ?? '';
+  return [...text.matchAll(/'([^'\n]+\.(?:libsonnet|jsonnet))'|"([^"\n]+\.(?:libsonnet|jsonnet))"/g)]
+    .map((match) => resolve(dirname(file), match[1] ?? match[2]))
+    .filter((path) => path !== resolve(file) && existsSync(path));
+}

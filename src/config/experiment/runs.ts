@@ -1,0 +1,222 @@
+/** The runs of an experiment on their way from what Jsonnet gives to validated cells: named, hashed, with the runs that they start from. */
+import { existsSync } from 'node:fs';
+import { dirname, relative, resolve } from 'node:path';
+import { ConfigError } from '../../core/errors.js';
+import { displayPath, evaluateSnippet, type Environment } from '../jsonnet.js';
+import { canonicalForm, referencePaths, type LoadedConfig } from '../load.js';
+import { getPath } from '../paths.js';
+import type { Problem } from '../problems.js';
+import { isObject } from '../schema/walk.js';
+import { taskNames } from '../schema/tasks.js';
+import { checkName, nameWith, type AxisValues } from './design.js';
+import type { Description } from './schema.js';
+import { Settler } from './settle.js';
+import { parentsSnippet } from './snippet.js';
+
+/** One run of an experiment. */
+export interface Cell {
+  readonly run_name: string;
+  /** Its value of each axis; of a parent, those that reach it. */
+  readonly axes: AxisValues;
+  readonly config: LoadedConfig;
+  /** Names of the runs that it starts from. */
+  readonly parents: readonly string[];
+  /** The settings that differ from its baseline cell, or, without one, that are not the same in all cells. */
+  readonly differs: Readonly<Record<string, unknown>>;
+}
+
+/** Problems of so many cells are shown. */
+const SHOWN_CELLS = 3;
+
+/** A run before it is validated. */
+export interface Draft {
+  readonly raw: Record<string, unknown>;
+  readonly problems: readonly Problem[];
+  readonly warnings: readonly string[];
+  readonly file: string;
+  readonly axes: AxisValues;
+  readonly importHash: string;
+  readonly parents: readonly Wanted[];
+}
+
+export interface Wanted {
+  readonly name: string;
+  readonly file: string;
+  readonly axes: AxisValues;
+  readonly by: string;
+}
+
+/** The runs of an experiment as they come to be: cells first, then generation after generation of parents. */
+export class Runs {
+  readonly settler = new Settler();
+  readonly #known = new Map<string, Wanted>();
+  readonly #resolved = new Map<string, string>();
+  readonly #copies = new WeakMap<object, Map<string, unknown>>();
+
+  constructor(
+    private readonly file: string,
+    private readonly overlays: readonly string[],
+    private readonly description: Description | null,
+    private readonly env: Environment,
+  ) {
+    const base = description?.base;
+    if (typeof base === 'string' && description?.share.includes(base) === true) {
+      throw new ConfigError(`share: axis '${base}' gives the base; a parent has its own config`, { where: file });
+    }
+  }
+
+  draft(
+    value: Record<string, unknown>,
+    file: string,
+    axes: AxisValues,
+    importHash: string,
+    sources: ReadonlyMap<string, string>,
+  ): Draft {
+    const { value: given, problems, warnings } = canonicalForm(value);
+    const parents: Wanted[] = [];
+    const renamed: Record<string, unknown> = {};
+    const task = taskNames.find((name) => name === given['task']);
+    const share = (this.description?.share ?? []).filter((axis) => axes[axis] !== undefined);
+    const reached = Object.fromEntries(share.map((axis) => [axis, axes[axis]]));
+    for (const path of task === undefined ? [] : referencePaths[task]) {
+      const reference = getPath(given, path);
+      if (!isObject(reference) || typeof reference['run'] !== 'string' || typeof reference['config'] !== 'string') {
+        continue;
+      }
+      const config = this.#find(file, reference['config'], sources, String(given['run_name']));
+      const name = nameWith(reference['run'], share, axes);
+      checkName(name);
+      const beside = resolve(dirname(file), reference['config']) === config;
+      const configPath = beside ? reference['config'] : relative(dirname(resolve(file)), config);
+      renamed[path] = { ...reference, run: name, config: configPath };
+      if (!parents.some((parent) => parent.name === name)) {
+        parents.push({ name, file: config, axes: reached, by: String(given['run_name']) });
+      }
+    }
+    const raw = this.#withReferences(given, renamed);
+    return { raw, problems, warnings, file, axes, importHash, parents };
+  }
+
+  /** Settings with other references. Sections are shared between cells, so one is copied once for each set of references. */
+  #withReferences(
+    settings: Record<string, unknown>,
+    references: Readonly<Record<string, unknown>>,
+  ): Record<string, unknown> {
+    const bySection = new Map<string, [string, unknown][]>();
+    for (const [path, reference] of Object.entries(references)) {
+      const [section, key] = path.split('.');
+      bySection.set(section, [...(bySection.get(section) ?? []), [key, reference]]);
+    }
+    const copied = { ...settings };
+    for (const [section, entries] of bySection) {
+      const original = settings[section] as Record<string, unknown>;
+      const copies = this.#copies.get(original) ?? new Map<string, unknown>();
+      this.#copies.set(original, copies);
+      const key = JSON.stringify(entries);
+      if (!copies.has(key)) copies.set(key, { ...original, ...Object.fromEntries(entries) });
+      copied[section] = copies.get(key);
+    }
+    return copied;
+  }
+
+  /** Parents that are not made yet. Raises ConfigError when one name is wanted for different settings. */
+  wanted(drafts: readonly Draft[]): Wanted[] {
+    const fresh: Wanted[] = [];
+    for (const parent of drafts.flatMap(({ parents }) => parents)) {
+      const known = this.#known.get(parent.name);
+      if (known === undefined) {
+        this.#known.set(parent.name, parent);
+        fresh.push(parent);
+      } else if (known.file !== parent.file || JSON.stringify(known.axes) !== JSON.stringify(parent.axes)) {
+        throw new ConfigError(
+          `${known.by} and ${parent.by} start from a run ${parent.name} with different settings: ${displayPath(known.file)} ${JSON.stringify(known.axes)} and ${displayPath(parent.file)} ${JSON.stringify(parent.axes)}`,
+          { where: displayPath(this.file), next: 'Give the two runs different names where they are referred to.' },
+        );
+      }
+    }
+    return fresh;
+  }
+
+  /** Evaluates a generation of parents at once. */
+  async parents(wave: readonly Wanted[]): Promise<Draft[]> {
+    const orders = wave.map(({ name, file, axes }) => ({
+      name,
+      file,
+      mixins: Object.entries(axes).sort(([a], [b]) => (a < b ? -1 : 1)),
+    }));
+    const files = [...new Set(wave.map(({ file }) => file))];
+    const evaluation = await evaluateSnippet({
+      file: this.file,
+      roots: [...files, ...this.overlays],
+      snippet: parentsSnippet(this.file, this.overlays, orders),
+      environment: this.env,
+    });
+    return (evaluation.value as Record<string, unknown>[]).map((raw, index) =>
+      this.draft(raw, displayPath(wave[index].file), wave[index].axes, evaluation.importHash, evaluation.sources),
+    );
+  }
+
+  /** Raises one ConfigError for all runs that are not valid. */
+  settle(drafts: readonly Draft[]): Cell[] {
+    const cells: Cell[] = [];
+    const wrong: { readonly name: string; readonly problems: readonly Problem[] }[] = [];
+    const overlays = Object.freeze(this.overlays.map(displayPath));
+    for (const { raw, problems, warnings, file, axes, importHash, parents } of drafts) {
+      const settled = this.settler.settle(raw);
+      if ('problems' in settled || problems.length > 0) {
+        wrong.push({
+          name: String(raw['run_name']),
+          problems: [...problems, ...('problems' in settled ? settled.problems : [])],
+        });
+        continue;
+      }
+      const { settings, resultHash } = settled;
+      const config = Object.freeze({
+        settings,
+        resultHash,
+        importHash,
+        warnings: [...warnings, ...settled.warnings],
+        file,
+        overlays,
+        sets: [],
+      });
+      cells.push({ run_name: settings.run_name, axes, config, parents: parents.map(({ name }) => name), differs: {} });
+    }
+    if (wrong.length > 0) throw this.#invalid(wrong, drafts.length);
+    return cells;
+  }
+
+  #invalid(wrong: readonly { name: string; problems: readonly Problem[] }[], of: number): ConfigError {
+    const shown = wrong
+      .slice(0, SHOWN_CELLS)
+      .map(
+        ({ name, problems }) => `  ${name}\n${problems.map(({ key, message }) => `    ${key}: ${message}`).join('\n')}`,
+      );
+    const more = wrong.length > SHOWN_CELLS ? `\n  and ${wrong.length - SHOWN_CELLS} more` : '';
+    return new ConfigError(`${wrong.length} of ${of} runs are not valid\n${shown.join('\n')}${more}`, {
+      where: displayPath(this.file),
+      next: 'editrl config schema lists every key with its meaning.',
+    });
+  }
+
+  /** The config that makes a run: beside the file that names it, else beside a file that this one imports. */
+  #find(file: string, config: string, sources: ReadonlyMap<string, string>, by: string): string {
+    const key = `${file} ${config}`;
+    const known = this.#resolved.get(key);
+    if (known !== undefined) return known;
+    const beside = resolve(dirname(file), config);
+    const folders = [...new Set([...sources.keys()].map((path) => dirname(path)))];
+    const found = existsSync(beside)
+      ? [beside]
+      : [...new Set(folders.map((folder) => resolve(folder, config)).filter(existsSync))];
+    if (found.length !== 1) {
+      const what = found.length === 0 ? 'is not there' : `may be any of ${found.map(displayPath).join(', ')}`;
+      throw new ConfigError(`${by} starts from the run of ${config}, which ${what}`, {
+        where: displayPath(file),
+        next: `A config's path is relative to the file that names it, or to one that it imports (looked in: ${folders.map(displayPath).join(', ')}).`,
+      });
+    }
+    this.#resolved.set(key, found[0]);
+    return found[0];
+  }
+}
