@@ -1,4 +1,5 @@
 /** From an experiment file to its cells and the runs that they start from: frozen settings with names, hashes and parents. */
+import { join } from 'node:path';
 import { ConfigError } from '../../core/errors.js';
 import { displayPath, type Environment } from '../jsonnet.js';
 import { checkClashes } from './clashes.js';
@@ -62,6 +63,7 @@ export async function loadExperiment(request: ExperimentRequest): Promise<Experi
     return cell === undefined;
   });
   refuseCycles([...cells, ...others], file);
+  refuseSharedData([...cells, ...others], file);
   return {
     name,
     file,
@@ -88,6 +90,27 @@ function refuseCycles(runs: readonly Cell[], file: string): void {
     done.add(name);
   };
   for (const { run_name } of runs) visit(run_name, []);
+}
+
+/** Raises ConfigError when runs would write one folder of the tiny world's samples in the codes of different tokenizers. */
+function refuseSharedData(runs: readonly Cell[], file: string): void {
+  const writers = new Map<string, { readonly run: string; readonly tokenizer: string }>();
+  for (const { run_name, config } of runs) {
+    const { settings } = config;
+    if (settings.task !== 'image_edit_tokens' || settings.data.tiny === null) continue;
+    const folder = join(settings.data.dir, settings.data.tiny.folder);
+    const { model } = settings.environment;
+    const tokenizer = typeof model === 'object' && 'run' in model ? model.run : JSON.stringify(model);
+    const other = writers.get(folder);
+    if (other === undefined) {
+      writers.set(folder, { run: run_name, tokenizer });
+    } else if (other.tokenizer !== tokenizer) {
+      throw new ConfigError(
+        `${other.run} and ${run_name} have different image tokenizers (${other.tokenizer} and ${tokenizer}) and one folder of samples, ${folder}, which is written in a tokenizer's codes`,
+        { where: displayPath(file), next: 'Give them different folders: data+: { tiny+: { folder: … } }.' },
+      );
+    }
+  }
 }
 
 function withDifferences(cells: readonly Cell[], baseline: AxisValues | null, settler: Settler): Cell[] {

@@ -1,6 +1,6 @@
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { join, resolve } from 'node:path';
 import type * as jsonnet from '../../../src/config/jsonnet.js';
 import { afterAll, describe, expect, it, vi } from 'vitest';
 
@@ -231,5 +231,16 @@ describe('parents', () => {
     for (const { run_name, config } of parents) expect(config.settings.seed).toBe(Number(run_name.slice(-1)));
     const cell = cells.find(({ run_name }) => run_name === 'earl_table__recipe-sft_sc__rl_c__seed-2');
     expect(cell?.parents).toEqual(['tiny_vq__seed-2', 'sft_sc__seed-2']);
+  });
+
+  it('with different codes do not share a folder of samples', async () => {
+    const [config, tiny] = ['configs/sft_s.jsonnet', 'configs/lib/tiny.libsonnet'].map((path) => resolve(path));
+    const axis = (more: string): string =>
+      `{ base: (import '${config}') + (import '${tiny}'), share: ['vq'], axes: { vq: { [v]: { environment+: ${more} } for v in ['1', '2'] } } }`;
+    await expect(load(axis(`{ engine+: { threads: 1 } }`))).rejects.toThrow(
+      /different image tokenizers .* one folder of samples, data\/tiny,/,
+    );
+    const apart = axis(`{} , data+: { tiny+: { folder: 'tiny_' + v } }`);
+    expect((await load(apart)).cells).toHaveLength(2);
   });
 });
