@@ -1,0 +1,99 @@
+/** Models that another program exported: run as their file holds them, with whatever shapes they allow. */
+import { EngineError } from '../../core/errors.js';
+import type * as Ort from 'onnxruntime-node';
+import type { Provider } from './session.js';
+import { loadRuntime } from './session.js';
+
+/** The elements of a tensor that a model file takes or gives. */
+export type ModelData = Float32Array | BigInt64Array | Int32Array | Uint8Array;
+
+export interface ModelTensor {
+  readonly data: ModelData;
+  readonly shape: readonly number[];
+}
+
+export interface ModelFileOptions {
+  readonly provider?: Provider;
+  /** Threads within an operator; default: what onnxruntime takes for this machine. */
+  readonly threads?: number;
+}
+
+function dtypeOf(data: ModelData): 'float32' | 'int64' | 'int32' | 'uint8' {
+  if (data instanceof Float32Array) return 'float32';
+  if (data instanceof BigInt64Array) return 'int64';
+  return data instanceof Int32Array ? 'int32' : 'uint8';
+}
+
+/** An ONNX file as a session. Runs may overlap. */
+export class ModelFile {
+  readonly #ort: typeof Ort;
+  readonly #session: Ort.InferenceSession;
+
+  private constructor(
+    readonly file: string,
+    ort: typeof Ort,
+    session: Ort.InferenceSession,
+  ) {
+    this.#ort = ort;
+    this.#session = session;
+  }
+
+  /** Raises EngineError where the file is missing, is no ONNX model, or the provider cannot run it. */
+  static async open(file: string, options: ModelFileOptions = {}): Promise<ModelFile> {
+    const ort = await loadRuntime();
+    const provider = options.provider ?? 'cpu';
+    try {
+      const session = await ort.InferenceSession.create(file, {
+        executionProviders: [provider],
+        graphOptimizationLevel: 'all',
+        executionMode: 'sequential',
+        logSeverityLevel: 3,
+        ...(options.threads === undefined ? {} : { intraOpNumThreads: options.threads }),
+      });
+      return new ModelFile(file, ort, session);
+    } catch (cause) {
+      throw new EngineError(
+        `provider ${provider} cannot open this model: ${cause instanceof Error ? cause.message : String(cause)}`,
+        { where: file, next: 'Check that the file is a whole ONNX model, or export it again.', cause },
+      );
+    }
+  }
+
+  get inputs(): readonly string[] {
+    return this.#session.inputNames;
+  }
+
+  get outputs(): readonly string[] {
+    return this.#session.outputNames;
+  }
+
+  /** An input's dimensions: a number where the file fixes it, a name where it is free. Empty where the file says nothing. */
+  shapeOf(input: string): readonly (number | string)[] {
+    const found = this.#session.inputMetadata.find(({ name }) => name === input);
+    return found?.isTensor === true ? found.shape : [];
+  }
+
+  /** Runs once; gives every output by name. Raises EngineError where the model refuses what it is fed. */
+  async run(feeds: Readonly<Record<string, ModelTensor>>): Promise<Record<string, ModelTensor>> {
+    const tensors: Record<string, Ort.Tensor> = {};
+    for (const [name, { data, shape }] of Object.entries(feeds)) {
+      tensors[name] = new this.#ort.Tensor(dtypeOf(data), data as Float32Array, [...shape]);
+    }
+    try {
+      const results = await this.#session.run(tensors);
+      return Object.fromEntries(
+        Object.entries(results).map(([name, { data, dims }]) => [name, { data: data as ModelData, shape: dims }]),
+      );
+    } catch (cause) {
+      throw new EngineError(`the model cannot run: ${cause instanceof Error ? cause.message : String(cause)}`, {
+        where: this.file,
+        cause,
+      });
+    }
+  }
+
+  /** Frees the native session; no run may be under way. */
+  async dispose(): Promise<void> {
+    await this.#session.release();
+  }
+}

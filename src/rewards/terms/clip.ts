@@ -1,0 +1,89 @@
+/** How well an image fits the user's own prompt, by CLIP. */
+import { z } from 'zod';
+import { ConfigError, EngineError } from '../../core/errors.js';
+import { result } from '../../core/mark.js';
+import { Semaphore } from '../semaphore.js';
+import { termKind, type TermServices } from '../term.js';
+import type { Outcome, UnscoredReason } from '../types.js';
+
+const modelReference = z.union([
+  z.string().min(1),
+  z.strictObject({ hub: z.string().regex(/^[\w.-]+\/[\w.-]+$/), revision: z.string().min(1).default('main') }),
+  z.strictObject({ run: z.string().min(1), config: z.string().min(1) }),
+]);
+type ModelReference = z.output<typeof modelReference>;
+
+/** While one image is in the model, the next is made ready. */
+const AT_ONCE = 2;
+
+function folderOf(reference: ModelReference, services: TermServices): string {
+  try {
+    return services.modelFolder(reference);
+  } catch (cause) {
+    if (typeof reference === 'string' || !('hub' in reference)) throw cause;
+    throw new ConfigError(`term clip needs an ONNX export of ${reference.hub} in a local folder`, {
+      where: 'reward.terms',
+      next: `Run \`optimum-cli export onnx --model ${reference.hub} FOLDER\` (or copy an export from the Hub, such as Xenova/clip-vit-base-patch32), and set the term's model to 'FOLDER'.`,
+      cause,
+    });
+  }
+}
+
+function unscored(reason: UnscoredReason, detail: string): Outcome {
+  return { kind: 'unscored', reason, detail, parts: {} };
+}
+
+/** The value is the cosine of the two projections, the part `clip/cosine`; normalised it is CLIPScore, `min(1, 2.5 max(cosine, 0))`. */
+export const clip = termKind({
+  name: 'clip',
+  description:
+    "CLIP similarity of the image to the user's own prompt (never to a rewritten one): min(1, 2.5 max(cosine, 0)).",
+  fields: {
+    model: result(
+      'Folder of a CLIP model in ONNX, in the Hugging Face layout: config.json, preprocessor_config.json, tokenizer.json, and onnx/model.onnx or text_model.onnx with vision_model.onnx.',
+      modelReference.default({ hub: 'openai/clip-vit-base-patch32', revision: 'main' }),
+      { allowed: 'a local path, {hub, revision} or {run, config}' },
+    ),
+  },
+  needs: { judge: false, truth: false, source: false },
+  async create({ model: reference }, services) {
+    const folder = folderOf(reference, services);
+    const [{ ClipModel }, { cosine, clipScore }] = await Promise.all([
+      import('../clip/model.js'),
+      import('../clip/score.js'),
+    ]);
+    const model = await ClipModel.open(folder);
+    const turns = new Semaphore(AT_ONCE);
+    const underWay = new Set<Promise<Outcome>>();
+    let closing: Promise<void> | null = null;
+
+    return {
+      name: 'clip',
+      async score(item, signal) {
+        const { edited } = item;
+        if (edited === null) return { kind: 'zero_by_rule', reason: 'undecodable', parts: {} };
+        const outcome = turns.run(async (): Promise<Outcome> => {
+          if (signal?.aborted === true) return unscored('aborted', `${item.key}: called off`);
+          if (closing !== null) return unscored('aborted', `${item.key}: the model is closed`);
+          try {
+            const text = await model.textEmbedding(item.instruction);
+            const value = cosine(await model.imageEmbedding(edited), text);
+            if (!Number.isFinite(value)) {
+              return unscored('out_of_range', `${item.key}: the model gave no finite cosine`);
+            }
+            return { kind: 'scored', value, normalised: clipScore(value), parts: { 'clip/cosine': value } };
+          } catch (error) {
+            if (!(error instanceof EngineError)) throw error;
+            return unscored('server_error', `${item.key}: ${error.message}`);
+          }
+        });
+        underWay.add(outcome);
+        return outcome.finally(() => underWay.delete(outcome));
+      },
+      close() {
+        closing ??= Promise.allSettled(underWay).then(() => model.close());
+        return closing;
+      },
+    };
+  },
+});

@@ -1,0 +1,61 @@
+import { afterEach, describe, expect, it, vi } from 'vitest';
+import { z } from 'zod';
+import { ConfigError, EngineError } from '../../../src/core/errors.js';
+import { ClipModel } from '../../../src/rewards/clip/model.js';
+import { clip } from '../../../src/rewards/terms/clip.js';
+import { drawPicture, tinyClip } from '../clip/pictures.js';
+import { termContract, wholeItem } from '../term_contract.js';
+import { testServices } from '../term_services.js';
+
+const settings = z.strictObject(clip.fields);
+const make = (): ReturnType<typeof clip.create> => clip.create(settings.parse({ model: tinyClip }), testServices());
+
+termContract('clip', make);
+
+describe('the term clip', () => {
+  afterEach(() => vi.restoreAllMocks());
+
+  it('compares the image with the original prompt', async () => {
+    const term = await make();
+    const edited = drawPicture({ width: 64, height: 48, kind: 'bands' });
+    // By transformers: the first picture and the first prompt of the fixtures.
+    const item = wholeItem({ edited, instruction: 'a photo of a red circle', answer: 'a rewritten prompt' });
+    const outcome = await term.score(item);
+    await term.close();
+    const { cosines } = (await import('../clip/pictures.js')).fixture<{ cosines: readonly number[][] }>('cosines.json');
+    if (outcome.kind !== 'scored') throw new Error(outcome.kind);
+    expect(outcome.value).toBeCloseTo(cosines[0][0], 4);
+    expect(outcome.normalised).toBeCloseTo(Math.min(1, 2.5 * Math.max(cosines[0][0], 0)), 4);
+    expect(outcome.parts).toEqual({ 'clip/cosine': outcome.value });
+  });
+
+  it('gives an answer without an image nothing, by rule', async () => {
+    const term = await make();
+    expect(await term.score(wholeItem({ edited: null }))).toMatchObject({
+      kind: 'zero_by_rule',
+      reason: 'undecodable',
+    });
+    await term.close();
+  });
+
+  it('gives no number where the model gives none', async () => {
+    const term = await make();
+    const embedding = vi.spyOn(ClipModel.prototype, 'imageEmbedding');
+    embedding.mockResolvedValueOnce(new Float32Array(8).fill(NaN));
+    expect(await term.score(wholeItem())).toMatchObject({ kind: 'unscored', reason: 'out_of_range' });
+    embedding.mockRejectedValueOnce(new EngineError('the device is gone'));
+    expect(await term.score(wholeItem())).toMatchObject({ kind: 'unscored', reason: 'server_error' });
+    expect(await term.score(wholeItem())).toMatchObject({ kind: 'scored' });
+    await term.close();
+    expect(await term.score(wholeItem())).toMatchObject({ kind: 'unscored', reason: 'aborted' });
+  });
+
+  it('says how to get an export of a Hub model', async () => {
+    const creating = clip.create(settings.parse({}), testServices());
+    await expect(creating).rejects.toThrow(ConfigError);
+    await expect(creating).rejects.toMatchObject({
+      message: expect.stringContaining('openai/clip-vit-base-patch32') as string,
+      next: expect.stringContaining('optimum-cli export onnx --model openai/clip-vit-base-patch32') as string,
+    });
+  });
+});
