@@ -1,0 +1,49 @@
+import { setMaxListeners } from 'node:events';
+
+/** A few things that many want to use: each is lent to one at a time, those that wait are served in the order in which they came. */
+export class Turns<T extends object> {
+  readonly #free: T[];
+  readonly #waiting = new Set<(thing: T) => void>();
+
+  constructor(things: readonly T[]) {
+    this.#free = [...things];
+  }
+
+  /** Does the work with one of the things; rejects with the signal's reason where that comes before a turn does. */
+  async take<R>(work: (thing: T) => Promise<R>, signal?: AbortSignal): Promise<R> {
+    signal?.throwIfAborted();
+    const thing = this.#free.pop() ?? (await this.#turn(signal));
+    try {
+      return await work(thing);
+    } finally {
+      this.#giveBack(thing);
+    }
+  }
+
+  #turn(signal?: AbortSignal): Promise<T> {
+    return new Promise((resolve, reject) => {
+      const abort = (): void => {
+        this.#waiting.delete(serve);
+        reject(signal?.reason as Error);
+      };
+      const serve = (thing: T): void => {
+        signal?.removeEventListener('abort', abort);
+        resolve(thing);
+      };
+      this.#waiting.add(serve);
+      if (signal === undefined) return;
+      // A whole iteration may wait on one signal, which is no leak.
+      setMaxListeners(0, signal);
+      signal.addEventListener('abort', abort, { once: true });
+    });
+  }
+
+  #giveBack(thing: T): void {
+    for (const next of this.#waiting) {
+      this.#waiting.delete(next);
+      next(thing);
+      return;
+    }
+    this.#free.push(thing);
+  }
+}
