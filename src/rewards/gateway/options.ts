@@ -9,7 +9,14 @@ export const gatewayOptionsSchema = z.strictObject({
     .array(z.string())
     .min(1, 'at least one upstream is needed')
     .describe('base URLs of equal judges, with or without /v1'),
-  model: z.string().min(1).describe('the model that an upstream has to serve before it counts as ready'),
+  model: z
+    .string()
+    .min(1)
+    .nullable()
+    .default(null)
+    .describe(
+      'the model that an upstream has to serve before it counts as ready; the first that it lists where it is left out',
+    ),
   host: z.string().min(1).default('127.0.0.1').describe('address to listen on'),
   port: z.int().min(0).max(65_535).default(4878).describe('port to listen on; 0 takes a free one'),
   routing: z
@@ -24,11 +31,26 @@ export const gatewayOptionsSchema = z.strictObject({
     .describe(
       'requests under way at one upstream, at most; keep it below what is known to bring the server down (for vLLM: its --max-num-seqs, and what its image cache holds)',
     ),
-  quota: z.int().min(1).nullable().default(null).describe('requests under way of one run, at most; null for no quota'),
+  quota: z
+    .int()
+    .min(1)
+    .nullable()
+    .default(null)
+    .describe('requests under way of one run, at most; as many as there is room for where it is left out'),
   maxQueued: z.int().min(1).default(2048).describe('requests of one run that wait; further ones are answered with 429'),
-  cacheDir: z.string().min(1).nullable().default(null).describe('folder of the cache; null for none'),
+  cacheDir: z
+    .string()
+    .min(1)
+    .nullable()
+    .default(null)
+    .describe('folder of the cache of deterministic replies; none where it is left out'),
   cacheEntries: z.int().min(1).default(100_000).describe('replies that the cache keeps; the oldest go first'),
-  recordsFile: z.string().min(1).nullable().default(null).describe('JSON-lines file of all exchanges; null for none'),
+  recordsFile: z
+    .string()
+    .min(1)
+    .nullable()
+    .default(null)
+    .describe('JSON-lines file that gets a line for every exchange; none where it is left out'),
   canaryEveryMin: z.number().positive().max(10_000).default(30).describe('minutes between scorings of the canary set'),
   canaryTolerance: z
     .number()
@@ -36,6 +58,11 @@ export const gatewayOptionsSchema = z.strictObject({
     .default(2)
     .describe('points that the scores of one canary may move on average, before there is an alarm'),
   maxBodyMb: z.number().positive().max(1024).default(64).describe('largest request body, in megabytes'),
+  maxHeldMb: z
+    .number()
+    .positive()
+    .default(2048)
+    .describe('bodies held in memory at once, in megabytes; further requests are answered with 429'),
   maxImageMegapixels: z.number().positive().default(16).describe('largest image in a request, in megapixels'),
   timeoutS: z
     .number()

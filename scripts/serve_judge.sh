@@ -1,0 +1,122 @@
+#!/usr/bin/env bash
+# Serves Qwen2.5-VL as a judge with vLLM (0.12 or later), sized to the GPUs that it is given.
+#
+#   scripts/serve_judge.sh                            all GPUs that nvidia-smi lists
+#   scripts/serve_judge.sh --gpus 4 --memory 80       four GPUs of 80 GB
+#   scripts/serve_judge.sh --node-file qwen_node.txt  also writes this host's name, for reward.endpoint.node_file
+#   scripts/serve_judge.sh --gpus 8 --memory 80 --dry-run    prints the command alone
+#
+# Without --model it takes the largest model whose bfloat16 weights, caches and activations fit: 72B from 173 GB of GPU memory,
+# 32B from 90 GB, else 7B. A model is split over as few GPUs as hold it (tensor parallel); what is left holds further copies
+# (data parallel), between which vLLM shares requests out.
+#
+# Options after -- go to vLLM as they are. VLLM_API_KEY, where it is set, is the key that callers need.
+set -euo pipefail
+
+usage() { sed -n '2,/^set /{/^set /!s/^# \{0,1\}//p}' "$0"; }
+fail() {
+  echo "serve_judge.sh: $1" >&2
+  exit 2
+}
+
+gpus='' memory='' model='' port=4877 host='' node_file='' max_num_seqs=256 max_model_len=8192 dry_run=false
+while (($# > 0)); do
+  case "$1" in
+    --help | -h) usage; exit 0 ;;
+    --dry-run) dry_run=true; shift; continue ;;
+    --) shift; break ;;
+    --gpus | --memory | --model | --port | --host | --node-file | --max-num-seqs | --max-model-len)
+      (($# > 1)) || fail "$1 needs a value"
+      ;;
+    *) fail "unknown option '$1'; --help lists them, and what is for vLLM goes after --" ;;
+  esac
+  case "$1" in
+    --gpus) gpus=$2 ;;
+    --memory) memory=$2 ;;
+    --model) model=$2 ;;
+    --port) port=$2 ;;
+    --host) host=$2 ;;
+    --node-file) node_file=$2 ;;
+    --max-num-seqs) max_num_seqs=$2 ;;
+    --max-model-len) max_model_len=$2 ;;
+  esac
+  shift 2
+done
+
+if [[ -z $gpus || -z $memory ]]; then
+  command -v nvidia-smi >/dev/null || fail 'there is no nvidia-smi here: say --gpus N and --memory GB (of one GPU)'
+  # In MiB, one line for each GPU; the smallest decides.
+  mapfile -t sizes < <(nvidia-smi --query-gpu=memory.total --format=csv,noheader,nounits | sort -n)
+  ((${#sizes[@]} > 0)) || fail 'nvidia-smi lists no GPU'
+  gpus=${gpus:-${#sizes[@]}}
+  memory=${memory:-$((sizes[0] * 1048576 / 1000000000))}
+fi
+[[ $gpus =~ ^(1|2|4|8)$ ]] || fail "--gpus $gpus: a model is split over 1, 2, 4 or 8 GPUs"
+[[ $memory =~ ^[1-9][0-9]*$ ]] || fail "--memory $memory: should be the gigabytes of one GPU"
+
+# Gigabytes that one copy needs.
+need() {
+  case "$1" in
+    *-72B-*AWQ*) echo 48 ;;
+    *-72B-*) echo 173 ;;
+    *-32B-*) echo 90 ;;
+    *-7B-*) echo 24 ;;
+    *-3B-*) echo 16 ;;
+    *) echo 0 ;;
+  esac
+}
+
+if [[ -z $model ]]; then
+  for model in Qwen/Qwen2.5-VL-{72B,32B,7B}-Instruct; do
+    (($(need "$model") <= gpus * memory)) && break
+  done
+fi
+needed=$(need "$model")
+((needed <= gpus * memory)) || fail "$model needs about $needed GB, and $gpus x $memory GB are there"
+
+# The smallest split that holds one copy; a model that is not known here is split over all GPUs.
+tensor=1
+while ((tensor * memory < needed)); do tensor=$((tensor * 2)); done
+((needed > 0)) || tensor=$gpus
+data=$((gpus / tensor))
+
+dtype=bfloat16
+[[ $model == *AWQ* ]] && dtype=float16
+
+# It can be reached from other machines where it tells them its name, and from nowhere else unless that is asked for.
+host=${host:-$([[ -n $node_file ]] && echo 0.0.0.0 || echo 127.0.0.1)}
+command=(
+  vllm serve "$model"
+  --host "$host" --port "$port"
+  --dtype "$dtype"
+  --tensor-parallel-size "$tensor"
+  --max-model-len "$max_model_len"
+  --max-num-seqs "$max_num_seqs"
+  # Two images in a request; no memory is kept for videos.
+  --limit-mm-per-prompt '{"image":2,"video":0}'
+  # Requests say all their sampling themselves; the checkpoint's near-greedy defaults stay out.
+  --generation-config vllm
+)
+# The vision encoder is small: each GPU runs all of it on its share of the images.
+((tensor > 1)) && command+=(--mm-encoder-tp-mode data)
+((data > 1)) && command+=(--data-parallel-size "$data")
+command+=("$@")
+
+if $dry_run; then
+  printf '%q ' "${command[@]}"
+  echo
+  exit 0
+fi
+command -v vllm >/dev/null || fail 'there is no vllm here: pip install vllm'
+
+if [[ -n $node_file ]]; then
+  # Whole or not at all: a run may be waiting for it.
+  hostname >"$node_file.$$"
+  mv "$node_file.$$" "$node_file"
+  trap 'rm -f "$node_file"' EXIT
+fi
+"${command[@]}" &
+server=$!
+trap 'kill -TERM "$server" 2>/dev/null || true' TERM INT
+# A signal ends the first wait; the second one sees the server's own end.
+wait "$server" || wait "$server"

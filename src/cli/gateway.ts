@@ -1,0 +1,140 @@
+/** editrl gateway: serves equal judges as one until it is told to stop. */
+import { UsageError } from '../core/errors.js';
+import { genericCanaries } from '../rewards/gateway/canary_set.js';
+import type { ChooseCanaries } from '../rewards/gateway/canary_scoring.js';
+import { gatewayOptionsSchema, type GatewayOptionsInput } from '../rewards/gateway/options.js';
+import { startGateway } from '../rewards/gateway/server.js';
+import { tinyCanaries } from '../tiny/judge/canaries.js';
+import { JUDGE_MODEL } from '../tiny/judge/server.js';
+import { printError, printLine } from './output.js';
+import { flag, text, texts, type Arguments, type Verb } from './verb.js';
+
+const fields = gatewayOptionsSchema.shape;
+
+/** Flags that stand for one option each: its field, and the type that yargs reads. */
+const optionFlags = {
+  model: ['model', 'string'],
+  host: ['host', 'string'],
+  port: ['port', 'number'],
+  routing: ['routing', 'string'],
+  'max-concurrency': ['maxConcurrency', 'number'],
+  quota: ['quota', 'number'],
+  'max-queued': ['maxQueued', 'number'],
+  cache: ['cacheDir', 'string'],
+  'cache-entries': ['cacheEntries', 'number'],
+  records: ['recordsFile', 'string'],
+  'canary-every-min': ['canaryEveryMin', 'number'],
+  'canary-tolerance': ['canaryTolerance', 'number'],
+  'max-body-mb': ['maxBodyMb', 'number'],
+  'max-held-mb': ['maxHeldMb', 'number'],
+  'max-image-megapixels': ['maxImageMegapixels', 'number'],
+  'timeout-s': ['timeoutS', 'number'],
+  'breaker-failures': ['breakerFailures', 'number'],
+} as const satisfies Readonly<Record<string, readonly [keyof typeof fields, 'string' | 'number']>>;
+
+const canaryChoices: Readonly<Record<string, ChooseCanaries | null>> = {
+  auto: ({ id, root }) => (root === JUDGE_MODEL || id === JUDGE_MODEL ? tinyCanaries() : genericCanaries()),
+  generic: () => genericCanaries(),
+  tiny: () => tinyCanaries(),
+  none: null,
+};
+
+export const gatewayVerb: Verb = {
+  positionals: '',
+  build: (yargs) => {
+    yargs.option('upstream', {
+      type: 'string',
+      array: true,
+      nargs: 1,
+      demandOption: true,
+      describe: `${fields.upstreams.description}; may be repeated`,
+    });
+    for (const [name, [field, type]] of Object.entries(optionFlags)) {
+      const preset = fields[field].safeParse(undefined).data;
+      yargs.option(name, {
+        type,
+        describe: fields[field].description,
+        ...(preset === undefined || preset === null ? {} : { defaultDescription: String(preset) }),
+      });
+    }
+    return yargs
+      .option('token-env', {
+        type: 'string',
+        describe: 'environment variable with the token that callers have to send; needed on any address but loopback',
+      })
+      .option('upstream-key-env', {
+        type: 'string',
+        default: 'OPENAI_API_KEY',
+        describe: 'environment variable with the key that the upstreams want, if they want one',
+      })
+      .option('canary', {
+        choices: Object.keys(canaryChoices),
+        default: 'auto',
+        describe: 'the known edits that are scored again and again; auto: tiny for the rule judge, else generic',
+      })
+      .option('exit-with-parent', {
+        type: 'boolean',
+        default: false,
+        describe: 'stop when standard input is closed, as it is when the parent process dies',
+      })
+      .option('json', { type: 'boolean', default: false, describe: 'print the address as one line of JSON' })
+      .example(
+        '$0 gateway --upstream http://node1:4877 --upstream http://node2:4877 --model Qwen/Qwen2.5-VL-72B-Instruct',
+        'then give http://127.0.0.1:4878/v1 as reward.endpoint',
+      );
+  },
+  run: async (args) => {
+    const tokenEnv = text(args, 'token-env');
+    const gateway = await startGateway(readOptions(args), {
+      token: tokenEnv === '' ? null : secret(tokenEnv),
+      upstreamKey: process.env[text(args, 'upstream-key-env')] || null,
+      canaries: canaryChoices[text(args, 'canary')],
+      log: (level, line) => printError(`${new Date().toISOString()} ${level}: ${line}`),
+    });
+    const { stopped, again } = untilStopped(flag(args, 'exit-with-parent'));
+    if (flag(args, 'json')) printLine(JSON.stringify({ url: gateway.url, model: text(args, 'model') }));
+    else printLine(`The gateway answers at ${gateway.url}. Stop it with Ctrl-C; once more stops it at once.`);
+    await stopped;
+    void again.then(() => gateway.close());
+    await gateway.drain();
+    return 0;
+  },
+};
+
+function readOptions(args: Arguments): GatewayOptionsInput {
+  const given = Object.entries(optionFlags).flatMap(([name, [field]]) => {
+    const value = args[name];
+    return value === undefined ? [] : [[field, value] as const];
+  });
+  const parsed = gatewayOptionsSchema.safeParse({ ...Object.fromEntries(given), upstreams: texts(args, 'upstream') });
+  if (parsed.success) return parsed.data;
+  const flagOf = (field: unknown): string =>
+    Object.entries(optionFlags).find(([, [name]]) => name === field)?.[0] ?? 'upstream';
+  const lines = parsed.error.issues.map(({ path, message }) => `--${flagOf(path[0])}: ${message}`);
+  throw new UsageError(lines.join('\n'), { next: 'editrl gateway --help lists every flag with its default.' });
+}
+
+/** Raises UsageError for a variable that is not set: nobody should be let in by mistake. */
+function secret(name: string): string {
+  const value = process.env[name] ?? '';
+  if (value !== '') return value;
+  throw new UsageError(`the environment variable ${name} is not set, and should hold the gateway's token`, {
+    where: '--token-env',
+    next: `Export it, such as: export ${name}=$(openssl rand -hex 16)`,
+  });
+}
+
+/** Resolves at the first reason to stop, and at the second. */
+function untilStopped(withParent: boolean): { readonly stopped: Promise<void>; readonly again: Promise<void> } {
+  const resolvers: (() => void)[] = [];
+  const next = (): Promise<void> => new Promise((resolve) => resolvers.push(resolve));
+  const [stopped, again] = [next(), next()];
+  const stop = (): void => resolvers.shift()?.();
+  process.on('SIGINT', stop);
+  process.on('SIGTERM', stop);
+  if (withParent) {
+    process.stdin.once('close', stop).once('error', () => undefined);
+    process.stdin.resume();
+  }
+  return { stopped, again };
+}

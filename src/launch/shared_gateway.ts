@@ -1,0 +1,185 @@
+/**
+ * The gateway that runs share: started where a run names several judges, and where several runs of this launcher ask the same one.
+ * It is a process of its own. Passing on megabytes of images would hold up the launcher's heartbeats and its supervision; a gateway
+ * that fails is started again at the same address while the runs go on; and it is the same program that a person would start.
+ */
+import { spawn, type ChildProcess } from 'node:child_process';
+import { createWriteStream, mkdirSync, type WriteStream } from 'node:fs';
+import { join } from 'node:path';
+import { createInterface } from 'node:readline';
+import { fileURLToPath } from 'node:url';
+import { EndpointError } from '../core/errors.js';
+import { dialectOf } from '../rewards/chat_request.js';
+import type { Endpoint } from '../rewards/endpoints.js';
+
+/** What a run says about its judges. */
+export interface JudgedRun {
+  readonly runName: string;
+  readonly baseExpDir: string;
+  /** Requests under way of one run, which is also what each judge gets at most from all runs together. */
+  readonly concurrency: number;
+  /** The time limit of the run's own requests, in seconds. */
+  readonly timeoutS: number;
+}
+
+export interface SharedGatewaysOptions {
+  /** Whether several runs ask the same judge, so that even a single one is shared. */
+  readonly severalRuns: boolean;
+  readonly say: (line: string) => void;
+  /** The command line's file; this program's own by default. */
+  readonly program?: string;
+}
+
+const START_TIMEOUT_MS = 60_000;
+const RESTART_AFTER_MS = 1_000;
+/** A hung judge has to be noticed here before the run's own time limit ends the request. */
+const SHARE_OF_TIMEOUT = 0.8;
+
+export class SharedGateways {
+  readonly #gateways = new Map<string, Promise<GatewayProcess>>();
+
+  constructor(private readonly options: SharedGatewaysOptions) {}
+
+  /**
+   * The endpoint that the run's workers ask: the gateway's, started at need, or the endpoint itself where nothing is shared. The first
+   * run's limits are those of the gateway. Raises EndpointError where the gateway does not start.
+   */
+  async endpointFor(endpoint: Endpoint, run: JudgedRun): Promise<Endpoint> {
+    const urls = urlsToShare(endpoint, this.options.severalRuns);
+    if (urls === null) return endpoint;
+    const key = JSON.stringify([...urls].sort());
+    const known = this.#gateways.get(key);
+    const { say, program = fileURLToPath(new URL('../cli/main.js', import.meta.url)) } = this.options;
+    const starting = known ?? GatewayProcess.start(program, urls, run, say);
+    this.#gateways.set(key, starting);
+    try {
+      return (await starting).urlOf(run.runName);
+    } catch (error) {
+      this.#gateways.delete(key);
+      throw error;
+    }
+  }
+
+  async close(): Promise<void> {
+    const gateways = [...this.#gateways.values()];
+    this.#gateways.clear();
+    await Promise.all(gateways.map(async (gateway) => (await gateway.catch(() => null))?.close()));
+  }
+}
+
+/**
+ * A node file is followed by the run itself, which waits for it; a single judge of a single run needs nobody in between; and OpenAI's
+ * own service balances itself, and wants requests that only a client which knows its address sends.
+ */
+export function urlsToShare(endpoint: Endpoint, severalRuns: boolean): readonly string[] | null {
+  const urls = Array.isArray(endpoint) ? endpoint : typeof endpoint === 'string' && severalRuns ? [endpoint] : [];
+  if (urls.length === 0 || urls.includes('embedded') || dialectOf(urls) === 'openai') return null;
+  return urls;
+}
+
+class GatewayProcess {
+  #child: ChildProcess | null = null;
+  #url = '';
+  #closing = false;
+
+  private constructor(
+    private readonly program: string,
+    private readonly flags: readonly string[],
+    private readonly say: (line: string) => void,
+    private readonly log: WriteStream,
+  ) {}
+
+  static async start(
+    program: string,
+    urls: readonly string[],
+    run: JudgedRun,
+    say: (line: string) => void,
+  ): Promise<GatewayProcess> {
+    mkdirSync(run.baseExpDir, { recursive: true });
+    const log = createWriteStream(join(run.baseExpDir, 'gateway.log'), { flags: 'a' });
+    // The log is a convenience; what matters in it is said on the terminal, too.
+    log.on('error', (error) => say(`the gateway's log cannot be written: ${error.message}`));
+    const flags = [
+      ...urls.flatMap((url) => ['--upstream', url]),
+      ...['--max-concurrency', String(run.concurrency), '--timeout-s', String(run.timeoutS * SHARE_OF_TIMEOUT)],
+    ];
+    const gateway = new GatewayProcess(program, flags, say, log);
+    await gateway.#launch(0);
+    say(`a gateway at ${gateway.#url} shares ${urls.join(', ')} between runs`);
+    return gateway;
+  }
+
+  /** The run's name is in the address, so that every client of the run counts as the run. */
+  urlOf(runName: string): string {
+    const { origin } = new URL(this.#url);
+    return `${origin}/run/${runName}/v1`;
+  }
+
+  async close(): Promise<void> {
+    this.#closing = true;
+    const child = this.#child;
+    if (child !== null && child.exitCode === null && child.signalCode === null) {
+      const exited = new Promise<void>((resolve) => child.once('exit', () => resolve()));
+      child.ref();
+      child.stdin?.end();
+      child.kill('SIGTERM');
+      await exited;
+    }
+    this.log.end();
+  }
+
+  async #launch(port: number): Promise<void> {
+    const child = spawn(
+      process.execPath,
+      [this.program, 'gateway', ...this.flags, '--port', String(port), '--json', '--exit-with-parent'],
+      // A process group of its own: Ctrl-C must reach the runs alone, which still need judges to finish their iterations.
+      { stdio: ['pipe', 'pipe', 'pipe'], detached: true },
+    );
+    this.#child = child;
+    const errors: string[] = [];
+    createInterface({ input: child.stderr }).on('line', (line) => {
+      errors.push(line);
+      if (errors.length > 5) errors.shift();
+      this.log.write(`${line}\n`);
+      if (/ warn: /.test(line)) this.say(`gateway: ${line.replace(/^\S+ warn: /, '')}`);
+    });
+    this.#url = await new Promise<string>((resolve, reject) => {
+      const fail = (why: string): void => {
+        clearTimeout(timer);
+        reject(
+          new EndpointError(`the gateway in front of the judges did not start: ${why}`, {
+            next: 'Run `editrl gateway` by hand to see why, or name a single judge as reward.endpoint.',
+          }),
+        );
+      };
+      const timer = setTimeout(() => {
+        child.kill('SIGKILL');
+        fail(`no answer within ${START_TIMEOUT_MS / 1000} s`);
+      }, START_TIMEOUT_MS);
+      child.once('error', (error) => fail(error.message));
+      child.once('exit', (code) => fail(`it ended with code ${code}. ${errors.join(' ')}`));
+      createInterface({ input: child.stdout }).once('line', (line) => {
+        clearTimeout(timer);
+        resolve((JSON.parse(line) as { url: string }).url);
+      });
+    });
+    child.removeAllListeners('exit');
+    child.once('exit', (code, signal) => this.#ended(code ?? signal));
+    child.unref();
+    for (const stream of [child.stdin, child.stdout, child.stderr]) (stream as unknown as { unref(): void }).unref();
+  }
+
+  /** Runs that ask meanwhile find nobody, and ask again: that is what they do for every judge. */
+  #ended(how: number | string | null): void {
+    if (this.#closing) return;
+    this.say(`the gateway at ${this.#url} ended (${how}); it is started again`);
+    const port = Number(new URL(this.#url).port);
+    setTimeout(() => {
+      if (this.#closing) return;
+      this.#launch(port).catch((error: unknown) => {
+        this.say(error instanceof Error ? error.message : String(error));
+        if (!this.#closing) this.#ended('not started');
+      });
+    }, RESTART_AFTER_MS).unref();
+  }
+}

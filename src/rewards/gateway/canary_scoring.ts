@@ -1,0 +1,124 @@
+/** Asks an upstream the canary set and says what is wrong with its scores. */
+import type { Dispatcher as UndiciDispatcher } from 'undici';
+import { dialectOf, toChatRequest } from '../chat_request.js';
+import type { Clock } from '../clock.js';
+import { sleep } from '../clock.js';
+import { Deadline } from '../deadline.js';
+import { excerpt } from '../parse.js';
+import type { ListedModel } from '../readiness.js';
+import { canaryQuestion, type Canary, type CanarySet } from './canary_set.js';
+import type { Dispatcher, Lease } from './dispatcher.js';
+import { DriftWatch, type CanaryFinding } from './drift.js';
+import { exchange, meaningOf } from './exchange.js';
+import type { GatewayMetrics } from './metrics.js';
+import type { Upstream } from './upstream.js';
+
+/** Which set suits a judge, by how its server lists the model; null for none. */
+export type ChooseCanaries = (model: ListedModel) => CanarySet | null;
+
+export interface ScoringServices {
+  readonly choose: ChooseCanaries;
+  /** Null asks the first that the upstream lists. */
+  readonly model: string | null;
+  readonly tolerance: number;
+  readonly clock: Clock;
+  readonly dispatcher: Dispatcher;
+  readonly agent: UndiciDispatcher;
+  readonly upstreamKey: string | null;
+  readonly timeoutMs: number;
+  readonly metrics: GatewayMetrics;
+  readonly stop: AbortSignal;
+  readonly log: (level: 'info' | 'warn', text: string) => void;
+}
+
+/** No run has this name, because a run's name begins with a letter or a digit. */
+const canaryRun = '(canary)';
+const roomEveryMs = 50;
+
+export class CanaryScoring {
+  readonly #watches = new Map<string, DriftWatch>();
+  readonly #findings = new Map<string, CanaryFinding>();
+
+  constructor(readonly services: ScoringServices) {}
+
+  /** The last finding for each upstream's address. */
+  get findings(): ReadonlyMap<string, CanaryFinding> {
+    return this.#findings;
+  }
+
+  /** Resolves with why the upstream could not be asked; null where it answered, whatever it said. Never rejects. */
+  async score(upstream: Upstream, models: readonly ListedModel[]): Promise<string | null> {
+    const { choose, metrics, tolerance } = this.services;
+    const listed = models.find(({ id }) => id === (this.services.model ?? models[0].id));
+    const set = listed === undefined ? null : choose(listed);
+    if (listed === undefined || set === null) return null;
+    const scores = new Map<string, readonly number[] | string>();
+    // One after the other: a judge that has just started, or that others use, is not asked for more than it must.
+    for (const canary of set.canaries) {
+      const got = await this.#ask(upstream, listed.id, canary);
+      if (got === null) return `it failed while it was asked about the canary '${canary.name}'`;
+      scores.set(canary.name, got);
+    }
+    metrics.scorings.add({ upstream: upstream.url });
+    const watch = this.#watches.get(set.name) ?? new DriftWatch(set, tolerance);
+    this.#watches.set(set.name, watch);
+    this.#tell(upstream, watch.look(scores));
+    return null;
+  }
+
+  #tell(upstream: Upstream, finding: CanaryFinding): void {
+    const { log } = this.services;
+    const before = this.#findings.get(upstream.url);
+    this.#findings.set(upstream.url, finding);
+    for (const alarm of finding.alarms) log('warn', `ALARM ${upstream.url}: ${alarm}`);
+    if (finding.alarms.length === 0 && (before?.alarms.length ?? 0) > 0) {
+      log('info', `${upstream.url} scores the canaries as at first again`);
+    }
+  }
+
+  /** Its scores, or why there are none; null where the upstream gave no usable reply at all. */
+  async #ask(upstream: Upstream, model: string, canary: Canary): Promise<readonly number[] | string | null> {
+    const { clock, agent, upstreamKey, timeoutMs, stop } = this.services;
+    const question = canaryQuestion(canary);
+    const body = Buffer.from(
+      JSON.stringify(await toChatRequest(question, model, 0, { dialect: dialectOf([upstream.url]) })),
+    );
+    const end = await this.#slot(upstream);
+    if (end === null) return null;
+    const deadline = new Deadline(clock, timeoutMs, stop);
+    try {
+      const found = await exchange({
+        url: upstream.url,
+        body,
+        key: upstreamKey,
+        agent,
+        caller: stop,
+        deadline: deadline.signal,
+      });
+      const { load, health, found: told } = meaningOf(found);
+      end(load, health, told);
+      if (found.kind === 'failed' || found.status === 429 || found.status >= 500) return null;
+      if (found.completion === null) return `HTTP ${found.status}: ${excerpt(found.body.toString('utf8', 0, 400))}`;
+      const parsed = question.parse(found.completion.text);
+      return parsed.ok ? parsed.scores : parsed.detail;
+    } finally {
+      deadline.dispose();
+    }
+  }
+
+  /** A place at the upstream: in turn with the runs where it serves them, else as soon as there is room. */
+  async #slot(upstream: Upstream): Promise<Lease['end'] | null> {
+    const { dispatcher, clock, stop } = this.services;
+    if (upstream.ready) {
+      const turn = await dispatcher.acquire({ run: canaryRun, allowed: (other) => other === upstream, signal: stop });
+      return turn.kind === 'lease' ? turn.lease.end : null;
+    }
+    return (await roomAt(upstream, clock, stop)) ? upstream.start() : null;
+  }
+}
+
+/** Waits until an upstream that serves nobody has room under its cap; false when it is told to stop. */
+export async function roomAt(upstream: Upstream, clock: Clock, stop: AbortSignal): Promise<boolean> {
+  while (!stop.aborted && upstream.limit.inFlight >= upstream.limit.cap) await sleep(clock, roomEveryMs, stop);
+  return !stop.aborted;
+}

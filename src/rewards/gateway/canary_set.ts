@@ -1,0 +1,103 @@
+/**
+ * Edits whose scores are known not to change: a judge that scores them otherwise than before is another judge than before. Two of
+ * them differ in nothing but the edited image, so that a judge which does not look at images is found out.
+ */
+import type { RgbImage } from '../../core/image.js';
+import type { JudgeQuery } from '../judge.js';
+import { JudgeImages } from '../judge_images.js';
+import { parseScores } from '../parse.js';
+import { builtInPrompts, twoScores, withInstruction } from '../prompts.js';
+
+export interface Canary {
+  readonly name: string;
+  /** What is asked: semantic consistency of the edit, or the edited image's quality. */
+  readonly question: 'consistency' | 'quality';
+  readonly instruction: string;
+  readonly source: RgbImage;
+  readonly edited: RgbImage;
+}
+
+export interface CanarySet {
+  readonly name: string;
+  readonly canaries: readonly Canary[];
+  /** Two canaries that differ in the edited image alone, of which the first is the better edit. */
+  readonly pair: readonly [string, string];
+}
+
+const images = new JudgeImages(16);
+const maxCompletionTokens = 400;
+
+/** The question about a canary, with the built-in wording. */
+export function canaryQuestion({ name, question, instruction, source, edited }: Canary): JudgeQuery {
+  const prepare = (image: RgbImage) => images.prepare(image, `canary ${name}`);
+  const parts =
+    question === 'quality'
+      ? [withInstruction(builtInPrompts.pq, instruction), prepare(edited)]
+      : [withInstruction(builtInPrompts.sc, instruction), prepare(source), prepare(edited)];
+  return {
+    key: `canary/${name}`,
+    messages: [{ role: 'user', parts }],
+    format: twoScores,
+    temperature: 0,
+    maxCompletionTokens,
+    parse: (reply) => parseScores(reply, 2),
+  };
+}
+
+type Colour = readonly [number, number, number];
+interface Box {
+  readonly x: number;
+  readonly y: number;
+  readonly colour: Colour;
+}
+
+/** Large enough to be seen by any judge, small enough to cost it little. */
+const side = 224;
+const boxSide = 72;
+
+/** Squares on a light ground. */
+function picture(boxes: readonly Box[]): RgbImage {
+  const data = new Uint8Array(side * side * 3).fill(236);
+  for (const { x, y, colour } of boxes) {
+    for (let row = y; row < y + boxSide; row++) {
+      for (let column = x; column < x + boxSide; column++) data.set(colour, (row * side + column) * 3);
+    }
+  }
+  return { width: side, height: side, data };
+}
+
+/** Noise that is the same every time: a linear congruential generator (Numerical Recipes, 2nd edition, section 7.1). */
+function noise(): RgbImage {
+  const data = new Uint8Array(side * side * 3);
+  let state = 1;
+  for (let i = 0; i < data.length; i++) {
+    state = (Math.imul(state, 1_664_525) + 1_013_904_223) >>> 0;
+    data[i] = state >>> 24;
+  }
+  return { width: side, height: side, data };
+}
+
+const red: Colour = [214, 40, 40];
+const blue: Colour = [40, 72, 204];
+const green: Colour = [36, 152, 70];
+const left = (colour: Colour): Box => ({ x: 24, y: 76, colour });
+const right = (colour: Colour): Box => ({ x: 128, y: 76, colour });
+
+/** Squares that anyone can tell apart, for judges of photographs and drawings. */
+export function genericCanaries(): CanarySet {
+  const source = picture([left(red), right(green)]);
+  const done = picture([left(blue), right(green)]);
+  const instruction = 'make the red square blue';
+  const base = { instruction, source };
+  return {
+    name: 'generic',
+    pair: ['done', 'undone'],
+    canaries: [
+      { ...base, name: 'done', question: 'consistency', edited: done },
+      { ...base, name: 'undone', question: 'consistency', edited: source },
+      { ...base, name: 'something_else', question: 'consistency', edited: picture([left(red)]) },
+      { ...base, name: 'clean', question: 'quality', edited: done },
+      { ...base, name: 'noise', question: 'quality', edited: noise() },
+    ],
+  };
+}

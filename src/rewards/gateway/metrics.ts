@@ -1,0 +1,113 @@
+/** What the gateway counts, and how it shows it. */
+import type { Dispatcher } from './dispatcher.js';
+import { Counts, family, head, Histogram } from './prometheus.js';
+import type { Upstream, UpstreamState } from './upstream.js';
+
+const latencyBounds = [0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 80, 160];
+const states: readonly UpstreamState[] = ['starting', 'ready', 'open'];
+
+export class GatewayMetrics {
+  /** By status. */
+  readonly requests = new Counts();
+  /** By upstream and kind of error. */
+  readonly errors = new Counts();
+  /** Requests that were made again at another upstream, by the one that failed. */
+  readonly failOvers = new Counts();
+  /** By `hit` and `miss`. */
+  readonly cache = new Counts();
+  /** By direction, as the upstreams counted them. */
+  readonly tokens = new Counts();
+  /** By file: `records` or `cache`. */
+  readonly lostLines = new Counts();
+  readonly scorings = new Counts();
+  readonly #latency = new Map<string, Histogram>();
+  readonly waited = new Histogram(latencyBounds);
+
+  observeLatency(upstream: string, seconds: number): void {
+    const known = this.#latency.get(upstream) ?? new Histogram(latencyBounds);
+    this.#latency.set(upstream, known);
+    known.observe(seconds);
+  }
+
+  /** The whole page. `drift`: of the last scoring of each upstream. */
+  render(
+    upstreams: readonly Upstream[],
+    dispatcher: Dispatcher,
+    canaries: ReadonlyMap<string, { readonly drift: number; readonly alarms: readonly string[] }>,
+    cacheEntries: number | null,
+  ): string {
+    const each = (value: (upstream: Upstream) => number) =>
+      upstreams.map((upstream) => ({ labels: { upstream: upstream.url }, value: value(upstream) }));
+    const scored = [...canaries].map(([upstream, finding]) => ({ labels: { upstream }, ...finding }));
+    const runs = [...dispatcher.runs()];
+    const gauge = 'gauge';
+    const counter = 'counter';
+    return [
+      ...family('editrl_gateway_requests_total', counter, 'Chat requests by status.', this.requests.samples()),
+      ...family('editrl_gateway_errors_total', counter, 'Failed requests to upstreams by kind.', this.errors.samples()),
+      ...family('editrl_gateway_failovers_total', counter, 'Requests made again elsewhere.', this.failOvers.samples()),
+      ...family('editrl_gateway_cache_total', counter, 'Deterministic requests by cache.', this.cache.samples()),
+      ...family('editrl_gateway_tokens_total', counter, 'Tokens by direction.', this.tokens.samples()),
+      ...family('editrl_gateway_lost_lines_total', counter, 'Lines that a disk refused.', this.lostLines.samples()),
+      ...family('editrl_gateway_canary_scorings_total', counter, 'Scorings by upstream.', this.scorings.samples()),
+      ...family(
+        'editrl_gateway_upstream_state',
+        gauge,
+        '1 for the state that an upstream is in.',
+        upstreams.flatMap(({ url, state }) =>
+          states.map((name) => ({ labels: { upstream: url, state: name }, value: state === name ? 1 : 0 })),
+        ),
+      ),
+      ...family(
+        'editrl_gateway_in_flight',
+        gauge,
+        'Requests under way.',
+        each(({ limit }) => limit.inFlight),
+      ),
+      ...family(
+        'editrl_gateway_limit',
+        gauge,
+        'Requests that may be under way now.',
+        each(({ limit }) => limit.limit),
+      ),
+      ...family(
+        'editrl_gateway_cap',
+        gauge,
+        'Requests that may ever be under way.',
+        each(({ limit }) => limit.cap),
+      ),
+      ...family('editrl_gateway_queue', gauge, 'Requests that wait.', [{ value: dispatcher.waiting }]),
+      ...family(
+        'editrl_gateway_run_in_flight',
+        gauge,
+        'Requests under way by run.',
+        runs.map(([run, { inFlight }]) => ({ labels: { run }, value: inFlight })),
+      ),
+      ...family(
+        'editrl_gateway_canary_drift',
+        gauge,
+        'Largest mean absolute change of a canary against its first scores, in points.',
+        scored.map(({ labels, drift }) => ({ labels, value: drift })),
+      ),
+      ...family(
+        'editrl_gateway_canary_alarms',
+        gauge,
+        'What is wrong with the last scoring.',
+        scored.map(({ labels, alarms }) => ({ labels, value: alarms.length })),
+      ),
+      ...family(
+        'editrl_gateway_cache_entries',
+        gauge,
+        'Replies that the cache holds.',
+        cacheEntries === null ? [] : [{ value: cacheEntries }],
+      ),
+      ...head('editrl_gateway_upstream_seconds', 'histogram', 'Time that requests to upstreams took.'),
+      ...[...this.#latency].flatMap(([upstream, histogram]) =>
+        histogram.lines('editrl_gateway_upstream_seconds', { upstream }),
+      ),
+      ...head('editrl_gateway_wait_seconds', 'histogram', 'Time that requests waited for their turn.'),
+      ...this.waited.lines('editrl_gateway_wait_seconds', {}),
+      '',
+    ].join('\n');
+  }
+}

@@ -1,0 +1,239 @@
+/**
+ * The gateway: an OpenAI-compatible server in front of equal judges. It holds back what they cannot take, goes on with the others when
+ * one fails, keeps what it has paid for, and says what it sees. Request bodies are passed on byte by byte.
+ */
+import { setMaxListeners } from 'node:events';
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import { createServer } from 'node:http';
+import { Agent } from 'undici';
+import { ConfigError } from '../../core/errors.js';
+import type { Clock } from '../clock.js';
+import { systemClock } from '../clock.js';
+import { resolveEndpoints } from '../endpoints.js';
+import { createHttpPool } from '../http_pool.js';
+import { lookAt, type Look, type LookContext } from '../readiness.js';
+import { CanaryScoring, roomAt, type ChooseCanaries } from './canary_scoring.js';
+import { genericCanaries } from './canary_set.js';
+import { ReplyCache } from './cache.js';
+import { Dispatcher } from './dispatcher.js';
+import { listen } from './http.js';
+import { LinesFile } from './lines_file.js';
+import { GatewayMetrics } from './metrics.js';
+import { gatewayOptionsSchema, isLoopback, type GatewayOptions, type GatewayOptionsInput } from './options.js';
+import { ExchangeRecords } from './records.js';
+import { handle, type GatewayState } from './routes.js';
+import { Upstream } from './upstream.js';
+import { UpstreamWatch } from './watch.js';
+
+/** What the gateway uses besides its options; secrets are here, so that options can be shown. */
+export interface GatewayServices {
+  /** The token that callers have to send; null lets everyone ask, which is allowed on a loopback address only. */
+  readonly token?: string | null;
+  /** The key that the upstreams want. */
+  readonly upstreamKey?: string | null;
+  /** Null scores no canaries. */
+  readonly canaries?: ChooseCanaries | null;
+  readonly log?: (level: 'info' | 'warn', text: string) => void;
+  readonly clock?: Clock;
+}
+
+export interface RunningGateway {
+  /** Base URL, `/v1` included. */
+  readonly url: string;
+  /** Resolves when the first upstream is ready. */
+  readonly ready: Promise<void>;
+  /** Refuses further requests with 503, lets those under way end, then closes. */
+  drain(): Promise<void>;
+  /** Closes at once. */
+  close(): Promise<void>;
+}
+
+/** Starts the gateway; it listens when the promise resolves, while its upstreams may still be starting. Raises ConfigError for options that cannot work, EndpointError where it cannot listen, RunError where a file cannot be opened. */
+export async function startGateway(
+  input: GatewayOptionsInput,
+  services: GatewayServices = {},
+): Promise<RunningGateway> {
+  const options = readOptions(input);
+  const { token = null, upstreamKey = null, clock = systemClock, log = () => undefined } = services;
+  checkToken(options, token);
+  const urls = upstreamUrls(options);
+  const metrics = new GatewayMetrics();
+  const onLost = (file: string) => (error: Error, lines: number) => {
+    metrics.lostLines.add({ file }, lines);
+    log(
+      'warn',
+      `ALARM ${lines} lines are lost: ${'toText' in error ? (error as ConfigError).toText() : error.message}`,
+    );
+  };
+  const cache = await openCache(options, onLost('cache'), log);
+  const records =
+    options.recordsFile === null
+      ? null
+      : new ExchangeRecords(await LinesFile.open(options.recordsFile, onLost('records')));
+  const stop = new AbortController();
+  // Every watch and everything under way hangs on it, which is no leak.
+  setMaxListeners(0, stop.signal);
+  const { agent, looks } = connections(options);
+  const watches: UpstreamWatch[] = [];
+  const upstreams = urls.map(
+    (url, index) =>
+      new Upstream(url, index, clock, options.maxConcurrency, options.breakerFailures, {
+        onOpened: (upstream, why) => {
+          log('warn', `${upstream.url} is left alone: ${why}`);
+          dispatcher.upstreamsChanged();
+          watches[upstream.index].wake();
+        },
+        onSuspected: (upstream) => watches[upstream.index].wake(),
+      }),
+  );
+  const dispatcher = new Dispatcher(clock, upstreams, options);
+  const timeoutMs = options.timeoutS * 1000;
+  const shared = { clock, dispatcher, agent, upstreamKey, timeoutMs, metrics };
+  const scoring = new CanaryScoring({
+    ...shared,
+    choose: services.canaries === undefined ? () => genericCanaries() : (services.canaries ?? (() => null)),
+    model: options.model,
+    tolerance: options.canaryTolerance,
+    stop: stop.signal,
+    log,
+  });
+  let firstReady = (): void => undefined;
+  const ready = new Promise<void>((resolve) => (firstReady = resolve));
+  for (const upstream of upstreams) {
+    watches.push(
+      new UpstreamWatch(upstream, {
+        clock,
+        stop: stop.signal,
+        canaryEveryMs: options.canaryEveryMin * 60_000,
+        look: async () => {
+          await roomAt(upstream, clock, stop.signal);
+          const end = upstream.limit.start();
+          const look = await lookForModel(upstream.url, options.model, {
+            clock,
+            pool: looks,
+            signal: stop.signal,
+            timeoutMs,
+            ...(upstreamKey === null ? {} : { apiKey: upstreamKey }),
+          });
+          end('nothing');
+          return look;
+        },
+        score: (_, look) => scoring.score(upstream, look.models),
+        onChange: () => {
+          dispatcher.upstreamsChanged();
+          if (upstream.ready) firstReady();
+        },
+        log,
+      }),
+    );
+  }
+  const state: GatewayState = {
+    ...shared,
+    options,
+    token,
+    cache,
+    records,
+    upstreams,
+    findings: scoring.findings,
+    underWay: 0,
+    heldBytes: 0,
+    draining: false,
+    onIdle: () => undefined,
+  };
+  const server = createServer(
+    (request: IncomingMessage, response: ServerResponse) => void handle(request, response, state),
+  );
+  // A client keeps connections between iterations; a server that closes them first makes every reuse a race.
+  server.keepAliveTimeout = 600_000;
+  server.headersTimeout = 30_000;
+  server.requestTimeout = 120_000;
+  const port = await listen(server, options.port, options.host);
+  const watching = watches.map((watch) => watch.run());
+  let closing: Promise<void> | null = null;
+  async function closeAll(): Promise<void> {
+    stop.abort();
+    const closed = new Promise<void>((resolve) => server.close(() => resolve()));
+    server.closeAllConnections();
+    await closed;
+    await agent.destroy();
+    await Promise.all(watching);
+    await looks.close();
+    await records?.close();
+    await cache?.close();
+  }
+  const close = (): Promise<void> => (closing ??= closeAll());
+  return {
+    url: `http://${options.host.includes(':') ? `[${options.host}]` : options.host}:${port}/v1`,
+    ready,
+    close,
+    drain: async () => {
+      state.draining = true;
+      log('info', `draining: ${state.underWay} requests are under way, further ones are refused`);
+      const idle = new Promise<void>((resolve) => (state.onIdle = resolve));
+      if (state.underWay > 0) await idle;
+      await close();
+    },
+  };
+}
+
+function readOptions(input: GatewayOptionsInput): GatewayOptions {
+  const parsed = gatewayOptionsSchema.safeParse(input);
+  if (parsed.success) return parsed.data;
+  const issues = parsed.error.issues.map(({ path, message }) => `${path.join('.')}: ${message}`);
+  throw new ConfigError(`the gateway's options cannot work: ${issues.join('; ')}`);
+}
+
+function upstreamUrls({ upstreams }: GatewayOptions): readonly string[] {
+  try {
+    return resolveEndpoints(upstreams);
+  } catch (error) {
+    if (!(error instanceof ConfigError)) throw error;
+    throw new ConfigError(error.message, {
+      where: '--upstream',
+      ...(error.next === undefined ? {} : { next: error.next }),
+    });
+  }
+}
+
+function checkToken({ host }: GatewayOptions, token: string | null): void {
+  if (token !== null || isLoopback(host)) return;
+  throw new ConfigError(`'${host}' can be reached from other machines, and callers would need no token`, {
+    where: '--host',
+    next: 'Put a token into an environment variable and name it with --token-env, or listen on 127.0.0.1.',
+  });
+}
+
+/** A look for this model, or for the first that the server lists. */
+async function lookForModel(url: string, model: string | null, context: LookContext): Promise<Look> {
+  if (model !== null) return lookAt(url, model, context);
+  const listing = await lookAt(url, '', context);
+  const first = listing.models?.at(0);
+  return first === undefined ? listing : lookAt(url, first.id, context);
+}
+
+/** Room for the cap and one look at every upstream. Deadlines are those of each request. */
+function connections({ maxConcurrency }: GatewayOptions) {
+  return {
+    agent: new Agent({
+      connections: maxConcurrency,
+      pipelining: 1,
+      keepAliveTimeout: 4_000,
+      headersTimeout: 0,
+      bodyTimeout: 0,
+      connect: { timeout: 10_000 },
+      maxResponseSize: 16 * 1024 * 1024,
+    }),
+    looks: createHttpPool({ connections: 1 }),
+  };
+}
+
+async function openCache(
+  options: GatewayOptions,
+  onError: (error: Error, lostLines: number) => void,
+  log: (level: 'info' | 'warn', text: string) => void,
+): Promise<ReplyCache | null> {
+  if (options.cacheDir === null) return null;
+  const cache = await ReplyCache.open({ dir: options.cacheDir, maxEntries: options.cacheEntries, onError });
+  if (cache.unreadable > 0) log('warn', `${cache.unreadable} lines of the cache cannot be read and are left out`);
+  return cache;
+}

@@ -1,0 +1,111 @@
+/** Keeps an eye on one upstream: looks until it is ready, scores the canaries, and looks again when it fails or falls silent. */
+import type { Clock } from '../clock.js';
+import { sleep } from '../clock.js';
+import type { Look } from '../readiness.js';
+import type { Upstream } from './upstream.js';
+
+export interface WatchServices {
+  readonly clock: Clock;
+  readonly stop: AbortSignal;
+  readonly canaryEveryMs: number;
+  /** A look at whether it lists the model and completes a request with two images. Never rejects. */
+  readonly look: (upstream: Upstream) => Promise<Look>;
+  /** Scores the canaries and raises their alarms. Resolves with why it could not be asked, or null. Never rejects. */
+  readonly score: (upstream: Upstream, look: Look & { readonly state: 'ready' }) => Promise<string | null>;
+  /** Called after every change of its state. */
+  readonly onChange: (upstream: Upstream) => void;
+  readonly log: (level: 'info' | 'warn', text: string) => void;
+}
+
+const firstPauseMs = 500;
+const longestPauseMs = 10_000;
+
+export class UpstreamWatch {
+  #wake: (() => void) | null = null;
+  #woken = false;
+  #said = '';
+
+  constructor(
+    readonly upstream: Upstream,
+    readonly services: WatchServices,
+  ) {}
+
+  /** Looks again at once. */
+  wake(): void {
+    this.#woken = true;
+    this.#wake?.();
+  }
+
+  /** Until it is told to stop. */
+  async run(): Promise<void> {
+    const { stop, look, score } = this.services;
+    let pause = firstPauseMs;
+    while (!stop.aborted) {
+      this.#woken = false;
+      const found = await look(this.upstream);
+      if (stop.aborted) return;
+      if (found.state !== 'ready') {
+        this.#notReady(found);
+        await this.#rest(pause);
+        pause = Math.min(longestPauseMs, pause * 2);
+        continue;
+      }
+      pause = firstPauseMs;
+      // Scored before it serves: a judge that came back as another one is known before it judges.
+      const failed = this.upstream.ready ? null : await score(this.upstream, found);
+      if (stop.aborted) return;
+      if (failed !== null) {
+        this.#notReady({ state: 'not_yet', found: failed, next: '' });
+        await this.#rest(pause);
+        continue;
+      }
+      this.#ready(found);
+      await this.#whileReady(found);
+    }
+  }
+
+  async #whileReady(found: Look & { readonly state: 'ready' }): Promise<void> {
+    const { stop, canaryEveryMs, score } = this.services;
+    for (;;) {
+      await this.#rest(canaryEveryMs);
+      if (this.#woken || stop.aborted || !this.upstream.ready) return;
+      // What keeps it from being asked is counted where every request is.
+      await score(this.upstream, found);
+    }
+  }
+
+  #ready({ models }: Look & { readonly state: 'ready' }): void {
+    const { upstream } = this;
+    const before = upstream.state;
+    upstream.becameReady(models.map(({ id }) => id));
+    if (before === 'ready') return;
+    this.services.log('info', `${upstream.url} is ${before === 'open' ? 'back' : 'ready'}`);
+    this.#said = '';
+    this.services.onChange(upstream);
+  }
+
+  #notReady(found: Exclude<Look, { readonly state: 'ready' }>): void {
+    const { upstream } = this;
+    upstream.notReady(
+      found.found,
+      found.state === 'wrong',
+      found.models?.map(({ id }) => id),
+    );
+    const text = `${upstream.url} is not ready: ${found.found}${found.state === 'wrong' ? ` ${found.next}` : ''}`;
+    if (text !== this.#said) this.services.log('warn', text);
+    this.#said = text;
+    this.services.onChange(upstream);
+  }
+
+  /** Waits, unless it was woken meanwhile. */
+  async #rest(milliseconds: number): Promise<void> {
+    if (this.#woken) return;
+    const waking = new AbortController();
+    const stop = (): void => waking.abort();
+    this.#wake = stop;
+    this.services.stop.addEventListener('abort', stop);
+    await sleep(this.services.clock, milliseconds, waking.signal);
+    this.services.stop.removeEventListener('abort', stop);
+    this.#wake = null;
+  }
+}

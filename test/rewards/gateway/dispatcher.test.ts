@@ -1,0 +1,169 @@
+import { setMaxListeners } from 'node:events';
+import { describe, expect, it } from 'vitest';
+import { Dispatcher, type DispatcherOptions, type Lease, type Turn } from '../../../src/rewards/gateway/dispatcher.js';
+import { Upstream } from '../../../src/rewards/gateway/upstream.js';
+import { ManualClock, settle } from './manual_clock.js';
+
+const never = new AbortController().signal;
+setMaxListeners(0, never);
+
+function world(caps: readonly number[], options: Partial<DispatcherOptions> = {}) {
+  const clock = new ManualClock();
+  const opened: string[] = [];
+  const suspected: string[] = [];
+  const upstreams = caps.map(
+    (cap, i) =>
+      new Upstream(`http://u${i}/v1`, i, clock, cap, 3, {
+        onOpened: ({ url }) => {
+          opened.push(url);
+          dispatcher.upstreamsChanged();
+        },
+        onSuspected: ({ url }) => suspected.push(url),
+      }),
+  );
+  const dispatcher = new Dispatcher(clock, upstreams, {
+    routing: 'least-loaded',
+    quota: null,
+    maxQueued: 100,
+    ...options,
+  });
+  for (const upstream of upstreams) upstream.becameReady(['m']);
+  const order: string[] = [];
+  const leases: Lease[] = [];
+  const ask = (run: string, more: Partial<Parameters<Dispatcher['acquire']>[0]> = {}): Promise<Turn> =>
+    dispatcher.acquire({ run, allowed: () => true, signal: never, ...more }).then((turn) => {
+      order.push(turn.kind === 'lease' ? run : `${run}: ${turn.kind}`);
+      if (turn.kind === 'lease') leases.push(turn.lease);
+      return turn;
+    });
+  /** Ends the lease that is under way for longest. */
+  const endOne = async (): Promise<void> => {
+    leases.shift()?.end('carried', 'works');
+    await settle();
+  };
+  return { clock, dispatcher, upstreams, order, leases, ask, endOne, opened, suspected };
+}
+
+async function leaseOf(turn: Promise<Turn>): Promise<Lease> {
+  const got = await turn;
+  if (got.kind !== 'lease') throw new Error(got.kind);
+  return got.lease;
+}
+
+describe('whose turn it is', () => {
+  it('is that of each run in turn, however many requests one of them has waiting', async () => {
+    const { ask, order, endOne, dispatcher } = world([1]);
+    for (let i = 0; i < 6; i++) void ask('a');
+    for (let i = 0; i < 2; i++) void ask('b');
+    void ask('c');
+    await settle();
+    for (let i = 0; i < 9; i++) await endOne();
+    expect(order.join('')).toBe('abcabaaaa');
+    expect([dispatcher.waiting, dispatcher.runs().size]).toEqual([0, 0]);
+  });
+
+  it('comes no sooner than the quota allows', async () => {
+    const { ask, order, endOne, dispatcher } = world([10], { quota: 2 });
+    for (let i = 0; i < 5; i++) void ask('a');
+    void ask('b');
+    await settle();
+    expect(order.join('')).toBe('aab');
+    expect(dispatcher.runs().get('a')).toEqual({ inFlight: 2, waiting: 3 });
+    await endOne();
+    expect(order.join('')).toBe('aaba');
+  });
+
+  it('never comes for more than the caps together, whatever ends and comes', async () => {
+    const { ask, leases, upstreams, dispatcher } = world([3, 5]);
+    let state = 7;
+    const random = (): number => (state = (state * 1103515245 + 12345) % 2147483648) / 2147483648;
+    for (let i = 0; i < 2000; i++) {
+      if (random() < 0.6) void ask(`run${Math.floor(random() * 4)}`);
+      else if (leases.length > 0) {
+        const [lease] = leases.splice(Math.floor(random() * leases.length), 1);
+        lease.end(random() < 0.1 ? 'overloaded' : 'carried', 'works');
+      }
+      await settle();
+      for (const { limit } of upstreams) expect(limit.inFlight).toBeLessThanOrEqual(limit.cap);
+      const room = upstreams.some(({ limit }) => limit.hasRoom);
+      expect(room && dispatcher.waiting > 0).toBe(false);
+    }
+  });
+
+  it('never comes where the queue is full, the caller left, or no upstream would do', async () => {
+    const { ask, order, dispatcher } = world([1], { maxQueued: 2 });
+    const leaving = new AbortController();
+    void ask('a');
+    void ask('a', { signal: leaving.signal });
+    void ask('a');
+    void ask('a');
+    void ask('a', { again: true });
+    void ask('a', { allowed: () => false });
+    await settle();
+    expect(order).toEqual(['a', 'a: queue_full', 'a: no_upstream']);
+    leaving.abort();
+    await settle();
+    expect(order.at(-1)).toBe('a: given_up');
+    expect(dispatcher.waiting).toBe(2);
+  });
+});
+
+describe('where a request goes', () => {
+  it('is the upstream with the smallest share of its limit in use', async () => {
+    const { ask } = world([2, 4]);
+    const urls = [];
+    for (let i = 0; i < 6; i++) urls.push((await leaseOf(ask('a'))).upstream.index);
+    expect(urls).toEqual([0, 1, 1, 0, 1, 1]);
+  });
+
+  it('is each in turn with round-robin, as long as there is room', async () => {
+    const { ask } = world([1, 4], { routing: 'round-robin' });
+    const urls = [];
+    for (let i = 0; i < 4; i++) urls.push((await leaseOf(ask('a'))).upstream.index);
+    expect(urls).toEqual([0, 1, 1, 1]);
+  });
+
+  it('is no upstream that others would do for while it is full', async () => {
+    const { ask, upstreams, order } = world([1, 1]);
+    await ask('a', { allowed: (upstream) => upstream === upstreams[0] });
+    void ask('a', { allowed: (upstream) => upstream === upstreams[0] });
+    expect((await leaseOf(ask('b'))).upstream).toBe(upstreams[1]);
+    expect(order).toEqual(['a', 'b']);
+  });
+});
+
+describe('the circuit', () => {
+  it('opens after so many failures in a row, and then nobody waits for that upstream', async () => {
+    const { ask, leases, upstreams, opened, order } = world([1]);
+    for (const health of ['fails', 'fails', 'works', 'fails', 'fails'] as const) {
+      await ask('a');
+      leases.shift()?.end('nothing', health, 'HTTP 500');
+    }
+    expect([upstreams[0].state, opened]).toEqual(['ready', []]);
+    await ask('a');
+    void ask('b');
+    await settle();
+    leases.shift()?.end('nothing', 'fails', 'HTTP 500');
+    await settle();
+    expect([upstreams[0].state, upstreams[0].found]).toEqual([
+      'open',
+      '3 requests in a row failed, the last one: HTTP 500',
+    ]);
+    expect(opened).toEqual(['http://u0/v1']);
+    expect(order.at(-1)).toBe('b: no_upstream');
+    upstreams[0].becameReady(['m']);
+    expect((await ask('c')).kind).toBe('lease');
+  });
+
+  it('is suspected when callers give up time after time, and none is answered', async () => {
+    const { upstreams, suspected } = world([4]);
+    upstreams[0].givenUp();
+    upstreams[0].givenUp();
+    upstreams[0].start()('carried', 'works');
+    upstreams[0].givenUp();
+    upstreams[0].givenUp();
+    expect(suspected).toEqual([]);
+    upstreams[0].givenUp();
+    expect([suspected, upstreams[0].state]).toEqual([['http://u0/v1'], 'ready']);
+  });
+});

@@ -1,0 +1,349 @@
+/** The gateway over HTTP, in front of judges that do as they are told. */
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, describe, expect, it } from 'vitest';
+import type { GatewayServices, RunningGateway } from '../../../src/rewards/gateway/server.js';
+import { startGateway } from '../../../src/rewards/gateway/server.js';
+import type { GatewayOptionsInput } from '../../../src/rewards/gateway/options.js';
+import { encodePng } from '../../../src/core/image.js';
+import { waitUntilReady } from '../../../src/rewards/readiness.js';
+import type { Behave, StubJudge } from '../stub_judge.js';
+import { numberedImage, openAiError, scoresText, startStubJudge, stubModel } from '../stub_judge.js';
+
+const opened: (() => Promise<void>)[] = [];
+const folders: string[] = [];
+
+afterEach(async () => {
+  for (const close of opened.splice(0).reverse()) await close();
+  for (const folder of folders.splice(0)) rmSync(folder, { recursive: true, force: true });
+});
+
+async function judge(behave: Behave): Promise<StubJudge> {
+  const stub = await startStubJudge(behave);
+  opened.push(stub.close);
+  return stub;
+}
+
+/** A gateway without canaries, unless the services name some; it has waited for its first upstream. */
+async function gateway(
+  options: Partial<GatewayOptionsInput> & Pick<GatewayOptionsInput, 'upstreams'>,
+  services: GatewayServices = {},
+  waits = true,
+): Promise<RunningGateway> {
+  const running = await startGateway({ model: stubModel, port: 0, ...options }, { canaries: null, ...services });
+  opened.push(() => running.close());
+  if (waits) await running.ready;
+  return running;
+}
+
+function folder(): string {
+  const dir = mkdtempSync(join(tmpdir(), 'editrl-gateway-'));
+  folders.push(dir);
+  return dir;
+}
+
+async function chatBody(number: number, more: Record<string, unknown> = {}) {
+  const url = `data:image/png;base64,${Buffer.from(await encodePng(numberedImage(number))).toString('base64')}`;
+  const image = { type: 'image_url', image_url: { url } };
+  return {
+    model: stubModel,
+    messages: [{ role: 'user', content: [{ type: 'text', text: `number ${number}` }, image, image] }],
+    temperature: 0,
+    seed: 42,
+    ...more,
+  };
+}
+
+async function post(url: string, body: unknown, headers: Record<string, string> = {}) {
+  const reply = await fetch(`${url}/chat/completions`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json', ...headers },
+    body: typeof body === 'string' ? body : JSON.stringify(body),
+  });
+  const json = (await reply.json()) as {
+    choices?: { message: { content: string } }[];
+    error?: { message: string; type: string; code: number };
+  };
+  return { status: reply.status, headers: reply.headers, json, text: json.choices?.[0].message.content };
+}
+
+async function get(url: string, path: string, headers: Record<string, string> = {}) {
+  const reply = await fetch(new URL(path, url), { headers });
+  return { status: reply.status, text: await reply.text() };
+}
+
+/** Answers at once to the readiness check, and as told to everything else. */
+function afterReadiness(behave: Behave): Behave {
+  return (request) => (request.text.startsWith('This is a check') ? { kind: 'text', text: 'fine' } : behave(request));
+}
+
+const pause = (milliseconds: number) => new Promise((resolve) => setTimeout(resolve, milliseconds));
+
+describe('a request through the gateway', () => {
+  it('reaches the judge as it was sent, with the key of the gateway and not of the caller', async () => {
+    const stub = await judge(afterReadiness(() => scoresText(7, 8)));
+    const { url } = await gateway({ upstreams: [stub.url] });
+    const body = await chatBody(3, { structured_outputs: { choice: ['a'] }, top_k: -1 });
+    const reply = await post(url, body, { authorization: 'Bearer secret-of-the-caller' });
+    expect(reply).toMatchObject({ status: 200, text: '{"score":[7,8],"reasoning":"as told"}' });
+    expect(stub.requests.at(-1)?.body).toEqual(body);
+  });
+
+  it.each([
+    ['what is no JSON', '{', 400, 'not JSON'],
+    ['a stream', { stream: true }, 400, 'does not stream'],
+    ['no messages', { messages: [] }, 400, 'at least one message'],
+    ['another model', { model: 'other' }, 404, 'does not exist'],
+    ['an address instead of an image', { messages: imageMessage('http://example.org/a.png') }, 400, 'in the request'],
+    ['a file instead of an image', { messages: imageMessage('file:///etc/passwd') }, 400, 'in the request'],
+    ['an image that is none', { messages: imageMessage('data:image/png;base64,AAAA') }, 400, 'cannot be read'],
+  ])('is refused for %s, in the form of OpenAI', async (_what, change, status, words) => {
+    const stub = await judge(afterReadiness(() => scoresText(7, 8)));
+    const { url } = await gateway({ upstreams: [stub.url] });
+    const asked = stub.requests.length;
+    const body = typeof change === 'string' ? change : { ...(await chatBody(1)), ...change };
+    const reply = await post(url, body);
+    expect(reply.status).toBe(status);
+    expect(reply.json.error).toMatchObject({ message: expect.stringContaining(words) as string, code: status });
+    expect(stub.requests).toHaveLength(asked);
+  });
+
+  it('is refused for its size in bytes, in pixels, and for its type', async () => {
+    const stub = await judge(afterReadiness(() => scoresText(7, 8)));
+    const { url } = await gateway({ upstreams: [stub.url], maxBodyMb: 0.001, maxImageMegapixels: 0.001 });
+    expect((await post(url, { ...(await chatBody(1)), padding: 'x'.repeat(2000) })).status).toBe(413);
+    const small = await gateway({ upstreams: [stub.url], maxImageMegapixels: 0.001 });
+    expect((await post(small.url, await chatBody(1))).json.error?.message).toMatch(/megapixels/);
+    expect((await post(url, 'a', { 'content-type': 'text/plain' })).status).toBe(415);
+    const full = await gateway({ upstreams: [stub.url], maxHeldMb: 0.0001 });
+    expect((await post(full.url, await chatBody(1))).status).toBe(429);
+  });
+
+  it('passes on what a judge refuses, and does not ask another one', async () => {
+    const first = await judge(afterReadiness(() => openAiError(400, 'too many images')));
+    const second = await judge(afterReadiness(() => openAiError(400, 'too many images')));
+    const { url } = await gateway({ upstreams: [first.url, second.url] });
+    await pause(50);
+    const before = first.requests.length + second.requests.length;
+    expect(await post(url, await chatBody(1))).toMatchObject({
+      status: 400,
+      json: { error: { message: 'too many images' } },
+    });
+    expect(first.requests.length + second.requests.length).toBe(before + 1);
+  });
+});
+
+function imageMessage(url: string) {
+  return [{ role: 'user', content: [{ type: 'image_url', image_url: { url } }] }];
+}
+
+describe('fail-over', () => {
+  it.each<[string, ReturnType<Behave>]>([
+    ['drops the connection', { kind: 'reset' }],
+    ['fails with 500', openAiError(500, 'EngineDead')],
+    ['is overloaded', openAiError(429, 'slow down', { 'retry-after': '7' })],
+    ['answers with a page', { kind: 'raw', status: 200, contentType: 'text/html', body: '<html>' }],
+    ['refuses the key', openAiError(401, 'no key')],
+  ])('goes to the other judge when one %s', async (_what, behaviour) => {
+    const bad = await judge(afterReadiness(() => behaviour));
+    const good = await judge(afterReadiness(() => scoresText(5, 5)));
+    const { url } = await gateway({ upstreams: [bad.url, good.url], routing: 'round-robin' });
+    await until(async () => (await get(url, '/metrics')).text.split('state="ready"} 1').length === 3);
+    for (let i = 0; i < 4; i++) expect((await post(url, await chatBody(i))).status).toBe(200);
+    expect(bad.requests.length).toBeGreaterThan(1);
+  });
+
+  it('tells the caller what the last judge said when all fail, with its Retry-After', async () => {
+    const stub = await judge(afterReadiness(() => openAiError(429, 'slow down', { 'retry-after': '7' })));
+    const { url } = await gateway({ upstreams: [stub.url] });
+    const reply = await post(url, await chatBody(1));
+    expect(reply.status).toBe(429);
+    expect(reply.headers.get('retry-after')).toBe('7');
+    const gone = await judge(afterReadiness(() => ({ kind: 'reset' })));
+    const other = await gateway({ upstreams: [gone.url] });
+    expect(await post(other.url, await chatBody(1))).toMatchObject({ status: 502, json: { error: { code: 502 } } });
+  });
+
+  it('gives up a judge that stalls when the time is over', async () => {
+    const stub = await judge(afterReadiness(({ asked }) => ({ kind: asked === 0 ? 'stall' : 'silent' })));
+    const { url } = await gateway({ upstreams: [stub.url], timeoutS: 0.3 });
+    expect((await post(url, await chatBody(1))).status).toBe(504);
+    expect((await post(url, await chatBody(1))).status).toBe(504);
+  });
+
+  it('leaves a dead judge alone, says so, and finds it again', async () => {
+    let dead = false;
+    const stub = await judge(() => (dead ? { kind: 'reset' } : scoresText(6, 6)));
+    const lines: string[] = [];
+    const { url } = await gateway(
+      { upstreams: [stub.url], breakerFailures: 2 },
+      { log: (level, text) => lines.push(`${level} ${text}`) },
+    );
+    dead = true;
+    for (let i = 0; i < 2; i++) expect((await post(url, await chatBody(i))).status).toBe(502);
+    const refused = await post(url, await chatBody(9));
+    expect(refused).toMatchObject({ status: 503, json: { error: { type: 'ServiceUnavailable' } } });
+    expect(refused.headers.get('retry-after')).toBe('5');
+    expect((await get(url, '/health')).status).toBe(503);
+    dead = false;
+    await until(async () => (await get(url, '/health')).status === 200);
+    expect((await post(url, await chatBody(9))).status).toBe(200);
+    expect(lines.some((line) => line.includes('is left alone: 2 requests in a row failed'))).toBe(true);
+    expect(lines.at(-1)).toBe(`info ${stub.url} is back`);
+  });
+});
+
+async function until(holds: () => Promise<boolean>): Promise<void> {
+  for (let i = 0; i < 600; i++) {
+    if (await holds()) return;
+    await pause(50);
+  }
+  throw new Error('waited in vain');
+}
+
+describe('back-pressure', () => {
+  it('never lets more than the cap through, and loses nothing', async () => {
+    const stub = await judge(
+      afterReadiness(async () => {
+        await pause(5);
+        return scoresText(7, 8);
+      }),
+    );
+    const { url } = await gateway({ upstreams: [stub.url], maxConcurrency: 4 });
+    const replies = await Promise.all(Array.from({ length: 60 }, async (_, i) => post(url, await chatBody(i))));
+    expect(replies.map(({ status }) => status)).toEqual(replies.map(() => 200));
+    expect(stub.peak()).toBe(4);
+  });
+
+  it('keeps each run within its quota and refuses what would wait too long', async () => {
+    let release = (): void => undefined;
+    const held = new Promise<void>((resolve) => (release = resolve));
+    const stub = await judge(
+      afterReadiness(async () => {
+        await held;
+        return scoresText(7, 8);
+      }),
+    );
+    const { url } = await gateway({ upstreams: [stub.url], quota: 2, maxQueued: 3 });
+    const greedy = Array.from({ length: 8 }, async (_, i) => post(url, await chatBody(i), { 'x-run-name': 'greedy' }));
+    await until(async () => (await get(url, '/health')).text.includes('"waiting":3'));
+    const other = post(url, await chatBody(100), { 'x-run-name': 'other' });
+    await until(async () => (await get(url, '/health')).text.includes('"other":{"inFlight":1'));
+    await until(async () => stub.peak() === 3);
+    release();
+    expect((await other).status).toBe(200);
+    const replies = await Promise.all(greedy);
+    expect(replies.filter(({ status }) => status === 200)).toHaveLength(5);
+    const refused = replies.filter(({ status }) => status === 429);
+    expect(refused.map(({ headers }) => headers.get('retry-after'))).toEqual(['2', '2', '2']);
+    expect((await post(url, await chatBody(1), { 'x-run-name': '../x' })).status).toBe(400);
+  });
+});
+
+describe('the cache', () => {
+  it('answers a deterministic request again, also after a restart, and nothing else', async () => {
+    const cacheDir = folder();
+    const stub = await judge(
+      afterReadiness(({ text }) =>
+        text === 'number 9' ? { kind: 'text', text: 'cut off', finishReason: 'length' } : scoresText(7, 8),
+      ),
+    );
+    const first = await gateway({ upstreams: [stub.url], cacheDir });
+    const ask = async (url: string, number: number, more = {}) => {
+      const reply = await post(url, await chatBody(number, more));
+      return [reply.status, reply.headers.get('x-editrl-cache')];
+    };
+    expect(await ask(first.url, 1)).toEqual([200, 'miss']);
+    expect(await ask(first.url, 1)).toEqual([200, 'hit']);
+    expect(await ask(first.url, 1, { seed: 43 })).toEqual([200, 'miss']);
+    expect(await ask(first.url, 1, { temperature: 0.3 })).toEqual([200, null]);
+    expect(await ask(first.url, 1, { seed: undefined })).toEqual([200, null]);
+    expect(await ask(first.url, 2)).toEqual([200, 'miss']);
+    for (let i = 0; i < 2; i++) expect(await ask(first.url, 9)).toEqual([200, 'miss']);
+    await expect(startGateway({ upstreams: [stub.url], model: stubModel, port: 0, cacheDir })).rejects.toThrow(
+      /in use/,
+    );
+    await first.close();
+    const second = await gateway({ upstreams: [stub.url], cacheDir });
+    const before = stub.requests.length;
+    expect(await ask(second.url, 1)).toEqual([200, 'hit']);
+    expect(stub.requests).toHaveLength(before);
+  });
+});
+
+describe('records', () => {
+  it('has a line for every exchange, with hashes instead of images and without keys', async () => {
+    const recordsFile = join(folder(), 'exchanges.jsonl');
+    const stub = await judge(
+      afterReadiness(({ text }) => (text === 'number 2' ? openAiError(500, 'dead') : scoresText(7, 8))),
+    );
+    const running = await gateway({ upstreams: [stub.url], recordsFile }, { upstreamKey: 'sk-upstream' });
+    await post(running.url, await chatBody(1), { 'x-run-name': 'a_run', authorization: 'Bearer sk-caller' });
+    await post(running.url, await chatBody(2));
+    await running.close();
+    const text = readFileSync(recordsFile, 'utf8');
+    const lines = text
+      .trim()
+      .split('\n')
+      .map((line) => JSON.parse(line) as Record<string, unknown>);
+    expect(lines).toHaveLength(2);
+    expect(lines[0]).toMatchObject({ run: 'a_run', upstream: stub.url, status: 200, error: null, prompt_tokens: 1 });
+    expect(lines[0]['text']).toContain('[7,8]');
+    expect(lines[0]['images']).toEqual([expect.stringMatching(/^[0-9a-f]{64}$/), expect.any(String)]);
+    expect(lines[1]).toMatchObject({ status: 500, error: 'server_error' });
+    expect(text).not.toMatch(/base64|sk-/);
+  });
+});
+
+describe('who may ask', () => {
+  it('starts on a reachable address with a token only, and then wants it', async () => {
+    const stub = await judge(afterReadiness(() => scoresText(7, 8)));
+    await expect(startGateway({ upstreams: [stub.url], model: stubModel, host: '0.0.0.0' })).rejects.toThrow(/token/);
+    const { url } = await gateway({ upstreams: [stub.url] }, { token: 'let-me-in' });
+    expect((await post(url, await chatBody(1))).status).toBe(401);
+    expect((await post(url, await chatBody(1), { authorization: 'Bearer let-me-out' })).status).toBe(401);
+    expect((await post(url, await chatBody(1), { authorization: 'Bearer let-me-in' })).status).toBe(200);
+    expect((await get(url, '/metrics')).status).toBe(401);
+    expect((await get(url, '/health')).text).toBe('{"status":"ready"}');
+  });
+});
+
+describe('readiness and the end', () => {
+  it('looks like a judge that is not there yet until one is', async () => {
+    const stub = await startStubJudge(() => ({ kind: 'reset' }));
+    opened.push(stub.close);
+    const { url } = await gateway({ upstreams: [stub.url] }, {}, false);
+    await until(
+      async () => (await get(url, '/health')).text.includes('not_yet') || (await get(url, '/health')).status === 503,
+    );
+    await expect(waitUntilReady(url, stubModel, { maxWaitS: 0 })).rejects.toThrow(/503/);
+  });
+
+  it('tells at once of a model that no judge serves', async () => {
+    const stub = await judge(() => scoresText(1, 1));
+    const { url } = await gateway({ upstreams: [stub.url], model: 'other' }, {}, false);
+    await until(async () => (await get(url, '/health')).text.includes('does not serve'));
+    await expect(waitUntilReady(url, 'other', { maxWaitS: 600 })).rejects.toThrow(/it serves: 'stub-judge'/);
+  });
+
+  it('ends what is under way when it is drained, and refuses the rest', async () => {
+    let release = (): void => undefined;
+    const held = new Promise<void>((resolve) => (release = resolve));
+    const stub = await judge(
+      afterReadiness(async () => {
+        await held;
+        return scoresText(7, 8);
+      }),
+    );
+    const running = await gateway({ upstreams: [stub.url] });
+    const slow = post(running.url, await chatBody(1));
+    await until(async () => (await get(running.url, '/health')).text.includes('"in_flight":1'));
+    const drained = running.drain();
+    expect((await post(running.url, await chatBody(2))).status).toBe(503);
+    release();
+    expect((await slow).status).toBe(200);
+    await drained;
+    await expect(get(running.url, '/health')).rejects.toThrow();
+  });
+});
