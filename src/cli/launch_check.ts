@@ -3,8 +3,11 @@ import { randomUUID } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { availableParallelism, freemem } from 'node:os';
 import { performance } from 'node:perf_hooks';
-import { loadConfig } from '../config/load.js';
+import { loadConfig, type LoadedConfig } from '../config/load.js';
+import type { Settings } from '../config/settings.js';
 import { InternalError, RunError } from '../core/errors.js';
+import { probeProvider, type ProbedProvider } from '../engines/onnx/probe.js';
+import type { ProviderChoice } from '../engines/onnx/provider.js';
 import { detectDevices, processCount, requireFree, wholeMachine, type Gpu } from '../launch/devices.js';
 import { RunFailed } from '../launch/failure.js';
 import { Guardian } from '../launch/guardian.js';
@@ -27,6 +30,8 @@ export interface RankReport {
   readonly free_bytes: number | null;
   /** Tensor bytes summed over all ranks per second, as this rank saw it; null for a single rank. */
   readonly bytes_per_second: number | null;
+  /** What its sessions run on, with the speed of a matrix product there; null where another program trains. */
+  readonly engine: ProbedProvider | null;
 }
 
 const FLOATS = 4 * 2 ** 20;
@@ -40,21 +45,21 @@ export const launchCheckVerb: Action = {
   build: (yargs) =>
     configOptions(yargs)
       .option('json', { type: 'boolean', default: false, describe: 'print one JSON document, for machines' })
-      .option('as-rank', { type: 'boolean', default: false, hidden: true })
+      .option('as-rank', { type: 'string', hidden: true })
       .example(
         '$0 launch-check configs/sft_s__rl_s.jsonnet --set launch.processes=2',
         'start two processes and let them meet',
       ),
   run: async (args) => {
-    if (flag(args, 'as-rank')) return takePart();
+    if (args['as-rank'] !== undefined) return takePart(text(args, 'as-rank'));
     const file = text(args, 'config');
     const config = await loadConfig({ file, overlays: texts(args, 'with'), sets: texts(args, 'set') });
-    const { launch, run_name } = config.settings;
+    const { launch } = config.settings;
     const devices = detectDevices();
     const processes = processCount(launch, devices);
     const placement = wholeMachine(launch, devices);
     requireFree(placement.devices);
-    const reports = await startRanks(run_name, processes, placement, launch.env, file);
+    const reports = await startRanks(config, processes, placement);
     if (flag(args, 'json')) printJson({ processes, devices: placement.devices, ranks: reports });
     else print(reports);
     return 0;
@@ -63,15 +68,14 @@ export const launchCheckVerb: Action = {
 
 /** Starts the ranks and collects their reports. Raises RunError naming the rank that died or hung, with its last lines. */
 async function startRanks(
-  run: string,
+  { settings, file }: LoadedConfig,
   processes: number,
   placement: ReturnType<typeof wholeMachine>,
-  extra: Readonly<Record<string, string>>,
-  file: string,
 ): Promise<RankReport[]> {
+  const run = settings.run_name;
   const guardian = new Guardian();
   const place = { processes, placement, port: await freePort() };
-  const env = { ...extra, EDITRL_GROUP_TOKEN: randomUUID() };
+  const env = { ...settings.launch.env, EDITRL_GROUP_TOKEN: randomUUID() };
   const reports = new Map<number, RankReport>();
   const stop = new AbortController();
   const onSignal = (): void => stop.abort();
@@ -82,7 +86,7 @@ async function startRanks(
       guardian,
       ranks: Array.from({ length: processes }, (_, rank) => ({
         rank,
-        command: [process.execPath, process.argv[1], 'launch-check', file, '--as-rank'],
+        command: [process.execPath, process.argv[1], 'launch-check', file, '--as-rank', providerOf(settings)],
         env: rankEnvironment(rank, place, env),
       })),
       heartbeatTimeoutS: TIMEOUT_S,
@@ -109,21 +113,36 @@ async function startRanks(
   });
 }
 
-/** What each of the started processes does. */
-async function takePart(): Promise<number> {
+/** The provider that a run's policy is computed on; empty where another program trains. */
+function providerOf(settings: Settings): string {
+  switch (settings.task) {
+    case 'image_edit_tokens':
+      return settings.policy.engine.provider;
+    case 'image_tokenizer':
+      return settings.environment.engine.provider;
+    case 'external':
+      return '';
+  }
+}
+
+/** What each of the started processes does, given the provider of its sessions. */
+async function takePart(provider: string): Promise<number> {
   const group = await openProcessGroup(process.env, { timeoutMs: TIMEOUT_S * 1000 });
   try {
     const bandwidth = await exchange(group);
     const { gpus } = detectDevices();
-    const threads = process.env['OMP_NUM_THREADS'];
+    const prescribed = process.env['OMP_NUM_THREADS'];
+    const threads = prescribed === undefined ? null : Number(prescribed);
+    const engine = provider === '' ? null : await probeProvider(provider as ProviderChoice, threads ?? undefined);
     const report: RankReport = {
       rank: group.rank,
       pid: process.pid,
       gpus: gpus.map(({ index, uuid, name }) => ({ index, uuid, name })),
       cpus: availableParallelism(),
-      threads: threads === undefined ? null : Number(threads),
+      threads,
       free_bytes: gpus.length > 0 ? freeGpuMemory(gpus) : availableMemory(),
       bytes_per_second: bandwidth,
+      engine,
     };
     printLine(`${MARK}${JSON.stringify(report)}`);
     await group.barrier();
@@ -176,6 +195,7 @@ function print(reports: readonly RankReport[]): void {
       ? report.gpus.map(({ index, name, uuid }) => `GPU ${index} ${name} ${uuid}`).join(', ')
       : `CPU, ${report.threads ?? report.cpus} of ${report.cpus} cores`,
     report.free_bytes === null ? null : `${(report.free_bytes / 2 ** 30).toFixed(1)} GiB`,
+    report.engine === null ? null : `${report.engine.provider}, ${report.engine.gflops.toFixed(0)} GFLOP/s`,
     report.bytes_per_second === null ? null : `${(report.bytes_per_second / 1e9).toFixed(2)} GB/s`,
   ]);
   const columns = [
@@ -183,6 +203,7 @@ function print(reports: readonly RankReport[]): void {
     { title: 'pid', align: 'right' as const },
     { title: 'device' },
     { title: 'memory', align: 'right' as const },
+    { title: 'matrix product', align: 'right' as const },
     { title: 'sum over ranks', align: 'right' as const },
   ];
   printLine(formatTable(columns, rows));

@@ -30,9 +30,15 @@ export const statusVerb: Action = {
     const expDir = text(args, 'exp-dir');
     const names = texts(args, 'runs');
     const folders = searchFolders(expDir);
-    const runs = names.length === 0 ? listRuns(folders) : names.map((name) => findRun(name, expDir));
-    const { statuses, problems } = await readStatuses(runs, names.length === 0 ? folders : []);
-    for (const problem of problems) printError(`warning: ${problem}`);
+    const wanted = (name: string): boolean => names.length === 0 || names.includes(name);
+    const runs = listRuns(folders).filter(({ runName }) => wanted(runName));
+    const read = await readStatuses(runs, folders);
+    const statuses = read.statuses.filter(({ run_name }) => wanted(run_name));
+    // A run that Slurm holds in its queue has no folder yet; any other name has to be that of one run.
+    for (const name of names) {
+      if (statuses.filter(({ run_name }) => run_name === name).length !== 1) findRun(name, expDir);
+    }
+    for (const problem of read.problems) printError(`warning: ${problem}`);
     if (flag(args, 'json')) printJson({ runs: statuses });
     else if (statuses.length === 0) printLine(`There are no runs in ${folders.join(' or ')}.`);
     else printLine(formatStatuses(statuses));

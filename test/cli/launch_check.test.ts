@@ -1,7 +1,9 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { describeRuntime } from '../../src/engines/onnx/provider.js';
 import { Place } from '../e2e/editrl.js';
 import { build } from '../support/build.js';
 
+const hasCuda = (await describeRuntime()).available.includes('cuda');
 let place: Place;
 beforeAll(() => {
   build();
@@ -14,7 +16,13 @@ const CPU = { CUDA_VISIBLE_DEVICES: '' };
 
 interface Report {
   readonly processes: number;
-  readonly ranks: readonly { rank: number; pid: number; free_bytes: number; bytes_per_second: number | null }[];
+  readonly ranks: readonly {
+    rank: number;
+    pid: number;
+    free_bytes: number;
+    bytes_per_second: number | null;
+    engine: { provider: string; gflops: number } | null;
+  }[];
 }
 
 describe('editrl launch-check', () => {
@@ -27,7 +35,24 @@ describe('editrl launch-check', () => {
     for (const rank of ranks) {
       expect(rank.bytes_per_second).toBeGreaterThan(0);
       expect(rank.free_bytes).toBeGreaterThan(0);
+      expect(rank.engine).toBe(null);
     }
+  });
+
+  it('runs a session of the policy in every process', async () => {
+    const tiny = ['--with', 'configs/lib/tiny.libsonnet', '--set', 'launch.processes=2'];
+    const { code, out } = await place.call(['launch-check', 'configs/sft_s__rl_s.jsonnet', ...tiny, '--json'], CPU);
+    expect(code).toBe(0);
+    const { ranks } = JSON.parse(out) as Report;
+    expect(ranks.map(({ engine }) => engine?.provider)).toEqual(['cpu', 'cpu']);
+    for (const { engine } of ranks) expect(engine?.gflops).toBeGreaterThan(0);
+  });
+
+  // Its reason: where CUDA is installed, nothing is missing.
+  it.skipIf(hasCuda)('says what a missing provider needs', async () => {
+    const cuda = ['--with', 'configs/lib/tiny.libsonnet', '--set', 'policy.engine.provider=cuda'];
+    const { code, err } = await place.call(['launch-check', 'configs/sft_s__rl_s.jsonnet', ...cuda], CPU);
+    expect([code, err]).toEqual([1, expect.stringMatching(/provider cuda: onnxruntime-node lacks/)]);
   });
 
   it('has nobody to meet alone', async () => {

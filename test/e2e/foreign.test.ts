@@ -72,6 +72,19 @@ describe.skipIf(!hasPython)("somebody else's trainer", () => {
     expect((await place.call(['run', CONFIG], CPU)).out).toContain('is finished');
   });
 
+  it('is swept over its settings and seeds, and what is finished is not done again', async () => {
+    const place = newPlace();
+    const experiment = ['sweep', 'experiments/foreign_trainer.jsonnet'];
+    const first = await place.call(experiment, CPU);
+    expect(first).toMatchObject({ code: 0, err: '' });
+    const runs = ['0.05', '0.2'].flatMap((lr) => [1, 2].map((seed) => `foreign_trainer__lr-${lr}__seed-${seed}`));
+    for (const run of runs) expect(place.state(run)).toMatchObject({ state: 'finished', iteration: 40 });
+    // Two processes each, and the better learning rate first in the table, with its difference to the baseline.
+    expect(first.out).toMatch(/lr[^]*0\.2 [^]*0\.05 /);
+    expect((await place.call(experiment, CPU)).code).toBe(0);
+    for (const run of runs) expect(place.attempts(run)).toBe(1);
+  });
+
   it('fails with the last lines of the rank that failed', async () => {
     const place = newPlace();
     const failing = `launch.command=["python3","-c","import sys; print('out of luck'); sys.exit(3)"]`;
