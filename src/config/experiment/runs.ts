@@ -4,7 +4,7 @@ import { dirname, relative, resolve } from 'node:path';
 import { ConfigError } from '../../core/errors.js';
 import { displayPath, evaluateSnippet, type Environment } from '../jsonnet.js';
 import { canonicalForm, referencePaths, type LoadedConfig } from '../load.js';
-import { getPath } from '../paths.js';
+import { getPath, setPath } from '../paths.js';
 import type { Problem } from '../problems.js';
 import { isObject } from '../schema/walk.js';
 import { taskNames } from '../schema/tasks.js';
@@ -78,7 +78,7 @@ export class Runs {
     const task = taskNames.find((name) => name === given['task']);
     const share = (this.description?.share ?? []).filter((axis) => axes[axis] !== undefined);
     const reached = Object.fromEntries(share.map((axis) => [axis, axes[axis]]));
-    for (const path of task === undefined ? [] : referencePaths[task]) {
+    for (const path of task === undefined ? [] : [...referencePaths[task], ...termModelPaths(given)]) {
       const reference = getPath(given, path);
       if (!isObject(reference) || typeof reference['run'] !== 'string' || typeof reference['config'] !== 'string') {
         continue;
@@ -104,8 +104,8 @@ export class Runs {
   ): Record<string, unknown> {
     const bySection = new Map<string, [string, unknown][]>();
     for (const [path, reference] of Object.entries(references)) {
-      const [section, key] = path.split('.');
-      bySection.set(section, [...(bySection.get(section) ?? []), [key, reference]]);
+      const [section, ...rest] = path.split('.');
+      bySection.set(section, [...(bySection.get(section) ?? []), [rest.join('.'), reference]]);
     }
     const copied = { ...settings };
     for (const [section, entries] of bySection) {
@@ -113,7 +113,11 @@ export class Runs {
       const copies = this.#copies.get(original) ?? new Map<string, unknown>();
       this.#copies.set(original, copies);
       const key = JSON.stringify(entries);
-      if (!copies.has(key)) copies.set(key, { ...original, ...Object.fromEntries(entries) });
+      if (!copies.has(key)) {
+        const copy = structuredClone(original);
+        for (const [path, reference] of entries) setPath(copy, path, reference);
+        copies.set(key, copy);
+      }
       copied[section] = copies.get(key);
     }
     return copied;
@@ -219,4 +223,10 @@ export class Runs {
     this.#resolved.set(key, found[0]);
     return found[0];
   }
+}
+
+/** The paths at which terms of the reward name a model. */
+function termModelPaths(settings: Readonly<Record<string, unknown>>): string[] {
+  const terms = getPath(settings, 'reward.terms');
+  return Array.isArray(terms) ? terms.map((_, index) => `reward.terms.${index}.model`) : [];
 }

@@ -233,6 +233,19 @@ describe('parents', () => {
     expect(cell?.parents).toEqual(['tiny_vq__seed-2', 'sft_sc__seed-2']);
   });
 
+  it('are those of reward terms too, with the axes that reach them', async () => {
+    const [config, tiny] = ['configs/sft_s__rl_s.jsonnet', 'configs/lib/tiny.libsonnet'].map((path) => resolve(path));
+    const terms = `[{ name: 'viescore', weight: 0.5 }, { name: 'clip', weight: 0.5, model: { run: 'my_clip', config: 'tiny_vq.jsonnet' } }]`;
+    const { cells, parents } = await load(
+      `{ base: (import '${config}') + (import '${tiny}') + { reward+: { terms: ${terms} } }, share: ['seed'], axes: { seed: { '1': { seed: 1 } } } }`,
+    );
+    expect(cells[0].parents).toContain('my_clip__seed-1');
+    expect(parents.map(({ run_name }) => run_name)).toContain('my_clip__seed-1');
+    expect(cells[0].config.settings).toMatchObject({
+      reward: { terms: [{}, { model: { run: 'my_clip__seed-1' } }] },
+    });
+  });
+
   it('with different codes do not share a folder of samples', async () => {
     const [config, tiny] = ['configs/sft_s.jsonnet', 'configs/lib/tiny.libsonnet'].map((path) => resolve(path));
     const axis = (more: string): string =>
