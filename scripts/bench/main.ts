@@ -18,6 +18,20 @@ const benches: Readonly<Record<string, { readonly summary: string; readonly run:
     summary: 'planning matrices of 1,000 and 10,000 cells',
     run: async () => (await import('./plan.js')).benchPlan(),
   },
+  'judge-texts': {
+    summary: 'one million garbled judge texts through the readers of scores: none may throw or give what is not there',
+    run: async () => (await import('./fuzz_judge_texts.js')).benchFuzz(),
+  },
+  judge: {
+    summary:
+      'what judging costs: the client, the gateway, a burst from several processes, an iteration; `judge faults`: 10,000 judgements while requests fail',
+    run: async () => (await import('./judge.js')).benchJudge(),
+  },
+  ocr: {
+    summary:
+      'reading 200 drawn signs with one worker and with two: start, milliseconds per image, CPU, how many are right',
+    run: async () => (await import('./ocr.js')).benchOcr(),
+  },
 };
 
 const name = process.argv[2] ?? '';

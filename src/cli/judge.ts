@@ -1,8 +1,9 @@
-/** editrl judge: serves the tiny world's rule judge until it is told to stop. */
+/** editrl judge: serves the tiny world's rule judge until it is told to stop, faultlessly or not. */
 import { UsageError } from '../core/errors.js';
+import { faultHelp, Faults, readFaultSpec } from '../tiny/judge/faults.js';
 import { JUDGE_MODEL, startJudge } from '../tiny/judge/server.js';
 import { printLine } from './output.js';
-import { flag, text, texts, type Verb } from './verb.js';
+import { flag, text, texts, type Arguments, type Verb } from './verb.js';
 
 /** Resolves with the reason to stop: a signal, or the end of standard input where that is asked for. */
 async function untilStopped(withParent: boolean): Promise<void> {
@@ -14,6 +15,18 @@ async function untilStopped(withParent: boolean): Promise<void> {
     process.stdin.once('end', stop).once('close', stop).once('error', stop);
     process.stdin.resume();
   });
+}
+
+/** A flag that holds a whole number; null where it was not given. Raises UsageError. */
+function wholeNumber(args: Arguments, name: string, least: number, most: number): number | null {
+  const value = args[name];
+  if (value === undefined) return null;
+  if (typeof value !== 'number' || !Number.isInteger(value) || value < least || value > most) {
+    throw new UsageError(
+      `--${name} has to be a whole number from ${least}${most === Infinity ? ' up' : ` to ${most}`}`,
+    );
+  }
+  return value;
 }
 
 export const judgeVerb: Verb = {
@@ -29,25 +42,60 @@ export const judgeVerb: Verb = {
         default: [],
         describe: `another model name to answer to beside ${JUDGE_MODEL}; may be repeated`,
       })
+      .option('faults', {
+        type: 'string',
+        describe: 'inject faults: name=share,… with the names below, or a JSON file of them',
+      })
+      .option('faults-seed', {
+        type: 'number',
+        default: 0,
+        describe: 'decides which request meets which fault: the same seed, the same faults',
+      })
+      .option('latency', { type: 'number', default: 0, describe: 'answer no earlier than so many milliseconds' })
+      .option('max-concurrency', {
+        type: 'number',
+        describe: 'refuse more requests at once than this with status 429; GET /stats tells the most that there were',
+      })
+      .option('scores', {
+        choices: ['rule', 'digest'],
+        default: 'rule',
+        describe: 'digest: meaningless scores drawn from the bytes that are sent, for measuring clients',
+      })
       .option('exit-with-parent', {
         type: 'boolean',
         default: false,
         describe: 'stop when standard input is closed, as it is when the parent process dies',
       })
       .option('json', { type: 'boolean', default: false, describe: 'print the address as one line of JSON' })
-      .example('$0 judge --port 4877', 'then give http://127.0.0.1:4877/v1 as reward.endpoint'),
+      .example('$0 judge --port 4877', 'then give http://127.0.0.1:4877/v1 as reward.endpoint')
+      .example('$0 judge --faults rate=0.3', '30% of all requests fail, in every way there is')
+      .example('$0 judge --faults timeout=0.05,http429=0.1', 'only these, so often')
+      .epilogue(`Names for --faults:\n${faultHelp()}`),
   run: async (args) => {
-    const port = args['port'];
-    if (typeof port !== 'number' || !Number.isInteger(port) || port < 0 || port > 65535) {
-      throw new UsageError('--port has to be a whole number from 0 to 65535');
-    }
+    const port = wholeNumber(args, 'port', 0, 65535) ?? 0;
     const models = texts(args, 'model');
-    const judge = await startJudge({ port, host: text(args, 'host'), models });
+    const spec = args['faults'];
+    const faults =
+      typeof spec === 'string'
+        ? new Faults(readFaultSpec(spec), wholeNumber(args, 'faults-seed', 0, Infinity) ?? 0)
+        : null;
+    const maxConcurrency = wholeNumber(args, 'max-concurrency', 1, Infinity);
+    const judge = await startJudge({
+      port,
+      host: text(args, 'host'),
+      models,
+      scores: args['scores'] === 'digest' ? 'digest' : 'rule',
+      latencyMs: wholeNumber(args, 'latency', 0, Infinity) ?? 0,
+      ...(maxConcurrency === null ? {} : { maxConcurrency }),
+      ...(faults === null ? {} : { faults }),
+    });
     const stopped = untilStopped(flag(args, 'exit-with-parent'));
     if (flag(args, 'json')) {
-      printLine(JSON.stringify({ url: judge.url, models: [...new Set([JUDGE_MODEL, ...models])] }));
+      const injected = faults === null ? {} : { faults: Object.fromEntries(faults.spec.shares) };
+      printLine(JSON.stringify({ url: judge.url, models: [...new Set([JUDGE_MODEL, ...models])], ...injected }));
     } else {
       printLine(`The tiny world's rule judge (no VLM) answers at ${judge.url} as ${JUDGE_MODEL}. Stop it with Ctrl-C.`);
+      if (faults !== null) printLine(`It injects faults into ${faults.describe()}.`);
     }
     await stopped;
     await judge.close();

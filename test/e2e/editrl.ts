@@ -30,6 +30,8 @@ export interface Live {
   readonly pid: number;
   readonly ended: Promise<Ended>;
   readonly isAlive: () => boolean;
+  /** What it has printed so far. */
+  readonly out: () => string;
   kill(signal: NodeJS.Signals): void;
 }
 
@@ -128,6 +130,7 @@ function watch(child: ChildProcess): Live {
   return {
     pid: child.pid ?? -1,
     ended,
+    out: () => text.out,
     isAlive: () => child.exitCode === null && child.signalCode === null,
     kill: (signal) => void child.kill(signal),
   };

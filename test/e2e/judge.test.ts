@@ -116,4 +116,35 @@ describe('a judge that', () => {
     const start = place.checkpointFile('nonsense', 4, 'policy.safetensors');
     expect(weights('nonsense').equals(start)).toBe(true);
   });
+
+  it('fails in every way there is, as `editrl judge --faults` does, costs episodes and never the run', async () => {
+    const faults = 'rate=0.3,refusal=0.2,http429_absurd=0,down_s=0.2,latency_ms=50';
+    const faulty = place.start(['judge', '--port', '0', '--faults', faults, '--faults-seed', '5']);
+    try {
+      await until('it says what it injects', () => faulty.out().includes('injects'));
+      expect(faulty.out()).toMatch(/^It injects faults into 50% of all requests, seed 5: .*refusal 20%/m);
+      const url = /http:\S+\/v1/.exec(faulty.out())?.[0];
+      const sets = [
+        'run_name=faulty',
+        `reward.endpoint=${url}`,
+        'reward.timeout_s=2',
+        'reward.max_unscored_fraction=1',
+        'reward.zero_if_unfinished=false',
+      ];
+      const ended = await place.train(RL, ...sets.flatMap((set) => ['--set', set]));
+      expect(ended).toMatchObject({ code: 0, err: '' });
+    } finally {
+      faulty.kill('SIGINT');
+    }
+    expect(await faulty.ended).toMatchObject({ code: 0, err: '' });
+    expect(place.state('faulty')).toMatchObject({ state: 'finished', iteration: 6 });
+    const refused = place.metrics('faulty').map((line) => Number(line['reward/unscored/refused'] ?? 0));
+    expect(Math.max(...refused)).toBeGreaterThan(0);
+    const means = place.metrics('faulty').flatMap((line) => (typeof line['reward/mean'] === 'number' ? [line] : []));
+    expect(means.length).toBeGreaterThan(0);
+    for (const line of means) {
+      expect(line['reward/mean']).toBeGreaterThanOrEqual(0);
+      expect(line['reward/mean']).toBeLessThanOrEqual(10);
+    }
+  });
 });

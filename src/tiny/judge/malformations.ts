@@ -70,7 +70,10 @@ export const malformations = {
   think_unclosed: wrapped('inside a think block that never ends', 'nothing', (text) => `<think>${text} But then`),
   brace_behind: wrapped('with stray braces behind it', 'scores', (text) => `${text} so {that} is } it`),
   array_root: garbled('the object in a list', ['scores', (s, r) => `[{"score": [${s}], "reasoning": "${r}"}]`]),
-  nested: garbled('the object in an object', ['scores', (s, r) => `{"result": {"score": [${s}], "reasoning": "${r}"}}`]),
+  nested: garbled('the object in an object', [
+    'scores',
+    (s, r) => `{"result": {"score": [${s}], "reasoning": "${r}"}}`,
+  ]),
   two_objects: garbled(
     'a second object with other scores behind it',
     ['scores', (s, r) => `{"score": [${s}], "reasoning": "${r}"}\n{"score": [0, 0], "reasoning": "an example"}`],
@@ -81,7 +84,10 @@ export const malformations = {
     (s, r) => `{"score": [a, b], "reasoning": "..."}\n{"score": [${s}], "reasoning": "${r}"}`,
   ]),
   reasoning_first: garbled('the reasoning first', ['scores', (s, r) => `{"reasoning": "${r}", "score": [${s}]}`]),
-  line_break: garbled('a line break inside a string', ['scores', (s, r) => `{"score": [${s}], "reasoning": "${r}\nso"}`]),
+  line_break: garbled('a line break inside a string', [
+    'scores',
+    (s, r) => `{"score": [${s}], "reasoning": "${r}\nso"}`,
+  ]),
   tab: garbled('a tab inside a string', ['scores', (s, r) => `{"score": [${s}], "reasoning": "${r}\tso"}`]),
   inner_quotes: garbled('unescaped quotes inside a string', [
     'scores',
@@ -118,7 +124,10 @@ export const malformations = {
     'nothing',
     (_s, r, { scores }) => `{"score": ${scores[0]}, "reasoning": "${r}"}`,
   ]),
-  too_few: garbled('a score too few', ['nothing', (_s, r, { scores }) => `{"score": [${scores[0]}], "reasoning": "${r}"}`]),
+  too_few: garbled('a score too few', [
+    'nothing',
+    (_s, r, { scores }) => `{"score": [${scores[0]}], "reasoning": "${r}"}`,
+  ]),
   too_many: garbled('a score too many', ['nothing', (s, r) => `{"score": [${s}, 5], "reasoning": "${r}"}`]),
   out_of_range: garbled(
     'scores above 10',
@@ -163,7 +172,10 @@ export const malformations = {
   ),
   percent: garbled(
     'percentages',
-    ['nothing', (_s, r, { scores }) => `{"score": [${scores.map((n) => `${n * 10}%`).join(', ')}], "reasoning": "${r}"}`],
+    [
+      'nothing',
+      (_s, r, { scores }) => `{"score": [${scores.map((n) => `${n * 10}%`).join(', ')}], "reasoning": "${r}"}`,
+    ],
     ['nothing', (_s, _r, { scores }) => `<score>${Math.round(scores[0] * 10)}%</score>`],
   ),
   slash_prose: garbled('in words, as n/10', ['nothing', (_s, _r, { scores }) => `Score: ${scores[0]}/10`]),

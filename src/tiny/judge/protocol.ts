@@ -43,6 +43,8 @@ const requestSchema = z.object({
   max_tokens: z.number().int().min(1).nullish(),
   max_completion_tokens: z.number().int().min(1).nullish(),
   stream: z.boolean().nullish(),
+  logprobs: z.boolean().nullish(),
+  top_logprobs: z.number().int().min(0).nullish(),
 });
 
 type ChatRequest = z.infer<typeof requestSchema>;
@@ -55,10 +57,15 @@ export interface Question {
   readonly choices: number;
   readonly maxTokens: number | null;
   readonly promptTokens: number;
+  /** How many alternatives of the first token are asked for; null where none are. */
+  readonly topLogprobs: number | null;
 }
 
-/** `consistency`: source and edited; `quality`: one image; `ground`: truth and prediction. */
-export type QuestionKind = 'consistency' | 'quality' | 'ground';
+/**
+ * `consistency`: source and edited; `quality`: one image; `ground`: truth and prediction; `alignment`: source and edited, with a request in
+ * place of an instruction; `digit`: source and edited, and the probabilities of one digit.
+ */
+export type QuestionKind = 'consistency' | 'quality' | 'ground' | 'alignment' | 'digit';
 
 export const MOST_IMAGES = 2;
 /** What an image costs in the usage figures. */
@@ -82,9 +89,23 @@ export function dataUrlBytes(url: string): Buffer {
   return Buffer.from(url.slice(comma + 1), 'base64');
 }
 
-/** The text after the last line that begins with `Instruction:`; empty where there is none. */
+/** The most alternatives of a token that vLLM gives unless it is told otherwise. */
+const MOST_LOGPROBS = 20;
+
+function readTopLogprobs({ logprobs, top_logprobs: wanted }: ChatRequest): number | null {
+  const top = wanted ?? 0;
+  if (top > 0 && logprobs !== true) {
+    throw badRequest('when using `top_logprobs`, `logprobs` must be set to true.', 'top_logprobs');
+  }
+  if (top > MOST_LOGPROBS) {
+    throw badRequest(`Requested sample logprobs of ${top}, which is greater than max allowed: ${MOST_LOGPROBS}`);
+  }
+  return logprobs === true ? top : null;
+}
+
+/** The text after the last line that begins with `Instruction:` or `Request:`; empty where there is none. */
 function lastInstruction(text: string): string {
-  const lines = text.split('\n').map((line) => /^\s*Instruction:\s*(.*?)\s*$/.exec(line)?.[1]);
+  const lines = text.split('\n').map((line) => /^\s*(?:Instruction|Request):\s*(.*?)\s*$/.exec(line)?.[1]);
   return lines.findLast((found) => found !== undefined) ?? '';
 }
 
@@ -127,9 +148,19 @@ export function readQuestion(request: ChatRequest): Question {
   if (asksGround && images.length !== 2) {
     throw badRequest('The question needs two images, the true result and the prediction.', 'messages');
   }
+  const topLogprobs = readTopLogprobs(request);
+  const asksAlignment = user.some((text) => /^\s*Request:/m.test(text));
+  if ((asksAlignment || topLogprobs !== null) && images.length !== 2) {
+    throw badRequest(
+      'The question needs two images, the source and the edit: this judge knows no captions.',
+      'messages',
+    );
+  }
   const words = [...system, ...user].join('\n');
+  const withTwo: QuestionKind = topLogprobs !== null ? 'digit' : asksAlignment ? 'alignment' : 'consistency';
   return {
-    kind: asksGround ? 'ground' : images.length === 2 ? 'consistency' : 'quality',
+    kind: asksGround ? 'ground' : images.length === 2 ? withTwo : 'quality',
+    topLogprobs,
     instruction: lastInstruction(user.join('\n')),
     images,
     choices: request.n ?? 1,
@@ -138,22 +169,30 @@ export function readQuestion(request: ChatRequest): Question {
   };
 }
 
+/** What a chat completion carries: a text, or what broken servers send instead. */
+export type ChatReply =
+  | { readonly content: string; readonly finishReason: 'stop' | 'length'; readonly logprobs?: unknown }
+  | { readonly content: null }
+  | { readonly choices: 'none' };
+
 /** A chat completion with one text as every choice, cut where it is longer than was allowed. */
-export function completion(id: string, model: string, created: number, question: Question, text: string): unknown {
-  const tokens = countTokens(text);
-  const cut = question.maxTokens !== null && tokens > question.maxTokens;
-  const content = cut ? text.slice(0, (question.maxTokens ?? 0) * 4) : text;
-  const completionTokens = countTokens(content) * question.choices;
+export function completion(id: string, model: string, created: number, question: Question, reply: ChatReply): unknown {
+  const whole = 'content' in reply ? reply.content : null;
+  const cut = whole !== null && question.maxTokens !== null && countTokens(whole) > question.maxTokens;
+  const content = cut ? whole.slice(0, (question.maxTokens ?? 0) * 4) : whole;
+  const length = cut || ('finishReason' in reply && reply.finishReason === 'length');
+  const choices = 'choices' in reply ? 0 : question.choices;
+  const completionTokens = countTokens(content ?? '') * choices;
   return {
     id,
     object: 'chat.completion',
     created,
     model,
-    choices: Array.from({ length: question.choices }, (_, index) => ({
+    choices: Array.from({ length: choices }, (_, index) => ({
       index,
       message: { role: 'assistant', content, refusal: null, tool_calls: [] },
-      logprobs: null,
-      finish_reason: cut ? 'length' : 'stop',
+      logprobs: 'logprobs' in reply ? (reply.logprobs ?? null) : null,
+      finish_reason: length ? 'length' : 'stop',
       stop_reason: null,
     })),
     usage: {

@@ -8,9 +8,13 @@ import type { AddressInfo } from 'node:net';
 import { DataError, EndpointError } from '../../core/errors.js';
 import { decodeImage } from '../../core/image.js';
 import { DEFAULT_GEOMETRY, type Geometry } from '../world.js';
+import { digestAnswer, writeAnswer, type Answer } from './answer.js';
 import { scoreConsistency } from './consistency.js';
+import { digitReply } from './digit.js';
 import { readScene, type Reading } from './eyes.js';
+import type { Effect, Faults } from './faults.js';
 import { scoreGround } from './ground.js';
+import { Load, type JudgeStats } from './load.js';
 import {
   badRequest,
   completion,
@@ -18,6 +22,7 @@ import {
   parseRequest,
   readQuestion,
   RequestError,
+  type ChatReply,
   type Question,
   type QuestionKind,
 } from './protocol.js';
@@ -33,11 +38,19 @@ export interface JudgeOptions {
   readonly geometry?: Geometry;
   /** Other model names that it answers to. */
   readonly models?: readonly string[];
+  /** `rule` looks at the pictures; `digest` draws meaningless scores from the bytes that were sent, see `digestAnswer`. */
+  readonly scores?: 'rule' | 'digest';
+  /** No chat is answered earlier than this after it came. */
+  readonly latencyMs?: number;
+  /** More chats at once than this are refused with status 429. */
+  readonly maxConcurrency?: number;
+  readonly faults?: Faults;
 }
 
 export interface RunningJudge {
   /** The base URL of the API, `/v1` included. */
   readonly url: string;
+  stats(): JudgeStats;
   /** Stops listening and drops open connections. */
   close(): Promise<void>;
 }
@@ -84,22 +97,31 @@ async function decode(bytes: Uint8Array) {
   }
 }
 
-const ANSWERS: Record<QuestionKind, (images: readonly Reading[], instruction: string) => string> = {
+const ANSWERS: Record<QuestionKind, (images: readonly Reading[], instruction: string) => Answer> = {
   consistency: ([source, edited], instruction) => {
     const { success, overedit, reasoning } = scoreConsistency(source, instruction, edited);
-    return JSON.stringify({ score: [success, overedit], reasoning });
+    return { form: 'list', scores: [success, overedit], reasoning };
   },
   quality: ([image]) => {
     const { naturalness, artifacts, reasoning } = scoreQuality(image);
-    return JSON.stringify({ score: [naturalness, artifacts], reasoning });
+    return { form: 'list', scores: [naturalness, artifacts], reasoning };
   },
   ground: ([truth, predicted], instruction) => {
     const { score, reasoning } = scoreGround(truth, instruction, predicted);
-    return `${reasoning}\n<score>${score}</score>`;
+    return { form: 'tag', scores: [score], reasoning };
+  },
+  alignment: ([source, edited], instruction) => {
+    const { success, overedit, reasoning } = scoreConsistency(source, instruction, edited);
+    const { naturalness, artifacts } = scoreQuality(edited);
+    return { form: 'list', scores: [Math.min(success, overedit), Math.min(naturalness, artifacts)], reasoning };
+  },
+  digit: ([source, edited], instruction) => {
+    const { success, overedit, reasoning } = scoreConsistency(source, instruction, edited);
+    return { form: 'list', scores: [Math.min(success, overedit)], reasoning };
   },
 };
 
-async function answer(question: Question, eyes: Eyes): Promise<string> {
+async function look(question: Question, eyes: Eyes): Promise<Answer> {
   const readings: Reading[] = [];
   for (const url of question.images) readings.push(await eyes.read(url));
   return ANSWERS[question.kind](readings, question.instruction);
@@ -118,56 +140,127 @@ async function readBody(request: IncomingMessage): Promise<string> {
   return Buffer.concat(pieces).toString('utf8');
 }
 
-function send(response: ServerResponse, status: number, body: unknown): void {
+function send(response: ServerResponse, status: number, body: unknown, headers: Record<string, string> = {}): void {
   const text = body === null ? '' : JSON.stringify(body);
   response.writeHead(status, {
     'content-type': 'application/json',
     'content-length': Buffer.byteLength(text),
+    ...headers,
   });
   response.end(text);
 }
 
 interface Service {
   readonly models: readonly string[];
-  readonly eyes: Eyes;
+  readonly answer: (question: Question) => Promise<Answer>;
+  readonly latencyMs: number;
+  readonly faults: Faults | null;
+  readonly load: Load;
+  /** Stops taking connections for so long. */
+  readonly die: (milliseconds: number) => void;
 }
 
-type Route = (request: IncomingMessage, service: Service) => Promise<unknown>;
+type Route = (service: Service) => unknown;
 
 const ROUTES: Readonly<Record<string, Route>> = {
-  'GET /health': async () => null,
-  'GET /v1/models': async (_request, { models }) => ({
-    object: 'list',
-    data: models.map((id) => ({
-      id,
-      object: 'model',
-      created: 0,
-      owned_by: 'editrl',
-      root: JUDGE_MODEL,
-      parent: null,
-      max_model_len: MAX_MODEL_LEN,
-    })),
-  }),
-  'POST /v1/chat/completions': async (request, { models, eyes }) => {
-    const chat = parseRequest(await readBody(request));
-    if (!models.includes(chat.model)) {
-      throw new RequestError(404, 'NotFoundError', `The model \`${chat.model}\` does not exist.`, 'model');
-    }
-    const question = readQuestion(chat);
-    const created = Math.floor(Date.now() / 1000);
-    const id = `chatcmpl-${randomUUID().replaceAll('-', '')}`;
-    return completion(id, chat.model, created, question, await answer(question, eyes));
+  'GET /health': () => null,
+  'GET /stats': ({ load }) => load.stats(),
+  'GET /v1/models': ({ models, faults, load }) => {
+    const listed = faults?.hidesModel(load.look()) === true ? ['another-model'] : models;
+    return {
+      object: 'list',
+      data: listed.map((id) => ({
+        id,
+        object: 'model',
+        created: 0,
+        owned_by: 'editrl',
+        root: JUDGE_MODEL,
+        parent: null,
+        max_model_len: MAX_MODEL_LEN,
+      })),
+    };
   },
 };
+
+const CHAT = 'POST /v1/chat/completions';
+
+async function serveChat(request: IncomingMessage, response: ServerResponse, service: Service): Promise<void> {
+  const came = performance.now();
+  const { number, refused } = service.load.begin(response);
+  const body = await readBody(request);
+  if (refused) {
+    const error = { message: 'Too many requests at once.', type: 'RateLimitError', param: null, code: 429 };
+    send(response, 429, { error }, { 'retry-after': '1' });
+    return;
+  }
+  const fault = service.faults?.at(number) ?? null;
+  if (fault !== null) service.load.countFault(fault.name);
+  const effect: Effect = fault?.effect ?? { does: 'delay', milliseconds: 0 };
+  switch (effect.does) {
+    case 'hang':
+      return;
+    case 'reset':
+      request.socket.resetAndDestroy();
+      return;
+    case 'stall':
+      response.writeHead(200, { 'content-type': 'application/json' }).write('{"choices": [');
+      return;
+    case 'die':
+      service.die(effect.milliseconds);
+      return;
+    case 'reply':
+      response.writeHead(effect.status, effect.headers).end(effect.body);
+      return;
+    case 'delay':
+    case 'garble': {
+      const chat = parseRequest(body);
+      if (!service.models.includes(chat.model)) {
+        throw new RequestError(404, 'NotFoundError', `The model \`${chat.model}\` does not exist.`, 'model');
+      }
+      const question = readQuestion(chat);
+      const answer = await service.answer(question);
+      const right: ChatReply =
+        question.kind === 'digit'
+          ? digitReply(answer.scores[0], question.topLogprobs ?? 0)
+          : { content: writeAnswer(answer), finishReason: 'stop' };
+      const reply = effect.does === 'garble' ? effect.garble(answer) : right;
+      const more = effect.does === 'delay' ? effect.milliseconds : 0;
+      await until(came + service.latencyMs + more, response);
+      const created = Math.floor(Date.now() / 1000);
+      const id = `chatcmpl-${randomUUID().replaceAll('-', '')}`;
+      if (!response.destroyed) send(response, 200, completion(id, chat.model, created, question, reply));
+    }
+  }
+}
+
+/** Waits until that time of `performance.now()`, or until nobody waits for the response any more. */
+async function until(time: number, response: ServerResponse): Promise<void> {
+  const left = time - performance.now();
+  if (left <= 0) return;
+  await new Promise<void>((resolve) => {
+    const finish = (): void => {
+      clearTimeout(timer);
+      response.off('close', finish);
+      resolve();
+    };
+    const timer = setTimeout(finish, left);
+    response.once('close', finish);
+  });
+}
 
 async function serve(request: IncomingMessage, response: ServerResponse, service: Service): Promise<void> {
   try {
     const path = new URL(request.url ?? '/', 'http://judge').pathname;
-    const route = ROUTES[`${request.method ?? ''} ${path}`] as Route | undefined;
+    const call = `${request.method ?? ''} ${path}`;
+    if (call === CHAT) {
+      await serveChat(request, response, service);
+      return;
+    }
+    const route = ROUTES[call] as Route | undefined;
     if (route === undefined) {
       throw new RequestError(404, 'NotFoundError', `There is no ${request.method} ${path} here.`);
     }
-    send(response, 200, await route(request, service));
+    send(response, 200, route(service));
   } catch (cause) {
     if (response.headersSent || response.destroyed) return;
     if (cause instanceof RequestError) {
@@ -199,13 +292,59 @@ async function listen(server: Server, port: number, host: string): Promise<numbe
   return (server.address() as AddressInfo).port;
 }
 
+/** Lets a server die and come back on its own port. */
+class Mortality {
+  #timer: NodeJS.Timeout | null = null;
+
+  constructor(
+    private readonly server: Server,
+    private readonly host: string,
+  ) {}
+
+  /** While it is dead already, nothing more happens to it. */
+  die(milliseconds: number): void {
+    if (this.#timer !== null) return;
+    const { port } = this.server.address() as AddressInfo;
+    this.server.close();
+    this.server.closeAllConnections();
+    const revive = (): void => {
+      // Somebody else may have taken the port meanwhile, as happens to real servers: it is tried again.
+      const taken = (): void => {
+        this.#timer = setTimeout(revive, Math.max(100, milliseconds));
+      };
+      this.server.once('error', taken);
+      this.server.listen(port, this.host, () => {
+        this.server.off('error', taken);
+        this.#timer = null;
+      });
+    };
+    this.#timer = setTimeout(revive, milliseconds);
+  }
+
+  async end(): Promise<void> {
+    if (this.#timer !== null) clearTimeout(this.#timer);
+    await new Promise<void>((resolve) => {
+      this.server.close(() => resolve());
+      this.server.closeAllConnections();
+    });
+  }
+}
+
 /** Starts the rule judge. Raises EndpointError when the address is taken or not ours. */
 export async function startJudge(options: JudgeOptions): Promise<RunningJudge> {
+  const eyes = new Eyes(options.geometry ?? DEFAULT_GEOMETRY);
+  const load = new Load(options.maxConcurrency ?? null);
   const service: Service = {
     models: [...new Set([JUDGE_MODEL, ...(options.models ?? [])])],
-    eyes: new Eyes(options.geometry ?? DEFAULT_GEOMETRY),
+    answer:
+      options.scores === 'digest' ? async (question) => digestAnswer(question) : (question) => look(question, eyes),
+    latencyMs: options.latencyMs ?? 0,
+    faults: options.faults ?? null,
+    load,
+    die: (milliseconds) => mortality.die(milliseconds),
   };
   const server = createServer((request, response) => void serve(request, response, service));
+  const mortality = new Mortality(server, options.host);
   // Clients keep connections open between iterations; a server that closes them first makes every reuse a race.
   server.keepAliveTimeout = 600_000;
   server.headersTimeout = 610_000;
@@ -213,10 +352,7 @@ export async function startJudge(options: JudgeOptions): Promise<RunningJudge> {
   const host = options.host.includes(':') ? `[${options.host}]` : options.host;
   return {
     url: `http://${host}:${port}/v1`,
-    close: () =>
-      new Promise((resolve) => {
-        server.close(() => resolve());
-        server.closeAllConnections();
-      }),
+    stats: () => load.stats(),
+    close: () => mortality.end(),
   };
 }

@@ -1,0 +1,313 @@
+/** Throws garbled judge texts at the readers of scores: good replies that are mutated by rule, and plain noise. */
+import { RandomStream } from '../../src/core/random.js';
+import { parseExpectedDigit } from '../../src/rewards/first_token.js';
+import { parseScores, parseScoreTag, type Parsed } from '../../src/rewards/parse.js';
+
+/** A reader of scores, and what may come out of it. */
+interface Reader {
+  readonly read: (text: string) => Parsed;
+  /** The upper end of each score that it gives. */
+  readonly highest: readonly number[];
+  /** Whether its scores are numbers of the text itself, instead of worked out from them. */
+  readonly quotes: boolean;
+}
+
+const readers = {
+  'two scores': { read: (text) => parseScores(text, 2), highest: [10, 10], quotes: true },
+  'one score': { read: (text) => parseScores(text, 1), highest: [10], quotes: true },
+  'one score, cut off': { read: (text) => parseScores(text, 1, true), highest: [10], quotes: true },
+  'score tag': { read: parseScoreTag, highest: [10], quotes: true },
+  'expected digit': { read: (text) => parseExpectedDigit(text, 5), highest: [5, 1], quotes: false },
+} as const satisfies Record<string, Reader>;
+
+export type ReaderName = keyof typeof readers;
+
+export interface FuzzReport {
+  readonly texts: number;
+  readonly readers: Readonly<Record<ReaderName, { readonly scored: number; readonly rejected: number }>>;
+  /** The first ones that broke a promise, with what was found. */
+  readonly failures: readonly string[];
+}
+
+/**
+ * Reads so many texts with every reader and checks what each promises: it does not throw, gives as many scores as asked, finite and in range,
+ * none that the text does not hold; the same text gives the same result, at once and at the end; and nobody asks for a random number
+ * (`Math.random` raises meanwhile).
+ */
+export function fuzzJudgeTexts({ texts, seed }: { readonly texts: number; readonly seed: string }): FuzzReport {
+  const random = new RandomStream('judge texts', seed);
+  const counts = Object.fromEntries(Object.keys(readers).map((name) => [name, { scored: 0, rejected: 0 }])) as Record<
+    ReaderName,
+    { scored: number; rejected: number }
+  >;
+  const failures: string[] = [];
+  const kept: { readonly text: string; readonly name: ReaderName; readonly result: string }[] = [];
+  const real = Math.random;
+  Math.random = () => {
+    throw new Error('a random number was asked for');
+  };
+  try {
+    for (let i = 0; i < texts && failures.length < 10; i++) {
+      const text = judgeText(random);
+      for (const [name, reader] of Object.entries(readers) as [ReaderName, Reader][]) {
+        const { failure, parsed, result } = readOnce(reader, text);
+        if (failure !== null) failures.push(`${name}: ${failure}: ${JSON.stringify(text)}`);
+        if (parsed?.ok === true) counts[name].scored++;
+        else counts[name].rejected++;
+        if (i % 997 === 0) kept.push({ text, name, result });
+      }
+    }
+    for (const { text, name, result } of kept) {
+      const again = readOnce(readers[name], text).result;
+      if (again !== result) failures.push(`${name}: first ${result}, at the end ${again}: ${JSON.stringify(text)}`);
+    }
+  } finally {
+    Math.random = real;
+  }
+  return { texts, readers: counts, failures };
+}
+
+interface Reading {
+  readonly failure: string | null;
+  readonly parsed: Parsed | null;
+  readonly result: string;
+}
+
+function readOnce(reader: Reader, text: string): Reading {
+  try {
+    const parsed = reader.read(text);
+    const result = JSON.stringify(parsed);
+    const again = JSON.stringify(reader.read(text));
+    const failure = again === result ? brokenPromise(reader, parsed, text) : `first ${result}, then ${again}`;
+    return { failure, parsed, result };
+  } catch (error) {
+    return { failure: `it threw ${String(error)}`, parsed: null, result: 'threw' };
+  }
+}
+
+function brokenPromise({ highest, quotes }: Reader, parsed: Parsed, text: string): string | null {
+  if (!parsed.ok) return parsed.detail === '' ? 'no reason is given' : null;
+  const { scores } = parsed;
+  if (scores.length !== highest.length) return `${scores.length} scores`;
+  if (!scores.every((score, i) => score >= 0 && score <= highest[i])) return `out of range: ${scores.join(', ')}`;
+  if (!quotes) return null;
+  const written = new Set((text.match(/\d+(?:\.\d+)?(?:[eE][+-]?\d+)?/g) ?? []).map(Number));
+  const made = scores.filter((score) => !written.has(score));
+  return made.length === 0 ? null : `${made.join(', ')} is not in the text`;
+}
+
+/** A text as some judge might send it: most often a good reply after up to six mutations. */
+function judgeText(random: RandomStream): string {
+  const kind = random.integer(10);
+  if (kind === 0) return noise(random, random.integer(80));
+  let text = kind < 3 ? alternatives(random) : goodReply(random);
+  for (let left = random.integer(7); left > 0; left--) text = random.pick(mutations)(text, random);
+  return text;
+}
+
+type Write = (random: RandomStream) => string;
+
+function score(random: RandomStream): string {
+  return String(random.integer(3) === 0 ? random.integer(101) / 10 : random.integer(11));
+}
+
+const words: readonly Write[] = [
+  () => 'The ball is red.',
+  () => 'at [3, 4] the "edge" is blurred, {see} below',
+  (random) => `I first thought of ${score(random)}/10`,
+  (random) => `a score of [${score(random)}, ${score(random)}] seems fair`,
+  (random) => noise(random, random.integer(30)),
+];
+
+const replies: readonly Write[] = [
+  (random) =>
+    `{"score": [${score(random)}, ${score(random)}], "reasoning": ${JSON.stringify(random.pick(words)(random))}}`,
+  (random) =>
+    `{"reasoning": ${JSON.stringify(random.pick(words)(random))}, "score": [${score(random)}, ${score(random)}]}`,
+  (random) => `{'score': [${score(random)}, ${score(random)}], 'reasoning': '${random.pick(words)(random)}'}`,
+  (random) => `{score: [${score(random)}, ${score(random)}], reasoning: fine}`,
+  (random) => `{"score": ${score(random)}, "reasoning": "x"}`,
+  (random) => `{"score": [${score(random)}]}`,
+  (random) => `[${score(random)}, ${score(random)}]`,
+  (random) => score(random),
+  (random) => `${random.pick(words)(random)}\n<score>${score(random)}</score>`,
+  () => "I'm sorry, but I can't help with rating this image.",
+];
+
+const wrappers: readonly ((text: string, random: RandomStream) => string)[] = [
+  (text) => text,
+  (text) => '```json\n' + text + '\n```',
+  (text) => `||V^=^V||\n${text}\n||V^=^V||`,
+  (text, random) => `<think>${random.pick(words)(random)} ${random.pick(replies)(random)}</think>${text}`,
+  (text, random) => `${random.pick(words)(random)}\n${text}\n${random.pick(words)(random)}`,
+  (text, random) => `${text}\n${random.pick(replies)(random)}`,
+  (text) => JSON.stringify(text),
+];
+
+function goodReply(random: RandomStream): string {
+  return random.pick(wrappers)(random.pick(replies)(random), random);
+}
+
+/** The alternatives of a first token, as `readFirstToken` keeps them. */
+function alternatives(random: RandomStream): string {
+  const tokens = ['0', '1', '2', '3', '4', '5', ' 5', '5\n', '6', '10', '', 'The', '\u0665', '\uff15', '5.'];
+  const logprob = (): number | null => {
+    const kind = random.integer(12);
+    return kind === 0 ? null : kind === 1 ? -9999 : -random.integer(1200) / 100;
+  };
+  return JSON.stringify(Array.from({ length: 1 + random.integer(20) }, () => [random.pick(tokens), logprob()]));
+}
+
+/** Any code units, so also halves of surrogate pairs, and characters from all over Unicode. */
+function noise(random: RandomStream, length: number): string {
+  let text = '';
+  for (let i = 0; i < length; i++) {
+    const kind = random.integer(4);
+    if (kind === 0) text += String.fromCharCode(random.integer(0x10000));
+    else if (kind === 1) text += String.fromCodePoint(random.integer(0x110000));
+    else if (kind === 2) text += random.pick(fragments);
+    else text += String.fromCharCode(32 + random.integer(95));
+  }
+  return text;
+}
+
+const fragments: readonly string[] = [
+  ...[
+    '{',
+    '}',
+    '[',
+    ']',
+    '(',
+    ')',
+    '"',
+    "'",
+    ',',
+    ':',
+    ';',
+    '\\',
+    '\n',
+    '\r',
+    '\t',
+    '\u0000',
+    '\ud83d',
+    '\u2028',
+    '\ufeff',
+  ],
+  ...[
+    '{"score":',
+    '"score"',
+    'score',
+    'Score',
+    '"reasoning": "',
+    '[7,',
+    '8]',
+    '[]',
+    '{}',
+    '[[',
+    ']]',
+    '{"a":{"score":',
+  ],
+  ...[
+    '<think>',
+    '</think>',
+    '<score>',
+    '</score>',
+    '<Score>',
+    '```',
+    '```json',
+    '||V^=^V||',
+    '\u201c',
+    '\u2019',
+    '\uff1a',
+  ],
+  ...[
+    'null',
+    'None',
+    'NaN',
+    'Infinity',
+    '-Infinity',
+    'true',
+    '"7"',
+    '7/10',
+    '1e',
+    '1e999',
+    '-1',
+    '-0',
+    '0x10',
+    '1_0',
+    '10',
+    '11',
+  ],
+  ...[
+    '.5',
+    '5.',
+    '1,5',
+    '\u0667',
+    '\uff17',
+    '\u00bd',
+    '99999999999999999999',
+    '0.1e2',
+    '+3',
+    '--3',
+    '!!!!!!!!!!',
+    '-9999',
+    '[["5",0.5]]',
+  ],
+];
+
+const mutations: readonly ((text: string, random: RandomStream) => string)[] = [
+  // Cut off.
+  (text, random) => text.slice(0, random.integer(text.length + 1)),
+  (text, random) => text.slice(random.integer(text.length + 1)),
+  // A piece more, a piece less, a piece twice.
+  (text, random) => insert(text, random, random.pick(fragments)),
+  (text, random) => insert(text, random, noise(random, 1 + random.integer(4))),
+  (text, random) => {
+    const at = random.integer(text.length + 1);
+    return text.slice(0, at) + text.slice(at + 1 + random.integer(6));
+  },
+  (text, random) => {
+    const at = random.integer(text.length + 1);
+    return insert(text, random, text.slice(at, at + random.integer(24)));
+  },
+  // Another reply inside, before or behind.
+  (text, random) => insert(text, random, goodReply(random)),
+  // Another number in the place of one.
+  (text, random) => {
+    const numbers = [...text.matchAll(/-?\d+(?:\.\d+)?/g)];
+    if (numbers.length === 0) return text;
+    const { index, 0: found } = random.pick(numbers);
+    return text.slice(0, index) + random.pick(fragments) + text.slice(index + found.length);
+  },
+  (text, random) =>
+    text.replaceAll(random.pick(['"', ',', ' ', ':', '[', ']', '{', '}', '\n']), random.pick(fragments)),
+  (text, random) => (random.integer(2) === 0 ? text.toUpperCase() : text.replaceAll('"', "'")),
+];
+
+function insert(text: string, random: RandomStream, piece: string): string {
+  const at = random.integer(text.length + 1);
+  return text.slice(0, at) + piece + text.slice(at);
+}
+
+/** One million texts, with the counts of what the readers made of them. */
+export async function benchFuzz(): Promise<void> {
+  const texts = 1_000_000;
+  const before = process.cpuUsage();
+  const started = performance.now();
+  const report = fuzzJudgeTexts({ texts, seed: 'bench' });
+  const { user, system } = process.cpuUsage(before);
+  const wall = (performance.now() - started) / 1000;
+  console.log(
+    `${texts} texts, each read twice by ${Object.keys(readers).length} readers: ${wall.toFixed(1)} s, ${((user + system) / 1e6).toFixed(1)} s of CPU`,
+  );
+  for (const [name, { scored, rejected }] of Object.entries(report.readers)) {
+    console.log(
+      `  ${name.padEnd(20)} ${String(scored).padStart(7)} scored ${String(rejected).padStart(8)} without a score`,
+    );
+  }
+  for (const failure of report.failures) console.log(`  FAILED ${failure}`);
+  console.log(
+    report.failures.length === 0 ? 'no promise was broken' : `${report.failures.length} promises were broken`,
+  );
+  if (report.failures.length > 0) process.exitCode = 1;
+}

@@ -1,0 +1,80 @@
+/** The other processes of the judge's benchmark: the stub judge, and those of judge_process.ts. */
+import { spawn } from 'node:child_process';
+import { readFileSync } from 'node:fs';
+import { createInterface } from 'node:readline';
+import { fileURLToPath } from 'node:url';
+import { InternalError } from '../../src/core/errors.js';
+import type { JudgeStats } from '../../src/tiny/judge/load.js';
+
+/** A process that talks in lines of JSON and ends with its standard input. */
+export interface Helper {
+  readonly pid: number;
+  /** The first line that it printed. */
+  readonly ready: unknown;
+  say(line: string): void;
+  nextLine(): Promise<unknown>;
+  close(): Promise<void>;
+}
+
+async function start(file: string, args: readonly string[]): Promise<Helper> {
+  const child = spawn(process.execPath, [file, ...args], { stdio: ['pipe', 'pipe', 'inherit'] });
+  const ended = new Promise<void>((resolve) => child.once('exit', () => resolve()));
+  const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]();
+  const nextLine = async (): Promise<unknown> => {
+    const line = await lines.next();
+    if (line.done === true) throw new InternalError(`${file} ended with code ${child.exitCode}`);
+    return JSON.parse(line.value);
+  };
+  const ready = await nextLine();
+  return {
+    pid: child.pid ?? 0,
+    ready,
+    say: (line) => void child.stdin.write(`${line}\n`),
+    nextLine,
+    close: async () => {
+      child.stdin.end();
+      await ended;
+    },
+  };
+}
+
+/** A role of judge_process.ts. */
+export function startProcess(role: string, options: unknown): Promise<Helper> {
+  return start(fileURLToPath(new URL('./judge_process.js', import.meta.url)), [role, JSON.stringify(options)]);
+}
+
+export interface Stub {
+  readonly url: string;
+  stats(): Promise<JudgeStats>;
+  close(): Promise<void>;
+}
+
+/** `editrl judge` on a free port. */
+export async function startStub(args: readonly string[]): Promise<Stub> {
+  const command = fileURLToPath(new URL('../../src/cli/main.js', import.meta.url));
+  const helper = await start(command, ['judge', '--port', '0', '--json', '--exit-with-parent', ...args]);
+  const { url } = helper.ready as { url: string };
+  return {
+    url,
+    stats: async () => {
+      // A judge that is playing dead is asked again.
+      for (let attempt = 0; ; attempt++) {
+        try {
+          return (await (await fetch(url.replace(/v1$/, 'stats'))).json()) as JudgeStats;
+        } catch (error) {
+          if (attempt === 20) throw error;
+          await new Promise((resolve) => setTimeout(resolve, 250));
+        }
+      }
+    },
+    close: () => helper.close(),
+  };
+}
+
+/** Processor seconds that a process has used, all threads (Linux: fields 14 and 15 of /proc/PID/stat, in hundredths). */
+export function cpuSecondsOf(pid: number): number {
+  const fields = readFileSync(`/proc/${pid}/stat`, 'utf8')
+    .replace(/^.*\) /, '')
+    .split(' ');
+  return (Number(fields[11]) + Number(fields[12])) / 100;
+}

@@ -1,0 +1,96 @@
+/**
+ * An iteration with a judge that is as slow as the rollout. Questions are put while the next chunk is sampled, so that it should take
+ * max(rollout, judging) + update and one chunk, not their sum.
+ */
+import { rmSync } from 'node:fs';
+import { loadConfig } from '../../src/config/load.js';
+import { Launcher } from '../../src/launch/run.js';
+import { readMetrics } from '../../src/run/metrics.js';
+import { RunPaths } from '../../src/run/paths.js';
+import { JUDGE_MODEL } from '../../src/tiny/judge/server.js';
+import { startStub } from './judge_helpers.js';
+
+const ITERATIONS = 10;
+/** The first iterations compile sessions. */
+const WARM_UP = 3;
+const EPISODES = 256;
+const CHUNK_GROUPS = 4;
+const PER_GROUP = 8;
+const CHUNKS = EPISODES / PER_GROUP / CHUNK_GROUPS;
+const CONCURRENCY = 64;
+const CALLS = 2 * EPISODES;
+const MOST = 1.15;
+
+interface Seconds {
+  readonly total: number;
+  /** Sampling and rendering. */
+  readonly rollout: number;
+  readonly waited: number;
+  /** Reference, loss and step. */
+  readonly update: number;
+  readonly other: number;
+}
+
+/** Measures iterations against a fast judge, then against one whose latency makes judging as long as the rollout. */
+export async function measureIterations(): Promise<void> {
+  const fast = await iterationWith(0);
+  const latencyMs = Math.max(1, Math.round((fast.rollout / (CALLS / CONCURRENCY)) * 1000));
+  const judging = (latencyMs / 1000) * (CALLS / CONCURRENCY);
+  const slow = await iterationWith(latencyMs);
+  const chunk = Math.max(slow.rollout, judging) / CHUNKS;
+  const bound = MOST * (Math.max(slow.rollout, judging) + slow.update) + chunk;
+  const list = ({ total, rollout, waited, update, other }: Seconds): string =>
+    `total ${total.toFixed(2)}, rollout ${rollout.toFixed(2)}, waiting for the judge ${waited.toFixed(2)}, update ${update.toFixed(2)}, other ${other.toFixed(2)}`;
+  console.log(`an iteration of ${EPISODES} episodes in ${CHUNKS} chunks, medians in seconds:`);
+  console.log(`  judge at once:        ${list(fast)}`);
+  console.log(`  judge ${String(latencyMs).padStart(4)} ms a call: ${list(slow)}; judging takes ${judging.toFixed(2)}`);
+  console.log(
+    `  ${slow.total.toFixed(2)} s against ${MOST} x (max(rollout, judging) + update) + one chunk = ${bound.toFixed(2)} s: ${(slow.total / bound).toFixed(2)} of it (at most 1)`,
+  );
+}
+
+async function iterationWith(latencyMs: number): Promise<Seconds> {
+  const stub = await startStub(['--scores', 'digest', '--latency', String(latencyMs)]);
+  const config = await loadConfig({
+    file: 'configs/sft_s__rl_s.jsonnet',
+    overlays: ['configs/lib/tiny.libsonnet'],
+    sets: [
+      'run_name=bench_judge',
+      `reward.endpoint=${stub.url}`,
+      `reward.model=${JUDGE_MODEL}`,
+      `reward.concurrency=${CONCURRENCY}`,
+      `num_iterations=${ITERATIONS}`,
+      `rollout.episodes_per_iteration=${EPISODES}`,
+      `rollout.generations_per_sample=${PER_GROUP}`,
+      `rollout.chunk_groups=${CHUNK_GROUPS}`,
+      'reward.zero_if_unfinished=false',
+      'validation.prompts=8',
+      'validation.every_n_iterations=null',
+    ],
+  });
+  const paths = new RunPaths(config.settings.base_exp_dir, config.settings.run_name);
+  rmSync(paths.dir, { recursive: true, force: true });
+  const launcher = new Launcher({ terminal: null, command: ['bench'], stop: new AbortController().signal });
+  try {
+    await launcher.runOnly(config);
+    const lines = readMetrics(paths).filter(({ iteration }) => iteration > WARM_UP);
+    const typical = (...names: readonly string[]): number =>
+      median(lines.map(({ metrics }) => names.reduce((sum, name) => sum + (metrics[`time/${name}`] ?? 0), 0)));
+    return {
+      total: typical('total'),
+      rollout: typical('rollout', 'render'),
+      waited: typical('judge'),
+      update: typical('reference', 'update'),
+      other: typical('other', 'exchange'),
+    };
+  } finally {
+    await launcher.close();
+    await stub.close();
+    rmSync(paths.dir, { recursive: true, force: true });
+  }
+}
+
+function median(values: readonly number[]): number {
+  const sorted = [...values].sort((a, b) => a - b);
+  return sorted[Math.floor(sorted.length / 2)] ?? NaN;
+}
