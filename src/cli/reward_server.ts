@@ -1,0 +1,204 @@
+/** editrl reward-server: holds rewards and scores what it is sent until it is told to stop. */
+import { renameSync, writeFileSync } from 'node:fs';
+import { loadConfig } from '../config/load.js';
+import type { RewardSettings } from '../config/schema/reward.js';
+import { UsageError } from '../core/errors.js';
+import { runResolver } from '../launch/resolve.js';
+import { rewardOfFlags } from '../launch/reward_flags.js';
+import { openServedReward } from '../launch/reward_server.js';
+import { requireToken } from '../rewards/server/guard.js';
+import { defaultLimits, type ServerLimits } from '../rewards/server/limits.js';
+import { startRewardServer } from '../rewards/server/server.js';
+import { defaultTokenVariable } from '../rewards/server/wire.js';
+import { printError, printLine } from './output.js';
+import { flag, text, texts, type Arguments, type Verb } from './verb.js';
+
+const MIB = 1024 * 1024;
+
+interface LimitFlag {
+  readonly limit: keyof ServerLimits;
+  /** What one of the flag's unit is in the limit's. */
+  readonly unit: number;
+  readonly describe: string;
+}
+
+/** One flag for each limit that users may want to move. */
+const limitFlags: Readonly<Record<string, LimitFlag>> = {
+  'max-body-mb': { limit: 'bodyBytes', unit: MIB, describe: 'megabytes of one request' },
+  'max-items': { limit: 'items', unit: 1, describe: 'items of one request' },
+  'max-pixels': { limit: 'pixels', unit: 1, describe: 'pixels of one image' },
+  'max-requests': { limit: 'requests', unit: 1, describe: 'requests under way at once; more are refused with 429' },
+  concurrency: { limit: 'concurrency', unit: 1, describe: 'items scored at once' },
+  'request-timeout-s': { limit: 'requestTimeoutMs', unit: 1000, describe: 'seconds in which a request has to arrive' },
+  'score-timeout-s': { limit: 'scoreTimeoutMs', unit: 1000, describe: 'seconds that scoring one item may take' },
+  'drain-timeout-s': { limit: 'drainTimeoutMs', unit: 1000, describe: 'seconds that requests may go on at the end' },
+};
+
+export const rewardServerVerb: Verb = {
+  positionals: '',
+  build: (yargs) => {
+    yargs
+      .option('config', { type: 'string', describe: 'a Jsonnet file; its reward section says what is scored' })
+      .option('with', {
+        type: 'string',
+        array: true,
+        nargs: 1,
+        default: [],
+        describe: 'merge this Jsonnet file over the config; may be repeated',
+      })
+      .option('set', {
+        type: 'string',
+        array: true,
+        nargs: 1,
+        default: [],
+        describe: 'set one key of the config, as a.b=value; may be repeated',
+      })
+      .option('terms', {
+        type: 'string',
+        describe: 'instead of a config: terms by name, with weights where they differ, as a=0.6,b=0.4',
+      })
+      .option('ocr-weight', { type: 'number', describe: 'with --terms: weight of the term that reads words' })
+      .option('vlm-weight', { type: 'number', describe: 'with --terms: weight of the term that asks the judge' })
+      .option('endpoint', { type: 'string', default: '', describe: 'with --terms: address of the judge' })
+      .option('model', { type: 'string', default: '', describe: 'with --terms: the judge model' })
+      .option('port', { type: 'number', default: 4900, describe: 'port to listen on; 0 takes a free one' })
+      .option('host', { type: 'string', default: '127.0.0.1', describe: 'address to listen on' })
+      .option('token-env', {
+        type: 'string',
+        describe: `environment variable with the token that clients have to send (${defaultTokenVariable} where it is set); required on any address but loopback`,
+      });
+    for (const [name, { limit, unit, describe }] of Object.entries(limitFlags)) {
+      yargs.option(name, { type: 'number', default: defaultLimits[limit] / unit, describe });
+    }
+    return yargs
+      .option('url-file', { type: 'string', describe: 'write the address into this file once the server is ready' })
+      .option('exit-with-parent', {
+        type: 'boolean',
+        default: false,
+        describe: 'stop when standard input is closed, as it is when the parent process dies',
+      })
+      .option('json', { type: 'boolean', default: false, describe: 'print the address as one line of JSON' })
+      .example(
+        '$0 reward-server --terms ocr_confidence,align_quality --ocr-weight 0.6 --vlm-weight 0.4 --endpoint http://127.0.0.1:4877',
+        'then POST {"prompt": "...", "image": "<base64>"} to http://127.0.0.1:4900/score',
+      )
+      .example('$0 reward-server --config configs/sft_s__rl_s.jsonnet --port 0', 'what the config would train on');
+  },
+  run: serve,
+};
+
+async function serve(args: Arguments): Promise<number> {
+  const port = whole(args, 'port', 0);
+  if (port > 65_535) throw new UsageError('--port has to be a whole number from 0 to 65535');
+  const host = text(args, 'host');
+  const token = readToken(args);
+  // Before anything heavy is loaded: a server that may not start there should say so at once.
+  requireToken(host, token);
+  const { settings, runs } = await readSettings(args);
+  const stop = new AbortController();
+  const stopped = untilStopped(flag(args, 'exit-with-parent'), stop);
+  const reward = await openServedReward(settings, {
+    resolveRun: runResolver(runs),
+    onWaiting: (found, waitedS) => printError(`waiting for the judge (${Math.round(waitedS)} s): ${found}`),
+    signal: stop.signal,
+  });
+  try {
+    const server = await startRewardServer({
+      host,
+      port,
+      token,
+      reward,
+      limits: readLimits(args),
+      onDefect: (error) => printError(error instanceof Error ? (error.stack ?? error.message) : String(error)),
+    });
+    if (text(args, 'url-file') !== '') writeWhole(text(args, 'url-file'), `${server.url}\n`);
+    const terms = reward.terms.map(({ name, weight }) => `${weight} ${name}`).join(' + ');
+    if (flag(args, 'json')) {
+      printLine(JSON.stringify({ url: server.url, reward: reward.digest, terms: reward.terms, pid: process.pid }));
+    } else {
+      printLine(`Scores ${terms} at ${server.url}/score. Stop it with Ctrl-C; what is under way is finished first.`);
+    }
+    await stopped;
+    await server.close();
+  } finally {
+    await reward.close();
+  }
+  return 0;
+}
+
+async function readSettings(args: Arguments): Promise<{ readonly settings: RewardSettings; readonly runs: string }> {
+  const [file, terms] = [text(args, 'config'), text(args, 'terms')];
+  if ((file === '') === (terms === '')) {
+    throw new UsageError(`found ${file === '' ? 'neither' : 'both'} of --config and --terms; allowed: one of them`, {
+      next: 'editrl reward-server --help shows an example of each.',
+    });
+  }
+  if (terms !== '') {
+    const settings = rewardOfFlags({
+      terms: terms.split(',').map((name) => name.trim()),
+      ocrWeight: numberOr(args, 'ocr-weight'),
+      vlmWeight: numberOr(args, 'vlm-weight'),
+      endpoint: text(args, 'endpoint'),
+      model: text(args, 'model'),
+    });
+    return { settings, runs: process.env['APP__BASE_EXP_DIR'] ?? 'runs' };
+  }
+  const { settings } = await loadConfig({ file, overlays: texts(args, 'with'), sets: texts(args, 'set') });
+  if (!('reward' in settings)) {
+    throw new UsageError(`task '${settings.task}' has no reward`, {
+      where: file,
+      next: 'Name a config that trains by reward.',
+    });
+  }
+  return { settings: settings.reward, runs: settings.base_exp_dir };
+}
+
+/** Raises UsageError for a variable that was named and is not set: nobody should be let in by mistake. */
+function readToken(args: Arguments): string | null {
+  const named = text(args, 'token-env');
+  const value = process.env[named === '' ? defaultTokenVariable : named] ?? '';
+  if (value !== '') return value;
+  if (named === '') return null;
+  throw new UsageError(`the environment variable ${named} is not set, and should hold the server's token`, {
+    where: '--token-env',
+    next: `Export it, such as: export ${named}=$(openssl rand -hex 32)`,
+  });
+}
+
+function readLimits(args: Arguments): Partial<ServerLimits> {
+  const entries = Object.entries(limitFlags).map(([name, { limit, unit }]) => [limit, unit * whole(args, name, 1)]);
+  return Object.fromEntries(entries) as Partial<ServerLimits>;
+}
+
+function whole(args: Arguments, name: string, least: number): number {
+  const value = args[name];
+  if (typeof value === 'number' && Number.isInteger(value) && value >= least) return value;
+  throw new UsageError(`--${name} has to be a whole number from ${least}`);
+}
+
+function numberOr(args: Arguments, name: string): number | null {
+  const value = args[name];
+  return typeof value === 'number' ? value : null;
+}
+
+/** Whoever waits for the file finds it whole. */
+function writeWhole(path: string, content: string): void {
+  writeFileSync(`${path}.part`, content);
+  renameSync(`${path}.part`, path);
+}
+
+/** Resolves at a signal, or at the end of standard input where that is asked for. */
+function untilStopped(withParent: boolean, stop: AbortController): Promise<void> {
+  return new Promise((resolve) => {
+    const onStop = (): void => {
+      // A second signal ends what the first could not.
+      if (stop.signal.aborted) process.exit(130);
+      stop.abort();
+      resolve();
+    };
+    process.on('SIGINT', onStop).on('SIGTERM', onStop);
+    if (!withParent) return;
+    process.stdin.once('close', onStop).once('error', () => undefined);
+    process.stdin.resume();
+  });
+}

@@ -1,0 +1,119 @@
+/** From a reward section to a reward that a server holds: its terms, the judge that they ask, and a name for all of it. */
+import { canonicalJson } from '../config/hash.js';
+import { reward as rewardSchema, type RewardSettings } from '../config/schema/reward.js';
+import { leaves } from '../config/schema/walk.js';
+import type { ModelReference } from '../config/settings.js';
+import { ConfigError } from '../core/errors.js';
+import { sha256 } from '../core/image.js';
+import { rewardName } from '../rewards/choice.js';
+import { createReward } from '../rewards/combined.js';
+import type { Endpoint } from '../rewards/endpoints.js';
+import { JudgeImages } from '../rewards/judge_images.js';
+import { loadPrompts, type PromptSet } from '../rewards/prompts.js';
+import { waitUntilReady } from '../rewards/readiness.js';
+import type { ServedReward } from '../rewards/server/scorer.js';
+import type { JudgementStore } from '../rewards/types.js';
+import { modelFolder, type RunResolver } from '../tasks/models.js';
+import { Judges } from '../train/judges.js';
+import { startEmbeddedJudge } from './embedded_judge.js';
+
+export interface ServedRewardOptions {
+  readonly resolveRun: RunResolver;
+  readonly onWaiting: (found: string, waitedS: number) => void;
+  readonly signal: AbortSignal;
+}
+
+/** A reward that is ready to be served. */
+export interface OpenedReward extends ServedReward {
+  close(): Promise<void>;
+}
+
+/** The trainer keeps what a judge said; a server that kept it would grow with every request. */
+const keepsNothing: JudgementStore = { find: () => undefined, put: () => undefined };
+
+/**
+ * Makes the terms of a reward section and waits for the judges that they ask. Raises ConfigError for terms that cannot be made on this
+ * machine, EndpointError for a judge that stays away for `max_wait_s`.
+ */
+export async function openServedReward(settings: RewardSettings, options: ServedRewardOptions): Promise<OpenedReward> {
+  const judges = new Judges();
+  const prompts = loadPrompts(settings.prompts);
+  const closers: (() => Promise<void>)[] = [];
+  const close = async (): Promise<void> => {
+    for (const closer of closers.reverse()) await closer();
+    closers.length = 0;
+  };
+  try {
+    const reward = await createReward(settings, {
+      judge: (model = settings.model) => judges.take(model),
+      images: new JudgeImages(),
+      prompts,
+      modelFolder: (reference) => modelFolder(reference as ModelReference, options.resolveRun),
+    });
+    closers.push(() => reward.close());
+    const endpoint = judges.models.length === 0 ? null : await judgeEndpoint(settings, judges.models, closers);
+    const endpoints = endpoint === null ? [] : await waitForJudges(settings, endpoint, judges.models, options);
+    judges.connect({
+      endpoints,
+      store: keepsNothing,
+      ...apiKey(),
+      concurrency: settings.concurrency,
+      policy: { attemptTimeoutMs: settings.timeout_s * 1000, maxAttempts: settings.max_attempts },
+    });
+    closers.push(() => judges.close());
+    return {
+      terms: reward.terms,
+      scoreTerms: (item, signal, asked) => reward.scoreTerms(item, signal, asked),
+      digest: digestOf(settings, prompts),
+      close,
+    };
+  } catch (error) {
+    await close();
+    throw error;
+  }
+}
+
+async function judgeEndpoint(
+  settings: RewardSettings,
+  models: readonly string[],
+  closers: (() => Promise<void>)[],
+): Promise<Endpoint> {
+  const { endpoint } = settings;
+  if (endpoint === '') {
+    throw new ConfigError(`the reward '${rewardName(settings)}' asks a judge, but none is named`, {
+      where: 'reward.endpoint',
+      next: 'Give --endpoint http://HOST:4877, or export APP__REWARD_FUNCTION_API_BASE for a config.',
+    });
+  }
+  if (endpoint !== 'embedded') return endpoint;
+  const embedded = await startEmbeddedJudge(models[0]);
+  closers.push(() => embedded.close());
+  return embedded.url;
+}
+
+async function waitForJudges(
+  settings: RewardSettings,
+  endpoint: Endpoint,
+  models: readonly string[],
+  { onWaiting, signal }: ServedRewardOptions,
+): Promise<readonly string[]> {
+  const ready = await Promise.all(
+    models.map((model) =>
+      waitUntilReady(endpoint, model, { ...apiKey(), maxWaitS: settings.max_wait_s, onWaiting, signal }),
+    ),
+  );
+  return ready[0].endpoints;
+}
+
+function apiKey(): { readonly apiKey?: string } {
+  const key = process.env['OPENAI_API_KEY'];
+  return key === undefined ? {} : { apiKey: key };
+}
+
+/** SHA-256 over everything that decides what is scored how: servers with the same give the same scores. */
+function digestOf(settings: RewardSettings, prompts: PromptSet): string {
+  const deciding = [...leaves(rewardSchema, settings)]
+    .filter(({ effect, path }) => effect === 'result' && !path.startsWith('prompts.'))
+    .map(({ path, value }) => [path, value] as const);
+  return sha256(canonicalJson({ ...Object.fromEntries(deciding), prompts }));
+}

@@ -1,0 +1,137 @@
+/** Scores the items of requests: every item by every term, each item by itself. */
+import { DataError } from '../../core/errors.js';
+import { Deadline } from '../deadline.js';
+import type { Clock } from '../clock.js';
+import { Semaphore } from '../semaphore.js';
+import type { CombinedOutcome, CombinedReward } from '../combined.js';
+import type { JudgeItem, Outcome, UnscoredReason } from '../types.js';
+import { clientScores } from './client_scores.js';
+import { readImage } from './images.js';
+import type { ServerLimits } from './limits.js';
+import { toWire, type ReplyItem, type RequestItem } from './wire.js';
+
+/** What a server scores with: a reward, and a name for its terms, weights and settings. */
+export interface ServedReward extends Pick<CombinedReward, 'terms' | 'scoreTerms'> {
+  readonly digest: string;
+}
+
+/** What scoring is measured by. */
+export interface ScorerEvents {
+  readonly onItem: (scored: CombinedOutcome, seconds: number) => void;
+  /** A term raised what it may not: a defect, which the client is told of without its details. */
+  readonly onDefect: (error: unknown) => void;
+}
+
+type Limits = Pick<ServerLimits, 'concurrency' | 'pixels' | 'scoreTimeoutMs'>;
+
+export class ItemScorer {
+  readonly #slots: Semaphore;
+  #unnamed = 0;
+
+  constructor(
+    readonly reward: ServedReward,
+    readonly limits: Limits,
+    readonly clock: Clock,
+    readonly events: ScorerEvents,
+  ) {
+    this.#slots = new Semaphore(limits.concurrency);
+  }
+
+  /** Replies in the order of the items; never rejects for anything in an item, nor for anything that a term does. */
+  score(items: readonly RequestItem[], signal: AbortSignal): Promise<ReplyItem[]> {
+    return Promise.all(items.map((item) => this.#slots.run(() => this.#scoreOne(item, signal))));
+  }
+
+  async #scoreOne(item: RequestItem, signal: AbortSignal): Promise<ReplyItem> {
+    const started = this.clock.now();
+    const scored = await this.#outcomes(item, signal);
+    const sound = {
+      outcome: finite(scored.outcome),
+      terms: scored.terms.map((term) => ({ ...term, outcome: finite(term.outcome) })),
+    };
+    this.events.onItem(sound, (this.clock.now() - started) / 1000);
+    return {
+      key: item.key ?? null,
+      outcome: toWire(sound.outcome),
+      terms: Object.fromEntries(sound.terms.map(({ name, weight, outcome }) => [name, { weight, ...toWire(outcome) }])),
+      ...clientScores(sound),
+    };
+  }
+
+  async #outcomes(item: RequestItem, signal: AbortSignal): Promise<CombinedOutcome> {
+    if (signal.aborted) return this.#unscored('aborted', goneAway);
+    const deadline = new Deadline(this.clock, this.limits.scoreTimeoutMs, signal);
+    try {
+      return await this.#bounded(await this.#judgeItem(item), deadline, signal);
+    } catch (error) {
+      if (error instanceof DataError) return this.#unscored('bad_request', messageOf(error));
+      this.events.onDefect(error);
+      return this.#unscored('server_error', "a term failed; the server's log says why");
+    } finally {
+      deadline.dispose();
+    }
+  }
+
+  async #judgeItem(item: RequestItem): Promise<JudgeItem> {
+    const read = (text: string | null | undefined, field: string) =>
+      text === null || text === undefined ? null : readImage(text, field, this.limits.pixels);
+    const [source, edited, truth] = await Promise.all([
+      read(item.source, 'source'),
+      read(item.image, 'image'),
+      read(item.truth, 'truth'),
+    ]);
+    return {
+      // Terms tell items apart by their keys, and two clients may use the same.
+      key: `request-${this.#unnamed++}`,
+      instruction: item.instruction ?? item.prompt ?? '',
+      source,
+      edited,
+      truth,
+      ...(item.answer === undefined ? {} : { answer: item.answer }),
+      ...(item.expected === undefined ? {} : { expected: item.expected }),
+      finished: item.finished ?? true,
+    };
+  }
+
+  /** What the reward gives, or that its time is over: a term that does not look at its signal holds up nobody. */
+  async #bounded(item: JudgeItem, deadline: Deadline, signal: AbortSignal): Promise<CombinedOutcome> {
+    let over = (): void => undefined;
+    const late = new Promise<CombinedOutcome>((resolve) => {
+      over = () =>
+        resolve(
+          signal.aborted
+            ? this.#unscored('aborted', goneAway)
+            : this.#unscored('timeout', `not scored within ${this.limits.scoreTimeoutMs / 1000} s`),
+        );
+      deadline.signal.addEventListener('abort', over, { once: true });
+      if (deadline.over) over();
+    });
+    try {
+      return await Promise.race([this.reward.scoreTerms(item, deadline.signal), late]);
+    } finally {
+      deadline.signal.removeEventListener('abort', over);
+    }
+  }
+
+  #unscored(reason: UnscoredReason, detail: string): CombinedOutcome {
+    const outcome: Outcome = { kind: 'unscored', reason, detail, parts: {} };
+    return { outcome, terms: this.reward.terms.map((term) => ({ ...term, outcome })) };
+  }
+}
+
+const goneAway = 'the client went away';
+
+function messageOf(error: DataError): string {
+  return error.where === undefined ? error.message : `${error.where}: ${error.message}`;
+}
+
+/** JSON has no NaN: what is no number, or lies outside the scale, is not a score. */
+function finite(outcome: Outcome): Outcome {
+  if (outcome.kind !== 'scored') return outcome;
+  const { value, normalised, parts } = outcome;
+  const sound = Number.isFinite(value) && normalised >= 0 && normalised <= 1;
+  if (sound && Object.values(parts).every(Number.isFinite)) return outcome;
+  const detail = `value ${value}, normalised ${normalised}`;
+  const sane = Object.fromEntries(Object.entries(parts).filter(([, part]) => Number.isFinite(part)));
+  return { kind: 'unscored', reason: 'out_of_range', detail, parts: sane };
+}

@@ -1,0 +1,127 @@
+/** What goes over the wire between a reward server and its clients: the fields of a request and of its reply. */
+import { z } from 'zod';
+import type { Outcome, UnscoredReason } from '../types.js';
+
+/** The longest text that a request may carry in one field. */
+const text = z.string().max(100_000);
+/** Base64, or a `data:` URL that holds base64; null where the artifact does not decode to an image, or there is none. */
+const image = z.string().nullable();
+
+/** One answer to score. `prompt` and `instruction` mean the same; exactly one of them is given. */
+export const requestItemSchema = z.strictObject({
+  key: z.string().min(1).max(500).optional(),
+  prompt: text.optional(),
+  instruction: text.optional(),
+  image: image.optional(),
+  source: image.optional(),
+  truth: image.optional(),
+  answer: text.optional(),
+  expected: text.optional(),
+  finished: z.boolean().optional(),
+});
+export type RequestItem = z.output<typeof requestItemSchema>;
+
+export const requestFields: readonly string[] = Object.keys(requestItemSchema.shape);
+
+const unscoredReasons = [
+  'timeout',
+  'connection',
+  'rate_limited',
+  'server_error',
+  'bad_request',
+  'unparsable',
+  'truncated',
+  'refused',
+  'empty',
+  'out_of_range',
+  'aborted',
+] as const satisfies readonly UnscoredReason[];
+
+const parts = z.record(z.string(), z.number());
+
+/** An outcome as JSON: what a kind lacks is null, so that every reply has the same fields. */
+export const wireOutcomeSchema = z.discriminatedUnion('kind', [
+  z.object({
+    kind: z.literal('scored'),
+    value: z.number(),
+    normalised: z.number().min(0).max(1),
+    parts,
+    reason: z.null(),
+    detail: z.null(),
+  }),
+  z.object({
+    kind: z.literal('zero_by_rule'),
+    value: z.literal(0),
+    normalised: z.literal(0),
+    parts,
+    reason: z.enum(['undecodable', 'unfinished']),
+    detail: z.null(),
+  }),
+  z.object({
+    kind: z.literal('unscored'),
+    value: z.null(),
+    normalised: z.null(),
+    parts,
+    reason: z.enum(unscoredReasons),
+    detail: z.string(),
+  }),
+]);
+export type WireOutcome = z.output<typeof wireOutcomeSchema>;
+
+/** The names that the clients of IP-Adapter training know; null where a term gave no number. */
+const clientScore = z.number().nullable().optional();
+
+/** What scoring one item gave. */
+export const replyItemSchema = z.object({
+  key: z.string().nullable(),
+  /** The weighted whole. */
+  outcome: wireOutcomeSchema,
+  terms: z.record(z.string(), z.intersection(wireOutcomeSchema, z.object({ weight: z.number() }))),
+  vlm_score: clientScore,
+  ocr_confidence: clientScore,
+  combined_score: clientScore,
+});
+export type ReplyItem = z.output<typeof replyItemSchema>;
+
+/** The reply to a request with `items`, in their order. */
+export const replySchema = z.object({
+  /** Names the server's terms, weights and settings: servers of one pool have to agree. */
+  reward: z.string(),
+  items: z.array(replyItemSchema),
+});
+export type ScoreReply = z.output<typeof replySchema>;
+
+export const healthSchema = z.object({
+  status: z.enum(['ok', 'draining']),
+  /** As in the reply; left out for clients without the token. */
+  reward: z.string().optional(),
+  terms: z.array(z.object({ name: z.string(), weight: z.number() })).optional(),
+});
+export type HealthReply = z.output<typeof healthSchema>;
+
+/** A token for a reward server lies in this environment variable unless another is named. */
+export const defaultTokenVariable = 'EDITRL_REWARD_TOKEN';
+
+export function toWire(outcome: Outcome): WireOutcome {
+  const { kind, parts } = outcome;
+  switch (kind) {
+    case 'scored':
+      return { kind, value: outcome.value, normalised: outcome.normalised, parts, reason: null, detail: null };
+    case 'zero_by_rule':
+      return { kind, value: 0, normalised: 0, parts, reason: outcome.reason, detail: null };
+    case 'unscored':
+      return { kind, value: null, normalised: null, parts, reason: outcome.reason, detail: outcome.detail };
+  }
+}
+
+export function fromWire(outcome: WireOutcome): Outcome {
+  const { kind, parts } = outcome;
+  switch (kind) {
+    case 'scored':
+      return { kind, value: outcome.value, normalised: outcome.normalised, parts };
+    case 'zero_by_rule':
+      return { kind, reason: outcome.reason, parts };
+    case 'unscored':
+      return { kind, reason: outcome.reason, detail: outcome.detail, parts };
+  }
+}

@@ -1,0 +1,76 @@
+/** A reward that reward servers give: heavy terms live outside the trainer, several runs share them. */
+import { z } from 'zod';
+import { ConfigError } from '../../core/errors.js';
+import { nonNegative, operation, positive, positiveInteger, result } from '../../core/mark.js';
+import { termKind } from '../term.js';
+
+const address = z.string().min(1);
+
+/** Weights are written by hand: their sum may be off in its last digits. */
+const weights = z
+  .record(z.string(), z.number().positive())
+  .refine((shares) => Math.abs(Object.values(shares).reduce((sum, share) => sum + share, 0) - 1) < 1e-6, {
+    error: 'the weights have to add up to 1',
+  })
+  .nullable()
+  .default(null);
+
+export const remote = termKind({
+  name: 'remote',
+  description:
+    'What one or several equal reward servers give (editrl reward-server): their weighted outcome, or another weighting of their terms.',
+  fields: {
+    endpoint: operation(
+      'Address of a reward server, or a list of equal ones.',
+      z.union([address, z.array(address).min(1)]),
+      { allowed: 'a URL such as http://127.0.0.1:4900, or a list of them' },
+    ),
+    terms: result(
+      "Shares of the servers' terms by name, such as {ocr_confidence: 0.6, align_quality: 0.4}; null takes the servers' own weighting.",
+      weights,
+    ),
+    routing: operation(
+      'Whether an item goes to the server with the least to do, or to each in turn.',
+      z.enum(['least_loaded', 'round_robin']).default('least_loaded'),
+    ),
+    token_env: operation(
+      'Environment variable with the token that the servers ask for; a server on the same machine may ask for none.',
+      z.string().min(1).default('EDITRL_REWARD_TOKEN'),
+    ),
+    concurrency: operation('Items under way at once, over all servers.', positiveInteger.default(64)),
+    timeout_s: operation('Deadline of one request to one server, in seconds.', positive.default(300)),
+    item_timeout_s: operation('Deadline of one item over all its requests, in seconds.', positive.default(900)),
+    wait_s: operation(
+      'How long the first ready server is waited for at the start, in seconds.',
+      nonNegative.default(60),
+    ),
+  },
+  needs: { judge: false, truth: false, source: false },
+  async create(settings, { store }) {
+    const { RewardPool } = await import('../pool/pool.js');
+    const token = process.env[settings.token_env];
+    if (token === '') {
+      throw new ConfigError(`${settings.token_env} is empty`, {
+        where: 'token_env',
+        next: `Export the servers' token, or unset it where they ask for none.`,
+      });
+    }
+    const pool = new RewardPool({
+      servers: [settings.endpoint].flat(),
+      weights: settings.terms,
+      routing: settings.routing,
+      concurrency: settings.concurrency,
+      attemptTimeoutMs: settings.timeout_s * 1000,
+      itemTimeoutMs: settings.item_timeout_s * 1000,
+      ...(token === undefined ? {} : { token }),
+      ...(store === undefined ? {} : { store }),
+    });
+    try {
+      await pool.ready(settings.wait_s * 1000);
+    } catch (error) {
+      await pool.close();
+      throw error;
+    }
+    return pool;
+  },
+});

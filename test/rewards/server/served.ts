@@ -1,0 +1,113 @@
+/** A reward server with terms that a test writes, and requests to it. */
+import { encodePng } from '../../../src/core/image.js';
+import type { RgbImage } from '../../../src/core/image.js';
+import { startRewardServer, type RunningRewardServer } from '../../../src/rewards/server/server.js';
+import type { ServerLimits } from '../../../src/rewards/server/limits.js';
+import type { ServedReward } from '../../../src/rewards/server/scorer.js';
+import type { ReplyItem } from '../../../src/rewards/server/wire.js';
+import type { JudgeItem, Outcome } from '../../../src/rewards/types.js';
+import { weightedSum } from '../../../src/rewards/weighted.js';
+import { pictureOf } from '../term_contract.js';
+
+export type ScoreTerm = (item: JudgeItem, signal?: AbortSignal) => Outcome | Promise<Outcome>;
+
+/** Outcomes of a term by what is in the picture: its first colours, so that each picture has its own. */
+export const byPicture =
+  (name: string, divisor = 1): ScoreTerm =>
+  ({ edited }) => {
+    if (edited === null) return { kind: 'zero_by_rule', reason: 'undecodable', parts: {} };
+    const value = fingerprint(edited) / divisor;
+    return { kind: 'scored', value: 10 * value, normalised: value, parts: { [`${name}/seen`]: value } };
+  };
+
+/** In [0, 1], of the pixels. */
+export function fingerprint({ data }: RgbImage): number {
+  return (data[0] * 65_536 + data[1] * 256 + data[2]) / 0xffffff;
+}
+
+export function rewardOf(
+  terms: Readonly<Record<string, { readonly weight: number; readonly score: ScoreTerm }>>,
+  digest = 'digest-of-the-test',
+): ServedReward {
+  const entries = Object.entries(terms);
+  return {
+    digest,
+    terms: entries.map(([name, { weight }]) => ({ name, weight })),
+    scoreTerms: async (item, signal) => {
+      const outcomes = await Promise.all(
+        entries.map(async ([name, { weight, score }]) => ({ name, weight, outcome: await score(item, signal) })),
+      );
+      return { outcome: weightedSum(outcomes), terms: outcomes };
+    },
+  };
+}
+
+/** The terms of the seed's clients. */
+export const readsAndJudges = rewardOf({
+  ocr_confidence: { weight: 0.6, score: byPicture('ocr_confidence') },
+  align_quality: { weight: 0.4, score: byPicture('align_quality', 2) },
+});
+
+export interface StartOptions {
+  readonly limits?: Partial<ServerLimits>;
+  readonly token?: string | null;
+  readonly onDefect?: (error: unknown) => void;
+}
+
+export interface Place {
+  readonly servers: RunningRewardServer[];
+  start(reward: ServedReward, options?: StartOptions): Promise<RunningRewardServer>;
+  close(): Promise<void>;
+}
+
+export function place(): Place {
+  const servers: RunningRewardServer[] = [];
+  return {
+    servers,
+    start: async (reward, { limits = {}, token = null, onDefect }: StartOptions = {}) => {
+      const server = await startRewardServer({
+        host: '127.0.0.1',
+        port: 0,
+        token,
+        reward,
+        // Nothing of a test lingers.
+        limits: { drainTimeoutMs: 2_000, timeoutCheckMs: 50, ...limits },
+        ...(onDefect === undefined ? {} : { onDefect }),
+      });
+      servers.push(server);
+      return server;
+    },
+    close: async () => {
+      await Promise.all(servers.splice(0).map((server) => server.close()));
+    },
+  };
+}
+
+export async function base64Of(image: RgbImage): Promise<string> {
+  return Buffer.from(await encodePng(image)).toString('base64');
+}
+
+export const picture = (seed: number): Promise<string> => base64Of(pictureOf(seed));
+
+export interface Replied {
+  readonly status: number;
+  readonly headers: Headers;
+  readonly body: Record<string, unknown> & {
+    readonly error?: { message: string; type: string };
+    readonly items?: readonly ReplyItem[];
+  };
+}
+
+export async function post(
+  url: string,
+  body: string | Uint8Array<ArrayBuffer> | FormData,
+  headers: Readonly<Record<string, string>> = {},
+): Promise<Replied> {
+  const type = body instanceof FormData ? {} : { 'content-type': 'application/json' };
+  const response = await fetch(`${url}/score`, { method: 'POST', body, headers: { ...type, ...headers } });
+  return { status: response.status, headers: response.headers, body: (await response.json()) as Replied['body'] };
+}
+
+export function postJson(url: string, body: unknown, headers?: Readonly<Record<string, string>>): Promise<Replied> {
+  return post(url, JSON.stringify(body), headers);
+}

@@ -1,0 +1,595 @@
+import { connect, type Socket } from 'node:net';
+import { crc32, deflateSync } from 'node:zlib';
+import { afterEach, describe, expect, it } from 'vitest';
+import { DataError } from '../../../src/core/errors.js';
+import { isLoopback, requireToken } from '../../../src/rewards/server/guard.js';
+import type { Outcome } from '../../../src/rewards/types.js';
+import { pictureOf } from '../term_contract.js';
+import { byPicture, fingerprint, picture, place, post, postJson, readsAndJudges, rewardOf } from './served.js';
+
+const here = place();
+afterEach(() => here.close());
+
+const scoredOne: Outcome = { kind: 'scored', value: 1, normalised: 1, parts: {} };
+
+describe('POST /score', () => {
+  it('gives every term, the weighted whole, and the numbers that older clients read', async () => {
+    const { url } = await here.start(readsAndJudges);
+    const { status, body } = await postJson(url, { prompt: 'a sign that says "STOP"', image: await picture(2) });
+    const seen = fingerprint(pictureOf(2));
+    expect(status).toBe(200);
+    expect(body).toEqual({
+      reward: 'digest-of-the-test',
+      key: null,
+      outcome: {
+        kind: 'scored',
+        value: 0.6 * seen + 0.4 * (seen / 2),
+        normalised: 0.6 * seen + 0.4 * (seen / 2),
+        reason: null,
+        detail: null,
+        parts: {
+          'ocr_confidence/seen': seen,
+          'ocr_confidence/normalised': seen,
+          'align_quality/seen': seen / 2,
+          'align_quality/normalised': seen / 2,
+        },
+      },
+      terms: {
+        ocr_confidence: {
+          weight: 0.6,
+          kind: 'scored',
+          value: 10 * seen,
+          normalised: seen,
+          parts: { 'ocr_confidence/seen': seen },
+          reason: null,
+          detail: null,
+        },
+        align_quality: {
+          weight: 0.4,
+          kind: 'scored',
+          value: (10 * seen) / 2,
+          normalised: seen / 2,
+          parts: { 'align_quality/seen': seen / 2 },
+          reason: null,
+          detail: null,
+        },
+      },
+      ocr_confidence: seen,
+      vlm_score: seen / 2,
+      combined_score: 0.6 * seen + 0.4 * (seen / 2),
+    });
+  });
+
+  it('gives null, never a number, for what is unscored, and keeps what was obtained', async () => {
+    const silent = { kind: 'unscored', reason: 'timeout', detail: 'no answer in time', parts: {} } as const;
+    const { url } = await here.start(
+      rewardOf({
+        ocr_confidence: { weight: 0.6, score: byPicture('ocr_confidence') },
+        align_quality: { weight: 0.4, score: () => silent },
+      }),
+    );
+    const { body } = await postJson(url, { prompt: 'x', image: await picture(2) });
+    expect(body).toMatchObject({
+      vlm_score: null,
+      combined_score: null,
+      ocr_confidence: fingerprint(pictureOf(2)),
+      outcome: { kind: 'unscored', value: null, normalised: null, reason: 'timeout' },
+      terms: { align_quality: { kind: 'unscored', value: null, normalised: null, detail: 'no answer in time' } },
+    });
+  });
+
+  it('reads the parts of a term that gives both numbers', async () => {
+    const parts = { 'ocr_vlm/ocr_confidence': 0.5, 'ocr_vlm/vlm_score': 0.25, 'ocr_vlm/combined_score': 0.4 };
+    const { url } = await here.start(
+      rewardOf({ ocr_vlm: { weight: 1, score: () => ({ kind: 'scored', value: 0.4, normalised: 0.4, parts }) } }),
+    );
+    const { body } = await postJson(url, { prompt: 'x', image: await picture(2) });
+    expect(body).toMatchObject({ ocr_confidence: 0.5, vlm_score: 0.25, combined_score: 0.4 });
+  });
+
+  it('leaves the numbers out where no term gives them', async () => {
+    const { url } = await here.start(rewardOf({ jpeg_size: { weight: 1, score: byPicture('jpeg_size') } }));
+    const { body } = await postJson(url, { prompt: 'x', image: await picture(2) });
+    expect(Object.keys(body)).toEqual(['reward', 'key', 'outcome', 'terms']);
+  });
+
+  it('keeps the order of many items, and one that fails touches no other', async () => {
+    const { url } = await here.start(
+      rewardOf({
+        slow_first: {
+          weight: 1,
+          score: async (item) => {
+            if (item.instruction === '3') throw new DataError('this prompt has no labelled result');
+            if (item.instruction === '4') throw new Error('secret-of-a-defect');
+            if (item.instruction === '5') return { kind: 'scored', value: NaN, normalised: NaN, parts: {} };
+            // The first ends last.
+            await new Promise((resolve) => setTimeout(resolve, 40 - 5 * Number(item.instruction)));
+            return byPicture('slow_first')(item);
+          },
+        },
+      }),
+    );
+    const images = await Promise.all(Array.from({ length: 8 }, (_, i) => picture(i)));
+    const items = images.map((image, i) => ({ key: `k${i}`, prompt: String(i), image: i === 6 ? '%%%' : image }));
+    const { body } = await postJson(url, { items });
+    const outcomes = (body.items ?? []).map(({ key, outcome }) => [
+      key,
+      outcome.kind,
+      outcome.normalised,
+      outcome.reason,
+    ]);
+    expect(outcomes).toEqual(
+      items.map(({ key }, i) =>
+        [3, 4, 5, 6].includes(i)
+          ? [key, 'unscored', null, ['bad_request', 'server_error', 'out_of_range', 'bad_request'][i - 3]]
+          : [key, 'scored', fingerprint(pictureOf(i)), null],
+      ),
+    );
+    expect(JSON.stringify(body)).not.toContain('secret-of-a-defect');
+  });
+
+  it('hands every field to the terms', async () => {
+    const seen: unknown[] = [];
+    const { url } = await here.start(
+      rewardOf({
+        all: {
+          weight: 1,
+          score: (item) => {
+            seen.push({ ...item, key: 'its own' });
+            return scoredOne;
+          },
+        },
+      }),
+    );
+    await postJson(url, {
+      key: 'a',
+      instruction: 'make it red',
+      source: `data:image/png;base64,${await picture(1)}`,
+      image: (await picture(2)).replace(/.{76}/g, '$&\n'),
+      truth: await picture(3),
+      answer: '<answer>(1)</answer>',
+      expected: '(1)',
+      finished: false,
+    });
+    await postJson(url, { prompt: 'a red cube', image: null });
+    expect(seen).toEqual([
+      {
+        key: 'its own',
+        instruction: 'make it red',
+        source: pictureOf(1),
+        edited: pictureOf(2),
+        truth: pictureOf(3),
+        answer: '<answer>(1)</answer>',
+        expected: '(1)',
+        finished: false,
+      },
+      { key: 'its own', instruction: 'a red cube', source: null, edited: null, truth: null, finished: true },
+    ]);
+  });
+
+  it('takes forms, one item or several, and looks at no file name', async () => {
+    const { url } = await here.start(readsAndJudges);
+    const form = new FormData();
+    const file = async (seed: number) => new Blob([Buffer.from(await picture(seed), 'base64')]);
+    form.append('prompt', 'one');
+    form.append('image', await file(1), '../../../etc/passwd');
+    const one = await post(url, form);
+    expect(one.body).toMatchObject({ ocr_confidence: fingerprint(pictureOf(1)) });
+    form.append('prompt', 'two');
+    form.append('image', await file(2), 'b.png');
+    const two = await post(url, form);
+    expect(two.body.items).toMatchObject([
+      { ocr_confidence: fingerprint(pictureOf(1)) },
+      { ocr_confidence: fingerprint(pictureOf(2)) },
+    ]);
+    form.append('truth', await file(3));
+    const uneven = await post(url, form);
+    expect(uneven).toMatchObject({
+      status: 400,
+      body: {
+        error: {
+          message: 'Every field of a form has to be there once for each item; found: prompt 2, image 2, truth 1.',
+        },
+      },
+    });
+  });
+});
+
+describe('a request that is refused', () => {
+  const json = { 'content-type': 'application/json' };
+  it.each<[string, number, string, string | Uint8Array<ArrayBuffer>, Record<string, string>]>([
+    ['no JSON', 400, 'The body is not JSON', '{"prompt": ', json],
+    ['nothing', 400, 'The body is not JSON', '', json],
+    ['no UTF-8', 400, 'The body is not UTF-8', Uint8Array.from([0x7b, 0xff, 0x7d]), json],
+    ['a list', 400, 'has to be an object', '[]', json],
+    ['a null', 400, 'has to be an object', 'null', json],
+    ['no items', 400, 'items has to be a list with at least one item', '{"items": []}', json],
+    ['items that are none', 400, 'items has to be a list', '{"items": {"0": 1}}', json],
+    ['an item that is none', 400, 'items[0]', '{"items": [3]}', json],
+    ['neither prompt nor instruction', 400, 'found neither', '{"image": "AAAA"}', json],
+    ['both', 400, 'items[0] needs a prompt or an instruction', '{"items":[{"prompt":"a","instruction":"b"}]}', json],
+    ['a misspelt field', 400, "Unknown 'promt'; allowed: key, prompt, instruction, image", '{"promt":"x"}', json],
+    [
+      'a misspelt field of an item',
+      400,
+      "Unknown 'path' in items[1]; allowed: key",
+      '{"items":[{"prompt":"a"},{"prompt":"a","path":"/etc/passwd"}]}',
+      json,
+    ],
+    ['a field beside items', 400, "Unknown 'model' beside items", '{"items":[{"prompt":"a"}],"model":"x"}', json],
+    ['a prototype', 400, "Unknown '__proto__'", '{"prompt":"a","__proto__":{"finished":false}}', json],
+    ['a field of another type', 400, 'finished: ', '{"prompt":"a","finished":"yes"}', json],
+    ['an image of another type', 400, 'items[0].image: ', '{"items":[{"prompt":"a","image":{"path":"/x"}}]}', json],
+    ['too many items', 413, 'at most 4', JSON.stringify({ items: Array(5).fill({ prompt: 'a' }) }), json],
+    ['too much', 413, 'larger than 100000 bytes', `{"prompt":"${'a'.repeat(100_000)}"}`, json],
+    ['a pickle', 415, 'Pickles', Uint8Array.from([0x80, 4, 0x95, 0, 0]), { 'content-type': 'application/x-pickle' }],
+    ['raw bytes', 415, 'Pickles', 'abc', { 'content-type': 'application/octet-stream' }],
+    ['a pickle called JSON', 415, 'Pickles', Uint8Array.from([0x80, 5, 0x95, 0, 0]), json],
+    ['text', 415, "Content-Type 'text/plain' is not accepted", '{}', { 'content-type': 'text/plain' }],
+    ['a packed body', 415, 'Content-Encoding gzip', '{}', { ...json, 'content-encoding': 'gzip' }],
+    ['no form', 400, 'multipart/form-data', 'zzz', { 'content-type': 'multipart/form-data; boundary=x' }],
+    ['a form without boundary', 400, 'multipart/form-data', 'zzz', { 'content-type': 'multipart/form-data' }],
+    ['a web page', 403, 'web pages', '{"prompt":"a"}', { ...json, origin: 'http://evil.example' }],
+  ])('%s', async (_what, status, message, body, headers) => {
+    const scored: unknown[] = [];
+    const { url } = await here.start(rewardOf({ a: { weight: 1, score: (item) => (scored.push(item), scoredOne) } }), {
+      limits: { items: 4, bodyBytes: 100_000 },
+    });
+    const replied = await post(url, body, headers);
+    expect(replied.status).toBe(status);
+    expect(Object.keys(replied.body)).toEqual(['error']);
+    expect(replied.body.error?.message).toContain(message);
+    expect(scored).toEqual([]);
+    // The server goes on.
+    expect((await postJson(url, { prompt: 'x' })).status).toBe(200);
+  });
+
+  it('an address or a method that is not there', async () => {
+    const { url } = await here.start(readsAndJudges);
+    for (const [path, method, status] of [
+      ['/', 'GET', 404],
+      ['/../../etc/passwd', 'GET', 404],
+      ['/constructor', 'GET', 404],
+      ['/score', 'GET', 405],
+      ['/health', 'DELETE', 405],
+    ] as const) {
+      expect((await fetch(`${url}${path}`, { method })).status, path).toBe(status);
+    }
+  });
+
+  it('a body whose length is not announced, once it is too large', async () => {
+    const { url } = await here.start(readsAndJudges, { limits: { bodyBytes: 50_000 } });
+    let sent = 0;
+    const stream = new ReadableStream<Uint8Array>({
+      pull: (controller) => {
+        controller.enqueue(new Uint8Array(10_000).fill(0x20));
+        sent += 10_000;
+        if (sent >= 200_000) controller.close();
+      },
+    });
+    const response = await fetch(`${url}/score`, {
+      method: 'POST',
+      body: stream,
+      duplex: 'half',
+      headers: { 'content-type': 'application/json' },
+    });
+    expect(response.status).toBe(413);
+  });
+});
+
+describe('images', () => {
+  it.each<[string, string, string]>([
+    ['a path', '/etc/passwd.png', 'neither base64 nor a data: URL'],
+    ['a path that could be base64', '/etc/passwd', 'PNG, JPEG or WebP'],
+    ['an address', 'http://169.254.169.254/latest', 'neither base64 nor a data: URL'],
+    ['a file address', 'file:///etc/passwd', 'neither base64 nor a data: URL'],
+    ['a data URL without base64', 'data:image/svg+xml,<svg/>', 'has to hold base64'],
+    ['a drawing', Buffer.from('<svg xmlns="http://www.w3.org/2000/svg"/>').toString('base64'), 'PNG, JPEG or WebP'],
+    ['an empty text', '', 'neither base64 nor a data: URL'],
+    ['half a PNG', Buffer.from('iVBORw0KGgoAAAANSUhEUgAAAAE', 'base64').toString('base64'), 'cannot decode'],
+    ['a small file of many pixels', bomb(20_000, 20_000).toString('base64'), 'more than the 100000 that are decoded'],
+    ['a small file of somewhat too many', bomb(400, 400).toString('base64'), 'more than the 100000 that are decoded'],
+  ])('%s is unscored, as what it is', async (_what, image, message) => {
+    const { url } = await here.start(readsAndJudges, { limits: { pixels: 100_000 } });
+    const { status, body } = await postJson(url, { prompt: 'x', image });
+    expect(status).toBe(200);
+    expect(body).toMatchObject({ vlm_score: null, outcome: { kind: 'unscored', reason: 'bad_request' } });
+    expect(JSON.stringify(body['outcome'])).toContain(message);
+  });
+});
+
+describe('who may ask', () => {
+  it('needs a token on every address but loopback', () => {
+    expect(() => requireToken('0.0.0.0', null)).toThrow('other machines can reach 0.0.0.0, so a token is required');
+    expect(() => requireToken('::', null)).toThrow('a token is required');
+    expect(() => requireToken('127.0.0.1.example.org', null)).toThrow('a token is required');
+    expect(() => requireToken('0.0.0.0', 'short')).toThrow('at least 16');
+    expect(() => requireToken('0.0.0.0', 'a token with spaces in it')).toThrow('without spaces');
+    expect(() => requireToken('127.0.0.1', null)).not.toThrow();
+    expect(() => requireToken('0.0.0.0', 'a-token-of-the-test')).not.toThrow();
+    expect(['127.0.0.1', '127.9.9.9', '::1', 'localhost', '10.0.0.1', ''].map(isLoopback)).toEqual([
+      true,
+      true,
+      true,
+      true,
+      false,
+      false,
+    ]);
+  });
+
+  it('refuses requests without the token, or with another, before it reads them', async () => {
+    const token = 'a-token-of-the-test';
+    const { url } = await here.start(readsAndJudges, { token });
+    const item = { prompt: 'x', image: await picture(1) };
+    const missing = await postJson(url, item);
+    expect(missing.status).toBe(401);
+    expect(missing.headers.get('www-authenticate')).toBe('Bearer');
+    for (const authorization of [
+      'Bearer a-token-of-the-tesT',
+      `Bearer ${token}x`,
+      'Bearer ',
+      token,
+      `Basic ${token}`,
+    ]) {
+      const wrong = await postJson(url, item, { authorization });
+      expect(wrong.status, authorization).toBe(401);
+      expect(JSON.stringify(wrong.body)).not.toContain(token);
+    }
+    expect((await postJson(url, item, { authorization: `Bearer ${token}` })).status).toBe(200);
+    expect((await fetch(`${url}/metrics`)).status).toBe(401);
+    // That it is there may be known; what it scores with may not.
+    expect(await (await fetch(`${url}/health`)).json()).toEqual({ status: 'ok' });
+  });
+});
+
+describe('too much at once', () => {
+  /** A term that waits until it is let go. */
+  function gate() {
+    const waiting: (() => void)[] = [];
+    return {
+      waiting,
+      open: () => waiting.splice(0).forEach((go) => go()),
+      score: () => new Promise<Outcome>((resolve) => waiting.push(() => resolve(scoredOne))),
+    };
+  }
+
+  it('is refused with 429 and a time to come back', async () => {
+    const held = gate();
+    const { url } = await here.start(rewardOf({ a: { weight: 1, score: held.score } }), { limits: { requests: 2 } });
+    const first = [postJson(url, { prompt: 'a' }), postJson(url, { prompt: 'b' })];
+    await until(() => held.waiting.length === 2);
+    const third = await postJson(url, { prompt: 'c' });
+    expect(third).toMatchObject({ status: 429, body: { error: { type: 'busy' } } });
+    expect(third.headers.get('retry-after')).toBe('1');
+    held.open();
+    expect((await Promise.all(first)).map(({ status }) => status)).toEqual([200, 200]);
+    const fourth = postJson(url, { prompt: 'd' });
+    await until(() => held.waiting.length === 1);
+    held.open();
+    expect((await fourth).status).toBe(200);
+  });
+
+  it('is scored some at a time', async () => {
+    const held = gate();
+    const { url } = await here.start(rewardOf({ a: { weight: 1, score: held.score } }), { limits: { concurrency: 3 } });
+    const asked = postJson(url, { items: Array.from({ length: 7 }, () => ({ prompt: 'a' })) });
+    for (const expected of [3, 3, 1]) {
+      await until(() => held.waiting.length === expected);
+      await new Promise((resolve) => setTimeout(resolve, 20));
+      expect(held.waiting.length).toBe(expected);
+      held.open();
+    }
+    expect((await asked).body.items).toHaveLength(7);
+  });
+
+  it('counts the bytes of all bodies together', async () => {
+    const held = gate();
+    const { url } = await here.start(rewardOf({ a: { weight: 1, score: held.score } }), {
+      limits: { bodyBytes: 3_000, heldBytes: 4_000 },
+    });
+    const first = postJson(url, { prompt: 'a'.repeat(2_500) });
+    await until(() => held.waiting.length === 1);
+    expect((await postJson(url, { prompt: 'b'.repeat(2_500) })).status).toBe(429);
+    held.open();
+    expect((await first).status).toBe(200);
+    const again = postJson(url, { prompt: 'b'.repeat(2_500) });
+    await until(() => held.waiting.length === 1);
+    held.open();
+    expect((await again).status).toBe(200);
+  });
+
+  it('is called off when the client goes away', async () => {
+    let calledOff = 0;
+    const { url } = await here.start(
+      rewardOf({
+        a: {
+          weight: 1,
+          score: (_item, signal) =>
+            new Promise((resolve) =>
+              signal?.addEventListener('abort', () => {
+                calledOff++;
+                resolve(scoredOne);
+              }),
+            ),
+        },
+      }),
+      { limits: { concurrency: 1 } },
+    );
+    const controller = new AbortController();
+    const asked = fetch(`${url}/score`, {
+      method: 'POST',
+      body: '{"items":[{"prompt":"a"},{"prompt":"b"}]}',
+      headers: { 'content-type': 'application/json' },
+      signal: controller.signal,
+    });
+    setTimeout(() => controller.abort(), 50);
+    await expect(asked).rejects.toThrow('aborted');
+    await until(() => calledOff === 1);
+  });
+
+  it('does not wait for a term that never ends', async () => {
+    const { url } = await here.start(rewardOf({ a: { weight: 1, score: () => new Promise(() => undefined) } }), {
+      limits: { scoreTimeoutMs: 50, concurrency: 1 },
+    });
+    const { body } = await postJson(url, { items: [{ prompt: 'a' }, { prompt: 'b' }] });
+    expect(body.items?.map(({ outcome }) => outcome.reason)).toEqual(['timeout', 'timeout']);
+  });
+});
+
+describe('slow and broken clients', () => {
+  const open: Socket[] = [];
+  afterEach(() => open.splice(0).forEach((socket) => socket.destroy()));
+
+  function dial(port: number): {
+    readonly socket: Socket;
+    readonly text: () => string;
+    readonly closed: Promise<void>;
+  } {
+    const socket = connect(port, '127.0.0.1');
+    let text = '';
+    socket.setEncoding('utf8').on('data', (piece: string) => (text += piece));
+    socket.on('error', () => undefined);
+    open.push(socket);
+    return { socket, text: () => text, closed: new Promise((resolve) => socket.once('close', () => resolve())) };
+  }
+
+  it('are cut off when their headers trickle in', async () => {
+    const { port, url } = await here.start(readsAndJudges, {
+      limits: { headersTimeoutMs: 150, requestTimeoutMs: 300 },
+    });
+    const slow = dial(port);
+    slow.socket.write('POST /score HTTP/1.1\r\nhost: x\r\n');
+    const drip = setInterval(() => slow.socket.write('x-a: b\r\n'), 20);
+    await slow.closed;
+    clearInterval(drip);
+    expect(slow.text()).toContain('408');
+    expect((await postJson(url, { prompt: 'a' })).status).toBe(200);
+  });
+
+  it('are cut off when their body trickles in, and hold nothing', async () => {
+    const { port, url } = await here.start(readsAndJudges, {
+      limits: { headersTimeoutMs: 150, requestTimeoutMs: 300, requests: 1 },
+    });
+    const slow = dial(port);
+    slow.socket.write(
+      'POST /score HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 5000\r\n\r\n{',
+    );
+    const drip = setInterval(() => slow.socket.write(' '), 20);
+    await slow.closed;
+    clearInterval(drip);
+    expect((await postJson(url, { prompt: 'a' })).status).toBe(200);
+    expect(await (await fetch(`${url}/metrics`)).text()).toContain('\neditrl_reward_held_bytes 0\n');
+  });
+
+  it('that break off leave nothing behind', async () => {
+    const { port, url } = await here.start(readsAndJudges, { limits: { requests: 1 } });
+    const broken = dial(port);
+    broken.socket.write(
+      'POST /score HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 5000\r\n\r\n{',
+    );
+    await new Promise((resolve) => setTimeout(resolve, 50));
+    broken.socket.destroy();
+    await until(async () => (await postJson(url, { prompt: 'a' })).status === 200);
+  });
+
+  it('that speak no HTTP are told so', async () => {
+    const { port } = await here.start(readsAndJudges);
+    const odd = dial(port);
+    odd.socket.write('\x16\x03\x01\x02\x00\r\n\r\n');
+    await odd.closed;
+    expect(odd.text()).toContain('400 Bad Request');
+  });
+});
+
+describe('a server', () => {
+  it('finishes what is under way before it stops, and takes nothing more', async () => {
+    let go = (): void => undefined;
+    const server = await here.start(
+      rewardOf({ a: { weight: 1, score: () => new Promise((resolve) => (go = () => resolve(scoredOne))) } }),
+    );
+    const asked = postJson(server.url, { prompt: 'a' });
+    await new Promise((resolve) => setTimeout(resolve, 50));
+    const stopped = server.close();
+    await expect(postJson(server.url, { prompt: 'b' })).rejects.toThrow();
+    go();
+    expect((await asked).status).toBe(200);
+    await stopped;
+  });
+
+  it('drops what does not end in time', async () => {
+    const server = await here.start(rewardOf({ a: { weight: 1, score: () => new Promise(() => undefined) } }), {
+      limits: { drainTimeoutMs: 50 },
+    });
+    const asked = postJson(server.url, { prompt: 'a' });
+    asked.catch(() => undefined);
+    await new Promise((resolve) => setTimeout(resolve, 50));
+    await server.close();
+    await expect(asked).rejects.toThrow();
+  });
+
+  it('counts what it did', async () => {
+    const { url } = await here.start(readsAndJudges);
+    await postJson(url, { items: [{ prompt: 'a', image: await picture(1) }, { prompt: 'b' }] });
+    await postJson(url, { promt: 'a' });
+    const text = await (await fetch(`${url}/metrics`)).text();
+    for (const line of [
+      'editrl_reward_requests_total{path="/score",status="200"} 1',
+      'editrl_reward_requests_total{path="/score",status="400"} 1',
+      'editrl_reward_items_total{kind="scored"} 1',
+      'editrl_reward_items_total{kind="zero_by_rule"} 1',
+      'editrl_reward_term_outcomes_total{term="align_quality",kind="zero_by_rule",reason="undecodable"} 1',
+      'editrl_reward_item_seconds_count 2',
+    ]) {
+      expect(text).toContain(`${line}\n`);
+    }
+  });
+
+  it('says where it cannot listen', async () => {
+    const { port } = await here.start(readsAndJudges);
+    const { startRewardServer } = await import('../../../src/rewards/server/server.js');
+    await expect(startRewardServer({ host: '127.0.0.1', port, token: null, reward: readsAndJudges })).rejects.toThrow(
+      'the reward server cannot listen there (EADDRINUSE)',
+    );
+  });
+
+  it('tells whoever runs it of a defect', async () => {
+    const defects: unknown[] = [];
+    const defect = new Error('a defect');
+    const { url } = await here.start(
+      rewardOf({
+        a: {
+          weight: 1,
+          score: () => {
+            throw defect;
+          },
+        },
+      }),
+      { onDefect: (error) => defects.push(error) },
+    );
+    await postJson(url, { prompt: 'a' });
+    expect(defects).toEqual([defect]);
+  });
+});
+
+/** A PNG of one colour: a few kilobytes, however many pixels. */
+function bomb(width: number, height: number): Buffer {
+  const header = Buffer.alloc(13);
+  header.writeUInt32BE(width, 0);
+  header.writeUInt32BE(height, 4);
+  header.set([8, 2, 0, 0, 0], 8);
+  const rows = deflateSync(Buffer.alloc(Math.min(height * (width * 3 + 1), 1_000_000)));
+  const chunk = (type: string, body: Uint8Array): Buffer => {
+    const out = Buffer.alloc(body.length + 12);
+    out.writeUInt32BE(body.length, 0);
+    out.write(type, 4, 'latin1');
+    out.set(body, 8);
+    out.writeUInt32BE(crc32(out.subarray(4, body.length + 8)), body.length + 8);
+    return out;
+  };
+  const signature = Buffer.from([0x89, 0x50, 0x4e, 0x47, 0x0d, 0x0a, 0x1a, 0x0a]);
+  return Buffer.concat([signature, chunk('IHDR', header), chunk('IDAT', rows), chunk('IEND', new Uint8Array(0))]);
+}
+
+async function until(holds: () => boolean | Promise<boolean>): Promise<void> {
+  while (!(await holds())) await new Promise((resolve) => setTimeout(resolve, 5));
+}
