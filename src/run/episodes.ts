@@ -1,17 +1,96 @@
-/** `episodes/NNNNNN.jsonl`: one line per episode of an iteration. */
-import { existsSync } from 'node:fs';
+/** `episodes/NNNNNN.jsonl`: one line per episode of an iteration; `episodes/validation_NNNNNN.jsonl`: those of a held-out evaluation. */
+import { existsSync, readdirSync } from 'node:fs';
+import { z } from 'zod';
+import { RunError } from '../core/errors.js';
 import { writeFileAtomic } from '../core/files.js';
+import type { Outcome } from '../rewards/types.js';
 import { encodeLine, readLines } from './journal.js';
-import type { RunPaths } from './paths.js';
+import { parseIterationName, type RunPaths } from './paths.js';
 
 /** Writes all episodes of an iteration at once; the file is there whole or not at all. */
 export function writeEpisodes(paths: RunPaths, iteration: number, episodes: readonly object[]): void {
-  const text = episodes.map((episode) => `${encodeLine({ iteration, ...episode }).line}\n`).join('');
-  writeFileAtomic(paths.episodes(iteration), text);
+  writeLines(paths.episodes(iteration), iteration, episodes);
+}
+
+/** The same for a held-out evaluation after an iteration. */
+export function writeHeldOutEpisodes(paths: RunPaths, iteration: number, episodes: readonly object[]): void {
+  writeLines(paths.heldOutEpisodes(iteration), iteration, episodes);
+}
+
+function writeLines(path: string, iteration: number, episodes: readonly object[]): void {
+  writeFileAtomic(path, episodes.map((episode) => `${encodeLine({ iteration, ...episode }).line}\n`).join(''));
 }
 
 /** Reads the episodes of an iteration; null when they were not recorded. */
 export function readEpisodes(paths: RunPaths, iteration: number): Record<string, unknown>[] | null {
   const path = paths.episodes(iteration);
   return existsSync(path) ? readLines(path) : null;
+}
+
+/** What scoring an episode again needs of its record. */
+export interface RecordedEpisode {
+  readonly key: string;
+  /** The sample's id in its dataset. */
+  readonly sample: string;
+  readonly instruction: string;
+  readonly finished: boolean;
+  readonly tokens: readonly number[];
+  readonly outcome: Outcome;
+  /** Names of images in media/; null for an answer that is no image, undefined where images were not kept. */
+  readonly source?: string | null;
+  readonly edited?: string | null;
+}
+
+const imageName = z
+  .string()
+  .regex(/^[0-9a-f]{64}$/)
+  .nullable()
+  .optional();
+const numbers = z.record(z.string(), z.number());
+const episode = z.object({
+  key: z.string(),
+  sample: z.string(),
+  instruction: z.string(),
+  finished: z.boolean(),
+  tokens: z.array(z.int().min(0)),
+  outcome: z.discriminatedUnion('kind', [
+    z.looseObject({ kind: z.literal('scored'), value: z.number(), normalised: z.number(), parts: numbers }),
+    z.looseObject({ kind: z.literal('zero_by_rule'), reason: z.string(), parts: numbers }),
+    z.looseObject({ kind: z.literal('unscored'), reason: z.string(), detail: z.string(), parts: numbers }),
+  ]),
+  source: imageName,
+  edited: imageName,
+});
+
+/** A file of recorded episodes. */
+export interface EpisodeFile {
+  readonly iteration: number;
+  readonly heldOut: boolean;
+  readonly path: string;
+}
+
+/** A run's files of episodes: training first, each in the order of iterations. */
+export function listEpisodeFiles(paths: RunPaths): EpisodeFile[] {
+  if (!existsSync(paths.episodesDir)) return [];
+  const files = readdirSync(paths.episodesDir).flatMap((name): EpisodeFile[] => {
+    const [, validation, digits] = /^(validation_)?(\d+)\.jsonl$/.exec(name) ?? [];
+    const iteration = parseIterationName(digits ?? '');
+    if (iteration === null) return [];
+    const heldOut = validation !== undefined;
+    return [{ iteration, heldOut, path: heldOut ? paths.heldOutEpisodes(iteration) : paths.episodes(iteration) }];
+  });
+  return files.sort((a, b) => Number(a.heldOut) - Number(b.heldOut) || a.iteration - b.iteration);
+}
+
+/** Reads a file of episodes. Raises RunError naming the line that is none. */
+export function readRecordedEpisodes(path: string): RecordedEpisode[] {
+  return readLines(path).map((line, index) => {
+    const parsed = episode.safeParse(line);
+    if (parsed.success) return parsed.data as RecordedEpisode;
+    const [{ path: field, message }] = parsed.error.issues;
+    throw new RunError(`not the record of an episode: ${field.join('.')}: ${message}`, {
+      where: `${path}:${index + 1}`,
+      next: 'It was written by another version of editrl, or changed since.',
+    });
+  });
 }

@@ -200,7 +200,7 @@ export function rewindTo(paths: RunPaths, iteration: number): void {
   }
   if (!existsSync(paths.episodesDir)) return;
   for (const name of readdirSync(paths.episodesDir)) {
-    const of = name.endsWith('.jsonl') ? parseIterationName(name.slice(0, -'.jsonl'.length)) : null;
+    const of = parseIterationName(/^(?:validation_)?(\d+)\.jsonl$/.exec(name)?.[1] ?? '');
     if (of !== null && of > iteration) rmSync(join(paths.episodesDir, name), { force: true });
   }
 }

@@ -7,8 +7,10 @@ interface JudgementLine {
   readonly key: string;
   readonly request_hash: string;
   readonly model: string;
+  readonly prompt_hash?: string;
   readonly text: string;
   readonly problem: Judgement['problem'];
+  readonly detail?: string;
   readonly scores: readonly number[];
   readonly attempts: number;
   readonly latency_ms: number;
@@ -22,7 +24,7 @@ export class FileJudgementStore implements JudgementStore {
   readonly #journal: Journal;
   readonly #places = new Map<string, { offset: number; length: number }>();
 
-  constructor(paths: RunPaths, disk?: JournalDisk) {
+  constructor(paths: Pick<RunPaths, 'judgements'>, disk?: JournalDisk) {
     this.#journal = new Journal(paths.judgements, disk);
     let number = 0;
     scanLines(paths.judgements, (text, offset, length) => {
@@ -48,8 +50,10 @@ export class FileJudgementStore implements JudgementStore {
       key: judgement.key,
       request_hash: judgement.requestHash,
       model: judgement.model,
+      ...(judgement.promptHash === undefined ? {} : { prompt_hash: judgement.promptHash }),
       text: judgement.text,
       problem: judgement.problem,
+      ...(judgement.detail === undefined ? {} : { detail: judgement.detail }),
       scores: judgement.scores,
       attempts: judgement.attempts,
       latency_ms: judgement.latencyMs,
@@ -74,8 +78,10 @@ export function readJudgement(text: string): Judgement {
     key: line.key,
     requestHash: line.request_hash,
     model: line.model,
+    ...(line.prompt_hash === undefined ? {} : { promptHash: line.prompt_hash }),
     text: line.text,
     problem: line.problem,
+    ...(line.detail === undefined ? {} : { detail: line.detail }),
     scores: line.scores,
     attempts: line.attempts,
     latencyMs: line.latency_ms,

@@ -67,6 +67,18 @@ export class RunPaths {
   episodes(iteration: number): string {
     return join(this.episodesDir, `${iterationName(iteration)}.jsonl`);
   }
+  /** The episodes of a held-out evaluation. */
+  heldOutEpisodes(iteration: number): string {
+    return join(this.episodesDir, `validation_${iterationName(iteration)}.jsonl`);
+  }
+  get rescoredDir(): string {
+    return join(this.dir, 'rescored');
+  }
+  /** What scoring the run again left: outcomes (`.jsonl`), their summary (`.json`), and what judges were asked for it. */
+  rescored(name: string): { readonly outcomes: string; readonly summary: string; readonly judgements: string } {
+    const file = (suffix: string): string => join(this.rescoredDir, `${name}${suffix}`);
+    return { outcomes: file('.jsonl'), summary: file('.json'), judgements: file('.judgements.jsonl') };
+  }
   get mediaDir(): string {
     return join(this.dir, 'media');
   }

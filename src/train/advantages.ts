@@ -44,6 +44,48 @@ export function groupAdvantages(
   });
 }
 
+/**
+ * Several rewards whose spreads differ, each normalised by itself so that none drowns the others: GDPO (Liu et al., "Group reward-Decoupled
+ * Normalization Policy Optimization", 2026, arXiv 2601.05242). With r_k the values of term k and w_k its weight,
+ *
+ *   A_k = (r_k - mean(r_k)) / (std(r_k) + eps)    within the group
+ *   S   = sum_k w_k A_k
+ *   A   = factor * S / (std(S) + eps)             std over all episodes of the iteration that carry a loss
+ *
+ * with standard deviations over the population; the mean of S over the iteration, which the paper subtracts, is 0, since each group's is.
+ * `groups` holds each episode's values in the order of `weights`, null where it is unscored. `scale` is not looked at. A group has no spread
+ * when no term has any.
+ */
+export function perTermAdvantages(
+  groups: readonly (readonly (readonly number[] | null)[])[],
+  weights: readonly number[],
+  options: Omit<AdvantageOptions, 'scale'>,
+): GroupAdvantages[] {
+  const within = { scale: 'std', eps: options.eps, clip: null, factor: 1 } as const;
+  const perTerm = weights.map((_, k) =>
+    groupAdvantages(
+      groups.map((group) => group.map((values) => (values === null ? null : values[k]))),
+      within,
+    ),
+  );
+  const sums = groups.map((group, g) =>
+    group.map((_, i) => {
+      const parts = weights.map((weight, k) => weight * (perTerm[k][g].advantages[i] ?? NaN));
+      const sum = parts.reduce((total, part) => total + part, 0);
+      return Number.isNaN(sum) ? null : sum;
+    }),
+  );
+  const divisor = deviation(sums.flat().filter((sum) => sum !== null)) + options.eps;
+  const limit = options.clip ?? Infinity;
+  return sums.map((group, g) => ({
+    advantages: group.map((sum) =>
+      sum === null ? null : Math.max(-limit, Math.min(limit, (options.factor * sum) / divisor)),
+    ),
+    dropped: perTerm.every((term) => term[g].dropped),
+    zeroSpread: perTerm.every((term) => term[g].zeroSpread),
+  }));
+}
+
 export function average(values: readonly number[]): number {
   return values.length === 0 ? NaN : values.reduce((sum, value) => sum + value, 0) / values.length;
 }

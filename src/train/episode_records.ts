@@ -1,13 +1,37 @@
 /** What is kept of every episode. */
 import type { RgbImage } from '../core/image.js';
+import type { TokenAnswer } from '../policies/tokens/batch.js';
+import type { JudgeItem, Outcome } from '../rewards/types.js';
 import { writeEpisodes } from '../run/episodes.js';
 import { storeImage, storePng } from '../run/media.js';
 import type { RunPaths } from '../run/paths.js';
+import type { RenderedAnswer } from '../tasks/image_edit_tokens.js';
 import type { IterationRecord } from './grpo.js';
 
 /** Whether an iteration's images are kept. */
 export function recordsImages(iteration: number, imagesEvery: number): boolean {
   return iteration % imagesEvery === 0;
+}
+
+/** The fields of an episode's line that training and held-out evaluation share. */
+export function episodeLine(
+  sample: string,
+  { ids, finished }: Pick<TokenAnswer, 'ids' | 'finished'>,
+  parsed: RenderedAnswer['parsed'],
+  item: Pick<JudgeItem, 'key' | 'instruction'>,
+  outcome: Outcome,
+): object {
+  const { grid, text } = parsed;
+  return {
+    key: item.key,
+    sample,
+    instruction: item.instruction,
+    text,
+    finished,
+    tokens: [...ids],
+    grid: grid === null ? null : { height: grid.height, width: grid.width, codes: [...grid.codes] },
+    outcome,
+  };
 }
 
 /** Writes one line per episode; images only every `imagesEvery` iterations, else the token grids that they decode from. */
@@ -20,20 +44,9 @@ export async function recordEpisodes(paths: RunPaths, record: IterationRecord, i
     const source = withImages ? storePng(paths, prompt.sample.sourcePng) : null;
     for (const [i, answer] of answers.entries()) {
       const { parsed, item } = rendered[i];
-      const outcome = record.outcomes[g][i];
       lines.push({
-        key: item.key,
-        sample: prompt.sample.id,
-        instruction: item.instruction,
-        text: parsed.text,
-        finished: answer.finished,
-        tokens: [...answer.ids],
+        ...episodeLine(prompt.sample.id, answer, parsed, item, record.outcomes[g][i]),
         log_prob: answer.logProbs.reduce((sum, x) => sum + x, 0),
-        grid:
-          parsed.grid === null
-            ? null
-            : { height: parsed.grid.height, width: parsed.grid.width, codes: [...parsed.grid.codes] },
-        outcome,
         advantage: record.advantages[g].advantages[i],
         ...(withImages ? { source, edited: await store(item.edited) } : {}),
       });

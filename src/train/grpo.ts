@@ -4,7 +4,7 @@ import { RandomStream } from '../core/random.js';
 import { runtimeSeconds } from '../engines/onnx/session.js';
 import type { GrpoSettings, ImageEditSettings } from '../config/settings.js';
 import type { TokenAnswer } from '../policies/tokens/batch.js';
-import type { LearningGroup, TokenStatistics } from '../policies/tokens/learner.js';
+import type { LearningGroup } from '../policies/tokens/learner.js';
 import { Learner } from '../policies/tokens/learner.js';
 import type { Weights } from '../policies/tokens/model.js';
 import { shareOf } from '../policies/tokens/peers.js';
@@ -13,11 +13,14 @@ import type { JudgeItem, Outcome } from '../rewards/types.js';
 import type { Metrics } from '../run/metrics.js';
 import type { EditPrompt, ImageEditTask, RenderedAnswer } from '../tasks/image_edit_tokens.js';
 import { sessionOptions } from '../tasks/image_edit_tokens.js';
-import { average, groupAdvantages, type GroupAdvantages } from './advantages.js';
+import type { GroupAdvantages } from './advantages.js';
 import { recordsImages } from './episode_records.js';
+import { describeArtifacts, measureArtifact, type ArtifactStatistics, type HackAlarms } from './hack_alarms.js';
+import { describeEpisodes, describeOutcomes, describeUpdate } from './grpo_metrics.js';
 import type { HeldOut } from './held_out.js';
-import { rewardOf, scoreParts } from './held_out.js';
+import { isAsked, type HeldOutJudge, type ScoredItem } from './held_out_judge.js';
 import type { Training } from './loop.js';
+import { outcomeAdvantages } from './outcome_advantages.js';
 import type { PolicyState } from './policy_state.js';
 import type { ProcessGroup } from './process_group.js';
 import type { Scorer } from './scorer.js';
@@ -44,6 +47,7 @@ interface OwnEpisodes {
   readonly answers: readonly (readonly TokenAnswer[])[];
   readonly rendered: readonly (readonly RenderedAnswer[])[];
   readonly scoring: readonly Promise<Outcome[]>[];
+  readonly measured: readonly (readonly (ArtifactStatistics | null)[])[];
 }
 
 /** An iteration's episodes, as they are recorded. */
@@ -67,6 +71,10 @@ export interface GrpoDeps {
   /** Called on rank 0 alone. */
   readonly record: (record: IterationRecord) => Promise<void>;
   readonly alarm: (message: string) => void;
+  /** Watches what the policy makes; on rank 0 alone, and absent where nothing is watched. */
+  readonly hackAlarms?: HackAlarms | null;
+  /** The judge at `reward.held_out_judge`; on rank 0 alone. */
+  readonly heldOutJudge?: HeldOutJudge | null;
 }
 
 /** Above this difference between the log-probabilities of rollout and training graph an alarm is raised. */
@@ -97,17 +105,16 @@ export class GrpoTraining implements Training {
     const prompts = this.#prompts(iteration);
     const own = await this.#rollout(iteration, prompts, watch);
     const settled = await watch.time('judge', () => this.#settle(own));
-    const { answers, outcomes, rendered } = await watch.time('exchange', () => this.#exchange(iteration, own, settled));
+    const { answers, outcomes, rendered, measured } = await watch.time('exchange', () =>
+      this.#exchange(iteration, own, settled),
+    );
+    const secondOpinion = await this.#askHeldOutJudge(iteration, prompts.length, own, settled);
     const groups = prompts.map((prompt, i): AnswerGroup => ({ prompt, answers: answers[i] }));
-    const { advantage, reward_scale } = this.#algorithm;
-    const advantages = groupAdvantages(
-      outcomes.map((group) => group.map(rewardOf)),
-      {
-        scale: advantage.scale,
-        eps: advantage.eps,
-        clip: advantage.clip,
-        factor: reward_scale,
-      },
+    const advantages = outcomeAdvantages(
+      outcomes,
+      this.#algorithm.advantage,
+      this.deps.settings.reward.terms.map(({ weight }) => weight),
+      this.#algorithm.reward_scale,
     );
     const update = await this.#update(iteration, groups, advantages, watch);
     if (rendered !== null) {
@@ -115,10 +122,16 @@ export class GrpoTraining implements Training {
       await this.deps.record({ iteration, groups: recorded, outcomes, advantages });
     }
     const tokens = sum(groups.flatMap(({ answers }) => answers.map(({ ids }) => ids.length)));
-    const times = watch.times();
-    return {
+    const made = {
       ...describeOutcomes(outcomes.flat()),
       ...describeEpisodes(groups, advantages),
+      ...this.#describeArtifacts(groups, measured),
+      ...(await secondOpinion()),
+    };
+    const times = watch.times();
+    return {
+      ...made,
+      ...this.deps.hackAlarms?.observe(iteration, made),
       ...update,
       ...times,
       'time/onnxruntime': runtimeSeconds() - runtimeBefore,
@@ -145,7 +158,10 @@ export class GrpoTraining implements Training {
   }
 
   async dispose(): Promise<void> {
-    await Promise.all([this.#learner.dispose(), this.deps.heldOut.dispose(), this.deps.task.dispose()]);
+    const { heldOut, heldOutJudge, task } = this.deps;
+    // Its last answers are stored where the scorer's are.
+    await heldOutJudge?.close();
+    await Promise.all([this.#learner.dispose(), heldOut.dispose(), task.dispose()]);
   }
 
   #prompts(iteration: number): EditPrompt[] {
@@ -164,6 +180,7 @@ export class GrpoTraining implements Training {
       answers: [] as TokenAnswer[][],
       rendered: [] as RenderedAnswer[][],
       scoring: [] as Promise<Outcome[]>[],
+      measured: [] as (ArtifactStatistics | null)[][],
     };
     for (let start = share.start; start < share.end; start += chunk) {
       const part = prompts.slice(start, Math.min(start + chunk, share.end));
@@ -195,6 +212,8 @@ export class GrpoTraining implements Training {
       // Awaited after the last chunk; until then a failure must not count as unhandled.
       begun.catch(() => undefined);
       own.scoring.push(begun);
+      // While the judge is at work.
+      own.measured.push(...rendered.map((group) => group.map(({ item }) => measureArtifact(item))));
     }
     return own;
   }
@@ -211,12 +230,13 @@ export class GrpoTraining implements Training {
   /** Every rank's answers and outcomes, in the order of the prompts, for all; their images for rank 0, that records them. */
   async #exchange(
     iteration: number,
-    { answers, rendered }: OwnEpisodes,
+    { answers, rendered, measured }: OwnEpisodes,
     outcomes: readonly (readonly Outcome[])[],
   ): Promise<{
     answers: (readonly TokenAnswer[])[];
     outcomes: (readonly Outcome[])[];
     rendered: (readonly RecordedAnswer[])[] | null;
+    measured: (readonly (ArtifactStatistics | null)[])[] | null;
   }> {
     const { group, settings } = this.deps;
     const all = await group.allGather({ answers, outcomes });
@@ -229,11 +249,50 @@ export class GrpoTraining implements Training {
               return { parsed, item: { key, instruction, edited: images ? edited : null } };
             }),
           );
+    const kept = await group.gather({ recorded, measured });
     return {
       answers: all.flatMap((one) => one.answers),
       outcomes: all.flatMap((one) => one.outcomes),
-      rendered: (await group.gather(recorded))?.flat() ?? null,
+      rendered: kept?.flatMap((one) => one.recorded) ?? null,
+      measured: kept?.flatMap((one) => one.measured) ?? null,
     };
+  }
+
+  /** Begins asking the held-out judge about some episodes of all ranks, on rank 0, while the policy is updated; gives its metrics when asked to. */
+  async #askHeldOutJudge(
+    iteration: number,
+    prompts: number,
+    { rendered }: OwnEpisodes,
+    outcomes: readonly (readonly Outcome[])[],
+  ): Promise<() => Promise<Record<string, number>>> {
+    const { group, heldOutJudge, settings } = this.deps;
+    const second = settings.reward.held_out_judge;
+    const nothing = async (): Promise<Record<string, number>> => ({});
+    if (second === null || iteration % second.every_n_iterations !== 0) return nothing;
+    const first = shareOf(prompts, group).start * settings.rollout.generations_per_sample;
+    const own = rendered.flatMap((one, g) => one.map(({ item }, i): ScoredItem => ({ item, outcome: outcomes[g][i] })));
+    const all = await group.gather(own.filter((_, i) => isAsked(first + i, second.fraction)));
+    if (all === null || heldOutJudge === undefined || heldOutJudge === null) return nothing;
+    const asked = heldOutJudge.compare(iteration, all.flat());
+    // Awaited after the update; until then a failure must not count as unhandled.
+    asked.catch(() => undefined);
+    return () => asked;
+  }
+
+  /** Statistics over all ranks' artifacts, on rank 0, which keeps the metrics. */
+  #describeArtifacts(
+    groups: readonly AnswerGroup[],
+    measured: readonly (readonly (ArtifactStatistics | null)[])[] | null,
+  ): Record<string, number> {
+    if (measured === null) return {};
+    return describeArtifacts(
+      groups.map(({ prompt: { sample }, answers }, i) => ({
+        // Datasets name their samples independently of each other.
+        prompt: `${sample.id} ${sample.instruction}`,
+        lengths: answers.map(({ ids }) => ids.length),
+        artifacts: measured[i],
+      })),
+    );
   }
 
   async #update(
@@ -280,7 +339,11 @@ export class GrpoTraining implements Training {
           clipRange: clip_range,
           ratio,
         });
-        if (epoch === 0) Object.assign(metrics, this.#describeUpdate(learning, statistics, used, loss));
+        if (epoch === 0) {
+          const described = { 'policy/loss': loss, ...describeUpdate(learning, statistics, used) };
+          Object.assign(metrics, described);
+          this.#checkMismatch(described['policy/rollout_mismatch']);
+        }
         const step = this.deps.policy.step(gradients);
         Object.assign(metrics, { 'policy/grad_norm': step.gradNorm, 'policy/learning_rate': step.learningRate });
         if (!step.applied) {
@@ -289,6 +352,11 @@ export class GrpoTraining implements Training {
       }
     });
     return metrics;
+  }
+
+  #checkMismatch(mismatch: number): void {
+    if (mismatch <= MISMATCH_ALARM) return;
+    this.deps.alarm(`log-probabilities of rollout and training graph differ by up to ${mismatch.toExponential(1)}`);
   }
 
   /** 1 on tokens that carry the loss in this iteration (EARL's text-only and vision-only cycles), else 0. */
@@ -300,62 +368,6 @@ export class GrpoTraining implements Training {
       return this.deps.task.space.isVision(id) === (cycle.tokens === 'vision') ? 1 : 0;
     });
   }
-
-  #describeUpdate(
-    learning: readonly LearningGroup[],
-    statistics: readonly (readonly TokenStatistics[])[],
-    used: readonly { readonly answers: readonly TokenAnswer[] }[],
-    loss: number,
-  ): Record<string, number> {
-    let [kl, entropy, weight, mismatch] = [0, 0, 0, 0];
-    learning.forEach(({ targets }, i) =>
-      targets.forEach(({ weights, reference }, g) => {
-        const { logProbs, entropy: entropies } = statistics[i][g];
-        weights.forEach((w, t) => {
-          const d = reference![t] - logProbs[t];
-          kl += w * (Math.exp(d) - d - 1);
-          entropy += w * entropies[t];
-          weight += w;
-          mismatch = Math.max(mismatch, Math.abs(logProbs[t] - used[i].answers[g].logProbs[t]));
-        });
-      }),
-    );
-    if (mismatch > MISMATCH_ALARM) {
-      this.deps.alarm(`log-probabilities of rollout and training graph differ by up to ${mismatch.toExponential(1)}`);
-    }
-    return {
-      'policy/loss': loss,
-      'policy/kl': kl / weight,
-      'policy/entropy': entropy / weight,
-      'policy/rollout_mismatch': mismatch,
-    };
-  }
-}
-
-function describeOutcomes(outcomes: readonly Outcome[]): Record<string, number> {
-  const rewards = outcomes.map(rewardOf).filter((reward) => reward !== null);
-  const metrics: Record<string, number> = { 'reward/mean': average(rewards) };
-  for (const [part, values] of scoreParts(outcomes)) metrics[`reward/${part}`] = average(values);
-  metrics['reward/zero_by_rule'] = outcomes.filter(({ kind }) => kind === 'zero_by_rule').length / outcomes.length;
-  for (const outcome of outcomes) {
-    if (outcome.kind !== 'unscored') continue;
-    const name = `reward/unscored/${outcome.reason}`;
-    metrics[name] = (metrics[name] ?? 0) + 1;
-  }
-  return metrics;
-}
-
-function describeEpisodes(
-  groups: readonly AnswerGroup[],
-  advantages: readonly GroupAdvantages[],
-): Record<string, number> {
-  const answers = groups.flatMap((group) => group.answers);
-  return {
-    'episode/length': average(answers.map(({ ids }) => ids.length)),
-    'episode/non_stop_rate': average(answers.map(({ finished }) => (finished ? 0 : 1))),
-    'group/zero_spread': average(advantages.map(({ zeroSpread }) => (zeroSpread ? 1 : 0))),
-    'group/dropped': average(advantages.map(({ dropped }) => (dropped ? 1 : 0))),
-  };
 }
 
 function sum(values: readonly number[]): number {

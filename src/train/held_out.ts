@@ -2,12 +2,14 @@
 import { RandomStream } from '../core/random.js';
 import type { ImageEditSettings } from '../config/settings.js';
 import { shareOf } from '../policies/tokens/peers.js';
+import type { TokenAnswer } from '../policies/tokens/batch.js';
 import type { Sampler } from '../policies/tokens/rollout.js';
 import type { Metrics } from '../run/metrics.js';
 import type { ContactSheetRow } from '../run/report/contact_sheet.js';
 import type { Outcome } from '../rewards/types.js';
 import type { EditPrompt, ImageEditTask, NamedSource, RenderedAnswer } from '../tasks/image_edit_tokens.js';
 import { average, standardError } from './advantages.js';
+import { episodeLine } from './episode_records.js';
 import type { ProcessGroup } from './process_group.js';
 import type { Scorer } from './scorer.js';
 
@@ -25,6 +27,14 @@ export interface HeldOutDeps {
   readonly group: ProcessGroup;
   /** Called on rank 0 alone. Given some of the sampled answers of each evaluation, for people to look at. */
   readonly show: (iteration: number, rows: readonly ContactSheetRow[]) => Promise<void>;
+  /** Called on rank 0 alone, with every episode of an evaluation as it is recorded. */
+  readonly record?: (iteration: number, episodes: readonly object[]) => void;
+}
+
+/** An answer with what it answers and what became of it. */
+interface HeldOutAnswer extends RenderedAnswer {
+  readonly sample: string;
+  readonly answer: TokenAnswer;
 }
 
 /** How many answers of each dataset are shown. */
@@ -38,18 +48,23 @@ export class HeldOut {
     const { validation } = this.deps.settings;
     const metrics: Record<string, number> = {};
     const shown: ContactSheetRow[] = [];
+    const episodes: object[] = [];
     const manners: readonly Manner[] = validation.greedy ? ['sampled', 'greedy'] : ['sampled'];
     for (const manner of manners) {
       const all: Outcome[] = [];
       for (const set of this.deps.task.validation) {
-        const { outcomes, rows } = await this.#evaluateSet(iteration, set, manner);
+        const { outcomes, rows, lines } = await this.#evaluateSet(iteration, set, manner);
         Object.assign(metrics, summarise(`validation/${set.name}/${manner}`, outcomes));
         all.push(...outcomes);
         if (manner === 'sampled') shown.push(...rows);
+        episodes.push(...lines);
       }
       Object.assign(metrics, summarise(`validation/${manner}`, all));
     }
-    if (this.deps.group.rank === 0) await this.deps.show(iteration, shown);
+    if (this.deps.group.rank === 0) {
+      this.deps.record?.(iteration, episodes);
+      await this.deps.show(iteration, shown);
+    }
     return metrics;
   }
 
@@ -62,11 +77,11 @@ export class HeldOut {
     iteration: number,
     set: NamedSource,
     manner: Manner,
-  ): Promise<{ outcomes: Outcome[]; rows: ContactSheetRow[] }> {
+  ): Promise<{ outcomes: Outcome[]; rows: ContactSheetRow[]; lines: object[] }> {
     const { task, settings, scorer, group } = this.deps;
     const share = shareOf(Math.min(set.source.length, settings.validation.prompts), group);
     const scoring: Promise<Outcome[]>[] = [];
-    const rendered: RenderedAnswer[] = [];
+    const rendered: HeldOutAnswer[] = [];
     for (let start = share.start; start < share.end; start += PROMPTS_AT_ONCE) {
       const length = Math.min(PROMPTS_AT_ONCE, share.end - start);
       const part = Array.from({ length }, (_, i) => task.prompt(set.source.read(start + i)));
@@ -89,7 +104,14 @@ export class HeldOut {
       };
     });
     const all = await group.allGather({ outcomes, rows });
-    return { outcomes: all.flatMap((one) => one.outcomes), rows: all.flatMap((one) => one.rows) };
+    const lines = await group.gather(
+      rendered.map(({ sample, answer, parsed, item }, i) => episodeLine(sample, answer, parsed, item, outcomes[i])),
+    );
+    return {
+      outcomes: all.flatMap((one) => one.outcomes),
+      rows: all.flatMap((one) => one.rows),
+      lines: lines?.flat() ?? [],
+    };
   }
 
   async #render(
@@ -98,7 +120,7 @@ export class HeldOut {
     manner: Manner,
     prompts: readonly EditPrompt[],
     offset: number,
-  ): Promise<RenderedAnswer[]> {
+  ): Promise<HeldOutAnswer[]> {
     const { task, settings, sampler } = this.deps;
     const { temperature, seed } = settings.validation;
     const answers = await sampler.sample(
@@ -114,7 +136,11 @@ export class HeldOut {
       (p) => new RandomStream(seed, 'validation', set, offset + p),
     );
     const key = (p: number): string => `validation/${iteration}/${set}/${manner}/${offset + p}`;
-    return (await Promise.all(prompts.map((prompt, p) => task.render(prompt, answers[p], [key(p)])))).flat();
+    const rendered = prompts.map(async (prompt, p): Promise<HeldOutAnswer> => {
+      const [one] = await task.render(prompt, answers[p], [key(p)]);
+      return { ...one, sample: prompt.sample.id, answer: answers[p][0] };
+    });
+    return Promise.all(rendered);
   }
 }
 

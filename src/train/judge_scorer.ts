@@ -1,14 +1,20 @@
-/** The scorer of a real run: a judge behind an endpoint, every judgement stored in the run directory before it is used. */
-import type { ImageEditSettings } from '../config/settings.js';
+/** The scorer of a real run: its reward's terms, and the judge that they ask; every judgement is stored in the run directory before it is used. */
+import type { ImageEditSettings, ModelReference } from '../config/settings.js';
+import { ConfigError, must } from '../core/errors.js';
+import { rewardName } from '../rewards/choice.js';
 import { createReward } from '../rewards/combined.js';
 import type { Endpoint } from '../rewards/endpoints.js';
-import { JudgeClient } from '../rewards/judge_client.js';
+import { JudgeImages } from '../rewards/judge_images.js';
+import { loadPrompts } from '../rewards/prompts.js';
 import { waitUntilReady } from '../rewards/readiness.js';
 import { scoreChunk, settleOutcomes, summariseUnscored } from '../rewards/score_iteration.js';
+import type { Term } from '../rewards/term.js';
 import type { RunHandle } from '../run/claim.js';
 import { FileJudgementStore } from '../run/judgements.js';
 import type { RunLog } from '../run/logs.js';
 import { RunPaths } from '../run/paths.js';
+import { modelFolder, type RunResolver } from '../tasks/models.js';
+import { Judges } from './judges.js';
 import { Abandoned, lead } from './lead.js';
 import type { ProcessGroup } from './process_group.js';
 import type { Scorer } from './scorer.js';
@@ -19,55 +25,78 @@ export interface ScorerServices {
   /** Null on every rank but the first. */
   readonly handle: RunHandle | null;
   readonly log: RunLog;
+  readonly resolveRun: RunResolver;
   readonly stop: AbortSignal;
 }
 
-/** Connects to the judge, on every rank. Raises EndpointError where it stays away, Abandoned where the run is asked to stop meanwhile. */
+/**
+ * Makes the reward's terms and connects to the judges that they ask, on every rank; a reward that asks none waits for none. Raises
+ * EndpointError where a judge stays away, ConfigError where a term cannot be made on this machine, Abandoned where the run is asked to stop
+ * meanwhile.
+ */
 export async function openScorer(
   settings: ImageEditSettings,
   services: ScorerServices,
-  endpoint: Endpoint,
+  endpoint: Endpoint | null,
 ): Promise<Scorer> {
   const { reward } = settings;
-  const { group, handle, log, stop } = services;
-  const apiKey = process.env['OPENAI_API_KEY'];
-  const ready = await lead(group, () =>
-    waitUntilReady(endpoint, reward.model, {
-      ...(apiKey === undefined ? {} : { apiKey }),
-      maxWaitS: reward.max_wait_s,
-      signal: stop,
-      onWaiting: (found, waitedS) => {
-        handle?.setState({ state: 'waiting', reason: found });
-        log.logger.warn(`waiting for the judge (${Math.round(waitedS)} s): ${found}`);
-      },
-    }).catch((error: unknown) => {
-      throw stop.aborted ? new Abandoned() : error;
-    }),
-  );
-  if (handle?.state.state === 'waiting') handle.setState({ state: 'running', reason: null });
-  const store =
-    handle === null
-      ? new FollowerJudgements(new RunPaths(settings.base_exp_dir, settings.run_name))
-      : new FileJudgementStore(handle.paths);
-  // Nobody asks the judge, and so nobody writes, before everyone has read what is there.
-  await group.barrier();
-  const judge = new JudgeClient({
-    endpoints: ready.endpoints,
-    model: reward.model,
-    store,
-    ...(apiKey === undefined ? {} : { apiKey }),
-    concurrency: Math.max(1, Math.floor(reward.concurrency / group.size)),
-    policy: { attemptTimeoutMs: reward.timeout_s * 1000, maxAttempts: reward.max_attempts },
-  });
-  const scored = createReward(
-    {
-      mode: reward.mode,
-      also_compute: reward.also_compute,
-      prompts: { sc: reward.prompts.viescore_sc, pq: reward.prompts.viescore_pq, ground: reward.prompts.ground_score },
-      zero_if_unfinished: reward.zero_if_unfinished,
+  const judges = new Judges();
+  let store: RunJudgements | null = null;
+  const scored = await createReward(reward, {
+    judge: (model = reward.model) => {
+      if (endpoint !== null) return judges.take(model);
+      throw new ConfigError(`the reward '${rewardName(reward)}' asks a judge, but none is configured`, {
+        where: 'reward.endpoint',
+        next: 'Export APP__REWARD_FUNCTION_API_BASE=http://HOST:4877, or set reward.endpoint.',
+      });
     },
-    { judge },
-  );
+    images: new JudgeImages(),
+    prompts: loadPrompts(reward.prompts),
+    modelFolder: (reference) => modelFolder(reference as ModelReference, services.resolveRun),
+    store: () => must(store, "the run's judgements"),
+  });
+  try {
+    const endpoints = await judgeEndpoints(judges.models, endpoint, reward.max_wait_s, services);
+    store = openJudgements(settings, services.handle);
+    // Nobody asks the judge, and so nobody writes, before everyone has read what is there.
+    await services.group.barrier();
+    judges.connect({
+      endpoints,
+      store,
+      ...apiKey(),
+      concurrency: Math.floor(reward.concurrency / services.group.size),
+      policy: { attemptTimeoutMs: reward.timeout_s * 1000, maxAttempts: reward.max_attempts },
+    });
+    return scorerOf({ scored, judges, endpoints, store }, settings, services);
+  } catch (error) {
+    await scored.close();
+    throw error;
+  }
+}
+
+type RunJudgements = FileJudgementStore | FollowerJudgements;
+
+function openJudgements(settings: ImageEditSettings, handle: RunHandle | null): RunJudgements {
+  return handle === null
+    ? new FollowerJudgements(new RunPaths(settings.base_exp_dir, settings.run_name))
+    : new FileJudgementStore(handle.paths);
+}
+
+/** What scores, opened. */
+interface Opened {
+  readonly scored: Term;
+  readonly judges: Judges;
+  readonly endpoints: readonly string[];
+  readonly store: RunJudgements;
+}
+
+function scorerOf(
+  { scored, judges, endpoints, store }: Opened,
+  settings: ImageEditSettings,
+  services: ScorerServices,
+): Scorer {
+  const { reward } = settings;
+  const { group, handle, log, stop } = services;
   const local: Scorer = {
     begin: (items) => scoreChunk(scored, items),
     settle: async (items, outcomes) => {
@@ -77,8 +106,8 @@ export async function openScorer(
         outcomes,
         { maxUnscoredFraction: reward.max_unscored_fraction, maxWaitS: reward.max_wait_s },
         {
-          canary: (signal) => judge.canary(signal),
-          judgeName: ready.endpoints.join(', '),
+          canary: (signal) => judges.canary(signal),
+          judgeName: endpoints.join(', ') || rewardName(reward),
           signal: stop,
           onWaiting: (summary, waitedS, found) => {
             handle?.setState({ state: 'waiting', reason: found });
@@ -103,15 +132,54 @@ export async function openScorer(
       return [...settled];
     },
     close: async () => {
-      await judge.close();
+      await scored.close();
+      await judges.close();
       store.close();
     },
   };
-  return sharedScorer({
+  const shared = sharedScorer({
     group,
     local,
     take: () => (store instanceof FollowerJudgements ? store.take() : []),
     store: (judgement) => store.put(judgement),
     needsSettling: (outcomes) => summariseUnscored(outcomes).fraction > reward.max_unscored_fraction,
   });
+  return handle === null ? shared : { ...shared, judgements: store };
+}
+
+/** The addresses of judges that are ready for all these models, none where there are none; rank 0 waits, and says so. */
+async function judgeEndpoints(
+  models: readonly string[],
+  endpoint: Endpoint | null,
+  maxWaitS: number,
+  { group, handle, log, stop }: ScorerServices,
+): Promise<readonly string[]> {
+  if (endpoint === null || models.length === 0) return [];
+  const endpoints = await lead(group, async () => {
+    try {
+      const ready = await Promise.all(
+        models.map((model) =>
+          waitUntilReady(endpoint, model, {
+            ...apiKey(),
+            maxWaitS,
+            signal: stop,
+            onWaiting: (found, waitedS) => {
+              handle?.setState({ state: 'waiting', reason: found });
+              log.logger.warn(`waiting for the judge (${Math.round(waitedS)} s): ${found}`);
+            },
+          }),
+        ),
+      );
+      return ready[0].endpoints;
+    } catch (error) {
+      throw stop.aborted ? new Abandoned() : error;
+    }
+  });
+  if (handle?.state.state === 'waiting') handle.setState({ state: 'running', reason: null });
+  return endpoints;
+}
+
+function apiKey(): { readonly apiKey?: string } {
+  const key = process.env['OPENAI_API_KEY'];
+  return key === undefined ? {} : { apiKey: key };
 }

@@ -4,9 +4,13 @@ import type { EngineSettings, ImageEditSettings, ImageTokenizerSettings, Trained
 import { resolveProvider } from '../engines/onnx/provider.js';
 import { Sampler } from '../policies/tokens/rollout.js';
 import type { Weights } from '../policies/tokens/model.js';
+import { asksJudge } from '../rewards/choice.js';
 import type { Endpoint } from '../rewards/endpoints.js';
+import type { JudgementStore } from '../rewards/types.js';
 import type { RunHandle } from '../run/claim.js';
+import { writeHeldOutEpisodes } from '../run/episodes.js';
 import type { RunLog } from '../run/logs.js';
+import { readMetrics } from '../run/metrics.js';
 import { writeContactSheet } from '../run/report/contact_sheet.js';
 import { jointTokenizerJson, startingTokenizer } from '../tasks/image_tokenizer.js';
 import { ImageEditTask, sessionOptions } from '../tasks/image_edit_tokens.js';
@@ -14,7 +18,9 @@ import type { RunResolver } from '../tasks/models.js';
 import type { Tracker } from '../track/tracker.js';
 import { recordEpisodes } from './episode_records.js';
 import { GrpoTraining } from './grpo.js';
+import { HackAlarms } from './hack_alarms.js';
 import { HeldOut } from './held_out.js';
+import { openHeldOutJudge, type HeldOutJudge } from './held_out_judge.js';
 import { openScorer } from './judge_scorer.js';
 import { IdleTraining, ImageTokenizerTraining } from './image_tokenizer.js';
 import type { LoopEnd, Training } from './loop.js';
@@ -167,7 +173,9 @@ async function buildEditTraining(settings: ImageEditSettings, services: Bench): 
     settings.policy.separate_language_and_vision_vocabs,
     sessionOptions(settings.policy.engine),
   );
-  const scorer = services.judgeEndpoint === null ? null : await openScorer(settings, services, services.judgeEndpoint);
+  // A supervised run without a judge reports losses only; GRPO cannot do without a reward.
+  const scores = settings.algorithm.type === 'grpo' || services.judgeEndpoint !== null || !asksJudge(settings.reward);
+  const scorer = scores ? await openScorer(settings, services, services.judgeEndpoint) : null;
   const heldOut =
     scorer === null
       ? null
@@ -178,9 +186,10 @@ async function buildEditTraining(settings: ImageEditSettings, services: Bench): 
           scorer,
           group,
           show: (_iteration, rows) => writeContactSheet(must(handle, 'the handle').paths.contactSheet, rows),
+          record: (iteration, episodes) => writeHeldOutEpisodes(must(handle, 'the handle').paths, iteration, episodes),
         });
   if (settings.algorithm.type === 'sft') return new SupervisedTraining(settings, task, policy, heldOut, group);
-  if (scorer === null || heldOut === null) throw new InternalError('GRPO without a judge');
+  if (scorer === null || heldOut === null) throw new InternalError('GRPO without a reward');
   return new GrpoTraining({
     settings,
     task,
@@ -194,5 +203,22 @@ async function buildEditTraining(settings: ImageEditSettings, services: Bench): 
       recordEpisodes(must(handle, 'the handle').paths, record, settings.track.log_episodes_every_n_iterations),
     // All ranks see the same; one of them says it.
     alarm: (message) => void (group.rank === 0 && services.log.logger.warn(message)),
+    hackAlarms: openAlarms(settings, services),
+    heldOutJudge: scorer.judgements === undefined ? null : await openSecond(settings, services, scorer.judgements),
   });
+}
+
+function openSecond(
+  settings: ImageEditSettings,
+  { resolveRun, log }: Bench,
+  store: JudgementStore,
+): Promise<HeldOutJudge | null> {
+  return openHeldOutJudge(settings, { store, resolveRun, warn: (message) => void log.logger.warn(message) });
+}
+
+/** Rank 0 watches for all: it has every rank's statistics, and the run's earlier ones. */
+function openAlarms(settings: ImageEditSettings, { handle, log }: Bench): HackAlarms | null {
+  const { alarms } = settings.track;
+  if (alarms === null || handle === null) return null;
+  return new HackAlarms(alarms, readMetrics(handle.paths), (message) => void log.logger.warn(message));
 }

@@ -48,7 +48,7 @@ describe('editrl', () => {
   it.each([
     [
       ['confg'],
-      "editrl: unknown verb 'confg'; allowed: run, sweep, plan, resume, status, stop, logs, report, config, data, judge, launch-check, doctor\n  Did you mean: editrl config?\n",
+      "editrl: unknown verb 'confg'; allowed: run, sweep, plan, resume, status, stop, logs, report, rescore, config, data, gateway, judge, reward-server, launch-check, doctor\n  Did you mean: editrl config?\n",
     ],
     [
       ['config', 'chek', 'x'],

@@ -3,6 +3,7 @@ import {
   average,
   deviation,
   groupAdvantages,
+  perTermAdvantages,
   standardError,
   type AdvantageOptions,
 } from '../../src/train/advantages.js';
@@ -90,5 +91,117 @@ describe('summaries', () => {
     // sample deviation of 1, 3 is sqrt(2), over sqrt(2)
     expect(standardError([1, 3])).toBeCloseTo(1, 12);
     expect(standardError([1])).toBeNaN();
+  });
+});
+
+describe('advantages per term', () => {
+  const exact = { eps: 0, clip: null, factor: 1 };
+
+  it('normalise each term in its group, weigh and add, and divide by the standard deviation of the iteration', () => {
+    // Group 1: term 1 is 0 1, so -1 1; term 2 is 0.5 0.1, so 1 -1. Sums with 0.75 and 0.25: -0.5 0.5.
+    // Group 2: term 1 is 0 1, so -1 1; term 2 is 0.2 0.3, so -1 1. Sums: -1 1.
+    const groups = [
+      [
+        [0, 0.5],
+        [1, 0.1],
+      ],
+      [
+        [0, 0.2],
+        [1, 0.3],
+      ],
+    ];
+    // Over the iteration: variance (0.25 + 0.25 + 1 + 1) / 4 = 0.625
+    const s = Math.sqrt(0.625);
+    const found = perTermAdvantages(groups, [0.75, 0.25], exact);
+    const expected = [
+      [-0.5 / s, 0.5 / s],
+      [-1 / s, 1 / s],
+    ];
+    found.forEach(({ advantages, dropped, zeroSpread }, g) => {
+      advantages.forEach((a, i) => expect(a).toBeCloseTo(expected[g][i], 12));
+      expect([dropped, zeroSpread]).toEqual([false, false]);
+    });
+  });
+
+  it('tell apart what a sum of the same height hides', () => {
+    // The first two episodes have the same weighted sum, but what the second has is more common in its group.
+    const [{ advantages }] = perTermAdvantages(
+      [
+        [
+          [1, 0],
+          [0, 1],
+          [0, 0],
+          [0, 0.5],
+        ],
+      ],
+      [0.5, 0.5],
+      exact,
+    );
+    const [summed] = groupAdvantages([[0.5, 0.5, 0, 0.25]], { ...options, eps: 0 });
+    expect(summed.advantages[0]).toBe(summed.advantages[1]);
+    expect(advantages[0]).not.toBeCloseTo(advantages[1] ?? NaN, 2);
+  });
+
+  it('do not depend on a term\u2019s spread', () => {
+    const wide = [
+      [
+        [0, 0.2],
+        [1, 0.9],
+        [0.5, 0.4],
+      ],
+    ];
+    const narrow = wide.map((group) => group.map(([a, b]) => [a / 1000, b]));
+    const found = perTermAdvantages(narrow, [0.5, 0.5], exact)[0].advantages;
+    perTermAdvantages(wide, [0.5, 0.5], exact)[0].advantages.forEach((a, i) =>
+      expect(found[i]).toBeCloseTo(a ?? NaN, 9),
+    );
+  });
+
+  it('leave unscored episodes out, and drop groups with fewer than two scored ones', () => {
+    const groups = [
+      [[0, 0.5], null, [1, 0.1]],
+      [[1, 1], null, null],
+      [null, null, null],
+    ];
+    const found = perTermAdvantages(groups, [0.75, 0.25], exact);
+    expect(found.map(({ dropped }) => dropped)).toEqual([false, true, true]);
+    // The one group that is left: sums -0.5 and 0.5, whose deviation is 0.5.
+    expect(found[0].advantages).toEqual([-1, null, 1]);
+    expect(found[1].advantages).toEqual([null, null, null]);
+  });
+
+  it('have no spread where no term has any; one term without spread adds nothing', () => {
+    const flat = perTermAdvantages(
+      [
+        [
+          [1, 0.5],
+          [1, 0.5],
+        ],
+      ],
+      [0.5, 0.5],
+      { ...exact, eps: 1e-4 },
+    );
+    expect(flat).toEqual([{ advantages: [0, 0], dropped: false, zeroSpread: true }]);
+    const [{ advantages, zeroSpread }] = perTermAdvantages(
+      [
+        [
+          [1, 0.2],
+          [1, 0.4],
+        ],
+      ],
+      [0.5, 0.5],
+      {
+        ...exact,
+        eps: 1e-9,
+      },
+    );
+    expect(zeroSpread).toBe(false);
+    expect(advantages[1]).toBeCloseTo(1, 6);
+  });
+
+  it('are multiplied, then limited', () => {
+    const values = [[[0], [1]]];
+    expect(perTermAdvantages(values, [1], { ...exact, factor: 3 })[0].advantages).toEqual([-3, 3]);
+    expect(perTermAdvantages(values, [1], { ...exact, factor: 3, clip: 2 })[0].advantages).toEqual([-2, 2]);
   });
 });

@@ -5,9 +5,12 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { createReward } from '../../src/rewards/combined.js';
 import type { Judge } from '../../src/rewards/judge.js';
 import { scoreChunk } from '../../src/rewards/score_iteration.js';
+import { rewardSettingsSchema } from '../../src/rewards/settings.js';
 import type { Outcome } from '../../src/rewards/types.js';
+import { perTermAdvantages } from '../../src/train/advantages.js';
 import type { IterationRecord } from '../../src/train/grpo.js';
 import type { Scorer } from '../../src/train/scorer.js';
+import { testServices } from '../rewards/term_services.js';
 import { makeSmallWorld, smallSettings, type SmallWorld } from '../tasks/small_world.js';
 import { rewardByName, scored, scorerOf, smallTraining, unscored, zero, type SmallTraining } from './small_training.js';
 
@@ -105,6 +108,38 @@ describe('an iteration of GRPO', () => {
     expect(first['group/used']).toBe(3);
   });
 
+  it('normalises each term by itself where the config says so', async () => {
+    const terms = [
+      { name: 'image_similarity', weight: 0.75 },
+      { name: 'jpeg_size', weight: 0.25 },
+    ];
+    const valuesOf = (key: string): number[] => [rewardByName(key) / 10, rewardByName(`${key} again`) / 1000];
+    const made = make(
+      scorerOf((key): Outcome => {
+        const [, group, answer] = key.split('/');
+        if (group === '0' && answer === '1') return unscored;
+        if (group === '1' && answer === '2') return zero;
+        const values = valuesOf(key);
+        const named = terms.map(({ name, weight }, k) => ({ name, weight, normalised: values[k] }));
+        return { kind: 'scored', value: 0.5, normalised: 0.5, parts: {}, terms: named };
+      }),
+      { reward: { mode: null, terms }, algorithm: { type: 'grpo', advantage: { per_term: true }, reward_scale: 2 } },
+    );
+    const metrics = await made.training.step(1);
+    const [record] = made.records;
+    const values = record.outcomes.map((group, i) =>
+      group.map((outcome, j) => {
+        if (outcome.kind === 'unscored') return null;
+        return outcome.kind === 'zero_by_rule' ? [0, 0] : valuesOf(`1/${i}/${j}`);
+      }),
+    );
+    expect(record.advantages).toEqual(perTermAdvantages(values, [0.75, 0.25], { eps: 1e-4, clip: null, factor: 2 }));
+    expect(record.advantages[0].advantages[1]).toBeNull();
+    // Every weighted sum is the same: without its terms there would be nothing to learn.
+    expect(metrics['group/zero_spread']).toBe(0);
+    expect(metrics['policy/loss']).toBeCloseTo(expectedLoss(record), 5);
+  });
+
   it('scores an unfinished answer 0 without asking the judge', async () => {
     let asked = 0;
     const judge: Judge = {
@@ -115,8 +150,7 @@ describe('an iteration of GRPO', () => {
         return { key, scores, ...rest };
       },
     };
-    const prompts = { sc: null, pq: null, ground: null };
-    const reward = createReward({ mode: 'viescore', also_compute: [], prompts, zero_if_unfinished: true }, { judge });
+    const reward = await createReward(rewardSettingsSchema.parse({ mode: 'viescore' }), testServices(judge));
     const scorer: Scorer = {
       begin: (items) => scoreChunk(reward, items),
       settle: async (_items, outcomes) => [...outcomes],

@@ -6,8 +6,8 @@ import type { PolicyModel } from '../../src/policies/tokens/model.js';
 import type { JudgeItem, Outcome } from '../../src/rewards/types.js';
 import type { ContactSheetRow } from '../../src/run/report/contact_sheet.js';
 import { ImageEditTask, sessionOptions } from '../../src/tasks/image_edit_tokens.js';
-import { GrpoTraining, type IterationRecord } from '../../src/train/grpo.js';
-import { HeldOut } from '../../src/train/held_out.js';
+import { GrpoTraining, type GrpoDeps, type IterationRecord } from '../../src/train/grpo.js';
+import { HeldOut, type HeldOutDeps } from '../../src/train/held_out.js';
 import { TrainState } from '../../src/train/policy_state.js';
 import { soloGroup, type ProcessGroup } from '../../src/train/process_group.js';
 import type { Scorer } from '../../src/train/scorer.js';
@@ -22,10 +22,15 @@ export interface SmallTraining {
   readonly shown: (readonly ContactSheetRow[])[];
 }
 
+export interface SmallTrainingMore extends Pick<GrpoDeps, 'hackAlarms' | 'heldOutJudge'> {
+  readonly recordHeldOut?: NonNullable<HeldOutDeps['record']>;
+}
+
 export function smallTraining(
   settings: ImageEditSettings,
   scorer: Scorer,
   group: ProcessGroup = soloGroup(),
+  { recordHeldOut = () => {}, ...more }: SmallTrainingMore = {},
 ): SmallTraining {
   const task = ImageEditTask.open(settings, (run) => run);
   const model = task.startingPolicy();
@@ -46,6 +51,7 @@ export function smallTraining(
     scorer,
     group,
     show: async (_iteration, rows) => void shown.push(rows),
+    record: recordHeldOut,
   });
   const training = new GrpoTraining({
     settings,
@@ -58,6 +64,7 @@ export function smallTraining(
     group,
     record: async (record) => void records.push(record),
     alarm: (message) => alarms.push(message),
+    ...more,
   });
   return { training, heldOut, task, model, records, alarms, shown };
 }

@@ -1,6 +1,7 @@
 /** Tracking: what is recorded and where it goes. It leaves a run's results alone. */
 import { z } from 'zod';
 import { operation, positiveInteger, section } from '../../core/mark.js';
+import { alarms } from './alarms.js';
 
 export const track = section(
   'What is recorded and where it is forwarded.',
@@ -10,6 +11,7 @@ export const track = section(
         "Keep the images of every this many iterations' episodes.",
         positiveInteger.default(5),
       ),
+      alarms,
       push_to_hub: section(
         'Publishing checkpoints on the Hugging Face Hub; null means none.',
         z

@@ -5,6 +5,7 @@ import { readMetrics, type Metrics, type MetricsLine } from '../metrics.js';
 import type { RunPaths } from '../paths.js';
 import { readRecord } from '../record.js';
 import { readState, type RunStateName } from '../state.js';
+import { readAlarms, type AlarmSpan } from './alarms.js';
 
 /** The mean of a held-out evaluation and its standard error (null where it was not recorded). */
 export interface Estimate {
@@ -44,6 +45,8 @@ export interface RunReport {
   readonly tokens_per_second: number | null;
   /** Episodes that no judge scored, by reason, over the whole run. */
   readonly unscored: Readonly<Record<string, number>>;
+  /** Hack alarms in the order in which they were raised. */
+  readonly alarms: readonly AlarmSpan[];
   /** How many metrics were not finite numbers over the whole run. */
   readonly non_finite: number;
   readonly paths: { readonly run: string; readonly curve: string | null; readonly contact_sheet: string | null };
@@ -81,6 +84,7 @@ function summarise(paths: RunPaths, state: ReturnType<typeof readState>, lines: 
     seconds_per_iteration: secondsPerIteration(trained),
     tokens_per_second: mean(trained, 'tokens/s'),
     unscored: sumByPrefix(lines, 'reward/unscored/'),
+    alarms: readAlarms(trained),
     non_finite: lines.reduce((sum, line) => sum + (line.metrics['metrics/non_finite'] ?? 0), 0),
     paths: { run: paths.dir, curve: existing(paths.curvePng), contact_sheet: existing(paths.contactSheet) },
   };

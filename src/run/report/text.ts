@@ -1,10 +1,17 @@
 /** A run's report as a short table for a terminal. */
 import { formatDuration } from '../progress.js';
+import type { AlarmSpan } from './alarms.js';
 import type { BeforeAfter, Estimate, RunReport } from './read.js';
 
 /** The lines of the report, without a final newline. */
 export function formatReport(report: RunReport): string {
-  const blocks = [[`${report.run_name}: ${stateLine(report)}`], heldOutTable(report), training(report), places(report)];
+  const blocks = [
+    [`${report.run_name}: ${stateLine(report)}`],
+    heldOutTable(report),
+    training(report),
+    alarms(report),
+    places(report),
+  ];
   return blocks
     .filter((block) => block.length > 0)
     .map((block) => block.join('\n'))
@@ -62,6 +69,18 @@ function training(report: RunReport): string[] {
   if (unscored.length > 0) rows.push(['unscored', unscored.map(([why, count]) => `${why} ${count}`).join(', ')]);
   if (report.non_finite > 0) rows.push(['not finite', `${report.non_finite} metrics`]);
   return alignColumns(rows);
+}
+
+function alarms(report: RunReport): string[] {
+  if (report.alarms.length === 0) return [];
+  const until = ({ to, from, standing }: AlarmSpan): string =>
+    standing ? ' and still standing' : to === from ? '' : ` to ${to}`;
+  const rows = report.alarms.map((span) => [
+    `  ${span.name}`,
+    `iteration ${span.from}${until(span)}`,
+    span.value === null ? '' : `${span.metric} ${span.value.toFixed(3)}`,
+  ]);
+  return ['hack alarms: the reward may be exploited, look at the pictures', ...alignColumns(rows)];
 }
 
 function places(report: RunReport): string[] {

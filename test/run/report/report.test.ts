@@ -102,6 +102,25 @@ describe('a report', () => {
     `);
   });
 
+  it('lists hack alarms with their iterations', () => {
+    const alarms = (i: number): Record<string, number> => ({
+      ...(i >= 7 && i <= 8 ? { 'alarm/dark_fraction': 1 } : {}),
+      ...(i >= 9 ? { 'alarm/edge_density': 1 } : {}),
+    });
+    const paths = makeRun('hacked', (i) => ({ 'hack/edge_density': 1 / (i + 1), ...alarms(i) }), 12);
+    expect(readRun(paths).alarms).toEqual([
+      { name: 'dark_fraction', from: 7, to: 8, standing: false, metric: 'hack/dark_fraction', value: null },
+      { name: 'edge_density', from: 9, to: 12, standing: true, metric: 'hack/edge_density', value: 0.1 },
+    ]);
+    expect(formatReport(readRun(paths))).toContain(
+      [
+        'hack alarms: the reward may be exploited, look at the pictures',
+        '  dark_fraction  iteration 7 to 8',
+        '  edge_density   iteration 9 and still standing  hack/edge_density 0.100',
+      ].join('\n'),
+    );
+  });
+
   it('is of losses where there is no reward, and of nothing where nothing was measured', () => {
     const paths = makeRun('sft', (i) => (i % 5 === 0 ? { 'validation/loss': 3 - i / 10 } : { 'policy/loss': 2 }), 10);
     expect(readRun(paths).heldout).toMatchObject({ before: 3, after: 2, metric: 'validation/loss' });

@@ -1,0 +1,192 @@
+/** `editrl rescore RUN`: scores a run's episodes again by another reward, from its records where they suffice. */
+import { basename, extname } from 'node:path';
+import { canonicalJson } from '../config/hash.js';
+import { loadConfig, parseSet } from '../config/load.js';
+import type { ImageEditSettings, RewardSettings } from '../config/settings.js';
+import { RunError, UsageError } from '../core/errors.js';
+import { sha256 } from '../core/image.js';
+import { startEmbeddedJudge, type EmbeddedJudge } from '../launch/embedded_judge.js';
+import { runResolver } from '../launch/resolve.js';
+import type { Endpoint } from '../rewards/endpoints.js';
+import { canonicalMode } from '../rewards/settings.js';
+import { findRun } from '../run/find.js';
+import { encodeLine } from '../run/journal.js';
+import { checkRunName, type RunPaths } from '../run/paths.js';
+import { readRecord, type RunRecord } from '../run/record.js';
+import { recordedConfig } from '../run/recorded_config.js';
+import { rescore } from '../train/rescore.js';
+import type { RescoreSummary } from '../train/rescore_summary.js';
+import { formatTable, printError, printJson, printLine } from './output.js';
+import { expDirOption, flag, text, texts, type Action, type Arguments } from './verb.js';
+
+export const rescoreVerb: Action = {
+  positionals: '<run>',
+  build: (yargs) =>
+    yargs
+      .positional('run', { type: 'string', demandOption: true, describe: 'the run_name' })
+      .option('reward', { type: 'string', describe: 'score by this reward.mode' })
+      .option('config', { type: 'string', describe: "score by this config's reward" })
+      .option('with', {
+        type: 'string',
+        array: true,
+        nargs: 1,
+        default: [],
+        describe: 'merge this Jsonnet file over --config; may be repeated',
+      })
+      .option('set', {
+        type: 'string',
+        array: true,
+        nargs: 1,
+        default: [],
+        describe: 'set one key of the reward, as reward.a=value; may be repeated; applied last',
+      })
+      .option('name', { type: 'string', describe: "names the files in the run's folder rescored/" })
+      .option('offline', {
+        type: 'boolean',
+        default: false,
+        describe: 'ask no judge: score only what the records suffice for',
+      })
+      .option('json', { type: 'boolean', default: false, describe: 'print the summary as one JSON document' })
+      .option('exp-dir', expDirOption)
+      .example('$0 rescore sft_s__rl_s --reward ground_score', 'what would another reward have said?')
+      .example('$0 rescore sft_s__rl_s --offline', 'read the recorded answers again, with the present parser'),
+  run: async (args) => {
+    const expDir = text(args, 'exp-dir');
+    const paths = findRun(text(args, 'run'), expDir === '' ? undefined : expDir);
+    const record = readRecord(paths);
+    if (record === null) throw new RunError('there is no run here', { where: paths.dir });
+    const { settings } = recordedConfig(paths, record);
+    if (settings.task !== 'image_edit_tokens') {
+      throw new UsageError(`a run of task '${settings.task}' has no scored episodes`);
+    }
+    const reward = await otherReward(args, paths, record);
+    const name = fileName(args, reward);
+    const judge = new JudgeSource(reward);
+    const apiKey = process.env['OPENAI_API_KEY'];
+    try {
+      const summary = await rescore({
+        paths,
+        settings,
+        reward,
+        name,
+        resolveRun: runResolver(settings.base_exp_dir),
+        endpoint: flag(args, 'offline') || reward.endpoint === '' ? null : () => judge.endpoint(),
+        ...(apiKey === undefined ? {} : { apiKey }),
+        onProgress: ({ iteration, heldOut }, at, of) => {
+          const kind = heldOut ? 'held-out episodes' : 'episodes';
+          if (process.stderr.isTTY) process.stderr.write(`\r${at + 1}/${of}: ${kind} of iteration ${iteration}  `);
+        },
+      });
+      if (process.stderr.isTTY) printError('');
+      if (flag(args, 'json')) printJson(JSON.parse(encodeLine(summary).line));
+      else printLine(formatSummary(summary));
+      return 0;
+    } finally {
+      await judge.close();
+    }
+  },
+};
+
+/** The run's own reward with what was asked for over it, or a config's. Raises ConfigError for one that cannot work. */
+async function otherReward(args: Arguments, paths: RunPaths, record: RunRecord): Promise<RewardSettings> {
+  const [mode, config] = [text(args, 'reward'), text(args, 'config')];
+  if (mode !== '' && config !== '') {
+    throw new UsageError('--reward and --config both say what to score by', { next: 'Give one of them.' });
+  }
+  const sets = [...(mode === '' ? [] : [`reward.mode=${String(canonicalMode(mode))}`]), ...texts(args, 'set')];
+  for (const set of sets) {
+    const { path } = parseSet(set);
+    if (!path.startsWith('reward.')) {
+      throw new UsageError(`--set ${set}: only the reward can be another one`, {
+        next: 'The rest of a run was decided when it was made. Write it as --set reward.mode=ground_score.',
+      });
+    }
+  }
+  if (config !== '') {
+    const { settings } = await loadConfig({ file: config, overlays: texts(args, 'with'), sets });
+    return requireEdits(settings, config).reward;
+  }
+  const given = new Set(sets.map((set) => parseSet(set).path.split('.')[1]));
+  const { settings } = recordedConfig(paths, record, { sets: [...implied(given), ...sets] });
+  return requireEdits(settings, paths.record).reward;
+}
+
+/** What follows from naming a reward: it takes the place of the run's, and nothing is computed besides unless asked for. */
+function implied(given: ReadonlySet<string>): string[] {
+  return [
+    ...(given.has('mode') ? ['reward.terms=[]', 'algorithm.advantage.per_term=false'] : []),
+    ...(given.has('terms') && !given.has('mode') ? ['reward.mode=null'] : []),
+    ...(given.has('also_compute') ? [] : ['reward.also_compute=[]']),
+  ];
+}
+
+function requireEdits(settings: { readonly task: string }, where: string): ImageEditSettings {
+  if (settings.task === 'image_edit_tokens') return settings as ImageEditSettings;
+  throw new UsageError(`${where} is of task '${settings.task}', whose reward scores no edits`);
+}
+
+/** `--name`, else the mode, else a name that follows from what is scored by. */
+function fileName(args: Arguments, reward: RewardSettings): string {
+  const given = text(args, 'name');
+  const { mode, terms, model, prompts } = reward;
+  const config = text(args, 'config');
+  const digest = sha256(canonicalJson({ mode, terms, model, prompts })).slice(0, 8);
+  const stem = config === '' ? (mode ?? 'terms') : basename(config, extname(config));
+  const name = given === '' ? `${stem.replace(/[^A-Za-z0-9]+/g, '_').replace(/^_|_$/g, '')}-${digest}` : given;
+  checkRunName(name);
+  return name;
+}
+
+/** Where the judge is; the embedded one is started when it is first asked. */
+class JudgeSource {
+  #embedded: EmbeddedJudge | null = null;
+
+  constructor(private readonly reward: RewardSettings) {}
+
+  async endpoint(): Promise<Endpoint> {
+    const { endpoint, model } = this.reward;
+    if (endpoint !== 'embedded') return endpoint;
+    this.#embedded ??= await startEmbeddedJudge(model);
+    return this.#embedded.url;
+  }
+
+  async close(): Promise<void> {
+    await this.#embedded?.close();
+  }
+}
+
+function formatSummary(summary: RescoreSummary): string {
+  const { rescored, judgements } = summary;
+  const total = rescored.scored + rescored.zero_by_rule + rescored.unscored;
+  const show = (value: number | null): string => (value === null ? '-' : value.toFixed(3));
+  const rows = summary.rows.map((row) => [
+    row.set,
+    row.iteration,
+    row.episodes,
+    row.compared,
+    show(row.recorded_mean),
+    show(row.rescored_mean),
+  ]);
+  const table = formatTable(
+    [
+      { title: 'episodes of' },
+      { title: 'iteration', align: 'right' },
+      { title: 'there', align: 'right' },
+      { title: 'compared', align: 'right' },
+      { title: 'recorded', align: 'right' },
+      { title: 'rescored', align: 'right' },
+    ],
+    rows,
+  );
+  const missing = Object.entries(summary.not_rescored).map(([why, count]) => `not scored again: ${count}, ${why}`);
+  return [
+    `${summary.run_name}: trained on ${summary.recorded_reward}, scored again by ${summary.reward}`,
+    ...(rows.length === 0 ? ['It recorded no episodes.'] : ['', table]),
+    '',
+    `${total} of ${summary.episodes} episodes: ${rescored.scored} scored, ${rescored.zero_by_rule} zero by rule, ${rescored.unscored} unscored`,
+    ...missing,
+    `${summary.differ} of ${summary.compared} differ; correlation ${show(summary.correlation)}`,
+    `answers: ${judgements.replayed} from the records, ${judgements.parsed_again} parsed again, ${judgements.asked} asked for`,
+    summary.file,
+  ].join('\n');
+}

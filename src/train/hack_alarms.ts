@@ -1,0 +1,163 @@
+/**
+ * Hack alarms: statistics of what the policy makes, per iteration and over all ranks, compared with those of the run's own first
+ * iterations. The start is the baseline, and not the data's pictures: a policy's drawings differ from photographs from the first
+ * iteration on (its decoder blurs), a task may have no source images, and what an exploited reward changes it changes over time.
+ */
+import type { AlarmName, AlarmSettings } from '../config/schema/alarms.js';
+import { imageDigest, imageStatistics, repeatRate, sourceSimilarity } from '../rewards/image_statistics.js';
+import type { JudgeItem } from '../rewards/types.js';
+import type { Metrics, MetricsLine } from '../run/metrics.js';
+import { average } from './advantages.js';
+
+/** What is measured of one artifact; see rewards/image_statistics.ts for the formulae. */
+export interface ArtifactStatistics {
+  readonly edgeDensity: number;
+  readonly colourEntropy: number;
+  readonly darkFraction: number;
+  /** Null where the artifact was made from words alone. */
+  readonly sourceSimilarity: number | null;
+  readonly digest: string;
+}
+
+/** Measures one artifact; null where the answer gave no image. */
+export function measureArtifact({ edited, source }: Pick<JudgeItem, 'edited' | 'source'>): ArtifactStatistics | null {
+  if (edited === null) return null;
+  return {
+    ...imageStatistics(edited),
+    sourceSimilarity: source === null ? null : sourceSimilarity(edited, source),
+    digest: imageDigest(edited),
+  };
+}
+
+/** An iteration's artifacts of one prompt. */
+export interface MeasuredGroup {
+  /** Names the prompt: two groups of the same prompt are no repeats of each other. */
+  readonly prompt: string;
+  /** Of the answers, in tokens. */
+  readonly lengths: readonly number[];
+  readonly artifacts: readonly (ArtifactStatistics | null)[];
+}
+
+/** Metrics `hack/<statistic>`: means over the artifacts that have it; a statistic that none has is left out. */
+export function describeArtifacts(groups: readonly MeasuredGroup[]): Record<string, number> {
+  const measured = groups.flatMap(({ artifacts }) => artifacts.filter((one) => one !== null));
+  const length = { 'hack/answer_length': average(groups.flatMap(({ lengths }) => lengths)) };
+  if (measured.length === 0) return length;
+  const similarities = measured.flatMap((one) => (one.sourceSimilarity === null ? [] : [one.sourceSimilarity]));
+  const named = groups.flatMap(({ prompt, artifacts }) =>
+    artifacts.flatMap((one) => (one === null ? [] : [{ prompt, digest: one.digest }])),
+  );
+  return {
+    'hack/edge_density': average(measured.map(({ edgeDensity }) => edgeDensity)),
+    'hack/colour_entropy': average(measured.map(({ colourEntropy }) => colourEntropy)),
+    'hack/dark_fraction': average(measured.map(({ darkFraction }) => darkFraction)),
+    ...(similarities.length === 0 ? {} : { 'hack/source_similarity': average(similarities) }),
+    'hack/repeat_rate': repeatRate(named),
+    ...length,
+  };
+}
+
+interface AlarmKind {
+  readonly label: string;
+  /** What limits are shares of: the first value, what it lacked to 1, or nothing (they are in the statistic's own unit). */
+  readonly of: 'value' | 'rest' | 'unit';
+}
+
+export const alarmKinds: Readonly<Record<AlarmName, AlarmKind>> = {
+  edge_density: { label: 'edge density', of: 'value' },
+  colour_entropy: { label: 'colour entropy', of: 'value' },
+  dark_fraction: { label: 'the share of dark pixels', of: 'unit' },
+  source_similarity: { label: 'similarity to the source', of: 'rest' },
+  repeat_rate: { label: 'the share of repeated pictures', of: 'unit' },
+  answer_length: { label: 'answer length', of: 'value' },
+  judge_gap: { label: 'the gap to the held-out judge', of: 'unit' },
+};
+
+/** Nothing is a share of less than this. */
+const SMALLEST_BASE = 1e-6;
+
+interface Series {
+  /** The first measured values, at most as many as are compared. */
+  readonly first: number[];
+  /** The latest ones, as many. */
+  readonly last: number[];
+  raised: boolean;
+}
+
+/** Watches the statistics of one run, over all its attempts. */
+export class HackAlarms {
+  readonly #series: ReadonlyMap<AlarmName, Series>;
+
+  /**
+   * @param history what the run measured before, oldest first: a resumed run keeps its baseline and does not repeat a warning.
+   * @param warn told once per crossing, not once per iteration.
+   */
+  constructor(
+    private readonly settings: AlarmSettings,
+    history: readonly MetricsLine[],
+    private readonly warn: (message: string) => void,
+  ) {
+    const names = Object.keys(alarmKinds) as AlarmName[];
+    this.#series = new Map(names.map((name) => [name, { first: [], last: [], raised: false }]));
+    for (const { iteration, metrics } of history) {
+      if (iteration > 0) this.#each((name, series) => this.#take(name, series, metrics));
+    }
+    const latest = history.at(-1)?.metrics ?? {};
+    this.#each((name, series) => (series.raised = latest[alarmMetric(name)] === 1));
+  }
+
+  /** Takes an iteration's metrics in; returns `alarm/<name>`: 1 for each alarm that stands after it. */
+  observe(iteration: number, metrics: Metrics): Record<string, number> {
+    const raised: Record<string, number> = {};
+    this.#each((name, series) => {
+      this.#take(name, series, metrics);
+      const found = this.#crossing(name, series);
+      if (found !== null) {
+        raised[alarmMetric(name)] = 1;
+        if (!series.raised) this.warn(`iteration ${iteration}: hack alarm: ${found}`);
+      }
+      series.raised = found !== null;
+    });
+    return raised;
+  }
+
+  #each(visit: (name: AlarmName, series: Series) => void): void {
+    for (const [name, series] of this.#series) visit(name, series);
+  }
+
+  #take(name: AlarmName, series: Series, metrics: Metrics): void {
+    const value = metrics[`hack/${name}`];
+    if (value === undefined || !Number.isFinite(value)) return;
+    const { over_iterations: span } = this.settings;
+    if (series.first.length < span) series.first.push(value);
+    series.last.push(value);
+    if (series.last.length > span) series.last.shift();
+  }
+
+  /** What was crossed, in words; null where nothing was. Until more is measured than is compared, the last values are the first ones. */
+  #crossing(name: AlarmName, { first, last }: Series): string | null {
+    if (first.length === 0) return null;
+    const { label, of } = alarmKinds[name];
+    const [before, now] = [average(first), average(last)];
+    const base = { value: Math.abs(before), rest: Math.abs(1 - before), unit: 1 }[of];
+    if (base < SMALLEST_BASE) return null;
+    const change = (now - before) / base;
+    const { max_fall, max_rise } = this.settings[name];
+    const side = change < 0 ? 'max_fall' : 'max_rise';
+    const limit = change < 0 ? max_fall : max_rise;
+    if (limit === null || Math.abs(change) <= limit) return null;
+    return (
+      `${label} ${change < 0 ? 'fell' : 'rose'} from ${before.toFixed(3)} at first to ${now.toFixed(3)}, by ${shownChange(change, of)} ` +
+      `(track.alarms.${name}.${side} is ${limit}); look at the pictures: the reward may be exploited`
+    );
+  }
+}
+
+function shownChange(change: number, of: AlarmKind['of']): string {
+  const percent = `${Math.round(100 * Math.abs(change))}%`;
+  return { value: percent, rest: `${percent} of what it lacked to 1`, unit: Math.abs(change).toFixed(3) }[of];
+}
+
+function alarmMetric(name: AlarmName): string {
+  return `alarm/${name}`;
+}

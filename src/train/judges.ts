@@ -1,0 +1,47 @@
+/** The judges that a reward's terms ask: all at `reward.endpoint`, one client for each model that a term names. */
+import { must } from '../core/errors.js';
+import type { Judge } from '../rewards/judge.js';
+import type { CanaryResult } from '../rewards/judge_client.js';
+import { JudgeClient, type JudgeClientOptions } from '../rewards/judge_client.js';
+
+/**
+ * Terms take their judges while they are made, and ask them only when they score: by then it is known which models are asked, and these
+ * are ready. A run whose terms take none needs no endpoint.
+ */
+export class Judges {
+  readonly #clients = new Map<string, JudgeClient | null>();
+
+  /** The judge of this model; it answers once `connect` was called. */
+  take(model: string): Judge {
+    if (!this.#clients.has(model)) this.#clients.set(model, null);
+    return {
+      ask: (query, signal, options) =>
+        must(this.#clients.get(model), `the connection to judge '${model}'`).ask(query, signal, options),
+    };
+  }
+
+  /** The models that were taken, in the order in which they were. */
+  get models(): readonly string[] {
+    return [...this.#clients.keys()];
+  }
+
+  /** Connects all; `concurrency` is that of all together. */
+  connect(options: Omit<JudgeClientOptions, 'model' | 'concurrency'> & { readonly concurrency: number }): void {
+    const concurrency = Math.max(1, Math.floor(options.concurrency / this.models.length));
+    for (const model of this.models) this.#clients.set(model, new JudgeClient({ ...options, model, concurrency }));
+  }
+
+  /** Whether every judge answers; the first that does not says why. */
+  async canary(signal?: AbortSignal): Promise<CanaryResult> {
+    const found = await Promise.all(this.#connected().map((client) => client.canary(signal)));
+    return found.find(({ ok }) => !ok) ?? { ok: true };
+  }
+
+  async close(): Promise<void> {
+    await Promise.all(this.#connected().map((client) => client.close()));
+  }
+
+  #connected(): JudgeClient[] {
+    return [...this.#clients.values()].filter((client) => client !== null);
+  }
+}

@@ -1,0 +1,71 @@
+/** A judge that answers from what a run recorded; a real one is asked only for what is not there. */
+import { hashRequest } from '../rewards/chat_request.js';
+import type { Judge, JudgeQuery } from '../rewards/judge.js';
+import type { Judgement, JudgementStore, ScoreOptions } from '../rewards/types.js';
+
+export interface RecordedJudgeOptions {
+  readonly model: string;
+  readonly recorded: Pick<JudgementStore, 'find'>;
+  /** Asked for what is not recorded, and for what was recorded without scores; null where nobody is to be asked. */
+  readonly asked: Judge | null;
+}
+
+/** How many answers came from where. */
+export interface JudgeCounts {
+  /** Recorded scores. */
+  replayed: number;
+  /** Recorded texts that gave no scores when they came and give some to the present parser. */
+  parsed_again: number;
+  asked: number;
+  /** Not recorded, and nobody was asked. */
+  missing: number;
+}
+
+/** The ways in which servers are asked, and requests hashed; which one a record was made in is not said in it. */
+const dialects = ['vllm', 'openai'] as const;
+
+export class RecordedJudge implements Judge {
+  /** The items of which a question is not recorded, by their keys. */
+  readonly missing = new Set<string>();
+
+  constructor(
+    private readonly options: RecordedJudgeOptions,
+    private readonly counts: JudgeCounts,
+  ) {}
+
+  async ask(query: JudgeQuery, signal?: AbortSignal, options?: ScoreOptions): Promise<Judgement> {
+    const { model, asked } = this.options;
+    const recorded = this.#find(query);
+    if (recorded?.problem === null) {
+      this.counts.replayed++;
+      return recorded;
+    }
+    if (recorded !== undefined && recorded.text !== '') {
+      const parsed = query.parse(recorded.text, recorded.problem === 'truncated');
+      if (parsed.ok) {
+        this.counts.parsed_again++;
+        return { ...recorded, problem: null, scores: parsed.scores };
+      }
+    }
+    if (asked !== null) {
+      this.counts.asked++;
+      return asked.ask(query, signal, options);
+    }
+    if (recorded !== undefined) {
+      this.counts.replayed++;
+      return recorded;
+    }
+    this.counts.missing++;
+    this.missing.add(query.key.slice(0, query.key.lastIndexOf('/')));
+    const none = { requestHash: '', model, text: '', scores: [], attempts: 0, latencyMs: 0 };
+    return { ...none, key: query.key, problem: 'aborted', detail: 'not recorded' };
+  }
+
+  #find(query: JudgeQuery): Judgement | undefined {
+    const found = dialects.flatMap((dialect) => {
+      const judgement = this.options.recorded.find(query.key, hashRequest(query, this.options.model, dialect));
+      return judgement === undefined ? [] : [judgement];
+    });
+    return found.find(({ problem }) => problem === null) ?? found.at(0);
+  }
+}

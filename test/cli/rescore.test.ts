@@ -1,0 +1,66 @@
+import { mkdirSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterEach, beforeEach, expect, it, vi } from 'vitest';
+import { main } from '../../src/cli/main.js';
+import type { RunPaths } from '../../src/run/paths.js';
+import { makeSmallWorld, smallSettings } from '../tasks/small_world.js';
+import { capture, RunFolder } from './run_directory.js';
+
+let folder: RunFolder;
+let written: { out: string; error: string };
+let paths: RunPaths;
+beforeEach(async () => {
+  folder = new RunFolder();
+  const world = await makeSmallWorld(join(folder.dir, 'world'));
+  paths = folder.make('a', 'finished');
+  const settings = smallSettings(world);
+  writeFileSync(paths.record, JSON.stringify({ format: 1, run_name: 'a', hash: 'h', settings, attempts: [] }));
+  written = capture();
+});
+afterEach(() => {
+  vi.restoreAllMocks();
+  folder.remove();
+});
+
+const call = (...args: readonly string[]): Promise<number> => main(['rescore', 'a', '--exp-dir', folder.dir, ...args]);
+
+it('says of a run without episodes that it has none', async () => {
+  expect(await call('--offline', '--reward', 'jpeg_size')).toBe(0);
+  expect(written.out).toContain('a: trained on viescore, scored again by jpeg_size');
+  expect(written.out).toContain('It recorded no episodes.');
+});
+
+it.each([
+  [['--reward', 'viescore', '--config', 'x.jsonnet'], '--reward and --config both say what to score by'],
+  [['--set', 'seed=3'], '--set seed=3: only the reward can be another one'],
+  [['--reward', 'beauty'], 'reward.mode: found "beauty"'],
+  [['--reward', 'viescore', '--name', '../x'], "'../x' cannot name a run"],
+  [['--set', 'reward.terms=[{"name":"jpeg_size","weight":0.5}]'], 'weight'],
+])('refuses %j with exit code 2', async (args, message) => {
+  expect(await call('--offline', ...args)).toBe(2);
+  expect(written.error).toContain(message);
+});
+
+it('names its files by what is scored by', async () => {
+  const name = async (...args: readonly string[]): Promise<string> => {
+    written.out = '';
+    expect(await call('--offline', '--json', ...args)).toBe(0);
+    return (JSON.parse(written.out) as { name: string }).name;
+  };
+  expect(await name('--reward', 'sqrt(viescore_pq*ground_score)')).toMatch(
+    /^sqrt_viescore_pqxground_score-[0-9a-f]{8}$/,
+  );
+  const terms = 'reward.terms=[{"name":"viescore","weight":0.5},{"name":"jpeg_size","weight":0.5}]';
+  expect(await name('--set', terms)).toMatch(/^terms-/);
+  expect(await name('--reward', 'viescore')).not.toBe(
+    await name('--reward', 'viescore', '--set', 'reward.model=another'),
+  );
+  expect(await name('--name', 'mine')).toBe('mine');
+});
+
+it('says which line of an episode file is none', async () => {
+  mkdirSync(paths.episodesDir, { recursive: true });
+  writeFileSync(paths.episodes(1), '{"key": "1/0/0"}\n');
+  expect(await call('--offline', '--reward', 'jpeg_size')).toBe(1);
+  expect(written.error).toMatch(/000001\.jsonl:1: not the record of an episode: sample/);
+});

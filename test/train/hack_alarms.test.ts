@@ -1,0 +1,177 @@
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { alarms as alarmsSchema, type AlarmSettings } from '../../src/config/schema/alarms.js';
+import type { RgbImage } from '../../src/core/image.js';
+import type { MetricsLine } from '../../src/run/metrics.js';
+import { readAlarms } from '../../src/run/report/alarms.js';
+import { describeArtifacts, HackAlarms, measureArtifact } from '../../src/train/hack_alarms.js';
+import { makeSmallWorld, smallSettings, type SmallWorld } from '../tasks/small_world.js';
+import { onRanks } from './groups.js';
+import { rewardByName, scored, scorerOf, smallTraining } from './small_training.js';
+
+function settings(changes: object = {}): AlarmSettings {
+  const parsed = alarmsSchema.parse({ over_iterations: 2, ...changes });
+  if (parsed === null) throw new Error('null');
+  return parsed;
+}
+
+/** Puts a metric's values to the alarms one iteration after the other; which iterations raise it, and what is said. */
+function watch(
+  metric: string,
+  values: readonly (number | null)[],
+  changes: object = {},
+): { raised: number[]; said: string[] } {
+  const said: string[] = [];
+  const alarms = new HackAlarms(settings(changes), [], (message) => said.push(message));
+  const raised = values.flatMap((value, i) => {
+    const found = alarms.observe(i + 1, value === null ? {} : { [metric]: value });
+    return Object.keys(found).length > 0 ? [i + 1] : [];
+  });
+  return { raised, said };
+}
+
+describe('an alarm', () => {
+  it('is raised where the last values are too far below the first ones, and said once', () => {
+    const { raised, said } = watch('hack/edge_density', [0.4, 0.2, 0.3, 0.2, 0.1, 0.1, 0.1]);
+    // first: 0.3; the last two: 0.25, 0.25, 0.15, 0.1, 0.1
+    expect(raised).toEqual([5, 6, 7]);
+    expect(said).toEqual([
+      'iteration 5: hack alarm: edge density fell from 0.300 at first to 0.150, by 50% (track.alarms.edge_density.max_fall is 0.4); look at the pictures: the reward may be exploited',
+    ]);
+  });
+
+  it('is said again when it was left and comes back', () => {
+    const { raised, said } = watch('hack/edge_density', [1, 1, 0, 0, 1, 1, 0, 0], { over_iterations: 1 });
+    expect(raised).toEqual([3, 4, 7, 8]);
+    expect(said).toHaveLength(2);
+  });
+
+  it('takes limits of fractions in their own unit, and rises as well as falls', () => {
+    expect(watch('hack/dark_fraction', [0.01, 0.01, 0.2, 0.2, 0.3, 0.3]).raised).toEqual([6]);
+    expect(watch('hack/source_similarity', [0.9, 0.9, 0.95, 0.95, 1, 1]).raised).toEqual([6]);
+    expect(watch('hack/source_similarity', [0.9, 0.9, 0.3, 0.3]).raised).toEqual([3, 4]);
+    expect(watch('hack/answer_length', [10, 10, 30, 30]).raised).toEqual([4]);
+    expect(watch('hack/repeat_rate', [0, 0, 0.5]).raised).toEqual([3]);
+  });
+
+  it('never stands where its limit is null', () => {
+    expect(watch('hack/dark_fraction', [0.9, 0.9, 0, 0]).raised).toEqual([]);
+    expect(watch('hack/edge_density', [1, 1, 0, 0], { edge_density: { max_fall: null } }).raised).toEqual([]);
+  });
+
+  it('waits for enough values, counting only iterations that measured it', () => {
+    expect(watch('hack/edge_density', [1, 0]).raised).toEqual([]);
+    // What does not measure it leaves it as it is.
+    expect(watch('hack/judge_gap', [0, null, null, 0, null, 0.9, null]).raised).toEqual([6, 7]);
+    expect(watch('hack/edge_density', [1, NaN, NaN, NaN]).raised).toEqual([]);
+  });
+
+  it('has nothing to compare with where the first values are 0', () => {
+    expect(watch('hack/edge_density', [0, 0, 0.5, 0.5]).raised).toEqual([]);
+  });
+
+  it('keeps its baseline over a resume, and does not repeat what it said', () => {
+    const values = [1, 1, 1, 0, 0, 0];
+    const lines: MetricsLine[] = [{ iteration: 0, metrics: { 'validation/sampled/mean': 3 } }];
+    let said: string[] = [];
+    for (const [i, value] of values.entries()) {
+      const alarms = new HackAlarms(settings(), lines, (message) => said.push(message));
+      const metrics = { 'hack/edge_density': value };
+      lines.push({ iteration: i + 1, metrics: { ...metrics, ...alarms.observe(i + 1, metrics) } });
+    }
+    expect(said).toHaveLength(1);
+    expect(
+      lines.filter(({ metrics }) => metrics['alarm/edge_density'] === 1).map(({ iteration }) => iteration),
+    ).toEqual([4, 5, 6]);
+    said = [];
+    new HackAlarms(settings(), lines, (message) => said.push(message)).observe(7, { 'hack/edge_density': 1 });
+    expect(said).toEqual([]);
+    expect(readAlarms(lines)).toEqual([
+      { name: 'edge_density', from: 4, to: 6, standing: true, metric: 'hack/edge_density', value: 0 },
+    ]);
+  });
+});
+
+describe('a report', () => {
+  it('has one span per crossing', () => {
+    const line = (iteration: number, ...names: string[]): MetricsLine => ({
+      iteration,
+      metrics: { 'hack/a': iteration, ...Object.fromEntries(names.map((name) => [`alarm/${name}`, 1] as const)) },
+    });
+    expect(readAlarms([line(1), line(2, 'a'), line(3, 'a', 'b'), line(4), line(5, 'a')])).toEqual([
+      { name: 'a', from: 2, to: 3, standing: false, metric: 'hack/a', value: 2 },
+      { name: 'b', from: 3, to: 3, standing: false, metric: 'hack/b', value: null },
+      { name: 'a', from: 5, to: 5, standing: true, metric: 'hack/a', value: 5 },
+    ]);
+    expect(readAlarms([line(1)])).toEqual([]);
+  });
+});
+
+describe('artifacts', () => {
+  const flat = (level: number): RgbImage => ({ width: 4, height: 4, data: new Uint8Array(48).fill(level) });
+
+  it('are described by means over those that are images', () => {
+    const artifacts = [flat(0), flat(255), null].map((edited) => measureArtifact({ edited, source: flat(255) }));
+    expect(artifacts[2]).toBeNull();
+    expect(
+      describeArtifacts([
+        { prompt: 'a', lengths: [3, 4, 5], artifacts },
+        { prompt: 'b', lengths: [8], artifacts: [artifacts[0]] },
+      ]),
+    ).toEqual({
+      'hack/edge_density': 0,
+      'hack/colour_entropy': 0,
+      'hack/dark_fraction': 2 / 3,
+      'hack/source_similarity': 1 / 3,
+      'hack/repeat_rate': 2 / 3,
+      'hack/answer_length': 5,
+    });
+  });
+
+  it('have only those statistics that can be measured', () => {
+    const metrics = describeArtifacts([
+      { prompt: 'a', lengths: [1], artifacts: [measureArtifact({ edited: flat(3), source: null })] },
+    ]);
+    expect(metrics).not.toHaveProperty('hack/source_similarity');
+    expect(describeArtifacts([{ prompt: 'a', lengths: [7], artifacts: [null] }])).toEqual({ 'hack/answer_length': 7 });
+  });
+});
+
+describe('an iteration of GRPO', () => {
+  const root = mkdtempSync(join(tmpdir(), 'hack-alarms-'));
+  let world: SmallWorld;
+  beforeAll(async () => {
+    world = await makeSmallWorld(root);
+  });
+  afterAll(() => rmSync(root, { recursive: true }));
+
+  it('has the same statistics, over all episodes, on one rank and on three', async () => {
+    const scorer = scorerOf((key) => scored(rewardByName(key)));
+    const firstOf = (size: number) =>
+      onRanks(size, async (group) => {
+        const { training } = smallTraining(smallSettings(world), scorer, group);
+        try {
+          return await training.step(1);
+        } finally {
+          await training.dispose();
+        }
+      });
+    const hackOf = (metrics: Readonly<Record<string, number>>) =>
+      Object.fromEntries(Object.entries(metrics).filter(([name]) => name.startsWith('hack/')));
+    const [alone] = await firstOf(1);
+    const [leader, ...others] = await firstOf(3);
+    expect(Object.keys(hackOf(alone)).sort()).toEqual([
+      'hack/answer_length',
+      'hack/colour_entropy',
+      'hack/dark_fraction',
+      'hack/edge_density',
+      'hack/repeat_rate',
+      'hack/source_similarity',
+    ]);
+    expect(hackOf(leader)).toEqual(hackOf(alone));
+    expect(others.map(hackOf)).toEqual([{}, {}]);
+    expect(alone['hack/answer_length']).toBe(alone['episode/length']);
+  });
+});
