@@ -17,7 +17,7 @@ import { realpathSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
 import { loadConfig } from '../src/config/load.js';
-import type { GrpoSettings, ImageEditSettings } from '../src/config/settings.js';
+import type { GrpoSettings, ImageEditSettings, ModelReference } from '../src/config/settings.js';
 import { ConfigError, EditrlError, must, UsageError } from '../src/core/errors.js';
 import { RandomStream } from '../src/core/random.js';
 import { accumulate, AdamW, clipGradientNorm, learningRateAt } from '../src/engines/onnx/optimizer.js';
@@ -37,13 +37,17 @@ import {
 import { Learner, type TokenStatistics } from '../src/policies/tokens/learner.js';
 import { SessionCache, type PolicyModel, type Weights } from '../src/policies/tokens/model.js';
 import { Sampler } from '../src/policies/tokens/rollout.js';
+import { asksJudge } from '../src/rewards/choice.js';
 import { createReward } from '../src/rewards/combined.js';
 import { resolveEndpoints } from '../src/rewards/endpoints.js';
 import { JudgeClient } from '../src/rewards/judge_client.js';
+import { JudgeImages } from '../src/rewards/judge_images.js';
 import { MemoryJudgementStore } from '../src/rewards/memory_store.js';
+import { loadPrompts } from '../src/rewards/prompts.js';
 import { scoreChunk } from '../src/rewards/score_iteration.js';
 import type { JudgeItem, Outcome } from '../src/rewards/types.js';
 import { ImageEditTask, sessionOptions } from '../src/tasks/image_edit_tokens.js';
+import { modelFolder, type RunResolver } from '../src/tasks/models.js';
 import { startJudge } from '../src/tiny/judge/server.js';
 
 /** What the loop is made of. */
@@ -283,6 +287,7 @@ function requireSimpleGrpo({ algorithm }: ImageEditSettings): GrpoSettings {
   const { advantage, clip_range, inner_epochs, kl_estimator, train_tokens } = algorithm;
   const leftOut = {
     'algorithm.advantage.scale': advantage.scale !== 'std',
+    'algorithm.advantage.per_term': advantage.per_term,
     'algorithm.advantage.clip': advantage.clip !== null,
     'algorithm.clip_range': clip_range !== null,
     'algorithm.inner_epochs': inner_epochs !== 1,
@@ -298,26 +303,41 @@ function requireSimpleGrpo({ algorithm }: ImageEditSettings): GrpoSettings {
   return algorithm;
 }
 
-/** Judges over HTTP, as the trainer does; the tiny world's rule judge is started in this process where the config says so. */
-async function openJudge({ reward, data }: ImageEditSettings): Promise<{
+/** Scores as the trainer does; the tiny world's rule judge is started in this process where the config says so. */
+async function openJudge(
+  { reward, data }: ImageEditSettings,
+  resolveRun: RunResolver,
+): Promise<{
   judge: LoopParts['judge'];
   close: () => Promise<void>;
 }> {
   const { tiny } = data;
   const geometry = tiny === null ? {} : { geometry: { columns: tiny.grid, rows: tiny.grid, cell: tiny.cell } };
   const embedded =
-    reward.endpoint === 'embedded'
+    reward.endpoint === 'embedded' && asksJudge(reward)
       ? await startJudge({ port: 0, host: '127.0.0.1', models: [reward.model], ...geometry })
       : null;
-  const client = new JudgeClient({
-    endpoints: embedded === null ? resolveEndpoints(reward.endpoint) : [embedded.url],
-    model: reward.model,
-    store: new MemoryJudgementStore(),
-    concurrency: reward.concurrency,
+  const store = new MemoryJudgementStore();
+  const clients: JudgeClient[] = [];
+  const scored = await createReward(reward, {
+    judge: (model = reward.model) => {
+      const endpoints = embedded === null ? resolveEndpoints(reward.endpoint) : [embedded.url];
+      const client = new JudgeClient({ endpoints, model, store, concurrency: reward.concurrency });
+      clients.push(client);
+      return client;
+    },
+    images: new JudgeImages(),
+    prompts: loadPrompts(reward.prompts),
+    modelFolder: (reference) => modelFolder(reference as ModelReference, resolveRun),
   });
-  const { viescore_sc: sc, viescore_pq: pq, ground_score: ground } = reward.prompts;
-  const scored = createReward({ ...reward, prompts: { sc, pq, ground } }, { judge: client });
-  return { judge: (items) => scoreChunk(scored, items), close: async () => embedded?.close() };
+  return {
+    judge: (items) => scoreChunk(scored, items),
+    close: async () => {
+      await scored.close();
+      await Promise.all(clients.map((client) => client.close()));
+      await embedded?.close();
+    },
+  };
 }
 
 async function main(): Promise<void> {
@@ -333,8 +353,9 @@ async function main(): Promise<void> {
   if (settings.task !== 'image_edit_tokens') {
     throw new ConfigError(`task is '${settings.task}'; allowed here: 'image_edit_tokens'`);
   }
-  const task = ImageEditTask.open(settings, runResolver(settings.base_exp_dir));
-  const { judge, close } = await openJudge(settings);
+  const resolveRun = runResolver(settings.base_exp_dir);
+  const task = ImageEditTask.open(settings, resolveRun);
+  const { judge, close } = await openJudge(settings, resolveRun);
   try {
     await referenceLoop({ settings, task, judge }, settings.num_iterations, (it) => console.log(JSON.stringify(it)));
   } finally {

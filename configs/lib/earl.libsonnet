@@ -58,7 +58,7 @@ local datalist(path) = { path: data_dir + '/' + path + '/list/tokenized_datalist
     top_k: -1,
   },
   reward: {
-    mode: 'viescore',
+    // The mode is viescore, the schema's default. It is not written down, so that terms may stand in its place.
     endpoint: std.extVar('APP__REWARD_FUNCTION_API_BASE'),
     model: 'Qwen/Qwen2.5-VL-72B-Instruct',
   },

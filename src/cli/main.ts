@@ -30,12 +30,24 @@ const verbs: Readonly<Record<string, Entry>> = {
   stop: { summary: 'checkpoint and end runs', load: async () => (await import('./stop.js')).stopVerb },
   logs: { summary: 'what a run prints', load: async () => (await import('./logs.js')).logsVerb },
   report: { summary: 'what a run learned', load: async () => (await import('./report.js')).reportVerb },
+  rescore: {
+    summary: 'score a run again by another reward',
+    load: async () => (await import('./rescore.js')).rescoreVerb,
+  },
   config: { summary: 'show, check or describe settings', load: async () => (await import('./config.js')).configVerb },
   data: {
     summary: "make the tiny world's data, or check a dataset",
     load: async () => (await import('./data.js')).dataVerb,
   },
+  gateway: {
+    summary: 'serve several judges as one',
+    load: async () => (await import('./gateway.js')).gatewayVerb,
+  },
   judge: { summary: "serve the tiny world's rule judge", load: async () => (await import('./judge.js')).judgeVerb },
+  'reward-server': {
+    summary: 'hold rewards and score what is sent',
+    load: async () => (await import('./reward_server.js')).rewardServerVerb,
+  },
   'launch-check': {
     summary: "start a run's processes and let them meet",
     load: async () => (await import('./launch_check.js')).launchCheckVerb,

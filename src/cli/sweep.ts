@@ -69,8 +69,18 @@ export const sweepVerb: Action = {
     const only = text(args, 'only');
     const choice = { only: only === '' ? null : only, failed: flag(args, 'failed') };
     const json = flag(args, 'json');
-    if (usesSlurm(experiment) && !flag(args, 'dry-run')) return submit(experiment, choice, maxParallel, json);
-    const prepared = prepareSweep(experiment, choice, { maxParallel, retries, failFast: flag(args, 'fail-fast') });
+    const failFast = flag(args, 'fail-fast');
+    const onSlurm = usesSlurm(experiment);
+    if (onSlurm && (retries > 0 || failFast)) {
+      throw new UsageError(
+        `--${failFast ? 'fail-fast' : 'retries'} is for a sweep on this machine; found launch.backend: slurm`,
+        {
+          next: 'Slurm starts again what it interrupted; give the command with --failed for runs that failed, and editrl stop to end a sweep.',
+        },
+      );
+    }
+    if (onSlurm && !flag(args, 'dry-run')) return submit(experiment, choice, maxParallel, json);
+    const prepared = prepareSweep(experiment, choice, { maxParallel, retries, failFast });
     if (flag(args, 'dry-run')) return dryRun(prepared, json);
     if (prepared.jobs.length === 0) {
       if (json) printJson({ experiment: experiment.name, runs: [], results: null });
@@ -86,7 +96,12 @@ async function start(prepared: PreparedSweep, json: boolean): Promise<number> {
   const stop = stopOnSignals(view);
   // What trains is loaded once it is known that there is something to train.
   const { Launcher } = await import('../launch/run.js');
-  const launcher = new Launcher({ terminal: null, command: process.argv.slice(2), stop });
+  const launcher = new Launcher({
+    terminal: null,
+    command: process.argv.slice(2),
+    stop,
+    severalRuns: prepared.jobs.length > 1,
+  });
   const runner: Runner = launcher;
   try {
     const outcome = await sweep(prepared, runner, view, stop);

@@ -3,8 +3,8 @@
  * A file is in the dialect when it names no task and has at least one of the dialect's own keys.
  */
 import { existsSync } from 'node:fs';
+import { canonicalMode } from '../rewards/settings.js';
 import type { Problem } from './problems.js';
-import { scoresOfMode, type JudgeScore, type RewardMode } from './schema/reward.js';
 import { isObject } from './schema/walk.js';
 import { hasPath, setPath } from './paths.js';
 
@@ -134,12 +134,18 @@ function sources(
   );
 }
 
+const flags = { viescore: 'reward_compute_viescore', ground_score: 'reward_compute_ground_score' } as const;
+type FlaggedScore = keyof typeof flags;
+
+/** The scores that each of the dialect's final rewards is made of, and whose flags have to be set. */
+const scoresOfReward: ReadonlyMap<unknown, readonly FlaggedScore[]> = new Map([
+  ['viescore', ['viescore']],
+  ['ground_score', ['ground_score']],
+  ['sqrt(viescore_pqxground_score)', ['viescore', 'ground_score']],
+]);
+
 /** The final reward has to be covered by the flags; a score that is computed besides is recorded. */
 function rewards(raw: Readonly<Record<string, unknown>>, value: Record<string, unknown>, problems: Problem[]): void {
-  const flags: Readonly<Record<JudgeScore, string>> = {
-    viescore: 'reward_compute_viescore',
-    ground_score: 'reward_compute_ground_score',
-  };
   for (const flag of Object.values(flags)) {
     if (flag in raw && typeof raw[flag] !== 'boolean') {
       problems.push({ key: flag, message: `found ${JSON.stringify(raw[flag])}; allowed: true or false` });
@@ -147,27 +153,21 @@ function rewards(raw: Readonly<Record<string, unknown>>, value: Record<string, u
   }
   const mode = canonicalMode(raw['reward_final_reward'] ?? 'viescore');
   if ('reward_final_reward' in raw) setPath(value, 'reward.mode', mode);
-  if (typeof mode !== 'string' || !(mode in scoresOfMode)) return; // The schema reports an unknown mode.
-  const needed = scoresOfMode[mode as RewardMode];
+  // Another mode is no reward of the dialect, but may be one of the canonical form: it needs none of the flags. The schema reports an unknown one.
+  const needed = scoresOfReward.get(mode) ?? [];
   for (const score of needed) {
     const flag = flags[score];
     if (raw[flag] === false || (flag in raw === false && Object.values(flags).some((other) => other in raw))) {
       problems.push({
         key: flag,
-        message: `found ${JSON.stringify(raw[flag] ?? 'missing')}; allowed: true, because reward_final_reward '${mode}' needs it`,
+        message: `found ${JSON.stringify(raw[flag] ?? 'missing')}; allowed: true, because reward_final_reward '${String(mode)}' needs it`,
       });
     }
   }
-  const besides = (Object.keys(flags) as JudgeScore[]).filter(
+  const besides = (Object.keys(flags) as FlaggedScore[]).filter(
     (score) => raw[flags[score]] === true && !needed.includes(score),
   );
   if (besides.length > 0) setPath(value, 'reward.also_compute', besides);
-}
-
-/** `*` is accepted for the `x` of sqrt(viescore_pqxground_score). */
-export function canonicalMode(mode: unknown): unknown {
-  if (typeof mode !== 'string') return mode;
-  return mode.replace(/\s/g, '').replace(/viescore_pq\*ground_score/, 'viescore_pqxground_score');
 }
 
 /** The dialect writes Hub ids and local paths alike: what exists is a path, as is what looks like one. */

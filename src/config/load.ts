@@ -1,13 +1,15 @@
 /** From a Jsonnet file to frozen settings: evaluate once, apply --set, translate, validate, hash. */
 import { dirname, resolve } from 'node:path';
 import { UsageError } from '../core/errors.js';
-import { canonicalMode, isFlat, translateFlat } from './flat.js';
+import { decidingTerms, recordedTerms } from '../rewards/choice.js';
+import { canonicalMode } from '../rewards/settings.js';
+import { isFlat, translateFlat } from './flat.js';
 import { resultHash } from './hash.js';
 import { displayPath, evaluate, type Environment, type Evaluation } from './jsonnet.js';
 import { getPath, setPath } from './paths.js';
 import { configError, type Origin, type Problem } from './problems.js';
 import { isObject } from './schema/walk.js';
-import type { ModelReference, RunReference, Settings, TaskName } from './settings.js';
+import type { HubReference, ModelReference, RunReference, Settings, TaskName } from './settings.js';
 import { validate } from './validate.js';
 
 export interface LoadRequest {
@@ -103,11 +105,30 @@ export const referencePaths: Readonly<Record<TaskName, readonly string[]>> = {
 
 /** The runs that must be finished before this one, without repetition, in the order of the keys that name them. */
 export function dependencies(settings: Settings): RunReference[] {
-  const references = referencePaths[settings.task].map((path) => getPath(settings, path) as ModelReference | null);
+  const references = [
+    ...referencePaths[settings.task].map((path) => getPath(settings, path) as ModelReference | null),
+    ...termModels(settings).map(({ reference }) => reference),
+  ];
   const runs = references.filter(
     (reference) => reference !== null && typeof reference === 'object' && 'run' in reference,
   );
   return runs.filter((run, index) => runs.findIndex((other) => other.run === run.run) === index);
+}
+
+/** The models of the reward's terms that are runs or on the Hub; a text is a folder, or the name of a judge's model. */
+function termModels(settings: Settings): { readonly key: string; readonly reference: RunReference | HubReference }[] {
+  if (settings.task !== 'image_edit_tokens') return [];
+  const { reward } = settings;
+  const key = reward.terms.length > 0 ? 'reward.terms' : 'reward.mode';
+  const named = [
+    ...decidingTerms(reward).map((term) => ({ ...term, key })),
+    ...recordedTerms(reward).map((term) => ({ ...term, key: 'reward.also_compute' })),
+  ];
+  return named.flatMap(({ key, kind, fields: { model } }) =>
+    isObject(model)
+      ? [{ key: `${key}, ${kind.name}`, reference: model as unknown as RunReference | HubReference }]
+      : [],
+  );
 }
 
 /** Why a valid config cannot run yet, one line each; empty when nothing is in its way. */
@@ -122,6 +143,12 @@ export function cannotRunYet(settings: Settings): string[] {
     'policy.tokenizer': settings.policy.tokenizer,
     'environment.model': settings.environment.model,
   };
+  for (const { key, reference } of termModels(settings)) {
+    if (!('hub' in reference)) continue;
+    reasons.push(
+      `${key}: loading Hub models (${reference.hub}) is not available in this version; name the folder of an ONNX export of it as the model of this term in reward.terms`,
+    );
+  }
   const fromHub = Object.entries(references).flatMap(([key, reference]) =>
     reference !== null && typeof reference === 'object' && 'hub' in reference ? [`${key} (${reference.hub})`] : [],
   );
@@ -168,18 +195,27 @@ function applySets(raw: Record<string, unknown>, sets: readonly string[]): Probl
   });
 }
 
-/** Spellings that mean the same get one form: an endpoint with or without /v1, a mode with * or x. */
+/** Spellings that mean the same get one form: an endpoint with or without /v1, a mode with * or x, no mode beside terms. */
 function normalise(raw: Record<string, unknown>): Record<string, unknown> {
   const reward = raw['reward'];
   if (!isObject(reward)) return raw;
   const normalised = { ...reward };
-  if ('mode' in reward) normalised['mode'] = canonicalMode(reward['mode']);
   if ('endpoint' in reward) normalised['endpoint'] = canonicalEndpoint(reward['endpoint']);
+  if ('mode' in reward) normalised['mode'] = canonicalMode(reward['mode']);
+  // The default mode is for a config that says nothing about its reward.
+  else if (Array.isArray(reward['terms']) && reward['terms'].length > 0) normalised['mode'] = null;
+  if (Array.isArray(reward['terms'])) normalised['terms'] = reward['terms'].map(canonicalTerm);
+  if (Array.isArray(reward['also_compute'])) normalised['also_compute'] = reward['also_compute'].map(canonicalMode);
   return { ...raw, reward: normalised };
 }
 
-/** `http://host:4877`, with or without a final slash or /v1, is `http://host:4877/v1`. */
+function canonicalTerm(term: unknown): unknown {
+  return isObject(term) && 'name' in term ? { ...term, name: canonicalMode(term['name']) } : term;
+}
+
+/** `http://host:4877`, with or without a final slash or /v1, is `http://host:4877/v1`; so is each of a list. */
 export function canonicalEndpoint(endpoint: unknown): unknown {
+  if (Array.isArray(endpoint)) return endpoint.map(canonicalEndpoint);
   if (typeof endpoint !== 'string' || !/^https?:\/\//.test(endpoint)) return endpoint;
   return `${endpoint.replace(/\/+$/, '').replace(/\/v1$/, '')}/v1`;
 }

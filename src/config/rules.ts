@@ -1,6 +1,8 @@
 /** Combinations that cannot work, although each value alone may stand. One entry of the table per combination. */
+import { termsThatAsk } from '../rewards/choice.js';
 import { isObject } from './schema/walk.js';
 import type { Problem } from './problems.js';
+import { perTermProblems, rewardChoice, rewardProblems } from './reward_rules.js';
 
 /** Reads defaulted values by dotted path; undefined where the value is absent or already known to be wrong. */
 export interface Reader {
@@ -69,6 +71,8 @@ const rules: readonly Rule[] = [
   },
   start,
   architecture,
+  rewardProblems,
+  perTermProblems,
   endpoint,
   (read) => {
     const name = read.value('run_name');
@@ -150,19 +154,26 @@ function architecture(read: Reader): Problem[] {
 
 function endpoint(read: Reader): Problem[] {
   const value = read.value('reward.endpoint');
-  if (typeof value !== 'string' || value === 'embedded') return [];
   if (value === '') {
-    if (!isGrpo(read)) return [];
+    const choice = rewardChoice(read);
+    const asking = choice === null ? [] : termsThatAsk(choice);
+    if (!isGrpo(read) || asking.length === 0) return [];
     return problem(
       'reward.endpoint',
-      "empty, but GRPO needs a judge: export APP__REWARD_FUNCTION_API_BASE=http://HOST:4877 or set it here; 'embedded' starts the rule judge of the tiny world",
+      `empty, but reward '${asking[0]}' needs a judge: export APP__REWARD_FUNCTION_API_BASE=http://HOST:4877 or set it here; 'embedded' starts the rule judge of the tiny world`,
     );
   }
-  if (URL.canParse(value) && /^https?:$/.test(new URL(value).protocol)) return [];
+  const addresses: readonly unknown[] = Array.isArray(value) ? value : typeof value === 'string' ? [value] : [];
+  const wrong = addresses.filter((address) => !isUrl(address) && (address !== 'embedded' || Array.isArray(value)));
+  if (wrong.length === 0) return [];
   return problem(
     'reward.endpoint',
-    `found '${value}'; allowed: an http(s) URL such as http://HOST:4877, or 'embedded'`,
+    `found '${wrong.join("', '")}'; allowed: an http(s) URL such as http://HOST:4877, a list of such URLs, or 'embedded'`,
   );
+}
+
+function isUrl(address: unknown): boolean {
+  return typeof address === 'string' && URL.canParse(address) && /^https?:$/.test(new URL(address).protocol);
 }
 
 function coefficients(read: Reader, key: string): Problem[] {

@@ -31,5 +31,5 @@ export type {
 } from './schema/model.js';
 export type { LaunchSettings, SlurmSettings } from './schema/launch.js';
 export type { TrackSettings } from './schema/track.js';
-export type { JudgeScore, RewardMode, RewardSettings } from './schema/reward.js';
+export type { RewardSettings } from './schema/reward.js';
 export type { CheckpointSettings, OptimizerSettings, RolloutSettings, ValidationSettings } from './schema/training.js';

@@ -19,12 +19,58 @@ export async function encodePng(image: RgbImage): Promise<Uint8Array> {
     .toBuffer();
 }
 
-/** Decodes PNG, JPEG or WebP bytes; transparency is flattened on white. `where` names the source in an error. */
-export async function decodeImage(bytes: Uint8Array, where: string): Promise<RgbImage> {
+/** The image enlarged by a whole factor: every pixel becomes a square of its own colour. */
+export function enlargeImage(image: RgbImage, factor: number): RgbImage {
+  const [width, height] = [image.width * factor, image.height * factor];
+  const data = new Uint8Array(width * height * 3);
+  for (let y = 0; y < height; y++) {
+    const row = Math.floor(y / factor) * image.width;
+    for (let x = 0; x < width; x++) {
+      const from = (row + Math.floor(x / factor)) * 3;
+      data.set(image.data.subarray(from, from + 3), (y * width + x) * 3);
+    }
+  }
+  return { width, height, data };
+}
+
+/** The image in a smaller size (Lanczos, three lobes); the shape is the caller's to keep. */
+export async function shrinkImage(image: RgbImage, width: number, height: number): Promise<RgbImage> {
+  const { data } = await sharp(image.data, { raw: { width: image.width, height: image.height, channels: 3 } })
+    .resize(width, height, { fit: 'fill', kernel: 'lanczos3' })
+    .raw()
+    .toBuffer({ resolveWithObject: true });
+  return { width, height, data: new Uint8Array(data.buffer, data.byteOffset, data.length) };
+}
+
+/** Images with more pixels are not decoded: 64 million take 192 MB in memory, and a file of a few kilobytes may claim any number. */
+export const mostImagePixels = 64_000_000;
+
+/**
+ * The first bytes of the formats that are read (PNG, JPEG, WebP); null stands for any byte. The others that libvips knows, SVG among them, are
+ * more than pictures and are refused.
+ */
+const signatures: readonly (readonly (number | null)[])[] = [
+  [0x89, 0x50, 0x4e, 0x47, 0x0d, 0x0a, 0x1a, 0x0a],
+  [0xff, 0xd8, 0xff],
+  [0x52, 0x49, 0x46, 0x46, null, null, null, null, 0x57, 0x45, 0x42, 0x50],
+];
+
+function isReadable(bytes: Uint8Array): boolean {
+  return signatures.some((signature) => signature.every((byte, i) => byte === null || bytes[i] === byte));
+}
+
+/**
+ * Decodes PNG, JPEG or WebP bytes; transparency is flattened on white. `where` names the source in an error. Raises DataError for other
+ * bytes, for a file that is broken or ends early, and for more than `maxPixels` pixels, before any of them is decoded.
+ */
+export async function decodeImage(bytes: Uint8Array, where: string, maxPixels = mostImagePixels): Promise<RgbImage> {
   const plain = decodePlainPng(bytes);
-  if (plain !== null) return plain;
+  if (plain !== null && plain.width * plain.height <= maxPixels) return plain;
+  if (!isReadable(bytes)) {
+    throw new DataError('cannot decode the image: its bytes are not those of a PNG, JPEG or WebP file', { where });
+  }
   try {
-    const { data, info } = await sharp(bytes, { limitInputPixels: 64_000_000 })
+    const { data, info } = await sharp(bytes, { limitInputPixels: maxPixels })
       .flatten({ background: '#ffffff' })
       .toColourspace('srgb')
       .raw()
@@ -32,10 +78,26 @@ export async function decodeImage(bytes: Uint8Array, where: string): Promise<Rgb
     if (info.channels !== 3) throw new Error(`${info.channels} channels`);
     return { width: info.width, height: info.height, data: new Uint8Array(data.buffer, data.byteOffset, data.length) };
   } catch (cause) {
+    const size = await sizeOf(bytes);
+    if (size !== null && size.width * size.height > maxPixels) {
+      throw new DataError(
+        `the image is ${size.width}x${size.height} pixels, more than the ${maxPixels} that are decoded`,
+        { where, next: 'Make the image smaller.', cause },
+      );
+    }
     throw new DataError(`cannot decode the image (${cause instanceof Error ? cause.message : String(cause)})`, {
       where,
       cause,
     });
+  }
+}
+
+/** The size in a file's header; null where it has none that can be read. */
+async function sizeOf(bytes: Uint8Array): Promise<{ width: number; height: number } | null> {
+  try {
+    return await sharp(bytes, { limitInputPixels: false }).metadata();
+  } catch {
+    return null;
   }
 }
 

@@ -6,6 +6,7 @@ import { fileURLToPath } from 'node:url';
 import { cannotRunYet, dependencies, loadReferenced, referencedFile, type LoadedConfig } from '../config/load.js';
 import type { Settings } from '../config/settings.js';
 import { ConfigError, EditrlError, EndpointError, EngineError, InternalError } from '../core/errors.js';
+import { asksJudge } from '../rewards/choice.js';
 import type { Endpoint } from '../rewards/endpoints.js';
 import { claimRun, type RunHandle } from '../run/claim.js';
 import { claimRequest } from '../run/claim_request.js';
@@ -15,6 +16,7 @@ import { detectDevices, processCount, requireFree, wholeMachine, type Devices, t
 import { startEmbeddedJudge, type EmbeddedJudge } from './embedded_judge.js';
 import { RunFailed } from './failure.js';
 import { Guardian } from './guardian.js';
+import { SharedGateways } from './shared_gateway.js';
 import { freePort, rankEnvironment, supervise, type Started, type Worker } from './supervise.js';
 import { claimWhenFree, endLeftovers, recordWorkers, settleState } from './takeover.js';
 import {
@@ -39,6 +41,8 @@ export interface LauncherOptions {
   readonly stop: AbortSignal;
   /** Ends every run at once. */
   readonly kill?: AbortSignal;
+  /** Whether several runs are to be expected, so that a judge which they name is shared through a gateway. */
+  readonly severalRuns?: boolean;
 }
 
 export interface RunResult {
@@ -52,11 +56,17 @@ export type RunPlacement = Placement & { readonly stop?: AbortSignal };
 export class Launcher {
   #judge: Promise<EmbeddedJudge> | null = null;
   #devices: Devices | null = null;
+  readonly #gateways: SharedGateways;
   readonly #guardian = new Guardian();
   /** Parents that are finished and were made with the settings that their configs give. */
   readonly #made = new Set<string>();
 
-  constructor(private readonly options: LauncherOptions) {}
+  constructor(private readonly options: LauncherOptions) {
+    this.#gateways = new SharedGateways({
+      severalRuns: options.severalRuns ?? false,
+      say: (line) => this.#say(line),
+    });
+  }
 
   /**
    * Trains what the config needs and then the config's own run. Raises RunFailed when a worker died, and whatever error a
@@ -77,6 +87,7 @@ export class Launcher {
     this.#judge = null;
     this.#guardian.close();
     await (await judge?.catch(() => null))?.close();
+    await this.#gateways.close();
   }
 
   async #withParents(config: LoadedConfig, ancestry: readonly string[]): Promise<RunKind> {
@@ -225,7 +236,15 @@ export class Launcher {
 
   async #judgeEndpoint(settings: Settings): Promise<Endpoint | null> {
     if (settings.task !== 'image_edit_tokens' || settings.reward.endpoint === '') return null;
-    if (settings.reward.endpoint !== 'embedded') return settings.reward.endpoint;
+    if (!asksJudge(settings.reward)) return null;
+    if (settings.reward.endpoint !== 'embedded') {
+      return this.#gateways.endpointFor(settings.reward.endpoint, {
+        runName: settings.run_name,
+        baseExpDir: settings.base_exp_dir,
+        concurrency: settings.reward.concurrency,
+        timeoutS: settings.reward.timeout_s,
+      });
+    }
     this.#judge ??= startEmbeddedJudge(settings.reward.model);
     return (await this.#judge).url;
   }

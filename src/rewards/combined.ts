@@ -1,80 +1,115 @@
-/** The judged rewards by mode: which questions each asks, and how the answers make its value. */
-import type { Judge } from './judge.js';
-import { JudgeImages } from './judge_images.js';
-import { prepareItem, unscoredOutcome } from './judged_item.js';
-import { groundQuestion } from './ground_score.js';
-import { maxScore } from './parse.js';
-import { loadPrompts } from './prompts.js';
-import type { Question } from './question.js';
-import type { RewardMode, RewardSettings, ScoreName } from './settings.js';
-import type { JudgeItem, Outcome, Reward, ScoreOptions, ScoreParts } from './types.js';
-import { consistencyQuestion, overallViescore, qualityQuestion } from './viescore.js';
+/** The reward that a config describes: one term on its native scale, or a weighted sum of terms. */
+import { ConfigError, DataError } from '../core/errors.js';
+import { decidingTerms, recordedTerms, rewardName, type ChosenTerm } from './choice.js';
+import { sharedQuestions } from './shared_questions.js';
+import type { RewardChoice } from './settings.js';
+import type { Term, TermKind, TermServices } from './term.js';
+import { together } from './together.js';
+import type { JudgeItem, Outcome, ScoreOptions, ScoreParts } from './types.js';
+import { weightedSum, type TermOutcome } from './weighted.js';
 
-interface Mode {
-  readonly questions: readonly Question[];
-  /** The value from 0 to 10, of the parts that all questions gave. */
-  readonly value: (parts: ScoreParts) => number;
+/** An outcome with those that it was made of. */
+export interface CombinedOutcome {
+  readonly outcome: Outcome;
+  /** Of the terms that decide, in their order. */
+  readonly terms: readonly TermOutcome[];
 }
 
-/** VIEScore's overall; NaN where one of its parts is missing. */
-const overall = (parts: ScoreParts): number =>
-  overallViescore(parts['viescore/semantic_consistency'], parts['viescore/perceptual_quality']);
-
-const modes: Readonly<Record<RewardMode, Mode>> = {
-  viescore: { questions: [consistencyQuestion, qualityQuestion], value: overall },
-  ground_score: { questions: [groundQuestion], value: (parts) => parts['ground_score/overall'] },
-  'sqrt(viescore_pqxground_score)': {
-    questions: [qualityQuestion, groundQuestion],
-    value: (parts) => Math.sqrt(parts['viescore/perceptual_quality'] * parts['ground_score/overall']),
-  },
-};
-
-const questionsOfScore: Readonly<Record<ScoreName, readonly Question[]>> = {
-  viescore: [consistencyQuestion, qualityQuestion],
-  ground_score: [groundQuestion],
-};
-
-export interface RewardDeps {
-  readonly judge: Judge;
+export interface CombinedReward extends Term {
+  /** The terms that decide; the weight of a mode's term is 1. */
+  readonly terms: readonly { readonly name: string; readonly weight: number }[];
+  /** Like `score`, with the outcome of each term. */
+  scoreTerms(item: JudgeItem, signal?: AbortSignal, options?: ScoreOptions): Promise<CombinedOutcome>;
 }
 
-/** The judged reward that the settings describe. Raises ConfigError for prompt files that cannot be used. */
-export function createReward(settings: RewardSettings, { judge }: RewardDeps): Reward {
-  const mode = modes[settings.mode];
-  const prompts = loadPrompts(settings.prompts);
-  const images = new JudgeImages();
-  const extra = settings.also_compute.flatMap((score) => questionsOfScore[score]);
-  const all = [...new Set([...mode.questions, ...extra])];
-  const rules = {
-    zeroIfUnfinished: settings.zero_if_unfinished,
-    needsTruthFor: mode.questions.some(({ needsTruth }) => needsTruth) ? settings.mode : null,
-    usesTruth: all.some(({ needsTruth }) => needsTruth),
+interface Asked extends ChosenTerm {
+  readonly term: Term;
+}
+
+/**
+ * Makes the terms that the settings choose. An outcome of `mode` is that of its term; one of `terms` is their weighted sum. What
+ * `also_compute` names is asked besides and only recorded: it leaves out items that lack what it compares with.
+ * Raises ConfigError for settings that cannot work on this machine. Its `score` raises DataError for an item without the source, labelled
+ * image or labelled words that a deciding term needs.
+ */
+export async function createReward(settings: RewardChoice, services: TermServices): Promise<CombinedReward> {
+  const judges = new Map<string | undefined, ReturnType<typeof sharedQuestions>>();
+  const shared: TermServices = {
+    ...services,
+    judge: (model) => {
+      const judge = judges.get(model) ?? sharedQuestions(services.judge(model));
+      judges.set(model, judge);
+      return judge;
+    },
   };
+  const deciding = decidingTerms(settings);
+  const asked: Asked[] = [];
+  const close = async (): Promise<void> => {
+    await Promise.all(asked.map(({ term }) => term.close()));
+  };
+  try {
+    for (const chosen of [...deciding, ...recordedTerms(settings)]) {
+      refuseConflict(chosen);
+      asked.push({ ...chosen, term: await chosen.kind.create(chosen.fields, shared) });
+    }
+  } catch (error) {
+    await close();
+    throw error;
+  }
+  const decides = asked.slice(0, deciding.length);
+  const recorded = asked.slice(deciding.length);
 
-  async function score(item: JudgeItem, signal?: AbortSignal, options?: ScoreOptions): Promise<Outcome> {
-    const prepared = prepareItem(item, rules, images);
-    if ('kind' in prepared) return prepared;
-    // What is only recorded besides is left out where the item lacks what it compares with.
-    const asked = all.filter(({ needsTruth }) => !needsTruth || prepared.truth !== null);
-    const answers = await Promise.all(
-      asked.map(async (question) => {
-        const judgement = await judge.ask(question.query(prepared, prompts), signal, options);
-        return { question, judgement, parts: judgement.problem === null ? question.parts(judgement.scores) : {} };
-      }),
+  async function scoreTerms(item: JudgeItem, signal?: AbortSignal, options?: ScoreOptions): Promise<CombinedOutcome> {
+    for (const { kind } of decides) requireInputs(kind, item);
+    const named = (outcome: (index: number) => Outcome): TermOutcome[] =>
+      decides.map(({ kind, weight }, index) => ({ name: kind.name, weight, outcome: outcome(index) }));
+    if (settings.zero_if_unfinished && !item.finished) {
+      const outcome: Outcome = { kind: 'zero_by_rule', reason: 'unfinished', parts: {} };
+      return { outcome, terms: named(() => outcome) };
+    }
+    const besides = recorded.filter(({ kind }) => missingInput(kind, item) === null);
+    const outcomes = await together(
+      [...decides, ...besides].map(
+        ({ term }) =>
+          (stop: AbortSignal) =>
+            term.score(item, stop, options),
+      ),
+      signal,
     );
-    const parts: Record<string, number> = {};
-    for (const answer of answers) Object.assign(parts, answer.parts);
-    const together = overall(parts);
-    if (!Number.isNaN(together)) parts['viescore/overall'] = together;
-    const decisive = answers.filter(({ question }) => mode.questions.includes(question));
-    const unscored = unscoredOutcome(
-      decisive.map(({ judgement }) => judgement),
-      parts,
-    );
-    if (unscored !== null) return unscored;
-    const value = mode.value(parts);
-    return { kind: 'scored', value, normalised: value / maxScore, parts };
+    const terms = named((index) => outcomes[index]);
+    const outcome = settings.terms.length === 0 ? outcomes[0] : weightedSum(terms);
+    const more = outcomes.slice(decides.length).map(({ parts }) => parts);
+    return { outcome: { ...outcome, parts: Object.assign({}, ...more, outcome.parts) as ScoreParts }, terms };
   }
 
-  return { name: settings.mode, score };
+  return {
+    name: rewardName(settings),
+    terms: decides.map(({ kind, weight }) => ({ name: kind.name, weight })),
+    scoreTerms,
+    score: async (item, signal, options) => (await scoreTerms(item, signal, options)).outcome,
+    close,
+  };
+}
+
+/** The config has looked already; settings may also come from elsewhere. */
+function refuseConflict({ kind, fields }: ChosenTerm): void {
+  const conflict = kind.conflict?.(fields) ?? null;
+  if (conflict === null) return;
+  throw new ConfigError(conflict.message, { where: `reward.terms, ${kind.name}.${conflict.field}` });
+}
+
+function missingInput({ needs }: TermKind, item: JudgeItem): string | null {
+  if (needs.source && item.source === null) return 'the source image';
+  if (needs.truth && item.truth === null) return 'the labelled result';
+  if (needs.words === true && item.expected === undefined) return 'a labelled answer in words';
+  return null;
+}
+
+function requireInputs(kind: TermKind, item: JudgeItem): void {
+  const missing = missingInput(kind, item);
+  if (missing === null) return;
+  throw new DataError(`reward '${kind.name}' compares with ${missing}, but this prompt has none`, {
+    where: item.key,
+    next: 'Train on data that has it, or choose a reward that does without: editrl config schema says what each term needs.',
+  });
 }

@@ -9,7 +9,7 @@ import { InternalError } from '../core/errors.js';
 
 export interface HttpPool {
   readonly fetch: (url: string | URL | Request, init?: RequestInit) => Promise<Response>;
-  /** Closes idle connections and refuses further requests. */
+  /** Closes idle connections and refuses further requests; may be called again. */
   close(): Promise<void>;
 }
 
@@ -17,12 +17,14 @@ export interface HttpPoolOptions {
   /** Connections per server; further requests wait for a free one. */
   readonly connections: number;
   readonly connectTimeoutMs?: number;
+  /** A key that must never come back: a server that quotes it in a reply is made to say `[key]` instead. */
+  readonly secret?: string;
 }
 
 /** A judge's reply is a few kilobytes; this bounds what a wrong address may send. */
 const maxResponseBytes = 16 * 1024 * 1024;
 
-export function createHttpPool({ connections, connectTimeoutMs = 10_000 }: HttpPoolOptions): HttpPool {
+export function createHttpPool({ connections, connectTimeoutMs = 10_000, secret }: HttpPoolOptions): HttpPool {
   const agent = new Agent({
     connections,
     pipelining: 1,
@@ -33,6 +35,8 @@ export function createHttpPool({ connections, connectTimeoutMs = 10_000 }: HttpP
     connect: { timeout: connectTimeoutMs },
     maxResponseSize: maxResponseBytes,
   });
+  const redact = redactor(secret);
+  let closing: Promise<void> | null = null;
   return {
     async fetch(url, init = {}) {
       if (url instanceof Request) throw new InternalError('the HTTP pool takes addresses, not Request objects');
@@ -47,11 +51,23 @@ export function createHttpPool({ connections, connectTimeoutMs = 10_000 }: HttpP
         body: body ?? null,
         signal: signal ?? null,
       });
-      const text = await reply.body.text();
+      const text = redact(await reply.body.text());
       return toResponse(reply.statusCode, reply.headers, text);
     },
-    close: () => agent.close(),
+    close: () => (closing ??= agent.close()),
   };
+}
+
+/** Shorter keys are what people type where a key is asked for and none is needed; to replace `none` would garble replies. */
+const shortestSecret = 6;
+
+/** Replaces a key in texts, whether plain or as JSON writes it (a slash may be escaped there). */
+function redactor(secret = ''): (text: string) => string {
+  if (secret.length < shortestSecret) return (text) => text;
+  const quoted = JSON.stringify(secret).slice(1, -1);
+  const forms = [...new Set([secret, quoted, quoted.replaceAll('/', '\\/')])];
+  return (text) =>
+    forms.reduce((clean, form) => (clean.includes(form) ? clean.replaceAll(form, '[key]') : clean), text);
 }
 
 /** Statuses that may carry no body, by the fetch standard. */

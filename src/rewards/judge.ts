@@ -24,7 +24,10 @@ export interface JudgeQuery {
   /** Sampling temperature of the first request; requests after an unusable reply use at least 0.3. */
   readonly temperature: number;
   readonly maxCompletionTokens: number;
-  readonly parse: (text: string) => Parsed;
+  /** Asks for so many alternatives of the reply's first token; `parse` then gets these (see first_token.ts) in place of the text. */
+  readonly topLogprobs?: number;
+  /** `cutOff`: the reply ended at its token limit, so that a number at its very end may lack digits. */
+  readonly parse: (text: string, cutOff?: boolean) => Parsed;
 }
 
 /** Answers queries. Never rejects for anything that the judge does: a failure is a judgement with a problem. */

@@ -1,8 +1,10 @@
 /** The judge behind an OpenAI-compatible server: replays what is stored, asks for the rest, stores before it hands out. */
-import { hashRequest, toChatRequest } from './chat_request.js';
+import { checkedKey, noKey } from './api_key.js';
+import type { Dialect, Variation } from './chat_request.js';
+import { canShrink, dialectOf, hashPrompt, hashRequest, toChatRequest } from './chat_request.js';
 import type { Clock } from './clock.js';
 import { systemClock } from './clock.js';
-import type { Reply } from './completion.js';
+import type { Remedy, Reply } from './completion.js';
 import { Deadline } from './deadline.js';
 import type { Judge, JudgeQuery } from './judge.js';
 import { excerpt } from './parse.js';
@@ -19,6 +21,8 @@ export interface JudgeClientOptions {
   readonly store: JudgementStore;
   /** vLLM without `--api-key` takes any. */
   readonly apiKey?: string;
+  /** The sampling fields that the servers take; by default by their addresses. */
+  readonly dialect?: Dialect;
   /** Questions under way at once. */
   readonly concurrency?: number;
   /** The time that one question may take, over all its requests, from the moment that it is first sent. */
@@ -39,18 +43,20 @@ interface Answer {
   readonly scores: readonly number[];
   readonly problem: UnscoredReason | null;
   readonly detail: string;
-  readonly askAgain: boolean;
+  readonly remedy: Remedy;
 }
 
 export class JudgeClient implements Judge {
   readonly model: string;
   readonly #transport: Transport;
+  readonly #dialect: Dialect;
   readonly #slots: Semaphore;
   readonly #store: JudgementStore;
   readonly #clock: Clock;
   readonly #queryTimeoutMs: number;
   readonly #maxAskAgain: number;
 
+  /** Raises ConfigError for a key that cannot be sent. */
   constructor(options: JudgeClientOptions) {
     const concurrency = options.concurrency ?? 64;
     this.model = options.model;
@@ -59,9 +65,10 @@ export class JudgeClient implements Judge {
     this.#slots = new Semaphore(concurrency);
     this.#queryTimeoutMs = options.queryTimeoutMs ?? 300_000;
     this.#maxAskAgain = options.maxAskAgain ?? 2;
+    this.#dialect = options.dialect ?? dialectOf(options.endpoints);
     this.#transport = new Transport({
       endpoints: options.endpoints,
-      apiKey: options.apiKey ?? 'none',
+      apiKey: checkedKey(options.apiKey, 'the API key of the judge') ?? noKey,
       connections: concurrency,
       policy: { ...defaultTransportPolicy, ...options.policy },
       clock: this.#clock,
@@ -70,7 +77,7 @@ export class JudgeClient implements Judge {
   }
 
   async ask(query: JudgeQuery, signal?: AbortSignal, options: ScoreOptions = {}): Promise<Judgement> {
-    const requestHash = hashRequest(query, this.model);
+    const requestHash = hashRequest(query, this.model, this.#dialect);
     const stored = this.#store.find(query.key, requestHash);
     if (stored !== undefined && (stored.problem === null || options.askAgain !== true)) return stored;
     return this.#slots.run(async () => {
@@ -85,7 +92,8 @@ export class JudgeClient implements Judge {
   async canary(signal?: AbortSignal): Promise<CanaryResult> {
     const deadline = new Deadline(this.#clock, this.#queryTimeoutMs, signal);
     try {
-      const reply = await this.#transport.probe(await toChatRequest(canaryQuery, this.model, 0), deadline);
+      const request = await toChatRequest(canaryQuery, this.model, 0, { dialect: this.#dialect });
+      const reply = await this.#transport.probe(request, deadline);
       return reply.kind === 'text' ? { ok: true } : { ok: false, detail: `${reply.problem}: ${reply.detail}` };
     } finally {
       deadline.dispose();
@@ -101,25 +109,32 @@ export class JudgeClient implements Judge {
     const started = this.#clock.now();
     const deadline = new Deadline(this.#clock, this.#queryTimeoutMs, signal);
     let attempts = 0;
+    let asked = 0;
+    let variation: Variation = { dialect: this.#dialect };
     try {
-      for (let asked = 0; ; asked++) {
-        const sent = deadline.over
-          ? null
-          : await this.#transport.send(await toChatRequest(query, this.model, asked), deadline);
-        attempts += sent?.attempts ?? 0;
-        const answer = signal?.aborted === true || sent === null ? calledOff : readAnswer(sent.reply, query);
-        if (answer.askAgain && asked < this.#maxAskAgain && !deadline.over) continue;
-        return {
-          key: query.key,
-          requestHash,
-          model: this.model,
-          text: answer.text,
-          problem: answer.problem,
-          ...(answer.problem === null ? {} : { detail: answer.detail }),
-          scores: answer.scores,
-          attempts,
-          latencyMs: Math.round(this.#clock.now() - started),
-        };
+      for (;;) {
+        let answer = calledOff;
+        if (!deadline.over) {
+          const request = await toChatRequest(query, this.model, asked, variation);
+          const sent = await this.#transport.send(request, deadline);
+          attempts += sent.attempts;
+          if (signal?.aborted !== true) answer = readAnswer(sent.reply, query);
+        }
+        if (answer.remedy === 'shrink' && variation.shrunk !== true && canShrink(query) && !deadline.over) {
+          variation = { ...variation, shrunk: true };
+          continue;
+        }
+        if (answer.remedy === 'ask_again' && asked < this.#maxAskAgain && !deadline.over) {
+          asked++;
+          if (answer.problem === 'truncated') variation = { ...variation, longer: true };
+          continue;
+        }
+        const { text, scores, problem, detail } = answer;
+        const latencyMs = Math.round(this.#clock.now() - started);
+        const promptHash = hashPrompt(query);
+        const question = { key: query.key, requestHash, promptHash, model: this.model };
+        const told = { ...question, text, problem, scores, attempts, latencyMs };
+        return problem === null ? told : { ...told, detail };
       }
     } finally {
       deadline.dispose();
@@ -127,7 +142,7 @@ export class JudgeClient implements Judge {
   }
 }
 
-const calledOff: Answer = { text: '', scores: [], problem: 'aborted', detail: 'called off', askAgain: false };
+const calledOff: Answer = { text: '', scores: [], problem: 'aborted', detail: 'called off', remedy: 'give_up' };
 
 /** Which problems of a reply's text another seed may mend. */
 const worthAskingAgain: ReadonlySet<UnscoredReason> = new Set(['unparsable', 'truncated', 'empty', 'out_of_range']);
@@ -135,12 +150,15 @@ const worthAskingAgain: ReadonlySet<UnscoredReason> = new Set(['unparsable', 'tr
 function readAnswer(reply: Reply, query: JudgeQuery): Answer {
   if (reply.kind === 'problem') {
     const { problem, detail, remedy } = reply;
-    return { text: '', scores: [], problem, detail, askAgain: remedy === 'ask_again' };
+    return { text: '', scores: [], problem, detail, remedy };
   }
-  const parsed = query.parse(reply.text);
-  if (parsed.ok) return { text: reply.text, scores: parsed.scores, problem: null, detail: '', askAgain: false };
-  const cutOff = reply.cutOff && (parsed.problem === 'unparsable' || parsed.problem === 'empty');
-  const problem = cutOff ? 'truncated' : parsed.problem;
-  const detail = cutOff ? `cut off before its scores: ${excerpt(reply.text)}` : parsed.detail;
-  return { text: reply.text, scores: [], problem, detail, askAgain: worthAskingAgain.has(problem) };
+  const { text, cutOff } = reply;
+  const parsed = query.parse(text, cutOff);
+  if (parsed.ok) return { text, scores: parsed.scores, problem: null, detail: '', remedy: 'give_up' };
+  const truncated = cutOff && (parsed.problem === 'unparsable' || parsed.problem === 'empty');
+  const problem = truncated ? 'truncated' : parsed.problem;
+  const detail = truncated ? `cut off before its scores: ${excerpt(text)}` : parsed.detail;
+  // Probabilities are no sample: another seed brings the same ones.
+  const remedy = query.topLogprobs === undefined && worthAskingAgain.has(problem) ? 'ask_again' : 'give_up';
+  return { text, scores: [], problem, detail, remedy };
 }

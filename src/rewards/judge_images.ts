@@ -2,25 +2,56 @@
 import { createHash } from 'node:crypto';
 import { DataError } from '../core/errors.js';
 import type { RgbImage } from '../core/image.js';
-import { encodePng } from '../core/image.js';
+import { encodePng, enlargeImage, shrinkImage } from '../core/image.js';
 
 /** Vision encoders with 14-pixel patches merged two by two take no smaller side. */
 export const minSide = 28;
+/** More costs context (1,369 tokens in Qwen2.5-VL at 1024x1024) and shows a judge little that it grades. */
+const maxSide = 1024;
 /** The longest shape that Qwen2.5-VL's image processor accepts. */
 const maxAspectRatio = 200;
 
 /** An image as queries refer to it: named by its pixels, encoded when a request is really sent. */
 export interface JudgeImage {
-  /** SHA-256 over width, height and pixels. */
+  /** SHA-256 over the size, the pixels, and the size in which they are shown where that is another. */
   readonly digest: string;
   /** `data:image/png;base64,...`; encoded once, however many queries send it. */
   dataUrl(): Promise<string>;
+  /** The same picture with half the sides, for a judge whose context it does not fit in; null where 28 pixels a side leave no room for that. */
+  smaller(): JudgeImage | null;
 }
 
-/** Whether a judge can be shown an image of this size. */
-export function isShowable(image: RgbImage): boolean {
-  const short = Math.min(image.width, image.height);
-  return short >= minSide && Math.max(image.width, image.height) < maxAspectRatio * short;
+/** Whether a judge can be shown an image of this shape, in whatever size. */
+export function isShowable({ width, height }: RgbImage): boolean {
+  const short = Math.min(width, height);
+  return short >= 1 && Math.max(width, height) < maxAspectRatio * short;
+}
+
+/** What keeps an image from being shown, for messages; null where nothing does. */
+export function unshowable(image: RgbImage): string | null {
+  if (isShowable(image)) return null;
+  return `the image is ${image.width}x${image.height} pixels; a judge takes no shape as long as ${maxAspectRatio}:1`;
+}
+
+interface Size {
+  readonly width: number;
+  readonly height: number;
+}
+
+/**
+ * The size in which an image is shown: its own where both sides are from 28 to 1024 pixels. A smaller one is enlarged by the least whole
+ * factor, each pixel to a square of its own colour, so that nothing is drawn that was not there; a larger one is shrunk in
+ * proportion, but no further than to 28 pixels on its short side.
+ */
+function shownSize({ width, height }: Size, most: number): Size {
+  const short = Math.min(width, height);
+  if (short < minSide) {
+    const factor = Math.ceil(minSide / short);
+    return { width: width * factor, height: height * factor };
+  }
+  const scale = Math.max(Math.min(1, most / Math.max(width, height)), minSide / short);
+  const scaled = (side: number): number => Math.max(minSide, Math.floor(side * scale + 1e-6));
+  return { width: scaled(width), height: scaled(height) };
 }
 
 /**
@@ -29,6 +60,7 @@ export function isShowable(image: RgbImage): boolean {
  */
 export class JudgeImages {
   readonly #encoded = new Map<string, Promise<string>>();
+  readonly #hashed = new Map<RgbImage, string>();
   readonly #capacity: number;
 
   /** @param capacity how many encodings are kept. */
@@ -36,22 +68,44 @@ export class JudgeImages {
     this.#capacity = capacity;
   }
 
-  /** Raises DataError, naming `what`, for a size that no judge takes. */
+  /** Raises DataError, naming `what`, for a shape that no judge takes (`isShowable` tells before). */
   prepare(image: RgbImage, what: string): JudgeImage {
-    if (!isShowable(image)) {
-      throw new DataError(
-        `the image is ${image.width}x${image.height} pixels; a judge takes sides from ${minSide} pixels and no shape longer than ${maxAspectRatio}:1`,
-        { where: what, next: 'Enlarge the images of this dataset or environment before they are judged.' },
-      );
+    const problem = unshowable(image);
+    if (problem !== null) {
+      throw new DataError(problem, { where: what, next: 'Crop or pad the images of this dataset or environment.' });
     }
-    const digest = createHash('sha256').update(`${image.width}x${image.height}:`).update(image.data).digest('hex');
-    let url: Promise<string> | null = null;
-    return { digest, dataUrl: () => (url ??= this.#encode(digest, image)) };
+    return this.#shown(image, this.#contentOf(image), shownSize(image, maxSide));
   }
 
-  #encode(digest: string, image: RgbImage): Promise<string> {
+  /** A group's items name the same source, and hashing it again would cost more than asking about it: kept until the caller lets go. */
+  #contentOf(image: RgbImage): string {
+    const known = this.#hashed.get(image);
+    if (known !== undefined) return known;
+    const content = createHash('sha256').update(`${image.width}x${image.height}:`).update(image.data).digest('hex');
+    // Whoever writes a buffer again does so after this turn.
+    if (this.#hashed.size === 0) queueMicrotask(() => this.#hashed.clear());
+    this.#hashed.set(image, content);
+    return content;
+  }
+
+  #shown(image: RgbImage, content: string, size: Size): JudgeImage {
+    const asIs = size.width === image.width && size.height === image.height;
+    const digest = asIs ? content : `${content}@${size.width}x${size.height}`;
+    let url: Promise<string> | null = null;
+    return {
+      digest,
+      dataUrl: () => (url ??= this.#encode(digest, image, size)),
+      smaller: () => {
+        if (size.width > image.width) return null;
+        const half = shownSize(size, Math.max(size.width, size.height) / 2);
+        return half.width * half.height <= (size.width * size.height) / 2 ? this.#shown(image, content, half) : null;
+      },
+    };
+  }
+
+  #encode(digest: string, image: RgbImage, size: Size): Promise<string> {
     const kept = this.#encoded.get(digest);
-    const url = kept ?? encodePng(image).then((png) => `data:image/png;base64,${Buffer.from(png).toString('base64')}`);
+    const url = kept ?? encodeAt(image, size);
     this.#encoded.delete(digest);
     this.#encoded.set(digest, url);
     if (this.#encoded.size > this.#capacity) {
@@ -62,4 +116,15 @@ export class JudgeImages {
     }
     return url;
   }
+}
+
+async function encodeAt(image: RgbImage, size: Size): Promise<string> {
+  const png = await encodePng(await fit(image, size));
+  return `data:image/png;base64,${Buffer.from(png.buffer, png.byteOffset, png.length).toString('base64')}`;
+}
+
+async function fit(image: RgbImage, size: Size): Promise<RgbImage> {
+  if (size.width > image.width) return enlargeImage(image, size.width / image.width);
+  const asIs = size.width === image.width && size.height === image.height;
+  return asIs ? image : shrinkImage(image, size.width, size.height);
 }

@@ -1,7 +1,8 @@
 /** What every judged reward does before and after it asks: rules that need no judge, and joining several answers to one outcome. */
 import { DataError } from '../core/errors.js';
+import type { RgbImage } from '../core/image.js';
 import type { JudgeImage, JudgeImages } from './judge_images.js';
-import { isShowable } from './judge_images.js';
+import { isShowable, unshowable } from './judge_images.js';
 import { excerpt } from './parse.js';
 import type { JudgeItem, Judgement, Outcome, ScoreParts } from './types.js';
 
@@ -11,32 +12,22 @@ export interface JudgedItem {
   readonly instruction: string;
   readonly source: JudgeImage;
   readonly edited: JudgeImage;
-  /** Null where the dataset has no labelled result, or nothing asks for it. */
+  /** Null where the reward does not look at it. */
   readonly truth: JudgeImage | null;
 }
 
-export interface ItemRules {
-  /** An answer that did not end by itself scores 0. */
-  readonly zeroIfUnfinished: boolean;
-  /** The mode that compares with the labelled result, by name; null where none is needed. */
-  readonly needsTruthFor: string | null;
-  /** Whether any question, recorded ones included, shows the labelled result. */
-  readonly usesTruth: boolean;
-}
-
 /**
- * Applies the rules that need no judge: an outcome where they decide, else the prepared item. An edited image too small to be shown is the
- * answer's fault and counts as undecodable. Raises DataError for what is the dataset's: a missing labelled result, a source too small.
+ * Applies the rules that need no judge: an outcome where they decide, else the prepared item. An edited image of a shape that no judge is
+ * shown (200:1 or longer) is the answer's fault and counts as undecodable; a source or labelled result of such a shape is the dataset's,
+ * and leaves the item unscored. Images that are only small are enlarged. `truthFor` names the reward that looks at the labelled result; null
+ * where it does not. Raises DataError for an item that lacks an image it needs.
  */
-export function prepareItem(item: JudgeItem, rules: ItemRules, images: JudgeImages): JudgedItem | Outcome {
-  if (rules.needsTruthFor !== null && item.truth === null) {
-    throw new DataError(
-      `reward mode '${rules.needsTruthFor}' compares with the labelled result, but this prompt has none`,
-      {
-        where: item.key,
-        next: "Train on data with labelled results, or set reward.mode to 'viescore', which needs none.",
-      },
-    );
+export function prepareItem(item: JudgeItem, truthFor: string | null, images: JudgeImages): JudgedItem | Outcome {
+  if (truthFor !== null && item.truth === null) {
+    throw new DataError(`reward '${truthFor}' compares with the labelled result, but this prompt has none`, {
+      where: item.key,
+      next: "Train on data with labelled results, or choose a reward that needs none, such as 'viescore'.",
+    });
   }
   if (item.source === null) {
     throw new DataError('a judged edit needs its source image, but this item has none', {
@@ -44,15 +35,27 @@ export function prepareItem(item: JudgeItem, rules: ItemRules, images: JudgeImag
       next: 'Choose a reward that looks at the artifact alone, such as align_quality, ocr or clip.',
     });
   }
-  const source = images.prepare(item.source, `${item.key}, source image`);
-  const truth =
-    rules.usesTruth && item.truth !== null ? images.prepare(item.truth, `${item.key}, labelled result`) : null;
+  const shownTruth = truthFor === null ? null : item.truth;
   if (item.edited === null || !isShowable(item.edited)) {
     return { kind: 'zero_by_rule', reason: 'undecodable', parts: {} };
   }
-  if (rules.zeroIfUnfinished && !item.finished) return { kind: 'zero_by_rule', reason: 'unfinished', parts: {} };
-  const edited = images.prepare(item.edited, `${item.key}, edited image`);
-  return { key: item.key, instruction: item.instruction, source, edited, truth };
+  const problem = problemOf('source image', item.source) ?? problemOf('labelled result', shownTruth);
+  if (problem !== null) {
+    return { kind: 'unscored', reason: 'bad_request', detail: `${item.key}, ${problem}`, parts: {} };
+  }
+  const prepare = (image: RgbImage, what: string): JudgeImage => images.prepare(image, `${item.key}, ${what}`);
+  return {
+    key: item.key,
+    instruction: item.instruction,
+    source: prepare(item.source, 'source image'),
+    edited: prepare(item.edited, 'edited image'),
+    truth: shownTruth === null ? null : prepare(shownTruth, 'labelled result'),
+  };
+}
+
+function problemOf(what: string, image: RgbImage | null): string | null {
+  const problem = image === null ? null : unshowable(image);
+  return problem === null ? null : `${what}: ${problem}`;
 }
 
 /** The outcome of an item of which at least one question got no scores: unscored, for the first one's reason. Null where all did. */

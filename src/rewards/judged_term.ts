@@ -23,11 +23,10 @@ export function judgedTerm(
   { judge: judgeOf, images, prompts }: TermServices,
 ): Term {
   const judge = judgeOf();
-  const needsTruth = questions.some((question) => question.needsTruth);
-  const rules = { zeroIfUnfinished: false, needsTruthFor: needsTruth ? name : null, usesTruth: needsTruth };
+  const truthFor = questions.some(({ needsTruth }) => needsTruth) ? name : null;
 
   async function score(item: JudgeItem, signal?: AbortSignal, options?: ScoreOptions): Promise<Outcome> {
-    const prepared = prepareItem(item, rules, images);
+    const prepared = prepareItem(item, truthFor, images);
     if ('kind' in prepared) return prepared;
     const answers = await Promise.all(
       questions.map(async (question) => {

@@ -30,6 +30,8 @@ const spacePattern = /\s*/y;
 
 /** Stops reading; whatever was complete until then stays. */
 class Broken extends Error {}
+/** One for all: nobody reads its stack, and to take one costs more than reading a reply. */
+const broken = new Broken();
 
 /** Reads the object that opens at `text[start]` (a `{`). Never throws. */
 export function readLooseObject(text: string, start: number): LooseObject {
@@ -66,14 +68,14 @@ class LooseReader {
   }
 
   object(fields: Map<string, LooseValue>, depth: number): void {
-    if (depth > maxDepth) throw new Broken();
+    if (depth > maxDepth) throw broken;
     this.position++;
     for (;;) {
       this.#skip(spacePattern);
       if (this.#peek() === '}') break;
       const name = this.#key().toLowerCase();
       this.#skip(spacePattern);
-      if (this.#peek() !== ':' && this.#peek() !== '\uff1a') throw new Broken();
+      if (this.#peek() !== ':' && this.#peek() !== '\uff1a') throw broken;
       this.position++;
       const known = fields.has(name);
       if (!known) fields.set(name, other);
@@ -85,7 +87,7 @@ class LooseReader {
   }
 
   list(depth: number): readonly LooseValue[] {
-    if (depth > maxDepth) throw new Broken();
+    if (depth > maxDepth) throw broken;
     const items: LooseValue[] = [];
     this.position++;
     for (;;) {
@@ -95,7 +97,7 @@ class LooseReader {
       this.#skip(spacePattern);
       if (this.#peek() === ']') break;
       // Unlike between fields, a missing comma is not repaired here: `[1 0]` may be one number or two.
-      if (this.#peek() !== ',') throw new Broken();
+      if (this.#peek() !== ',') throw broken;
       this.position++;
     }
     this.position++;
@@ -118,17 +120,17 @@ class LooseReader {
     const number = this.#match(numberPattern);
     if (number !== '') {
       // What follows must end the number: neither the end of a cut-off reply, nor `7/10`, nor `7th`.
-      if (!/[\s,}\]]/.test(this.#peek())) throw new Broken();
+      if (!/[\s,}\]]/.test(this.#peek())) throw broken;
       return { kind: 'number', number: Number(number) };
     }
-    if (this.#match(wordPattern) === '') throw new Broken();
+    if (this.#match(wordPattern) === '') throw broken;
     return other;
   }
 
   #key(): string {
     if (Object.hasOwn(closers, this.#peek())) return this.#string();
     const word = this.#match(wordPattern);
-    if (word === '') throw new Broken();
+    if (word === '') throw broken;
     return word;
   }
 
@@ -142,7 +144,7 @@ class LooseReader {
       if (character === '\\') this.position++;
       else if (character === closer && this.#endsString()) return text.slice(from, this.position++);
     }
-    throw new Broken();
+    throw broken;
   }
 
   #endsString(): boolean {

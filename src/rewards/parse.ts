@@ -24,15 +24,16 @@ const delimiter = '||V^=^V||';
 /**
  * Reads `arity` scores from a reply that was asked for `{"score": [...], "reasoning": "..."}`.
  * Reasoning in `<think>` is ignored; an object between two `||V^=^V||` (the form of Ku et al., "VIEScore", 2024) is preferred; then
- * the first object with usable scores under `score`; then a bare list, if the text holds only one. Never throws.
+ * the first object with usable scores under `score`; then a bare list, if the text holds only one. A lone number counts only where the reply
+ * was not `cutOff`: `1` may have been about to be `10`. Never throws.
  */
-export function parseScores(text: string, arity: number): Parsed {
+export function parseScores(text: string, arity: number, cutOff = false): Parsed {
   const checked = withoutThinking(text);
   if (!checked.ok) return checked;
   const body = checked.body.replace(/```[\w-]*/g, ' ');
   const pieces = body.split(delimiter);
-  const delimited = pieces.length === 3 ? readScores(pieces[1], arity) : null;
-  const scores = delimited ?? readScores(pieces.join(' '), arity);
+  const delimited = pieces.length === 3 ? readScores(pieces[1], arity, false) : null;
+  const scores = delimited ?? readScores(pieces.join(' '), arity, cutOff);
   if (scores === null) return unusable(body, `no ${arity} scores in it`);
   if (scores === 'wrong') return unusable(body, `its "score" is not ${arity} plain number${arity === 1 ? '' : 's'}`);
   return inRange(scores);
@@ -68,10 +69,10 @@ function withoutThinking(text: string): { ok: true; body: string } | (Parsed & {
 }
 
 /** Scores, `'wrong'` where only unusable ones are there, or null where there are none. */
-function readScores(text: string, arity: number): readonly number[] | 'wrong' | null {
+function readScores(text: string, arity: number, cutOff: boolean): readonly number[] | 'wrong' | null {
   const fromObject = readFromObjects(text, arity);
-  // A list inside an object that could not be read may be anything, a quotation in its reasoning for one.
-  return fromObject ?? (text.includes('{') ? null : readBare(text, arity));
+  // A list inside an object that could not be read may be anything, a quotation in its reasoning for one; one in a refusal is no grade.
+  return fromObject ?? (text.includes('{') || refusal.test(text.trim()) ? null : readBare(text, arity, cutOff));
 }
 
 function readFromObjects(text: string, arity: number): readonly number[] | 'wrong' | null {
@@ -117,8 +118,8 @@ function toNumbers(value: LooseValue): readonly number[] | null {
 }
 
 /** The only list of `arity` numbers in a text without objects; two different ones are ambiguous. A lone number may be the whole text. */
-function readBare(text: string, arity: number): readonly number[] | null {
-  if (arity === 1 && /^\s*[+-]?\d+(?:\.\d+)?\s*$/.test(text)) return [Number(text)];
+function readBare(text: string, arity: number, cutOff: boolean): readonly number[] | null {
+  if (arity === 1 && !cutOff && /^\s*[+-]?\d+(?:\.\d+)?\s*$/.test(text)) return [Number(text)];
   let only: readonly number[] | null = null;
   let at = text.indexOf('[');
   for (let tried = 0; at >= 0; tried++) {

@@ -61,6 +61,55 @@ Explain the score in one or two short sentences. Then write the score as a plain
 Instruction: ${instructionMark}`,
 };
 
+const alignment = `Alignment with the request. ${maxScore}: every object, property, number, place and word that it asks for is there. Around 5: the main thing is there, details are missing or wrong. 0: the image shows something else.`;
+const overallQuality = `Quality of the image itself, whatever was asked for. ${maxScore}: clean, coherent and well made. Around 5: usable, with visible flaws. 0: broken, garbled or empty.`;
+
+/** Alignment and quality of an image that was made from words alone; the image follows. */
+const alignMade = `You review an image that was made for a request in words. The image follows this text; the request stands in the last line.
+
+Grade two things, each from 0 to ${maxScore}.
+1. ${alignment}
+2. ${overallQuality}
+
+The two are independent: a beautiful image of the wrong thing gets a low first and a high second grade.
+
+${replyForm}
+
+Request: ${instructionMark}`;
+
+/** Alignment and quality of an edit; the source and the edited image follow. */
+const alignEdited = `You review an edited image. Two images follow this text: the one that was given, then what became of it. The request, in the last line, says what was to change; all else was to stay.
+
+Grade two things, each from 0 to ${maxScore}.
+1. ${alignment} A change that was not asked for counts against it, and a request that was not acted upon is a 0.
+2. ${overallQuality} It is about the second image alone.
+
+The two are independent: a clean image without the change gets a low first and a high second grade.
+
+${replyForm}
+
+Request: ${instructionMark}`;
+
+/** The texts of the question about alignment and quality, by whether there is a source image. */
+export const alignPrompts = { made: alignMade, edited: alignEdited } as const;
+
+/** The highest digit of the one-digit question: two digits would be two tokens, of which only the first one's probabilities are seen. */
+export const highestDigit = 5;
+
+/** The question that is answered with one digit; the source and the edited image follow. */
+export const digitPrompt = `You grade an image edit with one digit. Two images follow this text: the original, then the edited version. The instruction that the editor was given stands in the last line.
+
+${highestDigit}: the instruction is carried out in full, and nothing else changed.
+4: carried out, with slight flaws or slight further changes.
+3: mostly carried out, or with notable further changes.
+2: carried out in part.
+1: hardly anything of it is there, or much of the original is lost.
+0: nothing was changed as asked, or the image is broken.
+
+Answer with the digit alone: no word, no sign, no space before it.
+
+Instruction: ${instructionMark}`;
+
 export const builtInPrompts: PromptSet = { sc, pq, ground };
 
 /** The reply to the two-score questions. The length limit keeps a constrained decoder from talking past the token limit. */
@@ -91,15 +140,15 @@ export function withInstruction(text: string, instruction: string): string {
 const divider = '===';
 
 /**
- * The built-in texts, or those of files. A file for `sc` or `ground` has to hold `{instruction}`; one for `ground` is divided by a line
- * `===`: the system message above it, the user's text with the instruction below. Raises ConfigError for a file that cannot be read or
- * misses one of these.
+ * The built-in texts, or those of files. A file for `viescore_sc` or `ground_score` has to hold `{instruction}`; one for `ground_score`
+ * is divided by a line `===`: the system message above it, the user's text with the instruction below. Raises ConfigError for a file that
+ * cannot be read or misses one of these.
  */
 export function loadPrompts(files: PromptFiles): PromptSet {
   return {
-    sc: files.sc === null ? builtInPrompts.sc : readWithInstruction('sc', files.sc),
-    pq: files.pq === null ? builtInPrompts.pq : readText('pq', files.pq),
-    ground: files.ground === null ? builtInPrompts.ground : readGround(files.ground),
+    sc: files.viescore_sc === null ? builtInPrompts.sc : readWithInstruction('viescore_sc', files.viescore_sc),
+    pq: files.viescore_pq === null ? builtInPrompts.pq : readText('viescore_pq', files.viescore_pq),
+    ground: files.ground_score === null ? builtInPrompts.ground : readGround(files.ground_score),
   };
 }
 
@@ -136,17 +185,17 @@ function requireInstruction(kind: keyof PromptFiles, file: string, text: string)
 }
 
 function readGround(file: string): PromptSet['ground'] {
-  const parts = readText('ground', file).split(/^===[ \t]*$/m);
+  const parts = readText('ground_score', file).split(/^===[ \t]*$/m);
   if (parts.length !== 2 || parts.some((part) => part.trim() === '')) {
     throw new ConfigError(
       `the prompt file '${file}' should hold a system message and a user text, divided by one line '${divider}'`,
       {
-        where: 'reward.prompts.ground',
+        where: 'reward.prompts.ground_score',
         next: `Write the rubric above the line '${divider}' and 'Instruction: ${instructionMark}' below it.`,
       },
     );
   }
   const [system, user] = parts.map((part) => part.trim());
-  requireInstruction('ground', file, user);
+  requireInstruction('ground_score', file, user);
   return { system, user };
 }

@@ -1,7 +1,8 @@
 /** Waiting until a judge can really judge: a server that lists its model may still be loading it, or take one image only. */
 import { EndpointError } from '../core/errors.js';
+import { checkedKey, noKey } from './api_key.js';
 import { canaryQuery } from './canary.js';
-import { toChatRequest } from './chat_request.js';
+import { dialectOf, toChatRequest } from './chat_request.js';
 import type { Clock } from './clock.js';
 import { sleep, systemClock } from './clock.js';
 import { readCompletion, readError } from './completion.js';
@@ -30,18 +31,32 @@ export interface ReadyJudge {
 }
 
 const lookEveryMs = 5_000;
+/** A server that fails now and then is taken for a wrong one by one look; a wrong one stays wrong. */
+const looksThatConvince = 3;
+const lookAgainMs = 1_000;
 /** A first completion may compile kernels; a listing answers at once or is as good as down. */
 const lookTimeoutMs = 120_000;
 
+/** A model as a server lists it; `root` names what is really served under that name, where the server says. */
+export interface ListedModel {
+  readonly id: string;
+  readonly root: string | null;
+}
+
 /** What a look at one judge found: ready, `not_yet` (waiting may help) or `wrong` (it will not). */
-type Look =
-  | { readonly state: 'ready'; readonly maxModelLen: number | null }
-  | { readonly state: 'not_yet' | 'wrong'; readonly found: string; readonly next: string };
+export type Look =
+  | { readonly state: 'ready'; readonly maxModelLen: number | null; readonly models: readonly ListedModel[] }
+  | {
+      readonly state: 'not_yet' | 'wrong';
+      readonly found: string;
+      readonly next: string;
+      readonly models?: readonly ListedModel[];
+    };
 
 /**
  * Returns when every endpoint lists the model and completes a small request with two images. Raises EndpointError (exit code 3), naming the
- * address, what was found and what to do: at once where waiting cannot help (another model, no OpenAI-compatible server, a refused
- * key), otherwise after `maxWaitS`. A node file that is not there yet is waited for. Raises ConfigError for a malformed address.
+ * address, what was found and what to do: after three looks in a row where waiting cannot help (another model, no OpenAI-compatible
+ * server, a refused key), otherwise after `maxWaitS`. A node file that is not there yet is waited for. Raises ConfigError for a malformed address or key.
  */
 export async function waitUntilReady(
   endpoint: Endpoint,
@@ -50,27 +65,37 @@ export async function waitUntilReady(
 ): Promise<ReadyJudge> {
   const clock = options.clock ?? systemClock;
   const started = clock.now();
-  const pool = createHttpPool({ connections: 2 });
+  const apiKey = checkedKey(options.apiKey, 'the API key of the judge') ?? noKey;
+  const pool = createHttpPool({ connections: 2, secret: apiKey });
   try {
-    for (;;) {
-      const look = await lookAtAll(endpoint, model, { ...options, clock, pool });
+    for (let wrong = 0; ;) {
+      const look = await lookAtAll(endpoint, model, {
+        clock,
+        pool,
+        apiKey,
+        ...(options.signal === undefined ? {} : { signal: options.signal }),
+      });
       if (look.ready !== null) return look.ready;
       if (options.signal?.aborted === true) throw look.error;
       const waitedMs = clock.now() - started;
-      if (look.final || waitedMs >= options.maxWaitS * 1000) throw look.error;
+      wrong = look.final ? wrong + 1 : 0;
+      if (wrong === looksThatConvince || waitedMs >= options.maxWaitS * 1000) throw look.error;
       options.onWaiting?.(look.error.message, Math.round(waitedMs / 1000));
-      await sleep(clock, Math.min(lookEveryMs, options.maxWaitS * 1000 - waitedMs), options.signal);
+      const pauseMs = look.final ? lookAgainMs : lookEveryMs;
+      await sleep(clock, Math.min(pauseMs, options.maxWaitS * 1000 - waitedMs), options.signal);
     }
   } finally {
     await pool.close();
   }
 }
 
-interface LookContext {
+export interface LookContext {
   readonly clock: Clock;
   readonly pool: ReturnType<typeof createHttpPool>;
   readonly apiKey?: string;
   readonly signal?: AbortSignal;
+  /** How long the look may take; two minutes where it is absent. */
+  readonly timeoutMs?: number;
 }
 
 type LookAtAll =
@@ -102,20 +127,23 @@ const startIt =
 const checkAddress =
   'Correct reward.endpoint: it is the base URL of an OpenAI-compatible server, such as http://host:4877/v1.';
 
-async function lookAt(url: string, model: string, context: LookContext): Promise<Look> {
-  const client = createClient(url, context.apiKey ?? 'none', context.pool);
-  const deadline = new Deadline(context.clock, lookTimeoutMs, context.signal);
+/** Whether one judge lists the model and completes a small request with two images. Never rejects for what the judge does. */
+export async function lookAt(url: string, model: string, context: LookContext): Promise<Look> {
+  const client = createClient(url, context.apiKey ?? noKey, context.pool);
+  const deadline = new Deadline(context.clock, context.timeoutMs ?? lookTimeoutMs, context.signal);
   try {
     const listing: unknown = await client.get('/models', { signal: deadline.signal });
     const listed = readListing(listing, model);
     if (listed.state !== 'ready') return listed;
-    const request = await toChatRequest(canaryQuery, model, 0);
-    const reply = readCompletion(await client.chat.completions.create(request, { signal: deadline.signal }));
+    const request = await toChatRequest(canaryQuery, model, 0, { dialect: dialectOf([url]) });
+    const reply = readCompletion(await client.chat.completions.create(request, { signal: deadline.signal }), request);
     if (reply.kind === 'text') return listed;
     return {
       state: 'wrong',
       found: `it lists '${model}', but a small request with two images gave no text (${reply.problem}: ${reply.detail})`,
-      next: `Check what serves this address: it has to complete chats with images. ${checkAddress}`,
+      next: /another model/.test(reply.detail)
+        ? 'Set reward.model to the name that it answers with, if that is the model you mean.'
+        : `Check what serves this address: it has to complete chats with images. ${checkAddress}`,
     };
   } catch (error) {
     if (deadline.over) return { state: 'not_yet', found: 'it did not answer in time', next: startIt };
@@ -135,17 +163,20 @@ function readListing(listing: unknown, model: string): Look {
       next: checkAddress,
     };
   }
-  const models = data as readonly { id?: unknown; max_model_len?: unknown }[];
-  const wanted = models.find(({ id }) => id === model);
+  const entries = data as readonly { id?: unknown; root?: unknown; max_model_len?: unknown }[];
+  const models = entries.map(({ id, root }) => ({ id: String(id), root: typeof root === 'string' ? root : null }));
+  const wanted = entries.find(({ id }) => id === model);
   if (wanted === undefined) {
-    const ids = models.map(({ id }) => `'${String(id)}'`).join(', ') || 'none';
+    const ids = models.map(({ id }) => `'${id}'`).join(', ') || 'none';
     return {
       state: 'wrong',
+      models,
       found: `it does not serve '${model}'; it serves: ${ids}`,
       next: 'Set reward.model to a model that it serves, or serve that one (vllm serve MODEL, or --served-model-name).',
     };
   }
-  return { state: 'ready', maxModelLen: typeof wanted.max_model_len === 'number' ? wanted.max_model_len : null };
+  const maxModelLen = typeof wanted.max_model_len === 'number' ? wanted.max_model_len : null;
+  return { state: 'ready', maxModelLen, models };
 }
 
 function readFailure(error: unknown, url: string): Look {

@@ -6,6 +6,7 @@ import { EndpointError } from '../core/errors.js';
 import type { Clock } from './clock.js';
 import { sleep, systemClock } from './clock.js';
 import type { CanaryResult } from './judge_client.js';
+import { together } from './together.js';
 import type { JudgeItem, Outcome, Reward, ScoreOptions, UnscoredReason } from './types.js';
 
 /** Scores items at once, outcomes in their order. When one raises (a dataset or disk error), the others are called off first. */
@@ -15,24 +16,10 @@ export async function scoreChunk(
   signal?: AbortSignal,
   options?: ScoreOptions,
 ): Promise<Outcome[]> {
-  const controller = new AbortController();
-  const abort = (): void => controller.abort();
-  signal?.addEventListener('abort', abort);
-  if (signal?.aborted === true) abort();
-  try {
-    const scoring = items.map(async (item) => {
-      try {
-        return await reward.score(item, controller.signal, options);
-      } catch (error) {
-        abort();
-        throw error;
-      }
-    });
-    await Promise.allSettled(scoring);
-    return await Promise.all(scoring);
-  } finally {
-    signal?.removeEventListener('abort', abort);
-  }
+  return together(
+    items.map((item) => (stop) => reward.score(item, stop, options)),
+    signal,
+  );
 }
 
 /** How much of an iteration is unscored, of what was put to the judge. */

@@ -6,7 +6,7 @@ import type { z } from 'zod';
 import type { Judge } from './judge.js';
 import type { JudgeImages } from './judge_images.js';
 import type { PromptSet } from './prompts.js';
-import type { Reward } from './types.js';
+import type { JudgementStore, Reward } from './types.js';
 
 /** What a term may use of the run that it belongs to. */
 export interface TermServices {
@@ -16,6 +16,8 @@ export interface TermServices {
   readonly prompts: PromptSet;
   /** The folder that a `{run}` or `{hub}` reference stands for; a local path is itself. Raises ConfigError where there is none. */
   readonly modelFolder: (reference: unknown) => string;
+  /** Where what was got from elsewhere is kept for a resumed run; asked for only while scoring. Absent where nothing is kept. */
+  readonly store?: () => JudgementStore;
 }
 
 /** A reward that holds something open: workers, sessions. Its outcomes' parts are named `<term>/<part>`. */
@@ -36,7 +38,13 @@ export interface TermKind<Name extends string = string, Fields extends z.ZodRawS
     readonly truth: boolean;
     /** Whether it compares with the source image. */
     readonly source: boolean;
+    /** Whether it compares with the labelled answer in words. */
+    readonly words?: boolean;
   };
+  /** Whether these fields name a server of the term's own, so that the run's judge is not asked. */
+  ownJudge?(settings: z.output<z.ZodObject<Fields>>): boolean;
+  /** What is wrong with fields that are right one by one; null where nothing is. Looked at when the config is loaded. */
+  conflict?(settings: z.output<z.ZodObject<Fields>>): { readonly field: string; readonly message: string } | null;
   /** Raises ConfigError for settings that cannot work on this machine: a missing file, key or language. */
   create(settings: z.output<z.ZodObject<Fields>>, services: TermServices): Promise<Term>;
 }

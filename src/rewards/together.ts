@@ -1,4 +1,5 @@
 /** Work that is started at once and given up at once. */
+import { setMaxListeners } from 'node:events';
 
 /**
  * Starts all and returns their results in order. When one rejects, the others are called off through the signal that they were given, and
@@ -10,23 +11,23 @@ export async function together<T>(
 ): Promise<T[]> {
   const controller = new AbortController();
   const abort = (): void => controller.abort();
-  signal?.addEventListener('abort', abort);
+  if (signal !== undefined) {
+    // As many as are under way hang on one signal, which is no leak.
+    setMaxListeners(0, signal);
+    signal.addEventListener('abort', abort);
+  }
   if (signal?.aborted === true) abort();
-  let failed: { readonly error: unknown } | null = null;
   try {
-    const results = await Promise.all(
-      starts.map(async (start): Promise<T | null> => {
-        try {
-          return await start(controller.signal);
-        } catch (error) {
-          failed ??= { error };
-          abort();
-          return null;
-        }
-      }),
-    );
-    if (failed !== null) throw (failed as { readonly error: unknown }).error;
-    return results as T[];
+    const started = starts.map(async (start) => {
+      try {
+        return await start(controller.signal);
+      } catch (error) {
+        abort();
+        throw error;
+      }
+    });
+    await Promise.allSettled(started);
+    return await Promise.all(started);
   } finally {
     signal?.removeEventListener('abort', abort);
   }

@@ -61,7 +61,7 @@ export class Transport {
   constructor(options: TransportOptions) {
     const { endpoints, apiKey, connections, policy, clock } = options;
     this.#options = options;
-    this.#pool = createHttpPool({ connections });
+    this.#pool = createHttpPool({ connections, secret: apiKey });
     this.#breaker = new Breaker(clock, policy.breakerLimit, policy.breakerPauseMs);
     this.#clients = endpoints.map((baseURL) => createClient(baseURL, apiKey, this.#pool));
   }
@@ -107,7 +107,7 @@ export class Transport {
     const deadline = new Deadline(this.#options.clock, this.#options.policy.attemptTimeoutMs, query.signal);
     try {
       const body: unknown = await client.chat.completions.create(request, { signal: deadline.signal });
-      return readCompletion(body);
+      return readCompletion(body, request);
     } catch (error) {
       if (!deadline.over) return readError(error, Date.now());
       return { kind: 'problem', problem: 'timeout', detail: 'no answer in time', remedy: 'retry' };
@@ -135,6 +135,26 @@ export function createClient(baseURL: string, apiKey: string, pool: HttpPool): O
     maxRetries: 0,
     timeout: noTimeout,
     logLevel: 'off',
-    fetch: pool.fetch,
+    fetch: async (url, init) => withError(await pool.fetch(url, init)),
   });
+}
+
+/** The client reads an error's message at `error.message` only; older vLLM has it at `message`, and FastAPI at `detail`. */
+async function withError(reply: Response): Promise<Response> {
+  if (reply.status < 400) return reply;
+  const text = await reply.text();
+  const { status, headers } = reply;
+  return new Response(underError(text) ?? text, { status, headers });
+}
+
+function underError(text: string): string | null {
+  let body: unknown;
+  try {
+    body = JSON.parse(text);
+  } catch {
+    return null;
+  }
+  if (typeof body !== 'object' || body === null || 'error' in body) return null;
+  const { message, detail, code } = body as { message?: unknown; detail?: unknown; code?: unknown };
+  return JSON.stringify({ error: { message: message ?? detail ?? text, code } });
 }

@@ -40,9 +40,24 @@ export type UnscoredReason =
  * and is never a number.
  */
 export type Outcome =
-  | { readonly kind: 'scored'; readonly value: number; readonly normalised: number; readonly parts: ScoreParts }
+  | {
+      readonly kind: 'scored';
+      readonly value: number;
+      readonly normalised: number;
+      readonly parts: ScoreParts;
+      /** What a weighted sum is made of, in the order of its terms; absent where one term alone decides. */
+      readonly terms?: readonly TermScore[];
+    }
   | { readonly kind: 'zero_by_rule'; readonly reason: 'undecodable' | 'unfinished'; readonly parts: ScoreParts }
   | { readonly kind: 'unscored'; readonly reason: UnscoredReason; readonly detail: string; readonly parts: ScoreParts };
+
+/** One term's share of a weighted sum. */
+export interface TermScore {
+  readonly name: string;
+  readonly weight: number;
+  /** In [0, 1]; 0 where the term is zero by rule. */
+  readonly normalised: number;
+}
 
 /** Named parts of a score, such as `viescore/edit_success`; only parts that were really obtained. */
 export type ScoreParts = Readonly<Record<string, number>>;
@@ -65,6 +80,8 @@ export interface Judgement {
   /** SHA-256 over everything that determines the request: model, sampling, texts, image bytes. */
   readonly requestHash: string;
   readonly model: string;
+  /** SHA-256 over the question's words and reply format alone: equal for all images. Absent in records that lack it. */
+  readonly promptHash?: string;
   readonly text: string;
   /** `null` where the text gave scores; else why not. */
   readonly problem: UnscoredReason | null;

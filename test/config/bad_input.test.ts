@@ -106,7 +106,7 @@ describe('a config that does not validate', () => {
         (--set) rollout.temperature: found "warm"; allowed: a number
         (--set) rollout.top_p: found 1.5; allowed: a number <= 1
         (--set) rollout.top_k: found 0; allowed: -1 or an integer >= 1
-        (--set) reward.mode: found "viescor"; allowed: viescore, ground_score, sqrt(viescore_pqxground_score); did you mean 'viescore'?
+        (--set) reward.mode: found "viescor"; allowed: viescore, ground_score, sqrt(viescore_pqxground_score), jpeg_size, image_similarity, format_accuracy, align_quality, logit_expectation, ocr, ocr_confidence, ocr_vlm, clip, remote; did you mean 'viescore'?
         (--set) learning_rate: a key of EARL's flat form; in this form: optimizer.learning_rate
         (--set) foo: unknown key; allowed: algorithm, base_exp_dir, checkpoint, data, environment, launch, num_iterations, optimizer, policy, reward, rollout, run_name, seed, task, track, validation
         (--set) rollout.episodes_per_iteration: found 100; allowed: a multiple of rollout.generations_per_sample (8), so that every group is whole
@@ -168,11 +168,11 @@ describe('a config that does not validate', () => {
 
   it('has no judge for GRPO', async () => {
     expect(await textOf({ file: base.file, env: {} })).toMatchInlineSnapshot(`
-      "configs/sft_s__rl_s.jsonnet: (configs/lib/earl.libsonnet:62) reward.endpoint: empty, but GRPO needs a judge: export APP__REWARD_FUNCTION_API_BASE=http://HOST:4877 or set it here; 'embedded' starts the rule judge of the tiny world
+      "configs/sft_s__rl_s.jsonnet: (configs/lib/earl.libsonnet:62) reward.endpoint: empty, but reward 'viescore' needs a judge: export APP__REWARD_FUNCTION_API_BASE=http://HOST:4877 or set it here; 'embedded' starts the rule judge of the tiny world
         editrl config schema lists every key with its meaning; editrl config show prints what the file evaluates to."
     `);
     expect(await withSets('reward.endpoint=judge:4877')).toMatchInlineSnapshot(`
-      "configs/sft_s__rl_s.jsonnet: (--set) reward.endpoint: found 'judge:4877'; allowed: an http(s) URL such as http://HOST:4877, or 'embedded'
+      "configs/sft_s__rl_s.jsonnet: (--set) reward.endpoint: found 'judge:4877'; allowed: an http(s) URL such as http://HOST:4877, a list of such URLs, or 'embedded'
         editrl config schema lists every key with its meaning; editrl config show prints what the file evaluates to."
     `);
   });
@@ -181,7 +181,7 @@ describe('a config that does not validate', () => {
     expect(await withSets('reward.endpoint=3', 'rollout.episodes_per_iteration=many')).toMatchInlineSnapshot(`
       "configs/sft_s__rl_s.jsonnet: 2 problems
         (--set) rollout.episodes_per_iteration: found "many"; allowed: a number
-        (--set) reward.endpoint: found 3; allowed: a URL such as http://HOST:4877, {node_file: 'FILE', port: 4877}, or 'embedded'
+        (--set) reward.endpoint: found 3; allowed: a URL such as http://HOST:4877, a list of such URLs, {node_file: 'FILE', port: 4877}, or 'embedded'
         editrl config schema lists every key with its meaning; editrl config show prints what the file evaluates to."
     `);
   });

@@ -3,10 +3,12 @@ import { RandomStream } from '../../src/core/random.js';
 import { createReward } from '../../src/rewards/combined.js';
 import type { JudgeClientOptions } from '../../src/rewards/judge_client.js';
 import { JudgeClient } from '../../src/rewards/judge_client.js';
+import { JudgeImages } from '../../src/rewards/judge_images.js';
 import { MemoryJudgementStore } from '../../src/rewards/memory_store.js';
+import { builtInPrompts } from '../../src/rewards/prompts.js';
 import { scoreChunk } from '../../src/rewards/score_iteration.js';
 import { rewardSettingsSchema } from '../../src/rewards/settings.js';
-import type { JudgeItem, Judgement, UnscoredReason } from '../../src/rewards/types.js';
+import type { JudgeItem, Judgement, Reward, UnscoredReason } from '../../src/rewards/types.js';
 import type { Behave, Behaviour, StubJudge } from './stub_judge.js';
 import {
   completion,
@@ -51,8 +53,15 @@ function connect(stub: StubJudge, options: Partial<JudgeClientOptions> = {}) {
   return { client, store, clock };
 }
 
-function rewardOver(client: JudgeClient, settings: object = {}) {
-  return createReward(rewardSettingsSchema.parse(settings), { judge: client });
+/** The reward of some settings over a client, made when it is first asked. */
+function rewardOver(client: JudgeClient, settings: object = {}): Reward {
+  const made = createReward(rewardSettingsSchema.parse(settings), {
+    judge: () => client,
+    images: new JudgeImages(),
+    prompts: builtInPrompts,
+    modelFolder: String,
+  });
+  return { name: 'under test', score: async (...asked) => (await made).score(...asked) };
 }
 
 function item(number: number, changes: Partial<JudgeItem> = {}): JudgeItem {

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { RandomStream } from '../../src/core/random.js';
+import { fuzzJudgeTexts } from '../../scripts/bench/fuzz_judge_texts.js';
 import { parseScores, parseScoreTag } from '../../src/rewards/parse.js';
 import type { UnscoredReason } from '../../src/rewards/types.js';
 
@@ -11,7 +11,9 @@ function outcome(parsed: ReturnType<typeof parseScores>): Expected {
 
 const good = '{"score": [7, 8], "reasoning": "The ball is red."}';
 
-const wrappings: readonly (readonly [string, string, Expected])[] = [
+/** What judges were seen to answer where two scores were asked for, and what is made of it. Groups: around the answer, in its form, no object, its content. */
+const judgeTexts: readonly (readonly [string, string, Expected])[] = [
+  // Around a good answer.
   ['plain', good, [7, 8]],
   ['prose around', `Here is my rating:\n${good}\nI hope it helps.`, [7, 8]],
   ['fence', '```json\n' + good + '\n```', [7, 8]],
@@ -34,10 +36,10 @@ const wrappings: readonly (readonly [string, string, Expected])[] = [
   ['reasoning first', '{"reasoning": "fine", "score": [7, 8]}', [7, 8]],
   ['score quoted in the reasoning', '{"reasoning": "not \\"score\\": [1, 2]", "score": [7, 8]}', [7, 8]],
   ['lists quoted in the reasoning', '{"reasoning": "at [1, 2]", "score": [7, 8]}', [7, 8]],
-];
-
-const malformations: readonly (readonly [string, string, Expected])[] = [
+  // Its form: punctuation is repaired, values are not.
   ['line break in a string', '{"score": [7, 8], "reasoning": "one\ntwo"}', [7, 8]],
+  ['control character in a string', '{"score": [7, 8], "reasoning": "one\u0001two"}', [7, 8]],
+  ['string that never ends, scores behind it', '{"reasoning": "fine, "score": [7, 8]}', 'unparsable'],
   ['tab in a string', '{"score": [7, 8], "reasoning": "one\ttwo"}', [7, 8]],
   ['cut off in the reasoning', '{"score": [7, 8], "reasoning": "The ball', [7, 8]],
   ['cut off behind the list', '{"score": [7, 8]', [7, 8]],
@@ -58,6 +60,10 @@ const malformations: readonly (readonly [string, string, Expected])[] = [
   ['decimals', '{"score": [7.5, 8.0]}', [7.5, 8]],
   ['minus zero', '{"score": [-0, 8]}', [0, 8]],
   ['no score', '{"rating": [7, 8], "reasoning": "x"}', 'unparsable'],
+  ['bare keys, no score', '{rating: 7, reasoning: good}', 'unparsable'],
+  ['score is a word', '{"score": "high"}', 'unparsable'],
+  ['score is null', '{"score": null}', 'unparsable'],
+  ['score is a list in a string', '{"score": "[7, 8]"}', 'unparsable'],
   ['score is None', '{"score": None}', 'unparsable'],
   ['score is empty', '{"score": []}', 'unparsable'],
   ['score is an object', '{"score": {"success": 7, "overedit": 8}}', 'unparsable'],
@@ -66,17 +72,26 @@ const malformations: readonly (readonly [string, string, Expected])[] = [
   ['null among scores', '{"score": [null, 8]}', 'unparsable'],
   ['NaN among scores', '{"score": [NaN, 8]}', 'unparsable'],
   ['Infinity among scores', '{"score": [1e999, 8]}', 'unparsable'],
+  ['minus Infinity among scores', '{"score": [-Infinity, 8]}', 'unparsable'],
+  ['Infinity as a word', '{"score": [Infinity, 8]}', 'unparsable'],
+  ['true among scores', '{"score": [true, 8]}', 'unparsable'],
+  ['an empty place among scores', '{"score": [7, , 8]}', 'unparsable'],
+  ['decimal commas', '{"score": [7,5, 8,5]}', 'unparsable'],
+  ['hexadecimal', '{"score": [0x7, 8]}', 'unparsable'],
+  ['full-width digits', '{"score": [\uff17, \uff18]}', 'unparsable'],
+  ['units', '{"score": [7 points, 8 points]}', 'unparsable'],
+  ['ranges', '{"score": [6-7, 8]}', 'unparsable'],
   ['fractions', '{"score": [7/10, 8/10]}', 'unparsable'],
   ['one score of two', '{"score": [7]}', 'unparsable'],
   ['a lone number of two', '{"score": 7}', 'unparsable'],
   ['three scores of two', '{"score": [7, 8, 9]}', 'unparsable'],
   ['out of range', '{"score": [11, -2]}', 'out_of_range'],
   ['just out of range', '{"score": [10.1, 5]}', 'out_of_range'],
+  ['percentages', '{"score": [70, 80]}', 'out_of_range'],
+  ['a scale of 25', '{"score": [20, 18]}', 'out_of_range'],
   ['negative', '{"score": [5, -1]}', 'out_of_range'],
   ['an unusable object never falls back to a list', '{"score": [11, 2, 3]} [7, 8]', 'unparsable'],
-];
-
-const bareTexts: readonly (readonly [string, string, Expected])[] = [
+  // No object at all.
   ['alone', '[7, 8]', [7, 8]],
   ['in prose', 'My scores are [7, 8] overall.', [7, 8]],
   ['two spaces', '[7,  8]', [7, 8]],
@@ -88,15 +103,25 @@ const bareTexts: readonly (readonly [string, string, Expected])[] = [
   ['percentages', '[70, 80]', 'out_of_range'],
   ['slash form', 'Score: 7/10', 'unparsable'],
   ['number', '11', 'unparsable'],
+  ['number within the scale', '7', 'unparsable'],
+  ['two numbers', '7, 8', 'unparsable'],
+  ['strings', '["7", "8"]', 'unparsable'],
+  ['null', '[null, 8]', 'unparsable'],
+  ['NaN', '[NaN, 8]', 'unparsable'],
+  ['an empty list', '[]', 'unparsable'],
+  ['an error message', 'Internal Server Error', 'unparsable'],
+  ['HTML', '<html><body>[7, 8</body></html>', 'unparsable'],
   ['nothing', '', 'empty'],
   ['spaces', ' \n ', 'empty'],
   ['repeated garbage', '!'.repeat(500), 'unparsable'],
   ['refusal', "I'm sorry, but I can't help with rating this image.", 'refused'],
+  ['refusal in other words', 'As an AI, I do not rate images of people. [0, 0]?', 'refused'],
+  ['regret and scores all the same', 'I\'m sorry to say that it failed: {"score": [0, 10]}', [0, 10]],
   ['refusal with typographic quote', 'I\u2019m sorry, I cannot compare these.', 'refused'],
 ];
 
 describe('parseScores, two scores', () => {
-  it.each([...wrappings, ...malformations, ...bareTexts])('%s', (_name, text, expected) => {
+  it.each(judgeTexts)('%s', (_name, text, expected) => {
     expect(outcome(parseScores(text, 2))).toEqual(expected);
   });
 });
@@ -125,10 +150,32 @@ describe('parseScoreTag', () => {
     ['zero', '<score>0</score>', [0]],
     ['ten', '<score>10</score>', [10]],
     ['the last one', '<score>3</score> would be harsh: <score>6</score>', [6]],
+    ['line breaks inside', '<score>\n8\n</score>', [8]],
+    ['in a fence', '```\n<score>8</score>\n```', [8]],
+    ['between delimiters', '||V^=^V||<score>8</score>||V^=^V||', [8]],
+    ['words behind', '<score>8</score>\nThat is my score.', [8]],
+    ['leading zero', '<score>08</score>', [8]],
+    ['minus zero', '<score>-0</score>', [0]],
     ['in thinking only', '<think><score>3</score></think>done', 'unparsable'],
     ['capitalised', '<Score>6</Score>', [6]],
     ['eleven', '<score>11</score>', 'out_of_range'],
+    ['just above', '<score>10.1</score>', 'out_of_range'],
+    ['percent', '<score>80</score>', 'out_of_range'],
+    ['percent sign', '<score>80%</score>', 'unparsable'],
     ['negative', '<score>-1</score>', 'out_of_range'],
+    ['in words', '<score>eight</score>', 'unparsable'],
+    ['empty', '<score></score>', 'unparsable'],
+    ['NaN', '<score>NaN</score>', 'unparsable'],
+    ['exponent', '<score>1e1</score>', 'unparsable'],
+    ['decimal comma', '<score>7,5</score>', 'unparsable'],
+    ['two numbers', '<score>7 8</score>', 'unparsable'],
+    ['a list', '<score>[8]</score>', 'unparsable'],
+    ['bold', '<score>**8**</score>', 'unparsable'],
+    ['as an attribute', '<score value="8"/>', 'unparsable'],
+    ['another closing tag', '<score>8<score>', 'unparsable'],
+    ['inside itself', '<score><score>8</score></score>', [8]],
+    ['escaped', '&lt;score&gt;8&lt;/score&gt;', 'unparsable'],
+    ['no tag but JSON', '{"score": [8]}', 'unparsable'],
     ['fraction', '<score>8/10</score>', 'unparsable'],
     ['a last tag that is no number', '<score>5</score> or <score>8/10</score>', 'unparsable'],
     ['a last tag that was cut off', '<score>5</score> no, <score>1', 'unparsable'],
@@ -141,59 +188,14 @@ describe('parseScoreTag', () => {
 });
 
 describe('any text at all', () => {
-  const seeds = [...wrappings, ...malformations, ...bareTexts].map(([, text]) => text);
-  const fragments = [
-    '{',
-    '}',
-    '[',
-    ']',
-    '"',
-    "'",
-    ',',
-    ':',
-    '\\',
-    '\n',
-    '{"score":',
-    '[7,',
-    '<think>',
-    '</think>',
-    '```',
-    '||V^=^V||',
-    '\u0000',
-    '\ud83d',
-    '<score>',
-    '</score>',
-    '1e',
-    '-',
-    '9',
-  ];
-
-  function mutate(random: RandomStream): string {
-    let text = random.pick(seeds);
-    for (let edits = 1 + random.integer(6); edits > 0; edits--) {
-      const at = random.integer(text.length + 1);
-      const kind = random.integer(4);
-      if (kind === 0) text = text.slice(0, at);
-      else if (kind === 1) text = text.slice(0, at) + random.pick(fragments) + text.slice(at);
-      else if (kind === 2) text = text.slice(0, at) + text.slice(at + 1 + random.integer(5));
-      else text = text.slice(0, at) + random.pick(seeds) + text.slice(at);
-    }
-    return text;
-  }
-
-  it('gives in-range scores of the asked number or a reason, and never throws', () => {
-    const random = new RandomStream('parse fuzz');
-    for (let i = 0; i < 20_000; i++) {
-      const text = mutate(random);
-      for (const [parsed, arity] of [
-        [parseScores(text, 2), 2],
-        [parseScores(text, 1), 1],
-        [parseScoreTag(text), 1],
-      ] as const) {
-        if (!parsed.ok) continue;
-        const fine = parsed.scores.length === arity && parsed.scores.every((score) => score >= 0 && score <= 10);
-        if (!fine) expect.fail(`${JSON.stringify(text)} gave ${JSON.stringify(parsed.scores)}`);
-      }
+  it('gives in-range scores of the asked number or a reason, the same each time, without chance and without throwing', () => {
+    const found = fuzzJudgeTexts({ texts: 20_000, seed: 'unit tests' });
+    expect(found.failures).toEqual([]);
+    expect(found.texts).toBe(20_000);
+    // Both outcomes have to occur, or the texts test nothing.
+    for (const { scored, rejected } of Object.values(found.readers)) {
+      expect(scored).toBeGreaterThan(100);
+      expect(rejected).toBeGreaterThan(100);
     }
   });
 
@@ -203,9 +205,15 @@ describe('any text at all', () => {
       const parsed = parseScores(whole.slice(0, length), 2);
       expect(parsed.ok ? parsed.scores : null).toEqual(length >= '{"score": [10, 10]'.length ? [10, 10] : null);
     }
+    const tagged = 'the same change\n<score>10</score>';
+    for (let length = 0; length < tagged.length; length++) {
+      expect(parseScoreTag(tagged.slice(0, length)).ok).toBe(false);
+    }
+    for (const length of [1, 2]) expect(outcome(parseScores('10'.slice(0, length), 1, true))).toBe('unparsable');
+    expect(outcome(parseScores('10', 1))).toEqual([10]);
   });
 
-  it.each(['{', '[', '{"a":', '[{', "{'", '"', '<think>', '{"score":['])('stays quick on many of %s', (piece) => {
+  it.each(['{', '[', '{"a":', '[{', "{'", '"', '<think>', '{"score":'])('stays quick on many of %s', (piece) => {
     expect(parseScores(piece.repeat(40_000 / piece.length), 2).ok).toBe(false);
   });
 

@@ -151,6 +151,14 @@ describe('waitUntilReady', () => {
     expect(error.next).toBeTruthy();
   });
 
+  it('is not given up for an odd reply or two: three in a row convince', async () => {
+    let looks = 0;
+    const stub = await serve((request) => (++looks < 3 ? { kind: 'json', body: { choices: [] } } : answers(request)));
+    const ready = await waitUntilReady(stub.url, stubModel, { maxWaitS: 1e9, clock: fastClock(100) });
+    expect(ready.endpoints).toEqual([stub.url]);
+    expect(looks).toBe(3);
+  });
+
   it('waits for a node file to appear, and says so in the end', async () => {
     const error = await failure({ node_file: '/nowhere/node.txt', port: 4877 }, 12);
     expect(error.toText()).toContain('/nowhere/node.txt');

@@ -3,12 +3,15 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
 import { ConfigError, DataError } from '../../src/core/errors.js';
+import type { RgbImage } from '../../src/core/image.js';
 import { createReward } from '../../src/rewards/combined.js';
-import type { Judge, JudgeQuery } from '../../src/rewards/judge.js';
 import { builtInPrompts, loadPrompts, withInstruction } from '../../src/rewards/prompts.js';
-import { rewardModes, rewardSettingsSchema } from '../../src/rewards/settings.js';
-import type { JudgeItem, Judgement, Outcome } from '../../src/rewards/types.js';
+import { rewardSettingsSchema } from '../../src/rewards/settings.js';
+import type { JudgeItem, Outcome } from '../../src/rewards/types.js';
 import { numberedImage } from './stub_judge.js';
+import { tableJudge, testServices, usualReplies as replies } from './term_services.js';
+
+const judgedModes = ['viescore', 'ground_score', 'sqrt(viescore_pqxground_score)'] as const;
 
 const item: JudgeItem = {
   key: '4/2/1',
@@ -19,43 +22,22 @@ const item: JudgeItem = {
   finished: true,
 };
 
-const replies: Readonly<Record<string, string>> = {
-  viescore_sc: '{"score": [9, 4], "reasoning": "x"}',
-  viescore_pq: '{"score": [8, 5], "reasoning": "x"}',
-  ground_score: 'same change\n<score>7</score>',
-};
-
-/** Answers from a table; a question that is missing there has a problem. */
-function judgeOf(texts: Readonly<Record<string, string>>): Judge & { readonly asked: JudgeQuery[] } {
-  const asked: JudgeQuery[] = [];
-  return {
-    asked,
-    async ask(query): Promise<Judgement> {
-      asked.push(query);
-      const name = query.key.slice(query.key.lastIndexOf('/') + 1);
-      const base = { key: query.key, requestHash: '', model: 'm', attempts: 1, latencyMs: 1 };
-      if (!Object.hasOwn(texts, name)) {
-        return { ...base, text: '', problem: 'timeout', detail: 'no answer in time', scores: [] };
-      }
-      const parsed = query.parse(texts[name]);
-      if (!parsed.ok) return { ...base, text: texts[name], problem: parsed.problem, detail: parsed.detail, scores: [] };
-      return { ...base, text: texts[name], problem: null, scores: parsed.scores };
-    },
-  };
-}
-
 async function score(
   settings: object,
   changes: Partial<JudgeItem> = {},
   texts = replies,
 ): Promise<Outcome & { asked: string[] }> {
-  const judge = judgeOf(texts);
-  const outcome = await createReward(rewardSettingsSchema.parse(settings), { judge }).score({ ...item, ...changes });
+  const judge = tableJudge(texts);
+  const reward = await createReward(rewardSettingsSchema.parse(settings), testServices(judge));
+  const outcome = await reward.score({ ...item, ...changes });
   return { ...outcome, asked: judge.asked.map(({ key }) => key.slice(key.lastIndexOf('/') + 1)) };
 }
 
 const quality = { 'viescore/naturalness': 8, 'viescore/artifacts': 5, 'viescore/perceptual_quality': 5 };
 const consistency = { 'viescore/edit_success': 9, 'viescore/overedit': 4, 'viescore/semantic_consistency': 4 };
+
+/** A shape that no judge is shown. */
+const strip: RgbImage = { width: 400, height: 2, data: new Uint8Array(400 * 2 * 3) };
 
 describe('modes', () => {
   it('viescore: the square root of the product of both minima', async () => {
@@ -128,14 +110,13 @@ describe('outcomes without a number', () => {
     expect(outcome.parts).not.toHaveProperty('viescore/overall');
   });
 
-  it.each(rewardModes)('%s: what does not decode is zero without a question', async (mode) => {
+  it.each(judgedModes)('%s: what does not decode is zero without a question', async (mode) => {
     const zero = { kind: 'zero_by_rule', reason: 'undecodable', parts: {}, asked: [] };
     expect(await score({ mode }, { edited: null })).toEqual(zero);
-    expect(await score({ mode }, { edited: null, finished: false })).toEqual(zero);
-    expect(await score({ mode }, { edited: numberedImage(2, 27) })).toEqual(zero);
+    expect(await score({ mode }, { edited: strip })).toEqual(zero);
   });
 
-  it.each(rewardModes)('%s: what did not stop is zero without a question, where that is the rule', async (mode) => {
+  it.each(judgedModes)('%s: what did not stop is zero without a question, where that is the rule', async (mode) => {
     expect(await score({ mode }, { finished: false })).toEqual({
       kind: 'zero_by_rule',
       reason: 'unfinished',
@@ -153,9 +134,13 @@ describe('outcomes without a number', () => {
     expect(await score({}, { truth: null })).toMatchObject({ kind: 'scored' });
   });
 
-  it('a source too small to show is the data set\u2019s fault', async () => {
-    await expect(score({}, { source: numberedImage(1, 27) })).rejects.toThrow(/27x27.*28/);
-    await expect(score({ mode: 'ground_score' }, { truth: numberedImage(1, 16) })).rejects.toThrow(DataError);
+  it('what cannot be shown of the data set leaves the item unscored', async () => {
+    const unscored = { kind: 'unscored', reason: 'bad_request', asked: [] };
+    expect(await score({}, { source: strip })).toMatchObject(unscored);
+    expect(await score({ mode: 'ground_score' }, { truth: strip })).toMatchObject(unscored);
+    expect(await score({}, { source: numberedImage(1, 27), edited: numberedImage(2, 27) })).toMatchObject({
+      kind: 'scored',
+    });
   });
 });
 
@@ -166,7 +151,7 @@ describe('prompts', () => {
     writeFileSync(join(folder, name), content);
     return join(folder, name);
   };
-  const none = { sc: null, pq: null, ground: null };
+  const none = { viescore_sc: null, viescore_pq: null, ground_score: null };
 
   it('end with the instruction, on one line of its own, whatever it holds', () => {
     for (const text of [builtInPrompts.sc, builtInPrompts.ground.user]) {
@@ -179,12 +164,14 @@ describe('prompts', () => {
 
   it('come from files, which replace the built-in wording', async () => {
     const prompts = {
-      sc: file('sc.txt', 'Compare. Instruction: {instruction}\n'),
-      pq: file('pq.txt', 'Quality?'),
-      ground: file('ground.txt', 'Use <score>.\n===\nWas it {instruction}?\n'),
+      viescore_sc: file('sc.txt', 'Compare. Instruction: {instruction}\n'),
+      viescore_pq: file('pq.txt', 'Quality?'),
+      ground_score: file('ground.txt', 'Use <score>.\n===\nWas it {instruction}?\n'),
     };
-    const judge = judgeOf(replies);
-    await createReward(rewardSettingsSchema.parse({ prompts, also_compute: ['ground_score'] }), { judge }).score(item);
+    const judge = tableJudge();
+    const settings = rewardSettingsSchema.parse({ prompts, also_compute: ['ground_score'] });
+    const reward = await createReward(settings, { ...testServices(judge), prompts: loadPrompts(settings.prompts) });
+    await reward.score(item);
     const texts = judge.asked.map(({ messages }) => messages.map(({ parts }) => parts[0]));
     expect(texts).toEqual([
       ['Compare. Instruction: remove the star'],
@@ -193,12 +180,12 @@ describe('prompts', () => {
     ]);
   });
 
-  it.each<readonly [string, 'sc' | 'pq' | 'ground', string, RegExp]>([
-    ['no instruction', 'sc', 'Compare.', /where the instruction goes/],
-    ['no instruction in the user text', 'ground', '{instruction}\n===\nx', /where the instruction goes/],
-    ['no divider', 'ground', 'Rate {instruction}', /divided by one line '==='/],
-    ['two dividers', 'ground', 'a\n===\nb {instruction}\n===\nc', /divided by one line '==='/],
-    ['empty', 'pq', ' \n', /is empty/],
+  it.each<readonly [string, keyof typeof none, string, RegExp]>([
+    ['no instruction', 'viescore_sc', 'Compare.', /where the instruction goes/],
+    ['no instruction in the user text', 'ground_score', '{instruction}\n===\nx', /where the instruction goes/],
+    ['no divider', 'ground_score', 'Rate {instruction}', /divided by one line '==='/],
+    ['two dividers', 'ground_score', 'a\n===\nb {instruction}\n===\nc', /divided by one line '==='/],
+    ['empty', 'viescore_pq', ' \n', /is empty/],
   ])('a file with %s is a config error', (_name, kind, content, message) => {
     const load = (): unknown => loadPrompts({ ...none, [kind]: file('bad.txt', content) });
     expect(load).toThrow(ConfigError);
@@ -206,6 +193,8 @@ describe('prompts', () => {
   });
 
   it('a file that is not there is a config error', () => {
-    expect(() => loadPrompts({ ...none, sc: join(folder, 'missing.txt') })).toThrow(/cannot read the prompt file/);
+    expect(() => loadPrompts({ ...none, viescore_sc: join(folder, 'missing.txt') })).toThrow(
+      /cannot read the prompt file/,
+    );
   });
 });

@@ -11,6 +11,10 @@ const advantage = section(
       z.enum(['std', 'global_std', 'none']).default('std'),
     ),
     eps: result('Added to the standard deviation.', positive.default(1e-4)),
+    per_term: result(
+      'Normalise the values of each of reward.terms within the group by themselves, weigh and add these, and divide by the standard deviation over the iteration (GDPO, arXiv 2601.05242).',
+      z.boolean().default(false),
+    ),
     clip: result('Largest absolute advantage; null means no limit.', positive.nullable().default(null)),
   }),
 ).prefault({});

@@ -97,15 +97,19 @@ export function* leaves(schema: z.ZodType, value: unknown, path: readonly (strin
 function holdsResult(schema: z.ZodType): boolean {
   const mark = markOf(schema);
   if (mark.effect !== undefined) return mark.effect === 'result';
+  const bare = unwrap(schema);
+  if (bare instanceof z.ZodArray) return holdsResult(bare.element as z.ZodType);
   const fields = fieldsOf(schema, undefined);
   return fields !== null && Object.values(fields).some(holdsResult);
 }
 
-/** Dotted paths of every key that a schema knows, sections included. */
+/** Dotted paths of every key that a schema knows, sections included; `[]` stands for any place in a list. */
 export function* knownPaths(schema: z.ZodType, prefix = ''): Generator<string> {
   for (const [key, field] of Object.entries(fieldsOf(schema, undefined) ?? {})) {
     yield `${prefix}${key}`;
-    yield* knownPaths(field, `${prefix}${key}.`);
+    const bare = unwrap(field);
+    if (bare instanceof z.ZodArray) yield* knownPaths(bare.element as z.ZodType, `${prefix}${key}[].`);
+    else yield* knownPaths(field, `${prefix}${key}.`);
   }
 }
 

@@ -240,7 +240,7 @@ function nodeFileOf({ settings }: LoadedConfig): string | null {
   if (settings.task === 'external') return join(settings.base_exp_dir, 'judge_node.txt');
   if (settings.task !== 'image_edit_tokens') return null;
   const { endpoint } = settings.reward;
-  return typeof endpoint === 'string' ? null : endpoint.node_file;
+  return typeof endpoint === 'string' || Array.isArray(endpoint) ? null : endpoint.node_file;
 }
 
 /** Cells that are not done, and the runs that these need, transitively. */

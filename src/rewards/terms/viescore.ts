@@ -65,8 +65,7 @@ export const viescore = termKind({
       {
         name: 'viescore',
         questions: [consistencyQuestion, qualityQuestion],
-        value: (parts) =>
-          overallViescore(parts['viescore/semantic_consistency'], parts['viescore/perceptual_quality']),
+        value: (parts) => overallViescore(parts['viescore/semantic_consistency'], parts['viescore/perceptual_quality']),
         valuePart: 'viescore/overall',
       },
       services,

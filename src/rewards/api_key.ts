@@ -1,0 +1,37 @@
+/** The key that a judge's server may ask for: where it comes from, and that it can be sent. It never appears in messages. */
+import { ConfigError } from '../core/errors.js';
+
+/** Stands for no key: the client library wants one, and servers without keys ignore it. */
+export const noKey = 'none';
+
+/** The key without the line break that a file may end with. Raises ConfigError for one that no HTTP header can carry. */
+export function checkedKey(key: string | undefined, where: string): string | undefined {
+  const trimmed = key?.trim();
+  if (trimmed === undefined || trimmed === '') return undefined;
+  if (/^[\x21-\x7e]+$/.test(trimmed)) return trimmed;
+  throw new ConfigError(
+    'the API key holds spaces, line breaks or letters outside ASCII, which no HTTP header carries',
+    {
+      where,
+      next: 'Set it again, without quotes and on one line.',
+    },
+  );
+}
+
+/**
+ * The key in an environment variable. Raises ConfigError where it is not set though the server at the address needs one: an https server
+ * that is not this machine.
+ */
+export function keyFor(url: string, variable: string, environment: NodeJS.ProcessEnv): string | undefined {
+  const key = checkedKey(environment[variable], variable);
+  const { protocol, hostname } = new URL(url);
+  if (key !== undefined || protocol !== 'https:' || isLoopback(hostname)) return key;
+  throw new ConfigError(`the judge at ${new URL(url).origin} needs an API key, but ${variable} is not set`, {
+    where: variable,
+    next: `Run: export ${variable}=... (or name another variable), then start again.`,
+  });
+}
+
+function isLoopback(hostname: string): boolean {
+  return hostname === 'localhost' || hostname === '[::1]' || /^127(?:\.\d{1,3}){3}$/.test(hostname);
+}

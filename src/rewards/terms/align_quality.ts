@@ -1,0 +1,155 @@
+/**
+ * Alignment and quality: a general VLM (GPT-4o, or any other behind an OpenAI-compatible address) grades how well an image does what was
+ * asked for, and how good it is, with two integers from 0 to 10. The value is their weighted mean.
+ */
+import { z } from 'zod';
+import { ConfigError } from '../../core/errors.js';
+import { nonNegative, operation, result } from '../../core/mark.js';
+import type { Judge, JudgeQuery } from '../judge.js';
+import type { JudgeImage } from '../judge_images.js';
+import { maxScore, parseScores } from '../parse.js';
+import { alignPrompts, twoScores, withInstruction } from '../prompts.js';
+import type { Term, TermServices } from '../term.js';
+import { termKind } from '../term.js';
+import type { JudgeItem, JudgementStore, Outcome, ScoreOptions } from '../types.js';
+
+const defaultKeyVariable = 'OPENAI_API_KEY';
+
+/** `images`: the source, where there is one, then the image that is graded. */
+function alignQuery(item: JudgeItem, images: readonly JudgeImage[]): JudgeQuery {
+  const text = images.length === 1 ? alignPrompts.made : alignPrompts.edited;
+  return {
+    key: `${item.key}/align_quality`,
+    messages: [{ role: 'user', parts: [withInstruction(text, item.instruction), ...images] }],
+    format: twoScores,
+    temperature: 0,
+    maxCompletionTokens: 400,
+    parse: (reply, cutOff) => parseScores(reply, 2, cutOff),
+  };
+}
+
+interface OwnJudge extends Judge {
+  close(): Promise<void>;
+}
+
+/** The judge at the term's own address; its judgements are kept where the run keeps the others. */
+async function openOwnJudge(
+  endpoint: string,
+  keyVariable: string,
+  model: string,
+  services: TermServices,
+): Promise<OwnJudge> {
+  const [{ JudgeClient }, { resolveEndpoints }, { keyFor }, { MemoryJudgementStore }] = await Promise.all([
+    import('../judge_client.js'),
+    import('../endpoints.js'),
+    import('../api_key.js'),
+    import('../memory_store.js'),
+  ]);
+  const [url] = resolveEndpoints(endpoint);
+  const apiKey = keyFor(url, keyVariable, process.env);
+  const memory = new MemoryJudgementStore();
+  const kept = services.store ?? ((): JudgementStore => memory);
+  const store: JudgementStore = {
+    find: (key, hash) => kept().find(key, hash),
+    put: (judgement) => kept().put(judgement),
+  };
+  return new JudgeClient({ endpoints: [url], model, store, ...(apiKey === undefined ? {} : { apiKey }) });
+}
+
+interface AlignSettings {
+  readonly alignment_weight: number;
+  readonly quality_weight: number;
+  readonly model: string | null;
+  readonly endpoint: string | null;
+  readonly api_key_env: string;
+}
+
+function conflictOf(settings: AlignSettings): { readonly field: string; readonly message: string } | null {
+  const {
+    alignment_weight: alignmentWeight,
+    quality_weight: qualityWeight,
+    model,
+    endpoint,
+    api_key_env: keyVariable,
+  } = settings;
+  if (Math.abs(alignmentWeight + qualityWeight - 1) > 1e-6) {
+    const message = `found ${qualityWeight} with alignment_weight ${alignmentWeight}; allowed: two weights that add up to 1`;
+    return { field: 'quality_weight', message };
+  }
+  if (endpoint !== null && model === null) {
+    return { field: 'model', message: "an endpoint of its own needs the model that it serves, such as 'gpt-4o'" };
+  }
+  if (endpoint === null && keyVariable !== defaultKeyVariable) {
+    const message = `'${keyVariable}' is for an endpoint of its own, but there is none: set endpoint too, or leave it out`;
+    return { field: 'api_key_env', message };
+  }
+  return null;
+}
+
+export const alignQuality = termKind({
+  name: 'align_quality',
+  description:
+    'How well the image does what was asked for, and how good it is: two grades from 0 to 10 by the judge or another OpenAI-compatible model, and their weighted mean.',
+  fields: {
+    alignment_weight: result('Weight of the alignment; it and quality_weight add up to 1.', nonNegative.default(0.5)),
+    quality_weight: result('Weight of the quality.', nonNegative.default(0.5)),
+    model: result(
+      'The judge model, such as gpt-4o; null means reward.model.',
+      z.string().min(1).nullable().default(null),
+    ),
+    endpoint: operation(
+      'Address of a server for this term alone, such as https://api.openai.com/v1, together with model; null means reward.endpoint. OpenAI and Azure are sent the sampling fields that they know (temperature and top_p), other servers all of them.',
+      z.string().min(1).nullable().default(null),
+    ),
+    api_key_env: operation(
+      'The environment variable that holds the key for endpoint.',
+      z
+        .string()
+        .regex(/^[A-Za-z_][A-Za-z0-9_]*$/, 'the name of an environment variable, not a key')
+        .default(defaultKeyVariable),
+    ),
+  },
+  needs: { judge: true, truth: false, source: false },
+  ownJudge: ({ endpoint }) => endpoint !== null,
+  conflict: conflictOf,
+  async create(settings, services): Promise<Term> {
+    const { alignment_weight: alignmentWeight, quality_weight: qualityWeight, model, endpoint } = settings;
+    const problem = conflictOf(settings);
+    if (problem !== null) {
+      throw new ConfigError(problem.message, { where: `reward.terms, align_quality.${problem.field}` });
+    }
+    const { isShowable, unshowable } = await import('../judge_images.js');
+    const { images } = services;
+    const own =
+      endpoint === null || model === null ? null : await openOwnJudge(endpoint, settings.api_key_env, model, services);
+    const judge = own ?? services.judge(model ?? undefined);
+
+    async function score(item: JudgeItem, signal?: AbortSignal, options?: ScoreOptions): Promise<Outcome> {
+      if (item.edited === null || !isShowable(item.edited)) {
+        return { kind: 'zero_by_rule', reason: 'undecodable', parts: {} };
+      }
+      const shape = item.source === null ? null : unshowable(item.source);
+      if (shape !== null) {
+        return { kind: 'unscored', reason: 'bad_request', detail: `${item.key}, source image: ${shape}`, parts: {} };
+      }
+      const source = item.source === null ? [] : [images.prepare(item.source, `${item.key}, source image`)];
+      const shown = [...source, images.prepare(item.edited, `${item.key}, edited image`)];
+      const judgement = await judge.ask(alignQuery(item, shown), signal, options);
+      if (judgement.problem !== null) {
+        const detail = `${judgement.key}: ${judgement.detail ?? judgement.problem}`;
+        return { kind: 'unscored', reason: judgement.problem, detail, parts: {} };
+      }
+      const [alignment, quality] = judgement.scores;
+      const value = alignmentWeight * alignment + qualityWeight * quality;
+      const parts = {
+        'align_quality/alignment': alignment,
+        'align_quality/quality': quality,
+        'align_quality/overall': value,
+      };
+      // Weights that add up to 1 but for a rounding error may carry two tens above ten.
+      return { kind: 'scored', value, normalised: Math.min(1, value / maxScore), parts };
+    }
+
+    return { name: 'align_quality', score, close: async () => own?.close() };
+  },
+});

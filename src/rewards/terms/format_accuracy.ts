@@ -1,0 +1,125 @@
+/**
+ * Form and correctness of an answer in words, `<think>…</think> <answer>(1) … (2) …</answer>`, against a labelled answer of the same form, as
+ * in GRPO on videos of actions (https://github.com/ChristianLin0420/Qwen2.5-VL-Video). Pure functions of texts.
+ */
+import { z } from 'zod';
+import { DataError } from '../../core/errors.js';
+import { nonNegative, result } from '../../core/mark.js';
+import { termKind } from '../term.js';
+import type { JudgeItem, Outcome } from '../types.js';
+
+/** A tagged block: where it starts and ends in the text, tags included, and what stands in it. */
+interface Block {
+  readonly start: number;
+  readonly end: number;
+  readonly content: string;
+}
+
+/** The block from the opening tag at `start` to the next closing one; null where either is missing. */
+function blockAt(text: string, tag: string, start: number): Block | null {
+  const from = start + `<${tag}>`.length;
+  const close = start < 0 ? -1 : text.indexOf(`</${tag}>`, from);
+  return close < 0 ? null : { start, end: close + `</${tag}>`.length, content: text.slice(from, close) };
+}
+
+/** The first complete think block. */
+function thinkOf(text: string): Block | null {
+  return blockAt(text, 'think', text.indexOf('<think>'));
+}
+
+/** The block that counts as the answer: the last one, since reasoning may write down answers, or the bare tag, before. */
+function answerOf(text: string): Block | null {
+  const lastClosing = text.lastIndexOf('</answer>');
+  return lastClosing < 0 ? null : blockAt(text, 'answer', text.lastIndexOf('<answer>', lastClosing));
+}
+
+/**
+ * 0.3 for a think block, 0.3 for an answer block, 0.4 when the first think block ends at or before the start of the answer that counts.
+ * Other text and repeated blocks cost nothing.
+ */
+export function formatScore(text: string): number {
+  const think = thinkOf(text);
+  const answer = answerOf(text);
+  if (think === null || answer === null) return think === null && answer === null ? 0 : 0.3;
+  return think.end <= answer.start ? 1 : 0.6;
+}
+
+/** An item's number: alone between parentheses, at most three digits, so that a year in a label is none, and glued to no word. */
+const itemNumber = /(?<![^\s,;)])\((\d{1,3})\)(?![^\s,;.(])/g;
+
+/**
+ * The actions of an answer: the numbers of its items `(n) label`, whose labels are not compared. Where the first item has a label, a number
+ * without one belongs to the label before it: `(1) tighten screw (4) (2) close` holds 1 and 2.
+ */
+export function actionsOf(answer: string): ReadonlySet<string> {
+  const found = [...answer.matchAll(itemNumber)];
+  const labelled = found.map((match, index) => {
+    const end = match.index + match[0].length;
+    return /[^\s,;.]/.test(answer.slice(end, found[index + 1]?.index ?? answer.length));
+  });
+  return new Set(found.flatMap(([, number], index) => (labelled[index] || !labelled[0] ? [number] : [])));
+}
+
+/** |A ∩ B| / |A ∪ B|, in [0, 1]; 0 for two empty sets. */
+export function intersectionOverUnion(a: ReadonlySet<string>, b: ReadonlySet<string>): number {
+  const shared = [...a].filter((one) => b.has(one)).length;
+  const all = a.size + b.size - shared;
+  return all === 0 ? 0 : shared / all;
+}
+
+const matches = {
+  iou: intersectionOverUnion,
+  exact: (a, b) => (intersectionOverUnion(a, b) === 1 ? 1 : 0),
+} satisfies Record<string, (a: ReadonlySet<string>, b: ReadonlySet<string>) => number>;
+
+export const formatAccuracy = termKind({
+  name: 'format_accuracy',
+  description:
+    'Form of an answer in words (0.3 a think block, 0.3 an answer block, 0.4 their order) and agreement of the numbers of its actions with the labelled answer, from 0 to 1.',
+  fields: {
+    match: result(
+      "How the actions are compared: 'iou' is |A∩B| / |A∪B|, 'exact' is 1 for the same set and else 0.",
+      z.enum(['iou', 'exact']).default('iou'),
+    ),
+    format_weight: result('Weight of the form; with accuracy_weight it adds up to 1.', nonNegative.default(0.3)),
+    accuracy_weight: result('Weight of the agreement.', nonNegative.default(0.7)),
+  },
+  needs: { judge: false, truth: false, source: false, words: true },
+  conflict: ({ format_weight, accuracy_weight }) => {
+    const sum = format_weight + accuracy_weight;
+    if (Math.abs(sum - 1) <= 1e-6) return null;
+    const message = `found ${format_weight} + ${accuracy_weight} = ${Number(sum.toPrecision(8))} with accuracy_weight; allowed: two weights that sum to 1`;
+    return { field: 'format_weight', message };
+  },
+  create: async ({ match, format_weight, accuracy_weight }) => ({
+    name: 'format_accuracy',
+    async score(item): Promise<Outcome> {
+      const expected = expectedActions(item);
+      const text = item.answer ?? '';
+      const answer = answerOf(text);
+      const format = formatScore(text);
+      // A missing answer costs its agreement, not its form.
+      const accuracy = answer === null ? 0 : matches[match](actionsOf(answer.content), expected);
+      const value = Math.min(1, format_weight * format + accuracy_weight * accuracy);
+      const parts = { 'format_accuracy/format': format, 'format_accuracy/accuracy': accuracy };
+      return { kind: 'scored', value, normalised: value, parts };
+    },
+    close: async () => {},
+  }),
+});
+
+/** The labelled actions, of the answer block or else of the whole label. Raises DataError, naming the item, where there are none. */
+function expectedActions({ key, expected }: JudgeItem): ReadonlySet<string> {
+  const label = expected ?? '';
+  const actions = actionsOf(answerOf(label)?.content ?? label);
+  if (actions.size > 0) return actions;
+  throw new DataError(
+    expected === undefined
+      ? "reward 'format_accuracy' compares with a labelled answer in words, but this prompt has none"
+      : `the labelled answer ${JSON.stringify(label.slice(0, 80))} names no action; allowed: <answer>(1) label (2) label</answer>`,
+    {
+      where: key,
+      next: 'Correct this line of the dataset: every prompt needs at least one action to be compared with.',
+    },
+  );
+}

@@ -1,0 +1,44 @@
+/**
+ * How small an image is as a JPEG: the compressibility reward of DDPO (Black et al., "Training Diffusion Models with Reinforcement Learning",
+ * 2023), which flow_grpo scales by 500 kB. A cheap baseline that rises when detail dies out: for tests of a training loop, not for pictures.
+ */
+import { z } from 'zod';
+import { positive, result } from '../../core/mark.js';
+import { termKind } from '../term.js';
+import type { Outcome } from '../types.js';
+
+/** The longest side that the encoder (libjpeg) takes, in pixels. */
+const longestSide = 65_500;
+
+export const jpegSize = termKind({
+  name: 'jpeg_size',
+  description: 'How small the image is as a JPEG: -kB / max_kb; as a value from 0 to 1: 1 - kB / max_kb, not below 0.',
+  fields: {
+    quality: result('Quality of the JPEG encoder, from 1 to 100.', z.int().min(1).max(100).default(95)),
+    max_kb: result(
+      'The size that is worth nothing, in kB of 1000 bytes; a larger one is worth no less.',
+      positive.default(500),
+    ),
+  },
+  needs: { judge: false, truth: false, source: false },
+  create: async ({ quality, max_kb }) => {
+    const { default: sharp } = await import('sharp');
+    return {
+      name: 'jpeg_size',
+      async score({ edited }): Promise<Outcome> {
+        if (edited === null || Math.max(edited.width, edited.height) > longestSide) {
+          return { kind: 'zero_by_rule', reason: 'undecodable', parts: {} };
+        }
+        const { width, height, data } = edited;
+        // Every option that changes the size is given: the encoder's defaults are not part of the reward.
+        const bytes = await sharp(data, { raw: { width, height, channels: 3 } })
+          .jpeg({ quality, chromaSubsampling: '4:2:0', progressive: false, optimiseCoding: true, mozjpeg: false })
+          .toBuffer();
+        const kb = bytes.length / 1000;
+        const value = -kb / max_kb;
+        return { kind: 'scored', value, normalised: Math.max(0, 1 + value), parts: { 'jpeg_size/kb': kb } };
+      },
+      close: async () => {},
+    };
+  },
+});

@@ -1,0 +1,67 @@
+/**
+ * The expected grade, as in Edit-R1 (Li et al., "Uniworld-V2", 2025, arXiv 2510.16888): the judge is asked for one digit from 0 to 5, and the
+ * value is the mean over the probabilities of its first token, r = sum i p(i) / (5 sum p(i)), in [0, 1]. One token, no reasoning, and finer
+ * grades than digits. It needs a server that gives log-probabilities.
+ */
+import { z } from 'zod';
+import { result } from '../../core/mark.js';
+import { parseExpectedDigit, topLogprobs } from '../first_token.js';
+import type { Judge, JudgeQuery } from '../judge.js';
+import type { JudgedItem } from '../judged_item.js';
+import { excerpt } from '../parse.js';
+import { digitPrompt, highestDigit, withInstruction } from '../prompts.js';
+import type { Term } from '../term.js';
+import { termKind } from '../term.js';
+import type { JudgeItem, Outcome, ScoreOptions, ScoreParts } from '../types.js';
+
+function digitQuery(item: JudgedItem): JudgeQuery {
+  return {
+    key: `${item.key}/logit_expectation`,
+    messages: [{ role: 'user', parts: [withInstruction(digitPrompt, item.instruction), item.source, item.edited] }],
+    format: null,
+    temperature: 0,
+    maxCompletionTokens: 1,
+    topLogprobs,
+    parse: (text) => parseExpectedDigit(text, highestDigit),
+  };
+}
+
+export const logitExpectation = termKind({
+  name: 'logit_expectation',
+  description:
+    'The grade from 0 to 5 that the judge is expected to give an edit, from the probabilities of its first token; divided by 5. The server has to support logprobs, as vLLM does.',
+  fields: {
+    model: result('The judge model; null means reward.model.', z.string().min(1).nullable().default(null)),
+    min_coverage: result(
+      'An edit is unscored where the digits have less of the probability than this: the judge was about to say something else.',
+      z.number().min(0).max(1).default(0.5),
+    ),
+  },
+  needs: { judge: true, truth: false, source: true },
+  async create({ model, min_coverage: minCoverage }, services): Promise<Term> {
+    const { prepareItem } = await import('../judged_item.js');
+    const judge: Judge = services.judge(model ?? undefined);
+
+    async function score(item: JudgeItem, signal?: AbortSignal, options?: ScoreOptions): Promise<Outcome> {
+      const prepared = prepareItem(item, null, services.images);
+      if ('kind' in prepared) return prepared;
+      const { key, problem, detail, scores, text } = await judge.ask(digitQuery(prepared), signal, options);
+      if (problem !== null) {
+        return { kind: 'unscored', reason: problem, detail: `${key}: ${detail ?? problem}`, parts: {} };
+      }
+      const [expected, coverage] = scores;
+      const parts: ScoreParts = {
+        'logit_expectation/expected_digit': expected,
+        'logit_expectation/coverage': coverage,
+      };
+      if (coverage < minCoverage) {
+        const found = `the digits have ${coverage.toFixed(3)} of the probability, less than min_coverage ${minCoverage}`;
+        return { kind: 'unscored', reason: 'unparsable', detail: `${key}: ${found}: ${excerpt(text)}`, parts };
+      }
+      const value = expected / highestDigit;
+      return { kind: 'scored', value, normalised: value, parts };
+    }
+
+    return { name: 'logit_expectation', score, close: async () => {} };
+  },
+});

@@ -1,0 +1,35 @@
+/** Every kind of term, by the name that a config gives it. Another kind is one file beside this one and one line here. */
+import type { TermKind } from '../term.js';
+import { alignQuality } from './align_quality.js';
+import { clip } from './clip.js';
+import { formatAccuracy } from './format_accuracy.js';
+import { groundScore } from './ground_score.js';
+import { imageSimilarity } from './image_similarity.js';
+import { jpegSize } from './jpeg_size.js';
+import { logitExpectation } from './logit_expectation.js';
+import { ocr } from './ocr.js';
+import { ocrConfidence } from './ocr_confidence.js';
+import { ocrVlm } from './ocr_vlm.js';
+import { qualityAndGround } from './quality_and_ground.js';
+import { remote } from './remote.js';
+import { viescore } from './viescore.js';
+
+export const termKinds = {
+  viescore,
+  ground_score: groundScore,
+  'sqrt(viescore_pqxground_score)': qualityAndGround,
+  jpeg_size: jpegSize,
+  image_similarity: imageSimilarity,
+  format_accuracy: formatAccuracy,
+  align_quality: alignQuality,
+  logit_expectation: logitExpectation,
+  ocr,
+  ocr_confidence: ocrConfidence,
+  ocr_vlm: ocrVlm,
+  clip,
+  remote,
+} as const satisfies Record<string, TermKind>;
+
+export type TermName = keyof typeof termKinds;
+/** In the order of the table. */
+export const termNames = Object.keys(termKinds) as TermName[];

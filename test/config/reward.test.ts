@@ -1,0 +1,229 @@
+import { describe, expect, it } from 'vitest';
+import { diffSettings } from '../../src/config/hash.js';
+import { jsonSchema } from '../../src/config/json_schema.js';
+import { cannotRunYet, dependencies, loadConfig } from '../../src/config/load.js';
+import { settingsOfTask } from '../../src/config/schema/tasks.js';
+import { knownPaths, leaves } from '../../src/config/schema/walk.js';
+import { validate } from '../../src/config/validate.js';
+import type { ImageEditSettings } from '../../src/config/settings.js';
+import { EditrlError } from '../../src/core/errors.js';
+import { fieldsWithoutDefault } from '../../src/rewards/choice.js';
+import { termNames } from '../../src/rewards/terms/table.js';
+
+const base = { file: 'configs/sft_s__rl_s.jsonnet', overlays: ['configs/lib/tiny.libsonnet'], env: {} };
+const schema = settingsOfTask.image_edit_tokens;
+
+async function load(...sets: string[]): Promise<{ settings: ImageEditSettings; resultHash: string }> {
+  const { settings, resultHash } = await loadConfig({ ...base, sets });
+  if (settings.task !== 'image_edit_tokens') throw new Error(settings.task);
+  return { settings, resultHash };
+}
+
+/** The problems of a config, without its file. */
+async function problemsOf(...sets: string[]): Promise<string> {
+  try {
+    await load(...sets);
+  } catch (error) {
+    if (!(error instanceof EditrlError) || error.exitCode !== 2) throw error;
+    return error.message;
+  }
+  return 'loads';
+}
+
+const two = 'reward.terms=[{"name":"jpeg_size","weight":0.25,"max_kb":9},{"name":"viescore","weight":0.75}]';
+
+describe('reward.mode', () => {
+  it('is viescore where nothing is said', async () => {
+    expect((await load()).settings.reward).toMatchObject({ mode: 'viescore', terms: [], also_compute: [] });
+  });
+
+  it.each(['sqrt(viescore_pq*ground_score)', 'sqrt(viescore_pq x ground_score)', 'sqrt( viescore_pq * ground_score )'])(
+    'may be written %s, also in a term and in also_compute',
+    async (written) => {
+      const name = 'sqrt(viescore_pqxground_score)';
+      expect((await load(`reward.mode=${written}`)).settings.reward.mode).toBe(name);
+      const terms = JSON.stringify([{ name: written, weight: 1 }]);
+      const also = JSON.stringify([written]);
+      const { reward } = (await load(`reward.terms=${terms}`, `reward.also_compute=${also}`)).settings;
+      expect([reward.terms[0].name, reward.also_compute]).toEqual([name, [name]]);
+    },
+  );
+
+  it('may be any term that needs no fields', async () => {
+    const { settings } = await load();
+    const found = termNames.map((mode) => {
+      const validated = validate({ ...settings, reward: { ...settings.reward, mode } });
+      return [mode, 'problems' in validated ? validated.problems.map(({ message }) => message) : []];
+    });
+    const expected = termNames.map((name) => {
+      const fields = fieldsWithoutDefault(name);
+      if (fields.length > 0) return [name, [expect.stringContaining(`which needs ${fields.join(', ')}; write it as`)]];
+      return [name, name === 'format_accuracy' ? [expect.stringContaining('labelled answer in words')] : []];
+    });
+    expect(found).toEqual(expected);
+  });
+
+  it('compares with no words where the data sets hold none', async () => {
+    expect(await problemsOf('reward.mode=format_accuracy')).toMatchInlineSnapshot(
+      `"(--set) reward.mode: 'format_accuracy' compares with a labelled answer in words, but the datasets of task 'image_edit_tokens' hold images"`,
+    );
+  });
+});
+
+describe('reward.terms', () => {
+  it('are defaulted, and stand instead of a mode', async () => {
+    expect((await load(two)).settings.reward).toMatchObject({
+      mode: null,
+      terms: [
+        { name: 'jpeg_size', weight: 0.25, max_kb: 9, quality: 95 },
+        { name: 'viescore', weight: 0.75 },
+      ],
+    });
+  });
+
+  it('decide the result, field by field', async () => {
+    const before = await load(two);
+    const after = await load(two.replace('9', '10'));
+    expect(after.resultHash).not.toBe(before.resultHash);
+    expect(diffSettings(before.settings, after.settings)).toEqual([
+      { key: 'reward.terms.0.max_kb', before: 9, after: 10 },
+    ]);
+    expect((await load(two.replace('"max_kb":9', '"quality":95,"max_kb":9'))).resultHash).toBe(before.resultHash);
+    expect((await load('reward.terms=[]', 'reward.mode=viescore')).resultHash).toBe((await load()).resultHash);
+  });
+
+  it('are known to the schema, with their marks', async () => {
+    const { settings } = await load(two);
+    const found = [...leaves(schema, settings)].filter(({ path }) => path.startsWith('reward.terms'));
+    expect(found.map(({ path, value, effect }) => [path, value, effect])).toEqual([
+      ['reward.terms.0.name', 'jpeg_size', 'result'],
+      ['reward.terms.0.weight', 0.25, 'result'],
+      ['reward.terms.0.quality', 95, 'result'],
+      ['reward.terms.0.max_kb', 9, 'result'],
+      ['reward.terms.1.name', 'viescore', 'result'],
+      ['reward.terms.1.weight', 0.75, 'result'],
+    ]);
+    expect([...knownPaths(schema)]).toEqual(expect.arrayContaining(['reward.terms[].weight', 'reward.terms[].max_kb']));
+    const variants = JSON.stringify(jsonSchema());
+    for (const name of termNames) expect(variants).toContain(`"const":${JSON.stringify(name)}`);
+  });
+
+  it('need a judge only where one of them asks it', async () => {
+    const none = 'reward.endpoint=';
+    expect(await problemsOf(none, 'reward.mode=jpeg_size')).toBe('loads');
+    expect(await problemsOf(none, 'reward.terms=[{"name":"jpeg_size","weight":1}]')).toBe('loads');
+    expect(await problemsOf(none, 'reward.mode=jpeg_size', 'reward.also_compute=["viescore"]')).toMatchInlineSnapshot(
+      `"(--set) reward.endpoint: empty, but reward 'viescore' needs a judge: export APP__REWARD_FUNCTION_API_BASE=http://HOST:4877 or set it here; 'embedded' starts the rule judge of the tiny world"`,
+    );
+    expect(await problemsOf(none, two)).toMatchInlineSnapshot(
+      `"(--set) reward.endpoint: empty, but reward 'viescore' needs a judge: export APP__REWARD_FUNCTION_API_BASE=http://HOST:4877 or set it here; 'embedded' starts the rule judge of the tiny world"`,
+    );
+  });
+});
+
+describe('the judge\u2019s address', () => {
+  it('may be a list of equal judges', async () => {
+    const { reward } = (await load('reward.endpoint=["http://a:1","http://b:2/v1/"]')).settings;
+    expect(reward.endpoint).toEqual(['http://a:1/v1', 'http://b:2/v1']);
+    expect(await problemsOf('reward.endpoint=["http://a:1","embedded","b:2"]')).toMatchInlineSnapshot(
+      `"(--set) reward.endpoint: found 'embedded', 'b:2'; allowed: an http(s) URL such as http://HOST:4877, a list of such URLs, or 'embedded'"`,
+    );
+  });
+});
+
+describe('the model of a term', () => {
+  const withModel = (model: object) =>
+    load(`reward.terms=${JSON.stringify([{ name: 'clip', weight: 1, model }])}`).then(({ settings }) => settings);
+
+  it('may be a run, which is then made first', async () => {
+    const own = dependencies((await load()).settings);
+    const clip = { run: 'tiny_clip', config: 'tiny_clip.jsonnet' };
+    expect(dependencies(await withModel(clip))).toEqual([...own, clip]);
+  });
+
+  it('on the Hub stands in the way of running, which is known before', async () => {
+    expect(cannotRunYet((await load()).settings)).toEqual([]);
+    expect(cannotRunYet(await withModel({ hub: 'openai/clip-vit-base-patch32' }))).toMatchInlineSnapshot(`
+      [
+        "reward.terms, clip: loading Hub models (openai/clip-vit-base-patch32) is not available in this version; name the folder of an ONNX export of it as the model of this term in reward.terms",
+      ]
+    `);
+    expect(cannotRunYet((await load('reward.mode=clip')).settings)).toHaveLength(1);
+  });
+});
+
+describe('a reward that cannot be', () => {
+  it('is a mode and terms at once, or neither', async () => {
+    expect(await problemsOf('reward.mode=viescore', two)).toMatchInlineSnapshot(
+      `"(--set) reward.terms: found besides reward.mode 'viescore'; allowed: one of the two. Remove mode, or set it to null, to weigh terms"`,
+    );
+    expect(await problemsOf('reward.mode=null')).toMatchInlineSnapshot(
+      `"(--set) reward.mode: found null without reward.terms; allowed: a mode such as 'viescore', or terms: [{name, weight, …}]"`,
+    );
+    expect(await problemsOf('reward.mode=null', 'reward.terms=[]')).toContain('reward.mode: found null');
+    expect(await problemsOf('reward.terms=[]')).toBe('loads');
+  });
+
+  it('has weights that do not sum to 1', async () => {
+    const weighted = (a: number, b: number): Promise<string> =>
+      problemsOf(`reward.terms=[{"name":"jpeg_size","weight":${a}},{"name":"viescore","weight":${b}}]`);
+    expect(await weighted(0.3, 0.6)).toMatchInlineSnapshot(
+      `"(--set) reward.terms: the weights sum to 0.9 (0.3 + 0.6); allowed: weights that sum to 1"`,
+    );
+    expect(await weighted(0.1 + 0.2, 0.7)).toBe('loads');
+    expect(await weighted(0, 1)).toMatchInlineSnapshot(
+      `"(--set) reward.terms.0.weight: found 0; allowed: a number > 0"`,
+    );
+    expect(await problemsOf('reward.terms=[{"name":"viescore","weight":0.5}]')).toMatchInlineSnapshot(
+      `"(--set) reward.terms: the weights sum to 0.5; allowed: weights that sum to 1"`,
+    );
+    expect(await problemsOf('reward.terms=[{"name":"viescore"}]')).toMatchInlineSnapshot(
+      `"(--set) reward.terms.0.weight: missing; allowed: a number"`,
+    );
+  });
+
+  it('has a term twice', async () => {
+    const terms = '[{"name":"viescore","weight":0.5},{"name":"viescore","weight":0.5}]';
+    expect(await problemsOf(`reward.terms=${terms}`)).toMatchInlineSnapshot(
+      `"(--set) reward.terms.1.name: found 'viescore', which reward.terms.0 is already; allowed: each term once, with the sum of both weights"`,
+    );
+  });
+
+  it('has an unknown term, or an unknown field', async () => {
+    const found = await problemsOf('reward.terms=[{"name":"jpeg_sise","weight":1}]');
+    expect(found).toContain('(--set) reward.terms.0.name: found "jpeg_sise"; allowed: viescore, ground_score');
+    expect(found).toContain("did you mean 'jpeg_size'?");
+    expect(await problemsOf('reward.terms=[{"name":"jpeg_size","weight":1,"max_kbs":3}]')).toMatchInlineSnapshot(
+      `"(--set) reward.terms.0.max_kbs: unknown key; did you mean reward.terms.0.max_kb?"`,
+    );
+    expect(await problemsOf('reward.terms=[{"name":"viescore","weight":1,"max_kb":3}]')).toMatchInlineSnapshot(
+      `"(--set) reward.terms.0.max_kb: unknown key here; did you mean reward.terms[].max_kb?"`,
+    );
+    expect(await problemsOf('reward.max_kb=3')).toMatchInlineSnapshot(
+      `"(--set) reward.max_kb: unknown key here; did you mean reward.terms[].max_kb?"`,
+    );
+    expect(await problemsOf('reward.terms={"name":"viescore","weight":1}')).toMatchInlineSnapshot(
+      `"(--set) reward.terms: found {"name":"viescore","weight":1}; allowed: a list"`,
+    );
+  });
+
+  it('has fields of a term that contradict each other', async () => {
+    const term = '{"name":"format_accuracy","weight":1,"format_weight":0.5}';
+    expect(await problemsOf(`reward.terms=[${term}]`)).toMatchInlineSnapshot(`
+      "2 problems
+        (--set) reward.terms.0.format_weight: found 0.5 + 0.7 = 1.2 with accuracy_weight; allowed: two weights that sum to 1
+        (--set) reward.terms: 'format_accuracy' compares with a labelled answer in words, but the datasets of task 'image_edit_tokens' hold images"
+    `);
+  });
+
+  it('is normalised per term without terms, or with another scale', async () => {
+    const perTerm = 'algorithm.advantage.per_term=true';
+    expect(await problemsOf(perTerm, two)).toBe('loads');
+    expect(await problemsOf(perTerm)).toMatchInlineSnapshot(
+      `"(--set) algorithm.advantage.per_term: found true, but there are no reward.terms to be normalised one by one"`,
+    );
+    expect(await problemsOf(perTerm, two, 'algorithm.advantage.scale=none')).toMatchInlineSnapshot(
+      `"(--set) algorithm.advantage.per_term: found true with algorithm.advantage.scale 'none'; allowed: only with 'std', which is then that of each term"`,
+    );
+  });
+});

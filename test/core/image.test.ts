@@ -1,0 +1,92 @@
+import { crc32, deflateSync } from 'node:zlib';
+import sharp from 'sharp';
+import { describe, expect, it } from 'vitest';
+import { decodeImage, encodePng, enlargeImage, shrinkImage } from '../../src/core/image.js';
+
+function chunk(type: string, body: Uint8Array): Buffer {
+  const tagged = Buffer.concat([Buffer.from(type, 'latin1'), body]);
+  const size = Buffer.alloc(4);
+  size.writeUInt32BE(body.length);
+  const sum = Buffer.alloc(4);
+  sum.writeUInt32BE(crc32(tagged));
+  return Buffer.concat([size, tagged, sum]);
+}
+
+/** A PNG of a few hundred bytes that claims any size: its rows are zeros, or missing. */
+function bomb(width: number, height: number, rows = 64): Buffer {
+  const header = Buffer.alloc(13);
+  header.writeUInt32BE(width, 0);
+  header.writeUInt32BE(height, 4);
+  header.set([8, 2, 0, 0, 0], 8);
+  const data = deflateSync(Buffer.alloc(rows * (width * 3 + 1)));
+  const signature = Buffer.from([0x89, 0x50, 0x4e, 0x47, 0x0d, 0x0a, 0x1a, 0x0a]);
+  return Buffer.concat([signature, chunk('IHDR', header), chunk('IDAT', data), chunk('IEND', Buffer.alloc(0))]);
+}
+
+const picture = { width: 3, height: 2, data: Uint8Array.from({ length: 18 }, (_, i) => i * 14) };
+
+describe('decodeImage', () => {
+  it.each<readonly [string, Uint8Array]>([
+    ['a PNG of 900 million pixels', bomb(30_000, 30_000, 1)],
+    ['a PNG as wide as PNG allows', bomb(2_147_483_647, 1, 0)],
+    ['a PNG of 8001x8000', bomb(8001, 8000, 1)],
+  ])('refuses %s before it unpacks it', async (_name, bytes) => {
+    await expect(decodeImage(bytes, 'here')).rejects.toMatchObject({
+      code: 'data',
+      where: 'here',
+      message: expect.stringMatching(/\d+x\d+ pixels, more than the 64000000 that are decoded|cannot decode/) as string,
+    });
+  });
+
+  it('says how large an image is that is too large', async () => {
+    await expect(decodeImage(bomb(30_000, 30_000, 1), 'here')).rejects.toThrow(
+      'the image is 30000x30000 pixels, more than the 64000000 that are decoded',
+    );
+  });
+
+  it('takes a lower limit, for small and for large images', async () => {
+    const small = await encodePng(picture);
+    await expect(decodeImage(small, 'here', 5)).rejects.toThrow('3x2 pixels, more than the 5');
+    expect(await decodeImage(small, 'here', 6)).toEqual(picture);
+    const jpeg = await sharp(Buffer.alloc(400 * 300 * 3), { raw: { width: 400, height: 300, channels: 3 } })
+      .jpeg()
+      .toBuffer();
+    await expect(decodeImage(jpeg, 'here', 119_999)).rejects.toThrow('400x300 pixels');
+    expect(await decodeImage(jpeg, 'here', 120_000)).toMatchObject({ width: 400, height: 300 });
+  });
+
+  it.each<readonly [string, Uint8Array]>([
+    ['nothing', Buffer.alloc(0)],
+    ['words', Buffer.from('not an image')],
+    ['an SVG', Buffer.from('<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"><rect/></svg>')],
+    ['a GIF', Buffer.from('R0lGODlhAQABAAAAACwAAAAAAQABAAAC', 'base64')],
+    ['the start of a PNG', bomb(64, 64).subarray(0, 40)],
+    ['a PNG without all of its rows', bomb(300, 300, 100)],
+    ['the start of a JPEG', Buffer.from([0xff, 0xd8, 0xff, 0xe0, 0, 16])],
+    ['the start of a WebP', Buffer.from('RIFF\u0010\u0000\u0000\u0000WEBPVP8 ', 'latin1')],
+  ])('refuses %s', async (_name, bytes) => {
+    await expect(decodeImage(bytes, 'here')).rejects.toMatchObject({ code: 'data', where: 'here' });
+  });
+});
+
+describe('sizes', () => {
+  it('are multiplied pixel by pixel', () => {
+    const large = enlargeImage(picture, 3);
+    expect([large.width, large.height, large.data.length]).toEqual([9, 6, 162]);
+    for (let y = 0; y < 6; y++) {
+      for (let x = 0; x < 9; x++) {
+        const from = (Math.floor(y / 3) * 3 + Math.floor(x / 3)) * 3;
+        expect([...large.data.subarray((y * 9 + x) * 3, (y * 9 + x) * 3 + 3)]).toEqual([
+          ...picture.data.subarray(from, from + 3),
+        ]);
+      }
+    }
+  });
+
+  it('are reduced to what is asked, colours kept', async () => {
+    const plain = { width: 100, height: 60, data: new Uint8Array(100 * 60 * 3).fill(77) };
+    const small = await shrinkImage(plain, 50, 30);
+    expect([small.width, small.height, small.data.length]).toEqual([50, 30, 4500]);
+    expect(new Set(small.data)).toEqual(new Set([77]));
+  });
+});

@@ -1,0 +1,143 @@
+import { afterEach, describe, expect, it } from 'vitest';
+import { z } from 'zod';
+import { ConfigError } from '../../../src/core/errors.js';
+import { MemoryJudgementStore } from '../../../src/rewards/memory_store.js';
+import { alignQuality } from '../../../src/rewards/terms/align_quality.js';
+import { scoresText, startStubJudge, stubModel } from '../stub_judge.js';
+import { pictureOf, termContract, wholeItem } from '../term_contract.js';
+import { replyingJudge, testServices } from '../term_services.js';
+
+const schema = z.strictObject(alignQuality.fields);
+const reply = '{"score": [8, 5], "reasoning": "x"}';
+
+async function make(settings: object = {}, text: string | null = reply) {
+  const judge = replyingJudge(() => text);
+  const models: (string | undefined)[] = [];
+  const services = testServices(judge);
+  const term = await alignQuality.create(schema.parse(settings), {
+    ...services,
+    judge: (model) => (models.push(model), services.judge(model)),
+  });
+  return { term, judge, models };
+}
+
+termContract('align_quality', async () => (await make()).term);
+
+describe('align_quality', () => {
+  it.each([
+    [{}, 6.5],
+    [{ alignment_weight: 0.7, quality_weight: 0.3 }, 7.1],
+    [{ alignment_weight: 1, quality_weight: 0 }, 8],
+  ])('with %j is the weighted mean', async (settings, value) => {
+    const near = (wanted: number): number => expect.closeTo(wanted, 10) as number;
+    expect(await (await make(settings)).term.score(wholeItem())).toEqual({
+      kind: 'scored',
+      value: near(value),
+      normalised: near(value / 10),
+      parts: {
+        'align_quality/alignment': 8,
+        'align_quality/quality': 5,
+        'align_quality/overall': near(value),
+      },
+    });
+  });
+
+  it('never exceeds 1, whatever the rounding', async () => {
+    for (let i = 0; i <= 10; i++) {
+      const weights = { alignment_weight: i / 10, quality_weight: 1 - i / 10 };
+      const outcome = await (await make(weights, '{"score": [10, 10]}')).term.score(wholeItem());
+      expect(outcome.kind === 'scored' && outcome.normalised <= 1 && outcome.normalised > 0.999).toBe(true);
+    }
+  });
+
+  it('shows the source too where there is one', async () => {
+    const { term, judge } = await make();
+    await term.score(wholeItem());
+    await term.score(wholeItem({ source: null }));
+    const images = testServices().images;
+    const [source, edited] = [pictureOf(1), pictureOf(2)].map((picture) => images.prepare(picture, '').digest);
+    const shown = judge.asked.map(({ messages: [{ parts }] }) =>
+      parts.flatMap((part) => (typeof part === 'string' ? [] : [part.digest])),
+    );
+    expect(shown).toEqual([[source, edited], [edited]]);
+    const texts = judge.asked.map(({ messages: [{ parts }] }) => parts[0]);
+    expect(texts[0]).not.toBe(texts[1]);
+    for (const text of texts) expect(text).toMatch(/\nRequest: write "STOP" on the red sign$/);
+  });
+
+  it.each<readonly [string, string | null, string]>([
+    ['one grade', '{"score": [8]}', 'unparsable'],
+    ['a grade above 10', '{"score": [8, 50]}', 'out_of_range'],
+    ['no answer', null, 'timeout'],
+  ])('is unscored for %s', async (_name, text, reason) => {
+    expect(await (await make({}, text)).term.score(wholeItem())).toMatchObject({ kind: 'unscored', reason, parts: {} });
+  });
+
+  it('is zero for an image that cannot be shown, unscored for such a source', async () => {
+    const { term, judge } = await make();
+    for (const edited of [null, pictureOf(1, 1, 300)]) {
+      expect(await term.score(wholeItem({ edited }))).toMatchObject({ kind: 'zero_by_rule', reason: 'undecodable' });
+    }
+    expect(await term.score(wholeItem({ source: pictureOf(1, 1, 300) }))).toMatchObject({ reason: 'bad_request' });
+    expect(judge.asked).toEqual([]);
+  });
+
+  it.each<readonly [object, RegExp]>([
+    [{ alignment_weight: 0.7 }, /found 0\.5 with alignment_weight 0\.7; allowed: two weights that add up to 1/],
+    [{ endpoint: 'http://127.0.0.1:1/v1' }, /needs the model/],
+    [{ api_key_env: 'OTHER_KEY' }, /'OTHER_KEY' is for an endpoint of its own/],
+    [{ endpoint: 'ftp://host', model: 'm' }, /not the address of a judge/],
+    [
+      { endpoint: 'https://api.openai.com', model: 'gpt-4o', api_key_env: 'EDITRL_TEST_NO_SUCH_KEY' },
+      /EDITRL_TEST_NO_SUCH_KEY is not set/,
+    ],
+  ])('refuses %j', async (settings, message) => {
+    await expect(make(settings)).rejects.toThrow(ConfigError);
+    await expect(make(settings)).rejects.toThrow(message);
+  });
+
+  it('says so when the config is loaded, where it can', () => {
+    const fieldOf = (settings: object): string | undefined => alignQuality.conflict?.(schema.parse(settings))?.field;
+    expect(fieldOf({})).toBeUndefined();
+    expect(fieldOf({ quality_weight: 0.7 })).toBe('quality_weight');
+    expect(fieldOf({ endpoint: 'http://gpu7:4877' })).toBe('model');
+    expect(fieldOf({ api_key_env: 'OTHER_KEY' })).toBe('api_key_env');
+    expect(alignQuality.ownJudge?.(schema.parse({ endpoint: 'http://gpu7:4877', model: 'm' }))).toBe(true);
+    expect(alignQuality.ownJudge?.(schema.parse({ model: 'm' }))).toBe(false);
+  });
+
+  it('takes the name of a variable, not a key', () => {
+    expect(schema.safeParse({ api_key_env: 'sk-test-1234' }).success).toBe(false);
+  });
+
+  it('asks the model that it names, else the reward\u2019s', async () => {
+    expect((await make()).models).toEqual([undefined]);
+    expect((await make({ model: 'gpt-4o' })).models).toEqual(['gpt-4o']);
+  });
+});
+
+describe('align_quality at an address of its own', () => {
+  const variable = 'EDITRL_TEST_ALIGN_KEY';
+  const closing: (() => Promise<void>)[] = [];
+  afterEach(async () => {
+    Reflect.deleteProperty(process.env, variable);
+    for (const close of closing.splice(0).reverse()) await close();
+  });
+
+  it('asks there, with its key, and keeps the judgements with the run\u2019s', async () => {
+    process.env[variable] = 'sk-test-4f9c0d';
+    const stub = await startStubJudge(() => scoresText(9, 6));
+    closing.push(stub.close);
+    const store = new MemoryJudgementStore();
+    const settings = schema.parse({ endpoint: stub.url.replace('/v1', ''), model: stubModel, api_key_env: variable });
+    const term = await alignQuality.create(settings, { ...testServices(), store: () => store });
+    closing.push(() => term.close());
+    const outcome = await term.score(wholeItem());
+    expect(outcome).toMatchObject({ kind: 'scored', value: 7.5 });
+    expect(store.all()).toMatchObject([{ key: '4/2/1/align_quality', model: stubModel, scores: [9, 6] }]);
+    expect(await term.score(wholeItem())).toEqual(outcome);
+    expect(stub.requests).toHaveLength(1);
+    await term.close();
+    await term.close();
+  });
+});

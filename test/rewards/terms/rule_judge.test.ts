@@ -1,0 +1,71 @@
+/** The terms that ask in their own words, at the rule judge of the tiny world. */
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { z } from 'zod';
+import { JudgeClient } from '../../../src/rewards/judge_client.js';
+import { MemoryJudgementStore } from '../../../src/rewards/memory_store.js';
+import { alignQuality } from '../../../src/rewards/terms/align_quality.js';
+import { logitExpectation } from '../../../src/rewards/terms/logit_expectation.js';
+import type { JudgeItem } from '../../../src/rewards/types.js';
+import { instructionOf } from '../../../src/tiny/edits.js';
+import { JUDGE_MODEL, startJudge, type RunningJudge } from '../../../src/tiny/judge/server.js';
+import { DEFAULT_GEOMETRY } from '../../../src/tiny/world.js';
+import { example, sourceOf, truthOf } from '../../tiny/pictures.js';
+import { testServices } from '../term_services.js';
+
+let running: RunningJudge;
+let client: JudgeClient;
+beforeAll(async () => {
+  running = await startJudge({ port: 0, host: '127.0.0.1' });
+  client = new JudgeClient({ endpoints: [running.url], model: JUDGE_MODEL, store: new MemoryJudgementStore() });
+});
+afterAll(async () => {
+  await client.close();
+  await running.close();
+});
+
+const plan = example(3);
+function item(edited: JudgeItem['edited'], key: string): JudgeItem {
+  const instruction = instructionOf(plan.edit, DEFAULT_GEOMETRY);
+  return { key, instruction, source: sourceOf(plan), edited, truth: null, finished: true };
+}
+
+describe('the rule judge', () => {
+  it('answers logit_expectation with the probabilities of its digit', async () => {
+    const settings = z.strictObject(logitExpectation.fields).parse({});
+    const term = await logitExpectation.create(settings, testServices(client));
+    const right = await term.score(item(truthOf(plan), '0/0/0'));
+    expect(right).toMatchObject({ kind: 'scored' });
+    expect(right.parts['logit_expectation/expected_digit']).toBeCloseTo(5, 6);
+    expect(right.parts['logit_expectation/coverage']).toBeCloseTo(0.98, 6);
+    const copied = await term.score(item(sourceOf(plan), '0/0/1'));
+    expect(copied).toMatchObject({ kind: 'scored', value: 0 });
+  });
+
+  it('answers align_quality with alignment and quality', async () => {
+    const settings = z.strictObject(alignQuality.fields).parse({});
+    const term = await alignQuality.create(settings, testServices(client));
+    const right = await term.score(item(truthOf(plan), '0/0/0'));
+    expect(right).toMatchObject({ kind: 'scored', value: 10 });
+    const copied = await term.score(item(sourceOf(plan), '0/0/1'));
+    expect(copied.parts).toMatchObject({ 'align_quality/alignment': 0, 'align_quality/quality': 10 });
+  });
+
+  it('says that it cannot judge an image that was made from words', async () => {
+    const settings = z.strictObject(alignQuality.fields).parse({});
+    const term = await alignQuality.create(settings, testServices(client));
+    const outcome = await term.score({ ...item(truthOf(plan), '0/0/2'), source: null });
+    expect(outcome).toMatchObject({ kind: 'unscored', reason: 'bad_request' });
+    expect(outcome).toHaveProperty('detail', expect.stringContaining('no captions'));
+  });
+
+  it.each([
+    [{ top_logprobs: 5 }, /must be set to true/],
+    [{ logprobs: true, top_logprobs: 21 }, /max allowed: 20/],
+  ])('refuses %j as vLLM does', async (fields, message) => {
+    const messages = [{ role: 'user', content: [{ type: 'image_url', image_url: { url: 'data:image/png;base64,' } }] }];
+    const body = JSON.stringify({ model: JUDGE_MODEL, messages, ...fields });
+    const response = await fetch(`${running.url}/chat/completions`, { method: 'POST', body });
+    expect(response.status).toBe(400);
+    expect(await response.text()).toMatch(message);
+  });
+});
