@@ -46,8 +46,9 @@ export function parseExpectedDigit(text: string, highest: number): Parsed {
   let coverage = 0;
   let weighted = 0;
   for (const { token, logprob } of alternatives) {
-    if (logprob === null || logprob > 1e-3)
-      {return broken(`its log-probabilities are no numbers up to 0: ${excerpt(text)}`);}
+    if (logprob === null || logprob > 1e-3) {
+      return broken(`its log-probabilities are no numbers up to 0: ${excerpt(text)}`);
+    }
     const digit = /^\s*([0-9])\s*$/.exec(token)?.[1];
     if (digit === undefined || Number(digit) > highest || logprob <= missing) continue;
     coverage += Math.exp(logprob);

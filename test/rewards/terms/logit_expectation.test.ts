@@ -48,8 +48,9 @@ describe('logit_expectation', () => {
     const outcome = await (await make(reply)).term.score(wholeItem());
     expect(outcome).toMatchObject({ kind: 'unscored', reason: 'unparsable' });
     expect(outcome.parts).toHaveProperty('logit_expectation/coverage');
-    if (outcome.kind === 'unscored')
-      {expect(outcome.detail).toMatch(/0\.132 of the probability, less than min_coverage 0\.5.*The/);}
+    if (outcome.kind === 'unscored') {
+      expect(outcome.detail).toMatch(/0\.132 of the probability, less than min_coverage 0\.5.*The/);
+    }
     expect(await (await make(reply, { min_coverage: 0.1 })).term.score(wholeItem())).toMatchObject({ kind: 'scored' });
   });
 
