@@ -46,12 +46,8 @@ describe('editrl plan', () => {
 
   it('gives each seed its own folder of data, because its tokenizer writes its own codes', async () => {
     const { cells } = await plan('experiments/earl_table.jsonnet');
-    const folders = new Set(cells.map(({ axes, differs }) => `${axes['seed']} ${String(differs['data.dir'])}`));
-    expect([...folders].map((line) => line.replace(/ .*(seed_\d)$/, ' $1')).sort()).toEqual([
-      '1 seed_1',
-      '2 seed_2',
-      '3 seed_3',
-    ]);
+    const folders = new Set(cells.map(({ axes, differs }) => `${axes['seed']} ${String(differs['data.tiny.folder'])}`));
+    expect([...folders].sort()).toEqual(['1 tiny_seed_1', '2 tiny_seed_2', '3 tiny_seed_3']);
   });
 
   it('takes one config for an experiment of one cell', async () => {
