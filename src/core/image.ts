@@ -2,7 +2,7 @@
 import { createHash } from 'node:crypto';
 import sharp from 'sharp';
 import { DataError } from './errors.js';
-import { decodePlainPng, encodePlainPng, MOST_PIXELS } from './png.js';
+import { decodePlainPng, encodePlainPng, encodePlainPngAside, MOST_PIXELS } from './png.js';
 
 /** Eight-bit RGB, rows from the top, axes [height, width, 3]. */
 export interface RgbImage {
@@ -11,9 +11,14 @@ export interface RgbImage {
   readonly data: Uint8Array;
 }
 
+/** Up to this many pixels, handing them to another thread costs more than it spares. */
+const FEW_PIXELS = 64 * 64;
+
 /** Encodes as PNG; the same pixels always give the same bytes. */
 export async function encodePng(image: RgbImage): Promise<Uint8Array> {
-  if (image.width * image.height <= MOST_PIXELS) return encodePlainPng(image);
+  const pixels = image.width * image.height;
+  if (pixels <= FEW_PIXELS) return encodePlainPng(image);
+  if (pixels <= MOST_PIXELS) return encodePlainPngAside(image);
   return sharp(image.data, { raw: { width: image.width, height: image.height, channels: 3 } })
     .png({ compressionLevel: 6, adaptiveFiltering: false })
     .toBuffer();

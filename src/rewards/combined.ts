@@ -1,6 +1,7 @@
 /** The reward that a config describes: one term on its native scale, or a weighted sum of terms. */
-import { ConfigError, DataError } from '../core/errors.js';
+import { ConfigError, DataError, must } from '../core/errors.js';
 import { decidingTerms, recordedTerms, rewardName, type ChosenTerm } from './choice.js';
+import type { Judge } from './judge.js';
 import { sharedQuestions } from './shared_questions.js';
 import type { RewardChoice } from './settings.js';
 import type { Term, TermKind, TermServices } from './term.js';
@@ -33,22 +34,26 @@ interface Asked extends ChosenTerm {
  * image or labelled words that a deciding term needs.
  */
 export async function createReward(settings: RewardChoice, services: TermServices): Promise<CombinedReward> {
-  const judges = new Map<string | undefined, ReturnType<typeof sharedQuestions>>();
+  const deciding = decidingTerms(settings);
+  const chosenTerms = [...deciding, ...recordedTerms(settings)];
+  const judges = new Map<string | undefined, Judge>();
   const shared: TermServices = {
     ...services,
     judge: (model) => {
-      const judge = judges.get(model) ?? sharedQuestions(services.judge(model));
-      judges.set(model, judge);
-      return judge;
+      const known = judges.get(model);
+      if (known !== undefined) return known;
+      const judge = services.judge(model);
+      // Telling questions apart means hashing their images: a single term has nobody to share with.
+      judges.set(model, chosenTerms.length > 1 ? sharedQuestions(judge) : judge);
+      return must(judges.get(model), 'a judge that was just made');
     },
   };
-  const deciding = decidingTerms(settings);
   const asked: Asked[] = [];
   const close = async (): Promise<void> => {
     await Promise.all(asked.map(({ term }) => term.close()));
   };
   try {
-    for (const chosen of [...deciding, ...recordedTerms(settings)]) {
+    for (const chosen of chosenTerms) {
       refuseConflict(chosen);
       asked.push({ ...chosen, term: await chosen.kind.create(chosen.fields, shared) });
     }

@@ -77,10 +77,11 @@ export class JudgeClient implements Judge {
   }
 
   async ask(query: JudgeQuery, signal?: AbortSignal, options: ScoreOptions = {}): Promise<Judgement> {
-    const requestHash = hashRequest(query, this.model, this.#dialect);
-    const stored = this.#store.find(query.key, requestHash);
-    if (stored !== undefined && (stored.problem === null || options.askAgain !== true)) return stored;
+    // Hashing takes a slot too: the images of all questions at once would keep the first one waiting.
     return this.#slots.run(async () => {
+      const requestHash = hashRequest(query, this.model, this.#dialect);
+      const stored = this.#store.find(query.key, requestHash);
+      if (stored !== undefined && (stored.problem === null || options.askAgain !== true)) return stored;
       const judgement = await this.#exchange(query, requestHash, signal);
       // Being called off is no answer of the judge's, so it is not replayed either.
       if (judgement.problem !== 'aborted') this.#store.put(judgement);

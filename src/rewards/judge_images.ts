@@ -13,7 +13,7 @@ const maxAspectRatio = 200;
 
 /** An image as queries refer to it: named by its pixels, encoded when a request is really sent. */
 export interface JudgeImage {
-  /** SHA-256 over the size, the pixels, and the size in which they are shown where that is another. */
+  /** A hash (BLAKE2b) over the size, the pixels, and the size in which they are shown where that is another. */
   readonly digest: string;
   /** `data:image/png;base64,...`; encoded once, however many queries send it. */
   dataUrl(): Promise<string>;
@@ -55,12 +55,13 @@ function shownSize({ width, height }: Size, most: number): Size {
 }
 
 /**
- * Prepares images and keeps the encodings that were used last, since the prompts of one group share their source. Keyed by content: an
- * image buffer may be written again for the next episode.
+ * Prepares images and keeps the encodings that were used last, since the prompts of one group share their source. An image that was
+ * handed over is not written again. Nothing is hashed before it is asked for: hashing an iteration's images at once would keep the
+ * first question waiting for the last.
  */
 export class JudgeImages {
   readonly #encoded = new Map<string, Promise<string>>();
-  readonly #hashed = new Map<RgbImage, string>();
+  readonly #hashed = new WeakMap<RgbImage, string>();
   readonly #capacity: number;
 
   /** @param capacity how many encodings are kept. */
@@ -74,31 +75,37 @@ export class JudgeImages {
     if (problem !== null) {
       throw new DataError(problem, { where: what, next: 'Crop or pad the images of this dataset or environment.' });
     }
-    return this.#shown(image, this.#contentOf(image), shownSize(image, maxSide));
+    return this.#shown(image, shownSize(image, maxSide));
   }
 
-  /** A group's items name the same source, and hashing it again would cost more than asking about it: kept until the caller lets go. */
+  /** A group's items name the same source, and hashing it again would cost more than asking about it. */
   #contentOf(image: RgbImage): string {
     const known = this.#hashed.get(image);
     if (known !== undefined) return known;
-    const content = createHash('sha256').update(`${image.width}x${image.height}:`).update(image.data).digest('hex');
-    // Whoever writes a buffer again does so after this turn.
-    if (this.#hashed.size === 0) queueMicrotask(() => this.#hashed.clear());
-    this.#hashed.set(image, content);
-    return content;
+    const content = createHash('blake2b512').update(`${image.width}x${image.height}:`).update(image.data).digest('hex');
+    const short = content.slice(0, 64);
+    this.#hashed.set(image, short);
+    return short;
   }
 
-  #shown(image: RgbImage, content: string, size: Size): JudgeImage {
+  #digestOf(image: RgbImage, size: Size): string {
+    const content = this.#contentOf(image);
     const asIs = size.width === image.width && size.height === image.height;
-    const digest = asIs ? content : `${content}@${size.width}x${size.height}`;
+    return asIs ? content : `${content}@${size.width}x${size.height}`;
+  }
+
+  #shown(image: RgbImage, size: Size): JudgeImage {
+    const digest = (): string => this.#digestOf(image, size);
     let url: Promise<string> | null = null;
     return {
-      digest,
-      dataUrl: () => (url ??= this.#encode(digest, image, size)),
+      get digest() {
+        return digest();
+      },
+      dataUrl: () => (url ??= this.#encode(digest(), image, size)),
       smaller: () => {
         if (size.width > image.width) return null;
         const half = shownSize(size, Math.max(size.width, size.height) / 2);
-        return half.width * half.height <= (size.width * size.height) / 2 ? this.#shown(image, content, half) : null;
+        return half.width * half.height <= (size.width * size.height) / 2 ? this.#shown(image, half) : null;
       },
     };
   }
