@@ -13,6 +13,7 @@ import {
   PLAN,
   TABLES,
   TOUCHED,
+  WORKED_OUT,
   type CellOrder,
   type EvaluationPlan,
   type TableOrder,
@@ -45,8 +46,8 @@ interface Planned {
 /**
  * Evaluates all cells at once: Jsonnet tells the names of axes and values, and is told the cells. An import needs its path
  * written out, so the overlays that a file may name are those texts in it that are files; only where it computes a path is
- * the evaluation made once more. A large matrix is evaluated by sections, which takes one evaluation more or two; what Jsonnet
- * refuses there is reported from the cells themselves.
+ * the evaluation made once more. A large matrix is evaluated by sections; what Jsonnet refuses there is reported from the cells
+ * themselves.
  */
 export async function evaluateMatrix(file: string, given: readonly string[], env: Environment): Promise<Matrix> {
   const known = new Set(mentionedOverlays(file));
@@ -62,10 +63,11 @@ export async function evaluateMatrix(file: string, given: readonly string[], env
         });
         found.planned = planned;
         if (whole || planned.shape.cells.length <= MOST_WHOLE) return planned.plan;
-        found.sections ??= new Sections(planned.shape);
+        found.sections = new Sections(planned.shape);
         return found.sections.plan(planned.plan);
       },
-      [TABLES]: (text: string): TableOrder[] => sectionsOf(found.sections).orders(...parseFields(text)),
+      [TABLES]: (text: string): TableOrder[] => sectionsOf(found.sections).begin(...parseFields(text)),
+      [WORKED_OUT]: (text: string): TableOrder[] => sectionsOf(found.sections).take(JSON.parse(text) as Tables),
       [TOUCHED]: (text: string): true => {
         const [section, axis] = text.split(' ');
         sectionsOf(found.sections).touched(section, axis);
@@ -81,11 +83,9 @@ export async function evaluateMatrix(file: string, given: readonly string[], env
         environment: env,
         natives,
       });
-      const { cells, tables } = evaluation.value as Evaluated;
+      const { cells } = evaluation.value as { readonly cells: readonly Record<string, unknown>[] };
       const { planned, sections } = found;
       const { matrix } = must(planned, 'the plan of the matrix');
-      sections?.take(tables);
-      if (sections?.pending === true) continue;
       const sources = importClosure([file, ...matrix.overlays]);
       return { ...matrix, sources, importHash: evaluation.importHash, value: sections?.cells(cells) ?? cells };
     } catch (error) {
@@ -118,11 +118,8 @@ export async function evaluateMatrix(file: string, given: readonly string[], env
   }
 }
 
-/** What the snippet of a matrix evaluates to. */
-interface Evaluated {
-  readonly cells: readonly Record<string, unknown>[];
-  readonly tables: readonly (readonly (readonly unknown[])[])[];
-}
+/** The rows of several sections; a row without a value is a cell that has no such section. */
+type Tables = readonly (readonly (readonly unknown[])[])[];
 
 function sectionsOf(sections: Sections | null): Sections {
   return must(sections, 'the sections of a matrix');

@@ -38,7 +38,7 @@ interface Table {
   touched: Set<string>;
 }
 
-/** Works out the sections of a matrix in as many evaluations as it takes: two, as a rule. */
+/** Works out the sections of a matrix, within one evaluation. */
 export class Sections {
   readonly #tables = new Map<string, Table>();
   #asked: { section: string; keys: readonly string[] }[] = [];
@@ -47,12 +47,6 @@ export class Sections {
 
   constructor(private readonly shape: MatrixShape) {
     this.#regular = shape.cells.filter(({ order }) => !isOverridden(order));
-  }
-
-  /** Whether another evaluation is needed. */
-  get pending(): boolean {
-    const unknown = this.#tables.size === 0 && this.#regular.length > 0;
-    return unknown || [...this.#tables.values()].some(({ rows }) => rows === null);
   }
 
   /** A plan with tables in place of cells; those with settings of their own (overrides) are evaluated whole. */
@@ -70,9 +64,13 @@ export class Sections {
     };
   }
 
-  /** What the evaluation has to work out, given the sections that there are and the fields of every base. */
-  orders(sections: readonly string[], bases: readonly (readonly string[])[]): TableOrder[] {
-    if (this.#tables.size === 0) this.#begin(sections, bases);
+  /** What has to be worked out at first, given the sections that there are and the fields of every base. */
+  begin(sections: readonly string[], bases: readonly (readonly string[])[]): TableOrder[] {
+    this.#begin(sections, bases);
+    return this.#orders();
+  }
+
+  #orders(): TableOrder[] {
     const open = [...this.#tables].filter(([, { rows }]) => rows === null);
     this.#asked = [];
     return open.map(([section, table]) => {
@@ -86,19 +84,20 @@ export class Sections {
     });
   }
 
-  /** Told during an evaluation: a section read what an axis sets. */
+  /** Told on the way: a section read what an axis sets. */
   touched(section: string, axis: string): void {
     must(this.#tables.get(section), `a table of ${section}`).touched.add(axis);
   }
 
-  /** Takes what the orders evaluated to. */
-  take(tables: readonly (readonly (readonly unknown[])[])[]): void {
+  /** Takes what the last orders evaluated to; returns what has to be worked out again. */
+  take(tables: readonly (readonly (readonly unknown[])[])[]): TableOrder[] {
     for (const [place, { section, keys }] of this.#asked.entries()) {
       const table = must(this.#tables.get(section), `a table of ${section}`);
       if (table.touched.size === 0) table.rows = new Map(keys.map((key, row) => [key, tables[place][row]]));
       for (const axis of table.touched) table.follows.add(axis);
       table.touched = new Set();
     }
+    return this.#orders();
   }
 
   /** The settings of every cell, given those that were evaluated whole; equal sections are one and the same object. */

@@ -32,6 +32,8 @@ export interface CellOrder {
 
 /** The function through which the evaluation asks which sections to work out for which values of the axes. */
 export const TABLES = 'editrl.tables';
+/** The function to which the evaluation gives these, as JSON; it answers which have to be worked out again. */
+export const WORKED_OUT = 'editrl.worked_out';
 /** The function through which the evaluation tells that a section of the settings read a watched axis. */
 export const TOUCHED = 'editrl.touched';
 
@@ -58,7 +60,7 @@ export interface ParentOrder {
 /**
  * Mixins are merged before anything is manifested and the name comes last, so that whatever refers to them follows. They are taken
  * from the axes once, into arrays: Jsonnet evaluates an object's field anew at every access, an array's element only once.
- * It evaluates to the cells that the plan asks for, and to the tables of sections that it asks for (see sections.ts).
+ * It evaluates to the cells that the plan asks for; the tables of sections that it asks for are handed over on the way (see sections.ts).
  */
 export function matrixSnippet(file: string, overlays: readonly string[]): string {
   return `local e = ${importOf(file)};
@@ -105,10 +107,9 @@ local tables = if plan.probes == [] then [] else std.native('${TABLES}')(std.toS
   sections: std.set(std.flattenArrays([std.objectFields(cell(c)) for c in plan.probes])),
   bases: [std.objectFieldsAll(baseOf(c)) for c in plan.probes],
 }));
-{
-  cells: [cell(c) for c in plan.cells],
-  tables: [[sectionOf(row(r, t.section), t.section) for r in t.rows] for t in tables],
-}`;
+local rowsOf(orders) = std.toString([[sectionOf(row(r, t.section), t.section) for r in t.rows] for t in orders]);
+local workOut(orders) = orders == [] || workOut(std.native('${WORKED_OUT}')(rowsOf(orders)));
+{ cells: [cell(c) for c in plan.cells], done: workOut(tables) }`;
 }
 
 /** Parents are made from their own configs, with the overlays and the axes that reach them. */

@@ -185,7 +185,7 @@ describe('a large matrix', () => {
       evaluations.count = 0;
       const { cells } = await load(text(''));
       expect(cells).toHaveLength(100);
-      expect(evaluations.count).toBeLessThan(5);
+      expect(evaluations.count).toBe(1);
       const [one, other] = await Promise.all([load(text(half([0, 1, 2, 3, 4]))), load(text(half([5, 6, 7, 8, 9])))]);
       const whole = new Map([...one.cells, ...other.cells].map((cell) => [cell.run_name, cell]));
       for (const { run_name, config } of cells) {
