@@ -1,12 +1,10 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { describeRuntime } from '../../src/engines/onnx/provider.js';
-import { Place } from '../e2e/editrl.js';
-import { build } from '../support/build.js';
+import { Place } from './editrl.js';
 
 const hasCuda = (await describeRuntime()).available.includes('cuda');
 let place: Place;
 beforeAll(() => {
-  build();
   place = Place.make();
 });
 afterAll(() => place.remove());
