@@ -5,11 +5,12 @@
  *   npm run build && node dist/scripts/earl_table.js
  *
  * The runs are those of `editrl sweep experiments/earl_table.jsonnet`. Finished ones are taken as they are: the command may be stopped
- * and given again.
+ * and given again. With --tables nothing is trained, and the pages show what is finished.
  */
 import { spawn } from 'node:child_process';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { parseArgs } from 'node:util';
 import { RunError } from '../src/core/errors.js';
 import { writeFileAtomic } from '../src/core/files.js';
 import { readMetrics, type Metrics } from '../src/run/metrics.js';
@@ -52,6 +53,16 @@ interface Row {
 }
 
 async function main(): Promise<void> {
+  const { values } = parseArgs({ options: { tables: { type: 'boolean', default: false } } });
+  if (!values.tables) await trainAll();
+  const rows = new Map(FAMILY.map((recipe) => [recipe.run, SEEDS.flatMap((seed) => measure(recipe, seed))]));
+  const results = join('experiments', 'results');
+  writeFileAtomic(join(results, 'earl_table.md'), page([familyTable(rows)]));
+  const closer = [...rows].filter(([run]) => CLOSER.includes(run)).map(([run, of]) => seedTable(run, of));
+  writeFileAtomic(join(results, 'earl_tiny.md'), page(closer));
+}
+
+async function trainAll(): Promise<void> {
   await editrl(['sweep', EXPERIMENT]);
   // The two lanes that a sweep has on two cores, so that seconds compare.
   const recipes = FAMILY.filter(({ run }) => CLOSER.includes(run));
@@ -61,17 +72,12 @@ async function main(): Promise<void> {
     for (let job = jobs.shift(); job !== undefined; job = jobs.shift()) await job();
   };
   await Promise.all([lane(), lane()]);
-  const rows = new Map(FAMILY.map((recipe) => [recipe.run, SEEDS.map((seed) => measure(recipe, seed))]));
-  const results = join('experiments', 'results');
-  writeFileAtomic(join(results, 'earl_table.md'), page([familyTable(rows)]));
-  const closer = [...rows].filter(([run]) => CLOSER.includes(run)).map(([run, of]) => seedTable(run, of));
-  writeFileAtomic(join(results, 'earl_tiny.md'), page(closer));
 }
 
 /** Goes on with SFT for as many seconds as an RL run from the same start trained. */
 async function continueSft({ run, start }: Recipe, seed: number): Promise<void> {
   const name = continuedRun(start, seed);
-  if (readState(paths(name))?.state === 'finished') return;
+  if (isFinished(name)) return;
   const before = startRun(start, seed);
   const perStep = trainingSeconds(before) / lastIteration(before);
   const tokenizer = JSON.stringify({ run: startRun('tiny_vq', seed), config: 'tiny_vq.jsonnet' });
@@ -122,15 +128,25 @@ function lastIteration(run: string): number {
   return readMetrics(paths(run)).at(-1)!.iteration;
 }
 
-function measure({ run, start }: Recipe, seed: number): Row {
-  const lines = readMetrics(paths(rlRun(run, seed)));
-  return {
-    seed,
-    before: heldOut(lines[0].metrics),
-    after: heldOut(lines.at(-1)!.metrics),
-    continued: heldOut(readMetrics(paths(continuedRun(start, seed))).at(-1)?.metrics ?? {}),
-    seconds: trainingSeconds(rlRun(run, seed)),
-  };
+/** None where the run is not finished. */
+function measure({ run, start }: Recipe, seed: number): Row[] {
+  const name = rlRun(run, seed);
+  if (!isFinished(name)) return [];
+  const lines = readMetrics(paths(name));
+  const continued = continuedRun(start, seed);
+  return [
+    {
+      seed,
+      before: heldOut(lines[0].metrics),
+      after: heldOut(lines.at(-1)!.metrics),
+      continued: isFinished(continued) ? heldOut(readMetrics(paths(continued)).at(-1)!.metrics) : {},
+      seconds: trainingSeconds(name),
+    },
+  ];
+}
+
+function isFinished(run: string): boolean {
+  return readState(paths(run))?.state === 'finished';
 }
 
 /** `<set>/<manner>` to mean and standard error; the set `all` is both together. */
@@ -152,6 +168,7 @@ function heldOut(metrics: Metrics): Record<string, Measured> {
 function familyTable(rows: ReadonlyMap<string, readonly Row[]>): string {
   const sets = ['s', 'c', 'all'];
   const show = (values: readonly number[]): string => {
+    if (values.length < SEEDS.length) return `${values.length} of ${SEEDS.length} seeds are finished`;
     const mean = values.reduce((sum, value) => sum + value, 0) / values.length;
     const spread = Math.sqrt(values.reduce((sum, value) => sum + (value - mean) ** 2, 0) / (values.length - 1));
     return `${mean.toFixed(2)} ± ${spread.toFixed(2)}`;
