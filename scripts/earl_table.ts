@@ -35,6 +35,13 @@ const FAMILY = [
   { run: 'sft_think_s__rl_sc', start: 'sft_think_s' },
 ] as const;
 type Recipe = (typeof FAMILY)[number];
+/** What a start has seen, as the table calls it. */
+const STARTS: Readonly<Record<Recipe['start'], string>> = {
+  sft_s: 'S',
+  sft_sc: 'SC',
+  sft_sc2stage: 'S, then SC',
+  sft_think_s: 'S, thinking',
+};
 /** The runs that are shown seed by seed. */
 const CLOSER: readonly string[] = ['sft_s__rl_s', 'sft_s__rl_c', 'sft_sc__rl_sc', 'sft_think_s__rl_s'];
 
@@ -168,20 +175,16 @@ function heldOut(metrics: Metrics): Record<string, Measured> {
 function familyTable(rows: ReadonlyMap<string, readonly Row[]>): string {
   const sets = ['s', 'c', 'all'];
   const show = (values: readonly number[]): string => {
-    if (values.length < SEEDS.length) return `${values.length} of ${SEEDS.length} seeds are finished`;
+    if (values.length < SEEDS.length) return '–';
     const mean = values.reduce((sum, value) => sum + value, 0) / values.length;
     const spread = Math.sqrt(values.reduce((sum, value) => sum + (value - mean) ** 2, 0) / (values.length - 1));
     return `${mean.toFixed(2)} ± ${spread.toFixed(2)}`;
   };
-  const title = (name: string): string => name.replace(/^(sft|rl)_/, '').toUpperCase();
-  const header = [
-    'SFT on',
-    'RL on',
-    ...sets.flatMap((set) => [`${set.toUpperCase()}, SFT`, `${set.toUpperCase()}, RL`]),
-  ];
+  const title = (set: string): string => (set === 'all' ? set : set.toUpperCase());
+  const header = ['SFT on', 'RL on', ...sets.flatMap((set) => [`${title(set)}, SFT`, `${title(set)}, RL`])];
   const body = FAMILY.map(({ run, start }) => [
-    title(start),
-    title(run.split('__')[1]),
+    STARTS[start],
+    run.split('__rl_')[1].toUpperCase(),
     ...sets.flatMap((set) =>
       (['before', 'after'] as const).map((when) =>
         show((rows.get(run) ?? []).map((row) => row[when][`${set}/sampled`].mean)),
@@ -189,7 +192,7 @@ function familyTable(rows: ReadonlyMap<string, readonly Row[]>): string {
     ),
   ]);
   const lines = [header, header.map(() => '---'), ...body].map((cells) => `| ${cells.join(' | ')} |`);
-  return `Sampled, mean ± standard deviation over the seeds ${SEEDS.join(', ')}.\n\n${lines.join('\n')}\n`;
+  return `Sampled, mean ± standard deviation over the seeds ${SEEDS.join(', ')}; a dash: not every seed is finished.\n\n${lines.join('\n')}\n`;
 }
 
 function seedTable(run: string, rows: readonly Row[]): string {
