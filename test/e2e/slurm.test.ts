@@ -228,7 +228,7 @@ describe.skipIf(obstacle !== null)('runs on Slurm', () => {
       const then = Date.now() / 1000 - 600;
       utimesSync(lock, then, then);
     };
-    const live = slurm.call('sbatch', '--parsable', '--wrap=sleep 60').trim();
+    const live = slurm.call('sbatch', '--parsable', '--output=/dev/null', '--wrap=sleep 60').trim();
     leave('left', '1');
     leave('held', live);
     await submit([run('left'), run('held')]);
