@@ -21,6 +21,10 @@ const COMMAND = 'npm run build && node dist/scripts/earl_table.js';
 const EXPERIMENT = 'experiments/earl_table.jsonnet';
 const BASE_EXP_DIR = join('runs', 'tiny');
 const SEEDS = [1, 2, 3];
+/** The seed whose runs are timed. */
+const CLOCKED = SEEDS[0];
+/** Supervised training that goes on from a start, without an end of its own. */
+const SUPERVISED = ['policy.init=null', 'algorithm.sft.patience=null', 'algorithm.warmup_steps=0'];
 /** The rows of the table: what supervised training saw, then what GRPO saw. */
 const FAMILY = [
   { run: 'sft_s__rl_s', start: 'sft_s' },
@@ -74,34 +78,56 @@ async function trainAll(): Promise<void> {
   // The two lanes that a sweep has on two cores, so that seconds compare.
   const recipes = FAMILY.filter(({ run }) => CLOSER.includes(run));
   const firsts = recipes.filter(({ start }, i) => recipes.findIndex((other) => other.start === start) === i);
-  const jobs = firsts.flatMap((recipe) => SEEDS.map((seed) => () => continueSft(recipe, seed)));
+  await inTwoLanes(firsts.flatMap((recipe) => [() => clockRl(recipe), () => clockSft(recipe)]));
+  await inTwoLanes(firsts.flatMap((recipe) => SEEDS.map((seed) => () => continueSft(recipe, seed))));
+}
+
+async function inTwoLanes(jobs: (() => Promise<void>)[]): Promise<void> {
   const lane = async (): Promise<void> => {
     for (let job = jobs.shift(); job !== undefined; job = jobs.shift()) await job();
   };
   await Promise.all([lane(), lane()]);
 }
 
-/** Goes on with SFT for as many seconds as an RL run from the same start trained. */
+/**
+ * What one iteration takes is measured in short runs of their own, both kinds in the same minutes: the seconds that the sweep's runs
+ * recorded hold whatever else the machine did.
+ */
+const clockRl = ({ run, start }: Recipe): Promise<void> =>
+  shortRun(`${start}__rl__clock`, run, startRun(start, CLOCKED), CLOCKED, 8);
+const clockSft = ({ start }: Recipe): Promise<void> =>
+  shortRun(`${start}__clock`, start, startRun(start, CLOCKED), CLOCKED, 60, SUPERVISED);
+
+/** Goes on with SFT for as many seconds as an RL run from the same start takes. */
 async function continueSft({ run, start }: Recipe, seed: number): Promise<void> {
-  const name = continuedRun(start, seed);
+  const seconds = secondsPerIteration(`${start}__rl__clock`) * lastIteration(rlRun(run, seed));
+  const iterations = Math.max(1, Math.round(seconds / secondsPerIteration(`${start}__clock`)));
+  await shortRun(continuedRun(start, seed), start, startRun(start, seed), seed, iterations, SUPERVISED);
+}
+
+/** Runs a config of the family from a start of the sweep; a finished one stays as it is. */
+async function shortRun(
+  name: string,
+  config: string,
+  from: string,
+  seed: number,
+  iterations: number,
+  more: readonly string[] = [],
+): Promise<void> {
   if (isFinished(name)) return;
-  const before = startRun(start, seed);
-  const perStep = trainingSeconds(before) / lastIteration(before);
   const tokenizer = JSON.stringify({ run: startRun('tiny_vq', seed), config: 'tiny_vq.jsonnet' });
   const sets = [
     `run_name=${name}`,
-    `policy.model=${JSON.stringify({ run: before, config: `${start}.jsonnet` })}`,
-    'policy.init=null',
+    `policy.model=${JSON.stringify({ run: from, config: `${from.split('__')[0]}.jsonnet` })}`,
     `policy.tokenizer=${tokenizer}`,
     `environment.model=${tokenizer}`,
     'policy.engine.threads=1',
-    'algorithm.sft.patience=null',
-    'algorithm.warmup_steps=0',
-    `num_iterations=${Math.max(1, Math.round(trainingSeconds(rlRun(run, seed)) / perStep))}`,
+    `num_iterations=${iterations}`,
+    ...more,
   ];
   const overlays = ['configs/lib/tiny.libsonnet', 'experiments/seed.libsonnet', 'experiments/on_both.libsonnet'];
   const options = [...overlays.flatMap((file) => ['--with', file]), ...sets.flatMap((set) => ['--set', set])];
-  await editrl(['run', `configs/${start}.jsonnet`, ...options], { APP__SEED: String(seed) });
+  await editrl(['run', `configs/${config}.jsonnet`, ...options], { APP__SEED: String(seed) });
 }
 
 /** Raises RunError where the command ends otherwise than well. */
@@ -127,8 +153,11 @@ function paths(run: string): RunPaths {
   return new RunPaths(BASE_EXP_DIR, run);
 }
 
-function trainingSeconds(run: string): number {
-  return readMetrics(paths(run)).reduce((sum, { metrics }) => sum + (metrics['time/total'] ?? 0), 0);
+/** The median; the first iteration pays for warming up. */
+function secondsPerIteration(run: string): number {
+  const seconds = readMetrics(paths(run)).flatMap(({ metrics }) => metrics['time/total'] ?? []);
+  const sorted = seconds.slice(1).sort((a, b) => a - b);
+  return sorted[sorted.length >> 1];
 }
 
 function lastIteration(run: string): number {
@@ -147,7 +176,9 @@ function measure({ run, start }: Recipe, seed: number): Row[] {
       before: heldOut(lines[0].metrics),
       after: heldOut(lines.at(-1)!.metrics),
       continued: isFinished(continued) ? heldOut(readMetrics(paths(continued)).at(-1)!.metrics) : {},
-      seconds: trainingSeconds(name),
+      seconds: isFinished(`${start}__rl__clock`)
+        ? secondsPerIteration(`${start}__rl__clock`) * lastIteration(name)
+        : NaN,
     },
   ];
 }
@@ -207,7 +238,12 @@ function seedTable(run: string, rows: readonly Row[]): string {
   ];
   const body = rows.flatMap((row) => [
     [String(row.seed), 'start', ...columns.map((column) => show(row.before[column])), ''],
-    ['', 'RL', ...columns.map((column) => show(row.after[column])), row.seconds.toFixed(0)],
+    [
+      '',
+      'RL',
+      ...columns.map((column) => show(row.after[column])),
+      Number.isNaN(row.seconds) ? '-' : row.seconds.toFixed(0),
+    ],
     ['', 'SFT continued for the same seconds', ...columns.map((column) => show(row.continued[column])), ''],
   ]);
   const gain = (column: string, of: (row: Row) => Readonly<Record<string, Measured>>): string => {

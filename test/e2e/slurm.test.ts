@@ -87,8 +87,13 @@ describe.skipIf(obstacle !== null)('runs on Slurm', () => {
     expect(existsSync(join(place.run(name), 'lock.json'))).toBe(false);
   };
   /** While a job goes back into the queue, Slurm can show it as ended for a moment. */
-  const finishes = (name: string): Promise<void> =>
-    slurm.until(`${name} is finished`, () => place.state(name)?.state === 'finished', { hurry: true });
+  const finishes = async (name: string): Promise<void> => {
+    try {
+      await slurm.until(`${name} is finished`, () => place.state(name)?.state === 'finished', { hurry: true });
+    } catch (cause) {
+      throw new Error(`${name} did not finish; its log:\n${slurmLog(name)}`, { cause });
+    }
+  };
   const slurmLog = (name: string): string => {
     const log = join(place.run(name), 'logs/slurm.log');
     return existsSync(log) ? readFileSync(log, 'utf8') : 'no slurm.log';

@@ -73,13 +73,21 @@ export class TestSlurm {
     return this.tasks().find((task) => task.id === id);
   }
 
-  /** Slurm holds a requeued job back for two minutes; a test does not wait for them. */
+  /**
+   * Slurm holds a requeued job back for two minutes; a test does not wait for them, but it does wait for the end of the script's
+   * earlier start: started before that, the job would take the earlier script's exit code for its own.
+   */
   hurry(): void {
     for (const { id, state, reason } of this.tasks()) {
-      if (state === 'PENDING' && reason === 'BeginTime') {
+      if (state === 'PENDING' && reason === 'BeginTime' && !this.#hasScript(id)) {
         this.call('scontrol', 'update', `JobId=${id}`, 'StartTime=now');
       }
     }
+  }
+
+  #hasScript(id: string): boolean {
+    const raw = this.call('squeue', '--noheader', `--jobs=${id}`, '--format=%A').trim();
+    return spawnSync('pgrep', ['--full', `^slurmstepd: \\[${raw}\\.`]).status === 0;
   }
 
   /** Waits until something holds of its jobs; fails with what it knew at last. */
