@@ -19,12 +19,13 @@ import { readState } from '../src/run/state.js';
 
 const COMMAND = 'npm run build && node dist/scripts/earl_table.js';
 const EXPERIMENT = 'experiments/earl_table.jsonnet';
+const CLOCK = 'earl_clock';
+const CONTINUED = 'earl_continued';
 const BASE_EXP_DIR = join('runs', 'tiny');
 const SEEDS = [1, 2, 3];
 /** The seed whose runs are timed. */
 const CLOCKED = SEEDS[0];
-/** Supervised training that goes on from a start, without an end of its own. */
-const SUPERVISED = ['policy.init=null', 'algorithm.sft.patience=null', 'algorithm.warmup_steps=0'];
+const CLOCK_ITERATIONS = { rl: 8, sft: 60 };
 /** The rows of the table: what supervised training saw, then what GRPO saw. */
 const FAMILY = [
   { run: 'sft_s__rl_s', start: 'sft_s' },
@@ -39,8 +40,9 @@ const FAMILY = [
   { run: 'sft_think_s__rl_sc', start: 'sft_think_s' },
 ] as const;
 type Recipe = (typeof FAMILY)[number];
+type Start = Recipe['start'];
 /** What a start has seen, as the table calls it. */
-const STARTS: Readonly<Record<Recipe['start'], string>> = {
+const STARTS: Readonly<Record<Start, string>> = {
   sft_s: 'S',
   sft_sc: 'SC',
   sft_sc2stage: 'S, then SC',
@@ -48,6 +50,12 @@ const STARTS: Readonly<Record<Recipe['start'], string>> = {
 };
 /** The runs that are shown seed by seed. */
 const CLOSER: readonly string[] = ['sft_s__rl_s', 'sft_s__rl_c', 'sft_sc__rl_sc', 'sft_think_s__rl_s'];
+/** The run that says how long RL takes from a start, where SFT goes on for the same seconds. */
+const CLOCK_RUNS: Partial<Record<Start, Recipe['run']>> = {
+  sft_s: 'sft_s__rl_s',
+  sft_sc: 'sft_sc__rl_sc',
+  sft_think_s: 'sft_think_s__rl_s',
+};
 
 interface Measured {
   readonly mean: number;
@@ -60,7 +68,7 @@ interface Row {
   readonly before: Readonly<Record<string, Measured>>;
   readonly after: Readonly<Record<string, Measured>>;
   readonly continued: Readonly<Record<string, Measured>>;
-  readonly seconds: number;
+  readonly seconds: number | null;
 }
 
 async function main(): Promise<void> {
@@ -73,69 +81,78 @@ async function main(): Promise<void> {
   writeFileAtomic(join(results, 'earl_tiny.md'), page(closer));
 }
 
-async function trainAll(): Promise<void> {
-  await editrl(['sweep', EXPERIMENT]);
-  // The two lanes that a sweep has on two cores, so that seconds compare.
-  const recipes = FAMILY.filter(({ run }) => CLOSER.includes(run));
-  const firsts = recipes.filter(({ start }, i) => recipes.findIndex((other) => other.start === start) === i);
-  await inTwoLanes(firsts.flatMap((recipe) => [() => clockRl(recipe), () => clockSft(recipe)]));
-  await inTwoLanes(firsts.flatMap((recipe) => SEEDS.map((seed) => () => continueSft(recipe, seed))));
-}
-
-async function inTwoLanes(jobs: (() => Promise<void>)[]): Promise<void> {
-  const lane = async (): Promise<void> => {
-    for (let job = jobs.shift(); job !== undefined; job = jobs.shift()) await job();
-  };
-  await Promise.all([lane(), lane()]);
-}
-
 /**
  * What one iteration takes is measured in short runs of their own, both kinds in the same minutes: the seconds that the sweep's runs
  * recorded hold whatever else the machine did.
  */
-const clockRl = ({ run, start }: Recipe): Promise<void> =>
-  shortRun(`${start}__rl__clock`, run, startRun(start, CLOCKED), CLOCKED, 8);
-const clockSft = ({ start }: Recipe): Promise<void> =>
-  shortRun(`${start}__clock`, start, startRun(start, CLOCKED), CLOCKED, 60, SUPERVISED);
-
-/** Goes on with SFT for as many seconds as an RL run from the same start takes. */
-async function continueSft({ run, start }: Recipe, seed: number): Promise<void> {
-  const seconds = secondsPerIteration(`${start}__rl__clock`) * lastIteration(rlRun(run, seed));
-  const iterations = Math.max(1, Math.round(seconds / secondsPerIteration(`${start}__clock`)));
-  await shortRun(continuedRun(start, seed), start, startRun(start, seed), seed, iterations, SUPERVISED);
+async function trainAll(): Promise<void> {
+  await editrl(['sweep', EXPERIMENT]);
+  const clocked = Object.entries(CLOCK_RUNS) as [Start, string][];
+  const clocks = clocked.flatMap(([start, run]) => [
+    [`rl_from_${start}`, rlAgain(run, CLOCK_ITERATIONS.rl)] as const,
+    [start, sftAgain(start, CLOCK_ITERATIONS.sft)] as const,
+  ]);
+  await sweepOf(CLOCK, [CLOCKED], Object.fromEntries(clocks));
+  const continued = clocked.map(([start, run]) => {
+    const seconds = secondsOfRl(start, rlRun(run, CLOCKED)) ?? NaN;
+    const iterations = Math.round(seconds / secondsPerIteration(cell(CLOCK, start, CLOCKED)));
+    return [start, sftAgain(start, iterations)] as const;
+  });
+  await sweepOf(CONTINUED, SEEDS, Object.fromEntries(continued));
 }
 
-/** Runs a config of the family from a start of the sweep; a finished one stays as it is. */
-async function shortRun(
+/** A recipe of the family once more: what is set over its laptop size. */
+interface Again {
+  readonly config: string;
+  /** Fields of a Jsonnet object. */
+  readonly set: string;
+}
+
+const rlAgain = (run: string, iterations: number): Again => ({ config: run, set: `num_iterations: ${iterations}` });
+
+/** Supervised training that goes on from where the start ended, for so long, without an end of its own. */
+const sftAgain = (start: Start, iterations: number): Again => ({
+  config: start,
+  set: `num_iterations: ${iterations},
+      policy+: { model: { run: '${start}', config: '${start}.jsonnet' }, init: null },
+      algorithm+: { warmup_steps: 0, sft+: { patience: null } }`,
+});
+
+/** Sweeps recipes by name over seeds, from the starts of the table's own runs. */
+async function sweepOf(
   name: string,
-  config: string,
-  from: string,
-  seed: number,
-  iterations: number,
-  more: readonly string[] = [],
+  seeds: readonly number[],
+  recipes: Readonly<Record<string, Again>>,
 ): Promise<void> {
-  if (isFinished(name)) return;
-  const tokenizer = JSON.stringify({ run: startRun('tiny_vq', seed), config: 'tiny_vq.jsonnet' });
-  const sets = [
-    `run_name=${name}`,
-    `policy.model=${JSON.stringify({ run: from, config: `${from.split('__')[0]}.jsonnet` })}`,
-    `policy.tokenizer=${tokenizer}`,
-    `environment.model=${tokenizer}`,
-    'policy.engine.threads=1',
-    `num_iterations=${iterations}`,
-    ...more,
-  ];
-  const overlays = ['configs/lib/tiny.libsonnet', 'experiments/seed.libsonnet', 'experiments/on_both.libsonnet'];
-  const options = [...overlays.flatMap((file) => ['--with', file]), ...sets.flatMap((set) => ['--set', set])];
-  await editrl(['run', `configs/${config}.jsonnet`, ...options], { APP__SEED: String(seed) });
+  const each = (write: (recipe: string, again: Again) => string): string =>
+    Object.entries(recipes)
+      .map(([recipe, again]) => `    ${write(recipe, again)},\n`)
+      .join('');
+  const file = join(BASE_EXP_DIR, `${name}.jsonnet`);
+  const text = `local on_both = import '../../experiments/on_both.libsonnet';
+{
+  name: '${name}',
+  base: 'recipe',
+  with: ['../../configs/lib/tiny.libsonnet'],
+  axes: {
+    recipe: {
+${each((recipe, { config }) => `  ${recipe}: (import '../../configs/${config}.jsonnet') + on_both`)}    },
+    seed: { [seed]: { seed: std.parseInt(seed) } for seed in ['${seeds.join("', '")}'] },
+  },
+  overrides: [
+${each((recipe, { set }) => `{ cell: { recipe: '${recipe}' }, set: { ${set} } }`)}  ],
+  share: ['seed'],
+}
+`;
+  writeFileAtomic(file, text);
+  await editrl(['sweep', file]);
 }
 
 /** Raises RunError where the command ends otherwise than well. */
-async function editrl(args: readonly string[], environment: NodeJS.ProcessEnv = {}): Promise<void> {
+async function editrl(args: readonly string[]): Promise<void> {
   const main = fileURLToPath(new URL('../src/cli/main.js', import.meta.url));
   const child = spawn(process.execPath, [main, ...args], {
     stdio: ['ignore', 'inherit', 'inherit'],
-    env: { ...process.env, ...environment },
   });
   const code = await new Promise<number | null>((resolve, reject) => child.once('exit', resolve).once('error', reject));
   if (code !== 0) {
@@ -145,9 +162,9 @@ async function editrl(args: readonly string[], environment: NodeJS.ProcessEnv = 
   }
 }
 
-const rlRun = (run: string, seed: number): string => `earl_table__recipe-${run}__seed-${seed}`;
-const startRun = (start: string, seed: number): string => `${start}__seed-${seed}`;
-const continuedRun = (start: string, seed: number): string => `${start}__continued__seed-${seed}`;
+const cell = (experiment: string, recipe: string, seed: number): string =>
+  `${experiment}__recipe-${recipe}__seed-${seed}`;
+const rlRun = (run: string, seed: number): string => cell('earl_table', run, seed);
 
 function paths(run: string): RunPaths {
   return new RunPaths(BASE_EXP_DIR, run);
@@ -160,6 +177,12 @@ function secondsPerIteration(run: string): number {
   return sorted[sorted.length >> 1];
 }
 
+/** What an RL run takes from a start; null where it was not clocked. */
+function secondsOfRl(start: Start, run: string): number | null {
+  const clock = cell(CLOCK, `rl_from_${start}`, CLOCKED);
+  return isFinished(clock) ? secondsPerIteration(clock) * lastIteration(run) : null;
+}
+
 function lastIteration(run: string): number {
   return readMetrics(paths(run)).at(-1)!.iteration;
 }
@@ -169,16 +192,14 @@ function measure({ run, start }: Recipe, seed: number): Row[] {
   const name = rlRun(run, seed);
   if (!isFinished(name)) return [];
   const lines = readMetrics(paths(name));
-  const continued = continuedRun(start, seed);
+  const continued = cell(CONTINUED, start, seed);
   return [
     {
       seed,
       before: heldOut(lines[0].metrics),
       after: heldOut(lines.at(-1)!.metrics),
       continued: isFinished(continued) ? heldOut(readMetrics(paths(continued)).at(-1)!.metrics) : {},
-      seconds: isFinished(`${start}__rl__clock`)
-        ? secondsPerIteration(`${start}__rl__clock`) * lastIteration(name)
-        : NaN,
+      seconds: secondsOfRl(start, name),
     },
   ];
 }
@@ -238,12 +259,7 @@ function seedTable(run: string, rows: readonly Row[]): string {
   ];
   const body = rows.flatMap((row) => [
     [String(row.seed), 'start', ...columns.map((column) => show(row.before[column])), ''],
-    [
-      '',
-      'RL',
-      ...columns.map((column) => show(row.after[column])),
-      Number.isNaN(row.seconds) ? '-' : row.seconds.toFixed(0),
-    ],
+    ['', 'RL', ...columns.map((column) => show(row.after[column])), row.seconds?.toFixed(0) ?? '-'],
     ['', 'SFT continued for the same seconds', ...columns.map((column) => show(row.continued[column])), ''],
   ]);
   const gain = (column: string, of: (row: Row) => Readonly<Record<string, Measured>>): string => {

@@ -2,23 +2,21 @@
  * Where the time of a GRPO iteration goes, at the tiny size, and how much slower the training graph is than its own matrix products
  * alone: the same products on operands of the same shapes, in a second session of the same process, in turns with the graph.
  */
-import { rmSync } from 'node:fs';
 import { availableParallelism, cpus } from 'node:os';
-import { loadConfig } from '../../src/config/load.js';
 import { Session, type TensorData } from '../../src/engines/onnx/session.js';
 import { apply, slice, reshape } from '../../src/graph/build.js';
 import { Graph, topological, type NodeOrigin, type Value } from '../../src/graph/ir.js';
-import { Launcher } from '../../src/launch/run.js';
 import { initDecoder, type DecoderConfig } from '../../src/nets/decoder/config.js';
 import type { BatchShape } from '../../src/nets/decoder/decoder.js';
 import { Learner, type LossKind } from '../../src/policies/tokens/learner.js';
 import { SPECIAL, STRUCTURE_WORDS, TokenSpace } from '../../src/policies/tokens/space.js';
 import { WordTokenizer, wordTokenizerJson } from '../../src/policies/tokens/tokenizer.js';
-import { readMetrics } from '../../src/run/metrics.js';
-import { RunPaths } from '../../src/run/paths.js';
+import { median, shortRun } from './short_run.js';
 
 const GRPO: LossKind = { kind: 'grpo', klCoeff: 3e-4, clipRange: null, ratio: false };
 const ITERATIONS = 12;
+/** The first iterations compile sessions. */
+const WARM_UP = 2;
 const ROUNDS = 15;
 
 const shared = { rope_theta: 10_000, rms_norm_eps: 1e-5, attention_bias: false, tie_word_embeddings: false };
@@ -61,38 +59,20 @@ export async function benchIteration(): Promise<void> {
 
 /** The split of real iterations of 128 episodes, from the start that `npm run quickstart` leaves behind. */
 async function benchLoop(): Promise<void> {
-  const config = await loadConfig({
-    file: 'configs/sft_s__rl_s.jsonnet',
-    overlays: ['configs/lib/tiny.libsonnet'],
-    sets: [
-      'run_name=bench_iteration',
-      `num_iterations=${ITERATIONS}`,
-      'rollout.episodes_per_iteration=128',
-      'rollout.chunk_groups=8',
-      'validation.prompts=8',
-      'validation.every_n_iterations=null',
-    ],
-  });
-  const paths = new RunPaths(config.settings.base_exp_dir, config.settings.run_name);
-  rmSync(paths.dir, { recursive: true, force: true });
-  const launcher = new Launcher({ terminal: null, command: ['bench'], stop: new AbortController().signal });
-  try {
-    await launcher.run(config);
-  } finally {
-    await launcher.close();
-  }
-  // The first two iterations compile sessions.
-  const lines = readMetrics(paths).filter(({ iteration }) => iteration > 2);
-  const typical = (name: string): number => median(lines.map(({ metrics }) => metrics[name] ?? 0));
+  const lines = await shortRun(
+    'bench_iteration',
+    [`num_iterations=${ITERATIONS}`, 'rollout.episodes_per_iteration=128', 'rollout.chunk_groups=8'],
+    WARM_UP,
+  );
+  const typical = (name: string): number => median(lines.map((metrics) => metrics[name] ?? 0));
   const parts = ['total', 'rollout', 'render', 'judge', 'reference', 'update', 'other', 'onnxruntime'];
   console.log(`a GRPO iteration of 128 episodes, medians of ${lines.length}:`);
   for (const part of parts) console.log(`  ${part.padEnd(12)} ${typical(`time/${part}`).toFixed(3)} s`);
   const outside = median(
-    lines.map(({ metrics: m }) => (m['time/total'] ?? 0) - (m['time/onnxruntime'] ?? 0) - (m['time/judge'] ?? 0)),
+    lines.map((m) => (m['time/total'] ?? 0) - (m['time/onnxruntime'] ?? 0) - (m['time/judge'] ?? 0)),
   );
   console.log(`  outside onnxruntime and the wait for the judge: ${outside.toFixed(3)} s`);
   console.log(`  ${Math.round(typical('tokens/s'))} answer tokens/s`);
-  rmSync(paths.dir, { recursive: true, force: true });
 }
 
 async function benchGraph(name: string, layout: Omit<DecoderConfig, 'vocab_size'>, shape: BatchShape): Promise<void> {
@@ -171,9 +151,4 @@ async function productsAlone(
     flops += 2 * size * inputs[0].shape.at(transA ? -2 : -1)!;
   }
   return { session: await Session.compile(graph, results), feeds, flops };
-}
-
-function median(values: readonly number[]): number {
-  const sorted = [...values].sort((a, b) => a - b);
-  return sorted[Math.floor(sorted.length / 2)] ?? NaN;
 }

@@ -2,13 +2,9 @@
  * An iteration with a judge that is as slow as the rollout. Questions are put while the next chunk is sampled, so that it should take
  * max(rollout, judging) + update and one chunk, not their sum.
  */
-import { rmSync } from 'node:fs';
-import { loadConfig } from '../../src/config/load.js';
-import { Launcher } from '../../src/launch/run.js';
-import { readMetrics } from '../../src/run/metrics.js';
-import { RunPaths } from '../../src/run/paths.js';
 import { JUDGE_MODEL } from '../../src/tiny/judge/server.js';
 import { startStub } from './judge_helpers.js';
+import { median, shortRun } from './short_run.js';
 
 const ITERATIONS = 10;
 /** The first iterations compile sessions. */
@@ -51,31 +47,23 @@ export async function measureIterations(): Promise<void> {
 
 async function iterationWith(latencyMs: number): Promise<Seconds> {
   const stub = await startStub(['--scores', 'digest', '--latency', String(latencyMs)]);
-  const config = await loadConfig({
-    file: 'configs/sft_s__rl_s.jsonnet',
-    overlays: ['configs/lib/tiny.libsonnet'],
-    sets: [
-      'run_name=bench_judge',
-      `reward.endpoint=${stub.url}`,
-      `reward.model=${JUDGE_MODEL}`,
-      `reward.concurrency=${CONCURRENCY}`,
-      `num_iterations=${ITERATIONS}`,
-      `rollout.episodes_per_iteration=${EPISODES}`,
-      `rollout.generations_per_sample=${PER_GROUP}`,
-      `rollout.chunk_groups=${CHUNK_GROUPS}`,
-      'reward.zero_if_unfinished=false',
-      'validation.prompts=8',
-      'validation.every_n_iterations=null',
-    ],
-  });
-  const paths = new RunPaths(config.settings.base_exp_dir, config.settings.run_name);
-  rmSync(paths.dir, { recursive: true, force: true });
-  const launcher = new Launcher({ terminal: null, command: ['bench'], stop: new AbortController().signal });
   try {
-    await launcher.runOnly(config);
-    const lines = readMetrics(paths).filter(({ iteration }) => iteration > WARM_UP);
+    const lines = await shortRun(
+      'bench_judge',
+      [
+        `reward.endpoint=${stub.url}`,
+        `reward.model=${JUDGE_MODEL}`,
+        `reward.concurrency=${CONCURRENCY}`,
+        `num_iterations=${ITERATIONS}`,
+        `rollout.episodes_per_iteration=${EPISODES}`,
+        `rollout.generations_per_sample=${PER_GROUP}`,
+        `rollout.chunk_groups=${CHUNK_GROUPS}`,
+        'reward.zero_if_unfinished=false',
+      ],
+      WARM_UP,
+    );
     const typical = (...names: readonly string[]): number =>
-      median(lines.map(({ metrics }) => names.reduce((sum, name) => sum + (metrics[`time/${name}`] ?? 0), 0)));
+      median(lines.map((metrics) => names.reduce((sum, name) => sum + (metrics[`time/${name}`] ?? 0), 0)));
     return {
       total: typical('total'),
       rollout: typical('rollout', 'render'),
@@ -84,13 +72,6 @@ async function iterationWith(latencyMs: number): Promise<Seconds> {
       other: typical('other', 'exchange'),
     };
   } finally {
-    await launcher.close();
     await stub.close();
-    rmSync(paths.dir, { recursive: true, force: true });
   }
-}
-
-function median(values: readonly number[]): number {
-  const sorted = [...values].sort((a, b) => a - b);
-  return sorted[Math.floor(sorted.length / 2)] ?? NaN;
 }

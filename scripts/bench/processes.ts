@@ -2,11 +2,7 @@
  * Data parallelism: two processes with one thread each beside one process with two threads, on the same iterations of 256 episodes, in
  * turns, from the start that `npm run quickstart` leaves behind. What counts is the ratio; seconds of a shared machine say little.
  */
-import { rmSync } from 'node:fs';
-import { loadConfig } from '../../src/config/load.js';
-import { Launcher } from '../../src/launch/run.js';
-import { readMetrics } from '../../src/run/metrics.js';
-import { RunPaths } from '../../src/run/paths.js';
+import { median, shortRun } from './short_run.js';
 
 const ITERATIONS = 8;
 /** The first iterations compile sessions. */
@@ -38,36 +34,18 @@ export async function benchProcesses(): Promise<void> {
 
 /** Median seconds of an iteration, by part. */
 async function measure(processes: 1 | 2): Promise<Seconds> {
-  const config = await loadConfig({
-    file: 'configs/sft_s__rl_s.jsonnet',
-    overlays: ['configs/lib/tiny.libsonnet'],
-    sets: [
-      `run_name=bench_processes_${processes}`,
+  const lines = await shortRun(
+    `bench_processes_${processes}`,
+    [
       `launch.processes=${processes}`,
       `policy.engine.threads=${2 / processes}`,
       `environment.engine.threads=${2 / processes}`,
       `num_iterations=${ITERATIONS}`,
       'rollout.episodes_per_iteration=256',
-      'validation.prompts=8',
-      'validation.every_n_iterations=null',
     ],
-  });
-  const paths = new RunPaths(config.settings.base_exp_dir, config.settings.run_name);
-  rmSync(paths.dir, { recursive: true, force: true });
-  const launcher = new Launcher({ terminal: null, command: ['bench'], stop: new AbortController().signal });
-  try {
-    await launcher.runOnly(config);
-  } finally {
-    await launcher.close();
-  }
-  const lines = readMetrics(paths).filter(({ iteration }) => iteration > WARM_UP);
-  rmSync(paths.dir, { recursive: true, force: true });
+    WARM_UP,
+  );
   return Object.fromEntries(
-    PARTS.map((part) => [part, median(lines.map(({ metrics }) => metrics[`time/${part}`] ?? 0))]),
+    PARTS.map((part) => [part, median(lines.map((metrics) => metrics[`time/${part}`] ?? 0))]),
   ) as Seconds;
-}
-
-function median(values: readonly number[]): number {
-  const sorted = [...values].sort((a, b) => a - b);
-  return sorted[Math.floor(sorted.length / 2)] ?? NaN;
 }

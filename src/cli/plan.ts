@@ -5,7 +5,7 @@ import { detectDevices } from '../launch/devices.js';
 import { planExperiment, type PlannedRun } from '../launch/plan.js';
 import { formatDuration } from '../run/progress.js';
 import { formatTable, printJson, printLine } from './output.js';
-import { flag, text, texts, type Action } from './verb.js';
+import { flag, overlayOption, text, texts, type Action } from './verb.js';
 
 export const planVerb: Action = {
   positionals: '<experiment>',
@@ -13,10 +13,7 @@ export const planVerb: Action = {
     yargs
       .positional('experiment', { type: 'string', demandOption: true, describe: 'an experiment, or a config' })
       .option('with', {
-        type: 'string',
-        array: true,
-        nargs: 1,
-        default: [],
+        ...overlayOption,
         describe: 'merge this Jsonnet file over the base, for the parents too; may be repeated',
       })
       .option('only', { type: 'string', describe: 'only cells whose name matches this pattern; * stands for any text' })
@@ -75,7 +72,7 @@ function table(title: string, runs: readonly PlannedRun[], experiment: string): 
   const columns = [
     { title },
     { title: 'state' },
-    { title: 'procs', align: 'right' as const },
+    { title: 'devices', align: 'right' as const },
     { title: 'memory', align: 'right' as const },
     { title: 'time left', align: 'right' as const },
     ...(starts ? [{ title: 'starts from' }] : []),
@@ -84,13 +81,17 @@ function table(title: string, runs: readonly PlannedRun[], experiment: string): 
   const rows = runs.map((run) => [
     run.run_name.startsWith(`${experiment}__`) ? run.run_name.slice(experiment.length + 2) : run.run_name,
     run.state,
-    run.devices,
+    deviceCount(run),
     run.memory_bytes === null ? null : `${gigabytes(run.memory_bytes)}${run.memory_advice === null ? '' : ' !'}`,
     run.seconds_left === null ? null : run.seconds_left === 0 ? '' : formatDuration(run.seconds_left),
     ...(starts ? [run.parents.join(' ')] : []),
     ...(differ ? [differences(run.differs)] : []),
   ]);
   return formatTable(columns, rows);
+}
+
+function deviceCount({ devices, device }: PlannedRun): string {
+  return device === 'cpu' ? `${devices} CPU` : `${devices} GPU${devices === 1 ? '' : 's'}`;
 }
 
 const SHOWN_DIFFERENCES = 3;

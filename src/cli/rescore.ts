@@ -17,7 +17,7 @@ import { recordedConfig } from '../run/recorded_config.js';
 import { rescore } from '../train/rescore.js';
 import type { RescoreSummary } from '../train/rescore_summary.js';
 import { formatTable, printError, printJson, printLine } from './output.js';
-import { expDirOption, flag, text, texts, type Action, type Arguments } from './verb.js';
+import { expDirOption, flag, overlayOption, setOption, text, texts, type Action, type Arguments } from './verb.js';
 
 export const rescoreVerb: Action = {
   positionals: '<run>',
@@ -26,18 +26,9 @@ export const rescoreVerb: Action = {
       .positional('run', { type: 'string', demandOption: true, describe: 'the run_name' })
       .option('reward', { type: 'string', describe: 'score by this reward.mode' })
       .option('config', { type: 'string', describe: "score by this config's reward" })
-      .option('with', {
-        type: 'string',
-        array: true,
-        nargs: 1,
-        default: [],
-        describe: 'merge this Jsonnet file over --config; may be repeated',
-      })
+      .option('with', { ...overlayOption, describe: 'merge this Jsonnet file over --config; may be repeated' })
       .option('set', {
-        type: 'string',
-        array: true,
-        nargs: 1,
-        default: [],
+        ...setOption,
         describe: 'set one key of the reward, as reward.a=value; may be repeated; applied last',
       })
       .option('name', { type: 'string', describe: "names the files in the run's folder rescored/" })

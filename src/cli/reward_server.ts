@@ -11,7 +11,7 @@ import { defaultLimits, type ServerLimits } from '../rewards/server/limits.js';
 import { startRewardServer } from '../rewards/server/server.js';
 import { defaultTokenVariable } from '../rewards/server/wire.js';
 import { printError, printLine } from './output.js';
-import { flag, text, texts, type Arguments, type Verb } from './verb.js';
+import { flag, overlayOption, setOption, text, texts, type Arguments, type Verb } from './verb.js';
 
 const MIB = 1024 * 1024;
 
@@ -39,20 +39,8 @@ export const rewardServerVerb: Verb = {
   build: (yargs) => {
     yargs
       .option('config', { type: 'string', describe: 'a Jsonnet file; its reward section says what is scored' })
-      .option('with', {
-        type: 'string',
-        array: true,
-        nargs: 1,
-        default: [],
-        describe: 'merge this Jsonnet file over the config; may be repeated',
-      })
-      .option('set', {
-        type: 'string',
-        array: true,
-        nargs: 1,
-        default: [],
-        describe: 'set one key of the config, as a.b=value; may be repeated',
-      })
+      .option('with', overlayOption)
+      .option('set', setOption)
       .option('terms', {
         type: 'string',
         describe: 'instead of a config: terms by name, with weights where they differ, as a=0.6,b=0.4',

@@ -17,7 +17,7 @@ import { LiveView, PlainView } from '../launch/sweep/view.js';
 import { encodeLine } from '../run/journal.js';
 import { resultCaption, resultRows } from '../run/report/results.js';
 import { formatTable, printJson, printLine, styled } from './output.js';
-import { flag, text, texts, type Action, type Arguments } from './verb.js';
+import { flag, overlayOption, text, texts, type Action, type Arguments } from './verb.js';
 
 const INTERRUPTED = 130;
 
@@ -30,13 +30,7 @@ export const sweepVerb: Action = {
         demandOption: true,
         describe: 'a Jsonnet file with a base and axes, such as experiments/reward_ablation.jsonnet',
       })
-      .option('with', {
-        type: 'string',
-        array: true,
-        nargs: 1,
-        default: [],
-        describe: 'merge this Jsonnet file over the base; may be repeated',
-      })
+      .option('with', { ...overlayOption, describe: 'merge this Jsonnet file over the base; may be repeated' })
       .option('max-parallel', { type: 'number', describe: 'most runs at once (default: as many as there is room for)' })
       .option('only', { type: 'string', describe: 'only cells with this in their name; * and ? match the whole name' })
       .option('failed', { type: 'boolean', default: false, describe: 'only cells that failed' })

@@ -34,6 +34,24 @@ export function flag(args: Arguments, name: string): boolean {
   return args[name] === true;
 }
 
+/** `--with`: what lies over the config. */
+export const overlayOption = {
+  type: 'string',
+  array: true,
+  nargs: 1,
+  default: [],
+  describe: 'merge this Jsonnet file over the config; may be repeated',
+} as const;
+
+/** `--set`: single keys of the config. */
+export const setOption = {
+  type: 'string',
+  array: true,
+  nargs: 1,
+  default: [],
+  describe: 'set one key, as a.b=value; may be repeated; applied last',
+} as const;
+
 /** The options of every verb that takes a config. */
 export function configOptions(yargs: Argv): Argv {
   return yargs
@@ -42,20 +60,8 @@ export function configOptions(yargs: Argv): Argv {
       demandOption: true,
       describe: 'a Jsonnet file, such as configs/sft_s__rl_s.jsonnet',
     })
-    .option('with', {
-      type: 'string',
-      array: true,
-      nargs: 1,
-      default: [],
-      describe: 'merge this Jsonnet file over the config; may be repeated',
-    })
-    .option('set', {
-      type: 'string',
-      array: true,
-      nargs: 1,
-      default: [],
-      describe: 'set one key, as a.b=value; may be repeated; applied last',
-    });
+    .option('with', overlayOption)
+    .option('set', setOption);
 }
 
 /** `--exp-dir`: where a verb looks for runs. */

@@ -1,8 +1,6 @@
 /** The HTTP side of the gateway that knows nothing of judges: bodies, tokens, replies. */
 import { createHash, timingSafeEqual } from 'node:crypto';
-import type { IncomingMessage, Server, ServerResponse } from 'node:http';
-import type { AddressInfo } from 'node:net';
-import { EndpointError } from '../../core/errors.js';
+import type { IncomingMessage, ServerResponse } from 'node:http';
 import { badRequest, GatewayProblem } from './problem.js';
 
 /** Reads a whole body. Raises GatewayProblem 413 as soon as it is too large, 415 for what is no JSON. */
@@ -66,23 +64,4 @@ export function sendProblem(response: ServerResponse, problem: GatewayProblem): 
   // What is left of a refused body is not read, so the connection cannot be used again.
   const close = [413, 415].includes(problem.status) ? { connection: 'close' } : {};
   sendJson(response, problem.status, problem.body(), { ...problem.headers(), ...close });
-}
-
-/** Listens, and says on which port. Raises EndpointError where the address is taken or not ours. */
-export async function listen(server: Server, port: number, host: string): Promise<number> {
-  await new Promise<void>((resolve, reject) => {
-    server.once('error', reject);
-    server.listen(port, host, () => {
-      server.off('error', reject);
-      resolve();
-    });
-  }).catch((cause: unknown) => {
-    const code = (cause as NodeJS.ErrnoException).code ?? String(cause);
-    throw new EndpointError(`the gateway cannot listen there (${code})`, {
-      where: `${host}:${port}`,
-      next: 'Choose another --port (0 takes a free one) or --host.',
-      cause,
-    });
-  });
-  return (server.address() as AddressInfo).port;
 }

@@ -16,7 +16,7 @@ import { CanaryScoring, roomAt, type ChooseCanaries } from './canary_scoring.js'
 import { genericCanaries } from './canary_set.js';
 import { ReplyCache } from './cache.js';
 import { Dispatcher } from './dispatcher.js';
-import { listen } from './http.js';
+import { listen } from '../../core/listen.js';
 import { LinesFile } from './lines_file.js';
 import { GatewayMetrics } from './metrics.js';
 import { gatewayOptionsSchema, isLoopback, type GatewayOptions, type GatewayOptionsInput } from './options.js';
@@ -147,7 +147,7 @@ export async function startGateway(
   server.keepAliveTimeout = 600_000;
   server.headersTimeout = 30_000;
   server.requestTimeout = 120_000;
-  const port = await listen(server, options.port, options.host);
+  const port = await listen(server, 'the gateway', options.port, options.host);
   const watching = watches.map((watch) => watch.run());
   let closing: Promise<void> | null = null;
   async function closeAll(): Promise<void> {

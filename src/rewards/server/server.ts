@@ -3,8 +3,7 @@
  * `POST /score`, `GET /health`, `GET /metrics`. Nothing in a request opens a file or an address.
  */
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
-import type { AddressInfo } from 'node:net';
-import { EndpointError } from '../../core/errors.js';
+import { listen } from '../../core/listen.js';
 import type { Clock } from '../clock.js';
 import { sleep, systemClock } from '../clock.js';
 import { HeldBytes, readBody } from './body.js';
@@ -55,7 +54,7 @@ export async function startRewardServer(options: RewardServerOptions): Promise<R
   );
   server.maxConnections = limits.connections;
   server.on('connection', (socket) => service.connections.opened(socket));
-  const port = await listen(server, options.port, options.host);
+  const port = await listen(server, 'the reward server', options.port, options.host);
   const host = options.host.includes(':') ? `[${options.host}]` : options.host;
   return { url: `http://${host}:${port}`, port, close: () => service.drain(server) };
 }
@@ -216,22 +215,4 @@ function send(request: IncomingMessage, response: ServerResponse, reply: Reply, 
   };
   const timer = setTimeout(end, lingerMs);
   request.once('end', end).once('error', end).resume();
-}
-
-async function listen(server: Server, port: number, host: string): Promise<number> {
-  await new Promise<void>((resolve, reject) => {
-    server.once('error', reject);
-    server.listen(port, host, () => {
-      server.off('error', reject);
-      resolve();
-    });
-  }).catch((cause: unknown) => {
-    const code = (cause as NodeJS.ErrnoException).code ?? String(cause);
-    throw new EndpointError(`the reward server cannot listen there (${code})`, {
-      where: `${host}:${port}`,
-      next: 'Choose another --port (0 takes a free one) or --host.',
-      cause,
-    });
-  });
-  return (server.address() as AddressInfo).port;
 }

@@ -5,8 +5,9 @@
 import { createHash, randomUUID } from 'node:crypto';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { DataError, EndpointError } from '../../core/errors.js';
+import { DataError } from '../../core/errors.js';
 import { decodeImage } from '../../core/image.js';
+import { listen } from '../../core/listen.js';
 import { DEFAULT_GEOMETRY, type Geometry } from '../world.js';
 import { digestAnswer, writeAnswer, type Answer } from './answer.js';
 import { scoreConsistency } from './consistency.js';
@@ -274,24 +275,6 @@ async function serve(request: IncomingMessage, response: ServerResponse, service
   }
 }
 
-async function listen(server: Server, port: number, host: string): Promise<number> {
-  await new Promise<void>((resolve, reject) => {
-    server.once('error', reject);
-    server.listen(port, host, () => {
-      server.off('error', reject);
-      resolve();
-    });
-  }).catch((cause: unknown) => {
-    const code = (cause as NodeJS.ErrnoException).code ?? String(cause);
-    throw new EndpointError(`the judge cannot listen there (${code})`, {
-      where: `${host}:${port}`,
-      next: 'Choose another --port (0 takes a free one) or --host.',
-      cause,
-    });
-  });
-  return (server.address() as AddressInfo).port;
-}
-
 /** Lets a server die and come back on its own port. */
 class Mortality {
   #timer: NodeJS.Timeout | null = null;
@@ -348,7 +331,7 @@ export async function startJudge(options: JudgeOptions): Promise<RunningJudge> {
   // Clients keep connections open between iterations; a server that closes them first makes every reuse a race.
   server.keepAliveTimeout = 600_000;
   server.headersTimeout = 610_000;
-  const port = await listen(server, options.port, options.host);
+  const port = await listen(server, 'the judge', options.port, options.host);
   const host = options.host.includes(':') ? `[${options.host}]` : options.host;
   return {
     url: `http://${host}:${port}/v1`,

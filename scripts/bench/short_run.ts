@@ -1,0 +1,34 @@
+/** A few iterations of the tiny recipe, from the start that `npm run quickstart` leaves behind: what several benches time. */
+import { rmSync } from 'node:fs';
+import { loadConfig } from '../../src/config/load.js';
+import { Launcher } from '../../src/launch/run.js';
+import { readMetrics, type Metrics } from '../../src/run/metrics.js';
+import { RunPaths } from '../../src/run/paths.js';
+
+/**
+ * Trains under `name` with these settings and without evaluations between, and returns the metrics of the iterations after `warmUp`, in
+ * which sessions are compiled. Its directory is gone before and after.
+ */
+export async function shortRun(name: string, sets: readonly string[], warmUp: number): Promise<Metrics[]> {
+  const config = await loadConfig({
+    file: 'configs/sft_s__rl_s.jsonnet',
+    overlays: ['configs/lib/tiny.libsonnet'],
+    sets: [`run_name=${name}`, 'validation.prompts=8', 'validation.every_n_iterations=null', ...sets],
+  });
+  const paths = new RunPaths(config.settings.base_exp_dir, config.settings.run_name);
+  rmSync(paths.dir, { recursive: true, force: true });
+  const launcher = new Launcher({ terminal: null, command: ['bench'], stop: new AbortController().signal });
+  try {
+    await launcher.runOnly(config);
+    return readMetrics(paths).flatMap(({ iteration, metrics }) => (iteration > warmUp ? [metrics] : []));
+  } finally {
+    await launcher.close();
+    rmSync(paths.dir, { recursive: true, force: true });
+  }
+}
+
+/** NaN for no values. */
+export function median(values: readonly number[]): number {
+  const sorted = [...values].sort((a, b) => a - b);
+  return sorted[Math.floor(sorted.length / 2)] ?? NaN;
+}
