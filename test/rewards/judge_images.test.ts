@@ -67,7 +67,7 @@ describe('images for a judge', () => {
     const digest = (width: number, height: number, level = 90): string =>
       images.prepare(plain(width, height, level), '').digest;
     expect(digest(64, 64)).toBe(digest(64, 64));
-    expect(digest(64, 64)).toMatch(/^[0-9a-f]{64}$/);
+    expect(digest(64, 64)).toMatch(/^[0-9a-f]{32}$/);
     const all = [digest(64, 64), digest(64, 64, 91), digest(32, 128), digest(8, 8), digest(2000, 2000)];
     const smaller = images.prepare(plain(64, 64), '').smaller()?.digest;
     expect(new Set([...all, smaller]).size).toBe(6);
