@@ -94,9 +94,8 @@ export class HeldOut {
       (await Promise.all(scoring)).flat(),
     );
     const rows = rendered.slice(0, Math.max(0, SHOWN - share.start)).map(({ item, parsed }, i): ContactSheetRow => {
-      const thought = task.thinks && parsed.text.length > 0 ? ` (${parsed.text})` : '';
       return {
-        instruction: item.instruction + thought,
+        instruction: task.thinks ? withThought(item.instruction, parsed.text) : item.instruction,
         source: item.source,
         edit: item.edited,
         truth: item.truth,
@@ -189,4 +188,10 @@ function showScore(outcome: Outcome): string {
     case 'unscored':
       return outcome.reason;
   }
+}
+
+/** The instruction and, in brackets, what the policy wrote before the image; the tokens that bound it are not for readers. */
+export function withThought(instruction: string, text: string): string {
+  const words = text.replaceAll(/<\|[^|]*\|>/g, '').trim();
+  return words === '' ? instruction : `${instruction} (${words})`;
 }

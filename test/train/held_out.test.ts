@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { JudgeItem } from '../../src/rewards/types.js';
-import { rewardOf, scoreParts } from '../../src/train/held_out.js';
+import { rewardOf, scoreParts, withThought } from '../../src/train/held_out.js';
 import type { Scorer } from '../../src/train/scorer.js';
 import { makeSmallWorld, smallSettings, type SmallWorld } from '../tasks/small_world.js';
 import { scored, scorerOf, smallTraining, unscored, zero, type SmallTraining } from './small_training.js';
@@ -101,5 +101,15 @@ describe('outcomes', () => {
         ['b', [1]],
       ]),
     );
+  });
+});
+
+describe('what a contact sheet says', () => {
+  it.each([
+    ['the blue square goes away <|end thinking|>', 'remove it (the blue square goes away)'],
+    ['<|end thinking|>', 'remove it'],
+    ['', 'remove it'],
+  ])('shows %j as %j', (text, shown) => {
+    expect(withThought('remove it', text)).toBe(shown);
   });
 });
