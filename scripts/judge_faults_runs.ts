@@ -5,7 +5,8 @@
  *   npm run build && node dist/scripts/judge_faults_runs.js --seeds 1,2,3,4,5
  *
  * The runs are those of a sweep. Finished ones are taken as they are: the command may be stopped and given again. `--with FILE` makes
- * the runs of another size (and wants another --name).
+ * the runs of another size (and wants another --name). With `--max-parallel 2` it takes half as long, and a judge that is late because the
+ * machine is busy counts as one that fails: both arms may see such faults.
  */
 import { spawn, type ChildProcess } from 'node:child_process';
 import { mkdirSync } from 'node:fs';
@@ -34,6 +35,7 @@ const { values: flags } = parseArgs({
     name: { type: 'string', default: 'judge_faults' },
     with: { type: 'string', multiple: true, default: [] },
     faults: { type: 'string', default: FAULTS },
+    'max-parallel': { type: 'string', default: '1' },
   },
 });
 
@@ -95,8 +97,7 @@ async function startJudge(args: readonly string[]): Promise<Judge> {
 }
 
 async function sweep(): Promise<void> {
-  // One run after the other: a judge that is late because the machine is busy would count as one that fails.
-  const child = spawn(process.execPath, [MAIN, 'sweep', experimentFile, '--max-parallel', '1'], {
+  const child = spawn(process.execPath, [MAIN, 'sweep', experimentFile, '--max-parallel', flags['max-parallel']], {
     stdio: ['ignore', 'inherit', 'inherit'],
   });
   const stop = (signal: NodeJS.Signals): void => void child.kill(signal);
