@@ -17,7 +17,7 @@ const mayImport = {
   run: ['config', 'rewards'],
   track: ['run', 'config'],
   train: ['tasks', 'policies', 'environments', 'rewards', 'data', 'engines', 'run', 'track', 'config', 'graph', 'nets'],
-  launch: ['run', 'config', 'train', 'track', 'rewards', 'tiny', 'tasks'],
+  launch: ['run', 'config', 'train', 'track', 'rewards', 'tiny', 'tasks', 'engines'],
   cli: ['launch', 'run', 'config', 'train', 'track', 'rewards', 'tiny', 'data', 'tasks', 'engines'],
 };
 

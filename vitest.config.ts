@@ -1,6 +1,10 @@
 import { defineConfig } from 'vitest/config';
+import { scratch } from './test/support/scratch.js';
 
 const e2e = 'test/e2e/**/*.test.ts';
+const mocks = 'test/**/*.mocks.test.ts';
+const slow = 'test/**/*.slow.test.ts';
+const inScratch = { globalSetup: 'test/support/scratch.ts', env: { TMPDIR: scratch } };
 
 export default defineConfig({
   test: {
@@ -9,7 +13,20 @@ export default defineConfig({
     pool: 'forks',
     maxWorkers: 2,
     projects: [
-      { extends: true, test: { name: 'unit', include: ['test/**/*.test.ts'], exclude: [e2e] } },
+      {
+        extends: true,
+        test: {
+          name: 'unit',
+          ...inScratch,
+          include: ['test/**/*.test.ts'],
+          exclude: [e2e, mocks, slow],
+          // Files share a process and its modules: loading these again for each file takes longer than most files' tests.
+          isolate: false,
+        },
+      },
+      // Files that replace a module need modules of their own.
+      { extends: true, test: { name: 'unit-mocks', ...inScratch, include: [mocks], exclude: [e2e] } },
+      { extends: true, test: { name: 'slow', ...inScratch, include: [slow], exclude: [e2e], testTimeout: 240_000 } },
       // Its set-up builds dist/ and trains a chain of runs that the tests begin with.
       { extends: true, test: { name: 'e2e', include: [e2e], globalSetup: 'test/e2e/setup.ts', testTimeout: 180_000 } },
     ],

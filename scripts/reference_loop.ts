@@ -216,7 +216,7 @@ async function gradientOf(
     promptColumns: promptColumns(groups.map(({ prompt }) => prompt)),
     answerColumns: roundUp(Math.max(...groups.flatMap(({ answers }) => answers.map(({ ids }) => ids.length)))),
   };
-  const session = await sessions.get(shape, (graph) => lossGraph(graph, shape, policy, settings, algorithm));
+  const build = (graph: Graph): Record<string, Value> => lossGraph(graph, shape, policy, settings, algorithm);
   // Every token of every scored answer weighs the same: 1 / (all of them), as EARL does, and not 1 / (the answer's length).
   const tokens = groups
     .flatMap(({ answers, advantages }) => answers.map(({ ids }, g) => (advantages[g] === null ? 0 : ids.length)))
@@ -226,7 +226,8 @@ async function gradientOf(
   let [lossSum, klSum] = [0, 0];
   for (const [at, group] of groups.entries()) {
     const feeds = { ...packSequences([group], shape), ...tokenValues(group, frozen[at], shape, 1 / tokens) };
-    const { loss, kl, ...part } = (await session.run(feeds, policy.weights)) as Record<string, Float32Array>;
+    const result = await sessions.use(shape, build, (session) => session.run(feeds, policy.weights));
+    const { loss, kl, ...part } = result as Record<string, Float32Array>;
     lossSum += loss[0];
     klSum += kl[0];
     accumulate(gradient, part);
@@ -269,12 +270,13 @@ function tokenValues(
   weight: number,
 ): Record<string, Float32Array> {
   const rows = (): Float32Array => new Float32Array(shape.answersPerPrompt * shape.answerColumns);
-  const out = { weights: rows(), advantages: rows(), reference: rows() };
+  // What carries no weight has a reference so far below any log-probability that exp(d) is 0: 0 times an overflow is no number.
+  const out = { weights: rows(), advantages: rows(), reference: rows().fill(-1e15) };
   answers.forEach(({ ids }, g) => {
     const from = g * shape.answerColumns;
-    out.reference.set(frozen[g].logProbs, from);
     const advantage = advantages[g];
     if (advantage === null) return;
+    out.reference.set(frozen[g].logProbs, from);
     out.weights.fill(weight, from, from + ids.length);
     out.advantages.fill(advantage, from, from + ids.length);
   });

@@ -1,33 +1,102 @@
 /**
- * Kills launches at random moments and counts what stays behind: `node dist/scripts/bench/kill_launches.js [kills] [seed]`.
- * Every launch is a run of a foreign command of two ranks that counts in a file and begins where it stopped; the launcher, one
- * worker or a whole process group gets SIGKILL or SIGTERM, the same run is started again, and in the end its file is
- * compared with that of a run that nobody killed. With EDITRL_KILL_CONFIG a config of this program's own trainer takes
- * its place, with EDITRL_KILL_WITH as its overlays (separated by commas); then the weights are compared.
+ * Kills launches at random moments and counts what stays behind:
+ *
+ *   node dist/scripts/bench/kill_launches.js [--foreign N] [--native N] [--seed S]     (100 foreign kills unless said otherwise)
+ *
+ * The launcher, one worker or a whole process group gets SIGKILL or SIGTERM, the same run is started again, and in the end it is
+ * compared with a run that nobody killed. A foreign run is a shell script of two ranks that counts in a file and begins where it
+ * stopped. A native one is GRPO of two processes at the smallest size, with a judge of its own: its last weights, its optimizer's
+ * state and its metrics, but for those of time, have to be the same.
  */
 import { spawn, type ChildProcess } from 'node:child_process';
+import { createHash } from 'node:crypto';
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
+import { parseArgs } from 'node:util';
+import { UsageError } from '../../src/core/errors.js';
 import { RandomStream } from '../../src/core/random.js';
 
 const COMMAND = resolve(import.meta.dirname, '../../src/cli/main.js');
+/** The checkout: this file is compiled to dist/scripts/bench. */
+const ROOT = resolve(import.meta.dirname, '../../..');
 /** Carried by everything that is started here. */
 const MARK = 'EDITRL_KILL_BENCH';
-const STEPS = 12;
 /** Processes of a killed launcher may take so long to end. */
 const ENDING_MS = 8000;
+
+/** What is launched and killed. */
+interface Kind {
+  readonly name: 'foreign' | 'native';
+  /** Arguments of `editrl` that run it; `dir` is the bench's folder. */
+  readonly command: (dir: string, runName: string) => readonly string[];
+  /** What a finished run made, as one text; null where it is not whole. */
+  readonly product: (runDir: string) => string | null;
+}
+
+const FOREIGN_STEPS = 12;
 
 /** Adds a line a step, the first rank alone; a line is appended whole, so that a kill tears none. */
 const TRAINER = `
 n=$(cat "$RUN_DIR/count" 2>/dev/null | wc -l)
-while [ $n -lt ${STEPS} ]; do
+while [ $n -lt ${FOREIGN_STEPS} ]; do
   n=$((n + 1))
   [ "$RANK" = 0 ] && echo $n >> "$RUN_DIR/count" && echo "{\\"iteration\\": $n, \\"loss\\": 1}" >> "$EDITRL_METRICS"
   sleep 0.1
 done
 `;
+
+const foreign: Kind = {
+  name: 'foreign',
+  command: (dir, runName) => {
+    const file = join(dir, 'counts.jsonnet');
+    const config = {
+      task: 'external',
+      num_iterations: FOREIGN_STEPS,
+      launch: { processes: 2, command: ['/bin/sh', '-c', TRAINER] },
+    };
+    const rest = `{ run_name: std.extVar('APP__RUN_NAME'), base_exp_dir: std.extVar('APP__BASE_EXP_DIR') }`;
+    writeFileSync(file, `${JSON.stringify(config)} + ${rest}`);
+    return ['run', file, '--set', `run_name=${runName}`];
+  },
+  product: (runDir) => {
+    const count = join(runDir, 'count');
+    return existsSync(count) ? readFileSync(count, 'utf8') : null;
+  },
+};
+
+const NATIVE_STEPS = 12;
+
+const native: Kind = {
+  name: 'native',
+  command: (_dir, runName) => {
+    const overlays = ['configs/lib/tiny.libsonnet', 'test/e2e/small.libsonnet'];
+    const sets = [`run_name=${runName}`, `num_iterations=${NATIVE_STEPS}`, 'launch.processes=2'];
+    return [
+      'run',
+      join(ROOT, 'configs/sft_s__rl_s.jsonnet'),
+      ...overlays.flatMap((file) => ['--with', join(ROOT, file)]),
+      ...sets.flatMap((set) => ['--set', set]),
+    ];
+  },
+  product: (runDir) => {
+    const checkpoint = join(runDir, 'checkpoints', String(NATIVE_STEPS).padStart(6, '0'));
+    if (!existsSync(checkpoint)) return null;
+    const states = ['policy.safetensors', 'optimizer.safetensors'].map((file) => {
+      const bytes = readFileSync(join(checkpoint, file));
+      return `${file} ${createHash('sha256').update(bytes).digest('hex')}`;
+    });
+    const metrics = readFileSync(join(runDir, 'metrics.jsonl'), 'utf8').split('\n').slice(0, -1).map(withoutTimes);
+    return [...states, ...metrics].join('\n');
+  },
+};
+
+/** A line of metrics without what depends on how fast the machine was. */
+function withoutTimes(line: string): string {
+  const all = Object.entries(JSON.parse(line) as Record<string, unknown>);
+  return JSON.stringify(all.filter(([name]) => !/^time|tokens\/s|latency|seconds|_ms$|_s$/.test(name)));
+}
 
 type Target = 'launcher' | 'worker' | 'group';
 
@@ -44,25 +113,26 @@ class Bench {
   readonly #env = {
     ...process.env,
     APP__BASE_EXP_DIR: join(this.dir, 'runs'),
-    APP__DATA_DIR: process.env['APP__DATA_DIR'] ?? 'data',
+    APP__DATA_DIR: join(this.dir, 'data'),
     [MARK]: this.dir,
   };
   readonly tally: Tally = { kills: 0, missed: 0, orphans: 0, locks: 0, differences: 0 };
-  readonly #native = process.env['EDITRL_KILL_CONFIG'];
 
-  constructor(private readonly random: RandomStream) {
+  constructor(
+    private readonly kind: Kind,
+    private readonly random: RandomStream,
+  ) {
     mkdirSync(join(this.dir, 'runs'), { recursive: true });
   }
 
   async go(kills: number): Promise<void> {
     await this.#untilDone('untouched');
-    let started = performance.now();
+    const started = performance.now();
     await this.#untilDone('timed');
     const wholeMs = performance.now() - started;
     let run = 0;
     for (let attempts = 0; this.tally.kills < kills; attempts++) {
       const name = `killed_${run}`;
-      started = performance.now();
       const hit = await this.#killOnce(name, this.random.uniform() * wholeMs);
       if (hit) this.tally.kills++;
       else this.tally.missed++;
@@ -81,30 +151,11 @@ class Bench {
   }
 
   #start(name: string): ChildProcess {
-    const overlays = (process.env['EDITRL_KILL_WITH'] ?? '').split(',').filter(Boolean);
-    const args =
-      this.#native === undefined
-        ? ['run', this.#foreignConfig(), '--set', `run_name=${name}`]
-        : ['run', this.#native, ...overlays.flatMap((file) => ['--with', file]), '--set', `run_name=${name}`];
-    return spawn(process.execPath, [COMMAND, ...args], {
+    return spawn(process.execPath, [COMMAND, ...this.kind.command(this.dir, name)], {
       env: this.#env,
       stdio: ['ignore', 'ignore', 'pipe'],
       detached: true,
     });
-  }
-
-  #foreignConfig(): string {
-    const file = join(this.dir, 'counts.jsonnet');
-    const config = {
-      task: 'external',
-      num_iterations: STEPS,
-      launch: { processes: 2, command: ['/bin/sh', '-c', TRAINER] },
-    };
-    writeFileSync(
-      file,
-      `${JSON.stringify(config)} + { run_name: std.extVar('APP__RUN_NAME'), base_exp_dir: std.extVar('APP__BASE_EXP_DIR') }`,
-    );
-    return file;
   }
 
   /** Starts the run once and must see it finish: a lock that needs a hand shows here. */
@@ -160,15 +211,8 @@ class Bench {
   }
 
   #equal(a: string, b: string): boolean {
-    const [first, second] = [a, b].map((name) => this.#product(name));
-    return first !== null && second !== null && first.equals(second);
-  }
-
-  #product(name: string): Buffer | null {
-    const dir = join(this.dir, 'runs', name);
-    if (this.#native === undefined) return readOrNull(join(dir, 'count'));
-    const newest = readdirSync(join(dir, 'checkpoints')).sort().at(-1) ?? '';
-    return readOrNull(join(dir, 'checkpoints', newest, 'policy.safetensors'));
+    const [first, second] = [a, b].map((name) => this.kind.product(join(this.dir, 'runs', name)));
+    return first !== null && first === second;
   }
 }
 
@@ -181,21 +225,38 @@ function argumentOf(pid: number): string {
   }
 }
 
-function readOrNull(path: string): Buffer | null {
-  return existsSync(path) ? readFileSync(path) : null;
-}
-
 function ended(child: ChildProcess): Promise<number | null> {
   return new Promise((done) => child.once('close', (code) => done(code)));
 }
 
-const kills = Number(process.argv[2] ?? 100);
-const seed = Number(process.argv[3] ?? Date.now() % 100_000);
-const bench = new Bench(new RandomStream(seed, 'kill_launches'));
-try {
-  await bench.go(kills);
-  process.stdout.write(`${JSON.stringify({ seed, ...bench.tally })}\n`);
-  process.exitCode = bench.tally.orphans + bench.tally.locks + bench.tally.differences === 0 ? 0 : 1;
-} finally {
-  bench.remove();
+/** How many kills of each kind, and the seed of the random moments. */
+function readArguments(): { readonly kills: readonly (readonly [Kind, number])[]; readonly seed: number } {
+  const { values } = parseArgs({
+    options: { foreign: { type: 'string' }, native: { type: 'string' }, seed: { type: 'string' } },
+  });
+  const wholeNumber = (name: keyof typeof values, otherwise: number): number => {
+    const number = Number(values[name] ?? otherwise);
+    if (Number.isInteger(number) && number >= 0) return number;
+    throw new UsageError(`--${name}: found '${values[name]}'; allowed: a whole number >= 0`);
+  };
+  const nothingSaid = values.foreign === undefined && values.native === undefined;
+  return {
+    kills: [
+      [foreign, wholeNumber('foreign', nothingSaid ? 100 : 0)],
+      [native, wholeNumber('native', 0)],
+    ],
+    seed: wholeNumber('seed', Date.now() % 100_000),
+  };
+}
+
+const { kills, seed } = readArguments();
+for (const [kind, number] of kills.filter(([, wanted]) => wanted > 0)) {
+  const bench = new Bench(kind, new RandomStream(seed, `kill_launches ${kind.name}`));
+  try {
+    await bench.go(number);
+    process.stdout.write(`${JSON.stringify({ kind: kind.name, seed, ...bench.tally })}\n`);
+    if (bench.tally.orphans + bench.tally.locks + bench.tally.differences > 0) process.exitCode = 1;
+  } finally {
+    bench.remove();
+  }
 }

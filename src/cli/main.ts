@@ -6,6 +6,7 @@ import yargs, { type Argv } from 'yargs';
 import { EditrlError, UsageError } from '../core/errors.js';
 import { nearest } from '../config/nearest.js';
 import { printError } from './output.js';
+import { outliveReaders } from './signals.js';
 import type { Action, Verb } from './verb.js';
 
 interface Entry {
@@ -162,6 +163,7 @@ function report(error: unknown, debug: boolean): number {
 }
 
 if (process.argv[1] !== undefined && isEntryPoint(process.argv[1])) {
+  outliveReaders();
   process.exitCode = await main(process.argv.slice(2));
 }
 

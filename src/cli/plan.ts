@@ -1,11 +1,11 @@
 /** `editrl plan EXPERIMENT`: which runs there would be, and what is done already. Nothing is started. */
 import { loadExperiment } from '../config/experiment/load.js';
-import { UsageError } from '../core/errors.js';
 import { detectDevices } from '../launch/devices.js';
 import { planExperiment, type PlannedRun } from '../launch/plan.js';
+import { namePattern, requireChosen } from '../launch/sweep/plan.js';
 import { formatDuration } from '../run/progress.js';
 import { formatTable, printJson, printLine } from './output.js';
-import { flag, overlayOption, text, texts, type Action } from './verb.js';
+import { flag, onlyOption, overlayOption, text, texts, type Action } from './verb.js';
 
 export const planVerb: Action = {
   positionals: '<experiment>',
@@ -16,7 +16,7 @@ export const planVerb: Action = {
         ...overlayOption,
         describe: 'merge this Jsonnet file over the base, for the parents too; may be repeated',
       })
-      .option('only', { type: 'string', describe: 'only cells whose name matches this pattern; * stands for any text' })
+      .option('only', onlyOption)
       .option('json', { type: 'boolean', default: false, describe: 'print one JSON document, for machines' })
       .example('$0 plan experiments/reward_ablation.jsonnet', 'the cells, what differs, and what is done already')
       .example("$0 plan experiments/earl_table.jsonnet --only '*seed-1'", 'the runs of one seed'),
@@ -24,16 +24,8 @@ export const planVerb: Action = {
     const file = text(args, 'experiment');
     const experiment = await loadExperiment({ file, overlays: texts(args, 'with') });
     const only = text(args, 'only');
-    const cells =
-      only === '' ? experiment.cells : experiment.cells.filter(({ run_name }) => pattern(only).test(run_name));
-    if (cells.length === 0) {
-      throw new UsageError(`no cell of ${experiment.name} matches '${only}'`, {
-        next: `There are, for example: ${experiment.cells
-          .slice(0, 3)
-          .map(({ run_name }) => run_name)
-          .join(', ')}.`,
-      });
-    }
+    const cells = only === '' ? experiment.cells : experiment.cells.filter(namePattern(only));
+    if (only !== '') requireChosen(cells, experiment, only);
     const needed = new Set(cells.flatMap(({ parents }) => parents));
     for (const name of needed) {
       for (const up of experiment.parents.find(({ run_name }) => run_name === name)?.parents ?? []) needed.add(up);
@@ -51,15 +43,6 @@ export const planVerb: Action = {
     return 0;
   },
 };
-
-function pattern(glob: string): RegExp {
-  return new RegExp(
-    `^${glob
-      .split('*')
-      .map((part) => part.replace(/[^\w]/g, '\\$&'))
-      .join('.*')}$`,
-  );
-}
 
 function count(number: number, word: string): string {
   return `${number} ${word}${number === 1 ? '' : 's'}`;

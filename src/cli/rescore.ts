@@ -62,6 +62,7 @@ export const rescoreVerb: Action = {
         name,
         resolveRun: runResolver(settings.base_exp_dir),
         endpoint: flag(args, 'offline') || reward.endpoint === '' ? null : () => judge.endpoint(),
+        offline: flag(args, 'offline'),
         ...(apiKey === undefined ? {} : { apiKey }),
         onProgress: ({ iteration, heldOut }, at, of) => {
           const kind = heldOut ? 'held-out episodes' : 'episodes';

@@ -8,7 +8,7 @@ import { checkRunName } from '../run/paths.js';
 import { recordedConfig } from '../run/recorded_config.js';
 import { readRecord } from '../run/record.js';
 import { printLine } from './output.js';
-import { allowedChanges, trainAndReport } from './run.js';
+import { allowedChanges, trainOrSubmit } from './run.js';
 import { expDirOption, flag, text, texts, trainingOptions, type Action, type Arguments } from './verb.js';
 
 export const resumeVerb: Action = {
@@ -30,8 +30,8 @@ export const resumeVerb: Action = {
       .example('$0 resume sft_s__rl_s', 'from its last whole checkpoint; no config is needed')
       .example('$0 resume sft_s__rl_s --set num_iterations=120', 'and make it longer')
       .example(
-        '$0 resume sft_s__rl_s --from 40 --as lower_kl --set algorithm.kl_coeff=1e-4 --allow-changes algorithm.kl_coeff',
-        'another run that begins with the checkpoint of iteration 40',
+        '$0 resume sft_s__rl_s --from 60 --as lower_kl --set algorithm.kl_coeff=1e-4 --allow-changes algorithm.kl_coeff',
+        'another run that begins with the checkpoint of iteration 60',
       ),
   run: async (args) => {
     const source = findRun(text(args, 'run'), text(args, 'exp-dir'));
@@ -39,14 +39,14 @@ export const resumeVerb: Action = {
     const request = { sets: texts(args, 'set'), allowChanges: allowedChanges(args) };
     const json = flag(args, 'json');
     const fork = forkOf(args);
-    if (fork === null) return trainAndReport(recordedConfig(source, record, request), json);
+    if (fork === null) return trainOrSubmit(recordedConfig(source, record, request), json);
     // A refused change has to leave no fork behind.
     const config = recordedConfig(source, record, { ...request, runName: fork.name });
-    const changes = changesSince(record.settings, config.settings, request.allowChanges);
+    const changes = changesSince(record, config.settings, request.allowChanges);
     checkChanges(source.runName, changes, request.allowChanges);
     const target = forkRun(source, fork.iteration, fork.name);
     if (!json) printLine(`${fork.name} begins with iteration ${fork.iteration} of ${source.runName}, in ${target.dir}`);
-    return trainAndReport(config, json);
+    return trainOrSubmit(config, json);
   },
 };
 

@@ -1,10 +1,13 @@
 /** `editrl run CONFIG`: trains what the config describes, after the runs that it starts from. */
 import { loadConfig, type LoadedConfig } from '../config/load.js';
+import type { Settings } from '../config/settings.js';
 import { Launcher } from '../launch/run.js';
 import { describeJob } from '../launch/slurm/queue.js';
 import { submitRun } from '../launch/slurm/submit_run.js';
 import { RunPaths } from '../run/paths.js';
+import { readState, STOPPED_BY_SWEEP, type RunState } from '../run/state.js';
 import { printJson, printLine } from './output.js';
+import { onStopSignals } from './signals.js';
 import { configOptions, flag, text, texts, trainingOptions, type Action, type Arguments } from './verb.js';
 
 const INTERRUPTED = 130;
@@ -26,10 +29,14 @@ export const runVerb: Action = {
       sets: texts(args, 'set'),
     });
     const asked = { ...config, allowChanges: allowedChanges(args) };
-    if (config.settings.launch.backend === 'slurm') return submit(asked, flag(args, 'json'));
-    return trainAndReport(asked, flag(args, 'json'));
+    return trainOrSubmit(asked, flag(args, 'json'));
   },
 };
+
+/** Runs a config where `launch.backend` says; returns the process's exit code. */
+export async function trainOrSubmit(config: LoadedConfig, json: boolean): Promise<number> {
+  return config.settings.launch.backend === 'slurm' ? submit(config, json) : trainAndReport(config, json);
+}
 
 /** Where Slurm places the run, it is submitted; what it learns, `editrl report` shows later. */
 async function submit(config: LoadedConfig, json: boolean): Promise<number> {
@@ -58,7 +65,7 @@ export function allowedChanges(args: Arguments): string[] {
 }
 
 /** Runs a config to its end and prints what it learned; returns the process's exit code. */
-export async function trainAndReport(config: LoadedConfig, json: boolean): Promise<number> {
+async function trainAndReport(config: LoadedConfig, json: boolean): Promise<number> {
   const terminal = json ? null : process.stdout;
   const launcher = new Launcher({ terminal, command: process.argv.slice(2), ...stopOnSignals() });
   try {
@@ -73,14 +80,12 @@ export async function trainAndReport(config: LoadedConfig, json: boolean): Promi
       import('../run/report/text.js'),
       import('../run/journal.js'),
     ]);
-    const report = readRun(new RunPaths(base_exp_dir, run_name));
+    const paths = new RunPaths(base_exp_dir, run_name);
+    const report = readRun(paths);
     if (json) printJson(JSON.parse(encodeLine(report).line));
     else {
-      if (result.kind === 'already_finished') {
-        printLine(
-          `${run_name} is finished. To train on, raise num_iterations: --set num_iterations=${2 * config.settings.num_iterations}`,
-        );
-      }
+      const ending = describeEnding(config.settings, readState(paths), result.kind === 'already_finished');
+      if (ending !== null) printLine(ending);
       printLine(`\n${formatReport(report)}`);
     }
     return 0;
@@ -89,7 +94,24 @@ export async function trainAndReport(config: LoadedConfig, json: boolean): Promi
   }
 }
 
-/** The first Ctrl-C asks the run to checkpoint and stop; the second ends its processes at once; the third ends this one. */
+/** Why a run is at its end though there is more to be had, and what makes it go on; null where its report says it all. */
+export function describeEnding(settings: Settings, state: RunState | null, already: boolean): string | null {
+  const { run_name, num_iterations } = settings;
+  const patience =
+    settings.task === 'external' || settings.algorithm.type !== 'sft' ? null : settings.algorithm.sft.patience;
+  const bySweep = state?.reason?.startsWith(STOPPED_BY_SWEEP) === true;
+  if (state?.stopped_early === true && patience !== null && !bySweep) {
+    return [
+      `${run_name} ended by itself at iteration ${state.iteration} of ${state.num_iterations}: ${state.reason ?? 'it learned no more'}. A higher num_iterations leaves that as it is.`,
+      `To train on, raise the patience: --set algorithm.sft.patience=${2 * patience} --allow-changes algorithm.sft.patience`,
+    ].join('\n');
+  }
+  if (!already) return null;
+  const why = state?.stopped_early === true && state.reason !== null ? ` (${state.reason})` : '';
+  return `${run_name} is finished${why}. To train on, raise num_iterations: --set num_iterations=${2 * num_iterations}`;
+}
+
+/** The first Ctrl-C, or a terminal that closes, asks the run to checkpoint and stop; the second ends its processes at once; the third ends this one. */
 function stopOnSignals(): { stop: AbortSignal; kill: AbortSignal } {
   const stop = new AbortController();
   const kill = new AbortController();
@@ -102,7 +124,6 @@ function stopOnSignals(): { stop: AbortSignal; kill: AbortSignal } {
     process.stderr.write('stopping after this iteration (once more to stop at once)\n');
     stop.abort();
   };
-  process.on('SIGINT', onSignal);
-  process.on('SIGTERM', onSignal);
+  onStopSignals(onSignal);
   return { stop: stop.signal, kill: kill.signal };
 }

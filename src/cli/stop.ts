@@ -1,9 +1,10 @@
 /** `editrl stop RUN…`: asks runs to checkpoint and end, and waits until they have. */
 import { EditrlError, UsageError } from '../core/errors.js';
-import { describeJob } from '../launch/slurm/queue.js';
+import { describeJob, type SlurmJob } from '../launch/slurm/queue.js';
 import { stopOnSlurm } from '../launch/slurm/status.js';
-import { stopRun, type StopResult } from '../launch/stop.js';
+import { realStopWorld, stopRun, type StopResult, type StopWorld } from '../launch/stop.js';
 import { findRun, listRuns, searchFolders } from '../run/find.js';
+import { seesProcessesOf } from '../run/lock.js';
 import { liveLock } from '../run/status.js';
 import type { RunPaths } from '../run/paths.js';
 import { printError, printJson, printLine } from './output.js';
@@ -34,20 +35,25 @@ export const stopVerb: Action = {
     process.once('SIGINT', onSignal);
     const say = json ? () => undefined : printLine;
     try {
-      const onSlurm = await stopOnSlurm(runs, now);
-      for (const [name, job] of onSlurm) say(`${name}: ${describeJob(job)} was told to end`);
+      const options = { now, onProgress: say, stop: stop.signal };
+      const world = askedOnce(realStopWorld());
+      // Slurm is asked about runs that may be its own: where it does not answer, those of this machine can be stopped all the same.
+      const atHand = runs.filter(isHeldHere);
+      const others = runs.filter((paths) => !atHand.includes(paths));
+      const slurm = stoppedBySlurm(others, now, say);
       const results = await Promise.all(
         runs.map(async (paths) => {
-          // A job checkpoints and ends by itself, on whichever machine it is.
-          if (onSlurm.has(paths.runName)) return { run_name: paths.runName, outcome: 'told_slurm' as const };
           try {
-            const result = await stopRun(paths, { now, onProgress: say, stop: stop.signal });
+            // A job checkpoints and ends by itself, on whichever machine it is.
+            const told = !atHand.includes(paths) && (await slurm).has(paths.runName);
+            if (told) return { run_name: paths.runName, outcome: 'told_slurm' as const };
+            const result = await stopRun(paths, options, world);
             say(sentence(result));
             return result;
           } catch (error) {
             // One run that cannot be stopped from here must not keep the others going.
             if (!(error instanceof EditrlError)) throw error;
-            printError(`editrl: ${error.toText()}`);
+            printError(`editrl: ${paths.runName}: ${error.toText()}`);
             return { run_name: paths.runName, outcome: 'refused' as const, reason: error.toText() };
           }
         }),
@@ -61,6 +67,34 @@ export const stopVerb: Action = {
     }
   },
 };
+
+async function stoppedBySlurm(
+  runs: readonly RunPaths[],
+  now: boolean,
+  say: (line: string) => void,
+): Promise<ReadonlyMap<string, SlurmJob>> {
+  if (runs.length === 0) return new Map();
+  const told = await stopOnSlurm(runs, now);
+  for (const [name, job] of told) say(`${name}: ${describeJob(job)} was told to end`);
+  return told;
+}
+
+function isHeldHere(paths: RunPaths): boolean {
+  const held = liveLock(paths);
+  return held !== null && held.slurm_job_id === null && seesProcessesOf(held, realStopWorld());
+}
+
+/** One process may hold several runs, as a sweep of another trainer does, and takes a second signal for a request to end at once. */
+function askedOnce(world: StopWorld): StopWorld {
+  const asked = new Set<number>();
+  return {
+    ...world,
+    send: (pid, signal) => {
+      if (signal !== 'SIGTERM' || !asked.has(pid)) world.send(pid, signal);
+      asked.add(pid);
+    },
+  };
+}
 
 function chosenRuns(names: readonly string[], all: boolean, expDir: string): readonly RunPaths[] {
   if (names.length > 0 && all) throw new UsageError('found run names and --all', { next: 'Give one or the other.' });

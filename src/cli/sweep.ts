@@ -8,6 +8,7 @@ import {
   type PreparedSweep,
   type RunOutcome,
   type SweepChoice,
+  type SweepLimits,
   type SweepOutcome,
 } from '../launch/sweep/experiment.js';
 import { submitSweep, usesSlurm } from '../launch/sweep/slurm.js';
@@ -17,7 +18,8 @@ import { LiveView, PlainView } from '../launch/sweep/view.js';
 import { encodeLine } from '../run/journal.js';
 import { resultCaption, resultRows } from '../run/report/results.js';
 import { formatTable, printJson, printLine, styled } from './output.js';
-import { flag, overlayOption, text, texts, type Action, type Arguments } from './verb.js';
+import { onStopSignals } from './signals.js';
+import { flag, onlyOption, overlayOption, text, texts, type Action, type Arguments } from './verb.js';
 
 const INTERRUPTED = 130;
 
@@ -32,8 +34,8 @@ export const sweepVerb: Action = {
       })
       .option('with', { ...overlayOption, describe: 'merge this Jsonnet file over the base; may be repeated' })
       .option('max-parallel', { type: 'number', describe: 'most runs at once (default: as many as there is room for)' })
-      .option('only', { type: 'string', describe: 'only cells with this in their name; * and ? match the whole name' })
-      .option('failed', { type: 'boolean', default: false, describe: 'only cells that failed' })
+      .option('only', onlyOption)
+      .option('failed', { type: 'boolean', default: false, describe: 'only cells that failed or were interrupted' })
       .option('fail-fast', { type: 'boolean', default: false, describe: 'stop everything at the first failed run' })
       .option('retries', { type: 'number', default: 0, describe: 'how often a run that failed is started again' })
       .option('dry-run', {
@@ -64,17 +66,9 @@ export const sweepVerb: Action = {
     const choice = { only: only === '' ? null : only, failed: flag(args, 'failed') };
     const json = flag(args, 'json');
     const failFast = flag(args, 'fail-fast');
-    const onSlurm = usesSlurm(experiment);
-    if (onSlurm && (retries > 0 || failFast)) {
-      throw new UsageError(
-        `--${failFast ? 'fail-fast' : 'retries'} is for a sweep on this machine; found launch.backend: slurm`,
-        {
-          next: 'Slurm starts again what it interrupted; give the command with --failed for runs that failed, and editrl stop to end a sweep.',
-        },
-      );
-    }
-    if (onSlurm && !flag(args, 'dry-run')) return submit(experiment, choice, maxParallel, json);
-    const prepared = prepareSweep(experiment, choice, { maxParallel, retries, failFast });
+    const limits = { maxParallel, retries, failFast };
+    if (usesSlurm(experiment) && !flag(args, 'dry-run')) return submit(experiment, choice, limits, json);
+    const prepared = prepareSweep(experiment, choice, limits);
     if (flag(args, 'dry-run')) return dryRun(prepared, json);
     if (prepared.jobs.length === 0) {
       if (json) printJson({ experiment: experiment.name, runs: [], results: null });
@@ -111,10 +105,10 @@ async function start(prepared: PreparedSweep, json: boolean): Promise<number> {
 async function submit(
   experiment: Experiment,
   choice: SweepChoice,
-  maxParallel: number | null,
+  limits: SweepLimits,
   json: boolean,
 ): Promise<number> {
-  const submitted = await submitSweep(experiment, choice, maxParallel, [process.execPath, process.argv[1]]);
+  const submitted = await submitSweep(experiment, choice, limits, [process.execPath, process.argv[1]]);
   if (json) {
     printJson({ experiment: experiment.name, submitted });
     return 0;
@@ -144,7 +138,7 @@ function makeView(experiment: string, json: boolean): SweepView {
     : new PlainView(experiment, (line) => void process.stdout.write(line), paint);
 }
 
-/** The first Ctrl-C lets runs checkpoint and stop; the second ends the process, and its workers with it. */
+/** The first Ctrl-C, or a terminal that closes, lets runs checkpoint and stop; the second ends the process, and its workers with it. */
 function stopOnSignals(view: SweepView): AbortSignal {
   const controller = new AbortController();
   const onSignal = (): void => {
@@ -155,8 +149,7 @@ function stopOnSignals(view: SweepView): AbortSignal {
     view.remark('stopping: runs under way write a checkpoint first (once more to stop at once)');
     controller.abort();
   };
-  process.on('SIGINT', onSignal);
-  process.on('SIGTERM', onSignal);
+  onStopSignals(onSignal);
   return controller.signal;
 }
 

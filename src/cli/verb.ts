@@ -43,6 +43,12 @@ export const overlayOption = {
   describe: 'merge this Jsonnet file over the config; may be repeated',
 } as const;
 
+/** `--only`: which cells of an experiment. */
+export const onlyOption = {
+  type: 'string',
+  describe: 'only cells with this in their name; * and ? match the whole name',
+} as const;
+
 /** `--set`: single keys of the config. */
 export const setOption = {
   type: 'string',

@@ -4,7 +4,8 @@ import type { z } from 'zod';
 import { sha256 } from '../core/image.js';
 import { isObject, leaves, markOf, type Leaf } from './schema/walk.js';
 import { settingsOfTask } from './schema/tasks.js';
-import type { Settings, TrainedSettings } from './settings.js';
+import type { RunReference, Settings, TrainedSettings } from './settings.js';
+import { countedText, describeText, textDigest, type TextDigests } from './texts.js';
 
 /** JSON with sorted keys: equal values give equal text. */
 export function canonicalJson(value: unknown): string {
@@ -16,7 +17,10 @@ export function canonicalJson(value: unknown): string {
   return `{${entries.join(',')}}`;
 }
 
-/** Hash over the `result` fields only; num_iterations is left out while no schedule depends on it, because it may grow. */
+/**
+ * Hash over the `result` fields only; num_iterations is left out while no schedule depends on it, because it may grow. Reads
+ * the text files that settings name, of which the text counts.
+ */
 export function resultHash(settings: Settings): string {
   return hashOfSections(settings, (section) => resultText(settings, section));
 }
@@ -35,7 +39,7 @@ export function hashOfSections(settings: Settings, textOf: (section: string) => 
 
 /** The `result` fields of one section, as the text that is hashed; it depends on no other section. */
 export function resultText(settings: Settings, section: string): string {
-  const entries = [...resultLeaves(settings, section)].map(({ path, value }) => [path, value] as const);
+  const entries = [...resultLeaves(settings, section)].map(({ path, counts }) => [path, counts] as const);
   return canonicalJson(Object.fromEntries(entries)).slice(1, -1);
 }
 
@@ -50,18 +54,27 @@ export interface SettingChange {
   readonly after: unknown;
 }
 
-/** The `result` fields that differ; what a resumed run may change (a raised num_iterations) is not listed. */
-export function diffSettings(before: Settings, after: Settings): SettingChange[] {
-  const old = new Map([...resultLeaves(before)].map((leaf) => [leaf.path, leaf]));
-  const now = new Map([...resultLeaves(after)].map((leaf) => [leaf.path, leaf]));
+/**
+ * The `result` fields that differ; what a resumed run may change (a raised num_iterations) is not listed. `texts` are the
+ * digests that text files had when `before` was recorded; without them such a file is known by its path alone.
+ */
+export function diffSettings(before: Settings, after: Settings, texts?: TextDigests): SettingChange[] {
+  const old = counted(before, texts === undefined ? null : (key) => texts[key] ?? null);
+  const now = counted(after, texts === undefined ? null : currentDigest);
   const changes: SettingChange[] = [];
   for (const key of new Set([...old.keys(), ...now.keys()])) {
     const [was, is] = [old.get(key), now.get(key)];
-    if (canonicalJson(was?.value) === canonicalJson(is?.value)) continue;
+    if (canonicalJson(was?.counts) === canonicalJson(is?.counts)) continue;
     const grew = is?.mark.mayGrow === true && growable(after) && Number(is.value) > Number(was?.value);
-    if (!grew) changes.push({ key, before: was?.value ?? null, after: is?.value ?? null });
+    if (!grew) changes.push({ key, before: was?.shown ?? null, after: is?.shown ?? null });
   }
   return changes;
+}
+
+type DigestOf = (key: string, file: string) => string | null;
+
+function counted(settings: Settings, digestOf: DigestOf | null): ReadonlyMap<string, CountedLeaf> {
+  return new Map([...resultLeaves(settings, null, digestOf)].map((leaf) => [leaf.path, leaf]));
 }
 
 function growable(settings: Settings): boolean {
@@ -72,17 +85,57 @@ function growable(settings: Settings): boolean {
   return independent[settings.optimizer.schedule];
 }
 
-function* resultLeaves(settings: Settings, section: string | null = null): Generator<Leaf> {
+interface CountedLeaf extends Leaf {
+  /** What of the value decides the result: what is hashed and compared. */
+  readonly counts: unknown;
+  /** The value for a person. */
+  readonly shown: unknown;
+}
+
+const currentDigest: DigestOf = (_key, file) => textDigest(file);
+
+/** The `result` fields of settings or of one section; with a null `digestOf` text files count by their paths. */
+function* resultLeaves(
+  settings: Settings,
+  section: string | null,
+  digestOf: DigestOf | null = currentDigest,
+): Generator<CountedLeaf> {
   const found =
     section === null
       ? leaves(settingsOfTask[settings.task], settings)
       : leaves(sectionSchema(settings, section), (settings as Record<string, unknown>)[section], [section]);
   for (const leaf of found) {
-    if (leaf.effect !== 'result') continue;
-    yield leaf.mark.relativeTo === 'data.dir' && settings.task !== 'external'
-      ? { ...leaf, value: belowFolder(settings.data.dir, leaf.value) }
-      : leaf;
+    if (leaf.effect === 'result') yield { ...leaf, ...countedValue(settings, leaf, digestOf) };
   }
+}
+
+function countedValue(
+  settings: Settings,
+  { path, value, mark }: Leaf,
+  digestOf: DigestOf | null,
+): Pick<CountedLeaf, 'counts' | 'shown'> {
+  const same = (counts: unknown): Pick<CountedLeaf, 'counts' | 'shown'> => ({ counts, shown: counts });
+  if (mark.variables === true && isObject(value)) return same(withoutCredentials(value));
+  // What another trainer makes of its own parameters is not known.
+  if (settings.task === 'external') return same(value);
+  if (mark.relativeTo === 'data.dir') return same(belowFolder(settings.data.dir, value));
+  if (mark.text === true && typeof value === 'string' && digestOf !== null) {
+    const digest = digestOf(path, value);
+    return { counts: countedText(value, digest), shown: describeText(value, digest) };
+  }
+  return same(isRunReference(value) ? { run: value.run } : value);
+}
+
+/** A run is known by its name; where the config that makes it lies is told from the config that names it. */
+function isRunReference(value: unknown): value is RunReference {
+  return isObject(value) && 'run' in value && 'config' in value;
+}
+
+/** Names of environment variables whose values are nobody's business: a renewed key is the same experiment. */
+const CREDENTIAL = /(KEY|TOKEN|SECRET|PASSWORD)$/i;
+
+function withoutCredentials(variables: Readonly<Record<string, unknown>>): Record<string, unknown> {
+  return Object.fromEntries(Object.entries(variables).filter(([name]) => !CREDENTIAL.test(name)));
 }
 
 /** A path below the folder, relative to it, so that moving the data leaves the hash alone; any other path as it is. */

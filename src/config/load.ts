@@ -31,6 +31,8 @@ export interface LoadedConfig {
   /** Hash over the content of every Jsonnet file that took part. */
   readonly importHash: string;
   readonly warnings: readonly string[];
+  /** The settings are those of the run's own record; `file` only says where they came from at first. */
+  readonly fromRecord?: true;
   readonly file: string;
   readonly overlays: readonly string[];
   readonly sets: readonly string[];
@@ -40,8 +42,16 @@ export interface LoadedConfig {
 
 /** Loads a config. Raises one ConfigError that holds every problem. */
 export async function loadConfig(request: LoadRequest): Promise<LoadedConfig> {
-  const { file, overlays = [], sets = [], env = process.env } = request;
-  const evaluation = await evaluate(file, overlays, env);
+  const { file, overlays = [], env = process.env } = request;
+  return settle(request, await evaluate(file, overlays, env));
+}
+
+/**
+ * Everything of `loadConfig` after the evaluation of the same file, overlays and environment, whose value it changes.
+ * Raises one ConfigError that holds every problem.
+ */
+export function settle(request: LoadRequest, evaluation: Evaluation): LoadedConfig {
+  const { file, overlays = [], sets = [] } = request;
   const origin: Origin = { file, sources: evaluation.sources, sets };
   const problems: Problem[] = [];
   const raw = rootObject(evaluation, origin);
@@ -223,6 +233,11 @@ export function canonicalEndpoint(endpoint: unknown): unknown {
 /** What a person should know about settings that are valid. */
 export function warningsOf(settings: Settings): string[] {
   const warnings: string[] = [];
+  if (settings.task !== 'external' && settings.data.validation.some(({ coefficient }) => coefficient !== null)) {
+    warnings.push(
+      'data.validation: coefficient has no effect; of each held-out set the same prompts are evaluated once',
+    );
+  }
   if (settings.track.push_to_hub !== null) {
     warnings.push('track.push_to_hub: publishing on the Hub is not available in this version; nothing is pushed');
   }

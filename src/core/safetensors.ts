@@ -20,11 +20,17 @@ export interface TensorEntry {
 
 const MAX_HEADER_BYTES = 100_000_000;
 
-/** Serialises float32 tensors in the order of the map; data is aligned to 8 bytes. */
-export function encodeSafetensors(
+/** Read at a time: one system call takes less than 2 GiB. */
+const READ_PIECE_BYTES = 64 * 1024 * 1024;
+
+/**
+ * The bytes of a file of float32 tensors, in the order of the map: the header, then one view of each tensor. Nothing is copied, so a
+ * file may be larger than any buffer; the pieces change with the tensors until they are written. Data begins at a multiple of 8 bytes.
+ */
+export function safetensorsPieces(
   tensors: ReadonlyMap<string, FloatTensor>,
   metadata: Record<string, string> = {},
-): Uint8Array {
+): Uint8Array[] {
   const header: Record<string, unknown> = Object.keys(metadata).length > 0 ? { __metadata__: metadata } : {};
   let offset = 0;
   for (const [name, tensor] of tensors) {
@@ -34,13 +40,26 @@ export function encodeSafetensors(
   let text = JSON.stringify(header);
   text = text.padEnd(Math.ceil(Buffer.byteLength(text) / 8) * 8 - Buffer.byteLength(text) + text.length, ' ');
   const head = Buffer.from(text, 'utf8');
-  const out = new Uint8Array(8 + head.length + offset);
-  new DataView(out.buffer).setBigUint64(0, BigInt(head.length), true);
-  out.set(head, 8);
-  let at = 8 + head.length;
-  for (const tensor of tensors.values()) {
-    out.set(new Uint8Array(tensor.data.buffer, tensor.data.byteOffset, tensor.data.byteLength), at);
-    at += tensor.data.byteLength;
+  const start = new Uint8Array(8 + head.length);
+  new DataView(start.buffer).setBigUint64(0, BigInt(head.length), true);
+  start.set(head, 8);
+  return [
+    start,
+    ...[...tensors.values()].map(({ data }) => new Uint8Array(data.buffer, data.byteOffset, data.byteLength)),
+  ];
+}
+
+/** The same file in one buffer of its own; for models that fit into one (4 GiB). */
+export function encodeSafetensors(
+  tensors: ReadonlyMap<string, FloatTensor>,
+  metadata: Record<string, string> = {},
+): Uint8Array {
+  const pieces = safetensorsPieces(tensors, metadata);
+  const out = new Uint8Array(pieces.reduce((sum, { length }) => sum + length, 0));
+  let at = 0;
+  for (const piece of pieces) {
+    out.set(piece, at);
+    at += piece.length;
   }
   return out;
 }
@@ -74,8 +93,12 @@ export function readSafetensorsIndex(path: string): {
   }
 }
 
-/** Reads every tensor (or those named) as float32; bfloat16 and float16 are widened. */
-export function readSafetensors(path: string, names?: readonly string[]): Map<string, FloatTensor> {
+/** Reads every tensor (or those named) as float32, at most `pieceBytes` at a time; bfloat16 and float16 are widened. */
+export function readSafetensors(
+  path: string,
+  names?: readonly string[],
+  pieceBytes = READ_PIECE_BYTES,
+): Map<string, FloatTensor> {
   const { entries } = readSafetensorsIndex(path);
   const file = openSafetensors(path);
   try {
@@ -85,7 +108,7 @@ export function readSafetensors(path: string, names?: readonly string[]): Map<st
       if (entry === undefined) throw new CheckpointError(`tensor ${name} is not in the file`, { where: path });
       out.set(name, {
         shape: entry.shape,
-        data: widen(readAt(file, path, entry.offset, entry.length), entry, name, path),
+        data: widen(readAt(file, path, entry.offset, entry.length, pieceBytes), entry, name, path),
       });
     }
     return out;
@@ -102,11 +125,11 @@ function openSafetensors(path: string): number {
   }
 }
 
-function readAt(file: number, path: string, offset: number, length: number): Uint8Array {
+function readAt(file: number, path: string, offset: number, length: number, pieceBytes = READ_PIECE_BYTES): Uint8Array {
   const out = new Uint8Array(length);
   let done = 0;
   while (done < length) {
-    const read = readSync(file, out, done, length - done, offset + done);
+    const read = readSync(file, out, done, Math.min(pieceBytes, length - done), offset + done);
     if (read === 0) throw malformed(path, `it ends after ${offset + done} bytes, ${offset + length} are needed`);
     done += read;
   }

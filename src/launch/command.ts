@@ -138,13 +138,12 @@ function conclude(
     handle.setState({ state: 'interrupted', reason: 'stopped on request' });
     return 'interrupted';
   }
-  // A trainer that reports nothing has done what it was asked; one that reports less has ended by a rule of its own.
-  const early = reported >= 0 && reported < wanted;
+  // It has done what it was asked, however it counts its iterations; one that reports nothing has done all of them.
   handle.setState({
     state: 'finished',
     reason: null,
-    iteration: early ? reported : Math.max(reported, wanted),
-    stopped_early: early,
+    iteration: reported < 0 ? wanted : reported,
+    stopped_early: false,
   });
   return 'finished';
 }

@@ -23,6 +23,9 @@ export interface Devices {
   readonly cpus: number;
 }
 
+/** What a run's processes compute on. */
+export type DeviceKind = 'gpu' | 'cpu';
+
 /** A process that computes on a GPU. */
 export interface GpuProcess {
   readonly gpuUuid: string;
@@ -93,66 +96,86 @@ export function takenGpus(gpus: readonly Gpu[], processes: readonly GpuProcess[]
 export function processCount(
   launch: Pick<LaunchSettings, 'processes' | 'devices'>,
   devices: Pick<Devices, 'gpus'>,
+  kind: DeviceKind,
 ): number {
-  return launch.processes === 'auto' ? Math.max(1, allowedGpus(devices.gpus, launch.devices).length) : launch.processes;
+  if (launch.processes !== 'auto') return launch.processes;
+  return kind === 'cpu' ? 1 : Math.max(1, allowedGpus(devices.gpus, launch.devices).length);
 }
 
 /**
  * A run's placement when it has the machine to itself: one GPU for each process, or all cores shared out. Raises
  * ConfigError for GPUs that do not exist.
  */
-export function wholeMachine(launch: Pick<LaunchSettings, 'processes' | 'devices'>, devices: Devices): Placement {
-  const processes = processCount(launch, devices);
-  const placement = new DeviceSlots(devices, launch.devices, processes).tryAcquire(processes);
+export function wholeMachine(
+  launch: Pick<LaunchSettings, 'processes' | 'devices'>,
+  devices: Devices,
+  kind: DeviceKind,
+): Placement {
+  const processes = processCount(launch, devices, kind);
+  const placement = new DeviceSlots(devices, launch.devices, processes).tryAcquire(processes, kind);
   if (placement === null) throw new InternalError('an empty machine has no room for a run');
   return placement;
 }
 
 /**
- * Hands out parts of a machine to runs. A slot is a GPU; without GPUs it is a share of the cores, one each unless a number
- * of slots is given.
+ * Hands out parts of a machine to runs: GPUs to those that compute on GPUs, shares of the cores to those that compute on the
+ * CPU. Each kind has its own slots, so that neither waits for the other; a worker on a GPU leaves its threads idle for most of
+ * its time, which is why the cores are shared out among both.
  */
 export class DeviceSlots {
-  readonly size: number;
   readonly #gpus: readonly Gpu[];
+  readonly #size: Readonly<Record<DeviceKind, number>>;
   /** CPU threads of each slot. */
-  readonly #threads: number;
-  readonly #taken = new Map<Placement, number>();
+  readonly #threads: Readonly<Record<DeviceKind, number>>;
+  readonly #taken = new Map<Placement, { readonly kind: DeviceKind; readonly slots: number }>();
 
   /**
-   * `allowed`: GPU indices, null for all of them. `slots`: how many CPU slots to make of the cores; it does not change
-   * how many GPUs there are. Raises ConfigError for an index that does not exist.
+   * `allowed`: GPU indices, null for all of them. `cpuSlots`: how many slots to make of the cores; null means one for each.
+   * Raises ConfigError for an index that does not exist.
    */
-  constructor(devices: Devices, allowed: readonly number[] | null, slots: number | null = null) {
+  constructor(devices: Devices, allowed: readonly number[] | null, cpuSlots: number | null = null) {
     this.#gpus = allowedGpus(devices.gpus, allowed);
-    this.size = this.#gpus.length > 0 ? this.#gpus.length : (slots ?? devices.cpus);
-    this.#threads = Math.max(1, Math.floor(devices.cpus / this.size));
+    this.#size = { gpu: this.#gpus.length, cpu: cpuSlots ?? devices.cpus };
+    const share = (slots: number): number => Math.max(1, Math.floor(devices.cpus / Math.max(1, slots)));
+    this.#threads = { gpu: share(this.#size.gpu), cpu: share(this.#size.cpu) };
+  }
+
+  /** How many slots there are. */
+  size(kind: DeviceKind): number {
+    return this.#size[kind];
   }
 
   /** Slots that nobody has. */
-  get free(): number {
-    return this.size - [...this.#taken.values()].reduce((sum, count) => sum + count, 0);
+  free(kind: DeviceKind): number {
+    const taken = [...this.#taken.values()].filter((one) => one.kind === kind);
+    return this.#size[kind] - taken.reduce((sum, { slots }) => sum + slots, 0);
   }
 
   /**
    * Room for one run, or null while there is none. A run with more processes than there are CPU slots waits for all of
    * them. Raises ConfigError when it asks for more GPUs than there are.
    */
-  tryAcquire(processes: number): Placement | null {
-    if (this.#gpus.length > 0 && processes > this.size) throw tooManyProcesses(processes, this.#gpus);
-    const wanted = Math.min(processes, this.size);
-    if (wanted > this.free) return null;
-    const inUse = new Set([...this.#taken.keys()].flatMap((placement) => placement.devices));
-    const gpus = this.#gpus.filter((gpu) => !inUse.has(gpu.index)).slice(0, wanted);
-    const threads = Math.max(1, Math.floor((wanted * this.#threads) / processes));
-    const placement = { devices: gpus.map((gpu) => gpu.index), threads };
-    this.#taken.set(placement, wanted);
+  tryAcquire(processes: number, kind: DeviceKind): Placement | null {
+    const size = this.#size[kind];
+    if (kind === 'gpu' && processes > size) throw tooManyProcesses(processes, this.#gpus);
+    const slots = Math.min(processes, size);
+    if (slots > this.free(kind)) return null;
+    const placement = {
+      devices: kind === 'gpu' ? this.#freeGpus().slice(0, slots) : [],
+      threads: Math.max(1, Math.floor((slots * this.#threads[kind]) / processes)),
+    };
+    this.#taken.set(placement, { kind, slots });
     return placement;
   }
 
   /** Gives back what `tryAcquire` returned: that very object. */
   release(placement: Placement): void {
     if (!this.#taken.delete(placement)) throw new InternalError('device slots are released that nobody has');
+  }
+
+  #freeGpus(): number[] {
+    const inUse = new Set([...this.#taken.keys()].flatMap((placement) => placement.devices));
+    return this.#gpus.map(({ index }) => index).filter((index) => !inUse.has(index));
   }
 }
 
@@ -213,7 +236,9 @@ function allowedGpus(gpus: readonly Gpu[], allowed: readonly number[] | null): r
     throw new ConfigError(`there is no GPU ${unknown.join(', ')}; ${whatExists(gpus)}`, {
       where: 'launch.devices',
       next:
-        gpus.length > 0 ? 'Name GPUs that exist, or null for all of them.' : 'Set launch.devices to null for the CPU.',
+        gpus.length > 0
+          ? 'Name GPUs that exist, or null for all of them.'
+          : 'Set launch.devices to null, or to [] for the CPU.',
     });
   }
   return gpus.filter((gpu) => allowed.includes(gpu.index));
@@ -222,7 +247,7 @@ function allowedGpus(gpus: readonly Gpu[], allowed: readonly number[] | null): r
 function tooManyProcesses(processes: number, gpus: readonly Gpu[]): ConfigError {
   return new ConfigError(`a run of ${processes} processes needs ${processes} GPUs; ${whatExists(gpus)}`, {
     where: 'launch.processes',
-    next: `Set launch.processes to at most ${gpus.length}, allow more GPUs in launch.devices, or hide them all to use the CPU: CUDA_VISIBLE_DEVICES=''.`,
+    next: `Set launch.processes to at most ${gpus.length}, allow more GPUs in launch.devices, or use the CPU: policy.engine.provider 'cpu', or launch.devices [].`,
   });
 }
 

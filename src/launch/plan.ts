@@ -1,11 +1,13 @@
 /** What an experiment would do, beside what has been done: one line per run, nothing started. */
 import type { DecoderInit } from '../config/settings.js';
 import type { Cell, Experiment } from '../config/experiment/load.js';
+import { changedFrom } from '../run/claim_request.js';
 import { readMetrics } from '../run/metrics.js';
 import { RunPaths } from '../run/paths.js';
 import { readRecord } from '../run/record.js';
 import { readState, type RunStateName } from '../run/state.js';
-import { processCount, type Devices } from './devices.js';
+import { deviceKind } from './device_kind.js';
+import { processCount, type DeviceKind, type Devices } from './devices.js';
 import { memoryBytes, memoryVerdict } from './memory.js';
 
 export interface PlannedRun {
@@ -15,8 +17,9 @@ export interface PlannedRun {
   /** `new`, `changed` (its directory was made with other settings), or what the run directory says. */
   readonly state: RunStateName | 'new' | 'changed';
   readonly parents: readonly string[];
-  /** Processes, each with a device of its own. */
+  /** Processes, each with a device of its own: a GPU, or a share of the cores. */
   readonly devices: number;
+  readonly device: DeviceKind;
   /** Estimated bytes of one process; null where the settings do not tell. */
   readonly memory_bytes: number | null;
   /** What to do when it does not fit; null when it fits. */
@@ -40,7 +43,8 @@ export function planExperiment(experiment: Experiment, devices: Devices): Experi
   const planned = (cell: Cell): PlannedRun => {
     const { settings, resultHash } = cell.config;
     const { state, iteration } = looks.get(cell.run_name) ?? { state: 'new', iteration: 0 };
-    const processes = processCount(settings.launch, devices);
+    const device = deviceKind(settings, devices);
+    const processes = processCount(settings.launch, devices, device);
     const bytes = memoryBytes(settings, architectureOf(cell, runs));
     const perIteration = speed.get(kindOf(cell));
     const left = Math.max(0, settings.num_iterations - (state === 'changed' ? 0 : iteration));
@@ -52,8 +56,10 @@ export function planExperiment(experiment: Experiment, devices: Devices): Experi
       state,
       parents: cell.parents,
       devices: processes,
+      device,
       memory_bytes: bytes,
-      memory_advice: bytes === null ? null : memoryVerdict(bytes, processes, devices.gpus).advice,
+      memory_advice:
+        bytes === null ? null : memoryVerdict(bytes, processes, device === 'gpu' ? devices.gpus : []).advice,
       differs: cell.differs,
       seconds_left: state === 'finished' ? 0 : seconds,
     };
@@ -84,7 +90,7 @@ function look({ config, run_name }: Cell): Look {
   const state = readState(paths);
   if (state === null) return { state: 'new', iteration: 0 };
   const record = readRecord(paths);
-  const changed = record !== null && record.hash !== config.resultHash;
+  const changed = record !== null && changedFrom(record, config).length > 0;
   return { state: changed ? 'changed' : state.state, iteration: state.iteration };
 }
 

@@ -1,12 +1,15 @@
 /** Where the model of another run lies. */
 import { join } from 'node:path';
 import { CheckpointError } from '../core/errors.js';
-import { latestWhole } from '../run/checkpoints.js';
+import { latestWhole, type WholeCheckpoint } from '../run/checkpoints.js';
 import { RunPaths } from '../run/paths.js';
 import type { RunResolver } from '../tasks/models.js';
 
-/** Finds the newest whole checkpoint of a finished run. */
-export function runResolver(baseExpDir: string): RunResolver {
+/** Finds the newest whole checkpoint of a finished run; `onUsed` is told which one that is, at every use. */
+export function runResolver(
+  baseExpDir: string,
+  onUsed: (run: string, checkpoint: WholeCheckpoint) => void = () => {},
+): RunResolver {
   return (run) => {
     const whole = latestWhole(new RunPaths(baseExpDir, run));
     if (whole === null) {
@@ -15,6 +18,7 @@ export function runResolver(baseExpDir: string): RunResolver {
         next: 'Run its config again, then this one.',
       });
     }
+    onUsed(run, whole);
     return whole.dir;
   };
 }

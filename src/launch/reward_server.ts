@@ -14,7 +14,7 @@ import { waitUntilReady } from '../rewards/readiness.js';
 import type { ServedReward } from '../rewards/server/scorer.js';
 import type { JudgementStore } from '../rewards/types.js';
 import { modelFolder, type RunResolver } from '../tasks/models.js';
-import { Judges } from '../train/judges.js';
+import { Judges, limitsOf } from '../train/judges.js';
 import { startEmbeddedJudge } from './embedded_judge.js';
 
 export interface ServedRewardOptions {
@@ -49,8 +49,11 @@ export async function openServedReward(settings: RewardSettings, options: Served
       images: new JudgeImages(),
       prompts,
       modelFolder: (reference) => modelFolder(reference as ModelReference, options.resolveRun),
+      limits: limitsOf(settings),
     });
     closers.push(() => reward.close());
+    const { onWaiting, signal } = options;
+    await reward.untilReady({ maxWaitS: settings.max_wait_s, onWaiting, signal });
     const endpoint = judges.models.length === 0 ? null : await judgeEndpoint(settings, judges.models, closers);
     const endpoints = endpoint === null ? [] : await waitForJudges(settings, endpoint, judges.models, options);
     judges.connect({
@@ -58,7 +61,7 @@ export async function openServedReward(settings: RewardSettings, options: Served
       store: keepsNothing,
       ...apiKey(),
       concurrency: settings.concurrency,
-      policy: { attemptTimeoutMs: settings.timeout_s * 1000, maxAttempts: settings.max_attempts },
+      policy: limitsOf(settings),
     });
     closers.push(() => judges.close());
     return {

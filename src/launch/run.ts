@@ -1,9 +1,8 @@
 /** From a loaded config to a finished run: missing parents first, then its processes, supervised, and started again as told. */
 import { randomUUID } from 'node:crypto';
-import { existsSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { fileURLToPath } from 'node:url';
-import { cannotRunYet, dependencies, loadReferenced, referencedFile, type LoadedConfig } from '../config/load.js';
+import { cannotRunYet, dependencies, type LoadedConfig } from '../config/load.js';
 import type { Settings } from '../config/settings.js';
 import { ConfigError, EditrlError, EndpointError, EngineError, InternalError } from '../core/errors.js';
 import { asksJudge } from '../rewards/choice.js';
@@ -11,23 +10,18 @@ import type { Endpoint } from '../rewards/endpoints.js';
 import { claimRun, type RunHandle } from '../run/claim.js';
 import { claimRequest } from '../run/claim_request.js';
 import { RunPaths } from '../run/paths.js';
-import { readState } from '../run/state.js';
+import { isDone, readState } from '../run/state.js';
+import { deviceKind } from './device_kind.js';
 import { detectDevices, processCount, requireFree, wholeMachine, type Devices, type Placement } from './devices.js';
 import { startEmbeddedJudge, type EmbeddedJudge } from './embedded_judge.js';
 import { RunFailed } from './failure.js';
 import { Guardian } from './guardian.js';
+import { NativeAttempt } from './native_attempt.js';
+import { parentOf } from './parents.js';
 import { SharedGateways } from './shared_gateway.js';
-import { freePort, rankEnvironment, supervise, type Started, type Worker } from './supervise.js';
-import { claimWhenFree, endLeftovers, recordWorkers, settleState } from './takeover.js';
-import {
-  packError,
-  PEER_LOST,
-  unpackError,
-  type ErrorMessage,
-  type FromWorker,
-  type RunKind,
-  type ToWorker,
-} from './worker_protocol.js';
+import { freePort, rankEnvironment, supervise, type Worker } from './supervise.js';
+import { claimWhenFree, endLeftovers, recordWorkers } from './takeover.js';
+import { packError, type FromWorker, type RunKind, type ToWorker } from './worker_protocol.js';
 
 export { RunFailed } from './failure.js';
 export { runResolver } from './resolve.js';
@@ -100,11 +94,8 @@ export class Launcher {
           where: config.file,
         });
       }
-      // A finished parent is claimed all the same, which refuses one that was made with other settings; where its config is not
-      // at hand, it is taken as it is.
-      const finished = isFinished(settings.base_exp_dir, reference.run);
-      if (finished && !existsSync(referencedFile(config, reference))) continue;
-      const parent = await loadReferenced(config, reference);
+      const { config: parent, finished } = await parentOf(config, reference);
+      if (parent === null) continue;
       if (!finished) {
         this.#say(`${settings.run_name} starts from ${reference.run}, which is not finished: training it first`);
       }
@@ -124,9 +115,10 @@ export class Launcher {
     }
     for (const warning of config.warnings) this.#say(`warning: ${warning}`);
     this.#devices ??= detectDevices();
-    const processes = processCount(launch, this.#devices);
-    checkProcesses(processes, this.#devices);
-    const placement = wanted ?? wholeMachine(launch, this.#devices);
+    const kind = deviceKind(config.settings, this.#devices);
+    const processes = processCount(launch, this.#devices, kind);
+    if (kind === 'cpu') checkCores(processes, this.#devices.cpus);
+    const placement = wanted ?? wholeMachine(launch, this.#devices, kind);
     requireFree(placement.devices);
     const stops = [this.options.stop, ...(wanted?.stop === undefined ? [] : [wanted.stop])];
     const stop = AbortSignal.any(stops);
@@ -263,81 +255,6 @@ export class Launcher {
   }
 }
 
-/** What the workers of one attempt said, and how it ended. */
-class NativeAttempt {
-  started: Started | null = null;
-  /** The attempt's number; 0 until rank 0 has claimed the run. */
-  #attempt = 0;
-  #result: RunKind | null = null;
-  readonly #errors = new Map<number, ErrorMessage>();
-
-  constructor(private readonly paths: RunPaths) {}
-
-  /** Takes a message; true when the run has just been claimed. */
-  receive({ rank }: Worker, message: FromWorker): boolean {
-    switch (message.kind) {
-      case 'heartbeat':
-        return false;
-      case 'claimed':
-        this.#attempt = message.attempt;
-        if (this.started !== null) recordWorkers(this.paths, this.started);
-        return true;
-      case 'ended':
-        if (rank === 0) this.#result = message.result;
-        return false;
-      case 'failed':
-        this.#errors.set(rank, message.error);
-        return false;
-    }
-  }
-
-  /** The result, or the error that says most; puts the state right where rank 0 could not. */
-  async end(failure: unknown): Promise<RunKind> {
-    if (failure === null && this.#errors.size === 0 && this.#result !== null) return this.#result;
-    if (failure === null && this.#errors.size === 0) {
-      this.#settle('interrupted', 'stopped at once');
-      return 'interrupted';
-    }
-    const told = this.#tellingError(failure);
-    if (told?.rank === 0) throw unpackError(told.error);
-    const error = told === null ? failure : unpackError(told.error);
-    const reason = error instanceof RunFailed ? error.reason : error instanceof Error ? error.message : String(error);
-    this.#settle('failed', told === null ? reason : `rank ${told.rank}: ${reason}`);
-    await this.#log(error instanceof RunFailed ? error.message : reason);
-    throw error;
-  }
-
-  /** Puts into the run's log what rank 0 could not write there. */
-  async #log(text: string): Promise<void> {
-    if (this.#attempt === 0) return;
-    const { openRunLog } = await import('../run/logs.js');
-    try {
-      const log = openRunLog({ paths: this.paths, attempt: this.#attempt, rank: 0, terminal: null });
-      log.logger.error(text);
-      await log.close();
-    } catch (refused) {
-      // Where the disk refuses, the failure itself is the error to show.
-      if (!(refused instanceof EditrlError)) throw refused;
-    }
-  }
-
-  /** The error that a worker itself gave for its end, unless a worker was ended from outside or hung. */
-  #tellingError(failure: unknown): { rank: number; error: ErrorMessage } | null {
-    const all = [...this.#errors].map(([rank, error]) => ({ rank, error }));
-    const own = all.filter(({ error }) => error.name !== PEER_LOST);
-    if (!(failure instanceof RunFailed)) return failure === null ? (own[0] ?? all[0] ?? null) : null;
-    const outside = failure.workerExitCode === null;
-    return outside ? null : (own.find(({ rank }) => rank === failure.rank) ?? own[0] ?? null);
-  }
-
-  #settle(state: 'failed' | 'interrupted', reason: string): void {
-    // Rank 0 may have said how it ended itself because another one had: that is not the reason.
-    if (this.#attempt > 0) {
-      settleState(this.paths, this.#attempt, { state, reason }, ['queued', 'running', 'waiting', 'failed']);
-    }
-  }
-}
-
 function send(worker: Worker, message: ToWorker): void {
   worker.send(message);
 }
@@ -368,9 +285,9 @@ function checkRunnable({ settings, file }: LoadedConfig): void {
   if (obstacles.length > 0) throw new ConfigError(obstacles.join('\n'), { where: file });
 }
 
-function checkProcesses(processes: number, { gpus, cpus }: Devices): void {
-  if (gpus.length > 0 || processes <= cpus) return;
-  throw new ConfigError(`${processes} processes are asked for, and this machine has ${cpus} CPU cores and no GPU`, {
+function checkCores(processes: number, cpus: number): void {
+  if (processes <= cpus) return;
+  throw new ConfigError(`${processes} processes are to run on the CPU, and this machine has ${cpus} CPU cores`, {
     where: 'launch.processes',
     next: `Set launch.processes to at most ${cpus}.`,
   });
@@ -381,15 +298,12 @@ function shareOf(placement: Placement, devices: Devices | null): number {
   return devices === null || placement.threads >= devices.cpus ? 0 : placement.threads;
 }
 
-function isFinished(baseExpDir: string, run: string): boolean {
-  return readState(new RunPaths(baseExpDir, run))?.state === 'finished';
-}
-
 /** Whether nothing is left to do: then it is only claimed, which checks its settings, and no process is started. */
-function isFinishedBy({ settings }: LoadedConfig): boolean {
+function isFinishedBy({ settings, allowChanges = [] }: LoadedConfig): boolean {
   const state = readState(new RunPaths(settings.base_exp_dir, settings.run_name));
-  if (state?.state !== 'finished') return false;
-  return state.stopped_early || state.iteration >= settings.num_iterations;
+  // What is changed on request may let one that ended by its own rule go on.
+  if (state?.stopped_early === true && allowChanges.length > 0) return false;
+  return isDone(state, settings.num_iterations);
 }
 
 function versions(): Record<string, string> {

@@ -5,6 +5,7 @@
  */
 import { spawn, type ChildProcess } from 'node:child_process';
 import { createWriteStream, mkdirSync, type WriteStream } from 'node:fs';
+import { Socket } from 'node:net';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
@@ -119,13 +120,15 @@ class GatewayProcess {
     this.#closing = true;
     const child = this.#child;
     if (child !== null && child.exitCode === null && child.signalCode === null) {
-      const exited = new Promise<void>((resolve) => child.once('exit', () => resolve()));
+      // Its last words come after its exit, and nothing else may keep this process alive for them.
+      const closed = new Promise<void>((resolve) => child.once('close', () => resolve()));
       child.ref();
+      for (const stream of streamsOf(child)) stream.ref();
       child.stdin?.end();
       child.kill('SIGTERM');
-      await exited;
+      await closed;
     }
-    this.log.end();
+    await new Promise<void>((resolve) => this.log.end(() => resolve()));
   }
 
   async #launch(port: number): Promise<void> {
@@ -166,7 +169,7 @@ class GatewayProcess {
     child.removeAllListeners('exit');
     child.once('exit', (code, signal) => this.#ended(code ?? signal));
     child.unref();
-    for (const stream of [child.stdin, child.stdout, child.stderr]) (stream as unknown as { unref(): void }).unref();
+    for (const stream of streamsOf(child)) stream.unref();
   }
 
   /** Runs that ask meanwhile find nobody, and ask again: that is what they do for every judge. */
@@ -177,9 +180,15 @@ class GatewayProcess {
     setTimeout(() => {
       if (this.#closing) return;
       this.#launch(port).catch((error: unknown) => {
+        if (this.#closing) return;
         this.say(error instanceof Error ? error.message : String(error));
-        if (!this.#closing) this.#ended('not started');
+        this.#ended('not started');
       });
     }, RESTART_AFTER_MS).unref();
   }
+}
+
+/** A child's pipes, which are sockets. */
+function streamsOf({ stdin, stdout, stderr }: ChildProcess): Socket[] {
+  return [stdin, stdout, stderr].filter((stream) => stream instanceof Socket);
 }

@@ -7,6 +7,7 @@ import {
   lockProblem,
   readLock,
   realLockWorld,
+  seesProcessesOf,
   type HeldBy,
   type LockWorld,
 } from '../run/lock.js';
@@ -77,7 +78,7 @@ export async function stopRun(
 }
 
 function signal(paths: RunPaths, held: HeldBy, now: boolean, world: StopWorld): void {
-  if (held.host !== world.host) throw elsewhere(paths, held);
+  if (!seesProcessesOf(held, world)) throw elsewhere(paths, held);
   // Asked right before the signal: a pid that has passed to another process must not be hit.
   if (lockProblem(held, world) === null) return;
   try {

@@ -7,8 +7,10 @@ import { createServer, type AddressInfo } from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';
 import { endMarked, GuardedChild, type ChildExit } from './child.js';
 import { devicesOfRank, type Placement } from './devices.js';
-import { exitReason, memoryKills, RunFailed } from './failure.js';
+import { exitReason, RunFailed, type EndReason } from './failure.js';
 import type { Guardian } from './guardian.js';
+import { MemoryKills } from './memory_kills.js';
+import { MemoryTalk } from './out_of_memory.js';
 
 /** The address that the ranks of a run meet at: they are all on this machine. */
 export const MASTER_ADDRESS = '127.0.0.1';
@@ -140,14 +142,14 @@ export async function freePort(): Promise<number> {
 }
 
 /** Why an attempt has to end before its ranks do. */
-interface Fault {
+interface Fault extends EndReason {
   readonly rank: number;
   readonly exit: ChildExit | null;
-  readonly reason: string;
 }
 
 interface Rank extends Worker {
   readonly child: GuardedChild;
+  readonly talk: MemoryTalk;
   /** Milliseconds without a sign of life, as this process saw them pass. */
   silentMs: number;
   signs: number;
@@ -157,7 +159,7 @@ class Attempt {
   readonly #ranks: Rank[] = [];
   readonly #exits: RankExit[] = [];
   readonly #faults: Fault[] = [];
-  readonly #memoryKills = memoryKills();
+  readonly #memoryKills = new MemoryKills();
   readonly #disposals: (() => void)[] = [];
   #state: 'running' | 'stopping' | 'ending' = 'running';
   #stopped = false;
@@ -182,6 +184,7 @@ class Attempt {
         this.#ranks.push(started);
         ended.push(this.#follow(started));
       }
+      this.#memoryKills.sample(this.#pids);
     } catch (error) {
       this.#state = 'ending';
       await this.#endAll();
@@ -207,6 +210,7 @@ class Attempt {
 
   async #start({ rank, command, env }: RankCommand): Promise<Rank> {
     const { plan } = this;
+    const talk = new MemoryTalk();
     const child = await GuardedChild.start(
       {
         command,
@@ -215,7 +219,10 @@ class Attempt {
         ...(plan.cwd === undefined ? {} : { cwd: plan.cwd }),
         ipc: plan.ipc ?? false,
         graceS: this.#graceS,
-        onLine: (line) => plan.onLine(rank, line),
+        onLine: (line) => {
+          talk.hear(line);
+          plan.onLine(rank, line);
+        },
         onMessage: (message) => plan.onMessage?.(started, message),
       },
       plan.guardian,
@@ -225,6 +232,7 @@ class Attempt {
       pid: child.pid,
       start: child.start,
       child,
+      talk,
       silentMs: 0,
       signs: 0,
       send: (message) => child.send(message),
@@ -233,13 +241,17 @@ class Attempt {
     return started;
   }
 
-  async #follow({ rank, child }: Rank): Promise<void> {
+  get #pids(): number[] {
+    return this.#ranks.map(({ pid }) => pid);
+  }
+
+  async #follow({ rank, child, talk }: Rank): Promise<void> {
     const exit = await child.ended;
     this.#exits.push({ rank, ...exit });
     if (this.#state === 'stopping') this.#endWithin(LAGGARD_S);
     if (this.#state !== 'running' || exit.code === 0) return;
-    const reason = exitReason(exit, child, this.#memoryKills);
-    this.#faults.push({ rank, exit, reason });
+    const memory = { told: talk.heard(), kill: this.#memoryKills.recent() };
+    this.#faults.push({ rank, exit, ...exitReason(exit, memory) });
     this.#end();
   }
 
@@ -268,6 +280,7 @@ class Attempt {
       const latest = plan.progress?.() ?? 0;
       const moved = latest !== progress;
       progress = latest;
+      this.#memoryKills.sample(this.#pids, now);
       for (const rank of this.#ranks) this.#listen(rank, passed, moved);
     }, everyMs);
     this.#disposals.push(() => clearInterval(timer));
@@ -283,6 +296,7 @@ class Attempt {
       rank: rank.rank,
       exit: null,
       reason: `hung: no sign of life for ${this.plan.heartbeatTimeoutS} s (launch.heartbeat_timeout_s)`,
+      next: null,
     });
     this.#end();
   }
@@ -317,10 +331,11 @@ class Attempt {
     await gone;
   }
 
-  /** The fault that the others follow from: a silent rank, else one that was killed, else the first to end. */
+  /** The fault that the others follow from: a silent rank, else one without memory, else one that was killed, else the first to end. */
   #failure(): RunFailed {
     const fault =
       this.#faults.find(({ exit }) => exit === null) ??
+      this.#faults.find(({ next }) => next !== null) ??
       this.#faults.find(({ exit }) => exit?.signal !== null) ??
       this.#faults[0];
     return new RunFailed({
@@ -330,6 +345,7 @@ class Attempt {
       exitCode: fault.exit?.code ?? null,
       signal: fault.exit?.signal ?? null,
       reason: fault.reason,
+      advice: fault.next,
       lastLines: [...(this.#ranks[fault.rank]?.child.tail ?? [])],
     });
   }

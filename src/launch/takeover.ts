@@ -1,12 +1,20 @@
 /** Taking a run over from a launcher that died: its workers are waited for, and what it left running is ended. */
 import { writeFileSync } from 'node:fs';
-import { hostname } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { InternalError, RunError } from '../core/errors.js';
 import { diskError } from '../core/files.js';
 import { claimRun, type ClaimRequest, type RunHandle } from '../run/claim.js';
-import { acquireLock, lockProblem, processStart, readLock, realLockWorld } from '../run/lock.js';
+import {
+  acquireLock,
+  homeOf,
+  lockProblem,
+  processStart,
+  readLock,
+  realLockWorld,
+  seesProcessesOf,
+  type ProcessHome,
+} from '../run/lock.js';
 import { RunPaths } from '../run/paths.js';
 import { readRecord } from '../run/record.js';
 import { readJson, readState, writeState, type RunStateName } from '../run/state.js';
@@ -20,8 +28,7 @@ const POLL_MS = 25;
 const GRACE_S = 2;
 
 /** `workers.json`: what an attempt has started, for whoever takes the run over. */
-interface WorkersFile {
-  readonly host: string;
+interface WorkersFile extends ProcessHome {
   readonly mark: string;
   readonly workers: readonly { readonly rank: number; readonly pid: number; readonly start: string }[];
 }
@@ -41,7 +48,7 @@ export async function claimWhenFree(request: ClaimRequest): Promise<RunHandle> {
 function holderIsEnding(paths: RunPaths): boolean {
   const world = realLockWorld();
   const held = readLock(paths, world);
-  if (held === null || held.host !== world.host || lockProblem(held, world) === null) return false;
+  if (held === null || !seesProcessesOf(held, world) || lockProblem(held, world) === null) return false;
   const launcher = launcherOf(held.pid);
   return launcher !== null && processStart(launcher.pid) !== launcher.start;
 }
@@ -49,7 +56,7 @@ function holderIsEnding(paths: RunPaths): boolean {
 /** Notes what an attempt has started; only the owner of the run may. Raises RunError when the disk refuses. */
 export function recordWorkers(paths: RunPaths, { mark, workers }: Started): void {
   const content: WorkersFile = {
-    host: hostname(),
+    ...homeOf(realLockWorld()),
     mark,
     workers: workers.map(({ rank, pid, start }) => ({ rank, pid, start })),
   };
@@ -65,7 +72,7 @@ export function recordWorkers(paths: RunPaths, { mark, workers }: Started): void
 /** Ends what an earlier attempt left running on this machine; to be called by the owner before it starts anything. */
 export async function endLeftovers(paths: RunPaths): Promise<void> {
   const left = readWorkers(paths);
-  if (left === null || left.host !== hostname()) return;
+  if (left === null || !seesProcessesOf(left, realLockWorld())) return;
   const groups = left.workers.filter(({ pid, start }) => {
     const found = processStart(pid);
     // Without its leader a group keeps its number for itself, so it cannot be a stranger's.

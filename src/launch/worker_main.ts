@@ -6,6 +6,7 @@
 import type { TrainedSettings } from '../config/settings.js';
 import { EndpointError, InternalError, RunError } from '../core/errors.js';
 import type { Endpoint } from '../rewards/endpoints.js';
+import type { WholeCheckpoint } from '../run/checkpoints.js';
 import type { RunHandle } from '../run/claim.js';
 import { claimRequest } from '../run/claim_request.js';
 import { openRunLog, type RunLog } from '../run/logs.js';
@@ -78,7 +79,7 @@ class Worker {
       await said({ kind: 'ended', result });
     } catch (error) {
       code = error instanceof Error && 'exitCode' in error ? Number(error.exitCode) : 1;
-      await said({ kind: 'failed', error: packError(error) });
+      await said({ kind: 'failed', error: packError(error, this.#rank) });
     }
     process.exit(code);
   }
@@ -115,8 +116,8 @@ class Worker {
       return result;
     } catch (error) {
       if (lost !== null) throw lost as Error;
-      const reason = error instanceof Error ? error.message : String(error);
-      log.logger.debug(error instanceof Error ? (error.stack ?? reason) : reason);
+      const { message: reason, stack } = packError(error, this.#rank);
+      log.logger.debug(stack ?? reason);
       recordEnd(handle, error instanceof EndpointError ? 'interrupted' : 'failed', reason);
       throw error;
     } finally {
@@ -132,7 +133,7 @@ class Worker {
       import('../track/tracker.js'),
       import('./resolve.js'),
     ]);
-    const resolveRun = runResolver(settings.base_exp_dir);
+    const resolveRun = runResolver(settings.base_exp_dir, notedParents(handle, log));
     await ensureTinyData(settings, resolveRun, (line) => log.logger.info(line));
     const judgeEndpoint = await this.#judge;
     const { group } = await this.#meet({ attempt: handle.attempt, judgeEndpoint });
@@ -199,6 +200,23 @@ function withThreads(settings: TrainedSettings, threads: number): TrainedSetting
 function trained(settings: Start['config']['settings']): TrainedSettings {
   if (settings.task === 'external') throw new InternalError("an external run reached this program's own trainer");
   return settings;
+}
+
+/** Notes the checkpoints of other runs that a run uses, and says where one is not the newest or not the one that it used before. */
+function notedParents(handle: RunHandle, log: RunLog): (run: string, checkpoint: WholeCheckpoint) => void {
+  const told = new Set<string>();
+  return (run, { iteration, problems }) => {
+    const before = handle.noteParent(run, iteration);
+    if (told.has(run)) return;
+    told.add(run);
+    for (const problem of problems) log.logger.warn(`checkpoint of ${run} passed over: ${problem}`);
+    if (problems.length > 0) log.logger.warn(`the checkpoint of iteration ${iteration} of ${run} is used`);
+    if (before !== null) {
+      log.logger.warn(
+        `${run}: its checkpoint of iteration ${before} was used before, that of ${iteration} is used from here on`,
+      );
+    }
+  };
 }
 
 /** On a full disk not even the state can be written: then the error that the run ended with is the one to show. */

@@ -15,6 +15,7 @@ import {
 } from '../core/errors.js';
 import type { Endpoint } from '../rewards/endpoints.js';
 import type { RunReference } from '../config/settings.js';
+import { memoryAdvice } from './out_of_memory.js';
 
 /** How a run ended that did not fail. */
 export type RunKind = 'finished' | 'already_finished' | 'interrupted';
@@ -73,17 +74,29 @@ const CLASSES: Readonly<Record<string, ErrorClass>> = {
   [PEER_LOST]: RunError,
 };
 
-export function packError(error: unknown): ErrorMessage {
+/** `rank`: of the worker that it is packed in, which is said of memory that ran out there. */
+export function packError(error: unknown, rank: number | null = null): ErrorMessage {
   if (!(error instanceof Error)) return { name: 'Error', message: String(error) };
-  const { name, message, stack } = error;
-  const { where, next } = error instanceof EditrlError ? error : {};
-  return {
-    name,
-    message,
-    ...(where === undefined ? {} : { where }),
-    ...(next === undefined ? {} : { next }),
-    ...(stack === undefined ? {} : { stack }),
-  };
+  const { stack } = error;
+  return { ...(ofMemory(error, rank) ?? detailsOf(error)), ...(stack === undefined ? {} : { stack }) };
+}
+
+type Described = Pick<ErrorMessage, 'name' | 'message' | 'where' | 'next'>;
+
+function detailsOf(error: Error): Described {
+  const { name, message } = error;
+  if (!(error instanceof EditrlError)) return { name, message };
+  const { where, next } = error;
+  return { name, message, ...(where === undefined ? {} : { where }), ...(next === undefined ? {} : { next }) };
+}
+
+/** What the engine or the runtime says when an allocation failed, as an error with advice; null for another error. */
+function ofMemory(error: Error, rank: number | null): Described | null {
+  if (error instanceof EditrlError && !(error instanceof EngineError)) return null;
+  const next = memoryAdvice(error.message);
+  if (next === null) return null;
+  const who = rank === null ? '' : `rank ${rank} `;
+  return { name: 'EngineError', message: `${who}ran out of memory: ${error.message}`, next };
 }
 
 /** The same error in this process: its class, message, place and advice, and the other process's stack. */

@@ -24,12 +24,17 @@ export function checkedKey(key: string | undefined, where: string): string | und
  */
 export function keyFor(url: string, variable: string, environment: NodeJS.ProcessEnv): string | undefined {
   const key = checkedKey(environment[variable], variable);
-  const { protocol, hostname } = new URL(url);
-  if (key !== undefined || protocol !== 'https:' || isLoopback(hostname)) return key;
+  if (key !== undefined || !needsKey(url)) return key;
   throw new ConfigError(`the judge at ${new URL(url).origin} needs an API key, but ${variable} is not set`, {
     where: variable,
     next: `Run: export ${variable}=... (or name another variable), then start again.`,
   });
+}
+
+/** Whether the server at a URL is taken for a public service: https, and not this machine. */
+export function needsKey(url: string): boolean {
+  const { protocol, hostname } = new URL(url);
+  return protocol === 'https:' && !isLoopback(hostname);
 }
 
 function isLoopback(hostname: string): boolean {

@@ -7,10 +7,13 @@ export interface Clock {
   after(milliseconds: number, callback: () => void): () => void;
 }
 
+/** The longest that a timer of Node can wait, in milliseconds (24 days); a longer one would ring at once. */
+export const longestTimer = 2_147_483_647;
+
 export const systemClock: Clock = {
   now: () => performance.now(),
   after(milliseconds, callback) {
-    const timer = setTimeout(callback, milliseconds);
+    const timer = setTimeout(callback, Math.min(milliseconds, longestTimer));
     return () => clearTimeout(timer);
   },
 };

@@ -2,7 +2,9 @@
 import { ConfigError, DataError, must } from '../core/errors.js';
 import { decidingTerms, recordedTerms, rewardName, type ChosenTerm } from './choice.js';
 import type { Judge } from './judge.js';
+import type { CanaryResult } from './judge_client.js';
 import { sharedQuestions } from './shared_questions.js';
+import type { WaitOptions } from './readiness.js';
 import type { RewardChoice } from './settings.js';
 import type { Term, TermKind, TermServices } from './term.js';
 import { together } from './together.js';
@@ -17,6 +19,10 @@ export interface CombinedOutcome {
 }
 
 export interface CombinedReward extends Term {
+  /** Waits for the servers of all terms that have one of their own, recorded terms included. */
+  readonly untilReady: (options: WaitOptions) => Promise<void>;
+  /** Whether the servers answer that deciding terms have of their own; the first that does not says why. */
+  readonly canary: (signal?: AbortSignal) => Promise<CanaryResult>;
   /** The terms that decide; the weight of a mode's term is 1. */
   readonly terms: readonly { readonly name: string; readonly weight: number }[];
   /** Like `score`, with the outcome of each term. */
@@ -73,17 +79,16 @@ export async function createReward(settings: RewardChoice, services: TermService
       return { outcome, terms: named(() => outcome) };
     }
     const besides = recorded.filter(({ kind }) => missingInput(kind, item) === null);
-    const outcomes = await together(
-      [...decides, ...besides].map(
+    const starts = (some: readonly Asked[]): ((stop: AbortSignal) => Promise<Outcome>)[] =>
+      some.map(
         ({ term }) =>
-          (stop: AbortSignal) =>
+          (stop) =>
             term.score(item, stop, options),
-      ),
-      signal,
-    );
-    const terms = named((index) => outcomes[index]);
-    const outcome = settings.terms.length === 0 ? outcomes[0] : weightedSum(terms);
-    const more = outcomes.slice(decides.length).map(({ parts }) => parts);
+      );
+    const outcomes = await together([...starts(decides), ...starts(besides).map(unlessLacking)], signal);
+    const terms = named((index) => must(outcomes[index], 'the outcome of a term that decides'));
+    const outcome = settings.terms.length === 0 ? terms[0].outcome : weightedSum(terms);
+    const more = outcomes.slice(decides.length).map((found) => found?.parts);
     return { outcome: { ...outcome, parts: Object.assign({}, ...more, outcome.parts) as ScoreParts }, terms };
   }
 
@@ -91,8 +96,27 @@ export async function createReward(settings: RewardChoice, services: TermService
     name: rewardName(settings),
     terms: decides.map(({ kind, weight }) => ({ name: kind.name, weight })),
     scoreTerms,
+    untilReady: async (options) => {
+      for (const { term } of asked) await term.untilReady?.(options);
+    },
+    canary: async (signal) => {
+      const looks = decides.flatMap(({ term }) => (term.canary === undefined ? [] : [term.canary(signal)]));
+      return (await Promise.all(looks)).find(({ ok }) => !ok) ?? { ok: true };
+    },
     score: async (item, signal, options) => (await scoreTerms(item, signal, options)).outcome,
     close,
+  };
+}
+
+/** Null for an item that the term cannot be asked about through the dataset's fault: text that is not quoted, a label that names nothing. */
+function unlessLacking(score: (stop: AbortSignal) => Promise<Outcome>): (stop: AbortSignal) => Promise<Outcome | null> {
+  return async (stop) => {
+    try {
+      return await score(stop);
+    } catch (error) {
+      if (error instanceof DataError) return null;
+      throw error;
+    }
   };
 }
 

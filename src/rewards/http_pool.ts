@@ -6,6 +6,7 @@
 import type { IncomingHttpHeaders } from 'node:http';
 import { Agent, request } from 'undici';
 import { InternalError } from '../core/errors.js';
+import { redactor, type Redact } from './redact.js';
 
 export interface HttpPool {
   readonly fetch: (url: string | URL | Request, init?: RequestInit) => Promise<Response>;
@@ -17,8 +18,8 @@ export interface HttpPoolOptions {
   /** Connections per server; further requests wait for a free one. */
   readonly connections: number;
   readonly connectTimeoutMs?: number;
-  /** A key that must never come back: a server that quotes it in a reply is made to say `[key]` instead. */
-  readonly secret?: string;
+  /** A key that must never come back: a server that quotes it in a reply is made to say `[key]` instead. Null where none is sent. */
+  readonly secret: string | null;
 }
 
 /** A judge's reply is a few kilobytes; this bounds what a wrong address may send. */
@@ -47,36 +48,33 @@ export function createHttpPool({ connections, connectTimeoutMs = 10_000, secret 
       const reply = await request(url, {
         dispatcher: agent,
         method: method === 'POST' ? 'POST' : 'GET',
-        headers: Object.fromEntries(new Headers(headers)),
+        headers: toHeaders(headers),
         body: body ?? null,
         signal: signal ?? null,
       });
       const text = redact(await reply.body.text());
-      return toResponse(reply.statusCode, reply.headers, text);
+      return toResponse(reply.statusCode, reply.headers, text, redact);
     },
     close: () => (closing ??= agent.close()),
   };
 }
 
-/** Shorter keys are what people type where a key is asked for and none is needed; to replace `none` would garble replies. */
-const shortestSecret = 6;
-
-/** Replaces a key in texts, whether plain or as JSON writes it (a slash may be escaped there). */
-function redactor(secret = ''): (text: string) => string {
-  if (secret.length < shortestSecret) return (text) => text;
-  const quoted = JSON.stringify(secret).slice(1, -1);
-  const forms = [...new Set([secret, quoted, quoted.replaceAll('/', '\\/')])];
-  return (text) =>
-    forms.reduce((clean, form) => (clean.includes(form) ? clean.replaceAll(form, '[key]') : clean), text);
+/** An error of the platform for a header that cannot be sent quotes it whole, key included; this one does not. */
+function toHeaders(headers: RequestInit['headers']): Record<string, string> {
+  try {
+    return Object.fromEntries(new Headers(headers));
+  } catch {
+    throw new InternalError('a header of the request holds what HTTP does not carry');
+  }
 }
 
 /** Statuses that may carry no body, by the fetch standard. */
 const bodiless: ReadonlySet<number> = new Set([204, 205, 304]);
 
-function toResponse(status: number, incoming: IncomingHttpHeaders, text: string): Response {
+function toResponse(status: number, incoming: IncomingHttpHeaders, text: string, redact: Redact): Response {
   const headers = new Headers();
   for (const [name, value] of Object.entries(incoming)) {
-    if (value !== undefined) headers.set(name, typeof value === 'string' ? value : value.join(', '));
+    if (value !== undefined) headers.set(name, redact(typeof value === 'string' ? value : value.join(', ')));
   }
   return new Response(bodiless.has(status) ? null : text, { status, headers });
 }

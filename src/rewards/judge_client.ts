@@ -11,7 +11,7 @@ import { excerpt } from './parse.js';
 import { canaryQuery } from './canary.js';
 import { Semaphore } from './semaphore.js';
 import type { TransportPolicy } from './transport.js';
-import { defaultTransportPolicy, Transport } from './transport.js';
+import { defaultTransportPolicy, longestExchangeMs, Transport } from './transport.js';
 import type { Judgement, JudgementStore, ScoreOptions, UnscoredReason } from './types.js';
 
 export interface JudgeClientOptions {
@@ -25,7 +25,10 @@ export interface JudgeClientOptions {
   readonly dialect?: Dialect;
   /** Questions under way at once. */
   readonly concurrency?: number;
-  /** The time that one question may take, over all its requests, from the moment that it is first sent. */
+  /**
+   * The time that one question may take, over all its requests, from the moment that it is first sent. By default as long as the policy's
+   * attempts and the further requests can take, so that none of them is cut short.
+   */
   readonly queryTimeoutMs?: number;
   /** Further requests for a question whose reply gave no scores. */
   readonly maxAskAgain?: number;
@@ -63,14 +66,15 @@ export class JudgeClient implements Judge {
     this.#store = options.store;
     this.#clock = options.clock ?? systemClock;
     this.#slots = new Semaphore(concurrency);
-    this.#queryTimeoutMs = options.queryTimeoutMs ?? 300_000;
+    const policy = { ...defaultTransportPolicy, ...options.policy };
     this.#maxAskAgain = options.maxAskAgain ?? 2;
+    this.#queryTimeoutMs = options.queryTimeoutMs ?? longestExchangeMs(policy, policy.maxAttempts + this.#maxAskAgain);
     this.#dialect = options.dialect ?? dialectOf(options.endpoints);
     this.#transport = new Transport({
       endpoints: options.endpoints,
       apiKey: checkedKey(options.apiKey, 'the API key of the judge') ?? noKey,
       connections: concurrency,
-      policy: { ...defaultTransportPolicy, ...options.policy },
+      policy,
       clock: this.#clock,
       random: options.random ?? Math.random,
     });

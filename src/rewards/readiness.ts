@@ -1,6 +1,6 @@
 /** Waiting until a judge can really judge: a server that lists its model may still be loading it, or take one image only. */
 import { EndpointError } from '../core/errors.js';
-import { checkedKey, noKey } from './api_key.js';
+import { checkedKey, needsKey, noKey } from './api_key.js';
 import { canaryQuery } from './canary.js';
 import { dialectOf, toChatRequest } from './chat_request.js';
 import type { Clock } from './clock.js';
@@ -13,14 +13,46 @@ import { createHttpPool } from './http_pool.js';
 import { excerpt } from './parse.js';
 import { createClient } from './transport.js';
 
-export interface ReadinessOptions {
+/** How long a judge is waited for, and who is told. */
+export interface WaitOptions {
   /** How long a judge that is down or starting is waited for; 0 looks once. */
   readonly maxWaitS: number;
-  readonly apiKey?: string;
   readonly clock?: Clock;
   readonly signal?: AbortSignal;
   /** Called after every look that found a judge not ready, with what was found. */
   readonly onWaiting?: (found: string, waitedS: number) => void;
+}
+
+export interface ReadinessOptions extends WaitOptions {
+  readonly apiKey?: string;
+  /** `completion` where it is absent. */
+  readonly probe?: Probe;
+  /** The run's judge where it is absent. */
+  readonly names?: JudgeNames;
+}
+
+/**
+ * What a look asks for. `completion`: the listing, and a small request with two images, which shows that the judge judges. `listing`: nothing
+ * that costs money while the listing shows both the model and that the key is right, else the small request, too.
+ */
+export type Probe = 'completion' | 'listing';
+
+/** `listing` for servers elsewhere that want a key: these charge for what they are asked. */
+export function probeFor(url: string): Probe {
+  return needsKey(url) ? 'listing' : 'completion';
+}
+
+/** What a judge and its settings are called in messages. */
+export interface JudgeNames {
+  readonly judge: string;
+  /** The setting with its address. */
+  readonly endpoint: string;
+  /** The setting with its model. */
+  readonly model: string;
+  /** The environment variable with its key. */
+  readonly key: string;
+  /** What to do where nobody answers. */
+  readonly start: string;
 }
 
 export interface ReadyJudge {
@@ -74,6 +106,8 @@ export async function waitUntilReady(
         pool,
         apiKey,
         ...(options.signal === undefined ? {} : { signal: options.signal }),
+        ...(options.probe === undefined ? {} : { probe: options.probe }),
+        ...(options.names === undefined ? {} : { names: options.names }),
       });
       if (look.ready !== null) return look.ready;
       if (options.signal?.aborted === true) throw look.error;
@@ -89,7 +123,7 @@ export async function waitUntilReady(
   }
 }
 
-export interface LookContext {
+export interface LookContext extends Pick<ReadinessOptions, 'probe' | 'names'> {
   readonly clock: Clock;
   readonly pool: ReturnType<typeof createHttpPool>;
   readonly apiKey?: string;
@@ -116,83 +150,145 @@ async function lookAtAll(endpoint: Endpoint, model: string, context: LookContext
       if (look.maxModelLen !== null) maxModelLen = Math.min(maxModelLen ?? Infinity, look.maxModelLen);
       continue;
     }
-    const error = new EndpointError(`the judge is not ready: ${look.found}`, { where: endpoints[i], next: look.next });
+    const { judge } = context.names ?? runsJudge;
+    const error = new EndpointError(`${judge} is not ready: ${look.found}`, { where: endpoints[i], next: look.next });
     return { ready: null, error, final: look.state === 'wrong' };
   }
   return { ready: { endpoints, maxModelLen } };
 }
 
-const startIt =
-  'Start the judge (scripts/ has a way to serve it with vLLM), check host and port, then run the same command again.';
-const checkAddress =
-  'Correct reward.endpoint: it is the base URL of an OpenAI-compatible server, such as http://host:4877/v1.';
+const runsJudge: JudgeNames = {
+  judge: 'the judge',
+  endpoint: 'reward.endpoint',
+  model: 'reward.model',
+  key: 'OPENAI_API_KEY',
+  start:
+    'Start the judge (scripts/ has a way to serve it with vLLM), check host and port, then run the same command again.',
+};
 
-/** Whether one judge lists the model and completes a small request with two images. Never rejects for what the judge does. */
+function checkAddress({ endpoint }: JudgeNames): string {
+  return `Correct ${endpoint}: it is the base URL of an OpenAI-compatible server, such as http://host:4877/v1.`;
+}
+
+/**
+ * Whether one judge can be asked: it lists the model and completes a small request with two images, or as much of it as the probe wants. Never
+ * rejects for what the judge does.
+ */
 export async function lookAt(url: string, model: string, context: LookContext): Promise<Look> {
-  const client = createClient(url, context.apiKey ?? noKey, context.pool);
+  const { pool, apiKey = noKey, names = runsJudge, probe = 'completion' } = context;
+  const client = createClient(url, apiKey, pool);
   const deadline = new Deadline(context.clock, context.timeoutMs ?? lookTimeoutMs, context.signal);
+  const { signal } = deadline;
+  const ask = async (question: () => Promise<Look>): Promise<Look> => {
+    try {
+      return await question();
+    } catch (error) {
+      if (deadline.over) return { state: 'not_yet', found: 'it did not answer in time', next: names.start };
+      return readFailure(error, url, names);
+    }
+  };
+  const completes = (listed: Look): Promise<Look> =>
+    ask(async () => {
+      const request = await toChatRequest(canaryQuery, model, 0, { dialect: dialectOf([url]) });
+      const reply = readCompletion(await client.chat.completions.create(request, { signal }), request);
+      if (reply.kind === 'text') return { ...unlisted, ...(listed.state === 'ready' ? listed : {}) };
+      return {
+        state: 'wrong',
+        found: `a small request with two images gave no text (${reply.problem}: ${reply.detail})`,
+        next: /another model/.test(reply.detail)
+          ? `Set ${names.model} to the name that it answers with, if that is the model you mean.`
+          : `Check what serves this address: it has to complete chats with images. ${checkAddress(names)}`,
+      };
+    });
   try {
-    const listing: unknown = await client.get('/models', { signal: deadline.signal });
-    const listed = readListing(listing, model);
-    if (listed.state !== 'ready') return listed;
-    const request = await toChatRequest(canaryQuery, model, 0, { dialect: dialectOf([url]) });
-    const reply = readCompletion(await client.chat.completions.create(request, { signal: deadline.signal }), request);
-    if (reply.kind === 'text') return listed;
-    return {
-      state: 'wrong',
-      found: `it lists '${model}', but a small request with two images gave no text (${reply.problem}: ${reply.detail})`,
-      next: /another model/.test(reply.detail)
-        ? 'Set reward.model to the name that it answers with, if that is the model you mean.'
-        : `Check what serves this address: it has to complete chats with images. ${checkAddress}`,
-    };
-  } catch (error) {
-    if (deadline.over) return { state: 'not_yet', found: 'it did not answer in time', next: startIt };
-    return readFailure(error, url);
+    const listed = await ask(async () => readListing(await client.get('/models', { signal }), model, names));
+    switch (probe) {
+      case 'completion':
+        if (listed.state !== 'ready') return listed;
+        return notingThat(`it lists '${model}', but`, await completes(listed));
+      case 'listing': {
+        if (listed.state === 'not_yet') return listed;
+        if (listed.state === 'ready' && (await refusesWrongKeys(url, pool, deadline))) return listed;
+        const completed = await completes(listed);
+        if (listed.state === 'ready') return notingThat(`it lists '${model}', but`, completed);
+        // Not every server lists what it serves; what a listing told is the better reason where there was one.
+        if (completed.state === 'ready' || completed.found === listed.found) return completed;
+        const wrong = notingThat(`${listed.found}, and`, completed);
+        return wrong.state === 'wrong' && listed.models !== undefined ? { ...wrong, next: listed.next } : wrong;
+      }
+    }
   } finally {
     deadline.dispose();
   }
 }
 
-function readListing(listing: unknown, model: string): Look {
+/** A judge that answered though nothing is known of its listing. */
+const unlisted = { state: 'ready', maxModelLen: null, models: [] } as const;
+
+/** What was found, after what was found before; a judge that is ready needs no words. */
+function notingThat(before: string, look: Look): Look {
+  return look.state === 'ready' ? look : { ...look, found: `${before} ${look.found}` };
+}
+
+/** Whether its listing is only for those with a key: one that anybody gets says nothing about the key at hand. */
+async function refusesWrongKeys(url: string, pool: LookContext['pool'], deadline: Deadline): Promise<boolean> {
+  try {
+    await createClient(url, noKey, pool).get('/models', { signal: deadline.signal });
+    return false;
+  } catch (error) {
+    return !deadline.over && isRefusedKey(readError(error, Date.now()).detail);
+  }
+}
+
+function isRefusedKey(detail: string): boolean {
+  return /\b40[13]\b/.test(detail);
+}
+
+function readListing(listing: unknown, model: string, names: JudgeNames): Look {
   const data = typeof listing === 'object' && listing !== null ? (listing as { data?: unknown }).data : undefined;
   if (!Array.isArray(data)) {
     const found = typeof listing === 'string' ? excerpt(listing) : excerpt(JSON.stringify(listing) ?? 'nothing');
     return {
       state: 'wrong',
       found: `its /models is not that of an OpenAI-compatible server, but ${found}`,
-      next: checkAddress,
+      next: checkAddress(names),
     };
   }
   const entries = data as readonly { id?: unknown; root?: unknown; max_model_len?: unknown }[];
   const models = entries.map(({ id, root }) => ({ id: String(id), root: typeof root === 'string' ? root : null }));
   const wanted = entries.find(({ id }) => id === model);
   if (wanted === undefined) {
-    const ids = models.map(({ id }) => `'${id}'`).join(', ') || 'none';
     return {
       state: 'wrong',
       models,
-      found: `it does not serve '${model}'; it serves: ${ids}`,
-      next: 'Set reward.model to a model that it serves, or serve that one (vllm serve MODEL, or --served-model-name).',
+      found: `it does not serve '${model}'; it serves: ${nameSome(models)}`,
+      next: `Set ${names.model} to a model that it serves, or serve that one (vllm serve MODEL, or --served-model-name).`,
     };
   }
   const maxModelLen = typeof wanted.max_model_len === 'number' ? wanted.max_model_len : null;
   return { state: 'ready', maxModelLen, models };
 }
 
-function readFailure(error: unknown, url: string): Look {
+/** A public service lists hundreds. */
+const mostNamed = 20;
+
+function nameSome(models: readonly ListedModel[]): string {
+  if (models.length === 0) return 'none';
+  const named = models.slice(0, mostNamed).map(({ id }) => `'${id}'`);
+  const rest = models.length - named.length;
+  return rest === 0 ? named.join(', ') : `${named.join(', ')} and ${rest} more`;
+}
+
+function readFailure(error: unknown, url: string, names: JudgeNames): Look {
   const { problem, detail, remedy } = readError(error, Date.now());
-  if (remedy === 'retry') return { state: 'not_yet', found: detail, next: startIt };
-  if (problem === 'server_error') return { state: 'wrong', found: detail, next: checkAddress };
-  if (/\b40[13]\b/.test(detail)) {
-    return {
-      state: 'wrong',
-      found: detail,
-      next: 'Give the key that the server was started with, or start it without one.',
-    };
-  }
+  if (remedy === 'retry') return { state: 'not_yet', found: detail, next: names.start };
+  const wrong = (next: string, found = detail): Look => ({ state: 'wrong', found, next });
+  if (problem === 'server_error') return wrong(checkAddress(names));
+  if (isRefusedKey(detail)) return wrong(`Export ${names.key} with a key that the server takes.`);
   if (/image/i.test(detail)) {
-    const next = `Let the server take two images per request: vllm serve ... --limit-mm-per-prompt '{"image":2,"video":0}'.`;
-    return { state: 'wrong', found: detail, next };
+    return wrong(
+      `Let the server take two images per request: vllm serve ... --limit-mm-per-prompt '{"image":2,"video":0}'.`,
+    );
   }
-  return { state: 'wrong', found: `${detail} (asked ${url})`, next: checkAddress };
+  return wrong(checkAddress(names), `${detail} (asked ${url})`);
 }

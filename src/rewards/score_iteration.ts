@@ -76,7 +76,7 @@ export interface SettleDeps extends SettleEvents {
 const askAgainEveryMs = 60_000;
 
 /** Which failures are the judge's absence, that time may mend; the others are answers that cannot be used. */
-const isAbsence: Readonly<Record<UnscoredReason, boolean>> = {
+export const isAbsence: Readonly<Record<UnscoredReason, boolean>> = {
   timeout: true,
   connection: true,
   rate_limited: true,

@@ -30,14 +30,20 @@ const term = z.discriminatedUnion('name', [
 ]) as unknown as z.ZodType<TermSettings>;
 
 const promptFile = z.string().min(1).nullable().default(null);
+/** What such a file says decides the result, and not where it lies. */
+const text = { text: true };
 
 export const promptFiles = section(
   "Files with other wordings of the judge's prompts; null means the built-in wording.",
   z
     .strictObject({
-      viescore_sc: result('Semantic consistency: source and edit; the instruction follows at the end.', promptFile),
-      viescore_pq: result('Perceptual quality: the edit alone.', promptFile),
-      ground_score: result('Agreement with the labelled edit.', promptFile),
+      viescore_sc: result(
+        'Semantic consistency: source and edit; the instruction follows at the end.',
+        promptFile,
+        text,
+      ),
+      viescore_pq: result('Perceptual quality: the edit alone.', promptFile, text),
+      ground_score: result('Agreement with the labelled edit.', promptFile, text),
     })
     .prefault({}),
 );

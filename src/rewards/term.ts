@@ -4,9 +4,33 @@
  */
 import type { z } from 'zod';
 import type { Judge } from './judge.js';
+import type { CanaryResult } from './judge_client.js';
 import type { JudgeImages } from './judge_images.js';
 import type { PromptSet } from './prompts.js';
-import type { JudgementStore, Reward } from './types.js';
+import type { WaitOptions } from './readiness.js';
+import type { Judgement, JudgementStore, Reward } from './types.js';
+
+/** How a server of a term's own is asked by this process; each server is asked as if it were the only one. */
+export interface ServerLimits {
+  /** Requests under way at once: this process's share. */
+  readonly concurrency: number;
+  /** How many processes ask: what a term's own fields allow at once is for all of them together. */
+  readonly processes: number;
+  /** Deadline of one request. */
+  readonly attemptTimeoutMs: number;
+  /** Requests for one question. */
+  readonly maxAttempts: number;
+}
+
+/** What a run has recorded, for scoring its episodes again. */
+export interface TermRecords {
+  /** Nobody is asked: what is not recorded is unscored, no server is waited for, and none needs a key. */
+  readonly offline: boolean;
+  /** A judge that answers from the records, and asks this one (null where nobody is asked) for what is not there. */
+  judge(model: string, asked: Judge | null): Judge;
+  /** A reward server's reply, where one that can be used is recorded. */
+  reply(key: string, requestHash: string, isUsable: (judgement: Judgement) => boolean): Judgement | undefined;
+}
 
 /** What a term may use of the run that it belongs to. */
 export interface TermServices {
@@ -18,10 +42,21 @@ export interface TermServices {
   readonly modelFolder: (reference: unknown) => string;
   /** Where what was got from elsewhere is kept for a resumed run; asked for only while scoring. Absent where nothing is kept. */
   readonly store?: () => JudgementStore;
+  /** For servers of the terms' own; the defaults of their clients where absent. */
+  readonly limits?: ServerLimits;
+  /** Absent where every question is asked that `store` has no answer to. */
+  readonly records?: TermRecords;
 }
 
 /** A reward that holds something open: workers, sessions. Its outcomes' parts are named `<term>/<part>`. */
 export interface Term extends Reward {
+  /**
+   * Waits until the server of the term's own can be asked; absent where it has none, or has waited while it was made. Called before anything is
+   * scored, by those who mean to ask. Raises EndpointError as `waitUntilReady` does.
+   */
+  readonly untilReady?: (options: WaitOptions) => Promise<void>;
+  /** Whether the server of the term's own answers now: looked at while too many episodes are unscored. Absent where it has none. */
+  readonly canary?: (signal?: AbortSignal) => Promise<CanaryResult>;
   close(): Promise<void>;
 }
 

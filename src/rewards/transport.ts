@@ -6,7 +6,7 @@ import OpenAI from 'openai';
 import { Breaker } from './breaker.js';
 import type { ChatRequest } from './chat_request.js';
 import type { Clock } from './clock.js';
-import { sleep } from './clock.js';
+import { longestTimer, sleep } from './clock.js';
 import type { Problem, Reply } from './completion.js';
 import { readCompletion, readError } from './completion.js';
 import { Deadline } from './deadline.js';
@@ -37,8 +37,14 @@ export const defaultTransportPolicy: TransportPolicy = {
   breakerPauseMs: 20_000,
 };
 
+/** The time that so many requests take at most, one after another, with the longest pauses between them: n timeout + (n - 1) pauses. */
+export function longestExchangeMs(policy: TransportPolicy, requests: number): number {
+  const pauseMs = policy.retryAfterCapMs + policy.backoffCapMs;
+  return requests * policy.attemptTimeoutMs + (requests - 1) * pauseMs;
+}
+
 export interface TransportOptions {
-  /** Base URLs ending in `/v1`; attempts go round them. */
+  /** Base URLs ending in `/v1`; questions go round them, and so do the attempts of each. */
   readonly endpoints: readonly string[];
   readonly apiKey: string;
   readonly connections: number;
@@ -47,9 +53,6 @@ export interface TransportOptions {
   /** Uniform in [0, 1), for jitter only: it must not draw from a stream that training uses. */
   readonly random: () => number;
 }
-
-/** The client's own timer is kept out of the way: the longest that a Node timer can wait. */
-const noTimeout = 2_147_483_647;
 
 export class Transport {
   readonly #clients: readonly OpenAI[];
@@ -74,8 +77,10 @@ export class Transport {
       const detail = `not asked: the last ${blocking} questions to the judge failed`;
       return { reply: { kind: 'problem', problem: 'connection', detail, remedy: 'give_up' }, attempts: 0 };
     }
+    // A question's own turns: with those of all questions in one row, its second attempt could meet the judge that failed its first.
+    const turn = this.#next++;
     for (let attempt = 1; ; attempt++) {
-      const reply = await this.#attempt(request, query);
+      const reply = await this.#attempt(request, query, turn + attempt - 1);
       if (reply.kind === 'text' || reply.remedy !== 'retry') {
         this.#breaker.succeeded();
         return { reply, attempts: attempt };
@@ -93,7 +98,7 @@ export class Transport {
 
   /** One request without retries, asked even of a judge that is being spared; a text lets everyone through again. */
   async probe(request: ChatRequest, query: Deadline): Promise<Reply> {
-    const reply = await this.#attempt(request, query);
+    const reply = await this.#attempt(request, query, this.#next++);
     if (reply.kind === 'text') this.#breaker.succeeded();
     return reply;
   }
@@ -102,8 +107,8 @@ export class Transport {
     return this.#pool.close();
   }
 
-  async #attempt(request: ChatRequest, query: Deadline): Promise<Reply> {
-    const client = this.#clients[this.#next++ % this.#clients.length];
+  async #attempt(request: ChatRequest, query: Deadline, turn: number): Promise<Reply> {
+    const client = this.#clients[turn % this.#clients.length];
     const deadline = new Deadline(this.#options.clock, this.#options.policy.attemptTimeoutMs, query.signal);
     try {
       const body: unknown = await client.chat.completions.create(request, { signal: deadline.signal });
@@ -133,7 +138,8 @@ export function createClient(baseURL: string, apiKey: string, pool: HttpPool): O
     organization: null,
     project: null,
     maxRetries: 0,
-    timeout: noTimeout,
+    // Its own timer is kept out of the way.
+    timeout: longestTimer,
     logLevel: 'off',
     fetch: async (url, init) => withError(await pool.fetch(url, init)),
   });

@@ -35,7 +35,8 @@ export type UnscoredReason =
   | 'aborted';
 
 /**
- * What scoring one episode gave. `value` is on the reward's native scale, `normalised` in [0, 1].
+ * What scoring one episode gave. `value` is on the reward's native scale, whose worst value is 0, and `normalised` in [0, 1]: an answer that
+ * is zero by rule counts as 0 beside them, and must not be worth more than one that was scored.
  * `zero_by_rule` is about the answer (it does not decode, it did not stop); `unscored` is everything on the judge's side
  * and is never a number.
  */

@@ -19,12 +19,19 @@ import {
 import { join } from 'node:path';
 import { CheckpointError, InternalError } from '../core/errors.js';
 import { diskError, syncDirectory } from '../core/files.js';
-import { sha256 } from '../core/image.js';
 import { iterationName, parseIterationName, type RunPaths } from './paths.js';
 import { readJson } from './state.js';
 
 export const MANIFEST_NAME = 'MANIFEST.json';
-const CHUNK_BYTES = 8 * 1024 * 1024;
+
+/** Written, read and hashed at a time: neither a system call nor a hash takes 2 GiB at once. */
+const PIECE_BYTES = 8 * 1024 * 1024;
+
+/** A file of a checkpoint: a text, or bytes, whole or in the order of their pieces. */
+export type CheckpointContent = string | Uint8Array | readonly Uint8Array[];
+
+/** The files of a checkpoint by their plain names. */
+export type CheckpointFiles = Readonly<Record<string, CheckpointContent>>;
 
 export interface ManifestEntry {
   readonly sha256: string;
@@ -55,13 +62,15 @@ const realDisk: CheckpointDisk = { write: (file, bytes, offset, length) => write
 
 /**
  * Writes the checkpoint of an iteration (replacing one of the same iteration) and returns its folder. `files` maps plain
- * file names to contents. Raises RunError when the disk refuses; earlier checkpoints are untouched then.
+ * file names to contents, of which at most `pieceBytes` are written and hashed at a time. Raises RunError when the disk refuses;
+ * earlier checkpoints are untouched then.
  */
 export function saveCheckpoint(
   paths: RunPaths,
   iteration: number,
-  files: Readonly<Record<string, Uint8Array | string>>,
+  files: CheckpointFiles,
   disk: CheckpointDisk = realDisk,
+  pieceBytes = PIECE_BYTES,
 ): string {
   const place = paths.checkpoint(iteration);
   const temporary = join(paths.checkpointsDir, `.writing-${iterationName(iteration)}-${process.pid}`);
@@ -74,13 +83,11 @@ export function saveCheckpoint(
       if (name === MANIFEST_NAME || !/^[A-Za-z0-9][A-Za-z0-9._-]*$/.test(name)) {
         throw new InternalError(`'${name}' cannot be a file of a checkpoint`);
       }
-      const bytes = typeof content === 'string' ? Buffer.from(content, 'utf8') : content;
-      writeSynced(join(temporary, name), bytes, disk);
-      entries[name] = { sha256: sha256(bytes), bytes: bytes.length };
-      total += bytes.length;
+      entries[name] = writeSynced(join(temporary, name), content, disk, pieceBytes);
+      total += entries[name].bytes;
     }
     const manifest: Manifest = { format: 1, iteration, files: entries, total_bytes: total };
-    writeSynced(join(temporary, MANIFEST_NAME), Buffer.from(`${JSON.stringify(manifest, null, 2)}\n`), disk);
+    writeSynced(join(temporary, MANIFEST_NAME), `${JSON.stringify(manifest, null, 2)}\n`, disk, pieceBytes);
     syncDirectory(temporary);
     // Between these two renames the iteration has no folder; `cleanCheckpoints` puts the set-aside one back.
     const replaced = existsSync(place) ? setAside(paths, iteration, 'replaced') : null;
@@ -90,9 +97,14 @@ export function saveCheckpoint(
     return place;
   } catch (cause) {
     rmSync(temporary, { recursive: true, force: true });
-    if (cause instanceof InternalError) throw cause;
-    throw diskError(place, cause);
+    throw refusedByDisk(cause) ? diskError(place, cause) : cause;
   }
+}
+
+/** Whether the system refused; Node's own errors and ours are no fault of the disk. */
+function refusedByDisk(cause: unknown): boolean {
+  const { code } = cause as NodeJS.ErrnoException;
+  return !(cause instanceof InternalError) && code !== undefined && !code.startsWith('ERR_');
 }
 
 /** The iterations that have a checkpoint folder, whole or not, ascending. */
@@ -212,14 +224,35 @@ function setAside(paths: RunPaths, iteration: number, why: 'replaced' | 'removed
   return target;
 }
 
-function writeSynced(path: string, bytes: Uint8Array, disk: CheckpointDisk): void {
+/** Writes a file, hashing it on the way, and syncs it. */
+function writeSynced(
+  path: string,
+  content: CheckpointContent,
+  disk: CheckpointDisk,
+  pieceBytes: number,
+): ManifestEntry {
+  const hash = createHash('sha256');
+  let bytes = 0;
   const file = openSync(path, 'w');
   try {
-    let done = 0;
-    while (done < bytes.length) done += disk.write(file, bytes, done, Math.min(CHUNK_BYTES, bytes.length - done));
+    for (const piece of piecesOf(content, pieceBytes)) {
+      hash.update(piece);
+      let done = 0;
+      while (done < piece.length) done += disk.write(file, piece, done, piece.length - done);
+      bytes += piece.length;
+    }
     fsyncSync(file);
   } finally {
     closeSync(file);
+  }
+  return { sha256: hash.digest('hex'), bytes };
+}
+
+/** The content in views of at most so many bytes. */
+function* piecesOf(content: CheckpointContent, pieceBytes: number): Generator<Uint8Array> {
+  const whole = typeof content === 'string' ? Buffer.from(content, 'utf8') : content;
+  for (const part of whole instanceof Uint8Array ? [whole] : whole) {
+    for (let start = 0; start < part.length; start += pieceBytes) yield part.subarray(start, start + pieceBytes);
   }
 }
 
@@ -243,7 +276,7 @@ function fileProblem(path: string, entry: ManifestEntry): string | null {
 
 function hashFile(path: string): string {
   const hash = createHash('sha256');
-  const chunk = new Uint8Array(CHUNK_BYTES);
+  const chunk = new Uint8Array(PIECE_BYTES);
   const file = openSync(path, 'r');
   try {
     for (let read = readSync(file, chunk); read > 0; read = readSync(file, chunk)) hash.update(chunk.subarray(0, read));

@@ -2,15 +2,17 @@
 import { mkdirSync, readdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import type { SettingChange } from '../config/hash.js';
+import type { TextDigests } from '../config/texts.js';
 import { CheckpointError, ConfigError } from '../core/errors.js';
 import { diskError } from '../core/files.js';
 import { cleanCheckpoints, latestWhole, listCheckpoints, quarantine, type WholeCheckpoint } from './checkpoints.js';
 import { Journal, rewindTo } from './journal.js';
 import { acquireLock, realLockWorld, type LockWorld, type RunLock } from './lock.js';
+import { recordParents } from './parents.js';
 import { RunPaths } from './paths.js';
 import { formatChanges, readRecord, writeRecord } from './record.js';
 import type { ConfigSource, PlainObject, RunAttempt, RunRecord } from './record.js';
-import { readState, writeState, type RunState } from './state.js';
+import { isDone, readState, writeState, type RunState } from './state.js';
 
 const HEARTBEAT_EVERY_MS = 10_000;
 
@@ -24,7 +26,9 @@ export interface ClaimRequest {
    * Which of the settings that decide the result differ from those that the run was last started with. A raised
    * `num_iterations` is among them only when it may not grow. See `claimRequest`.
    */
-  readonly compare: (before: PlainObject) => readonly SettingChange[];
+  readonly compare: (before: PlainObject, record: RunRecord) => readonly SettingChange[];
+  /** Digests of the text files that the settings name. */
+  readonly texts?: TextDigests;
   /** Hash over the settings that decide the result. */
   readonly resultHash: string;
   /** Hash over the config's own text and everything that it imports. */
@@ -49,7 +53,7 @@ export class RunHandle {
   constructor(
     readonly kind: ClaimKind,
     readonly paths: RunPaths,
-    readonly record: RunRecord,
+    private recorded: RunRecord,
     /** Counts starts and resumes from 1; logs are kept apart by it. */
     readonly attempt: number,
     /** Where to continue; null for a start from nothing. */
@@ -60,6 +64,10 @@ export class RunHandle {
     private readonly lock: RunLock | null,
   ) {}
 
+  get record(): RunRecord {
+    return this.recorded;
+  }
+
   get state(): RunState {
     return this.current;
   }
@@ -68,6 +76,26 @@ export class RunHandle {
   setState(change: Partial<Pick<RunState, 'state' | 'iteration' | 'reason' | 'stopped_early'>>): void {
     this.lock?.heartbeat();
     this.current = writeState(this.paths, { ...this.current, ...change });
+  }
+
+  /** Raises RunError when another process has taken the run over: its folder is then that one's alone. */
+  requireOwned(): void {
+    this.lock?.heartbeat();
+  }
+
+  /**
+   * Notes the checkpoint of a parent that is used. Returns the iteration of the one that was used before where that was another
+   * one, else null. Raises RunError when the run was taken over or the disk refuses.
+   */
+  noteParent(run: string, iteration: number): number | null {
+    const { parents } = this.recorded;
+    const before = parents.find((parent) => parent['run'] === run)?.['iteration'];
+    if (before === iteration) return null;
+    this.requireOwned();
+    const noted = parents.map((parent) => (parent['run'] === run ? { ...parent, iteration } : parent));
+    this.recorded = { ...this.recorded, parents: noted };
+    writeRecord(this.paths, this.recorded);
+    return typeof before === 'number' ? before : null;
   }
 
   /** Says that this process lives. Raises RunError when the run was taken over. */
@@ -145,7 +173,9 @@ function resume(request: ClaimRequest, paths: RunPaths, lock: RunLock, before: R
   const notes: string[] = [];
   const allowed = checkSettings(request, before, notes);
   const state = readState(paths);
-  if (state?.state === 'finished' && isFinished(state, request.settings.num_iterations)) {
+  // One that ended by its own rule goes on where what decides that has been changed on request.
+  const goesOn = state?.stopped_early === true && allowed.length > 0;
+  if (state !== null && isDone(state, request.settings.num_iterations) && !goesOn) {
     return new RunHandle('finished', paths, before, before.attempts.length, null, notes, state, null);
   }
   cleanDirectory(paths);
@@ -168,10 +198,6 @@ function resume(request: ClaimRequest, paths: RunPaths, lock: RunLock, before: R
   writeRecord(paths, record);
   const running = enterRunning(request, paths, from);
   return new RunHandle('resumed', paths, record, record.attempts.length, checkpoint, notes, running, lock);
-}
-
-function isFinished(state: RunState, numIterations: number): boolean {
-  return state.iteration >= numIterations || state.stopped_early;
 }
 
 /**
@@ -211,7 +237,7 @@ export function checkChanges(
 
 /** Returns what changes although it decides the result. Raises ConfigError when that is not allowed. */
 function checkSettings(request: ClaimRequest, before: RunRecord, notes: string[]): readonly SettingChange[] {
-  const changes = request.compare(before.settings);
+  const changes = request.compare(before.settings, before);
   checkChanges(before.run_name, changes, request.allowChanges, before.attempts);
   for (const line of formatChanges(changes, 'bare')) notes.push(`changed on request: ${line}`);
   const [old, wanted] = [Number(before.settings['num_iterations']), request.settings.num_iterations];
@@ -236,7 +262,8 @@ function makeRecord(
     hash: request.resultHash,
     import_hash: request.importHash,
     settings: request.settings,
-    parents: request.parents ?? [],
+    parents: recordParents(request.settings.base_exp_dir, request.parents ?? [], before?.parents),
+    ...(Object.keys(request.texts ?? {}).length === 0 ? {} : { texts: request.texts }),
     ...(config === undefined ? {} : { config }),
     ...(before?.fork === undefined ? {} : { fork: before.fork }),
     created_at: before?.created_at ?? now,

@@ -1,13 +1,15 @@
 /** From a loaded config to what claiming its run needs. */
 import { resolve } from 'node:path';
 import { diffSettings, type SettingChange } from '../config/hash.js';
-import type { LoadedConfig } from '../config/load.js';
+import { dependencies, type LoadedConfig } from '../config/load.js';
 import { nearest } from '../config/nearest.js';
 import type { Settings } from '../config/settings.js';
+import { textDigests } from '../config/texts.js';
 import { listSettings } from '../config/validate.js';
 import { ConfigError } from '../core/errors.js';
 import type { ClaimRequest } from './claim.js';
-import type { PlainObject } from './record.js';
+import { parentChanges, parentKey } from './parents.js';
+import type { RunRecord } from './record.js';
 import { recordedSettings } from './recorded_config.js';
 
 /** Everything about this attempt that is not in the config. */
@@ -27,7 +29,8 @@ export function claimRequest(config: ClaimedConfig, context: AttemptContext): Cl
   return {
     ...context,
     settings: { ...config.settings },
-    compare: (before) => changesSince(before, config.settings, allowChanges),
+    compare: (_before, record) => changesSince(record, config.settings, allowChanges),
+    texts: textDigests(config.settings),
     resultHash: config.resultHash,
     importHash: config.importHash,
     allowChanges,
@@ -37,16 +40,35 @@ export function claimRequest(config: ClaimedConfig, context: AttemptContext): Cl
   };
 }
 
-/** What changed since the run was last started. Raises ConfigError when an allowed key is no setting that decides a result. */
+/**
+ * What changed since the run was last started: settings, the text files that they name, and the runs that it starts from.
+ * Raises ConfigError when an allowed key is nothing that decides a result.
+ */
 export function changesSince(
-  before: PlainObject,
+  record: Recorded,
   settings: Settings,
   allowChanges: readonly string[],
 ): readonly SettingChange[] {
-  const recorded = recordedSettings(before);
+  const recorded = recordedSettings(record.settings);
   const known = new Map([recorded, settings].flatMap(listSettings).map(({ key, effect }) => [key, effect]));
+  for (const { run } of dependencies(settings)) known.set(parentKey(run), 'result');
   for (const key of allowChanges) checkAllowed(key, known);
-  return diffSettings(recorded, settings);
+  return [...diffSettings(recorded, settings, record.texts), ...changedParents(record, settings)];
+}
+
+/** What keeps a run from being the one that a config describes; quick where the settings are the same. */
+export function changedFrom(
+  record: Recorded & Pick<RunRecord, 'hash'>,
+  { settings, resultHash }: Pick<LoadedConfig, 'settings' | 'resultHash'>,
+): readonly SettingChange[] {
+  return record.hash === resultHash ? changedParents(record, settings) : changesSince(record, settings, []);
+}
+
+type Recorded = Pick<RunRecord, 'settings' | 'texts' | 'parents'>;
+
+function changedParents({ parents }: Recorded, settings: Settings): SettingChange[] {
+  const runs = dependencies(settings).map(({ run }) => run);
+  return parentChanges(settings.base_exp_dir, parents, runs);
 }
 
 function checkAllowed(key: string, known: ReadonlyMap<string, 'result' | 'operation'>): void {

@@ -18,9 +18,11 @@ import {
 import { dirname, join } from 'node:path';
 import { RunError } from '../core/errors.js';
 import { diskError, writeFileAtomic } from '../core/files.js';
+import { scanLines } from '../core/lines.js';
 import { parseIterationName, type RunPaths } from './paths.js';
 
-const CHUNK_BYTES = 4 * 1024 * 1024;
+export { scanLines };
+
 const NEWLINE = 10;
 
 /** How lines reach the disk; tests put failing ones in. */
@@ -125,34 +127,6 @@ export class Journal {
       ftruncateSync(file, this.#length);
       throw diskError(this.path, cause);
     }
-  }
-}
-
-/** Calls back for every whole line of a file, in order, with its place in bytes; a torn last line is passed over. */
-export function scanLines(path: string, onLine: (line: string, offset: number, length: number) => void): void {
-  if (!existsSync(path)) return;
-  let file: number;
-  try {
-    file = openSync(path, 'r');
-  } catch (cause) {
-    throw new RunError('cannot read the file', { where: path, cause });
-  }
-  try {
-    let rest: Buffer = Buffer.alloc(0);
-    let restOffset = 0;
-    const chunk = Buffer.alloc(CHUNK_BYTES);
-    for (let read = readSync(file, chunk); read > 0; read = readSync(file, chunk)) {
-      const bytes = Buffer.concat([rest, chunk.subarray(0, read)]);
-      let start = 0;
-      for (let end = bytes.indexOf(NEWLINE); end >= 0; end = bytes.indexOf(NEWLINE, start)) {
-        onLine(bytes.toString('utf8', start, end), restOffset + start, end - start);
-        start = end + 1;
-      }
-      restOffset += start;
-      rest = bytes.subarray(start);
-    }
-  } finally {
-    closeSync(file);
   }
 }
 

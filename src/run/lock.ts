@@ -15,6 +15,7 @@ import {
   mkdirSync,
   openSync,
   readFileSync,
+  readlinkSync,
   renameSync,
   rmSync,
   statSync,
@@ -24,7 +25,10 @@ import { hostname } from 'node:os';
 import { dirname } from 'node:path';
 import { RunError } from '../core/errors.js';
 import { diskError } from '../core/files.js';
+import { processStart } from '../core/process_start.js';
 import type { RunPaths } from './paths.js';
+
+export { processStart };
 
 /** After this many seconds without a heartbeat a lock of another host may be taken over. */
 export const STALE_AFTER_S = 120;
@@ -39,7 +43,14 @@ export interface LockOwner {
   readonly process_start: string | null;
   readonly slurm_job_id: string | null;
   readonly acquired_at: string;
+  /** Id of the boot of the machine's kernel (Linux); absent or null where it is not known. */
+  readonly boot_id?: string | null;
+  /** The namespace that `pid` counts in (Linux), another one in each container; absent or null where it is not known. */
+  readonly pid_namespace?: string | null;
 }
+
+/** Where a process number counts. */
+export type ProcessHome = Pick<LockOwner, 'host' | 'boot_id' | 'pid_namespace'>;
 
 export interface HeldBy extends LockOwner {
   /** Seconds since the last heartbeat. */
@@ -51,6 +62,9 @@ export interface LockWorld {
   readonly host: string;
   readonly pid: number;
   readonly slurmJobId: string | null;
+  /** As in LockOwner. */
+  readonly bootId?: string | null;
+  readonly pidNamespace?: string | null;
   nowMs(): number;
   /** The start time of a live process on this machine, '' when alive but unknown, null when there is none. */
   processStart(pid: number): string | null;
@@ -63,31 +77,36 @@ export function realLockWorld(): LockWorld {
     host: hostname(),
     pid: process.pid,
     slurmJobId: process.env['SLURM_JOB_ID'] ?? null,
+    bootId: orNull(() => readFileSync('/proc/sys/kernel/random/boot_id', 'utf8').trim()),
+    pidNamespace: orNull(() => readlinkSync('/proc/self/ns/pid')),
     nowMs: () => Date.now(),
     processStart,
     slurmJobEnded,
   };
 }
 
-/** Start time of a live process: field 22 of `/proc/<pid>/stat`; '' where there is no `/proc`; null when it is gone. */
-export function processStart(pid: number): string | null {
+/** What only Linux has, and not every container shows. */
+function orNull(read: () => string): string | null {
   try {
-    const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
-    // The second field is the command in parentheses and may hold spaces; the third follows the last parenthesis.
-    const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
-    const zombieOrDead = fields[0] === 'Z' || fields[0] === 'X';
-    return zombieOrDead ? null : fields[19];
-  } catch (cause) {
-    if (process.platform === 'linux') return null;
-    try {
-      process.kill(pid, 0);
-      return '';
-    } catch (refused) {
-      if ((refused as NodeJS.ErrnoException).code === 'EPERM') return '';
-      if ((refused as NodeJS.ErrnoException).code === 'ESRCH') return null;
-      throw new RunError(`cannot ask for process ${pid}`, { cause });
-    }
+    return read();
+  } catch {
+    return null;
   }
+}
+
+/** Where this process's number counts. */
+export function homeOf({ host, bootId = null, pidNamespace = null }: LockWorld): ProcessHome {
+  return { host, boot_id: bootId, pid_namespace: pidNamespace };
+}
+
+/**
+ * Whether the processes of a lock's host are those that this process sees. Hosts of one name are told apart, as far as both
+ * are known, by the boot of their kernel and the namespace of their process numbers: containers often share the name.
+ */
+export function seesProcessesOf(held: ProcessHome, world: LockWorld): boolean {
+  const same = (theirs: string | null | undefined, ours: string | null | undefined): boolean =>
+    theirs === ours || (theirs ?? null) === null || (ours ?? null) === null;
+  return held.host === world.host && same(held.boot_id, world.bootId) && same(held.pid_namespace, world.pidNamespace);
 }
 
 function slurmJobEnded(jobId: string): boolean | null {
@@ -146,7 +165,7 @@ export function readLock(paths: RunPaths, world: LockWorld = realLockWorld()): H
 export function lockProblem(held: HeldBy, world: LockWorld): { holder: string; next: string } | null {
   const age = `last heartbeat ${formatAge(held.ageS)} ago`;
   const job = held.slurm_job_id === null ? '' : `, Slurm job ${held.slurm_job_id}`;
-  if (held.host === world.host) {
+  if (seesProcessesOf(held, world)) {
     const start = world.processStart(held.pid);
     if (start === null) return null;
     const reused = start !== '' && held.process_start !== null && start !== held.process_start;
@@ -156,7 +175,8 @@ export function lockProblem(held: HeldBy, world: LockWorld): { holder: string; n
       next: 'Wait until it is done, stop it with `editrl stop`, or choose another run_name.',
     };
   }
-  const holder = `process ${held.pid} on ${held.host} (${age}${job})`;
+  const place = held.host === world.host ? `${held.host}, in another container or before it was restarted` : held.host;
+  const holder = `process ${held.pid} on ${place} (${age}${job})`;
   if (held.ageS <= STALE_AFTER_S) {
     return {
       holder,
@@ -175,7 +195,7 @@ export function lockProblem(held: HeldBy, world: LockWorld): { holder: string; n
 export function acquireLock(paths: RunPaths, world: LockWorld = realLockWorld()): RunLock {
   const owner: LockOwner = {
     token: randomUUID(),
-    host: world.host,
+    ...homeOf(world),
     pid: world.pid,
     process_start: world.processStart(world.pid),
     slurm_job_id: world.slurmJobId,

@@ -1,6 +1,7 @@
 /** `metrics.jsonl`: one line per iteration, flat names, plain numbers. */
 import { InternalError } from '../core/errors.js';
-import { decodeNumber, Journal, readLines, type JournalDisk } from './journal.js';
+import { writeFileAtomic } from '../core/files.js';
+import { decodeNumber, encodeLine, Journal, parseLine, readLines, scanLines, type JournalDisk } from './journal.js';
 import type { RunPaths } from './paths.js';
 
 /** Metrics of one iteration by name, such as `reward/mean`. */
@@ -16,16 +17,34 @@ export const NON_FINITE = 'metrics/non_finite';
 
 /** Appends the metrics of each iteration. Numbers that are not finite are kept as text and counted, never dropped. */
 export class MetricsJournal {
-  readonly #journal: Journal;
+  #journal: Journal;
 
-  constructor(paths: RunPaths, disk?: JournalDisk) {
+  constructor(
+    paths: RunPaths,
+    private readonly disk?: JournalDisk,
+  ) {
     this.#journal = new Journal(paths.metrics, disk);
   }
 
   append(iteration: number, metrics: Metrics): void {
-    if ('iteration' in metrics) throw new InternalError('`iteration` is not a metric');
-    const nonFinite = Object.values(metrics).filter((value) => !Number.isFinite(value)).length;
-    this.#journal.append({ iteration, ...metrics, ...(nonFinite > 0 ? { [NON_FINITE]: nonFinite } : {}) });
+    this.#journal.append(lineOf(iteration, metrics));
+  }
+
+  /** Puts an iteration's line in the place of the one that it has, at once or not at all; one that has none is appended. */
+  replace(iteration: number, metrics: Metrics): void {
+    const { path } = this.#journal;
+    const { line } = encodeLine(lineOf(iteration, metrics));
+    const lines: string[] = [];
+    let found = false;
+    scanLines(path, (earlier) => {
+      const same = parseLine(earlier, path, lines.length + 1)['iteration'] === iteration;
+      lines.push(same ? line : earlier);
+      found ||= same;
+    });
+    if (!found) lines.push(line);
+    this.#journal.close();
+    writeFileAtomic(path, lines.map((one) => `${one}\n`).join(''));
+    this.#journal = new Journal(path, this.disk);
   }
 
   sync(): void {
@@ -35,6 +54,12 @@ export class MetricsJournal {
   close(): void {
     this.#journal.close();
   }
+}
+
+function lineOf(iteration: number, metrics: Metrics): Record<string, number> {
+  if ('iteration' in metrics) throw new InternalError('`iteration` is not a metric');
+  const nonFinite = Object.values(metrics).filter((value) => !Number.isFinite(value)).length;
+  return { iteration, ...metrics, ...(nonFinite > 0 ? { [NON_FINITE]: nonFinite } : {}) };
 }
 
 /** Reads a run's metrics, oldest first; empty when there are none yet. Raises RunError on a line that is none. */

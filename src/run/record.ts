@@ -1,5 +1,6 @@
 /** `run.json`: what a run is made from and every attempt at it. */
 import type { SettingChange } from '../config/hash.js';
+import type { TextDigests } from '../config/texts.js';
 import { RunError } from '../core/errors.js';
 import { writeFileAtomic } from '../core/files.js';
 import type { RunPaths } from './paths.js';
@@ -21,6 +22,15 @@ export interface ForkPoint {
   readonly iteration: number;
   /** Hash of the settings that decided the forked run's result. */
   readonly hash: string;
+}
+
+/** A run that another starts from, as it was when it was last used. */
+export interface RecordedParent extends PlainObject {
+  readonly run: string;
+  /** Hash of the settings that decided its result; absent where it was not known. */
+  readonly hash?: string;
+  /** The iteration of the checkpoint that was used; absent until one was. */
+  readonly iteration?: number;
 }
 
 /** One start or resume of a run. */
@@ -52,6 +62,8 @@ export interface RunRecord {
   readonly settings: PlainObject;
   /** Runs whose checkpoints this one starts from. */
   readonly parents: readonly PlainObject[];
+  /** Digests of the text files that settings name, as they were when the run was last started; absent where there are none. */
+  readonly texts?: TextDigests;
   /** Absent where the settings were not read from a config file. */
   readonly config?: ConfigSource;
   /** Absent unless the run is a fork of another. */
@@ -99,12 +111,14 @@ export function formatChanges(changes: readonly SettingChange[], form: 'with rul
   const show = (value: unknown): string => JSON.stringify(value ?? null);
   return changes.map((change) => {
     const { key, before, after } = change;
-    const rule =
-      key !== 'num_iterations' || form === 'bare'
-        ? ''
-        : Number(after) < Number(before)
-          ? ' (it may only grow)'
-          : ' (a schedule depends on it)';
+    const rule = form === 'bare' ? '' : ruleOf(change);
     return `${key}: ${show(before)} -> ${show(after)}${rule}`;
   });
+}
+
+/** Why a change is one of the result, where the setting alone does not tell. */
+function ruleOf({ key, before, after }: SettingChange): string {
+  if (key.startsWith('parents.')) return ' (the run that it starts from was made anew with other settings)';
+  if (key !== 'num_iterations') return '';
+  return Number(after) < Number(before) ? ' (it may only grow)' : ' (a schedule depends on it)';
 }

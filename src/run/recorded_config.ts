@@ -61,6 +61,7 @@ export function recordedConfig(paths: RunPaths, record: RunRecord, request: Reco
     resultHash: resultHash(validated.settings),
     importHash: record.import_hash,
     warnings: [],
+    fromRecord: true,
     file,
     overlays: record.config?.overlays ?? [],
     sets: [...(record.config?.sets ?? []), ...sets],

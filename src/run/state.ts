@@ -16,9 +16,12 @@ export interface RunState {
   readonly heartbeat: string;
   /** Why it waits, failed, was interrupted or finished early; null where the state says it all. */
   readonly reason: string | null;
-  /** A run that ended by its own rule before `num_iterations` (a flat held-out loss): it is not continued. */
+  /** A run of this program's own trainer that ended by its own rule before `num_iterations` (a flat held-out loss). */
   readonly stopped_early: boolean;
 }
+
+/** Begins the reason of a run that a sweep gave up, so that it is told from one that ended by its own rule. */
+export const STOPPED_BY_SWEEP = 'stopped by the sweep ';
 
 /** Reads `state.json`; null when there is none yet. Raises RunError when it is not a state. */
 export function readState(paths: RunPaths): RunState | null {
@@ -43,6 +46,12 @@ export function readState(paths: RunPaths): RunState | null {
     reason: state.reason ?? null,
     stopped_early: state.stopped_early ?? false,
   };
+}
+
+/** Whether a run has done all of so many iterations, or ended by itself when it was to do as many or more. */
+export function isDone(state: RunState | null, numIterations: number): boolean {
+  if (state?.state !== 'finished') return false;
+  return state.iteration >= numIterations || state.num_iterations >= numIterations;
 }
 
 /** Replaces `state.json`; the heartbeat is the moment of writing. Raises RunError when the disk refuses. */

@@ -1,6 +1,6 @@
 /** The task `image_edit_tokens`: ties edit datasets, a token policy, the vision-token decoder and a judged reward together (EARL). */
 import { basename, dirname } from 'node:path';
-import { DataError } from '../core/errors.js';
+import { ConfigError, DataError } from '../core/errors.js';
 import { decodeImage } from '../core/image.js';
 import type { DataSource, ImageEditSettings } from '../config/settings.js';
 import { openEditDataset } from '../data/edits.js';
@@ -69,7 +69,7 @@ export class ImageEditTask {
       train.map(({ source }) => source),
       { seed: settings.seed, coefficients },
     );
-    const validation = settings.data.validation.map(openNamed);
+    const validation = openValidation(settings.data.validation);
     return new ImageEditTask(settings, tokenizer, space, environment, train, validation, sampler, resolveRun);
   }
 
@@ -165,8 +165,33 @@ export class ImageEditTask {
 
 /** `…/tiny/s/validation/list/tokenized_datalist.json` is called `s`. */
 function openNamed({ path }: DataSource): NamedSource {
-  const dataset = path.endsWith('.json') ? dirname(dirname(path)) : path;
-  return { name: basename(dirname(dataset)), source: openEditDataset(path) };
+  return { name: basename(dirname(datasetFolder(path))), source: openEditDataset(path) };
+}
+
+/**
+ * Opens held-out sets. Metrics and records know them by their names: those that would share one take their own folders', so that
+ * `…/earl/a_val` and `…/earl/b_val` are called `a_val` and `b_val`. Raises ConfigError where names are still the same.
+ */
+function openValidation(sources: readonly DataSource[]): NamedSource[] {
+  const opened = sources.map(openNamed);
+  const named = opened.map(({ name, source }, i) => {
+    const shared = opened.some((other, j) => j !== i && other.name === name);
+    return { name: shared ? basename(datasetFolder(sources[i].path)) : name, source };
+  });
+  for (const { name } of named) {
+    const paths = sources.filter((_, i) => named[i].name === name).map(({ path }) => path);
+    if (paths.length < 2) continue;
+    throw new ConfigError(`found ${paths.length} held-out sets that are called '${name}': ${paths.join(', ')}`, {
+      where: 'data.validation',
+      next: 'Name each dataset once, and keep different ones in folders of different names.',
+    });
+  }
+  return named;
+}
+
+/** The folder of the dataset that a datalist below it, or the folder itself, stands for. */
+function datasetFolder(path: string): string {
+  return path.endsWith('.json') ? dirname(dirname(path)) : path;
 }
 
 /** What a config's engine section says to a session. */

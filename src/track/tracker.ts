@@ -6,6 +6,8 @@ import type { RunPaths } from '../run/paths.js';
 export interface Tracker {
   /** The metrics of one iteration that is done; iteration 0 is the state before training. */
   iteration(iteration: number, metrics: Metrics): Promise<void>;
+  /** All metrics of an iteration of which only some were received before. */
+  replace(iteration: number, metrics: Metrics): Promise<void>;
   /** Makes what was received durable; called with every checkpoint. */
   flush(): Promise<void>;
   /** The run ends here, for whatever reason. */
@@ -24,6 +26,10 @@ export class RunDirectoryTracker implements Tracker {
     this.#journal.append(iteration, metrics);
   }
 
+  async replace(iteration: number, metrics: Metrics): Promise<void> {
+    this.#journal.replace(iteration, metrics);
+  }
+
   async flush(): Promise<void> {
     this.#journal.sync();
   }
@@ -37,6 +43,7 @@ export class RunDirectoryTracker implements Tracker {
 /** Receives and forgets: for processes that are not the first, and for tests. */
 export const nullTracker: Tracker = {
   iteration: async () => {},
+  replace: async () => {},
   flush: async () => {},
   finish: async () => {},
 };
@@ -46,6 +53,9 @@ export function combineTrackers(trackers: readonly Tracker[]): Tracker {
   return {
     iteration: async (iteration, metrics) => {
       for (const tracker of trackers) await tracker.iteration(iteration, metrics);
+    },
+    replace: async (iteration, metrics) => {
+      for (const tracker of trackers) await tracker.replace(iteration, metrics);
     },
     flush: async () => {
       for (const tracker of trackers) await tracker.flush();

@@ -10,6 +10,7 @@ import type { Weights } from '../policies/tokens/model.js';
 import { shareOf } from '../policies/tokens/peers.js';
 import type { Sampler } from '../policies/tokens/rollout.js';
 import type { JudgeItem, Outcome } from '../rewards/types.js';
+import type { CheckpointFiles } from '../run/checkpoints.js';
 import type { Metrics } from '../run/metrics.js';
 import type { EditPrompt, ImageEditTask, RenderedAnswer } from '../tasks/image_edit_tokens.js';
 import { sessionOptions } from '../tasks/image_edit_tokens.js';
@@ -149,7 +150,7 @@ export class GrpoTraining implements Training {
     return null;
   }
 
-  files(iteration: number): Record<string, Uint8Array | string> {
+  files(iteration: number): CheckpointFiles {
     return this.deps.policy.files(iteration);
   }
 

@@ -6,7 +6,7 @@ import type { TokenAnswer } from '../policies/tokens/batch.js';
 import type { Sampler } from '../policies/tokens/rollout.js';
 import type { Metrics } from '../run/metrics.js';
 import type { ContactSheetRow } from '../run/report/contact_sheet.js';
-import type { Outcome } from '../rewards/types.js';
+import type { JudgeItem, Outcome } from '../rewards/types.js';
 import type { EditPrompt, ImageEditTask, NamedSource, RenderedAnswer } from '../tasks/image_edit_tokens.js';
 import { average, standardError } from './advantages.js';
 import { episodeLine } from './episode_records.js';
@@ -15,7 +15,7 @@ import type { Scorer } from './scorer.js';
 
 type Manner = 'sampled' | 'greedy';
 
-/** Prompts whose answers decode together. */
+/** Prompts whose answers decode together, at most. */
 const PROMPTS_AT_ONCE = 128;
 
 export interface HeldOutDeps {
@@ -80,18 +80,23 @@ export class HeldOut {
   ): Promise<{ outcomes: Outcome[]; rows: ContactSheetRow[]; lines: object[] }> {
     const { task, settings, scorer, group } = this.deps;
     const share = shareOf(Math.min(set.source.length, settings.validation.prompts), group);
-    const scoring: Promise<Outcome[]>[] = [];
+    const chunk = promptsAtOnce(settings.rollout);
+    const scoring = new BegunScoring(scorer);
     const rendered: HeldOutAnswer[] = [];
-    for (let start = share.start; start < share.end; start += PROMPTS_AT_ONCE) {
-      const length = Math.min(PROMPTS_AT_ONCE, share.end - start);
-      const part = Array.from({ length }, (_, i) => task.prompt(set.source.read(start + i)));
-      const answers = await this.#render(iteration, set.name, manner, part, start);
-      rendered.push(...answers);
-      scoring.push(scorer.begin(answers.map(({ item }) => item)));
+    try {
+      for (let start = share.start; start < share.end; start += chunk) {
+        const length = Math.min(chunk, share.end - start);
+        const part = Array.from({ length }, (_, i) => task.prompt(set.source.read(start + i)));
+        const answers = await this.#render(iteration, set.name, manner, part, start);
+        rendered.push(...answers);
+        scoring.begin(answers.map(({ item }) => item));
+      }
+    } catch (error) {
+      throw await scoring.firstError(error);
     }
     const outcomes = await scorer.settle(
       rendered.map(({ item }) => item),
-      (await Promise.all(scoring)).flat(),
+      await scoring.outcomes(),
     );
     const rows = rendered.slice(0, Math.max(0, SHOWN - share.start)).map(({ item, parsed }, i): ContactSheetRow => {
       return {
@@ -140,6 +145,42 @@ export class HeldOut {
       return { ...one, sample: prompt.sample.id, answer: answers[p][0] };
     });
     return Promise.all(rendered);
+  }
+}
+
+/** As many answers as a chunk of a rollout has, since those fit into memory. Answers do not depend on it: each has its own random numbers. */
+function promptsAtOnce({ chunk_groups, generations_per_sample }: ImageEditSettings['rollout']): number {
+  return chunk_groups === null ? PROMPTS_AT_ONCE : Math.min(PROMPTS_AT_ONCE, chunk_groups * generations_per_sample);
+}
+
+/** Chunks that are being scored while others are sampled. Until it has ended, the scorer must stay open. */
+class BegunScoring {
+  readonly #begun: Promise<Outcome[]>[] = [];
+  readonly #errors: unknown[] = [];
+
+  constructor(private readonly scorer: Scorer) {}
+
+  /** Starts scoring a chunk. Raises what an earlier chunk has failed with meanwhile. */
+  begin(items: readonly JudgeItem[]): void {
+    if (this.#errors.length > 0) throw this.#errors[0];
+    const begun = this.scorer.begin(items);
+    // A failure is raised by the next chunk or at the end; until then it must not count as unhandled.
+    begun.catch((error: unknown) => this.#errors.push(error));
+    this.#begun.push(begun);
+  }
+
+  /** Waits for all chunks; gives what failed first in time, which is `failure` where no chunk had failed before. */
+  async firstError(failure: unknown): Promise<unknown> {
+    this.#errors.push(failure);
+    await Promise.allSettled(this.#begun);
+    return this.#errors[0];
+  }
+
+  /** The outcomes of all chunks, in their order. Raises the first error in time, when all have settled. */
+  async outcomes(): Promise<Outcome[]> {
+    await Promise.allSettled(this.#begun);
+    if (this.#errors.length > 0) throw this.#errors[0];
+    return (await Promise.all(this.#begun)).flat();
   }
 }
 

@@ -8,6 +8,7 @@ import { toPatches } from '../environments/vision_tokens.js';
 import { gradients } from '../graph/differentiate.js';
 import { Graph } from '../graph/ir.js';
 import { autoencoderLoss, CODEBOOK, patchSize } from '../nets/image_tokenizer.js';
+import type { CheckpointFiles } from '../run/checkpoints.js';
 import type { Metrics } from '../run/metrics.js';
 import { sessionOptions } from '../tasks/image_edit_tokens.js';
 import type { Training } from './loop.js';
@@ -141,7 +142,7 @@ export class ImageTokenizerTraining implements Training {
     return `the held-out error has been flat for ${this.state.flatValidations} validations`;
   }
 
-  files(iteration: number): Record<string, Uint8Array | string> {
+  files(iteration: number): CheckpointFiles {
     return this.state.files(iteration);
   }
 

@@ -2,19 +2,18 @@
 import type { ImageEditSettings, ModelReference } from '../config/settings.js';
 import { ConfigError, must } from '../core/errors.js';
 import { rewardName } from '../rewards/choice.js';
-import { createReward } from '../rewards/combined.js';
+import { createReward, type CombinedReward } from '../rewards/combined.js';
 import type { Endpoint } from '../rewards/endpoints.js';
 import { JudgeImages } from '../rewards/judge_images.js';
 import { loadPrompts } from '../rewards/prompts.js';
-import { waitUntilReady } from '../rewards/readiness.js';
+import { waitUntilReady, type WaitOptions } from '../rewards/readiness.js';
 import { scoreChunk, settleOutcomes, summariseUnscored } from '../rewards/score_iteration.js';
-import type { Term } from '../rewards/term.js';
 import type { RunHandle } from '../run/claim.js';
 import { FileJudgementStore } from '../run/judgements.js';
 import type { RunLog } from '../run/logs.js';
 import { RunPaths } from '../run/paths.js';
 import { modelFolder, type RunResolver } from '../tasks/models.js';
-import { Judges } from './judges.js';
+import { Judges, limitsOf } from './judges.js';
 import { Abandoned, lead } from './lead.js';
 import type { ProcessGroup } from './process_group.js';
 import type { Scorer } from './scorer.js';
@@ -42,6 +41,7 @@ export async function openScorer(
   const { reward } = settings;
   const judges = new Judges();
   let store: RunJudgements | null = null;
+  const limits = limitsOf(reward, services.group.size);
   const scored = await createReward(reward, {
     judge: (model = reward.model) => {
       if (endpoint !== null) return judges.take(model);
@@ -54,9 +54,10 @@ export async function openScorer(
     prompts: loadPrompts(reward.prompts),
     modelFolder: (reference) => modelFolder(reference as ModelReference, services.resolveRun),
     store: () => must(store, "the run's judgements"),
+    limits,
   });
   try {
-    const endpoints = await judgeEndpoints(judges.models, endpoint, reward.max_wait_s, services);
+    const endpoints = await judgeEndpoints(scored, judges.models, endpoint, reward.max_wait_s, services);
     store = openJudgements(settings, services.handle);
     // Nobody asks the judge, and so nobody writes, before everyone has read what is there.
     await services.group.barrier();
@@ -64,8 +65,8 @@ export async function openScorer(
       endpoints,
       store,
       ...apiKey(),
-      concurrency: Math.floor(reward.concurrency / services.group.size),
-      policy: { attemptTimeoutMs: reward.timeout_s * 1000, maxAttempts: reward.max_attempts },
+      concurrency: limits.concurrency,
+      policy: limits,
     });
     return scorerOf({ scored, judges, endpoints, store }, settings, services);
   } catch (error) {
@@ -84,7 +85,7 @@ function openJudgements(settings: ImageEditSettings, handle: RunHandle | null): 
 
 /** What scores, opened. */
 interface Opened {
-  readonly scored: Term;
+  readonly scored: CombinedReward;
   readonly judges: Judges;
   readonly endpoints: readonly string[];
   readonly store: RunJudgements;
@@ -106,7 +107,10 @@ function scorerOf(
         outcomes,
         { maxUnscoredFraction: reward.max_unscored_fraction, maxWaitS: reward.max_wait_s },
         {
-          canary: (signal) => judges.canary(signal),
+          canary: async (signal) => {
+            const found = await judges.canary(signal);
+            return found.ok ? scored.canary(signal) : found;
+          },
           judgeName: endpoints.join(', ') || rewardName(reward),
           signal: stop,
           onWaiting: (summary, waitedS, found) => {
@@ -147,28 +151,31 @@ function scorerOf(
   return handle === null ? shared : { ...shared, judgements: store };
 }
 
-/** The addresses of judges that are ready for all these models, none where there are none; rank 0 waits, and says so. */
+/**
+ * The addresses of judges that are ready for all these models, none where there are none. Rank 0 waits for them, and for the servers that
+ * terms have of their own, and says so.
+ */
 async function judgeEndpoints(
+  scored: CombinedReward,
   models: readonly string[],
   endpoint: Endpoint | null,
   maxWaitS: number,
   { group, handle, log, stop }: ScorerServices,
 ): Promise<readonly string[]> {
-  if (endpoint === null || models.length === 0) return [];
+  const waiting: WaitOptions = {
+    maxWaitS,
+    signal: stop,
+    onWaiting: (found, waitedS) => {
+      handle?.setState({ state: 'waiting', reason: found });
+      log.logger.warn(`waiting for the judge (${Math.round(waitedS)} s): ${found}`);
+    },
+  };
   const endpoints = await lead(group, async () => {
     try {
+      await scored.untilReady(waiting);
+      if (endpoint === null || models.length === 0) return [];
       const ready = await Promise.all(
-        models.map((model) =>
-          waitUntilReady(endpoint, model, {
-            ...apiKey(),
-            maxWaitS,
-            signal: stop,
-            onWaiting: (found, waitedS) => {
-              handle?.setState({ state: 'waiting', reason: found });
-              log.logger.warn(`waiting for the judge (${Math.round(waitedS)} s): ${found}`);
-            },
-          }),
-        ),
+        models.map((model) => waitUntilReady(endpoint, model, { ...apiKey(), ...waiting })),
       );
       return ready[0].endpoints;
     } catch (error) {

@@ -1,8 +1,23 @@
 /** The judges that a reward's terms ask: all at `reward.endpoint`, one client for each model that a term names. */
+import type { RewardSettings } from '../config/settings.js';
 import { must } from '../core/errors.js';
 import type { Judge } from '../rewards/judge.js';
 import type { CanaryResult } from '../rewards/judge_client.js';
 import { JudgeClient, type JudgeClientOptions } from '../rewards/judge_client.js';
+import type { ServerLimits } from '../rewards/term.js';
+
+/** What a reward section allows one of so many processes. */
+export function limitsOf(
+  reward: Pick<RewardSettings, 'concurrency' | 'timeout_s' | 'max_attempts'>,
+  processes = 1,
+): ServerLimits {
+  return {
+    concurrency: Math.max(1, Math.floor(reward.concurrency / processes)),
+    processes,
+    attemptTimeoutMs: reward.timeout_s * 1000,
+    maxAttempts: reward.max_attempts,
+  };
+}
 
 /**
  * Terms take their judges while they are made, and ask them only when they score: by then it is known which models are asked, and these

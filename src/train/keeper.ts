@@ -1,9 +1,9 @@
 /** What the loop leaves behind in the run directory: rank 0 keeps it, the others keep nothing. */
 import type { CheckpointSettings } from '../config/settings.js';
-import { applyRetention, saveCheckpoint } from '../run/checkpoints.js';
+import { applyRetention, saveCheckpoint, type CheckpointFiles } from '../run/checkpoints.js';
 import type { RunHandle } from '../run/claim.js';
 import type { RunLog } from '../run/logs.js';
-import { readMetrics, type Metrics } from '../run/metrics.js';
+import { NON_FINITE, readMetrics, type Metrics } from '../run/metrics.js';
 import { Progress, type ProgressKind } from '../run/progress.js';
 import type { RunState } from '../run/state.js';
 import type { Tracker } from '../track/tracker.js';
@@ -20,7 +20,7 @@ type EndState = Partial<Pick<RunState, 'state' | 'iteration' | 'reason' | 'stopp
 export interface Keeper {
   /** The iteration that the run goes on from; null for one that begins. */
   readonly from: number | null;
-  /** Whether the evaluation of that iteration is still to be made. */
+  /** Whether the evaluation of that iteration is due and still to be made: `measured` adds it to what the iteration's step measured. */
   readonly owed: boolean;
   measured(iteration: number, metrics: Metrics): Promise<void>;
   /** The iteration is done: shown, and written into the run's state. */
@@ -43,6 +43,8 @@ export const followerKeeper: Keeper = {
 export class RunKeeper implements Keeper {
   readonly from: number | null;
   readonly owed: boolean;
+  /** What is recorded of the iteration that the run goes on from. */
+  readonly #before: Metrics;
   readonly #progress: Progress;
   #saved: number;
 
@@ -50,20 +52,29 @@ export class RunKeeper implements Keeper {
     private readonly records: LoopRecords,
     private readonly training: {
       readonly kind: ProgressKind;
-      files(iteration: number): Record<string, Uint8Array | string>;
+      files(iteration: number): CheckpointFiles;
     },
     private readonly checkpoint: CheckpointSettings,
     numIterations: number,
+    isEvaluated: (iteration: number) => boolean,
   ) {
     const { handle } = records;
     this.from = handle.checkpoint?.iteration ?? null;
-    this.owed = this.from !== null && !readMetrics(handle.paths).some(({ iteration }) => iteration === this.from);
+    const line = readMetrics(handle.paths).findLast(({ iteration }) => iteration === this.from);
+    // Which of a line's numbers are not finite is counted again where it is replaced.
+    const measured = Object.entries(line?.metrics ?? {}).filter(([name]) => name !== NON_FINITE);
+    this.#before = Object.fromEntries(measured);
+    const hasEvaluation = measured.some(([name]) => name.startsWith('validation/'));
+    this.owed = this.from !== null && isEvaluated(this.from) && !hasEvaluation;
     this.#saved = this.from ?? -1;
     this.#progress = new Progress(training.kind, numIterations);
   }
 
   async measured(iteration: number, metrics: Metrics): Promise<void> {
-    await this.records.tracker.iteration(iteration, metrics);
+    this.records.handle.requireOwned();
+    const { tracker } = this.records;
+    if (this.owed && iteration === this.from) await tracker.replace(iteration, { ...this.#before, ...metrics });
+    else await tracker.iteration(iteration, metrics);
   }
 
   passed(iteration: number, metrics: Metrics): void {
@@ -74,6 +85,8 @@ export class RunKeeper implements Keeper {
   async save(iteration: number): Promise<void> {
     if (this.#saved === iteration) return;
     const { handle, tracker } = this.records;
+    // A process that was held up finds its run taken over: what is in the folder is the other's.
+    handle.requireOwned();
     // In this order: a kill in between then repeats iterations instead of losing their lines.
     await tracker.flush();
     saveCheckpoint(handle.paths, iteration, this.training.files(iteration));

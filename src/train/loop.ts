@@ -1,6 +1,7 @@
 /** Once round the loop for every kind of training: step, evaluate, record, checkpoint; stop when asked to. */
 import { EndpointError, InternalError } from '../core/errors.js';
 import type { CheckpointSettings } from '../config/settings.js';
+import type { CheckpointFiles } from '../run/checkpoints.js';
 import type { Metrics } from '../run/metrics.js';
 import type { ProgressKind } from '../run/progress.js';
 import { followerKeeper, RunKeeper, type Keeper, type LoopRecords } from './keeper.js';
@@ -17,7 +18,7 @@ export interface Training {
   /** After an evaluation: why training should end now, or null. */
   shouldStop(): string | null;
   /** The files of a checkpoint. */
-  files(iteration: number): Record<string, Uint8Array | string>;
+  files(iteration: number): CheckpointFiles;
   /** Equal on all ranks that hold the same weights; null on one that holds none. */
   checksum(): string | null;
   dispose(): Promise<void>;
@@ -43,8 +44,13 @@ export async function runLoop(
   records: LoopRecords | null,
   group: ProcessGroup = soloGroup(),
 ): Promise<LoopEnd> {
+  const { numIterations, evaluateEvery } = options;
+  const isEvaluated = (iteration: number): boolean =>
+    iteration === 0 || iteration === numIterations || (evaluateEvery !== null && iteration % evaluateEvery === 0);
   const keeper: Keeper =
-    records === null ? followerKeeper : new RunKeeper(records, training, options.checkpoint, options.numIterations);
+    records === null
+      ? followerKeeper
+      : new RunKeeper(records, training, options.checkpoint, numIterations, isEvaluated);
   const { from, owed } = await group.broadcast({ from: keeper.from, owed: keeper.owed });
   const start = from ?? 0;
   if (start > options.numIterations) throw new InternalError(`iteration ${start} of ${options.numIterations}`);
@@ -65,9 +71,16 @@ export async function runLoop(
 
   /** The iteration whose update the weights have; a step that raises has changed none. */
   let reached = start;
+  /** What its step measured, until that is recorded together with its evaluation. */
+  let unrecorded: Metrics | null = null;
   try {
     return await goRound();
   } catch (error) {
+    if ((error instanceof Abandoned || error instanceof EndpointError) && unrecorded !== null) {
+      // Without its evaluation, which the resumed run makes up for.
+      await keeper.measured(reached, unrecorded);
+      keeper.passed(reached, unrecorded);
+    }
     if (error instanceof Abandoned) return await interrupt(reached);
     // A judge that stays away ends the process, but nothing learned so far is lost.
     if (error instanceof EndpointError) await keeper.save(reached);
@@ -94,11 +107,11 @@ export async function runLoop(
     for (let iteration = start + 1; iteration <= options.numIterations; iteration++) {
       if (await group.broadcast(options.stop.aborted)) return interrupt(iteration - 1);
       const last = iteration === options.numIterations;
-      const metrics = { ...(await training.step(iteration)) };
+      unrecorded = await training.step(iteration);
       reached = iteration;
-      const due = last || (options.evaluateEvery !== null && iteration % options.evaluateEvery === 0);
+      const metrics = { ...unrecorded };
       let reason: string | null = null;
-      if (due) {
+      if (isEvaluated(iteration)) {
         const evaluate = async (final: boolean): Promise<void> => {
           Object.assign(metrics, await training.evaluate(iteration, final));
         };
@@ -107,6 +120,7 @@ export async function runLoop(
         if (reason !== null && !last) await evaluate(true);
       }
       await keeper.measured(iteration, metrics);
+      unrecorded = null;
       keeper.passed(iteration, metrics);
       if (last || reason !== null || iteration % options.checkpoint.save_every_n_iterations === 0) {
         await save(iteration);

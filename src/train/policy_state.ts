@@ -1,15 +1,21 @@
 /** A policy that is being trained: its weights, its optimizer, and what of both a checkpoint holds. */
-import { readFileSync } from 'node:fs';
+import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { CheckpointError } from '../core/errors.js';
-import { encodeSafetensors, readSafetensors, type FloatTensor } from '../core/safetensors.js';
+import { readSafetensors, safetensorsPieces, type FloatTensor } from '../core/safetensors.js';
 import type { OptimizerSettings } from '../config/settings.js';
 import { AdamW, clipGradientNorm, learningRateAt } from '../engines/onnx/optimizer.js';
 import type { PolicyModel } from '../policies/tokens/model.js';
+import type { CheckpointFiles } from '../run/checkpoints.js';
 import { CONFIG_FILE, POLICY_FILE, readWeights, TOKENIZER_FILE } from '../tasks/models.js';
 
 const OPTIMIZER_FILE = 'optimizer.safetensors';
+/** The moving averages of the weights, under the weights' names, where such are kept. */
+const AVERAGES_FILE = 'ema.safetensors';
 const TRAINER_FILE = 'trainer.json';
+
+/** Before a parameter's name, what the optimizer calls its moving average. */
+const AVERAGE = 'ema.';
 
 /** Everything else that a resumed run must know. */
 interface TrainerState {
@@ -54,6 +60,7 @@ export class TrainState<M extends TrainedModel> {
       betas: settings.betas,
       eps: settings.eps,
       weightDecay: settings.weight_decay,
+      emaDecay: settings.ema_decay,
     });
   }
 
@@ -94,7 +101,8 @@ export class TrainState<M extends TrainedModel> {
     return `${this.#optimizer.steps} steps, ${(hash >>> 0).toString(16)}`;
   }
 
-  files(iteration: number): Record<string, Uint8Array | string> {
+  /** The files of a checkpoint. They are views of the weights and the optimizer, to be written before the next step. */
+  files(iteration: number): CheckpointFiles {
     const state: TrainerState = {
       format: 1,
       iteration,
@@ -103,16 +111,19 @@ export class TrainState<M extends TrainedModel> {
       flat_validations: this.#flat,
       validated_iteration: this.#noted,
     };
+    const moments = [...this.#optimizer.state()].filter(([name]) => !name.startsWith(AVERAGE));
+    const averages = this.#optimizer.averages();
     return {
       [CONFIG_FILE]: `${JSON.stringify(this.model.config, null, 2)}\n`,
       [TOKENIZER_FILE]: this.tokenizerJson,
-      [POLICY_FILE]: encodeSafetensors(this.model.weights),
-      [OPTIMIZER_FILE]: encodeSafetensors(this.#optimizer.state()),
+      [POLICY_FILE]: safetensorsPieces(this.model.weights),
+      [OPTIMIZER_FILE]: safetensorsPieces(new Map(moments)),
+      ...(averages === null ? {} : { [AVERAGES_FILE]: safetensorsPieces(averages) }),
       [TRAINER_FILE]: `${JSON.stringify(state, null, 2)}\n`,
     };
   }
 
-  /** Takes over a checkpoint's weights, optimizer and counters, in place. */
+  /** Takes over a checkpoint's weights, their averages, optimizer and counters, in place. Raises CheckpointError where one of them is missing. */
   restore(folder: string): void {
     const shapes = new Map([...this.model.weights].map(([name, { shape }]) => [name, shape]));
     for (const [name, { data }] of readWeights(join(folder, POLICY_FILE), shapes)) {
@@ -125,7 +136,12 @@ export class TrainState<M extends TrainedModel> {
     } catch (cause) {
       throw new CheckpointError('cannot read the trainer state', { where: path, cause });
     }
-    this.#optimizer.restore(readSafetensors(join(folder, OPTIMIZER_FILE)), state.optimizer_steps);
+    const tensors = readSafetensors(join(folder, OPTIMIZER_FILE));
+    const averages = join(folder, AVERAGES_FILE);
+    if (this.settings.ema_decay !== null && existsSync(averages)) {
+      for (const [name, tensor] of readSafetensors(averages)) tensors.set(`${AVERAGE}${name}`, tensor);
+    }
+    this.#optimizer.restore(tensors, state.optimizer_steps);
     this.#best = state.best_held_out_loss;
     this.#flat = state.flat_validations;
     this.#noted = state.validated_iteration;

@@ -56,7 +56,7 @@ export class RecordedJudge implements Judge {
       return recorded;
     }
     this.counts.missing++;
-    this.missing.add(query.key.slice(0, query.key.lastIndexOf('/')));
+    this.missing.add(itemOf(query.key));
     const none = { requestHash: '', model, text: '', scores: [], attempts: 0, latencyMs: 0 };
     return { ...none, key: query.key, problem: 'aborted', detail: 'not recorded' };
   }
@@ -68,4 +68,35 @@ export class RecordedJudge implements Judge {
     });
     return found.find(({ problem }) => problem === null) ?? found.at(0);
   }
+}
+
+/** Replies of reward servers that a run recorded. */
+export class RecordedReplies {
+  /** The items of which none is recorded though nobody is to be asked, by their keys. */
+  readonly missing = new Set<string>();
+
+  constructor(
+    private readonly recorded: Pick<JudgementStore, 'find'>,
+    private readonly offline: boolean,
+    private readonly counts: JudgeCounts,
+  ) {}
+
+  /** As `TermRecords.reply`: what was recorded without a score is used only where nobody is to be asked. */
+  find(key: string, requestHash: string, isUsable: (judgement: Judgement) => boolean): Judgement | undefined {
+    const found = this.recorded.find(key, requestHash);
+    if (found !== undefined && (this.offline || found.problem === null) && isUsable(found)) {
+      this.counts.replayed++;
+      return found;
+    }
+    if (this.offline) {
+      this.counts.missing++;
+      this.missing.add(itemOf(key));
+    } else this.counts.asked++;
+    return undefined;
+  }
+}
+
+/** The key of the item that a question is about. */
+function itemOf(key: string): string {
+  return key.slice(0, key.lastIndexOf('/'));
 }

@@ -17,9 +17,9 @@ import { FileJudgementStore } from '../run/judgements.js';
 import type { RunPaths } from '../run/paths.js';
 import { ImageEditTask } from '../tasks/image_edit_tokens.js';
 import { modelFolder, type RunResolver } from '../tasks/models.js';
-import { Judges } from './judges.js';
+import { Judges, limitsOf } from './judges.js';
 import { drawsAsBefore, recordedItems, type ItemSources } from './recorded_items.js';
-import { RecordedJudge, type JudgeCounts } from './recorded_judge.js';
+import { RecordedJudge, RecordedReplies, type JudgeCounts } from './recorded_judge.js';
 import { summariseRescored, type RescoredEpisode, type RescoreSummary } from './rescore_summary.js';
 import { FollowerJudgements } from './shared_judgements.js';
 
@@ -34,6 +34,8 @@ export interface RescoreRequest {
   readonly resolveRun: RunResolver;
   /** Finds the judge when it is first needed; null where nobody is to be asked. */
   readonly endpoint: (() => Promise<Endpoint>) | null;
+  /** Whether servers of the terms' own are not asked either. */
+  readonly offline?: boolean;
   readonly apiKey?: string;
   /** Called before each file of episodes. */
   readonly onProgress?: (file: EpisodeFile, at: number, of: number) => void;
@@ -49,19 +51,27 @@ export async function rescore(request: RescoreRequest): Promise<RescoreSummary> 
   const counts: JudgeCounts = { replayed: 0, parsed_again: 0, asked: 0, missing: 0 };
   const connection = new Connection(request);
   const recorded = new FollowerJudgements(paths);
-  const recordedJudges: RecordedJudge[] = [];
+  const offline = request.offline === true;
+  const replies = new RecordedReplies(recorded, offline, counts);
+  const sourcesOfAnswers: Lacking[] = [replies];
+  const recordedJudge = (model: string, asked: Judge | null): Judge => {
+    const judge = new RecordedJudge({ model, recorded, asked }, counts);
+    sourcesOfAnswers.push(judge);
+    return judge;
+  };
   const { task, noTask } = openTask(request);
   const scored = await createReward(reward, {
-    judge: (model = reward.model) => {
-      const asked = request.endpoint === null ? null : connection.judge(model);
-      const judge = new RecordedJudge({ model, recorded, asked }, counts);
-      recordedJudges.push(judge);
-      return judge;
-    },
+    judge: (model = reward.model) => recordedJudge(model, request.endpoint === null ? null : connection.judge(model)),
     images: new JudgeImages(),
     prompts: loadPrompts(reward.prompts),
     modelFolder: (reference) => modelFolder(reference as ModelReference, request.resolveRun),
     store: () => connection.store(),
+    limits: limitsOf(reward),
+    records: {
+      offline,
+      judge: recordedJudge,
+      reply: (key, requestHash, isUsable) => replies.find(key, requestHash, isUsable),
+    },
   });
   try {
     const episodes: RescoredEpisode[] = [];
@@ -70,7 +80,7 @@ export async function rescore(request: RescoreRequest): Promise<RescoreSummary> 
     const sources = { paths, settings, task, noTask, redraws };
     for (const [at, file] of files.entries()) {
       request.onProgress?.(file, at, files.length);
-      episodes.push(...(await rescoreFile(file, scored, reward, sources, recordedJudges)));
+      episodes.push(...(await rescoreFile(file, scored, reward, sources, sourcesOfAnswers)));
     }
     const place = paths.rescored(name);
     const summary = summariseRescored(episodes, {
@@ -107,7 +117,7 @@ async function rescoreFile(
   scored: Reward,
   reward: RewardSettings,
   sources: ItemSources,
-  judges: readonly RecordedJudge[],
+  answers: readonly Lacking[],
 ): Promise<RescoredEpisode[]> {
   const episodes = readRecordedEpisodes(file.path);
   const found = (await recordedItems(file, episodes, sources)).map((one) =>
@@ -119,7 +129,7 @@ async function rescoreFile(
   return episodes.map((episode, i): RescoredEpisode => {
     const { key } = episode;
     const outcome = byKey.get(key);
-    const missing = found[i].missing ?? (isMissing(key, outcome, judges) ? 'the judge was not asked this' : null);
+    const missing = found[i].missing ?? (isMissing(key, outcome, answers) ? 'the judge was not asked this' : null);
     const told = { key, iteration: file.iteration, set: setOf(file, episode), recorded: episode.outcome };
     return missing === null && outcome !== undefined
       ? { ...told, rescored: outcome, missing: null }
@@ -137,10 +147,13 @@ function lacking(item: JudgeItem, reward: RewardSettings): string | null {
   return null;
 }
 
+/** Answers from the records, and the items that they lack one of. */
+type Lacking = Pick<RecordedJudge, 'missing'>;
+
 /** Whether an outcome is unscored only because the question was never put to the judge. */
-function isMissing(key: string, outcome: Outcome | undefined, judges: readonly RecordedJudge[]): boolean {
+function isMissing(key: string, outcome: Outcome | undefined, answers: readonly Lacking[]): boolean {
   if (outcome?.kind !== 'unscored') return false;
-  return judges.some(({ missing }) => missing.has(key));
+  return answers.some(({ missing }) => missing.has(key));
 }
 
 /** Training, or the set and the manner of a held-out evaluation. */
@@ -192,7 +205,7 @@ class Connection {
       store: this.store(),
       ...key,
       concurrency: reward.concurrency,
-      policy: { attemptTimeoutMs: reward.timeout_s * 1000, maxAttempts: reward.max_attempts },
+      policy: limitsOf(reward),
     });
   }
 }

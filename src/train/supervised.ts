@@ -4,6 +4,7 @@ import type { ImageEditSettings, SftSettings } from '../config/settings.js';
 import type { EditSample } from '../data/types.js';
 import type { LearningGroup, TokenStatistics } from '../policies/tokens/learner.js';
 import { Learner } from '../policies/tokens/learner.js';
+import type { CheckpointFiles } from '../run/checkpoints.js';
 import type { Metrics } from '../run/metrics.js';
 import type { ImageEditTask } from '../tasks/image_edit_tokens.js';
 import { sessionOptions } from '../tasks/image_edit_tokens.js';
@@ -78,7 +79,7 @@ export class SupervisedTraining implements Training {
     return `the held-out loss has been flat for ${flat} validations`;
   }
 
-  files(iteration: number): Record<string, Uint8Array | string> {
+  files(iteration: number): CheckpointFiles {
     return this.policy.files(iteration);
   }
 

@@ -1,6 +1,6 @@
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { join, resolve } from 'node:path';
+import { delimiter, join, resolve } from 'node:path';
 import { afterAll, beforeEach, describe, expect, it, vi } from 'vitest';
 import { main } from '../../src/cli/main.js';
 import type { ExperimentPlan } from '../../src/launch/plan.js';
@@ -44,6 +44,26 @@ describe('editrl plan', () => {
     expect(cell?.memory_bytes).toBeGreaterThan(start?.memory_bytes ?? Infinity);
   });
 
+  it('takes parts of names, and patterns, as a sweep does', async () => {
+    const file = join(folder, 'only.jsonnet');
+    writeFileSync(
+      file,
+      JSON.stringify({
+        name: 'only',
+        base: { task: 'external', num_iterations: 3, launch: { command: ['true'] } },
+        axes: { kl: { '0': {}, '1': {} }, seed: { '1': { seed: 1 }, '2': { seed: 2 } } },
+      }),
+    );
+    const chosen = async (only: string): Promise<string[]> => {
+      written.out = '';
+      return (await plan(file, '--only', only)).cells.map(({ run_name }) => run_name);
+    };
+    expect(await chosen('kl-0')).toEqual(['only__kl-0__seed-1', 'only__kl-0__seed-2']);
+    expect(await chosen('*kl-?__seed-2')).toEqual(['only__kl-0__seed-2', 'only__kl-1__seed-2']);
+    expect(await main(['plan', file, '--only', 'seed-3'])).toBe(2);
+    expect(written.error).toContain('--only seed-3: no cell of only has such a name');
+  });
+
   it('gives each seed its own folder of data, because its tokenizer writes its own codes', async () => {
     const { cells } = await plan('experiments/earl_table.jsonnet');
     const folders = new Set(cells.map(({ axes, differs }) => `${axes['seed']} ${String(differs['data.tiny.folder'])}`));
@@ -54,6 +74,35 @@ describe('editrl plan', () => {
     const { cells, parents } = await plan('configs/sft_s__rl_s.jsonnet', '--with', 'configs/lib/tiny.libsonnet');
     expect(cells.map(({ run_name }) => run_name)).toEqual(['sft_s__rl_s']);
     expect(parents.map(({ run_name }) => run_name).sort()).toEqual(['sft_s', 'tiny_vq']);
+  });
+
+  it('says which runs take GPUs and which the CPU, where there are GPUs', async () => {
+    const programs = join(folder, 'programs');
+    mkdirSync(programs);
+    const answer = '#!/bin/sh\necho "0, GPU-a, NVIDIA H200, 143771, 0"\necho "1, GPU-b, NVIDIA H200, 143771, 0"\n';
+    writeFileSync(join(programs, 'nvidia-smi'), answer, { mode: 0o755 });
+    vi.stubEnv('PATH', `${programs}${delimiter}${process.env['PATH'] ?? ''}`);
+    const file = join(folder, 'providers.jsonnet');
+    writeFileSync(
+      file,
+      `local on(provider) = { policy+: { engine+: { provider: provider } }, environment+: { engine+: { provider: provider } } };
+      {
+        name: 'providers',
+        base: (import '${resolve('configs/sft_s__rl_s.jsonnet')}') + (import '${resolve('configs/lib/tiny.libsonnet')}')
+          + { launch+: { processes: 'auto' } },
+        axes: { on: { cpu: on('cpu'), cuda: on('cuda') } },
+      }`,
+    );
+    const { cells } = await plan(file);
+    const found = cells.map(({ axes, device, devices }) => [axes['on'], device, devices]);
+    expect(found).toEqual([
+      ['cpu', 'cpu', 1],
+      ['cuda', 'gpu', 2],
+    ]);
+    written.out = '';
+    expect(await main(['plan', file])).toBe(0);
+    expect(written.out).toMatch(/^on-cpu +new +1 CPU /m);
+    expect(written.out).toMatch(/^on-cuda +new +2 GPUs /m);
   });
 
   it('refuses two axes that set one key differently', async () => {

@@ -23,10 +23,11 @@ it('shows every run in a table', async () => {
   expect(await main(['status', '--exp-dir', folder.dir])).toBe(0);
   const [titles, , ...rows] = written.out.trimEnd().split('\n');
   expect(titles.split(/ {2,}/)).toEqual(['run', 'state', 'iteration', 'reward', 'heartbeat', 'where', 'reason']);
+  const age = expect.stringMatching(/^\d+ s ago$/) as string;
   expect(rows.map((row) => row.split(/ {2,}/))).toEqual([
-    ['done', 'finished', '4/10', '–', '0 s ago', '–', '–'],
-    ['gone', 'dead', '4/10', '–', '0 s ago', '–', 'no process holds it; `editrl resume gone` continues it'],
-    ['live', 'running', '4/10', '–', '0 s ago', `${hostname()}, process ${process.pid}`, '–'],
+    ['done', 'finished', '4/10', '–', age, '–', '–'],
+    ['gone', 'dead', '4/10', '–', age, '–', 'no process holds it; `editrl resume gone` continues it'],
+    ['live', 'running', '4/10', '–', age, `${hostname()}, process ${process.pid}`, '–'],
   ]);
 });
 

@@ -1,9 +1,11 @@
 import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
-import { existsSync } from 'node:fs';
+import { existsSync, mkdirSync } from 'node:fs';
 import { hostname } from 'node:os';
+import { join } from 'node:path';
 import { afterEach, beforeEach, expect, it, vi } from 'vitest';
 import { main } from '../../src/cli/main.js';
+import { submissionsDir, writeSubmission } from '../../src/launch/slurm/record.js';
 import { stopRun } from '../../src/launch/stop.js';
 import { processStart } from '../../src/run/lock.js';
 import type { RunPaths } from '../../src/run/paths.js';
@@ -19,6 +21,7 @@ beforeEach(() => {
 });
 afterEach(() => {
   vi.restoreAllMocks();
+  vi.unstubAllEnvs();
   for (const child of children.splice(0)) child.kill('SIGKILL');
   folder.remove();
 });
@@ -102,6 +105,45 @@ it('says where a run of another host has to be stopped, and stops the others all
   );
   expect(written.error).toContain('scancel --signal=TERM 99');
   expect(written.out).toContain('mine: interrupted');
+});
+
+it('asks a process that holds several runs once: a second signal would end it at once', async () => {
+  const [first, second] = [folder.make('first', 'running'), folder.make('second', 'running')];
+  const script = `
+    const fs = require('node:fs');
+    let signals = 0;
+    process.on('SIGTERM', () => {
+      if (++signals > 1) process.exit(1);
+      setTimeout(() => {
+        for (const lock of process.argv.slice(1)) fs.rmSync(lock);
+        process.exit(130);
+      }, 500);
+    });
+    setInterval(() => {}, 1000);
+    process.send('ready');`;
+  const child = spawn(process.execPath, ['-e', script, '--', first.lock, second.lock], {
+    stdio: ['ignore', 'ignore', 'ignore', 'ipc'],
+  });
+  children.push(child);
+  await once(child, 'message');
+  const pid = child.pid ?? -1;
+  for (const paths of [first, second]) folder.lock(paths, { host: hostname(), pid, process_start: processStart(pid) });
+  const ended = once(child, 'exit');
+  expect(await main(['stop', '--all', '--exp-dir', folder.dir])).toBe(0);
+  expect(await ended).toEqual([130, null]);
+});
+
+it('stops a run of this machine while Slurm does not answer', async () => {
+  vi.stubEnv('PATH', '/nowhere');
+  const dir = join(submissionsDir(folder.dir), 'one');
+  mkdirSync(dir, { recursive: true });
+  const arrays = [{ name: 'editrl-x', job_id: '7', runs: ['queued'] }];
+  writeSubmission(dir, { format: 1, submitted_at: '', arrays, judges: [] });
+  folder.make('queued', 'queued');
+  await owner(folder.make('mine', 'running'), true);
+  expect(await main(['stop', 'mine', 'queued', '--exp-dir', folder.dir])).toBe(1);
+  expect(written.out).toContain('mine: interrupted');
+  expect(written.error).toMatch(/^editrl: queued: .*squeue/);
 });
 
 it('wants names or --all, and not both', async () => {

@@ -34,6 +34,24 @@ function experiment(more: Record<string, unknown> = {}, launch: Record<string, u
   return file;
 }
 
+/** The directory of a small cell that has begun. */
+function begun(name: string, seed: number, state: string | null = null): void {
+  const dir = join(folder, 'runs', name);
+  mkdirSync(dir, { recursive: true });
+  const settings = {
+    run_name: name,
+    task: 'external',
+    num_iterations: 10,
+    seed,
+    parameters: {},
+    launch: { command: ['true'] },
+  };
+  const record = { format: 1, run_name: name, hash: 'another', settings, attempts: [], parents: [] };
+  writeFileSync(join(dir, 'run.json'), JSON.stringify(record));
+  if (state === null) return;
+  writeFileSync(join(dir, 'state.json'), JSON.stringify({ state, iteration: 3, num_iterations: 10 }));
+}
+
 describe('editrl sweep --dry-run', () => {
   it('prints what would start in order, for people and for machines', async () => {
     const file = experiment({ stop_early: { metric: 'reward/mean', rungs: [5], keep: 0.5 } });
@@ -55,21 +73,21 @@ describe('editrl sweep --dry-run', () => {
   it('tells of a directory that was made with other settings, with the difference', async () => {
     const name = 'trial__a-small__seed-1';
     const file = experiment();
-    mkdirSync(join(folder, 'runs', name), { recursive: true });
-    const settings = {
-      run_name: name,
-      task: 'external',
-      num_iterations: 10,
-      seed: 7,
-      parameters: {},
-      launch: { command: ['true'] },
-    };
-    const record = { format: 1, run_name: name, hash: 'another', settings, attempts: [], parents: [] };
-    writeFileSync(join(folder, 'runs', name, 'run.json'), JSON.stringify(record));
+    begun(name, 7);
     expect(await main(['sweep', file, '--dry-run', '--json'])).toBe(0);
     const { would_not_start } = JSON.parse(out) as { would_not_start: { state: string; reason: string }[] };
     expect(would_not_start).toMatchObject([{ run_name: name, state: 'failed' }]);
     expect(would_not_start[0].reason).toContain('seed: 7 -> 1');
+  });
+});
+
+describe('editrl sweep --failed', () => {
+  it.each(['failed', 'interrupted'])('takes what %s', async (state) => {
+    begun('trial__a-small__seed-1', 1);
+    begun('trial__a-small__seed-2', 2, state);
+    expect(await main(['sweep', experiment(), '--dry-run', '--json', '--failed'])).toBe(0);
+    const { would_start } = JSON.parse(out) as { would_start: { run_name: string }[] };
+    expect(would_start.map(({ run_name }) => run_name)).toEqual(['trial__a-small__seed-2']);
   });
 });
 

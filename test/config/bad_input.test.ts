@@ -1,17 +1,18 @@
-import { mkdtempSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { loadConfig, type LoadRequest } from '../../src/config/load.js';
+import type { LoadRequest } from '../../src/config/load.js';
 import { EditrlError } from '../../src/core/errors.js';
+import { testFolder } from '../support/folder.js';
+import { loadEvaluated } from './evaluated.js';
 
-const folder = mkdtempSync(join(tmpdir(), 'editrl-config-'));
+const folder = testFolder('config');
 const base = { file: 'configs/sft_s__rl_s.jsonnet', overlays: ['configs/lib/tiny.libsonnet'], env: {} };
 
 /** What a person reads when a config does not load. */
 async function textOf(request: LoadRequest): Promise<string> {
   try {
-    await loadConfig(request);
+    await loadEvaluated(request);
   } catch (error) {
     if (error instanceof EditrlError && error.exitCode === 2) return error.toText().replaceAll(folder, '/tmp');
     throw error;

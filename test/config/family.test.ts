@@ -1,37 +1,10 @@
 import { readdirSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
-import { cannotRunYet, dependencies, loadConfig, loadReferenced } from '../../src/config/load.js';
-import type { ImageEditSettings, Settings } from '../../src/config/settings.js';
+import { dependencies, loadReferenced } from '../../src/config/load.js';
+import type { Settings } from '../../src/config/settings.js';
+import { loadEvaluated } from './evaluated.js';
+import { edits, env, family, load, loadsAtBothSizes, quick, tiny } from './family_cases.js';
 import { loadTrained } from './trained.js';
-
-const env = { APP__REWARD_FUNCTION_API_BASE: 'http://judge:4877' };
-const tiny = ['configs/lib/tiny.libsonnet'];
-const family = [
-  'sft_s',
-  'sft_sc',
-  'sft_sc2stage',
-  'sft_think_s',
-  'sft_s__rl_s',
-  'sft_s__rl_c',
-  'sft_s__rl_sc',
-  'sft_sc__rl_c',
-  'sft_sc__rl_sc',
-  'sft_sc2stage__rl_c',
-  'sft_sc2stage__rl_sc',
-  'sft_think_s__rl_s',
-  'sft_think_s__rl_c',
-  'sft_think_s__rl_sc',
-];
-
-async function load(name: string, size: 'full' | 'tiny'): Promise<Settings> {
-  const config = await loadConfig({ file: `configs/${name}.jsonnet`, overlays: size === 'tiny' ? tiny : [], env });
-  return config.settings;
-}
-
-function edits(settings: Settings): ImageEditSettings {
-  if (settings.task !== 'image_edit_tokens') throw new Error(`a run of ${settings.task}`);
-  return settings;
-}
 
 /** The keys that tell the family's members apart. */
 function essence(settings: Settings): unknown {
@@ -60,17 +33,7 @@ describe('the shipped family', () => {
     expect(shipped.sort()).toEqual([...family, 'tiny_vq'].map((name) => `${name}.jsonnet`).sort());
   });
 
-  it.each(family)('%s loads at both sizes', async (name) => {
-    const [full, small] = [edits(await load(name, 'full')), edits(await load(name, 'tiny'))];
-    expect(full.run_name).toBe(name);
-    expect(small.run_name).toBe(name);
-    const algorithm = name.includes('__rl_') ? 'grpo' : 'sft';
-    expect([full.algorithm.type, small.algorithm.type]).toEqual([algorithm, algorithm]);
-    expect(full.policy.assistant_prefill.includes('thinking')).toBe(name.includes('think'));
-    expect(small.policy.assistant_prefill).toBe(full.policy.assistant_prefill);
-    expect(cannotRunYet(full)).toHaveLength(1);
-    expect(cannotRunYet(small)).toEqual([]);
-  });
+  loadsAtBothSizes(quick);
 
   it('sft_s__rl_c at full size has the values of EARL', async () => {
     expect(essence(await load('sft_s__rl_c', 'full'))).toMatchInlineSnapshot(`
@@ -187,7 +150,7 @@ describe('the shipped family', () => {
   });
 
   it('names the runs that have to be there first, and loads them with the same overlays', async () => {
-    const run = await loadConfig({
+    const run = await loadEvaluated({
       file: 'configs/sft_s__rl_s.jsonnet',
       overlays: tiny,
       sets: ['seed=7'],

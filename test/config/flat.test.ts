@@ -1,18 +1,19 @@
-import { mkdtempSync, readFileSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { ConfigError } from '../../src/core/errors.js';
 import { flatKeys } from '../../src/config/flat.js';
-import { loadConfig } from '../../src/config/load.js';
+import { testFolder } from '../support/folder.js';
+import { loadEvaluated } from './evaluated.js';
 import { loadTrained } from './trained.js';
 
+const folder = testFolder('flat');
 const env = { APP__REWARD_FUNCTION_API_BASE: 'http://judge:4877', APP__RUN_NAME: 'same' };
 const flat = 'test/config/fixtures/earl_flat.jsonnet';
 
 async function messageOf(sets: string[]): Promise<string> {
   try {
-    await loadConfig({ file: flat, sets, env });
+    await loadEvaluated({ file: flat, sets, env });
   } catch (error) {
     if (error instanceof ConfigError) return error.message;
     throw error;
@@ -22,14 +23,14 @@ async function messageOf(sets: string[]): Promise<string> {
 
 describe("EARL's flat form", () => {
   it('gives the same settings as the canonical form', async () => {
-    const translated = await loadConfig({ file: flat, env });
-    const canonical = await loadConfig({ file: 'test/config/fixtures/earl_canonical.jsonnet', env });
+    const translated = await loadEvaluated({ file: flat, env });
+    const canonical = await loadEvaluated({ file: 'test/config/fixtures/earl_canonical.jsonnet', env });
     expect(translated.settings).toEqual(canonical.settings);
     expect(translated.resultHash).toBe(canonical.resultHash);
   });
 
   it('names what has no meaning here in a warning', async () => {
-    const { warnings } = await loadConfig({ file: flat, env });
+    const { warnings } = await loadEvaluated({ file: flat, env });
     expect(warnings[0]).toMatchInlineSnapshot(
       `"vllm_gpu_memory_utilization has no meaning here and is left out: rollouts run in this process, without vLLM"`,
     );
@@ -108,9 +109,9 @@ describe("EARL's flat form", () => {
   });
 
   it('says in which form a key of it belongs elsewhere', async () => {
-    const file = join(mkdtempSync(join(tmpdir(), 'editrl-')), 'mixed.jsonnet');
+    const file = join(folder, 'mixed.jsonnet');
     writeFileSync(file, `(import '${process.cwd()}/configs/sft_s__rl_s.jsonnet') + { reward_function_api_base: 'x' }`);
-    await expect(loadConfig({ file, env })).rejects.toThrow(
+    await expect(loadEvaluated({ file, env })).rejects.toThrow(
       /reward_function_api_base: .*in this form: reward\.endpoint/,
     );
   });

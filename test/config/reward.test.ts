@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { diffSettings } from '../../src/config/hash.js';
 import { jsonSchema } from '../../src/config/json_schema.js';
-import { cannotRunYet, dependencies, loadConfig } from '../../src/config/load.js';
+import { cannotRunYet, dependencies } from '../../src/config/load.js';
 import { settingsOfTask } from '../../src/config/schema/tasks.js';
 import { knownPaths, leaves } from '../../src/config/schema/walk.js';
 import { validate } from '../../src/config/validate.js';
@@ -9,12 +9,13 @@ import type { ImageEditSettings } from '../../src/config/settings.js';
 import { EditrlError } from '../../src/core/errors.js';
 import { fieldsWithoutDefault } from '../../src/rewards/choice.js';
 import { termNames } from '../../src/rewards/terms/table.js';
+import { loadEvaluated } from './evaluated.js';
 
 const base = { file: 'configs/sft_s__rl_s.jsonnet', overlays: ['configs/lib/tiny.libsonnet'], env: {} };
 const schema = settingsOfTask.image_edit_tokens;
 
 async function load(...sets: string[]): Promise<{ settings: ImageEditSettings; resultHash: string }> {
-  const { settings, resultHash } = await loadConfig({ ...base, sets });
+  const { settings, resultHash } = await loadEvaluated({ ...base, sets });
   if (settings.task !== 'image_edit_tokens') throw new Error(settings.task);
   return { settings, resultHash };
 }

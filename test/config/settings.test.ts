@@ -1,5 +1,4 @@
-import { mkdirSync, mkdtempSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { mkdirSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { z } from 'zod';
@@ -8,16 +7,20 @@ import { jsonSchema } from '../../src/config/json_schema.js';
 import { externalVariables, importClosure } from '../../src/config/jsonnet.js';
 import { parseSet } from '../../src/config/load.js';
 import { editDistance, nearest } from '../../src/config/nearest.js';
+import { textDigests } from '../../src/config/texts.js';
 import { settingsOfTask } from '../../src/config/schema/tasks.js';
 import { fieldsOf, markOf, unwrap } from '../../src/config/schema/walk.js';
+import { testFolders } from '../support/folder.js';
+import { loadEvaluated } from './evaluated.js';
 import { loadTrained } from './trained.js';
 
+const newFolder = testFolders('settings');
 const base = { file: 'configs/sft_s__rl_s.jsonnet', overlays: ['configs/lib/tiny.libsonnet'], env: {} };
 const load = (...sets: string[]) => loadTrained({ ...base, sets });
 
 describe('loading', () => {
   it('applies the file, then overlays in order, then --set', async () => {
-    const folder = mkdtempSync(join(tmpdir(), 'editrl-'));
+    const folder = newFolder();
     const overlay = join(folder, 'mine.libsonnet');
     writeFileSync(overlay, '{ seed: 5, optimizer+: { learning_rate: 0.5 }, rollout+: { temperature: 0.7 } }');
     const { settings } = await loadTrained({ ...base, overlays: [...base.overlays, overlay], sets: ['seed=6'] });
@@ -26,6 +29,16 @@ describe('loading', () => {
       optimizer: { learning_rate: 0.5 },
       rollout: { temperature: 0.7, generations_per_sample: 8 },
     });
+  });
+
+  it('says that a coefficient of held-out data has no effect', async () => {
+    const folder = newFolder();
+    const overlay = join(folder, 'weighed.libsonnet');
+    writeFileSync(overlay, '{ data+: { validation: [{ path: s.path, coefficient: 2 } for s in super.validation] } }');
+    const { warnings } = await loadTrained({ ...base, overlays: [...base.overlays, overlay] });
+    expect(warnings.filter((one) => one.includes('coefficient'))).toHaveLength(1);
+    expect(warnings.join()).toContain('data.validation: coefficient has no effect');
+    expect((await load()).warnings.join()).not.toContain('coefficient');
   });
 
   it('freezes the settings all the way down', async () => {
@@ -60,7 +73,7 @@ describe('loading', () => {
 });
 
 describe('the import closure', () => {
-  const folder = mkdtempSync(join(tmpdir(), 'editrl-'));
+  const folder = newFolder();
   mkdirSync(join(folder, 'lib'));
   writeFileSync(
     join(folder, 'a.jsonnet'),
@@ -125,6 +138,60 @@ describe('the settings hash', () => {
     expect(moved.resultHash).toBe(here.resultHash);
     const other = await load('data.train.0.path=data/tiny/c/prompts/list/tokenized_datalist.json');
     expect(other.resultHash).not.toBe(here.resultHash);
+  });
+
+  it('stays when a config lies elsewhere than the one of the run that it starts from', async () => {
+    const here = await load();
+    const deeper = await load('policy.model.config=../sft_s.jsonnet', 'environment.model.config=../tiny_vq.jsonnet');
+    expect(deeper.resultHash).toBe(here.resultHash);
+    expect(diffSettings(here.settings, deeper.settings)).toEqual([]);
+    const other = await load('policy.model={"run":"other","config":"sft_s.jsonnet"}');
+    expect(diffSettings(here.settings, other.settings)).toEqual([
+      { key: 'policy.model', before: { run: 'sft_s' }, after: { run: 'other' } },
+    ]);
+  });
+
+  it('changes with what a prompt file says, and not with where it lies', async () => {
+    const folder = newFolder();
+    const [one, two] = ['one.txt', 'two.txt'].map((name) => join(folder, name));
+    writeFileSync(one, 'Be strict.\n');
+    writeFileSync(two, 'Be strict.');
+    const setting = 'reward.prompts.viescore_pq';
+    const before = await load(`${setting}=${one}`);
+    const digests = textDigests(before.settings);
+    expect((await load(`${setting}=${two}`)).resultHash).toBe(before.resultHash);
+    expect(before.resultHash).not.toBe((await load()).resultHash);
+    writeFileSync(one, 'Be kind.');
+    const after = await load(`${setting}=${one}`);
+    expect(after.resultHash).not.toBe(before.resultHash);
+    expect(diffSettings(before.settings, after.settings, digests)).toMatchObject([
+      { key: setting, before: `${one} (text ${digests[setting]?.slice(0, 12)})` },
+    ]);
+    // Of a run that was recorded without digests, the path is all that is known.
+    expect(diffSettings(before.settings, after.settings)).toEqual([]);
+    rmSync(one);
+    const gone = await load(`${setting}=${one}`);
+    expect(diffSettings(before.settings, gone.settings, digests)).toMatchObject([{ after: `${one} (not readable)` }]);
+  });
+
+  it('of another trainer changes with its command and its variables, but for credentials', async () => {
+    const start = (...sets: string[]) =>
+      loadEvaluated({ file: 'experiments/foreign/quadratic.jsonnet', env: {}, sets });
+    const before = await start();
+    const key = await start('launch.env.WANDB_API_KEY=secret', 'launch.max_restarts=3', 'launch.processes=1');
+    expect(key.resultHash).toBe(before.resultHash);
+    const after = await start('launch.command=["python3","other.py"]', 'launch.env={"BETA":"2","HF_TOKEN":"secret"}');
+    expect(after.resultHash).not.toBe(before.resultHash);
+    expect(diffSettings(before.settings, after.settings)).toEqual([
+      { key: 'launch.env', before: {}, after: { BETA: '2' } },
+      {
+        key: 'launch.command',
+        before: ['python3', 'experiments/foreign/quadratic.py'],
+        after: ['python3', 'other.py'],
+      },
+    ]);
+    // A run of this program's own trainer computes the same wherever it is placed.
+    expect((await load('launch.env={"BETA":"2"}')).resultHash).toBe((await load()).resultHash);
   });
 
   it('shows what changed', async () => {

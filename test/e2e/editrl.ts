@@ -33,6 +33,8 @@ export interface Live {
   /** What it has printed so far. */
   readonly out: () => string;
   kill(signal: NodeJS.Signals): void;
+  /** Closes what it prints to, as a reader that ends does. */
+  stopReading(): void;
 }
 
 /** Folders for runs and data, and the commands that work in them. */
@@ -133,6 +135,10 @@ function watch(child: ChildProcess): Live {
     out: () => text.out,
     isAlive: () => child.exitCode === null && child.signalCode === null,
     kill: (signal) => void child.kill(signal),
+    stopReading: () => {
+      child.stdout?.destroy();
+      child.stderr?.destroy();
+    },
   };
 }
 

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from 'vitest';
 import type { SlurmRun } from '../../src/launch/slurm/jobs.js';
 import { describeJob, reconcile, reconcileState, stopJobs, type SlurmJob } from '../../src/launch/slurm/queue.js';
-import { submitCells, type Submitted } from '../../src/launch/slurm/submit.js';
+import { submitCells, type SubmitOptions, type Submitted } from '../../src/launch/slurm/submit.js';
 import { RunPaths } from '../../src/run/paths.js';
 import { readState } from '../../src/run/state.js';
 import { externalRun, type Asked } from '../launch/slurm/support.js';
@@ -66,8 +66,14 @@ describe.skipIf(obstacle !== null)('runs on Slurm', () => {
   const open = (gate: string): void => {
     writeFileSync(file(gate), '');
   };
-  const submit = (cells: readonly SlurmRun[], parents: readonly SlurmRun[] = []): Promise<Submitted> =>
-    submitCells(cells, parents, { program: [process.execPath, join(ROOT, 'dist/src/cli/main.js')], name: 'test' });
+  const submit = (
+    cells: readonly SlurmRun[],
+    parents: readonly SlurmRun[] = [],
+    more: Partial<SubmitOptions> = {},
+  ): Promise<Submitted> => {
+    const program = [process.execPath, join(ROOT, 'dist/src/cli/main.js')];
+    return submitCells(cells, parents, { program, name: 'test', ...more });
+  };
   const iterations = (name: string): number[] => place.metrics(name).map((line) => line.iteration);
   const atGate = (name: string): Promise<void> =>
     until(`${name} waits at its gate`, () => iterations(name).includes(3));
@@ -154,6 +160,26 @@ describe.skipIf(obstacle !== null)('runs on Slurm', () => {
     expect(slurmLog('long')).toContain(`Slurm job ${id} on ${hostname()}, start 1\n`);
   });
 
+  it('are warned by Slurm itself when their time limit is near', async () => {
+    const limited = { gate: 'limited', slurm: { time: '1', signal_before_s: 50 } };
+    const submitted = await submit([run('limited', limited)]);
+    const id = task(submitted, 'limited');
+    // slurmctld looks at time limits every half a minute.
+    const warned = (): boolean => slurmLog('limited').includes('the time limit is near: checkpointed');
+    await slurm.until('Slurm has warned it', warned, { withinS: 100 });
+    await slurm.until('it is back in the queue', () => slurm.task(id)?.state === 'PENDING');
+    expect((await stateNow('limited')).state).toBe('queued');
+    open('limited');
+    await finishes('limited');
+    await slurm.idle();
+    expect(place.state('limited'), slurmLog('limited')).toMatchObject({ state: 'finished', iteration: 6 });
+    expect(iterations('limited')).toEqual([1, 2, 3, 4, 5, 6]);
+    // Its second start may be warned too, before it has ended.
+    expect(place.attempts('limited')).toBeGreaterThanOrEqual(2);
+    expect(existsSync(join(place.run('limited'), 'lock.json'))).toBe(false);
+    expect(slurmLog('limited')).not.toContain('DUE TO TIME LIMIT');
+  });
+
   it('survive a node that fails', async () => {
     const submitted = await submit([run('node', { gate: 'node' }), run('child', { parents: ['node'] })]);
     const id = task(submitted, 'node');
@@ -217,6 +243,57 @@ describe.skipIf(obstacle !== null)('runs on Slurm', () => {
     expectWhole('orphan', 1);
   });
 
+  it('are tried again after a failure, as often as they may', async () => {
+    open('flaky');
+    const submitted = await submit([run('after', { parents: ['flaky'] })], [run('flaky', { fail: 'flaky' })], {
+      retries: 1,
+    });
+    const id = task(submitted, 'flaky');
+    await slurm.until(
+      'it is back in the queue',
+      () => slurm.task(id)?.state === 'PENDING' && place.attempts('flaky') === 1,
+    );
+    expect((await stateNow('flaky')).state).toBe('queued');
+    rmSync(file('flaky'));
+    await finishes('flaky');
+    await slurm.idle();
+    expectWhole('flaky', 2);
+    expectWhole('after', 1);
+    expect(slurmLog('flaky')).toContain('failed with exit code 1: back into the queue, retry 1 of 1\n');
+  });
+
+  it('end with the first that fails for good, where they are to', async () => {
+    open('first');
+    const cells = [
+      run('careful', { gate: 'careful' }),
+      run('unstarted', { parents: ['careful'] }),
+      run('first', { fail: 'first', parents: ['quick'] }),
+    ];
+    const quick = run('quick', { gate: 'quick' });
+    await submit(cells, [quick], { failFast: true });
+    await atGate('careful');
+    open('quick');
+    await slurm.idle();
+    expect(await stateNow('first')).toMatchObject({ state: 'failed' });
+    expect(await stateNow('careful')).toMatchObject({ state: 'interrupted' });
+    expect(place.state('careful')).toMatchObject({ iteration: 3 });
+    expect(await stateNow('unstarted')).toMatchObject({ state: 'interrupted' });
+    expectWhole('quick', 1);
+  });
+
+  it('are found by their name before they have ever begun', async () => {
+    await submit([run('next', { parents: ['slow'] })], [run('slow', { gate: 'slow' })]);
+    await atGate('slow');
+    const { code, out } = await place.call(['status', 'next', '--json', '--exp-dir', place.runs]);
+    expect(code).toBe(0);
+    const { runs } = JSON.parse(out) as { runs: { run_name: string; state: string; reason: string }[] };
+    expect(runs).toMatchObject([{ run_name: 'next', state: 'queued' }]);
+    expect(runs[0].reason).toMatch(/^Slurm \d+_0 pending \(Dependency\)$/);
+    open('slow');
+    await slurm.idle();
+    expectWhole('next', 1);
+  });
+
   it('take over a lock that an ended job left on another host, and respect one of a job that goes on', async () => {
     const leave = (name: string, job: string): void => {
       mkdirSync(place.run(name), { recursive: true });
@@ -256,9 +333,17 @@ describe.skipIf(obstacle !== null)('runs on Slurm', () => {
     expect(readFileSync(node, 'utf8').trim()).toBe(hostname());
     const id = submitted.judges[0].job_id ?? '';
     expect(slurm.task(id)).toMatchObject({ state: 'RUNNING' });
-    const more = await submit([...cells, run('judged_3', { slurm: { judge } })]);
+    const more = await submit([...cells, run('judged_3', { gate: 'judged_late', slurm: { judge } })]);
     expect(more.judges).toEqual([]);
+    await atGate('judged_3');
     open('judged');
+    const farewell = join(submitted.dir ?? '', 'judge_end_0.log');
+    const left = (): boolean =>
+      existsSync(farewell) &&
+      /^a later submission uses the judge: test-judge-end-/.test(readFileSync(farewell, 'utf8'));
+    await slurm.until('the first submission leaves the judge to the second', left, { hurry: true });
+    expect(slurm.task(id)).toMatchObject({ state: 'RUNNING' });
+    open('judged_late');
     await slurm.idle();
     for (const name of ['judged_1', 'judged_2', 'judged_3']) expectWhole(name, 1);
     expect(slurm.task(id)?.state).not.toBe('RUNNING');

@@ -30,8 +30,14 @@ export interface Task {
   readonly reason: string;
 }
 
+/** Credentials are dated in whole seconds. */
+const UNREVOKED_MS = 2500;
+
 /** The running daemons. `SLURM_CONF` of this process points at them until `stop`. */
 export class TestSlurm {
+  /** When a requeued task was first seen without its earlier script. */
+  readonly #heldSince = new Map<string, number>();
+
   private constructor(
     readonly dir: string,
     readonly node: string,
@@ -75,13 +81,17 @@ export class TestSlurm {
 
   /**
    * Slurm holds a requeued job back for two minutes; a test does not wait for them, but it does wait for the end of the script's
-   * earlier start: started before that, the job would take the earlier script's exit code for its own.
+   * earlier start, and some seconds more: started before that, the job would take the earlier script's exit code for its own, and
+   * started in the second in which that one was ended, its credential counts as revoked and it fails unstarted.
    */
   hurry(): void {
-    for (const { id, state, reason } of this.tasks()) {
-      if (state === 'PENDING' && reason === 'BeginTime' && !this.#hasScript(id)) {
-        this.call('scontrol', 'update', `JobId=${id}`, 'StartTime=now');
-      }
+    const held = this.tasks().filter(({ state, reason }) => state === 'PENDING' && reason === 'BeginTime');
+    for (const id of this.#heldSince.keys()) if (!held.some((task) => task.id === id)) this.#heldSince.delete(id);
+    for (const { id } of held) {
+      if (this.#hasScript(id)) continue;
+      const since = this.#heldSince.get(id) ?? Date.now();
+      this.#heldSince.set(id, since);
+      if (Date.now() - since > UNREVOKED_MS) this.call('scontrol', 'update', `JobId=${id}`, 'StartTime=now');
     }
   }
 
@@ -91,8 +101,12 @@ export class TestSlurm {
   }
 
   /** Waits until something holds of its jobs; fails with what it knew at last. */
-  async until(what: string, holds: () => boolean, options: { readonly hurry?: boolean } = {}): Promise<void> {
-    const deadline = Date.now() + 60_000;
+  async until(
+    what: string,
+    holds: () => boolean,
+    options: { readonly hurry?: boolean; readonly withinS?: number } = {},
+  ): Promise<void> {
+    const deadline = Date.now() + (options.withinS ?? 60) * 1000;
     while (!holds()) {
       if (Date.now() > deadline) {
         throw new Error(`waited in vain until ${what}:\n${JSON.stringify(this.tasks(), null, 2)}`);

@@ -96,32 +96,32 @@ describe('a taken GPU', () => {
 describe('slots on GPUs', () => {
   it('are the GPUs, lowest first, and each is had once', () => {
     const slots = new DeviceSlots(four, null);
-    const two = slots.tryAcquire(2);
-    const one = slots.tryAcquire(1);
+    const two = slots.tryAcquire(2, 'gpu');
+    const one = slots.tryAcquire(1, 'gpu');
     expect([two, one]).toEqual([
       { devices: [0, 1], threads: 4 },
       { devices: [2], threads: 4 },
     ]);
-    expect([slots.size, slots.free, slots.tryAcquire(2)]).toEqual([4, 1, null]);
+    expect([slots.size('gpu'), slots.free('gpu'), slots.tryAcquire(2, 'gpu')]).toEqual([4, 1, null]);
     if (two !== null) slots.release(two);
-    expect(slots.tryAcquire(3)?.devices).toEqual([0, 1, 3]);
+    expect(slots.tryAcquire(3, 'gpu')?.devices).toEqual([0, 1, 3]);
   });
 
   it('are only those that are allowed', () => {
-    expect(new DeviceSlots(four, [3, 1]).tryAcquire(2)?.devices).toEqual([1, 3]);
+    expect(new DeviceSlots(four, [3, 1]).tryAcquire(2, 'gpu')?.devices).toEqual([1, 3]);
   });
 
   it('refuse GPUs that do not exist, and more processes than GPUs', () => {
     expect(textOf(() => new DeviceSlots(four, [1, 4, 7]))).toBe(
       'launch.devices: there is no GPU 4, 7; usable here: 0 (NVIDIA H200), 1 (NVIDIA H200), 2 (NVIDIA H200), 3 (NVIDIA H200)\n  Name GPUs that exist, or null for all of them.',
     );
-    expect(() => new DeviceSlots(four, [0, 1]).tryAcquire(3)).toThrow(ConfigError);
+    expect(() => new DeviceSlots(four, [0, 1]).tryAcquire(3, 'gpu')).toThrow(ConfigError);
     expect(textOf(() => new DeviceSlots(cpuOnly, [0]))).toContain('this machine has no GPU');
   });
 
   it('are given back once', () => {
     const slots = new DeviceSlots(four, null);
-    const placement = slots.tryAcquire(1);
+    const placement = slots.tryAcquire(1, 'gpu');
     if (placement === null) throw new Error('no room');
     slots.release(placement);
     expect(() => slots.release(placement)).toThrow(InternalError);
@@ -130,34 +130,46 @@ describe('slots on GPUs', () => {
 
 describe('slots on the CPU', () => {
   it('are cores, or shares of them', () => {
-    expect(new DeviceSlots(cpuOnly, null).tryAcquire(3)).toEqual({ devices: [], threads: 1 });
+    expect(new DeviceSlots(cpuOnly, null).tryAcquire(3, 'cpu')).toEqual({ devices: [], threads: 1 });
     const shares = new DeviceSlots(cpuOnly, null, 2);
-    expect(shares.tryAcquire(1)).toEqual({ devices: [], threads: 4 });
-    expect(shares.tryAcquire(1)).toEqual({ devices: [], threads: 4 });
-    expect(shares.tryAcquire(1)).toBeNull();
+    expect(shares.tryAcquire(1, 'cpu')).toEqual({ devices: [], threads: 4 });
+    expect(shares.tryAcquire(1, 'cpu')).toEqual({ devices: [], threads: 4 });
+    expect(shares.tryAcquire(1, 'cpu')).toBeNull();
   });
 
   it('may be more than there are cores, with one thread each', () => {
     const slots = new DeviceSlots(cpuOnly, null, 12);
-    expect([slots.size, slots.tryAcquire(1)?.threads]).toEqual([12, 1]);
+    expect([slots.size('cpu'), slots.tryAcquire(1, 'cpu')?.threads]).toEqual([12, 1]);
   });
 
   it('are all taken by a run with more processes than there are slots', () => {
     const slots = new DeviceSlots(cpuOnly, null, 2);
-    const big = slots.tryAcquire(4);
-    expect([big, slots.free]).toEqual([{ devices: [], threads: 2 }, 0]);
+    const big = slots.tryAcquire(4, 'cpu');
+    expect([big, slots.free('cpu')]).toEqual([{ devices: [], threads: 2 }, 0]);
+  });
+
+  it('are had beside GPUs, and neither kind waits for the other', () => {
+    const slots = new DeviceSlots(four, [0], 2);
+    const onCpu = [slots.tryAcquire(1, 'cpu'), slots.tryAcquire(1, 'cpu'), slots.tryAcquire(1, 'cpu')];
+    expect(onCpu).toEqual([{ devices: [], threads: 8 }, { devices: [], threads: 8 }, null]);
+    expect(slots.tryAcquire(1, 'gpu')).toEqual({ devices: [0], threads: 16 });
+    expect([slots.free('cpu'), slots.free('gpu')]).toEqual([0, 0]);
+    if (onCpu[0] !== null) slots.release(onCpu[0]);
+    expect([slots.free('cpu'), slots.free('gpu')]).toEqual([1, 0]);
   });
 });
 
 describe('one run on an empty machine', () => {
   it('has one GPU for each process', () => {
-    expect(wholeMachine({ processes: 'auto', devices: [1, 2] }, four)).toEqual({ devices: [1, 2], threads: 8 });
-    expect(processCount({ processes: 'auto', devices: null }, four)).toBe(4);
+    expect(wholeMachine({ processes: 'auto', devices: [1, 2] }, four, 'gpu')).toEqual({ devices: [1, 2], threads: 8 });
+    expect(processCount({ processes: 'auto', devices: null }, four, 'gpu')).toBe(4);
   });
 
-  it('has all cores where there is no GPU', () => {
-    expect(wholeMachine({ processes: 'auto', devices: null }, cpuOnly)).toEqual({ devices: [], threads: 8 });
-    expect(wholeMachine({ processes: 2, devices: null }, cpuOnly)).toEqual({ devices: [], threads: 4 });
+  it('has all cores where it computes on the CPU, whether there are GPUs or not', () => {
+    expect(wholeMachine({ processes: 'auto', devices: null }, cpuOnly, 'cpu')).toEqual({ devices: [], threads: 8 });
+    expect(wholeMachine({ processes: 2, devices: null }, cpuOnly, 'cpu')).toEqual({ devices: [], threads: 4 });
+    expect(wholeMachine({ processes: 'auto', devices: null }, four, 'cpu')).toEqual({ devices: [], threads: 16 });
+    expect(wholeMachine({ processes: 2, devices: [3] }, four, 'cpu')).toEqual({ devices: [], threads: 8 });
   });
 
   it('shares its GPUs evenly over ranks', () => {

@@ -1,4 +1,4 @@
-import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmdirSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -76,6 +76,30 @@ async function failure({ end }: Watched): Promise<RunFailed> {
   return error as RunFailed;
 }
 
+/** A control group of 100 MiB that a process can put itself into; null where none can be made. */
+function limitedGroup(): { readonly procs: string; remove(): void } | null {
+  const groups = readFileSync('/proc/self/cgroup', 'utf8');
+  const places: readonly (readonly [string | undefined, string, string])[] = [
+    [/^\d+:memory:(.*)$/m.exec(groups)?.[1], '/sys/fs/cgroup/memory', 'memory.limit_in_bytes'],
+    [/^0::(.*)$/m.exec(groups)?.[1], '/sys/fs/cgroup', 'memory.max'],
+  ];
+  for (const [own, root, limit] of places) {
+    const group = join(root, own ?? '', `editrl-test-${process.pid}`);
+    try {
+      mkdirSync(group);
+    } catch {
+      continue; // Another version of control groups, or not root.
+    }
+    try {
+      writeFileSync(join(group, limit), String(100 * 2 ** 20));
+      return { procs: join(group, 'cgroup.procs'), remove: () => rmdirSync(group) };
+    } catch {
+      rmdirSync(group);
+    }
+  }
+  return null;
+}
+
 async function until(what: string, holds: () => boolean): Promise<void> {
   for (let i = 0; !holds(); i++) {
     if (i > 2000) throw new Error(`waited in vain until ${what}`);
@@ -133,11 +157,26 @@ describe('a rank that ends badly', () => {
     expect(error).toMatchObject({ rank: 1, signal: 'SIGKILL' });
   });
 
-  it('is said to have had no memory when it says so, or a process of it was killed', async () => {
+  it('is said to have had no memory when it says so, with what to do', async () => {
     const said = await failure(start(['echo torch.OutOfMemoryError: CUDA out of memory.; exit 1']));
-    expect(said.reason).toBe('rank 0 ended with exit code 1: it ran out of memory');
+    expect(said.reason).toBe(
+      "rank 0 ended with exit code 1: the GPU's memory was full (torch.OutOfMemoryError: CUDA out of memory.)",
+    );
+    expect(said.advice).toContain('optimizer.per_device_batch_size');
+    expect(said.toText()).toMatch(/\n {2}Make its micro-batches smaller .*\n {2}Run the same command again/);
     const inner = await failure(start(['exit 137']));
-    expect(inner.reason).toContain('exit code 137 (a process that it ran was ended by SIGKILL)');
+    expect(inner.reason).toBe('rank 0 ended with exit code 137 (a process that it ran was ended by SIGKILL)');
+    expect(inner.advice).toBeNull();
+  });
+
+  it('is the one without memory, not the one that was killed because of it', async () => {
+    const follower = 'while kill -0 $(cat starved); do :; done 2>/dev/null; kill -s ABRT $$';
+    const starved = 'echo $$ > starved; sleep 0.1; echo MemoryError; exit 1';
+    const error = await failure(start([follower, starved], { cwd: dir }));
+    expect(error).toMatchObject({
+      rank: 1,
+      reason: 'rank 1 of 2 ended with exit code 1: it ran out of memory (MemoryError)',
+    });
   });
 
   it('takes along what it started, also what ignores SIGTERM or left its group', async () => {
@@ -145,6 +184,52 @@ describe('a rank that ends badly', () => {
     const error = await failure(start([child]));
     expect(error).toMatchObject({ workerExitCode: 4 });
     expect(left()).toEqual([]);
+  });
+});
+
+describe('a rank that runs out of memory', () => {
+  const greedy = `"${process.execPath}" --max-old-space-size=32 -e 'const all = []; for (;;) all.push(new Array(1e4).fill(1.5))'`;
+
+  it.each([
+    ['itself', `exec ${greedy}`, 'was ended by SIGABRT'],
+    [
+      'in a process that it runs',
+      `${greedy}; exit $?`,
+      'ended with exit code 134 (a process that it ran was ended by SIGABRT)',
+    ],
+  ])("fills V8's heap %s", async (_who, script, end) => {
+    const error = await failure(start(['sleep 60', script]));
+    expect(error).toMatchObject({ rank: 1 });
+    expect(error.reason).toMatch(/^rank 1 of 2 /);
+    expect(error.reason).toContain(`${end}: the heap of Node's V8 was full (FATAL ERROR: `);
+    expect(error.advice).toContain('--max-old-space-size=');
+    expect(left()).toEqual([]);
+  });
+
+  it('is refused an allocation', async () => {
+    const error = await failure(start(['ulimit -v 100000; exec tail /dev/zero']));
+    expect(error.reason).toBe('rank 0 ended with exit code 1: it ran out of memory (tail: memory exhausted)');
+    expect(error.advice).toContain('launch.processes');
+  });
+
+  const group = limitedGroup();
+  afterAll(() => group?.remove());
+  if (group === null) console.warn('no rank is killed by the kernel here: control groups cannot be made (root only)');
+
+  it.skipIf(group === null)('is killed by the kernel at the limit of its control group', async () => {
+    const eat = `exec "${process.execPath}" -e 'const all = []; for (;;) all.push(Buffer.alloc(1e6, 1))'`;
+    const watched = start([`echo $$ > ${group?.procs}; sleep 1.5; ${eat}`]);
+    const error = await failure(watched);
+    expect(error).toMatchObject({ signal: 'SIGKILL' });
+    expect(error.reason).toBe(
+      'rank 0 was ended by SIGKILL: the system ran out of memory (the kernel killed a process for it, limit 100 MiB)',
+    );
+    expect(error.advice).toContain('launch.slurm.mem');
+  });
+
+  it('is not taken for one that somebody killed', async () => {
+    const error = await failure(start(['kill -s KILL $$']));
+    expect(error).toMatchObject({ reason: 'rank 0 was ended by SIGKILL', advice: null });
   });
 });
 

@@ -8,9 +8,18 @@ const numbers = (array: BigInt64Array): number[] => [...array].map(Number);
 
 describe('laying out a batch', () => {
   it('rounds columns up to few sizes; the last token of a prompt is no column of it', () => {
-    expect([0, 1, 4, 5, 9].map(roundUp)).toEqual([4, 4, 4, 8, 12]);
+    expect([0, 1, 4, 5, 9, 37, 61, 64].map(roundUp)).toEqual([4, 4, 4, 8, 12, 40, 64, 64]);
     expect(promptColumns([prompt(1, 2, 3, 4, 5), prompt(1)])).toBe(4);
     expect(promptColumns([prompt(1, 2, 3, 4, 5, 6)])).toBe(8);
+  });
+
+  it('has few sizes for long answers, of which at most an eighth is padding', () => {
+    expect([65, 72, 100, 128, 129, 1000, 1025, 2048].map(roundUp)).toEqual([72, 72, 104, 128, 144, 1024, 1152, 2048]);
+    const sizes = Array.from({ length: 4096 }, (_, i) => i + 1);
+    expect(new Set(sizes.map(roundUp)).size).toBe(64);
+    const padding = (size: number): number => roundUp(size) - size;
+    expect(sizes.filter((size) => padding(size) < 0 || padding(size) >= Math.max(4, size / 8))).toEqual([]);
+    expect(sizes.filter((size) => padding(roundUp(size)) !== 0)).toEqual([]);
   });
 
   it('pads prompts on the left and rows without a prompt whole', () => {

@@ -171,6 +171,60 @@ describe('the learner', () => {
     for (const gradient of gradients.values()) expect(gradient.every((g) => g === 0)).toBe(true);
   });
 
+  it('has nothing of padding or of tokens without weight, however improbable they are', async () => {
+    const sharp = {
+      ...model,
+      weights: new Map(
+        [...model.weights].map(([name, { shape, data }]) => [
+          name,
+          { shape, data: name === 'lm_head.weight' ? data.map((x) => 400 * x) : data },
+        ]),
+      ),
+    };
+    const made = new Learner(sharp, {
+      temperature,
+      separateVocabularies: true,
+      microBatch: 2,
+      gradientCheckpointing: false,
+      session: { threads: 1 },
+    });
+    const answersOf = (length: number, token: number | null): { ids: Int32Array }[] =>
+      Array.from({ length: 2 }, (_, g) => ({
+        ids: Int32Array.from({ length }, (_, t) => token ?? (5 * t + 3 * g + 1) % space.size),
+      }));
+    const short = { prompt: textPrompt(space), answers: answersOf(4, null) };
+    const long = { prompt: textPrompt(space), answers: answersOf(12, 0) };
+    const [own, zeros] = await made.statistics([short, long], sharp.weights);
+    // exp of the difference to a reference of 0 overflows.
+    expect(Math.min(...zeros.flatMap(({ logProbs }) => [...logProbs]))).toBeLessThan(-89);
+    const targets = own.map(({ logProbs }) => ({
+      weights: new Float32Array(4).fill(0.1),
+      advantage: 1,
+      reference: logProbs,
+      oldLogProbs: null,
+    }));
+    const idle = { weights: new Float32Array(12), advantage: 1, reference: new Float32Array(12), oldLogProbs: null };
+    for (const klEstimator of ['k1', 'k2', 'k3'] as const) {
+      const loss: LossKind = { ...grpo, klEstimator };
+      // Alone the short answers fill their columns; beside the long ones two thirds of their rows are padding.
+      const alone = await made.gradient([{ ...short, targets }], loss);
+      const padded = await made.gradient(
+        [
+          { ...short, targets },
+          { ...long, targets: [idle, idle] },
+        ],
+        loss,
+      );
+      expect(padded.loss).toBeCloseTo(alone.loss, 3);
+      expect([...padded.gradients.values()].every((gradient) => gradient.every(Number.isFinite))).toBe(true);
+      const most = Math.max(...[...alone.gradients.values()].flatMap((gradient) => [...gradient.map(Math.abs)]));
+      expect(gradientDifference(alone.gradients, padded.gradients)).toBeLessThan(1e-5 * most);
+      const nothing = await made.gradient([{ ...long, targets: [idle, idle] }], loss);
+      expect([...nothing.gradients.values()].every((gradient) => gradient.every((g) => g === 0))).toBe(true);
+    }
+    await made.dispose();
+  });
+
   it('measures other weights of the same architecture, and entropies as they are defined', async () => {
     const other = smallModel(space, 2).weights;
     const made = learner(8);

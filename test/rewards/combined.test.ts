@@ -48,7 +48,7 @@ describe('a mode', () => {
 
   it('is on its own scale', async () => {
     const mode = await score({ mode: 'jpeg_size' });
-    expect(mode).toMatchObject({ kind: 'scored', value: -mode.parts['jpeg_size/kb'] / 500 });
+    expect(mode).toMatchObject({ kind: 'scored', value: 1 - mode.parts['jpeg_size/kb'] / 500 });
   });
 });
 
@@ -157,6 +157,22 @@ describe('terms', () => {
     const reward = await createReward(rewardSettingsSchema.parse(settings), testServices(slow));
     await expect(reward.score(wholeItem({ expected: '' }))).rejects.toThrow(DataError);
     expect(calledOff).toBe(true);
+  });
+});
+
+describe('what is only recorded', () => {
+  it.each<readonly [string, string, Partial<JudgeItem>]>([
+    ['ocr', 'an instruction without quotes', { instruction: 'remove the sign' }],
+    ['format_accuracy', 'a label that names no action', { expected: 'nothing' }],
+    ['ground_score', 'no label', { truth: null }],
+  ])('leaves out an item that lacks what %s compares with: %s', async (name, _what, changes) => {
+    const reward = await createReward(
+      rewardSettingsSchema.parse({ mode: 'image_similarity', also_compute: [name] }),
+      testServices(tableJudge()),
+    );
+    const outcome = await reward.score(wholeItem({ edited: wholeItem().source, ...changes }));
+    await reward.close();
+    expect(outcome).toEqual({ kind: 'scored', value: 1, normalised: 1, parts: { 'image_similarity/source': 1 } });
   });
 });
 

@@ -133,6 +133,17 @@ describe('requests', () => {
     await scoreChunk(rewardOver(client), [item(1), item(2)]);
     expect([first.requests.length, second.requests.length]).toEqual([2, 2]);
   });
+
+  it('go to another endpoint with their next attempt, however many are under way', async () => {
+    const [dead, alive] = [await serve(() => ({ kind: 'reset' })), await serve(() => scoresText(7, 8))];
+    const policy = { maxAttempts: 2, breakerLimit: 1000 };
+    const { client } = connect(alive, { endpoints: [dead.url, alive.url], policy, concurrency: 16 });
+    const outcomes = await scoreChunk(
+      rewardOver(client),
+      Array.from({ length: 40 }, (_, i) => item(i)),
+    );
+    expect(new Set(outcomes.map(({ kind }) => kind))).toEqual(new Set(['scored']));
+  });
 });
 
 interface Fault {
@@ -322,6 +333,22 @@ describe('a judge that fails', () => {
     const { client, store } = connect(stub, { queryTimeoutMs: 59_000 });
     await rewardOver(client).score(item(5));
     for (const { attempts } of store.all()) expect(attempts).toBe(2);
+  });
+
+  it('has by default as much time in all as its attempts and the pauses between them take', async () => {
+    const stub = await serve(({ asked }) =>
+      asked < 11 ? openAiError(503, 'x', { 'retry-after': '30' }) : scoresText(7, 8),
+    );
+    const store = new MemoryJudgementStore();
+    const clock = fastClock(10 * factor);
+    const policy = { attemptTimeoutMs: 2_000_000, maxAttempts: 12 };
+    const client = new JudgeClient({ endpoints: [stub.url], model: stubModel, store, clock, policy });
+    closing.push(() => client.close());
+    expect(await rewardOver(client).score(item(5))).toMatchObject({ kind: 'scored' });
+    // Eleven pauses of 30 s.
+    expect(store.all().map(({ attempts }) => attempts)).toEqual([12, 12]);
+    // With two further requests after replies without scores; a pause may be 30 s and 16 s of jitter.
+    expect(Math.max(...clock.waits)).toBe(14 * 2_000_000 + 13 * 46_000);
   });
 
   it('is left alone after many failures in a row, until it passes its canary', async () => {

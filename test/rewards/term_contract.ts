@@ -127,6 +127,8 @@ function expectSound(outcome: Outcome): void {
   if (outcome.kind === 'unscored') expect(outcome.detail).not.toBe('');
   if (outcome.kind !== 'scored') return;
   expect(outcome.value).toSatisfy(Number.isFinite);
+  // What is zero by rule counts as 0: it must not be worth more than a scored answer.
+  expect(outcome.value).toBeGreaterThanOrEqual(0);
   expect(outcome.normalised).toBeGreaterThanOrEqual(0);
   expect(outcome.normalised).toBeLessThanOrEqual(1);
 }

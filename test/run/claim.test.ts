@@ -231,7 +231,40 @@ describe('claiming', () => {
     expect(more).toMatchObject({ kind: 'resumed', state: { state: 'running', iteration: 10 } });
     more.setState({ state: 'finished', iteration: 11, stopped_early: true, reason: 'the held-out loss is flat' });
     more.release();
-    expect(claimRun(request({ num_iterations: 50 })).kind).toBe('finished');
+    expect(claimRun(request({ num_iterations: 12 })).kind).toBe('finished');
+    const further = claimRun(request({ num_iterations: 50 }));
+    expect(further).toMatchObject({ kind: 'resumed', state: { state: 'running', iteration: 10 } });
+    further.release();
+  });
+
+  it('continues one that ended by its own rule when what decides that is changed on request', () => {
+    trained();
+    const running = claimRun(request());
+    running.setState({ state: 'finished', iteration: 6, stopped_early: true, reason: 'flat' });
+    running.release();
+    expect(claimRun(request()).kind).toBe('finished');
+    const handle = claimRun({ ...request({ result: { kl_coeff: 1 } }), allowChanges: ['kl_coeff'] });
+    expect(handle).toMatchObject({ kind: 'resumed', state: { state: 'running', stopped_early: false } });
+    handle.release();
+  });
+
+  it('notes the parents that are used, and tells when another checkpoint of one is', () => {
+    const of = (): ClaimRequest => ({ ...request(), parents: [{ run: 'parent', config: 'p.jsonnet' }] });
+    const parent = new RunPaths(base, 'parent');
+    mkdirSync(parent.dir, { recursive: true });
+    const made = claimRun(request());
+    made.release();
+    writeFileSync(parent.record, JSON.stringify({ ...made.record, run_name: 'parent', hash: 'made' }));
+    rmSync(paths.dir, { recursive: true });
+    const first = claimRun(of());
+    expect(first.noteParent('parent', 7)).toBeNull();
+    first.release();
+    expect(readRecord(paths)?.parents).toEqual([{ run: 'parent', config: 'p.jsonnet', hash: 'made', iteration: 7 }]);
+    const second = claimRun(of());
+    expect(second.noteParent('parent', 7)).toBeNull();
+    expect(second.noteParent('parent', 3)).toBe(7);
+    second.release();
+    expect(readRecord(paths)?.parents).toMatchObject([{ iteration: 3 }]);
   });
 
   it('does not touch a folder whose checkpoints have no record', () => {

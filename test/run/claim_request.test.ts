@@ -1,10 +1,10 @@
-import { mkdtempSync, rmSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
-import { loadConfig, type LoadedConfig } from '../../src/config/load.js';
+import { dependencies, loadConfig, type LoadedConfig } from '../../src/config/load.js';
 import { claimRun } from '../../src/run/claim.js';
-import { claimRequest } from '../../src/run/claim_request.js';
+import { changedFrom, claimRequest } from '../../src/run/claim_request.js';
 import { RunPaths } from '../../src/run/paths.js';
 import { recordedConfig } from '../../src/run/recorded_config.js';
 import type { RunRecord } from '../../src/run/record.js';
@@ -54,6 +54,7 @@ describe('a run without its config file', () => {
       file: resolve('configs/sft_s__rl_s.jsonnet'),
       overlays: [resolve(overlays[0])],
       allowChanges: [],
+      fromRecord: true,
     });
   });
 
@@ -98,6 +99,47 @@ describe('a run without its config file', () => {
     handle.release();
     expect(handle.record).toMatchObject({ settings: { algorithm: { kl_coeff: 0.5 } } });
     expect(handle.record.hash).not.toBe(record.hash);
+  });
+
+  it('is refused when a text that it names or a run that it starts from was changed, unless that is allowed', async () => {
+    const prompt = join(base, 'rubric.txt');
+    writeFileSync(prompt, 'Be strict.');
+    const { paths, record } = await make('started');
+    const tokenizer = new RunPaths(base, 'tiny_vq');
+    mkdirSync(tokenizer.dir, { recursive: true });
+    const parent = (hash: string): void =>
+      writeFileSync(tokenizer.record, JSON.stringify({ ...record, run_name: 'tiny_vq', hash }));
+    parent('first');
+    const set = `reward.prompts.viescore_pq=${prompt}`;
+    const claim = (...allowChanges: string[]): ReturnType<typeof claimRun> => {
+      const from = recordedConfig(paths, record, { sets: [set], runName: 'judged', allowChanges });
+      const parents = dependencies(from.settings).map((reference) => ({ ...reference }));
+      const handle = claimRun(claimRequest(from, { command: [], versions: {}, parents }));
+      handle.release();
+      return handle;
+    };
+    const before = claim();
+    expect(before.record.texts?.['reward.prompts.viescore_pq']).toMatch(/^[0-9a-f]{64}$/);
+    expect(claim().kind).toBe('resumed');
+
+    writeFileSync(prompt, 'Be kind.');
+    expect(() => claim()).toThrow(
+      /reward\.prompts\.viescore_pq: ".*rubric\.txt \(text \w{12}\)" -> ".*\(text \w{12}\)"/,
+    );
+    expect(claim('reward.prompts.viescore_pq').kind).toBe('resumed');
+    expect(claim().kind).toBe('resumed');
+
+    parent('second');
+    const anew = 'parents.tiny_vq: "settings first" -> "settings second" (the run that it starts from was made anew';
+    expect(() => claim()).toThrow(anew);
+    expect(() => claim('parents.sft')).toThrow("no setting 'parents.sft'; did you mean parents.sft_s?");
+    const judged = recordedConfig(new RunPaths(base, 'judged'), before.record);
+    expect(changedFrom({ ...before.record, hash: judged.resultHash }, judged)).toMatchObject([
+      { key: 'parents.tiny_vq' },
+    ]);
+    expect(changedFrom({ ...record, hash: judged.resultHash }, judged)).toEqual([]);
+    expect(claim('parents.tiny_vq').kind).toBe('resumed');
+    expect(claim().kind).toBe('resumed');
   });
 
   it('says what of its settings another version does not know', async () => {

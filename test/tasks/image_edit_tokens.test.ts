@@ -2,7 +2,7 @@ import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { CheckpointError, DataError } from '../../src/core/errors.js';
+import { CheckpointError, ConfigError, DataError } from '../../src/core/errors.js';
 import { encodeSafetensors } from '../../src/core/safetensors.js';
 import { SPECIAL } from '../../src/policies/tokens/space.js';
 import { wordTokenizerJson } from '../../src/policies/tokens/tokenizer.js';
@@ -59,6 +59,20 @@ describe('the image edit task', () => {
     const [{ item }] = await task.render(prompt, [answer([])], ['x']);
     expect(item.truth).toMatchObject({ width: 30, height: 30 });
     expect(task.validation[0].name).toBe('s');
+  });
+
+  it('gives held-out sets names that differ', () => {
+    const namesOf = (...datasets: string[]): string[] => {
+      const validation = datasets.map((name) => ({ path: join(root, 'tiny', name, 'list/tokenized_datalist.json') }));
+      const data = { ...world.config['data'], validation };
+      return ImageEditTask.open(smallSettings(world, { data }), (run) => run).validation.map(({ name }) => name);
+    };
+    expect(namesOf('s/validation', 'c/validation')).toEqual(['s', 'c']);
+    // Those that would share a name take their own folders'.
+    expect(namesOf('s/validation', 'c/validation', 's/truth')).toEqual(['validation', 'c', 'truth']);
+    const twice = (): string[] => namesOf('s/validation', 'c/validation', 's/validation');
+    expect(twice).toThrow(ConfigError);
+    expect(twice).toThrow(/2 held-out sets that are called 'validation': .*s.validation.*, .*s.validation/);
   });
 
   it('refuses prompts that leave no room for the answer', () => {

@@ -88,6 +88,66 @@ describe('held-out evaluation', () => {
   });
 });
 
+describe('chunks of held-out prompts', () => {
+  const few = { rollout: { chunk_groups: 1, generations_per_sample: 2 }, validation: { prompts: 5, greedy: false } };
+
+  it('are as large as those of a rollout, and change no answer', async () => {
+    const seen: JudgeItem[][] = [];
+    const watching: Scorer = {
+      ...scorerOf(() => scored(1)),
+      begin: async (items) => {
+        seen.push([...items]);
+        return items.map(() => scored(1));
+      },
+    };
+    await make(watching, few).heldOut.evaluate(0);
+    expect(seen.map(({ length }) => length)).toEqual([2, 2, 1]);
+    const chunks = seen.splice(0).flat();
+    await make(watching, { ...few, rollout: { generations_per_sample: 2 } }).heldOut.evaluate(0);
+    expect(seen.map(({ length }) => length)).toEqual([5]);
+    expect(seen[0]).toEqual(chunks);
+  });
+
+  it('raise what scoring failed with, and begin no more', async () => {
+    const begun: number[] = [];
+    const failing: Scorer = {
+      ...scorerOf(() => scored(1)),
+      // Rejects while the next chunk is sampled, long before anyone awaits it.
+      begin: async (items) => {
+        begun.push(items.length);
+        throw new Error(`chunk ${begun.length}`);
+      },
+    };
+    await expect(make(failing, few).heldOut.evaluate(0)).rejects.toThrow('chunk 1');
+    expect(begun).toEqual([2]);
+  });
+
+  it('wait for what is being scored before they raise what came first', async () => {
+    const order: string[] = [];
+    let judge = (): void => {};
+    const slow: Scorer = {
+      ...scorerOf(() => scored(1)),
+      begin: async () => {
+        await new Promise<void>((resolve) => (judge = resolve));
+        order.push('judged');
+        throw new Error('too late');
+      },
+    };
+    const made = make(slow, few);
+    const render = made.task.render.bind(made.task);
+    made.task.render = async (prompt, answers, keys) => {
+      if (keys[0].endsWith('/2')) {
+        // The judge answers only when the evaluation has failed.
+        setTimeout(() => judge(), 50);
+        throw new Error('no picture');
+      }
+      return render(prompt, answers, keys);
+    };
+    await expect(made.heldOut.evaluate(0).finally(() => order.push('raised'))).rejects.toThrow('no picture');
+    expect(order).toEqual(['judged', 'raised']);
+  });
+});
+
 describe('outcomes', () => {
   it('are worth their value, 0, or nothing', () => {
     expect([scored(7), zero, unscored].map(rewardOf)).toEqual([7, 0, null]);

@@ -1,4 +1,4 @@
-import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
+import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
@@ -9,6 +9,7 @@ import { openRunLog, type RunLog } from '../../src/run/logs.js';
 import { readMetrics, type Metrics } from '../../src/run/metrics.js';
 import { RunPaths } from '../../src/run/paths.js';
 import { RunDirectoryTracker, type Tracker } from '../../src/track/tracker.js';
+import { Abandoned } from '../../src/train/lead.js';
 import { runLoop, type LoopEnd, type LoopOptions, type Training } from '../../src/train/loop.js';
 
 /** Counts, and writes down what it is asked to do. Its state is what a checkpoint of it holds. */
@@ -18,6 +19,8 @@ class FakeTraining implements Training {
   flat = 0;
   /** The judge is away at these events. */
   away: string[] = [];
+  /** It is asked to stop while it waits for the judge at this event. */
+  stopsAt = '';
   /** After this evaluation it wants to stop. */
   flatFrom = Infinity;
 
@@ -49,6 +52,7 @@ class FakeTraining implements Training {
 
   #note(event: string): void {
     this.events.push(event);
+    if (this.stopsAt === event) throw new Abandoned();
     if (this.away.includes(event)) throw new EndpointError('the judge is away');
   }
 }
@@ -95,6 +99,10 @@ async function go(training: FakeTraining, options: Partial<LoopOptions> = {}): P
     iteration: async (iteration, metrics) => {
       training.events.push(`track ${iteration}`);
       await inner.iteration(iteration, metrics);
+    },
+    replace: async (iteration, metrics) => {
+      training.events.push(`replace ${iteration}`);
+      await inner.replace(iteration, metrics);
     },
     flush: () => inner.flush(),
     finish: () => inner.finish(),
@@ -184,11 +192,61 @@ describe('the training loop', () => {
     const training = new FakeTraining();
     training.away = ['evaluate 4'];
     await expect(go(training)).rejects.toThrow(EndpointError);
-    expect(training.events.slice(-2)).toEqual(['evaluate 4', 'save 4']);
+    expect(training.events.slice(-3)).toEqual(['evaluate 4', 'track 4', 'save 4']);
+    expect(handle.state.iteration).toBe(4);
     await reclaim();
     const resumed = new FakeTraining();
     await go(resumed);
-    expect(resumed.events.slice(0, 3)).toEqual(['evaluate 4', 'track 4', 'step 5']);
+    expect(resumed.events.slice(0, 3)).toEqual(['evaluate 4', 'replace 4', 'step 5']);
+  });
+
+  it.each<readonly [string, (training: FakeTraining) => void]>([
+    ['before training', (training) => (training.away = ['evaluate 0'])],
+    ['in an evaluation', (training) => (training.away = ['evaluate 4'])],
+    ['in the last evaluation', (training) => (training.away = ['evaluate 6 last'])],
+    ['in a step', (training) => (training.away = ['step 5'])],
+    ['in an evaluation, when it was asked to stop', (training) => (training.stopsAt = 'evaluate 4')],
+  ])('leaves the metrics of a run that was not cut short, where the judge went away %s', async (_when, cut) => {
+    const number = (training: FakeTraining): FakeTraining => {
+      // Numbers that are not finite are counted at the end of a line.
+      const step = training.step.bind(training);
+      training.step = async (iteration) => ({ ...(await step(iteration)), 'policy/kl': iteration === 4 ? NaN : 0 });
+      return training;
+    };
+    await go(number(new FakeTraining()));
+    const whole = readFileSync(paths().metrics, 'utf8');
+    rmSync(paths().dir, { recursive: true });
+    await reclaim();
+    const training = number(new FakeTraining());
+    cut(training);
+    expect(await go(training).catch((error: unknown) => error)).not.toMatchObject({ kind: 'finished' });
+    await reclaim();
+    expect(await go(number(new FakeTraining()))).toMatchObject({ kind: 'finished' });
+    expect(readFileSync(paths().metrics, 'utf8')).toBe(whole);
+    expect(whole).toContain('"policy/kl":"NaN"');
+  });
+
+  it('still owes an evaluation when the judge goes away again', async () => {
+    for (let attempt = 0; attempt < 2; attempt++) {
+      const training = new FakeTraining();
+      training.away = ['evaluate 4'];
+      await expect(go(training)).rejects.toThrow(EndpointError);
+      expect(readMetrics(paths()).map(({ iteration }) => iteration)).toEqual([0, 1, 2, 3, 4]);
+      await reclaim();
+    }
+    const resumed = new FakeTraining();
+    await go(resumed);
+    expect(readMetrics(paths())[4].metrics).toEqual({ 'policy/loss': 6, 'time/total': 1, 'validation/loss': 4 });
+  });
+
+  it('owes nothing for an iteration that is not evaluated', async () => {
+    const training = new FakeTraining();
+    training.away = ['step 4'];
+    await expect(go(training)).rejects.toThrow(EndpointError);
+    await reclaim();
+    const resumed = new FakeTraining();
+    await go(resumed);
+    expect(resumed.events[0]).toBe('step 4');
   });
 
   it('pays an owed last evaluation and is finished', async () => {
@@ -198,7 +256,7 @@ describe('the training loop', () => {
     await reclaim();
     const resumed = new FakeTraining();
     expect(await go(resumed)).toEqual({ kind: 'finished', reason: null });
-    expect(resumed.events).toEqual(['evaluate 6 last', 'track 6']);
+    expect(resumed.events).toEqual(['evaluate 6 last', 'replace 6']);
   });
 
   it('stops where it would have stopped, had the judge not gone away at its last evaluation', async () => {
@@ -210,7 +268,7 @@ describe('the training loop', () => {
     const resumed = new FakeTraining();
     resumed.flatFrom = 4;
     expect(await go(resumed)).toEqual({ kind: 'finished', reason: 'flat' });
-    expect(resumed.events).toEqual(['evaluate 4', 'evaluate 4 last', 'track 4']);
+    expect(resumed.events).toEqual(['evaluate 4', 'evaluate 4 last', 'replace 4']);
     expect(handle.state).toMatchObject({ state: 'finished', stopped_early: true });
   });
 

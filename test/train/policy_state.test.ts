@@ -1,10 +1,11 @@
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
 import { CheckpointError } from '../../src/core/errors.js';
-import type { FloatTensor } from '../../src/core/safetensors.js';
+import { readSafetensors, type FloatTensor } from '../../src/core/safetensors.js';
 import type { OptimizerSettings } from '../../src/config/settings.js';
+import type { CheckpointFiles } from '../../src/run/checkpoints.js';
 import { TrainState } from '../../src/train/policy_state.js';
 
 const settings: OptimizerSettings = {
@@ -18,10 +19,10 @@ const settings: OptimizerSettings = {
   gradient_checkpointing: false,
   ema_decay: null,
 };
-const made = (): TrainState<{ config: object; weights: Map<string, FloatTensor> }> =>
+const made = (ema_decay: number | null = null): TrainState<{ config: object; weights: Map<string, FloatTensor> }> =>
   new TrainState(
     { config: { a: 1 }, weights: new Map([['w', { shape: [2], data: Float32Array.of(1, 2) }]]) },
-    settings,
+    { ...settings, ema_decay },
     4,
     '{}',
   );
@@ -29,8 +30,17 @@ const gradient = (...values: number[]): Map<string, Float32Array> => new Map([['
 const root = mkdtempSync(join(tmpdir(), 'state-'));
 afterAll(() => rmSync(root, { recursive: true }));
 
-function write(files: Record<string, Uint8Array | string>): void {
-  for (const [name, content] of Object.entries(files)) writeFileSync(join(root, name), content);
+/** The files' bytes as they are at that moment. */
+function bytesOf(files: CheckpointFiles): Record<string, Buffer> {
+  const whole = Object.entries(files).map(([name, content]): [string, Buffer] => {
+    if (typeof content === 'string') return [name, Buffer.from(content)];
+    return [name, Buffer.concat(content instanceof Uint8Array ? [content] : content)];
+  });
+  return Object.fromEntries(whole);
+}
+
+function write(files: CheckpointFiles, folder = root): void {
+  for (const [name, content] of Object.entries(bytesOf(files))) writeFileSync(join(folder, name), content);
 }
 
 describe('a policy under training', () => {
@@ -44,9 +54,9 @@ describe('a policy under training', () => {
 
   it('leaves everything as it is for a gradient that is not finite', () => {
     const state = made();
-    const before = state.files(1);
+    const before = bytesOf(state.files(1));
     expect(state.step(gradient(NaN, 1)).applied).toBe(false);
-    expect(state.files(1)).toEqual(before);
+    expect(bytesOf(state.files(1))).toEqual(before);
   });
 
   it('continues bit for bit from its files', () => {
@@ -61,6 +71,40 @@ describe('a policy under training', () => {
     for (let i = 3; i < 5; i++) second.step(gradient(i - 2, 1));
     expect(second.model.weights).toEqual(straight.model.weights);
     expect(second.files(5)['optimizer.safetensors']).toEqual(straight.files(5)['optimizer.safetensors']);
+  });
+
+  it('keeps moving averages in a file of their own, from which they go on bit for bit', () => {
+    const folder = join(root, 'averaged');
+    mkdirSync(folder);
+    const averaged = made(0.9);
+    const weight = averaged.model.weights.get('w')!.data;
+    const expected = [...weight];
+    for (let i = 0; i < 3; i++) {
+      averaged.step(gradient(i - 2, 1));
+      weight.forEach((w, j) => (expected[j] = Math.fround(0.9 * expected[j] + (1 - 0.9) * w)));
+    }
+    write(averaged.files(3), folder);
+    const kept = readSafetensors(join(folder, 'ema.safetensors'));
+    expect([...kept.keys()]).toEqual(['w']);
+    expect([...kept.get('w')!.data]).toEqual(expected);
+    expect([...kept.get('w')!.data]).not.toEqual([...weight]);
+    expect([...readSafetensors(join(folder, 'optimizer.safetensors')).keys()]).toEqual(['exp_avg.w', 'exp_avg_sq.w']);
+
+    const resumed = made(0.9);
+    resumed.restore(folder);
+    for (const state of [averaged, resumed]) state.step(gradient(1, 1));
+    expect(bytesOf(resumed.files(4))).toEqual(bytesOf(averaged.files(4)));
+    // The averages change nothing else.
+    const plain = made();
+    for (let i = 0; i < 3; i++) plain.step(gradient(i - 2, 1));
+    expect(plain.files(3)).not.toHaveProperty(['ema.safetensors']);
+    plain.step(gradient(1, 1));
+    expect(plain.model.weights).toEqual(averaged.model.weights);
+  });
+
+  it('does not resume averages from a checkpoint that has none', () => {
+    write(made().files(1));
+    expect(() => made(0.9).restore(root)).toThrow(/tensor ema\.w is missing/);
   });
 
   it('counts flat validations, each iteration once, also after it was restored', () => {

@@ -11,13 +11,15 @@ import type { Judge } from '../../src/rewards/judge.js';
 import { JudgeImages } from '../../src/rewards/judge_images.js';
 import { builtInPrompts } from '../../src/rewards/prompts.js';
 import { scoreChunk } from '../../src/rewards/score_iteration.js';
+import { rewardSettingsSchema, type TermSettings } from '../../src/rewards/settings.js';
 import { writeHeldOutEpisodes } from '../../src/run/episodes.js';
 import { FileJudgementStore } from '../../src/run/judgements.js';
 import { RunPaths } from '../../src/run/paths.js';
 import { recordEpisodes } from '../../src/train/episode_records.js';
 import { rescore, type RescoreRequest } from '../../src/train/rescore.js';
 import type { RescoredEpisode } from '../../src/train/rescore_summary.js';
-import { startStubJudge, scoresText, stubModel } from '../rewards/stub_judge.js';
+import { byPicture, place, rewardOf, type ScoreTerm } from '../rewards/server/served.js';
+import { startStubJudge, scoresText, stubModel, type StubJudge } from '../rewards/stub_judge.js';
 import { makeSmallWorld, smallSettings, type SmallWorld } from '../tasks/small_world.js';
 import { smallTraining } from './small_training.js';
 
@@ -242,3 +244,80 @@ describe('scoring a run again by another reward', () => {
     expect(existsSync(paths.rescored('down').outcomes)).toBe(false);
   });
 });
+
+describe('scoring again by terms with servers of their own', () => {
+  const ours = async (): Promise<StubJudge> => startStubJudge(() => scoresText(8, 6));
+  const judgedAt = (endpoint: string): Partial<RewardSettings> => ({
+    mode: null,
+    terms: [parseTerm({ name: 'align_quality', weight: 1, model: stubModel, endpoint })],
+  });
+
+  it('asks nobody, and needs no key, where nobody is to be asked', async () => {
+    const summary = await rescore(
+      request({ reward: changed(judgedAt('https://judge.invalid/v1')), name: 'own_offline', offline: true }),
+    );
+    expect(Object.keys(summary.not_rescored)).toEqual(['the judge was not asked this']);
+    expect(summary.judgements).toMatchObject({ asked: 0, replayed: 0 });
+    expect(summary.judgements.missing).toBeGreaterThan(0);
+  });
+
+  it('asks what is not recorded, and nothing that is', async () => {
+    const stub = await ours();
+    const copied = new RunPaths(join(root, 'runs'), 'copied');
+    cpSync(paths.dir, copied.dir, { recursive: true });
+    try {
+      const reward = changed(judgedAt(stub.url));
+      const first = await rescore(request({ paths: copied, reward, name: 'first' }));
+      expect(first.rescored.scored).toBeGreaterThan(0);
+      const asked = stub.requests.length;
+      // What was got is now among what the run itself recorded.
+      cpSync(copied.rescored('first').judgements, copied.judgements);
+      const second = await rescore(request({ paths: copied, reward, name: 'second' }));
+      expect(stub.requests).toHaveLength(asked);
+      const offline = await rescore(request({ paths: copied, reward, name: 'third', offline: true }));
+      for (const again of [second, offline]) {
+        expect(again.judgements).toMatchObject({ asked: 0, missing: 0 });
+        expect(again).toMatchObject({ rescored: first.rescored, rows: first.rows });
+      }
+    } finally {
+      await stub.close();
+    }
+  });
+
+  it('takes a reward server\u2019s recorded replies', async () => {
+    const here = place();
+    const copied = new RunPaths(join(root, 'runs'), 'copied_remote');
+    cpSync(paths.dir, copied.dir, { recursive: true });
+    let asked = 0;
+    const counting: ScoreTerm = (item) => (asked++, byPicture('counting')(item));
+    try {
+      const { url } = await here.start(rewardOf({ counting: { weight: 1, score: counting } }));
+      const rewardAt = (endpoint: string, weights: object | null = null): RewardSettings =>
+        changed({ mode: null, terms: [parseTerm({ name: 'remote', weight: 1, endpoint, terms: weights })] });
+      const first = await rescore(request({ paths: copied, reward: rewardAt(url), name: 'first' }));
+      expect(first.rescored.scored).toBeGreaterThan(0);
+      const before = asked;
+      cpSync(copied.rescored('first').judgements, copied.judgements);
+      const second = await rescore(request({ paths: copied, reward: rewardAt(url), name: 'second' }));
+      const nobody = 'http://127.0.0.1:9';
+      const offline = await rescore(request({ paths: copied, reward: rewardAt(nobody), name: 'third', offline: true }));
+      expect(asked).toBe(before);
+      for (const again of [second, offline]) {
+        expect(again).toMatchObject({ rescored: first.rescored, rows: first.rows });
+      }
+      const other = rewardAt(nobody, { another: 1 });
+      const lacking = await rescore(request({ paths: copied, reward: other, name: 'fourth', offline: true }));
+      expect(Object.keys(lacking.not_rescored)).toEqual(['the judge was not asked this']);
+      // A server that scores otherwise is asked itself.
+      const changedServer = await here.start(rewardOf({ counting: { weight: 1, score: counting } }, 'other settings'));
+      await rescore(request({ paths: copied, reward: rewardAt(changedServer.url), name: 'fifth' }));
+      expect(asked).toBeGreaterThan(before);
+    } finally {
+      await here.close();
+    }
+  });
+});
+
+function parseTerm(term: object): TermSettings {
+  return rewardSettingsSchema.parse({ mode: null, terms: [term] }).terms[0];
+}

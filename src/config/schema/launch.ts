@@ -1,6 +1,6 @@
-/** Launching: where a run is placed, how many processes it has, what watches over them. It leaves a run's results alone. */
+/** Launching: where a run is placed, how many processes it has, what watches over them. It leaves a run's results alone, unless another program trains it. */
 import { z } from 'zod';
-import { count, operation, positive, positiveInteger, section } from '../../core/mark.js';
+import { count, operation, positive, positiveInteger, result, section } from '../../core/mark.js';
 
 const argumentList = z.array(z.string()).min(1);
 const named = z.string().min(1).nullable().default(null);
@@ -43,35 +43,50 @@ const slurm = section(
     .prefault({}),
 );
 
-export const launch = section(
-  'Where the run is placed.',
+const environment = z.record(z.string(), z.string()).default({});
+const program = argumentList.nullable().default(null);
+const programAllowed = { allowed: "a list such as ['python', 'train.py'], or null" };
+const PROGRAM =
+  "Another trainer's program and its arguments: it takes the place of this program's own workers. Null means none.";
+
+const fields = {
+  backend: operation('What places the run on machines.', z.enum(['local', 'slurm']).default('local')),
+  processes: operation(
+    "Worker processes; 'auto' means one per GPU.",
+    z.union([positiveInteger, z.literal('auto')]).default(1),
+    { allowed: "an integer >= 1 or 'auto'" },
+  ),
+  devices: operation(
+    'GPU indices that the run may use; null means all, [] none: it runs on the CPU.',
+    z.array(count).nullable().default(null),
+  ),
+  max_restarts: operation(
+    'How often a run whose worker died is started again from its last checkpoint.',
+    count.default(0),
+  ),
+  heartbeat_timeout_s: operation(
+    'A worker that gives no sign of life for this many seconds counts as hung.',
+    positive.default(600),
+  ),
+  env: operation('Environment variables for the workers.', environment),
+  command: operation(PROGRAM, program, programAllowed),
+  slurm,
+};
+
+export const launch = section('Where the run is placed.', z.strictObject(fields).prefault({}));
+
+/** Of a run that another program trains: which program that is, and what it is told, decides the result. */
+export const externalLaunch = section(
+  'Where the run is placed, and the program that trains it.',
   z
     .strictObject({
-      backend: operation('What places the run on machines.', z.enum(['local', 'slurm']).default('local')),
-      processes: operation(
-        "Worker processes; 'auto' means one per GPU.",
-        z.union([positiveInteger, z.literal('auto')]).default(1),
-        { allowed: "an integer >= 1 or 'auto'" },
+      ...fields,
+      env: result(
+        'Environment variables for the processes. They decide the result, but for credentials: names that end in KEY, TOKEN, SECRET or PASSWORD.',
+        environment,
+        { variables: true },
       ),
-      devices: operation(
-        'GPU indices that the run may use; null means all.',
-        z.array(count).min(1).nullable().default(null),
-      ),
-      max_restarts: operation(
-        'How often a run whose worker died is started again from its last checkpoint.',
-        count.default(0),
-      ),
-      heartbeat_timeout_s: operation(
-        'A worker that gives no sign of life for this many seconds counts as hung.',
-        positive.default(600),
-      ),
-      env: operation('Environment variables for the workers.', z.record(z.string(), z.string()).default({})),
-      command: operation(
-        "Another trainer's program and its arguments: it takes the place of this program's own workers. Null means none.",
-        argumentList.nullable().default(null),
-        { allowed: "a list such as ['python', 'train.py'], or null" },
-      ),
-      slurm,
+      command: result(PROGRAM, program, programAllowed),
     })
     .prefault({}),
 );

@@ -30,7 +30,10 @@ export const reward = section(
         'How long it waits before it checkpoints and exits 3, in seconds.',
         nonNegative.default(7200),
       ),
-      timeout_s: operation('Deadline of one request to the judge, in seconds.', positive.default(120)),
+      timeout_s: operation(
+        'Deadline of one request to the judge, in seconds; a question may take as long as all its attempts and the pauses between them.',
+        positive.default(120),
+      ),
       max_attempts: operation(
         'Requests made for one judgement before it counts as unscored.',
         positiveInteger.default(5),

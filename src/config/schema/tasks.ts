@@ -4,7 +4,7 @@ import { algorithm, tokenizerAlgorithm } from './algorithm.js';
 import { data, imageData } from './data.js';
 import { count, operation, positiveInteger, result, section } from '../../core/mark.js';
 import { decoderInit, engine, imageTokenizerInit, modelReference, runNamePattern } from './model.js';
-import { launch } from './launch.js';
+import { externalLaunch, launch } from './launch.js';
 import { reward } from './reward.js';
 import { track } from './track.js';
 import { checkpoint, optimizer, rollout, validation } from './training.js';
@@ -99,6 +99,7 @@ const imageTokenizer = z.strictObject({
 
 const external = z.strictObject({
   ...common,
+  launch: externalLaunch,
   task: result('The task.', z.literal('external')),
   parameters: result(
     "The trainer's own settings, whatever they are; it finds them in the resolved config.",

@@ -25,7 +25,7 @@ export const optimizer = section(
       z.boolean().default(false),
     ),
     ema_decay: result(
-      'Decay of an exponential moving average of the weights; null means none.',
+      'Decay of an exponential moving average of the weights, which checkpoints hold in ema.safetensors; sampling and evaluation do not use it. null means none.',
       beta.nullable().default(null),
     ),
   }),

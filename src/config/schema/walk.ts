@@ -9,6 +9,10 @@ export interface Mark {
   readonly allowed?: string;
   /** A path that counts relative to the folder at this key, so that data may move with it. */
   readonly relativeTo?: string;
+  /** The path of a text file: what the file says counts, and not where it lies. */
+  readonly text?: boolean;
+  /** Environment variables, of which credentials do not count. */
+  readonly variables?: boolean;
   /** A resumed run may raise the value. */
   readonly mayGrow?: boolean;
 }

@@ -1,8 +1,6 @@
 /** Which execution provider a session runs on, and what this machine offers. */
-import { existsSync } from 'node:fs';
-import { createRequire } from 'node:module';
-import { dirname, join } from 'node:path';
 import { EngineError } from '../../core/errors.js';
+import { autoProvider, hasGpu, thisMachine, whyNoCuda, type Machine } from './cuda.js';
 import type { Provider } from './session.js';
 import { loadRuntime } from './session.js';
 
@@ -19,50 +17,10 @@ export interface RuntimeDescription {
   readonly missing: Readonly<Partial<Record<Provider, string>>>;
 }
 
-const CUDA_LIBRARIES: Readonly<Partial<Record<NodeJS.Platform, readonly string[]>>> = {
-  linux: ['libonnxruntime_providers_cuda.so', 'libonnxruntime_providers_shared.so'],
-  win32: ['onnxruntime_providers_cuda.dll', 'onnxruntime_providers_shared.dll'],
-};
-
-/** Device files by which Linux shows an NVIDIA GPU; the last is that of WSL. */
-const GPU_FILES = ['/dev/nvidiactl', '/dev/nvidia0', '/dev/dxg'];
-
 /** The runtime's own install script; flags and variables of npm do not reach it where the project switches scripts off. */
 export const CUDA_REMEDY =
   'Run `node node_modules/onnxruntime-node/script/install.js --onnxruntime-node-install=cuda12` where nuget.org can be reached ' +
   "(CUDA 12 and cuDNN 9 must be installed), or set policy.engine.provider to 'cpu'.";
-
-/** What `resolveProvider` asks the machine; tests put another machine in its place. */
-export interface Machine {
-  readonly platform: NodeJS.Platform;
-  /** The folder of the runtime's native libraries. */
-  readonly libraries: string;
-  readonly exists: (path: string) => boolean;
-}
-
-function thisMachine(): Machine {
-  const root = dirname(createRequire(import.meta.url).resolve('onnxruntime-node/package.json'));
-  return {
-    platform: process.platform,
-    libraries: join(root, 'bin', 'napi-v6', process.platform, process.arch),
-    exists: existsSync,
-  };
-}
-
-function missingCudaLibraries({ platform, libraries, exists }: Machine): readonly string[] | null {
-  return CUDA_LIBRARIES[platform]?.filter((name) => !exists(join(libraries, name))) ?? null;
-}
-
-function hasGpu({ platform, exists }: Machine): boolean {
-  return platform !== 'linux' || GPU_FILES.some((path) => exists(path));
-}
-
-function whyNoCuda(machine: Machine): string | null {
-  const missing = missingCudaLibraries(machine);
-  if (missing === null) return `onnxruntime-node has no CUDA provider for ${machine.platform}`;
-  if (missing.length > 0) return `onnxruntime-node lacks ${missing.join(' and ')} in ${machine.libraries}`;
-  return null;
-}
 
 /**
  * The provider to compile sessions for. Raises EngineError with the remedy where 'cuda' is asked for and its libraries are
@@ -73,7 +31,7 @@ export async function resolveProvider(choice: ProviderChoice, machine: Machine =
     case 'cpu':
       return 'cpu';
     case 'auto':
-      return whyNoCuda(machine) === null && hasGpu(machine) ? 'cuda' : 'cpu';
+      return autoProvider(machine);
     case 'cuda': {
       const problem = whyNoCuda(machine);
       if (problem !== null) throw new EngineError(`provider cuda: ${problem}`, { next: CUDA_REMEDY });

@@ -25,6 +25,12 @@ export interface ArrayJob extends Job {
   readonly program: readonly string[];
   /** Absolute path of the file of cells. */
   readonly cells: string;
+  /** How often a task that failed goes back into the queue. */
+  readonly retries: number;
+  /** Absolute path that begins those of the files in which the tasks count their retries. */
+  readonly retriesPrefix: string;
+  /** The names of all jobs that end with the first task that fails for good; null where the others go on. */
+  readonly failFast: readonly string[] | null;
 }
 
 export interface JudgeJob extends Job {
@@ -36,32 +42,67 @@ export interface JudgeJob extends Job {
 /** The signal that Slurm sends before the time limit. */
 const WARNING = 'USR1';
 
+/** Passes on what the script is asked; what comes before there is a child waits for it. */
+const TRAPS = `requeue=
+asked=
+child=
+ask_to_stop() { asked=yes; [[ -z "$child" ]] || kill -TERM "$child" 2>/dev/null; }
+trap 'requeue=yes; ask_to_stop' ${WARNING}
+trap ask_to_stop TERM`;
+
 /**
  * Runs one cell per task. On the warning the cell is asked to stop, which it does after a checkpoint (exit code 130), and the task
- * puts itself back into the queue. On SIGTERM the cell stops in the same way, and the task ends.
+ * puts itself back into the queue. On SIGTERM the cell stops in the same way, and the task ends. A task that fails is tried again
+ * as often as it may be; one that fails for good may end the others.
  */
 export function arrayScript(job: ArrayJob): string {
   const array = `0-${job.tasks - 1}${job.maxParallel === null ? '' : `%${job.maxParallel}`}`;
   return `#!/bin/bash
 ${directives(job, [`--array=${array}`])}
 
-requeue=
-child=
-ask_to_stop() { [[ -z "$child" ]] || kill -TERM "$child" 2>/dev/null; }
-trap 'requeue=yes; ask_to_stop' ${WARNING}
-trap ask_to_stop TERM
+${TRAPS}
 
 echo "Slurm job \${SLURM_ARRAY_JOB_ID}_\${SLURM_ARRAY_TASK_ID} on $(hostname), start \${SLURM_RESTART_COUNT:-0}"
 ${words([...job.program, job.cells])} "$SLURM_ARRAY_TASK_ID" &
 ${waitForChild}
 
-if [[ -n "$requeue" && "$code" == 130 ]]; then
+# 143: it was asked before it listened, and has nothing to save.
+if [[ -n "$requeue" && ( "$code" == 130 || "$code" == 143 ) ]]; then
   echo 'the time limit is near: checkpointed, back into the queue'
   # Slurm ends this script as soon as it has put the task back.
   scontrol requeue "\${SLURM_ARRAY_JOB_ID}_\${SLURM_ARRAY_TASK_ID}" && sleep 300
 fi
-exit "$code"
+${afterFailure(job)}exit "$code"
 `;
+}
+
+/** Exit codes of a cell that another try cannot change, or that are no failure: done, bad config, stopped, stopped early. */
+const FINAL_CODES = [0, 2, 130, 143];
+
+function afterFailure({ retries, retriesPrefix, failFast }: ArrayJob): string {
+  const retry = `
+# How often is kept in a file: Slurm's own count of restarts also has those at time limits.
+tries_file=${word(retriesPrefix)}"$SLURM_ARRAY_TASK_ID"
+tries="$(cat "$tries_file" 2>/dev/null || echo 0)"
+case "$code" in ${FINAL_CODES.join(' | ')}) tries=${retries} ;; esac
+if (( tries < ${retries} )); then
+  echo $((tries + 1)) >"$tries_file"
+  echo "failed with exit code $code: back into the queue, retry $((tries + 1)) of ${retries}"
+  scontrol requeue "\${SLURM_ARRAY_JOB_ID}_\${SLURM_ARRAY_TASK_ID}" && sleep 300
+fi
+`;
+  const end = `
+case "$code" in
+  0 | 130 | 143) ;;
+  *)
+    echo "failed with exit code $code: the other jobs of this sweep end too (--fail-fast)"
+    # Waiting ones first, so that none of them starts in the room that the others make.
+    for name in ${words(failFast ?? [])}; do scancel --state=PENDING --name="$name"; done
+    for name in ${words(failFast ?? [])}; do scancel --state=RUNNING --batch --signal=TERM --name="$name"; done
+    ;;
+esac
+`;
+  return `${retries > 0 ? retry : ''}${failFast === null ? '' : end}`;
 }
 
 /** Serves a judge, and says in a file on which node. Near its time limit it goes back into the queue too. */
@@ -70,11 +111,7 @@ export function judgeScript(job: JudgeJob): string {
 ${directives(job, [])}
 
 node_file=${word(job.nodeFile)}
-requeue=
-child=
-ask_to_stop() { [[ -z "$child" ]] || kill -TERM "$child" 2>/dev/null; }
-trap 'requeue=yes; ask_to_stop' ${WARNING}
-trap ask_to_stop TERM
+${TRAPS}
 
 # A reader finds no file, or a whole one.
 hostname >"$node_file.$SLURM_JOB_ID"
@@ -90,19 +127,44 @@ exit "$code"
 `;
 }
 
-/** Ends a judge once nothing needs it any more. */
-export function farewellScript(job: Job, judge: string): string {
+export interface FarewellJob extends Job {
+  /** The id of the judge's job. */
+  readonly judge: string;
+  /** Absolute path of the file in which every submission that uses the judge writes the name of its own farewell. */
+  readonly lastUse: string;
+}
+
+/**
+ * Ends a judge once nothing needs it any more. A later submission that uses it has a farewell of its own, which comes after this one
+ * and ends it instead; one that broke off on the way has none, even two minutes later.
+ */
+export function farewellScript(job: FarewellJob): string {
   return `#!/bin/bash
 ${directives(job, [])}
 
-scancel --batch --signal=TERM ${word(judge)} || true
+last_use=${word(job.lastUse)}
+for _ in {1..20}; do
+  last="$(cat "$last_use" 2>/dev/null || echo ${word(job.name)})"
+  [[ "$last" != ${word(job.name)} ]] || break
+  if [[ -n "$(squeue --noheader --name="$last")" ]]; then
+    echo "a later submission uses the judge: $last ends it"
+    exit 0
+  fi
+  sleep 6
+done
+scancel --batch --signal=TERM ${word(job.judge)} || true
 sleep 1
-scancel ${word(judge)} || true
+scancel ${word(job.judge)} || true
+rm -f "$last_use"
 `;
 }
 
-/** A signal cuts \`wait\` short; only the last one has the child's own exit code. */
+/**
+ * A signal cuts \`wait\` short; only the last one has the child's own exit code. A child that has only just begun would lose the request
+ * from before.
+ */
 const waitForChild = `child=$!
+[[ -z "$asked" ]] || { sleep 1; ask_to_stop; }
 wait "$child"
 while kill -0 "$child" 2>/dev/null; do wait "$child"; done
 wait "$child"

@@ -85,20 +85,36 @@ export async function reconcile(baseExpDir: string): Promise<Map<string, SlurmJo
   return jobsOf(submissions, { ids: heard.ids, names: heard.names, tasks: new Map([...older, ...heard.tasks]) });
 }
 
-/** The jobs that serve judges and have not ended: their ids by node file. */
-export async function liveJudges(baseExpDir: string): Promise<Map<string, string>> {
-  const judges = readSubmissions(baseExpDir).flatMap((submission) => submission.judges);
-  if (judges.length === 0) return new Map();
+/** What has not ended of the judges that were submitted from a folder of runs. */
+export interface LiveJudges {
+  /** The jobs that serve: their ids by node file. */
+  readonly serving: ReadonlyMap<string, string>;
+  /** The jobs that will end them: their ids by node file, in the order of their submissions. */
+  readonly farewells: ReadonlyMap<string, readonly string[]>;
+}
+
+/** Asks Slurm where there was ever a judge. Raises RunError in its own words where it does not answer. */
+export async function liveJudges(baseExpDir: string): Promise<LiveJudges> {
+  const submissions = readSubmissions(baseExpDir);
+  const judges = submissions.flatMap((submission) => submission.judges);
+  if (judges.length === 0) return { serving: new Map(), farewells: new Map() };
   const { tasks, names } = parseSqueue(
     await ask('squeue', ['--noheader', '--array', '--states=all', `--format=${squeueFormat}`]),
   );
-  const live = new Map<string, string>();
-  for (const judge of judges) {
-    const id = judge.job_id ?? names.get(judge.name);
+  const live = (job: { readonly job_id: string | null; readonly name: string }): string[] => {
+    const id = job.job_id ?? names.get(job.name);
     const state = id === undefined ? undefined : tasks.get(id)?.state;
-    if (id !== undefined && state !== undefined && phaseOf(state) !== 'ended') live.set(judge.node_file, id);
+    return id !== undefined && state !== undefined && phaseOf(state) !== 'ended' ? [id] : [];
+  };
+  const farewells = new Map<string, string[]>();
+  for (const farewell of submissions.flatMap((submission) => submission.farewells ?? [])) {
+    const { node_file } = farewell;
+    farewells.set(node_file, [...(farewells.get(node_file) ?? []), ...live(farewell)]);
   }
-  return live;
+  return {
+    serving: new Map(judges.flatMap((judge) => live(judge).map((id) => [judge.node_file, id] as const))),
+    farewells,
+  };
 }
 
 /** Whether a job waits or runs. */

@@ -23,11 +23,22 @@ export interface JudgeRecord {
   readonly node_file: string;
 }
 
+/** A job that ends a judge after the runs of its submission, if no later submission uses the judge by then. */
+export interface FarewellRecord {
+  /** Slurm's name of the job, unique to it. */
+  readonly name: string;
+  readonly job_id: string | null;
+  /** The node file of the judge that it ends. */
+  readonly node_file: string;
+}
+
 export interface Submission {
   readonly format: 1;
   readonly submitted_at: string;
   readonly arrays: readonly ArrayRecord[];
   readonly judges: readonly JudgeRecord[];
+  /** Absent until there is one. */
+  readonly farewells?: readonly FarewellRecord[];
 }
 
 export function submissionsDir(baseExpDir: string): string {

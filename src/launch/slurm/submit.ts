@@ -3,15 +3,24 @@ import { mkdirSync, rmSync, symlinkSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import type { LoadedConfig } from '../../config/load.js';
 import type { SlurmSettings } from '../../config/settings.js';
-import { ConfigError, must } from '../../core/errors.js';
+import { ConfigError, EditrlError, must, RunError } from '../../core/errors.js';
 import { diskError, writeFileAtomic } from '../../core/files.js';
 import { RunPaths } from '../../run/paths.js';
 import { readState, writeState } from '../../run/state.js';
+import type { Found } from '../sweep/schedule.js';
+import { inspect, pathsOf } from '../sweep/truth.js';
 import { arrayScript, farewellScript, judgeScript, literalPath } from './batch_script.js';
-import { submit } from './commands.js';
+import { call, submit } from './commands.js';
 import { planArrays, resourcesOf, type ArrayPlan, type SlurmRun } from './jobs.js';
 import { isUnderWay, liveJudges, reconcile, type SlurmJob } from './queue.js';
-import { submissionsDir, writeSubmission, type ArrayRecord, type JudgeRecord, type Submission } from './record.js';
+import {
+  submissionsDir,
+  writeSubmission,
+  type ArrayRecord,
+  type FarewellRecord,
+  type JudgeRecord,
+  type Submission,
+} from './record.js';
 
 export interface SubmitOptions {
   /** What runs `cell FILE INDEX` on a node: `[node, …/main.js]`; the same paths have to be there on every node. */
@@ -20,6 +29,10 @@ export interface SubmitOptions {
   readonly name: string;
   /** At most this many tasks of one array at once; null means as many as fit. */
   readonly maxParallel?: number | null;
+  /** How often a run that failed goes back into the queue; 0 unless given. */
+  readonly retries?: number;
+  /** Whether the first run that fails for good ends the others: waiting ones leave the queue, running ones checkpoint and end. */
+  readonly failFast?: boolean;
 }
 
 /** What came of a submission. */
@@ -36,8 +49,8 @@ export interface Submitted {
 
 /**
  * Submits what is neither finished nor in the queue already: cells, and the parents that these need. Raises ConfigError for
- * settings that cannot be submitted, RunError where Slurm is not here or refuses (its own words); what was accepted until then stays
- * submitted, and is not submitted again by the next call.
+ * settings that cannot be submitted, or that are not those of the run in the directory; RunError where Slurm is not here or refuses
+ * (its own words). What was accepted until then stays submitted, and is not submitted again by the next call.
  */
 export async function submitCells(
   cells: readonly SlurmRun[],
@@ -46,7 +59,11 @@ export async function submitCells(
 ): Promise<Submitted> {
   const runs = distinct([...parents, ...cells]);
   const base = baseOf(runs);
-  const finished = new Set(runs.filter(({ config }) => isFinished(config)).map(({ run_name }) => run_name));
+  const looks = new Map(runs.map(({ run_name, config }) => [run_name, inspect(config)]));
+  const named = (...kinds: readonly Found['kind'][]): Set<string> =>
+    new Set([...looks].flatMap(([name, { kind }]) => (kinds.includes(kind) ? [name] : [])));
+  const finished = named('finished', 'stopped');
+  const refused = named('refused');
   for (const parent of runs.flatMap((run) => run.parents)) {
     const listed = runs.some(({ run_name }) => run_name === parent);
     if (!listed && readState(new RunPaths(base, parent))?.state === 'finished') finished.add(parent);
@@ -54,18 +71,37 @@ export async function submitCells(
   const jobs = await reconcile(base);
   const underWay = runs.flatMap(({ run_name }) => {
     const job = jobs.get(run_name);
-    return job !== undefined && isUnderWay(job) && !finished.has(run_name) ? [job] : [];
+    return job !== undefined && isUnderWay(job) && !finished.has(run_name) && !refused.has(run_name) ? [job] : [];
   });
   const busy = new Set(underWay.map(({ run_name }) => run_name));
   const todo = needed(cells, runs, new Set([...finished, ...busy]));
+  requireSameSettings(todo, looks);
   const none = { dir: null, arrays: [], judges: [], finished: [...finished], underWay };
   if (todo.length === 0) return none;
   const plans = planArrays(todo, { finished, underWay: busy });
   const submission = new SubmissionUnderWay(base, options);
-  await submission.judges(todo.map(({ config }) => config));
-  for (const plan of plans) await submission.array(plan, jobs);
-  await submission.farewells();
+  try {
+    await submission.judges(todo.map(({ config }) => config));
+    for (const plan of plans) await submission.array(plan, jobs, plans.length);
+  } catch (error) {
+    await submission.farewells(error);
+    throw error;
+  }
+  await submission.farewells(null);
   return { ...none, dir: submission.dir, arrays: submission.record.arrays, judges: submission.record.judges };
+}
+
+/** A judge that a submission's runs use. */
+interface UsedJudge {
+  /** The id of its job. */
+  readonly id: string;
+  readonly slurm: SlurmSettings;
+  /** Whether this submission started it. */
+  readonly own: boolean;
+  /** The name of the job that ends it. */
+  readonly farewell: string;
+  /** Jobs of earlier submissions that would end it, and will leave it to this one. */
+  readonly earlier: readonly string[];
 }
 
 /** One submission: every step is on record before and after sbatch is called, so that no job is lost and none doubled. */
@@ -73,8 +109,8 @@ class SubmissionUnderWay {
   readonly dir: string;
   readonly #id: string;
   readonly #tasks = new Map<string, string>();
-  /** Jobs of the judges that this submission started, by node file. */
-  readonly #judges = new Map<string, { readonly id: string; readonly slurm: SlurmSettings; readonly own: boolean }>();
+  /** The judges that its runs use, by node file. */
+  readonly #judges = new Map<string, UsedJudge>();
   record: Submission;
 
   constructor(
@@ -94,11 +130,17 @@ class SubmissionUnderWay {
   async judges(configs: readonly LoadedConfig[]): Promise<void> {
     const wanted = new Map(configs.flatMap((config) => judgeOf(config) ?? []).map((judge) => [judge.nodeFile, judge]));
     if (wanted.size === 0) return;
+    // First of all, so that a judge which is still there now is not ended for the sake of earlier runs alone.
+    for (const [index, nodeFile] of [...wanted.keys()].entries()) {
+      mkdirSync(dirname(nodeFile), { recursive: true });
+      writeFileAtomic(lastUseOf(nodeFile), this.#farewellName(index));
+    }
     const live = await liveJudges(this.base);
-    for (const { nodeFile, slurm, settings } of wanted.values()) {
-      const running = live.get(nodeFile);
+    for (const [place, { nodeFile, slurm, settings }] of [...wanted.values()].entries()) {
+      const running = live.serving.get(nodeFile);
+      const used = { slurm, farewell: this.#farewellName(place), earlier: live.farewells.get(nodeFile) ?? [] };
       if (running !== undefined) {
-        this.#judges.set(nodeFile, { id: running, slurm, own: false });
+        this.#judges.set(nodeFile, { ...used, id: running, own: false });
         continue;
       }
       const index = this.record.judges.length;
@@ -114,20 +156,20 @@ class SubmissionUnderWay {
       this.#write({ judges: [...this.record.judges, made] });
       // What an earlier judge left there names a node that serves no more.
       rmSync(nodeFile, { force: true });
-      mkdirSync(dirname(nodeFile), { recursive: true });
       const id = await this.#submit(`judge_${index}.sh`, script);
       this.#write({ judges: this.record.judges.map((judge) => (judge === made ? { ...judge, job_id: id } : judge)) });
-      this.#judges.set(nodeFile, { id, slurm, own: true });
+      this.#judges.set(nodeFile, { ...used, id, own: true });
     }
   }
 
-  /** `earlier`: the jobs of runs from before. */
-  async array(plan: ArrayPlan, earlier: ReadonlyMap<string, SlurmJob>): Promise<void> {
+  /** `earlier`: the jobs of runs from before; `arrays`: how many arrays there will be. */
+  async array(plan: ArrayPlan, earlier: ReadonlyMap<string, SlurmJob>, arrays: number): Promise<void> {
     const index = this.record.arrays.length;
     const cells = join(this.dir, `cells_${index}.jsonl`);
     writeFileAtomic(cells, plan.runs.map(({ config }) => `${JSON.stringify(config)}\n`).join(''));
     for (const [task, { config }] of plan.runs.entries()) this.#linkLog(config, index, task);
-    const name = `${this.options.name}-${this.#id}-${index}`;
+    const names = Array.from({ length: arrays }, (_, each) => `${this.options.name}-${this.#id}-${each}`);
+    const name = names[index];
     const { slurm } = plan.runs[0].config.settings.launch;
     const script = arrayScript({
       ...this.#common(slurm, name, `array_${index}_%a`),
@@ -137,6 +179,9 @@ class SubmissionUnderWay {
       maxParallel: this.options.maxParallel ?? null,
       program: [...this.options.program, 'cell'],
       cells,
+      retries: this.options.retries ?? 0,
+      retriesPrefix: join(this.dir, `retries_${index}_`),
+      failFast: this.options.failFast === true ? names : null,
     });
     const made: ArrayRecord = { name, job_id: null, runs: plan.runs.map(({ run_name }) => run_name) };
     this.#write({ arrays: [...this.record.arrays, made] });
@@ -148,20 +193,52 @@ class SubmissionUnderWay {
     }
   }
 
-  /** A judge that this submission started ends when its last run has ended. */
-  async farewells(): Promise<void> {
-    const ids = this.record.arrays.flatMap(({ job_id }) => job_id ?? []);
-    let index = 0;
-    for (const { id, slurm, own } of this.#judges.values()) {
-      if (!own) continue;
-      const name = `${this.options.name}-judge-end-${this.#id}-${index}`;
-      const common = this.#common(slurm, name, `judge_end_${index}`);
-      const resources = { time: '00:05:00', gres: null, cpus_per_task: 1, mem: null, extra: [] };
-      const dependency = `afterany:${ids.join(':')}`;
-      const script = farewellScript({ ...common, signalBeforeS: 60, resources, dependency }, id);
-      await this.#submit(`judge_end_${index}.sh`, script);
-      index++;
+  /**
+   * A judge ends when the runs of every submission that uses it have ended. One that this submission started for nothing, as none
+   * of its arrays was accepted, ends at once. `failure` is what ended the submission early, null where nothing did; it is named in
+   * the RunError that is raised where the judge's end is refused as well.
+   */
+  async farewells(failure: unknown): Promise<void> {
+    for (const [nodeFile, judge] of this.#judges) {
+      try {
+        await this.#farewell(nodeFile, judge);
+      } catch (error) {
+        const why = [failure, error].flatMap((each) => (each === null ? [] : [textOf(each)]));
+        throw new RunError(`${why.join('\n')}\nso nothing ends the judge, Slurm job ${judge.id}`, {
+          where: this.dir,
+          next: `Once no run needs it any more: scancel ${judge.id}`,
+          cause: failure ?? error,
+        });
+      }
     }
+  }
+
+  async #farewell(nodeFile: string, { id, slurm, own, farewell: name, earlier }: UsedJudge): Promise<void> {
+    const arrays = this.record.arrays.flatMap(({ job_id }) => job_id ?? []);
+    if (own && arrays.length === 0) {
+      const called = await call('scancel', [id]);
+      if (called.kind !== 'done') throw new RunError(`scancel refused: ${called.words}`);
+      return;
+    }
+    const after = [...arrays, ...earlier];
+    const farewells = this.record.farewells ?? [];
+    const index = farewells.length;
+    const script = farewellScript({
+      ...this.#common(slurm, name, `judge_end_${index}`),
+      signalBeforeS: 60,
+      resources: { time: '00:05:00', gres: null, cpus_per_task: 1, mem: null, extra: [] },
+      dependency: after.length === 0 ? null : `afterany:${after.join(':')}`,
+      judge: id,
+      lastUse: lastUseOf(nodeFile),
+    });
+    const made: FarewellRecord = { name, job_id: null, node_file: nodeFile };
+    this.#write({ farewells: [...farewells, made] });
+    const job_id = await this.#submit(`judge_end_${index}.sh`, script);
+    this.#write({ farewells: [...farewells, { ...made, job_id }] });
+  }
+
+  #farewellName(index: number): string {
+    return `${this.options.name}-judge-end-${this.#id}-${index}`;
   }
 
   #common(slurm: SlurmSettings, name: string, output: string) {
@@ -209,7 +286,7 @@ class SubmissionUnderWay {
     }
   }
 
-  #write(change: Partial<Pick<Submission, 'arrays' | 'judges'>>): void {
+  #write(change: Partial<Pick<Submission, 'arrays' | 'judges' | 'farewells'>>): void {
     this.record = { ...this.record, ...change };
     writeSubmission(this.dir, this.record);
   }
@@ -270,14 +347,26 @@ function baseOf(runs: readonly SlurmRun[]): string {
   });
 }
 
-function pathsOf({ settings }: LoadedConfig): RunPaths {
-  return new RunPaths(settings.base_exp_dir, settings.run_name);
+/** Raises ConfigError for runs whose directories are of other settings, or cannot be read: their jobs could only fail. */
+function requireSameSettings(runs: readonly SlurmRun[], looks: ReadonlyMap<string, Found>): void {
+  const refused = runs.flatMap(({ run_name }) => {
+    const found = looks.get(run_name);
+    return found?.kind === 'refused' ? [`${run_name}: ${found.reason}`] : [];
+  });
+  if (refused.length === 0) return;
+  throw new ConfigError(refused.join('\n'), {
+    next: 'Nothing was submitted. Do what is said of each run, then give the same command again; or leave these cells out with --only.',
+  });
 }
 
-function isFinished(config: LoadedConfig): boolean {
-  const state = readState(pathsOf(config));
-  if (state?.state !== 'finished') return false;
-  return state.iteration >= config.settings.num_iterations || state.stopped_early;
+/** Beside the node file: the name of the farewell that ends the judge, which is that of the submission that used it last. */
+function lastUseOf(nodeFile: string): string {
+  return `${nodeFile}.last_use`;
+}
+
+function textOf(error: unknown): string {
+  if (error instanceof EditrlError) return error.toText();
+  return error instanceof Error ? error.message : String(error);
 }
 
 /** So that a run in the queue says so before it has ever begun. */

@@ -1,7 +1,7 @@
 /** One run on Slurm: an array of one, after the runs that it starts from. */
-import { existsSync } from 'node:fs';
-import { cannotRunYet, dependencies, loadReferenced, referencedFile, type LoadedConfig } from '../../config/load.js';
+import { cannotRunYet, dependencies, type LoadedConfig } from '../../config/load.js';
 import { ConfigError } from '../../core/errors.js';
+import { parentOf } from '../parents.js';
 import type { SlurmRun } from './jobs.js';
 import { submitCells, type Submitted } from './submit.js';
 
@@ -26,9 +26,9 @@ async function collect(
     if (line.includes(reference.run)) {
       throw new ConfigError(`runs need each other: ${[...line, reference.run].join(' -> ')}`, { where: config.file });
     }
-    // A finished parent without its config is taken as it is; an unfinished one is missed when the jobs are planned.
-    if (parents.has(reference.run) || !existsSync(referencedFile(config, reference))) continue;
-    parents.set(reference.run, await collect(await loadReferenced(config, reference), line, parents));
+    if (parents.has(reference.run)) continue;
+    const parent = (await parentOf(config, reference)).config;
+    if (parent !== null) parents.set(reference.run, await collect(parent, line, parents));
   }
   return { run_name: settings.run_name, config, parents: names.map(({ run }) => run) };
 }

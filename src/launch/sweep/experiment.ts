@@ -11,13 +11,13 @@ import { detectDevices, DeviceSlots, type Devices } from '../devices.js';
 import { lockExperiment } from './lock.js';
 import { namePattern, planJobs, requireChosen, type PlannedJob, type SweepRun } from './plan.js';
 import type { Found, Phase, Schedule } from './schedule.js';
-import { openSchedule, runSweep, type Runner, type RunWorld, type SweepView } from './sweep.js';
+import { hasRoom, openSchedule, runSweep, type Runner, type RunWorld, type SweepView } from './sweep.js';
 import { inspect, markStopped, metricAt, pathsOf } from './truth.js';
 
 export interface SweepChoice {
   /** A pattern over the cells' names; null means all of them. */
   readonly only: string | null;
-  /** Only cells that failed, or that start from a run that failed. */
+  /** Only cells whose last attempt failed or was interrupted, or that start from such a run. */
   readonly failed: boolean;
 }
 
@@ -80,8 +80,8 @@ export function prepareSweep(experiment: Experiment, choice: SweepChoice, limits
   const prepared = { experiment, jobs, limits, devices, baseExpDir };
   // Whatever does not fit on the empty machine raises here.
   const slots = makeSlots(prepared);
-  for (const processes of new Set(jobs.map((job) => job.processes))) {
-    const placement = slots.tryAcquire(processes);
+  for (const { processes, device } of jobs) {
+    const placement = slots.tryAcquire(processes, device);
     if (placement !== null) slots.release(placement);
   }
   return prepared;
@@ -96,16 +96,18 @@ export function rehearse(prepared: PreparedSweep): { schedule: Schedule; order: 
   const slots = makeSlots(prepared);
   const limit = limits.maxParallel ?? Number.POSITIVE_INFINITY;
   const byName = new Map(jobs.map((job) => [job.name, job]));
+  const kinds = new Set(jobs.map(({ device }) => device));
   const running: { name: string; placement: NonNullable<ReturnType<DeviceSlots['tryAcquire']>> }[] = [];
   const order: PlannedJob[] = [];
   for (;;) {
     for (const { job } of play.startable()) {
-      if (running.length >= limit || slots.free === 0) break;
-      const placement = slots.tryAcquire(job.processes);
+      if (running.length >= limit || !hasRoom(slots, kinds)) break;
+      const planned = must(byName.get(job.name), job.name);
+      const placement = slots.tryAcquire(planned.processes, planned.device);
       if (placement === null) continue;
       play.started(job.name);
       running.push({ name: job.name, placement });
-      order.push(must(byName.get(job.name), job.name));
+      order.push(planned);
     }
     const first = running.shift();
     if (first === undefined) return { schedule, order };
@@ -146,24 +148,34 @@ export async function sweep(
 
 /** On the CPU there are as many slots as can be used at once, so that a lone run has all cores. */
 function makeSlots({ experiment, jobs, limits, devices }: PreparedSweep): DeviceSlots {
-  const allowed = jobs[0]?.config.settings.launch.devices ?? null;
-  const other = jobs.find((job) => JSON.stringify(job.config.settings.launch.devices) !== JSON.stringify(allowed));
-  if (other !== undefined) {
-    throw new ConfigError(
-      `runs of one sweep share out the same devices; found ${JSON.stringify(allowed)} and, in ${other.name}, ${JSON.stringify(other.config.settings.launch.devices)}`,
-      {
-        where: `${experiment.file}: launch.devices`,
-        next: 'Set launch.devices in the base alone, or sweep the parts one by one with --only.',
-      },
-    );
-  }
-  const sizes = jobs.map((job) => job.processes);
+  const sizes = jobs.filter(({ device }) => device === 'cpu').map(({ processes }) => processes);
   const all = sizes.reduce((sum, processes) => sum + processes, 0);
   const atOnce = limits.maxParallel === null ? devices.cpus : limits.maxParallel * Math.max(1, ...sizes);
-  return new DeviceSlots(devices, allowed, Math.max(1, Math.min(atOnce, all)));
+  return new DeviceSlots(devices, commonDevices(experiment, jobs, devices), Math.max(1, Math.min(atOnce, all)));
 }
 
-/** Whether a cell, or a run that it starts from, failed at its last attempt. */
+/** The GPUs that the runs may share out; null means all. What runs on the CPU beside GPUs has no say. */
+function commonDevices(
+  experiment: Experiment,
+  jobs: readonly PlannedJob[],
+  devices: Devices,
+): readonly number[] | null {
+  const asking = jobs.filter(({ device, config }) =>
+    devices.gpus.length > 0 ? device === 'gpu' : config.settings.launch.devices?.length !== 0,
+  );
+  const allowed = asking[0]?.config.settings.launch.devices ?? null;
+  const other = asking.find((job) => JSON.stringify(job.config.settings.launch.devices) !== JSON.stringify(allowed));
+  if (other === undefined) return allowed;
+  throw new ConfigError(
+    `runs of one sweep share out the same devices; found ${JSON.stringify(allowed)} and, in ${other.name}, ${JSON.stringify(other.config.settings.launch.devices)}`,
+    {
+      where: `${experiment.file}: launch.devices`,
+      next: 'Set launch.devices in the base alone, or sweep the parts one by one with --only.',
+    },
+  );
+}
+
+/** Whether the last attempt of a cell, or of a run that it starts from, failed or was interrupted. */
 function failedIn(experiment: Experiment): (run: SweepRun) => boolean {
   const runs = new Map([...experiment.parents, ...experiment.cells].map((run) => [run.run_name, run]));
   const known = new Map<string, boolean>();
@@ -172,7 +184,7 @@ function failedIn(experiment: Experiment): (run: SweepRun) => boolean {
     if (before !== undefined) return before;
     const found = inspect(run.config);
     const answer =
-      (found.kind === 'open' && found.failed !== null) ||
+      (found.kind === 'open' && (found.failed !== null || found.interrupted)) ||
       (found.kind !== 'finished' && run.parents.some((parent) => failed(must(runs.get(parent), parent))));
     known.set(run.run_name, answer);
     return answer;

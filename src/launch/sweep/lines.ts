@@ -25,6 +25,7 @@ const SAY: Say = {
   failed: ({ running, failure, seconds }, paint) => [
     `${paint('FAILED', 'red')}   ${running.job.name} after ${formatDuration(seconds)}: ${indent(failure.reason)}`,
     ...failure.lastLines.slice(-LAST_LINES).map((line) => paint(`         | ${line}`, 'dim')),
+    ...(failure.advice === null ? [] : [`         ${failure.advice}`]),
     `         log: ${join(pathsOf(running.job.config).logsDir, 'console.log')}`,
   ],
   elsewhere: ({ name, holder }) => [`waits    ${name} is run by ${holder}`],

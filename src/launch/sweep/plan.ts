@@ -1,7 +1,8 @@
 /** From an experiment to the jobs of a sweep: which runs, in which order, with how many processes each. */
 import type { LoadedConfig } from '../../config/load.js';
 import { InternalError, UsageError } from '../../core/errors.js';
-import { processCount, type Devices } from '../devices.js';
+import { deviceKind } from '../device_kind.js';
+import { processCount, type DeviceKind, type Devices } from '../devices.js';
 import type { Job } from './schedule.js';
 
 /** A run of an experiment: a cell, or a run that cells start from. */
@@ -24,6 +25,8 @@ export interface SweepMatrix {
 export interface PlannedJob extends Job {
   readonly config: LoadedConfig;
   readonly axes: Readonly<Record<string, string>>;
+  /** The kind of slot that each of its processes takes. */
+  readonly device: DeviceKind;
 }
 
 /**
@@ -43,14 +46,16 @@ export function planJobs(
     if (run === undefined) throw new InternalError(`the experiment names ${name} as a parent, but does not hold it`);
     for (const parent of run.parents) visit(parent);
     const { settings } = run.config;
+    const device = deviceKind(settings, devices);
     jobs.set(name, {
       name,
       kind: cells.has(name) ? 'cell' : 'parent',
       parents: run.parents,
-      processes: processCount(settings.launch, devices),
+      processes: processCount(settings.launch, devices, device),
       numIterations: settings.num_iterations,
       config: run.config,
       axes: run.axes,
+      device,
     });
   };
   for (const cell of matrix.cells) if (choose(cell)) visit(cell.run_name);

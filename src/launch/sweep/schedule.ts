@@ -35,8 +35,16 @@ export type Found =
   | { readonly kind: 'finished'; readonly iteration: number }
   | { readonly kind: 'stopped'; readonly iteration: number; readonly reason: string }
   | { readonly kind: 'elsewhere'; readonly holder: string }
-  /** Something has to be done yet; `failed` tells why the last attempt failed, where it did. */
-  | { readonly kind: 'open'; readonly iteration: number; readonly failed: string | null }
+  /**
+   * Something has to be done yet; `failed` tells why the last attempt failed, where it did. One that somebody stopped, or that its
+   * judge left alone, was interrupted.
+   */
+  | {
+      readonly kind: 'open';
+      readonly iteration: number;
+      readonly failed: string | null;
+      readonly interrupted: boolean;
+    }
   /** It cannot be continued as it is, whatever is tried. */
   | { readonly kind: 'refused'; readonly reason: string };
 

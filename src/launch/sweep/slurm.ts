@@ -2,7 +2,7 @@
 import type { Experiment } from '../../config/experiment/load.js';
 import { ConfigError } from '../../core/errors.js';
 import type { Submitted } from '../slurm/submit.js';
-import { chooseCells, type SweepChoice } from './experiment.js';
+import { chooseCells, type SweepChoice, type SweepLimits } from './experiment.js';
 
 /** Whether Slurm places the runs. Raises ConfigError where it places some of them only, or is asked for what it cannot do. */
 export function usesSlurm(experiment: Experiment): boolean {
@@ -30,13 +30,13 @@ export function usesSlurm(experiment: Experiment): boolean {
 export async function submitSweep(
   experiment: Experiment,
   choice: SweepChoice,
-  maxParallel: number | null,
+  limits: SweepLimits,
   program: readonly string[],
 ): Promise<Submitted> {
   const { submitCells } = await import('../slurm/submit.js');
   return submitCells(chooseCells(experiment, choice), experiment.parents, {
     program,
     name: experiment.name,
-    maxParallel,
+    ...limits,
   });
 }

@@ -1,11 +1,11 @@
 /** Carries a schedule out: starts runs where there is room, tells what becomes of them, and looks after the sweep's stop. */
 import type { LoadedConfig } from '../../config/load.js';
 import { EditrlError, InternalError, must } from '../../core/errors.js';
-import type { Placement } from '../devices.js';
+import type { DeviceKind, Placement } from '../devices.js';
 import { RunFailed } from '../failure.js';
 import type { Halving } from './halving.js';
 import type { PlannedJob } from './plan.js';
-import { Schedule, type Ended, type Found, type Notice, type Start } from './schedule.js';
+import { Schedule, type Ended, type Found, type Notice } from './schedule.js';
 
 /** How long it waits before it looks again at runs that other processes hold. */
 const LOOK_AGAIN_MS = 500;
@@ -21,8 +21,8 @@ export interface Runner {
 /** What hands out room: DeviceSlots, or fake ones. */
 export interface Slots {
   /** Slots that nobody has. */
-  readonly free: number;
-  tryAcquire(processes: number): Placement | null;
+  free(kind: DeviceKind): number;
+  tryAcquire(processes: number, kind: DeviceKind): Placement | null;
   release(placement: Placement): void;
 }
 
@@ -47,6 +47,8 @@ export interface Failure {
   readonly reason: string;
   /** The last lines of the worker's log. */
   readonly lastLines: readonly string[];
+  /** What to do about it; null where that is not known, or is part of the reason. */
+  readonly advice: string | null;
 }
 
 export type SweepEvent =
@@ -109,10 +111,16 @@ export function openSchedule(
   return { schedule, notices };
 }
 
+/** Whether a slot of one of these kinds is free: else no run need be looked at. */
+export function hasRoom(slots: Pick<Slots, 'free'>, kinds: Iterable<DeviceKind>): boolean {
+  return [...kinds].some((kind) => slots.free(kind) > 0);
+}
+
 class Sweep {
   readonly #running = new Map<string, RunningJob>();
   readonly #attempts = new Map<string, Promise<void>>();
   readonly #jobs: ReadonlyMap<string, PlannedJob>;
+  readonly #kinds: ReadonlySet<DeviceKind>;
   readonly #stopRuns = new AbortController();
   readonly #schedule: Schedule;
   readonly #before: readonly Notice[];
@@ -124,6 +132,7 @@ class Sweep {
     private readonly services: SweepServices,
   ) {
     this.#jobs = new Map(options.jobs.map((job) => [job.name, job]));
+    this.#kinds = new Set(options.jobs.map(({ device }) => device));
     const { schedule, notices } = openSchedule(options, services.world);
     this.#schedule = schedule;
     this.#before = notices;
@@ -165,18 +174,17 @@ class Sweep {
   #startWhatFits(): void {
     const limit = this.options.maxParallel ?? Number.POSITIVE_INFINITY;
     for (const start of this.#schedule.startable()) {
-      if (this.#running.size >= limit || this.services.slots.free === 0) break;
-      const placement = this.services.slots.tryAcquire(start.job.processes);
-      if (placement !== null) this.#start(start, placement);
+      if (this.#running.size >= limit || !hasRoom(this.services.slots, this.#kinds)) break;
+      const job = must(this.#jobs.get(start.job.name), start.job.name);
+      const placement = this.services.slots.tryAcquire(job.processes, job.device);
+      if (placement !== null) this.#start(job, start.untilIteration, placement);
     }
     if (this.#running.size === 0 && this.#schedule.startable().next().done !== true) {
       throw new InternalError('no slot is taken, and yet there is no room for any run');
     }
   }
 
-  #start(start: Start, placement: Placement): void {
-    const job = must(this.#jobs.get(start.job.name), start.job.name);
-    const { untilIteration } = start;
+  #start(job: PlannedJob, untilIteration: number, placement: Placement): void {
     const running = { job, placement, untilIteration, startedMs: performance.now() };
     this.#schedule.started(job.name);
     this.#running.set(job.name, running);
@@ -198,8 +206,11 @@ class Sweep {
       const result = await runner.runOnly(config, { ...placement, stop: this.#stopRuns.signal });
       end = { kind: result.kind === 'interrupted' ? 'interrupted' : 'finished' };
     } catch (error) {
-      failure = failureOf(error);
-      end = { kind: 'failed', reason: failure.reason, mayRetry: mayRetry(error) };
+      if (error instanceof RunFailed && this.#wasStopped(job)) end = { kind: 'interrupted' };
+      else {
+        failure = failureOf(error);
+        end = { kind: 'failed', reason: failure.reason, mayRetry: mayRetry(error) };
+      }
     }
     slots.release(placement);
     this.#running.delete(job.name);
@@ -226,6 +237,12 @@ class Sweep {
     this.#schedule.heldElsewhere(job.name, found.holder);
     this.#tellElsewhere(job.name);
     return true;
+  }
+
+  /** Whether its worker died because somebody killed the run on purpose, who has said so in its directory. */
+  #wasStopped(job: PlannedJob): boolean {
+    const found = this.services.world.inspect(job.config);
+    return found.kind === 'open' && found.interrupted;
   }
 
   #tellElsewhere(name: string): void {
@@ -271,9 +288,9 @@ function mayRetry(error: unknown): boolean {
 }
 
 function failureOf(error: unknown): Failure {
-  if (error instanceof RunFailed) return { reason: error.reason, lastLines: error.lastLines };
-  if (error instanceof EditrlError) return { reason: error.toText(), lastLines: [] };
-  return { reason: error instanceof Error ? error.message : String(error), lastLines: [] };
+  if (error instanceof RunFailed) return { reason: error.reason, lastLines: error.lastLines, advice: error.advice };
+  if (error instanceof EditrlError) return { reason: error.toText(), lastLines: [], advice: null };
+  return { reason: error instanceof Error ? error.message : String(error), lastLines: [], advice: null };
 }
 
 /** Waits, but not beyond either signal. */

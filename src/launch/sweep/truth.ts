@@ -3,17 +3,14 @@ import { closeSync, fstatSync, openSync, readSync } from 'node:fs';
 import type { SettingChange } from '../../config/hash.js';
 import type { LoadedConfig } from '../../config/load.js';
 import { RunError } from '../../core/errors.js';
-import { changesSince } from '../../run/claim_request.js';
+import { changedFrom } from '../../run/claim_request.js';
 import { decodeNumber } from '../../run/journal.js';
 import { acquireLock, lockProblem, readLock, realLockWorld } from '../../run/lock.js';
 import { readMetrics } from '../../run/metrics.js';
 import { RunPaths } from '../../run/paths.js';
 import { formatChanges, readRecord } from '../../run/record.js';
-import { readState, writeState } from '../../run/state.js';
+import { isDone, readState, STOPPED_BY_SWEEP, writeState } from '../../run/state.js';
 import type { Found } from './schedule.js';
-
-/** Begins the reason of a run that successive halving stopped, so that it is told from one that ended by its own rule. */
-const STOPPED = 'stopped by the sweep ';
 
 export function pathsOf(config: Pick<LoadedConfig, 'settings'>): RunPaths {
   return new RunPaths(config.settings.base_exp_dir, config.settings.run_name);
@@ -27,11 +24,10 @@ export function inspect(config: LoadedConfig): Found {
     const holder = held === null ? null : lockProblem(held, realLockWorld());
     if (holder !== null) return { kind: 'elsewhere', holder: holder.holder };
     const record = readRecord(paths);
-    if (record === null) return { kind: 'open', iteration: 0, failed: null };
-    if (record.hash !== config.resultHash) {
-      const changes = changesSince(record.settings, config.settings, []);
-      if (changes.length > 0) return { kind: 'refused', reason: otherSettings(changes, config) };
-    }
+    if (record === null) return { kind: 'open', iteration: 0, failed: null, interrupted: false };
+    const allowed = config.allowChanges ?? [];
+    const changes = changedFrom(record, config).filter(({ key }) => !allowed.includes(key));
+    if (changes.length > 0) return { kind: 'refused', reason: otherSettings(changes, config) };
     return ofState(paths, config.settings.num_iterations);
   } catch (error) {
     if (!(error instanceof RunError)) throw error;
@@ -42,12 +38,13 @@ export function inspect(config: LoadedConfig): Found {
 function ofState(paths: RunPaths, numIterations: number): Found {
   const state = readState(paths);
   const iteration = state?.iteration ?? 0;
-  if (state?.state === 'finished') {
-    const stoppedBySweep = state.stopped_early && state.reason?.startsWith(STOPPED) === true;
-    if (stoppedBySweep) return { kind: 'stopped', iteration, reason: (state.reason ?? '').slice(STOPPED.length) };
-    if (iteration >= numIterations || state.stopped_early) return { kind: 'finished', iteration };
+  if (isDone(state, numIterations)) {
+    const reason = state?.stopped_early === true ? (state.reason ?? '') : '';
+    if (!reason.startsWith(STOPPED_BY_SWEEP)) return { kind: 'finished', iteration };
+    return { kind: 'stopped', iteration, reason: reason.slice(STOPPED_BY_SWEEP.length) };
   }
-  return { kind: 'open', iteration, failed: state?.state === 'failed' ? (state.reason ?? 'it failed') : null };
+  const failed = state?.state === 'failed' ? (state.reason ?? 'it failed') : null;
+  return { kind: 'open', iteration, failed, interrupted: state?.state === 'interrupted' };
 }
 
 function otherSettings(changes: readonly SettingChange[], config: LoadedConfig): string {
@@ -68,7 +65,7 @@ export function markStopped(config: LoadedConfig, reason: string): void {
       state: 'finished',
       iteration: state?.iteration ?? 0,
       num_iterations: config.settings.num_iterations,
-      reason: `${STOPPED}${reason}`,
+      reason: `${STOPPED_BY_SWEEP}${reason}`,
       stopped_early: true,
     });
   } finally {

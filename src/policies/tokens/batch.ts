@@ -37,11 +37,17 @@ export interface PackedBatch {
   readonly targets: BigInt64Array;
 }
 
-/** Sizes are rounded up to multiples of this, so that few different graphs are compiled. */
+/** The least step between sizes. */
 const GRANULE = 4;
 
+/**
+ * The size that graphs are compiled for, so that few different ones are: from a power of two to the next in eight equal steps, none below
+ * 4. At most an eighth of a large size is padding.
+ */
 export function roundUp(size: number): number {
-  return Math.max(GRANULE, Math.ceil(size / GRANULE) * GRANULE);
+  const below = 2 ** (31 - Math.clz32(Math.max(1, size - 1)));
+  const granule = Math.max(GRANULE, below / 8);
+  return Math.max(GRANULE, Math.ceil(size / granule) * granule);
 }
 
 /** Prompt columns for these prompts: their last token belongs to the answers' columns. */

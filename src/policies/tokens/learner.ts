@@ -89,11 +89,12 @@ export class Learner {
     const { own, shape } = this.#deal(groups);
     const rows: RowStatistics[] = [];
     for (const part of own) {
-      const session = await this.#forward.get(shape, (graph) => {
+      const build = (graph: Graph): Record<string, Value> => {
         const { logProbs, entropy } = this.#distribution(graph, shape);
         return { logProbs, entropy };
-      });
-      rows.push(rowsOf(await session.run({ ...packSequences(part, shape) }, weights)));
+      };
+      const feeds = { ...packSequences(part, shape) };
+      rows.push(rowsOf(await this.#forward.use(shape, build, (session) => session.run(feeds, weights))));
     }
     return this.#sorted(groups, shape, (await this.#peers.allGather(rows)).flat());
   }
@@ -108,10 +109,11 @@ export class Learner {
     const rows: RowStatistics[] = [];
     const losses: number[] = [];
     for (const part of own) {
-      const session = await this.#backward.get({ shape, loss }, (graph) => this.lossGraph(graph, shape, loss));
-      const result = await session.run(
-        { ...packSequences(part, shape), ...tokenFeeds(part, shape, loss) },
-        this.model.weights,
+      const feeds = { ...packSequences(part, shape), ...tokenFeeds(part, shape, loss) };
+      const result = await this.#backward.use(
+        { shape, loss },
+        (graph) => this.lossGraph(graph, shape, loss),
+        (session) => session.run(feeds, this.model.weights),
       );
       losses.push((result.loss as Float32Array)[0]);
       rows.push(rowsOf(result));
@@ -241,6 +243,12 @@ export class Learner {
 
 const GRADIENT = 'd:';
 
+/**
+ * The reference of tokens that carry no weight, padding among them: below any log-probability, so that exp(log p_ref - log p) is 0 and cannot
+ * overflow, for 0 times infinity is no number; its square is finite too.
+ */
+const UNWEIGHTED_REFERENCE = -1e15;
+
 function rowsOf(result: Readonly<Record<string, unknown>>): RowStatistics {
   return { logProbs: result['logProbs'] as Float32Array, entropy: result['entropy'] as Float32Array };
 }
@@ -264,7 +272,7 @@ function tokenFeeds(groups: readonly LearningGroup[], shape: BatchShape, loss: L
   const feeds = {
     weights: new Float32Array(rows),
     advantages: new Float32Array(rows),
-    reference: new Float32Array(rows),
+    reference: new Float32Array(rows).fill(UNWEIGHTED_REFERENCE),
     old_log_probs: new Float32Array(rows),
   };
   groups.forEach(({ answers, targets }, p) => {
@@ -273,7 +281,9 @@ function tokenFeeds(groups: readonly LearningGroup[], shape: BatchShape, loss: L
       const start = (p * shape.answersPerPrompt + g) * shape.answerColumns;
       feeds.weights.set(target.weights, start);
       feeds.advantages.fill(target.advantage, start, start + ids.length);
-      if (target.reference !== null) feeds.reference.set(target.reference, start);
+      target.reference?.forEach((logProb, t) => {
+        if (target.weights[t] !== 0) feeds.reference[start + t] = logProb;
+      });
       if (target.oldLogProbs !== null) feeds.old_log_probs.set(target.oldLogProbs, start);
     });
   });

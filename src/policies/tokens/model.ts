@@ -15,36 +15,64 @@ export interface PolicyModel {
   readonly weights: Weights;
 }
 
-/** Builds a session the first time that a shape is met; concurrent askers share it. */
+/** Sessions that a cache keeps: a compiled graph holds memory of its own, whether it runs or not. */
+const KEPT_SESSIONS = 8;
+
+interface CachedSession {
+  readonly session: Promise<Session>;
+  /** How many are using it; while some are, it stays. */
+  users: number;
+}
+
+/** Builds a session the first time that a shape is met, and keeps those used last; concurrent users share it. */
 export class SessionCache {
-  readonly #sessions = new Map<string, Promise<Session>>();
+  /** In the order of their last use. */
+  readonly #sessions = new Map<string, CachedSession>();
 
   constructor(
     readonly name: string,
     readonly options: SessionOptions,
+    readonly kept = KEPT_SESSIONS,
   ) {}
 
-  get(shape: object, build: (graph: Graph) => Record<string, Value>): Promise<Session> {
+  /** Lends the session of a shape, which stays until `work` has settled. Raises what the compilation or the work raises. */
+  async use<T>(
+    shape: object,
+    build: (graph: Graph) => Record<string, Value>,
+    work: (session: Session) => Promise<T>,
+  ): Promise<T> {
     const key = JSON.stringify(shape);
-    let session = this.#sessions.get(key);
-    if (session === undefined) {
-      const graph = new Graph(`${this.name} ${key}`);
-      session = Session.compile(graph, build(graph), this.options);
-      session.catch(() => this.#sessions.delete(key));
-      this.#sessions.set(key, session);
+    const entry = this.#sessions.get(key) ?? this.#compile(key, build);
+    this.#sessions.delete(key);
+    this.#sessions.set(key, entry);
+    entry.users += 1;
+    try {
+      return await work(await entry.session);
+    } finally {
+      entry.users -= 1;
+      await this.#evict();
     }
-    return session;
   }
 
-  /** Seconds that all its sessions spent in the runtime. */
-  async seconds(): Promise<number> {
-    const sessions = await Promise.all(this.#sessions.values());
-    return sessions.reduce((sum, session) => sum + session.seconds, 0);
-  }
-
+  /** Frees all sessions; none may be in use. */
   async dispose(): Promise<void> {
-    const sessions = await Promise.all(this.#sessions.values());
+    const sessions = await Promise.all([...this.#sessions.values()].map(({ session }) => session));
     this.#sessions.clear();
     await Promise.all(sessions.map((session) => session.dispose()));
+  }
+
+  #compile(key: string, build: (graph: Graph) => Record<string, Value>): CachedSession {
+    const graph = new Graph(`${this.name} ${key}`);
+    const session = Session.compile(graph, build(graph), this.options);
+    session.catch(() => this.#sessions.delete(key));
+    return { session, users: 0 };
+  }
+
+  /** Frees the sessions beyond `kept` that have gone unused for longest, but none in use. */
+  async #evict(): Promise<void> {
+    const idle = [...this.#sessions].filter(([, { users }]) => users === 0);
+    const evicted = idle.slice(0, Math.max(0, this.#sessions.size - this.kept));
+    for (const [key] of evicted) this.#sessions.delete(key);
+    await Promise.all(evicted.map(async ([, { session }]) => (await session).dispose()));
   }
 }

@@ -1,6 +1,7 @@
 /** Sampling answers: prompts are prefilled once, their answers decode together over caches that the graph only reads. */
 import type { RandomStream } from '../../core/random.js';
-import type { SessionOptions } from '../../engines/onnx/session.js';
+import type { Session, SessionOptions } from '../../engines/onnx/session.js';
+import type { Graph, Value } from '../../graph/ir.js';
 import type { BatchShape } from '../../nets/decoder/decoder.js';
 import { decodeStep, prefill, stepInputs } from '../../nets/decoder/decoder.js';
 import type { TokenAnswer, TokenPrompt } from './batch.js';
@@ -61,7 +62,6 @@ export class Sampler {
     };
     const packed = packPrompts(prompts, prompts.length, shape.promptColumns);
     const promptCaches = await this.#prefillPrompts(shape, packed);
-    const step = await this.#stepSession(shape);
     const caches = new AnswerCaches(shape, config.num_hidden_layers, config.num_key_value_heads, config.head_dim);
     const writers = prompts.flatMap((prompt, p) =>
       Array.from({ length: options.answersPerPrompt }, (_, g): Writer => ({
@@ -86,18 +86,21 @@ export class Sampler {
       answer_padding: answerPadding,
     };
     const into = { ...caches.columns, logits };
-    for (let column = 0; column < options.maxTokens && writers.some((writer) => !writer.finished); column++) {
-      writers.forEach((writer, i) => (ids[i] = BigInt(writer.latest)));
-      positions.fill(BigInt(shape.promptColumns + column));
-      await step.run(feeds, weights, into);
-      caches.write(column);
-      answerPadding[column] = 0;
-      writers.forEach((writer, i) => {
-        if (!writer.finished) {
-          this.#advance(writer, logits.subarray(i * config.vocab_size, (i + 1) * config.vocab_size), options);
-        }
-      });
-    }
+    const decode = async (step: Session): Promise<void> => {
+      for (let column = 0; column < options.maxTokens && writers.some((writer) => !writer.finished); column++) {
+        writers.forEach((writer, i) => (ids[i] = BigInt(writer.latest)));
+        positions.fill(BigInt(shape.promptColumns + column));
+        await step.run(feeds, weights, into);
+        caches.write(column);
+        answerPadding[column] = 0;
+        writers.forEach((writer, i) => {
+          if (!writer.finished) {
+            this.#advance(writer, logits.subarray(i * config.vocab_size, (i + 1) * config.vocab_size), options);
+          }
+        });
+      }
+    };
+    await this.#step.use(shape, (graph) => this.#stepGraph(graph, shape), decode);
     return prompts.map((_, p) =>
       writers.slice(p * options.answersPerPrompt, (p + 1) * options.answersPerPrompt).map((writer) => ({
         ids: Int32Array.from(writer.ids),
@@ -133,7 +136,7 @@ export class Sampler {
     packed: { prompt_ids: BigInt64Array; prompt_padding: Float32Array },
   ): Promise<Record<string, Float32Array>> {
     const { prompts, promptColumns: columns } = shape;
-    const session = await this.#prefill.get([prompts, columns], (graph) => {
+    const build = (graph: Graph): Record<string, Value> => {
       const ids = graph.input('prompt_ids', [prompts, columns], 'int64');
       const caches = prefill(this.model.config, ids, graph.input('prompt_padding', [prompts, columns]));
       return Object.fromEntries(
@@ -142,23 +145,21 @@ export class Sampler {
           [`prompt_values.${i}`, cache.values],
         ]),
       );
-    });
-    return (await session.run({ ...packed }, this.model.weights)) as Record<string, Float32Array>;
+    };
+    return this.#prefill.use(
+      [prompts, columns],
+      build,
+      async (session) => (await session.run({ ...packed }, this.model.weights)) as Record<string, Float32Array>,
+    );
   }
 
-  #stepSession(shape: BatchShape): ReturnType<SessionCache['get']> {
-    return this.#step.get(shape, (graph) => {
-      const { logits, keys, values } = decodeStep(
-        this.model.config,
-        shape,
-        stepInputs(graph, this.model.config, shape),
-      );
-      const columns = keys.flatMap((key, i) => [
-        [`key.${i}`, key],
-        [`value.${i}`, values[i]],
-      ]);
-      return { logits, ...(Object.fromEntries(columns) as Record<string, typeof logits>) };
-    });
+  #stepGraph(graph: Graph, shape: BatchShape): Record<string, Value> {
+    const { logits, keys, values } = decodeStep(this.model.config, shape, stepInputs(graph, this.model.config, shape));
+    const columns = keys.flatMap((key, i) => [
+      [`key.${i}`, key],
+      [`value.${i}`, values[i]],
+    ]);
+    return { logits, ...(Object.fromEntries(columns) as Record<string, typeof logits>) };
   }
 }
 

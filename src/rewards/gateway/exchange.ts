@@ -2,10 +2,11 @@
 import type { Dispatcher as UndiciDispatcher } from 'undici';
 import { request } from 'undici';
 import { excerpt } from '../parse.js';
+import { redactBytes, redactor } from '../redact.js';
 import type { LoadSign } from './limit.js';
 import type { HealthSign } from './upstream.js';
 
-/** What came back, or why nothing did. */
+/** What came back, or why nothing did. The upstream's key does not stand in it, even where the upstream quoted it. */
 export type Exchange =
   | {
       readonly kind: 'reply';
@@ -45,6 +46,7 @@ export interface ExchangeRequest {
 
 /** Sends one chat request. Never rejects. */
 export async function exchange({ url, body, key, agent, caller, deadline }: ExchangeRequest): Promise<Exchange> {
+  const redact = redactor(key);
   try {
     const reply = await request(`${url}/chat/completions`, {
       dispatcher: agent,
@@ -54,12 +56,13 @@ export async function exchange({ url, body, key, agent, caller, deadline }: Exch
       signal: deadline,
     });
     // A deadline covers a server that stalls after its headers, too.
-    const bytes = Buffer.from(await reply.body.arrayBuffer());
-    return readReply(reply.statusCode, bytes, header(reply.headers['retry-after']));
+    const bytes = redactBytes(Buffer.from(await reply.body.arrayBuffer()), redact);
+    const retryAfter = header(reply.headers['retry-after']);
+    return readReply(reply.statusCode, bytes, retryAfter === null ? null : redact(retryAfter));
   } catch (error) {
     if (caller.aborted) return { kind: 'failed', reason: 'given_up', detail: 'the caller went away' };
     if (deadline.aborted) return { kind: 'failed', reason: 'timeout', detail: 'no answer in time' };
-    return { kind: 'failed', reason: 'connection', detail: messageOf(error) };
+    return { kind: 'failed', reason: 'connection', detail: redact(messageOf(error)) };
   }
 }
 

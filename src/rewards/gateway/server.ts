@@ -6,7 +6,8 @@ import { setMaxListeners } from 'node:events';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { createServer } from 'node:http';
 import { Agent } from 'undici';
-import { ConfigError } from '../../core/errors.js';
+import { ConfigError, EditrlError } from '../../core/errors.js';
+import { checkedKey } from '../api_key.js';
 import type { Clock } from '../clock.js';
 import { systemClock } from '../clock.js';
 import { resolveEndpoints } from '../endpoints.js';
@@ -17,7 +18,7 @@ import { genericCanaries } from './canary_set.js';
 import { ReplyCache } from './cache.js';
 import { Dispatcher } from './dispatcher.js';
 import { listen } from '../../core/listen.js';
-import { LinesFile } from './lines_file.js';
+import { LinesFile, type OnDiskError } from './lines_file.js';
 import { GatewayMetrics } from './metrics.js';
 import { gatewayOptionsSchema, isLoopback, type GatewayOptions, type GatewayOptionsInput } from './options.js';
 import { ExchangeRecords } from './records.js';
@@ -54,16 +55,15 @@ export async function startGateway(
   services: GatewayServices = {},
 ): Promise<RunningGateway> {
   const options = readOptions(input);
-  const { token = null, upstreamKey = null, clock = systemClock, log = () => undefined } = services;
+  const { token = null, clock = systemClock, log = () => undefined } = services;
   checkToken(options, token);
+  const upstreamKey = checkedKey(services.upstreamKey ?? undefined, "the upstreams' key") ?? null;
   const urls = upstreamUrls(options);
   const metrics = new GatewayMetrics();
   const onLost = (file: string) => (error: Error, lines: number) => {
-    metrics.lostLines.add({ file }, lines);
-    log(
-      'warn',
-      `ALARM ${lines} lines are lost: ${'toText' in error ? (error as ConfigError).toText() : error.message}`,
-    );
+    if (lines > 0) metrics.lostLines.add({ file }, lines);
+    const text = error instanceof EditrlError ? error.toText() : error.message;
+    log('warn', `ALARM ${lines === 0 ? '' : `${lines} lines are lost: `}${text}`);
   };
   const cache = await openCache(options, onLost('cache'), log);
   const records =
@@ -73,7 +73,7 @@ export async function startGateway(
   const stop = new AbortController();
   // Every watch and everything under way hangs on it, which is no leak.
   setMaxListeners(0, stop.signal);
-  const { agent, looks } = connections(options);
+  const { agent, looks } = connections(options, upstreamKey);
   const watches: UpstreamWatch[] = [];
   const upstreams = urls.map(
     (url, index) =>
@@ -147,19 +147,30 @@ export async function startGateway(
   server.keepAliveTimeout = 600_000;
   server.headersTimeout = 30_000;
   server.requestTimeout = 120_000;
-  const port = await listen(server, 'the gateway', options.port, options.host);
-  const watching = watches.map((watch) => watch.run());
+  let watching: readonly Promise<void>[] = [];
+  async function letGo(): Promise<void> {
+    stop.abort();
+    await agent.destroy();
+    await Promise.all(watching);
+    await looks.close();
+    await records?.close();
+    await cache?.close();
+  }
+  let port: number;
+  try {
+    port = await listen(server, 'the gateway', options.port, options.host);
+  } catch (error) {
+    await letGo();
+    throw error;
+  }
+  watching = watches.map((watch) => watch.run());
   let closing: Promise<void> | null = null;
   async function closeAll(): Promise<void> {
     stop.abort();
     const closed = new Promise<void>((resolve) => server.close(() => resolve()));
     server.closeAllConnections();
     await closed;
-    await agent.destroy();
-    await Promise.all(watching);
-    await looks.close();
-    await records?.close();
-    await cache?.close();
+    await letGo();
   }
   const close = (): Promise<void> => (closing ??= closeAll());
   return {
@@ -212,7 +223,7 @@ async function lookForModel(url: string, model: string | null, context: LookCont
 }
 
 /** Room for the cap and one look at every upstream. Deadlines are those of each request. */
-function connections({ maxConcurrency }: GatewayOptions) {
+function connections({ maxConcurrency }: GatewayOptions, upstreamKey: string | null) {
   return {
     agent: new Agent({
       connections: maxConcurrency,
@@ -223,13 +234,13 @@ function connections({ maxConcurrency }: GatewayOptions) {
       connect: { timeout: 10_000 },
       maxResponseSize: 16 * 1024 * 1024,
     }),
-    looks: createHttpPool({ connections: 1 }),
+    looks: createHttpPool({ connections: 1, secret: upstreamKey }),
   };
 }
 
 async function openCache(
   options: GatewayOptions,
-  onError: (error: Error, lostLines: number) => void,
+  onError: OnDiskError,
   log: (level: 'info' | 'warn', text: string) => void,
 ): Promise<ReplyCache | null> {
   if (options.cacheDir === null) return null;

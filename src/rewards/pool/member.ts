@@ -2,12 +2,13 @@
 import { Breaker } from '../breaker.js';
 import type { Clock } from '../clock.js';
 
-/** Failures in a row after which a server is left alone, and for how long. */
+/** Failures in a row after which a server is left alone (or, where only its judge fails, asked after the others), and for how long. */
 const failureLimit = 3;
 const pauseMs = 10_000;
 
 export class Member {
   readonly #breaker: Breaker;
+  readonly #judge: Breaker;
   #busyUntil = 0;
   /** Items that it is scoring for this pool. */
   underWay = 0;
@@ -18,6 +19,7 @@ export class Member {
     readonly clock: Clock,
   ) {
     this.#breaker = new Breaker(clock, failureLimit, pauseMs);
+    this.#judge = new Breaker(clock, failureLimit, pauseMs);
   }
 
   /** Whether it may be asked now. After a pause this lets one caller through, who has to ask: its success ends the pause for all. */
@@ -30,8 +32,16 @@ export class Member {
     return Math.max(0, this.#busyUntil - this.clock.now());
   }
 
-  answered(): void {
+  /** Whether it can be expected to give scores, as far as its judge goes. After a pause this is true for one caller, as above. */
+  judges(): boolean {
+    return this.#judge.blocking() === null;
+  }
+
+  /** It gave a whole reply; `judged`: its judge was not away. */
+  answered(judged = true): void {
     this.#breaker.succeeded();
+    if (judged) this.#judge.succeeded();
+    else this.#judge.failed();
   }
 
   failed(): void {
@@ -58,17 +68,23 @@ export class Router {
     readonly routing: Routing,
   ) {}
 
-  /** The server to ask next; null where none may be asked but those that were tried. */
+  /** The server to ask next, one whose judge answers if there is any; null where none may be asked but those that were tried. */
   pick(tried: ReadonlySet<Member>): Member | null {
     const turn = this.#turn++;
     const inTurn = this.members.map((_, offset) => this.members[(turn + offset) % this.members.length]);
     const ordered = this.routing === 'round_robin' ? inTurn : inTurn.sort((a, b) => a.underWay - b.underWay);
-    return ordered.find((member) => !tried.has(member) && member.mayBeAsked()) ?? null;
+    const open = ordered.filter((member) => !tried.has(member));
+    return (
+      open.find((member) => member.judges() && member.mayBeAsked()) ??
+      open.find((member) => member.mayBeAsked()) ??
+      null
+    );
   }
 
-  /** How long until a server that has too much to do may be asked; null where none has. */
-  shortestWaitMs(): number | null {
-    const waits = this.members.map((member) => member.waitMs()).filter((wait) => wait > 0);
+  /** How long until a server that has too much to do may be asked, those aside; null where none has. */
+  shortestWaitMs(aside: ReadonlySet<Member>): number | null {
+    const others = this.members.filter((member) => !aside.has(member));
+    const waits = others.map((member) => member.waitMs()).filter((wait) => wait > 0);
     return waits.length === 0 ? null : Math.min(...waits);
   }
 }

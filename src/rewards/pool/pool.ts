@@ -1,24 +1,27 @@
 /**
  * A pool of equal reward servers as one reward: items go to the server with the least to do, an item that one server fails goes to
- * the next, and what nobody answers is unscored, never a number.
+ * the next, as does one that a server leaves unscored because its judge is away; and what nobody can score is unscored, never a number.
  */
 import { setMaxListeners } from 'node:events';
-import { ConfigError } from '../../core/errors.js';
+import { ConfigError, EditrlError } from '../../core/errors.js';
+import { checkedKey } from '../api_key.js';
 import type { Clock } from '../clock.js';
 import { sleep, systemClock } from '../clock.js';
 import { Deadline } from '../deadline.js';
 import type { HttpPool } from '../http_pool.js';
 import { createHttpPool } from '../http_pool.js';
+import type { CanaryResult } from '../judge_client.js';
+import { isAbsence } from '../score_iteration.js';
 import { Semaphore } from '../semaphore.js';
 import type { ReplyItem } from '../server/wire.js';
-import type { Term } from '../term.js';
-import type { JudgeItem, JudgementStore, Outcome, ScoreOptions, UnscoredReason } from '../types.js';
+import type { Term, TermRecords } from '../term.js';
+import type { JudgeItem, Judgement, JudgementStore, Outcome, ScoreOptions, UnscoredReason } from '../types.js';
 import { attempt, type Attempt } from './attempt.js';
 import { combine, type Weights } from './combine.js';
 import { ItemEncoder } from './encode.js';
 import { lookAtServers } from './look.js';
 import { Member, Router, type Routing } from './member.js';
-import { replay, toJudgement } from './recorded.js';
+import { recordedReply, replay, toJudgement } from './recorded.js';
 
 export interface RewardPoolOptions {
   /** Base URLs, such as http://127.0.0.1:4900. */
@@ -37,6 +40,8 @@ export interface RewardPoolOptions {
   readonly maxAttempts?: number;
   /** Where replies are kept, so that a resumed run finds them again; asked for only while scoring. */
   readonly store?: () => JudgementStore;
+  /** Replies that a run has recorded, used where the servers still score with the same settings, or are not asked. */
+  readonly records?: Pick<TermRecords, 'offline' | 'reply'>;
   readonly clock?: Clock;
   /** Uniform in [0, 1), for backoff jitter only. */
   readonly random?: () => number;
@@ -62,16 +67,17 @@ export class RewardPool implements Term {
   readonly #maxAttempts: number;
   readonly #weights: Weights | null;
   readonly #store: (() => JudgementStore) | null;
+  readonly #records: Pick<TermRecords, 'offline' | 'reply'> | null;
   /** What the servers score with; null before the first of them has said so. */
   #reward: string | null = null;
   #closing: Promise<void> | null = null;
 
-  /** Raises ConfigError where there is no server, or an address is not one of HTTP. */
+  /** Raises ConfigError where there is no server, an address is not one of HTTP, or no header carries the token. */
   constructor(options: RewardPoolOptions) {
     const urls = [...new Set(options.servers.map(serverUrl))];
     if (urls.length === 0) throw new ConfigError('a pool of reward servers needs the address of at least one');
     const concurrency = options.concurrency ?? 64;
-    const { token } = options;
+    const token = checkedKey(options.token, 'the token of the reward servers');
     this.#clock = options.clock ?? systemClock;
     this.#random = options.random ?? Math.random;
     this.#attemptTimeoutMs = options.attemptTimeoutMs ?? 300_000;
@@ -79,8 +85,9 @@ export class RewardPool implements Term {
     this.#maxAttempts = options.maxAttempts ?? 5;
     this.#weights = options.weights ?? null;
     this.#store = options.store ?? null;
+    this.#records = options.records ?? null;
     this.#slots = new Semaphore(concurrency);
-    this.#http = createHttpPool({ connections: concurrency, ...(token === undefined ? {} : { secret: token }) });
+    this.#http = createHttpPool({ connections: concurrency, secret: token ?? null });
     this.#headers = {
       'content-type': 'application/json',
       ...(token === undefined ? {} : { authorization: `Bearer ${token}` }),
@@ -96,8 +103,47 @@ export class RewardPool implements Term {
    * is, ConfigError where two servers score with different settings or lack a term that is weighed.
    */
   async ready(maxWaitMs: number, signal?: AbortSignal): Promise<void> {
+    this.#reward = await this.#look(maxWaitMs, signal);
+  }
+
+  /** Whether at least one server is ready now, and scores with what was scored with before. */
+  async canary(signal?: AbortSignal): Promise<CanaryResult> {
+    try {
+      const reward = await this.#look(0, signal);
+      if (this.#reward === null || reward === this.#reward) return { ok: true };
+      return { ok: false, detail: 'the reward servers score with other settings than before' };
+    } catch (error) {
+      if (error instanceof EditrlError) return { ok: false, detail: error.message };
+      throw error;
+    }
+  }
+
+  async score(item: JudgeItem, signal?: AbortSignal, options: ScoreOptions = {}): Promise<Outcome> {
+    const known = this.#known(item, options.askAgain === true);
+    if (known !== null) return 'kind' in known ? known : combine(known.reply, this.#weights);
+    if (this.#records?.offline === true) {
+      return { kind: 'unscored', reason: 'aborted', detail: `${item.key}: not recorded`, parts: {} };
+    }
+    return this.#slots.run(() => this.#ask(item, signal));
+  }
+
+  /** What is stored for an item, or recorded by the run whose episodes are scored again. */
+  #known(item: JudgeItem, askAgain: boolean): { readonly reply: ReplyItem } | Outcome | null {
+    const stored = this.#store === null ? null : replay(item, this.#store(), askAgain);
+    const records = this.#records;
+    if (stored !== null || records === null) return stored;
+    const isUsable = (judgement: Judgement): boolean => {
+      const reply = recordedReply(judgement);
+      const lacks = reply !== null && this.#weights !== null && missingTerm(reply, this.#weights) !== undefined;
+      return !lacks && (records.offline || judgement.model === this.#reward);
+    };
+    return replay(item, { find: (key, hash) => records.reply(key, hash, isUsable) }, askAgain);
+  }
+
+  /** The name of what the servers score with. Raises as `ready` does. */
+  #look(maxWaitMs: number, signal?: AbortSignal): Promise<string> {
     const urls = this.#router.members.map(({ url }) => url);
-    this.#reward = await lookAtServers(urls, {
+    return lookAtServers(urls, {
       http: this.#http,
       headers: this.#headers,
       weights: this.#weights,
@@ -105,12 +151,6 @@ export class RewardPool implements Term {
       clock: this.#clock,
       ...(signal === undefined ? {} : { signal }),
     });
-  }
-
-  async score(item: JudgeItem, signal?: AbortSignal, options: ScoreOptions = {}): Promise<Outcome> {
-    const stored = this.#store === null ? null : replay(item, this.#store(), options.askAgain === true);
-    if (stored !== null) return 'kind' in stored ? stored : combine(stored.reply, this.#weights);
-    return this.#slots.run(() => this.#ask(item, signal));
   }
 
   /** Closes the connections; nothing may be scored afterwards. */
@@ -136,36 +176,58 @@ export class RewardPool implements Term {
     }
   }
 
-  /** Asks one server after another until one answers, all were tried often enough, or the item's time is over. */
+  /**
+   * Asks one server after another until one answers, all were tried often enough, or the item's time is over. An outcome that is unscored
+   * because that server's judge is away is kept back while any other server can be asked, each once; it is better than no reply.
+   */
   async #send(
     body: string,
     key: string,
     deadline: Deadline,
   ): Promise<{ readonly found: Attempt; readonly attempts: number }> {
-    const tried = new Set<Member>();
+    let tried = new Set<Member>();
+    /** Those that need not be asked again while there is an outcome to take: all that were tried but the busy ones. */
+    const spent = new Set<Member>();
+    let unjudged: Attempt | null = null;
     let last: Failure | null = null;
     let attempts = 0;
     let failures = 0;
     for (let round = 0; ;) {
-      if (deadline.over) return { found: last ?? failure('timeout', 'no server answered in time'), attempts };
+      if (deadline.over) {
+        return { found: unjudged ?? last ?? failure('timeout', 'no server answered in time'), attempts };
+      }
       const member = this.#router.pick(tried);
       if (member === null) {
-        const busyMs = this.#router.shortestWaitMs();
+        const busyMs = this.#router.shortestWaitMs(unjudged === null ? nobody : spent);
+        if (unjudged !== null && busyMs === null) return { found: unjudged, attempts };
         // Servers that keep failing are left alone for a while, and so is the caller, who is told at once.
         if (tried.size === 0 && busyMs === null) {
           return { found: last ?? failure('connection', 'not asked: all reward servers failed just now'), attempts };
         }
-        tried.clear();
+        tried = new Set(unjudged === null ? [] : spent);
         await sleep(this.#clock, (busyMs ?? 0) + this.#jitterMs(round++), deadline.signal);
         continue;
       }
       attempts++;
       const found = await this.#attempt(member, body, key, deadline);
-      if (found.kind === 'item' || found.kind === 'give_up') return { found, attempts };
-      last = found;
       tried.add(member);
-      if (found.kind === 'elsewhere' && ++failures >= this.#maxAttempts) return { found, attempts };
+      if (found.kind !== 'busy') spent.add(member);
+      if (found.kind === 'item') {
+        if (!this.#judgeIsAway(found)) return { found, attempts };
+        unjudged = found;
+        continue;
+      }
+      if (found.kind === 'give_up') return { found: unjudged ?? found, attempts };
+      last = found;
+      if (found.kind === 'elsewhere' && ++failures >= this.#maxAttempts) return { found: unjudged ?? found, attempts };
     }
+  }
+
+  /** Whether what is asked for is unscored for a reason that another server's judge may not share. */
+  #judgeIsAway(found: Attempt): boolean {
+    if (found.kind !== 'item') return false;
+    const outcome = combine(found.item, this.#weights);
+    return outcome.kind === 'unscored' && isAbsence[outcome.reason];
   }
 
   async #attempt(member: Member, body: string, key: string, item: Deadline): Promise<Attempt> {
@@ -178,7 +240,7 @@ export class RewardPool implements Term {
       if (item.over && found.kind !== 'item') return found;
       if (found.kind === 'busy') member.busyFor(Math.min(retryAfterCapMs, found.retryAfterMs ?? 1_000));
       else if (found.kind === 'elsewhere') member.failed();
-      else member.answered();
+      else member.answered(!this.#judgeIsAway(found));
       return found;
     } finally {
       member.underWay--;
@@ -205,6 +267,8 @@ export class RewardPool implements Term {
 }
 
 type Failure = Exclude<Attempt, { kind: 'item' }>;
+
+const nobody: ReadonlySet<Member> = new Set();
 
 function failure(reason: UnscoredReason, detail: string): Failure {
   return { kind: 'elsewhere', reason, detail };

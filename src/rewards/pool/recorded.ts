@@ -14,16 +14,22 @@ function keyOf(item: JudgeItem): string {
  */
 export function replay(
   item: JudgeItem,
-  store: JudgementStore,
+  store: Pick<JudgementStore, 'find'>,
   askAgain: boolean,
 ): { readonly reply: ReplyItem } | Outcome | null {
   const stored = store.find(keyOf(item), hashItem(item));
   if (stored === undefined || (stored.problem !== null && askAgain)) return null;
-  const reply = replyItemSchema.safeParse(parseJson(stored.text));
-  if (reply.success) return { reply: reply.data };
+  const reply = recordedReply(stored);
+  if (reply !== null) return { reply };
   if (stored.problem === null) return null;
   const detail = stored.detail ?? 'as recorded: no reward server answered';
   return { kind: 'unscored', reason: stored.problem, detail, parts: {} };
+}
+
+/** The reply that a record holds; null where it holds none. */
+export function recordedReply({ text }: Judgement): ReplyItem | null {
+  const reply = replyItemSchema.safeParse(parseJson(text));
+  return reply.success ? reply.data : null;
 }
 
 /** The record of an item's last exchange: its text is the item's part of the server's reply, its model what the server scores with. */

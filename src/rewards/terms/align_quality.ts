@@ -6,9 +6,11 @@ import { z } from 'zod';
 import { ConfigError } from '../../core/errors.js';
 import { nonNegative, operation, result } from '../../core/mark.js';
 import type { Judge, JudgeQuery } from '../judge.js';
+import type { CanaryResult } from '../judge_client.js';
 import type { JudgeImage } from '../judge_images.js';
 import { maxScore, parseScores } from '../parse.js';
 import { alignPrompts, twoScores, withInstruction } from '../prompts.js';
+import type { WaitOptions } from '../readiness.js';
 import type { Term, TermServices } from '../term.js';
 import { termKind } from '../term.js';
 import type { JudgeItem, JudgementStore, Outcome, ScoreOptions } from '../types.js';
@@ -29,8 +31,17 @@ function alignQuery(item: JudgeItem, images: readonly JudgeImage[]): JudgeQuery 
 }
 
 interface OwnJudge extends Judge {
+  readonly untilReady: (options: WaitOptions) => Promise<void>;
+  readonly canary: (signal?: AbortSignal) => Promise<CanaryResult>;
   close(): Promise<void>;
 }
+
+const namesInMessages = {
+  judge: 'the judge of align_quality',
+  endpoint: 'endpoint of the term align_quality',
+  model: 'model of the term align_quality',
+  start: 'Check the address and the network, or start the server; then run the same command again.',
+};
 
 /** The judge at the term's own address; its judgements are kept where the run keeps the others. */
 async function openOwnJudge(
@@ -39,12 +50,14 @@ async function openOwnJudge(
   model: string,
   services: TermServices,
 ): Promise<OwnJudge> {
-  const [{ JudgeClient }, { resolveEndpoints }, { keyFor }, { MemoryJudgementStore }] = await Promise.all([
-    import('../judge_client.js'),
-    import('../endpoints.js'),
-    import('../api_key.js'),
-    import('../memory_store.js'),
-  ]);
+  const [{ JudgeClient }, { resolveEndpoints }, { keyFor }, { MemoryJudgementStore }, { probeFor, waitUntilReady }] =
+    await Promise.all([
+      import('../judge_client.js'),
+      import('../endpoints.js'),
+      import('../api_key.js'),
+      import('../memory_store.js'),
+      import('../readiness.js'),
+    ]);
   const [url] = resolveEndpoints(endpoint);
   const apiKey = keyFor(url, keyVariable, process.env);
   const memory = new MemoryJudgementStore();
@@ -53,7 +66,46 @@ async function openOwnJudge(
     find: (key, hash) => kept().find(key, hash),
     put: (judgement) => kept().put(judgement),
   };
-  return new JudgeClient({ endpoints: [url], model, store, ...(apiKey === undefined ? {} : { apiKey }) });
+  const key = apiKey === undefined ? {} : { apiKey };
+  const { limits } = services;
+  const client = new JudgeClient({
+    endpoints: [url],
+    model,
+    store,
+    ...key,
+    ...(limits === undefined ? {} : { concurrency: limits.concurrency, policy: limits }),
+  });
+  const names = { ...namesInMessages, key: keyVariable };
+  return {
+    ask: (query, signal, options) => client.ask(query, signal, options),
+    untilReady: async (options) => {
+      await waitUntilReady(url, model, { ...options, ...key, probe: probeFor(url), names });
+    },
+    canary: (signal) => client.canary(signal),
+    close: () => client.close(),
+  };
+}
+
+/** The judge at the term's own address, or before it what is recorded; null where it is not to be asked at all, and nothing of it is opened. */
+async function ownJudgeOf(
+  endpoint: string,
+  keyVariable: string,
+  model: string,
+  services: TermServices,
+): Promise<{ readonly judge: Judge; readonly server: OwnJudge | null }> {
+  const { records } = services;
+  if (records?.offline === true) return { judge: records.judge(model, null), server: null };
+  const server = await openOwnJudge(endpoint, keyVariable, model, services);
+  if (records === undefined) return { judge: server, server };
+  // What is recorded may suffice: the server is looked for when it is first needed.
+  let found: Promise<void> | null = null;
+  const asked: Judge = {
+    ask: async (query, signal, options) => {
+      await (found ??= server.untilReady({ maxWaitS: 0 }));
+      return server.ask(query, signal, options);
+    },
+  };
+  return { judge: records.judge(model, asked), server };
 }
 
 interface AlignSettings {
@@ -120,9 +172,10 @@ export const alignQuality = termKind({
     }
     const { isShowable, unshowable } = await import('../judge_images.js');
     const { images } = services;
-    const own =
-      endpoint === null || model === null ? null : await openOwnJudge(endpoint, settings.api_key_env, model, services);
-    const judge = own ?? services.judge(model ?? undefined);
+    const { judge, server } =
+      endpoint === null || model === null
+        ? { judge: services.judge(model ?? undefined), server: null }
+        : await ownJudgeOf(endpoint, settings.api_key_env, model, services);
 
     async function score(item: JudgeItem, signal?: AbortSignal, options?: ScoreOptions): Promise<Outcome> {
       if (item.edited === null || !isShowable(item.edited)) {
@@ -150,6 +203,11 @@ export const alignQuality = termKind({
       return { kind: 'scored', value, normalised: Math.min(1, value / maxScore), parts };
     }
 
-    return { name: 'align_quality', score, close: async () => own?.close() };
+    return {
+      name: 'align_quality',
+      score,
+      ...(server === null ? {} : { untilReady: server.untilReady, canary: server.canary }),
+      close: async () => server?.close(),
+    };
   },
 });

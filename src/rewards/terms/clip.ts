@@ -33,7 +33,10 @@ function unscored(reason: UnscoredReason, detail: string): Outcome {
   return { kind: 'unscored', reason, detail, parts: {} };
 }
 
-/** The value is the cosine of the two projections, the part `clip/cosine`; normalised it is CLIPScore, `min(1, 2.5 max(cosine, 0))`. */
+/**
+ * The value is `max(cosine, 0)` of the two projections, whose cosine is the part `clip/cosine`; normalised it is CLIPScore,
+ * `min(1, 2.5 max(cosine, 0))`.
+ */
 export const clip = termKind({
   name: 'clip',
   description:
@@ -67,11 +70,12 @@ export const clip = termKind({
           if (closing !== null) return unscored('aborted', `${item.key}: the model is closed`);
           try {
             const text = await model.textEmbedding(item.instruction);
-            const value = cosine(await model.imageEmbedding(edited), text);
-            if (!Number.isFinite(value)) {
+            const found = cosine(await model.imageEmbedding(edited), text);
+            if (!Number.isFinite(found)) {
               return unscored('out_of_range', `${item.key}: the model gave no finite cosine`);
             }
-            return { kind: 'scored', value, normalised: clipScore(value), parts: { 'clip/cosine': value } };
+            const value = Math.max(found, 0);
+            return { kind: 'scored', value, normalised: clipScore(found), parts: { 'clip/cosine': found } };
           } catch (error) {
             if (!(error instanceof EngineError)) throw error;
             return unscored('server_error', `${item.key}: ${error.message}`);

@@ -1,6 +1,6 @@
 /**
  * How small an image is as a JPEG: the compressibility reward of DDPO (Black et al., "Training Diffusion Models with Reinforcement Learning",
- * 2023), which flow_grpo scales by 500 kB. A cheap baseline that rises when detail dies out: for tests of a training loop, not for pictures.
+ * 2023), which flow_grpo scales by 500 kB; raised by 1, so that the worst is 0. A cheap baseline that rises when detail dies out: for tests of a training loop, not for pictures.
  */
 import { z } from 'zod';
 import { positive, result } from '../../core/mark.js';
@@ -12,7 +12,7 @@ const longestSide = 65_500;
 
 export const jpegSize = termKind({
   name: 'jpeg_size',
-  description: 'How small the image is as a JPEG: -kB / max_kb; as a value from 0 to 1: 1 - kB / max_kb, not below 0.',
+  description: 'How small the image is as a JPEG: 1 - kB / max_kb, not below 0.',
   fields: {
     quality: result('Quality of the JPEG encoder, from 1 to 100.', z.int().min(1).max(100).default(95)),
     max_kb: result(
@@ -35,8 +35,8 @@ export const jpegSize = termKind({
           .jpeg({ quality, chromaSubsampling: '4:2:0', progressive: false, optimiseCoding: true, mozjpeg: false })
           .toBuffer();
         const kb = bytes.length / 1000;
-        const value = -kb / max_kb;
-        return { kind: 'scored', value, normalised: Math.max(0, 1 + value), parts: { 'jpeg_size/kb': kb } };
+        const value = Math.max(0, 1 - kb / max_kb);
+        return { kind: 'scored', value, normalised: value, parts: { 'jpeg_size/kb': kb } };
       },
       close: async () => {},
     };

@@ -66,6 +66,8 @@ export const ocrVlm = termKind({
     return {
       name: 'ocr_vlm',
       score,
+      ...(vlm.untilReady === undefined ? {} : { untilReady: vlm.untilReady }),
+      ...(vlm.canary === undefined ? {} : { canary: vlm.canary }),
       close: async () => {
         await Promise.all([ocr.close(), vlm.close()]);
       },

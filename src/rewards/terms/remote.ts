@@ -18,7 +18,7 @@ const weights = z
 export const remote = termKind({
   name: 'remote',
   description:
-    'What one or several equal reward servers give (editrl reward-server): their weighted outcome, or another weighting of their terms.',
+    'What one or several equal reward servers give (editrl reward-server): their weighted outcome, or another weighting of their terms. What one leaves unscored because its judge is away, the others are asked for.',
   fields: {
     endpoint: operation(
       'Address of a reward server, or a list of equal ones.',
@@ -37,7 +37,10 @@ export const remote = termKind({
       'Environment variable with the token that the servers ask for; a server on the same machine may ask for none.',
       z.string().min(1).default('EDITRL_REWARD_TOKEN'),
     ),
-    concurrency: operation('Items under way at once, over all servers.', positiveInteger.default(64)),
+    concurrency: operation(
+      'Items under way at once, over all servers and all processes of the run.',
+      positiveInteger.default(64),
+    ),
     timeout_s: operation('Deadline of one request to one server, in seconds.', positive.default(300)),
     item_timeout_s: operation('Deadline of one item over all its requests, in seconds.', positive.default(900)),
     wait_s: operation(
@@ -46,9 +49,10 @@ export const remote = termKind({
     ),
   },
   needs: { judge: false, truth: false, source: false },
-  async create(settings, { store }) {
+  async create(settings, { store, limits, records }) {
     const { RewardPool } = await import('../pool/pool.js');
-    const token = process.env[settings.token_env];
+    const offline = records?.offline === true;
+    const token = offline ? undefined : process.env[settings.token_env];
     if (token === '') {
       throw new ConfigError(`${settings.token_env} is empty`, {
         where: 'token_env',
@@ -59,12 +63,15 @@ export const remote = termKind({
       servers: [settings.endpoint].flat(),
       weights: settings.terms,
       routing: settings.routing,
-      concurrency: settings.concurrency,
+      concurrency: Math.max(1, Math.floor(settings.concurrency / (limits?.processes ?? 1))),
       attemptTimeoutMs: settings.timeout_s * 1000,
       itemTimeoutMs: settings.item_timeout_s * 1000,
       ...(token === undefined ? {} : { token }),
+      ...(limits === undefined ? {} : { maxAttempts: limits.maxAttempts }),
       ...(store === undefined ? {} : { store }),
+      ...(records === undefined ? {} : { records }),
     });
+    if (offline) return pool;
     try {
       await pool.ready(settings.wait_s * 1000);
     } catch (error) {

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { EngineError } from '../../../src/core/errors.js';
-import type { Machine } from '../../../src/engines/onnx/provider.js';
+import type { Machine } from '../../../src/engines/onnx/cuda.js';
 import { describeRuntime, resolveProvider } from '../../../src/engines/onnx/provider.js';
 
 function machine(platform: NodeJS.Platform, ...files: readonly string[]): Machine {
@@ -18,6 +18,9 @@ describe('the provider', () => {
     expect(await resolveProvider('auto', withoutGpu)).toBe('cpu');
     expect(await resolveProvider('auto', complete)).toBe('cuda');
     expect(await resolveProvider('auto', machine('darwin'))).toBe('cpu');
+    // The launcher hides the GPUs from a worker that it places on the CPU.
+    expect(await resolveProvider('auto', { ...complete, visible: '' })).toBe('cpu');
+    expect(await resolveProvider('auto', { ...complete, visible: '0' })).toBe('cuda');
   });
 
   it('is what was asked for', async () => {

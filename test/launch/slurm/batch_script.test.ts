@@ -1,9 +1,15 @@
 import { spawnSync } from 'node:child_process';
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
-import { arrayScript, judgeScript, literalPath, type ArrayJob } from '../../../src/launch/slurm/batch_script.js';
+import {
+  arrayScript,
+  farewellScript,
+  judgeScript,
+  literalPath,
+  type ArrayJob,
+} from '../../../src/launch/slurm/batch_script.js';
 
 const dir = mkdtempSync(join(tmpdir(), 'editrl-batch-'));
 afterAll(() => {
@@ -29,6 +35,9 @@ const job: ArrayJob = {
   maxParallel: 2,
   program: ['/opt/node', "/it's/main.js", 'cell'],
   cells: '/runs/.slurm/x/cells_0.jsonl',
+  retries: 0,
+  retriesPrefix: join(dir, 'retries_0_'),
+  failFast: null,
 };
 
 function directives(script: string): string[] {
@@ -36,11 +45,16 @@ function directives(script: string): string[] {
 }
 
 /** Runs a script as Slurm would; `signal` goes to the script alone once the child says that it is there. */
-function play(child: string, signal: 'USR1' | 'TERM' | null): { code: number | null; out: string } {
+function play(
+  child: string,
+  signal: 'USR1' | 'TERM' | null,
+  more: Partial<ArrayJob> = {},
+): { code: number | null; out: string } {
   writeFileSync(join(dir, 'child.sh'), child);
-  const script = arrayScript({ ...job, program: ['bash', join(dir, 'child.sh')] });
+  const script = arrayScript({ ...job, program: ['bash', join(dir, 'child.sh')], ...more });
   writeFileSync(join(dir, 'script.sh'), script);
-  const requeued = 'scontrol() { echo "scontrol $*"; return 1; }; export -f scontrol';
+  const requeued =
+    'scontrol() { echo "scontrol $*"; return 1; }; scancel() { echo "scancel $*"; }; export -f scontrol scancel';
   const send = signal === null ? '' : `(until [ -e ready ]; do sleep 0.02; done; kill -${signal} $pid) &`;
   const driver = `${requeued}; rm -f ready; bash script.sh & pid=$!; ${send} wait $pid; exit $?`;
   const played = spawnSync('bash', ['-c', driver], {
@@ -97,6 +111,23 @@ describe('the script of an array', () => {
     expect(code).toBe(130);
   });
 
+  it('goes back into the queue when the cell was asked before it listened', () => {
+    const { code, out } = play('touch ready; exec sleep 60', 'USR1');
+    expect(out).toContain('scontrol requeue 12_3\n');
+    expect(code).toBe(143);
+  });
+
+  it('keeps a warning that comes before there is a cell', () => {
+    const script = arrayScript({ ...job, program: ['bash', join(dir, 'child.sh')] });
+    const early = script.replace('echo "Slurm', () => 'kill -USR1 $$; echo "Slurm');
+    writeFileSync(join(dir, 'child.sh'), 'exec sleep 60');
+    writeFileSync(join(dir, 'early.sh'), early);
+    const env = { ...process.env, SLURM_ARRAY_JOB_ID: '12', SLURM_ARRAY_TASK_ID: '3' };
+    const driver = 'scontrol() { echo "scontrol $*"; return 1; }; export -f scontrol; exec bash early.sh';
+    const played = spawnSync('bash', ['-c', driver], { cwd: dir, encoding: 'utf8', env });
+    expect(played.stdout).toContain('scontrol requeue 12_3\n');
+  });
+
   it('stays out of the queue when the cell finished or failed meanwhile', () => {
     expect(play(STOPS.replace('exit 130', 'exit 0'), 'USR1')).toEqual({
       code: 0,
@@ -106,6 +137,38 @@ describe('the script of an array', () => {
       code: 1,
       out: expect.not.stringContaining('scontrol') as string,
     });
+  });
+
+  it('tries a cell that failed again, as often as it may, and not one that is wrong or was stopped', () => {
+    const twice = { retries: 2 };
+    for (const retry of [1, 2]) {
+      const { code, out } = play('exit 3', null, twice);
+      expect(out).toContain(
+        `failed with exit code 3: back into the queue, retry ${retry} of 2\nscontrol requeue 12_3\n`,
+      );
+      expect(code).toBe(3);
+    }
+    expect(play('exit 3', null, twice).out).not.toContain('scontrol');
+    rmSync(join(dir, 'retries_0_3'));
+    for (const code of [0, 2, 130]) expect(play(`exit ${code}`, null, twice).out).not.toContain('scontrol');
+    expect(existsSync(join(dir, 'retries_0_3'))).toBe(false);
+  });
+
+  it('ends the others once it has failed for good, where it is to', () => {
+    const failFast = ['table-7-0', 'table-7-1'];
+    const { code, out } = play('exit 3', null, { failFast });
+    expect(code).toBe(3);
+    expect(out).toContain(
+      [
+        'scancel --state=PENDING --name=table-7-0',
+        'scancel --state=PENDING --name=table-7-1',
+        'scancel --state=RUNNING --batch --signal=TERM --name=table-7-0',
+        'scancel --state=RUNNING --batch --signal=TERM --name=table-7-1',
+      ].join('\n'),
+    );
+    expect(play('exit 2', null, { failFast }).out).toContain('scancel');
+    for (const fine of [0, 130]) expect(play(`exit ${fine}`, null, { failFast }).out).not.toContain('scancel');
+    expect(play('exit 3', null).out).not.toContain('scancel');
   });
 
   it('checkpoints and ends when it is asked to stop', () => {
@@ -131,5 +194,32 @@ describe("the judge's script", () => {
       spawnSync('hostname', { encoding: 'utf8' }).stdout.trim(),
     );
     expect(() => readFileSync(nodeFile)).toThrow('ENOENT');
+  });
+});
+
+describe("the script of a judge's farewell", () => {
+  const lastUse = join(dir, 'last use');
+  /** `queue`: what squeue prints, by the number of the call. */
+  function end(last: string | null, queue: string): string {
+    rmSync(lastUse, { force: true });
+    if (last !== null) writeFileSync(lastUse, last);
+    writeFileSync(join(dir, 'farewell.sh'), farewellScript({ ...job, judge: '11', lastUse }));
+    const programs = `scancel() { echo "scancel $*"; }; sleep() { echo "sleep $1"; }; squeue() { ${queue}; }; export -f scancel sleep squeue`;
+    const played = spawnSync('bash', ['-c', `${programs}; bash farewell.sh`], { cwd: dir, encoding: 'utf8' });
+    expect(played).toMatchObject({ status: 0, stderr: '' });
+    return played.stdout;
+  }
+  const ends = 'scancel --batch --signal=TERM 11\nsleep 1\nscancel 11\n';
+
+  it('ends the judge of the submission that used it last, and nobody else', () => {
+    expect(end(job.name, 'echo 1')).toBe(ends);
+    expect(existsSync(lastUse)).toBe(false);
+    expect(end(null, 'echo 1')).toBe(ends);
+    expect(end('later', 'echo "15 $2"')).toBe('a later submission uses the judge: later ends it\n');
+    expect(existsSync(lastUse)).toBe(true);
+  });
+
+  it('ends it too where the later submission broke off', () => {
+    expect(end('later', 'true')).toBe(`${'sleep 6\n'.repeat(20)}${ends}`);
   });
 });

@@ -24,6 +24,7 @@ export function fakeJob(name: string, parents: readonly string[] = [], more: Par
     processes: 1,
     numIterations: 100,
     axes: {},
+    device: 'cpu',
     config: fakeConfig(name, more.numIterations),
     ...more,
   };
@@ -72,14 +73,15 @@ export class FakeRunner implements Runner {
 export class FakeSlots implements Slots {
   readonly #taken = new Map<Placement, number>();
 
+  /** One kind of slot, whatever is asked for. */
   constructor(private readonly size: number) {}
 
-  get free(): number {
+  free(): number {
     return this.size - [...this.#taken.values()].reduce((sum, count) => sum + count, 0);
   }
 
   tryAcquire(processes: number): Placement | null {
-    if (processes > this.free) return null;
+    if (processes > this.free()) return null;
     const placement = { devices: [], threads: 1 };
     this.#taken.set(placement, processes);
     return placement;
@@ -96,7 +98,9 @@ export class FakeWorld implements RunWorld {
   readonly values = new Map<string, number>();
 
   inspect(config: LoadedConfig): Found {
-    return this.states.get(config.settings.run_name) ?? { kind: 'open', iteration: 0, failed: null };
+    return (
+      this.states.get(config.settings.run_name) ?? { kind: 'open', iteration: 0, failed: null, interrupted: false }
+    );
   }
 
   markStopped(config: LoadedConfig): void {

@@ -59,7 +59,7 @@ describe('order', () => {
     const states: [string, Found][] = [
       ['a', { kind: 'finished', iteration: 100 }],
       ['b', { kind: 'elsewhere', holder: 'process 1' }],
-      ['c', { kind: 'open', iteration: 0, failed: null }],
+      ['c', { kind: 'open', iteration: 0, failed: null, interrupted: false }],
     ];
     expect(schedule.found(new Map(states))).toEqual([]);
     expect(startable(schedule)).toEqual([]);
@@ -71,7 +71,7 @@ describe('order', () => {
   it('takes over a run that another process left unfinished', () => {
     const schedule = scheduleOf([job('a')]);
     schedule.found(new Map<string, Found>([['a', { kind: 'elsewhere', holder: 'process 1' }]]));
-    schedule.found(new Map<string, Found>([['a', { kind: 'open', iteration: 40, failed: null }]]));
+    schedule.found(new Map<string, Found>([['a', { kind: 'open', iteration: 40, failed: null, interrupted: false }]]));
     expect(startable(schedule)).toEqual(['a']);
   });
 });
@@ -107,7 +107,7 @@ describe('failures', () => {
     const states: [string, Found][] = [
       ['p', { kind: 'refused', reason: 'other settings' }],
       ['a', { kind: 'finished', iteration: 100 }],
-      ['b', { kind: 'open', iteration: 0, failed: null }],
+      ['b', { kind: 'open', iteration: 0, failed: null, interrupted: false }],
     ];
     schedule.found(new Map(states));
     expect(['p', 'a', 'b'].map((name) => schedule.phase(name))).toEqual(['failed', 'finished', 'blocked']);
@@ -177,9 +177,9 @@ describe('successive halving', () => {
     const again = scheduleOf(jobs, { halving, values });
     const states: [string, Found][] = [
       ['a', { kind: 'stopped', iteration: 10, reason: 'at iteration 10' }],
-      ['b', { kind: 'open', iteration: 17, failed: null }],
-      ['c', { kind: 'open', iteration: 10, failed: null }],
-      ['d', { kind: 'open', iteration: 10, failed: null }],
+      ['b', { kind: 'open', iteration: 17, failed: null, interrupted: false }],
+      ['c', { kind: 'open', iteration: 10, failed: null, interrupted: false }],
+      ['d', { kind: 'open', iteration: 10, failed: null, interrupted: false }],
     ];
     // The scheduler died after it had marked one of two.
     expect(again.found(new Map(states)).map(({ kind, ...rest }) => [kind, 'name' in rest && rest.name])).toEqual([

@@ -1,5 +1,6 @@
 import { beforeEach, describe, expect, it, vi } from 'vitest';
-import { ConfigError, RunError } from '../../../src/core/errors.js';
+import { ConfigError, EndpointError, RunError } from '../../../src/core/errors.js';
+import { DeviceSlots, type Devices } from '../../../src/launch/devices.js';
 import { RunFailed } from '../../../src/launch/failure.js';
 import type { PlannedJob } from '../../../src/launch/sweep/plan.js';
 import type { Schedule } from '../../../src/launch/sweep/schedule.js';
@@ -54,6 +55,34 @@ describe('a sweep', () => {
     await ended;
   });
 
+  it('starts runs of the CPU while the GPUs are taken, and runs of a GPU while the cores are', async () => {
+    const gpu = { index: 0, uuid: 'GPU-0', name: 'one', memoryBytes: null, usedBytes: null };
+    const devices: Devices = { gpus: [gpu], cpus: 4 };
+    const mixed = [
+      fakeJob('g1', [], { device: 'gpu' }),
+      fakeJob('g2', [], { device: 'gpu' }),
+      fakeJob('c1'),
+      fakeJob('c2'),
+      fakeJob('c3'),
+    ];
+    const ended = runSweep(
+      { jobs: mixed, retries: 0, failFast: false, halving: null, maxParallel: null },
+      { runner, slots: new DeviceSlots(devices, null, 2), world, view, stop: stop.signal },
+    );
+    expect(runner.names).toEqual(['g1', 'c1', 'c2']);
+    const place = (name: string): unknown => runner.of(name).placement;
+    expect(place('g1')).toMatchObject({ devices: [0] });
+    expect(place('c1')).toMatchObject({ devices: [], threads: 2 });
+    runner.of('c1').end();
+    await settle();
+    expect(runner.names).toEqual(['g1', 'c1', 'c2', 'c3']);
+    runner.of('g1').end();
+    await settle();
+    expect(runner.names).toEqual(['g1', 'c1', 'c2', 'c3', 'g2']);
+    for (const name of ['c2', 'c3', 'g2']) runner.of(name).end();
+    expect((await ended).names('finished')).toHaveLength(5);
+  });
+
   it('runs no more at once than it is told', async () => {
     const ended = start(jobs('a', 'b'), 2, { maxParallel: 1 });
     expect(runner.names).toEqual(['a']);
@@ -73,17 +102,46 @@ describe('a sweep', () => {
       signal: null,
       reason: 'ended with exit code 7',
       lastLines: ['one', 'two'],
+      advice: 'Do this.',
     });
     runner.of('a').fail(failure);
     await settle();
     expect(view.kinds).toEqual(['started a', 'failed a', 'retry a', 'started b']);
     expect(view.events[1]).toMatchObject({
-      failure: { reason: 'rank 0 ended with exit code 7', lastLines: ['one', 'two'] },
+      failure: { reason: 'rank 0 ended with exit code 7', lastLines: ['one', 'two'], advice: 'Do this.' },
     });
     runner.of('b').end();
     await settle();
     runner.of('a').end();
     expect((await ended).names('finished')).toEqual(['b', 'a']);
+  });
+
+  it('does not start again what somebody killed on purpose', async () => {
+    const ended = start([...jobs('a'), fakeJob('b', ['a'])], 1, { retries: 3 });
+    world.states.set('a', { kind: 'open', iteration: 3, failed: null, interrupted: true });
+    const killed = {
+      run: 'a',
+      rank: 0,
+      processes: 1,
+      exitCode: null,
+      signal: 'SIGKILL',
+      reason: 'was killed',
+    } as const;
+    runner.of('a').fail(new RunFailed({ ...killed, lastLines: [], advice: null }));
+    const schedule = await ended;
+    expect(['a', 'b'].map((name) => schedule.phase(name))).toEqual(['interrupted', 'blocked']);
+    expect(view.kinds).toEqual(['started a', 'interrupted a', 'blocked b']);
+    expect(runner.names).toEqual(['a']);
+  });
+
+  it('tries again what its judge left alone', async () => {
+    const ended = start(jobs('a'), 1, { retries: 1 });
+    world.states.set('a', { kind: 'open', iteration: 3, failed: null, interrupted: true });
+    runner.of('a').fail(new EndpointError('the judge stayed away'));
+    await settle();
+    runner.of('a').end();
+    expect((await ended).phase('a')).toBe('finished');
+    expect(view.kinds).toEqual(['started a', 'failed a', 'retry a', 'started a', 'finished a']);
   });
 
   it('does not try a wrong config again', async () => {

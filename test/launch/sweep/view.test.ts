@@ -104,7 +104,7 @@ describe('events', () => {
     );
     view.begin(schedule, new Map());
     view.tell({ kind: 'started', running });
-    const failure = { reason: 'rank 0 was ended by SIGKILL', lastLines: ['step 1', 'step 2'] };
+    const failure = { reason: 'rank 0 was ended by SIGKILL', lastLines: ['step 1', 'step 2'], advice: null };
     view.tell({ kind: 'failed', running, failure, seconds: 3 });
     view.tell({ kind: 'gave_up', name: 'x__a', reason: failure.reason });
     view.tell({ kind: 'gave_up', name: 'x__b', reason: 'other settings' });

@@ -1,15 +1,17 @@
-import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { cpSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { ConfigError, EngineError } from '../../../src/core/errors.js';
 import { ClipModel } from '../../../src/rewards/clip/model.js';
 import { clipScore, cosine } from '../../../src/rewards/clip/score.js';
+import { testFolders } from '../../support/folder.js';
 import { drawPicture, fixture, tinyClip, type Picture } from './pictures.js';
+
+const newFolder = testFolders('clip');
 
 /** The tiny CLIP in another folder, with some files taken away. */
 function tinyWithout(...names: readonly string[]): string {
-  const folder = mkdtempSync(join(tmpdir(), 'editrl-clip-'));
+  const folder = newFolder();
   cpSync(tinyClip, folder, { recursive: true });
   for (const name of names) rmSync(join(folder, name));
   return folder;

@@ -1,5 +1,4 @@
-import { mkdtempSync, readFileSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { ConfigError } from '../../../src/core/errors.js';
@@ -10,7 +9,10 @@ import {
   readPreprocessing,
   type Preprocessing,
 } from '../../../src/rewards/clip/preprocess.js';
+import { testFolders } from '../../support/folder.js';
 import { drawPicture, fixture, fixtures, tinyClip, type Picture } from './pictures.js';
+
+const newFolder = testFolders('clip');
 
 interface PixelCase extends Picture {
   readonly settings: Readonly<Record<string, unknown>>;
@@ -20,7 +22,7 @@ interface PixelCase extends Picture {
 
 /** What a folder with this file asks for. */
 function steps(config: unknown, name = 'preprocessor_config.json'): Preprocessing {
-  const folder = mkdtempSync(join(tmpdir(), 'editrl-clip-'));
+  const folder = newFolder();
   writeFileSync(join(folder, name), typeof config === 'string' ? config : JSON.stringify(config));
   return readPreprocessing(folder);
 }

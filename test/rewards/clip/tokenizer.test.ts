@@ -1,10 +1,12 @@
-import { mkdtempSync, readFileSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { ConfigError } from '../../../src/core/errors.js';
 import { ClipTokenizer } from '../../../src/rewards/clip/tokenizer.js';
+import { testFolders } from '../../support/folder.js';
 import { fixture, tinyClip } from './pictures.js';
+
+const newFolder = testFolders('clip');
 
 interface TokenCase {
   readonly prompt: string;
@@ -18,7 +20,7 @@ interface TokenizerFile {
 const CONTEXT = 20;
 
 function folderWith(files: Readonly<Record<string, unknown>>): string {
-  const folder = mkdtempSync(join(tmpdir(), 'editrl-clip-'));
+  const folder = newFolder();
   for (const [name, content] of Object.entries(files)) {
     writeFileSync(join(folder, name), typeof content === 'string' ? content : JSON.stringify(content));
   }

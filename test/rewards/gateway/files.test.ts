@@ -1,8 +1,18 @@
 /** The cache's file and the records' file, on good disks and bad ones. */
-import { appendFileSync, existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import {
+  appendFileSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { ReplyCache } from '../../../src/rewards/gateway/cache.js';
 import { LinesFile } from '../../../src/rewards/gateway/lines_file.js';
 
@@ -21,6 +31,7 @@ const open = (maxEntries = 100) =>
       throw error;
     },
   });
+const pause = () => new Promise((resolve) => setTimeout(resolve, 1));
 const lines = () => readFileSync(join(dir, 'replies.jsonl'), 'utf8').split('\n').length - 1;
 
 describe('the cache', () => {
@@ -37,13 +48,59 @@ describe('the cache', () => {
     await again.close();
   });
 
-  it('writes its file anew when most of it is outdated', async () => {
+  it('writes its file anew when most of it is outdated, while it runs', async () => {
     const cache = await open(2);
-    for (let i = 0; i < 20; i++) cache.put(key(i), `reply ${i}`);
+    for (let i = 0; i < 20; i++) {
+      cache.put(key(i), `reply ${i}`);
+      if (i % 3 === 0) await pause();
+    }
     await cache.close();
-    expect(lines()).toBe(20);
+    expect(lines()).toBeLessThanOrEqual(4);
+    expect(readdirSync(dir)).toEqual(['replies.jsonl']);
+    expect(statSync(join(dir, 'replies.jsonl')).mode & 0o777).toBe(0o600);
     const again = await open(2);
-    expect([lines(), again.get(key(19))]).toEqual([2, 'reply 19']);
+    expect([again.get(key(17)), again.get(key(18)), again.get(key(19))]).toEqual([undefined, 'reply 18', 'reply 19']);
+    await again.close();
+  });
+
+  it('loses nothing that comes while its file is written anew', async () => {
+    const cache = await open(50);
+    for (let i = 0; i < 1000; i++) {
+      cache.put(key(i), `reply ${i}`);
+      // Some come in one turn, some after others have reached the disk.
+      if (i % 7 === 0) await pause();
+    }
+    await cache.close();
+    expect(lines()).toBeLessThanOrEqual(100);
+    const again = await open(50);
+    const found = Array.from({ length: 1000 }, (_, i) => again.get(key(i)));
+    expect(found).toEqual(Array.from({ length: 1000 }, (_, i) => (i < 950 ? undefined : `reply ${i}`)));
+    await again.close();
+  });
+
+  it('goes on with its file where there is no room to write it anew, and says so', async () => {
+    const told: string[] = [];
+    const onError = (error: Error, lost: number): number => told.push(`${lost}: ${error.message}`);
+    const cache = await ReplyCache.open({ dir, maxEntries: 5, onError });
+    mkdirSync(join(dir, 'replies.jsonl.tmp', 'in the way'), { recursive: true });
+    for (let i = 0; i < 12; i++) cache.put(key(i), `reply ${i}`);
+    await cache.close();
+    expect(told).toEqual([expect.stringMatching(/^0: cannot write/)]);
+    expect(lines()).toBe(12);
+    rmSync(join(dir, 'replies.jsonl.tmp'), { recursive: true });
+    const again = await open(5);
+    expect([lines(), again.get(key(7)), again.get(key(11))]).toEqual([5, 'reply 7', 'reply 11']);
+    await again.close();
+  });
+
+  it('reads replies of any length and of any letters', async () => {
+    const long = (i: number): string => `${i}: ${'\u00e9\u5b57'.repeat(300_000)}`;
+    const cache = await open();
+    for (let i = 0; i < 6; i++) cache.put(key(i), long(i));
+    await cache.close();
+    const again = await open();
+    for (let i = 0; i < 6; i++) expect(again.get(key(i)) === long(i)).toBe(true);
+    expect(again.unreadable).toBe(0);
     await again.close();
   });
 
@@ -62,13 +119,22 @@ describe('the cache', () => {
     await last.close();
   });
 
-  it('belongs to one gateway at a time, and to nobody who is gone', async () => {
-    const cache = await open();
-    await expect(open()).rejects.toThrow(`in use by process ${process.pid}`);
-    await cache.close();
-    expect(existsSync(join(dir, 'gateway.pid'))).toBe(false);
-    writeFileSync(join(dir, 'gateway.pid'), '999999999\n');
-    await (await open()).close();
+  it('goes on in memory when another gateway has its folder', async () => {
+    const told: string[] = [];
+    vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval'] });
+    try {
+      const cache = await ReplyCache.open({ dir, maxEntries: 5, onError: (error) => told.push(error.message) });
+      writeFileSync(join(dir, 'gateway.pid'), 'of another');
+      vi.advanceTimersByTime(60_000);
+      cache.put(key(2), 'reply 2');
+      expect(cache.get(key(2))).toBe('reply 2');
+      await cache.close();
+    } finally {
+      vi.useRealTimers();
+    }
+    expect(told).toEqual([expect.stringContaining('taken the folder over')]);
+    expect(lines()).toBe(0);
+    expect(readFileSync(join(dir, 'gateway.pid'), 'utf8')).toBe('of another');
   });
 });
 

@@ -6,6 +6,7 @@ import { afterEach, describe, expect, it } from 'vitest';
 import type { GatewayServices, RunningGateway } from '../../../src/rewards/gateway/server.js';
 import { startGateway } from '../../../src/rewards/gateway/server.js';
 import type { GatewayOptionsInput } from '../../../src/rewards/gateway/options.js';
+import { EndpointError } from '../../../src/core/errors.js';
 import { encodePng } from '../../../src/core/image.js';
 import { waitUntilReady } from '../../../src/rewards/readiness.js';
 import type { Behave, StubJudge } from '../stub_judge.js';
@@ -204,8 +205,14 @@ async function until(holds: () => Promise<boolean>): Promise<void> {
 
 describe('back-pressure', () => {
   it('never lets more than the cap through, and loses nothing', async () => {
+    let full = (): void => undefined;
+    const four = new Promise<void>((resolve) => (full = resolve));
+    let arrived = 0;
     const stub = await judge(
       afterReadiness(async () => {
+        // The first wait for each other, however slow the machine is; a fifth would come while they pause.
+        if (++arrived === 4) full();
+        await four;
         await pause(5);
         return scoresText(7, 8);
       }),
@@ -269,6 +276,16 @@ describe('the cache', () => {
     const before = stub.requests.length;
     expect(await ask(second.url, 1)).toEqual([200, 'hit']);
     expect(stub.requests).toHaveLength(before);
+  });
+
+  it('is free again where the gateway could not start', async () => {
+    const cacheDir = folder();
+    const stub = await judge(afterReadiness(() => scoresText(7, 8)));
+    const { url } = await gateway({ upstreams: [stub.url] });
+    const taken = Number(new URL(url).port);
+    const start = startGateway({ upstreams: [stub.url], model: stubModel, port: taken, cacheDir });
+    await expect(start).rejects.toThrow(EndpointError);
+    await gateway({ upstreams: [stub.url], cacheDir });
   });
 });
 

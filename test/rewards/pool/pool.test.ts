@@ -272,6 +272,9 @@ describe('a pool of reward servers', () => {
     await right.ready(0);
     expect((await right.score(items[0])).kind).toBe('scored');
     await expect(poolOf([url], { token: 'another-token-of-it' }).ready(0)).rejects.toThrow('it takes another token');
+    const broken = (): unknown => poolOf([url], { token: `${token}\nand more` });
+    expect(broken).toThrow('no HTTP header carries');
+    expect(broken).not.toThrow(token);
   });
 });
 

@@ -51,6 +51,8 @@ export const readsAndJudges = rewardOf({
 export interface StartOptions {
   readonly limits?: Partial<ServerLimits>;
   readonly token?: string | null;
+  /** A free one where it is absent. */
+  readonly port?: number;
   readonly onDefect?: (error: unknown) => void;
 }
 
@@ -64,10 +66,10 @@ export function place(): Place {
   const servers: RunningRewardServer[] = [];
   return {
     servers,
-    start: async (reward, { limits = {}, token = null, onDefect }: StartOptions = {}) => {
+    start: async (reward, { limits = {}, token = null, port = 0, onDefect }: StartOptions = {}) => {
       const server = await startRewardServer({
         host: '127.0.0.1',
-        port: 0,
+        port,
         token,
         reward,
         // Nothing of a test lingers.

@@ -1,9 +1,10 @@
 import { afterEach, describe, expect, it } from 'vitest';
 import { z } from 'zod';
-import { ConfigError } from '../../../src/core/errors.js';
+import { ConfigError, EndpointError } from '../../../src/core/errors.js';
 import { MemoryJudgementStore } from '../../../src/rewards/memory_store.js';
 import { alignQuality } from '../../../src/rewards/terms/align_quality.js';
-import { scoresText, startStubJudge, stubModel } from '../stub_judge.js';
+import { startPaidApi } from '../paid_api.js';
+import { fastClock, openAiError, scoresText, startStubJudge, stubModel } from '../stub_judge.js';
 import { pictureOf, termContract, wholeItem } from '../term_contract.js';
 import { replyingJudge, testServices } from '../term_services.js';
 
@@ -139,5 +140,54 @@ describe('align_quality at an address of its own', () => {
     expect(stub.requests).toHaveLength(1);
     await term.close();
     await term.close();
+  });
+
+  /** The term at this address, and what its wait ended with. */
+  async function waited(settings: object, maxWaitS = 60): Promise<unknown> {
+    const term = await alignQuality.create(schema.parse({ model: stubModel, ...settings }), testServices());
+    closing.push(() => term.close());
+    return term.untilReady?.({ maxWaitS, clock: fastClock(20) }).catch((error: unknown) => error);
+  }
+
+  it('is waited for: until it lists the model and completes a small request', async () => {
+    let looks = 0;
+    const stub = await startStubJudge(() => (++looks < 3 ? openAiError(503, 'loading') : scoresText(9, 6)));
+    closing.push(stub.close);
+    expect(await waited({ endpoint: stub.url })).toBeUndefined();
+    expect(looks).toBe(3);
+  });
+
+  it.each<readonly [string, object, string, RegExp, string]>([
+    [
+      'address',
+      { endpoint: 'http://127.0.0.1:9' },
+      'sk-test-4f9c0d',
+      /ECONNREFUSED/,
+      'Check the address and the network',
+    ],
+    ['key', {}, 'sk-test-wrong1', /401.*Incorrect API key/, `Export ${variable} with a key that the server takes`],
+    [
+      'model',
+      { model: 'gpt-typo' },
+      'sk-test-4f9c0d',
+      /does not serve 'gpt-typo'; it serves: 'stub-judge'/,
+      'Set model of the term align_quality to',
+    ],
+  ])('says what is wrong with the %s before anything is scored', async (_what, settings, key, message, next) => {
+    process.env[variable] = key;
+    const api = await startPaidApi({ key: 'sk-test-4f9c0d' });
+    closing.push(api.close);
+    const error = await waited({ endpoint: api.url, api_key_env: variable, ...settings }, 10);
+    expect(error).toBeInstanceOf(EndpointError);
+    const { message: text, where, next: advice, exitCode } = error as EndpointError;
+    expect(text).toMatch(/^the judge of align_quality is not ready: /);
+    expect(text).toMatch(message);
+    expect(text).not.toContain(key);
+    expect([where, advice]).toEqual([expect.stringContaining('http://127.0.0.1:'), expect.stringContaining(next)]);
+    expect(exitCode).toBe(3);
+  });
+
+  it('is waited for by nobody where it is the run\u2019s judge', async () => {
+    expect((await make()).term.untilReady).toBeUndefined();
   });
 });

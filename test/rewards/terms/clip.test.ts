@@ -24,9 +24,23 @@ describe('the term clip', () => {
     await term.close();
     const { cosines } = (await import('../clip/pictures.js')).fixture<{ cosines: readonly number[][] }>('cosines.json');
     if (outcome.kind !== 'scored') throw new Error(outcome.kind);
-    expect(outcome.value).toBeCloseTo(cosines[0][0], 4);
+    expect(outcome.value).toBeCloseTo(Math.max(cosines[0][0], 0), 4);
     expect(outcome.normalised).toBeCloseTo(Math.min(1, 2.5 * Math.max(cosines[0][0], 0)), 4);
-    expect(outcome.parts).toEqual({ 'clip/cosine': outcome.value });
+    expect(outcome.parts).toEqual({ 'clip/cosine': expect.closeTo(cosines[0][0], 4) as number });
+  });
+
+  it('is worth no less than an answer without an image, however little they agree', async () => {
+    const term = await make();
+    vi.spyOn(ClipModel.prototype, 'textEmbedding').mockResolvedValueOnce(Float32Array.of(1, 2));
+    vi.spyOn(ClipModel.prototype, 'imageEmbedding').mockResolvedValueOnce(Float32Array.of(-1, -2));
+    const opposite = expect.closeTo(-1, 6) as number;
+    expect(await term.score(wholeItem())).toEqual({
+      kind: 'scored',
+      value: 0,
+      normalised: 0,
+      parts: { 'clip/cosine': opposite },
+    });
+    await term.close();
   });
 
   it('gives an answer without an image nothing, by rule', async () => {

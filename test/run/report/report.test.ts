@@ -1,5 +1,4 @@
-import { spawnSync } from 'node:child_process';
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import sharp from 'sharp';
@@ -15,7 +14,6 @@ import { readRun } from '../../../src/run/report/read.js';
 import { strokeGlyph } from '../../../src/run/report/strokes.js';
 import { svgDocument, svgText, svgToPng, wrapText } from '../../../src/run/report/svg.js';
 import { formatReport } from '../../../src/run/report/text.js';
-import { compileSources } from '../compiled.js';
 
 const base = mkdtempSync(join(tmpdir(), 'editrl-report-'));
 afterAll(() => {
@@ -201,21 +199,6 @@ describe('text without fonts', () => {
     const printable = Array.from({ length: 95 }, (_, i) => String.fromCharCode(32 + i));
     expect(printable.filter((character) => strokeGlyph(character).path === box)).toEqual([]);
     expect(new Set(printable.map((character) => strokeGlyph(character).path)).size).toBe(95);
-  });
-
-  it('is chosen on a machine without fonts', () => {
-    const compiled = compileSources();
-    const config = join(base, 'fonts.conf');
-    writeFileSync(config, `<?xml version="1.0"?><fontconfig><dir>${join(base, 'no_fonts')}</dir></fontconfig>`);
-    const script = `
-      const { availableTextStyle } = await import(process.argv[1] + '/run/report/svg.js');
-      process.stdout.write(await availableTextStyle());`;
-    const asked = spawnSync(process.execPath, ['--input-type=module', '-e', script, compiled.dir], {
-      env: { ...process.env, FONTCONFIG_FILE: config },
-      encoding: 'utf8',
-    });
-    compiled.remove();
-    expect(asked.stdout).toBe('strokes');
   });
 
   it('leaves ink', async () => {

@@ -1,7 +1,4 @@
-import { mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
-import { afterAll, afterEach, describe, expect, it, vi } from 'vitest';
+import { afterEach, describe, expect, it, vi } from 'vitest';
 import { z } from 'zod';
 import { ConfigError, DataError, EngineError } from '../../../src/core/errors.js';
 import type { RgbImage } from '../../../src/core/image.js';
@@ -17,6 +14,7 @@ import { ocrConfidence } from '../../../src/rewards/terms/ocr_confidence.js';
 import { ocrVlm } from '../../../src/rewards/terms/ocr_vlm.js';
 import type { JudgeItem, Judgement, UnscoredReason } from '../../../src/rewards/types.js';
 import { drawSign } from '../../../src/tiny/signs.js';
+import { testFolder } from '../../support/folder.js';
 
 function judgeThat(scores: readonly number[], problem: UnscoredReason | null = null): Judge {
   return {
@@ -223,6 +221,7 @@ describe('ocr_vlm', () => {
 });
 
 describe('sharing an engine', () => {
+  const empty = testFolder('ocr');
   const settings = { backend: 'tesseract', language: 'eng', languageData: null, workers: 2, model: null } as const;
 
   it('opens one for equal settings and closes it with the last borrower', async () => {
@@ -246,9 +245,7 @@ describe('sharing an engine', () => {
   });
 
   it('forgets one that did not open', async () => {
-    const folder = mkdtempSync(join(tmpdir(), 'editrl-ocr-'));
-    afterAll(() => rmSync(folder, { recursive: true }));
-    const missing = { ...settings, languageData: folder };
+    const missing = { ...settings, languageData: empty };
     await expect(borrowEngine(missing)).rejects.toThrow(ConfigError);
     const { close } = engineThat([]);
     await (await borrowEngine(missing)).close();

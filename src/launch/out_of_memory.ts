@@ -1,0 +1,94 @@
+/** Memory that ran out, as the programs that are run here say it themselves; and what a person can do about it. */
+
+/** Which memory it was. */
+export type Exhausted = 'heap' | 'gpu' | 'main';
+
+export interface OutOfMemory {
+  /** What was found, without saying of whom. */
+  readonly found: string;
+  /** What to do, as one text. */
+  readonly next: string;
+}
+
+/** Lines that say it, the special ones first: the last row takes whatever else is called out of memory. */
+const SIGNS: readonly (readonly [Exhausted, RegExp])[] = [
+  ['heap', /heap out of memory|ERR_WORKER_OUT_OF_MEMORY/],
+  [
+    'gpu',
+    /(CUDA|HIP|XPU)[^:]*(: | )out of memory|CU(BLAS|DNN|SPARSE|SOLVER)_STATUS_ALLOC_FAILED|CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation|OUT_OF_DEVICE_MEMORY/i,
+  ],
+  [
+    'main',
+    /out of memory|OutOfMemoryError|\bMemoryError\b|memory exhausted|std::bad_alloc|\bbad allocation\b|Failed to allocate memory|Available memory of \d+ is smaller than requested|DefaultCPUAllocator: (not enough|can't allocate) memory|Cannot allocate memory|\bENOMEM\b|Array buffer allocation failed/i,
+  ],
+];
+
+const FOUND: Readonly<Record<Exhausted, string>> = {
+  heap: "the heap of Node's V8 was full",
+  gpu: "the GPU's memory was full",
+  main: 'it ran out of memory',
+};
+
+const SMALLER =
+  'Make its micro-batches smaller (optimizer.per_device_batch_size, or what your own trainer calls it), switch on optimizer.gradient_checkpointing, or lower policy.model_context_size';
+const NEXT: Readonly<Record<Exhausted, string>> = {
+  heap: "Give it a larger heap, as launch.env: {NODE_OPTIONS: '--max-old-space-size=8192'} (MiB), or less to hold at once.",
+  gpu: `${SMALLER}; nvidia-smi shows what else is on that GPU.`,
+  main: `${SMALLER}; or let fewer processes share the memory (launch.processes, --max-parallel of a sweep), or ask for more (launch.slurm.mem).`,
+};
+
+/** What a line of a log, or an error's message, says about memory; null where it says nothing. */
+export function outOfMemoryIn(text: string): Exhausted | null {
+  return SIGNS.find(([, pattern]) => pattern.test(text))?.[0] ?? null;
+}
+
+/** Memory that ran out by what a program printed; `line` is quoted. */
+export function toldOutOfMemory(which: Exhausted, line: string): OutOfMemory {
+  return { found: `${FOUND[which]} (${shortened(line)})`, next: NEXT[which] };
+}
+
+/** A process that the kernel killed; `limitBytes` is what its control group may take, null where it is not known. */
+export function killedForMemory(limitBytes: number | null): OutOfMemory {
+  const limit = limitBytes === null ? '' : `, limit ${Math.round(limitBytes / 2 ** 20)} MiB`;
+  return { found: `the system ran out of memory (the kernel killed a process for it${limit})`, next: NEXT.main };
+}
+
+/** The advice for an error whose message says that memory ran out; null for another one. */
+export function memoryAdvice(message: string): string | null {
+  const which = outOfMemoryIn(message);
+  return which === null ? null : NEXT[which];
+}
+
+const LONGEST_QUOTE = 160;
+
+function shortened(line: string): string {
+  const text = line.trim();
+  return text.length > LONGEST_QUOTE ? `${text.slice(0, LONGEST_QUOTE)}…` : text;
+}
+
+/** So many lines after it was printed, the word about memory still counts: trainers survive some of them, and go on. */
+const HEARD_FOR_LINES = 300;
+
+/** Listens to the lines of one process for words about memory. */
+export class MemoryTalk {
+  #lines = 0;
+  #last: { readonly at: number; readonly which: Exhausted; readonly line: string } | null = null;
+
+  hear(line: string): void {
+    this.#lines++;
+    const which = outOfMemoryIn(line);
+    // Of one failure's many lines the first special one says most.
+    if (which === null || (which === 'main' && this.#recent() !== null)) return;
+    this.#last = { at: this.#lines, which, line };
+  }
+
+  /** What it has said lately; null where it has not. */
+  heard(): OutOfMemory | null {
+    const last = this.#recent();
+    return last === null ? null : toldOutOfMemory(last.which, last.line);
+  }
+
+  #recent(): { readonly which: Exhausted; readonly line: string } | null {
+    return this.#last !== null && this.#lines - this.#last.at <= HEARD_FOR_LINES ? this.#last : null;
+  }
+}

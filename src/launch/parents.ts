@@ -1,0 +1,42 @@
+/** The configs of the runs that a run starts from. */
+import { existsSync } from 'node:fs';
+import { loadReferenced, referencedFile, type LoadedConfig } from '../config/load.js';
+import type { RunReference } from '../config/schema/model.js';
+import { RunError } from '../core/errors.js';
+import { RunPaths } from '../run/paths.js';
+import { recordedConfig } from '../run/recorded_config.js';
+import { readRecord } from '../run/record.js';
+import { readState } from '../run/state.js';
+
+export interface Parent {
+  /** Null where a finished run is taken as it is: there is nothing to compare it with. */
+  readonly config: LoadedConfig | null;
+  readonly finished: boolean;
+}
+
+/**
+ * What makes a run that another starts from. A config file's parents are what their own files say, a finished one too, so that one
+ * that was made with other settings is refused when it is claimed. A run that goes on from its own record goes on with the parents
+ * that it began with: neither its config file nor, for a cell of an experiment, the axes that reached them are evaluated again.
+ * Raises RunError where such a parent is gone, and what reading a config raises.
+ */
+export async function parentOf(config: LoadedConfig, reference: RunReference): Promise<Parent> {
+  const paths = new RunPaths(config.settings.base_exp_dir, reference.run);
+  const finished = readState(paths)?.state === 'finished';
+  if (config.fromRecord !== true) {
+    const known = !finished || existsSync(referencedFile(config, reference));
+    return { config: known ? await loadReferenced(config, reference) : null, finished };
+  }
+  if (finished) return { config: null, finished };
+  const record = readRecord(paths);
+  if (record === null) {
+    throw new RunError(
+      `${config.settings.run_name} starts from the run ${reference.run}, which is not there any more`,
+      {
+        where: paths.dir,
+        next: 'Bring the folder back, or give again the `editrl run` or `editrl sweep` command that made both (the attempts in run.json have it).',
+      },
+    );
+  }
+  return { config: recordedConfig(paths, record), finished };
+}

@@ -1,0 +1,43 @@
+import { describe, expect, it } from 'vitest';
+import { describeEnding } from '../../src/cli/run.js';
+import { loadConfig } from '../../src/config/load.js';
+import { STOPPED_BY_SWEEP, type RunState } from '../../src/run/state.js';
+
+const finished: RunState = {
+  state: 'finished',
+  iteration: 350,
+  num_iterations: 1000,
+  heartbeat: '',
+  reason: null,
+  stopped_early: false,
+};
+const overlays = ['configs/lib/tiny.libsonnet'];
+
+describe('the end of a run', () => {
+  it('that stopped because its loss was flat says what makes it go on', async () => {
+    const sets = ['algorithm.sft.patience=4', 'num_iterations=1000'];
+    const { settings } = await loadConfig({ file: 'configs/sft_s.jsonnet', overlays, sets });
+    const reason = 'the held-out loss has been flat for 4 validations';
+    const flat = { ...finished, stopped_early: true, reason };
+    for (const already of [true, false]) {
+      expect(describeEnding(settings, flat, already)).toBe(
+        [
+          `sft_s ended by itself at iteration 350 of 1000: ${reason}. A higher num_iterations leaves that as it is.`,
+          'To train on, raise the patience: --set algorithm.sft.patience=8 --allow-changes algorithm.sft.patience',
+        ].join('\n'),
+      );
+    }
+    const given = { ...flat, reason: `${STOPPED_BY_SWEEP}at iteration 350` };
+    expect(describeEnding(settings, given, true)).toBe(
+      'sft_s is finished (stopped by the sweep at iteration 350). To train on, raise num_iterations: --set num_iterations=2000',
+    );
+  });
+
+  it('is told of a run that was finished before, and of no other', async () => {
+    const { settings } = await loadConfig({ file: 'experiments/foreign/quadratic.jsonnet' });
+    expect(describeEnding(settings, finished, false)).toBeNull();
+    expect(describeEnding(settings, finished, true)).toBe(
+      'quadratic is finished. To train on, raise num_iterations: --set num_iterations=80',
+    );
+  });
+});

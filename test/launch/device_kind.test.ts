@@ -1,0 +1,50 @@
+import { describe, expect, it } from 'vitest';
+import type { Settings } from '../../src/config/settings.js';
+import { deviceKind } from '../../src/launch/device_kind.js';
+
+const gpus = [{ index: 0, uuid: 'GPU-0', name: 'one', memoryBytes: null, usedBytes: null }];
+
+/** As much of a run's settings as its devices depend on. */
+function run(policy: string, environment: string, devices: readonly number[] | null = null): Settings {
+  const part = (provider: string): unknown => ({ engine: { provider } });
+  const task = 'image_edit_tokens';
+  return {
+    task,
+    policy: part(policy),
+    environment: part(environment),
+    launch: { devices, command: null },
+  } as unknown as Settings;
+}
+
+const external = (devices: readonly number[] | null): Settings =>
+  ({ task: 'external', launch: { devices, command: ['train'] } }) as unknown as Settings;
+
+describe('a run', () => {
+  it.each([
+    ['cpu', 'cpu', 'cuda', 'cpu'],
+    ['cuda', 'cpu', 'cpu', 'gpu'],
+    ['cpu', 'cuda', 'cpu', 'gpu'],
+    ['webgpu', 'cpu', 'cpu', 'gpu'],
+    ['auto', 'auto', 'cuda', 'gpu'],
+    ['auto', 'auto', 'cpu', 'cpu'],
+  ] as const)('of providers %s and %s, auto being %s, takes slots of the %s', (policy, environment, auto, kind) => {
+    expect(deviceKind(run(policy, environment), { gpus }, () => auto)).toBe(kind);
+    const tokenizer = { ...run('cuda', environment), task: 'image_tokenizer' } as Settings;
+    const alone = environment === 'auto' ? auto : environment;
+    expect(deviceKind(tokenizer, { gpus }, () => auto)).toBe(alone === 'cpu' ? 'cpu' : 'gpu');
+  });
+
+  it('takes the CPU where there is no GPU, or where it may have none', () => {
+    expect(deviceKind(run('cuda', 'cuda'), { gpus: [] })).toBe('cpu');
+    expect(deviceKind(run('cuda', 'cuda', []), { gpus })).toBe('cpu');
+  });
+
+  it('of another trainer takes GPUs, unless it is told to leave them', () => {
+    expect(deviceKind(external(null), { gpus })).toBe('gpu');
+    expect(deviceKind(external([0]), { gpus })).toBe('gpu');
+    expect(deviceKind(external([]), { gpus })).toBe('cpu');
+    const { launch, ...ours } = run('cpu', 'cpu');
+    const theirs = { ...ours, launch: { ...launch, command: ['train'] } } as Settings;
+    expect(deviceKind(theirs, { gpus })).toBe('gpu');
+  });
+});

@@ -1,0 +1,35 @@
+import { afterEach, describe, expect, it } from 'vitest';
+import { reward as rewardSchema } from '../../src/config/schema/reward.js';
+import { EndpointError } from '../../src/core/errors.js';
+import { openServedReward } from '../../src/launch/reward_server.js';
+import { scoresText, startStubJudge, stubModel } from '../rewards/stub_judge.js';
+import { wholeItem } from '../rewards/term_contract.js';
+
+const closing: (() => Promise<void>)[] = [];
+afterEach(async () => {
+  for (const close of closing.splice(0).reverse()) await close();
+});
+
+function open(endpoint: string, model = stubModel) {
+  const terms = [{ name: 'align_quality', weight: 1, model, endpoint }];
+  const settings = rewardSchema.parse({ mode: null, terms, max_wait_s: 0 });
+  const resolveRun = (run: string): string => run;
+  return openServedReward(settings, { resolveRun, onWaiting: () => undefined, signal: new AbortController().signal });
+}
+
+describe('a reward server whose term has a judge of its own', () => {
+  it('scores by that judge alone', async () => {
+    const stub = await startStubJudge(() => scoresText(8, 6));
+    closing.push(stub.close);
+    const reward = await open(stub.url);
+    closing.push(() => reward.close());
+    expect(stub.requests).toHaveLength(1);
+    expect((await reward.scoreTerms(wholeItem())).outcome).toMatchObject({ kind: 'scored', value: 0.7 });
+  });
+
+  it('does not open before that judge is there, and says which it is', async () => {
+    const opening = open('http://127.0.0.1:9');
+    await expect(opening).rejects.toThrow(EndpointError);
+    await expect(opening).rejects.toThrow(/the judge of align_quality is not ready: .*ECONNREFUSED/);
+  });
+});

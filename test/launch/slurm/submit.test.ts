@@ -1,0 +1,142 @@
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { ConfigError } from '../../../src/core/errors.js';
+import type { SlurmRun } from '../../../src/launch/slurm/jobs.js';
+import { submitCells, type Submitted } from '../../../src/launch/slurm/submit.js';
+import { claimRun } from '../../../src/run/claim.js';
+import { claimRequest } from '../../../src/run/claim_request.js';
+import { externalRun, type Asked } from './support.js';
+
+let base: string;
+
+/**
+ * Programs of Slurm: sbatch numbers what it accepts and keeps it in the queue as pending, or refuses the partition `nonsense`; scancel
+ * takes out of the queue.
+ */
+beforeEach(() => {
+  base = mkdtempSync(join(tmpdir(), 'editrl-submit-'));
+  const bin = join(base, 'bin');
+  mkdirSync(bin);
+  const programs = {
+    sbatch: `
+      grep -q partition=nonsense "$2" && { echo 'invalid partition' >&2; exit 1; }
+      id=$(($(wc -l <queue) + 11))
+      task=; grep -q -- --array= "$2" && task=_0
+      echo "$id$task|$(sed -n 's/^#SBATCH --job-name=//p' "$2")|PENDING|None|" >>queue
+      cp "$2" "$id.sh"
+      echo "$id"`,
+    squeue: 'cat queue',
+    scancel: 'echo "scancel $*" >>calls; sed -i "s/^\\($1|.*\\)PENDING/\\1CANCELLED/" queue',
+  };
+  writeFileSync(join(base, 'queue'), '');
+  for (const [name, body] of Object.entries(programs)) {
+    writeFileSync(join(bin, name), `#!/bin/bash\ncd '${base}'\n${body}\n`, { mode: 0o755 });
+  }
+  vi.stubEnv('PATH', `${bin}:/usr/bin:/bin`);
+});
+afterEach(() => {
+  vi.unstubAllEnvs();
+  rmSync(base, { recursive: true, force: true });
+});
+
+const runs = (): string => join(base, 'runs');
+const run = (name: string, asked: Asked = {}): SlurmRun => externalRun(name, { base: runs(), ...asked });
+const judge = { command: ['serve'], time: '10' };
+const judged = (name: string, asked: Asked = {}): SlurmRun => run(name, { ...asked, slurm: { judge, ...asked.slurm } });
+const submit = (cells: readonly SlurmRun[], parents: readonly SlurmRun[] = []): Promise<Submitted> =>
+  submitCells(cells, parents, { program: ['node', 'main.js'], name: 'test' });
+const queue = (): string[][] =>
+  readFileSync(join(base, 'queue'), 'utf8')
+    .split('\n')
+    .slice(0, -1)
+    .map((line) => line.split('|'));
+const calls = (): string => (existsSync(join(base, 'calls')) ? readFileSync(join(base, 'calls'), 'utf8') : '');
+const dependency = (id: string): string | undefined =>
+  /--dependency=(\S+)/.exec(readFileSync(join(base, `${id}.sh`), 'utf8'))?.[1];
+const lastUse = (): string => readFileSync(join(runs(), 'judge_node.txt.last_use'), 'utf8');
+
+/** The directory of a run that is finished, with the settings that its config gives. */
+function finish({ config }: SlurmRun): void {
+  const handle = claimRun(claimRequest(config, { command: [], versions: {}, devices: [], parents: [] }));
+  if (handle.kind === 'finished') throw new Error('it is finished already');
+  handle.setState({ state: 'finished', iteration: config.settings.num_iterations });
+  handle.release();
+}
+
+describe('a run that is finished', () => {
+  it('is not submitted', async () => {
+    finish(run('a'));
+    expect(await submit([run('a')])).toMatchObject({ dir: null, finished: ['a'] });
+  });
+
+  it('with other settings is refused with the difference, as a cell and as a parent, and nothing is submitted', async () => {
+    finish(run('start'));
+    finish(run('a'));
+    const changed = (name: string, asked: Asked = {}): SlurmRun => {
+      const made = run(name, asked);
+      const settings = { ...made.config.settings, seed: 7 };
+      return { ...made, config: { ...made.config, settings, resultHash: 'other' } };
+    };
+    const refused = submit([changed('a'), run('b', { parents: ['start'] })], [changed('start')]);
+    await expect(refused).rejects.toThrow(ConfigError);
+    await expect(refused).rejects.toThrow(/start: it was started with other settings[^]*seed: 42 -> 7[^]*\na: it was/);
+    await expect(refused).rejects.toThrow('away to start it again');
+    expect(queue()).toEqual([]);
+    // What no chosen cell needs is in nobody's way, nor what is changed on request.
+    const allowed = changed('a');
+    const asked = { ...allowed, config: { ...allowed.config, allowChanges: ['seed'] } };
+    expect(await submit([asked], [changed('start')])).toMatchObject({
+      finished: expect.arrayContaining(['a']) as unknown,
+    });
+  });
+});
+
+describe("a judge's job", () => {
+  it('ends after the arrays of its submission', async () => {
+    const { judges, arrays } = await submit([judged('a')]);
+    expect([judges[0].job_id, arrays[0].job_id]).toEqual(['11', '12']);
+    expect(queue().map(([, name]) => name.replace(/\d{8}T\d+_\d+/, 'ID'))).toEqual([
+      'test-judge-ID-0',
+      'test-ID-0',
+      'test-judge-end-ID-0',
+    ]);
+    expect(dependency('13')).toBe('afterany:12');
+    expect(lastUse()).toBe(queue()[2][1]);
+  });
+
+  it('that a later submission uses ends after the arrays of both', async () => {
+    await submit([judged('a')]);
+    const second = await submit([judged('a'), judged('b')]);
+    expect(second).toMatchObject({ judges: [], arrays: [{ job_id: '14', runs: ['b'] }] });
+    expect(dependency('15')).toBe('afterany:14:13');
+    expect(readFileSync(join(base, '15.sh'), 'utf8')).toContain('scancel 11');
+    expect(lastUse()).toBe(queue()[4][1]);
+  });
+
+  it('ends at once where no array was accepted', async () => {
+    const refused = judged('b', { slurm: { extra: ['--partition=nonsense'] } });
+    await expect(submit([refused])).rejects.toThrow('sbatch refused: invalid partition');
+    expect(calls()).toBe('scancel 11\n');
+    expect(queue()).toMatchObject([['11', expect.stringContaining('judge') as string, 'CANCELLED', 'None', '']]);
+    expect((await submit([judged('b')])).judges).toMatchObject([{ job_id: '12' }]);
+  });
+
+  it('ends after what was accepted where a later array is refused', async () => {
+    const cell = judged('b', { slurm: { extra: ['--partition=nonsense'] }, parents: ['a'] });
+    await expect(submit([cell], [run('a')])).rejects.toThrow('sbatch refused: invalid partition');
+    expect(dependency('13')).toBe('afterany:12');
+    expect(calls()).toBe('');
+  });
+
+  it('that nothing ends is told of', async () => {
+    writeFileSync(join(base, 'bin/scancel'), '#!/bin/sh\necho no >&2; exit 1\n', { mode: 0o755 });
+    const refused = submit([judged('b', { slurm: { extra: ['--partition=nonsense'] } })]);
+    await expect(refused).rejects.toThrow(
+      /sbatch refused[^]*scancel refused: no\nso nothing ends the judge, Slurm job 11/,
+    );
+    await expect(refused).rejects.toMatchObject({ next: 'Once no run needs it any more: scancel 11' });
+    expect(readdirSync(join(runs(), '.slurm'))).toHaveLength(1);
+  });
+});

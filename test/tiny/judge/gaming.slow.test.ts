@@ -1,0 +1,3 @@
+import { nothingGamesTheJudge } from './gaming_cases.js';
+
+nothingGamesTheJudge(1000);

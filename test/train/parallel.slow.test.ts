@@ -1,0 +1,132 @@
+/** One run on several ranks, each rank a process group member inside this process. */
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import type { ImageEditSettings } from '../../src/config/settings.js';
+import { latestWhole } from '../../src/run/checkpoints.js';
+import { claimRun } from '../../src/run/claim.js';
+import { openRunLog } from '../../src/run/logs.js';
+import { readMetrics, type Metrics } from '../../src/run/metrics.js';
+import { RunPaths } from '../../src/run/paths.js';
+import { nullTracker, RunDirectoryTracker } from '../../src/track/tracker.js';
+import type { LoopEnd } from '../../src/train/loop.js';
+import { JUDGE_MODEL, startJudge, type RunningJudge } from '../../src/tiny/judge/server.js';
+import { trainRun } from '../../src/train/worker.js';
+import { testFolder } from '../support/folder.js';
+import { makeSmallWorld, smallSettings, type SmallWorld } from '../tasks/small_world.js';
+import { onRanks } from './groups.js';
+import { expectClose, sameOnRanks, untimed } from './on_ranks.js';
+
+const root = testFolder('parallel');
+let world: SmallWorld;
+let judge: RunningJudge;
+beforeAll(async () => {
+  world = await makeSmallWorld(root);
+  judge = await startJudge({ port: 0, host: '127.0.0.1', models: [JUDGE_MODEL] });
+});
+afterAll(async () => {
+  await judge.close();
+});
+
+sameOnRanks([4]);
+
+describe('a run on two ranks', () => {
+  const paths = (name: string): RunPaths => new RunPaths(root, name);
+
+  function settingsOf(name: string, changes: Record<string, Record<string, unknown>> = {}): ImageEditSettings {
+    const settings = smallSettings(world, {
+      validation: { prompts: 4, every_n_iterations: 2 },
+      ...changes,
+    });
+    return { ...settings, run_name: name, base_exp_dir: root, num_iterations: 4 };
+  }
+
+  async function attempt(settings: ImageEditSettings, size: number, stopAfter = Infinity): Promise<LoopEnd[]> {
+    return onRanks(size, async (group) => {
+      const stop = new AbortController();
+      const common = {
+        group,
+        resolveRun: (run: string) => run,
+        judgeEndpoint: judge.url,
+        stop: stop.signal,
+      };
+      const logOf = (attempt: number) =>
+        openRunLog({ paths: paths(settings.run_name), attempt, rank: group.rank, terminal: null });
+      if (group.rank > 0) {
+        const log = logOf(1);
+        try {
+          return await trainRun(settings, { ...common, handle: null, log });
+        } finally {
+          group.close();
+          await log.close();
+        }
+      }
+      const handle = claimRun({
+        settings: { run_name: settings.run_name, base_exp_dir: root, num_iterations: 4 },
+        compare: () => [],
+        resultHash: 'a',
+        importHash: 'b',
+        command: [],
+        versions: {},
+      });
+      const log = logOf(handle.attempt);
+      const records = new RunDirectoryTracker(handle.paths);
+      const tracker = {
+        ...nullTracker,
+        iteration: async (iteration: number, metrics: Metrics) => {
+          await records.iteration(iteration, metrics);
+          if (iteration === stopAfter) stop.abort();
+        },
+      };
+      try {
+        return await trainRun(settings, { ...common, handle, log, tracker });
+      } finally {
+        group.close();
+        await records.finish();
+        handle.release();
+        await log.close();
+      }
+    });
+  }
+
+  const weights = (name: string): Buffer => readFileSync(join(latestWhole(paths(name))!.dir, 'policy.safetensors'));
+  const judged = (name: string): string[] =>
+    readFileSync(paths(name).judgements, 'utf8')
+      .trim()
+      .split('\n')
+      .map((line) => (JSON.parse(line) as { key: string }).key)
+      .sort();
+
+  it('that is stopped and resumed ends in the same bits as one that was not, and judges what one process judges', async () => {
+    expect(await attempt(settingsOf('whole'), 2)).toEqual(Array(2).fill({ kind: 'finished', reason: null }));
+    expect(await attempt(settingsOf('parts'), 2, 2)).toEqual(Array(2).fill({ kind: 'interrupted' }));
+    expect(latestWhole(paths('parts'))?.iteration).toBe(2);
+    // Its judgements are there: another iteration 3 would ask for nothing that it already has.
+    await attempt(settingsOf('parts'), 2);
+    expect(weights('parts').equals(weights('whole'))).toBe(true);
+    const numbers = (name: string): unknown =>
+      readMetrics(paths(name)).map(({ iteration, metrics }) => [iteration, untimed(metrics)]);
+    expect(numbers('parts')).toEqual(numbers('whole'));
+    await attempt(settingsOf('single'), 1);
+    expect(judged('whole')).toEqual(judged('single'));
+    expect(judged('parts')).toEqual(judged('single'));
+  });
+
+  it('trains supervised and ends early alike', async () => {
+    const sft = { type: 'sft', sft: { batch_size: 8, patience: 1, min_delta: 100 } };
+    const data = {
+      ...world.config.data,
+      train: [{ path: (world.config.data['train'] as { path: string }[])[0].path.replace('prompts', 'train') }],
+    };
+    const changes = { algorithm: sft, data, validation: { prompts: 4, every_n_iterations: 1 } };
+    const small = { ...world.config, algorithm: {} };
+    world = { config: small };
+    for (const size of [1, 2]) {
+      const ends = await attempt(settingsOf(`sft_${size}`, changes), size);
+      for (const end of ends) expect(end.kind === 'finished' && end.reason).toContain('flat for 1 validations');
+    }
+    const [one, two] = [1, 2].map((size) => readMetrics(paths(`sft_${size}`)));
+    expect(two.map(({ iteration }) => iteration)).toEqual([0, 1, 2]);
+    two.forEach(({ metrics }, i) => expectClose(untimed(metrics), untimed(one[i].metrics)));
+  });
+});
