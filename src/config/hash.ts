@@ -115,7 +115,6 @@ function countedValue(
   digestOf: DigestOf | null,
 ): Pick<CountedLeaf, 'counts' | 'shown'> {
   const same = (counts: unknown): Pick<CountedLeaf, 'counts' | 'shown'> => ({ counts, shown: counts });
-  if (mark.variables === true && isObject(value)) return same(withoutCredentials(value));
   // What another trainer makes of its own parameters is not known.
   if (settings.task === 'external') return same(value);
   if (mark.relativeTo === 'data.dir') return same(belowFolder(settings.data.dir, value));
@@ -129,13 +128,6 @@ function countedValue(
 /** A run is known by its name; where the config that makes it lies is told from the config that names it. */
 function isRunReference(value: unknown): value is RunReference {
   return isObject(value) && 'run' in value && 'config' in value;
-}
-
-/** Names of environment variables whose values are nobody's business: a renewed key is the same experiment. */
-const CREDENTIAL = /(KEY|TOKEN|SECRET|PASSWORD)$/i;
-
-function withoutCredentials(variables: Readonly<Record<string, unknown>>): Record<string, unknown> {
-  return Object.fromEntries(Object.entries(variables).filter(([name]) => !CREDENTIAL.test(name)));
 }
 
 /** A path below the folder, relative to it, so that moving the data leaves the hash alone; any other path as it is. */

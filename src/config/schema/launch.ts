@@ -43,7 +43,6 @@ const slurm = section(
     .prefault({}),
 );
 
-const environment = z.record(z.string(), z.string()).default({});
 const program = argumentList.nullable().default(null);
 const programAllowed = { allowed: "a list such as ['python', 'train.py'], or null" };
 const PROGRAM =
@@ -68,24 +67,19 @@ const fields = {
     'A worker that gives no sign of life for this many seconds counts as hung.',
     positive.default(600),
   ),
-  env: operation('Environment variables for the workers.', environment),
+  env: operation('Environment variables for the workers.', z.record(z.string(), z.string()).default({})),
   command: operation(PROGRAM, program, programAllowed),
   slurm,
 };
 
 export const launch = section('Where the run is placed.', z.strictObject(fields).prefault({}));
 
-/** Of a run that another program trains: which program that is, and what it is told, decides the result. */
+/** Of a run that another program trains: which program that is, and its arguments, decide the result. */
 export const externalLaunch = section(
   'Where the run is placed, and the program that trains it.',
   z
     .strictObject({
       ...fields,
-      env: result(
-        'Environment variables for the processes. They decide the result, but for credentials: names that end in KEY, TOKEN, SECRET or PASSWORD.',
-        environment,
-        { variables: true },
-      ),
       command: result(PROGRAM, program, programAllowed),
     })
     .prefault({}),

@@ -11,8 +11,6 @@ export interface Mark {
   readonly relativeTo?: string;
   /** The path of a text file: what the file says counts, and not where it lies. */
   readonly text?: boolean;
-  /** Environment variables, of which credentials do not count. */
-  readonly variables?: boolean;
   /** A resumed run may raise the value. */
   readonly mayGrow?: boolean;
 }
