@@ -22,7 +22,11 @@ function picture(...key: readonly (number | string)[]): RgbImage {
 function fill(data: Uint8Array, [left, top, right, bottom]: readonly number[], random: RandomStream): void {
   const colour = [random.integer(256), random.integer(256), random.integer(256)];
   for (let y = top; y < bottom; y++) {
-    for (let x = left; x < right; x++) data.set(colour, (y * SIDE + x) * 3);
+    for (let at = (y * SIDE + left) * 3; at < (y * SIDE + right) * 3; at += 3) {
+      data[at] = colour[0];
+      data[at + 1] = colour[1];
+      data[at + 2] = colour[2];
+    }
   }
 }
 
