@@ -15,6 +15,7 @@ import type { Metrics } from '../run/metrics.js';
 import type { EditPrompt, ImageEditTask, RenderedAnswer } from '../tasks/image_edit_tokens.js';
 import { sessionOptions } from '../tasks/image_edit_tokens.js';
 import type { GroupAdvantages } from './advantages.js';
+import { BegunScoring } from './begun_scoring.js';
 import { recordsImages } from './episode_records.js';
 import { describeArtifacts, measureArtifact, type ArtifactStatistics, type HackAlarms } from './hack_alarms.js';
 import { describeEpisodes, describeOutcomes, describeUpdate } from './grpo_metrics.js';
@@ -47,7 +48,7 @@ export interface RecordedAnswer {
 interface OwnEpisodes {
   readonly answers: readonly (readonly TokenAnswer[])[];
   readonly rendered: readonly (readonly RenderedAnswer[])[];
-  readonly scoring: readonly Promise<Outcome[]>[];
+  readonly scoring: BegunScoring;
   readonly measured: readonly (readonly (ArtifactStatistics | null)[])[];
 }
 
@@ -180,41 +181,42 @@ export class GrpoTraining implements Training {
     const own = {
       answers: [] as TokenAnswer[][],
       rendered: [] as RenderedAnswer[][],
-      scoring: [] as Promise<Outcome[]>[],
+      scoring: new BegunScoring(this.deps.scorer),
       measured: [] as (ArtifactStatistics | null)[][],
     };
-    for (let start = share.start; start < share.end; start += chunk) {
-      const part = prompts.slice(start, Math.min(start + chunk, share.end));
-      const answers = await watch.time('rollout', () =>
-        this.deps.sampler.sample(
-          part.map(({ tokens }) => tokens),
-          {
-            answersPerPrompt: rollout.generations_per_sample,
-            maxTokens: rollout.max_response_tokens,
-            temperature: rollout.temperature,
-            topP: rollout.top_p,
-            topK: rollout.top_k,
-            logProbTemperature: rollout.temperature,
-          },
-          (p, g) => new RandomStream(seed, 'rollout', iteration, start + p, g),
-        ),
-      );
-      const rendered = await watch.time('render', () =>
-        Promise.all(
-          part.map((prompt, p) => {
-            const keys = answers[p].map((_, g) => `${iteration}/${start + p}/${g}`);
-            return this.deps.task.render(prompt, answers[p], keys);
-          }),
-        ),
-      );
-      own.answers.push(...answers);
-      own.rendered.push(...rendered);
-      const begun = this.deps.scorer.begin(rendered.flatMap((group) => group.map(({ item }) => item)));
-      // Awaited after the last chunk; until then a failure must not count as unhandled.
-      begun.catch(() => undefined);
-      own.scoring.push(begun);
-      // While the judge is at work.
-      own.measured.push(...rendered.map((group) => group.map(({ item }) => measureArtifact(item))));
+    try {
+      for (let start = share.start; start < share.end; start += chunk) {
+        const part = prompts.slice(start, Math.min(start + chunk, share.end));
+        const answers = await watch.time('rollout', () =>
+          this.deps.sampler.sample(
+            part.map(({ tokens }) => tokens),
+            {
+              answersPerPrompt: rollout.generations_per_sample,
+              maxTokens: rollout.max_response_tokens,
+              temperature: rollout.temperature,
+              topP: rollout.top_p,
+              topK: rollout.top_k,
+              logProbTemperature: rollout.temperature,
+            },
+            (p, g) => new RandomStream(seed, 'rollout', iteration, start + p, g),
+          ),
+        );
+        const rendered = await watch.time('render', () =>
+          Promise.all(
+            part.map((prompt, p) => {
+              const keys = answers[p].map((_, g) => `${iteration}/${start + p}/${g}`);
+              return this.deps.task.render(prompt, answers[p], keys);
+            }),
+          ),
+        );
+        own.answers.push(...answers);
+        own.rendered.push(...rendered);
+        own.scoring.begin(rendered.flatMap((group) => group.map(({ item }) => item)));
+        // While the judge is at work.
+        own.measured.push(...rendered.map((group) => group.map(({ item }) => measureArtifact(item))));
+      }
+    } catch (error) {
+      throw await own.scoring.firstError(error);
     }
     return own;
   }
@@ -222,7 +224,7 @@ export class GrpoTraining implements Training {
   async #settle({ answers, rendered, scoring }: OwnEpisodes): Promise<Outcome[][]> {
     const settled = await this.deps.scorer.settle(
       rendered.flatMap((group) => group.map(({ item }) => item)),
-      (await Promise.all(scoring)).flat(),
+      await scoring.outcomes(),
     );
     let at = 0;
     return answers.map((group) => settled.slice(at, (at += group.length)));

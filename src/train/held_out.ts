@@ -6,9 +6,10 @@ import type { TokenAnswer } from '../policies/tokens/batch.js';
 import type { Sampler } from '../policies/tokens/rollout.js';
 import type { Metrics } from '../run/metrics.js';
 import type { ContactSheetRow } from '../run/report/contact_sheet.js';
-import type { JudgeItem, Outcome } from '../rewards/types.js';
+import type { Outcome } from '../rewards/types.js';
 import type { EditPrompt, ImageEditTask, NamedSource, RenderedAnswer } from '../tasks/image_edit_tokens.js';
 import { average, standardError } from './advantages.js';
+import { BegunScoring } from './begun_scoring.js';
 import { episodeLine } from './episode_records.js';
 import type { ProcessGroup } from './process_group.js';
 import type { Scorer } from './scorer.js';
@@ -151,37 +152,6 @@ export class HeldOut {
 /** As many answers as a chunk of a rollout has, since those fit into memory. Answers do not depend on it: each has its own random numbers. */
 function promptsAtOnce({ chunk_groups, generations_per_sample }: ImageEditSettings['rollout']): number {
   return chunk_groups === null ? PROMPTS_AT_ONCE : Math.min(PROMPTS_AT_ONCE, chunk_groups * generations_per_sample);
-}
-
-/** Chunks that are being scored while others are sampled. Until it has ended, the scorer must stay open. */
-class BegunScoring {
-  readonly #begun: Promise<Outcome[]>[] = [];
-  readonly #errors: unknown[] = [];
-
-  constructor(private readonly scorer: Scorer) {}
-
-  /** Starts scoring a chunk. Raises what an earlier chunk has failed with meanwhile. */
-  begin(items: readonly JudgeItem[]): void {
-    if (this.#errors.length > 0) throw this.#errors[0];
-    const begun = this.scorer.begin(items);
-    // A failure is raised by the next chunk or at the end; until then it must not count as unhandled.
-    begun.catch((error: unknown) => this.#errors.push(error));
-    this.#begun.push(begun);
-  }
-
-  /** Waits for all chunks; gives what failed first in time, which is `failure` where no chunk had failed before. */
-  async firstError(failure: unknown): Promise<unknown> {
-    this.#errors.push(failure);
-    await Promise.allSettled(this.#begun);
-    return this.#errors[0];
-  }
-
-  /** The outcomes of all chunks, in their order. Raises the first error in time, when all have settled. */
-  async outcomes(): Promise<Outcome[]> {
-    await Promise.allSettled(this.#begun);
-    if (this.#errors.length > 0) throw this.#errors[0];
-    return (await Promise.all(this.#begun)).flat();
-  }
 }
 
 /** The reward of an outcome on its native scale; null where there is none. */

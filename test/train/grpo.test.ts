@@ -187,6 +187,22 @@ describe('an iteration of GRPO', () => {
     },
   );
 
+  it('waits for the chunks that the judge has begun when it fails', async () => {
+    let begun = 0;
+    let ended = 0;
+    const failing: Scorer = {
+      ...all,
+      begin: async (items) => {
+        if (begun++ > 0) throw new Error('the second chunk');
+        await new Promise((resolve) => setTimeout(resolve, 200));
+        ended++;
+        return all.begin(items);
+      },
+    };
+    await expect(make(failing, { rollout: { chunk_groups: 2 } }).training.step(1)).rejects.toThrow('the second chunk');
+    expect(ended).toBe(1);
+  });
+
   it('comes to the same in chunks, each put to the judge before the next is sampled', async () => {
     const begun: number[] = [];
     const counting: Scorer = {
