@@ -1,4 +1,5 @@
 /** Drawing a token from a row of logits. */
+import { Ranking } from './ranking.js';
 
 export interface SamplingOptions {
   /** 0 takes the most probable token. */
@@ -32,15 +33,41 @@ export function sampleToken(logits: Float32Array, mask: Uint8Array, options: Sam
     }
     return best;
   }
+  return drawFromHead(logits, mask, options, u);
+}
+
+/** Draws where top-k or top-p cut: from the first tokens of the ranking alone. */
+function drawFromHead(
+  logits: Float32Array,
+  mask: Uint8Array,
+  { temperature, topK, topP }: SamplingOptions,
+  u: number,
+): number {
+  const ranking = new Ranking(logits, mask);
   const ids: number[] = [];
-  for (let id = 0; id < logits.length; id++) if (mask[id] === 1) ids.push(id);
-  ids.sort((a, b) => logits[b] - logits[a] || a - b);
-  if (options.topK >= 1) ids.length = Math.min(ids.length, options.topK);
-  const p = ids.map((id) => Math.exp((logits[id] - top) * scale));
-  const all = p.reduce((sum, x) => sum + x, 0);
+  const p: number[] = [];
+  const take = (): boolean => {
+    const id = ranking.next();
+    if (id < 0) return false;
+    ids.push(id);
+    p.push(Math.exp((logits[id] - logits[ids[0]]) / temperature));
+    return true;
+  };
+  let all = 0;
+  if (topK >= 1) {
+    while (ids.length < topK && take()) all += p[ids.length - 1];
+  } else {
+    take();
+    for (let id = 0; id < logits.length; id++) {
+      if (mask[id] === 1) all += Math.exp((logits[id] - logits[ids[0]]) / temperature);
+    }
+  }
   let kept = 0;
   let mass = 0;
-  while (kept < ids.length && (kept === 0 || mass < options.topP * all)) mass += p[kept++];
+  while (kept === 0 || mass < topP * all) {
+    if (kept === ids.length && (topK >= 1 || !take())) break;
+    mass += p[kept++];
+  }
   let left = u * mass;
   for (let i = 0; i < kept; i++) {
     left -= p[i];
