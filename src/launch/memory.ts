@@ -15,8 +15,8 @@ const ASSUMED_VOCABULARY = 512;
 
 /**
  * Bytes that one process of a run needs, or null where nobody can tell (a policy of unknown architecture, another trainer). A decoder of width d, feed-forward width f, L layers and vocabulary V has L(4d² + 3df) + 2Vd
- * parameters, kept four times in float32 (weights, gradient, two moments) and once more as the frozen reference for GRPO. A
- * micro-batch of B sequences of T tokens keeps B·T·L(14d + 3f) + B·L·h·T² + 2·B·T·V values. An image tokenizer counts
+ * parameters, kept four times in float32 (weights, gradient, two moments), once more as the frozen reference for GRPO, and once more as the
+ * moving average where there is one. A micro-batch of B sequences of T tokens keeps B·T·L(14d + 3f) + B·L·h·T² + 2·B·T·V values. An image tokenizer counts
  * 20 convolutions' activations. It is an estimate, good to a factor of two.
  */
 export function memoryBytes(settings: Settings, architecture: DecoderInit | null): number | null {
@@ -31,7 +31,8 @@ export function memoryBytes(settings: Settings, architecture: DecoderInit | null
       num_attention_heads: heads,
     } = architecture;
     const parameters = layers * (4 * d * d + 3 * d * f) + 2 * ASSUMED_VOCABULARY * d;
-    const copies = COPIES_TRAINED + (settings.algorithm.type === 'grpo' ? 1 : 0);
+    const averaged = settings.optimizer.ema_decay === null ? 0 : 1;
+    const copies = COPIES_TRAINED + averaged + (settings.algorithm.type === 'grpo' ? 1 : 0);
     const perToken = layers * (ACTIVATIONS_PER_WIDTH * d + 3 * f) + 2 * ASSUMED_VOCABULARY;
     const kept = batch * tokens * (perToken + layers * heads * tokens);
     return PROCESS_BYTES + FLOAT * (copies * parameters + kept);

@@ -103,6 +103,10 @@ export async function openHeldOutJudge(
   const second = reward.held_out_judge;
   if (second === null) return null;
   const endpoints = resolveEndpoints(second.endpoint);
+  const timeoutMs = second.timeout_s * 1000;
+  // Better an iteration without its say than one that waits for it.
+  const policy = { attemptTimeoutMs: timeoutMs, maxAttempts: 2 };
+  const limits = { ...policy, concurrency: reward.concurrency, processes: 1 };
   const judges = new Judges();
   const choice = second.mode === null ? reward : { ...reward, mode: second.mode, terms: [] };
   const scored = await createReward(
@@ -113,6 +117,7 @@ export async function openHeldOutJudge(
       prompts: loadPrompts(reward.prompts),
       modelFolder: (reference) => modelFolder(reference as ModelReference, resolveRun),
       store: () => store,
+      limits,
     },
   );
   if (judges.models.length === 0) {
@@ -125,7 +130,6 @@ export async function openHeldOutJudge(
       },
     );
   }
-  const timeoutMs = second.timeout_s * 1000;
   const apiKey = process.env['OPENAI_API_KEY'];
   judges.connect({
     endpoints,
@@ -133,8 +137,7 @@ export async function openHeldOutJudge(
     ...(apiKey === undefined ? {} : { apiKey }),
     concurrency: reward.concurrency,
     queryTimeoutMs: timeoutMs,
-    // Better an iteration without its say than one that waits for it.
-    policy: { attemptTimeoutMs: timeoutMs, maxAttempts: 2 },
+    policy,
   });
   const close = async (): Promise<void> => {
     await scored.close();

@@ -14,6 +14,8 @@ export interface LookOptions {
   readonly headers: Readonly<Record<string, string>>;
   /** The terms that the servers have to hold. */
   readonly weights: Weights | null;
+  /** Whether the judge behind a server has to answer, too. */
+  readonly judge: boolean;
   readonly maxWaitMs: number;
   readonly clock: Clock;
   readonly signal?: AbortSignal;
@@ -47,14 +49,15 @@ export async function lookAtServers(urls: readonly string[], options: LookOption
   }
 }
 
-async function lookAt(url: string, { http, headers, clock, signal }: LookOptions): Promise<Look> {
+async function lookAt(url: string, { http, headers, judge, clock, signal }: LookOptions): Promise<Look> {
   const deadline = new Deadline(clock, lookTimeoutMs, signal);
   const no = (found: string, final: boolean): Look => ({ ready: false, url, found: `${url}: ${found}`, final });
   try {
-    const response = await http.fetch(`${url}/health`, { headers, signal: deadline.signal });
+    const response = await http.fetch(`${url}/health${judge ? '?judge' : ''}`, { headers, signal: deadline.signal });
     const text = await response.text();
     const health = healthSchema.safeParse(parseJson(text));
     if (!health.success) return no(`HTTP ${response.status}, and no reward server's: ${excerpt(text)}`, response.ok);
+    if (health.data.status === 'judge_away') return no(`its judge does not answer: ${health.data.detail ?? ''}`, false);
     if (!response.ok) return no(`it is ${health.data.status}`, false);
     if (health.data.reward === undefined) return no('it takes another token', true);
     return { ready: true, url, health: health.data };

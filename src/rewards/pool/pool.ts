@@ -19,7 +19,7 @@ import type { JudgeItem, Judgement, JudgementStore, Outcome, ScoreOptions, Unsco
 import { attempt, type Attempt } from './attempt.js';
 import { combine, type Weights } from './combine.js';
 import { ItemEncoder } from './encode.js';
-import { lookAtServers } from './look.js';
+import { lookAtServers, type LookOptions } from './look.js';
 import { Member, Router, type Routing } from './member.js';
 import { recordedReply, replay, toJudgement } from './recorded.js';
 
@@ -103,13 +103,13 @@ export class RewardPool implements Term {
    * is, ConfigError where two servers score with different settings or lack a term that is weighed.
    */
   async ready(maxWaitMs: number, signal?: AbortSignal): Promise<void> {
-    this.#reward = await this.#look(maxWaitMs, signal);
+    this.#reward = await this.#look({ maxWaitMs, judge: false }, signal);
   }
 
-  /** Whether at least one server is ready now, and scores with what was scored with before. */
+  /** Whether at least one server is ready now, its judge answers, and it scores with what was scored with before. */
   async canary(signal?: AbortSignal): Promise<CanaryResult> {
     try {
-      const reward = await this.#look(0, signal);
+      const reward = await this.#look({ maxWaitMs: 0, judge: true }, signal);
       if (this.#reward === null || reward === this.#reward) return { ok: true };
       return { ok: false, detail: 'the reward servers score with other settings than before' };
     } catch (error) {
@@ -141,13 +141,13 @@ export class RewardPool implements Term {
   }
 
   /** The name of what the servers score with. Raises as `ready` does. */
-  #look(maxWaitMs: number, signal?: AbortSignal): Promise<string> {
+  #look(wanted: Pick<LookOptions, 'maxWaitMs' | 'judge'>, signal?: AbortSignal): Promise<string> {
     const urls = this.#router.members.map(({ url }) => url);
     return lookAtServers(urls, {
       http: this.#http,
       headers: this.#headers,
       weights: this.#weights,
-      maxWaitMs,
+      ...wanted,
       clock: this.#clock,
       ...(signal === undefined ? {} : { signal }),
     });

@@ -20,6 +20,8 @@ export interface ServerLimits {
   readonly requestTimeoutMs: number;
   /** The time that scoring one item may take, from the moment that it has a slot. */
   readonly scoreTimeoutMs: number;
+  /** The time in which the judge has to answer when `/health?judge` asks for it; less than clients wait for that reply. */
+  readonly judgeTimeoutMs: number;
   /** How long requests under way may go on when the server is told to stop. */
   readonly drainTimeoutMs: number;
   /** How often the first two timeouts are looked at. */
@@ -37,6 +39,7 @@ export const defaultLimits: ServerLimits = {
   headersTimeoutMs: 10_000,
   requestTimeoutMs: 60_000,
   scoreTimeoutMs: 600_000,
+  judgeTimeoutMs: 8_000,
   drainTimeoutMs: 30_000,
   timeoutCheckMs: 1_000,
 };

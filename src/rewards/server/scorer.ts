@@ -4,6 +4,7 @@ import { Deadline } from '../deadline.js';
 import type { Clock } from '../clock.js';
 import { Semaphore } from '../semaphore.js';
 import type { CombinedOutcome, CombinedReward } from '../combined.js';
+import type { CanaryResult } from '../judge_client.js';
 import type { JudgeItem, Outcome, UnscoredReason } from '../types.js';
 import { clientScores } from './client_scores.js';
 import { readImage } from './images.js';
@@ -13,6 +14,8 @@ import { toWire, type ReplyItem, type RequestItem } from './wire.js';
 /** What a server scores with: a reward, and a name for its terms, weights and settings. */
 export interface ServedReward extends Pick<CombinedReward, 'terms' | 'scoreTerms'> {
   readonly digest: string;
+  /** Whether the judge answers that the terms ask; absent where they ask none. */
+  readonly canary?: (signal?: AbortSignal) => Promise<CanaryResult>;
 }
 
 /** What scoring is measured by. */

@@ -6,6 +6,7 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import { listen } from '../../core/listen.js';
 import type { Clock } from '../clock.js';
 import { sleep, systemClock } from '../clock.js';
+import type { CanaryResult } from '../judge_client.js';
 import { HeldBytes, readBody } from './body.js';
 import { Connections } from './connections.js';
 import { Guard, requireToken } from './guard.js';
@@ -78,6 +79,7 @@ class Service {
   readonly #scorer: ItemScorer;
   readonly #clock: Clock;
   readonly #onDefect: (error: unknown) => void;
+  #judgeAsked: Promise<CanaryResult> | null = null;
   #underWay = 0;
   #draining = false;
 
@@ -162,15 +164,24 @@ class Service {
     }
   }
 
-  #health(request: IncomingMessage): Reply {
+  /** With `?judge`, a client that has the token learns whether the judge behind the terms answers, too: a small question puts it to the test. */
+  async #health(request: IncomingMessage): Promise<Reply> {
+    if (this.#draining) return json(503, { status: 'draining' } satisfies HealthReply);
+    if (!this.#guard.knows(request.headers)) return json(200, { status: 'ok' } satisfies HealthReply);
     const { digest, terms } = this.#reward;
-    const health: HealthReply = {
-      status: this.#draining ? 'draining' : 'ok',
-      ...(this.#guard.knows(request.headers)
-        ? { reward: digest, terms: terms.map(({ name, weight }) => ({ name, weight })) }
-        : {}),
-    };
-    return json(this.#draining ? 503 : 200, health);
+    const settings = { reward: digest, terms: terms.map(({ name, weight }) => ({ name, weight })) };
+    const found = asksForJudge(request) ? await this.#askJudge() : null;
+    if (found === null || found.ok) return json(200, { status: 'ok', ...settings } satisfies HealthReply);
+    return json(503, { status: 'judge_away', detail: found.detail, ...settings } satisfies HealthReply);
+  }
+
+  /** Callers at the same time share one question. */
+  #askJudge(): Promise<CanaryResult> | null {
+    const { canary } = this.#reward;
+    if (canary === undefined) return null;
+    return (this.#judgeAsked ??= canary(AbortSignal.timeout(this.limits.judgeTimeoutMs)).finally(() => {
+      this.#judgeAsked = null;
+    }));
   }
 
   #showMetrics(request: IncomingMessage): Reply {
@@ -185,6 +196,10 @@ class Service {
     const refusal = new Refusal('internal', 'The server failed; its log says why.');
     return json(refusal.status, refusal.body());
   }
+}
+
+function asksForJudge({ url = '/' }: IncomingMessage): boolean {
+  return new URLSearchParams(url.split('?', 2)[1] ?? '').has('judge');
 }
 
 function json(status: number, body: unknown, headers: Readonly<Record<string, string>> = {}): Reply {

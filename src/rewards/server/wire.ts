@@ -92,7 +92,10 @@ export const replySchema = z.object({
 export type ScoreReply = z.output<typeof replySchema>;
 
 export const healthSchema = z.object({
-  status: z.enum(['ok', 'draining']),
+  /** `judge_away` only where the judge was asked for (`/health?judge`). */
+  status: z.enum(['ok', 'draining', 'judge_away']),
+  /** What keeps the judge from answering. */
+  detail: z.string().optional(),
   /** As in the reply; left out for clients without the token. */
   reward: z.string().optional(),
   terms: z.array(z.object({ name: z.string(), weight: z.number() })).optional(),

@@ -43,4 +43,41 @@ describe('the canary of a pool', () => {
     // It still knows what it scored with: a server with other settings is never taken for the same one.
     expect(await pool.canary()).toEqual(looked);
   });
+
+  it('asks for the judge behind the servers, which the start does not', async () => {
+    let away: string | null = 'HTTP 403 for the key';
+    let asked = 0;
+    const judged = {
+      ...reward(),
+      canary: async () => {
+        asked++;
+        return away === null ? ({ ok: true } as const) : ({ ok: false, detail: away } as const);
+      },
+    };
+    const { url } = await here.start(judged, { token });
+    const pool = await readyPool([url]);
+    expect(asked).toBe(0);
+    expect(await pool.canary()).toEqual({
+      ok: false,
+      detail: expect.stringContaining('its judge does not answer: HTTP 403 for the key') as string,
+    });
+    away = null;
+    expect(await pool.canary()).toEqual({ ok: true });
+    // Whoever has no token learns nothing, and puts no question to the judge.
+    expect(await (await fetch(`${url}/health?judge`)).json()).toEqual({ status: 'ok' });
+    expect(asked).toBe(2);
+  });
+
+  it('puts one question for all who ask at the same time', async () => {
+    let asked = 0;
+    const canary = async () => {
+      asked++;
+      await new Promise((resolve) => setTimeout(resolve, 300));
+      return { ok: true } as const;
+    };
+    const { url } = await here.start({ ...reward(), canary }, { token });
+    const pool = await readyPool([url]);
+    expect(await Promise.all([pool.canary(), pool.canary(), pool.canary()])).toEqual(Array(3).fill({ ok: true }));
+    expect(asked).toBe(1);
+  });
 });
