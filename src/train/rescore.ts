@@ -1,6 +1,6 @@
 /** Scoring a run's episodes again by another reward: from its records where they suffice. The run's own files stay as they are. */
 import type { ImageEditSettings, ModelReference, RewardSettings } from '../config/settings.js';
-import { EditrlError } from '../core/errors.js';
+import { DataError, EditrlError } from '../core/errors.js';
 import { writeFileAtomic } from '../core/files.js';
 import { decidingKinds, rewardName } from '../rewards/choice.js';
 import { createReward } from '../rewards/combined.js';
@@ -124,17 +124,45 @@ async function rescoreFile(
     one.item === null ? one : { item: one.item, missing: lacking(one.item, reward) },
   );
   const items = found.flatMap(({ item, missing }) => (item === null || missing !== null ? [] : [item]));
-  const outcomes = await scoreChunk(scored, items);
+  const { reward: lenient, faults } = sparingFaults(scored);
+  const outcomes = await scoreChunk(lenient, items);
   const byKey = new Map(items.map(({ key }, i) => [key, outcomes[i]]));
   return episodes.map((episode, i): RescoredEpisode => {
     const { key } = episode;
     const outcome = byKey.get(key);
-    const missing = found[i].missing ?? (isMissing(key, outcome, answers) ? 'the judge was not asked this' : null);
+    const fault = faults.get(key);
+    const missing =
+      found[i].missing ??
+      (fault === undefined ? null : 'its prompt does not suit the reward') ??
+      (isMissing(key, outcome, answers) ? 'the judge was not asked this' : null);
     const told = { key, iteration: file.iteration, set: setOf(file, episode), recorded: episode.outcome };
     return missing === null && outcome !== undefined
       ? { ...told, rescored: outcome, missing: null }
-      : { ...told, rescored: null, missing: missing ?? 'it is recorded twice' };
+      : {
+          ...told,
+          rescored: null,
+          missing: missing ?? 'it is recorded twice',
+          ...(fault === undefined ? {} : { detail: fault }),
+        };
   });
+}
+
+/**
+ * The reward without an end at a prompt that it cannot be asked about. A run that trains on such data has to stop; its episodes, scored
+ * again by another reward, just lack a score. `faults`: what is wrong with a prompt, by its episode's key.
+ */
+function sparingFaults(scored: Reward): { reward: Reward; faults: ReadonlyMap<string, string> } {
+  const faults = new Map<string, string>();
+  const score: Reward['score'] = async (item, signal, options) => {
+    try {
+      return await scored.score(item, signal, options);
+    } catch (error) {
+      if (!(error instanceof DataError)) throw error;
+      faults.set(item.key, error.message);
+      return { kind: 'unscored', reason: 'bad_request', detail: error.message, parts: {} };
+    }
+  };
+  return { reward: { ...scored, score }, faults };
 }
 
 /** What the reward compares with and the prompt does not have. */

@@ -15,6 +15,8 @@ export interface RescoredEpisode {
   readonly rescored: Outcome | null;
   /** Why not; null where it was scored again. */
   readonly missing: string | null;
+  /** What is wrong with its prompt, where the reward cannot be asked about that. */
+  readonly detail?: string;
 }
 
 /** One iteration's episodes of one set. Means are over episodes that have both values, on each reward's native scale. */

@@ -2,7 +2,7 @@ import { afterEach, describe, expect, it } from 'vitest';
 import { reward as rewardSchema } from '../../src/config/schema/reward.js';
 import { EndpointError } from '../../src/core/errors.js';
 import { openServedReward } from '../../src/launch/reward_server.js';
-import { scoresText, startStubJudge, stubModel } from '../rewards/stub_judge.js';
+import { openAiError, scoresText, startStubJudge, stubModel } from '../rewards/stub_judge.js';
 import { wholeItem } from '../rewards/term_contract.js';
 
 const closing: (() => Promise<void>)[] = [];
@@ -25,6 +25,22 @@ describe('a reward server whose term has a judge of its own', () => {
     closing.push(() => reward.close());
     expect(stub.requests).toHaveLength(1);
     expect((await reward.scoreTerms(wholeItem())).outcome).toMatchObject({ kind: 'scored', value: 0.7 });
+  });
+
+  it('tells when that judge refuses', async () => {
+    let refuses = false;
+    const stub = await startStubJudge(() =>
+      refuses ? openAiError(403, 'this key is no longer valid') : scoresText(8, 6),
+    );
+    closing.push(stub.close);
+    const reward = await open(stub.url);
+    closing.push(() => reward.close());
+    expect(await reward.canary?.()).toEqual({ ok: true });
+    refuses = true;
+    expect(await reward.canary?.()).toEqual({
+      ok: false,
+      detail: expect.stringContaining('this key is no longer valid') as string,
+    });
   });
 
   it('does not open before that judge is there, and says which it is', async () => {

@@ -213,6 +213,14 @@ describe('scoring a run again by another reward', () => {
     expect(summary.not_rescored['its prompt has no labelled result']).toBe(24);
   });
 
+  it('goes on where a prompt does not suit the reward, and says what is wrong with it', async () => {
+    const summary = await rescore(request({ reward: changed({ mode: 'ocr' }), name: 'ocr' }));
+    const { zero_by_rule } = summary.rescored;
+    expect(summary.not_rescored).toEqual({ 'its prompt does not suit the reward': 32 - zero_by_rule });
+    expect(zero_by_rule).toBeLessThan(32);
+    expect(linesOf('ocr').find(({ missing }) => missing !== null)?.detail).toMatch(/^the prompt quotes no text: ".+"$/);
+  });
+
   it('asks the judge for what is not recorded, once', async () => {
     const judge = await startStubJudge(() => scoresText(4, 9));
     try {
