@@ -2,7 +2,7 @@
 import { EditrlError, UsageError } from '../core/errors.js';
 import { describeJob, type SlurmJob } from '../launch/slurm/queue.js';
 import { stopOnSlurm } from '../launch/slurm/status.js';
-import { realStopWorld, stopRun, type StopResult, type StopWorld } from '../launch/stop.js';
+import { realStopWorld, stopRun, type StopResult } from '../launch/stop.js';
 import { findRun, listRuns, searchFolders } from '../run/find.js';
 import { seesProcessesOf } from '../run/lock.js';
 import { liveLock } from '../run/status.js';
@@ -36,7 +36,6 @@ export const stopVerb: Action = {
     const say = json ? () => undefined : printLine;
     try {
       const options = { now, onProgress: say, stop: stop.signal };
-      const world = askedOnce(realStopWorld());
       // Slurm is asked about runs that may be its own: where it does not answer, those of this machine can be stopped all the same.
       const atHand = runs.filter(isHeldHere);
       const others = runs.filter((paths) => !atHand.includes(paths));
@@ -47,7 +46,7 @@ export const stopVerb: Action = {
             // A job checkpoints and ends by itself, on whichever machine it is.
             const told = !atHand.includes(paths) && (await slurm).has(paths.runName);
             if (told) return { run_name: paths.runName, outcome: 'told_slurm' as const };
-            const result = await stopRun(paths, options, world);
+            const result = await stopRun(paths, options);
             say(sentence(result));
             return result;
           } catch (error) {
@@ -82,18 +81,6 @@ async function stoppedBySlurm(
 function isHeldHere(paths: RunPaths): boolean {
   const held = liveLock(paths);
   return held !== null && held.slurm_job_id === null && seesProcessesOf(held, realStopWorld());
-}
-
-/** One process may hold several runs, as a sweep of another trainer does, and takes a second signal for a request to end at once. */
-function askedOnce(world: StopWorld): StopWorld {
-  const asked = new Set<number>();
-  return {
-    ...world,
-    send: (pid, signal) => {
-      if (signal !== 'SIGTERM' || !asked.has(pid)) world.send(pid, signal);
-      asked.add(pid);
-    },
-  };
 }
 
 function chosenRuns(names: readonly string[], all: boolean, expDir: string): readonly RunPaths[] {

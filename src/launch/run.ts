@@ -19,6 +19,7 @@ import { Guardian } from './guardian.js';
 import { NativeAttempt } from './native_attempt.js';
 import { parentOf } from './parents.js';
 import { SharedGateways } from './shared_gateway.js';
+import { StopWatch } from './stop_watch.js';
 import { freePort, rankEnvironment, supervise, type Worker } from './supervise.js';
 import { claimWhenFree, endLeftovers, recordWorkers } from './takeover.js';
 import { packError, type FromWorker, type RunKind, type ToWorker } from './worker_protocol.js';
@@ -192,7 +193,8 @@ export class Launcher {
     const log = openRunLog({ paths: handle.paths, attempt: handle.attempt, rank: 0, terminal: this.options.terminal });
     const lost = new AbortController();
     handle.startHeartbeat((error) => lost.abort(error));
-    const kills = [lost.signal, ...(this.options.kill === undefined ? [] : [this.options.kill])];
+    const asked = new StopWatch(handle.paths);
+    const kills = [lost.signal, asked.kill, ...(this.options.kill === undefined ? [] : [this.options.kill])];
     try {
       await endLeftovers(handle.paths);
       for (const note of handle.notes) log.logger.info(note);
@@ -202,7 +204,7 @@ export class Launcher {
         guardian: this.#guardian,
         placement,
         processes,
-        stop,
+        stop: AbortSignal.any([stop, asked.stop]),
         kill: AbortSignal.any(kills),
         onStarted: (started) => recordWorkers(handle.paths, started),
       });
@@ -212,6 +214,7 @@ export class Launcher {
       recordFailure(handle, error);
       throw error;
     } finally {
+      asked.close();
       handle.release();
       await log.close();
     }

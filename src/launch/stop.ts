@@ -14,6 +14,7 @@ import {
 import type { RunPaths } from '../run/paths.js';
 import { readState, writeState } from '../run/state.js';
 import { liveLock, readStatus, type RunStatus } from '../run/status.js';
+import { requestStop, takesStopRequests } from '../run/stop_request.js';
 
 const POLL_MS = 100;
 const PROGRESS_EVERY_MS = 5_000;
@@ -81,6 +82,7 @@ function signal(paths: RunPaths, held: HeldBy, now: boolean, world: StopWorld): 
   if (!seesProcessesOf(held, world)) throw elsewhere(paths, held);
   // Asked right before the signal: a pid that has passed to another process must not be hit.
   if (lockProblem(held, world) === null) return;
+  if (takesStopRequests(paths)) return requestStop(paths, now ? 'now' : 'save');
   try {
     if (!now) return world.send(held.pid, 'SIGTERM');
     // Held still, so that what is written here is the last word: its launcher neither calls it failed nor starts it again.

@@ -55,6 +55,9 @@ export class RunPaths {
   get lock(): string {
     return join(this.dir, 'lock.json');
   }
+  get stopRequest(): string {
+    return join(this.dir, 'stop_request');
+  }
   get metrics(): string {
     return join(this.dir, 'metrics.jsonl');
   }

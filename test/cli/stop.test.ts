@@ -107,30 +107,39 @@ it('says where a run of another host has to be stopped, and stops the others all
   expect(written.out).toContain('mine: interrupted');
 });
 
-it('asks a process that holds several runs once: a second signal would end it at once', async () => {
+it("asks a run of another trainer by a file: a signal would end its process's other runs, too", async () => {
   const [first, second] = [folder.make('first', 'running'), folder.make('second', 'running')];
+  for (const paths of [first, second]) folder.setCommand(paths, ['python3', 'train.py']);
   const script = `
     const fs = require('node:fs');
-    let signals = 0;
-    process.on('SIGTERM', () => {
-      if (++signals > 1) process.exit(1);
-      setTimeout(() => {
-        for (const lock of process.argv.slice(1)) fs.rmSync(lock);
-        process.exit(130);
-      }, 500);
-    });
-    setInterval(() => {}, 1000);
+    const [lock, request] = process.argv.slice(1);
+    setInterval(() => {
+      if (!fs.existsSync(request)) return;
+      process.send(fs.readFileSync(request, 'utf8'));
+      fs.rmSync(request);
+      fs.rmSync(lock, { force: true });
+    }, 20);
     process.send('ready');`;
-  const child = spawn(process.execPath, ['-e', script, '--', first.lock, second.lock], {
+  const child = spawn(process.execPath, ['-e', script, '--', first.lock, first.stopRequest], {
     stdio: ['ignore', 'ignore', 'ignore', 'ipc'],
   });
   children.push(child);
   await once(child, 'message');
   const pid = child.pid ?? -1;
-  for (const paths of [first, second]) folder.lock(paths, { host: hostname(), pid, process_start: processStart(pid) });
-  const ended = once(child, 'exit');
-  expect(await main(['stop', '--all', '--exp-dir', folder.dir])).toBe(0);
-  expect(await ended).toEqual([130, null]);
+  const hold = (paths: RunPaths): void =>
+    folder.lock(paths, { host: hostname(), pid, process_start: processStart(pid) });
+  hold(second);
+  for (const [args, asked] of [
+    [[], 'save'],
+    [['--now'], 'now'],
+  ] as const) {
+    hold(first);
+    const told = once(child, 'message');
+    expect(await main(['stop', 'first', ...args, '--exp-dir', folder.dir])).toBe(0);
+    expect(await told).toEqual([asked, undefined]);
+    expect(existsSync(second.lock)).toBe(true);
+    expect([child.exitCode, child.signalCode]).toEqual([null, null]);
+  }
 });
 
 it('stops a run of this machine while Slurm does not answer', async () => {

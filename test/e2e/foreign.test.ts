@@ -84,6 +84,25 @@ describe.skipIf(!hasPython)("somebody else's trainer", () => {
     for (const run of runs) expect(place.attempts(run)).toBe(1);
   });
 
+  it('is stopped by name out of a sweep that goes on', async () => {
+    const place = newPlace();
+    const live = place.start(['sweep', 'experiments/foreign_trainer.jsonnet'], { ...CPU, PAUSE_S: '0.1' });
+    const [stopped, ...others] = ['0.05', '0.2'].flatMap((lr) =>
+      [1, 2].map((seed) => `foreign_trainer__lr-${lr}__seed-${seed}`),
+    );
+    await until('the first cell', () => !live.isAlive() || (place.state(stopped)?.iteration ?? 0) >= 3);
+    expect(await place.call(['stop', stopped], CPU)).toMatchObject({
+      code: 0,
+      out: expect.stringMatching(/interrupted at iteration \d+\/40; `editrl resume \S+` continues it/) as string,
+    });
+    expect(live.isAlive()).toBe(true);
+    await live.ended;
+    expect(place.state(stopped)).toMatchObject({ state: 'interrupted', reason: 'stopped on request' });
+    for (const run of others) expect(place.state(run)).toMatchObject({ state: 'finished', iteration: 40 });
+    expect((await place.call(['sweep', 'experiments/foreign_trainer.jsonnet'], CPU)).code).toBe(0);
+    expect([stopped, ...others].map((run) => place.attempts(run))).toEqual([2, 1, 1, 1]);
+  });
+
   it('fails with the last lines of the rank that failed', async () => {
     const place = newPlace();
     const failing = `launch.command=["python3","-c","import sys; print('out of luck'); sys.exit(3)"]`;
