@@ -7,7 +7,7 @@ local tiny = {
     seed: 42,
     grid: 4,
     cell: 8,
-    counts: { images: 1500, train: 900, prompts: 4096, validation: 320, truth: 512 },
+    counts: { images: 1500, train: 750, prompts: 4096, validation: 320, truth: 512 },
   },
   decoder: {
     hidden_size: 96,
@@ -31,7 +31,7 @@ local tiny = {
     vq: { sft+: { batch_size: 64, patience: 3, min_delta: 1e-5 } },
     sft: {
       warmup_steps: 20,
-      sft+: { batch_size: 32, changed_token_weight: 3, changed_token_weight_after_steps: 100, patience: 2, min_delta: 0.003 },
+      sft+: { batch_size: 32, changed_token_weight: 3, changed_token_weight_after_steps: 100, patience: 5, min_delta: 0.003 },
     },
     rl: {},
   },
