@@ -54,11 +54,6 @@ export class JudgeClient implements Judge {
   readonly #transport: Transport;
   readonly #dialect: Dialect;
   readonly #slots: Semaphore;
-  /**
-   * Questions being prepared or under way: as many again as there are slots are hashed and encoded while the judge works, so that a free slot
-   * waits for neither, and no more, since the images of all questions at once would keep the first one waiting.
-   */
-  readonly #ahead: Semaphore;
   readonly #store: JudgementStore;
   readonly #clock: Clock;
   readonly #queryTimeoutMs: number;
@@ -71,7 +66,6 @@ export class JudgeClient implements Judge {
     this.#store = options.store;
     this.#clock = options.clock ?? systemClock;
     this.#slots = new Semaphore(concurrency);
-    this.#ahead = new Semaphore(2 * concurrency);
     const policy = { ...defaultTransportPolicy, ...options.policy };
     this.#maxAskAgain = options.maxAskAgain ?? 2;
     this.#queryTimeoutMs = options.queryTimeoutMs ?? longestExchangeMs(policy, policy.maxAttempts + this.#maxAskAgain);
@@ -87,12 +81,12 @@ export class JudgeClient implements Judge {
   }
 
   async ask(query: JudgeQuery, signal?: AbortSignal, options: ScoreOptions = {}): Promise<Judgement> {
-    return this.#ahead.run(async () => {
+    // Hashing takes a slot too: the images of all questions at once would keep the first one waiting.
+    return this.#slots.run(async () => {
       const requestHash = hashRequest(query, this.model, this.#dialect);
       const stored = this.#store.find(query.key, requestHash);
       if (stored !== undefined && (stored.problem === null || options.askAgain !== true)) return stored;
-      if (signal?.aborted !== true) await encodeImages(query);
-      const judgement = await this.#slots.run(() => this.#exchange(query, requestHash, signal));
+      const judgement = await this.#exchange(query, requestHash, signal);
       // Being called off is no answer of the judge's, so it is not replayed either.
       if (judgement.problem !== 'aborted') this.#store.put(judgement);
       return judgement;
@@ -151,12 +145,6 @@ export class JudgeClient implements Judge {
       deadline.dispose();
     }
   }
-}
-
-/** An image keeps its encoding for the request that will show it. */
-async function encodeImages({ messages }: JudgeQuery): Promise<void> {
-  const images = messages.flatMap(({ parts }) => parts.filter((part) => typeof part !== 'string'));
-  await Promise.all(images.map((image) => image.dataUrl()));
 }
 
 const calledOff: Answer = { text: '', scores: [], problem: 'aborted', detail: 'called off', remedy: 'give_up' };
