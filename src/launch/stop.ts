@@ -121,7 +121,9 @@ async function untilFree(paths: RunPaths, held: HeldBy, options: StopOptions, wo
       said = world.nowMs();
       const { iteration, num_iterations } = readStatus(paths, world);
       options.onProgress(
-        `${paths.runName}: process ${held.pid} is finishing at iteration ${iteration}/${num_iterations}`,
+        options.now && takesStopRequests(paths)
+          ? `${paths.runName}: process ${held.pid} has not ended it yet; kill -KILL ${held.pid} would, with every other run that it holds`
+          : `${paths.runName}: process ${held.pid} is finishing at iteration ${iteration}/${num_iterations}`,
       );
     }
     await sleep(POLL_MS);

@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, expect, it, vi } from 'vitest';
 import { main } from '../../src/cli/main.js';
 import { submissionsDir, writeSubmission } from '../../src/launch/slurm/record.js';
-import { stopRun } from '../../src/launch/stop.js';
+import { realStopWorld, stopRun } from '../../src/launch/stop.js';
 import { processStart } from '../../src/run/lock.js';
 import type { RunPaths } from '../../src/run/paths.js';
 import { readState } from '../../src/run/state.js';
@@ -140,6 +140,27 @@ it("asks a run of another trainer by a file: a signal would end its process's ot
     expect(existsSync(second.lock)).toBe(true);
     expect([child.exitCode, child.signalCode]).toEqual([null, null]);
   }
+});
+
+it('says how to end a run of another trainer whose process does not read its file', async () => {
+  const paths = folder.make('stubborn', 'running');
+  folder.setCommand(paths, ['python3', 'train.py']);
+  const child = await owner(paths, false);
+  const said: string[] = [];
+  const stop = new AbortController();
+  const onProgress = (line: string): void => {
+    said.push(line);
+    stop.abort();
+  };
+  // Six seconds pass at every look.
+  let now = Date.now();
+  const world = { ...realStopWorld(), nowMs: () => (now += 6_000) };
+  expect(await stopRun(paths, { now: true, onProgress, stop: stop.signal }, world)).toMatchObject({
+    outcome: 'still_stopping',
+  });
+  expect(said[0]).toBe(
+    `stubborn: process ${child.pid} has not ended it yet; kill -KILL ${child.pid} would, with every other run that it holds`,
+  );
 });
 
 it('stops a run of this machine while Slurm does not answer', async () => {
