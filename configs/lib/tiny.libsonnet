@@ -35,7 +35,7 @@ local tiny = {
     },
     rl: {},
   },
-  rollout: { episodes_per_iteration: 256, generations_per_sample: 8, chunk_groups: 16 },
+  rollout: { episodes_per_iteration: 256, generations_per_sample: 8, chunk_groups: 16, threads: 1 },
   validation: {
     vq: { every_n_iterations: 250, prompts: 256 },
     sft: { every_n_iterations: 25, prompts: 256 },

@@ -127,8 +127,15 @@ class Worker {
   }
 
   async #train(settings: TrainedSettings, handle: RunHandle, log: RunLog): Promise<RunKind> {
-    const [{ trainRun }, { ensureTinyData }, { RunDirectoryTracker }, { runResolver }] = await Promise.all([
+    const [
+      { trainRun },
+      { openThreadSender: openSender },
+      { ensureTinyData },
+      { RunDirectoryTracker },
+      { runResolver },
+    ] = await Promise.all([
       import('../train/worker.js'),
+      import('../rewards/sender_thread.js'),
       import('./tiny_data.js'),
       import('../track/tracker.js'),
       import('./resolve.js'),
@@ -138,7 +145,7 @@ class Worker {
     const judgeEndpoint = await this.#judge;
     const { group } = await this.#meet({ attempt: handle.attempt, judgeEndpoint });
     const tracker = new RunDirectoryTracker(handle.paths);
-    const services = { handle, log, tracker, resolveRun, judgeEndpoint, stop: this.#stop.signal };
+    const services = { handle, log, tracker, resolveRun, judgeEndpoint, stop: this.#stop.signal, openSender };
     const end = await trainRun(settings, { ...services, group });
     group.close();
     if (end.kind === 'finished' && end.reason !== null) {
@@ -158,13 +165,17 @@ class Worker {
     const settings = withThreads(trained(config.settings), threads);
     const { group, told } = await this.#meet();
     if (told === null) return 'already_finished';
-    const [{ trainRun }, { runResolver }] = await Promise.all([import('../train/worker.js'), import('./resolve.js')]);
+    const [{ trainRun }, { openThreadSender: openSender }, { runResolver }] = await Promise.all([
+      import('../train/worker.js'),
+      import('../rewards/sender_thread.js'),
+      import('./resolve.js'),
+    ]);
     const paths = new RunPaths(settings.base_exp_dir, settings.run_name);
     const log = openRunLog({ paths, attempt: told.attempt, rank: this.#rank, terminal: null });
     try {
       const resolveRun = runResolver(settings.base_exp_dir);
       const { judgeEndpoint } = told;
-      const services = { group, handle: null, log, resolveRun, judgeEndpoint, stop: this.#stop.signal };
+      const services = { group, handle: null, log, resolveRun, judgeEndpoint, stop: this.#stop.signal, openSender };
       const { kind } = await trainRun(settings, services);
       group.close();
       return kind;

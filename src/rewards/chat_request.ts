@@ -39,7 +39,6 @@ export function dialectOf(endpoints: readonly string[]): Dialect {
 
 /** How a request differs from the first one for its query. */
 export interface Variation {
-  readonly dialect?: Dialect;
   /** Sends images with half their sides: the request was longer than the model's context. */
   readonly shrunk?: boolean;
   /** Allows twice the tokens: the reply was cut off before its scores. */
@@ -48,10 +47,11 @@ export interface Variation {
 
 /** The request for a query; `asked` counts the unusable replies that it got before, and varies seed and temperature. */
 export async function toChatRequest(
-  query: JudgeQuery,
+  query: Omit<JudgeQuery, 'key' | 'parse'>,
   model: string,
   asked: number,
-  { dialect = 'vllm', shrunk = false, longer = false }: Variation = {},
+  dialect: Dialect = 'vllm',
+  { shrunk = false, longer = false }: Variation = {},
 ): Promise<ChatRequest> {
   const { format, topLogprobs } = query;
   return {
@@ -90,7 +90,7 @@ export function canShrink(query: JudgeQuery): boolean {
   return query.messages.some(({ parts }) => parts.some((part) => typeof part !== 'string' && part.smaller() !== null));
 }
 
-function sampling(query: JudgeQuery, asked: number, dialect: Dialect) {
+function sampling(query: Pick<JudgeQuery, 'temperature'>, asked: number, dialect: Dialect) {
   const temperature = asked === 0 ? query.temperature : Math.max(query.temperature, askAgainTemperature);
   if (dialect === 'openai') return { temperature, top_p: topP };
   return { temperature, top_p: topP, top_k: topK, repetition_penalty: repetitionPenalty, seed: firstSeed + asked };

@@ -2,48 +2,72 @@ import { setMaxListeners } from 'node:events';
 import type { Clock } from './clock.js';
 
 /**
- * A time limit with an abort signal, inside whatever limits its parent. Made by hand because a limit is set for every request:
- * it has to let go of its parent when the request is over.
+ * A time limit inside whatever limits its parent, an abort signal or another limit. Made by hand because one is set for every request:
+ * it has to let go of its parent when the request is over, and makes a signal only where one is asked for.
  */
 export class Deadline {
-  readonly #controller = new AbortController();
   readonly #end: number;
   readonly #dispose: () => void;
+  readonly #onOver = new Set<() => void>();
+  #over = false;
+  #controller: AbortController | null = null;
 
   constructor(
     readonly clock: Clock,
     milliseconds: number,
-    parent?: AbortSignal,
+    parent?: AbortSignal | Deadline,
   ) {
-    const abort = (): void => this.#controller.abort();
+    const end = (): void => this.#finish();
     this.#end = clock.now() + milliseconds;
-    const cancel = clock.after(milliseconds, abort);
-    if (parent !== undefined) {
-      // As many requests as are under way hang on one parent, which is no leak.
-      setMaxListeners(0, parent);
-      parent.addEventListener('abort', abort);
-    }
+    const cancel = clock.after(milliseconds, end);
+    const letGo = parent === undefined ? () => {} : hangOn(parent, end);
     this.#dispose = () => {
       cancel();
-      parent?.removeEventListener('abort', abort);
+      letGo();
     };
-    if (parent?.aborted === true) abort();
   }
 
   get signal(): AbortSignal {
+    if (this.#controller === null) {
+      this.#controller = new AbortController();
+      if (this.#over) this.#controller.abort();
+    }
     return this.#controller.signal;
   }
 
   get over(): boolean {
-    return this.#controller.signal.aborted;
+    return this.#over;
   }
 
   remainingMs(): number {
     return Math.max(0, this.#end - this.clock.now());
   }
 
+  /** Calls back once when the time is over or the parent ends it, at once where it is; the returned function takes that back. */
+  onOver(callback: () => void): () => void {
+    if (this.#over) callback();
+    else this.#onOver.add(callback);
+    return () => void this.#onOver.delete(callback);
+  }
+
   /** Has to be called when what was limited is over. */
   dispose(): void {
     this.#dispose();
   }
+
+  #finish(): void {
+    if (this.#over) return;
+    this.#over = true;
+    this.#controller?.abort();
+    for (const callback of this.#onOver) callback();
+  }
+}
+
+function hangOn(parent: AbortSignal | Deadline, end: () => void): () => void {
+  if (parent instanceof Deadline) return parent.onOver(end);
+  // As many requests as are under way hang on one parent, which is no leak.
+  setMaxListeners(0, parent);
+  parent.addEventListener('abort', end);
+  if (parent.aborted) end();
+  return () => parent.removeEventListener('abort', end);
 }

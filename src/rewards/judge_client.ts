@@ -1,17 +1,16 @@
 /** The judge behind an OpenAI-compatible server: replays what is stored, asks for the rest, stores before it hands out. */
 import { checkedKey, noKey } from './api_key.js';
 import type { Dialect, Variation } from './chat_request.js';
-import { canShrink, dialectOf, hashPrompt, hashRequest, toChatRequest } from './chat_request.js';
+import { canShrink, dialectOf, hashPrompt, hashRequest } from './chat_request.js';
 import type { Clock } from './clock.js';
-import { systemClock } from './clock.js';
 import type { Remedy, Reply } from './completion.js';
-import { Deadline } from './deadline.js';
 import type { Judge, JudgeQuery } from './judge.js';
 import { excerpt } from './parse.js';
 import { canaryQuery } from './canary.js';
 import { Semaphore } from './semaphore.js';
+import { LocalSender, type OpenSender, type Sender } from './sender.js';
 import type { TransportPolicy } from './transport.js';
-import { defaultTransportPolicy, longestExchangeMs, Transport } from './transport.js';
+import { defaultTransportPolicy, longestExchangeMs } from './transport.js';
 import type { Judgement, JudgementStore, ScoreOptions, UnscoredReason } from './types.js';
 
 export interface JudgeClientOptions {
@@ -23,7 +22,7 @@ export interface JudgeClientOptions {
   readonly apiKey?: string;
   /** The sampling fields that the servers take; by default by their addresses. */
   readonly dialect?: Dialect;
-  /** Questions under way at once. */
+  /** Requests under way at once. */
   readonly concurrency?: number;
   /**
    * The time that one question may take, over all its requests, from the moment that it is first sent. By default as long as the policy's
@@ -33,8 +32,11 @@ export interface JudgeClientOptions {
   /** Further requests for a question whose reply gave no scores. */
   readonly maxAskAgain?: number;
   readonly policy?: Partial<TransportPolicy>;
+  /** Where requests are made; from this thread by default. */
+  readonly openSender?: OpenSender;
+  /** Of the default sender. */
   readonly clock?: Clock;
-  /** Uniform in [0, 1), for backoff jitter only. */
+  /** Uniform in [0, 1), for backoff jitter only; of the default sender. */
   readonly random?: () => number;
 }
 
@@ -51,11 +53,14 @@ interface Answer {
 
 export class JudgeClient implements Judge {
   readonly model: string;
-  readonly #transport: Transport;
+  readonly #sender: Sender;
   readonly #dialect: Dialect;
-  readonly #slots: Semaphore;
+  /**
+   * Questions being asked: as many again as there are slots are hashed and encoded while the judge works, so that a free slot waits for
+   * neither, and no more, since the images of all questions at once would keep the first one waiting.
+   */
+  readonly #ahead: Semaphore;
   readonly #store: JudgementStore;
-  readonly #clock: Clock;
   readonly #queryTimeoutMs: number;
   readonly #maxAskAgain: number;
 
@@ -64,25 +69,25 @@ export class JudgeClient implements Judge {
     const concurrency = options.concurrency ?? 64;
     this.model = options.model;
     this.#store = options.store;
-    this.#clock = options.clock ?? systemClock;
-    this.#slots = new Semaphore(concurrency);
+    this.#ahead = new Semaphore(2 * concurrency);
     const policy = { ...defaultTransportPolicy, ...options.policy };
     this.#maxAskAgain = options.maxAskAgain ?? 2;
     this.#queryTimeoutMs = options.queryTimeoutMs ?? longestExchangeMs(policy, policy.maxAttempts + this.#maxAskAgain);
     this.#dialect = options.dialect ?? dialectOf(options.endpoints);
-    this.#transport = new Transport({
+    const { clock, random } = options;
+    const open: OpenSender = options.openSender ?? ((asked) => new LocalSender(asked, { clock, random }));
+    this.#sender = open({
       endpoints: options.endpoints,
+      model: this.model,
       apiKey: checkedKey(options.apiKey, 'the API key of the judge') ?? noKey,
-      connections: concurrency,
+      dialect: this.#dialect,
+      concurrency,
       policy,
-      clock: this.#clock,
-      random: options.random ?? Math.random,
     });
   }
 
   async ask(query: JudgeQuery, signal?: AbortSignal, options: ScoreOptions = {}): Promise<Judgement> {
-    // Hashing takes a slot too: the images of all questions at once would keep the first one waiting.
-    return this.#slots.run(async () => {
+    return this.#ahead.run(async () => {
       const requestHash = hashRequest(query, this.model, this.#dialect);
       const stored = this.#store.find(query.key, requestHash);
       if (stored !== undefined && (stored.problem === null || options.askAgain !== true)) return stored;
@@ -95,59 +100,44 @@ export class JudgeClient implements Judge {
 
   /** One small question with two images, outside the queue, without retries: does the judge answer at all? */
   async canary(signal?: AbortSignal): Promise<CanaryResult> {
-    const deadline = new Deadline(this.#clock, this.#queryTimeoutMs, signal);
-    try {
-      const request = await toChatRequest(canaryQuery, this.model, 0, { dialect: this.#dialect });
-      const reply = await this.#transport.probe(request, deadline);
-      return reply.kind === 'text' ? { ok: true } : { ok: false, detail: `${reply.problem}: ${reply.detail}` };
-    } finally {
-      deadline.dispose();
-    }
+    const reply = await this.#sender.probe(canaryQuery, this.#queryTimeoutMs, signal);
+    return reply.kind === 'text' ? { ok: true } : { ok: false, detail: `${reply.problem}: ${reply.detail}` };
   }
 
   /** Closes the connections; nothing may be asked afterwards. */
   close(): Promise<void> {
-    return this.#transport.close();
+    return this.#sender.close();
   }
 
   async #exchange(query: JudgeQuery, requestHash: string, signal?: AbortSignal): Promise<Judgement> {
-    const started = this.#clock.now();
-    const deadline = new Deadline(this.#clock, this.#queryTimeoutMs, signal);
+    let tookMs = 0;
     let attempts = 0;
     let asked = 0;
-    let variation: Variation = { dialect: this.#dialect };
-    try {
-      for (;;) {
-        let answer = calledOff;
-        if (!deadline.over) {
-          const request = await toChatRequest(query, this.model, asked, variation);
-          const sent = await this.#transport.send(request, deadline);
-          attempts += sent.attempts;
-          if (signal?.aborted !== true) answer = readAnswer(sent.reply, query);
-        }
-        if (answer.remedy === 'shrink' && variation.shrunk !== true && canShrink(query) && !deadline.over) {
-          variation = { ...variation, shrunk: true };
-          continue;
-        }
-        if (answer.remedy === 'ask_again' && asked < this.#maxAskAgain && !deadline.over) {
-          asked++;
-          if (answer.problem === 'truncated') variation = { ...variation, longer: true };
-          continue;
-        }
-        const { text, scores, problem, detail } = answer;
-        const latencyMs = Math.round(this.#clock.now() - started);
-        const promptHash = hashPrompt(query);
-        const question = { key: query.key, requestHash, promptHash, model: this.model };
-        const told = { ...question, text, problem, scores, attempts, latencyMs };
-        return problem === null ? told : { ...told, detail };
+    let variation: Variation = {};
+    for (;;) {
+      const sending = { asked, variation, withinMs: this.#queryTimeoutMs - tookMs };
+      const sent = await this.#sender.send(query, sending, signal);
+      attempts += sent.attempts;
+      tookMs += sent.tookMs;
+      const answer = readAnswer(sent.reply, query);
+      if (answer.remedy === 'shrink' && variation.shrunk !== true && canShrink(query) && !sent.over) {
+        variation = { ...variation, shrunk: true };
+        continue;
       }
-    } finally {
-      deadline.dispose();
+      if (answer.remedy === 'ask_again' && asked < this.#maxAskAgain && !sent.over) {
+        asked++;
+        if (answer.problem === 'truncated') variation = { ...variation, longer: true };
+        continue;
+      }
+      const { text, scores, problem, detail } = answer;
+      const latencyMs = Math.round(tookMs);
+      const promptHash = hashPrompt(query);
+      const question = { key: query.key, requestHash, promptHash, model: this.model };
+      const told = { ...question, text, problem, scores, attempts, latencyMs };
+      return problem === null ? told : { ...told, detail };
     }
   }
 }
-
-const calledOff: Answer = { text: '', scores: [], problem: 'aborted', detail: 'called off', remedy: 'give_up' };
 
 /** Which problems of a reply's text another seed may mend. */
 const worthAskingAgain: ReadonlySet<UnscoredReason> = new Set(['unparsable', 'truncated', 'empty', 'out_of_range']);

@@ -11,12 +11,26 @@ const maxSide = 1024;
 /** The longest shape that Qwen2.5-VL's image processor accepts. */
 const maxAspectRatio = 200;
 
+interface Size {
+  readonly width: number;
+  readonly height: number;
+}
+
+/** A picture and the size in which it is shown, as plain data that another thread can take; `digest` names both. */
+export interface ShownPicture {
+  readonly digest: string;
+  readonly image: RgbImage;
+  readonly size: Size;
+}
+
 /** An image as queries refer to it: named by its pixels, encoded when a request is really sent. */
 export interface JudgeImage {
   /** A hash (XXH3, 128 bits) over the size, the pixels, and the size in which they are shown where that is another. */
   readonly digest: string;
   /** `data:image/png;base64,...`; encoded once, however many queries send it. */
   dataUrl(): Promise<string>;
+  /** What it is made from. */
+  readonly picture: ShownPicture;
   /** The same picture with half the sides, for a judge whose context it does not fit in; null where 28 pixels a side leave no room for that. */
   smaller(): JudgeImage | null;
 }
@@ -38,11 +52,6 @@ export function unshowable(image: RgbImage): string | null {
  * which would be a third of what a call costs.
  */
 const hasher = await createXXHash128();
-
-interface Size {
-  readonly width: number;
-  readonly height: number;
-}
 
 /**
  * The size in which an image is shown: its own where both sides are from 28 to 1024 pixels. A smaller one is enlarged by the least whole
@@ -84,6 +93,11 @@ export class JudgeImages {
     return this.#shown(image, shownSize(image, maxSide));
   }
 
+  /** A picture that was prepared in another thread; it is not hashed again. */
+  adopt({ digest, image, size }: ShownPicture): JudgeImage {
+    return this.#shown(image, size, digest);
+  }
+
   /** A group's items name the same source, and hashing it again would cost more than asking about it. */
   #contentOf(image: RgbImage): string {
     const known = this.#hashed.get(image);
@@ -99,14 +113,17 @@ export class JudgeImages {
     return asIs ? content : `${content}@${size.width}x${size.height}`;
   }
 
-  #shown(image: RgbImage, size: Size): JudgeImage {
-    const digest = (): string => this.#digestOf(image, size);
+  #shown(image: RgbImage, size: Size, known?: string): JudgeImage {
+    const digest = (): string => known ?? this.#digestOf(image, size);
     let url: Promise<string> | null = null;
     return {
       get digest() {
         return digest();
       },
       dataUrl: () => (url ??= this.#encode(digest(), image, size)),
+      get picture() {
+        return { digest: digest(), image, size };
+      },
       smaller: () => {
         if (size.width > image.width) return null;
         const half = shownSize(size, Math.max(size.width, size.height) / 2);

@@ -189,7 +189,7 @@ export async function lookAt(url: string, model: string, context: LookContext): 
   };
   const completes = (listed: Look): Promise<Look> =>
     ask(async () => {
-      const request = await toChatRequest(canaryQuery, model, 0, { dialect: dialectOf([url]) });
+      const request = await toChatRequest(canaryQuery, model, 0, dialectOf([url]));
       const reply = readCompletion(await client.chat.completions.create(request, { signal }), request);
       if (reply.kind === 'text') return { ...unlisted, ...(listed.state === 'ready' ? listed : {}) };
       return {

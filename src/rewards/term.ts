@@ -8,6 +8,7 @@ import type { CanaryResult } from './judge_client.js';
 import type { JudgeImages } from './judge_images.js';
 import type { PromptSet } from './prompts.js';
 import type { WaitOptions } from './readiness.js';
+import type { OpenSender } from './sender.js';
 import type { Judgement, JudgementStore, Reward } from './types.js';
 
 /** How a server of a term's own is asked by this process; each server is asked as if it were the only one. */
@@ -44,6 +45,8 @@ export interface TermServices {
   readonly store?: () => JudgementStore;
   /** For servers of the terms' own; the defaults of their clients where absent. */
   readonly limits?: ServerLimits;
+  /** From where the judges of the terms' own are asked; from this thread where absent. */
+  readonly openSender?: OpenSender;
   /** Absent where every question is asked that `store` has no answer to. */
   readonly records?: TermRecords;
 }

@@ -10,7 +10,7 @@ import { longestTimer, sleep } from './clock.js';
 import type { Problem, Reply } from './completion.js';
 import { readCompletion, readError } from './completion.js';
 import { Deadline } from './deadline.js';
-import type { HttpPool } from './http_pool.js';
+import type { HttpPool, TextResponse } from './http_pool.js';
 import { createHttpPool } from './http_pool.js';
 
 export interface TransportPolicy {
@@ -109,7 +109,7 @@ export class Transport {
 
   async #attempt(request: ChatRequest, query: Deadline, turn: number): Promise<Reply> {
     const client = this.#clients[turn % this.#clients.length];
-    const deadline = new Deadline(this.#options.clock, this.#options.policy.attemptTimeoutMs, query.signal);
+    const deadline = new Deadline(this.#options.clock, this.#options.policy.attemptTimeoutMs, query);
     try {
       const body: unknown = await client.chat.completions.create(request, { signal: deadline.signal });
       return readCompletion(body, request);
@@ -141,16 +141,16 @@ export function createClient(baseURL: string, apiKey: string, pool: HttpPool): O
     // Its own timer is kept out of the way.
     timeout: longestTimer,
     logLevel: 'off',
-    fetch: async (url, init) => withError(await pool.fetch(url, init)),
+    // The client reads no more of a reply than a TextResponse has.
+    fetch: async (url, init) => (await withError(await pool.fetch(url, init))) as unknown as Response,
   });
 }
 
 /** The client reads an error's message at `error.message` only; older vLLM has it at `message`, and FastAPI at `detail`. */
-async function withError(reply: Response): Promise<Response> {
+async function withError(reply: TextResponse): Promise<TextResponse> {
   if (reply.status < 400) return reply;
-  const text = await reply.text();
-  const { status, headers } = reply;
-  return new Response(underError(text) ?? text, { status, headers });
+  const told = underError(await reply.text());
+  return told === null ? reply : reply.saying(told);
 }
 
 function underError(text: string): string | null {

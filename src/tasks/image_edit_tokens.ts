@@ -194,8 +194,12 @@ function datasetFolder(path: string): string {
   return path.endsWith('.json') ? dirname(dirname(path)) : path;
 }
 
-/** What a config's engine section says to a session. */
-export function sessionOptions(engine: { readonly provider: string; readonly threads: number }): SessionOptions {
+/** What a config's engine section says to a session; `threads` takes the place of the section's own unless it is 0. */
+export function sessionOptions(
+  engine: { readonly provider: string; readonly threads: number },
+  threads = 0,
+): SessionOptions {
   const provider = engine.provider === 'auto' ? 'cpu' : (engine.provider as 'cpu' | 'webgpu' | 'cuda');
-  return { provider, ...(engine.threads === 0 ? {} : { threads: engine.threads }) };
+  const asked = threads === 0 ? engine.threads : threads;
+  return { provider, ...(asked === 0 ? {} : { threads: asked }) };
 }

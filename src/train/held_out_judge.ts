@@ -9,6 +9,7 @@ import { resolveEndpoints } from '../rewards/endpoints.js';
 import { JudgeImages } from '../rewards/judge_images.js';
 import { loadPrompts } from '../rewards/prompts.js';
 import { scoreChunk, summariseUnscored } from '../rewards/score_iteration.js';
+import type { OpenSender } from '../rewards/sender.js';
 import type { JudgeItem, JudgementStore, Outcome, Reward } from '../rewards/types.js';
 import { modelFolder, type RunResolver } from '../tasks/models.js';
 import { average } from './advantages.js';
@@ -89,6 +90,7 @@ export class HeldOutJudge {
 export interface HeldOutJudgeServices {
   readonly store: JudgementStore;
   readonly resolveRun: RunResolver;
+  readonly openSender: OpenSender;
   readonly warn: (message: string) => void;
 }
 
@@ -98,7 +100,7 @@ export interface HeldOutJudgeServices {
  */
 export async function openHeldOutJudge(
   { reward }: ImageEditSettings,
-  { store, resolveRun, warn }: HeldOutJudgeServices,
+  { store, resolveRun, openSender, warn }: HeldOutJudgeServices,
 ): Promise<HeldOutJudge | null> {
   const second = reward.held_out_judge;
   if (second === null) return null;
@@ -118,6 +120,7 @@ export async function openHeldOutJudge(
       modelFolder: (reference) => modelFolder(reference as ModelReference, resolveRun),
       store: () => store,
       limits,
+      openSender,
     },
   );
   if (judges.models.length === 0) {
@@ -138,6 +141,7 @@ export async function openHeldOutJudge(
     concurrency: reward.concurrency,
     queryTimeoutMs: timeoutMs,
     policy,
+    openSender,
   });
   const close = async (): Promise<void> => {
     await scored.close();

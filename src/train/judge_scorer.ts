@@ -7,6 +7,7 @@ import type { Endpoint } from '../rewards/endpoints.js';
 import { JudgeImages } from '../rewards/judge_images.js';
 import { loadPrompts } from '../rewards/prompts.js';
 import { waitUntilReady, type WaitOptions } from '../rewards/readiness.js';
+import type { OpenSender } from '../rewards/sender.js';
 import { scoreChunk, settleOutcomes, summariseUnscored } from '../rewards/score_iteration.js';
 import type { RunHandle } from '../run/claim.js';
 import { FileJudgementStore } from '../run/judgements.js';
@@ -26,6 +27,8 @@ export interface ScorerServices {
   readonly log: RunLog;
   readonly resolveRun: RunResolver;
   readonly stop: AbortSignal;
+  /** From where judges are asked. */
+  readonly openSender: OpenSender;
 }
 
 /**
@@ -55,6 +58,7 @@ export async function openScorer(
     modelFolder: (reference) => modelFolder(reference as ModelReference, services.resolveRun),
     store: () => must(store, "the run's judgements"),
     limits,
+    openSender: services.openSender,
   });
   try {
     const endpoints = await judgeEndpoints(scored, judges.models, endpoint, reward.max_wait_s, services);
@@ -67,6 +71,7 @@ export async function openScorer(
       ...apiKey(),
       concurrency: limits.concurrency,
       policy: limits,
+      openSender: services.openSender,
     });
     return scorerOf({ scored, judges, endpoints, store }, settings, services);
   } catch (error) {

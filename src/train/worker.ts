@@ -6,6 +6,7 @@ import { Sampler } from '../policies/tokens/rollout.js';
 import type { Weights } from '../policies/tokens/model.js';
 import { asksJudge } from '../rewards/choice.js';
 import type { Endpoint } from '../rewards/endpoints.js';
+import type { OpenSender } from '../rewards/sender.js';
 import type { JudgementStore } from '../rewards/types.js';
 import type { RunHandle } from '../run/claim.js';
 import { writeHeldOutEpisodes } from '../run/episodes.js';
@@ -38,6 +39,8 @@ interface CommonServices {
   /** The judge's base URL; null where none is configured. */
   readonly judgeEndpoint: Endpoint | null;
   readonly stop: AbortSignal;
+  /** From where judges are asked. */
+  readonly openSender: OpenSender;
 }
 
 /** Rank 0 owns the run: it writes its records and checkpoints. */
@@ -61,6 +64,7 @@ interface Bench {
   readonly resolveRun: RunResolver;
   readonly judgeEndpoint: Endpoint | null;
   readonly stop: AbortSignal;
+  readonly openSender: OpenSender;
   /** The folder of the checkpoint to go on from. */
   readonly checkpoint: string | null;
 }
@@ -71,13 +75,14 @@ interface Bench {
  */
 export async function trainRun(asked: TrainedSettings, services: WorkerServices): Promise<LoopEnd> {
   const settings = await withProviders(asked);
-  const { group = soloGroup(), handle, log, resolveRun, judgeEndpoint, stop } = services;
+  const { group = soloGroup(), handle, log, resolveRun, judgeEndpoint, stop, openSender } = services;
   // Also what lets the others open datasets and parents: rank 0 comes here when they are there.
   const checkpoint = await group.broadcast(handle?.checkpoint?.dir ?? null);
   if (handle !== null) warnOfIdleRanks(settings, group.size, log);
   let training: Training;
   try {
-    training = await buildTraining(settings, { group, handle, log, resolveRun, judgeEndpoint, stop, checkpoint });
+    const bench = { group, handle, log, resolveRun, judgeEndpoint, stop, openSender, checkpoint };
+    training = await buildTraining(settings, bench);
   } catch (error) {
     if (!(error instanceof Abandoned)) throw error;
     handle?.setState({ state: 'interrupted', reason: 'stopped on request' });
@@ -171,7 +176,7 @@ async function buildEditTraining(settings: ImageEditSettings, services: Bench): 
     model,
     settings.policy.emu3_use_logit_processor,
     settings.policy.separate_language_and_vision_vocabs,
-    sessionOptions(settings.policy.engine),
+    sessionOptions(settings.policy.engine, settings.rollout.threads),
   );
   // A supervised run without a judge reports losses only; GRPO cannot do without a reward.
   const scores = settings.algorithm.type === 'grpo' || services.judgeEndpoint !== null || !asksJudge(settings.reward);
@@ -210,10 +215,11 @@ async function buildEditTraining(settings: ImageEditSettings, services: Bench): 
 
 function openSecond(
   settings: ImageEditSettings,
-  { resolveRun, log }: Bench,
+  { resolveRun, openSender, log }: Bench,
   store: JudgementStore,
 ): Promise<HeldOutJudge | null> {
-  return openHeldOutJudge(settings, { store, resolveRun, warn: (message) => void log.logger.warn(message) });
+  const warn = (message: string): void => void log.logger.warn(message);
+  return openHeldOutJudge(settings, { store, resolveRun, openSender, warn });
 }
 
 /** Rank 0 watches for all: it has every rank's statistics, and the run's earlier ones. */

@@ -281,7 +281,7 @@ describe('dialects', () => {
   it('send what the servers know, and all of it', async () => {
     const vllm = await toChatRequest(query(), 'm', 0);
     expect(vllm).toMatchObject({ n: 1, temperature: 0, top_p: 1, top_k: -1, repetition_penalty: 1, seed: 42 });
-    const openai = await toChatRequest(query(), 'm', 1, { dialect: 'openai' });
+    const openai = await toChatRequest(query(), 'm', 1, 'openai');
     expect(Object.keys(openai).sort()).toEqual([
       'max_completion_tokens',
       'messages',

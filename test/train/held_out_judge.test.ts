@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { ImageEditSettings } from '../../src/config/settings.js';
 import { MemoryJudgementStore } from '../../src/rewards/memory_store.js';
+import { openLocalSender } from '../../src/rewards/sender.js';
 import type { JudgeItem, Outcome, Reward } from '../../src/rewards/types.js';
 import { HeldOutJudge, isAsked, openHeldOutJudge } from '../../src/train/held_out_judge.js';
 import { startStubJudge, scoresText, stubModel } from '../rewards/stub_judge.js';
@@ -89,7 +90,12 @@ describe('the held-out judge', () => {
 });
 
 describe('opening it', () => {
-  const services = { store: new MemoryJudgementStore(), resolveRun: (run: string) => run, warn: () => {} };
+  const services = {
+    store: new MemoryJudgementStore(),
+    resolveRun: (run: string) => run,
+    openSender: openLocalSender,
+    warn: () => {},
+  };
 
   it('asks the same questions of the other model, and keeps its answers', async () => {
     const stub = await startStubJudge(() => scoresText(4, 9));

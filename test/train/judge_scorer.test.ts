@@ -5,6 +5,7 @@ import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { ConfigError, EndpointError } from '../../src/core/errors.js';
 import { claimRun, type RunHandle } from '../../src/run/claim.js';
 import { openRunLog, type RunLog } from '../../src/run/logs.js';
+import { openLocalSender } from '../../src/rewards/sender.js';
 import { openScorer } from '../../src/train/judge_scorer.js';
 import { soloGroup, type ProcessGroup } from '../../src/train/process_group.js';
 import { pictureOf, wholeItem } from '../rewards/term_contract.js';
@@ -45,7 +46,11 @@ function open(reward: Record<string, unknown>, endpoint: string | null, group: P
   const log: RunLog = openRunLog({ paths: handle.paths, attempt: 1, rank: 0, terminal: null });
   closing.push(() => log.close());
   const stop = new AbortController().signal;
-  return openScorer(settings, { group, handle, log, resolveRun: (run) => run, stop }, endpoint);
+  return openScorer(
+    settings,
+    { group, handle, log, resolveRun: (run) => run, stop, openSender: openLocalSender },
+    endpoint,
+  );
 }
 
 async function judge(): Promise<StubJudge> {

@@ -11,6 +11,7 @@ import { RunPaths } from '../../src/run/paths.js';
 import { nullTracker, RunDirectoryTracker } from '../../src/track/tracker.js';
 import type { LoopEnd } from '../../src/train/loop.js';
 import { JUDGE_MODEL, startJudge, type RunningJudge } from '../../src/tiny/judge/server.js';
+import { openLocalSender } from '../../src/rewards/sender.js';
 import { trainRun } from '../../src/train/worker.js';
 import { testFolder } from '../support/folder.js';
 import { makeSmallWorld, smallSettings, type SmallWorld } from '../tasks/small_world.js';
@@ -49,6 +50,7 @@ describe('a run on two ranks', () => {
         resolveRun: (run: string) => run,
         judgeEndpoint: judge.url,
         stop: stop.signal,
+        openSender: openLocalSender,
       };
       const logOf = (attempt: number) =>
         openRunLog({ paths: paths(settings.run_name), attempt, rank: group.rank, terminal: null });

@@ -58,6 +58,10 @@ export const rollout = section(
         'Groups rolled out together; finished chunks are scored while the next ones are sampled. null means all at once.',
         positiveInteger.nullable().default(null),
       ),
+      threads: operation(
+        'CPU threads of the sessions that sample; 0 means as many as policy.engine.threads. One token of a small model is too little work to share.',
+        count.default(0),
+      ),
     })
     .prefault({}),
 );

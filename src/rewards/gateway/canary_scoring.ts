@@ -80,9 +80,7 @@ export class CanaryScoring {
   async #ask(upstream: Upstream, model: string, canary: Canary): Promise<readonly number[] | string | null> {
     const { clock, agent, upstreamKey, timeoutMs, stop } = this.services;
     const question = canaryQuestion(canary);
-    const body = Buffer.from(
-      JSON.stringify(await toChatRequest(question, model, 0, { dialect: dialectOf([upstream.url]) })),
-    );
+    const body = Buffer.from(JSON.stringify(await toChatRequest(question, model, 0, dialectOf([upstream.url]))));
     const end = await this.#slot(upstream);
     if (end === null) return null;
     const deadline = new Deadline(clock, timeoutMs, stop);

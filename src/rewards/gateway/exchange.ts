@@ -1,6 +1,6 @@
 /** One request to one upstream, and what its end means: pass it on, try elsewhere, slow down, count a failure. */
 import type { Dispatcher as UndiciDispatcher } from 'undici';
-import { request } from 'undici';
+import { exchangeWhole } from '../http_request.js';
 import { excerpt } from '../parse.js';
 import { redactBytes, redactor } from '../redact.js';
 import type { LoadSign } from './limit.js';
@@ -48,17 +48,15 @@ export interface ExchangeRequest {
 export async function exchange({ url, body, key, agent, caller, deadline }: ExchangeRequest): Promise<Exchange> {
   const redact = redactor(key);
   try {
-    const reply = await request(`${url}/chat/completions`, {
-      dispatcher: agent,
+    const reply = await exchangeWhole(agent, `${url}/chat/completions`, {
       method: 'POST',
       headers: { 'content-type': 'application/json', ...(key === null ? {} : { authorization: `Bearer ${key}` }) },
       body,
       signal: deadline,
     });
-    // A deadline covers a server that stalls after its headers, too.
-    const bytes = redactBytes(Buffer.from(await reply.body.arrayBuffer()), redact);
+    const bytes = redactBytes(reply.body, redact);
     const retryAfter = header(reply.headers['retry-after']);
-    return readReply(reply.statusCode, bytes, retryAfter === null ? null : redact(retryAfter));
+    return readReply(reply.status, bytes, retryAfter === null ? null : redact(retryAfter));
   } catch (error) {
     if (caller.aborted) return { kind: 'failed', reason: 'given_up', detail: 'the caller went away' };
     if (deadline.aborted) return { kind: 'failed', reason: 'timeout', detail: 'no answer in time' };

@@ -1,7 +1,7 @@
 /** One request to one reward server, and what its reply means. */
 import { parseRetryAfter } from '../completion.js';
 import type { Deadline } from '../deadline.js';
-import type { HttpPool } from '../http_pool.js';
+import type { HttpPool, TextResponse } from '../http_pool.js';
 import { excerpt } from '../parse.js';
 import { replySchema, type ReplyItem } from '../server/wire.js';
 import type { UnscoredReason } from '../types.js';
@@ -31,7 +31,7 @@ export interface AttemptRequest {
 /** Never rejects: whatever a server does is a result. */
 export async function attempt(http: HttpPool, request: AttemptRequest, deadline: Deadline): Promise<Attempt> {
   const { url, headers, body, key } = request;
-  let response: Response;
+  let response: TextResponse;
   let text: string;
   try {
     response = await http.fetch(`${url}/score`, { method: 'POST', headers, body, signal: deadline.signal });
@@ -56,7 +56,7 @@ function readReply(text: string, url: string, key: string): Attempt {
 /** Statuses that say something about the request, not about the server. */
 const requestAtFault: ReadonlySet<number> = new Set([400, 413, 415, 422]);
 
-function readRefusal(response: Response, text: string, url: string): Attempt {
+function readRefusal(response: TextResponse, text: string, url: string): Attempt {
   const { status } = response;
   const detail = `${url}: HTTP ${status} ${messageOf(text)}`;
   if (status === 429) {

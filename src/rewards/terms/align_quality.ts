@@ -67,13 +67,14 @@ async function openOwnJudge(
     put: (judgement) => kept().put(judgement),
   };
   const key = apiKey === undefined ? {} : { apiKey };
-  const { limits } = services;
+  const { limits, openSender } = services;
   const client = new JudgeClient({
     endpoints: [url],
     model,
     store,
     ...key,
     ...(limits === undefined ? {} : { concurrency: limits.concurrency, policy: limits }),
+    ...(openSender === undefined ? {} : { openSender }),
   });
   const names = { ...namesInMessages, key: keyVariable };
   return {

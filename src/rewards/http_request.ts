@@ -1,0 +1,66 @@
+/**
+ * One HTTP request whose whole reply is wanted. It stands on undici's dispatch: the streams of its `request` cost a small call more
+ * than the call itself, and an abort signal here covers a server that stalls after its headers, too.
+ */
+import type { IncomingHttpHeaders } from 'node:http';
+import type { Dispatcher } from 'undici';
+
+export interface HttpRequest {
+  readonly method: 'GET' | 'POST';
+  readonly headers: Record<string, string>;
+  readonly body: string | Buffer | null;
+  readonly signal: AbortSignal | null;
+}
+
+export interface WholeReply {
+  readonly status: number;
+  /** By names in lower case. */
+  readonly headers: IncomingHttpHeaders;
+  readonly body: Buffer;
+}
+
+/** Rejects with what undici found, or with the signal's reason once that aborts. */
+export function exchangeWhole(agent: Dispatcher, url: string, request: HttpRequest): Promise<WholeReply> {
+  const { origin, pathname, search } = new URL(url);
+  const { method, headers, body, signal } = request;
+  return new Promise((resolve, reject) => {
+    let cancel: ((reason: Error) => void) | null = null;
+    const abort = (): void => {
+      const reason = signal?.reason instanceof Error ? signal.reason : new Error('called off');
+      cancel?.(reason);
+      // A request that waits for a connection has nothing to cancel yet.
+      fail(reason);
+    };
+    const fail = (error: Error): void => {
+      signal?.removeEventListener('abort', abort);
+      reject(error);
+    };
+    if (signal?.aborted === true) {
+      abort();
+      return;
+    }
+    signal?.addEventListener('abort', abort);
+    let status = 0;
+    let replied: IncomingHttpHeaders = {};
+    const chunks: Buffer[] = [];
+    agent.dispatch(
+      { origin, path: `${pathname}${search}`, method, headers, body },
+      {
+        onRequestStart: (controller) => {
+          cancel = (reason) => controller.abort(reason);
+          if (signal?.aborted === true) abort();
+        },
+        onResponseStart: (_controller, code, names) => {
+          status = code;
+          replied = names;
+        },
+        onResponseData: (_controller, chunk) => void chunks.push(chunk),
+        onResponseEnd: () => {
+          signal?.removeEventListener('abort', abort);
+          resolve({ status, headers: replied, body: chunks.length === 1 ? chunks[0] : Buffer.concat(chunks) });
+        },
+        onResponseError: (_controller, error) => fail(error),
+      },
+    );
+  });
+}

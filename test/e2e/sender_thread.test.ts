@@ -1,0 +1,51 @@
+/** The sender that works in a thread, which only exists once it is built. */
+import { execFile } from 'node:child_process';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { pathToFileURL } from 'node:url';
+import { promisify } from 'node:util';
+import { afterEach, describe, expect, it } from 'vitest';
+import { ThreadSender } from '../../src/rewards/sender_thread.js';
+import { first, queryAbout, senderContract, senderOptions } from '../rewards/sender_contract.js';
+import { startStubJudge, type StubJudge } from '../rewards/stub_judge.js';
+import { ROOT } from './editrl.js';
+
+const built = (file: string): URL => pathToFileURL(join(ROOT, 'dist/src/rewards', file));
+const script = built('sender_thread_main.js');
+
+senderContract('in a thread of its own', (options) => new ThreadSender(options, script));
+
+describe('the thread of a sender', () => {
+  const stubs: StubJudge[] = [];
+  afterEach(async () => {
+    for (const stub of stubs.splice(0)) await stub.close();
+  });
+
+  it('tells everyone who waits when it cannot be started, and whoever asks later', async () => {
+    const sender = new ThreadSender(senderOptions('http://127.0.0.1:1/v1'), built('no_such_file.js'));
+    const failure = /internal: the judge's thread failed: .*no_such_file/;
+    await expect(sender.send(queryAbout(1), first)).rejects.toThrow(failure);
+    await expect(sender.send(queryAbout(1), first)).rejects.toThrow(failure);
+    await sender.close();
+  });
+
+  it('keeps no process alive that asks nothing any more', async () => {
+    const stub = await startStubJudge(() => ({ kind: 'text', text: 'fine' }));
+    stubs.push(stub);
+    const program = `
+      const { ThreadSender } = await import(${JSON.stringify(built('sender_thread.js').href)});
+      const sender = new ThreadSender(${JSON.stringify(senderOptions(stub.url))});
+      const query = { messages: [{ role: 'user', parts: ['?'] }], format: null, temperature: 0, maxCompletionTokens: 4 };
+      const { reply } = await sender.send(query, ${JSON.stringify(first)});
+      console.log(reply.text);`;
+    const folder = mkdtempSync(join(tmpdir(), 'sender-'));
+    try {
+      writeFileSync(join(folder, 'program.mjs'), program);
+      const run = promisify(execFile)(process.execPath, [join(folder, 'program.mjs')], { timeout: 20_000 });
+      expect((await run).stdout).toBe('fine\n');
+    } finally {
+      rmSync(folder, { recursive: true });
+    }
+  });
+});
