@@ -95,7 +95,7 @@ export class ThreadSender implements Sender {
 
   #fail(what: string, cause?: Error): void {
     this.#dead ??= new InternalError(`the judge's thread ${what}`, cause === undefined ? {} : { cause });
-    for (const { reject } of this.#pending.values()) reject(this.#dead);
+    for (const pending of this.#pending.values()) pending.reject(this.#dead);
     this.#pending.clear();
   }
 }
