@@ -1,14 +1,15 @@
 /**
  * An iteration with a judge that is as slow as the rollout. Questions are put while the next chunk is sampled, so that it should take
- * max(rollout, judging) + update and one chunk, not their sum.
+ * max(rollout, judging) + update and one chunk, not their sum. What judging takes by itself is measured in a run that samples all
+ * episodes before it asks about any. The judge's stand-in and the client share the processor with all the rest.
  */
 import { JUDGE_MODEL } from '../../src/tiny/judge/server.js';
 import { startStub } from './judge_helpers.js';
 import { median, shortRun } from './short_run.js';
 
-const ITERATIONS = 10;
-/** The first iterations compile sessions. */
-const WARM_UP = 3;
+const ITERATIONS = 22;
+/** The first iterations compile sessions, and a few thousand calls pass before the client's code is compiled. */
+const WARM_UP = 10;
 const EPISODES = 256;
 const CHUNK_GROUPS = 4;
 const PER_GROUP = 8;
@@ -27,25 +28,28 @@ interface Seconds {
   readonly other: number;
 }
 
-/** Measures iterations against a fast judge, then against one whose latency makes judging as long as the rollout. */
+/** Measures iterations against a fast judge, then, in both ways, against one whose latency makes judging as long as the rollout. */
 export async function measureIterations(): Promise<void> {
-  const fast = await iterationWith(0);
+  const fast = await iterationWith(0, CHUNK_GROUPS);
   const latencyMs = Math.max(1, Math.round((fast.rollout / (CALLS / CONCURRENCY)) * 1000));
-  const judging = (latencyMs / 1000) * (CALLS / CONCURRENCY);
-  const slow = await iterationWith(latencyMs);
+  const apart = await iterationWith(latencyMs, null);
+  const slow = await iterationWith(latencyMs, CHUNK_GROUPS);
+  const judging = apart.waited;
   const chunk = Math.max(slow.rollout, judging) / CHUNKS;
   const bound = MOST * (Math.max(slow.rollout, judging) + slow.update) + chunk;
   const list = ({ total, rollout, waited, update, other }: Seconds): string =>
     `total ${total.toFixed(2)}, rollout ${rollout.toFixed(2)}, waiting for the judge ${waited.toFixed(2)}, update ${update.toFixed(2)}, other ${other.toFixed(2)}`;
-  console.log(`an iteration of ${EPISODES} episodes in ${CHUNKS} chunks, medians in seconds:`);
-  console.log(`  judge at once:        ${list(fast)}`);
-  console.log(`  judge ${String(latencyMs).padStart(4)} ms a call: ${list(slow)}; judging takes ${judging.toFixed(2)}`);
+  console.log(`an iteration of ${EPISODES} episodes, medians in seconds:`);
+  console.log(`  ${CHUNKS} chunks, judge at once:         ${list(fast)}`);
+  console.log(`  at once, judge ${String(latencyMs).padStart(4)} ms a call:  ${list(apart)}`);
+  console.log(`  ${CHUNKS} chunks, judge ${String(latencyMs).padStart(4)} ms a call: ${list(slow)}`);
   console.log(
-    `  ${slow.total.toFixed(2)} s against ${MOST} x (max(rollout, judging) + update) + one chunk = ${bound.toFixed(2)} s: ${(slow.total / bound).toFixed(2)} of it (at most 1)`,
+    `  ${slow.total.toFixed(2)} s against ${MOST} x (max(rollout ${slow.rollout.toFixed(2)}, judging ${judging.toFixed(2)}) + update ${slow.update.toFixed(2)}) + one chunk ${chunk.toFixed(2)} = ${bound.toFixed(2)} s: ${(slow.total / bound).toFixed(2)} of it (at most 1)`,
   );
 }
 
-async function iterationWith(latencyMs: number): Promise<Seconds> {
+/** @param chunkGroups null samples everything before the judge is asked. */
+async function iterationWith(latencyMs: number, chunkGroups: number | null): Promise<Seconds> {
   const stub = await startStub(['--scores', 'digest', '--latency', String(latencyMs)]);
   try {
     const lines = await shortRun(
@@ -57,7 +61,7 @@ async function iterationWith(latencyMs: number): Promise<Seconds> {
         `num_iterations=${ITERATIONS}`,
         `rollout.episodes_per_iteration=${EPISODES}`,
         `rollout.generations_per_sample=${PER_GROUP}`,
-        `rollout.chunk_groups=${CHUNK_GROUPS}`,
+        `rollout.chunk_groups=${chunkGroups}`,
         'reward.zero_if_unfinished=false',
       ],
       WARM_UP,
