@@ -6,6 +6,7 @@ import { describeJob } from '../launch/slurm/queue.js';
 import { submitRun } from '../launch/slurm/submit_run.js';
 import { RunPaths } from '../run/paths.js';
 import { readState, STOPPED_BY_SWEEP, type RunState } from '../run/state.js';
+import { KILLED } from '../run/stop_request.js';
 import { printJson, printLine } from './output.js';
 import { onStopSignals } from './signals.js';
 import { configOptions, flag, text, texts, trainingOptions, type Action, type Arguments } from './verb.js';
@@ -64,6 +65,12 @@ export function allowedChanges(args: Arguments): string[] {
   );
 }
 
+/** A parent that was stopped leaves the run itself as it was. */
+function describeInterruption({ base_exp_dir, run_name }: LoadedConfig['settings']): string {
+  const killed = readState(new RunPaths(base_exp_dir, run_name))?.reason === KILLED;
+  return `Stopped${killed ? ` (${KILLED})` : ' after a checkpoint'}; run the same command to continue.`;
+}
+
 /** Runs a config to its end and prints what it learned; returns the process's exit code. */
 async function trainAndReport(config: LoadedConfig, json: boolean): Promise<number> {
   const terminal = json ? null : process.stdout;
@@ -71,7 +78,7 @@ async function trainAndReport(config: LoadedConfig, json: boolean): Promise<numb
   try {
     const result = await launcher.run(config);
     if (result.kind === 'interrupted') {
-      if (!json) printLine('Stopped after a checkpoint; run the same command to continue.');
+      if (!json) printLine(describeInterruption(config.settings));
       return INTERRUPTED;
     }
     const { base_exp_dir, run_name } = config.settings;

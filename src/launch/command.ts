@@ -77,7 +77,7 @@ export interface CommandOptions {
   readonly processes: number;
   /** Asks the trainer to save and end: SIGTERM. */
   readonly stop: AbortSignal;
-  /** Ends it at once. */
+  /** Ends it at once; a reason in words is what its state will say. */
   readonly kill: AbortSignal;
   readonly onStarted?: (started: Started) => void;
 }
@@ -119,7 +119,7 @@ export async function runCommand(
       ...(options.onStarted === undefined ? {} : { onStarted: options.onStarted }),
     }).finally(() => follower.end());
     if (broken.signal.aborted) throw broken.signal.reason as Error;
-    return conclude(handle, end, metrics.iteration, settings.num_iterations);
+    return conclude(handle, end, { kill: options.kill, reported: metrics.iteration, wanted: settings.num_iterations });
   } finally {
     await metrics.finish();
     await logs.close();
@@ -130,12 +130,12 @@ export async function runCommand(
 function conclude(
   handle: RunHandle,
   { kind, exits }: SupervisionEnd,
-  reported: number,
-  wanted: number,
+  { kill, reported, wanted }: { readonly kill: AbortSignal; readonly reported: number; readonly wanted: number },
 ): 'finished' | 'interrupted' {
   const complete = reported >= wanted && exits.every(({ code }) => code === 0);
   if (kind === 'stopped' && !complete) {
-    handle.setState({ state: 'interrupted', reason: 'stopped on request' });
+    const said: unknown = kill.aborted ? kill.reason : null;
+    handle.setState({ state: 'interrupted', reason: typeof said === 'string' ? said : 'stopped on request' });
     return 'interrupted';
   }
   // It has done what it was asked, however it counts its iterations; one that reports nothing has done all of them.

@@ -14,13 +14,12 @@ import {
 import type { RunPaths } from '../run/paths.js';
 import { readState, writeState } from '../run/state.js';
 import { liveLock, readStatus, type RunStatus } from '../run/status.js';
-import { requestStop, takesStopRequests } from '../run/stop_request.js';
+import { KILLED, requestStop, takesStopRequests } from '../run/stop_request.js';
 
 const POLL_MS = 100;
 const PROGRESS_EVERY_MS = 5_000;
 /** A run that was killed just as its launcher was starting it again is watched for this long, and killed again. */
 const WATCH_AFTER_KILL_MS = 1_500;
-const KILLED = 'killed with `editrl stop --now`';
 
 /** What stopping asks of its surroundings; tests put other answers in. */
 export interface StopWorld extends LockWorld {

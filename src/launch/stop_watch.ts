@@ -1,6 +1,6 @@
 /** Watches for the file by which a run of another trainer is asked to end. */
 import type { RunPaths } from '../run/paths.js';
-import { forgetStopRequest, readStopRequest } from '../run/stop_request.js';
+import { forgetStopRequest, KILLED, readStopRequest } from '../run/stop_request.js';
 
 const LOOK_EVERY_MS = 200;
 
@@ -21,7 +21,7 @@ export class StopWatch {
     return this.#stop.signal;
   }
 
-  /** Aborted when it is asked to end at once. */
+  /** Aborted when it is asked to end at once, with that as the reason. */
   get kill(): AbortSignal {
     return this.#kill.signal;
   }
@@ -34,6 +34,6 @@ export class StopWatch {
   #look(): void {
     const asked = readStopRequest(this.paths);
     if (asked !== null) this.#stop.abort();
-    if (asked === 'now') this.#kill.abort();
+    if (asked === 'now') this.#kill.abort(KILLED);
   }
 }

@@ -10,6 +10,9 @@ import { readRecord } from './record.js';
 /** To save and end, or to end at once. */
 export type StopRequest = 'save' | 'now';
 
+/** Why a run ended that was killed, in its state. */
+export const KILLED = 'killed with `editrl stop --now`';
+
 /** Whether a run is asked by a file: one of another trainer, which its launcher's process supervises without one of its own. */
 export function takesStopRequests(paths: RunPaths): boolean {
   const launch = readRecord(paths)?.settings['launch'];

@@ -103,6 +103,20 @@ describe.skipIf(!hasPython)("somebody else's trainer", () => {
     expect([stopped, ...others].map((run) => place.attempts(run))).toEqual([2, 1, 1, 1]);
   });
 
+  it('says that it was killed, on its own terminal and in its state', async () => {
+    const place = newPlace();
+    const live = place.start(['run', CONFIG], { ...CPU, PAUSE_S: '0.1' });
+    await until('its first iterations', () => !live.isAlive() || (place.state(NAME)?.iteration ?? 0) >= 2);
+    expect(await place.call(['stop', NAME, '--now'], CPU)).toMatchObject({
+      code: 0,
+      out: expect.stringContaining('killed at iteration') as string,
+    });
+    const { code, out } = await live.ended;
+    expect(code).toBe(130);
+    expect(out).toContain('Stopped (killed with `editrl stop --now`); run the same command to continue.');
+    expect(place.state(NAME)).toMatchObject({ state: 'interrupted', reason: 'killed with `editrl stop --now`' });
+  });
+
   it('fails with the last lines of the rank that failed', async () => {
     const place = newPlace();
     const failing = `launch.command=["python3","-c","import sys; print('out of luck'); sys.exit(3)"]`;
