@@ -65,9 +65,10 @@ export function allowedChanges(args: Arguments): string[] {
   );
 }
 
-/** A parent that was stopped leaves the run itself as it was. */
-function describeInterruption({ base_exp_dir, run_name }: LoadedConfig['settings']): string {
-  const killed = readState(new RunPaths(base_exp_dir, run_name))?.reason === KILLED;
+/** @param earlier the state before: a run whose parent was stopped is as it was. */
+function describeInterruption(paths: RunPaths, earlier: RunState | null): string {
+  const state = readState(paths);
+  const killed = state?.reason === KILLED && state.heartbeat !== earlier?.heartbeat;
   return `Stopped${killed ? ` (${KILLED})` : ' after a checkpoint'}; run the same command to continue.`;
 }
 
@@ -75,19 +76,19 @@ function describeInterruption({ base_exp_dir, run_name }: LoadedConfig['settings
 async function trainAndReport(config: LoadedConfig, json: boolean): Promise<number> {
   const terminal = json ? null : process.stdout;
   const launcher = new Launcher({ terminal, command: process.argv.slice(2), ...stopOnSignals() });
+  const paths = new RunPaths(config.settings.base_exp_dir, config.settings.run_name);
   try {
+    const earlier = readState(paths);
     const result = await launcher.run(config);
     if (result.kind === 'interrupted') {
-      if (!json) printLine(describeInterruption(config.settings));
+      if (!json) printLine(describeInterruption(paths, earlier));
       return INTERRUPTED;
     }
-    const { base_exp_dir, run_name } = config.settings;
     const [{ readRun }, { formatReport }, { encodeLine }] = await Promise.all([
       import('../run/report/read.js'),
       import('../run/report/text.js'),
       import('../run/journal.js'),
     ]);
-    const paths = new RunPaths(base_exp_dir, run_name);
     const report = readRun(paths);
     if (json) printJson(JSON.parse(encodeLine(report).line));
     else {

@@ -60,6 +60,7 @@ export class Deadline {
     this.#over = true;
     this.#controller?.abort();
     for (const callback of this.#onOver) callback();
+    this.#onOver.clear();
   }
 }
 

@@ -25,8 +25,8 @@ export interface JudgeClientOptions {
   /** Requests under way at once. */
   readonly concurrency?: number;
   /**
-   * The time that one question may take, over all its requests, from the moment that it is first sent. By default as long as the policy's
-   * attempts and the further requests can take, so that none of them is cut short.
+   * The time for which one question may have a slot, over all its requests. By default as long as the policy's attempts and the further
+   * requests can take, so that none of them is cut short.
    */
   readonly queryTimeoutMs?: number;
   /** Further requests for a question whose reply gave no scores. */

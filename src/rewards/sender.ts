@@ -1,9 +1,10 @@
 /** What stands between a judge's client and the wire: one request for a query, with its retries, in one of so many slots. */
 import type { Dialect, Variation } from './chat_request.js';
 import { toChatRequest } from './chat_request.js';
+import { calledOff } from './called_off.js';
 import type { Clock } from './clock.js';
 import { systemClock } from './clock.js';
-import type { Problem, Reply } from './completion.js';
+import type { Reply } from './completion.js';
 import { Deadline } from './deadline.js';
 import type { JudgeQuery } from './judge.js';
 import { Semaphore } from './semaphore.js';
@@ -56,13 +57,6 @@ export interface SenderOptions {
 
 export type OpenSender = (options: SenderOptions) => Sender;
 
-export const calledOff: Problem = {
-  kind: 'problem',
-  problem: 'aborted',
-  detail: 'called off',
-  remedy: 'give_up',
-};
-
 export interface LocalSenderTools {
   readonly clock?: Clock | undefined;
   /** Uniform in [0, 1), for backoff jitter only. */
@@ -75,6 +69,8 @@ export class LocalSender implements Sender {
   readonly #clock: Clock;
   readonly #transport: Transport;
   readonly #slots: Semaphore;
+  /** Compressing waits in a queue that the whole process shares with its look-ups of names: it must not fill it. */
+  readonly #encoding = new Semaphore(8);
 
   constructor(options: SenderOptions, { clock = systemClock, random = Math.random }: LocalSenderTools = {}) {
     const { endpoints, apiKey, concurrency, policy } = options;
@@ -87,8 +83,8 @@ export class LocalSender implements Sender {
   }
 
   async send(query: SentQuery, { asked, variation, withinMs }: Sending, signal?: AbortSignal): Promise<Sent> {
-    // A slot waits for no picture.
-    if (signal?.aborted !== true && variation.shrunk !== true) await encodeImages(query);
+    // A slot waits for no picture, but for those that are sent smaller, which are few.
+    if (signal?.aborted !== true && variation.shrunk !== true) await this.#encoding.run(() => encodeImages(query));
     return this.#slots.run(async () => {
       const started = this.#clock.now();
       const deadline = new Deadline(this.#clock, withinMs, signal);

@@ -1,6 +1,7 @@
 /**
- * Sends from a thread of its own: compressing pictures, writing requests and reading replies then cost the caller's thread next to
- * nothing. Onnxruntime holds that thread for the length of each of its runs, and a slot of the judge must not stand idle meanwhile.
+ * Sends from a thread of its own: compressing pictures, writing requests and reading replies then cost the caller's thread no more than
+ * handing over the pixels. Onnxruntime holds that thread for the length of each of its runs, and a slot of the judge must not stand idle
+ * meanwhile.
  */
 import { Worker } from 'node:worker_threads';
 import { setMaxListeners } from 'node:events';
@@ -8,6 +9,7 @@ import { InternalError } from '../core/errors.js';
 import type { Reply } from './completion.js';
 import type { JudgeMessage } from './judge.js';
 import type { ShownPicture } from './judge_images.js';
+import { calledOff } from './called_off.js';
 import type { OpenSender, Sender, SenderOptions, Sending, Sent, SentQuery } from './sender.js';
 
 /** A query as plain data. */
@@ -18,7 +20,7 @@ export type PlainQuery = Omit<SentQuery, 'messages'> & {
   }[];
 };
 
-/** What the thread is told; each `id` but those of `abort` is answered once. */
+/** What the thread is told; each message is answered once but `abort`, which names the one that it ends. */
 export type ToThread =
   | { readonly kind: 'send'; readonly id: number; readonly query: PlainQuery; readonly sending: Sending }
   | { readonly kind: 'probe'; readonly id: number; readonly query: PlainQuery; readonly withinMs: number }
@@ -39,18 +41,26 @@ export class ThreadSender implements Sender {
   readonly #worker: Worker;
   readonly #pending = new Map<number, Pending>();
   #messages = 0;
+  /** Why nothing can be asked any more. */
   #dead: Error | null = null;
+  #closing: Promise<void> | null = null;
 
   /** @param script the thread's own file, where it does not lie beside this one. */
   constructor(options: SenderOptions, script = new URL('./sender_thread_main.js', import.meta.url)) {
     this.#worker = new Worker(script, { workerData: options });
     this.#worker.on('message', (message: FromThread) => this.#settle(message));
     this.#worker.on('error', (cause) => this.#fail(`failed: ${cause.message}`, cause));
+    this.#worker.on('messageerror', (cause) => {
+      this.#fail(`sent what cannot be read: ${cause.message}`, cause);
+      void this.#worker.terminate();
+    });
     this.#worker.on('exit', (code) => this.#fail(`ended (exit code ${code})`));
     this.#worker.unref();
   }
 
   async send(query: SentQuery, sending: Sending, signal?: AbortSignal): Promise<Sent> {
+    // The thread would begin with the pictures before it hears of it.
+    if (signal?.aborted === true) return { reply: calledOff, attempts: 0, tookMs: 0, over: true };
     return (await this.#ask((id) => ({ kind: 'send', id, query: plain(query), sending }), signal)) as Sent;
   }
 
@@ -58,8 +68,15 @@ export class ThreadSender implements Sender {
     return (await this.#ask((id) => ({ kind: 'probe', id, query: plain(query), withinMs }), signal)) as Reply;
   }
 
-  async close(): Promise<void> {
-    if (this.#dead === null) await this.#ask((id) => ({ kind: 'close', id }));
+  close(): Promise<void> {
+    return (this.#closing ??= this.#close());
+  }
+
+  async #close(): Promise<void> {
+    const told = this.#dead === null ? this.#ask((id) => ({ kind: 'close', id })) : null;
+    this.#dead ??= new InternalError("the judge's thread was told to end");
+    // A thread that ends before it answers has nothing left to close.
+    await told?.catch(() => undefined);
     await this.#worker.terminate();
   }
 
@@ -75,9 +92,10 @@ export class ThreadSender implements Sender {
     }
     try {
       return await new Promise((resolve, reject) => {
+        // Told first: what cannot be told is not waited for.
+        tell(message(id));
         this.#pending.set(id, { resolve, reject });
         this.#worker.ref();
-        tell(message(id));
         if (signal?.aborted === true) abort();
       });
     } finally {

@@ -90,6 +90,7 @@ export interface Judgement {
   readonly detail?: string;
   readonly scores: readonly number[];
   readonly attempts: number;
+  /** In a slot, over all requests. */
   readonly latencyMs: number;
 }
 

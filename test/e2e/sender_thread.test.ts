@@ -6,6 +6,7 @@ import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { promisify } from 'node:util';
 import { afterEach, describe, expect, it } from 'vitest';
+import type { JudgeImage } from '../../src/rewards/judge_images.js';
 import { ThreadSender } from '../../src/rewards/sender_thread.js';
 import { first, queryAbout, senderContract, senderOptions } from '../rewards/sender_contract.js';
 import { startStubJudge, type StubJudge } from '../rewards/stub_judge.js';
@@ -15,6 +16,15 @@ const built = (file: string): URL => pathToFileURL(join(ROOT, 'dist/src/rewards'
 const script = built('sender_thread_main.js');
 
 senderContract('in a thread of its own', (options) => new ThreadSender(options, script));
+
+const unpreparable: JudgeImage = {
+  digest: 'x',
+  dataUrl: () => Promise.resolve(''),
+  smaller: () => null,
+  get picture(): never {
+    throw new Error('no pixels');
+  },
+};
 
 describe('the thread of a sender', () => {
   const stubs: StubJudge[] = [];
@@ -28,6 +38,40 @@ describe('the thread of a sender', () => {
     await expect(sender.send(queryAbout(1), first)).rejects.toThrow(failure);
     await expect(sender.send(queryAbout(1), first)).rejects.toThrow(failure);
     await sender.close();
+  });
+
+  it('hands nothing over for a question that is called off before', async () => {
+    const stub = await startStubJudge(() => ({ kind: 'text', text: 'fine' }));
+    stubs.push(stub);
+    const sender = new ThreadSender(senderOptions(stub.url), script);
+    const unreadable = { ...queryAbout(1), messages: [{ role: 'user' as const, parts: [unpreparable] }] };
+    expect(await sender.send(unreadable, first, AbortSignal.abort())).toMatchObject({ reply: { problem: 'aborted' } });
+    await sender.close();
+  });
+
+  it('waits for no question that cannot be handed over, and takes the next', async () => {
+    const stub = await startStubJudge(() => ({ kind: 'text', text: 'fine' }));
+    stubs.push(stub);
+    const sender = new ThreadSender(senderOptions(stub.url), script);
+    const unreadable = { ...queryAbout(1), messages: [{ role: 'user' as const, parts: [unpreparable] }] };
+    await expect(sender.send(unreadable, first)).rejects.toThrow('no pixels');
+    expect(await sender.send(queryAbout(1), first)).toMatchObject({ reply: { text: 'fine' } });
+    await sender.close();
+  });
+
+  it('ends once, refuses whoever asks then, and answers what was under way', async () => {
+    const stub = await startStubJudge(async () => {
+      await new Promise((resolve) => setTimeout(resolve, 100));
+      return { kind: 'text', text: 'late' };
+    });
+    stubs.push(stub);
+    const sender = new ThreadSender(senderOptions(stub.url), script);
+    const asked = sender.send(queryAbout(1), first);
+    while (stub.requests.length === 0) await new Promise((resolve) => setTimeout(resolve, 5));
+    const closed = [sender.close(), sender.close()];
+    await expect(sender.send(queryAbout(2), first)).rejects.toThrow('told to end');
+    expect(await asked).toMatchObject({ reply: { text: 'late' } });
+    await Promise.all(closed);
   });
 
   it('keeps no process alive that asks nothing any more', async () => {

@@ -59,7 +59,7 @@ export const rollout = section(
         positiveInteger.nullable().default(null),
       ),
       threads: operation(
-        'CPU threads of the sessions that sample; 0 means as many as policy.engine.threads. One token of a small model is too little work to share.',
+        'CPU threads of the sessions that sample, in each process; 0 means as many as policy.engine.threads. One token of a small model is too little work to share.',
         count.default(0),
       ),
     })
