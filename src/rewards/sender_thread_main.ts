@@ -21,31 +21,39 @@ port.on('messageerror', (error) => {
 });
 port.on('message', (message: ToThread) => {
   if (message.kind === 'abort') underWay.get(message.id)?.abort();
-  else void answer(message);
+  else void answer(message.id, taken(message));
 });
 
-async function answer(message: Exclude<ToThread, { kind: 'abort' }>): Promise<void> {
-  const { id } = message;
+/** What a message asks for. It does not hold the message, whose copies of pictures are free to go. */
+interface Work {
+  readonly digests: readonly string[];
+  readonly run: (signal: AbortSignal) => Promise<unknown>;
+}
+
+function taken(message: Exclude<ToThread, { kind: 'abort' }>): Work {
+  if (message.kind === 'close') return { digests: [], run: () => sender.close() };
+  const query = adopted(message.query);
+  const digests = query.messages.flatMap(({ parts }) =>
+    parts.flatMap((part) => (typeof part === 'string' ? [] : [part.digest])),
+  );
+  if (message.kind === 'probe') {
+    const { withinMs } = message;
+    return { digests, run: (signal) => sender.probe(query, withinMs, signal) };
+  }
+  const { sending } = message;
+  return { digests, run: (signal) => sender.send(query, sending, signal) };
+}
+
+async function answer(id: number, { digests, run }: Work): Promise<void> {
   const controller = new AbortController();
   underWay.set(id, controller);
   try {
-    say({ id, answer: await work(message, controller.signal) });
+    say({ id, answer: await run(controller.signal) });
   } catch (error) {
     say({ id, failed: error instanceof Error ? (error.stack ?? error.message) : String(error) });
   } finally {
     underWay.delete(id);
-    if ('query' in message) release(message.query);
-  }
-}
-
-function work(message: Exclude<ToThread, { kind: 'abort' }>, signal: AbortSignal): Promise<unknown> {
-  switch (message.kind) {
-    case 'send':
-      return sender.send(adopted(message.query), message.sending, signal);
-    case 'probe':
-      return sender.probe(adopted(message.query), message.withinMs, signal);
-    case 'close':
-      return sender.close();
+    digests.forEach(release);
   }
 }
 
@@ -68,10 +76,7 @@ function adopt(picture: ShownPicture): JudgeImage {
   return known.image;
 }
 
-function release({ messages }: PlainQuery): void {
-  for (const part of messages.flatMap(({ parts }) => parts)) {
-    if (typeof part === 'string') continue;
-    const known = shown.get(part.digest);
-    if (known !== undefined && --known.users === 0) shown.delete(part.digest);
-  }
+function release(digest: string): void {
+  const known = shown.get(digest);
+  if (known !== undefined && --known.users === 0) shown.delete(digest);
 }
