@@ -39,10 +39,10 @@ export async function measureIterations(): Promise<void> {
   const bound = MOST * (Math.max(slow.rollout, judging) + slow.update) + chunk;
   const list = ({ total, rollout, waited, update, other }: Seconds): string =>
     `total ${total.toFixed(2)}, rollout ${rollout.toFixed(2)}, waiting for the judge ${waited.toFixed(2)}, update ${update.toFixed(2)}, other ${other.toFixed(2)}`;
-  console.log(`an iteration of ${EPISODES} episodes, medians in seconds:`);
-  console.log(`  ${CHUNKS} chunks, judge at once:         ${list(fast)}`);
-  console.log(`  at once, judge ${String(latencyMs).padStart(4)} ms a call:  ${list(apart)}`);
-  console.log(`  ${CHUNKS} chunks, judge ${String(latencyMs).padStart(4)} ms a call: ${list(slow)}`);
+  console.log(`an iteration of ${EPISODES} episodes in ${CHUNKS} chunks, or all sampled first; medians in seconds:`);
+  console.log(`  chunks, judge at once:          ${list(fast)}`);
+  console.log(`  sampled first, ${String(latencyMs).padStart(4)} ms a call:  ${list(apart)}`);
+  console.log(`  chunks, judge ${String(latencyMs).padStart(4)} ms a call:   ${list(slow)}`);
   console.log(
     `  ${slow.total.toFixed(2)} s against ${MOST} x (max(rollout ${slow.rollout.toFixed(2)}, judging ${judging.toFixed(2)}) + update ${slow.update.toFixed(2)}) + one chunk ${chunk.toFixed(2)} = ${bound.toFixed(2)} s: ${(slow.total / bound).toFixed(2)} of it (at most 1)`,
   );

@@ -1,6 +1,6 @@
 /**
- * One HTTP request whose whole reply is wanted. It stands on undici's dispatch: the streams of its `request` cost a small call more
- * than the call itself, and an abort signal here covers a server that stalls after its headers, too.
+ * One HTTP request whose whole reply is wanted. It stands on undici's dispatch, since nobody here reads a reply piece by piece and the
+ * streams of its `request` cost processor time. An abort signal covers a server that stalls after its headers, too.
  */
 import type { IncomingHttpHeaders } from 'node:http';
 import type { Dispatcher } from 'undici';

@@ -126,6 +126,40 @@ describe('requests', () => {
     for (const [i, outcome] of outcomes.entries()) expectNamed(outcome.parts, i);
   });
 
+  it('are encoded while others are under way, as many again as are, and no more', async () => {
+    let answer = (): void => undefined;
+    const held = new Promise<void>((resolve) => (answer = resolve));
+    const stub = await serve(async () => {
+      await held;
+      return scoresText(7, 8);
+    });
+    const { client } = connect(stub, { concurrency: 4 });
+    let encoded = 0;
+    const ask = (number: number): Promise<Judgement> => {
+      const image = new JudgeImages().prepare(numberedImage(number), 'a picture');
+      const dataUrl = (): Promise<string> => {
+        encoded++;
+        return image.dataUrl();
+      };
+      return client.ask({
+        key: `0/${number}/0/question`,
+        messages: [{ role: 'user', parts: [{ ...image, dataUrl }] }],
+        format: null,
+        temperature: 0,
+        maxCompletionTokens: 10,
+        parse: () => ({ ok: true, scores: [1] }),
+      });
+    };
+    const asked = Array.from({ length: 20 }, (_, i) => ask(i));
+    await expect.poll(() => stub.requests.length).toBe(4);
+    // The four under way ask for their images once more, for the request itself.
+    await expect.poll(() => encoded).toBe(12);
+    await new Promise((resolve) => setTimeout(resolve, 50));
+    expect([encoded, stub.requests.length]).toEqual([12, 4]);
+    answer();
+    expect((await Promise.all(asked)).every(({ problem }) => problem === null)).toBe(true);
+  });
+
   it('go round several endpoints', async () => {
     const first = await serve(() => scoresText(7, 8));
     const second = await serve(() => scoresText(7, 8));

@@ -6,7 +6,7 @@ import { CheckpointError, ConfigError, DataError } from '../../src/core/errors.j
 import { encodeSafetensors } from '../../src/core/safetensors.js';
 import { SPECIAL } from '../../src/policies/tokens/space.js';
 import { wordTokenizerJson } from '../../src/policies/tokens/tokenizer.js';
-import { ImageEditTask } from '../../src/tasks/image_edit_tokens.js';
+import { ImageEditTask, sessionOptions } from '../../src/tasks/image_edit_tokens.js';
 import { loadPolicy, modelFolder } from '../../src/tasks/models.js';
 import { makeSmallWorld, smallSettings, type SmallWorld } from './small_world.js';
 
@@ -132,5 +132,16 @@ describe('models on disk', () => {
     expect(() => ImageEditTask.open(smallSettings(world, { data: { train: [{ path: '/no' }] } }), (r) => r)).toThrow(
       DataError,
     );
+  });
+});
+
+describe('what a config says to a session', () => {
+  it.each([
+    [0, 0, undefined],
+    [4, 0, 4],
+    [4, 1, 1],
+    [0, 1, 1],
+  ])('engine.threads %i with rollout.threads %i: %s', (engine, rollout, threads) => {
+    expect(sessionOptions({ provider: 'cpu', threads: engine }, rollout).threads).toBe(threads);
   });
 });
