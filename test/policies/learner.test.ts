@@ -2,7 +2,7 @@
 import { describe, expect, it } from 'vitest';
 import { RandomStream } from '../../src/core/random.js';
 import type { FloatTensor } from '../../src/core/safetensors.js';
-import { Learner, type LearningGroup, type LossKind } from '../../src/policies/tokens/learner.js';
+import { Learner, type GradientResult, type LearningGroup, type LossKind } from '../../src/policies/tokens/learner.js';
 import { referenceLogits } from '../nets/reference_decoder.js';
 import { openPrompt, smallModel, smallSpace, textPrompt } from './small_policy.js';
 
@@ -55,6 +55,11 @@ async function gradientOf(
   const result = await made.gradient(options.of ?? groups, loss);
   await made.dispose();
   return result;
+}
+
+/** A result whose gradients outlive the next call. */
+function kept(result: GradientResult): GradientResult {
+  return { ...result, gradients: new Map([...result.gradients].map(([name, gradient]) => [name, gradient.slice()])) };
 }
 
 /** log p of each token of an answer, from the logits of the plain decoder. */
@@ -148,6 +153,18 @@ describe('the learner', () => {
     }
   });
 
+  it('writes a gradient into the arrays of the one before, and nothing of that stays', async () => {
+    const made = learner(2);
+    const first = await made.gradient(groups, grpo);
+    const firstValues = kept(first);
+    const second = await made.gradient(groups.slice(0, 1), grpo);
+    for (const [name, gradient] of second.gradients) expect(gradient).toBe(first.gradients.get(name));
+    const fresh = await gradientOf(grpo, { microBatch: 2, of: groups.slice(0, 1) });
+    expect(second.gradients).toEqual(fresh.gradients);
+    expect(kept(await made.gradient(groups, grpo)).gradients).toEqual(firstValues.gradients);
+    await made.dispose();
+  });
+
   it('takes parts of a group where a micro-batch is no divisor of it', async () => {
     const whole = await gradientOf(grpo, { microBatch: 8 });
     const parts = await gradientOf(grpo, { microBatch: 3 });
@@ -207,7 +224,7 @@ describe('the learner', () => {
     for (const klEstimator of ['k1', 'k2', 'k3'] as const) {
       const loss: LossKind = { ...grpo, klEstimator };
       // Alone the short answers fill their columns; beside the long ones two thirds of their rows are padding.
-      const alone = await made.gradient([{ ...short, targets }], loss);
+      const alone = kept(await made.gradient([{ ...short, targets }], loss));
       const padded = await made.gradient(
         [
           { ...short, targets },

@@ -43,8 +43,11 @@ export async function loadRuntime(): Promise<typeof Ort> {
  * Numbers below 1e-38 count as 0. The exponentials of masked scores are such numbers, and a processor takes a trap for each:
  * a causal softmax is two to three times as fast without. The runtime sets this for its threads and for the one that makes the
  * session, so that JavaScript there does the same from the first session on.
+ *
+ * A session's threads wait actively for its next operator, and stop when its run ends: else they would go on for a while and take the
+ * cores from the session that runs next, from JavaScript and from the thread that asks the judges.
  */
-const DENORMALS_AS_ZERO = { session: { set_denormal_as_zero: '1' } } as const;
+const SESSION_SETTINGS = { session: { set_denormal_as_zero: '1', force_spinning_stop: '1' } } as const;
 
 /** What `checkpoint` asks every run for. */
 const KEEP = Uint8Array.of(1);
@@ -90,7 +93,7 @@ export class Session {
         graphOptimizationLevel: 'all',
         executionMode: 'sequential',
         logSeverityLevel: 3,
-        extra: DENORMALS_AS_ZERO,
+        extra: SESSION_SETTINGS,
         ...(options.threads === undefined ? {} : { intraOpNumThreads: options.threads }),
         ...(options.profilePrefix === undefined
           ? {}

@@ -1,6 +1,6 @@
 /** Log-probabilities of given answers and gradients of losses on them, micro-batch by micro-batch in a fixed order. */
 import { must } from '../../core/errors.js';
-import type { SessionOptions } from '../../engines/onnx/session.js';
+import type { SessionOptions, TensorData } from '../../engines/onnx/session.js';
 import { checkpoint } from '../../graph/checkpoint.js';
 import { gradients } from '../../graph/differentiate.js';
 import type { Graph, Value } from '../../graph/ir.js';
@@ -74,6 +74,10 @@ export class Learner {
   readonly #forward: SessionCache;
   readonly #backward: SessionCache;
   readonly #peers: Peers;
+  /** The gradients of the first micro-batch, to which the others' are added: memory that is kept, since fresh pages cost a pass of their own. */
+  readonly #sums: Record<string, TensorData> = {};
+  /** The gradients of a later micro-batch. */
+  readonly #parts: Record<string, TensorData> = {};
 
   constructor(
     readonly model: PolicyModel,
@@ -101,27 +105,29 @@ export class Learner {
 
   /**
    * The gradient of the loss summed over all groups, the same on every rank. Each rank adds its micro-batches up in their order;
-   * the ranks' sums are added in a fixed tree.
+   * the ranks' sums are added in a fixed tree. The arrays hold it until the next call, which writes into them again.
    */
   async gradient(groups: readonly LearningGroup[], loss: LossKind): Promise<GradientResult> {
     const { own, shape } = this.#deal(groups);
     const total = new Map<string, Float32Array>();
     const rows: RowStatistics[] = [];
     const losses: number[] = [];
-    for (const part of own) {
+    for (const [index, part] of own.entries()) {
       const feeds = { ...packSequences(part, shape), ...tokenFeeds(part, shape, loss) };
+      const into = index === 0 ? this.#sums : this.#parts;
       const result = await this.#backward.use(
         { shape, loss },
         (graph) => this.lossGraph(graph, shape, loss),
-        (session) => session.run(feeds, this.model.weights),
+        (session) => session.run(feeds, this.model.weights, into),
       );
       losses.push((result.loss as Float32Array)[0]);
       rows.push(rowsOf(result));
       for (const [name, gradient] of Object.entries(result)) {
         if (!name.startsWith(GRADIENT)) continue;
-        const known = total.get(name.slice(GRADIENT.length));
-        if (known === undefined) total.set(name.slice(GRADIENT.length), gradient as Float32Array);
-        else for (let i = 0; i < known.length; i++) known[i] += (gradient as Float32Array)[i];
+        into[name] = gradient;
+        const sum = this.#sums[name] as Float32Array;
+        if (index === 0) total.set(name.slice(GRADIENT.length), sum);
+        else for (let i = 0; i < sum.length; i++) sum[i] += (gradient as Float32Array)[i];
       }
     }
     const all = await this.#peers.allGather({ rows, losses, names: [...total.keys()] });
