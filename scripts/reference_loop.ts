@@ -49,6 +49,7 @@ import type { JudgeItem, Outcome } from '../src/rewards/types.js';
 import { ImageEditTask, sessionOptions } from '../src/tasks/image_edit_tokens.js';
 import { modelFolder, type RunResolver } from '../src/tasks/models.js';
 import { startJudge } from '../src/tiny/judge/server.js';
+import { scheduleOf } from '../src/train/schedule.js';
 
 /** What the loop is made of. */
 export interface LoopParts {
@@ -164,11 +165,7 @@ export async function referenceLoop(
       const gradNorm = clipGradientNorm(gradient, optimization.max_grad_norm);
 
       // 8. One step along it.
-      const learningRate = learningRateAt(optimizer.steps, {
-        schedule: optimization.schedule,
-        learningRate: optimization.learning_rate,
-        warmupSteps: algorithm.warmup_steps,
-      });
+      const learningRate = learningRateAt(optimizer.steps, scheduleOf(settings));
       if (Number.isFinite(gradNorm)) optimizer.step(gradient, learningRate);
       report({ ...outcome, loss, kl, gradNorm });
     }

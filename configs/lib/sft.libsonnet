@@ -1,4 +1,4 @@
-// The supervised start of a family: EARL's SFT values. Its own schedule falls to a tenth of the learning rate; here it is constant.
+// The supervised start of a family: EARL's SFT values.
 (import 'earl.libsonnet') + {
   kind:: 'sft',
   num_iterations: 11600,
@@ -9,6 +9,8 @@
     eps: 1e-6,
     weight_decay: 0.1,
     max_grad_norm: 5.0,
+    schedule: 'cosine',
+    min_learning_rate_ratio: 0.1,
     per_device_batch_size: 2,
     gradient_checkpointing: true,
   },

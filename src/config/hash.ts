@@ -18,8 +18,8 @@ export function canonicalJson(value: unknown): string {
 }
 
 /**
- * Hash over the `result` fields only; num_iterations is left out while no schedule depends on it, because it may grow. Reads
- * the text files that settings name, of which the text counts.
+ * Hash over the `result` fields only, without those at a value that their mark leaves out; num_iterations is left out while no
+ * schedule depends on it, because it may grow. Reads the text files that settings name, of which the text counts.
  */
 export function resultHash(settings: Settings): string {
   return hashOfSections(settings, (section) => resultText(settings, section));
@@ -39,7 +39,9 @@ export function hashOfSections(settings: Settings, textOf: (section: string) => 
 
 /** The `result` fields of one section, as the text that is hashed; it depends on no other section. */
 export function resultText(settings: Settings, section: string): string {
-  const entries = [...resultLeaves(settings, section)].map(({ path, counts }) => [path, counts] as const);
+  const entries = [...resultLeaves(settings, section)]
+    .filter(({ counts, mark }) => mark.unhashed === undefined || canonicalJson(counts) !== canonicalJson(mark.unhashed))
+    .map(({ path, counts }) => [path, counts] as const);
   return canonicalJson(Object.fromEntries(entries)).slice(1, -1);
 }
 
@@ -77,12 +79,18 @@ function counted(settings: Settings, digestOf: DigestOf | null): ReadonlyMap<str
   return new Map([...resultLeaves(settings, null, digestOf)].map((leaf) => [leaf.path, leaf]));
 }
 
-function growable(settings: Settings): boolean {
+/** Whether a raised num_iterations leaves what the iterations before it come to as it is. */
+export function growable(settings: Settings): boolean {
   // What another trainer does with the number is not known, but it is told the same one at every resume.
   if (settings.task === 'external') return true;
   // Exhaustive on purpose: another schedule has to say whether it depends on the number of iterations.
-  const independent: Record<TrainedSettings['optimizer']['schedule'], boolean> = { constant: true };
-  return independent[settings.optimizer.schedule];
+  const { schedule, decay_steps } = settings.optimizer;
+  const independent: Record<TrainedSettings['optimizer']['schedule'], boolean> = {
+    constant: true,
+    linear: decay_steps !== null,
+    cosine: decay_steps !== null,
+  };
+  return independent[schedule];
 }
 
 interface CountedLeaf extends Leaf {

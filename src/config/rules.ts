@@ -69,6 +69,7 @@ const rules: readonly Rule[] = [
     if (steps === null || cycle === null || steps <= cycle) return [];
     return problem('algorithm.train_tokens.steps', `found ${steps}; allowed: at most cycle_steps (${cycle})`);
   },
+  decay,
   start,
   architecture,
   rewardProblems,
@@ -97,6 +98,32 @@ const rules: readonly Rule[] = [
     return problem('environment.init.patch', `found ${patch}; allowed: a divisor of the image's side (${side} pixels)`);
   },
 ];
+
+/** What tells how a learning rate falls needs one that does, and a fall begins after warm-up. */
+function decay(read: Reader): Problem[] {
+  const schedule = read.value('optimizer.schedule');
+  const steps = number(read, 'optimizer.decay_steps');
+  const ratio = number(read, 'optimizer.min_learning_rate_ratio');
+  if (schedule === 'constant') {
+    const found = [
+      ...(steps === null ? [] : [{ key: 'optimizer.decay_steps', text: `decay_steps ${steps}` }]),
+      ...(ratio === null || ratio === 0
+        ? []
+        : [{ key: 'optimizer.min_learning_rate_ratio', text: `min_learning_rate_ratio ${ratio}` }]),
+    ];
+    if (found.length === 0) return [];
+    return problem(
+      found[0].key,
+      `found ${found.map(({ text }) => text).join(' and ')} with optimizer.schedule 'constant', which never falls; allowed: schedule 'linear' or 'cosine', or decay_steps null and min_learning_rate_ratio 0`,
+    );
+  }
+  const warmup = number(read, 'algorithm.warmup_steps');
+  if (schedule === undefined || steps === null || warmup === null || steps > warmup) return [];
+  return problem(
+    'optimizer.decay_steps',
+    `found ${steps}; allowed: more than algorithm.warmup_steps (${warmup}), which it includes, or null for all steps of the run`,
+  );
+}
 
 /** A policy starts from a checkpoint or from random weights, not from both and not from neither. */
 function start(read: Reader): Problem[] {

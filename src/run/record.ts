@@ -120,5 +120,6 @@ export function formatChanges(changes: readonly SettingChange[], form: 'with rul
 function ruleOf({ key, before, after }: SettingChange): string {
   if (key.startsWith('parents.')) return ' (the run that it starts from was made anew with other settings)';
   if (key !== 'num_iterations') return '';
-  return Number(after) < Number(before) ? ' (it may only grow)' : ' (a schedule depends on it)';
+  if (Number(after) < Number(before)) return ' (it may not be lowered)';
+  return ' (the learning rate falls until the last iteration where optimizer.decay_steps is null)';
 }

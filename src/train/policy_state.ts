@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { CheckpointError } from '../core/errors.js';
 import { readSafetensors, safetensorsPieces, type FloatTensor } from '../core/safetensors.js';
 import type { OptimizerSettings } from '../config/settings.js';
-import { AdamW, clipGradientNorm, learningRateAt } from '../engines/onnx/optimizer.js';
+import { AdamW, clipGradientNorm, learningRateAt, type ScheduleOptions } from '../engines/onnx/optimizer.js';
 import type { PolicyModel } from '../policies/tokens/model.js';
 import type { CheckpointFiles } from '../run/checkpoints.js';
 import { CONFIG_FILE, POLICY_FILE, readWeights, TOKENIZER_FILE } from '../tasks/models.js';
@@ -52,7 +52,8 @@ export class TrainState<M extends TrainedModel> {
   constructor(
     readonly model: M,
     private readonly settings: OptimizerSettings,
-    private readonly warmupSteps: number,
+    /** See `scheduleOf`. */
+    private readonly schedule: ScheduleOptions,
     /** The `tokenizer.json` that goes with the model. */
     private readonly tokenizerJson: string,
   ) {
@@ -70,11 +71,7 @@ export class TrainState<M extends TrainedModel> {
 
   /** Clips, then takes one AdamW step. A gradient that is not finite is reported and changes nothing. */
   step(gradients: Map<string, Float32Array>): StepReport {
-    const learningRate = learningRateAt(this.#optimizer.steps, {
-      schedule: this.settings.schedule,
-      learningRate: this.settings.learning_rate,
-      warmupSteps: this.warmupSteps,
-    });
+    const learningRate = learningRateAt(this.#optimizer.steps, this.schedule);
     const gradNorm = clipGradientNorm(gradients, this.settings.max_grad_norm);
     const applied = Number.isFinite(gradNorm);
     if (applied) this.#optimizer.step(gradients, learningRate);

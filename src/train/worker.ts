@@ -29,6 +29,7 @@ import { Abandoned } from './lead.js';
 import { runLoop } from './loop.js';
 import { TrainState } from './policy_state.js';
 import { soloGroup, type ProcessGroup } from './process_group.js';
+import { scheduleOf } from './schedule.js';
 import { SupervisedTraining } from './supervised.js';
 
 interface CommonServices {
@@ -156,7 +157,7 @@ async function buildTokenizerTraining(settings: ImageTokenizerSettings, bench: B
   const state = new TrainState(
     startingTokenizer(settings),
     settings.optimizer,
-    settings.algorithm.warmup_steps,
+    scheduleOf(settings),
     jointTokenizerJson(settings),
   );
   if (bench.checkpoint !== null) state.restore(bench.checkpoint);
@@ -169,7 +170,7 @@ async function buildEditTraining(settings: ImageEditSettings, services: Bench): 
   const reference: Weights = new Map(
     [...model.weights].map(([name, { shape, data }]) => [name, { shape, data: data.slice() }]),
   );
-  const policy = new TrainState(model, settings.optimizer, settings.algorithm.warmup_steps, task.tokenizer.json);
+  const policy = new TrainState(model, settings.optimizer, scheduleOf(settings), task.tokenizer.json);
   const { group, handle } = services;
   if (services.checkpoint !== null) policy.restore(services.checkpoint);
   const sampler = new Sampler(

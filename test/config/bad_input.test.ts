@@ -144,12 +144,12 @@ describe('a config that does not validate', () => {
   });
 
   it('asks for what this version cannot do', async () => {
-    expect(await withSets('algorithm.type=ppo', 'policy.engine.type=vllm', 'optimizer.schedule=cosine'))
+    expect(await withSets('algorithm.type=ppo', 'policy.engine.type=vllm', 'environment.engine.dtype=float16'))
       .toMatchInlineSnapshot(`
       "configs/sft_s__rl_s.jsonnet: 3 problems
-        (--set) optimizer.schedule: 'cosine' is not available in this version; available: constant
         (--set) algorithm.type: 'ppo' is not available in this version; available: grpo, sft
         (--set) policy.engine.type: 'vllm' is not available in this version; available: onnx
+        (--set) environment.engine.dtype: 'float16' is not available in this version; available: float32
         editrl config schema lists every key with its meaning; editrl config show prints what the file evaluates to."
     `);
   });
@@ -213,6 +213,36 @@ describe('a config that does not validate', () => {
         (--set) policy.init.num_key_value_heads: found 3; allowed: a divisor of num_attention_heads (4)
         (--set) policy.init.hidden_size: found 90; allowed: a multiple of num_attention_heads (4), or set head_dim
         (--set) environment.model.run: found 'sft_s__rl_s', which is this run itself; allowed: another run
+        editrl config schema lists every key with its meaning; editrl config show prints what the file evaluates to."
+    `);
+  });
+
+  it('says how a learning rate falls that does not, or before it is warm', async () => {
+    const [steps, ratio] = ['optimizer.decay_steps=20', 'optimizer.min_learning_rate_ratio=0.5'];
+    expect(await withSets(steps, ratio)).toMatchInlineSnapshot(`
+      "configs/sft_s__rl_s.jsonnet: (--set) optimizer.decay_steps: found decay_steps 20 and min_learning_rate_ratio 0.5 with optimizer.schedule 'constant', which never falls; allowed: schedule 'linear' or 'cosine', or decay_steps null and min_learning_rate_ratio 0
+        editrl config schema lists every key with its meaning; editrl config show prints what the file evaluates to."
+    `);
+    expect(await withSets(ratio)).toMatchInlineSnapshot(`
+      "configs/sft_s__rl_s.jsonnet: (--set) optimizer.min_learning_rate_ratio: found min_learning_rate_ratio 0.5 with optimizer.schedule 'constant', which never falls; allowed: schedule 'linear' or 'cosine', or decay_steps null and min_learning_rate_ratio 0
+        editrl config schema lists every key with its meaning; editrl config show prints what the file evaluates to."
+    `);
+    const falling = 'optimizer.schedule=linear';
+    expect(await withSets(falling, steps, ratio, 'algorithm.warmup_steps=20')).toMatchInlineSnapshot(`
+      "configs/sft_s__rl_s.jsonnet: (--set) optimizer.decay_steps: found 20; allowed: more than algorithm.warmup_steps (20), which it includes, or null for all steps of the run
+        editrl config schema lists every key with its meaning; editrl config show prints what the file evaluates to."
+    `);
+    expect(await withSets(falling, steps, ratio, 'algorithm.warmup_steps=19')).toBe('loads');
+    expect(await withSets('optimizer.schedule=cosin', steps, ratio, 'algorithm.warmup_steps=20'))
+      .toMatchInlineSnapshot(`
+      "configs/sft_s__rl_s.jsonnet: (--set) optimizer.schedule: found "cosin"; allowed: constant, linear, cosine; did you mean 'cosine'?
+        editrl config schema lists every key with its meaning; editrl config show prints what the file evaluates to."
+    `);
+    const outside = ['optimizer.decay_steps=0', 'optimizer.min_learning_rate_ratio=1.5'];
+    expect(await withSets(falling, ...outside)).toMatchInlineSnapshot(`
+      "configs/sft_s__rl_s.jsonnet: 2 problems
+        (--set) optimizer.decay_steps: found 0; allowed: a number >= 1
+        (--set) optimizer.min_learning_rate_ratio: found 1.5; allowed: a number <= 1
         editrl config schema lists every key with its meaning; editrl config show prints what the file evaluates to."
     `);
   });

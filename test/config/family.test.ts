@@ -68,6 +68,13 @@ describe('the shipped family', () => {
     `);
   });
 
+  it('sft_s at full size falls to a tenth of its learning rate, as EARL does; the laptop size stays', async () => {
+    const { optimizer } = edits(await load('sft_s', 'full'));
+    expect(optimizer).toMatchObject({ schedule: 'cosine', decay_steps: null, min_learning_rate_ratio: 0.1 });
+    const { optimizer: small } = edits(await load('sft_s', 'tiny'));
+    expect(small).toMatchObject({ schedule: 'constant', decay_steps: null, min_learning_rate_ratio: 0 });
+  });
+
   it('sft_think_s__rl_sc at full size starts from the published thinking checkpoint', async () => {
     const settings = edits(await load('sft_think_s__rl_sc', 'full'));
     expect(settings.policy.model).toEqual({

@@ -2,7 +2,7 @@ import { mkdirSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { z } from 'zod';
-import { diffSettings } from '../../src/config/hash.js';
+import { diffSettings, growable, resultText } from '../../src/config/hash.js';
 import { jsonSchema } from '../../src/config/json_schema.js';
 import { externalVariables, importClosure } from '../../src/config/jsonnet.js';
 import { parseSet } from '../../src/config/load.js';
@@ -122,6 +122,7 @@ describe('the settings hash', () => {
   it.each([
     'seed=1',
     'optimizer.learning_rate=1e-5',
+    'optimizer.schedule=linear',
     'reward.mode=ground_score',
     'algorithm.advantage.scale=none',
     'data.train.0.coefficient=2',
@@ -130,6 +131,37 @@ describe('the settings hash', () => {
     const [before, after] = [await load(), await load(set)];
     expect(after.resultHash).not.toBe(before.resultHash);
     expect(diffSettings(before.settings, after.settings)).toHaveLength(1);
+  });
+
+  it('leaves out the fields that recorded runs were hashed without, at their defaults', async () => {
+    const textOf = async (...sets: string[]): Promise<string> =>
+      resultText((await load(...sets)).settings, 'optimizer');
+    expect(await textOf()).toMatchInlineSnapshot(
+      `""optimizer.betas":[0.9,0.999],"optimizer.ema_decay":null,"optimizer.eps":1e-8,"optimizer.learning_rate":0.0004,"optimizer.max_grad_norm":1,"optimizer.per_device_batch_size":64,"optimizer.schedule":"constant","optimizer.weight_decay":0"`,
+    );
+    const falls = await textOf(
+      'optimizer.schedule=cosine',
+      'optimizer.decay_steps=9',
+      'optimizer.min_learning_rate_ratio=1',
+    );
+    expect(falls).toContain('"optimizer.decay_steps":9');
+    expect(falls).toContain('"optimizer.min_learning_rate_ratio":1');
+  });
+
+  it('counts num_iterations where the learning rate falls until the last of them', async () => {
+    const of = async (...sets: string[]) => {
+      const [before, after] = [await load(...sets), await load(...sets, 'num_iterations=81')];
+      const changes = diffSettings(before.settings, after.settings).map(({ key }) => key);
+      const grows = growable(after.settings);
+      expect(before.resultHash === after.resultHash).toBe(grows);
+      expect(changes).toEqual(grows ? [] : ['num_iterations']);
+      return grows;
+    };
+    for (const schedule of ['optimizer.schedule=linear', 'optimizer.schedule=cosine']) {
+      expect(await of(schedule)).toBe(false);
+      expect(await of(schedule, 'optimizer.decay_steps=80')).toBe(true);
+    }
+    expect(await of()).toBe(true);
   });
 
   it('stays when the data folder moves, and changes with the data set in it', async () => {

@@ -144,7 +144,7 @@ describe('claiming', () => {
       "run '<run>' was started with other settings, and these decide its result:
           kl_coeff: 0.0003 -> 0.001
           clip_range: null -> 0.2
-          num_iterations: 10 -> 5 (it may only grow)
+          num_iterations: 10 -> 5 (it may not be lowered)
         Set them back to continue the run, or choose another run_name for these settings. To change them on the way all the same: --allow-changes kl_coeff,clip_range,num_iterations"
     `);
     expect(readMetrics(paths)).toHaveLength(9);
@@ -211,7 +211,7 @@ describe('claiming', () => {
     expect(handle.state.num_iterations).toBe(20);
     handle.release();
     expect(textOf(() => claimRun(request({ num_iterations: 30, mayGrow: false })))).toContain(
-      'num_iterations: 20 -> 30 (a schedule depends on it)',
+      'num_iterations: 20 -> 30 (the learning rate falls until the last iteration where optimizer.decay_steps is null)',
     );
   });
 

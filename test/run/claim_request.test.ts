@@ -33,7 +33,47 @@ it('lets operation fields and more iterations through, and refuses what decides 
   await expect(claim('num_iterations=9', 'algorithm.kl_coeff=0.5')).rejects.toThrow(
     /\n {4}algorithm\.kl_coeff: .* -> 0\.5/,
   );
-  await expect(claim('num_iterations=8')).rejects.toThrow('num_iterations: 9 -> 8 (it may only grow)');
+  await expect(claim('num_iterations=8')).rejects.toThrow('num_iterations: 9 -> 8 (it may not be lowered)');
+});
+
+it('lets a run go on to more iterations than it was started with, unless its learning rate falls until the last', async () => {
+  const claim = async (name: string, ...sets: string[]): Promise<ReturnType<typeof claimRun>> => {
+    const config = await loadConfig({
+      file: 'configs/sft_s__rl_s.jsonnet',
+      overlays: ['configs/lib/tiny.libsonnet'],
+      sets: [`base_exp_dir=${JSON.stringify(base)}`, `run_name=${name}`, 'optimizer.schedule=cosine', ...sets],
+    });
+    const handle = claimRun(claimRequest(config, { command: ['editrl'], versions: {} }));
+    handle.release();
+    return handle;
+  };
+  const first = await claim('falls', 'num_iterations=7');
+  expect((await claim('falls', 'num_iterations=7')).kind).toBe('resumed');
+  await expect(claim('falls', 'num_iterations=9')).rejects.toThrow(
+    'num_iterations: 7 -> 9 (the learning rate falls until the last iteration where optimizer.decay_steps is null)',
+  );
+  await claim('fallen', 'num_iterations=7', 'optimizer.decay_steps=5');
+  const more = await claim('fallen', 'num_iterations=9', 'optimizer.decay_steps=5');
+  expect(more).toMatchObject({ kind: 'resumed', notes: ['num_iterations: 7 -> 9'] });
+  expect(more.record.hash).not.toBe(first.record.hash);
+});
+
+it('continues a run that was recorded without the fields of a falling learning rate', async () => {
+  const config = await loadConfig({
+    file: 'configs/sft_s__rl_s.jsonnet',
+    overlays: ['configs/lib/tiny.libsonnet'],
+    sets: [`base_exp_dir=${JSON.stringify(base)}`, 'run_name=without'],
+  });
+  const request = claimRequest(config, { command: ['editrl'], versions: {} });
+  const started = claimRun(request);
+  started.release();
+  const { optimizer, ...others } = started.record.settings as { optimizer: Record<string, unknown> };
+  const { decay_steps, min_learning_rate_ratio, ...known } = optimizer;
+  expect([decay_steps, min_learning_rate_ratio]).toEqual([null, 0]);
+  writeFileSync(started.paths.record, JSON.stringify({ ...started.record, settings: { ...others, optimizer: known } }));
+  const resumed = claimRun(request);
+  resumed.release();
+  expect(resumed).toMatchObject({ kind: 'resumed', notes: [] });
 });
 
 describe('a run without its config file', () => {

@@ -59,6 +59,7 @@ describe('the reference loop', () => {
         algorithm: { warmup_steps: 3, reward_scale: 0.5 },
       },
     ],
+    ['a learning rate that falls', { optimizer: { schedule: 'cosine', decay_steps: 2, min_learning_rate_ratio: 0.2 } }],
   ])('%s: two iterations equal those of the trainer', async (_name, changes) => {
     const settings = smallSettings(world, changes);
     const { metrics, weights } = await train(settings);

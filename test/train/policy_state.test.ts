@@ -5,6 +5,7 @@ import { afterAll, describe, expect, it } from 'vitest';
 import { CheckpointError } from '../../src/core/errors.js';
 import { readSafetensors, type FloatTensor } from '../../src/core/safetensors.js';
 import type { OptimizerSettings } from '../../src/config/settings.js';
+import { learningRateAt, type ScheduleOptions } from '../../src/engines/onnx/optimizer.js';
 import type { CheckpointFiles } from '../../src/run/checkpoints.js';
 import { TrainState } from '../../src/train/policy_state.js';
 
@@ -16,14 +17,19 @@ const settings: OptimizerSettings = {
   max_grad_norm: 1,
   per_device_batch_size: 1,
   schedule: 'constant',
+  decay_steps: null,
+  min_learning_rate_ratio: 0,
   gradient_checkpointing: false,
   ema_decay: null,
 };
-const made = (ema_decay: number | null = null): TrainState<{ config: object; weights: Map<string, FloatTensor> }> =>
+const made = (
+  ema_decay: number | null = null,
+  schedule: ScheduleOptions = { schedule: 'constant', learningRate: 0.1, warmupSteps: 4 },
+): TrainState<{ config: object; weights: Map<string, FloatTensor> }> =>
   new TrainState(
     { config: { a: 1 }, weights: new Map([['w', { shape: [2], data: Float32Array.of(1, 2) }]]) },
     { ...settings, ema_decay },
-    4,
+    schedule,
     '{}',
   );
 const gradient = (...values: number[]): Map<string, Float32Array> => new Map([['w', Float32Array.from(values)]]);
@@ -71,6 +77,26 @@ describe('a policy under training', () => {
     for (let i = 3; i < 5; i++) second.step(gradient(i - 2, 1));
     expect(second.model.weights).toEqual(straight.model.weights);
     expect(second.files(5)['optimizer.safetensors']).toEqual(straight.files(5)['optimizer.safetensors']);
+  });
+
+  it.each(['linear', 'cosine'] as const)('goes on where it was on a %s fall of its learning rate', (schedule) => {
+    const folder = join(root, schedule);
+    mkdirSync(folder);
+    const falls = { schedule, learningRate: 0.1, warmupSteps: 2, totalSteps: 6, floor: 0.02 };
+    const steps = (state: ReturnType<typeof made>, from: number, to: number): number[] =>
+      Array.from({ length: to - from }, (_, i) => state.step(gradient(from + i - 2, 1)).learningRate);
+    const straight = made(null, falls);
+    const rates = steps(straight, 0, 8);
+    expect(rates).toEqual(rates.map((_, step) => learningRateAt(step, falls)));
+    expect(rates.slice(0, 3)).toEqual([0.05, 0.1, 0.1]);
+    expect(rates.slice(5)).toEqual([expect.closeTo(schedule === 'linear' ? 0.04 : 0.0317, 4), 0.02, 0.02]);
+    const first = made(null, falls);
+    const before = steps(first, 0, 4);
+    write(first.files(4), folder);
+    const second = made(null, falls);
+    second.restore(folder);
+    expect([...before, ...steps(second, 4, 8)]).toEqual(rates);
+    expect(bytesOf(second.files(8))).toEqual(bytesOf(straight.files(8)));
   });
 
   it('keeps moving averages in a file of their own, from which they go on bit for bit', () => {

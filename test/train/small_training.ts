@@ -9,6 +9,7 @@ import { ImageEditTask, sessionOptions } from '../../src/tasks/image_edit_tokens
 import { GrpoTraining, type GrpoDeps, type IterationRecord } from '../../src/train/grpo.js';
 import { HeldOut, type HeldOutDeps } from '../../src/train/held_out.js';
 import { TrainState } from '../../src/train/policy_state.js';
+import { scheduleOf } from '../../src/train/schedule.js';
 import { soloGroup, type ProcessGroup } from '../../src/train/process_group.js';
 import type { Scorer } from '../../src/train/scorer.js';
 
@@ -56,7 +57,7 @@ export function smallTraining(
   const training = new GrpoTraining({
     settings,
     task,
-    policy: new TrainState(model, settings.optimizer, settings.algorithm.warmup_steps, task.tokenizer.json),
+    policy: new TrainState(model, settings.optimizer, scheduleOf(settings), task.tokenizer.json),
     reference: new Map([...model.weights].map(([name, { shape, data }]) => [name, { shape, data: data.slice() }])),
     sampler,
     scorer,

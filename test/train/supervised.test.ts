@@ -8,6 +8,7 @@ import { Learner } from '../../src/policies/tokens/learner.js';
 import { SPECIAL } from '../../src/policies/tokens/space.js';
 import { ImageEditTask } from '../../src/tasks/image_edit_tokens.js';
 import { TrainState } from '../../src/train/policy_state.js';
+import { scheduleOf } from '../../src/train/schedule.js';
 import { SupervisedTraining } from '../../src/train/supervised.js';
 import { tinyDatalist } from '../../src/tiny/dataset.js';
 import { makeSmallWorld, smallSettings, type SmallWorld } from '../tasks/small_world.js';
@@ -34,7 +35,7 @@ function open(sft: Record<string, unknown>, prefill: string = SPECIAL.imageStart
   );
   const task = ImageEditTask.open(settings, (run) => run);
   const model = task.startingPolicy();
-  const policy = new TrainState(model, settings.optimizer, settings.algorithm.warmup_steps, task.tokenizer.json);
+  const policy = new TrainState(model, settings.optimizer, scheduleOf(settings), task.tokenizer.json);
   return { task, model, policy, training: new SupervisedTraining(settings, task, policy, null) };
 }
 

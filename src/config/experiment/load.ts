@@ -1,6 +1,7 @@
 /** From an experiment file to its cells and the runs that they start from: frozen settings with names, hashes and parents. */
 import { join } from 'node:path';
 import { ConfigError } from '../../core/errors.js';
+import { growable } from '../hash.js';
 import { displayPath, type Environment } from '../jsonnet.js';
 import { checkClashes } from './clashes.js';
 import { matches, type AxisValues } from './design.js';
@@ -64,6 +65,7 @@ export async function loadExperiment(request: ExperimentRequest): Promise<Experi
   });
   refuseCycles([...cells, ...others], file);
   refuseSharedData([...cells, ...others], file);
+  refuseMovingEnds(cells, description?.stop_early?.rungs ?? [], file);
   return {
     name,
     file,
@@ -90,6 +92,22 @@ function refuseCycles(runs: readonly Cell[], file: string): void {
     done.add(name);
   };
   for (const { run_name } of runs) visit(run_name, []);
+}
+
+/** Raises ConfigError when a cell cannot go on after a rung: up to it, the rung is its last iteration. */
+function refuseMovingEnds(cells: readonly Cell[], rungs: readonly number[], file: string): void {
+  const names = cells
+    .filter(({ config: { settings } }) => rungs.some((rung) => rung < settings.num_iterations) && !growable(settings))
+    .map(({ run_name }) => run_name);
+  if (names.length === 0) return;
+  const shown = names.length > 3 ? `${names.slice(0, 3).join(', ')} and ${names.length - 3} more` : names.join(', ');
+  throw new ConfigError(
+    `stop_early ends runs at a rung and lets some go on, but the learning rate of ${shown} falls until the last iteration`,
+    {
+      where: displayPath(file),
+      next: 'Set optimizer.decay_steps; with the number of optimizer steps of a whole run the rates are the same. Or set stop_early to null.',
+    },
+  );
 }
 
 /** Raises ConfigError when runs would write one folder of the tiny world's samples in the codes of different tokenizers. */

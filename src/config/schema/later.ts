@@ -6,7 +6,6 @@ export const laterValues: Readonly<Record<string, readonly string[]>> = {
   task: laterTasks,
   'algorithm.type': ['ppo'],
   'algorithm.advantage.scope': ['prompt_history', 'batch'],
-  'optimizer.schedule': ['linear', 'cosine'],
   'policy.engine.type': ['tinker', 'vllm'],
   'policy.engine.dtype': ['float16', 'bfloat16'],
   'environment.engine.type': ['tinker', 'vllm'],

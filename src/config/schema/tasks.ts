@@ -17,9 +17,11 @@ const common = {
       .regex(runNamePattern, { error: 'a name of letters, digits, "._-", at most 96 characters, never a path' }),
   ),
   seed: result('Seed of everything random.', count.default(42)),
-  num_iterations: result('Iterations to train (for SFT: optimizer steps). May grow at resume.', positiveInteger, {
-    mayGrow: true,
-  }),
+  num_iterations: result(
+    'Iterations to train (for SFT: optimizer steps). May grow at resume, unless the learning rate falls until the last of them.',
+    positiveInteger,
+    { mayGrow: true },
+  ),
   base_exp_dir: operation('The folder that run folders lie in.', z.string().min(1).default('runs')),
   track,
   launch,

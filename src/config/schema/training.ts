@@ -19,7 +19,20 @@ export const optimizer = section(
       'Sequences in one micro-batch; gradients accumulate over micro-batches.',
       positiveInteger.default(8),
     ),
-    schedule: result('The learning rate after warm-up.', z.enum(['constant']).default('constant')),
+    schedule: result(
+      'The learning rate after warm-up: it stays, or falls in a straight line or as half a cosine.',
+      z.enum(['constant', 'linear', 'cosine']).default('constant'),
+    ),
+    decay_steps: result(
+      'Optimizer steps, warm-up included, after which a falling learning rate is at its lowest; null means all steps of the run, and then num_iterations may not grow.',
+      positiveInteger.nullable().default(null),
+      { unhashed: null },
+    ),
+    min_learning_rate_ratio: result(
+      'The lowest value of a falling learning rate, as a share of learning_rate.',
+      z.number().min(0).max(1).default(0),
+      { unhashed: 0 },
+    ),
     gradient_checkpointing: operation(
       'Recompute activations in the backward pass to save memory.',
       z.boolean().default(false),

@@ -11,6 +11,8 @@ export interface Mark {
   readonly relativeTo?: string;
   /** The path of a text file: what the file says counts, and not where it lies. */
   readonly text?: boolean;
+  /** The value at which the field is left out of the hash: the default of one that recorded runs were hashed without. */
+  readonly unhashed?: unknown;
   /** A resumed run may raise the value. */
   readonly mayGrow?: boolean;
 }

@@ -95,6 +95,20 @@ describe('a matrix', () => {
   });
 });
 
+describe('stop_early', () => {
+  it('refuses cells whose learning rate falls until the last iteration', async () => {
+    const config = resolve('configs/tiny_vq.jsonnet');
+    const experiment = (optimizer: string, rung = 5): string =>
+      `{ base: (import '${config}') + { num_iterations: 80 }, stop_early: { rungs: [${rung}] }, axes: { rate: { stays: {}, falls: { optimizer+: ${optimizer} } } } }`;
+    const falls = `{ schedule: 'cosine' }`;
+    await expect(load(experiment(falls))).rejects.toThrow(
+      /but the learning rate of exp__rate-falls falls until the last iteration/,
+    );
+    expect((await load(experiment(`{ schedule: 'cosine', decay_steps: 80 }`))).cells).toHaveLength(2);
+    expect((await load(experiment(falls, 80))).cells).toHaveLength(2);
+  });
+});
+
 describe('parents', () => {
   it('are those of reward terms too, with the axes that reach them', async () => {
     const [config, tiny] = ['configs/sft_s__rl_s.jsonnet', 'configs/lib/tiny.libsonnet'].map((path) => resolve(path));
