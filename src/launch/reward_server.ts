@@ -68,10 +68,7 @@ export async function openServedReward(settings: RewardSettings, options: Served
       terms: reward.terms,
       scoreTerms: (item, signal, asked) => reward.scoreTerms(item, signal, asked),
       digest: digestOf(settings, prompts),
-      canary: async (asked) => {
-        const found = await judges.canary(asked);
-        return found.ok ? reward.canary(asked) : found;
-      },
+      canary: (asked) => judges.canary(reward, asked),
       close,
     };
   } catch (error) {

@@ -112,10 +112,7 @@ function scorerOf(
         outcomes,
         { maxUnscoredFraction: reward.max_unscored_fraction, maxWaitS: reward.max_wait_s },
         {
-          canary: async (signal) => {
-            const found = await judges.canary(signal);
-            return found.ok ? scored.canary(signal) : found;
-          },
+          canary: (signal) => judges.canary(scored, signal),
           judgeName: endpoints.join(', ') || rewardName(reward),
           signal: stop,
           onWaiting: (summary, waitedS, found) => {

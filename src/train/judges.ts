@@ -1,6 +1,7 @@
 /** The judges that a reward's terms ask: all at `reward.endpoint`, one client for each model that a term names. */
 import type { RewardSettings } from '../config/settings.js';
 import { must } from '../core/errors.js';
+import type { CombinedReward } from '../rewards/combined.js';
 import type { Judge } from '../rewards/judge.js';
 import type { CanaryResult } from '../rewards/judge_client.js';
 import { JudgeClient, type JudgeClientOptions } from '../rewards/judge_client.js';
@@ -46,10 +47,10 @@ export class Judges {
     for (const model of this.models) this.#clients.set(model, new JudgeClient({ ...options, model, concurrency }));
   }
 
-  /** Whether every judge answers; the first that does not says why. */
-  async canary(signal?: AbortSignal): Promise<CanaryResult> {
+  /** Whether every judge answers, and then every server that the reward's terms ask by themselves; the first that does not says why. */
+  async canary(reward: Pick<CombinedReward, 'canary'>, signal?: AbortSignal): Promise<CanaryResult> {
     const found = await Promise.all(this.#connected().map((client) => client.canary(signal)));
-    return found.find(({ ok }) => !ok) ?? { ok: true };
+    return found.find(({ ok }) => !ok) ?? reward.canary(signal);
   }
 
   async close(): Promise<void> {

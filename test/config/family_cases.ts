@@ -6,11 +6,8 @@ import { loadEvaluated } from './evaluated.js';
 
 export const env = { APP__REWARD_FUNCTION_API_BASE: 'http://judge:4877' };
 export const tiny = ['configs/lib/tiny.libsonnet'];
-export const family = [
-  'sft_s',
-  'sft_sc',
-  'sft_sc2stage',
-  'sft_think_s',
+/** The RL runs, in an order in which no start is made twice. */
+export const rlRuns = [
   'sft_s__rl_s',
   'sft_s__rl_c',
   'sft_s__rl_sc',
@@ -22,6 +19,7 @@ export const family = [
   'sft_think_s__rl_c',
   'sft_think_s__rl_sc',
 ];
+export const family = ['sft_s', 'sft_sc', 'sft_sc2stage', 'sft_think_s', ...rlRuns];
 
 /** Those that the quick tests load; the slow ones load the others. */
 export const quick: readonly string[] = ['sft_sc2stage', 'sft_s__rl_c', 'sft_think_s__rl_sc'];
