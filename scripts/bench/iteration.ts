@@ -106,7 +106,7 @@ async function benchGraph(name: string, layout: Omit<DecoderConfig, 'vocab_size'
   const { session: products, feeds: operands, flops } = await productsAlone(Object.values(outputs));
   const graphMs: number[] = [];
   const bareMs: number[] = [];
-  // Outputs go where those of the run before are, as the learner has it.
+  // The learner has each gradient written where the one before is.
   const into = await whole.run(feeds, weights);
   for (let round = 0; round < ROUNDS + 2; round++) {
     const start = performance.now();

@@ -30,5 +30,6 @@ export async function shortRun(name: string, sets: readonly string[], warmUp: nu
 /** NaN for no values. */
 export function median(values: readonly number[]): number {
   const sorted = [...values].sort((a, b) => a - b);
-  return sorted[Math.floor(sorted.length / 2)] ?? NaN;
+  const middle = sorted.length / 2;
+  return ((sorted[Math.ceil(middle) - 1] ?? NaN) + (sorted[Math.floor(middle)] ?? NaN)) / 2;
 }

@@ -1,4 +1,5 @@
 /** `editrl run CONFIG`: trains what the config describes, after the runs that it starts from. */
+import { growable, optimizerSteps } from '../config/growth.js';
 import { loadConfig, type LoadedConfig } from '../config/load.js';
 import type { Settings } from '../config/settings.js';
 import { Launcher } from '../launch/run.js';
@@ -116,7 +117,15 @@ export function describeEnding(settings: Settings, state: RunState | null, alrea
   }
   if (!already) return null;
   const why = state?.stopped_early === true && state.reason !== null ? ` (${state.reason})` : '';
-  return `${run_name} is finished${why}. To train on, raise num_iterations: --set num_iterations=${2 * num_iterations}`;
+  const longer = `--set num_iterations=${2 * num_iterations}`;
+  if (settings.task === 'external' || growable(settings)) {
+    return `${run_name} is finished${why}. To train on, raise num_iterations: ${longer}`;
+  }
+  const further =
+    settings.optimizer.min_learning_rate_ratio > 0
+      ? `To train on at its lowest: ${longer} --set optimizer.decay_steps=${optimizerSteps(settings)} --allow-changes optimizer.decay_steps`
+      : `To train on with a rate that rises again and falls until a later end: ${longer} --allow-changes num_iterations`;
+  return `${run_name} is finished${why}, and its learning rate has fallen to the end. ${further}`;
 }
 
 /** The first Ctrl-C, or a terminal that closes, asks the run to checkpoint and stop; the second ends its processes at once; the third ends this one. */

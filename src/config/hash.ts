@@ -2,9 +2,10 @@
 import { isAbsolute, relative } from 'node:path';
 import type { z } from 'zod';
 import { sha256 } from '../core/image.js';
+import { growable } from './growth.js';
 import { isObject, leaves, markOf, type Leaf } from './schema/walk.js';
 import { settingsOfTask } from './schema/tasks.js';
-import type { RunReference, Settings, TrainedSettings } from './settings.js';
+import type { RunReference, Settings } from './settings.js';
 import { countedText, describeText, textDigest, type TextDigests } from './texts.js';
 
 /** JSON with sorted keys: equal values give equal text. */
@@ -77,20 +78,6 @@ type DigestOf = (key: string, file: string) => string | null;
 
 function counted(settings: Settings, digestOf: DigestOf | null): ReadonlyMap<string, CountedLeaf> {
   return new Map([...resultLeaves(settings, null, digestOf)].map((leaf) => [leaf.path, leaf]));
-}
-
-/** Whether a raised num_iterations leaves what the iterations before it come to as it is. */
-export function growable(settings: Settings): boolean {
-  // What another trainer does with the number is not known, but it is told the same one at every resume.
-  if (settings.task === 'external') return true;
-  // Exhaustive on purpose: another schedule has to say whether it depends on the number of iterations.
-  const { schedule, decay_steps } = settings.optimizer;
-  const independent: Record<TrainedSettings['optimizer']['schedule'], boolean> = {
-    constant: true,
-    linear: decay_steps !== null,
-    cosine: decay_steps !== null,
-  };
-  return independent[schedule];
 }
 
 interface CountedLeaf extends Leaf {

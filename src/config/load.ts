@@ -4,6 +4,7 @@ import { UsageError } from '../core/errors.js';
 import { decidingTerms, recordedTerms } from '../rewards/choice.js';
 import { canonicalMode } from '../rewards/settings.js';
 import { isFlat, translateFlat } from './flat.js';
+import { growable, optimizerSteps } from './growth.js';
 import { resultHash } from './hash.js';
 import { displayPath, evaluate, type Environment, type Evaluation } from './jsonnet.js';
 import { getPath, setPath } from './paths.js';
@@ -236,6 +237,15 @@ export function warningsOf(settings: Settings): string[] {
   if (settings.task !== 'external' && settings.data.validation.some(({ coefficient }) => coefficient !== null)) {
     warnings.push(
       'data.validation: coefficient has no effect; of each held-out set the same prompts are evaluated once',
+    );
+  }
+  if (
+    settings.task !== 'external' &&
+    !growable(settings) &&
+    optimizerSteps(settings) <= settings.algorithm.warmup_steps
+  ) {
+    warnings.push(
+      `optimizer.schedule: '${settings.optimizer.schedule}' has no effect; the run ends within its ${settings.algorithm.warmup_steps} warm-up steps`,
     );
   }
   if (settings.track.push_to_hub !== null) {

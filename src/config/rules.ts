@@ -103,22 +103,15 @@ const rules: readonly Rule[] = [
 function decay(read: Reader): Problem[] {
   const schedule = read.value('optimizer.schedule');
   const steps = number(read, 'optimizer.decay_steps');
-  const ratio = number(read, 'optimizer.min_learning_rate_ratio');
+  if (schedule === undefined || steps === null) return [];
   if (schedule === 'constant') {
-    const found = [
-      ...(steps === null ? [] : [{ key: 'optimizer.decay_steps', text: `decay_steps ${steps}` }]),
-      ...(ratio === null || ratio === 0
-        ? []
-        : [{ key: 'optimizer.min_learning_rate_ratio', text: `min_learning_rate_ratio ${ratio}` }]),
-    ];
-    if (found.length === 0) return [];
     return problem(
-      found[0].key,
-      `found ${found.map(({ text }) => text).join(' and ')} with optimizer.schedule 'constant', which never falls; allowed: schedule 'linear' or 'cosine', or decay_steps null and min_learning_rate_ratio 0`,
+      'optimizer.decay_steps',
+      `found ${steps} with optimizer.schedule 'constant', which never falls; allowed: null, or schedule 'linear' or 'cosine'`,
     );
   }
   const warmup = number(read, 'algorithm.warmup_steps');
-  if (schedule === undefined || steps === null || warmup === null || steps > warmup) return [];
+  if (warmup === null || steps > warmup) return [];
   return problem(
     'optimizer.decay_steps',
     `found ${steps}; allowed: more than algorithm.warmup_steps (${warmup}), which it includes, or null for all steps of the run`,

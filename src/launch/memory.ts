@@ -6,8 +6,8 @@ import type { Gpu } from './devices.js';
 /** What a process takes before it holds a model: the runtime, the engine and their libraries. */
 const PROCESS_BYTES = 300 * 2 ** 20;
 const FLOAT = 4;
-/** Weights, gradient and the optimizer's two moments. */
-const COPIES_TRAINED = 4;
+/** Weights, gradient, that of a later micro-batch, and the optimizer's two moments. */
+const COPIES_TRAINED = 5;
 /** Values kept per token, layer and unit of width for the backward pass: attention and normalisation. */
 const ACTIVATIONS_PER_WIDTH = 14;
 /** Vocabulary of the tiny world, where the policy starts from random weights. */
@@ -15,7 +15,7 @@ const ASSUMED_VOCABULARY = 512;
 
 /**
  * Bytes that one process of a run needs, or null where nobody can tell (a policy of unknown architecture, another trainer). A decoder of width d, feed-forward width f, L layers and vocabulary V has L(4d² + 3df) + 2Vd
- * parameters, kept four times in float32 (weights, gradient, two moments), once more as the frozen reference for GRPO, and once more as the
+ * parameters, kept five times in float32 (weights, gradients of the first and of a later micro-batch, two moments), once more as the frozen reference for GRPO, and once more as the
  * moving average where there is one. A micro-batch of B sequences of T tokens keeps B·T·L(14d + 3f) + B·L·h·T² + 2·B·T·V values. An image tokenizer counts
  * 20 convolutions' activations. It is an estimate, good to a factor of two.
  */

@@ -121,5 +121,5 @@ function ruleOf({ key, before, after }: SettingChange): string {
   if (key.startsWith('parents.')) return ' (the run that it starts from was made anew with other settings)';
   if (key !== 'num_iterations') return '';
   if (Number(after) < Number(before)) return ' (it may not be lowered)';
-  return ' (the learning rate falls until the last iteration where optimizer.decay_steps is null)';
+  return ' (it may not grow: the learning rate falls until the last iteration. Allowed all the same, the fall is stretched and the rate rises again; with optimizer.decay_steps set to the optimizer steps so far, and allowed, training goes on at the lowest rate)';
 }

@@ -111,7 +111,12 @@ export class ImageTokenizerTraining implements Training {
     const update = this.state.step(gradient);
     if (iteration % REVIVE_EVERY === 0 && iteration <= REVIVE_UNTIL) this.#revive(iteration, vectors, codes);
     const seconds = (performance.now() - start) / 1000;
-    return { 'policy/loss': loss, 'policy/grad_norm': update.gradNorm, 'time/total': seconds };
+    return {
+      'policy/loss': loss,
+      'policy/grad_norm': update.gradNorm,
+      'policy/learning_rate': update.learningRate,
+      'time/total': seconds,
+    };
   }
 
   async evaluate(iteration: number): Promise<Metrics> {

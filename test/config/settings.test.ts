@@ -2,14 +2,15 @@ import { mkdirSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { z } from 'zod';
-import { diffSettings, growable, resultText } from '../../src/config/hash.js';
+import { growable } from '../../src/config/growth.js';
+import { diffSettings, resultText } from '../../src/config/hash.js';
 import { jsonSchema } from '../../src/config/json_schema.js';
 import { externalVariables, importClosure } from '../../src/config/jsonnet.js';
 import { parseSet } from '../../src/config/load.js';
 import { editDistance, nearest } from '../../src/config/nearest.js';
 import { textDigests } from '../../src/config/texts.js';
 import { settingsOfTask } from '../../src/config/schema/tasks.js';
-import { fieldsOf, markOf, unwrap } from '../../src/config/schema/walk.js';
+import { fieldsOf, leaves, markOf, unwrap } from '../../src/config/schema/walk.js';
 import { testFolders } from '../support/folder.js';
 import { loadEvaluated } from './evaluated.js';
 import { loadTrained } from './trained.js';
@@ -29,6 +30,16 @@ describe('loading', () => {
       optimizer: { learning_rate: 0.5 },
       rollout: { temperature: 0.7, generations_per_sample: 8 },
     });
+  });
+
+  it('says that a learning rate never falls where a run ends within its warm-up', async () => {
+    const warnings = async (...sets: string[]): Promise<readonly string[]> =>
+      (await loadTrained({ ...base, sets: ['optimizer.schedule=cosine', 'algorithm.warmup_steps=20', ...sets] }))
+        .warnings;
+    const said = "optimizer.schedule: 'cosine' has no effect; the run ends within its 20 warm-up steps";
+    expect(await warnings('num_iterations=20')).toContain(said);
+    expect(await warnings('num_iterations=21')).not.toContain(said);
+    expect(await warnings('num_iterations=10', 'algorithm.inner_epochs=3')).not.toContain(said);
   });
 
   it('says that a coefficient of held-out data has no effect', async () => {
@@ -134,6 +145,10 @@ describe('the settings hash', () => {
   });
 
   it('leaves out the fields that recorded runs were hashed without, at their defaults', async () => {
+    const { settings } = await load();
+    const unhashed = [...leaves(settingsOfTask[settings.task], settings)].filter(({ mark }) => 'unhashed' in mark);
+    expect(unhashed.length).toBeGreaterThan(0);
+    for (const { path, value, mark } of unhashed) expect([path, value]).toEqual([path, mark.unhashed]);
     const textOf = async (...sets: string[]): Promise<string> =>
       resultText((await load(...sets)).settings, 'optimizer');
     expect(await textOf()).toMatchInlineSnapshot(

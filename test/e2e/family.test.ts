@@ -15,4 +15,10 @@ describe('the whole family', () => {
     expect(last?.['validation/sampled/mean']).toBeTypeOf('number');
     expect(last?.['validation/sampled/unscored']).toBe(0);
   });
+
+  it.each(['tiny_vq', 'sft_s', 'sft_s__rl_s'])('%s has told the learning rate of its steps', (name) => {
+    const rates = place.metrics(name).flatMap((metrics) => metrics['policy/learning_rate'] ?? []);
+    expect(rates.length).toBeGreaterThan(0);
+    expect(Math.min(...rates)).toBeGreaterThan(0);
+  });
 });

@@ -211,7 +211,7 @@ describe('claiming', () => {
     expect(handle.state.num_iterations).toBe(20);
     handle.release();
     expect(textOf(() => claimRun(request({ num_iterations: 30, mayGrow: false })))).toContain(
-      'num_iterations: 20 -> 30 (the learning rate falls until the last iteration where optimizer.decay_steps is null)',
+      'num_iterations: 20 -> 30 (it may not grow: the learning rate falls until the last iteration. ',
     );
   });
 

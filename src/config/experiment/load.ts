@@ -1,7 +1,7 @@
 /** From an experiment file to its cells and the runs that they start from: frozen settings with names, hashes and parents. */
 import { join } from 'node:path';
 import { ConfigError } from '../../core/errors.js';
-import { growable } from '../hash.js';
+import { growable } from '../growth.js';
 import { displayPath, type Environment } from '../jsonnet.js';
 import { checkClashes } from './clashes.js';
 import { matches, type AxisValues } from './design.js';

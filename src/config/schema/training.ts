@@ -29,7 +29,7 @@ export const optimizer = section(
       { unhashed: null },
     ),
     min_learning_rate_ratio: result(
-      'The lowest value of a falling learning rate, as a share of learning_rate.',
+      'The lowest value of a falling learning rate, as a share of learning_rate; without meaning where it stays.',
       z.number().min(0).max(1).default(0),
       { unhashed: 0 },
     ),

@@ -238,5 +238,6 @@ export function learningRateAt(step: number, options: ScheduleOptions): number {
   if (schedule === 'constant') return learningRate;
   const { totalSteps, floor = 0 } = options;
   const done = Math.min(1, (step - warmupSteps) / Math.max(1, totalSteps - warmupSteps));
-  return floor + (learningRate - floor) * DECAY[schedule](done);
+  // Not `floor` plus the rest, which may round to more than the peak.
+  return learningRate - (learningRate - floor) * (1 - DECAY[schedule](done));
 }

@@ -276,7 +276,7 @@ class Sweep {
   }
 }
 
-/** The config with fewer iterations: a run may always grow afterwards, so its result is that of one that went on at once. */
+/** The config with fewer iterations. An experiment with rungs has only runs that may grow (`loadExperiment`), so its result is that of one that went on at once. */
 function upTo(config: LoadedConfig, iteration: number): LoadedConfig {
   if (iteration >= config.settings.num_iterations) return config;
   return { ...config, settings: { ...config.settings, num_iterations: iteration } };
