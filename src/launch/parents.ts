@@ -1,5 +1,6 @@
 /** The configs of the runs that a run starts from. */
 import { existsSync } from 'node:fs';
+import { growable } from '../config/growth.js';
 import { loadReferenced, referencedFile, type LoadedConfig } from '../config/load.js';
 import type { RunReference } from '../config/schema/model.js';
 import { RunError } from '../core/errors.js';
@@ -12,11 +13,13 @@ export interface Parent {
   /** Null where a finished run is taken as it is: there is nothing to compare it with. */
   readonly config: LoadedConfig | null;
   readonly finished: boolean;
+  /** What a person should be told of it. */
+  readonly note?: string;
 }
 
 /**
  * What makes a run that another starts from. A config file's parents are what their own files say, a finished one too, so that one
- * that was made with other settings is refused when it is claimed. A run that goes on from its own record goes on with the parents
+ * that was made with other settings is refused when it is claimed; one that was made longer stays as long. A run that goes on from its own record goes on with the parents
  * that it began with: neither its config file nor, for a cell of an experiment, the axes that reached them are evaluated again.
  * Raises RunError where such a parent is gone, and what reading a config raises.
  */
@@ -25,7 +28,7 @@ export async function parentOf(config: LoadedConfig, reference: RunReference): P
   const finished = readState(paths)?.state === 'finished';
   if (config.fromRecord !== true) {
     const known = !finished || existsSync(referencedFile(config, reference));
-    return { config: known ? await loadReferenced(config, reference) : null, finished };
+    return known ? { ...asLong(await loadReferenced(config, reference), paths), finished } : { config: null, finished };
   }
   if (finished) return { config: null, finished };
   const record = readRecord(paths);
@@ -39,4 +42,15 @@ export async function parentOf(config: LoadedConfig, reference: RunReference): P
     );
   }
   return { config: recordedConfig(paths, record), finished };
+}
+
+/** The config of a parent with the iterations that its folder says, where it was made longer than its file says. */
+function asLong(config: LoadedConfig, paths: RunPaths): Pick<Parent, 'config' | 'note'> {
+  const { settings } = config;
+  const recorded = Number(readRecord(paths)?.settings['num_iterations'] ?? 0);
+  if (recorded <= settings.num_iterations || !growable(settings)) return { config };
+  return {
+    config: { ...config, settings: { ...settings, num_iterations: recorded } },
+    note: `${settings.run_name} was made longer than its config says: ${recorded} iterations instead of ${settings.num_iterations}`,
+  };
 }

@@ -95,8 +95,9 @@ export class Launcher {
           where: config.file,
         });
       }
-      const { config: parent, finished } = await parentOf(config, reference);
+      const { config: parent, finished, note } = await parentOf(config, reference);
       if (parent === null) continue;
+      if (note !== undefined) this.#say(note);
       if (!finished) {
         this.#say(`${settings.run_name} starts from ${reference.run}, which is not finished: training it first`);
       }

@@ -17,7 +17,9 @@ describe('the whole family', () => {
   });
 
   it.each(['tiny_vq', 'sft_s', 'sft_s__rl_s'])('%s has told the learning rate of its steps', (name) => {
-    const rates = place.metrics(name).flatMap((metrics) => metrics['policy/learning_rate'] ?? []);
+    const rates = place
+      .metrics(name)
+      .flatMap((metrics) => (metrics['policy/learning_rate'] as number | undefined) ?? []);
     expect(rates.length).toBeGreaterThan(0);
     expect(Math.min(...rates)).toBeGreaterThan(0);
   });

@@ -63,6 +63,19 @@ describe('what a run starts from', () => {
     expect(finished).toBe(false);
   });
 
+  it('stays as long as it was made, whatever its config file says', async () => {
+    const file = 'configs/tiny_vq.jsonnet';
+    claim(await loadConfig({ file, overlays, sets: [inBase, 'num_iterations=3000'] }), 'finished');
+
+    const config = await loadConfig({ file: 'configs/sft_s.jsonnet', overlays, sets: [inBase] });
+    const longer = await parentOf(config, tokenizer(config));
+    expect(longer.note).toBe('tiny_vq was made longer than its config says: 3000 iterations instead of 1500');
+    expect(longer).toMatchObject({
+      finished: true,
+      config: { settings: { run_name: 'tiny_vq', num_iterations: 3000 } },
+    });
+  });
+
   it('is taken as it is when it is finished', async () => {
     const file = 'configs/tiny_vq.jsonnet';
     const parent = await loadConfig({ file, overlays, sets: [inBase, 'seed=1', 'run_name=tiny_vq__seed-1'] });
