@@ -238,6 +238,7 @@ export function learningRateAt(step: number, options: ScheduleOptions): number {
   if (schedule === 'constant') return learningRate;
   const { totalSteps, floor = 0 } = options;
   const done = Math.min(1, (step - warmupSteps) / Math.max(1, totalSteps - warmupSteps));
-  // Not `floor` plus the rest, which may round to more than the peak.
-  return learningRate - (learningRate - floor) * (1 - DECAY[schedule](done));
+  // In this form both ends are exact.
+  const share = DECAY[schedule](done);
+  return learningRate * share + floor * (1 - share);
 }
