@@ -74,7 +74,7 @@ export class Learner {
   readonly #forward: SessionCache;
   readonly #backward: SessionCache;
   readonly #peers: Peers;
-  /** The gradients of the first micro-batch, to which the others' are added: memory that is kept, since fresh pages cost a pass of their own. */
+  /** The gradients of the first micro-batch, to which the others' are added; kept, so that no call takes memory of that size anew. */
   readonly #sums: Record<string, TensorData> = {};
   /** The gradients of a later micro-batch. */
   readonly #parts: Record<string, TensorData> = {};
