@@ -46,7 +46,7 @@ export async function loadRuntime(): Promise<typeof Ort> {
  *
  * A session's threads wait actively for its next operator, and stop when its run ends: else they would go on for a while and take the
  * cores from the session that runs next, from JavaScript and from the thread that asks the judges. Waking them costs the next run
- * some 0.1 ms where it has several threads, which only the shortest runs feel: these want one thread (`rollout.threads`).
+ * 0.1 to 1 ms where it has several threads, which only the shortest runs feel: these want one thread (`rollout.threads`).
  */
 const SESSION_SETTINGS = { session: { set_denormal_as_zero: '1', force_spinning_stop: '1' } } as const;
 
