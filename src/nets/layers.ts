@@ -81,9 +81,16 @@ export interface TokenDistribution {
   readonly entropy: Value;
 }
 
+/** For each of two modalities, 0 on its tokens and a large negative number on the others': [2, V] from int64 [V] of zeros and ones. */
+function modalityMasks(modality: Value): Value {
+  const { graph } = modality;
+  const own = equal(reshape(range(graph, 2), [2, 1]), reshape(modality, [1, modality.size]));
+  return where(own, graph.scalar(0), graph.scalar(-1e9));
+}
+
 /**
- * Log-probabilities of `targets` [N] under softmax(logits [N, V] / temperature). With `modality` [V] given, a row's distribution
- * is over the tokens of its target's modality alone (EARL's separate language and vision vocabularies).
+ * Log-probabilities of `targets` [N] under softmax(logits [N, V] / temperature). With `modality` int64 [V] given, 0 for language
+ * and 1 for vision, a row's distribution is over the tokens of its target's modality alone (EARL's separate language and vision vocabularies).
  * d logits = d (one_hot(target) - softmax).
  */
 export function tokenDistribution(
@@ -96,10 +103,7 @@ export function tokenDistribution(
   const [rows, vocabulary] = logits.shape as [number, number];
   const column = reshape(targets, [rows, 1]);
   const scaled = temperature === 1 ? logits : mul(logits, graph.scalar(1 / temperature));
-  const visible =
-    modality === null
-      ? scaled
-      : where(equal(gather(modality, column), reshape(modality, [1, vocabulary])), scaled, graph.scalar(-1e9));
+  const visible = modality === null ? scaled : add(scaled, gather(modalityMasks(modality), gather(modality, targets)));
   const logp = logSoftmax(visible);
   const p = exp(logp);
   const picked = withGradient(gatherElements(logp, column, 1), {

@@ -3,7 +3,7 @@
  * columns for each; a prompt's keys and values are computed once and read by all its answers.
  *
  * Axis letters: P prompts, G answers of a prompt, Tp and Ta columns, K key/value heads, R query heads per key/value head, D depth.
- * Rows are laid out [P, T] or [P, G, T]; keys and values are kept [P, K, …], so that sharing needs no copy.
+ * Queries, keys and values are kept [P, K, …] (see heads.ts), so that sharing needs no copy.
  */
 import {
   add,
@@ -22,25 +22,11 @@ import {
   transpose,
   withGradient,
 } from '../../graph/build.js';
-import type { Graph, Shape, Value } from '../../graph/ir.js';
+import type { Graph, Value } from '../../graph/ir.js';
 import type { DecoderConfig } from './config.js';
 
 /** A large negative number instead of minus infinity: a row of padding whose keys are all masked stays finite. */
 const MASKED = -1e9;
-
-export interface Heads {
-  readonly keyValueHeads: number;
-  readonly queriesPerHead: number;
-  readonly depth: number;
-}
-
-export function headsOf(config: DecoderConfig): Heads {
-  return {
-    keyValueHeads: config.num_key_value_heads,
-    queriesPerHead: config.num_attention_heads / config.num_key_value_heads,
-    depth: config.head_dim,
-  };
-}
 
 /** Cosines and sines [columns, depth / 2], queries' scaled by 1/sqrt(depth) so that scores need no pass of their own. */
 export class RotaryTables {
@@ -100,46 +86,6 @@ export function causalMask(graph: Graph, queriesPerHead: number, length: number)
   return graph.constant(data, [queriesPerHead * length, length]);
 }
 
-/** Rows [P * T, K * D] to keys or values [P, K, T, D]. */
-export function promptHeads(rows: Value, prompts: number, { keyValueHeads, depth }: Heads): Value {
-  const length = rows.shape[0] / prompts;
-  return transpose(reshape(rows, [prompts, length, keyValueHeads, depth]), [0, 2, 1, 3]);
-}
-
-/** Query rows [P * T, K * R * D] to [P * K, R, T, D]. */
-export function promptQueries(
-  rows: Value,
-  prompts: number,
-  { keyValueHeads: k, queriesPerHead: r, depth }: Heads,
-): Value {
-  const length = rows.shape[0] / prompts;
-  const split = transpose(reshape(rows, [prompts, length, k, r, depth]), [0, 2, 3, 1, 4]);
-  return reshape(split, [prompts * k, r, length, depth]);
-}
-
-/** Rows [P * G * T, K * D] to keys or values [P * K * G, 1, T, D]. */
-export function answerHeads(rows: Value, prompts: number, answers: number, { keyValueHeads: k, depth }: Heads): Value {
-  const length = rows.shape[0] / (prompts * answers);
-  const split = transpose(reshape(rows, [prompts, answers, length, k, depth]), [0, 3, 1, 2, 4]);
-  return reshape(split, [prompts * k * answers, 1, length, depth]);
-}
-
-/** Query rows [P * G * T, K * R * D] to [P * K * G, R, T, D]. */
-export function answerQueries(rows: Value, prompts: number, answers: number, heads: Heads): Value {
-  const { keyValueHeads: k, queriesPerHead: r, depth } = heads;
-  const length = rows.shape[0] / (prompts * answers);
-  const split = transpose(reshape(rows, [prompts, answers, length, k, r, depth]), [0, 3, 1, 4, 2, 5]);
-  return reshape(split, [prompts * k * answers, r, length, depth]);
-}
-
-/** The reverse of `answerQueries`: [P * K * G, R * T, D] to rows [P * G * T, K * R * D]. */
-export function answerRows(x: Value, prompts: number, answers: number, heads: Heads): Value {
-  const { keyValueHeads: k, queriesPerHead: r, depth } = heads;
-  const length = x.shape[1] / r;
-  const split = transpose(reshape(x, [prompts, k, answers, r, length, depth]), [0, 2, 4, 1, 3, 5]);
-  return reshape(split, [prompts * answers * length, k * r * depth]);
-}
-
 /** Swaps the last two axes. */
 export function swapped(x: Value): Value {
   const rank = x.shape.length;
@@ -182,51 +128,42 @@ function innerProduct(d: Value, mixed: Value): Value {
 
 /**
  * Prompts attending to themselves: queries [P * K, R, Tp, D], keys and values [P, K, Tp, D], the mask of padding [P, 1, 1, Tp].
- * Returns rows [P * Tp, K * R * D].
+ * Returns heads [P, K, R * Tp, D].
  */
-export function attendPrompts(
-  queries: Value,
-  keys: Value,
-  values: Value,
-  padding: Value,
-  causal: Value,
-  heads: Heads,
-): Value {
+export function attendPrompts(queries: Value, keys: Value, values: Value, padding: Value, causal: Value): Value {
   const [prompts, k, length, depth] = keys.shape as [number, number, number, number];
-  const r = heads.queriesPerHead;
+  const r = queries.shape[1];
   const own = reshape(queries, [prompts, k, r * length, depth]);
   const attended = { keys, values, mask: add(padding, causal) };
   const { weights, mixed } = attend(own, attended);
-  const output = withGradient(mixed, {
+  return withGradient(mixed, {
     name: 'attend_prompts',
     inputs: [own, keys, values],
     gradient: (d) => attendGradient(own, attended, weights, d, innerProduct(d, mixed)),
   });
-  const split = transpose(reshape(output, [prompts, k, r, length, depth]), [0, 3, 1, 2, 4]);
-  return reshape(split, [prompts * length, k * r * depth]);
 }
 
 /**
  * Whole answers attending to their prompt and to themselves: queries [P * K * G, R, T, D]; the prompt's keys and values
- * [P, K, Tp, D], the answers' [P * K * G, T, D]. Returns rows [P * G * T, K * R * D].
+ * [P, K, Tp, D], the answers' [P * K * G, T, D]. Returns heads [P * K * G, R * T, D].
  *
  * It is one softmax over the columns of both, without joining the scores: each part has a softmax of its own, and the parts are
  * weighed by their shares of the whole exponential sum, share = s(log sum_prompt - log sum_answer) with s the logistic function.
  */
-export function attendSequences(queries: Value, prompt: Attended, answer: Attended, heads: Heads): Value {
+export function attendSequences(queries: Value, prompt: Attended, answer: Attended): Value {
   const [prompts, k] = prompt.keys.shape as [number, number];
   const [batch, r, length, depth] = queries.shape as [number, number, number, number];
   const rows = r * length;
   const answers = batch / (prompts * k);
-  const shared: Shape = [prompts, k, answers * rows, depth];
-  const apart: Shape = [batch, rows, depth];
+  const shared = [prompts, k, answers * rows, depth];
+  const apart = [batch, rows, depth];
   const sharedQueries = reshape(queries, shared);
   const ownQueries = reshape(queries, apart);
   const a = attend(sharedQueries, prompt);
   const b = attend(ownQueries, answer);
   const share = sigmoid(sub(reshape(logSumExp(a), [batch, rows, 1]), logSumExp(b)));
   const mixed = add(b.mixed, mul(share, sub(reshape(a.mixed, apart), b.mixed)));
-  const output = withGradient(mixed, {
+  return withGradient(mixed, {
     name: 'attend_sequences',
     inputs: [queries, prompt.keys, prompt.values, answer.keys, answer.values],
     gradient: (d) => {
@@ -249,7 +186,6 @@ export function attendSequences(queries: Value, prompt: Attended, answer: Attend
       return [reshape(add(reshape(dq, apart), dqOwn), queries.shape), dKeys, dValues, dKeysOwn, dValuesOwn];
     },
   });
-  return answerRows(output, prompts, answers, heads);
 }
 
 /** log sum exp of scores, from the greatest score and its softmax, which is never small. */
@@ -268,13 +204,12 @@ export interface Seen {
 
 /**
  * Answers' latest tokens attending to their prompt and to `seen`, for decoding: queries [P * K * G, R, T, D]; the prompt's keys transposed [P, K, D, Tp] and
- * values [P, K, Tp, D]. One softmax over all columns. Returns rows [P * G * T, K * R * D].
+ * values [P, K, Tp, D]. One softmax over all columns. Returns heads [P * K * G, R * T, D].
  */
 export function attendAnswers(
   queries: Value,
   prompt: { readonly keysTransposed: Value; readonly values: Value; readonly padding: Value },
   seen: readonly Seen[],
-  heads: Heads,
 ): Value {
   const [prompts, k, , promptColumns] = prompt.keysTransposed.shape as [number, number, number, number];
   const [batch, r, length, depth] = queries.shape as [number, number, number, number];
@@ -296,7 +231,7 @@ export function attendAnswers(
     mixed = add(mixed, mixtureOf(slice(weights, 2, column, end), values));
     column = end;
   }
-  return answerRows(mixed, prompts, answers, heads);
+  return mixed;
 }
 
 /** Queries [N, rows, D] against keys transposed [N, D, columns]; a single column needs no matrix product. */

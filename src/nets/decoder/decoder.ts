@@ -3,22 +3,11 @@
  * the prefill of prompts, and one cached decoding step. They differ only in how a block attends.
  */
 import { concat, gemm, reshape, slice, add } from '../../graph/build.js';
-import type { Graph, Value } from '../../graph/ir.js';
+import type { Graph, Shape, Value } from '../../graph/ir.js';
 import { embedding, linear, rmsNorm, swiglu } from '../layers.js';
-import {
-  answerHeads,
-  answerQueries,
-  attendAnswers,
-  attendPrompts,
-  attendSequences,
-  causalMask,
-  headsOf,
-  promptHeads,
-  promptQueries,
-  RotaryTables,
-  swapped,
-} from './attention.js';
+import { attendAnswers, attendPrompts, attendSequences, causalMask, RotaryTables, swapped } from './attention.js';
 import type { DecoderConfig } from './config.js';
+import { HeadOrder, headsOf, keysOf } from './heads.js';
 
 /** The sizes of a batch: P prompts of Tp columns, G answers of Ta columns for each. */
 export interface BatchShape {
@@ -103,31 +92,45 @@ export function sequenceLogits(
   const last = config.num_hidden_layers - 1;
   const answersOnly = (rows: Value): Value => slice(rows, 0, promptRows, rows.shape[0]);
 
+  const k = heads.keyValueHeads;
+  const batch = prompts * k * answersPerPrompt;
+  const promptPart = { prompts, answers: 1, columns: promptColumns };
+  const answerPart = { prompts, answers: answersPerPrompt, columns: answerColumns };
+  const promptKeys = new HeadOrder(graph, promptPart, keysOf(heads), 0);
+  const answerKeys = new HeadOrder(graph, answerPart, keysOf(heads), promptRows);
+  const promptQueries = new HeadOrder(graph, promptPart, heads, 0);
+  const answerQueries = new HeadOrder(graph, answerPart, heads, promptRows);
   // After the last block only the answers' rows are read, so that prompts need no queries there.
+  const answerQueriesAlone = new HeadOrder(graph, answerPart, heads, 0);
+
   const attend: Attend = (layer, index, normalised) => {
-    const split = (rows: Value): [Value, Value] => [slice(rows, 0, 0, promptRows), answersOnly(rows)];
-    const [promptK, answerK] = split(project(config, layer, normalised, 'k_proj'));
-    const [promptV, answerV] = split(project(config, layer, normalised, 'v_proj'));
-    const keys = rotary.keys(promptHeads(promptK, prompts, heads), 0);
-    const values = promptHeads(promptV, prompts, heads);
-    const batch = prompts * heads.keyValueHeads * answersPerPrompt;
-    const ownKeys = rotary.keys(answerHeads(answerK, prompts, answersPerPrompt, heads), promptColumns);
-    const ownValues = answerHeads(answerV, prompts, answersPerPrompt, heads);
-    const queryRows = project(config, layer, index === last ? answersOnly(normalised) : normalised, 'q_proj');
-    const answerQ = index === last ? queryRows : answersOnly(queryRows);
+    const keyRows = project(config, layer, normalised, 'k_proj');
+    const valueRows = project(config, layer, normalised, 'v_proj');
+    const promptShape = [prompts, k, promptColumns, heads.depth];
+    const keys = rotary.keys(promptKeys.split(keyRows, promptShape), 0);
+    const values = promptKeys.split(valueRows, promptShape);
+    const answerShape = [batch, answerColumns, heads.depth];
+    const ownKeys = rotary.keys(answerKeys.split(keyRows, [batch, 1, answerColumns, heads.depth]), promptColumns);
+    const isLast = index === last;
+    const queryRows = project(config, layer, isLast ? answersOnly(normalised) : normalised, 'q_proj');
+    const order = isLast ? answerQueriesAlone : answerQueries;
+    const queries = order.split(queryRows, [batch, heads.queriesPerHead, answerColumns, heads.depth]);
     const answers = attendSequences(
-      rotary.queries(answerQueries(answerQ, prompts, answersPerPrompt, heads), promptColumns),
+      rotary.queries(queries, promptColumns),
       { keys, values, mask: padding },
       {
-        keys: reshape(ownKeys, [batch, answerColumns, heads.depth]),
-        values: reshape(ownValues, [batch, answerColumns, heads.depth]),
+        keys: reshape(ownKeys, answerShape),
+        values: answerKeys.split(valueRows, answerShape),
         mask: answerCausal,
       },
-      heads,
     );
-    if (index === last) return answers;
-    const promptQ = rotary.queries(promptQueries(slice(queryRows, 0, 0, promptRows), prompts, heads), 0);
-    return concat([attendPrompts(promptQ, keys, values, padding, promptCausal, heads), answers], 0);
+    if (isLast) return HeadOrder.join([{ order, x: answers }]);
+    const ofPrompts = promptQueries.split(queryRows, [prompts * k, heads.queriesPerHead, promptColumns, heads.depth]);
+    const mixed = attendPrompts(rotary.queries(ofPrompts, 0), keys, values, padding, promptCausal);
+    return HeadOrder.join([
+      { order: promptQueries, x: mixed },
+      { order, x: answers },
+    ]);
   };
 
   const ids = concat([reshape(inputs.promptIds, [promptRows]), reshape(inputs.answerIds, [inputs.answerIds.size])], 0);
@@ -154,9 +157,15 @@ export function prefill(config: DecoderConfig, promptIds: Value, promptPadding: 
   const causal = causalMask(graph, heads.queriesPerHead, columns);
   const padding = reshape(promptPadding, [prompts, 1, 1, columns]);
   const caches: LayerCache[] = [];
+  const k = heads.keyValueHeads;
+  const part = { prompts, answers: 1, columns };
+  const keyOrder = new HeadOrder(graph, part, keysOf(heads), 0);
+  const queryOrder = new HeadOrder(graph, part, heads, 0);
   const cache = (layer: string, normalised: Value): { keys: Value; values: Value } => {
-    const keys = rotary.keys(promptHeads(project(config, layer, normalised, 'k_proj'), prompts, heads), 0);
-    const values = promptHeads(project(config, layer, normalised, 'v_proj'), prompts, heads);
+    const split = (which: 'k_proj' | 'v_proj'): Value =>
+      keyOrder.split(project(config, layer, normalised, which), [prompts, k, columns, heads.depth]);
+    const keys = rotary.keys(split('k_proj'), 0);
+    const values = split('v_proj');
     caches.push({ keysTransposed: swapped(keys), values });
     return { keys, values };
   };
@@ -164,8 +173,10 @@ export function prefill(config: DecoderConfig, promptIds: Value, promptPadding: 
   for (let index = 0; index < config.num_hidden_layers - 1; index++) {
     const attend: Attend = (layer, _index, normalised) => {
       const { keys, values } = cache(layer, normalised);
-      const queries = rotary.queries(promptQueries(project(config, layer, normalised, 'q_proj'), prompts, heads), 0);
-      return attendPrompts(queries, keys, values, padding, causal, heads);
+      const rows = project(config, layer, normalised, 'q_proj');
+      const queries = queryOrder.split(rows, [prompts * k, heads.queriesPerHead, columns, heads.depth]);
+      const mixed = attendPrompts(rotary.queries(queries, 0), keys, values, padding, causal);
+      return HeadOrder.join([{ order: queryOrder, x: mixed }]);
     };
     rows = block(config, index, rows, attend, (x) => x);
   }
@@ -223,25 +234,25 @@ export function decodeStep(
   const rotary = new RotaryTables(graph, config, promptColumns + answerColumns);
   const { positions } = inputs;
   const padding = reshape(inputs.promptPadding, [prompts, 1, 1, promptColumns]);
+  const part = { prompts, answers: answersPerPrompt, columns: 1 };
+  const keyOrder = new HeadOrder(graph, part, keysOf(heads), 0);
+  const queryOrder = new HeadOrder(graph, part, heads, 0);
   const keys: Value[] = [];
   const values: Value[] = [];
   const attend: Attend = (layer, index, normalised) => {
-    const split = (which: 'k_proj' | 'v_proj'): Value =>
-      answerHeads(project(config, layer, normalised, which), prompts, answersPerPrompt, heads);
-    const key = reshape(rotary.keys(split('k_proj'), positions), [batch, 1, heads.depth]);
-    const value = reshape(split('v_proj'), [batch, 1, heads.depth]);
+    const split = (which: 'k_proj' | 'v_proj', shape: Shape): Value =>
+      keyOrder.split(project(config, layer, normalised, which), shape);
+    const key = reshape(rotary.keys(split('k_proj', [batch, 1, 1, heads.depth]), positions), [batch, 1, heads.depth]);
+    const value = split('v_proj', [batch, 1, heads.depth]);
     keys.push(key);
     values.push(value);
-    const queries = answerQueries(project(config, layer, normalised, 'q_proj'), prompts, answersPerPrompt, heads);
-    return attendAnswers(
-      rotary.queries(queries, positions),
-      { ...inputs.prompt[index], padding },
-      [
-        { ...inputs.answers[index], mask: inputs.answerPadding },
-        { keysTransposed: reshape(key, [batch, heads.depth, 1]), values: value, mask: null },
-      ],
-      heads,
-    );
+    const rows = project(config, layer, normalised, 'q_proj');
+    const queries = queryOrder.split(rows, [batch, heads.queriesPerHead, 1, heads.depth]);
+    const mixed = attendAnswers(rotary.queries(queries, positions), { ...inputs.prompt[index], padding }, [
+      { ...inputs.answers[index], mask: inputs.answerPadding },
+      { keysTransposed: reshape(key, [batch, heads.depth, 1]), values: value, mask: null },
+    ]);
+    return HeadOrder.join([{ order: queryOrder, x: mixed }]);
   };
   let rows = embed(graph, config, inputs.ids);
   for (let index = 0; index < config.num_hidden_layers; index++) rows = block(config, index, rows, attend, (x) => x);

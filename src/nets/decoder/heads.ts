@@ -1,0 +1,103 @@
+/**
+ * The two orders of heads. Projections make rows [N, H * D], token after token; attention reads one head after another, so that the
+ * answers of a prompt lie together. Rows of a batch are those of its prompts [P, Tp], then those of its answers [P, G, Ta].
+ *
+ * Heads are moved by looking them up one by one, which cuts a part out of the rows in the same pass: slicing and transposing take two.
+ */
+import { concat, gather, reshape, slice, withGradient } from '../../graph/build.js';
+import type { Graph, Shape, Value } from '../../graph/ir.js';
+import type { DecoderConfig } from './config.js';
+
+export interface Heads {
+  readonly keyValueHeads: number;
+  readonly queriesPerHead: number;
+  readonly depth: number;
+}
+
+export function headsOf(config: DecoderConfig): Heads {
+  return {
+    keyValueHeads: config.num_key_value_heads,
+    queriesPerHead: config.num_attention_heads / config.num_key_value_heads,
+    depth: config.head_dim,
+  };
+}
+
+/** The heads of keys and values: one for all the queries that read it. */
+export function keysOf(heads: Heads): Heads {
+  return { ...heads, queriesPerHead: 1 };
+}
+
+/** The heads of one part of a batch: P prompts, G answers of each (1 for prompts themselves), T columns, K * R heads in a row. */
+export class HeadOrder {
+  readonly #rows: number;
+  readonly #perRow: number;
+  readonly #byHead: Value;
+  readonly #byRow: Value;
+
+  constructor(
+    graph: Graph,
+    part: { readonly prompts: number; readonly answers: number; readonly columns: number },
+    private readonly heads: Heads,
+    /** The first row of the part within the batch. */
+    private readonly firstRow: number,
+  ) {
+    const { prompts, answers, columns } = part;
+    const { keyValueHeads, queriesPerHead } = heads;
+    this.#rows = prompts * answers * columns;
+    this.#perRow = keyValueHeads * queriesPerHead;
+    const count = this.#rows * this.#perRow;
+    const byHead = new BigInt64Array(count);
+    const byRow = new BigInt64Array(count);
+    let at = 0;
+    for (let p = 0; p < prompts; p++) {
+      for (let k = 0; k < keyValueHeads; k++) {
+        for (let g = 0; g < answers; g++) {
+          for (let r = 0; r < queriesPerHead; r++) {
+            for (let t = 0; t < columns; t++, at++) {
+              const head = ((p * answers + g) * columns + t) * this.#perRow + k * queriesPerHead + r;
+              byHead[at] = BigInt(firstRow * this.#perRow + head);
+              byRow[head] = BigInt(at);
+            }
+          }
+        }
+      }
+    }
+    this.#byHead = graph.constant(byHead, [count]);
+    this.#byRow = graph.constant(byRow, [count]);
+  }
+
+  /** Rows of the batch [N, K * R * D] to this part's heads in the order [P, K, G, R, T, D], given any shape of that size. */
+  split(rows: Value, shape: Shape): Value {
+    // Gradients flow to the part alone, so that those of a batch's parts are joined, without padding.
+    const part = slice(rows, 0, this.firstRow, this.firstRow + this.#rows);
+    return withGradient(this.#ofBatch(rows, shape), {
+      name: 'split_heads',
+      inputs: [part],
+      gradient: (d) => [this.#toRows(d)],
+    });
+  }
+
+  /** Heads of several parts, in the order that `split` gives them, to the rows of the batch that the parts make up. */
+  static join(parts: readonly { readonly order: HeadOrder; readonly x: Value }[]): Value {
+    const rows = concat(
+      parts.map(({ order, x }) => order.#toRows(x)),
+      0,
+    );
+    return withGradient(rows, {
+      name: 'join_heads',
+      inputs: parts.map(({ x }) => x),
+      gradient: (d) => parts.map(({ order, x }) => order.#ofBatch(d, x.shape)),
+    });
+  }
+
+  #ofBatch(rows: Value, shape: Shape): Value {
+    const { depth } = this.heads;
+    return reshape(gather(reshape(rows, [rows.shape[0] * this.#perRow, depth]), this.#byHead), shape);
+  }
+
+  #toRows(x: Value): Value {
+    const { depth } = this.heads;
+    const heads = gather(reshape(x, [this.#rows * this.#perRow, depth]), this.#byRow);
+    return reshape(heads, [this.#rows, this.#perRow * depth]);
+  }
+}
