@@ -313,6 +313,9 @@ describe('the nearest known word', () => {
   it('is none when nothing is close', () => {
     expect(nearest('learning_rte', ['learning_rate', 'eps'])).toBe('learning_rate');
     expect(nearest('foo', ['learning_rate', 'eps'])).toBeNull();
+    // A beginning says more than a distance does, unless several words begin with it.
+    expect(nearest('min_learning_rate', ['learning_rate', 'min_learning_rate_ratio'])).toBe('min_learning_rate_ratio');
+    expect(nearest('save_', ['save_every', 'save_images'])).toBeNull();
     expect(nearest('k4', ['k1', 'k2'])).toBeNull();
   });
 });
