@@ -1,39 +1,58 @@
 /**
- * Imports point one way. Each folder lists what it may import besides itself and `core`;
- * whatever is not listed is an error, so that a new folder has to be placed on the map first.
+ * Imports point downwards: each line may import from those below it, and from itself. A file that is on no line is an error, so that
+ * a folder has to be placed on the map first.
  */
-const mayImport = {
-  core: [],
-  graph: [],
-  nets: ['graph'],
-  data: [],
-  rewards: ['engines', 'graph', 'nets', 'data'],
-  tiny: ['data', 'rewards'],
-  engines: ['nets', 'graph'],
-  environments: ['engines', 'nets', 'graph', 'data'],
-  policies: ['engines', 'nets', 'graph', 'data'],
-  tasks: ['policies', 'environments', 'rewards', 'data', 'engines', 'nets', 'tiny', 'config'],
-  config: ['rewards'],
-  run: ['config', 'rewards'],
-  track: ['run', 'config'],
-  train: ['tasks', 'policies', 'environments', 'rewards', 'data', 'engines', 'run', 'track', 'config', 'graph', 'nets'],
-  launch: ['run', 'config', 'train', 'track', 'rewards', 'tiny', 'tasks', 'engines'],
-  cli: ['launch', 'run', 'config', 'train', 'track', 'rewards', 'tiny', 'data', 'tasks', 'engines'],
-};
+const layers = [
+  ['cli', '^src/cli/'],
+  ['launch', '^src/launch/'],
+  // A recipe's other files wire its parts; its settings lie below the config, which reads them.
+  ['recipes', '^src/recipes/(open\\.ts|[^/]+/(?!settings\\.ts))'],
+  ['rescore', '^src/rescore/'],
+  ['train', '^src/train/'],
+  ['scoring', '^src/scoring/'],
+  ['track', '^src/track/'],
+  ['run', '^src/run/'],
+  ['config', '^src/config/'],
+  ['recipe settings', '^src/recipes/([^/]+/settings|(?!open\\.)[^/]+)\\.ts'],
+  ['policies', '^src/policies/'],
+  ['environments', '^src/environments/'],
+  ['tiny judge', '^src/tiny/judge/'],
+  ['rewards', '^src/rewards/'],
+  ['engines', '^src/engines/'],
+  ['nets', '^src/nets/'],
+  ['graph', '^src/graph/'],
+  ['tiny world', '^src/tiny/world/'],
+  ['data', '^src/data/'],
+  ['models', '^src/models/'],
+  ['group', '^src/group/'],
+  ['schema', '^src/schema/'],
+  ['core', '^src/core/'],
+];
+
+/** What config reads of a recipe must not load what computes. */
+const heavy =
+  '^src/(engines|nets|graph|environments|policies)/|node_modules/(onnxruntime-node|sharp|openai|undici|tesseract\\.js)/';
 
 module.exports = {
   forbidden: [
+    { name: 'no-cycles', severity: 'error', from: {}, to: { circular: true } },
     {
-      name: 'no-cycles',
+      name: 'on-the-map',
       severity: 'error',
-      from: {},
-      to: { circular: true, viaOnly: { dependencyTypesNot: ['type-only'] } },
+      from: { path: '^src/', pathNot: layers.map(([, path]) => path) },
+      to: {},
     },
     {
       name: 'one-door-to-onnxruntime',
       severity: 'error',
       from: { path: '^src/', pathNot: '^src/engines/onnx/' },
       to: { path: 'onnxruntime-node' },
+    },
+    {
+      name: 'settings-stay-light',
+      severity: 'error',
+      from: { path: '^src/(recipes/([^/]+/settings|(?!open\\.)[^/]+)\\.ts|config/|schema/)' },
+      to: { path: heavy, dependencyTypesNot: ['type-only'] },
     },
     {
       // The config reads a term's schema, so a term imports what is heavy only when it is made.
@@ -46,11 +65,11 @@ module.exports = {
       },
     },
     { name: 'src-knows-no-tests', severity: 'error', from: { path: '^src/' }, to: { path: '^(test|scripts)/' } },
-    ...Object.entries(mayImport).map(([folder, allowed]) => ({
-      name: `direction-${folder}`,
+    ...layers.map(([name, path], at) => ({
+      name: `downwards-from-${name.replace(' ', '-')}`,
       severity: 'error',
-      from: { path: `^src/${folder}/` },
-      to: { path: '^src/', pathNot: `^src/(${[folder, 'core', ...allowed].join('|')})/` },
+      from: { path },
+      to: { path: '^src/', pathNot: layers.slice(at).map(([, allowed]) => allowed) },
     })),
   ],
   options: {

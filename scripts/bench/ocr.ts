@@ -4,7 +4,7 @@ import type { OcrEngine } from '../../src/rewards/ocr/engine.js';
 import { openPaddle } from '../../src/rewards/ocr/paddle/engine.js';
 import { joinLines, similarity, weightedConfidence } from '../../src/rewards/ocr/similarity.js';
 import { openTesseract } from '../../src/rewards/ocr/tesseract.js';
-import { drawSign } from '../../src/tiny/signs.js';
+import { drawSign } from '../../src/tiny/world/signs.js';
 
 const IMAGES = 200;
 const SIDE = 256;

@@ -8,7 +8,7 @@ import {
   makeTinyEdits,
   makeTinyImages,
   type ImageTokenizerLike,
-} from '../tiny/dataset.js';
+} from '../tiny/world/dataset.js';
 import { printError, printJson, printLine } from './output.js';
 import { flag, text, texts, type Action, type Arguments, type Verb } from './verb.js';
 
@@ -120,7 +120,7 @@ export function makeDataVerb(openTokenizer: TokenizerOpener | null): Verb {
 
 /** Opens the model folder of an image tokenizer, such as a checkpoint of `tiny_vq`; loaded only when it is asked for. */
 const openTokenizer: TokenizerOpener = async (path) => {
-  const { loadVisionTokenizer } = await import('../tasks/models.js');
+  const { loadVisionTokenizer } = await import('../environments/vision_tokens.js');
   return loadVisionTokenizer(path, { provider: 'cpu' });
 };
 

@@ -13,7 +13,7 @@ import { detectDevices, processCount, requireFree, wholeMachine, type Gpu } from
 import { RunFailed } from '../launch/failure.js';
 import { Guardian } from '../launch/guardian.js';
 import { freePort, rankEnvironment, supervise } from '../launch/supervise.js';
-import { openProcessGroup, type ProcessGroup } from '../train/process_group.js';
+import { openProcessGroup, type ProcessGroup } from '../group/process_group.js';
 import { formatTable, printJson, printLine } from './output.js';
 import { configOptions, flag, text, texts, type Action } from './verb.js';
 

@@ -14,8 +14,8 @@ import { encodeLine } from '../run/journal.js';
 import { checkRunName, type RunPaths } from '../run/paths.js';
 import { readRecord, type RunRecord } from '../run/record.js';
 import { recordedConfig } from '../run/recorded_config.js';
-import { rescore } from '../train/rescore.js';
-import type { RescoreSummary } from '../train/rescore_summary.js';
+import { rescore } from '../rescore/rescore.js';
+import type { RescoreSummary } from '../rescore/rescore_summary.js';
 import { formatTable, printError, printJson, printLine } from './output.js';
 import { expDirOption, flag, overlayOption, setOption, text, texts, type Action, type Arguments } from './verb.js';
 

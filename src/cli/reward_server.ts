@@ -1,7 +1,7 @@
 /** editrl reward-server: holds rewards and scores what it is sent until it is told to stop. */
 import { renameSync, writeFileSync } from 'node:fs';
 import { loadConfig } from '../config/load.js';
-import type { RewardSettings } from '../config/schema/reward.js';
+import type { RewardSettings } from '../rewards/schema/reward.js';
 import { UsageError } from '../core/errors.js';
 import { runResolver } from '../launch/resolve.js';
 import { rewardOfFlags } from '../launch/reward_flags.js';

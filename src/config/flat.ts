@@ -5,7 +5,7 @@
 import { existsSync } from 'node:fs';
 import { canonicalMode } from '../rewards/settings.js';
 import type { Problem } from './problems.js';
-import { isObject } from './schema/walk.js';
+import { isObject } from '../schema/walk.js';
 import { hasPath, setPath } from './paths.js';
 
 /** What becomes of one flat key. */

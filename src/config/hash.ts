@@ -3,7 +3,7 @@ import { isAbsolute, relative } from 'node:path';
 import type { z } from 'zod';
 import { sha256 } from '../core/image.js';
 import { growable } from './growth.js';
-import { isObject, leaves, markOf, type Leaf } from './schema/walk.js';
+import { isObject, leaves, markOf, type Leaf } from '../schema/walk.js';
 import { settingsOfTask } from './schema/tasks.js';
 import type { RunReference, Settings } from './settings.js';
 import { countedText, describeText, textDigest, type TextDigests } from './texts.js';

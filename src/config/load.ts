@@ -9,7 +9,7 @@ import { resultHash } from './hash.js';
 import { displayPath, evaluate, type Environment, type Evaluation } from './jsonnet.js';
 import { getPath, setPath } from './paths.js';
 import { configError, type Origin, type Problem } from './problems.js';
-import { isObject } from './schema/walk.js';
+import { isObject } from '../schema/walk.js';
 import type { HubReference, ModelReference, RunReference, Settings, TaskName } from './settings.js';
 import { validate } from './validate.js';
 

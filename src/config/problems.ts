@@ -4,8 +4,8 @@ import { z } from 'zod';
 import { canonicalKeyOf, flatKeys } from './flat.js';
 import { displayPath } from './jsonnet.js';
 import { nearest } from './nearest.js';
-import { laterValues } from './schema/later.js';
-import { fieldsOf, isObject, knownPaths, markOf, schemaAt, unwrap } from './schema/walk.js';
+import { laterValues } from './later.js';
+import { fieldsOf, isObject, knownPaths, markOf, schemaAt, unwrap } from '../schema/walk.js';
 
 type Path = readonly (string | number)[];
 

@@ -1,6 +1,6 @@
 /** Combinations that cannot work, although each value alone may stand. One entry of the table per combination. */
 import { termsThatAsk } from '../rewards/choice.js';
-import { isObject } from './schema/walk.js';
+import { isObject } from '../schema/walk.js';
 import type { Problem } from './problems.js';
 import { perTermProblems, rewardChoice, rewardProblems } from './reward_rules.js';
 

@@ -19,8 +19,8 @@ export type {
   GrpoSettings,
   SftSettings,
   TrainTokens,
-} from './schema/algorithm.js';
-export type { DataSettings, DataSource, ImageDataSettings, TinyWorldSettings } from './schema/data.js';
+} from '../schema/algorithm.js';
+export type { DataSettings, DataSource, ImageDataSettings, TinyWorldSettings } from '../schema/data.js';
 export type {
   DecoderInit,
   EngineSettings,
@@ -28,8 +28,8 @@ export type {
   ImageTokenizerInit,
   ModelReference,
   RunReference,
-} from './schema/model.js';
-export type { LaunchSettings, SlurmSettings } from './schema/launch.js';
-export type { TrackSettings } from './schema/track.js';
-export type { RewardSettings } from './schema/reward.js';
-export type { CheckpointSettings, OptimizerSettings, RolloutSettings, ValidationSettings } from './schema/training.js';
+} from '../schema/model.js';
+export type { LaunchSettings, SlurmSettings } from '../schema/launch.js';
+export type { TrackSettings } from '../schema/track.js';
+export type { RewardSettings } from '../rewards/schema/reward.js';
+export type { CheckpointSettings, OptimizerSettings, RolloutSettings, ValidationSettings } from '../schema/training.js';

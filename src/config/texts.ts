@@ -2,7 +2,7 @@
 import { readFileSync } from 'node:fs';
 import { sha256 } from '../core/image.js';
 import { settingsOfTask } from './schema/tasks.js';
-import { leaves } from './schema/walk.js';
+import { leaves } from '../schema/walk.js';
 import type { Settings } from './settings.js';
 
 /** Digests of text files by the dotted paths of the settings that name them; null for one that could not be read. */

@@ -3,9 +3,9 @@ import type { z } from 'zod';
 import { nearest } from './nearest.js';
 import { problemsOf, type Problem } from './problems.js';
 import { combinationProblems, type Reader } from './rules.js';
-import { laterTasks } from './schema/later.js';
+import { laterTasks } from './later.js';
 import { settingsOfTask, taskNames, type TaskName } from './schema/tasks.js';
-import { isObject, leaves } from './schema/walk.js';
+import { isObject, leaves } from '../schema/walk.js';
 import type { Settings } from './settings.js';
 
 export type Validated = { readonly settings: Settings } | { readonly problems: readonly Problem[] };

@@ -2,7 +2,7 @@
 import { existsSync } from 'node:fs';
 import { growable } from '../config/growth.js';
 import { loadReferenced, referencedFile, type LoadedConfig } from '../config/load.js';
-import type { RunReference } from '../config/schema/model.js';
+import type { RunReference } from '../schema/model.js';
 import { RunError } from '../core/errors.js';
 import { RunPaths } from '../run/paths.js';
 import { recordedConfig } from '../run/recorded_config.js';

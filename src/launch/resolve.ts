@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { CheckpointError } from '../core/errors.js';
 import { latestWhole, type WholeCheckpoint } from '../run/checkpoints.js';
 import { RunPaths } from '../run/paths.js';
-import type { RunResolver } from '../tasks/models.js';
+import type { RunResolver } from '../models/reference.js';
 
 /** Finds the newest whole checkpoint of a finished run; `onUsed` is told which one that is, at every use. */
 export function runResolver(

@@ -1,7 +1,7 @@
 /** The reward section that the flags of a reward server stand for. */
 import { configError, problemsOf } from '../config/problems.js';
 import { combinationProblems } from '../config/rules.js';
-import { reward as rewardSchema, type RewardSettings } from '../config/schema/reward.js';
+import { reward as rewardSchema, type RewardSettings } from '../rewards/schema/reward.js';
 import { readerOf } from '../config/validate.js';
 import { UsageError } from '../core/errors.js';
 import { termKinds, termNames, type TermName } from '../rewards/terms/table.js';

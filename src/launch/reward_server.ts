@@ -1,7 +1,7 @@
 /** From a reward section to a reward that a server holds: its terms, the judge that they ask, and a name for all of it. */
 import { canonicalJson } from '../config/hash.js';
-import { reward as rewardSchema, type RewardSettings } from '../config/schema/reward.js';
-import { leaves } from '../config/schema/walk.js';
+import { reward as rewardSchema, type RewardSettings } from '../rewards/schema/reward.js';
+import { leaves } from '../schema/walk.js';
 import type { ModelReference } from '../config/settings.js';
 import { ConfigError } from '../core/errors.js';
 import { sha256 } from '../core/image.js';
@@ -13,8 +13,8 @@ import { loadPrompts, type PromptSet } from '../rewards/prompts.js';
 import { waitUntilReady } from '../rewards/readiness.js';
 import type { ServedReward } from '../rewards/server/scorer.js';
 import type { JudgementStore } from '../rewards/types.js';
-import { modelFolder, type RunResolver } from '../tasks/models.js';
-import { Judges, limitsOf } from '../train/judges.js';
+import { modelFolder, type RunResolver } from '../models/reference.js';
+import { Judges, limitsOf } from '../scoring/judges.js';
 import { startEmbeddedJudge } from './embedded_judge.js';
 
 export interface ServedRewardOptions {

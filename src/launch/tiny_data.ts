@@ -1,9 +1,10 @@
 /** Makes the tiny world's datasets where a config asks for them and they are not there yet. */
 import { join } from 'node:path';
 import type { TinyWorldSettings, TrainedSettings } from '../config/settings.js';
-import { loadVisionTokenizer, modelFolder, type RunResolver } from '../tasks/models.js';
-import { hasTinyEdits, makeTinyEdits, makeTinyImages, type TinyEditOptions } from '../tiny/dataset.js';
-import type { Geometry } from '../tiny/world.js';
+import { loadVisionTokenizer } from '../environments/vision_tokens.js';
+import { modelFolder, type RunResolver } from '../models/reference.js';
+import { hasTinyEdits, makeTinyEdits, makeTinyImages, type TinyEditOptions } from '../tiny/world/dataset.js';
+import type { Geometry } from '../tiny/world/world.js';
 
 function geometryOf(tiny: TinyWorldSettings): Geometry {
   return { columns: tiny.grid, rows: tiny.grid, cell: tiny.cell };

@@ -11,7 +11,7 @@ import type { RunHandle } from '../run/claim.js';
 import { claimRequest } from '../run/claim_request.js';
 import { openRunLog, type RunLog } from '../run/logs.js';
 import { RunPaths } from '../run/paths.js';
-import type { ProcessGroup } from '../train/process_group.js';
+import type { ProcessGroup } from '../group/process_group.js';
 import { claimWhenFree } from './takeover.js';
 import { packError, unpackError, type FromWorker, type RunKind, type ToWorker } from './worker_protocol.js';
 
@@ -189,7 +189,7 @@ class Worker {
 
   /** Joins the ranks; rank 0 tells the others what they take part in, null when nothing is left to do. */
   async #meet(known: Told | null = null): Promise<{ group: ProcessGroup; told: Told | null }> {
-    const { openProcessGroup } = await import('../train/process_group.js');
+    const { openProcessGroup } = await import('../group/process_group.js');
     const group = await openProcessGroup(process.env, { timeoutMs: MEETING_MS });
     return { group, told: await group.broadcast(known) };
   }

@@ -1,6 +1,6 @@
 /** What a config says about how episodes are scored. Import-light: the config assembles its schema from this. */
 import { z } from 'zod';
-import { positive, result, section } from '../core/mark.js';
+import { positive, result, section } from '../schema/mark.js';
 import type { TermKind } from './term.js';
 import { termKinds, termNames, type TermName } from './terms/table.js';
 

@@ -5,7 +5,7 @@ import type { JudgeItem, Outcome } from '../rewards/types.js';
 import { writeEpisodes } from '../run/episodes.js';
 import { storeImage, storePng } from '../run/media.js';
 import type { RunPaths } from '../run/paths.js';
-import type { RenderedAnswer } from '../tasks/image_edit_tokens.js';
+import type { RenderedAnswer } from '../recipes/image_edit_tokens/task.js';
 import type { IterationRecord } from './grpo.js';
 
 /** Whether an iteration's images are kept. */

@@ -3,7 +3,7 @@
  * iterations. The start is the baseline, and not the data's pictures: a policy's drawings differ from photographs from the first
  * iteration on (its decoder blurs), a task may have no source images, and what an exploited reward changes it changes over time.
  */
-import type { AlarmName, AlarmSettings } from '../config/schema/alarms.js';
+import type { AlarmName, AlarmSettings } from '../schema/alarms.js';
 import { imageDigest, imageStatistics, repeatRate, sourceSimilarity } from '../rewards/image_statistics.js';
 import type { JudgeItem } from '../rewards/types.js';
 import type { Metrics, MetricsLine } from '../run/metrics.js';

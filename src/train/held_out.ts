@@ -1,18 +1,18 @@
 /** Held-out evaluation: always the same prompts with the same random numbers, sampled and greedy, per dataset and together. */
 import { RandomStream } from '../core/random.js';
 import type { ImageEditSettings } from '../config/settings.js';
-import { shareOf } from '../policies/tokens/peers.js';
+import { shareOf } from '../group/peers.js';
 import type { TokenAnswer } from '../policies/tokens/batch.js';
 import type { Sampler } from '../policies/tokens/rollout.js';
 import type { Metrics } from '../run/metrics.js';
 import type { ContactSheetRow } from '../run/report/contact_sheet.js';
 import type { Outcome } from '../rewards/types.js';
-import type { EditPrompt, ImageEditTask, NamedSource, RenderedAnswer } from '../tasks/image_edit_tokens.js';
+import type { EditPrompt, ImageEditTask, NamedSource, RenderedAnswer } from '../recipes/image_edit_tokens/task.js';
 import { average, standardError } from './advantages.js';
-import { BegunScoring } from './begun_scoring.js';
+import { BegunScoring } from '../scoring/begun_scoring.js';
 import { episodeLine } from './episode_records.js';
-import type { ProcessGroup } from './process_group.js';
-import type { Scorer } from './scorer.js';
+import type { ProcessGroup } from '../group/process_group.js';
+import type { Scorer } from '../scoring/scorer.js';
 
 type Manner = 'sampled' | 'greedy';
 

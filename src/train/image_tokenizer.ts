@@ -10,9 +10,9 @@ import { Graph } from '../graph/ir.js';
 import { autoencoderLoss, CODEBOOK, patchSize } from '../nets/image_tokenizer.js';
 import type { CheckpointFiles } from '../run/checkpoints.js';
 import type { Metrics } from '../run/metrics.js';
-import { sessionOptions } from '../tasks/image_edit_tokens.js';
+import { sessionOptions } from '../engines/onnx/session_options.js';
 import type { Training } from './loop.js';
-import type { TrainedModel, TrainState } from './policy_state.js';
+import type { TrainedModel, TrainState } from '../engines/onnx/trained_weights.js';
 import type { ImageTokenizerConfig } from '../nets/image_tokenizer.js';
 
 export type TokenizerState = TrainState<TrainedModel & { readonly config: ImageTokenizerConfig }>;

@@ -5,8 +5,8 @@ import type { CheckpointFiles } from '../run/checkpoints.js';
 import type { Metrics } from '../run/metrics.js';
 import type { ProgressKind } from '../run/progress.js';
 import { followerKeeper, RunKeeper, type Keeper, type LoopRecords } from './keeper.js';
-import { Abandoned } from './lead.js';
-import { soloGroup, type ProcessGroup } from './process_group.js';
+import { Abandoned } from '../group/lead.js';
+import { soloGroup, type ProcessGroup } from '../group/process_group.js';
 
 /** What a kind of training does in its turn. An iteration's effects depend on the settings and its number alone. */
 export interface Training {

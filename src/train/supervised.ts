@@ -6,12 +6,12 @@ import type { LearningGroup, TokenStatistics } from '../policies/tokens/learner.
 import { Learner } from '../policies/tokens/learner.js';
 import type { CheckpointFiles } from '../run/checkpoints.js';
 import type { Metrics } from '../run/metrics.js';
-import type { ImageEditTask } from '../tasks/image_edit_tokens.js';
-import { sessionOptions } from '../tasks/image_edit_tokens.js';
+import type { ImageEditTask } from '../recipes/image_edit_tokens/task.js';
+import { sessionOptions } from '../engines/onnx/session_options.js';
 import type { HeldOut } from './held_out.js';
 import type { Training } from './loop.js';
-import type { PolicyState } from './policy_state.js';
-import { soloGroup, type ProcessGroup } from './process_group.js';
+import type { PolicyState } from '../engines/onnx/trained_weights.js';
+import { soloGroup, type ProcessGroup } from '../group/process_group.js';
 
 export class SupervisedTraining implements Training {
   readonly kind = 'sft';

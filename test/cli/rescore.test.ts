@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, expect, it, vi } from 'vitest';
 import { main } from '../../src/cli/main.js';
 import type { RunPaths } from '../../src/run/paths.js';
-import { makeSmallWorld, smallSettings } from '../tasks/small_world.js';
+import { makeSmallWorld, smallSettings } from '../recipes/image_edit_tokens/small_world.js';
 import { capture, RunFolder } from './run_directory.js';
 
 let folder: RunFolder;

@@ -3,7 +3,7 @@ import { diffSettings } from '../../src/config/hash.js';
 import { jsonSchema } from '../../src/config/json_schema.js';
 import { cannotRunYet, dependencies } from '../../src/config/load.js';
 import { settingsOfTask } from '../../src/config/schema/tasks.js';
-import { knownPaths, leaves } from '../../src/config/schema/walk.js';
+import { knownPaths, leaves } from '../../src/schema/walk.js';
 import { validate } from '../../src/config/validate.js';
 import type { ImageEditSettings } from '../../src/config/settings.js';
 import { EditrlError } from '../../src/core/errors.js';

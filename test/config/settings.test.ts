@@ -10,7 +10,7 @@ import { parseSet } from '../../src/config/load.js';
 import { editDistance, nearest } from '../../src/config/nearest.js';
 import { textDigests } from '../../src/config/texts.js';
 import { settingsOfTask } from '../../src/config/schema/tasks.js';
-import { fieldsOf, leaves, markOf, unwrap } from '../../src/config/schema/walk.js';
+import { fieldsOf, leaves, markOf, unwrap } from '../../src/schema/walk.js';
 import { testFolders } from '../support/folder.js';
 import { loadEvaluated } from './evaluated.js';
 import { loadTrained } from './trained.js';

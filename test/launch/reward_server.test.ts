@@ -1,5 +1,5 @@
 import { afterEach, describe, expect, it } from 'vitest';
-import { reward as rewardSchema } from '../../src/config/schema/reward.js';
+import { reward as rewardSchema } from '../../src/rewards/schema/reward.js';
 import { EndpointError } from '../../src/core/errors.js';
 import { openServedReward } from '../../src/launch/reward_server.js';
 import { openAiError, scoresText, startStubJudge, stubModel } from '../rewards/stub_judge.js';

@@ -1,6 +1,6 @@
 /** Process groups inside one process, over loopback. */
 import { createServer, type AddressInfo } from 'node:net';
-import { openProcessGroup, soloGroup, type OpenOptions, type ProcessGroup } from '../../src/train/process_group.js';
+import { openProcessGroup, soloGroup, type OpenOptions, type ProcessGroup } from '../../src/group/process_group.js';
 
 export async function freePort(): Promise<number> {
   const server = createServer();

@@ -9,9 +9,9 @@ import { rewardSettingsSchema } from '../../src/rewards/settings.js';
 import type { Outcome } from '../../src/rewards/types.js';
 import { perTermAdvantages } from '../../src/train/advantages.js';
 import type { IterationRecord } from '../../src/train/grpo.js';
-import type { Scorer } from '../../src/train/scorer.js';
+import type { Scorer } from '../../src/scoring/scorer.js';
 import { testServices } from '../rewards/term_services.js';
-import { makeSmallWorld, smallSettings, type SmallWorld } from '../tasks/small_world.js';
+import { makeSmallWorld, smallSettings, type SmallWorld } from '../recipes/image_edit_tokens/small_world.js';
 import { rewardByName, scored, scorerOf, smallTraining, unscored, zero, type SmallTraining } from './small_training.js';
 
 const root = mkdtempSync(join(tmpdir(), 'grpo-'));

@@ -2,12 +2,12 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { alarms as alarmsSchema, type AlarmSettings } from '../../src/config/schema/alarms.js';
+import { alarms as alarmsSchema, type AlarmSettings } from '../../src/schema/alarms.js';
 import type { RgbImage } from '../../src/core/image.js';
 import type { MetricsLine } from '../../src/run/metrics.js';
 import { readAlarms } from '../../src/run/report/alarms.js';
 import { describeArtifacts, HackAlarms, measureArtifact } from '../../src/train/hack_alarms.js';
-import { makeSmallWorld, smallSettings, type SmallWorld } from '../tasks/small_world.js';
+import { makeSmallWorld, smallSettings, type SmallWorld } from '../recipes/image_edit_tokens/small_world.js';
 import { onRanks } from './groups.js';
 import { rewardByName, scored, scorerOf, smallTraining } from './small_training.js';
 

@@ -4,8 +4,8 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { JudgeItem } from '../../src/rewards/types.js';
 import { rewardOf, scoreParts, withThought } from '../../src/train/held_out.js';
-import type { Scorer } from '../../src/train/scorer.js';
-import { makeSmallWorld, smallSettings, type SmallWorld } from '../tasks/small_world.js';
+import type { Scorer } from '../../src/scoring/scorer.js';
+import { makeSmallWorld, smallSettings, type SmallWorld } from '../recipes/image_edit_tokens/small_world.js';
 import { scored, scorerOf, smallTraining, unscored, zero, type SmallTraining } from './small_training.js';
 
 const root = mkdtempSync(join(tmpdir(), 'held-out-'));

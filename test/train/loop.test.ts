@@ -9,7 +9,7 @@ import { openRunLog, type RunLog } from '../../src/run/logs.js';
 import { readMetrics, type Metrics } from '../../src/run/metrics.js';
 import { RunPaths } from '../../src/run/paths.js';
 import { RunDirectoryTracker, type Tracker } from '../../src/track/tracker.js';
-import { Abandoned } from '../../src/train/lead.js';
+import { Abandoned } from '../../src/group/lead.js';
 import { runLoop, type LoopEnd, type LoopOptions, type Training } from '../../src/train/loop.js';
 
 /** Counts, and writes down what it is asked to do. Its state is what a checkpoint of it holds. */

@@ -5,7 +5,7 @@
  */
 import { z } from 'zod';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { alarms as alarmsSchema } from '../../src/config/schema/alarms.js';
+import { alarms as alarmsSchema } from '../../src/schema/alarms.js';
 import { must } from '../../src/core/errors.js';
 import type { RgbImage } from '../../src/core/image.js';
 import { RandomStream } from '../../src/core/random.js';
@@ -15,7 +15,7 @@ import { ocr } from '../../src/rewards/terms/ocr.js';
 import type { JudgeItem, Outcome } from '../../src/rewards/types.js';
 import { weightedSum } from '../../src/rewards/weighted.js';
 import type { MetricsLine } from '../../src/run/metrics.js';
-import { drawSign } from '../../src/tiny/signs.js';
+import { drawSign } from '../../src/tiny/world/signs.js';
 import { average, groupAdvantages } from '../../src/train/advantages.js';
 import {
   describeArtifacts,

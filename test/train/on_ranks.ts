@@ -2,10 +2,10 @@
 import { beforeAll, describe, expect, it } from 'vitest';
 import { Learner, type GradientResult, type LearningGroup, type LossKind } from '../../src/policies/tokens/learner.js';
 import type { Metrics } from '../../src/run/metrics.js';
-import { sessionOptions } from '../../src/tasks/image_edit_tokens.js';
-import type { ProcessGroup } from '../../src/train/process_group.js';
+import { sessionOptions } from '../../src/engines/onnx/session_options.js';
+import type { ProcessGroup } from '../../src/group/process_group.js';
 import { testFolder } from '../support/folder.js';
-import { makeSmallWorld, smallSettings, type SmallWorld } from '../tasks/small_world.js';
+import { makeSmallWorld, smallSettings, type SmallWorld } from '../recipes/image_edit_tokens/small_world.js';
 import { onRanks } from './groups.js';
 import { rewardByName, scored, scorerOf, smallTraining } from './small_training.js';
 

@@ -14,7 +14,7 @@ import { JUDGE_MODEL, startJudge, type RunningJudge } from '../../src/tiny/judge
 import { openLocalSender } from '../../src/rewards/sender.js';
 import { trainRun } from '../../src/train/worker.js';
 import { testFolder } from '../support/folder.js';
-import { makeSmallWorld, smallSettings, type SmallWorld } from '../tasks/small_world.js';
+import { makeSmallWorld, smallSettings, type SmallWorld } from '../recipes/image_edit_tokens/small_world.js';
 import { onRanks } from './groups.js';
 import { expectClose, sameOnRanks, untimed } from './on_ranks.js';
 

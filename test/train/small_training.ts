@@ -5,13 +5,14 @@ import { Sampler } from '../../src/policies/tokens/rollout.js';
 import type { PolicyModel } from '../../src/policies/tokens/model.js';
 import type { JudgeItem, Outcome } from '../../src/rewards/types.js';
 import type { ContactSheetRow } from '../../src/run/report/contact_sheet.js';
-import { ImageEditTask, sessionOptions } from '../../src/tasks/image_edit_tokens.js';
+import { ImageEditTask } from '../../src/recipes/image_edit_tokens/task.js';
+import { sessionOptions } from '../../src/engines/onnx/session_options.js';
 import { GrpoTraining, type GrpoDeps, type IterationRecord } from '../../src/train/grpo.js';
 import { HeldOut, type HeldOutDeps } from '../../src/train/held_out.js';
-import { TrainState } from '../../src/train/policy_state.js';
+import { TrainState } from '../../src/engines/onnx/trained_weights.js';
 import { scheduleOf } from '../../src/train/schedule.js';
-import { soloGroup, type ProcessGroup } from '../../src/train/process_group.js';
-import type { Scorer } from '../../src/train/scorer.js';
+import { soloGroup, type ProcessGroup } from '../../src/group/process_group.js';
+import type { Scorer } from '../../src/scoring/scorer.js';
 
 export interface SmallTraining {
   readonly training: GrpoTraining;

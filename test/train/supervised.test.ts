@@ -6,12 +6,12 @@ import { DataError } from '../../src/core/errors.js';
 import type { EditSample } from '../../src/data/types.js';
 import { Learner } from '../../src/policies/tokens/learner.js';
 import { SPECIAL } from '../../src/policies/tokens/space.js';
-import { ImageEditTask } from '../../src/tasks/image_edit_tokens.js';
-import { TrainState } from '../../src/train/policy_state.js';
+import { ImageEditTask } from '../../src/recipes/image_edit_tokens/task.js';
+import { TrainState } from '../../src/engines/onnx/trained_weights.js';
 import { scheduleOf } from '../../src/train/schedule.js';
 import { SupervisedTraining } from '../../src/train/supervised.js';
-import { tinyDatalist } from '../../src/tiny/dataset.js';
-import { makeSmallWorld, smallSettings, type SmallWorld } from '../tasks/small_world.js';
+import { tinyDatalist } from '../../src/tiny/world/dataset.js';
+import { makeSmallWorld, smallSettings, type SmallWorld } from '../recipes/image_edit_tokens/small_world.js';
 
 const root = mkdtempSync(join(tmpdir(), 'supervised-'));
 let world: SmallWorld;

@@ -2,7 +2,7 @@
 import { ConfigError } from '../../core/errors.js';
 import { evaluateSnippet, type Environment } from '../jsonnet.js';
 import { getPath } from '../paths.js';
-import { isObject } from '../schema/walk.js';
+import { isObject } from '../../schema/walk.js';
 import type { AxisValues } from './design.js';
 import type { Description } from './schema.js';
 import { ownFieldsSnippet } from './snippet.js';

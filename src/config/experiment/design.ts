@@ -2,7 +2,7 @@
 import { ConfigError } from '../../core/errors.js';
 import { sha256 } from '../../core/image.js';
 import { nearest } from '../nearest.js';
-import { runNamePattern } from '../schema/model.js';
+import { runNamePattern } from '../../schema/model.js';
 import type { Description } from './schema.js';
 
 /** The value of each axis, by axis. */

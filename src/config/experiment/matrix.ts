@@ -4,7 +4,7 @@ import { dirname, resolve } from 'node:path';
 import { ConfigError, InternalError, must } from '../../core/errors.js';
 import { displayPath, evaluateSnippet, fileStem, importClosure, type Environment } from '../jsonnet.js';
 import { problemsOf } from '../problems.js';
-import { isObject } from '../schema/walk.js';
+import { isObject } from '../../schema/walk.js';
 import { checkNamePart, designCells, matches, type AxisValues } from './design.js';
 import { description as descriptionSchema, type Description } from './schema.js';
 import { Sections, type MatrixShape } from './sections.js';

@@ -6,7 +6,7 @@ import { displayPath, evaluateSnippet, type Environment } from '../jsonnet.js';
 import { canonicalForm, referencePaths, type LoadedConfig } from '../load.js';
 import { getPath, setPath } from '../paths.js';
 import type { Problem } from '../problems.js';
-import { isObject } from '../schema/walk.js';
+import { isObject } from '../../schema/walk.js';
 import { taskNames } from '../schema/tasks.js';
 import { checkName, nameWith, type AxisValues } from './design.js';
 import type { Description } from './schema.js';

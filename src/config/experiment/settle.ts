@@ -5,7 +5,7 @@ import { deepFreeze, warningsOf } from '../load.js';
 import type { Problem } from '../problems.js';
 import { combinationProblems } from '../rules.js';
 import { settingsOfTask, taskNames } from '../schema/tasks.js';
-import { leaves } from '../schema/walk.js';
+import { leaves } from '../../schema/walk.js';
 import type { Settings } from '../settings.js';
 import { readerOf, validate } from '../validate.js';
 

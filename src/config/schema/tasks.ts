@@ -1,13 +1,13 @@
 /** The tasks: which sections each one has. A task is one entry of `settingsOfTask`. */
 import { z } from 'zod';
-import { algorithm, tokenizerAlgorithm } from './algorithm.js';
-import { data, imageData } from './data.js';
-import { count, operation, positiveInteger, result, section } from '../../core/mark.js';
-import { decoderInit, engine, imageTokenizerInit, modelReference, runNamePattern } from './model.js';
-import { externalLaunch, launch } from './launch.js';
-import { reward } from './reward.js';
-import { track } from './track.js';
-import { checkpoint, optimizer, rollout, validation } from './training.js';
+import { algorithm, tokenizerAlgorithm } from '../../schema/algorithm.js';
+import { data, imageData } from '../../schema/data.js';
+import { count, operation, positiveInteger, result, section } from '../../schema/mark.js';
+import { decoderInit, engine, imageTokenizerInit, modelReference, runNamePattern } from '../../schema/model.js';
+import { externalLaunch, launch } from '../../schema/launch.js';
+import { reward } from '../../rewards/schema/reward.js';
+import { track } from '../../schema/track.js';
+import { checkpoint, optimizer, rollout, validation } from '../../schema/training.js';
 
 const common = {
   run_name: operation(

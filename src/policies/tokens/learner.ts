@@ -10,9 +10,10 @@ import { tokenDistribution, type TokenDistribution } from '../../nets/layers.js'
 import { grpoLoss, negativeLogLikelihood, type KlEstimator } from '../../nets/losses.js';
 import type { AnsweredPrompt } from './batch.js';
 import { packSequences, promptColumns, roundUp } from './batch.js';
-import type { PolicyModel, Weights } from './model.js';
+import type { Weights } from '../../models/files.js';
+import type { PolicyModel } from './model.js';
 import { SessionCache } from './model.js';
-import { alone, shareOf, type Peers } from './peers.js';
+import { alone, shareOf, type Peers } from '../../group/peers.js';
 
 export interface LearnerOptions {
   readonly temperature: number;

@@ -1,13 +1,11 @@
 /** A token policy's weights with what is needed to use them, and the sessions compiled for the shapes met so far. */
-import type { FloatTensor } from '../../core/safetensors.js';
 import type { SessionOptions } from '../../engines/onnx/session.js';
 import { Session } from '../../engines/onnx/session.js';
 import type { Value } from '../../graph/ir.js';
 import { Graph } from '../../graph/ir.js';
 import type { DecoderConfig } from '../../nets/decoder/config.js';
+import type { Weights } from '../../models/files.js';
 import type { TokenSpace } from './space.js';
-
-export type Weights = Map<string, FloatTensor>;
 
 export interface PolicyModel {
   readonly config: DecoderConfig;

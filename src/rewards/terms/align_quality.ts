@@ -4,7 +4,7 @@
  */
 import { z } from 'zod';
 import { ConfigError } from '../../core/errors.js';
-import { nonNegative, operation, result } from '../../core/mark.js';
+import { nonNegative, operation, result } from '../../schema/mark.js';
 import type { Judge, JudgeQuery } from '../judge.js';
 import type { CanaryResult } from '../judge_client.js';
 import type { JudgeImage } from '../judge_images.js';

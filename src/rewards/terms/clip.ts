@@ -1,7 +1,7 @@
 /** How well an image fits the user's own prompt, by CLIP. */
 import { z } from 'zod';
 import { ConfigError, EngineError } from '../../core/errors.js';
-import { result } from '../../core/mark.js';
+import { result } from '../../schema/mark.js';
 import { Semaphore } from '../semaphore.js';
 import { termKind, type TermServices } from '../term.js';
 import type { Outcome, UnscoredReason } from '../types.js';

@@ -1,7 +1,7 @@
 /** How alike an edit is to its source, or to the labelled result, pixel by pixel. A cheap baseline: it is highest for a copy. */
 import { z } from 'zod';
 import { DataError } from '../../core/errors.js';
-import { result } from '../../core/mark.js';
+import { result } from '../../schema/mark.js';
 import { sourceSimilarity } from '../image_statistics.js';
 import { termKind } from '../term.js';
 import type { Outcome } from '../types.js';

@@ -4,7 +4,7 @@
  * grades than digits. It needs a server that gives log-probabilities.
  */
 import { z } from 'zod';
-import { result } from '../../core/mark.js';
+import { result } from '../../schema/mark.js';
 import { parseExpectedDigit, topLogprobs } from '../first_token.js';
 import type { Judge, JudgeQuery } from '../judge.js';
 import type { JudgedItem } from '../judged_item.js';

@@ -3,7 +3,7 @@
  * without a picture, or a picture without text.
  */
 import { ConfigError } from '../../core/errors.js';
-import { nonNegative, result } from '../../core/mark.js';
+import { nonNegative, result } from '../../schema/mark.js';
 import type { Term } from '../term.js';
 import { termKind } from '../term.js';
 import type { JudgeItem, Outcome, ScoreOptions } from '../types.js';

@@ -1,7 +1,7 @@
 /** A reward that reward servers give: heavy terms live outside the trainer, several runs share them. */
 import { z } from 'zod';
 import { ConfigError } from '../../core/errors.js';
-import { nonNegative, operation, positive, positiveInteger, result } from '../../core/mark.js';
+import { nonNegative, operation, positive, positiveInteger, result } from '../../schema/mark.js';
 import { termKind } from '../term.js';
 
 const address = z.string().min(1);

@@ -1,10 +1,10 @@
 /** Known edits that the rule judge can read: it finds pictures of anything but the tiny world unreadable. */
 import { RandomStream } from '../../core/random.js';
 import type { CanarySet } from '../../rewards/gateway/canary_set.js';
-import { drawScene } from '../draw.js';
-import { instructionOf, planEdit, withChanges, type Edit } from '../edits.js';
+import { drawScene } from '../world/draw.js';
+import { instructionOf, planEdit, withChanges, type Edit } from '../world/edits.js';
 import { must } from '../../core/errors.js';
-import { DEFAULT_GEOMETRY, type Scene, type SceneObject } from '../world.js';
+import { DEFAULT_GEOMETRY, type Scene, type SceneObject } from '../world/world.js';
 
 const square: SceneObject = { colour: 'red', shape: 'square' };
 const circle: SceneObject = { colour: 'green', shape: 'circle' };

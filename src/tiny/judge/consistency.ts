@@ -1,7 +1,7 @@
 /** Semantic consistency: was the edit made, and nothing else? The two scores of VIEScore's first question. */
 import type { RgbImage } from '../../core/image.js';
-import { parseInstruction, planEdit, type Plan } from '../edits.js';
-import { cellName, type Geometry } from '../world.js';
+import { parseInstruction, planEdit, type Plan } from '../world/edits.js';
+import { cellName, type Geometry } from '../world/world.js';
 import { readScene, sceneOf, type Reading } from './eyes.js';
 import { compareSpared, markSpared, OVEREDIT_MARKS } from './overedit.js';
 import { FULL, scoreSuccess } from './success.js';

@@ -3,8 +3,8 @@
  * template and nearer to it than to any other is read as that, whatever is not is unreadable.
  */
 import type { RgbImage } from '../../core/image.js';
-import { imageSize, templates } from '../draw.js';
-import type { CellContent, Geometry, Scene } from '../world.js';
+import { imageSize, templates } from '../world/draw.js';
+import type { CellContent, Geometry, Scene } from '../world/world.js';
 
 /** What is seen in a cell. */
 export type SeenContent = CellContent | 'unreadable';

@@ -3,8 +3,16 @@
  * it follows from the truth, the instruction and, where the instruction destroys it (the place of what was removed),
  * from the prediction.
  */
-import { parseInstruction, planEdit, sameScene, withChanges, type Change, type Edit, type EditKind } from '../edits.js';
-import { cellsOnSide, findObject, sameContent, type Colour, type Scene, type SceneObject } from '../world.js';
+import {
+  parseInstruction,
+  planEdit,
+  sameScene,
+  withChanges,
+  type Change,
+  type Edit,
+  type EditKind,
+} from '../world/edits.js';
+import { cellsOnSide, findObject, sameContent, type Colour, type Scene, type SceneObject } from '../world/world.js';
 import { cellsAbout, namesOf } from './consistency.js';
 import { sceneOf, type Reading } from './eyes.js';
 import { compareSpared, markSpared, type Marks } from './overedit.js';

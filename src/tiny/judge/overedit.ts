@@ -1,5 +1,5 @@
 /** Whether an edit left alone what it was not asked to change. */
-import { sameContent, type Scene } from '../world.js';
+import { sameContent, type Scene } from '../world/world.js';
 import type { Reading } from './eyes.js';
 
 export interface Spared {

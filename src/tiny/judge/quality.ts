@@ -1,6 +1,6 @@
 /** Perceptual quality, from pixels alone: the two scores of VIEScore's second question. */
-import { BACKGROUND, PALETTE, templateOf, type Rgb } from '../draw.js';
-import { COLOURS, type Geometry } from '../world.js';
+import { BACKGROUND, PALETTE, templateOf, type Rgb } from '../world/draw.js';
+import { COLOURS, type Geometry } from '../world/world.js';
 import { cellPixels, type Reading } from './eyes.js';
 
 export interface QualityScore {

@@ -8,7 +8,7 @@ import type { AddressInfo } from 'node:net';
 import { DataError } from '../../core/errors.js';
 import { decodeImage } from '../../core/image.js';
 import { listen } from '../../core/listen.js';
-import { DEFAULT_GEOMETRY, type Geometry } from '../world.js';
+import { DEFAULT_GEOMETRY, type Geometry } from '../world/world.js';
 import { digestAnswer, writeAnswer, type Answer } from './answer.js';
 import { scoreConsistency } from './consistency.js';
 import { digitReply } from './digit.js';

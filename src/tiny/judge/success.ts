@@ -2,8 +2,8 @@
  * How far an edit was carried out, 0 to 10, by kind of edit. Partial credit is for progress that a person would see
  * as such; an object that is asked to go elsewhere and merely goes away is no progress.
  */
-import type { EditKind, Plan } from '../edits.js';
-import { cellsOnSide, findObject, sameContent, type SceneObject } from '../world.js';
+import type { EditKind, Plan } from '../world/edits.js';
+import { cellsOnSide, findObject, sameContent, type SceneObject } from '../world/world.js';
 import type { Reading, SeenContent } from './eyes.js';
 
 export const FULL = 10;

@@ -6,7 +6,7 @@ import type { RgbImage } from '../../../src/core/image.js';
 import { RandomStream } from '../../../src/core/random.js';
 import type { OcrEngine, OcrReading } from '../../../src/rewards/ocr/engine.js';
 import { joinLines, similarity, weightedConfidence } from '../../../src/rewards/ocr/similarity.js';
-import { drawSign } from '../../../src/tiny/signs.js';
+import { drawSign } from '../../../src/tiny/world/signs.js';
 
 function plain(width: number, height: number, level: number): RgbImage {
   return { width, height, data: new Uint8Array(width * height * 3).fill(level) };

@@ -13,7 +13,7 @@ import { ocr } from '../../../src/rewards/terms/ocr.js';
 import { ocrConfidence } from '../../../src/rewards/terms/ocr_confidence.js';
 import { ocrVlm } from '../../../src/rewards/terms/ocr_vlm.js';
 import type { JudgeItem, Judgement, UnscoredReason } from '../../../src/rewards/types.js';
-import { drawSign } from '../../../src/tiny/signs.js';
+import { drawSign } from '../../../src/tiny/world/signs.js';
 import { testFolder } from '../../support/folder.js';
 
 function judgeThat(scores: readonly number[], problem: UnscoredReason | null = null): Judge {

@@ -9,7 +9,7 @@ import { loadLanguages } from '../../../src/rewards/ocr/language_data.js';
 import { joinLines } from '../../../src/rewards/ocr/similarity.js';
 import { openTesseract, type ReadingThread } from '../../../src/rewards/ocr/tesseract.js';
 import { TesseractThread } from '../../../src/rewards/ocr/tesseract_thread.js';
-import { drawSign } from '../../../src/tiny/signs.js';
+import { drawSign } from '../../../src/tiny/world/signs.js';
 
 const english = { language: 'eng', languageData: null, workers: 1 };
 const folder = mkdtempSync(join(tmpdir(), 'editrl-ocr-'));

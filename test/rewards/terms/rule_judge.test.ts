@@ -6,9 +6,9 @@ import { MemoryJudgementStore } from '../../../src/rewards/memory_store.js';
 import { alignQuality } from '../../../src/rewards/terms/align_quality.js';
 import { logitExpectation } from '../../../src/rewards/terms/logit_expectation.js';
 import type { JudgeItem } from '../../../src/rewards/types.js';
-import { instructionOf } from '../../../src/tiny/edits.js';
+import { instructionOf } from '../../../src/tiny/world/edits.js';
 import { JUDGE_MODEL, startJudge, type RunningJudge } from '../../../src/tiny/judge/server.js';
-import { DEFAULT_GEOMETRY } from '../../../src/tiny/world.js';
+import { DEFAULT_GEOMETRY } from '../../../src/tiny/world/world.js';
 import { example, sourceOf, truthOf } from '../../tiny/pictures.js';
 import { testServices } from '../term_services.js';
 

@@ -1,8 +1,8 @@
 import { describe, expect, it } from 'vitest';
-import { drawScene } from '../../../src/tiny/draw.js';
+import { drawScene } from '../../../src/tiny/world/draw.js';
 import { readScene } from '../../../src/tiny/judge/eyes.js';
 import { scoreQuality } from '../../../src/tiny/judge/quality.js';
-import { DEFAULT_GEOMETRY } from '../../../src/tiny/world.js';
+import { DEFAULT_GEOMETRY } from '../../../src/tiny/world/world.js';
 import { example, truthOf, uniformNoise } from '../pictures.js';
 import { nothingGamesTheJudge } from './gaming_cases.js';
 

@@ -2,13 +2,13 @@
 import { describe, expect, it } from 'vitest';
 import type { RgbImage } from '../../../src/core/image.js';
 import { RandomStream } from '../../../src/core/random.js';
-import { drawScene } from '../../../src/tiny/draw.js';
-import { instructionOf, type EditKind, type Plan } from '../../../src/tiny/edits.js';
+import { drawScene } from '../../../src/tiny/world/draw.js';
+import { instructionOf, type EditKind, type Plan } from '../../../src/tiny/world/edits.js';
 import { scoreConsistency } from '../../../src/tiny/judge/consistency.js';
 import { readScene, type Reading } from '../../../src/tiny/judge/eyes.js';
 import { scoreGround } from '../../../src/tiny/judge/ground.js';
 import { scoreQuality } from '../../../src/tiny/judge/quality.js';
-import { ALL_OBJECTS, DEFAULT_GEOMETRY, type Scene } from '../../../src/tiny/world.js';
+import { ALL_OBJECTS, DEFAULT_GEOMETRY, type Scene } from '../../../src/tiny/world/world.js';
 import { blank, example, noisy, repainted, softened, sourceOf, truthOf, uniformNoise } from '../pictures.js';
 
 /** An example with what the judge sees of it, read once for all tests. */

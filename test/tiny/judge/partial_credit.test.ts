@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import type { RgbImage } from '../../../src/core/image.js';
-import { drawScene } from '../../../src/tiny/draw.js';
-import { parseInstruction, planEdit } from '../../../src/tiny/edits.js';
+import { drawScene } from '../../../src/tiny/world/draw.js';
+import { parseInstruction, planEdit } from '../../../src/tiny/world/edits.js';
 import { judgeConsistency } from '../../../src/tiny/judge/consistency.js';
 import { readScene, resample } from '../../../src/tiny/judge/eyes.js';
 import { scoreGround } from '../../../src/tiny/judge/ground.js';
@@ -13,7 +13,7 @@ import {
   SHAPES,
   type CellContent,
   type Scene,
-} from '../../../src/tiny/world.js';
+} from '../../../src/tiny/world/world.js';
 import { example, noisy, uniformNoise } from '../pictures.js';
 
 /** A scene from `b3: red circle`; later entries replace earlier ones, `nothing` empties a cell. */

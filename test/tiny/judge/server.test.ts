@@ -1,10 +1,10 @@
 import { connect } from 'node:net';
 import sharp from 'sharp';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { instructionOf, type Plan } from '../../../src/tiny/edits.js';
+import { instructionOf, type Plan } from '../../../src/tiny/world/edits.js';
 import { JUDGE_MODEL, startJudge, type RunningJudge } from '../../../src/tiny/judge/server.js';
 import { encodePlainPng } from '../../../src/core/png.js';
-import { DEFAULT_GEOMETRY } from '../../../src/tiny/world.js';
+import { DEFAULT_GEOMETRY } from '../../../src/tiny/world/world.js';
 import { example, sourceOf, truthOf } from '../pictures.js';
 
 let judge: RunningJudge;

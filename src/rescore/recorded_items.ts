@@ -1,0 +1,158 @@
+/** Recorded episodes as a reward sees them: their images from media/, or drawn again from the recorded tokens. */
+import { existsSync, readFileSync } from 'node:fs';
+import type { ImageEditSettings } from '../config/settings.js';
+import { EditrlError } from '../core/errors.js';
+import { decodeImage, type RgbImage } from '../core/image.js';
+import type { EditSample } from '../data/types.js';
+import { imageDigest } from '../rewards/image_statistics.js';
+import type { JudgeItem } from '../rewards/types.js';
+import { readRecordedEpisodes, type EpisodeFile, type RecordedEpisode } from '../run/episodes.js';
+import type { RunPaths } from '../run/paths.js';
+import type { ImageEditTask } from '../recipes/image_edit_tokens/task.js';
+
+/** An episode's item, or why it cannot be put together. */
+export type FoundItem =
+  { readonly item: JudgeItem; readonly missing: null } | { readonly item: null; readonly missing: string };
+
+export interface ItemSources {
+  readonly paths: RunPaths;
+  /** The run's own settings. */
+  readonly settings: ImageEditSettings;
+  /** The run's data and image tokenizer; null where they are not there. */
+  readonly task: ImageEditTask | null;
+  /** Why there is no task. */
+  readonly noTask: string;
+  /** Whether the image tokenizer draws as it did: what it draws otherwise is not what the run was scored for. */
+  readonly redraws: boolean;
+}
+
+/** The items of a file of episodes, in its order. */
+export async function recordedItems(
+  file: EpisodeFile,
+  episodes: readonly RecordedEpisode[],
+  sources: ItemSources,
+): Promise<FoundItem[]> {
+  const found = new Map<string, FoundItem>();
+  for (const group of groupsOf(episodes)) {
+    const sample = findSample(file, group[0], sources);
+    const items = await groupItems(group, sample, sources);
+    group.forEach(({ key }, i) => found.set(key, items[i]));
+  }
+  return episodes.map(({ key }) => found.get(key) ?? { item: null, missing: 'its key is there twice' });
+}
+
+/** Episodes of one prompt lie together; they were drawn together, and are so again, for the same pixels. */
+function groupsOf(episodes: readonly RecordedEpisode[]): RecordedEpisode[][] {
+  const groups = new Map<string, RecordedEpisode[]>();
+  for (const episode of episodes) {
+    const name = isHeldOut(episode) ? episode.key : episode.key.slice(0, episode.key.lastIndexOf('/'));
+    const group = groups.get(name);
+    if (group === undefined) groups.set(name, [episode]);
+    else group.push(episode);
+  }
+  return [...groups.values()];
+}
+
+function isHeldOut({ key }: RecordedEpisode): boolean {
+  return key.startsWith('validation/');
+}
+
+/** The sample of an episode's prompt, which follows from its key; or why it is not the one that was recorded. */
+function findSample(
+  file: EpisodeFile,
+  episode: RecordedEpisode,
+  { task, noTask, settings }: Omit<ItemSources, 'redraws'>,
+): EditSample | string {
+  if (task === null) return noTask;
+  let sample: EditSample;
+  try {
+    if (isHeldOut(episode)) {
+      const [, , set, , index] = episode.key.split('/');
+      const named = task.validation.find(({ name }) => name === set);
+      if (named === undefined) return `the run's settings name no validation set '${set}'`;
+      sample = named.source.read(Number(index));
+    } else {
+      const { episodes_per_iteration, generations_per_sample } = settings.rollout;
+      const perIteration = episodes_per_iteration / generations_per_sample;
+      sample = task.trainingSample((file.iteration - 1) * perIteration + Number(episode.key.split('/')[1]));
+    }
+  } catch (error) {
+    if (error instanceof EditrlError) return `its sample cannot be read: ${error.message}`;
+    throw error;
+  }
+  const same = sample.id === episode.sample && sample.instruction === episode.instruction;
+  return same ? sample : 'the data is not what it was when the run was made';
+}
+
+async function groupItems(
+  group: readonly RecordedEpisode[],
+  sample: EditSample | string,
+  sources: ItemSources,
+): Promise<FoundItem[]> {
+  const kept = await Promise.all(group.map((episode) => fromMedia(episode, sample, sources.paths)));
+  const { task } = sources;
+  const found = kept.filter((one) => one !== null);
+  if (found.length === group.length) return found;
+  const without = (why: string): FoundItem[] =>
+    kept.map((one) => one ?? { item: null, missing: `its images were not kept, and ${why}` });
+  if (typeof sample === 'string') return without(sample);
+  if (task === null) return without(sources.noTask);
+  if (!sources.redraws) return without('the image tokenizer draws its tokens otherwise than it did');
+  return (await draw(task, sample, group)).map((item) => ({ item, missing: null }));
+}
+
+/** The items of the answers to one prompt, drawn again. */
+async function draw(task: ImageEditTask, sample: EditSample, group: readonly RecordedEpisode[]): Promise<JudgeItem[]> {
+  const answers = group.map(({ tokens, finished }) => ({
+    ids: Int32Array.from(tokens),
+    logProbs: new Float32Array(tokens.length),
+    finished,
+  }));
+  const keys = group.map(({ key }) => key);
+  return (await task.render(task.prompt(sample), answers, keys)).map(({ item }) => item);
+}
+
+/**
+ * Whether the run's image tokenizer still draws what it drew: one prompt's answers again, beside their kept images. True where no images were kept to
+ * compare with, or nothing can be drawn.
+ */
+export async function drawsAsBefore(
+  files: readonly EpisodeFile[],
+  sources: Omit<ItemSources, 'redraws'>,
+): Promise<boolean> {
+  const { task, paths } = sources;
+  if (task === null) return true;
+  for (const file of files) {
+    const group = groupsOf(readRecordedEpisodes(file.path)).find((one) => typeof one[0].edited === 'string');
+    if (group === undefined) continue;
+    const sample = findSample(file, group[0], sources);
+    if (typeof sample === 'string') return true;
+    const kept = (await fromMedia(group[0], sample, paths))?.item?.edited ?? null;
+    const [drawn] = await draw(task, sample, group);
+    return kept === null || (drawn.edited !== null && imageDigest(drawn.edited) === imageDigest(kept));
+  }
+  return true;
+}
+
+/** An episode whose images were kept; null where they were not. */
+async function fromMedia(
+  episode: RecordedEpisode,
+  sample: EditSample | string,
+  paths: RunPaths,
+): Promise<Extract<FoundItem, { missing: null }> | null> {
+  const { key, instruction, finished, source, edited } = episode;
+  if (source === undefined || source === null || edited === undefined) return null;
+  if (![source, edited].every((name) => name === null || existsSync(paths.media(name)))) return null;
+  const read = (name: string): Promise<RgbImage> => decodeImage(readFileSync(paths.media(name)), paths.media(name));
+  const truth =
+    typeof sample === 'string' || sample.targetPng === null ? null : await decodeImage(sample.targetPng, sample.id);
+  const item: JudgeItem = {
+    key,
+    instruction,
+    source: await read(source),
+    edited: edited === null ? null : await read(edited),
+    truth,
+    finished,
+  };
+  return { item, missing: null };
+}

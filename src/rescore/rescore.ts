@@ -1,0 +1,239 @@
+/** Scoring a run's episodes again by another reward: from its records where they suffice. The run's own files stay as they are. */
+import type { ImageEditSettings, ModelReference, RewardSettings } from '../config/settings.js';
+import { DataError, EditrlError } from '../core/errors.js';
+import { writeFileAtomic } from '../core/files.js';
+import { decidingKinds, rewardName } from '../rewards/choice.js';
+import { createReward } from '../rewards/combined.js';
+import type { Endpoint } from '../rewards/endpoints.js';
+import type { Judge } from '../rewards/judge.js';
+import { JudgeImages } from '../rewards/judge_images.js';
+import { loadPrompts } from '../rewards/prompts.js';
+import { waitUntilReady } from '../rewards/readiness.js';
+import { scoreChunk } from '../rewards/score_iteration.js';
+import type { JudgeItem, Outcome, Reward } from '../rewards/types.js';
+import { listEpisodeFiles, readRecordedEpisodes, type EpisodeFile, type RecordedEpisode } from '../run/episodes.js';
+import { encodeLine } from '../run/journal.js';
+import { FileJudgementStore } from '../run/judgements.js';
+import type { RunPaths } from '../run/paths.js';
+import { ImageEditTask } from '../recipes/image_edit_tokens/task.js';
+import { modelFolder, type RunResolver } from '../models/reference.js';
+import { Judges, limitsOf } from '../scoring/judges.js';
+import { drawsAsBefore, recordedItems, type ItemSources } from './recorded_items.js';
+import { RecordedJudge, RecordedReplies, type JudgeCounts } from './recorded_judge.js';
+import { summariseRescored, type RescoredEpisode, type RescoreSummary } from './rescore_summary.js';
+import { FollowerJudgements } from '../scoring/shared_judgements.js';
+
+export interface RescoreRequest {
+  readonly paths: RunPaths;
+  /** The run's own settings: its data, its image tokenizer, its reward. */
+  readonly settings: ImageEditSettings;
+  /** The reward to score by. */
+  readonly reward: RewardSettings;
+  /** Names the files under rescored/. */
+  readonly name: string;
+  readonly resolveRun: RunResolver;
+  /** Finds the judge when it is first needed; null where nobody is to be asked. */
+  readonly endpoint: (() => Promise<Endpoint>) | null;
+  /** Whether servers of the terms' own are not asked either. */
+  readonly offline?: boolean;
+  readonly apiKey?: string;
+  /** Called before each file of episodes. */
+  readonly onProgress?: (file: EpisodeFile, at: number, of: number) => void;
+}
+
+/**
+ * Scores every recorded episode of training and of held-out evaluations, and writes `rescored/<name>.jsonl` and `.json`. What judges are asked is
+ * kept beside them, so that a call that was cut off goes on where it was. Raises EndpointError where a judge has to be asked and is
+ * not there, ConfigError for a reward that cannot be made on this machine.
+ */
+export async function rescore(request: RescoreRequest): Promise<RescoreSummary> {
+  const { paths, settings, reward, name } = request;
+  const counts: JudgeCounts = { replayed: 0, parsed_again: 0, asked: 0, missing: 0 };
+  const connection = new Connection(request);
+  const recorded = new FollowerJudgements(paths);
+  const offline = request.offline === true;
+  const replies = new RecordedReplies(recorded, offline, counts);
+  const sourcesOfAnswers: Lacking[] = [replies];
+  const recordedJudge = (model: string, asked: Judge | null): Judge => {
+    const judge = new RecordedJudge({ model, recorded, asked }, counts);
+    sourcesOfAnswers.push(judge);
+    return judge;
+  };
+  const { task, noTask } = openTask(request);
+  const scored = await createReward(reward, {
+    judge: (model = reward.model) => recordedJudge(model, request.endpoint === null ? null : connection.judge(model)),
+    images: new JudgeImages(),
+    prompts: loadPrompts(reward.prompts),
+    modelFolder: (reference) => modelFolder(reference as ModelReference, request.resolveRun),
+    store: () => connection.store(),
+    limits: limitsOf(reward),
+    records: {
+      offline,
+      judge: recordedJudge,
+      reply: (key, requestHash, isUsable) => replies.find(key, requestHash, isUsable),
+    },
+  });
+  try {
+    const episodes: RescoredEpisode[] = [];
+    const files = listEpisodeFiles(paths);
+    const redraws = await drawsAsBefore(files, { paths, settings, task, noTask });
+    const sources = { paths, settings, task, noTask, redraws };
+    for (const [at, file] of files.entries()) {
+      request.onProgress?.(file, at, files.length);
+      episodes.push(...(await rescoreFile(file, scored, reward, sources, sourcesOfAnswers)));
+    }
+    const place = paths.rescored(name);
+    const summary = summariseRescored(episodes, {
+      run_name: paths.runName,
+      name,
+      reward: rewardName(reward),
+      recorded_reward: rewardName(settings.reward),
+      judgements: counts,
+      file: place.outcomes,
+    });
+    writeFileAtomic(place.outcomes, episodes.map((episode) => `${encodeLine(episode).line}\n`).join(''));
+    writeFileAtomic(place.summary, `${encodeLine(summary).line}\n`);
+    return summary;
+  } finally {
+    await scored.close();
+    await connection.close();
+    recorded.close();
+    await task?.dispose();
+  }
+}
+
+/** The run's data and models, or why they are not there: what was recorded with its images can do without. */
+function openTask({ settings, resolveRun }: RescoreRequest): { task: ImageEditTask | null; noTask: string } {
+  try {
+    return { task: ImageEditTask.open(settings, resolveRun), noTask: '' };
+  } catch (error) {
+    if (!(error instanceof EditrlError)) throw error;
+    return { task: null, noTask: `the run's data or image tokenizer is not there (${error.message})` };
+  }
+}
+
+async function rescoreFile(
+  file: EpisodeFile,
+  scored: Reward,
+  reward: RewardSettings,
+  sources: ItemSources,
+  answers: readonly Lacking[],
+): Promise<RescoredEpisode[]> {
+  const episodes = readRecordedEpisodes(file.path);
+  const found = (await recordedItems(file, episodes, sources)).map((one) =>
+    one.item === null ? one : { item: one.item, missing: lacking(one.item, reward) },
+  );
+  const items = found.flatMap(({ item, missing }) => (item === null || missing !== null ? [] : [item]));
+  const { reward: lenient, faults } = sparingFaults(scored);
+  const outcomes = await scoreChunk(lenient, items);
+  const byKey = new Map(items.map(({ key }, i) => [key, outcomes[i]]));
+  return episodes.map((episode, i): RescoredEpisode => {
+    const { key } = episode;
+    const outcome = byKey.get(key);
+    const fault = faults.get(key);
+    const missing =
+      found[i].missing ??
+      (fault === undefined ? null : 'its prompt does not suit the reward') ??
+      (isMissing(key, outcome, answers) ? 'the judge was not asked this' : null);
+    const told = { key, iteration: file.iteration, set: setOf(file, episode), recorded: episode.outcome };
+    return missing === null && outcome !== undefined
+      ? { ...told, rescored: outcome, missing: null }
+      : {
+          ...told,
+          rescored: null,
+          missing: missing ?? 'it is recorded twice',
+          ...(fault === undefined ? {} : { detail: fault }),
+        };
+  });
+}
+
+/**
+ * The reward without an end at a prompt that it cannot be asked about. A run that trains on such data has to stop; its episodes, scored
+ * again by another reward, just lack a score. `faults`: what is wrong with a prompt, by its episode's key.
+ */
+function sparingFaults(scored: Reward): { reward: Reward; faults: ReadonlyMap<string, string> } {
+  const faults = new Map<string, string>();
+  const score: Reward['score'] = async (item, signal, options) => {
+    try {
+      return await scored.score(item, signal, options);
+    } catch (error) {
+      if (!(error instanceof DataError)) throw error;
+      faults.set(item.key, error.message);
+      return { kind: 'unscored', reason: 'bad_request', detail: error.message, parts: {} };
+    }
+  };
+  return { reward: { ...scored, score }, faults };
+}
+
+/** What the reward compares with and the prompt does not have. */
+function lacking(item: JudgeItem, reward: RewardSettings): string | null {
+  const kinds = decidingKinds(reward);
+  if (item.truth === null && kinds.some(({ needs }) => needs.truth)) return 'its prompt has no labelled result';
+  if (item.expected === undefined && kinds.some(({ needs }) => needs.words === true)) {
+    return 'its prompt has no labelled words';
+  }
+  return null;
+}
+
+/** Answers from the records, and the items that they lack one of. */
+type Lacking = Pick<RecordedJudge, 'missing'>;
+
+/** Whether an outcome is unscored only because the question was never put to the judge. */
+function isMissing(key: string, outcome: Outcome | undefined, answers: readonly Lacking[]): boolean {
+  if (outcome?.kind !== 'unscored') return false;
+  return answers.some(({ missing }) => missing.has(key));
+}
+
+/** Training, or the set and the manner of a held-out evaluation. */
+function setOf({ heldOut }: EpisodeFile, { key }: RecordedEpisode): string {
+  if (!heldOut) return 'training';
+  const [, , set, manner] = key.split('/');
+  return `${set}/${manner}`;
+}
+
+/** The judges that are really asked, connected when the first question comes. */
+class Connection {
+  readonly #judges = new Judges();
+  #store: FileJudgementStore | null = null;
+  #connected: Promise<void> | null = null;
+
+  constructor(private readonly request: RescoreRequest) {}
+
+  judge(model: string): Judge {
+    const judge = this.#judges.take(model);
+    return {
+      ask: async (query, signal, options) => {
+        await (this.#connected ??= this.#connect());
+        return judge.ask(query, signal, options);
+      },
+    };
+  }
+
+  /** What was got from elsewhere for this rescoring. */
+  store(): FileJudgementStore {
+    const { paths, name } = this.request;
+    return (this.#store ??= new FileJudgementStore(paths.rescored(name)));
+  }
+
+  async close(): Promise<void> {
+    await this.#judges.close();
+    this.#store?.close();
+  }
+
+  async #connect(): Promise<void> {
+    const { endpoint, reward, apiKey } = this.request;
+    if (endpoint === null) return;
+    const place = await endpoint();
+    const key = apiKey === undefined ? {} : { apiKey };
+    const ready = await Promise.all(
+      this.#judges.models.map((model) => waitUntilReady(place, model, { ...key, maxWaitS: 0 })),
+    );
+    this.#judges.connect({
+      endpoints: ready[0].endpoints,
+      store: this.store(),
+      ...key,
+      concurrency: reward.concurrency,
+      policy: limitsOf(reward),
+    });
+  }
+}

@@ -1,0 +1,48 @@
+/** What scores an edit, and where the judge is. */
+import { z } from 'zod';
+import { nonNegative, operation, positive, positiveInteger, result, section } from '../../schema/mark.js';
+import { endpointSchema } from '../endpoints.js';
+import { rewardFields } from '../settings.js';
+import { heldOutJudge } from './held_out_judge.js';
+
+export const reward = section(
+  'What scores an edit.',
+  z
+    .strictObject({
+      ...rewardFields,
+      endpoint: operation(
+        "Base URL of the judge's OpenAI-compatible server, with or without /v1; a list of such URLs names equal judges; {node_file, port} reads the host from the first line of a file, and waits for it; 'embedded' starts the rule judge of the tiny world. Needed where a reward asks the judge; an SFT run without one then reports losses only.",
+        endpointSchema.default(''),
+        {
+          allowed:
+            "a URL such as http://HOST:4877, a list of such URLs, {node_file: 'FILE', port: 4877}, or 'embedded'",
+        },
+      ),
+      model: result(
+        'The judge model, as its server names it.',
+        z.string().min(1).default('Qwen/Qwen2.5-VL-72B-Instruct'),
+      ),
+      max_unscored_fraction: operation(
+        'Above this share of unscored episodes the run waits for the judge.',
+        z.number().min(0).max(1).default(0.2),
+      ),
+      max_wait_s: operation(
+        'How long it waits before it checkpoints and exits 3, in seconds.',
+        nonNegative.default(7200),
+      ),
+      timeout_s: operation(
+        'Deadline of one request to the judge, in seconds; a question may take as long as all its attempts and the pauses between them.',
+        positive.default(120),
+      ),
+      max_attempts: operation(
+        'Requests made for one judgement before it counts as unscored.',
+        positiveInteger.default(5),
+      ),
+      concurrency: operation('Requests in flight at once.', positiveInteger.default(64)),
+      held_out_judge: heldOutJudge,
+    })
+    .prefault({}),
+);
+/** Where the judge is, as a config says it: a URL or several, 'embedded', '' for none, or a node file. */
+export type EndpointSettings = z.output<typeof reward>['endpoint'];
+export type RewardSettings = z.output<typeof reward>;

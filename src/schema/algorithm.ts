@@ -1,0 +1,105 @@
+/** How the policy learns: GRPO, or supervised fine-tuning. */
+import { z } from 'zod';
+import { count, nonNegative, positive, positiveInteger, result, section } from './mark.js';
+
+const advantage = section(
+  "How a group's rewards become advantages.",
+  z.strictObject({
+    scope: result('Which episodes are compared with each other.', z.enum(['group']).default('group')),
+    scale: result(
+      "What the centred reward is divided by: the group's standard deviation, that of all scored episodes of the iteration, or nothing.",
+      z.enum(['std', 'global_std', 'none']).default('std'),
+    ),
+    eps: result('Added to the standard deviation.', positive.default(1e-4)),
+    per_term: result(
+      'Normalise the values of each of reward.terms within the group by themselves, weigh and add these, and divide by the standard deviation over the iteration (GDPO, arXiv 2601.05242).',
+      z.boolean().default(false),
+    ),
+    clip: result('Largest absolute advantage; null means no limit.', positive.nullable().default(null)),
+  }),
+).prefault({});
+
+const trainTokens = z
+  .union([
+    z.literal('all'),
+    z.strictObject({
+      /** The only tokens trained during the restricted part of a cycle. */
+      tokens: z.enum(['text', 'vision']),
+      /** Length of a cycle in iterations. */
+      cycle_steps: positiveInteger,
+      /** How many iterations at the start of each cycle are restricted. */
+      steps: positiveInteger,
+    }),
+  ])
+  .default('all');
+
+const grpo = z.strictObject({
+  type: result('The algorithm.', z.literal('grpo')),
+  advantage,
+  clip_range: result(
+    'Clip range of the probability ratio; null means no clipping, as in EARL.',
+    positive.nullable().default(null),
+  ),
+  inner_epochs: result("Optimizer steps on one iteration's episodes.", positiveInteger.default(1)),
+  kl_coeff: result('Weight of the KL penalty to the frozen start.', nonNegative.default(3e-4)),
+  kl_estimator: result('How the KL is estimated per token.', z.enum(['k1', 'k2', 'k3']).default('k3')),
+  warmup_steps: result('Optimizer steps over which the learning rate rises linearly from 0.', count.default(0)),
+  reward_scale: result('Multiplies the advantages.', positive.default(1)),
+  train_tokens: result(
+    "Which answer tokens carry the loss: 'all', or {tokens: 'text'|'vision', cycle_steps, steps}: of every cycle_steps iterations the first `steps` train only those tokens.",
+    trainTokens,
+    { allowed: "'all' or {tokens: 'text'|'vision', cycle_steps, steps}" },
+  ),
+});
+
+/** Supervised settings that every supervised task shares. */
+const supervised = {
+  batch_size: result('Samples in one optimizer step, over all processes.', positiveInteger.default(64)),
+  patience: result(
+    'Stop after this many validations without an improvement of the held-out loss; null means never.',
+    positiveInteger.nullable().default(null),
+  ),
+  min_delta: result('A held-out loss must fall by this much to count as an improvement.', nonNegative.default(0)),
+};
+const sft = z.strictObject({
+  type: result('The algorithm.', z.literal('sft')),
+  warmup_steps: result('Optimizer steps over which the learning rate rises linearly from 0.', count.default(0)),
+  sft: section(
+    'Supervised fine-tuning on labelled answers; an iteration is one optimizer step.',
+    z.strictObject({
+      ...supervised,
+      changed_token_weight: result(
+        'Loss weight of answer vision tokens that differ from the source at the same place.',
+        positive.default(1),
+      ),
+      changed_token_weight_after_steps: result(
+        'The first step at which changed_token_weight holds; before it every weight is 1.',
+        count.default(0),
+      ),
+      text_token_weight: result(
+        'Loss weight of answer tokens that are text (the rationale of a thinking policy).',
+        nonNegative.default(1),
+      ),
+    }),
+  ).prefault({}),
+});
+
+export const algorithm = section('How the policy learns.', z.discriminatedUnion('type', [grpo, sft]));
+
+/** An image tokenizer learns to reconstruct its own input. */
+export const tokenizerAlgorithm = section(
+  'How the tokenizer learns.',
+  z
+    .strictObject({
+      type: result('The algorithm.', z.literal('sft').default('sft')),
+      warmup_steps: result('Optimizer steps over which the learning rate rises linearly from 0.', count.default(0)),
+      sft: section('Supervised training; an iteration is one optimizer step.', z.strictObject(supervised)).prefault({}),
+    })
+    .prefault({}),
+);
+
+export type GrpoSettings = z.output<typeof grpo>;
+export type SftSettings = z.output<typeof sft>;
+export type AlgorithmSettings = z.output<typeof algorithm>;
+export type AdvantageSettings = z.output<typeof advantage>;
+export type TrainTokens = z.output<typeof trainTokens>;

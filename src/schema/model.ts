@@ -1,0 +1,84 @@
+/** How a config names a model: a folder, a Hub repository, or another run. */
+import { z } from 'zod';
+import { count, nonNegative, operation, positive, positiveInteger, result, section } from './mark.js';
+
+/** A run's name: never a path, and usable as a folder name everywhere. */
+export const runNamePattern = /^[A-Za-z0-9][A-Za-z0-9._-]{0,95}$/;
+
+export const hubReference = z.strictObject({
+  hub: z.string().regex(/^[\w.-]+\/[\w.-]+$/, 'a Hub id such as "owner/name"'),
+  revision: z.string().min(1).default('main'),
+});
+export const runReference = z.strictObject({
+  run: z.string().regex(runNamePattern, 'a run name: letters, digits, "._-", at most 96 characters'),
+  /** The config that makes the run when it is not finished; relative to the config that names it. */
+  config: z.string().min(1),
+});
+
+/** A local path, `{hub, revision}`, or `{run, config}`. */
+export const modelReference = z
+  .union([z.string().min(1), hubReference, runReference])
+  .meta({ allowed: 'a local path, {hub, revision} or {run, config}' });
+
+export type HubReference = z.output<typeof hubReference>;
+export type RunReference = z.output<typeof runReference>;
+export type ModelReference = z.output<typeof modelReference>;
+
+/** A decoder's architecture in the words of Hugging Face's Llama and Qwen2 configs, for training from random weights. */
+export const decoderInit = section(
+  'A decoder from random weights: its architecture in the words of Hugging Face Llama/Qwen2 configs.',
+  z.strictObject({
+    hidden_size: result('Width of the residual stream.', positiveInteger),
+    intermediate_size: result('Width of the SwiGLU feed-forward layer.', positiveInteger),
+    num_hidden_layers: result('Number of layers.', positiveInteger),
+    num_attention_heads: result('Query heads per layer.', positiveInteger),
+    num_key_value_heads: result('Key/value heads per layer; divides num_attention_heads.', positiveInteger),
+    head_dim: result(
+      'Width of one head; null means hidden_size / num_attention_heads.',
+      positiveInteger.nullable().default(null),
+    ),
+    rope_theta: result('Base of the rotary position angles.', positive.default(10_000)),
+    rms_norm_eps: result('Epsilon of RMSNorm.', positive.default(1e-5)),
+    attention_bias: result('Bias on the q, k and v projections (Qwen2 style).', z.boolean().default(false)),
+    tie_word_embeddings: result('Whether the output head shares the embedding matrix.', z.boolean().default(false)),
+    initializer_range: result(
+      'Standard deviation of the initial weight matrices; null means 1/sqrt(fan-in), less for those that feed the residual stream.',
+      positive.nullable().default(null),
+    ),
+    embedding_std: result(
+      'Standard deviation of the initial embedding; null means initializer_range, or else 0.02.',
+      positive.nullable().default(null),
+    ),
+  }),
+);
+export type DecoderInit = z.output<typeof decoderInit>;
+
+/** A VQ image tokenizer from random weights. */
+export const imageTokenizerInit = section(
+  'A VQ image tokenizer from random weights: its architecture.',
+  z.strictObject({
+    codebook_size: result('Number of codes in the codebook.', z.int().min(2)),
+    patch: result('Side of the square patch that one code stands for, in pixels.', positiveInteger),
+    hidden: result('Width of the encoder and decoder layers.', positiveInteger),
+    code_dim: result('Width of one codebook vector.', positiveInteger),
+    commitment_weight: result('Weight of the commitment loss.', nonNegative.default(0.25)),
+  }),
+);
+export type ImageTokenizerInit = z.output<typeof imageTokenizerInit>;
+
+export const engine = section(
+  'What computes the model.',
+  z.strictObject({
+    type: operation('The engine.', z.enum(['onnx']).default('onnx')),
+    provider: operation(
+      'Execution provider of the onnx engine; auto takes the best one that this machine has.',
+      z.enum(['auto', 'cpu', 'webgpu', 'cuda']).default('auto'),
+    ),
+    dtype: result(
+      'Number format of the computation; weights and optimizer state stay float32.',
+      z.enum(['float32']).default('float32'),
+    ),
+    threads: operation('CPU threads of one session; 0 means all cores.', count.default(0)),
+  }),
+).prefault({});
+export type EngineSettings = z.output<typeof engine>;

@@ -1,0 +1,113 @@
+/** The optimizer, the rollout, held-out evaluation and checkpoints. */
+import { z } from 'zod';
+import { count, nonNegative, operation, positive, positiveInteger, result, section } from './mark.js';
+
+const beta = z.number().min(0).lt(1);
+
+export const optimizer = section(
+  'AdamW.',
+  z.strictObject({
+    learning_rate: result('Peak learning rate.', positive),
+    betas: result('Decay rates of the two moments.', z.tuple([beta, beta]).default([0.9, 0.999])),
+    eps: result('Added to the root of the second moment.', positive.default(1e-8)),
+    weight_decay: result('Decoupled weight decay.', nonNegative.default(0)),
+    max_grad_norm: result(
+      'The gradient is scaled down to this norm; null means no limit.',
+      positive.nullable().default(1),
+    ),
+    per_device_batch_size: result(
+      'Sequences in one micro-batch; gradients accumulate over micro-batches.',
+      positiveInteger.default(8),
+    ),
+    schedule: result(
+      'The learning rate after warm-up: it stays, or falls in a straight line or as half a cosine.',
+      z.enum(['constant', 'linear', 'cosine']).default('constant'),
+    ),
+    decay_steps: result(
+      'Optimizer steps, warm-up included, after which a falling learning rate is at its lowest; null means all steps of the run, and then num_iterations may not grow.',
+      positiveInteger.nullable().default(null),
+      { unhashed: null },
+    ),
+    min_learning_rate_ratio: result(
+      'The lowest value of a falling learning rate, as a share of learning_rate; without meaning where it stays.',
+      z.number().min(0).max(1).default(0),
+      { unhashed: 0 },
+    ),
+    gradient_checkpointing: operation(
+      'Recompute activations in the backward pass to save memory.',
+      z.boolean().default(false),
+    ),
+    ema_decay: result(
+      'Decay of an exponential moving average of the weights, which checkpoints hold in ema.safetensors; sampling and evaluation do not use it. null means none.',
+      beta.nullable().default(null),
+    ),
+  }),
+);
+export type OptimizerSettings = z.output<typeof optimizer>;
+
+export const rollout = section(
+  'How answers are sampled.',
+  z
+    .strictObject({
+      episodes_per_iteration: result(
+        'Answers sampled in one iteration, over all processes.',
+        positiveInteger.default(128),
+      ),
+      generations_per_sample: result('Answers per prompt: the size of a group.', positiveInteger.default(8)),
+      max_response_tokens: result('Longest answer, in tokens.', positiveInteger.default(2048)),
+      temperature: result('Sampling temperature.', positive.default(1)),
+      top_p: result(
+        'Nucleus sampling: keep the smallest set of tokens with this probability; 1 disables it.',
+        z.number().gt(0).max(1).default(1),
+      ),
+      top_k: result(
+        'Keep this many most probable tokens; -1 disables it.',
+        z
+          .int()
+          .refine((k) => k === -1 || k >= 1, { params: { allowed: '-1 or an integer >= 1' } })
+          .default(-1),
+      ),
+      chunk_groups: operation(
+        'Groups rolled out together; finished chunks are scored while the next ones are sampled. null means all at once.',
+        positiveInteger.nullable().default(null),
+      ),
+      threads: operation(
+        'CPU threads of the sessions that sample, in each process; 0 means as many as policy.engine.threads. One token of a small model is too little work to share.',
+        count.default(0),
+      ),
+    })
+    .prefault({}),
+);
+export type RolloutSettings = z.output<typeof rollout>;
+
+export const validation = section(
+  'Held-out evaluation: before, during and after training, always on the same prompts.',
+  z
+    .strictObject({
+      every_n_iterations: result(
+        'Evaluate every this many iterations; null means only before and after.',
+        positiveInteger.nullable().default(50),
+      ),
+      prompts: result('How many held-out prompts.', positiveInteger.default(128)),
+      temperature: result('Sampling temperature.', positive.default(1)),
+      seed: result('Seed of the sampling.', count.default(0)),
+      greedy: result('Also evaluate the most probable answers.', z.boolean().default(true)),
+    })
+    .prefault({}),
+);
+export type ValidationSettings = z.output<typeof validation>;
+
+export const checkpoint = section(
+  'What is saved, and what is kept.',
+  z
+    .strictObject({
+      save_every_n_iterations: operation('Save every this many iterations.', positiveInteger.default(100)),
+      keep_every_n_iterations: operation(
+        'Keep for good every this many iterations, a multiple of save_every_n_iterations; null means none.',
+        positiveInteger.nullable().default(100),
+      ),
+      keep_last: operation('How many of the latest checkpoints are kept besides.', positiveInteger.default(2)),
+    })
+    .prefault({}),
+);
+export type CheckpointSettings = z.output<typeof checkpoint>;

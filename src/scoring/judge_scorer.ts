@@ -1,0 +1,194 @@
+/** The scorer of a real run: its reward's terms, and the judge that they ask; every judgement is stored in the run directory before it is used. */
+import type { ImageEditSettings, ModelReference } from '../config/settings.js';
+import { ConfigError, must } from '../core/errors.js';
+import { rewardName } from '../rewards/choice.js';
+import { createReward, type CombinedReward } from '../rewards/combined.js';
+import type { Endpoint } from '../rewards/endpoints.js';
+import { JudgeImages } from '../rewards/judge_images.js';
+import { loadPrompts } from '../rewards/prompts.js';
+import { waitUntilReady, type WaitOptions } from '../rewards/readiness.js';
+import type { OpenSender } from '../rewards/sender.js';
+import { scoreChunk, settleOutcomes, summariseUnscored } from '../rewards/score_iteration.js';
+import type { RunHandle } from '../run/claim.js';
+import { FileJudgementStore } from '../run/judgements.js';
+import type { RunLog } from '../run/logs.js';
+import { RunPaths } from '../run/paths.js';
+import { modelFolder, type RunResolver } from '../models/reference.js';
+import { Judges, limitsOf } from './judges.js';
+import { Abandoned, lead } from '../group/lead.js';
+import type { ProcessGroup } from '../group/process_group.js';
+import type { Scorer } from './scorer.js';
+import { FollowerJudgements, sharedScorer } from './shared_judgements.js';
+
+export interface ScorerServices {
+  readonly group: ProcessGroup;
+  /** Null on every rank but the first. */
+  readonly handle: RunHandle | null;
+  readonly log: RunLog;
+  readonly resolveRun: RunResolver;
+  readonly stop: AbortSignal;
+  /** From where judges are asked. */
+  readonly openSender: OpenSender;
+}
+
+/**
+ * Makes the reward's terms and connects to the judges that they ask, on every rank; a reward that asks none waits for none. Raises
+ * EndpointError where a judge stays away, ConfigError where a term cannot be made on this machine, Abandoned where the run is asked to stop
+ * meanwhile.
+ */
+export async function openScorer(
+  settings: ImageEditSettings,
+  services: ScorerServices,
+  endpoint: Endpoint | null,
+): Promise<Scorer> {
+  const { reward } = settings;
+  const judges = new Judges();
+  let store: RunJudgements | null = null;
+  const limits = limitsOf(reward, services.group.size);
+  const scored = await createReward(reward, {
+    judge: (model = reward.model) => {
+      if (endpoint !== null) return judges.take(model);
+      throw new ConfigError(`the reward '${rewardName(reward)}' asks a judge, but none is configured`, {
+        where: 'reward.endpoint',
+        next: 'Export APP__REWARD_FUNCTION_API_BASE=http://HOST:4877, or set reward.endpoint.',
+      });
+    },
+    images: new JudgeImages(),
+    prompts: loadPrompts(reward.prompts),
+    modelFolder: (reference) => modelFolder(reference as ModelReference, services.resolveRun),
+    store: () => must(store, "the run's judgements"),
+    limits,
+    openSender: services.openSender,
+  });
+  try {
+    const endpoints = await judgeEndpoints(scored, judges.models, endpoint, reward.max_wait_s, services);
+    store = openJudgements(settings, services.handle);
+    // Nobody asks the judge, and so nobody writes, before everyone has read what is there.
+    await services.group.barrier();
+    judges.connect({
+      endpoints,
+      store,
+      ...apiKey(),
+      concurrency: limits.concurrency,
+      policy: limits,
+      openSender: services.openSender,
+    });
+    return scorerOf({ scored, judges, endpoints, store }, settings, services);
+  } catch (error) {
+    await scored.close();
+    throw error;
+  }
+}
+
+type RunJudgements = FileJudgementStore | FollowerJudgements;
+
+function openJudgements(settings: ImageEditSettings, handle: RunHandle | null): RunJudgements {
+  return handle === null
+    ? new FollowerJudgements(new RunPaths(settings.base_exp_dir, settings.run_name))
+    : new FileJudgementStore(handle.paths);
+}
+
+/** What scores, opened. */
+interface Opened {
+  readonly scored: CombinedReward;
+  readonly judges: Judges;
+  readonly endpoints: readonly string[];
+  readonly store: RunJudgements;
+}
+
+function scorerOf(
+  { scored, judges, endpoints, store }: Opened,
+  settings: ImageEditSettings,
+  services: ScorerServices,
+): Scorer {
+  const { reward } = settings;
+  const { group, handle, log, stop } = services;
+  const local: Scorer = {
+    begin: (items) => scoreChunk(scored, items),
+    settle: async (items, outcomes) => {
+      const settled = await settleOutcomes(
+        scored,
+        items,
+        outcomes,
+        { maxUnscoredFraction: reward.max_unscored_fraction, maxWaitS: reward.max_wait_s },
+        {
+          canary: (signal) => judges.canary(scored, signal),
+          judgeName: endpoints.join(', ') || rewardName(reward),
+          signal: stop,
+          onWaiting: (summary, waitedS, found) => {
+            handle?.setState({ state: 'waiting', reason: found });
+            log.logger.warn(
+              `${summary.unscored} of ${summary.judged} episodes are unscored; waiting for the judge (${waitedS} s): ${found}`,
+            );
+          },
+          onRecovered: (waitedS) => {
+            handle?.setState({ state: 'running', reason: null });
+            log.logger.info(`the judge is back after ${waitedS} s`);
+          },
+          onAlarm: (summary) => {
+            handle?.setState({ state: 'running', reason: null });
+            log.logger.warn(
+              `the judge answers, but ${summary.unscored} of ${summary.judged} answers cannot be used: ${summary.example}`,
+            );
+          },
+        },
+      );
+      // What a stop request cut short is not learned from: a resumed run asks for it again.
+      if (stop.aborted && summariseUnscored(settled).fraction > reward.max_unscored_fraction) throw new Abandoned();
+      return [...settled];
+    },
+    close: async () => {
+      await scored.close();
+      await judges.close();
+      store.close();
+    },
+  };
+  const shared = sharedScorer({
+    group,
+    local,
+    take: () => (store instanceof FollowerJudgements ? store.take() : []),
+    store: (judgement) => store.put(judgement),
+    needsSettling: (outcomes) => summariseUnscored(outcomes).fraction > reward.max_unscored_fraction,
+  });
+  return handle === null ? shared : { ...shared, judgements: store };
+}
+
+/**
+ * The addresses of judges that are ready for all these models, none where there are none. Rank 0 waits for them, and for the servers that
+ * terms have of their own, and says so.
+ */
+async function judgeEndpoints(
+  scored: CombinedReward,
+  models: readonly string[],
+  endpoint: Endpoint | null,
+  maxWaitS: number,
+  { group, handle, log, stop }: ScorerServices,
+): Promise<readonly string[]> {
+  const waiting: WaitOptions = {
+    maxWaitS,
+    signal: stop,
+    onWaiting: (found, waitedS) => {
+      handle?.setState({ state: 'waiting', reason: found });
+      log.logger.warn(`waiting for the judge (${Math.round(waitedS)} s): ${found}`);
+    },
+  };
+  const endpoints = await lead(group, async () => {
+    try {
+      await scored.untilReady(waiting);
+      if (endpoint === null || models.length === 0) return [];
+      const ready = await Promise.all(
+        models.map((model) => waitUntilReady(endpoint, model, { ...apiKey(), ...waiting })),
+      );
+      return ready[0].endpoints;
+    } catch (error) {
+      throw stop.aborted ? new Abandoned() : error;
+    }
+  });
+  if (handle?.state.state === 'waiting') handle.setState({ state: 'running', reason: null });
+  return endpoints;
+}
+
+function apiKey(): { readonly apiKey?: string } {
+  const key = process.env['OPENAI_API_KEY'];
+  return key === undefined ? {} : { apiKey: key };
+}

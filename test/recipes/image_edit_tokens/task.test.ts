@@ -1,0 +1,149 @@
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { CheckpointError, ConfigError, DataError } from '../../../src/core/errors.js';
+import { encodeSafetensors } from '../../../src/core/safetensors.js';
+import { SPECIAL } from '../../../src/policies/tokens/space.js';
+import { wordTokenizerJson } from '../../../src/policies/tokens/tokenizer.js';
+import { ImageEditTask } from '../../../src/recipes/image_edit_tokens/task.js';
+import { sessionOptions } from '../../../src/engines/onnx/session_options.js';
+import { loadPolicy } from '../../../src/policies/tokens/load.js';
+import { modelFolder } from '../../../src/models/reference.js';
+import { makeSmallWorld, smallSettings, type SmallWorld } from './small_world.js';
+
+const root = mkdtempSync(join(tmpdir(), 'task-'));
+let world: SmallWorld;
+let task: ImageEditTask;
+beforeAll(async () => {
+  world = await makeSmallWorld(root);
+  task = ImageEditTask.open(smallSettings(world), (run) => run);
+});
+afterAll(async () => {
+  await task.dispose();
+  rmSync(root, { recursive: true });
+});
+
+const answer = (ids: readonly number[]) => ({
+  ids: Int32Array.from(ids),
+  logProbs: new Float32Array(ids.length),
+  finished: true,
+});
+
+describe('the image edit task', () => {
+  it('draws training samples in an endless order that the seed decides', () => {
+    const ids = (of: ImageEditTask): string[] => Array.from({ length: 24 }, (_, i) => of.trainingSample(i).id);
+    const found = ids(task);
+    expect(new Set(found.slice(0, 12)).size).toBe(12);
+    expect(ids(ImageEditTask.open(smallSettings(world), (run) => run))).toEqual(found);
+    expect(found.slice(12)).not.toEqual(found.slice(0, 12));
+  });
+
+  it('renders every answer in its place, those without an image too', async () => {
+    const prompt = task.prompt(task.trainingSample(0));
+    const whole = (code: number): number[] =>
+      task.space.answer({ height: 3, width: 3, codes: new Int32Array(9).fill(code) }, null, true);
+    const answers = [answer(whole(1)), answer(whole(2).slice(0, 5)), answer(whole(3))];
+    const rendered = await task.render(prompt, answers, ['a', 'b', 'c']);
+    expect(rendered.map(({ item }) => item.key)).toEqual(['a', 'b', 'c']);
+    expect(rendered.map(({ parsed }) => parsed.grid?.codes[0] ?? null)).toEqual([1, null, 3]);
+    expect(rendered[1].item.edited).toBeNull();
+    const grid = (code: number) => ({ height: 3, width: 3, codes: new Int32Array(9).fill(code) });
+    const [one, three] = await task.environment.decode([grid(1), grid(3)]);
+    expect(rendered[0].item.edited).toEqual(one);
+    expect(rendered[2].item.edited).toEqual(three);
+    expect(rendered[0].item).toMatchObject({ instruction: prompt.sample.instruction, truth: null, finished: true });
+    expect(rendered[0].item.source).toMatchObject({ width: 30, height: 30 });
+  });
+
+  it('gives held-out samples their truth', async () => {
+    const prompt = task.prompt(task.validation[0].source.read(0));
+    const [{ item }] = await task.render(prompt, [answer([])], ['x']);
+    expect(item.truth).toMatchObject({ width: 30, height: 30 });
+    expect(task.validation[0].name).toBe('s');
+  });
+
+  it('gives held-out sets names that differ', () => {
+    const namesOf = (...datasets: string[]): string[] => {
+      const validation = datasets.map((name) => ({ path: join(root, 'tiny', name, 'list/tokenized_datalist.json') }));
+      const data = { ...world.config['data'], validation };
+      return ImageEditTask.open(smallSettings(world, { data }), (run) => run).validation.map(({ name }) => name);
+    };
+    expect(namesOf('s/validation', 'c/validation')).toEqual(['s', 'c']);
+    // Those that would share a name take their own folders'.
+    expect(namesOf('s/validation', 'c/validation', 's/truth')).toEqual(['validation', 'c', 'truth']);
+    const twice = (): string[] => namesOf('s/validation', 'c/validation', 's/validation');
+    expect(twice).toThrow(ConfigError);
+    expect(twice).toThrow(/2 held-out sets that are called 'validation': .*s.validation.*, .*s.validation/);
+  });
+
+  it('refuses prompts that leave no room for the answer', () => {
+    const tight = ImageEditTask.open(smallSettings(world, { policy: { model_context_size: 30 } }), (run) => run);
+    expect(() => tight.prompt(tight.trainingSample(0))).toThrow(/exceed model_context_size 30/);
+  });
+
+  it('starts from random weights that the seed decides', () => {
+    expect(task.startingPolicy().weights).toEqual(task.startingPolicy().weights);
+    expect(task.thinks).toBe(false);
+  });
+
+  it('refuses an image tokenizer with other codes than the vocabulary', () => {
+    const other = join(root, 'other');
+    mkdirSync(other, { recursive: true });
+    const words = [...Object.values(SPECIAL)];
+    writeFileSync(join(other, 'tokenizer.json'), wordTokenizerJson(words, ['*'], 7));
+    const settings = smallSettings(world, { policy: { tokenizer: other } });
+    expect(() => ImageEditTask.open(settings, (run) => run)).toThrow(/16 codes, the policy's vocabulary 7/);
+  });
+});
+
+describe('models on disk', () => {
+  const folder = join(root, 'policy');
+  const write = (drop: string | null, config: object = {}): void => {
+    const { weights, config: whole } = task.startingPolicy();
+    mkdirSync(folder, { recursive: true });
+    const kept = new Map([...weights].filter(([name]) => name !== drop));
+    writeFileSync(join(folder, 'config.json'), JSON.stringify({ ...whole, ...config }));
+    writeFileSync(join(folder, 'policy.safetensors'), encodeSafetensors(kept));
+  };
+
+  it('come back as they were written', () => {
+    write(null);
+    const { weights, config } = task.startingPolicy();
+    const loaded = loadPolicy(folder, task.tokenizer);
+    expect(loaded.config).toEqual(config);
+    for (const [name, { data }] of weights) expect(loaded.weights.get(name)!.data).toEqual(data);
+  });
+
+  it('are refused with the name of what is missing or does not fit', () => {
+    write('lm_head.weight');
+    expect(() => loadPolicy(folder, task.tokenizer)).toThrow(/lm_head.weight/);
+    write(null, { intermediate_size: 25 });
+    expect(() => loadPolicy(folder, task.tokenizer)).toThrow(/gate_proj.weight has shape/);
+    write(null, { vocab_size: 9 });
+    expect(() => loadPolicy(folder, task.tokenizer)).toThrow(/the model has 9 tokens/);
+    writeFileSync(join(folder, 'config.json'), '{');
+    expect(() => loadPolicy(folder, task.tokenizer)).toThrow(CheckpointError);
+  });
+
+  it('are found by folder or by run, not on the Hub yet', () => {
+    expect(modelFolder(root, () => 'unused')).toBe(root);
+    expect(modelFolder({ run: 'a', config: 'a.jsonnet' }, (run) => `/runs/${run}`)).toBe('/runs/a');
+    expect(() => modelFolder(join(root, 'nowhere'), () => '')).toThrow(CheckpointError);
+    expect(() => modelFolder({ hub: 'a/b', revision: 'main' }, () => '')).toThrow(/not available in this version/);
+    expect(() => ImageEditTask.open(smallSettings(world, { data: { train: [{ path: '/no' }] } }), (r) => r)).toThrow(
+      DataError,
+    );
+  });
+});
+
+describe('what a config says to a session', () => {
+  it.each([
+    [0, 0, undefined],
+    [4, 0, 4],
+    [4, 1, 1],
+    [0, 1, 1],
+  ])('engine.threads %i with rollout.threads %i: %s', (engine, rollout, threads) => {
+    expect(sessionOptions({ provider: 'cpu', threads: engine }, rollout).threads).toBe(threads);
+  });
+});

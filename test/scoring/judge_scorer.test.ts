@@ -1,0 +1,160 @@
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { ConfigError, EndpointError } from '../../src/core/errors.js';
+import { claimRun, type RunHandle } from '../../src/run/claim.js';
+import { openRunLog, type RunLog } from '../../src/run/logs.js';
+import { openLocalSender } from '../../src/rewards/sender.js';
+import { openScorer } from '../../src/scoring/judge_scorer.js';
+import { soloGroup, type ProcessGroup } from '../../src/group/process_group.js';
+import { pictureOf, wholeItem } from '../rewards/term_contract.js';
+import {
+  openAiError,
+  scoresText,
+  startStubJudge,
+  stubModel,
+  type Behaviour,
+  type StubJudge,
+} from '../rewards/stub_judge.js';
+import { makeSmallWorld, smallSettings, type SmallWorld } from '../recipes/image_edit_tokens/small_world.js';
+
+const root = mkdtempSync(join(tmpdir(), 'scorer-'));
+let world: SmallWorld;
+beforeAll(async () => {
+  world = await makeSmallWorld(root);
+});
+afterAll(() => rmSync(root, { recursive: true }));
+
+const closing: (() => unknown)[] = [];
+afterEach(async () => {
+  for (const close of closing.splice(0).reverse()) await close();
+});
+
+let runs = 0;
+
+function open(reward: Record<string, unknown>, endpoint: string | null, group: ProcessGroup = soloGroup()) {
+  const settings = { ...smallSettings(world, { reward }), run_name: `run_${runs++}`, base_exp_dir: root };
+  const handle: RunHandle = claimRun({
+    settings: { run_name: settings.run_name, base_exp_dir: root, num_iterations: 4 },
+    compare: () => [],
+    resultHash: 'a',
+    importHash: 'b',
+    command: [],
+    versions: {},
+  });
+  const log: RunLog = openRunLog({ paths: handle.paths, attempt: 1, rank: 0, terminal: null });
+  closing.push(() => log.close());
+  const stop = new AbortController().signal;
+  return openScorer(
+    settings,
+    { group, handle, log, resolveRun: (run) => run, stop, openSender: openLocalSender },
+    endpoint,
+  );
+}
+
+async function judge(): Promise<StubJudge> {
+  const stub = await startStubJudge(() => scoresText(8, 6));
+  closing.push(stub.close);
+  return stub;
+}
+
+describe('a scorer', () => {
+  it('needs no judge where no term asks it', async () => {
+    const scorer = await open({ mode: 'image_similarity' }, null);
+    const items = [wholeItem(), wholeItem({ edited: pictureOf(1) })];
+    const outcomes = await scorer.settle(items, await scorer.begin(items));
+    expect(outcomes.map(({ kind }) => kind)).toEqual(['scored', 'scored']);
+    expect(outcomes[1]).toMatchObject({ value: 1 });
+    await scorer.close();
+  });
+
+  it('waits for no judge that no term asks, though one is configured', async () => {
+    const scorer = await open({ mode: 'jpeg_size', max_wait_s: 0 }, 'http://127.0.0.1:1/v1');
+    expect((await scorer.begin([wholeItem()]))[0].kind).toBe('scored');
+    await scorer.close();
+  });
+
+  it('says that a judge is missing', async () => {
+    const opening = open({ mode: 'viescore' }, null);
+    await expect(opening).rejects.toThrow(ConfigError);
+    await expect(opening).rejects.toMatchObject({ where: 'reward.endpoint' });
+  });
+
+  it('weighs what the judge says with what is measured here', async () => {
+    const stub = await judge();
+    const terms = [
+      { name: 'viescore', weight: 0.5 },
+      { name: 'image_similarity', weight: 0.5 },
+    ];
+    const scorer = await open({ mode: null, terms, model: stubModel }, stub.url);
+    const [outcome] = await scorer.begin([wholeItem({ edited: pictureOf(1) })]);
+    // viescore: sqrt(6 * 6) of 10
+    expect(outcome).toMatchObject({ kind: 'scored', value: 0.5 * 0.6 + 0.5 * 1 });
+    await scorer.close();
+  });
+
+  it('waits for the server that a term has of its own, and not for the run\u2019s judge that nobody asks', async () => {
+    const stub = await judge();
+    const own = { name: 'align_quality', weight: 1, model: stubModel, endpoint: stub.url };
+    const nobody = 'http://127.0.0.1:1/v1';
+    const scorer = await open({ mode: null, terms: [own], max_wait_s: 0 }, nobody);
+    expect(stub.requests).toHaveLength(1);
+    expect(await scorer.begin([wholeItem()])).toMatchObject([{ kind: 'scored', value: 0.7 }]);
+    await scorer.close();
+    const opening = open({ mode: null, terms: [{ ...own, model: 'another' }] }, null);
+    await expect(opening).rejects.toThrow(EndpointError);
+    await expect(opening).rejects.toMatchObject({
+      message: expect.stringContaining("does not serve 'another'") as string,
+      where: stub.url,
+    });
+  });
+
+  it.each<readonly [string, Behaviour, RegExp]>([
+    ['refuses the key', openAiError(401, 'Incorrect API key provided'), /401.*Incorrect API key/],
+    ['lost its model', openAiError(404, 'The model does not exist'), /404.*does not exist/],
+  ])('gives up where the judge of a term\u2019s own %s in the middle of a run', async (_what, refusal, found) => {
+    let refuses = false;
+    const stub = await startStubJudge(() => (refuses ? refusal : scoresText(8, 6)));
+    closing.push(stub.close);
+    const own = { name: 'align_quality', weight: 1, model: stubModel, endpoint: stub.url };
+    const scorer = await open({ mode: null, terms: [own], max_wait_s: 0, max_attempts: 1 }, null);
+    refuses = true;
+    const items = [wholeItem()];
+    const outcomes = await scorer.begin(items);
+    expect(outcomes).toMatchObject([{ kind: 'unscored', reason: 'bad_request' }]);
+    const settling = scorer.settle(items, outcomes);
+    await expect(settling).rejects.toThrow(EndpointError);
+    await expect(settling).rejects.toThrow(found);
+    await scorer.close();
+  });
+
+  it('asks a term\u2019s own judge as often, and so much at once in each process, as the reward says', async () => {
+    let fails = false;
+    const stub = await startStubJudge(async () => {
+      await new Promise((resolve) => setTimeout(resolve, 20));
+      return fails ? openAiError(503, 'x') : scoresText(8, 6);
+    });
+    closing.push(stub.close);
+    const own = { name: 'align_quality', weight: 1, model: stubModel, endpoint: stub.url };
+    const twoProcesses: ProcessGroup = { ...soloGroup(), size: 2 };
+    const reward = { mode: null, terms: [own], concurrency: 5, max_attempts: 2 };
+    const scorer = await open(reward, null, twoProcesses);
+    await scorer.begin(Array.from({ length: 20 }, (_, i) => wholeItem({ key: `1/1/${i}` })));
+    expect(stub.peak()).toBe(2);
+    const before = stub.requests.length;
+    fails = true;
+    await scorer.begin([wholeItem()]);
+    expect(stub.requests.length - before).toBe(2);
+    await scorer.close();
+  });
+
+  it('asks the model that a term names, and waits for that one', async () => {
+    const stub = await judge();
+    const terms = [{ name: 'align_quality', weight: 1, model: stubModel }];
+    const scorer = await open({ mode: null, terms, model: 'another' }, stub.url);
+    expect(await scorer.begin([wholeItem()])).toMatchObject([{ kind: 'scored', value: 0.7 }]);
+    expect(new Set(stub.requests.map(({ body }) => body['model']))).toEqual(new Set([stubModel]));
+    await scorer.close();
+  });
+});

@@ -1,0 +1,125 @@
+import { describe, expect, it } from 'vitest';
+import {
+  EDIT_KINDS,
+  instructionOf,
+  parseInstruction,
+  planEdit,
+  rationaleOf,
+  sameScene,
+  type EditKind,
+} from '../../../src/tiny/world/edits.js';
+import { drawExample, EDIT_MIXTURES, EDIT_SETS } from '../../../src/tiny/world/generate.js';
+import { MAX_INSTRUCTION_WORDS, MAX_RATIONALE_WORDS, tinyVocabulary } from '../../../src/tiny/world/vocabulary.js';
+import { cellNames, COLOURS, DEFAULT_GEOMETRY, SHAPES } from '../../../src/tiny/world/world.js';
+import { example } from '../pictures.js';
+
+const examples = Array.from({ length: 800 }, (_, i) => example(i));
+
+describe('edits', () => {
+  it('are read back from their sentences', () => {
+    for (const plan of examples) {
+      const sentence = instructionOf(plan.edit, DEFAULT_GEOMETRY);
+      expect(parseInstruction(sentence, DEFAULT_GEOMETRY)).toEqual(plan.edit);
+      expect(parseInstruction(` ${sentence.toUpperCase()}. `, DEFAULT_GEOMETRY)).toEqual(plan.edit);
+    }
+  });
+
+  it('are refused where the sentence is none of ours', () => {
+    const sentences = ['', 'remove', 'remove the red', 'remove the red circle now', 'remove the pink circle'];
+    for (const text of [...sentences, 'move the red circle to e1', 'add the red circle near blue square']) {
+      expect(parseInstruction(text, DEFAULT_GEOMETRY), text).toBeNull();
+    }
+  });
+
+  it('keep their words at fixed positions', () => {
+    for (const plan of examples) {
+      const [verb, article, colour, shape] = instructionOf(plan.edit, DEFAULT_GEOMETRY).split(' ');
+      expect(['recolour', 'remove', 'add', 'move', 'swap']).toContain(verb);
+      expect(article).toBe('the');
+      expect(COLOURS).toContain(colour);
+      expect([...SHAPES, 'shapes']).toContain(shape);
+    }
+  });
+
+  it('change a scene, and only in the cells that they name', () => {
+    for (const { source, expected, changes } of examples) {
+      expect(sameScene(source, expected)).toBe(false);
+      const cells = new Set(changes.map(({ cell }) => cell));
+      source.cells.forEach((content, cell) => {
+        if (!cells.has(cell)) expect(expected.cells[cell]).toEqual(content);
+      });
+    }
+  });
+
+  it('start from scenes of 3 to 6 objects that are told apart by colour and shape', () => {
+    for (const { source, edit } of examples) {
+      const objects = source.cells.filter((content) => content !== null).map((o) => `${o.colour} ${o.shape}`);
+      expect(objects.length).toBeGreaterThanOrEqual(3);
+      expect(objects.length).toBeLessThanOrEqual(6);
+      if (!edit.kind.endsWith('_all')) expect(new Set(objects).size).toBe(objects.length);
+    }
+  });
+
+  it('are not possible where their object is missing or their cell is taken', () => {
+    const { source } = example(0, 'remove');
+    const [first, second] = source.cells.flatMap((content, cell) => (content === null ? [] : [{ content, cell }]));
+    const absent = {
+      colour: first.content.colour,
+      shape: SHAPES.find((shape) => shape !== first.content.shape) ?? 'cross',
+    };
+    const present = source.cells.some((c) => c?.colour === absent.colour && c.shape === absent.shape);
+    expect(planEdit(source, { kind: 'remove', object: absent }) === null).toBe(!present);
+    expect(planEdit(source, { kind: 'move', object: first.content, cell: second.cell })).toBeNull();
+    expect(planEdit(source, { kind: 'swap', object: first.content, other: first.content })).toBeNull();
+  });
+});
+
+describe('words', () => {
+  const vocabulary = tinyVocabulary();
+
+  it('of all instructions and rationales are in the vocabulary, once', () => {
+    expect(new Set(vocabulary).size).toBe(vocabulary.length);
+    const known = new Set(vocabulary);
+    const used = new Set<string>();
+    for (const plan of examples) {
+      const instruction = instructionOf(plan.edit, DEFAULT_GEOMETRY).split(' ');
+      const rationale = rationaleOf(plan).split(' ');
+      expect(instruction.length).toBeLessThanOrEqual(MAX_INSTRUCTION_WORDS);
+      expect(rationale.length).toBeLessThanOrEqual(MAX_RATIONALE_WORDS);
+      for (const word of [...instruction, ...rationale]) used.add(word);
+    }
+    expect([...used].filter((word) => !known.has(word))).toEqual([]);
+    expect(vocabulary.filter((word) => !used.has(word))).toEqual([]);
+  });
+
+  it('of a rationale say where the objects are', () => {
+    for (const plan of examples) {
+      const words = rationaleOf(plan).split(' ');
+      for (const { cell } of plan.changes) expect(words).toContain(cellNames(DEFAULT_GEOMETRY)[cell]);
+    }
+  });
+});
+
+describe('examples', () => {
+  it('are a pure function of seed, set, split and index', () => {
+    const draw = (seed: number, index: number) => drawExample(seed, 'c', 'train', index, DEFAULT_GEOMETRY);
+    expect(draw(1, 5)).toEqual(draw(1, 5));
+    expect(draw(1, 5)).not.toEqual(draw(1, 6));
+    expect(draw(1, 5)).not.toEqual(draw(2, 5));
+  });
+
+  it.each(EDIT_SETS)('of %s follow their mixture', (set) => {
+    const counts = new Map<EditKind, number>();
+    const draws = 1500;
+    for (let i = 0; i < draws; i++) {
+      const { kind } = drawExample(7, set, 'prompts', i, DEFAULT_GEOMETRY).edit;
+      counts.set(kind, (counts.get(kind) ?? 0) + 1);
+    }
+    const mixture = EDIT_MIXTURES[set];
+    const total = Object.values(mixture).reduce((sum, weight) => sum + weight, 0);
+    for (const kind of EDIT_KINDS) {
+      expect((counts.get(kind) ?? 0) / draws).toBeCloseTo((mixture[kind] ?? 0) / total, 1);
+      if (mixture[kind] === undefined) expect(counts.has(kind)).toBe(false);
+    }
+  });
+});

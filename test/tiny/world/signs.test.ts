@@ -1,0 +1,26 @@
+import { describe, expect, it } from 'vitest';
+import { DataError } from '../../../src/core/errors.js';
+import { BACKGROUND } from '../../../src/tiny/world/draw.js';
+import { drawSign } from '../../../src/tiny/world/signs.js';
+
+describe('word signs', () => {
+  it('are the same whenever they are drawn, and differ by word', () => {
+    expect(drawSign('OPEN')).toEqual(drawSign('OPEN'));
+    expect(drawSign('OPEN', { width: 200, height: 64 })).not.toEqual(drawSign('SHUT', { width: 200, height: 64 }));
+  });
+
+  it('keep the paper around the word, whether a colour or an image', () => {
+    const { data } = drawSign('A', { width: 64, height: 64 });
+    expect([...data.slice(0, 3)]).toEqual([...BACKGROUND]);
+    const paper = { width: 64, height: 64, data: Uint8Array.from({ length: 64 * 64 * 3 }, (_, i) => i % 256) };
+    const written = drawSign('A', { paper });
+    expect(written.data.slice(0, 64 * 3)).toEqual(paper.data.slice(0, 64 * 3));
+    expect(written.data).not.toEqual(paper.data);
+    expect(paper.data[1000]).toBe(1000 % 256);
+  });
+
+  it('refuse what they cannot show', () => {
+    expect(() => drawSign('open')).toThrow(DataError);
+    expect(() => drawSign('OPEN', { width: 32, height: 64 })).toThrow(DataError);
+  });
+});
