@@ -11,6 +11,12 @@ export const CONFIG_FILE = 'config.json';
 /** A model's parameters by name. */
 export type Weights = Map<string, FloatTensor>;
 
+/** A file of a checkpoint: a text, or bytes, whole or in the order of their pieces. */
+export type CheckpointContent = string | Uint8Array | readonly Uint8Array[];
+
+/** The files of a checkpoint by their plain names. */
+export type CheckpointFiles = Readonly<Record<string, CheckpointContent>>;
+
 /** Reads all expected tensors as float32. */
 export function readWeights(file: string, expected: ReadonlyMap<string, readonly number[]>): Weights {
   const weights = readSafetensors(file, [...expected.keys()]);

@@ -19,6 +19,7 @@ import {
 import { join } from 'node:path';
 import { CheckpointError, InternalError } from '../core/errors.js';
 import { diskError, syncDirectory } from '../core/files.js';
+import type { CheckpointContent, CheckpointFiles } from '../models/files.js';
 import { iterationName, parseIterationName, type RunPaths } from './paths.js';
 import { readJson } from './state.js';
 
@@ -26,12 +27,6 @@ export const MANIFEST_NAME = 'MANIFEST.json';
 
 /** Written, read and hashed at a time: neither a system call nor a hash takes 2 GiB at once. */
 const PIECE_BYTES = 8 * 1024 * 1024;
-
-/** A file of a checkpoint: a text, or bytes, whole or in the order of their pieces. */
-export type CheckpointContent = string | Uint8Array | readonly Uint8Array[];
-
-/** The files of a checkpoint by their plain names. */
-export type CheckpointFiles = Readonly<Record<string, CheckpointContent>>;
 
 export interface ManifestEntry {
   readonly sha256: string;

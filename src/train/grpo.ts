@@ -10,7 +10,7 @@ import type { Weights } from '../models/files.js';
 import { shareOf } from '../group/peers.js';
 import type { Sampler } from '../policies/tokens/rollout.js';
 import type { JudgeItem, Outcome } from '../rewards/types.js';
-import type { CheckpointFiles } from '../run/checkpoints.js';
+import type { CheckpointFiles } from '../models/files.js';
 import type { Metrics } from '../run/metrics.js';
 import type { EditPrompt, ImageEditTask, RenderedAnswer } from '../recipes/image_edit_tokens/task.js';
 import { sessionOptions } from '../engines/onnx/session_options.js';

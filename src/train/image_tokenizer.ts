@@ -8,7 +8,7 @@ import { toPatches } from '../environments/vision_tokens.js';
 import { gradients } from '../graph/differentiate.js';
 import { Graph } from '../graph/ir.js';
 import { autoencoderLoss, CODEBOOK, patchSize } from '../nets/image_tokenizer.js';
-import type { CheckpointFiles } from '../run/checkpoints.js';
+import type { CheckpointFiles } from '../models/files.js';
 import type { Metrics } from '../run/metrics.js';
 import { sessionOptions } from '../engines/onnx/session_options.js';
 import type { Training } from './loop.js';

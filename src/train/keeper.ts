@@ -1,6 +1,7 @@
 /** What the loop leaves behind in the run directory: rank 0 keeps it, the others keep nothing. */
 import type { CheckpointSettings } from '../config/settings.js';
-import { applyRetention, saveCheckpoint, type CheckpointFiles } from '../run/checkpoints.js';
+import type { CheckpointFiles } from '../models/files.js';
+import { applyRetention, saveCheckpoint } from '../run/checkpoints.js';
 import type { RunHandle } from '../run/claim.js';
 import type { RunLog } from '../run/logs.js';
 import { NON_FINITE, readMetrics, type Metrics } from '../run/metrics.js';

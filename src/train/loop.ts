@@ -1,7 +1,7 @@
 /** Once round the loop for every kind of training: step, evaluate, record, checkpoint; stop when asked to. */
 import { EndpointError, InternalError } from '../core/errors.js';
 import type { CheckpointSettings } from '../config/settings.js';
-import type { CheckpointFiles } from '../run/checkpoints.js';
+import type { CheckpointFiles } from '../models/files.js';
 import type { Metrics } from '../run/metrics.js';
 import type { ProgressKind } from '../run/progress.js';
 import { followerKeeper, RunKeeper, type Keeper, type LoopRecords } from './keeper.js';

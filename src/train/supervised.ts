@@ -4,7 +4,7 @@ import type { ImageEditSettings, SftSettings } from '../config/settings.js';
 import type { EditSample } from '../data/types.js';
 import type { LearningGroup, TokenStatistics } from '../policies/tokens/learner.js';
 import { Learner } from '../policies/tokens/learner.js';
-import type { CheckpointFiles } from '../run/checkpoints.js';
+import type { CheckpointFiles } from '../models/files.js';
 import type { Metrics } from '../run/metrics.js';
 import type { ImageEditTask } from '../recipes/image_edit_tokens/task.js';
 import { sessionOptions } from '../engines/onnx/session_options.js';

@@ -1,0 +1,124 @@
+/**
+ * The contract between training and every policy. Gradients and optimizer state stand below it, so that a remote trainer is one more
+ * implementation. `P` is a prompt as the policy reads it, `A` its answer, `H` how it is to sample (temperature, steps of a solver, …).
+ * Every rank of a run calls the same of these in the same order.
+ */
+import type { RandomStream } from '../core/random.js';
+import type { CheckpointFiles } from '../models/files.js';
+
+/** What training has to know of an answer. Its actions are tokens, or the steps of a solver. */
+export interface Answer {
+  /** Of each action, when it was sampled. */
+  readonly logProbs: Float32Array;
+  /** Whether it ended by itself instead of by a limit. */
+  readonly finished: boolean;
+}
+
+/** A prompt with answers to it. */
+export interface Answered<P, A> {
+  readonly prompt: P;
+  readonly answers: readonly A[];
+}
+
+/** What a policy says of an answer's actions under some weights; arrays run over the actions. */
+export interface Statistics {
+  readonly logProbs: Float32Array;
+  /** In nats; absent where it is no function of the action's distribution that is computed anyway. */
+  readonly entropy?: Float32Array;
+}
+
+/** What is to be learnt from one answer; arrays run over its actions. */
+export interface Target {
+  /** What each action counts; 0 leaves it out. They hold the loss's divisor. */
+  readonly weights: Float32Array;
+  readonly advantage: number;
+  /** Under the frozen start; null where the loss has no KL term. */
+  readonly reference: Statistics | null;
+  /** Under the weights that sampled; null where the loss has no ratio. */
+  readonly old: Statistics | null;
+}
+
+/** Answers to one prompt with what is to be learnt from them. */
+export interface Lesson<P, A> extends Answered<P, A> {
+  readonly targets: readonly Target[];
+}
+
+/** A loss as data, so that a remote trainer can be told. Weights, advantages, old and reference values come with the batch. */
+export type LossSpec =
+  /** sum_a -w_a log p_a */
+  | { readonly policy: 'likelihood' }
+  /** sum_a w_a (-A log p_a + beta KL_a): the ratio is 1 by construction, since exactly one step is taken. */
+  | { readonly policy: 'reinforce'; readonly kl: KlSpec | null }
+  /** PPO's surrogate in place of A log p, clipped where `clip` is given (Schulman et al., 2017). */
+  | { readonly policy: 'ratio'; readonly clip: number | null; readonly kl: KlSpec | null };
+
+export type KlEstimator = 'k1' | 'k2' | 'k3';
+
+export interface KlSpec {
+  readonly coefficient: number;
+  /** Of policies whose divergence is known in closed form it has no meaning. */
+  readonly estimator: KlEstimator;
+}
+
+export interface LearnReport {
+  /** Summed over all ranks. */
+  readonly loss: number;
+  /** Of the weights that the gradient was taken at, for each lesson and answer. */
+  readonly statistics: readonly (readonly Statistics[])[];
+}
+
+export interface StepReport {
+  /** Before clipping; null where a remote trainer does not tell. */
+  readonly gradNorm: number | null;
+  /** False when the gradient was not finite: then nothing was changed. */
+  readonly applied: boolean;
+}
+
+/** What an engine or a kind of policy can do; whoever needs more refuses early. */
+export interface Capabilities {
+  readonly losses: readonly LossSpec['policy'][];
+  /** Whether it keeps a frozen start to measure KL to. */
+  readonly reference: boolean;
+  /** Whether it keeps a moving average of its weights. */
+  readonly average: boolean;
+}
+
+/** Which of a policy's weights: those being trained, their moving average, or the frozen start. */
+export type WeightsOf = 'current' | 'average' | 'reference';
+
+export interface SampleRequest<P, H> {
+  readonly prompts: readonly P[];
+  /**
+   * All prompts of the iteration or of the held-out set that these are some of. What follows from their sizes is the same whatever the
+   * chunks and the processes.
+   */
+  readonly among: readonly P[];
+  readonly answersPerPrompt: number;
+  readonly how: H;
+  readonly weights: Exclude<WeightsOf, 'reference'>;
+  /** The stream of one answer; `prompt` counts within `prompts`. */
+  readonly random: (prompt: number, answer: number) => RandomStream;
+}
+
+export interface Policy<P, A extends Answer, H> {
+  readonly capabilities: Capabilities;
+  /** Optimizer steps taken so far. */
+  readonly steps: number;
+  /** `answersPerPrompt` answers to each prompt, drawn on this rank alone. */
+  sample(request: SampleRequest<P, H>): Promise<A[][]>;
+  /** Of all groups, on every rank. */
+  statistics(groups: readonly Answered<P, A>[], of: WeightsOf): Promise<Statistics[][]>;
+  /** Per action, in nats: an estimate of KL(now || reference) for people to look at. */
+  divergence(now: Statistics, reference: Statistics): Float32Array;
+  /** Adds the gradient of the loss over all lessons to what the next step takes. */
+  learn(lessons: readonly Lesson<P, A>[], loss: LossSpec): Promise<LearnReport>;
+  /** Sums the gradient over ranks, clips it and updates the weights; the next `learn` begins anew. */
+  step(learningRate: number): Promise<StepReport>;
+  /** Differs where weights differ in a bit. Ranks that train together must agree on it. */
+  checksum(): string;
+  /** The files of a checkpoint. They may be views of the weights, to be written before the next step. */
+  files(): CheckpointFiles;
+  /** Takes over a checkpoint's files, in place. Raises CheckpointError where one is missing or does not fit. */
+  restore(folder: string, steps: number): void;
+  dispose(): Promise<void>;
+}
