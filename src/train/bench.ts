@@ -55,6 +55,11 @@ export interface JudgedSettings extends ScoredRun {
 /** Prompts whose answers decode together in an evaluation, at most. */
 const PROMPTS_AT_ONCE = 128;
 
+/** As many held-out answers as a chunk of a rollout has, since those fit into memory. */
+export function chunkOf({ chunk_groups, generations_per_sample }: JudgedSettings['rollout']): number {
+  return chunk_groups === null ? PROMPTS_AT_ONCE : Math.min(PROMPTS_AT_ONCE, chunk_groups * generations_per_sample);
+}
+
 /** Held-out evaluation as the settings say; rank 0 keeps its episodes and draws the contact sheet. */
 export function openHeldOut<P extends Prompt, A extends Answer, H>(
   { validation, rollout, optimizer }: JudgedSettings,
@@ -62,15 +67,13 @@ export function openHeldOut<P extends Prompt, A extends Answer, H>(
   collector: Collector<P, A, H>,
   manners: Readonly<Record<string, H>>,
 ): HeldOut<P, A, H> {
-  const { chunk_groups, generations_per_sample } = rollout;
   const averaged = optimizer.ema_decay !== null && validation.weights !== 'current';
   return new HeldOut({
     ...collector,
     validation,
     manners,
     weights: averaged ? 'average' : 'current',
-    // As many answers as a chunk of a rollout has, since those fit into memory.
-    chunk: chunk_groups === null ? PROMPTS_AT_ONCE : Math.min(PROMPTS_AT_ONCE, chunk_groups * generations_per_sample),
+    chunk: chunkOf(rollout),
     show: (_iteration, rows) => writeContactSheet(must(handle, 'the handle').paths.contactSheet, rows),
     record: (iteration, episodes) => writeHeldOutEpisodes(must(handle, 'the handle').paths, iteration, episodes),
   });

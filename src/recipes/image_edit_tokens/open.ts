@@ -59,22 +59,26 @@ export async function open(settings: ImageEditSettings, bench: Bench): Promise<T
 }
 
 /** The policy that training starts from: the referenced model, or random weights. */
-function openPolicy(settings: ImageEditSettings, task: ImageEditTask, { group, resolveRun }: Bench): TokenPolicy {
+export function openPolicy(
+  settings: ImageEditSettings,
+  task: ImageEditTask,
+  { group, resolveRun }: Pick<Bench, 'group' | 'resolveRun'>,
+): TokenPolicy {
   const { policy, optimizer, rollout, algorithm } = settings;
   const supervised = algorithm.type === 'sft';
   return new TokenPolicy({
     model: startingModel(settings, task, resolveRun),
     optimizer,
-    peers: group,
     constrained: policy.emu3_use_logit_processor,
-    separateVocabularies: policy.separate_language_and_vision_vocabs,
-    sampling: sessionOptions(policy.engine, rollout.threads),
-    learning: {
-      // Labels are learnt as language models learn them: over the whole vocabulary, untempered.
+    // Labels are learnt as language models learn them: over the whole vocabulary, untempered.
+    separateVocabularies: !supervised && policy.separate_language_and_vision_vocabs,
+    learner: {
       temperature: supervised ? 1 : rollout.temperature,
-      separateVocabularies: !supervised && policy.separate_language_and_vision_vocabs,
-      session: sessionOptions(policy.engine),
+      microBatch: optimizer.per_device_batch_size,
+      gradientCheckpointing: optimizer.gradient_checkpointing,
     },
+    sessions: { sampling: sessionOptions(policy.engine, rollout.threads), learning: sessionOptions(policy.engine) },
+    peers: group,
     keepReference: !supervised,
   });
 }
@@ -93,13 +97,13 @@ export function startingModel(
   return { config, space, weights: initDecoder(config, scales, seed) };
 }
 
-function samplingOf({ rollout }: ImageEditSettings): TokenSampling {
+export function samplingOf({ rollout }: ImageEditSettings): TokenSampling {
   const { temperature, top_p, top_k, max_response_tokens } = rollout;
   return { temperature, topP: top_p, topK: top_k, maxTokens: max_response_tokens, logProbTemperature: temperature };
 }
 
 /** Held-out answers are sampled from the whole distribution, and greedily where that is asked for. */
-function manners({ rollout, validation }: ImageEditSettings): Record<string, TokenSampling> {
+export function manners({ rollout, validation }: ImageEditSettings): Record<string, TokenSampling> {
   const sampled = {
     temperature: validation.temperature,
     topP: 1,
