@@ -1,6 +1,7 @@
 /** editrl config show|check|schema: what a config evaluates to, whether it is right, and what may stand in it. */
 import { jsonSchema } from '../config/json_schema.js';
-import { cannotRunYet, loadConfig, type LoadedConfig } from '../config/load.js';
+import { loadConfig, type LoadedConfig } from '../config/load.js';
+import { cannotRunYet } from '../config/models.js';
 import { listSettings } from '../config/validate.js';
 import { EditrlError } from '../core/errors.js';
 import { formatTable, printError, printJson, printLine, styled } from './output.js';

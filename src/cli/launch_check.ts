@@ -4,7 +4,6 @@ import { readFileSync } from 'node:fs';
 import { availableParallelism, freemem } from 'node:os';
 import { performance } from 'node:perf_hooks';
 import { loadConfig, type LoadedConfig } from '../config/load.js';
-import type { Settings } from '../config/settings.js';
 import { InternalError, RunError } from '../core/errors.js';
 import { probeProvider, type ProbedProvider } from '../engines/onnx/probe.js';
 import type { ProviderChoice } from '../engines/onnx/provider.js';
@@ -14,6 +13,9 @@ import { RunFailed } from '../launch/failure.js';
 import { Guardian } from '../launch/guardian.js';
 import { freePort, rankEnvironment, supervise } from '../launch/supervise.js';
 import { openProcessGroup, type ProcessGroup } from '../group/process_group.js';
+import { enginesOf } from '../recipes/engines.js';
+import { isTrainable } from '../recipes/settings.js';
+import type { RunSettings } from '../schema/run.js';
 import { formatTable, printJson, printLine } from './output.js';
 import { configOptions, flag, text, texts, type Action } from './verb.js';
 
@@ -115,16 +117,9 @@ async function startRanks(
   });
 }
 
-/** The provider that a run's policy is computed on; empty where another program trains. */
-function providerOf(settings: Settings): string {
-  switch (settings.task) {
-    case 'image_edit_tokens':
-      return settings.policy.engine.provider;
-    case 'image_tokenizer':
-      return settings.environment.engine.provider;
-    case 'external':
-      return '';
-  }
+/** The provider of what a run learns; empty where another program trains. */
+function providerOf(settings: RunSettings): string {
+  return isTrainable(settings) ? enginesOf(settings)[0].provider : '';
 }
 
 /** What each of the started processes does, given the provider of its sessions. */

@@ -2,12 +2,13 @@
 import { basename, extname } from 'node:path';
 import { canonicalJson } from '../config/hash.js';
 import { loadConfig, parseSet } from '../config/load.js';
-import type { ImageEditSettings, RewardSettings } from '../config/settings.js';
 import { RunError, UsageError } from '../core/errors.js';
 import { sha256 } from '../core/image.js';
 import { startEmbeddedJudge, type EmbeddedJudge } from '../launch/embedded_judge.js';
 import { runResolver } from '../launch/resolve.js';
+import { isTrainable, recipeOf } from '../recipes/settings.js';
 import type { Endpoint } from '../rewards/endpoints.js';
+import type { RewardSettings } from '../rewards/schema/reward.js';
 import { canonicalMode } from '../rewards/settings.js';
 import { findRun } from '../run/find.js';
 import { encodeLine } from '../run/journal.js';
@@ -16,6 +17,7 @@ import { readRecord, type RunRecord } from '../run/record.js';
 import { recordedConfig } from '../run/recorded_config.js';
 import { rescore } from '../rescore/rescore.js';
 import type { RescoreSummary } from '../rescore/rescore_summary.js';
+import type { RunSettings } from '../schema/run.js';
 import { formatTable, printError, printJson, printLine } from './output.js';
 import { expDirOption, flag, overlayOption, setOption, text, texts, type Action, type Arguments } from './verb.js';
 
@@ -47,7 +49,7 @@ export const rescoreVerb: Action = {
     const record = readRecord(paths);
     if (record === null) throw new RunError('there is no run here', { where: paths.dir });
     const { settings } = recordedConfig(paths, record);
-    if (settings.task !== 'image_edit_tokens') {
+    if (!isTrainable(settings) || recipeOf(settings).reward(settings) === null) {
       throw new UsageError(`a run of task '${settings.task}' has no scored episodes`);
     }
     const reward = await otherReward(args, paths, record);
@@ -96,11 +98,11 @@ async function otherReward(args: Arguments, paths: RunPaths, record: RunRecord):
   }
   if (config !== '') {
     const { settings } = await loadConfig({ file: config, overlays: texts(args, 'with'), sets });
-    return requireEdits(settings, config).reward;
+    return rewardOf(settings, config);
   }
   const given = new Set(sets.map((set) => parseSet(set).path.split('.')[1]));
   const { settings } = recordedConfig(paths, record, { sets: [...implied(given), ...sets] });
-  return requireEdits(settings, paths.record).reward;
+  return rewardOf(settings, paths.record);
 }
 
 /** What follows from naming a reward: it takes the place of the run's, and nothing is computed besides unless asked for. */
@@ -112,9 +114,10 @@ function implied(given: ReadonlySet<string>): string[] {
   ];
 }
 
-function requireEdits(settings: { readonly task: string }, where: string): ImageEditSettings {
-  if (settings.task === 'image_edit_tokens') return settings as ImageEditSettings;
-  throw new UsageError(`${where} is of task '${settings.task}', whose reward scores no edits`);
+function rewardOf(settings: RunSettings, where: string): RewardSettings {
+  const reward = isTrainable(settings) ? recipeOf(settings).reward(settings) : null;
+  if (reward === null) throw new UsageError(`${where} is of task '${settings.task}', which has no reward`);
+  return reward;
 }
 
 /** `--name`, else the mode, else a name that follows from what is scored by. */

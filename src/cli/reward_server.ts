@@ -6,6 +6,7 @@ import { UsageError } from '../core/errors.js';
 import { runResolver } from '../launch/resolve.js';
 import { rewardOfFlags } from '../launch/reward_flags.js';
 import { openServedReward } from '../launch/reward_server.js';
+import { isTrainable, recipeOf } from '../recipes/settings.js';
 import { requireToken } from '../rewards/server/guard.js';
 import { defaultLimits, type ServerLimits } from '../rewards/server/limits.js';
 import { startRewardServer } from '../rewards/server/server.js';
@@ -132,13 +133,14 @@ async function readSettings(args: Arguments): Promise<{ readonly settings: Rewar
     return { settings, runs: process.env['APP__BASE_EXP_DIR'] ?? 'runs' };
   }
   const { settings } = await loadConfig({ file, overlays: texts(args, 'with'), sets: texts(args, 'set') });
-  if (!('reward' in settings)) {
+  const reward = isTrainable(settings) ? recipeOf(settings).reward(settings) : null;
+  if (reward === null) {
     throw new UsageError(`task '${settings.task}' has no reward`, {
       where: file,
       next: 'Name a config that trains by reward.',
     });
   }
-  return { settings: settings.reward, runs: settings.base_exp_dir };
+  return { settings: reward, runs: settings.base_exp_dir };
 }
 
 /** Raises UsageError for a variable that was named and is not set: nobody should be let in by mistake. */

@@ -1,8 +1,9 @@
 /** `editrl run CONFIG`: trains what the config describes, after the runs that it starts from. */
 import { growable, optimizerSteps } from '../config/growth.js';
 import { loadConfig, type LoadedConfig } from '../config/load.js';
-import type { Settings } from '../config/settings.js';
 import { Launcher } from '../launch/run.js';
+import { isTrainable, recipeOf } from '../recipes/settings.js';
+import type { RunSettings } from '../schema/run.js';
 import { describeJob } from '../launch/slurm/queue.js';
 import { submitRun } from '../launch/slurm/submit_run.js';
 import { RunPaths } from '../run/paths.js';
@@ -104,21 +105,20 @@ async function trainAndReport(config: LoadedConfig, json: boolean): Promise<numb
 }
 
 /** Why a run is at its end though there is more to be had, and what makes it go on; null where its report says it all. */
-export function describeEnding(settings: Settings, state: RunState | null, already: boolean): string | null {
+export function describeEnding(settings: RunSettings, state: RunState | null, already: boolean): string | null {
   const { run_name, num_iterations } = settings;
-  const patience =
-    settings.task === 'external' || settings.algorithm.type !== 'sft' ? null : settings.algorithm.sft.patience;
+  const patience = isTrainable(settings) ? recipeOf(settings).patience(settings) : null;
   const bySweep = state?.reason?.startsWith(STOPPED_BY_SWEEP) === true;
   if (state?.stopped_early === true && patience !== null && !bySweep) {
     return [
       `${run_name} ended by itself at iteration ${state.iteration} of ${state.num_iterations}: ${state.reason ?? 'it learned no more'}. A higher num_iterations leaves that as it is.`,
-      `To train on, raise the patience: --set algorithm.sft.patience=${2 * patience} --allow-changes algorithm.sft.patience`,
+      `To train on, raise the patience: --set ${patience.key}=${2 * patience.value} --allow-changes ${patience.key}`,
     ].join('\n');
   }
   if (!already) return null;
   const why = state?.stopped_early === true && state.reason !== null ? ` (${state.reason})` : '';
   const longer = `--set num_iterations=${2 * num_iterations}`;
-  if (settings.task === 'external' || growable(settings)) {
+  if (!isTrainable(settings) || growable(settings)) {
     return `${run_name} is finished${why}. To train on, raise num_iterations: ${longer}`;
   }
   const further =

@@ -4,9 +4,10 @@
  */
 import { existsSync } from 'node:fs';
 import { canonicalMode } from '../rewards/settings.js';
-import type { Problem } from './problems.js';
+import { imageEditTokens } from '../recipes/image_edit_tokens/settings.js';
+import type { Problem } from '../recipes/rules.js';
+import { hasPath, setPath } from '../schema/paths.js';
 import { isObject } from '../schema/walk.js';
-import { hasPath, setPath } from './paths.js';
 
 /** What becomes of one flat key. */
 type Entry =
@@ -72,7 +73,7 @@ export interface Translation {
 
 /** What EARL's program fixes in code rather than in a file. */
 const implied: Readonly<Record<string, unknown>> = {
-  task: 'image_edit_tokens',
+  task: imageEditTokens.name,
   'algorithm.type': 'grpo',
   'environment.model': { hub: 'BAAI/Emu3-VisionTokenizer' },
 };

@@ -2,10 +2,12 @@
 import { isAbsolute, relative } from 'node:path';
 import type { z } from 'zod';
 import { sha256 } from '../core/image.js';
-import { growable } from './growth.js';
+import { isTrainable, recipeOf } from '../recipes/settings.js';
+import type { RunReference } from '../schema/model.js';
+import { getPath } from '../schema/paths.js';
+import type { RunSettings } from '../schema/run.js';
 import { isObject, leaves, markOf, type Leaf } from '../schema/walk.js';
-import { settingsOfTask } from './schema/tasks.js';
-import type { RunReference, Settings } from './settings.js';
+import { growable } from './growth.js';
 import { countedText, describeText, textDigest, type TextDigests } from './texts.js';
 
 /** JSON with sorted keys: equal values give equal text. */
@@ -22,12 +24,12 @@ export function canonicalJson(value: unknown): string {
  * Hash over the `result` fields only, without those at a value that their mark leaves out; num_iterations is left out while no
  * schedule depends on it, because it may grow. Reads the text files that settings name, of which the text counts.
  */
-export function resultHash(settings: Settings): string {
+export function resultHash(settings: RunSettings): string {
   return hashOfSections(settings, (section) => resultText(settings, section));
 }
 
 /** The hash from the texts of the sections, which a caller that hashes many settings keeps. */
-export function hashOfSections(settings: Settings, textOf: (section: string) => string): string {
+export function hashOfSections(settings: RunSettings, textOf: (section: string) => string): string {
   const grows = growable(settings);
   const mayGrow = (section: string): boolean => markOf(sectionSchema(settings, section)).mayGrow === true;
   // Sections in sorted order give sorted paths: the dot that follows a section's name sorts before whatever a name holds.
@@ -39,15 +41,15 @@ export function hashOfSections(settings: Settings, textOf: (section: string) => 
 }
 
 /** The `result` fields of one section, as the text that is hashed; it depends on no other section. */
-export function resultText(settings: Settings, section: string): string {
+export function resultText(settings: RunSettings, section: string): string {
   const entries = [...resultLeaves(settings, section)]
     .filter(({ counts, mark }) => mark.unhashed === undefined || canonicalJson(counts) !== canonicalJson(mark.unhashed))
     .map(({ path, counts }) => [path, counts] as const);
   return canonicalJson(Object.fromEntries(entries)).slice(1, -1);
 }
 
-function sectionSchema(settings: Settings, section: string): z.ZodType {
-  return (settingsOfTask[settings.task].shape as Readonly<Record<string, z.ZodType>>)[section];
+function sectionSchema(settings: RunSettings, section: string): z.ZodType {
+  return recipeOf(settings).schema.shape[section] as z.ZodType;
 }
 
 export interface SettingChange {
@@ -61,7 +63,7 @@ export interface SettingChange {
  * The `result` fields that differ; what a resumed run may change (a raised num_iterations) is not listed. `texts` are the
  * digests that text files had when `before` was recorded; without them such a file is known by its path alone.
  */
-export function diffSettings(before: Settings, after: Settings, texts?: TextDigests): SettingChange[] {
+export function diffSettings(before: RunSettings, after: RunSettings, texts?: TextDigests): SettingChange[] {
   const old = counted(before, texts === undefined ? null : (key) => texts[key] ?? null);
   const now = counted(after, texts === undefined ? null : currentDigest);
   const changes: SettingChange[] = [];
@@ -76,7 +78,7 @@ export function diffSettings(before: Settings, after: Settings, texts?: TextDige
 
 type DigestOf = (key: string, file: string) => string | null;
 
-function counted(settings: Settings, digestOf: DigestOf | null): ReadonlyMap<string, CountedLeaf> {
+function counted(settings: RunSettings, digestOf: DigestOf | null): ReadonlyMap<string, CountedLeaf> {
   return new Map([...resultLeaves(settings, null, digestOf)].map((leaf) => [leaf.path, leaf]));
 }
 
@@ -91,13 +93,13 @@ const currentDigest: DigestOf = (_key, file) => textDigest(file);
 
 /** The `result` fields of settings or of one section; with a null `digestOf` text files count by their paths. */
 function* resultLeaves(
-  settings: Settings,
+  settings: RunSettings,
   section: string | null,
   digestOf: DigestOf | null = currentDigest,
 ): Generator<CountedLeaf> {
   const found =
     section === null
-      ? leaves(settingsOfTask[settings.task], settings)
+      ? leaves(recipeOf(settings).schema, settings)
       : leaves(sectionSchema(settings, section), (settings as Record<string, unknown>)[section], [section]);
   for (const leaf of found) {
     if (leaf.effect === 'result') yield { ...leaf, ...countedValue(settings, leaf, digestOf) };
@@ -105,14 +107,14 @@ function* resultLeaves(
 }
 
 function countedValue(
-  settings: Settings,
+  settings: RunSettings,
   { path, value, mark }: Leaf,
   digestOf: DigestOf | null,
 ): Pick<CountedLeaf, 'counts' | 'shown'> {
   const same = (counts: unknown): Pick<CountedLeaf, 'counts' | 'shown'> => ({ counts, shown: counts });
   // What another trainer makes of its own parameters is not known.
-  if (settings.task === 'external') return same(value);
-  if (mark.relativeTo === 'data.dir') return same(belowFolder(settings.data.dir, value));
+  if (!isTrainable(settings)) return same(value);
+  if (mark.relativeTo !== undefined) return same(belowFolder(getPath(settings, mark.relativeTo), value));
   if (mark.text === true && typeof value === 'string' && digestOf !== null) {
     const digest = digestOf(path, value);
     return { counts: countedText(value, digest), shown: describeText(value, digest) };
@@ -126,8 +128,8 @@ function isRunReference(value: unknown): value is RunReference {
 }
 
 /** A path below the folder, relative to it, so that moving the data leaves the hash alone; any other path as it is. */
-function belowFolder(folder: string, path: unknown): unknown {
-  if (typeof path !== 'string' || isAbsolute(path) !== isAbsolute(folder)) return path;
+function belowFolder(folder: unknown, path: unknown): unknown {
+  if (typeof folder !== 'string' || typeof path !== 'string' || isAbsolute(path) !== isAbsolute(folder)) return path;
   const below = relative(folder, path);
   return below.startsWith('..') ? path : below;
 }

@@ -5,7 +5,6 @@ export const laterTasks: readonly string[] = ['edit_response', 'ip_adapter', 'pr
 export const laterValues: Readonly<Record<string, readonly string[]>> = {
   task: laterTasks,
   'algorithm.type': ['ppo'],
-  'algorithm.advantage.scope': ['prompt_history', 'batch'],
   'policy.engine.type': ['tinker', 'vllm'],
   'policy.engine.dtype': ['float16', 'bfloat16'],
   'environment.engine.type': ['tinker', 'vllm'],

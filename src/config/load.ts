@@ -1,17 +1,18 @@
 /** From a Jsonnet file to frozen settings: evaluate once, apply --set, translate, validate, hash. */
 import { dirname, resolve } from 'node:path';
 import { UsageError } from '../core/errors.js';
-import { decidingTerms, recordedTerms } from '../rewards/choice.js';
 import { canonicalMode } from '../rewards/settings.js';
+import type { Problem } from '../recipes/rules.js';
+import type { RunReference } from '../schema/model.js';
+import { getPath, setPath } from '../schema/paths.js';
+import type { RunSettings } from '../schema/run.js';
+import { isObject } from '../schema/walk.js';
 import { isFlat, translateFlat } from './flat.js';
-import { growable, optimizerSteps } from './growth.js';
 import { resultHash } from './hash.js';
 import { displayPath, evaluate, type Environment, type Evaluation } from './jsonnet.js';
-import { getPath, setPath } from './paths.js';
-import { configError, type Origin, type Problem } from './problems.js';
-import { isObject } from '../schema/walk.js';
-import type { HubReference, ModelReference, RunReference, Settings, TaskName } from './settings.js';
+import { configError, type Origin } from './problems.js';
 import { validate } from './validate.js';
+import { warningsOf } from './warnings.js';
 
 export interface LoadRequest {
   /** The config. */
@@ -26,7 +27,7 @@ export interface LoadRequest {
 
 export interface LoadedConfig {
   /** Fully defaulted and deeply frozen. */
-  readonly settings: Settings;
+  readonly settings: RunSettings;
   /** Hash over the `result` fields. */
   readonly resultHash: string;
   /** Hash over the content of every Jsonnet file that took part. */
@@ -107,70 +108,6 @@ export async function loadReferenced(
   });
 }
 
-/** The keys at which a task names models, which may be other runs; in the order in which these are made. */
-export const referencePaths: Readonly<Record<TaskName, readonly string[]>> = {
-  image_edit_tokens: ['environment.model', 'policy.tokenizer', 'policy.model'],
-  image_tokenizer: [],
-  external: [],
-};
-
-/** The runs that must be finished before this one, without repetition, in the order of the keys that name them. */
-export function dependencies(settings: Settings): RunReference[] {
-  const references = [
-    ...referencePaths[settings.task].map((path) => getPath(settings, path) as ModelReference | null),
-    ...termModels(settings).map(({ reference }) => reference),
-  ];
-  const runs = references.filter(
-    (reference) => reference !== null && typeof reference === 'object' && 'run' in reference,
-  );
-  return runs.filter((run, index) => runs.findIndex((other) => other.run === run.run) === index);
-}
-
-/** The models of the reward's terms that are runs or on the Hub; a text is a folder, or the name of a judge's model. */
-function termModels(settings: Settings): { readonly key: string; readonly reference: RunReference | HubReference }[] {
-  if (settings.task !== 'image_edit_tokens') return [];
-  const { reward } = settings;
-  const key = reward.terms.length > 0 ? 'reward.terms' : 'reward.mode';
-  const named = [
-    ...decidingTerms(reward).map((term) => ({ ...term, key })),
-    ...recordedTerms(reward).map((term) => ({ ...term, key: 'reward.also_compute' })),
-  ];
-  return named.flatMap(({ key, kind, fields: { model } }) =>
-    isObject(model)
-      ? [{ key: `${key}, ${kind.name}`, reference: model as unknown as RunReference | HubReference }]
-      : [],
-  );
-}
-
-/** Why a valid config cannot run yet, one line each; empty when nothing is in its way. */
-export function cannotRunYet(settings: Settings): string[] {
-  const reasons: string[] = [];
-  // Another trainer reads its own data and its own models.
-  if (settings.launch.command !== null || settings.task === 'external') return reasons;
-  if (settings.data.train.length === 0) reasons.push('data.train is empty: name at least one datalist to train on');
-  if (settings.task !== 'image_edit_tokens') return reasons;
-  const references = {
-    'policy.model': settings.policy.model,
-    'policy.tokenizer': settings.policy.tokenizer,
-    'environment.model': settings.environment.model,
-  };
-  for (const { key, reference } of termModels(settings)) {
-    if (!('hub' in reference)) continue;
-    reasons.push(
-      `${key}: loading Hub models (${reference.hub}) is not available in this version; name the folder of an ONNX export of it as the model of this term in reward.terms`,
-    );
-  }
-  const fromHub = Object.entries(references).flatMap(([key, reference]) =>
-    reference !== null && typeof reference === 'object' && 'hub' in reference ? [`${key} (${reference.hub})`] : [],
-  );
-  if (fromHub.length > 0) {
-    reasons.push(
-      `loading Hub models is not available in this version: ${fromHub.join(', ')}; at laptop size: --with configs/lib/tiny.libsonnet`,
-    );
-  }
-  return reasons;
-}
-
 function rootObject(evaluation: Evaluation, origin: Origin): Record<string, unknown> {
   if (isObject(evaluation.value)) return evaluation.value;
   const kind = Array.isArray(evaluation.value)
@@ -229,32 +166,6 @@ export function canonicalEndpoint(endpoint: unknown): unknown {
   if (Array.isArray(endpoint)) return endpoint.map(canonicalEndpoint);
   if (typeof endpoint !== 'string' || !/^https?:\/\//.test(endpoint)) return endpoint;
   return `${endpoint.replace(/\/+$/, '').replace(/\/v1$/, '')}/v1`;
-}
-
-/** What a person should know about settings that are valid. */
-export function warningsOf(settings: Settings): string[] {
-  const warnings: string[] = [];
-  if (settings.task !== 'external' && settings.data.validation.some(({ coefficient }) => coefficient !== null)) {
-    warnings.push(
-      'data.validation: coefficient has no effect; of each held-out set the same prompts are evaluated once',
-    );
-  }
-  if (
-    settings.task !== 'external' &&
-    !growable(settings) &&
-    optimizerSteps(settings) <= settings.algorithm.warmup_steps
-  ) {
-    warnings.push(
-      `optimizer.schedule: '${settings.optimizer.schedule}' has no effect; the run ends within its ${settings.algorithm.warmup_steps} warm-up steps`,
-    );
-  }
-  if (settings.track.push_to_hub !== null) {
-    warnings.push('track.push_to_hub: publishing on the Hub is not available in this version; nothing is pushed');
-  }
-  if (settings.track.wandb !== null) {
-    warnings.push('track.wandb: forwarding to W&B is not available in this version; metrics stay in the run directory');
-  }
-  return warnings;
 }
 
 /** Freezes a value and all that it holds. */

@@ -5,15 +5,10 @@ import { canonicalKeyOf, flatKeys } from './flat.js';
 import { displayPath } from './jsonnet.js';
 import { nearest } from './nearest.js';
 import { laterValues } from './later.js';
+import type { Problem } from '../recipes/rules.js';
 import { fieldsOf, isObject, knownPaths, markOf, schemaAt, unwrap } from '../schema/walk.js';
 
 type Path = readonly (string | number)[];
-
-export interface Problem {
-  /** Dotted path of the key. */
-  readonly key: string;
-  readonly message: string;
-}
 
 /** Where the values came from, for naming the line of a problem. */
 export interface Origin {

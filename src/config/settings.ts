@@ -1,18 +1,7 @@
-/** One run's settings: the output type of the schema, fully defaulted. Narrow by `task`, then by `algorithm.type`. */
-import type { ExternalSettings, ImageEditSettings, ImageTokenizerSettings } from './schema/tasks.js';
-
-export type Settings = ImageEditSettings | ImageTokenizerSettings | ExternalSettings;
-/** Settings of a run that this program's own workers can train. */
-export type TrainedSettings = Exclude<Settings, ExternalSettings>;
-
-export type {
-  EnvironmentSettings,
-  ExternalSettings,
-  ImageEditSettings,
-  ImageTokenizerSettings,
-  PolicySettings,
-  TaskName,
-} from './schema/tasks.js';
+/** One run's settings: the output type of the schema, fully defaulted. */
+export type { RunSettings as Settings, TrainedSettings } from '../schema/run.js';
+export type { ImageEditSettings } from '../recipes/image_edit_tokens/settings.js';
+export type { ImageTokenizerSettings } from '../recipes/image_tokenizer/settings.js';
 export type {
   AdvantageSettings,
   AlgorithmSettings,

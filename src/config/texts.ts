@@ -1,9 +1,9 @@
 /** Text files that settings name: what they say decides a result, so it is kept by its digest. */
 import { readFileSync } from 'node:fs';
 import { sha256 } from '../core/image.js';
-import { settingsOfTask } from './schema/tasks.js';
+import { recipeOf } from '../recipes/settings.js';
+import type { RunSettings } from '../schema/run.js';
 import { leaves } from '../schema/walk.js';
-import type { Settings } from './settings.js';
 
 /** Digests of text files by the dotted paths of the settings that name them; null for one that could not be read. */
 export type TextDigests = Readonly<Record<string, string | null>>;
@@ -18,8 +18,8 @@ export function textDigest(file: string): string | null {
 }
 
 /** The digests of all text files that settings name, as the files are at this moment. */
-export function textDigests(settings: Settings): TextDigests {
-  const named = [...leaves(settingsOfTask[settings.task], settings)].filter(({ mark }) => mark.text === true);
+export function textDigests(settings: RunSettings): TextDigests {
+  const named = [...leaves(recipeOf(settings).schema, settings)].filter(({ mark }) => mark.text === true);
   return Object.fromEntries(
     named.flatMap(({ path, value }) => (typeof value === 'string' ? [[path, textDigest(value)]] : [])),
   );

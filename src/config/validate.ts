@@ -1,58 +1,68 @@
 /** Validation: the schema, then the combinations, so that all problems of a config are reported at once. */
 import type { z } from 'zod';
-import { nearest } from './nearest.js';
-import { problemsOf, type Problem } from './problems.js';
-import { combinationProblems, type Reader } from './rules.js';
-import { laterTasks } from './later.js';
-import { settingsOfTask, taskNames, type TaskName } from './schema/tasks.js';
+import type { Recipe } from '../recipes/recipe.js';
+import { problem, type Problem, type Reader } from '../recipes/rules.js';
+import { recipeNamed, recipeNames, recipeOf } from '../recipes/settings.js';
+import { getPath } from '../schema/paths.js';
+import type { RunSettings } from '../schema/run.js';
 import { isObject, leaves } from '../schema/walk.js';
-import type { Settings } from './settings.js';
+import { laterTasks } from './later.js';
+import { nearest } from './nearest.js';
+import { problemsOf } from './problems.js';
 
-export type Validated = { readonly settings: Settings } | { readonly problems: readonly Problem[] };
+export type Validated = { readonly settings: RunSettings } | { readonly problems: readonly Problem[] };
 
-/** Validates a canonical config. A task that is only misspelt is validated as the one that was meant. */
-export function validate(raw: Readonly<Record<string, unknown>>): Validated {
+/**
+ * Validates a canonical config. A task that is only misspelt is validated as the one that was meant. `begun` are the settings of a run
+ * that goes on: what breaks a rule in them too is excused, because the rule came after them.
+ */
+export function validate(raw: Readonly<Record<string, unknown>>, begun?: unknown): Validated {
   const named = raw['task'];
-  const task = taskNames.find((name) => name === named);
-  const meant = task ?? (typeof named === 'string' ? (nearest(named, taskNames) as TaskName | null) : null);
-  const taskProblems = task === undefined ? [{ key: 'task', message: taskProblem(named, meant) }] : [];
-  if (meant === null) return { problems: taskProblems };
+  const meant = recipeNamed(named) === undefined && typeof named === 'string' ? nearest(named, recipeNames) : named;
+  const recipe = recipeNamed(meant);
+  const taskProblems = recipe !== undefined && meant === named ? [] : problem('task', taskProblem(named, recipe?.name));
+  if (recipe === undefined) return { problems: taskProblems };
 
-  const value = { ...raw, task: meant };
-  const schema = settingsOfTask[meant];
+  const { schema } = recipe;
+  const value = { ...raw, task: recipe.name };
   const parsed = schema.safeParse(value);
   const schemaProblems = parsed.success ? [] : problemsOf(parsed.error, schema, value);
-  const reader = parsed.success ? readerOf(parsed.data) : partialReader(schema, value);
-  const problems = [...taskProblems, ...schemaProblems, ...combinationProblems(reader)];
-  return parsed.success && problems.length === 0 ? { settings: parsed.data } : { problems };
+  const broken = brokenRules(recipe, parsed.success ? readerOf(parsed.data) : partialReader(schema, value));
+  const excused = begun === undefined ? [] : brokenRules(recipe, readerOf(begun)).map(({ message }) => message);
+  const problems = [...taskProblems, ...schemaProblems, ...broken.filter(({ message }) => !excused.includes(message))];
+  return parsed.success && problems.length === 0 ? { settings: parsed.data as RunSettings } : { problems };
 }
 
-function taskProblem(found: unknown, meant: string | null): string {
-  const available = taskNames.join(', ');
+/** Every combination that cannot work: the recipe's own, and a run that names itself as a model. */
+export function brokenRules(recipe: Recipe, read: Reader): Problem[] {
+  const name = read('run_name');
+  const models = recipe.trainer === 'this program' ? recipe.models : [];
+  const itself = models.filter((key) => name !== undefined && read(`${key}.run`) === name);
+  return [
+    ...recipe.rules.flatMap((rule) => rule(read)),
+    ...itself.flatMap((key) =>
+      problem(`${key}.run`, `found '${String(name)}', which is this run itself; allowed: another run`),
+    ),
+  ];
+}
+
+function taskProblem(found: unknown, meant: string | undefined): string {
+  const available = recipeNames.join(', ');
   if (found === undefined) return `missing; allowed: ${available}`;
   const text = typeof found === 'string' ? `'${found}'` : JSON.stringify(found);
   if (typeof found === 'string' && laterTasks.includes(found)) {
     return `${text} is not available in this version; available: ${available}`;
   }
-  return `found ${text}; allowed: ${available}${meant === null ? '' : `; did you mean '${meant}'?`}`;
+  return `found ${text}; allowed: ${available}${meant === undefined ? '' : `; did you mean '${meant}'?`}`;
 }
 
 /** Reads defaulted settings by dotted path. */
 export function readerOf(settings: unknown): Reader {
-  return {
-    value: (path) => {
-      let here: unknown = settings;
-      for (const key of path.split('.')) {
-        if (!isObject(here) && !Array.isArray(here)) return undefined;
-        here = (here as Record<string, unknown>)[key];
-      }
-      return here;
-    },
-  };
+  return (path) => getPath(settings, path);
 }
 
 /** Reads what is valid by itself: each section is validated alone, without the entries that are wrong. */
-function partialReader(schema: (typeof settingsOfTask)[TaskName], value: Record<string, unknown>): Reader {
+function partialReader(schema: z.ZodObject, value: Record<string, unknown>): Reader {
   const fields = schema.shape as Readonly<Record<string, z.ZodType>>;
   const valid: Record<string, unknown> = {};
   const wrong: string[] = [];
@@ -75,11 +85,11 @@ function partialReader(schema: (typeof settingsOfTask)[TaskName], value: Record<
     const reparsed = field.safeParse(pruned);
     valid[key] = reparsed.success ? reparsed.data : pruned;
   }
-  const reader = readerOf(valid);
+  const read = readerOf(valid);
   // A replaced default must not take part in a rule: only what the author wrote (or left to the default) counts.
   const isWrong = (path: string): boolean =>
     wrong.some((bad) => bad === path || path.startsWith(`${bad}.`) || bad.startsWith(`${path}.`));
-  return { value: (path) => (isWrong(path) ? undefined : reader.value(path)) };
+  return (path) => (isWrong(path) ? undefined : read(path));
 }
 
 /** A copy without the entry at a path; the value itself when the path is empty. */
@@ -95,8 +105,8 @@ function without(value: unknown, path: readonly (string | number)[]): unknown {
 }
 
 /** Every leaf of the settings with its mark; for tests and for tools that list settings. */
-export function listSettings(settings: Settings): { key: string; value: unknown; effect: 'result' | 'operation' }[] {
-  return [...leaves(settingsOfTask[settings.task], settings)].map(({ path, value, effect }) => ({
+export function listSettings(settings: RunSettings): { key: string; value: unknown; effect: 'result' | 'operation' }[] {
+  return [...leaves(recipeOf(settings).schema, settings)].map(({ path, value, effect }) => ({
     key: path,
     value,
     effect,

@@ -1,14 +1,16 @@
 /** What an experiment would do, beside what has been done: one line per run, nothing started. */
-import type { DecoderInit } from '../config/settings.js';
 import type { Cell, Experiment } from '../config/experiment/load.js';
+import type { ModelShape } from '../recipes/recipe.js';
+import { isTrainable, recipeOf } from '../recipes/settings.js';
 import { changedFrom } from '../run/claim_request.js';
 import { readMetrics } from '../run/metrics.js';
 import { RunPaths } from '../run/paths.js';
 import { readRecord } from '../run/record.js';
 import { readState, type RunStateName } from '../run/state.js';
+import type { ModelReference } from '../schema/model.js';
 import { deviceKind } from './device_kind.js';
 import { processCount, type DeviceKind, type Devices } from './devices.js';
-import { memoryBytes, memoryVerdict } from './memory.js';
+import { memoryVerdict } from './memory.js';
 
 export interface PlannedRun {
   readonly run_name: string;
@@ -40,12 +42,18 @@ export function planExperiment(experiment: Experiment, devices: Devices): Experi
   const runs = new Map([...experiment.cells, ...experiment.parents].map((cell) => [cell.run_name, cell]));
   const looks = new Map([...runs].map(([name, cell]) => [name, look(cell)]));
   const speed = secondsPerIteration([...runs.values()], looks);
+  /** The shape of what a run of the experiment makes; of a model from elsewhere it is not known. */
+  const shapeOf = (reference: ModelReference): ModelShape | null => {
+    const made = typeof reference === 'object' && 'run' in reference ? runs.get(reference.run) : undefined;
+    const settings = made?.config.settings;
+    return settings !== undefined && isTrainable(settings) ? recipeOf(settings).shape(settings, shapeOf) : null;
+  };
   const planned = (cell: Cell): PlannedRun => {
     const { settings, resultHash } = cell.config;
     const { state, iteration } = looks.get(cell.run_name) ?? { state: 'new', iteration: 0 };
     const device = deviceKind(settings, devices);
     const processes = processCount(settings.launch, devices, device);
-    const bytes = memoryBytes(settings, architectureOf(cell, runs));
+    const bytes = isTrainable(settings) ? recipeOf(settings).memory(settings, shapeOf) : null;
     const perIteration = speed.get(kindOf(cell));
     const left = Math.max(0, settings.num_iterations - (state === 'changed' ? 0 : iteration));
     const seconds = perIteration === undefined ? null : perIteration * left;
@@ -71,15 +79,6 @@ export function planExperiment(experiment: Experiment, devices: Devices): Experi
   };
 }
 
-/** The policy's architecture: its own, or that of the run that it starts from. */
-function architectureOf({ config: { settings } }: Cell, runs: ReadonlyMap<string, Cell>): DecoderInit | null {
-  if (settings.task !== 'image_edit_tokens') return null;
-  const { init, model } = settings.policy;
-  if (init !== null || model === null || typeof model === 'string' || !('run' in model)) return init;
-  const start = runs.get(model.run);
-  return start === undefined ? null : architectureOf(start, runs);
-}
-
 interface Look {
   readonly state: PlannedRun['state'];
   readonly iteration: number;
@@ -94,9 +93,9 @@ function look({ config, run_name }: Cell): Look {
   return { state: changed ? 'changed' : state.state, iteration: state.iteration };
 }
 
-/** Runs of one task and algorithm are taken to be as fast as each other. */
+/** Runs of one recipe and algorithm are taken to be as fast as each other. */
 function kindOf({ config: { settings } }: Cell): string {
-  return settings.task === 'external' ? settings.task : `${settings.task} ${settings.algorithm.type}`;
+  return isTrainable(settings) ? `${settings.task} ${settings.algorithm.type}` : settings.task;
 }
 
 function secondsPerIteration(cells: readonly Cell[], looks: ReadonlyMap<string, Look>): Map<string, number> {

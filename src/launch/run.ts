@@ -2,15 +2,17 @@
 import { randomUUID } from 'node:crypto';
 import { createRequire } from 'node:module';
 import { fileURLToPath } from 'node:url';
-import { cannotRunYet, dependencies, type LoadedConfig } from '../config/load.js';
-import type { Settings } from '../config/settings.js';
+import type { LoadedConfig } from '../config/load.js';
+import { cannotRunYet, dependencies } from '../config/models.js';
 import { ConfigError, EditrlError, EndpointError, EngineError, InternalError } from '../core/errors.js';
+import { isTrainable, recipeOf } from '../recipes/settings.js';
 import { asksJudge } from '../rewards/choice.js';
 import type { Endpoint } from '../rewards/endpoints.js';
 import { claimRun, type RunHandle } from '../run/claim.js';
 import { claimRequest } from '../run/claim_request.js';
 import { RunPaths } from '../run/paths.js';
 import { isDone, readState } from '../run/state.js';
+import type { RunSettings } from '../schema/run.js';
 import { deviceKind } from './device_kind.js';
 import { detectDevices, processCount, requireFree, wholeMachine, type Devices, type Placement } from './devices.js';
 import { startEmbeddedJudge, type EmbeddedJudge } from './embedded_judge.js';
@@ -222,7 +224,7 @@ export class Launcher {
   }
 
   /** Rank 0 has the run and wants to know its judge. */
-  async #answerClaim(settings: Settings, worker: Worker): Promise<void> {
+  async #answerClaim(settings: RunSettings, worker: Worker): Promise<void> {
     try {
       send(worker, { kind: 'judge', endpoint: await this.#judgeEndpoint(settings) });
     } catch (error) {
@@ -230,18 +232,18 @@ export class Launcher {
     }
   }
 
-  async #judgeEndpoint(settings: Settings): Promise<Endpoint | null> {
-    if (settings.task !== 'image_edit_tokens' || settings.reward.endpoint === '') return null;
-    if (!asksJudge(settings.reward)) return null;
-    if (settings.reward.endpoint !== 'embedded') {
-      return this.#gateways.endpointFor(settings.reward.endpoint, {
+  async #judgeEndpoint(settings: RunSettings): Promise<Endpoint | null> {
+    const reward = isTrainable(settings) ? recipeOf(settings).reward(settings) : null;
+    if (reward === null || reward.endpoint === '' || !asksJudge(reward)) return null;
+    if (reward.endpoint !== 'embedded') {
+      return this.#gateways.endpointFor(reward.endpoint, {
         runName: settings.run_name,
         baseExpDir: settings.base_exp_dir,
-        concurrency: settings.reward.concurrency,
-        timeoutS: settings.reward.timeout_s,
+        concurrency: reward.concurrency,
+        timeoutS: reward.timeout_s,
       });
     }
-    this.#judge ??= startEmbeddedJudge(settings.reward.model);
+    this.#judge ??= startEmbeddedJudge(reward.model);
     return (await this.#judge).url;
   }
 

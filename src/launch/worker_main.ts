@@ -3,14 +3,16 @@
  * records; the others take part in its process group. What is needed only later is loaded only later, so that the first log line
  * comes soon.
  */
-import type { TrainedSettings } from '../config/settings.js';
 import { EndpointError, InternalError, RunError } from '../core/errors.js';
+import { withEngines } from '../recipes/engines.js';
+import { isTrainable } from '../recipes/settings.js';
 import type { Endpoint } from '../rewards/endpoints.js';
 import type { WholeCheckpoint } from '../run/checkpoints.js';
 import type { RunHandle } from '../run/claim.js';
 import { claimRequest } from '../run/claim_request.js';
 import { openRunLog, type RunLog } from '../run/logs.js';
 import { RunPaths } from '../run/paths.js';
+import type { RunSettings, TrainedSettings } from '../schema/run.js';
 import type { ProcessGroup } from '../group/process_group.js';
 import { claimWhenFree } from './takeover.js';
 import { packError, unpackError, type FromWorker, type RunKind, type ToWorker } from './worker_protocol.js';
@@ -86,7 +88,7 @@ class Worker {
 
   /** Rank 0: owns the run from its claim to its end. */
   async #lead({ config, command, versions, parents, devices, threads }: Start): Promise<RunKind> {
-    const settings = withThreads(trained(config.settings), threads);
+    const settings = withThreads(config.settings, threads);
     const handle = await claimWhenFree(
       claimRequest(config, {
         command,
@@ -127,21 +129,16 @@ class Worker {
   }
 
   async #train(settings: TrainedSettings, handle: RunHandle, log: RunLog): Promise<RunKind> {
-    const [
-      { trainRun },
-      { openThreadSender: openSender },
-      { ensureTinyData },
-      { RunDirectoryTracker },
-      { runResolver },
-    ] = await Promise.all([
-      import('../train/worker.js'),
-      import('../rewards/sender_thread.js'),
-      import('./tiny_data.js'),
-      import('../track/tracker.js'),
-      import('./resolve.js'),
-    ]);
+    const [{ trainRun }, { openThreadSender: openSender }, { openRecipeOf }, { RunDirectoryTracker }, { runResolver }] =
+      await Promise.all([
+        import('../train/worker.js'),
+        import('../rewards/sender_thread.js'),
+        import('../recipes/open.js'),
+        import('../track/tracker.js'),
+        import('./resolve.js'),
+      ]);
     const resolveRun = runResolver(settings.base_exp_dir, notedParents(handle, log));
-    await ensureTinyData(settings, resolveRun, (line) => log.logger.info(line));
+    await openRecipeOf(settings).makeData(settings, resolveRun, (line) => log.logger.info(line));
     const judgeEndpoint = await this.#judge;
     const { group } = await this.#meet({ attempt: handle.attempt, judgeEndpoint });
     const tracker = new RunDirectoryTracker(handle.paths);
@@ -162,7 +159,7 @@ class Worker {
 
   /** The other ranks: they compute what rank 0 says, and own nothing. */
   async #follow({ config, threads }: Start): Promise<RunKind> {
-    const settings = withThreads(trained(config.settings), threads);
+    const settings = withThreads(config.settings, threads);
     const { group, told } = await this.#meet();
     if (told === null) return 'already_finished';
     const [{ trainRun }, { openThreadSender: openSender }, { runResolver }] = await Promise.all([
@@ -196,21 +193,9 @@ class Worker {
 }
 
 /** A share of the cores takes the place of "all of them". */
-function withThreads(settings: TrainedSettings, threads: number): TrainedSettings {
-  if (threads === 0) return settings;
-  const shared = <T extends { readonly engine: { readonly threads: number } }>(part: T): T =>
-    part.engine.threads === 0 ? { ...part, engine: { ...part.engine, threads } } : part;
-  switch (settings.task) {
-    case 'image_tokenizer':
-      return { ...settings, environment: shared(settings.environment) };
-    case 'image_edit_tokens':
-      return { ...settings, environment: shared(settings.environment), policy: shared(settings.policy) };
-  }
-}
-
-function trained(settings: Start['config']['settings']): TrainedSettings {
-  if (settings.task === 'external') throw new InternalError("an external run reached this program's own trainer");
-  return settings;
+function withThreads(settings: RunSettings, threads: number): TrainedSettings {
+  if (!isTrainable(settings)) throw new InternalError("another trainer's run reached this program's own");
+  return withEngines(settings, (engine) => (engine.threads === 0 ? { ...engine, threads } : engine));
 }
 
 /** Notes the checkpoints of other runs that a run uses, and says where one is not the newest or not the one that it used before. */

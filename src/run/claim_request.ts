@@ -1,7 +1,8 @@
 /** From a loaded config to what claiming its run needs. */
 import { resolve } from 'node:path';
 import { diffSettings, type SettingChange } from '../config/hash.js';
-import { dependencies, type LoadedConfig } from '../config/load.js';
+import type { LoadedConfig } from '../config/load.js';
+import { dependencies } from '../config/models.js';
 import { nearest } from '../config/nearest.js';
 import type { Settings } from '../config/settings.js';
 import { textDigests } from '../config/texts.js';

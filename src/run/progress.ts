@@ -1,28 +1,6 @@
 /** The line that a run prints per iteration: fixed columns, so that lines stand under each other. */
+import type { ProgressColumn } from '../recipes/columns.js';
 import type { Metrics } from './metrics.js';
-
-export type ProgressKind = 'grpo' | 'sft';
-
-interface Column {
-  readonly label: string;
-  readonly metric: string;
-  readonly width: number;
-  readonly digits: number;
-  /** Shows the last known value in iterations that do not measure it. */
-  readonly sticky: boolean;
-}
-
-const COLUMNS: Readonly<Record<ProgressKind, readonly Column[]>> = {
-  grpo: [
-    { label: 'reward', metric: 'reward/mean', width: 6, digits: 3, sticky: false },
-    { label: 'KL', metric: 'policy/kl', width: 7, digits: 4, sticky: false },
-    { label: 'entropy', metric: 'policy/entropy', width: 6, digits: 3, sticky: false },
-  ],
-  sft: [
-    { label: 'loss', metric: 'policy/loss', width: 7, digits: 4, sticky: false },
-    { label: 'held-out loss', metric: 'validation/loss', width: 7, digits: 4, sticky: true },
-  ],
-};
 
 /** The weight of the latest iteration in the time per iteration that the time left is computed from. */
 const TIME_WEIGHT = 0.2;
@@ -33,7 +11,7 @@ export class Progress {
   #secondsPerIteration: number | null = null;
 
   constructor(
-    private readonly kind: ProgressKind,
+    private readonly columns: readonly ProgressColumn[],
     private readonly numIterations: number,
   ) {}
 
@@ -41,7 +19,7 @@ export class Progress {
   line(iteration: number, metrics: Metrics): string {
     const width = String(this.numIterations).length;
     const parts = [`iteration ${String(iteration).padStart(width)}/${this.numIterations}`];
-    for (const column of COLUMNS[this.kind]) {
+    for (const column of this.columns) {
       const value = metrics[column.metric] ?? (column.sticky ? this.#last.get(column.metric) : undefined);
       if (value !== undefined) this.#last.set(column.metric, value);
       parts.push(`${column.label} ${formatFixed(value, column.digits).padStart(column.width)}`);

@@ -1,11 +1,12 @@
 /** The config that a run's record holds: what a resumed run is loaded from, without its file. */
 import { resultHash } from '../config/hash.js';
 import { canonicalEndpoint, parseSet, type LoadedConfig } from '../config/load.js';
-import { getPath, setPath } from '../config/paths.js';
-import { configError, type Problem } from '../config/problems.js';
+import { configError } from '../config/problems.js';
 import type { Settings } from '../config/settings.js';
 import { validate } from '../config/validate.js';
 import { RunError, UsageError } from '../core/errors.js';
+import type { Problem } from '../recipes/rules.js';
+import { getPath, setPath } from '../schema/paths.js';
 import type { RunPaths } from './paths.js';
 import type { PlainObject, RunRecord } from './record.js';
 
@@ -29,7 +30,7 @@ export interface RecordedRequest {
  * not know them.
  */
 export function recordedSettings(recorded: PlainObject): Settings {
-  const validated = validate(recorded);
+  const validated = validate(recorded, recorded);
   if ('settings' in validated) return validated.settings;
   const problems = validated.problems.map(({ key, message }) => `    ${key}: ${message}`);
   throw new RunError(
@@ -46,12 +47,13 @@ export function recordedSettings(recorded: PlainObject): Settings {
  */
 export function recordedConfig(paths: RunPaths, record: RunRecord, request: RecordedRequest = {}): LoadedConfig {
   const { sets = [], allowChanges = [], runName = paths.runName } = request;
-  const recorded = structuredClone(recordedSettings(record.settings)) as unknown as Record<string, unknown>;
+  const begun = recordedSettings(record.settings);
+  const recorded = structuredClone(begun) as unknown as Record<string, unknown>;
   recorded['base_exp_dir'] = paths.baseExpDir;
   recorded['run_name'] = runName;
   const file = record.config?.file ?? paths.record;
   const problems = sets.flatMap((text) => applySet(recorded, text));
-  const validated = validate(recorded);
+  const validated = validate(recorded, begun);
   if ('problems' in validated) problems.push(...validated.problems);
   if (problems.length > 0 || !('settings' in validated)) {
     throw configError(problems, { file: paths.record, sources: new Map(), sets });

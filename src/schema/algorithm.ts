@@ -5,7 +5,10 @@ import { count, nonNegative, positive, positiveInteger, result, section } from '
 const advantage = section(
   "How a group's rewards become advantages.",
   z.strictObject({
-    scope: result('Which episodes are compared with each other.', z.enum(['group']).default('group')),
+    scope: result(
+      "Which scored episodes a reward is compared with: its group's, those of its prompt's last visits too, or all of the iteration.",
+      z.enum(['group', 'prompt_history', 'batch']).default('group'),
+    ),
     scale: result(
       "What the centred reward is divided by: the group's standard deviation, that of all scored episodes of the iteration, or nothing.",
       z.enum(['std', 'global_std', 'none']).default('std'),
@@ -40,7 +43,12 @@ const grpo = z.strictObject({
     'Clip range of the probability ratio; null means no clipping, as in EARL.',
     positive.nullable().default(null),
   ),
-  inner_epochs: result("Optimizer steps on one iteration's episodes.", positiveInteger.default(1)),
+  inner_epochs: result("Times that one iteration's episodes are learned from.", positiveInteger.default(1)),
+  minibatches: result(
+    "Parts that an iteration's prompts are shuffled into, with one optimizer step for each in every inner epoch.",
+    positiveInteger.default(1),
+    { unhashed: 1 },
+  ),
   kl_coeff: result('Weight of the KL penalty to the frozen start.', nonNegative.default(3e-4)),
   kl_estimator: result('How the KL is estimated per token.', z.enum(['k1', 'k2', 'k3']).default('k3')),
   warmup_steps: result('Optimizer steps over which the learning rate rises linearly from 0.', count.default(0)),

@@ -38,7 +38,7 @@ export const optimizer = section(
       z.boolean().default(false),
     ),
     ema_decay: result(
-      'Decay of an exponential moving average of the weights, which checkpoints hold in ema.safetensors; sampling and evaluation do not use it. null means none.',
+      'Decay of an exponential moving average of the weights, which checkpoints hold in ema.safetensors; held-out evaluation uses it (validation.weights), rollouts do not. null means none.',
       beta.nullable().default(null),
     ),
   }),
@@ -92,6 +92,11 @@ export const validation = section(
       temperature: result('Sampling temperature.', positive.default(1)),
       seed: result('Seed of the sampling.', count.default(0)),
       greedy: result('Also evaluate the most probable answers.', z.boolean().default(true)),
+      weights: result(
+        'Which weights are evaluated: the current ones, or the moving averages of optimizer.ema_decay; null means the averages where there are any.',
+        z.enum(['current', 'average']).nullable().default(null),
+        { unhashed: null, absent: 'current' },
+      ),
     })
     .prefault({}),
 );

@@ -1,7 +1,7 @@
 /** Two axes that set the same key differently: one of the settings would be lost without a word. */
 import { ConfigError } from '../../core/errors.js';
 import { evaluateSnippet, type Environment } from '../jsonnet.js';
-import { getPath } from '../paths.js';
+import { getPath } from '../../schema/paths.js';
 import { isObject } from '../../schema/walk.js';
 import type { AxisValues } from './design.js';
 import type { Description } from './schema.js';

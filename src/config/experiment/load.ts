@@ -1,6 +1,6 @@
 /** From an experiment file to its cells and the runs that they start from: frozen settings with names, hashes and parents. */
-import { join } from 'node:path';
 import { ConfigError } from '../../core/errors.js';
+import { isTrainable, recipeOf } from '../../recipes/settings.js';
 import { growable } from '../growth.js';
 import { displayPath, type Environment } from '../jsonnet.js';
 import { checkClashes } from './clashes.js';
@@ -115,10 +115,9 @@ function refuseSharedData(runs: readonly Cell[], file: string): void {
   const writers = new Map<string, { readonly run: string; readonly tokenizer: string }>();
   for (const { run_name, config } of runs) {
     const { settings } = config;
-    if (settings.task !== 'image_edit_tokens' || settings.data.tiny === null) continue;
-    const folder = join(settings.data.dir, settings.data.tiny.folder);
-    const { model } = settings.environment;
-    const tokenizer = typeof model === 'object' && 'run' in model ? model.run : JSON.stringify(model);
+    const { folder, codes } = (isTrainable(settings) ? recipeOf(settings).tinyData(settings) : null) ?? { codes: null };
+    if (codes === null) continue;
+    const tokenizer = typeof codes === 'object' && 'run' in codes ? codes.run : JSON.stringify(codes);
     const other = writers.get(folder);
     if (other === undefined) {
       writers.set(folder, { run: run_name, tokenizer });

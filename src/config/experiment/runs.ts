@@ -3,11 +3,11 @@ import { existsSync } from 'node:fs';
 import { dirname, relative, resolve } from 'node:path';
 import { ConfigError } from '../../core/errors.js';
 import { displayPath, evaluateSnippet, type Environment } from '../jsonnet.js';
-import { canonicalForm, referencePaths, type LoadedConfig } from '../load.js';
-import { getPath, setPath } from '../paths.js';
-import type { Problem } from '../problems.js';
+import type { Problem } from '../../recipes/rules.js';
+import { getPath, setPath } from '../../schema/paths.js';
 import { isObject } from '../../schema/walk.js';
-import { taskNames } from '../schema/tasks.js';
+import { canonicalForm, type LoadedConfig } from '../load.js';
+import { modelKeys } from '../models.js';
 import { checkName, nameWith, type AxisValues } from './design.js';
 import type { Description } from './schema.js';
 import { Settler } from './settle.js';
@@ -75,10 +75,9 @@ export class Runs {
     const { value: given, problems, warnings } = canonicalForm(value);
     const parents: Wanted[] = [];
     const renamed: Record<string, unknown> = {};
-    const task = taskNames.find((name) => name === given['task']);
     const share = (this.description?.share ?? []).filter((axis) => axes[axis] !== undefined);
     const reached = Object.fromEntries(share.map((axis) => [axis, axes[axis]]));
-    for (const path of task === undefined ? [] : [...referencePaths[task], ...termModelPaths(given)]) {
+    for (const path of modelKeys(given)) {
       const reference = getPath(given, path);
       if (!isObject(reference) || typeof reference['run'] !== 'string' || typeof reference['config'] !== 'string') {
         continue;
@@ -223,10 +222,4 @@ export class Runs {
     this.#resolved.set(key, found[0]);
     return found[0];
   }
-}
-
-/** The paths at which terms of the reward name a model. */
-function termModelPaths(settings: Readonly<Record<string, unknown>>): string[] {
-  const terms = getPath(settings, 'reward.terms');
-  return Array.isArray(terms) ? terms.map((_, index) => `reward.terms.${index}.model`) : [];
 }

@@ -1,13 +1,13 @@
 /** From what cells evaluate to, to frozen settings with their hashes. Cells share most sections, so each is read once. */
 import type { z } from 'zod';
 import { hashOfSections, resultText } from '../hash.js';
-import { deepFreeze, warningsOf } from '../load.js';
-import type { Problem } from '../problems.js';
-import { combinationProblems } from '../rules.js';
-import { settingsOfTask, taskNames } from '../schema/tasks.js';
+import type { Problem } from '../../recipes/rules.js';
+import { recipeNamed, recipeOf } from '../../recipes/settings.js';
+import type { RunSettings } from '../../schema/run.js';
 import { leaves } from '../../schema/walk.js';
-import type { Settings } from '../settings.js';
-import { readerOf, validate } from '../validate.js';
+import { deepFreeze } from '../load.js';
+import { brokenRules, readerOf, validate } from '../validate.js';
+import { warningsOf } from '../warnings.js';
 
 /** One valid section of settings, shared by all cells that have it. */
 interface Section {
@@ -17,7 +17,7 @@ interface Section {
 }
 
 export interface Settled {
-  readonly settings: Settings;
+  readonly settings: RunSettings;
   readonly resultHash: string;
   readonly warnings: readonly string[];
 }
@@ -26,7 +26,7 @@ export interface Settled {
 export class Settler {
   readonly #sections = new Map<string, Section>();
   readonly #byObject = new WeakMap<object, Map<string, Section>>();
-  readonly #ofSettings = new WeakMap<Settings, ReadonlyMap<string, Section>>();
+  readonly #ofSettings = new WeakMap<RunSettings, ReadonlyMap<string, Section>>();
 
   /** Settings in canonical form, validated; or everything that is wrong with them. */
   settle(raw: Readonly<Record<string, unknown>>): Settled | { readonly problems: readonly Problem[] } {
@@ -41,12 +41,12 @@ export class Settler {
       return this.#settled(again);
     }
     const settings = asSettings(sections);
-    const problems = combinationProblems(readerOf(settings));
+    const problems = brokenRules(recipeOf(settings), readerOf(settings));
     return problems.length > 0 ? { problems } : this.#settled(sections);
   }
 
   /** The fields in which settings differ from others, with the values they have here; names made from a run's own name aside. */
-  differences(settings: Settings, from: Settings): Record<string, unknown> {
+  differences(settings: RunSettings, from: RunSettings): Record<string, unknown> {
     const here = this.#ofSettings.get(settings) ?? new Map<string, Section>();
     const there = this.#ofSettings.get(from) ?? new Map<string, Section>();
     const differing: Record<string, unknown> = {};
@@ -64,13 +64,13 @@ export class Settler {
   }
 
   /** The fields that are not the same in all settings. */
-  varying(all: readonly Settings[]): ReadonlySet<string> {
+  varying(all: readonly RunSettings[]): ReadonlySet<string> {
     const [first, ...others] = all;
     return new Set(others.flatMap((settings) => Object.keys(this.differences(settings, first))));
   }
 
   /** The values of some fields. */
-  valuesOf(settings: Settings, paths: ReadonlySet<string>): Record<string, unknown> {
+  valuesOf(settings: RunSettings, paths: ReadonlySet<string>): Record<string, unknown> {
     const found: Record<string, unknown> = {};
     for (const [key, section] of this.#ofSettings.get(settings) ?? []) {
       for (const [path, value] of leavesOf(settings, key, section)) if (paths.has(path)) found[path] = value;
@@ -91,13 +91,13 @@ export class Settler {
 
   /** The sections of valid settings; null when one is not valid by itself or not known. */
   #read(raw: Readonly<Record<string, unknown>>): Map<string, Section> | null {
-    const task = taskNames.find((name) => name === raw['task']);
-    if (task === undefined) return null;
-    const fields = settingsOfTask[task].shape as Readonly<Record<string, z.ZodType>>;
+    const recipe = recipeNamed(raw['task']);
+    if (recipe === undefined) return null;
+    const fields = recipe.schema.shape as Readonly<Record<string, z.ZodType>>;
     if (Object.keys(raw).some((key) => !Object.hasOwn(fields, key))) return null;
     const sections = new Map<string, Section>();
     for (const [key, field] of Object.entries(fields)) {
-      const section = this.#section(`${task} ${key}`, field, raw[key]);
+      const section = this.#section(`${recipe.name} ${key}`, field, raw[key]);
       if (section === null) return null;
       sections.set(key, section);
     }
@@ -125,11 +125,11 @@ export class Settler {
   }
 }
 
-function asSettings(sections: ReadonlyMap<string, Section>): Settings {
-  return Object.fromEntries([...sections].map(([key, { value }]) => [key, value])) as unknown as Settings;
+function asSettings(sections: ReadonlyMap<string, Section>): RunSettings {
+  return Object.fromEntries([...sections].map(([key, { value }]) => [key, value])) as unknown as RunSettings;
 }
 
-function leavesOf(settings: Settings, key: string, section: Section): ReadonlyMap<string, unknown> {
-  const field = (settingsOfTask[settings.task].shape as Readonly<Record<string, z.ZodType>>)[key];
+function leavesOf(settings: RunSettings, key: string, section: Section): ReadonlyMap<string, unknown> {
+  const field = recipeOf(settings).schema.shape[key] as z.ZodType;
   return (section.leaves ??= new Map([...leaves(field, section.value, [key])].map(({ path, value }) => [path, value])));
 }

@@ -2,11 +2,12 @@
 import { mkdirSync, rmSync, symlinkSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import type { LoadedConfig } from '../../config/load.js';
-import type { SlurmSettings } from '../../config/settings.js';
 import { ConfigError, EditrlError, must, RunError } from '../../core/errors.js';
 import { diskError, writeFileAtomic } from '../../core/files.js';
+import { isTrainable, recipeOf } from '../../recipes/settings.js';
 import { RunPaths } from '../../run/paths.js';
 import { readState, writeState } from '../../run/state.js';
+import type { SlurmSettings } from '../../schema/launch.js';
 import type { Found } from '../sweep/schedule.js';
 import { inspect, pathsOf } from '../sweep/truth.js';
 import { arrayScript, farewellScript, judgeScript, literalPath } from './batch_script.js';
@@ -314,9 +315,8 @@ function judgeOf(
 
 /** Another trainer has no endpoint of ours: it finds the judge's node in `judge_node.txt` beside its run. */
 function nodeFileOf({ settings }: LoadedConfig): string | null {
-  if (settings.task === 'external') return join(settings.base_exp_dir, 'judge_node.txt');
-  if (settings.task !== 'image_edit_tokens') return null;
-  const { endpoint } = settings.reward;
+  if (!isTrainable(settings)) return join(settings.base_exp_dir, 'judge_node.txt');
+  const endpoint = recipeOf(settings).reward(settings)?.endpoint ?? '';
   return typeof endpoint === 'string' || Array.isArray(endpoint) ? null : endpoint.node_file;
 }
 

@@ -1,5 +1,6 @@
 /** One run on Slurm: an array of one, after the runs that it starts from. */
-import { cannotRunYet, dependencies, type LoadedConfig } from '../../config/load.js';
+import type { LoadedConfig } from '../../config/load.js';
+import { cannotRunYet, dependencies } from '../../config/models.js';
 import { ConfigError } from '../../core/errors.js';
 import { parentOf } from '../parents.js';
 import type { SlurmRun } from './jobs.js';

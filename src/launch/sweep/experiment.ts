@@ -1,6 +1,6 @@
 /** A sweep of an experiment from its cells to its result table. */
 import { join } from 'node:path';
-import { cannotRunYet } from '../../config/load.js';
+import { cannotRunYet } from '../../config/models.js';
 import type { Experiment } from '../../config/experiment/load.js';
 import { ConfigError, must, RunError } from '../../core/errors.js';
 import { writeFileAtomic } from '../../core/files.js';

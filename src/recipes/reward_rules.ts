@@ -1,10 +1,9 @@
 /** Combinations of reward settings that cannot work. */
-import { decidingKinds, fieldsWithoutDefault, ownFields } from '../rewards/choice.js';
+import { decidingKinds, fieldsWithoutDefault, ownFields, termsThatAsk } from '../rewards/choice.js';
 import type { RewardChoice } from '../rewards/settings.js';
 import type { TermKind } from '../rewards/term.js';
 import { termKinds, type TermName } from '../rewards/terms/table.js';
-import type { Problem } from './problems.js';
-import type { Reader } from './rules.js';
+import { problem, type Problem, type Reader, type Rule } from './rules.js';
 
 type Choice = Pick<RewardChoice, 'mode' | 'terms' | 'also_compute'>;
 
@@ -12,28 +11,25 @@ type Choice = Pick<RewardChoice, 'mode' | 'terms' | 'also_compute'>;
 const weightTolerance = 1e-6;
 
 /** What the config says about its reward; null where a part of it is wrong by itself. */
-export function rewardChoice(read: Reader): Choice | null {
+function rewardChoice(read: Reader): Choice | null {
   const choice = {
-    mode: read.value('reward.mode'),
-    terms: read.value('reward.terms'),
-    also_compute: read.value('reward.also_compute'),
+    mode: read('reward.mode'),
+    terms: read('reward.terms'),
+    also_compute: read('reward.also_compute'),
   };
   return Object.values(choice).includes(undefined) ? null : (choice as Choice);
 }
 
-export function rewardProblems(read: Reader): Problem[] {
+/** Of a reward section, wherever it stands. */
+export const rewardRules: readonly Rule[] = [terms, perTerm, endpoint];
+
+function terms(read: Reader): Problem[] {
   const choice = rewardChoice(read);
   if (choice === null) return [];
   const contradiction = modeOrTerms(choice);
   if (contradiction !== null) return [contradiction];
   const weights = weightProblem(choice);
-  return [
-    ...(weights === null ? [] : [weights]),
-    ...repeated(choice),
-    ...withoutFields(choice),
-    ...conflicts(choice),
-    ...withoutWords(choice, read),
-  ];
+  return [...(weights === null ? [] : [weights]), ...repeated(choice), ...withoutFields(choice), ...conflicts(choice)];
 }
 
 function modeOrTerms({ mode, terms }: Choice): Problem | null {
@@ -100,34 +96,64 @@ function conflicts({ terms }: Choice): Problem[] {
   });
 }
 
-/** The episodes of image edits are judged by their images: their datasets hold no labelled words. */
-function withoutWords(choice: Choice, read: Reader): Problem[] {
-  if (read.value('task') !== 'image_edit_tokens') return [];
+/** For recipes whose datasets hold no labelled words. */
+export const noLabelledWords: Rule = (read) => {
+  const choice = rewardChoice(read);
+  if (choice === null || modeOrTerms(choice) !== null) return [];
   const names = decidingKinds(choice).flatMap(({ name, needs }) => (needs.words === true ? [name] : []));
   if (names.length === 0) return [];
-  return [
-    {
-      key: choice.mode === null ? 'reward.terms' : 'reward.mode',
-      message: `'${names.join("', '")}' compares with a labelled answer in words, but the datasets of task 'image_edit_tokens' hold images`,
-    },
-  ];
-}
+  return problem(
+    choice.mode === null ? 'reward.terms' : 'reward.mode',
+    `'${names.join("', '")}' compares with a labelled answer in words, but the datasets of task '${String(read('task'))}' hold images`,
+  );
+};
 
 /** Normalising each term by itself needs terms, and divides by their standard deviations. */
-export function perTermProblems(read: Reader): Problem[] {
+function perTerm(read: Reader): Problem[] {
   const choice = rewardChoice(read);
-  if (choice === null || read.value('algorithm.advantage.per_term') !== true) return [];
+  if (choice === null || read('algorithm.advantage.per_term') !== true) return [];
   const key = 'algorithm.advantage.per_term';
   const problems: Problem[] = [];
   if (choice.terms.length === 0) {
     problems.push({ key, message: 'found true, but there are no reward.terms to be normalised one by one' });
   }
-  const scale = read.value('algorithm.advantage.scale');
+  const scale = read('algorithm.advantage.scale');
   if (typeof scale === 'string' && scale !== 'std') {
     problems.push({
       key,
       message: `found true with algorithm.advantage.scale '${scale}'; allowed: only with 'std', which is then that of each term`,
     });
   }
+  const scope = read('algorithm.advantage.scope');
+  if (typeof scope === 'string' && scope !== 'group') {
+    problems.push({
+      key,
+      message: `found true with algorithm.advantage.scope '${scope}'; allowed: only with 'group', which each term is normalised within`,
+    });
+  }
   return problems;
+}
+
+function endpoint(read: Reader): Problem[] {
+  const value = read('reward.endpoint');
+  if (value === '') {
+    const choice = rewardChoice(read);
+    const asking = choice === null ? [] : termsThatAsk(choice);
+    if (read('algorithm.type') !== 'grpo' || asking.length === 0) return [];
+    return problem(
+      'reward.endpoint',
+      `empty, but reward '${asking[0]}' needs a judge: export APP__REWARD_FUNCTION_API_BASE=http://HOST:4877 or set it here; 'embedded' starts the rule judge of the tiny world`,
+    );
+  }
+  const addresses: readonly unknown[] = Array.isArray(value) ? value : typeof value === 'string' ? [value] : [];
+  const wrong = addresses.filter((address) => !isUrl(address) && (address !== 'embedded' || Array.isArray(value)));
+  if (wrong.length === 0) return [];
+  return problem(
+    'reward.endpoint',
+    `found '${wrong.join("', '")}'; allowed: an http(s) URL such as http://HOST:4877, a list of such URLs, or 'embedded'`,
+  );
+}
+
+function isUrl(address: unknown): boolean {
+  return typeof address === 'string' && URL.canParse(address) && /^https?:$/.test(new URL(address).protocol);
 }

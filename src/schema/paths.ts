@@ -1,5 +1,5 @@
 /** Reading and writing JSON values by dotted path; a number addresses a list's element. */
-import { isObject } from '../schema/walk.js';
+import { isObject } from './walk.js';
 
 export function getPath(root: unknown, path: string): unknown {
   let here = root;

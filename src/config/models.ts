@@ -1,0 +1,77 @@
+/** The models that settings name, and so the runs that others start from. */
+import { decidingTerms, recordedTerms } from '../rewards/choice.js';
+import { isTrainable, recipeNamed, recipeOf } from '../recipes/settings.js';
+import type { HubReference, ModelReference, RunReference } from '../schema/model.js';
+import { getPath } from '../schema/paths.js';
+import type { RunSettings, TrainedSettings } from '../schema/run.js';
+import { isObject } from '../schema/walk.js';
+
+/** The keys at which settings that nobody has validated may name models; in the order in which these are made. */
+export function modelKeys(raw: Readonly<Record<string, unknown>>): string[] {
+  const recipe = recipeNamed(raw['task']);
+  if (recipe?.trainer !== 'this program') return [];
+  const terms = getPath(raw, 'reward.terms');
+  return [...recipe.models, ...(Array.isArray(terms) ? terms.map((_, index) => `reward.terms.${index}.model`) : [])];
+}
+
+/** The runs that must be finished before this one, without repetition, in the order of the keys that name them. */
+export function dependencies(settings: RunSettings): RunReference[] {
+  const runs = modelsOf(settings).flatMap(({ reference }) => ('run' in reference ? [reference] : []));
+  return runs.filter((run, index) => runs.findIndex((other) => other.run === run.run) === index);
+}
+
+/** Why a valid config cannot run yet, one line each; empty when nothing is in its way. */
+export function cannotRunYet(settings: RunSettings): string[] {
+  // Another trainer reads its own data and its own models.
+  if (settings.launch.command !== null || !isTrainable(settings)) return [];
+  const reasons: string[] = [];
+  if (settings.data.train.length === 0) reasons.push('data.train is empty: name at least one datalist to train on');
+  const hub = modelsOf(settings).flatMap(({ key, term, reference }) =>
+    'hub' in reference ? [{ key, term, name: reference.hub }] : [],
+  );
+  for (const { key, name } of hub.filter(({ term }) => term)) {
+    reasons.push(
+      `${key}: loading Hub models (${name}) is not available in this version; name the folder of an ONNX export of it as the model of this term in reward.terms`,
+    );
+  }
+  const own = hub.filter(({ term }) => !term).map(({ key, name }) => `${key} (${name})`);
+  if (own.length > 0) {
+    reasons.push(
+      `loading Hub models is not available in this version: ${own.join(', ')}; at laptop size: --with configs/lib/tiny.libsonnet`,
+    );
+  }
+  return reasons;
+}
+
+interface NamedModel {
+  readonly key: string;
+  /** Whether a term of the reward names it. */
+  readonly term: boolean;
+  readonly reference: RunReference | HubReference;
+}
+
+/** Every run and Hub model that settings name. */
+function modelsOf(settings: RunSettings): NamedModel[] {
+  if (!isTrainable(settings)) return [];
+  const own = recipeOf(settings).models.flatMap((key) => {
+    const reference = getPath(settings, key) as ModelReference | null | undefined;
+    return isObject(reference) ? [{ key, term: false, reference }] : [];
+  });
+  return [...own, ...termModels(settings)];
+}
+
+/** Those of the reward's terms; a text is a folder, or the name of a judge's model. */
+function termModels(settings: TrainedSettings): NamedModel[] {
+  const reward = recipeOf(settings).reward(settings);
+  if (reward === null) return [];
+  const key = reward.terms.length > 0 ? 'reward.terms' : 'reward.mode';
+  const named = [
+    ...decidingTerms(reward).map((term) => ({ ...term, key })),
+    ...recordedTerms(reward).map((term) => ({ ...term, key: 'reward.also_compute' })),
+  ];
+  return named.flatMap(({ key, kind, fields: { model } }) =>
+    isObject(model)
+      ? [{ key: `${key}, ${kind.name}`, term: true, reference: model as unknown as RunReference | HubReference }]
+      : [],
+  );
+}

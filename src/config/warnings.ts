@@ -1,0 +1,31 @@
+/** What a person should know about settings that are valid. */
+import { isTrainable, recipeOf } from '../recipes/settings.js';
+import type { RunSettings, TrainedSettings } from '../schema/run.js';
+import { growable, optimizerSteps } from './growth.js';
+
+export function warningsOf(settings: RunSettings): string[] {
+  const warnings = isTrainable(settings) ? ofTraining(settings) : [];
+  if (settings.track.push_to_hub !== null) {
+    warnings.push('track.push_to_hub: publishing on the Hub is not available in this version; nothing is pushed');
+  }
+  if (settings.track.wandb !== null) {
+    warnings.push('track.wandb: forwarding to W&B is not available in this version; metrics stay in the run directory');
+  }
+  return warnings;
+}
+
+function ofTraining(settings: TrainedSettings): string[] {
+  const { data, algorithm, optimizer } = settings;
+  const warnings = [...recipeOf(settings).warnings(settings)];
+  if (data.validation.some(({ coefficient }) => coefficient !== null)) {
+    warnings.push(
+      'data.validation: coefficient has no effect; of each held-out set the same prompts are evaluated once',
+    );
+  }
+  if (!growable(settings) && optimizerSteps(settings) <= algorithm.warmup_steps) {
+    warnings.push(
+      `optimizer.schedule: '${optimizer.schedule}' has no effect; the run ends within its ${algorithm.warmup_steps} warm-up steps`,
+    );
+  }
+  return warnings;
+}

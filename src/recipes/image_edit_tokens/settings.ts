@@ -1,0 +1,123 @@
+/** The recipe `image_edit_tokens`: an autoregressive token policy that edits images, trained by SFT or GRPO (EARL). */
+import { z } from 'zod';
+import { reward } from '../../rewards/schema/reward.js';
+import { algorithm } from '../../schema/algorithm.js';
+import { data } from '../../schema/data.js';
+import { positiveInteger, result, section } from '../../schema/mark.js';
+import { decoderInit, engine, modelReference } from '../../schema/model.js';
+import { taskField, trainedFields } from '../../schema/run.js';
+import { rollout } from '../../schema/training.js';
+import { lossColumns, rewardColumns } from '../columns.js';
+import { decoderSize, trainingBytes } from '../memory.js';
+import { policyRules } from '../policy_rules.js';
+import type { ModelShape, ShapeOf, TrainedRecipe } from '../recipe.js';
+import { noLabelledWords, rewardRules } from '../reward_rules.js';
+import { tinyDataOf } from '../tiny_data.js';
+import { groupRules, sharedRules, wholeBatches } from '../training_rules.js';
+
+const policy = section(
+  'The token policy.',
+  z.strictObject({
+    model: result(
+      'The start: a local path, {hub, revision} or {run, config}; null trains policy.init.',
+      modelReference.nullable().default(null),
+      {
+        allowed: 'a local path, {hub, revision}, {run, config}, or null with policy.init',
+      },
+    ),
+    init: decoderInit.nullable().default(null).meta({ description: 'The architecture where policy.model is null.' }),
+    tokenizer: result(
+      'Text tokenizer and vocabulary: a local path, {hub, revision} or {run, config}.',
+      modelReference,
+      {
+        allowed: 'a local path, {hub, revision} or {run, config}',
+      },
+    ),
+    model_context_size: result('Longest sequence of prompt and answer, in tokens.', positiveInteger.default(4096)),
+    assistant_prefill: result(
+      'Text that every answer is made to begin with; one that opens a thinking block makes the policy think before it edits.',
+      z.string().default(''),
+    ),
+    emu3_use_logit_processor: result(
+      'Sample only tokens that can follow in an image block.',
+      z.boolean().default(true),
+    ),
+    separate_language_and_vision_vocabs: result(
+      'Take log-probabilities over the language or the vision part of the vocabulary, whichever the token belongs to.',
+      z.boolean().default(true),
+    ),
+    engine,
+  }),
+);
+
+const environment = section(
+  'The vision-token decoder.',
+  z.strictObject({
+    model: result('The image tokenizer: a local path, {hub, revision} or {run, config}.', modelReference, {
+      allowed: 'a local path, {hub, revision} or {run, config}',
+    }),
+    engine,
+  }),
+);
+
+const schema = z.strictObject({
+  ...trainedFields,
+  ...taskField('image_edit_tokens'),
+  algorithm,
+  rollout,
+  policy,
+  data,
+  environment,
+  reward,
+});
+export type ImageEditSettings = z.output<typeof schema>;
+export type PolicySettings = z.output<typeof policy>;
+export type EnvironmentSettings = z.output<typeof environment>;
+
+export const imageEditTokens: TrainedRecipe<ImageEditSettings> = {
+  name: 'image_edit_tokens',
+  trainer: 'this program',
+  schema,
+  rules: [wholeBatches, ...sharedRules, ...groupRules, ...policyRules, ...rewardRules, noLabelledWords],
+  models: ['environment.model', 'policy.tokenizer', 'policy.model'],
+  engines: ['policy.engine', 'environment.engine'],
+  reward: (settings) => settings.reward,
+  memory: (settings, shapeOf) => {
+    const { policy, optimizer, algorithm } = settings;
+    const shape = shapeOfPolicy(settings, shapeOf);
+    if (shape === null) return null;
+    const size = decoderSize(shape, optimizer.per_device_batch_size, policy.model_context_size);
+    // The moving averages and the frozen reference.
+    const copies = (optimizer.ema_decay === null ? 0 : 1) + (algorithm.type === 'grpo' ? 1 : 0);
+    return trainingBytes(...size, copies);
+  },
+  shape: shapeOfPolicy,
+  stepsPerIteration,
+  microBatches: (settings) => {
+    const { algorithm, rollout, optimizer } = settings;
+    const answers =
+      algorithm.type === 'sft' ? algorithm.sft.batch_size : rollout.episodes_per_iteration / algorithm.minibatches;
+    return Math.ceil(answers / optimizer.per_device_batch_size);
+  },
+  columns: ({ algorithm }) => (algorithm.type === 'grpo' ? rewardColumns : lossColumns),
+  patience: ({ algorithm }) =>
+    algorithm.type === 'grpo' || algorithm.sft.patience === null
+      ? null
+      : { key: 'algorithm.sft.patience', value: algorithm.sft.patience },
+  tinyData: ({ data, environment }) => tinyDataOf(data, environment.model),
+  warnings: (settings) => {
+    const { algorithm } = settings;
+    if (algorithm.type !== 'grpo' || algorithm.clip_range === null || stepsPerIteration(settings) > 1) return [];
+    return [
+      'algorithm.clip_range has no effect: with one optimizer step an iteration the ratio is 1; raise algorithm.minibatches or inner_epochs, or set it to null',
+    ];
+  },
+};
+
+function stepsPerIteration({ algorithm }: ImageEditSettings): number {
+  return algorithm.type === 'grpo' ? algorithm.inner_epochs * algorithm.minibatches : 1;
+}
+
+function shapeOfPolicy({ policy: { init, model } }: ImageEditSettings, shapeOf: ShapeOf): ModelShape | null {
+  return init ?? (model === null ? null : shapeOf(model));
+}

@@ -1,0 +1,61 @@
+/** The recipe `image_tokenizer`: a VQ image tokenizer trained on pixels. */
+import { z } from 'zod';
+import { tokenizerAlgorithm } from '../../schema/algorithm.js';
+import { imageData } from '../../schema/data.js';
+import { section } from '../../schema/mark.js';
+import { engine, imageTokenizerInit } from '../../schema/model.js';
+import { taskField, trainedFields } from '../../schema/run.js';
+import { lossColumns } from '../columns.js';
+import { trainingBytes } from '../memory.js';
+import type { TrainedRecipe } from '../recipe.js';
+import { number, problem, type Rule } from '../rules.js';
+import { tinyDataOf } from '../tiny_data.js';
+import { sharedRules, wholeBatches } from '../training_rules.js';
+
+const schema = z.strictObject({
+  ...trainedFields,
+  ...taskField('image_tokenizer'),
+  algorithm: tokenizerAlgorithm,
+  data: imageData,
+  environment: section('The image tokenizer that is trained.', z.strictObject({ init: imageTokenizerInit, engine })),
+});
+export type ImageTokenizerSettings = z.output<typeof schema>;
+
+/** Convolutions whose activations a micro-batch keeps. */
+const CONVOLUTIONS = 20;
+
+const patches: Rule = (read) => {
+  const [grid, cell] = [number(read, 'data.tiny.grid'), number(read, 'data.tiny.cell')];
+  const patch = number(read, 'environment.init.patch');
+  if (grid === null || cell === null || patch === null || (grid * cell) % patch === 0) return [];
+  return problem(
+    'environment.init.patch',
+    `found ${patch}; allowed: a divisor of the image's side (${grid * cell} pixels)`,
+  );
+};
+
+export const imageTokenizer: TrainedRecipe<ImageTokenizerSettings> = {
+  name: 'image_tokenizer',
+  trainer: 'this program',
+  schema,
+  rules: [wholeBatches, ...sharedRules, patches],
+  models: [],
+  engines: ['environment.engine'],
+  reward: () => null,
+  memory: ({ environment, data: { tiny }, optimizer }) => {
+    if (tiny === null) return null;
+    const { hidden, codebook_size, code_dim, patch } = environment.init;
+    const codes = ((tiny.grid * tiny.cell) / patch) ** 2;
+    const parameters = 2 * (3 * patch * patch * hidden + 4 * hidden * hidden) + codebook_size * code_dim;
+    return trainingBytes(parameters, optimizer.per_device_batch_size * CONVOLUTIONS * codes * hidden);
+  },
+  shape: () => null,
+  stepsPerIteration: () => 1,
+  // One process computes the whole batch.
+  microBatches: () => 1,
+  columns: () => lossColumns,
+  patience: ({ algorithm: { sft } }) =>
+    sft.patience === null ? null : { key: 'algorithm.sft.patience', value: sft.patience },
+  tinyData: ({ data }) => tinyDataOf(data, null),
+  warnings: () => [],
+};

@@ -1,0 +1,31 @@
+/** How much memory training takes, from shapes alone, before anything is built. */
+import type { ModelShape } from './recipe.js';
+
+/** What a process takes before it holds a model: the runtime, the engine and their libraries. */
+const PROCESS_BYTES = 300 * 2 ** 20;
+const FLOAT = 4;
+/** Weights, gradient, that of a later micro-batch, and the optimizer's two moments. */
+const COPIES_TRAINED = 5;
+/** Values kept per token, layer and unit of width for the backward pass: attention and normalisation. */
+const ACTIVATIONS_PER_WIDTH = 14;
+/** Vocabulary of the tiny world, where the policy starts from random weights. */
+const ASSUMED_VOCABULARY = 512;
+
+/**
+ * Bytes of a process that trains so many parameters, keeps `activations` values for the backward pass, and `copies` further copies of
+ * the weights.
+ */
+export function trainingBytes(parameters: number, activations: number, copies = 0): number {
+  return PROCESS_BYTES + FLOAT * ((COPIES_TRAINED + copies) * parameters + activations);
+}
+
+/**
+ * Parameters and activations of a decoder. One of width d, feed-forward width f, L layers and vocabulary V has L(4d² + 3df) + 2Vd
+ * parameters; a micro-batch of B sequences of T tokens keeps B·T·L(14d + 3f) + B·L·h·T² + 2·B·T·V values.
+ */
+export function decoderSize(shape: ModelShape, sequences: number, tokens: number): readonly [number, number] {
+  const { hidden_size: d, intermediate_size: f, num_hidden_layers: layers, num_attention_heads: heads } = shape;
+  const parameters = layers * (4 * d * d + 3 * d * f) + 2 * ASSUMED_VOCABULARY * d;
+  const perToken = layers * (ACTIVATIONS_PER_WIDTH * d + 3 * f) + 2 * ASSUMED_VOCABULARY;
+  return [parameters, sequences * tokens * (perToken + layers * heads * tokens)];
+}

@@ -1,0 +1,64 @@
+/** Rules about a token policy: where it starts, its architecture, and the room that its answers have. */
+import { number, problem, type Problem, type Reader, type Rule } from './rules.js';
+
+export const policyRules: readonly Rule[] = [
+  (read) => {
+    const longest = number(read, 'rollout.max_response_tokens');
+    const context = number(read, 'policy.model_context_size');
+    if (longest === null || context === null || longest < context) return [];
+    return problem(
+      'rollout.max_response_tokens',
+      `found ${longest}; allowed: less than policy.model_context_size (${context}), which also holds the prompt`,
+    );
+  },
+  start,
+  keyHeads,
+  headWidth,
+];
+
+/** A policy starts from a checkpoint or from random weights, not from both and not from neither. */
+function start(read: Reader): Problem[] {
+  const model = read('policy.model');
+  const init = read('policy.init');
+  if (model === undefined || init === undefined) return [];
+  if (model === null && init === null) {
+    return problem(
+      'policy.model',
+      'found null; set it to a local path, {hub, revision} or {run, config}, or set policy.init to start from random weights',
+    );
+  }
+  if (model === null || init === null) return [];
+  return problem(
+    'policy.init',
+    'found both policy.model and policy.init; set one of them to null: a checkpoint brings its own architecture',
+  );
+}
+
+function keyHeads(read: Reader): Problem[] {
+  const heads = number(read, 'policy.init.num_attention_heads');
+  const shared = number(read, 'policy.init.num_key_value_heads');
+  if (heads === null || shared === null || heads % shared === 0) return [];
+  return problem(
+    'policy.init.num_key_value_heads',
+    `found ${shared}; allowed: a divisor of num_attention_heads (${heads})`,
+  );
+}
+
+function headWidth(read: Reader): Problem[] {
+  const heads = number(read, 'policy.init.num_attention_heads');
+  const hidden = number(read, 'policy.init.hidden_size');
+  const given = number(read, 'policy.init.head_dim');
+  if (heads === null || hidden === null) return [];
+  if (given === null && hidden % heads !== 0) {
+    return problem(
+      'policy.init.hidden_size',
+      `found ${hidden}; allowed: a multiple of num_attention_heads (${heads}), or set head_dim`,
+    );
+  }
+  if ((given ?? hidden / heads) % 2 === 0) return [];
+  const [key, found] = given === null ? ['hidden_size', hidden] : ['head_dim', given];
+  return problem(
+    `policy.init.${key}`,
+    `found ${found}; allowed: a value with an even width per head, as rotary positions need`,
+  );
+}

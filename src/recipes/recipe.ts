@@ -1,0 +1,62 @@
+/**
+ * What everybody else must know of a recipe, as pure functions of its settings. It is as light as a schema: the config reads it. All
+ * members are required, so that a recipe which forgets a need does not compile. They are methods, so that recipes of different settings
+ * stand in one table; `recipeOf` gives each settings of its own kind.
+ */
+import type { z } from 'zod';
+import type { RewardSettings } from '../rewards/schema/reward.js';
+import type { DecoderInit, ModelReference } from '../schema/model.js';
+import type { RunSettings, TrainedSettings } from '../schema/run.js';
+import type { ProgressColumn } from './columns.js';
+import type { Rule } from './rules.js';
+import type { TinyData } from './tiny_data.js';
+
+interface RecipeCommon<S extends RunSettings> {
+  /** What a config's `task` says. */
+  readonly name: S['task'];
+  readonly schema: z.ZodObject;
+  /** What must hold between fields; that no model is the run itself is looked at for every recipe. */
+  readonly rules: readonly Rule[];
+}
+
+/** A run whose trainer is another program: what that needs, it finds in the settings itself. */
+export interface ForeignRecipe<S extends RunSettings = RunSettings> extends RecipeCommon<S> {
+  readonly trainer: 'another program';
+}
+
+/** A run that this program's workers train. */
+export interface TrainedRecipe<S extends TrainedSettings = TrainedSettings> extends RecipeCommon<S> {
+  readonly trainer: 'this program';
+  /** Dotted keys at which it names models, which may be other runs: in the order in which these are made. Reward terms' are found by `reward`. */
+  readonly models: readonly string[];
+  /** Dotted keys of its engine sections; the first computes what learns. */
+  readonly engines: readonly [string, ...string[]];
+  /** The section `reward`; null where nothing is scored. */
+  reward(settings: S): RewardSettings | null;
+  /** Estimated bytes of one process, good to a factor of two; null where the settings do not tell. */
+  memory(settings: S, shapeOf: ShapeOf): number | null;
+  /** The shape of the model that the run makes; null for one that is no decoder, or not known. */
+  shape(settings: S, shapeOf: ShapeOf): ModelShape | null;
+  /** Optimizer steps of one iteration. */
+  stepsPerIteration(settings: S): number;
+  /** Micro-batches of one optimizer step: processes beyond that have nothing to compute. */
+  microBatches(settings: S): number;
+  /** What a run's line per iteration shows. */
+  columns(settings: S): readonly ProgressColumn[];
+  /** The setting that may end a run before its last iteration, with its value; null where none does. */
+  patience(settings: S): { readonly key: string; readonly value: number } | null;
+  /** The tiny world that its data is made from, where it is; null where the data is brought along. */
+  tinyData(settings: S): TinyData | null;
+  /** What a person should know about settings that are valid. */
+  warnings(settings: S): readonly string[];
+}
+
+export type Recipe = TrainedRecipe | ForeignRecipe;
+
+/** What of a decoder decides its memory. */
+export type ModelShape = Pick<
+  DecoderInit,
+  'hidden_size' | 'intermediate_size' | 'num_hidden_layers' | 'num_attention_heads'
+>;
+/** The shape of the model that a reference names; null where it is not known before it is opened. */
+export type ShapeOf = (reference: ModelReference) => ModelShape | null;

@@ -1,0 +1,41 @@
+/** Every recipe, as far as a config and those who plan and launch must know it. */
+import { InternalError } from '../core/errors.js';
+import type { RunSettings, TrainedSettings } from '../schema/run.js';
+import { external } from './external/settings.js';
+import { imageEditTokens } from './image_edit_tokens/settings.js';
+import { imageTokenizer } from './image_tokenizer/settings.js';
+import type { Recipe, TrainedRecipe } from './recipe.js';
+
+/** By the name that a config's `task` gives it. Another recipe is one folder beside this file and one line here, and one in open.ts. */
+export const recipes = {
+  image_edit_tokens: imageEditTokens,
+  image_tokenizer: imageTokenizer,
+  external,
+} as const satisfies Readonly<Record<string, Recipe>>;
+
+const byName: ReadonlyMap<unknown, Recipe> = new Map<string, Recipe>(Object.entries(recipes));
+
+export const recipeNames: readonly string[] = Object.keys(recipes);
+/** The recipes that this program trains. */
+export type TrainedName = {
+  [Name in keyof typeof recipes]: (typeof recipes)[Name] extends { readonly trainer: 'this program' } ? Name : never;
+}[keyof typeof recipes];
+
+/** The recipe that a config's `task` names, whatever stands there; undefined for none. */
+export function recipeNamed(task: unknown): Recipe | undefined {
+  return byName.get(task);
+}
+
+/** The recipe of valid settings. */
+export function recipeOf(settings: TrainedSettings): TrainedRecipe;
+export function recipeOf(settings: Pick<RunSettings, 'task'>): Recipe;
+export function recipeOf({ task }: Pick<RunSettings, 'task'>): Recipe {
+  const recipe = byName.get(task);
+  if (recipe === undefined) throw new InternalError(`settings of no known recipe: ${task}`);
+  return recipe;
+}
+
+/** Whether this program's workers can train it. */
+export function isTrainable(settings: RunSettings): settings is TrainedSettings {
+  return recipeOf(settings).trainer === 'this program';
+}

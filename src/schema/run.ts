@@ -1,0 +1,45 @@
+/** What every run's settings have, whatever its recipe. */
+import { z } from 'zod';
+import type { DataSource } from './data.js';
+import { launch } from './launch.js';
+import { count, operation, positiveInteger, result } from './mark.js';
+import { runNamePattern } from './model.js';
+import { track } from './track.js';
+import { checkpoint, optimizer, validation } from './training.js';
+
+/** The fields of every run but its task. */
+export const runFields = {
+  run_name: operation(
+    'Names the run and its folder: letters, digits, "._-", at most 96 characters.',
+    z
+      .string()
+      .regex(runNamePattern, { error: 'a name of letters, digits, "._-", at most 96 characters, never a path' }),
+  ),
+  seed: result('Seed of everything random.', count.default(42)),
+  num_iterations: result(
+    'Iterations to train (for SFT: optimizer steps). May grow at resume, unless the learning rate falls until the last of them.',
+    positiveInteger,
+    { mayGrow: true },
+  ),
+  base_exp_dir: operation('The folder that run folders lie in.', z.string().min(1).default('runs')),
+  track,
+  launch,
+};
+
+/** Those of every run that this program trains, but what its recipe has of its own. */
+export const trainedFields = { ...runFields, optimizer, validation, checkpoint };
+
+/** The field that names the recipe. */
+export function taskField<Name extends string>(name: Name) {
+  return { task: result('The task.', z.literal(name)) };
+}
+
+/** What a run's settings have whatever its recipe; `recipeOf` knows the rest. */
+export type RunSettings = z.output<z.ZodObject<typeof runFields>> & { task: string };
+
+/** What the settings of a run have that this program trains. */
+export type TrainedSettings = z.output<z.ZodObject<typeof trainedFields>> & {
+  task: string;
+  algorithm: { type: string; warmup_steps: number };
+  data: { dir: string; train: DataSource[]; validation: DataSource[] };
+};
