@@ -119,12 +119,7 @@ describe('artifacts', () => {
   it('are described by means over those that are images', () => {
     const artifacts = [flat(0), flat(255), null].map((edited) => measureArtifact({ edited, source: flat(255) }));
     expect(artifacts[2]).toBeNull();
-    expect(
-      describeArtifacts(
-        [group('a', 3, 4, 5), group('b', 8)],
-        [artifacts, [artifacts[0]]],
-      ]),
-    ).toEqual({
+    expect(describeArtifacts([group('a', 3, 4, 5), group('b', 8)], [artifacts, [artifacts[0]]])).toEqual({
       'hack/edge_density': 0,
       'hack/colour_entropy': 0,
       'hack/dark_fraction': 2 / 3,
@@ -135,8 +130,7 @@ describe('artifacts', () => {
   });
 
   it('have only those statistics that can be measured', () => {
-    const metrics = describeArtifacts([group('a', 1)], [[measureArtifact({ edited: flat(3), source: null })],
-    ]);
+    const metrics = describeArtifacts([group('a', 1)], [[measureArtifact({ edited: flat(3), source: null })]]);
     expect(metrics).not.toHaveProperty('hack/source_similarity');
     expect(describeArtifacts([group('a', 7)], [[null]])).toEqual({ 'hack/answer_length': 7 });
   });

@@ -13,6 +13,8 @@ import { openGrpo, openHeldOut, type Bench } from '../../train/bench.js';
 import type { Training } from '../../train/loop.js';
 import { scheduleOf } from '../../train/schedule.js';
 import { SupervisedTraining } from '../../train/supervised.js';
+import type { OpenRecipe } from '../open.js';
+import { makeData } from './data.js';
 import { heldOutBatch, trainingBatch } from './labelled.js';
 import { ImageEditTask } from './task.js';
 import { trainedTokens } from './trained_tokens.js';
@@ -20,7 +22,7 @@ import { trainedTokens } from './trained_tokens.js';
 /** Above this difference between the log-probabilities of rollout and training graph an alarm is raised. */
 const MISMATCH_ALARM = 1e-3;
 
-export async function open(settings: ImageEditSettings, bench: Bench): Promise<Training> {
+async function open(settings: ImageEditSettings, bench: Bench): Promise<Training> {
   const task = ImageEditTask.open(settings, bench.resolveRun);
   const policy = openPolicy(settings, task, bench);
   const { algorithm, reward, validation } = settings;
@@ -113,3 +115,9 @@ export function manners({ rollout, validation }: ImageEditSettings): Record<stri
   };
   return validation.greedy ? { sampled, greedy: { ...sampled, temperature: 0 } } : { sampled };
 }
+
+export const imageEditTokens: OpenRecipe<ImageEditSettings> = {
+  makeData,
+  open,
+  openTask: (settings, resolveRun) => ImageEditTask.open(settings, resolveRun),
+};

@@ -8,11 +8,13 @@ import type { Bench } from '../../train/bench.js';
 import { ImageTokenizerTraining } from '../../train/image_tokenizer.js';
 import type { Training } from '../../train/loop.js';
 import { scheduleOf } from '../../train/schedule.js';
+import type { OpenRecipe } from '../open.js';
+import { makeData } from './data.js';
 
 /** The words of EARL's thinking prefill. */
 const THINKING_WORDS = ["Let's", 'think', 'step', 'by', 'step.'];
 
-export function open(settings: ImageTokenizerSettings, { checkpoint }: Bench): Promise<Training> {
+function open(settings: ImageTokenizerSettings, { checkpoint }: Bench): Promise<Training> {
   const { seed, environment, optimizer, algorithm, data, validation } = settings;
   return ImageTokenizerTraining.open({
     seed,
@@ -37,3 +39,5 @@ export function jointTokenizerJson({ data: { tiny }, environment }: ImageTokeniz
     environment.init.codebook_size,
   );
 }
+
+export const imageTokenizer: OpenRecipe<ImageTokenizerSettings> = { makeData, open, openTask: () => null };
