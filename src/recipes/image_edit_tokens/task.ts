@@ -10,10 +10,10 @@ import type { EditSample, SampleSource } from '../../data/types.js';
 import { sessionOptions } from '../../engines/onnx/session_options.js';
 import type { VisionTokenizer } from '../../environments/vision_tokens.js';
 import { checkDecoderConfig, initDecoder } from '../../nets/decoder/config.js';
-import type { TokenAnswer, TokenPrompt } from '../../policies/tokens/batch.js';
+import type { TokenAnswer, TokenAsked } from '../../policies/tokens/batch.js';
+import { Emu3Format, type Emu3Prompt } from '../../policies/tokens/emu3/format.js';
+import { SPECIAL, TokenSpace, type ParsedAnswer } from '../../policies/tokens/emu3/space.js';
 import type { PolicyModel } from '../../policies/tokens/model.js';
-import type { ParsedAnswer } from '../../policies/tokens/space.js';
-import { SPECIAL, TokenSpace } from '../../policies/tokens/space.js';
 import type { WordTokenizer } from '../../policies/tokens/tokenizer.js';
 import type { JudgeItem } from '../../rewards/types.js';
 import type { RunResolver } from '../../models/reference.js';
@@ -28,9 +28,8 @@ export interface NamedSource {
 }
 
 /** A prompt of the task, ready for the policy. */
-export interface EditPrompt {
+export interface EditPrompt extends TokenAsked<Emu3Prompt> {
   readonly sample: EditSample;
-  readonly tokens: TokenPrompt;
 }
 
 /** A judged artifact on its way: the answer taken apart, its image, and what the judge will see. */
@@ -81,9 +80,10 @@ export class ImageEditTask {
   }
 
   /** The policy that training starts from: the referenced model, or random weights. */
-  startingPolicy(): PolicyModel {
+  startingPolicy(): PolicyModel<Emu3Prompt> {
     const { policy, seed } = this.settings;
-    if (policy.model !== null) return loadPolicy(modelFolder(policy.model, this.resolveRun), this.tokenizer);
+    const format = new Emu3Format(this.space);
+    if (policy.model !== null) return loadPolicy(modelFolder(policy.model, this.resolveRun), format);
     if (policy.init === null) throw new DataError('policy.model and policy.init are both null');
     const { initializer_range, embedding_std, head_dim, ...rest } = policy.init;
     const config = {
@@ -97,7 +97,7 @@ export class ImageEditTask {
       { embedding_std: embedding_std ?? initializer_range ?? 0.02, initializer_range },
       seed,
     );
-    return { config, space: this.space, weights };
+    return { config, format, weights };
   }
 
   /** The sample at a global position of the endless training order. */

@@ -2,8 +2,7 @@
 import type { ImageTokenizerSettings } from '../../config/settings.js';
 import { initImageTokenizer } from '../../nets/image_tokenizer.js';
 import type { ImageTokenizerConfig } from '../../nets/image_tokenizer.js';
-import { SPECIAL, STRUCTURE_WORDS } from '../../policies/tokens/space.js';
-import { wordTokenizerJson } from '../../policies/tokens/tokenizer.js';
+import { jointVocabularyJson } from '../../policies/tokens/emu3/space.js';
 import type { Weights } from '../../models/files.js';
 import { tinyVocabulary } from '../../tiny/world/vocabulary.js';
 
@@ -23,10 +22,5 @@ export function startingTokenizer(settings: ImageTokenizerSettings): {
 export function jointTokenizerJson(settings: ImageTokenizerSettings): string {
   const { tiny } = settings.data;
   const words = tiny === null ? [] : tinyVocabulary({ columns: tiny.grid, rows: tiny.grid, cell: tiny.cell });
-  const special = Object.values(SPECIAL);
-  return wordTokenizerJson(
-    special,
-    [...STRUCTURE_WORDS, ...THINKING_WORDS, ...words],
-    settings.environment.init.codebook_size,
-  );
+  return jointVocabularyJson([...THINKING_WORDS, ...words], settings.environment.init.codebook_size);
 }

@@ -4,8 +4,7 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { CheckpointError, ConfigError, DataError } from '../../../src/core/errors.js';
 import { encodeSafetensors } from '../../../src/core/safetensors.js';
-import { SPECIAL } from '../../../src/policies/tokens/space.js';
-import { wordTokenizerJson } from '../../../src/policies/tokens/tokenizer.js';
+import { jointVocabularyJson } from '../../../src/policies/tokens/emu3/space.js';
 import { ImageEditTask } from '../../../src/recipes/image_edit_tokens/task.js';
 import { sessionOptions } from '../../../src/engines/onnx/session_options.js';
 import { loadPolicy } from '../../../src/policies/tokens/load.js';
@@ -90,8 +89,7 @@ describe('the image edit task', () => {
   it('refuses an image tokenizer with other codes than the vocabulary', () => {
     const other = join(root, 'other');
     mkdirSync(other, { recursive: true });
-    const words = [...Object.values(SPECIAL)];
-    writeFileSync(join(other, 'tokenizer.json'), wordTokenizerJson(words, ['*'], 7));
+    writeFileSync(join(other, 'tokenizer.json'), jointVocabularyJson([], 7));
     const settings = smallSettings(world, { policy: { tokenizer: other } });
     expect(() => ImageEditTask.open(settings, (run) => run)).toThrow(/16 codes, the policy's vocabulary 7/);
   });
@@ -99,6 +97,7 @@ describe('the image edit task', () => {
 
 describe('models on disk', () => {
   const folder = join(root, 'policy');
+  const load = () => loadPolicy(folder, task.startingPolicy().format);
   const write = (drop: string | null, config: object = {}): void => {
     const { weights, config: whole } = task.startingPolicy();
     mkdirSync(folder, { recursive: true });
@@ -110,20 +109,20 @@ describe('models on disk', () => {
   it('come back as they were written', () => {
     write(null);
     const { weights, config } = task.startingPolicy();
-    const loaded = loadPolicy(folder, task.tokenizer);
+    const loaded = load();
     expect(loaded.config).toEqual(config);
     for (const [name, { data }] of weights) expect(loaded.weights.get(name)!.data).toEqual(data);
   });
 
   it('are refused with the name of what is missing or does not fit', () => {
     write('lm_head.weight');
-    expect(() => loadPolicy(folder, task.tokenizer)).toThrow(/lm_head.weight/);
+    expect(() => load()).toThrow(/lm_head.weight/);
     write(null, { intermediate_size: 25 });
-    expect(() => loadPolicy(folder, task.tokenizer)).toThrow(/gate_proj.weight has shape/);
+    expect(() => load()).toThrow(/gate_proj.weight has shape/);
     write(null, { vocab_size: 9 });
-    expect(() => loadPolicy(folder, task.tokenizer)).toThrow(/the model has 9 tokens/);
+    expect(() => load()).toThrow(/the model has 9 tokens/);
     writeFileSync(join(folder, 'config.json'), '{');
-    expect(() => loadPolicy(folder, task.tokenizer)).toThrow(CheckpointError);
+    expect(() => load()).toThrow(CheckpointError);
   });
 
   it('are found by folder or by run, not on the Hub yet', () => {
