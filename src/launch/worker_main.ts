@@ -132,7 +132,7 @@ class Worker {
     const [
       { trainRun },
       { openThreadSender: openSender },
-      { openRecipeOf, openTraining },
+      { openRecipeOf, opening },
       { RunDirectoryTracker },
       { runResolver },
     ] = await Promise.all([
@@ -148,7 +148,7 @@ class Worker {
     const { group } = await this.#meet({ attempt: handle.attempt, judgeEndpoint });
     const tracker = new RunDirectoryTracker(handle.paths);
     const services = { handle, log, tracker, resolveRun, judgeEndpoint, stop: this.#stop.signal, openSender };
-    const end = await trainRun(settings, (bench) => openTraining(settings, bench), { ...services, group });
+    const end = await trainRun(settings, opening(settings), { ...services, group });
     group.close();
     if (end.kind === 'finished' && end.reason !== null) {
       log.logger.info(`${settings.run_name} stops here: ${end.reason}`);
@@ -167,7 +167,7 @@ class Worker {
     const settings = withThreads(config.settings, threads);
     const { group, told } = await this.#meet();
     if (told === null) return 'already_finished';
-    const [{ trainRun }, { openThreadSender: openSender }, { openTraining }, { runResolver }] = await Promise.all([
+    const [{ trainRun }, { openThreadSender: openSender }, { opening }, { runResolver }] = await Promise.all([
       import('../train/worker.js'),
       import('../rewards/sender_thread.js'),
       import('../recipes/open.js'),
@@ -179,7 +179,7 @@ class Worker {
       const resolveRun = runResolver(settings.base_exp_dir);
       const { judgeEndpoint } = told;
       const services = { group, handle: null, log, resolveRun, judgeEndpoint, stop: this.#stop.signal, openSender };
-      const { kind } = await trainRun(settings, (bench) => openTraining(settings, bench), services);
+      const { kind } = await trainRun(settings, opening(settings), services);
       group.close();
       return kind;
     } catch (error) {

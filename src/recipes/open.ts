@@ -6,10 +6,11 @@ import type { Prompt, Task } from '../scoring/task.js';
 import type { TrainedSettings } from '../schema/run.js';
 import type { Bench } from '../train/bench.js';
 import type { Training } from '../train/loop.js';
+import type { OpenedRecipe } from '../train/worker.js';
 import { enginesOf, withEngines } from './engines.js';
 import { imageEditTokens } from './image_edit_tokens/open.js';
 import { imageTokenizer } from './image_tokenizer/open.js';
-import type { TrainedName } from './settings.js';
+import { recipeOf, type TrainedName } from './settings.js';
 
 /** How a recipe comes to life. Methods, so that recipes of different settings stand in one table. */
 export interface OpenRecipe<S extends TrainedSettings = TrainedSettings> {
@@ -26,15 +27,19 @@ const recipes: Readonly<Record<TrainedName, OpenRecipe>> = {
   image_tokenizer: imageTokenizer,
 };
 
-/** Opens a run's recipe. Raises EngineError where this machine lacks what its engines are to compute on. */
-export async function openTraining(settings: TrainedSettings, bench: Bench): Promise<Training> {
-  const asked = enginesOf(settings).map(({ provider }) => provider);
-  const found = new Map(await Promise.all(asked.map(async (one) => [one, await resolveProvider(one)] as const)));
-  const resolved = withEngines(settings, (engine) => ({
-    ...engine,
-    provider: must(found.get(engine.provider), 'a provider'),
-  }));
-  return openRecipeOf(settings).open(resolved, bench);
+/** A run's recipe for the loop. Opening it raises EngineError where this machine lacks what its engines are to compute on. */
+export function opening(settings: TrainedSettings): OpenedRecipe {
+  return {
+    columns: recipeOf(settings).columns(settings),
+    open: async (bench) => {
+      const asked = enginesOf(settings).map(({ provider }) => provider);
+      const found = new Map(await Promise.all(asked.map(async (one) => [one, await resolveProvider(one)] as const)));
+      const resolved = withEngines(settings, (engine) => {
+        return { ...engine, provider: must(found.get(engine.provider), 'a provider') };
+      });
+      return openRecipeOf(settings).open(resolved, bench);
+    },
+  };
 }
 
 export function openRecipeOf({ task }: TrainedSettings): OpenRecipe {

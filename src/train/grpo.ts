@@ -41,7 +41,6 @@ export interface GrpoDeps<P extends Prompt, A extends Answer, H>
 }
 
 export class GrpoTraining<P extends Prompt, A extends Answer, H> implements Training {
-  readonly kind = 'grpo';
   #history: PromptHistory = {};
 
   constructor(private readonly deps: GrpoDeps<P, A, H>) {

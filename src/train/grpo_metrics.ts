@@ -106,7 +106,7 @@ export class UpdateTotals {
   }
 }
 
-function addWeighted(total: number | null, weights: Float32Array, values: Float32Array): number {
+function addWeighted(total: number | null, weights: Float32Array, values: Float32Array | Float64Array): number {
   let sum = total ?? 0;
   weights.forEach((w, t) => (sum += w * values[t]));
   return sum;

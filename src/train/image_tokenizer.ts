@@ -45,7 +45,6 @@ export function psnr(meanSquaredError: number): number {
 }
 
 export class ImageTokenizerTraining implements Training {
-  readonly kind = 'sft';
   readonly #stopping: EarlyStopping;
 
   private constructor(

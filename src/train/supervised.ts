@@ -34,7 +34,6 @@ export interface SupervisedDeps<P extends Prompt, A extends Answer, H> {
 }
 
 export class SupervisedTraining<P extends Prompt, A extends Answer, H> implements Training {
-  readonly kind = 'sft';
   readonly #stopping: EarlyStopping;
 
   constructor(private readonly deps: SupervisedDeps<P, A, H>) {

@@ -5,7 +5,7 @@ import { soloGroup, type ProcessGroup } from '../group/process_group.js';
 import type { RunHandle } from '../run/claim.js';
 import type { Tracker } from '../track/tracker.js';
 import type { Bench } from './bench.js';
-import { runLoop, type LoopEnd, type Training } from './loop.js';
+import { runLoop, type LoopEnd, type LoopOptions, type Training } from './loop.js';
 
 type CommonServices = Omit<Bench, 'group' | 'handle' | 'checkpoint'> & {
   /** The run's processes. Default: this one alone. */
@@ -32,15 +32,18 @@ export interface LoopSettings {
   readonly checkpoint: CheckpointSettings;
 }
 
+/** What the loop has of a recipe. */
+export interface OpenedRecipe extends Pick<LoopOptions, 'columns'> {
+  readonly open: (bench: Bench) => Promise<Training>;
+}
+
 /**
  * Trains a run to its end, or until rank 0 is asked to stop. Every rank of `services.group` calls it, with the same settings; they
  * need not know what rank 0 decides. Raises ProcessGroupError where a rank goes away.
- *
- * @param open opens the recipe.
  */
 export async function trainRun(
   { num_iterations, validation, checkpoint }: LoopSettings,
-  open: (bench: Bench) => Promise<Training>,
+  { open, columns }: OpenedRecipe,
   services: WorkerServices,
 ): Promise<LoopEnd> {
   const { group = soloGroup(), handle, stop } = services;
@@ -55,7 +58,13 @@ export async function trainRun(
     return { kind: 'interrupted' };
   }
   try {
-    const options = { numIterations: num_iterations, evaluateEvery: validation.every_n_iterations, checkpoint, stop };
+    const options = {
+      numIterations: num_iterations,
+      evaluateEvery: validation.every_n_iterations,
+      checkpoint,
+      columns,
+      stop,
+    };
     return await runLoop(training, options, services.handle === null ? null : services, group);
   } finally {
     await training.dispose();

@@ -5,7 +5,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { DataError } from '../../src/core/errors.js';
 import type { EditSample } from '../../src/data/types.js';
 import { Learner } from '../../src/policies/tokens/learner.js';
-import { SPECIAL } from '../../src/policies/tokens/space.js';
+import { SPECIAL } from '../../src/policies/tokens/emu3/space.js';
 import { ImageEditTask } from '../../src/recipes/image_edit_tokens/task.js';
 import { TrainState } from '../../src/engines/onnx/trained_weights.js';
 import { scheduleOf } from '../../src/train/schedule.js';

@@ -3,7 +3,7 @@ import type { SftSettings } from '../../config/settings.js';
 import { DataError } from '../../core/errors.js';
 import type { EditSample } from '../../data/types.js';
 import type { TokenAnswer } from '../../policies/tokens/batch.js';
-import { SPECIAL } from '../../policies/tokens/space.js';
+import { SPECIAL } from '../../policies/tokens/emu3/space.js';
 import type { Labelled } from '../../train/supervised.js';
 import type { EditPrompt, ImageEditTask } from './task.js';
 

@@ -4,23 +4,29 @@ import { DataError, InternalError } from '../../core/errors.js';
 import { sessionOptions } from '../../engines/onnx/session_options.js';
 import { modelFolder, type RunResolver } from '../../models/reference.js';
 import { checkDecoderConfig, initDecoder } from '../../nets/decoder/config.js';
+import type { TokenAnswer } from '../../policies/tokens/batch.js';
+import { Emu3Format, type Emu3Prompt } from '../../policies/tokens/emu3/format.js';
 import { loadPolicy } from '../../policies/tokens/load.js';
 import type { PolicyModel } from '../../policies/tokens/model.js';
-import { TokenPolicy, type TokenSampling } from '../../policies/tokens/policy.js';
+import { TokenPolicy } from '../../policies/tokens/policy.js';
+import type { TokenSampling } from '../../policies/tokens/rollout.js';
 import { asksJudge } from '../../rewards/choice.js';
 import { openScorer } from '../../scoring/judge_scorer.js';
 import { openGrpo, openHeldOut, type Bench } from '../../train/bench.js';
+import type { Collector } from '../../train/collect.js';
 import type { Training } from '../../train/loop.js';
 import { scheduleOf } from '../../train/schedule.js';
 import { SupervisedTraining } from '../../train/supervised.js';
 import type { OpenRecipe } from '../open.js';
 import { makeData } from './data.js';
 import { heldOutBatch, trainingBatch } from './labelled.js';
-import { ImageEditTask } from './task.js';
+import { ImageEditTask, type EditPrompt } from './task.js';
 import { trainedTokens } from './trained_tokens.js';
 
 /** Above this difference between the log-probabilities of rollout and training graph an alarm is raised. */
 const MISMATCH_ALARM = 1e-3;
+
+type EditCollector = Collector<EditPrompt, TokenAnswer, TokenSampling>;
 
 async function open(settings: ImageEditSettings, bench: Bench): Promise<Training> {
   const task = ImageEditTask.open(settings, bench.resolveRun);
@@ -31,10 +37,10 @@ async function open(settings: ImageEditSettings, bench: Bench): Promise<Training
   // A supervised run without a judge reports losses only; GRPO cannot do without a reward.
   const scores = algorithm.type === 'grpo' || judgeEndpoint !== null || !asksJudge(reward);
   const scorer = scores ? await openScorer(settings, bench, judgeEndpoint) : null;
-  const collector = scorer === null ? null : { task, policy, scorer, group };
+  const collector: EditCollector | null = scorer === null ? null : { task, policy, scorer, group };
   const heldOut = collector === null ? null : openHeldOut(settings, bench, collector, manners(settings));
   if (algorithm.type === 'sft') {
-    return new SupervisedTraining({
+    return new SupervisedTraining<EditPrompt, TokenAnswer, TokenSampling>({
       policy,
       schedule,
       sft: algorithm.sft,
@@ -65,12 +71,13 @@ export function openPolicy(
   settings: ImageEditSettings,
   task: ImageEditTask,
   { group, resolveRun }: Pick<Bench, 'group' | 'resolveRun'>,
-): TokenPolicy {
+): TokenPolicy<Emu3Prompt> {
   const { policy, optimizer, rollout, algorithm } = settings;
   const supervised = algorithm.type === 'sft';
   return new TokenPolicy({
     model: startingModel(settings, task, resolveRun),
     optimizer,
+    contextSize: policy.model_context_size,
     constrained: policy.emu3_use_logit_processor,
     // Labels are learnt as language models learn them: over the whole vocabulary, untempered.
     separateVocabularies: !supervised && policy.separate_language_and_vision_vocabs,
@@ -87,16 +94,17 @@ export function openPolicy(
 
 export function startingModel(
   { policy, seed }: ImageEditSettings,
-  { space, tokenizer }: ImageEditTask,
+  { space }: ImageEditTask,
   resolveRun: RunResolver,
-): PolicyModel {
-  if (policy.model !== null) return loadPolicy(modelFolder(policy.model, resolveRun), tokenizer);
+): PolicyModel<Emu3Prompt> {
+  const format = new Emu3Format(space);
+  if (policy.model !== null) return loadPolicy(modelFolder(policy.model, resolveRun), format);
   if (policy.init === null) throw new DataError('policy.model and policy.init are both null');
   const { initializer_range, embedding_std, head_dim, ...rest } = policy.init;
   const config = { ...rest, head_dim: head_dim ?? rest.hidden_size / rest.num_attention_heads, vocab_size: space.size };
   checkDecoderConfig(config);
   const scales = { embedding_std: embedding_std ?? initializer_range ?? 0.02, initializer_range };
-  return { config, space, weights: initDecoder(config, scales, seed) };
+  return { config, format, weights: initDecoder(config, scales, seed) };
 }
 
 export function samplingOf({ rollout }: ImageEditSettings): TokenSampling {

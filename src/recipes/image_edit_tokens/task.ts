@@ -9,9 +9,10 @@ import type { EditSample, SampleSource } from '../../data/types.js';
 import { sessionOptions } from '../../engines/onnx/session_options.js';
 import { loadVisionTokenizer, type VisionTokenizer } from '../../environments/vision_tokens.js';
 import { modelFolder, type RunResolver } from '../../models/reference.js';
-import type { TokenAnswer, TokenPrompt } from '../../policies/tokens/batch.js';
+import type { TokenAnswer, TokenAsked } from '../../policies/tokens/batch.js';
+import type { Emu3Prompt } from '../../policies/tokens/emu3/format.js';
+import { SPECIAL, TokenSpace } from '../../policies/tokens/emu3/space.js';
 import { loadTokenizer } from '../../policies/tokens/load.js';
-import { SPECIAL, TokenSpace } from '../../policies/tokens/space.js';
 import type { WordTokenizer } from '../../policies/tokens/tokenizer.js';
 import type { RecordedEpisode } from '../../run/episodes.js';
 import type { Answers, Prompt, PromptSource, Rendered, Task } from '../../scoring/task.js';
@@ -23,9 +24,8 @@ export interface NamedSource {
 }
 
 /** A prompt of the task, ready for the policy. */
-export interface EditPrompt extends Prompt {
+export interface EditPrompt extends Prompt, TokenAsked<Emu3Prompt> {
   readonly sample: EditSample;
-  readonly tokens: TokenPrompt;
 }
 
 export class ImageEditTask implements Task<EditPrompt, TokenAnswer> {

@@ -1,7 +1,7 @@
 /** Which tokens of an answer carry the loss (EARL's text-only and vision-only cycles). */
 import type { TrainTokens } from '../../config/settings.js';
 import type { TokenAnswer } from '../../policies/tokens/batch.js';
-import type { TokenSpace } from '../../policies/tokens/space.js';
+import type { TokenSpace } from '../../policies/tokens/emu3/space.js';
 
 /** 1 on tokens that carry the loss in this iteration, else 0. */
 export function trainedTokens(

@@ -1,8 +1,7 @@
 /** Opens `image_tokenizer`: trains the vision tokenizer, and writes the joint vocabulary that goes with its codes. */
 import type { ImageTokenizerSettings } from '../../config/settings.js';
 import { sessionOptions } from '../../engines/onnx/session_options.js';
-import { SPECIAL, STRUCTURE_WORDS } from '../../policies/tokens/space.js';
-import { wordTokenizerJson } from '../../policies/tokens/tokenizer.js';
+import { jointVocabularyJson } from '../../policies/tokens/emu3/space.js';
 import { tinyVocabulary } from '../../tiny/world/vocabulary.js';
 import type { Bench } from '../../train/bench.js';
 import { ImageTokenizerTraining } from '../../train/image_tokenizer.js';
@@ -33,11 +32,7 @@ function open(settings: ImageTokenizerSettings, { checkpoint }: Bench): Promise<
 /** `tokenizer.json` of the joint vocabulary: special tokens, the words that the data can hold, one token per code. */
 export function jointTokenizerJson({ data: { tiny }, environment }: ImageTokenizerSettings): string {
   const words = tiny === null ? [] : tinyVocabulary({ columns: tiny.grid, rows: tiny.grid, cell: tiny.cell });
-  return wordTokenizerJson(
-    Object.values(SPECIAL),
-    [...STRUCTURE_WORDS, ...THINKING_WORDS, ...words],
-    environment.init.codebook_size,
-  );
+  return jointVocabularyJson([...THINKING_WORDS, ...words], environment.init.codebook_size);
 }
 
 export const imageTokenizer: OpenRecipe<ImageTokenizerSettings> = { makeData, open, openTask: () => null };

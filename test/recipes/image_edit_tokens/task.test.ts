@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { CheckpointError, ConfigError, DataError } from '../../../src/core/errors.js';
 import { encodeSafetensors } from '../../../src/core/safetensors.js';
-import { SPECIAL } from '../../../src/policies/tokens/space.js';
+import { SPECIAL } from '../../../src/policies/tokens/emu3/space.js';
 import { wordTokenizerJson } from '../../../src/policies/tokens/tokenizer.js';
 import { startingModel } from '../../../src/recipes/image_edit_tokens/open.js';
 import { ImageEditTask, withThought } from '../../../src/recipes/image_edit_tokens/task.js';
