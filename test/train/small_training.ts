@@ -14,6 +14,7 @@ import type { JudgeItem, Outcome } from '../../src/rewards/types.js';
 import type { ContactSheetRow } from '../../src/run/report/contact_sheet.js';
 import type { Scorer } from '../../src/scoring/scorer.js';
 import { chunkOf } from '../../src/train/bench.js';
+import type { Collector } from '../../src/train/collect.js';
 import type { IterationRecord } from '../../src/train/episodes.js';
 import { GrpoTraining, type GrpoDeps } from '../../src/train/grpo.js';
 import { HeldOut, type HeldOutDeps } from '../../src/train/held_out.js';
@@ -48,7 +49,7 @@ export function smallTraining(
   const records: IterationRecord<EditPrompt, TokenAnswer>[] = [];
   const alarms: string[] = [];
   const shown: (readonly ContactSheetRow[])[] = [];
-  const collector = { task, policy, scorer, group };
+  const collector: Collector<EditPrompt, TokenAnswer, TokenSampling> = { task, policy, scorer, group };
   const heldOut = new HeldOut({
     ...collector,
     validation,

@@ -58,6 +58,11 @@ export class TokenPolicy<P extends TokenPrompt = TokenPrompt> implements Policy<
     };
   }
 
+  /** What it computes with. */
+  get model(): PolicyModel<P> {
+    return this.options.model;
+  }
+
   get steps(): number {
     return this.#trained.steps;
   }

@@ -88,6 +88,5 @@ export function smallSettings(
     ...(Object.fromEntries(sections) as object),
   });
   if ('problems' in validated) throw new Error(JSON.stringify(validated.problems));
-  if (validated.settings.task !== 'image_edit_tokens') throw new Error(validated.settings.task);
-  return validated.settings;
+  return validated.settings as ImageEditSettings;
 }
