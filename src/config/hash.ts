@@ -3,7 +3,8 @@ import { isAbsolute, relative } from 'node:path';
 import type { z } from 'zod';
 import { sha256 } from '../core/image.js';
 import { growable } from './growth.js';
-import { isObject, leaves, markOf, type Leaf } from '../schema/walk.js';
+import type { Mark } from '../schema/mark.js';
+import { getPath, isObject, leaves, markOf, type Leaf } from '../schema/walk.js';
 import { settingsOfTask } from './schema/tasks.js';
 import type { RunReference, Settings } from './settings.js';
 import { countedText, describeText, textDigest, type TextDigests } from './texts.js';
@@ -19,7 +20,7 @@ export function canonicalJson(value: unknown): string {
 }
 
 /**
- * Hash over the `result` fields only, without those at a value that their mark leaves out; num_iterations is left out while no
+ * Hash over the `result` fields only, without those at the value that their absence means; num_iterations is left out while no
  * schedule depends on it, because it may grow. Reads the text files that settings name, of which the text counts.
  */
 export function resultHash(settings: Settings): string {
@@ -41,9 +42,15 @@ export function hashOfSections(settings: Settings, textOf: (section: string) => 
 /** The `result` fields of one section, as the text that is hashed; it depends on no other section. */
 export function resultText(settings: Settings, section: string): string {
   const entries = [...resultLeaves(settings, section)]
-    .filter(({ counts, mark }) => mark.unhashed === undefined || canonicalJson(counts) !== canonicalJson(mark.unhashed))
+    .filter(({ counts, mark }) => !isAtAbsent(counts, mark))
     .map(({ path, counts }) => [path, counts] as const);
   return canonicalJson(Object.fromEntries(entries)).slice(1, -1);
+}
+
+/** At the constant that absence means. What a function gives can depend on other sections, and so is never left out. */
+function isAtAbsent(counts: unknown, { absent }: Mark): boolean {
+  if (absent === undefined || typeof absent === 'function') return false;
+  return canonicalJson(counts) === canonicalJson(absent);
 }
 
 function sectionSchema(settings: Settings, section: string): z.ZodType {
@@ -58,8 +65,9 @@ export interface SettingChange {
 }
 
 /**
- * The `result` fields that differ; what a resumed run may change (a raised num_iterations) is not listed. `texts` are the
- * digests that text files had when `before` was recorded; without them such a file is known by its path alone.
+ * The `result` fields that differ; what a resumed run may change (a raised num_iterations) is not listed, nor what is idle
+ * in both. `texts` are the digests that text files had when `before` was recorded; without them such a file is known by its path
+ * alone.
  */
 export function diffSettings(before: Settings, after: Settings, texts?: TextDigests): SettingChange[] {
   const old = counted(before, texts === undefined ? null : (key) => texts[key] ?? null);
@@ -68,6 +76,7 @@ export function diffSettings(before: Settings, after: Settings, texts?: TextDige
   for (const key of new Set([...old.keys(), ...now.keys()])) {
     const [was, is] = [old.get(key), now.get(key)];
     if (canonicalJson(was?.counts) === canonicalJson(is?.counts)) continue;
+    if (isIdle(was, before) && isIdle(is, after)) continue;
     const grew = is?.mark.mayGrow === true && growable(after) && Number(is.value) > Number(was?.value);
     if (!grew) changes.push({ key, before: was?.shown ?? null, after: is?.shown ?? null });
   }
@@ -78,6 +87,10 @@ type DigestOf = (key: string, file: string) => string | null;
 
 function counted(settings: Settings, digestOf: DigestOf | null): ReadonlyMap<string, CountedLeaf> {
   return new Map([...resultLeaves(settings, null, digestOf)].map((leaf) => [leaf.path, leaf]));
+}
+
+function isIdle(leaf: Leaf | undefined, settings: Settings): boolean {
+  return leaf?.mark.idle?.((path) => getPath(settings, path)) === true;
 }
 
 interface CountedLeaf extends Leaf {

@@ -1,14 +1,7 @@
 /** Reading and writing JSON values by dotted path; a number addresses a list's element. */
-import { isObject } from '../schema/walk.js';
+import { getPath, isObject } from '../schema/walk.js';
 
-export function getPath(root: unknown, path: string): unknown {
-  let here = root;
-  for (const key of path.split('.')) {
-    if (!isObject(here) && !Array.isArray(here)) return undefined;
-    here = (here as Record<string, unknown>)[key];
-  }
-  return here;
-}
+export { getPath };
 
 export function hasPath(root: unknown, path: string): boolean {
   return getPath(root, path) !== undefined;

@@ -5,7 +5,7 @@ import { problemsOf, type Problem } from './problems.js';
 import { combinationProblems, type Reader } from './rules.js';
 import { laterTasks } from './later.js';
 import { settingsOfTask, taskNames, type TaskName } from './schema/tasks.js';
-import { isObject, leaves } from '../schema/walk.js';
+import { getPath, isObject, leaves } from '../schema/walk.js';
 import type { Settings } from './settings.js';
 
 export type Validated = { readonly settings: Settings } | { readonly problems: readonly Problem[] };
@@ -39,16 +39,7 @@ function taskProblem(found: unknown, meant: string | null): string {
 
 /** Reads defaulted settings by dotted path. */
 export function readerOf(settings: unknown): Reader {
-  return {
-    value: (path) => {
-      let here: unknown = settings;
-      for (const key of path.split('.')) {
-        if (!isObject(here) && !Array.isArray(here)) return undefined;
-        here = (here as Record<string, unknown>)[key];
-      }
-      return here;
-    },
-  };
+  return { value: (path) => getPath(settings, path) };
 }
 
 /** Reads what is valid by itself: each section is validated alone, without the entries that are wrong. */

@@ -3,9 +3,11 @@ import { resultHash } from '../config/hash.js';
 import { canonicalEndpoint, parseSet, type LoadedConfig } from '../config/load.js';
 import { getPath, setPath } from '../config/paths.js';
 import { configError, type Problem } from '../config/problems.js';
+import { settingsOfTask, taskNames } from '../config/schema/tasks.js';
 import type { Settings } from '../config/settings.js';
 import { validate } from '../config/validate.js';
 import { RunError, UsageError } from '../core/errors.js';
+import { fillAbsent } from '../schema/absent.js';
 import type { RunPaths } from './paths.js';
 import type { PlainObject, RunRecord } from './record.js';
 
@@ -25,11 +27,12 @@ export interface RecordedRequest {
 }
 
 /**
- * Settings of a record, with the defaults of what was added to the schema since. Raises RunError when this version does
- * not know them.
+ * Settings of a record; what was added to the schema since has the value that its absence means. Raises RunError when this
+ * version does not know them.
  */
 export function recordedSettings(recorded: PlainObject): Settings {
-  const validated = validate(recorded);
+  const task = taskNames.find((name) => name === recorded['task']);
+  const validated = validate(task === undefined ? recorded : fillAbsent(settingsOfTask[task], recorded));
   if ('settings' in validated) return validated.settings;
   const problems = validated.problems.map(({ key, message }) => `    ${key}: ${message}`);
   throw new RunError(
