@@ -2,7 +2,7 @@
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { validate } from '../../../src/config/validate.js';
-import type { ImageEditSettings } from '../../../src/config/settings.js';
+import type { ImageEditSettings } from '../../../src/recipes/image_edit_tokens/settings.js';
 import { encodeSafetensors } from '../../../src/core/safetensors.js';
 import { VisionTokenizer } from '../../../src/environments/vision_tokens.js';
 import { CODEBOOK, initImageTokenizer, type ImageTokenizerConfig } from '../../../src/nets/image_tokenizer.js';
@@ -10,6 +10,7 @@ import { SPECIAL, STRUCTURE_WORDS } from '../../../src/policies/tokens/space.js'
 import { wordTokenizerJson } from '../../../src/policies/tokens/tokenizer.js';
 import { makeTinyEdits, tinyDatalist } from '../../../src/tiny/world/dataset.js';
 import { tinyVocabulary } from '../../../src/tiny/world/vocabulary.js';
+import { editSettings } from '../../config/trained.js';
 
 /** Judges take no images smaller than 28 pixels. */
 const geometry = { columns: 3, rows: 3, cell: 10 };
@@ -90,6 +91,5 @@ export function smallSettings(
     ...(Object.fromEntries(sections) as object),
   });
   if ('problems' in validated) throw new Error(JSON.stringify(validated.problems));
-  if (validated.settings.task !== 'image_edit_tokens') throw new Error(validated.settings.task);
-  return validated.settings;
+  return editSettings(validated.settings);
 }
