@@ -2,7 +2,7 @@
 import { resultHash } from '../config/hash.js';
 import { canonicalEndpoint, parseSet, type LoadedConfig } from '../config/load.js';
 import { configError } from '../config/problems.js';
-import type { Settings } from '../config/settings.js';
+import type { RunSettings } from '../schema/run.js';
 import { validate } from '../config/validate.js';
 import { RunError, UsageError } from '../core/errors.js';
 import type { Problem } from '../recipes/rules.js';
@@ -31,7 +31,7 @@ export interface RecordedRequest {
  * Settings of a record; what was added to the schema since has the value that its absence means. Raises RunError when this
  * version does not know them.
  */
-export function recordedSettings(recorded: PlainObject): Settings {
+export function recordedSettings(recorded: PlainObject): RunSettings {
   const recipe = recipeNamed(recorded['task']);
   const filled = recipe === undefined ? recorded : fillAbsent(recipe.schema, recorded);
   const validated = validate(filled, filled);

@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest';
+import type { z } from 'zod';
 import { enginesOf, withEngines } from '../../src/recipes/engines.js';
 import type { TrainedRecipe } from '../../src/recipes/recipe.js';
 import { isTrainable, recipeNamed, recipeOf, recipes } from '../../src/recipes/settings.js';
@@ -30,7 +31,7 @@ function settingsWith(sections: Record<string, object>): TrainedSettings {
 describe('the table of recipes', () => {
   it.each(Object.entries(recipes))('knows %s by the name that its schema takes', (name, recipe) => {
     expect(recipe.name).toBe(name);
-    expect(recipe.schema.shape.task.safeParse(name).success).toBe(true);
+    expect((recipe.schema.shape['task'] as z.ZodType).safeParse(name).success).toBe(true);
     expect(recipeNamed(name)).toBe(recipe);
   });
 
