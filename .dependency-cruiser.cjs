@@ -55,6 +55,13 @@ module.exports = {
       to: { path: heavy, dependencyTypesNot: ['type-only'] },
     },
     {
+      name: 'recipes-by-their-tables',
+      severity: 'error',
+      // The dialect of flat files is one recipe's.
+      from: { path: '^src/', pathNot: '^src/(recipes/|config/(flat|settings)\\.ts)' },
+      to: { path: '^src/recipes/[^/]+/' },
+    },
+    {
       // The config reads a term's schema, so a term imports what is heavy only when it is made.
       name: 'terms-stay-light',
       severity: 'error',

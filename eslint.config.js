@@ -1,4 +1,13 @@
+import { readdirSync } from 'node:fs';
 import tseslint from 'typescript-eslint';
+
+/** A folder of src/recipes is a recipe. */
+const recipe = `/^(${readdirSync('src/recipes', { withFileTypes: true })
+  .filter((entry) => entry.isDirectory())
+  .map(({ name }) => name)
+  .join('|')})$/`;
+const task = "MemberExpression[property.name='task']";
+const message = 'Only a recipe knows itself: ask recipeOf(settings) (src/recipes/recipe.ts) for what you need to know.';
 
 export default tseslint.config(
   { ignores: ['dist/', 'node_modules/', 'runs/', 'data/', '*.cjs', '*.js'] },
@@ -14,6 +23,24 @@ export default tseslint.config(
       // Interfaces are asynchronous; an implementation that has nothing to wait for still has to match them.
       '@typescript-eslint/require-await': 'off',
       '@typescript-eslint/restrict-template-expressions': ['error', { allowNumber: true, allowBoolean: true }],
+    },
+  },
+  {
+    files: ['src/**'],
+    ignores: ['src/recipes/**'],
+    rules: {
+      'no-restricted-syntax': [
+        'error',
+        ...[
+          `Literal[value=${recipe}]`,
+          `TemplateElement[value.raw=${recipe}]`,
+          `Property > Identifier.key[name=${recipe}]`,
+          `BinaryExpression[operator=/^[!=]==?$/] > ${task}`,
+          `SwitchStatement > ${task}.discriminant`,
+          // A table by task would be a switch in other clothes.
+          `MemberExpression[computed=true] > ${task}.property`,
+        ].map((selector) => ({ selector, message })),
+      ],
     },
   },
 );

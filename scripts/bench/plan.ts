@@ -2,9 +2,9 @@
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
-import { InternalError } from '../../src/core/errors.js';
 import { loadExperiment } from '../../src/config/experiment/load.js';
 import { loadConfig } from '../../src/config/load.js';
+import type { ImageEditSettings } from '../../src/recipes/image_edit_tokens/settings.js';
 
 const RECIPE = 'configs/sft_s__rl_s.jsonnet';
 const TINY = 'configs/lib/tiny.libsonnet';
@@ -15,8 +15,7 @@ const TINY = 'configs/lib/tiny.libsonnet';
  */
 export async function benchPlan(): Promise<void> {
   const folder = mkdtempSync(join(tmpdir(), 'editrl-bench-'));
-  const { settings } = await loadConfig({ file: RECIPE, overlays: [TINY] });
-  if (settings.task !== 'image_edit_tokens') throw new InternalError('the recipe is of another task');
+  const settings = (await loadConfig({ file: RECIPE, overlays: [TINY] })).settings as ImageEditSettings;
   // References to runs are relative to their own config; a written-out copy lies elsewhere.
   const policy = { ...settings.policy, model: 'start', tokenizer: 'start' };
   const environment = { ...settings.environment, model: 'tokenizer' };

@@ -3,6 +3,7 @@ import { isAbsolute, relative } from 'node:path';
 import type { z } from 'zod';
 import { sha256 } from '../core/image.js';
 import { isTrainable, recipeOf } from '../recipes/settings.js';
+import type { Mark } from '../schema/mark.js';
 import type { RunReference } from '../schema/model.js';
 import { getPath } from '../schema/paths.js';
 import type { RunSettings } from '../schema/run.js';
@@ -21,7 +22,7 @@ export function canonicalJson(value: unknown): string {
 }
 
 /**
- * Hash over the `result` fields only, without those at a value that their mark leaves out; num_iterations is left out while no
+ * Hash over the `result` fields only, without those at the value that their mark leaves out; num_iterations is left out while no
  * schedule depends on it, because it may grow. Reads the text files that settings name, of which the text counts.
  */
 export function resultHash(settings: RunSettings): string {
@@ -43,9 +44,15 @@ export function hashOfSections(settings: RunSettings, textOf: (section: string) 
 /** The `result` fields of one section, as the text that is hashed; it depends on no other section. */
 export function resultText(settings: RunSettings, section: string): string {
   const entries = [...resultLeaves(settings, section)]
-    .filter(({ counts, mark }) => mark.unhashed === undefined || canonicalJson(counts) !== canonicalJson(mark.unhashed))
+    .filter(({ counts, mark }) => !isUnhashed(counts, mark))
     .map(({ path, counts }) => [path, counts] as const);
   return canonicalJson(Object.fromEntries(entries)).slice(1, -1);
+}
+
+/** At the value that its mark leaves out: the constant that absence means, or what stands beside a function of the record. */
+function isUnhashed(counts: unknown, { absent, unhashed }: Mark): boolean {
+  const left = typeof absent === 'function' ? unhashed : absent;
+  return left !== undefined && canonicalJson(counts) === canonicalJson(left);
 }
 
 function sectionSchema(settings: RunSettings, section: string): z.ZodType {
@@ -60,8 +67,9 @@ export interface SettingChange {
 }
 
 /**
- * The `result` fields that differ; what a resumed run may change (a raised num_iterations) is not listed. `texts` are the
- * digests that text files had when `before` was recorded; without them such a file is known by its path alone.
+ * The `result` fields that differ; what a resumed run may change (a raised num_iterations) is not listed, nor what is idle
+ * in both. `texts` are the digests that text files had when `before` was recorded; without them such a file is known by its path
+ * alone.
  */
 export function diffSettings(before: RunSettings, after: RunSettings, texts?: TextDigests): SettingChange[] {
   const old = counted(before, texts === undefined ? null : (key) => texts[key] ?? null);
@@ -70,6 +78,7 @@ export function diffSettings(before: RunSettings, after: RunSettings, texts?: Te
   for (const key of new Set([...old.keys(), ...now.keys()])) {
     const [was, is] = [old.get(key), now.get(key)];
     if (canonicalJson(was?.counts) === canonicalJson(is?.counts)) continue;
+    if (isIdle(was, before) && isIdle(is, after)) continue;
     const grew = is?.mark.mayGrow === true && growable(after) && Number(is.value) > Number(was?.value);
     if (!grew) changes.push({ key, before: was?.shown ?? null, after: is?.shown ?? null });
   }
@@ -80,6 +89,10 @@ type DigestOf = (key: string, file: string) => string | null;
 
 function counted(settings: RunSettings, digestOf: DigestOf | null): ReadonlyMap<string, CountedLeaf> {
   return new Map([...resultLeaves(settings, null, digestOf)].map((leaf) => [leaf.path, leaf]));
+}
+
+function isIdle(leaf: Leaf | undefined, settings: RunSettings): boolean {
+  return leaf?.mark.idle?.((path) => getPath(settings, path)) === true;
 }
 
 interface CountedLeaf extends Leaf {

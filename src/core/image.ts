@@ -2,14 +2,9 @@
 import { createHash } from 'node:crypto';
 import sharp from 'sharp';
 import { DataError } from './errors.js';
-import { decodePlainPng, encodePlainPng, encodePlainPngAside, MOST_PIXELS } from './png.js';
+import { decodePlainPng, encodePlainPng, encodePlainPngAside, MOST_PIXELS, type RgbImage } from './png.js';
 
-/** Eight-bit RGB, rows from the top, axes [height, width, 3]. */
-export interface RgbImage {
-  readonly width: number;
-  readonly height: number;
-  readonly data: Uint8Array;
-}
+export type { RgbImage };
 
 /** Up to this many pixels, handing them to another thread costs more than it spares. */
 const FEW_PIXELS = 64 * 64;

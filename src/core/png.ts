@@ -5,7 +5,13 @@
  */
 import { promisify } from 'node:util';
 import { crc32, deflate as deflateOnThread, deflateSync, inflateSync, type ZlibOptions } from 'node:zlib';
-import type { RgbImage } from './image.js';
+
+/** Eight-bit RGB, rows from the top, axes [height, width, 3]. */
+export interface RgbImage {
+  readonly width: number;
+  readonly height: number;
+  readonly data: Uint8Array;
+}
 
 const SIGNATURE = Buffer.from([0x89, 0x50, 0x4e, 0x47, 0x0d, 0x0a, 0x1a, 0x0a]);
 const RGB = 2;

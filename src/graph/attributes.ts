@@ -1,8 +1,12 @@
-/** Every operator and its attributes. An operator listed here without a specification in operators/ does not compile. */
-import type { Dtype, Shape } from './ir.js';
+/** What a graph's nodes are told: types of elements, shapes, and of every operator its attributes. */
+
+export type Dtype = 'float32' | 'int64' | 'bool';
+
+export type Shape = readonly number[];
 
 type None = Readonly<Record<never, never>>;
 
+/** Every operator. One that is listed here without a specification in operators/ does not compile. */
 export interface OpAttributes {
   // elementwise with broadcasting
   Add: None;

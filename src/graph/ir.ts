@@ -3,11 +3,9 @@
  * Values are made by `apply` (operators.ts) and never changed; a Graph only owns their numbering and its inputs.
  */
 import { GraphError } from '../core/errors.js';
-import type { OpAttributes, OpType } from './attributes.js';
+import type { Dtype, OpAttributes, OpType, Shape } from './attributes.js';
 
-export type Dtype = 'float32' | 'int64' | 'bool';
-
-export type Shape = readonly number[];
+export type { Dtype, Shape };
 
 /** Shape and dtype of a value; all sizes are known while the graph is built. */
 export interface ValueType {

@@ -2,7 +2,7 @@
 import { spawnSync } from 'node:child_process';
 import { availableParallelism } from 'node:os';
 import type { Environment } from '../config/jsonnet.js';
-import type { LaunchSettings } from '../config/settings.js';
+import type { LaunchSettings } from '../schema/launch.js';
 import { ConfigError, InternalError, RunError } from '../core/errors.js';
 
 export interface Gpu {

@@ -2,7 +2,7 @@
 import { canonicalJson } from '../config/hash.js';
 import { reward as rewardSchema, type RewardSettings } from '../rewards/schema/reward.js';
 import { leaves } from '../schema/walk.js';
-import type { ModelReference } from '../config/settings.js';
+import type { ModelReference } from '../schema/model.js';
 import { ConfigError } from '../core/errors.js';
 import { sha256 } from '../core/image.js';
 import { rewardName } from '../rewards/choice.js';

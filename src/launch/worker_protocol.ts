@@ -14,7 +14,7 @@ import {
   type ErrorDetails,
 } from '../core/errors.js';
 import type { Endpoint } from '../rewards/endpoints.js';
-import type { RunReference } from '../config/settings.js';
+import type { RunReference } from '../schema/model.js';
 import { memoryAdvice } from './out_of_memory.js';
 
 /** How a run ended that did not fail. */

@@ -1,5 +1,6 @@
 /** Scoring a run's episodes again by another reward: from its records where they suffice. The run's own files stay as they are. */
-import type { ModelReference, RewardSettings } from '../config/settings.js';
+import type { ModelReference } from '../schema/model.js';
+import type { RewardSettings } from '../rewards/schema/reward.js';
 import { DataError, EditrlError } from '../core/errors.js';
 import { writeFileAtomic } from '../core/files.js';
 import { decidingKinds, rewardName } from '../rewards/choice.js';

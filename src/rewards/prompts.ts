@@ -8,7 +8,13 @@ import { readFileSync } from 'node:fs';
 import { ConfigError } from '../core/errors.js';
 import type { ReplyFormat } from './judge.js';
 import { maxScore } from './parse.js';
-import type { PromptFiles } from './settings.js';
+
+/** Files with other texts, by question; null for the built-in one. */
+export interface PromptFiles {
+  readonly viescore_sc: string | null;
+  readonly viescore_pq: string | null;
+  readonly ground_score: string | null;
+}
 
 /** The texts of the three questions, in which `{instruction}` stands for the instruction. */
 export interface PromptSet {

@@ -74,7 +74,6 @@ export const rewardSettingsSchema = z.strictObject(rewardFields);
 export type RewardSettings = z.output<typeof rewardSettingsSchema>;
 /** What decides which terms score an episode. */
 export type RewardChoice = Pick<RewardSettings, 'mode' | 'terms' | 'also_compute' | 'zero_if_unfinished'>;
-export type PromptFiles = RewardSettings['prompts'];
 
 /** Spellings of a mode's name that mean the same: spaces, and `*` for the `x` of sqrt(viescore_pqxground_score). */
 export function canonicalMode(mode: unknown): unknown {

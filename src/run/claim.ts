@@ -259,7 +259,8 @@ function makeRecord(
   return {
     format: 1,
     run_name: request.settings.run_name,
-    hash: request.resultHash,
+    // Equal settings keep the hash that they were recorded with: those that start from this run have noted it.
+    hash: before !== null && allowed.length === 0 ? before.hash : request.resultHash,
     import_hash: request.importHash,
     settings: request.settings,
     parents: recordParents(request.settings.base_exp_dir, request.parents ?? [], before?.parents),

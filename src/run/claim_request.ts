@@ -4,7 +4,7 @@ import { diffSettings, type SettingChange } from '../config/hash.js';
 import type { LoadedConfig } from '../config/load.js';
 import { dependencies } from '../config/models.js';
 import { nearest } from '../config/nearest.js';
-import type { Settings } from '../config/settings.js';
+import type { RunSettings } from '../schema/run.js';
 import { textDigests } from '../config/texts.js';
 import { listSettings } from '../config/validate.js';
 import { ConfigError } from '../core/errors.js';
@@ -47,7 +47,7 @@ export function claimRequest(config: ClaimedConfig, context: AttemptContext): Cl
  */
 export function changesSince(
   record: Recorded,
-  settings: Settings,
+  settings: RunSettings,
   allowChanges: readonly string[],
 ): readonly SettingChange[] {
   const recorded = recordedSettings(record.settings);
@@ -67,7 +67,7 @@ export function changedFrom(
 
 type Recorded = Pick<RunRecord, 'settings' | 'texts' | 'parents'>;
 
-function changedParents({ parents }: Recorded, settings: Settings): SettingChange[] {
+function changedParents({ parents }: Recorded, settings: RunSettings): SettingChange[] {
   const runs = dependencies(settings).map(({ run }) => run);
   return parentChanges(settings.base_exp_dir, parents, runs);
 }

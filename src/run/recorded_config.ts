@@ -2,10 +2,12 @@
 import { resultHash } from '../config/hash.js';
 import { canonicalEndpoint, parseSet, type LoadedConfig } from '../config/load.js';
 import { configError } from '../config/problems.js';
-import type { Settings } from '../config/settings.js';
+import type { RunSettings } from '../schema/run.js';
 import { validate } from '../config/validate.js';
 import { RunError, UsageError } from '../core/errors.js';
 import type { Problem } from '../recipes/rules.js';
+import { recipeNamed } from '../recipes/settings.js';
+import { fillAbsent } from '../schema/absent.js';
 import { getPath, setPath } from '../schema/paths.js';
 import type { RunPaths } from './paths.js';
 import type { PlainObject, RunRecord } from './record.js';
@@ -26,11 +28,13 @@ export interface RecordedRequest {
 }
 
 /**
- * Settings of a record, with the defaults of what was added to the schema since. Raises RunError when this version does
- * not know them.
+ * Settings of a record; what was added to the schema since has the value that its absence means. Raises RunError when this
+ * version does not know them.
  */
-export function recordedSettings(recorded: PlainObject): Settings {
-  const validated = validate(recorded, recorded);
+export function recordedSettings(recorded: PlainObject): RunSettings {
+  const recipe = recipeNamed(recorded['task']);
+  const filled = recipe === undefined ? recorded : fillAbsent(recipe.schema, recorded);
+  const validated = validate(filled, filled);
   if ('settings' in validated) return validated.settings;
   const problems = validated.problems.map(({ key, message }) => `    ${key}: ${message}`);
   throw new RunError(

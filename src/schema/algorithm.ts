@@ -47,7 +47,7 @@ const grpo = z.strictObject({
   minibatches: result(
     "Parts that an iteration's prompts are shuffled into, with one optimizer step for each in every inner epoch.",
     positiveInteger.default(1),
-    { unhashed: 1 },
+    { absent: 1 },
   ),
   kl_coeff: result('Weight of the KL penalty to the frozen start.', nonNegative.default(3e-4)),
   kl_estimator: result('How the KL is estimated per token.', z.enum(['k1', 'k2', 'k3']).default('k3')),

@@ -1,4 +1,4 @@
-/** The two marks that every field carries, and the small types that several sections share. */
+/** The marks that fields carry, and the small types that several sections share. */
 import { z } from 'zod';
 
 /**
@@ -7,19 +7,54 @@ import { z } from 'zod';
  */
 export type Effect = 'result' | 'operation';
 
+/** Reads settings by dotted path, a number being a place in a list; undefined where nothing stands. */
+export type ReadSettings = (path: string) => unknown;
+
+/** What else a field, or a section, says of itself. */
+export interface ExtraMarks {
+  /** What may stand here, in words, where the schema's own wording would be unclear. */
+  readonly allowed?: string;
+  /** A path that counts relative to the folder at this key, so that data may move with it. */
+  readonly relativeTo?: string;
+  /** The path of a text file: what the file says counts, and not where it lies. */
+  readonly text?: boolean;
+  /**
+   * What the field's absence in a recorded run means, whatever its default is or becomes: how the program worked before it had
+   * the field. A constant, at which the field is also left out of the settings hash, as in the recorded hashes; or a function
+   * of the record and of the section that holds the field, both as they were written (without later fields and their
+   * defaults), that gives undefined where the default is meant. Absence of a field without this mark means its default.
+   */
+  readonly absent?: z.core.util.JSONType | ((record: ReadSettings, beside: ReadSettings) => unknown);
+  /** Beside a function: the value at which the field is left out of the settings hash. */
+  readonly unhashed?: z.core.util.JSONType;
+  /** Whether the value changes nothing under these settings: those that differ in it alone are then equal, whatever their hashes. */
+  readonly idle?: (settings: ReadSettings) => boolean;
+  /** A resumed run may raise the value. */
+  readonly mayGrow?: boolean;
+}
+
+export interface Mark extends ExtraMarks {
+  readonly effect?: Effect;
+  readonly description?: string;
+}
+
 /** Documents a field and marks it as changing what a run learns. Must be the outermost call on a schema. */
-export function result<T extends z.ZodType>(description: string, schema: T, extra: Record<string, unknown> = {}): T {
+export function result<T extends z.ZodType>(description: string, schema: T, extra: ExtraMarks = {}): T {
   return schema.meta({ ...extra, description, effect: 'result' });
 }
 
 /** Documents a field and marks it as changing only how a run works. Must be the outermost call on a schema. */
-export function operation<T extends z.ZodType>(description: string, schema: T, extra: Record<string, unknown> = {}): T {
+export function operation<T extends z.ZodType>(description: string, schema: T, extra: ExtraMarks = {}): T {
   return schema.meta({ ...extra, description, effect: 'operation' });
 }
 
 /** Documents an object whose fields carry their own marks. */
-export function section<T extends z.ZodType>(description: string, schema: T): T {
-  return schema.meta({ description });
+export function section<T extends z.ZodType>(
+  description: string,
+  schema: T,
+  extra: Pick<ExtraMarks, 'absent'> = {},
+): T {
+  return schema.meta({ ...extra, description });
 }
 
 export const positiveInteger = z.int().min(1);

@@ -1,6 +1,7 @@
 /** Reading and writing JSON values by dotted path; a number addresses a list's element. */
 import { isObject } from './walk.js';
 
+/** What stands at a path; undefined where nothing does. */
 export function getPath(root: unknown, path: string): unknown {
   let here = root;
   for (const key of path.split('.')) {

@@ -26,12 +26,12 @@ export const optimizer = section(
     decay_steps: result(
       'Optimizer steps, warm-up included, after which a falling learning rate is at its lowest; null means all steps of the run, and then num_iterations may not grow.',
       positiveInteger.nullable().default(null),
-      { unhashed: null },
+      { absent: null },
     ),
     min_learning_rate_ratio: result(
       'The lowest value of a falling learning rate, as a share of learning_rate; without meaning where it stays.',
       z.number().min(0).max(1).default(0),
-      { unhashed: 0 },
+      { absent: 0 },
     ),
     gradient_checkpointing: operation(
       'Recompute activations in the backward pass to save memory.',
@@ -95,7 +95,11 @@ export const validation = section(
       weights: result(
         'Which weights are evaluated: the current ones, or the moving averages of optimizer.ema_decay; null means the averages where there are any.',
         z.enum(['current', 'average']).nullable().default(null),
-        { unhashed: null, absent: 'current' },
+        {
+          absent: (record) => (typeof record('optimizer.ema_decay') === 'number' ? 'current' : undefined),
+          unhashed: null,
+          idle: (settings) => settings('optimizer.ema_decay') === null,
+        },
       ),
     })
     .prefault({}),

@@ -1,21 +1,6 @@
 /** Looking into a schema: which fields there are at a path, and how they are marked. */
 import { z } from 'zod';
-import type { Effect } from './mark.js';
-
-export interface Mark {
-  readonly effect?: Effect;
-  readonly description?: string;
-  /** What may stand here, in words, where the schema's own wording would be unclear. */
-  readonly allowed?: string;
-  /** A path that counts relative to the folder at this key, so that data may move with it. */
-  readonly relativeTo?: string;
-  /** The path of a text file: what the file says counts, and not where it lies. */
-  readonly text?: boolean;
-  /** The value at which the field is left out of the hash: the default of one that recorded runs were hashed without. */
-  readonly unhashed?: unknown;
-  /** A resumed run may raise the value. */
-  readonly mayGrow?: boolean;
-}
+import type { Effect, Mark } from './mark.js';
 
 /** The mark of a schema: its own, else that of what it wraps. */
 export function markOf(schema: z.ZodType): Mark {

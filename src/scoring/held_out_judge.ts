@@ -2,7 +2,8 @@
  * A judge that the policy is not trained on scores some of its episodes: where the training judge's scores rise and its do not, the policy
  * has learned to please one judge. What it says never enters the reward, and the run goes on while it is down.
  */
-import type { ModelReference, RewardSettings } from '../config/settings.js';
+import type { ModelReference } from '../schema/model.js';
+import type { RewardSettings } from '../rewards/schema/reward.js';
 import { ConfigError } from '../core/errors.js';
 import { average } from '../core/statistics.js';
 import type { ProcessGroup } from '../group/process_group.js';

@@ -1,5 +1,6 @@
 /** The scorer of a real run: its reward's terms, and the judge that they ask; every judgement is stored in the run directory before it is used. */
-import type { ModelReference, RewardSettings } from '../config/settings.js';
+import type { ModelReference } from '../schema/model.js';
+import type { RewardSettings } from '../rewards/schema/reward.js';
 import { ConfigError, must } from '../core/errors.js';
 import { rewardName } from '../rewards/choice.js';
 import { createReward, type CombinedReward } from '../rewards/combined.js';

@@ -1,5 +1,5 @@
 /** Advantages: how much better an episode did than those that it is compared with. Pure functions. */
-import type { AdvantageSettings } from '../config/settings.js';
+import type { AdvantageSettings } from '../schema/algorithm.js';
 import { must } from '../core/errors.js';
 import { average, deviation } from '../core/statistics.js';
 import type { Outcome } from '../rewards/types.js';

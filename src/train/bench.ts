@@ -1,11 +1,7 @@
 /** What recipes build trainings with: the services of a run, and the parts that follow from settings alone. */
-import type {
-  GrpoSettings,
-  OptimizerSettings,
-  RolloutSettings,
-  TrackSettings,
-  ValidationSettings,
-} from '../config/settings.js';
+import type { GrpoSettings } from '../schema/algorithm.js';
+import type { OptimizerSettings, RolloutSettings, ValidationSettings } from '../schema/training.js';
+import type { TrackSettings } from '../schema/track.js';
 import { must } from '../core/errors.js';
 import type { ProcessGroup } from '../group/process_group.js';
 import type { RunResolver } from '../models/reference.js';

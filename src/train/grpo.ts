@@ -1,5 +1,7 @@
 /** GRPO (Shao et al., 2024), for every policy and task: prompts -> answers -> artifacts -> outcomes -> advantages -> update -> record. */
-import type { GrpoSettings, RewardSettings, RolloutSettings } from '../config/settings.js';
+import type { GrpoSettings } from '../schema/algorithm.js';
+import type { RewardSettings } from '../rewards/schema/reward.js';
+import type { RolloutSettings } from '../schema/training.js';
 import { RandomStream } from '../core/random.js';
 import { runtimeSeconds } from '../engines/onnx/session.js';
 import type { CheckpointFiles } from '../models/files.js';

@@ -1,5 +1,5 @@
 /** Held-out evaluation: always the same prompts with the same random numbers, in every manner of sampling, per dataset and together. */
-import type { ValidationSettings } from '../config/settings.js';
+import type { ValidationSettings } from '../schema/training.js';
 import { RandomStream } from '../core/random.js';
 import type { Answer } from '../policies/policy.js';
 import type { Outcome } from '../rewards/types.js';

@@ -1,5 +1,5 @@
 /** What the loop leaves behind in the run directory: rank 0 keeps it, the others keep nothing. */
-import type { CheckpointSettings } from '../config/settings.js';
+import type { CheckpointSettings } from '../schema/training.js';
 import type { CheckpointFiles } from '../models/files.js';
 import { applyRetention, saveCheckpoint } from '../run/checkpoints.js';
 import type { RunHandle } from '../run/claim.js';

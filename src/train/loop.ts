@@ -1,6 +1,6 @@
 /** Once round the loop for every kind of training: step, evaluate, record, checkpoint; stop when asked to. */
 import { EndpointError, InternalError } from '../core/errors.js';
-import type { CheckpointSettings } from '../config/settings.js';
+import type { CheckpointSettings } from '../schema/training.js';
 import type { CheckpointFiles } from '../models/files.js';
 import type { Metrics } from '../run/metrics.js';
 import type { ProgressColumn } from '../recipes/columns.js';

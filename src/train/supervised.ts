@@ -1,5 +1,5 @@
 /** Supervised fine-tuning on labelled answers, for every policy that can take a likelihood: the warm start of reinforcement learning. */
-import type { SftSettings } from '../config/settings.js';
+import type { SftSettings } from '../schema/algorithm.js';
 import { learningRateAt, type ScheduleOptions } from '../engines/onnx/optimizer.js';
 import type { CheckpointFiles } from '../models/files.js';
 import type { Answer, Lesson, Policy } from '../policies/policy.js';

@@ -1,5 +1,5 @@
 /** What an iteration's episodes change: from advantages to optimizer steps. */
-import type { GrpoSettings } from '../config/settings.js';
+import type { GrpoSettings } from '../schema/algorithm.js';
 import { RandomStream } from '../core/random.js';
 import { learningRateAt, type ScheduleOptions } from '../engines/onnx/optimizer.js';
 import { shareOf } from '../group/peers.js';

@@ -1,5 +1,5 @@
 /** A run from its opened recipe to its end. */
-import type { CheckpointSettings, ValidationSettings } from '../config/settings.js';
+import type { CheckpointSettings, ValidationSettings } from '../schema/training.js';
 import { Abandoned } from '../group/lead.js';
 import { soloGroup, type ProcessGroup } from '../group/process_group.js';
 import type { RunHandle } from '../run/claim.js';

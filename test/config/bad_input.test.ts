@@ -203,12 +203,12 @@ describe('a config that does not validate', () => {
       ),
     ).toMatchInlineSnapshot(`
       "configs/sft_s__rl_s.jsonnet: 10 problems
+        (--set) rollout.generations_per_sample: found 1; allowed: 2 or more, because GRPO compares the answers of one prompt
+        (--set) algorithm.train_tokens.steps: found 7; allowed: at most cycle_steps (5)
         (--set) rollout.episodes_per_iteration: found 96; allowed: a multiple of optimizer.per_device_batch_size (64), so that micro-batches have a fixed size
         (--set) checkpoint.keep_every_n_iterations: found 30; allowed: a multiple of checkpoint.save_every_n_iterations (20), because only what is saved can be kept
-        (--set) rollout.generations_per_sample: found 1; allowed: 2 or more, because GRPO compares the answers of one prompt
-        (--set) rollout.max_response_tokens: found 4096; allowed: less than policy.model_context_size (96), which also holds the prompt
         (--set) data.train: 1 of 2 sources have a coefficient; allowed: all of them, or none (each is then upsampled to the largest)
-        (--set) algorithm.train_tokens.steps: found 7; allowed: at most cycle_steps (5)
+        (--set) rollout.max_response_tokens: found 4096; allowed: less than policy.model_context_size (96), which also holds the prompt
         (--set) policy.init: found both policy.model and policy.init; set one of them to null: a checkpoint brings its own architecture
         (--set) policy.init.num_key_value_heads: found 3; allowed: a divisor of num_attention_heads (4)
         (--set) policy.init.hidden_size: found 90; allowed: a multiple of num_attention_heads (4), or set head_dim
@@ -241,6 +241,31 @@ describe('a config that does not validate', () => {
         (--set) optimizer.min_learning_rate_ratio: found 1.5; allowed: a number <= 1
         editrl config schema lists every key with its meaning; editrl config show prints what the file evaluates to."
     `);
+  });
+
+  it('learns in ways that come to nothing', async () => {
+    expect(
+      await withSets(
+        'algorithm.kl_estimator=k1',
+        'algorithm.minibatches=5',
+        'validation.weights=average',
+        'algorithm.advantage.per_term=true',
+        'algorithm.advantage.scope=batch',
+        'reward.terms=[{"name":"viescore","weight":1}]',
+      ),
+    ).toMatchInlineSnapshot(`
+      "configs/sft_s__rl_s.jsonnet: 4 problems
+        (--set) algorithm.minibatches: found 5; allowed: a divisor of the 32 prompts of an iteration (rollout.episodes_per_iteration / rollout.generations_per_sample)
+        (--set) algorithm.kl_estimator: found 'k1', whose gradient in the loss is zero in expectation: it would hold nothing back; allowed: k2 or k3
+        (--set) validation.weights: found 'average' without optimizer.ema_decay, which makes the averages; allowed: 'current' or null, or set it
+        (--set) algorithm.advantage.per_term: found true with algorithm.advantage.scope 'batch'; allowed: only with 'group', which each term is normalised within
+        editrl config schema lists every key with its meaning; editrl config show prints what the file evaluates to."
+    `);
+    const supervised = { file: 'configs/sft_s.jsonnet', overlays: base.overlays, env: {} };
+    expect(await textOf({ ...supervised, sets: ['validation.weights=average', 'optimizer.ema_decay=0.9'] })).toBe(
+      'loads',
+    );
+    expect(await withSets('algorithm.kl_estimator=k2', 'algorithm.minibatches=4')).toBe('loads');
   });
 
   it('has neither a start nor an architecture', async () => {

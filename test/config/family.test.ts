@@ -1,15 +1,16 @@
 import { readdirSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
-import { dependencies, loadReferenced } from '../../src/config/load.js';
-import type { Settings } from '../../src/config/settings.js';
+import { loadReferenced } from '../../src/config/load.js';
+import { dependencies } from '../../src/config/models.js';
+import type { RunSettings } from '../../src/schema/run.js';
 import { loadEvaluated } from './evaluated.js';
-import { edits, env, family, load, loadsAtBothSizes, quick, tiny } from './family_cases.js';
-import { loadTrained } from './trained.js';
+import { env, family, load, loadsAtBothSizes, quick, tiny } from './family_cases.js';
+import { editSettings, loadTrained } from './trained.js';
 
 /** The keys that tell the family's members apart. */
-function essence(settings: Settings): unknown {
+function essence(settings: RunSettings): unknown {
   const { policy, environment, data, algorithm, optimizer, rollout, reward, num_iterations, base_exp_dir } =
-    edits(settings);
+    editSettings(settings);
   return {
     model: policy.model,
     init: policy.init === null ? null : `${policy.init.num_hidden_layers}x${policy.init.hidden_size}`,
@@ -69,14 +70,14 @@ describe('the shipped family', () => {
   });
 
   it('sft_s at full size falls to a tenth of its learning rate, as EARL does; the laptop size stays', async () => {
-    const { optimizer } = edits(await load('sft_s', 'full'));
+    const { optimizer } = editSettings(await load('sft_s', 'full'));
     expect(optimizer).toMatchObject({ schedule: 'cosine', decay_steps: null, min_learning_rate_ratio: 0.1 });
-    const { optimizer: small } = edits(await load('sft_s', 'tiny'));
+    const { optimizer: small } = editSettings(await load('sft_s', 'tiny'));
     expect(small).toMatchObject({ schedule: 'constant', decay_steps: null, min_learning_rate_ratio: 0 });
   });
 
   it('sft_think_s__rl_sc at full size starts from the published thinking checkpoint', async () => {
-    const settings = edits(await load('sft_think_s__rl_sc', 'full'));
+    const settings = editSettings(await load('sft_think_s__rl_sc', 'full'));
     expect(settings.policy.model).toEqual({
       hub: 'kazemnejad/Emu3-Base-SFT-got-Apr13_post_stochastic_256_lr1e-5-checkpoint-10800',
       revision: 'main',
@@ -174,6 +175,6 @@ describe('the shipped family', () => {
     expect([tokenizer.settings.run_name, tokenizer.settings.task]).toEqual(['tiny_vq', 'image_tokenizer']);
     expect([start.settings.run_name, start.settings.seed]).toEqual(['sft_s', 42]);
     expect(start.settings.base_exp_dir).toBe('runs/tiny');
-    expect(edits(start.settings).policy.model).toBeNull();
+    expect(editSettings(start.settings).policy.model).toBeNull();
   });
 });

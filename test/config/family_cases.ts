@@ -1,8 +1,9 @@
 /** The configs of EARL's family, and what each of them must do. */
 import { expect, it } from 'vitest';
-import { cannotRunYet } from '../../src/config/load.js';
-import type { ImageEditSettings, Settings } from '../../src/config/settings.js';
+import { cannotRunYet } from '../../src/config/models.js';
+import type { RunSettings } from '../../src/schema/run.js';
 import { loadEvaluated } from './evaluated.js';
+import { editSettings } from './trained.js';
 
 export const env = { APP__REWARD_FUNCTION_API_BASE: 'http://judge:4877' };
 export const tiny = ['configs/lib/tiny.libsonnet'];
@@ -24,19 +25,14 @@ export const family = ['sft_s', 'sft_sc', 'sft_sc2stage', 'sft_think_s', ...rlRu
 /** Those that the quick tests load; the slow ones load the others. */
 export const quick: readonly string[] = ['sft_sc2stage', 'sft_s__rl_c', 'sft_think_s__rl_sc'];
 
-export async function load(name: string, size: 'full' | 'tiny'): Promise<Settings> {
+export async function load(name: string, size: 'full' | 'tiny'): Promise<RunSettings> {
   const config = await loadEvaluated({ file: `configs/${name}.jsonnet`, overlays: size === 'tiny' ? tiny : [], env });
   return config.settings;
 }
 
-export function edits(settings: Settings): ImageEditSettings {
-  if (settings.task !== 'image_edit_tokens') throw new Error(`a run of ${settings.task}`);
-  return settings;
-}
-
 export function loadsAtBothSizes(names: readonly string[]): void {
   it.each(names)('%s loads at both sizes', async (name) => {
-    const [full, small] = [edits(await load(name, 'full')), edits(await load(name, 'tiny'))];
+    const [full, small] = [editSettings(await load(name, 'full')), editSettings(await load(name, 'tiny'))];
     expect(full.run_name).toBe(name);
     expect(small.run_name).toBe(name);
     const algorithm = name.includes('__rl_') ? 'grpo' : 'sft';

@@ -1,23 +1,22 @@
 import { describe, expect, it } from 'vitest';
 import { diffSettings } from '../../src/config/hash.js';
 import { jsonSchema } from '../../src/config/json_schema.js';
-import { cannotRunYet, dependencies } from '../../src/config/load.js';
-import { settingsOfTask } from '../../src/config/schema/tasks.js';
+import { cannotRunYet, dependencies } from '../../src/config/models.js';
+import { imageEditTokens, type ImageEditSettings } from '../../src/recipes/image_edit_tokens/settings.js';
 import { knownPaths, leaves } from '../../src/schema/walk.js';
 import { validate } from '../../src/config/validate.js';
-import type { ImageEditSettings } from '../../src/config/settings.js';
 import { EditrlError } from '../../src/core/errors.js';
 import { fieldsWithoutDefault } from '../../src/rewards/choice.js';
 import { termNames } from '../../src/rewards/terms/table.js';
 import { loadEvaluated } from './evaluated.js';
+import { editSettings } from './trained.js';
 
 const base = { file: 'configs/sft_s__rl_s.jsonnet', overlays: ['configs/lib/tiny.libsonnet'], env: {} };
-const schema = settingsOfTask.image_edit_tokens;
+const { schema } = imageEditTokens;
 
 async function load(...sets: string[]): Promise<{ settings: ImageEditSettings; resultHash: string }> {
   const { settings, resultHash } = await loadEvaluated({ ...base, sets });
-  if (settings.task !== 'image_edit_tokens') throw new Error(settings.task);
-  return { settings, resultHash };
+  return { settings: editSettings(settings), resultHash };
 }
 
 /** The problems of a config, without its file. */

@@ -9,8 +9,8 @@ import { externalVariables, importClosure } from '../../src/config/jsonnet.js';
 import { parseSet } from '../../src/config/load.js';
 import { editDistance, nearest } from '../../src/config/nearest.js';
 import { textDigests } from '../../src/config/texts.js';
-import { settingsOfTask } from '../../src/config/schema/tasks.js';
-import { fieldsOf, leaves, markOf, unwrap } from '../../src/schema/walk.js';
+import { recipes } from '../../src/recipes/settings.js';
+import { fieldsOf, markOf, unwrap } from '../../src/schema/walk.js';
 import { testFolders } from '../support/folder.js';
 import { loadEvaluated } from './evaluated.js';
 import { loadTrained } from './trained.js';
@@ -40,6 +40,15 @@ describe('loading', () => {
     expect(await warnings('num_iterations=20')).toContain(said);
     expect(await warnings('num_iterations=21')).not.toContain(said);
     expect(await warnings('num_iterations=10', 'algorithm.inner_epochs=3')).not.toContain(said);
+  });
+
+  it('says that a clip range has no effect where an iteration takes one optimizer step', async () => {
+    const said = async (...sets: string[]): Promise<boolean> =>
+      (await load(...sets)).warnings.some((warning) => warning.startsWith('algorithm.clip_range has no effect'));
+    expect(await said()).toBe(false);
+    expect(await said('algorithm.clip_range=0.2')).toBe(true);
+    expect(await said('algorithm.clip_range=0.2', 'algorithm.minibatches=2')).toBe(false);
+    expect(await said('algorithm.clip_range=0.2', 'algorithm.inner_epochs=2')).toBe(false);
   });
 
   it('says that a coefficient of held-out data has no effect', async () => {
@@ -144,11 +153,7 @@ describe('the settings hash', () => {
     expect(diffSettings(before.settings, after.settings)).toHaveLength(1);
   });
 
-  it('leaves out the fields that recorded runs were hashed without, at their defaults', async () => {
-    const { settings } = await load();
-    const unhashed = [...leaves(settingsOfTask[settings.task], settings)].filter(({ mark }) => 'unhashed' in mark);
-    expect(unhashed.length).toBeGreaterThan(0);
-    for (const { path, value, mark } of unhashed) expect([path, value]).toEqual([path, mark.unhashed]);
+  it('leaves out the fields that recorded runs were hashed without, at what their absence means', async () => {
     const textOf = async (...sets: string[]): Promise<string> =>
       resultText((await load(...sets)).settings, 'optimizer');
     expect(await textOf()).toMatchInlineSnapshot(
@@ -267,7 +272,7 @@ describe('the schema', () => {
     }
   }
 
-  it.each(Object.entries(settingsOfTask))('of %s marks and describes every field', (name, schema) => {
+  it.each(Object.entries(recipes))('of %s marks and describes every field', (name, { schema }) => {
     const all = [...fields(schema, name)];
     expect(all.length).toBeGreaterThan(25);
     const unmarked = all.filter(

@@ -1,10 +1,18 @@
-/** Loads a config whose run this program trains itself. */
+/** Settings of one recipe, from the form that all have in common. */
 import type { LoadRequest, LoadedConfig } from '../../src/config/load.js';
-import type { TrainedSettings } from '../../src/config/settings.js';
+import type { ImageEditSettings } from '../../src/recipes/image_edit_tokens/settings.js';
+import { isTrainable } from '../../src/recipes/settings.js';
+import type { RunSettings, TrainedSettings } from '../../src/schema/run.js';
 import { loadEvaluated } from './evaluated.js';
 
+/** Loads a config whose run this program trains itself. */
 export async function loadTrained(request: LoadRequest): Promise<LoadedConfig & { settings: TrainedSettings }> {
-  const config = await loadEvaluated(request);
-  if (config.settings.task === 'external') throw new Error('a config of another trainer');
-  return { ...config, settings: config.settings };
+  const { settings, ...config } = await loadEvaluated(request);
+  if (!isTrainable(settings)) throw new Error('a config of another trainer');
+  return { ...config, settings };
+}
+
+export function editSettings(settings: RunSettings): ImageEditSettings {
+  if (settings.task !== 'image_edit_tokens') throw new Error(`a run of ${settings.task}`);
+  return settings as ImageEditSettings;
 }

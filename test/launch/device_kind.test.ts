@@ -1,11 +1,11 @@
 import { describe, expect, it } from 'vitest';
-import type { Settings } from '../../src/config/settings.js';
+import type { RunSettings } from '../../src/schema/run.js';
 import { deviceKind } from '../../src/launch/device_kind.js';
 
 const gpus = [{ index: 0, uuid: 'GPU-0', name: 'one', memoryBytes: null, usedBytes: null }];
 
 /** As much of a run's settings as its devices depend on. */
-function run(policy: string, environment: string, devices: readonly number[] | null = null): Settings {
+function run(policy: string, environment: string, devices: readonly number[] | null = null): RunSettings {
   const part = (provider: string): unknown => ({ engine: { provider } });
   const task = 'image_edit_tokens';
   return {
@@ -13,11 +13,11 @@ function run(policy: string, environment: string, devices: readonly number[] | n
     policy: part(policy),
     environment: part(environment),
     launch: { devices, command: null },
-  } as unknown as Settings;
+  } as unknown as RunSettings;
 }
 
-const external = (devices: readonly number[] | null): Settings =>
-  ({ task: 'external', launch: { devices, command: ['train'] } }) as unknown as Settings;
+const external = (devices: readonly number[] | null): RunSettings =>
+  ({ task: 'external', launch: { devices, command: ['train'] } }) as unknown as RunSettings;
 
 describe('a run', () => {
   it.each([
@@ -29,7 +29,7 @@ describe('a run', () => {
     ['auto', 'auto', 'cpu', 'cpu'],
   ] as const)('of providers %s and %s, auto being %s, takes slots of the %s', (policy, environment, auto, kind) => {
     expect(deviceKind(run(policy, environment), { gpus }, () => auto)).toBe(kind);
-    const tokenizer = { ...run('cuda', environment), task: 'image_tokenizer' } as Settings;
+    const tokenizer = { ...run('cuda', environment), task: 'image_tokenizer' } as RunSettings;
     const alone = environment === 'auto' ? auto : environment;
     expect(deviceKind(tokenizer, { gpus }, () => auto)).toBe(alone === 'cpu' ? 'cpu' : 'gpu');
   });
@@ -44,7 +44,7 @@ describe('a run', () => {
     expect(deviceKind(external([0]), { gpus })).toBe('gpu');
     expect(deviceKind(external([]), { gpus })).toBe('cpu');
     const { launch, ...ours } = run('cpu', 'cpu');
-    const theirs = { ...ours, launch: { ...launch, command: ['train'] } } as Settings;
+    const theirs = { ...ours, launch: { ...launch, command: ['train'] } } as RunSettings;
     expect(deviceKind(theirs, { gpus })).toBe('gpu');
   });
 });

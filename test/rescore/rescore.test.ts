@@ -2,7 +2,8 @@ import { cpSync, existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, wri
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import type { ImageEditSettings, RewardSettings } from '../../src/config/settings.js';
+import type { ImageEditSettings } from '../../src/recipes/image_edit_tokens/settings.js';
+import type { RewardSettings } from '../../src/rewards/schema/reward.js';
 import { sha256 } from '../../src/core/image.js';
 import { encodeSafetensors, readSafetensors } from '../../src/core/safetensors.js';
 import { hashPrompt, hashRequest } from '../../src/rewards/chat_request.js';

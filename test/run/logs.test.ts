@@ -3,6 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Writable } from 'node:stream';
 import { afterAll, describe, expect, it } from 'vitest';
+import { lossColumns, rewardColumns } from '../../src/recipes/columns.js';
 import { openRunLog } from '../../src/run/logs.js';
 import { RunPaths } from '../../src/run/paths.js';
 import { formatDuration, Progress } from '../../src/run/progress.js';
@@ -57,7 +58,7 @@ describe('logs', () => {
 
 describe('progress', () => {
   it('keeps its columns under each other', () => {
-    const progress = new Progress('grpo', 60);
+    const progress = new Progress(rewardColumns, 60);
     const step = (iteration: number, reward: number, seconds: number): string =>
       progress.line(iteration, {
         'reward/mean': reward,
@@ -76,7 +77,7 @@ describe('progress', () => {
   });
 
   it('shows the last known held-out loss of a supervised run', () => {
-    const progress = new Progress('sft', 400);
+    const progress = new Progress(lossColumns, 400);
     const lines = [
       progress.line(0, { 'validation/loss': 3.5 }),
       progress.line(1, { 'policy/loss': 3.25, 'time/total': 0.15, 'tokens/s': 9000 }),

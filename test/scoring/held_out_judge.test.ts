@@ -2,7 +2,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import type { ImageEditSettings } from '../../src/config/settings.js';
+import type { ImageEditSettings } from '../../src/recipes/image_edit_tokens/settings.js';
 import { MemoryJudgementStore } from '../../src/rewards/memory_store.js';
 import { openLocalSender } from '../../src/rewards/sender.js';
 import type { JudgeItem, Outcome, Reward } from '../../src/rewards/types.js';

@@ -2,7 +2,7 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import type { ImageEditSettings } from '../../src/config/settings.js';
+import type { ImageEditSettings } from '../../src/recipes/image_edit_tokens/settings.js';
 import { latestWhole } from '../../src/run/checkpoints.js';
 import { claimRun } from '../../src/run/claim.js';
 import { openRunLog } from '../../src/run/logs.js';

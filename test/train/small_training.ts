@@ -1,5 +1,6 @@
 /** GRPO on the small world, with a scorer of the test's own. */
-import type { GrpoSettings, ImageEditSettings } from '../../src/config/settings.js';
+import type { GrpoSettings } from '../../src/schema/algorithm.js';
+import type { ImageEditSettings } from '../../src/recipes/image_edit_tokens/settings.js';
 import { InternalError } from '../../src/core/errors.js';
 import { RandomStream } from '../../src/core/random.js';
 import { soloGroup, type ProcessGroup } from '../../src/group/process_group.js';

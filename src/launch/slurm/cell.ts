@@ -1,7 +1,7 @@
 /** What a task of a job array starts with: its cell, and the devices that Slurm gave it. */
 import { readFileSync } from 'node:fs';
 import type { LoadedConfig } from '../../config/load.js';
-import type { LaunchSettings } from '../../config/settings.js';
+import type { LaunchSettings } from '../../schema/launch.js';
 import { RunError, UsageError } from '../../core/errors.js';
 
 /** Reads one line of a file of cells. Raises RunError where there is none, UsageError for a wrong index. */

@@ -1,6 +1,6 @@
 /** From runs to Slurm jobs: which runs share a job array, what each asks for, what it waits for. Nothing is submitted here. */
 import type { LoadedConfig } from '../../config/load.js';
-import type { LaunchSettings, SlurmSettings } from '../../config/settings.js';
+import type { LaunchSettings, SlurmSettings } from '../../schema/launch.js';
 import { ConfigError, InternalError } from '../../core/errors.js';
 
 /** A run to be submitted: a cell of a matrix, or a run that cells start from. */

@@ -1,5 +1,5 @@
 /** Labelled edits as supervised training takes them. */
-import type { SftSettings } from '../../config/settings.js';
+import type { SftSettings } from '../../schema/algorithm.js';
 import { DataError } from '../../core/errors.js';
 import type { EditSample } from '../../data/types.js';
 import type { TokenAnswer } from '../../policies/tokens/batch.js';

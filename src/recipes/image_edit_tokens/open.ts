@@ -1,5 +1,5 @@
 /** Opens `image_edit_tokens`: an autoregressive policy of text and vision tokens, trained by SFT or by GRPO against a judge (EARL). */
-import type { ImageEditSettings } from '../../config/settings.js';
+import type { ImageEditSettings } from './settings.js';
 import { DataError, InternalError } from '../../core/errors.js';
 import { sessionOptions } from '../../engines/onnx/session_options.js';
 import { modelFolder, type RunResolver } from '../../models/reference.js';

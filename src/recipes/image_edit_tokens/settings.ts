@@ -78,7 +78,7 @@ export const imageEditTokens: TrainedRecipe<ImageEditSettings> = {
   name: 'image_edit_tokens',
   trainer: 'this program',
   schema,
-  rules: [wholeBatches, ...sharedRules, ...groupRules, ...policyRules, ...rewardRules, noLabelledWords],
+  rules: [...groupRules, wholeBatches, ...sharedRules, ...policyRules, ...rewardRules, noLabelledWords],
   models: ['environment.model', 'policy.tokenizer', 'policy.model'],
   engines: ['policy.engine', 'environment.engine'],
   reward: (settings) => settings.reward,

@@ -1,6 +1,7 @@
 /** The task of `image_edit_tokens`: edit datasets, the joint vocabulary and the vision-token decoder tied together (EARL). */
 import { basename, dirname } from 'node:path';
-import type { DataSource, ImageEditSettings } from '../../config/settings.js';
+import type { DataSource } from '../../schema/data.js';
+import type { ImageEditSettings } from './settings.js';
 import { ConfigError, DataError, RunError } from '../../core/errors.js';
 import { decodeImage, type RgbImage } from '../../core/image.js';
 import { openEditDataset } from '../../data/edits.js';

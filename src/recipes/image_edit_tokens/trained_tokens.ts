@@ -1,5 +1,5 @@
 /** Which tokens of an answer carry the loss (EARL's text-only and vision-only cycles). */
-import type { TrainTokens } from '../../config/settings.js';
+import type { TrainTokens } from '../../schema/algorithm.js';
 import type { TokenAnswer } from '../../policies/tokens/batch.js';
 import type { TokenSpace } from '../../policies/tokens/emu3/space.js';
 

@@ -1,5 +1,5 @@
 /** Opens `image_tokenizer`: trains the vision tokenizer, and writes the joint vocabulary that goes with its codes. */
-import type { ImageTokenizerSettings } from '../../config/settings.js';
+import type { ImageTokenizerSettings } from './settings.js';
 import { sessionOptions } from '../../engines/onnx/session_options.js';
 import { jointVocabularyJson } from '../../policies/tokens/emu3/space.js';
 import { tinyVocabulary } from '../../tiny/world/vocabulary.js';

@@ -1,5 +1,5 @@
 /** A line for every exchange: who asked what of whom, and what came of it. Images stand as hashes; keys stand nowhere. */
-import type { ChatCall } from './chat.js';
+import type { ChatBody } from './chat_body.js';
 import type { Completion } from './exchange.js';
 import type { LinesFile } from './lines_file.js';
 
@@ -22,7 +22,7 @@ export interface ExchangeCourse {
 export class ExchangeRecords {
   constructor(readonly file: LinesFile) {}
 
-  write({ run, chat }: Pick<ChatCall, 'run' | 'chat'>, course: ExchangeCourse): void {
+  write({ run, chat }: { readonly run: string; readonly chat: ChatBody }, course: ExchangeCourse): void {
     const { completion } = course;
     this.file.append(
       JSON.stringify({

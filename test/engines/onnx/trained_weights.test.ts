@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
 import { readSafetensors } from '../../../src/core/safetensors.js';
-import type { OptimizerSettings } from '../../../src/config/settings.js';
+import type { OptimizerSettings } from '../../../src/schema/training.js';
 import { learningRateAt } from '../../../src/engines/onnx/optimizer.js';
 import type { CheckpointFiles } from '../../../src/models/files.js';
 import { TrainedWeights } from '../../../src/engines/onnx/trained_weights.js';

@@ -2,13 +2,14 @@
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { validate } from '../../../src/config/validate.js';
-import type { ImageEditSettings } from '../../../src/config/settings.js';
+import type { ImageEditSettings } from '../../../src/recipes/image_edit_tokens/settings.js';
 import { encodeSafetensors } from '../../../src/core/safetensors.js';
 import { VisionTokenizer } from '../../../src/environments/vision_tokens.js';
 import { CODEBOOK, initImageTokenizer, type ImageTokenizerConfig } from '../../../src/nets/image_tokenizer.js';
-import { jointVocabularyJson, SPECIAL } from '../../../src/policies/tokens/emu3/space.js';
+import { jointVocabularyJson } from '../../../src/policies/tokens/emu3/space.js';
 import { makeTinyEdits, tinyDatalist } from '../../../src/tiny/world/dataset.js';
 import { tinyVocabulary } from '../../../src/tiny/world/vocabulary.js';
+import { editSettings } from '../../config/trained.js';
 
 /** Judges take no images smaller than 28 pixels. */
 const geometry = { columns: 3, rows: 3, cell: 10 };
@@ -88,5 +89,5 @@ export function smallSettings(
     ...(Object.fromEntries(sections) as object),
   });
   if ('problems' in validated) throw new Error(JSON.stringify(validated.problems));
-  return validated.settings as ImageEditSettings;
+  return editSettings(validated.settings);
 }

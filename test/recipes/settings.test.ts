@@ -1,0 +1,108 @@
+import { describe, expect, it } from 'vitest';
+import type { z } from 'zod';
+import { enginesOf, withEngines } from '../../src/recipes/engines.js';
+import type { TrainedRecipe } from '../../src/recipes/recipe.js';
+import { isTrainable, recipeNamed, recipeOf, recipes } from '../../src/recipes/settings.js';
+import { engine } from '../../src/schema/model.js';
+import type { RunSettings, TrainedSettings } from '../../src/schema/run.js';
+import { schemaAt } from '../../src/schema/walk.js';
+import { validate } from '../../src/config/validate.js';
+import { loadTrained } from '../config/trained.js';
+
+const trained: readonly TrainedRecipe[] = [recipes.image_edit_tokens, recipes.image_tokenizer];
+
+function settingsWith(sections: Record<string, object>): TrainedSettings {
+  const validated = validate({
+    run_name: 'r',
+    task: 'image_edit_tokens',
+    num_iterations: 1,
+    algorithm: { type: 'grpo' },
+    optimizer: { learning_rate: 1e-4 },
+    policy: { model: { run: 'start', config: 'start.jsonnet' }, tokenizer: { run: 'vq', config: 'vq.jsonnet' } },
+    environment: { model: { run: 'vq', config: 'vq.jsonnet' } },
+    reward: { mode: 'viescore', endpoint: 'embedded' },
+    data: { train: [{ path: 'train.json' }], validation: [{ path: 'held_out.json' }] },
+    ...sections,
+  });
+  if ('problems' in validated || !isTrainable(validated.settings)) throw new Error(JSON.stringify(validated));
+  return validated.settings;
+}
+
+describe('the table of recipes', () => {
+  it.each(Object.entries(recipes))('knows %s by the name that its schema takes', (name, recipe) => {
+    expect(recipe.name).toBe(name);
+    expect((recipe.schema.shape['task'] as z.ZodType).safeParse(name).success).toBe(true);
+    expect(recipeNamed(name)).toBe(recipe);
+  });
+
+  it('knows no other', () => {
+    for (const name of ['image_edit_token', 'constructor', null, 3]) expect(recipeNamed(name)).toBeUndefined();
+    expect(() => recipeOf({ task: 'toString' })).toThrow('no known recipe: toString');
+  });
+
+  it.each(trained)('finds the models and engines of $name where it says', ({ models, engines, schema }) => {
+    const at = (key: string) => schemaAt(schema, key.split('.'), undefined);
+    for (const key of models) {
+      expect([key, at(key)?.safeParse({ run: 'a', config: 'b' }).success]).toEqual([key, true]);
+      expect([key, at(key)?.safeParse({ run: 'a' }).success]).toEqual([key, false]);
+    }
+    for (const key of engines) expect([key, at(key)]).toEqual([key, engine]);
+  });
+});
+
+describe('the engines of a run', () => {
+  it('are changed wherever they stand, and nothing else', async () => {
+    const { settings } = await loadTrained({
+      file: 'configs/sft_s__rl_s.jsonnet',
+      overlays: ['configs/lib/tiny.libsonnet'],
+      sets: ['policy.engine.threads=3', 'environment.engine.threads=0', 'rollout.threads=0'],
+      env: {},
+    });
+    const shared = withEngines(settings, (one) => (one.threads === 0 ? { ...one, threads: 2 } : one));
+    expect(enginesOf(shared).map(({ threads }) => threads)).toEqual([3, 2]);
+    expect(withEngines(shared, (one) => (one.threads === 2 ? { ...one, threads: 0 } : one))).toEqual(settings);
+    expect(enginesOf(settings)[1].threads).toBe(0);
+  });
+});
+
+describe('a run of image_edit_tokens', () => {
+  const recipe: TrainedRecipe = recipes.image_edit_tokens;
+
+  it('takes an optimizer step for every minibatch of every inner epoch', () => {
+    const steps = (algorithm: object): number => recipe.stepsPerIteration(settingsWith({ algorithm }));
+    expect(steps({ type: 'grpo', inner_epochs: 3, minibatches: 4 })).toBe(12);
+    expect(steps({ type: 'sft' })).toBe(1);
+  });
+
+  it('has as many micro-batches as its step has', () => {
+    const count = (algorithm: object): number => recipe.microBatches(settingsWith({ algorithm }));
+    expect(count({ type: 'grpo' })).toBe(128 / 8);
+    expect(count({ type: 'grpo', minibatches: 4 })).toBe(128 / 8 / 4);
+    expect(count({ type: 'sft', sft: { batch_size: 32 } })).toBe(4);
+  });
+
+  describe('needs memory', () => {
+    const shape = { hidden_size: 64, intermediate_size: 128, num_hidden_layers: 2, num_attention_heads: 4 };
+    /** L(4d² + 3df) + 2Vd with a vocabulary of 512. */
+    const parameters = 2 * (4 * 64 * 64 + 3 * 64 * 128) + 2 * 512 * 64;
+    const bytes = (sections: Record<string, object>): number =>
+      recipe.memory(settingsWith(sections), () => shape) ?? NaN;
+
+    it('for the frozen reference and the moving average as for a copy of the weights each', () => {
+      const grpo = bytes({});
+      expect(grpo - bytes({ algorithm: { type: 'sft' } })).toBe(4 * parameters);
+      expect(bytes({ optimizer: { learning_rate: 1e-4, ema_decay: 0.999 } }) - grpo).toBe(4 * parameters);
+    });
+
+    it('that is unknown for a policy of unknown shape', () => {
+      expect(recipe.memory(settingsWith({}), () => null)).toBeNull();
+    });
+  });
+});
+
+describe('a run of another trainer', () => {
+  it('is none that this program trains', () => {
+    expect(isTrainable({ task: 'external' } as RunSettings)).toBe(false);
+    expect(isTrainable(settingsWith({}))).toBe(true);
+  });
+});
