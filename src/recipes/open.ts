@@ -1,26 +1,13 @@
 /** Every recipe that this program trains, as far as its workers must know it. Another recipe is one line here, and one in settings.ts. */
 import { must } from '../core/errors.js';
 import { resolveProvider } from '../engines/onnx/provider.js';
-import type { RunResolver } from '../models/reference.js';
-import type { Prompt, Task } from '../scoring/task.js';
 import type { TrainedSettings } from '../schema/run.js';
-import type { Bench } from '../train/bench.js';
-import type { Training } from '../train/loop.js';
+import type { OpenRecipe } from '../train/opener.js';
 import type { OpenedRecipe } from '../train/worker.js';
 import { enginesOf, withEngines } from './engines.js';
 import { imageEditTokens } from './image_edit_tokens/open.js';
 import { imageTokenizer } from './image_tokenizer/open.js';
 import { recipeOf, type TrainedName } from './settings.js';
-
-/** How a recipe comes to life. Methods, so that recipes of different settings stand in one table. */
-export interface OpenRecipe<S extends TrainedSettings = TrainedSettings> {
-  /** Makes data that a config asks for and that is not there yet, from the finished runs that this needs. */
-  makeData(settings: S, resolveRun: RunResolver, say: (line: string) => void): Promise<void>;
-  /** Wires its parts and gives its training, on every rank. */
-  open(settings: S, bench: Bench): Promise<Training>;
-  /** Opens what its recorded episodes are scored again with; null where answers are not scored. Raises EditrlError where data or models are gone. */
-  openTask(settings: S, resolveRun: RunResolver): Task<Prompt, unknown> | null;
-}
 
 const recipes: Readonly<Record<TrainedName, OpenRecipe>> = {
   image_edit_tokens: imageEditTokens,

@@ -6,8 +6,8 @@ import { tinyVocabulary } from '../../tiny/world/vocabulary.js';
 import type { Bench } from '../../train/bench.js';
 import { ImageTokenizerTraining } from '../../train/image_tokenizer.js';
 import type { Training } from '../../train/loop.js';
+import type { OpenRecipe } from '../../train/opener.js';
 import { scheduleOf } from '../../train/schedule.js';
-import type { OpenRecipe } from '../open.js';
 import { makeData } from './data.js';
 
 /** The words of EARL's thinking prefill. */
