@@ -63,7 +63,7 @@ export function smallTraining(
   const training = new GrpoTraining({
     ...collector,
     heldOut,
-    algorithm: algorithm as GrpoSettings,
+    algorithm: algorithm,
     rollout,
     reward,
     seed,
