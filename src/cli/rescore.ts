@@ -4,10 +4,9 @@ import { canonicalJson } from '../config/hash.js';
 import { loadConfig, parseSet } from '../config/load.js';
 import { RunError, UsageError } from '../core/errors.js';
 import { sha256 } from '../core/image.js';
-import { startEmbeddedJudge, type EmbeddedJudge } from '../launch/embedded_judge.js';
+import { EmbeddedJudges } from '../launch/embedded_judge.js';
 import { runResolver } from '../launch/resolve.js';
-import { isTrainable, recipeOf } from '../recipes/settings.js';
-import type { Endpoint } from '../rewards/endpoints.js';
+import { isTrainable, rewardOf } from '../recipes/settings.js';
 import type { RewardSettings } from '../rewards/schema/reward.js';
 import { canonicalMode } from '../rewards/settings.js';
 import { findRun } from '../run/find.js';
@@ -49,12 +48,12 @@ export const rescoreVerb: Action = {
     const record = readRecord(paths);
     if (record === null) throw new RunError('there is no run here', { where: paths.dir });
     const { settings } = recordedConfig(paths, record);
-    if (!isTrainable(settings) || recipeOf(settings).reward(settings) === null) {
+    if (!isTrainable(settings) || rewardOf(settings) === null) {
       throw new UsageError(`a run of task '${settings.task}' has no scored episodes`);
     }
     const reward = await otherReward(args, paths, record);
     const name = fileName(args, reward);
-    const judge = new JudgeSource(reward);
+    const judges = new EmbeddedJudges();
     const apiKey = process.env['OPENAI_API_KEY'];
     try {
       const summary = await rescore({
@@ -63,7 +62,7 @@ export const rescoreVerb: Action = {
         reward,
         name,
         resolveRun: runResolver(settings.base_exp_dir),
-        endpoint: flag(args, 'offline') || reward.endpoint === '' ? null : () => judge.endpoint(),
+        endpoint: flag(args, 'offline') || reward.endpoint === '' ? null : () => judges.endpointOf(reward),
         offline: flag(args, 'offline'),
         ...(apiKey === undefined ? {} : { apiKey }),
         onProgress: ({ iteration, heldOut }, at, of) => {
@@ -76,7 +75,7 @@ export const rescoreVerb: Action = {
       else printLine(formatSummary(summary));
       return 0;
     } finally {
-      await judge.close();
+      await judges.close();
     }
   },
 };
@@ -98,11 +97,11 @@ async function otherReward(args: Arguments, paths: RunPaths, record: RunRecord):
   }
   if (config !== '') {
     const { settings } = await loadConfig({ file: config, overlays: texts(args, 'with'), sets });
-    return rewardOf(settings, config);
+    return requireReward(settings, config);
   }
   const given = new Set(sets.map((set) => parseSet(set).path.split('.')[1]));
   const { settings } = recordedConfig(paths, record, { sets: [...implied(given), ...sets] });
-  return rewardOf(settings, paths.record);
+  return requireReward(settings, paths.record);
 }
 
 /** What follows from naming a reward: it takes the place of the run's, and nothing is computed besides unless asked for. */
@@ -114,8 +113,8 @@ function implied(given: ReadonlySet<string>): string[] {
   ];
 }
 
-function rewardOf(settings: RunSettings, where: string): RewardSettings {
-  const reward = isTrainable(settings) ? recipeOf(settings).reward(settings) : null;
+function requireReward(settings: RunSettings, where: string): RewardSettings {
+  const reward = rewardOf(settings);
   if (reward === null) throw new UsageError(`${where} is of task '${settings.task}', which has no reward`);
   return reward;
 }
@@ -130,24 +129,6 @@ function fileName(args: Arguments, reward: RewardSettings): string {
   const name = given === '' ? `${stem.replace(/[^A-Za-z0-9]+/g, '_').replace(/^_|_$/g, '')}-${digest}` : given;
   checkRunName(name);
   return name;
-}
-
-/** Where the judge is; the embedded one is started when it is first asked. */
-class JudgeSource {
-  #embedded: EmbeddedJudge | null = null;
-
-  constructor(private readonly reward: RewardSettings) {}
-
-  async endpoint(): Promise<Endpoint> {
-    const { endpoint, model } = this.reward;
-    if (endpoint !== 'embedded') return endpoint;
-    this.#embedded ??= await startEmbeddedJudge(model);
-    return this.#embedded.url;
-  }
-
-  async close(): Promise<void> {
-    await this.#embedded?.close();
-  }
 }
 
 function formatSummary(summary: RescoreSummary): string {

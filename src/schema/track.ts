@@ -38,4 +38,3 @@ export const track = section(
     })
     .prefault({}),
 );
-export type TrackSettings = z.output<typeof track>;
