@@ -1,11 +1,11 @@
 /** editrl config show|check|schema: what a config evaluates to, whether it is right, and what may stand in it. */
 import { jsonSchema } from '../config/json_schema.js';
-import { loadConfig, type LoadedConfig } from '../config/load.js';
+import type { LoadedConfig } from '../config/load.js';
 import { cannotRunYet } from '../config/models.js';
 import { listSettings } from '../config/validate.js';
 import { EditrlError } from '../core/errors.js';
 import { formatTable, printError, printJson, printLine, styled } from './output.js';
-import { configOptions, flag, text, texts, type Arguments, type Verb } from './verb.js';
+import { configOf, configOptions, flag, texts, type Arguments, type Verb } from './verb.js';
 
 const jsonOption = { type: 'boolean', default: false, describe: 'print one JSON document, for machines' } as const;
 
@@ -43,12 +43,8 @@ export const configVerb: Verb = {
   },
 };
 
-function load(args: Arguments, file: string): Promise<LoadedConfig> {
-  return loadConfig({ file, overlays: texts(args, 'with'), sets: texts(args, 'set') });
-}
-
 async function show(args: Arguments): Promise<number> {
-  const config = await load(args, text(args, 'config'));
+  const config = await configOf(args);
   if (flag(args, 'json')) {
     printJson({ ...config, cannot_run_yet: cannotRunYet(config.settings) });
     return 0;
@@ -70,7 +66,7 @@ async function check(args: Arguments): Promise<number> {
   let exitCode = 0;
   for (const file of files) {
     try {
-      const config = await load(args, file);
+      const config = await configOf(args, file);
       results.push({ file, ok: true, warnings: config.warnings, resultHash: config.resultHash });
       if (flag(args, 'json')) continue;
       printLine(`${styled('ok', 'green')}  ${file}  ${config.settings.run_name}`);

@@ -1,8 +1,9 @@
 /** editrl doctor: what this machine has and lacks, and what to do about it. */
 import { execFile } from 'node:child_process';
-import { readFileSync } from 'node:fs';
-import { availableParallelism, freemem, totalmem } from 'node:os';
+import { availableParallelism, totalmem } from 'node:os';
 import { promisify } from 'node:util';
+import { gibibytes } from '../launch/devices.js';
+import { availableMemory } from '../launch/memory.js';
 import { printJson, printLine, styled } from './output.js';
 import { flag, type Verb } from './verb.js';
 
@@ -116,16 +117,8 @@ async function onnxRuntime(): Promise<Finding> {
   }
 }
 
-/** Memory that can be had without swapping: on Linux with what caches would give back, else what is free. */
-function availableMemory(): number {
-  if (process.platform !== 'linux') return freemem();
-  const match = /^MemAvailable:\s+(\d+) kB/m.exec(readFileSync('/proc/meminfo', 'utf8'));
-  return match === null ? freemem() : Number(match[1]) * 1024;
-}
-
 /** `available` and `total` in bytes. The tiny size stays below a gigabyte. */
 export function memory(available: number, total: number): Finding {
-  const gibibytes = (bytes: number): string => `${(bytes / 2 ** 30).toFixed(1)} GiB`;
   const isEnough = available >= 2 ** 30;
   return {
     name: 'memory',

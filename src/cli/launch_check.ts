@@ -1,23 +1,23 @@
 /** `editrl launch-check CONFIG`: whether a run's processes start, meet and exchange tensors, and what each of them has. */
 import { randomUUID } from 'node:crypto';
-import { readFileSync } from 'node:fs';
-import { availableParallelism, freemem } from 'node:os';
+import { availableParallelism } from 'node:os';
 import { performance } from 'node:perf_hooks';
-import { loadConfig, type LoadedConfig } from '../config/load.js';
+import type { LoadedConfig } from '../config/load.js';
 import { InternalError, RunError } from '../core/errors.js';
 import { probeProvider, type ProbedProvider } from '../engines/onnx/probe.js';
 import type { ProviderChoice } from '../engines/onnx/provider.js';
 import { deviceKind } from '../launch/device_kind.js';
-import { detectDevices, processCount, requireFree, wholeMachine, type Gpu } from '../launch/devices.js';
+import { detectDevices, gibibytes, processCount, requireFree, wholeMachine, type Gpu } from '../launch/devices.js';
 import { RunFailed } from '../launch/failure.js';
 import { Guardian } from '../launch/guardian.js';
+import { availableMemory } from '../launch/memory.js';
 import { freePort, rankEnvironment, supervise } from '../launch/supervise.js';
 import { openProcessGroup, type ProcessGroup } from '../group/process_group.js';
 import { enginesOf } from '../recipes/engines.js';
 import { isTrainable } from '../recipes/settings.js';
 import type { RunSettings } from '../schema/run.js';
 import { formatTable, printJson, printLine } from './output.js';
-import { configOptions, flag, text, texts, type Action } from './verb.js';
+import { configOf, configOptions, flag, text, type Action } from './verb.js';
 
 /** What one rank found out about itself. */
 export interface RankReport {
@@ -55,8 +55,7 @@ export const launchCheckVerb: Action = {
       ),
   run: async (args) => {
     if (args['as-rank'] !== undefined) return takePart(text(args, 'as-rank'));
-    const file = text(args, 'config');
-    const config = await loadConfig({ file, overlays: texts(args, 'with'), sets: texts(args, 'set') });
+    const config = await configOf(args);
     const { launch } = config.settings;
     const devices = detectDevices();
     const kind = deviceKind(config.settings, devices);
@@ -177,13 +176,6 @@ function freeGpuMemory(gpus: readonly Gpu[]): number | null {
   );
 }
 
-/** Memory that can be had without swapping; on Linux with what caches would give back. */
-function availableMemory(): number {
-  if (process.platform !== 'linux') return freemem();
-  const match = /^MemAvailable:\s+(\d+) kB/m.exec(readFileSync('/proc/meminfo', 'utf8'));
-  return match === null ? freemem() : Number(match[1]) * 1024;
-}
-
 function print(reports: readonly RankReport[]): void {
   const rows = reports.map((report) => [
     report.rank,
@@ -191,7 +183,7 @@ function print(reports: readonly RankReport[]): void {
     report.gpus.length > 0
       ? report.gpus.map(({ index, name, uuid }) => `GPU ${index} ${name} ${uuid}`).join(', ')
       : `CPU, ${report.threads ?? report.cpus} of ${report.cpus} cores`,
-    report.free_bytes === null ? null : `${(report.free_bytes / 2 ** 30).toFixed(1)} GiB`,
+    report.free_bytes === null ? null : gibibytes(report.free_bytes),
     report.engine === null ? null : `${report.engine.provider}, ${report.engine.gflops.toFixed(0)} GFLOP/s`,
     report.bytes_per_second === null ? null : `${(report.bytes_per_second / 1e9).toFixed(2)} GB/s`,
   ]);

@@ -1,6 +1,6 @@
 /** `editrl plan EXPERIMENT`: which runs there would be, and what is done already. Nothing is started. */
 import { loadExperiment } from '../config/experiment/load.js';
-import { detectDevices } from '../launch/devices.js';
+import { detectDevices, gibibytes } from '../launch/devices.js';
 import { planExperiment, type PlannedRun } from '../launch/plan.js';
 import { namePattern, requireChosen } from '../launch/sweep/plan.js';
 import { formatDuration } from '../run/progress.js';
@@ -65,7 +65,7 @@ function table(title: string, runs: readonly PlannedRun[], experiment: string): 
     run.run_name.startsWith(`${experiment}__`) ? run.run_name.slice(experiment.length + 2) : run.run_name,
     run.state,
     deviceCount(run),
-    run.memory_bytes === null ? null : `${gigabytes(run.memory_bytes)}${run.memory_advice === null ? '' : ' !'}`,
+    run.memory_bytes === null ? null : `${gibibytes(run.memory_bytes)}${run.memory_advice === null ? '' : ' !'}`,
     run.seconds_left === null ? null : run.seconds_left === 0 ? '' : formatDuration(run.seconds_left),
     ...(starts ? [run.parents.join(' ')] : []),
     ...(differ ? [differences(run.differs)] : []),
@@ -103,8 +103,4 @@ function footer(runs: readonly PlannedRun[]): string[] {
         ]),
     ...(tight === undefined ? [] : [`! does not fit the free memory: ${String(tight.memory_advice)}`]),
   ];
-}
-
-function gigabytes(bytes: number): string {
-  return `${(bytes / 2 ** 30).toFixed(1)} GiB`;
 }

@@ -4,11 +4,10 @@ import { canonicalJson } from '../config/hash.js';
 import { loadConfig, parseSet } from '../config/load.js';
 import { must, RunError, UsageError } from '../core/errors.js';
 import { sha256 } from '../core/image.js';
-import { startEmbeddedJudge, type EmbeddedJudge } from '../launch/embedded_judge.js';
+import { EmbeddedJudges } from '../launch/embedded_judge.js';
 import { runResolver } from '../launch/resolve.js';
 import { openRecipeOf } from '../recipes/open.js';
-import { isTrainable, recipeOf } from '../recipes/settings.js';
-import type { Endpoint } from '../rewards/endpoints.js';
+import { isTrainable, rewardOf } from '../recipes/settings.js';
 import type { RewardSettings } from '../rewards/schema/reward.js';
 import { canonicalMode } from '../rewards/settings.js';
 import { findRun } from '../run/find.js';
@@ -50,14 +49,14 @@ export const rescoreVerb: Action = {
     const record = readRecord(paths);
     if (record === null) throw new RunError('there is no run here', { where: paths.dir });
     const { settings } = recordedConfig(paths, record);
-    const recordedReward = isTrainable(settings) ? recipeOf(settings).reward(settings) : null;
+    const recordedReward = rewardOf(settings);
     if (!isTrainable(settings) || recordedReward === null) {
       throw new UsageError(`a run of task '${settings.task}' has no scored episodes`);
     }
     const resolveRun = runResolver(settings.base_exp_dir);
     const reward = await otherReward(args, paths, record);
     const name = fileName(args, reward);
-    const judge = new JudgeSource(reward);
+    const judges = new EmbeddedJudges();
     const apiKey = process.env['OPENAI_API_KEY'];
     try {
       const summary = await rescore({
@@ -67,7 +66,7 @@ export const rescoreVerb: Action = {
         reward,
         name,
         resolveRun,
-        endpoint: flag(args, 'offline') || reward.endpoint === '' ? null : () => judge.endpoint(),
+        endpoint: flag(args, 'offline') || reward.endpoint === '' ? null : () => judges.endpointOf(reward),
         offline: flag(args, 'offline'),
         ...(apiKey === undefined ? {} : { apiKey }),
         onProgress: ({ iteration, heldOut }, at, of) => {
@@ -80,7 +79,7 @@ export const rescoreVerb: Action = {
       else printLine(formatSummary(summary));
       return 0;
     } finally {
-      await judge.close();
+      await judges.close();
     }
   },
 };
@@ -102,11 +101,11 @@ async function otherReward(args: Arguments, paths: RunPaths, record: RunRecord):
   }
   if (config !== '') {
     const { settings } = await loadConfig({ file: config, overlays: texts(args, 'with'), sets });
-    return rewardOf(settings, config);
+    return requireReward(settings, config);
   }
   const given = new Set(sets.map((set) => parseSet(set).path.split('.')[1]));
   const { settings } = recordedConfig(paths, record, { sets: [...implied(given), ...sets] });
-  return rewardOf(settings, paths.record);
+  return requireReward(settings, paths.record);
 }
 
 /** What follows from naming a reward: it takes the place of the run's, and nothing is computed besides unless asked for. */
@@ -118,8 +117,8 @@ function implied(given: ReadonlySet<string>): string[] {
   ];
 }
 
-function rewardOf(settings: RunSettings, where: string): RewardSettings {
-  const reward = isTrainable(settings) ? recipeOf(settings).reward(settings) : null;
+function requireReward(settings: RunSettings, where: string): RewardSettings {
+  const reward = rewardOf(settings);
   if (reward === null) throw new UsageError(`${where} is of task '${settings.task}', which has no reward`);
   return reward;
 }
@@ -134,24 +133,6 @@ function fileName(args: Arguments, reward: RewardSettings): string {
   const name = given === '' ? `${stem.replace(/[^A-Za-z0-9]+/g, '_').replace(/^_|_$/g, '')}-${digest}` : given;
   checkRunName(name);
   return name;
-}
-
-/** Where the judge is; the embedded one is started when it is first asked. */
-class JudgeSource {
-  #embedded: EmbeddedJudge | null = null;
-
-  constructor(private readonly reward: RewardSettings) {}
-
-  async endpoint(): Promise<Endpoint> {
-    const { endpoint, model } = this.reward;
-    if (endpoint !== 'embedded') return endpoint;
-    this.#embedded ??= await startEmbeddedJudge(model);
-    return this.#embedded.url;
-  }
-
-  async close(): Promise<void> {
-    await this.#embedded?.close();
-  }
 }
 
 function formatSummary(summary: RescoreSummary): string {

@@ -1,18 +1,17 @@
 /** editrl reward-server: holds rewards and scores what it is sent until it is told to stop. */
 import { renameSync, writeFileSync } from 'node:fs';
-import { loadConfig } from '../config/load.js';
 import type { RewardSettings } from '../rewards/schema/reward.js';
 import { UsageError } from '../core/errors.js';
 import { runResolver } from '../launch/resolve.js';
 import { rewardOfFlags } from '../launch/reward_flags.js';
 import { openServedReward } from '../launch/reward_server.js';
-import { isTrainable, recipeOf } from '../recipes/settings.js';
+import { rewardOf } from '../recipes/settings.js';
 import { requireToken } from '../rewards/server/guard.js';
 import { defaultLimits, type ServerLimits } from '../rewards/server/limits.js';
 import { startRewardServer } from '../rewards/server/server.js';
 import { defaultTokenVariable } from '../rewards/server/wire.js';
 import { printError, printLine } from './output.js';
-import { flag, overlayOption, setOption, text, texts, type Arguments, type Verb } from './verb.js';
+import { configOf, flag, overlayOption, setOption, text, type Arguments, type Verb } from './verb.js';
 
 const MIB = 1024 * 1024;
 
@@ -132,8 +131,8 @@ async function readSettings(args: Arguments): Promise<{ readonly settings: Rewar
     });
     return { settings, runs: process.env['APP__BASE_EXP_DIR'] ?? 'runs' };
   }
-  const { settings } = await loadConfig({ file, overlays: texts(args, 'with'), sets: texts(args, 'set') });
-  const reward = isTrainable(settings) ? recipeOf(settings).reward(settings) : null;
+  const { settings } = await configOf(args);
+  const reward = rewardOf(settings);
   if (reward === null) {
     throw new UsageError(`task '${settings.task}' has no reward`, {
       where: file,

@@ -1,6 +1,6 @@
 /** `editrl run CONFIG`: trains what the config describes, after the runs that it starts from. */
 import { growable, optimizerSteps } from '../config/growth.js';
-import { loadConfig, type LoadedConfig } from '../config/load.js';
+import type { LoadedConfig } from '../config/load.js';
 import { Launcher } from '../launch/run.js';
 import { isTrainable, recipeOf } from '../recipes/settings.js';
 import type { RunSettings } from '../schema/run.js';
@@ -11,7 +11,7 @@ import { readState, STOPPED_BY_SWEEP, type RunState } from '../run/state.js';
 import { KILLED } from '../run/stop_request.js';
 import { printJson, printLine } from './output.js';
 import { onStopSignals } from './signals.js';
-import { configOptions, flag, text, texts, trainingOptions, type Action, type Arguments } from './verb.js';
+import { configOf, configOptions, flag, texts, trainingOptions, type Action, type Arguments } from './verb.js';
 
 const INTERRUPTED = 130;
 
@@ -26,12 +26,7 @@ export const runVerb: Action = {
       )
       .example('$0 run … --set num_iterations=120', 'the same command again continues a run; this one makes it longer'),
   run: async (args) => {
-    const config = await loadConfig({
-      file: text(args, 'config'),
-      overlays: texts(args, 'with'),
-      sets: texts(args, 'set'),
-    });
-    const asked = { ...config, allowChanges: allowedChanges(args) };
+    const asked = { ...(await configOf(args)), allowChanges: allowedChanges(args) };
     return trainOrSubmit(asked, flag(args, 'json'));
   },
 };

@@ -1,5 +1,6 @@
 /** What a verb is: one file that exports one of these, and one line in the table of main.ts. */
 import type { Argv } from 'yargs';
+import type { LoadedConfig } from '../config/load.js';
 
 export interface Action {
   /** Positional arguments, in yargs' notation, such as `<config>`; empty for none. */
@@ -68,6 +69,12 @@ export function configOptions(yargs: Argv): Argv {
     })
     .option('with', overlayOption)
     .option('set', setOption);
+}
+
+/** The config that the options of `configOptions` name. */
+export async function configOf(args: Arguments, file = text(args, 'config')): Promise<LoadedConfig> {
+  const { loadConfig } = await import('../config/load.js');
+  return loadConfig({ file, overlays: texts(args, 'with'), sets: texts(args, 'set') });
 }
 
 /** `--exp-dir`: where a verb looks for runs. */

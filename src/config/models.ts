@@ -1,9 +1,10 @@
 /** The models that settings name, and so the runs that others start from. */
+import { ConfigError } from '../core/errors.js';
 import { decidingTerms, recordedTerms } from '../rewards/choice.js';
-import { isTrainable, recipeNamed, recipeOf } from '../recipes/settings.js';
+import { isTrainable, recipeNamed, recipeOf, rewardOf } from '../recipes/settings.js';
 import type { HubReference, ModelReference, RunReference } from '../schema/model.js';
 import { getPath } from '../schema/paths.js';
-import type { RunSettings, TrainedSettings } from '../schema/run.js';
+import type { RunSettings } from '../schema/run.js';
 import { isObject } from '../schema/walk.js';
 
 /** The keys at which settings that nobody has validated may name models; in the order in which these are made. */
@@ -43,6 +44,12 @@ export function cannotRunYet(settings: RunSettings): string[] {
   return reasons;
 }
 
+/** Raises ConfigError where something is in the way of a config's run. */
+export function checkRunnable({ settings, file }: { readonly settings: RunSettings; readonly file: string }): void {
+  const obstacles = cannotRunYet(settings);
+  if (obstacles.length > 0) throw new ConfigError(obstacles.join('\n'), { where: file });
+}
+
 interface NamedModel {
   readonly key: string;
   /** Whether a term of the reward names it. */
@@ -61,8 +68,8 @@ function modelsOf(settings: RunSettings): NamedModel[] {
 }
 
 /** Those of the reward's terms; a text is a folder, or the name of a judge's model. */
-function termModels(settings: TrainedSettings): NamedModel[] {
-  const reward = recipeOf(settings).reward(settings);
+function termModels(settings: RunSettings): NamedModel[] {
+  const reward = rewardOf(settings);
   if (reward === null) return [];
   const key = reward.terms.length > 0 ? 'reward.terms' : 'reward.mode';
   const named = [

@@ -6,6 +6,7 @@ import { displayPath } from './jsonnet.js';
 import { nearest } from './nearest.js';
 import { laterValues } from './later.js';
 import type { Problem } from '../recipes/rules.js';
+import { getPath } from '../schema/paths.js';
 import { fieldsOf, isObject, knownPaths, markOf, schemaAt, unwrap } from '../schema/walk.js';
 
 type Path = readonly (string | number)[];
@@ -63,7 +64,7 @@ function problemsOfIssue(issue: z.core.$ZodIssue, schema: z.ZodType, root: unkno
   if (issue.code === 'unrecognized_keys') {
     return issue.keys.map((key) => ({ key: dotted([...path, key]), message: unknownKey(key, path, schema, root) }));
   }
-  const found = valueAt(root, path);
+  const found = getPath(root, path);
   if (issue.code === 'invalid_union' && isObject(found)) {
     const meant = variantMeant(issue.errors, found, schemaAt(schema, path, root));
     if (meant !== null) {
@@ -78,7 +79,7 @@ function problemsOfIssue(issue: z.core.$ZodIssue, schema: z.ZodType, root: unkno
 
 function unknownKey(key: string, path: Path, schema: z.ZodType, root: unknown): string {
   const here = schemaAt(schema, path, root) ?? schema;
-  const fields = Object.keys(fieldsOf(here, valueAt(root, path)) ?? unionFields(here));
+  const fields = Object.keys(fieldsOf(here, getPath(root, path)) ?? unionFields(here));
   const close = nearest(key, fields);
   if (close !== null) return `unknown key; did you mean ${dotted([...path, close])}?`;
   if (path.length === 0) {
@@ -155,15 +156,10 @@ function describeAllowed(issue: z.core.$ZodIssue, path: Path, schema: z.ZodType,
   switch (issue.code) {
     case 'invalid_type':
       return `allowed: ${kindInWords(issue.expected)}`;
-    case 'invalid_value': {
-      const values = issue.values.map(String);
-      const found = valueAt(root, path);
-      const close = typeof found === 'string' ? nearest(found, values) : null;
-      return `allowed: ${values.join(', ')}${close === null ? '' : `; did you mean '${close}'?`}`;
-    }
+    case 'invalid_value':
     case 'invalid_union': {
-      const values = availableAt(path, schema, root);
-      const found = valueAt(root, path);
+      const values = issue.code === 'invalid_value' ? issue.values.map(String) : availableAt(path, schema, root);
+      const found = getPath(root, path);
       const close = typeof found === 'string' ? nearest(found, values) : null;
       return `allowed: ${values.join(', ')}${close === null ? '' : `; did you mean '${close}'?`}`;
     }
@@ -199,15 +195,6 @@ function kindInWords(expected: string): string {
     record: 'an object',
   };
   return words[expected] ?? expected;
-}
-
-function valueAt(root: unknown, path: Path): unknown {
-  let here = root;
-  for (const key of path) {
-    if (!isObject(here) && !Array.isArray(here)) return undefined;
-    here = (here as Record<string | number, unknown>)[key];
-  }
-  return here;
 }
 
 export function dotted(path: Path): string {

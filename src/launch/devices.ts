@@ -87,7 +87,7 @@ export function takenGpus(gpus: readonly Gpu[], processes: readonly GpuProcess[]
     if (users.length > 0) return [`GPU ${gpu.index} (${gpu.name}) is taken by ${who}`];
     if (gpu.usedBytes === null || gpu.usedBytes <= TAKEN_BYTES) return [];
     return [
-      `GPU ${gpu.index} (${gpu.name}) is taken: ${gigabytes(gpu.usedBytes)} of its memory are in use by a process that nvidia-smi does not show`,
+      `GPU ${gpu.index} (${gpu.name}) is taken: ${gibibytes(gpu.usedBytes)} of its memory are in use by a process that nvidia-smi does not show`,
     ];
   });
 }
@@ -294,6 +294,6 @@ function unreadable(line: string): RunError {
   });
 }
 
-function gigabytes(bytes: number): string {
+export function gibibytes(bytes: number): string {
   return `${(bytes / 2 ** 30).toFixed(1)} GiB`;
 }

@@ -2,17 +2,37 @@
 import { spawn } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import { EndpointError } from '../core/errors.js';
+import type { Endpoint } from '../rewards/endpoints.js';
+import type { RewardSettings } from '../rewards/schema/reward.js';
 
-export interface EmbeddedJudge {
+interface EmbeddedJudge {
   /** Base URL, `/v1` included. */
   readonly url: string;
   close(): Promise<void>;
 }
 
+/** The embedded judge for whoever is told to use it: started when it is first asked for. */
+export class EmbeddedJudges {
+  #started: Promise<EmbeddedJudge> | null = null;
+
+  /** Where the judge of a reward is. Raises EndpointError where the embedded one does not start. */
+  async endpointOf({ endpoint, model }: Pick<RewardSettings, 'endpoint' | 'model'>): Promise<Endpoint> {
+    if (endpoint !== 'embedded') return endpoint;
+    this.#started ??= startEmbeddedJudge(model);
+    return (await this.#started).url;
+  }
+
+  async close(): Promise<void> {
+    const started = this.#started;
+    this.#started = null;
+    await (await started?.catch(() => null))?.close();
+  }
+}
+
 const START_TIMEOUT_MS = 30_000;
 
 /** Starts the judge on a free port of the loopback interface; it ends with this process, however that ends. */
-export async function startEmbeddedJudge(model: string): Promise<EmbeddedJudge> {
+async function startEmbeddedJudge(model: string): Promise<EmbeddedJudge> {
   const command = fileURLToPath(new URL('../cli/main.js', import.meta.url));
   const child = spawn(
     process.execPath,

@@ -1,6 +1,14 @@
-/** Whether the memory that a run is estimated to need is there. */
+/** How much memory there is, and whether what a run is estimated to need fits. */
+import { readFileSync } from 'node:fs';
 import { freemem } from 'node:os';
 import type { Gpu } from './devices.js';
+
+/** Bytes that can be had without swapping; on Linux with what caches would give back. */
+export function availableMemory(): number {
+  if (process.platform !== 'linux') return freemem();
+  const match = /^MemAvailable:\s+(\d+) kB/m.exec(readFileSync('/proc/meminfo', 'utf8'));
+  return match === null ? freemem() : Number(match[1]) * 1024;
+}
 
 export interface MemoryVerdict {
   readonly fits: boolean;
@@ -10,10 +18,10 @@ export interface MemoryVerdict {
   readonly advice: string | null;
 }
 
-/** Whether processes that need so many bytes each fit: one on each GPU, or all in the machine's free memory. */
+/** Whether processes that need so many bytes each fit: one on each GPU, or all in what this machine can give. */
 export function memoryVerdict(bytes: number, processes: number, gpus: readonly Gpu[]): MemoryVerdict {
   const onGpus = gpus.flatMap(({ memoryBytes: all, usedBytes }) => (all === null ? [] : [all - (usedBytes ?? 0)]));
-  const freeBytes = onGpus.length > 0 ? Math.min(...onGpus) : freemem();
+  const freeBytes = onGpus.length > 0 ? Math.min(...onGpus) : availableMemory();
   const needed = onGpus.length > 0 ? bytes : bytes * processes;
   const fits = needed <= freeBytes;
   const advice = fits

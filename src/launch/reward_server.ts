@@ -15,7 +15,7 @@ import type { ServedReward } from '../rewards/server/scorer.js';
 import type { JudgementStore } from '../rewards/types.js';
 import { modelFolder, type RunResolver } from '../models/reference.js';
 import { Judges, limitsOf } from '../scoring/judges.js';
-import { startEmbeddedJudge } from './embedded_judge.js';
+import { EmbeddedJudges } from './embedded_judge.js';
 
 export interface ServedRewardOptions {
   readonly resolveRun: RunResolver;
@@ -89,10 +89,9 @@ async function judgeEndpoint(
       next: 'Give --endpoint http://HOST:4877, or export APP__REWARD_FUNCTION_API_BASE for a config.',
     });
   }
-  if (endpoint !== 'embedded') return endpoint;
-  const embedded = await startEmbeddedJudge(models[0]);
+  const embedded = new EmbeddedJudges();
   closers.push(() => embedded.close());
-  return embedded.url;
+  return embedded.endpointOf({ endpoint, model: models[0] });
 }
 
 async function waitForJudges(

@@ -3,9 +3,9 @@ import { randomUUID } from 'node:crypto';
 import { createRequire } from 'node:module';
 import { fileURLToPath } from 'node:url';
 import type { LoadedConfig } from '../config/load.js';
-import { cannotRunYet, dependencies } from '../config/models.js';
+import { checkRunnable, dependencies } from '../config/models.js';
 import { ConfigError, EditrlError, EndpointError, EngineError, InternalError } from '../core/errors.js';
-import { isTrainable, recipeOf } from '../recipes/settings.js';
+import { rewardOf } from '../recipes/settings.js';
 import { asksJudge } from '../rewards/choice.js';
 import type { Endpoint } from '../rewards/endpoints.js';
 import { claimRun, type RunHandle } from '../run/claim.js';
@@ -15,7 +15,7 @@ import { isDone, readState } from '../run/state.js';
 import type { RunSettings } from '../schema/run.js';
 import { deviceKind } from './device_kind.js';
 import { detectDevices, processCount, requireFree, wholeMachine, type Devices, type Placement } from './devices.js';
-import { startEmbeddedJudge, type EmbeddedJudge } from './embedded_judge.js';
+import { EmbeddedJudges } from './embedded_judge.js';
 import { RunFailed } from './failure.js';
 import { Guardian } from './guardian.js';
 import { NativeAttempt } from './native_attempt.js';
@@ -51,7 +51,7 @@ export type RunPlacement = Placement & { readonly stop?: AbortSignal };
 
 /** Runs configs, one after another or several at once; a judge that was started for one serves the others too. */
 export class Launcher {
-  #judge: Promise<EmbeddedJudge> | null = null;
+  readonly #judges = new EmbeddedJudges();
   #devices: Devices | null = null;
   readonly #gateways: SharedGateways;
   readonly #guardian = new Guardian();
@@ -80,10 +80,8 @@ export class Launcher {
   }
 
   async close(): Promise<void> {
-    const judge = this.#judge;
-    this.#judge = null;
     this.#guardian.close();
-    await (await judge?.catch(() => null))?.close();
+    await this.#judges.close();
     await this.#gateways.close();
   }
 
@@ -233,18 +231,15 @@ export class Launcher {
   }
 
   async #judgeEndpoint(settings: RunSettings): Promise<Endpoint | null> {
-    const reward = isTrainable(settings) ? recipeOf(settings).reward(settings) : null;
+    const reward = rewardOf(settings);
     if (reward === null || reward.endpoint === '' || !asksJudge(reward)) return null;
-    if (reward.endpoint !== 'embedded') {
-      return this.#gateways.endpointFor(reward.endpoint, {
-        runName: settings.run_name,
-        baseExpDir: settings.base_exp_dir,
-        concurrency: reward.concurrency,
-        timeoutS: reward.timeout_s,
-      });
-    }
-    this.#judge ??= startEmbeddedJudge(reward.model);
-    return (await this.#judge).url;
+    if (reward.endpoint === 'embedded') return this.#judges.endpointOf(reward);
+    return this.#gateways.endpointFor(reward.endpoint, {
+      runName: settings.run_name,
+      baseExpDir: settings.base_exp_dir,
+      concurrency: reward.concurrency,
+      timeoutS: reward.timeout_s,
+    });
   }
 
   #context(config: LoadedConfig, gpus: readonly number[]) {
@@ -284,11 +279,6 @@ function mayPass(error: unknown): boolean {
 function toText(error: unknown): string {
   if (error instanceof EditrlError) return error.message;
   return error instanceof Error ? error.message : String(error);
-}
-
-function checkRunnable({ settings, file }: LoadedConfig): void {
-  const obstacles = cannotRunYet(settings);
-  if (obstacles.length > 0) throw new ConfigError(obstacles.join('\n'), { where: file });
 }
 
 function checkCores(processes: number, cpus: number): void {

@@ -9,7 +9,6 @@ import type { DecoderInit, ModelReference } from '../schema/model.js';
 import type { RunSettings, TrainedSettings } from '../schema/run.js';
 import type { ProgressColumn } from './columns.js';
 import type { Rule } from './rules.js';
-import type { TinyData } from './tiny_data.js';
 
 interface RecipeCommon<S extends RunSettings> {
   /** What a config's `task` says. */
@@ -45,8 +44,11 @@ export interface TrainedRecipe<S extends TrainedSettings = TrainedSettings> exte
   columns(settings: S): readonly ProgressColumn[];
   /** The setting that may end a run before its last iteration, with its value; null where none does. */
   patience(settings: S): { readonly key: string; readonly value: number } | null;
-  /** The tiny world that its data is made from, where it is; null where the data is brought along. */
-  tinyData(settings: S): TinyData | null;
+  /**
+   * The folder that a run's data of the tiny world lies in, and the model in whose codes its samples are written (null for none), so that
+   * others cannot share the folder; null where the data is brought along.
+   */
+  tinyData(settings: S): { readonly folder: string; readonly codes: ModelReference | null } | null;
   /** What a person should know about settings that are valid. */
   warnings(settings: S): readonly string[];
 }

@@ -27,36 +27,30 @@ function terms(read: Reader): Problem[] {
   const choice = rewardChoice(read);
   if (choice === null) return [];
   const contradiction = modeOrTerms(choice);
-  if (contradiction !== null) return [contradiction];
-  const weights = weightProblem(choice);
-  return [...(weights === null ? [] : [weights]), ...repeated(choice), ...withoutFields(choice), ...conflicts(choice)];
+  if (contradiction.length > 0) return contradiction;
+  return [weights, repeated, withoutFields, conflicts].flatMap((rule) => rule(choice));
 }
 
-function modeOrTerms({ mode, terms }: Choice): Problem | null {
+function modeOrTerms({ mode, terms }: Choice): Problem[] {
   if (mode !== null && terms.length > 0) {
-    return {
-      key: 'reward.terms',
-      message: `found besides reward.mode '${mode}'; allowed: one of the two. Remove mode, or set it to null, to weigh terms`,
-    };
+    return problem(
+      'reward.terms',
+      `found besides reward.mode '${mode}'; allowed: one of the two. Remove mode, or set it to null, to weigh terms`,
+    );
   }
-  if (mode === null && terms.length === 0) {
-    return {
-      key: 'reward.mode',
-      message: "found null without reward.terms; allowed: a mode such as 'viescore', or terms: [{name, weight, …}]",
-    };
-  }
-  return null;
+  if (mode !== null || terms.length > 0) return [];
+  return problem(
+    'reward.mode',
+    "found null without reward.terms; allowed: a mode such as 'viescore', or terms: [{name, weight, …}]",
+  );
 }
 
-function weightProblem({ terms }: Choice): Problem | null {
+function weights({ terms }: Choice): Problem[] {
   const sum = terms.reduce((total, { weight }) => total + weight, 0);
-  if (terms.length === 0 || Math.abs(sum - 1) <= weightTolerance) return null;
+  if (terms.length === 0 || Math.abs(sum - 1) <= weightTolerance) return [];
   const found = Number(sum.toPrecision(8));
-  const written = terms.map(({ weight }) => weight).join(' + ');
-  return {
-    key: 'reward.terms',
-    message: `the weights sum to ${found}${terms.length === 1 ? '' : ` (${written})`}; allowed: weights that sum to 1`,
-  };
+  const written = terms.length === 1 ? '' : ` (${terms.map(({ weight }) => weight).join(' + ')})`;
+  return problem('reward.terms', `the weights sum to ${found}${written}; allowed: weights that sum to 1`);
 }
 
 function repeated({ terms }: Choice): Problem[] {
@@ -64,12 +58,10 @@ function repeated({ terms }: Choice): Problem[] {
   return names.flatMap((name, index) => {
     const first = names.indexOf(name);
     if (first === index) return [];
-    return [
-      {
-        key: `reward.terms.${index}.name`,
-        message: `found '${name}', which reward.terms.${first} is already; allowed: each term once, with the sum of both weights`,
-      },
-    ];
+    return problem(
+      `reward.terms.${index}.name`,
+      `found '${name}', which reward.terms.${first} is already; allowed: each term once, with the sum of both weights`,
+    );
   });
 }
 
@@ -83,7 +75,7 @@ function withoutFields({ mode, also_compute }: Choice): Problem[] {
     const fields = fieldsWithoutDefault(name);
     if (fields.length === 0) return [];
     const term = `{name: '${name}', weight: 1, ${fields.map((field) => `${field}: …`).join(', ')}}`;
-    return [{ key, message: `found '${name}', which needs ${fields.join(', ')}; write it as reward.terms: [${term}]` }];
+    return problem(key, `found '${name}', which needs ${fields.join(', ')}; write it as reward.terms: [${term}]`);
   });
 }
 
@@ -92,14 +84,14 @@ function conflicts({ terms }: Choice): Problem[] {
   return terms.flatMap((term, index) => {
     const kind: TermKind = termKinds[term.name];
     const found = kind.conflict?.(ownFields(term)) ?? null;
-    return found === null ? [] : [{ key: `reward.terms.${index}.${found.field}`, message: found.message }];
+    return found === null ? [] : problem(`reward.terms.${index}.${found.field}`, found.message);
   });
 }
 
 /** For recipes whose datasets hold no labelled words. */
 export const noLabelledWords: Rule = (read) => {
   const choice = rewardChoice(read);
-  if (choice === null || modeOrTerms(choice) !== null) return [];
+  if (choice === null || modeOrTerms(choice).length > 0) return [];
   const names = decidingKinds(choice).flatMap(({ name, needs }) => (needs.words === true ? [name] : []));
   if (names.length === 0) return [];
   return problem(
@@ -108,30 +100,26 @@ export const noLabelledWords: Rule = (read) => {
   );
 };
 
-/** Normalising each term by itself needs terms, and divides by their standard deviations. */
+/** Normalising each term by itself needs terms, and is done within the group by their standard deviations. */
 function perTerm(read: Reader): Problem[] {
   const choice = rewardChoice(read);
   if (choice === null || read('algorithm.advantage.per_term') !== true) return [];
   const key = 'algorithm.advantage.per_term';
-  const problems: Problem[] = [];
-  if (choice.terms.length === 0) {
-    problems.push({ key, message: 'found true, but there are no reward.terms to be normalised one by one' });
-  }
-  const scale = read('algorithm.advantage.scale');
-  if (typeof scale === 'string' && scale !== 'std') {
-    problems.push({
+  const only = (field: string, value: string, why: string): Problem[] => {
+    const found = read(`algorithm.advantage.${field}`);
+    if (typeof found !== 'string' || found === value) return [];
+    return problem(
       key,
-      message: `found true with algorithm.advantage.scale '${scale}'; allowed: only with 'std', which is then that of each term`,
-    });
-  }
-  const scope = read('algorithm.advantage.scope');
-  if (typeof scope === 'string' && scope !== 'group') {
-    problems.push({
-      key,
-      message: `found true with algorithm.advantage.scope '${scope}'; allowed: only with 'group', which each term is normalised within`,
-    });
-  }
-  return problems;
+      `found true with algorithm.advantage.${field} '${found}'; allowed: only with '${value}', ${why}`,
+    );
+  };
+  return [
+    ...(choice.terms.length > 0
+      ? []
+      : problem(key, 'found true, but there are no reward.terms to be normalised one by one')),
+    ...only('scale', 'std', 'which is then that of each term'),
+    ...only('scope', 'group', 'which each term is normalised within'),
+  ];
 }
 
 function endpoint(read: Reader): Problem[] {

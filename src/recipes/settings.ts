@@ -1,5 +1,6 @@
 /** Every recipe, as far as a config and those who plan and launch must know it. */
 import { InternalError } from '../core/errors.js';
+import type { RewardSettings } from '../rewards/schema/reward.js';
 import type { RunSettings, TrainedSettings } from '../schema/run.js';
 import { external } from './external/settings.js';
 import { imageEditTokens } from './image_edit_tokens/settings.js';
@@ -33,6 +34,11 @@ export function recipeOf({ task }: Pick<RunSettings, 'task'>): Recipe {
   const recipe = byName.get(task);
   if (recipe === undefined) throw new InternalError(`settings of no known recipe: ${task}`);
   return recipe;
+}
+
+/** What scores a run's episodes; null where nothing does. */
+export function rewardOf(settings: RunSettings): RewardSettings | null {
+  return isTrainable(settings) ? recipeOf(settings).reward(settings) : null;
 }
 
 /** Whether this program's workers can train it. */

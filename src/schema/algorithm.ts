@@ -108,6 +108,5 @@ export const tokenizerAlgorithm = section(
 
 export type GrpoSettings = z.output<typeof grpo>;
 export type SftSettings = z.output<typeof sft>;
-export type AlgorithmSettings = z.output<typeof algorithm>;
 export type AdvantageSettings = z.output<typeof advantage>;
 export type TrainTokens = z.output<typeof trainTokens>;

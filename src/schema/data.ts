@@ -65,7 +65,6 @@ export const data = section(
     tiny: tinyWorld,
   }),
 );
-export type DataSettings = z.output<typeof data>;
 
 export const imageData = section(
   'Training and held-out images.',
@@ -78,4 +77,3 @@ export const imageData = section(
     tiny: tinyWorld,
   }),
 );
-export type ImageDataSettings = z.output<typeof imageData>;

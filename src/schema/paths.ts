@@ -1,10 +1,10 @@
 /** Reading and writing JSON values by dotted path; a number addresses a list's element. */
 import { isObject } from './walk.js';
 
-/** What stands at a path; undefined where nothing does. */
-export function getPath(root: unknown, path: string): unknown {
+/** What stands at a path, dotted or in parts; undefined where nothing does. */
+export function getPath(root: unknown, path: string | readonly (string | number)[]): unknown {
   let here = root;
-  for (const key of path.split('.')) {
+  for (const key of typeof path === 'string' ? path.split('.') : path) {
     if (!isObject(here) && !Array.isArray(here)) return undefined;
     here = (here as Record<string, unknown>)[key];
   }

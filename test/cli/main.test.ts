@@ -107,7 +107,7 @@ describe('editrl config', () => {
     expect(written.out).toBe('ok  configs/sft_s.jsonnet  sft_s\n');
     expect(written.error).toContain('wrong  configs/sft_s__rl_s.jsonnet:');
     expect(written.error).toContain(
-      'loading Hub models is not available in this version: policy.model (BAAI/Emu3-Stage1)',
+      'loading Hub models is not available in this version: environment.model (BAAI/Emu3-VisionTokenizer), ',
     );
   });
 

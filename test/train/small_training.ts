@@ -1,5 +1,4 @@
 /** GRPO on the small world, with a scorer of the test's own. */
-import type { GrpoSettings } from '../../src/schema/algorithm.js';
 import type { ImageEditSettings } from '../../src/recipes/image_edit_tokens/settings.js';
 import { InternalError } from '../../src/core/errors.js';
 import { RandomStream } from '../../src/core/random.js';

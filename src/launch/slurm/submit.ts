@@ -4,7 +4,7 @@ import { dirname, join, resolve } from 'node:path';
 import type { LoadedConfig } from '../../config/load.js';
 import { ConfigError, EditrlError, must, RunError } from '../../core/errors.js';
 import { diskError, writeFileAtomic } from '../../core/files.js';
-import { isTrainable, recipeOf } from '../../recipes/settings.js';
+import { isTrainable, rewardOf } from '../../recipes/settings.js';
 import { RunPaths } from '../../run/paths.js';
 import { readState, writeState } from '../../run/state.js';
 import type { SlurmSettings } from '../../schema/launch.js';
@@ -316,7 +316,7 @@ function judgeOf(
 /** Another trainer has no endpoint of ours: it finds the judge's node in `judge_node.txt` beside its run. */
 function nodeFileOf({ settings }: LoadedConfig): string | null {
   if (!isTrainable(settings)) return join(settings.base_exp_dir, 'judge_node.txt');
-  const endpoint = recipeOf(settings).reward(settings)?.endpoint ?? '';
+  const endpoint = rewardOf(settings)?.endpoint ?? '';
   return typeof endpoint === 'string' || Array.isArray(endpoint) ? null : endpoint.node_file;
 }
 

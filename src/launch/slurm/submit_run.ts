@@ -1,6 +1,6 @@
 /** One run on Slurm: an array of one, after the runs that it starts from. */
 import type { LoadedConfig } from '../../config/load.js';
-import { cannotRunYet, dependencies } from '../../config/models.js';
+import { checkRunnable, dependencies } from '../../config/models.js';
 import { ConfigError } from '../../core/errors.js';
 import { parentOf } from '../parents.js';
 import type { SlurmRun } from './jobs.js';
@@ -19,8 +19,7 @@ async function collect(
   parents: Map<string, SlurmRun>,
 ): Promise<SlurmRun> {
   const { settings } = config;
-  const obstacles = cannotRunYet(settings);
-  if (obstacles.length > 0) throw new ConfigError(obstacles.join('\n'), { where: config.file });
+  checkRunnable(config);
   const line = [...ancestry, settings.run_name];
   const names = dependencies(settings);
   for (const reference of names) {

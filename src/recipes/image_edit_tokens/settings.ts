@@ -1,4 +1,5 @@
 /** The recipe `image_edit_tokens`: an autoregressive token policy that edits images, trained by SFT or GRPO (EARL). */
+import { join } from 'node:path';
 import { z } from 'zod';
 import { reward } from '../../rewards/schema/reward.js';
 import { algorithm } from '../../schema/algorithm.js';
@@ -12,7 +13,6 @@ import { decoderSize, trainingBytes } from '../memory.js';
 import { policyRules } from '../policy_rules.js';
 import type { ModelShape, ShapeOf, TrainedRecipe } from '../recipe.js';
 import { noLabelledWords, rewardRules } from '../reward_rules.js';
-import { tinyDataOf } from '../tiny_data.js';
 import { groupRules, sharedRules, wholeBatches } from '../training_rules.js';
 
 const policy = section(
@@ -71,8 +71,6 @@ const schema = z.strictObject({
   reward,
 });
 export type ImageEditSettings = z.output<typeof schema>;
-export type PolicySettings = z.output<typeof policy>;
-export type EnvironmentSettings = z.output<typeof environment>;
 
 export const imageEditTokens: TrainedRecipe<ImageEditSettings> = {
   name: 'image_edit_tokens',
@@ -104,7 +102,8 @@ export const imageEditTokens: TrainedRecipe<ImageEditSettings> = {
     algorithm.type === 'grpo' || algorithm.sft.patience === null
       ? null
       : { key: 'algorithm.sft.patience', value: algorithm.sft.patience },
-  tinyData: ({ data, environment }) => tinyDataOf(data, environment.model),
+  tinyData: ({ data: { dir, tiny }, environment }) =>
+    tiny === null ? null : { folder: join(dir, tiny.folder), codes: environment.model },
   warnings: (settings) => {
     const { algorithm } = settings;
     if (algorithm.type !== 'grpo' || algorithm.clip_range === null || stepsPerIteration(settings) > 1) return [];

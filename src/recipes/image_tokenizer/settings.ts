@@ -1,4 +1,5 @@
 /** The recipe `image_tokenizer`: a VQ image tokenizer trained on pixels. */
+import { join } from 'node:path';
 import { z } from 'zod';
 import { tokenizerAlgorithm } from '../../schema/algorithm.js';
 import { imageData } from '../../schema/data.js';
@@ -9,7 +10,6 @@ import { lossColumns } from '../columns.js';
 import { trainingBytes } from '../memory.js';
 import type { TrainedRecipe } from '../recipe.js';
 import { number, problem, type Rule } from '../rules.js';
-import { tinyDataOf } from '../tiny_data.js';
 import { sharedRules, wholeBatches } from '../training_rules.js';
 
 const schema = z.strictObject({
@@ -56,6 +56,6 @@ export const imageTokenizer: TrainedRecipe<ImageTokenizerSettings> = {
   columns: () => lossColumns,
   patience: ({ algorithm: { sft } }) =>
     sft.patience === null ? null : { key: 'algorithm.sft.patience', value: sft.patience },
-  tinyData: ({ data }) => tinyDataOf(data, null),
+  tinyData: ({ data: { dir, tiny } }) => (tiny === null ? null : { folder: join(dir, tiny.folder), codes: null }),
   warnings: () => [],
 };

@@ -26,4 +26,3 @@ export const heldOutJudge = section(
     .nullable()
     .default(null),
 );
-export type HeldOutJudgeSettings = NonNullable<z.output<typeof heldOutJudge>>;

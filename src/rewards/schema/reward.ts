@@ -43,6 +43,4 @@ export const reward = section(
     })
     .prefault({}),
 );
-/** Where the judge is, as a config says it: a URL or several, 'embedded', '' for none, or a node file. */
-export type EndpointSettings = z.output<typeof reward>['endpoint'];
 export type RewardSettings = z.output<typeof reward>;
