@@ -60,7 +60,7 @@ export const rescoreVerb: Action = {
         settings,
         reward,
         name,
-        resolveRun: runResolver(settings.base_exp_dir),
+        resolveRun: runResolver(settings.base_exp_dir, () => record.parents),
         endpoint: flag(args, 'offline') || reward.endpoint === '' ? null : () => judge.endpoint(),
         offline: flag(args, 'offline'),
         ...(apiKey === undefined ? {} : { apiKey }),
