@@ -1,9 +1,11 @@
 /** `editrl resume RUN_NAME`: continues a run, or a fork of it, from its own records. */
+import { dependencies } from '../config/load.js';
 import { must, UsageError } from '../core/errors.js';
 import { checkChanges } from '../run/claim.js';
 import { changesSince } from '../run/claim_request.js';
 import { findRun } from '../run/find.js';
 import { forkRun } from '../run/fork.js';
+import { withMovedPins } from '../run/parents.js';
 import { checkRunName } from '../run/paths.js';
 import { recordedConfig } from '../run/recorded_config.js';
 import { readRecord } from '../run/record.js';
@@ -42,7 +44,9 @@ export const resumeVerb: Action = {
     if (fork === null) return trainOrSubmit(recordedConfig(source, record, request), json);
     // A refused change has to leave no fork behind.
     const config = recordedConfig(source, record, { ...request, runName: fork.name });
-    const changes = changesSince(record, config.settings, request.allowChanges);
+    const parents = dependencies(config.settings).map(({ run }) => run);
+    const changed = changesSince(record, config.settings, request.allowChanges);
+    const changes = withMovedPins(changed, source.baseExpDir, record.parents, parents);
     checkChanges(source.runName, changes, request.allowChanges);
     const target = forkRun(source, fork.iteration, fork.name);
     if (!json) printLine(`${fork.name} begins with iteration ${fork.iteration} of ${source.runName}, in ${target.dir}`);

@@ -10,7 +10,7 @@ import { readRecord } from '../run/record.js';
 import { readState } from '../run/state.js';
 
 export interface Parent {
-  /** Null where a finished run is taken as it is: there is nothing to compare it with. */
+  /** Null where a run is taken as it is: it is finished or pinned, and there is nothing to compare it with. */
   readonly config: LoadedConfig | null;
   readonly finished: boolean;
   /** What a person should be told of it. */
@@ -41,7 +41,10 @@ export async function parentOf(config: LoadedConfig, reference: RunReference): P
       },
     );
   }
-  return { config: recordedConfig(paths, record), finished };
+  // A run that has a checkpoint of it pinned waits for no other: the parent may be training on.
+  const own = readRecord(new RunPaths(config.settings.base_exp_dir, config.settings.run_name));
+  const pinned = own?.parents.some(({ run, iteration }) => run === reference.run && iteration !== undefined) === true;
+  return { config: pinned ? null : recordedConfig(paths, record), finished };
 }
 
 /** The config of a parent with the iterations that its folder says, where it was made longer than its file says. */

@@ -1,23 +1,20 @@
 /** Where the model of another run lies. */
-import { join } from 'node:path';
-import { CheckpointError } from '../core/errors.js';
-import { latestWhole, type WholeCheckpoint } from '../run/checkpoints.js';
-import { RunPaths } from '../run/paths.js';
+import type { WholeCheckpoint } from '../run/checkpoints.js';
+import { parentCheckpoint } from '../run/parents.js';
+import type { PlainObject } from '../run/record.js';
 import type { RunResolver } from '../models/reference.js';
 
-/** Finds the newest whole checkpoint of a finished run; `onUsed` is told which one that is, at every use. */
+/**
+ * Finds the checkpoint of a finished run that is used: the one that `recorded` parents pin, else the newest whole one. `onUsed` is told
+ * at every use.
+ */
 export function runResolver(
   baseExpDir: string,
+  recorded: () => readonly PlainObject[] = () => [],
   onUsed: (run: string, checkpoint: WholeCheckpoint) => void = () => {},
 ): RunResolver {
   return (run) => {
-    const whole = latestWhole(new RunPaths(baseExpDir, run));
-    if (whole === null) {
-      throw new CheckpointError(`run ${run} has no whole checkpoint`, {
-        where: join(baseExpDir, run),
-        next: 'Run its config again, then this one.',
-      });
-    }
+    const whole = parentCheckpoint(baseExpDir, run, recorded());
     onUsed(run, whole);
     return whole.dir;
   };

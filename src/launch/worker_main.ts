@@ -10,6 +10,7 @@ import type { Endpoint } from '../rewards/endpoints.js';
 import type { WholeCheckpoint } from '../run/checkpoints.js';
 import type { RunHandle } from '../run/claim.js';
 import { claimRequest } from '../run/claim_request.js';
+import type { PlainObject } from '../run/record.js';
 import { openRunLog, type RunLog } from '../run/logs.js';
 import { RunPaths } from '../run/paths.js';
 import type { RunSettings, TrainedSettings } from '../schema/run.js';
@@ -30,6 +31,8 @@ type Start = Extract<ToWorker, { kind: 'start' }>;
 interface Told {
   readonly attempt: number;
   readonly judgeEndpoint: Endpoint | null;
+  /** As recorded, with the checkpoints that are used. */
+  readonly parents: readonly PlainObject[];
 }
 
 class Worker {
@@ -142,10 +145,16 @@ class Worker {
       import('../track/tracker.js'),
       import('./resolve.js'),
     ]);
-    const resolveRun = runResolver(settings.base_exp_dir, notedParents(handle, log));
+    const resolveRun = runResolver(settings.base_exp_dir, () => handle.record.parents, notedParents(handle, log));
+    // Pinned before anything is made of them, and before the other ranks look.
+    for (const { run } of handle.record.parents) resolveRun(String(run));
     await openRecipeOf(settings).makeData(settings, resolveRun, (line) => log.logger.info(line));
     const judgeEndpoint = await this.#judge;
-    const { group } = await this.#meet({ attempt: handle.attempt, judgeEndpoint });
+    const { group } = await this.#meet({
+      attempt: handle.attempt,
+      judgeEndpoint,
+      parents: handle.record.parents,
+    });
     const tracker = new RunDirectoryTracker(handle.paths);
     const services = { handle, log, tracker, resolveRun, judgeEndpoint, stop: this.#stop.signal, openSender };
     const end = await trainRun(settings, opening(settings), { ...services, group });
@@ -176,7 +185,7 @@ class Worker {
     const paths = new RunPaths(settings.base_exp_dir, settings.run_name);
     const log = openRunLog({ paths, attempt: told.attempt, rank: this.#rank, terminal: null });
     try {
-      const resolveRun = runResolver(settings.base_exp_dir);
+      const resolveRun = runResolver(settings.base_exp_dir, () => told.parents);
       const { judgeEndpoint } = told;
       const services = { group, handle: null, log, resolveRun, judgeEndpoint, stop: this.#stop.signal, openSender };
       const { kind } = await trainRun(settings, opening(settings), services);
@@ -204,20 +213,13 @@ function withThreads(settings: RunSettings, threads: number): TrainedSettings {
   return withEngines(settings, (engine) => (engine.threads === 0 ? { ...engine, threads } : engine));
 }
 
-/** Notes the checkpoints of other runs that a run uses, and says where one is not the newest or not the one that it used before. */
+/** Pins the checkpoints of other runs that a run uses, and says where one is not the newest because that is not whole. */
 function notedParents(handle: RunHandle, log: RunLog): (run: string, checkpoint: WholeCheckpoint) => void {
-  const told = new Set<string>();
-  return (run, { iteration, problems }) => {
-    const before = handle.noteParent(run, iteration);
-    if (told.has(run)) return;
-    told.add(run);
+  return (run, checkpoint) => {
+    handle.noteParent(run, checkpoint);
+    const { iteration, problems } = checkpoint;
     for (const problem of problems) log.logger.warn(`checkpoint of ${run} passed over: ${problem}`);
     if (problems.length > 0) log.logger.warn(`the checkpoint of iteration ${iteration} of ${run} is used`);
-    if (before !== null) {
-      log.logger.warn(
-        `${run}: its checkpoint of iteration ${before} was used before, that of ${iteration} is used from here on`,
-      );
-    }
   };
 }
 

@@ -21,6 +21,7 @@ import { CheckpointError, InternalError } from '../core/errors.js';
 import { diskError, syncDirectory } from '../core/files.js';
 import type { CheckpointContent, CheckpointFiles } from '../models/files.js';
 import { iterationName, parseIterationName, type RunPaths } from './paths.js';
+import { pinnedByOthers } from './pins.js';
 import { readJson } from './state.js';
 
 export const MANIFEST_NAME = 'MANIFEST.json';
@@ -132,6 +133,12 @@ export function checkpointProblems(dir: string, iteration: number): string[] {
   return problems;
 }
 
+/** SHA-256 of a checkpoint's manifest, which holds those of its files; null where there is none. */
+export function manifestDigest(dir: string): string | null {
+  const path = join(dir, MANIFEST_NAME);
+  return existsSync(path) ? hashFile(path) : null;
+}
+
 /** The newest checkpoint that matches its manifest, and what was wrong with newer ones; null when there is no folder at all or none is whole. */
 export function latestWhole(paths: RunPaths): WholeCheckpoint | null {
   const problems: string[] = [];
@@ -162,7 +169,7 @@ export interface Retention {
   readonly keep_last: number;
 }
 
-/** Removes what retention does not keep, and returns it. The newest whole checkpoint always stays. */
+/** Removes what retention does not keep, and returns it. The newest whole checkpoint stays, and those that other runs start from. */
 export function applyRetention(paths: RunPaths, retention: Retention): number[] {
   const all = listCheckpoints(paths);
   const kept = new Set(all.slice(Math.max(0, all.length - Math.max(1, retention.keep_last))));
@@ -172,7 +179,9 @@ export function applyRetention(paths: RunPaths, retention: Retention): number[] 
   if (kept.size === all.length) return [];
   const whole = latestWhole(paths);
   if (whole !== null) kept.add(whole.iteration);
-  const removed = all.filter((iteration) => !kept.has(iteration));
+  const left = all.filter((iteration) => !kept.has(iteration));
+  const pinned = pinnedByOthers(paths, left);
+  const removed = left.filter((iteration) => !pinned.has(iteration));
   for (const iteration of removed) {
     // Renamed first: a half-removed folder must never look like a checkpoint.
     try {

@@ -3,12 +3,19 @@ import { mkdirSync, readdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import type { SettingChange } from '../config/hash.js';
 import type { TextDigests } from '../config/texts.js';
-import { CheckpointError, ConfigError } from '../core/errors.js';
+import { CheckpointError, ConfigError, must } from '../core/errors.js';
 import { diskError } from '../core/files.js';
-import { cleanCheckpoints, latestWhole, listCheckpoints, quarantine, type WholeCheckpoint } from './checkpoints.js';
+import {
+  cleanCheckpoints,
+  latestWhole,
+  listCheckpoints,
+  manifestDigest,
+  quarantine,
+  type WholeCheckpoint,
+} from './checkpoints.js';
 import { Journal, rewindTo } from './journal.js';
 import { acquireLock, realLockWorld, type LockWorld, type RunLock } from './lock.js';
-import { recordParents } from './parents.js';
+import { recordParents, withMovedPins } from './parents.js';
 import { RunPaths } from './paths.js';
 import { formatChanges, readRecord, writeRecord } from './record.js';
 import type { ConfigSource, PlainObject, RunAttempt, RunRecord } from './record.js';
@@ -83,19 +90,16 @@ export class RunHandle {
     this.lock?.heartbeat();
   }
 
-  /**
-   * Notes the checkpoint of a parent that is used. Returns the iteration of the one that was used before where that was another
-   * one, else null. Raises RunError when the run was taken over or the disk refuses.
-   */
-  noteParent(run: string, iteration: number): number | null {
+  /** Pins the checkpoint of a parent that is used. Raises RunError when the run was taken over or the disk refuses. */
+  noteParent(run: string, { iteration, dir }: WholeCheckpoint): void {
+    const manifest = must(manifestDigest(dir), `the manifest of ${dir}`);
     const { parents } = this.recorded;
-    const before = parents.find((parent) => parent['run'] === run)?.['iteration'];
-    if (before === iteration) return null;
+    const before = parents.find((parent) => parent['run'] === run);
+    if (before === undefined || (before['iteration'] === iteration && before['manifest'] === manifest)) return;
     this.requireOwned();
-    const noted = parents.map((parent) => (parent['run'] === run ? { ...parent, iteration } : parent));
+    const noted = parents.map((parent) => (parent === before ? { ...parent, iteration, manifest } : parent));
     this.recorded = { ...this.recorded, parents: noted };
     writeRecord(this.paths, this.recorded);
-    return typeof before === 'number' ? before : null;
   }
 
   /** Says that this process lives. Raises RunError when the run was taken over. */
@@ -171,11 +175,16 @@ function begin(request: ClaimRequest, paths: RunPaths, lock: RunLock): RunHandle
 
 function resume(request: ClaimRequest, paths: RunPaths, lock: RunLock, before: RunRecord): RunHandle {
   const notes: string[] = [];
-  const allowed = checkSettings(request, before, notes);
   const state = readState(paths);
+  const changes = request.compare(before.settings, before);
   // One that ended by its own rule goes on where what decides that has been changed on request.
-  const goesOn = state?.stopped_early === true && allowed.length > 0;
-  if (state !== null && isDone(state, request.settings.num_iterations) && !goesOn) {
+  const goesOn =
+    !isDone(state, request.settings.num_iterations) || (state?.stopped_early === true && changes.length > 0);
+  // One that is done needs its start no more.
+  const runs = goesOn ? (request.parents ?? []).map((parent) => String(parent['run'])) : [];
+  const allowed = withMovedPins(changes, paths.baseExpDir, before.parents, runs);
+  checkSettings(request, before, allowed, notes);
+  if (state !== null && !goesOn) {
     return new RunHandle('finished', paths, before, before.attempts.length, null, notes, state, null);
   }
   cleanDirectory(paths);
@@ -235,15 +244,18 @@ export function checkChanges(
   }
 }
 
-/** Returns what changes although it decides the result. Raises ConfigError when that is not allowed. */
-function checkSettings(request: ClaimRequest, before: RunRecord, notes: string[]): readonly SettingChange[] {
-  const changes = request.compare(before.settings, before);
+/** Raises ConfigError where a change that decides the result is not allowed, and notes those that are. */
+function checkSettings(
+  request: ClaimRequest,
+  before: RunRecord,
+  changes: readonly SettingChange[],
+  notes: string[],
+): void {
   checkChanges(before.run_name, changes, request.allowChanges, before.attempts);
   for (const line of formatChanges(changes, 'bare')) notes.push(`changed on request: ${line}`);
   const [old, wanted] = [Number(before.settings['num_iterations']), request.settings.num_iterations];
   const listed = changes.some(({ key }) => key === 'num_iterations');
   if (wanted !== old && !listed) notes.push(`num_iterations: ${old} -> ${wanted}`);
-  return changes;
 }
 
 function makeRecord(
@@ -263,7 +275,7 @@ function makeRecord(
     hash: before !== null && allowed.length === 0 ? before.hash : request.resultHash,
     import_hash: request.importHash,
     settings: request.settings,
-    parents: recordParents(request.settings.base_exp_dir, request.parents ?? [], before?.parents),
+    parents: recordParents(request.settings.base_exp_dir, request.parents ?? [], before?.parents, allowed),
     ...(Object.keys(request.texts ?? {}).length === 0 ? {} : { texts: request.texts }),
     ...(config === undefined ? {} : { config }),
     ...(before?.fork === undefined ? {} : { fork: before.fork }),

@@ -29,8 +29,10 @@ export interface RecordedParent extends PlainObject {
   readonly run: string;
   /** Hash of the settings that decided its result; absent where it was not known. */
   readonly hash?: string;
-  /** The iteration of the checkpoint that was used; absent until one was. */
+  /** The iteration of the checkpoint that is used, from the first attempt on; absent until one was. */
   readonly iteration?: number;
+  /** SHA-256 of that checkpoint's manifest; absent where an earlier version noted the iteration alone. */
+  readonly manifest?: string;
 }
 
 /** One start or resume of a run. */
@@ -118,7 +120,11 @@ export function formatChanges(changes: readonly SettingChange[], form: 'with rul
 
 /** Why a change is one of the result, where the setting alone does not tell. */
 function ruleOf({ key, before, after }: SettingChange): string {
-  if (key.startsWith('parents.')) return ' (the run that it starts from was made anew with other settings)';
+  if (key.startsWith('parents.')) {
+    return String(before).startsWith('settings')
+      ? ' (the run that it starts from was made anew with other settings)'
+      : ' (the checkpoint that it starts from is not there as it was; brought back, it is used as before)';
+  }
   if (key !== 'num_iterations') return '';
   if (Number(after) < Number(before)) return ' (it may not be lowered)';
   return ' (it may not grow: the learning rate falls until the last iteration. Allowed all the same, the fall is stretched and the rate rises again; with optimizer.decay_steps set to the optimizer steps so far, and allowed, training goes on at the lowest rate)';

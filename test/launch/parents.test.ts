@@ -9,7 +9,7 @@ import { parentOf } from '../../src/launch/parents.js';
 import { claimRun } from '../../src/run/claim.js';
 import { claimRequest } from '../../src/run/claim_request.js';
 import type { RunPaths } from '../../src/run/paths.js';
-import { readRecord } from '../../src/run/record.js';
+import { readRecord, writeRecord } from '../../src/run/record.js';
 import { recordedConfig } from '../../src/run/recorded_config.js';
 
 const base = mkdtempSync(join(tmpdir(), 'editrl-parents-'));
@@ -75,6 +75,14 @@ describe('what a run starts from', () => {
       finished: true,
       config: { settings: { run_name: 'tiny_vq', num_iterations: 3000 } },
     });
+  });
+
+  it('is not waited for where a checkpoint of it is pinned', async () => {
+    const record = must(readRecord(cell), 'the record');
+    writeRecord(cell, { ...record, parents: [{ run: 'tiny_vq__seed-1', iteration: 5 }] });
+    expect(await parentOf(recorded(), tokenizer(recorded()))).toEqual({ config: null, finished: false });
+    writeRecord(cell, record);
+    expect((await parentOf(recorded(), tokenizer(recorded()))).config).not.toBeNull();
   });
 
   it('is taken as it is when it is finished', async () => {

@@ -51,7 +51,7 @@ describe('a run that starts from another', () => {
     expect(() => runResolver(join(dir, 'runs'))('hen')).toThrow(CheckpointError);
   });
 
-  it('is given the newest whole checkpoint', () => {
+  it('is given the newest whole checkpoint, or the one that it has pinned', () => {
     const runs = join(dir, 'resolved');
     const paths = new RunPaths(runs, 'parent');
     mkdirSync(paths.dir, { recursive: true });
@@ -60,5 +60,14 @@ describe('a run that starts from another', () => {
     expect(runResolver(runs)('parent')).toBe(newest);
     writeFileSync(join(newest, 'a.txt'), 'TWO');
     expect(runResolver(runs)('parent')).toBe(paths.checkpoint(1));
+    saveCheckpoint(paths, 3, { 'a.txt': 'three' });
+    const used: string[] = [];
+    const pinned = runResolver(
+      runs,
+      () => [{ run: 'parent', iteration: 1 }],
+      (run, { iteration }) => used.push(`${run} ${iteration}`),
+    );
+    expect(pinned('parent')).toBe(paths.checkpoint(1));
+    expect(used).toEqual(['parent 1']);
   });
 });

@@ -248,25 +248,6 @@ describe('claiming', () => {
     handle.release();
   });
 
-  it('notes the parents that are used, and tells when another checkpoint of one is', () => {
-    const of = (): ClaimRequest => ({ ...request(), parents: [{ run: 'parent', config: 'p.jsonnet' }] });
-    const parent = new RunPaths(base, 'parent');
-    mkdirSync(parent.dir, { recursive: true });
-    const made = claimRun(request());
-    made.release();
-    writeFileSync(parent.record, JSON.stringify({ ...made.record, run_name: 'parent', hash: 'made' }));
-    rmSync(paths.dir, { recursive: true });
-    const first = claimRun(of());
-    expect(first.noteParent('parent', 7)).toBeNull();
-    first.release();
-    expect(readRecord(paths)?.parents).toEqual([{ run: 'parent', config: 'p.jsonnet', hash: 'made', iteration: 7 }]);
-    const second = claimRun(of());
-    expect(second.noteParent('parent', 7)).toBeNull();
-    expect(second.noteParent('parent', 3)).toBe(7);
-    second.release();
-    expect(readRecord(paths)?.parents).toMatchObject([{ iteration: 3 }]);
-  });
-
   it('does not touch a folder whose checkpoints have no record', () => {
     saveCheckpoint(paths, 3, { 'trainer.json': '3' });
     expect(textOf(() => claimRun(request()))).toContain('no run.json');
