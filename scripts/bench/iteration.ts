@@ -9,12 +9,15 @@ import { apply, slice, reshape } from '../../src/graph/build.js';
 import { Graph, topological, type NodeOrigin, type Value } from '../../src/graph/ir.js';
 import { initDecoder, type DecoderConfig } from '../../src/nets/decoder/config.js';
 import type { BatchShape } from '../../src/nets/decoder/decoder.js';
-import { Learner, type LossKind } from '../../src/policies/tokens/learner.js';
-import { SPECIAL, STRUCTURE_WORDS, TokenSpace } from '../../src/policies/tokens/space.js';
-import { WordTokenizer, wordTokenizerJson } from '../../src/policies/tokens/tokenizer.js';
+import { alone } from '../../src/group/peers.js';
+import { Emu3Format } from '../../src/policies/tokens/emu3/format.js';
+import { jointVocabularyJson, TokenSpace } from '../../src/policies/tokens/emu3/space.js';
+import { Learner } from '../../src/policies/tokens/learner.js';
+import { WordTokenizer } from '../../src/policies/tokens/tokenizer.js';
+import type { LossSpec } from '../../src/policies/policy.js';
 import { median, shortRun } from './short_run.js';
 
-const GRPO: LossKind = { kind: 'grpo', klCoeff: 3e-4, clipRange: null, ratio: false };
+const GRPO: LossSpec = { policy: 'reinforce', kl: { coefficient: 3e-4, estimator: 'k3' } };
 const ITERATIONS = 12;
 /** The first iterations compile sessions. */
 const WARM_UP = 2;
@@ -77,20 +80,20 @@ async function benchLoop(): Promise<void> {
 }
 
 async function benchGraph(name: string, layout: Omit<DecoderConfig, 'vocab_size'>, shape: BatchShape): Promise<void> {
-  const tokenizer = new WordTokenizer(
-    wordTokenizerJson(
-      Object.values(SPECIAL),
-      [...STRUCTURE_WORDS, ...Array.from({ length: 48 }, (_, i) => `w${i}`)],
-      64,
-    ),
-    'bench',
-  );
-  const space = new TokenSpace(tokenizer);
-  const config: DecoderConfig = { ...layout, vocab_size: space.size };
+  const words = Array.from({ length: 48 }, (_, i) => `w${i}`);
+  const format = new Emu3Format(new TokenSpace(new WordTokenizer(jointVocabularyJson(words, 64), 'bench')));
+  const config: DecoderConfig = { ...layout, vocab_size: format.size };
   const weights = initDecoder(config, { embedding_std: 0.5, initializer_range: null }, 1);
   const learner = new Learner(
-    { config, space, weights },
-    { temperature: 1, separateVocabularies: true, microBatch: 64, gradientCheckpointing: false, session: {} },
+    { config, format, weights },
+    {
+      temperature: 1,
+      separateVocabularies: true,
+      microBatch: 64,
+      gradientCheckpointing: false,
+      session: {},
+      peers: alone,
+    },
   );
   const graph = new Graph('bench');
   const outputs = learner.lossGraph(graph, shape, GRPO);
@@ -100,7 +103,7 @@ async function benchGraph(name: string, layout: Omit<DecoderConfig, 'vocab_size'
     const size = type.shape.reduce((n, x) => n * x, 1);
     feeds[input] =
       type.dtype === 'int64'
-        ? BigInt64Array.from({ length: size }, (_, i) => BigInt((i * 7) % space.size))
+        ? BigInt64Array.from({ length: size }, (_, i) => BigInt((i * 7) % format.size))
         : new Float32Array(size);
   }
   const { session: products, feeds: operands, flops } = await productsAlone(Object.values(outputs));

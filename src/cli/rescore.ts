@@ -2,10 +2,11 @@
 import { basename, extname } from 'node:path';
 import { canonicalJson } from '../config/hash.js';
 import { loadConfig, parseSet } from '../config/load.js';
-import { RunError, UsageError } from '../core/errors.js';
+import { must, RunError, UsageError } from '../core/errors.js';
 import { sha256 } from '../core/image.js';
 import { EmbeddedJudges } from '../launch/embedded_judge.js';
 import { runResolver } from '../launch/resolve.js';
+import { openRecipeOf } from '../recipes/open.js';
 import { isTrainable, rewardOf } from '../recipes/settings.js';
 import type { RewardSettings } from '../rewards/schema/reward.js';
 import { canonicalMode } from '../rewards/settings.js';
@@ -48,9 +49,11 @@ export const rescoreVerb: Action = {
     const record = readRecord(paths);
     if (record === null) throw new RunError('there is no run here', { where: paths.dir });
     const { settings } = recordedConfig(paths, record);
-    if (!isTrainable(settings) || rewardOf(settings) === null) {
+    const recordedReward = rewardOf(settings);
+    if (!isTrainable(settings) || recordedReward === null) {
       throw new UsageError(`a run of task '${settings.task}' has no scored episodes`);
     }
+    const resolveRun = runResolver(settings.base_exp_dir);
     const reward = await otherReward(args, paths, record);
     const name = fileName(args, reward);
     const judges = new EmbeddedJudges();
@@ -58,10 +61,11 @@ export const rescoreVerb: Action = {
     try {
       const summary = await rescore({
         paths,
-        settings,
+        openTask: () => must(openRecipeOf(settings).openTask(settings, resolveRun), 'the task of a scored run'),
+        recordedReward,
         reward,
         name,
-        resolveRun: runResolver(settings.base_exp_dir),
+        resolveRun,
         endpoint: flag(args, 'offline') || reward.endpoint === '' ? null : () => judges.endpointOf(reward),
         offline: flag(args, 'offline'),
         ...(apiKey === undefined ? {} : { apiKey }),

@@ -129,21 +129,26 @@ class Worker {
   }
 
   async #train(settings: TrainedSettings, handle: RunHandle, log: RunLog): Promise<RunKind> {
-    const [{ trainRun }, { openThreadSender: openSender }, { openRecipeOf }, { RunDirectoryTracker }, { runResolver }] =
-      await Promise.all([
-        import('../train/worker.js'),
-        import('../rewards/sender_thread.js'),
-        import('../recipes/open.js'),
-        import('../track/tracker.js'),
-        import('./resolve.js'),
-      ]);
+    const [
+      { trainRun },
+      { openThreadSender: openSender },
+      { openRecipeOf, opening },
+      { RunDirectoryTracker },
+      { runResolver },
+    ] = await Promise.all([
+      import('../train/worker.js'),
+      import('../rewards/sender_thread.js'),
+      import('../recipes/open.js'),
+      import('../track/tracker.js'),
+      import('./resolve.js'),
+    ]);
     const resolveRun = runResolver(settings.base_exp_dir, notedParents(handle, log));
     await openRecipeOf(settings).makeData(settings, resolveRun, (line) => log.logger.info(line));
     const judgeEndpoint = await this.#judge;
     const { group } = await this.#meet({ attempt: handle.attempt, judgeEndpoint });
     const tracker = new RunDirectoryTracker(handle.paths);
     const services = { handle, log, tracker, resolveRun, judgeEndpoint, stop: this.#stop.signal, openSender };
-    const end = await trainRun(settings, { ...services, group });
+    const end = await trainRun(settings, opening(settings), { ...services, group });
     group.close();
     if (end.kind === 'finished' && end.reason !== null) {
       log.logger.info(`${settings.run_name} stops here: ${end.reason}`);
@@ -162,9 +167,10 @@ class Worker {
     const settings = withThreads(config.settings, threads);
     const { group, told } = await this.#meet();
     if (told === null) return 'already_finished';
-    const [{ trainRun }, { openThreadSender: openSender }, { runResolver }] = await Promise.all([
+    const [{ trainRun }, { openThreadSender: openSender }, { opening }, { runResolver }] = await Promise.all([
       import('../train/worker.js'),
       import('../rewards/sender_thread.js'),
+      import('../recipes/open.js'),
       import('./resolve.js'),
     ]);
     const paths = new RunPaths(settings.base_exp_dir, settings.run_name);
@@ -173,7 +179,7 @@ class Worker {
       const resolveRun = runResolver(settings.base_exp_dir);
       const { judgeEndpoint } = told;
       const services = { group, handle: null, log, resolveRun, judgeEndpoint, stop: this.#stop.signal, openSender };
-      const { kind } = await trainRun(settings, services);
+      const { kind } = await trainRun(settings, opening(settings), services);
       group.close();
       return kind;
     } catch (error) {

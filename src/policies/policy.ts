@@ -109,7 +109,7 @@ export interface Policy<P, A extends Answer, H> {
   /** Of all groups, on every rank. */
   statistics(groups: readonly Answered<P, A>[], of: WeightsOf): Promise<Statistics[][]>;
   /** Per action, in nats: an estimate of KL(now || reference) for people to look at. */
-  divergence(now: Statistics, reference: Statistics): Float32Array;
+  divergence(now: Statistics, reference: Statistics): Float64Array;
   /** Adds the gradient of the loss over all lessons to what the next step takes. */
   learn(lessons: readonly Lesson<P, A>[], loss: LossSpec): Promise<LearnReport>;
   /** Sums the gradient over ranks, clips it and updates the weights; the next `learn` begins anew. */

@@ -1,19 +1,33 @@
-/** Every recipe that this program trains, as far as its workers must know it. */
-import type { RunResolver } from '../models/reference.js';
+/** Every recipe that this program trains, as far as its workers must know it. Another recipe is one line here, and one in settings.ts. */
+import { must } from '../core/errors.js';
+import { resolveProvider } from '../engines/onnx/provider.js';
 import type { TrainedSettings } from '../schema/run.js';
-import { makeData as makeEdits } from './image_edit_tokens/data.js';
-import { makeData as makeImages } from './image_tokenizer/data.js';
-import type { TrainedName } from './settings.js';
-
-export interface OpenRecipe {
-  /** Makes data that a config asks for and that is not there yet, from the finished runs that this needs. */
-  makeData(settings: TrainedSettings, resolveRun: RunResolver, say: (line: string) => void): Promise<void>;
-}
+import type { OpenRecipe } from '../train/opener.js';
+import type { OpenedRecipe } from '../train/worker.js';
+import { enginesOf, withEngines } from './engines.js';
+import { imageEditTokens } from './image_edit_tokens/open.js';
+import { imageTokenizer } from './image_tokenizer/open.js';
+import { recipeOf, type TrainedName } from './settings.js';
 
 const recipes: Readonly<Record<TrainedName, OpenRecipe>> = {
-  image_edit_tokens: { makeData: makeEdits },
-  image_tokenizer: { makeData: makeImages },
+  image_edit_tokens: imageEditTokens,
+  image_tokenizer: imageTokenizer,
 };
+
+/** A run's recipe for the loop. Opening it raises EngineError where this machine lacks what its engines are to compute on. */
+export function opening(settings: TrainedSettings): OpenedRecipe {
+  return {
+    columns: recipeOf(settings).columns(settings),
+    open: async (bench) => {
+      const asked = enginesOf(settings).map(({ provider }) => provider);
+      const found = new Map(await Promise.all(asked.map(async (one) => [one, await resolveProvider(one)] as const)));
+      const resolved = withEngines(settings, (engine) => {
+        return { ...engine, provider: must(found.get(engine.provider), 'a provider') };
+      });
+      return openRecipeOf(settings).open(resolved, bench);
+    },
+  };
+}
 
 export function openRecipeOf({ task }: TrainedSettings): OpenRecipe {
   return recipes[task as TrainedName];

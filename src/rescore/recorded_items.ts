@@ -1,28 +1,27 @@
 /** Recorded episodes as a reward sees them: their images from media/, or drawn again from the recorded tokens. */
 import { existsSync, readFileSync } from 'node:fs';
-import type { ImageEditSettings } from '../config/settings.js';
 import { EditrlError } from '../core/errors.js';
 import { decodeImage, type RgbImage } from '../core/image.js';
-import type { EditSample } from '../data/types.js';
 import { imageDigest } from '../rewards/image_statistics.js';
 import type { JudgeItem } from '../rewards/types.js';
 import { readRecordedEpisodes, type EpisodeFile, type RecordedEpisode } from '../run/episodes.js';
 import type { RunPaths } from '../run/paths.js';
-import type { ImageEditTask } from '../recipes/image_edit_tokens/task.js';
+import type { Prompt, Task } from '../scoring/task.js';
 
 /** An episode's item, or why it cannot be put together. */
 export type FoundItem =
   { readonly item: JudgeItem; readonly missing: null } | { readonly item: null; readonly missing: string };
 
+/** A recipe's task, whatever its prompts and answers are. */
+export type RecordedTask = Task<Prompt, unknown>;
+
 export interface ItemSources {
   readonly paths: RunPaths;
-  /** The run's own settings. */
-  readonly settings: ImageEditSettings;
-  /** The run's data and image tokenizer; null where they are not there. */
-  readonly task: ImageEditTask | null;
+  /** The run's data and what makes artifacts; null where they are not there. */
+  readonly task: RecordedTask | null;
   /** Why there is no task. */
   readonly noTask: string;
-  /** Whether the image tokenizer draws as it did: what it draws otherwise is not what the run was scored for. */
+  /** Whether artifacts are made as they were: what comes out otherwise is not what the run was scored for. */
   readonly redraws: boolean;
 }
 
@@ -34,8 +33,7 @@ export async function recordedItems(
 ): Promise<FoundItem[]> {
   const found = new Map<string, FoundItem>();
   for (const group of groupsOf(episodes)) {
-    const sample = findSample(file, group[0], sources);
-    const items = await groupItems(group, sample, sources);
+    const items = await groupItems(group, await findPrompt(file, group[0], sources), sources);
     group.forEach(({ key }, i) => found.set(key, items[i]));
   }
   return episodes.map(({ key }) => found.get(key) ?? { item: null, missing: 'its key is there twice' });
@@ -57,64 +55,59 @@ function isHeldOut({ key }: RecordedEpisode): boolean {
   return key.startsWith('validation/');
 }
 
-/** The sample of an episode's prompt, which follows from its key; or why it is not the one that was recorded. */
-function findSample(
+/** An episode's prompt, which follows from its key; or why it is not the one that was recorded. */
+async function findPrompt(
   file: EpisodeFile,
   episode: RecordedEpisode,
-  { task, noTask, settings }: Omit<ItemSources, 'redraws'>,
-): EditSample | string {
+  { task, noTask }: Pick<ItemSources, 'task' | 'noTask'>,
+): Promise<Prompt | string> {
   if (task === null) return noTask;
-  let sample: EditSample;
+  let prompt: Prompt;
   try {
     if (isHeldOut(episode)) {
       const [, , set, , index] = episode.key.split('/');
       const named = task.validation.find(({ name }) => name === set);
       if (named === undefined) return `the run's settings name no validation set '${set}'`;
-      sample = named.source.read(Number(index));
+      prompt = await named.prompt(Number(index));
     } else {
-      const { episodes_per_iteration, generations_per_sample } = settings.rollout;
-      const perIteration = episodes_per_iteration / generations_per_sample;
-      sample = task.trainingSample((file.iteration - 1) * perIteration + Number(episode.key.split('/')[1]));
+      prompt = await task.prompt((file.iteration - 1) * task.promptsPerIteration + Number(episode.key.split('/')[1]));
     }
   } catch (error) {
     if (error instanceof EditrlError) return `its sample cannot be read: ${error.message}`;
     throw error;
   }
-  const same = sample.id === episode.sample && sample.instruction === episode.instruction;
-  return same ? sample : 'the data is not what it was when the run was made';
+  const same = prompt.id === episode.sample && prompt.instruction === episode.instruction;
+  return same ? prompt : 'the data is not what it was when the run was made';
 }
 
 async function groupItems(
   group: readonly RecordedEpisode[],
-  sample: EditSample | string,
+  prompt: Prompt | string,
   sources: ItemSources,
 ): Promise<FoundItem[]> {
-  const kept = await Promise.all(group.map((episode) => fromMedia(episode, sample, sources.paths)));
   const { task } = sources;
+  const labels = task === null || typeof prompt === 'string' ? { truth: null } : await task.labels(prompt);
+  const kept = await Promise.all(group.map((episode) => fromMedia(episode, labels, sources.paths)));
   const found = kept.filter((one) => one !== null);
   if (found.length === group.length) return found;
   const without = (why: string): FoundItem[] =>
     kept.map((one) => one ?? { item: null, missing: `its images were not kept, and ${why}` });
-  if (typeof sample === 'string') return without(sample);
+  if (typeof prompt === 'string') return without(prompt);
   if (task === null) return without(sources.noTask);
   if (!sources.redraws) return without('the image tokenizer draws its tokens otherwise than it did');
-  return (await draw(task, sample, group)).map((item) => ({ item, missing: null }));
+  return (await draw(task, prompt, group)).map((item) => ({ item, missing: null }));
 }
 
-/** The items of the answers to one prompt, drawn again. */
-async function draw(task: ImageEditTask, sample: EditSample, group: readonly RecordedEpisode[]): Promise<JudgeItem[]> {
-  const answers = group.map(({ tokens, finished }) => ({
-    ids: Int32Array.from(tokens),
-    logProbs: new Float32Array(tokens.length),
-    finished,
-  }));
-  const keys = group.map(({ key }) => key);
-  return (await task.render(task.prompt(sample), answers, keys)).map(({ item }) => item);
+/** The items of the answers to one prompt, made again. */
+async function draw(task: RecordedTask, prompt: Prompt, group: readonly RecordedEpisode[]): Promise<JudgeItem[]> {
+  const answers = group.map((episode) => task.reread(episode));
+  const [rendered] = await task.render([{ prompt, answers, keys: group.map(({ key }) => key) }]);
+  return rendered.map(({ item }) => item);
 }
 
 /**
- * Whether the run's image tokenizer still draws what it drew: one prompt's answers again, beside their kept images. True where no images were kept to
- * compare with, or nothing can be drawn.
+ * Whether the run's artifacts are still made as they were: one prompt's answers again, beside their kept images. True where no images were kept to
+ * compare with, or nothing can be made.
  */
 export async function drawsAsBefore(
   files: readonly EpisodeFile[],
@@ -125,10 +118,10 @@ export async function drawsAsBefore(
   for (const file of files) {
     const group = groupsOf(readRecordedEpisodes(file.path)).find((one) => typeof one[0].edited === 'string');
     if (group === undefined) continue;
-    const sample = findSample(file, group[0], sources);
-    if (typeof sample === 'string') return true;
-    const kept = (await fromMedia(group[0], sample, paths))?.item?.edited ?? null;
-    const [drawn] = await draw(task, sample, group);
+    const prompt = await findPrompt(file, group[0], sources);
+    if (typeof prompt === 'string') return true;
+    const kept = (await fromMedia(group[0], { truth: null }, paths))?.item?.edited ?? null;
+    const [drawn] = await draw(task, prompt, group);
     return kept === null || (drawn.edited !== null && imageDigest(drawn.edited) === imageDigest(kept));
   }
   return true;
@@ -137,21 +130,19 @@ export async function drawsAsBefore(
 /** An episode whose images were kept; null where they were not. */
 async function fromMedia(
   episode: RecordedEpisode,
-  sample: EditSample | string,
+  labels: Pick<JudgeItem, 'truth' | 'expected'>,
   paths: RunPaths,
 ): Promise<Extract<FoundItem, { missing: null }> | null> {
   const { key, instruction, finished, source, edited } = episode;
   if (source === undefined || source === null || edited === undefined) return null;
   if (![source, edited].every((name) => name === null || existsSync(paths.media(name)))) return null;
   const read = (name: string): Promise<RgbImage> => decodeImage(readFileSync(paths.media(name)), paths.media(name));
-  const truth =
-    typeof sample === 'string' || sample.targetPng === null ? null : await decodeImage(sample.targetPng, sample.id);
   const item: JudgeItem = {
     key,
     instruction,
     source: await read(source),
     edited: edited === null ? null : await read(edited),
-    truth,
+    ...labels,
     finished,
   };
   return { item, missing: null };

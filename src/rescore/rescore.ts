@@ -1,5 +1,6 @@
 /** Scoring a run's episodes again by another reward: from its records where they suffice. The run's own files stay as they are. */
-import type { ImageEditSettings, ModelReference, RewardSettings } from '../config/settings.js';
+import type { ModelReference } from '../schema/model.js';
+import type { RewardSettings } from '../rewards/schema/reward.js';
 import { DataError, EditrlError } from '../core/errors.js';
 import { writeFileAtomic } from '../core/files.js';
 import { decidingKinds, rewardName } from '../rewards/choice.js';
@@ -15,18 +16,19 @@ import { listEpisodeFiles, readRecordedEpisodes, type EpisodeFile, type Recorded
 import { encodeLine } from '../run/journal.js';
 import { FileJudgementStore } from '../run/judgements.js';
 import type { RunPaths } from '../run/paths.js';
-import { ImageEditTask } from '../recipes/image_edit_tokens/task.js';
 import { modelFolder, type RunResolver } from '../models/reference.js';
 import { Judges, limitsOf } from '../scoring/judges.js';
-import { drawsAsBefore, recordedItems, type ItemSources } from './recorded_items.js';
+import { drawsAsBefore, recordedItems, type ItemSources, type RecordedTask } from './recorded_items.js';
 import { RecordedJudge, RecordedReplies, type JudgeCounts } from './recorded_judge.js';
 import { summariseRescored, type RescoredEpisode, type RescoreSummary } from './rescore_summary.js';
 import { FollowerJudgements } from '../scoring/shared_judgements.js';
 
 export interface RescoreRequest {
   readonly paths: RunPaths;
-  /** The run's own settings: its data, its image tokenizer, its reward. */
-  readonly settings: ImageEditSettings;
+  /** Opens the run's data and what makes its artifacts. Raises EditrlError where they are not there. */
+  readonly openTask: () => RecordedTask;
+  /** The run's own reward. */
+  readonly recordedReward: RewardSettings;
   /** The reward to score by. */
   readonly reward: RewardSettings;
   /** Names the files under rescored/. */
@@ -47,7 +49,7 @@ export interface RescoreRequest {
  * not there, ConfigError for a reward that cannot be made on this machine.
  */
 export async function rescore(request: RescoreRequest): Promise<RescoreSummary> {
-  const { paths, settings, reward, name } = request;
+  const { paths, recordedReward, reward, name } = request;
   const counts: JudgeCounts = { replayed: 0, parsed_again: 0, asked: 0, missing: 0 };
   const connection = new Connection(request);
   const recorded = new FollowerJudgements(paths);
@@ -76,8 +78,8 @@ export async function rescore(request: RescoreRequest): Promise<RescoreSummary> 
   try {
     const episodes: RescoredEpisode[] = [];
     const files = listEpisodeFiles(paths);
-    const redraws = await drawsAsBefore(files, { paths, settings, task, noTask });
-    const sources = { paths, settings, task, noTask, redraws };
+    const redraws = await drawsAsBefore(files, { paths, task, noTask });
+    const sources = { paths, task, noTask, redraws };
     for (const [at, file] of files.entries()) {
       request.onProgress?.(file, at, files.length);
       episodes.push(...(await rescoreFile(file, scored, reward, sources, sourcesOfAnswers)));
@@ -87,7 +89,7 @@ export async function rescore(request: RescoreRequest): Promise<RescoreSummary> 
       run_name: paths.runName,
       name,
       reward: rewardName(reward),
-      recorded_reward: rewardName(settings.reward),
+      recorded_reward: rewardName(recordedReward),
       judgements: counts,
       file: place.outcomes,
     });
@@ -103,9 +105,9 @@ export async function rescore(request: RescoreRequest): Promise<RescoreSummary> 
 }
 
 /** The run's data and models, or why they are not there: what was recorded with its images can do without. */
-function openTask({ settings, resolveRun }: RescoreRequest): { task: ImageEditTask | null; noTask: string } {
+function openTask({ openTask: open }: RescoreRequest): { task: RecordedTask | null; noTask: string } {
   try {
-    return { task: ImageEditTask.open(settings, resolveRun), noTask: '' };
+    return { task: open(), noTask: '' };
   } catch (error) {
     if (!(error instanceof EditrlError)) throw error;
     return { task: null, noTask: `the run's data or image tokenizer is not there (${error.message})` };

@@ -1,7 +1,7 @@
 /** What another reward says of a run's episodes, beside what the run's own reward said. Pure. */
 import type { Outcome } from '../rewards/types.js';
-import { average, deviation } from '../train/advantages.js';
-import { rewardOf } from '../train/held_out.js';
+import { average, deviation } from '../core/statistics.js';
+import { rewardOf } from '../scoring/outcomes.js';
 import type { JudgeCounts } from './recorded_judge.js';
 
 export interface RescoredEpisode {

@@ -34,7 +34,10 @@ export interface RecordedEpisode {
   readonly sample: string;
   readonly instruction: string;
   readonly finished: boolean;
-  readonly tokens: readonly number[];
+  /** The answer, where it is tokens. */
+  readonly tokens?: readonly number[];
+  /** The answer's words, where it has some. */
+  readonly text?: string;
   readonly outcome: Outcome;
   /** Names of images in media/; null for an answer that is no image, undefined where images were not kept. */
   readonly source?: string | null;
@@ -52,7 +55,8 @@ const episode = z.object({
   sample: z.string(),
   instruction: z.string(),
   finished: z.boolean(),
-  tokens: z.array(z.int().min(0)),
+  tokens: z.array(z.int().min(0)).optional(),
+  text: z.string().optional(),
   outcome: z.discriminatedUnion('kind', [
     z.looseObject({ kind: z.literal('scored'), value: z.number(), normalised: z.number(), parts: numbers }),
     z.looseObject({ kind: z.literal('zero_by_rule'), reason: z.string(), parts: numbers }),

@@ -64,6 +64,7 @@ export const imageTokenizerInit = section(
     commitment_weight: result('Weight of the commitment loss.', nonNegative.default(0.25)),
   }),
 );
+export type ImageTokenizerInit = z.output<typeof imageTokenizerInit>;
 
 export const engine = section(
   'What computes the model.',

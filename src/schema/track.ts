@@ -38,3 +38,4 @@ export const track = section(
     })
     .prefault({}),
 );
+export type TrackSettings = z.output<typeof track>;

@@ -2,8 +2,12 @@
  * A judge that the policy is not trained on scores some of its episodes: where the training judge's scores rise and its do not, the policy
  * has learned to please one judge. What it says never enters the reward, and the run goes on while it is down.
  */
-import type { ImageEditSettings, ModelReference } from '../config/settings.js';
+import type { ModelReference } from '../schema/model.js';
+import type { RewardSettings } from '../rewards/schema/reward.js';
 import { ConfigError } from '../core/errors.js';
+import { average } from '../core/statistics.js';
+import type { ProcessGroup } from '../group/process_group.js';
+import { modelFolder, type RunResolver } from '../models/reference.js';
 import { createReward } from '../rewards/combined.js';
 import { resolveEndpoints } from '../rewards/endpoints.js';
 import { JudgeImages } from '../rewards/judge_images.js';
@@ -11,8 +15,6 @@ import { loadPrompts } from '../rewards/prompts.js';
 import { scoreChunk, summariseUnscored } from '../rewards/score_iteration.js';
 import type { OpenSender } from '../rewards/sender.js';
 import type { JudgeItem, JudgementStore, Outcome, Reward } from '../rewards/types.js';
-import { modelFolder, type RunResolver } from '../models/reference.js';
-import { average } from '../train/advantages.js';
 import { Judges } from './judges.js';
 
 /** An episode as the training judge scored it. */
@@ -87,6 +89,41 @@ export class HeldOutJudge {
   }
 }
 
+/** What a rank made of its share of an iteration's prompts. */
+interface OwnShare {
+  readonly start: number;
+  readonly rendered: readonly (readonly { readonly item: JudgeItem }[])[];
+  readonly outcomes: readonly (readonly Outcome[])[];
+}
+
+/**
+ * Begins asking the held-out judge about some episodes of all ranks, on rank 0, while the policy is updated; gives its metrics when
+ * asked to. Every rank calls it.
+ */
+export async function askHeldOutJudge(
+  iteration: number,
+  { start, rendered, outcomes }: OwnShare,
+  {
+    held_out_judge: second,
+    group,
+    judge,
+  }: Pick<RewardSettings, 'held_out_judge'> & {
+    readonly group: ProcessGroup;
+    readonly judge: HeldOutJudge | null;
+  },
+): Promise<() => Promise<Record<string, number>>> {
+  const nothing = async (): Promise<Record<string, number>> => ({});
+  if (second === null || iteration % second.every_n_iterations !== 0) return nothing;
+  const first = start * (rendered.at(0)?.length ?? 0);
+  const own = rendered.flatMap((one, g) => one.map(({ item }, i): ScoredItem => ({ item, outcome: outcomes[g][i] })));
+  const all = await group.gather(own.filter((_, i) => isAsked(first + i, second.fraction)));
+  if (all === null || judge === null) return nothing;
+  const asked = judge.compare(iteration, all.flat());
+  // Awaited after the update; until then a failure must not count as unhandled.
+  asked.catch(() => undefined);
+  return () => asked;
+}
+
 export interface HeldOutJudgeServices {
   readonly store: JudgementStore;
   readonly resolveRun: RunResolver;
@@ -99,7 +136,7 @@ export interface HeldOutJudgeServices {
  * and for a reward that asks no judge.
  */
 export async function openHeldOutJudge(
-  { reward }: ImageEditSettings,
+  reward: RewardSettings,
   { store, resolveRun, openSender, warn }: HeldOutJudgeServices,
 ): Promise<HeldOutJudge | null> {
   const second = reward.held_out_judge;

@@ -1,5 +1,6 @@
 /** The scorer of a real run: its reward's terms, and the judge that they ask; every judgement is stored in the run directory before it is used. */
-import type { ImageEditSettings, ModelReference } from '../config/settings.js';
+import type { ModelReference } from '../schema/model.js';
+import type { RewardSettings } from '../rewards/schema/reward.js';
 import { ConfigError, must } from '../core/errors.js';
 import { rewardName } from '../rewards/choice.js';
 import { createReward, type CombinedReward } from '../rewards/combined.js';
@@ -20,6 +21,13 @@ import type { ProcessGroup } from '../group/process_group.js';
 import type { Scorer } from './scorer.js';
 import { FollowerJudgements, sharedScorer } from './shared_judgements.js';
 
+/** Of a run's settings what its scorer follows. */
+export interface ScoredRun {
+  readonly run_name: string;
+  readonly base_exp_dir: string;
+  readonly reward: RewardSettings;
+}
+
 export interface ScorerServices {
   readonly group: ProcessGroup;
   /** Null on every rank but the first. */
@@ -37,7 +45,7 @@ export interface ScorerServices {
  * meanwhile.
  */
 export async function openScorer(
-  settings: ImageEditSettings,
+  settings: ScoredRun,
   services: ScorerServices,
   endpoint: Endpoint | null,
 ): Promise<Scorer> {
@@ -82,7 +90,7 @@ export async function openScorer(
 
 type RunJudgements = FileJudgementStore | FollowerJudgements;
 
-function openJudgements(settings: ImageEditSettings, handle: RunHandle | null): RunJudgements {
+function openJudgements(settings: ScoredRun, handle: RunHandle | null): RunJudgements {
   return handle === null
     ? new FollowerJudgements(new RunPaths(settings.base_exp_dir, settings.run_name))
     : new FileJudgementStore(handle.paths);
@@ -96,11 +104,7 @@ interface Opened {
   readonly store: RunJudgements;
 }
 
-function scorerOf(
-  { scored, judges, endpoints, store }: Opened,
-  settings: ImageEditSettings,
-  services: ScorerServices,
-): Scorer {
+function scorerOf({ scored, judges, endpoints, store }: Opened, settings: ScoredRun, services: ScorerServices): Scorer {
   const { reward } = settings;
   const { group, handle, log, stop } = services;
   const local: Scorer = {

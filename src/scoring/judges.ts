@@ -1,5 +1,5 @@
 /** The judges that a reward's terms ask: all at `reward.endpoint`, one client for each model that a term names. */
-import type { RewardSettings } from '../config/settings.js';
+import type { RewardSettings } from '../rewards/schema/reward.js';
 import { must } from '../core/errors.js';
 import type { CombinedReward } from '../rewards/combined.js';
 import type { Judge } from '../rewards/judge.js';

@@ -1,10 +1,11 @@
-/** Advantages: how much better an episode did than the others of its group. Pure functions. */
+/** Advantages: how much better an episode did than those that it is compared with. Pure functions. */
+import type { AdvantageSettings } from '../schema/algorithm.js';
+import { must } from '../core/errors.js';
+import { average, deviation } from '../core/statistics.js';
+import type { Outcome } from '../rewards/types.js';
+import { rewardOf } from '../scoring/outcomes.js';
 
-export interface AdvantageOptions {
-  readonly scale: 'std' | 'global_std' | 'none';
-  readonly eps: number;
-  /** Largest absolute advantage; null for no limit. */
-  readonly clip: number | null;
+export interface AdvantageOptions extends Pick<AdvantageSettings, 'scope' | 'scale' | 'eps' | 'clip'> {
   /** Multiplies the result (`reward_scale`). */
   readonly factor: number;
 }
@@ -16,32 +17,55 @@ export interface GroupAdvantages {
   readonly zeroSpread: boolean;
 }
 
+/** Rewards of a group's episodes; null where one is unscored: it counts nowhere. */
+type GroupRewards = readonly (number | null)[];
+
 /**
- * (r - mean) / (std + eps) within each group, std over the population (EARL; Shao et al., 2024). `rewardsG` holds null for
- * unscored episodes: they count nowhere. A group with fewer than two scored episodes is dropped.
+ * factor (r - mean) / (std + eps), clipped; std over the population. The mean is that of the scope: the group (EARL; Shao et al., 2024),
+ * all episodes of the iteration (PPO's usual form), or what the prompt's episodes have got so far, these included (Black et al., 2023), where
+ * fewer than two are known that of the iteration. `scale` names what it is divided by: the scope's deviation, that of all episodes of
+ * the iteration, or nothing. A group with fewer than two scored episodes to compare is dropped.
+ *
+ * @param history for the scope `prompt_history`: of each group, the latest rewards of its prompt, with this iteration's.
  */
 export function groupAdvantages(
-  groups: readonly (readonly (number | null)[])[],
-  options: AdvantageOptions,
+  groups: readonly GroupRewards[],
+  { scope, scale, eps, clip, factor }: AdvantageOptions,
+  history: readonly (readonly number[])[] = [],
 ): GroupAdvantages[] {
-  const scoredOf = (group: readonly (number | null)[]): number[] => group.filter((reward) => reward !== null);
-  const globalStd = deviation(groups.flatMap(scoredOf));
-  return groups.map((rewardsG) => {
-    const scored = scoredOf(rewardsG);
-    if (scored.length < 2) return { advantages: rewardsG.map(() => null), dropped: true, zeroSpread: false };
-    const mean = average(scored);
-    const divisor = { std: deviation(scored) + options.eps, global_std: globalStd + options.eps, none: 1 }[
-      options.scale
-    ];
-    const limit = options.clip ?? Infinity;
+  const all = groups.flatMap(scoredOf);
+  const globalStd = deviation(all);
+  const compared: Record<AdvantageOptions['scope'], (group: GroupRewards, g: number) => readonly number[]> = {
+    group: scoredOf,
+    batch: () => all,
+    prompt_history: (_, g) => {
+      const known = must(history[g], "the history of a group's prompt");
+      return known.length < 2 ? all : known;
+    },
+  };
+  return groups.map((rewardsG, g) => {
+    const others = compared[scope](rewardsG, g);
+    if (others.length < 2 || scoredOf(rewardsG).length === 0) {
+      return { advantages: rewardsG.map(() => null), dropped: true, zeroSpread: false };
+    }
+    const mean = average(others);
+    const divisor = { std: deviation(others) + eps, global_std: globalStd + eps, none: 1 }[scale];
     return {
       advantages: rewardsG.map((reward) =>
-        reward === null ? null : Math.max(-limit, Math.min(limit, (options.factor * (reward - mean)) / divisor)),
+        reward === null ? null : clipped((factor * (reward - mean)) / divisor, clip),
       ),
       dropped: false,
-      zeroSpread: Math.max(...scored) === Math.min(...scored),
+      zeroSpread: Math.max(...others) === Math.min(...others),
     };
   });
+}
+
+function scoredOf(group: GroupRewards): number[] {
+  return group.filter((reward) => reward !== null);
+}
+
+function clipped(value: number, limit: number | null): number {
+  return limit === null ? value : Math.max(-limit, Math.min(limit, value));
 }
 
 /**
@@ -53,15 +77,15 @@ export function groupAdvantages(
  *   A   = factor * S / (std(S) + eps)             std over all episodes of the iteration that carry a loss
  *
  * with standard deviations over the population; the mean of S over the iteration, which the paper subtracts, is 0, since each group's is.
- * `groups` holds each episode's values in the order of `weights`, null where it is unscored. `scale` is not looked at. A group has no spread
+ * `groups` holds each episode's values in the order of `weights`, null where it is unscored. A group has no spread
  * when no term has any.
  */
 export function perTermAdvantages(
   groups: readonly (readonly (readonly number[] | null)[])[],
   weights: readonly number[],
-  options: Omit<AdvantageOptions, 'scale'>,
+  { eps, clip, factor }: Omit<AdvantageOptions, 'scope' | 'scale'>,
 ): GroupAdvantages[] {
-  const within = { scale: 'std', eps: options.eps, clip: null, factor: 1 } as const;
+  const within = { scope: 'group', scale: 'std', eps, clip: null, factor: 1 } as const;
   const perTerm = weights.map((_, k) =>
     groupAdvantages(
       groups.map((group) => group.map((values) => (values === null ? null : values[k]))),
@@ -75,28 +99,44 @@ export function perTermAdvantages(
       return Number.isNaN(sum) ? null : sum;
     }),
   );
-  const divisor = deviation(sums.flat().filter((sum) => sum !== null)) + options.eps;
-  const limit = options.clip ?? Infinity;
+  const divisor = deviation(sums.flat().filter((sum) => sum !== null)) + eps;
   return sums.map((group, g) => ({
-    advantages: group.map((sum) =>
-      sum === null ? null : Math.max(-limit, Math.min(limit, (options.factor * sum) / divisor)),
-    ),
+    advantages: group.map((sum) => (sum === null ? null : clipped((factor * sum) / divisor, clip))),
     dropped: perTerm.every((term) => term[g].dropped),
     zeroSpread: perTerm.every((term) => term[g].zeroSpread),
   }));
 }
 
-export function average(values: readonly number[]): number {
-  return values.length === 0 ? NaN : values.reduce((sum, value) => sum + value, 0) / values.length;
+/** From an iteration's outcomes to its advantages, as the config says. `weights` are those of the reward's terms, in their order. */
+export function outcomeAdvantages(
+  outcomes: readonly (readonly Outcome[])[],
+  { per_term, ...options }: AdvantageSettings,
+  weights: readonly number[],
+  factor: number,
+  history: readonly (readonly number[])[] = [],
+): GroupAdvantages[] {
+  if (!per_term) {
+    return groupAdvantages(
+      outcomes.map((group) => group.map(rewardOf)),
+      { ...options, factor },
+      history,
+    );
+  }
+  return perTermAdvantages(
+    outcomes.map((group) => group.map((outcome) => termValuesOf(outcome, weights.length))),
+    weights,
+    { ...options, factor },
+  );
 }
 
-/** Standard deviation over the population. */
-export function deviation(values: readonly number[]): number {
-  const mean = average(values);
-  return values.length === 0 ? 0 : Math.sqrt(average(values.map((value) => (value - mean) ** 2)));
-}
-
-/** Standard error of the mean. */
-export function standardError(values: readonly number[]): number {
-  return values.length < 2 ? NaN : deviation(values) / Math.sqrt(values.length - 1);
+/** The normalised value of each term of a weighted sum; 0 by rule is that of all of them. Null where there is none. */
+function termValuesOf(outcome: Outcome, count: number): readonly number[] | null {
+  switch (outcome.kind) {
+    case 'scored':
+      return must(outcome.terms, 'the terms of an outcome').map(({ normalised }) => normalised);
+    case 'zero_by_rule':
+      return new Array<number>(count).fill(0);
+    case 'unscored':
+      return null;
+  }
 }

@@ -1,9 +1,9 @@
-/** What an iteration of GRPO tells about itself, as numbers: outcomes, answers and the update. Pure functions. */
-import type { TokenAnswer } from '../policies/tokens/batch.js';
-import type { LearningGroup, TokenStatistics } from '../policies/tokens/learner.js';
+/** What an iteration of GRPO tells about itself, as numbers: outcomes, answers and the update. */
+import { average } from '../core/statistics.js';
+import type { Answer, Answered, LearnReport, Lesson, Policy, Statistics } from '../policies/policy.js';
 import type { Outcome } from '../rewards/types.js';
-import { average, type GroupAdvantages } from './advantages.js';
-import { rewardOf, scoreParts } from './held_out.js';
+import { rewardOf, scoreParts } from '../scoring/outcomes.js';
+import type { GroupAdvantages } from './advantages.js';
 
 /** `reward/mean`, the mean of every part, the share that is zero by rule, and how many are unscored for each reason. */
 export function describeOutcomes(outcomes: readonly Outcome[]): Record<string, number> {
@@ -21,39 +21,93 @@ export function describeOutcomes(outcomes: readonly Outcome[]): Record<string, n
 
 /** Length of the answers, how many did not end by themselves, and how many groups teach nothing or were dropped. */
 export function describeEpisodes(
-  groups: readonly { readonly answers: readonly TokenAnswer[] }[],
+  groups: readonly { readonly answers: readonly Answer[] }[],
   advantages: readonly GroupAdvantages[],
 ): Record<string, number> {
   const answers = groups.flatMap((group) => group.answers);
   return {
-    'episode/length': average(answers.map(({ ids }) => ids.length)),
+    'episode/length': average(answers.map(({ logProbs }) => logProbs.length)),
     'episode/non_stop_rate': average(answers.map(({ finished }) => (finished ? 0 : 1))),
     'group/zero_spread': average(advantages.map(({ zeroSpread }) => (zeroSpread ? 1 : 0))),
     'group/dropped': average(advantages.map(({ dropped }) => (dropped ? 1 : 0))),
   };
 }
 
-/**
- * Over the tokens that carry the loss, weighted as there: KL to the reference (k3, Schulman, "Approximating KL Divergence", 2020) and entropy,
- * in nats per token; and the largest difference between the log-probabilities of rollout and training graph.
- */
-export function describeUpdate(
-  learning: readonly LearningGroup[],
-  statistics: readonly (readonly TokenStatistics[])[],
-  used: readonly { readonly answers: readonly TokenAnswer[] }[],
-): { 'policy/kl': number; 'policy/entropy': number; 'policy/rollout_mismatch': number } {
-  let [kl, entropy, weight, mismatch] = [0, 0, 0, 0];
-  learning.forEach(({ targets }, i) =>
-    targets.forEach(({ weights, reference }, g) => {
-      const { logProbs, entropy: entropies } = statistics[i][g];
-      weights.forEach((w, t) => {
-        const d = reference![t] - logProbs[t];
-        kl += w * (Math.exp(d) - d - 1);
-        entropy += w * entropies[t];
-        weight += w;
-        mismatch = Math.max(mismatch, Math.abs(logProbs[t] - used[i].answers[g].logProbs[t]));
-      });
+/** The largest difference between the log-probabilities of rollout and training, both of the weights that sampled. */
+export function mismatchOf(
+  groups: readonly Answered<unknown, Answer>[],
+  statistics: readonly (readonly Statistics[])[],
+): number {
+  let mismatch = 0;
+  groups.forEach(({ answers }, i) =>
+    answers.forEach(({ logProbs }, g) => {
+      const found = statistics[i][g].logProbs;
+      logProbs.forEach((logProb, t) => (mismatch = Math.max(mismatch, Math.abs(found[t] - logProb))));
     }),
   );
-  return { 'policy/kl': kl / weight, 'policy/entropy': entropy / weight, 'policy/rollout_mismatch': mismatch };
+  return mismatch;
+}
+
+/**
+ * Adds up what the steps of an iteration report, over the actions that carry the loss and weighted as there: of the first epoch the loss, the KL
+ * to the reference (in nats per action) and the entropy; of all steps the ratio to the weights that sampled.
+ */
+export class UpdateTotals {
+  /** Statistics of the first step: the policy that sampled, where the first step learns from all groups in their order. */
+  first: readonly (readonly Statistics[])[] = [];
+  #losses: number[] = [];
+  #weight = 0;
+  #kl: number | null = null;
+  #entropy: number | null = null;
+  readonly #ratios = { count: 0, sum: 0, largest: 0, clipped: 0 };
+
+  constructor(
+    private readonly policy: Pick<Policy<never, Answer, never>, 'divergence'>,
+    private readonly clip: number | null,
+  ) {}
+
+  add(lessons: readonly Lesson<unknown, unknown>[], { loss, statistics }: LearnReport, isFirstEpoch: boolean): void {
+    if (this.#losses.length === 0) this.first = statistics;
+    if (isFirstEpoch) this.#losses.push(loss);
+    lessons.forEach(({ targets }, i) =>
+      targets.forEach(({ weights, reference, old }, g) => {
+        const now = statistics[i][g];
+        if (isFirstEpoch) {
+          weights.forEach((w) => (this.#weight += w));
+          if (reference !== null) this.#kl = addWeighted(this.#kl, weights, this.policy.divergence(now, reference));
+          if (now.entropy !== undefined) this.#entropy = addWeighted(this.#entropy, weights, now.entropy);
+        }
+        if (old !== null) this.#addRatios(weights, now, old);
+      }),
+    );
+  }
+
+  metrics(): Record<string, number> {
+    const { count, sum, largest, clipped } = this.#ratios;
+    return {
+      'policy/loss': average(this.#losses),
+      ...(this.#kl === null ? {} : { 'policy/kl': this.#kl / this.#weight }),
+      ...(this.#entropy === null ? {} : { 'policy/entropy': this.#entropy / this.#weight }),
+      ...(count === 0 ? {} : { 'policy/ratio_mean': sum / count, 'policy/ratio_max': largest }),
+      ...(count === 0 || this.clip === null ? {} : { 'policy/ratio_clipped': clipped / count }),
+    };
+  }
+
+  #addRatios(weights: Float32Array, now: Statistics, old: Statistics): void {
+    const ratios = this.#ratios;
+    weights.forEach((w, t) => {
+      if (w === 0) return;
+      const ratio = Math.exp(now.logProbs[t] - old.logProbs[t]);
+      ratios.count += 1;
+      ratios.sum += ratio;
+      ratios.largest = Math.max(ratios.largest, ratio);
+      if (this.clip !== null && Math.abs(ratio - 1) > this.clip) ratios.clipped += 1;
+    });
+  }
+}
+
+function addWeighted(total: number | null, weights: Float32Array, values: Float32Array | Float64Array): number {
+  let sum = total ?? 0;
+  weights.forEach((w, t) => (sum += w * values[t]));
+  return sum;
 }

@@ -5,9 +5,11 @@
  */
 import type { AlarmName, AlarmSettings } from '../schema/alarms.js';
 import { imageDigest, imageStatistics, repeatRate, sourceSimilarity } from '../rewards/image_statistics.js';
+import type { Answer, Answered } from '../policies/policy.js';
 import type { JudgeItem } from '../rewards/types.js';
 import type { Metrics, MetricsLine } from '../run/metrics.js';
-import { average } from './advantages.js';
+import type { Prompt } from '../scoring/task.js';
+import { average } from '../core/statistics.js';
 
 /** What is measured of one artifact; see rewards/image_statistics.ts for the formulae. */
 export interface ArtifactStatistics {
@@ -29,23 +31,19 @@ export function measureArtifact({ edited, source }: Pick<JudgeItem, 'edited' | '
   };
 }
 
-/** An iteration's artifacts of one prompt. */
-export interface MeasuredGroup {
-  /** Names the prompt: two groups of the same prompt are no repeats of each other. */
-  readonly prompt: string;
-  /** Of the answers, in tokens. */
-  readonly lengths: readonly number[];
-  readonly artifacts: readonly (ArtifactStatistics | null)[];
-}
-
 /** Metrics `hack/<statistic>`: means over the artifacts that have it; a statistic that none has is left out. */
-export function describeArtifacts(groups: readonly MeasuredGroup[]): Record<string, number> {
-  const measured = groups.flatMap(({ artifacts }) => artifacts.filter((one) => one !== null));
-  const length = { 'hack/answer_length': average(groups.flatMap(({ lengths }) => lengths)) };
+export function describeArtifacts(
+  groups: readonly Answered<Prompt, Pick<Answer, 'logProbs'>>[],
+  artifacts: readonly (readonly (ArtifactStatistics | null)[])[],
+): Record<string, number> {
+  const measured = artifacts.flat().filter((one) => one !== null);
+  const lengths = groups.flatMap(({ answers }) => answers.map(({ logProbs }) => logProbs.length));
+  const length = { 'hack/answer_length': average(lengths) };
   if (measured.length === 0) return length;
   const similarities = measured.flatMap((one) => (one.sourceSimilarity === null ? [] : [one.sourceSimilarity]));
-  const named = groups.flatMap(({ prompt, artifacts }) =>
-    artifacts.flatMap((one) => (one === null ? [] : [{ prompt, digest: one.digest }])),
+  // Datasets name their samples independently of each other, and two groups of the same prompt are no repeats of each other.
+  const named = groups.flatMap(({ prompt: { id, instruction } }, g) =>
+    artifacts[g].flatMap((one) => (one === null ? [] : [{ prompt: `${id} ${instruction}`, digest: one.digest }])),
   );
   return {
     'hack/edge_density': average(measured.map(({ edgeDensity }) => edgeDensity)),

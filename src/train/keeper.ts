@@ -1,11 +1,12 @@
 /** What the loop leaves behind in the run directory: rank 0 keeps it, the others keep nothing. */
-import type { CheckpointSettings } from '../config/settings.js';
+import type { CheckpointSettings } from '../schema/training.js';
 import type { CheckpointFiles } from '../models/files.js';
 import { applyRetention, saveCheckpoint } from '../run/checkpoints.js';
 import type { RunHandle } from '../run/claim.js';
 import type { RunLog } from '../run/logs.js';
 import { NON_FINITE, readMetrics, type Metrics } from '../run/metrics.js';
-import { Progress, type ProgressKind } from '../run/progress.js';
+import { Progress } from '../run/progress.js';
+import type { ProgressColumn } from '../recipes/columns.js';
 import type { RunState } from '../run/state.js';
 import type { Tracker } from '../track/tracker.js';
 
@@ -51,11 +52,9 @@ export class RunKeeper implements Keeper {
 
   constructor(
     private readonly records: LoopRecords,
-    private readonly training: {
-      readonly kind: ProgressKind;
-      files(iteration: number): CheckpointFiles;
-    },
+    private readonly training: { files(iteration: number): CheckpointFiles },
     private readonly checkpoint: CheckpointSettings,
+    columns: readonly ProgressColumn[],
     numIterations: number,
     isEvaluated: (iteration: number) => boolean,
   ) {
@@ -68,7 +67,7 @@ export class RunKeeper implements Keeper {
     const hasEvaluation = measured.some(([name]) => name.startsWith('validation/'));
     this.owed = this.from !== null && isEvaluated(this.from) && !hasEvaluation;
     this.#saved = this.from ?? -1;
-    this.#progress = new Progress(training.kind, numIterations);
+    this.#progress = new Progress(columns, numIterations);
   }
 
   async measured(iteration: number, metrics: Metrics): Promise<void> {

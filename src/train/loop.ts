@@ -1,16 +1,15 @@
 /** Once round the loop for every kind of training: step, evaluate, record, checkpoint; stop when asked to. */
 import { EndpointError, InternalError } from '../core/errors.js';
-import type { CheckpointSettings } from '../config/settings.js';
+import type { CheckpointSettings } from '../schema/training.js';
 import type { CheckpointFiles } from '../models/files.js';
 import type { Metrics } from '../run/metrics.js';
-import type { ProgressKind } from '../run/progress.js';
+import type { ProgressColumn } from '../recipes/columns.js';
 import { followerKeeper, RunKeeper, type Keeper, type LoopRecords } from './keeper.js';
 import { Abandoned } from '../group/lead.js';
 import { soloGroup, type ProcessGroup } from '../group/process_group.js';
 
 /** What a kind of training does in its turn. An iteration's effects depend on the settings and its number alone. */
 export interface Training {
-  readonly kind: ProgressKind;
   /** One iteration, counted from 1. */
   step(iteration: number): Promise<Metrics>;
   /** Held-out evaluation after `iteration` (0: before training); `last` when nothing follows. */
@@ -19,8 +18,8 @@ export interface Training {
   shouldStop(): string | null;
   /** The files of a checkpoint. */
   files(iteration: number): CheckpointFiles;
-  /** Equal on all ranks that hold the same weights; null on one that holds none. */
-  checksum(): string | null;
+  /** Equal on all ranks that hold the same weights. */
+  checksum(): string;
   dispose(): Promise<void>;
 }
 
@@ -28,6 +27,8 @@ export interface LoopOptions {
   readonly numIterations: number;
   readonly evaluateEvery: number | null;
   readonly checkpoint: CheckpointSettings;
+  /** What the line of an iteration shows. */
+  readonly columns: readonly ProgressColumn[];
   /** Set when a person or the system asks the run to stop. */
   readonly stop: AbortSignal;
 }
@@ -50,7 +51,7 @@ export async function runLoop(
   const keeper: Keeper =
     records === null
       ? followerKeeper
-      : new RunKeeper(records, training, options.checkpoint, numIterations, isEvaluated);
+      : new RunKeeper(records, training, options.checkpoint, options.columns, numIterations, isEvaluated);
   const { from, owed } = await group.broadcast({ from: keeper.from, owed: keeper.owed });
   const start = from ?? 0;
   if (start > options.numIterations) throw new InternalError(`iteration ${start} of ${options.numIterations}`);
@@ -135,8 +136,7 @@ export async function runLoop(
 async function requireAgreement(training: Training, group: ProcessGroup, iteration: number): Promise<void> {
   if (group.size === 1) return;
   const sums = await group.allGather(training.checksum());
-  const different = new Set(sums.filter((one) => one !== null));
-  if (different.size > 1) {
+  if (new Set(sums).size > 1) {
     throw new InternalError(`iteration ${iteration}: ranks hold different weights (${sums.join('; ')})`);
   }
 }

@@ -1,6 +1,6 @@
 /** How the learning rate of a run goes, from its settings. */
 import { optimizerSteps } from '../config/growth.js';
-import type { TrainedSettings } from '../config/settings.js';
+import type { TrainedSettings } from '../schema/run.js';
 import type { ScheduleOptions } from '../engines/onnx/optimizer.js';
 
 /** What `learningRateAt` needs besides the number of the optimizer's step. */

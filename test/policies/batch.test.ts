@@ -2,7 +2,8 @@ import { describe, expect, it } from 'vitest';
 import { InternalError } from '../../src/core/errors.js';
 import { packPrompts, packSequences, PADDING, promptColumns, roundUp } from '../../src/policies/tokens/batch.js';
 
-const prompt = (...ids: number[]) => ({ ids, height: 1, width: 1, imageOpen: false });
+const prompt = (...ids: number[]) => ({ ids });
+const asked = (...ids: number[]) => ({ tokens: { ids } });
 const answer = (...ids: number[]) => ({ ids: Int32Array.from(ids) });
 const numbers = (array: BigInt64Array): number[] => [...array].map(Number);
 
@@ -31,7 +32,7 @@ describe('laying out a batch', () => {
 
   it('shifts answers by the last token of their prompt, and targets are the answers themselves', () => {
     const shape = { prompts: 2, answersPerPrompt: 2, promptColumns: 4, answerColumns: 4 };
-    const packed = packSequences([{ prompt: prompt(7, 8, 9), answers: [answer(1, 2, 3), answer(4)] }], shape);
+    const packed = packSequences([{ prompt: asked(7, 8, 9), answers: [answer(1, 2, 3), answer(4)] }], shape);
     expect(numbers(packed.prompt_ids)).toEqual([0, 0, 7, 8, 0, 0, 0, 0]);
     expect(numbers(packed.answer_ids)).toEqual([9, 1, 2, 0, 9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
     expect(numbers(packed.targets)).toEqual([1, 2, 3, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
@@ -40,12 +41,12 @@ describe('laying out a batch', () => {
   it('refuses what does not fit', () => {
     const shape = { prompts: 1, answersPerPrompt: 1, promptColumns: 4, answerColumns: 4 };
     expect(() => packPrompts([prompt(1, 2, 3, 4, 5, 6)], 1, 4)).toThrow(InternalError);
-    expect(() => packSequences([{ prompt: prompt(1, 2), answers: [answer(1, 2, 3, 4, 5)] }], shape)).toThrow(
+    expect(() => packSequences([{ prompt: asked(1, 2), answers: [answer(1, 2, 3, 4, 5)] }], shape)).toThrow(
       InternalError,
     );
-    expect(() => packSequences([{ prompt: prompt(1, 2), answers: [answer(1), answer(2)] }], shape)).toThrow(
+    expect(() => packSequences([{ prompt: asked(1, 2), answers: [answer(1), answer(2)] }], shape)).toThrow(
       InternalError,
     );
-    expect(() => packSequences([{ prompt: prompt(), answers: [answer(1)] }], shape)).toThrow(InternalError);
+    expect(() => packSequences([{ prompt: asked(), answers: [answer(1)] }], shape)).toThrow(InternalError);
   });
 });

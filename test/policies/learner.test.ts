@@ -1,8 +1,11 @@
 /** The learner's loss and gradient against a plain decoder and plain loops in float64, and against itself in other micro-batches. */
 import { describe, expect, it } from 'vitest';
+import { InternalError } from '../../src/core/errors.js';
 import { RandomStream } from '../../src/core/random.js';
 import type { FloatTensor } from '../../src/core/safetensors.js';
-import { Learner, type GradientResult, type LearningGroup, type LossKind } from '../../src/policies/tokens/learner.js';
+import { alone } from '../../src/group/peers.js';
+import { Learner, type TokenLesson } from '../../src/policies/tokens/learner.js';
+import type { LossSpec, Statistics, Target } from '../../src/policies/policy.js';
 import { referenceLogits } from '../nets/reference_decoder.js';
 import { openPrompt, smallModel, smallSpace, textPrompt } from './small_policy.js';
 
@@ -11,8 +14,17 @@ const model = smallModel(space);
 const temperature = 0.7;
 const GENERATIONS = 8;
 
+/** A learner's report and the gradients, in arrays of their own. */
+interface Learnt {
+  readonly loss: number;
+  readonly statistics: readonly (readonly Statistics[])[];
+  readonly gradients: ReadonlyMap<string, Float32Array>;
+}
+
+const known = (logProbs: Float32Array): Statistics => ({ logProbs });
+
 /** Three groups of eight answers of different lengths; the third of every three tokens is not trained. */
-function makeGroups(): LearningGroup[] {
+function makeGroups(): TokenLesson[] {
   const stream = new RandomStream(21, 'groups');
   return [openPrompt(space), textPrompt(space), openPrompt(space, 'remove', 2)].map((prompt) => {
     const answers = Array.from({ length: GENERATIONS }, () => ({
@@ -21,10 +33,10 @@ function makeGroups(): LearningGroup[] {
     const targets = answers.map(({ ids }) => ({
       weights: Float32Array.from(ids, (_, t) => (t % 3 === 2 ? 0 : 0.02)),
       advantage: stream.normal(),
-      reference: Float32Array.from(ids, () => -3 + stream.normal()),
-      oldLogProbs: Float32Array.from(ids, () => -3 + stream.normal()),
+      reference: known(Float32Array.from(ids, () => -3 + stream.normal())),
+      old: known(Float32Array.from(ids, () => -3 + stream.normal())),
     }));
-    return { prompt, answers, targets };
+    return { prompt: { tokens: prompt }, answers, targets };
   });
 }
 const groups = makeGroups();
@@ -45,32 +57,40 @@ function gradientDifference(a: ReadonlyMap<string, Float32Array>, b: ReadonlyMap
 }
 
 const learner = (microBatch: number, gradientCheckpointing = false, separateVocabularies = true): Learner =>
-  new Learner(model, { temperature, separateVocabularies, microBatch, gradientCheckpointing, session: { threads: 1 } });
+  new Learner(model, {
+    temperature,
+    separateVocabularies,
+    microBatch,
+    gradientCheckpointing,
+    session: { threads: 1 },
+    peers: alone,
+  });
 
-async function gradientOf(
-  loss: LossKind,
-  options: { microBatch: number; checkpointing?: boolean; separate?: boolean; of?: readonly LearningGroup[] },
-) {
-  const made = learner(options.microBatch, options.checkpointing, options.separate);
-  const result = await made.gradient(options.of ?? groups, loss);
-  await made.dispose();
-  return result;
+async function learnt(by: Learner, lessons: readonly TokenLesson[], loss: LossSpec): Promise<Learnt> {
+  const report = await by.learn(lessons, loss);
+  const gradients = new Map([...(await by.gradients())].map(([name, gradient]) => [name, gradient.slice()]));
+  return { ...report, gradients };
 }
 
-/** A result whose gradients outlive the next call. */
-function kept(result: GradientResult): GradientResult {
-  return { ...result, gradients: new Map([...result.gradients].map(([name, gradient]) => [name, gradient.slice()])) };
+async function gradientOf(
+  loss: LossSpec,
+  options: { microBatch: number; checkpointing?: boolean; separate?: boolean; of?: readonly TokenLesson[] },
+): Promise<Learnt> {
+  const made = learner(options.microBatch, options.checkpointing, options.separate);
+  const result = await learnt(made, options.of ?? groups, loss);
+  await made.dispose();
+  return result;
 }
 
 /** log p of each token of an answer, from the logits of the plain decoder. */
 function plainLogProbs(
   weights: ReadonlyMap<string, FloatTensor>,
-  group: LearningGroup,
+  group: TokenLesson,
   answer: number,
   separate: boolean,
 ): number[] {
   const ids = [...group.answers[answer].ids];
-  const sequence = [...group.prompt.ids, ...ids.slice(0, -1)];
+  const sequence = [...group.prompt.tokens.ids, ...ids.slice(0, -1)];
   return referenceLogits(model.config, weights, sequence, ids.length).map((logits, t) => {
     const seen = logits.filter((_, v) => !separate || space.isVision(v) === space.isVision(ids[t]));
     const total = seen.reduce((sum, x) => sum + Math.exp(x / temperature), 0);
@@ -78,19 +98,19 @@ function plainLogProbs(
   });
 }
 
-function plainLoss(weights: ReadonlyMap<string, FloatTensor>, loss: LossKind, separate: boolean): number {
+function plainLoss(weights: ReadonlyMap<string, FloatTensor>, loss: LossSpec, separate: boolean): number {
   let sum = 0;
   for (const group of few) {
-    group.targets.forEach(({ weights: w, advantage, reference, oldLogProbs }, g) => {
+    group.targets.forEach(({ weights: w, advantage, reference, old }, g) => {
       plainLogProbs(weights, group, g, separate).forEach((logProb, t) => {
-        if (loss.kind === 'sft') sum -= w[t] * logProb;
+        if (loss.policy === 'likelihood') sum -= w[t] * logProb;
         else {
-          const r = loss.ratio ? Math.exp(logProb - oldLogProbs![t]) : null;
-          const c = loss.clipRange;
+          const r = loss.policy === 'ratio' ? Math.exp(logProb - old!.logProbs[t]) : null;
+          const c = loss.policy === 'ratio' ? loss.clip : null;
           const clipped = r === null || c === null ? null : Math.min(1 + c, Math.max(1 - c, r)) * advantage;
           const policy = r === null ? logProb * advantage : Math.min(r * advantage, clipped ?? Infinity);
-          const d = reference![t] - logProb;
-          sum += w[t] * (loss.klCoeff * (Math.exp(d) - d - 1) - policy);
+          const d = reference!.logProbs[t] - logProb;
+          sum += w[t] * (kl.coefficient * (Math.exp(d) - d - 1) - policy);
         }
       });
     });
@@ -98,12 +118,13 @@ function plainLoss(weights: ReadonlyMap<string, FloatTensor>, loss: LossKind, se
   return sum;
 }
 
-const grpo: LossKind = { kind: 'grpo', klCoeff: 0.1, clipRange: null, ratio: false };
-const losses: [string, LossKind, boolean][] = [
-  ['SFT', { kind: 'sft' }, false],
-  ['GRPO with k3', grpo, true],
-  ['GRPO with k3 over the whole vocabulary', grpo, false],
-  ['GRPO with a clipped ratio', { ...grpo, clipRange: 0.2, ratio: true }, true],
+const kl = { coefficient: 0.1, estimator: 'k3' } as const;
+const grpo: LossSpec = { policy: 'reinforce', kl };
+const losses: [string, LossSpec, boolean][] = [
+  ['likelihood', { policy: 'likelihood' }, false],
+  ['REINFORCE with k3', grpo, true],
+  ['REINFORCE with k3 over the whole vocabulary', grpo, false],
+  ['a clipped ratio', { policy: 'ratio', clip: 0.2, kl }, true],
 ];
 
 describe('the learner', () => {
@@ -147,7 +168,7 @@ describe('the learner', () => {
           const found = parts.statistics[p][g];
           expect(found.logProbs).toHaveLength(groups[p].answers[g].ids.length);
           expect(difference(logProbs, found.logProbs)).toBeLessThan(1e-5);
-          expect(difference(entropy, found.entropy)).toBeLessThan(1e-5);
+          expect(difference(entropy!, found.entropy!)).toBeLessThan(1e-5);
         }),
       );
     }
@@ -155,13 +176,25 @@ describe('the learner', () => {
 
   it('writes a gradient into the arrays of the one before, and nothing of that stays', async () => {
     const made = learner(2);
-    const first = await made.gradient(groups, grpo);
-    const firstValues = kept(first);
-    const second = await made.gradient(groups.slice(0, 1), grpo);
-    for (const [name, gradient] of second.gradients) expect(gradient).toBe(first.gradients.get(name));
+    await made.learn(groups, grpo);
+    const first = await made.gradients();
+    const firstValues = new Map([...first].map(([name, gradient]) => [name, gradient.slice()]));
+    await made.learn(groups.slice(0, 1), grpo);
+    const second = await made.gradients();
+    for (const [name, gradient] of second) expect(gradient).toBe(first.get(name));
     const fresh = await gradientOf(grpo, { microBatch: 2, of: groups.slice(0, 1) });
-    expect(second.gradients).toEqual(fresh.gradients);
-    expect(kept(await made.gradient(groups, grpo)).gradients).toEqual(firstValues.gradients);
+    expect(second).toEqual(fresh.gradients);
+    expect((await learnt(made, groups, grpo)).gradients).toEqual(firstValues);
+    await made.dispose();
+  });
+
+  it('adds up what is learnt in several calls', async () => {
+    const made = learner(8);
+    const one = await gradientOf(grpo, { microBatch: 8 });
+    await made.learn(groups.slice(0, 2), grpo);
+    await made.learn(groups.slice(2), grpo);
+    expect(gradientDifference(await made.gradients(), one.gradients)).toBeLessThan(1e-6);
+    await expect(made.gradients()).rejects.toThrow(InternalError);
     await made.dispose();
   });
 
@@ -204,39 +237,47 @@ describe('the learner', () => {
       microBatch: 2,
       gradientCheckpointing: false,
       session: { threads: 1 },
+      peers: alone,
     });
     const answersOf = (length: number, token: number | null): { ids: Int32Array }[] =>
       Array.from({ length: 2 }, (_, g) => ({
         ids: Int32Array.from({ length }, (_, t) => token ?? (5 * t + 3 * g + 1) % space.size),
       }));
-    const short = { prompt: textPrompt(space), answers: answersOf(4, null) };
-    const long = { prompt: textPrompt(space), answers: answersOf(12, 0) };
+    const prompt = { tokens: textPrompt(space) };
+    const short = { prompt, answers: answersOf(4, null) };
+    const long = { prompt, answers: answersOf(12, 0) };
     const [own, zeros] = await made.statistics([short, long], sharp.weights);
     // exp of the difference to a reference of 0 overflows.
     expect(Math.min(...zeros.flatMap(({ logProbs }) => [...logProbs]))).toBeLessThan(-89);
     const targets = own.map(({ logProbs }) => ({
       weights: new Float32Array(4).fill(0.1),
       advantage: 1,
-      reference: logProbs,
-      oldLogProbs: null,
+      reference: known(logProbs),
+      old: null,
     }));
-    const idle = { weights: new Float32Array(12), advantage: 1, reference: new Float32Array(12), oldLogProbs: null };
-    for (const klEstimator of ['k1', 'k2', 'k3'] as const) {
-      const loss: LossKind = { ...grpo, klEstimator };
+    const idle: Target = {
+      weights: new Float32Array(12),
+      advantage: 1,
+      reference: known(new Float32Array(12)),
+      old: null,
+    };
+    for (const estimator of ['k1', 'k2', 'k3'] as const) {
+      const loss: LossSpec = { policy: 'reinforce', kl: { coefficient: 0.1, estimator } };
       // Alone the short answers fill their columns; beside the long ones two thirds of their rows are padding.
-      const alone = kept(await made.gradient([{ ...short, targets }], loss));
-      const padded = await made.gradient(
+      const single = await learnt(made, [{ ...short, targets }], loss);
+      const padded = await learnt(
+        made,
         [
           { ...short, targets },
           { ...long, targets: [idle, idle] },
         ],
         loss,
       );
-      expect(padded.loss).toBeCloseTo(alone.loss, 3);
+      expect(padded.loss).toBeCloseTo(single.loss, 3);
       expect([...padded.gradients.values()].every((gradient) => gradient.every(Number.isFinite))).toBe(true);
-      const most = Math.max(...[...alone.gradients.values()].flatMap((gradient) => [...gradient.map(Math.abs)]));
-      expect(gradientDifference(alone.gradients, padded.gradients)).toBeLessThan(1e-5 * most);
-      const nothing = await made.gradient([{ ...long, targets: [idle, idle] }], loss);
+      const most = Math.max(...[...single.gradients.values()].flatMap((gradient) => [...gradient.map(Math.abs)]));
+      expect(gradientDifference(single.gradients, padded.gradients)).toBeLessThan(1e-5 * most);
+      const nothing = await learnt(made, [{ ...long, targets: [idle, idle] }], loss);
       expect([...nothing.gradients.values()].every((gradient) => gradient.every((g) => g === 0))).toBe(true);
     }
     await made.dispose();
@@ -249,7 +290,7 @@ describe('the learner', () => {
     await made.dispose();
     const { ids } = groups[0].answers[0];
     plainLogProbs(other, groups[0], 0, true).forEach((x, t) => expect(statistics[0].logProbs[t]).toBeCloseTo(x, 4));
-    const sequence = [...groups[0].prompt.ids, ...ids.subarray(0, -1)];
+    const sequence = [...groups[0].prompt.tokens.ids, ...ids.subarray(0, -1)];
     referenceLogits(model.config, other, sequence, ids.length).forEach((logits, t) => {
       const x = logits.filter((_, v) => space.isVision(v) === space.isVision(ids[t])).map((l) => l / temperature);
       const total = x.reduce((sum, value) => sum + Math.exp(value), 0);

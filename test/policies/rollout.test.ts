@@ -1,15 +1,16 @@
 import { afterAll, describe, expect, it } from 'vitest';
 import { RandomStream } from '../../src/core/random.js';
-import type { TokenAnswer, TokenPrompt } from '../../src/policies/tokens/batch.js';
+import { alone } from '../../src/group/peers.js';
+import type { TokenAnswer } from '../../src/policies/tokens/batch.js';
+import type { Emu3Prompt } from '../../src/policies/tokens/emu3/format.js';
 import { Learner } from '../../src/policies/tokens/learner.js';
-import { Sampler, type RolloutOptions } from '../../src/policies/tokens/rollout.js';
+import { Sampler, type TokenSampling } from '../../src/policies/tokens/rollout.js';
 import { openPrompt, smallModel, smallSpace, textPrompt } from './small_policy.js';
 
 const space = smallSpace();
 const model = smallModel(space);
 const session = { threads: 1 };
-const options: RolloutOptions = {
-  answersPerPrompt: 4,
+const options: TokenSampling = {
   maxTokens: 18,
   temperature: 0.7,
   topP: 1,
@@ -21,11 +22,25 @@ const streamOf = (p: number, g: number): RandomStream => new RandomStream(9, 'an
 const ids = (answers: readonly (readonly TokenAnswer[])[]): number[][][] =>
   answers.map((group) => group.map((answer) => [...answer.ids]));
 
-const samplers: Sampler[] = [];
-function sampler(constrained = true, separate = true): Sampler {
-  const made = new Sampler(model, constrained, separate, session);
+const samplers: Sampler<Emu3Prompt>[] = [];
+
+interface Asked {
+  readonly of?: readonly Emu3Prompt[];
+  readonly how?: TokenSampling;
+  readonly answersPerPrompt?: number;
+  readonly random?: (prompt: number, answer: number) => RandomStream;
+  readonly constrained?: boolean;
+  readonly separate?: boolean;
+  readonly contextSize?: number;
+}
+
+async function sample(asked: Asked = {}): Promise<TokenAnswer[][]> {
+  const { of = prompts, how = options, answersPerPrompt = 4, random = streamOf } = asked;
+  const { constrained = true, separate: separateVocabularies = true, contextSize = 100 } = asked;
+  const made = new Sampler(model, { constrained, separateVocabularies, contextSize, session });
   samplers.push(made);
-  return made;
+  const all = of.map((tokens) => ({ tokens }));
+  return made.sample({ prompts: all, among: all, answersPerPrompt, how, weights: 'current', random }, model.weights);
 }
 afterAll(async () => {
   await Promise.all(samplers.map((made) => made.dispose()));
@@ -40,16 +55,17 @@ describe('sampling answers', () => {
   ])(
     'records the log-probabilities that the learner finds (constrained %s, separate %s)',
     async (constrained, separate) => {
-      const answers = await sampler(constrained, separate).sample(prompts, options, streamOf);
+      const answers = await sample({ constrained, separate });
       const learner = new Learner(model, {
         temperature: 0.7,
         separateVocabularies: separate,
         microBatch: 4,
         gradientCheckpointing: false,
         session,
+        peers: alone,
       });
       const statistics = await learner.statistics(
-        prompts.map((prompt, p) => ({ prompt, answers: answers[p] })),
+        prompts.map((tokens, p) => ({ prompt: { tokens }, answers: answers[p] })),
         model.weights,
       );
       await learner.dispose();
@@ -63,18 +79,17 @@ describe('sampling answers', () => {
   );
 
   it('gives the same answers to the same random numbers', async () => {
-    const first = ids(await sampler().sample(prompts, options, streamOf));
-    expect(ids(await sampler().sample(prompts, options, streamOf))).toEqual(first);
-    const others = await sampler().sample(prompts, options, (p, g) => new RandomStream(10, p, g));
+    const first = ids(await sample());
+    expect(ids(await sample())).toEqual(first);
+    const others = await sample({ random: (p, g) => new RandomStream(10, p, g) });
     expect(ids(others)).not.toEqual(first);
   });
 
   it('gives a group that shares its prefill the answers that separate prompts get', async () => {
-    const shared = await sampler().sample(prompts, options, streamOf);
-    const repeated: TokenPrompt[] = prompts.flatMap((prompt) => Array<TokenPrompt>(4).fill(prompt));
-    const separate = await sampler().sample(repeated, { ...options, answersPerPrompt: 1 }, (i) =>
-      streamOf(Math.floor(i / 4), i % 4),
-    );
+    const shared = await sample();
+    const repeated = prompts.flatMap((prompt) => Array<Emu3Prompt>(4).fill(prompt));
+    const random = (i: number): RandomStream => streamOf(Math.floor(i / 4), i % 4);
+    const separate = await sample({ of: repeated, answersPerPrompt: 1, random });
     expect(ids(shared).flat()).toEqual(ids(separate).flat());
     shared
       .flat()
@@ -82,13 +97,13 @@ describe('sampling answers', () => {
   });
 
   it('gives a prompt the same answers whatever else is in its batch', async () => {
-    const together = await sampler().sample(prompts, options, streamOf);
-    const alone = await sampler().sample([prompts[2]], options, (_p, g) => streamOf(2, g));
-    expect(ids(alone)[0]).toEqual(ids(together)[2]);
+    const together = await sample();
+    const apart = await sample({ of: [prompts[2]], random: (_p, g) => streamOf(2, g) });
+    expect(ids(apart)[0]).toEqual(ids(together)[2]);
   });
 
   it('ends at the end token, which it keeps, or at the longest answer', async () => {
-    const answers = (await sampler().sample(prompts, { ...options, temperature: 2 }, streamOf)).flat();
+    const answers = (await sample({ how: { ...options, temperature: 2 } })).flat();
     for (const { ids: tokens, finished, logProbs } of answers) {
       expect(tokens.indexOf(space.special.eos)).toBe(finished ? tokens.length - 1 : -1);
       expect(tokens.length).toBeLessThanOrEqual(options.maxTokens);
@@ -99,11 +114,25 @@ describe('sampling answers', () => {
   });
 
   it('is greedy at temperature 0, whatever the random numbers are', async () => {
-    const greedy = { ...options, temperature: 0 };
+    const how = { ...options, temperature: 0 };
     const [first, second] = await Promise.all(
-      [1, 2].map((seed) => sampler().sample(prompts, greedy, (p, g) => new RandomStream(seed, p, g))),
+      [1, 2].map((seed) => sample({ how, random: (p, g) => new RandomStream(seed, p, g) })),
     );
     expect(ids(first)).toEqual(ids(second));
     for (const group of ids(first)) expect(new Set(group.map(String)).size).toBe(1);
+  });
+
+  it('ends an answer where the context does', async () => {
+    const lengths = prompts.map((prompt) => prompt.ids.length);
+    const contextSize = Math.max(...lengths) + 5;
+    const whole = ids(await sample());
+    const cut = await sample({ contextSize });
+    cut.forEach((group, p) =>
+      group.forEach((answer, g) => {
+        expect([...answer.ids]).toEqual(whole[p][g].slice(0, contextSize - lengths[p]));
+        expect(answer.finished).toBe(answer.ids.at(-1) === space.special.eos);
+      }),
+    );
+    expect(new Set(cut.flat().map((answer) => answer.ids.length)).size).toBeGreaterThan(1);
   });
 });

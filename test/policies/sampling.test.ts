@@ -58,6 +58,14 @@ describe('sampling', () => {
     }
   });
 
+  it('needs no mask where all tokens may come', () => {
+    for (const options of [free, { ...free, topK: 4 }, { ...free, topP: 0.9 }, { ...free, temperature: 0 }]) {
+      for (let u = 0; u < 1; u += 0.01) {
+        expect(sampleToken(logits, null, options, u)).toBe(sampleToken(logits, all, options, u));
+      }
+    }
+  });
+
   it('takes the most probable allowed token at temperature 0, whatever u is', () => {
     for (const u of [0, 0.5, 0.999999]) {
       expect(sampleToken(logits, all, { ...free, temperature: 0 }, u)).toBe(4);

@@ -2,16 +2,16 @@
 import { RandomStream } from '../../src/core/random.js';
 import type { CodeGrid } from '../../src/data/types.js';
 import { initDecoder, type DecoderConfig } from '../../src/nets/decoder/config.js';
-import type { TokenPrompt } from '../../src/policies/tokens/batch.js';
+import { Emu3Format, type Emu3Prompt } from '../../src/policies/tokens/emu3/format.js';
+import { jointVocabularyJson, SPECIAL, TokenSpace } from '../../src/policies/tokens/emu3/space.js';
 import type { PolicyModel } from '../../src/policies/tokens/model.js';
-import { SPECIAL, STRUCTURE_WORDS, TokenSpace } from '../../src/policies/tokens/space.js';
-import { WordTokenizer, wordTokenizerJson } from '../../src/policies/tokens/tokenizer.js';
+import { WordTokenizer } from '../../src/policies/tokens/tokenizer.js';
 
 export const CODES = 6;
 
 export function smallTokenizer(): WordTokenizer {
-  const words = [...STRUCTURE_WORDS, 'remove', 'the', 'red', 'circle', "Let's", 'think'];
-  return new WordTokenizer(wordTokenizerJson(Object.values(SPECIAL), words, CODES), 'small');
+  const words = ['remove', 'the', 'red', 'circle', "Let's", 'think'];
+  return new WordTokenizer(jointVocabularyJson(words, CODES), 'small');
 }
 
 export function smallSpace(): TokenSpace {
@@ -23,7 +23,7 @@ export function grid(height: number, width: number, start = 0): CodeGrid {
 }
 
 /** A prompt whose answer begins inside the image block. */
-export function openPrompt(space: TokenSpace, instruction = 'remove the red circle', start = 0): TokenPrompt {
+export function openPrompt(space: TokenSpace, instruction = 'remove the red circle', start = 0): Emu3Prompt {
   return {
     ids: space.prompt(grid(2, 2, start), instruction, SPECIAL.imageStart),
     height: 2,
@@ -33,12 +33,12 @@ export function openPrompt(space: TokenSpace, instruction = 'remove the red circ
 }
 
 /** A prompt after which the policy writes text first. */
-export function textPrompt(space: TokenSpace, instruction = 'remove the circle'): TokenPrompt {
+export function textPrompt(space: TokenSpace, instruction = 'remove the circle'): Emu3Prompt {
   return { ids: space.prompt(grid(2, 2, 1), instruction, ''), height: 2, width: 2, imageOpen: false };
 }
 
 /** Grouped queries and biases, so that no part of the decoder is trivial. */
-export function smallModel(space: TokenSpace, seed = 1): PolicyModel {
+export function smallModel(space: TokenSpace, seed = 1): PolicyModel<Emu3Prompt> {
   const config: DecoderConfig = {
     vocab_size: space.size,
     hidden_size: 12,
@@ -57,5 +57,5 @@ export function smallModel(space: TokenSpace, seed = 1): PolicyModel {
     const stream = new RandomStream(seed, 'perturb', name);
     if (name.endsWith('bias')) tensor.data.forEach((_, i) => (tensor.data[i] = 0.2 * stream.normal()));
   }
-  return { config, space, weights };
+  return { config, format: new Emu3Format(space), weights };
 }

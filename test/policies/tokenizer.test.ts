@@ -1,8 +1,9 @@
 import { describe, expect, it } from 'vitest';
 import { CheckpointError, DataError } from '../../src/core/errors.js';
-import { WordTokenizer, visualToken, wordTokenizerJson } from '../../src/policies/tokens/tokenizer.js';
+import { WordTokenizer, wordTokenizerJson } from '../../src/policies/tokens/tokenizer.js';
 
-const json = wordTokenizerJson(['<|go|>', '<|go|>on', '<|end|>'], ['red', 'circle', 'red', '<|go|>'], 3);
+const codes = ['<code 0>', '<code 1>', '<code 2>'];
+const json = wordTokenizerJson(['<|go|>', '<|go|>on', '<|end|>'], ['red', 'circle', 'red', '<|go|>'], codes);
 
 interface HuggingFaceTokenizer {
   added_tokens: { id: number; content: string; special: boolean }[];
@@ -13,18 +14,19 @@ interface HuggingFaceTokenizer {
 describe('word tokenizer', () => {
   const tokenizer = new WordTokenizer(json, 'test');
 
-  it('numbers unknown, special tokens, words once, then codes in order', () => {
+  it('numbers unknown, special tokens, words once, then the last in order', () => {
     expect(tokenizer.id('<|unk|>')).toBe(0);
     expect(tokenizer.id('<|go|>')).toBe(1);
     expect(tokenizer.id('red')).toBe(4);
     expect(tokenizer.id('circle')).toBe(5);
-    expect([0, 1, 2].map((code) => tokenizer.id(visualToken(code)))).toEqual([6, 7, 8]);
+    expect(codes.map((code) => tokenizer.id(code))).toEqual([6, 7, 8]);
     expect(tokenizer.size).toBe(9);
   });
 
   it('takes added tokens first, without white space around them, the longer one where two begin together', () => {
     expect(tokenizer.encode('red<|go|>oncircle')).toEqual([4, 2, 5]);
     expect(tokenizer.encode('<|go|><|end|> \n red')).toEqual([1, 3, 4]);
+    expect(tokenizer.encode('red <code 1><|go|')).toEqual([4, 7, 0]);
     expect(tokenizer.encode('  ')).toEqual([]);
   });
 

@@ -2,7 +2,8 @@ import { cpSync, existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, wri
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import type { ImageEditSettings, RewardSettings } from '../../src/config/settings.js';
+import type { ImageEditSettings } from '../../src/recipes/image_edit_tokens/settings.js';
+import type { RewardSettings } from '../../src/rewards/schema/reward.js';
 import { sha256 } from '../../src/core/image.js';
 import { encodeSafetensors, readSafetensors } from '../../src/core/safetensors.js';
 import { hashPrompt, hashRequest } from '../../src/rewards/chat_request.js';
@@ -15,7 +16,8 @@ import { rewardSettingsSchema, type TermSettings } from '../../src/rewards/setti
 import { writeHeldOutEpisodes } from '../../src/run/episodes.js';
 import { FileJudgementStore } from '../../src/run/judgements.js';
 import { RunPaths } from '../../src/run/paths.js';
-import { recordEpisodes } from '../../src/train/episode_records.js';
+import { ImageEditTask } from '../../src/recipes/image_edit_tokens/task.js';
+import { recordEpisodes } from '../../src/train/episodes.js';
 import { rescore, type RescoreRequest } from '../../src/rescore/rescore.js';
 import type { RescoredEpisode } from '../../src/rescore/rescore_summary.js';
 import { byPicture, place, rewardOf, type ScoreTerm } from '../rewards/server/served.js';
@@ -87,7 +89,8 @@ beforeAll(async () => {
   );
   for (const iteration of [1, 2]) {
     await made.training.step(iteration);
-    await recordEpisodes(paths, made.records[iteration - 1], settings.track.log_episodes_every_n_iterations);
+    const withImages = iteration % settings.track.log_episodes_every_n_iterations === 0;
+    await recordEpisodes(paths, made.records[iteration - 1], withImages);
   }
   await made.training.evaluate(2);
   await made.training.dispose();
@@ -95,7 +98,21 @@ beforeAll(async () => {
 afterAll(() => rmSync(root, { recursive: true }));
 
 function request(more: Partial<RescoreRequest> = {}): RescoreRequest {
-  return { paths, settings, reward: settings.reward, name: 'again', resolveRun: (run) => run, endpoint: null, ...more };
+  return {
+    paths,
+    ...opening(settings),
+    recordedReward: settings.reward,
+    reward: settings.reward,
+    name: 'again',
+    resolveRun: (run) => run,
+    endpoint: null,
+    ...more,
+  };
+}
+
+/** Data and models as other settings say. */
+function opening(other: ImageEditSettings): Pick<RescoreRequest, 'openTask'> {
+  return { openTask: () => ImageEditTask.open(other, (run) => run) };
 }
 
 function changed(reward: Partial<RewardSettings>): RewardSettings {
@@ -150,7 +167,7 @@ describe('scoring a run again by the same reward', () => {
 
   it('does without the data where images were kept, and says of the rest why not', async () => {
     const gone = { ...settings, environment: { ...settings.environment, model: join(root, 'nowhere') } };
-    const summary = await rescore(request({ settings: gone, name: 'gone' }));
+    const summary = await rescore(request({ ...opening(gone), name: 'gone' }));
     expect(summary.rows.map(({ compared, episodes }) => [compared > 0, episodes])).toEqual([
       [false, 12],
       [true, 12],
@@ -171,7 +188,7 @@ describe('scoring a run again by the same reward', () => {
 
   it('knows data that changed since', async () => {
     const other = { ...settings, seed: settings.seed + 1 };
-    const summary = await rescore(request({ settings: other, name: 'changed' }));
+    const summary = await rescore(request({ ...opening(other), name: 'changed' }));
     const why = Object.keys(summary.not_rescored);
     expect(why).toEqual(['its images were not kept, and the data is not what it was when the run was made']);
   });
@@ -185,7 +202,7 @@ it('does not take for the same what another image tokenizer draws', async () => 
   for (const { data } of weights.values()) data.forEach((x, i) => (data[i] = 1.5 * x));
   writeFileSync(join(other, 'policy.safetensors'), encodeSafetensors(weights));
   const swapped = { ...settings, environment: { ...settings.environment, model: other } };
-  const summary = await rescore(request({ settings: swapped, name: 'swapped' }));
+  const summary = await rescore(request({ ...opening(swapped), name: 'swapped' }));
   expect(summary.not_rescored).toEqual({
     'its images were not kept, and the image tokenizer draws its tokens otherwise than it did': 20,
   });

@@ -2,7 +2,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import type { ImageEditSettings } from '../../src/config/settings.js';
+import type { ImageEditSettings } from '../../src/recipes/image_edit_tokens/settings.js';
 import { MemoryJudgementStore } from '../../src/rewards/memory_store.js';
 import { openLocalSender } from '../../src/rewards/sender.js';
 import type { JudgeItem, Outcome, Reward } from '../../src/rewards/types.js';
@@ -101,7 +101,10 @@ describe('opening it', () => {
     const stub = await startStubJudge(() => scoresText(4, 9));
     try {
       const store = new MemoryJudgementStore();
-      const judge = await openHeldOutJudge(settings({ endpoint: stub.url, fraction: 0.5 }), { ...services, store });
+      const judge = await openHeldOutJudge(settings({ endpoint: stub.url, fraction: 0.5 }).reward, {
+        ...services,
+        store,
+      });
       const scorer = scorerOf(() => scored(9));
       const { training } = smallTraining(settings({ endpoint: stub.url, fraction: 0.5 }), scorer, undefined, {
         heldOutJudge: judge,
@@ -123,7 +126,7 @@ describe('opening it', () => {
 
   it('does not wait for one that is not there', async () => {
     const said: string[] = [];
-    const judge = await openHeldOutJudge(settings(), { ...services, warn: (message) => said.push(message) });
+    const judge = await openHeldOutJudge(settings().reward, { ...services, warn: (message) => said.push(message) });
     const { training } = smallTraining(
       settings(),
       scorerOf(() => scored(9)),
@@ -142,11 +145,11 @@ describe('opening it', () => {
       const made = settings(second);
       return { ...made, reward: { ...made.reward, mode: 'jpeg_size' } };
     };
-    await expect(openHeldOutJudge(ofSize({}), services)).rejects.toThrow(/asks no judge/);
-    const judge = await openHeldOutJudge(ofSize({ mode: 'viescore' }), services);
+    await expect(openHeldOutJudge(ofSize({}).reward, services)).rejects.toThrow(/asks no judge/);
+    const judge = await openHeldOutJudge(ofSize({ mode: 'viescore' }).reward, services);
     await judge?.close();
     const none = settings();
-    expect(await openHeldOutJudge({ ...none, reward: { ...none.reward, held_out_judge: null } }, services)).toBeNull();
+    expect(await openHeldOutJudge({ ...none.reward, held_out_judge: null }, services)).toBeNull();
   });
 });
 

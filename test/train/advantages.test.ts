@@ -1,14 +1,7 @@
 import { describe, expect, it } from 'vitest';
-import {
-  average,
-  deviation,
-  groupAdvantages,
-  perTermAdvantages,
-  standardError,
-  type AdvantageOptions,
-} from '../../src/train/advantages.js';
+import { groupAdvantages, perTermAdvantages, type AdvantageOptions } from '../../src/train/advantages.js';
 
-const options: AdvantageOptions = { scale: 'std', eps: 1e-4, clip: null, factor: 1 };
+const options: AdvantageOptions = { scope: 'group', scale: 'std', eps: 1e-4, clip: null, factor: 1 };
 
 describe('group advantages', () => {
   it('are centred and divided by the standard deviation of the population', () => {
@@ -80,17 +73,6 @@ describe('group advantages', () => {
   it('are multiplied by the factor, then clipped', () => {
     const found = groupAdvantages([[1, 2, 6]], { ...options, scale: 'none', factor: 0.5, clip: 0.75 });
     expect(found[0].advantages).toEqual([-0.75, -0.5, 0.75]);
-  });
-});
-
-describe('summaries', () => {
-  it('follow their definitions', () => {
-    expect(average([1, 2, 6])).toBe(3);
-    expect(average([])).toBeNaN();
-    expect(deviation([1, 3])).toBe(1);
-    // sample deviation of 1, 3 is sqrt(2), over sqrt(2)
-    expect(standardError([1, 3])).toBeCloseTo(1, 12);
-    expect(standardError([1])).toBeNaN();
   });
 });
 
@@ -203,5 +185,41 @@ describe('advantages per term', () => {
     const values = [[[0], [1]]];
     expect(perTermAdvantages(values, [1], { ...exact, factor: 3 })[0].advantages).toEqual([-3, 3]);
     expect(perTermAdvantages(values, [1], { ...exact, factor: 3, clip: 2 })[0].advantages).toEqual([-2, 2]);
+  });
+});
+
+describe('the scope of a comparison', () => {
+  const groups = [
+    [1, 3],
+    [5, null],
+    [null, null],
+  ];
+
+  it('batch takes the mean and the deviation of all scored episodes, and drops only what has no score', () => {
+    // mean 3, variance (4 + 0 + 4) / 3
+    const s = Math.sqrt(8 / 3);
+    const found = groupAdvantages(groups, { ...options, scope: 'batch', eps: 0 });
+    expect(found.map(({ dropped }) => dropped)).toEqual([false, false, true]);
+    [-2 / s, 0].forEach((a, i) => expect(found[0].advantages[i]).toBeCloseTo(a, 12));
+    expect(found[1].advantages[0]).toBeCloseTo(2 / s, 12);
+    expect(found[1].advantages[1]).toBeNull();
+  });
+
+  it('prompt_history takes those of what the prompt has got so far', () => {
+    const history = [[1, 3, 5, 7], [5], []];
+    const found = groupAdvantages(groups, { ...options, scope: 'prompt_history', eps: 0 }, history);
+    // mean 4, variance (9 + 1 + 1 + 9) / 4
+    [-3, -1].forEach((d, i) => expect(found[0].advantages[i]).toBeCloseTo(d / Math.sqrt(5), 12));
+    // One reward alone tells nothing: it is compared with the iteration's, of mean 3.
+    expect(found[1].advantages[0]).toBeCloseTo(2 / Math.sqrt(8 / 3), 12);
+    expect(found[2].dropped).toBe(true);
+  });
+
+  it('is divided by what scale says', () => {
+    const by = (scale: AdvantageOptions['scale']): number | null =>
+      groupAdvantages(groups, { ...options, scope: 'group', scale, eps: 0 })[0].advantages[0];
+    expect(by('none')).toBe(-1);
+    expect(by('std')).toBe(-1);
+    expect(by('global_std')).toBeCloseTo(-1 / Math.sqrt(8 / 3), 12);
   });
 });

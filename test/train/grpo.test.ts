@@ -8,7 +8,9 @@ import { scoreChunk } from '../../src/rewards/score_iteration.js';
 import { rewardSettingsSchema } from '../../src/rewards/settings.js';
 import type { Outcome } from '../../src/rewards/types.js';
 import { perTermAdvantages } from '../../src/train/advantages.js';
-import type { IterationRecord } from '../../src/train/grpo.js';
+import type { EditPrompt } from '../../src/recipes/image_edit_tokens/task.js';
+import type { TokenAnswer } from '../../src/policies/tokens/batch.js';
+import type { IterationRecord } from '../../src/train/episodes.js';
 import type { Scorer } from '../../src/scoring/scorer.js';
 import { testServices } from '../rewards/term_services.js';
 import { makeSmallWorld, smallSettings, type SmallWorld } from '../recipes/image_edit_tokens/small_world.js';
@@ -35,15 +37,21 @@ function make(scorer: Scorer, changes: Record<string, Record<string, unknown>> =
  * The loss of a first iteration from what was recorded of it: the policy still is its start, so KL is 0, and the rollout's
  * log-probabilities are the policy's. `trained` says which tokens carry loss.
  */
-function expectedLoss({ groups, advantages }: IterationRecord, trained: (id: number) => boolean = () => true): number {
+function expectedLoss(
+  { groups, advantages }: IterationRecord<EditPrompt, TokenAnswer>,
+  trained: (id: number) => boolean = () => true,
+): number {
   let tokens = 0;
   let sum = 0;
   groups.forEach(({ answers }, i) =>
     answers.forEach(({ ids, logProbs }, g) => {
       const advantage = advantages[i].advantages[g];
       if (advantage === null) return;
-      tokens += ids.length;
-      ids.forEach((id, t) => (sum -= trained(id) ? advantage * logProbs[t] : 0));
+      ids.forEach((id, t) => {
+        if (!trained(id)) return;
+        tokens += 1;
+        sum -= advantage * logProbs[t];
+      });
     }),
   );
   return sum / tokens;
@@ -52,7 +60,7 @@ function expectedLoss({ groups, advantages }: IterationRecord, trained: (id: num
 describe('an iteration of GRPO', () => {
   const all = scorerOf((key) => scored(rewardByName(key)));
 
-  it('divides the loss by all response tokens of the iteration', async () => {
+  it('divides the loss by all trained tokens of the iteration', async () => {
     const made = make(all);
     const metrics = await made.training.step(1);
     const [record] = made.records;
@@ -93,9 +101,9 @@ describe('an iteration of GRPO', () => {
 
   it('leaves the policy as it is where nothing is scored, and says so', async () => {
     const made = make(scorerOf(() => unscored));
-    const before = [...made.model.weights].map(([, { data }]) => data.slice());
+    const before = [...made.policy.model.weights].map(([, { data }]) => data.slice());
     const metrics = await made.training.step(1);
-    expect([...made.model.weights].map(([, { data }]) => data)).toEqual(before);
+    expect([...made.policy.model.weights].map(([, { data }]) => data)).toEqual(before);
     expect(metrics['group/used']).toBe(0);
     expect(made.alarms).toHaveLength(1);
   });
@@ -224,22 +232,21 @@ describe('an iteration of GRPO', () => {
 
   it('uses the KL estimator that is set', async () => {
     const losses: number[] = [];
-    for (const kl_estimator of ['k1', 'k2', 'k3']) {
+    for (const kl_estimator of ['k2', 'k3']) {
       const made = make(
         scorerOf(() => scored(3)),
         { algorithm: { kl_estimator, kl_coeff: 1 } },
       );
       // moved by hand: without spread and with the start's weights nothing would move
-      for (const [name, { data }] of made.model.weights) {
+      for (const [name, { data }] of made.policy.model.weights) {
         if (name === 'lm_head.weight') data.forEach((w, i) => (data[i] = 1.2 * w));
       }
       const metrics = await made.training.step(1);
       losses.push(metrics['policy/loss']);
       if (kl_estimator === 'k3') expect(metrics['policy/loss']).toBeCloseTo(metrics['policy/kl'], 5);
     }
-    expect(new Set(losses.map((loss) => loss.toFixed(5))).size).toBe(3);
-    expect(losses[1]).toBeGreaterThan(0);
-    expect(losses[2]).toBeGreaterThan(0);
+    expect(losses[0]).not.toBeCloseTo(losses[1], 5);
+    for (const loss of losses) expect(loss).toBeGreaterThan(0);
   });
 
   it('takes several clipped steps on the same episodes', async () => {

@@ -110,17 +110,16 @@ describe('a report', () => {
 });
 
 describe('artifacts', () => {
+  const group = (name: string, ...lengths: number[]) => ({
+    prompt: { id: name, instruction: '', sourcePng: null },
+    answers: lengths.map((length) => ({ logProbs: new Float32Array(length) })),
+  });
   const flat = (level: number): RgbImage => ({ width: 4, height: 4, data: new Uint8Array(48).fill(level) });
 
   it('are described by means over those that are images', () => {
     const artifacts = [flat(0), flat(255), null].map((edited) => measureArtifact({ edited, source: flat(255) }));
     expect(artifacts[2]).toBeNull();
-    expect(
-      describeArtifacts([
-        { prompt: 'a', lengths: [3, 4, 5], artifacts },
-        { prompt: 'b', lengths: [8], artifacts: [artifacts[0]] },
-      ]),
-    ).toEqual({
+    expect(describeArtifacts([group('a', 3, 4, 5), group('b', 8)], [artifacts, [artifacts[0]]])).toEqual({
       'hack/edge_density': 0,
       'hack/colour_entropy': 0,
       'hack/dark_fraction': 2 / 3,
@@ -131,11 +130,9 @@ describe('artifacts', () => {
   });
 
   it('have only those statistics that can be measured', () => {
-    const metrics = describeArtifacts([
-      { prompt: 'a', lengths: [1], artifacts: [measureArtifact({ edited: flat(3), source: null })] },
-    ]);
+    const metrics = describeArtifacts([group('a', 1)], [[measureArtifact({ edited: flat(3), source: null })]]);
     expect(metrics).not.toHaveProperty('hack/source_similarity');
-    expect(describeArtifacts([{ prompt: 'a', lengths: [7], artifacts: [null] }])).toEqual({ 'hack/answer_length': 7 });
+    expect(describeArtifacts([group('a', 7)], [[null]])).toEqual({ 'hack/answer_length': 7 });
   });
 });
 

@@ -3,7 +3,6 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { JudgeItem } from '../../src/rewards/types.js';
-import { rewardOf, scoreParts, withThought } from '../../src/train/held_out.js';
 import type { Scorer } from '../../src/scoring/scorer.js';
 import { makeSmallWorld, smallSettings, type SmallWorld } from '../recipes/image_edit_tokens/small_world.js';
 import { scored, scorerOf, smallTraining, unscored, zero, type SmallTraining } from './small_training.js';
@@ -135,41 +134,15 @@ describe('chunks of held-out prompts', () => {
     };
     const made = make(slow, few);
     const render = made.task.render.bind(made.task);
-    made.task.render = async (prompt, answers, keys) => {
-      if (keys[0].endsWith('/2')) {
+    made.task.render = async (chunk) => {
+      if (chunk[0].keys[0].endsWith('/2')) {
         // The judge answers only when the evaluation has failed.
         setTimeout(() => judge(), 50);
         throw new Error('no picture');
       }
-      return render(prompt, answers, keys);
+      return render(chunk);
     };
     await expect(made.heldOut.evaluate(0).finally(() => order.push('raised'))).rejects.toThrow('no picture');
     expect(order).toEqual(['judged', 'raised']);
-  });
-});
-
-describe('outcomes', () => {
-  it('are worth their value, 0, or nothing', () => {
-    expect([scored(7), zero, unscored].map(rewardOf)).toEqual([7, 0, null]);
-  });
-
-  it('keep the parts that each has', () => {
-    const partial = { ...unscored, parts: { b: 1 } };
-    expect(scoreParts([scored(7), zero, partial, scored(1)])).toEqual(
-      new Map([
-        ['a', [7, 1]],
-        ['b', [1]],
-      ]),
-    );
-  });
-});
-
-describe('what a contact sheet says', () => {
-  it.each([
-    ['the blue square goes away <|end thinking|>', 'remove it (the blue square goes away)'],
-    ['<|end thinking|>', 'remove it'],
-    ['', 'remove it'],
-  ])('shows %j as %j', (text, shown) => {
-    expect(withThought('remove it', text)).toBe(shown);
   });
 });

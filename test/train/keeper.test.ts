@@ -26,8 +26,8 @@ it('leaves the folder alone once another process has taken the run over', async 
   open = { handle, log };
   const tracker = new RunDirectoryTracker(handle.paths);
   const checkpoint = { save_every_n_iterations: 1, keep_every_n_iterations: null, keep_last: 1 };
-  const training = { kind: 'sft' as const, files: () => ({ 'trainer.json': '{}' }) };
-  const keeper = new RunKeeper({ handle, log, tracker }, training, checkpoint, 9, () => true);
+  const training = { files: () => ({ 'trainer.json': '{}' }) };
+  const keeper = new RunKeeper({ handle, log, tracker }, training, checkpoint, [], 9, () => true);
   await keeper.measured(0, {});
   const second = claim({ ...realLockWorld(), processStart: (pid) => (pid === FROZEN ? null : '2') });
   const before = readMetrics(handle.paths);

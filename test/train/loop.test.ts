@@ -14,7 +14,6 @@ import { runLoop, type LoopEnd, type LoopOptions, type Training } from '../../sr
 
 /** Counts, and writes down what it is asked to do. Its state is what a checkpoint of it holds. */
 class FakeTraining implements Training {
-  readonly kind = 'sft';
   readonly events: string[] = [];
   flat = 0;
   /** The judge is away at these events. */
@@ -114,6 +113,7 @@ async function go(training: FakeTraining, options: Partial<LoopOptions> = {}): P
         numIterations: 6,
         evaluateEvery: 2,
         checkpoint: { save_every_n_iterations: 3, keep_every_n_iterations: null, keep_last: 2 },
+        columns: [],
         stop: new AbortController().signal,
         ...options,
       },

@@ -16,14 +16,15 @@ import type { JudgeItem, Outcome } from '../../src/rewards/types.js';
 import { weightedSum } from '../../src/rewards/weighted.js';
 import type { MetricsLine } from '../../src/run/metrics.js';
 import { drawSign } from '../../src/tiny/world/signs.js';
-import { average, groupAdvantages } from '../../src/train/advantages.js';
+import { average } from '../../src/core/statistics.js';
+import { groupAdvantages } from '../../src/train/advantages.js';
 import {
   describeArtifacts,
   HackAlarms,
   measureArtifact,
   type ArtifactStatistics,
 } from '../../src/train/hack_alarms.js';
-import { rewardOf } from '../../src/train/held_out.js';
+import { rewardOf } from '../../src/scoring/outcomes.js';
 import { testServices } from '../rewards/term_services.js';
 
 const words = ['OPEN', 'BOOKS', 'HOTEL'];
@@ -106,15 +107,15 @@ function train(score: Score): { lines: MetricsLine[]; said: string[] } {
       }),
     );
     const rewards = groups.map((group) => group.map(({ picture }) => rewardOf(score(picture))));
-    const advantages = groupAdvantages(rewards, { scale: 'std', eps: 1e-4, clip: null, factor: 1 });
+    const advantages = groupAdvantages(rewards, { scope: 'group', scale: 'std', eps: 1e-4, clip: null, factor: 1 });
     const metrics = {
       'reward/mean': average(rewards.flat().map((reward) => must(reward, 'a reward'))),
       ...describeArtifacts(
         groups.map((group, g) => ({
-          prompt: words[g],
-          lengths: group.map(() => 1),
-          artifacts: group.map(({ picture }) => picture.measured),
+          prompt: { id: words[g], instruction: words[g], sourcePng: null },
+          answers: group.map(() => ({ logProbs: new Float32Array(1) })),
         })),
+        groups.map((group) => group.map(({ picture }) => picture.measured)),
       ),
     };
     lines.push({ iteration, metrics: { ...metrics, ...alarms.observe(iteration, metrics) } });

@@ -1,6 +1,7 @@
 /** What an iteration on several ranks, each a process group member inside this process, must have in common with one on a single rank. */
 import { beforeAll, describe, expect, it } from 'vitest';
-import { Learner, type GradientResult, type LearningGroup, type LossKind } from '../../src/policies/tokens/learner.js';
+import type { LossSpec, Statistics } from '../../src/policies/policy.js';
+import { Learner, type TokenLesson } from '../../src/policies/tokens/learner.js';
 import type { Metrics } from '../../src/run/metrics.js';
 import { sessionOptions } from '../../src/engines/onnx/session_options.js';
 import type { ProcessGroup } from '../../src/group/process_group.js';
@@ -32,6 +33,12 @@ function withoutStatistics(metrics: Readonly<Record<string, number>>): Record<st
   return Object.fromEntries(Object.entries(metrics).filter(([name]) => !name.startsWith('hack/')));
 }
 
+interface GradientResult {
+  readonly gradients: ReadonlyMap<string, Float32Array>;
+  readonly loss: number;
+  readonly statistics: readonly (readonly Statistics[])[];
+}
+
 /** The tests, at one rank and at each of `sizes`. */
 export function sameOnRanks(sizes: readonly number[]): void {
   const root = testFolder('parallel');
@@ -45,18 +52,18 @@ export function sameOnRanks(sizes: readonly number[]): void {
       const settings = smallSettings(world);
       const made = smallTraining(settings, byName);
       await made.training.step(1);
-      const groups = made.records[0].groups.slice(0, count).map(({ prompt, answers }, i): LearningGroup => ({
-        prompt: prompt.tokens,
+      const groups = made.records[0].groups.slice(0, count).map(({ prompt, answers }, i): TokenLesson => ({
+        prompt,
         answers,
         targets: answers.map(({ ids }, g) => ({
           weights: new Float32Array(ids.length).fill(1 / 200),
           advantage: g - i - 0.7,
-          reference: new Float32Array(ids.length).fill(-2),
-          oldLogProbs: null,
+          reference: { logProbs: new Float32Array(ids.length).fill(-2) },
+          old: null,
         })),
       }));
       const results = await onRanks(size, async (group) => {
-        const learner = new Learner(made.model, {
+        const learner = new Learner(made.policy.model, {
           temperature: 1,
           separateVocabularies: true,
           microBatch: 2,
@@ -64,12 +71,14 @@ export function sameOnRanks(sizes: readonly number[]): void {
           session: sessionOptions(settings.policy.engine),
           peers: group,
         });
-        const loss: LossKind = { kind: 'grpo', klCoeff: 0.1, clipRange: null, ratio: false };
+        const loss: LossSpec = { policy: 'reinforce', kl: { coefficient: 0.1, estimator: 'k3' } };
         // Leaves its sums in the arrays that the second call writes into, and no arrays on a rank without a micro-batch.
-        await learner.gradient(groups.slice(0, 1), loss);
-        const result = await learner.gradient(groups, loss);
+        await learner.learn(groups.slice(0, 1), loss);
+        await learner.gradients();
+        const report = await learner.learn(groups, loss);
+        const gradients = await learner.gradients();
         await learner.dispose();
-        return result;
+        return { ...report, gradients };
       });
       await made.training.dispose();
       return results;
@@ -125,10 +134,7 @@ export function sameOnRanks(sizes: readonly number[]): void {
           groups.map(({ answers }) => answers.map(({ ids }) => ids)),
           advantages,
         ]),
-        recorded: made.records.map(({ groups, outcomes }) => [
-          groups.map(({ rendered }) => rendered.map(({ parsed, item: { key, edited } }) => ({ parsed, key, edited }))),
-          outcomes,
-        ]),
+        recorded: made.records.map(({ kept, outcomes }) => [kept, outcomes]),
         checksum: made.training.checksum(),
         shown: made.shown.flat().length,
       };

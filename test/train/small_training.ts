@@ -1,31 +1,40 @@
 /** GRPO on the small world, with a scorer of the test's own. */
+import type { GrpoSettings } from '../../src/schema/algorithm.js';
+import type { ImageEditSettings } from '../../src/recipes/image_edit_tokens/settings.js';
+import { InternalError } from '../../src/core/errors.js';
 import { RandomStream } from '../../src/core/random.js';
-import type { ImageEditSettings } from '../../src/config/settings.js';
-import { Sampler } from '../../src/policies/tokens/rollout.js';
-import type { PolicyModel } from '../../src/policies/tokens/model.js';
+import { soloGroup, type ProcessGroup } from '../../src/group/process_group.js';
+import type { TokenAnswer } from '../../src/policies/tokens/batch.js';
+import type { Emu3Prompt } from '../../src/policies/tokens/emu3/format.js';
+import type { TokenPolicy } from '../../src/policies/tokens/policy.js';
+import type { TokenSampling } from '../../src/policies/tokens/rollout.js';
+import { manners, openPolicy, samplingOf } from '../../src/recipes/image_edit_tokens/open.js';
+import { ImageEditTask, type EditPrompt } from '../../src/recipes/image_edit_tokens/task.js';
+import { trainedTokens } from '../../src/recipes/image_edit_tokens/trained_tokens.js';
 import type { JudgeItem, Outcome } from '../../src/rewards/types.js';
 import type { ContactSheetRow } from '../../src/run/report/contact_sheet.js';
-import { ImageEditTask } from '../../src/recipes/image_edit_tokens/task.js';
-import { sessionOptions } from '../../src/engines/onnx/session_options.js';
-import { GrpoTraining, type GrpoDeps, type IterationRecord } from '../../src/train/grpo.js';
-import { HeldOut, type HeldOutDeps } from '../../src/train/held_out.js';
-import { TrainState } from '../../src/engines/onnx/trained_weights.js';
-import { scheduleOf } from '../../src/train/schedule.js';
-import { soloGroup, type ProcessGroup } from '../../src/group/process_group.js';
 import type { Scorer } from '../../src/scoring/scorer.js';
+import { chunkOf } from '../../src/train/bench.js';
+import type { Collector } from '../../src/train/collect.js';
+import type { IterationRecord } from '../../src/train/episodes.js';
+import { GrpoTraining, type GrpoDeps } from '../../src/train/grpo.js';
+import { HeldOut, type HeldOutDeps } from '../../src/train/held_out.js';
+import { scheduleOf } from '../../src/train/schedule.js';
+
+type Deps = GrpoDeps<EditPrompt, TokenAnswer, TokenSampling>;
 
 export interface SmallTraining {
-  readonly training: GrpoTraining;
-  readonly heldOut: HeldOut;
+  readonly training: GrpoTraining<EditPrompt, TokenAnswer, TokenSampling>;
+  readonly heldOut: HeldOut<EditPrompt, TokenAnswer, TokenSampling>;
   readonly task: ImageEditTask;
-  readonly model: PolicyModel;
-  readonly records: IterationRecord[];
+  readonly policy: TokenPolicy<Emu3Prompt>;
+  readonly records: IterationRecord<EditPrompt, TokenAnswer>[];
   readonly alarms: string[];
   readonly shown: (readonly ContactSheetRow[])[];
 }
 
-export interface SmallTrainingMore extends Pick<GrpoDeps, 'hackAlarms' | 'heldOutJudge'> {
-  readonly recordHeldOut?: NonNullable<HeldOutDeps['record']>;
+export interface SmallTrainingMore extends Partial<Pick<Deps, 'hackAlarms' | 'heldOutJudge' | 'checkpoint'>> {
+  readonly recordHeldOut?: HeldOutDeps<EditPrompt, TokenAnswer, TokenSampling>['record'];
 }
 
 export function smallTraining(
@@ -34,41 +43,43 @@ export function smallTraining(
   group: ProcessGroup = soloGroup(),
   { recordHeldOut = () => {}, ...more }: SmallTrainingMore = {},
 ): SmallTraining {
+  const { algorithm, rollout, reward, seed, validation, track } = settings;
+  if (algorithm.type !== 'grpo') throw new InternalError('GRPO of a supervised config');
   const task = ImageEditTask.open(settings, (run) => run);
-  const model = task.startingPolicy();
-  const { policy } = settings;
-  const sampler = new Sampler(
-    model,
-    policy.emu3_use_logit_processor,
-    policy.separate_language_and_vision_vocabs,
-    sessionOptions(policy.engine),
-  );
-  const records: IterationRecord[] = [];
+  const policy = openPolicy(settings, task, { group, resolveRun: (run) => run });
+  const records: IterationRecord<EditPrompt, TokenAnswer>[] = [];
   const alarms: string[] = [];
   const shown: (readonly ContactSheetRow[])[] = [];
+  const collector: Collector<EditPrompt, TokenAnswer, TokenSampling> = { task, policy, scorer, group };
   const heldOut = new HeldOut({
-    settings,
-    task,
-    sampler,
-    scorer,
-    group,
+    ...collector,
+    validation,
+    manners: manners(settings),
+    weights: 'current',
+    chunk: chunkOf(rollout),
     show: async (_iteration, rows) => void shown.push(rows),
     record: recordHeldOut,
   });
   const training = new GrpoTraining({
-    settings,
-    task,
-    policy: new TrainState(model, settings.optimizer, scheduleOf(settings), task.tokenizer.json),
-    reference: new Map([...model.weights].map(([name, { shape, data }]) => [name, { shape, data: data.slice() }])),
-    sampler,
-    scorer,
+    ...collector,
     heldOut,
-    group,
+    algorithm: algorithm,
+    rollout,
+    reward,
+    seed,
+    how: samplingOf(settings),
+    schedule: scheduleOf(settings),
+    trained: (iteration, answer) => trainedTokens(task.space, algorithm.train_tokens, iteration, answer),
+    mismatchAlarm: 1e-3,
+    keepsImages: (iteration) => iteration % track.log_episodes_every_n_iterations === 0,
     record: async (record) => void records.push(record),
     alarm: (message) => alarms.push(message),
+    hackAlarms: null,
+    heldOutJudge: null,
+    checkpoint: null,
     ...more,
   });
-  return { training, heldOut, task, model, records, alarms, shown };
+  return { training, heldOut, task, policy, records, alarms, shown };
 }
 
 export const scored = (value: number): Outcome => ({

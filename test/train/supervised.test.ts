@@ -5,9 +5,14 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { DataError } from '../../src/core/errors.js';
 import type { EditSample } from '../../src/data/types.js';
 import { Learner } from '../../src/policies/tokens/learner.js';
-import { SPECIAL } from '../../src/policies/tokens/space.js';
-import { ImageEditTask } from '../../src/recipes/image_edit_tokens/task.js';
-import { TrainState } from '../../src/engines/onnx/trained_weights.js';
+import { SPECIAL } from '../../src/policies/tokens/emu3/space.js';
+import { ImageEditTask, type EditPrompt } from '../../src/recipes/image_edit_tokens/task.js';
+import type { TokenAnswer } from '../../src/policies/tokens/batch.js';
+import type { TokenSampling } from '../../src/policies/tokens/rollout.js';
+import { heldOutBatch, labelledAnswer, trainingBatch } from '../../src/recipes/image_edit_tokens/labelled.js';
+import { openPolicy } from '../../src/recipes/image_edit_tokens/open.js';
+import { soloGroup } from '../../src/group/process_group.js';
+import { alone } from '../../src/group/peers.js';
 import { scheduleOf } from '../../src/train/schedule.js';
 import { SupervisedTraining } from '../../src/train/supervised.js';
 import { tinyDatalist } from '../../src/tiny/world/dataset.js';
@@ -34,14 +39,28 @@ function open(sft: Record<string, unknown>, prefill: string = SPECIAL.imageStart
     },
   );
   const task = ImageEditTask.open(settings, (run) => run);
-  const model = task.startingPolicy();
-  const policy = new TrainState(model, settings.optimizer, scheduleOf(settings), task.tokenizer.json);
-  return { task, model, policy, training: new SupervisedTraining(settings, task, policy, null) };
+  const policy = openPolicy(settings, task, { group: soloGroup(), resolveRun: (run) => run });
+  const { algorithm, validation } = settings;
+  if (algorithm.type !== 'sft') throw new Error(algorithm.type);
+  const training = new SupervisedTraining<EditPrompt, TokenAnswer, TokenSampling>({
+    policy,
+    schedule: scheduleOf(settings),
+    sft: algorithm.sft,
+    batch: async (iteration) => trainingBatch(task, algorithm.sft, iteration),
+    heldOutBatch: async () => heldOutBatch(task, algorithm.sft, validation.prompts),
+    heldOut: null,
+    checkpoint: null,
+    dispose: async () => {
+      await policy.dispose();
+      await task.dispose();
+    },
+  });
+  return { task, policy, training };
 }
 
 /** Weighted mean of -log p over answer tokens, with weights from their meaning. */
 async function expectedLoss(
-  { task, model }: ReturnType<typeof open>,
+  { task, policy: { model } }: ReturnType<typeof open>,
   samples: readonly EditSample[],
   weigh: (id: number, isChanged: boolean, isText: boolean) => number,
 ): Promise<number> {
@@ -52,10 +71,11 @@ async function expectedLoss(
     microBatch: 1,
     gradientCheckpointing: false,
     session,
+    peers: alone,
   });
   const groups = samples.map((sample) => ({
-    prompt: task.prompt(sample).tokens,
-    answers: [{ ids: task.labelledAnswer(sample) }],
+    prompt: task.promptOf(sample),
+    answers: [{ ids: labelledAnswer(task, sample) }],
   }));
   const statistics = await learner.statistics(groups, model.weights);
   await learner.dispose();
@@ -64,7 +84,7 @@ async function expectedLoss(
     const { ids } = groups[i].answers[0];
     const codes = sample.source.codes;
     let vision = 0;
-    let inImage = groups[i].prompt.imageOpen;
+    let inImage = groups[i].prompt.tokens.imageOpen;
     ids.forEach((id, t) => {
       inImage ||= id === task.space.special.imageStart;
       const isVision = task.space.isVision(id);
@@ -101,7 +121,7 @@ describe('supervised training', () => {
   it('measures the held-out loss, and stops when it has been flat for long enough', async () => {
     const made = open({ patience: 2, min_delta: 100 });
     const before = await made.training.evaluate(0, false);
-    const held = Array.from({ length: 4 }, (_, i) => made.task.validation[0].source.read(i));
+    const held = Array.from({ length: 4 }, (_, i) => made.task.heldOut[0].source.read(i));
     expect(before['validation/loss']).toBeCloseTo(await expectedLoss(made, held, () => 1), 4);
     for (let iteration = 1; iteration <= 3; iteration++) {
       await made.training.step(iteration);
@@ -116,7 +136,7 @@ describe('supervised training', () => {
     const made = open({});
     const prompts = smallSettings(world, { data: { train: list('prompts') } });
     const unlabelled = ImageEditTask.open(prompts, (run) => run);
-    expect(() => made.task.labelledAnswer(unlabelled.trainingSample(0))).toThrow(DataError);
+    expect(() => labelledAnswer(made.task, unlabelled.trainingSample(0))).toThrow(DataError);
     await made.training.dispose();
   });
 });

@@ -1,33 +1,27 @@
 /** Laying prompts and answers out as the decoder's arrays. */
 import { InternalError } from '../../core/errors.js';
 import type { BatchShape } from '../../nets/decoder/decoder.js';
+import type { Answer, Answered } from '../policy.js';
 
 /** Added to the scores of padding: as good as minus infinity, but finite. */
 export const PADDING = -1e9;
 
 export interface TokenPrompt {
   readonly ids: readonly number[];
-  /** The size of the image that the answer is to hold, in codes. */
-  readonly height: number;
-  readonly width: number;
-  /** Whether the prompt ends by opening the image block, so that the answer begins inside it. */
-  readonly imageOpen: boolean;
 }
 
-export interface TokenAnswer {
-  /** Answer ids, with the end token where it was reached. */
+/** What a task asks of a token policy; its own prompts hold more. */
+export interface TokenAsked<P extends TokenPrompt = TokenPrompt> {
+  readonly tokens: P;
+}
+
+export interface TokenAnswer extends Answer {
+  /** With the end token where it was reached. */
   readonly ids: Int32Array;
-  /** Each token's log-probability when it was sampled. */
-  readonly logProbs: Float32Array;
-  /** Whether it ended by itself. */
-  readonly finished: boolean;
 }
 
-/** A prompt and some of its answers; the unit of packing. */
-export interface AnsweredPrompt {
-  readonly prompt: TokenPrompt;
-  readonly answers: readonly { readonly ids: Int32Array }[];
-}
+/** A prompt with some of its answers; the unit of packing. */
+export type TokenGroup = Answered<TokenAsked, Pick<TokenAnswer, 'ids'>>;
 
 /** The arrays of a whole-sequence graph; `targets` is int64 [P * G * Ta], padded with 0. */
 export interface PackedBatch {
@@ -75,13 +69,13 @@ export function packPrompts(
 }
 
 /** Lays groups out for a graph of `shape`; missing groups and answers are padding. */
-export function packSequences(groups: readonly AnsweredPrompt[], shape: BatchShape): PackedBatch {
+export function packSequences(groups: readonly TokenGroup[], shape: BatchShape): PackedBatch {
   const { prompts, answersPerPrompt, promptColumns: tp, answerColumns: ta } = shape;
   const size = prompts * answersPerPrompt * ta;
   const answerIds = new BigInt64Array(size);
   const targets = new BigInt64Array(size);
   groups.forEach(({ prompt, answers }, p) => {
-    const last = prompt.ids.at(-1);
+    const last = prompt.tokens.ids.at(-1);
     if (last === undefined || answers.length > answersPerPrompt) {
       throw new InternalError('a group does not fit its batch');
     }
@@ -97,7 +91,7 @@ export function packSequences(groups: readonly AnsweredPrompt[], shape: BatchSha
   });
   return {
     ...packPrompts(
-      groups.map((group) => group.prompt),
+      groups.map(({ prompt }) => prompt.tokens),
       prompts,
       tp,
     ),

@@ -1,72 +1,39 @@
 /** Log-probabilities of given answers and gradients of losses on them, micro-batch by micro-batch in a fixed order. */
-import { must } from '../../core/errors.js';
+import { InternalError, must } from '../../core/errors.js';
 import type { SessionOptions, TensorData } from '../../engines/onnx/session.js';
 import { checkpoint } from '../../graph/checkpoint.js';
 import { gradients } from '../../graph/differentiate.js';
 import type { Graph, Value } from '../../graph/ir.js';
+import { shareOf, type Peers } from '../../group/peers.js';
+import type { Weights } from '../../models/files.js';
 import type { BatchShape } from '../../nets/decoder/decoder.js';
 import { sequenceInputs, sequenceLogits } from '../../nets/decoder/decoder.js';
 import { tokenDistribution, type TokenDistribution } from '../../nets/layers.js';
-import { grpoLoss, negativeLogLikelihood, type KlEstimator } from '../../nets/losses.js';
-import type { AnsweredPrompt } from './batch.js';
-import { packSequences, promptColumns, roundUp } from './batch.js';
-import type { Weights } from '../../models/files.js';
+import { klTerm, ratioTerm, reinforceTerm, weightedLoss } from '../../nets/losses.js';
+import type { LearnReport, LossSpec, Target } from '../policy.js';
+import { packSequences, promptColumns, roundUp, type TokenGroup } from './batch.js';
 import type { PolicyModel } from './model.js';
 import { SessionCache } from './model.js';
-import { alone, shareOf, type Peers } from '../../group/peers.js';
 
 export interface LearnerOptions {
   readonly temperature: number;
+  /** Whether a token's distribution is over its own part of the vocabulary alone. */
   readonly separateVocabularies: boolean;
   /** Answers in one micro-batch. */
   readonly microBatch: number;
   readonly gradientCheckpointing: boolean;
   readonly session: SessionOptions;
-  /** Processes that share the micro-batches; default: this one alone. */
-  readonly peers?: Peers;
+  /** Processes that share the micro-batches. */
+  readonly peers: Peers;
 }
-
-/** What a loss wants per token; arrays run over an answer's tokens. */
-export interface TokenTargets {
-  readonly weights: Float32Array;
-  readonly advantage: number;
-  readonly reference: Float32Array | null;
-  readonly oldLogProbs: Float32Array | null;
-}
-
-export type LossKind =
-  | { readonly kind: 'sft' }
-  | {
-      readonly kind: 'grpo';
-      readonly klCoeff: number;
-      /** Default: k3. */
-      readonly klEstimator?: KlEstimator;
-      readonly clipRange: number | null;
-      /** Whether the policy term is a ratio to old log-probabilities; a clip range needs one. */
-      readonly ratio: boolean;
-    };
 
 /** Answers with what is to be learnt from them. */
-export interface LearningGroup extends AnsweredPrompt {
-  readonly targets: readonly TokenTargets[];
+export interface TokenLesson extends TokenGroup {
+  readonly targets: readonly Target[];
 }
 
-/** Per token of an answer. */
+/** Per token of an answer, or of a whole micro-batch, padding included. */
 export interface TokenStatistics {
-  readonly logProbs: Float32Array;
-  readonly entropy: Float32Array;
-}
-
-export interface GradientResult {
-  /** By parameter name, summed over micro-batches. */
-  readonly gradients: Map<string, Float32Array>;
-  readonly loss: number;
-  /** For each group and answer. */
-  readonly statistics: TokenStatistics[][];
-}
-
-/** What a graph gave for a whole micro-batch, padding included. */
-interface RowStatistics {
   readonly logProbs: Float32Array;
   readonly entropy: Float32Array;
 }
@@ -74,11 +41,14 @@ interface RowStatistics {
 export class Learner {
   readonly #forward: SessionCache;
   readonly #backward: SessionCache;
-  readonly #peers: Peers;
-  /** The gradients of the first micro-batch, to which the others' are added; kept, so that no call takes memory of that size anew. */
+  /** The gradients of the first micro-batch, to which the others' are added; kept, so that no step takes memory of that size anew. */
   readonly #sums: Record<string, TensorData> = {};
   /** The gradients of a later micro-batch. */
   readonly #parts: Record<string, TensorData> = {};
+  /** Whether the sums hold anything since they were last taken. */
+  #begun = false;
+  /** What the sums are of, in the order of the graph: known on every rank, also where there was no micro-batch; none after a step. */
+  #names: readonly string[] = [];
 
   constructor(
     readonly model: PolicyModel,
@@ -86,13 +56,12 @@ export class Learner {
   ) {
     this.#forward = new SessionCache('log-probabilities', options.session);
     this.#backward = new SessionCache('training', options.session);
-    this.#peers = options.peers ?? alone;
   }
 
   /** Log-probabilities and entropies under `weights`, which may be another model's of the same architecture. */
-  async statistics(groups: readonly AnsweredPrompt[], weights: Weights): Promise<TokenStatistics[][]> {
+  async statistics(groups: readonly TokenGroup[], weights: Weights): Promise<TokenStatistics[][]> {
     const { own, shape } = this.#deal(groups);
-    const rows: RowStatistics[] = [];
+    const rows: TokenStatistics[] = [];
     for (const part of own) {
       const build = (graph: Graph): Record<string, Value> => {
         const { logProbs, entropy } = this.#distribution(graph, shape);
@@ -101,21 +70,17 @@ export class Learner {
       const feeds = { ...packSequences(part, shape) };
       rows.push(rowsOf(await this.#forward.use(shape, build, (session) => session.run(feeds, weights))));
     }
-    return this.#sorted(groups, shape, (await this.#peers.allGather(rows)).flat());
+    return sorted(groups, shape, (await this.options.peers.allGather(rows)).flat());
   }
 
-  /**
-   * The gradient of the loss summed over all groups, the same on every rank. Each rank adds its micro-batches up in their order;
-   * the ranks' sums are added in a fixed tree. The arrays hold it until the next call, which writes into them again.
-   */
-  async gradient(groups: readonly LearningGroup[], loss: LossKind): Promise<GradientResult> {
-    const { own, shape } = this.#deal(groups);
-    const total = new Map<string, Float32Array>();
-    const rows: RowStatistics[] = [];
+  /** Adds the gradient of the loss, summed over this rank's micro-batches in their order, to what was learnt since `gradients`. */
+  async learn(lessons: readonly TokenLesson[], loss: LossSpec): Promise<LearnReport> {
+    const { own, shape } = this.#deal(lessons);
+    const rows: TokenStatistics[] = [];
     const losses: number[] = [];
-    for (const [index, part] of own.entries()) {
-      const feeds = { ...packSequences(part, shape), ...tokenFeeds(part, shape, loss) };
-      const into = index === 0 ? this.#sums : this.#parts;
+    for (const part of own) {
+      const feeds = { ...packSequences(part, shape), ...targetFeeds(part, shape) };
+      const into = this.#begun ? this.#parts : this.#sums;
       const result = await this.#backward.use(
         { shape, loss },
         (graph) => this.lossGraph(graph, shape, loss),
@@ -126,25 +91,39 @@ export class Learner {
       for (const [name, gradient] of Object.entries(result)) {
         if (!name.startsWith(GRADIENT)) continue;
         into[name] = gradient;
+        if (!this.#begun) continue;
         const sum = this.#sums[name] as Float32Array;
-        if (index === 0) total.set(name.slice(GRADIENT.length), sum);
-        else for (let i = 0; i < sum.length; i++) sum[i] += (gradient as Float32Array)[i];
+        for (let i = 0; i < sum.length; i++) sum[i] += (gradient as Float32Array)[i];
       }
+      this.#begun = true;
     }
-    const all = await this.#peers.allGather({ rows, losses, names: [...total.keys()] });
-    // A rank without a micro-batch does not know which parameters have a gradient.
-    const names = all.find((one) => one.names.length > 0)?.names ?? [];
-    const gradients = new Map(names.map((name) => [name, total.get(name) ?? this.#zeros(name)]));
-    await this.#peers.sum([...gradients.values()]);
+    const all = await this.options.peers.allGather({ rows, losses, names: Object.keys(this.#sums) });
+    this.#names = all.find(({ names }) => names.length > 0)?.names ?? [];
     return {
-      gradients,
       loss: all.flatMap((one) => one.losses).reduce((sum, one) => sum + one, 0),
-      statistics: this.#sorted(
-        groups,
+      statistics: sorted(
+        lessons,
         shape,
         all.flatMap((one) => one.rows),
       ),
     };
+  }
+
+  /**
+   * What was learnt, by parameter: the ranks' sums, added in a fixed tree and the same on each. The next `learn` begins anew, and writes
+   * into these arrays.
+   */
+  async gradients(): Promise<Map<string, Float32Array>> {
+    if (this.#names.length === 0) throw new InternalError('a step without anything learnt');
+    const total = this.#names.map((name): [string, Float32Array] => {
+      const parameter = name.slice(GRADIENT.length);
+      const size = must(this.model.weights.get(parameter), parameter).data.length;
+      return [parameter, this.#begun ? (this.#sums[name] as Float32Array) : new Float32Array(size)];
+    });
+    this.#begun = false;
+    this.#names = [];
+    await this.options.peers.sum(total.map(([, gradient]) => gradient));
+    return new Map(total);
   }
 
   async dispose(): Promise<void> {
@@ -152,13 +131,13 @@ export class Learner {
   }
 
   /** Cuts groups into micro-batches of `microBatch` answers: whole groups, or equal parts of a group, never a mixture. */
-  #microBatches<T extends AnsweredPrompt>(
+  #microBatches<T extends TokenGroup>(
     groups: readonly T[],
   ): { readonly parts: (readonly T[])[]; readonly shape: BatchShape } {
     const perGroup = Math.max(...groups.map((group) => group.answers.length));
     const answersPerPrompt = largestDivisor(perGroup, this.options.microBatch);
     const prompts = Math.max(1, Math.floor(this.options.microBatch / answersPerPrompt));
-    const columns = promptColumns(groups.map((group) => group.prompt));
+    const columns = promptColumns(groups.map(({ prompt }) => prompt.tokens));
     const answerColumns = roundUp(
       Math.max(...groups.flatMap((group) => group.answers.map((answer) => answer.ids.length))),
     );
@@ -174,49 +153,37 @@ export class Learner {
   }
 
   /** This rank's micro-batches. All ranks cut the same ones. */
-  #deal<T extends AnsweredPrompt>(
-    groups: readonly T[],
-  ): { readonly own: (readonly T[])[]; readonly shape: BatchShape } {
+  #deal<T extends TokenGroup>(groups: readonly T[]): { readonly own: (readonly T[])[]; readonly shape: BatchShape } {
     const { parts, shape } = this.#microBatches(groups);
-    const { start, end } = shareOf(parts.length, this.#peers);
+    const { start, end } = shareOf(parts.length, this.options.peers);
     return { own: parts.slice(start, end), shape };
   }
 
-  #zeros(parameter: string): Float32Array {
-    return new Float32Array(must(this.model.weights.get(parameter), parameter).data.length);
-  }
-
   #distribution(graph: Graph, shape: BatchShape): TokenDistribution {
-    const { config, space } = this.model;
+    const { config, format } = this.model;
     const wrap = this.options.gradientCheckpointing
       ? (name: string, x: Value, build: (x: Value) => Value): Value => checkpoint(name, [x], ([inner]) => build(inner))
       : undefined;
     const logits = sequenceLogits(config, shape, sequenceInputs(graph, shape), wrap);
     const targets = graph.input('targets', [logits.shape[0]], 'int64');
-    const modality = this.options.separateVocabularies ? graph.constant(space.modality, [space.size]) : null;
-    return tokenDistribution(logits, targets, this.options.temperature, modality);
+    const { size, secondPart } = format;
+    const part =
+      this.options.separateVocabularies && secondPart !== null
+        ? graph.constant(new BigInt64Array(size).fill(1n, secondPart), [size])
+        : null;
+    return tokenDistribution(logits, targets, this.options.temperature, part);
   }
 
   /** The training graph of one micro-batch: loss, per-token statistics, and a gradient `d:<parameter>` for every parameter. */
-  lossGraph(graph: Graph, shape: BatchShape, loss: LossKind): Record<string, Value> {
+  lossGraph(graph: Graph, shape: BatchShape, loss: LossSpec): Record<string, Value> {
     const { logProbs, entropy } = this.#distribution(graph, shape);
-    const rows = logProbs.size;
-    const weights = graph.input('weights', [rows]);
-    const scalar =
-      loss.kind === 'sft'
-        ? negativeLogLikelihood(logProbs, weights)
-        : grpoLoss(
-            {
-              logProbs,
-              weights,
-              advantages: graph.input('advantages', [rows]),
-              oldLogProbs: loss.ratio ? graph.input('old_log_probs', [rows]) : null,
-              reference: loss.klCoeff > 0 ? graph.input('reference', [rows]) : null,
-            },
-            loss.klCoeff,
-            loss.clipRange,
-            loss.klEstimator,
-          ).loss;
+    const input = (name: keyof TargetFeeds): Value => graph.input(name, [logProbs.size]);
+    const kl = loss.policy === 'likelihood' ? null : loss.kl;
+    const scalar = weightedLoss(
+      input('weights'),
+      gainOf(loss, logProbs, input),
+      kl === null ? null : klTerm(logProbs, input('reference'), kl),
+    );
     const names = [...graph.parameters.keys()];
     const found = gradients(scalar, [...graph.parameters.values()]);
     return {
@@ -226,25 +193,37 @@ export class Learner {
       ...Object.fromEntries(names.map((name, i) => [`${GRADIENT}${name}`, found[i]])),
     };
   }
+}
 
-  /** Sorts the rows of all micro-batches back to their answers. */
-  #sorted(
-    groups: readonly AnsweredPrompt[],
-    { prompts, answersPerPrompt, answerColumns }: BatchShape,
-    rows: readonly RowStatistics[],
-  ): TokenStatistics[][] {
-    const pieces = Math.max(...groups.map((group) => group.answers.length)) / answersPerPrompt;
-    return groups.map(({ answers }, i) =>
-      answers.map(({ ids }, g) => {
-        const piece = i * pieces + Math.floor(g / answersPerPrompt);
-        const found = must(rows[Math.floor(piece / prompts)], `the micro-batch of group ${i}`);
-        const start = ((piece % prompts) * answersPerPrompt + (g % answersPerPrompt)) * answerColumns;
-        return {
-          logProbs: found.logProbs.slice(start, start + ids.length),
-          entropy: found.entropy.slice(start, start + ids.length),
-        };
-      }),
-    );
+/** Sorts the rows of all micro-batches back to their answers. */
+function sorted(
+  groups: readonly TokenGroup[],
+  { prompts, answersPerPrompt, answerColumns }: BatchShape,
+  rows: readonly TokenStatistics[],
+): TokenStatistics[][] {
+  const pieces = Math.max(...groups.map((group) => group.answers.length)) / answersPerPrompt;
+  return groups.map(({ answers }, i) =>
+    answers.map(({ ids }, g) => {
+      const piece = i * pieces + Math.floor(g / answersPerPrompt);
+      const found = must(rows[Math.floor(piece / prompts)], `the micro-batch of group ${i}`);
+      const start = ((piece % prompts) * answersPerPrompt + (g % answersPerPrompt)) * answerColumns;
+      return {
+        logProbs: found.logProbs.slice(start, start + ids.length),
+        entropy: found.entropy.slice(start, start + ids.length),
+      };
+    }),
+  );
+}
+
+/** [N] what a loss raises. */
+function gainOf(loss: LossSpec, logProbs: Value, input: (name: keyof TargetFeeds) => Value): Value {
+  switch (loss.policy) {
+    case 'likelihood':
+      return logProbs;
+    case 'reinforce':
+      return reinforceTerm(logProbs, input('advantages'));
+    case 'ratio':
+      return ratioTerm(logProbs, input('old'), input('advantages'), loss.clip);
   }
 }
 
@@ -256,12 +235,12 @@ const GRADIENT = 'd:';
  */
 const UNWEIGHTED_REFERENCE = -1e15;
 
-function rowsOf(result: Readonly<Record<string, unknown>>): RowStatistics {
+function rowsOf(result: Readonly<Record<string, unknown>>): TokenStatistics {
   return { logProbs: result['logProbs'] as Float32Array, entropy: result['entropy'] as Float32Array };
 }
 
-function cut<T extends AnsweredPrompt>(group: T, start: number, end: number): T {
-  const targets = (group as Partial<LearningGroup>).targets;
+function cut<T extends TokenGroup>(group: T, start: number, end: number): T {
+  const targets = (group as Partial<TokenLesson>).targets;
   return {
     ...group,
     answers: group.answers.slice(start, end),
@@ -274,25 +253,28 @@ function largestDivisor(of: number, atMost: number): number {
   return 1;
 }
 
-function tokenFeeds(groups: readonly LearningGroup[], shape: BatchShape, loss: LossKind): Record<string, Float32Array> {
+/** What targets say, each a row per token of a micro-batch. */
+type TargetFeeds = Readonly<Record<'weights' | 'advantages' | 'reference' | 'old', Float32Array>>;
+
+function targetFeeds(lessons: readonly TokenLesson[], shape: BatchShape): TargetFeeds {
   const rows = shape.prompts * shape.answersPerPrompt * shape.answerColumns;
   const feeds = {
     weights: new Float32Array(rows),
     advantages: new Float32Array(rows),
     reference: new Float32Array(rows).fill(UNWEIGHTED_REFERENCE),
-    old_log_probs: new Float32Array(rows),
+    old: new Float32Array(rows),
   };
-  groups.forEach(({ answers, targets }, p) => {
+  lessons.forEach(({ answers, targets }, p) => {
     answers.forEach(({ ids }, g) => {
-      const target = targets[g];
+      const { weights, advantage, reference, old } = targets[g];
       const start = (p * shape.answersPerPrompt + g) * shape.answerColumns;
-      feeds.weights.set(target.weights, start);
-      feeds.advantages.fill(target.advantage, start, start + ids.length);
-      target.reference?.forEach((logProb, t) => {
-        if (target.weights[t] !== 0) feeds.reference[start + t] = logProb;
+      feeds.weights.set(weights, start);
+      feeds.advantages.fill(advantage, start, start + ids.length);
+      reference?.logProbs.forEach((logProb, t) => {
+        if (weights[t] !== 0) feeds.reference[start + t] = logProb;
       });
-      if (target.oldLogProbs !== null) feeds.old_log_probs.set(target.oldLogProbs, start);
+      if (old !== null) feeds.old.set(old.logProbs, start);
     });
   });
-  return loss.kind === 'sft' ? { weights: feeds.weights } : feeds;
+  return feeds;
 }

@@ -5,11 +5,12 @@ import type { Value } from '../../graph/ir.js';
 import { Graph } from '../../graph/ir.js';
 import type { DecoderConfig } from '../../nets/decoder/config.js';
 import type { Weights } from '../../models/files.js';
-import type { TokenSpace } from './space.js';
+import type { TokenPrompt } from './batch.js';
+import type { TokenFormat } from './format.js';
 
-export interface PolicyModel {
+export interface PolicyModel<P extends TokenPrompt = TokenPrompt> {
   readonly config: DecoderConfig;
-  readonly space: TokenSpace;
+  readonly format: TokenFormat<P>;
   readonly weights: Weights;
 }
 

@@ -1,7 +1,7 @@
 /** The most probable tokens of a vocabulary, one after another. */
 
 /**
- * A heap over the ids that `mask` allows: `next` takes them in falling order of their logits, equal ones by id, and gives -1 after the last.
+ * A heap over the ids that `mask` allows, or over all: `next` takes them in falling order of their logits, equal ones by id, and gives -1 after the last.
  * Building it is linear in the vocabulary and a token costs its logarithm, so that a nucleus of a few tokens does not sort 150,000.
  */
 export class Ranking {
@@ -10,10 +10,10 @@ export class Ranking {
 
   constructor(
     private readonly logits: Float32Array,
-    mask: Uint8Array,
+    mask: Uint8Array | null,
   ) {
     this.#ids = new Int32Array(logits.length);
-    for (let id = 0; id < logits.length; id++) if (mask[id] === 1) this.#ids[this.#size++] = id;
+    for (let id = 0; id < logits.length; id++) if (mask === null || mask[id] === 1) this.#ids[this.#size++] = id;
     for (let at = (this.#size >> 1) - 1; at >= 0; at--) this.#sink(at);
   }
 

@@ -2,22 +2,33 @@
 import type { RandomStream } from '../../core/random.js';
 import type { Session, SessionOptions } from '../../engines/onnx/session.js';
 import type { Graph, Value } from '../../graph/ir.js';
+import type { Weights } from '../../models/files.js';
 import type { BatchShape } from '../../nets/decoder/decoder.js';
 import { decodeStep, prefill, stepInputs } from '../../nets/decoder/decoder.js';
-import type { TokenAnswer, TokenPrompt } from './batch.js';
+import type { SampleRequest } from '../policy.js';
+import type { TokenAnswer, TokenAsked, TokenPrompt } from './batch.js';
 import { packPrompts, PADDING, promptColumns } from './batch.js';
-import type { AnswerState } from './grammar.js';
-import { Grammar } from './grammar.js';
+import { unrestricted, type AnswerState } from './format.js';
 import type { PolicyModel } from './model.js';
 import { SessionCache } from './model.js';
 import type { SamplingOptions } from './sampling.js';
 import { logProbOf, sampleToken } from './sampling.js';
 
-export interface RolloutOptions extends SamplingOptions {
-  readonly answersPerPrompt: number;
+/** How a token policy is to sample. */
+export interface TokenSampling extends SamplingOptions {
   readonly maxTokens: number;
   /** The temperature of the recorded log-probabilities; sampling greedily does not change it. */
   readonly logProbTemperature: number;
+}
+
+export interface SamplerOptions {
+  /** The longest sequence of prompt and answer: an answer ends where it is reached. */
+  readonly contextSize: number;
+  /** False lifts every restriction of the format, so that an answer may be anything. */
+  readonly constrained: boolean;
+  /** Whether a token's log-probability is over its own part of the vocabulary alone. */
+  readonly separateVocabularies: boolean;
+  readonly session: SessionOptions;
 }
 
 interface Writer {
@@ -25,50 +36,48 @@ interface Writer {
   readonly logProbs: number[];
   readonly state: AnswerState;
   readonly random: RandomStream;
+  /** The most tokens that it may have. */
+  readonly limit: number;
   latest: number;
   finished: boolean;
 }
 
 /** Samples with one model; sessions are kept between calls. */
-export class Sampler {
+export class Sampler<P extends TokenPrompt> {
   readonly #prefill: SessionCache;
   readonly #step: SessionCache;
-  readonly #grammar: Grammar;
 
   constructor(
-    readonly model: PolicyModel,
-    constrained: boolean,
-    /** Whether log-probabilities are over the modality of each token alone. */
-    readonly separateVocabularies: boolean,
-    options: SessionOptions,
+    readonly model: PolicyModel<P>,
+    readonly options: SamplerOptions,
   ) {
-    this.#prefill = new SessionCache('prefill', options);
-    this.#step = new SessionCache('decode', options);
-    this.#grammar = new Grammar(model.space, constrained);
+    this.#prefill = new SessionCache('prefill', options.session);
+    this.#step = new SessionCache('decode', options.session);
   }
 
-  /** `answersPerPrompt` answers for each prompt; `random(p, g)` gives the stream of one answer. */
   async sample(
-    prompts: readonly TokenPrompt[],
-    options: RolloutOptions,
-    random: (prompt: number, answer: number) => RandomStream,
+    { prompts: asked, answersPerPrompt, how, random }: SampleRequest<TokenAsked<P>, TokenSampling>,
+    weights: Weights,
   ): Promise<TokenAnswer[][]> {
-    const { config, weights } = this.model;
+    const { config, format } = this.model;
+    const { contextSize, constrained } = this.options;
+    const prompts = asked.map(({ tokens }) => tokens);
     const shape: BatchShape = {
       prompts: prompts.length,
-      answersPerPrompt: options.answersPerPrompt,
+      answersPerPrompt,
       promptColumns: promptColumns(prompts),
-      answerColumns: options.maxTokens,
+      answerColumns: how.maxTokens,
     };
     const packed = packPrompts(prompts, prompts.length, shape.promptColumns);
-    const promptCaches = await this.#prefillPrompts(shape, packed);
+    const promptCaches = await this.#prefillPrompts(shape, packed, weights);
     const caches = new AnswerCaches(shape, config.num_hidden_layers, config.num_key_value_heads, config.head_dim);
     const writers = prompts.flatMap((prompt, p) =>
-      Array.from({ length: options.answersPerPrompt }, (_, g): Writer => ({
+      Array.from({ length: answersPerPrompt }, (_, g): Writer => ({
         ids: [],
         logProbs: [],
-        state: this.#grammar.start(prompt),
+        state: constrained ? format.start(prompt) : unrestricted,
         random: random(p, g),
+        limit: Math.min(how.maxTokens, contextSize - prompt.ids.length),
         latest: prompt.ids.at(-1)!,
         finished: false,
       })),
@@ -87,22 +96,22 @@ export class Sampler {
     };
     const into = { ...caches.columns, logits };
     const decode = async (step: Session): Promise<void> => {
-      for (let column = 0; column < options.maxTokens && writers.some((writer) => !writer.finished); column++) {
+      const writing = ({ finished, ids, limit }: Writer): boolean => !finished && ids.length < limit;
+      for (let column = 0; writers.some(writing); column++) {
         writers.forEach((writer, i) => (ids[i] = BigInt(writer.latest)));
         positions.fill(BigInt(shape.promptColumns + column));
         await step.run(feeds, weights, into);
         caches.write(column);
         answerPadding[column] = 0;
         writers.forEach((writer, i) => {
-          if (!writer.finished) {
-            this.#advance(writer, logits.subarray(i * config.vocab_size, (i + 1) * config.vocab_size), options);
-          }
+          if (!writing(writer)) return;
+          this.#advance(writer, logits.subarray(i * config.vocab_size, (i + 1) * config.vocab_size), how);
         });
       }
     };
     await this.#step.use(shape, (graph) => this.#stepGraph(graph, shape), decode);
     return prompts.map((_, p) =>
-      writers.slice(p * options.answersPerPrompt, (p + 1) * options.answersPerPrompt).map((writer) => ({
+      writers.slice(p * answersPerPrompt, (p + 1) * answersPerPrompt).map((writer) => ({
         ids: Int32Array.from(writer.ids),
         logProbs: Float32Array.from(writer.logProbs),
         finished: writer.finished,
@@ -114,26 +123,23 @@ export class Sampler {
     await Promise.all([this.#prefill.dispose(), this.#step.dispose()]);
   }
 
-  #advance(writer: Writer, row: Float32Array, options: RolloutOptions): void {
+  #advance(writer: Writer, row: Float32Array, how: TokenSampling): void {
     const allowed = writer.state.next();
-    const token =
-      'forced' in allowed ? allowed.forced : sampleToken(row, allowed.mask, options, writer.random.uniform());
-    const { space } = this.model;
-    const [from, to] = !this.separateVocabularies
-      ? [0, space.size]
-      : space.isVision(token)
-        ? [space.visionStart, space.size]
-        : [0, space.visionStart];
+    const token = 'forced' in allowed ? allowed.forced : sampleToken(row, allowed.mask, how, writer.random.uniform());
+    const { size, secondPart, endOfSequence } = this.model.format;
+    const border = this.options.separateVocabularies ? secondPart : null;
+    const [from, to] = border === null ? [0, size] : token < border ? [0, border] : [border, size];
     writer.ids.push(token);
-    writer.logProbs.push(logProbOf(row, token, options.logProbTemperature, from, to));
+    writer.logProbs.push(logProbOf(row, token, how.logProbTemperature, from, to));
     writer.state.accept(token);
     writer.latest = token;
-    writer.finished = token === space.special.eos;
+    writer.finished = token === endOfSequence;
   }
 
   async #prefillPrompts(
     shape: BatchShape,
     packed: { prompt_ids: BigInt64Array; prompt_padding: Float32Array },
+    weights: Weights,
   ): Promise<Record<string, Float32Array>> {
     const { prompts, promptColumns: columns } = shape;
     const build = (graph: Graph): Record<string, Value> => {
@@ -149,7 +155,7 @@ export class Sampler {
     return this.#prefill.use(
       [prompts, columns],
       build,
-      async (session) => (await session.run({ ...packed }, this.model.weights)) as Record<string, Float32Array>,
+      async (session) => (await session.run({ ...packed }, weights)) as Record<string, Float32Array>,
     );
   }
 

@@ -11,23 +11,30 @@ export interface SamplingOptions {
 }
 
 /**
- * Draws from softmax(logits / temperature) over the tokens that `mask` allows, cut to the `topK` most probable and then to the
+ * Draws from softmax(logits / temperature) over the tokens that `mask` allows (null: all), cut to the `topK` most probable and then to the
  * smallest set of probability `topP`. `u` is uniform in [0, 1). Returns the token's id.
  */
-export function sampleToken(logits: Float32Array, mask: Uint8Array, options: SamplingOptions, u: number): number {
+export function sampleToken(
+  logits: Float32Array,
+  mask: Uint8Array | null,
+  options: SamplingOptions,
+  u: number,
+): number {
   let best = -1;
   for (let id = 0; id < logits.length; id++) {
-    if (mask[id] === 1 && (best < 0 || logits[id] > logits[best])) best = id;
+    if ((mask === null || mask[id] === 1) && (best < 0 || logits[id] > logits[best])) best = id;
   }
   if (options.temperature === 0) return best;
   const top = logits[best];
   const scale = 1 / options.temperature;
   if (options.topK === -1 && options.topP === 1) {
     let total = 0;
-    for (let id = 0; id < logits.length; id++) if (mask[id] === 1) total += Math.exp((logits[id] - top) * scale);
+    for (let id = 0; id < logits.length; id++) {
+      if (mask === null || mask[id] === 1) total += Math.exp((logits[id] - top) * scale);
+    }
     let left = u * total;
     for (let id = 0; id < logits.length; id++) {
-      if (mask[id] !== 1) continue;
+      if (mask !== null && mask[id] !== 1) continue;
       left -= Math.exp((logits[id] - top) * scale);
       if (left < 0) return id;
     }
@@ -39,7 +46,7 @@ export function sampleToken(logits: Float32Array, mask: Uint8Array, options: Sam
 /** Draws where top-k or top-p cut: from the first tokens of the ranking alone. */
 function drawFromHead(
   logits: Float32Array,
-  mask: Uint8Array,
+  mask: Uint8Array | null,
   { temperature, topK, topP }: SamplingOptions,
   u: number,
 ): number {
@@ -59,7 +66,7 @@ function drawFromHead(
   } else {
     take();
     for (let id = 0; id < logits.length; id++) {
-      if (mask[id] === 1) all += Math.exp((logits[id] - logits[ids[0]]) / temperature);
+      if (mask === null || mask[id] === 1) all += Math.exp((logits[id] - logits[ids[0]]) / temperature);
     }
   }
   let kept = 0;

@@ -23,7 +23,9 @@ export class WordTokenizer {
   readonly size: number;
   readonly #ids = new Map<string, number>();
   readonly #words: string[] = [];
-  readonly #added: readonly string[];
+  readonly #added: ReadonlySet<string>;
+  /** Lengths of added tokens, the longest first, so that a token that begins another is not taken for it. */
+  readonly #lengths: readonly number[];
   readonly #unknown: number;
 
   constructor(
@@ -40,11 +42,8 @@ export class WordTokenizer {
     for (const [word, id] of Object.entries(parsed.model.vocab)) this.#set(word, id);
     const added = parsed.added_tokens ?? [];
     for (const token of added) this.#set(token.content, token.id);
-    // Longest first, so that a token that begins another is not taken for it.
-    this.#added = added
-      .map((token) => token.content)
-      .filter((content) => !content.startsWith(VISUAL_PREFIX))
-      .sort((a, b) => b.length - a.length);
+    this.#added = new Set(added.map((token) => token.content));
+    this.#lengths = [...new Set(added.map((token) => token.content.length))].sort((a, b) => b - a);
     this.size = this.#words.length;
     const unknown = this.#ids.get(parsed.model.unk_token ?? UNKNOWN);
     if (unknown === undefined) throw new CheckpointError('the tokenizer has no token for unknown words', { where });
@@ -78,18 +77,16 @@ export class WordTokenizer {
   }
 
   *#pieces(text: string): Generator<string> {
-    let rest = text;
-    while (rest.length > 0) {
-      let at = rest.length;
-      let found: string | null = null;
-      for (const token of this.#added) {
-        const start = rest.indexOf(token);
-        if (start >= 0 && start < at) [at, found] = [start, token];
-      }
-      for (const word of rest.slice(0, at).split(/\s+/)) if (word.length > 0) yield word;
-      if (found !== null) yield found;
-      rest = rest.slice(at + (found?.length ?? 0));
+    let from = 0;
+    for (let at = 0; at < text.length; at++) {
+      const length = this.#lengths.find((n) => this.#added.has(text.slice(at, at + n)));
+      if (length === undefined) continue;
+      yield* wordsOf(text.slice(from, at));
+      from = at + length;
+      yield text.slice(at, from);
+      at = from - 1;
     }
+    yield* wordsOf(text.slice(from));
   }
 
   #set(word: string, id: number): void {
@@ -98,20 +95,21 @@ export class WordTokenizer {
   }
 }
 
-const VISUAL_PREFIX = '<|visual token ';
-
-/** Emu3's spelling of a vision code's token. */
-export function visualToken(code: number): string {
-  return `${VISUAL_PREFIX}${String(code).padStart(6, '0')}|>`;
+function wordsOf(text: string): string[] {
+  return text.split(/\s+/).filter((word) => word !== '');
 }
 
-/** A word-level `tokenizer.json`: special tokens first, then words, then one token per vision code. */
-export function wordTokenizerJson(special: readonly string[], words: readonly string[], visionCodes: number): string {
+/** A word-level `tokenizer.json`: special tokens first, then words, then other added tokens. */
+export function wordTokenizerJson(
+  special: readonly string[],
+  words: readonly string[],
+  last: readonly string[] = [],
+): string {
   const contents = [UNKNOWN, ...special];
   const ordinary = [...new Set(words)].filter((word) => !contents.includes(word));
   const added: AddedToken[] = contents.map((content, id) => ({ id, content }));
   const first = contents.length + ordinary.length;
-  for (let code = 0; code < visionCodes; code++) added.push({ id: first + code, content: visualToken(code) });
+  last.forEach((content, i) => added.push({ id: first + i, content }));
   // Added tokens stand in the vocabulary too: Hugging Face's tokenizers renumber those that do not.
   const vocab: Record<string, number> = Object.fromEntries(added.map(({ id, content }) => [content, id]));
   ordinary.forEach((word, i) => (vocab[word] = contents.length + i));

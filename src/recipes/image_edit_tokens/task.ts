@@ -1,25 +1,22 @@
-/** The task `image_edit_tokens`: ties edit datasets, a token policy, the vision-token decoder and a judged reward together (EARL). */
+/** The task of `image_edit_tokens`: edit datasets, the joint vocabulary and the vision-token decoder tied together (EARL). */
 import { basename, dirname } from 'node:path';
-import { ConfigError, DataError } from '../../core/errors.js';
-import { decodeImage } from '../../core/image.js';
-import type { DataSource, ImageEditSettings } from '../../config/settings.js';
+import type { DataSource } from '../../schema/data.js';
+import type { ImageEditSettings } from './settings.js';
+import { ConfigError, DataError, RunError } from '../../core/errors.js';
+import { decodeImage, type RgbImage } from '../../core/image.js';
 import { openEditDataset } from '../../data/edits.js';
-import type { Sampler } from '../../data/sampler.js';
-import { createSampler } from '../../data/sampler.js';
+import { createSampler, type Sampler } from '../../data/sampler.js';
 import type { EditSample, SampleSource } from '../../data/types.js';
 import { sessionOptions } from '../../engines/onnx/session_options.js';
-import type { VisionTokenizer } from '../../environments/vision_tokens.js';
-import { checkDecoderConfig, initDecoder } from '../../nets/decoder/config.js';
-import type { TokenAnswer, TokenPrompt } from '../../policies/tokens/batch.js';
-import type { PolicyModel } from '../../policies/tokens/model.js';
-import type { ParsedAnswer } from '../../policies/tokens/space.js';
-import { SPECIAL, TokenSpace } from '../../policies/tokens/space.js';
+import { loadVisionTokenizer, type VisionTokenizer } from '../../environments/vision_tokens.js';
+import { modelFolder, type RunResolver } from '../../models/reference.js';
+import type { TokenAnswer, TokenAsked } from '../../policies/tokens/batch.js';
+import type { Emu3Prompt } from '../../policies/tokens/emu3/format.js';
+import { SPECIAL, TokenSpace } from '../../policies/tokens/emu3/space.js';
+import { loadTokenizer } from '../../policies/tokens/load.js';
 import type { WordTokenizer } from '../../policies/tokens/tokenizer.js';
-import type { JudgeItem } from '../../rewards/types.js';
-import type { RunResolver } from '../../models/reference.js';
-import { loadPolicy, loadTokenizer } from '../../policies/tokens/load.js';
-import { loadVisionTokenizer } from '../../environments/vision_tokens.js';
-import { modelFolder } from '../../models/reference.js';
+import type { RecordedEpisode } from '../../run/episodes.js';
+import type { Answers, Prompt, PromptSource, Rendered, Task } from '../../scoring/task.js';
 
 /** A dataset with a name that metrics can carry. */
 export interface NamedSource {
@@ -28,28 +25,29 @@ export interface NamedSource {
 }
 
 /** A prompt of the task, ready for the policy. */
-export interface EditPrompt {
+export interface EditPrompt extends Prompt, TokenAsked<Emu3Prompt> {
   readonly sample: EditSample;
-  readonly tokens: TokenPrompt;
 }
 
-/** A judged artifact on its way: the answer taken apart, its image, and what the judge will see. */
-export interface RenderedAnswer {
-  readonly parsed: ParsedAnswer;
-  readonly item: JudgeItem;
-}
+export class ImageEditTask implements Task<EditPrompt, TokenAnswer> {
+  readonly validation: readonly PromptSource<EditPrompt>[];
 
-export class ImageEditTask {
   private constructor(
     readonly settings: ImageEditSettings,
     readonly tokenizer: WordTokenizer,
     readonly space: TokenSpace,
     readonly environment: VisionTokenizer,
-    readonly train: readonly NamedSource[],
-    readonly validation: readonly NamedSource[],
-    readonly sampler: Sampler,
-    readonly resolveRun: RunResolver,
-  ) {}
+    private readonly train: readonly NamedSource[],
+    private readonly sampler: Sampler,
+    /** Held-out samples, in the order of `validation`. */
+    readonly heldOut: readonly NamedSource[],
+  ) {
+    this.validation = heldOut.map(({ name, source }) => ({
+      name,
+      length: source.length,
+      prompt: async (index) => this.promptOf(source.read(index)),
+    }));
+  }
 
   /** Opens datasets and loads the frozen models. Raises DataError or CheckpointError naming what is missing. */
   static open(settings: ImageEditSettings, resolveRun: RunResolver): ImageEditTask {
@@ -71,33 +69,18 @@ export class ImageEditTask {
       train.map(({ source }) => source),
       { seed: settings.seed, coefficients },
     );
-    const validation = openValidation(settings.data.validation);
-    return new ImageEditTask(settings, tokenizer, space, environment, train, validation, sampler, resolveRun);
+    const heldOut = openValidation(settings.data.validation);
+    return new ImageEditTask(settings, tokenizer, space, environment, train, sampler, heldOut);
+  }
+
+  get promptsPerIteration(): number {
+    const { episodes_per_iteration, generations_per_sample } = this.settings.rollout;
+    return episodes_per_iteration / generations_per_sample;
   }
 
   /** Whether answers begin with reasoning: the prefill opens a thinking block. */
   get thinks(): boolean {
     return this.settings.policy.assistant_prefill.includes(SPECIAL.startThinking);
-  }
-
-  /** The policy that training starts from: the referenced model, or random weights. */
-  startingPolicy(): PolicyModel {
-    const { policy, seed } = this.settings;
-    if (policy.model !== null) return loadPolicy(modelFolder(policy.model, this.resolveRun), this.tokenizer);
-    if (policy.init === null) throw new DataError('policy.model and policy.init are both null');
-    const { initializer_range, embedding_std, head_dim, ...rest } = policy.init;
-    const config = {
-      ...rest,
-      head_dim: head_dim ?? rest.hidden_size / rest.num_attention_heads,
-      vocab_size: this.space.size,
-    };
-    checkDecoderConfig(config);
-    const weights = initDecoder(
-      config,
-      { embedding_std: embedding_std ?? initializer_range ?? 0.02, initializer_range },
-      seed,
-    );
-    return { config, space: this.space, weights };
   }
 
   /** The sample at a global position of the endless training order. */
@@ -106,7 +89,12 @@ export class ImageEditTask {
     return this.train[place.source].source.read(place.index);
   }
 
-  prompt(sample: EditSample): EditPrompt {
+  async prompt(globalIndex: number): Promise<EditPrompt> {
+    return this.promptOf(this.trainingSample(globalIndex));
+  }
+
+  /** Raises DataError for a prompt that leaves no room for an answer. */
+  promptOf(sample: EditSample): EditPrompt {
     const ids = this.space.prompt(sample.source, sample.instruction, this.settings.policy.assistant_prefill);
     const { height, width } = sample.source;
     const limit = this.settings.policy.model_context_size;
@@ -116,53 +104,56 @@ export class ImageEditTask {
         { where: sample.id, next: 'Raise policy.model_context_size or lower rollout.max_response_tokens.' },
       );
     }
-    return { sample, tokens: { ids, height, width, imageOpen: this.space.opensImage(ids) } };
+    const { id, instruction, sourcePng } = sample;
+    const tokens = { ids, height, width, imageOpen: this.space.opensImage(ids) };
+    return { id, instruction, sourcePng, sample, tokens };
   }
 
-  /** The labelled answer's ids. Raises DataError where the sample has none. */
-  labelledAnswer(sample: EditSample): Int32Array {
-    if (sample.target === null || (this.thinks && sample.rationale === null)) {
-      throw new DataError(
-        sample.target === null ? 'the sample has no labelled answer' : 'the sample has no rationale to think',
-        {
-          where: sample.id,
-          next: 'Supervised training needs labelled data: name such a dataset in data.train.',
-        },
-      );
-    }
-    const imageOpen = this.settings.policy.assistant_prefill.endsWith(SPECIAL.imageStart);
-    return Int32Array.from(this.space.answer(sample.target, this.thinks ? sample.rationale : null, imageOpen));
+  render(chunk: readonly Answers<EditPrompt, TokenAnswer>[]): Promise<Rendered[][]> {
+    return Promise.all(chunk.map((group) => this.#renderGroup(group)));
   }
 
-  /** Decodes answers to images and puts together what the judge sees. `keys` name the episodes. */
-  async render(
-    prompt: EditPrompt,
-    answers: readonly TokenAnswer[],
-    keys: readonly string[],
-  ): Promise<RenderedAnswer[]> {
-    const parsed = answers.map(({ ids }) => this.space.parse(ids, prompt.tokens.imageOpen));
-    const grids = parsed.flatMap(({ grid }) => (grid === null ? [] : [grid]));
-    const decoded = await this.environment.decode(grids);
-    const { sample } = prompt;
-    const source = await decodeImage(sample.sourcePng, sample.id);
-    const truth = sample.targetPng === null ? null : await decodeImage(sample.targetPng, sample.id);
-    let next = 0;
-    return parsed.map((answer, i) => ({
-      parsed: answer,
-      item: {
-        key: keys[i],
-        instruction: sample.instruction,
-        source,
-        truth,
-        edited: answer.grid === null ? null : decoded[next++],
-        finished: answers[i].finished,
-      },
-    }));
+  reread({ key, tokens, finished }: RecordedEpisode): TokenAnswer {
+    if (tokens === undefined) throw new RunError('the record of an episode has no tokens', { where: key });
+    return { ids: Int32Array.from(tokens), logProbs: new Float32Array(tokens.length), finished };
+  }
+
+  async labels({ sample }: EditPrompt): Promise<{ truth: RgbImage | null }> {
+    return { truth: sample.targetPng === null ? null : await decodeImage(sample.targetPng, sample.id) };
   }
 
   async dispose(): Promise<void> {
     await this.environment.dispose();
   }
+
+  async #renderGroup({ prompt, answers, keys }: Answers<EditPrompt, TokenAnswer>): Promise<Rendered[]> {
+    const { sample, instruction } = prompt;
+    const parsed = answers.map(({ ids }) => this.space.parse(ids, prompt.tokens.imageOpen));
+    const grids = parsed.flatMap(({ grid }) => (grid === null ? [] : [grid]));
+    const decoded = await this.environment.decode(grids);
+    const source = await decodeImage(sample.sourcePng, sample.id);
+    const { truth } = await this.labels(prompt);
+    let next = 0;
+    return parsed.map(({ text, grid }, i): Rendered => {
+      const edited = grid === null ? null : decoded[next++];
+      const { ids, finished } = answers[i];
+      return {
+        item: { key: keys[i], instruction, source, truth, edited, finished },
+        record: {
+          text,
+          tokens: [...ids],
+          grid: grid === null ? null : { height: grid.height, width: grid.width, codes: [...grid.codes] },
+        },
+        caption: this.thinks ? withThought(instruction, text) : instruction,
+      };
+    });
+  }
+}
+
+/** The instruction and, in brackets, what the policy wrote before the image; the tokens that bound it are not for readers. */
+export function withThought(instruction: string, text: string): string {
+  const words = text.replaceAll(/<\|[^|]*\|>/g, '').trim();
+  return words === '' ? instruction : `${instruction} (${words})`;
 }
 
 /** `…/tiny/s/validation/list/tokenized_datalist.json` is called `s`. */

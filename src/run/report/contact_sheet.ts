@@ -1,8 +1,8 @@
 /** The contact sheet: what the policy was asked, what it made of it, what it should have been, and the score. */
-import sharp from 'sharp';
+import sharp, { type OutputInfo, type OverlayOptions } from 'sharp';
 import type { RgbImage } from '../../core/image.js';
 import { writeFileAtomic } from '../../core/files.js';
-import { availableTextStyle, n, svgDocument, svgText, svgToPng, wrapText, type TextStyle } from './svg.js';
+import { escapeMarkup, FONT, INK, loadFont, MUTED, svgToPng } from './svg.js';
 
 export interface ContactSheetRow {
   readonly instruction: string;
@@ -15,8 +15,6 @@ export interface ContactSheetRow {
   readonly score: string;
 }
 
-const INK = '#22272e';
-const MUTED = '#5b6570';
 const LINE = '#dfe3e8';
 const EMPTY = '#f2f4f6';
 const TILE = 128;
@@ -30,73 +28,70 @@ const ROW_HEIGHT = TILE + 20;
 /** More rows than this stand in two columns. */
 const ONE_COLUMN_ROWS = 8;
 
-interface Placed {
-  readonly image: RgbImage;
-  readonly x: number;
-  readonly y: number;
-}
-
 /** Writes the sheet as PNG. Small images are enlarged by whole factors without smoothing, so that pixels stay visible. */
-export async function writeContactSheet(
-  path: string,
-  rows: readonly ContactSheetRow[],
-  style: TextStyle | undefined = undefined,
-): Promise<void> {
-  const text = style ?? (await availableTextStyle());
+export async function writeContactSheet(path: string, rows: readonly ContactSheetRow[]): Promise<void> {
   const columns = rows.length > ONE_COLUMN_ROWS ? 2 : 1;
-  const perColumn = Math.max(1, Math.ceil(rows.length / columns));
+  const perColumn = Math.ceil(rows.length / columns);
   const width = 2 * MARGIN + columns * BLOCK_WIDTH - GAP + (columns - 1) * BLOCK_GAP;
   const height = 2 * MARGIN + HEAD + perColumn * ROW_HEIGHT;
   const body: string[] = [];
-  const images: Placed[] = [];
-  for (let column = 0; column < columns; column++) {
-    body.push(heading(text, MARGIN + column * (BLOCK_WIDTH + BLOCK_GAP), MARGIN + 14));
-  }
+  const overlays: Promise<OverlayOptions>[] = [];
+  await loadFont();
   rows.forEach((row, index) => {
     const x = MARGIN + Math.floor(index / perColumn) * (BLOCK_WIDTH + BLOCK_GAP);
     const y = MARGIN + HEAD + (index % perColumn) * ROW_HEIGHT;
-    body.push(`<path d="M${n(x)} ${n(y - 10)}h${n(BLOCK_WIDTH - GAP)}" stroke="${LINE}" stroke-width="1"/>`);
-    body.push(description(text, row, x, y));
-    [row.source, row.edit, row.truth].forEach((image, tile) => {
-      const tileX = x + TEXT_WIDTH + tile * (TILE + GAP);
-      body.push(tileGround(tileX, y));
-      if (image === null) body.push(emptyLabel(text, tileX, y, tile === 1 ? 'no image' : 'none given'));
-      else images.push({ image, x: tileX, y });
+    const heads = index % perColumn === 0;
+    if (heads) body.push(label(x, MARGIN + 14, 'score and instruction', 'start'));
+    body.push(`<path d="M${x} ${y - 10}h${BLOCK_WIDTH - GAP}" stroke="${LINE}"/>`);
+    overlays.push(description(row, x, y));
+    (['source', 'edit', 'truth'] as const).forEach((kind, tile) => {
+      const left = x + TEXT_WIDTH + tile * (TILE + GAP);
+      const middle = left + TILE / 2;
+      if (heads) body.push(label(middle, MARGIN + 14, kind, 'middle'));
+      // A pale tile with a frame just outside of where an image is laid.
+      const box = `x="${left - 0.5}" y="${y - 0.5}" width="${TILE + 1}" height="${TILE + 1}"`;
+      body.push(`<rect ${box} fill="${EMPTY}" stroke="${LINE}"/>`);
+      const image = row[kind];
+      if (image !== null) overlays.push(fitted(image, left, y));
+      else body.push(label(middle, y + TILE / 2 + 5, kind === 'edit' ? 'no image' : 'none given', 'middle'));
     });
   });
-  const ground = await svgToPng(svgDocument(width, height, body.join('\n')), 1);
-  const overlays = await Promise.all(images.map(fitted));
-  writeFileAtomic(path, await sharp(ground).composite(overlays).png().toBuffer());
+  const svg = `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}">${body.join('')}</svg>`;
+  const [ground, ...laid] = await Promise.all([svgToPng(svg, 1), ...overlays]);
+  writeFileAtomic(path, await sharp(ground).composite(laid).png().toBuffer());
 }
 
-function heading(style: TextStyle, x: number, y: number): string {
-  const options = { size: 13, color: MUTED, bold: true } as const;
-  const titles = ['source', 'edit', 'truth'].map((title, tile) =>
-    svgText(style, x + TEXT_WIDTH + tile * (TILE + GAP) + TILE / 2, y, title, { ...options, anchor: 'middle' }),
-  );
-  return [svgText(style, x, y, 'instruction and score', options), ...titles].join('\n');
+function label(x: number, y: number, words: string, anchor: 'start' | 'middle'): string {
+  const font = `font-family="${FONT}" font-size="13" font-weight="bold" fill="${MUTED}"`;
+  return `<text x="${x}" y="${y}" text-anchor="${anchor}" ${font}>${words}</text>`;
 }
 
-function description(style: TextStyle, row: ContactSheetRow, x: number, y: number): string {
-  const lines = wrapText(row.instruction, 14, TEXT_WIDTH - 18, 5);
-  const out = lines.map((line, index) => svgText(style, x, y + 18 + index * 18, line, { size: 14, color: INK }));
-  const score = wrapText(row.score, 16, TEXT_WIDTH - 18, 1)[0] ?? '';
-  out.push(svgText(style, x, y + TILE - 4, score, { size: 16, color: INK, bold: true }));
-  return out.join('\n');
+/** The score and below it the instruction, as high as a tile at most: longer ones are written smaller. */
+async function description(row: ContactSheetRow, left: number, top: number): Promise<OverlayOptions> {
+  // Cut, so that what is left can still be read.
+  const instruction = row.instruction.replace(/^(.{240}).+$/su, '$1…');
+  // One text with the score, because a text without ink, which an instruction may be, cannot be drawn.
+  const score = `<span size="125%" weight="bold">${escapeMarkup(row.score)}</span>`;
+  const text = `<span foreground="${INK}">${score}\n${escapeMarkup(instruction)}</span>`;
+  const options = {
+    text,
+    font: `${FONT} 14`,
+    rgba: true,
+    width: TEXT_WIDTH - 18,
+    wrap: 'word-char',
+    spacing: 4,
+  } as const;
+  const draw = (limit: { height?: number }): Promise<{ data: Buffer; info: OutputInfo }> =>
+    sharp({ text: { ...options, ...limit } })
+      .png()
+      .toBuffer({ resolveWithObject: true });
+  const natural = await draw({});
+  const { data: input } = natural.info.height <= TILE ? natural : await draw({ height: TILE });
+  return { input, left, top };
 }
 
-/** A pale tile with a frame just outside of where an image is laid. */
-function tileGround(x: number, y: number): string {
-  const size = TILE + 1;
-  return `<rect x="${n(x - 0.5)}" y="${n(y - 0.5)}" width="${size}" height="${size}" fill="${EMPTY}" stroke="${LINE}"/>`;
-}
-
-function emptyLabel(style: TextStyle, x: number, y: number, label: string): string {
-  return svgText(style, x + TILE / 2, y + TILE / 2 + 5, label, { size: 13, color: MUTED, anchor: 'middle' });
-}
-
-async function fitted(placed: Placed): Promise<{ input: Buffer; left: number; top: number }> {
-  const { image } = placed;
+/** The image in the middle of its tile. */
+async function fitted(image: RgbImage, left: number, top: number): Promise<OverlayOptions> {
   const exact = Math.min(TILE / image.width, TILE / image.height);
   const scale = exact >= 1 ? Math.floor(exact) : exact;
   const width = Math.max(1, Math.round(image.width * scale));
@@ -105,6 +100,5 @@ async function fitted(placed: Placed): Promise<{ input: Buffer; left: number; to
     .resize(width, height, { kernel: exact >= 1 ? 'nearest' : 'lanczos3', fit: 'fill' })
     .png()
     .toBuffer();
-  const left = Math.round(placed.x + (TILE - width) / 2);
-  return { input, left, top: Math.round(placed.y + (TILE - height) / 2) };
+  return { input, left: left + Math.round((TILE - width) / 2), top: top + Math.round((TILE - height) / 2) };
 }

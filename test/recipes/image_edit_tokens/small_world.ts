@@ -6,8 +6,7 @@ import type { ImageEditSettings } from '../../../src/recipes/image_edit_tokens/s
 import { encodeSafetensors } from '../../../src/core/safetensors.js';
 import { VisionTokenizer } from '../../../src/environments/vision_tokens.js';
 import { CODEBOOK, initImageTokenizer, type ImageTokenizerConfig } from '../../../src/nets/image_tokenizer.js';
-import { SPECIAL, STRUCTURE_WORDS } from '../../../src/policies/tokens/space.js';
-import { wordTokenizerJson } from '../../../src/policies/tokens/tokenizer.js';
+import { jointVocabularyJson, SPECIAL } from '../../../src/policies/tokens/emu3/space.js';
 import { makeTinyEdits, tinyDatalist } from '../../../src/tiny/world/dataset.js';
 import { tinyVocabulary } from '../../../src/tiny/world/vocabulary.js';
 import { editSettings } from '../../config/trained.js';
@@ -38,8 +37,7 @@ export async function makeSmallWorld(root: string): Promise<SmallWorld> {
   codebook.forEach((x, i) => (codebook[i] = 0.3 * x));
   writeFileSync(join(vq, 'config.json'), JSON.stringify(smallTokenizerConfig));
   writeFileSync(join(vq, 'policy.safetensors'), encodeSafetensors(weights));
-  const words = [...STRUCTURE_WORDS, ...tinyVocabulary(geometry)];
-  writeFileSync(join(vq, 'tokenizer.json'), wordTokenizerJson(Object.values(SPECIAL), words, 16));
+  writeFileSync(join(vq, 'tokenizer.json'), jointVocabularyJson(tinyVocabulary(geometry), 16));
   const tokenizer = new VisionTokenizer(smallTokenizerConfig, weights, { threads: 1 });
   const data = join(root, 'tiny');
   await makeTinyEdits(data, { geometry, sizes: { train: 8, prompts: 12, validation: 5, truth: 2 } }, tokenizer);

@@ -4,10 +4,10 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { CheckpointError, ConfigError, DataError } from '../../../src/core/errors.js';
 import { encodeSafetensors } from '../../../src/core/safetensors.js';
-import { SPECIAL } from '../../../src/policies/tokens/space.js';
-import { wordTokenizerJson } from '../../../src/policies/tokens/tokenizer.js';
-import { ImageEditTask } from '../../../src/recipes/image_edit_tokens/task.js';
-import { sessionOptions } from '../../../src/engines/onnx/session_options.js';
+import { Emu3Format } from '../../../src/policies/tokens/emu3/format.js';
+import { jointVocabularyJson } from '../../../src/policies/tokens/emu3/space.js';
+import { startingModel } from '../../../src/recipes/image_edit_tokens/open.js';
+import { ImageEditTask, withThought } from '../../../src/recipes/image_edit_tokens/task.js';
 import { loadPolicy } from '../../../src/policies/tokens/load.js';
 import { modelFolder } from '../../../src/models/reference.js';
 import { makeSmallWorld, smallSettings, type SmallWorld } from './small_world.js';
@@ -23,6 +23,8 @@ afterAll(async () => {
   await task.dispose();
   rmSync(root, { recursive: true });
 });
+
+const start = () => startingModel(smallSettings(world), task, (run) => run);
 
 const answer = (ids: readonly number[]) => ({
   ids: Int32Array.from(ids),
@@ -40,25 +42,27 @@ describe('the image edit task', () => {
   });
 
   it('renders every answer in its place, those without an image too', async () => {
-    const prompt = task.prompt(task.trainingSample(0));
+    const prompt = await task.prompt(0);
     const whole = (code: number): number[] =>
       task.space.answer({ height: 3, width: 3, codes: new Int32Array(9).fill(code) }, null, true);
     const answers = [answer(whole(1)), answer(whole(2).slice(0, 5)), answer(whole(3))];
-    const rendered = await task.render(prompt, answers, ['a', 'b', 'c']);
+    const [rendered] = await task.render([{ prompt, answers, keys: ['a', 'b', 'c'] }]);
     expect(rendered.map(({ item }) => item.key)).toEqual(['a', 'b', 'c']);
-    expect(rendered.map(({ parsed }) => parsed.grid?.codes[0] ?? null)).toEqual([1, null, 3]);
+    const codes = rendered.map(({ record }) => (record['grid'] as { codes: number[] } | null)?.codes[0] ?? null);
+    expect(codes).toEqual([1, null, 3]);
     expect(rendered[1].item.edited).toBeNull();
     const grid = (code: number) => ({ height: 3, width: 3, codes: new Int32Array(9).fill(code) });
     const [one, three] = await task.environment.decode([grid(1), grid(3)]);
     expect(rendered[0].item.edited).toEqual(one);
     expect(rendered[2].item.edited).toEqual(three);
-    expect(rendered[0].item).toMatchObject({ instruction: prompt.sample.instruction, truth: null, finished: true });
+    expect(rendered[0].item).toMatchObject({ instruction: prompt.instruction, truth: null, finished: true });
     expect(rendered[0].item.source).toMatchObject({ width: 30, height: 30 });
   });
 
   it('gives held-out samples their truth', async () => {
-    const prompt = task.prompt(task.validation[0].source.read(0));
-    const [{ item }] = await task.render(prompt, [answer([])], ['x']);
+    const prompt = await task.validation[0].prompt(0);
+    const [[{ item }]] = await task.render([{ prompt, answers: [answer([])], keys: ['x'] }]);
+    expect(await task.labels(prompt)).toEqual({ truth: item.truth });
     expect(item.truth).toMatchObject({ width: 30, height: 30 });
     expect(task.validation[0].name).toBe('s');
   });
@@ -77,21 +81,32 @@ describe('the image edit task', () => {
     expect(twice).toThrow(/2 held-out sets that are called 'validation': .*s.validation.*, .*s.validation/);
   });
 
+  it('takes recorded answers back', async () => {
+    const prompt = await task.prompt(0);
+    const ids = task.space.answer({ height: 3, width: 3, codes: new Int32Array(9).fill(4) }, null, true);
+    const [[{ item, record }]] = await task.render([{ prompt, answers: [answer(ids)], keys: ['x'] }]);
+    const outcome = { kind: 'zero_by_rule', reason: 'undecodable', parts: {} } as const;
+    const line = { key: 'x', sample: prompt.id, instruction: prompt.instruction, finished: true, outcome, ...record };
+    const [[again]] = await task.render([{ prompt, answers: [task.reread(line)], keys: ['x'] }]);
+    expect(again.item).toEqual(item);
+    const wordless = Object.fromEntries(Object.entries(line).filter(([name]) => name !== 'tokens'));
+    expect(() => task.reread(wordless as typeof line)).toThrow(/no tokens/);
+  });
+
   it('refuses prompts that leave no room for the answer', () => {
     const tight = ImageEditTask.open(smallSettings(world, { policy: { model_context_size: 30 } }), (run) => run);
-    expect(() => tight.prompt(tight.trainingSample(0))).toThrow(/exceed model_context_size 30/);
+    expect(() => tight.promptOf(tight.trainingSample(0))).toThrow(/exceed model_context_size 30/);
   });
 
   it('starts from random weights that the seed decides', () => {
-    expect(task.startingPolicy().weights).toEqual(task.startingPolicy().weights);
+    expect(start().weights).toEqual(start().weights);
     expect(task.thinks).toBe(false);
   });
 
   it('refuses an image tokenizer with other codes than the vocabulary', () => {
     const other = join(root, 'other');
     mkdirSync(other, { recursive: true });
-    const words = [...Object.values(SPECIAL)];
-    writeFileSync(join(other, 'tokenizer.json'), wordTokenizerJson(words, ['*'], 7));
+    writeFileSync(join(other, 'tokenizer.json'), jointVocabularyJson([], 7));
     const settings = smallSettings(world, { policy: { tokenizer: other } });
     expect(() => ImageEditTask.open(settings, (run) => run)).toThrow(/16 codes, the policy's vocabulary 7/);
   });
@@ -100,7 +115,7 @@ describe('the image edit task', () => {
 describe('models on disk', () => {
   const folder = join(root, 'policy');
   const write = (drop: string | null, config: object = {}): void => {
-    const { weights, config: whole } = task.startingPolicy();
+    const { weights, config: whole } = start();
     mkdirSync(folder, { recursive: true });
     const kept = new Map([...weights].filter(([name]) => name !== drop));
     writeFileSync(join(folder, 'config.json'), JSON.stringify({ ...whole, ...config }));
@@ -109,21 +124,21 @@ describe('models on disk', () => {
 
   it('come back as they were written', () => {
     write(null);
-    const { weights, config } = task.startingPolicy();
-    const loaded = loadPolicy(folder, task.tokenizer);
+    const { weights, config } = start();
+    const loaded = loadPolicy(folder, new Emu3Format(task.space));
     expect(loaded.config).toEqual(config);
     for (const [name, { data }] of weights) expect(loaded.weights.get(name)!.data).toEqual(data);
   });
 
   it('are refused with the name of what is missing or does not fit', () => {
     write('lm_head.weight');
-    expect(() => loadPolicy(folder, task.tokenizer)).toThrow(/lm_head.weight/);
+    expect(() => loadPolicy(folder, new Emu3Format(task.space))).toThrow(/lm_head.weight/);
     write(null, { intermediate_size: 25 });
-    expect(() => loadPolicy(folder, task.tokenizer)).toThrow(/gate_proj.weight has shape/);
+    expect(() => loadPolicy(folder, new Emu3Format(task.space))).toThrow(/gate_proj.weight has shape/);
     write(null, { vocab_size: 9 });
-    expect(() => loadPolicy(folder, task.tokenizer)).toThrow(/the model has 9 tokens/);
+    expect(() => loadPolicy(folder, new Emu3Format(task.space))).toThrow(/the model has 9 tokens/);
     writeFileSync(join(folder, 'config.json'), '{');
-    expect(() => loadPolicy(folder, task.tokenizer)).toThrow(CheckpointError);
+    expect(() => loadPolicy(folder, new Emu3Format(task.space))).toThrow(CheckpointError);
   });
 
   it('are found by folder or by run, not on the Hub yet', () => {
@@ -137,13 +152,12 @@ describe('models on disk', () => {
   });
 });
 
-describe('what a config says to a session', () => {
+describe('what a contact sheet says', () => {
   it.each([
-    [0, 0, undefined],
-    [4, 0, 4],
-    [4, 1, 1],
-    [0, 1, 1],
-  ])('engine.threads %i with rollout.threads %i: %s', (engine, rollout, threads) => {
-    expect(sessionOptions({ provider: 'cpu', threads: engine }, rollout).threads).toBe(threads);
+    ['the blue square goes away <|end thinking|>', 'remove it (the blue square goes away)'],
+    ['<|end thinking|>', 'remove it'],
+    ['', 'remove it'],
+  ])('shows %j as %j', (text, shown) => {
+    expect(withThought('remove it', text)).toBe(shown);
   });
 });

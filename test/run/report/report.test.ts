@@ -7,12 +7,10 @@ import { reportVerb } from '../../../src/cli/report.js';
 import { claimRun } from '../../../src/run/claim.js';
 import { MetricsJournal, readMetrics } from '../../../src/run/metrics.js';
 import { RunPaths } from '../../../src/run/paths.js';
+import { renderChart, type Point, type Series } from '../../../src/run/report/chart.js';
 import { writeContactSheet } from '../../../src/run/report/contact_sheet.js';
-import { smooth, writeCurve } from '../../../src/run/report/curve.js';
-import { formatTick, niceTicks } from '../../../src/run/report/plot.js';
+import { curvePanels, smooth, writeCurve } from '../../../src/run/report/curve.js';
 import { readRun } from '../../../src/run/report/read.js';
-import { strokeGlyph } from '../../../src/run/report/strokes.js';
-import { svgDocument, svgText, svgToPng, wrapText } from '../../../src/run/report/svg.js';
 import { formatReport } from '../../../src/run/report/text.js';
 
 const base = mkdtempSync(join(tmpdir(), 'editrl-report-'));
@@ -149,42 +147,46 @@ describe('the verb', () => {
 });
 
 describe('the learning curve', () => {
-  it('is an SVG with text and a PNG of the same shape, with fonts and without', async () => {
+  it('is an SVG with text and a PNG of the same shape', async () => {
     const paths = makeRun('curve', grpo, 20);
-    for (const style of ['fonts', 'strokes'] as const) {
-      await writeCurve(paths, readMetrics(paths), style);
-      const svg = readFileSync(paths.curveSvg, 'utf8');
-      for (const text of ['>curve<', 'held-out, sampled', 'held-out, greedy', 'entropy (nats/token)', '>iteration<']) {
-        expect(svg).toContain(text);
-      }
-      expect(svg).not.toContain('NaN');
-      const { width, height } = await sharp(paths.curvePng).metadata();
-      expect(width).toBe(1920);
-      expect(svg).toContain(`height="${height / 2}"`);
+    await writeCurve(paths, readMetrics(paths));
+    const svg = readFileSync(paths.curveSvg, 'utf8');
+    for (const text of ['curve', 'held-out, sampled', 'held-out, greedy', 'entropy (nats/token)', 'iteration']) {
+      expect(svg).toContain(`>${text}<`);
     }
+    const { width, height } = await sharp(paths.curvePng).metadata();
+    expect(width).toBe(1920);
+    expect(svg).toContain(`height="${height / 2}"`);
+  });
+
+  it('shows losses where there is no reward, and their unit where tokens are counted', () => {
+    const labels = (metrics: Record<string, number>): [string, string[]][] =>
+      curvePanels([{ iteration: 0, metrics }]).map(({ label, series }) => [label, series.map((one) => one.label)]);
+    expect(labels({ 'policy/loss': 2, 'tokens/s': 9, 'validation/loss': 3 })).toEqual([
+      ['loss (nats/token)', ['training', 'held-out']],
+    ]);
+    expect(labels({ 'policy/loss': 2, 'validation/greedy/mean': 3 })).toEqual([
+      ['loss', ['training']],
+      ['reward', ['held-out, greedy']],
+    ]);
+    expect(labels({ 'reward/mean': 2, 'policy/entropy': 1 })).toEqual([
+      ['reward', ['training']],
+      ['entropy (nats/token)', ['entropy']],
+    ]);
+    expect(labels({})).toEqual([['loss', []]]);
   });
 
   it('can be drawn of a run with one point or only broken numbers', async () => {
-    for (const value of [4, NaN]) {
-      const paths = makeRun(`broken${value}`, () => ({ 'reward/mean': value, 'policy/kl': value }), 1);
-      await writeCurve(paths, readMetrics(paths), 'strokes');
-      expect(readFileSync(paths.curveSvg, 'utf8')).not.toContain('NaN"');
+    for (const [index, value] of [4, NaN, Infinity, -Infinity].entries()) {
+      const metrics = { 'reward/mean': value, 'policy/kl': value, 'validation/greedy/mean': value };
+      const paths = makeRun(`broken${index}`, () => ({ ...metrics, 'validation/greedy/stderr': value }), 1);
+      await writeCurve(paths, readMetrics(paths));
+      expect(readFileSync(paths.curveSvg, 'utf8')).not.toMatch(/NaN|Infinity/);
     }
   });
 
-  it('has round ticks', () => {
-    expect(niceTicks(0.13, 0.87, 5)).toEqual([0.2, 0.4, 0.6000000000000001, 0.8]);
-    expect(niceTicks(-3, 12, 5)).toEqual([0, 5, 10]);
-    expect([
-      formatTick(0.6000000000000001, 0.2),
-      formatTick(5, 5),
-      formatTick(0.025, 0.005),
-      formatTick(0.00005, 0.00001),
-    ]).toEqual(['0.6', '5', '0.025', '5e-5']);
-  });
-
   it('smooths with a centred window and passes over broken numbers', () => {
-    const points = Array.from({ length: 20 }, (_, x) => ({ x, y: x === 7 ? NaN : 2 * x }));
+    const points = Array.from({ length: 20 }, (_, x) => ({ x, y: x === 7 ? NaN : 2 * x, error: 0 }));
     const out = smooth(points);
     expect(out[0].y).toBe(0);
     expect(out[19].y).toBe(38);
@@ -193,21 +195,68 @@ describe('the learning curve', () => {
   });
 });
 
-describe('text without fonts', () => {
-  it('has strokes for every printable character', () => {
-    const box = strokeGlyph('\u{1F600}').path;
-    const printable = Array.from({ length: 95 }, (_, i) => String.fromCharCode(32 + i));
-    expect(printable.filter((character) => strokeGlyph(character).path === box)).toEqual([]);
-    expect(new Set(printable.map((character) => strokeGlyph(character).path)).size).toBe(95);
+describe('a chart', () => {
+  const chart = (points: readonly Partial<Point>[], more: Partial<Series> = {}): string => {
+    const whole = points.map((point, x) => ({ x, y: 1, error: 0, ...point }));
+    const series = { label: 'a', color: '#abcdef', points: whole, look: 'circles', ...more } as const;
+    return renderChart('title', '', [{ label: 'y', height: 300, series: [series] }]);
+  };
+  /** The elements of the series, recognised by its colour. */
+  const drawn = (svg: string): string[] => svg.match(/<path[^>]*stroke="#abcdef"[^>]*>/g) ?? [];
+
+  it('has a mark for every point, and an error bar of its length around those with an error', () => {
+    const paths = drawn(chart([{ y: 1, error: 0.5 }, { y: 2 }, { y: 3, error: 1 }, { y: 2, error: NaN }]));
+    expect(paths.filter((path) => path.includes('fill="#fff"'))).toHaveLength(4);
+    const lengths = paths.flatMap((path) => {
+      const bar = /d="M([\d.]+) ([\d.]+)L\1 ([\d.]+)M/.exec(path);
+      return bar === null ? [] : [Number(bar[2]) - Number(bar[3])];
+    });
+    expect(lengths).toHaveLength(2);
+    expect(lengths[0]).toBeGreaterThan(10);
+    expect(lengths[1] / lengths[0]).toBeCloseTo(2, 1);
   });
 
-  it('leaves ink', async () => {
-    const png = await svgToPng(
-      svgDocument(80, 30, svgText('strokes', 5, 20, 'Reward', { size: 16, color: '#000000' })),
-      1,
+  /** The numbers at the ends of the ticks: of the vertical axis, or of the horizontal one. */
+  const labels = (svg: string, anchor: 'end' | 'middle'): string[] =>
+    [...svg.matchAll(/<text[^>]*text-anchor="(\w+)"[^>]*>([^<]*)<\/text>/g)]
+      .filter(([, found, text]) => found === anchor && /\d/.test(text))
+      .map(([, , text]) => text);
+
+  it('breaks its line where a value is not finite, and keeps its range', () => {
+    for (const broken of [NaN, Infinity, -Infinity]) {
+      const svg = chart([{ y: 1 }, { y: 2 }, { y: broken, error: 1 }, { y: 4, error: Infinity }, { y: 5 }], {
+        look: 'line',
+      });
+      expect(drawn(svg)[0].match(/M/g)).toHaveLength(2);
+      expect([labels(svg, 'end').at(0), labels(svg, 'end').at(-1)]).toEqual(['1', '5']);
+    }
+  });
+
+  it('labels round iterations alone', () => {
+    const at = (first: number, last: number): string[] => labels(chart([{ x: first }, { x: last }]), 'middle');
+    expect(at(0, 80)).toEqual(['0', '10', '20', '30', '40', '50', '60', '70', '80']);
+    expect(at(0, 425).slice(-2)).toEqual(['350', '400']);
+    expect(at(1, 1500).at(0)).toBe('200');
+    expect(at(0, 1)).toEqual(['0', '1']);
+    expect(at(7, 7)).toEqual(['7', '8']);
+  });
+
+  it('writes numbers that are very small or large with exponents', () => {
+    expect(labels(chart([{ y: 0.25 }, { y: 0.5 }]), 'end')).toContain('0.25');
+    expect(labels(chart([{ y: 2e-6 }, { y: 4e-6 }]), 'end')).toContain('2.1e-6');
+    expect(labels(chart([{ y: 2e6 }, { y: 4e6 }]), 'end')).toContain('2.1e+6');
+  });
+
+  it('draws a long course with no more points than it has pixels', () => {
+    const [path] = drawn(
+      chart(
+        Array.from({ length: 20_000 }, (_, x) => ({ y: Math.sin(x / 900) })),
+        { look: 'line' },
+      ),
     );
-    const { data } = await sharp(png).greyscale().raw().toBuffer({ resolveWithObject: true });
-    expect(data.filter((value) => value < 128).length).toBeGreaterThan(60);
+    const corners = path.match(/L/g)?.length;
+    expect(corners).toBeGreaterThan(400);
+    expect(corners).toBeLessThan(960);
   });
 });
 
@@ -218,7 +267,7 @@ describe('the contact sheet', () => {
     for (let i = 0; i < 32 * 32; i++) data.set(i % 2 === 0 ? [255, 0, 0] : [0, 0, 255], i * 3);
     const source = { width: 32, height: 32, data };
     const row = { instruction: 'paint it <red> & blue', source, edit: null, truth: null, score: '0' };
-    await writeContactSheet(path, [row], 'strokes');
+    await writeContactSheet(path, [row]);
     const { data: pixels, info } = await sharp(path).raw().toBuffer({ resolveWithObject: true });
     const left = 28 + 190;
     const top = 28 + 34;
@@ -228,17 +277,30 @@ describe('the contact sheet', () => {
     for (const offset of [0, 1, 2, 3]) expect(at(left + offset, top)).toEqual([255, 0, 0]);
     for (const offset of [4, 5, 6, 7]) expect(at(left + offset, top)).toEqual([0, 0, 255]);
     expect(info.height).toBe(2 * 28 + 34 + 148);
-    await writeContactSheet(
-      path,
-      Array.from({ length: 9 }, () => row),
-      'strokes',
-    );
+    const nine = Array.from({ length: 9 }, () => row);
+    await writeContactSheet(path, nine);
     expect((await sharp(path).metadata()).width).toBeGreaterThan(info.width * 1.8);
   });
 
-  it('wraps and cuts long instructions', () => {
-    expect(wrapText('move the red circle', 14, 90, 5)).toEqual(['move the', 'red circle']);
-    expect(wrapText('a b c d e f g h i j k l m n o p', 14, 40, 2).at(-1)).toMatch(/…$/);
-    expect(wrapText('x'.repeat(60), 14, 90, 9).join('')).toBe('x'.repeat(60));
+  it('keeps every text inside its row', async () => {
+    const path = join(base, 'texts.png');
+    const row = { source: null, edit: null, truth: null, score: '7.4' };
+    const texts = ['', 'remove it', 'word '.repeat(900), 'x'.repeat(300), '\u0000\u200b \ud800', 'a\nb </span>'];
+    const rows = texts.map((instruction) => ({ ...row, instruction }));
+    await writeContactSheet(path, rows);
+    const { data, info } = await sharp(path).greyscale().raw().toBuffer({ resolveWithObject: true });
+    /** Dark pixels in the text's column, from a row of pixels on. */
+    const ink = (top: number, height: number): number => {
+      let count = 0;
+      for (let y = top; y < top + height; y++) {
+        for (let x = 28; x < 28 + 190; x++) if (data[(y * info.width + x) * info.channels] < 128) count++;
+      }
+      return count;
+    };
+    const rowTop = (index: number): number => 28 + 34 + index * 148;
+    expect(texts.map((_, index) => ink(rowTop(index), 128) > 60)).toEqual(texts.map(() => true));
+    // The score alone has less ink than the score with words.
+    expect(ink(rowTop(1), 128)).toBeGreaterThan(ink(rowTop(0), 128) + 60);
+    expect(texts.map((_, index) => ink(rowTop(index) + 128, 9))).toEqual(texts.map(() => 0));
   });
 });

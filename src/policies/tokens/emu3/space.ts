@@ -2,10 +2,9 @@
  * The joint vocabulary of text and vision tokens, and how images are spelt in it (BAAI's Emu3):
  * image start, "height*width", image token, the rows of codes each with an end of line, end of frame, image end.
  */
-import type { CodeGrid } from '../../data/types.js';
-import { CheckpointError } from '../../core/errors.js';
-import type { WordTokenizer } from './tokenizer.js';
-import { visualToken } from './tokenizer.js';
+import type { CodeGrid } from '../../../data/types.js';
+import { CheckpointError } from '../../../core/errors.js';
+import { wordTokenizerJson, type WordTokenizer } from '../tokenizer.js';
 
 export const SPECIAL = {
   pad: '<|endoftext|>',
@@ -24,7 +23,18 @@ const USER = 'USER:';
 const ASSISTANT = 'ASSISTANT:';
 
 /** Words that prompts and image headers need besides those of the data. */
-export const STRUCTURE_WORDS: readonly string[] = [USER, ASSISTANT, '*', ...'0123456789'];
+const STRUCTURE_WORDS: readonly string[] = [USER, ASSISTANT, '*', ...'0123456789'];
+
+/** Emu3's spelling of a vision code's token. */
+export function visualToken(code: number): string {
+  return `<|visual token ${String(code).padStart(6, '0')}|>`;
+}
+
+/** `tokenizer.json` of a joint vocabulary: special tokens, the words, one token per vision code. */
+export function jointVocabularyJson(words: readonly string[], visionCodes: number): string {
+  const codes = Array.from({ length: visionCodes }, (_, code) => visualToken(code));
+  return wordTokenizerJson(Object.values(SPECIAL), [...STRUCTURE_WORDS, ...words], codes);
+}
 
 type SpecialIds = { readonly [K in keyof typeof SPECIAL]: number };
 
@@ -38,8 +48,6 @@ export class TokenSpace {
   readonly special: SpecialIds;
   readonly visionStart: number;
   readonly visionCount: number;
-  /** [vocabulary] 1 for vision tokens, 0 for language tokens. */
-  readonly modality: BigInt64Array;
 
   constructor(readonly tokenizer: WordTokenizer) {
     const ids: Record<string, number> = {};
@@ -50,7 +58,6 @@ export class TokenSpace {
     if (tokenizer.decode([tokenizer.size - 1]) !== visualToken(this.visionCount - 1)) {
       throw new CheckpointError('the tokenizer must end with its vision tokens, in order');
     }
-    this.modality = BigInt64Array.from({ length: tokenizer.size }, (_, id) => (id >= this.visionStart ? 1n : 0n));
   }
 
   get size(): number {

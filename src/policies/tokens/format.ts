@@ -1,0 +1,26 @@
+/** What a policy writes in: a vocabulary, and which of its tokens can follow in an answer. Image blocks (emu3/) and free text are two. */
+import type { TokenPrompt } from './batch.js';
+
+/** A token that must come, or a mask [vocabulary] of those that may; null where all may. Masks are shared by all answers. */
+export type Allowed = { readonly forced: number } | { readonly mask: Uint8Array | null };
+
+/** Where one answer is. */
+export interface AnswerState {
+  next(): Allowed;
+  accept(token: number): void;
+}
+
+export interface TokenFormat<P extends TokenPrompt = TokenPrompt> {
+  /** Tokens of the vocabulary. */
+  readonly size: number;
+  readonly endOfSequence: number;
+  /** The id at which the vocabulary's second part begins, such as that of images; null where it is one whole. */
+  readonly secondPart: number | null;
+  /** The `tokenizer.json` that goes with a checkpoint. */
+  readonly tokenizerJson: string;
+  /** Begins an answer. */
+  start(prompt: P): AnswerState;
+}
+
+/** An answer in which any token may follow any other. */
+export const unrestricted: AnswerState = { next: () => ({ mask: null }), accept: () => {} };

@@ -1,0 +1,121 @@
+/** A token policy that is computed in this process: sampling, statistics and learning over the same weights, and their optimizer. */
+import { InternalError } from '../../core/errors.js';
+import type { SessionOptions } from '../../engines/onnx/session.js';
+import { TrainedWeights } from '../../engines/onnx/trained_weights.js';
+import { alone, type Peers } from '../../group/peers.js';
+import { CONFIG_FILE, TOKENIZER_FILE, type CheckpointFiles, type Weights } from '../../models/files.js';
+import type { OptimizerSettings } from '../../schema/training.js';
+import type {
+  Capabilities,
+  LearnReport,
+  LossSpec,
+  Policy,
+  SampleRequest,
+  Statistics,
+  StepReport,
+  WeightsOf,
+} from '../policy.js';
+import type { TokenAnswer, TokenAsked, TokenGroup, TokenPrompt } from './batch.js';
+import { Learner, type LearnerOptions, type TokenLesson } from './learner.js';
+import type { PolicyModel } from './model.js';
+import { Sampler, type SamplerOptions, type TokenSampling } from './rollout.js';
+
+export interface TokenPolicyOptions<P extends TokenPrompt = TokenPrompt> extends Omit<SamplerOptions, 'session'> {
+  /** What training starts from; its weights are changed in place. */
+  readonly model: PolicyModel<P>;
+  readonly optimizer: OptimizerSettings;
+  readonly learner: Pick<LearnerOptions, 'temperature' | 'microBatch' | 'gradientCheckpointing'>;
+  readonly sessions: { readonly sampling: SessionOptions; readonly learning: SessionOptions };
+  /** Processes that train together. Default: this one alone. */
+  readonly peers?: Peers;
+  /** Whether the starting weights are kept, as what KL is measured to: a copy of them. */
+  readonly keepReference: boolean;
+}
+
+export class TokenPolicy<P extends TokenPrompt = TokenPrompt> implements Policy<
+  TokenAsked<P>,
+  TokenAnswer,
+  TokenSampling
+> {
+  readonly capabilities: Capabilities;
+  readonly #sampler: Sampler<P>;
+  readonly #learner: Learner;
+  readonly #trained: TrainedWeights;
+  readonly #reference: Weights | null;
+
+  constructor(private readonly options: TokenPolicyOptions<P>) {
+    const { model, optimizer, learner, sessions, peers = alone, separateVocabularies, keepReference } = options;
+    this.#trained = new TrainedWeights(model.weights, optimizer);
+    this.#reference = keepReference
+      ? new Map([...model.weights].map(([name, { shape, data }]) => [name, { shape, data: data.slice() }]))
+      : null;
+    this.#sampler = new Sampler(model, { ...options, session: sessions.sampling });
+    this.#learner = new Learner(model, { ...learner, separateVocabularies, session: sessions.learning, peers });
+    this.capabilities = {
+      losses: ['likelihood', 'reinforce', 'ratio'],
+      reference: keepReference,
+      average: this.#trained.averages !== null,
+    };
+  }
+
+  /** What it computes with. */
+  get model(): PolicyModel<P> {
+    return this.options.model;
+  }
+
+  get steps(): number {
+    return this.#trained.steps;
+  }
+
+  sample(request: SampleRequest<TokenAsked<P>, TokenSampling>): Promise<TokenAnswer[][]> {
+    return this.#sampler.sample(request, this.#weights(request.weights));
+  }
+
+  statistics(groups: readonly TokenGroup[], of: WeightsOf): Promise<Statistics[][]> {
+    return this.#learner.statistics(groups, this.#weights(of));
+  }
+
+  /** exp(d) - d - 1 with d = log p_ref - log p (k3 of Schulman, "Approximating KL Divergence", 2020). */
+  divergence(now: Statistics, reference: Statistics): Float64Array {
+    return Float64Array.from(now.logProbs, (logProb, t) => {
+      const d = reference.logProbs[t] - logProb;
+      return Math.exp(d) - d - 1;
+    });
+  }
+
+  learn(lessons: readonly TokenLesson[], loss: LossSpec): Promise<LearnReport> {
+    return this.#learner.learn(lessons, loss);
+  }
+
+  async step(learningRate: number): Promise<StepReport> {
+    return this.#trained.step(await this.#learner.gradients(), learningRate);
+  }
+
+  checksum(): string {
+    return this.#trained.checksum();
+  }
+
+  files(): CheckpointFiles {
+    const { config, format } = this.options.model;
+    return {
+      [CONFIG_FILE]: `${JSON.stringify(config, null, 2)}\n`,
+      [TOKENIZER_FILE]: format.tokenizerJson,
+      ...this.#trained.files(),
+    };
+  }
+
+  restore(folder: string, steps: number): void {
+    this.#trained.restore(folder, steps);
+  }
+
+  async dispose(): Promise<void> {
+    await Promise.all([this.#sampler.dispose(), this.#learner.dispose()]);
+  }
+
+  #weights(of: WeightsOf): Weights {
+    const all = { current: this.#trained.weights, average: this.#trained.averages, reference: this.#reference };
+    const weights = all[of];
+    if (weights === null) throw new InternalError(`this policy keeps no ${of} of its weights`);
+    return weights;
+  }
+}

@@ -1,0 +1,70 @@
+/** Labelled edits as supervised training takes them. */
+import type { SftSettings } from '../../schema/algorithm.js';
+import { DataError } from '../../core/errors.js';
+import type { EditSample } from '../../data/types.js';
+import type { TokenAnswer } from '../../policies/tokens/batch.js';
+import { SPECIAL } from '../../policies/tokens/emu3/space.js';
+import type { Labelled } from '../../train/supervised.js';
+import type { EditPrompt, ImageEditTask } from './task.js';
+
+export type LabelledEdit = Labelled<EditPrompt, TokenAnswer>;
+
+/** The batch of an iteration. */
+export function trainingBatch(task: ImageEditTask, sft: SftSettings['sft'], iteration: number): LabelledEdit[] {
+  const size = sft.batch_size;
+  const stress = iteration > sft.changed_token_weight_after_steps;
+  return Array.from({ length: size }, (_, i) =>
+    labelled(task, task.trainingSample((iteration - 1) * size + i), sft, stress),
+  );
+}
+
+/** The first `prompts` samples of each held-out set. */
+export function heldOutBatch(task: ImageEditTask, sft: SftSettings['sft'], prompts: number): LabelledEdit[] {
+  return task.heldOut.flatMap(({ source }) =>
+    Array.from({ length: Math.min(source.length, prompts) }, (_, i) => labelled(task, source.read(i), sft, true)),
+  );
+}
+
+function labelled(
+  task: ImageEditTask,
+  sample: EditSample,
+  sft: SftSettings['sft'],
+  stressChanges: boolean,
+): LabelledEdit {
+  const ids = labelledAnswer(task, sample);
+  return {
+    prompt: task.promptOf(sample),
+    answer: { ids, logProbs: new Float32Array(ids.length), finished: true },
+    weights: tokenWeights(task, sample, ids, sft, stressChanges),
+  };
+}
+
+/** The labelled answer's ids. Raises DataError where the sample has none. */
+export function labelledAnswer({ space, settings, thinks }: ImageEditTask, sample: EditSample): Int32Array {
+  if (sample.target === null || (thinks && sample.rationale === null)) {
+    throw new DataError(
+      sample.target === null ? 'the sample has no labelled answer' : 'the sample has no rationale to think',
+      { where: sample.id, next: 'Supervised training needs labelled data: name such a dataset in data.train.' },
+    );
+  }
+  const imageOpen = settings.policy.assistant_prefill.endsWith(SPECIAL.imageStart);
+  return Int32Array.from(space.answer(sample.target, thinks ? sample.rationale : null, imageOpen));
+}
+
+/** Vision tokens that differ from the source's at the same place weigh more: most of an edit is a copy. */
+function tokenWeights(
+  { space }: ImageEditTask,
+  sample: EditSample,
+  ids: Int32Array,
+  { text_token_weight, changed_token_weight }: SftSettings['sft'],
+  stressChanges: boolean,
+): Float32Array {
+  const source = space.image(sample.source);
+  // -1 where the prompt opened the image: then the answer lacks the source's first token.
+  const imageStart = ids.indexOf(space.special.imageStart);
+  return Float32Array.from(ids, (id, t) => {
+    if (t < imageStart) return text_token_weight;
+    const changed = space.isVision(id) && source[t - imageStart] !== id;
+    return changed && stressChanges ? changed_token_weight : 1;
+  });
+}

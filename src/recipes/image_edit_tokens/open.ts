@@ -1,0 +1,131 @@
+/** Opens `image_edit_tokens`: an autoregressive policy of text and vision tokens, trained by SFT or by GRPO against a judge (EARL). */
+import type { ImageEditSettings } from './settings.js';
+import { DataError, InternalError } from '../../core/errors.js';
+import { sessionOptions } from '../../engines/onnx/session_options.js';
+import { modelFolder, type RunResolver } from '../../models/reference.js';
+import { checkDecoderConfig, initDecoder } from '../../nets/decoder/config.js';
+import type { TokenAnswer } from '../../policies/tokens/batch.js';
+import { Emu3Format, type Emu3Prompt } from '../../policies/tokens/emu3/format.js';
+import { loadPolicy } from '../../policies/tokens/load.js';
+import type { PolicyModel } from '../../policies/tokens/model.js';
+import { TokenPolicy } from '../../policies/tokens/policy.js';
+import type { TokenSampling } from '../../policies/tokens/rollout.js';
+import { asksJudge } from '../../rewards/choice.js';
+import { openScorer } from '../../scoring/judge_scorer.js';
+import { openGrpo, openHeldOut, type Bench } from '../../train/bench.js';
+import type { Collector } from '../../train/collect.js';
+import type { Training } from '../../train/loop.js';
+import type { OpenRecipe } from '../../train/opener.js';
+import { scheduleOf } from '../../train/schedule.js';
+import { SupervisedTraining } from '../../train/supervised.js';
+import { makeData } from './data.js';
+import { heldOutBatch, trainingBatch } from './labelled.js';
+import { ImageEditTask, type EditPrompt } from './task.js';
+import { trainedTokens } from './trained_tokens.js';
+
+/** Above this difference between the log-probabilities of rollout and training graph an alarm is raised. */
+const MISMATCH_ALARM = 1e-3;
+
+type EditCollector = Collector<EditPrompt, TokenAnswer, TokenSampling>;
+
+async function open(settings: ImageEditSettings, bench: Bench): Promise<Training> {
+  const task = ImageEditTask.open(settings, bench.resolveRun);
+  const policy = openPolicy(settings, task, bench);
+  const { algorithm, reward, validation } = settings;
+  const { group, judgeEndpoint, checkpoint } = bench;
+  const schedule = scheduleOf(settings);
+  // A supervised run without a judge reports losses only; GRPO cannot do without a reward.
+  const scores = algorithm.type === 'grpo' || judgeEndpoint !== null || !asksJudge(reward);
+  const scorer = scores ? await openScorer(settings, bench, judgeEndpoint) : null;
+  const collector: EditCollector | null = scorer === null ? null : { task, policy, scorer, group };
+  const heldOut = collector === null ? null : openHeldOut(settings, bench, collector, manners(settings));
+  if (algorithm.type === 'sft') {
+    return new SupervisedTraining<EditPrompt, TokenAnswer, TokenSampling>({
+      policy,
+      schedule,
+      sft: algorithm.sft,
+      batch: async (iteration) => trainingBatch(task, algorithm.sft, iteration),
+      heldOutBatch: async () => heldOutBatch(task, algorithm.sft, validation.prompts),
+      heldOut,
+      checkpoint,
+      dispose: async () => {
+        if (heldOut !== null) return heldOut.dispose();
+        await policy.dispose();
+        await task.dispose();
+      },
+    });
+  }
+  if (collector === null || heldOut === null) throw new InternalError('GRPO without a reward');
+  return openGrpo({ ...settings, algorithm }, bench, {
+    ...collector,
+    heldOut,
+    how: samplingOf(settings),
+    schedule,
+    trained: (iteration, answer) => trainedTokens(task.space, algorithm.train_tokens, iteration, answer),
+    mismatchAlarm: MISMATCH_ALARM,
+  });
+}
+
+/** The policy that training starts from: the referenced model, or random weights. */
+export function openPolicy(
+  settings: ImageEditSettings,
+  task: ImageEditTask,
+  { group, resolveRun }: Pick<Bench, 'group' | 'resolveRun'>,
+): TokenPolicy<Emu3Prompt> {
+  const { policy, optimizer, rollout, algorithm } = settings;
+  const supervised = algorithm.type === 'sft';
+  return new TokenPolicy({
+    model: startingModel(settings, task, resolveRun),
+    optimizer,
+    contextSize: policy.model_context_size,
+    constrained: policy.emu3_use_logit_processor,
+    // Labels are learnt as language models learn them: over the whole vocabulary, untempered.
+    separateVocabularies: !supervised && policy.separate_language_and_vision_vocabs,
+    learner: {
+      temperature: supervised ? 1 : rollout.temperature,
+      microBatch: optimizer.per_device_batch_size,
+      gradientCheckpointing: optimizer.gradient_checkpointing,
+    },
+    sessions: { sampling: sessionOptions(policy.engine, rollout.threads), learning: sessionOptions(policy.engine) },
+    peers: group,
+    keepReference: !supervised,
+  });
+}
+
+export function startingModel(
+  { policy, seed }: ImageEditSettings,
+  { space }: ImageEditTask,
+  resolveRun: RunResolver,
+): PolicyModel<Emu3Prompt> {
+  const format = new Emu3Format(space);
+  if (policy.model !== null) return loadPolicy(modelFolder(policy.model, resolveRun), format);
+  if (policy.init === null) throw new DataError('policy.model and policy.init are both null');
+  const { initializer_range, embedding_std, head_dim, ...rest } = policy.init;
+  const config = { ...rest, head_dim: head_dim ?? rest.hidden_size / rest.num_attention_heads, vocab_size: space.size };
+  checkDecoderConfig(config);
+  const scales = { embedding_std: embedding_std ?? initializer_range ?? 0.02, initializer_range };
+  return { config, format, weights: initDecoder(config, scales, seed) };
+}
+
+export function samplingOf({ rollout }: ImageEditSettings): TokenSampling {
+  const { temperature, top_p, top_k, max_response_tokens } = rollout;
+  return { temperature, topP: top_p, topK: top_k, maxTokens: max_response_tokens, logProbTemperature: temperature };
+}
+
+/** Held-out answers are sampled from the whole distribution, and greedily where that is asked for. */
+export function manners({ rollout, validation }: ImageEditSettings): Record<string, TokenSampling> {
+  const sampled = {
+    temperature: validation.temperature,
+    topP: 1,
+    topK: -1,
+    maxTokens: rollout.max_response_tokens,
+    logProbTemperature: 1,
+  };
+  return validation.greedy ? { sampled, greedy: { ...sampled, temperature: 0 } } : { sampled };
+}
+
+export const imageEditTokens: OpenRecipe<ImageEditSettings> = {
+  makeData,
+  open,
+  openTask: (settings, resolveRun) => ImageEditTask.open(settings, resolveRun),
+};

@@ -1,0 +1,49 @@
+/** What a recipe teaches, as training, scoring and rescoring see it. `P` is its prompt, `A` the policy's answer. */
+import type { JudgeItem } from '../rewards/types.js';
+import type { RecordedEpisode } from '../run/episodes.js';
+
+/** What everybody may know of a prompt; a recipe's own holds more. */
+export interface Prompt {
+  /** The sample's id in its dataset. */
+  readonly id: string;
+  readonly instruction: string;
+  /** The file of the image that the prompt shows, as it is recorded; null where it shows none. */
+  readonly sourcePng: Uint8Array | null;
+}
+
+/** Prompts with a name that metrics can carry. */
+export interface PromptSource<P> {
+  readonly name: string;
+  readonly length: number;
+  prompt(index: number): Promise<P>;
+}
+
+/** An answer made an artifact: what is judged, and what is kept of it. */
+export interface Rendered {
+  readonly item: JudgeItem;
+  /** The answer as its episode's record holds it: fields that `reread` understands, and what a person wants to see. */
+  readonly record: Readonly<Record<string, unknown>>;
+  /** What a contact sheet says of it. */
+  readonly caption: string;
+}
+
+/** Answers to one prompt, with the names of their episodes. */
+export interface Answers<P, A> {
+  readonly prompt: P;
+  readonly answers: readonly A[];
+  readonly keys: readonly string[];
+}
+
+export interface Task<P extends Prompt, A> {
+  /** Prompts of one iteration of training. */
+  readonly promptsPerIteration: number;
+  /** The prompt at a global position of the endless training order. */
+  prompt(globalIndex: number): Promise<P>;
+  readonly validation: readonly PromptSource<P>[];
+  render(chunk: readonly Answers<P, A>[]): Promise<Rendered[][]>;
+  /** A recorded answer. Its log-probabilities are not recorded, and 0. */
+  reread(episode: RecordedEpisode): A;
+  /** What rewards compare an answer with, whatever the answer is. */
+  labels(prompt: P): Promise<Pick<JudgeItem, 'truth' | 'expected'>>;
+  dispose(): Promise<void>;
+}

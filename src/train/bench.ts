@@ -1,0 +1,111 @@
+/** What recipes build trainings with: the services of a run, and the parts that follow from settings alone. */
+import type { GrpoSettings } from '../schema/algorithm.js';
+import type { OptimizerSettings, RolloutSettings, ValidationSettings } from '../schema/training.js';
+import type { TrackSettings } from '../schema/track.js';
+import { must } from '../core/errors.js';
+import type { ProcessGroup } from '../group/process_group.js';
+import type { RunResolver } from '../models/reference.js';
+import type { Answer } from '../policies/policy.js';
+import type { Endpoint } from '../rewards/endpoints.js';
+import type { OpenSender } from '../rewards/sender.js';
+import type { RunHandle } from '../run/claim.js';
+import { writeHeldOutEpisodes } from '../run/episodes.js';
+import type { RunLog } from '../run/logs.js';
+import { readMetrics } from '../run/metrics.js';
+import { writeContactSheet } from '../run/report/contact_sheet.js';
+import { openHeldOutJudge } from '../scoring/held_out_judge.js';
+import type { ScoredRun } from '../scoring/judge_scorer.js';
+import type { Prompt } from '../scoring/task.js';
+import type { Collector } from './collect.js';
+import { recordEpisodes } from './episodes.js';
+import { GrpoTraining, type GrpoDeps } from './grpo.js';
+import { HackAlarms } from './hack_alarms.js';
+import { HeldOut } from './held_out.js';
+import type { scheduleOf } from './schedule.js';
+
+/** What opening a training needs, on any rank. */
+export interface Bench {
+  readonly group: ProcessGroup;
+  /** The run directory, which rank 0 alone owns; null on the others. */
+  readonly handle: RunHandle | null;
+  readonly log: RunLog;
+  readonly resolveRun: RunResolver;
+  /** The judge's base URL; null where none is configured. */
+  readonly judgeEndpoint: Endpoint | null;
+  readonly stop: AbortSignal;
+  /** From where judges are asked. */
+  readonly openSender: OpenSender;
+  /** The folder of the checkpoint to go on from. */
+  readonly checkpoint: string | null;
+}
+
+/** Of a run's settings what every judged training follows. */
+export interface JudgedSettings extends ScoredRun {
+  readonly seed: number;
+  readonly optimizer: OptimizerSettings;
+  readonly rollout: Pick<RolloutSettings, 'generations_per_sample' | 'chunk_groups'>;
+  readonly validation: ValidationSettings;
+  readonly track: TrackSettings;
+}
+
+/** Prompts whose answers decode together in an evaluation, at most. */
+const PROMPTS_AT_ONCE = 128;
+
+/** As many held-out answers as a chunk of a rollout has, since those fit into memory. */
+export function chunkOf({ chunk_groups, generations_per_sample }: JudgedSettings['rollout']): number {
+  return chunk_groups === null ? PROMPTS_AT_ONCE : Math.min(PROMPTS_AT_ONCE, chunk_groups * generations_per_sample);
+}
+
+/** Held-out evaluation as the settings say; rank 0 keeps its episodes and draws the contact sheet. */
+export function openHeldOut<P extends Prompt, A extends Answer, H>(
+  { validation, rollout, optimizer }: JudgedSettings,
+  { handle }: Pick<Bench, 'handle'>,
+  collector: Collector<P, A, H>,
+  manners: Readonly<Record<string, H>>,
+): HeldOut<P, A, H> {
+  const averaged = optimizer.ema_decay !== null && validation.weights !== 'current';
+  return new HeldOut({
+    ...collector,
+    validation,
+    manners,
+    weights: averaged ? 'average' : 'current',
+    chunk: chunkOf(rollout),
+    show: (_iteration, rows) => writeContactSheet(must(handle, 'the handle').paths.contactSheet, rows),
+    record: (iteration, episodes) => writeHeldOutEpisodes(must(handle, 'the handle').paths, iteration, episodes),
+  });
+}
+
+/** What a recipe adds to what follows from its settings. */
+export type GrpoParts<P extends Prompt, A extends Answer, H> = Collector<P, A, H> &
+  Pick<GrpoDeps<P, A, H>, 'how' | 'heldOut' | 'trained' | 'mismatchAlarm'> & {
+    readonly schedule: ReturnType<typeof scheduleOf>;
+  };
+
+/** GRPO as the settings say; rank 0 keeps the records, watches for exploited rewards and asks the held-out judge. */
+export async function openGrpo<P extends Prompt, A extends Answer, H>(
+  settings: JudgedSettings & { readonly algorithm: GrpoSettings },
+  bench: Bench,
+  parts: GrpoParts<P, A, H>,
+): Promise<GrpoTraining<P, A, H>> {
+  const { algorithm, rollout, reward, seed, track } = settings;
+  const { group, handle, log, resolveRun, openSender, checkpoint } = bench;
+  const warn = (message: string): void => void log.logger.warn(message);
+  const keepsImages = (iteration: number): boolean => iteration % track.log_episodes_every_n_iterations === 0;
+  const store = parts.scorer.judgements;
+  return new GrpoTraining({
+    ...parts,
+    seed,
+    algorithm,
+    rollout,
+    reward,
+    checkpoint,
+    keepsImages,
+    record: (record) => recordEpisodes(must(handle, 'the handle').paths, record, keepsImages(record.iteration)),
+    // All ranks see the same; one of them says it.
+    alarm: (message) => void (group.rank === 0 && warn(message)),
+    // Rank 0 watches for all: it has every rank's statistics, and the run's earlier ones.
+    hackAlarms:
+      track.alarms === null || handle === null ? null : new HackAlarms(track.alarms, readMetrics(handle.paths), warn),
+    heldOutJudge: store === undefined ? null : await openHeldOutJudge(reward, { store, resolveRun, openSender, warn }),
+  });
+}

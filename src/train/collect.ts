@@ -1,0 +1,90 @@
+/**
+ * From prompts to outcomes, for training and for held-out evaluation: each rank samples answers to its share of the prompts chunk by
+ * chunk; a finished chunk is made artifacts and put to the judge while the next one is sampled.
+ */
+import type { RandomStream } from '../core/random.js';
+import { shareOf } from '../group/peers.js';
+import type { ProcessGroup } from '../group/process_group.js';
+import type { Answer, Policy, SampleRequest } from '../policies/policy.js';
+import type { Outcome } from '../rewards/types.js';
+import { BegunScoring } from '../scoring/begun_scoring.js';
+import type { Scorer } from '../scoring/scorer.js';
+import type { Prompt, Rendered, Task } from '../scoring/task.js';
+import type { Stopwatch } from './stopwatch.js';
+
+/** What answers prompts, and what becomes of the answers. */
+export interface Collector<P extends Prompt, A extends Answer, H> {
+  readonly task: Task<P, A>;
+  readonly policy: Policy<P, A, H>;
+  readonly scorer: Scorer;
+  readonly group: ProcessGroup;
+}
+
+/** What is asked. Prompts are counted over all ranks, which all know them. */
+export interface Asked<P, H> extends Pick<SampleRequest<P, H>, 'prompts' | 'answersPerPrompt' | 'how' | 'weights'> {
+  /** Prompts whose answers are sampled together, at most. Answers do not depend on it. */
+  readonly chunk: number;
+  readonly random: (prompt: number, answer: number) => RandomStream;
+  /** The name of an episode. */
+  readonly key: (prompt: number, answer: number) => string;
+  /** Called with each chunk while the judge is at work on it. */
+  readonly meanwhile?: (rendered: readonly (readonly Rendered[])[]) => void;
+}
+
+/** This rank's share, by prompt and answer. */
+export interface Collected<A> {
+  /** Where the share begins among all prompts. */
+  readonly start: number;
+  readonly answers: readonly (readonly A[])[];
+  readonly rendered: readonly (readonly Rendered[])[];
+  readonly outcomes: readonly (readonly Outcome[])[];
+}
+
+/** Raises what sampling, rendering or scoring failed with first in time, when all that was begun has ended. */
+export async function collect<P extends Prompt, A extends Answer, H>(
+  { task, policy, scorer, group }: Collector<P, A, H>,
+  { prompts, answersPerPrompt, how, weights, chunk, random, key, meanwhile }: Asked<P, H>,
+  watch: Stopwatch,
+): Promise<Collected<A>> {
+  const share = shareOf(prompts.length, group);
+  const answers: A[][] = [];
+  const rendered: Rendered[][] = [];
+  const scoring = new BegunScoring(scorer);
+  try {
+    for (let start = share.start; start < share.end; start += chunk) {
+      const part = prompts.slice(start, Math.min(start + chunk, share.end));
+      const sampled = await watch.time('rollout', () =>
+        policy.sample({
+          prompts: part,
+          among: prompts,
+          answersPerPrompt,
+          how,
+          weights,
+          random: (p, g) => random(start + p, g),
+        }),
+      );
+      const made = await watch.time('render', () =>
+        task.render(
+          part.map((prompt, p) => {
+            return { prompt, answers: sampled[p], keys: sampled[p].map((_, g) => key(start + p, g)) };
+          }),
+        ),
+      );
+      answers.push(...sampled);
+      rendered.push(...made);
+      scoring.begin(made.flatMap((group) => group.map(({ item }) => item)));
+      meanwhile?.(made);
+    }
+  } catch (error) {
+    throw await scoring.firstError(error);
+  }
+  const settled = await watch.time('judge', async () =>
+    scorer.settle(
+      rendered.flatMap((group) => group.map(({ item }) => item)),
+      await scoring.outcomes(),
+    ),
+  );
+  let at = 0;
+  const outcomes = answers.map((group) => settled.slice(at, (at += group.length)));
+  return { start: share.start, answers, rendered, outcomes };
+}

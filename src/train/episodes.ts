@@ -1,0 +1,90 @@
+/** An iteration's episodes: exchanged between the ranks, and what is kept of every one. */
+import type { RgbImage } from '../core/image.js';
+import type { ProcessGroup } from '../group/process_group.js';
+import type { Answer, Answered } from '../policies/policy.js';
+import type { Outcome } from '../rewards/types.js';
+import { writeEpisodes } from '../run/episodes.js';
+import { storeImage, storePng } from '../run/media.js';
+import type { RunPaths } from '../run/paths.js';
+import type { Prompt, Rendered } from '../scoring/task.js';
+import type { GroupAdvantages } from './advantages.js';
+import type { Collected } from './collect.js';
+import type { ArtifactStatistics } from './hack_alarms.js';
+
+/** What rank 0 records of an answer's artifact. */
+export interface KeptArtifact {
+  readonly key: string;
+  readonly record: Rendered['record'];
+  readonly edited: RgbImage | null;
+}
+
+/** An iteration's episodes, as they are recorded. */
+export interface IterationRecord<P, A> {
+  readonly iteration: number;
+  readonly groups: readonly Answered<P, A>[];
+  readonly outcomes: readonly (readonly Outcome[])[];
+  readonly advantages: readonly GroupAdvantages[];
+  readonly kept: readonly (readonly KeptArtifact[])[];
+}
+
+type Measured = readonly (readonly (ArtifactStatistics | null)[])[];
+
+/** By prompt and answer, over all ranks; what only rank 0 needs is null on the others. */
+export interface AllEpisodes<A> {
+  readonly answers: readonly (readonly A[])[];
+  readonly outcomes: readonly (readonly Outcome[])[];
+  readonly kept: readonly (readonly KeptArtifact[])[] | null;
+  readonly measured: Measured | null;
+}
+
+/** Every rank's answers and outcomes, in the order of the prompts, for all; their artifacts, with images where these are kept, for rank 0. */
+export async function exchange<A>(
+  group: ProcessGroup,
+  { answers, rendered, outcomes }: Collected<A>,
+  measured: Measured,
+  withImages: boolean,
+): Promise<AllEpisodes<A>> {
+  const all = await group.allGather({ answers, outcomes });
+  const artifacts = rendered.map((one) =>
+    one.map(({ record, item: { key, edited } }): KeptArtifact => ({ key, record, edited: withImages ? edited : null })),
+  );
+  const kept = await group.gather({ artifacts, measured });
+  return {
+    answers: all.flatMap((one) => one.answers),
+    outcomes: all.flatMap((one) => one.outcomes),
+    kept: kept?.flatMap((one) => one.artifacts) ?? null,
+    measured: kept?.flatMap((one) => one.measured) ?? null,
+  };
+}
+
+/** The fields of an episode's line that training and held-out evaluation share. */
+export function episodeLine(
+  { id, instruction }: Prompt,
+  { finished }: Answer,
+  { key, record }: Pick<KeptArtifact, 'key' | 'record'>,
+  outcome: Outcome,
+): object {
+  return { key, sample: id, instruction, finished, ...record, outcome };
+}
+
+/** Writes one line per episode; `withImages` also the images, else what they can be made of again is in the answers' records. */
+export async function recordEpisodes<P extends Prompt, A extends Answer>(
+  paths: RunPaths,
+  { iteration, groups, outcomes, advantages, kept }: IterationRecord<P, A>,
+  withImages: boolean,
+): Promise<void> {
+  const lines: object[] = [];
+  for (const [g, { prompt, answers }] of groups.entries()) {
+    const source = withImages && prompt.sourcePng !== null ? storePng(paths, prompt.sourcePng) : null;
+    for (const [i, answer] of answers.entries()) {
+      const { edited } = kept[g][i];
+      lines.push({
+        ...episodeLine(prompt, answer, kept[g][i], outcomes[g][i]),
+        log_prob: answer.logProbs.reduce((sum, x) => sum + x, 0),
+        advantage: advantages[g].advantages[i],
+        ...(withImages ? { source, edited: edited === null ? null : await storeImage(paths, edited) } : {}),
+      });
+    }
+  }
+  writeEpisodes(paths, iteration, lines);
+}

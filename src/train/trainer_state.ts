@@ -1,0 +1,36 @@
+/** `trainer.json` of a checkpoint: all that a resumed run must know besides the policy's own files. */
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { CheckpointError } from '../core/errors.js';
+import type { CheckpointFiles } from '../models/files.js';
+import { NEVER_VALIDATED, type StoppingState } from './early_stopping.js';
+import type { PromptHistory } from './prompt_history.js';
+
+const TRAINER_FILE = 'trainer.json';
+
+export interface TrainerState extends StoppingState {
+  readonly format: 1;
+  readonly iteration: number;
+  readonly optimizer_steps: number;
+  /** Where advantages compare with it. */
+  readonly prompt_history?: PromptHistory;
+}
+
+/** The file, to stand beside the policy's. A training without a rule of stopping says nothing of it. */
+export function trainerFile(
+  state: Pick<TrainerState, 'iteration' | 'optimizer_steps'> & Partial<TrainerState>,
+): CheckpointFiles {
+  const { iteration, optimizer_steps, ...more } = state;
+  const whole: TrainerState = { format: 1, iteration, optimizer_steps, ...NEVER_VALIDATED, ...more };
+  return { [TRAINER_FILE]: `${JSON.stringify(whole, null, 2)}\n` };
+}
+
+/** Raises CheckpointError where it cannot be read. */
+export function readTrainerState(folder: string): TrainerState {
+  const path = join(folder, TRAINER_FILE);
+  try {
+    return JSON.parse(readFileSync(path, 'utf8')) as TrainerState;
+  } catch (cause) {
+    throw new CheckpointError('cannot read the trainer state', { where: path, cause });
+  }
+}

@@ -1,0 +1,126 @@
+/** What an iteration's episodes change: from advantages to optimizer steps. */
+import type { GrpoSettings } from '../schema/algorithm.js';
+import { RandomStream } from '../core/random.js';
+import { learningRateAt, type ScheduleOptions } from '../engines/onnx/optimizer.js';
+import { shareOf } from '../group/peers.js';
+import type { Answer, Answered, KlSpec, Lesson, LossSpec, Policy, Statistics } from '../policies/policy.js';
+import type { GroupAdvantages } from './advantages.js';
+import { mismatchOf, UpdateTotals } from './grpo_metrics.js';
+import type { Stopwatch } from './stopwatch.js';
+
+export interface Updater<P, A extends Answer> {
+  readonly policy: Policy<P, A, never>;
+  readonly algorithm: Pick<GrpoSettings, 'clip_range' | 'inner_epochs' | 'minibatches' | 'kl_coeff' | 'kl_estimator'>;
+  readonly seed: number;
+  readonly schedule: ScheduleOptions;
+  /** 1 on the actions that carry the loss in this iteration, else 0. */
+  readonly trained: (iteration: number, answer: A) => Float32Array;
+  /** Above this difference between the log-probabilities of rollout and training an alarm is raised. */
+  readonly mismatchAlarm: number;
+  readonly alarm: (message: string) => void;
+}
+
+/** A group that teaches something. */
+interface UsedGroup<P, A> extends Answered<P, A> {
+  readonly advantages: readonly (number | null)[];
+  /** 1 on the actions that carry the loss, else 0; all 0 for an unscored episode. */
+  readonly trained: readonly Float32Array[];
+  readonly reference: readonly Statistics[] | null;
+  readonly old: readonly Statistics[] | null;
+}
+
+/**
+ * Takes `inner_epochs` times `minibatches` optimizer steps on the groups that are not dropped. Old log-probabilities are those of the
+ * weights that sampled, taken before the first step; where exactly one step is taken and nothing is clipped, the ratio is 1 by construction.
+ */
+export async function update<P, A extends Answer>(
+  iteration: number,
+  groups: readonly Answered<P, A>[],
+  advantages: readonly GroupAdvantages[],
+  updater: Updater<P, A>,
+  watch: Stopwatch,
+): Promise<Record<string, number>> {
+  const { policy, algorithm, schedule, alarm } = updater;
+  const kept = groups.flatMap((group, i) =>
+    advantages[i].dropped ? [] : [{ group, advantages: advantages[i].advantages }],
+  );
+  if (kept.length === 0) {
+    alarm(`iteration ${iteration}: no group has two scored episodes; the policy is left as it is`);
+    return { 'group/used': 0 };
+  }
+  const { clip_range: clip, kl_coeff: coefficient, kl_estimator: estimator, inner_epochs, minibatches } = algorithm;
+  const kl: KlSpec | null = coefficient > 0 ? { coefficient, estimator } : null;
+  const hasRatio = clip !== null || inner_epochs * minibatches > 1;
+  const loss: LossSpec = hasRatio ? { policy: 'ratio', clip, kl } : { policy: 'reinforce', kl };
+  const answered = kept.map(({ group }) => group);
+  const reference = kl === null ? null : await watch.time('reference', () => policy.statistics(answered, 'reference'));
+  const old = hasRatio ? await watch.time('reference', () => policy.statistics(answered, 'current')) : null;
+  const used = kept.map(({ group, advantages: own }, i): UsedGroup<P, A> => ({
+    prompt: group.prompt,
+    answers: group.answers,
+    advantages: own,
+    trained: group.answers.map((answer, g) =>
+      own[g] === null ? new Float32Array(answer.logProbs.length) : updater.trained(iteration, answer),
+    ),
+    reference: reference?.[i] ?? null,
+    old: old?.[i] ?? null,
+  }));
+  const totals = new UpdateTotals(policy, clip);
+  const metrics: Record<string, number> = { 'group/used': used.length };
+  await watch.time('update', async () => {
+    for (let epoch = 0; epoch < inner_epochs; epoch++) {
+      for (const lessons of minibatchesOf(
+        used,
+        minibatches,
+        new RandomStream(updater.seed, 'minibatches', iteration, epoch),
+      )) {
+        const report = await policy.learn(lessons, loss);
+        totals.add(lessons, report, epoch === 0);
+        const learningRate = learningRateAt(policy.steps, schedule);
+        const { gradNorm, applied } = await policy.step(learningRate);
+        if (gradNorm !== null) metrics['policy/grad_norm'] = gradNorm;
+        metrics['policy/learning_rate'] = learningRate;
+        if (!applied) alarm(`iteration ${iteration}: the gradient is not finite; this step was not taken`);
+      }
+    }
+  });
+  const mismatch = mismatchOf(answered, old ?? totals.first);
+  if (mismatch > updater.mismatchAlarm) {
+    alarm(`log-probabilities of rollout and training graph differ by up to ${mismatch.toExponential(1)}`);
+  }
+  return { ...metrics, ...totals.metrics(), 'policy/rollout_mismatch': mismatch };
+}
+
+/** Cuts groups, in a seeded order, into parts that each divide their loss by their own trained actions. One part keeps the order. */
+function minibatchesOf<P, A>(used: readonly UsedGroup<P, A>[], count: number, random: RandomStream): Lesson<P, A>[][] {
+  const order = count === 1 ? used : shuffled(used, random);
+  return Array.from({ length: count }, (_, rank) => {
+    const { start, end } = shareOf(order.length, { rank, size: count });
+    return lessonsOf(order.slice(start, end));
+  }).filter((lessons) => lessons.length > 0);
+}
+
+function lessonsOf<P, A>(groups: readonly UsedGroup<P, A>[]): Lesson<P, A>[] {
+  const sum = (values: Float32Array): number => values.reduce((total, value) => total + value, 0);
+  const actions = groups.flatMap(({ trained }) => trained.map(sum)).reduce((total, one) => total + one, 0);
+  return groups.map(({ prompt, answers, advantages, trained, reference, old }) => ({
+    prompt,
+    answers,
+    targets: answers.map((_, g) => ({
+      weights: actions === 0 ? trained[g] : trained[g].map((one) => one / actions),
+      advantage: advantages[g] ?? 0,
+      reference: reference?.[g] ?? null,
+      old: old?.[g] ?? null,
+    })),
+  }));
+}
+
+/** Fisher and Yates. */
+function shuffled<T>(values: readonly T[], random: RandomStream): T[] {
+  const out = [...values];
+  for (let i = out.length - 1; i > 0; i--) {
+    const j = random.integer(i + 1);
+    [out[i], out[j]] = [out[j], out[i]];
+  }
+  return out;
+}

@@ -1,0 +1,86 @@
+import { describe, expect, it } from 'vitest';
+import { RandomStream } from '../../../src/core/random.js';
+import { Emu3Format, type Emu3Prompt } from '../../../src/policies/tokens/emu3/format.js';
+import type { Allowed } from '../../../src/policies/tokens/format.js';
+import { grid, openPrompt, smallSpace, textPrompt } from '../small_policy.js';
+
+const space = smallSpace();
+const { eos, imageStart } = space.special;
+
+const format = new Emu3Format(space);
+
+/** What may follow, as ids. */
+function waysOf(allowed: Allowed): number[] {
+  if ('forced' in allowed) return [allowed.forced];
+  return Array.from({ length: space.size }, (_, id) => id).filter((id) => allowed.mask?.[id] !== 0);
+}
+
+/** Follows the format, choosing uniformly among what is allowed; `until` ends it before the end token. */
+function walk(prompt: Emu3Prompt, stream: RandomStream, most = 200): number[] {
+  const state = format.start(prompt);
+  const ids: number[] = [];
+  while (ids.length < most && ids.at(-1) !== eos) {
+    const ways = waysOf(state.next());
+    const token = stream.pick(ways);
+    state.accept(token);
+    ids.push(token);
+  }
+  return ids;
+}
+
+/** What may follow an image's header. */
+function firstCode(prompt: Emu3Prompt): Allowed {
+  const state = format.start(prompt);
+  if (!prompt.imageOpen) state.accept(imageStart);
+  let allowed = state.next();
+  while ('forced' in allowed) {
+    state.accept(allowed.forced);
+    allowed = state.next();
+  }
+  return allowed;
+}
+
+describe("the format of Emu3's answers", () => {
+  it('makes an image of the asked size on every path that opened one', () => {
+    let images = 0;
+    for (let seed = 0; seed < 300; seed++) {
+      const stream = new RandomStream(seed, 'walk');
+      const [height, width] = [1 + stream.integer(3), 1 + stream.integer(3)];
+      const base = seed % 2 === 0 ? openPrompt(space) : textPrompt(space);
+      const ids = walk({ ...base, height, width }, stream);
+      if (!base.imageOpen && !ids.includes(imageStart)) continue;
+      const { grid: found } = space.parse(Int32Array.from(ids), base.imageOpen);
+      expect(found).toMatchObject({ height, width });
+      expect(ids.slice(ids.indexOf(space.special.imageEnd)).some((id) => space.isVision(id))).toBe(false);
+      images++;
+    }
+    expect(images).toBeGreaterThan(150);
+  });
+
+  it('forces everything of an image but its codes', () => {
+    const state = format.start(openPrompt(space));
+    const expected = space.image(grid(2, 2)).slice(1);
+    for (const token of expected) {
+      const allowed = state.next();
+      if (space.isVision(token)) {
+        expect(waysOf(allowed)).toEqual(Array.from({ length: space.visionCount }, (_, i) => space.visionStart + i));
+      } else expect(allowed).toEqual({ forced: token });
+      state.accept(token);
+    }
+    const after = waysOf(state.next());
+    expect([eos, imageStart, space.visionStart].map((id) => after.includes(id))).toEqual([true, false, false]);
+  });
+
+  it('allows words, the end and one image start before an image, and no part of an image', () => {
+    const ways = waysOf(format.start(textPrompt(space)).next());
+    const { imageToken, endOfLine, endOfFrame, imageEnd, bos, pad } = space.special;
+    for (const id of [eos, imageStart, space.tokenizer.id('red')]) expect(ways).toContain(id);
+    for (const id of [imageToken, endOfLine, endOfFrame, imageEnd, bos, pad, space.visionStart]) {
+      expect(ways).not.toContain(id);
+    }
+  });
+
+  it('shares its masks between answers', () => {
+    expect(firstCode(openPrompt(space))).toBe(firstCode(textPrompt(space)));
+  });
+});
