@@ -36,6 +36,11 @@ const trainTokens = z
   ])
   .default('all');
 
+const warmupSteps = result(
+  'Optimizer steps of warm-up: step k of n, counted from 1, is taken at k/n of the learning rate, so that the last one has all of it.',
+  count.default(0),
+);
+
 const grpo = z.strictObject({
   type: result('The algorithm.', z.literal('grpo')),
   advantage,
@@ -51,7 +56,7 @@ const grpo = z.strictObject({
   ),
   kl_coeff: result('Weight of the KL penalty to the frozen start.', nonNegative.default(3e-4)),
   kl_estimator: result('How the KL is estimated per token.', z.enum(['k1', 'k2', 'k3']).default('k3')),
-  warmup_steps: result('Optimizer steps over which the learning rate rises linearly from 0.', count.default(0)),
+  warmup_steps: warmupSteps,
   reward_scale: result('Multiplies the advantages.', positive.default(1)),
   train_tokens: result(
     "Which answer tokens carry the loss: 'all', or {tokens: 'text'|'vision', cycle_steps, steps}: of every cycle_steps iterations the first `steps` train only those tokens.",
@@ -71,7 +76,7 @@ const supervised = {
 };
 const sft = z.strictObject({
   type: result('The algorithm.', z.literal('sft')),
-  warmup_steps: result('Optimizer steps over which the learning rate rises linearly from 0.', count.default(0)),
+  warmup_steps: warmupSteps,
   sft: section(
     'Supervised fine-tuning on labelled answers; an iteration is one optimizer step.',
     z.strictObject({
@@ -100,7 +105,7 @@ export const tokenizerAlgorithm = section(
   z
     .strictObject({
       type: result('The algorithm.', z.literal('sft').default('sft')),
-      warmup_steps: result('Optimizer steps over which the learning rate rises linearly from 0.', count.default(0)),
+      warmup_steps: warmupSteps,
       sft: section('Supervised training; an iteration is one optimizer step.', z.strictObject(supervised)).prefault({}),
     })
     .prefault({}),
