@@ -53,15 +53,6 @@ const rules: readonly Rule[] = [
       `found ${generations}; allowed: 2 or more, because GRPO compares the answers of one prompt`,
     );
   },
-  (read) => {
-    const longest = number(read, 'rollout.max_response_tokens');
-    const context = number(read, 'policy.model_context_size');
-    if (longest === null || context === null || longest < context) return [];
-    return problem(
-      'rollout.max_response_tokens',
-      `found ${longest}; allowed: less than policy.model_context_size (${context}), which also holds the prompt`,
-    );
-  },
   (read) => [...coefficients(read, 'data.train'), ...coefficients(read, 'data.validation')],
   (read) => {
     const steps = number(read, 'algorithm.train_tokens.steps');

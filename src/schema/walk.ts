@@ -13,6 +13,8 @@ export interface Mark {
   readonly text?: boolean;
   /** The value at which the field is left out of the hash: the default of one that recorded runs were hashed without. */
   readonly unhashed?: unknown;
+  /** What a record that lacks the field means by it. */
+  readonly absent?: unknown;
   /** A resumed run may raise the value. */
   readonly mayGrow?: boolean;
 }
