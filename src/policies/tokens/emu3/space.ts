@@ -154,7 +154,7 @@ export class TokenSpace {
     let at = 0;
     while (width > 0 && ids[at] !== endOfFrame) {
       const row = ids.subarray(at, at + width);
-      if (row.length < width || !row.every((id) => this.isVision(id)) || ids[at + width] !== endOfLine) return null;
+      if (!row.every((id) => this.isVision(id)) || ids[at + width] !== endOfLine) return null;
       codes.push(...row.map((id) => id - this.visionStart));
       at += width + 1;
     }
