@@ -83,6 +83,10 @@ local base_exp_dir = std.extVar('APP__BASE_EXP_DIR');
     init: if $.start == null then tiny.decoder else null,
     tokenizer: made_by('tiny_vq'),
     model_context_size: tiny.context[size],
+    // A policy this small learns the image's codes alone, and not how EARL's answers are laid out.
+    chat_words: true,
+    image_header: 'forced',
+    end_after_image: false,
     engine+: { provider: 'cpu' },
   },
   environment+: (if $.kind == 'vq' then { init: tiny.tokenizer } else { model: made_by('tiny_vq') }) + { engine+: { provider: 'cpu' } },

@@ -81,7 +81,10 @@ async function benchLoop(): Promise<void> {
 
 async function benchGraph(name: string, layout: Omit<DecoderConfig, 'vocab_size'>, shape: BatchShape): Promise<void> {
   const words = Array.from({ length: 48 }, (_, i) => `w${i}`);
-  const format = new Emu3Format(new TokenSpace(new WordTokenizer(jointVocabularyJson(words, 64), 'bench')));
+  const tokenizer = new WordTokenizer(jointVocabularyJson(words, 64), 'bench');
+  const format = new Emu3Format(
+    new TokenSpace(tokenizer, { chatWords: true, imageHeader: 'forced', endAfterImage: false }),
+  );
   const config: DecoderConfig = { ...layout, vocab_size: format.size };
   const weights = initDecoder(config, { embedding_std: 0.5, initializer_range: null }, 1);
   const learner = new Learner(

@@ -1,5 +1,5 @@
 /** `editrl resume RUN_NAME`: continues a run, or a fork of it, from its own records. */
-import { dependencies } from '../config/load.js';
+import { dependencies } from '../config/models.js';
 import { must, UsageError } from '../core/errors.js';
 import { checkChanges } from '../run/claim.js';
 import { changesSince } from '../run/claim_request.js';

@@ -1,20 +1,7 @@
-/** Rules about a token policy: where it starts, its architecture, and the room that its answers have. */
+/** Rules about a token policy: where it starts, and its architecture. */
 import { number, problem, type Problem, type Reader, type Rule } from './rules.js';
 
-export const policyRules: readonly Rule[] = [
-  (read) => {
-    const longest = number(read, 'rollout.max_response_tokens');
-    const context = number(read, 'policy.model_context_size');
-    if (longest === null || context === null || longest < context) return [];
-    return problem(
-      'rollout.max_response_tokens',
-      `found ${longest}; allowed: less than policy.model_context_size (${context}), which also holds the prompt`,
-    );
-  },
-  start,
-  keyHeads,
-  headWidth,
-];
+export const policyRules: readonly Rule[] = [start, keyHeads, headWidth];
 
 /** A policy starts from a checkpoint or from random weights, not from both and not from neither. */
 function start(read: Reader): Problem[] {

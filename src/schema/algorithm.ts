@@ -32,6 +32,11 @@ const trainTokens = z
       cycle_steps: positiveInteger,
       /** How many iterations at the start of each cycle are restricted. */
       steps: positiveInteger,
+      rest: result(
+        "What the other iterations of a cycle train; null: as EARL, vision alone after 'text' and all tokens after 'vision'.",
+        z.enum(['all', 'text', 'vision']).nullable().default(null),
+        { absent: 'all' },
+      ),
     }),
   ])
   .default('all');
@@ -59,9 +64,14 @@ const grpo = z.strictObject({
   warmup_steps: warmupSteps,
   reward_scale: result('Multiplies the advantages.', positive.default(1)),
   train_tokens: result(
-    "Which answer tokens carry the loss: 'all', or {tokens: 'text'|'vision', cycle_steps, steps}: of every cycle_steps iterations the first `steps` train only those tokens.",
+    "Which answer tokens carry the loss: 'all', or {tokens: 'text'|'vision', cycle_steps, steps, rest}: of every cycle_steps iterations the first `steps` train only those tokens, the others `rest` (null: vision alone after 'text', all tokens after 'vision', as EARL). The loss is divided by the tokens that carry it.",
     trainTokens,
-    { allowed: "'all' or {tokens: 'text'|'vision', cycle_steps, steps}" },
+    { allowed: "'all' or {tokens: 'text'|'vision', cycle_steps, steps, rest}" },
+  ),
+  forced_tokens: result(
+    "Whether tokens of an answer that were not sampled but forced carry the loss: 'trained', as in EARL, or 'left_out'.",
+    z.enum(['trained', 'left_out']).default('trained'),
+    { absent: 'trained' },
   ),
 });
 

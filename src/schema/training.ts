@@ -54,7 +54,10 @@ export const rollout = section(
         positiveInteger.default(128),
       ),
       generations_per_sample: result('Answers per prompt: the size of a group.', positiveInteger.default(8)),
-      max_response_tokens: result('Longest answer, in tokens.', positiveInteger.default(2048)),
+      max_response_tokens: result(
+        'Longest answer, in tokens; one ends earlier where prompt and answer fill policy.model_context_size.',
+        positiveInteger.default(2048),
+      ),
       temperature: result('Sampling temperature.', positive.default(1)),
       top_p: result(
         'Nucleus sampling: keep the smallest set of tokens with this probability; 1 disables it.',

@@ -14,7 +14,7 @@ export interface Updater<P, A extends Answer> {
   readonly seed: number;
   readonly schedule: ScheduleOptions;
   /** 1 on the actions that carry the loss in this iteration, else 0. */
-  readonly trained: (iteration: number, answer: A) => Float32Array;
+  readonly trained: (iteration: number, prompt: P, answer: A) => Float32Array;
   /** Above this difference between the log-probabilities of rollout and training an alarm is raised. */
   readonly mismatchAlarm: number;
   readonly alarm: (message: string) => void;
@@ -60,7 +60,7 @@ export async function update<P, A extends Answer>(
     answers: group.answers,
     advantages: own,
     trained: group.answers.map((answer, g) =>
-      own[g] === null ? new Float32Array(answer.logProbs.length) : updater.trained(iteration, answer),
+      own[g] === null ? new Float32Array(answer.logProbs.length) : updater.trained(iteration, group.prompt, answer),
     ),
     reference: reference?.[i] ?? null,
     old: old?.[i] ?? null,

@@ -3,7 +3,7 @@ import { RandomStream } from '../../src/core/random.js';
 import type { CodeGrid } from '../../src/data/types.js';
 import { initDecoder, type DecoderConfig } from '../../src/nets/decoder/config.js';
 import { Emu3Format, type Emu3Prompt } from '../../src/policies/tokens/emu3/format.js';
-import { jointVocabularyJson, SPECIAL, TokenSpace } from '../../src/policies/tokens/emu3/space.js';
+import { jointVocabularyJson, SPECIAL, TokenSpace, type Emu3Forms } from '../../src/policies/tokens/emu3/space.js';
 import type { PolicyModel } from '../../src/policies/tokens/model.js';
 import { WordTokenizer } from '../../src/policies/tokens/tokenizer.js';
 
@@ -14,8 +14,13 @@ export function smallTokenizer(): WordTokenizer {
   return new WordTokenizer(jointVocabularyJson(words, CODES), 'small');
 }
 
-export function smallSpace(): TokenSpace {
-  return new TokenSpace(smallTokenizer());
+/** Everything but an image's codes is forced, and prompts have words around their parts. */
+export const FORCED: Emu3Forms = { chatWords: true, imageHeader: 'forced', endAfterImage: false };
+/** EARL's. */
+export const SAMPLED: Emu3Forms = { chatWords: false, imageHeader: 'sampled', endAfterImage: true };
+
+export function smallSpace(forms = FORCED): TokenSpace {
+  return new TokenSpace(smallTokenizer(), forms);
 }
 
 export function grid(height: number, width: number, start = 0): CodeGrid {

@@ -4,7 +4,7 @@ import { InternalError } from '../../src/core/errors.js';
 import { RandomStream } from '../../src/core/random.js';
 import { soloGroup, type ProcessGroup } from '../../src/group/process_group.js';
 import type { TokenAnswer } from '../../src/policies/tokens/batch.js';
-import type { Emu3Prompt } from '../../src/policies/tokens/emu3/format.js';
+import { Emu3Format, type Emu3Prompt } from '../../src/policies/tokens/emu3/format.js';
 import type { TokenPolicy } from '../../src/policies/tokens/policy.js';
 import type { TokenSampling } from '../../src/policies/tokens/rollout.js';
 import { manners, openPolicy, samplingOf } from '../../src/recipes/image_edit_tokens/open.js';
@@ -68,7 +68,8 @@ export function smallTraining(
     seed,
     how: samplingOf(settings),
     schedule: scheduleOf(settings),
-    trained: (iteration, answer) => trainedTokens(task.space, algorithm.train_tokens, iteration, answer),
+    trained: (iteration, prompt, answer) =>
+      trainedTokens(iteration, prompt, answer, { algorithm, policy: settings.policy }, new Emu3Format(task.space)),
     mismatchAlarm: 1e-3,
     keepsImages: (iteration) => iteration % track.log_episodes_every_n_iterations === 0,
     record: async (record) => void records.push(record),

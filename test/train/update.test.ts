@@ -72,7 +72,7 @@ async function run(
       algorithm: { clip_range: null, inner_epochs: 1, minibatches: 1, kl_coeff: 0.1, kl_estimator: 'k3', ...algorithm },
       seed: 1,
       schedule: { schedule: 'constant', learningRate: 0.1, warmupSteps: 0 },
-      trained: (_, { logProbs }) => Float32Array.from(logProbs, (_x, t) => (t === 0 ? 1 : 0)),
+      trained: (_iteration, _prompt, { logProbs }) => Float32Array.from(logProbs, (_x, t) => (t === 0 ? 1 : 0)),
       mismatchAlarm: 1e-3,
       alarm: (message) => alarms.push(message),
     },

@@ -33,6 +33,7 @@ async function open(settings: ImageEditSettings, bench: Bench): Promise<Training
   const policy = openPolicy(settings, task, bench);
   const { algorithm, reward, validation } = settings;
   const { group, judgeEndpoint, checkpoint } = bench;
+  const format = new Emu3Format(task.space);
   const schedule = scheduleOf(settings);
   // A supervised run without a judge reports losses only; GRPO cannot do without a reward.
   const scores = algorithm.type === 'grpo' || judgeEndpoint !== null || !asksJudge(reward);
@@ -61,7 +62,8 @@ async function open(settings: ImageEditSettings, bench: Bench): Promise<Training
     heldOut,
     how: samplingOf(settings),
     schedule,
-    trained: (iteration, answer) => trainedTokens(task.space, algorithm.train_tokens, iteration, answer),
+    trained: (iteration, prompt, answer) =>
+      trainedTokens(iteration, prompt, answer, { algorithm, policy: settings.policy }, format),
     mismatchAlarm: MISMATCH_ALARM,
   });
 }

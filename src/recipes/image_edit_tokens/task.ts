@@ -52,7 +52,9 @@ export class ImageEditTask implements Task<EditPrompt, TokenAnswer> {
   /** Opens datasets and loads the frozen models. Raises DataError or CheckpointError naming what is missing. */
   static open(settings: ImageEditSettings, resolveRun: RunResolver): ImageEditTask {
     const tokenizer = loadTokenizer(modelFolder(settings.policy.tokenizer, resolveRun));
-    const space = new TokenSpace(tokenizer);
+    const { chat_words, image_header, end_after_image } = settings.policy;
+    const forms = { chatWords: chat_words, imageHeader: image_header, endAfterImage: end_after_image };
+    const space = new TokenSpace(tokenizer, forms);
     const environment = loadVisionTokenizer(
       modelFolder(settings.environment.model, resolveRun),
       sessionOptions(settings.environment.engine),
@@ -93,19 +95,21 @@ export class ImageEditTask implements Task<EditPrompt, TokenAnswer> {
     return this.promptOf(this.trainingSample(globalIndex));
   }
 
-  /** Raises DataError for a prompt that leaves no room for an answer. */
+  /** Raises DataError where the context leaves no room for an image after the prompt. */
   promptOf(sample: EditSample): EditPrompt {
-    const ids = this.space.prompt(sample.source, sample.instruction, this.settings.policy.assistant_prefill);
+    const { assistant_prefill, model_context_size } = this.settings.policy;
+    const ids = this.space.prompt(sample.source, sample.instruction, assistant_prefill);
     const { height, width } = sample.source;
-    const limit = this.settings.policy.model_context_size;
-    if (ids.length + this.settings.rollout.max_response_tokens > limit) {
+    const imageOpen = this.space.opensImage(ids);
+    const needed = this.space.answer(sample.source, null, imageOpen).length;
+    if (ids.length + needed > model_context_size) {
       throw new DataError(
-        `a prompt of ${ids.length} tokens and an answer of up to ${this.settings.rollout.max_response_tokens} exceed model_context_size ${limit}`,
-        { where: sample.id, next: 'Raise policy.model_context_size or lower rollout.max_response_tokens.' },
+        `a prompt of ${ids.length} tokens and an image of ${needed} exceed model_context_size ${model_context_size}`,
+        { where: sample.id, next: 'Raise policy.model_context_size, or leave this sample out.' },
       );
     }
     const { id, instruction, sourcePng } = sample;
-    const tokens = { ids, height, width, imageOpen: this.space.opensImage(ids) };
+    const tokens = { ids, height, width, imageOpen };
     return { id, instruction, sourcePng, sample, tokens };
   }
 

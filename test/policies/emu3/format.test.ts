@@ -1,13 +1,13 @@
 import { describe, expect, it } from 'vitest';
 import { RandomStream } from '../../../src/core/random.js';
 import { Emu3Format, type Emu3Prompt } from '../../../src/policies/tokens/emu3/format.js';
-import type { Allowed } from '../../../src/policies/tokens/format.js';
-import { grid, openPrompt, smallSpace, textPrompt } from '../small_policy.js';
+import { forcedTokens, type Allowed } from '../../../src/policies/tokens/format.js';
+import { FORCED, grid, openPrompt, SAMPLED, smallSpace, textPrompt } from '../small_policy.js';
 
 const space = smallSpace();
-const { eos, imageStart } = space.special;
-
+const { eos, imageStart, imageToken } = space.special;
 const format = new Emu3Format(space);
+const sampled = new Emu3Format(smallSpace(SAMPLED));
 
 /** What may follow, as ids. */
 function waysOf(allowed: Allowed): number[] {
@@ -15,9 +15,9 @@ function waysOf(allowed: Allowed): number[] {
   return Array.from({ length: space.size }, (_, id) => id).filter((id) => allowed.mask?.[id] !== 0);
 }
 
-/** Follows the format, choosing uniformly among what is allowed; `until` ends it before the end token. */
-function walk(prompt: Emu3Prompt, stream: RandomStream, most = 200): number[] {
-  const state = format.start(prompt);
+/** Follows a format to the end token, choosing uniformly among what is allowed. */
+function walk(prompt: Emu3Prompt, stream: RandomStream, by = format, most = 200): number[] {
+  const state = by.start(prompt);
   const ids: number[] = [];
   while (ids.length < most && ids.at(-1) !== eos) {
     const ways = waysOf(state.next());
@@ -82,5 +82,45 @@ describe("the format of Emu3's answers", () => {
 
   it('shares its masks between answers', () => {
     expect(firstCode(openPrompt(space))).toBe(firstCode(textPrompt(space)));
+  });
+
+  it("lets a header be sampled as EARL's processor does: any text until the image token, then forced rows and the end", () => {
+    let images = 0;
+    for (let seed = 0; seed < 200; seed++) {
+      const stream = new RandomStream(seed, 'walk');
+      const prompt = { ...(seed % 2 === 0 ? openPrompt(space) : textPrompt(space)), height: 3, width: 2 };
+      const text = waysOf(sampled.start(prompt).next());
+      expect(text).toEqual(Array.from({ length: space.visionStart }, (_, id) => id));
+      const ids = walk(prompt, stream, sampled);
+      const open = ids.indexOf(imageToken);
+      if (open < 0) continue;
+      images++;
+      const { grid: found } = sampled.space.parse(Int32Array.from(ids), prompt.imageOpen);
+      expect(found).toMatchObject({ height: 3, width: 2 });
+      const rows = space.image(found!).slice(space.image(found!).indexOf(imageToken));
+      expect(ids.slice(open)).toEqual([...rows, eos]);
+    }
+    expect(images).toBeGreaterThan(50);
+  });
+
+  it('ends an answer after its image where it is told to', () => {
+    const ends = new Emu3Format(smallSpace({ ...FORCED, endAfterImage: true }));
+    for (const seed of [1, 2, 3]) {
+      const ids = walk(openPrompt(space), new RandomStream(seed, 'ends'), ends);
+      expect(ids.indexOf(space.special.imageEnd)).toBe(ids.length - 2);
+      expect(ids.at(-1)).toBe(eos);
+    }
+  });
+
+  it('tells which tokens of an answer were forced, from the answer alone', () => {
+    const image = grid(2, 2);
+    const whole = (open: boolean) => Int32Array.from(space.answer(image, null, open));
+    const free = (forms: Emu3Format, prompt: Emu3Prompt, ids: Int32Array): number[] =>
+      [...ids].filter((_, t) => forcedTokens(forms.start(prompt), ids)[t] === 0);
+    const codes = space.image(image).filter((id) => space.isVision(id));
+    expect(free(format, openPrompt(space), whole(true))).toEqual([...codes, eos]);
+    expect(free(format, textPrompt(space), whole(false))).toEqual([imageStart, ...codes, eos]);
+    const header = [...space.header(2, 2), imageToken];
+    expect(free(sampled, openPrompt(space), whole(true))).toEqual([...header, ...codes]);
   });
 });

@@ -1,8 +1,8 @@
 import { describe, expect, it } from 'vitest';
 import { CheckpointError } from '../../../src/core/errors.js';
-import { jointVocabularyJson, TokenSpace } from '../../../src/policies/tokens/emu3/space.js';
-import { WordTokenizer } from '../../../src/policies/tokens/tokenizer.js';
-import { CODES, grid, smallSpace } from '../small_policy.js';
+import { jointVocabularyJson, SPECIAL, TokenSpace, visualToken } from '../../../src/policies/tokens/emu3/space.js';
+import { WordTokenizer, wordTokenizerJson } from '../../../src/policies/tokens/tokenizer.js';
+import { CODES, FORCED, grid, SAMPLED, smallSpace } from '../small_policy.js';
 
 const space = smallSpace();
 const spell = (ids: Iterable<number>): string => space.tokenizer.decode(ids);
@@ -35,12 +35,23 @@ describe('the joint vocabulary', () => {
     expect(space.opensImage(think)).toBe(false);
   });
 
+  it('spells prompts without words around their parts, which its vocabulary then need not have', () => {
+    const plain = smallSpace(SAMPLED);
+    expect(spell(plain.prompt(grid(2, 3), 'remove the circle', '<|image start|>'))).toBe(
+      `<|extra_203|> ${block} remove the circle <|image start|>`,
+    );
+    const other = wordTokenizerJson(Object.values(SPECIAL), [...'0123456789*'], [visualToken(0)]);
+    const without = new TokenSpace(new WordTokenizer(other, 'x'), SAMPLED);
+    const source = { height: 1, width: 1, codes: Int32Array.of(0) };
+    expect(without.opensImage(without.prompt(source, '', '<|image start|>'))).toBe(true);
+  });
+
   it('needs vision tokens at its end', () => {
     const json = JSON.parse(jointVocabularyJson([], 2)) as {
       model: { vocab: Record<string, number> };
     };
     json.model.vocab.late = Object.keys(json.model.vocab).length;
-    expect(() => new TokenSpace(new WordTokenizer(JSON.stringify(json), 'x'))).toThrow(CheckpointError);
+    expect(() => new TokenSpace(new WordTokenizer(JSON.stringify(json), 'x'), FORCED)).toThrow(CheckpointError);
   });
 });
 
@@ -92,5 +103,41 @@ describe('parsing answers', () => {
     const words = Int32Array.from(space.tokenizer.encode('the red circle'));
     expect(space.parse(words, false)).toEqual({ text: 'the red circle', grid: null });
     expect(space.parse(Int32Array.of(...words, imageStart), false)).toEqual({ text: 'the red circle', grid: null });
+  });
+
+  describe('whose header was sampled', () => {
+    const sampled = smallSpace(SAMPLED);
+    const parse = (text: string, imageOpen = true) =>
+      sampled.parse(Int32Array.from(sampled.tokenizer.encode(text)), imageOpen);
+    const rows = `<|image token|> ${code(2)} ${code(3)} <|extra_200|> ${code(4)} ${code(5)} <|extra_200|>`;
+    const ends = '<|extra_201|> <|image end|>';
+    const found = grid(2, 2, 2);
+
+    it.each(['2 * 2', '3 * 7', '', 'red <|extra_200|> circle <|image end|>'])(
+      'takes the size from the rows: after %j',
+      (header) => {
+        expect(parse(`${header} ${rows} ${ends}`)).toEqual({ text: '', grid: found });
+        expect(parse(`the red <|image start|> ${header} ${rows} ${ends}`, false)).toEqual({
+          text: 'the red',
+          grid: found,
+        });
+      },
+    );
+
+    it('needs no image start, and says what stands before the image', () => {
+      expect(parse(`the red ${rows} ${ends}`, false)).toEqual({ text: 'the red', grid: found });
+      expect(parse('the red', false)).toEqual({ text: 'the red', grid: null });
+    });
+
+    it.each([
+      ['rows of different lengths', `${rows} ${code(1)} <|extra_200|> ${ends}`],
+      ['a word in a row', `${rows} red ${code(1)} <|extra_200|> ${ends}`],
+      ['no rows', `<|image token|> ${ends}`],
+      ['an empty row', `<|image token|> <|extra_200|> ${ends}`],
+      ['no end of the last row', `${rows} ${code(1)} ${code(1)} ${ends}`],
+      ['no end of the image', `${rows} <|extra_201|>`],
+    ])('refuses %s', (_name, text) => {
+      expect(parse(text).grid).toBeNull();
+    });
   });
 });

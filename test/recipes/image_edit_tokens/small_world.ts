@@ -62,6 +62,9 @@ export async function makeSmallWorld(root: string): Promise<SmallWorld> {
         tokenizer: vq,
         model_context_size: 128,
         assistant_prefill: SPECIAL.imageStart,
+        chat_words: true,
+        image_header: 'forced',
+        end_after_image: false,
         engine,
       },
       data: {

@@ -93,9 +93,31 @@ describe('the image edit task', () => {
     expect(() => task.reread(wordless as typeof line)).toThrow(/no tokens/);
   });
 
-  it('refuses prompts that leave no room for the answer', () => {
-    const tight = ImageEditTask.open(smallSettings(world, { policy: { model_context_size: 30 } }), (run) => run);
-    expect(() => tight.promptOf(tight.trainingSample(0))).toThrow(/exceed model_context_size 30/);
+  it('refuses prompts after which the context has no room for an image, and no others', () => {
+    const policy = world.config['policy'];
+    const { length } = task.promptOf(task.trainingSample(0)).tokens.ids;
+    const asked = (room: number): number => {
+      const model_context_size = length + room;
+      const tight = ImageEditTask.open(
+        smallSettings(world, { policy: { ...policy, model_context_size }, rollout: { max_response_tokens: 999 } }),
+        (run) => run,
+      );
+      return tight.promptOf(tight.trainingSample(0)).tokens.ids.length;
+    };
+    // A header, the image token, three rows of three codes, and the ends of the frame, the image and the answer.
+    const image = 3 + 1 + 3 * 4 + 3;
+    expect(asked(image)).toBe(length);
+    expect(() => asked(image - 1)).toThrow(DataError);
+    expect(() => asked(image - 1)).toThrow(/an image of 19 exceed model_context_size/);
+  });
+
+  it("spells prompts in the config's forms", () => {
+    const spelt = (changes: Record<string, unknown>): string => {
+      const other = ImageEditTask.open(smallSettings(world, { policy: changes }), (run) => run);
+      return other.tokenizer.decode(other.promptOf(other.trainingSample(0)).tokens.ids);
+    };
+    expect(spelt({})).toMatch(/^<\|extra_203\|> USER: <\|image start\|> .* ASSISTANT: <\|image start\|>$/);
+    expect(spelt({ chat_words: false })).toBe(spelt({}).replace('USER: ', '').replace('ASSISTANT: ', ''));
   });
 
   it('starts from random weights that the seed decides', () => {

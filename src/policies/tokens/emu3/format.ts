@@ -16,8 +16,8 @@ export class Emu3Format implements TokenFormat<Emu3Prompt> {
   readonly endOfSequence: number;
   readonly secondPart: number;
   readonly tokenizerJson: string;
-  readonly #beforeImage: Allowed;
-  readonly #afterImage: Allowed;
+  readonly #text: Allowed;
+  readonly #textAfterImage: Allowed;
   readonly #vision: Allowed;
 
   constructor(readonly space: TokenSpace) {
@@ -26,31 +26,36 @@ export class Emu3Format implements TokenFormat<Emu3Prompt> {
     this.endOfSequence = eos;
     this.secondPart = space.visionStart;
     this.tokenizerJson = space.tokenizer.json;
-    const masked = (allows: (id: number) => boolean): Allowed => ({
-      mask: Uint8Array.from({ length: space.size }, (_, id) => (allows(id) ? 1 : 0)),
+    const language = (excluded: readonly number[]): Allowed => ({
+      mask: Uint8Array.from({ length: space.size }, (_, id) => (space.isVision(id) || excluded.includes(id) ? 0 : 1)),
     });
-    const structure = new Set([imageToken, endOfLine, endOfFrame, imageEnd, bos, pad]);
-    const language = (id: number): boolean => !space.isVision(id) && !structure.has(id);
-    this.#beforeImage = masked(language);
-    this.#afterImage = masked((id) => language(id) && id !== imageStart);
-    this.#vision = masked((id) => space.isVision(id));
+    const structure = [imageToken, endOfLine, endOfFrame, imageEnd, bos, pad];
+    this.#text = language(space.forms.imageHeader === 'sampled' ? [] : structure);
+    this.#textAfterImage = language([...structure, imageStart]);
+    this.#vision = { mask: new Uint8Array(space.size).fill(1, space.visionStart) };
   }
 
-  /** Starts an answer whose image is to be `height` by `width` codes, inside the image block where the prompt opened it. */
+  /**
+   * Starts an answer whose image is to be `height` by `width` codes. Where headers are sampled, any language token may come until the
+   * image token, which begins the rows, whatever stands before it.
+   */
   start({ height, width, imageOpen }: Emu3Prompt): AnswerState {
-    const { imageToken, imageStart, endOfLine, endOfFrame, imageEnd } = this.space.special;
-    const force = (forced: number): Allowed => ({ forced });
-    const row = [...Array<Allowed>(width).fill(this.#vision), force(endOfLine)];
+    const { imageToken, imageStart, endOfLine, endOfFrame, imageEnd, eos } = this.space.special;
+    const { imageHeader, endAfterImage } = this.space.forms;
+    const sampled = imageHeader === 'sampled';
+    const force = (...ids: number[]): Allowed[] => ids.map((forced) => ({ forced }));
+    const row = [...Array<Allowed>(width).fill(this.#vision), ...force(endOfLine)];
     const block = [
-      ...[...this.space.header(height, width), imageToken].map(force),
+      ...(sampled ? [] : force(...this.space.header(height, width), imageToken)),
       ...Array<Allowed[]>(height).fill(row).flat(),
-      ...[endOfFrame, imageEnd].map(force),
+      ...force(endOfFrame, imageEnd, ...(endAfterImage ? [eos] : [])),
     ];
-    let at = imageOpen ? 0 : -1;
+    const opening = sampled ? imageToken : imageStart;
+    let at = imageOpen && !sampled ? 0 : -1;
     return {
-      next: () => block[at] ?? (at < 0 ? this.#beforeImage : this.#afterImage),
+      next: () => block[at] ?? (at < 0 ? this.#text : this.#textAfterImage),
       accept: (token) => {
-        if (at >= 0 || token === imageStart) at++;
+        if (at >= 0 || token === opening) at++;
       },
     };
   }

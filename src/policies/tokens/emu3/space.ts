@@ -38,6 +38,16 @@ export function jointVocabularyJson(words: readonly string[], visionCodes: numbe
 
 type SpecialIds = { readonly [K in keyof typeof SPECIAL]: number };
 
+/** What differs between the programs that train such policies. Prompts and answers of one policy always have the same. */
+export interface Emu3Forms {
+  /** Whether prompts say USER: and ASSISTANT: before their parts. */
+  readonly chatWords: boolean;
+  /** Who writes "height*width" of an answer's image. A sampled one may say anything: then the rows alone tell the size. */
+  readonly imageHeader: 'sampled' | 'forced';
+  /** Whether an answer ends with its image. */
+  readonly endAfterImage: boolean;
+}
+
 /** An answer taken apart. `grid` is null where it holds no whole image. */
 export interface ParsedAnswer {
   readonly text: string;
@@ -49,7 +59,10 @@ export class TokenSpace {
   readonly visionStart: number;
   readonly visionCount: number;
 
-  constructor(readonly tokenizer: WordTokenizer) {
+  constructor(
+    readonly tokenizer: WordTokenizer,
+    readonly forms: Emu3Forms,
+  ) {
     const ids: Record<string, number> = {};
     for (const [key, token] of Object.entries(SPECIAL)) ids[key] = tokenizer.id(token);
     this.special = ids as SpecialIds;
@@ -89,12 +102,13 @@ export class TokenSpace {
   /** Source image, instruction, and what the answer is made to begin with. */
   prompt(source: CodeGrid, instruction: string, prefill: string): number[] {
     const { tokenizer } = this;
+    const chatWord = (word: string): number[] => (this.forms.chatWords ? [tokenizer.id(word)] : []);
     return [
       this.special.bos,
-      tokenizer.id(USER),
+      ...chatWord(USER),
       ...this.image(source),
       ...tokenizer.encode(instruction),
-      tokenizer.id(ASSISTANT),
+      ...chatWord(ASSISTANT),
       ...tokenizer.encode(prefill),
     ];
   }
@@ -115,31 +129,36 @@ export class TokenSpace {
 
   /** Finds the first image block; anything irregular in it makes the grid null. */
   parse(answer: Int32Array, imageOpen: boolean): ParsedAnswer {
-    if (imageOpen) return { text: '', grid: this.#parseImage(answer) };
-    const start = answer.indexOf(this.special.imageStart);
-    const text = this.tokenizer.decode(start < 0 ? answer : answer.subarray(0, start));
-    return { text, grid: start < 0 ? null : this.#parseImage(answer.subarray(start + 1)) };
+    const { imageStart, imageToken } = this.special;
+    // A sampled header may lack its start: then the image begins with its image token.
+    const openings = this.forms.imageHeader === 'sampled' ? [imageStart, imageToken] : [imageStart];
+    const start = imageOpen ? 0 : answer.findIndex((id) => openings.includes(id));
+    if (start < 0) return { text: this.tokenizer.decode(answer), grid: null };
+    const text = this.tokenizer.decode(answer.subarray(0, start));
+    return { text, grid: this.#parseImage(answer.subarray(start), imageOpen ? [] : [imageStart]) };
   }
 
-  #parseImage(ids: Int32Array): CodeGrid | null {
+  #parseImage(ids: Int32Array, start: readonly number[]): CodeGrid | null {
     const open = ids.indexOf(this.special.imageToken);
-    if (open < 0) return null;
-    const size = /^(\d+)\*(\d+)$/.exec(this.tokenizer.decode(ids.subarray(0, open)).replaceAll(' ', ''));
-    if (size === null) return null;
-    const [height, width] = [Number(size[1]), Number(size[2])];
-    if (height === 0 || width === 0) return null;
-    const body = open + 1;
-    const end = body + height * (width + 1);
-    if (ids[end] !== this.special.endOfFrame || ids[end + 1] !== this.special.imageEnd) return null;
-    const codes = new Int32Array(height * width);
-    for (let row = 0; row < height; row++) {
-      for (let column = 0; column < width; column++) {
-        const id = ids[body + row * (width + 1) + column];
-        if (!this.isVision(id)) return null;
-        codes[row * width + column] = id - this.visionStart;
-      }
-      if (ids[body + row * (width + 1) + width] !== this.special.endOfLine) return null;
+    const grid = open < 0 ? null : this.#parseRows(ids.subarray(open + 1));
+    if (grid === null || this.forms.imageHeader === 'sampled') return grid;
+    const expected = [...start, ...this.header(grid.height, grid.width)];
+    return ids.subarray(0, open).join() === expected.join() ? grid : null;
+  }
+
+  /** Rows of equal length that each end with an end of line, then both ends. */
+  #parseRows(ids: Int32Array): CodeGrid | null {
+    const { endOfLine, endOfFrame, imageEnd } = this.special;
+    const codes: number[] = [];
+    const width = ids.indexOf(endOfLine);
+    let at = 0;
+    while (width > 0 && ids[at] !== endOfFrame) {
+      const row = ids.subarray(at, at + width);
+      if (!row.every((id) => this.isVision(id)) || ids[at + width] !== endOfLine) return null;
+      codes.push(...row.map((id) => id - this.visionStart));
+      at += width + 1;
     }
-    return { height, width, codes };
+    if (codes.length === 0 || ids[at + 1] !== imageEnd) return null;
+    return { height: codes.length / width, width, codes: Int32Array.from(codes) };
   }
 }
