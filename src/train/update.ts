@@ -53,8 +53,8 @@ export async function update<P, A extends Answer>(
   const hasRatio = clip !== null || inner_epochs * minibatches > 1;
   const loss: LossSpec = hasRatio ? { policy: 'ratio', clip, kl } : { policy: 'reinforce', kl };
   const answered = kept.map(({ group }) => group);
-  const reference = kl === null ? null : await watch.time('reference', () => policy.statistics(answered, 'reference'));
-  const old = hasRatio ? await watch.time('reference', () => policy.statistics(answered, 'current')) : null;
+  const reference = kl === null ? null : await watch.time('reference', () => policy.statistics(answered, 'reference', answered));
+  const old = hasRatio ? await watch.time('reference', () => policy.statistics(answered, 'current', answered)) : null;
   const used = kept.map(({ group, advantages: own }, i): UsedGroup<P, A> => ({
     prompt: group.prompt,
     answers: group.answers,
@@ -74,7 +74,7 @@ export async function update<P, A extends Answer>(
         minibatches,
         new RandomStream(updater.seed, 'minibatches', iteration, epoch),
       )) {
-        const report = await policy.learn(lessons, loss);
+        const report = await policy.learn(lessons, loss, answered);
         totals.add(lessons, report, epoch === 0);
         const learningRate = learningRateAt(policy.steps, schedule);
         const { gradNorm, applied } = await policy.step(learningRate);
