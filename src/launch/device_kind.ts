@@ -1,9 +1,9 @@
-/** Whether a run computes on GPUs or on the CPU, and so which kind of slot it takes. */
+/** What a run takes of the machine: GPUs or the CPU, and how many processes. */
 import { autoProvider } from '../engines/onnx/cuda.js';
 import { enginesOf } from '../recipes/engines.js';
-import { isTrainable } from '../recipes/settings.js';
+import { isTrainable, recipeOf } from '../recipes/settings.js';
 import type { RunSettings } from '../schema/run.js';
-import type { DeviceKind, Devices } from './devices.js';
+import { processCount, type DeviceKind, type Devices } from './devices.js';
 
 /**
  * `cpu` where there is no GPU, where `launch.devices` is empty, and where all engines of the run compute on the CPU, `auto`
@@ -18,6 +18,13 @@ export function deviceKind(
   if (settings.launch.command !== null || !isTrainable(settings)) return 'gpu';
   const onCpu = enginesOf(settings).every(({ provider }) => (provider === 'auto' ? auto() : provider) === 'cpu');
   return onCpu ? 'cpu' : 'gpu';
+}
+
+/** The processes that the config asks for, but no more than a step has micro-batches: the others would have nothing to compute. */
+export function processesOf(settings: RunSettings, devices: Pick<Devices, 'gpus'>, kind: DeviceKind): number {
+  const asked = processCount(settings.launch, devices, kind);
+  if (settings.launch.command !== null || !isTrainable(settings)) return asked;
+  return Math.min(asked, recipeOf(settings).microBatches(settings));
 }
 
 let here: 'cuda' | 'cpu' | null = null;

@@ -8,8 +8,8 @@ import { RunPaths } from '../run/paths.js';
 import { readRecord } from '../run/record.js';
 import { readState, type RunStateName } from '../run/state.js';
 import type { ModelReference } from '../schema/model.js';
-import { deviceKind } from './device_kind.js';
-import { processCount, type DeviceKind, type Devices } from './devices.js';
+import { deviceKind, processesOf } from './device_kind.js';
+import type { DeviceKind, Devices } from './devices.js';
 import { memoryVerdict } from './memory.js';
 
 export interface PlannedRun {
@@ -52,7 +52,7 @@ export function planExperiment(experiment: Experiment, devices: Devices): Experi
     const { settings, resultHash } = cell.config;
     const { state, iteration } = looks.get(cell.run_name) ?? { state: 'new', iteration: 0 };
     const device = deviceKind(settings, devices);
-    const processes = processCount(settings.launch, devices, device);
+    const processes = processesOf(settings, devices, device);
     const bytes = isTrainable(settings) ? recipeOf(settings).memory(settings, shapeOf) : null;
     const perIteration = speed.get(kindOf(cell));
     const left = Math.max(0, settings.num_iterations - (state === 'changed' ? 0 : iteration));

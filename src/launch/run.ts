@@ -13,7 +13,7 @@ import { claimRequest } from '../run/claim_request.js';
 import { RunPaths } from '../run/paths.js';
 import { isDone, readState } from '../run/state.js';
 import type { RunSettings } from '../schema/run.js';
-import { deviceKind } from './device_kind.js';
+import { deviceKind, processesOf } from './device_kind.js';
 import { detectDevices, processCount, requireFree, wholeMachine, type Devices, type Placement } from './devices.js';
 import { EmbeddedJudges } from './embedded_judge.js';
 import { RunFailed } from './failure.js';
@@ -118,9 +118,15 @@ export class Launcher {
     for (const warning of config.warnings) this.#say(`warning: ${warning}`);
     this.#devices ??= detectDevices();
     const kind = deviceKind(config.settings, this.#devices);
-    const processes = processCount(launch, this.#devices, kind);
+    const processes = processesOf(config.settings, this.#devices, kind);
+    const asked = processCount(launch, this.#devices, kind);
+    if (processes < asked) {
+      this.#say(
+        `${run_name}: ${asked} processes are asked for, but a step has ${processes} micro-batch${processes === 1 ? '' : 'es'}: so many are started. A lower optimizer.per_device_batch_size gives it more`,
+      );
+    }
     if (kind === 'cpu') checkCores(processes, this.#devices.cpus);
-    const placement = wanted ?? wholeMachine(launch, this.#devices, kind);
+    const placement = wanted ?? wholeMachine({ ...launch, processes }, this.#devices, kind);
     requireFree(placement.devices);
     const stops = [this.options.stop, ...(wanted?.stop === undefined ? [] : [wanted.stop])];
     const stop = AbortSignal.any(stops);

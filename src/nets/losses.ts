@@ -19,14 +19,17 @@ export function ratioTerm(logProbs: Value, old: Value, advantages: Value, clip: 
   return minimum(mul(ratio, advantages), mul(clipped, advantages));
 }
 
+/** k3's exponent at most: a policy that gives an action e^-20 of the reference's probability is held back by e^20 already, and float32 ends at e^88. */
+export const KL_EXPONENT_LIMIT = 20;
+
 /** Estimates KL(policy || reference) per action from d = log p_ref - log p, [N] to [N] (Schulman, "Approximating KL Divergence", 2020). */
 const KL_ESTIMATORS = {
   /** -d: unbiased, may be negative; its gradient is zero in expectation. */
   k1: (d: Value): Value => neg(d),
   /** d^2 / 2: biased, never negative. */
   k2: (d: Value): Value => mul(mul(d, d), d.graph.scalar(0.5)),
-  /** exp(d) - d - 1: unbiased, never negative. */
-  k3: (d: Value): Value => sub(sub(exp(d), d), d.graph.scalar(1)),
+  /** exp(d) - d - 1: unbiased, never negative; the exponent is clamped. */
+  k3: (d: Value): Value => sub(sub(exp(minimum(d, d.graph.scalar(KL_EXPONENT_LIMIT))), d), d.graph.scalar(1)),
 } as const;
 
 export interface KlTerm {

@@ -65,6 +65,8 @@ export interface LearnReport {
   readonly loss: number;
   /** Of the weights that the gradient was taken at, for each lesson and answer. */
   readonly statistics: readonly (readonly Statistics[])[];
+  /** Actions whose KL term was too large to be taken as it is. */
+  readonly klClamped: number;
 }
 
 export interface StepReport {

@@ -50,7 +50,8 @@ export function mismatchOf(
 
 /**
  * Adds up what the steps of an iteration report, over the actions that carry the loss and weighted as there: of the first epoch the loss, the KL
- * to the reference (in nats per action) and the entropy; of all steps the ratio to the weights that sampled.
+ * to the reference (in nats per action) and the entropy; of all steps the ratio to the weights that sampled, and how many KL terms
+ * were clamped.
  */
 export class UpdateTotals {
   /** Statistics of the first step: the policy that sampled, where the first step learns from all groups in their order. */
@@ -59,6 +60,7 @@ export class UpdateTotals {
   #weight = 0;
   #kl: number | null = null;
   #entropy: number | null = null;
+  #klClamped = 0;
   readonly #ratios = { count: 0, sum: 0, largest: 0, clipped: 0 };
 
   constructor(
@@ -66,7 +68,12 @@ export class UpdateTotals {
     private readonly clip: number | null,
   ) {}
 
-  add(lessons: readonly Lesson<unknown, unknown>[], { loss, statistics }: LearnReport, isFirstEpoch: boolean): void {
+  add(
+    lessons: readonly Lesson<unknown, unknown>[],
+    { loss, statistics, klClamped }: LearnReport,
+    isFirstEpoch: boolean,
+  ): void {
+    this.#klClamped += klClamped;
     if (this.#losses.length === 0) this.first = statistics;
     if (isFirstEpoch) this.#losses.push(loss);
     lessons.forEach(({ targets }, i) =>
@@ -86,7 +93,7 @@ export class UpdateTotals {
     const { count, sum, largest, clipped } = this.#ratios;
     return {
       'policy/loss': average(this.#losses),
-      ...(this.#kl === null ? {} : { 'policy/kl': this.#kl / this.#weight }),
+      ...(this.#kl === null ? {} : { 'policy/kl': this.#kl / this.#weight, 'policy/kl_clamped': this.#klClamped }),
       ...(this.#entropy === null ? {} : { 'policy/entropy': this.#entropy / this.#weight }),
       ...(count === 0 ? {} : { 'policy/ratio_mean': sum / count, 'policy/ratio_max': largest }),
       ...(count === 0 || this.clip === null ? {} : { 'policy/ratio_clipped': clipped / count }),

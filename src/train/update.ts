@@ -53,7 +53,8 @@ export async function update<P, A extends Answer>(
   const hasRatio = clip !== null || inner_epochs * minibatches > 1;
   const loss: LossSpec = hasRatio ? { policy: 'ratio', clip, kl } : { policy: 'reinforce', kl };
   const answered = kept.map(({ group }) => group);
-  const reference = kl === null ? null : await watch.time('reference', () => policy.statistics(answered, 'reference', answered));
+  const reference =
+    kl === null ? null : await watch.time('reference', () => policy.statistics(answered, 'reference', answered));
   const old = hasRatio ? await watch.time('reference', () => policy.statistics(answered, 'current', answered)) : null;
   const used = kept.map(({ group, advantages: own }, i): UsedGroup<P, A> => ({
     prompt: group.prompt,

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import type { RunSettings } from '../../src/schema/run.js';
-import { deviceKind } from '../../src/launch/device_kind.js';
+import { deviceKind, processesOf } from '../../src/launch/device_kind.js';
 
 const gpus = [{ index: 0, uuid: 'GPU-0', name: 'one', memoryBytes: null, usedBytes: null }];
 
@@ -46,5 +46,26 @@ describe('a run', () => {
     const { launch, ...ours } = run('cpu', 'cpu');
     const theirs = { ...ours, launch: { ...launch, command: ['train'] } } as RunSettings;
     expect(deviceKind(theirs, { gpus })).toBe('gpu');
+  });
+});
+
+describe('the processes of a run', () => {
+  const asked = (processes: number, episodes: number, command: readonly string[] | null = null): number => {
+    const settings = {
+      task: 'image_edit_tokens',
+      algorithm: { type: 'grpo', minibatches: 2 },
+      rollout: { episodes_per_iteration: episodes },
+      optimizer: { per_device_batch_size: 8 },
+      launch: { devices: null, processes, command },
+    } as unknown as RunSettings;
+    return processesOf(settings, { gpus }, 'cpu');
+  };
+
+  it('are those that are asked for, but no more than a step has micro-batches', () => {
+    expect([asked(2, 64), asked(4, 64), asked(8, 64), asked(8, 16)]).toEqual([2, 4, 4, 1]);
+  });
+
+  it("are another trainer's own business", () => {
+    expect(asked(8, 16, ['train'])).toBe(8);
   });
 });

@@ -3,6 +3,7 @@ import { describe, expect, it } from 'vitest';
 import { RandomStream } from '../../src/core/random.js';
 import { Session } from '../../src/engines/onnx/session.js';
 import { gradients } from '../../src/graph/differentiate.js';
+import { sumAll } from '../../src/graph/build.js';
 import { Graph } from '../../src/graph/ir.js';
 import { tokenDistribution } from '../../src/nets/layers.js';
 import { klTerm, ratioTerm, reinforceTerm, weightedLoss, type KlTerm } from '../../src/nets/losses.js';
@@ -134,4 +135,26 @@ describe('losses from logits', () => {
     expect(ratios.some(({ r, a }) => r > 1.2 && a < 0)).toBe(true);
     expect(ratios.some(({ r }) => r > 0.8 && r < 1.2)).toBe(true);
   });
+});
+
+it('clamps the exponent of k3, in its value and in its gradient', async () => {
+  const graph = new Graph('clamp');
+  const logProbs = graph.input('log_probs', [3]);
+  const loss = sumAll(klTerm(logProbs, graph.input('reference', [3]), { coefficient: 1, estimator: 'k3' }));
+  const [gradient] = gradients(loss, [logProbs]);
+  const session = await Session.compile(graph, { loss, gradient }, { threads: 1 });
+  // d is 200, 21 and 1.
+  const out = await session.run(
+    { log_probs: Float32Array.of(-201, -22, -2), reference: new Float32Array(3).fill(-1) },
+    new Map(),
+  );
+  await session.dispose();
+  const limit = Math.exp(20);
+  const values = [limit - 201, limit - 22, Math.exp(1) - 2];
+  expect((out['loss'] as Float32Array)[0]).toBeCloseTo(
+    values.reduce((a, b) => a + b),
+    -3,
+  );
+  // Of what is clamped the straight term is left, which still leads back.
+  expect([...(out['gradient'] as Float32Array)]).toEqual([1, 1, expect.closeTo(1 - Math.exp(1), 5)]);
 });

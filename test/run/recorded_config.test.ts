@@ -29,6 +29,12 @@ describe('a recorded run', () => {
   });
 });
 
+/** The same as a config of today says it, which names the forms that were the only ones then. */
+function saidToday(settings: PlainObject): PlainObject {
+  const forms = { image_header: 'forced', end_after_image: false, chat_words: true };
+  return { ...settings, policy: { ...(settings['policy'] as object), ...forms } };
+}
+
 /** The recorded settings with some fields of their sections changed. */
 function recordedWith(changes: Readonly<Record<string, object>>): PlainObject {
   const sections = Object.entries(changes).map(([key, change]) => [
@@ -44,7 +50,10 @@ describe('a run that kept moving averages before they were evaluated', () => {
     expect(recordedSettings(averaging)).toHaveProperty('validation.weights', 'current');
     expect(recordedSettings(recorded.settings)).toHaveProperty('validation.weights', null);
     const today = (weights: string | null): RunSettings => {
-      const validated = validate({ ...averaging, validation: { ...(averaging['validation'] as object), weights } });
+      const validated = validate({
+        ...saidToday(averaging),
+        validation: { ...(averaging['validation'] as object), weights },
+      });
       if ('problems' in validated) throw new Error(JSON.stringify(validated.problems));
       return validated.settings;
     };
@@ -95,7 +104,7 @@ describe('a record of before a field was there', () => {
 
   /** Settings as a config of today gives them. */
   const configured = (settings: PlainObject): RunSettings => {
-    const validated = validate(settings);
+    const validated = validate(saidToday(settings));
     if ('problems' in validated) throw new Error(JSON.stringify(validated.problems));
     return validated.settings;
   };

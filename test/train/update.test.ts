@@ -27,7 +27,7 @@ class NotingPolicy implements Policy<string, Answer, never> {
   }
   async learn(lessons: readonly Lesson<string, Answer>[], loss: LossSpec): Promise<LearnReport> {
     this.taken.push({ lessons, loss });
-    return { loss: this.taken.length, statistics: this.#statistics(lessons, -1 + 0.5 * this.steps) };
+    return { loss: this.taken.length, statistics: this.#statistics(lessons, -1 + 0.5 * this.steps), klClamped: 1 };
   }
   async step(): Promise<{ gradNorm: null; applied: true }> {
     this.steps += 1;
@@ -92,7 +92,8 @@ describe('one step', () => {
     // One action of each of the eight answers is trained.
     const weights = policy.taken[0].lessons[1].targets[1].weights;
     expect([...weights]).toEqual([0.125, 0, 0, 0]);
-    expect(metrics).toMatchObject({ 'group/used': 4, 'policy/loss': 1, 'policy/kl': 2, 'policy/rollout_mismatch': 0 });
+    expect(metrics).toMatchObject({ 'group/used': 4, 'policy/loss': 1, 'policy/kl': 2, 'policy/kl_clamped': 1 });
+    expect(metrics['policy/rollout_mismatch']).toBe(0);
     expect(metrics).not.toHaveProperty(['policy/ratio_mean']);
     expect(alarms).toEqual([]);
   });

@@ -1,8 +1,8 @@
 /** From an experiment to the jobs of a sweep: which runs, in which order, with how many processes each. */
 import type { LoadedConfig } from '../../config/load.js';
 import { InternalError, UsageError } from '../../core/errors.js';
-import { deviceKind } from '../device_kind.js';
-import { processCount, type DeviceKind, type Devices } from '../devices.js';
+import { deviceKind, processesOf } from '../device_kind.js';
+import type { DeviceKind, Devices } from '../devices.js';
 import type { Job } from './schedule.js';
 
 /** A run of an experiment: a cell, or a run that cells start from. */
@@ -51,7 +51,7 @@ export function planJobs(
       name,
       kind: cells.has(name) ? 'cell' : 'parent',
       parents: run.parents,
-      processes: processCount(settings.launch, devices, device),
+      processes: processesOf(settings, devices, device),
       numIterations: settings.num_iterations,
       config: run.config,
       axes: run.axes,

@@ -9,8 +9,8 @@ import type { Weights } from '../../models/files.js';
 import type { BatchShape } from '../../nets/decoder/decoder.js';
 import { sequenceInputs, sequenceLogits } from '../../nets/decoder/decoder.js';
 import { tokenDistribution, type TokenDistribution } from '../../nets/layers.js';
-import { klTerm, ratioTerm, reinforceTerm, weightedLoss } from '../../nets/losses.js';
-import type { LearnReport, LossSpec, Target } from '../policy.js';
+import { KL_EXPONENT_LIMIT, klTerm, ratioTerm, reinforceTerm, weightedLoss } from '../../nets/losses.js';
+import type { LearnReport, LossSpec, Statistics, Target } from '../policy.js';
 import { packSequences, promptColumns, roundUp, type TokenGroup } from './batch.js';
 import type { PolicyModel } from './model.js';
 import { SessionCache } from './model.js';
@@ -113,13 +113,16 @@ export class Learner {
     }
     const all = await this.options.peers.allGather({ rows, losses, names: Object.keys(this.#sums) });
     this.#names = all.find(({ names }) => names.length > 0)?.names ?? [];
+    const statistics = sorted(
+      lessons,
+      shape,
+      all.flatMap((one) => one.rows),
+    );
     return {
       loss: all.flatMap((one) => one.losses).reduce((sum, one) => sum + one, 0),
-      statistics: sorted(
-        lessons,
-        shape,
-        all.flatMap((one) => one.rows),
-      ),
+      statistics,
+      klClamped:
+        loss.policy !== 'likelihood' && loss.kl?.estimator === 'k3' ? clampedExponents(lessons, statistics) : 0,
     };
   }
 
@@ -236,6 +239,20 @@ function gainOf(loss: LossSpec, logProbs: Value, input: (name: keyof TargetFeeds
     case 'ratio':
       return ratioTerm(logProbs, input('old'), input('advantages'), loss.clip);
   }
+}
+
+/** Weighted tokens whose exponent of k3 is beyond its limit. */
+function clampedExponents(lessons: readonly TokenLesson[], statistics: readonly (readonly Statistics[])[]): number {
+  let count = 0;
+  lessons.forEach(({ targets }, i) =>
+    targets.forEach(({ weights, reference }, g) => {
+      const { logProbs } = statistics[i][g];
+      weights.forEach((w, t) => {
+        if (w !== 0 && reference !== null && reference.logProbs[t] - logProbs[t] > KL_EXPONENT_LIMIT) count += 1;
+      });
+    }),
+  );
+  return count;
 }
 
 const GRADIENT = 'd:';
