@@ -133,7 +133,10 @@ describe('SIGTERM', () => {
 });
 
 describe('two processes', () => {
-  const two = (name: string): string[] => [...long(name), '--set', 'launch.processes=2'];
+  const two = (name: string): string[] => [
+    ...long(name),
+    ...['launch.processes=2', 'optimizer.per_device_batch_size=4'].flatMap((set) => ['--set', set]),
+  ];
 
   it('train one run, and the death of one ends both', async () => {
     const live = place.startTraining(START, ...two('pair'));
