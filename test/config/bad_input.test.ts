@@ -44,9 +44,8 @@ describe('a config that does not evaluate', () => {
       "/tmp/mine.jsonnet:2:16: computed imports are not allowed.
         Correct the file; editrl config show prints what a config evaluates to."
     `);
-    expect(
-      await withFile("{\n  a: {\n    b: error ('too long: ' +\n      'two\\nlines'),\n  },\n}\n"),
-    ).toMatchInlineSnapshot(`
+    expect(await withFile("{\n  a: {\n    b: error ('too long: ' +\n      'two\\nlines'),\n  },\n}\n"))
+      .toMatchInlineSnapshot(`
       "/tmp/mine.jsonnet:3:8: too long: two
       lines
         Correct the file; editrl config show prints what a config evaluates to."

@@ -4,7 +4,7 @@ import { describe, expect, it } from 'vitest';
 import { ConfigError } from '../../src/core/errors.js';
 import { flatKeys } from '../../src/config/flat_keys.js';
 import { diffSettings } from '../../src/config/hash.js';
-import { loadReferenced } from '../../src/config/load.js';
+import { referencedFile } from '../../src/config/load.js';
 import { cannotRunYet, dependencies } from '../../src/config/models.js';
 import { testFolder } from '../support/folder.js';
 import { loadEvaluated } from './evaluated.js';
@@ -91,7 +91,7 @@ describe("EARL's flat form", () => {
     });
   });
 
-  it('is not taken where the canonical form has the key too', async () => {
+  it('is not what a file is in whose keys are those of both forms', async () => {
     await expect(
       loadEvaluated({ file: write('none.jsonnet', "{ run_name: 'x', num_iterations: 3 }"), env }),
     ).rejects.toThrow('task: missing');
@@ -126,10 +126,15 @@ describe("EARL's flat form", () => {
     });
   });
 
-  it.each(['NONE', 'none', 'None'])('takes the run name %s for the name of the file', async (name) => {
-    const { settings } = await loadTrained({ file: flat, env: { ...env, APP__RUN_NAME: name } });
-    expect(settings.run_name).toBe('earl_flat');
-    expect((await loadTrained({ file: flat, sets: ['run_name=null'], env })).settings.run_name).toBe('earl_flat');
+  it('takes the run name NONE for the name of the file', async () => {
+    const named = await loadTrained({ file: flat, env: { ...env, APP__RUN_NAME: 'NONE' } });
+    expect(named.settings.run_name).toBe('earl_flat');
+    // As in EARL, where Jsonnet has seen the variable by then.
+    expect(named.settings.track.push_to_hub?.repo_id).toBe('imged_rl__NONE');
+    for (const name of ['none', 'None', 'null']) {
+      const { settings } = await loadTrained({ file: flat, sets: [`run_name=${name}`], env });
+      expect(settings.run_name).toBe('earl_flat');
+    }
   });
 
   it.each(['http://judge:4877', 'http://judge:4877/', 'http://judge:4877/v1', 'http://judge:4877/v1/'])(
@@ -256,11 +261,9 @@ describe("what stands over EARL's flat form", () => {
       data: { train: [{ path: 'data/tiny/s/prompts/list/tokenized_datalist.json', coefficient: null }] },
     });
     expect(cannotRunYet(config.settings)).toEqual([]);
-    const needed = dependencies(config.settings);
-    expect(needed.map(({ run }) => run)).toEqual(['tiny_vq', start]);
-    for (const reference of needed) {
-      expect((await loadReferenced(config, reference, env)).settings.run_name).toBe(reference.run);
-    }
+    // Its starts are those of the family, although it lies elsewhere.
+    const made = dependencies(config.settings).map((reference) => [reference.run, referencedFile(config, reference)]);
+    expect(made).toEqual(['tiny_vq', start].map((run) => [run, `configs/${run}.jsonnet`]));
   });
 
   it('the laptop size, on labelled prompts for a reward that compares with the answer', async () => {
@@ -312,6 +315,14 @@ describe("an error in EARL's flat form", () => {
           (--set) model_revision: found 3; allowed: a text
           (--set) coefficients.0: found -1; allowed: a number > 0"
       `);
+  });
+
+  it('names canonical keys where these are set', async () => {
+    expect(await messageOf(['optimizer.learning_rate=-1', 'policy.model={"hub":"x"}'])).toMatchInlineSnapshot(`
+      "2 problems
+        (--set) optimizer.learning_rate: found -1; allowed: a number > 0
+        (--set) policy.model.hub: found "x"; allowed: a Hub id such as "owner/name""
+    `);
   });
 
   it('names each key that it leaves out and EARL demands', async () => {
