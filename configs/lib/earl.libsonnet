@@ -12,13 +12,15 @@ local datalist(path) = { path: data_dir + '/' + path + '/list/tokenized_datalist
   think:: false,  // whether the policy reasons in words before it edits
   start:: null,  // the config whose result it starts from, without '.jsonnet'; null means base_model
 
-  // Published checkpoints. Replace one to start from your own: { checkpoints+:: { sft_s: '/path/to/checkpoint' } }.
+  // The checkpoints that EARL's files name. Replace one to start from your own: { checkpoints+:: { sft_s: '/path/to/checkpoint' } }.
+  // For sft_think_s they name that of sft_s, which was trained without reasoning; EARL has published the two starts on simple edits as
+  // mair-lab/sft-simple and mair-lab/thinking-sft-simple.
   base_model:: { hub: 'BAAI/Emu3-Stage1' },
   checkpoints:: {
-    sft_s: { hub: 'mair-lab/sft-simple' },
+    sft_s: { hub: 'Image-Editing/Emu3-Base-SFT-without_cot-Mar04_256_lr1e-4-checkpoint-11600' },
     sft_sc: { hub: 'Image-Editing/Emu3-Base-SFT-without_cot-May06_mixed_gc_lr1e-4-checkpoint-4800' },
     sft_sc2stage: { hub: 'Image-Editing/Emu3-Base-SFT-without_cot-May07_mixed_gc_post_lr1e-4-checkpoint-1200' },
-    sft_think_s: { hub: 'kazemnejad/Emu3-Base-SFT-got-Apr13_post_stochastic_256_lr1e-5-checkpoint-10800' },
+    sft_think_s: self.sft_s,
   },
   datasets:: {
     s: [datalist('emu3_tokenized_rl_100k/omniedit1.2M/train_20250224')],
@@ -61,6 +63,8 @@ local datalist(path) = { path: data_dir + '/' + path + '/list/tokenized_datalist
     // The mode is viescore, the schema's default. It is not written down, so that terms may stand in its place.
     endpoint: std.extVar('APP__REWARD_FUNCTION_API_BASE'),
     model: 'Qwen/Qwen2.5-VL-72B-Instruct',
+    timeout_s: 1000,
+    max_reply_tokens: { viescore: 1400, ground_score: 1300 },
   },
   checkpoint: { save_every_n_iterations: 100, keep_every_n_iterations: 100 },
 }

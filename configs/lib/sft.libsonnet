@@ -14,5 +14,6 @@
     per_device_batch_size: 2,
     gradient_checkpointing: true,
   },
+  policy+: { tokenizer: $.base_model },
   validation: { every_n_iterations: 100 },
 }

@@ -42,18 +42,25 @@ local tiny = {
     rl: { every_n_iterations: 40, prompts: 256 },
   },
   checkpoint: { save_every_n_iterations: 20, keep_every_n_iterations: null, keep_last: 2 },
+  judge: { timeout_s: 120, max_reply_tokens: { viescore: 400, ground_score: 700 } },
 };
 
-local made_by(config) = { run: config, config: config + '.jsonnet' };
+local here = std.split(std.thisFile, '/');
+local configs = std.join('/', here[:std.length(here) - 2]);
 local base_exp_dir = std.extVar('APP__BASE_EXP_DIR');
 
 {
-  // What the overlaid config says about itself; a config that says nothing is taken for an RL run from sft_s on simple edits.
+  // What the overlaid config says about itself; one that says nothing, such as a file in EARL's flat form, is taken for an RL run on
+  // simple edits from the start of this family that thinks, or does not, as it does itself.
+  local says_nothing = !('kind' in super),
+  local prefill = if 'assistant_prefill' in super then super.assistant_prefill else null,
   kind:: if 'kind' in super then super.kind else 'rl',
   sets:: if 'sets' in super then super.sets else ['s'],
   validation_sets:: if 'validation_sets' in super then super.validation_sets else self.sets,
-  think:: if 'think' in super then super.think else false,
-  start:: if 'start' in super then super.start else 'sft_s',
+  think:: if 'think' in super then super.think else prefill != null && std.length(std.findSubstr('<|start thinking|>', prefill)) > 0,
+  start:: if 'start' in super then super.start else if $.think then 'sft_think_s' else 'sft_s',
+  // A config of this family names its starts by files beside it.
+  local made_by(config) = { run: config, config: (if says_nothing then configs + '/' else '') + config + '.jsonnet' },
 
   local size = if $.think then 'think' else 'plain',
   // A seed has its own image tokenizer, and so its own folder of samples, which are written in that tokenizer's codes.
@@ -64,7 +71,7 @@ local base_exp_dir = std.extVar('APP__BASE_EXP_DIR');
 
   // SFT sees the small labelled split, or half of it where it sees two sets, so that its labels stay as few; RL draws on many prompts without answers, or, where the reward compares with the
   // labelled edit, on prompts that have one.
-  local rewards = [std.get($.reward, 'mode')] + [term.name for term in std.get($.reward, 'terms', [])],
+  local rewards = [std.get($.reward, 'mode'), std.get($, 'reward_final_reward')] + [term.name for term in std.get($.reward, 'terms', [])],
   local needs_truth = std.length([name for name in rewards if name != null && std.length(std.findSubstr('ground_score', name)) > 0]) > 0,
   local labelled = if std.length($.sets) == 1 then 'train' else 'train_half',
   local split = if $.kind == 'sft' then labelled else if needs_truth then 'truth' else 'prompts',
@@ -90,7 +97,7 @@ local base_exp_dir = std.extVar('APP__BASE_EXP_DIR');
     engine+: { provider: 'cpu' },
   },
   environment+: (if $.kind == 'vq' then { init: tiny.tokenizer } else { model: made_by('tiny_vq') }) + { engine+: { provider: 'cpu' } },
-  reward+: { endpoint: 'embedded', model: 'editrl-rule-judge' },
+  reward+: tiny.judge { endpoint: 'embedded', model: 'editrl-rule-judge' },
   data+: {
     dir: std.extVar('APP__DATA_DIR'),
     tiny: world,

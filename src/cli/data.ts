@@ -9,7 +9,7 @@ import {
   makeTinyImages,
   type ImageTokenizerLike,
 } from '../tiny/world/dataset.js';
-import { printError, printJson, printLine } from './output.js';
+import { printError, printJson, printLine, styled } from './output.js';
 import { flag, text, texts, type Action, type Arguments, type Verb } from './verb.js';
 
 /** What configs/lib/tiny.libsonnet asks for, so that a tiny run finds its data made. */
@@ -82,6 +82,7 @@ function printReport(report: DatasetReport): void {
   printLine(
     `${report.path}: ${report.samples} ${report.kind}${labelled}, size ${report.sizes.join(', ') || 'unknown'}`,
   );
+  if (report.remark !== null) printError(`${styled('warning', 'yellow', process.stderr)}: ${report.remark}`);
   for (const problem of report.problems) printError(`editrl: ${problem.toText()}`);
 }
 

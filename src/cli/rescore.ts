@@ -1,7 +1,8 @@
 /** `editrl rescore RUN`: scores a run's episodes again by another reward, from its records where they suffice. */
 import { basename, extname } from 'node:path';
 import { canonicalJson } from '../config/hash.js';
-import { loadConfig, parseSet } from '../config/load.js';
+import { loadConfig } from '../config/load.js';
+import { parseSet } from '../config/sets.js';
 import { must, RunError, UsageError } from '../core/errors.js';
 import { sha256 } from '../core/image.js';
 import { EmbeddedJudges } from '../launch/embedded_judge.js';

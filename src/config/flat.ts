@@ -1,179 +1,381 @@
 /**
- * The flat dialect of EARL's config files: one table from its keys to the canonical ones, so that such a file loads unchanged.
- * A file is in the dialect when it names no task and has at least one of the dialect's own keys.
+ * The flat dialect of EARL's config files: such a file loads unchanged and means what it means to EARL. Its keys are in
+ * flat_keys.ts. Canonical keys may stand over it, in overlays, in the axes of an experiment and in `--set`: they win.
  */
 import { existsSync } from 'node:fs';
-import { canonicalMode } from '../rewards/settings.js';
-import { imageEditTokens } from '../recipes/image_edit_tokens/settings.js';
 import type { Problem } from '../recipes/rules.js';
-import { hasPath, setPath } from '../schema/paths.js';
+import { imageEditTokens } from '../recipes/image_edit_tokens/settings.js';
+import { canonicalMode } from '../rewards/settings.js';
+import { getPath, hasPath, setPath } from '../schema/paths.js';
 import { isObject } from '../schema/walk.js';
+import { canonicalKeyOf, earlKeys, flatKeys, isFlatKey, type FlatKey, type FlatName } from './flat_keys.js';
+import { nearest } from './nearest.js';
+import { applyChanges, type Change } from './sets.js';
 
-/** What becomes of one flat key. */
-type Entry =
-  /** The value moves to a canonical key, converted where `convert` is given. */
-  | { readonly to: string; readonly convert?: (value: unknown) => unknown }
-  /** Has no meaning here; the reason stands in a warning. */
-  | { readonly ignored: string }
-  /** Read together with other keys; what comes of them stands at this canonical key. */
-  | { readonly joint: string };
-
-const earlKeys: Readonly<Record<string, Entry>> = {
-  train_paths_file: { joint: 'data.train' },
-  coefficients: { joint: 'data.train' },
-  val_paths_file: { joint: 'data.validation' },
-  val_coefficients: { joint: 'data.validation' },
-  model_path: { to: 'policy.model', convert: modelReference },
-  tokenizer_path: { to: 'policy.tokenizer', convert: modelReference },
-  assistant_prefill: { to: 'policy.assistant_prefill', convert: (value) => value ?? '' },
-  model_context_size: { to: 'policy.model_context_size' },
-  emu3_use_logit_processor: { to: 'policy.emu3_use_logit_processor' },
-  separate_language_and_vision_vocabs: { to: 'policy.separate_language_and_vision_vocabs' },
-  learning_rate: { to: 'optimizer.learning_rate' },
-  per_device_batch_size: { to: 'optimizer.per_device_batch_size' },
-  kl_coeff: { to: 'algorithm.kl_coeff' },
-  temperature: { to: 'rollout.temperature' },
-  top_p: { to: 'rollout.top_p' },
-  top_k: { to: 'rollout.top_k' },
-  episodes_per_iteration: { to: 'rollout.episodes_per_iteration' },
-  generations_per_sample: { to: 'rollout.generations_per_sample' },
-  max_response_tokens: { to: 'rollout.max_response_tokens' },
-  vllm_gpu_memory_utilization: { ignored: 'rollouts run in this process, without vLLM' },
-  reward_function_api_base: { to: 'reward.endpoint' },
-  reward_function_api_model_name: { to: 'reward.model' },
-  reward_compute_viescore: { joint: 'reward.also_compute' },
-  reward_compute_ground_score: { joint: 'reward.also_compute' },
-  reward_final_reward: { joint: 'reward.mode' },
-  log_episodes_every_n_iterations: { to: 'track.log_episodes_every_n_iterations' },
-  keep_checkpoints_every_n_iterations: { to: 'checkpoint.keep_every_n_iterations' },
-  save_checkpoints_every_n_iterations: { to: 'checkpoint.save_every_n_iterations' },
-  push_to_hub_every_n_iterations: { to: 'track.push_to_hub.every_n_iterations' },
-  push_to_hub_repo_id: { to: 'track.push_to_hub.repo_id' },
-};
-
-/** The dialect's own keys (those that it shares with the canonical form, such as run_name, are not among them). */
-export const flatKeys: readonly string[] = Object.keys(earlKeys);
-
-/** Where a key of the dialect stands in the canonical form; null for any other key and for one without meaning here. */
-export function canonicalKeyOf(flatKey: string): string | null {
-  const entry = Object.hasOwn(earlKeys, flatKey) ? earlKeys[flatKey] : undefined;
-  if (entry === undefined || 'ignored' in entry) return null;
-  return 'to' in entry ? entry.to : entry.joint;
-}
-
-export function isFlat(raw: Readonly<Record<string, unknown>>): boolean {
-  return raw['task'] === undefined && flatKeys.some((key) => key in raw);
+export interface FlatSource {
+  /** The run's name where the file gives none. */
+  readonly stem: string;
+  /** The folder that the file's paths are built from (APP__DATA_DIR). */
+  readonly dataDir: string;
+  /** Whether anything was merged over the file: only then may a value stand there in both forms. */
+  readonly overlaid: boolean;
+  /** Changes in either form, which come last. */
+  readonly changes: readonly Change[];
 }
 
 export interface Translation {
   readonly value: Record<string, unknown>;
   readonly problems: readonly Problem[];
   readonly warnings: readonly string[];
+  readonly words: FlatWords;
 }
 
 /** What EARL's program fixes in code rather than in a file. */
 const implied: Readonly<Record<string, unknown>> = {
   task: imageEditTokens.name,
   'algorithm.type': 'grpo',
+  'optimizer.gradient_checkpointing': true,
   'environment.model': { hub: 'BAAI/Emu3-VisionTokenizer' },
+  'reward.timeout_s': 1000,
+  'reward.max_reply_tokens.viescore': 1400,
+  'reward.max_reply_tokens.ground_score': 1300,
 };
 
-/** Translates a flat file to the canonical form; canonical keys beside the flat ones are kept. */
-export function translateFlat(raw: Readonly<Record<string, unknown>>): Translation {
-  const problems: Problem[] = [];
-  const warnings: string[] = [];
-  const value: Record<string, unknown> = Object.fromEntries(
-    Object.entries(raw)
-      .filter(([key]) => !flatKeys.includes(key))
-      .map(([key, content]) => [key, structuredClone(content)]),
-  );
-  for (const [flatKey, entry] of Object.entries(earlKeys)) {
-    if (!(flatKey in raw)) continue;
-    if ('ignored' in entry) warnings.push(`${flatKey} has no meaning here and is left out: ${entry.ignored}`);
-    if (!('to' in entry)) continue;
-    if (hasPath(value, entry.to)) {
-      problems.push({ key: flatKey, message: `also given as ${entry.to}; keep one of the two` });
-      continue;
-    }
-    const given = raw[flatKey];
-    setPath(value, entry.to, entry.convert === undefined ? given : entry.convert(given));
-  }
-  sources(raw, value, 'data.train', 'train_paths_file', 'coefficients', problems);
-  sources(raw, value, 'data.validation', 'val_paths_file', 'val_coefficients', problems);
-  rewards(raw, value, problems);
-  for (const [path, content] of Object.entries(implied)) if (!hasPath(value, path)) setPath(value, path, content);
-  return { value, problems, warnings };
+const imageEditSections = Object.keys(imageEditTokens.schema.shape);
+
+/** Translates a flat file to the canonical form; canonical keys beside the flat ones are kept, and `raw` is changed. */
+export function translateFlat(raw: Record<string, unknown>, source: FlatSource): Translation {
+  const translator = new Translator(raw, source);
+  return translator.translate();
 }
 
-/** Paths and coefficients are two lists in the dialect, one list of pairs in the canonical form. */
-function sources(
-  raw: Readonly<Record<string, unknown>>,
-  value: Record<string, unknown>,
-  to: string,
-  pathsKey: string,
-  coefficientsKey: string,
-  problems: Problem[],
-): void {
-  const paths = raw[pathsKey];
-  const coefficients = raw[coefficientsKey] ?? [];
-  if (paths === undefined) return;
-  if (!Array.isArray(paths) || !Array.isArray(coefficients)) {
-    const [key, found] = Array.isArray(paths) ? [coefficientsKey, coefficients] : [pathsKey, paths];
-    problems.push({ key, message: `found ${JSON.stringify(found)}; allowed: a list` });
-    return;
+class Translator {
+  readonly #problems: Problem[] = [];
+  readonly #warnings: string[] = [];
+  /** Flat keys by the canonical paths that take their values from them. */
+  readonly #names = new Map<string, string>();
+  /** Canonical paths that stay empty, for a reason that is among the problems. */
+  readonly #missing: string[] = [];
+  readonly #value: Record<string, unknown>;
+  readonly #canonicalChanges: readonly Change[];
+
+  constructor(
+    private readonly raw: Record<string, unknown>,
+    private readonly source: FlatSource,
+  ) {
+    const isOwn = ({ path }: Change): boolean => isFlatKey(path.split('.')[0]);
+    this.#canonicalChanges = source.changes.filter((change) => !isOwn(change));
+    if (!source.overlaid) this.#refuseBothForms();
+    this.#applyOwnChanges(source.changes.filter(isOwn));
+    const canonical = Object.entries(raw).filter(([key]) => !isFlatKey(key) && imageEditSections.includes(key));
+    this.#value = structuredClone(Object.fromEntries(canonical));
   }
-  if (coefficients.length !== 0 && coefficients.length !== paths.length) {
-    problems.push({
-      key: coefficientsKey,
-      message: `found ${coefficients.length} for ${paths.length} in ${pathsKey}; allowed: one for each, or none (each is then upsampled to the largest)`,
-    });
+
+  translate(): Translation {
+    this.#findUnknown();
+    this.#findMissing();
+    for (const key of flatKeys) {
+      const entry: FlatKey = earlKeys[key];
+      if ('to' in entry) this.#put(entry.to, key, this.#earl(key));
+    }
+    this.#sources('data.train', 'train_paths_file', 'coefficients');
+    this.#sources('data.validation', 'val_paths_file', 'val_coefficients');
+    this.#models();
+    this.#trainTokens();
+    this.#reward();
+    this.#checkpoints();
+    this.#hub();
+    const { run_name: name, assistant_prefill: prefill } = this.#all('run_name', 'assistant_prefill');
+    this.#put('run_name', 'run_name', isNone(name) ? this.source.stem : name);
+    this.#put('policy.assistant_prefill', 'assistant_prefill', prefill === null ? '' : prefill);
+    for (const [path, content] of Object.entries(implied)) this.#put(path, null, structuredClone(content));
+    this.#problems.push(...applyChanges(this.#value, this.#canonicalChanges));
+    this.#dataDir();
+    this.#warnOfIgnored();
+    const changed = this.#canonicalChanges.map(({ path }) => path);
+    return {
+      value: this.#value,
+      problems: this.#problems,
+      warnings: this.#warnings,
+      words: new FlatWords(this.#names, this.#missing, changed),
+    };
   }
-  setPath(
-    value,
-    to,
-    paths.map((path: unknown, index) => ({ path, coefficient: (coefficients[index] as unknown) ?? null })),
-  );
-}
 
-const flags = { viescore: 'reward_compute_viescore', ground_score: 'reward_compute_ground_score' } as const;
-type FlaggedScore = keyof typeof flags;
+  /** What EARL reads for a key: the file's value or EARL's default; undefined where it has none. */
+  #earl(key: FlatName): unknown {
+    const entry: FlatKey = earlKeys[key];
+    return key in this.raw ? this.raw[key] : structuredClone(entry.absent);
+  }
 
-/** The scores that each of the dialect's final rewards is made of, and whose flags have to be set. */
-const scoresOfReward: ReadonlyMap<unknown, readonly FlaggedScore[]> = new Map([
-  ['viescore', ['viescore']],
-  ['ground_score', ['ground_score']],
-  ['sqrt(viescore_pqxground_score)', ['viescore', 'ground_score']],
-]);
+  #all<Name extends FlatName>(...keys: readonly Name[]): Record<Name, unknown> {
+    return Object.fromEntries(keys.map((key) => [key, this.#earl(key)])) as Record<Name, unknown>;
+  }
 
-/** The final reward has to be covered by the flags; a score that is computed besides is recorded. */
-function rewards(raw: Readonly<Record<string, unknown>>, value: Record<string, unknown>, problems: Problem[]): void {
-  for (const flag of Object.values(flags)) {
-    if (flag in raw && typeof raw[flag] !== 'boolean') {
-      problems.push({ key: flag, message: `found ${JSON.stringify(raw[flag])}; allowed: true or false` });
+  /** Puts a value in its place and tells whether it stands there: not where a canonical key does, or where there is none. */
+  #put(path: string, key: string | null, content: unknown): boolean {
+    if (content === undefined || hasPath(this.#value, path)) return false;
+    if (setPath(this.#value, path, content) !== null) return false;
+    if (key !== null) this.#names.set(path, key);
+    return true;
+  }
+
+  /** What a canonical key is given as, in an overlay or by `--set`; undefined where it is not. */
+  #given(path: string): unknown {
+    const change = this.#canonicalChanges.findLast((other) => other.path === path);
+    return change === undefined ? getPath(this.#value, path) : change.value;
+  }
+
+  #problem(key: FlatName, found: unknown, allowed: string): void {
+    this.#problems.push({ key, message: `found ${JSON.stringify(found)}; allowed: ${allowed}` });
+  }
+
+  #refuseBothForms(): void {
+    for (const key of flatKeys) {
+      const path = canonicalKeyOf(key);
+      if (path === null || path === key || !(key in this.raw) || !hasPath(this.raw, path)) continue;
+      this.#problems.push({ key, message: `also given as ${path}; keep one of the two` });
     }
   }
-  const mode = canonicalMode(raw['reward_final_reward'] ?? 'viescore');
-  if ('reward_final_reward' in raw) setPath(value, 'reward.mode', mode);
-  // Another mode is no reward of the dialect, but may be one of the canonical form: it needs none of the flags. The schema reports an unknown one.
-  const needed = scoresOfReward.get(mode) ?? [];
-  for (const score of needed) {
-    const flag = flags[score];
-    if (raw[flag] === false || (flag in raw === false && Object.values(flags).some((other) => other in raw))) {
-      problems.push({
-        key: flag,
-        message: `found ${JSON.stringify(raw[flag] ?? 'missing')}; allowed: true, because reward_final_reward '${String(mode)}' needs it`,
+
+  /** A flat key that is set comes after the overlays, so that what these say of the same takes no part. */
+  #applyOwnChanges(changes: readonly Change[]): void {
+    for (const { path } of changes) {
+      const canonical = canonicalKeyOf(path.split('.')[0]);
+      if (canonical === null || canonical === path) continue;
+      const rival = this.#canonicalChanges.find((other) => isWithin(other.path, canonical));
+      if (rival !== undefined) {
+        this.#problems.push({ key: path, message: `also set as ${rival.path}; keep one of the two` });
+      }
+      if (hasPath(this.raw, canonical)) setPath(this.raw, canonical, undefined);
+    }
+    this.#problems.push(...applyChanges(this.raw, changes));
+  }
+
+  #findUnknown(): void {
+    const known = [...new Set([...flatKeys, ...imageEditSections])];
+    for (const key of Object.keys(this.raw)) {
+      if (known.includes(key)) continue;
+      const close = nearest(key, known);
+      const hint = close === null ? `allowed: ${known.sort().join(', ')}` : `did you mean ${close}?`;
+      this.#problems.push({ key, message: `unknown key; ${hint}` });
+    }
+  }
+
+  #findMissing(): void {
+    for (const key of flatKeys) {
+      const entry: FlatKey = earlKeys[key];
+      const path = canonicalKeyOf(key);
+      if (path === null || 'absent' in entry || key in this.raw || hasPath(this.#value, path)) continue;
+      if (this.#canonicalChanges.some((change) => isWithin(change.path, path) || isWithin(path, change.path))) continue;
+      this.#missing.push(path);
+      const instead = path === key ? '' : `, or ${path}`;
+      this.#problems.push({ key, message: `missing; EARL has no default for it: set it${instead}` });
+    }
+  }
+
+  /** Paths and coefficients are two lists in the dialect, one list of pairs in the canonical form. */
+  #sources(to: string, pathsKey: FlatName, coefficientsKey: FlatName): void {
+    const paths = this.#earl(pathsKey);
+    const coefficients = this.#earl(coefficientsKey) ?? [];
+    if (paths === undefined || hasPath(this.#value, to)) return;
+    if (!Array.isArray(paths) || !Array.isArray(coefficients)) {
+      const [key, found] = Array.isArray(paths) ? [coefficientsKey, coefficients] : [pathsKey, paths];
+      this.#problem(key, found, 'a list');
+      this.#missing.push(to);
+      return;
+    }
+    if (coefficients.length !== 0 && coefficients.length !== paths.length) {
+      this.#problems.push({
+        key: coefficientsKey,
+        message: `found ${coefficients.length} for ${paths.length} in ${pathsKey}; allowed: one for each, or none (each is then upsampled to the largest)`,
       });
     }
+    // Beside numbers, EARL takes a null for 1.
+    const besideNumbers = coefficients.some((coefficient) => coefficient !== null) ? 1 : null;
+    const pairs = paths.map((path: unknown, index) => ({
+      path,
+      coefficient: (coefficients[index] as unknown) ?? besideNumbers,
+    }));
+    if (!this.#put(to, pathsKey, pairs)) return;
+    for (const index of pairs.keys()) {
+      this.#names.set(`${to}.${index}.path`, `${pathsKey}.${index}`);
+      this.#names.set(`${to}.${index}.coefficient`, `${coefficientsKey}.${index}`);
+    }
   }
-  const besides = (Object.keys(flags) as FlaggedScore[]).filter(
-    (score) => raw[flags[score]] === true && !needed.includes(score),
-  );
-  if (besides.length > 0) setPath(value, 'reward.also_compute', besides);
+
+  #models(): void {
+    const { model_path, model_revision, tokenizer_path } = this.#all('model_path', 'model_revision', 'tokenizer_path');
+    if (this.#put('policy.model', 'model_path', modelReference(model_path, model_revision))) {
+      this.#names.set('policy.model.revision', 'model_revision');
+    }
+    this.#put('policy.tokenizer', 'tokenizer_path', modelReference(tokenizer_path, null));
+  }
+
+  /** In the first `steps` iterations of each cycle only these tokens are trained; more steps than the cycle has are all of them. */
+  #trainTokens(): void {
+    const on = { text: this.#flag('train_text_tokens_only'), vision: this.#flag('train_vision_tokens_only') };
+    if (on.text && on.vision) {
+      this.#problem(
+        'train_vision_tokens_only',
+        true,
+        'false beside train_text_tokens_only: true, which leaves no token',
+      );
+    }
+    for (const tokens of ['text', 'vision'] as const) {
+      if (!on[tokens]) continue;
+      const [stepsKey, cycleKey] = [`${tokens}_only_steps`, `${tokens}_only_cycle_steps`] as const;
+      const [steps, cycle] = [this.#earl(stepsKey), this.#earl(cycleKey)];
+      const within = typeof steps === 'number' && typeof cycle === 'number' ? Math.min(steps, cycle) : steps;
+      const to = 'algorithm.train_tokens';
+      if (!this.#put(to, `train_${tokens}_tokens_only`, { tokens, cycle_steps: cycle, steps: within })) return;
+      this.#names.set(`${to}.steps`, stepsKey).set(`${to}.cycle_steps`, cycleKey);
+    }
+  }
+
+  /** The final reward has to be covered by the flags; a score that is computed besides is recorded. */
+  #reward(): void {
+    this.#put('reward.endpoint', 'reward_function_api_base', apiBase(this.#earl('reward_function_api_base')));
+    const computed = scores.filter((score) => this.#flag(flags[score]));
+    const [givenMode, givenTerms] = [this.#given('reward.mode'), this.#given('reward.terms')];
+    const isGiven = givenMode !== undefined || (Array.isArray(givenTerms) && givenTerms.length > 0);
+    const mode = canonicalMode(isGiven ? givenMode : this.#earl('reward_final_reward'));
+    if (!isGiven) {
+      this.#put('reward.mode', 'reward_final_reward', mode);
+      for (const score of scoresOf[String(mode)] ?? []) {
+        if (this.#earl(flags[score]) !== false) continue;
+        this.#problem(flags[score], false, `true, because reward_final_reward '${String(mode)}' needs it`);
+      }
+    }
+    const covered: readonly Score[] = recordedBy[String(mode)] ?? [];
+    const besides = computed.filter((score) => !covered.includes(score));
+    const key = besides.length === 1 ? flags[besides[0]] : null;
+    if (besides.length > 0) this.#put('reward.also_compute', key, besides);
+  }
+
+  /** To EARL, null is never to save, and to keep whatever is saved. */
+  #checkpoints(): void {
+    const [saveKey, keepKey] = ['save_checkpoints_every_n_iterations', 'keep_checkpoints_every_n_iterations'] as const;
+    const [save, keep] = [this.#earl(saveKey), this.#earl(keepKey)];
+    const [to, keepTo] = ['checkpoint.save_every_n_iterations', 'checkpoint.keep_every_n_iterations'] as const;
+    if (save === null && !hasPath(this.#value, to)) {
+      this.#warnings.push(`${saveKey} is null, which saves nothing in EARL: here the run is saved at its end`);
+      this.#put(to, saveKey, getPath(this.#value, 'num_iterations'));
+      this.#put(keepTo, keepKey, null);
+      return;
+    }
+    this.#put(to, saveKey, save);
+    this.#put(keepTo, keepKey, keep ?? getPath(this.#value, to));
+  }
+
+  /** EARL publishes where it is told both how often and where to. */
+  #hub(): void {
+    const { push_to_hub_every_n_iterations: every, push_to_hub_repo_id: repository } = this.#all(
+      'push_to_hub_every_n_iterations',
+      'push_to_hub_repo_id',
+    );
+    const to = 'track.push_to_hub';
+    const given = getPath(this.#value, to);
+    if (given === null || (given === undefined && (every === null || repository === null))) return;
+    this.#put(`${to}.every_n_iterations`, 'push_to_hub_every_n_iterations', every);
+    this.#put(`${to}.repo_id`, 'push_to_hub_repo_id', repository);
+  }
+
+  /** Paths of flat files are whole: what of them is the folder that data lies in, which hashes leave out, is APP__DATA_DIR. */
+  #dataDir(): void {
+    if (!this.#names.has('data.train.0.path') && !this.#names.has('data.validation.0.path')) return;
+    const given = getPath(this.#value, 'data.dir');
+    if (given !== undefined && given !== this.source.dataDir) {
+      this.#warnings.push('data.dir has no effect on the whole paths of train_paths_file and val_paths_file');
+    }
+    setPath(this.#value, 'data.dir', this.source.dataDir);
+  }
+
+  #warnOfIgnored(): void {
+    const found = flatKeys.flatMap((key) => {
+      const entry: FlatKey = earlKeys[key];
+      return 'ignored' in entry && this.#earl(key) !== null ? [`${key} (${entry.ignored})`] : [];
+    });
+    if (found.length > 0) this.#warnings.push(`without meaning here and left out: ${found.join('; ')}`);
+  }
+
+  #flag(key: FlatName): boolean {
+    const value = this.#earl(key);
+    if (typeof value !== 'boolean') this.#problem(key, value, 'true or false');
+    return value === true;
+  }
+}
+
+type Score = 'viescore' | 'ground_score';
+const scores = ['viescore', 'ground_score'] as const;
+const flags = { viescore: 'reward_compute_viescore', ground_score: 'reward_compute_ground_score' } as const;
+
+/** The scores that each of the dialect's final rewards is made of, and whose flags have to be set. */
+const scoresOf: Readonly<Record<string, readonly Score[]>> = {
+  viescore: ['viescore'],
+  ground_score: ['ground_score'],
+  'sqrt(viescore_pqxground_score)': ['viescore', 'ground_score'],
+};
+
+/** The scores whose parts are all recorded with a final reward: the third one asks for no semantic consistency. */
+const recordedBy: Readonly<Record<string, readonly Score[]>> = {
+  ...scoresOf,
+  'sqrt(viescore_pqxground_score)': ['ground_score'],
+};
+
+/** Says what is wrong with a flat file in the file's own keys. */
+export class FlatWords {
+  constructor(
+    private readonly names: ReadonlyMap<string, string>,
+    /** Canonical paths that stay empty, which has been said. */
+    private readonly missing: readonly string[],
+    /** Canonical paths that `--set` gives. */
+    private readonly changed: readonly string[],
+  ) {}
+
+  /** Problems with canonical keys; without those that only say again that something is missing. */
+  problems(found: readonly Problem[]): Problem[] {
+    return found
+      .filter(
+        ({ key, message }) => !(message.startsWith('missing') && this.missing.some((path) => isWithin(path, key))),
+      )
+      .map(({ key, message }) => ({ key: this.#key(key), message: this.text(message) }));
+  }
+
+  /** A sentence that names canonical keys. */
+  text(sentence: string): string {
+    return sentence.replace(/(?<![\w.])\w+(?:\.\w+)+/g, (path) => this.names.get(path) ?? path);
+  }
+
+  /** The flat key that gave the value at a canonical path, or else the path itself. */
+  #key(path: string): string {
+    if (this.changed.some((change) => isWithin(path, change))) return path;
+    const parts = path.split('.');
+    const upTo = parts.map((_, depth) => parts.slice(0, parts.length - depth).join('.'));
+    const known = upTo.find((above) => this.names.has(above));
+    return known === undefined ? path : (this.names.get(known) ?? path);
+  }
+}
+
+/** Whether a dotted path is another one, or leads to something inside it. */
+function isWithin(path: string, outer: string): boolean {
+  return path === outer || path.startsWith(`${outer}.`);
+}
+
+function isNone(value: unknown): boolean {
+  return value === null || (typeof value === 'string' && value.toLowerCase() === 'none');
+}
+
+/** A URL as it is, else a file that holds the name of the judge's host: what exists is one, as is what looks like a path. */
+function apiBase(value: unknown): unknown {
+  if (isNone(value)) return '';
+  if (typeof value !== 'string' || /^https?:\/\//.test(value)) return value;
+  return /^\.{0,2}\//.test(value) || existsSync(value) ? { node_file: value, port: 4877 } : value;
 }
 
 /** The dialect writes Hub ids and local paths alike: what exists is a path, as is what looks like one. */
-function modelReference(value: unknown): unknown {
+function modelReference(value: unknown, revision: unknown): unknown {
   if (typeof value !== 'string' || isObject(value)) return value;
   const isHub = /^[\w.-]+\/[\w.-]+$/.test(value) && !value.startsWith('.') && !existsSync(value);
-  return isHub ? { hub: value } : value;
+  if (!isHub) return value;
+  return revision === null ? { hub: value } : { hub: value, revision };
 }

@@ -50,7 +50,7 @@ export function resultText(settings: RunSettings, section: string): string {
 }
 
 /** At the value that its mark leaves out: the constant that absence means, or what stands beside a function of the record. */
-function isUnhashed(counts: unknown, { absent, unhashed }: Mark): boolean {
+export function isUnhashed(counts: unknown, { absent, unhashed }: Mark): boolean {
   const left = typeof absent === 'function' ? unhashed : absent;
   return left !== undefined && canonicalJson(counts) === canonicalJson(left);
 }
@@ -77,12 +77,17 @@ export function diffSettings(before: RunSettings, after: RunSettings, texts?: Te
   const changes: SettingChange[] = [];
   for (const key of new Set([...old.keys(), ...now.keys()])) {
     const [was, is] = [old.get(key), now.get(key)];
-    if (canonicalJson(was?.counts) === canonicalJson(is?.counts)) continue;
+    if (canonicalJson(was?.counts) === canonicalJson(is?.counts) || isSamePath(was, is)) continue;
     if (isIdle(was, before) && isIdle(is, after)) continue;
     const grew = is?.mark.mayGrow === true && growable(after) && Number(is.value) > Number(was?.value);
     if (!grew) changes.push({ key, before: was?.shown ?? null, after: is?.shown ?? null });
   }
   return changes;
+}
+
+/** The same path as it is written, whatever folder each side takes it to lie in. */
+function isSamePath(was: CountedLeaf | undefined, is: CountedLeaf | undefined): boolean {
+  return is?.mark.relativeTo !== undefined && was?.value === is.value;
 }
 
 type DigestOf = (key: string, file: string) => string | null;

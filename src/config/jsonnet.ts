@@ -154,19 +154,27 @@ export function closureHash(sources: ReadonlyMap<string, string>): string {
   return sha256([...sources.values()].map(sha256).sort().join('\n'));
 }
 
+/** Where Jsonnet says that something is: `FILE:3:45`, `FILE:3:45-50` or, over several lines, `FILE:(3:45)-(6:10)`; then what. */
+const located = /^(.+?):\(?(\d+):(\d+)(?:-\d+|\)-\(\d+:\d+\))?(?:: (.*)|\t.*)?$/s;
+
+function placeIn(text: string): { readonly file: string; readonly where: string; readonly rest: string } | null {
+  const match = located.exec(text);
+  if (match === null) return null;
+  const [, file, line, column, rest = ''] = match;
+  return { file, where: `${file}:${line}:${column}`, rest };
+}
+
+/** A message, which may have several lines, is followed by the trace, whose lines begin with a tab. */
 function jsonnetError(file: string, variables: Record<string, string>, cause: unknown): ConfigError {
   const text = cause instanceof Error ? cause.message : String(cause);
-  const lines = text.split('\n').map((line) => line.trim());
-  const head = lines[0].replace(/^(?:STATIC|RUNTIME) ERROR: /, '');
-  const staticPlace = /^(.+?):(\d+):(\d+)(?:-\d+)?: (.*)$/.exec(head);
-  const trace = lines.slice(1).map((line) => /^(.+?):\(?(\d+):(\d+)/.exec(line));
-  const tracePlace = trace.find(
-    (match) => match !== null && match[1] !== compositionName && !match[1].startsWith('<std>'),
-  );
-  const place = staticPlace ?? tracePlace ?? null;
-  const where = place === null ? file : `${place[1]}:${place[2]}:${place[3]}`;
-  const message = staticPlace === null ? head : staticPlace[4];
-  return new ConfigError(message, { where: displayPath(where), next: remedy(message, variables), cause });
+  const [head, ...trace] = text.trimEnd().split('\n\t');
+  const said = head.replace(/^(?:STATIC|RUNTIME) ERROR: /, '');
+  const place = head.startsWith('STATIC') ? placeIn(said) : null;
+  const steps = trace.map(placeIn).filter((step) => step !== null);
+  const first = place ?? steps.find((step) => step.file !== compositionName && !step.file.startsWith('<std>'));
+  const message = place?.rest ?? said;
+  const where = displayPath(first?.where ?? file);
+  return new ConfigError(message, { where, next: remedy(message, variables), cause });
 }
 
 function remedy(message: string, variables: Record<string, string>): string {

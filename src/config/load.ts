@@ -1,16 +1,16 @@
 /** From a Jsonnet file to frozen settings: evaluate once, apply --set, translate, validate, hash. */
 import { dirname, resolve } from 'node:path';
-import { UsageError } from '../core/errors.js';
 import { canonicalMode } from '../rewards/settings.js';
 import type { Problem } from '../recipes/rules.js';
 import type { RunReference } from '../schema/model.js';
-import { getPath, setPath } from '../schema/paths.js';
 import type { RunSettings } from '../schema/run.js';
 import { isObject } from '../schema/walk.js';
-import { isFlat, translateFlat } from './flat.js';
+import { translateFlat, type FlatWords } from './flat.js';
+import { isFlat } from './flat_keys.js';
 import { resultHash } from './hash.js';
-import { displayPath, evaluate, type Environment, type Evaluation } from './jsonnet.js';
+import { displayPath, evaluate, externalVariables, fileStem, type Environment, type Evaluation } from './jsonnet.js';
 import { configError, type Origin } from './problems.js';
+import { applyChanges, parseSet } from './sets.js';
 import { validate } from './validate.js';
 import { warningsOf } from './warnings.js';
 
@@ -53,22 +53,20 @@ export async function loadConfig(request: LoadRequest): Promise<LoadedConfig> {
  * Raises one ConfigError that holds every problem.
  */
 export function settle(request: LoadRequest, evaluation: Evaluation): LoadedConfig {
-  const { file, overlays = [], sets = [] } = request;
+  const { file, overlays = [], sets = [], env = process.env } = request;
   const origin: Origin = { file, sources: evaluation.sources, sets };
-  const problems: Problem[] = [];
   const raw = rootObject(evaluation, origin);
-  problems.push(...applySets(raw, sets));
-  const translated = canonicalForm(raw);
-  problems.push(...translated.problems);
-  const validated = validate(translated.value);
-  if ('problems' in validated) problems.push(...validated.problems);
+  const { words, ...form } = canonicalForm(raw, { file, env, overlaid: overlays.length > 0, sets });
+  const validated = validate(form.value);
+  const found = 'problems' in validated ? validated.problems : [];
+  const problems = [...form.problems, ...(words?.problems(found) ?? found)];
   if (problems.length > 0 || !('settings' in validated)) throw configError(problems, origin);
   const { settings } = validated;
   return Object.freeze({
     settings: deepFreeze(settings),
     resultHash: resultHash(settings),
     importHash: evaluation.importHash,
-    warnings: [...translated.warnings, ...warningsOf(settings)],
+    warnings: [...form.warnings, ...warningsOf(settings).map((warning) => words?.text(warning) ?? warning)],
     file,
     overlays,
     sets,
@@ -79,11 +77,31 @@ export interface CanonicalForm {
   readonly value: Record<string, unknown>;
   readonly problems: readonly Problem[];
   readonly warnings: readonly string[];
+  /** How to say what is wrong with it in the file's own keys; null where these are the canonical ones. */
+  readonly words: FlatWords | null;
 }
 
-/** What a config evaluates to in the one form that is validated: flat dialects translated, spellings made equal. */
-export function canonicalForm(raw: Record<string, unknown>): CanonicalForm {
-  const translated = isFlat(raw) ? translateFlat(raw) : { value: raw, problems: [], warnings: [] };
+export interface FormRequest {
+  readonly file: string;
+  readonly env: Environment;
+  /** Whether anything was merged over the file. */
+  readonly overlaid: boolean;
+  readonly sets?: readonly string[];
+}
+
+/**
+ * What a config evaluates to, with `--set`, in the one form that is validated: flat dialects translated, spellings made equal.
+ * `raw` is changed.
+ */
+export function canonicalForm(raw: Record<string, unknown>, request: FormRequest): CanonicalForm {
+  const { file, env, overlaid, sets = [] } = request;
+  const changes = sets.map(parseSet);
+  if (!isFlat(raw)) {
+    const problems = applyChanges(raw, changes);
+    return { value: normalise(raw), problems, warnings: [], words: null };
+  }
+  const dataDir = externalVariables(file, env)['APP__DATA_DIR'];
+  const translated = translateFlat(raw, { stem: fileStem(file), dataDir, overlaid, changes });
   return { ...translated, value: normalise(translated.value) };
 }
 
@@ -114,33 +132,6 @@ function rootObject(evaluation: Evaluation, origin: Origin): Record<string, unkn
     ? 'a list'
     : `the ${typeof evaluation.value} ${JSON.stringify(evaluation.value)}`;
   throw configError([{ key: 'the file', message: `evaluates to ${kind}; allowed: an object` }], origin);
-}
-
-/** Splits `a.b=value`; a value that is not JSON is a text. Raises UsageError when there is no key or no `=`. */
-export function parseSet(text: string): { path: string; value: unknown } {
-  const at = text.indexOf('=');
-  const path = text.slice(0, Math.max(at, 0));
-  if (!/^[\w-]+(\.[\w-]+)*$/.test(path)) {
-    throw new UsageError(`--set ${text}: found no key=value`, {
-      next: 'Write it as --set optimizer.learning_rate=1e-5.',
-    });
-  }
-  const content = text.slice(at + 1);
-  try {
-    return { path, value: JSON.parse(content) as unknown };
-  } catch {
-    return { path, value: content };
-  }
-}
-
-function applySets(raw: Record<string, unknown>, sets: readonly string[]): Problem[] {
-  return sets.flatMap((text) => {
-    const { path, value } = parseSet(text);
-    const blockedAt = setPath(raw, path, value);
-    if (blockedAt === null) return [];
-    const blocking = JSON.stringify(getPath(raw, blockedAt));
-    return [{ key: path, message: `cannot be set: ${blockedAt} is ${blocking}; set ${blockedAt} as a whole` }];
-  });
 }
 
 /** Spellings that mean the same get one form: an endpoint with or without /v1, a mode with * or x, no mode beside terms. */

@@ -18,6 +18,8 @@ export interface DatasetReport {
   readonly sizes: readonly string[];
   /** What could not be read, at most MOST_PROBLEMS of them. */
   readonly problems: readonly EditrlError[];
+  /** What a person should know of how the list was read. */
+  readonly remark: string | null;
 }
 
 /** After this many unreadable samples a list is given up. */
@@ -85,5 +87,6 @@ export async function checkDataset(path: string): Promise<DatasetReport> {
     labelled: tally.labelled,
     sizes: [...tally.sizes].sort(),
     problems,
+    remark: list.remark,
   };
 }

@@ -1,6 +1,7 @@
 /**
  * Lists of samples in EARL's layout: `<dataset>/list/tokenized_datalist.json` holds `{"path_list": [...]}` whose paths are
- * absolute, relative to an optional `prefix`, or relative to `<dataset>`.
+ * absolute, relative to an optional `prefix`, or relative to `<dataset>`. EARL writes as `prefix` where the samples were on the machine
+ * that made them, which its supervised training reads; its RL training never does, and takes `<dataset>`.
  */
 import { existsSync, readFileSync, statSync } from 'node:fs';
 import { basename, dirname, isAbsolute, join, resolve } from 'node:path';
@@ -16,6 +17,8 @@ export interface Datalist {
   readonly path: string;
   /** The folder that relative paths begin at. */
   readonly directory: string;
+  /** What a person should know of how the list was read; null where there is nothing. */
+  readonly remark: string | null;
   /** Paths as they are listed: they name samples independently of where the dataset lies. */
   readonly ids: readonly string[];
   /** Where sample i is. */
@@ -62,10 +65,16 @@ export function openDatalist(given: string): Datalist {
   }
   const listFolder = dirname(path);
   const dataset = basename(listFolder) === 'list' ? dirname(listFolder) : listFolder;
-  const directory = resolve(dataset, checked.data.prefix ?? '.');
+  const { prefix } = checked.data;
+  const named = prefix === undefined ? dataset : resolve(dataset, prefix);
+  const isGone = prefix !== undefined && !existsSync(named);
+  const directory = isGone ? dirname(listFolder) : named;
   return {
     path,
     directory,
+    remark: isGone
+      ? `${path}: its prefix ${JSON.stringify(prefix)} is no folder of this machine; as in EARL's RL, its samples are looked for in ${directory}`
+      : null,
     ids,
     file: (index) => (isAbsolute(ids[index]) ? ids[index] : join(directory, ids[index])),
   };

@@ -7,15 +7,18 @@ import type { EditSample, SampleSource } from './types.js';
 
 type SampleReader = (bytes: Uint8Array, id: string, where: string) => EditSample;
 
+const refuseTorch: SampleReader = (_bytes, _id, where) => {
+  throw new DataError(`samples saved by torch (${extname(where)}) cannot be read`, {
+    where,
+    next: 'Convert them to .npz: load each with torch.load and save its fields with numpy.savez.',
+  });
+};
+
 /** How a file of each kind becomes a sample. */
 const READERS: Readonly<Record<string, SampleReader>> = {
   '.npz': decodeEditSample,
-  '.pt': (_bytes, _id, where) => {
-    throw new DataError('samples saved by torch (.pt) cannot be read', {
-      where,
-      next: 'Convert them to .npz: load each with torch.load and save its fields with numpy.savez.',
-    });
-  },
+  '.pt': refuseTorch,
+  '.pth': refuseTorch,
 };
 
 /** Opens a dataset of edits: the path of its list or of the folder around it. Raises DataError. */
@@ -24,6 +27,7 @@ export function openEditDataset(path: string): SampleSource<EditSample> {
   return {
     name: path,
     length: list.ids.length,
+    remark: list.remark,
     read(index) {
       const { path: file, bytes } = readListedFile(list, index);
       const reader = READERS[extname(file)] as SampleReader | undefined;
@@ -31,7 +35,7 @@ export function openEditDataset(path: string): SampleSource<EditSample> {
         throw new DataError(`samples of kind '${extname(file)}' cannot be read`, {
           where: file,
           next: `Convert them to one of: ${Object.keys(READERS)
-            .filter((suffix) => suffix !== '.pt')
+            .filter((suffix) => READERS[suffix] !== refuseTorch)
             .join(', ')}.`,
         });
       }

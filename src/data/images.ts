@@ -19,6 +19,7 @@ export function openImageDataset(path: string): SampleSource<ImageSample> {
   return {
     name: path,
     length: list.ids.length,
+    remark: list.remark,
     read(index) {
       return { id: list.ids[index], ...readListedFile(list, index) };
     },

@@ -27,6 +27,8 @@ export interface EditSample {
 export interface SampleSource<T> {
   readonly name: string;
   readonly length: number;
+  /** What a person should know of how it was opened; null where there is nothing. */
+  readonly remark: string | null;
   /** Raises DataError naming the file when a sample cannot be read. */
   read(index: number): T;
 }

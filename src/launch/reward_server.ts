@@ -1,5 +1,5 @@
 /** From a reward section to a reward that a server holds: its terms, the judge that they ask, and a name for all of it. */
-import { canonicalJson } from '../config/hash.js';
+import { canonicalJson, isUnhashed } from '../config/hash.js';
 import { reward as rewardSchema, type RewardSettings } from '../rewards/schema/reward.js';
 import { leaves } from '../schema/walk.js';
 import type { ModelReference } from '../schema/model.js';
@@ -37,7 +37,7 @@ const keepsNothing: JudgementStore = { find: () => undefined, put: () => undefin
  */
 export async function openServedReward(settings: RewardSettings, options: ServedRewardOptions): Promise<OpenedReward> {
   const judges = new Judges();
-  const prompts = loadPrompts(settings.prompts);
+  const prompts = loadPrompts(settings);
   const closers: (() => Promise<void>)[] = [];
   const close = async (): Promise<void> => {
     for (const closer of closers.reverse()) await closer();
@@ -117,6 +117,8 @@ function apiKey(): { readonly apiKey?: string } {
 function digestOf(settings: RewardSettings, prompts: PromptSet): string {
   const deciding = [...leaves(rewardSchema, settings)]
     .filter(({ effect, path }) => effect === 'result' && !path.startsWith('prompts.'))
+    .filter(({ mark, value }) => !isUnhashed(value, mark))
     .map(({ path, value }) => [path, value] as const);
-  return sha256(canonicalJson({ ...Object.fromEntries(deciding), prompts }));
+  const { sc, pq, ground } = prompts;
+  return sha256(canonicalJson({ ...Object.fromEntries(deciding), prompts: { sc, pq, ground } }));
 }

@@ -3,18 +3,11 @@ import { number, problem, type Problem, type Reader, type Rule } from './rules.j
 
 export const policyRules: readonly Rule[] = [start, keyHeads, headWidth];
 
-/** A policy starts from a checkpoint or from random weights, not from both and not from neither. */
+/** A policy starts from a checkpoint or from random weights; one that has neither is a base for others, and cannot run by itself. */
 function start(read: Reader): Problem[] {
   const model = read('policy.model');
   const init = read('policy.init');
-  if (model === undefined || init === undefined) return [];
-  if (model === null && init === null) {
-    return problem(
-      'policy.model',
-      'found null; set it to a local path, {hub, revision} or {run, config}, or set policy.init to start from random weights',
-    );
-  }
-  if (model === null || init === null) return [];
+  if (model === undefined || init === undefined || model === null || init === null) return [];
   return problem(
     'policy.init',
     'found both policy.model and policy.init; set one of them to null: a checkpoint brings its own architecture',

@@ -51,6 +51,8 @@ export interface TrainedRecipe<S extends TrainedSettings = TrainedSettings> exte
   tinyData(settings: S): { readonly folder: string; readonly codes: ModelReference | null } | null;
   /** What a person should know about settings that are valid. */
   warnings(settings: S): readonly string[];
+  /** What valid settings leave open that a run has to have, one line each; such settings are a base for others. */
+  missing(settings: S): readonly string[];
 }
 
 export type Recipe = TrainedRecipe | ForeignRecipe;

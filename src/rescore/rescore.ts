@@ -65,7 +65,7 @@ export async function rescore(request: RescoreRequest): Promise<RescoreSummary> 
   const scored = await createReward(reward, {
     judge: (model = reward.model) => recordedJudge(model, request.endpoint === null ? null : connection.judge(model)),
     images: new JudgeImages(),
-    prompts: loadPrompts(reward.prompts),
+    prompts: loadPrompts(reward),
     modelFolder: (reference) => modelFolder(reference as ModelReference, request.resolveRun),
     store: () => connection.store(),
     limits: limitsOf(reward),

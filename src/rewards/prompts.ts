@@ -16,7 +16,19 @@ export interface PromptFiles {
   readonly ground_score: string | null;
 }
 
-/** The texts of the three questions, in which `{instruction}` stands for the instruction. */
+/** Longest replies, in tokens: to each of VIEScore's two questions, and to that of the ground score. */
+export interface ReplyTokens {
+  readonly viescore: number;
+  readonly ground_score: number;
+}
+
+/**
+ * What fits short reasoning; more would take room from the images in the judge's context. The tag of a ground score follows its
+ * explanation, which therefore gets more.
+ */
+export const usualReplyTokens: ReplyTokens = { viescore: 400, ground_score: 700 };
+
+/** The texts of the three questions, in which `{instruction}` stands for the instruction, and how long their replies may be. */
 export interface PromptSet {
   /** Semantic consistency; the source and the edited image follow. */
   readonly sc: string;
@@ -24,6 +36,7 @@ export interface PromptSet {
   readonly pq: string;
   /** Ground score; the labelled result and the edited image follow the user's text. */
   readonly ground: { readonly system: string; readonly user: string };
+  readonly replyTokens: ReplyTokens;
 }
 
 const instructionMark = '{instruction}';
@@ -116,7 +129,7 @@ Answer with the digit alone: no word, no sign, no space before it.
 
 Instruction: ${instructionMark}`;
 
-export const builtInPrompts: PromptSet = { sc, pq, ground };
+export const builtInPrompts: PromptSet = { sc, pq, ground, replyTokens: usualReplyTokens };
 
 /** The reply to the two-score questions. The length limit keeps a constrained decoder from talking past the token limit. */
 export const twoScores: ReplyFormat = {
@@ -146,15 +159,20 @@ export function withInstruction(text: string, instruction: string): string {
 const divider = '===';
 
 /**
- * The built-in texts, or those of files. A file for `viescore_sc` or `ground_score` has to hold `{instruction}`; one for `ground_score`
+ * What a reward section asks: the built-in texts, or those of files. A file for `viescore_sc` or `ground_score` has to hold `{instruction}`; one for `ground_score`
  * is divided by a line `===`: the system message above it, the user's text with the instruction below. Raises ConfigError for a file that
  * cannot be read or misses one of these.
  */
-export function loadPrompts(files: PromptFiles): PromptSet {
+export function loadPrompts(reward: {
+  readonly prompts: PromptFiles;
+  readonly max_reply_tokens: ReplyTokens;
+}): PromptSet {
+  const files = reward.prompts;
   return {
     sc: files.viescore_sc === null ? builtInPrompts.sc : readWithInstruction('viescore_sc', files.viescore_sc),
     pq: files.viescore_pq === null ? builtInPrompts.pq : readText('viescore_pq', files.viescore_pq),
     ground: files.ground_score === null ? builtInPrompts.ground : readGround(files.ground_score),
+    replyTokens: reward.max_reply_tokens,
   };
 }
 

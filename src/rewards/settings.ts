@@ -1,6 +1,7 @@
 /** What a config says about how episodes are scored. Import-light: the config assembles its schema from this. */
 import { z } from 'zod';
-import { positive, result, section } from '../schema/mark.js';
+import { positive, positiveInteger, result, section } from '../schema/mark.js';
+import { usualReplyTokens } from './prompts.js';
 import type { TermKind } from './term.js';
 import { termKinds, termNames, type TermName } from './terms/table.js';
 
@@ -48,6 +49,20 @@ export const promptFiles = section(
     .prefault({}),
 );
 
+const replyTokens = section(
+  'Longest replies that the judge may give, in tokens; one that is cut off before its scores is asked for again with twice as many.',
+  z
+    .strictObject({
+      viescore: result("To each of VIEScore's two questions.", positiveInteger.default(usualReplyTokens.viescore), {
+        absent: usualReplyTokens.viescore,
+      }),
+      ground_score: result('To that of the ground score.', positiveInteger.default(usualReplyTokens.ground_score), {
+        absent: usualReplyTokens.ground_score,
+      }),
+    })
+    .prefault({}),
+);
+
 /** The fields of `reward` that say what is scored and how; where the judge is, is the config's own matter. */
 export const rewardFields = {
   mode: result(
@@ -63,6 +78,7 @@ export const rewardFields = {
     z.array(z.enum(termNames)).default([]),
   ),
   prompts: promptFiles,
+  max_reply_tokens: replyTokens,
   zero_if_unfinished: result(
     'An answer that did not end by itself scores 0 without a judge call.',
     z.boolean().default(true),

@@ -1,7 +1,8 @@
 /** The config that a run's record holds: what a resumed run is loaded from, without its file. */
 import { resultHash } from '../config/hash.js';
-import { canonicalEndpoint, parseSet, type LoadedConfig } from '../config/load.js';
+import { canonicalEndpoint, type LoadedConfig } from '../config/load.js';
 import { configError } from '../config/problems.js';
+import { parseSet } from '../config/sets.js';
 import type { RunSettings } from '../schema/run.js';
 import { validate } from '../config/validate.js';
 import { RunError, UsageError } from '../core/errors.js';

@@ -153,7 +153,7 @@ export async function openHeldOutJudge(
     {
       judge: () => judges.take(second.model),
       images: new JudgeImages(),
-      prompts: loadPrompts(reward.prompts),
+      prompts: loadPrompts(reward),
       modelFolder: (reference) => modelFolder(reference as ModelReference, resolveRun),
       store: () => store,
       limits,

@@ -62,7 +62,7 @@ export async function openScorer(
       });
     },
     images: new JudgeImages(),
-    prompts: loadPrompts(reward.prompts),
+    prompts: loadPrompts(reward),
     modelFolder: (reference) => modelFolder(reference as ModelReference, services.resolveRun),
     store: () => must(store, "the run's judgements"),
     limits,

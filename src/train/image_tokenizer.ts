@@ -32,6 +32,8 @@ export interface ImageTokenizerDeps {
   readonly tokenizerJson: string;
   /** The folder of the checkpoint to go on from. */
   readonly checkpoint: string | null;
+  /** Is told, each thing once, what a person should know of how the datasets were opened. */
+  readonly remark: (text: string) => void;
 }
 
 /** Every so many steps, codes that no patch of the batch used are moved onto vectors of the batch … */
@@ -67,8 +69,10 @@ export class ImageTokenizerTraining implements Training {
   /** Reads all images and compiles the step. Raises DataError for images that cannot be cut into patches. */
   static async open(deps: ImageTokenizerDeps): Promise<ImageTokenizerTraining> {
     const { init, data, seed } = deps;
+    const remarks = new Set<string>();
     const load = async (path: string): Promise<Float32Array[]> => {
       const source = openImageDataset(path);
+      if (source.remark !== null) remarks.add(source.remark);
       const images = await readImages(
         source,
         Array.from({ length: source.length }, (_, i) => i),
@@ -77,6 +81,7 @@ export class ImageTokenizerTraining implements Training {
     };
     const perSource = await Promise.all(data.train.map(({ path }) => load(path)));
     const validation = (await Promise.all(data.validation.map(({ path }) => load(path)))).flat();
+    for (const remark of remarks) deps.remark(remark);
     const coefficients = data.train.flatMap(({ coefficient }) => (coefficient === null ? [] : [coefficient]));
     const sampler = createSampler(
       perSource.map((images, i) => ({ name: data.train[i].path, length: images.length })),

@@ -2,6 +2,7 @@ import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import type { LoadRequest } from '../../src/config/load.js';
+import { cannotRunYet } from '../../src/config/models.js';
 import { EditrlError } from '../../src/core/errors.js';
 import { testFolder } from '../support/folder.js';
 import { loadEvaluated } from './evaluated.js';
@@ -34,6 +35,23 @@ describe('a config that does not evaluate', () => {
   it('is malformed', async () => {
     expect(await withFile("{\n  seed: 1,\n  run_name: 'x'\n  task: 2,\n}\n")).toMatchInlineSnapshot(`
       "/tmp/mine.jsonnet:4:3: expected a comma before next field.
+        Correct the file; editrl config show prints what a config evaluates to."
+    `);
+  });
+
+  it('is wrong over several lines', async () => {
+    expect(await withFile("{\n  base: import ('a'\n    + '.jsonnet'),\n}\n")).toMatchInlineSnapshot(`
+      "/tmp/mine.jsonnet:2:16: computed imports are not allowed.
+        Correct the file; editrl config show prints what a config evaluates to."
+    `);
+    expect(await withFile("{\n  a: {\n    b: error ('too long: ' +\n      'two\\nlines'),\n  },\n}\n"))
+      .toMatchInlineSnapshot(`
+      "/tmp/mine.jsonnet:3:8: too long: two
+      lines
+        Correct the file; editrl config show prints what a config evaluates to."
+    `);
+    expect(await withFile("{\n  val_base_dir: std.extVar('APP__DATA_DIR')',\n}\n")).toMatchInlineSnapshot(`
+      "/tmp/mine.jsonnet:2:44: unterminated string
         Correct the file; editrl config show prints what a config evaluates to."
     `);
   });
@@ -169,7 +187,7 @@ describe('a config that does not validate', () => {
 
   it('has no judge for GRPO', async () => {
     expect(await textOf({ file: base.file, env: {} })).toMatchInlineSnapshot(`
-      "configs/sft_s__rl_s.jsonnet: (configs/lib/earl.libsonnet:62) reward.endpoint: empty, but reward 'viescore' needs a judge: export APP__REWARD_FUNCTION_API_BASE=http://HOST:4877 or set it here; 'embedded' starts the rule judge of the tiny world
+      "configs/sft_s__rl_s.jsonnet: (configs/lib/earl.libsonnet:64) reward.endpoint: empty, but reward 'viescore' needs a judge: export APP__REWARD_FUNCTION_API_BASE=http://HOST:4877 or set it here; 'embedded' starts the rule judge of the tiny world
         editrl config schema lists every key with its meaning; editrl config show prints what the file evaluates to."
     `);
     expect(await withSets('reward.endpoint=judge:4877')).toMatchInlineSnapshot(`
@@ -267,10 +285,12 @@ describe('a config that does not validate', () => {
     expect(await withSets('algorithm.kl_estimator=k2', 'algorithm.minibatches=4')).toBe('loads');
   });
 
-  it('has neither a start nor an architecture', async () => {
-    expect(await withSets('policy.model=null')).toMatchInlineSnapshot(`
-      "configs/sft_s__rl_s.jsonnet: (--set) policy.model: found null; set it to a local path, {hub, revision} or {run, config}, or set policy.init to start from random weights
-        editrl config schema lists every key with its meaning; editrl config show prints what the file evaluates to."
+  it('has neither a start nor an architecture: it is a base for others, and cannot run', async () => {
+    const { settings } = await loadEvaluated({ ...base, sets: ['policy.model=null'] });
+    expect(cannotRunYet(settings)).toMatchInlineSnapshot(`
+      [
+        "policy.model is null: set it to a local path, {hub, revision} or {run, config} (EARL's flat form: model_path), or set policy.init to start from random weights",
+      ]
     `);
   });
 

@@ -48,7 +48,7 @@ describe('the shipped family', () => {
         "init": null,
         "judge": "viescore by Qwen/Qwen2.5-VL-72B-Instruct at "http://judge:4877/v1"",
         "model": {
-          "hub": "mair-lab/sft-simple",
+          "hub": "Image-Editing/Emu3-Base-SFT-without_cot-Mar04_256_lr1e-4-checkpoint-11600",
           "revision": "main",
         },
         "optimizer": "0.000003 x 2000, micro-batch 8",
@@ -76,14 +76,18 @@ describe('the shipped family', () => {
     expect(small).toMatchObject({ schedule: 'constant', decay_steps: null, min_learning_rate_ratio: 0 });
   });
 
-  it('sft_think_s__rl_sc at full size starts from the published thinking checkpoint', async () => {
+  it('sft_think_s__rl_sc at full size has room to think, and publishes as EARL does', async () => {
     const settings = editSettings(await load('sft_think_s__rl_sc', 'full'));
-    expect(settings.policy.model).toEqual({
-      hub: 'kazemnejad/Emu3-Base-SFT-got-Apr13_post_stochastic_256_lr1e-5-checkpoint-10800',
-      revision: 'main',
-    });
+    expect(settings.policy.assistant_prefill).toBe(" Let's think step by step. <|start thinking|>");
     expect(settings.policy.model_context_size).toBe(4096);
+    expect(settings.optimizer.per_device_batch_size).toBe(4);
     expect(settings.track.push_to_hub).toEqual({ every_n_iterations: 100, repo_id: 'imged_rl__sft_think_s__rl_sc' });
+  });
+
+  it('asks a judge of full size as EARL does, and the rule judge as briefly as ever', async () => {
+    const [full, small] = [editSettings(await load('sft_s__rl_c', 'full')), editSettings(await load('sft_s__rl_c', 'tiny'))];
+    expect(full.reward).toMatchObject({ timeout_s: 1000, max_reply_tokens: { viescore: 1400, ground_score: 1300 } });
+    expect(small.reward).toMatchObject({ timeout_s: 120, max_reply_tokens: { viescore: 400, ground_score: 700 } });
   });
 
   it('sft_s__rl_c at laptop size', async () => {

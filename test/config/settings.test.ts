@@ -6,7 +6,7 @@ import { growable } from '../../src/config/growth.js';
 import { diffSettings, resultText } from '../../src/config/hash.js';
 import { jsonSchema } from '../../src/config/json_schema.js';
 import { externalVariables, importClosure } from '../../src/config/jsonnet.js';
-import { parseSet } from '../../src/config/load.js';
+import { parseSet } from '../../src/config/sets.js';
 import { editDistance, nearest } from '../../src/config/nearest.js';
 import { textDigests } from '../../src/config/texts.js';
 import { recipes } from '../../src/recipes/settings.js';

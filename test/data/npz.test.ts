@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { zipSync } from 'fflate';
 import { afterAll, describe, expect, it } from 'vitest';
 import { EditrlError } from '../../src/core/errors.js';
+import { openDatalist } from '../../src/data/datalist.js';
 import { openEditDataset } from '../../src/data/edits.js';
 import { decodeNpy, encodeNpy } from '../../src/data/npy.js';
 import { decodeEditSample, decodeNpz, encodeEditSample, encodeNpz } from '../../src/data/npz.js';
@@ -122,6 +123,32 @@ describe('datasets of edits', () => {
       }
     }
     expect(openEditDataset(relative).read(0).id).toBe('samples/a.npz');
+  });
+
+  it("fall back to the folder above the list's where their prefix is gone, and say so", () => {
+    const gone = dataset('gone', { prefix: '/made/on/another/machine', path_list: ['samples/a.npz'] });
+    const list = join(gone, 'list', 'tokenized_datalist.json');
+    for (const path of [gone, list]) {
+      const edits = openEditDataset(path);
+      expect(edits.read(0).instruction).toBe(sample.instruction);
+      expect(edits.remark).toBe(
+        `${list}: its prefix "/made/on/another/machine" is no folder of this machine; as in EARL's RL, its samples are looked for in ${gone}`,
+      );
+    }
+    // Wherever the list lies: it is the grandparent in EARL.
+    mkdirSync(join(gone, 'lists'));
+    const elsewhere = join(gone, 'lists', 'mine.json');
+    writeFileSync(elsewhere, JSON.stringify({ prefix: 'no/such', path_list: ['samples/a.npz'] }));
+    expect(openDatalist(elsewhere).directory).toBe(gone);
+    const there = dataset('there', { prefix: 'samples', path_list: ['a.npz'] });
+    expect(openDatalist(there)).toMatchObject({ directory: join(there, 'samples'), remark: null });
+    expect(openDatalist(dataset('bare', { path_list: ['a.npz'] })).remark).toBeNull();
+  });
+
+  it.each(['.pt', '.pth'])('refuse what torch saved as %s, and say how to convert it', (suffix) => {
+    const folder = dataset(`torch${suffix}`, { path_list: [`samples/a${suffix}`] });
+    writeFileSync(join(folder, 'samples', `a${suffix}`), '');
+    expect(problem(() => openEditDataset(folder).read(0)).toText()).toContain(`saved by torch (${suffix})`);
   });
 
   it('say what is wrong, where, and what to do', () => {

@@ -5,7 +5,7 @@ import { afterAll, describe, expect, it } from 'vitest';
 import { ConfigError, DataError } from '../../src/core/errors.js';
 import type { RgbImage } from '../../src/core/image.js';
 import { createReward } from '../../src/rewards/combined.js';
-import { builtInPrompts, loadPrompts, withInstruction } from '../../src/rewards/prompts.js';
+import { builtInPrompts, loadPrompts, withInstruction, type PromptFiles } from '../../src/rewards/prompts.js';
 import { rewardSettingsSchema } from '../../src/rewards/settings.js';
 import type { JudgeItem, Outcome } from '../../src/rewards/types.js';
 import { numberedImage } from './stub_judge.js';
@@ -69,6 +69,15 @@ describe('modes', () => {
       parts: { ...quality, 'ground_score/overall': 7 },
       asked: ['viescore_pq', 'ground_score'],
     });
+  });
+
+  it('their combination records semantic consistency where VIEScore is computed besides, asking each question once', async () => {
+    const outcome = await score({ mode: 'sqrt(viescore_pqxground_score)', also_compute: ['viescore'] });
+    expect(outcome).toMatchObject({
+      value: Math.sqrt(5 * 7),
+      parts: { 'viescore/semantic_consistency': 4, 'viescore/perceptual_quality': 5, 'ground_score/overall': 7 },
+    });
+    expect([...outcome.asked].sort()).toEqual(['ground_score', 'viescore_pq', 'viescore_sc']);
   });
 
   it('a zero in one part is a zero', async () => {
@@ -151,7 +160,8 @@ describe('prompts', () => {
     writeFileSync(join(folder, name), content);
     return join(folder, name);
   };
-  const none = { viescore_sc: null, viescore_pq: null, ground_score: null };
+  const promptsOf = (files: Partial<PromptFiles>): unknown =>
+    loadPrompts(rewardSettingsSchema.parse({ prompts: files }));
 
   it('end with the instruction, on one line of its own, whatever it holds', () => {
     for (const text of [builtInPrompts.sc, builtInPrompts.ground.user]) {
@@ -170,7 +180,7 @@ describe('prompts', () => {
     };
     const judge = tableJudge();
     const settings = rewardSettingsSchema.parse({ prompts, also_compute: ['ground_score'] });
-    const reward = await createReward(settings, { ...testServices(judge), prompts: loadPrompts(settings.prompts) });
+    const reward = await createReward(settings, { ...testServices(judge), prompts: loadPrompts(settings) });
     await reward.score(item);
     const texts = judge.asked.map(({ messages }) => messages.map(({ parts }) => parts[0]));
     expect(texts).toEqual([
@@ -180,21 +190,31 @@ describe('prompts', () => {
     ]);
   });
 
-  it.each<readonly [string, keyof typeof none, string, RegExp]>([
+  it('allow replies of the length that the settings give', async () => {
+    const lengths = async (given: object): Promise<unknown> => {
+      const judge = tableJudge();
+      const settings = rewardSettingsSchema.parse({ also_compute: ['ground_score'], ...given });
+      const reward = await createReward(settings, { ...testServices(judge), prompts: loadPrompts(settings) });
+      await reward.score(item);
+      return judge.asked.map(({ maxCompletionTokens }) => maxCompletionTokens);
+    };
+    expect(await lengths({})).toEqual([400, 400, 700]);
+    expect(await lengths({ max_reply_tokens: { viescore: 1400, ground_score: 1300 } })).toEqual([1400, 1400, 1300]);
+  });
+
+  it.each<readonly [string, keyof PromptFiles, string, RegExp]>([
     ['no instruction', 'viescore_sc', 'Compare.', /where the instruction goes/],
     ['no instruction in the user text', 'ground_score', '{instruction}\n===\nx', /where the instruction goes/],
     ['no divider', 'ground_score', 'Rate {instruction}', /divided by one line '==='/],
     ['two dividers', 'ground_score', 'a\n===\nb {instruction}\n===\nc', /divided by one line '==='/],
     ['empty', 'viescore_pq', ' \n', /is empty/],
   ])('a file with %s is a config error', (_name, kind, content, message) => {
-    const load = (): unknown => loadPrompts({ ...none, [kind]: file('bad.txt', content) });
+    const load = (): unknown => promptsOf({ [kind]: file('bad.txt', content) });
     expect(load).toThrow(ConfigError);
     expect(load).toThrow(message);
   });
 
   it('a file that is not there is a config error', () => {
-    expect(() => loadPrompts({ ...none, viescore_sc: join(folder, 'missing.txt') })).toThrow(
-      /cannot read the prompt file/,
-    );
+    expect(() => promptsOf({ viescore_sc: join(folder, 'missing.txt') })).toThrow(/cannot read the prompt file/);
   });
 });

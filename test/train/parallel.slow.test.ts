@@ -1,6 +1,6 @@
 /** One run on several ranks, each rank a process group member inside this process. */
-import { readFileSync } from 'node:fs';
-import { join } from 'node:path';
+import { readFileSync, writeFileSync } from 'node:fs';
+import { dirname, join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { ImageEditSettings } from '../../src/recipes/image_edit_tokens/settings.js';
 import { latestWhole } from '../../src/run/checkpoints.js';
@@ -113,6 +113,19 @@ describe('a run on two ranks', () => {
     await attempt(settingsOf('single'), 1);
     expect(judged('whole')).toEqual(judged('single'));
     expect(judged('parts')).toEqual(judged('single'));
+  });
+
+  it('says once that the prefix of a list is gone', async () => {
+    const prompts = (world.config['data']['train'] as { path: string }[])[0].path;
+    const { path_list } = JSON.parse(readFileSync(prompts, 'utf8')) as { path_list: string[] };
+    const moved = join(dirname(prompts), 'moved.json');
+    writeFileSync(moved, JSON.stringify({ prefix: '/gone', path_list }));
+    const data = { ...world.config['data'], train: [{ path: moved }] };
+    await attempt(settingsOf('moved', { data }), 2, 1);
+    const said = readFileSync(paths('moved').consoleLog(1), 'utf8').split('\n');
+    expect(said.filter((line) => line.includes('its prefix "/gone" is no folder'))).toHaveLength(1);
+    const other = readFileSync(join(paths('moved').attemptLogsDir(1), 'rank_1.log'), 'utf8');
+    expect(other).not.toContain('/gone');
   });
 
   it('trains supervised and ends early alike', async () => {

@@ -6,7 +6,7 @@ import { displayPath, evaluateSnippet, type Environment } from '../jsonnet.js';
 import type { Problem } from '../../recipes/rules.js';
 import { getPath, setPath } from '../../schema/paths.js';
 import { isObject } from '../../schema/walk.js';
-import { canonicalForm, type LoadedConfig } from '../load.js';
+import { canonicalForm, type CanonicalForm, type LoadedConfig } from '../load.js';
 import { modelKeys } from '../models.js';
 import { checkName, nameWith, type AxisValues } from './design.js';
 import type { Description } from './schema.js';
@@ -33,6 +33,7 @@ export interface Draft {
   readonly raw: Record<string, unknown>;
   readonly problems: readonly Problem[];
   readonly warnings: readonly string[];
+  readonly words: CanonicalForm['words'];
   readonly file: string;
   readonly axes: AxisValues;
   readonly importHash: string;
@@ -72,7 +73,8 @@ export class Runs {
     importHash: string,
     sources: ReadonlyMap<string, string>,
   ): Draft {
-    const { value: given, problems, warnings } = canonicalForm(value);
+    const form = canonicalForm(value, { file, env: this.env, overlaid: true });
+    const { value: given, problems, warnings, words } = form;
     const parents: Wanted[] = [];
     const renamed: Record<string, unknown> = {};
     const share = (this.description?.share ?? []).filter((axis) => axes[axis] !== undefined);
@@ -93,7 +95,7 @@ export class Runs {
       }
     }
     const raw = this.#withReferences(given, renamed);
-    return { raw, problems, warnings, file, axes, importHash, parents };
+    return { raw, problems, warnings, words, file, axes, importHash, parents };
   }
 
   /** Settings with other references. Sections are shared between cells, so one is copied once for each set of references. */
@@ -164,13 +166,11 @@ export class Runs {
     const cells: Cell[] = [];
     const wrong: { readonly name: string; readonly problems: readonly Problem[] }[] = [];
     const overlays = Object.freeze(this.overlays.map(displayPath));
-    for (const { raw, problems, warnings, file, axes, importHash, parents } of drafts) {
+    for (const { raw, problems, warnings, words, file, axes, importHash, parents } of drafts) {
       const settled = this.settler.settle(raw);
       if ('problems' in settled || problems.length > 0) {
-        wrong.push({
-          name: String(raw['run_name']),
-          problems: [...problems, ...('problems' in settled ? settled.problems : [])],
-        });
+        const found = 'problems' in settled ? settled.problems : [];
+        wrong.push({ name: String(raw['run_name']), problems: [...problems, ...(words?.problems(found) ?? found)] });
         continue;
       }
       const { settings, resultHash } = settled;

@@ -30,6 +30,8 @@ type EditCollector = Collector<EditPrompt, TokenAnswer, TokenSampling>;
 
 async function open(settings: ImageEditSettings, bench: Bench): Promise<Training> {
   const task = ImageEditTask.open(settings, bench.resolveRun);
+  // All ranks open the same datasets; one of them says it.
+  if (bench.handle !== null) for (const remark of task.remarks) bench.log.logger.warn(remark);
   const policy = openPolicy(settings, task, bench);
   const { algorithm, reward, validation } = settings;
   const { group, judgeEndpoint, checkpoint } = bench;

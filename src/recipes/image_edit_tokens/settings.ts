@@ -126,6 +126,12 @@ export const imageEditTokens: TrainedRecipe<ImageEditSettings> = {
       'algorithm.clip_range has no effect: with one optimizer step an iteration the ratio is 1; raise algorithm.minibatches or inner_epochs, or set it to null',
     ];
   },
+  missing: ({ policy }) =>
+    policy.model === null && policy.init === null
+      ? [
+          "policy.model is null: set it to a local path, {hub, revision} or {run, config} (EARL's flat form: model_path), or set policy.init to start from random weights",
+        ]
+      : [],
 };
 
 function stepsPerIteration({ algorithm }: ImageEditSettings): number {

@@ -85,6 +85,12 @@ export class ImageEditTask implements Task<EditPrompt, TokenAnswer> {
     return this.settings.policy.assistant_prefill.includes(SPECIAL.startThinking);
   }
 
+  /** What a person should know of how the datasets were opened, each thing once. */
+  get remarks(): readonly string[] {
+    const found = [...this.train, ...this.heldOut].flatMap(({ source }) => source.remark ?? []);
+    return [...new Set(found)];
+  }
+
   /** The sample at a global position of the endless training order. */
   trainingSample(globalIndex: number): EditSample {
     const place = this.sampler.at(globalIndex);

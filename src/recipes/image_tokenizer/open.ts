@@ -13,7 +13,7 @@ import { makeData } from './data.js';
 /** The words of EARL's thinking prefill. */
 const THINKING_WORDS = ["Let's", 'think', 'step', 'by', 'step.'];
 
-function open(settings: ImageTokenizerSettings, { checkpoint }: Bench): Promise<Training> {
+function open(settings: ImageTokenizerSettings, { checkpoint, handle, log }: Bench): Promise<Training> {
   const { seed, environment, optimizer, algorithm, data, validation } = settings;
   return ImageTokenizerTraining.open({
     seed,
@@ -26,6 +26,8 @@ function open(settings: ImageTokenizerSettings, { checkpoint }: Bench): Promise<
     session: sessionOptions(environment.engine),
     tokenizerJson: jointTokenizerJson(settings),
     checkpoint,
+    // All ranks open the same datasets; one of them says it.
+    remark: (text) => void (handle !== null && log.logger.warn(text)),
   });
 }
 

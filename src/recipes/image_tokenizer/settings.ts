@@ -58,4 +58,5 @@ export const imageTokenizer: TrainedRecipe<ImageTokenizerSettings> = {
     sft.patience === null ? null : { key: 'algorithm.sft.patience', value: sft.patience },
   tinyData: ({ data: { dir, tiny } }) => (tiny === null ? null : { folder: join(dir, tiny.folder), codes: null }),
   warnings: () => [],
+  missing: () => [],
 };

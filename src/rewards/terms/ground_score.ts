@@ -19,8 +19,7 @@ export const groundQuestion: Question = {
       ],
       format: null,
       temperature: 0.3,
-      // The tag comes after the explanation, which therefore gets more room than in the two-score questions.
-      maxCompletionTokens: 700,
+      maxCompletionTokens: prompts.replyTokens.ground_score,
       parse: parseScoreTag,
     };
   },

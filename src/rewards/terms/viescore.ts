@@ -10,10 +10,12 @@ import { twoScores, withInstruction } from '../prompts.js';
 import type { Question } from '../question.js';
 import { termKind } from '../term.js';
 
-/** Short reasoning fits; more would only take room from the images in the judge's context. */
-const maxCompletionTokens = 400;
-
-function twoScoreQuery(key: string, text: string, images: readonly JudgeImage[]): JudgeQuery {
+function twoScoreQuery(
+  key: string,
+  text: string,
+  images: readonly JudgeImage[],
+  maxCompletionTokens: number,
+): JudgeQuery {
   return {
     key,
     messages: [{ role: 'user', parts: [text, ...images] }],
@@ -29,7 +31,12 @@ export const consistencyQuestion: Question = {
   name: 'viescore_sc',
   needsTruth: false,
   query: (item, prompts) =>
-    twoScoreQuery(`${item.key}/viescore_sc`, withInstruction(prompts.sc, item.instruction), [item.source, item.edited]),
+    twoScoreQuery(
+      `${item.key}/viescore_sc`,
+      withInstruction(prompts.sc, item.instruction),
+      [item.source, item.edited],
+      prompts.replyTokens.viescore,
+    ),
   parts: ([success, overedit]) => ({
     'viescore/edit_success': success,
     'viescore/overedit': overedit,
@@ -42,7 +49,12 @@ export const qualityQuestion: Question = {
   name: 'viescore_pq',
   needsTruth: false,
   query: (item, prompts) =>
-    twoScoreQuery(`${item.key}/viescore_pq`, withInstruction(prompts.pq, item.instruction), [item.edited]),
+    twoScoreQuery(
+      `${item.key}/viescore_pq`,
+      withInstruction(prompts.pq, item.instruction),
+      [item.edited],
+      prompts.replyTokens.viescore,
+    ),
   parts: ([naturalness, artifacts]) => ({
     'viescore/naturalness': naturalness,
     'viescore/artifacts': artifacts,

@@ -1,4 +1,4 @@
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -79,6 +79,19 @@ describe('the image edit task', () => {
     const twice = (): string[] => namesOf('s/validation', 'c/validation', 's/validation');
     expect(twice).toThrow(ConfigError);
     expect(twice).toThrow(/2 held-out sets that are called 'validation': .*s.validation.*, .*s.validation/);
+  });
+
+  it('remarks once on a list whose prefix is gone', () => {
+    expect(task.remarks).toEqual([]);
+    const list = join(root, 'tiny', 's', 'validation', 'list', 'moved.json');
+    const { path_list } = JSON.parse(readFileSync(list.replace('moved', 'tokenized_datalist'), 'utf8')) as object & {
+      path_list: string[];
+    };
+    writeFileSync(list, JSON.stringify({ prefix: '/gone', path_list }));
+    const data = { ...world.config['data'], train: [{ path: list }], validation: [{ path: list }] };
+    const moved = ImageEditTask.open(smallSettings(world, { data }), (run) => run);
+    expect(moved.remarks).toEqual([expect.stringContaining(`looked for in ${join(root, 'tiny', 's', 'validation')}`)]);
+    expect(moved.trainingSample(0).instruction).toBeTypeOf('string');
   });
 
   it('takes recorded answers back', async () => {

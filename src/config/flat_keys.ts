@@ -1,0 +1,88 @@
+/**
+ * The keys of EARL's config files: every field of the argument class that its trainer reads them into (TrainingArgs in
+ * rl/nano_aha_moment.py of mair-lab/EARL), with its default there and what it is called here.
+ */
+
+type Meaning =
+  /** The value moves to a canonical key, as it is. */
+  | { readonly to: string }
+  /** Read together with other keys, or converted; what comes of it stands at this canonical key. */
+  | { readonly joint: string }
+  /** Has no meaning here, for this reason. */
+  | { readonly ignored: string };
+
+/**
+ * A key, and the value that EARL takes where a file leaves it out; without `absent`, a file has to give it, to EARL as here. (EARL
+ * demands vllm_gpu_memory_utilization too.)
+ */
+export type FlatKey = Meaning & { readonly absent?: unknown };
+
+const paddedTo = 'the width to which EARL pads a batch; batches are as wide here as what they hold';
+
+export const earlKeys = {
+  train_paths_file: { joint: 'data.train' },
+  coefficients: { joint: 'data.train', absent: [] },
+  val_paths_file: { joint: 'data.validation' },
+  val_coefficients: { joint: 'data.validation', absent: [] },
+  base_exp_dir: { to: 'base_exp_dir' },
+  run_name: { joint: 'run_name', absent: null },
+  random_seed: { to: 'seed', absent: 42 },
+  model_path: { joint: 'policy.model' },
+  model_revision: { joint: 'policy.model', absent: null },
+  tokenizer_path: { joint: 'policy.tokenizer' },
+  assistant_prefill: { joint: 'policy.assistant_prefill' },
+  model_context_size: { to: 'policy.model_context_size' },
+  emu3_use_logit_processor: { to: 'policy.emu3_use_logit_processor', absent: true },
+  separate_language_and_vision_vocabs: { to: 'policy.separate_language_and_vision_vocabs', absent: true },
+  learning_rate: { to: 'optimizer.learning_rate' },
+  per_device_batch_size: { to: 'optimizer.per_device_batch_size' },
+  num_iterations: { to: 'num_iterations' },
+  kl_coeff: { to: 'algorithm.kl_coeff' },
+  train_text_tokens_only: { joint: 'algorithm.train_tokens', absent: false },
+  text_only_cycle_steps: { joint: 'algorithm.train_tokens', absent: 10 },
+  text_only_steps: { joint: 'algorithm.train_tokens', absent: 10 },
+  train_vision_tokens_only: { joint: 'algorithm.train_tokens', absent: false },
+  vision_only_cycle_steps: { joint: 'algorithm.train_tokens', absent: 10 },
+  vision_only_steps: { joint: 'algorithm.train_tokens', absent: 10 },
+  temperature: { to: 'rollout.temperature' },
+  top_p: { to: 'rollout.top_p' },
+  top_k: { to: 'rollout.top_k' },
+  episodes_per_iteration: { to: 'rollout.episodes_per_iteration' },
+  generations_per_sample: { to: 'rollout.generations_per_sample' },
+  max_response_tokens: { to: 'rollout.max_response_tokens' },
+  max_prompt_len: { ignored: paddedTo, absent: null },
+  max_completion_len: { ignored: paddedTo, absent: null },
+  vllm_gpu_memory_utilization: { ignored: 'rollouts run in this process, without vLLM', absent: null },
+  reward_function_api_base: { joint: 'reward.endpoint', absent: null },
+  reward_function_api_model_name: { to: 'reward.model', absent: 'Qwen/Qwen2.5-VL-72B-Instruct' },
+  reward_compute_viescore: { joint: 'reward.also_compute', absent: true },
+  reward_compute_ground_score: { joint: 'reward.also_compute', absent: true },
+  reward_final_reward: { joint: 'reward.mode', absent: 'viescore' },
+  log_episodes_every_n_iterations: { to: 'track.log_episodes_every_n_iterations', absent: 20 },
+  save_checkpoints_every_n_iterations: { joint: 'checkpoint.save_every_n_iterations', absent: null },
+  keep_checkpoints_every_n_iterations: { joint: 'checkpoint.keep_every_n_iterations', absent: null },
+  push_to_hub_every_n_iterations: { joint: 'track.push_to_hub.every_n_iterations', absent: null },
+  push_to_hub_repo_id: { joint: 'track.push_to_hub.repo_id', absent: null },
+} as const satisfies Readonly<Record<string, FlatKey>>;
+
+export type FlatName = keyof typeof earlKeys;
+
+/** All keys, in the order of the table. */
+export const flatKeys = Object.keys(earlKeys) as FlatName[];
+
+export function isFlatKey(key: string): key is FlatName {
+  return Object.hasOwn(earlKeys, key);
+}
+
+/** Where a key stands in the canonical form; null for any other key and for one without meaning here. */
+export function canonicalKeyOf(key: string): string | null {
+  if (!isFlatKey(key)) return null;
+  const entry: FlatKey = earlKeys[key];
+  if ('ignored' in entry) return null;
+  return 'to' in entry ? entry.to : entry.joint;
+}
+
+/** A file is in the dialect when it names no task and has at least one key that the canonical form does not have. */
+export function isFlat(raw: Readonly<Record<string, unknown>>): boolean {
+  return raw['task'] === undefined && flatKeys.some((key) => key in raw && canonicalKeyOf(key) !== key);
+}

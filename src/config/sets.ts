@@ -1,0 +1,38 @@
+/** `--set a.b=value`: changes to what a config evaluates to. */
+import { UsageError } from '../core/errors.js';
+import type { Problem } from '../recipes/rules.js';
+import { getPath, setPath } from '../schema/paths.js';
+
+/** One `--set`, taken apart. */
+export interface Change {
+  /** Dotted path. */
+  readonly path: string;
+  readonly value: unknown;
+}
+
+/** Splits `a.b=value`; a value that is not JSON is a text. Raises UsageError when there is no key or no `=`. */
+export function parseSet(text: string): Change {
+  const at = text.indexOf('=');
+  const path = text.slice(0, Math.max(at, 0));
+  if (!/^[\w-]+(\.[\w-]+)*$/.test(path)) {
+    throw new UsageError(`--set ${text}: found no key=value`, {
+      next: 'Write it as --set optimizer.learning_rate=1e-5.',
+    });
+  }
+  const content = text.slice(at + 1);
+  try {
+    return { path, value: JSON.parse(content) as unknown };
+  } catch {
+    return { path, value: content };
+  }
+}
+
+/** Applies changes in order to `raw`, which it changes; returns what stands in the way of any. */
+export function applyChanges(raw: Record<string, unknown>, changes: readonly Change[]): Problem[] {
+  return changes.flatMap(({ path, value }) => {
+    const blockedAt = setPath(raw, path, value);
+    if (blockedAt === null) return [];
+    const blocking = JSON.stringify(getPath(raw, blockedAt));
+    return [{ key: path, message: `cannot be set: ${blockedAt} is ${blocking}; set ${blockedAt} as a whole` }];
+  });
+}
