@@ -85,7 +85,10 @@ describe('the shipped family', () => {
   });
 
   it('asks a judge of full size as EARL does, and the rule judge as briefly as ever', async () => {
-    const [full, small] = [editSettings(await load('sft_s__rl_c', 'full')), editSettings(await load('sft_s__rl_c', 'tiny'))];
+    const [full, small] = [
+      editSettings(await load('sft_s__rl_c', 'full')),
+      editSettings(await load('sft_s__rl_c', 'tiny')),
+    ];
     expect(full.reward).toMatchObject({ timeout_s: 1000, max_reply_tokens: { viescore: 1400, ground_score: 1300 } });
     expect(small.reward).toMatchObject({ timeout_s: 120, max_reply_tokens: { viescore: 400, ground_score: 700 } });
   });
