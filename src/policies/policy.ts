@@ -106,12 +106,19 @@ export interface Policy<P, A extends Answer, H> {
   readonly steps: number;
   /** `answersPerPrompt` answers to each prompt, drawn on this rank alone. */
   sample(request: SampleRequest<P, H>): Promise<A[][]>;
-  /** Of all groups, on every rank. */
-  statistics(groups: readonly Answered<P, A>[], of: WeightsOf): Promise<Statistics[][]>;
+  /**
+   * Of all groups, on every rank. `among`, here and where is learnt: all groups of the iteration that these are some of, where they are not
+   * all. Values that are compared with each other have the same `among`, and so the same bits under the same weights.
+   */
+  statistics(
+    groups: readonly Answered<P, A>[],
+    of: WeightsOf,
+    among?: readonly Answered<P, A>[],
+  ): Promise<Statistics[][]>;
   /** Per action, in nats: an estimate of KL(now || reference) for people to look at. */
   divergence(now: Statistics, reference: Statistics): Float64Array;
   /** Adds the gradient of the loss over all lessons to what the next step takes. */
-  learn(lessons: readonly Lesson<P, A>[], loss: LossSpec): Promise<LearnReport>;
+  learn(lessons: readonly Lesson<P, A>[], loss: LossSpec, among?: readonly Answered<P, A>[]): Promise<LearnReport>;
   /** Sums the gradient over ranks, clips it and updates the weights; the next `learn` begins anew. */
   step(learningRate: number): Promise<StepReport>;
   /** Differs where weights differ in a bit. Ranks that train together must agree on it. */

@@ -298,4 +298,32 @@ describe('the learner', () => {
       expect(statistics[0].entropy[t]).toBeCloseTo(entropy, 4);
     });
   });
+
+  it('gives a token the same bits in every part of an iteration', async () => {
+    const lessons = [9, 1, 5, 14].flatMap((words, i): TokenLesson[] => {
+      const instruction = Array.from({ length: words }, () => 'red').join(' ');
+      const { answers, targets } = groups[i % groups.length];
+      const longer = answers.map(({ ids }) => ({
+        ids: Int32Array.from({ length: ids.length + 4 * i }, (_, t) => ids[t % ids.length]),
+      }));
+      const shares = targets.map((target, g) => ({
+        ...target,
+        weights: new Float32Array(longer[g].ids.length).fill(0.01),
+      }));
+      return [{ prompt: { tokens: textPrompt(space, instruction) }, answers: longer, targets: shares }];
+    });
+    const made = learner(4);
+    const whole = await made.statistics(lessons, model.weights);
+    // A minibatch of whole groups, and one of some answers of each.
+    const some = lessons.map(({ prompt, answers, targets }) => {
+      return { prompt, answers: answers.slice(2, 5), targets: targets.slice(2, 5) };
+    });
+    const expected = { few: whole.slice(1, 3), some: whole.map((group) => group.slice(2, 5)) };
+    const loss: LossSpec = { policy: 'likelihood' };
+    expect(await made.statistics(lessons.slice(1, 3), model.weights, lessons)).toEqual(expected.few);
+    expect((await made.learn(lessons.slice(1, 3), loss, lessons)).statistics).toEqual(expected.few);
+    expect((await made.learn(some, loss, lessons)).statistics).toEqual(expected.some);
+    expect(await made.statistics(lessons.slice(1, 3), model.weights)).not.toEqual(expected.few);
+    await made.dispose();
+  });
 });

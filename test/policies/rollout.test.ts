@@ -1,10 +1,10 @@
 import { afterAll, describe, expect, it } from 'vitest';
 import { RandomStream } from '../../src/core/random.js';
-import { alone } from '../../src/group/peers.js';
+import { alone, shareOf } from '../../src/group/peers.js';
 import type { TokenAnswer } from '../../src/policies/tokens/batch.js';
 import type { Emu3Prompt } from '../../src/policies/tokens/emu3/format.js';
 import { Learner } from '../../src/policies/tokens/learner.js';
-import { Sampler, type TokenSampling } from '../../src/policies/tokens/rollout.js';
+import { Sampler, type SamplerOptions, type TokenSampling } from '../../src/policies/tokens/rollout.js';
 import { openPrompt, smallModel, smallSpace, textPrompt } from './small_policy.js';
 
 const space = smallSpace();
@@ -26,21 +26,28 @@ const samplers: Sampler<Emu3Prompt>[] = [];
 
 interface Asked {
   readonly of?: readonly Emu3Prompt[];
+  readonly among?: readonly Emu3Prompt[];
   readonly how?: TokenSampling;
   readonly answersPerPrompt?: number;
   readonly random?: (prompt: number, answer: number) => RandomStream;
-  readonly constrained?: boolean;
-  readonly separate?: boolean;
-  readonly contextSize?: number;
 }
 
-async function sample(asked: Asked = {}): Promise<TokenAnswer[][]> {
-  const { of = prompts, how = options, answersPerPrompt = 4, random = streamOf } = asked;
-  const { constrained = true, separate: separateVocabularies = true, contextSize = 100 } = asked;
-  const made = new Sampler(model, { constrained, separateVocabularies, contextSize, session });
+function sampler(changes: Partial<SamplerOptions> = {}): Sampler<Emu3Prompt> {
+  const made = new Sampler(model, {
+    constrained: true,
+    separateVocabularies: true,
+    contextSize: 100,
+    session: { threads: 1 },
+    ...changes,
+  });
   samplers.push(made);
-  const all = of.map((tokens) => ({ tokens }));
-  return made.sample({ prompts: all, among: all, answersPerPrompt, how, weights: 'current', random }, model.weights);
+  return made;
+}
+
+function sample(asked: Asked = {}, by = sampler()): Promise<TokenAnswer[][]> {
+  const { of = prompts, among = of, how = options, answersPerPrompt = 4, random = streamOf } = asked;
+  const [chunk, all] = [of, among].map((some) => some.map((tokens) => ({ tokens })));
+  return by.sample({ prompts: chunk, among: all, answersPerPrompt, how, weights: 'current', random }, model.weights);
 }
 afterAll(async () => {
   await Promise.all(samplers.map((made) => made.dispose()));
@@ -55,7 +62,7 @@ describe('sampling answers', () => {
   ])(
     'records the log-probabilities that the learner finds (constrained %s, separate %s)',
     async (constrained, separate) => {
-      const answers = await sample({ constrained, separate });
+      const answers = await sample({}, sampler({ constrained, separateVocabularies: separate }));
       const learner = new Learner(model, {
         temperature: 0.7,
         separateVocabularies: separate,
@@ -126,7 +133,7 @@ describe('sampling answers', () => {
     const lengths = prompts.map((prompt) => prompt.ids.length);
     const contextSize = Math.max(...lengths) + 5;
     const whole = ids(await sample());
-    const cut = await sample({ contextSize });
+    const cut = await sample({}, sampler({ contextSize }));
     cut.forEach((group, p) =>
       group.forEach((answer, g) => {
         expect([...answer.ids]).toEqual(whole[p][g].slice(0, contextSize - lengths[p]));
@@ -135,4 +142,39 @@ describe('sampling answers', () => {
     );
     expect(new Set(cut.flat().map((answer) => answer.ids.length)).size).toBeGreaterThan(1);
   });
+
+  it.each([1, 4])(
+    'has the same bits whatever the chunks and the ranks: %i answers to prompts of many lengths',
+    async (answersPerPrompt) => {
+      const many = Array.from({ length: 9 }, (_, i) => {
+        const instruction = Array.from(
+          { length: (7 * i) % 20 },
+          (_, word) => ['red', 'circle', 'the'][(i + word) % 3],
+        ).join(' ');
+        return (i % 2 === 0 ? openPrompt : textPrompt)(space, instruction);
+      });
+      const lengths = many.map((prompt) => prompt.ids.length);
+      expect(new Set(lengths).size).toBeGreaterThan(5);
+      // Some answers end with the context.
+      const one = sampler({ contextSize: Math.max(...lengths) + 9 });
+      const inChunks = async (size: number, ranks: number): Promise<TokenAnswer[][]> => {
+        const out: TokenAnswer[][] = [];
+        for (let rank = 0; rank < ranks; rank++) {
+          const { start, end } = shareOf(many.length, { rank, size: ranks });
+          for (let at = start; at < end; at += size) {
+            const of = many.slice(at, Math.min(end, at + size));
+            const random = (p: number, g: number): RandomStream => streamOf(at + p, g);
+            out.push(...(await sample({ of, among: many, answersPerPrompt, random }, one)));
+          }
+        }
+        return out;
+      };
+      const whole = await inChunks(many.length, 1);
+      for (const ranks of [1, 2]) {
+        for (const size of [1, 2, many.length]) {
+          expect(await inChunks(size, ranks), `${size} at once, ${ranks} ranks`).toEqual(whole);
+        }
+      }
+    },
+  );
 });

@@ -38,6 +38,10 @@ export interface TokenStatistics {
   readonly entropy: Float32Array;
 }
 
+/**
+ * Padding changes the last bits of log-probabilities. The layout of micro-batches therefore follows from `among`, of which the groups that
+ * are given are some: with the same `among` a token has the same bits whatever it is computed together with.
+ */
 export class Learner {
   readonly #forward: SessionCache;
   readonly #backward: SessionCache;
@@ -59,8 +63,13 @@ export class Learner {
   }
 
   /** Log-probabilities and entropies under `weights`, which may be another model's of the same architecture. */
-  async statistics(groups: readonly TokenGroup[], weights: Weights): Promise<TokenStatistics[][]> {
-    const { own, shape } = this.#deal(groups);
+  async statistics(
+    groups: readonly TokenGroup[],
+    weights: Weights,
+    among: readonly TokenGroup[] = groups,
+  ): Promise<TokenStatistics[][]> {
+    const shape = this.#shape(among);
+    const own = this.#deal(groups, shape);
     const rows: TokenStatistics[] = [];
     for (const part of own) {
       const build = (graph: Graph): Record<string, Value> => {
@@ -74,8 +83,13 @@ export class Learner {
   }
 
   /** Adds the gradient of the loss, summed over this rank's micro-batches in their order, to what was learnt since `gradients`. */
-  async learn(lessons: readonly TokenLesson[], loss: LossSpec): Promise<LearnReport> {
-    const { own, shape } = this.#deal(lessons);
+  async learn(
+    lessons: readonly TokenLesson[],
+    loss: LossSpec,
+    among: readonly TokenGroup[] = lessons,
+  ): Promise<LearnReport> {
+    const shape = this.#shape(among);
+    const own = this.#deal(lessons, shape);
     const rows: TokenStatistics[] = [];
     const losses: number[] = [];
     for (const part of own) {
@@ -130,33 +144,28 @@ export class Learner {
     await Promise.all([this.#forward.dispose(), this.#backward.dispose()]);
   }
 
-  /** Cuts groups into micro-batches of `microBatch` answers: whole groups, or equal parts of a group, never a mixture. */
-  #microBatches<T extends TokenGroup>(
-    groups: readonly T[],
-  ): { readonly parts: (readonly T[])[]; readonly shape: BatchShape } {
-    const perGroup = Math.max(...groups.map((group) => group.answers.length));
-    const answersPerPrompt = largestDivisor(perGroup, this.options.microBatch);
-    const prompts = Math.max(1, Math.floor(this.options.microBatch / answersPerPrompt));
-    const columns = promptColumns(groups.map(({ prompt }) => prompt.tokens));
-    const answerColumns = roundUp(
-      Math.max(...groups.flatMap((group) => group.answers.map((answer) => answer.ids.length))),
+  /** The shape of a micro-batch of `microBatch` answers: whole groups, or equal parts of a group, never a mixture. */
+  #shape(among: readonly TokenGroup[]): BatchShape {
+    const answersPerPrompt = largestDivisor(
+      Math.max(...among.map(({ answers }) => answers.length)),
+      this.options.microBatch,
     );
-    const shape: BatchShape = { prompts, answersPerPrompt, promptColumns: columns, answerColumns };
-    const pieces = groups.flatMap((group) =>
-      Array.from({ length: perGroup / answersPerPrompt }, (_, i) =>
-        cut(group, i * answersPerPrompt, (i + 1) * answersPerPrompt),
-      ),
-    );
-    const parts: (readonly T[])[] = [];
-    for (let start = 0; start < pieces.length; start += prompts) parts.push(pieces.slice(start, start + prompts));
-    return { parts, shape };
+    return {
+      prompts: Math.max(1, Math.floor(this.options.microBatch / answersPerPrompt)),
+      answersPerPrompt,
+      promptColumns: promptColumns(among.map(({ prompt }) => prompt.tokens)),
+      answerColumns: roundUp(Math.max(...among.flatMap(({ answers }) => answers.map(({ ids }) => ids.length)))),
+    };
   }
 
   /** This rank's micro-batches. All ranks cut the same ones. */
-  #deal<T extends TokenGroup>(groups: readonly T[]): { readonly own: (readonly T[])[]; readonly shape: BatchShape } {
-    const { parts, shape } = this.#microBatches(groups);
+  #deal<T extends TokenGroup>(groups: readonly T[], { prompts, answersPerPrompt }: BatchShape): (readonly T[])[] {
+    const pieces = groups.flatMap((group) =>
+      starts(group.answers.length, answersPerPrompt).map((at) => cut(group, at, at + answersPerPrompt)),
+    );
+    const parts = starts(pieces.length, prompts).map((at) => pieces.slice(at, at + prompts));
     const { start, end } = shareOf(parts.length, this.options.peers);
-    return { own: parts.slice(start, end), shape };
+    return parts.slice(start, end);
   }
 
   #distribution(graph: Graph, shape: BatchShape): TokenDistribution {
@@ -201,18 +210,20 @@ function sorted(
   { prompts, answersPerPrompt, answerColumns }: BatchShape,
   rows: readonly TokenStatistics[],
 ): TokenStatistics[][] {
-  const pieces = Math.max(...groups.map((group) => group.answers.length)) / answersPerPrompt;
-  return groups.map(({ answers }, i) =>
-    answers.map(({ ids }, g) => {
-      const piece = i * pieces + Math.floor(g / answersPerPrompt);
+  let first = 0;
+  return groups.map(({ answers }, i) => {
+    const before = first;
+    first += Math.ceil(answers.length / answersPerPrompt);
+    return answers.map(({ ids }, g) => {
+      const piece = before + Math.floor(g / answersPerPrompt);
       const found = must(rows[Math.floor(piece / prompts)], `the micro-batch of group ${i}`);
       const start = ((piece % prompts) * answersPerPrompt + (g % answersPerPrompt)) * answerColumns;
       return {
         logProbs: found.logProbs.slice(start, start + ids.length),
         entropy: found.entropy.slice(start, start + ids.length),
       };
-    }),
-  );
+    });
+  });
 }
 
 /** [N] what a loss raises. */
@@ -246,6 +257,11 @@ function cut<T extends TokenGroup>(group: T, start: number, end: number): T {
     answers: group.answers.slice(start, end),
     ...(targets === undefined ? {} : { targets: targets.slice(start, end) }),
   };
+}
+
+/** Where each part of `size` begins within `length`. */
+function starts(length: number, size: number): number[] {
+  return Array.from({ length: Math.ceil(length / size) }, (_, i) => i * size);
 }
 
 function largestDivisor(of: number, atMost: number): number {

@@ -71,8 +71,8 @@ export class TokenPolicy<P extends TokenPrompt = TokenPrompt> implements Policy<
     return this.#sampler.sample(request, this.#weights(request.weights));
   }
 
-  statistics(groups: readonly TokenGroup[], of: WeightsOf): Promise<Statistics[][]> {
-    return this.#learner.statistics(groups, this.#weights(of));
+  statistics(groups: readonly TokenGroup[], of: WeightsOf, among?: readonly TokenGroup[]): Promise<Statistics[][]> {
+    return this.#learner.statistics(groups, this.#weights(of), among);
   }
 
   /** exp(d) - d - 1 with d = log p_ref - log p (k3 of Schulman, "Approximating KL Divergence", 2020). */
@@ -83,8 +83,8 @@ export class TokenPolicy<P extends TokenPrompt = TokenPrompt> implements Policy<
     });
   }
 
-  learn(lessons: readonly TokenLesson[], loss: LossSpec): Promise<LearnReport> {
-    return this.#learner.learn(lessons, loss);
+  learn(lessons: readonly TokenLesson[], loss: LossSpec, among?: readonly TokenGroup[]): Promise<LearnReport> {
+    return this.#learner.learn(lessons, loss, among);
   }
 
   async step(learningRate: number): Promise<StepReport> {

@@ -7,7 +7,7 @@ import type { BatchShape } from '../../nets/decoder/decoder.js';
 import { decodeStep, prefill, stepInputs } from '../../nets/decoder/decoder.js';
 import type { SampleRequest } from '../policy.js';
 import type { TokenAnswer, TokenAsked, TokenPrompt } from './batch.js';
-import { packPrompts, PADDING, promptColumns } from './batch.js';
+import { packPrompts, PADDING, promptColumns, roundUp } from './batch.js';
 import { unrestricted, type AnswerState } from './format.js';
 import type { PolicyModel } from './model.js';
 import { SessionCache } from './model.js';
@@ -42,7 +42,12 @@ interface Writer {
   finished: boolean;
 }
 
-/** Samples with one model; sessions are kept between calls. */
+/**
+ * Samples with one model; sessions are kept between calls. Widths follow from all prompts of the request's `among`: an answer then has the
+ * same bits whatever else is in its chunk. That holds where the session has one thread. With several, a product of which each has 64
+ * columns or fewer, and whose depth is above 128, is summed in other blocks than the undivided one; whether it is divided so depends on
+ * its rows.
+ */
 export class Sampler<P extends TokenPrompt> {
   readonly #prefill: SessionCache;
   readonly #step: SessionCache;
@@ -56,36 +61,39 @@ export class Sampler<P extends TokenPrompt> {
   }
 
   async sample(
-    { prompts: asked, answersPerPrompt, how, random }: SampleRequest<TokenAsked<P>, TokenSampling>,
+    { prompts: asked, among, answersPerPrompt, how, random }: SampleRequest<TokenAsked<P>, TokenSampling>,
     weights: Weights,
   ): Promise<TokenAnswer[][]> {
     const { config, format } = this.model;
-    const { contextSize, constrained } = this.options;
+    const limitOf = ({ ids }: TokenPrompt): number => Math.min(how.maxTokens, this.options.contextSize - ids.length);
+    const all = among.map(({ tokens }) => tokens);
     const prompts = asked.map(({ tokens }) => tokens);
+    // Matrix products have other last bits where they have a single row.
+    const rows = Math.max(prompts.length, Math.ceil(2 / answersPerPrompt));
     const shape: BatchShape = {
-      prompts: prompts.length,
+      prompts: rows,
       answersPerPrompt,
-      promptColumns: promptColumns(prompts),
-      answerColumns: how.maxTokens,
+      promptColumns: promptColumns(all),
+      answerColumns: roundUp(Math.max(...all.map(limitOf))),
     };
-    const packed = packPrompts(prompts, prompts.length, shape.promptColumns);
+    const packed = packPrompts(prompts, rows, shape.promptColumns);
     const promptCaches = await this.#prefillPrompts(shape, packed, weights);
     const caches = new AnswerCaches(shape, config.num_hidden_layers, config.num_key_value_heads, config.head_dim);
     const writers = prompts.flatMap((prompt, p) =>
       Array.from({ length: answersPerPrompt }, (_, g): Writer => ({
         ids: [],
         logProbs: [],
-        state: constrained ? format.start(prompt) : unrestricted,
+        state: this.options.constrained ? format.start(prompt) : unrestricted,
         random: random(p, g),
-        limit: Math.min(how.maxTokens, contextSize - prompt.ids.length),
+        limit: limitOf(prompt),
         latest: prompt.ids.at(-1)!,
         finished: false,
       })),
     );
-    const ids = new BigInt64Array(writers.length);
+    const ids = new BigInt64Array(rows * answersPerPrompt);
     const positions = new BigInt64Array(caches.batch);
     const answerPadding = new Float32Array(shape.answerColumns).fill(PADDING);
-    const logits = new Float32Array(writers.length * config.vocab_size);
+    const logits = new Float32Array(ids.length * config.vocab_size);
     const feeds = {
       ...promptCaches,
       ...caches.arrays,
