@@ -25,7 +25,7 @@ export function cannotRunYet(settings: RunSettings): string[] {
   // Another trainer reads its own data and its own models.
   if (settings.launch.command !== null || !isTrainable(settings)) return [];
   const reasons: string[] = [];
-  if (settings.data.train.length === 0) reasons.push('data.train is empty: name at least one datalist to train on');
+  if (settings.data?.train.length === 0) reasons.push('data.train is empty: name at least one datalist to train on');
   const hub = modelsOf(settings).flatMap(({ key, term, reference }) =>
     'hub' in reference ? [{ key, term, name: reference.hub }] : [],
   );

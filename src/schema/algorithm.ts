@@ -36,7 +36,8 @@ const trainTokens = z
   ])
   .default('all');
 
-const grpo = z.strictObject({
+/** What GRPO follows, whatever the policy. */
+export const grpo = z.strictObject({
   type: result('The algorithm.', z.literal('grpo')),
   advantage,
   clip_range: result(
@@ -53,6 +54,10 @@ const grpo = z.strictObject({
   kl_estimator: result('How the KL is estimated per token.', z.enum(['k1', 'k2', 'k3']).default('k3')),
   warmup_steps: result('Optimizer steps over which the learning rate rises linearly from 0.', count.default(0)),
   reward_scale: result('Multiplies the advantages.', positive.default(1)),
+});
+
+/** That of a policy whose answers hold text and vision tokens. */
+const visionGrpo = grpo.extend({
   train_tokens: result(
     "Which answer tokens carry the loss: 'all', or {tokens: 'text'|'vision', cycle_steps, steps}: of every cycle_steps iterations the first `steps` train only those tokens.",
     trainTokens,
@@ -92,7 +97,7 @@ const sft = z.strictObject({
   ).prefault({}),
 });
 
-export const algorithm = section('How the policy learns.', z.discriminatedUnion('type', [grpo, sft]));
+export const algorithm = section('How the policy learns.', z.discriminatedUnion('type', [visionGrpo, sft]));
 
 /** An image tokenizer learns to reconstruct its own input. */
 export const tokenizerAlgorithm = section(
