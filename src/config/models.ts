@@ -26,7 +26,7 @@ export function cannotRunYet(settings: RunSettings): string[] {
   // Another trainer reads its own data and its own models.
   if (settings.launch.command !== null || !isTrainable(settings)) return [];
   const reasons: string[] = [];
-  if (settings.data.train.length === 0) {
+  if (settings.data?.train.length === 0) {
     reasons.push("data.train is empty: name at least one datalist to train on (EARL's flat form: train_paths_file)");
   }
   reasons.push(...recipeOf(settings).missing(settings));

@@ -17,7 +17,7 @@ export function warningsOf(settings: RunSettings): string[] {
 function ofTraining(settings: TrainedSettings): string[] {
   const { data, algorithm, optimizer } = settings;
   const warnings = [...recipeOf(settings).warnings(settings)];
-  if (data.validation.some(({ coefficient }) => coefficient !== null)) {
+  if (data?.validation.some(({ coefficient }) => coefficient !== null)) {
     warnings.push(
       'data.validation: coefficient has no effect; of each held-out set the same prompts are evaluated once',
     );

@@ -91,10 +91,10 @@ async function groupItems(
   const found = kept.filter((one) => one !== null);
   if (found.length === group.length) return found;
   const without = (why: string): FoundItem[] =>
-    kept.map((one) => one ?? { item: null, missing: `its images were not kept, and ${why}` });
+    kept.map((one) => one ?? { item: null, missing: `its artifact has to be made again, but ${why}` });
   if (typeof prompt === 'string') return without(prompt);
   if (task === null) return without(sources.noTask);
-  if (!sources.redraws) return without('the image tokenizer draws its tokens otherwise than it did');
+  if (!sources.redraws) return without('it comes out otherwise than it did');
   return (await draw(task, prompt, group)).map((item) => ({ item, missing: null }));
 }
 

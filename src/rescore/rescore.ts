@@ -110,7 +110,7 @@ function openTask({ openTask: open }: RescoreRequest): { task: RecordedTask | nu
     return { task: open(), noTask: '' };
   } catch (error) {
     if (!(error instanceof EditrlError)) throw error;
-    return { task: null, noTask: `the run's data or image tokenizer is not there (${error.message})` };
+    return { task: null, noTask: `the run's data or a model is not there (${error.message})` };
   }
 }
 

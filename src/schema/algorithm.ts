@@ -46,7 +46,8 @@ const warmupSteps = result(
   count.default(0),
 );
 
-const grpo = z.strictObject({
+/** What GRPO follows, whatever the policy. */
+export const grpo = z.strictObject({
   type: result('The algorithm.', z.literal('grpo')),
   advantage,
   clip_range: result(
@@ -63,6 +64,10 @@ const grpo = z.strictObject({
   kl_estimator: result('How the KL is estimated per token.', z.enum(['k1', 'k2', 'k3']).default('k3')),
   warmup_steps: warmupSteps,
   reward_scale: result('Multiplies the advantages.', positive.default(1)),
+});
+
+/** That of a policy whose answers hold text and vision tokens. */
+const visionGrpo = grpo.extend({
   train_tokens: result(
     "Which answer tokens carry the loss: 'all', or {tokens: 'text'|'vision', cycle_steps, steps, rest}: of every cycle_steps iterations the first `steps` train only those tokens, the others `rest` (null: vision alone after 'text', all tokens after 'vision', as EARL). The loss is divided by the tokens that carry it.",
     trainTokens,
@@ -107,7 +112,7 @@ const sft = z.strictObject({
   ).prefault({}),
 });
 
-export const algorithm = section('How the policy learns.', z.discriminatedUnion('type', [grpo, sft]));
+export const algorithm = section('How the policy learns.', z.discriminatedUnion('type', [visionGrpo, sft]));
 
 /** An image tokenizer learns to reconstruct its own input. */
 export const tokenizerAlgorithm = section(

@@ -41,5 +41,6 @@ export type RunSettings = z.output<z.ZodObject<typeof runFields>> & { task: stri
 export type TrainedSettings = z.output<z.ZodObject<typeof trainedFields>> & {
   task: string;
   algorithm: { type: string; warmup_steps: number };
-  data: { dir: string; train: DataSource[]; validation: DataSource[] };
+  /** Absent where no datasets are read. */
+  data?: { dir: string; train: DataSource[]; validation: DataSource[] };
 };

@@ -146,7 +146,7 @@ export class HackAlarms {
     if (limit === null || Math.abs(change) <= limit) return null;
     return (
       `${label} ${change < 0 ? 'fell' : 'rose'} from ${before.toFixed(3)} at first to ${now.toFixed(3)}, by ${shownChange(change, of)} ` +
-      `(track.alarms.${name}.${side} is ${limit}); look at the pictures: the reward may be exploited`
+      `(track.alarms.${name}.${side} is ${limit}); look at the answers: the reward may be exploited`
     );
   }
 }

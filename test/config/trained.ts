@@ -5,11 +5,15 @@ import { isTrainable } from '../../src/recipes/settings.js';
 import type { RunSettings, TrainedSettings } from '../../src/schema/run.js';
 import { loadEvaluated } from './evaluated.js';
 
-/** Loads a config whose run this program trains itself. */
-export async function loadTrained(request: LoadRequest): Promise<LoadedConfig & { settings: TrainedSettings }> {
+type OnDatasets = TrainedSettings & Required<Pick<TrainedSettings, 'data'>>;
+
+/** Loads a config whose run this program trains itself, on datasets. */
+export async function loadTrained(request: LoadRequest): Promise<LoadedConfig & { settings: OnDatasets }> {
   const { settings, ...config } = await loadEvaluated(request);
   if (!isTrainable(settings)) throw new Error('a config of another trainer');
-  return { ...config, settings };
+  const { data } = settings;
+  if (data === undefined) throw new Error('a config without datasets');
+  return { ...config, settings: { ...settings, data } };
 }
 
 export function editSettings(settings: RunSettings): ImageEditSettings {

@@ -39,11 +39,14 @@ export interface Live {
 
 /** Folders for runs and data, and the commands that work in them. */
 export class Place {
-  private constructor(readonly dir: string) {}
+  private constructor(
+    readonly dir: string,
+    private readonly command = COMMAND,
+  ) {}
 
-  /** An empty place, or one that already has a template's runs and data. */
-  static make(template: string | null = null): Place {
-    const place = new Place(mkdtempSync(join(tmpdir(), 'editrl-e2e-')));
+  /** An empty place, or one that already has a template's runs and data; another built program's where `command` names one. */
+  static make(template: string | null = null, command = COMMAND): Place {
+    const place = new Place(mkdtempSync(join(tmpdir(), 'editrl-e2e-')), command);
     if (template !== null) cpSync(template, place.dir, { recursive: true, verbatimSymlinks: true });
     mkdirSync(place.runs, { recursive: true });
     return place;
@@ -65,7 +68,7 @@ export class Place {
   }
 
   start(args: readonly string[], env: NodeJS.ProcessEnv = {}): Live {
-    const child = spawn(process.execPath, [COMMAND, ...args], {
+    const child = spawn(process.execPath, [this.command, ...args], {
       cwd: ROOT,
       env: { ...process.env, APP__BASE_EXP_DIR: this.runs, APP__DATA_DIR: this.data, ...env },
       stdio: ['ignore', 'pipe', 'pipe'],

@@ -176,7 +176,7 @@ describe('scoring a run again by the same reward', () => {
     ]);
     const [[why, count]] = Object.entries(summary.not_rescored);
     expect(why).toMatch(
-      /its images were not kept, and the run's data or image tokenizer is not there \(.*no such model/,
+      /its artifact has to be made again, but the run's data or a model is not there \(.*no such model/,
     );
     expect(count).toBe(20);
     expect(
@@ -190,7 +190,7 @@ describe('scoring a run again by the same reward', () => {
     const other = { ...settings, seed: settings.seed + 1 };
     const summary = await rescore(request({ ...opening(other), name: 'changed' }));
     const why = Object.keys(summary.not_rescored);
-    expect(why).toEqual(['its images were not kept, and the data is not what it was when the run was made']);
+    expect(why).toEqual(['its artifact has to be made again, but the data is not what it was when the run was made']);
   });
 });
 
@@ -204,7 +204,7 @@ it('does not take for the same what another image tokenizer draws', async () => 
   const swapped = { ...settings, environment: { ...settings.environment, model: other } };
   const summary = await rescore(request({ ...opening(swapped), name: 'swapped' }));
   expect(summary.not_rescored).toEqual({
-    'its images were not kept, and the image tokenizer draws its tokens otherwise than it did': 20,
+    'its artifact has to be made again, but it comes out otherwise than it did': 20,
   });
 });
 

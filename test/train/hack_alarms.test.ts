@@ -38,7 +38,7 @@ describe('an alarm', () => {
     // first: 0.3; the last two: 0.25, 0.25, 0.15, 0.1, 0.1
     expect(raised).toEqual([5, 6, 7]);
     expect(said).toEqual([
-      'iteration 5: hack alarm: edge density fell from 0.300 at first to 0.150, by 50% (track.alarms.edge_density.max_fall is 0.4); look at the pictures: the reward may be exploited',
+      'iteration 5: hack alarm: edge density fell from 0.300 at first to 0.150, by 50% (track.alarms.edge_density.max_fall is 0.4); look at the answers: the reward may be exploited',
     ]);
   });
 

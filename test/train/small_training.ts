@@ -5,9 +5,10 @@ import { RandomStream } from '../../src/core/random.js';
 import { soloGroup, type ProcessGroup } from '../../src/group/process_group.js';
 import type { TokenAnswer } from '../../src/policies/tokens/batch.js';
 import { Emu3Format, type Emu3Prompt } from '../../src/policies/tokens/emu3/format.js';
+import { manners, samplingOf } from '../../src/policies/tokens/manners.js';
 import type { TokenPolicy } from '../../src/policies/tokens/policy.js';
 import type { TokenSampling } from '../../src/policies/tokens/rollout.js';
-import { manners, openPolicy, samplingOf } from '../../src/recipes/image_edit_tokens/open.js';
+import { openPolicy } from '../../src/recipes/image_edit_tokens/open.js';
 import { ImageEditTask, type EditPrompt } from '../../src/recipes/image_edit_tokens/task.js';
 import { trainedTokens } from '../../src/recipes/image_edit_tokens/trained_tokens.js';
 import type { JudgeItem, Outcome } from '../../src/rewards/types.js';
@@ -62,7 +63,7 @@ export function smallTraining(
   const training = new GrpoTraining({
     ...collector,
     heldOut,
-    algorithm: algorithm,
+    algorithm,
     rollout,
     reward,
     seed,

@@ -1,10 +1,11 @@
-/** From a model's folder to a token policy. */
+/** A token policy's model, from a folder or from random weights. */
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { CheckpointError } from '../../core/errors.js';
 import { POLICY_FILE, readConfig, readWeights, TOKENIZER_FILE } from '../../models/files.js';
 import type { DecoderConfig } from '../../nets/decoder/config.js';
-import { checkDecoderConfig, decoderParameters } from '../../nets/decoder/config.js';
+import { checkDecoderConfig, decoderParameters, initDecoder } from '../../nets/decoder/config.js';
+import type { DecoderInit } from '../../schema/model.js';
 import type { TokenPrompt } from './batch.js';
 import type { TokenFormat } from './format.js';
 import type { PolicyModel } from './model.js';
@@ -26,6 +27,18 @@ export function loadPolicy<P extends TokenPrompt>(folder: string, format: TokenF
     });
   }
   return { config, format, weights: readWeights(file, expected) };
+}
+
+/** A policy of random weights that writes in `format`. Raises GraphError where the sizes do not go together. */
+export function initPolicy<P extends TokenPrompt>(
+  { initializer_range, embedding_std, head_dim, ...rest }: DecoderInit,
+  format: TokenFormat<P>,
+  seed: number,
+): PolicyModel<P> {
+  const heads = head_dim ?? rest.hidden_size / rest.num_attention_heads;
+  const config = { ...rest, head_dim: heads, vocab_size: format.size };
+  const scales = { embedding_std: embedding_std ?? initializer_range ?? 0.02, initializer_range };
+  return { config, format, weights: initDecoder(config, scales, seed) };
 }
 
 export function loadTokenizer(folder: string): WordTokenizer {

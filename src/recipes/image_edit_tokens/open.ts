@@ -3,10 +3,10 @@ import type { ImageEditSettings } from './settings.js';
 import { DataError, InternalError } from '../../core/errors.js';
 import { sessionOptions } from '../../engines/onnx/session_options.js';
 import { modelFolder, type RunResolver } from '../../models/reference.js';
-import { checkDecoderConfig, initDecoder } from '../../nets/decoder/config.js';
 import type { TokenAnswer } from '../../policies/tokens/batch.js';
 import { Emu3Format, type Emu3Prompt } from '../../policies/tokens/emu3/format.js';
-import { loadPolicy } from '../../policies/tokens/load.js';
+import { initPolicy, loadPolicy } from '../../policies/tokens/load.js';
+import { manners, samplingOf } from '../../policies/tokens/manners.js';
 import type { PolicyModel } from '../../policies/tokens/model.js';
 import { TokenPolicy } from '../../policies/tokens/policy.js';
 import type { TokenSampling } from '../../policies/tokens/rollout.js';
@@ -104,28 +104,7 @@ export function startingModel(
   const format = new Emu3Format(space);
   if (policy.model !== null) return loadPolicy(modelFolder(policy.model, resolveRun), format);
   if (policy.init === null) throw new DataError('policy.model and policy.init are both null');
-  const { initializer_range, embedding_std, head_dim, ...rest } = policy.init;
-  const config = { ...rest, head_dim: head_dim ?? rest.hidden_size / rest.num_attention_heads, vocab_size: space.size };
-  checkDecoderConfig(config);
-  const scales = { embedding_std: embedding_std ?? initializer_range ?? 0.02, initializer_range };
-  return { config, format, weights: initDecoder(config, scales, seed) };
-}
-
-export function samplingOf({ rollout }: ImageEditSettings): TokenSampling {
-  const { temperature, top_p, top_k, max_response_tokens } = rollout;
-  return { temperature, topP: top_p, topK: top_k, maxTokens: max_response_tokens, logProbTemperature: temperature };
-}
-
-/** Held-out answers are sampled from the whole distribution, and greedily where that is asked for. */
-export function manners({ rollout, validation }: ImageEditSettings): Record<string, TokenSampling> {
-  const sampled = {
-    temperature: validation.temperature,
-    topP: 1,
-    topK: -1,
-    maxTokens: rollout.max_response_tokens,
-    logProbTemperature: 1,
-  };
-  return validation.greedy ? { sampled, greedy: { ...sampled, temperature: 0 } } : { sampled };
+  return initPolicy(policy.init, format, seed);
 }
 
 export const imageEditTokens: OpenRecipe<ImageEditSettings> = {

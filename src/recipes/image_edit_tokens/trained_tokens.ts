@@ -3,10 +3,10 @@ import type { ImageEditSettings } from './settings.js';
 import type { TokenAnswer, TokenAsked } from '../../policies/tokens/batch.js';
 import type { Emu3Format, Emu3Prompt } from '../../policies/tokens/emu3/format.js';
 import { forcedTokens } from '../../policies/tokens/format.js';
-import type { GrpoSettings, TrainTokens } from '../../schema/algorithm.js';
+import type { TrainTokens } from '../../schema/algorithm.js';
 
 export interface TrainedTokensSettings {
-  readonly algorithm: Pick<GrpoSettings, 'train_tokens' | 'forced_tokens'>;
+  readonly algorithm: Pick<Extract<ImageEditSettings['algorithm'], { type: 'grpo' }>, 'train_tokens' | 'forced_tokens'>;
   readonly policy: Pick<ImageEditSettings['policy'], 'emu3_use_logit_processor'>;
 }
 

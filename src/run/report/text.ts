@@ -80,7 +80,7 @@ function alarms(report: RunReport): string[] {
     `iteration ${span.from}${until(span)}`,
     span.value === null ? '' : `${span.metric} ${span.value.toFixed(3)}`,
   ]);
-  return ['hack alarms: the reward may be exploited, look at the pictures', ...alignColumns(rows)];
+  return ['hack alarms: the reward may be exploited, look at the answers', ...alignColumns(rows)];
 }
 
 function places(report: RunReport): string[] {

@@ -110,7 +110,7 @@ describe('a report', () => {
     ]);
     expect(formatReport(readRun(paths))).toContain(
       [
-        'hack alarms: the reward may be exploited, look at the pictures',
+        'hack alarms: the reward may be exploited, look at the answers',
         '  dark_fraction  iteration 7 to 8',
         '  edge_density   iteration 9 and still standing  hack/edge_density 0.100',
       ].join('\n'),

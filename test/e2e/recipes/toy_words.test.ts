@@ -1,0 +1,83 @@
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import type { Outcome } from '../../../src/rewards/types.js';
+import { rewardOf, place as servers } from '../../rewards/server/served.js';
+import { Place } from '../editrl.js';
+import { recipeContract, type TestJudge } from './contract.js';
+import { programWith, type Program } from './program.js';
+
+const CONFIG = 'test/e2e/recipes/toy_words.jsonnet';
+let program: Program;
+
+beforeAll(() => {
+  program = programWith({ name: 'toy_words', folder: join(import.meta.dirname, 'toy_words'), member: 'toyWords' });
+});
+afterAll(() => program.remove());
+
+/** A reward server that likes short answers. */
+async function startJudge(): Promise<TestJudge> {
+  const running = servers();
+  const away: Outcome = { kind: 'unscored', reason: 'server_error', detail: 'its judge is away', parts: {} };
+  const server = await running.start({
+    ...rewardOf({
+      brevity: {
+        weight: 1,
+        score: ({ answer = '' }) => {
+          const manner = judge.manner();
+          if (manner === 'silent') return new Promise<Outcome>(() => {});
+          if (manner === 'fails') return away;
+          const value = 1 / (1 + answer.split(' ').length);
+          return { kind: 'scored', value, normalised: value, parts: { 'brevity/words': answer.split(' ').length } };
+        },
+      },
+    }),
+    canary: async () => {
+      if (judge.manner() === 'scores') return { ok: true };
+      judge.onLook();
+      return { ok: false, detail: away.detail };
+    },
+  });
+  const judge: TestJudge = { url: server.url, manner: () => 'scores', onLook: () => {}, close: () => running.close() };
+  return judge;
+}
+
+describe('a program with one recipe more', () => {
+  it('has its folder, and its lines in the two tables, and is the product in all else', () => {
+    expect([...program.different].sort()).toEqual([
+      'recipes/open.js',
+      'recipes/settings.js',
+      ...['open', 'settings', 'task'].map((file) => `recipes/toy_words/${file}.js`),
+    ]);
+  });
+
+  it('checks and describes its settings', async () => {
+    const place = Place.make(null, program.command);
+    try {
+      const wrong = await place.call([
+        'config',
+        'check',
+        CONFIG,
+        '--set',
+        'task=toy_word',
+        '--set',
+        'questions.largest=10',
+      ]);
+      expect(wrong.code).toBe(2);
+      expect(wrong.err).toContain("did you mean 'toy_words'?");
+      expect(wrong.err).toContain('questions.largest: found 10; allowed: a number <= 9');
+      const { out } = await place.call(['config', 'schema']);
+      expect(out).toContain('"How many questions are held out."');
+    } finally {
+      place.remove();
+    }
+  });
+});
+
+recipeContract('toy_words', {
+  makePlace: () => Place.make(null, program.command),
+  config: CONFIG,
+  overlays: [],
+  startJudge,
+  otherReward: 'format_accuracy',
+  makesImages: false,
+});

@@ -1,0 +1,55 @@
+/** Opens `toy_words`. */
+import { sessionOptions } from '../../../../src/engines/onnx/session_options.js';
+import type { TokenAnswer } from '../../../../src/policies/tokens/batch.js';
+import { initPolicy } from '../../../../src/policies/tokens/load.js';
+import { manners, samplingOf } from '../../../../src/policies/tokens/manners.js';
+import { TokenPolicy } from '../../../../src/policies/tokens/policy.js';
+import type { TokenSampling } from '../../../../src/policies/tokens/rollout.js';
+import { openScorer } from '../../../../src/scoring/judge_scorer.js';
+import { openGrpo, openHeldOut, type Bench } from '../../../../src/train/bench.js';
+import type { Collector } from '../../../../src/train/collect.js';
+import type { Training } from '../../../../src/train/loop.js';
+import type { OpenRecipe } from '../../../../src/train/opener.js';
+import { scheduleOf } from '../../../../src/train/schedule.js';
+import type { ToyWordsSettings } from './settings.js';
+import { ToyWordsTask, type Question } from './task.js';
+
+async function open(settings: ToyWordsSettings, bench: Bench): Promise<Training> {
+  const { optimizer, policy, rollout, seed } = settings;
+  const { group } = bench;
+  const task = new ToyWordsTask(settings);
+  const collector: Collector<Question, TokenAnswer, TokenSampling> = {
+    task,
+    policy: new TokenPolicy({
+      model: initPolicy(policy.init, task.format, seed),
+      optimizer,
+      contextSize: policy.model_context_size,
+      constrained: true,
+      separateVocabularies: false,
+      learner: {
+        temperature: rollout.temperature,
+        microBatch: optimizer.per_device_batch_size,
+        gradientCheckpointing: optimizer.gradient_checkpointing,
+      },
+      sessions: { sampling: sessionOptions(policy.engine, rollout.threads), learning: sessionOptions(policy.engine) },
+      peers: group,
+      keepReference: true,
+    }),
+    scorer: await openScorer(settings, bench, bench.judgeEndpoint),
+    group,
+  };
+  return openGrpo(settings, bench, {
+    ...collector,
+    heldOut: openHeldOut(settings, bench, collector, manners(settings)),
+    how: samplingOf(settings),
+    schedule: scheduleOf(settings),
+    trained: (_iteration, _prompt, { ids }) => new Float32Array(ids.length).fill(1),
+    mismatchAlarm: 1e-3,
+  });
+}
+
+export const toyWords: OpenRecipe<ToyWordsSettings> = {
+  makeData: async () => {},
+  open,
+  openTask: (settings) => new ToyWordsTask(settings),
+};

@@ -1,0 +1,61 @@
+/** The recipe `toy_words`: a small decoder says in words which of some numbers are odd or even, and learns it by GRPO. */
+import { z } from 'zod';
+import { rewardColumns } from '../../../../src/recipes/columns.js';
+import { decoderSize, trainingBytes } from '../../../../src/recipes/memory.js';
+import { policyRules } from '../../../../src/recipes/policy_rules.js';
+import type { TrainedRecipe } from '../../../../src/recipes/recipe.js';
+import { rewardRules } from '../../../../src/recipes/reward_rules.js';
+import { groupRules, sharedRules, wholeBatches } from '../../../../src/recipes/training_rules.js';
+import { reward } from '../../../../src/rewards/schema/reward.js';
+import { grpo } from '../../../../src/schema/algorithm.js';
+import { positiveInteger, result, section } from '../../../../src/schema/mark.js';
+import { decoderInit, engine } from '../../../../src/schema/model.js';
+import { taskField, trainedFields } from '../../../../src/schema/run.js';
+import { rollout } from '../../../../src/schema/training.js';
+
+const schema = z.strictObject({
+  ...trainedFields,
+  ...taskField('toy_words'),
+  algorithm: section('How the policy learns.', grpo),
+  rollout,
+  policy: section(
+    'The decoder.',
+    z.strictObject({
+      init: decoderInit,
+      model_context_size: result('Longest sequence of prompt and answer, in tokens.', positiveInteger.default(64)),
+      engine,
+    }),
+  ),
+  questions: section(
+    'What is asked.',
+    z.strictObject({
+      largest: result('The largest number that is asked about.', z.int().min(2).max(9).default(6)),
+      held_out: result('How many questions are held out.', positiveInteger.default(16)),
+    }),
+  ).prefault({}),
+  reward,
+});
+export type ToyWordsSettings = z.output<typeof schema>;
+
+export const toyWords: TrainedRecipe<ToyWordsSettings> = {
+  name: 'toy_words',
+  trainer: 'this program',
+  schema,
+  rules: [...groupRules, wholeBatches, ...sharedRules, ...policyRules, ...rewardRules],
+  models: [],
+  engines: ['policy.engine'],
+  reward: (settings) => settings.reward,
+  memory: ({ policy, optimizer }) => {
+    const size = decoderSize(policy.init, optimizer.per_device_batch_size, policy.model_context_size);
+    return trainingBytes(...size, optimizer.ema_decay === null ? 1 : 2);
+  },
+  shape: ({ policy }) => policy.init,
+  stepsPerIteration: ({ algorithm }) => algorithm.inner_epochs * algorithm.minibatches,
+  microBatches: ({ algorithm, rollout, optimizer }) =>
+    Math.ceil(rollout.episodes_per_iteration / algorithm.minibatches / optimizer.per_device_batch_size),
+  columns: () => rewardColumns,
+  patience: () => null,
+  tinyData: () => null,
+  warnings: () => [],
+  missing: () => [],
+};
