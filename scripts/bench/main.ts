@@ -15,7 +15,7 @@ const benches: Readonly<Record<string, { readonly summary: string; readonly run:
     run: async () => (await import('./sweep.js')).benchSweep(),
   },
   plan: {
-    summary: 'planning matrices of 1,000 and 10,000 cells',
+    summary: 'editrl plan of 10,000 cells: seconds and peak memory, by the shape of the axes',
     run: async () => (await import('./plan.js')).benchPlan(),
   },
   'judge-texts': {

@@ -57,7 +57,9 @@ function cellText(cell: Cell): string {
   return cell === null ? '–' : String(cell);
 }
 
+const escapes = new RegExp('\\u001b\\[[0-9;]*m', 'g');
+
 /** Columns on a terminal: escape sequences take none. */
 function width(text: string): number {
-  return [...text.replace(new RegExp('\\u001b\\[[0-9;]*m', 'g'), '')].length;
+  return [...text.replace(escapes, '')].length;
 }

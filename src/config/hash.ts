@@ -41,18 +41,36 @@ export function hashOfSections(settings: RunSettings, textOf: (section: string) 
   return sha256(`{${texts.filter((text) => text !== '').join(',')}}`);
 }
 
-/** The `result` fields of one section, as the text that is hashed; it depends on no other section. */
-export function resultText(settings: RunSettings, section: string): string {
-  const entries = [...resultLeaves(settings, section)]
-    .filter(({ counts, mark }) => !isUnhashed(counts, mark))
-    .map(({ path, counts }) => [path, counts] as const);
-  return canonicalJson(Object.fromEntries(entries)).slice(1, -1);
+/** The marked fields of one section. */
+export function sectionLeaves(settings: RunSettings, section: string): Leaf[] {
+  const value = (settings as unknown as Readonly<Record<string, unknown>>)[section];
+  return leaves(sectionSchema(settings, section), value, section);
+}
+
+/** The `result` ones among the fields of a section, as the text that is hashed; it depends on no other section. */
+export function resultText(
+  settings: RunSettings,
+  section: string,
+  found: readonly Leaf[] = sectionLeaves(settings, section),
+): string {
+  const texts: (readonly [string, string])[] = [];
+  for (const leaf of found) {
+    if (leaf.effect !== 'result') continue;
+    const { counts } = countedValue(settings, leaf, currentDigest);
+    if (!isUnhashed(counts, leaf.mark)) texts.push([leaf.path, canonicalJson(counts)]);
+  }
+  return texts
+    .sort(([a], [b]) => (a < b ? -1 : 1))
+    .map(([path, text]) => `${JSON.stringify(path)}:${text}`)
+    .join(',');
 }
 
 /** At the value that its mark leaves out: the constant that absence means, or what stands beside a function of the record. */
 export function isUnhashed(counts: unknown, { absent, unhashed }: Mark): boolean {
   const left = typeof absent === 'function' ? unhashed : absent;
-  return left !== undefined && canonicalJson(counts) === canonicalJson(left);
+  if (left === undefined) return false;
+  if (typeof counts === 'number' || typeof counts === 'string') return counts === left;
+  return canonicalJson(counts) === canonicalJson(left);
 }
 
 function sectionSchema(settings: RunSettings, section: string): z.ZodType {
@@ -92,8 +110,10 @@ function isSamePath(was: CountedLeaf | undefined, is: CountedLeaf | undefined): 
 
 type DigestOf = (key: string, file: string) => string | null;
 
+/** The `result` fields by path; with a null `digestOf` text files count by their paths. */
 function counted(settings: RunSettings, digestOf: DigestOf | null): ReadonlyMap<string, CountedLeaf> {
-  return new Map([...resultLeaves(settings, null, digestOf)].map((leaf) => [leaf.path, leaf]));
+  const found = leaves(recipeOf(settings).schema, settings).filter(({ effect }) => effect === 'result');
+  return new Map(found.map((leaf) => [leaf.path, { ...leaf, ...countedValue(settings, leaf, digestOf) }]));
 }
 
 function isIdle(leaf: Leaf | undefined, settings: RunSettings): boolean {
@@ -108,21 +128,6 @@ interface CountedLeaf extends Leaf {
 }
 
 const currentDigest: DigestOf = (_key, file) => textDigest(file);
-
-/** The `result` fields of settings or of one section; with a null `digestOf` text files count by their paths. */
-function* resultLeaves(
-  settings: RunSettings,
-  section: string | null,
-  digestOf: DigestOf | null = currentDigest,
-): Generator<CountedLeaf> {
-  const found =
-    section === null
-      ? leaves(recipeOf(settings).schema, settings)
-      : leaves(sectionSchema(settings, section), (settings as Record<string, unknown>)[section], [section]);
-  for (const leaf of found) {
-    if (leaf.effect === 'result') yield { ...leaf, ...countedValue(settings, leaf, digestOf) };
-  }
-}
 
 function countedValue(
   settings: RunSettings,

@@ -96,8 +96,15 @@ export async function evaluateSnippet(request: SnippetRequest): Promise<Evaluati
 
 const compositionName = 'the composed config';
 
+/**
+ * How many times as many objects as after the last collection start the next one. Each walks everything that lives: at
+ * libjsonnet's 2, collecting takes a third of the time over 10,000 cells; at 8 a fifth less in all, for about 120 MB.
+ */
+const GC_GROWTH = 8;
+
 /** The part of the binding that is used here; the package's own declarations are not reachable through its `exports`. */
 interface Interpreter {
+  setGcGrowthTrigger(factor: number): this;
   extString(key: string, value: string): this;
   nativeCallback(name: string, native: (text: unknown) => unknown, parameter: string): this;
   evaluateSnippet(snippet: string, filename: string): Promise<string>;
@@ -108,7 +115,9 @@ async function newInterpreter(): Promise<Interpreter> {
   const packageName: string = '@hanazuki/node-jsonnet';
   try {
     const binding = (await import(packageName)) as { Jsonnet: new () => Interpreter };
-    return new binding.Jsonnet();
+    const interpreter = new binding.Jsonnet();
+    interpreter.setGcGrowthTrigger(GC_GROWTH);
+    return interpreter;
   } catch (cause) {
     throw new EngineError(
       `the libjsonnet binding does not load (${cause instanceof Error ? firstLine(cause.message) : String(cause)})`,

@@ -19,7 +19,7 @@ export function textDigest(file: string): string | null {
 
 /** The digests of all text files that settings name, as the files are at this moment. */
 export function textDigests(settings: RunSettings): TextDigests {
-  const named = [...leaves(recipeOf(settings).schema, settings)].filter(({ mark }) => mark.text === true);
+  const named = leaves(recipeOf(settings).schema, settings).filter(({ mark }) => mark.text === true);
   return Object.fromEntries(
     named.flatMap(({ path, value }) => (typeof value === 'string' ? [[path, textDigest(value)]] : [])),
   );

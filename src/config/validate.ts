@@ -56,9 +56,16 @@ function taskProblem(found: unknown, meant: string | undefined): string {
   return `found ${text}; allowed: ${available}${meant === undefined ? '' : `; did you mean '${meant}'?`}`;
 }
 
+/** The keys of the paths that rules read: few, and read for every one of many settings. */
+const keysOf = new Map<string, readonly string[]>();
+
 /** Reads defaulted settings by dotted path. */
 export function readerOf(settings: unknown): Reader {
-  return (path) => getPath(settings, path);
+  return (path) => {
+    const keys = keysOf.get(path) ?? path.split('.');
+    keysOf.set(path, keys);
+    return getPath(settings, keys);
+  };
 }
 
 /** Reads what is valid by itself: each section is validated alone, without the entries that are wrong. */
@@ -106,7 +113,7 @@ function without(value: unknown, path: readonly (string | number)[]): unknown {
 
 /** Every leaf of the settings with its mark; for tests and for tools that list settings. */
 export function listSettings(settings: RunSettings): { key: string; value: unknown; effect: 'result' | 'operation' }[] {
-  return [...leaves(recipeOf(settings).schema, settings)].map(({ path, value, effect }) => ({
+  return leaves(recipeOf(settings).schema, settings).map(({ path, value, effect }) => ({
     key: path,
     value,
     effect,

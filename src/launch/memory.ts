@@ -18,10 +18,15 @@ export interface MemoryVerdict {
   readonly advice: string | null;
 }
 
-/** Whether processes that need so many bytes each fit: one on each GPU, or all in what this machine can give. */
-export function memoryVerdict(bytes: number, processes: number, gpus: readonly Gpu[]): MemoryVerdict {
+/** Whether processes that need so many bytes each fit: one on each GPU, or all in the machine's `free` bytes. */
+export function memoryVerdict(
+  bytes: number,
+  processes: number,
+  gpus: readonly Gpu[],
+  free: number = availableMemory(),
+): MemoryVerdict {
   const onGpus = gpus.flatMap(({ memoryBytes: all, usedBytes }) => (all === null ? [] : [all - (usedBytes ?? 0)]));
-  const freeBytes = onGpus.length > 0 ? Math.min(...onGpus) : availableMemory();
+  const freeBytes = onGpus.length > 0 ? Math.min(...onGpus) : free;
   const needed = onGpus.length > 0 ? bytes : bytes * processes;
   const fits = needed <= freeBytes;
   const advice = fits

@@ -10,7 +10,7 @@ import { readState, type RunStateName } from '../run/state.js';
 import type { ModelReference } from '../schema/model.js';
 import { deviceKind, processesOf } from './device_kind.js';
 import type { DeviceKind, Devices } from './devices.js';
-import { memoryVerdict } from './memory.js';
+import { availableMemory, memoryVerdict } from './memory.js';
 
 export interface PlannedRun {
   readonly run_name: string;
@@ -48,6 +48,7 @@ export function planExperiment(experiment: Experiment, devices: Devices): Experi
     const settings = made?.config.settings;
     return settings !== undefined && isTrainable(settings) ? recipeOf(settings).shape(settings, shapeOf) : null;
   };
+  const free = availableMemory();
   const planned = (cell: Cell): PlannedRun => {
     const { settings, resultHash } = cell.config;
     const { state, iteration } = looks.get(cell.run_name) ?? { state: 'new', iteration: 0 };
@@ -67,7 +68,7 @@ export function planExperiment(experiment: Experiment, devices: Devices): Experi
       device,
       memory_bytes: bytes,
       memory_advice:
-        bytes === null ? null : memoryVerdict(bytes, processes, device === 'gpu' ? devices.gpus : []).advice,
+        bytes === null ? null : memoryVerdict(bytes, processes, device === 'gpu' ? devices.gpus : [], free).advice,
       differs: cell.differs,
       seconds_left: state === 'finished' ? 0 : seconds,
     };

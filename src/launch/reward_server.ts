@@ -115,7 +115,7 @@ function apiKey(): { readonly apiKey?: string } {
 
 /** SHA-256 over everything that decides what is scored how: servers with the same give the same scores. */
 function digestOf(settings: RewardSettings, prompts: PromptSet): string {
-  const deciding = [...leaves(rewardSchema, settings)]
+  const deciding = leaves(rewardSchema, settings)
     .filter(({ effect, path }) => effect === 'result' && !path.startsWith('prompts.'))
     .filter(({ mark, value }) => !isUnhashed(value, mark))
     .map(({ path, value }) => [path, value] as const);

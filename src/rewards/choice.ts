@@ -53,11 +53,17 @@ export function rewardName({ mode, terms }: Pick<Choice, 'mode' | 'terms'>): str
   return terms.length === 0 ? String(mode) : terms.map(({ name, weight }) => `${weight} ${name}`).join(' + ');
 }
 
+const withoutDefault = new Map<TermName, readonly string[]>();
+
 /** The fields that a kind cannot do without: with any, it is neither a mode nor in `also_compute`. */
-export function fieldsWithoutDefault(name: TermName): string[] {
+export function fieldsWithoutDefault(name: TermName): readonly string[] {
+  const known = withoutDefault.get(name);
+  if (known !== undefined) return known;
   const kind: TermKind = termKinds[name];
   const parsed = z.strictObject(kind.fields).safeParse({});
-  return parsed.success ? [] : [...new Set(parsed.error.issues.map(({ path }) => String(path[0])))];
+  const fields = parsed.success ? [] : [...new Set(parsed.error.issues.map(({ path }) => String(path[0])))];
+  withoutDefault.set(name, fields);
+  return fields;
 }
 
 /** The fields of a term that are its kind's own. */

@@ -2,12 +2,17 @@
 import { z } from 'zod';
 import type { Effect, Mark } from './mark.js';
 
+/** Kept, because a schema never changes and zod takes microseconds to tell: much for each field of many settings. */
+const marks = new WeakMap<z.ZodType, Mark>();
+
 /** The mark of a schema: its own, else that of what it wraps. */
 export function markOf(schema: z.ZodType): Mark {
-  const own = schema.meta();
-  if (own !== undefined) return own as Mark;
+  const known = marks.get(schema);
+  if (known !== undefined) return known;
   const inner = wrapped(schema);
-  return inner === null ? {} : markOf(inner);
+  const mark = (schema.meta() as Mark | undefined) ?? (inner === null ? {} : markOf(inner));
+  marks.set(schema, mark);
+  return mark;
 }
 
 function wrapped(schema: z.ZodType): z.ZodType | null {
@@ -16,10 +21,16 @@ function wrapped(schema: z.ZodType): z.ZodType | null {
   return null;
 }
 
+const bares = new WeakMap<z.ZodType, z.ZodType>();
+
 /** The schema without defaults and nullability. */
 export function unwrap(schema: z.ZodType): z.ZodType {
+  const known = bares.get(schema);
+  if (known !== undefined) return known;
   const inner = wrapped(schema);
-  return inner === null ? schema : unwrap(inner);
+  const bare = inner === null ? schema : unwrap(inner);
+  bares.set(schema, bare);
+  return bare;
 }
 
 /** The fields of an object schema; of a discriminated union those of the variant that `value` names, else of all variants. */
@@ -63,24 +74,30 @@ export interface Leaf {
 }
 
 /** Every marked field of a value, in the order of the schema. An absent section counts as `result` if it could hold one. */
-export function* leaves(schema: z.ZodType, value: unknown, path: readonly (string | number)[] = []): Generator<Leaf> {
+export function leaves(schema: z.ZodType, value: unknown, path = ''): Leaf[] {
+  const found: Leaf[] = [];
+  collectLeaves(schema, value, path, found);
+  return found;
+}
+
+function collectLeaves(schema: z.ZodType, value: unknown, path: string, found: Leaf[]): void {
   const mark = markOf(schema);
-  const at = path.join('.');
   if (mark.effect !== undefined) {
-    yield { path: at, value, effect: mark.effect, mark };
+    found.push({ path, value, effect: mark.effect, mark });
     return;
   }
   const bare = unwrap(schema);
+  const at = (key: string | number): string => (path === '' ? String(key) : `${path}.${key}`);
   if (bare instanceof z.ZodArray && Array.isArray(value)) {
-    for (const [index, item] of value.entries()) yield* leaves(bare.element as z.ZodType, item, [...path, index]);
+    for (const [index, item] of value.entries()) collectLeaves(bare.element as z.ZodType, item, at(index), found);
     return;
   }
   const fields = fieldsOf(bare, value);
   if (fields !== null && isObject(value)) {
-    for (const [key, field] of Object.entries(fields)) yield* leaves(field, value[key], [...path, key]);
+    for (const key in fields) collectLeaves(fields[key], value[key], at(key), found);
     return;
   }
-  yield { path: at, value, effect: holdsResult(bare) ? 'result' : 'operation', mark };
+  found.push({ path, value, effect: holdsResult(bare) ? 'result' : 'operation', mark });
 }
 
 function holdsResult(schema: z.ZodType): boolean {

@@ -94,7 +94,7 @@ describe('reward.terms', () => {
 
   it('are known to the schema, with their marks', async () => {
     const { settings } = await load(two);
-    const found = [...leaves(schema, settings)].filter(({ path }) => path.startsWith('reward.terms'));
+    const found = leaves(schema, settings).filter(({ path }) => path.startsWith('reward.terms'));
     expect(found.map(({ path, value, effect }) => [path, value, effect])).toEqual([
       ['reward.terms.0.name', 'jpeg_size', 'result'],
       ['reward.terms.0.weight', 0.25, 'result'],

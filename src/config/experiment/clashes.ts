@@ -32,7 +32,7 @@ export async function checkClashes(
   const concerned = [...new Set(pairs.flat())];
   const own = await ownFields(
     request,
-    concerned.flatMap((axis) => Object.keys(description.axes[axis]).map((value) => ({ [axis]: value }))),
+    concerned.map((axis) => [axis, Object.keys(description.axes[axis])]),
   );
   const clashes = new Set<string>();
   for (const [a, b] of pairs) {
@@ -69,28 +69,44 @@ function keyOf(axis: string, value: string): string {
   return `${axis} ${value}`;
 }
 
-/** By axis and value, every field that it sets; without the values that cannot be evaluated alone. */
+/** Of more values of an axis than this, those that cannot be evaluated alone are not sought one by one. */
+const MOST_SOUGHT = 32;
+
+/**
+ * By axis and value, every field that it sets; without the values that cannot be evaluated alone. One such value makes the
+ * evaluation of all fail, and an evaluation costs as much as hundreds of values, so they are sought by halves; and where the first, the
+ * middle and the last of many cannot be evaluated, the others are taken to be written like these.
+ */
 async function ownFields(
-  { file, env }: { readonly file: string; readonly env: Environment },
-  values: readonly AxisValues[],
+  request: { readonly file: string; readonly env: Environment },
+  wanted: readonly (readonly [string, readonly string[]])[],
 ): Promise<Map<string, Fields>> {
-  const evaluated = async (some: readonly AxisValues[]): Promise<unknown[]> => {
-    const request = { file, roots: [file], snippet: ownFieldsSnippet(file, some), environment: env };
-    try {
-      return (await evaluateSnippet(request)).value as unknown[];
-    } catch (error) {
-      if (!(error instanceof ConfigError)) throw error;
-      if (some.length === 1) return [undefined];
-      return (await Promise.all(some.map(async (value) => evaluated([value])))).flat(1);
-    }
+  const { file, env } = request;
+  try {
+    const snippet = ownFieldsSnippet(file, wanted);
+    const { value } = await evaluateSnippet({ file, roots: [file], snippet, environment: env });
+    const found = value as readonly (readonly unknown[])[];
+    return new Map(
+      wanted.flatMap(([axis, values], place) =>
+        values.map((name, index) => [keyOf(axis, name), new Map(fieldsIn(found[place][index]))] as const),
+      ),
+    );
+  } catch (error) {
+    if (!(error instanceof ConfigError)) throw error;
+  }
+  const several = async (parts: readonly (readonly [string, readonly string[]])[]): Promise<Map<string, Fields>> => {
+    const found = await Promise.all(parts.map(async (part) => ownFields(request, [part])));
+    return new Map(found.flatMap((some) => [...some]));
   };
-  const found = await evaluated(values);
-  return new Map(
-    values.flatMap((value, index) => {
-      const [[axis, name]] = Object.entries(value);
-      return found[index] === undefined ? [] : [[keyOf(axis, name), new Map(fieldsIn(found[index]))] as const];
-    }),
-  );
+  if (wanted.length > 1) return several(wanted);
+  const [axis, values] = wanted[0];
+  if (values.length === 1) return new Map();
+  const middle = Math.floor(values.length / 2);
+  if (values.length > MOST_SOUGHT) {
+    const sample = [values[0], values[middle], values[values.length - 1]];
+    if ((await several(sample.map((value) => [axis, [value]]))).size === 0) return new Map();
+  }
+  return several([values.slice(0, middle), values.slice(middle)].map((half) => [axis, half]));
 }
 
 /** Objects on the way are listed too, so that a section that one axis sets to null is compared. */

@@ -100,6 +100,8 @@ class Matrix {
   /** Axes in the order of their names. */
   readonly names: readonly string[];
   readonly #values: ReadonlyMap<string, readonly string[]>;
+  /** The place of every value among those of its axis. */
+  readonly #ranks: ReadonlyMap<string, ReadonlyMap<string, number>>;
   /** Of zipped axes, the combinations that exist. */
   readonly #zipped: readonly (readonly AxisValues[])[];
   readonly baseline: AxisValues | null;
@@ -111,6 +113,9 @@ class Matrix {
         axis,
         Object.keys(description.axes[axis]).sort((a, b) => order.compare(a, b) || (a < b ? -1 : 1)),
       ]),
+    );
+    this.#ranks = new Map(
+      [...this.#values].map(([axis, values]) => [axis, new Map(values.map((value, rank) => [value, rank]))]),
     );
     for (const axis of this.names) {
       checkNamePart('axis', axis);
@@ -143,7 +148,7 @@ class Matrix {
   checked(part: AxisValues, where: string): AxisValues {
     for (const [axis, value] of Object.entries(part)) {
       this.requireAxis(axis, where);
-      if (this.valuesOf(axis).includes(value)) continue;
+      if (this.#ranks.get(axis)?.has(value) === true) continue;
       const close = nearest(value, this.valuesOf(axis));
       throw new ConfigError(
         `${where}: axis '${axis}' has no value '${value}'; it has: ${this.valuesOf(axis).join(', ')}${close === null ? '' : `; did you mean '${close}'?`}`,
@@ -191,9 +196,8 @@ class Matrix {
   }
 
   compare(a: AxisValues, b: AxisValues): number {
-    for (const axis of this.names) {
-      const values = this.valuesOf(axis);
-      const difference = values.indexOf(a[axis]) - values.indexOf(b[axis]);
+    for (const [axis, ranks] of this.#ranks) {
+      const difference = (ranks.get(a[axis]) ?? -1) - (ranks.get(b[axis]) ?? -1);
       if (difference !== 0) return difference;
     }
     return 0;

@@ -7,7 +7,7 @@ import { problemsOf } from '../problems.js';
 import { isObject } from '../../schema/walk.js';
 import { checkNamePart, designCells, matches, type AxisValues } from './design.js';
 import { description as descriptionSchema, type Description } from './schema.js';
-import { Sections, type MatrixShape } from './sections.js';
+import { Sections, type BaseFields, type MatrixShape, type Rows } from './sections.js';
 import {
   matrixSnippet,
   PLAN,
@@ -52,9 +52,10 @@ interface Planned {
 export async function evaluateMatrix(file: string, given: readonly string[], env: Environment): Promise<Matrix> {
   const known = new Set(mentionedOverlays(file));
   for (const path of given) known.add(resolve(path));
-  const found: { planned: Planned | null; sections: Sections | null } = { planned: null, sections: null };
   for (let whole = false; ;) {
     const missing: string[] = [];
+    const found: { planned: Planned | null; sections: Sections | null } = { planned: null, sections: null };
+    const sections = (): Sections => must(found.sections, 'the sections of a matrix');
     const natives = {
       [PLAN]: (text: string): EvaluationPlan => {
         const planned = planCells(text, file, given, (overlays) => {
@@ -66,11 +67,11 @@ export async function evaluateMatrix(file: string, given: readonly string[], env
         found.sections = new Sections(planned.shape);
         return found.sections.plan(planned.plan);
       },
-      [TABLES]: (text: string): TableOrder[] => sectionsOf(found.sections).begin(...parseFields(text)),
-      [WORKED_OUT]: (text: string): TableOrder[] => sectionsOf(found.sections).take(JSON.parse(text) as Tables),
+      [TABLES]: (text: string): TableOrder | null => sections().begin(JSON.parse(text) as BaseFields),
+      [WORKED_OUT]: (text: string): TableOrder | null => sections().take(JSON.parse(text) as Rows),
       [TOUCHED]: (text: string): true => {
-        const [section, axis] = text.split(' ');
-        sectionsOf(found.sections).touched(section, axis);
+        const cut = text.lastIndexOf(' ');
+        sections().touched(text.slice(0, cut), text.slice(cut + 1));
         return true;
       },
     };
@@ -84,10 +85,9 @@ export async function evaluateMatrix(file: string, given: readonly string[], env
         natives,
       });
       const { cells } = evaluation.value as { readonly cells: readonly Record<string, unknown>[] };
-      const { planned, sections } = found;
-      const { matrix } = must(planned, 'the plan of the matrix');
+      const { matrix } = must(found.planned, 'the plan of the matrix');
       const sources = importClosure([file, ...matrix.overlays]);
-      return { ...matrix, sources, importHash: evaluation.importHash, value: sections?.cells(cells) ?? cells };
+      return { ...matrix, sources, importHash: evaluation.importHash, value: found.sections?.cells(cells) ?? cells };
     } catch (error) {
       if (error instanceof OverlaysMissing) {
         for (const path of missing) {
@@ -103,7 +103,7 @@ export async function evaluateMatrix(file: string, given: readonly string[], env
       }
       if (error instanceof ConfigError && found.sections !== null) {
         // Combinations that no cell has may be at fault, or a cell is: evaluated whole, it says so itself.
-        [found.sections, whole] = [null, true];
+        whole = true;
         continue;
       }
       if (error instanceof ConfigError && error.where === undefined) {
@@ -118,18 +118,6 @@ export async function evaluateMatrix(file: string, given: readonly string[], env
   }
 }
 
-/** The rows of several sections; a row without a value is a cell that has no such section. */
-type Tables = readonly (readonly (readonly unknown[])[])[];
-
-function sectionsOf(sections: Sections | null): Sections {
-  return must(sections, 'the sections of a matrix');
-}
-
-function parseFields(text: string): [readonly string[], readonly (readonly string[])[]] {
-  const { sections, bases } = JSON.parse(text) as { sections: string[]; bases: string[][] };
-  return [sections, bases];
-}
-
 /** The cells that an experiment's description asks for. Raises ConfigError for a description that is wrong. */
 function planCells(
   text: string,
@@ -137,7 +125,7 @@ function planCells(
   given: readonly string[],
   requireOverlays: (paths: readonly string[]) => void,
 ): Planned {
-  const described = parseDescription(text);
+  const { described, hidden } = withAxes(parseDescription(text));
   const description = isObject(described) && isConfig(described) ? null : readDescription(described, file);
   const name = description?.name ?? fileStem(file);
   const own = (description?.with ?? []).map((path) => resolve(dirname(file), path));
@@ -147,45 +135,48 @@ function planCells(
     const order: CellOrder = { name: null, base: null, mixins: [], overrides: [] };
     return {
       matrix: { name, description, overlays, named: [{ axes: {} }] },
-      plan: { overlays, mixins: [], cells: [order], probes: [], fields: {} },
-      shape: { cells: [{ run_name: name, axes: {}, order }], baseAxis: null, mixins: [], axes: {} },
+      plan: { overlays, cells: [order], probes: [], fields: {} },
+      shape: { cells: [{ run_name: name, axes: {}, order }], baseAxis: null, mixins: [], axes: {}, hidden },
     };
   }
   checkNamePart('name', name);
   const named = designCells(name, description);
-  const { mixins, cells } = orders(named, description);
+  const placed = orders(named, description);
   return {
     matrix: { name, description, overlays, named },
-    plan: { overlays, mixins, cells, probes: [], fields: {} },
-    shape: {
-      cells: named.map((cell, index) => ({ ...cell, order: cells[index] })),
-      baseAxis: description.base === true ? null : description.base,
-      mixins,
-      axes: description.axes,
-    },
+    plan: { overlays, cells: placed.cells.map(({ order }) => order), probes: [], fields: {} },
+    shape: { ...placed, baseAxis: description.base === true ? null : description.base, axes: description.axes, hidden },
   };
 }
 
 function orders(
   named: readonly { readonly run_name: string; readonly axes: AxisValues }[],
   { axes: values, base, overrides }: Description,
-): Pick<EvaluationPlan, 'mixins' | 'cells'> {
-  const mixins = Object.keys(values)
-    .sort()
-    .flatMap((axis) => Object.keys(values[axis]).map((value): [string, string] => [axis, value]));
-  const places = new Map(mixins.map(([axis, value], index) => [`${axis} ${value}`, index]));
+): Pick<MatrixShape, 'cells' | 'mixins'> {
+  const axes = Object.keys(values).sort();
+  const mixins = axes.flatMap((axis) => Object.keys(values[axis]).map(() => axis));
+  const sorted = axes.flatMap((axis) =>
+    Object.keys(values[axis])
+      .sort()
+      .map((value) => `${axis} ${value}`),
+  );
+  const places = new Map(sorted.map((value, place) => [value, place]));
   const placeOf = (axis: string, value: string): number =>
     must(places.get(`${axis} ${value}`), `a place for ${axis} ${value}`);
   return {
     mixins,
     cells: named.map(({ run_name, axes }) => ({
-      name: run_name,
-      base: base === true ? null : placeOf(base, axes[base]),
-      mixins: Object.entries(axes)
-        .filter(([axis, value]) => axis !== base && values[axis][value].length > 0)
-        .map(([axis, value]) => placeOf(axis, value))
-        .sort((a, b) => a - b),
-      overrides: overrides.flatMap(({ cell }, index) => (matches(axes, cell) ? [index] : [])),
+      run_name,
+      axes,
+      order: {
+        name: run_name,
+        base: base === true ? null : placeOf(base, axes[base]),
+        mixins: Object.entries(axes)
+          .filter(([axis, value]) => axis !== base && values[axis][value].length > 0)
+          .map(([axis, value]) => placeOf(axis, value))
+          .sort((a, b) => a - b),
+        overrides: overrides.flatMap(({ cell }, index) => (matches(axes, cell) ? [index] : [])),
+      },
     })),
   };
 }
@@ -196,6 +187,24 @@ function parseDescription(text: string): unknown {
   } catch {
     return text; // Not an object: Jsonnet told the type's name.
   }
+}
+
+/**
+ * Jsonnet tells the values of an axis as lists: their names, their fields, and how many of these are not hidden. Returns the
+ * description with fields by value, and the fields of values that hide any.
+ */
+function withAxes(told: unknown): { readonly described: unknown; readonly hidden: ReadonlySet<string> } {
+  const hidden = new Set<string>();
+  if (!isObject(told) || !isObject(told['axes'])) return { described: told, hidden };
+  const axes = Object.entries(told['axes']).map(([axis, lists]): [string, unknown] => {
+    if (!Array.isArray(lists)) return [axis, lists];
+    const [names, fields, shown] = lists as [string[], string[][], number[]];
+    for (const [index, all] of fields.entries()) {
+      if (all.length > shown[index]) for (const field of all) hidden.add(field);
+    }
+    return [axis, Object.fromEntries(names.map((name, index) => [name, fields[index]]))];
+  });
+  return { described: { ...told, axes: Object.fromEntries(axes) }, hidden };
 }
 
 function isConfig(described: Record<string, unknown>): boolean {

@@ -9,7 +9,7 @@
  */
 import { must } from '../../core/errors.js';
 import type { AxisValues } from './design.js';
-import type { CellOrder, EvaluationPlan, RowOrder, TableOrder } from './snippet.js';
+import type { CellOrder, EvaluationPlan, Part, TableOrder } from './snippet.js';
 
 export interface PlacedCell {
   readonly run_name: string;
@@ -21,29 +21,54 @@ export interface MatrixShape {
   readonly cells: readonly PlacedCell[];
   /** The axis that gives the base; null where one base serves all cells. */
   readonly baseAxis: string | null;
-  /** Axis and value of each mixin. */
-  readonly mixins: readonly (readonly [string, string])[];
-  /** The fields of each value of each axis. */
+  /** The axis of each mixin. */
+  readonly mixins: readonly string[];
+  /** The fields of each value of each axis, hidden ones too. */
   readonly axes: Readonly<Record<string, Readonly<Record<string, readonly string[]>>>>;
+  /** The fields of values that hide some field: perhaps hidden. */
+  readonly hidden: ReadonlySet<string>;
 }
+
+/** What Jsonnet tells of a cell of every base and of the bases themselves. */
+export interface BaseFields {
+  /** The sections of the cells. */
+  readonly sections: readonly string[];
+  /** The fields of every base, hidden ones too, and those that are not hidden. */
+  readonly bases: readonly (readonly [readonly string[], readonly string[]])[];
+}
+
+/** What rows of a table come to; one without a value is a cell that has no such section. */
+export type Rows = readonly (readonly unknown[])[];
 
 /** Stands for the cell's own name among the axes that a section follows; no axis can be called so. */
 const NAME = 'run_name';
 
+/** Rows that are worked out at once: a section that turns out to follow more axes is begun again before many are in vain. */
+const ROWS_AT_ONCE = 256;
+
 interface Table {
+  readonly section: string;
+  /** Every cell has the section, whatever its axes' values. */
+  readonly sure: boolean;
   /** The axes that the section follows, as far as is known. */
   readonly follows: Set<string>;
-  /** Its value by the values of these axes; null while it has to be worked out (again). */
-  rows: ReadonlyMap<string, readonly unknown[]> | null;
-  touched: Set<string>;
+  /** Its value by the values of these axes, as far as it is worked out. */
+  readonly rows: Map<string, Rows[number]>;
+}
+
+/** Some rows of a table, each with a cell that has it. */
+interface Job {
+  readonly table: Table;
+  readonly cells: ReadonlyMap<string, PlacedCell>;
 }
 
 /** Works out the sections of a matrix, within one evaluation. */
 export class Sections {
-  readonly #tables = new Map<string, Table>();
-  #asked: { section: string; keys: readonly string[] }[] = [];
-
+  readonly #tables: Table[] = [];
   readonly #regular: readonly PlacedCell[];
+  #queue: Job[] = [];
+  /** What is being worked out; null when it is in vain. */
+  #current: Job | null = null;
 
   constructor(private readonly shape: MatrixShape) {
     this.#regular = shape.cells.filter(({ order }) => !isOverridden(order));
@@ -52,94 +77,174 @@ export class Sections {
   /** A plan with tables in place of cells; those with settings of their own (overrides) are evaluated whole. */
   plan(plan: EvaluationPlan): EvaluationPlan {
     const probes = new Map(this.#regular.map(({ order }) => [order.base, order]));
-    const fields = Object.entries(this.shape.axes).map(([axis, values]) => [
-      axis,
-      [...new Set(Object.values(values).flat())],
-    ]);
     return {
       ...plan,
       cells: plan.cells.filter(isOverridden),
       probes: [...probes.values()],
-      fields: Object.fromEntries(fields) as EvaluationPlan['fields'],
+      fields: Object.fromEntries(Object.entries(this.shape.axes).map(([axis, values]) => [axis, fieldsOf(values)])),
     };
   }
 
-  /** What has to be worked out at first, given the sections that there are and the fields of every base. */
-  begin(sections: readonly string[], bases: readonly (readonly string[])[]): TableOrder[] {
-    this.#begin(sections, bases);
-    return this.#orders();
-  }
-
-  #orders(): TableOrder[] {
-    const open = [...this.#tables].filter(([, { rows }]) => rows === null);
-    this.#asked = [];
-    return open.map(([section, table]) => {
-      const rows = new Map<string, RowOrder>();
-      for (const cell of this.#regular) {
-        const key = keyOf(cell, table.follows);
-        if (!rows.has(key)) rows.set(key, this.#row(cell, table.follows));
-      }
-      this.#asked.push({ section, keys: [...rows.keys()] });
-      return { section, rows: [...rows.values()] };
-    });
-  }
-
-  /** Told on the way: a section read what an axis sets. */
-  touched(section: string, axis: string): void {
-    must(this.#tables.get(section), `a table of ${section}`).touched.add(axis);
-  }
-
-  /** Takes what the last orders evaluated to; returns what has to be worked out again. */
-  take(tables: readonly (readonly (readonly unknown[])[])[]): TableOrder[] {
-    for (const [place, { section, keys }] of this.#asked.entries()) {
-      const table = must(this.#tables.get(section), `a table of ${section}`);
-      if (table.touched.size === 0) table.rows = new Map(keys.map((key, row) => [key, tables[place][row]]));
-      for (const axis of table.touched) table.follows.add(axis);
-      table.touched = new Set();
+  /** Returns what to work out first. */
+  begin({ sections, bases }: BaseFields): TableOrder | null {
+    const { axes, baseAxis, hidden } = this.shape;
+    const known = bases.map(([all]) => all);
+    const everywhere = Object.entries(axes)
+      .filter(([axis, values]) => axis === baseAxis || !keepsFields(Object.values(values), known))
+      .map(([axis]) => axis);
+    const added = Object.entries(axes).filter(([axis]) => axis !== baseAxis);
+    const fields = new Map(added.map(([axis, values]) => [axis, fieldsOf(values)]));
+    // A section that only some values of an axis set may be missing from the cells that were looked at.
+    for (const section of [...new Set([...sections, ...[...fields.values()].flat()])].sort()) {
+      // The cell's name is put together here, not there.
+      if (section === NAME) continue;
+      const setting = [...fields].filter(([, own]) => own.includes(section)).map(([axis]) => axis);
+      const sure = !hidden.has(section) && bases.every(([, visible]) => visible.includes(section));
+      const table: Table = { section, sure, follows: new Set([...everywhere, ...setting]), rows: new Map() };
+      this.#tables.push(table);
+      this.#ask(table);
     }
-    return this.#orders();
+    return this.#next();
+  }
+
+  /** Told on the way: a section read what an axis sets, so the axis is among its own, and it is begun again. */
+  touched(section: string, axis: string): void {
+    const table = must(
+      this.#tables.find((one) => one.section === section),
+      `a table of ${section}`,
+    );
+    if (table.follows.has(axis)) return;
+    table.follows.add(axis);
+    table.rows.clear();
+    if (this.#current?.table === table) this.#current = null;
+    this.#queue = this.#queue.filter((job) => job.table !== table);
+    this.#ask(table);
+  }
+
+  /** Takes what the last order evaluated to; returns what to work out next, null when all is done. */
+  take(rows: Rows): TableOrder | null {
+    if (this.#current !== null) {
+      const { table, cells } = this.#current;
+      [...cells.keys()].forEach((key, place) => table.rows.set(key, rows[place]));
+    }
+    return this.#next();
   }
 
   /** The settings of every cell, given those that were evaluated whole; equal sections are one and the same object. */
   cells(whole: readonly Record<string, unknown>[]): Record<string, unknown>[] {
-    const tables = [...this.#tables].filter(([section]) => section !== NAME);
     let next = 0;
     return this.shape.cells.map((cell) => {
       if (isOverridden(cell.order)) return whole[next++];
       const value: Record<string, unknown> = { run_name: cell.run_name };
-      for (const [section, { follows, rows }] of tables) {
-        const found = must(must(rows, `the rows of ${section}`).get(keyOf(cell, follows)), `a row of ${section}`);
+      for (const { section, follows, rows } of this.#tables) {
+        const found = must(rows.get(keyOf(cell, follows)), `a row of ${section}`);
         if (found.length > 0) value[section] = found[0];
       }
       return value;
     });
   }
 
-  #begin(sections: readonly string[], bases: readonly (readonly string[])[]): void {
-    const { axes, baseAxis } = this.shape;
-    const everywhere = Object.entries(axes)
-      .filter(([axis, values]) => axis === baseAxis || !keepsFields(Object.values(values), bases))
-      .map(([axis]) => axis);
-    for (const section of sections) {
-      const setting = Object.entries(axes).filter(([, values]) =>
-        Object.values(values).some((fields) => fields.includes(section)),
-      );
-      const follows = new Set([...everywhere, ...setting.map(([axis]) => axis)]);
-      // The cell's name is put together here, not there.
-      const rows = section === NAME ? new Map<string, readonly unknown[]>() : null;
-      this.#tables.set(section, { follows, rows, touched: new Set() });
+  #ask(table: Table): void {
+    const rows = new Map<string, PlacedCell>();
+    for (const cell of this.#regular) {
+      const key = keyOf(cell, table.follows);
+      if (!rows.has(key)) rows.set(key, cell);
+    }
+    const all = [...rows];
+    for (let from = 0; from < all.length; from += ROWS_AT_ONCE) {
+      this.#queue.push({ table, cells: new Map(all.slice(from, from + ROWS_AT_ONCE)) });
     }
   }
 
-  #row({ run_name, axes, order }: PlacedCell, follows: ReadonlySet<string>): RowOrder {
-    const mixinOf = new Map(order.mixins.map((mixin) => [this.shape.mixins[mixin][0], mixin]));
-    const parts = Object.keys(axes)
-      .filter((axis) => axis !== this.shape.baseAxis)
-      .sort()
-      .map((axis) => [mixinOf.get(axis) ?? null, follows.has(axis) ? null : axis] as const)
-      .filter(([mixin, watched]) => mixin !== null || watched !== null);
-    return { base: order.base, parts, name: run_name, watchName: !follows.has(NAME) };
+  #next(): TableOrder | null {
+    this.#current = this.#queue.shift() ?? null;
+    if (this.#current === null) return null;
+    const { table, cells } = this.#current;
+    const order = new OrderedTable(this.shape, table, this.#regular[0]);
+    for (const cell of cells.values()) order.add(cell);
+    return order.order;
   }
+}
+
+/** The order of a table, as a tree: what rows have in common is merged once. */
+class OrderedTable {
+  readonly #parts: Part[] = [];
+  readonly #nodes: (readonly [number | null, number | null])[] = [];
+  readonly #rows: number[] = [];
+  readonly #lasts: number[] = [];
+  readonly #names: string[] = [];
+  /** Places of parts and nodes, by what they are made from. */
+  readonly #places = new Map<string, number>();
+  readonly #axes: readonly string[];
+  /** One value stands for all of an axis that is watched. */
+  readonly #watched: ReadonlyMap<string, number>;
+
+  constructor(
+    private readonly shape: MatrixShape,
+    private readonly table: Table,
+    first: PlacedCell,
+  ) {
+    this.#axes = Object.keys(shape.axes)
+      .filter((axis) => axis !== shape.baseAxis && Object.values(shape.axes[axis]).some((fields) => fields.length > 0))
+      .sort();
+    this.#watched = this.#mixinsOf(first);
+  }
+
+  get order(): TableOrder {
+    const { section, sure, follows } = this.table;
+    const watchName = !follows.has(NAME);
+    const names = watchName ? this.#names.slice(0, 1) : this.#names;
+    return {
+      section,
+      sure,
+      parts: this.#parts,
+      nodes: this.#nodes,
+      rows: this.#rows,
+      lasts: this.#lasts,
+      names,
+      watchName,
+    };
+  }
+
+  add(cell: PlacedCell): void {
+    const own = this.#mixinsOf(cell);
+    let node = this.#node(null, cell.order.base);
+    let last: number | null = null;
+    for (const axis of this.#axes) {
+      const follows = this.table.follows.has(axis);
+      const mixin = (follows ? own : this.#watched).get(axis) ?? null;
+      if (mixin === null && follows) continue;
+      if (last !== null) node = this.#node(node, last);
+      last = follows ? mixin : this.#part([mixin, axis]);
+    }
+    this.#rows.push(node);
+    this.#lasts.push(last ?? this.#part([null, null]));
+    this.#names.push(cell.run_name);
+  }
+
+  #mixinsOf({ order }: PlacedCell): ReadonlyMap<string, number> {
+    return new Map(order.mixins.map((mixin) => [this.shape.mixins[mixin], mixin]));
+  }
+
+  #node(parent: number | null, part: number | null): number {
+    return this.#place(`node ${parent} ${part}`, this.#nodes, [parent, part]);
+  }
+
+  #part(part: Part): number {
+    return -1 - this.#place(`part ${part.join(' ')}`, this.#parts, part);
+  }
+
+  #place<T>(key: string, all: T[], one: T): number {
+    const known = this.#places.get(key);
+    if (known !== undefined) return known;
+    this.#places.set(key, all.length);
+    return all.push(one) - 1;
+  }
+}
+
+/** The fields that the values of an axis set. */
+function fieldsOf(values: Readonly<Record<string, readonly string[]>>): string[] {
+  return [...new Set(Object.values(values).flat())];
 }
 
 function isOverridden({ overrides }: CellOrder): boolean {
@@ -148,9 +253,9 @@ function isOverridden({ overrides }: CellOrder): boolean {
 
 /** Whether a cell has the same fields whichever of an axis's values it has. */
 function keepsFields(values: readonly (readonly string[])[], bases: readonly (readonly string[])[]): boolean {
-  return values
-    .flat()
-    .every((field) => values.every((own) => own.includes(field)) || bases.every((base) => base.includes(field)));
+  return [...new Set(values.flat())].every(
+    (field) => values.every((own) => own.includes(field)) || bases.every((base) => base.includes(field)),
+  );
 }
 
 function keyOf({ run_name, axes }: PlacedCell, follows: ReadonlySet<string>): string {

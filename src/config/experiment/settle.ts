@@ -1,10 +1,10 @@
 /** From what cells evaluate to, to frozen settings with their hashes. Cells share most sections, so each is read once. */
 import type { z } from 'zod';
-import { hashOfSections, resultText } from '../hash.js';
+import { hashOfSections, resultText, sectionLeaves } from '../hash.js';
 import type { Problem } from '../../recipes/rules.js';
 import { recipeNamed, recipeOf } from '../../recipes/settings.js';
 import type { RunSettings } from '../../schema/run.js';
-import { leaves } from '../../schema/walk.js';
+import type { Leaf } from '../../schema/walk.js';
 import { deepFreeze } from '../load.js';
 import { brokenRules, readerOf, validate } from '../validate.js';
 import { warningsOf } from '../warnings.js';
@@ -13,7 +13,8 @@ import { warningsOf } from '../warnings.js';
 interface Section {
   readonly value: unknown;
   hashed: string | null;
-  leaves: ReadonlyMap<string, unknown> | null;
+  /** Its marked fields. */
+  leaves: readonly Leaf[] | null;
 }
 
 export interface Settled {
@@ -38,11 +39,11 @@ export class Settler {
       if (again === null) {
         return { problems: [{ key: 'the settings', message: 'are not valid once they are defaulted' }] };
       }
-      return this.#settled(again);
+      return this.#settled(asSettings(again), again);
     }
     const settings = asSettings(sections);
     const problems = brokenRules(recipeOf(settings), readerOf(settings));
-    return problems.length > 0 ? { problems } : this.#settled(sections);
+    return problems.length > 0 ? { problems } : this.#settled(settings, sections);
   }
 
   /** The fields in which settings differ from others, with the values they have here; names made from a run's own name aside. */
@@ -53,9 +54,11 @@ export class Settler {
     for (const [key, section] of here) {
       const other = there.get(key);
       if (key === 'run_name' || section === other) continue;
-      const before = other === undefined ? new Map<string, unknown>() : leavesOf(from, key, other);
-      for (const [path, value] of leavesOf(settings, key, section)) {
-        if (JSON.stringify(value) === JSON.stringify(before.get(path))) continue;
+      const before = other === undefined ? [] : leavesOf(from, key, other);
+      for (const [place, { path, value }] of leavesOf(settings, key, section).entries()) {
+        // Mostly the fields are the same ones, and then they stand in the same order.
+        const was = (before[place]?.path === path ? before[place] : before.find((leaf) => leaf.path === path))?.value;
+        if (value === was || JSON.stringify(value) === JSON.stringify(was)) continue;
         if (typeof value === 'string' && value.includes(settings.run_name)) continue;
         differing[path] = value;
       }
@@ -63,28 +66,30 @@ export class Settler {
     return differing;
   }
 
-  /** The fields that are not the same in all settings. */
-  varying(all: readonly RunSettings[]): ReadonlySet<string> {
+  /** For each of some settings, its values of the fields that are not the same in all of them. */
+  varying(all: readonly RunSettings[]): Record<string, unknown>[] {
     const [first, ...others] = all;
-    return new Set(others.flatMap((settings) => Object.keys(this.differences(settings, first))));
+    const paths = new Set(others.flatMap((settings) => Object.keys(this.differences(settings, first))));
+    const sections = new Set([...paths].map((path) => path.split('.')[0]));
+    return all.map((settings) => {
+      const found: Record<string, unknown> = {};
+      for (const [key, section] of this.#ofSettings.get(settings) ?? []) {
+        if (!sections.has(key)) continue;
+        for (const { path, value } of leavesOf(settings, key, section)) {
+          if (paths.has(path)) found[path] = value;
+        }
+      }
+      return found;
+    });
   }
 
-  /** The values of some fields. */
-  valuesOf(settings: RunSettings, paths: ReadonlySet<string>): Record<string, unknown> {
-    const found: Record<string, unknown> = {};
-    for (const [key, section] of this.#ofSettings.get(settings) ?? []) {
-      for (const [path, value] of leavesOf(settings, key, section)) if (paths.has(path)) found[path] = value;
-    }
-    return found;
-  }
-
-  #settled(sections: ReadonlyMap<string, Section>): Settled {
-    const settings = Object.freeze(asSettings(sections));
+  #settled(settings: RunSettings, sections: ReadonlyMap<string, Section>): Settled {
+    Object.freeze(settings);
     this.#ofSettings.set(settings, sections);
     const resultHash = hashOfSections(settings, (key) => {
       const section = sections.get(key);
       if (section === undefined) return '';
-      return (section.hashed ??= resultText(settings, key));
+      return (section.hashed ??= resultText(settings, key, leavesOf(settings, key, section)));
     });
     return { settings, resultHash, warnings: warningsOf(settings) };
   }
@@ -126,10 +131,11 @@ export class Settler {
 }
 
 function asSettings(sections: ReadonlyMap<string, Section>): RunSettings {
-  return Object.fromEntries([...sections].map(([key, { value }]) => [key, value])) as unknown as RunSettings;
+  const settings: Record<string, unknown> = {};
+  for (const [key, { value }] of sections) settings[key] = value;
+  return settings as unknown as RunSettings;
 }
 
-function leavesOf(settings: RunSettings, key: string, section: Section): ReadonlyMap<string, unknown> {
-  const field = recipeOf(settings).schema.shape[key] as z.ZodType;
-  return (section.leaves ??= new Map([...leaves(field, section.value, [key])].map(({ path, value }) => [path, value])));
+function leavesOf(settings: RunSettings, key: string, section: Section): readonly Leaf[] {
+  return (section.leaves ??= sectionLeaves(settings, key));
 }

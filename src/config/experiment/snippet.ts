@@ -1,6 +1,5 @@
 /** The Jsonnet expressions that make the settings of a matrix: all cells in one evaluation, one more per generation of parents. */
 import { importOf } from '../jsonnet.js';
-import type { AxisValues } from './design.js';
 
 /** The function through which the evaluation asks which cells there are, once it knows the names of axes and values. */
 export const PLAN = 'editrl.plan';
@@ -9,8 +8,6 @@ export const PLAN = 'editrl.plan';
 export interface EvaluationPlan {
   /** Overlays, as the table of the snippet names them. */
   readonly overlays: readonly string[];
-  /** Axis and value of every mixin that a cell refers to, by its place here. */
-  readonly mixins: readonly (readonly [string, string])[];
   /** The cells to evaluate whole. */
   readonly cells: readonly CellOrder[];
   /** A cell of every base, to show which sections there are, where tables of them are wanted; else none. */
@@ -22,7 +19,7 @@ export interface EvaluationPlan {
 export interface CellOrder {
   /** Null keeps the name that the settings have. */
   readonly name: string | null;
-  /** The mixin that is the base; null where the experiment has one for all cells. */
+  /** The mixin that is the base: its place among all values of all axes, both in the order of their names; null where the experiment has one for all cells. */
   readonly base: number | null;
   /** The mixins to add, in order. */
   readonly mixins: readonly number[];
@@ -30,9 +27,9 @@ export interface CellOrder {
   readonly overrides: readonly number[];
 }
 
-/** The function through which the evaluation asks which sections to work out for which values of the axes. */
+/** The function to which the evaluation tells, as JSON, which sections there are; it answers with what to work out first, or null. */
 export const TABLES = 'editrl.tables';
-/** The function to which the evaluation gives these, as JSON; it answers which have to be worked out again. */
+/** The function to which the evaluation gives the rows that it worked out, as JSON; it answers with what to work out next, or null. */
 export const WORKED_OUT = 'editrl.worked_out';
 /** The function through which the evaluation tells that a section of the settings read a watched axis. */
 export const TOUCHED = 'editrl.touched';
@@ -40,16 +37,22 @@ export const TOUCHED = 'editrl.touched';
 /** One section of the settings, to be worked out for several combinations of axis values. */
 export interface TableOrder {
   readonly section: string;
-  readonly rows: readonly RowOrder[];
-}
-
-export interface RowOrder {
-  readonly base: number | null;
-  /** In order: a mixin (null for an empty one), and its axis where the fields that this sets are watched, else null. */
-  readonly parts: readonly (readonly [number | null, string | null])[];
-  readonly name: string;
+  /** Every row has the section; else each is looked at. */
+  readonly sure: boolean;
+  /** Parts that are no plain mixins, by their places: -1 is the first, -2 the second, … */
+  readonly parts: readonly Part[];
+  /** What rows have in common: a base (null, and its mixin or null), or an earlier node and the part that is added to it. */
+  readonly nodes: readonly (readonly [number | null, number | null])[];
+  /** The node of every row, and the part that is added to it last: the place of a mixin, or one of `parts`. */
+  readonly rows: readonly number[];
+  readonly lasts: readonly number[];
+  /** The name of every row; a single one where reading it is watched. */
+  readonly names: readonly string[];
   readonly watchName: boolean;
 }
+
+/** A mixin (null for an empty one), and its axis where the fields that this sets are watched, not set; else null. */
+export type Part = readonly [number | null, string | null];
 
 export interface ParentOrder {
   readonly name: string;
@@ -58,19 +61,32 @@ export interface ParentOrder {
 }
 
 /**
- * Mixins are merged before anything is manifested and the name comes last, so that whatever refers to them follows. They are taken
- * from the axes once, into arrays: Jsonnet evaluates an object's field anew at every access, an array's element only once.
- * It evaluates to the cells that the plan asks for; the tables of sections that it asks for are handed over on the way (see sections.ts).
+ * Mixins are merged before anything is manifested and the name comes last, so that whatever refers to them follows. It evaluates to
+ * the cells that the plan asks for; the tables of sections that it asks for are handed over on the way (see sections.ts).
+ *
+ * Jsonnet evaluates an object's field anew at every access, an array's element only once, so whatever many cells use is kept
+ * in arrays. These are made by `std.map`, because a comprehension copies all elements before for each one that it adds.
  */
 export function matrixSnippet(file: string, overlays: readonly string[]): string {
   return `local e = ${importOf(file)};
 local overlays = ${tableOf(overlays)};
-local fieldsOf(v) = if std.isObject(v) then std.objectFieldsAll(v) else std.type(v);
-local valuesOf(axis) = if std.isObject(axis) then { [v]: fieldsOf(axis[v]) for v in std.objectFields(axis) } else std.type(axis);
+local fields = std.objectFieldsEx, has = std.objectHasEx, type = std.type, length = std.length;
+local fieldsOf(v) = local t = type(v); if t == 'object' then fields(v, true) else t;
+local shownOf(v) = if type(v) == 'object' then length(fields(v, false)) else 0;
+local axisNames = if std.isObject(e) && std.objectHas(e, 'axes') && std.isObject(e.axes) then std.objectFields(e.axes) else [];
+local axes = std.map(
+  function(name)
+    local axis = e.axes[name];
+    local names = if std.isObject(axis) then std.objectFields(axis) else std.type(axis);
+    [names, if std.isObject(axis) then std.makeArray(length(names), function(i) axis[names[i]]) else []],
+  axisNames
+);
+local each(f, values) = std.makeArray(length(values), function(i) f(values[i]));
+local valuesOf(axis) = if std.isArray(axis[0]) then [axis[0], each(fieldsOf, axis[1]), each(shownOf, axis[1])] else axis[0];
 local described = if !std.isObject(e) then std.type(e) else {
   [k]:
     if k == 'base' && std.isObject(e.base) then true
-    else if k == 'axes' && std.isObject(e.axes) then { [a]: valuesOf(e.axes[a]) for a in std.objectFields(e.axes) }
+    else if k == 'axes' && std.isObject(e.axes) then { [axisNames[i]]: valuesOf(axes[i]) for i in std.range(0, std.length(axes) - 1) }
     else if k == 'overrides' && std.isArray(e.overrides) then [
       if std.isObject(o) then { [f]: o[f] for f in std.objectFields(o) if f != 'set' } else o
       for o in e.overrides
@@ -79,37 +95,52 @@ local described = if !std.isObject(e) then std.type(e) else {
   for k in std.objectFields(e)
 };
 local plan = std.native('${PLAN}')(std.toString(described));
-local with = std.foldl(function(all, path) all + overlays[path], plan.overlays, {});
-local plain = (if std.objectHas(e, 'base') then e.base else e) + with;
-local mixins = [e.axes[m[0]][m[1]] for m in plan.mixins];
-local bases = [mixin + with for mixin in mixins];
+local overlaid(config) = std.foldl(function(all, path) all + overlays[path], plan.overlays, config);
+local plain = overlaid(if std.objectHas(e, 'base') then e.base else e);
+local mixins = std.flattenArrays(std.map(function(axis) axis[1], axes));
+local bases = std.map(overlaid, mixins);
 local overrides = if std.objectHas(e, 'overrides') then [o.set for o in e.overrides] else [];
 local add(settings, index) = settings + mixins[index];
 local named(settings, name) = settings + (if name == null then {} else { run_name: name });
-local baseOf(c) = if c.base == null then plain else bases[c.base];
+local baseOf(base) = if base == null then plain else bases[base];
 local cell(c) = named(
   std.foldl(
     function(settings, index) settings + overrides[index],
     c.overrides,
-    std.foldl(add, c.mixins, baseOf(c))
+    std.foldl(add, c.mixins, baseOf(c.base))
   ),
   c.name
 );
 local touched(section, axis) = std.native('${TOUCHED}')(section + ' ' + axis);
-local part(p, section) =
-  (if p[0] == null then {} else mixins[p[0]])
-  + if p[1] == null then {} else { [f]: if touched(section, p[1]) then super[f] else null for f in plan.fields[p[1]] };
-local row(r, section) =
-  std.foldl(function(settings, p) settings + part(p, section), r.parts, baseOf(r))
-  + { run_name: if !r.watchName || touched(section, 'run_name') then r.name else null };
-local sectionOf(settings, section) = if std.objectHas(settings, section) then [settings[section]] else [];
-local tables = if plan.probes == [] then [] else std.native('${TABLES}')(std.toString({
+local watch(mixin, section, axis) =
+  local watched(f) = { [f]: if touched(section, axis) then (if f in super then super[f] else mixin[f]) };
+  local fields = plan.fields[axis];
+  std.foldl(function(all, f) all + watched(f), fields[1:], watched(fields[0]));
+local table(t) =
+  local section = t.section, names = t.names, rows = t.rows, lasts = t.lasts;
+  local parts = std.map(
+    function(p)
+      local mixin = if p[0] == null then {} else mixins[p[0]];
+      if p[1] == null then mixin else watch(mixin, section, p[1]),
+    t.parts
+  );
+  local part(place) = if place < 0 then parts[-1 - place] else mixins[place];
+  local nodes = std.map(function(n) if n[0] == null then baseOf(n[1]) else nodes[n[0]] + part(n[1]), t.nodes);
+  local watched = { run_name: if touched(section, 'run_name') then names[0] else null };
+  local settingsOf = if t.watchName
+    then function(i) nodes[rows[i]] + part(lasts[i]) + watched
+    else function(i) nodes[rows[i]] + part(lasts[i]) + { run_name: names[i] };
+  local rowOf = if t.sure
+    then function(i) [settingsOf(i)[section]]
+    else function(i) local settings = settingsOf(i); if has(settings, section, false) then [settings[section]] else [];
+  std.makeArray(std.length(rows), rowOf);
+local tables = if plan.probes == [] then null else std.native('${TABLES}')(std.toString({
   sections: std.set(std.flattenArrays([std.objectFields(cell(c)) for c in plan.probes])),
-  bases: [std.objectFieldsAll(baseOf(c)) for c in plan.probes],
+  bases: [[fields(baseOf(c.base), hidden) for hidden in [true, false]] for c in plan.probes],
 }));
-local rowsOf(orders) = std.toString([[sectionOf(row(r, t.section), t.section) for r in t.rows] for t in orders]);
-local workOut(orders) = orders == [] || workOut(std.native('${WORKED_OUT}')(rowsOf(orders)));
-{ cells: [cell(c) for c in plan.cells], done: workOut(tables) }`;
+local workOut(order) =
+  if order == null then true else workOut(std.native('${WORKED_OUT}')(std.toString(table(order)))) tailstrict;
+{ cells: std.map(cell, plan.cells), done: workOut(tables) }`;
 }
 
 /** Parents are made from their own configs, with the overlays and the axes that reach them. */
@@ -129,13 +160,12 @@ ${made.join(',\n')}
 ]`;
 }
 
-/** Every field that the values of axes set by themselves, hidden ones too; in the order of the values. */
-export function ownFieldsSnippet(file: string, cell: readonly AxisValues[]): string {
-  const values = cell.flatMap((part) => Object.entries(part));
-  const own = values.map(([axis, value]) => `own(e.axes[${JSON.stringify(axis)}][${JSON.stringify(value)}])`);
+/** For each of some axes, every field that each of some of its values sets by itself, hidden ones too. */
+export function ownFieldsSnippet(file: string, wanted: readonly (readonly [string, readonly string[]])[]): string {
   return `local e = ${importOf(file)};
 local own(v) = if std.isObject(v) then { [k]: own(v[k]) for k in std.objectFieldsAll(v) } else if std.isFunction(v) then 'a function' else v;
-[${own.join(', ')}]`;
+local ownOf(axis, values) = std.map(function(v) own(axis[v]), values);
+[${wanted.map(([axis, values]) => `ownOf(e.axes[${JSON.stringify(axis)}], ${JSON.stringify(values)})`).join(', ')}]`;
 }
 
 function tableOf(overlays: readonly string[]): string {

@@ -40,6 +40,13 @@ export const largeMatrices = {
     axes: `a: { ${series(10, (i) => `seed: ${i}`)} }, b: { ${series(10, (i) => `num_iterations: ${i + 1}`)} }`,
     extra: `{ base_exp_dir: 'of_' + $.run_name }`,
   },
+  'a section that the first value does not set': {
+    axes: `a: { '-': {}, ${series(9, (i) => `seed: ${i}`)} }, b: { ${series(10, (i) => `num_iterations: ${i + 1}`)} }`,
+  },
+  'a section that some values hide': {
+    axes: `a: { '-': {}, ${series(9, (i) => `seed:: ${i}`)} }, b: { ${series(10, (i) => `num_iterations: ${i + 1}`)} }`,
+    extra: `{ seed: 5 }`,
+  },
   overrides: {
     axes: `a: { ${series(10, (i) => `seed: ${i}`)} }, b: { ${series(10, (i) => `lr:: ${i}`)} }`,
     more: `overrides: [{ cell: { a: '3' }, set: { num_iterations: 77 } }],`,

@@ -1,5 +1,6 @@
 import { describe, expect, it, vi } from 'vitest';
 import { loadExperiment } from '../../../src/config/experiment/load.js';
+import { evaluations } from './evaluations.js';
 import { allCellsDiffer, isWhatItsCellsAre, largeMatrices } from './large.js';
 import { experimentLoader, series } from './loader.js';
 
@@ -39,6 +40,25 @@ describe('a large matrix', () => {
     expect(cells).toHaveLength(90);
   });
 });
+
+describe('axes that set one key', () => {
+  const many = (own: (i: number) => string): string =>
+    `{ base: base + { seed: 0 }, axes: { a: { ${series(40, own)} }, b: { y: { seed: 99 } } } }`;
+
+  it('are found to clash, though some of their values cannot be evaluated alone', async () => {
+    const text = many((i) => (i === 7 ? 'seed: super.seed + 7' : `seed: ${i}`));
+    await expect(load(text)).rejects.toThrow("axes 'a' and 'b' set seed differently: a '0' to 0, b 'y' to 99");
+  });
+
+  it('are not looked at one by one where all refer to what is below them', async () => {
+    evaluations.count = 0;
+    const { cells } = await load(many((i) => `seed: super.seed + ${i}`));
+    expect(cells).toHaveLength(40);
+    // The matrix; then all values together, each axis apart, and three values of one.
+    expect(evaluations.count).toBe(7);
+  });
+});
+
 describe('parents', () => {
   it('are shared, carry the axes that reach them, and take their values', async () => {
     const { cells, parents } = await loadExperiment({ file: 'experiments/earl_table.jsonnet', env: {} });
