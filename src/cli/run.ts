@@ -7,6 +7,7 @@ import type { RunSettings } from '../schema/run.js';
 import { describeJob } from '../launch/slurm/queue.js';
 import { submitRun } from '../launch/slurm/submit_run.js';
 import { RunPaths } from '../run/paths.js';
+import { setAside } from '../run/set_aside.js';
 import { readState, STOPPED_BY_SWEEP, type RunState } from '../run/state.js';
 import { KILLED } from '../run/stop_request.js';
 import { printJson, printLine } from './output.js';
@@ -20,6 +21,11 @@ export const runVerb: Action = {
   build: (yargs) =>
     configOptions(yargs)
       .options(trainingOptions)
+      .option('fresh', {
+        type: 'boolean',
+        default: false,
+        describe: 'begin anew: what lies under the run_name is kept beside it, as RUN_NAME.old-1',
+      })
       .example(
         '$0 run configs/sft_s__rl_s.jsonnet --with configs/lib/tiny.libsonnet',
         'the laptop-size run of the README',
@@ -27,6 +33,11 @@ export const runVerb: Action = {
       .example('$0 run … --set num_iterations=120', 'the same command again continues a run; this one makes it longer'),
   run: async (args) => {
     const asked = { ...(await configOf(args)), allowChanges: allowedChanges(args) };
+    if (flag(args, 'fresh')) {
+      const { run_name, base_exp_dir } = asked.settings;
+      const aside = setAside(new RunPaths(base_exp_dir, run_name));
+      if (aside !== null && !flag(args, 'json')) printLine(`${run_name} begins anew; what was there is now ${aside}`);
+    }
     return trainOrSubmit(asked, flag(args, 'json'));
   },
 };

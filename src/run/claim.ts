@@ -34,6 +34,8 @@ export interface ClaimRequest {
    * `num_iterations` is among them only when it may not grow. See `claimRequest`.
    */
   readonly compare: (before: PlainObject, record: RunRecord) => readonly SettingChange[];
+  /** Whether all that the run learns lies in its own checkpoints, so that without one it can become any run; absent: no. */
+  readonly learnsInCheckpoints?: boolean;
   /** Digests of the text files that the settings name. */
   readonly texts?: TextDigests;
   /** Hash over the settings that decide the result. */
@@ -183,13 +185,15 @@ function resume(request: ClaimRequest, paths: RunPaths, lock: RunLock, before: R
   // One that is done needs its start no more.
   const runs = goesOn ? (request.parents ?? []).map((parent) => String(parent['run'])) : [];
   const allowed = withMovedPins(changes, paths.baseExpDir, before.parents, runs);
-  checkSettings(request, before, allowed, notes);
+  const present = listCheckpoints(paths);
+  // What has learned nothing is nothing that other settings could falsify.
+  const begins = goesOn && request.learnsInCheckpoints === true && present.length === 0;
+  checkSettings(request, before, allowed, begins, notes);
   if (state !== null && !goesOn) {
     return new RunHandle('finished', paths, before, before.attempts.length, null, notes, state, null);
   }
   cleanDirectory(paths);
   const checkpoint = latestWhole(paths);
-  const present = listCheckpoints(paths);
   if (checkpoint === null && present.length > 0) {
     throw new CheckpointError(`none of the ${present.length} checkpoints matches its manifest`, {
       where: paths.checkpointsDir,
@@ -226,7 +230,7 @@ export function checkChanges(
     throw new ConfigError(
       [`run '${runName}' was started with other settings, and these decide its result:`, ...lines].join('\n'),
       {
-        next: `Set them back to continue the run, or choose another run_name for these settings. To change them on the way all the same: --allow-changes ${keys}`,
+        next: `Set them back to continue the run, or choose another run_name for these settings; \`editrl run … --fresh\` sets the old run aside and begins anew. To change them on the way all the same: --allow-changes ${keys}`,
       },
     );
   }
@@ -244,15 +248,18 @@ export function checkChanges(
   }
 }
 
-/** Raises ConfigError where a change that decides the result is not allowed, and notes those that are. */
+/** Raises ConfigError where a change that decides the result is not allowed, and notes those that are. One that `begins` may change all. */
 function checkSettings(
   request: ClaimRequest,
   before: RunRecord,
   changes: readonly SettingChange[],
+  begins: boolean,
   notes: string[],
 ): void {
-  checkChanges(before.run_name, changes, request.allowChanges, before.attempts);
-  for (const line of formatChanges(changes, 'bare')) notes.push(`changed on request: ${line}`);
+  const free = begins ? changes.map(({ key }) => key) : [];
+  checkChanges(before.run_name, changes, [...free, ...(request.allowChanges ?? [])], before.attempts);
+  const how = begins ? 'changed before the first checkpoint' : 'changed on request';
+  for (const line of formatChanges(changes, 'bare')) notes.push(`${how}: ${line}`);
   const [old, wanted] = [Number(before.settings['num_iterations']), request.settings.num_iterations];
   const listed = changes.some(({ key }) => key === 'num_iterations');
   if (wanted !== old && !listed) notes.push(`num_iterations: ${old} -> ${wanted}`);

@@ -4,14 +4,18 @@ import { diffSettings, type SettingChange } from '../config/hash.js';
 import type { LoadedConfig } from '../config/load.js';
 import { dependencies } from '../config/models.js';
 import { nearest } from '../config/nearest.js';
+import { isTrainable } from '../recipes/settings.js';
 import type { RunSettings } from '../schema/run.js';
 import { textDigests } from '../config/texts.js';
 import { listSettings } from '../config/validate.js';
 import { ConfigError } from '../core/errors.js';
 import type { ClaimRequest } from './claim.js';
+import { listCheckpoints } from './checkpoints.js';
 import { parentChanges, parentKey } from './parents.js';
+import { RunPaths } from './paths.js';
 import type { RunRecord } from './record.js';
 import { recordedSettings } from './recorded_config.js';
+import { readState } from './state.js';
 
 /** Everything about this attempt that is not in the config. */
 export type AttemptContext = Pick<ClaimRequest, 'command' | 'versions' | 'devices' | 'parents' | 'allowChanges'>;
@@ -30,6 +34,7 @@ export function claimRequest(config: ClaimedConfig, context: AttemptContext): Cl
   return {
     ...context,
     settings: { ...config.settings },
+    learnsInCheckpoints: isTrainable(config.settings),
     compare: (_before, record) => changesSince(record, config.settings, allowChanges),
     texts: textDigests(config.settings),
     resultHash: config.resultHash,
@@ -57,12 +62,22 @@ export function changesSince(
   return [...diffSettings(recorded, settings, record.texts), ...changedParents(record, settings)];
 }
 
-/** What keeps a run from being the one that a config describes; quick where the settings are the same. */
+/**
+ * What keeps a run from being the one that a config describes; quick where the settings are the same. A run of this program's own
+ * trainer that has no checkpoint yet can become any.
+ */
 export function changedFrom(
   record: Recorded & Pick<RunRecord, 'hash'>,
   { settings, resultHash }: Pick<LoadedConfig, 'settings' | 'resultHash'>,
 ): readonly SettingChange[] {
-  return record.hash === resultHash ? changedParents(record, settings) : changesSince(record, settings, []);
+  const changes = record.hash === resultHash ? changedParents(record, settings) : changesSince(record, settings, []);
+  const begins = changes.length > 0 && isTrainable(settings) && !hasLearned(settings);
+  return begins ? [] : changes;
+}
+
+function hasLearned({ base_exp_dir, run_name }: RunSettings): boolean {
+  const paths = new RunPaths(base_exp_dir, run_name);
+  return listCheckpoints(paths).length > 0 || readState(paths)?.state === 'finished';
 }
 
 type Recorded = Pick<RunRecord, 'settings' | 'texts' | 'parents'>;

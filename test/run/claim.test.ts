@@ -145,7 +145,7 @@ describe('claiming', () => {
           kl_coeff: 0.0003 -> 0.001
           clip_range: null -> 0.2
           num_iterations: 10 -> 5 (it may not be lowered)
-        Set them back to continue the run, or choose another run_name for these settings. To change them on the way all the same: --allow-changes kl_coeff,clip_range,num_iterations"
+        Set them back to continue the run, or choose another run_name for these settings; \`editrl run … --fresh\` sets the old run aside and begins anew. To change them on the way all the same: --allow-changes kl_coeff,clip_range,num_iterations"
     `);
     expect(readMetrics(paths)).toHaveLength(9);
     claimRun(request()).release();
@@ -170,6 +170,19 @@ describe('claiming', () => {
     // The same command again, as a restart gives it.
     for (let i = 0; i < 2; i++) claimRun(both).release();
     expect(readRecord(paths)?.attempts.at(-1)?.allowed_changes).toBeUndefined();
+  });
+
+  it('takes other settings until there is a checkpoint, where nothing is learned outside of them', () => {
+    claimRun(request()).release();
+    const changed = { ...request({ result: { kl_coeff: 1e-3 } }), resultHash: 'another hash' };
+    expect(textOf(() => claimRun(changed))).toMatch('was started with other settings');
+    const handle = claimRun({ ...changed, learnsInCheckpoints: true });
+    expect(handle.notes).toEqual(['changed before the first checkpoint: kl_coeff: 0.0003 -> 0.001']);
+    expect(handle.record).toMatchObject({ hash: 'another hash', settings: { kl_coeff: 1e-3 } });
+    expect(handle.attempt).toBe(2);
+    saveCheckpoint(handle.paths, 1, { 'trainer.json': '1' });
+    handle.release();
+    expect(textOf(() => claimRun({ ...request(), learnsInCheckpoints: true }))).toMatch('kl_coeff: 0.001 -> 0.0003');
   });
 
   it('refuses to allow what does not change', () => {

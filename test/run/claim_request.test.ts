@@ -4,7 +4,8 @@ import { join, resolve } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
 import { loadConfig, type LoadedConfig } from '../../src/config/load.js';
 import { dependencies } from '../../src/config/models.js';
-import { claimRun } from '../../src/run/claim.js';
+import { saveCheckpoint } from '../../src/run/checkpoints.js';
+import { claimRun, type RunHandle } from '../../src/run/claim.js';
 import { changedFrom, claimRequest } from '../../src/run/claim_request.js';
 import { RunPaths } from '../../src/run/paths.js';
 import { recordedConfig } from '../../src/run/recorded_config.js';
@@ -14,6 +15,12 @@ const base = mkdtempSync(join(tmpdir(), 'editrl-claim-request-'));
 afterAll(() => {
   rmSync(base, { recursive: true, force: true });
 });
+
+/** One iteration is learned, and the run is free. */
+function learn(handle: RunHandle): void {
+  saveCheckpoint(handle.paths, 1, { 'trainer.json': '1' });
+  handle.release();
+}
 
 it('lets operation fields and more iterations through, and refuses what decides the result', async () => {
   const claim = async (...sets: string[]): Promise<ReturnType<typeof claimRun>> => {
@@ -25,7 +32,7 @@ it('lets operation fields and more iterations through, and refuses what decides 
     return claimRun(claimRequest(config, { command: ['editrl'], versions: {} }));
   };
   const first = await claim('num_iterations=7');
-  first.release();
+  learn(first);
   expect(first).toMatchObject({ kind: 'new', paths: { runName: 'sft_s__rl_s' } });
   const second = await claim('num_iterations=9', 'checkpoint.save_every_n_iterations=3');
   second.release();
@@ -45,7 +52,7 @@ it('lets a run go on to more iterations than it was started with, unless its lea
       sets: [`base_exp_dir=${JSON.stringify(base)}`, `run_name=${name}`, 'optimizer.schedule=cosine', ...sets],
     });
     const handle = claimRun(claimRequest(config, { command: ['editrl'], versions: {} }));
-    handle.release();
+    learn(handle);
     return handle;
   };
   await claim('falls', 'num_iterations=7');
@@ -57,6 +64,25 @@ it('lets a run go on to more iterations than it was started with, unless its lea
   const more = await claim('fallen', 'num_iterations=9', 'optimizer.decay_steps=5');
   expect(more).toMatchObject({ kind: 'resumed', notes: ['num_iterations: 7 -> 9'] });
   expect(more.record.hash).toBe(fallen.record.hash);
+});
+
+it('lets a run that has learned nothing become another one, and says so to a plan', async () => {
+  const load = async (clip: number): Promise<LoadedConfig> =>
+    loadConfig({
+      file: 'configs/sft_s__rl_s.jsonnet',
+      overlays: ['configs/lib/tiny.libsonnet'],
+      sets: [`base_exp_dir=${JSON.stringify(base)}`, 'run_name=mistyped', `algorithm.clip_range=${clip}`],
+    });
+  const [typed, meant] = [await load(2), await load(0.2)];
+  const context = { command: ['editrl'], versions: {} };
+  claimRun(claimRequest(typed, context)).release();
+  const before = claimRun(claimRequest(meant, context));
+  expect(before.notes).toEqual(['changed before the first checkpoint: algorithm.clip_range: 2 -> 0.2']);
+  expect(before.record.hash).toBe(meant.resultHash);
+  expect(changedFrom(before.record, typed)).toEqual([]);
+  learn(before);
+  expect(changedFrom(before.record, typed)).toMatchObject([{ key: 'algorithm.clip_range' }]);
+  expect(() => claimRun(claimRequest(typed, context))).toThrow('algorithm.clip_range: 0.2 -> 2');
 });
 
 it('continues a run that was recorded without the fields of a falling learning rate', async () => {
@@ -83,7 +109,7 @@ describe('a run without its config file', () => {
     const sets = [`base_exp_dir=${JSON.stringify(base)}`, `run_name=${name}`];
     const config = await loadConfig({ file: 'configs/sft_s__rl_s.jsonnet', overlays, sets });
     const handle = claimRun(claimRequest(config, { command: ['editrl'], versions: {} }));
-    handle.release();
+    learn(handle);
     return { paths: handle.paths, record: handle.record, config };
   };
 
@@ -161,6 +187,7 @@ describe('a run without its config file', () => {
     };
     const before = claim();
     expect(before.record.texts?.['reward.prompts.viescore_pq']).toMatch(/^[0-9a-f]{64}$/);
+    saveCheckpoint(before.paths, 1, { 'trainer.json': '1' });
     expect(claim().kind).toBe('resumed');
 
     writeFileSync(prompt, 'Be kind.');

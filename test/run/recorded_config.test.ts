@@ -4,6 +4,7 @@ import { z } from 'zod';
 import { diffSettings, resultHash } from '../../src/config/hash.js';
 import { validate } from '../../src/config/validate.js';
 import { recipes } from '../../src/recipes/settings.js';
+import { saveCheckpoint } from '../../src/run/checkpoints.js';
 import { claimRun, type RunHandle } from '../../src/run/claim.js';
 import { changedFrom, claimRequest } from '../../src/run/claim_request.js';
 import { RunPaths } from '../../src/run/paths.js';
@@ -151,6 +152,7 @@ describe('a record of before a field was there', () => {
       attempts: [],
     };
     writeRecord(paths, record);
+    saveCheckpoint(paths, 1, { 'trainer.json': '1' });
     const config = recordedConfig(paths, record);
     // The field whose meaning a function gives is in every hash: that of the same settings is another one today.
     expect(config.resultHash).not.toBe(recorded.hash);

@@ -1,0 +1,30 @@
+/** Making a run's name free again without losing what was done under it. */
+import { existsSync, renameSync, rmSync } from 'node:fs';
+import { basename, join } from 'node:path';
+import { diskError } from '../core/files.js';
+import { acquireLock, realLockWorld, type LockWorld } from './lock.js';
+import type { RunPaths } from './paths.js';
+
+/**
+ * Gives the folder of a run another name beside its own, under which it is a run like any other; nothing is deleted. Returns the
+ * folder it has become, null where there was none. Raises RunError when another process holds the run or the disk refuses.
+ */
+export function setAside(paths: RunPaths, world: LockWorld = realLockWorld()): string | null {
+  if (!existsSync(paths.dir)) return null;
+  const lock = acquireLock(paths, world);
+  try {
+    let count = 1;
+    while (existsSync(`${paths.dir}.old-${count}`)) count++;
+    const aside = `${paths.dir}.old-${count}`;
+    try {
+      renameSync(paths.dir, aside);
+      // The lock went with the folder, and is of nobody there.
+      rmSync(join(aside, basename(paths.lock)), { force: true });
+    } catch (cause) {
+      throw diskError(paths.dir, cause);
+    }
+    return aside;
+  } finally {
+    lock.release();
+  }
+}
