@@ -111,7 +111,8 @@ export function referencedFile(parent: Pick<LoadedConfig, 'file'>, reference: Ru
 }
 
 /**
- * Loads the config that makes another run: relative to the config that names it, with the same overlays, without its --set.
+ * Loads the config that makes another run: relative to the config that names it, with the same overlays; of its --set only the folder
+ * that both lie in.
  * The run's name is the one that the reference gives.
  */
 export async function loadReferenced(
@@ -122,6 +123,7 @@ export async function loadReferenced(
   return loadConfig({
     file: referencedFile(parent, reference),
     overlays: parent.overlays,
+    sets: parent.sets.filter((set) => parseSet(set).path === 'base_exp_dir'),
     env: { ...env, APP__RUN_NAME: reference.run },
   });
 }

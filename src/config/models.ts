@@ -60,8 +60,19 @@ interface NamedModel {
   readonly reference: RunReference | HubReference;
 }
 
+/** Of settings that never change; asked several times for each of many. */
+const named = new WeakMap<RunSettings, readonly NamedModel[]>();
+
 /** Every run and Hub model that settings name. */
-function modelsOf(settings: RunSettings): NamedModel[] {
+function modelsOf(settings: RunSettings): readonly NamedModel[] {
+  const known = Object.isFrozen(settings) ? named.get(settings) : undefined;
+  if (known !== undefined) return known;
+  const found = findModels(settings);
+  named.set(settings, found);
+  return found;
+}
+
+function findModels(settings: RunSettings): NamedModel[] {
   if (!isTrainable(settings)) return [];
   const own = recipeOf(settings).models.flatMap((key) => {
     const reference = getPath(settings, key) as ModelReference | null | undefined;
@@ -75,11 +86,11 @@ function termModels(settings: RunSettings): NamedModel[] {
   const reward = rewardOf(settings);
   if (reward === null) return [];
   const key = reward.terms.length > 0 ? 'reward.terms' : 'reward.mode';
-  const named = [
+  const terms = [
     ...decidingTerms(reward).map((term) => ({ ...term, key })),
     ...recordedTerms(reward).map((term) => ({ ...term, key: 'reward.also_compute' })),
   ];
-  return named.flatMap(({ key, kind, fields: { model } }) =>
+  return terms.flatMap(({ key, kind, fields: { model } }) =>
     isObject(model)
       ? [{ key: `${key}, ${kind.name}`, term: true, reference: model as unknown as RunReference | HubReference }]
       : [],

@@ -3,7 +3,8 @@ import { existsSync } from 'node:fs';
 import { growable } from '../config/growth.js';
 import { loadReferenced, referencedFile, type LoadedConfig } from '../config/load.js';
 import type { RunReference } from '../schema/model.js';
-import { RunError } from '../core/errors.js';
+import { dependencies } from '../config/models.js';
+import { ConfigError, RunError } from '../core/errors.js';
 import { RunPaths } from '../run/paths.js';
 import { recordedConfig } from '../run/recorded_config.js';
 import { readRecord } from '../run/record.js';
@@ -45,6 +46,38 @@ export async function parentOf(config: LoadedConfig, reference: RunReference): P
   const own = readRecord(new RunPaths(config.settings.base_exp_dir, config.settings.run_name));
   const pinned = own?.parents.some(({ run, iteration }) => run === reference.run && iteration !== undefined) === true;
   return { config: pinned ? null : recordedConfig(paths, record), finished };
+}
+
+/** A run of a chain. */
+export interface Link extends Parent {
+  readonly config: LoadedConfig;
+  /** The run that starts from it; null for the last. */
+  readonly child: string | null;
+}
+
+/**
+ * A run after all that it starts from, each once. Those in `made` are taken as they are. Raises ConfigError where runs need each
+ * other, and what `parentOf` raises.
+ */
+export async function chainOf(config: LoadedConfig, made: ReadonlySet<string> = new Set()): Promise<Link[]> {
+  const links = new Map<string, Link>();
+  const add = async (link: Link, ancestry: readonly string[]): Promise<void> => {
+    const { settings } = link.config;
+    const names = [...ancestry, settings.run_name];
+    for (const reference of dependencies(settings)) {
+      if (made.has(reference.run) || links.has(reference.run)) continue;
+      if (names.includes(reference.run)) {
+        throw new ConfigError(`runs need each other: ${[...names, reference.run].join(' -> ')}`, {
+          where: link.config.file,
+        });
+      }
+      const { config: parent, ...rest } = await parentOf(link.config, reference);
+      if (parent !== null) await add({ ...rest, config: parent, child: settings.run_name }, names);
+    }
+    links.set(settings.run_name, link);
+  };
+  await add({ config, finished: false, child: null }, []);
+  return [...links.values()];
 }
 
 /** The config of a parent with the iterations that its folder says, where it was made longer than its file says. */

@@ -11,6 +11,7 @@ import type { ModelReference } from '../schema/model.js';
 import { deviceKind, processesOf } from './device_kind.js';
 import type { DeviceKind, Devices } from './devices.js';
 import { availableMemory, memoryVerdict } from './memory.js';
+import { obstacles } from './preflight.js';
 
 export interface PlannedRun {
   readonly run_name: string;
@@ -35,6 +36,8 @@ export interface ExperimentPlan {
   readonly experiment: string;
   readonly cells: readonly PlannedRun[];
   readonly parents: readonly PlannedRun[];
+  /** What is in the way of them on this machine. */
+  readonly obstacles: readonly { readonly run: string; readonly message: string }[];
 }
 
 /** Looks at the run directories of all runs. Raises RunError for one that cannot be read. */
@@ -77,6 +80,10 @@ export function planExperiment(experiment: Experiment, devices: Devices): Experi
     experiment: experiment.name,
     cells: experiment.cells.map(planned),
     parents: experiment.parents.map(planned),
+    obstacles: obstacles([...runs.values()].map(({ config }) => config)).map(({ run, error }) => ({
+      run,
+      message: error.toText(),
+    })),
   };
 }
 

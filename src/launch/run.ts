@@ -19,7 +19,8 @@ import { EmbeddedJudges } from './embedded_judge.js';
 import { RunFailed } from './failure.js';
 import { Guardian } from './guardian.js';
 import { NativeAttempt } from './native_attempt.js';
-import { parentOf } from './parents.js';
+import { chainOf } from './parents.js';
+import { foreignFolders, obstacles, requireNone } from './preflight.js';
 import { SharedGateways } from './shared_gateway.js';
 import { StopWatch } from './stop_watch.js';
 import { freePort, rankEnvironment, supervise, type Worker } from './supervise.js';
@@ -66,11 +67,21 @@ export class Launcher {
   }
 
   /**
-   * Trains what the config needs and then the config's own run. Raises RunFailed when a worker died, and whatever error a
-   * worker ended with.
+   * Trains what the config needs and then the config's own run, where nothing is in the way of any of them. Raises what is,
+   * RunFailed when a worker died, and whatever error a worker ended with.
    */
   async run(config: LoadedConfig): Promise<RunResult> {
-    return { kind: await this.#withParents(config, []) };
+    const chain = await chainOf(config, this.#made);
+    const configs = chain.map((link) => link.config);
+    requireNone([...foreignFolders(configs), ...obstacles(configs)]);
+    for (const { config: parent, finished, note, child } of chain.slice(0, -1)) {
+      const { run_name } = parent.settings;
+      if (note !== undefined) this.#say(note);
+      if (!finished) this.#say(`${child} starts from ${run_name}, which is not finished: training it first`);
+      if ((await this.#attempts(parent, undefined)) === 'interrupted') return { kind: 'interrupted' };
+      this.#made.add(run_name);
+    }
+    return { kind: await this.#attempts(config, undefined) };
   }
 
   /** Trains the config's own run alone: what it starts from has to be finished. Without a placement it has the machine to itself. */
@@ -83,28 +94,6 @@ export class Launcher {
     this.#guardian.close();
     await this.#judges.close();
     await this.#gateways.close();
-  }
-
-  async #withParents(config: LoadedConfig, ancestry: readonly string[]): Promise<RunKind> {
-    const { settings } = config;
-    checkRunnable(config);
-    for (const reference of dependencies(settings)) {
-      if (this.#made.has(reference.run)) continue;
-      if ([...ancestry, settings.run_name].includes(reference.run)) {
-        throw new ConfigError(`runs need each other: ${[...ancestry, settings.run_name, reference.run].join(' -> ')}`, {
-          where: config.file,
-        });
-      }
-      const { config: parent, finished, note } = await parentOf(config, reference);
-      if (parent === null) continue;
-      if (note !== undefined) this.#say(note);
-      if (!finished) {
-        this.#say(`${settings.run_name} starts from ${reference.run}, which is not finished: training it first`);
-      }
-      if ((await this.#withParents(parent, [...ancestry, settings.run_name])) === 'interrupted') return 'interrupted';
-      this.#made.add(reference.run);
-    }
-    return this.#attempts(config, undefined);
   }
 
   /** Starts the run, and starts it again after a failure that may pass, as often as the config allows. */

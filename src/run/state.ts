@@ -69,7 +69,8 @@ export function readJson(path: string): unknown {
   try {
     text = readFileSync(path, 'utf8');
   } catch (cause) {
-    if ((cause as NodeJS.ErrnoException).code === 'ENOENT') return null;
+    // A file on the way to it leaves no room for one either; that is said where it would be written.
+    if (['ENOENT', 'ENOTDIR'].includes((cause as NodeJS.ErrnoException).code ?? '')) return null;
     throw new RunError('cannot read the file', { where: path, cause });
   }
   try {

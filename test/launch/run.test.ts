@@ -47,7 +47,7 @@ describe('a run that starts from another', () => {
     const failure = one.run(egg);
     await expect(failure).rejects.toThrow(ConfigError);
     await expect(failure).rejects.toThrow('runs need each other: egg -> hen -> egg');
-    expect(printed()).toContain('egg starts from hen, which is not finished: training it first');
+    expect(printed()).toBe('');
     expect(() => runResolver(join(dir, 'runs'))('hen')).toThrow(CheckpointError);
   });
 

@@ -1,6 +1,5 @@
 /** A sweep of an experiment from its cells to its result table. */
 import { join } from 'node:path';
-import { cannotRunYet } from '../../config/models.js';
 import type { Experiment } from '../../config/experiment/load.js';
 import { ConfigError, must, RunError } from '../../core/errors.js';
 import { writeFileAtomic } from '../../core/files.js';
@@ -8,6 +7,7 @@ import { encodeLine } from '../../run/journal.js';
 import { readRun, type RunReport } from '../../run/report/read.js';
 import { resultsMarkdown, tabulate, type Results } from '../../run/report/results.js';
 import { detectDevices, DeviceSlots, type Devices } from '../devices.js';
+import { obstacles, requireNone } from '../preflight.js';
 import { lockExperiment } from './lock.js';
 import { namePattern, planJobs, requireChosen, type PlannedJob, type SweepRun } from './plan.js';
 import type { Found, Phase, Schedule } from './schedule.js';
@@ -72,10 +72,8 @@ export function prepareSweep(experiment: Experiment, choice: SweepChoice, limits
   const devices = detectDevices();
   const chosen = new Set(chooseCells(experiment, choice).map((cell) => cell.run_name));
   const jobs = planJobs(experiment, devices, (cell) => chosen.has(cell.run_name));
-  const obstacles = jobs.flatMap((job) =>
-    cannotRunYet(job.config.settings).map((obstacle) => `${job.name}: ${obstacle}`),
-  );
-  if (obstacles.length > 0) throw new ConfigError(obstacles.join('\n'), { where: experiment.file });
+  // Folders of other settings are refused one by one, while the other runs go on.
+  requireNone(obstacles(jobs.map(({ config }) => config)));
   const baseExpDir = must(experiment.cells[0], 'the first cell').config.settings.base_exp_dir;
   const prepared = { experiment, jobs, limits, devices, baseExpDir };
   // Whatever does not fit on the empty machine raises here.

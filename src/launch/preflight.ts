@@ -1,0 +1,178 @@
+/**
+ * What is in the way of runs, as far as this machine's files tell, looked for before anything starts: otherwise it would come up after
+ * the runs that they start from were trained. Nothing is written, and no network is asked.
+ */
+import { accessSync, constants, existsSync, statfsSync, statSync } from 'node:fs';
+import { delimiter, dirname, join, resolve, sep } from 'node:path';
+import type { LoadedConfig } from '../config/load.js';
+import { cannotRunYet, dependencies } from '../config/models.js';
+import { ConfigError, EditrlError, RunError } from '../core/errors.js';
+import { openDatalist, readListedFile } from '../data/datalist.js';
+import { modelFolder } from '../models/reference.js';
+import { isTrainable, recipeOf } from '../recipes/settings.js';
+import { checkChanges } from '../run/claim.js';
+import { changedFrom } from '../run/claim_request.js';
+import { RunPaths } from '../run/paths.js';
+import { readRecord } from '../run/record.js';
+import { isDone, readState } from '../run/state.js';
+import type { ModelReference } from '../schema/model.js';
+import { getPath } from '../schema/paths.js';
+import type { RunSettings, TrainedSettings } from '../schema/run.js';
+
+/** Less free space than this is used up by the first records of the smallest run. */
+const LEAST_FREE_BYTES = 16 * 2 ** 20;
+
+/** What is in the way of one run. */
+export interface Obstacle {
+  readonly run: string;
+  readonly error: EditrlError;
+}
+
+/**
+ * What is in the way of some runs, each of which may start from others of them; empty where they can start. What several runs
+ * need is looked at once and told of the first that needs it. A finished run needs nothing. Whether folders are of these runs is not
+ * looked at: see `foreignFolders`.
+ */
+export function obstacles(runs: readonly LoadedConfig[]): Obstacle[] {
+  const made = new Map(runs.map(({ settings }) => [settings.run_name, settings]));
+  const looked = new Set<string>();
+  return runs.flatMap((config) => {
+    const { base_exp_dir, run_name, num_iterations } = config.settings;
+    if (isDone(readState(new RunPaths(base_exp_dir, run_name)), num_iterations)) return [];
+    return checksOf(config, made).flatMap(([what, check]) => {
+      if (looked.has(what)) return [];
+      looked.add(what);
+      return found(run_name, check);
+    });
+  });
+}
+
+/** The runs whose folders hold runs of other settings. */
+export function foreignFolders(runs: readonly LoadedConfig[]): Obstacle[] {
+  return runs.flatMap((config) => found(config.settings.run_name, () => checkClaim(config)));
+}
+
+/** Raises what is in the way: the one error, or a ConfigError with all of them. */
+export function requireNone(all: readonly Obstacle[]): void {
+  if (all.length === 0) return;
+  if (all.length === 1) throw all[0].error;
+  const lines = all.map(({ run, error }) => `${run}: ${error.toText()}`);
+  throw new ConfigError(`nothing was started: ${all.length} things are in the way\n${lines.join('\n')}`);
+}
+
+type Check = readonly [what: string, check: () => void];
+
+/** What has to be looked at for a run, by what it is about. */
+function checksOf(config: LoadedConfig, made: ReadonlyMap<string, RunSettings>): Check[] {
+  const { settings, file } = config;
+  const { run_name, base_exp_dir, launch } = settings;
+  const reasons = cannotRunYet(settings);
+  return [
+    ...reasons.map((reason): Check => [`${file} ${reason}`, () => fail(new ConfigError(reason, { where: file }))]),
+    [`folder ${base_exp_dir}`, () => checkFolder(base_exp_dir)],
+    ...dependencies(settings).map(({ run }): Check => [
+      `${run_name} from ${run}`,
+      () => checkPlace(settings, made.get(run)),
+    ]),
+    ...(launch.command === null ? [] : [commandCheck(launch.command[0], launch.env['PATH'])]),
+    ...(isTrainable(settings) && launch.command === null ? trainedChecks(settings) : []),
+  ];
+}
+
+function trainedChecks(settings: TrainedSettings): Check[] {
+  const recipe = recipeOf(settings);
+  const tiny = recipe.tinyData(settings);
+  const isMade = (path: string): boolean =>
+    tiny !== null && `${resolve(path)}${sep}`.startsWith(`${resolve(tiny.folder)}${sep}`);
+  const sources = [...(settings.data?.train ?? []), ...(settings.data?.validation ?? [])];
+  const models = recipe.models.map((key) => getPath(settings, key) as ModelReference | null | undefined);
+  return [
+    ...sources
+      .filter(({ path }) => !isMade(path))
+      .map(({ path }): Check => [`data ${path}`, () => void readListedFile(openDatalist(path), 0)]),
+    ...models
+      .filter((model) => typeof model === 'string')
+      .map((model): Check => [`model ${model}`, () => void modelFolder(model, (run) => run)]),
+  ];
+}
+
+function found(run: string, check: () => void): Obstacle[] {
+  try {
+    check();
+    return [];
+  } catch (error) {
+    if (error instanceof EditrlError) return [{ run, error }];
+    throw error;
+  }
+}
+
+function fail(error: Error): never {
+  throw error;
+}
+
+function checkClaim(config: LoadedConfig): void {
+  const { base_exp_dir, run_name } = config.settings;
+  const record = readRecord(new RunPaths(base_exp_dir, run_name));
+  const changes = record === null ? [] : changedFrom(record, config);
+  if (changes.length > 0) checkChanges(run_name, changes, config.allowChanges, record?.attempts);
+}
+
+/** That the folder, or what it will be made in, can be written to. */
+function checkFolder(folder: string): void {
+  let there = resolve(folder);
+  while (!existsSync(there)) there = dirname(there);
+  try {
+    if (!statSync(there).isDirectory()) {
+      throw new RunError('is a file, not a folder', { where: there, next: OTHER_FOLDER });
+    }
+    accessSync(there, constants.W_OK);
+  } catch (cause) {
+    if (cause instanceof EditrlError) throw cause;
+    throw new RunError('runs cannot be written here', { where: there, next: OTHER_FOLDER, cause });
+  }
+  const { bavail, bsize } = statfsSync(there);
+  if (bavail * bsize >= LEAST_FREE_BYTES) return;
+  throw new RunError(`the disk is full: ${(bavail * bsize) / 2 ** 20} MiB are free`, {
+    where: there,
+    next: `Free some space. ${OTHER_FOLDER}`,
+  });
+}
+
+const OTHER_FOLDER = 'Name another folder: APP__BASE_EXP_DIR, or --set base_exp_dir=/path.';
+
+/** That a run is made where the one that starts from it looks for it. */
+function checkPlace({ run_name, base_exp_dir }: RunSettings, start: RunSettings | undefined): void {
+  if (start === undefined || resolve(start.base_exp_dir) === resolve(base_exp_dir)) return;
+  throw new ConfigError(
+    `${run_name} looks for the run ${start.run_name} in ${base_exp_dir}, and the config of ${start.run_name} makes it in ${start.base_exp_dir}`,
+    {
+      where: 'base_exp_dir',
+      next: 'Give both one folder: by APP__BASE_EXP_DIR, an overlay, or --set base_exp_dir=/path.',
+    },
+  );
+}
+
+function commandCheck(program: string, path = process.env['PATH'] ?? ''): Check {
+  return [
+    `command ${program} ${path}`,
+    () => {
+      const places = program.includes('/')
+        ? [resolve(program)]
+        : path.split(delimiter).map((dir) => join(dir, program));
+      if (places.some(isProgram)) return;
+      throw new ConfigError(`launch.command: there is no program '${program}'`, {
+        where: program.includes('/') ? resolve(program) : 'PATH',
+        next: 'Name a program that can be executed: by its path, or one that PATH leads to (launch.env may set PATH).',
+      });
+    },
+  ];
+}
+
+function isProgram(path: string): boolean {
+  try {
+    accessSync(path, constants.X_OK);
+    return statSync(path).isFile();
+  } catch {
+    return false; // Not there, or not to be executed: either way it is none.
+  }
+}

@@ -1,0 +1,141 @@
+import { chmodSync, existsSync, mkdirSync, readdirSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterEach, describe, expect, it, vi } from 'vitest';
+import { loadConfig, type LoadedConfig } from '../../src/config/load.js';
+import { chainOf } from '../../src/launch/parents.js';
+import { foreignFolders, obstacles, requireNone } from '../../src/launch/preflight.js';
+import { Launcher } from '../../src/launch/run.js';
+import { saveCheckpoint } from '../../src/run/checkpoints.js';
+import { claimRun } from '../../src/run/claim.js';
+import { claimRequest } from '../../src/run/claim_request.js';
+import { testFolders } from '../support/folder.js';
+
+const newFolder = testFolders('preflight');
+afterEach(() => void vi.unstubAllEnvs());
+
+/** The chain of three of the quickstart, in folders of its own, with what one run of it sets. */
+async function chain(folder: string, ...sets: string[]): Promise<LoadedConfig[]> {
+  vi.stubEnv('APP__BASE_EXP_DIR', join(folder, 'runs'));
+  vi.stubEnv('APP__DATA_DIR', join(folder, 'data'));
+  const overlays = ['configs/lib/tiny.libsonnet'];
+  const config = await loadConfig({ file: 'configs/sft_s__rl_s.jsonnet', overlays, sets });
+  return (await chainOf(config)).map((link) => link.config);
+}
+
+/** A run of another trainer's program. */
+async function foreign(folder: string, command: string, env = ''): Promise<LoadedConfig> {
+  const file = join(folder, 'other.jsonnet');
+  writeFileSync(
+    file,
+    `{ run_name: 'other', task: 'external', num_iterations: 1, launch: { command: ['${command}'], ${env} } }`,
+  );
+  return loadConfig({ file, sets: [`base_exp_dir=${join(folder, 'runs')}`] });
+}
+
+function texts(found: ReturnType<typeof obstacles>): string[] {
+  return found.map(({ run, error }) => `${run}: ${error.toText()}`);
+}
+
+describe('what is in the way of runs', () => {
+  it('is nothing where all that they start from will be made', async () => {
+    const folder = newFolder();
+    const runs = await chain(folder);
+    expect(runs.map(({ settings }) => settings.run_name)).toEqual(['tiny_vq', 'sft_s', 'sft_s__rl_s']);
+    expect(obstacles(runs)).toEqual([]);
+    expect(readdirSync(folder)).toEqual([]);
+  });
+
+  it('is data that is not there, each list once, and samples that it lists', async () => {
+    const folder = newFolder();
+    const list = join(folder, 'list.json');
+    writeFileSync(list, JSON.stringify({ path_list: ['gone.npz'] }));
+    const nowhere = join(folder, 'nowhere.json');
+    const runs = await chain(folder, `data.train=[{"path":"${nowhere}"},{"path":"${nowhere}"},{"path":"${list}"}]`);
+    const found = texts(obstacles(runs));
+    expect(found).toHaveLength(2);
+    expect(found[0]).toMatch(`sft_s__rl_s: ${nowhere}: there is no list of samples here`);
+    expect(found[1]).toMatch(/gone\.npz: a sample that .*list\.json lists does not exist/);
+  });
+
+  it('is a model that is not there', async () => {
+    const folder = newFolder();
+    const model = join(folder, 'gone');
+    expect(texts(obstacles(await chain(folder, `policy.model=${model}`)))[0]).toMatch(
+      `sft_s__rl_s: ${model}: there is no such model folder`,
+    );
+  });
+
+  it('is a program that is not there, or is none', async () => {
+    const folder = newFolder();
+    expect(texts(obstacles([await foreign(folder, 'no-such-trainer')]))[0]).toMatch(
+      "other: PATH: launch.command: there is no program 'no-such-trainer'",
+    );
+    const script = join(folder, 'train.sh');
+    writeFileSync(script, '#!/bin/sh\n');
+    expect(texts(obstacles([await foreign(folder, script)]))[0]).toMatch(`there is no program '${script}'`);
+    chmodSync(script, 0o755);
+    expect(obstacles([await foreign(folder, script)])).toEqual([]);
+    expect(obstacles([await foreign(folder, 'train.sh', `env: { PATH: '${folder}' }`)])).toEqual([]);
+  });
+
+  it('is a folder that no run can be written to', async () => {
+    const folder = newFolder();
+    writeFileSync(join(folder, 'file'), '');
+    const runs = await chain(folder, `base_exp_dir=${join(folder, 'file', 'runs')}`);
+    expect(texts(obstacles(runs))).toEqual([expect.stringMatching(/^tiny_vq: .*\/file: is a file, not a folder/)]);
+  });
+
+  it('is a run that would be looked for where it is not made', async () => {
+    const folder = newFolder();
+    const runs = await chain(folder, `base_exp_dir=${join(folder, 'elsewhere')}`);
+    // --set base_exp_dir reaches them all.
+    expect(obstacles(runs)).toEqual([]);
+    const [first, ...others] = await chain(folder);
+    const moved = { ...first, settings: { ...first.settings, base_exp_dir: folder } };
+    expect(texts(obstacles([moved, ...others]))).toEqual([
+      expect.stringMatching(/^sft_s: base_exp_dir: sft_s looks for the run tiny_vq in .*runs, and .* makes it in/),
+      expect.stringMatching(/sft_s__rl_s looks for the run tiny_vq/),
+    ]);
+  });
+
+  it('is a folder of a run with other settings', async () => {
+    const folder = newFolder();
+    const [, start] = await chain(folder);
+    const handle = claimRun(claimRequest(start, { command: [], versions: {} }));
+    saveCheckpoint(handle.paths, 1, { 'trainer.json': '1' });
+    handle.release();
+    const runs = await chain(folder);
+    expect(foreignFolders(runs)).toEqual([]);
+    const changed = runs.map((run) =>
+      run.settings.run_name === 'sft_s'
+        ? { ...run, resultHash: 'another', settings: { ...run.settings, seed: 7 } }
+        : run,
+    );
+    expect(texts(foreignFolders(changed))).toEqual([
+      expect.stringMatching(/^sft_s: run 'sft_s' was started with other/),
+    ]);
+  });
+
+  it('is not looked for where a run is finished', async () => {
+    const folder = newFolder();
+    const runs = await chain(folder, `data.train=[{"path":"${join(folder, 'nowhere.json')}"}]`);
+    const handle = claimRun(claimRequest(runs[2], { command: [], versions: {} }));
+    handle.setState({ state: 'finished', iteration: runs[2].settings.num_iterations });
+    handle.release();
+    expect(obstacles(runs)).toEqual([]);
+  });
+
+  it('is all said in one message, and keeps everything from starting', async () => {
+    const folder = newFolder();
+    mkdirSync(join(folder, 'data'));
+    const sets = [`data.train=[{"path":"${folder}/nowhere.json"}]`, `policy.model=${folder}/gone`];
+    const [last] = (await chain(folder, ...sets)).slice(-1);
+    const launcher = new Launcher({ terminal: null, command: [], stop: new AbortController().signal });
+    await expect(launcher.run(last)).rejects.toThrow(
+      /nothing was started: 2 things are in the way\n.*no list of samples here\n.*\n.*no such model folder/,
+    );
+    await launcher.close();
+    expect(existsSync(join(folder, 'runs'))).toBe(false);
+    expect(() => requireNone([])).not.toThrow();
+  });
+});
