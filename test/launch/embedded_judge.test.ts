@@ -4,8 +4,6 @@ import { EmbeddedJudges } from '../../src/launch/embedded_judge.js';
 import { ManualClock } from '../rewards/gateway/manual_clock.js';
 import { testFolders } from '../support/folder.js';
 import { ask, KeptProgram, until } from './kept_program.js';
-import { rmSync } from 'node:fs';
-import { join } from 'node:path';
 
 const folder = testFolders('embedded-judge');
 const closing: EmbeddedJudges[] = [];
@@ -14,14 +12,12 @@ afterEach(async () => {
 });
 
 function prepare() {
-  const dir = folder();
-  const program = new KeptProgram(dir);
+  const program = new KeptProgram(folder());
   const clock = new ManualClock();
   const said: string[] = [];
   const judges = new EmbeddedJudges({ say: (line) => said.push(line), program: program.path, clock });
   closing.push(judges);
-  const mend = (): void => rmSync(join(dir, 'broken'));
-  return { program, clock, said, judges, mend };
+  return { program, clock, said, judges };
 }
 
 const embedded = { endpoint: 'embedded', model: 'a-judge' } as const;
@@ -52,20 +48,31 @@ describe('the embedded judge', () => {
     expect(notices).toEqual(['the embedded judge was ended by SIGKILL; it is started again in 0.5 s (2 of 5)']);
   });
 
-  it('that was given up is started anew for whoever asks for it later', async () => {
-    const { program, clock, said, judges, mend } = prepare();
-    const endpoint = String(await judges.endpointOf(embedded));
-    program.breakIt();
-    await expect(ask(`${new URL(endpoint).origin}/die`)).rejects.toThrow();
+  it('that does not start any more is given up: who waits is let go; and it is started anew for whoever asks later', async () => {
+    const { program, clock, said, judges } = prepare();
+    const lost: string[] = [];
+    const user = { notice: () => undefined, lost: (error: Error) => lost.push(error.message) };
+    const endpoint = await judges.endpointOf(embedded, { ...user, over: new AbortController().signal });
+    const { origin } = new URL(String(endpoint));
+    program.spoil('broken');
+    await expect(ask(`${origin}/die`)).rejects.toThrow();
+    await until(() => said.length === 1);
+    const waiting = ask(origin).catch((error: Error) => error);
     for (const [restart, pauseMs] of [250, 500, 1000, 2000, 4000].entries()) {
-      await until(() => said.length === restart + 1);
+      expect(said).toHaveLength(restart + 1);
+      expect(lost).toEqual([]);
       await clock.pass(pauseMs);
+      await until(() => said.length === restart + 2);
     }
-    await until(() => said.length === 6);
-    expect(said[5]).toContain('reward.endpoint: the embedded judge does not stay up');
+    expect(lost).toEqual([
+      'the embedded judge does not stay up: it was started again 5 times, and the last time it ended with exit code 7\n  | there is no memory',
+    ]);
+    expect(await waiting).toBeInstanceOf(Error);
+    await expect(ask(origin)).rejects.toThrow('ECONNREFUSED');
+    expect(program.pids).toHaveLength(6);
     // One that does not start is no reason for the next not to.
     await expect(judges.endpointOf(embedded)).rejects.toThrow(EndpointError);
-    mend();
+    program.mend();
     const later = String(await judges.endpointOf(embedded));
     expect(await ask(later)).toBe(String(program.pids.at(-1)));
   });

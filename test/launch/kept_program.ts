@@ -1,10 +1,10 @@
 /** A small server for what keeps one, as a process of its own. */
-import { existsSync, readFileSync, writeFileSync } from 'node:fs';
+import { existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { get } from 'node:http';
 import { join } from 'node:path';
 import { vi } from 'vitest';
 
-/** Answers with its pid; `/die` kills it, and where the file `broken` lies beside it, it does not start. */
+/** Answers with its pid; `/die` kills it. Where the file `broken` lies beside it, it does not start; where `mute` does, it says nothing; where `greedy` does, it dies of a connection. */
 const text = `import { appendFileSync, existsSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { join } from 'node:path';
@@ -20,11 +20,15 @@ const server = createServer((request, response) => {
 });
 process.on('disconnect', () => process.exit(0));
 process.on('message', (_message, socket) => {
+  if (existsSync(beside('greedy'))) process.kill(process.pid, 'SIGKILL');
   if (socket !== undefined) server.emit('connection', socket), socket.resume();
   process.send('taken');
 });
-process.send('up');
+if (!existsSync(beside('mute'))) process.send('up');
 `;
+
+const MANNERS = ['broken', 'mute', 'greedy'] as const;
+type Manner = (typeof MANNERS)[number];
 
 export class KeptProgram {
   readonly path: string;
@@ -34,9 +38,13 @@ export class KeptProgram {
     writeFileSync(this.path, text);
   }
 
-  /** From now on it does not start. */
-  breakIt(): void {
-    writeFileSync(join(this.dir, 'broken'), '');
+  /** From now on it is like that, until it is mended. */
+  spoil(how: Manner): void {
+    writeFileSync(join(this.dir, how), '');
+  }
+
+  mend(): void {
+    for (const how of MANNERS) rmSync(join(this.dir, how), { force: true });
   }
 
   /** Its processes so far, oldest first. */

@@ -15,20 +15,19 @@ function prepare() {
   const program = new KeptProgram(folder());
   const clock = new ManualClock();
   const said: string[] = [];
-  const lost: string[] = [];
   const start = async (): Promise<KeptServer> => {
     const server = await KeptServer.start({
       name: 'the judge',
       command: [program.path],
       say: (line) => said.push(line),
       next: 'Look at it.',
-      onLost: () => lost.push('lost'),
+      onLost: () => undefined,
       clock,
     });
     closing.push(server);
     return server;
   };
-  return { program, clock, said, lost, start };
+  return { program, clock, said, start };
 }
 
 function isRunning(pid: number): boolean {
@@ -57,41 +56,41 @@ describe('a server that is killed', () => {
     expect(program.pids).toHaveLength(2);
   });
 
-  it('is given up when it does not start any more: who waits is let go, and who comes later is refused', async () => {
-    const { program, clock, said, lost, start } = prepare();
-    const server = await start();
-    const errors: EndpointError[] = [];
-    server.use({ notice: () => undefined, lost: (error) => errors.push(error), over: new AbortController().signal });
-    program.breakIt();
-    await expect(ask(`${server.origin}/die`)).rejects.toThrow();
+  it('takes along the connection that it was being given, and no other', async () => {
+    const { program, clock, said, start } = prepare();
+    const { origin } = await start();
+    program.spoil('greedy');
+    const [given, waiting] = [ask(origin), ask(origin)].map((answer) => answer.catch((error: Error) => error));
     await until(() => said.length === 1);
-    const waiting = ask(server.origin).catch((error: Error) => error);
-    for (const [restart, pauseMs] of [250, 500, 1000, 2000, 4000].entries()) {
-      expect(said).toHaveLength(restart + 1);
-      expect(lost).toEqual([]);
-      await clock.pass(pauseMs);
-      await until(() => said.length === restart + 2);
-    }
-    expect(lost).toEqual(['lost']);
-    expect(errors.map((error) => error.message)).toEqual([
-      'the judge does not stay up: it was started again 5 times, and the last time it ended with exit code 7\n  | there is no memory',
-    ]);
-    expect(await waiting).toBeInstanceOf(Error);
-    await expect(ask(server.origin)).rejects.toThrow('ECONNREFUSED');
-    expect(program.pids).toHaveLength(6);
+    expect(await given).toBeInstanceOf(Error);
+    program.mend();
+    await clock.pass(250);
+    expect(await waiting).toBe(String(program.pids[1]));
   });
 });
 
 describe('a kept server', () => {
   it('that does not start says why', async () => {
     const { program, clock, start } = prepare();
-    program.breakIt();
+    program.spoil('broken');
     const starting = start();
     await expect(starting).rejects.toThrow(EndpointError);
     await expect(starting).rejects.toThrow(
       /^the judge did not start: it ended with exit code 7\n {2}\| there is no memory$/,
     );
     expect(clock.next).toBeNull();
+  });
+
+  it('that never says that it is up is ended after half a minute', async () => {
+    const { program, clock, start } = prepare();
+    program.spoil('mute');
+    const starting = start().catch((error: Error) => error.message);
+    await until(() => program.pids.length === 1);
+    await clock.pass(29_999);
+    expect(isRunning(program.pids[0])).toBe(true);
+    await clock.pass(1);
+    expect(await starting).toBe('the judge did not start: it was not up within 30 s');
+    expect(isRunning(program.pids[0])).toBe(false);
   });
 
   it('ends when it is closed, and is not started again', async () => {

@@ -1,10 +1,11 @@
 import { describe, expect, it } from 'vitest';
 import type { EndpointError } from '../../src/core/errors.js';
 import { Upkeep } from '../../src/launch/upkeep.js';
+import { sleep } from '../../src/rewards/clock.js';
 import { ManualClock } from '../rewards/gateway/manual_clock.js';
 
-/** A server that is kept up; `outcomes` are what its restarts come to, one after another, null for the rest. */
-function keep(outcomes: (string | null)[] = []) {
+/** A server that is kept up; `outcomes` are what its restarts come to, one after another, null for the rest; each takes `restartMs`. */
+function keep(outcomes: (string | null)[] = [], restartMs = 0) {
   const clock = new ManualClock();
   const restarts: number[] = [];
   const said: [string, boolean][] = [];
@@ -17,6 +18,7 @@ function keep(outcomes: (string | null)[] = []) {
     giveUp: () => events.push('given up'),
     restart: async () => {
       restarts.push(clock.now());
+      if (restartMs > 0) await sleep(clock, restartMs);
       return outcomes.shift() ?? null;
     },
   });
@@ -88,12 +90,21 @@ describe('a server that ends', () => {
     expect(restarts).toHaveLength(5);
   });
 
+  it('is given up as well when every restart takes minutes to fail', async () => {
+    const { clock, upkeep, use } = keep(Array<string>(10).fill('was not up within 120 s'), 120_000);
+    const { lost } = use();
+    upkeep.ended(killed);
+    await clock.pass(5 * 120_000 + 7750);
+    expect(lost).toMatchObject([{ message: expect.stringContaining('the last time it was not up within 120 s') }]);
+  });
+
   it('counts from the first restart again after a steady minute', async () => {
     const { clock, said, upkeep, use } = keep();
     const { lost } = use();
     for (let death = 0; death < 20; death++) {
       upkeep.ended(killed);
-      await clock.pass(250 + 60_000);
+      await clock.pass(250);
+      await clock.pass(60_000);
     }
     expect(lost).toEqual([]);
     expect(new Set(said.map(([line]) => line)).size).toBe(1);
