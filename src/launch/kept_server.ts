@@ -4,7 +4,7 @@
  * not refused, so that a restart costs no request more than those which were under way.
  */
 import { spawn, type ChildProcess } from 'node:child_process';
-import { createServer, Socket } from 'node:net';
+import { createServer, type Socket } from 'node:net';
 import { createInterface } from 'node:readline';
 import { EndpointError } from '../core/errors.js';
 import { listen } from '../core/listen.js';

@@ -36,14 +36,14 @@ describe('the embedded judge', () => {
 
   it('that was killed answers whoever asks for it later, at the same address', async () => {
     const { clock, said, judges } = prepare();
-    const endpoint = await judges.endpointOf(embedded);
-    await expect(ask(`${new URL(String(endpoint)).origin}/die`)).rejects.toThrow();
+    const endpoint = (await judges.endpointOf(embedded)) as string;
+    await expect(ask(`${new URL(endpoint).origin}/die`)).rejects.toThrow();
     await until(() => said.length === 1);
     const notices: string[] = [];
     const user = { notice: (line: string) => notices.push(line), lost: () => undefined };
     expect(await judges.endpointOf(embedded, { ...user, over: new AbortController().signal })).toBe(endpoint);
     await clock.pass(250);
-    await expect(ask(`${new URL(String(endpoint)).origin}/die`)).rejects.toThrow();
+    await expect(ask(`${new URL(endpoint).origin}/die`)).rejects.toThrow();
     await until(() => said.length === 2);
     expect(notices).toEqual(['the embedded judge was ended by SIGKILL; it is started again in 0.5 s (2 of 5)']);
   });
@@ -52,8 +52,8 @@ describe('the embedded judge', () => {
     const { program, clock, said, judges } = prepare();
     const lost: string[] = [];
     const user = { notice: () => undefined, lost: (error: Error) => lost.push(error.message) };
-    const endpoint = await judges.endpointOf(embedded, { ...user, over: new AbortController().signal });
-    const { origin } = new URL(String(endpoint));
+    const endpoint = (await judges.endpointOf(embedded, { ...user, over: new AbortController().signal })) as string;
+    const { origin } = new URL(endpoint);
     program.spoil('broken');
     await expect(ask(`${origin}/die`)).rejects.toThrow();
     await until(() => said.length === 1);
@@ -73,7 +73,7 @@ describe('the embedded judge', () => {
     // One that does not start is no reason for the next not to.
     await expect(judges.endpointOf(embedded)).rejects.toThrow(EndpointError);
     program.mend();
-    const later = String(await judges.endpointOf(embedded));
+    const later = (await judges.endpointOf(embedded)) as string;
     expect(await ask(later)).toBe(String(program.pids.at(-1)));
   });
 });

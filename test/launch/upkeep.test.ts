@@ -95,7 +95,9 @@ describe('a server that ends', () => {
     const { lost } = use();
     upkeep.ended(killed);
     await clock.pass(5 * 120_000 + 7750);
-    expect(lost).toMatchObject([{ message: expect.stringContaining('the last time it was not up within 120 s') }]);
+    expect(lost.map(({ message }) => message)).toEqual([
+      expect.stringContaining('the last time it was not up within 120 s'),
+    ]);
   });
 
   it('counts from the first restart again after a steady minute', async () => {
