@@ -57,7 +57,7 @@ export const rescoreVerb: Action = {
     const resolveRun = runResolver(settings.base_exp_dir, () => record.parents);
     const reward = await otherReward(args, paths, record);
     const name = fileName(args, reward);
-    const judges = new EmbeddedJudges();
+    const judges = new EmbeddedJudges({ say: printError });
     const apiKey = process.env['OPENAI_API_KEY'];
     try {
       const summary = await rescore({

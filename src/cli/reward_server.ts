@@ -1,7 +1,7 @@
 /** editrl reward-server: holds rewards and scores what it is sent until it is told to stop. */
 import { renameSync, writeFileSync } from 'node:fs';
 import type { RewardSettings } from '../rewards/schema/reward.js';
-import { UsageError } from '../core/errors.js';
+import { EndpointError, UsageError } from '../core/errors.js';
 import { runResolver } from '../launch/resolve.js';
 import { rewardOfFlags } from '../launch/reward_flags.js';
 import { openServedReward } from '../launch/reward_server.js';
@@ -89,6 +89,10 @@ async function serve(args: Arguments): Promise<number> {
     resolveRun: runResolver(runs),
     onWaiting: (found, waitedS) => printError(`waiting for the judge (${Math.round(waitedS)} s): ${found}`),
     signal: stop.signal,
+    judge: { notice: printError, lost: (error) => stop.abort(error), over: stop.signal },
+  }).catch((error: unknown) => {
+    throwIfJudgeLost(stop.signal);
+    throw error;
   });
   try {
     const server = await startRewardServer({
@@ -108,6 +112,7 @@ async function serve(args: Arguments): Promise<number> {
     }
     await stopped;
     await server.close();
+    throwIfJudgeLost(stop.signal);
   } finally {
     await reward.close();
   }
@@ -176,14 +181,19 @@ function writeWhole(path: string, content: string): void {
   renameSync(`${path}.part`, path);
 }
 
-/** Resolves at a signal, or at the end of standard input where that is asked for. */
+/** A server without its judge has nothing to give: others of its pool are asked instead. */
+function throwIfJudgeLost({ reason }: AbortSignal): void {
+  if (reason instanceof EndpointError) throw reason;
+}
+
+/** Resolves when `stop` is aborted: by others, at a signal, or at the end of standard input where that is asked for. */
 function untilStopped(withParent: boolean, stop: AbortController): Promise<void> {
   return new Promise((resolve) => {
+    stop.signal.addEventListener('abort', () => resolve());
     const onStop = (): void => {
       // A second signal ends what the first could not.
       if (stop.signal.aborted) process.exit(130);
       stop.abort();
-      resolve();
     };
     process.on('SIGINT', onStop).on('SIGTERM', onStop);
     if (!withParent) return;

@@ -88,6 +88,7 @@ async function start(prepared: PreparedSweep, json: boolean): Promise<number> {
     terminal: null,
     command: process.argv.slice(2),
     stop,
+    remark: (line) => view.remark(line),
     severalRuns: prepared.jobs.length > 1,
   });
   const runner: Runner = launcher;

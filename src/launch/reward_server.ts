@@ -16,10 +16,13 @@ import type { JudgementStore } from '../rewards/types.js';
 import { modelFolder, type RunResolver } from '../models/reference.js';
 import { Judges, limitsOf } from '../scoring/judges.js';
 import { EmbeddedJudges } from './embedded_judge.js';
+import type { ServerUser } from './upkeep.js';
 
 export interface ServedRewardOptions {
   readonly resolveRun: RunResolver;
   readonly onWaiting: (found: string, waitedS: number) => void;
+  /** How a judge that it started itself fares. */
+  readonly judge: ServerUser;
   readonly signal: AbortSignal;
 }
 
@@ -54,7 +57,8 @@ export async function openServedReward(settings: RewardSettings, options: Served
     closers.push(() => reward.close());
     const { onWaiting, signal } = options;
     await reward.untilReady({ maxWaitS: settings.max_wait_s, onWaiting, signal });
-    const endpoint = judges.models.length === 0 ? null : await judgeEndpoint(settings, judges.models, closers);
+    const endpoint =
+      judges.models.length === 0 ? null : await judgeEndpoint(settings, judges.models, closers, options.judge);
     const endpoints = endpoint === null ? [] : await waitForJudges(settings, endpoint, judges.models, options);
     judges.connect({
       endpoints,
@@ -81,6 +85,7 @@ async function judgeEndpoint(
   settings: RewardSettings,
   models: readonly string[],
   closers: (() => Promise<void>)[],
+  user: ServerUser,
 ): Promise<Endpoint> {
   const { endpoint } = settings;
   if (endpoint === '') {
@@ -89,9 +94,9 @@ async function judgeEndpoint(
       next: 'Give --endpoint http://HOST:4877, or export APP__REWARD_FUNCTION_API_BASE for a config.',
     });
   }
-  const embedded = new EmbeddedJudges();
+  const embedded = new EmbeddedJudges({ say: () => undefined });
   closers.push(() => embedded.close());
-  return embedded.endpointOf({ endpoint, model: models[0] });
+  return embedded.endpointOf({ endpoint, model: models[0] }, user);
 }
 
 async function waitForJudges(

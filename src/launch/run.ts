@@ -25,6 +25,7 @@ import { SharedGateways } from './shared_gateway.js';
 import { StopWatch } from './stop_watch.js';
 import { freePort, rankEnvironment, supervise, type Worker } from './supervise.js';
 import { claimWhenFree, endLeftovers, recordWorkers } from './takeover.js';
+import type { SayOfServer, ServerUser } from './upkeep.js';
 import { packError, type FromWorker, type RunKind, type ToWorker } from './worker_protocol.js';
 
 export { RunFailed } from './failure.js';
@@ -39,6 +40,8 @@ export interface LauncherOptions {
   readonly stop: AbortSignal;
   /** Ends every run at once. */
   readonly kill?: AbortSignal;
+  /** Told of the judges and gateways that runs share where what the runs print is not shown; else the terminal has it. */
+  readonly remark?: (line: string) => void;
   /** Whether several runs are to be expected, so that a judge which they name is shared through a gateway. */
   readonly severalRuns?: boolean;
 }
@@ -52,7 +55,7 @@ export type RunPlacement = Placement & { readonly stop?: AbortSignal };
 
 /** Runs configs, one after another or several at once; a judge that was started for one serves the others too. */
 export class Launcher {
-  readonly #judges = new EmbeddedJudges();
+  readonly #judges: EmbeddedJudges;
   #devices: Devices | null = null;
   readonly #gateways: SharedGateways;
   readonly #guardian = new Guardian();
@@ -60,10 +63,9 @@ export class Launcher {
   readonly #made = new Set<string>();
 
   constructor(private readonly options: LauncherOptions) {
-    this.#gateways = new SharedGateways({
-      severalRuns: options.severalRuns ?? false,
-      say: (line) => this.#say(line),
-    });
+    const say: SayOfServer = (line, heard) => this.#tellOfServer(line, heard);
+    this.#judges = new EmbeddedJudges({ say });
+    this.#gateways = new SharedGateways({ severalRuns: options.severalRuns ?? false, say });
   }
 
   /**
@@ -151,6 +153,7 @@ export class Launcher {
     };
     const { kill } = this.options;
     let failure: unknown = null;
+    const over = new AbortController();
     try {
       await supervise({
         run: settings.run_name,
@@ -172,11 +175,13 @@ export class Launcher {
           for (const worker of started.workers) send(worker, start);
         },
         onMessage: (worker, message) => {
-          if (attempt.receive(worker, message as FromWorker)) void this.#answerClaim(settings, worker);
+          if (attempt.receive(worker, message as FromWorker)) void this.#answerClaim(settings, worker, over.signal);
         },
       });
     } catch (error) {
       failure = error;
+    } finally {
+      over.abort();
     }
     return await attempt.end(failure);
   }
@@ -217,23 +222,29 @@ export class Launcher {
   }
 
   /** Rank 0 has the run and wants to know its judge. */
-  async #answerClaim(settings: RunSettings, worker: Worker): Promise<void> {
+  async #answerClaim(settings: RunSettings, worker: Worker, over: AbortSignal): Promise<void> {
+    const user: ServerUser = {
+      notice: (line) => send(worker, { kind: 'notice', line }),
+      lost: (error) => send(worker, { kind: 'judge_failed', error: packError(error) }),
+      over,
+    };
     try {
-      send(worker, { kind: 'judge', endpoint: await this.#judgeEndpoint(settings) });
+      send(worker, { kind: 'judge', endpoint: await this.#judgeEndpoint(settings, user) });
     } catch (error) {
       send(worker, { kind: 'judge_failed', error: packError(error) });
     }
   }
 
-  async #judgeEndpoint(settings: RunSettings): Promise<Endpoint | null> {
+  async #judgeEndpoint(settings: RunSettings, user: ServerUser): Promise<Endpoint | null> {
     const reward = rewardOf(settings);
     if (reward === null || reward.endpoint === '' || !asksJudge(reward)) return null;
-    if (reward.endpoint === 'embedded') return this.#judges.endpointOf(reward);
+    if (reward.endpoint === 'embedded') return this.#judges.endpointOf(reward, user);
     return this.#gateways.endpointFor(reward.endpoint, {
       runName: settings.run_name,
       baseExpDir: settings.base_exp_dir,
       concurrency: reward.concurrency,
       timeoutS: reward.timeout_s,
+      user,
     });
   }
 
@@ -244,6 +255,12 @@ export class Launcher {
       parents: dependencies(config.settings).map((reference) => ({ ...reference })),
       devices: gpus.map((index) => `gpu:${index}`),
     };
+  }
+
+  /** A run that has heard of it says so itself, in its log and to the terminal. */
+  #tellOfServer(line: string, heard: boolean): void {
+    if (this.options.remark !== undefined) this.options.remark(line);
+    else if (!heard) this.#say(line);
   }
 
   #say(line: string): void {

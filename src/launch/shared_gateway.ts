@@ -12,6 +12,8 @@ import { fileURLToPath } from 'node:url';
 import { EndpointError } from '../core/errors.js';
 import { dialectOf } from '../rewards/chat_request.js';
 import type { Endpoint } from '../rewards/endpoints.js';
+import { exitReason } from './failure.js';
+import { Upkeep, type SayOfServer, type ServerUser } from './upkeep.js';
 
 /** What a run says about its judges. */
 export interface JudgedRun {
@@ -21,18 +23,20 @@ export interface JudgedRun {
   readonly concurrency: number;
   /** The time limit of the run's own requests, in seconds. */
   readonly timeoutS: number;
+  /** Is told how the gateway fares. */
+  readonly user: ServerUser;
 }
 
 export interface SharedGatewaysOptions {
   /** Whether several runs ask the same judge, so that even a single one is shared. */
   readonly severalRuns: boolean;
-  readonly say: (line: string) => void;
+  readonly say: SayOfServer;
   /** The command line's file; this program's own by default. */
   readonly program?: string;
 }
 
 const START_TIMEOUT_MS = 60_000;
-const RESTART_AFTER_MS = 1_000;
+const ADVICE = 'Run `editrl gateway` by hand to see why, or name a single judge as reward.endpoint.';
 /** A hung judge has to be noticed here before the run's own time limit ends the request. */
 const SHARE_OF_TIMEOUT = 0.8;
 
@@ -51,12 +55,15 @@ export class SharedGateways {
     const key = JSON.stringify([...urls].sort());
     const known = this.#gateways.get(key);
     const { say, program = fileURLToPath(new URL('../cli/main.js', import.meta.url)) } = this.options;
-    const starting = known ?? GatewayProcess.start(program, urls, run, say);
+    const onLost = (): void => void this.#gateways.delete(key);
+    const starting = known ?? GatewayProcess.start({ program, urls, run, say, onLost });
     this.#gateways.set(key, starting);
     try {
-      return (await starting).urlOf(run.runName);
+      const gateway = await starting;
+      gateway.use(run.user);
+      return gateway.urlOf(run.runName);
     } catch (error) {
-      this.#gateways.delete(key);
+      if (this.#gateways.get(key) === starting) this.#gateways.delete(key);
       throw error;
     }
   }
@@ -78,35 +85,53 @@ export function urlsToShare(endpoint: Endpoint, severalRuns: boolean): readonly 
   return urls;
 }
 
+interface GatewayStart {
+  readonly program: string;
+  readonly urls: readonly string[];
+  readonly run: JudgedRun;
+  readonly say: SayOfServer;
+  /** Told when it is given up. */
+  readonly onLost: () => void;
+}
+
 class GatewayProcess {
   #child: ChildProcess | null = null;
   #url = '';
-  #closing = false;
+  readonly #upkeep: Upkeep;
 
   private constructor(
     private readonly program: string,
     private readonly flags: readonly string[],
-    private readonly say: (line: string) => void,
+    private readonly say: SayOfServer,
     private readonly log: WriteStream,
-  ) {}
+    onLost: () => void,
+  ) {
+    // Runs that ask while it is down find nobody, and ask again: that is what they do for every judge.
+    this.#upkeep = new Upkeep({
+      name: 'the gateway in front of the judges',
+      say,
+      next: ADVICE,
+      restart: () => this.#launch(Number(new URL(this.#url).port)),
+      giveUp: onLost,
+    });
+  }
 
-  static async start(
-    program: string,
-    urls: readonly string[],
-    run: JudgedRun,
-    say: (line: string) => void,
-  ): Promise<GatewayProcess> {
+  /** Raises EndpointError where it does not start. */
+  static async start({ program, urls, run, say, onLost }: GatewayStart): Promise<GatewayProcess> {
     mkdirSync(run.baseExpDir, { recursive: true });
     const log = createWriteStream(join(run.baseExpDir, 'gateway.log'), { flags: 'a' });
     // The log is a convenience; what matters in it is said on the terminal, too.
-    log.on('error', (error) => say(`the gateway's log cannot be written: ${error.message}`));
+    log.on('error', (error) => say(`the gateway's log cannot be written: ${error.message}`, false));
     const flags = [
       ...urls.flatMap((url) => ['--upstream', url]),
       ...['--max-concurrency', String(run.concurrency), '--timeout-s', String(run.timeoutS * SHARE_OF_TIMEOUT)],
     ];
-    const gateway = new GatewayProcess(program, flags, say, log);
-    await gateway.#launch(0);
-    say(`a gateway at ${gateway.#url} shares ${urls.join(', ')} between runs`);
+    const gateway = new GatewayProcess(program, flags, say, log, onLost);
+    const failed = await gateway.#launch(0);
+    if (failed !== null) {
+      throw new EndpointError(`the gateway in front of the judges did not start: it ${failed}`, { next: ADVICE });
+    }
+    say(`a gateway at ${gateway.#url} shares ${urls.join(', ')} between runs`, false);
     return gateway;
   }
 
@@ -116,8 +141,13 @@ class GatewayProcess {
     return `${origin}/run/${runName}/v1`;
   }
 
+  /** Tells a user how the gateway fares. */
+  use(user: ServerUser): void {
+    this.#upkeep.use(user);
+  }
+
   async close(): Promise<void> {
-    this.#closing = true;
+    this.#upkeep.close();
     const child = this.#child;
     if (child !== null && child.exitCode === null && child.signalCode === null) {
       // Its last words come after its exit, and nothing else may keep this process alive for them.
@@ -131,7 +161,8 @@ class GatewayProcess {
     await new Promise<void>((resolve) => this.log.end(() => resolve()));
   }
 
-  async #launch(port: number): Promise<void> {
+  /** Null once it listens, else how that failed. */
+  async #launch(port: number): Promise<string | null> {
     const child = spawn(
       process.execPath,
       [this.program, 'gateway', ...this.flags, '--port', String(port), '--json', '--exit-with-parent'],
@@ -144,48 +175,35 @@ class GatewayProcess {
       errors.push(line);
       if (errors.length > 5) errors.shift();
       this.log.write(`${line}\n`);
-      if (/ warn: /.test(line)) this.say(`gateway: ${line.replace(/^\S+ warn: /, '')}`);
+      if (/ warn: /.test(line)) this.say(`gateway: ${line.replace(/^\S+ warn: /, '')}`, false);
     });
-    this.#url = await new Promise<string>((resolve, reject) => {
-      const fail = (why: string): void => {
-        clearTimeout(timer);
-        reject(
-          new EndpointError(`the gateway in front of the judges did not start: ${why}`, {
-            next: 'Run `editrl gateway` by hand to see why, or name a single judge as reward.endpoint.',
-          }),
-        );
-      };
+    const failed = await new Promise<string | null>((resolve) => {
       const timer = setTimeout(() => {
         child.kill('SIGKILL');
-        fail(`no answer within ${START_TIMEOUT_MS / 1000} s`);
+        resolve(`gave no answer within ${START_TIMEOUT_MS / 1000} s`);
       }, START_TIMEOUT_MS);
-      child.once('error', (error) => fail(error.message));
-      child.once('exit', (code) => fail(`it ended with code ${code}. ${errors.join(' ')}`));
-      createInterface({ input: child.stdout }).once('line', (line) => {
+      const settle = (how: string | null): void => {
         clearTimeout(timer);
-        resolve((JSON.parse(line) as { url: string }).url);
+        resolve(how);
+      };
+      child.once('error', (error) => settle(`could not be started: ${error.message}`));
+      child.once('exit', (code, signal) => settle([exitOf(code, signal), ...errors].join('\n  | ')));
+      createInterface({ input: child.stdout }).once('line', (line) => {
+        this.#url = (JSON.parse(line) as { url: string }).url;
+        settle(null);
       });
     });
+    if (failed !== null) return failed;
     child.removeAllListeners('exit');
-    child.once('exit', (code, signal) => this.#ended(code ?? signal));
+    child.once('exit', (code, signal) => this.#upkeep.ended(exitOf(code, signal)));
     child.unref();
     for (const stream of streamsOf(child)) stream.unref();
+    return null;
   }
+}
 
-  /** Runs that ask meanwhile find nobody, and ask again: that is what they do for every judge. */
-  #ended(how: number | string | null): void {
-    if (this.#closing) return;
-    this.say(`the gateway at ${this.#url} ended (${how}); it is started again`);
-    const port = Number(new URL(this.#url).port);
-    setTimeout(() => {
-      if (this.#closing) return;
-      this.#launch(port).catch((error: unknown) => {
-        if (this.#closing) return;
-        this.say(error instanceof Error ? error.message : String(error));
-        this.#ended('not started');
-      });
-    }, RESTART_AFTER_MS).unref();
-  }
+function exitOf(code: number | null, signal: NodeJS.Signals | null): string {
+  return exitReason({ code, signal }, { told: null, kill: null }).reason;
 }
 
 /** A child's pipes, which are sockets. */

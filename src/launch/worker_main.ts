@@ -43,6 +43,10 @@ class Worker {
     this.#judgeIs = resolve;
     this.#noJudge = reject;
   });
+  /** Why no judge will answer any more. */
+  #judgeLost: Error | null = null;
+  /** Rank 0's, once the run is its own. */
+  #log: RunLog | null = null;
   readonly #rank = Number(process.env['RANK'] ?? 0);
 
   /** Listens to the launcher until the run has ended; this process ends with its launcher, however that ends. */
@@ -67,7 +71,13 @@ class Worker {
         this.#judgeIs(message.endpoint);
         return;
       case 'judge_failed':
-        this.#noJudge(unpackError(message.error));
+        this.#judgeLost = unpackError(message.error);
+        this.#noJudge(this.#judgeLost);
+        // Whoever waits for it waits in vain.
+        this.#stop.abort();
+        return;
+      case 'notice':
+        this.#log?.logger.warn(message.line);
         return;
       case 'stop':
         this.#stop.abort();
@@ -106,6 +116,7 @@ class Worker {
     }
     tell({ kind: 'claimed', attempt: handle.attempt });
     const log = openRunLog({ paths: handle.paths, attempt: handle.attempt, rank: 0, terminal: process.stdout });
+    this.#log = log;
     let lost: Error | null = null;
     handle.startHeartbeat((error) => {
       lost = error as Error;
@@ -118,6 +129,7 @@ class Worker {
       );
       const result = await this.#train(settings, handle, log);
       if (lost !== null) throw lost as Error;
+      if (this.#judgeLost !== null && result === 'interrupted') throw this.#judgeLost;
       return result;
     } catch (error) {
       if (lost !== null) throw lost as Error;
@@ -127,6 +139,7 @@ class Worker {
       throw error;
     } finally {
       handle.release();
+      this.#log = null;
       await log.close();
     }
   }

@@ -34,7 +34,10 @@ export type ToWorker =
     }
   /** The answer to `claimed`: the judge's endpoint, null where none is configured. */
   | { readonly kind: 'judge'; readonly endpoint: Endpoint | null }
+  /** There is no judge, or, after `judge`, there will be none any more. */
   | { readonly kind: 'judge_failed'; readonly error: ErrorMessage }
+  /** For the run's log. */
+  | { readonly kind: 'notice'; readonly line: string }
   /** Checkpoint and end. */
   | { readonly kind: 'stop' }
   /** End at once: another rank has failed. */

@@ -212,7 +212,8 @@ describe('the gateway that a launcher starts', () => {
       say: (line) => said.push(line),
       program: join(ROOT, 'dist/src/cli/main.js'),
     });
-    const run = { runName: 'a_run', baseExpDir: dir, concurrency: 8, timeoutS: 60 };
+    const user = { notice: () => undefined, lost: () => undefined, over: new AbortController().signal };
+    const run = { runName: 'a_run', baseExpDir: dir, concurrency: 8, timeoutS: 60, user };
     try {
       expect(await gateways.endpointFor(stubs[0].url, run)).toBe(stubs[0].url);
       const before = new Set(childrenOf(process.pid));

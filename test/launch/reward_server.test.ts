@@ -14,7 +14,9 @@ function open(endpoint: string, model = stubModel) {
   const terms = [{ name: 'align_quality', weight: 1, model, endpoint }];
   const settings = rewardSchema.parse({ mode: null, terms, max_wait_s: 0 });
   const resolveRun = (run: string): string => run;
-  return openServedReward(settings, { resolveRun, onWaiting: () => undefined, signal: new AbortController().signal });
+  const { signal } = new AbortController();
+  const judge = { notice: () => undefined, lost: () => undefined, over: signal };
+  return openServedReward(settings, { resolveRun, onWaiting: () => undefined, judge, signal });
 }
 
 describe('a reward server whose term has a judge of its own', () => {

@@ -4,7 +4,7 @@
  */
 import { createHash, randomUUID } from 'node:crypto';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
-import type { AddressInfo } from 'node:net';
+import type { AddressInfo, Socket } from 'node:net';
 import { DataError } from '../../core/errors.js';
 import { decodeImage } from '../../core/image.js';
 import { listen } from '../../core/listen.js';
@@ -313,8 +313,11 @@ class Mortality {
   }
 }
 
-/** Starts the rule judge. Raises EndpointError when the address is taken or not ours. */
-export async function startJudge(options: JudgeOptions): Promise<RunningJudge> {
+/** The server of a judge, which does not listen yet. */
+function createJudge(
+  options: Omit<JudgeOptions, 'port' | 'host'>,
+  die: Service['die'],
+): { server: Server; load: Load } {
   const eyes = new Eyes(options.geometry ?? DEFAULT_GEOMETRY);
   const load = new Load(options.maxConcurrency ?? null);
   const service: Service = {
@@ -324,13 +327,28 @@ export async function startJudge(options: JudgeOptions): Promise<RunningJudge> {
     latencyMs: options.latencyMs ?? 0,
     faults: options.faults ?? null,
     load,
-    die: (milliseconds) => mortality.die(milliseconds),
+    die,
   };
   const server = createServer((request, response) => void serve(request, response, service));
-  const mortality = new Mortality(server, options.host);
   // Clients keep connections open between iterations; a server that closes them first makes every reuse a race.
   server.keepAliveTimeout = 600_000;
   server.headersTimeout = 610_000;
+  return { server, load };
+}
+
+/** The rule judge, faultless, for connections that somebody else has accepted and not read from. */
+export function serveConnections(options: Pick<JudgeOptions, 'models'>): (socket: Socket) => void {
+  const { server } = createJudge(options, () => undefined);
+  return (socket) => {
+    server.emit('connection', socket);
+    socket.resume();
+  };
+}
+
+/** Starts the rule judge. Raises EndpointError when the address is taken or not ours. */
+export async function startJudge(options: JudgeOptions): Promise<RunningJudge> {
+  const { server, load } = createJudge(options, (milliseconds) => mortality.die(milliseconds));
+  const mortality = new Mortality(server, options.host);
   const port = await listen(server, 'the judge', options.port, options.host);
   const host = options.host.includes(':') ? `[${options.host}]` : options.host;
   return {

@@ -1,0 +1,70 @@
+/** A small server for what keeps one, as a process of its own. */
+import { existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { get } from 'node:http';
+import { join } from 'node:path';
+import { vi } from 'vitest';
+
+/** Answers with its pid; `/die` kills it. Where the file `broken` lies beside it, it does not start; where `mute` does, it says nothing; where `greedy` does, it dies of a connection. */
+const text = `import { appendFileSync, existsSync } from 'node:fs';
+import { createServer } from 'node:http';
+import { join } from 'node:path';
+const beside = (name) => join(import.meta.dirname, name);
+appendFileSync(beside('starts'), process.pid + '\\n');
+if (existsSync(beside('broken'))) {
+  console.error('there is no memory');
+  process.exit(7);
+}
+const server = createServer((request, response) => {
+  if (request.url === '/die') process.kill(process.pid, 'SIGKILL');
+  else response.end(String(process.pid));
+});
+process.on('disconnect', () => process.exit(0));
+process.on('message', (_message, socket) => {
+  if (existsSync(beside('greedy'))) process.kill(process.pid, 'SIGKILL');
+  if (socket !== undefined) server.emit('connection', socket), socket.resume();
+  process.send('taken');
+});
+if (!existsSync(beside('mute'))) process.send('up');
+`;
+
+const MANNERS = ['broken', 'mute', 'greedy'] as const;
+type Manner = (typeof MANNERS)[number];
+
+export class KeptProgram {
+  readonly path: string;
+
+  constructor(private readonly dir: string) {
+    this.path = join(dir, 'server.mjs');
+    writeFileSync(this.path, text);
+  }
+
+  /** From now on it is like that, until it is mended. */
+  spoil(how: Manner): void {
+    writeFileSync(join(this.dir, how), '');
+  }
+
+  mend(): void {
+    for (const how of MANNERS) rmSync(join(this.dir, how), { force: true });
+  }
+
+  /** Its processes so far, oldest first. */
+  get pids(): number[] {
+    const file = join(this.dir, 'starts');
+    return existsSync(file) ? readFileSync(file, 'utf8').trim().split('\n').map(Number) : [];
+  }
+}
+
+/** What a request over a connection of its own is answered; rejects where it is refused or cut off. */
+export function ask(url: string): Promise<string> {
+  return new Promise((resolve, reject) => {
+    get(url, { agent: false }, (response) => {
+      let body = '';
+      response.setEncoding('utf8').on('data', (part: string) => (body += part));
+      response.once('end', () => resolve(body)).once('error', reject);
+    }).once('error', reject);
+  });
+}
+
+export async function until(holds: () => boolean): Promise<void> {
+  await vi.waitUntil(holds, { timeout: 50_000, interval: 5 });
+}
