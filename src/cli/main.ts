@@ -140,10 +140,15 @@ function base(argv: readonly string[]): Argv {
     .help()
     .version()
     .exitProcess(false)
+    .locale('en')
+    .updateLocale({ 'Not enough arguments following: %s': '--%s needs a value' })
     .fail((message, error) => {
-      // yargs types the error as always present; it is missing when the usage itself is wrong.
+      // yargs types both as always present: either is missing at times. Wrong usage that it sees while it reads the words is a YError.
       const cause = error as Error | undefined;
-      throw cause ?? new UsageError(message, { next: 'editrl <verb> --help shows the usage with an example.' });
+      if (cause !== undefined && cause.name !== 'YError') throw cause;
+      throw new UsageError(cause?.message ?? message, {
+        next: 'editrl <verb> --help shows the usage with an example.',
+      });
     });
 }
 

@@ -1,6 +1,7 @@
 /** What a verb is: one file that exports one of these, and one line in the table of main.ts. */
 import type { Argv } from 'yargs';
 import type { LoadedConfig } from '../config/load.js';
+import { UsageError } from '../core/errors.js';
 
 export interface Action {
   /** Positional arguments, in yargs' notation, such as `<config>`; empty for none. */
@@ -17,9 +18,10 @@ export type Verb = Action | { readonly actions: Readonly<Record<string, Action &
 /** Parsed flags by name, as yargs gives them. */
 export type Arguments = Readonly<Record<string, unknown>>;
 
-/** A flag that holds one text. */
+/** A flag that holds one text. Raises UsageError when it is given more than once. */
 export function text(args: Arguments, name: string): string {
   const value = args[name];
+  if (Array.isArray(value)) throw new UsageError(`--${name} is given ${value.length} times; allowed: once`);
   return typeof value === 'string' ? value : '';
 }
 

@@ -126,8 +126,21 @@ async function newInterpreter(): Promise<Interpreter> {
   }
 }
 
+function isFile(path: string): boolean {
+  return existsSync(path) && statSync(path).isFile();
+}
+
+function readSource(path: string): string {
+  try {
+    return readFileSync(path, 'utf8');
+  } catch (cause) {
+    const why = (cause as NodeJS.ErrnoException).code ?? String(cause);
+    throw new ConfigError(`cannot be read (${why})`, { where: displayPath(path), cause });
+  }
+}
+
 function requireFile(path: string): void {
-  if (existsSync(path) && statSync(path).isFile()) return;
+  if (isFile(path)) return;
   throw new ConfigError(existsSync(path) ? 'is a folder, not a Jsonnet file' : 'no such file', {
     where: path,
     next: 'Name a Jsonnet file; the shipped ones are in configs/.',
@@ -138,8 +151,9 @@ function requireFile(path: string): void {
 export function importClosure(roots: readonly string[]): Map<string, string> {
   const sources = new Map<string, string>();
   const visit = (path: string, evaluated: boolean): void => {
-    if (sources.has(path) || !existsSync(path)) return; // Jsonnet itself reports a missing import, with its line.
-    const text = readFileSync(path, 'utf8');
+    // Jsonnet itself reports an import that is missing or no file, with its line.
+    if (sources.has(path) || !isFile(path)) return;
+    const text = readSource(path);
     sources.set(path, text);
     if (!evaluated) return;
     for (const { target, isCode } of importsOf(text)) visit(resolve(dirname(path), target), isCode);
@@ -181,7 +195,7 @@ function jsonnetError(file: string, variables: Record<string, string>, cause: un
   const place = head.startsWith('STATIC') ? placeIn(said) : null;
   const steps = trace.map(placeIn).filter((step) => step !== null);
   const first = place ?? steps.find((step) => step.file !== compositionName && !step.file.startsWith('<std>'));
-  const message = place?.rest ?? said;
+  const message = (place?.rest ?? said).replace(/basic_filebuf.*: Is a directory/, 'it is a folder');
   const where = displayPath(first?.where ?? file);
   return new ConfigError(message, { where, next: remedy(message, variables), cause });
 }

@@ -10,7 +10,7 @@ export interface Change {
   readonly value: unknown;
 }
 
-/** Splits `a.b=value`; a value that is not JSON is a text. Raises UsageError when there is no key or no `=`. */
+/** Splits `a.b=value`; a value that is not JSON is a text. Raises UsageError when there is no key or no `=`, or a key that cannot be one. */
 export function parseSet(text: string): Change {
   const at = text.indexOf('=');
   const path = text.slice(0, Math.max(at, 0));
@@ -19,6 +19,7 @@ export function parseSet(text: string): Change {
       next: 'Write it as --set optimizer.learning_rate=1e-5.',
     });
   }
+  if (path.split('.').includes('__proto__')) throw new UsageError(`--set ${text}: '__proto__' cannot be a key`);
   const content = text.slice(at + 1);
   try {
     return { path, value: JSON.parse(content) as unknown };

@@ -1,7 +1,10 @@
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { memory, nodeVersion } from '../../src/cli/doctor.js';
 import { main } from '../../src/cli/main.js';
 import { formatTable, hasColour } from '../../src/cli/output.js';
+import { testFolder } from '../support/folder.js';
 
 const written = { out: '', error: '' };
 
@@ -59,6 +62,14 @@ describe('editrl', () => {
       ['config', 'show', 'nope.jsonnet'],
       'editrl: nope.jsonnet: no such file\n  Name a Jsonnet file; the shipped ones are in configs/.\n',
     ],
+    ...['set', 'with'].map((name): [string[], string] => [
+      ['config', 'show', 'configs/sft_s.jsonnet', `--${name}`],
+      `editrl: --${name} needs a value\n  editrl <verb> --help shows the usage with an example.\n`,
+    ]),
+    [
+      ['plan', 'configs/tiny_vq.jsonnet', '--only', 'a', '--only', 'b'],
+      'editrl: --only is given 2 times; allowed: once\n',
+    ],
   ])('refuses %j in one message', async (argv, message) => {
     expect(await main(argv)).toBe(2);
     expect(written.error).toBe(message);
@@ -109,6 +120,15 @@ describe('editrl config', () => {
     expect(written.error).toContain(
       'loading Hub models is not available in this version: environment.model (BAAI/Emu3-VisionTokenizer), ',
     );
+  });
+
+  it('goes on with the next file after one that imports a folder', async () => {
+    const folder = testFolder('check');
+    const file = join(folder, 'wrong.jsonnet');
+    writeFileSync(file, "{ a: import '.' }");
+    expect(await main(['config', 'check', file, 'configs/tiny_vq.jsonnet'])).toBe(2);
+    expect(written.error).toContain(`wrong  ${file}:1:6: `);
+    expect(written.out).toBe('ok  configs/tiny_vq.jsonnet  tiny_vq\n');
   });
 
   it('prints the JSON Schema', async () => {

@@ -1,4 +1,4 @@
-import { writeFileSync } from 'node:fs';
+import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import type { LoadRequest } from '../../src/config/load.js';
@@ -70,6 +70,18 @@ describe('a config that does not evaluate', () => {
   it('imports what is not there', async () => {
     expect(await withFile("{ a: 1 } + import 'lib/tiny.libsonet'")).toMatchInlineSnapshot(`
       "/tmp/mine.jsonnet:1:12: couldn't open import "lib/tiny.libsonet": no match locally or in the Jsonnet library paths.
+        Check the path: it is relative to the file that imports it."
+    `);
+  });
+
+  it('imports a folder', async () => {
+    mkdirSync(join(folder, 'parts'), { recursive: true });
+    expect(await withFile("{\n  a: import 'parts',\n}")).toMatchInlineSnapshot(`
+      "/tmp/mine.jsonnet:2:6: couldn't open import "parts": it is a folder
+        Check the path: it is relative to the file that imports it."
+    `);
+    expect(await withFile("{ a: importstr './parts' }")).toMatchInlineSnapshot(`
+      "/tmp/mine.jsonnet:1:6: couldn't open import "./parts": it is a folder
         Check the path: it is relative to the file that imports it."
     `);
   });
@@ -312,6 +324,45 @@ describe('a config that does not validate', () => {
     expect(await withSets('nothing')).toMatchInlineSnapshot(`
       "--set nothing: found no key=value
         Write it as --set optimizer.learning_rate=1e-5."
+    `);
+  });
+
+  it('has keys that every object inherits', async () => {
+    expect(await withSets('__proto__.x=1')).toMatchInlineSnapshot(`"--set __proto__.x=1: '__proto__' cannot be a key"`);
+    expect(await withSets('policy.__proto__=1')).toMatchInlineSnapshot(
+      `"--set policy.__proto__=1: '__proto__' cannot be a key"`,
+    );
+    expect(await withSets('constructor.x=1', 'policy.toString.y=1', 'task.valueOf=1')).toMatchInlineSnapshot(`
+      "configs/sft_s__rl_s.jsonnet: 3 problems
+        (--set) task.valueOf: cannot be set: task is "image_edit_tokens"; set task as a whole
+        policy.toString: unknown key; allowed: assistant_prefill, chat_words, emu3_use_logit_processor, end_after_image, engine, image_header, init, model, model_context_size, separate_language_and_vision_vocabs, tokenizer
+        constructor: unknown key; allowed: algorithm, base_exp_dir, checkpoint, data, environment, launch, num_iterations, optimizer, policy, reward, rollout, run_name, seed, task, track, validation
+        editrl config schema lists every key with its meaning; editrl config show prints what the file evaluates to."
+    `);
+    const keys = ['__proto__', 'constructor', 'toString'].map((key) => `['${key}']: { x: 1 }`).join(', ');
+    expect(await withFile(`{ task: 'image_tokenizer', ${keys}, data: { ${keys} } }`)).toMatchInlineSnapshot(`
+      "/tmp/mine.jsonnet: 12 problems
+        run_name: missing; allowed: a text
+        num_iterations: missing; allowed: a number
+        optimizer: missing; allowed: an object
+        data.train: missing; allowed: a list
+        data.validation: missing; allowed: a list
+        data.__proto__: unknown key; allowed: dir, format, tiny, train, validation
+        data.constructor: unknown key; allowed: dir, format, tiny, train, validation
+        data.toString: unknown key; allowed: dir, format, tiny, train, validation
+        environment: missing; allowed: an object
+        __proto__: unknown key; allowed: algorithm, base_exp_dir, checkpoint, data, environment, launch, num_iterations, optimizer, run_name, seed, task, track, validation
+        constructor: unknown key; allowed: algorithm, base_exp_dir, checkpoint, data, environment, launch, num_iterations, optimizer, run_name, seed, task, track, validation
+        toString: unknown key; allowed: algorithm, base_exp_dir, checkpoint, data, environment, launch, num_iterations, optimizer, run_name, seed, task, track, validation
+        editrl config schema lists every key with its meaning; editrl config show prints what the file evaluates to."
+    `);
+    expect(await withSets('reward.terms=[{"name":"constructor","weight":1}]')).toMatchInlineSnapshot(`
+      "configs/sft_s__rl_s.jsonnet: (--set) reward.terms.0.name: found "constructor"; allowed: viescore, ground_score, sqrt(viescore_pqxground_score), jpeg_size, image_similarity, format_accuracy, align_quality, logit_expectation, ocr, ocr_confidence, ocr_vlm, clip, remote
+        editrl config schema lists every key with its meaning; editrl config show prints what the file evaluates to."
+    `);
+    expect(await withSets('task=constructor')).toMatchInlineSnapshot(`
+      "configs/sft_s__rl_s.jsonnet: (--set) task: found 'constructor'; allowed: image_edit_tokens, image_tokenizer, external
+        editrl config schema lists every key with its meaning; editrl config show prints what the file evaluates to."
     `);
   });
 });
