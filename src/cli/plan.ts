@@ -4,7 +4,7 @@ import { detectDevices, gibibytes } from '../launch/devices.js';
 import { planExperiment, type PlannedRun } from '../launch/plan.js';
 import { namePattern, requireChosen } from '../launch/sweep/plan.js';
 import { formatDuration } from '../run/progress.js';
-import { formatTable, printJson, printLine } from './output.js';
+import { formatTable, printJson, printLine, printWarnings } from './output.js';
 import { flag, onlyOption, overlayOption, text, texts, type Action } from './verb.js';
 
 export const planVerb: Action = {
@@ -23,6 +23,7 @@ export const planVerb: Action = {
   run: async (args) => {
     const file = text(args, 'experiment');
     const experiment = await loadExperiment({ file, overlays: texts(args, 'with') });
+    printWarnings(experiment.warnings);
     const only = text(args, 'only');
     const cells = only === '' ? experiment.cells : experiment.cells.filter(namePattern(only));
     if (only !== '') requireChosen(cells, experiment, only);

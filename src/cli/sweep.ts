@@ -17,7 +17,7 @@ import type { Paint } from '../launch/sweep/table.js';
 import { LiveView, PlainView } from '../launch/sweep/view.js';
 import { encodeLine } from '../run/journal.js';
 import { resultCaption, resultRows } from '../run/report/results.js';
-import { formatTable, printJson, printLine, styled } from './output.js';
+import { formatTable, printJson, printLine, printWarnings, styled } from './output.js';
 import { onStopSignals } from './signals.js';
 import { flag, onlyOption, overlayOption, text, texts, type Action, type Arguments } from './verb.js';
 
@@ -62,6 +62,7 @@ export const sweepVerb: Action = {
       overlays: texts(args, 'with'),
       env: process.env,
     });
+    printWarnings(experiment.warnings);
     const only = text(args, 'only');
     const choice = { only: only === '' ? null : only, failed: flag(args, 'failed') };
     const json = flag(args, 'json');

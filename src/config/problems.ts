@@ -159,6 +159,7 @@ function describeAllowed(issue: z.core.$ZodIssue, path: Path, schema: z.ZodType,
     case 'invalid_value':
     case 'invalid_union': {
       const values = issue.code === 'invalid_value' ? issue.values.map(String) : availableAt(path, schema, root);
+      if (issue.code === 'invalid_union' && values.length === 0) return `allowed: ${kindsOf(issue)}`;
       const found = getPath(root, path);
       const close = typeof found === 'string' ? nearest(found, values) : null;
       return `allowed: ${values.join(', ')}${close === null ? '' : `; did you mean '${close}'?`}`;
@@ -178,8 +179,20 @@ function describeAllowed(issue: z.core.$ZodIssue, path: Path, schema: z.ZodType,
   }
 }
 
+/** What the options of a union begin with, in words. */
+function kindsOf({ errors }: z.core.$ZodIssueInvalidUnion): string {
+  const kinds = errors.flatMap(([first]) =>
+    first?.code === 'invalid_type'
+      ? [kindInWords(first.expected)]
+      : first?.code === 'invalid_value'
+        ? first.values.map(String)
+        : [],
+  );
+  return [...new Set(kinds)].join(' or ');
+}
+
 function sized(origin: string): string {
-  if (origin === 'string') return 'a text of length ';
+  if (origin === 'string') return 'a string of length ';
   return origin === 'array' ? 'a list of length ' : 'a number ';
 }
 
@@ -187,7 +200,7 @@ function kindInWords(expected: string): string {
   const words: Record<string, string> = {
     int: 'an integer',
     number: 'a number',
-    string: 'a text',
+    string: 'a string',
     boolean: 'true or false',
     array: 'a list',
     tuple: 'a list',

@@ -134,6 +134,9 @@ describe('editrl config', () => {
   it('prints the JSON Schema', async () => {
     expect(await main(['config', 'schema'])).toBe(0);
     expect(JSON.parse(written.out)).toHaveProperty('oneOf');
+    written.out = '';
+    expect(await main(['config', 'schema', '--experiment'])).toBe(0);
+    expect(JSON.parse(written.out)).toHaveProperty('properties.zip.description');
   });
 });
 

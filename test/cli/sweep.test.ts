@@ -81,6 +81,21 @@ describe('editrl sweep --dry-run', () => {
   });
 });
 
+describe('editrl sweep and plan', () => {
+  it('tell of cells that only repeat others, beside the document', async () => {
+    const file = experiment({ axes: { a: { one: {}, two: {} } } });
+    for (const argv of [
+      ['sweep', file, '--dry-run', '--json'],
+      ['plan', file, '--json'],
+    ]) {
+      [out, err] = ['', ''];
+      expect(await main(argv)).toBe(0);
+      expect(JSON.parse(out)).toMatchObject({ experiment: 'trial' });
+      expect(err).toMatch(/^warning: 1 of 2 cells only repeat others/);
+    }
+  });
+});
+
 describe('editrl sweep --failed', () => {
   it.each(['failed', 'interrupted'])('takes what %s', async (state) => {
     begun('trial__a-small__seed-1', 1);

@@ -189,7 +189,7 @@ describe('a config that does not validate', () => {
       await withSets('environment.model=3', 'policy.tokenizer={"hub":"x"}', 'policy.model={"run":"a","confg":"b"}'),
     ).toMatchInlineSnapshot(`
       "configs/sft_s__rl_s.jsonnet: 4 problems
-        (--set) policy.model.config: missing; allowed: a text
+        (--set) policy.model.config: missing; allowed: a string
         (--set) policy.model.confg: unknown key; did you mean policy.model.config?
         (--set) policy.tokenizer.hub: found "x"; allowed: a Hub id such as "owner/name"
         (--set) environment.model: found 3; allowed: a local path, {hub, revision} or {run, config}
@@ -342,7 +342,7 @@ describe('a config that does not validate', () => {
     const keys = ['__proto__', 'constructor', 'toString'].map((key) => `['${key}']: { x: 1 }`).join(', ');
     expect(await withFile(`{ task: 'image_tokenizer', ${keys}, data: { ${keys} } }`)).toMatchInlineSnapshot(`
       "/tmp/mine.jsonnet: 12 problems
-        run_name: missing; allowed: a text
+        run_name: missing; allowed: a string
         num_iterations: missing; allowed: a number
         optimizer: missing; allowed: an object
         data.train: missing; allowed: a list

@@ -28,6 +28,8 @@ export interface Experiment {
   readonly parents: readonly Cell[];
   readonly baseline: AxisValues | null;
   readonly options: ExperimentOptions;
+  /** What a person should know before it runs. */
+  readonly warnings: readonly string[];
 }
 
 /** Loads an experiment. Raises ConfigError: of what is wrong with its form, or of all cells that are not valid together. */
@@ -73,7 +75,34 @@ export async function loadExperiment(request: ExperimentRequest): Promise<Experi
     parents: others,
     baseline: description?.baseline ?? null,
     options: { stop_early: description?.stop_early ?? null },
+    warnings: sameCells(cells),
   };
+}
+
+/** Most groups of equal cells that are named, and most cells of one. */
+const SHOWN_SAME = 3;
+
+/** One warning for all cells that are equal in every setting that decides what is learned: each but one repeats another. */
+function sameCells(cells: readonly Cell[]): string[] {
+  const byHash = new Map<string, string[]>();
+  for (const { run_name, config } of cells) {
+    const names = byHash.get(config.resultHash);
+    if (names === undefined) byHash.set(config.resultHash, [run_name]);
+    else names.push(run_name);
+  }
+  const same = [...byHash.values()].filter((names) => names.length > 1);
+  if (same.length === 0) return [];
+  const repeated = same.reduce((sum, names) => sum + names.length - 1, 0);
+  const shown = same.slice(0, SHOWN_SAME).map((names) => `  ${firstOf(names).join(', ')}`);
+  const more = same.length > SHOWN_SAME ? [`  and ${same.length - SHOWN_SAME} more groups`] : [];
+  return [
+    `${repeated} of ${cells.length} cells only repeat others: nothing that decides a result differs between\n${[...shown, ...more].join('\n')}`,
+  ];
+}
+
+function firstOf(names: readonly string[]): string[] {
+  const more = names.length - SHOWN_SAME;
+  return more > 0 ? [...names.slice(0, SHOWN_SAME), `and ${more} more`] : [...names];
 }
 
 /** Raises ConfigError when runs need each other. */

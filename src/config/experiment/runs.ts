@@ -170,7 +170,11 @@ export class Runs {
       const settled = this.settler.settle(raw);
       if ('problems' in settled || problems.length > 0) {
         const found = 'problems' in settled ? settled.problems : [];
-        wrong.push({ name: String(raw['run_name']), problems: [...problems, ...(words?.problems(found) ?? found)] });
+        const named = raw['run_name'];
+        wrong.push({
+          name: typeof named === 'string' ? named : displayPath(file),
+          problems: [...problems, ...(words?.problems(found) ?? found)],
+        });
         continue;
       }
       const { settings, resultHash } = settled;
