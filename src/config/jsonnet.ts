@@ -89,7 +89,7 @@ export async function evaluateSnippet(request: SnippetRequest): Promise<Evaluati
   try {
     text = await jsonnet.evaluateSnippet(snippet, compositionName);
   } catch (cause) {
-    throw thrown[0] ?? jsonnetError(file, variables, cause);
+    throw thrown[0] ?? jsonnetError(file, variables, sources, cause);
   }
   return { value: JSON.parse(text) as unknown, importHash: closureHash(sources), sources };
 }
@@ -166,6 +166,26 @@ export function importClosure(roots: readonly string[]): Map<string, string> {
 const importToken =
   /\/\*[\s\S]*?\*\/|\/\/[^\n]*|#[^\n]*|\b(import|importstr|importbin)\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)')|@"(?:[^"]|"")*"|@'(?:[^']|'')*'|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|\|\|\|[\s\S]*?\n\s*\|\|\|/g;
 
+/** Files that import each other, the first of them again at the end; null where there are none. */
+function importCycle(sources: ReadonlyMap<string, string>): string[] | null {
+  const done = new Set<string>();
+  const visit = (file: string, path: readonly string[]): string[] | null => {
+    if (path.includes(file)) return [...path.slice(path.indexOf(file)), file];
+    if (done.has(file)) return null;
+    done.add(file);
+    for (const { target, isCode } of importsOf(sources.get(file) ?? '')) {
+      const cycle = isCode ? visit(resolve(dirname(file), target), [...path, file]) : null;
+      if (cycle !== null) return cycle;
+    }
+    return null;
+  };
+  for (const file of sources.keys()) {
+    const cycle = visit(file, []);
+    if (cycle !== null) return cycle;
+  }
+  return null;
+}
+
 function importsOf(text: string): { target: string; isCode: boolean }[] {
   return [...text.matchAll(importToken)]
     .filter((match) => match[1] !== undefined)
@@ -188,7 +208,12 @@ function placeIn(text: string): { readonly file: string; readonly where: string;
 }
 
 /** A message, which may have several lines, is followed by the trace, whose lines begin with a tab. */
-function jsonnetError(file: string, variables: Record<string, string>, cause: unknown): ConfigError {
+function jsonnetError(
+  file: string,
+  variables: Record<string, string>,
+  sources: ReadonlyMap<string, string>,
+  cause: unknown,
+): ConfigError {
   const text = cause instanceof Error ? cause.message : String(cause);
   const [head, ...trace] = text.trimEnd().split('\n\t');
   const said = head.replace(/^(?:STATIC|RUNTIME) ERROR: /, '');
@@ -197,6 +222,15 @@ function jsonnetError(file: string, variables: Record<string, string>, cause: un
   const first = place ?? steps.find((step) => step.file !== compositionName && !step.file.startsWith('<std>'));
   const message = (place?.rest ?? said).replace(/basic_filebuf.*: Is a directory/, 'it is a folder');
   const where = displayPath(first?.where ?? file);
+  const cycle = message.startsWith('max stack frames exceeded') ? importCycle(sources) : null;
+  if (cycle !== null) {
+    const found = `the evaluation does not end, and files import each other: ${cycle.map(displayPath).join(' -> ')}`;
+    return new ConfigError(found, {
+      where,
+      next: 'Move what both need to a file of its own, which both import.',
+      cause,
+    });
+  }
   return new ConfigError(message, { where, next: remedy(message, variables), cause });
 }
 
@@ -210,6 +244,7 @@ function remedy(message: string, variables: Record<string, string>): string {
       : `External variables are the environment's APP__*: rename it to APP__${unset[1]} and export that${hint}.`;
   }
   if (message.startsWith("couldn't open import")) return 'Check the path: it is relative to the file that imports it.';
+  if (message.startsWith('max stack frames exceeded')) return 'Something refers to itself without end.';
   if (message.startsWith('binary operator + requires')) return 'A config and each overlay must evaluate to an object.';
   return 'Correct the file; editrl config show prints what a config evaluates to.';
 }

@@ -86,6 +86,22 @@ describe('a config that does not evaluate', () => {
     `);
   });
 
+  it('imports what imports it', async () => {
+    writeFileSync(join(folder, 'one.libsonnet'), "{ a: (import 'two.libsonnet').a }");
+    writeFileSync(join(folder, 'two.libsonnet'), "// import 'nothing'\n(import 'one.libsonnet')");
+    expect(await withFile("import 'one.libsonnet'")).toMatchInlineSnapshot(`
+      "/tmp/one.libsonnet:1:6: the evaluation does not end, and files import each other: /tmp/one.libsonnet -> /tmp/two.libsonnet -> /tmp/one.libsonnet
+        Move what both need to a file of its own, which both import."
+    `);
+    expect(await withFile('{ a: self.b, b: self.a }')).toMatchInlineSnapshot(`
+      "/tmp/mine.jsonnet:1:17: max stack frames exceeded.
+        Something refers to itself without end."
+    `);
+    // What imports each other and needs only what is there has an end.
+    writeFileSync(join(folder, 'two.libsonnet'), "{ a: 'x', whole:: import 'one.libsonnet' }");
+    expect(await withFile("import 'one.libsonnet'")).toContain('task: missing');
+  });
+
   it('does not exist', async () => {
     expect(await textOf({ file: 'configs/nope.jsonnet' })).toMatchInlineSnapshot(`
       "configs/nope.jsonnet: no such file
