@@ -1,6 +1,5 @@
 /** `editrl sweep EXPERIMENT`: runs a matrix to its result table, and goes on with one that was interrupted. */
 import { loadExperiment, type Experiment } from '../config/experiment/load.js';
-import { UsageError } from '../core/errors.js';
 import {
   prepareSweep,
   rehearse,
@@ -19,7 +18,7 @@ import { encodeLine } from '../run/journal.js';
 import { resultCaption, resultRows } from '../run/report/results.js';
 import { formatTable, printJson, printLine, printWarnings, styled } from './output.js';
 import { onStopSignals } from './signals.js';
-import { flag, onlyOption, overlayOption, text, texts, type Action, type Arguments } from './verb.js';
+import { flag, numberOption, onlyOption, overlayOption, text, texts, wholeNumber, type Action } from './verb.js';
 
 const INTERRUPTED = 130;
 
@@ -33,11 +32,14 @@ export const sweepVerb: Action = {
         describe: 'a Jsonnet file with a base and axes, such as experiments/reward_ablation.jsonnet',
       })
       .option('with', { ...overlayOption, describe: 'merge this Jsonnet file over the base; may be repeated' })
-      .option('max-parallel', { type: 'number', describe: 'most runs at once (default: as many as there is room for)' })
+      .option('max-parallel', {
+        ...numberOption,
+        describe: 'most runs at once (default: as many as there is room for)',
+      })
       .option('only', onlyOption)
       .option('failed', { type: 'boolean', default: false, describe: 'only cells that failed or were interrupted' })
       .option('fail-fast', { type: 'boolean', default: false, describe: 'stop everything at the first failed run' })
-      .option('retries', { type: 'number', default: 0, describe: 'how often a run that failed is started again' })
+      .option('retries', { ...numberOption, default: 0, describe: 'how often a run that failed is started again' })
       .option('dry-run', {
         type: 'boolean',
         default: false,
@@ -228,12 +230,4 @@ function dryRun(prepared: PreparedSweep, json: boolean): number {
     );
   }
   return 0;
-}
-
-/** A flag that holds a whole number; null where it is not given. Raises UsageError for any other value. */
-function wholeNumber(args: Arguments, name: string, least: number): number | null {
-  const value = args[name];
-  if (value === undefined) return null;
-  if (typeof value === 'number' && Number.isInteger(value) && value >= least) return value;
-  throw new UsageError(`--${name}: found ${JSON.stringify(value)}; allowed: a whole number >= ${least}`);
 }

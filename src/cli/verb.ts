@@ -32,6 +32,19 @@ export function texts(args: Arguments, name: string): string[] {
   return list.filter((item) => typeof item === 'string');
 }
 
+/** An option that `wholeNumber` reads: without a type, because yargs then gives what is no number as it was written. */
+export const numberOption = { requiresArg: true } as const;
+
+/** A flag that holds a whole number; null where it is not given. Raises UsageError for any other value. */
+export function wholeNumber(args: Arguments, name: string, least: number, most = Infinity): number | null {
+  const value = args[name];
+  if (value === undefined) return null;
+  if (typeof value === 'number' && Number.isInteger(value) && value >= least && value <= most) return value;
+  const found = Array.isArray(value) ? value.join(' and ') : String(value);
+  const allowed = most === Infinity ? `>= ${least}` : `from ${least} to ${most}`;
+  throw new UsageError(`--${name}: found ${found}; allowed: a whole number ${allowed}`);
+}
+
 /** A switch. */
 export function flag(args: Arguments, name: string): boolean {
   return args[name] === true;
