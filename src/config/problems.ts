@@ -20,7 +20,9 @@ export interface Origin {
 
 /** One error with all problems. */
 export function configError(problems: readonly Problem[], origin: Origin): ConfigError {
-  const lines = problems.map(({ key, message }) => `${placeOf(key, origin)}${key}: ${message}`);
+  const lines = problems.map(
+    ({ key, message }) => `${placeOf(key, origin)}${key}: ${message}${formOf(key, message, origin)}`,
+  );
   const text =
     lines.length === 1 ? lines[0] : `${lines.length} problems\n${lines.map((line) => `  ${line}`).join('\n')}`;
   return new ConfigError(text, {
@@ -48,6 +50,13 @@ function placeOf(key: string, origin: Origin): string {
       .flatMap((line, index) => (field.test(stripComment(line)) ? [`${displayPath(path)}:${index + 1}`] : [])),
   );
   return places.length === 1 ? `(${places[0]}) ` : '';
+}
+
+/** How `--set` is told a string that looks like something else. */
+function formOf(key: string, message: string, { sets }: Origin): string {
+  const given = sets.find((text) => text.startsWith(`${key}=`))?.slice(key.length + 1);
+  if (given === undefined || !message.endsWith('allowed: a string') || !/^[\w.+-]+$/.test(given)) return '';
+  return ` (--set takes JSON: '${key}="${given}"' is one)`;
 }
 
 function stripComment(line: string): string {

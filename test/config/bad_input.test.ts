@@ -343,6 +343,20 @@ describe('a config that does not validate', () => {
     `);
   });
 
+  it('is set in a form that is no JSON, or other than was meant', async () => {
+    expect(await withSets("data.train=[{path: 'x'}]")).toMatchInlineSnapshot(`
+      "--set data.train=[{path: 'x'}]: found a list or an object that is no JSON
+        Write JSON, with quotes around keys: --set 'data.train={"key": "value"}'; Jsonnet stands in files (--with)."
+    `);
+    expect(await withSets('run_name=123', 'data.dir=true', 'reward.endpoint=null')).toMatchInlineSnapshot(`
+      "configs/sft_s__rl_s.jsonnet: 3 problems
+        (--set) run_name: found 123; allowed: a string (--set takes JSON: 'run_name="123"' is one)
+        (--set) data.dir: found true; allowed: a string (--set takes JSON: 'data.dir="true"' is one)
+        (--set) reward.endpoint: found null; allowed: a URL such as http://HOST:4877, a list of such URLs, {node_file: 'FILE', port: 4877}, or 'embedded'
+        editrl config schema lists every key with its meaning; editrl config show prints what the file evaluates to."
+    `);
+  });
+
   it('has keys that every object inherits', async () => {
     expect(await withSets('__proto__.x=1')).toMatchInlineSnapshot(`"--set __proto__.x=1: '__proto__' cannot be a key"`);
     expect(await withSets('policy.__proto__=1')).toMatchInlineSnapshot(
