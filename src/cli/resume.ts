@@ -33,7 +33,8 @@ export const resumeVerb: Action = {
         array: true,
         nargs: 1,
         default: [],
-        describe: 'set one key, as a.b=value: where and how the run works, or more iterations; may be repeated',
+        describe:
+          'set one key, as a.b=value (JSON, or else a string): where and how the run works, or more iterations; may be repeated',
       })
       .options(trainingOptions)
       .option('from', { ...numberOption, describe: 'fork: the iteration whose checkpoint another run begins with' })

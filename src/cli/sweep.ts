@@ -18,7 +18,19 @@ import { encodeLine } from '../run/journal.js';
 import { resultCaption, resultRows } from '../run/report/results.js';
 import { formatTable, printJson, printLine, printWarnings, styled } from './output.js';
 import { onStopSignals } from './signals.js';
-import { flag, numberOption, onlyOption, overlayOption, text, texts, wholeNumber, type Action } from './verb.js';
+import {
+  changesOf,
+  flag,
+  numberOption,
+  onlyOption,
+  overlayOption,
+  runDirOption,
+  setInCells,
+  setOption,
+  text,
+  wholeNumber,
+  type Action,
+} from './verb.js';
 
 const INTERRUPTED = 130;
 
@@ -32,6 +44,8 @@ export const sweepVerb: Action = {
         describe: 'a Jsonnet file with a base and axes, such as experiments/reward_ablation.jsonnet',
       })
       .option('with', { ...overlayOption, describe: 'merge this Jsonnet file over the base; may be repeated' })
+      .option('set', { ...setOption, describe: setInCells })
+      .option('exp-dir', runDirOption)
       .option('max-parallel', {
         ...numberOption,
         describe: 'most runs at once (default: as many as there is room for)',
@@ -59,11 +73,7 @@ export const sweepVerb: Action = {
   run: async (args) => {
     const retries = wholeNumber(args, 'retries', 0) ?? 0;
     const maxParallel = wholeNumber(args, 'max-parallel', 1);
-    const experiment = await loadExperiment({
-      file: text(args, 'experiment'),
-      overlays: texts(args, 'with'),
-      env: process.env,
-    });
+    const experiment = await loadExperiment({ file: text(args, 'experiment'), ...changesOf(args) });
     printWarnings(experiment.warnings);
     const only = text(args, 'only');
     const choice = { only: only === '' ? null : only, failed: flag(args, 'failed') };

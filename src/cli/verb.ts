@@ -40,7 +40,7 @@ export function wholeNumber(args: Arguments, name: string, least: number, most =
   const value = args[name];
   if (value === undefined) return null;
   if (typeof value === 'number' && Number.isInteger(value) && value >= least && value <= most) return value;
-  const found = Array.isArray(value) ? value.join(' and ') : String(value);
+  const found = Array.isArray(value) ? value.join(' and ') : typeof value === 'string' ? value : JSON.stringify(value);
   const allowed = most === Infinity ? `>= ${least}` : `from ${least} to ${most}`;
   throw new UsageError(`--${name}: found ${found}; allowed: a whole number ${allowed}`);
 }
@@ -71,8 +71,12 @@ export const setOption = {
   array: true,
   nargs: 1,
   default: [],
-  describe: 'set one key, as a.b=value; may be repeated; applied last',
+  describe: 'set one key, as a.b=value: JSON, or else a string; may be repeated; applied last',
 } as const;
+
+/** `--set` of a verb that takes an experiment. */
+export const setInCells =
+  'set one key in every cell, as a.b=value: JSON, or else a string; may be repeated; applied last';
 
 /** The options of every verb that takes a config. */
 export function configOptions(yargs: Argv): Argv {
@@ -89,8 +93,21 @@ export function configOptions(yargs: Argv): Argv {
 /** The config that the options of `configOptions` name. */
 export async function configOf(args: Arguments, file = text(args, 'config')): Promise<LoadedConfig> {
   const { loadConfig } = await import('../config/load.js');
-  return loadConfig({ file, overlays: texts(args, 'with'), sets: texts(args, 'set') });
+  return loadConfig({ file, ...changesOf(args) });
 }
+
+/** What the flags of a verb change in a config: `--with`, `--set`, and `--exp-dir`, which is one more `--set`. */
+export function changesOf(args: Arguments): { overlays: string[]; sets: string[] } {
+  const expDir = text(args, 'exp-dir');
+  const place = expDir === '' ? [] : [`base_exp_dir=${JSON.stringify(expDir)}`];
+  return { overlays: texts(args, 'with'), sets: [...texts(args, 'set'), ...place] };
+}
+
+/** `--exp-dir` of a verb that trains. */
+export const runDirOption = {
+  type: 'string',
+  describe: 'the folder that runs lie in, parents too: another base_exp_dir than that of the config',
+} as const;
 
 /** `--exp-dir`: where a verb looks for runs. */
 export const expDirOption = {

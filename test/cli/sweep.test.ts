@@ -96,6 +96,27 @@ describe('editrl sweep and plan', () => {
   });
 });
 
+describe('editrl sweep and plan --set', () => {
+  it('change every cell, and --exp-dir where runs lie', async () => {
+    const flags = ['--set', 'num_iterations=20', '--exp-dir', join(folder, 'else where'), '--json'];
+    begun('trial__a-small__seed-1', 1, 'failed');
+    expect(await main(['sweep', experiment(), '--dry-run', '--failed', '--json'])).toBe(0);
+    expect(JSON.parse(out)).toMatchObject({ would_start: [{ run_name: 'trial__a-small__seed-1' }] });
+    out = '';
+    expect(await main(['sweep', experiment(), '--dry-run', '--failed', ...flags])).toBe(0);
+    expect(JSON.parse(out)).toMatchObject({ would_start: [] });
+    out = '';
+    expect(await main(['plan', experiment(), '--json'])).toBe(0);
+    const before = JSON.parse(out) as { cells: { hash: string; state: string }[] };
+    out = '';
+    expect(await main(['plan', experiment(), ...flags])).toBe(0);
+    const after = JSON.parse(out) as typeof before;
+    expect(before.cells.map(({ state }) => state)).toContain('failed');
+    expect(after.cells.map(({ state }) => state)).not.toContain('failed');
+    for (const [index, { hash }] of after.cells.entries()) expect(hash).not.toBe(before.cells[index].hash);
+  });
+});
+
 describe('editrl sweep --failed', () => {
   it.each(['failed', 'interrupted'])('takes what %s', async (state) => {
     begun('trial__a-small__seed-1', 1);

@@ -1,8 +1,9 @@
 /** From an experiment file to its cells and the runs that they start from: frozen settings with names, hashes and parents. */
-import { ConfigError } from '../../core/errors.js';
+import { ConfigError, UsageError } from '../../core/errors.js';
 import { isTrainable, recipeOf } from '../../recipes/settings.js';
 import { growable } from '../growth.js';
 import { displayPath, type Environment } from '../jsonnet.js';
+import { parseSet } from '../sets.js';
 import { checkClashes } from './clashes.js';
 import { matches, type AxisValues } from './design.js';
 import { evaluateMatrix } from './matrix.js';
@@ -17,6 +18,8 @@ export interface ExperimentRequest {
   readonly file: string;
   /** Files merged over the base, after those of the experiment itself; parents get them too. */
   readonly overlays?: readonly string[];
+  /** `a.b=value`, set in every cell, over its axes; of these, base_exp_dir reaches the parents. */
+  readonly sets?: readonly string[];
   readonly env?: Environment;
 }
 
@@ -34,11 +37,16 @@ export interface Experiment {
 
 /** Loads an experiment. Raises ConfigError: of what is wrong with its form, or of all cells that are not valid together. */
 export async function loadExperiment(request: ExperimentRequest): Promise<Experiment> {
-  const { file, overlays: given = [], env = process.env } = request;
+  const { file, overlays: given = [], sets = [], env = process.env } = request;
   const matrix = await evaluateMatrix(file, given, env);
   const { name, description, overlays, named, value, sources, importHash } = matrix;
-  const run = new Runs(file, overlays, description, env);
-  const drafts = value.map((raw, index) => run.draft(raw, file, named[index].axes, importHash, sources));
+  if (description !== null && sets.some((text) => parseSet(text).path === 'run_name')) {
+    throw new UsageError('--set run_name: the cells of an experiment are named after its axes', {
+      next: "The first part of the names is the experiment's name.",
+    });
+  }
+  const run = new Runs(file, overlays, sets, description, env);
+  const drafts = value.map((raw, index) => run.draft(raw, sets, file, named[index].axes, importHash, sources));
   if (description !== null) {
     const raws = drafts.map(({ axes, raw }) => ({ axes, value: raw }));
     await checkClashes({ file, env }, description, raws);
