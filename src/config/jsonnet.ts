@@ -1,6 +1,6 @@
 /** Evaluating Jsonnet: one evaluation per config, whatever its overlays, because each costs tens of milliseconds. */
-import { existsSync, readFileSync, statSync } from 'node:fs';
-import { basename, dirname, resolve } from 'node:path';
+import { existsSync, readdirSync, readFileSync, statSync } from 'node:fs';
+import { basename, dirname, join, resolve } from 'node:path';
 import { ConfigError, EngineError, InternalError } from '../core/errors.js';
 import { sha256 } from '../core/image.js';
 import { nearest } from './nearest.js';
@@ -141,10 +141,28 @@ function readSource(path: string): string {
 
 function requireFile(path: string): void {
   if (isFile(path)) return;
+  const close = existsSync(path) ? null : fileMeant(path);
   throw new ConfigError(existsSync(path) ? 'is a folder, not a Jsonnet file' : 'no such file', {
     where: path,
-    next: 'Name a Jsonnet file; the shipped ones are in configs/.',
+    next: close === null ? 'Name a Jsonnet file; the shipped ones are in configs/.' : `Did you mean ${close}?`,
   });
+}
+
+/** The file that a path was meant to be: without its extension, or that of a shipped one, or misspelt. */
+function fileMeant(path: string): string | null {
+  const folder = dirname(path);
+  const [folders, endings] = [
+    [folder, 'configs', join('configs', 'lib'), 'experiments'],
+    ['', '.jsonnet', '.libsonnet'],
+  ];
+  const there = folders.flatMap((one) => endings.map((ending) => join(one, `${basename(path)}${ending}`))).find(isFile);
+  if (there !== undefined) return there;
+  const names = existsSync(folder) && statSync(folder).isDirectory() ? readdirSync(folder) : [];
+  const close = nearest(
+    basename(path),
+    names.filter((name) => /\.(jsonnet|libsonnet)$/.test(name)),
+  );
+  return close === null ? null : join(folder, close);
 }
 
 /** Files reached from `roots` through import, importstr and importbin, in the order of first mention. */

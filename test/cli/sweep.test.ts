@@ -98,7 +98,7 @@ describe('editrl sweep and plan', () => {
 
 describe('editrl sweep and plan --set', () => {
   it('change every cell, and --exp-dir where runs lie', async () => {
-    const flags = ['--set', 'num_iterations=20', '--exp-dir', join(folder, 'else where'), '--json'];
+    const flags = ['--set', 'parameters.extra=1', '--exp-dir', join(folder, 'else where'), '--json'];
     begun('trial__a-small__seed-1', 1, 'failed');
     expect(await main(['sweep', experiment(), '--dry-run', '--failed', '--json'])).toBe(0);
     expect(JSON.parse(out)).toMatchObject({ would_start: [{ run_name: 'trial__a-small__seed-1' }] });

@@ -107,9 +107,15 @@ describe('a config that does not evaluate', () => {
       "configs/nope.jsonnet: no such file
         Name a Jsonnet file; the shipped ones are in configs/."
     `);
+    expect(await textOf({ file: 'configs/sft_s__rl_s' })).toContain('Did you mean configs/sft_s__rl_s.jsonnet?');
+    expect(await textOf({ file: 'sft_s__rl_s.jsonnet' })).toContain('Did you mean configs/sft_s__rl_s.jsonnet?');
+    expect(await textOf({ file: 'configs/sft_sc2stge.jsonnet' })).toContain(
+      'Did you mean configs/sft_sc2stage.jsonnet?',
+    );
+    expect(await textOf({ file: 'configs/tiny_vq.jsonnet/x' })).toContain('Name a Jsonnet file');
     expect(await textOf({ ...base, overlays: ['tiny'] })).toMatchInlineSnapshot(`
       "tiny: no such file
-        Name a Jsonnet file; the shipped ones are in configs/."
+        Did you mean configs/lib/tiny.libsonnet?"
     `);
   });
 
