@@ -1,10 +1,11 @@
 /** editrl config show|check|schema: what a config evaluates to, whether it is right, and what may stand in it. */
+import { experimentSchema } from '../config/experiment/schema.js';
 import { jsonSchema } from '../config/json_schema.js';
 import type { LoadedConfig } from '../config/load.js';
 import { cannotRunYet } from '../config/models.js';
 import { listSettings } from '../config/validate.js';
 import { EditrlError } from '../core/errors.js';
-import { formatTable, printError, printJson, printLine, styled } from './output.js';
+import { formatTable, printError, printJson, printLine, printWarnings, styled } from './output.js';
 import { configOf, configOptions, flag, texts, type Arguments, type Verb } from './verb.js';
 
 const jsonOption = { type: 'boolean', default: false, describe: 'print one JSON document, for machines' } as const;
@@ -32,12 +33,14 @@ export const configVerb: Verb = {
       run: check,
     },
     schema: {
-      summary: 'print the JSON Schema of all settings',
+      summary: 'print the JSON Schema of all settings, or of an experiment file',
       positionals: '',
       build: (yargs) =>
         yargs
           .option('json', { ...jsonOption, describe: 'accepted for uniformity: the schema is JSON in any case' })
-          .example('$0 config schema > editrl.schema.json', 'for editors'),
+          .option('experiment', { type: 'boolean', default: false, describe: 'what may stand in an experiment file' })
+          .example('$0 config schema > editrl.schema.json', 'for editors')
+          .example('$0 config schema --experiment', 'axes, designs, zip, exclude, overrides and the rest'),
       run: schema,
     },
   },
@@ -82,13 +85,13 @@ async function check(args: Arguments): Promise<number> {
   return exitCode;
 }
 
-async function schema(): Promise<number> {
-  printJson(jsonSchema());
+async function schema(args: Arguments): Promise<number> {
+  printJson(flag(args, 'experiment') ? experimentSchema() : jsonSchema());
   return 0;
 }
 
 /** On standard error, so that standard output stays one document. */
 function printRemarks(config: LoadedConfig): void {
-  for (const warning of config.warnings) printError(`${styled('warning', 'yellow', process.stderr)}: ${warning}`);
+  printWarnings(config.warnings);
   for (const reason of cannotRunYet(config.settings)) printError(`${styled('note', 'dim', process.stderr)}: ${reason}`);
 }

@@ -1,6 +1,6 @@
 /** editrl data: makes the tiny world's data and reads datasets through. */
 import { join } from 'node:path';
-import { UsageError } from '../core/errors.js';
+import { must, UsageError } from '../core/errors.js';
 import { checkDataset, findDatalists, type DatasetReport } from '../data/check.js';
 import {
   DEFAULT_TINY_EDITS,
@@ -10,7 +10,7 @@ import {
   type ImageTokenizerLike,
 } from '../tiny/world/dataset.js';
 import { printError, printJson, printLine, styled } from './output.js';
-import { flag, text, texts, type Action, type Arguments, type Verb } from './verb.js';
+import { flag, numberOption, text, texts, wholeNumber, type Action, type Arguments, type Verb } from './verb.js';
 
 /** What configs/lib/tiny.libsonnet asks for, so that a tiny run finds its data made. */
 const LABELLED_EDITS = 800;
@@ -18,10 +18,9 @@ const LABELLED_EDITS = 800;
 /** Opens a trained image tokenizer by its path. Raises CheckpointError. */
 export type TokenizerOpener = (path: string) => Promise<ImageTokenizerLike>;
 
-function wholeNumber(args: Arguments, name: string, least: number): number {
-  const value = args[name];
-  if (typeof value === 'number' && Number.isInteger(value) && value >= least) return value;
-  throw new UsageError(`--${name} has to be a whole number of ${least} or more`);
+/** A flag that has a default. */
+function count(args: Arguments, name: string, least: number): number {
+  return must(wholeNumber(args, name, least), `--${name}`);
 }
 
 function makeTiny(openTokenizer: TokenizerOpener | null): Action & { readonly summary: string } {
@@ -32,12 +31,12 @@ function makeTiny(openTokenizer: TokenizerOpener | null): Action & { readonly su
       const { sizes } = DEFAULT_TINY_EDITS;
       return yargs
         .option('root', { type: 'string', describe: 'folder to write to (default: tiny below APP__DATA_DIR or data)' })
-        .option('seed', { type: 'number', default: DEFAULT_TINY_EDITS.seed, describe: 'seed of all scenes' })
-        .option('images', { type: 'number', default: DEFAULT_TINY_IMAGES.count, describe: 'images for the tokenizer' })
-        .option('train', { type: 'number', default: LABELLED_EDITS, describe: 'labelled edits per set' })
-        .option('prompts', { type: 'number', default: sizes.prompts, describe: 'edits without an answer per set' })
-        .option('validation', { type: 'number', default: sizes.validation, describe: 'held-out edits per set' })
-        .option('truth', { type: 'number', default: sizes.truth, describe: "edits with the answer's pixels per set" })
+        .option('seed', { ...numberOption, default: DEFAULT_TINY_EDITS.seed, describe: 'seed of all scenes' })
+        .option('images', { ...numberOption, default: DEFAULT_TINY_IMAGES.count, describe: 'images for the tokenizer' })
+        .option('train', { ...numberOption, default: LABELLED_EDITS, describe: 'labelled edits per set' })
+        .option('prompts', { ...numberOption, default: sizes.prompts, describe: 'edits without an answer per set' })
+        .option('validation', { ...numberOption, default: sizes.validation, describe: 'held-out edits per set' })
+        .option('truth', { ...numberOption, default: sizes.truth, describe: "edits with the answer's pixels per set" })
         .option('tokenizer', {
           type: 'string',
           describe: 'trained image tokenizer; without one only the images that train it are written',
@@ -48,19 +47,19 @@ function makeTiny(openTokenizer: TokenizerOpener | null): Action & { readonly su
     run: async (args) => {
       const given = text(args, 'root');
       const root = given === '' ? join(process.env['APP__DATA_DIR'] ?? 'data', 'tiny') : given;
-      const seed = wholeNumber(args, 'seed', 0);
+      const seed = count(args, 'seed', 0);
       const tokenizerPath = text(args, 'tokenizer');
       if (tokenizerPath !== '' && openTokenizer === null) {
         throw new UsageError('this build opens no image tokenizer from a path', {
           next: 'Leave out --tokenizer: a tiny run trains its tokenizer and writes the edits itself.',
         });
       }
-      await makeTinyImages(root, { seed, count: wholeNumber(args, 'images', 1) });
+      await makeTinyImages(root, { seed, count: count(args, 'images', 1) });
       const sizes = {
-        train: wholeNumber(args, 'train', 1),
-        prompts: wholeNumber(args, 'prompts', 1),
-        validation: wholeNumber(args, 'validation', 1),
-        truth: wholeNumber(args, 'truth', 1),
+        train: count(args, 'train', 1),
+        prompts: count(args, 'prompts', 1),
+        validation: count(args, 'validation', 1),
+        truth: count(args, 'truth', 1),
       };
       const withEdits = tokenizerPath !== '' && openTokenizer !== null;
       if (withEdits) await makeTinyEdits(root, { seed, sizes }, await openTokenizer(tokenizerPath));

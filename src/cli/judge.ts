@@ -1,9 +1,8 @@
 /** editrl judge: serves the tiny world's rule judge until it is told to stop, faultlessly or not. */
-import { UsageError } from '../core/errors.js';
 import { faultHelp, Faults, readFaultSpec } from '../tiny/judge/faults.js';
 import { JUDGE_MODEL, startJudge } from '../tiny/judge/server.js';
 import { printLine } from './output.js';
-import { flag, text, texts, type Arguments, type Verb } from './verb.js';
+import { flag, numberOption, text, texts, wholeNumber, type Verb } from './verb.js';
 
 /** Resolves with the reason to stop: a signal, or the end of standard input where that is asked for. */
 async function untilStopped(withParent: boolean): Promise<void> {
@@ -17,23 +16,11 @@ async function untilStopped(withParent: boolean): Promise<void> {
   });
 }
 
-/** A flag that holds a whole number; null where it was not given. Raises UsageError. */
-function wholeNumber(args: Arguments, name: string, least: number, most: number): number | null {
-  const value = args[name];
-  if (value === undefined) return null;
-  if (typeof value !== 'number' || !Number.isInteger(value) || value < least || value > most) {
-    throw new UsageError(
-      `--${name} has to be a whole number from ${least}${most === Infinity ? ' up' : ` to ${most}`}`,
-    );
-  }
-  return value;
-}
-
 export const judgeVerb: Verb = {
   positionals: '',
   build: (yargs) =>
     yargs
-      .option('port', { type: 'number', default: 4877, describe: 'port to listen on; 0 takes a free one' })
+      .option('port', { ...numberOption, default: 4877, describe: 'port to listen on; 0 takes a free one' })
       .option('host', { type: 'string', default: '127.0.0.1', describe: 'address to listen on' })
       .option('model', {
         type: 'string',
@@ -47,13 +34,13 @@ export const judgeVerb: Verb = {
         describe: 'inject faults: name=share,… with the names below, or a JSON file of them',
       })
       .option('faults-seed', {
-        type: 'number',
+        ...numberOption,
         default: 0,
         describe: 'decides which request meets which fault: the same seed, the same faults',
       })
-      .option('latency', { type: 'number', default: 0, describe: 'answer no earlier than so many milliseconds' })
+      .option('latency', { ...numberOption, default: 0, describe: 'answer no earlier than so many milliseconds' })
       .option('max-concurrency', {
-        type: 'number',
+        ...numberOption,
         describe: 'refuse more requests at once than this with status 429; GET /stats tells the most that there were',
       })
       .option('scores', {

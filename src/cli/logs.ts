@@ -1,10 +1,9 @@
 /** `editrl logs RUN`: what a run has printed, and prints. */
-import { UsageError } from '../core/errors.js';
 import { findRun } from '../run/find.js';
 import { followLog, readLog, type LogChoice } from '../run/follow_log.js';
 import { readStatus } from '../run/status.js';
 import { printError } from './output.js';
-import { expDirOption, flag, text, type Action, type Arguments } from './verb.js';
+import { expDirOption, flag, numberOption, text, wholeNumber, type Action } from './verb.js';
 
 /** How many lines a followed log begins with. */
 const FOLLOWED_LINES = 20;
@@ -13,17 +12,17 @@ export const logsVerb: Action = {
   positionals: '<run>',
   build: (yargs) =>
     yargs
-      .positional('run', { type: 'string', demandOption: true, describe: 'the run_name' })
+      .positional('run', { type: 'string', demandOption: true, describe: 'the run_name, or its folder' })
       .option('follow', {
         alias: 'f',
         type: 'boolean',
         default: false,
         describe: 'go on printing, through restarts, until the run ends',
       })
-      .option('rank', { type: 'number', describe: "one process's own log, as JSON lines (default: the readable one)" })
-      .option('attempt', { type: 'number', describe: 'the start or resume, counted from 1 (default: the latest)' })
+      .option('rank', { ...numberOption, describe: "one process's own log, as JSON lines (default: the readable one)" })
+      .option('attempt', { ...numberOption, describe: 'the start or resume, counted from 1 (default: the latest)' })
       .option('lines', {
-        type: 'number',
+        ...numberOption,
         describe: `so many of the last lines (default: all; with -f ${FOLLOWED_LINES})`,
       })
       .option('exp-dir', expDirOption)
@@ -38,9 +37,9 @@ export const logsVerb: Action = {
     const paths = findRun(text(args, 'run'), text(args, 'exp-dir'));
     const follow = flag(args, 'follow');
     const choice: LogChoice = {
-      rank: number(args, 'rank', 0) ?? (flag(args, 'json') ? 0 : null),
-      attempt: number(args, 'attempt', 1),
-      lines: number(args, 'lines', 0) ?? (follow ? FOLLOWED_LINES : null),
+      rank: wholeNumber(args, 'rank', 0) ?? (flag(args, 'json') ? 0 : null),
+      attempt: wholeNumber(args, 'attempt', 1),
+      lines: wholeNumber(args, 'lines', 0) ?? (follow ? FOLLOWED_LINES : null),
     };
     const stop = new AbortController();
     const end = (): void => stop.abort();
@@ -68,10 +67,3 @@ export const logsVerb: Action = {
     }
   },
 };
-
-function number(args: Arguments, name: string, least: number): number | null {
-  const value = args[name];
-  if (value === undefined) return null;
-  if (typeof value === 'number' && Number.isInteger(value) && value >= least) return value;
-  throw new UsageError(`--${name} has to be a whole number of ${least} or more`);
-}

@@ -67,7 +67,9 @@ export async function main(argv: readonly string[]): Promise<number> {
 }
 
 async function dispatch(argv: readonly string[]): Promise<number> {
-  const name = argv.find((word) => !word.startsWith('-'));
+  // A shell that completes a line asks with the line's words, the program's own name first.
+  const completing = argv[0] === '--get-yargs-completions';
+  const [name, second] = (completing ? argv.slice(2) : argv).filter((word) => !word.startsWith('-'));
   const entry = name !== undefined && Object.hasOwn(verbs, name) ? verbs[name] : undefined;
   const outcome: { code: number } = { code: 0 };
   const parser = base(argv);
@@ -77,8 +79,7 @@ async function dispatch(argv: readonly string[]): Promise<number> {
   if (name !== undefined && entry !== undefined) {
     const verb = await entry.load();
     if ('actions' in verb) {
-      const action = argv.filter((word) => !word.startsWith('-'))[1];
-      if (action !== undefined) requireKnown(action, Object.keys(verb.actions), `${name} `);
+      if (second !== undefined && !completing) requireKnown(second, Object.keys(verb.actions), `${name} `);
       parser.command(`${name} <action>`, entry.summary, (group) => {
         for (const [actionName, action] of Object.entries(verb.actions)) {
           addAction(group, actionName, action.summary, action, outcome);
@@ -88,8 +89,8 @@ async function dispatch(argv: readonly string[]): Promise<number> {
     } else {
       addAction(parser, name, entry.summary, verb, outcome);
     }
-  } else if (name !== undefined) {
-    requireKnown(name, listed(), '');
+  } else if (name !== undefined && !completing) {
+    requireKnown(name, [...listed(), COMPLETION], '');
   } else if (argv.length === 0) {
     parser.showHelp('error');
     return usageExitCode;
@@ -99,6 +100,7 @@ async function dispatch(argv: readonly string[]): Promise<number> {
 }
 
 const usageExitCode = 2;
+const COMPLETION = 'completion';
 
 /** Raises UsageError, with the nearest known word, for a verb or action that does not exist. */
 function requireKnown(word: string, known: readonly string[], prefix: string): void {
@@ -124,7 +126,7 @@ function addAction(parser: Argv, name: string, summary: string, action: Action, 
 }
 
 function base(argv: readonly string[]): Argv {
-  return yargs([...argv])
+  const parser: Argv = yargs([...argv])
     .scriptName('editrl')
     .usage('$0 <verb> …\n\nReinforcement learning for image-editing policies, run from Jsonnet configs.')
     .option('debug', { type: 'boolean', default: false, describe: 'print stack traces', global: true })
@@ -137,14 +139,37 @@ function base(argv: readonly string[]): Argv {
     .strict()
     .epilogue('Exit codes: 0 done, 1 run failed, 2 bad usage or config, 3 endpoint not reachable, 130 interrupted.')
     .wrap(Math.min(110, process.stdout.columns || 110))
+    .completion(COMPLETION, 'print a script that lets bash, zsh or fish complete verbs and flags')
     .help()
+    .alias('h', 'help')
     .version()
     .exitProcess(false)
+    .locale('en')
+    .updateLocale({
+      'Not enough arguments following: %s': '--%s needs a value',
+      'Not enough non-option arguments: got %s, need at least %s': {
+        one: 'found %s arguments, needed at least %s',
+        other: 'found %s arguments, needed at least %s',
+      } as unknown as string,
+    })
     .fail((message, error) => {
-      // yargs types the error as always present; it is missing when the usage itself is wrong.
+      // yargs types both as always present: either is missing at times. Wrong usage that it sees while it reads the words is a YError.
       const cause = error as Error | undefined;
-      throw cause ?? new UsageError(message, { next: 'editrl <verb> --help shows the usage with an example.' });
+      if (cause !== undefined && cause.name !== 'YError') throw cause;
+      const text = cause?.message ?? message;
+      const close = nearestFlag(text, parser);
+      const help = 'editrl <verb> --help shows the usage with an example.';
+      throw new UsageError(text, { next: close === null ? help : `Did you mean --${close}?` });
     });
+  return parser;
+}
+
+/** The flag that the first unknown one of a message was meant to be. Its types leave out that yargs tells its options. */
+function nearestFlag(message: string, parser: Argv): string | null {
+  const unknown = /^Unknown arguments?: ([^,]+)/.exec(message)?.[1];
+  if (unknown === undefined) return null;
+  const { key } = (parser as Argv & { getOptions(): { key: Readonly<Record<string, unknown>> } }).getOptions();
+  return nearest(unknown, Object.keys(key));
 }
 
 /** Prints an error for a person; a stack trace only on request, or when the defect is ours. */

@@ -23,6 +23,11 @@ export function printError(text: string): void {
   process.stderr.write(`${text}\n`);
 }
 
+/** On standard error, so that standard output stays one document. */
+export function printWarnings(warnings: readonly string[]): void {
+  for (const warning of warnings) printError(`${styled('warning', 'yellow', process.stderr)}: ${warning}`);
+}
+
 /** One JSON document on standard output, for machines. */
 export function printJson(value: unknown): void {
   process.stdout.write(`${JSON.stringify(value, null, 2)}\n`);

@@ -4,8 +4,18 @@ import { detectDevices, gibibytes } from '../launch/devices.js';
 import { planExperiment, type PlannedRun } from '../launch/plan.js';
 import { namePattern, requireChosen } from '../launch/sweep/plan.js';
 import { formatDuration } from '../run/progress.js';
-import { formatTable, printJson, printLine } from './output.js';
-import { flag, onlyOption, overlayOption, text, texts, type Action } from './verb.js';
+import { formatTable, printJson, printLine, printWarnings } from './output.js';
+import {
+  changesOf,
+  flag,
+  onlyOption,
+  overlayOption,
+  runDirOption,
+  setInCells,
+  setOption,
+  text,
+  type Action,
+} from './verb.js';
 
 export const planVerb: Action = {
   positionals: '<experiment>',
@@ -16,13 +26,16 @@ export const planVerb: Action = {
         ...overlayOption,
         describe: 'merge this Jsonnet file over the base, for the parents too; may be repeated',
       })
+      .option('set', { ...setOption, describe: setInCells })
+      .option('exp-dir', runDirOption)
       .option('only', onlyOption)
       .option('json', { type: 'boolean', default: false, describe: 'print one JSON document, for machines' })
       .example('$0 plan experiments/reward_ablation.jsonnet', 'the cells, what differs, and what is done already')
       .example("$0 plan experiments/earl_table.jsonnet --only '*seed-1'", 'the runs of one seed'),
   run: async (args) => {
     const file = text(args, 'experiment');
-    const experiment = await loadExperiment({ file, overlays: texts(args, 'with') });
+    const experiment = await loadExperiment({ file, ...changesOf(args) });
+    printWarnings(experiment.warnings);
     const only = text(args, 'only');
     const cells = only === '' ? experiment.cells : experiment.cells.filter(namePattern(only));
     if (only !== '') requireChosen(cells, experiment, only);

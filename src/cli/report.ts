@@ -15,7 +15,7 @@ export const reportVerb: Action = {
   positionals: '<run>',
   build: (yargs) =>
     yargs
-      .positional('run', { type: 'string', demandOption: true, describe: 'the run_name' })
+      .positional('run', { type: 'string', demandOption: true, describe: 'the run_name, or its folder' })
       .option('json', { type: 'boolean', default: false, describe: 'print one JSON document, for machines' })
       .option('exp-dir', expDirOption)
       .example('$0 report sft_s__rl_s', 'held-out reward before and after, speed, and where its pictures are'),

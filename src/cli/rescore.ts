@@ -26,7 +26,7 @@ export const rescoreVerb: Action = {
   positionals: '<run>',
   build: (yargs) =>
     yargs
-      .positional('run', { type: 'string', demandOption: true, describe: 'the run_name' })
+      .positional('run', { type: 'string', demandOption: true, describe: 'the run_name, or its folder' })
       .option('reward', { type: 'string', describe: 'score by this reward.mode' })
       .option('config', { type: 'string', describe: "score by this config's reward" })
       .option('with', { ...overlayOption, describe: 'merge this Jsonnet file over --config; may be repeated' })

@@ -11,22 +11,33 @@ import { recordedConfig } from '../run/recorded_config.js';
 import { readRecord } from '../run/record.js';
 import { printLine } from './output.js';
 import { allowedChanges, trainOrSubmit } from './run.js';
-import { expDirOption, flag, text, texts, trainingOptions, type Action, type Arguments } from './verb.js';
+import {
+  expDirOption,
+  flag,
+  numberOption,
+  text,
+  texts,
+  trainingOptions,
+  wholeNumber,
+  type Action,
+  type Arguments,
+} from './verb.js';
 
 export const resumeVerb: Action = {
   positionals: '<run>',
   build: (yargs) =>
     yargs
-      .positional('run', { type: 'string', demandOption: true, describe: 'the run_name' })
+      .positional('run', { type: 'string', demandOption: true, describe: 'the run_name, or its folder' })
       .option('set', {
         type: 'string',
         array: true,
         nargs: 1,
         default: [],
-        describe: 'set one key, as a.b=value: where and how the run works, or more iterations; may be repeated',
+        describe:
+          'set one key, as a.b=value (JSON, or else a string): where and how the run works, or more iterations; may be repeated',
       })
       .options(trainingOptions)
-      .option('from', { type: 'number', describe: 'fork: the iteration whose checkpoint another run begins with' })
+      .option('from', { ...numberOption, describe: 'fork: the iteration whose checkpoint another run begins with' })
       .option('as', { type: 'string', describe: "fork: the other run's run_name" })
       .option('exp-dir', expDirOption)
       .example('$0 resume sft_s__rl_s', 'from its last whole checkpoint; no config is needed')
@@ -55,14 +66,13 @@ export const resumeVerb: Action = {
 };
 
 function forkOf(args: Arguments): { iteration: number; name: string } | null {
-  const [from, name] = [args['from'], text(args, 'as')];
-  if (from === undefined && name === '') return null;
-  if (from === undefined || name === '') {
+  const [from, name] = [wholeNumber(args, 'from', 0), text(args, 'as')];
+  if (from === null && name === '') return null;
+  if (from === null || name === '') {
     throw new UsageError('a fork needs both --from ITERATION and --as NAME', {
       next: 'Without either, the run itself is continued from its last whole checkpoint.',
     });
   }
   checkRunName(name);
-  if (typeof from === 'number' && Number.isInteger(from) && from >= 0) return { iteration: from, name };
-  throw new UsageError('--from has to be the iteration of a checkpoint, a whole number of 0 or more');
+  return { iteration: from, name };
 }

@@ -12,7 +12,16 @@ import { readState, STOPPED_BY_SWEEP, type RunState } from '../run/state.js';
 import { KILLED } from '../run/stop_request.js';
 import { printJson, printLine } from './output.js';
 import { onStopSignals } from './signals.js';
-import { configOf, configOptions, flag, texts, trainingOptions, type Action, type Arguments } from './verb.js';
+import {
+  configOf,
+  configOptions,
+  flag,
+  runDirOption,
+  texts,
+  trainingOptions,
+  type Action,
+  type Arguments,
+} from './verb.js';
 
 const INTERRUPTED = 130;
 
@@ -26,6 +35,7 @@ export const runVerb: Action = {
         default: false,
         describe: 'begin anew: what lies under the run_name is kept beside it, as RUN_NAME.old-1',
       })
+      .option('exp-dir', runDirOption)
       .example(
         '$0 run configs/sft_s__rl_s.jsonnet --with configs/lib/tiny.libsonnet',
         'the laptop-size run of the README',

@@ -1,6 +1,7 @@
 /** `editrl status [RUN…]`: what runs are doing. */
 import { formatAge } from '../run/lock.js';
 import { findRun, listRuns, searchFolders } from '../run/find.js';
+import { isRunName } from '../run/paths.js';
 import { readStatuses } from '../launch/slurm/status.js';
 import type { RunStatus, ShownState } from '../run/status.js';
 import { formatTable, printError, printJson, printLine, styled, type Cell, type Style } from './output.js';
@@ -21,19 +22,26 @@ export const statusVerb: Action = {
   positionals: '[runs..]',
   build: (yargs) =>
     yargs
-      .positional('runs', { type: 'string', array: true, default: [], describe: 'run_names; all of them by default' })
+      .positional('runs', {
+        type: 'string',
+        array: true,
+        default: [],
+        describe: 'run_names, or folders of runs; all of them by default',
+      })
       .option('exp-dir', expDirOption)
       .option('json', { type: 'boolean', default: false, describe: 'print one JSON document, for machines' })
       .example('$0 status', 'every run, what it is doing and where')
       .example('$0 status sft_s__rl_s --json', 'one of them, for machines'),
   run: async (args) => {
     const expDir = text(args, 'exp-dir');
-    const names = texts(args, 'runs');
+    const asked = texts(args, 'runs');
+    const names = asked.filter(isRunName);
+    const elsewhere = asked.filter((name) => !isRunName(name)).map((path) => findRun(path, expDir));
     const folders = searchFolders(expDir);
-    const wanted = (name: string): boolean => names.length === 0 || names.includes(name);
-    const runs = listRuns(folders).filter(({ runName }) => wanted(runName));
-    const read = await readStatuses(runs, folders);
-    const statuses = read.statuses.filter(({ run_name }) => wanted(run_name));
+    const listed = listRuns(folders).filter(({ runName }) => asked.length === 0 || names.includes(runName));
+    const read = await readStatuses([...listed, ...elsewhere], folders);
+    const wanted = new Set([...names, ...elsewhere.map(({ runName }) => runName)]);
+    const statuses = read.statuses.filter(({ run_name }) => asked.length === 0 || wanted.has(run_name));
     // A run that Slurm holds in its queue has no folder yet; any other name has to be that of one run.
     for (const name of names) {
       if (statuses.filter(({ run_name }) => run_name === name).length !== 1) findRun(name, expDir);

@@ -16,7 +16,7 @@ export const stopVerb: Action = {
   positionals: '[runs..]',
   build: (yargs) =>
     yargs
-      .positional('runs', { type: 'string', array: true, default: [], describe: 'run_names' })
+      .positional('runs', { type: 'string', array: true, default: [], describe: 'run_names, or folders of runs' })
       .option('all', { type: 'boolean', default: false, describe: 'every run that is held by a process' })
       .option('now', {
         type: 'boolean',

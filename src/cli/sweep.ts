@@ -1,6 +1,5 @@
 /** `editrl sweep EXPERIMENT`: runs a matrix to its result table, and goes on with one that was interrupted. */
 import { loadExperiment, type Experiment } from '../config/experiment/load.js';
-import { UsageError } from '../core/errors.js';
 import {
   prepareSweep,
   rehearse,
@@ -17,9 +16,21 @@ import type { Paint } from '../launch/sweep/table.js';
 import { LiveView, PlainView } from '../launch/sweep/view.js';
 import { encodeLine } from '../run/journal.js';
 import { resultCaption, resultRows } from '../run/report/results.js';
-import { formatTable, printJson, printLine, styled } from './output.js';
+import { formatTable, printJson, printLine, printWarnings, styled } from './output.js';
 import { onStopSignals } from './signals.js';
-import { flag, onlyOption, overlayOption, text, texts, type Action, type Arguments } from './verb.js';
+import {
+  changesOf,
+  flag,
+  numberOption,
+  onlyOption,
+  overlayOption,
+  runDirOption,
+  setInCells,
+  setOption,
+  text,
+  wholeNumber,
+  type Action,
+} from './verb.js';
 
 const INTERRUPTED = 130;
 
@@ -33,11 +44,16 @@ export const sweepVerb: Action = {
         describe: 'a Jsonnet file with a base and axes, such as experiments/reward_ablation.jsonnet',
       })
       .option('with', { ...overlayOption, describe: 'merge this Jsonnet file over the base; may be repeated' })
-      .option('max-parallel', { type: 'number', describe: 'most runs at once (default: as many as there is room for)' })
+      .option('set', { ...setOption, describe: setInCells })
+      .option('exp-dir', runDirOption)
+      .option('max-parallel', {
+        ...numberOption,
+        describe: 'most runs at once (default: as many as there is room for)',
+      })
       .option('only', onlyOption)
       .option('failed', { type: 'boolean', default: false, describe: 'only cells that failed or were interrupted' })
       .option('fail-fast', { type: 'boolean', default: false, describe: 'stop everything at the first failed run' })
-      .option('retries', { type: 'number', default: 0, describe: 'how often a run that failed is started again' })
+      .option('retries', { ...numberOption, default: 0, describe: 'how often a run that failed is started again' })
       .option('dry-run', {
         type: 'boolean',
         default: false,
@@ -57,11 +73,8 @@ export const sweepVerb: Action = {
   run: async (args) => {
     const retries = wholeNumber(args, 'retries', 0) ?? 0;
     const maxParallel = wholeNumber(args, 'max-parallel', 1);
-    const experiment = await loadExperiment({
-      file: text(args, 'experiment'),
-      overlays: texts(args, 'with'),
-      env: process.env,
-    });
+    const experiment = await loadExperiment({ file: text(args, 'experiment'), ...changesOf(args) });
+    printWarnings(experiment.warnings);
     const only = text(args, 'only');
     const choice = { only: only === '' ? null : only, failed: flag(args, 'failed') };
     const json = flag(args, 'json');
@@ -228,12 +241,4 @@ function dryRun(prepared: PreparedSweep, json: boolean): number {
     );
   }
   return 0;
-}
-
-/** A flag that holds a whole number; null where it is not given. Raises UsageError for any other value. */
-function wholeNumber(args: Arguments, name: string, least: number): number | null {
-  const value = args[name];
-  if (value === undefined) return null;
-  if (typeof value === 'number' && Number.isInteger(value) && value >= least) return value;
-  throw new UsageError(`--${name}: found ${JSON.stringify(value)}; allowed: a whole number >= ${least}`);
 }

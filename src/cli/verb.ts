@@ -1,6 +1,7 @@
 /** What a verb is: one file that exports one of these, and one line in the table of main.ts. */
 import type { Argv } from 'yargs';
 import type { LoadedConfig } from '../config/load.js';
+import { UsageError } from '../core/errors.js';
 
 export interface Action {
   /** Positional arguments, in yargs' notation, such as `<config>`; empty for none. */
@@ -17,9 +18,10 @@ export type Verb = Action | { readonly actions: Readonly<Record<string, Action &
 /** Parsed flags by name, as yargs gives them. */
 export type Arguments = Readonly<Record<string, unknown>>;
 
-/** A flag that holds one text. */
+/** A flag that holds one text. Raises UsageError when it is given more than once. */
 export function text(args: Arguments, name: string): string {
   const value = args[name];
+  if (Array.isArray(value)) throw new UsageError(`--${name} is given ${value.length} times; allowed: once`);
   return typeof value === 'string' ? value : '';
 }
 
@@ -28,6 +30,19 @@ export function texts(args: Arguments, name: string): string[] {
   const value = args[name];
   const list: unknown[] = Array.isArray(value) ? value : [value];
   return list.filter((item) => typeof item === 'string');
+}
+
+/** An option that `wholeNumber` reads: without a type, because yargs then gives what is no number as it was written. */
+export const numberOption = { requiresArg: true } as const;
+
+/** A flag that holds a whole number; null where it is not given. Raises UsageError for any other value. */
+export function wholeNumber(args: Arguments, name: string, least: number, most = Infinity): number | null {
+  const value = args[name];
+  if (value === undefined) return null;
+  if (typeof value === 'number' && Number.isInteger(value) && value >= least && value <= most) return value;
+  const found = Array.isArray(value) ? value.join(' and ') : typeof value === 'string' ? value : JSON.stringify(value);
+  const allowed = most === Infinity ? `>= ${least}` : `from ${least} to ${most}`;
+  throw new UsageError(`--${name}: found ${found}; allowed: a whole number ${allowed}`);
 }
 
 /** A switch. */
@@ -56,8 +71,12 @@ export const setOption = {
   array: true,
   nargs: 1,
   default: [],
-  describe: 'set one key, as a.b=value; may be repeated; applied last',
+  describe: 'set one key, as a.b=value: JSON, or else a string; may be repeated; applied last',
 } as const;
+
+/** `--set` of a verb that takes an experiment. */
+export const setInCells =
+  'set one key in every cell, as a.b=value: JSON, or else a string; may be repeated; applied last';
 
 /** The options of every verb that takes a config. */
 export function configOptions(yargs: Argv): Argv {
@@ -74,8 +93,21 @@ export function configOptions(yargs: Argv): Argv {
 /** The config that the options of `configOptions` name. */
 export async function configOf(args: Arguments, file = text(args, 'config')): Promise<LoadedConfig> {
   const { loadConfig } = await import('../config/load.js');
-  return loadConfig({ file, overlays: texts(args, 'with'), sets: texts(args, 'set') });
+  return loadConfig({ file, ...changesOf(args) });
 }
+
+/** What the flags of a verb change in a config: `--with`, `--set`, and `--exp-dir`, which is one more `--set`. */
+export function changesOf(args: Arguments): { overlays: string[]; sets: string[] } {
+  const expDir = text(args, 'exp-dir');
+  const place = expDir === '' ? [] : [`base_exp_dir=${JSON.stringify(expDir)}`];
+  return { overlays: texts(args, 'with'), sets: [...texts(args, 'set'), ...place] };
+}
+
+/** `--exp-dir` of a verb that trains. */
+export const runDirOption = {
+  type: 'string',
+  describe: 'the folder that runs lie in, parents too: another base_exp_dir than that of the config',
+} as const;
 
 /** `--exp-dir`: where a verb looks for runs. */
 export const expDirOption = {

@@ -1,6 +1,6 @@
 /** Evaluating Jsonnet: one evaluation per config, whatever its overlays, because each costs tens of milliseconds. */
-import { existsSync, readFileSync, statSync } from 'node:fs';
-import { basename, dirname, resolve } from 'node:path';
+import { existsSync, readdirSync, readFileSync, statSync } from 'node:fs';
+import { basename, dirname, join, resolve } from 'node:path';
 import { ConfigError, EngineError, InternalError } from '../core/errors.js';
 import { sha256 } from '../core/image.js';
 import { nearest } from './nearest.js';
@@ -89,7 +89,7 @@ export async function evaluateSnippet(request: SnippetRequest): Promise<Evaluati
   try {
     text = await jsonnet.evaluateSnippet(snippet, compositionName);
   } catch (cause) {
-    throw thrown[0] ?? jsonnetError(file, variables, cause);
+    throw thrown[0] ?? jsonnetError(file, variables, sources, cause);
   }
   return { value: JSON.parse(text) as unknown, importHash: closureHash(sources), sources };
 }
@@ -126,20 +126,52 @@ async function newInterpreter(): Promise<Interpreter> {
   }
 }
 
+function isFile(path: string): boolean {
+  return existsSync(path) && statSync(path).isFile();
+}
+
+function readSource(path: string): string {
+  try {
+    return readFileSync(path, 'utf8');
+  } catch (cause) {
+    const why = (cause as NodeJS.ErrnoException).code ?? String(cause);
+    throw new ConfigError(`cannot be read (${why})`, { where: displayPath(path), cause });
+  }
+}
+
 function requireFile(path: string): void {
-  if (existsSync(path) && statSync(path).isFile()) return;
+  if (isFile(path)) return;
+  const close = existsSync(path) ? null : fileMeant(path);
   throw new ConfigError(existsSync(path) ? 'is a folder, not a Jsonnet file' : 'no such file', {
     where: path,
-    next: 'Name a Jsonnet file; the shipped ones are in configs/.',
+    next: close === null ? 'Name a Jsonnet file; the shipped ones are in configs/.' : `Did you mean ${close}?`,
   });
+}
+
+/** The file that a path was meant to be: without its extension, or that of a shipped one, or misspelt. */
+function fileMeant(path: string): string | null {
+  const folder = dirname(path);
+  const [folders, endings] = [
+    [folder, 'configs', join('configs', 'lib'), 'experiments'],
+    ['', '.jsonnet', '.libsonnet'],
+  ];
+  const there = folders.flatMap((one) => endings.map((ending) => join(one, `${basename(path)}${ending}`))).find(isFile);
+  if (there !== undefined) return there;
+  const names = existsSync(folder) && statSync(folder).isDirectory() ? readdirSync(folder) : [];
+  const close = nearest(
+    basename(path),
+    names.filter((name) => /\.(jsonnet|libsonnet)$/.test(name)),
+  );
+  return close === null ? null : join(folder, close);
 }
 
 /** Files reached from `roots` through import, importstr and importbin, in the order of first mention. */
 export function importClosure(roots: readonly string[]): Map<string, string> {
   const sources = new Map<string, string>();
   const visit = (path: string, evaluated: boolean): void => {
-    if (sources.has(path) || !existsSync(path)) return; // Jsonnet itself reports a missing import, with its line.
-    const text = readFileSync(path, 'utf8');
+    // Jsonnet itself reports an import that is missing or no file, with its line.
+    if (sources.has(path) || !isFile(path)) return;
+    const text = readSource(path);
     sources.set(path, text);
     if (!evaluated) return;
     for (const { target, isCode } of importsOf(text)) visit(resolve(dirname(path), target), isCode);
@@ -151,6 +183,26 @@ export function importClosure(roots: readonly string[]): Map<string, string> {
 /** Matches whatever may hide the word `import` (comments, strings) before the import itself, so that hidden ones are passed over. */
 const importToken =
   /\/\*[\s\S]*?\*\/|\/\/[^\n]*|#[^\n]*|\b(import|importstr|importbin)\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)')|@"(?:[^"]|"")*"|@'(?:[^']|'')*'|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|\|\|\|[\s\S]*?\n\s*\|\|\|/g;
+
+/** Files that import each other, the first of them again at the end; null where there are none. */
+function importCycle(sources: ReadonlyMap<string, string>): string[] | null {
+  const done = new Set<string>();
+  const visit = (file: string, path: readonly string[]): string[] | null => {
+    if (path.includes(file)) return [...path.slice(path.indexOf(file)), file];
+    if (done.has(file)) return null;
+    done.add(file);
+    for (const { target, isCode } of importsOf(sources.get(file) ?? '')) {
+      const cycle = isCode ? visit(resolve(dirname(file), target), [...path, file]) : null;
+      if (cycle !== null) return cycle;
+    }
+    return null;
+  };
+  for (const file of sources.keys()) {
+    const cycle = visit(file, []);
+    if (cycle !== null) return cycle;
+  }
+  return null;
+}
 
 function importsOf(text: string): { target: string; isCode: boolean }[] {
   return [...text.matchAll(importToken)]
@@ -174,15 +226,29 @@ function placeIn(text: string): { readonly file: string; readonly where: string;
 }
 
 /** A message, which may have several lines, is followed by the trace, whose lines begin with a tab. */
-function jsonnetError(file: string, variables: Record<string, string>, cause: unknown): ConfigError {
+function jsonnetError(
+  file: string,
+  variables: Record<string, string>,
+  sources: ReadonlyMap<string, string>,
+  cause: unknown,
+): ConfigError {
   const text = cause instanceof Error ? cause.message : String(cause);
   const [head, ...trace] = text.trimEnd().split('\n\t');
   const said = head.replace(/^(?:STATIC|RUNTIME) ERROR: /, '');
   const place = head.startsWith('STATIC') ? placeIn(said) : null;
   const steps = trace.map(placeIn).filter((step) => step !== null);
   const first = place ?? steps.find((step) => step.file !== compositionName && !step.file.startsWith('<std>'));
-  const message = place?.rest ?? said;
+  const message = (place?.rest ?? said).replace(/basic_filebuf.*: Is a directory/, 'it is a folder');
   const where = displayPath(first?.where ?? file);
+  const cycle = message.startsWith('max stack frames exceeded') ? importCycle(sources) : null;
+  if (cycle !== null) {
+    const found = `the evaluation does not end, and files import each other: ${cycle.map(displayPath).join(' -> ')}`;
+    return new ConfigError(found, {
+      where,
+      next: 'Move what both need to a file of its own, which both import.',
+      cause,
+    });
+  }
   return new ConfigError(message, { where, next: remedy(message, variables), cause });
 }
 
@@ -196,6 +262,7 @@ function remedy(message: string, variables: Record<string, string>): string {
       : `External variables are the environment's APP__*: rename it to APP__${unset[1]} and export that${hint}.`;
   }
   if (message.startsWith("couldn't open import")) return 'Check the path: it is relative to the file that imports it.';
+  if (message.startsWith('max stack frames exceeded')) return 'Something refers to itself without end.';
   if (message.startsWith('binary operator + requires')) return 'A config and each overlay must evaluate to an object.';
   return 'Correct the file; editrl config show prints what a config evaluates to.';
 }

@@ -10,7 +10,7 @@ import { isFlat } from './flat_keys.js';
 import { resultHash } from './hash.js';
 import { displayPath, evaluate, externalVariables, fileStem, type Environment, type Evaluation } from './jsonnet.js';
 import { configError, type Origin } from './problems.js';
-import { applyChanges, parseSet } from './sets.js';
+import { applyChanges, parseSet, reachingParents } from './sets.js';
 import { validate } from './validate.js';
 import { warningsOf } from './warnings.js';
 
@@ -19,7 +19,7 @@ export interface LoadRequest {
   readonly file: string;
   /** Files merged over it with `+`, in order. */
   readonly overlays?: readonly string[];
-  /** `a.b=value`, applied last; the value is JSON, or else a text. */
+  /** `a.b=value`, applied last; the value is JSON, or else a string. */
   readonly sets?: readonly string[];
   /** Where the external variables come from; the process's environment unless given. */
   readonly env?: Environment;
@@ -111,8 +111,7 @@ export function referencedFile(parent: Pick<LoadedConfig, 'file'>, reference: Ru
 }
 
 /**
- * Loads the config that makes another run: relative to the config that names it, with the same overlays; of its --set only the folder
- * that both lie in.
+ * Loads the config that makes another run: relative to the config that names it, with the same overlays; of --set, only where runs lie.
  * The run's name is the one that the reference gives.
  */
 export async function loadReferenced(
@@ -120,10 +119,12 @@ export async function loadReferenced(
   reference: RunReference,
   env: Environment = process.env,
 ): Promise<LoadedConfig> {
+  // Where the run itself lies now, which may not be where it was begun.
+  const moved = reachingParents(parent.sets).length > 0;
   return loadConfig({
     file: referencedFile(parent, reference),
     overlays: parent.overlays,
-    sets: parent.sets.filter((set) => parseSet(set).path === 'base_exp_dir'),
+    sets: moved ? [`base_exp_dir=${JSON.stringify(parent.settings.base_exp_dir)}`] : [],
     env: { ...env, APP__RUN_NAME: reference.run },
   });
 }

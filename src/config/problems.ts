@@ -20,7 +20,9 @@ export interface Origin {
 
 /** One error with all problems. */
 export function configError(problems: readonly Problem[], origin: Origin): ConfigError {
-  const lines = problems.map(({ key, message }) => `${placeOf(key, origin)}${key}: ${message}`);
+  const lines = problems.map(
+    ({ key, message }) => `${placeOf(key, origin)}${key}: ${message}${formOf(key, message, origin)}`,
+  );
   const text =
     lines.length === 1 ? lines[0] : `${lines.length} problems\n${lines.map((line) => `  ${line}`).join('\n')}`;
   return new ConfigError(text, {
@@ -48,6 +50,13 @@ function placeOf(key: string, origin: Origin): string {
       .flatMap((line, index) => (field.test(stripComment(line)) ? [`${displayPath(path)}:${index + 1}`] : [])),
   );
   return places.length === 1 ? `(${places[0]}) ` : '';
+}
+
+/** How `--set` is told a string that looks like something else. */
+function formOf(key: string, message: string, { sets }: Origin): string {
+  const given = sets.find((text) => text.startsWith(`${key}=`))?.slice(key.length + 1);
+  if (given === undefined || !message.endsWith('allowed: a string') || !/^[\w.+-]+$/.test(given)) return '';
+  return ` (--set takes JSON: '${key}="${given}"' is one)`;
 }
 
 function stripComment(line: string): string {
@@ -159,6 +168,7 @@ function describeAllowed(issue: z.core.$ZodIssue, path: Path, schema: z.ZodType,
     case 'invalid_value':
     case 'invalid_union': {
       const values = issue.code === 'invalid_value' ? issue.values.map(String) : availableAt(path, schema, root);
+      if (issue.code === 'invalid_union' && values.length === 0) return `allowed: ${kindsOf(issue)}`;
       const found = getPath(root, path);
       const close = typeof found === 'string' ? nearest(found, values) : null;
       return `allowed: ${values.join(', ')}${close === null ? '' : `; did you mean '${close}'?`}`;
@@ -178,8 +188,20 @@ function describeAllowed(issue: z.core.$ZodIssue, path: Path, schema: z.ZodType,
   }
 }
 
+/** What the options of a union begin with, in words. */
+function kindsOf({ errors }: z.core.$ZodIssueInvalidUnion): string {
+  const kinds = errors.flatMap(([first]) =>
+    first?.code === 'invalid_type'
+      ? [kindInWords(first.expected)]
+      : first?.code === 'invalid_value'
+        ? first.values.map(String)
+        : [],
+  );
+  return [...new Set(kinds)].join(' or ');
+}
+
 function sized(origin: string): string {
-  if (origin === 'string') return 'a text of length ';
+  if (origin === 'string') return 'a string of length ';
   return origin === 'array' ? 'a list of length ' : 'a number ';
 }
 
@@ -187,7 +209,7 @@ function kindInWords(expected: string): string {
   const words: Record<string, string> = {
     int: 'an integer',
     number: 'a number',
-    string: 'a text',
+    string: 'a string',
     boolean: 'true or false',
     array: 'a list',
     tuple: 'a list',

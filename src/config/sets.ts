@@ -10,7 +10,10 @@ export interface Change {
   readonly value: unknown;
 }
 
-/** Splits `a.b=value`; a value that is not JSON is a text. Raises UsageError when there is no key or no `=`. */
+/**
+ * Splits `a.b=value`; a value that is not JSON is a string. Raises UsageError when there is no key or no `=`, for a key that cannot be
+ * one, and for a list or an object that is no JSON.
+ */
 export function parseSet(text: string): Change {
   const at = text.indexOf('=');
   const path = text.slice(0, Math.max(at, 0));
@@ -19,12 +22,21 @@ export function parseSet(text: string): Change {
       next: 'Write it as --set optimizer.learning_rate=1e-5.',
     });
   }
+  if (path.split('.').includes('__proto__')) throw new UsageError(`--set ${text}: '__proto__' cannot be a key`);
   const content = text.slice(at + 1);
   try {
     return { path, value: JSON.parse(content) as unknown };
   } catch {
-    return { path, value: content };
+    if (!/^\s*[[{]/.test(content)) return { path, value: content };
+    throw new UsageError(`--set ${text}: found a list or an object that is no JSON`, {
+      next: `Write JSON, with quotes around keys: --set '${path}={"key": "value"}'; Jsonnet stands in files (--with).`,
+    });
   }
+}
+
+/** What of `--set` reaches the runs that others start from: where runs lie. */
+export function reachingParents(sets: readonly string[]): string[] {
+  return sets.filter((text) => parseSet(text).path === 'base_exp_dir');
 }
 
 /** Applies changes in order to `raw`, which it changes; returns what stands in the way of any. */

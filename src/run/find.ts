@@ -1,6 +1,7 @@
 /** Finding runs by name in the folders that runs lie in. */
 import { existsSync, readdirSync } from 'node:fs';
-import { join } from 'node:path';
+import { join, resolve } from 'node:path';
+import { nearest } from '../config/nearest.js';
 import { RunError } from '../core/errors.js';
 import { checkRunName, isRunName, RunPaths } from './paths.js';
 
@@ -24,12 +25,16 @@ export function listRuns(folders: readonly string[]): RunPaths[] {
   });
 }
 
-/** The run of a name. Raises RunError when there is none, or one in each of several folders. */
+/** The run of a name, or of a run directory's path. Raises RunError when there is none, or one in each of several folders. */
 export function findRun(
   name: string,
   expDir: string | undefined = undefined,
   env: NodeJS.ProcessEnv = process.env,
 ): RunPaths {
+  if (!isRunName(name) && existsSync(join(name, 'run.json'))) return RunPaths.ofDirectory(resolve(name));
+  if (name.includes('/')) {
+    throw new RunError('there is no run in this folder', { where: name, next: 'Name a run, or the folder of one.' });
+  }
   checkRunName(name);
   const folders = searchFolders(expDir, env);
   const found = folders.map((folder) => new RunPaths(folder, name)).filter((paths) => existsSync(paths.record));
@@ -40,7 +45,9 @@ export function findRun(
     });
   }
   const names = listRuns(folders).map((run) => run.runName);
-  const known = names.length === 0 ? 'There are no runs there.' : `There are: ${firstFew(names)}.`;
+  const close = nearest(name, names);
+  const all = names.length === 0 ? 'There are no runs there.' : `There are: ${firstFew(names)}.`;
+  const known = close === null ? all : `Did you mean '${close}'?`;
   throw new RunError(`there is no run named '${name}' in ${folders.join(' or ')}`, {
     next: `${known} Say another folder with --exp-dir.`,
   });

@@ -1,4 +1,4 @@
-/** Reading and writing JSON values by dotted path; a number addresses a list's element. */
+/** Reading and writing JSON values by dotted path; a number addresses a list's element. Only what a value itself holds counts. */
 import { isObject } from './walk.js';
 
 /** What stands at a path, dotted or in parts; undefined where nothing does. */
@@ -6,7 +6,7 @@ export function getPath(root: unknown, path: string | readonly (string | number)
   let here = root;
   for (const key of typeof path === 'string' ? path.split('.') : path) {
     if (!isObject(here) && !Array.isArray(here)) return undefined;
-    here = (here as Record<string, unknown>)[key];
+    here = Object.hasOwn(here, key) ? (here as Record<string, unknown>)[key] : undefined;
   }
   return here;
 }
@@ -33,7 +33,7 @@ export function setPath(root: Record<string, unknown>, path: string, value: unkn
     if (isLast) {
       container[key] = value;
     } else {
-      if (container[key] === undefined || container[key] === null) container[key] = {};
+      if (!Object.hasOwn(container, key) || container[key] === null) container[key] = {};
       here = container[key];
     }
   }

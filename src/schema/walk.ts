@@ -51,7 +51,9 @@ export function fieldsOf(schema: z.ZodType, value: unknown): Readonly<Record<str
 export function childOf(schema: z.ZodType, key: string | number, value: unknown): z.ZodType | null {
   const bare = unwrap(schema);
   if (bare instanceof z.ZodArray) return bare.element as z.ZodType;
-  return fieldsOf(bare, value)?.[key] ?? null;
+  if (bare instanceof z.ZodRecord) return bare.valueType as z.ZodType;
+  const fields = fieldsOf(bare, value);
+  return fields !== null && Object.hasOwn(fields, key) ? fields[key] : null;
 }
 
 /** Follows a path through a schema, choosing variants by what `value` holds; null where it leads nowhere. */

@@ -47,7 +47,7 @@ describe('editrl logs', () => {
     folder.log(paths.consoleLog(1), 'a\n');
     expect(await fails('--attempt', '3')).toContain('There are those of attempts 1.');
     expect(await fails('--rank', '5')).toContain('There are: console.log.');
-    expect(await fails('--lines', '-1')).toContain('--lines has to be a whole number');
+    expect(await fails('--lines', '-1')).toContain('--lines: found -1; allowed: a whole number >= 0');
   });
 });
 

@@ -1,7 +1,10 @@
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { memory, nodeVersion } from '../../src/cli/doctor.js';
 import { main } from '../../src/cli/main.js';
 import { formatTable, hasColour } from '../../src/cli/output.js';
+import { testFolder } from '../support/folder.js';
 
 const written = { out: '', error: '' };
 
@@ -20,6 +23,7 @@ beforeEach(() => {
 
 afterEach(() => {
   vi.restoreAllMocks();
+  vi.unstubAllEnvs();
 });
 
 const tiny = ['--with', 'configs/lib/tiny.libsonnet'];
@@ -48,20 +52,64 @@ describe('editrl', () => {
   it.each([
     [
       ['confg'],
-      "editrl: unknown verb 'confg'; allowed: run, sweep, plan, resume, status, stop, logs, report, rescore, config, data, gateway, judge, reward-server, launch-check, doctor\n  Did you mean: editrl config?\n",
+      "editrl: unknown verb 'confg'; allowed: run, sweep, plan, resume, status, stop, logs, report, rescore, config, data, gateway, judge, reward-server, launch-check, doctor, completion\n  Did you mean: editrl config?\n",
     ],
     [
       ['config', 'chek', 'x'],
       "editrl: unknown action 'config chek'; allowed: show, check, schema\n  Did you mean: editrl config check?\n",
     ],
-    [['doctor', '--jsn'], 'editrl: Unknown argument: jsn\n  editrl <verb> --help shows the usage with an example.\n'],
+    [['doctor', '--jsn'], 'editrl: Unknown argument: jsn\n  Did you mean --json?\n'],
+    [
+      ['sweep', 'x', '--max-paralel', '2', '--wiht', 'y'],
+      'editrl: Unknown arguments: max-paralel, wiht\n  Did you mean --max-parallel?\n',
+    ],
+    [
+      ['run'],
+      'editrl: found 0 arguments, needed at least 1\n  editrl <verb> --help shows the usage with an example.\n',
+    ],
+    [['completio'], expect.stringMatching(/Did you mean: editrl completion\?\n$/) as string],
     [
       ['config', 'show', 'nope.jsonnet'],
       'editrl: nope.jsonnet: no such file\n  Name a Jsonnet file; the shipped ones are in configs/.\n',
     ],
+    ...['set', 'with'].map((name): [string[], string] => [
+      ['config', 'show', 'configs/sft_s.jsonnet', `--${name}`],
+      `editrl: --${name} needs a value\n  editrl <verb> --help shows the usage with an example.\n`,
+    ]),
+    [
+      ['plan', 'configs/tiny_vq.jsonnet', '--only', 'a', '--only', 'b'],
+      'editrl: --only is given 2 times; allowed: once\n',
+    ],
   ])('refuses %j in one message', async (argv, message) => {
     expect(await main(argv)).toBe(2);
-    expect(written.error).toBe(message);
+    expect(written.error).toEqual(message);
+  });
+
+  it.each([[['-h']], [['run', '-h']], [['config', 'show', '-h']]])('helps at %j as at --help', async (argv) => {
+    expect(await main(argv)).toBe(0);
+    const short = written.out;
+    written.out = '';
+    expect(await main([...argv.slice(0, -1), '--help'])).toBe(0);
+    expect(short).toMatch(/^editrl .*-h, --help/s);
+    expect(short).toBe(written.out);
+  });
+
+  it('prints what lets a shell complete, and completes', async () => {
+    vi.stubEnv('SHELL', '/bin/bash');
+    expect(await main(['completion'])).toBe(0);
+    expect(written.out).toMatch(/complete .* editrl\n/);
+    const completed = async (...words: string[]): Promise<string[]> => {
+      written.out = '';
+      expect(await main(['--get-yargs-completions', 'editrl', ...words])).toBe(0);
+      return written.out.trimEnd().split('\n');
+    };
+    expect(await completed('')).toEqual(expect.arrayContaining(['run', 'sweep', 'config', 'completion']));
+    expect(await completed('swe')).not.toContain('cell');
+    expect(await completed('sweep', '--max')).toEqual(expect.arrayContaining(['--max-parallel', '--set', '--with']));
+    expect(await completed('config', '')).toEqual(expect.arrayContaining(['show', 'check', 'schema']));
+    expect(await completed('config', 'show', '--')).toEqual(expect.arrayContaining(['--list', '--set']));
+    // Files are the shell's own to complete.
+    expect(await completed('run', 'configs/')).toEqual(['']);
   });
 
   it('prints a stack trace only with --debug', async () => {
@@ -111,9 +159,21 @@ describe('editrl config', () => {
     );
   });
 
+  it('goes on with the next file after one that imports a folder', async () => {
+    const folder = testFolder('check');
+    const file = join(folder, 'wrong.jsonnet');
+    writeFileSync(file, "{ a: import '.' }");
+    expect(await main(['config', 'check', file, 'configs/tiny_vq.jsonnet'])).toBe(2);
+    expect(written.error).toContain(`wrong  ${file}:1:6: `);
+    expect(written.out).toBe('ok  configs/tiny_vq.jsonnet  tiny_vq\n');
+  });
+
   it('prints the JSON Schema', async () => {
     expect(await main(['config', 'schema'])).toBe(0);
     expect(JSON.parse(written.out)).toHaveProperty('oneOf');
+    written.out = '';
+    expect(await main(['config', 'schema', '--experiment'])).toBe(0);
+    expect(JSON.parse(written.out)).toHaveProperty('properties.zip.description');
   });
 });
 

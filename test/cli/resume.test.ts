@@ -38,7 +38,7 @@ const resume = (...args: string[]): Promise<number> => main(['resume', 'tiny_vq'
 it.each([
   [['--from', '2'], 2, 'a fork needs both --from ITERATION and --as NAME'],
   [['--as', 'other'], 2, 'a fork needs both --from ITERATION and --as NAME'],
-  [['--from', '1.5', '--as', 'other'], 2, '--from has to be the iteration of a checkpoint'],
+  [['--from', '1.5', '--as', 'other'], 2, '--from: found 1.5; allowed: a whole number >= 0'],
   [['--from', '3', '--as', 'other'], 1, 'There are those of iterations 2, 4: name one with --from.'],
   [['--from', '2', '--as', 'tiny_vq'], 1, "there is already a run named 'tiny_vq'"],
   [['--from', '2', '--as', '../other'], 2, "'../other' cannot name a run"],
@@ -57,7 +57,7 @@ it.each([
 
 it('names the runs there are when the name is wrong', async () => {
   expect(await main(['resume', 'tiny_vqq', '--exp-dir', base])).toBe(1);
-  expect(written.error).toContain(`there is no run named 'tiny_vqq' in ${base}\n  There are: tiny_vq.`);
+  expect(written.error).toContain(`there is no run named 'tiny_vqq' in ${base}\n  Did you mean 'tiny_vq'?`);
 });
 
 /** A folder on a read-only file system, where this machine has one. */

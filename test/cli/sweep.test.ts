@@ -81,6 +81,42 @@ describe('editrl sweep --dry-run', () => {
   });
 });
 
+describe('editrl sweep and plan', () => {
+  it('tell of cells that only repeat others, beside the document', async () => {
+    const file = experiment({ axes: { a: { one: {}, two: {} } } });
+    for (const argv of [
+      ['sweep', file, '--dry-run', '--json'],
+      ['plan', file, '--json'],
+    ]) {
+      [out, err] = ['', ''];
+      expect(await main(argv)).toBe(0);
+      expect(JSON.parse(out)).toMatchObject({ experiment: 'trial' });
+      expect(err).toMatch(/^warning: 1 of 2 cells only repeat others/);
+    }
+  });
+});
+
+describe('editrl sweep and plan --set', () => {
+  it('change every cell, and --exp-dir where runs lie', async () => {
+    const flags = ['--set', 'parameters.extra=1', '--exp-dir', join(folder, 'else where'), '--json'];
+    begun('trial__a-small__seed-1', 1, 'failed');
+    expect(await main(['sweep', experiment(), '--dry-run', '--failed', '--json'])).toBe(0);
+    expect(JSON.parse(out)).toMatchObject({ would_start: [{ run_name: 'trial__a-small__seed-1' }] });
+    out = '';
+    expect(await main(['sweep', experiment(), '--dry-run', '--failed', ...flags])).toBe(0);
+    expect(JSON.parse(out)).toMatchObject({ would_start: [] });
+    out = '';
+    expect(await main(['plan', experiment(), '--json'])).toBe(0);
+    const before = JSON.parse(out) as { cells: { hash: string; state: string }[] };
+    out = '';
+    expect(await main(['plan', experiment(), ...flags])).toBe(0);
+    const after = JSON.parse(out) as typeof before;
+    expect(before.cells.map(({ state }) => state)).toContain('failed');
+    expect(after.cells.map(({ state }) => state)).not.toContain('failed');
+    for (const [index, { hash }] of after.cells.entries()) expect(hash).not.toBe(before.cells[index].hash);
+  });
+});
+
 describe('editrl sweep --failed', () => {
   it.each(['failed', 'interrupted'])('takes what %s', async (state) => {
     begun('trial__a-small__seed-1', 1);
@@ -96,6 +132,10 @@ describe('editrl sweep', () => {
     [['--only', 'nothing'], 'no cell of trial has such a name'],
     [['--max-parallel', '0'], '--max-parallel: found 0; allowed: a whole number >= 1'],
     [['--retries', '1.5'], '--retries: found 1.5; allowed: a whole number >= 0'],
+    [['--retries', '1', '--retries', '2'], '--retries: found 1 and 2; allowed: a whole number >= 0'],
+    [['--retries'], '--retries needs a value'],
+    [['--max-parallel', 'two'], '--max-parallel: found two; allowed: a whole number >= 1'],
+    [['--max-parallel', '1e999'], '--max-parallel: found 1e999; allowed: a whole number >= 1'],
   ])('refuses %j', async (flags, message) => {
     expect(await main(['sweep', experiment(), '--dry-run', ...flags])).toBe(2);
     expect(err).toContain(message);

@@ -1,4 +1,4 @@
-import { writeFileSync } from 'node:fs';
+import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import type { LoadRequest } from '../../src/config/load.js';
@@ -74,14 +74,48 @@ describe('a config that does not evaluate', () => {
     `);
   });
 
+  it('imports a folder', async () => {
+    mkdirSync(join(folder, 'parts'), { recursive: true });
+    expect(await withFile("{\n  a: import 'parts',\n}")).toMatchInlineSnapshot(`
+      "/tmp/mine.jsonnet:2:6: couldn't open import "parts": it is a folder
+        Check the path: it is relative to the file that imports it."
+    `);
+    expect(await withFile("{ a: importstr './parts' }")).toMatchInlineSnapshot(`
+      "/tmp/mine.jsonnet:1:6: couldn't open import "./parts": it is a folder
+        Check the path: it is relative to the file that imports it."
+    `);
+  });
+
+  it('imports what imports it', async () => {
+    writeFileSync(join(folder, 'one.libsonnet'), "{ a: (import 'two.libsonnet').a }");
+    writeFileSync(join(folder, 'two.libsonnet'), "// import 'nothing'\n(import 'one.libsonnet')");
+    expect(await withFile("import 'one.libsonnet'")).toMatchInlineSnapshot(`
+      "/tmp/one.libsonnet:1:6: the evaluation does not end, and files import each other: /tmp/one.libsonnet -> /tmp/two.libsonnet -> /tmp/one.libsonnet
+        Move what both need to a file of its own, which both import."
+    `);
+    expect(await withFile('{ a: self.b, b: self.a }')).toMatchInlineSnapshot(`
+      "/tmp/mine.jsonnet:1:17: max stack frames exceeded.
+        Something refers to itself without end."
+    `);
+    // What imports each other and needs only what is there has an end.
+    writeFileSync(join(folder, 'two.libsonnet'), "{ a: 'x', whole:: import 'one.libsonnet' }");
+    expect(await withFile("import 'one.libsonnet'")).toContain('task: missing');
+  });
+
   it('does not exist', async () => {
     expect(await textOf({ file: 'configs/nope.jsonnet' })).toMatchInlineSnapshot(`
       "configs/nope.jsonnet: no such file
         Name a Jsonnet file; the shipped ones are in configs/."
     `);
+    expect(await textOf({ file: 'configs/sft_s__rl_s' })).toContain('Did you mean configs/sft_s__rl_s.jsonnet?');
+    expect(await textOf({ file: 'sft_s__rl_s.jsonnet' })).toContain('Did you mean configs/sft_s__rl_s.jsonnet?');
+    expect(await textOf({ file: 'configs/sft_sc2stge.jsonnet' })).toContain(
+      'Did you mean configs/sft_sc2stage.jsonnet?',
+    );
+    expect(await textOf({ file: 'configs/tiny_vq.jsonnet/x' })).toContain('Name a Jsonnet file');
     expect(await textOf({ ...base, overlays: ['tiny'] })).toMatchInlineSnapshot(`
       "tiny: no such file
-        Name a Jsonnet file; the shipped ones are in configs/."
+        Did you mean configs/lib/tiny.libsonnet?"
     `);
   });
 
@@ -177,7 +211,7 @@ describe('a config that does not validate', () => {
       await withSets('environment.model=3', 'policy.tokenizer={"hub":"x"}', 'policy.model={"run":"a","confg":"b"}'),
     ).toMatchInlineSnapshot(`
       "configs/sft_s__rl_s.jsonnet: 4 problems
-        (--set) policy.model.config: missing; allowed: a text
+        (--set) policy.model.config: missing; allowed: a string
         (--set) policy.model.confg: unknown key; did you mean policy.model.config?
         (--set) policy.tokenizer.hub: found "x"; allowed: a Hub id such as "owner/name"
         (--set) environment.model: found 3; allowed: a local path, {hub, revision} or {run, config}
@@ -312,6 +346,59 @@ describe('a config that does not validate', () => {
     expect(await withSets('nothing')).toMatchInlineSnapshot(`
       "--set nothing: found no key=value
         Write it as --set optimizer.learning_rate=1e-5."
+    `);
+  });
+
+  it('is set in a form that is no JSON, or other than was meant', async () => {
+    expect(await withSets("data.train=[{path: 'x'}]")).toMatchInlineSnapshot(`
+      "--set data.train=[{path: 'x'}]: found a list or an object that is no JSON
+        Write JSON, with quotes around keys: --set 'data.train={"key": "value"}'; Jsonnet stands in files (--with)."
+    `);
+    expect(await withSets('run_name=123', 'data.dir=true', 'reward.endpoint=null')).toMatchInlineSnapshot(`
+      "configs/sft_s__rl_s.jsonnet: 3 problems
+        (--set) run_name: found 123; allowed: a string (--set takes JSON: 'run_name="123"' is one)
+        (--set) data.dir: found true; allowed: a string (--set takes JSON: 'data.dir="true"' is one)
+        (--set) reward.endpoint: found null; allowed: a URL such as http://HOST:4877, a list of such URLs, {node_file: 'FILE', port: 4877}, or 'embedded'
+        editrl config schema lists every key with its meaning; editrl config show prints what the file evaluates to."
+    `);
+  });
+
+  it('has keys that every object inherits', async () => {
+    expect(await withSets('__proto__.x=1')).toMatchInlineSnapshot(`"--set __proto__.x=1: '__proto__' cannot be a key"`);
+    expect(await withSets('policy.__proto__=1')).toMatchInlineSnapshot(
+      `"--set policy.__proto__=1: '__proto__' cannot be a key"`,
+    );
+    expect(await withSets('constructor.x=1', 'policy.toString.y=1', 'task.valueOf=1')).toMatchInlineSnapshot(`
+      "configs/sft_s__rl_s.jsonnet: 3 problems
+        (--set) task.valueOf: cannot be set: task is "image_edit_tokens"; set task as a whole
+        policy.toString: unknown key; allowed: assistant_prefill, chat_words, emu3_use_logit_processor, end_after_image, engine, image_header, init, model, model_context_size, separate_language_and_vision_vocabs, tokenizer
+        constructor: unknown key; allowed: algorithm, base_exp_dir, checkpoint, data, environment, launch, num_iterations, optimizer, policy, reward, rollout, run_name, seed, task, track, validation
+        editrl config schema lists every key with its meaning; editrl config show prints what the file evaluates to."
+    `);
+    const keys = ['__proto__', 'constructor', 'toString'].map((key) => `['${key}']: { x: 1 }`).join(', ');
+    expect(await withFile(`{ task: 'image_tokenizer', ${keys}, data: { ${keys} } }`)).toMatchInlineSnapshot(`
+      "/tmp/mine.jsonnet: 12 problems
+        run_name: missing; allowed: a string
+        num_iterations: missing; allowed: a number
+        optimizer: missing; allowed: an object
+        data.train: missing; allowed: a list
+        data.validation: missing; allowed: a list
+        data.__proto__: unknown key; allowed: dir, format, tiny, train, validation
+        data.constructor: unknown key; allowed: dir, format, tiny, train, validation
+        data.toString: unknown key; allowed: dir, format, tiny, train, validation
+        environment: missing; allowed: an object
+        __proto__: unknown key; allowed: algorithm, base_exp_dir, checkpoint, data, environment, launch, num_iterations, optimizer, run_name, seed, task, track, validation
+        constructor: unknown key; allowed: algorithm, base_exp_dir, checkpoint, data, environment, launch, num_iterations, optimizer, run_name, seed, task, track, validation
+        toString: unknown key; allowed: algorithm, base_exp_dir, checkpoint, data, environment, launch, num_iterations, optimizer, run_name, seed, task, track, validation
+        editrl config schema lists every key with its meaning; editrl config show prints what the file evaluates to."
+    `);
+    expect(await withSets('reward.terms=[{"name":"constructor","weight":1}]')).toMatchInlineSnapshot(`
+      "configs/sft_s__rl_s.jsonnet: (--set) reward.terms.0.name: found "constructor"; allowed: viescore, ground_score, sqrt(viescore_pqxground_score), jpeg_size, image_similarity, format_accuracy, align_quality, logit_expectation, ocr, ocr_confidence, ocr_vlm, clip, remote
+        editrl config schema lists every key with its meaning; editrl config show prints what the file evaluates to."
+    `);
+    expect(await withSets('task=constructor')).toMatchInlineSnapshot(`
+      "configs/sft_s__rl_s.jsonnet: (--set) task: found 'constructor'; allowed: image_edit_tokens, image_tokenizer, external
+        editrl config schema lists every key with its meaning; editrl config show prints what the file evaluates to."
     `);
   });
 });

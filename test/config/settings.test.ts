@@ -67,7 +67,7 @@ describe('loading', () => {
     expect(Object.isFrozen(settings.optimizer.betas)).toBe(true);
   });
 
-  it('takes a --set value as JSON, or else as a text', () => {
+  it('takes a --set value as JSON, or else as a string', () => {
     expect(parseSet('a.b=1e-5')).toEqual({ path: 'a.b', value: 1e-5 });
     expect(parseSet('a=x=y')).toEqual({ path: 'a', value: 'x=y' });
     expect(parseSet('a.0.c={"d":[null]}')).toEqual({ path: 'a.0.c', value: { d: [null] } });

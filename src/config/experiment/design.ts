@@ -47,8 +47,19 @@ export function designCells(experiment: string, description: Description): Named
   if (cells.size === 0) {
     throw new ConfigError('the matrix has no cells', { next: 'Give its axes values, or exclude less.' });
   }
+  requireComparison(matrix, [...cells.values()]);
   const sorted = [...cells.values()].sort((a, b) => matrix.compare(a, b));
   return named(experiment, matrix.names, sorted);
+}
+
+/** Raises ConfigError when no cell is one that the others are compared with. */
+function requireComparison({ baseline }: Matrix, cells: readonly AxisValues[]): void {
+  if (baseline === null || cells.some((cell) => matches(cell, baseline))) return;
+  const values = Object.entries(baseline).map(([axis, value]) => `${axis} '${value}'`);
+  throw new ConfigError(
+    `baseline: no cell has ${values.join(' and ')}, which others are compared with: exclude, zip or sample leaves it out`,
+    { next: 'Add it to include, name another baseline, or leave baseline out.' },
+  );
 }
 
 /** Whether a cell has the values of a partial one. */
@@ -61,9 +72,16 @@ export function nameWith(name: string, axes: readonly string[], cell: AxisValues
   return [name, ...[...axes].sort().map((axis) => `${axis}-${cell[axis]}`)].join('__');
 }
 
-/** Raises ConfigError unless a text can be part of a run's name. */
+/** Raises ConfigError for what sets the name of a cell. */
+function refuseName(where: string): never {
+  throw new ConfigError(`${where} sets run_name, but a cell is named after its axes`, {
+    next: 'Leave it out; the first part of the names is the name of the experiment.',
+  });
+}
+
+/** Raises ConfigError unless a text can be part of a run's name; nor may it be what every object of JavaScript has. */
 export function checkNamePart(what: string, text: string): void {
-  if (/^[A-Za-z0-9._-]+$/.test(text)) return;
+  if (/^[A-Za-z0-9._-]+$/.test(text) && !(text in Object.prototype)) return;
   throw new ConfigError(`${what} '${text}' cannot be part of a run_name; allowed: letters, digits, ".", "_" and "-"`, {
     next: 'Give it another name; what it sets may stay.',
   });
@@ -117,8 +135,12 @@ class Matrix {
     this.#ranks = new Map(
       [...this.#values].map(([axis, values]) => [axis, new Map(values.map((value, rank) => [value, rank]))]),
     );
+    const { base } = description;
+    if (base !== true && !this.#values.has(base)) this.#refuseBase(base);
     for (const axis of this.names) {
       checkNamePart('axis', axis);
+      const naming = Object.entries(description.axes[axis]).find(([, fields]) => fields.includes('run_name'));
+      if (naming !== undefined && axis !== base) refuseName(`axis '${axis}': value '${naming[0]}'`);
       for (const value of this.valuesOf(axis)) checkNamePart(`axis ${axis}: value`, value);
       if (this.valuesOf(axis).length === 0) throw new ConfigError(`axis '${axis}' has no values`);
     }
@@ -128,8 +150,10 @@ class Matrix {
     if (twice !== undefined) throw new ConfigError(`zip: axis '${twice}' is in it twice`);
     this.baseline = description.baseline === null ? null : this.checked(description.baseline, 'baseline');
     for (const axis of description.share) this.requireAxis(axis, 'share');
-    for (const { cell } of description.overrides) this.checked(cell, 'overrides');
-    if (description.base !== true) this.requireAxis(description.base, 'base');
+    for (const [index, { cell, set }] of description.overrides.entries()) {
+      this.checked(cell, 'overrides');
+      if (set.includes('run_name')) refuseName(`overrides.${index}`);
+    }
   }
 
   valuesOf(axis: string): readonly string[] {
@@ -141,6 +165,14 @@ class Matrix {
     const close = nearest(axis, this.names);
     throw new ConfigError(
       `${where}: there is no axis '${axis}'; there are: ${this.names.join(', ') || 'none'}${close === null ? '' : `; did you mean '${close}'?`}`,
+    );
+  }
+
+  #refuseBase(base: string): never {
+    const close = nearest(base, this.names);
+    throw new ConfigError(
+      `base: found '${base}', which is no axis; allowed: a config, or the name of the axis whose values are configs (there are: ${this.names.join(', ') || 'none'})`,
+      { next: `Did you mean base: ${close === null ? `import '${base}'` : `'${close}'`}?` },
     );
   }
 

@@ -1,8 +1,9 @@
 /** From an experiment file to its cells and the runs that they start from: frozen settings with names, hashes and parents. */
-import { ConfigError } from '../../core/errors.js';
+import { ConfigError, UsageError } from '../../core/errors.js';
 import { isTrainable, recipeOf } from '../../recipes/settings.js';
 import { growable } from '../growth.js';
 import { displayPath, type Environment } from '../jsonnet.js';
+import { parseSet } from '../sets.js';
 import { checkClashes } from './clashes.js';
 import { matches, type AxisValues } from './design.js';
 import { evaluateMatrix } from './matrix.js';
@@ -17,6 +18,8 @@ export interface ExperimentRequest {
   readonly file: string;
   /** Files merged over the base, after those of the experiment itself; parents get them too. */
   readonly overlays?: readonly string[];
+  /** `a.b=value`, set in every cell, over its axes; of these, base_exp_dir reaches the parents. */
+  readonly sets?: readonly string[];
   readonly env?: Environment;
 }
 
@@ -28,15 +31,22 @@ export interface Experiment {
   readonly parents: readonly Cell[];
   readonly baseline: AxisValues | null;
   readonly options: ExperimentOptions;
+  /** What a person should know before it runs. */
+  readonly warnings: readonly string[];
 }
 
 /** Loads an experiment. Raises ConfigError: of what is wrong with its form, or of all cells that are not valid together. */
 export async function loadExperiment(request: ExperimentRequest): Promise<Experiment> {
-  const { file, overlays: given = [], env = process.env } = request;
+  const { file, overlays: given = [], sets = [], env = process.env } = request;
   const matrix = await evaluateMatrix(file, given, env);
   const { name, description, overlays, named, value, sources, importHash } = matrix;
-  const run = new Runs(file, overlays, description, env);
-  const drafts = value.map((raw, index) => run.draft(raw, file, named[index].axes, importHash, sources));
+  if (description !== null && sets.some((text) => parseSet(text).path === 'run_name')) {
+    throw new UsageError('--set run_name: the cells of an experiment are named after its axes', {
+      next: "The first part of the names is the experiment's name.",
+    });
+  }
+  const run = new Runs(file, overlays, sets, description, env);
+  const drafts = value.map((raw, index) => run.draft(raw, sets, file, named[index].axes, importHash, sources));
   if (description !== null) {
     const raws = drafts.map(({ axes, raw }) => ({ axes, value: raw }));
     await checkClashes({ file, env }, description, raws);
@@ -73,7 +83,34 @@ export async function loadExperiment(request: ExperimentRequest): Promise<Experi
     parents: others,
     baseline: description?.baseline ?? null,
     options: { stop_early: description?.stop_early ?? null },
+    warnings: sameCells(cells),
   };
+}
+
+/** Most groups of equal cells that are named, and most cells of one. */
+const SHOWN_SAME = 3;
+
+/** One warning for all cells that are equal in every setting that decides what is learned: each but one repeats another. */
+function sameCells(cells: readonly Cell[]): string[] {
+  const byHash = new Map<string, string[]>();
+  for (const { run_name, config } of cells) {
+    const names = byHash.get(config.resultHash);
+    if (names === undefined) byHash.set(config.resultHash, [run_name]);
+    else names.push(run_name);
+  }
+  const same = [...byHash.values()].filter((names) => names.length > 1);
+  if (same.length === 0) return [];
+  const repeated = same.reduce((sum, names) => sum + names.length - 1, 0);
+  const shown = same.slice(0, SHOWN_SAME).map((names) => `  ${firstOf(names).join(', ')}`);
+  const more = same.length > SHOWN_SAME ? [`  and ${same.length - SHOWN_SAME} more groups`] : [];
+  return [
+    `${repeated} of ${cells.length} cells only repeat others: nothing that decides a result differs between\n${[...shown, ...more].join('\n')}`,
+  ];
+}
+
+function firstOf(names: readonly string[]): string[] {
+  const more = names.length - SHOWN_SAME;
+  return more > 0 ? [...names.slice(0, SHOWN_SAME), `and ${more} more`] : [...names];
 }
 
 /** Raises ConfigError when runs need each other. */

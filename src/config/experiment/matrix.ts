@@ -199,6 +199,8 @@ function withAxes(told: unknown): { readonly described: unknown; readonly hidden
   const axes = Object.entries(told['axes']).map(([axis, lists]): [string, unknown] => {
     if (!Array.isArray(lists)) return [axis, lists];
     const [names, fields, shown] = lists as [string[], string[][], number[]];
+    // Here, because a parsed description has lost what is called __proto__.
+    for (const name of [axis, ...names]) checkNamePart(name === axis ? 'axis' : `axis ${axis}: value`, name);
     for (const [index, all] of fields.entries()) {
       if (all.length > shown[index]) for (const field of all) hidden.add(field);
     }
@@ -208,7 +210,7 @@ function withAxes(told: unknown): { readonly described: unknown; readonly hidden
 }
 
 function isConfig(described: Record<string, unknown>): boolean {
-  return !['base', 'axes', 'design'].some((key) => key in described);
+  return !Object.keys(descriptionSchema.shape).some((key) => key in described);
 }
 
 function readDescription(described: unknown, file: string): Description {
@@ -219,7 +221,7 @@ function readDescription(described: unknown, file: string): Description {
     problems.map(({ key, message }) => (key === '' ? message : `${key}: ${message}`)).join('\n  '),
     {
       where: displayPath(file),
-      next: 'An experiment is { name, base, with, axes: { axis: { value: {…} } }, design, baseline, … }; docs: editrl plan --help.',
+      next: 'editrl config schema --experiment lists every key of an experiment; docs/experiments.md has examples.',
     },
   );
 }

@@ -8,6 +8,7 @@ import { getPath, setPath } from '../../schema/paths.js';
 import { isObject } from '../../schema/walk.js';
 import { canonicalForm, type CanonicalForm, type LoadedConfig } from '../load.js';
 import { modelKeys } from '../models.js';
+import { parseSet, reachingParents } from '../sets.js';
 import { checkName, nameWith, type AxisValues } from './design.js';
 import type { Description } from './schema.js';
 import { Settler } from './settle.js';
@@ -31,6 +32,8 @@ const SHOWN_CELLS = 3;
 /** A run before it is validated. */
 export interface Draft {
   readonly raw: Record<string, unknown>;
+  /** What `--set` changed in it. */
+  readonly sets: readonly string[];
   readonly problems: readonly Problem[];
   readonly warnings: readonly string[];
   readonly words: CanonicalForm['words'];
@@ -47,6 +50,12 @@ export interface Wanted {
   readonly by: string;
 }
 
+/** Settings with sections of their own where `--set` changes them: cells share them. */
+function ownSections(value: Record<string, unknown>, sets: readonly string[]): Record<string, unknown> {
+  const changed = sets.map((text) => parseSet(text).path.split('.')[0]).filter((key) => Object.hasOwn(value, key));
+  return { ...value, ...Object.fromEntries(changed.map((key) => [key, structuredClone(value[key])])) };
+}
+
 /** The runs of an experiment as they come to be: cells first, then generation after generation of parents. */
 export class Runs {
   readonly settler = new Settler();
@@ -57,6 +66,7 @@ export class Runs {
   constructor(
     private readonly file: string,
     private readonly overlays: readonly string[],
+    private readonly sets: readonly string[],
     private readonly description: Description | null,
     private readonly env: Environment,
   ) {
@@ -68,12 +78,13 @@ export class Runs {
 
   draft(
     value: Record<string, unknown>,
+    sets: readonly string[],
     file: string,
     axes: AxisValues,
     importHash: string,
     sources: ReadonlyMap<string, string>,
   ): Draft {
-    const form = canonicalForm(value, { file, env: this.env, overlaid: true });
+    const form = canonicalForm(ownSections(value, sets), { file, env: this.env, overlaid: true, sets });
     const { value: given, problems, warnings, words } = form;
     const parents: Wanted[] = [];
     const renamed: Record<string, unknown> = {};
@@ -95,7 +106,7 @@ export class Runs {
       }
     }
     const raw = this.#withReferences(given, renamed);
-    return { raw, problems, warnings, words, file, axes, importHash, parents };
+    return { raw, sets, problems, warnings, words, file, axes, importHash, parents };
   }
 
   /** Settings with other references. Sections are shared between cells, so one is copied once for each set of references. */
@@ -156,8 +167,16 @@ export class Runs {
       snippet: parentsSnippet(this.file, this.overlays, orders),
       environment: this.env,
     });
+    const reaching = reachingParents(this.sets);
     return (evaluation.value as Record<string, unknown>[]).map((raw, index) =>
-      this.draft(raw, displayPath(wave[index].file), wave[index].axes, evaluation.importHash, evaluation.sources),
+      this.draft(
+        raw,
+        reaching,
+        displayPath(wave[index].file),
+        wave[index].axes,
+        evaluation.importHash,
+        evaluation.sources,
+      ),
     );
   }
 
@@ -166,11 +185,15 @@ export class Runs {
     const cells: Cell[] = [];
     const wrong: { readonly name: string; readonly problems: readonly Problem[] }[] = [];
     const overlays = Object.freeze(this.overlays.map(displayPath));
-    for (const { raw, problems, warnings, words, file, axes, importHash, parents } of drafts) {
+    for (const { raw, sets, problems, warnings, words, file, axes, importHash, parents } of drafts) {
       const settled = this.settler.settle(raw);
       if ('problems' in settled || problems.length > 0) {
         const found = 'problems' in settled ? settled.problems : [];
-        wrong.push({ name: String(raw['run_name']), problems: [...problems, ...(words?.problems(found) ?? found)] });
+        const named = raw['run_name'];
+        wrong.push({
+          name: typeof named === 'string' ? named : displayPath(file),
+          problems: [...problems, ...(words?.problems(found) ?? found)],
+        });
         continue;
       }
       const { settings, resultHash } = settled;
@@ -181,7 +204,7 @@ export class Runs {
         warnings: [...warnings, ...settled.warnings],
         file,
         overlays,
-        sets: [],
+        sets,
       });
       cells.push({ run_name: settings.run_name, axes, config, parents: parents.map(({ name }) => name), differs: {} });
     }

@@ -2,7 +2,12 @@
 import { z } from 'zod';
 
 /** Values of some axes; in `include`, `exclude` and `overrides` it stands for every cell that has them. */
-const partialCell = z.record(z.string(), z.string());
+const partialCell = z.record(z.string(), z.string()).meta({ allowed: "{ axis: 'value' }, of some of the axes" });
+
+/** Top-level fields of what stands here as an object of settings: Jsonnet alone sees it whole. */
+const settingsFields = z
+  .array(z.string())
+  .meta({ type: 'object', items: undefined, allowed: 'an object of settings, such as { seed: 1 }' });
 
 /** Successive halving, as a sweep reads it. */
 const stopEarly = z.strictObject({
@@ -17,51 +22,85 @@ const stopEarly = z.strictObject({
   keep: z.number().gt(0).max(1).default(0.5).meta({ description: 'The part of them that goes on.' }),
 });
 
+function partialCells(description: string) {
+  return z.array(partialCell).default([]).meta({ description, allowed: "a list, such as [{ axis: 'value' }]" });
+}
+
 /**
- * The described form of an experiment: axes are given as the fields that each value sets at its top level, a base that is an
- * object as `true`, and overrides without their settings.
+ * The described form of an experiment: a base that is an object is given as `true`, and the settings of axes' values and overrides as
+ * the fields that they set at their top level; anything else in these places as what it is, in words. As JSON Schema (see below) it has
+ * the form that a file has.
  */
 export const description = z.strictObject({
   name: z.string().min(1).optional().meta({ description: "Begins every cell's run_name; the file's stem by default." }),
-  base: z
-    .union([z.literal(true), z.string()], { error: 'a config, or the name of the axis whose values are configs' })
-    .meta({
-      description: 'The config that every cell is made from, or the name of the axis whose values are configs.',
-    }),
-  with: z
-    .array(z.string().min(1))
-    .default([])
-    .meta({ description: 'Overlays, relative to the experiment file; they reach the parents too.' }),
+  base: z.union([z.literal(true).meta({ type: 'object', const: undefined }), z.string()]).meta({
+    description: 'The config that every cell is made from, or the name of the axis whose values are configs.',
+    allowed: "a config (base: import 'CONFIG.jsonnet'), or the name of the axis whose values are configs",
+  }),
+  with: z.array(z.string().min(1)).default([]).meta({
+    description: 'Overlays, relative to the experiment file; they reach the parents too.',
+    allowed: "a list of files, such as ['../configs/lib/tiny.libsonnet']",
+  }),
   axes: z
-    .record(z.string(), z.record(z.string(), z.array(z.string())))
+    .record(
+      z.string(),
+      z.record(z.string(), settingsFields).meta({ allowed: 'an object with a mixin for each value' }),
+      { error: 'an object' },
+    )
     .default({})
-    .meta({ description: 'By axis and value, the mixin that is added.' }),
+    .meta({
+      description: 'By axis and value, the mixin that is added: { axis: { value: { … }, other: { … } } }.',
+      allowed: 'an object of axes, each with a mixin for each value: { axis: { value: { … }, other: { … } } }',
+    }),
   design: z
     .enum(['product', 'one_factor', 'leave_one_out'])
     .default('product')
     .meta({ description: 'Which cells there are.' }),
   zip: z
-    .array(z.union([z.array(z.string()).min(2), z.record(z.string(), z.array(z.string()).min(1))]))
+    .array(
+      z.union([z.array(z.string()).min(2), z.record(z.string(), z.array(z.string()).min(1))]).meta({
+        allowed: "a list of two or more axes, as in zip: [['a', 'b']], or { a: ['1', '2'], b: ['x', 'y'] }",
+      }),
+    )
     .default([])
     .meta({
       description: "Axes that go together: ['a', 'b'] pairs equal names, {a: [...], b: [...]} pairs by position.",
+      allowed: "a list of groups of axes, as in zip: [['a', 'b']]",
     }),
-  include: z.array(partialCell).default([]).meta({ description: 'Cells that are there in any case.' }),
-  exclude: z.array(partialCell).default([]).meta({ description: 'Cells that are left out.' }),
+  include: partialCells('Cells that are there in any case, whatever the design, exclude and sample say.'),
+  exclude: partialCells('Cells that are left out.'),
   sample: z.int().min(1).nullable().default(null).meta({ description: 'So many of the cells, drawn by sample_seed.' }),
   sample_seed: z.int().min(0).default(0).meta({ description: 'Seed of the draw.' }),
   overrides: z
-    .array(z.strictObject({ cell: partialCell }))
+    .array(
+      z.strictObject({ cell: partialCell, set: settingsFields }).meta({
+        allowed: "{ cell: { axis: 'value' }, set: { … } }",
+      }),
+    )
     .default([])
-    .meta({ description: 'Settings for some cells alone: {cell: {axis: value}, set: {...}}.' }),
-  share: z.array(z.string()).default([]).meta({ description: 'Axes that reach the parents.' }),
+    .meta({
+      description: 'Settings for some cells alone, over those of their axes: {cell: {axis: value}, set: {...}}.',
+      allowed: "a list, such as [{ cell: { axis: 'value' }, set: { … } }]",
+    }),
+  share: z
+    .array(z.string())
+    .default([])
+    .meta({ description: 'Axes that reach the parents.', allowed: "a list of axes, such as ['seed']" }),
   baseline: partialCell
     .nullable()
     .default(null)
     .meta({ description: 'The values that others are compared with; axes that it does not name are repetitions.' }),
-  stop_early: stopEarly.nullable().default(null).meta({ description: 'Successive halving; null means off.' }),
+  stop_early: stopEarly.nullable().default(null).meta({
+    description: 'Successive halving; null means off.',
+    allowed: "null, or { metric: 'validation/sampled/mean', rungs: [100, 200], keep: 0.5 }",
+  }),
 });
 export type Description = z.output<typeof description>;
+
+/** What may stand in an experiment file, as JSON Schema; every key has a `description`. */
+export function experimentSchema(): Record<string, unknown> {
+  return z.toJSONSchema(description, { io: 'input' });
+}
 
 /** Options of an experiment that concern how it is run. */
 export interface ExperimentOptions {

@@ -71,24 +71,25 @@ export function matrixSnippet(file: string, overlays: readonly string[]): string
   return `local e = ${importOf(file)};
 local overlays = ${tableOf(overlays)};
 local fields = std.objectFieldsEx, has = std.objectHasEx, type = std.type, length = std.length;
-local fieldsOf(v) = local t = type(v); if t == 'object' then fields(v, true) else t;
+local kinds = { array: 'a list', string: 'a string', number: 'a number', boolean: 'true or false', 'null': 'null', 'function': 'a function' };
+local fieldsOf(v) = local t = type(v); if t == 'object' then fields(v, true) else kinds[t];
 local shownOf(v) = if type(v) == 'object' then length(fields(v, false)) else 0;
 local axisNames = if std.isObject(e) && std.objectHas(e, 'axes') && std.isObject(e.axes) then std.objectFields(e.axes) else [];
 local axes = std.map(
   function(name)
     local axis = e.axes[name];
-    local names = if std.isObject(axis) then std.objectFields(axis) else std.type(axis);
+    local names = if std.isObject(axis) then std.objectFields(axis) else kinds[std.type(axis)];
     [names, if std.isObject(axis) then std.makeArray(length(names), function(i) axis[names[i]]) else []],
   axisNames
 );
 local each(f, values) = std.makeArray(length(values), function(i) f(values[i]));
 local valuesOf(axis) = if std.isArray(axis[0]) then [axis[0], each(fieldsOf, axis[1]), each(shownOf, axis[1])] else axis[0];
-local described = if !std.isObject(e) then std.type(e) else {
+local described = if !std.isObject(e) then kinds[std.type(e)] else {
   [k]:
     if k == 'base' && std.isObject(e.base) then true
     else if k == 'axes' && std.isObject(e.axes) then { [axisNames[i]]: valuesOf(axes[i]) for i in std.range(0, std.length(axes) - 1) }
     else if k == 'overrides' && std.isArray(e.overrides) then [
-      if std.isObject(o) then { [f]: o[f] for f in std.objectFields(o) if f != 'set' } else o
+      if std.isObject(o) then { [f]: if f == 'set' then fieldsOf(o.set) else o[f] for f in std.objectFields(o) } else o
       for o in e.overrides
     ]
     else e[k]

@@ -1,11 +1,13 @@
 import { resolve } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { loadExperiment } from '../../../src/config/experiment/load.js';
-import { loadConfig } from '../../../src/config/load.js';
+import { loadConfig, loadReferenced } from '../../../src/config/load.js';
+import { getPath } from '../../../src/schema/paths.js';
 import { allCellsDiffer } from './large.js';
-import { experimentLoader } from './loader.js';
+import { experimentLoader, experimentWriter } from './loader.js';
 
 const load = experimentLoader();
+const experimentFile = experimentWriter();
 const names = async (text: string): Promise<string[]> => (await load(text)).cells.map(({ run_name }) => run_name);
 const ab = `a: { x: {}, y: { parameters+: { a: 1 } } }, b: { '1': {}, '2': { seed: 2 } }`;
 
@@ -92,6 +94,52 @@ describe('a matrix', () => {
 
   it('plans 100 cells', async () => {
     await allCellsDiffer(load, [5, 5, 4]);
+  });
+});
+
+describe('--set', () => {
+  it('reaches every cell, over its axes and beside what cells share', async () => {
+    const text = `{ base: base + { launch+: { devices: [] } }, axes: { ${ab} } }`;
+    const file = experimentFile(text);
+    const sets = ['parameters.a=5', 'launch.env={"A":"1"}', 'num_iterations=20'];
+    const [plain, set] = await Promise.all([
+      loadExperiment({ file, env: {} }),
+      loadExperiment({ file, env: {}, sets }),
+    ]);
+    for (const [index, { config }] of set.cells.entries()) {
+      const { settings } = plain.cells[index].config;
+      const parameters = getPath(settings, 'parameters') as object;
+      expect(config.sets).toEqual(sets);
+      expect(config.settings).toEqual({
+        ...settings,
+        num_iterations: 20,
+        parameters: { ...parameters, a: 5 },
+        launch: { ...settings.launch, env: { A: '1' } },
+      });
+    }
+    await expect(loadExperiment({ file, env: {}, sets: ['run_name=x'] })).rejects.toThrow('named after its axes');
+    await expect(loadExperiment({ file, env: {}, sets: ['sed=1'] })).rejects.toThrow('did you mean seed?');
+  });
+
+  it('is for a config what it is for a run; of it, where runs lie reaches the parents', async () => {
+    const [file, overlays] = ['configs/sft_s__rl_s.jsonnet', ['configs/lib/tiny.libsonnet']];
+    const sets = ['seed=7', 'base_exp_dir=/elsewhere'];
+    const { cells, parents } = await loadExperiment({ file, overlays, sets, env: {} });
+    const config = await loadConfig({ file, overlays, sets, env: {} });
+    expect(cells[0].config.settings).toEqual(config.settings);
+    const reference = { run: 'sft_s', config: 'sft_s.jsonnet' };
+    const made = await loadReferenced(config, reference, {});
+    const planned = parents.find(({ run_name }) => run_name === 'sft_s')?.config;
+    for (const settings of [made.settings, planned?.settings]) {
+      expect(settings).toMatchObject({ seed: 42, base_exp_dir: '/elsewhere' });
+    }
+    expect((await loadReferenced(made, { run: 'tiny_vq', config: 'tiny_vq.jsonnet' }, {})).settings).toMatchObject({
+      base_exp_dir: '/elsewhere',
+    });
+    const moved = { ...config, settings: { ...config.settings, base_exp_dir: '/now/here' } };
+    expect((await loadReferenced(moved, reference, {})).settings.base_exp_dir).toBe('/now/here');
+    const without = await loadReferenced({ ...config, sets: ['seed=7'] }, reference, {});
+    expect(without.settings.base_exp_dir).toBe('runs/tiny');
   });
 });
 

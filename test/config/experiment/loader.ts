@@ -13,13 +13,19 @@ const base = `{
 export type LoadText = (text: string, others?: Readonly<Record<string, string>>) => ReturnType<typeof loadExperiment>;
 
 export function experimentLoader(): LoadText {
+  const write = experimentWriter();
+  return (text, others = {}) => loadExperiment({ file: write(text, others), env: {} });
+}
+
+/** Writes an experiment as `experimentLoader` does, and returns its file. */
+export function experimentWriter(): (text: string, others?: Readonly<Record<string, string>>) => string {
   const newFolder = testFolders('matrix');
   return (text, others = {}) => {
     const here = newFolder();
     for (const [name, content] of Object.entries(others)) writeFileSync(join(here, name), content);
     const file = join(here, 'exp.jsonnet');
     writeFileSync(file, `local base = ${base};\n${text}`);
-    return loadExperiment({ file, env: {} });
+    return file;
   };
 }
 

@@ -1,0 +1,191 @@
+import { existsSync, readFileSync } from 'node:fs';
+import { dirname, resolve } from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { description, experimentSchema } from '../../../src/config/experiment/schema.js';
+import { ConfigError } from '../../../src/core/errors.js';
+import { experimentLoader } from './loader.js';
+
+const load = experimentLoader();
+const ab = `axes: { a: { x: {}, y: { parameters+: { a: 1 } } }, b: { '1': {}, '2': { seed: 2 } } }`;
+
+/** What a person reads of an experiment that cannot be: without the last line, which says where all keys are listed. */
+async function messageOf(text: string): Promise<string> {
+  const error = await load(text).catch((thrown: unknown) => thrown);
+  if (!(error instanceof ConfigError)) throw error instanceof Error ? error : new Error('it loads');
+  return error
+    .toText()
+    .replace(/^.*exp\.jsonnet: /, '')
+    .replace(/\n {2}editrl config schema --experiment .*$/, '');
+}
+
+describe('an experiment of a wrong form', () => {
+  const lists = `allowed: a list of two or more axes, as in zip: [['a', 'b']], or { a: ['1', '2'], b: ['x', 'y'] }`;
+  const bases = `allowed: a config (base: import 'CONFIG.jsonnet'), or the name of the axis whose values are configs`;
+  it.each([
+    ['zip of names', `base: base, ${ab}, zip: ['a', 'b']`, `zip.0: found "a"; ${lists}\n  zip.1: found "b"; ${lists}`],
+    ['zip of one axis', `base: base, ${ab}, zip: [['a']]`, `zip.0: found ["a"]; ${lists}`],
+    [
+      'zip of a name',
+      `base: base, ${ab}, zip: 'a'`,
+      `zip: found "a"; allowed: a list of groups of axes, as in zip: [['a', 'b']]`,
+    ],
+    ['no base', ab, `base: missing; ${bases}`],
+    ['a base of null', `base: null, ${ab}`, `base: found null; ${bases}`],
+    [
+      'a base that is a file name',
+      `base: 'my.jsonnet', ${ab}`,
+      `base: found 'my.jsonnet', which is no axis; allowed: a config, or the name of the axis whose values are configs (there are: a, b)\n  Did you mean base: import 'my.jsonnet'?`,
+    ],
+    [
+      'a base that is nearly an axis',
+      `base: 'recpe', axes: { recipe: { x: base } }`,
+      `base: found 'recpe', which is no axis; allowed: a config, or the name of the axis whose values are configs (there are: recipe)\n  Did you mean base: 'recipe'?`,
+    ],
+    [
+      'overrides of an object',
+      `base: base, ${ab}, overrides: { cell: {}, set: {} }`,
+      `overrides: found {"cell":{},"set":{}}; allowed: a list, such as [{ cell: { axis: 'value' }, set: { … } }]`,
+    ],
+    [
+      'overrides of a number',
+      `base: base, ${ab}, overrides: [3]`,
+      `overrides.0: found 3; allowed: { cell: { axis: 'value' }, set: { … } }`,
+    ],
+    [
+      'overrides without settings',
+      `base: base, ${ab}, overrides: [{ cell: {} }]`,
+      'overrides.0.set: missing; allowed: an object of settings, such as { seed: 1 }',
+    ],
+    [
+      'overrides with misspelt settings',
+      `base: base, ${ab}, overrides: [{ cell: {}, sets: { seed: 1 } }]`,
+      'overrides.0.set: missing; allowed: an object of settings, such as { seed: 1 }\n  overrides.0.sets: unknown key; did you mean overrides.0.set?',
+    ],
+    [
+      'overrides that set a number',
+      `base: base, ${ab}, overrides: [{ cell: {}, set: 3 }]`,
+      'overrides.0.set: found "a number"; allowed: an object of settings, such as { seed: 1 }',
+    ],
+    [
+      'exclude of an object',
+      `base: base, ${ab}, exclude: { a: 'x' }`,
+      `exclude: found {"a":"x"}; allowed: a list, such as [{ axis: 'value' }]`,
+    ],
+    ['exclude by a number', `base: base, ${ab}, exclude: [{ b: 1 }]`, 'exclude.0.b: found 1; allowed: a string'],
+    [
+      'include of names',
+      `base: base, ${ab}, include: ['a']`,
+      `include.0: found "a"; allowed: { axis: 'value' }, of some of the axes`,
+    ],
+    ['sample in words', `base: base, ${ab}, sample: 'many'`, 'sample: found "many"; allowed: a number'],
+    [
+      'stop_early of a number',
+      `base: base, ${ab}, stop_early: 5`,
+      "stop_early: found 5; allowed: null, or { metric: 'validation/sampled/mean', rungs: [100, 200], keep: 0.5 }",
+    ],
+    [
+      'an axis that is a list',
+      `base: base, axes: { a: [{}] }`,
+      'axes.a: found "a list"; allowed: an object with a mixin for each value',
+    ],
+    [
+      'a value that is a number',
+      `base: base, axes: { a: { x: 3 } }`,
+      'axes.a.x: found "a number"; allowed: an object of settings, such as { seed: 1 }',
+    ],
+    [
+      'axes in a list',
+      `base: base, axes: ['a']`,
+      'axes: found ["a"]; allowed: an object of axes, each with a mixin for each value: { axis: { value: { … }, other: { … } } }',
+    ],
+    ['no axes and no base', `sample: 3`, `base: missing; ${bases}`],
+  ])('%s', async (_, keys, message) => {
+    expect(await messageOf(`{ ${keys} }`)).toBe(message);
+  });
+
+  it('is no object', async () => {
+    expect(await messageOf('[1]')).toBe('found "a list"; allowed: an object');
+  });
+
+  it.each(['__proto__', 'constructor', 'toString'])('has an axis or a value %s', async (name) => {
+    expect(await messageOf(`{ base: base, axes: { ['${name}']: { x: {} } } }`)).toContain(`axis '${name}' cannot be`);
+    expect(await messageOf(`{ base: base, axes: { a: { ['${name}']: {} } } }`)).toContain(`value '${name}' cannot be`);
+  });
+});
+
+describe('a cell', () => {
+  const named = 'sets run_name, but a cell is named after its axes';
+  it('is not named by an axis or an override', async () => {
+    const axis = await messageOf(`{ base: base, axes: { a: { x: {}, y: { run_name:: 'mine' } } } }`);
+    expect(axis).toContain(`axis 'a': value 'y' ${named}`);
+    const override = await messageOf(`{ base: base, ${ab}, overrides: [{ cell: {}, set: { run_name: 'mine' } }] }`);
+    expect(override).toContain(`overrides.0 ${named}`);
+    expect((await load(`{ base: 'r', axes: { r: { x: base } } }`)).cells).toHaveLength(1);
+  });
+
+  it('that others are compared with is there', async () => {
+    const left = "baseline: no cell has a 'x', which others are compared with: exclude, zip or sample leaves it out";
+    const text = (more: string): string => `{ base: base, ${ab}, baseline: { a: 'x' }, ${more} }`;
+    expect(await messageOf(text(`exclude: [{ a: 'x' }]`))).toContain(left);
+    expect((await load(text(`exclude: [{ a: 'x', b: '1' }]`))).cells).toHaveLength(3);
+    expect((await load(text(`exclude: [{ a: 'x' }], include: [{ a: 'x', b: '1' }]`))).cells).toHaveLength(3);
+  });
+
+  it('that only repeats others is told of', async () => {
+    const axes = `axes: { a: { x: {}, y: {}, z: { launch+: { devices: [] } } }, b: { '1': {}, '2': { seed: 2 } } }`;
+    expect((await load(`{ base: base + { parameters: {} }, ${axes} }`)).warnings).toEqual([
+      [
+        '4 of 6 cells only repeat others: nothing that decides a result differs between',
+        '  exp__a-x__b-1, exp__a-y__b-1, exp__a-z__b-1',
+        '  exp__a-x__b-2, exp__a-y__b-2, exp__a-z__b-2',
+      ].join('\n'),
+    ]);
+    const many = Array.from({ length: 5 }, (_, i) => `'${i}': {}`).join(', ');
+    const seeds = Array.from({ length: 5 }, (_, i) => `'${i}': { seed: ${i} }`).join(', ');
+    const [warning] = (await load(`{ base: base + { parameters: {} }, axes: { a: { ${many} }, s: { ${seeds} } } }`))
+      .warnings;
+    expect(warning.split('\n')).toHaveLength(5);
+    expect(warning).toContain('exp__a-0__s-0, exp__a-1__s-0, exp__a-2__s-0, and 2 more\n');
+    expect(warning).toContain('\n  and 2 more groups');
+    expect((await load(`{ base: base, ${ab} }`)).warnings).toEqual([]);
+  });
+});
+
+describe('docs/experiments.md', () => {
+  const page = readFileSync('docs/experiments.md', 'utf8');
+
+  it('names every key, as the schema does', () => {
+    const schema = experimentSchema() as { properties: Record<string, { description: string }> };
+    expect(Object.keys(schema.properties)).toEqual(Object.keys(description.shape));
+    for (const [key, { description: words }] of Object.entries(schema.properties)) {
+      expect(words, key).toMatch(/\.$/);
+      expect(page).toContain(`\`${key}\``);
+    }
+    expect(schema.properties).toMatchObject({
+      axes: { type: 'object', additionalProperties: { additionalProperties: { type: 'object' } } },
+      base: { anyOf: [{ type: 'object' }, { type: 'string' }] },
+      overrides: { items: { properties: { set: { type: 'object' } }, required: ['cell', 'set'] } },
+    });
+    expect(JSON.stringify(schema)).not.toMatch(/"const":true/);
+  });
+
+  const examples = [...page.matchAll(/```jsonnet\n(.*?)```/gs)].map(([, text]) => text);
+  it.each(examples.map((text) => [/name: '(\w+)'/.exec(text)?.[1] ?? text, text]))(
+    'shows what loads: %s',
+    async (_, text) => {
+      const { cells } = await load(
+        text.replace(/'\.\.\/(configs\/[^']+)'/g, (_match, path: string) => `'${resolve(path)}'`),
+      );
+      const told = /\/\/ (\d+) cells/.exec(text)?.[1];
+      expect(cells).toHaveLength(Number(told));
+    },
+  );
+
+  it('has examples, and links that lead somewhere', () => {
+    expect(examples.length).toBeGreaterThan(3);
+    const links = [...page.matchAll(/\]\(([^)#]+)\)/g)].map(([, target]) =>
+      resolve(dirname('docs/experiments.md'), target),
+    );
+    expect(links.filter((target) => !existsSync(target))).toEqual([]);
+  });
+});
