@@ -312,7 +312,7 @@ describe("an error in EARL's flat form", () => {
         "4 problems
           (--set) optimizer.eps: found -1; allowed: a number > 0
           (--set) top_p: found 2; allowed: a number <= 1
-          (--set) model_revision: found 3; allowed: a string
+          (--set) model_revision: found 3; allowed: a string (--set takes JSON: 'model_revision="3"' is one)
           (--set) coefficients.0: found -1; allowed: a number > 0"
       `);
   });
