@@ -22,6 +22,9 @@ import type { RunSettings, TrainedSettings } from '../schema/run.js';
 /** Less free space than this is used up by the first records of the smallest run. */
 const LEAST_FREE_BYTES = 16 * 2 ** 20;
 
+/** So many are told at once. */
+const MOST_SHOWN = 12;
+
 /** What is in the way of one run. */
 export interface Obstacle {
   readonly run: string;
@@ -47,17 +50,19 @@ export function obstacles(runs: readonly LoadedConfig[]): Obstacle[] {
   });
 }
 
-/** The runs whose folders hold runs of other settings. */
+/** The runs whose folders hold runs of other settings; of a config that cannot run at all nothing is said. */
 export function foreignFolders(runs: readonly LoadedConfig[]): Obstacle[] {
-  return runs.flatMap((config) => found(config.settings.run_name, () => checkClaim(config)));
+  const able = runs.filter(({ settings }) => cannotRunYet(settings).length === 0);
+  return able.flatMap((config) => found(config.settings.run_name, () => checkClaim(config)));
 }
 
 /** Raises what is in the way: the one error, or a ConfigError with all of them. */
 export function requireNone(all: readonly Obstacle[]): void {
   if (all.length === 0) return;
   if (all.length === 1) throw all[0].error;
-  const lines = all.map(({ run, error }) => `${run}: ${error.toText()}`);
-  throw new ConfigError(`nothing was started: ${all.length} things are in the way\n${lines.join('\n')}`);
+  const lines = all.slice(0, MOST_SHOWN).map(({ run, error }) => `${run}: ${error.toText()}`);
+  const more = all.length > MOST_SHOWN ? `\nand ${all.length - MOST_SHOWN} more` : '';
+  throw new ConfigError(`nothing was started: ${all.length} things are in the way\n${lines.join('\n')}${more}`);
 }
 
 type Check = readonly [what: string, check: () => void];
@@ -67,8 +72,11 @@ function checksOf(config: LoadedConfig, made: ReadonlyMap<string, RunSettings>):
   const { settings, file } = config;
   const { run_name, base_exp_dir, launch } = settings;
   const reasons = cannotRunYet(settings);
+  // Such a config is a base for others, which bring their own data and models.
+  if (reasons.length > 0) {
+    return reasons.map((reason): Check => [`${file} ${reason}`, () => fail(new ConfigError(reason, { where: file }))]);
+  }
   return [
-    ...reasons.map((reason): Check => [`${file} ${reason}`, () => fail(new ConfigError(reason, { where: file }))]),
     [`folder ${base_exp_dir}`, () => checkFolder(base_exp_dir)],
     ...dependencies(settings).map(({ run }): Check => [
       `${run_name} from ${run}`,

@@ -94,8 +94,10 @@ const SHOWN_SAME = 3;
 function sameCells(cells: readonly Cell[]): string[] {
   const byHash = new Map<string, string[]>();
   for (const { run_name, config } of cells) {
-    const names = byHash.get(config.resultHash);
-    if (names === undefined) byHash.set(config.resultHash, [run_name]);
+    // The hash leaves the environment out, of which another trainer can make what it likes.
+    const what = `${config.resultHash} ${JSON.stringify(config.settings.launch.env)}`;
+    const names = byHash.get(what);
+    if (names === undefined) byHash.set(what, [run_name]);
     else names.push(run_name);
   }
   const same = [...byHash.values()].filter((names) => names.length > 1);

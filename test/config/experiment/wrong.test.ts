@@ -140,6 +140,8 @@ describe('a cell', () => {
         '  exp__a-x__b-2, exp__a-y__b-2, exp__a-z__b-2',
       ].join('\n'),
     ]);
+    const apart = `axes: { a: { x: {}, y: { launch+: { env+: { RATE: '2' } } } } }`;
+    expect((await load(`{ base: base, ${apart} }`)).warnings).toEqual([]);
     const many = Array.from({ length: 5 }, (_, i) => `'${i}': {}`).join(', ');
     const seeds = Array.from({ length: 5 }, (_, i) => `'${i}': { seed: ${i} }`).join(', ');
     const [warning] = (await load(`{ base: base + { parameters: {} }, axes: { a: { ${many} }, s: { ${seeds} } } }`))
