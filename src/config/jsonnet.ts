@@ -98,7 +98,7 @@ const compositionName = 'the composed config';
 
 /**
  * How many times as many objects as after the last collection start the next one. Each walks everything that lives: at
- * libjsonnet's 2, collecting takes a third of the time over 10,000 cells; at 8 a fifth less in all, for about 120 MB.
+ * libjsonnet's 2, evaluating 10,000 cells of one axis took 7.5 s and 274 MB; at 8, 5.5 s and 402 MB.
  */
 const GC_GROWTH = 8;
 

@@ -19,7 +19,7 @@ import type { ModelReference } from '../schema/model.js';
 import { getPath } from '../schema/paths.js';
 import type { RunSettings, TrainedSettings } from '../schema/run.js';
 
-/** Less free space than this is used up by the first records of the smallest run. */
+/** With less free space than this a disk counts as full: what a run will write is not estimated. */
 const LEAST_FREE_BYTES = 16 * 2 ** 20;
 
 /** So many are told at once. */
@@ -34,7 +34,7 @@ export interface Obstacle {
 /**
  * What is in the way of some runs, each of which may start from others of them; empty where they can start. What several runs
  * need is looked at once and told of the first that needs it. A finished run needs nothing. Whether folders are of these runs is not
- * looked at: see `foreignFolders`.
+ * looked at: see `changedRuns`.
  */
 export function obstacles(runs: readonly LoadedConfig[]): Obstacle[] {
   const made = new Map(runs.map(({ settings }) => [settings.run_name, settings]));
@@ -51,7 +51,7 @@ export function obstacles(runs: readonly LoadedConfig[]): Obstacle[] {
 }
 
 /** The runs whose folders hold runs of other settings; of a config that cannot run at all nothing is said. */
-export function foreignFolders(runs: readonly LoadedConfig[]): Obstacle[] {
+export function changedRuns(runs: readonly LoadedConfig[]): Obstacle[] {
   const able = runs.filter(({ settings }) => cannotRunYet(settings).length === 0);
   return able.flatMap((config) => found(config.settings.run_name, () => checkClaim(config)));
 }
@@ -140,10 +140,13 @@ function checkFolder(folder: string): void {
   }
   const { bavail, bsize } = statfsSync(there);
   if (bavail * bsize >= LEAST_FREE_BYTES) return;
-  throw new RunError(`the disk is full: ${(bavail * bsize) / 2 ** 20} MiB are free`, {
-    where: there,
-    next: `Free some space. ${OTHER_FOLDER}`,
-  });
+  throw new RunError(
+    `the disk is full: ${Math.floor((bavail * bsize) / 2 ** 20)} MiB are free, and ${LEAST_FREE_BYTES / 2 ** 20} are the least`,
+    {
+      where: there,
+      next: `Free some space. ${OTHER_FOLDER}`,
+    },
+  );
 }
 
 const OTHER_FOLDER = 'Name another folder: APP__BASE_EXP_DIR, or --set base_exp_dir=/path.';

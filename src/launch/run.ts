@@ -20,7 +20,7 @@ import { RunFailed } from './failure.js';
 import { Guardian } from './guardian.js';
 import { NativeAttempt } from './native_attempt.js';
 import { chainOf } from './parents.js';
-import { foreignFolders, obstacles, requireNone } from './preflight.js';
+import { changedRuns, obstacles, requireNone } from './preflight.js';
 import { SharedGateways } from './shared_gateway.js';
 import { StopWatch } from './stop_watch.js';
 import { freePort, rankEnvironment, supervise, type Worker } from './supervise.js';
@@ -75,7 +75,7 @@ export class Launcher {
   async run(config: LoadedConfig): Promise<RunResult> {
     const chain = await chainOf(config, this.#made);
     const configs = chain.map((link) => link.config);
-    requireNone([...foreignFolders(configs), ...obstacles(configs)]);
+    requireNone([...changedRuns(configs), ...obstacles(configs)]);
     for (const { config: parent, finished, note, child } of chain.slice(0, -1)) {
       const { run_name } = parent.settings;
       if (note !== undefined) this.#say(note);

@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import { loadConfig, type LoadedConfig } from '../../src/config/load.js';
 import { chainOf } from '../../src/launch/parents.js';
-import { foreignFolders, obstacles, requireNone } from '../../src/launch/preflight.js';
+import { changedRuns, obstacles, requireNone } from '../../src/launch/preflight.js';
 import { Launcher } from '../../src/launch/run.js';
 import { saveCheckpoint } from '../../src/run/checkpoints.js';
 import { claimRun } from '../../src/run/claim.js';
@@ -105,15 +105,13 @@ describe('what is in the way of runs', () => {
     saveCheckpoint(handle.paths, 1, { 'trainer.json': '1' });
     handle.release();
     const runs = await chain(folder);
-    expect(foreignFolders(runs)).toEqual([]);
+    expect(changedRuns(runs)).toEqual([]);
     const changed = runs.map((run) =>
       run.settings.run_name === 'sft_s'
         ? { ...run, resultHash: 'another', settings: { ...run.settings, seed: 7 } }
         : run,
     );
-    expect(texts(foreignFolders(changed))).toEqual([
-      expect.stringMatching(/^sft_s: run 'sft_s' was started with other/),
-    ]);
+    expect(texts(changedRuns(changed))).toEqual([expect.stringMatching(/^sft_s: run 'sft_s' was started with other/)]);
   });
 
   it('is not looked for where a run is finished', async () => {
