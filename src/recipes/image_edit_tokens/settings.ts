@@ -4,7 +4,7 @@ import { z } from 'zod';
 import { reward } from '../../rewards/schema/reward.js';
 import { algorithm } from '../../schema/algorithm.js';
 import { data } from '../../schema/data.js';
-import { positiveInteger, result, section } from '../../schema/mark.js';
+import { idleWhere, positiveInteger, result, section, type ReadSettings } from '../../schema/mark.js';
 import { decoderInit, engine, modelReference } from '../../schema/model.js';
 import { taskField, trainedFields } from '../../schema/run.js';
 import { rollout } from '../../schema/training.js';
@@ -75,15 +75,18 @@ const environment = section(
   }),
 );
 
+/** Labels alone teach a supervised run: what it samples, and what scores that, is only looked at. */
+const supervised = (read: ReadSettings): boolean => read('algorithm.type') === 'sft';
+
 const schema = z.strictObject({
   ...trainedFields,
   ...taskField('image_edit_tokens'),
   algorithm,
-  rollout,
+  rollout: idleWhere(supervised, rollout),
   policy,
   data,
   environment,
-  reward,
+  reward: idleWhere(supervised, reward),
 });
 export type ImageEditSettings = z.output<typeof schema>;
 
