@@ -157,7 +157,7 @@ function isRunReference(value: unknown): value is RunReference {
 }
 
 /** A path below the folder, relative to it, so that moving the data leaves the hash alone; any other path as it is. */
-function belowFolder(folder: unknown, path: unknown): unknown {
+export function belowFolder<T>(folder: unknown, path: T): T | string {
   if (typeof folder !== 'string' || typeof path !== 'string' || isAbsolute(path) !== isAbsolute(folder)) return path;
   const below = relative(folder, path);
   return below.startsWith('..') ? path : below;

@@ -110,3 +110,14 @@ describe('what cannot change the weights of a supervised run', () => {
     expect(diffSettings(plain.rl.settings, other.rl.settings).map(({ key }) => key)).toContain('reward.model');
   });
 });
+
+it('an overlay whose key is that of another algorithm is told so', async () => {
+  const request = {
+    file: 'configs/sft_s.jsonnet',
+    overlays: [tiny, written('{ algorithm+: { kl_coeff: 1 } }')],
+    env: {},
+  };
+  await expect(loadConfig(request)).rejects.toThrow(
+    "algorithm.kl_coeff: a key of algorithm.type 'grpo' alone; here it is 'sft'",
+  );
+});

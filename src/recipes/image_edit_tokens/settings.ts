@@ -120,8 +120,7 @@ export const imageEditTokens: TrainedRecipe<ImageEditSettings> = {
     algorithm.type === 'grpo' || algorithm.sft.patience === null
       ? null
       : { key: 'algorithm.sft.patience', value: algorithm.sft.patience },
-  tinyData: ({ data: { dir, tiny }, environment }) =>
-    tiny === null ? null : { folder: join(dir, tiny.folder), codes: environment.model },
+  tinyData: ({ data: { dir, tiny } }) => (tiny === null ? null : join(dir, tiny.folder)),
   warnings: (settings) => {
     const { algorithm } = settings;
     if (algorithm.type !== 'grpo' || algorithm.clip_range === null || stepsPerIteration(settings) > 1) return [];
