@@ -6,6 +6,7 @@ import { isTrainable, recipeOf } from '../recipes/settings.js';
 import type { RunSettings } from '../schema/run.js';
 import { describeJob } from '../launch/slurm/queue.js';
 import { submitRun } from '../launch/slurm/submit_run.js';
+import { listCheckpoints } from '../run/checkpoints.js';
 import { RunPaths } from '../run/paths.js';
 import { setAside } from '../run/set_aside.js';
 import { readState, STOPPED_BY_SWEEP, type RunState } from '../run/state.js';
@@ -43,22 +44,20 @@ export const runVerb: Action = {
       .example('$0 run … --set num_iterations=120', 'the same command again continues a run; this one makes it longer'),
   run: async (args) => {
     const asked = { ...(await configOf(args)), allowChanges: allowedChanges(args) };
-    if (flag(args, 'fresh')) {
-      const { run_name, base_exp_dir } = asked.settings;
-      const aside = setAside(new RunPaths(base_exp_dir, run_name));
-      if (aside !== null && !flag(args, 'json')) printLine(`${run_name} begins anew; what was there is now ${aside}`);
-    }
-    return trainOrSubmit(asked, flag(args, 'json'));
+    return trainOrSubmit(asked, flag(args, 'json'), flag(args, 'fresh'));
   },
 };
 
 /** Runs a config where `launch.backend` says; returns the process's exit code. */
-export async function trainOrSubmit(config: LoadedConfig, json: boolean): Promise<number> {
-  return config.settings.launch.backend === 'slurm' ? submit(config, json) : trainAndReport(config, json);
+export async function trainOrSubmit(config: LoadedConfig, json: boolean, fresh = false): Promise<number> {
+  return config.settings.launch.backend === 'slurm' ? submit(config, json, fresh) : trainAndReport(config, json, fresh);
 }
 
 /** Where Slurm places the run, it is submitted; what it learns, `editrl report` shows later. */
-async function submit(config: LoadedConfig, json: boolean): Promise<number> {
+async function submit(config: LoadedConfig, json: boolean, fresh: boolean): Promise<number> {
+  const { run_name, base_exp_dir } = config.settings;
+  const aside = fresh ? setAside(new RunPaths(base_exp_dir, run_name)) : null;
+  if (aside !== null && !json) printLine(`${run_name} begins anew; what was there is now ${aside}`);
   const submitted = await submitRun(config, [process.execPath, process.argv[1]]);
   if (json) {
     printJson({ run_name: config.settings.run_name, submitted });
@@ -83,23 +82,23 @@ export function allowedChanges(args: Arguments): string[] {
   );
 }
 
-/** @param earlier the state before: a run whose parent was stopped is as it was. */
-function describeInterruption(paths: RunPaths, earlier: RunState | null): string {
-  const state = readState(paths);
-  const killed = state?.reason === KILLED && state.heartbeat !== earlier?.heartbeat;
-  return `Stopped${killed ? ` (${KILLED})` : ' after a checkpoint'}; run the same command to continue.`;
+/** Where a run is left that was stopped, and what makes it go on. */
+export function describeInterruption(paths: RunPaths): string {
+  const how = readState(paths)?.reason === KILLED ? ` (${KILLED})` : '';
+  const last = listCheckpoints(paths).at(-1);
+  const left = last === undefined ? 'before its first checkpoint' : `with a checkpoint of iteration ${last}`;
+  return `${paths.runName} stopped${how} ${left}; run the same command to ${last === undefined ? 'begin it again' : 'continue'}.`;
 }
 
 /** Runs a config to its end and prints what it learned; returns the process's exit code. */
-async function trainAndReport(config: LoadedConfig, json: boolean): Promise<number> {
+async function trainAndReport(config: LoadedConfig, json: boolean, fresh: boolean): Promise<number> {
   const terminal = json ? null : process.stdout;
   const launcher = new Launcher({ terminal, command: process.argv.slice(2), ...stopOnSignals() });
   const paths = new RunPaths(config.settings.base_exp_dir, config.settings.run_name);
   try {
-    const earlier = readState(paths);
-    const result = await launcher.run(config);
+    const result = await launcher.run(config, { fresh });
     if (result.kind === 'interrupted') {
-      if (!json) printLine(describeInterruption(paths, earlier));
+      if (!json) printLine(describeInterruption(new RunPaths(config.settings.base_exp_dir, result.run_name)));
       return INTERRUPTED;
     }
     const [{ readRun }, { formatReport }, { encodeLine }] = await Promise.all([

@@ -1,8 +1,9 @@
-/** `editrl stop RUN…`: asks runs to checkpoint and end, and waits until they have. */
+/** `editrl stop RUN…`: asks runs, or the sweeps that start them, to checkpoint and end, and waits until they have. */
 import { EditrlError, UsageError } from '../core/errors.js';
 import { describeJob, type SlurmJob } from '../launch/slurm/queue.js';
 import { stopOnSlurm } from '../launch/slurm/status.js';
-import { realStopWorld, stopRun, type StopResult } from '../launch/stop.js';
+import { realStopWorld, stopRun, type StopOptions, type StopResult } from '../launch/stop.js';
+import { liveSweeps, type LiveSweep } from '../launch/sweep/lock.js';
 import { findRun, listRuns, searchFolders } from '../run/find.js';
 import { seesProcessesOf } from '../run/lock.js';
 import { liveLock } from '../run/status.js';
@@ -16,8 +17,17 @@ export const stopVerb: Action = {
   positionals: '[runs..]',
   build: (yargs) =>
     yargs
-      .positional('runs', { type: 'string', array: true, default: [], describe: 'run_names, or folders of runs' })
-      .option('all', { type: 'boolean', default: false, describe: 'every run that is held by a process' })
+      .positional('runs', {
+        type: 'string',
+        array: true,
+        default: [],
+        describe: 'run_names, folders of runs, or names of experiments that are being swept',
+      })
+      .option('all', {
+        type: 'boolean',
+        default: false,
+        describe: 'every sweep, and every run that is held by a process',
+      })
       .option('now', {
         type: 'boolean',
         default: false,
@@ -28,7 +38,7 @@ export const stopVerb: Action = {
       .example('$0 stop sft_s__rl_s', 'saves a checkpoint after the iteration and ends')
       .example('$0 stop --all --now', 'kills every run of these folders'),
   run: async (args) => {
-    const runs = chosenRuns(texts(args, 'runs'), flag(args, 'all'), text(args, 'exp-dir'));
+    const { runs, sweeps } = chosen(texts(args, 'runs'), flag(args, 'all'), text(args, 'exp-dir'));
     const [json, now] = [flag(args, 'json'), flag(args, 'now')];
     const stop = new AbortController();
     const onSignal = (): void => stop.abort();
@@ -36,6 +46,8 @@ export const stopVerb: Action = {
     const say = json ? () => undefined : printLine;
     try {
       const options = { now, onProgress: say, stop: stop.signal };
+      // Before the runs, of which it would start the next ones.
+      const swept = await Promise.all(sweeps.map((sweep) => stopSweep(sweep, options, say)));
       // Slurm is asked about runs that may be its own: where it does not answer, those of this machine can be stopped all the same.
       const atHand = runs.filter(isHeldHere);
       const others = runs.filter((paths) => !atHand.includes(paths));
@@ -57,15 +69,46 @@ export const stopVerb: Action = {
           }
         }),
       );
-      if (json) printJson({ runs: results });
-      else if (results.length === 0) printLine('No run is held by a process.');
-      if (results.some(({ outcome }) => outcome === 'still_stopping')) return INTERRUPTED;
-      return results.some(({ outcome }) => outcome === 'refused') ? 1 : 0;
+      if (json) printJson({ sweeps: swept, runs: results });
+      else if (results.length + swept.length === 0) printLine('No run is held by a process.');
+      if ([...swept, ...results].some(({ outcome }) => outcome === 'still_stopping')) return INTERRUPTED;
+      return [...swept, ...results].some(({ outcome }) => outcome === 'refused') ? 1 : 0;
     } finally {
       process.off('SIGINT', onSignal);
     }
   },
 };
+
+interface SweepResult {
+  readonly experiment: string;
+  readonly outcome: StopResult['outcome'] | 'refused';
+  readonly reason?: string;
+}
+
+/** A scheduler ends its own runs, each with a checkpoint; one that is killed takes them with it. */
+async function stopSweep(
+  { experiment, paths }: LiveSweep,
+  options: StopOptions,
+  say: (line: string) => void,
+): Promise<SweepResult> {
+  const name = `the sweep ${experiment}`;
+  const sentences: Readonly<Record<StopResult['outcome'], string>> = {
+    stopped: `${name}: stopped, with its runs; the same \`editrl sweep\` command continues it`,
+    killed: `${name}: killed, with its runs; the same \`editrl sweep\` command continues them from their last checkpoints`,
+    not_running: `${name} has ended meanwhile`,
+    still_stopping: `${name} was told to stop and is still at it`,
+  };
+  try {
+    say(`${name} and its runs are told to end`);
+    const { outcome } = await stopRun(paths, { ...options, onProgress: () => say(`${name} is still ending its runs`) });
+    say(sentences[outcome]);
+    return { experiment, outcome };
+  } catch (error) {
+    if (!(error instanceof EditrlError)) throw error;
+    printError(`editrl: ${name}: ${error.toText()}`);
+    return { experiment, outcome: 'refused', reason: error.toText() };
+  }
+}
 
 async function stoppedBySlurm(
   runs: readonly RunPaths[],
@@ -83,15 +126,25 @@ function isHeldHere(paths: RunPaths): boolean {
   return held !== null && held.slurm_job_id === null && seesProcessesOf(held, realStopWorld());
 }
 
-function chosenRuns(names: readonly string[], all: boolean, expDir: string): readonly RunPaths[] {
+interface Chosen {
+  readonly runs: readonly RunPaths[];
+  readonly sweeps: readonly LiveSweep[];
+}
+
+function chosen(names: readonly string[], all: boolean, expDir: string): Chosen {
+  const folders = searchFolders(expDir);
   if (names.length > 0 && all) throw new UsageError('found run names and --all', { next: 'Give one or the other.' });
-  if (all) return listRuns(searchFolders(expDir)).filter((paths) => liveLock(paths) !== null);
+  if (all) {
+    return { sweeps: liveSweeps(folders), runs: listRuns(folders).filter((paths) => liveLock(paths) !== null) };
+  }
   if (names.length === 0) {
     throw new UsageError('say which run to stop', {
       next: '`editrl status` lists them; --all stops every one that runs.',
     });
   }
-  return names.map((name) => findRun(name, expDir));
+  const sweeps = liveSweeps(folders).filter(({ experiment }) => names.includes(experiment));
+  const swept = sweeps.map(({ experiment }) => experiment);
+  return { sweeps, runs: names.filter((name) => !swept.includes(name)).map((name) => findRun(name, expDir)) };
 }
 
 function sentence({ run_name, outcome, status }: StopResult): string {

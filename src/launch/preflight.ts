@@ -33,15 +33,15 @@ export interface Obstacle {
 
 /**
  * What is in the way of some runs, each of which may start from others of them; empty where they can start. What several runs
- * need is looked at once and told of the first that needs it. A finished run needs nothing. Whether folders are of these runs is not
- * looked at: see `changedRuns`.
+ * need is looked at once and told of the first that needs it. A finished run needs nothing, unless it is one of `anew`. Whether folders are of
+ * these runs is not looked at: see `changedRuns`.
  */
-export function obstacles(runs: readonly LoadedConfig[]): Obstacle[] {
+export function obstacles(runs: readonly LoadedConfig[], anew: ReadonlySet<LoadedConfig> = new Set()): Obstacle[] {
   const made = new Map(runs.map(({ settings }) => [settings.run_name, settings]));
   const looked = new Set<string>();
   return runs.flatMap((config) => {
     const { base_exp_dir, run_name, num_iterations } = config.settings;
-    if (isDone(readState(new RunPaths(base_exp_dir, run_name)), num_iterations)) return [];
+    if (!anew.has(config) && isDone(readState(new RunPaths(base_exp_dir, run_name)), num_iterations)) return [];
     return checksOf(config, made).flatMap(([what, check]) => {
       if (looked.has(what)) return [];
       looked.add(what);

@@ -1,17 +1,20 @@
 /** From a loaded config to a finished run: missing parents first, then its processes, supervised, and started again as told. */
 import { randomUUID } from 'node:crypto';
 import { createRequire } from 'node:module';
+import { setTimeout as delay } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import type { LoadedConfig } from '../config/load.js';
 import { checkRunnable, dependencies } from '../config/models.js';
-import { ConfigError, EditrlError, EndpointError, EngineError, InternalError } from '../core/errors.js';
+import { ConfigError, EditrlError, EndpointError, EngineError, InternalError, RunError } from '../core/errors.js';
 import { rewardOf } from '../recipes/settings.js';
 import { asksJudge } from '../rewards/choice.js';
 import type { Endpoint } from '../rewards/endpoints.js';
 import { claimRun, type RunHandle } from '../run/claim.js';
 import { claimRequest } from '../run/claim_request.js';
 import { RunPaths } from '../run/paths.js';
+import { setAside } from '../run/set_aside.js';
 import { isDone, readState } from '../run/state.js';
+import { liveLock } from '../run/status.js';
 import type { RunSettings } from '../schema/run.js';
 import { deviceKind, processesOf } from './device_kind.js';
 import { detectDevices, processCount, requireFree, wholeMachine, type Devices, type Placement } from './devices.js';
@@ -19,7 +22,7 @@ import { EmbeddedJudges } from './embedded_judge.js';
 import { RunFailed } from './failure.js';
 import { Guardian } from './guardian.js';
 import { NativeAttempt } from './native_attempt.js';
-import { chainOf } from './parents.js';
+import { chainOf, type Link } from './parents.js';
 import { changedRuns, obstacles, requireNone } from './preflight.js';
 import { SharedGateways } from './shared_gateway.js';
 import { StopWatch } from './stop_watch.js';
@@ -48,6 +51,8 @@ export interface LauncherOptions {
 
 export interface RunResult {
   readonly kind: RunKind;
+  /** The run that was worked at last: the config's own, or one that it starts from. */
+  readonly run_name: string;
 }
 
 /** Where one run goes, and what stops that run alone. */
@@ -69,27 +74,62 @@ export class Launcher {
   }
 
   /**
-   * Trains what the config needs and then the config's own run, where nothing is in the way of any of them. Raises what is,
-   * RunFailed when a worker died, and whatever error a worker ended with.
+   * Trains what the config needs and then the config's own run, where nothing is in the way of any of them. With `fresh` the own run
+   * begins anew, and what lies under its name is kept beside it. Raises what is in the way, RunFailed when a worker died, and whatever
+   * error a worker ended with.
    */
-  async run(config: LoadedConfig): Promise<RunResult> {
+  async run(config: LoadedConfig, { fresh = false }: { readonly fresh?: boolean } = {}): Promise<RunResult> {
     const chain = await chainOf(config, this.#made);
-    const configs = chain.map((link) => link.config);
-    requireNone([...changedRuns(configs), ...obstacles(configs)]);
-    for (const { config: parent, finished, note, child } of chain.slice(0, -1)) {
-      const { run_name } = parent.settings;
-      if (note !== undefined) this.#say(note);
-      if (!finished) this.#say(`${child} starts from ${run_name}, which is not finished: training it first`);
-      if ((await this.#attempts(parent, undefined)) === 'interrupted') return { kind: 'interrupted' };
+    const [configs, parents] = [chain.map((link) => link.config), chain.slice(0, -1)];
+    const claims = changedRuns(fresh ? parents.map((link) => link.config) : configs);
+    requireNone([...claims, ...obstacles(configs, fresh ? new Set([config]) : new Set())]);
+    if (fresh) this.#setAside(config);
+    for (const parent of parents) {
+      const { run_name } = parent.config.settings;
+      if (parent.note !== undefined) this.#say(parent.note);
+      if ((await this.#parent(parent)) === 'interrupted') return { kind: 'interrupted', run_name };
       this.#made.add(run_name);
     }
-    return { kind: await this.#attempts(config, undefined) };
+    return { kind: await this.#attempts(config, undefined), run_name: config.settings.run_name };
+  }
+
+  #setAside({ settings: { base_exp_dir, run_name } }: LoadedConfig): void {
+    const aside = setAside(new RunPaths(base_exp_dir, run_name));
+    if (aside !== null) this.#say(`${run_name} begins anew; what was there is now ${aside}`);
+  }
+
+  /** Trains a run that another starts from, or waits until whoever does it already has ended. */
+  async #parent({ config, finished, child }: Link): Promise<RunKind> {
+    const { run_name, base_exp_dir } = config.settings;
+    const paths = new RunPaths(base_exp_dir, run_name);
+    if (!finished) this.#say(`${child} starts from ${run_name}, which is not finished: training it first`);
+    for (;;) {
+      if (!(await this.#untilFree(paths))) return 'interrupted';
+      try {
+        return await this.#attempts(config, undefined);
+      } catch (error) {
+        // Another process, which waited too, was quicker.
+        if (!(error instanceof RunError) || error instanceof RunFailed || liveLock(paths) === null) throw error;
+      }
+    }
+  }
+
+  /** Waits until nobody holds a run; false where this is asked to stop meanwhile. */
+  async #untilFree(paths: RunPaths): Promise<boolean> {
+    for (let told = false; ; told = true) {
+      const { stop } = this.options;
+      if (stop.aborted) return false;
+      const held = liveLock(paths);
+      if (held === null) return true;
+      if (!told) this.#say(`${paths.runName} is being trained by process ${held.pid} on ${held.host}: waiting for it`);
+      await pause(LOOK_EVERY_MS, stop);
+    }
   }
 
   /** Trains the config's own run alone: what it starts from has to be finished. Without a placement it has the machine to itself. */
   async runOnly(config: LoadedConfig, placement?: RunPlacement): Promise<RunResult> {
     checkRunnable(config);
-    return { kind: await this.#attempts(config, placement) };
+    return { kind: await this.#attempts(config, placement), run_name: config.settings.run_name };
   }
 
   async close(): Promise<void> {
@@ -121,7 +161,9 @@ export class Launcher {
     requireFree(placement.devices);
     const stops = [this.options.stop, ...(wanted?.stop === undefined ? [] : [wanted.stop])];
     const stop = AbortSignal.any(stops);
+    const paths = new RunPaths(base_exp_dir, run_name);
     let attempt: LoadedConfig = config;
+    let [reached, inVain] = [readState(paths)?.iteration ?? 0, 0];
     for (let restarts = 0; ; restarts++) {
       try {
         if (launch.command !== null) return await this.#foreign(attempt, placement, processes, stop);
@@ -129,9 +171,18 @@ export class Launcher {
       } catch (error) {
         if (restarts >= launch.max_restarts || !mayPass(error) || stop.aborted) throw error;
         // Somebody killed it on purpose.
-        if (readState(new RunPaths(base_exp_dir, run_name))?.state === 'interrupted') throw error;
+        const state = readState(paths);
+        if (state?.state === 'interrupted') throw error;
         this.#say(toText(error));
-        this.#say(`${run_name} is started again from its last checkpoint (${restarts + 1} of ${launch.max_restarts})`);
+        inVain = (state?.iteration ?? 0) > reached ? 0 : inVain + 1;
+        reached = Math.max(reached, state?.iteration ?? 0);
+        const waitS = pauseBeforeRestart(inVain);
+        const when = waitS === 0 ? '' : `in ${waitS} s, since it got no further, `;
+        this.#say(
+          `${run_name} is started again ${when}from its last checkpoint (${restarts + 1} of ${launch.max_restarts})`,
+        );
+        await pause(waitS * 1000, stop);
+        if (stop.aborted) throw error;
         // The failed attempt has recorded the change that was allowed.
         attempt = { ...config, allowChanges: [] };
       }
@@ -266,6 +317,21 @@ export class Launcher {
   #say(line: string): void {
     this.options.terminal?.write(`${line}\n`);
   }
+}
+
+const LOOK_EVERY_MS = 1_000;
+
+/** Waits, but not on once asked to stop. */
+async function pause(ms: number, stop: AbortSignal): Promise<void> {
+  await delay(ms, undefined, { signal: stop }).catch(() => undefined);
+}
+
+/** The longest pause before a run is started again, in seconds. */
+const LONGEST_PAUSE_S = 60;
+
+/** Seconds before the next start, after so many attempts in a row that got no further: what fails at once would fail again at once. */
+export function pauseBeforeRestart(inVain: number): number {
+  return inVain === 0 ? 0 : Math.min(LONGEST_PAUSE_S, 2 ** (inVain - 1));
 }
 
 function send(worker: Worker, message: ToWorker): void {

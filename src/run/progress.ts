@@ -2,18 +2,22 @@
 import type { ProgressColumn } from '../recipes/columns.js';
 import type { Metrics } from './metrics.js';
 
-/** The weight of the latest iteration in the time per iteration that the time left is computed from. */
-const TIME_WEIGHT = 0.2;
+/** The time left is computed from the median time of so many iterations: the first after a start takes longer than others. */
+const TIMED = 9;
 
 /** Formats the progress of one run; keeps what it needs between iterations. */
 export class Progress {
   readonly #last = new Map<string, number>();
-  #secondsPerIteration: number | null = null;
+  readonly #seconds: number[];
 
+  /** `seconds` are the times of iterations that an earlier process did, the latest last. */
   constructor(
     private readonly columns: readonly ProgressColumn[],
     private readonly numIterations: number,
-  ) {}
+    seconds: readonly number[] = [],
+  ) {
+    this.#seconds = seconds.filter(Number.isFinite).slice(-TIMED);
+  }
 
   /** The line of an iteration that is done. Reads `time/total` (seconds) and `tokens/s` besides the columns' own metrics. */
   line(iteration: number, metrics: Metrics): string {
@@ -32,12 +36,11 @@ export class Progress {
   }
 
   #timeLeft(iteration: number, seconds: number | undefined): string {
-    if (seconds !== undefined && Number.isFinite(seconds)) {
-      const before = this.#secondsPerIteration ?? seconds;
-      this.#secondsPerIteration = before + TIME_WEIGHT * (seconds - before);
-    }
-    if (this.#secondsPerIteration === null) return '-';
-    return formatDuration(this.#secondsPerIteration * Math.max(0, this.numIterations - iteration));
+    if (seconds !== undefined && Number.isFinite(seconds)) this.#seconds.push(seconds);
+    if (this.#seconds.length > TIMED) this.#seconds.shift();
+    const sorted = [...this.#seconds].sort((a, b) => a - b);
+    const median = sorted.at(Math.floor(sorted.length / 2));
+    return median === undefined ? '-' : formatDuration(median * Math.max(0, this.numIterations - iteration));
   }
 }
 

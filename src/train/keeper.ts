@@ -60,14 +60,19 @@ export class RunKeeper implements Keeper {
   ) {
     const { handle } = records;
     this.from = handle.checkpoint?.iteration ?? null;
-    const line = readMetrics(handle.paths).findLast(({ iteration }) => iteration === this.from);
+    const recorded = readMetrics(handle.paths);
+    const line = recorded.findLast(({ iteration }) => iteration === this.from);
     // Which of a line's numbers are not finite is counted again where it is replaced.
     const measured = Object.entries(line?.metrics ?? {}).filter(([name]) => name !== NON_FINITE);
     this.#before = Object.fromEntries(measured);
     const hasEvaluation = measured.some(([name]) => name.startsWith('validation/'));
     this.owed = this.from !== null && isEvaluated(this.from) && !hasEvaluation;
     this.#saved = this.from ?? -1;
-    this.#progress = new Progress(columns, numIterations);
+    this.#progress = new Progress(
+      columns,
+      numIterations,
+      recorded.flatMap(({ metrics }) => metrics['time/total'] ?? []),
+    );
   }
 
   async measured(iteration: number, metrics: Metrics): Promise<void> {

@@ -1,7 +1,13 @@
+import { mkdirSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
-import { describeEnding } from '../../src/cli/run.js';
+import { describeEnding, describeInterruption } from '../../src/cli/run.js';
 import { loadConfig } from '../../src/config/load.js';
+import { saveCheckpoint } from '../../src/run/checkpoints.js';
+import { RunPaths } from '../../src/run/paths.js';
 import { STOPPED_BY_SWEEP, type RunState } from '../../src/run/state.js';
+import { testFolders } from '../support/folder.js';
+
+const newFolder = testFolders('ending');
 
 const finished: RunState = {
   state: 'finished',
@@ -57,4 +63,16 @@ describe('the end of a run', () => {
       'quadratic is finished. To train on, raise num_iterations: --set num_iterations=80',
     );
   });
+});
+
+it('a run that was stopped says what there is to go on from', () => {
+  const paths = new RunPaths(newFolder(), 'mine');
+  mkdirSync(paths.dir);
+  expect(describeInterruption(paths)).toBe(
+    'mine stopped before its first checkpoint; run the same command to begin it again.',
+  );
+  saveCheckpoint(paths, 20, { 'trainer.json': '' });
+  expect(describeInterruption(paths)).toBe(
+    'mine stopped with a checkpoint of iteration 20; run the same command to continue.',
+  );
 });

@@ -1,6 +1,6 @@
 import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
-import { existsSync, mkdirSync } from 'node:fs';
+import { existsSync, mkdirSync, rmSync } from 'node:fs';
 import { hostname } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, it, vi } from 'vitest';
@@ -8,7 +8,7 @@ import { main } from '../../src/cli/main.js';
 import { submissionsDir, writeSubmission } from '../../src/launch/slurm/record.js';
 import { realStopWorld, stopRun } from '../../src/launch/stop.js';
 import { processStart } from '../../src/run/lock.js';
-import type { RunPaths } from '../../src/run/paths.js';
+import { RunPaths } from '../../src/run/paths.js';
 import { readState } from '../../src/run/state.js';
 import { capture, RunFolder } from './run_directory.js';
 
@@ -181,4 +181,28 @@ it('wants names or --all, and not both', async () => {
   expect(await main(['stop', 'x', '--all', '--exp-dir', folder.dir])).toBe(2);
   expect(await main(['stop', '--all', '--exp-dir', folder.dir])).toBe(0);
   expect(written.out).toBe('No run is held by a process.\n');
+});
+
+it('ends a sweep by its name, and with --all before the runs of which it would start more', async () => {
+  const paths = new RunPaths(folder.dir, 'search.sweep');
+  mkdirSync(paths.dir);
+  await owner(paths, true);
+  expect(await main(['stop', 'search', '--exp-dir', folder.dir])).toBe(0);
+  expect(written.out).toBe(
+    [
+      'the sweep search and its runs are told to end',
+      'the sweep search: stopped, with its runs; the same `editrl sweep` command continues it\n',
+    ].join('\n'),
+  );
+  expect(await main(['stop', 'search', '--exp-dir', folder.dir])).toBe(1);
+  rmSync(paths.state);
+  await owner(paths, true);
+  const run = folder.make('search__a-1', 'running');
+  await owner(run, true);
+  written.out = '';
+  expect(await main(['stop', '--all', '--exp-dir', folder.dir, '--json'])).toBe(0);
+  expect(JSON.parse(written.out)).toMatchObject({
+    sweeps: [{ experiment: 'search', outcome: 'stopped' }],
+    runs: [{ run_name: 'search__a-1', outcome: 'stopped' }],
+  });
 });

@@ -1,6 +1,7 @@
-import { existsSync } from 'node:fs';
+import { existsSync, readdirSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, inject, it } from 'vitest';
-import { configFile, Place, RL, SMALL, START } from './editrl.js';
+import { configFile, Place, RL, SMALL, START, type Ended } from './editrl.js';
 
 describe('editrl run, from nothing', () => {
   const first = inject('firstRun');
@@ -90,4 +91,49 @@ describe('editrl run, again', () => {
     const checked = await place.call(['config', 'check', configFile(RL), ...SMALL]);
     expect(checked).toMatchObject({ code: 0 });
   });
+});
+
+describe('editrl run --fresh', () => {
+  it('keeps what lies under the name beside it, and only once nothing is in the way', async () => {
+    const place = Place.make();
+    const file = join(place.dir, 'other.jsonnet');
+    const run = (program: string, seed: number, ...more: readonly string[]): Promise<Ended> => {
+      const command = `launch: { command: ['${program}'] }`;
+      writeFileSync(
+        file,
+        `{ task: 'external', run_name: 'other', base_exp_dir: '${place.runs}', num_iterations: 1, seed: ${seed}, ${command} }`,
+      );
+      return place.call(['run', file, ...more]);
+    };
+    try {
+      expect(await run('true', 1, '--fresh')).toMatchObject({ code: 0 });
+      expect((await run('true', 2)).err).toContain('was started with other settings');
+      expect((await run('no-such-program', 2, '--fresh')).err).toContain('there is no program');
+      expect(readdirSync(place.runs)).toEqual(['other']);
+      const { code, out } = await run('true', 2, '--fresh');
+      expect(code).toBe(0);
+      expect(out).toContain(`other begins anew; what was there is now ${place.runs}/other.old-1\n`);
+      expect(readdirSync(place.runs).sort()).toEqual(['other', 'other.old-1']);
+    } finally {
+      place.remove();
+    }
+  });
+});
+
+it('two runs that need one missing parent train it once', async () => {
+  const place = Place.make();
+  try {
+    const ended = await Promise.all(
+      ['one', 'two'].map((name) => place.train(START, '--set', `run_name=${name}`, '--set', 'num_iterations=1')),
+    );
+    expect(ended.map(({ code, err }) => ({ code, err }))).toEqual([
+      { code: 0, err: '' },
+      { code: 0, err: '' },
+    ]);
+    expect(place.attempts('tiny_vq')).toBe(1);
+    const waited = ended.filter(({ out }) => /tiny_vq is being trained by process \d+ on .*: waiting for it/.test(out));
+    expect(waited).toHaveLength(1);
+  } finally {
+    place.remove();
+  }
 });

@@ -70,10 +70,18 @@ describe('progress', () => {
     const lines = [step(1, 4.4, 1), step(12, 10, 2), progress.line(13, { 'reward/mean': NaN })];
     expect(lines.join('\n')).toMatchInlineSnapshot(`
       "iteration  1/60  reward  4.400  KL  0.0012  entropy  1.500   12,346 tokens/s  1.00 s/it     59 s left
-      iteration 12/60  reward 10.000  KL  0.0012  entropy  1.500   12,346 tokens/s  2.00 s/it     58 s left
-      iteration 13/60  reward    NaN  KL       -  entropy      -        - tokens/s       -/it     56 s left"
+      iteration 12/60  reward 10.000  KL  0.0012  entropy  1.500   12,346 tokens/s  2.00 s/it   1m 36s left
+      iteration 13/60  reward    NaN  KL       -  entropy      -        - tokens/s       -/it   1m 34s left"
     `);
     expect(new Set(lines.map((line) => line.length)).size).toBe(1);
+  });
+
+  it('tells the time that is left from what iterations mostly take, before a resume too', () => {
+    const left = (progress: Progress, iteration: number, seconds: number): string =>
+      progress.line(iteration, { 'time/total': seconds }).slice(-12).trim();
+    const resumed = new Progress(lossColumns, 100, [NaN, 1, 1, 1.2, 0.8, 1]);
+    expect(left(resumed, 40, 12)).toBe('1m 00s left');
+    expect(Array.from({ length: 9 }, (_, i) => left(resumed, 41 + i, 2)).at(-1)).toBe('1m 42s left');
   });
 
   it('shows the last known held-out loss of a supervised run', () => {

@@ -1,13 +1,35 @@
 /** One scheduler at a time for an experiment: two would share out the same devices twice. */
+import { existsSync, readdirSync } from 'node:fs';
 import { RunError } from '../../core/errors.js';
 import { acquireLock, lockProblem, readLock, realLockWorld } from '../../run/lock.js';
+import { liveLock } from '../../run/status.js';
 import { RunPaths } from '../../run/paths.js';
 
 const HEARTBEAT_EVERY_MS = 10_000;
 
+const SUFFIX = '.sweep';
+
 /** The folder beside the runs that holds the scheduler's lock; it is not a run. */
 function lockPaths(baseExpDir: string, experiment: string): RunPaths {
-  return new RunPaths(baseExpDir, `${experiment}.sweep`);
+  return new RunPaths(baseExpDir, `${experiment}${SUFFIX}`);
+}
+
+/** An experiment that a scheduler is at work on. */
+export interface LiveSweep {
+  readonly experiment: string;
+  /** The folder with the scheduler's lock. */
+  readonly paths: RunPaths;
+}
+
+/** The experiments in some folders that are being swept, by name. */
+export function liveSweeps(folders: readonly string[]): LiveSweep[] {
+  return folders.flatMap((folder) =>
+    (existsSync(folder) ? readdirSync(folder) : [])
+      .filter((name) => name.endsWith(SUFFIX))
+      .sort()
+      .map((name) => ({ experiment: name.slice(0, -SUFFIX.length), paths: new RunPaths(folder, name) }))
+      .filter(({ paths }) => liveLock(paths) !== null),
+  );
 }
 
 /**
