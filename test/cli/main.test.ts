@@ -40,14 +40,18 @@ describe('editrl', () => {
     expect(written.error).toContain('editrl doctor');
   });
 
-  it.each([['config', 'show'], ['config', 'check'], ['config', 'schema'], ['doctor']])(
-    'gives an example and --json for %s %s',
-    async (...words) => {
-      expect(await main([...words.filter((word) => typeof word === 'string'), '--help'])).toBe(0);
-      expect(written.out).toMatch(/Examples:\n +editrl /);
-      expect(written.out).toContain('--json');
-    },
-  );
+  it.each([
+    ['config', 'show'],
+    ['config', 'check'],
+    ['config', 'diff'],
+    ['config', 'schema'],
+    ['data', 'pack'],
+    ['doctor'],
+  ])('gives an example and --json for %s %s', async (...words) => {
+    expect(await main([...words.filter((word) => typeof word === 'string'), '--help'])).toBe(0);
+    expect(written.out).toMatch(/Examples:\n +editrl /);
+    expect(written.out).toContain('--json');
+  });
 
   it.each([
     [
@@ -56,7 +60,7 @@ describe('editrl', () => {
     ],
     [
       ['config', 'chek', 'x'],
-      "editrl: unknown action 'config chek'; allowed: show, check, schema\n  Did you mean: editrl config check?\n",
+      "editrl: unknown action 'config chek'; allowed: show, check, diff, schema\n  Did you mean: editrl config check?\n",
     ],
     [['doctor', '--jsn'], 'editrl: Unknown argument: jsn\n  Did you mean --json?\n'],
     [
