@@ -22,7 +22,7 @@ export function canonicalJson(value: unknown): string {
 }
 
 /**
- * Hash over the `result` fields only, without those at the value that their mark leaves out; num_iterations is left out while no
+ * Hash over the `result` fields only, without idle sections and those at the value that their mark leaves out; num_iterations is left out while no
  * schedule depends on it, because it may grow. Reads the text files that settings name, of which the text counts.
  */
 export function resultHash(settings: RunSettings): string {
@@ -36,7 +36,7 @@ export function hashOfSections(settings: RunSettings, textOf: (section: string) 
   // Sections in sorted order give sorted paths: the dot that follows a section's name sorts before whatever a name holds.
   const texts = Object.keys(settings)
     .sort()
-    .filter((section) => !(grows && mayGrow(section)))
+    .filter((section) => !(grows && mayGrow(section)) && !isIdleSection(section, settings))
     .map(textOf);
   return sha256(`{${texts.filter((text) => text !== '').join(',')}}`);
 }
@@ -117,7 +117,13 @@ function counted(settings: RunSettings, digestOf: DigestOf | null): ReadonlyMap<
 }
 
 function isIdle(leaf: Leaf | undefined, settings: RunSettings): boolean {
-  return leaf?.mark.idle?.((path) => getPath(settings, path)) === true;
+  if (leaf === undefined) return false;
+  const idle = leaf.mark.idle?.((path) => getPath(settings, path)) === true;
+  return idle || isIdleSection(leaf.path.split('.', 1)[0], settings);
+}
+
+function isIdleSection(section: string, settings: RunSettings): boolean {
+  return markOf(sectionSchema(settings, section)).idle?.((path) => getPath(settings, path)) === true;
 }
 
 interface CountedLeaf extends Leaf {
@@ -151,7 +157,7 @@ function isRunReference(value: unknown): value is RunReference {
 }
 
 /** A path below the folder, relative to it, so that moving the data leaves the hash alone; any other path as it is. */
-function belowFolder(folder: unknown, path: unknown): unknown {
+export function belowFolder<T>(folder: unknown, path: T): T | string {
   if (typeof folder !== 'string' || typeof path !== 'string' || isAbsolute(path) !== isAbsolute(folder)) return path;
   const below = relative(folder, path);
   return below.startsWith('..') ? path : below;

@@ -39,16 +39,6 @@ export function fileStem(file: string): string {
   return basename(file).replace(/\.[^.]*$/, '');
 }
 
-/** Evaluates `file + overlay + overlay…` in one go. Raises ConfigError for everything that Jsonnet refuses. */
-export async function evaluate(
-  file: string,
-  overlays: readonly string[],
-  environment: Environment,
-): Promise<Evaluation> {
-  const roots = [file, ...overlays];
-  return evaluateSnippet({ file, roots, snippet: roots.map(importOf).join(' + '), environment });
-}
-
 export interface SnippetRequest {
   /** What errors name where Jsonnet gives no line; its stem is APP__RUN_NAME. */
   readonly file: string;

@@ -8,7 +8,16 @@ import { isObject } from '../schema/walk.js';
 import { translateFlat, type FlatWords } from './flat.js';
 import { isFlat } from './flat_keys.js';
 import { resultHash } from './hash.js';
-import { displayPath, evaluate, externalVariables, fileStem, type Environment, type Evaluation } from './jsonnet.js';
+import { dropForeignKeys, hasForeignKeys, overlayOf, withoutReach } from './inherit.js';
+import {
+  displayPath,
+  evaluateSnippet,
+  externalVariables,
+  fileStem,
+  importOf,
+  type Environment,
+  type Evaluation,
+} from './jsonnet.js';
 import { configError, type Origin } from './problems.js';
 import { applyChanges, parseSet, reachingParents } from './sets.js';
 import { validate } from './validate.js';
@@ -44,8 +53,17 @@ export interface LoadedConfig {
 
 /** Loads a config. Raises one ConfigError that holds every problem. */
 export async function loadConfig(request: LoadRequest): Promise<LoadedConfig> {
-  const { file, overlays = [], env = process.env } = request;
-  return settle(request, await evaluate(file, overlays, env));
+  return settle(request, await evaluate(request, false));
+}
+
+/** Evaluates `file + overlay + overlay…` in one go, for a run itself or for one that it starts from. */
+export async function evaluate(
+  { file, overlays = [], env = process.env }: LoadRequest,
+  parent: boolean,
+): Promise<Evaluation> {
+  const over = overlays.map((path) => overlayOf(path, parent));
+  const parts = [importOf(file), ...over, ...(over.length > 0 ? [withoutReach] : [])];
+  return evaluateSnippet({ file, roots: [file, ...overlays], snippet: parts.join(' + '), environment: env });
 }
 
 /**
@@ -111,8 +129,8 @@ export function referencedFile(parent: Pick<LoadedConfig, 'file'>, reference: Ru
 }
 
 /**
- * Loads the config that makes another run: relative to the config that names it, with the same overlays; of --set, only where runs lie.
- * The run's name is the one that the reference gives.
+ * Loads the config that makes another run: relative to the config that names it, with what of the same overlays reaches it; of --set, only
+ * where runs lie. The run's name is the one that the reference gives.
  */
 export async function loadReferenced(
   parent: LoadedConfig,
@@ -121,12 +139,18 @@ export async function loadReferenced(
 ): Promise<LoadedConfig> {
   // Where the run itself lies now, which may not be where it was begun.
   const moved = reachingParents(parent.sets).length > 0;
-  return loadConfig({
+  const request: LoadRequest = {
     file: referencedFile(parent, reference),
     overlays: parent.overlays,
     sets: moved ? [`base_exp_dir=${JSON.stringify(parent.settings.base_exp_dir)}`] : [],
     env: { ...env, APP__RUN_NAME: reference.run },
-  });
+  };
+  const evaluation = await evaluate(request, true);
+  if (parent.overlays.length > 0 && hasForeignKeys(evaluation.value)) {
+    const own = await evaluate({ ...request, overlays: [] }, true);
+    dropForeignKeys(evaluation.value, own.value);
+  }
+  return settle(request, evaluation);
 }
 
 function rootObject(evaluation: Evaluation, origin: Origin): Record<string, unknown> {

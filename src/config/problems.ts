@@ -97,9 +97,22 @@ function unknownKey(key: string, path: Path, schema: z.ZodType, root: unknown): 
     const flat = nearest(key, flatKeys);
     if (flat !== null) return `unknown key; did you mean ${flat} (EARL's flat form)?`;
   }
+  const other = otherVariant(key, here, getPath(root, path), path);
+  if (other !== null) return other;
   const elsewhere = [...knownPaths(schema)].filter((known) => known.split('.').at(-1) === key);
   if (elsewhere.length > 0) return `unknown key here; did you mean ${elsewhere.slice(0, 3).join(' or ')}?`;
   return `unknown key; allowed: ${fields.sort().join(', ')}`;
+}
+
+/** That a key is one of another variant, such as of another `algorithm.type`; null where it is none's. */
+function otherVariant(key: string, schema: z.ZodType, found: unknown, path: Path): string | null {
+  const union = unwrap(schema);
+  if (!(union instanceof z.ZodDiscriminatedUnion) || !isObject(found)) return null;
+  const { discriminator } = union.def;
+  const having = (union.options as z.ZodType[]).filter((option) => Object.hasOwn(fieldsOf(option, null) ?? {}, key));
+  const names = having.flatMap((option) => namesOf((fieldsOf(option, null) ?? {})[discriminator]));
+  if (names.length === 0) return null;
+  return `a key of ${dotted([...path, discriminator])} '${names.join("' or '")}' alone; here it is '${String(found[discriminator])}'`;
 }
 
 /** The issues of the one variant of a union that shares most keys with an object; null where none shares any. */

@@ -1,16 +1,25 @@
 /**
  * Lists of samples in EARL's layout: `<dataset>/list/tokenized_datalist.json` holds `{"path_list": [...]}` whose paths are
  * absolute, relative to an optional `prefix`, or relative to `<dataset>`. EARL writes as `prefix` where the samples were on the machine
- * that made them, which its supervised training reads; its RL training never does, and takes `<dataset>`.
+ * that made them, which its supervised training reads; its RL training never does, and takes `<dataset>`. A list that has the SHA-256 of
+ * every file beside its paths (`sha256`, in the same order) is held to it.
  */
 import { existsSync, readFileSync, statSync } from 'node:fs';
 import { basename, dirname, isAbsolute, join, resolve } from 'node:path';
 import { z } from 'zod';
 import { DataError } from '../core/errors.js';
+import { sha256 } from '../core/image.js';
 
 export const DATALIST_NAME = 'tokenized_datalist.json';
 
-const datalistSchema = z.object({ path_list: z.array(z.string().min(1)), prefix: z.string().optional() });
+const digestOfFile = z.string().regex(/^[0-9a-f]{64}$/);
+const datalistSchema = z
+  .object({
+    path_list: z.array(z.string().min(1)),
+    prefix: z.string().optional(),
+    sha256: z.array(digestOfFile).optional(),
+  })
+  .refine(({ path_list, sha256 }) => sha256 === undefined || sha256.length === path_list.length);
 
 export interface Datalist {
   /** The list's own path. */
@@ -21,6 +30,10 @@ export interface Datalist {
   readonly remark: string | null;
   /** Paths as they are listed: they name samples independently of where the dataset lies. */
   readonly ids: readonly string[];
+  /** SHA-256 of what is listed, in its order: of the paths and, where the list has them, of the files' contents. */
+  readonly digest: string;
+  /** SHA-256 of every file; null where the list does not say. */
+  readonly fileDigests: readonly string[] | null;
   /** Where sample i is. */
   file(index: number): string;
 }
@@ -54,7 +67,7 @@ export function openDatalist(given: string): Datalist {
   }
   const checked = datalistSchema.safeParse(parsed);
   if (!checked.success) {
-    throw new DataError('the list of samples has no "path_list" of texts', {
+    throw new DataError('the list of samples has no "path_list" of texts, or a "sha256" that is not one for each', {
       where: path,
       next: 'It has to be {"path_list": ["samples/000000.npz", ...]}.',
     });
@@ -65,7 +78,7 @@ export function openDatalist(given: string): Datalist {
   }
   const listFolder = dirname(path);
   const dataset = basename(listFolder) === 'list' ? dirname(listFolder) : listFolder;
-  const { prefix } = checked.data;
+  const { prefix, sha256: fileDigests = null } = checked.data;
   const named = prefix === undefined ? dataset : resolve(dataset, prefix);
   const isGone = prefix !== undefined && !existsSync(named);
   const directory = isGone ? dirname(listFolder) : named;
@@ -76,18 +89,21 @@ export function openDatalist(given: string): Datalist {
       ? `${path}: its prefix ${JSON.stringify(prefix)} is no folder of this machine; as in EARL's RL, its samples are looked for in ${directory}`
       : null,
     ids,
+    digest: sha256(JSON.stringify([ids, fileDigests])),
+    fileDigests,
     file: (index) => (isAbsolute(ids[index]) ? ids[index] : join(directory, ids[index])),
   };
 }
 
-/** Reads a listed file. Raises DataError naming it and what to do. */
+/** Reads a listed file. Raises DataError, naming it and what to do, where it is not there or not what the list says. */
 export function readListedFile(list: Datalist, index: number): { readonly path: string; readonly bytes: Uint8Array } {
   if (!Number.isInteger(index) || index < 0 || index >= list.ids.length) {
     throw new DataError(`there is no sample ${index}: the list has ${list.ids.length}`, { where: list.path });
   }
   const path = list.file(index);
+  let bytes: Uint8Array;
   try {
-    return { path, bytes: readFileSync(path) };
+    bytes = readFileSync(path);
   } catch (cause) {
     const code = (cause as NodeJS.ErrnoException).code ?? String(cause);
     const found =
@@ -96,4 +112,9 @@ export function readListedFile(list: Datalist, index: number): { readonly path: 
         : `cannot read a sample of ${list.path} (${code})`;
     throw new DataError(found, { where: path, next: missingFileAdvice(path), cause });
   }
+  if (list.fileDigests === null || list.fileDigests[index] === sha256(bytes)) return { path, bytes };
+  throw new DataError(`a sample is not the one that was listed: its SHA-256 differs from that in ${list.path}`, {
+    where: path,
+    next: 'Something has written to the dataset since it was made: copy or make it again. Data of the tiny world is made again once its folder (edits-… or images-…) is removed.',
+  });
 }

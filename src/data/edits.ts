@@ -28,6 +28,7 @@ export function openEditDataset(path: string): SampleSource<EditSample> {
     name: path,
     length: list.ids.length,
     remark: list.remark,
+    digest: list.digest,
     read(index) {
       const { path: file, bytes } = readListedFile(list, index);
       const reader = READERS[extname(file)] as SampleReader | undefined;

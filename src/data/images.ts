@@ -20,6 +20,7 @@ export function openImageDataset(path: string): SampleSource<ImageSample> {
     name: path,
     length: list.ids.length,
     remark: list.remark,
+    digest: list.digest,
     read(index) {
       return { id: list.ids[index], ...readListedFile(list, index) };
     },

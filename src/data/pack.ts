@@ -15,7 +15,7 @@ import { basename, dirname, join, resolve } from 'node:path';
 import { z } from 'zod';
 import { DataError } from '../core/errors.js';
 import { diskError, syncDirectory, writeFileAtomic } from '../core/files.js';
-import { coverImage, decodeUpright, encodePng, type RgbImage } from '../core/image.js';
+import { coverImage, decodeUpright, encodePng, sha256, type RgbImage } from '../core/image.js';
 import { processStart } from '../core/process_start.js';
 import { DATALIST_NAME } from './datalist.js';
 import { readInstructions, type EditLine } from './instructions.js';
@@ -124,7 +124,7 @@ function digestOf({ size, codes }: PackRequest, lines: readonly EditLine[]): str
   const pictures = new Map<string, string>();
   const pictureDigest = (path: string | null): string | null => {
     if (path === null) return null;
-    const known = pictures.get(path) ?? createHash('sha256').update(readFileSync(path)).digest('hex');
+    const known = pictures.get(path) ?? sha256(readFileSync(path));
     pictures.set(path, known);
     return known;
   };
@@ -175,25 +175,29 @@ function sweepStaging(out: string): void {
 
 /** Samples of each split under names in the order in which they come, and their lists. */
 class Splits {
-  readonly #found = new Map<string, { paths: string[]; labelled: number }>();
+  readonly #found = new Map<string, { paths: string[]; digests: string[]; labelled: number }>();
 
   constructor(private readonly folder: string) {}
 
   add(split: string, suffix: string, bytes: Uint8Array, labelled: boolean): void {
     let found = this.#found.get(split);
     if (found === undefined) {
-      this.#found.set(split, (found = { paths: [], labelled: 0 }));
+      this.#found.set(split, (found = { paths: [], digests: [], labelled: 0 }));
       mkdirSync(join(this.folder, split, 'samples'), { recursive: true });
     }
     const path = `samples/${String(found.paths.length).padStart(6, '0')}${suffix}`;
     writeFileSync(join(this.folder, split, path), bytes);
     found.paths.push(path);
+    found.digests.push(sha256(bytes));
     if (labelled) found.labelled++;
   }
 
   finish(): PackRecord['report']['splits'] {
-    return [...this.#found].map(([split, { paths, labelled }]) => {
-      writeFileAtomic(join(this.folder, split, 'list', DATALIST_NAME), `${JSON.stringify({ path_list: paths })}\n`);
+    return [...this.#found].map(([split, { paths, digests, labelled }]) => {
+      writeFileAtomic(
+        join(this.folder, split, 'list', DATALIST_NAME),
+        `${JSON.stringify({ path_list: paths, sha256: digests })}\n`,
+      );
       return { split, samples: paths.length, labelled };
     });
   }

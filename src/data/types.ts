@@ -29,6 +29,8 @@ export interface SampleSource<T> {
   readonly length: number;
   /** What a person should know of how it was opened; null where there is nothing. */
   readonly remark: string | null;
+  /** Changes with what is listed, not with where it lies. */
+  readonly digest: string;
   /** Raises DataError naming the file when a sample cannot be read. */
   read(index: number): T;
 }

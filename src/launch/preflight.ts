@@ -91,7 +91,7 @@ function trainedChecks(settings: TrainedSettings): Check[] {
   const recipe = recipeOf(settings);
   const tiny = recipe.tinyData(settings);
   const isMade = (path: string): boolean =>
-    tiny !== null && `${resolve(path)}${sep}`.startsWith(`${resolve(tiny.folder)}${sep}`);
+    tiny !== null && `${resolve(path)}${sep}`.startsWith(`${resolve(tiny)}${sep}`);
   const sources = [...(settings.data?.train ?? []), ...(settings.data?.validation ?? [])];
   const models = recipe.models.map((key) => getPath(settings, key) as ModelReference | null | undefined);
   return [

@@ -44,11 +44,8 @@ export interface TrainedRecipe<S extends TrainedSettings = TrainedSettings> exte
   columns(settings: S): readonly ProgressColumn[];
   /** The setting that may end a run before its last iteration, with its value; null where none does. */
   patience(settings: S): { readonly key: string; readonly value: number } | null;
-  /**
-   * The folder that a run's data of the tiny world lies in, and the model in whose codes its samples are written (null for none), so that
-   * others cannot share the folder; null where the data is brought along.
-   */
-  tinyData(settings: S): { readonly folder: string; readonly codes: ModelReference | null } | null;
+  /** The folder in which a run's data of the tiny world is made; null where the data is brought along. */
+  tinyData(settings: S): string | null;
   /** What a person should know about settings that are valid. */
   warnings(settings: S): readonly string[];
   /** What valid settings leave open that a run has to have, one line each; such settings are a base for others. */

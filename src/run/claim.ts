@@ -3,7 +3,7 @@ import { mkdirSync, readdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import type { SettingChange } from '../config/hash.js';
 import type { TextDigests } from '../config/texts.js';
-import { CheckpointError, ConfigError, must } from '../core/errors.js';
+import { CheckpointError, ConfigError, DataError, must } from '../core/errors.js';
 import { diskError } from '../core/files.js';
 import {
   cleanCheckpoints,
@@ -18,7 +18,7 @@ import { acquireLock, realLockWorld, type LockWorld, type RunLock } from './lock
 import { recordParents, withMovedPins } from './parents.js';
 import { RunPaths } from './paths.js';
 import { formatChanges, readRecord, writeRecord } from './record.js';
-import type { ConfigSource, PlainObject, RunAttempt, RunRecord } from './record.js';
+import type { ConfigSource, PlainObject, RecordedData, RunAttempt, RunRecord } from './record.js';
 import { isDone, readState, writeState, type RunState } from './state.js';
 
 const HEARTBEAT_EVERY_MS = 10_000;
@@ -101,6 +101,30 @@ export class RunHandle {
     this.requireOwned();
     const noted = parents.map((parent) => (parent === before ? { ...parent, iteration, manifest } : parent));
     this.recorded = { ...this.recorded, parents: noted };
+    writeRecord(this.paths, this.recorded);
+  }
+
+  /**
+   * Records the datasets, as they are opened. Raises DataError where one is not what it was when the run began what its checkpoint holds,
+   * RunError when the run was taken over or the disk refuses.
+   */
+  noteData(opened: Readonly<Record<string, RecordedData>>): void {
+    const before = this.recorded.data ?? {};
+    for (const [path, { samples, digest }] of Object.entries(opened)) {
+      const was = Object.hasOwn(before, path) ? before[path] : null;
+      if (was === null || was.digest === digest || this.checkpoint === null) continue;
+      throw new DataError(
+        `the dataset is not the one that the run ${this.paths.runName} began with: it listed ${was.samples} samples then, and ${samples} now, or others`,
+        {
+          where: path,
+          next: 'Bring it back as it was; or begin a run with this one: another run_name, or `editrl run … --fresh`.',
+        },
+      );
+    }
+    const data = { ...before, ...opened };
+    if (JSON.stringify(data) === JSON.stringify(before)) return;
+    this.requireOwned();
+    this.recorded = { ...this.recorded, data };
     writeRecord(this.paths, this.recorded);
   }
 
@@ -284,6 +308,7 @@ function makeRecord(
     settings: request.settings,
     parents: recordParents(request.settings.base_exp_dir, request.parents ?? [], before?.parents, allowed),
     ...(Object.keys(request.texts ?? {}).length === 0 ? {} : { texts: request.texts }),
+    ...(before?.data === undefined ? {} : { data: before.data }),
     ...(config === undefined ? {} : { config }),
     ...(before?.fork === undefined ? {} : { fork: before.fork }),
     created_at: before?.created_at ?? now,

@@ -35,6 +35,12 @@ export interface RecordedParent extends PlainObject {
   readonly manifest?: string;
 }
 
+/** A dataset as it was when a run began: how many samples it lists, and the digest of the list. */
+export interface RecordedData {
+  readonly samples: number;
+  readonly digest: string;
+}
+
 /** One start or resume of a run. */
 export interface RunAttempt {
   /** Counted from 1. */
@@ -66,6 +72,8 @@ export interface RunRecord {
   readonly parents: readonly PlainObject[];
   /** Digests of the text files that settings name, as they were when the run was last started; absent where there are none. */
   readonly texts?: TextDigests;
+  /** The datasets by their paths, relative to the settings' `data.dir` where they lie below it; absent until they were opened. */
+  readonly data?: Readonly<Record<string, RecordedData>>;
   /** Absent where the settings were not read from a config file. */
   readonly config?: ConfigSource;
   /** Absent unless the run is a fork of another. */

@@ -27,7 +27,10 @@ export interface ExtraMarks {
   readonly absent?: z.core.util.JSONType | ((record: ReadSettings, beside: ReadSettings) => unknown);
   /** Beside a function: the value at which the field is left out of the settings hash. */
   readonly unhashed?: z.core.util.JSONType;
-  /** Whether the value changes nothing under these settings: those that differ in it alone are then equal, whatever their hashes. */
+  /**
+   * Whether the value changes nothing under these settings: those that differ in it alone are then equal, whatever their hashes. A
+   * section at the top that is idle is left out of the hash.
+   */
   readonly idle?: (settings: ReadSettings) => boolean;
   /** A resumed run may raise the value. */
   readonly mayGrow?: boolean;
@@ -55,6 +58,11 @@ export function section<T extends z.ZodType>(
   extra: Pick<ExtraMarks, 'absent'> = {},
 ): T {
   return schema.meta({ ...extra, description });
+}
+
+/** A section that changes nothing where `idle` says so. */
+export function idleWhere<T extends z.ZodType>(idle: NonNullable<ExtraMarks['idle']>, schema: T): T {
+  return schema.meta({ ...schema.meta(), idle });
 }
 
 export const positiveInteger = z.int().min(1);

@@ -2,7 +2,10 @@
 import type { GrpoSettings } from '../schema/algorithm.js';
 import type { OptimizerSettings, RolloutSettings, ValidationSettings } from '../schema/training.js';
 import type { TrackSettings } from '../schema/track.js';
+import type { TrainedSettings } from '../schema/run.js';
+import { belowFolder } from '../config/hash.js';
 import { must } from '../core/errors.js';
+import type { SampleSource } from '../data/types.js';
 import type { ProcessGroup } from '../group/process_group.js';
 import type { RunResolver } from '../models/reference.js';
 import type { Answer } from '../policies/policy.js';
@@ -46,6 +49,23 @@ export interface JudgedSettings extends ScoredRun {
   readonly rollout: Pick<RolloutSettings, 'generations_per_sample' | 'chunk_groups'>;
   readonly validation: ValidationSettings;
   readonly track: TrackSettings;
+}
+
+/**
+ * Rank 0, which opens the same datasets as all others, says what a person should know of how they were opened, each thing once, and
+ * holds the run to them: `opened` are those of `data`, train before validation. Raises DataError where one is not what it was when
+ * the run's first checkpoint was begun.
+ */
+export function noteDatasets(
+  { handle, log }: Pick<Bench, 'handle' | 'log'>,
+  data: NonNullable<TrainedSettings['data']>,
+  opened: readonly SampleSource<unknown>[],
+): void {
+  if (handle === null) return;
+  const remarks = opened.flatMap(({ remark }) => remark ?? []);
+  for (const remark of new Set(remarks)) log.logger.warn(remark);
+  const paths = [...data.train, ...data.validation].map(({ path }) => belowFolder(data.dir, path));
+  handle.noteData(Object.fromEntries(opened.map(({ length, digest }, i) => [paths[i], { samples: length, digest }])));
 }
 
 /** Prompts whose answers decode together in an evaluation, at most. */

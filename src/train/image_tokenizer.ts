@@ -1,7 +1,8 @@
 /** Training of the image tokenizer: a small VQ autoencoder that learns from pixels alone. */
 import { RandomStream } from '../core/random.js';
-import { openImageDataset, readImages } from '../data/images.js';
+import { readImages, type ImageSample } from '../data/images.js';
 import { createSampler } from '../data/sampler.js';
+import type { SampleSource } from '../data/types.js';
 import { learningRateAt, type ScheduleOptions } from '../engines/onnx/optimizer.js';
 import { Session, type SessionOptions } from '../engines/onnx/session.js';
 import { TrainedWeights } from '../engines/onnx/trained_weights.js';
@@ -11,7 +12,6 @@ import { Graph } from '../graph/ir.js';
 import { CONFIG_FILE, TOKENIZER_FILE, type CheckpointFiles } from '../models/files.js';
 import { autoencoderLoss, CODEBOOK, initImageTokenizer, patchSize } from '../nets/image_tokenizer.js';
 import type { Metrics } from '../run/metrics.js';
-import type { DataSource } from '../schema/data.js';
 import type { SftSettings } from '../schema/algorithm.js';
 import type { ImageTokenizerInit } from '../schema/model.js';
 import type { OptimizerSettings, ValidationSettings } from '../schema/training.js';
@@ -19,21 +19,26 @@ import { EarlyStopping } from './early_stopping.js';
 import type { Training } from './loop.js';
 import { readTrainerState, trainerFile } from './trainer_state.js';
 
+export interface ImageDatasets {
+  readonly train: readonly SampleSource<ImageSample>[];
+  /** How often the images of each of `train` are seen; none: all as often as the largest. */
+  readonly coefficients: readonly number[];
+  readonly validation: readonly SampleSource<ImageSample>[];
+}
+
 export interface ImageTokenizerDeps {
   readonly seed: number;
   readonly init: ImageTokenizerInit;
   readonly optimizer: OptimizerSettings;
   readonly schedule: ScheduleOptions;
   readonly sft: Pick<SftSettings['sft'], 'batch_size' | 'patience' | 'min_delta'>;
-  readonly data: { readonly train: readonly DataSource[]; readonly validation: readonly DataSource[] };
+  readonly data: ImageDatasets;
   readonly validation: Pick<ValidationSettings, 'prompts'>;
   readonly session: SessionOptions;
   /** The `tokenizer.json` of the joint vocabulary that goes with the codes. */
   readonly tokenizerJson: string;
   /** The folder of the checkpoint to go on from. */
   readonly checkpoint: string | null;
-  /** Is told, each thing once, what a person should know of how the datasets were opened. */
-  readonly remark: (text: string) => void;
 }
 
 /** Every so many steps, codes that no patch of the batch used are moved onto vectors of the batch … */
@@ -69,24 +74,17 @@ export class ImageTokenizerTraining implements Training {
   /** Reads all images and compiles the step. Raises DataError for images that cannot be cut into patches. */
   static async open(deps: ImageTokenizerDeps): Promise<ImageTokenizerTraining> {
     const { init, data, seed } = deps;
-    const remarks = new Set<string>();
-    const load = async (path: string): Promise<Float32Array[]> => {
-      const source = openImageDataset(path);
-      if (source.remark !== null) remarks.add(source.remark);
+    const load = async (source: SampleSource<ImageSample>): Promise<Float32Array[]> => {
       const images = await readImages(
         source,
         Array.from({ length: source.length }, (_, i) => i),
       );
       return images.map((image) => toPatches([image], init.patch));
     };
-    const perSource = await Promise.all(data.train.map(({ path }) => load(path)));
-    const validation = (await Promise.all(data.validation.map(({ path }) => load(path)))).flat();
-    for (const remark of remarks) deps.remark(remark);
-    const coefficients = data.train.flatMap(({ coefficient }) => (coefficient === null ? [] : [coefficient]));
-    const sampler = createSampler(
-      perSource.map((images, i) => ({ name: data.train[i].path, length: images.length })),
-      { seed, coefficients },
-    );
+    const perSource = await Promise.all(data.train.map(load));
+    const validation = (await Promise.all(data.validation.map(load))).flat();
+    const { coefficients } = data;
+    const sampler = createSampler(data.train, { seed, coefficients });
     const starts = perSource.map((_, i) => perSource.slice(0, i).reduce((sum, images) => sum + images.length, 0));
     const train = perSource.flat();
     const size = patchSize(init);

@@ -1,7 +1,7 @@
 /** Loading one config over and over: an evaluation takes far longer than what follows it, and depends on its files and variables alone. */
 import { existsSync } from 'node:fs';
-import { evaluate, externalVariables, importClosure, type Evaluation } from '../../src/config/jsonnet.js';
-import { loadConfig, settle, type LoadRequest, type LoadedConfig } from '../../src/config/load.js';
+import { externalVariables, importClosure, type Evaluation } from '../../src/config/jsonnet.js';
+import { evaluate, loadConfig, settle, type LoadRequest, type LoadedConfig } from '../../src/config/load.js';
 
 const evaluations = new Map<string, Promise<Evaluation>>();
 
@@ -11,7 +11,7 @@ export async function loadEvaluated(request: LoadRequest): Promise<LoadedConfig>
   const roots = [file, ...overlays];
   if (!roots.every(existsSync)) return loadConfig(request);
   const key = JSON.stringify([roots, externalVariables(file, env), [...importClosure(roots)]]);
-  const evaluation = evaluations.get(key) ?? evaluate(file, overlays, env);
+  const evaluation = evaluations.get(key) ?? evaluate(request, false);
   evaluations.set(key, evaluation);
   return settle(request, structuredClone(await evaluation));
 }

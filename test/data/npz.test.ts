@@ -1,4 +1,5 @@
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { createHash } from 'node:crypto';
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { zipSync } from 'fflate';
@@ -143,6 +144,25 @@ describe('datasets of edits', () => {
     const there = dataset('there', { prefix: 'samples', path_list: ['a.npz'] });
     expect(openDatalist(there)).toMatchObject({ directory: join(there, 'samples'), remark: null });
     expect(openDatalist(dataset('bare', { path_list: ['a.npz'] })).remark).toBeNull();
+  });
+
+  it('are held to the digests that their list has', () => {
+    const path = dataset('digests', { path_list: ['samples/a.npz'] });
+    const file = join(path, 'samples', 'a.npz');
+    const listed = (sha256: unknown): string => {
+      const list = { path_list: ['samples/a.npz'], sha256 };
+      writeFileSync(join(path, 'list', 'tokenized_datalist.json'), JSON.stringify(list));
+      return path;
+    };
+    const { digest: bare } = openEditDataset(path);
+    const edits = openEditDataset(listed([createHash('sha256').update(readFileSync(file)).digest('hex')]));
+    expect(edits.digest).not.toBe(bare);
+    expect(edits.read(0).instruction).toBe(sample.instruction);
+    writeFileSync(file, Uint8Array.from([...readFileSync(file), 0]));
+    expect(problem(() => edits.read(0)).message).toContain('is not the one that was listed');
+    for (const wrong of [[], ['aa'], 'a']) {
+      expect(problem(() => openEditDataset(listed(wrong))).message).toContain('"sha256" that is not one for each');
+    }
   });
 
   it.each(['.pt', '.pth'])('refuse what torch saved as %s, and say how to convert it', (suffix) => {

@@ -91,6 +91,8 @@ describe('packDataset, in codes', () => {
     for (const { list } of report.splits) {
       expect(await checkDataset(list)).toMatchObject({ kind: 'edits', problems: [] });
     }
+    writeFileSync(join(request.out, 'train/samples/000000.npz'), 'x');
+    expect(() => openEditDataset(report.splits[0].list).read(0)).toThrow('a sample is not the one that was listed');
   });
 
   it('keeps pictures and codes together where there are more than are encoded at once', async () => {

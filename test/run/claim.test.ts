@@ -305,3 +305,40 @@ describe('finding runs', () => {
     expect(textOf(() => findRun('other', join(base, 'nowhere')))).toContain('There are no runs there.');
   });
 });
+
+describe('the datasets of a run', () => {
+  const list = (digest: string, samples = 3) => ({ 's/train': { samples, digest } });
+
+  it('are recorded, and may change until there is a checkpoint', () => {
+    const first = claimRun(request());
+    first.noteData(list('a'));
+    expect(readRecord(paths)?.data).toEqual(list('a'));
+    first.noteData(list('b'));
+    first.release();
+    const again = claimRun(request());
+    expect(again.record.data).toEqual(list('b'));
+    again.noteData(list('c'));
+    expect(readRecord(paths)?.data).toEqual(list('c'));
+    again.release();
+  });
+
+  it('are then those that the run began with', () => {
+    const handle = claimRun(request());
+    handle.noteData(list('a'));
+    saveCheckpoint(handle.paths, 3, { 'trainer.json': '3' });
+    handle.release();
+    const resumed = claimRun(request());
+    resumed.noteData(list('a'));
+    expect(
+      textOf(() => {
+        resumed.noteData(list('b', 4));
+      }),
+    ).toMatch(
+      /s\/train: the dataset is not the one that the run <run> began with: it listed 3 samples then, and 4 now.*--fresh/s,
+    );
+    // One that an earlier version began has none recorded, and one that is new to the settings is no other.
+    resumed.noteData({ ...list('a'), 'c/train': { samples: 1, digest: 'z' } });
+    expect(Object.keys(readRecord(paths)?.data ?? {})).toEqual(['s/train', 'c/train']);
+    resumed.release();
+  });
+});

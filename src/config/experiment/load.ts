@@ -1,6 +1,5 @@
 /** From an experiment file to its cells and the runs that they start from: frozen settings with names, hashes and parents. */
 import { ConfigError, UsageError } from '../../core/errors.js';
-import { isTrainable, recipeOf } from '../../recipes/settings.js';
 import { growable } from '../growth.js';
 import { displayPath, type Environment } from '../jsonnet.js';
 import { parseSet } from '../sets.js';
@@ -74,7 +73,6 @@ export async function loadExperiment(request: ExperimentRequest): Promise<Experi
     return cell === undefined;
   });
   refuseCycles([...cells, ...others], file);
-  refuseSharedData([...cells, ...others], file);
   refuseMovingEnds(cells, description?.stop_early?.rungs ?? [], file);
   return {
     name,
@@ -147,26 +145,6 @@ function refuseMovingEnds(cells: readonly Cell[], rungs: readonly number[], file
       next: 'Set optimizer.decay_steps; with the number of optimizer steps of a whole run the rates are the same. Or set stop_early to null.',
     },
   );
-}
-
-/** Raises ConfigError when runs would write one folder of the tiny world's samples in the codes of different tokenizers. */
-function refuseSharedData(runs: readonly Cell[], file: string): void {
-  const writers = new Map<string, { readonly run: string; readonly tokenizer: string }>();
-  for (const { run_name, config } of runs) {
-    const { settings } = config;
-    const { folder, codes } = (isTrainable(settings) ? recipeOf(settings).tinyData(settings) : null) ?? { codes: null };
-    if (codes === null) continue;
-    const tokenizer = typeof codes === 'object' && 'run' in codes ? codes.run : JSON.stringify(codes);
-    const other = writers.get(folder);
-    if (other === undefined) {
-      writers.set(folder, { run: run_name, tokenizer });
-    } else if (other.tokenizer !== tokenizer) {
-      throw new ConfigError(
-        `${other.run} and ${run_name} have different image tokenizers (${other.tokenizer} and ${tokenizer}) and one folder of samples, ${folder}, which is written in a tokenizer's codes`,
-        { where: displayPath(file), next: 'Give them different folders: data+: { tiny+: { folder: … } }.' },
-      );
-    }
-  }
 }
 
 function withDifferences(cells: readonly Cell[], baseline: AxisValues | null, settler: Settler): Cell[] {

@@ -2,7 +2,8 @@
 import { existsSync } from 'node:fs';
 import { dirname, relative, resolve } from 'node:path';
 import { ConfigError } from '../../core/errors.js';
-import { displayPath, evaluateSnippet, type Environment } from '../jsonnet.js';
+import { dropForeignKeys, hasForeignKeys } from '../inherit.js';
+import { displayPath, evaluateSnippet, importOf, type Environment } from '../jsonnet.js';
 import type { Problem } from '../../recipes/rules.js';
 import { getPath, setPath } from '../../schema/paths.js';
 import { isObject } from '../../schema/walk.js';
@@ -167,8 +168,10 @@ export class Runs {
       snippet: parentsSnippet(this.file, this.overlays, orders),
       environment: this.env,
     });
+    const values = evaluation.value as Record<string, unknown>[];
+    await this.#dropForeignKeys(values, wave);
     const reaching = reachingParents(this.sets);
-    return (evaluation.value as Record<string, unknown>[]).map((raw, index) =>
+    return values.map((raw, index) =>
       this.draft(
         raw,
         reaching,
@@ -178,6 +181,21 @@ export class Runs {
         evaluation.sources,
       ),
     );
+  }
+
+  /** Leaves parents the keys that their recipes have, and those that their own files say. */
+  async #dropForeignKeys(values: readonly Record<string, unknown>[], wave: readonly Wanted[]): Promise<void> {
+    const files = values.flatMap((value, index) =>
+      !this.settler.isValid(value) && hasForeignKeys(value) ? [wave[index].file] : [],
+    );
+    const roots = [...new Set(files)];
+    if (roots.length === 0) return;
+    const snippet = `[${roots.map(importOf).join(', ')}]`;
+    const own = await evaluateSnippet({ file: this.file, roots, snippet, environment: this.env });
+    const ofFile = new Map(roots.map((file, index) => [file, (own.value as unknown[])[index]]));
+    values.forEach((value, index) => {
+      if (ofFile.has(wave[index].file)) dropForeignKeys(value, ofFile.get(wave[index].file));
+    });
   }
 
   /** Raises one ConfigError for all runs that are not valid. */

@@ -46,6 +46,11 @@ export class Settler {
     return problems.length > 0 ? { problems } : this.#settled(settings, sections);
   }
 
+  /** Whether every section is valid by itself, and known. */
+  isValid(raw: Readonly<Record<string, unknown>>): boolean {
+    return this.#read(raw) !== null;
+  }
+
   /** The fields in which settings differ from others, with the values they have here; names made from a run's own name aside. */
   differences(settings: RunSettings, from: RunSettings): Record<string, unknown> {
     const here = this.#ofSettings.get(settings) ?? new Map<string, Section>();

@@ -1,4 +1,5 @@
 /** The Jsonnet expressions that make the settings of a matrix: all cells in one evaluation, one more per generation of parents. */
+import { overlayOf, withoutReach } from '../inherit.js';
 import { importOf } from '../jsonnet.js';
 
 /** The function through which the evaluation asks which cells there are, once it knows the names of axes and values. */
@@ -96,7 +97,7 @@ local described = if !std.isObject(e) then kinds[std.type(e)] else {
   for k in std.objectFields(e)
 };
 local plan = std.native('${PLAN}')(std.toString(described));
-local overlaid(config) = std.foldl(function(all, path) all + overlays[path], plan.overlays, config);
+local overlaid(config) = std.foldl(function(all, path) all + overlays[path], plan.overlays, config) + ${withoutReach};
 local plain = overlaid(if std.objectHas(e, 'base') then e.base else e);
 local mixins = std.flattenArrays(std.map(function(axis) axis[1], axes));
 local bases = std.map(overlaid, mixins);
@@ -155,7 +156,7 @@ export function parentsSnippet(file: string, overlays: readonly string[], parent
     ].join(' + '),
   );
   return `local e = ${importOf(file)};
-local with = ${['{}', ...overlays.map(importOf)].join(' + ')};
+local with = ${[...overlays.map((path) => overlayOf(path, true)), withoutReach].join(' + ')};
 [
 ${made.join(',\n')}
 ]`;
@@ -170,5 +171,5 @@ local ownOf(axis, values) = std.map(function(v) own(axis[v]), values);
 }
 
 function tableOf(overlays: readonly string[]): string {
-  return `{ ${overlays.map((path) => `${JSON.stringify(path)}: ${importOf(path)}`).join(', ')} }`;
+  return `{ ${overlays.map((path) => `${JSON.stringify(path)}: ${overlayOf(path, false)}`).join(', ')} }`;
 }

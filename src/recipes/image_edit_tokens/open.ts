@@ -12,7 +12,7 @@ import { TokenPolicy } from '../../policies/tokens/policy.js';
 import type { TokenSampling } from '../../policies/tokens/rollout.js';
 import { asksJudge } from '../../rewards/choice.js';
 import { openScorer } from '../../scoring/judge_scorer.js';
-import { openGrpo, openHeldOut, type Bench } from '../../train/bench.js';
+import { noteDatasets, openGrpo, openHeldOut, type Bench } from '../../train/bench.js';
 import type { Collector } from '../../train/collect.js';
 import type { Training } from '../../train/loop.js';
 import type { OpenRecipe } from '../../train/opener.js';
@@ -30,8 +30,7 @@ type EditCollector = Collector<EditPrompt, TokenAnswer, TokenSampling>;
 
 async function open(settings: ImageEditSettings, bench: Bench): Promise<Training> {
   const task = ImageEditTask.open(settings, bench.resolveRun);
-  // All ranks open the same datasets; one of them says it.
-  if (bench.handle !== null) for (const remark of task.remarks) bench.log.logger.warn(remark);
+  noteDatasets(bench, settings.data, task.sources);
   const policy = openPolicy(settings, task, bench);
   const { algorithm, reward, validation } = settings;
   const { group, judgeEndpoint, checkpoint } = bench;

@@ -4,7 +4,7 @@ import { z } from 'zod';
 import { reward } from '../../rewards/schema/reward.js';
 import { algorithm } from '../../schema/algorithm.js';
 import { data } from '../../schema/data.js';
-import { positiveInteger, result, section } from '../../schema/mark.js';
+import { idleWhere, positiveInteger, result, section, type ReadSettings } from '../../schema/mark.js';
 import { decoderInit, engine, modelReference } from '../../schema/model.js';
 import { taskField, trainedFields } from '../../schema/run.js';
 import { rollout } from '../../schema/training.js';
@@ -75,15 +75,18 @@ const environment = section(
   }),
 );
 
+/** Labels alone teach a supervised run: what it samples, and what scores that, is only looked at. */
+const supervised = (read: ReadSettings): boolean => read('algorithm.type') === 'sft';
+
 const schema = z.strictObject({
   ...trainedFields,
   ...taskField('image_edit_tokens'),
   algorithm,
-  rollout,
+  rollout: idleWhere(supervised, rollout),
   policy,
   data,
   environment,
-  reward,
+  reward: idleWhere(supervised, reward),
 });
 export type ImageEditSettings = z.output<typeof schema>;
 
@@ -117,8 +120,7 @@ export const imageEditTokens: TrainedRecipe<ImageEditSettings> = {
     algorithm.type === 'grpo' || algorithm.sft.patience === null
       ? null
       : { key: 'algorithm.sft.patience', value: algorithm.sft.patience },
-  tinyData: ({ data: { dir, tiny }, environment }) =>
-    tiny === null ? null : { folder: join(dir, tiny.folder), codes: environment.model },
+  tinyData: ({ data: { dir, tiny } }) => (tiny === null ? null : join(dir, tiny.folder)),
   warnings: (settings) => {
     const { algorithm } = settings;
     if (algorithm.type !== 'grpo' || algorithm.clip_range === null || stepsPerIteration(settings) > 1) return [];

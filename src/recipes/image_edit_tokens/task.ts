@@ -1,6 +1,7 @@
 /** The task of `image_edit_tokens`: edit datasets, the joint vocabulary and the vision-token decoder tied together (EARL). */
 import { basename, dirname } from 'node:path';
 import type { DataSource } from '../../schema/data.js';
+import { placesOf } from './data.js';
 import type { ImageEditSettings } from './settings.js';
 import { ConfigError, DataError, RunError } from '../../core/errors.js';
 import { decodeImage, type RgbImage } from '../../core/image.js';
@@ -65,13 +66,14 @@ export class ImageEditTask implements Task<EditPrompt, TokenAnswer> {
         { next: 'Let policy.tokenizer and environment.model name models that belong together.' },
       );
     }
-    const train = settings.data.train.map(openNamed);
+    const placed = placesOf(settings, environment.id);
+    const train = settings.data.train.map(({ path }) => openNamed(path, placed));
     const coefficients = settings.data.train.flatMap(({ coefficient }) => (coefficient === null ? [] : [coefficient]));
     const sampler = createSampler(
       train.map(({ source }) => source),
       { seed: settings.seed, coefficients },
     );
-    const heldOut = openValidation(settings.data.validation);
+    const heldOut = openValidation(settings.data.validation, placed);
     return new ImageEditTask(settings, tokenizer, space, environment, train, sampler, heldOut);
   }
 
@@ -85,10 +87,9 @@ export class ImageEditTask implements Task<EditPrompt, TokenAnswer> {
     return this.settings.policy.assistant_prefill.includes(SPECIAL.startThinking);
   }
 
-  /** What a person should know of how the datasets were opened, each thing once. */
-  get remarks(): readonly string[] {
-    const found = [...this.train, ...this.heldOut].flatMap(({ source }) => source.remark ?? []);
-    return [...new Set(found)];
+  /** The datasets in the order of the settings: those of `train`, then those of `validation`. */
+  get sources(): readonly SampleSource<EditSample>[] {
+    return [...this.train, ...this.heldOut].map(({ source }) => source);
   }
 
   /** The sample at a global position of the endless training order. */
@@ -167,16 +168,16 @@ export function withThought(instruction: string, text: string): string {
 }
 
 /** `…/tiny/s/validation/list/tokenized_datalist.json` is called `s`. */
-function openNamed({ path }: DataSource): NamedSource {
-  return { name: basename(dirname(datasetFolder(path))), source: openEditDataset(path) };
+function openNamed(path: string, placed: (path: string) => string): NamedSource {
+  return { name: basename(dirname(datasetFolder(path))), source: openEditDataset(placed(path)) };
 }
 
 /**
  * Opens held-out sets. Metrics and records know them by their names: those that would share one take their own folders', so that
  * `…/earl/a_val` and `…/earl/b_val` are called `a_val` and `b_val`. Raises ConfigError where names are still the same.
  */
-function openValidation(sources: readonly DataSource[]): NamedSource[] {
-  const opened = sources.map(openNamed);
+function openValidation(sources: readonly DataSource[], placed: (path: string) => string): NamedSource[] {
+  const opened = sources.map(({ path }) => openNamed(path, placed));
   const named = opened.map(({ name, source }, i) => {
     const shared = opened.some((other, j) => j !== i && other.name === name);
     return { name: shared ? basename(datasetFolder(sources[i].path)) : name, source };

@@ -3,28 +3,33 @@ import type { ImageTokenizerSettings } from './settings.js';
 import { sessionOptions } from '../../engines/onnx/session_options.js';
 import { jointVocabularyJson, THINKING_WORDS } from '../../policies/tokens/emu3/space.js';
 import { tinyVocabulary } from '../../tiny/world/vocabulary.js';
-import type { Bench } from '../../train/bench.js';
+import { openImageDataset } from '../../data/images.js';
+import { noteDatasets, type Bench } from '../../train/bench.js';
 import { ImageTokenizerTraining } from '../../train/image_tokenizer.js';
 import type { Training } from '../../train/loop.js';
 import type { OpenRecipe } from '../../train/opener.js';
 import { scheduleOf } from '../../train/schedule.js';
-import { makeData } from './data.js';
+import { makeData, placesOf } from './data.js';
 
-function open(settings: ImageTokenizerSettings, { checkpoint, handle, log }: Bench): Promise<Training> {
+function open(settings: ImageTokenizerSettings, bench: Bench): Promise<Training> {
   const { seed, environment, optimizer, algorithm, data, validation } = settings;
+  const placed = placesOf(settings);
+  const [train, heldOut] = [data.train, data.validation].map((sources) =>
+    sources.map(({ path }) => openImageDataset(placed(path))),
+  );
+  noteDatasets(bench, data, [...train, ...heldOut]);
+  const coefficients = data.train.flatMap(({ coefficient }) => (coefficient === null ? [] : [coefficient]));
   return ImageTokenizerTraining.open({
     seed,
     init: environment.init,
     optimizer,
     schedule: scheduleOf(settings),
     sft: algorithm.sft,
-    data,
+    data: { train, coefficients, validation: heldOut },
     validation,
     session: sessionOptions(environment.engine),
     tokenizerJson: jointTokenizerJson(settings),
-    checkpoint,
-    // All ranks open the same datasets; one of them says it.
-    remark: (text) => void (handle !== null && log.logger.warn(text)),
+    checkpoint: bench.checkpoint,
   });
 }
 

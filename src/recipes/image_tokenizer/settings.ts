@@ -56,7 +56,7 @@ export const imageTokenizer: TrainedRecipe<ImageTokenizerSettings> = {
   columns: () => lossColumns,
   patience: ({ algorithm: { sft } }) =>
     sft.patience === null ? null : { key: 'algorithm.sft.patience', value: sft.patience },
-  tinyData: ({ data: { dir, tiny } }) => (tiny === null ? null : { folder: join(dir, tiny.folder), codes: null }),
+  tinyData: ({ data: { dir, tiny } }) => (tiny === null ? null : join(dir, tiny.folder)),
   warnings: () => [],
   missing: () => [],
 };

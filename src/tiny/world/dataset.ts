@@ -1,20 +1,32 @@
 /**
  * The tiny world on disk, in the layout of real datasets:
  *
- *   <root>/dataset.json                                   what was made, written last
- *   <root>/images/train/list/tokenized_datalist.json      PNG files for the image tokenizer
- *   <root>/{s,c}/{train,prompts,validation,truth}/list/tokenized_datalist.json   edits as .npz
- *   <root>/{s,c}/train_half/list/tokenized_datalist.json  the first half of train, for runs that see both sets
+ *   <root>/images-<hash>/images/train/list/tokenized_datalist.json      PNG files for the image tokenizer
+ *   <root>/edits-<hash>/{s,c}/{train,prompts,validation,truth}/list/tokenized_datalist.json   edits as .npz
+ *   <root>/edits-<hash>/{s,c}/train_half/list/tokenized_datalist.json   the first half of train, for runs that see both sets
+ *   <root>/{images,s,c}                                   links to those that were made first
  *
- * A part is built beside its place, renamed into it, and entered in dataset.json last; a part without an entry is made again.
+ * A part is named after what it was made from (options, and the tokenizer whose codes it is written in), built beside its place and
+ * renamed into it. It never changes from then on, so that no command can change what another one reads. A config names
+ * the lists as `<root>/s/train/…`; `tinyFolder` says which part that is. Parts of editrl 0.1.0 lie in the root itself, which
+ * <root>/dataset.json tells; they are used where they are.
  */
-import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
-import { join } from 'node:path';
+import {
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
+import { join, relative, resolve, sep } from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
 import { z } from 'zod';
 import { diskError, syncDirectory, writeFileAtomic } from '../../core/files.js';
 import { InternalError } from '../../core/errors.js';
-import type { RgbImage } from '../../core/image.js';
+import { sha256, type RgbImage } from '../../core/image.js';
 import { DATALIST_NAME } from '../../data/datalist.js';
 import { encodeEditSample } from '../../data/npz.js';
 import type { CodeGrid } from '../../data/types.js';
@@ -75,45 +87,61 @@ type PartName = 'images' | 'edits';
 
 const PART_FOLDERS: Record<PartName, readonly string[]> = { images: ['images'], edits: EDIT_SETS };
 
-function recordPath(root: string): string {
-  return join(root, 'dataset.json');
-}
-
-/** What is finished under a root; an unreadable record counts as none, so that the parts are made again. */
+/** What the root itself holds; an unreadable record counts as none. */
 function readRecord(root: string): DatasetRecord {
+  const path = join(root, 'dataset.json');
   const none: DatasetRecord = { format: FORMAT, images: null, edits: null };
-  if (!existsSync(recordPath(root))) return none;
+  if (!existsSync(path)) return none;
   try {
-    const parsed = recordSchema.safeParse(JSON.parse(readFileSync(recordPath(root), 'utf8')));
+    const parsed = recordSchema.safeParse(JSON.parse(readFileSync(path, 'utf8')));
     return parsed.success ? parsed.data : none;
   } catch (cause) {
     if (cause instanceof SyntaxError) return none;
-    throw diskError(recordPath(root), cause);
+    throw diskError(path, cause);
   }
 }
 
-function writeRecord(root: string, record: DatasetRecord): void {
-  writeFileAtomic(recordPath(root), `${JSON.stringify(record, null, 2)}\n`);
+/** A part of the tiny world, with what it is made from, as that reads back from JSON. */
+interface Part {
+  readonly name: PartName;
+  readonly entry: unknown;
 }
 
-/** What a finished part is recognised by, as it reads back from JSON. */
-function entryOf(value: unknown): unknown {
+function imagesPart(options: Partial<TinyImageOptions>): Part {
+  return { name: 'images', entry: plain({ ...DEFAULT_TINY_IMAGES, ...options }) };
+}
+
+function editsPart(options: Partial<TinyEditOptions>, tokenizerId: string): Part {
+  return { name: 'edits', entry: plain({ ...DEFAULT_TINY_EDITS, ...options, tokenizer: tokenizerId }) };
+}
+
+function plain(value: unknown): unknown {
   return JSON.parse(JSON.stringify(value));
 }
 
-function isFinished(root: string, part: PartName, entry: unknown): boolean {
-  const there = PART_FOLDERS[part].every((folder) => existsSync(join(root, folder)));
-  return there && isDeepStrictEqual(readRecord(root)[part], entry);
+/** The folder of a part, whether it is there or not: that which holds `images`, or `s` and `c`. */
+function folderOf(root: string, { name, entry }: Part): string {
+  const inRoot = PART_FOLDERS[name].every((folder) => existsSync(join(root, folder)));
+  if (inRoot && isDeepStrictEqual(readRecord(root)[name], entry)) return root;
+  return join(root, `${name}-${sha256(JSON.stringify([FORMAT, entry])).slice(0, 12)}`);
 }
 
-/** Whether images with these options are there already. */
-export function hasTinyImages(root: string, options: Partial<TinyImageOptions> = {}): boolean {
-  return isFinished(root, 'images', entryOf({ ...DEFAULT_TINY_IMAGES, ...options }));
+/** The folder of the images with these options; null where they are not made yet. */
+export function tinyImages(root: string, options: Partial<TinyImageOptions> = {}): string | null {
+  const folder = folderOf(root, imagesPart(options));
+  return existsSync(folder) ? folder : null;
 }
 
-/** Whether edits with these options, in this tokenizer's codes, are there already. */
-export function hasTinyEdits(root: string, options: Partial<TinyEditOptions>, tokenizerId: string): boolean {
-  return isFinished(root, 'edits', entryOf({ ...DEFAULT_TINY_EDITS, ...options, tokenizer: tokenizerId }));
+/** The folder of the edits with these options in this tokenizer's codes; null where they are not made yet. */
+export function tinyEdits(root: string, options: Partial<TinyEditOptions>, tokenizerId: string): string | null {
+  const folder = folderOf(root, editsPart(options, tokenizerId));
+  return existsSync(folder) ? folder : null;
+}
+
+/** Where what a path names below the root lies in a part; a path that leads elsewhere, and any without a part, as it is. */
+export function pathIn(folder: string | null, root: string, path: string): string {
+  const isBelow = `${resolve(path)}${sep}`.startsWith(`${resolve(root)}${sep}`);
+  return folder === null || folder === root || !isBelow ? path : join(folder, relative(root, path));
 }
 
 /** Lists the first half of a set's labelled split, so that two sets together have as many labels as one. */
@@ -146,30 +174,23 @@ function sweepStaging(root: string): void {
   }
 }
 
-/** Builds a part beside its place and publishes it; returns at once when it is there. */
-async function makePart(
-  root: string,
-  part: PartName,
-  entry: unknown,
-  build: (folder: string) => Promise<void>,
-): Promise<void> {
-  if (isFinished(root, part, entry)) return;
-  const staging = join(root, `${STAGING}${process.pid}-${part}`);
+/** Builds a part beside its place and renames it into it; returns at once when it is there. */
+async function makePart(root: string, part: Part, build: (folder: string) => Promise<void>): Promise<void> {
+  const place = folderOf(root, part);
+  if (place === root) return;
+  const staging = join(root, `${STAGING}${process.pid}-${part.name}`);
   try {
     mkdirSync(root, { recursive: true });
-    sweepStaging(root);
-    mkdirSync(staging);
-    await build(staging);
-    // Another process may have published the same part meanwhile: its files are the same, and are perhaps being read.
-    if (isFinished(root, part, entry)) return;
-    writeRecord(root, { ...readRecord(root), [part]: null });
-    for (const folder of PART_FOLDERS[part]) {
-      const target = join(root, folder);
-      if (existsSync(target)) renameSync(target, join(staging, `old-${folder}`));
-      renameSync(join(staging, folder), target);
+    if (!existsSync(place)) {
+      sweepStaging(root);
+      mkdirSync(staging);
+      await build(staging);
+      const made = { format: FORMAT, part: part.name, made_from: part.entry };
+      writeFileAtomic(join(staging, 'made.json'), `${JSON.stringify(made, null, 2)}\n`);
+      publish(staging, place);
+      syncDirectory(root);
     }
-    syncDirectory(root);
-    writeRecord(root, { ...readRecord(root), [part]: entry });
+    for (const folder of PART_FOLDERS[part.name]) link(join(root, folder), relative(root, join(place, folder)));
   } catch (cause) {
     if (cause instanceof Error && 'syscall' in cause) throw diskError(root, cause);
     throw cause;
@@ -178,21 +199,47 @@ async function makePart(
   }
 }
 
-function writeList(folder: string, list: { readonly prefix?: string; readonly path_list: readonly string[] }): void {
+/** Another process may have made the same part meanwhile: its files are the same, and are perhaps being read. */
+function publish(staging: string, place: string): void {
+  try {
+    renameSync(staging, place);
+  } catch (cause) {
+    if (!['ENOTEMPTY', 'EEXIST'].includes((cause as NodeJS.ErrnoException).code ?? '')) throw cause;
+  }
+}
+
+/** For those who look into the folder; the program reads parts by their own names. A file system may know no links. */
+function link(path: string, target: string): void {
+  try {
+    symlinkSync(target, path);
+  } catch (cause) {
+    if (!['EEXIST', 'EPERM', 'ENOSYS', 'EOPNOTSUPP'].includes((cause as NodeJS.ErrnoException).code ?? '')) throw cause;
+  }
+}
+
+/** A list as it is written, with the SHA-256 of each file, by which reading it notices a change. */
+interface WrittenList {
+  readonly prefix?: string;
+  readonly path_list: readonly string[];
+  readonly sha256: readonly string[];
+}
+
+function writeList(folder: string, list: WrittenList): void {
   mkdirSync(join(folder, 'list'), { recursive: true });
   writeFileAtomic(join(folder, 'list', DATALIST_NAME), `${JSON.stringify(list)}\n`);
 }
 
-/** Writes samples and their list, the list last; returns the paths that it lists. */
-function writeSplit(folder: string, suffix: string, files: readonly Uint8Array[]): readonly string[] {
+/** Writes samples and their list, the list last; returns the list. */
+function writeSplit(folder: string, suffix: string, files: readonly Uint8Array[]): WrittenList {
   mkdirSync(join(folder, 'samples'), { recursive: true });
   const paths = files.map((bytes, i) => {
     const path = `samples/${String(i).padStart(6, '0')}${suffix}`;
     writeFileSync(join(folder, path), bytes);
     return path;
   });
-  writeList(folder, { path_list: paths });
-  return paths;
+  const list = { path_list: paths, sha256: files.map((bytes) => sha256(bytes)) };
+  writeList(folder, list);
+  return list;
 }
 
 function indices(count: number): number[] {
@@ -206,7 +253,7 @@ function indices(count: number): number[] {
 export async function makeTinyImages(root: string, options: Partial<TinyImageOptions> = {}): Promise<void> {
   const full = { ...DEFAULT_TINY_IMAGES, ...options };
   checkGeometry(full.geometry);
-  await makePart(root, 'images', entryOf(full), async (folder) => {
+  await makePart(root, imagesPart(full), async (folder) => {
     const files = indices(full.count).map((i) =>
       encodePlainPng(drawScene(drawImageScene(full.seed, i, full.geometry))),
     );
@@ -261,16 +308,20 @@ export async function makeTinyEdits(
 ): Promise<void> {
   const full = { ...DEFAULT_TINY_EDITS, ...options };
   checkGeometry(full.geometry);
-  await makePart(root, 'edits', entryOf({ ...full, tokenizer: tokenizer.id }), async (folder) => {
+  await makePart(root, editsPart(full, tokenizer.id), async (folder) => {
     for (const set of EDIT_SETS) {
       for (const split of EDIT_SPLITS) {
         const plans = indices(full.sizes[split]).map((i) =>
           drawExample(full.seed, set, split, i, full.geometry, full.mixtures[set]),
         );
-        const paths = writeSplit(join(folder, set, split), '.npz', await encodeSamples(plans, split, tokenizer));
+        const list = writeSplit(join(folder, set, split), '.npz', await encodeSamples(plans, split, tokenizer));
         if (split !== 'train') continue;
-        const half = paths.slice(0, Math.ceil(paths.length / 2));
-        writeList(join(folder, set, HALF), { prefix: '../train', path_list: half });
+        const half = <T>(all: readonly T[]): readonly T[] => all.slice(0, Math.ceil(all.length / 2));
+        writeList(join(folder, set, HALF), {
+          prefix: '../train',
+          path_list: half(list.path_list),
+          sha256: half(list.sha256),
+        });
       }
     }
   });

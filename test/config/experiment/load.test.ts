@@ -170,15 +170,4 @@ describe('parents', () => {
       reward: { terms: [{}, { model: { run: 'my_clip__seed-1' } }] },
     });
   });
-
-  it('with different codes do not share a folder of samples', async () => {
-    const [config, tiny] = ['configs/sft_s.jsonnet', 'configs/lib/tiny.libsonnet'].map((path) => resolve(path));
-    const axis = (more: string): string =>
-      `{ base: (import '${config}') + (import '${tiny}'), share: ['vq'], axes: { vq: { [v]: { environment+: ${more} } for v in ['1', '2'] } } }`;
-    await expect(load(axis(`{ engine+: { threads: 1 } }`))).rejects.toThrow(
-      /different image tokenizers .* one folder of samples, data\/tiny,/,
-    );
-    const apart = axis(`{} , data+: { tiny+: { folder: 'tiny_' + v } }`);
-    expect((await load(apart)).cells).toHaveLength(2);
-  });
 });

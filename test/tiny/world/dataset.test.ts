@@ -1,4 +1,5 @@
 import {
+  cpSync,
   existsSync,
   mkdirSync,
   mkdtempSync,
@@ -9,7 +10,7 @@ import {
   writeFileSync,
 } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { basename, join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { RgbImage } from '../../../src/core/image.js';
 import { checkDataset, findDatalists } from '../../../src/data/check.js';
@@ -17,11 +18,12 @@ import { openEditDataset } from '../../../src/data/edits.js';
 import { openImageDataset, readImages } from '../../../src/data/images.js';
 import type { CodeGrid } from '../../../src/data/types.js';
 import {
-  hasTinyEdits,
-  hasTinyImages,
   makeTinyEdits,
   makeTinyImages,
+  pathIn,
   tinyDatalist,
+  tinyEdits,
+  tinyImages,
   type ImageTokenizerLike,
 } from '../../../src/tiny/world/dataset.js';
 import { instructionOf, parseInstruction, planEdit, rationaleOf } from '../../../src/tiny/world/edits.js';
@@ -142,21 +144,52 @@ describe('the tiny datasets', () => {
     expect(Math.max(...tokenizer.batches)).toBe(256);
   });
 
-  it('are recognised when finished, and made again for other options or another tokenizer', async () => {
-    expect(hasTinyImages(root, { count: 90 })).toBe(true);
-    expect(hasTinyImages(root)).toBe(false);
-    expect(hasTinyEdits(root, { sizes }, 'mean-colours')).toBe(true);
-    expect(hasTinyEdits(root, { sizes }, 'another')).toBe(false);
+  it('are recognised when finished; other options or another tokenizer have a folder of their own', async () => {
+    expect(tinyImages(root)).toBeNull();
+    expect(tinyEdits(root, { sizes }, 'another')).toBeNull();
+    const [images, edits] = [tinyImages(root, { count: 90 }), tinyEdits(root, { sizes }, 'mean-colours')];
+    expect([images, edits].map((folder) => folder !== null && existsSync(join(folder, 'made.json')))).toEqual([
+      true,
+      true,
+    ]);
     const list = tinyDatalist(root, 's', 'train');
-    const before = statSync(list).mtimeMs;
+    const before = statSync(list).ino;
     await makeTinyEdits(root, { sizes }, new MeanColours());
-    expect(statSync(list).mtimeMs).toBe(before);
+    expect(statSync(list).ino).toBe(before);
     const small = { train: 2, prompts: 2, validation: 2, truth: 2 };
     await makeTinyEdits(root, { sizes: small }, new MeanColours('another'));
-    expect(openEditDataset(list).length).toBe(2);
-    expect(hasTinyImages(root, { count: 90 })).toBe(true);
-    await makeTinyEdits(root, { sizes }, tokenizer);
+    await makeTinyImages(root, { count: 3 });
+    // What is there is not touched: the links lead where they led, and each config to its own.
     expect(openEditDataset(list).length).toBe(40);
+    expect(statSync(list).ino).toBe(before);
+    const other = tinyEdits(root, { sizes: small }, 'another');
+    expect(openEditDataset(pathIn(other, root, list)).length).toBe(2);
+    expect(
+      openImageDataset(pathIn(tinyImages(root, { count: 3 }), root, tinyDatalist(root, 'images', 'train'))).length,
+    ).toBe(3);
+    for (const folder of [other, tinyImages(root, { count: 3 })]) rmSync(folder ?? '', { recursive: true });
+  });
+
+  it('of a root that holds them itself are used where they are', async () => {
+    const old = join(root, '..', 'tiny-old');
+    cpSync(tinyEdits(root, { sizes }, 'mean-colours') ?? '', old, { recursive: true });
+    const made = JSON.parse(readFileSync(join(old, 'made.json'), 'utf8')) as { made_from: unknown };
+    writeFileSync(join(old, 'dataset.json'), JSON.stringify({ format: 2, images: null, edits: made.made_from }));
+    expect(tinyEdits(old, { sizes }, 'mean-colours')).toBe(old);
+    const list = tinyDatalist(old, 's', 'train');
+    expect(pathIn(old, old, list)).toBe(list);
+    await makeTinyEdits(old, { sizes }, tokenizer);
+    expect(readdirSync(old).sort()).toEqual(['c', 'dataset.json', 'made.json', 's']);
+    const small = { train: 2, prompts: 2, validation: 2, truth: 2 };
+    await makeTinyEdits(old, { sizes: small }, new MeanColours('another'));
+    expect(openEditDataset(list).length).toBe(40);
+    expect(openEditDataset(pathIn(tinyEdits(old, { sizes: small }, 'another'), old, list)).length).toBe(2);
+  });
+
+  it('are found below the root alone', () => {
+    expect(pathIn('/data/tiny/edits-1', '/data/tiny', '/data/tiny/s/train')).toBe('/data/tiny/edits-1/s/train');
+    expect(pathIn('/data/tiny/edits-1', '/data/tiny', '/data/tiny_2/s/train')).toBe('/data/tiny_2/s/train');
+    expect(pathIn(null, '/data/tiny', '/data/tiny/s/train')).toBe('/data/tiny/s/train');
   });
 
   it('are the same bytes whenever they are made', async () => {
@@ -178,12 +211,9 @@ describe('the tiny datasets', () => {
     mkdirSync(join(other, '.making-999999999-edits', 's'), { recursive: true });
     await expect(makeTinyEdits(other, { sizes }, broken)).rejects.toThrow('out of memory');
     expect(readdirSync(other)).toEqual([]);
-    // A part without an entry in dataset.json was published by a process that was killed before it wrote one.
-    mkdirSync(join(other, 'images', 'train', 'samples'), { recursive: true });
-    writeFileSync(join(other, 'images', 'train', 'samples', 'stray.png'), '');
     await makeTinyImages(other, { count: 3 });
-    expect(existsSync(join(other, 'images', 'train', 'samples', 'stray.png'))).toBe(false);
-    expect(readdirSync(other).sort()).toEqual(['dataset.json', 'images']);
+    const place = basename(tinyImages(other, { count: 3 }) ?? '');
+    expect(readdirSync(other).sort()).toEqual(['images', place].sort());
   });
 
   it('pass their own check', async () => {
@@ -198,6 +228,7 @@ describe('the tiny datasets', () => {
     writeFileSync(file, bytes.subarray(0, bytes.length / 2));
     const broken = await checkDataset(tinyDatalist(root, 's', 'truth'));
     expect(broken.problems.map(({ where }) => where)).toEqual([file]);
+    expect(broken.problems[0].message).toContain('is not the one that was listed');
     writeFileSync(file, bytes);
   });
 });

@@ -1,0 +1,51 @@
+/**
+ * What of overlays reaches the runs that a run starts from: the keys that their own recipes have, unless an overlay says
+ * `reaches_parents: false`.
+ */
+import { recipeNamed } from '../recipes/settings.js';
+import { getPath } from '../schema/paths.js';
+import { isObject } from '../schema/walk.js';
+import { importOf } from './jsonnet.js';
+
+/** The field by which an overlay keeps itself from parents. */
+const REACHES = 'reaches_parents';
+
+/** The Jsonnet expression of an overlay for a run itself, or for one that it starts from. */
+export function overlayOf(path: string, parent: boolean): string {
+  const refused = `${path}: ${REACHES}: found `;
+  return `(local overlay = ${importOf(path)};
+  local says = if std.isObject(overlay) && std.objectHasAll(overlay, '${REACHES}') then overlay.${REACHES} else true;
+  if !std.isBoolean(says) then error ${JSON.stringify(refused)} + std.manifestJsonMinified(says) + '; allowed: true or false'
+  else ${parent ? 'if says then overlay else {}' : 'overlay'})`;
+}
+
+/** What is merged over the last overlay: the field is no setting. */
+export const withoutReach = `{ ${REACHES}:: null }`;
+
+type Path = readonly (string | number)[];
+
+/** The keys that the recipe of a config does not have. */
+function foreignKeys(value: Readonly<Record<string, unknown>>): Path[] {
+  const parsed = recipeNamed(value['task'])?.schema.safeParse(value);
+  const issues = parsed === undefined || parsed.success ? [] : parsed.error.issues;
+  return issues.flatMap((issue) =>
+    issue.code === 'unrecognized_keys' ? issue.keys.map((key) => [...(issue.path as Path), key]) : [],
+  );
+}
+
+/** Whether a parent's config holds keys that its recipe does not have. */
+export function hasForeignKeys(value: unknown): value is Record<string, unknown> {
+  return isObject(value) && foreignKeys(value).length > 0;
+}
+
+/**
+ * Takes the keys out of a parent's config that its recipe does not have and that overlays, or axes, brought; those that stand in
+ * `own`, what its file evaluates to without these, are its author's. `value` is changed.
+ */
+export function dropForeignKeys(value: Record<string, unknown>, own: unknown): void {
+  for (const path of foreignKeys(value)) {
+    if (getPath(own, path) !== undefined) continue;
+    const holder = getPath(value, path.slice(0, -1));
+    if (isObject(holder)) Reflect.deleteProperty(holder, path[path.length - 1]);
+  }
+}
