@@ -1,13 +1,22 @@
 /** One scheduler at a time for an experiment: two would share out the same devices twice. */
 import { RunError } from '../../core/errors.js';
 import { acquireLock, lockProblem, readLock, realLockWorld } from '../../run/lock.js';
-import { RunPaths } from '../../run/paths.js';
+import { isRunName, RunPaths } from '../../run/paths.js';
+import { liveLock } from '../../run/status.js';
 
 const HEARTBEAT_EVERY_MS = 10_000;
 
+const SUFFIX = '.sweep';
+
 /** The folder beside the runs that holds the scheduler's lock; it is not a run. */
 function lockPaths(baseExpDir: string, experiment: string): RunPaths {
-  return new RunPaths(baseExpDir, `${experiment}.sweep`);
+  return new RunPaths(baseExpDir, `${experiment}${SUFFIX}`);
+}
+
+/** Those experiments, by the names that lie in a folder of runs, which a living scheduler holds. */
+export function liveExperiments(baseExpDir: string, names: readonly string[]): string[] {
+  const experiments = names.filter((name) => name.endsWith(SUFFIX)).map((name) => name.slice(0, -SUFFIX.length));
+  return experiments.filter((name) => isRunName(name) && liveLock(lockPaths(baseExpDir, name)) !== null);
 }
 
 /**
