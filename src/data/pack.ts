@@ -177,7 +177,11 @@ function sweepStaging(out: string): void {
 class Splits {
   readonly #found = new Map<string, { paths: string[]; digests: string[]; labelled: number }>();
 
-  constructor(private readonly folder: string) {}
+  constructor(
+    private readonly folder: string,
+    /** The id of the image tokenizer of the codes; null among pictures. */
+    private readonly tokenizer: string | null,
+  ) {}
 
   add(split: string, suffix: string, bytes: Uint8Array, labelled: boolean): void {
     let found = this.#found.get(split);
@@ -196,7 +200,7 @@ class Splits {
     return [...this.#found].map(([split, { paths, digests, labelled }]) => {
       writeFileAtomic(
         join(this.folder, split, 'list', DATALIST_NAME),
-        `${JSON.stringify({ path_list: paths, sha256: digests })}\n`,
+        `${JSON.stringify({ ...(this.tokenizer === null ? {} : { tokenizer: this.tokenizer }), path_list: paths, sha256: digests })}\n`,
       );
       return { split, samples: paths.length, labelled };
     });
@@ -209,7 +213,7 @@ async function writePictures(
   lines: readonly EditLine[],
   folder: string,
 ): Promise<PackRecord['report']> {
-  const splits = new Splits(folder);
+  const splits = new Splits(folder, null);
   const seen = new Set<string>();
   for (const [index, { where, source, edited, split }] of lines.entries()) {
     for (const path of edited === null ? [source] : [source, edited]) {
@@ -230,7 +234,7 @@ async function writeEdits(
   lines: readonly EditLine[],
   folder: string,
 ): Promise<PackRecord['report']> {
-  const splits = new Splits(folder);
+  const splits = new Splits(folder, codes.id);
   for (let from = 0; from < lines.length; from += BATCH) {
     const batch = lines.slice(from, from + BATCH);
     const pairs = await Promise.all(batch.map((line) => readPair(line, size, codes.patch)));

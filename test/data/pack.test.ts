@@ -16,7 +16,7 @@ const BLUE = [0, 0, 200] as const;
 
 /** A code is the red of its square's first pixel, so that a picture and its codes are told to belong together. */
 const codes: PictureCodes = {
-  id: 'red',
+  id: 'a'.repeat(64),
   patch: 4,
   encode: async (images) =>
     images.map(({ width, height, data }) => {
@@ -69,6 +69,7 @@ describe('packDataset, in codes', () => {
         { split: 'prompts', samples: 1, labelled: 0 },
       ],
     });
+    expect(openEditDataset(report.splits[0].list).tokenizer).toBe(codes.id);
     const labelled = openEditDataset(report.splits[0].list).read(0);
     expect(labelled).toMatchObject({
       id: 'samples/000000.npz',
@@ -199,7 +200,7 @@ describe('packDataset, again', () => {
 
   it.each<readonly [string, (own: Own) => PackRequest]>([
     ['another size', ({ request }) => ({ ...request, size: { width: 4, height: 4 } })],
-    ['other codes', ({ request }) => ({ ...request, codes: { ...codes, id: 'other' } })],
+    ['other codes', ({ request }) => ({ ...request, codes: { ...codes, id: 'b'.repeat(64) } })],
     ['no codes', ({ request }) => ({ ...request, codes: null })],
     [
       'another picture of that name',
