@@ -6,7 +6,7 @@ import { diskError } from '../core/files.js';
 import { manifestDigest } from './checkpoints.js';
 import { listRuns } from './find.js';
 import { acquireLock, lockProblem, readLock, realLockWorld, type LockWorld } from './lock.js';
-import { RunPaths } from './paths.js';
+import type { RunPaths } from './paths.js';
 import { readRecord, type RecordedParent } from './record.js';
 import { readState } from './state.js';
 
@@ -84,7 +84,7 @@ function whyKept(
 function isStart(paths: RunPaths, { parent: { run, iteration, manifest } }: Start): boolean {
   if (run === paths.runName) return true;
   if (run === undefined || run !== recordedName(paths) || iteration === undefined || manifest === undefined)
-    return false;
+    {return false;}
   return manifestDigest(paths.checkpoint(iteration)) === manifest;
 }
 

@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { afterAll, afterEach, describe, expect, it, vi } from 'vitest';
 import { main } from '../../src/cli/main.js';
 import { loadConfig } from '../../src/config/load.js';
-import { RunPaths } from '../../src/run/paths.js';
+import type { RunPaths } from '../../src/run/paths.js';
 import { testFolder } from '../support/folder.js';
 import { capture, RunFolder } from './run_directory.js';
 

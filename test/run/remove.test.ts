@@ -13,6 +13,7 @@ import { testFolders } from '../support/folder.js';
 const folders = testFolders('remove');
 const idle = { underWay: [] };
 let base = '';
+let made = 0;
 
 beforeEach(() => {
   base = folders();
@@ -24,7 +25,7 @@ function run(name: string, parents: readonly object[] = []): RunPaths {
   mkdirSync(paths.dir);
   const record = { format: 1, run_name: name, hash: 'h', settings: {}, parents, attempts: [] };
   writeFileSync(paths.record, JSON.stringify(record));
-  saveCheckpoint(paths, 10, { 'policy.safetensors': `of ${name}` });
+  saveCheckpoint(paths, 10, { 'policy.safetensors': `${name}, made as number ${(made += 1)}` });
   writeState(paths, { state: 'finished', iteration: 10, num_iterations: 10, reason: null, stopped_early: false });
   return paths;
 }
@@ -175,12 +176,13 @@ describe('leftovers', () => {
 
   it('are runs that were set aside, unless one was started under that name or is of another', () => {
     const aside = setAside(run('mine'));
-    run('mine');
+    const manifest = manifestDigest(run('mine').checkpoint(10));
+    run('rl', [{ run: 'mine', iteration: 10, manifest: manifest! }]);
     run('other.old-1');
     expect(found()).toEqual(['mine.old-1: run set aside']);
     removeLeftovers(findLeftovers(base, idle).found);
     expect(existsSync(aside!)).toBe(false);
-    expect(readdirSync(base).sort()).toEqual(['mine', 'other.old-1']);
+    expect(readdirSync(base).sort()).toEqual(['mine', 'other.old-1', 'rl']);
   });
 
   it('are not the checkpoint that a run has pinned, though it was set aside, nor what that one starts from', () => {
@@ -201,9 +203,9 @@ describe('leftovers', () => {
 
   it('are halves of removed and forked runs and of files, once nobody can be at work on them', () => {
     for (const name of ['.removing-x-7', '.forking-new', '.forking-old', '.slurm', 'kl.sweep'])
-      mkdirSync(join(base, name));
+      {mkdirSync(join(base, name));}
     for (const name of ['kl.results.md.7.tmp', 'kl.results.md', 'old.results.md.7.tmp'])
-      writeFileSync(join(base, name), '');
+      {writeFileSync(join(base, name), '');}
     for (const name of ['.forking-old', 'old.results.md.7.tmp', '.slurm', 'kl.sweep', 'kl.results.md']) {
       utimesSync(join(base, name), 1e9, 1e9);
     }
