@@ -2,7 +2,8 @@
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { CheckpointError, RunError, UsageError } from '../core/errors.js';
-import { packDataset, type PackReport, type PictureCodes, type PictureSize } from '../data/pack.js';
+import { packDataset, type PackReport, type PictureCodes } from '../data/pack.js';
+import type { PictureSize } from '../data/pictures.js';
 import { CONFIG_FILE, readConfig } from '../models/files.js';
 import { findRun } from '../run/find.js';
 import { parentCheckpoint } from '../run/parents.js';
