@@ -1,7 +1,7 @@
 /** editrl config show|check|diff|schema: what a config evaluates to, whether it is right, and what may stand in it. */
 import { experimentSchema } from '../config/experiment/schema.js';
 import { jsonSchema } from '../config/json_schema.js';
-import type { LoadedConfig } from '../config/load.js';
+import { originsOf, type LoadedConfig } from '../config/load.js';
 import { cannotRunYet } from '../config/models.js';
 import { listSettings } from '../config/validate.js';
 import { EditrlError } from '../core/errors.js';
@@ -20,6 +20,7 @@ export const configVerb: Verb = {
         configOptions(yargs)
           .option('json', { ...jsonOption, describe: 'settings, hashes and warnings as one JSON document' })
           .option('list', { type: 'boolean', default: false, describe: 'one key a line, with its effect at resume' })
+          .option('origin', { type: 'boolean', default: false, describe: 'one key a line, with what set it' })
           .example('$0 config show configs/sft_s__rl_s.jsonnet --with configs/lib/tiny.libsonnet', 'all settings')
           .example('$0 config show configs/sft_s.jsonnet --set optimizer.learning_rate=1e-5 --list', 'as a list'),
       run: show,
@@ -50,13 +51,18 @@ export const configVerb: Verb = {
 
 async function show(args: Arguments): Promise<number> {
   const config = await configOf(args);
+  const settings = listSettings(config.settings);
+  const keys = settings.map(({ key }) => key);
+  const origins = flag(args, 'origin') ? await originsOf(config, keys) : null;
   if (flag(args, 'json')) {
-    printJson({ ...config, cannot_run_yet: cannotRunYet(config.settings) });
+    const named = origins === null ? {} : { origins: Object.fromEntries(keys.map((key, i) => [key, origins[i]])) };
+    printJson({ ...config, cannot_run_yet: cannotRunYet(config.settings), ...named });
     return 0;
   }
-  if (flag(args, 'list')) {
-    const rows = listSettings(config.settings).map(({ key, value, effect }) => [key, JSON.stringify(value), effect]);
-    printLine(formatTable([{ title: 'key' }, { title: 'value' }, { title: 'effect' }], rows));
+  if (flag(args, 'list') || origins !== null) {
+    const last = origins === null ? 'effect' : 'set by';
+    const rows = settings.map(({ key, value, effect }, i) => [key, JSON.stringify(value), origins?.[i] ?? effect]);
+    printLine(formatTable([{ title: 'key' }, { title: 'value' }, { title: last }], rows));
   } else {
     printJson(config.settings);
   }

@@ -338,7 +338,7 @@ export class FlatWords {
       .filter(
         ({ key, message }) => !(message.startsWith('missing') && this.missing.some((path) => isWithin(path, key))),
       )
-      .map(({ key, message }) => ({ key: this.#key(key), message: this.text(message) }));
+      .map(({ key, message }) => ({ key: this.key(key), message: this.text(message) }));
   }
 
   /** A sentence that names canonical keys. */
@@ -347,7 +347,7 @@ export class FlatWords {
   }
 
   /** The flat key that gave the value at a canonical path, or else the path itself. */
-  #key(path: string): string {
+  key(path: string): string {
     if (this.changed.some((change) => isWithin(path, change))) return path;
     const parts = path.split('.');
     const upTo = parts.map((_, depth) => parts.slice(0, parts.length - depth).join('.'));

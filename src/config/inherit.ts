@@ -11,9 +11,9 @@ import { importOf } from './jsonnet.js';
 const REACHES = 'reaches_parents';
 
 /** The Jsonnet expression of an overlay for a run itself, or for one that it starts from. */
-export function overlayOf(path: string, parent: boolean): string {
+export function overlayOf(path: string, parent: boolean, imported = importOf(path)): string {
   const refused = `${path}: ${REACHES}: found `;
-  return `(local overlay = ${importOf(path)};
+  return `(local overlay = ${imported};
   local says = if std.isObject(overlay) && std.objectHasAll(overlay, '${REACHES}') then overlay.${REACHES} else true;
   if !std.isBoolean(says) then error ${JSON.stringify(refused)} + std.manifestJsonMinified(says) + '; allowed: true or false'
   else ${parent ? 'if says then overlay else {}' : 'overlay'})`;

@@ -170,9 +170,14 @@ export function importClosure(roots: readonly string[]): Map<string, string> {
   return sources;
 }
 
-/** Matches whatever may hide the word `import` (comments, strings) before the import itself, so that hidden ones are passed over. */
-const importToken =
-  /\/\*[\s\S]*?\*\/|\/\/[^\n]*|#[^\n]*|\b(import|importstr|importbin)\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)')|@"(?:[^"]|"")*"|@'(?:[^']|'')*'|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|\|\|\|[\s\S]*?\n\s*\|\|\|/g;
+/** What may hide the word that is looked for: comments and strings. */
+const hiding =
+  /\/\*[\s\S]*?\*\/|\/\/[^\n]*|#[^\n]*|@"(?:[^"]|"")*"|@'(?:[^']|'')*'|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|\|\|\|[\s\S]*?\n\s*\|\|\|/;
+/** An import, or what may hide one, which is passed over. */
+const importToken = new RegExp(
+  `\\b(import|importstr|importbin)\\s*(?:"((?:[^"\\\\]|\\\\.)*)"|'((?:[^'\\\\]|\\\\.)*)')|${hiding.source}`,
+  'g',
+);
 
 /** Files that import each other, the first of them again at the end; null where there are none. */
 function importCycle(sources: ReadonlyMap<string, string>): string[] | null {
@@ -192,6 +197,17 @@ function importCycle(sources: ReadonlyMap<string, string>): string[] | null {
     if (cycle !== null) return cycle;
   }
   return null;
+}
+
+/** The fields of a text that are written with this name: where each key begins and ends. */
+export function fieldsNamed(text: string, name: string): [number, number][] {
+  const bare = name.replace(/[^\w]/g, '\\$&');
+  const field = new RegExp(`${hiding.source}|(?<![\\w.])${bare}(?=\\s*\\+?:)`, 'g');
+  return [...text.matchAll(field)].flatMap((match): [number, number][] => {
+    const end = match.index + match[0].length;
+    const quoted = [`'${name}'`, `"${name}"`].includes(match[0]) && /^\s*\+?:/.test(text.slice(end));
+    return match[0] === name || quoted ? [[match.index, end]] : [];
+  });
 }
 
 function importsOf(text: string): { target: string; isCode: boolean }[] {

@@ -18,7 +18,8 @@ import {
   type Environment,
   type Evaluation,
 } from './jsonnet.js';
-import { configError, type Origin } from './problems.js';
+import { placesOf, type Layer, type Origin } from './origin.js';
+import { tracedError } from './problems.js';
 import { applyChanges, parseSet, reachingParents } from './sets.js';
 import { validate } from './validate.js';
 import { warningsOf } from './warnings.js';
@@ -56,29 +57,39 @@ export async function loadConfig(request: LoadRequest): Promise<LoadedConfig> {
   return settle(request, await evaluate(request, false));
 }
 
+/** What a config is composed of, for a run itself or for one that it starts from. */
+export function layersOf({ file, overlays = [] }: Pick<LoadRequest, 'file' | 'overlays'>, parent: boolean): Layer[] {
+  return [
+    { name: null, file, expression: (imported) => imported(file) },
+    ...overlays.map((path): Layer => {
+      return { name: null, file: path, expression: (imported) => overlayOf(path, parent, imported(path)) };
+    }),
+  ];
+}
+
 /** Evaluates `file + overlay + overlay…` in one go, for a run itself or for one that it starts from. */
 export async function evaluate(
   { file, overlays = [], env = process.env }: LoadRequest,
   parent: boolean,
 ): Promise<Evaluation> {
-  const over = overlays.map((path) => overlayOf(path, parent));
-  const parts = [importOf(file), ...over, ...(over.length > 0 ? [withoutReach] : [])];
-  return evaluateSnippet({ file, roots: [file, ...overlays], snippet: parts.join(' + '), environment: env });
+  const parts = layersOf({ file, overlays }, parent).map(({ expression }) => expression(importOf));
+  const snippet = [...parts, ...(overlays.length > 0 ? [withoutReach] : [])].join(' + ');
+  return evaluateSnippet({ file, roots: [file, ...overlays], snippet, environment: env });
 }
 
 /**
  * Everything of `loadConfig` after the evaluation of the same file, overlays and environment, whose value it changes.
  * Raises one ConfigError that holds every problem.
  */
-export function settle(request: LoadRequest, evaluation: Evaluation): LoadedConfig {
+export async function settle(request: LoadRequest, evaluation: Evaluation, parent = false): Promise<LoadedConfig> {
   const { file, overlays = [], sets = [], env = process.env } = request;
-  const origin: Origin = { file, sources: evaluation.sources, sets };
-  const raw = rootObject(evaluation, origin);
+  const origin: Origin = { file, layers: layersOf(request, parent), sets, env };
+  const raw = await rootObject(evaluation, origin);
   const { words, ...form } = canonicalForm(raw, { file, env, overlaid: overlays.length > 0, sets });
   const validated = validate(form.value);
   const found = 'problems' in validated ? validated.problems : [];
   const problems = [...form.problems, ...(words?.problems(found) ?? found)];
-  if (problems.length > 0 || !('settings' in validated)) throw configError(problems, origin);
+  if (problems.length > 0 || !('settings' in validated)) throw await tracedError(problems, origin);
   const { settings } = validated;
   return Object.freeze({
     settings: deepFreeze(settings),
@@ -89,6 +100,16 @@ export function settle(request: LoadRequest, evaluation: Evaluation): LoadedConf
     overlays,
     sets,
   });
+}
+
+/** What set the value at each of some canonical keys, for a person; 'default' where the schema did. */
+export async function originsOf(request: LoadRequest, keys: readonly string[]): Promise<string[]> {
+  const { file, overlays = [], sets = [], env = process.env } = request;
+  const raw = (await evaluate(request, false)).value as Record<string, unknown>;
+  const { words } = canonicalForm(raw, { file, env, overlaid: overlays.length > 0, sets });
+  const asked = keys.map((key) => words?.key(key) ?? key);
+  const places = await placesOf(asked, { file, layers: layersOf(request, false), sets, env }, keys.length);
+  return places.map((place) => (place === '' ? 'default' : place));
 }
 
 export interface CanonicalForm {
@@ -150,15 +171,15 @@ export async function loadReferenced(
     const own = await evaluate({ ...request, overlays: [] }, true);
     dropForeignKeys(evaluation.value, own.value);
   }
-  return settle(request, evaluation);
+  return settle(request, evaluation, true);
 }
 
-function rootObject(evaluation: Evaluation, origin: Origin): Record<string, unknown> {
+async function rootObject(evaluation: Evaluation, origin: Origin): Promise<Record<string, unknown>> {
   if (isObject(evaluation.value)) return evaluation.value;
   const kind = Array.isArray(evaluation.value)
     ? 'a list'
     : `the ${typeof evaluation.value} ${JSON.stringify(evaluation.value)}`;
-  throw configError([{ key: 'the file', message: `evaluates to ${kind}; allowed: an object` }], origin);
+  throw await tracedError([{ key: 'the file', message: `evaluates to ${kind}; allowed: an object` }], origin);
 }
 
 /** Spellings that mean the same get one form: an endpoint with or without /v1, a mode with * or x, no mode beside terms. */

@@ -4,6 +4,7 @@ import { z } from 'zod';
 import { canonicalKeyOf, flatKeys } from './flat_keys.js';
 import { displayPath } from './jsonnet.js';
 import { nearest } from './nearest.js';
+import { isSet, placesOf, type Origin } from './origin.js';
 import { laterValues } from './later.js';
 import type { Problem } from '../recipes/rules.js';
 import { getPath } from '../schema/paths.js';
@@ -11,56 +12,35 @@ import { fieldsOf, isObject, knownPaths, markOf, schemaAt, unwrap } from '../sch
 
 type Path = readonly (string | number)[];
 
-/** Where the values came from, for naming the line of a problem. */
-export interface Origin {
-  readonly file: string;
-  readonly sources: ReadonlyMap<string, string>;
-  readonly sets: readonly string[];
+/** One error with all problems, each with the layer of the composition that gave the value. */
+export async function tracedError(problems: readonly Problem[], origin: Origin): Promise<ConfigError> {
+  const keys = problems.map(({ key }) => key);
+  return configError(problems, origin, await placesOf(keys, origin));
 }
 
-/** One error with all problems. */
-export function configError(problems: readonly Problem[], origin: Origin): ConfigError {
-  const lines = problems.map(
-    ({ key, message }) => `${placeOf(key, origin)}${key}: ${message}${formOf(key, message, origin)}`,
-  );
+/** One error with all problems; `places` say what set each value, '' where that is not known. */
+export function configError(
+  problems: readonly Problem[],
+  { file, sets }: Pick<Origin, 'file' | 'sets'>,
+  places: readonly string[] = problems.map(({ key }) => (isSet(key, sets) ? '--set' : '')),
+): ConfigError {
+  const lines = problems.map(({ key, message }, index) => {
+    const place = places[index] === '' ? '' : `(${places[index]}) `;
+    return `${place}${key}: ${message}${formOf(key, message, sets)}`;
+  });
   const text =
     lines.length === 1 ? lines[0] : `${lines.length} problems\n${lines.map((line) => `  ${line}`).join('\n')}`;
   return new ConfigError(text, {
-    where: displayPath(origin.file),
-    next: 'editrl config schema lists every key with its meaning; editrl config show prints what the file evaluates to.',
+    where: displayPath(file),
+    next: 'editrl config schema lists every key with its meaning; editrl config show --origin prints what set each value.',
   });
-}
-
-/** `(file:line) ` where exactly one line of the sources sets the key, `(--set) ` where the command line does. */
-function placeOf(key: string, origin: Origin): string {
-  const set = origin.sets.find((text) => {
-    const name = text.slice(0, text.indexOf('='));
-    return key === name || key.startsWith(`${name}.`);
-  });
-  if (set !== undefined) return '(--set) ';
-  const name = key
-    .split('.')
-    .filter((part) => !/^\d+$/.test(part))
-    .at(-1);
-  if (name === undefined) return '';
-  const field = new RegExp(`(^|[\\s{,])(['"]?)${name.replace(/[^\w]/g, '\\$&')}\\2\\s*\\+?:`);
-  const places = [...origin.sources].flatMap(([path, text]) =>
-    text
-      .split('\n')
-      .flatMap((line, index) => (field.test(stripComment(line)) ? [`${displayPath(path)}:${index + 1}`] : [])),
-  );
-  return places.length === 1 ? `(${places[0]}) ` : '';
 }
 
 /** How `--set` is told a string that looks like something else. */
-function formOf(key: string, message: string, { sets }: Origin): string {
+function formOf(key: string, message: string, sets: readonly string[]): string {
   const given = sets.find((text) => text.startsWith(`${key}=`))?.slice(key.length + 1);
   if (given === undefined || !message.endsWith('allowed: a string') || !/^[\w.+-]+$/.test(given)) return '';
   return ` (--set takes JSON: '${key}="${given}"' is one)`;
-}
-
-function stripComment(line: string): string {
-  return line.replace(/(^|\s)(\/\/|#).*$/, '');
 }
 
 /** Turns the schema's issues into problems. `value` is what was validated. */

@@ -31,7 +31,7 @@ export function rewardOfFlags(flags: TermFlags): RewardSettings {
     ? rewardRules.flatMap((rule) => rule(readerOf({ reward: parsed.data })))
     : problemsOf(parsed.error, rewardSchema, raw).map(({ key, message }) => ({ key: `reward.${key}`, message }));
   if (parsed.success && problems.length === 0) return parsed.data;
-  throw configError(problems, { file: 'the flags', sources: new Map(), sets: [] });
+  throw configError(problems, { file: 'the flags', sets: [] });
 }
 
 function weighedTerms({ terms, ocrWeight, vlmWeight }: TermFlags): Record<string, unknown>[] {

@@ -15,6 +15,7 @@ import { CheckpointError, must, RunError } from '../core/errors.js';
 import { diskError, syncDirectory } from '../core/files.js';
 import { checkpointProblems, listCheckpoints } from './checkpoints.js';
 import { parseLine, scanLines } from './journal.js';
+import { iterationOfKey } from './judgements.js';
 import { checkRunName, iterationName, parseIterationName, RunPaths } from './paths.js';
 import { readRecord, writeRecord } from './record.js';
 import { writeState } from './state.js';
@@ -50,7 +51,7 @@ export function forkRun(source: RunPaths, iteration: number, name: string): RunP
     if (problems.length > 0) throw notWhole(source, iteration, problems);
     copyLines(source.metrics, half.metrics, (line) => Number(line['iteration']) <= iteration);
     linkEpisodes(source, half, iteration);
-    copyLines(source.judgements, half.judgements, (line) => iterationOfKey(line['key']) <= iteration);
+    copyLines(source.judgements, half.judgements, (line) => iterationOfKey(String(line['key'])) <= iteration);
     writeRecord(half, {
       ...record,
       run_name: name,
@@ -95,12 +96,6 @@ function otherCheckpoints(source: RunPaths, iteration: number): string {
   const there = listCheckpoints(source).filter((each) => each !== iteration);
   if (there.length === 0) return 'There are no others.';
   return `There are those of iterations ${there.join(', ')}: name one with --from. (checkpoint.keep_every_n_iterations says which ones stay.)`;
-}
-
-/** The iteration that a judgement belongs to; -1 for what belongs to none, such as the judge's own check. */
-function iterationOfKey(key: unknown): number {
-  const found = /^(?:validation\/)?(\d+)\//.exec(String(key));
-  return found === null ? -1 : Number(found[1]);
 }
 
 /** Finished files of a run are never written again, only replaced: two runs can share them. */

@@ -16,31 +16,74 @@ interface JudgementLine {
   readonly latency_ms: number;
 }
 
+/** Where a line lies in the file, in bytes. */
+interface Place {
+  readonly offset: number;
+  readonly length: number;
+}
+
+/**
+ * Where the judgements of a run lie, by iteration. A training never looks back: where it says from which iteration on it asks, those
+ * before are left out, and as it asks for later ones, those before these are forgotten; so the index of a long run does not grow.
+ */
+export class JudgementIndex {
+  readonly #byIteration = new Map<number, Map<string, Place>>();
+
+  /** A null `from` keeps all. */
+  constructor(private readonly from: number | null) {}
+
+  add(key: string, requestHash: string, place: Place): void {
+    const iteration = iterationOfKey(key);
+    if (this.from !== null && iteration >= 0 && iteration < this.from) return;
+    const places = this.#byIteration.get(iteration) ?? new Map<string, Place>();
+    this.#byIteration.set(iteration, places.set(placeKey(key, requestHash), place));
+  }
+
+  find(key: string, requestHash: string): Place | undefined {
+    return this.#byIteration.get(iterationOfKey(key))?.get(placeKey(key, requestHash));
+  }
+
+  /** Told that a judgement of this key has been made: an evaluation may still look at the iteration before. */
+  reached(key: string): void {
+    if (this.from === null) return;
+    const iteration = iterationOfKey(key);
+    for (const known of this.#byIteration.keys()) {
+      if (known >= 0 && known < iteration - 1) this.#byIteration.delete(known);
+    }
+  }
+
+  get size(): number {
+    return [...this.#byIteration.values()].reduce((sum, { size }) => sum + size, 0);
+  }
+}
+
 /**
  * A run's judgements on disk. In memory lies only where each line is, so that a long run's texts do not pile up. A line
  * is handed to the operating system before `put` returns: a killed process loses none that it used.
  */
 export class FileJudgementStore implements JudgementStore {
   readonly #journal: Journal;
-  readonly #places = new Map<string, { offset: number; length: number }>();
+  readonly #index: JudgementIndex;
 
-  constructor(paths: Pick<RunPaths, 'judgements'>, disk?: JournalDisk) {
+  /** `from` is the first iteration whose judgements are asked for; null for any. */
+  constructor(paths: Pick<RunPaths, 'judgements'>, from: number | null = null, disk?: JournalDisk) {
     this.#journal = new Journal(paths.judgements, disk);
+    this.#index = new JudgementIndex(from);
     let number = 0;
     scanLines(paths.judgements, (text, offset, length) => {
       number++;
       const line = parseLine(text, paths.judgements, number) as unknown as JudgementLine;
-      this.#places.set(placeKey(line.key, line.request_hash), { offset, length });
+      this.#index.add(line.key, line.request_hash, { offset, length });
     });
   }
 
-  /** How many different judgements are stored. */
+  /** How many different judgements are found. */
   get size(): number {
-    return this.#places.size;
+    return this.#index.size;
   }
 
   find(key: string, requestHash: string): Judgement | undefined {
-    const place = this.#places.get(placeKey(key, requestHash));
+    const place = this.#index.find(key, requestHash);
     if (place === undefined) return undefined;
     return readJudgement(this.#journal.readAt(place.offset, place.length));
   }
@@ -59,7 +102,8 @@ export class FileJudgementStore implements JudgementStore {
       latency_ms: judgement.latencyMs,
     };
     const { offset, length } = this.#journal.append(line);
-    this.#places.set(placeKey(judgement.key, judgement.requestHash), { offset, length });
+    this.#index.add(judgement.key, judgement.requestHash, { offset, length });
+    this.#index.reached(judgement.key);
   }
 
   sync(): void {
@@ -86,6 +130,12 @@ export function readJudgement(text: string): Judgement {
     attempts: line.attempts,
     latencyMs: line.latency_ms,
   };
+}
+
+/** The iteration that a judgement belongs to; -1 for what belongs to none, such as the judge's own check. */
+export function iterationOfKey(key: string): number {
+  const found = /(?:^|\/)(\d+)\//.exec(key);
+  return found === null ? -1 : Number(found[1]);
 }
 
 /** What a judgement is found by. */

@@ -61,7 +61,7 @@ export function recordedConfig(paths: RunPaths, record: RunRecord, request: Reco
   const validated = validate(recorded, begun);
   if ('problems' in validated) problems.push(...validated.problems);
   if (problems.length > 0 || !('settings' in validated)) {
-    throw configError(problems, { file: paths.record, sources: new Map(), sets });
+    throw configError(problems, { file: paths.record, sets });
   }
   return {
     settings: validated.settings,

@@ -1,4 +1,5 @@
 /** The scorer of a real run: its reward's terms, and the judge that they ask; every judgement is stored in the run directory before it is used. */
+import { basename } from 'node:path';
 import type { ModelReference } from '../schema/model.js';
 import type { RewardSettings } from '../rewards/schema/reward.js';
 import { ConfigError, must } from '../core/errors.js';
@@ -13,7 +14,7 @@ import { scoreChunk, settleOutcomes, summariseUnscored } from '../rewards/score_
 import type { RunHandle } from '../run/claim.js';
 import { FileJudgementStore } from '../run/judgements.js';
 import type { RunLog } from '../run/logs.js';
-import { RunPaths } from '../run/paths.js';
+import { parseIterationName, RunPaths } from '../run/paths.js';
 import { modelFolder, type RunResolver } from '../models/reference.js';
 import { Judges, limitsOf } from './judges.js';
 import { Abandoned, lead } from '../group/lead.js';
@@ -34,6 +35,8 @@ export interface ScorerServices {
   readonly handle: RunHandle | null;
   readonly log: RunLog;
   readonly resolveRun: RunResolver;
+  /** The folder of the checkpoint to go on from; null at the beginning. */
+  readonly checkpoint: string | null;
   readonly stop: AbortSignal;
   /** From where judges are asked. */
   readonly openSender: OpenSender;
@@ -70,7 +73,7 @@ export async function openScorer(
   });
   try {
     const endpoints = await judgeEndpoints(scored, judges.models, endpoint, reward.max_wait_s, services);
-    store = openJudgements(settings, services.handle);
+    store = openJudgements(settings, services);
     // Nobody asks the judge, and so nobody writes, before everyone has read what is there.
     await services.group.barrier();
     judges.connect({
@@ -90,10 +93,11 @@ export async function openScorer(
 
 type RunJudgements = FileJudgementStore | FollowerJudgements;
 
-function openJudgements(settings: ScoredRun, handle: RunHandle | null): RunJudgements {
+function openJudgements(settings: ScoredRun, { handle, checkpoint }: ScorerServices): RunJudgements {
+  const from = (checkpoint === null ? null : parseIterationName(basename(checkpoint))) ?? 0;
   return handle === null
-    ? new FollowerJudgements(new RunPaths(settings.base_exp_dir, settings.run_name))
-    : new FileJudgementStore(handle.paths);
+    ? new FollowerJudgements(new RunPaths(settings.base_exp_dir, settings.run_name), from)
+    : new FileJudgementStore(handle.paths, from);
 }
 
 /** What scores, opened. */

@@ -2,7 +2,7 @@
 import { closeSync, existsSync, openSync, readSync } from 'node:fs';
 import type { Judgement, JudgementStore, JudgeItem, Outcome } from '../rewards/types.js';
 import { scanLines } from '../run/journal.js';
-import { placeKey, readJudgement } from '../run/judgements.js';
+import { JudgementIndex, placeKey, readJudgement } from '../run/judgements.js';
 import type { RunPaths } from '../run/paths.js';
 import { lead } from '../group/lead.js';
 import type { ProcessGroup } from '../group/process_group.js';
@@ -10,21 +10,23 @@ import type { Scorer } from './scorer.js';
 
 /** Reads what was stored when it was opened, and collects what comes. Rank 0 must not write while it is being opened. */
 export class FollowerJudgements implements JudgementStore {
-  readonly #places = new Map<string, { readonly offset: number; readonly length: number }>();
+  readonly #index: JudgementIndex;
   readonly #file: number | null;
   #collected = new Map<string, Judgement>();
 
-  constructor(paths: RunPaths) {
+  /** `from` is the first iteration whose judgements are asked for; null for any. */
+  constructor(paths: RunPaths, from: number | null = null) {
+    this.#index = new JudgementIndex(from);
     scanLines(paths.judgements, (line, offset, length) => {
       const { key, requestHash } = readJudgement(line);
-      this.#places.set(placeKey(key, requestHash), { offset, length });
+      this.#index.add(key, requestHash, { offset, length });
     });
     this.#file = existsSync(paths.judgements) ? openSync(paths.judgements, 'r') : null;
   }
 
   find(key: string, requestHash: string): Judgement | undefined {
     const name = placeKey(key, requestHash);
-    const place = this.#places.get(name);
+    const place = this.#index.find(key, requestHash);
     if (place === undefined || this.#file === null) return this.#collected.get(name);
     const bytes = Buffer.alloc(place.length);
     readSync(this.#file, bytes, 0, place.length, place.offset);
@@ -33,6 +35,7 @@ export class FollowerJudgements implements JudgementStore {
 
   put(judgement: Judgement): void {
     this.#collected.set(placeKey(judgement.key, judgement.requestHash), judgement);
+    this.#index.reached(judgement.key);
   }
 
   /** What came since the last call. */

@@ -199,4 +199,24 @@ describe('images', () => {
     expect(readFileSync(paths.media(name)).length).toBeGreaterThan(50);
     expect(existsSync(paths.media('0'))).toBe(false);
   });
+
+  it('are indexed only as far as a training that goes on asks for them', () => {
+    const store = new FileJudgementStore(paths);
+    const keys = ['probe', ...[1, 2, 3, 4].flatMap((i) => [`${i}/0/0/sc`, `validation/${i}/s/greedy/0/sc`])];
+    for (const key of [...keys, 'held_out_judge/2/0/0/sc']) store.put(judgement(key, 'h'));
+    expect(store.size).toBe(10);
+    store.close();
+    const resumed = new FileJudgementStore(paths, 3);
+    // Those of iterations 3 and 4, and what belongs to none.
+    expect(resumed.size).toBe(5);
+    expect(resumed.find('3/0/0/sc', 'h')).toBeDefined();
+    expect(resumed.find('validation/2/s/greedy/0/sc', 'h')).toBeUndefined();
+    resumed.put(judgement('5/0/0/sc', 'h'));
+    expect(resumed.size).toBe(4);
+    expect(resumed.find('validation/4/s/greedy/0/sc', 'h')).toBeDefined();
+    for (let i = 6; i < 200; i++) resumed.put(judgement(`${i}/0/0/sc`, 'h'));
+    expect(resumed.size).toBe(3);
+    expect(resumed.find('probe', 'h')).toBeDefined();
+    resumed.close();
+  });
 });

@@ -48,7 +48,8 @@ function open(reward: Record<string, unknown>, endpoint: string | null, group: P
   const stop = new AbortController().signal;
   return openScorer(
     settings,
-    { group, handle, log, resolveRun: (run) => run, stop, openSender: openLocalSender },
+    { group, handle, log, resolveRun: (run) => run,
+      checkpoint: null, stop, openSender: openLocalSender },
     endpoint,
   );
 }

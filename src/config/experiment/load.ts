@@ -45,7 +45,7 @@ export async function loadExperiment(request: ExperimentRequest): Promise<Experi
     });
   }
   const run = new Runs(file, overlays, sets, description, env);
-  const drafts = value.map((raw, index) => run.draft(raw, sets, file, named[index].axes, importHash, sources));
+  const drafts = value.map((raw, index) => run.draft(raw, sets, file, named[index].axes, importHash, sources, 'cell'));
   if (description !== null) {
     const raws = drafts.map(({ axes, raw }) => ({ axes, value: raw }));
     await checkClashes({ file, env }, description, raws);
@@ -56,7 +56,7 @@ export async function loadExperiment(request: ExperimentRequest): Promise<Experi
     parents.push(...made);
     wave = run.wanted(made);
   }
-  const settled = run.settle([...drafts, ...parents]);
+  const settled = await run.settle([...drafts, ...parents]);
   const cells = settled.slice(0, drafts.length);
   const names = new Map(cells.map((cell) => [cell.run_name, cell]));
   const others = settled.slice(drafts.length).filter((parent) => {

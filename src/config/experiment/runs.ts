@@ -9,8 +9,10 @@ import { getPath, setPath } from '../../schema/paths.js';
 import { isObject } from '../../schema/walk.js';
 import { canonicalForm, type CanonicalForm, type LoadedConfig } from '../load.js';
 import { modelKeys } from '../models.js';
+import { placesOf, type Layer } from '../origin.js';
 import { parseSet, reachingParents } from '../sets.js';
 import { checkName, nameWith, type AxisValues } from './design.js';
+import { cellLayers, parentLayers } from './layers.js';
 import type { Description } from './schema.js';
 import { Settler } from './settle.js';
 import { parentsSnippet } from './snippet.js';
@@ -42,6 +44,8 @@ export interface Draft {
   readonly axes: AxisValues;
   readonly importHash: string;
   readonly parents: readonly Wanted[];
+  /** A cell's own name is given by its axes; a parent's by who names it. */
+  readonly made: 'cell' | 'parent';
 }
 
 export interface Wanted {
@@ -55,6 +59,12 @@ export interface Wanted {
 function ownSections(value: Record<string, unknown>, sets: readonly string[]): Record<string, unknown> {
   const changed = sets.map((text) => parseSet(text).path.split('.')[0]).filter((key) => Object.hasOwn(value, key));
   return { ...value, ...Object.fromEntries(changed.map((key) => [key, structuredClone(value[key])])) };
+}
+
+interface WrongRun {
+  readonly name: string;
+  readonly draft: Draft;
+  readonly problems: readonly Problem[];
 }
 
 /** The runs of an experiment as they come to be: cells first, then generation after generation of parents. */
@@ -84,6 +94,7 @@ export class Runs {
     axes: AxisValues,
     importHash: string,
     sources: ReadonlyMap<string, string>,
+    made: Draft['made'],
   ): Draft {
     const form = canonicalForm(ownSections(value, sets), { file, env: this.env, overlaid: true, sets });
     const { value: given, problems, warnings, words } = form;
@@ -107,7 +118,7 @@ export class Runs {
       }
     }
     const raw = this.#withReferences(given, renamed);
-    return { raw, sets, problems, warnings, words, file, axes, importHash, parents };
+    return { raw, sets, problems, warnings, words, file, axes, importHash, parents, made };
   }
 
   /** Settings with other references. Sections are shared between cells, so one is copied once for each set of references. */
@@ -179,6 +190,7 @@ export class Runs {
         wave[index].axes,
         evaluation.importHash,
         evaluation.sources,
+        'parent',
       ),
     );
   }
@@ -199,17 +211,19 @@ export class Runs {
   }
 
   /** Raises one ConfigError for all runs that are not valid. */
-  settle(drafts: readonly Draft[]): Cell[] {
+  async settle(drafts: readonly Draft[]): Promise<Cell[]> {
     const cells: Cell[] = [];
-    const wrong: { readonly name: string; readonly problems: readonly Problem[] }[] = [];
+    const wrong: WrongRun[] = [];
     const overlays = Object.freeze(this.overlays.map(displayPath));
-    for (const { raw, sets, problems, warnings, words, file, axes, importHash, parents } of drafts) {
+    for (const draft of drafts) {
+      const { raw, sets, problems, warnings, words, file, axes, importHash, parents } = draft;
       const settled = this.settler.settle(raw);
       if ('problems' in settled || problems.length > 0) {
         const found = 'problems' in settled ? settled.problems : [];
         const named = raw['run_name'];
         wrong.push({
           name: typeof named === 'string' ? named : displayPath(file),
+          draft,
           problems: [...problems, ...(words?.problems(found) ?? found)],
         });
         continue;
@@ -226,21 +240,36 @@ export class Runs {
       });
       cells.push({ run_name: settings.run_name, axes, config, parents: parents.map(({ name }) => name), differs: {} });
     }
-    if (wrong.length > 0) throw this.#invalid(wrong, drafts.length);
+    if (wrong.length > 0) throw await this.#invalid(wrong, drafts.length);
     return cells;
   }
 
-  #invalid(wrong: readonly { name: string; problems: readonly Problem[] }[], of: number): ConfigError {
-    const shown = wrong
-      .slice(0, SHOWN_CELLS)
-      .map(
-        ({ name, problems }) => `  ${name}\n${problems.map(({ key, message }) => `    ${key}: ${message}`).join('\n')}`,
-      );
+  async #invalid(wrong: readonly WrongRun[], of: number): Promise<ConfigError> {
+    const shown: string[] = [];
+    for (const { name, draft, problems } of wrong.slice(0, SHOWN_CELLS)) {
+      const keys = problems.map(({ key }) => key);
+      const places = await placesOf(keys, {
+        file: this.file,
+        layers: this.#layers(draft),
+        sets: draft.sets,
+        env: { ...this.env, APP__RUN_NAME: name },
+      });
+      const lines = problems.map(({ key, message }, index) => {
+        const place = places[index] === '' ? '' : `(${places[index]}) `;
+        return `    ${place}${key}: ${message}`;
+      });
+      shown.push(`  ${name}\n${lines.join('\n')}`);
+    }
     const more = wrong.length > SHOWN_CELLS ? `\n  and ${wrong.length - SHOWN_CELLS} more` : '';
     return new ConfigError(`${wrong.length} of ${of} runs are not valid\n${shown.join('\n')}${more}`, {
       where: displayPath(this.file),
       next: 'editrl config schema lists every key with its meaning.',
     });
+  }
+
+  #layers({ made, file, axes }: Draft): Layer[] {
+    if (made === 'parent') return parentLayers(this.file, file, this.overlays, axes);
+    return cellLayers(this.file, this.overlays, this.description, axes);
   }
 
   /** The config that makes a run: beside the file that names it, else beside a file that this one imports. */
