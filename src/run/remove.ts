@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { EditrlError, RunError } from '../core/errors.js';
 import { diskError } from '../core/files.js';
 import { manifestDigest } from './checkpoints.js';
-import { listRuns } from './find.js';
+import { firstFew, listRuns } from './find.js';
 import { acquireLock, lockProblem, readLock, realLockWorld, type LockWorld } from './lock.js';
 import type { RunPaths } from './paths.js';
 import { readRecord, type RecordedParent } from './record.js';
@@ -72,8 +72,8 @@ function whyKept(
   if (holder !== null) return `it is in use by ${holder.holder}`;
   const submitted = underWay.find(({ run }) => run === paths.runName);
   if (submitted !== undefined) return `${submitted.what} is about to run it`;
-  const users = new Set(starts.filter((start) => isStart(paths, start)).map(({ by }) => by));
-  if (users.size > 0) return `${[...users].join(', ')} ${users.size === 1 ? 'starts' : 'start'} from it`;
+  const users = [...new Set(starts.filter((start) => isStart(paths, start)).map(({ by }) => by))];
+  if (users.length > 0) return `${firstFew(users)} ${users.length === 1 ? 'starts' : 'start'} from it`;
   if (unreadable.length > 0) return `what ${unreadable.join(', ')} starts from cannot be read`;
   // What has not finished is started from by nobody; it would be trained anew.
   if (underWay.length > 0 && isFinished(paths)) return `${underWay[0].what} is under way and may start from it`;

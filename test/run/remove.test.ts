@@ -44,6 +44,14 @@ describe('runsToKeep', () => {
     expect(whyKept(start, rl, new RunPaths(base, 'rl_2'))).toEqual([]);
   });
 
+  it('names the first of many that start from it', () => {
+    const start = run('start');
+    for (let i = 10; i < 20; i++) run(`rl_${i}`, [{ run: 'start' }]);
+    expect(whyKept(start)).toEqual([
+      'start: rl_10, rl_11, rl_12, rl_13, rl_14, rl_15, rl_16, rl_17 and 2 more start from it',
+    ]);
+  });
+
   it('keeps one that a process holds, and takes one whose process is gone', () => {
     const paths = run('held');
     const lock = acquireLock(paths);
