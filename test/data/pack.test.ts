@@ -118,6 +118,23 @@ describe('packDataset, in codes', () => {
     expect(done.at(-1)).toBe(70);
   });
 
+  it('brings pictures of one shape to one size', async () => {
+    const files = { ...pair, 'large.png': plain(17, 8, BLUE) };
+    const { request } = own(files, [{ ...edit, edited: 'large.png' }], { size: { width: 8, height: 8 } });
+    expect(await refusal(request)).toContain(
+      'the source is 8x4 pixels, the edited picture 17x8; allowed: the same shape',
+    );
+    const larger = own({ ...pair, 'large.png': plain(160, 81, BLUE) }, [{ ...edit, edited: 'large.png' }], {
+      size: { width: 8, height: 8 },
+    });
+    const { splits } = await packDataset(larger.request);
+    const { source, target } = openEditDataset(splits[0].list).read(0);
+    expect([source, target]).toMatchObject([
+      { height: 2, width: 2 },
+      { height: 2, width: 2 },
+    ]);
+  });
+
   it('refuses pictures that do not go together or cannot be cut, with the line', async () => {
     const { request } = own({ ...pair, 'small.png': plain(4, 4, RED) }, [edit, { ...edit, edited: 'small.png' }]);
     expect(await refusal(request)).toBe(
