@@ -1,10 +1,11 @@
-/** editrl config show|check|schema: what a config evaluates to, whether it is right, and what may stand in it. */
+/** editrl config show|check|diff|schema: what a config evaluates to, whether it is right, and what may stand in it. */
 import { experimentSchema } from '../config/experiment/schema.js';
 import { jsonSchema } from '../config/json_schema.js';
 import { originsOf, type LoadedConfig } from '../config/load.js';
 import { cannotRunYet } from '../config/models.js';
 import { listSettings } from '../config/validate.js';
 import { EditrlError } from '../core/errors.js';
+import { diffAction } from './config_diff.js';
 import { formatTable, printError, printJson, printLine, printWarnings, styled } from './output.js';
 import { configOf, configOptions, flag, texts, type Arguments, type Verb } from './verb.js';
 
@@ -33,6 +34,7 @@ export const configVerb: Verb = {
           .example('$0 config check configs/*.jsonnet --with configs/lib/tiny.libsonnet', 'the whole family'),
       run: check,
     },
+    diff: diffAction,
     schema: {
       summary: 'print the JSON Schema of all settings, or of an experiment file',
       positionals: '',

@@ -1,4 +1,4 @@
-/** editrl data: makes the tiny world's data and reads datasets through. */
+/** editrl data: makes the tiny world's data, packs one's own pictures, and reads datasets through. */
 import { join } from 'node:path';
 import { must, UsageError } from '../core/errors.js';
 import { checkDataset, findDatalists, type DatasetReport } from '../data/check.js';
@@ -9,6 +9,7 @@ import {
   makeTinyImages,
   type ImageTokenizerLike,
 } from '../tiny/world/dataset.js';
+import { packAction } from './data_pack.js';
 import { printError, printJson, printLine, styled } from './output.js';
 import { flag, numberOption, text, texts, wholeNumber, type Action, type Arguments, type Verb } from './verb.js';
 
@@ -115,7 +116,7 @@ const check: Action & { readonly summary: string } = {
 
 /** The verb, with what opens an image tokenizer where there is one. */
 export function makeDataVerb(openTokenizer: TokenizerOpener | null): Verb {
-  return { actions: { 'make-tiny': makeTiny(openTokenizer), check } };
+  return { actions: { 'make-tiny': makeTiny(openTokenizer), pack: packAction, check } };
 }
 
 /** Opens the model folder of an image tokenizer, such as a checkpoint of `tiny_vq`; loaded only when it is asked for. */

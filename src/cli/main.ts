@@ -31,13 +31,14 @@ const verbs: Readonly<Record<string, Entry>> = {
   stop: { summary: 'checkpoint and end runs', load: async () => (await import('./stop.js')).stopVerb },
   logs: { summary: 'what a run prints', load: async () => (await import('./logs.js')).logsVerb },
   report: { summary: 'what a run learned', load: async () => (await import('./report.js')).reportVerb },
+  runs: { summary: 'remove runs, and what no run needs', load: async () => (await import('./runs.js')).runsVerb },
   rescore: {
     summary: 'score a run again by another reward',
     load: async () => (await import('./rescore.js')).rescoreVerb,
   },
   config: { summary: 'show, check or describe settings', load: async () => (await import('./config.js')).configVerb },
   data: {
-    summary: "make the tiny world's data, or check a dataset",
+    summary: "make the tiny world's data, pack your own, or check a dataset",
     load: async () => (await import('./data.js')).dataVerb,
   },
   gateway: {

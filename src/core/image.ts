@@ -42,6 +42,15 @@ export async function shrinkImage(image: RgbImage, width: number, height: number
   return { width, height, data: new Uint8Array(data.buffer, data.byteOffset, data.length) };
 }
 
+/** The image scaled until it covers a size, with its shape, and cropped to that at the middle (Lanczos, three lobes). */
+export async function coverImage(image: RgbImage, width: number, height: number): Promise<RgbImage> {
+  const { data } = await sharp(image.data, { raw: { width: image.width, height: image.height, channels: 3 } })
+    .resize(width, height, { fit: 'cover', position: 'centre', kernel: 'lanczos3' })
+    .raw()
+    .toBuffer({ resolveWithObject: true });
+  return { width, height, data: new Uint8Array(data.buffer, data.byteOffset, data.length) };
+}
+
 /** Images with more pixels are not decoded: 64 million take 192 MB in memory, and a file of a few kilobytes may claim any number. */
 export const mostImagePixels = 64_000_000;
 
@@ -90,6 +99,13 @@ export async function decodeImage(bytes: Uint8Array, where: string, maxPixels = 
       cause,
     });
   }
+}
+
+/** `decodeImage` of a photograph: turned as the camera's mark in the file (EXIF orientation) says. */
+export async function decodeUpright(bytes: Uint8Array, where: string): Promise<RgbImage> {
+  const image = await decodeImage(bytes, where);
+  const { orientation = 1 } = await sharp(bytes).metadata();
+  return orientation === 1 ? image : decodeImage(await sharp(bytes).autoOrient().png().toBuffer(), where);
 }
 
 /** The size in a file's header; null where it has none that can be read. */

@@ -2,7 +2,7 @@
  * Lists of samples in EARL's layout: `<dataset>/list/tokenized_datalist.json` holds `{"path_list": [...]}` whose paths are
  * absolute, relative to an optional `prefix`, or relative to `<dataset>`. EARL writes as `prefix` where the samples were on the machine
  * that made them, which its supervised training reads; its RL training never does, and takes `<dataset>`. A list that has the SHA-256 of
- * every file beside its paths (`sha256`, in the same order) is held to it.
+ * every file beside its paths (`sha256`, in the same order) is held to it. `tokenizer` names the image tokenizer of the codes.
  */
 import { existsSync, readFileSync, statSync } from 'node:fs';
 import { basename, dirname, isAbsolute, join, resolve } from 'node:path';
@@ -18,6 +18,7 @@ const datalistSchema = z
     path_list: z.array(z.string().min(1)),
     prefix: z.string().optional(),
     sha256: z.array(digestOfFile).optional(),
+    tokenizer: digestOfFile.optional(),
   })
   .refine(({ path_list, sha256 }) => sha256 === undefined || sha256.length === path_list.length);
 
@@ -34,6 +35,8 @@ export interface Datalist {
   readonly digest: string;
   /** SHA-256 of every file; null where the list does not say. */
   readonly fileDigests: readonly string[] | null;
+  /** The id of the image tokenizer in whose codes the samples are written; null where the list does not say. */
+  readonly tokenizer: string | null;
   /** Where sample i is. */
   file(index: number): string;
 }
@@ -78,7 +81,7 @@ export function openDatalist(given: string): Datalist {
   }
   const listFolder = dirname(path);
   const dataset = basename(listFolder) === 'list' ? dirname(listFolder) : listFolder;
-  const { prefix, sha256: fileDigests = null } = checked.data;
+  const { prefix, sha256: fileDigests = null, tokenizer = null } = checked.data;
   const named = prefix === undefined ? dataset : resolve(dataset, prefix);
   const isGone = prefix !== undefined && !existsSync(named);
   const directory = isGone ? dirname(listFolder) : named;
@@ -91,6 +94,7 @@ export function openDatalist(given: string): Datalist {
     ids,
     digest: sha256(JSON.stringify([ids, fileDigests])),
     fileDigests,
+    tokenizer,
     file: (index) => (isAbsolute(ids[index]) ? ids[index] : join(directory, ids[index])),
   };
 }

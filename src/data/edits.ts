@@ -29,6 +29,7 @@ export function openEditDataset(path: string): SampleSource<EditSample> {
     length: list.ids.length,
     remark: list.remark,
     digest: list.digest,
+    tokenizer: list.tokenizer,
     read(index) {
       const { path: file, bytes } = readListedFile(list, index);
       const reader = READERS[extname(file)] as SampleReader | undefined;

@@ -31,6 +31,8 @@ export interface SampleSource<T> {
   readonly remark: string | null;
   /** Changes with what is listed, not with where it lies. */
   readonly digest: string;
+  /** The id of the image tokenizer in whose codes samples are written, where it is known. */
+  readonly tokenizer?: string | null;
   /** Raises DataError naming the file when a sample cannot be read. */
   read(index: number): T;
 }

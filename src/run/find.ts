@@ -61,7 +61,8 @@ function namesIn(folder: string): string[] {
   }
 }
 
-function firstFew(names: readonly string[]): string {
+/** Names for a message: eight of them, and how many more there are. */
+export function firstFew(names: readonly string[]): string {
   const shown = names.slice(0, 8).join(', ');
   return names.length > 8 ? `${shown} and ${names.length - 8} more` : shown;
 }

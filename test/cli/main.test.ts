@@ -40,23 +40,27 @@ describe('editrl', () => {
     expect(written.error).toContain('editrl doctor');
   });
 
-  it.each([['config', 'show'], ['config', 'check'], ['config', 'schema'], ['doctor']])(
-    'gives an example and --json for %s %s',
-    async (...words) => {
-      expect(await main([...words.filter((word) => typeof word === 'string'), '--help'])).toBe(0);
-      expect(written.out).toMatch(/Examples:\n +editrl /);
-      expect(written.out).toContain('--json');
-    },
-  );
+  it.each([
+    ['config', 'show'],
+    ['config', 'check'],
+    ['config', 'diff'],
+    ['config', 'schema'],
+    ['data', 'pack'],
+    ['doctor'],
+  ])('gives an example and --json for %s %s', async (...words) => {
+    expect(await main([...words.filter((word) => typeof word === 'string'), '--help'])).toBe(0);
+    expect(written.out).toMatch(/Examples:\n +editrl /);
+    expect(written.out).toContain('--json');
+  });
 
   it.each([
     [
       ['confg'],
-      "editrl: unknown verb 'confg'; allowed: run, sweep, plan, resume, status, stop, logs, report, rescore, config, data, gateway, judge, reward-server, launch-check, doctor, completion\n  Did you mean: editrl config?\n",
+      "editrl: unknown verb 'confg'; allowed: run, sweep, plan, resume, status, stop, logs, report, runs, rescore, config, data, gateway, judge, reward-server, launch-check, doctor, completion\n  Did you mean: editrl config?\n",
     ],
     [
       ['config', 'chek', 'x'],
-      "editrl: unknown action 'config chek'; allowed: show, check, schema\n  Did you mean: editrl config check?\n",
+      "editrl: unknown action 'config chek'; allowed: show, check, diff, schema\n  Did you mean: editrl config check?\n",
     ],
     [['doctor', '--jsn'], 'editrl: Unknown argument: jsn\n  Did you mean --json?\n'],
     [

@@ -2,8 +2,8 @@
 import { existsSync, readdirSync } from 'node:fs';
 import { RunError } from '../../core/errors.js';
 import { acquireLock, lockProblem, readLock, realLockWorld } from '../../run/lock.js';
+import { isRunName, RunPaths } from '../../run/paths.js';
 import { liveLock } from '../../run/status.js';
-import { RunPaths } from '../../run/paths.js';
 
 const HEARTBEAT_EVERY_MS = 10_000;
 
@@ -25,7 +25,7 @@ export interface LiveSweep {
 export function liveSweeps(folders: readonly string[]): LiveSweep[] {
   return folders.flatMap((folder) =>
     (existsSync(folder) ? readdirSync(folder) : [])
-      .filter((name) => name.endsWith(SUFFIX))
+      .filter((name) => name.endsWith(SUFFIX) && isRunName(name))
       .sort()
       .map((name) => ({ experiment: name.slice(0, -SUFFIX.length), paths: new RunPaths(folder, name) }))
       .filter(({ paths }) => liveLock(paths) !== null),

@@ -74,6 +74,7 @@ export class ImageEditTask implements Task<EditPrompt, TokenAnswer> {
       { seed: settings.seed, coefficients },
     );
     const heldOut = openValidation(settings.data.validation, placed);
+    for (const { source } of [...train, ...heldOut]) requireCodesOf(environment.id, source);
     return new ImageEditTask(settings, tokenizer, space, environment, train, sampler, heldOut);
   }
 
@@ -165,6 +166,15 @@ export class ImageEditTask implements Task<EditPrompt, TokenAnswer> {
 export function withThought(instruction: string, text: string): string {
   const words = text.replaceAll(/<\|[^|]*\|>/g, '').trim();
   return words === '' ? instruction : `${instruction} (${words})`;
+}
+
+/** Raises DataError where a dataset says that its codes are another tokenizer's: they would mean other pictures. */
+function requireCodesOf(id: string, { tokenizer, name }: SampleSource<EditSample>): void {
+  if ((tokenizer ?? id) === id) return;
+  throw new DataError('the samples are written in the codes of another image tokenizer than environment.model', {
+    where: name,
+    next: 'Name the tokenizer that they were packed with, or pack them in the codes of this one (editrl data pack --tokenizer, with another --out).',
+  });
 }
 
 /** `…/tiny/s/validation/list/tokenized_datalist.json` is called `s`. */

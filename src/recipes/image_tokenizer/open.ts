@@ -1,7 +1,7 @@
 /** Opens `image_tokenizer`: trains the vision tokenizer, and writes the joint vocabulary that goes with its codes. */
 import type { ImageTokenizerSettings } from './settings.js';
 import { sessionOptions } from '../../engines/onnx/session_options.js';
-import { jointVocabularyJson } from '../../policies/tokens/emu3/space.js';
+import { jointVocabularyJson, THINKING_WORDS } from '../../policies/tokens/emu3/space.js';
 import { tinyVocabulary } from '../../tiny/world/vocabulary.js';
 import { openImageDataset } from '../../data/images.js';
 import { noteDatasets, type Bench } from '../../train/bench.js';
@@ -10,9 +10,6 @@ import type { Training } from '../../train/loop.js';
 import type { OpenRecipe } from '../../train/opener.js';
 import { scheduleOf } from '../../train/schedule.js';
 import { makeData, placesOf } from './data.js';
-
-/** The words of EARL's thinking prefill. */
-const THINKING_WORDS = ["Let's", 'think', 'step', 'by', 'step.'];
 
 function open(settings: ImageTokenizerSettings, bench: Bench): Promise<Training> {
   const { seed, environment, optimizer, algorithm, data, validation } = settings;

@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { CheckpointError, ConfigError, DataError } from '../../../src/core/errors.js';
 import { encodeSafetensors } from '../../../src/core/safetensors.js';
+import { openDatalist } from '../../../src/data/datalist.js';
 import { Emu3Format } from '../../../src/policies/tokens/emu3/format.js';
 import { jointVocabularyJson } from '../../../src/policies/tokens/emu3/space.js';
 import { startingModel } from '../../../src/recipes/image_edit_tokens/open.js';
@@ -138,6 +139,18 @@ describe('the image edit task', () => {
   it('starts from random weights that the seed decides', () => {
     expect(start().weights).toEqual(start().weights);
     expect(task.thinks).toBe(false);
+  });
+
+  it("refuses a dataset in another image tokenizer's codes", () => {
+    const list = openDatalist(smallSettings(world, {}).data.train[0].path);
+    const opened = (tokenizer: string): ImageEditTask => {
+      const path = join(root, 'coded.json');
+      const path_list = list.ids.map((_, i) => list.file(i));
+      writeFileSync(path, JSON.stringify({ path_list, tokenizer }));
+      return ImageEditTask.open(smallSettings(world, { data: { train: [{ path }] } }), (run) => run);
+    };
+    expect(opened(task.environment.id).trainingSample(0).instruction).not.toBe('');
+    expect(() => opened('0'.repeat(64))).toThrow('the samples are written in the codes of another image tokenizer');
   });
 
   it('refuses an image tokenizer with other codes than the vocabulary', () => {

@@ -25,6 +25,9 @@ const ASSISTANT = 'ASSISTANT:';
 /** Words that prompts and image headers need besides those of the data. */
 const STRUCTURE_WORDS: readonly string[] = [USER, ASSISTANT, '*', ...'0123456789'];
 
+/** The words of EARL's thinking prefill. */
+export const THINKING_WORDS: readonly string[] = ["Let's", 'think', 'step', 'by', 'step.'];
+
 /** Emu3's spelling of a vision code's token. */
 export function visualToken(code: number): string {
   return `<|visual token ${String(code).padStart(6, '0')}|>`;

@@ -1,0 +1,130 @@
+/** A person's own edits: a file of JSON lines, each a picture and what is to be done to it. */
+import { existsSync, readFileSync, statSync } from 'node:fs';
+import { dirname, resolve } from 'node:path';
+import { z } from 'zod';
+import { DataError } from '../core/errors.js';
+
+/** One line, its pictures found. */
+export interface EditLine {
+  /** The file and the line, counted from 1, for errors. */
+  readonly where: string;
+  /** Absolute paths of pictures. */
+  readonly source: string;
+  readonly edited: string | null;
+  readonly instruction: string;
+  readonly rationale: string | null;
+  readonly split: string;
+}
+
+/** What each field of a line may be; messages say it. */
+const ALLOWED = {
+  source: 'the path of a picture, from the folder of this file',
+  instruction: 'a text',
+  edited: 'the path of a picture, from the folder of this file',
+  rationale: 'a text',
+  split: 'a name of letters, digits, "_" and "-", such as train or validation',
+} as const;
+
+const text = z.string().trim().min(1);
+const lineSchema = z.strictObject({
+  source: text,
+  instruction: text,
+  edited: text.nullable().default(null),
+  rationale: text.nullable().default(null),
+  split: z
+    .string()
+    .regex(/^[A-Za-z0-9][A-Za-z0-9_-]*$/)
+    .default('train'),
+});
+
+/** So many problems are told at once. */
+const MOST_SHOWN = 20;
+
+/** What a model reads as a token of its own, wherever it stands. */
+const SPECIAL_TOKEN = /<\|[^|]*\|>/;
+
+/** Reads all lines; empty ones are passed over. Raises one DataError with what is wrong, line by line. */
+export function readInstructions(file: string): readonly EditLine[] {
+  const problems: { readonly where: string; readonly message: string }[] = [];
+  const lines: EditLine[] = [];
+  textOf(file)
+    .split('\n')
+    .forEach((line, index) => {
+      const where = `${file}:${index + 1}`;
+      if (line.trim() === '') return;
+      const read = readLine(line, where, dirname(file));
+      if ('found' in read) problems.push(...read.found.map((message) => ({ where, message })));
+      else lines.push(read);
+    });
+  if (problems.length > 0) throw errorOf(problems);
+  if (lines.length === 0) {
+    throw new DataError('no edits stand in this file', { where: file, next: FORM });
+  }
+  return lines;
+}
+
+const FORM =
+  'Write one edit a line: {"source": "a.png", "instruction": "make it red"}, where it is known with "edited", and with "split" where it is not "train".';
+
+function textOf(file: string): string {
+  try {
+    return new TextDecoder('utf-8', { fatal: true }).decode(readFileSync(file));
+  } catch (cause) {
+    if (cause instanceof TypeError) {
+      throw new DataError('is not text in UTF-8', { where: file, next: FORM, cause });
+    }
+    const code = (cause as NodeJS.ErrnoException).code ?? String(cause);
+    const found = code === 'ENOENT' ? 'there is no such file' : `cannot be read (${code})`;
+    throw new DataError(found, { where: file, next: `Name a file of JSON lines. ${FORM}`, cause });
+  }
+}
+
+function readLine(line: string, where: string, folder: string): EditLine | { readonly found: readonly string[] } {
+  let value: unknown;
+  try {
+    value = JSON.parse(line);
+  } catch (cause) {
+    return { found: [`is not JSON (${cause instanceof Error ? cause.message : String(cause)})`] };
+  }
+  const parsed = lineSchema.safeParse(value);
+  if (!parsed.success) return { found: parsed.error.issues.flatMap((issue) => messagesOf(issue, value)) };
+  const { instruction, rationale, split } = parsed.data;
+  const path = (name: string | null): string | null => (name === null ? null : resolve(folder, name));
+  const [source, edited] = [resolve(folder, parsed.data.source), path(parsed.data.edited)];
+  const found = [
+    ...pictureProblem('source', source),
+    ...(edited === null ? [] : pictureProblem('edited', edited)),
+    ...tokenProblem('instruction', instruction),
+    ...tokenProblem('rationale', rationale ?? ''),
+  ];
+  return found.length > 0 ? { found } : { where, source, edited, instruction, rationale, split };
+}
+
+function messagesOf(issue: z.core.$ZodIssue, value: unknown): string[] {
+  if (issue.code === 'unrecognized_keys') {
+    return issue.keys.map((key) => `unknown field '${key}'; allowed: ${Object.keys(ALLOWED).join(', ')}`);
+  }
+  const field = issue.path[0] as keyof typeof ALLOWED | undefined;
+  if (field === undefined) return [`found ${JSON.stringify(value)}; allowed: an object`];
+  const found = (value as Readonly<Record<string, unknown>>)[field];
+  const what = found === undefined ? 'is missing' : `is ${JSON.stringify(found)}`;
+  return [`'${field}' ${what}; allowed: ${ALLOWED[field]}`];
+}
+
+function pictureProblem(field: string, path: string): string[] {
+  if (!existsSync(path)) return [`'${field}': there is no picture ${path}`];
+  return statSync(path).isFile() ? [] : [`'${field}': ${path} is no file`];
+}
+
+function tokenProblem(field: string, value: string): string[] {
+  const special = SPECIAL_TOKEN.exec(value)?.[0];
+  return special === undefined ? [] : [`'${field}' holds ${special}, which a model takes for a token of its own`];
+}
+
+function errorOf(problems: readonly { readonly where: string; readonly message: string }[]): DataError {
+  const [first] = problems;
+  if (problems.length === 1) return new DataError(first.message, { where: first.where, next: FORM });
+  const shown = problems.slice(0, MOST_SHOWN).map(({ where, message }) => `${where}: ${message}`);
+  const more = problems.length > MOST_SHOWN ? [`and ${problems.length - MOST_SHOWN} more`] : [];
+  return new DataError([`${problems.length} things are wrong`, ...shown, ...more].join('\n  '), { next: FORM });
+}

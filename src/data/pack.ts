@@ -1,0 +1,281 @@
+/**
+ * Makes datasets of a person's own pictures:
+ *
+ *   <out>/dataset.json                               what it was made from, written last
+ *   <out>/<split>/list/tokenized_datalist.json       the samples of a split
+ *   <out>/<split>/samples/000000.png                 without codes: each picture once, for training an image tokenizer
+ *   <out>/<split>/samples/000000.npz                 in an image tokenizer's codes: edits
+ *   <out>/tokenizer.json                             with these: the vocabulary of all instructions and of the codes
+ *
+ * The folder appears whole or not at all, and is never changed afterwards: runs read it.
+ */
+import { createHash } from 'node:crypto';
+import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { basename, dirname, join, resolve } from 'node:path';
+import { z } from 'zod';
+import { DataError } from '../core/errors.js';
+import { diskError, syncDirectory, writeFileAtomic } from '../core/files.js';
+import { encodePng, sha256, type RgbImage } from '../core/image.js';
+import { processStart } from '../core/process_start.js';
+import { DATALIST_NAME } from './datalist.js';
+import { readInstructions, type EditLine } from './instructions.js';
+import { encodeEditSample } from './npz.js';
+import { pictureBytes, readFitted, sameShape, sameSize, sizeText, type PictureSize } from './pictures.js';
+import type { CodeGrid } from './types.js';
+
+/** What an image tokenizer gives for packing. */
+export interface PictureCodes {
+  /** Changes whenever codes would mean something else. */
+  readonly id: string;
+  /** Side of the square of pixels that one code stands for. */
+  readonly patch: number;
+  encode(images: readonly RgbImage[]): Promise<CodeGrid[]>;
+  /** The `tokenizer.json` of a vocabulary of these words and the codes. */
+  vocabulary(words: readonly string[]): string;
+}
+
+export interface PackRequest {
+  /** The file of JSON lines; pictures are found from its folder. */
+  readonly instructions: string;
+  readonly out: string;
+  /** Pictures are scaled and cropped to it; null leaves them as they are. */
+  readonly size: PictureSize | null;
+  /** Null for pictures alone. */
+  readonly codes: PictureCodes | null;
+  /** Is told how many of all lines are done. */
+  readonly onProgress?: (done: number, total: number) => void;
+}
+
+export interface PackedSplit {
+  readonly split: string;
+  readonly list: string;
+  readonly samples: number;
+  /** Edits with the edited picture; 0 among pictures. */
+  readonly labelled: number;
+}
+
+export interface PackReport {
+  readonly out: string;
+  readonly kind: 'edits' | 'images';
+  readonly splits: readonly PackedSplit[];
+  /** Different words of instructions and rationales; null among pictures, which have none. */
+  readonly words: number | null;
+  /** Whether the same dataset was there already. */
+  readonly was_there: boolean;
+}
+
+const TOKENIZER_NAME = 'tokenizer.json';
+const RECORD_NAME = 'dataset.json';
+/** Goes up when the same input would give other files. */
+const FORMAT = 1;
+/** Lines whose pictures are held and encoded at once: a photograph of 12 million pixels takes 36 MB while it is read. */
+const BATCH = 8;
+
+const recordSchema = z.object({
+  format: z.literal(FORMAT),
+  made_from: z.string(),
+  report: z.object({
+    kind: z.enum(['edits', 'images']),
+    splits: z.array(z.object({ split: z.string(), samples: z.int(), labelled: z.int() })),
+    words: z.int().nullable(),
+  }),
+});
+type PackRecord = z.output<typeof recordSchema>;
+
+/**
+ * Packs a file of edits. The same input again finds the dataset made. Raises DataError, naming file and line, for what is wrong with
+ * the input or where another dataset is in the way, RunError where the disk refuses.
+ */
+export async function packDataset(request: PackRequest): Promise<PackReport> {
+  const lines = readInstructions(request.instructions);
+  const out = resolve(request.out);
+  const made_from = digestOf(request, lines);
+  if (existsSync(out)) return reportOf(request.out, requireSame(request.out, made_from), true);
+  const staging = join(dirname(out), `${stagingPrefix(out)}${process.pid}`);
+  try {
+    sweepStaging(out);
+    mkdirSync(staging, { recursive: true });
+    const report = await (request.codes === null
+      ? writePictures(request, lines, staging)
+      : writeEdits(request, request.codes, lines, staging));
+    const record: PackRecord = { format: FORMAT, made_from, report };
+    writeFileAtomic(
+      join(staging, RECORD_NAME),
+      `${JSON.stringify({ ...record, tokenizer: request.codes?.id ?? null, size: request.size }, null, 2)}\n`,
+    );
+    renameSync(staging, out);
+    syncDirectory(dirname(out));
+    return reportOf(request.out, record, false);
+  } catch (cause) {
+    throw cause instanceof Error && 'syscall' in cause ? diskError(out, cause) : cause;
+  } finally {
+    rmSync(staging, { recursive: true, force: true });
+  }
+}
+
+/** Everything that decides what is written. */
+function digestOf({ size, codes }: PackRequest, lines: readonly EditLine[]): string {
+  const pictures = new Map<string, string>();
+  const pictureDigest = (path: string | null, where: string): string | null => {
+    if (path === null) return null;
+    const known = pictures.get(path) ?? sha256(pictureBytes(path, where));
+    pictures.set(path, known);
+    return known;
+  };
+  const hash = createHash('sha256').update(JSON.stringify({ FORMAT, size, tokenizer: codes?.id ?? null }));
+  for (const { source, edited, instruction, rationale, split, where } of lines) {
+    const line = [pictureDigest(source, where), pictureDigest(edited, where), instruction, rationale, split];
+    hash.update(`${JSON.stringify(line)}\n`);
+  }
+  return hash.digest('hex');
+}
+
+function requireSame(out: string, madeFrom: string): PackRecord {
+  const path = join(out, RECORD_NAME);
+  const next = 'Name another folder with --out; a dataset stays as it is, because runs may read it.';
+  let found: unknown = null;
+  try {
+    if (existsSync(path)) found = JSON.parse(readFileSync(path, 'utf8'));
+  } catch (cause) {
+    throw new DataError('the record of the dataset that is there cannot be read', { where: path, next, cause });
+  }
+  const parsed = recordSchema.safeParse(found);
+  if (parsed.success && parsed.data.made_from === madeFrom) return parsed.data;
+  const what = parsed.success
+    ? 'there is a dataset here that was made of other pictures, instructions, size or codes'
+    : 'there is something else here';
+  throw new DataError(what, { where: out, next });
+}
+
+function reportOf(out: string, { report }: PackRecord, was_there: boolean): PackReport {
+  const splits = report.splits.map((split) => ({ ...split, list: join(out, split.split, 'list', DATALIST_NAME) }));
+  return { out, ...report, splits, was_there };
+}
+
+function stagingPrefix(out: string): string {
+  return `.${basename(out)}.making-`;
+}
+
+/** Removes what killed processes left half made. */
+function sweepStaging(out: string): void {
+  if (!existsSync(dirname(out))) return;
+  const prefix = stagingPrefix(out);
+  for (const name of readdirSync(dirname(out)).filter((each) => each.startsWith(prefix))) {
+    if (processStart(Number(name.slice(prefix.length))) === null) {
+      rmSync(join(dirname(out), name), { recursive: true, force: true });
+    }
+  }
+}
+
+/** Samples of each split under names in the order in which they come, and their lists. */
+class Splits {
+  readonly #found = new Map<string, { paths: string[]; digests: string[]; labelled: number }>();
+
+  constructor(
+    private readonly folder: string,
+    /** The id of the image tokenizer of the codes; null among pictures. */
+    private readonly tokenizer: string | null,
+  ) {}
+
+  add(split: string, suffix: string, bytes: Uint8Array, labelled: boolean): void {
+    let found = this.#found.get(split);
+    if (found === undefined) {
+      this.#found.set(split, (found = { paths: [], digests: [], labelled: 0 }));
+      mkdirSync(join(this.folder, split, 'samples'), { recursive: true });
+    }
+    const path = `samples/${String(found.paths.length).padStart(6, '0')}${suffix}`;
+    writeFileSync(join(this.folder, split, path), bytes);
+    found.paths.push(path);
+    found.digests.push(sha256(bytes));
+    if (labelled) found.labelled++;
+  }
+
+  finish(): PackRecord['report']['splits'] {
+    return [...this.#found].map(([split, { paths, digests, labelled }]) => {
+      writeFileAtomic(
+        join(this.folder, split, 'list', DATALIST_NAME),
+        `${JSON.stringify({ ...(this.tokenizer === null ? {} : { tokenizer: this.tokenizer }), path_list: paths, sha256: digests })}\n`,
+      );
+      return { split, samples: paths.length, labelled };
+    });
+  }
+}
+
+/** Each picture of a split once, sources and edited ones alike. */
+async function writePictures(
+  { size, onProgress }: PackRequest,
+  lines: readonly EditLine[],
+  folder: string,
+): Promise<PackRecord['report']> {
+  const splits = new Splits(folder, null);
+  const seen = new Set<string>();
+  for (const [index, { where, source, edited, split }] of lines.entries()) {
+    for (const path of edited === null ? [source] : [source, edited]) {
+      const place = JSON.stringify([split, path]);
+      if (seen.has(place)) continue;
+      seen.add(place);
+      const { image } = await readFitted(path, where, size);
+      splits.add(split, '.png', await encodePng(image), false);
+    }
+    onProgress?.(index + 1, lines.length);
+  }
+  return { kind: 'images', splits: splits.finish(), words: null };
+}
+
+async function writeEdits(
+  { size, onProgress }: PackRequest,
+  codes: PictureCodes,
+  lines: readonly EditLine[],
+  folder: string,
+): Promise<PackRecord['report']> {
+  const splits = new Splits(folder, codes.id);
+  for (let from = 0; from < lines.length; from += BATCH) {
+    const batch = lines.slice(from, from + BATCH);
+    const pairs = await Promise.all(batch.map((line) => readPair(line, size, codes.patch)));
+    const grids = await codes.encode(pairs.flat());
+    let at = 0;
+    for (const [i, line] of batch.entries()) {
+      const [source, edited] = pairs[i];
+      const bytes = encodeEditSample({
+        instruction: line.instruction,
+        source: grids[at++],
+        sourcePng: await encodePng(source),
+        target: pairs[i].length > 1 ? grids[at++] : null,
+        targetPng: pairs[i].length > 1 ? await encodePng(edited) : null,
+        rationale: line.rationale,
+      });
+      splits.add(line.split, '.npz', bytes, pairs[i].length > 1);
+    }
+    onProgress?.(from + batch.length, lines.length);
+  }
+  const words = wordsOf(lines);
+  writeFileAtomic(join(folder, TOKENIZER_NAME), codes.vocabulary(words));
+  return { kind: 'edits', splits: splits.finish(), words: words.length };
+}
+
+/** All words of all splits, sorted: the vocabulary does not depend on the order of the lines. */
+function wordsOf(lines: readonly EditLine[]): string[] {
+  const texts = lines.flatMap(({ instruction, rationale }) => [instruction, rationale ?? '']);
+  return [...new Set(texts.flatMap((each) => each.split(/\s+/)))].filter((word) => word !== '').sort();
+}
+
+/** The pictures of an edit, fitted: the source, and the edited one where there is one. */
+async function readPair(line: EditLine, size: PictureSize | null, patch: number): Promise<RgbImage[]> {
+  const { where } = line;
+  const source = await readFitted(line.source, where, size);
+  const { width, height } = source.image;
+  if (width % patch !== 0 || height % patch !== 0) {
+    throw new DataError(
+      `the pictures are ${sizeText(source.image)} pixels, which cannot be cut into the image tokenizer's squares of ${patch}`,
+      { where, next: `Give --size, with sides that are multiples of ${patch}.` },
+    );
+  }
+  if (line.edited === null) return [source.image];
+  const edited = await readFitted(line.edited, where, size);
+  if (size === null ? sameSize(source.original, edited.original) : sameShape(source.original, edited.original)) {
+    return [source.image, edited.image];
+  }
+  const wanted = size === null ? 'the same size; --size makes one of all' : 'the same shape, to be cropped alike';
+  const found = `the source is ${sizeText(source.original)} pixels, the edited picture ${sizeText(edited.original)}`;
+  throw new DataError(`${found}; allowed: ${wanted}`, { where });
+}

@@ -1,0 +1,55 @@
+/** A person's own pictures as a dataset takes them: upright, and of one size. */
+import { readFileSync } from 'node:fs';
+import { DataError } from '../core/errors.js';
+import { coverImage, decodeUpright, type RgbImage } from '../core/image.js';
+
+export interface PictureSize {
+  readonly width: number;
+  readonly height: number;
+}
+
+export interface FittedPicture {
+  readonly image: RgbImage;
+  /** What it was before it was fitted. */
+  readonly original: PictureSize;
+}
+
+/** The bytes of a picture. Raises DataError with `where`, the line that names it. */
+export function pictureBytes(path: string, where: string): Uint8Array {
+  try {
+    return readFileSync(path);
+  } catch (cause) {
+    const code = (cause as NodeJS.ErrnoException).code ?? String(cause);
+    throw new DataError(`cannot read ${path} (${code})`, { where, cause });
+  }
+}
+
+/** Reads a picture; scaled and cropped at the middle to `size`, as it is where that is null. Raises DataError with `where`. */
+export async function readFitted(path: string, where: string, size: PictureSize | null): Promise<FittedPicture> {
+  const bytes = pictureBytes(path, where);
+  try {
+    const original = await decodeUpright(bytes, path);
+    const fits = size === null || sameSize(original, size);
+    const image = fits ? original : await coverImage(original, size.width, size.height);
+    return { image, original: { width: original.width, height: original.height } };
+  } catch (cause) {
+    if (!(cause instanceof DataError)) throw cause;
+    const next = cause.next ?? 'Save it again as PNG or JPEG.';
+    throw new DataError(`${path}: ${cause.message}`, { where, next, cause });
+  }
+}
+
+/** Shapes that differ by less than this share are one: rounding to whole pixels makes such a difference. */
+const SHAPE_TOLERANCE = 0.02;
+
+export function sameSize(a: PictureSize, b: PictureSize): boolean {
+  return a.width === b.width && a.height === b.height;
+}
+
+export function sameShape(a: PictureSize, b: PictureSize): boolean {
+  return Math.abs((a.width / a.height) * (b.height / b.width) - 1) <= SHAPE_TOLERANCE;
+}
+
+export function sizeText({ width, height }: PictureSize): string {
+  return `${width}x${height}`;
+}

@@ -1,0 +1,121 @@
+/** What a folder of runs holds that no run needs: runs and checkpoints that were set aside, and what crashes left half made. */
+import { existsSync, readdirSync, rmSync, statSync } from 'node:fs';
+import { join } from 'node:path';
+import { diskError } from '../core/files.js';
+import { listRuns } from './find.js';
+import { acquireLock, lockProblem, readLock, realLockWorld, type LockWorld } from './lock.js';
+import { RunPaths } from './paths.js';
+import { bytesFreed, recordedName, removeRun, REMOVING, runsToKeep, type Kept, type RemovalWorld } from './remove.js';
+
+export interface Leftover {
+  readonly path: string;
+  readonly what: 'run set aside' | 'checkpoint set aside' | 'left by a crash';
+  /** What removing it frees when all of them go. */
+  readonly bytes: number;
+  /** The run that it lies in; null where it is a folder of its own. */
+  readonly run: RunPaths | null;
+}
+
+export interface Leftovers {
+  readonly found: readonly Leftover[];
+  /** Runs that were set aside and are still needed. */
+  readonly kept: readonly Kept[];
+}
+
+/** What has no lock is taken for a dead process's when it has been there for so long. */
+const ABANDONED_AFTER_MS = 3600 * 1000;
+
+/** Looks through a folder of runs; of a run that a process holds nothing is listed. */
+export function findLeftovers(baseExpDir: string, world: RemovalWorld): Leftovers {
+  if (!existsSync(baseExpDir)) return { found: [], kept: [] };
+  const runs = listRuns([baseExpDir]);
+  let going = runs.filter(isSetAside);
+  const kept: Kept[] = [];
+  // What stays may start from another one, which then stays as well.
+  for (let more = runsToKeep(going, world); more.length > 0; more = runsToKeep(going, world)) {
+    kept.push(...more);
+    going = going.filter((paths) => !more.some((each) => each.paths === paths));
+  }
+  const others = runs.filter((paths) => !going.includes(paths) && !isHeld(paths, world));
+  const listed: Omit<Leftover, 'bytes'>[] = [
+    ...going.map(({ dir }) => ({ path: dir, what: 'run set aside' as const, run: null })),
+    ...others.flatMap((run) => leftoversOf(run).map((leftover) => ({ ...leftover, run }))),
+    ...abandoned(baseExpDir, world).map((path) => ({ path, what: 'left by a crash' as const, run: null })),
+  ];
+  return { found: listed.map((leftover) => ({ ...leftover, bytes: bytesFreed([leftover.path]) })), kept };
+}
+
+/** Removes what was found, holding each run's lock meanwhile. Raises RunError where a run has begun since or the disk refuses. */
+export function removeLeftovers(found: readonly Leftover[], lockWorld: LockWorld = realLockWorld()): void {
+  for (const { path, what } of found.filter(({ run }) => run === null)) {
+    if (what === 'run set aside') removeRun(RunPaths.ofDirectory(path), lockWorld);
+    else removePlace(path);
+  }
+  for (const run of new Set(found.flatMap((leftover) => leftover.run ?? []))) {
+    const lock = acquireLock(run, lockWorld);
+    try {
+      // A run that has been going on since has tidied up itself, and may have put something back.
+      const still = new Set(leftoversOf(run).map(({ path }) => path));
+      for (const { path } of found.filter((leftover) => leftover.run === run && still.has(leftover.path)))
+        {removePlace(path);}
+    } finally {
+      lock.release();
+    }
+  }
+}
+
+function removePlace(path: string): void {
+  try {
+    rmSync(path, { recursive: true, force: true });
+  } catch (cause) {
+    throw diskError(path, cause);
+  }
+}
+
+/** Named as `--fresh` names what it sets aside, and not started under that name since. */
+function isSetAside(paths: RunPaths): boolean {
+  const name = /^(.+)\.old-\d+$/.exec(paths.runName)?.[1];
+  return name !== undefined && recordedName(paths) === name;
+}
+
+function isHeld(paths: RunPaths, { lock = realLockWorld() }: RemovalWorld): boolean {
+  const held = readLock(paths, lock);
+  return held !== null && lockProblem(held, lock) !== null;
+}
+
+/** What lies in a run's folder and is not read again. */
+function leftoversOf(paths: RunPaths): Pick<Leftover, 'path' | 'what'>[] {
+  const checkpoints = listOrNothing(paths.checkpointsDir);
+  const place = (name: string): string => join(paths.checkpointsDir, name);
+  // A replaced checkpoint whose successor never came to its place is put back by the run.
+  const isIdle = (name: string): boolean => {
+    const replaced = /^\.replaced-(\d{6,})-/.exec(name)?.[1];
+    return replaced === undefined ? /^\.(writing|removed)-/.test(name) : existsSync(paths.checkpoint(Number(replaced)));
+  };
+  return [
+    ...checkpoints
+      .filter((name) => name.startsWith('corrupt-'))
+      .map((name) => ({ path: place(name), what: 'checkpoint set aside' as const })),
+    ...checkpoints.filter(isIdle).map((name) => ({ path: place(name), what: 'left by a crash' as const })),
+    ...[paths.dir, paths.episodesDir, paths.mediaDir, paths.rescoredDir].flatMap((dir) =>
+      listOrNothing(dir)
+        .filter((name) => name.endsWith('.tmp') && !name.startsWith('lock.json'))
+        .map((name) => ({ path: join(dir, name), what: 'left by a crash' as const })),
+    ),
+  ];
+}
+
+/** Beside the runs: halves of removed and of forked ones, and of files. */
+function abandoned(baseExpDir: string, { lock = realLockWorld() }: RemovalWorld): string[] {
+  const isOld = (name: string): boolean => {
+    const entry = statSync(join(baseExpDir, name), { throwIfNoEntry: false });
+    return entry !== undefined && lock.nowMs() - entry.mtimeMs > ABANDONED_AFTER_MS;
+  };
+  return listOrNothing(baseExpDir)
+    .filter((name) => name.startsWith(REMOVING) || (/^\.forking-|\.\d+\.tmp$/.test(name) && isOld(name)))
+    .map((name) => join(baseExpDir, name));
+}
+
+function listOrNothing(dir: string): string[] {
+  return existsSync(dir) ? readdirSync(dir).sort() : [];
+}

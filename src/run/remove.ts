@@ -1,0 +1,157 @@
+/** Removing runs that nothing needs: neither a process that works on them nor a run that starts from them. */
+import { lstatSync, readdirSync, renameSync, rmSync } from 'node:fs';
+import { join } from 'node:path';
+import { EditrlError, RunError } from '../core/errors.js';
+import { diskError } from '../core/files.js';
+import { manifestDigest } from './checkpoints.js';
+import { firstFew, listRuns } from './find.js';
+import { acquireLock, lockProblem, readLock, realLockWorld, type LockWorld } from './lock.js';
+import type { RunPaths } from './paths.js';
+import { readRecord, type RecordedParent } from './record.js';
+import { readState } from './state.js';
+
+/** Begins the name of a folder that is being removed: no run is named like that. */
+export const REMOVING = '.removing-';
+
+/** What is under way in a folder of runs beside the runs that processes hold. */
+export interface UnderWay {
+  /** For a person: `the sweep kl_ablation`, `Slurm job 77`. */
+  readonly what: string;
+  /** The run that it is going to hold; null where it may start any. */
+  readonly run: string | null;
+}
+
+export interface RemovalWorld {
+  readonly underWay: readonly UnderWay[];
+  readonly lock?: LockWorld;
+}
+
+/** A run that has to stay, and why. */
+export interface Kept {
+  readonly paths: RunPaths;
+  readonly why: string;
+}
+
+/** What other runs of a folder start from. */
+interface Start {
+  readonly by: string;
+  readonly parent: Partial<RecordedParent>;
+}
+
+/**
+ * Those of some runs of one folder that have to stay while the others go: one that a process holds or is about to, and one that a run
+ * which stays starts from, or may start from.
+ */
+export function runsToKeep(runs: readonly RunPaths[], world: RemovalWorld): Kept[] {
+  if (runs.length === 0) return [];
+  const going = new Set(runs.map(({ runName }) => runName));
+  const starts: Start[] = [];
+  const unreadable: string[] = [];
+  for (const other of listRuns([runs[0].baseExpDir]).filter(({ runName }) => !going.has(runName))) {
+    try {
+      for (const parent of readRecord(other)?.parents ?? []) starts.push({ by: other.runName, parent });
+    } catch (error) {
+      if (!(error instanceof EditrlError)) throw error;
+      unreadable.push(other.runName);
+    }
+  }
+  return runs.flatMap((paths) => {
+    const why = whyKept(paths, starts, unreadable, world);
+    return why === null ? [] : [{ paths, why }];
+  });
+}
+
+function whyKept(
+  paths: RunPaths,
+  starts: readonly Start[],
+  unreadable: readonly string[],
+  { underWay, lock = realLockWorld() }: RemovalWorld,
+): string | null {
+  const held = readLock(paths, lock);
+  const holder = held === null ? null : lockProblem(held, lock);
+  if (holder !== null) return `it is in use by ${holder.holder}`;
+  const submitted = underWay.find(({ run }) => run === paths.runName);
+  if (submitted !== undefined) return `${submitted.what} is about to run it`;
+  const users = [...new Set(starts.filter((start) => isStart(paths, start)).map(({ by }) => by))];
+  if (users.length > 0) return `${firstFew(users)} ${users.length === 1 ? 'starts' : 'start'} from it`;
+  if (unreadable.length > 0) return `what ${unreadable.join(', ')} starts from cannot be read`;
+  // What has not finished is started from by nobody; it would be trained anew.
+  if (underWay.length > 0 && isFinished(paths)) return `${underWay[0].what} is under way and may start from it`;
+  return null;
+}
+
+/** A run that was set aside, too, can hold the very checkpoint that another one has pinned under its old name. */
+function isStart(paths: RunPaths, { parent: { run, iteration, manifest } }: Start): boolean {
+  if (run === paths.runName) return true;
+  if (run === undefined || run !== recordedName(paths) || iteration === undefined || manifest === undefined)
+    {return false;}
+  return manifestDigest(paths.checkpoint(iteration)) === manifest;
+}
+
+/** The name under which a run was started; that of its folder where its record does not say. */
+export function recordedName(paths: RunPaths): string {
+  try {
+    return readRecord(paths)?.run_name ?? paths.runName;
+  } catch (error) {
+    if (error instanceof EditrlError) return paths.runName;
+    throw error;
+  }
+}
+
+/** A state that cannot be read may be a finished run's. */
+function isFinished(paths: RunPaths): boolean {
+  try {
+    return readState(paths)?.state === 'finished';
+  } catch (error) {
+    if (error instanceof EditrlError) return true;
+    throw error;
+  }
+}
+
+/** Removes a run's folder. Raises RunError where a process holds the run or the disk refuses. */
+export function removeRun(paths: RunPaths, world: LockWorld = realLockWorld()): void {
+  const lock = acquireLock(paths, world);
+  try {
+    // Renamed first: a half-removed folder must never look like a run.
+    const going = join(paths.baseExpDir, `${REMOVING}${paths.runName}-${world.pid}`);
+    renameSync(paths.dir, going);
+    rmSync(going, { recursive: true, force: true });
+  } catch (cause) {
+    throw diskError(paths.dir, cause);
+  } finally {
+    lock.release();
+  }
+}
+
+/** Raises one RunError that says of each run why it stays. */
+export function requireNoneKept(kept: readonly Kept[]): void {
+  if (kept.length === 0) return;
+  const lines = kept.map(({ paths, why }) => `${paths.runName} stays: ${why}`);
+  throw new RunError(`nothing was removed: ${lines.join('\n  ')}`, {
+    where: kept[0].paths.baseExpDir,
+    next: 'Stop what runs, name the runs that start from these as well, or leave these out.',
+  });
+}
+
+/**
+ * Bytes that removing some files and folders frees: of a file that has other names (forks share their files) none, unless
+ * these go too.
+ */
+export function bytesFreed(places: readonly string[]): number {
+  const shared = new Map<string, number>();
+  let bytes = 0;
+  const walk = (path: string): void => {
+    const entry = lstatSync(path, { throwIfNoEntry: false });
+    if (entry === undefined) return;
+    if (entry.isDirectory()) {
+      for (const name of readdirSync(path)) walk(join(path, name));
+      return;
+    }
+    const file = `${entry.dev}:${entry.ino}`;
+    const seen = (shared.get(file) ?? 0) + 1;
+    shared.set(file, seen);
+    if (seen === entry.nlink) bytes += entry.size;
+  };
+  for (const place of places) walk(place);
+  return bytes;
+}

@@ -1,0 +1,97 @@
+import { mkdirSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterEach, describe, expect, it, vi } from 'vitest';
+import { main } from '../../src/cli/main.js';
+import { encodeSafetensors } from '../../src/core/safetensors.js';
+import { openEditDataset } from '../../src/data/edits.js';
+import { initImageTokenizer, type ImageTokenizerConfig } from '../../src/nets/image_tokenizer.js';
+import { saveCheckpoint } from '../../src/run/checkpoints.js';
+import { jsonLines, plain, writeFiles } from '../data/pictures.js';
+import { testFolders } from '../support/folder.js';
+import { capture, RunFolder } from './run_directory.js';
+
+const folders = testFolders('data-verb');
+const config: ImageTokenizerConfig = { codebook_size: 16, patch: 8, hidden: 8, code_dim: 4, commitment_weight: 0.25 };
+const files = {
+  'config.json': JSON.stringify(config),
+  'policy.safetensors': encodeSafetensors(initImageTokenizer(config, 3)),
+};
+
+afterEach(() => {
+  vi.restoreAllMocks();
+});
+
+/** A folder of a picture and an edit of it, and the arguments that pack it. */
+function own(): { folder: string; args: string[] } {
+  const folder = folders();
+  const line = { source: 'a.png', instruction: 'make it red', edited: 'a.png' };
+  writeFiles(folder, { 'a.png': plain(24, 16, [9, 9, 9]), 'edits.jsonl': jsonLines([line]) });
+  return { folder, args: ['data', 'pack', join(folder, 'edits.jsonl'), '--out', join(folder, 'out')] };
+}
+
+describe('editrl data pack', () => {
+  it('packs pictures, says where they are, and says so again', async () => {
+    const { folder, args } = own();
+    const written = capture();
+    expect(await main([...args, '--size', '16'])).toBe(0);
+    expect(written).toEqual({
+      out: `${folder}/out:\n  ${folder}/out/train/list/tokenized_datalist.json: 1 images\n`,
+      error: '',
+    });
+    expect(await main([...args, '--size', '16x16'])).toBe(0);
+    expect(written.out).toContain(`${folder}/out: the same dataset was there already.\n`);
+    expect(await main(['data', 'check', join(folder, 'out')])).toBe(0);
+    expect(written.out).toContain('1 images, size 16x16');
+  });
+
+  it('packs edits in the codes of a finished run, or of a model folder', async () => {
+    const { folder, args } = own();
+    const runs = new RunFolder();
+    const paths = runs.make('own_vq', 'finished');
+    saveCheckpoint(paths, 10, files);
+    const written = capture();
+    expect(await main([...args, '--tokenizer', 'own_vq', '--exp-dir', runs.dir, '--json'])).toBe(0);
+    expect(JSON.parse(written.out)).toEqual({
+      out: `${folder}/out`,
+      kind: 'edits',
+      words: 3,
+      was_there: false,
+      splits: [{ split: 'train', samples: 1, labelled: 1, list: `${folder}/out/train/list/tokenized_datalist.json` }],
+    });
+    expect(openEditDataset(`${folder}/out/train`).read(0).source).toMatchObject({ height: 2, width: 3 });
+    written.out = '';
+    expect(await main([...args, '--tokenizer', paths.checkpoint(10), '--json'])).toBe(0);
+    expect(JSON.parse(written.out)).toMatchObject({ was_there: true });
+    runs.remove();
+  });
+
+  it('refuses a tokenizer that is still learning, or is none', async () => {
+    const { folder, args } = own();
+    const runs = new RunFolder();
+    runs.make('own_vq', 'interrupted');
+    const written = capture();
+    expect(await main([...args, '--tokenizer', 'own_vq', '--exp-dir', runs.dir])).toBe(1);
+    expect(written.error).toContain(
+      'the image tokenizer is interrupted: its codes would still change\n  Finish it first',
+    );
+    mkdirSync(join(folder, 'policy'));
+    writeFileSync(join(folder, 'policy/config.json'), '{"hidden_size": 8}');
+    expect(await main([...args, '--tokenizer', join(folder, 'policy')])).toBe(1);
+    expect(written.error).toContain(`${folder}/policy: the model is no image tokenizer\n`);
+    runs.remove();
+  });
+
+  it.each(['0', '48x', 'x48', '4.5', '48*48', '100000'])('refuses --size %s', async (size) => {
+    const written = capture();
+    expect(await main([...own().args, '--size', size])).toBe(2);
+    expect(written.error).toBe(`editrl: --size: found ${size}; allowed: pixels, as 48, or WIDTHxHEIGHT, as 64x48\n`);
+  });
+
+  it('says what is wrong with a line, and where', async () => {
+    const { folder, args } = own();
+    writeFileSync(join(folder, 'edits.jsonl'), '{"source": "b.png", "instruction": "x"}');
+    const written = capture();
+    expect(await main(args)).toBe(1);
+    expect(written.error).toMatch(`editrl: ${folder}/edits.jsonl:1: 'source': there is no picture ${folder}/b.png\n`);
+  });
+});

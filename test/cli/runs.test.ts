@@ -1,0 +1,126 @@
+import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterAll, afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { main } from '../../src/cli/main.js';
+import { lockExperiment } from '../../src/launch/sweep/lock.js';
+import type { RunPaths } from '../../src/run/paths.js';
+import { setAside } from '../../src/run/set_aside.js';
+import { capture, RunFolder } from './run_directory.js';
+
+let runs: RunFolder;
+const all: RunFolder[] = [];
+let written: { out: string; error: string };
+
+beforeEach(() => {
+  all.push((runs = new RunFolder()));
+  written = capture();
+});
+afterEach(() => {
+  vi.restoreAllMocks();
+});
+afterAll(() => {
+  for (const folder of all) folder.remove();
+});
+
+/** A finished run with a file of 2,000,000 bytes. */
+function make(name: string, parents: readonly object[] = []): RunPaths {
+  const paths = runs.make(name, 'finished');
+  const record = JSON.parse(readFileSync(paths.record, 'utf8')) as object;
+  writeFileSync(paths.record, JSON.stringify({ ...record, parents }));
+  writeFileSync(join(paths.dir, 'large'), Buffer.alloc(2_000_000));
+  return paths;
+}
+
+function call(...words: string[]): Promise<number> {
+  return main(['runs', ...words, '--exp-dir', runs.dir]);
+}
+
+describe('editrl runs rm', () => {
+  it('says what removing would free, and then removes it', async () => {
+    const [start, rl, other] = [make('start'), make('rl', [{ run: 'start' }]), make('other')];
+    expect(await call('rm', 'start', 'rl', 'rl', '--dry-run')).toBe(0);
+    expect(written.out).toMatch(
+      new RegExp(
+        `^would remove ${start.dir}\nwould remove ${rl.dir}\nThat would free 4,00\\d,\\d{3} bytes \\(4\\.0 MB\\)\\.\n$`,
+      ),
+    );
+    expect(existsSync(start.dir) && existsSync(rl.dir)).toBe(true);
+    written.out = '';
+    expect(await call('rm', 'start', rl.dir, '--json')).toBe(0);
+    const { removed, bytes, dry_run } = JSON.parse(written.out) as {
+      removed: object[];
+      bytes: number;
+      dry_run: boolean;
+    };
+    expect(removed).toMatchObject([{ run_name: 'start', dir: start.dir }, { run_name: 'rl' }]);
+    expect(bytes).toBeGreaterThan(4_000_000);
+    expect(dry_run).toBe(false);
+    expect([start, rl, other].map(({ dir }) => existsSync(dir))).toEqual([false, false, true]);
+  });
+
+  it('removes nothing where one has to stay, and says why', async () => {
+    const [start, other] = [make('start'), make('other')];
+    make('rl', [{ run: 'start' }]);
+    expect(await call('rm', 'other', 'start')).toBe(1);
+    expect(written.error).toBe(
+      `editrl: ${runs.dir}: nothing was removed: start stays: rl starts from it\n  Stop what runs, name the runs that start from these as well, or leave these out.\n`,
+    );
+    expect(existsSync(start.dir) && existsSync(other.dir)).toBe(true);
+  });
+
+  it('keeps finished runs while a sweep is under way in their folder', async () => {
+    const paths = make('start');
+    const release = lockExperiment(runs.dir, 'kl', () => undefined);
+    expect(await call('rm', 'start')).toBe(1);
+    expect(written.error).toContain('start stays: the sweep kl is under way and may start from it');
+    release();
+    expect(await call('rm', 'start')).toBe(0);
+    expect(existsSync(paths.dir)).toBe(false);
+  });
+
+  it('says which runs there are where one is not', async () => {
+    make('start');
+    expect(await call('rm', 'strat')).toBe(1);
+    expect(written.error).toContain("Did you mean 'start'?");
+  });
+});
+
+describe('editrl runs clean', () => {
+  it('says what there is, what stays and why, and then removes it', async () => {
+    const mine = make('mine');
+    const aside = setAside(mine)!;
+    make('mine');
+    make('needed', [{ run: 'other.old-1' }]);
+    const needed = setAside(make('other'))!;
+    mkdirSync(join(mine.dir, 'checkpoints/.writing-000007-1'), { recursive: true });
+    const lines = [
+      `remove ${aside}: run set aside`,
+      `remove ${mine.dir}/checkpoints/.writing-000007-1: left by a crash`,
+    ];
+    const kept = `kept ${needed}: needed starts from it`;
+    expect(await call('clean', '--dry-run')).toBe(0);
+    expect(written.out.split('\n')).toEqual([
+      ...lines.map((line) => `would ${line}`),
+      kept,
+      expect.stringMatching(/^That would free 2,000,\d{3} bytes \(2\.0 MB\)\.$/),
+      '',
+    ]);
+    expect(existsSync(aside)).toBe(true);
+    written.out = '';
+    expect(await call('clean')).toBe(0);
+    expect(written.out).toContain(`removed ${aside}: run set aside\n`);
+    expect(written.out).toMatch(/^That freed 2,000,\d{3} bytes \(2\.0 MB\)\.$/m);
+    expect([aside, needed, mine.dir].map((dir) => existsSync(dir))).toEqual([false, true, true]);
+    written.out = '';
+    expect(await call('clean', '--json')).toBe(0);
+    expect(JSON.parse(written.out)).toEqual({
+      removed: [],
+      kept: [{ path: needed, why: 'needed starts from it' }],
+      bytes: 0,
+      dry_run: false,
+    });
+    written.out = '';
+    expect(await call('clean')).toBe(0);
+    expect(written.out).toBe(`${kept}\nThere is nothing to remove in ${runs.dir}.\n`);
+  });
+});

@@ -1,0 +1,109 @@
+import { mkdirSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { DataError } from '../../src/core/errors.js';
+import { readInstructions } from '../../src/data/instructions.js';
+import { testFolders } from '../support/folder.js';
+import { jsonLines, plain, writeFiles } from './pictures.js';
+
+const folders = testFolders('instructions');
+const png = plain(2, 2, [1, 2, 3]);
+
+function fileOf(content: Uint8Array | string): string {
+  const folder = folders();
+  writeFiles(folder, { 'a.png': png, 'sub/b.png': png, 'edits.jsonl': content });
+  mkdirSync(join(folder, 'folder.png'));
+  return join(folder, 'edits.jsonl');
+}
+
+function errorOf(content: Uint8Array | string): { text: string; file: string } {
+  const file = fileOf(content);
+  try {
+    readInstructions(file);
+  } catch (error) {
+    if (error instanceof DataError) return { text: error.toText(), file };
+    throw error;
+  }
+  throw new Error('nothing was refused');
+}
+
+describe('readInstructions', () => {
+  it('finds pictures from the folder of the file, and fills what is left out', () => {
+    const file = fileOf(
+      `${jsonLines([
+        { source: 'a.png', instruction: ' make it  red ' },
+        { source: 'sub/b.png', instruction: 'x', edited: 'a.png', rationale: 'so', split: 'validation' },
+      ])}\r\n\n`,
+    );
+    const folder = join(file, '..');
+    expect(readInstructions(file)).toEqual([
+      {
+        where: `${file}:1`,
+        source: join(folder, 'a.png'),
+        instruction: 'make it  red',
+        edited: null,
+        rationale: null,
+        split: 'train',
+      },
+      {
+        where: `${file}:2`,
+        source: join(folder, 'sub/b.png'),
+        instruction: 'x',
+        edited: join(folder, 'a.png'),
+        rationale: 'so',
+        split: 'validation',
+      },
+    ]);
+  });
+
+  it.each<readonly [string, string, RegExp]>([
+    ['what is not JSON', '\n{"source": "a.png"', /^FILE:2: is not JSON \(.+\)\n/],
+    ['a list', '[1]', /^FILE:1: found \[1\]; allowed: an object\n/],
+    ['a missing field', '{"source": "a.png"}', /^FILE:1: 'instruction' is missing; allowed: a text\n/],
+    ['an empty one', '{"source": "a.png", "instruction": " "}', /^FILE:1: 'instruction' is " "; allowed: a text\n/],
+    ['a number', '{"source": 7, "instruction": "x"}', /^FILE:1: 'source' is 7; allowed: the path of a picture/],
+    [
+      'an unknown field',
+      '{"source": "a.png", "instruction": "x", "edit": "a.png"}',
+      /^FILE:1: unknown field 'edit'; allowed: source, instruction, edited, rationale, split\n/,
+    ],
+    [
+      'a picture that is not there',
+      '{"source": "c.png", "instruction": "x"}',
+      /^FILE:1: 'source': there is no picture \S+\/c\.png\n/,
+    ],
+    [
+      'a folder for a picture',
+      '{"source": "a.png", "instruction": "x", "edited": "folder.png"}',
+      /^FILE:1: 'edited': \S+\/folder\.png is no file\n/,
+    ],
+    [
+      'a split that is a path',
+      '{"source": "a.png", "instruction": "x", "split": "../x"}',
+      /^FILE:1: 'split' is "\.\.\/x"; allowed: a name/,
+    ],
+    [
+      'a special token',
+      '{"source": "a.png", "instruction": "an <|image end|>"}',
+      /^FILE:1: 'instruction' holds <\|image end\|>, which a model takes for a token of its own\n/,
+    ],
+    ['an empty file', ' \n', /^FILE: no edits stand in this file\n {2}Write one edit a line: /],
+  ])('refuses %s, with the file and the line', (_name, content, message) => {
+    const { text, file } = errorOf(content);
+    expect(text.replaceAll(file, 'FILE')).toMatch(message);
+  });
+
+  it('tells all lines that are wrong at once, at most twenty', () => {
+    const { text, file } = errorOf(jsonLines(Array.from({ length: 22 }, () => ({ instruction: 'x' }))));
+    const lines = text.split('\n');
+    expect(lines[0]).toBe('22 things are wrong');
+    expect(lines[1]).toContain(`${file}:1: 'source' is missing`);
+    expect(lines[20]).toContain(`${file}:20: 'source' is missing`);
+    expect(lines[21]).toBe('  and 2 more');
+  });
+
+  it('refuses a file that is not there, and one that is no text', () => {
+    expect(() => readInstructions(join(folders(), 'none.jsonl'))).toThrow('there is no such file');
+    expect(errorOf(Uint8Array.of(0x7b, 0xff)).text).toContain('is not text in UTF-8');
+  });
+});

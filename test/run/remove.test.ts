@@ -1,0 +1,228 @@
+import { existsSync, linkSync, mkdirSync, readdirSync, readFileSync, utimesSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { beforeEach, describe, expect, it } from 'vitest';
+import { listCheckpoints, manifestDigest, quarantine, saveCheckpoint } from '../../src/run/checkpoints.js';
+import { findLeftovers, removeLeftovers } from '../../src/run/leftovers.js';
+import { acquireLock } from '../../src/run/lock.js';
+import { RunPaths } from '../../src/run/paths.js';
+import { bytesFreed, removeRun, requireNoneKept, runsToKeep } from '../../src/run/remove.js';
+import { setAside } from '../../src/run/set_aside.js';
+import { writeState } from '../../src/run/state.js';
+import { testFolders } from '../support/folder.js';
+
+const folders = testFolders('remove');
+const idle = { underWay: [] };
+let base = '';
+let made = 0;
+
+beforeEach(() => {
+  base = folders();
+});
+
+/** A finished run with a checkpoint, which starts from others as its record says. */
+function run(name: string, parents: readonly object[] = []): RunPaths {
+  const paths = new RunPaths(base, name);
+  mkdirSync(paths.dir);
+  const record = { format: 1, run_name: name, hash: 'h', settings: {}, parents, attempts: [] };
+  writeFileSync(paths.record, JSON.stringify(record));
+  saveCheckpoint(paths, 10, { 'policy.safetensors': `${name}, made as number ${(made += 1)}` });
+  writeState(paths, { state: 'finished', iteration: 10, num_iterations: 10, reason: null, stopped_early: false });
+  return paths;
+}
+
+function whyKept(...runs: RunPaths[]): string[] {
+  return runsToKeep(runs, idle).map(({ paths, why }) => `${paths.runName}: ${why}`);
+}
+
+describe('runsToKeep', () => {
+  it('keeps what another run starts from, unless that goes too', () => {
+    const [start, rl] = [run('start'), run('rl', [{ run: 'start' }])];
+    run('rl_2', [{ run: 'start' }]);
+    expect(whyKept(start)).toEqual(['start: rl, rl_2 start from it']);
+    expect(whyKept(rl)).toEqual([]);
+    expect(whyKept(start, rl)).toEqual(['start: rl_2 starts from it']);
+    expect(whyKept(start, rl, new RunPaths(base, 'rl_2'))).toEqual([]);
+  });
+
+  it('names the first of many that start from it', () => {
+    const start = run('start');
+    for (let i = 10; i < 20; i++) run(`rl_${i}`, [{ run: 'start' }]);
+    expect(whyKept(start)).toEqual([
+      'start: rl_10, rl_11, rl_12, rl_13, rl_14, rl_15, rl_16, rl_17 and 2 more start from it',
+    ]);
+  });
+
+  it('keeps one that a process holds, and takes one whose process is gone', () => {
+    const paths = run('held');
+    const lock = acquireLock(paths);
+    expect(whyKept(paths)).toEqual([expect.stringMatching(/^held: it is in use by process \d+ on this machine/)]);
+    const { pid, ...owner } = JSON.parse(readFileSync(paths.lock, 'utf8')) as { pid: number };
+    lock.release();
+    writeFileSync(paths.lock, JSON.stringify({ ...owner, pid: pid === 1 ? 2 : 2 ** 22 + 1 }));
+    expect(whyKept(paths)).toEqual([]);
+  });
+
+  it('keeps all where another record cannot be read', () => {
+    const paths = run('start');
+    writeFileSync(run('broken').record, '{');
+    expect(whyKept(paths)).toEqual(['start: what broken starts from cannot be read']);
+    expect(whyKept(new RunPaths(base, 'broken'))).toEqual([]);
+  });
+
+  it('keeps what a sweep or Slurm may start from, or is to run', () => {
+    const [finished, failed] = [run('finished'), run('failed')];
+    writeState(failed, { state: 'failed', iteration: 1, num_iterations: 10, reason: null, stopped_early: false });
+    const kept = (what: string, name: string | null): string[] =>
+      runsToKeep([finished, failed], { underWay: [{ what, run: name }] }).map(
+        ({ paths, why }) => `${paths.runName}: ${why}`,
+      );
+    expect(kept('the sweep kl', null)).toEqual(['finished: the sweep kl is under way and may start from it']);
+    expect(kept('Slurm 7', 'failed')).toEqual([
+      'finished: Slurm 7 is under way and may start from it',
+      'failed: Slurm 7 is about to run it',
+    ]);
+  });
+
+  it('says of each run why it stays', () => {
+    const kept = runsToKeep([run('a'), run('b')], { underWay: [{ what: 'the sweep kl', run: null }] });
+    expect(() => requireNoneKept(kept)).toThrow(
+      'nothing was removed: a stays: the sweep kl is under way and may start from it\n  b stays: the sweep kl',
+    );
+    expect(() => requireNoneKept([])).not.toThrow();
+  });
+});
+
+describe('removeRun', () => {
+  it('removes the folder and nothing else', () => {
+    const paths = run('gone');
+    run('other');
+    removeRun(paths);
+    expect(readdirSync(base)).toEqual(['other']);
+  });
+
+  it('refuses one that a process holds', () => {
+    const paths = run('held');
+    const lock = acquireLock(paths);
+    expect(() => removeRun(paths)).toThrow('the run is in use by');
+    expect(existsSync(paths.checkpoint(10))).toBe(true);
+    lock.release();
+  });
+});
+
+describe('bytesFreed', () => {
+  it('counts a file once all its names go', () => {
+    for (const name of ['a', 'b']) mkdirSync(join(base, name));
+    writeFileSync(join(base, 'a/shared'), 'x'.repeat(100));
+    writeFileSync(join(base, 'a/own'), 'x'.repeat(7));
+    linkSync(join(base, 'a/shared'), join(base, 'b/shared'));
+    expect(bytesFreed([join(base, 'a')])).toBe(7);
+    expect(bytesFreed([join(base, 'a'), join(base, 'b')])).toBe(107);
+    expect(bytesFreed([join(base, 'nothing')])).toBe(0);
+  });
+});
+
+describe('leftovers', () => {
+  const found = (world = idle): string[] =>
+    findLeftovers(base, world)
+      .found.map(({ path, what }) => `${path.slice(base.length + 1)}: ${what}`)
+      .sort();
+
+  /** A run with everything in it that may go, and what looks like it and may not. */
+  function untidy(): RunPaths {
+    const paths = run('mine');
+    saveCheckpoint(paths, 20, { 'policy.safetensors': 'torn' });
+    quarantine(paths, 20);
+    for (const name of ['.writing-000030-7', '.removed-000005-7', '.replaced-000010-7', '.replaced-000040-7']) {
+      mkdirSync(join(paths.checkpointsDir, name));
+      writeFileSync(join(paths.checkpointsDir, name, 'policy.safetensors'), '12345');
+    }
+    mkdirSync(paths.mediaDir);
+    writeFileSync(join(paths.mediaDir, 'x.png.7.tmp'), '123');
+    writeFileSync(join(paths.dir, 'state.json.7.tmp'), '1');
+    writeFileSync(`${paths.lock}.token.tmp`, '{}');
+    return paths;
+  }
+  const untidyFiles = [
+    'mine/checkpoints/.removed-000005-7: left by a crash',
+    'mine/checkpoints/.replaced-000010-7: left by a crash',
+    'mine/checkpoints/.writing-000030-7: left by a crash',
+    expect.stringMatching(/^mine\/checkpoints\/corrupt-000020-\d+: checkpoint set aside$/),
+    'mine/media/x.png.7.tmp: left by a crash',
+    'mine/state.json.7.tmp: left by a crash',
+  ];
+
+  it('are what a run no longer reads; its checkpoints and what it puts back stay', () => {
+    const paths = untidy();
+    expect(found()).toEqual(untidyFiles);
+    removeLeftovers(findLeftovers(base, idle).found);
+    expect(found()).toEqual([]);
+    expect(readdirSync(paths.checkpointsDir)).toEqual(['.replaced-000040-7', '000010']);
+    expect(readdirSync(paths.dir).sort()).toEqual([
+      'checkpoints',
+      'lock.json.token.tmp',
+      'media',
+      'run.json',
+      'state.json',
+    ]);
+  });
+
+  it('are not looked for in a run that a process holds, and not taken from one that has begun since', () => {
+    const paths = untidy();
+    const before = findLeftovers(base, idle).found;
+    const lock = acquireLock(paths);
+    expect(found()).toEqual([]);
+    expect(() => removeLeftovers(before)).toThrow('the run is in use by');
+    lock.release();
+    expect(found()).toEqual(untidyFiles);
+    // The run put its checkpoint back, by the name of what was found.
+    const replaced = join(paths.checkpointsDir, '.replaced-000010-7');
+    const listed = findLeftovers(base, idle).found.filter(({ path }) => path === replaced);
+    quarantine(paths, 10);
+    removeLeftovers(listed);
+    expect(existsSync(replaced)).toBe(true);
+  });
+
+  it('are runs that were set aside, unless one was started under that name or is of another', () => {
+    const aside = setAside(run('mine'));
+    const manifest = manifestDigest(run('mine').checkpoint(10));
+    run('rl', [{ run: 'mine', iteration: 10, manifest: manifest! }]);
+    run('other.old-1');
+    expect(found()).toEqual(['mine.old-1: run set aside']);
+    removeLeftovers(findLeftovers(base, idle).found);
+    expect(existsSync(aside!)).toBe(false);
+    expect(readdirSync(base).sort()).toEqual(['mine', 'other.old-1', 'rl']);
+  });
+
+  it('are not the checkpoint that a run has pinned, though it was set aside, nor what that one starts from', () => {
+    const first = run('start', [{ run: 'vq.old-1' }]);
+    const manifest = manifestDigest(first.checkpoint(10));
+    setAside(run('vq'));
+    setAside(first);
+    run('start');
+    run('rl', [{ run: 'start', iteration: 10, manifest: manifest! }]);
+    const { found: listed, kept } = findLeftovers(base, idle);
+    expect(listed).toEqual([]);
+    expect(kept.map(({ paths, why }) => `${paths.runName}: ${why}`)).toEqual([
+      'start.old-1: rl starts from it',
+      'vq.old-1: start.old-1 starts from it',
+    ]);
+    expect(listCheckpoints(new RunPaths(base, 'start.old-1'))).toEqual([10]);
+  });
+
+  it('are halves of removed and forked runs and of files, once nobody can be at work on them', () => {
+    for (const name of ['.removing-x-7', '.forking-new', '.forking-old', '.slurm', 'kl.sweep'])
+      {mkdirSync(join(base, name));}
+    for (const name of ['kl.results.md.7.tmp', 'kl.results.md', 'old.results.md.7.tmp'])
+      {writeFileSync(join(base, name), '');}
+    for (const name of ['.forking-old', 'old.results.md.7.tmp', '.slurm', 'kl.sweep', 'kl.results.md']) {
+      utimesSync(join(base, name), 1e9, 1e9);
+    }
+    expect(found()).toEqual(
+      ['.forking-old', '.removing-x-7', 'old.results.md.7.tmp'].map((name) => `${name}: left by a crash`),
+    );
+  });
+
+  it('are none where there is no folder', () => {
+    expect(findLeftovers(join(base, 'nothing'), idle)).toEqual({ found: [], kept: [] });
+  });
+});
