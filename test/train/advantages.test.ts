@@ -186,6 +186,14 @@ describe('advantages per term', () => {
     expect(perTermAdvantages(values, [1], { ...exact, factor: 3 })[0].advantages).toEqual([-3, 3]);
     expect(perTermAdvantages(values, [1], { ...exact, factor: 3, clip: 2 })[0].advantages).toEqual([-2, 2]);
   });
+
+  it('are limited once they are added up, not term by term', () => {
+    // The one winner of eight has an advantage of sqrt(7) in the first term.
+    const values = [Array.from({ length: 8 }, (_, i) => [Number(i === 3), i])];
+    const [free] = perTermAdvantages(values, [0.5, 0.5], exact);
+    const [limited] = perTermAdvantages(values, [0.5, 0.5], { ...exact, clip: 1.5 });
+    expect(limited.advantages).toEqual(free.advantages.map((a) => Math.max(-1.5, Math.min(1.5, a ?? NaN))));
+  });
 });
 
 describe('the scope of a comparison', () => {
