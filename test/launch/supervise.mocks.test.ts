@@ -129,6 +129,7 @@ describe('ranks that are ended because of another one', () => {
     expect(children[2].signals).toEqual(['SIGTERM', 'SIGCONT']);
     expect(watched.outcome).toMatchObject({ reason: 'rank 1 of 3 ended with exit code 3' });
     expect(marksEnded).toEqual(['mark within 5']);
+    expect(vi.getTimerCount()).toBe(0);
   });
 
   it('are those that were started, when the next one cannot be', async () => {
@@ -145,6 +146,76 @@ describe('ranks that are ended because of another one', () => {
     children[0].end({ code: 3 });
     await pass(0);
     expect(watched.outcome).toMatchObject({ reason: 'rank 0 ended with exit code 3' });
+  });
+});
+
+describe('the rank that is told of', () => {
+  it('is the one that others follow: a silent one, else one without memory, else one that was killed, else the first', async () => {
+    const reasonOf = async (...acts: (() => void)[]): Promise<string> => {
+      children = [];
+      const watched = await start(2, { heartbeatTimeoutS: 60 });
+      children[1].print('up');
+      await pass(60.9);
+      for (const act of acts) {
+        act();
+        await pass(0.05);
+      }
+      await pass(6);
+      return (watched.outcome as RunFailed).reason;
+    };
+    const failed = (): void => children[0].end({ code: 3 });
+    expect(await reasonOf(failed, () => children[1].end({ code: 4 }))).toBe('rank 0 of 2 ended with exit code 3');
+    const killed = (): void => children[1].end({ signal: 'SIGSEGV' });
+    expect(await reasonOf(failed, killed)).toBe('rank 1 of 2 was ended by SIGSEGV');
+    const starved = (): void => {
+      children[0].print('MemoryError');
+      children[0].end({ code: 1 });
+    };
+    expect(await reasonOf(killed, starved)).toMatch(/^rank 0 of 2 ended with exit code 1: it ran out of memory/);
+    // The other one has been silent for sixty seconds a moment later.
+    expect(
+      await reasonOf(
+        () => children[1].end({ signal: 'SIGSEGV' }),
+        () => {},
+        () => {},
+      ),
+    ).toMatch(/^rank 0 of 2 hung/);
+  });
+});
+
+describe('what a rank is started with', () => {
+  it('is what was asked for, and what it says is handed on', async () => {
+    const heard: unknown[] = [];
+    const stop = new AbortController();
+    const removed = vi.spyOn(stop.signal, 'removeEventListener');
+    await start(2, {
+      cwd: '/somewhere',
+      ipc: true,
+      graceS: 2,
+      stop: stop.signal,
+      onLine: (rank, line) => heard.push([rank, line]),
+      onMessage: ({ rank }, message) => heard.push([rank, message]),
+      onStarted: ({ mark, workers }) => heard.push([mark, workers.map(({ rank, pid, start: at }) => [rank, pid, at])]),
+    });
+    const options = { cwd: '/somewhere', ipc: true, graceS: 2, mark: 'mark', command: ['program'] };
+    for (const child of children) expect(child.options).toMatchObject(options);
+    children[1].print('a line');
+    children[0].options.onMessage({ a: 'message' });
+    const pids = children.map(({ pid }, rank) => [rank, pid, '1']);
+    expect(heard).toEqual([
+      ['mark', pids],
+      [1, 'a line'],
+      [0, { a: 'message' }],
+    ]);
+    for (const child of children) child.end();
+    await pass(0);
+    expect(removed).toHaveBeenCalledWith('abort', expect.any(Function));
+  });
+
+  it('is no folder and no channel unless they are asked for', async () => {
+    await start(1);
+    expect(children[0].options).toMatchObject({ ipc: false, graceS: 5 });
+    expect(children[0].options).not.toHaveProperty('cwd');
   });
 });
 
@@ -196,6 +267,7 @@ describe('a stop', () => {
       ],
     });
     expect(marksEnded).toEqual(['mark within 5']);
+    expect(vi.getTimerCount()).toBe(0);
   });
 
   it('asks in its own way where there is one, and may have a limit', async () => {
@@ -260,6 +332,30 @@ describe('silence', () => {
       reason: 'rank 0 of 2 hung: no sign of life for 60 s (launch.heartbeat_timeout_s)',
       signal: null,
     });
+  });
+
+  it('is over when it has lasted as long as it may, and the only rank is ended at once', async () => {
+    // A number that does not change is no sign of life.
+    await start(1, { heartbeatTimeoutS: 60, progress: () => 5 });
+    await pass(60.5);
+    expect(children[0].signals).toEqual([]);
+    await pass(0.5);
+    expect(children[0].signals).toEqual(['SIGTERM', 'SIGCONT']);
+  });
+
+  it('is not that of a rank which has ended, nor of one which is being ended', async () => {
+    const watched = await start(3, { heartbeatTimeoutS: 10, graceS: 100 });
+    children[0].end();
+    for (let i = 0; i < 5; i++) {
+      await pass(5);
+      for (const child of children.slice(1)) child.print('still here');
+    }
+    expect(children[1].signals).toEqual([]);
+    children[2].end({ code: 3 });
+    await pass(50);
+    children[1].end({ signal: 'SIGTERM' });
+    await pass(0);
+    expect(watched.outcome).toMatchObject({ reason: 'rank 2 of 3 ended with exit code 3' });
   });
 
   it('is none of the ranks while something of theirs grows', async () => {
