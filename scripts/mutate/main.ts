@@ -28,6 +28,8 @@ if (sources.length === 0 || wrong !== undefined) {
     testFiles: tests.length > 0 ? tests : mirroring,
     testRunner: 'vitest',
     coverageAnalysis: 'perTest',
+    // Far beyond any test's own time: on a busy machine a slow test must not count as one that a mistake made endless.
+    timeoutMS: 30_000,
     concurrency: 2,
     ignorePatterns: ['dist', 'runs', 'data', 'reports'],
     tempDirName: join(tmpdir(), `editrl-mutate-${process.pid}`),
