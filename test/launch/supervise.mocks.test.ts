@@ -286,6 +286,14 @@ describe('a stop', () => {
     expect(watched.outcome).toMatchObject({ kind: 'stopped', exits: [{ signal: 'SIGKILL' }] });
   });
 
+  it('leaves no limit behind that it did not need', async () => {
+    const watched = await start(1, { stop: AbortSignal.abort(), stopWithinS: 700 });
+    children[0].end();
+    await pass(0);
+    expect(watched.outcome).toMatchObject({ kind: 'stopped' });
+    expect(vi.getTimerCount()).toBe(0);
+  });
+
   it('that was asked for before the start is followed at once', async () => {
     await start(1, { stop: AbortSignal.abort() });
     expect(children[0].signals).toEqual(['SIGTERM']);
