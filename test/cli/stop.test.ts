@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, expect, it, vi } from 'vitest';
 import { main } from '../../src/cli/main.js';
 import { submissionsDir, writeSubmission } from '../../src/launch/slurm/record.js';
-import { realStopWorld, stopRun } from '../../src/launch/stop.js';
+import { realStopWorld, stopRun, type StopWorld } from '../../src/launch/stop.js';
 import { processStart } from '../../src/run/lock.js';
 import { RunPaths } from '../../src/run/paths.js';
 import { readState } from '../../src/run/state.js';
@@ -66,11 +66,46 @@ it('asks the owner to end, and waits until it has', async () => {
 it('kills with --now, and leaves neither a lock nor a state that says it runs', async () => {
   const paths = folder.make('stubborn', 'running');
   const child = await owner(paths, false);
+  const ended = once(child, 'exit');
   expect(await main(['stop', 'stubborn', '--now', '--exp-dir', folder.dir, '--json'])).toBe(0);
   expect(JSON.parse(written.out)).toMatchObject({ runs: [{ run_name: 'stubborn', outcome: 'killed' }] });
   expect(readState(paths)).toMatchObject({ state: 'interrupted', reason: 'killed with `editrl stop --now`' });
   expect(existsSync(paths.lock)).toBe(false);
-  expect(child.signalCode ?? 'SIGKILL').toBe('SIGKILL');
+  expect(await ended).toEqual([null, 'SIGKILL']);
+});
+
+/** A run that process 42 of this machine holds, and a world in which the test says whether that lives and sees what it is sent. */
+function heldBy42(): { paths: RunPaths; sent: string[]; world: StopWorld; lives: () => boolean } {
+  const paths = folder.make('held', 'running');
+  folder.lock(paths, { host: hostname(), pid: 42, process_start: '1' });
+  const sent: string[] = [];
+  const held = { paths, sent, lives: () => !sent.includes('42 SIGKILL: interrupted') };
+  let now = Date.now();
+  const world: StopWorld = {
+    ...realStopWorld(),
+    nowMs: () => (now += 1_000),
+    processStart: (pid) => (pid !== 42 ? processStart(pid) : held.lives() ? '1' : null),
+    send: (pid, signal) => sent.push(`${pid} ${signal}: ${readState(paths)?.state ?? ''}`),
+  };
+  return Object.assign(held, { world });
+}
+
+it('holds a process still before it says that the run is interrupted, and kills it then: else its launcher has the last word', async () => {
+  const { paths, sent, world } = heldBy42();
+  const result = await stopRun(paths, { now: true, onProgress: () => undefined }, world);
+  expect(result).toMatchObject({ outcome: 'killed', status: { state: 'interrupted' } });
+  expect(sent).toEqual(['42 SIGSTOP: running', '42 SIGKILL: interrupted']);
+});
+
+it('sends nothing to a number whose process has just ended: it may be the number of another one', async () => {
+  for (const now of [false, true]) {
+    const held = heldBy42();
+    let looks = 0;
+    held.lives = () => looks++ === 0;
+    const result = await stopRun(held.paths, { now, onProgress: () => undefined }, held.world);
+    expect(result).toMatchObject({ outcome: now ? 'killed' : 'stopped', status: { state: 'interrupted' } });
+    expect(held.sent).toEqual([]);
+  }
 });
 
 it('stops waiting when told to, and says that the run goes on', async () => {

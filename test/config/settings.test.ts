@@ -190,6 +190,12 @@ describe('the settings hash', () => {
     expect(moved.resultHash).toBe(here.resultHash);
     const other = await load('data.train.0.path=data/tiny/c/prompts/list/tokenized_datalist.json');
     expect(other.resultHash).not.toBe(here.resultHash);
+    // A dataset beside that folder does not move with it.
+    const hashes = ['/mnt/data', '/mnt/deeper/data'].map(async (APP__DATA_DIR) => {
+      const sets = ['data.train.0.path=/shared/list.json'];
+      return (await loadTrained({ ...base, sets, env: { APP__DATA_DIR } })).resultHash;
+    });
+    expect(await hashes[0]).toBe(await hashes[1]);
   });
 
   it('stays when a config lies elsewhere than the one of the run that it starts from', async () => {

@@ -135,6 +135,15 @@ describe('one value in several places', () => {
     await check(made, g.concat([x, g.exp(x), x], 1), [x]);
   });
 
+  it('shares the gradient of a maximum between the elements that attain it', async () => {
+    const { graph, values } = problem('ties', normal([2, 4]));
+    const [x] = values;
+    const rows = g.reduceMax(x, [1]);
+    const [dx] = gradients(g.sumAll(g.mul(rows, graph.constant(Float32Array.of(6, 8), [2, 1]))), [x]);
+    const feeds = new Map([[x, Float32Array.of(1, 3, 3, 2, 5, 5, 5, 5)]]);
+    expect(await runOnnx(graph, [dx], feeds)).toEqual([[0, 3, 3, 0, 2, 2, 2, 2]]);
+  });
+
   it('differentiates by a value and by what it is computed from', async () => {
     const made = problem('inner', normal([4]));
     const [x] = made.values;

@@ -69,6 +69,13 @@ describe('gradients of slices', () => {
         [3, 6],
       ],
     ],
+    [
+      'the end of the axis',
+      [
+        [0, 2],
+        [2, 5],
+      ],
+    ],
     ['one piece', [[1, 4]]],
   ] as [string, [number, number][]][])('are padded and added where they leave %s', async (_name, cuts) => {
     const { values, ops } = await slicedGradient(cuts);

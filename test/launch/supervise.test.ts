@@ -235,9 +235,12 @@ describe('a rank that runs out of memory', () => {
 
 describe('a silent rank', () => {
   it('counts as hung, though it is stopped', async () => {
-    const watched = start(['sleep 60', 'kill -s STOP $$'], { heartbeatTimeoutS: 0.4 });
+    // Its time is long: what is stopped has to be set going to end before it.
+    const stopped = "trap 'echo ending; exit 9' TERM; kill -s STOP $$; sleep 60";
+    const watched = start(['sleep 60', stopped], { heartbeatTimeoutS: 0.4, graceS: 50 });
     const error = await failure(watched);
     expect(error.reason).toMatch(/^rank \d of 2 hung: no sign of life for 0.4 s/);
+    expect(watched.lines).toEqual(['1: ending']);
     expect(left()).toEqual([]);
   });
 

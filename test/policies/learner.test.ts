@@ -12,7 +12,6 @@ import { openPrompt, smallModel, smallSpace, textPrompt } from './small_policy.j
 const space = smallSpace();
 const model = smallModel(space);
 const temperature = 0.7;
-const GENERATIONS = 8;
 
 /** A learner's report and the gradients, in arrays of their own. */
 interface Learnt {
@@ -23,11 +22,11 @@ interface Learnt {
 
 const known = (logProbs: Float32Array): Statistics => ({ logProbs });
 
-/** Three groups of eight answers of different lengths; the third of every three tokens is not trained. */
-function makeGroups(): TokenLesson[] {
+/** Three groups of so many answers of different lengths; the third of every three tokens is not trained. */
+function makeGroups(...counts: readonly [number, number, number]): TokenLesson[] {
   const stream = new RandomStream(21, 'groups');
-  return [openPrompt(space), textPrompt(space), openPrompt(space, 'remove', 2)].map((prompt) => {
-    const answers = Array.from({ length: GENERATIONS }, () => ({
+  return [openPrompt(space), textPrompt(space), openPrompt(space, 'remove', 2)].map((prompt, i) => {
+    const answers = Array.from({ length: counts[i] }, () => ({
       ids: Int32Array.from({ length: 2 + stream.integer(6) }, () => stream.integer(space.size)),
     }));
     const targets = answers.map(({ ids }) => ({
@@ -39,7 +38,7 @@ function makeGroups(): TokenLesson[] {
     return { prompt: { tokens: prompt }, answers, targets };
   });
 }
-const groups = makeGroups();
+const groups = makeGroups(8, 8, 8);
 /** Few answers, because the plain decoder is slow. */
 const few = groups.slice(0, 2).map(({ prompt, answers, targets }) => ({
   prompt,
@@ -156,17 +155,21 @@ describe('the learner', () => {
     }
   });
 
-  it('sums micro-batches of any size to the same loss, gradient and statistics', async () => {
-    const whole = await gradientOf(grpo, { microBatch: 24 });
+  it.each([
     // 16 takes two groups at once: its second micro-batch is half empty
-    for (const microBatch of [1, 2, 4, 8, 16]) {
-      const parts = await gradientOf(grpo, { microBatch });
+    ['equal groups', groups, 24, [1, 2, 4, 8, 16]],
+    // 6 takes two parts of three answers at once: of one group, of two, or one that is not full
+    ['groups of different sizes', makeGroups(9, 9, 4), 27, [1, 3, 6, 9, 18]],
+  ])('sums micro-batches of any size to the same loss, gradient and statistics: %s', async (_, of, all, sizes) => {
+    const whole = await gradientOf(grpo, { microBatch: all, of });
+    for (const microBatch of sizes) {
+      const parts = await gradientOf(grpo, { microBatch, of });
       expect(Math.abs(parts.loss - whole.loss)).toBeLessThan(1e-6);
       expect(gradientDifference(whole.gradients, parts.gradients), `by ${microBatch}`).toBeLessThan(1e-6);
       whole.statistics.forEach((group, p) =>
         group.forEach(({ logProbs, entropy }, g) => {
           const found = parts.statistics[p][g];
-          expect(found.logProbs).toHaveLength(groups[p].answers[g].ids.length);
+          expect(found.logProbs).toHaveLength(of[p].answers[g].ids.length);
           expect(difference(logProbs, found.logProbs)).toBeLessThan(1e-5);
           expect(difference(entropy!, found.entropy!)).toBeLessThan(1e-5);
         }),

@@ -90,6 +90,7 @@ const judgeTexts: readonly (readonly [string, string, Expected])[] = [
   ['percentages', '{"score": [70, 80]}', 'out_of_range'],
   ['a scale of 25', '{"score": [20, 18]}', 'out_of_range'],
   ['negative', '{"score": [5, -1]}', 'out_of_range'],
+  ['just below zero', '{"score": [5, -0.1]}', 'out_of_range'],
   ['an unusable object never falls back to a list', '{"score": [11, 2, 3]} [7, 8]', 'unparsable'],
   // No object at all.
   ['alone', '[7, 8]', [7, 8]],
@@ -163,6 +164,7 @@ describe('parseScoreTag', () => {
     ['percent', '<score>80</score>', 'out_of_range'],
     ['percent sign', '<score>80%</score>', 'unparsable'],
     ['negative', '<score>-1</score>', 'out_of_range'],
+    ['just below zero', '<score>-0.1</score>', 'out_of_range'],
     ['in words', '<score>eight</score>', 'unparsable'],
     ['empty', '<score></score>', 'unparsable'],
     ['NaN', '<score>NaN</score>', 'unparsable'],

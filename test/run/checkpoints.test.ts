@@ -159,14 +159,16 @@ describe('saving and finding checkpoints', () => {
 });
 
 describe('a disk that refuses', () => {
+  // The files have 2000 and 15 bytes; the manifest comes last.
   it.each([
-    ['ENOSPC', 'The disk is full'],
-    ['EROFS', 'The file system is read-only'],
-  ])('keeps what was there and says what to do (%s)', (code, next) => {
+    ['ENOSPC', 1999, 'The disk is full'],
+    ['EROFS', 2000, 'The file system is read-only'],
+    ['ENOSPC', 2015, 'The disk is full'],
+  ])('keeps what was there and says what to do (%s after %i bytes)', (code, bytes, next) => {
     saveCheckpoint(paths, 8, files(8));
     let text = '';
     try {
-      saveCheckpoint(paths, 9, files(9), failing(code, 2000));
+      saveCheckpoint(paths, 9, files(9), failing(code, bytes));
     } catch (error) {
       text = (error as { toText(): string }).toText();
     }

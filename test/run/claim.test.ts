@@ -261,6 +261,17 @@ describe('claiming', () => {
     handle.release();
   });
 
+  it('leaves one that came to its end finished, whatever is changed on request', () => {
+    trained();
+    const running = claimRun(request());
+    running.setState({ state: 'finished', iteration: 10 });
+    running.release();
+    const changed = { ...request({ result: { kl_coeff: 1 } }), allowChanges: ['kl_coeff'] };
+    expect(claimRun(changed)).toMatchObject({ kind: 'finished', state: { state: 'finished', iteration: 10 } });
+    expect(readState(paths)).toMatchObject({ state: 'finished', iteration: 10 });
+    expect(readRecord(paths)?.settings).toMatchObject({ kl_coeff: 3e-4 });
+  });
+
   it('does not touch a folder whose checkpoints have no record', () => {
     saveCheckpoint(paths, 3, { 'trainer.json': '3' });
     expect(textOf(() => claimRun(request()))).toContain('no run.json');

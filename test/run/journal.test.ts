@@ -36,6 +36,7 @@ describe('a journal', () => {
     ['a block of zeros', '\0\0\0\0\0\0\n'],
     ['zeros and half a line', '\0\0\0\0\n{"iter'],
     ['half a character', Buffer.from([0x7b, 0x22, 0xc3])],
+    ['a line that lacks nothing but its end', '{"iteration":2}'],
   ])('cuts off %s when it is opened', (_what, torn) => {
     writeFileSync(paths.metrics, Buffer.concat([Buffer.from('{"iteration":1}\n'), Buffer.from(torn)]));
     const journal = new Journal(paths.metrics);
@@ -46,9 +47,13 @@ describe('a journal', () => {
   });
 
   it('cuts off a torn line that is longer than what is read at once, and a file that is only a torn line', () => {
-    writeFileSync(paths.metrics, `{"iteration":1}\n{"x":"${'y'.repeat(200_000)}`);
-    new Journal(paths.metrics).close();
-    expect(readFileSync(paths.metrics, 'utf8')).toBe('{"iteration":1}\n');
+    // Pieces are read from the end: the newline lies in a piece that begins neither at byte 0 nor at a line.
+    for (const before of [10, 100_000]) {
+      const whole = `{"x":"${'w'.repeat(before)}"}\n`;
+      writeFileSync(paths.metrics, `${whole}{"x":"${'y'.repeat(100_000)}`);
+      new Journal(paths.metrics).close();
+      expect(readFileSync(paths.metrics, 'utf8')).toBe(whole);
+    }
     writeFileSync(paths.metrics, 'torn');
     new Journal(paths.metrics).close();
     expect(readFileSync(paths.metrics, 'utf8')).toBe('');

@@ -153,6 +153,21 @@ describe('taking over', () => {
     expect(refusal(() => acquireLock(paths, alive))).toContain('process 43');
   });
 
+  it('finds out, before it owns anything, that another process took over while it looked', () => {
+    leaveLock({ token: 'old' }, 1);
+    // The other one comes, takes over and leaves no trace of it but the lock, just when the old owner was seen to be gone.
+    const raced = world({
+      processStart: (pid) => {
+        if (pid !== 42) return '9';
+        leaveLock({ token: 'winner', pid: 43, process_start: '9' }, 0);
+        return null;
+      },
+    });
+    expect(refusal(() => acquireLock(paths, raced))).toContain('in use by process 43');
+    expect(readLock(paths)?.token).toBe('winner');
+    expect(readdirSync(paths.dir)).toEqual(['lock.json']);
+  });
+
   it('asks for help with a lock that is no lock', () => {
     mkdirSync(paths.dir, { recursive: true });
     writeFileSync(paths.lock, '{}');

@@ -1,5 +1,11 @@
 import { describe, expect, it } from 'vitest';
-import { groupAdvantages, perTermAdvantages, type AdvantageOptions } from '../../src/train/advantages.js';
+import type { Outcome } from '../../src/rewards/types.js';
+import {
+  groupAdvantages,
+  outcomeAdvantages,
+  perTermAdvantages,
+  type AdvantageOptions,
+} from '../../src/train/advantages.js';
 
 const options: AdvantageOptions = { scope: 'group', scale: 'std', eps: 1e-4, clip: null, factor: 1 };
 
@@ -42,7 +48,7 @@ describe('group advantages', () => {
       options,
     );
     expect(found.map(({ dropped }) => dropped)).toEqual([true, true, false]);
-    expect(found[1].advantages).toEqual([null, null, null]);
+    expect(found[1]).toEqual({ advantages: [null, null, null], dropped: true, zeroSpread: false });
   });
 
   it('are zero, not missing, in a group without spread', () => {
@@ -186,6 +192,41 @@ describe('advantages per term', () => {
     expect(perTermAdvantages(values, [1], { ...exact, factor: 3 })[0].advantages).toEqual([-3, 3]);
     expect(perTermAdvantages(values, [1], { ...exact, factor: 3, clip: 2 })[0].advantages).toEqual([-2, 2]);
   });
+
+  it('are limited once they are added up, not term by term', () => {
+    // The one winner of eight has an advantage of sqrt(7) in the first term.
+    const values = [Array.from({ length: 8 }, (_, i) => [Number(i === 3), i])];
+    const [free] = perTermAdvantages(values, [0.5, 0.5], exact);
+    const [limited] = perTermAdvantages(values, [0.5, 0.5], { ...exact, clip: 1.5 });
+    expect(limited.advantages).toEqual(free.advantages.map((a) => Math.max(-1.5, Math.min(1.5, a ?? NaN))));
+  });
+});
+
+describe('the advantages of outcomes', () => {
+  const scored = (value: number, ...normalised: number[]): Outcome => {
+    const terms = normalised.map((one, k) => ({ name: `t${k}`, weight: 0.5, normalised: one }));
+    return { kind: 'scored', value, normalised: value / 10, parts: {}, terms };
+  };
+  const zero: Outcome = { kind: 'zero_by_rule', reason: 'undecodable', parts: {} };
+  const unscored: Outcome = { kind: 'unscored', reason: 'timeout', detail: '', parts: {} };
+  const outcomes = [[scored(6, 1, 0.5), scored(3, 0.5, 0), zero, unscored]];
+  const settings = { scope: 'group', scale: 'std', eps: 1e-4, clip: null } as const;
+
+  it('are those of their values, in which 0 by rule is 0 and what is unscored is none', () => {
+    const found = outcomeAdvantages(outcomes, { ...settings, per_term: false }, [0.5, 0.5], 2);
+    expect(found).toEqual(groupAdvantages([[6, 3, 0, null]], { ...options, factor: 2 }));
+    const scope = 'prompt_history';
+    const past = outcomeAdvantages(outcomes, { ...settings, scope, per_term: false }, [0.5, 0.5], 2, [[6, 9]]);
+    expect(past).toEqual(groupAdvantages([[6, 3, 0, null]], { ...options, scope, factor: 2 }, [[6, 9]]));
+    // Two rewards of the past are enough: their mean is 7.5.
+    expect(past[0].advantages[1]).toBeCloseTo((2 * -4.5) / 1.5, 2);
+  });
+
+  it('are those of their terms where each counts by itself', () => {
+    const found = outcomeAdvantages(outcomes, { ...settings, per_term: true }, [0.5, 0.5], 2);
+    const terms = [[[1, 0.5], [0.5, 0], [0, 0], null]];
+    expect(found).toEqual(perTermAdvantages(terms, [0.5, 0.5], { ...options, factor: 2 }));
+  });
 });
 
 describe('the scope of a comparison', () => {
@@ -221,5 +262,7 @@ describe('the scope of a comparison', () => {
     expect(by('none')).toBe(-1);
     expect(by('std')).toBe(-1);
     expect(by('global_std')).toBeCloseTo(-1 / Math.sqrt(8 / 3), 12);
+    const wide = groupAdvantages(groups, { ...options, scale: 'global_std', eps: 1 })[0].advantages[0];
+    expect(wide).toBeCloseTo(-1 / (Math.sqrt(8 / 3) + 1), 12);
   });
 });

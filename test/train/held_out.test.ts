@@ -2,9 +2,13 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import type { Answer, Policy } from '../../src/policies/policy.js';
 import type { JudgeItem } from '../../src/rewards/types.js';
 import type { Scorer } from '../../src/scoring/scorer.js';
+import type { Prompt } from '../../src/scoring/task.js';
+import { HeldOut } from '../../src/train/held_out.js';
 import { makeSmallWorld, smallSettings, type SmallWorld } from '../recipes/image_edit_tokens/small_world.js';
+import { onRanks } from './groups.js';
 import { scored, scorerOf, smallTraining, unscored, zero, type SmallTraining } from './small_training.js';
 
 const root = mkdtempSync(join(tmpdir(), 'held-out-'));
@@ -84,6 +88,69 @@ describe('held-out evaluation', () => {
       },
     ).heldOut.evaluate(0);
     expect(metrics['validation/sampled/mean']).toBe(2);
+  });
+});
+
+describe('the answers that are shown', () => {
+  /** An evaluation of so many prompts on each of some ranks, by which each answer's caption is its prompt's number. */
+  async function shownOf(prompts: number, ranks: number): Promise<string[]> {
+    const shown: string[] = [];
+    const source = {
+      name: 's',
+      length: prompts,
+      prompt: async (i: number) => ({ id: `${i}`, instruction: '', sourcePng: null }),
+    };
+    await onRanks(ranks, async (group) => {
+      const unused = async (): Promise<never> => {
+        throw new Error('not in an evaluation');
+      };
+      const dot = { width: 1, height: 1, data: new Uint8Array(3) };
+      const heldOut = new HeldOut<Prompt, Answer, null>({
+        group,
+        validation: { prompts, seed: 1 },
+        manners: { sampled: null, greedy: null },
+        weights: 'current',
+        chunk: 3,
+        scorer: scorerOf((key) => scored(Number(key.split('/').at(-1)))),
+        policy: {
+          sample: async ({ prompts: part }) => part.map(() => [{ logProbs: new Float32Array(), finished: true }]),
+        } as Pick<Policy<Prompt, Answer, null>, 'sample'> as Policy<Prompt, Answer, null>,
+        task: {
+          promptsPerIteration: 0,
+          validation: [source],
+          prompt: unused,
+          labels: unused,
+          reread: () => ({ logProbs: new Float32Array(), finished: true }),
+          dispose: async () => {},
+          render: async (chunk) =>
+            chunk.map(({ prompt, keys: [key] }) => [
+              {
+                item: { key, instruction: '', source: dot, edited: dot, truth: null, finished: true },
+                record: {},
+                caption: prompt.id,
+              },
+            ]),
+        },
+        show: async (_iteration, rows) =>
+          void shown.push(...rows.map(({ instruction, score }) => `${instruction}: ${score}`)),
+        record: () => {},
+      });
+      await heldOut.evaluate(1);
+    });
+    return shown;
+  }
+
+  it.each([
+    [1, 9],
+    [2, 9],
+    [2, 30],
+    [4, 10],
+  ])('are the first six, on whichever of %i ranks they were made', async (ranks, prompts) => {
+    expect(await shownOf(prompts, ranks)).toEqual([0, 1, 2, 3, 4, 5].map((i) => `${i}: ${i}.0`));
+  });
+
+  it('are all where there are fewer', async () => {
+    expect(await shownOf(3, 2)).toEqual(['0: 0.0', '1: 1.0', '2: 2.0']);
   });
 });
 

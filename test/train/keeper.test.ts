@@ -1,11 +1,11 @@
 import { existsSync } from 'node:fs';
 import { afterEach, expect, it } from 'vitest';
 import { claimRun, type RunHandle } from '../../src/run/claim.js';
-import { realLockWorld, type LockWorld } from '../../src/run/lock.js';
+import { realLockWorld } from '../../src/run/lock.js';
 import { openRunLog, type RunLog } from '../../src/run/logs.js';
 import { readMetrics } from '../../src/run/metrics.js';
 import { RunKeeper } from '../../src/train/keeper.js';
-import { RunDirectoryTracker } from '../../src/track/tracker.js';
+import { RunDirectoryTracker, type Tracker } from '../../src/track/tracker.js';
 import { testFolders } from '../support/folder.js';
 
 const newFolder = testFolders('keeper');
@@ -17,19 +17,27 @@ afterEach(async () => {
 
 const FROZEN = 1_000_001;
 
-it('leaves the folder alone once another process has taken the run over', async () => {
-  const settings = { run_name: 'run', base_exp_dir: newFolder(), num_iterations: 9 };
-  const claim = (world: LockWorld): RunHandle =>
-    claimRun({ settings, compare: () => [], resultHash: 'a', importHash: 'b', command: [], versions: {} }, world);
-  const handle = claim({ ...realLockWorld(), pid: FROZEN, processStart: () => '1' });
+/** Claims `run` in a folder. */
+function claimIn(folder: string, world = realLockWorld()): RunHandle {
+  const settings = { run_name: 'run', base_exp_dir: folder, num_iterations: 9 };
+  return claimRun({ settings, compare: () => [], resultHash: 'a', importHash: 'b', command: [], versions: {} }, world);
+}
+
+/** Keeps a run that saves at every iteration. */
+function keeperOf(handle: RunHandle, tracker: Tracker): RunKeeper {
   const log = openRunLog({ paths: handle.paths, attempt: 1, rank: 0, terminal: null });
   open = { handle, log };
-  const tracker = new RunDirectoryTracker(handle.paths);
   const checkpoint = { save_every_n_iterations: 1, keep_every_n_iterations: null, keep_last: 1 };
   const training = { files: () => ({ 'trainer.json': '{}' }) };
-  const keeper = new RunKeeper({ handle, log, tracker }, training, checkpoint, [], 9, () => true);
+  return new RunKeeper({ handle, log, tracker }, training, checkpoint, [], 9, () => true);
+}
+
+it('leaves the folder alone once another process has taken the run over', async () => {
+  const folder = newFolder();
+  const handle = claimIn(folder, { ...realLockWorld(), pid: FROZEN, processStart: () => '1' });
+  const keeper = keeperOf(handle, new RunDirectoryTracker(handle.paths));
   await keeper.measured(0, {});
-  const second = claim({ ...realLockWorld(), processStart: (pid) => (pid === FROZEN ? null : '2') });
+  const second = claimIn(folder, { ...realLockWorld(), processStart: (pid) => (pid === FROZEN ? null : '2') });
   const before = readMetrics(handle.paths);
 
   await expect(keeper.measured(1, { 'reward/mean': 1 })).rejects.toThrow('no longer owns the run');
@@ -39,4 +47,24 @@ it('leaves the folder alone once another process has taken the run over', async 
   expect(existsSync(handle.paths.checkpointsDir)).toBe(false);
   second.heartbeat();
   second.release();
+});
+
+it('brings the metrics to the disk before the checkpoint that follows them, and writes none without them', async () => {
+  const handle = claimIn(newFolder());
+  const { checkpointsDir } = handle.paths;
+  let refuses = true;
+  const seen: boolean[] = [];
+  const flush = async (): Promise<void> => {
+    seen.push(existsSync(checkpointsDir));
+    if (refuses) throw new Error('no space');
+  };
+  const keeper = keeperOf(handle, Object.assign(new RunDirectoryTracker(handle.paths), { flush }));
+  await expect(keeper.save(1)).rejects.toThrow('no space');
+  refuses = false;
+  await keeper.save(1);
+  expect(seen).toEqual([false, false]);
+  expect(existsSync(handle.paths.checkpoint(1))).toBe(true);
+  // Saved once, it is not saved again.
+  await keeper.save(1);
+  expect(seen).toHaveLength(2);
 });

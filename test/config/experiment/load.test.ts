@@ -34,7 +34,9 @@ describe('a matrix', () => {
     ['one_factor', `design: 'one_factor', baseline: { a: 'x', b: '1' }`, ['a-x__b-1', 'a-x__b-2', 'a-y__b-1']],
     ['repetitions', `design: 'one_factor', baseline: { a: 'x' }`, ['a-x__b-1', 'a-x__b-2', 'a-y__b-1', 'a-y__b-2']],
   ])('%s', async (_, options, expected) => {
-    expect(await names(`{ base: base, axes: { ${ab} }, ${options} }`)).toEqual(expected.map((name) => `exp__${name}`));
+    expect(await names(`{ base: base, axes: { ${ab} }, ${options} }`)).toEqual(
+      expected.map((name) => `exp__${name}`),
+    );
   });
 
   it('leaves one out', async () => {
@@ -53,6 +55,11 @@ describe('a matrix', () => {
     expect(await drawn(1)).toHaveLength(5);
     expect(await drawn(1)).toEqual(await drawn(1));
     expect(await drawn(1)).not.toEqual(await drawn(2));
+    // What is excluded is none of those that are drawn.
+    const excluded = Array.from({ length: 34 }, (_, i) => `{ s: '${i}' }`).join(', ');
+    const rest = await names(`{ base: base, axes: { s: { ${values} } }, sample: 5, exclude: [${excluded}] }`);
+    expect(rest).toHaveLength(5);
+    expect(rest.filter((name) => !/^exp__s-3[4-9]$/.test(name))).toEqual([]);
   });
 
   it('overrides some cells and says what differs from the baseline', async () => {
@@ -76,6 +83,11 @@ describe('a matrix', () => {
     ['equal names', `axes: { a: { '1': {}, '1__b-1': {} }, b: { '1': {}, '1__b-1': {} } }`, /two cells have the name/],
     ['an unknown key', `axes: {}, desing: 'product'`, /desing: unknown key; did you mean design/],
     ['an unknown value', `axes: { ${ab} }, exclude: [{ a: 'z' }]`, /axis 'a' has no value 'z'/],
+    [
+      'a baseline that names one of zipped axes',
+      `axes: { ${ab} }, zip: [{ a: ['x', 'y'], b: ['1', '2'] }], design: 'one_factor', baseline: { a: 'x' }`,
+      /baseline: its values of a and b do not go together in zip/,
+    ],
     ['an unpaired zip', `axes: { ${ab} }, zip: [['a', 'b']]`, /cannot be paired/],
     [
       'invalid cells',

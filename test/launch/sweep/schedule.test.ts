@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import type { Halving } from '../../../src/launch/sweep/halving.js';
+import { rank, type Halving } from '../../../src/launch/sweep/halving.js';
 import { Schedule, type Found, type Job, type Notice } from '../../../src/launch/sweep/schedule.js';
 
 function job(name: string, parents: readonly string[] = [], more: Partial<Job> = {}): Job {
@@ -186,6 +186,31 @@ describe('successive halving', () => {
       ['stopped', 'd'],
     ]);
     expect(startable(again)).toEqual(['b', 'c']);
+  });
+
+  it('waits for a run that another process brings to the rung', () => {
+    const schedule = scheduleOf(
+      names.map((name) => job(name)),
+      { halving, values },
+    );
+    schedule.found(new Map<string, Found>([['c', { kind: 'elsewhere', holder: 'process 1' }]]));
+    toFirstRung(schedule, ['a', 'b', 'd']);
+    expect(schedule.names('at_rung')).toEqual(['a', 'b', 'd']);
+    schedule.found(new Map<string, Found>([['c', { kind: 'open', iteration: 10, failed: null, interrupted: false }]]));
+    expect(schedule.names('stopped')).toEqual(['a', 'd']);
+  });
+
+  it.each([
+    [0.5, 4, 2],
+    [0.5, 5, 3],
+    [0.01, 5, 1],
+    [1, 5, 5],
+    // In floating point 0.28 * 25 is a hair above 7.
+    [0.28, 25, 7],
+    [0.14, 50, 7],
+  ])('keeps %d of %i, rounded up: %i', (keep, count, kept) => {
+    const contenders = Array.from({ length: count }, (_, i) => ({ name: `r${i}`, value: i }));
+    expect(rank({ ...halving, keep }, contenders).filter((one) => one.kept)).toHaveLength(kept);
   });
 
   it('does not wait for runs that failed, and does not count them', () => {

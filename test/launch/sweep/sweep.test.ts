@@ -1,5 +1,5 @@
 import { beforeEach, describe, expect, it, vi } from 'vitest';
-import { ConfigError, EndpointError, RunError } from '../../../src/core/errors.js';
+import { ConfigError, EndpointError, InternalError, RunError } from '../../../src/core/errors.js';
 import { DeviceSlots, type Devices } from '../../../src/launch/devices.js';
 import { RunFailed } from '../../../src/launch/failure.js';
 import type { PlannedJob } from '../../../src/launch/sweep/plan.js';
@@ -144,9 +144,13 @@ describe('a sweep', () => {
     expect(view.kinds).toEqual(['started a', 'failed a', 'retry a', 'started a', 'finished a']);
   });
 
-  it('does not try a wrong config again', async () => {
+  it.each([
+    ['a wrong config', new ConfigError('other settings')],
+    ['what a defect of this program ended', new InternalError('it cannot be')],
+    ['what an error of Node ended', new TypeError('undefined is not a function')],
+  ])('does not try %s again', async (_, error) => {
     const ended = start(jobs('a'), 1, { retries: 3 });
-    runner.of('a').fail(new ConfigError('other settings'));
+    runner.of('a').fail(error);
     expect((await ended).phase('a')).toBe('failed');
     expect(runner.names).toEqual(['a']);
   });

@@ -93,8 +93,15 @@ describe('boxes of a probability map', () => {
     expect(findBoxes(map(60, 40, [box(4, 4, 12, 12), 0.9], [box(14, 14, 22, 22), 0.9]))).toHaveLength(2);
   });
 
-  it('drops what is faint, unsure or thin', () => {
-    expect(findBoxes(map(60, 40, [box(4, 4, 24, 14), 0.3]))).toEqual([]);
+  it('leaves faint pixels out of a region: they neither widen nor join what is sure', () => {
+    const [left, right] = [box(10, 10, 30, 20), box(34, 10, 54, 20)];
+    const joinedBy = (probability: number): readonly Box[] =>
+      findBoxes(map(70, 40, [box(8, 8, 56, 22), 0.05], [box(30, 10, 34, 20), probability], [left, 0.9], [right, 0.9]));
+    expect(joinedBy(0.29)).toEqual([box(5, 5, 35, 25), box(29, 5, 59, 25)]);
+    expect(joinedBy(0.31)).toHaveLength(1);
+  });
+
+  it('drops what is unsure or thin', () => {
     expect(findBoxes(map(60, 40, [box(4, 4, 24, 14), 0.5]))).toEqual([]);
     expect(findBoxes(map(60, 40, [box(4, 4, 24, 6), 0.9]))).toEqual([]);
     expect(findBoxes({ width: 60, height: 40, data: new Float32Array(2400).fill(Number.NaN) })).toEqual([]);

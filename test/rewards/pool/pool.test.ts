@@ -47,6 +47,26 @@ const items: readonly JudgeItem[] = Array.from({ length: 500 }, (_, i) =>
   wholeItem({ key: `1/${i}`, edited: numbered(i), source: numbered(1000 + (i >> 3)), truth: null }),
 );
 
+/** Time limits that `pausesPass` never reaches. */
+const endless = { attemptTimeoutMs: 1e9, itemTimeoutMs: 1e9 };
+
+/** A clock whose pauses are over at once, and move it on; limits of a day are never reached. */
+function pausesPass(): Clock & { ms: number } {
+  const clock = {
+    ms: 0,
+    now: () => clock.ms,
+    after: (milliseconds: number, callback: () => void) => {
+      if (milliseconds >= 86_400_000) return () => undefined;
+      const timer = setImmediate(() => {
+        clock.ms += milliseconds;
+        callback();
+      });
+      return () => clearImmediate(timer);
+    },
+  };
+  return clock;
+}
+
 const one = rewardOf({ seen: { weight: 1, score: byPicture('seen') } });
 
 function expectOwnScores(outcomes: readonly Outcome[]): void {
@@ -157,26 +177,14 @@ describe('a pool of reward servers', () => {
       if (broken) reply.writeHead(500).end();
       else reply.end(aReply({}));
     });
-    // A clock that a test moves: pauses are over at once, requests never are.
-    let now = 0;
-    const clock: Clock = {
-      now: () => now,
-      after: (milliseconds, callback) => {
-        if (milliseconds > 20_000) return () => undefined;
-        const timer = setImmediate(() => {
-          now += milliseconds;
-          callback();
-        });
-        return () => clearImmediate(timer);
-      },
-    };
-    const pool = poolOf([url], { clock, maxAttempts: 3 });
+    const clock = pausesPass();
+    const pool = poolOf([url], { clock, ...endless, maxAttempts: 3 });
     expect(await pool.score(items[0])).toMatchObject({ kind: 'unscored', reason: 'server_error' });
     expect(asked).toBe(3);
     expect(await pool.score(items[0])).toMatchObject({ kind: 'unscored', reason: 'connection' });
     expect(asked).toBe(3);
     broken = false;
-    now += 11_000;
+    clock.ms += 11_000;
     expect((await pool.score(items[0])).kind).toBe('scored');
     expect((await pool.score(items[0])).kind).toBe('scored');
   });
@@ -201,6 +209,33 @@ describe('a pool of reward servers', () => {
     const pool = poolOf([url], { concurrency: 8 });
     expectOwnScores(await Promise.all(items.slice(0, 8).map((item) => pool.score(item))));
     expect(most).toBeLessThanOrEqual(3);
+  });
+
+  it('is as patient as it has to be with a server that has too much to do, which is no failure of it', async () => {
+    let asked = 0;
+    const url = await stub((_request, reply) => {
+      if (++asked > 10) reply.end(aReply({}));
+      else reply.writeHead(429, asked === 1 ? {} : { 'retry-after': '2' }).end();
+    });
+    const clock = pausesPass();
+    const pool = poolOf([url], { clock, ...endless, maxAttempts: 3 });
+    expect((await pool.score(items[0])).kind).toBe('scored');
+    expect(asked).toBe(11);
+    // A second where it does not say how long, two where it says so; jitter comes on top.
+    expect(clock.ms).toBeGreaterThanOrEqual(1_000 + 9 * 2_000);
+    expect(clock.ms).toBeLessThan(1_000 + 9 * 2_000 + 1_000);
+  });
+
+  it('does not wait as long as a server asks that asks for an hour', async () => {
+    let asked = 0;
+    const url = await stub((_request, reply) => {
+      if (++asked > 1) reply.end(aReply({}));
+      else reply.writeHead(429, { 'retry-after': '3600' }).end();
+    });
+    const clock = pausesPass();
+    expect((await poolOf([url], { clock, ...endless }).score(items[0])).kind).toBe('scored');
+    expect(clock.ms).toBeGreaterThanOrEqual(30_000);
+    expect(clock.ms).toBeLessThan(31_000);
   });
 
   it('is unscored, never a number, when nobody answers', async () => {

@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import sharp from 'sharp';
 import { afterAll, describe, expect, it, vi } from 'vitest';
 import { reportVerb } from '../../../src/cli/report.js';
+import type { RgbImage } from '../../../src/core/image.js';
 import { claimRun } from '../../../src/run/claim.js';
 import { MetricsJournal, readMetrics } from '../../../src/run/metrics.js';
 import { RunPaths } from '../../../src/run/paths.js';
@@ -280,6 +281,40 @@ describe('the contact sheet', () => {
     const nine = Array.from({ length: 9 }, () => row);
     await writeContactSheet(path, nine);
     expect((await sharp(path).metadata()).width).toBeGreaterThan(info.width * 1.8);
+  });
+
+  it.each([
+    ['one column', 8, 8],
+    ['two columns', 9, 5],
+    ['two full columns', 12, 6],
+  ])('lays each picture into its own tile: %s', async (_, count, perColumn) => {
+    const path = join(base, 'tiles.png');
+    const flat = (...colour: number[]): RgbImage => {
+      const data = Uint8Array.from({ length: 4 * 4 * 3 }, (_, i) => colour[i % 3]);
+      return { width: 4, height: 4, data };
+    };
+    // Red, green and blue tell source, edit and truth; how bright they are, the row.
+    const shade = (index: number): number => 255 - 15 * index;
+    const rows = Array.from({ length: count }, (_, index) => ({
+      instruction: 'paint it',
+      source: flat(shade(index), 0, 0),
+      edit: flat(0, shade(index), 0),
+      truth: flat(0, 0, shade(index)),
+      score: '1',
+    }));
+    await writeContactSheet(path, rows);
+    const { data, info } = await sharp(path).raw().toBuffer({ resolveWithObject: true });
+    const middleOf = (index: number, tile: number): number[] => {
+      const x = 28 + Math.floor(index / perColumn) * (190 + 3 * 140 + 36) + 190 + tile * 140 + 64;
+      const y = 28 + 34 + (index % perColumn) * 148 + 64;
+      const at = (y * info.width + x) * info.channels;
+      return [...data.subarray(at, at + 3)];
+    };
+    for (const index of rows.keys()) {
+      expect(middleOf(index, 0), `source ${index}`).toEqual([shade(index), 0, 0]);
+      expect(middleOf(index, 1), `edit ${index}`).toEqual([0, shade(index), 0]);
+      expect(middleOf(index, 2), `truth ${index}`).toEqual([0, 0, shade(index)]);
+    }
   });
 
   it('keeps every text inside its row', async () => {

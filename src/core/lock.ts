@@ -1,0 +1,281 @@
+/**
+ * One process at a time owns what a lock file stands for. It is a file that is made by hard-linking a finished one into place, so that
+ * two racers cannot both win and nobody reads half a lock; its modification time is the heartbeat.
+ *
+ * Taking over a dead owner's lock goes through a file named after that lock's token, made in the same exclusive way:
+ * whoever makes it owns the succession, and if that process dies too, its own token names the next file. The owner is
+ * therefore the end of the chain, and a process that acts on an outdated view of it finds out before it owns anything.
+ */
+import { spawnSync } from 'node:child_process';
+import { createHash, randomUUID } from 'node:crypto';
+import {
+  closeSync,
+  futimesSync,
+  linkSync,
+  mkdirSync,
+  openSync,
+  readFileSync,
+  readlinkSync,
+  renameSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs';
+import { hostname } from 'node:os';
+import { dirname } from 'node:path';
+import { RunError } from './errors.js';
+import { diskError } from './files.js';
+import { processStart } from './process_start.js';
+
+/** After this many seconds without a heartbeat a lock of another host may be taken over. */
+export const STALE_AFTER_S = 120;
+const MAX_ROUNDS = 100;
+
+/** Who holds a lock. */
+export interface LockOwner {
+  readonly token: string;
+  readonly host: string;
+  readonly pid: number;
+  /** Clock ticks since boot at which the process started (Linux), so that a reused pid is told apart; else null. */
+  readonly process_start: string | null;
+  readonly slurm_job_id: string | null;
+  readonly acquired_at: string;
+  /** Id of the boot of the machine's kernel (Linux); absent or null where it is not known. */
+  readonly boot_id?: string | null;
+  /** The namespace that `pid` counts in (Linux), another one in each container; absent or null where it is not known. */
+  readonly pid_namespace?: string | null;
+}
+
+/** Where a process number counts. */
+export type ProcessHome = Pick<LockOwner, 'host' | 'boot_id' | 'pid_namespace'>;
+
+export interface HeldBy extends LockOwner {
+  /** Seconds since the last heartbeat. */
+  readonly ageS: number;
+}
+
+/** A lock file that is there. */
+export interface FoundLock {
+  /** Its owner's; of a file that names none, a text that stands for what it says. */
+  readonly token: string;
+  /** Seconds since the last heartbeat. */
+  readonly ageS: number;
+  /** Null where the file does not name one. */
+  readonly owner: HeldBy | null;
+}
+
+/**
+ * What is known of an owner: it is certainly `gone`; its process `lives` on this machine; it is elsewhere and was `heard_of` a short time
+ * ago; or it is elsewhere, silent, and Slurm still knows its `job`.
+ */
+export type Standing = 'gone' | 'lives' | 'heard_of' | 'job';
+
+/** What the lock asks of its surroundings; tests put other answers in. */
+export interface LockWorld {
+  readonly host: string;
+  readonly pid: number;
+  readonly slurmJobId: string | null;
+  /** As in LockOwner. */
+  readonly bootId?: string | null;
+  readonly pidNamespace?: string | null;
+  nowMs(): number;
+  /** The start time of a live process on this machine, '' when alive but unknown, null when there is none. */
+  processStart(pid: number): string | null;
+  /** Whether Slurm says that a job is over; null when Slurm is not here or does not answer. */
+  slurmJobEnded(jobId: string): boolean | null;
+}
+
+export function realLockWorld(): LockWorld {
+  return {
+    host: hostname(),
+    pid: process.pid,
+    slurmJobId: process.env['SLURM_JOB_ID'] ?? null,
+    bootId: orNull(() => readFileSync('/proc/sys/kernel/random/boot_id', 'utf8').trim()),
+    pidNamespace: orNull(() => readlinkSync('/proc/self/ns/pid')),
+    nowMs: () => Date.now(),
+    processStart,
+    slurmJobEnded,
+  };
+}
+
+/** What only Linux has, and not every container shows. */
+function orNull(read: () => string): string | null {
+  try {
+    return read();
+  } catch {
+    return null;
+  }
+}
+
+/** Where this process's number counts. */
+export function homeOf({ host, bootId = null, pidNamespace = null }: LockWorld): ProcessHome {
+  return { host, boot_id: bootId, pid_namespace: pidNamespace };
+}
+
+/**
+ * Whether the processes of a lock's host are those that this process sees. Hosts of one name are told apart, as far as both
+ * are known, by the boot of their kernel and the namespace of their process numbers: containers often share the name.
+ */
+export function seesProcessesOf(held: ProcessHome, world: LockWorld): boolean {
+  const same = (theirs: string | null | undefined, ours: string | null | undefined): boolean =>
+    theirs === ours || (theirs ?? null) === null || (ours ?? null) === null;
+  return held.host === world.host && same(held.boot_id, world.bootId) && same(held.pid_namespace, world.pidNamespace);
+}
+
+function slurmJobEnded(jobId: string): boolean | null {
+  const asked = spawnSync('squeue', ['--noheader', '--jobs', jobId, '--format', '%T'], {
+    encoding: 'utf8',
+    timeout: 10_000,
+  });
+  if (asked.error !== undefined) return null;
+  if (asked.status !== 0) return asked.stderr.includes('Invalid job id') ? true : null;
+  return asked.stdout.trim() === '';
+}
+
+/** A lock file, held by this process until `release`. */
+export class FileLock {
+  #file: number | null;
+
+  constructor(
+    readonly path: string,
+    readonly owner: LockOwner,
+    private readonly world: LockWorld,
+  ) {
+    this.#file = openSync(path, 'r+');
+  }
+
+  /** Says that the owner lives, and whether it still is the owner; false too once it was released. */
+  heartbeat(): boolean {
+    if (this.#file === null) return false;
+    // By descriptor: if the file was replaced, only the abandoned one is touched, never the other owner's.
+    const now = this.world.nowMs() / 1000;
+    futimesSync(this.#file, now, now);
+    return readLockFile(this.path, this.world)?.token === this.owner.token;
+  }
+
+  /** Gives it free; harmless when it is not owned any more. */
+  release(): void {
+    if (this.#file === null) return;
+    closeSync(this.#file);
+    this.#file = null;
+    if (readLockFile(this.path, this.world)?.token === this.owner.token) rmSync(this.path, { force: true });
+  }
+
+  get isHeld(): boolean {
+    return this.#file !== null;
+  }
+}
+
+export function standingOf(held: HeldBy, world: LockWorld): Standing {
+  if (seesProcessesOf(held, world)) {
+    const start = world.processStart(held.pid);
+    if (start === null) return 'gone';
+    const isKnown = start !== '' && held.process_start !== null && held.process_start !== '';
+    return isKnown && start !== held.process_start ? 'gone' : 'lives';
+  }
+  if (held.ageS <= STALE_AFTER_S) return 'heard_of';
+  // Slurm runs one attempt of a job at a time: what a requeued job finds of itself on another host is over.
+  const ownEarlierAttempt = held.slurm_job_id !== null && held.slurm_job_id === world.slurmJobId;
+  const isKnownToSlurm =
+    held.slurm_job_id !== null && !ownEarlierAttempt && world.slurmJobEnded(held.slurm_job_id) === false;
+  return isKnownToSlurm ? 'job' : 'gone';
+}
+
+/**
+ * Takes a lock, from an owner that is gone if need be. `refuse` raises where a found one may not be taken over. Raises RunError when the
+ * disk refuses.
+ */
+export function takeLock(path: string, refuse: (found: FoundLock) => void, world: LockWorld): FileLock {
+  const owner: LockOwner = {
+    token: randomUUID(),
+    ...homeOf(world),
+    pid: world.pid,
+    process_start: world.processStart(world.pid),
+    slurm_job_id: world.slurmJobId,
+    acquired_at: new Date(world.nowMs()).toISOString(),
+  };
+  const own = `${path}.${owner.token}.tmp`;
+  try {
+    mkdirSync(dirname(path), { recursive: true });
+    writeFileSync(own, `${JSON.stringify(owner, null, 2)}\n`);
+  } catch (cause) {
+    rmSync(own, { force: true });
+    throw diskError(own, cause);
+  }
+  try {
+    for (let round = 0; round < MAX_ROUNDS; round++) {
+      if (claimEndOfChain(path, own, refuse, world)) return new FileLock(path, owner, world);
+    }
+    throw new RunError('the lock changes hands faster than it can be read', {
+      where: path,
+      next: 'See which processes want it, and run the same command again.',
+    });
+  } finally {
+    rmSync(own, { force: true });
+  }
+}
+
+/** One walk along the chain; false when it changed meanwhile and the walk has to begin again. */
+function claimEndOfChain(lock: string, own: string, refuse: (found: FoundLock) => void, world: LockWorld): boolean {
+  const walked: { path: string; token: string }[] = [];
+  let path = lock;
+  while (!tryLink(own, path)) {
+    const found = readLockFile(path, world);
+    if (found === null) return false;
+    refuse(found);
+    walked.push({ path, token: found.token });
+    path = successor(lock, found.token);
+  }
+  if (walked.length === 0) return true;
+  const unchanged = walked.every((link) => readLockFile(link.path, world)?.token === link.token);
+  if (!unchanged) {
+    rmSync(path, { force: true });
+    return false;
+  }
+  renameSync(own, lock);
+  for (const link of walked) rmSync(successor(lock, link.token), { force: true });
+  return true;
+}
+
+function successor(lock: string, token: string): string {
+  return `${lock}.after.${token}`;
+}
+
+function tryLink(own: string, path: string): boolean {
+  try {
+    linkSync(own, path);
+    return true;
+  } catch (cause) {
+    if ((cause as NodeJS.ErrnoException).code === 'EEXIST') return false;
+    throw diskError(path, cause);
+  }
+}
+
+/** The lock file at a path; null where there is none. */
+export function readLockFile(path: string, world: LockWorld): FoundLock | null {
+  let text: string;
+  let modified: number;
+  try {
+    text = readFileSync(path, 'utf8');
+    modified = statSync(path).mtimeMs;
+  } catch (cause) {
+    if ((cause as NodeJS.ErrnoException).code === 'ENOENT') return null;
+    throw new RunError('cannot read the lock', { where: path, cause });
+  }
+  const ageS = Math.max(0, (world.nowMs() - modified) / 1000);
+  const owner = ownerOf(text);
+  return owner === null
+    ? { token: `unreadable-${createHash('sha256').update(text).digest('hex')}`, ageS, owner }
+    : { token: owner.token, ageS, owner: { ...owner, ageS } };
+}
+
+function ownerOf(text: string): LockOwner | null {
+  try {
+    const owner = JSON.parse(text) as Partial<LockOwner>;
+    const { token, host, pid, process_start = null, slurm_job_id = null, acquired_at = '' } = owner;
+    if (typeof token !== 'string' || typeof host !== 'string' || typeof pid !== 'number') return null;
+    return { ...owner, token, host, pid, process_start, slurm_job_id, acquired_at };
+  } catch {
+    return null;
+  }
+}
