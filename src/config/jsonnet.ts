@@ -102,9 +102,14 @@ function readSource(path: string): string {
 
 function requireFile(path: string): void {
   if (isFile(path)) return;
-  const close = existsSync(path) ? null : fileMeant(path);
-  throw new ConfigError(existsSync(path) ? 'is a folder, not a Jsonnet file' : 'no such file', {
-    where: path,
+  const found = existsSync(path) ? statSync(path) : undefined;
+  const close = found === undefined ? fileMeant(path) : null;
+  const what =
+    found === undefined
+      ? 'no such file'
+      : `is a ${found.isDirectory() ? 'folder' : 'device or a pipe'}, not a Jsonnet file`;
+  throw new ConfigError(what, {
+    where: path === '' ? "the name ''" : path,
     next: close === null ? 'Name a Jsonnet file; the shipped ones are in configs/.' : `Did you mean ${close}?`,
   });
 }
@@ -197,8 +202,11 @@ function jsonnetError(
   const said = head.replace(/^(?:STATIC|RUNTIME) ERROR: /, '');
   const place = head.startsWith('STATIC') ? placeIn(said) : null;
   const steps = trace.map(placeIn).filter((step) => step !== null);
-  const first = place ?? steps.find((step) => step.file !== compositionName && !step.file.startsWith('<std>'));
-  const message = (place?.rest ?? said).replace(/basic_filebuf.*: Is a directory/, 'it is a folder');
+  const first = place ?? steps.find((step) => step.file !== compositionName && step.file !== 'std.jsonnet');
+  const message = (place?.rest ?? said).replace(
+    /basic_filebuf.*: Is a directory|attempted to import a directory/,
+    'it is a folder',
+  );
   const where = displayPath(first?.where ?? file);
   const cycle = message.startsWith('max stack frames exceeded') ? importCycle(sources) : null;
   if (cycle !== null) {
@@ -222,6 +230,7 @@ function remedy(message: string, variables: Record<string, string>): string {
       : `External variables are the environment's APP__*: rename it to APP__${unset[1]} and export that${hint}.`;
   }
   if (message.startsWith("couldn't open import")) return 'Check the path: it is relative to the file that imports it.';
+  if (message.startsWith("couldn't manifest function")) return 'Call the function, or hide its field with `::`.';
   if (message.startsWith('max stack frames exceeded')) return 'Something refers to itself without end.';
   if (message.startsWith('binary operator + requires')) return 'A config and each overlay must evaluate to an object.';
   return 'Correct the file; editrl config show prints what a config evaluates to.';

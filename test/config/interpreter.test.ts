@@ -139,7 +139,7 @@ describe('the process that evaluates', () => {
       console.log(child.pid);
     `;
     const parent = spawn(process.execPath, ['-e', starter], { stdio: ['ignore', 'pipe', 'inherit'] });
-    const [line] = await new Promise((resolve) =>
+    const [line] = await new Promise<string[]>((resolve) =>
       createInterface({ input: parent.stdout }).once('line', (...words) => resolve(words)),
     );
     const lives = (): boolean => {
