@@ -67,6 +67,7 @@ describe('editrl', () => {
       ['run'],
       'editrl: found 0 arguments, needed at least 1\n  Write: editrl run <config> (with --help it lists its flags, with an example)\n',
     ],
+    [['status', 'x', '--exp-dir'], expect.stringMatching(/^editrl: --exp-dir needs a value\n/) as string],
     [['plan', 'x', '-wit=a'], 'editrl: -wit=a: a flag with a name has two dashes\n  Did you mean --with?\n'],
     [
       ['config', 'show', 'x', '-qqqqqq'],

@@ -3,7 +3,7 @@ import { mkdirSync, readFileSync, readdirSync, writeFileSync } from 'node:fs';
 import { createInterface } from 'node:readline';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { Interpreter, LimitError, Refused, type Expression } from '../../src/config/interpreter.js';
+import { Interpreter, LimitError, Refused, type Evaluate, type Expression } from '../../src/config/interpreter.js';
 import { evaluate, evaluateSnippet } from '../../src/config/jsonnet.js';
 import { testFolder } from '../support/folder.js';
 import { interpreterProgram } from '../support/interpreter_program.js';
@@ -132,11 +132,20 @@ describe('the process that evaluates', () => {
   });
 
   it('ends with the one that started it, even while it computes', async () => {
+    // Its process is known to compute once it has asked.
+    const order: Evaluate = {
+      kind: 'evaluate',
+      snippet: `local f(n) = f(n + 1) tailstrict; if std.native('go')('') then f(0)`,
+      name: 'it',
+      variables: {},
+      natives: ['go'],
+      limits: { bytes: 1e9, ms: 1e6 },
+    };
     const starter = `
       const { fork } = require('node:child_process');
       const child = fork(${JSON.stringify(interpreterProgram)}, { detached: true, serialization: 'advanced' });
-      child.send(${JSON.stringify({ kind: 'evaluate', snippet: endless, name: 'it', variables: {}, natives: [], limits: { bytes: 1e9, ms: 1e6 } })});
-      console.log(child.pid);
+      child.send(${JSON.stringify(order)});
+      child.on('message', () => child.send({ kind: 'answer', value: true }, () => console.log(child.pid)));
     `;
     const parent = spawn(process.execPath, ['-e', starter], { stdio: ['ignore', 'pipe', 'inherit'] });
     const [line] = await new Promise<string[]>((resolve) =>
