@@ -1,12 +1,24 @@
+import { resolve } from 'node:path';
 import { defineConfig } from 'vitest/config';
 import { scratch } from './test/support/scratch.js';
 
 const e2e = 'test/e2e/**/*.test.ts';
 const mocks = 'test/**/*.mocks.test.ts';
 const slow = 'test/**/*.slow.test.ts';
-const inScratch = { globalSetup: 'test/support/scratch.ts', env: { TMPDIR: scratch } };
+const inScratch = {
+  globalSetup: ['test/support/scratch.ts', 'test/support/interpreter_program.ts'],
+  env: { TMPDIR: scratch },
+};
 
 export default defineConfig({
+  resolve: {
+    alias: [
+      {
+        find: /^\.\/interpreter_program\.js$/,
+        replacement: resolve(import.meta.dirname, 'test/support/interpreter_program.ts'),
+      },
+    ],
+  },
   test: {
     testTimeout: 60_000,
     hookTimeout: 120_000,

@@ -73,12 +73,12 @@ async function dispatch(argv: readonly string[]): Promise<number> {
   const [name, second] = (completing ? argv.slice(2) : argv).filter((word) => !word.startsWith('-'));
   const entry = name !== undefined && Object.hasOwn(verbs, name) ? verbs[name] : undefined;
   const outcome: { code: number } = { code: 0 };
-  const parser = base(argv);
+  const verb = await entry?.load();
+  const parser = base(argv, usageOf(name, second, verb));
   for (const verbName of listed()) {
     if (verbName !== name) parser.command(verbName, verbs[verbName].summary, {});
   }
-  if (name !== undefined && entry !== undefined) {
-    const verb = await entry.load();
+  if (name !== undefined && entry !== undefined && verb !== undefined) {
     if ('actions' in verb) {
       if (second !== undefined && !completing) requireKnown(second, Object.keys(verb.actions), `${name} `);
       parser.command(`${name} <action>`, entry.summary, (group) => {
@@ -98,6 +98,14 @@ async function dispatch(argv: readonly string[]): Promise<number> {
   }
   await parser.parseAsync();
   return outcome.code;
+}
+
+/** A verb with its arguments, as far as it is known. */
+function usageOf(name = '<verb>', second = '<action>', verb?: Verb): string {
+  if (verb === undefined) return 'editrl <verb>';
+  if (!('actions' in verb)) return `editrl ${name} ${verb.positionals}`.trim();
+  const action = Object.hasOwn(verb.actions, second) ? verb.actions[second] : undefined;
+  return `editrl ${name} ${action === undefined ? '<action>' : `${second} ${action.positionals}`}`.trim();
 }
 
 const usageExitCode = 2;
@@ -126,7 +134,7 @@ function addAction(parser: Argv, name: string, summary: string, action: Action, 
   });
 }
 
-function base(argv: readonly string[]): Argv {
+function base(argv: readonly string[], usage: string): Argv {
   const parser: Argv = yargs([...argv])
     .scriptName('editrl')
     .usage('$0 <verb> …\n\nReinforcement learning for image-editing policies, run from Jsonnet configs.')
@@ -158,16 +166,20 @@ function base(argv: readonly string[]): Argv {
       const cause = error as Error | undefined;
       if (cause !== undefined && cause.name !== 'YError') throw cause;
       const text = cause?.message ?? message;
-      const close = nearestFlag(text, parser);
-      const help = 'editrl <verb> --help shows the usage with an example.';
-      throw new UsageError(text, { next: close === null ? help : `Did you mean --${close}?` });
+      const unknown = /^Unknown arguments?: ([^,]+)/.exec(text)?.[1];
+      // Its letters would be told apart as flags of their own.
+      const dashed = unknown === undefined ? undefined : argv.find((word) => /^-[A-Za-z][\w-]/.test(word));
+      const close = nearestFlag(/^-([\w-]+)/.exec(dashed ?? '')?.[1] ?? unknown, parser);
+      const help = `Write: ${usage} (with --help it lists its flags, with an example)`;
+      throw new UsageError(dashed === undefined ? text : `${dashed}: a flag with a name has two dashes`, {
+        next: close === null ? help : `Did you mean --${close}?`,
+      });
     });
   return parser;
 }
 
-/** The flag that the first unknown one of a message was meant to be. Its types leave out that yargs tells its options. */
-function nearestFlag(message: string, parser: Argv): string | null {
-  const unknown = /^Unknown arguments?: ([^,]+)/.exec(message)?.[1];
+/** The flag that an unknown one was meant to be. The types leave out that yargs tells its options. */
+function nearestFlag(unknown: string | undefined, parser: Argv): string | null {
   if (unknown === undefined) return null;
   const { key } = (parser as Argv & { getOptions(): { key: Readonly<Record<string, unknown>> } }).getOptions();
   return nearest(unknown, Object.keys(key));

@@ -62,6 +62,7 @@ export const overlayOption = {
 /** `--only`: which cells of an experiment. */
 export const onlyOption = {
   type: 'string',
+  requiresArg: true,
   describe: 'only cells with this in their name; * and ? match the whole name',
 } as const;
 
@@ -106,12 +107,14 @@ export function changesOf(args: Arguments): { overlays: string[]; sets: string[]
 /** `--exp-dir` of a verb that trains. */
 export const runDirOption = {
   type: 'string',
+  requiresArg: true,
   describe: 'the folder that runs lie in, parents too: another base_exp_dir than that of the config',
 } as const;
 
 /** `--exp-dir`: where a verb looks for runs. */
 export const expDirOption = {
   type: 'string',
+  requiresArg: true,
   describe: 'the folder that runs lie in (default: APP__BASE_EXP_DIR, else runs and runs/tiny)',
 } as const;
 

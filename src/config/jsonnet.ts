@@ -1,8 +1,9 @@
 /** Evaluating Jsonnet: one evaluation per config, whatever its overlays, because each costs tens of milliseconds. */
 import { existsSync, readdirSync, readFileSync, statSync } from 'node:fs';
 import { basename, dirname, join, resolve } from 'node:path';
-import { ConfigError, EngineError, InternalError } from '../core/errors.js';
+import { ConfigError } from '../core/errors.js';
 import { sha256 } from '../core/image.js';
+import { Interpreter, limitsOf, Refused } from './interpreter.js';
 import { nearest } from './nearest.js';
 
 export type Environment = Readonly<Record<string, string | undefined>>;
@@ -61,60 +62,20 @@ export async function evaluateSnippet(request: SnippetRequest): Promise<Evaluati
   for (const path of roots) requireFile(path);
   const sources = importClosure(roots);
   const variables = externalVariables(file, environment);
-  const jsonnet = await newInterpreter();
-  for (const [name, value] of Object.entries(variables)) jsonnet.extString(name, value);
-  const thrown: Error[] = [];
-  for (const [name, native] of Object.entries(natives)) {
-    const call = (text: unknown): unknown => {
-      try {
-        return native(String(text));
-      } catch (error) {
-        thrown.push(error instanceof Error ? error : new InternalError(String(error)));
-        throw error;
-      }
-    };
-    jsonnet.nativeCallback(name, call, 'text');
-  }
   let text: string;
   try {
-    text = await jsonnet.evaluateSnippet(snippet, compositionName);
-  } catch (cause) {
-    throw thrown[0] ?? jsonnetError(file, variables, sources, cause);
+    const limits = limitsOf(environment);
+    const where = displayPath(file);
+    text = await interpreter.evaluate({ file: where, snippet, name: compositionName, variables, natives, limits });
+  } catch (error) {
+    throw error instanceof Refused ? jsonnetError(file, variables, sources, error) : error;
   }
   return { value: JSON.parse(text) as unknown, importHash: closureHash(sources), sources };
 }
 
 const compositionName = 'the composed config';
 
-/**
- * How many times as many objects as after the last collection start the next one. Each walks everything that lives: at
- * libjsonnet's 2, evaluating 10,000 cells of one axis took 7.5 s and 274 MB; at 8, 5.5 s and 402 MB.
- */
-const GC_GROWTH = 8;
-
-/** The part of the binding that is used here; the package's own declarations are not reachable through its `exports`. */
-interface Interpreter {
-  setGcGrowthTrigger(factor: number): this;
-  extString(key: string, value: string): this;
-  nativeCallback(name: string, native: (text: unknown) => unknown, parameter: string): this;
-  evaluateSnippet(snippet: string, filename: string): Promise<string>;
-}
-
-/** The native binding is built at installation; a machine without a compiler gets a message instead of a stack trace. */
-async function newInterpreter(): Promise<Interpreter> {
-  const packageName: string = '@hanazuki/node-jsonnet';
-  try {
-    const binding = (await import(packageName)) as { Jsonnet: new () => Interpreter };
-    const interpreter = new binding.Jsonnet();
-    interpreter.setGcGrowthTrigger(GC_GROWTH);
-    return interpreter;
-  } catch (cause) {
-    throw new EngineError(
-      `the libjsonnet binding does not load (${cause instanceof Error ? firstLine(cause.message) : String(cause)})`,
-      { next: 'Install cmake and a C++ compiler, then run: npm rebuild @hanazuki/node-jsonnet', cause },
-    );
-  }
-}
+const interpreter = new Interpreter();
 
 function isFile(path: string): boolean {
   return existsSync(path) && statSync(path).isFile();
@@ -131,9 +92,14 @@ function readSource(path: string): string {
 
 function requireFile(path: string): void {
   if (isFile(path)) return;
-  const close = existsSync(path) ? null : fileMeant(path);
-  throw new ConfigError(existsSync(path) ? 'is a folder, not a Jsonnet file' : 'no such file', {
-    where: path,
+  const found = existsSync(path) ? statSync(path) : undefined;
+  const close = found === undefined ? fileMeant(path) : null;
+  const what =
+    found === undefined
+      ? 'no such file'
+      : `is a ${found.isDirectory() ? 'folder' : 'device or a pipe'}, not a Jsonnet file`;
+  throw new ConfigError(what, {
+    where: path === '' ? "the name ''" : path,
     next: close === null ? 'Name a Jsonnet file; the shipped ones are in configs/.' : `Did you mean ${close}?`,
   });
 }
@@ -236,15 +202,17 @@ function jsonnetError(
   file: string,
   variables: Record<string, string>,
   sources: ReadonlyMap<string, string>,
-  cause: unknown,
+  cause: Refused,
 ): ConfigError {
-  const text = cause instanceof Error ? cause.message : String(cause);
-  const [head, ...trace] = text.trimEnd().split('\n\t');
+  const [head, ...trace] = cause.message.trimEnd().split('\n\t');
   const said = head.replace(/^(?:STATIC|RUNTIME) ERROR: /, '');
   const place = head.startsWith('STATIC') ? placeIn(said) : null;
   const steps = trace.map(placeIn).filter((step) => step !== null);
-  const first = place ?? steps.find((step) => step.file !== compositionName && !step.file.startsWith('<std>'));
-  const message = (place?.rest ?? said).replace(/basic_filebuf.*: Is a directory/, 'it is a folder');
+  const first = place ?? steps.find((step) => step.file !== compositionName && step.file !== 'std.jsonnet');
+  const message = (place?.rest ?? said).replace(
+    /basic_filebuf.*: Is a directory|attempted to import a directory/,
+    'it is a folder',
+  );
   const where = displayPath(first?.where ?? file);
   const cycle = message.startsWith('max stack frames exceeded') ? importCycle(sources) : null;
   if (cycle !== null) {
@@ -268,6 +236,7 @@ function remedy(message: string, variables: Record<string, string>): string {
       : `External variables are the environment's APP__*: rename it to APP__${unset[1]} and export that${hint}.`;
   }
   if (message.startsWith("couldn't open import")) return 'Check the path: it is relative to the file that imports it.';
+  if (message.startsWith("couldn't manifest function")) return 'Call the function, or hide its field with `::`.';
   if (message.startsWith('max stack frames exceeded')) return 'Something refers to itself without end.';
   if (message.startsWith('binary operator + requires')) return 'A config and each overlay must evaluate to an object.';
   return 'Correct the file; editrl config show prints what a config evaluates to.';
@@ -277,8 +246,4 @@ function remedy(message: string, variables: Record<string, string>): string {
 export function displayPath(path: string): string {
   const here = `${process.cwd()}/`;
   return path.startsWith(here) ? path.slice(here.length) : path;
-}
-
-function firstLine(text: string): string {
-  return text.split('\n', 1)[0];
 }

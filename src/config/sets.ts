@@ -10,6 +10,8 @@ export interface Change {
   readonly value: unknown;
 }
 
+const keyPath = /^[\w-]+(\.[\w-]+)*$/;
+
 /**
  * Splits `a.b=value`; a value that is not JSON is a string. Raises UsageError when there is no key or no `=`, for a key that cannot be
  * one, and for a list or an object that is no JSON.
@@ -17,7 +19,12 @@ export interface Change {
 export function parseSet(text: string): Change {
   const at = text.indexOf('=');
   const path = text.slice(0, Math.max(at, 0));
-  if (!/^[\w-]+(\.[\w-]+)*$/.test(path)) {
+  if (at > 0 && !keyPath.test(path)) {
+    throw new UsageError(
+      `--set ${text}: '${path}' is no key; allowed: names with dots between them, such as reward.mode`,
+    );
+  }
+  if (at <= 0) {
     throw new UsageError(`--set ${text}: found no key=value`, {
       next: 'Write it as --set optimizer.learning_rate=1e-5.',
     });

@@ -29,8 +29,15 @@ export abstract class EditrlError extends Error {
   toText(): string {
     const lines = [this.where === undefined ? this.message : `${this.where}: ${this.message}`];
     if (this.next !== undefined) lines.push(`  ${this.next}`);
-    return lines.join('\n');
+    return printable(lines.join('\n'));
   }
+}
+
+/** What an input holds is shown, and not obeyed by a terminal. */
+function printable(text: string): string {
+  return text.replace(/[\u0000-\u0008\u000b-\u001f\u007f-\u009f]/g, (found) => {
+    return `\\u${found.charCodeAt(0).toString(16).padStart(4, '0')}`;
+  });
 }
 
 /** The command line was used wrongly. */

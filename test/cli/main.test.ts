@@ -69,7 +69,23 @@ describe('editrl', () => {
     ],
     [
       ['run'],
-      'editrl: found 0 arguments, needed at least 1\n  editrl <verb> --help shows the usage with an example.\n',
+      'editrl: found 0 arguments, needed at least 1\n  Write: editrl run <config> (with --help it lists its flags, with an example)\n',
+    ],
+    [['status', 'x', '--exp-dir'], expect.stringMatching(/^editrl: --exp-dir needs a value\n/) as string],
+    [['plan', 'x', '-wit=a'], 'editrl: -wit=a: a flag with a name has two dashes\n  Did you mean --with?\n'],
+    [
+      ['config', 'show', 'x', '-qqqqqq'],
+      'editrl: -qqqqqq: a flag with a name has two dashes\n  Write: editrl config show <config> (with --help it lists its flags, with an example)\n',
+    ],
+    [
+      ['config', 'show', '/dev/null'],
+      expect.stringMatching(/^editrl: \/dev\/null: is a device or a pipe, not a/) as string,
+    ],
+    [['config', 'show', 'configs'], expect.stringMatching(/^editrl: configs: is a folder, not a/) as string],
+    [['config', 'show', ''], expect.stringMatching(/^editrl: the name '': no such file/) as string],
+    [
+      ['config', 'show', 'a\u001b[31m\u0000b'],
+      expect.stringMatching(/^editrl: a\\u001b\[31m\\u0000b: no such/) as string,
     ],
     [['completio'], expect.stringMatching(/Did you mean: editrl completion\?\n$/) as string],
     [
@@ -78,7 +94,7 @@ describe('editrl', () => {
     ],
     ...['set', 'with'].map((name): [string[], string] => [
       ['config', 'show', 'configs/sft_s.jsonnet', `--${name}`],
-      `editrl: --${name} needs a value\n  editrl <verb> --help shows the usage with an example.\n`,
+      `editrl: --${name} needs a value\n  Write: editrl config show <config> (with --help it lists its flags, with an example)\n`,
     ]),
     [
       ['plan', 'configs/tiny_vq.jsonnet', '--only', 'a', '--only', 'b'],

@@ -56,6 +56,13 @@ describe('a config that does not evaluate', () => {
     `);
   });
 
+  it('asks the standard library for what it refuses', async () => {
+    expect(await withFile("{\n  seed: std.parseInt('x'),\n}\n")).toMatchInlineSnapshot(`
+      "/tmp/mine.jsonnet:2:9: x is not a base 10 integer
+        Correct the file; editrl config show prints what a config evaluates to."
+    `);
+  });
+
   it('reads an unset external variable', async () => {
     expect(await withFile("{\n  base_exp_dir: std.extVar('APP__BASE_EXP_DR'),\n}\n")).toMatchInlineSnapshot(`
       "/tmp/mine.jsonnet:2:17: undefined external variable: APP__BASE_EXP_DR
@@ -80,9 +87,20 @@ describe('a config that does not evaluate', () => {
       "/tmp/mine.jsonnet:2:6: couldn't open import "parts": it is a folder
         Check the path: it is relative to the file that imports it."
     `);
+    expect(await withFile("{ a: import 'parts/' }")).toMatchInlineSnapshot(`
+      "/tmp/mine.jsonnet:1:6: couldn't open import "parts/": it is a folder
+        Check the path: it is relative to the file that imports it."
+    `);
     expect(await withFile("{ a: importstr './parts' }")).toMatchInlineSnapshot(`
       "/tmp/mine.jsonnet:1:6: couldn't open import "./parts": it is a folder
         Check the path: it is relative to the file that imports it."
+    `);
+  });
+
+  it('has a function for a value', async () => {
+    expect(await withFile('{\n  seed: function(x) x,\n}\n')).toMatchInlineSnapshot(`
+      "/tmp/mine.jsonnet:2:9: couldn't manifest function in JSON output.
+        Call the function, or hide its field with \`::\`."
     `);
   });
 

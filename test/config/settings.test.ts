@@ -72,6 +72,7 @@ describe('loading', () => {
     expect(parseSet('a=x=y')).toEqual({ path: 'a', value: 'x=y' });
     expect(parseSet('a.0.c={"d":[null]}')).toEqual({ path: 'a.0.c', value: { d: [null] } });
     expect(() => parseSet('=3')).toThrow('found no key=value');
+    expect(() => parseSet('a.b.=3')).toThrow("--set a.b.=3: 'a.b.' is no key; allowed: names with dots between them");
   });
 
   it('puts tiny runs below runs/tiny unless the environment says where', async () => {

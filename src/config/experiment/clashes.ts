@@ -1,5 +1,6 @@
 /** Two axes that set the same key differently: one of the settings would be lost without a word. */
 import { ConfigError } from '../../core/errors.js';
+import { LimitError } from '../interpreter.js';
 import { evaluateSnippet, type Environment } from '../jsonnet.js';
 import { getPath } from '../../schema/paths.js';
 import { isObject } from '../../schema/walk.js';
@@ -92,7 +93,7 @@ async function ownFields(
       ),
     );
   } catch (error) {
-    if (!(error instanceof ConfigError)) throw error;
+    if (!(error instanceof ConfigError) || error instanceof LimitError) throw error;
   }
   const several = async (parts: readonly (readonly [string, readonly string[]])[]): Promise<Map<string, Fields>> => {
     const found = await Promise.all(parts.map(async (part) => ownFields(request, [part])));

@@ -81,8 +81,9 @@ function refuseName(where: string): never {
 
 /** Raises ConfigError unless a text can be part of a run's name; nor may it be what every object of JavaScript has. */
 export function checkNamePart(what: string, text: string): void {
+  const why = text in Object.prototype ? 'it is a word of JavaScript' : 'allowed: letters, digits, ".", "_" and "-"';
   if (/^[A-Za-z0-9._-]+$/.test(text) && !(text in Object.prototype)) return;
-  throw new ConfigError(`${what} '${text}' cannot be part of a run_name; allowed: letters, digits, ".", "_" and "-"`, {
+  throw new ConfigError(`${what} '${text}' cannot be part of a run_name; ${why}`, {
     next: 'Give it another name; what it sets may stay.',
   });
 }

@@ -2,6 +2,7 @@
 import { existsSync } from 'node:fs';
 import { dirname, resolve } from 'node:path';
 import { ConfigError, InternalError, must } from '../../core/errors.js';
+import { LimitError } from '../interpreter.js';
 import { displayPath, evaluateSnippet, fileStem, importClosure, type Environment } from '../jsonnet.js';
 import { problemsOf } from '../problems.js';
 import { isObject } from '../../schema/walk.js';
@@ -101,7 +102,8 @@ export async function evaluateMatrix(file: string, given: readonly string[], env
         }
         continue;
       }
-      if (error instanceof ConfigError && found.sections !== null) {
+      // Whole, it would take more yet.
+      if (error instanceof ConfigError && !(error instanceof LimitError) && found.sections !== null) {
         // Combinations that no cell has may be at fault, or a cell is: evaluated whole, it says so itself.
         whole = true;
         continue;

@@ -19,6 +19,16 @@ describe('a matrix', () => {
     expect(Object.isFrozen(cells[0].config.settings)).toBe(true);
   });
 
+  it('that takes too long is not evaluated again', async () => {
+    evaluations.count = 0;
+    const values = `{ [std.toString(i)]: { seed: f(i) } for i in std.range(1, 100) }`;
+    const text = `local f(n) = f(n + 1) tailstrict; { base: base, axes: { seed: ${values} } }`;
+    await expect(load(text, {}, { EDITRL_JSONNET_SECONDS: '1' })).rejects.toThrow(
+      'its evaluation takes more than 1 s, which is the limit',
+    );
+    expect(evaluations.count).toBe(1);
+  });
+
   it('of reading by turns, when it is large, is what its cells are', async () => {
     await isWhatItsCellsAre(load, largeMatrices['reading by turns']);
   });

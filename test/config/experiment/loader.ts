@@ -10,11 +10,15 @@ const base = `{
 }`;
 
 /** Loads an experiment from its text, which may name the config `base`, with other files beside it. */
-export type LoadText = (text: string, others?: Readonly<Record<string, string>>) => ReturnType<typeof loadExperiment>;
+export type LoadText = (
+  text: string,
+  others?: Readonly<Record<string, string>>,
+  env?: Readonly<Record<string, string>>,
+) => ReturnType<typeof loadExperiment>;
 
 export function experimentLoader(): LoadText {
   const write = experimentWriter();
-  return (text, others = {}) => loadExperiment({ file: write(text, others), env: {} });
+  return (text, others = {}, env = {}) => loadExperiment({ file: write(text, others), env });
 }
 
 /** Writes an experiment as `experimentLoader` does, and returns its file. */

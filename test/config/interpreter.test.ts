@@ -1,0 +1,180 @@
+import { spawn } from 'node:child_process';
+import { mkdirSync, readFileSync, readdirSync, writeFileSync } from 'node:fs';
+import { createInterface } from 'node:readline';
+import { join } from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { Interpreter, LimitError, Refused, type Evaluate, type Expression } from '../../src/config/interpreter.js';
+import { evaluate, evaluateSnippet } from '../../src/config/jsonnet.js';
+import { testFolder } from '../support/folder.js';
+import { interpreterProgram } from '../support/interpreter_program.js';
+
+const folder = testFolder('interpreter');
+const small = { EDITRL_JSONNET_MEMORY_MB: '250', EDITRL_JSONNET_SECONDS: '1' };
+const doubling = "local d(s, n) = if n == 0 then s else d(s + s, n - 1) tailstrict; { a: std.length(d('x', 40)) }";
+const endless = 'local f(n) = f(n + 1) tailstrict; { a: f(0) }';
+
+function fileOf(text: string, name = 'mine.jsonnet'): string {
+  const file = join(folder, name);
+  writeFileSync(file, text);
+  return file;
+}
+
+async function textOf(text: string, env: Readonly<Record<string, string>> = small): Promise<string> {
+  const error: unknown = await evaluate(fileOf(text), [], env).catch((cause: unknown) => cause);
+  if (!(error instanceof LimitError)) throw error;
+  expect(error.exitCode).toBe(2);
+  return error.toText().replaceAll(folder, '/tmp');
+}
+
+/** The processes that evaluate Jsonnet below this one, those that have ended left out. */
+function interpreters(): number[] {
+  return readdirSync('/proc')
+    .filter((name) => {
+      try {
+        const [, state, parent] = /\) (\S) (\d+) /.exec(readFileSync(`/proc/${name}/stat`, 'utf8')) ?? [];
+        const command = readFileSync(`/proc/${name}/cmdline`, 'utf8');
+        return Number(parent) === process.pid && state !== 'Z' && command.includes('interpreter_main.js');
+      } catch {
+        return false;
+      }
+    })
+    .map(Number);
+}
+
+function expression(snippet: string, more: Partial<Expression> = {}): Expression {
+  const limits = { megabytes: 1000, seconds: 60 };
+  return { file: 'x.jsonnet', snippet, name: 'it', variables: {}, natives: {}, limits, ...more };
+}
+
+describe('an evaluation without bounds', () => {
+  it('ends when it takes too much memory', async () => {
+    expect(await textOf(doubling)).toMatchInlineSnapshot(`
+      "/tmp/mine.jsonnet: its evaluation takes more than 250 MB of memory, which is the limit
+        Look for what grows without end, such as a text that is doubled again and again. What rightly takes more gets it by: export EDITRL_JSONNET_MEMORY_MB=500"
+    `);
+    expect(interpreters()).toEqual([]);
+  });
+
+  it('ends when it takes too long', async () => {
+    expect(await textOf(endless)).toMatchInlineSnapshot(`
+      "/tmp/mine.jsonnet: its evaluation takes more than 1 s, which is the limit
+        Look for what goes on without end, such as a function that calls itself. What rightly takes more gets it by: export EDITRL_JSONNET_SECONDS=2"
+    `);
+    expect(interpreters()).toEqual([]);
+  });
+
+  it('leaves the next one as it is', async () => {
+    const interpreter = new Interpreter();
+    const limits = { megabytes: 1000, seconds: 0.2 };
+    const all = [endless, '1 + 1', endless, '2 + 2'].map((text) => interpreter.evaluate(expression(text, { limits })));
+    const [first, second, third, fourth] = await Promise.allSettled(all);
+    expect([first.status, third.status]).toEqual(['rejected', 'rejected']);
+    expect([second, fourth]).toMatchObject([{ value: '2\n' }, { value: '4\n' }]);
+  });
+
+  it('has limits that are whole numbers', async () => {
+    const load = evaluate(fileOf('{}'), [], { EDITRL_JSONNET_SECONDS: '1.5' });
+    await expect(load).rejects.toThrow('EDITRL_JSONNET_SECONDS: found 1.5; allowed: a whole number >= 1');
+    await expect(evaluate(fileOf('{}'), [], { EDITRL_JSONNET_MEMORY_MB: '' })).resolves.toMatchObject({ value: {} });
+  });
+
+  it('does not count what functions of this program take', async () => {
+    const slow = (): string => {
+      Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 500);
+      return 'done';
+    };
+    const limits = { megabytes: 1000, seconds: 0.2 };
+    const asking = expression("std.native('slow')('')", { natives: { slow }, limits });
+    expect(await new Interpreter().evaluate(asking)).toBe('"done"\n');
+  });
+});
+
+describe('the process that evaluates', () => {
+  it('is one for all evaluations', async () => {
+    const interpreter = new Interpreter();
+    const before = interpreters();
+    const pids = new Set<number>();
+    for (let i = 0; i < 3; i++) {
+      expect(await interpreter.evaluate(expression(`${i}`))).toBe(`${i}\n`);
+      for (const pid of interpreters()) if (!before.includes(pid)) pids.add(pid);
+    }
+    expect(pids.size).toBe(1);
+  });
+
+  it('gives what Jsonnet says, and what functions of this program throw', async () => {
+    const interpreter = new Interpreter();
+    await expect(interpreter.evaluate(expression("error 'no'"))).rejects.toThrow(Refused);
+    class Own extends Error {}
+    const natives = {
+      fails: () => {
+        throw new Own('mine');
+      },
+      nest: (text: string) => ({ text, list: [1, null, true, 'ü\u{1f600}'] }),
+    };
+    await expect(interpreter.evaluate(expression("std.native('fails')('')", { natives }))).rejects.toThrow(Own);
+    const value = await interpreter.evaluate(
+      expression("std.native('nest')(std.extVar('v'))", { natives, variables: { v: 'ä"\n' } }),
+    );
+    expect(JSON.parse(value)).toEqual({ text: 'ä"\n', list: [1, null, true, 'ü\u{1f600}'] });
+  });
+
+  it('does not take this one along when it breaks down', async () => {
+    const interpreter = new Interpreter();
+    const killed = interpreter.evaluate(expression(endless, { file: 'deep.jsonnet' }));
+    await expect.poll(() => interpreters().length).toBeGreaterThan(0);
+    for (const pid of interpreters()) process.kill(pid, 'SIGSEGV');
+    await expect(killed).rejects.toThrow('Jsonnet breaks down over it (SIGSEGV)');
+    const ended = interpreter.evaluate(expression(endless));
+    await expect.poll(() => interpreters().length).toBeGreaterThan(0);
+    for (const pid of interpreters()) process.kill(pid, 'SIGKILL');
+    await expect(ended).rejects.toThrow('the process that evaluates Jsonnet has ended (SIGKILL)');
+    expect(await interpreter.evaluate(expression('1'))).toBe('1\n');
+  });
+
+  it('ends with the one that started it, even while it computes', async () => {
+    // Its process is known to compute once it has asked.
+    const order: Evaluate = {
+      kind: 'evaluate',
+      snippet: `local f(n) = f(n + 1) tailstrict; if std.native('go')('') then f(0)`,
+      name: 'it',
+      variables: {},
+      natives: ['go'],
+      limits: { bytes: 1e9, ms: 1e6 },
+    };
+    const starter = `
+      const { fork } = require('node:child_process');
+      const child = fork(${JSON.stringify(interpreterProgram)}, { detached: true, serialization: 'advanced' });
+      child.send(${JSON.stringify(order)});
+      child.on('message', () => child.send({ kind: 'answer', value: true }, () => console.log(child.pid)));
+    `;
+    const parent = spawn(process.execPath, ['-e', starter], { stdio: ['ignore', 'pipe', 'inherit'] });
+    const [line] = await new Promise<string[]>((resolve) =>
+      createInterface({ input: parent.stdout }).once('line', (...words) => resolve(words)),
+    );
+    const lives = (): boolean => {
+      try {
+        return !/\) Z /.test(readFileSync(`/proc/${line}/stat`, 'utf8'));
+      } catch {
+        return false;
+      }
+    };
+    expect(lives()).toBe(true);
+    parent.kill('SIGKILL');
+    await expect.poll(lives).toBe(false);
+  });
+
+  it('reads files, texts and imports as they are', async () => {
+    mkdirSync(join(folder, 'lib'), { recursive: true });
+    writeFileSync(join(folder, 'lib', 'note.txt'), 'grüße\n');
+    fileOf("{ note: importstr 'lib/note.txt', name:: 'hidden' }", 'part.libsonnet');
+    const file = fileOf("(import 'part.libsonnet') + { shown: super.name, run: std.extVar('APP__RUN_NAME') }");
+    const { value, sources } = await evaluateSnippet({
+      file,
+      roots: [file],
+      snippet: `(import ${JSON.stringify(file)})`,
+      environment: {},
+    });
+    expect(value).toEqual({ note: 'grüße\n', shown: 'hidden', run: 'mine' });
+    expect(sources.size).toBe(3);
+  });
+});
