@@ -7,6 +7,7 @@ import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join, resolve } from 'node:path';
 import { ConfigError } from '../core/errors.js';
+import { LimitError } from './interpreter.js';
 import { displayPath, evaluateSnippet, fieldsNamed, importClosure, type Environment } from './jsonnet.js';
 
 /** A part of a composition. */
@@ -156,7 +157,7 @@ local at(found, path) = if found == [] || path == [] then found else at(if has(f
     return (value as unknown[][]).map((found) => (found.length === 0 ? 'nothing' : { value: found[0] }));
   } catch (error) {
     if (!(error instanceof ConfigError)) throw error;
-    if (questions.length === 1) return ['unknown'];
+    if (questions.length === 1 || error instanceof LimitError) return questions.map(() => 'unknown');
     const half = Math.ceil(questions.length / 2);
     return [...(await lookUp(questions.slice(0, half), origin)), ...(await lookUp(questions.slice(half), origin))];
   }

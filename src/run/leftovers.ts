@@ -56,8 +56,9 @@ export function removeLeftovers(found: readonly Leftover[], lockWorld: LockWorld
     try {
       // A run that has been going on since has tidied up itself, and may have put something back.
       const still = new Set(leftoversOf(run).map(({ path }) => path));
-      for (const { path } of found.filter((leftover) => leftover.run === run && still.has(leftover.path)))
-        {removePlace(path);}
+      for (const { path } of found.filter((leftover) => leftover.run === run && still.has(leftover.path))) {
+        removePlace(path);
+      }
     } finally {
       lock.release();
     }

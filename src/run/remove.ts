@@ -83,8 +83,9 @@ function whyKept(
 /** A run that was set aside, too, can hold the very checkpoint that another one has pinned under its old name. */
 function isStart(paths: RunPaths, { parent: { run, iteration, manifest } }: Start): boolean {
   if (run === paths.runName) return true;
-  if (run === undefined || run !== recordedName(paths) || iteration === undefined || manifest === undefined)
-    {return false;}
+  if (run === undefined || run !== recordedName(paths) || iteration === undefined || manifest === undefined) {
+    return false;
+  }
   return manifestDigest(paths.checkpoint(iteration)) === manifest;
 }
 

@@ -4,7 +4,8 @@ import { createInterface } from 'node:readline';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { Interpreter, LimitError, Refused, type Evaluate, type Expression } from '../../src/config/interpreter.js';
-import { evaluate, evaluateSnippet } from '../../src/config/jsonnet.js';
+import { evaluateSnippet } from '../../src/config/jsonnet.js';
+import { evaluate } from '../../src/config/load.js';
 import { testFolder } from '../support/folder.js';
 import { interpreterProgram } from '../support/interpreter_program.js';
 
@@ -20,7 +21,7 @@ function fileOf(text: string, name = 'mine.jsonnet'): string {
 }
 
 async function textOf(text: string, env: Readonly<Record<string, string>> = small): Promise<string> {
-  const error: unknown = await evaluate(fileOf(text), [], env).catch((cause: unknown) => cause);
+  const error: unknown = await evaluate({ file: fileOf(text), env }, false).catch((cause: unknown) => cause);
   if (!(error instanceof LimitError)) throw error;
   expect(error.exitCode).toBe(2);
   return error.toText().replaceAll(folder, '/tmp');
@@ -73,9 +74,11 @@ describe('an evaluation without bounds', () => {
   });
 
   it('has limits that are whole numbers', async () => {
-    const load = evaluate(fileOf('{}'), [], { EDITRL_JSONNET_SECONDS: '1.5' });
+    const load = evaluate({ file: fileOf('{}'), env: { EDITRL_JSONNET_SECONDS: '1.5' } }, false);
     await expect(load).rejects.toThrow('EDITRL_JSONNET_SECONDS: found 1.5; allowed: a whole number >= 1');
-    await expect(evaluate(fileOf('{}'), [], { EDITRL_JSONNET_MEMORY_MB: '' })).resolves.toMatchObject({ value: {} });
+    await expect(evaluate({ file: fileOf('{}'), env: { EDITRL_JSONNET_MEMORY_MB: '' } }, false)).resolves.toMatchObject(
+      { value: {} },
+    );
   });
 
   it('does not count what functions of this program take', async () => {

@@ -210,10 +210,12 @@ describe('leftovers', () => {
   });
 
   it('are halves of removed and forked runs and of files, once nobody can be at work on them', () => {
-    for (const name of ['.removing-x-7', '.forking-new', '.forking-old', '.slurm', 'kl.sweep'])
-      {mkdirSync(join(base, name));}
-    for (const name of ['kl.results.md.7.tmp', 'kl.results.md', 'old.results.md.7.tmp'])
-      {writeFileSync(join(base, name), '');}
+    for (const name of ['.removing-x-7', '.forking-new', '.forking-old', '.slurm', 'kl.sweep']) {
+      mkdirSync(join(base, name));
+    }
+    for (const name of ['kl.results.md.7.tmp', 'kl.results.md', 'old.results.md.7.tmp']) {
+      writeFileSync(join(base, name), '');
+    }
     for (const name of ['.forking-old', 'old.results.md.7.tmp', '.slurm', 'kl.sweep', 'kl.results.md']) {
       utimesSync(join(base, name), 1e9, 1e9);
     }

@@ -48,8 +48,7 @@ function open(reward: Record<string, unknown>, endpoint: string | null, group: P
   const stop = new AbortController().signal;
   return openScorer(
     settings,
-    { group, handle, log, resolveRun: (run) => run,
-      checkpoint: null, stop, openSender: openLocalSender },
+    { group, handle, log, resolveRun: (run) => run, checkpoint: null, stop, openSender: openLocalSender },
     endpoint,
   );
 }

@@ -34,9 +34,7 @@ describe('a matrix', () => {
     ['one_factor', `design: 'one_factor', baseline: { a: 'x', b: '1' }`, ['a-x__b-1', 'a-x__b-2', 'a-y__b-1']],
     ['repetitions', `design: 'one_factor', baseline: { a: 'x' }`, ['a-x__b-1', 'a-x__b-2', 'a-y__b-1', 'a-y__b-2']],
   ])('%s', async (_, options, expected) => {
-    expect(await names(`{ base: base, axes: { ${ab} }, ${options} }`)).toEqual(
-      expected.map((name) => `exp__${name}`),
-    );
+    expect(await names(`{ base: base, axes: { ${ab} }, ${options} }`)).toEqual(expected.map((name) => `exp__${name}`));
   });
 
   it('leaves one out', async () => {
