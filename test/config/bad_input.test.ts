@@ -140,7 +140,7 @@ describe('a config that does not evaluate', () => {
   it('is no object', async () => {
     expect(await withFile('[1, 2]')).toMatchInlineSnapshot(`
       "/tmp/mine.jsonnet: the file: evaluates to a list; allowed: an object
-        editrl config schema lists every key with its meaning; editrl config show prints what the file evaluates to."
+        editrl config schema lists every key with its meaning; editrl config show --origin prints what set each value."
     `);
   });
 
@@ -182,7 +182,7 @@ describe('a config that does not validate', () => {
         (--set) foo: unknown key; allowed: algorithm, base_exp_dir, checkpoint, data, environment, launch, num_iterations, optimizer, policy, reward, rollout, run_name, seed, task, track, validation
         (--set) rollout.episodes_per_iteration: found 100; allowed: a multiple of rollout.generations_per_sample (8), so that every group is whole
         (--set) rollout.episodes_per_iteration: found 100; allowed: a multiple of optimizer.per_device_batch_size (64), so that micro-batches have a fixed size
-        editrl config schema lists every key with its meaning; editrl config show prints what the file evaluates to."
+        editrl config schema lists every key with its meaning; editrl config show --origin prints what set each value."
     `);
   });
 
@@ -192,36 +192,36 @@ describe('a config that does not validate', () => {
       "/tmp/mine.jsonnet: 2 problems
         (/tmp/mine.jsonnet:4) reward.timeout: unknown key; did you mean reward.timeout_s?
         (/tmp/mine.jsonnet:3) optimiser: unknown key; did you mean optimizer?
-        editrl config schema lists every key with its meaning; editrl config show prints what the file evaluates to."
+        editrl config schema lists every key with its meaning; editrl config show --origin prints what set each value."
     `);
   });
 
   it('has no task, a later task, or a misspelt one', async () => {
     expect(await withFile('{}')).toMatchInlineSnapshot(`
       "/tmp/mine.jsonnet: task: missing; allowed: image_edit_tokens, image_tokenizer, external
-        editrl config schema lists every key with its meaning; editrl config show prints what the file evaluates to."
+        editrl config schema lists every key with its meaning; editrl config show --origin prints what set each value."
     `);
     expect(await withSets('task=ip_adapter')).toMatchInlineSnapshot(`
       "configs/sft_s__rl_s.jsonnet: (--set) task: 'ip_adapter' is not available in this version; available: image_edit_tokens, image_tokenizer, external
-        editrl config schema lists every key with its meaning; editrl config show prints what the file evaluates to."
+        editrl config schema lists every key with its meaning; editrl config show --origin prints what set each value."
     `);
     expect(await withSets('task=image_edit_token', 'seed=-1')).toMatchInlineSnapshot(`
       "configs/sft_s__rl_s.jsonnet: 2 problems
         (--set) task: found 'image_edit_token'; allowed: image_edit_tokens, image_tokenizer, external; did you mean 'image_edit_tokens'?
         (--set) seed: found -1; allowed: a number >= 0
-        editrl config schema lists every key with its meaning; editrl config show prints what the file evaluates to."
+        editrl config schema lists every key with its meaning; editrl config show --origin prints what set each value."
     `);
   });
 
   it('asks for what this version cannot do', async () => {
     expect(await withSets('algorithm.type=ppo', 'policy.engine.type=vllm', 'environment.engine.dtype=float16'))
       .toMatchInlineSnapshot(`
-      "configs/sft_s__rl_s.jsonnet: 3 problems
-        (--set) algorithm.type: 'ppo' is not available in this version; available: grpo, sft
-        (--set) policy.engine.type: 'vllm' is not available in this version; available: onnx
-        (--set) environment.engine.dtype: 'float16' is not available in this version; available: float32
-        editrl config schema lists every key with its meaning; editrl config show prints what the file evaluates to."
-    `);
+        "configs/sft_s__rl_s.jsonnet: 3 problems
+          (--set) algorithm.type: 'ppo' is not available in this version; available: grpo, sft
+          (--set) policy.engine.type: 'vllm' is not available in this version; available: onnx
+          (--set) environment.engine.dtype: 'float16' is not available in this version; available: float32
+          editrl config schema lists every key with its meaning; editrl config show --origin prints what set each value."
+      `);
   });
 
   it('refers to models in ways that are not known', async () => {
@@ -233,18 +233,18 @@ describe('a config that does not validate', () => {
         (--set) policy.model.confg: unknown key; did you mean policy.model.config?
         (--set) policy.tokenizer.hub: found "x"; allowed: a Hub id such as "owner/name"
         (--set) environment.model: found 3; allowed: a local path, {hub, revision} or {run, config}
-        editrl config schema lists every key with its meaning; editrl config show prints what the file evaluates to."
+        editrl config schema lists every key with its meaning; editrl config show --origin prints what set each value."
     `);
   });
 
   it('has no judge for GRPO', async () => {
     expect(await textOf({ file: base.file, env: {} })).toMatchInlineSnapshot(`
       "configs/sft_s__rl_s.jsonnet: (configs/lib/earl.libsonnet:64) reward.endpoint: empty, but reward 'viescore' needs a judge: export APP__REWARD_FUNCTION_API_BASE=http://HOST:4877 or set it here; 'embedded' starts the rule judge of the tiny world
-        editrl config schema lists every key with its meaning; editrl config show prints what the file evaluates to."
+        editrl config schema lists every key with its meaning; editrl config show --origin prints what set each value."
     `);
     expect(await withSets('reward.endpoint=judge:4877')).toMatchInlineSnapshot(`
       "configs/sft_s__rl_s.jsonnet: (--set) reward.endpoint: found 'judge:4877'; allowed: an http(s) URL such as http://HOST:4877, a list of such URLs, or 'embedded'
-        editrl config schema lists every key with its meaning; editrl config show prints what the file evaluates to."
+        editrl config schema lists every key with its meaning; editrl config show --origin prints what set each value."
     `);
   });
 
@@ -253,7 +253,7 @@ describe('a config that does not validate', () => {
       "configs/sft_s__rl_s.jsonnet: 2 problems
         (--set) rollout.episodes_per_iteration: found "many"; allowed: a number
         (--set) reward.endpoint: found 3; allowed: a URL such as http://HOST:4877, a list of such URLs, {node_file: 'FILE', port: 4877}, or 'embedded'
-        editrl config schema lists every key with its meaning; editrl config show prints what the file evaluates to."
+        editrl config schema lists every key with its meaning; editrl config show --origin prints what set each value."
     `);
   });
 
@@ -282,7 +282,7 @@ describe('a config that does not validate', () => {
         (--set) policy.init.num_key_value_heads: found 3; allowed: a divisor of num_attention_heads (4)
         (--set) policy.init.hidden_size: found 90; allowed: a multiple of num_attention_heads (4), or set head_dim
         (--set) environment.model.run: found 'sft_s__rl_s', which is this run itself; allowed: another run
-        editrl config schema lists every key with its meaning; editrl config show prints what the file evaluates to."
+        editrl config schema lists every key with its meaning; editrl config show --origin prints what set each value."
     `);
   });
 
@@ -290,25 +290,25 @@ describe('a config that does not validate', () => {
     const steps = 'optimizer.decay_steps=20';
     expect(await withSets(steps)).toMatchInlineSnapshot(`
       "configs/sft_s__rl_s.jsonnet: (--set) optimizer.decay_steps: found 20 with optimizer.schedule 'constant', which never falls; allowed: null, or schedule 'linear' or 'cosine'
-        editrl config schema lists every key with its meaning; editrl config show prints what the file evaluates to."
+        editrl config schema lists every key with its meaning; editrl config show --origin prints what set each value."
     `);
     expect(await withSets('optimizer.min_learning_rate_ratio=0.5')).toBe('loads');
     const falling = 'optimizer.schedule=linear';
     expect(await withSets(falling, steps, 'algorithm.warmup_steps=20')).toMatchInlineSnapshot(`
       "configs/sft_s__rl_s.jsonnet: (--set) optimizer.decay_steps: found 20; allowed: more than algorithm.warmup_steps (20), which it includes, or null for all steps of the run
-        editrl config schema lists every key with its meaning; editrl config show prints what the file evaluates to."
+        editrl config schema lists every key with its meaning; editrl config show --origin prints what set each value."
     `);
     expect(await withSets(falling, steps, 'algorithm.warmup_steps=19')).toBe('loads');
     expect(await withSets('optimizer.schedule=cosin', steps, 'algorithm.warmup_steps=20')).toMatchInlineSnapshot(`
       "configs/sft_s__rl_s.jsonnet: (--set) optimizer.schedule: found "cosin"; allowed: constant, linear, cosine; did you mean 'cosine'?
-        editrl config schema lists every key with its meaning; editrl config show prints what the file evaluates to."
+        editrl config schema lists every key with its meaning; editrl config show --origin prints what set each value."
     `);
     const outside = ['optimizer.decay_steps=0', 'optimizer.min_learning_rate_ratio=1.5'];
     expect(await withSets(falling, ...outside)).toMatchInlineSnapshot(`
       "configs/sft_s__rl_s.jsonnet: 2 problems
         (--set) optimizer.decay_steps: found 0; allowed: a number >= 1
         (--set) optimizer.min_learning_rate_ratio: found 1.5; allowed: a number <= 1
-        editrl config schema lists every key with its meaning; editrl config show prints what the file evaluates to."
+        editrl config schema lists every key with its meaning; editrl config show --origin prints what set each value."
     `);
   });
 
@@ -328,7 +328,7 @@ describe('a config that does not validate', () => {
         (--set) algorithm.kl_estimator: found 'k1', whose gradient in the loss is zero in expectation: it would hold nothing back; allowed: k2 or k3
         (--set) validation.weights: found 'average' without optimizer.ema_decay, which makes the averages; allowed: 'current' or null, or set it
         (--set) algorithm.advantage.per_term: found true with algorithm.advantage.scope 'batch'; allowed: only with 'group', which each term is normalised within
-        editrl config schema lists every key with its meaning; editrl config show prints what the file evaluates to."
+        editrl config schema lists every key with its meaning; editrl config show --origin prints what set each value."
     `);
     const supervised = { file: 'configs/sft_s.jsonnet', overlays: base.overlays, env: {} };
     expect(await textOf({ ...supervised, sets: ['validation.weights=average', 'optimizer.ema_decay=0.9'] })).toBe(
@@ -349,9 +349,9 @@ describe('a config that does not validate', () => {
   it('has patches that do not tile the image', async () => {
     expect(await textOf({ file: 'configs/tiny_vq.jsonnet', sets: ['environment.init.patch=5'], env: {} }))
       .toMatchInlineSnapshot(`
-      "configs/tiny_vq.jsonnet: (--set) environment.init.patch: found 5; allowed: a divisor of the image's side (32 pixels)
-        editrl config schema lists every key with its meaning; editrl config show prints what the file evaluates to."
-    `);
+        "configs/tiny_vq.jsonnet: (--set) environment.init.patch: found 5; allowed: a divisor of the image's side (32 pixels)
+          editrl config schema lists every key with its meaning; editrl config show --origin prints what set each value."
+      `);
   });
 
   it('is set in ways that do not fit', async () => {
@@ -359,7 +359,7 @@ describe('a config that does not validate', () => {
       "configs/sft_s__rl_s.jsonnet: 2 problems
         (--set) data.train.5.path: cannot be set: data.train is [{"path":"data/tiny/s/prompts/list/tokenized_datalist.json"}]; set data.train as a whole
         (--set) run_name.x: cannot be set: run_name is "sft_s__rl_s"; set run_name as a whole
-        editrl config schema lists every key with its meaning; editrl config show prints what the file evaluates to."
+        editrl config schema lists every key with its meaning; editrl config show --origin prints what set each value."
     `);
     expect(await withSets('nothing')).toMatchInlineSnapshot(`
       "--set nothing: found no key=value
@@ -377,7 +377,7 @@ describe('a config that does not validate', () => {
         (--set) run_name: found 123; allowed: a string (--set takes JSON: 'run_name="123"' is one)
         (--set) data.dir: found true; allowed: a string (--set takes JSON: 'data.dir="true"' is one)
         (--set) reward.endpoint: found null; allowed: a URL such as http://HOST:4877, a list of such URLs, {node_file: 'FILE', port: 4877}, or 'embedded'
-        editrl config schema lists every key with its meaning; editrl config show prints what the file evaluates to."
+        editrl config schema lists every key with its meaning; editrl config show --origin prints what set each value."
     `);
   });
 
@@ -391,7 +391,7 @@ describe('a config that does not validate', () => {
         (--set) task.valueOf: cannot be set: task is "image_edit_tokens"; set task as a whole
         policy.toString: unknown key; allowed: assistant_prefill, chat_words, emu3_use_logit_processor, end_after_image, engine, image_header, init, model, model_context_size, separate_language_and_vision_vocabs, tokenizer
         constructor: unknown key; allowed: algorithm, base_exp_dir, checkpoint, data, environment, launch, num_iterations, optimizer, policy, reward, rollout, run_name, seed, task, track, validation
-        editrl config schema lists every key with its meaning; editrl config show prints what the file evaluates to."
+        editrl config schema lists every key with its meaning; editrl config show --origin prints what set each value."
     `);
     const keys = ['__proto__', 'constructor', 'toString'].map((key) => `['${key}']: { x: 1 }`).join(', ');
     expect(await withFile(`{ task: 'image_tokenizer', ${keys}, data: { ${keys} } }`)).toMatchInlineSnapshot(`
@@ -401,22 +401,22 @@ describe('a config that does not validate', () => {
         optimizer: missing; allowed: an object
         data.train: missing; allowed: a list
         data.validation: missing; allowed: a list
-        data.__proto__: unknown key; allowed: dir, format, tiny, train, validation
-        data.constructor: unknown key; allowed: dir, format, tiny, train, validation
-        data.toString: unknown key; allowed: dir, format, tiny, train, validation
+        (/tmp/mine.jsonnet) data.__proto__: unknown key; allowed: dir, format, tiny, train, validation
+        (/tmp/mine.jsonnet) data.constructor: unknown key; allowed: dir, format, tiny, train, validation
+        (/tmp/mine.jsonnet) data.toString: unknown key; allowed: dir, format, tiny, train, validation
         environment: missing; allowed: an object
-        __proto__: unknown key; allowed: algorithm, base_exp_dir, checkpoint, data, environment, launch, num_iterations, optimizer, run_name, seed, task, track, validation
-        constructor: unknown key; allowed: algorithm, base_exp_dir, checkpoint, data, environment, launch, num_iterations, optimizer, run_name, seed, task, track, validation
-        toString: unknown key; allowed: algorithm, base_exp_dir, checkpoint, data, environment, launch, num_iterations, optimizer, run_name, seed, task, track, validation
-        editrl config schema lists every key with its meaning; editrl config show prints what the file evaluates to."
+        (/tmp/mine.jsonnet) __proto__: unknown key; allowed: algorithm, base_exp_dir, checkpoint, data, environment, launch, num_iterations, optimizer, run_name, seed, task, track, validation
+        (/tmp/mine.jsonnet) constructor: unknown key; allowed: algorithm, base_exp_dir, checkpoint, data, environment, launch, num_iterations, optimizer, run_name, seed, task, track, validation
+        (/tmp/mine.jsonnet) toString: unknown key; allowed: algorithm, base_exp_dir, checkpoint, data, environment, launch, num_iterations, optimizer, run_name, seed, task, track, validation
+        editrl config schema lists every key with its meaning; editrl config show --origin prints what set each value."
     `);
     expect(await withSets('reward.terms=[{"name":"constructor","weight":1}]')).toMatchInlineSnapshot(`
       "configs/sft_s__rl_s.jsonnet: (--set) reward.terms.0.name: found "constructor"; allowed: viescore, ground_score, sqrt(viescore_pqxground_score), jpeg_size, image_similarity, format_accuracy, align_quality, logit_expectation, ocr, ocr_confidence, ocr_vlm, clip, remote
-        editrl config schema lists every key with its meaning; editrl config show prints what the file evaluates to."
+        editrl config schema lists every key with its meaning; editrl config show --origin prints what set each value."
     `);
     expect(await withSets('task=constructor')).toMatchInlineSnapshot(`
       "configs/sft_s__rl_s.jsonnet: (--set) task: found 'constructor'; allowed: image_edit_tokens, image_tokenizer, external
-        editrl config schema lists every key with its meaning; editrl config show prints what the file evaluates to."
+        editrl config schema lists every key with its meaning; editrl config show --origin prints what set each value."
     `);
   });
 });

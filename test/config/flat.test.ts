@@ -302,10 +302,10 @@ describe("an error in EARL's flat form", () => {
       ),
     ).toMatchInlineSnapshot(`
       "4 problems
-        learning_rate: found "fast"; allowed: a number
-        text_only_steps: found 0; allowed: a number >= 1
-        episodes_per_iteration: found 100; allowed: a multiple of generations_per_sample (8), so that every group is whole
-        episodes_per_iteration: found 100; allowed: a multiple of per_device_batch_size (8), so that micro-batches have a fixed size"
+        (/tmp/with.jsonnet:1) learning_rate: found "fast"; allowed: a number
+        (/tmp/with.jsonnet:1) text_only_steps: found 0; allowed: a number >= 1
+        (/tmp/with.jsonnet:1) episodes_per_iteration: found 100; allowed: a multiple of generations_per_sample (8), so that every group is whole
+        (/tmp/with.jsonnet:1) episodes_per_iteration: found 100; allowed: a multiple of per_device_batch_size (8), so that micro-batches have a fixed size"
     `);
     expect(await messageOf(['top_p=2', 'coefficients=[-1]', 'model_revision=3', 'optimizer.eps=-1']))
       .toMatchInlineSnapshot(`
@@ -353,7 +353,7 @@ describe("an error in EARL's flat form", () => {
 
   it('says which form has both', async () => {
     expect(await messageOf([], fileWith('optimizer: { learning_rate: 1 }'))).toMatchInlineSnapshot(
-      `"learning_rate: also given as optimizer.learning_rate; keep one of the two"`,
+      `"(/tmp/with.jsonnet) learning_rate: also given as optimizer.learning_rate; keep one of the two"`,
     );
     expect(await messageOf(['learning_rate=1', 'optimizer.learning_rate=1'])).toMatchInlineSnapshot(
       `"(--set) learning_rate: also set as optimizer.learning_rate; keep one of the two"`,

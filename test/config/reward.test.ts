@@ -197,7 +197,7 @@ describe('a reward that cannot be', () => {
       `"(--set) reward.terms.0.max_kbs: unknown key; did you mean reward.terms.0.max_kb?"`,
     );
     expect(await problemsOf('reward.terms=[{"name":"viescore","weight":1,"max_kb":3}]')).toMatchInlineSnapshot(
-      `"(--set) reward.terms.0.max_kb: unknown key here; did you mean reward.terms[].max_kb?"`,
+      `"(--set) reward.terms.0.max_kb: a key of reward.terms.0.name 'jpeg_size' alone; here it is 'viescore'"`,
     );
     expect(await problemsOf('reward.max_kb=3')).toMatchInlineSnapshot(
       `"(--set) reward.max_kb: unknown key here; did you mean reward.terms[].max_kb?"`,
