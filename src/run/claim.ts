@@ -14,6 +14,7 @@ import {
   type WholeCheckpoint,
 } from './checkpoints.js';
 import { Journal, rewindTo } from './journal.js';
+import { JudgementFiles } from './judgement_files.js';
 import { acquireLock, realLockWorld, type LockWorld, type RunLock } from './lock.js';
 import { recordParents, withMovedPins } from './parents.js';
 import { RunPaths } from './paths.js';
@@ -353,7 +354,7 @@ function repairJudgements(paths: RunPaths, notes: string[]): void {
 function cleanDirectory(paths: RunPaths): void {
   cleanCheckpoints(paths);
   try {
-    for (const dir of [paths.dir, paths.episodesDir, paths.mediaDir]) {
+    for (const dir of [paths.dir, paths.episodesDir, paths.mediaDir, new JudgementFiles(paths.judgements).folder]) {
       for (const name of listOrNothing(dir)) {
         if (name.endsWith('.tmp')) rmSync(join(dir, name), { force: true });
       }

@@ -10,11 +10,12 @@ import {
   rmSync,
   writeFileSync,
 } from 'node:fs';
-import { join } from 'node:path';
+import { basename, join } from 'node:path';
 import { CheckpointError, must, RunError } from '../core/errors.js';
 import { diskError, syncDirectory } from '../core/files.js';
 import { checkpointProblems, listCheckpoints } from './checkpoints.js';
 import { parseLine, scanLines } from './journal.js';
+import { JudgementFiles } from './judgement_files.js';
 import { iterationOfKey } from './judgements.js';
 import { checkRunName, iterationName, parseIterationName, RunPaths } from './paths.js';
 import { readRecord, writeRecord } from './record.js';
@@ -51,7 +52,7 @@ export function forkRun(source: RunPaths, iteration: number, name: string): RunP
     if (problems.length > 0) throw notWhole(source, iteration, problems);
     copyLines(source.metrics, half.metrics, (line) => Number(line['iteration']) <= iteration);
     linkEpisodes(source, half, iteration);
-    copyLines(source.judgements, half.judgements, (line) => iterationOfKey(String(line['key'])) <= iteration);
+    copyJudgements(source, half, iteration);
     writeRecord(half, {
       ...record,
       run_name: name,
@@ -111,6 +112,25 @@ function linkOrCopy(from: string, to: string): void {
 function linkFolder(from: string, to: string): void {
   mkdirSync(to, { recursive: true });
   for (const file of readdirSync(from)) linkOrCopy(join(from, file), join(to, file));
+}
+
+/** Pieces as they are, where all of them belongs to the fork; else what does. */
+function copyJudgements(source: RunPaths, half: RunPaths, iteration: number): void {
+  const [from, to] = [new JudgementFiles(source.judgements), new JudgementFiles(half.judgements)];
+  const whole = new Set<string | null>();
+  for (const { name, path, last } of from.pieces) {
+    if (last > iteration) continue;
+    mkdirSync(to.folder, { recursive: true });
+    linkOrCopy(path, join(to.folder, basename(path)));
+    whole.add(name);
+  }
+  const kept: string[] = [];
+  from.scan(null, (text, { piece }, file) => {
+    if (whole.has(piece)) return;
+    const { key } = parseLine(text, file, 0);
+    if (iterationOfKey(String(key)) <= iteration) kept.push(`${text}\n`);
+  });
+  writeFileSync(half.judgements, kept.join(''));
 }
 
 function copyLines(from: string, to: string, keep: (line: Record<string, unknown>) => boolean): void {

@@ -1,6 +1,7 @@
 /** `judgements.jsonl`: every exchange with a judge, stored before it is used and found again by a resumed run. */
 import type { Judgement, JudgementStore } from '../rewards/types.js';
-import { Journal, parseLine, scanLines, type JournalDisk } from './journal.js';
+import { Journal, parseLine, type JournalDisk } from './journal.js';
+import { JudgementFiles, type Place } from './judgement_files.js';
 import type { RunPaths } from './paths.js';
 
 interface JudgementLine {
@@ -16,11 +17,8 @@ interface JudgementLine {
   readonly latency_ms: number;
 }
 
-/** Where a line lies in the file, in bytes. */
-interface Place {
-  readonly offset: number;
-  readonly length: number;
-}
+/** A current file of so many bytes becomes a piece. */
+const PIECE_BYTES = 8 * 2 ** 20;
 
 /**
  * Where the judgements of a run lie, by iteration. A training never looks back: where it says from which iteration on it asks, those
@@ -52,6 +50,13 @@ export class JudgementIndex {
     }
   }
 
+  /** Told that the current file has become a piece. */
+  moved(piece: string): void {
+    for (const places of this.#byIteration.values()) {
+      for (const [key, place] of places) if (place.piece === null) places.set(key, { ...place, piece });
+    }
+  }
+
   get size(): number {
     return [...this.#byIteration.values()].reduce((sum, { size }) => sum + size, 0);
   }
@@ -62,18 +67,33 @@ export class JudgementIndex {
  * is handed to the operating system before `put` returns: a killed process loses none that it used.
  */
 export class FileJudgementStore implements JudgementStore {
-  readonly #journal: Journal;
+  readonly #files: JudgementFiles;
   readonly #index: JudgementIndex;
+  #journal: Journal;
+  #bytes = 0;
+  /** The latest iteration of which the current file has a judgement. */
+  #last = -1;
 
-  /** `from` is the first iteration whose judgements are asked for; null for any. */
-  constructor(paths: Pick<RunPaths, 'judgements'>, from: number | null = null, disk?: JournalDisk) {
-    this.#journal = new Journal(paths.judgements, disk);
+  /**
+   * `from` is the first iteration whose judgements are asked for, by a training that goes on from it; then what lies further back is made
+   * pieces of. Null for any.
+   */
+  constructor(
+    paths: Pick<RunPaths, 'judgements'>,
+    private readonly from: number | null = null,
+    private readonly options: { readonly disk?: JournalDisk; readonly pieceBytes?: number } = {},
+  ) {
+    this.#files = new JudgementFiles(paths.judgements);
+    if (from !== null) this.#files.pack();
+    this.#journal = new Journal(paths.judgements, options.disk);
     this.#index = new JudgementIndex(from);
     let number = 0;
-    scanLines(paths.judgements, (text, offset, length) => {
+    this.#files.scan(from, (text, place, file) => {
+      if (place.offset === 0) number = 0;
       number++;
-      const line = parseLine(text, paths.judgements, number) as unknown as JudgementLine;
-      this.#index.add(line.key, line.request_hash, { offset, length });
+      const line = parseLine(text, file, number) as unknown as JudgementLine;
+      this.#index.add(line.key, line.request_hash, place);
+      if (place.piece === null) this.#appended(line.key, place.offset + place.length);
     });
   }
 
@@ -85,7 +105,8 @@ export class FileJudgementStore implements JudgementStore {
   find(key: string, requestHash: string): Judgement | undefined {
     const place = this.#index.find(key, requestHash);
     if (place === undefined) return undefined;
-    return readJudgement(this.#journal.readAt(place.offset, place.length));
+    const { piece, offset, length } = place;
+    return readJudgement(piece === null ? this.#journal.readAt(offset, length) : this.#files.read(piece, place));
   }
 
   put(judgement: Judgement): void {
@@ -101,9 +122,11 @@ export class FileJudgementStore implements JudgementStore {
       attempts: judgement.attempts,
       latency_ms: judgement.latencyMs,
     };
+    if (this.from !== null && this.#bytes >= (this.options.pieceBytes ?? PIECE_BYTES)) this.#rotate();
     const { offset, length } = this.#journal.append(line);
-    this.#index.add(judgement.key, judgement.requestHash, { offset, length });
+    this.#index.add(judgement.key, judgement.requestHash, { piece: null, offset, length });
     this.#index.reached(judgement.key);
+    this.#appended(judgement.key, offset + length);
   }
 
   sync(): void {
@@ -112,6 +135,21 @@ export class FileJudgementStore implements JudgementStore {
 
   close(): void {
     this.#journal.close();
+  }
+
+  #appended(key: string, end: number): void {
+    this.#bytes = end;
+    this.#last = Math.max(this.#last, iterationOfKey(key));
+  }
+
+  #rotate(): void {
+    const { path } = this.#journal;
+    this.#journal.sync();
+    this.#journal.close();
+    this.#index.moved(this.#files.rotate(this.#last));
+    this.#journal = new Journal(path, this.options.disk);
+    this.#bytes = 0;
+    this.#last = -1;
   }
 }
 

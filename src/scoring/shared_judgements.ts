@@ -1,7 +1,7 @@
 /** Judgements of the ranks that do not own the run directory: found where rank 0 keeps them, and handed to rank 0 before they are used. */
 import { closeSync, existsSync, openSync, readSync } from 'node:fs';
 import type { Judgement, JudgementStore, JudgeItem, Outcome } from '../rewards/types.js';
-import { scanLines } from '../run/journal.js';
+import { JudgementFiles } from '../run/judgement_files.js';
 import { JudgementIndex, placeKey, readJudgement } from '../run/judgements.js';
 import type { RunPaths } from '../run/paths.js';
 import { lead } from '../group/lead.js';
@@ -11,15 +11,17 @@ import type { Scorer } from './scorer.js';
 /** Reads what was stored when it was opened, and collects what comes. Rank 0 must not write while it is being opened. */
 export class FollowerJudgements implements JudgementStore {
   readonly #index: JudgementIndex;
+  readonly #files: JudgementFiles;
   readonly #file: number | null;
   #collected = new Map<string, Judgement>();
 
   /** `from` is the first iteration whose judgements are asked for; null for any. */
   constructor(paths: RunPaths, from: number | null = null) {
     this.#index = new JudgementIndex(from);
-    scanLines(paths.judgements, (line, offset, length) => {
+    this.#files = new JudgementFiles(paths.judgements);
+    this.#files.scan(from, (line, place) => {
       const { key, requestHash } = readJudgement(line);
-      this.#index.add(key, requestHash, { offset, length });
+      this.#index.add(key, requestHash, place);
     });
     this.#file = existsSync(paths.judgements) ? openSync(paths.judgements, 'r') : null;
   }
@@ -27,10 +29,13 @@ export class FollowerJudgements implements JudgementStore {
   find(key: string, requestHash: string): Judgement | undefined {
     const name = placeKey(key, requestHash);
     const place = this.#index.find(key, requestHash);
-    if (place === undefined || this.#file === null) return this.#collected.get(name);
+    const collected = this.#collected.get(name);
+    if (collected !== undefined || place === undefined) return collected;
+    if (place.piece !== null) return readJudgement(this.#files.read(place.piece, place));
+    if (this.#file === null) return undefined;
     const bytes = Buffer.alloc(place.length);
     readSync(this.#file, bytes, 0, place.length, place.offset);
-    return this.#collected.get(name) ?? readJudgement(bytes.toString('utf8'));
+    return readJudgement(bytes.toString('utf8'));
   }
 
   put(judgement: Judgement): void {

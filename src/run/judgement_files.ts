@@ -1,0 +1,127 @@
+/**
+ * The files of a run's judgements: `judgements.jsonl`, and what lies further back in pieces of some megabytes,
+ * `judgements/<number>-<last iteration>.jsonl.gz`, which zcat reads line by line.
+ */
+import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync } from 'node:fs';
+import { basename, dirname, join } from 'node:path';
+import { gunzipSync, gzipSync } from 'node:zlib';
+import { diskError, syncDirectory, writeFileAtomic } from '../core/files.js';
+import { RunError } from '../core/errors.js';
+import { scanLines } from '../core/lines.js';
+import { iterationName, parseIterationName } from './paths.js';
+
+/** Where a line lies, in bytes of the text. */
+export interface Place {
+  /** The piece's name; null in the current file. */
+  readonly piece: string | null;
+  readonly offset: number;
+  readonly length: number;
+}
+
+export interface Piece {
+  readonly name: string;
+  readonly path: string;
+  /** The latest iteration whose judgements it has. */
+  readonly last: number;
+}
+
+const PLAIN = '.jsonl';
+const PACKED = '.jsonl.gz';
+/** So many pieces are kept unpacked, for those who read here and there. */
+const KEPT_TEXTS = 2;
+
+export class JudgementFiles {
+  readonly folder: string;
+  readonly #texts = new Map<string, Buffer>();
+
+  /** @param current the path of the current file. */
+  constructor(readonly current: string) {
+    this.folder = join(dirname(current), basename(current, PLAIN));
+  }
+
+  /** The pieces, oldest first. One that a process left while it packed it counts once. */
+  get pieces(): Piece[] {
+    if (!existsSync(this.folder)) return [];
+    const found = new Map<string, Piece>();
+    for (const file of readdirSync(this.folder).sort()) {
+      const match = /^(\d+-(\d+))\.jsonl(?:\.gz)?$/.exec(file);
+      const last = match === null ? null : parseIterationName(match[2]);
+      if (match !== null && last !== null) found.set(match[1], { name: match[1], path: join(this.folder, file), last });
+    }
+    return [...found.values()];
+  }
+
+  /** Calls back for every line that may belong to the iteration `from` or to a later one, oldest first; null for every line. */
+  scan(from: number | null, onLine: (line: string, place: Place, file: string) => void): void {
+    for (const { name, path, last } of this.pieces) {
+      if (from !== null && last < from) continue;
+      const text = this.#textOf(name);
+      let start = 0;
+      for (let end = text.indexOf('\n'); end >= 0; end = text.indexOf('\n', start)) {
+        onLine(text.toString('utf8', start, end), { piece: name, offset: start, length: end - start }, path);
+        start = end + 1;
+      }
+    }
+    scanLines(this.current, (line, offset, length) => onLine(line, { piece: null, offset, length }, this.current));
+  }
+
+  /** The line at a place in a piece. */
+  read(piece: string, { offset, length }: Place): string {
+    return this.#textOf(piece).toString('utf8', offset, offset + length);
+  }
+
+  /**
+   * Makes the current file a piece; nothing may have it open for writing. A process that dies meanwhile leaves every line in one place,
+   * packed or not. Returns the piece's name. Raises RunError when the disk refuses.
+   */
+  rotate(last: number): string {
+    const number = (this.pieces.at(-1)?.name ?? '0').split('-')[0];
+    const name = `${String(Number(number) + 1).padStart(4, '0')}-${iterationName(Math.max(0, last))}`;
+    try {
+      mkdirSync(this.folder, { recursive: true });
+      renameSync(this.current, join(this.folder, name + PLAIN));
+      syncDirectory(this.folder);
+      syncDirectory(dirname(this.current));
+    } catch (cause) {
+      throw diskError(this.folder, cause);
+    }
+    this.pack();
+    return name;
+  }
+
+  /** Packs the pieces that are not packed yet. */
+  pack(): void {
+    if (!existsSync(this.folder)) return;
+    for (const file of readdirSync(this.folder)) {
+      if (!file.endsWith(PLAIN)) continue;
+      const plain = join(this.folder, file);
+      const packed = join(this.folder, basename(file, PLAIN) + PACKED);
+      try {
+        if (!existsSync(packed)) writeFileAtomic(packed, gzipSync(readFileSync(plain)));
+        rmSync(plain);
+      } catch (cause) {
+        throw diskError(packed, cause);
+      }
+    }
+  }
+
+  #textOf(name: string): Buffer {
+    const known = this.#texts.get(name);
+    if (known !== undefined) return known;
+    const [plain, packed] = [PLAIN, PACKED].map((suffix) => join(this.folder, name + suffix));
+    let text: Buffer;
+    try {
+      text = existsSync(packed) ? gunzipSync(readFileSync(packed)) : readFileSync(plain);
+    } catch (cause) {
+      throw new RunError('a piece of the judgements cannot be read', {
+        where: packed,
+        next: 'Bring it back from a copy; without the piece its judgements are asked for again.',
+        cause,
+      });
+    }
+    const oldest = this.#texts.keys().next();
+    if (this.#texts.size >= KEPT_TEXTS && oldest.done !== true) this.#texts.delete(oldest.value);
+    this.#texts.set(name, text);
+    return text;
+  }
+}
