@@ -71,7 +71,7 @@ export class FileJudgementStore implements JudgementStore {
   readonly #index: JudgementIndex;
   #journal: Journal;
   #bytes = 0;
-  /** The latest iteration of which the current file has a judgement. */
+  /** The latest iteration of which a judgement is stored. */
   #last = -1;
 
   /**
@@ -149,7 +149,6 @@ export class FileJudgementStore implements JudgementStore {
     this.#index.moved(this.#files.rotate(this.#last));
     this.#journal = new Journal(path, this.options.disk);
     this.#bytes = 0;
-    this.#last = -1;
   }
 }
 
