@@ -2,6 +2,7 @@
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { CheckpointError, RunError, UsageError } from '../core/errors.js';
+import { mostImagePixels } from '../core/image.js';
 import { packDataset, type PackReport, type PictureCodes } from '../data/pack.js';
 import type { PictureSize } from '../data/pictures.js';
 import { CONFIG_FILE, readConfig } from '../models/files.js';
@@ -75,7 +76,9 @@ function sizeOf(given: string): PictureSize | null {
   if ((width as string | undefined) === undefined) {
     throw new UsageError(`--size: found ${given}; allowed: pixels, as 48, or WIDTHxHEIGHT, as 64x48`);
   }
-  return { width: Number(width), height: Number(height) };
+  const size = { width: Number(width), height: Number(height) };
+  if (size.width * size.height <= mostImagePixels) return size;
+  throw new UsageError(`--size: found ${given}; allowed: at most ${mostImagePixels / 1e6} million pixels`);
 }
 
 /** The folder of a model, given as it is or by the finished run that trained it. */

@@ -1,6 +1,7 @@
 /** `editrl run CONFIG`: trains what the config describes, after the runs that it starts from. */
 import { growable, optimizerSteps } from '../config/growth.js';
 import type { LoadedConfig } from '../config/load.js';
+import { UsageError } from '../core/errors.js';
 import { Launcher } from '../launch/run.js';
 import { isTrainable, recipeOf } from '../recipes/settings.js';
 import type { RunSettings } from '../schema/run.js';
@@ -8,7 +9,6 @@ import { describeJob } from '../launch/slurm/queue.js';
 import { submitRun } from '../launch/slurm/submit_run.js';
 import { listCheckpoints } from '../run/checkpoints.js';
 import { RunPaths } from '../run/paths.js';
-import { setAside } from '../run/set_aside.js';
 import { readState, STOPPED_BY_SWEEP, type RunState } from '../run/state.js';
 import { KILLED } from '../run/stop_request.js';
 import { printJson, printLine } from './output.js';
@@ -44,6 +44,11 @@ export const runVerb: Action = {
       .example('$0 run … --set num_iterations=120', 'the same command again continues a run; this one makes it longer'),
   run: async (args) => {
     const asked = { ...(await configOf(args)), allowChanges: allowedChanges(args) };
+    if (flag(args, 'fresh') && asked.allowChanges.length > 0) {
+      throw new UsageError('found --fresh and --allow-changes', {
+        next: 'A run that begins anew takes any settings: leave out --allow-changes.',
+      });
+    }
     return trainOrSubmit(asked, flag(args, 'json'), flag(args, 'fresh'));
   },
 };
@@ -55,10 +60,8 @@ export async function trainOrSubmit(config: LoadedConfig, json: boolean, fresh =
 
 /** Where Slurm places the run, it is submitted; what it learns, `editrl report` shows later. */
 async function submit(config: LoadedConfig, json: boolean, fresh: boolean): Promise<number> {
-  const { run_name, base_exp_dir } = config.settings;
-  const aside = fresh ? setAside(new RunPaths(base_exp_dir, run_name)) : null;
-  if (aside !== null && !json) printLine(`${run_name} begins anew; what was there is now ${aside}`);
-  const submitted = await submitRun(config, [process.execPath, process.argv[1]]);
+  const { aside, ...submitted } = await submitRun(config, [process.execPath, process.argv[1]], fresh);
+  if (aside !== null && !json) printLine(`${config.settings.run_name} begins anew; what was there is now ${aside}`);
   if (json) {
     printJson({ run_name: config.settings.run_name, submitted });
     return 0;

@@ -4,6 +4,7 @@ import { canonicalMode } from '../rewards/settings.js';
 import type { Problem } from '../recipes/rules.js';
 import type { RunReference } from '../schema/model.js';
 import type { RunSettings } from '../schema/run.js';
+import { hasPath } from '../schema/paths.js';
 import { isObject } from '../schema/walk.js';
 import { translateFlat, type FlatWords } from './flat.js';
 import { isFlat } from './flat_keys.js';
@@ -102,14 +103,15 @@ export async function settle(request: LoadRequest, evaluation: Evaluation, paren
   });
 }
 
-/** What set the value at each of some canonical keys, for a person; 'default' where the schema did. */
+/** What set the value at each of some canonical keys, for a person; 'default' where the schema did, '?' where it cannot be told. */
 export async function originsOf(request: LoadRequest, keys: readonly string[]): Promise<string[]> {
   const { file, overlays = [], sets = [], env = process.env } = request;
   const raw = (await evaluate(request, false)).value as Record<string, unknown>;
+  const written = structuredClone(raw);
   const { words } = canonicalForm(raw, { file, env, overlaid: overlays.length > 0, sets });
   const asked = keys.map((key) => words?.key(key) ?? key);
   const places = await placesOf(asked, { file, layers: layersOf(request, false), sets, env }, keys.length);
-  return places.map((place) => (place === '' ? 'default' : place));
+  return places.map((place, i) => (place === '' ? (hasPath(written, asked[i]) ? '?' : 'default') : place));
 }
 
 export interface CanonicalForm {

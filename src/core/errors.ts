@@ -67,6 +67,9 @@ export class RunError extends EditrlError {
   readonly code = 'run';
 }
 
+/** Another process holds the run. */
+export class InUseError extends RunError {}
+
 /** An endpoint (a judge, a server) cannot be reached or is not what it should be. */
 export class EndpointError extends EditrlError {
   readonly code = 'endpoint';

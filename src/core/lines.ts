@@ -5,34 +5,50 @@ import { RunError } from './errors.js';
 const CHUNK_BYTES = 4 * 1024 * 1024;
 const NEWLINE = 10;
 
+/** Told of a line and of its place in bytes. */
+export type OnLine = (line: string, offset: number, length: number) => void;
+
 /**
  * Calls back for every whole line of a file, in order, with its place in bytes; a torn last line is passed over. Returns the bytes of that
  * torn line: 0 where the file ends as it should, or is not there. Raises RunError where the file cannot be opened.
  */
-export function scanLines(path: string, onLine: (line: string, offset: number, length: number) => void): number {
-  if (!existsSync(path)) return 0;
-  let file: number;
+export function scanLines(path: string, onLine: OnLine): number {
+  const file = openToRead(path);
+  if (file === null) return 0;
   try {
-    file = openSync(path, 'r');
-  } catch (cause) {
-    throw new RunError('cannot read the file', { where: path, cause });
-  }
-  try {
-    let rest: Buffer = Buffer.alloc(0);
-    let restOffset = 0;
-    const chunk = Buffer.alloc(CHUNK_BYTES);
-    for (let read = readSync(file, chunk); read > 0; read = readSync(file, chunk)) {
-      const bytes = Buffer.concat([rest, chunk.subarray(0, read)]);
-      let start = 0;
-      for (let end = bytes.indexOf(NEWLINE); end >= 0; end = bytes.indexOf(NEWLINE, start)) {
-        onLine(bytes.toString('utf8', start, end), restOffset + start, end - start);
-        start = end + 1;
-      }
-      restOffset += start;
-      rest = bytes.subarray(start);
-    }
-    return rest.length;
+    return scanOpenLines(file, onLine);
   } finally {
     closeSync(file);
   }
+}
+
+/** A descriptor of a file; null where it is not there. Raises RunError where it cannot be opened. */
+export function openToRead(path: string): number | null {
+  if (!existsSync(path)) return null;
+  try {
+    return openSync(path, 'r');
+  } catch (cause) {
+    throw new RunError('cannot read the file', { where: path, cause });
+  }
+}
+
+/** As `scanLines`, of an open file, whatever its path leads to meanwhile. */
+export function scanOpenLines(file: number, onLine: OnLine): number {
+  let rest: Buffer = Buffer.alloc(0);
+  let restOffset = 0;
+  let position = 0;
+  const chunk = Buffer.alloc(CHUNK_BYTES);
+  const next = (): number => readSync(file, chunk, 0, chunk.length, position);
+  for (let read = next(); read > 0; read = next()) {
+    position += read;
+    const bytes = Buffer.concat([rest, chunk.subarray(0, read)]);
+    let start = 0;
+    for (let end = bytes.indexOf(NEWLINE); end >= 0; end = bytes.indexOf(NEWLINE, start)) {
+      onLine(bytes.toString('utf8', start, end), restOffset + start, end - start);
+      start = end + 1;
+    }
+    restOffset += start;
+    rest = bytes.subarray(start);
+  }
+  return rest.length;
 }

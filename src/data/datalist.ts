@@ -18,9 +18,15 @@ const datalistSchema = z
     path_list: z.array(z.string().min(1)),
     prefix: z.string().optional(),
     sha256: z.array(digestOfFile).optional(),
-    tokenizer: digestOfFile.optional(),
+    tokenizer: z.string().min(1).optional(),
   })
   .refine(({ path_list, sha256 }) => sha256 === undefined || sha256.length === path_list.length);
+
+/** SHA-256 of what is listed, in its order: of the paths and of the files' own digests; null where the list has none. */
+export interface ListDigest {
+  readonly ids: string;
+  readonly files: string | null;
+}
 
 export interface Datalist {
   /** The list's own path. */
@@ -31,8 +37,7 @@ export interface Datalist {
   readonly remark: string | null;
   /** Paths as they are listed: they name samples independently of where the dataset lies. */
   readonly ids: readonly string[];
-  /** SHA-256 of what is listed, in its order: of the paths and, where the list has them, of the files' contents. */
-  readonly digest: string;
+  readonly digest: ListDigest;
   /** SHA-256 of every file; null where the list does not say. */
   readonly fileDigests: readonly string[] | null;
   /** The id of the image tokenizer in whose codes the samples are written; null where the list does not say. */
@@ -43,6 +48,9 @@ export interface Datalist {
 
 /** What to do about a file that is not there. */
 export function missingFileAdvice(path: string): string {
+  if (/\/(?:edits|images)-[0-9a-f]{12}\//.test(path)) {
+    return "The tiny world's data is not whole: remove its folder (edits-… or images-…), and the next run makes it again.";
+  }
   return path.includes('tiny')
     ? "Make the tiny world's data with `editrl data make-tiny`, then run the same command again."
     : 'Check the path (APP__DATA_DIR is the folder that the configs build it from) and that the dataset is on this machine.';
@@ -92,7 +100,7 @@ export function openDatalist(given: string): Datalist {
       ? `${path}: its prefix ${JSON.stringify(prefix)} is no folder of this machine; as in EARL's RL, its samples are looked for in ${directory}`
       : null,
     ids,
-    digest: sha256(JSON.stringify([ids, fileDigests])),
+    digest: { ids: sha256(JSON.stringify(ids)), files: fileDigests === null ? null : sha256(fileDigests.join(' ')) },
     fileDigests,
     tokenizer,
     file: (index) => (isAbsolute(ids[index]) ? ids[index] : join(directory, ids[index])),

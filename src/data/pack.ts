@@ -10,7 +10,7 @@
  * The folder appears whole or not at all, and is never changed afterwards: runs read it.
  */
 import { createHash } from 'node:crypto';
-import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { basename, dirname, join, resolve } from 'node:path';
 import { z } from 'zod';
 import { DataError } from '../core/errors.js';
@@ -90,7 +90,7 @@ export async function packDataset(request: PackRequest): Promise<PackReport> {
   const lines = readInstructions(request.instructions);
   const out = resolve(request.out);
   const made_from = digestOf(request, lines);
-  if (existsSync(out)) return reportOf(request.out, requireSame(request.out, made_from), true);
+  if (existsSync(out) && !isEmptyFolder(out)) return reportOf(request.out, requireSame(request.out, made_from), true);
   const staging = join(dirname(out), `${stagingPrefix(out)}${process.pid}`);
   try {
     sweepStaging(out);
@@ -111,6 +111,11 @@ export async function packDataset(request: PackRequest): Promise<PackReport> {
   } finally {
     rmSync(staging, { recursive: true, force: true });
   }
+}
+
+/** Which a folder that is renamed to it replaces. */
+function isEmptyFolder(path: string): boolean {
+  return statSync(path).isDirectory() && readdirSync(path).length === 0;
 }
 
 /** Everything that decides what is written. */

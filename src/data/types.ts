@@ -1,4 +1,5 @@
 /** What a dataset yields for image editing, whatever its files look like. */
+import type { ListDigest } from './datalist.js';
 
 /** A rectangle of vision codes (indices into the tokenizer's codebook, not vocabulary ids), row by row. */
 export interface CodeGrid {
@@ -30,7 +31,7 @@ export interface SampleSource<T> {
   /** What a person should know of how it was opened; null where there is nothing. */
   readonly remark: string | null;
   /** Changes with what is listed, not with where it lies. */
-  readonly digest: string;
+  readonly digest: ListDigest;
   /** The id of the image tokenizer in whose codes samples are written, where it is known. */
   readonly tokenizer?: string | null;
   /** Raises DataError naming the file when a sample cannot be read. */

@@ -3,7 +3,7 @@
  * the runs that they start from were trained. Nothing is written, and no network is asked.
  */
 import { accessSync, constants, existsSync, statfsSync, statSync } from 'node:fs';
-import { delimiter, dirname, join, resolve, sep } from 'node:path';
+import { delimiter, dirname, join, resolve } from 'node:path';
 import type { LoadedConfig } from '../config/load.js';
 import { cannotRunYet, dependencies } from '../config/models.js';
 import { ConfigError, EditrlError, RunError } from '../core/errors.js';
@@ -17,6 +17,7 @@ import { readRecord } from '../run/record.js';
 import { isDone, readState } from '../run/state.js';
 import type { ModelReference } from '../schema/model.js';
 import { getPath } from '../schema/paths.js';
+import { isMade } from '../tiny/world/dataset.js';
 import type { RunSettings, TrainedSettings } from '../schema/run.js';
 
 /** With less free space than this a disk counts as full: what a run will write is not estimated. */
@@ -90,13 +91,11 @@ function checksOf(config: LoadedConfig, made: ReadonlyMap<string, RunSettings>):
 function trainedChecks(settings: TrainedSettings): Check[] {
   const recipe = recipeOf(settings);
   const tiny = recipe.tinyData(settings);
-  const isMade = (path: string): boolean =>
-    tiny !== null && `${resolve(path)}${sep}`.startsWith(`${resolve(tiny)}${sep}`);
   const sources = [...(settings.data?.train ?? []), ...(settings.data?.validation ?? [])];
   const models = recipe.models.map((key) => getPath(settings, key) as ModelReference | null | undefined);
   return [
     ...sources
-      .filter(({ path }) => !isMade(path))
+      .filter(({ path }) => tiny === null || !isMade(tiny, path))
       .map(({ path }): Check => [`data ${path}`, () => void readListedFile(openDatalist(path), 0)]),
     ...models
       .filter((model) => typeof model === 'string')

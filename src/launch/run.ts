@@ -1,11 +1,10 @@
 /** From a loaded config to a finished run: missing parents first, then its processes, supervised, and started again as told. */
 import { randomUUID } from 'node:crypto';
 import { createRequire } from 'node:module';
-import { setTimeout as delay } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import type { LoadedConfig } from '../config/load.js';
 import { checkRunnable, dependencies } from '../config/models.js';
-import { ConfigError, EditrlError, EndpointError, EngineError, InternalError, RunError } from '../core/errors.js';
+import { ConfigError, EditrlError, EndpointError, EngineError, InternalError, InUseError } from '../core/errors.js';
 import { rewardOf } from '../recipes/settings.js';
 import { asksJudge } from '../rewards/choice.js';
 import type { Endpoint } from '../rewards/endpoints.js';
@@ -23,6 +22,7 @@ import { RunFailed } from './failure.js';
 import { Guardian } from './guardian.js';
 import { NativeAttempt } from './native_attempt.js';
 import { chainOf, type Link } from './parents.js';
+import { LOOK_EVERY_MS, pause, pauseAsOwner, pauseBeforeRestart } from './pause.js';
 import { changedRuns, obstacles, requireNone } from './preflight.js';
 import { SharedGateways } from './shared_gateway.js';
 import { StopWatch } from './stop_watch.js';
@@ -109,7 +109,7 @@ export class Launcher {
         return await this.#attempts(config, undefined);
       } catch (error) {
         // Another process, which waited too, was quicker.
-        if (!(error instanceof RunError) || error instanceof RunFailed || liveLock(paths) === null) throw error;
+        if (!(error instanceof InUseError)) throw error;
       }
     }
   }
@@ -181,8 +181,7 @@ export class Launcher {
         this.#say(
           `${run_name} is started again ${when}from its last checkpoint (${restarts + 1} of ${launch.max_restarts})`,
         );
-        await pause(waitS * 1000, stop);
-        if (stop.aborted) throw error;
+        if (waitS > 0 && (await pauseAsOwner(paths, waitS * 1000, stop))) return 'interrupted';
         // The failed attempt has recorded the change that was allowed.
         attempt = { ...config, allowChanges: [] };
       }
@@ -317,21 +316,6 @@ export class Launcher {
   #say(line: string): void {
     this.options.terminal?.write(`${line}\n`);
   }
-}
-
-const LOOK_EVERY_MS = 1_000;
-
-/** Waits, but not on once asked to stop. */
-async function pause(ms: number, stop: AbortSignal): Promise<void> {
-  await delay(ms, undefined, { signal: stop }).catch(() => undefined);
-}
-
-/** The longest pause before a run is started again, in seconds. */
-const LONGEST_PAUSE_S = 60;
-
-/** Seconds before the next start, after so many attempts in a row that got no further: what fails at once would fail again at once. */
-export function pauseBeforeRestart(inVain: number): number {
-  return inVain === 0 ? 0 : Math.min(LONGEST_PAUSE_S, 2 ** (inVain - 1));
 }
 
 function send(worker: Worker, message: ToWorker): void {

@@ -17,7 +17,7 @@ import { Journal, rewindTo } from './journal.js';
 import { JudgementFiles } from './judgement_files.js';
 import { acquireLock, realLockWorld, type LockWorld, type RunLock } from './lock.js';
 import { recordParents, withMovedPins } from './parents.js';
-import { RunPaths } from './paths.js';
+import { RunPaths, writtenFolders } from './paths.js';
 import { formatChanges, readRecord, writeRecord } from './record.js';
 import type { ConfigSource, PlainObject, RecordedData, RunAttempt, RunRecord } from './record.js';
 import { isDone, readState, writeState, type RunState } from './state.js';
@@ -111,18 +111,21 @@ export class RunHandle {
    */
   noteData(opened: Readonly<Record<string, RecordedData>>): void {
     const before = this.recorded.data ?? {};
-    for (const [path, { samples, digest }] of Object.entries(opened)) {
+    for (const [path, now] of Object.entries(opened)) {
       const was = Object.hasOwn(before, path) ? before[path] : null;
-      if (was === null || was.digest === digest || this.checkpoint === null) continue;
-      throw new DataError(
-        `the dataset is not the one that the run ${this.paths.runName} began with: it listed ${was.samples} samples then, and ${samples} now, or others`,
-        {
-          where: path,
-          next: 'Bring it back as it was; or begin a run with this one: another run_name, or `editrl run … --fresh`.',
-        },
-      );
+      if (was === null || this.checkpoint === null) continue;
+      const otherFiles = was.files !== null && now.files !== null && was.files !== now.files;
+      if (was.ids === now.ids && !otherFiles) continue;
+      const how =
+        was.samples === now.samples
+          ? `of its ${now.samples} samples some are others`
+          : `it listed ${was.samples} samples then, and lists ${now.samples} now`;
+      throw new DataError(`the dataset is not the one that the run ${this.paths.runName} began with: ${how}`, {
+        where: path,
+        next: 'Bring it back as it was; or begin a run with this one: another run_name, or `editrl run … --fresh`.',
+      });
     }
-    const data = { ...before, ...opened };
+    const data = this.checkpoint === null ? opened : { ...before, ...opened };
     if (JSON.stringify(data) === JSON.stringify(before)) return;
     this.requireOwned();
     this.recorded = { ...this.recorded, data };
@@ -348,13 +351,14 @@ function repairJudgements(paths: RunPaths, notes: string[]): void {
   if (journal.repairedBytes > 0) {
     notes.push(`cut ${journal.repairedBytes} bytes of a torn last line off judgements.jsonl`);
   }
+  new JudgementFiles(paths.judgements).tidy();
 }
 
 /** Removes what an earlier owner left half-written. */
 function cleanDirectory(paths: RunPaths): void {
   cleanCheckpoints(paths);
   try {
-    for (const dir of [paths.dir, paths.episodesDir, paths.mediaDir, new JudgementFiles(paths.judgements).folder]) {
+    for (const dir of writtenFolders(paths)) {
       for (const name of listOrNothing(dir)) {
         if (name.endsWith('.tmp')) rmSync(join(dir, name), { force: true });
       }

@@ -15,8 +15,7 @@ import { CheckpointError, must, RunError } from '../core/errors.js';
 import { diskError, syncDirectory } from '../core/files.js';
 import { checkpointProblems, listCheckpoints } from './checkpoints.js';
 import { parseLine, scanLines } from './journal.js';
-import { JudgementFiles } from './judgement_files.js';
-import { iterationOfKey } from './judgements.js';
+import { iterationOfKey, JudgementFiles } from './judgement_files.js';
 import { checkRunName, iterationName, parseIterationName, RunPaths } from './paths.js';
 import { readRecord, writeRecord } from './record.js';
 import { writeState } from './state.js';
@@ -121,11 +120,13 @@ function copyJudgements(source: RunPaths, half: RunPaths, iteration: number): vo
   for (const { name, path, last } of from.pieces) {
     if (last > iteration) continue;
     mkdirSync(to.folder, { recursive: true });
+    // One that its owner has yet to pack is copied line by line.
+    if (!path.endsWith('.gz')) continue;
     linkOrCopy(path, join(to.folder, basename(path)));
     whole.add(name);
   }
   const kept: string[] = [];
-  from.scan(null, (text, { piece }, file) => {
+  from.scanAll((text, { piece }, file) => {
     if (whole.has(piece)) return;
     const { key } = parseLine(text, file, 0);
     if (iterationOfKey(String(key)) <= iteration) kept.push(`${text}\n`);

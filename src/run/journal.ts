@@ -85,6 +85,11 @@ export class Journal {
     return { offset, length: bytes.length - 1, nonFinite };
   }
 
+  /** The open file. */
+  get descriptor(): number {
+    return this.#open();
+  }
+
   /** The text of a line that `append` or `scanLines` located. */
   readAt(offset: number, length: number): string {
     const bytes = new Uint8Array(length);

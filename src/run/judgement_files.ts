@@ -2,12 +2,12 @@
  * The files of a run's judgements: `judgements.jsonl`, and what lies further back in pieces of some megabytes,
  * `judgements/<number>-<last iteration>.jsonl.gz`, which zcat reads line by line.
  */
-import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync } from 'node:fs';
+import { closeSync, existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, statSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
 import { gunzipSync, gzipSync } from 'node:zlib';
 import { diskError, syncDirectory, writeFileAtomic } from '../core/files.js';
 import { RunError } from '../core/errors.js';
-import { scanLines } from '../core/lines.js';
+import { openToRead, scanLines, scanOpenLines } from '../core/lines.js';
 import { iterationName, parseIterationName } from './paths.js';
 
 /** Where a line lies, in bytes of the text. */
@@ -25,6 +25,8 @@ export interface Piece {
   readonly last: number;
 }
 
+/** A current file of so many bytes becomes a piece. */
+export const PIECE_BYTES = 8 * 2 ** 20;
 const PLAIN = '.jsonl';
 const PACKED = '.jsonl.gz';
 /** So many pieces are kept unpacked, for those who read here and there. */
@@ -51,8 +53,12 @@ export class JudgementFiles {
     return [...found.values()];
   }
 
-  /** Calls back for every line that may belong to the iteration `from` or to a later one, oldest first; null for every line. */
-  scan(from: number | null, onLine: (line: string, place: Place, file: string) => void): void {
+  /**
+   * Calls back for every line that may belong to the iteration `from` or to a later one, oldest first; null for every line. `current` is
+   * a descriptor of the current file, null where there is none: the places of its lines hold for it whatever the owner of the run does
+   * meanwhile. It has to be opened before the pieces are looked at, so that no line is between the two.
+   */
+  scan(from: number | null, current: number | null, onLine: (line: string, place: Place, file: string) => void): void {
     for (const { name, path, last } of this.pieces) {
       if (from !== null && last < from) continue;
       const text = this.#textOf(name);
@@ -62,7 +68,18 @@ export class JudgementFiles {
         start = end + 1;
       }
     }
-    scanLines(this.current, (line, offset, length) => onLine(line, { piece: null, offset, length }, this.current));
+    if (current === null) return;
+    scanOpenLines(current, (line, offset, length) => onLine(line, { piece: null, offset, length }, this.current));
+  }
+
+  /** As `scan`, for those who want the lines alone. */
+  scanAll(onLine: (line: string, place: Place, file: string) => void): void {
+    const current = openToRead(this.current);
+    try {
+      this.scan(null, current, onLine);
+    } finally {
+      if (current !== null) closeSync(current);
+    }
   }
 
   /** The line at a place in a piece. */
@@ -75,8 +92,7 @@ export class JudgementFiles {
    * packed or not. Returns the piece's name. Raises RunError when the disk refuses.
    */
   rotate(last: number): string {
-    const number = (this.pieces.at(-1)?.name ?? '0').split('-')[0];
-    const name = `${String(Number(number) + 1).padStart(4, '0')}-${iterationName(Math.max(0, last))}`;
+    const name = this.#nextName(last);
     try {
       mkdirSync(this.folder, { recursive: true });
       renameSync(this.current, join(this.folder, name + PLAIN));
@@ -85,12 +101,44 @@ export class JudgementFiles {
     } catch (cause) {
       throw diskError(this.folder, cause);
     }
-    this.pack();
+    this.#pack();
     return name;
   }
 
+  #nextName(last: number): string {
+    const number = (this.pieces.at(-1)?.name ?? '0').split('-')[0];
+    return `${String(Number(number) + 1).padStart(4, '0')}-${iterationName(Math.max(0, last))}`;
+  }
+
+  /**
+   * What the owner of a run does before anybody reads: packs what a process left unpacked, and makes pieces of a current file that is
+   * much longer than one, as runs have that were begun without pieces. A process that dies meanwhile may leave lines in both; they are
+   * the same. Raises RunError when the disk refuses.
+   */
+  tidy(pieceBytes = PIECE_BYTES): void {
+    this.#pack();
+    if (!existsSync(this.current) || statSync(this.current).size < 2 * pieceBytes) return;
+    let lines: string[] = [];
+    let [bytes, last] = [0, -1];
+    try {
+      mkdirSync(this.folder, { recursive: true });
+      scanLines(this.current, (line, _offset, length) => {
+        lines.push(`${line}\n`);
+        bytes += length + 1;
+        last = Math.max(last, iterationOfKey(String((JSON.parse(line) as { key?: unknown }).key)));
+        if (bytes < pieceBytes) return;
+        const packed = join(this.folder, this.#nextName(last) + PACKED);
+        writeFileAtomic(packed, gzipSync(lines.join('')));
+        [lines, bytes] = [[], 0];
+      });
+      writeFileAtomic(this.current, lines.join(''));
+    } catch (cause) {
+      throw cause instanceof RunError ? cause : diskError(this.folder, cause);
+    }
+  }
+
   /** Packs the pieces that are not packed yet. */
-  pack(): void {
+  #pack(): void {
     if (!existsSync(this.folder)) return;
     for (const file of readdirSync(this.folder)) {
       if (!file.endsWith(PLAIN)) continue;
@@ -111,7 +159,8 @@ export class JudgementFiles {
     const [plain, packed] = [PLAIN, PACKED].map((suffix) => join(this.folder, name + suffix));
     let text: Buffer;
     try {
-      text = existsSync(packed) ? gunzipSync(readFileSync(packed)) : readFileSync(plain);
+      // The owner may pack it at any time.
+      text = existsSync(plain) ? (readIfThere(plain) ?? unpacked(packed)) : unpacked(packed);
     } catch (cause) {
       throw new RunError('a piece of the judgements cannot be read', {
         where: packed,
@@ -124,4 +173,23 @@ export class JudgementFiles {
     this.#texts.set(name, text);
     return text;
   }
+}
+
+function unpacked(path: string): Buffer {
+  return gunzipSync(readFileSync(path));
+}
+
+function readIfThere(path: string): Buffer | null {
+  try {
+    return readFileSync(path);
+  } catch (cause) {
+    if ((cause as NodeJS.ErrnoException).code === 'ENOENT') return null;
+    throw cause;
+  }
+}
+
+/** The iteration that a judgement belongs to; -1 for what belongs to none, such as the judge's own check. */
+export function iterationOfKey(key: string): number {
+  const found = /(?:^|\/)(\d+)\//.exec(key);
+  return found === null ? -1 : Number(found[1]);
 }

@@ -1,7 +1,7 @@
 /** `judgements.jsonl`: every exchange with a judge, stored before it is used and found again by a resumed run. */
 import type { Judgement, JudgementStore } from '../rewards/types.js';
 import { Journal, parseLine, type JournalDisk } from './journal.js';
-import { JudgementFiles, type Place } from './judgement_files.js';
+import { iterationOfKey, JudgementFiles, PIECE_BYTES, type Place } from './judgement_files.js';
 import type { RunPaths } from './paths.js';
 
 interface JudgementLine {
@@ -16,9 +16,6 @@ interface JudgementLine {
   readonly attempts: number;
   readonly latency_ms: number;
 }
-
-/** A current file of so many bytes becomes a piece. */
-const PIECE_BYTES = 8 * 2 ** 20;
 
 /**
  * Where the judgements of a run lie, by iteration. A training never looks back: where it says from which iteration on it asks, those
@@ -84,11 +81,10 @@ export class FileJudgementStore implements JudgementStore {
     private readonly options: { readonly disk?: JournalDisk; readonly pieceBytes?: number } = {},
   ) {
     this.#files = new JudgementFiles(paths.judgements);
-    if (from !== null) this.#files.pack();
     this.#journal = new Journal(paths.judgements, options.disk);
     this.#index = new JudgementIndex(from);
     let number = 0;
-    this.#files.scan(from, (text, place, file) => {
+    this.#files.scan(from, this.#journal.descriptor, (text, place, file) => {
       if (place.offset === 0) number = 0;
       number++;
       const line = parseLine(text, file, number) as unknown as JudgementLine;
@@ -167,12 +163,6 @@ export function readJudgement(text: string): Judgement {
     attempts: line.attempts,
     latencyMs: line.latency_ms,
   };
-}
-
-/** The iteration that a judgement belongs to; -1 for what belongs to none, such as the judge's own check. */
-export function iterationOfKey(key: string): number {
-  const found = /(?:^|\/)(\d+)\//.exec(key);
-  return found === null ? -1 : Number(found[1]);
 }
 
 /** What a judgement is found by. */

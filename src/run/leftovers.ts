@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { diskError } from '../core/files.js';
 import { listRuns } from './find.js';
 import { acquireLock, lockProblem, readLock, realLockWorld, type LockWorld } from './lock.js';
-import { RunPaths } from './paths.js';
+import { RunPaths, writtenFolders } from './paths.js';
 import { bytesFreed, recordedName, removeRun, REMOVING, runsToKeep, type Kept, type RemovalWorld } from './remove.js';
 
 export interface Leftover {
@@ -98,7 +98,7 @@ function leftoversOf(paths: RunPaths): Pick<Leftover, 'path' | 'what'>[] {
       .filter((name) => name.startsWith('corrupt-'))
       .map((name) => ({ path: place(name), what: 'checkpoint set aside' as const })),
     ...checkpoints.filter(isIdle).map((name) => ({ path: place(name), what: 'left by a crash' as const })),
-    ...[paths.dir, paths.episodesDir, paths.mediaDir, paths.rescoredDir].flatMap((dir) =>
+    ...[...writtenFolders(paths), paths.rescoredDir].flatMap((dir) =>
       listOrNothing(dir)
         .filter((name) => name.endsWith('.tmp') && !name.startsWith('lock.json'))
         .map((name) => ({ path: join(dir, name), what: 'left by a crash' as const })),

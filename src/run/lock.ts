@@ -1,5 +1,5 @@
 /** One process at a time owns a run: `core/lock.ts`, in the words of runs. */
-import { RunError } from '../core/errors.js';
+import { InUseError, RunError } from '../core/errors.js';
 import {
   readLockFile,
   realLockWorld,
@@ -93,7 +93,7 @@ export function acquireLock(paths: RunPaths, world: LockWorld = realLockWorld())
   const refuse = (found: FoundLock): void => {
     const problem = lockProblem(requireOwner(found, paths.lock), world);
     if (problem === null) return;
-    throw new RunError(`the run is in use by ${problem.holder}`, { where: paths.lock, next: problem.next });
+    throw new InUseError(`the run is in use by ${problem.holder}`, { where: paths.lock, next: problem.next });
   };
   return new RunLock(takeLock(paths.lock, refuse, world), world);
 }

@@ -29,6 +29,11 @@ export function parseIterationName(name: string): number | null {
   return /^\d{6,}$/.test(name) ? Number(name) : null;
 }
 
+/** The folders in which a training writes files beside their places first. */
+export function writtenFolders({ dir, episodesDir, mediaDir, judgementsDir }: RunPaths): string[] {
+  return [dir, episodesDir, mediaDir, judgementsDir];
+}
+
 /** Where everything of one run lies. Only names: nothing is read or made. */
 export class RunPaths {
   readonly dir: string;
@@ -63,6 +68,10 @@ export class RunPaths {
   }
   get judgements(): string {
     return join(this.dir, 'judgements.jsonl');
+  }
+  /** Judgements that lie further back. */
+  get judgementsDir(): string {
+    return join(this.dir, 'judgements');
   }
   get episodesDir(): string {
     return join(this.dir, 'episodes');

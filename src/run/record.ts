@@ -35,10 +35,11 @@ export interface RecordedParent extends PlainObject {
   readonly manifest?: string;
 }
 
-/** A dataset as it was when a run began: how many samples it lists, and the digest of the list. */
+/** A dataset as it was when a run began: how many samples it lists, and digests of their paths and of their contents (null: not known). */
 export interface RecordedData {
   readonly samples: number;
-  readonly digest: string;
+  readonly ids: string;
+  readonly files: string | null;
 }
 
 /** One start or resume of a run. */

@@ -1,6 +1,6 @@
 /** Removing runs that nothing needs: neither a process that works on them nor a run that starts from them. */
 import { lstatSync, readdirSync, renameSync, rmSync } from 'node:fs';
-import { join } from 'node:path';
+import { isAbsolute, join, resolve } from 'node:path';
 import { EditrlError, RunError } from '../core/errors.js';
 import { diskError } from '../core/files.js';
 import { manifestDigest } from './checkpoints.js';
@@ -32,10 +32,10 @@ export interface Kept {
   readonly why: string;
 }
 
-/** What other runs of a folder start from. */
+/** What other runs of a folder start from: runs by name, and paths. */
 interface Start {
   readonly by: string;
-  readonly parent: Partial<RecordedParent>;
+  readonly parent: Partial<RecordedParent> | { readonly path: string };
 }
 
 /**
@@ -49,7 +49,9 @@ export function runsToKeep(runs: readonly RunPaths[], world: RemovalWorld): Kept
   const unreadable: string[] = [];
   for (const other of listRuns([runs[0].baseExpDir]).filter(({ runName }) => !going.has(runName))) {
     try {
-      for (const parent of readRecord(other)?.parents ?? []) starts.push({ by: other.runName, parent });
+      const record = readRecord(other);
+      for (const parent of record?.parents ?? []) starts.push({ by: other.runName, parent });
+      for (const path of pathsIn(record?.settings)) starts.push({ by: other.runName, parent: { path } });
     } catch (error) {
       if (!(error instanceof EditrlError)) throw error;
       unreadable.push(other.runName);
@@ -80,8 +82,16 @@ function whyKept(
   return null;
 }
 
+/** The absolute paths among some settings: a model may be named by that of a checkpoint. */
+function pathsIn(value: unknown): string[] {
+  if (typeof value === 'string') return isAbsolute(value) ? [value] : [];
+  return typeof value === 'object' && value !== null ? Object.values(value).flatMap(pathsIn) : [];
+}
+
 /** A run that was set aside, too, can hold the very checkpoint that another one has pinned under its old name. */
-function isStart(paths: RunPaths, { parent: { run, iteration, manifest } }: Start): boolean {
+function isStart(paths: RunPaths, { parent }: Start): boolean {
+  if ('path' in parent) return `${resolve(String(parent.path))}/`.startsWith(`${resolve(paths.dir)}/`);
+  const { run, iteration, manifest } = parent;
   if (run === paths.runName) return true;
   if (run === undefined || run !== recordedName(paths) || iteration === undefined || manifest === undefined) {
     return false;

@@ -1,6 +1,7 @@
 /** Judgements of the ranks that do not own the run directory: found where rank 0 keeps them, and handed to rank 0 before they are used. */
-import { closeSync, existsSync, openSync, readSync } from 'node:fs';
+import { closeSync, readSync } from 'node:fs';
 import type { Judgement, JudgementStore, JudgeItem, Outcome } from '../rewards/types.js';
+import { openToRead } from '../core/lines.js';
 import { JudgementFiles } from '../run/judgement_files.js';
 import { JudgementIndex, placeKey, readJudgement } from '../run/judgements.js';
 import type { RunPaths } from '../run/paths.js';
@@ -19,11 +20,11 @@ export class FollowerJudgements implements JudgementStore {
   constructor(paths: RunPaths, from: number | null = null) {
     this.#index = new JudgementIndex(from);
     this.#files = new JudgementFiles(paths.judgements);
-    this.#files.scan(from, (line, place) => {
+    this.#file = openToRead(paths.judgements);
+    this.#files.scan(from, this.#file, (line, place) => {
       const { key, requestHash } = readJudgement(line);
       this.#index.add(key, requestHash, place);
     });
-    this.#file = existsSync(paths.judgements) ? openSync(paths.judgements, 'r') : null;
   }
 
   find(key: string, requestHash: string): Judgement | undefined {

@@ -65,7 +65,9 @@ export function noteDatasets(
   const remarks = opened.flatMap(({ remark }) => remark ?? []);
   for (const remark of new Set(remarks)) log.logger.warn(remark);
   const paths = [...data.train, ...data.validation].map(({ path }) => belowFolder(data.dir, path));
-  handle.noteData(Object.fromEntries(opened.map(({ length, digest }, i) => [paths[i], { samples: length, digest }])));
+  handle.noteData(
+    Object.fromEntries(opened.map(({ length, digest }, i) => [paths[i], { samples: length, ...digest }])),
+  );
 }
 
 /** Prompts whose answers decode together in an evaluation, at most. */

@@ -240,6 +240,7 @@ describe('packDataset, again', () => {
   it('refuses a folder of something else', async () => {
     const { request } = own(pair, [edit]);
     mkdirSync(request.out);
+    writeFileSync(join(request.out, 'notes.txt'), '');
     expect(await refusal(request)).toContain(`${request.out}: there is something else here`);
   });
 

@@ -5,7 +5,7 @@ import { Writable } from 'node:stream';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { loadConfig, type LoadedConfig } from '../../src/config/load.js';
 import { CheckpointError, ConfigError } from '../../src/core/errors.js';
-import { Launcher, pauseBeforeRestart, runResolver } from '../../src/launch/run.js';
+import { Launcher, runResolver } from '../../src/launch/run.js';
 import { saveCheckpoint } from '../../src/run/checkpoints.js';
 import { RunPaths } from '../../src/run/paths.js';
 
@@ -70,8 +70,4 @@ describe('a run that starts from another', () => {
     expect(pinned('parent')).toBe(paths.checkpoint(1));
     expect(used).toEqual(['parent 1']);
   });
-});
-
-it('a run that fails again and again without getting further is started again ever later', () => {
-  expect([0, 1, 2, 3, 6, 7, 20].map(pauseBeforeRestart)).toEqual([0, 1, 2, 4, 32, 60, 60]);
 });

@@ -204,7 +204,7 @@ it('does not take for the same what another image tokenizer draws', async () => 
   const swapped = { ...settings, environment: { ...settings.environment, model: other } };
   const summary = await rescore(request({ ...opening(swapped), name: 'swapped' }));
   expect(summary.not_rescored).toEqual({
-    'its artifact has to be made again, but it comes out otherwise than it did': 20,
+    "its artifact has to be made again, but the run's data or a model is not there (the samples are written in the codes of another image tokenizer than environment.model)": 20,
   });
 });
 

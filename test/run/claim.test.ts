@@ -322,7 +322,7 @@ describe('finding runs', () => {
 });
 
 describe('the datasets of a run', () => {
-  const list = (digest: string, samples = 3) => ({ 's/train': { samples, digest } });
+  const list = (ids: string, samples = 3, files: string | null = null) => ({ 's/train': { samples, ids, files } });
 
   it('are recorded, and may change until there is a checkpoint', () => {
     const first = claimRun(request());
@@ -349,10 +349,11 @@ describe('the datasets of a run', () => {
         resumed.noteData(list('b', 4));
       }),
     ).toMatch(
-      /s\/train: the dataset is not the one that the run <run> began with: it listed 3 samples then, and 4 now.*--fresh/s,
+      /s\/train: the dataset is not the one that the run <run> began with: it listed 3 samples then, and lists 4 now.*--fresh/s,
     );
     // One that an earlier version began has none recorded, and one that is new to the settings is no other.
-    resumed.noteData({ ...list('a'), 'c/train': { samples: 1, digest: 'z' } });
+    resumed.noteData({ ...list('a', 3, 'known'), 'c/train': { samples: 1, ids: 'z', files: null } });
+    expect(textOf(() => resumed.noteData(list('a', 3, 'others')))).toContain('of its 3 samples some are others');
     expect(Object.keys(readRecord(paths)?.data ?? {})).toEqual(['s/train', 'c/train']);
     resumed.release();
   });

@@ -1,11 +1,21 @@
-import { mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import {
+  closeSync,
+  mkdirSync,
+  openSync,
+  readdirSync,
+  readFileSync,
+  readSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs';
 import { join } from 'node:path';
 import { gunzipSync } from 'node:zlib';
 import { beforeEach, describe, expect, it } from 'vitest';
 import type { Judgement } from '../../src/rewards/types.js';
 import { saveCheckpoint } from '../../src/run/checkpoints.js';
 import { forkRun } from '../../src/run/fork.js';
-import { JudgementFiles } from '../../src/run/judgement_files.js';
+import { JudgementFiles, type Place } from '../../src/run/judgement_files.js';
 import { FileJudgementStore } from '../../src/run/judgements.js';
 import { RunPaths } from '../../src/run/paths.js';
 import { writeRecord, type RunRecord } from '../../src/run/record.js';
@@ -39,7 +49,7 @@ describe('the judgements of a long training', () => {
   };
   const allOf = (): string[] => {
     const lines: string[] = [];
-    new JudgementFiles(paths.judgements).scan(null, (line) =>
+    new JudgementFiles(paths.judgements).scanAll((line) =>
       lines.push(String((JSON.parse(line) as { key: string }).key)),
     );
     return lines;
@@ -76,12 +86,45 @@ describe('the judgements of a long training', () => {
       if (when !== 'before the plain one was removed') rmSync(packed);
       if (when === 'while it was packed') writeFileSync(`${packed}.123.tmp`, 'half');
       expect(allOf()).toEqual(expected(12));
-      new FileJudgementStore(paths, 11).close();
+      new JudgementFiles(paths.judgements).tidy();
       expect(readdirSync(folder).filter((file) => file.endsWith('.jsonl'))).toEqual([]);
       train(11, 13);
       expect(allOf()).toEqual(expected(13));
     },
   );
+
+  it('that an earlier version left in one file become pieces before they are read', () => {
+    const store = new FileJudgementStore(paths, null);
+    for (let i = 0; i < 30; i++) store.put(judgement(`${i}/0/0/sc`, 'h', text));
+    store.close();
+    const files = new JudgementFiles(paths.judgements);
+    files.tidy(2_000);
+    const keys = Array.from({ length: 30 }, (_, i) => `${i}/0/0/sc`);
+    expect(allOf()).toEqual(keys);
+    expect(files.pieces.length).toBeGreaterThan(4);
+    expect(files.pieces.map(({ last }) => last)).toEqual(
+      [...files.pieces.map(({ last }) => last)].sort((a, b) => a - b),
+    );
+    expect(statSync(paths.judgements).size).toBeLessThan(2_000);
+    files.tidy(2_000);
+    expect(allOf()).toEqual(keys);
+  });
+
+  it('are found by who opened them while their owner makes a piece of them', () => {
+    train(0, 3);
+    const file = openSync(paths.judgements, 'r');
+    train(3, 12);
+    const places = new Map<string, Place>();
+    new JudgementFiles(paths.judgements).scan(null, file, (line, place) => {
+      const { key } = JSON.parse(line) as { key: string };
+      const bytes = Buffer.alloc(place.length);
+      if (place.piece === null) readSync(file, bytes, 0, place.length, place.offset);
+      expect(place.piece === null ? bytes.toString() : line).toBe(line);
+      places.set(key, place);
+    });
+    closeSync(file);
+    expect([...places.keys()].slice(0, 6).sort()).toEqual(expected(3).sort());
+  });
 
   it('go along with a fork as far as they belong to it', () => {
     train(0, 20);
@@ -101,7 +144,7 @@ describe('the judgements of a long training', () => {
     writeRecord(paths, record as unknown as RunRecord);
     const fork = forkRun(paths, cut, 'branch');
     const kept: string[] = [];
-    new JudgementFiles(fork.judgements).scan(null, (line) => kept.push((JSON.parse(line) as { key: string }).key));
+    new JudgementFiles(fork.judgements).scanAll((line) => kept.push((JSON.parse(line) as { key: string }).key));
     expect(kept).toEqual(expected(cut + 1));
     expect(new JudgementFiles(fork.judgements).pieces.map(({ last }) => last <= cut)).not.toContain(false);
   });

@@ -1,12 +1,25 @@
 /** One run on Slurm: an array of one, after the runs that it starts from. */
 import type { LoadedConfig } from '../../config/load.js';
 import { checkRunnable, dependencies } from '../../config/models.js';
+import { RunPaths } from '../../run/paths.js';
+import { setAside } from '../../run/set_aside.js';
 import { chainOf } from '../parents.js';
+import { changedRuns, obstacles, requireNone } from '../preflight.js';
 import { submitCells, type Submitted } from './submit.js';
 
-/** Submits a run and what it starts from. Raises ConfigError for runs that need each other, and what `submitCells` raises. */
-export async function submitRun(config: LoadedConfig, program: readonly string[]): Promise<Submitted> {
+/**
+ * Submits a run and what it starts from, where nothing is in the way of any of them. With `fresh` what lies under the run's name is kept
+ * beside it; `aside` is then its folder. Raises ConfigError for runs that need each other, what is in the way, and what `submitCells` raises.
+ */
+export async function submitRun(
+  config: LoadedConfig,
+  program: readonly string[],
+  fresh = false,
+): Promise<Submitted & { readonly aside: string | null }> {
   const chain = await chainOf(config);
+  const configs = chain.map((link) => link.config);
+  const claims = changedRuns(fresh ? configs.slice(0, -1) : configs);
+  requireNone([...claims, ...obstacles(configs, fresh ? new Set([config]) : new Set())]);
   const runs = chain.map((link) => {
     checkRunnable(link.config);
     const { settings } = link.config;
@@ -16,5 +29,7 @@ export async function submitRun(config: LoadedConfig, program: readonly string[]
       parents: dependencies(settings).map(({ run }) => run),
     };
   });
-  return submitCells(runs.slice(-1), runs.slice(0, -1), { program, name: config.settings.run_name });
+  const { base_exp_dir, run_name } = config.settings;
+  const aside = fresh ? setAside(new RunPaths(base_exp_dir, run_name)) : null;
+  return { aside, ...(await submitCells(runs.slice(-1), runs.slice(0, -1), { program, name: run_name })) };
 }

@@ -8,11 +8,12 @@
  *
  * A part is named after what it was made from (options, and the tokenizer whose codes it is written in), built beside its place and
  * renamed into it. It never changes from then on, so that no command can change what another one reads. A config names
- * the lists as `<root>/s/train/…`; `tinyFolder` says which part that is. Parts of editrl 0.1.0 lie in the root itself, which
+ * the lists as `<root>/s/train/…`; `tinyImages` and `tinyEdits` say which part that is, `pathIn` where in it. Parts of editrl 0.1.0 lie in the root itself, which
  * <root>/dataset.json tells; they are used where they are.
  */
 import {
   existsSync,
+  lstatSync,
   mkdirSync,
   readdirSync,
   readFileSync,
@@ -121,9 +122,14 @@ function plain(value: unknown): unknown {
 
 /** The folder of a part, whether it is there or not: that which holds `images`, or `s` and `c`. */
 function folderOf(root: string, { name, entry }: Part): string {
-  const inRoot = PART_FOLDERS[name].every((folder) => existsSync(join(root, folder)));
+  // A link there leads to some part, which may be another one.
+  const inRoot = PART_FOLDERS[name].every((folder) => isFolderItself(join(root, folder)));
   if (inRoot && isDeepStrictEqual(readRecord(root)[name], entry)) return root;
   return join(root, `${name}-${sha256(JSON.stringify([FORMAT, entry])).slice(0, 12)}`);
+}
+
+function isFolderItself(path: string): boolean {
+  return lstatSync(path, { throwIfNoEntry: false })?.isDirectory() === true;
 }
 
 /** The folder of the images with these options; null where they are not made yet. */
@@ -138,10 +144,15 @@ export function tinyEdits(root: string, options: Partial<TinyEditOptions>, token
   return existsSync(folder) ? folder : null;
 }
 
+/** Whether a path names something that is made below the root: of the images, or of a set of edits. */
+export function isMade(root: string, path: string): boolean {
+  const [first] = relative(resolve(root), resolve(path)).split(sep);
+  return Object.values(PART_FOLDERS).some((folders) => folders.includes(first));
+}
+
 /** Where what a path names below the root lies in a part; a path that leads elsewhere, and any without a part, as it is. */
 export function pathIn(folder: string | null, root: string, path: string): string {
-  const isBelow = `${resolve(path)}${sep}`.startsWith(`${resolve(root)}${sep}`);
-  return folder === null || folder === root || !isBelow ? path : join(folder, relative(root, path));
+  return folder === null || folder === root || !isMade(root, path) ? path : join(folder, relative(root, path));
 }
 
 /** Lists the first half of a set's labelled split, so that two sets together have as many labels as one. */
@@ -208,12 +219,15 @@ function publish(staging: string, place: string): void {
   }
 }
 
+/** Where there is one already, and where there cannot be any. */
+const NO_LINK = ['EEXIST', 'EPERM', 'ENOSYS', 'ENOTSUP', 'EOPNOTSUPP', 'EACCES', 'EROFS'];
+
 /** For those who look into the folder; the program reads parts by their own names. A file system may know no links. */
 function link(path: string, target: string): void {
   try {
     symlinkSync(target, path);
   } catch (cause) {
-    if (!['EEXIST', 'EPERM', 'ENOSYS', 'EOPNOTSUPP'].includes((cause as NodeJS.ErrnoException).code ?? '')) throw cause;
+    if (!NO_LINK.includes((cause as NodeJS.ErrnoException).code ?? '')) throw cause;
   }
 }
 
@@ -222,6 +236,8 @@ interface WrittenList {
   readonly prefix?: string;
   readonly path_list: readonly string[];
   readonly sha256: readonly string[];
+  /** The id of the tokenizer whose codes the samples hold; absent for images. */
+  readonly tokenizer?: string;
 }
 
 function writeList(folder: string, list: WrittenList): void {
@@ -230,14 +246,19 @@ function writeList(folder: string, list: WrittenList): void {
 }
 
 /** Writes samples and their list, the list last; returns the list. */
-function writeSplit(folder: string, suffix: string, files: readonly Uint8Array[]): WrittenList {
+function writeSplit(
+  folder: string,
+  suffix: string,
+  files: readonly Uint8Array[],
+  codes: Pick<WrittenList, 'tokenizer'> = {},
+): WrittenList {
   mkdirSync(join(folder, 'samples'), { recursive: true });
   const paths = files.map((bytes, i) => {
     const path = `samples/${String(i).padStart(6, '0')}${suffix}`;
     writeFileSync(join(folder, path), bytes);
     return path;
   });
-  const list = { path_list: paths, sha256: files.map((bytes) => sha256(bytes)) };
+  const list = { path_list: paths, sha256: files.map((bytes) => sha256(bytes)), ...codes };
   writeList(folder, list);
   return list;
 }
@@ -314,13 +335,16 @@ export async function makeTinyEdits(
         const plans = indices(full.sizes[split]).map((i) =>
           drawExample(full.seed, set, split, i, full.geometry, full.mixtures[set]),
         );
-        const list = writeSplit(join(folder, set, split), '.npz', await encodeSamples(plans, split, tokenizer));
+        const codes = { tokenizer: tokenizer.id };
+        const samples = await encodeSamples(plans, split, tokenizer);
+        const list = writeSplit(join(folder, set, split), '.npz', samples, codes);
         if (split !== 'train') continue;
         const half = <T>(all: readonly T[]): readonly T[] => all.slice(0, Math.ceil(all.length / 2));
         writeList(join(folder, set, HALF), {
           prefix: '../train',
           path_list: half(list.path_list),
           sha256: half(list.sha256),
+          ...codes,
         });
       }
     }

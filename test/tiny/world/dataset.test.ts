@@ -186,10 +186,28 @@ describe('the tiny datasets', () => {
     expect(openEditDataset(pathIn(tinyEdits(old, { sizes: small }, 'another'), old, list)).length).toBe(2);
   });
 
+  it('that a root once held itself are not taken for those that a link leads to', async () => {
+    const old = join(root, '..', 'tiny-linked');
+    const entry = (
+      JSON.parse(readFileSync(join(tinyEdits(root, { sizes }, 'mean-colours') ?? '', 'made.json'), 'utf8')) as {
+        made_from: unknown;
+      }
+    ).made_from;
+    mkdirSync(old);
+    writeFileSync(join(old, 'dataset.json'), JSON.stringify({ format: 2, images: null, edits: entry }));
+    await makeTinyEdits(old, { sizes: { train: 2, prompts: 2, validation: 2, truth: 2 } }, new MeanColours('another'));
+    expect(existsSync(join(old, 's'))).toBe(true);
+    expect(tinyEdits(old, { sizes }, 'mean-colours')).toBeNull();
+    expect(openEditDataset(tinyDatalist(old, 's', 'train')).tokenizer).toBe('another');
+  });
+
   it('are found below the root alone', () => {
     expect(pathIn('/data/tiny/edits-1', '/data/tiny', '/data/tiny/s/train')).toBe('/data/tiny/edits-1/s/train');
     expect(pathIn('/data/tiny/edits-1', '/data/tiny', '/data/tiny_2/s/train')).toBe('/data/tiny_2/s/train');
     expect(pathIn(null, '/data/tiny', '/data/tiny/s/train')).toBe('/data/tiny/s/train');
+    for (const own of ['/data/tiny/mine/train', '/data/tiny/edits-1/s/train']) {
+      expect(pathIn('/data/tiny/edits-2', '/data/tiny', own)).toBe(own);
+    }
   });
 
   it('are the same bytes whenever they are made', async () => {
