@@ -4,7 +4,7 @@
  */
 import { accessSync, constants, existsSync, statfsSync, statSync } from 'node:fs';
 import { delimiter, dirname, join, resolve, sep } from 'node:path';
-import type { LoadedConfig } from '../config/load.js';
+import { loadingOnce, type LoadedConfig } from '../config/load.js';
 import { cannotRunYet, dependencies } from '../config/models.js';
 import { ConfigError, EditrlError, RunError } from '../core/errors.js';
 import { openDatalist, readListedFile } from '../data/datalist.js';
@@ -18,6 +18,7 @@ import { isDone, readState } from '../run/state.js';
 import type { ModelReference } from '../schema/model.js';
 import { getPath } from '../schema/paths.js';
 import type { RunSettings, TrainedSettings } from '../schema/run.js';
+import { chainOf } from './parents.js';
 
 /** With less free space than this a disk counts as full: what a run will write is not estimated. */
 const LEAST_FREE_BYTES = 16 * 2 ** 20;
@@ -31,21 +32,33 @@ export interface Obstacle {
   readonly error: EditrlError;
 }
 
+export interface Looking {
+  /** Runs that begin anew, though they may be finished. */
+  readonly anew?: ReadonlySet<LoadedConfig>;
+  /** What was looked at before, which is not looked at again; it grows. */
+  readonly seen?: Map<string, EditrlError | null>;
+}
+
 /**
  * What is in the way of some runs, each of which may start from others of them; empty where they can start. What several runs
  * need is looked at once and told of the first that needs it. A finished run needs nothing, unless it is one of `anew`. Whether folders are of
  * these runs is not looked at: see `changedRuns`.
  */
-export function obstacles(runs: readonly LoadedConfig[], anew: ReadonlySet<LoadedConfig> = new Set()): Obstacle[] {
+export function obstacles(
+  runs: readonly LoadedConfig[],
+  { anew = new Set(), seen = new Map() }: Looking = {},
+): Obstacle[] {
   const made = new Map(runs.map(({ settings }) => [settings.run_name, settings]));
-  const looked = new Set<string>();
+  const told = new Set<string>();
   return runs.flatMap((config) => {
     const { base_exp_dir, run_name, num_iterations } = config.settings;
     if (!anew.has(config) && isDone(readState(new RunPaths(base_exp_dir, run_name)), num_iterations)) return [];
     return checksOf(config, made).flatMap(([what, check]) => {
-      if (looked.has(what)) return [];
-      looked.add(what);
-      return found(run_name, check);
+      if (told.has(what)) return [];
+      told.add(what);
+      const error = seen.has(what) ? seen.get(what) : raisedBy(check);
+      seen.set(what, error ?? null);
+      return error ? [{ run: run_name, error }] : [];
     });
   });
 }
@@ -53,7 +66,22 @@ export function obstacles(runs: readonly LoadedConfig[], anew: ReadonlySet<Loade
 /** The runs whose folders hold runs of other settings; of a config that cannot run at all nothing is said. */
 export function changedRuns(runs: readonly LoadedConfig[]): Obstacle[] {
   const able = runs.filter(({ settings }) => cannotRunYet(settings).length === 0);
-  return able.flatMap((config) => found(config.settings.run_name, () => checkClaim(config)));
+  return able.flatMap((config) => {
+    const error = raisedBy(() => checkClaim(config));
+    return error === null ? [] : [{ run: config.settings.run_name, error }];
+  });
+}
+
+/** Looks at configs one after another: what they share, runs that they start from among it, is evaluated and looked at once. */
+export class Preflight {
+  readonly #load = loadingOnce();
+  readonly #seen = new Map<string, EditrlError | null>();
+
+  /** What is in the way of a config's run and of those that it starts from. Raises what makes no chain: see `chainOf`. */
+  async of(config: LoadedConfig): Promise<Obstacle[]> {
+    const runs = (await chainOf(config, new Set(), this.#load)).map((link) => link.config);
+    return [...changedRuns(runs), ...obstacles(runs, { seen: this.#seen })];
+  }
 }
 
 /** Raises what is in the way: the one error, or a ConfigError with all of them. */
@@ -78,10 +106,13 @@ function checksOf(config: LoadedConfig, made: ReadonlyMap<string, RunSettings>):
   }
   return [
     [`folder ${base_exp_dir}`, () => checkFolder(base_exp_dir)],
-    ...dependencies(settings).map(({ run }): Check => [
-      `${run_name} from ${run}`,
-      () => checkPlace(settings, made.get(run)),
-    ]),
+    ...dependencies(settings).map(({ run }): Check => {
+      const start = made.get(run);
+      return [
+        `${run_name} in ${base_exp_dir} from ${run} in ${start?.base_exp_dir ?? ''}`,
+        () => checkPlace(settings, start),
+      ];
+    }),
     ...(launch.command === null ? [] : [commandCheck(launch.command[0], launch.env['PATH'])]),
     ...(isTrainable(settings) && launch.command === null ? trainedChecks(settings) : []),
   ];
@@ -104,12 +135,12 @@ function trainedChecks(settings: TrainedSettings): Check[] {
   ];
 }
 
-function found(run: string, check: () => void): Obstacle[] {
+function raisedBy(check: () => void): EditrlError | null {
   try {
     check();
-    return [];
+    return null;
   } catch (error) {
-    if (error instanceof EditrlError) return [{ run, error }];
+    if (error instanceof EditrlError) return error;
     throw error;
   }
 }

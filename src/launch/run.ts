@@ -82,7 +82,7 @@ export class Launcher {
     const chain = await chainOf(config, this.#made);
     const [configs, parents] = [chain.map((link) => link.config), chain.slice(0, -1)];
     const claims = changedRuns(fresh ? parents.map((link) => link.config) : configs);
-    requireNone([...claims, ...obstacles(configs, fresh ? new Set([config]) : new Set())]);
+    requireNone([...claims, ...obstacles(configs, fresh ? { anew: new Set([config]) } : {})]);
     if (fresh) this.#setAside(config);
     for (const parent of parents) {
       const { run_name } = parent.config.settings;
