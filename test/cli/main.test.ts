@@ -100,6 +100,21 @@ describe('editrl', () => {
       ['plan', 'configs/tiny_vq.jsonnet', '--only', 'a', '--only', 'b'],
       'editrl: --only is given 2 times; allowed: once\n',
     ],
+    ...[
+      ['--port', 'two'],
+      ['--timeout-s', '1e999'],
+    ].map(([name, value]): [string[], string] => [
+      ['gateway', '--upstream', 'http://127.0.0.1:9', name, value],
+      `editrl: ${name}: found ${value}; allowed: a number\n`,
+    ]),
+    ...[
+      ['--port', 'two', 'a whole number from 0 to 65535'],
+      ['--port', '70000', 'a whole number from 0 to 65535'],
+      ['--ocr-weight', 'much', 'a number'],
+    ].map(([name, value, allowed]): [string[], string] => [
+      ['reward-server', '--terms', 'jpeg_size', name, value],
+      `editrl: ${name}: found ${value}; allowed: ${allowed}\n`,
+    ]),
   ])('refuses %j in one message', async (argv, message) => {
     expect(await main(argv)).toBe(2);
     expect(written.error).toEqual(message);
