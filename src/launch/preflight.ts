@@ -2,11 +2,12 @@
  * What is in the way of runs, as far as this machine's files tell, looked for before anything starts: otherwise it would come up after
  * the runs that they start from were trained. Nothing is written, and no network is asked.
  */
-import { accessSync, constants, existsSync, statfsSync, statSync } from 'node:fs';
-import { delimiter, dirname, join, resolve, sep } from 'node:path';
+import { accessSync, constants, statfsSync, statSync } from 'node:fs';
+import { delimiter, join, resolve, sep } from 'node:path';
 import { loadingOnce, type LoadedConfig } from '../config/load.js';
 import { cannotRunYet, dependencies } from '../config/models.js';
 import { ConfigError, EditrlError, RunError } from '../core/errors.js';
+import { requireWritable } from '../core/files.js';
 import { openDatalist, readListedFile } from '../data/datalist.js';
 import { modelFolder } from '../models/reference.js';
 import { isTrainable, recipeOf } from '../recipes/settings.js';
@@ -158,17 +159,7 @@ function checkClaim(config: LoadedConfig): void {
 
 /** That the folder, or what it will be made in, can be written to. */
 function checkFolder(folder: string): void {
-  let there = resolve(folder);
-  while (!existsSync(there)) there = dirname(there);
-  try {
-    if (!statSync(there).isDirectory()) {
-      throw new RunError('is a file, not a folder', { where: there, next: OTHER_FOLDER });
-    }
-    accessSync(there, constants.W_OK);
-  } catch (cause) {
-    if (cause instanceof EditrlError) throw cause;
-    throw new RunError('runs cannot be written here', { where: there, next: OTHER_FOLDER, cause });
-  }
+  const there = requireWritable(folder, OTHER_FOLDER);
   const { bavail, bsize } = statfsSync(there);
   if (bavail * bsize >= LEAST_FREE_BYTES) return;
   throw new RunError(
