@@ -19,6 +19,8 @@ import { isDone, readState } from '../run/state.js';
 import type { ModelReference } from '../schema/model.js';
 import { getPath } from '../schema/paths.js';
 import type { RunSettings, TrainedSettings } from '../schema/run.js';
+import { detectDevices, gibibytes, type Devices } from './devices.js';
+import { memoryOf } from './memory.js';
 import { chainOf } from './parents.js';
 
 /** With less free space than this a disk counts as full: what a run will write is not estimated. */
@@ -38,6 +40,8 @@ export interface Looking {
   readonly anew?: ReadonlySet<LoadedConfig>;
   /** What was looked at before, which is not looked at again; it grows. */
   readonly seen?: Map<string, EditrlError | null>;
+  /** What this machine has; asked for once a run is not finished, and then its memory is looked at too. */
+  readonly devices?: () => Devices;
 }
 
 /**
@@ -47,20 +51,40 @@ export interface Looking {
  */
 export function obstacles(
   runs: readonly LoadedConfig[],
-  { anew = new Set(), seen = new Map() }: Looking = {},
+  { anew = new Set(), seen = new Map(), devices }: Looking = {},
 ): Obstacle[] {
   const made = new Map(runs.map(({ settings }) => [settings.run_name, settings]));
   const told = new Set<string>();
-  return runs.flatMap((config) => {
-    const { base_exp_dir, run_name, num_iterations } = config.settings;
-    if (!anew.has(config) && isDone(readState(new RunPaths(base_exp_dir, run_name)), num_iterations)) return [];
-    return checksOf(config, made).flatMap(([what, check]) => {
+  const memory = lazy(() => (devices === undefined ? null : memoryOf(made, devices())));
+  return unfinished(runs, anew).flatMap((config) => {
+    const { run_name } = config.settings;
+    return [...checksOf(config, made), ...memoryCheck(config.settings, memory)].flatMap(([what, check]): Obstacle[] => {
       if (told.has(what)) return [];
       told.add(what);
       const error = seen.has(what) ? seen.get(what) : raisedBy(check);
       seen.set(what, error ?? null);
       return error ? [{ run: run_name, error }] : [];
     });
+  });
+}
+
+/** Which of some runs may not fit into what is free now, though they are not refused; one sentence each. */
+export function tightRuns(runs: readonly LoadedConfig[], { anew = new Set(), devices }: Looking): string[] {
+  const left = unfinished(runs, anew).filter(takesMemoryHere);
+  if (devices === undefined || left.length === 0) return [];
+  const memory = memoryOf(new Map(runs.map(({ settings }) => [settings.run_name, settings])), devices());
+  return left.flatMap(({ settings }) => {
+    const { verdict } = memory(settings);
+    if (verdict === null || verdict.fits) return [];
+    const { neededBytes, freeBytes, advice } = verdict;
+    return `${settings.run_name} is estimated to need ${gibibytes(neededBytes)} of memory, and ${gibibytes(freeBytes)} are free: ${advice ?? ''}`;
+  });
+}
+
+function unfinished(runs: readonly LoadedConfig[], anew: ReadonlySet<LoadedConfig>): LoadedConfig[] {
+  return runs.filter((config) => {
+    const { base_exp_dir, run_name, num_iterations } = config.settings;
+    return anew.has(config) || !isDone(readState(new RunPaths(base_exp_dir, run_name)), num_iterations);
   });
 }
 
@@ -76,12 +100,12 @@ export function changedRuns(runs: readonly LoadedConfig[]): Obstacle[] {
 /** Looks at configs one after another: what they share, runs that they start from among it, is evaluated and looked at once. */
 export class Preflight {
   readonly #load = loadingOnce();
-  readonly #seen = new Map<string, EditrlError | null>();
+  readonly #looking: Looking = { seen: new Map(), devices: lazy(() => detectDevices()) };
 
   /** What is in the way of a config's run and of those that it starts from. Raises what makes no chain: see `chainOf`. */
   async of(config: LoadedConfig): Promise<Obstacle[]> {
     const runs = (await chainOf(config, new Set(), this.#load)).map((link) => link.config);
-    return [...changedRuns(runs), ...obstacles(runs, { seen: this.#seen })];
+    return [...changedRuns(runs), ...obstacles(runs, this.#looking)];
   }
 }
 
@@ -134,6 +158,25 @@ function trainedChecks(settings: TrainedSettings): Check[] {
       .filter((model) => typeof model === 'string')
       .map((model): Check => [`model ${model}`, () => void modelFolder(model, (run) => run)]),
   ];
+}
+
+/** Slurm gives a run another machine, and what another trainer needs is not known. */
+function takesMemoryHere({ settings }: Pick<LoadedConfig, 'settings'>): boolean {
+  return settings.launch.backend !== 'slurm' && settings.launch.command === null && cannotRunYet(settings).length === 0;
+}
+
+function memoryCheck(settings: RunSettings, memory: () => ReturnType<typeof memoryOf> | null): Check[] {
+  const verdict = takesMemoryHere({ settings }) ? memory()?.(settings).verdict : undefined;
+  if (!verdict?.hopeless) return [];
+  const { neededBytes, allBytes, advice } = verdict;
+  const found = `needs about ${gibibytes(neededBytes)} of memory, and there are ${gibibytes(allBytes)} in all`;
+  const next = `To make it smaller, ${advice ?? ''}.`;
+  return [[`memory ${found}`, () => fail(new RunError(found, { where: settings.run_name, next }))]];
+}
+
+function lazy<T>(make: () => T): () => T {
+  let made: { readonly value: T } | null = null;
+  return () => (made ??= { value: make() }).value;
 }
 
 function raisedBy(check: () => void): EditrlError | null {

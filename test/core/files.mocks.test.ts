@@ -1,4 +1,4 @@
-import { constants } from 'node:fs';
+import { constants, type accessSync as AccessSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, it, vi } from 'vitest';
 import { requireWritable } from '../../src/core/files.js';
@@ -6,8 +6,8 @@ import { testFolder } from '../support/folder.js';
 
 const refusal = vi.hoisted(() => ({ code: null as string | null, asked: [] as unknown[] }));
 vi.mock('node:fs', async (original) => {
-  const real = await original<typeof import('node:fs')>();
-  const accessSync: typeof real.accessSync = (path, mode) => {
+  const real = await original<Record<string, unknown>>();
+  const accessSync: typeof AccessSync = (path, mode) => {
     refusal.asked.push(path, mode);
     if (refusal.code !== null) throw Object.assign(new Error(refusal.code), { code: refusal.code });
   };

@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import { loadConfig, loadingOnce, type LoadedConfig } from '../../src/config/load.js';
 import { chainOf } from '../../src/launch/parents.js';
-import { changedRuns, obstacles, Preflight, requireNone } from '../../src/launch/preflight.js';
+import { changedRuns, obstacles, Preflight, requireNone, tightRuns } from '../../src/launch/preflight.js';
 import { Launcher } from '../../src/launch/run.js';
 import { saveCheckpoint } from '../../src/run/checkpoints.js';
 import { claimRun } from '../../src/run/claim.js';
@@ -181,6 +181,34 @@ describe('what is in the way of runs', () => {
       'tiny_vq of sft_s', // without overlays
       'tiny_vq of sft_s', // elsewhere
     ]);
+  });
+
+  it('is memory that there is not, for certain; what may be too much is a warning', async () => {
+    const folder = newFolder();
+    const devices = (): { gpus: []; cpus: number } => ({ gpus: [], cpus: 2 });
+    const sized = async (width: number): Promise<LoadedConfig[]> => [
+      await loadConfig({
+        file: 'configs/sft_s.jsonnet',
+        overlays: ['configs/lib/tiny.libsonnet'],
+        sets: [`policy.init.hidden_size=${width}`, `base_exp_dir=${folder}`],
+      }),
+    ];
+    const small = await sized(64);
+    expect([obstacles(small, { devices }), tightRuns(small, { devices })]).toEqual([[], []]);
+    const large = await sized(2 ** 20);
+    expect(texts(obstacles(large, { devices }))).toEqual([
+      expect.stringMatching(/^sft_s: sft_s: needs about [\d.]+ GiB of memory, and there are [\d.]+ GiB in all\n/),
+    ]);
+    expect(tightRuns(large, { devices })).toEqual([expect.stringMatching(/^sft_s is estimated to need /)]);
+    const elsewhere = large.map((run) => ({
+      ...run,
+      settings: { ...run.settings, launch: { ...run.settings.launch, backend: 'slurm' as const } },
+    }));
+    expect([obstacles(elsewhere, { devices }), tightRuns(elsewhere, { devices })]).toEqual([[], []]);
+    await expect(
+      new Launcher({ terminal: null, command: [], stop: new AbortController().signal }).run(large[0]),
+    ).rejects.toThrow('of memory, and there are');
+    expect(readdirSync(folder)).toEqual([]);
   });
 
   it('is all said in one message, and keeps everything from starting', async () => {
