@@ -26,7 +26,7 @@ export const configVerb: Verb = {
       run: show,
     },
     check: {
-      summary: 'report everything that is wrong with configs; exit code 2 if anything is',
+      summary: 'report all that is wrong with configs (exit code 2), or in the way of their runs on this machine (1)',
       positionals: '<config..>',
       build: (yargs) =>
         configOptions(yargs)
@@ -70,18 +70,38 @@ async function show(args: Arguments): Promise<number> {
   return 0;
 }
 
+/** What became of one file. */
+interface Checked {
+  readonly file: string;
+  /** Whether the config is right, whatever is in the way of its run here. */
+  readonly ok: boolean;
+  readonly error?: string;
+  readonly warnings?: readonly string[];
+  readonly resultHash?: string;
+  readonly in_the_way?: readonly { readonly run: string; readonly message: string }[];
+}
+
 async function check(args: Arguments): Promise<number> {
-  const files = texts(args, 'config');
-  const results: { file: string; ok: boolean; error?: string; warnings?: readonly string[]; resultHash?: string }[] =
-    [];
+  const { Preflight } = await import('../launch/preflight.js');
+  const preflight = new Preflight();
+  const results: Checked[] = [];
   let exitCode = 0;
-  for (const file of files) {
+  for (const file of texts(args, 'config')) {
     try {
       const config = await configOf(args, file);
-      results.push({ file, ok: true, warnings: config.warnings, resultHash: config.resultHash });
+      // What cannot run yet anywhere is a base for others, which bring their own data and models.
+      const found = cannotRunYet(config.settings).length > 0 ? [] : await preflight.of(config);
+      const inTheWay = found.map(({ run, error }) => ({ run, message: error.toText() }));
+      if (inTheWay.length > 0) exitCode = Math.max(exitCode, 1);
+      const { warnings, resultHash } = config;
+      results.push({ file, ok: true, warnings, resultHash, in_the_way: inTheWay });
       if (flag(args, 'json')) continue;
-      printLine(`${styled('ok', 'green')}  ${file}  ${config.settings.run_name}`);
+      const mark = inTheWay.length > 0 ? styled('blocked', 'yellow') : styled('ok', 'green');
+      printLine(`${mark}  ${file}  ${config.settings.run_name}`);
       printRemarks(config);
+      for (const { run, message } of inTheWay) {
+        printError(`in the way of ${run}: ${message}`);
+      }
     } catch (error) {
       if (!(error instanceof EditrlError)) throw error;
       exitCode = Math.max(exitCode, error.exitCode);

@@ -7,7 +7,7 @@ import { startGateway } from '../rewards/gateway/server.js';
 import { tinyCanaries } from '../tiny/judge/canaries.js';
 import { JUDGE_MODEL } from '../tiny/judge/server.js';
 import { printError, printLine } from './output.js';
-import { flag, text, texts, type Arguments, type Verb } from './verb.js';
+import { flag, numberOf, numberOption, text, texts, type Arguments, type Verb } from './verb.js';
 
 const fields = gatewayOptionsSchema.shape;
 
@@ -52,7 +52,7 @@ export const gatewayVerb: Verb = {
     for (const [name, [field, type]] of Object.entries(optionFlags)) {
       const preset = fields[field].safeParse(undefined).data;
       yargs.option(name, {
-        type,
+        ...(type === 'number' ? numberOption : { type }),
         describe: fields[field].description,
         ...(preset === undefined || preset === null ? {} : { defaultDescription: String(preset) }),
       });
@@ -102,9 +102,9 @@ export const gatewayVerb: Verb = {
 };
 
 function readOptions(args: Arguments): GatewayOptionsInput {
-  const given = Object.entries(optionFlags).flatMap(([name, [field]]) => {
-    const value = args[name];
-    return value === undefined ? [] : [[field, value] as const];
+  const given = Object.entries(optionFlags).flatMap(([name, [field, type]]) => {
+    if (args[name] === undefined) return [];
+    return [[field, type === 'number' ? numberOf(args, name) : text(args, name)] as const];
   });
   const parsed = gatewayOptionsSchema.safeParse({ ...Object.fromEntries(given), upstreams: texts(args, 'upstream') });
   if (parsed.success) return parsed.data;

@@ -1,7 +1,7 @@
 /** editrl reward-server: holds rewards and scores what it is sent until it is told to stop. */
 import { renameSync, writeFileSync } from 'node:fs';
 import type { RewardSettings } from '../rewards/schema/reward.js';
-import { EndpointError, UsageError } from '../core/errors.js';
+import { EndpointError, must, UsageError } from '../core/errors.js';
 import { runResolver } from '../launch/resolve.js';
 import { rewardOfFlags } from '../launch/reward_flags.js';
 import { openServedReward } from '../launch/reward_server.js';
@@ -11,7 +11,18 @@ import { defaultLimits, type ServerLimits } from '../rewards/server/limits.js';
 import { startRewardServer } from '../rewards/server/server.js';
 import { defaultTokenVariable } from '../rewards/server/wire.js';
 import { printError, printLine } from './output.js';
-import { configOf, flag, overlayOption, setOption, text, type Arguments, type Verb } from './verb.js';
+import {
+  configOf,
+  flag,
+  numberOf,
+  numberOption,
+  overlayOption,
+  setOption,
+  text,
+  wholeNumber,
+  type Arguments,
+  type Verb,
+} from './verb.js';
 
 const MIB = 1024 * 1024;
 
@@ -45,18 +56,18 @@ export const rewardServerVerb: Verb = {
         type: 'string',
         describe: 'instead of a config: terms by name, with weights where they differ, as a=0.6,b=0.4',
       })
-      .option('ocr-weight', { type: 'number', describe: 'with --terms: weight of the term that reads words' })
-      .option('vlm-weight', { type: 'number', describe: 'with --terms: weight of the term that asks the judge' })
+      .option('ocr-weight', { ...numberOption, describe: 'with --terms: weight of the term that reads words' })
+      .option('vlm-weight', { ...numberOption, describe: 'with --terms: weight of the term that asks the judge' })
       .option('endpoint', { type: 'string', default: '', describe: 'with --terms: address of the judge' })
       .option('model', { type: 'string', default: '', describe: 'with --terms: the judge model' })
-      .option('port', { type: 'number', default: 4900, describe: 'port to listen on; 0 takes a free one' })
+      .option('port', { ...numberOption, default: 4900, describe: 'port to listen on; 0 takes a free one' })
       .option('host', { type: 'string', default: '127.0.0.1', describe: 'address to listen on' })
       .option('token-env', {
         type: 'string',
         describe: `environment variable with the token that clients have to send (${defaultTokenVariable} where it is set); required on any address but loopback`,
       });
     for (const [name, { limit, unit, describe }] of Object.entries(limitFlags)) {
-      yargs.option(name, { type: 'number', default: defaultLimits[limit] / unit, describe });
+      yargs.option(name, { ...numberOption, default: defaultLimits[limit] / unit, describe });
     }
     return yargs
       .option('url-file', { type: 'string', describe: 'write the address into this file once the server is ready' })
@@ -76,8 +87,7 @@ export const rewardServerVerb: Verb = {
 };
 
 async function serve(args: Arguments): Promise<number> {
-  const port = whole(args, 'port', 0);
-  if (port > 65_535) throw new UsageError('--port has to be a whole number from 0 to 65535');
+  const port = must(wholeNumber(args, 'port', 0, 65_535), '--port');
   const host = text(args, 'host');
   const token = readToken(args);
   // Before anything heavy is loaded: a server that may not start there should say so at once.
@@ -129,8 +139,8 @@ async function readSettings(args: Arguments): Promise<{ readonly settings: Rewar
   if (terms !== '') {
     const settings = rewardOfFlags({
       terms: terms.split(',').map((name) => name.trim()),
-      ocrWeight: numberOr(args, 'ocr-weight'),
-      vlmWeight: numberOr(args, 'vlm-weight'),
+      ocrWeight: numberOf(args, 'ocr-weight'),
+      vlmWeight: numberOf(args, 'vlm-weight'),
       endpoint: text(args, 'endpoint'),
       model: text(args, 'model'),
     });
@@ -160,19 +170,11 @@ function readToken(args: Arguments): string | null {
 }
 
 function readLimits(args: Arguments): Partial<ServerLimits> {
-  const entries = Object.entries(limitFlags).map(([name, { limit, unit }]) => [limit, unit * whole(args, name, 1)]);
+  const entries = Object.entries(limitFlags).map(([name, { limit, unit }]) => [
+    limit,
+    unit * must(wholeNumber(args, name, 1), `--${name}`),
+  ]);
   return Object.fromEntries(entries) as Partial<ServerLimits>;
-}
-
-function whole(args: Arguments, name: string, least: number): number {
-  const value = args[name];
-  if (typeof value === 'number' && Number.isInteger(value) && value >= least) return value;
-  throw new UsageError(`--${name} has to be a whole number from ${least}`);
-}
-
-function numberOr(args: Arguments, name: string): number | null {
-  const value = args[name];
-  return typeof value === 'number' ? value : null;
 }
 
 /** Whoever waits for the file finds it whole. */

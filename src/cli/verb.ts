@@ -32,17 +32,27 @@ export function texts(args: Arguments, name: string): string[] {
   return list.filter((item) => typeof item === 'string');
 }
 
-/** An option that `wholeNumber` reads: without a type, because yargs then gives what is no number as it was written. */
+/** An option that `wholeNumber` or `numberOf` reads: without a type, because yargs then gives what is no number as it was written. */
 export const numberOption = { requiresArg: true } as const;
 
 /** A flag that holds a whole number; null where it is not given. Raises UsageError for any other value. */
 export function wholeNumber(args: Arguments, name: string, least: number, most = Infinity): number | null {
+  const allowed = `a whole number ${most === Infinity ? `>= ${least}` : `from ${least} to ${most}`}`;
+  return numberOf(args, name, allowed, (value) => Number.isInteger(value) && value >= least && value <= most);
+}
+
+/** A flag that holds a finite number; null where it is not given. Raises UsageError, which says what is `allowed`, for any other value. */
+export function numberOf(
+  args: Arguments,
+  name: string,
+  allowed = 'a number',
+  may: (value: number) => boolean = Number.isFinite,
+): number | null {
   const value = args[name];
   if (value === undefined) return null;
-  if (typeof value === 'number' && Number.isInteger(value) && value >= least && value <= most) return value;
+  if (typeof value === 'number' && may(value)) return value;
   const found = Array.isArray(value) ? value.join(' and ') : typeof value === 'string' ? value : JSON.stringify(value);
-  const allowed = most === Infinity ? `>= ${least}` : `from ${least} to ${most}`;
-  throw new UsageError(`--${name}: found ${found}; allowed: a whole number ${allowed}`);
+  throw new UsageError(`--${name}: found ${found}; allowed: ${allowed}`);
 }
 
 /** A switch. */

@@ -160,20 +160,41 @@ export async function loadReferenced(
   reference: RunReference,
   env: Environment = process.env,
 ): Promise<LoadedConfig> {
-  // Where the run itself lies now, which may not be where it was begun.
-  const moved = reachingParents(parent.sets).length > 0;
-  const request: LoadRequest = {
-    file: referencedFile(parent, reference),
-    overlays: parent.overlays,
-    sets: moved ? [`base_exp_dir=${JSON.stringify(parent.settings.base_exp_dir)}`] : [],
-    env: { ...env, APP__RUN_NAME: reference.run },
-  };
+  const request = { ...reachingRequest(parent, reference), env: { ...env, APP__RUN_NAME: reference.run } };
   const evaluation = await evaluate(request, true);
-  if (parent.overlays.length > 0 && hasForeignKeys(evaluation.value)) {
+  if (request.overlays.length > 0 && hasForeignKeys(evaluation.value)) {
     const own = await evaluate({ ...request, overlays: [] }, true);
     dropForeignKeys(evaluation.value, own.value);
   }
   return settle(request, evaluation, true);
+}
+
+/**
+ * `loadReferenced` of the process's environment, for configs that start from the same runs: what gives the same is evaluated once, and
+ * fails again for each that names it.
+ */
+export function loadingOnce(load: typeof loadReferenced = loadReferenced): typeof loadReferenced {
+  const loaded = new Map<string, Promise<LoadedConfig>>();
+  return (parent, reference) => {
+    const key = JSON.stringify([reachingRequest(parent, reference), reference.run]);
+    const known = loaded.get(key) ?? load(parent, reference);
+    loaded.set(key, known);
+    return known;
+  };
+}
+
+/** What reaches the config that makes another run. */
+function reachingRequest(
+  parent: LoadedConfig,
+  reference: RunReference,
+): Required<Pick<LoadRequest, 'file' | 'overlays' | 'sets'>> {
+  // Where the run itself lies now, which may not be where it was begun.
+  const moved = reachingParents(parent.sets).length > 0;
+  return {
+    file: referencedFile(parent, reference),
+    overlays: parent.overlays,
+    sets: moved ? [`base_exp_dir=${JSON.stringify(parent.settings.base_exp_dir)}`] : [],
+  };
 }
 
 async function rootObject(evaluation: Evaluation, origin: Origin): Promise<Record<string, unknown>> {

@@ -1,6 +1,18 @@
 /** Writing files so that a crash at any moment leaves either the old content or the whole of the other. */
-import { closeSync, fsyncSync, mkdirSync, openSync, renameSync, rmSync, writeSync } from 'node:fs';
-import { dirname } from 'node:path';
+import {
+  accessSync,
+  closeSync,
+  constants,
+  existsSync,
+  fsyncSync,
+  mkdirSync,
+  openSync,
+  renameSync,
+  rmSync,
+  statSync,
+  writeSync,
+} from 'node:fs';
+import { dirname, resolve } from 'node:path';
 import { RunError } from './errors.js';
 
 /**
@@ -25,6 +37,23 @@ export function writeFileAtomic(path: string, content: Uint8Array | string, { sy
     rmSync(temporary, { force: true });
     throw diskError(path, cause);
   }
+}
+
+/**
+ * That files can be written to a folder, or to what it will be made in, which is returned. Raises RunError with what to do. Asked before
+ * long work; Node's recursive `mkdir` besides says ENOENT of a read-only disk.
+ */
+export function requireWritable(folder: string, next: string): string {
+  let there = resolve(folder);
+  while (!existsSync(there)) there = dirname(there);
+  if (!statSync(there).isDirectory()) throw new RunError('is a file, not a folder', { where: there, next });
+  try {
+    accessSync(there, constants.W_OK);
+  } catch (cause) {
+    const readOnly = (cause as NodeJS.ErrnoException).code === 'EROFS';
+    throw new RunError(readOnly ? 'the disk is read-only' : 'you may not write here', { where: there, next, cause });
+  }
+  return there;
 }
 
 /** Makes a directory's renames durable. */

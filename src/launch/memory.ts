@@ -1,7 +1,15 @@
 /** How much memory there is, and whether what a run is estimated to need fits. */
 import { readFileSync } from 'node:fs';
-import { freemem } from 'node:os';
-import type { Gpu } from './devices.js';
+import { freemem, totalmem } from 'node:os';
+import type { ModelShape } from '../recipes/recipe.js';
+import { isTrainable, recipeOf } from '../recipes/settings.js';
+import type { ModelReference } from '../schema/model.js';
+import type { RunSettings } from '../schema/run.js';
+import { deviceKind, processesOf } from './device_kind.js';
+import type { DeviceKind, Devices, Gpu } from './devices.js';
+
+/** A recipe's estimate is good to this factor: what is beyond it does not fit for certain. */
+const ESTIMATE_FACTOR = 2;
 
 /** Bytes that can be had without swapping; on Linux with what caches would give back. */
 export function availableMemory(): number {
@@ -10,27 +18,82 @@ export function availableMemory(): number {
   return match === null ? freemem() : Number(match[1]) * 1024;
 }
 
+/** Bytes of a machine, or of the control group that this process is in. */
+export interface Memory {
+  readonly free: number;
+  readonly all: number;
+}
+
+export function machineMemory(): Memory {
+  // 0 where no limit is known.
+  const limit = process.constrainedMemory() || Infinity;
+  return { free: Math.min(availableMemory(), limit), all: Math.min(totalmem(), limit) };
+}
+
 export interface MemoryVerdict {
   readonly fits: boolean;
-  /** What is free, in bytes, where the run would be placed. */
+  /** Even an estimate that is too high by its factor would not fit, were all memory free. */
+  readonly hopeless: boolean;
+  /** What all processes need that share it, in bytes. */
+  readonly neededBytes: number;
+  /** What is free, and all there is, in bytes, where the run would be placed. */
   readonly freeBytes: number;
+  readonly allBytes: number;
   /** What to do when it does not fit. */
   readonly advice: string | null;
 }
 
-/** Whether processes that need so many bytes each fit: one on each GPU, or all in the machine's `free` bytes. */
+/** Whether processes that need so many bytes each fit: one on each GPU, or all in the machine's memory. */
 export function memoryVerdict(
   bytes: number,
   processes: number,
   gpus: readonly Gpu[],
-  free: number = availableMemory(),
+  machine: Memory = machineMemory(),
 ): MemoryVerdict {
-  const onGpus = gpus.flatMap(({ memoryBytes: all, usedBytes }) => (all === null ? [] : [all - (usedBytes ?? 0)]));
-  const freeBytes = onGpus.length > 0 ? Math.min(...onGpus) : free;
-  const needed = onGpus.length > 0 ? bytes : bytes * processes;
-  const fits = needed <= freeBytes;
+  const onGpus = gpus.flatMap(({ memoryBytes: all, usedBytes }) =>
+    all === null ? [] : [{ all, free: all - (usedBytes ?? 0) }],
+  );
+  const places = onGpus.length > 0 ? onGpus : [machine];
+  const [freeBytes, allBytes] = [
+    Math.min(...places.map(({ free }) => free)),
+    Math.min(...places.map(({ all }) => all)),
+  ];
+  const neededBytes = onGpus.length > 0 ? bytes : bytes * processes;
+  const fits = neededBytes <= freeBytes;
   const advice = fits
     ? null
     : 'lower optimizer.per_device_batch_size or policy.model_context_size, or launch.processes';
-  return { fits, freeBytes, advice };
+  return { fits, hopeless: neededBytes > ESTIMATE_FACTOR * allBytes, neededBytes, freeBytes, allBytes, advice };
+}
+
+export interface RunMemory {
+  readonly device: DeviceKind;
+  readonly processes: number;
+  /** Estimated bytes of one process; null where the settings do not tell. */
+  readonly bytes: number | null;
+  readonly verdict: MemoryVerdict | null;
+}
+
+/** Tells what runs need of a machine. The shape of a model is known where one of the `runs` makes it. */
+export function memoryOf(
+  runs: ReadonlyMap<string, RunSettings>,
+  devices: Devices,
+  machine: Memory = machineMemory(),
+): (settings: RunSettings) => RunMemory {
+  const shapeOf = (reference: ModelReference): ModelShape | null => {
+    const made = typeof reference === 'object' && 'run' in reference ? runs.get(reference.run) : undefined;
+    return made !== undefined && isTrainable(made) ? recipeOf(made).shape(made, shapeOf) : null;
+  };
+  return (settings) => {
+    const device = deviceKind(settings, devices);
+    const processes = processesOf(settings, devices, device);
+    const bytes = isTrainable(settings) ? recipeOf(settings).memory(settings, shapeOf) : null;
+    const gpus = device === 'gpu' ? devices.gpus : [];
+    return {
+      device,
+      processes,
+      bytes,
+      verdict: bytes === null ? null : memoryVerdict(bytes, processes, gpus, machine),
+    };
+  };
 }

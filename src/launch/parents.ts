@@ -24,12 +24,16 @@ export interface Parent {
  * that it began with: neither its config file nor, for a cell of an experiment, the axes that reached them are evaluated again.
  * Raises RunError where such a parent is gone, and what reading a config raises.
  */
-export async function parentOf(config: LoadedConfig, reference: RunReference): Promise<Parent> {
+export async function parentOf(
+  config: LoadedConfig,
+  reference: RunReference,
+  load: typeof loadReferenced = loadReferenced,
+): Promise<Parent> {
   const paths = new RunPaths(config.settings.base_exp_dir, reference.run);
   const finished = readState(paths)?.state === 'finished';
   if (config.fromRecord !== true) {
     const known = !finished || existsSync(referencedFile(config, reference));
-    return known ? { ...asLong(await loadReferenced(config, reference), paths), finished } : { config: null, finished };
+    return known ? { ...asLong(await load(config, reference), paths), finished } : { config: null, finished };
   }
   if (finished) return { config: null, finished };
   const record = readRecord(paths);
@@ -59,7 +63,11 @@ export interface Link extends Parent {
  * A run after all that it starts from, each once. Those in `made` are taken as they are. Raises ConfigError where runs need each
  * other, and what `parentOf` raises.
  */
-export async function chainOf(config: LoadedConfig, made: ReadonlySet<string> = new Set()): Promise<Link[]> {
+export async function chainOf(
+  config: LoadedConfig,
+  made: ReadonlySet<string> = new Set(),
+  load: typeof loadReferenced = loadReferenced,
+): Promise<Link[]> {
   const links = new Map<string, Link>();
   const add = async (link: Link, ancestry: readonly string[]): Promise<void> => {
     const { settings } = link.config;
@@ -71,7 +79,7 @@ export async function chainOf(config: LoadedConfig, made: ReadonlySet<string> = 
           where: link.config.file,
         });
       }
-      const { config: parent, ...rest } = await parentOf(link.config, reference);
+      const { config: parent, ...rest } = await parentOf(link.config, reference, load);
       if (parent !== null) await add({ ...rest, config: parent, child: settings.run_name }, names);
     }
     links.set(settings.run_name, link);

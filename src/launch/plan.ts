@@ -1,16 +1,13 @@
 /** What an experiment would do, beside what has been done: one line per run, nothing started. */
 import type { Cell, Experiment } from '../config/experiment/load.js';
-import type { ModelShape } from '../recipes/recipe.js';
-import { isTrainable, recipeOf } from '../recipes/settings.js';
+import { isTrainable } from '../recipes/settings.js';
 import { changedFrom } from '../run/claim_request.js';
 import { readMetrics } from '../run/metrics.js';
 import { RunPaths } from '../run/paths.js';
 import { readRecord } from '../run/record.js';
 import { readState, type RunStateName } from '../run/state.js';
-import type { ModelReference } from '../schema/model.js';
-import { deviceKind, processesOf } from './device_kind.js';
 import type { DeviceKind, Devices } from './devices.js';
-import { availableMemory, memoryVerdict } from './memory.js';
+import { memoryOf } from './memory.js';
 import { obstacles } from './preflight.js';
 
 export interface PlannedRun {
@@ -45,19 +42,11 @@ export function planExperiment(experiment: Experiment, devices: Devices): Experi
   const runs = new Map([...experiment.cells, ...experiment.parents].map((cell) => [cell.run_name, cell]));
   const looks = new Map([...runs].map(([name, cell]) => [name, look(cell)]));
   const speed = secondsPerIteration([...runs.values()], looks);
-  /** The shape of what a run of the experiment makes; of a model from elsewhere it is not known. */
-  const shapeOf = (reference: ModelReference): ModelShape | null => {
-    const made = typeof reference === 'object' && 'run' in reference ? runs.get(reference.run) : undefined;
-    const settings = made?.config.settings;
-    return settings !== undefined && isTrainable(settings) ? recipeOf(settings).shape(settings, shapeOf) : null;
-  };
-  const free = availableMemory();
+  const memory = memoryOf(new Map([...runs].map(([name, { config }]) => [name, config.settings])), devices);
   const planned = (cell: Cell): PlannedRun => {
     const { settings, resultHash } = cell.config;
     const { state, iteration } = looks.get(cell.run_name) ?? { state: 'new', iteration: 0 };
-    const device = deviceKind(settings, devices);
-    const processes = processesOf(settings, devices, device);
-    const bytes = isTrainable(settings) ? recipeOf(settings).memory(settings, shapeOf) : null;
+    const { device, processes, bytes, verdict } = memory(settings);
     const perIteration = speed.get(kindOf(cell));
     const left = Math.max(0, settings.num_iterations - (state === 'changed' ? 0 : iteration));
     const seconds = perIteration === undefined ? null : perIteration * left;
@@ -70,8 +59,7 @@ export function planExperiment(experiment: Experiment, devices: Devices): Experi
       devices: processes,
       device,
       memory_bytes: bytes,
-      memory_advice:
-        bytes === null ? null : memoryVerdict(bytes, processes, device === 'gpu' ? devices.gpus : [], free).advice,
+      memory_advice: verdict?.advice ?? null,
       differs: cell.differs,
       seconds_left: state === 'finished' ? 0 : seconds,
     };
@@ -80,7 +68,10 @@ export function planExperiment(experiment: Experiment, devices: Devices): Experi
     experiment: experiment.name,
     cells: experiment.cells.map(planned),
     parents: experiment.parents.map(planned),
-    obstacles: obstacles([...runs.values()].map(({ config }) => config)).map(({ run, error }) => ({
+    obstacles: obstacles(
+      [...runs.values()].map(({ config }) => config),
+      { devices: () => devices },
+    ).map(({ run, error }) => ({
       run,
       message: error.toText(),
     })),

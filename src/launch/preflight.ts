@@ -2,11 +2,12 @@
  * What is in the way of runs, as far as this machine's files tell, looked for before anything starts: otherwise it would come up after
  * the runs that they start from were trained. Nothing is written, and no network is asked.
  */
-import { accessSync, constants, existsSync, statfsSync, statSync } from 'node:fs';
-import { delimiter, dirname, join, resolve } from 'node:path';
-import type { LoadedConfig } from '../config/load.js';
+import { accessSync, constants, statfsSync, statSync } from 'node:fs';
+import { delimiter, join, resolve } from 'node:path';
+import { loadingOnce, type LoadedConfig } from '../config/load.js';
 import { cannotRunYet, dependencies } from '../config/models.js';
 import { ConfigError, EditrlError, RunError } from '../core/errors.js';
+import { requireWritable } from '../core/files.js';
 import { openDatalist, readListedFile } from '../data/datalist.js';
 import { modelFolder } from '../models/reference.js';
 import { isTrainable, recipeOf } from '../recipes/settings.js';
@@ -19,6 +20,9 @@ import type { ModelReference } from '../schema/model.js';
 import { getPath } from '../schema/paths.js';
 import { isMade } from '../tiny/world/dataset.js';
 import type { RunSettings, TrainedSettings } from '../schema/run.js';
+import { detectDevices, gibibytes, type Devices } from './devices.js';
+import { memoryOf } from './memory.js';
+import { chainOf } from './parents.js';
 
 /** With less free space than this a disk counts as full: what a run will write is not estimated. */
 const LEAST_FREE_BYTES = 16 * 2 ** 20;
@@ -32,29 +36,78 @@ export interface Obstacle {
   readonly error: EditrlError;
 }
 
+export interface Looking {
+  /** Runs that begin anew, though they may be finished. */
+  readonly anew?: ReadonlySet<LoadedConfig>;
+  /** What was looked at before, which is not looked at again; it grows. */
+  readonly seen?: Map<string, EditrlError | null>;
+  /** What this machine has; asked for once a run is not finished, and then its memory is looked at too. */
+  readonly devices?: () => Devices;
+}
+
 /**
  * What is in the way of some runs, each of which may start from others of them; empty where they can start. What several runs
  * need is looked at once and told of the first that needs it. A finished run needs nothing, unless it is one of `anew`. Whether folders are of
  * these runs is not looked at: see `changedRuns`.
  */
-export function obstacles(runs: readonly LoadedConfig[], anew: ReadonlySet<LoadedConfig> = new Set()): Obstacle[] {
+export function obstacles(
+  runs: readonly LoadedConfig[],
+  { anew = new Set(), seen = new Map(), devices }: Looking = {},
+): Obstacle[] {
   const made = new Map(runs.map(({ settings }) => [settings.run_name, settings]));
-  const looked = new Set<string>();
-  return runs.flatMap((config) => {
-    const { base_exp_dir, run_name, num_iterations } = config.settings;
-    if (!anew.has(config) && isDone(readState(new RunPaths(base_exp_dir, run_name)), num_iterations)) return [];
-    return checksOf(config, made).flatMap(([what, check]) => {
-      if (looked.has(what)) return [];
-      looked.add(what);
-      return found(run_name, check);
+  const told = new Set<string>();
+  const memory = lazy(() => (devices === undefined ? null : memoryOf(made, devices())));
+  return unfinished(runs, anew).flatMap((config) => {
+    const { run_name } = config.settings;
+    return [...checksOf(config, made), ...memoryCheck(config.settings, memory)].flatMap(([what, check]): Obstacle[] => {
+      if (told.has(what)) return [];
+      told.add(what);
+      const error = seen.has(what) ? seen.get(what) : raisedBy(check);
+      seen.set(what, error ?? null);
+      return error ? [{ run: run_name, error }] : [];
     });
+  });
+}
+
+/** Which of some runs may not fit into what is free now, though they are not refused; one sentence each. */
+export function tightRuns(runs: readonly LoadedConfig[], { anew = new Set(), devices }: Looking): string[] {
+  const left = unfinished(runs, anew).filter(takesMemoryHere);
+  if (devices === undefined || left.length === 0) return [];
+  const memory = memoryOf(new Map(runs.map(({ settings }) => [settings.run_name, settings])), devices());
+  return left.flatMap(({ settings }) => {
+    const { verdict } = memory(settings);
+    if (verdict === null || verdict.fits) return [];
+    const { neededBytes, freeBytes, advice } = verdict;
+    return `${settings.run_name} is estimated to need ${gibibytes(neededBytes)} of memory, and ${gibibytes(freeBytes)} are free: ${advice ?? ''}`;
+  });
+}
+
+function unfinished(runs: readonly LoadedConfig[], anew: ReadonlySet<LoadedConfig>): LoadedConfig[] {
+  return runs.filter((config) => {
+    const { base_exp_dir, run_name, num_iterations } = config.settings;
+    return anew.has(config) || !isDone(readState(new RunPaths(base_exp_dir, run_name)), num_iterations);
   });
 }
 
 /** The runs whose folders hold runs of other settings; of a config that cannot run at all nothing is said. */
 export function changedRuns(runs: readonly LoadedConfig[]): Obstacle[] {
   const able = runs.filter(({ settings }) => cannotRunYet(settings).length === 0);
-  return able.flatMap((config) => found(config.settings.run_name, () => checkClaim(config)));
+  return able.flatMap((config) => {
+    const error = raisedBy(() => checkClaim(config));
+    return error === null ? [] : [{ run: config.settings.run_name, error }];
+  });
+}
+
+/** Looks at configs one after another: what they share, runs that they start from among it, is evaluated and looked at once. */
+export class Preflight {
+  readonly #load = loadingOnce();
+  readonly #looking: Looking = { seen: new Map(), devices: lazy(() => detectDevices()) };
+
+  /** What is in the way of a config's run and of those that it starts from. Raises what makes no chain: see `chainOf`. */
+  async of(config: LoadedConfig): Promise<Obstacle[]> {
+    const runs = (await chainOf(config, new Set(), this.#load)).map((link) => link.config);
+    return [...changedRuns(runs), ...obstacles(runs, this.#looking)];
+  }
 }
 
 /** Raises what is in the way: the one error, or a ConfigError with all of them. */
@@ -79,10 +132,13 @@ function checksOf(config: LoadedConfig, made: ReadonlyMap<string, RunSettings>):
   }
   return [
     [`folder ${base_exp_dir}`, () => checkFolder(base_exp_dir)],
-    ...dependencies(settings).map(({ run }): Check => [
-      `${run_name} from ${run}`,
-      () => checkPlace(settings, made.get(run)),
-    ]),
+    ...dependencies(settings).map(({ run }): Check => {
+      const start = made.get(run);
+      return [
+        `${run_name} in ${base_exp_dir} from ${run} in ${start?.base_exp_dir ?? ''}`,
+        () => checkPlace(settings, start),
+      ];
+    }),
     ...(launch.command === null ? [] : [commandCheck(launch.command[0], launch.env['PATH'])]),
     ...(isTrainable(settings) && launch.command === null ? trainedChecks(settings) : []),
   ];
@@ -103,12 +159,31 @@ function trainedChecks(settings: TrainedSettings): Check[] {
   ];
 }
 
-function found(run: string, check: () => void): Obstacle[] {
+/** Slurm gives a run another machine, and what another trainer needs is not known. */
+function takesMemoryHere({ settings }: Pick<LoadedConfig, 'settings'>): boolean {
+  return settings.launch.backend !== 'slurm' && settings.launch.command === null && cannotRunYet(settings).length === 0;
+}
+
+function memoryCheck(settings: RunSettings, memory: () => ReturnType<typeof memoryOf> | null): Check[] {
+  const verdict = takesMemoryHere({ settings }) ? memory()?.(settings).verdict : undefined;
+  if (!verdict?.hopeless) return [];
+  const { neededBytes, allBytes, advice } = verdict;
+  const found = `needs about ${gibibytes(neededBytes)} of memory, and there are ${gibibytes(allBytes)} in all`;
+  const next = `To make it smaller, ${advice ?? ''}.`;
+  return [[`memory ${found}`, () => fail(new RunError(found, { where: settings.run_name, next }))]];
+}
+
+function lazy<T>(make: () => T): () => T {
+  let made: { readonly value: T } | null = null;
+  return () => (made ??= { value: make() }).value;
+}
+
+function raisedBy(check: () => void): EditrlError | null {
   try {
     check();
-    return [];
+    return null;
   } catch (error) {
-    if (error instanceof EditrlError) return [{ run, error }];
+    if (error instanceof EditrlError) return error;
     throw error;
   }
 }
@@ -126,17 +201,7 @@ function checkClaim(config: LoadedConfig): void {
 
 /** That the folder, or what it will be made in, can be written to. */
 function checkFolder(folder: string): void {
-  let there = resolve(folder);
-  while (!existsSync(there)) there = dirname(there);
-  try {
-    if (!statSync(there).isDirectory()) {
-      throw new RunError('is a file, not a folder', { where: there, next: OTHER_FOLDER });
-    }
-    accessSync(there, constants.W_OK);
-  } catch (cause) {
-    if (cause instanceof EditrlError) throw cause;
-    throw new RunError('runs cannot be written here', { where: there, next: OTHER_FOLDER, cause });
-  }
+  const there = requireWritable(folder, OTHER_FOLDER);
   const { bavail, bsize } = statfsSync(there);
   if (bavail * bsize >= LEAST_FREE_BYTES) return;
   throw new RunError(

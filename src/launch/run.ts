@@ -23,7 +23,7 @@ import { Guardian } from './guardian.js';
 import { NativeAttempt } from './native_attempt.js';
 import { chainOf, type Link } from './parents.js';
 import { LOOK_EVERY_MS, pause, pauseAsOwner, pauseBeforeRestart } from './pause.js';
-import { changedRuns, obstacles, requireNone } from './preflight.js';
+import { changedRuns, obstacles, requireNone, tightRuns } from './preflight.js';
 import { SharedGateways } from './shared_gateway.js';
 import { StopWatch } from './stop_watch.js';
 import { freePort, rankEnvironment, supervise, type Worker } from './supervise.js';
@@ -82,7 +82,12 @@ export class Launcher {
     const chain = await chainOf(config, this.#made);
     const [configs, parents] = [chain.map((link) => link.config), chain.slice(0, -1)];
     const claims = changedRuns(fresh ? parents.map((link) => link.config) : configs);
-    requireNone([...claims, ...obstacles(configs, fresh ? new Set([config]) : new Set())]);
+    const looking = {
+      anew: new Set(fresh ? [config] : []),
+      devices: () => (this.#devices ??= detectDevices()),
+    };
+    requireNone([...claims, ...obstacles(configs, looking)]);
+    for (const tight of tightRuns(configs, looking)) this.#say(`warning: ${tight}`);
     if (fresh) this.#setAside(config);
     for (const parent of parents) {
       const { run_name } = parent.config.settings;

@@ -2,7 +2,7 @@
 import type { ModelReference } from '../schema/model.js';
 import type { RewardSettings } from '../rewards/schema/reward.js';
 import { DataError, EditrlError } from '../core/errors.js';
-import { writeFileAtomic } from '../core/files.js';
+import { requireWritable, writeFileAtomic } from '../core/files.js';
 import { decidingKinds, rewardName } from '../rewards/choice.js';
 import { createReward } from '../rewards/combined.js';
 import type { Endpoint } from '../rewards/endpoints.js';
@@ -46,10 +46,14 @@ export interface RescoreRequest {
 /**
  * Scores every recorded episode of training and of held-out evaluations, and writes `rescored/<name>.jsonl` and `.json`. What judges are asked is
  * kept beside them, so that a call that was cut off goes on where it was. Raises EndpointError where a judge has to be asked and is
- * not there, ConfigError for a reward that cannot be made on this machine.
+ * not there, ConfigError for a reward that cannot be made on this machine, RunError before anything where the run's folder cannot be written to.
  */
 export async function rescore(request: RescoreRequest): Promise<RescoreSummary> {
   const { paths, recordedReward, reward, name } = request;
+  requireWritable(
+    paths.rescoredDir,
+    "What is found is written there. Copy the run's folder to where you may write, and name the copy: editrl rescore /path/RUN",
+  );
   const counts: JudgeCounts = { replayed: 0, parsed_again: 0, asked: 0, missing: 0 };
   const connection = new Connection(request);
   const recorded = new FollowerJudgements(paths);

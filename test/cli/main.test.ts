@@ -100,6 +100,21 @@ describe('editrl', () => {
       ['plan', 'configs/tiny_vq.jsonnet', '--only', 'a', '--only', 'b'],
       'editrl: --only is given 2 times; allowed: once\n',
     ],
+    ...[
+      ['--port', 'two'],
+      ['--timeout-s', '1e999'],
+    ].map(([name, value]): [string[], string] => [
+      ['gateway', '--upstream', 'http://127.0.0.1:9', name, value],
+      `editrl: ${name}: found ${value}; allowed: a number\n`,
+    ]),
+    ...[
+      ['--port', 'two', 'a whole number from 0 to 65535'],
+      ['--port', '70000', 'a whole number from 0 to 65535'],
+      ['--ocr-weight', 'much', 'a number'],
+    ].map(([name, value, allowed]): [string[], string] => [
+      ['reward-server', '--terms', 'jpeg_size', name, value],
+      `editrl: ${name}: found ${value}; allowed: ${allowed}\n`,
+    ]),
   ])('refuses %j in one message', async (argv, message) => {
     expect(await main(argv)).toBe(2);
     expect(written.error).toEqual(message);
@@ -183,9 +198,41 @@ describe('editrl config', () => {
     const folder = testFolder('check');
     const file = join(folder, 'wrong.jsonnet');
     writeFileSync(file, "{ a: import '.' }");
+    vi.stubEnv('APP__BASE_EXP_DIR', join(folder, 'runs'));
     expect(await main(['config', 'check', file, 'configs/tiny_vq.jsonnet'])).toBe(2);
     expect(written.error).toContain(`wrong  ${file}:1:6: `);
     expect(written.out).toBe('ok  configs/tiny_vq.jsonnet  tiny_vq\n');
+  });
+
+  it('says what is in the way of the run of a config that is right, beside those that are wrong', async () => {
+    const folder = testFolder('blocked');
+    vi.stubEnv('APP__BASE_EXP_DIR', join(folder, 'runs'));
+    const file = join(folder, 'other.jsonnet');
+    writeFileSync(
+      file,
+      "{ run_name: 'other', task: 'external', num_iterations: 1, launch: { command: ['no-such-trainer'] } }",
+    );
+    const text = "PATH: launch.command: there is no program 'no-such-trainer'";
+    expect(await main(['config', 'check', file, 'configs/tiny_vq.jsonnet'])).toBe(1);
+    expect(written.out).toBe(`blocked  ${file}  other\nok  configs/tiny_vq.jsonnet  tiny_vq\n`);
+    expect(written.error).toContain(`in the way of other: ${text}`);
+    written.out = '';
+    expect(await main(['config', 'check', file, '--json'])).toBe(1);
+    expect(JSON.parse(written.out)).toMatchObject({
+      configs: [{ file, ok: true, in_the_way: [{ run: 'other', message: expect.stringContaining(text) as string }] }],
+    });
+    const wrong = join(folder, 'wrong.jsonnet');
+    writeFileSync(wrong, '{ task: 1 }');
+    expect(await main(['config', 'check', wrong, file])).toBe(2);
+  });
+
+  it('finds what is wrong with the configs that one starts from', async () => {
+    const folder = testFolder('parents');
+    vi.stubEnv('APP__BASE_EXP_DIR', join(folder, 'runs'));
+    const sets = ['--set', 'policy.init=null', '--set', 'policy.model={"run":"gone","config":"gone.jsonnet"}'];
+    expect(await main(['config', 'check', 'configs/sft_s.jsonnet', ...tiny, ...sets])).toBe(2);
+    expect(written.error).toMatch(/^wrong {2}.*gone\.jsonnet/m);
+    expect(written.out).toBe('');
   });
 
   it('prints the JSON Schema', async () => {

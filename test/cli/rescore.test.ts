@@ -58,6 +58,14 @@ it('names its files by what is scored by', async () => {
   expect(await name('--name', 'mine')).toBe('mine');
 });
 
+it('says before anything else that what it finds cannot be written', async () => {
+  writeFileSync(paths.rescoredDir, '');
+  expect(await call('--offline', '--reward', 'jpeg_size')).toBe(1);
+  expect(written.error).toBe(
+    `editrl: ${paths.rescoredDir}: is a file, not a folder\n  What is found is written there. Copy the run's folder to where you may write, and name the copy: editrl rescore /path/RUN\n`,
+  );
+});
+
 it('says which line of an episode file is none', async () => {
   mkdirSync(paths.episodesDir, { recursive: true });
   writeFileSync(paths.episodes(1), '{"key": "1/0/0"}\n');

@@ -5,7 +5,14 @@ describe('whether the memory of a run fits', () => {
   const gpu = (free: number) => ({ index: 0, uuid: 'GPU-0', name: 'a GPU', memoryBytes: free + 5, usedBytes: 5 });
 
   it('is asked of each GPU, the fullest first', () => {
-    expect(memoryVerdict(100, 2, [gpu(150), gpu(100)])).toEqual({ fits: true, freeBytes: 100, advice: null });
+    expect(memoryVerdict(100, 2, [gpu(150), gpu(100)])).toEqual({
+      fits: true,
+      hopeless: false,
+      neededBytes: 100,
+      freeBytes: 100,
+      allBytes: 105,
+      advice: null,
+    });
     const verdict = memoryVerdict(101, 2, [gpu(150), gpu(100)]);
     expect(verdict).toMatchObject({ fits: false, freeBytes: 100 });
     expect(verdict.advice).toContain('per_device_batch_size');
@@ -15,5 +22,13 @@ describe('whether the memory of a run fits', () => {
     const { freeBytes } = memoryVerdict(1, 1, []);
     expect(memoryVerdict(freeBytes / 4, 1, []).fits).toBe(true);
     expect(memoryVerdict(freeBytes, 8, []).fits).toBe(false);
+  });
+
+  it('is hopeless only beyond twice all that there is, for an estimate is good to a factor of two', () => {
+    const machine = { free: 10, all: 100 };
+    expect(memoryVerdict(100, 2, [], machine)).toMatchObject({ fits: false, hopeless: false, neededBytes: 200 });
+    expect(memoryVerdict(201, 1, [], machine)).toMatchObject({ fits: false, hopeless: true, allBytes: 100 });
+    expect(memoryVerdict(210, 2, [gpu(100)], machine).hopeless).toBe(false);
+    expect(memoryVerdict(211, 1, [gpu(100)], machine).hopeless).toBe(true);
   });
 });

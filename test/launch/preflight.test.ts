@@ -1,13 +1,14 @@
 import { chmodSync, existsSync, mkdirSync, readdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, describe, expect, it, vi } from 'vitest';
-import { loadConfig, type LoadedConfig } from '../../src/config/load.js';
+import { loadConfig, loadingOnce, type LoadedConfig } from '../../src/config/load.js';
 import { chainOf } from '../../src/launch/parents.js';
-import { changedRuns, obstacles, requireNone } from '../../src/launch/preflight.js';
+import { changedRuns, obstacles, Preflight, requireNone, tightRuns } from '../../src/launch/preflight.js';
 import { Launcher } from '../../src/launch/run.js';
 import { saveCheckpoint } from '../../src/run/checkpoints.js';
 import { claimRun } from '../../src/run/claim.js';
 import { claimRequest } from '../../src/run/claim_request.js';
+import { must } from '../../src/core/errors.js';
 import { testFolders } from '../support/folder.js';
 
 const newFolder = testFolders('preflight');
@@ -30,6 +31,13 @@ async function foreign(folder: string, command: string, env = ''): Promise<Loade
     `{ run_name: 'other', task: 'external', num_iterations: 1, launch: { command: ['${command}'], ${env} } }`,
   );
   return loadConfig({ file, sets: [`base_exp_dir=${join(folder, 'runs')}`] });
+}
+
+/** Leaves the folder of a run that has a checkpoint. */
+function begun(config: LoadedConfig): void {
+  const handle = claimRun(claimRequest(config, { command: [], versions: {} }));
+  saveCheckpoint(handle.paths, 1, { 'trainer.json': '1' });
+  handle.release();
 }
 
 function texts(found: ReturnType<typeof obstacles>): string[] {
@@ -101,9 +109,7 @@ describe('what is in the way of runs', () => {
   it('is a folder of a run with other settings', async () => {
     const folder = newFolder();
     const [, start] = await chain(folder);
-    const handle = claimRun(claimRequest(start, { command: [], versions: {} }));
-    saveCheckpoint(handle.paths, 1, { 'trainer.json': '1' });
-    handle.release();
+    begun(start);
     const runs = await chain(folder);
     expect(changedRuns(runs)).toEqual([]);
     const changed = runs.map((run) =>
@@ -121,6 +127,88 @@ describe('what is in the way of runs', () => {
     handle.setState({ state: 'finished', iteration: runs[2].settings.num_iterations });
     handle.release();
     expect(obstacles(runs)).toEqual([]);
+  });
+
+  it('is told of each config that it is in the way of, and looked at once for all of them', async () => {
+    const folder = newFolder();
+    const nowhere = join(folder, 'nowhere.json');
+    const first = (await chain(folder, `data.train=[{"path":"${nowhere}"}]`)).slice(-1)[0];
+    const preflight = new Preflight();
+    const found = texts(await preflight.of(first));
+    expect(found).toEqual([expect.stringMatching(/^sft_s__rl_s: .*nowhere\.json: there is no list of samples here/)]);
+    writeFileSync(nowhere, '{}');
+    const second = { ...first, settings: { ...first.settings, run_name: 'another' } };
+    expect(texts(await preflight.of(second))).toEqual(found.map((text) => text.replace('sft_s__rl_s:', 'another:')));
+    expect(texts(await new Preflight().of(second))[0]).not.toContain('there is no list of samples');
+  });
+
+  it('is looked for where the runs of each config lie', async () => {
+    const folder = newFolder();
+    const [, start, last] = await chain(folder);
+    const preflight = new Preflight();
+    expect(await preflight.of(last)).toEqual([]);
+    const moved = { ...last, settings: { ...last.settings, base_exp_dir: folder } };
+    expect(texts(await preflight.of(moved))).toEqual([
+      expect.stringMatching(/^sft_s__rl_s: base_exp_dir: sft_s__rl_s looks for the run tiny_vq in /),
+      expect.stringMatching(/sft_s__rl_s looks for the run sft_s in /),
+    ]);
+    begun({ ...start, resultHash: 'another', settings: { ...start.settings, seed: 7 } });
+    expect(texts(await preflight.of(last))).toEqual([
+      expect.stringMatching(/^sft_s: run 'sft_s' was started with other/),
+    ]);
+  });
+
+  it('evaluates what several configs start from once', async () => {
+    const runs = await chain(newFolder());
+    const [, start, last] = runs;
+    const asked: string[] = [];
+    const load = loadingOnce(async (parent, { run }) => {
+      asked.push(`${run} of ${parent.settings.run_name}`);
+      return must(
+        runs.find(({ settings }) => settings.run_name === run),
+        run,
+      );
+    });
+    await chainOf(last, new Set(), load);
+    const seen = await chainOf(start, new Set(), load);
+    expect(seen.map(({ config }) => config.settings.run_name)).toEqual(['tiny_vq', 'sft_s']);
+    // Other overlays or another place make other runs.
+    await chainOf({ ...start, overlays: [] }, new Set(), load);
+    await chainOf({ ...start, sets: ['base_exp_dir=elsewhere'] }, new Set(), load);
+    expect(asked).toEqual([
+      'tiny_vq of sft_s__rl_s',
+      'sft_s of sft_s__rl_s',
+      'tiny_vq of sft_s', // without overlays
+      'tiny_vq of sft_s', // elsewhere
+    ]);
+  });
+
+  it('is memory that there is not, for certain; what may be too much is a warning', async () => {
+    const folder = newFolder();
+    const devices = (): { gpus: []; cpus: number } => ({ gpus: [], cpus: 2 });
+    const sized = async (width: number): Promise<LoadedConfig[]> => [
+      await loadConfig({
+        file: 'configs/sft_s.jsonnet',
+        overlays: ['configs/lib/tiny.libsonnet'],
+        sets: [`policy.init.hidden_size=${width}`, `base_exp_dir=${folder}`],
+      }),
+    ];
+    const small = await sized(64);
+    expect([obstacles(small, { devices }), tightRuns(small, { devices })]).toEqual([[], []]);
+    const large = await sized(2 ** 20);
+    expect(texts(obstacles(large, { devices }))).toEqual([
+      expect.stringMatching(/^sft_s: sft_s: needs about [\d.]+ GiB of memory, and there are [\d.]+ GiB in all\n/),
+    ]);
+    expect(tightRuns(large, { devices })).toEqual([expect.stringMatching(/^sft_s is estimated to need /)]);
+    const elsewhere = large.map((run) => ({
+      ...run,
+      settings: { ...run.settings, launch: { ...run.settings.launch, backend: 'slurm' as const } },
+    }));
+    expect([obstacles(elsewhere, { devices }), tightRuns(elsewhere, { devices })]).toEqual([[], []]);
+    await expect(
+      new Launcher({ terminal: null, command: [], stop: new AbortController().signal }).run(large[0]),
+    ).rejects.toThrow('of memory, and there are');
+    expect(readdirSync(folder)).toEqual([]);
   });
 
   it('is all said in one message, and keeps everything from starting', async () => {

@@ -73,7 +73,12 @@ export function prepareSweep(experiment: Experiment, choice: SweepChoice, limits
   const chosen = new Set(chooseCells(experiment, choice).map((cell) => cell.run_name));
   const jobs = planJobs(experiment, devices, (cell) => chosen.has(cell.run_name));
   // Folders of other settings are refused one by one, while the other runs go on.
-  requireNone(obstacles(jobs.map(({ config }) => config)));
+  requireNone(
+    obstacles(
+      jobs.map(({ config }) => config),
+      { devices: () => devices },
+    ),
+  );
   const baseExpDir = must(experiment.cells[0], 'the first cell').config.settings.base_exp_dir;
   const prepared = { experiment, jobs, limits, devices, baseExpDir };
   // Whatever does not fit on the empty machine raises here.
