@@ -19,7 +19,7 @@ export async function submitRun(
   const chain = await chainOf(config);
   const configs = chain.map((link) => link.config);
   const claims = changedRuns(fresh ? configs.slice(0, -1) : configs);
-  requireNone([...claims, ...obstacles(configs, fresh ? new Set([config]) : new Set())]);
+  requireNone([...claims, ...obstacles(configs, { anew: new Set(fresh ? [config] : []) })]);
   const runs = chain.map((link) => {
     checkRunnable(link.config);
     const { settings } = link.config;
