@@ -5,7 +5,7 @@ import { scratch } from './test/support/scratch.js';
 const e2e = 'test/e2e/**/*.test.ts';
 const mocks = 'test/**/*.mocks.test.ts';
 const slow = 'test/**/*.slow.test.ts';
-const inScratch = {
+export const inScratch = {
   globalSetup: ['test/support/scratch.ts', 'test/support/interpreter_program.ts'],
   env: { TMPDIR: scratch },
 };
@@ -32,9 +32,8 @@ export default defineConfig({
           ...inScratch,
           include: ['test/**/*.test.ts'],
           exclude: [e2e, mocks, slow],
-          // Files share a process and its modules: loading these again for each file takes longer than most files' tests. A mistake that
-          // Stryker puts into what a module does when it is loaded is there only in modules that are loaded after it.
-          isolate: process.env['STRYKER_MUTATOR_WORKER'] !== undefined,
+          // Files share a process and its modules: loading these again for each file takes longer than most files' tests.
+          isolate: false,
         },
       },
       // Files that replace a module need modules of their own.

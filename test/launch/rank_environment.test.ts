@@ -9,11 +9,11 @@ describe('the environment of a rank', () => {
   it('is that of this process, what is given, and on top what torchrun would set', () => {
     vi.stubEnv('EDITRL_TEST_OF_ENVIRONMENT', 'own');
     vi.stubEnv('RANK', '17');
-    const place = { processes: 2, placement: { devices: [2, 3], threads: 0 }, port: 4242 };
+    const place = { processes: 2, placement: { devices: [2, 3, 4, 5], threads: 0 }, port: 4242 };
     expect(rankEnvironment(1, place, { A: 'b', WORLD_SIZE: '9' })).toEqual({
       ...process.env,
       A: 'b',
-      CUDA_VISIBLE_DEVICES: '3',
+      CUDA_VISIBLE_DEVICES: '4,5',
       RANK: '1',
       LOCAL_RANK: '1',
       GROUP_RANK: '0',
