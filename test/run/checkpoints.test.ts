@@ -225,6 +225,30 @@ describe('saving and finding checkpoints', () => {
     expect(() => requireWhole(paths.checkpoint(8), 8)).not.toThrow();
   });
 
+  it('says all that is wrong with one that was asked for', () => {
+    const dir = saveCheckpoint(paths, 8, files(8));
+    for (const name of ['policy.safetensors', 'trainer.json']) rmSync(join(dir, name));
+    expect(() => requireWhole(dir, 8)).toThrow(
+      expect.objectContaining({
+        message: `not a whole checkpoint: ${dir}/policy.safetensors is missing; ${dir}/trainer.json is missing`,
+        where: dir,
+        next: expect.stringContaining('Use another checkpoint') as string,
+      }),
+    );
+  });
+
+  it('is written over what an earlier process of the same number left half-done', () => {
+    saveCheckpoint(paths, 8, files(8));
+    for (const what of ['writing', 'replaced']) {
+      const left = join(paths.checkpointsDir, `.${what}-000008-${process.pid}`);
+      mkdirSync(left);
+      writeFileSync(join(left, 'torn.bin'), '');
+    }
+    saveCheckpoint(paths, 8, { 'policy.safetensors': 'other' });
+    expect(readdirSync(paths.checkpointsDir)).toEqual(['000008']);
+    expect(readdirSync(paths.checkpoint(8)).sort()).toEqual(['MANIFEST.json', 'policy.safetensors']);
+  });
+
   it('does not take a folder under the wrong name for a checkpoint', () => {
     saveCheckpoint(paths, 8, files(8));
     renameSync(paths.checkpoint(8), paths.checkpoint(9));
@@ -285,6 +309,12 @@ describe('retention', () => {
     for (const i of [1, 2]) saveCheckpoint(paths, i, files(i));
     expect(applyRetention(paths, { keep_every: 0, keep_last: 2 })).toEqual([]);
     expect(listCheckpoints(paths)).toEqual([1, 2]);
+  });
+
+  it('keeps the last ones where none is whole', () => {
+    for (const i of [1, 2]) flipByte(join(saveCheckpoint(paths, i, files(i)), 'policy.safetensors'), 7);
+    expect(applyRetention(paths, { keep_every: 0, keep_last: 1 })).toEqual([1]);
+    expect(listCheckpoints(paths)).toEqual([2]);
   });
 
   it('never removes the only whole one', () => {
