@@ -10,20 +10,20 @@ export const inScratch = {
   env: { TMPDIR: scratch },
 };
 
+export const sources = {
+  alias: [
+    {
+      find: /^\.\/interpreter_program\.js$/,
+      replacement: resolve(import.meta.dirname, 'test/support/interpreter_program.ts'),
+    },
+  ],
+};
+export const limits = { testTimeout: 60_000, hookTimeout: 120_000, pool: 'forks', maxWorkers: 2 } as const;
+
 export default defineConfig({
-  resolve: {
-    alias: [
-      {
-        find: /^\.\/interpreter_program\.js$/,
-        replacement: resolve(import.meta.dirname, 'test/support/interpreter_program.ts'),
-      },
-    ],
-  },
+  resolve: sources,
   test: {
-    testTimeout: 60_000,
-    hookTimeout: 120_000,
-    pool: 'forks',
-    maxWorkers: 2,
+    ...limits,
     projects: [
       {
         extends: true,

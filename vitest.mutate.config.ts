@@ -3,14 +3,9 @@
  * in a module that is loaded with it. Stryker's own `testFiles` puts mistakes in after the modules were loaded.
  */
 import { defineConfig } from 'vitest/config';
-import base, { inScratch } from './vitest.config.js';
+import { inScratch, limits, sources } from './vitest.config.js';
 
 export default defineConfig({
-  resolve: base.resolve,
-  test: {
-    ...base.test,
-    projects: undefined,
-    ...inScratch,
-    include: JSON.parse(process.env['MUTATE_TESTS'] ?? '[]') as string[],
-  },
+  resolve: sources,
+  test: { ...limits, ...inScratch, include: JSON.parse(process.env['MUTATE_TESTS'] ?? '[]') as string[] },
 });

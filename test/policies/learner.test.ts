@@ -204,7 +204,7 @@ describe('the learner', () => {
 
   it('counts the weighted tokens whose exponent of k3 is beyond its limit', async () => {
     // 30 is beyond any log-probability by more than 20; the last group's references are as they were.
-    const far = groups.map((group, i) => ({
+    const far = groups.map((group, i): TokenLesson => ({
       ...group,
       targets: group.targets.map((target) => ({
         ...target,

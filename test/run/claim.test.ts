@@ -198,6 +198,29 @@ describe('claiming', () => {
     }
   });
 
+  it('notes the checkpoint of the parent that is used, once, and only while the run is owned', () => {
+    const dir = saveCheckpoint(new RunPaths(base, `${name}_parent`), 4, { 'trainer.json': '4' });
+    const used = { iteration: 4, dir, problems: [] };
+    const handle = claimRun({ ...request(), parents: [{ run: 'other' }, { run: 'parent' }] });
+    handle.noteParent('unknown', used);
+    expect(readRecord(paths)?.parents).toEqual([{ run: 'other' }, { run: 'parent' }]);
+    handle.noteParent('parent', used);
+    const noted = { run: 'parent', iteration: 4, manifest: expect.stringMatching(/^[0-9a-f]{64}$/) as string };
+    expect(readRecord(paths)?.parents).toEqual([{ run: 'other' }, noted]);
+    const before = statSync(paths.record).ino;
+    handle.noteParent('parent', used);
+    expect(statSync(paths.record).ino).toBe(before);
+    handle.noteParent('parent', { ...used, iteration: 5 });
+    expect(readRecord(paths)?.parents).toEqual([{ run: 'other' }, { ...noted, iteration: 5 }]);
+    expect(handle.record).toEqual(readRecord(paths));
+    const lost = readFileSync(paths.lock, 'utf8');
+    rmSync(paths.lock);
+    expect(() => handle.noteParent('parent', used)).toThrow('no longer owns the run');
+    expect(() => handle.requireOwned()).toThrow('no longer owns the run');
+    writeFileSync(paths.lock, lost);
+    handle.release();
+  });
+
   it('resumes from the last whole checkpoint and drops what came after it', () => {
     trained();
     mkdirSync(join(paths.checkpointsDir, '.writing-000009-1'));
