@@ -5,25 +5,25 @@ import { scratch } from './test/support/scratch.js';
 const e2e = 'test/e2e/**/*.test.ts';
 const mocks = 'test/**/*.mocks.test.ts';
 const slow = 'test/**/*.slow.test.ts';
-const inScratch = {
+export const inScratch = {
   globalSetup: ['test/support/scratch.ts', 'test/support/interpreter_program.ts'],
   env: { TMPDIR: scratch },
 };
 
+export const sources = {
+  alias: [
+    {
+      find: /^\.\/interpreter_program\.js$/,
+      replacement: resolve(import.meta.dirname, 'test/support/interpreter_program.ts'),
+    },
+  ],
+};
+export const limits = { testTimeout: 60_000, hookTimeout: 120_000, pool: 'forks', maxWorkers: 2 } as const;
+
 export default defineConfig({
-  resolve: {
-    alias: [
-      {
-        find: /^\.\/interpreter_program\.js$/,
-        replacement: resolve(import.meta.dirname, 'test/support/interpreter_program.ts'),
-      },
-    ],
-  },
+  resolve: sources,
   test: {
-    testTimeout: 60_000,
-    hookTimeout: 120_000,
-    pool: 'forks',
-    maxWorkers: 2,
+    ...limits,
     projects: [
       {
         extends: true,

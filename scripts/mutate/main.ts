@@ -23,10 +23,11 @@ if (sources.length === 0 || wrong !== undefined) {
 } else {
   const folders = new Set(sources.map((file) => file.split('/')[1]));
   const mirroring = [...folders].map((folder) => `test/${folder}/**/!(*.slow).test.ts`);
+  process.env['MUTATE_TESTS'] = JSON.stringify(tests.length > 0 ? tests : mirroring);
   await new Stryker({
     mutate: sources,
-    testFiles: tests.length > 0 ? tests : mirroring,
     testRunner: 'vitest',
+    vitest: { configFile: 'vitest.mutate.config.ts', related: false },
     coverageAnalysis: 'perTest',
     // Far beyond any test's own time: on a busy machine a slow test must not count as one that a mistake made endless.
     timeoutMS: 30_000,

@@ -50,7 +50,7 @@ export function parseScoreTag(text: string): Parsed {
   const body = checked.body;
   const opening = body.toLowerCase().lastIndexOf('<score>');
   if (opening < 0) return unusable(body, 'no <score> tag in it');
-  const found = /^<score>\s*([+-]?\d{1,4}(?:\.\d)?)\s*<\/score>/i.exec(body.slice(opening, opening + 200));
+  const found = /^<score>\s*([+-]?\d{1,4}(?:\.\d)?)\s*<\/score>/i.exec(body.slice(opening));
   if (found === null) return unusable(body, 'its last <score> tag holds no plain number');
   return inRange([Number(found[1])]);
 }
@@ -72,7 +72,7 @@ function withoutThinking(text: string): { ok: true; body: string } | (Parsed & {
 function readScores(text: string, arity: number, cutOff: boolean): readonly number[] | 'wrong' | null {
   const fromObject = readFromObjects(text, arity);
   // A list inside an object that could not be read may be anything, a quotation in its reasoning for one; one in a refusal is no grade.
-  return fromObject ?? (text.includes('{') || refusal.test(text.trim()) ? null : readBare(text, arity, cutOff));
+  return fromObject ?? (text.includes('{') || refusal.test(text) ? null : readBare(text, arity, cutOff));
 }
 
 function readFromObjects(text: string, arity: number): readonly number[] | 'wrong' | null {

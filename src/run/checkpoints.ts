@@ -262,9 +262,12 @@ function* piecesOf(content: CheckpointContent, pieceBytes: number): Generator<Ui
 
 function isManifest(value: Manifest): boolean {
   if (typeof value !== 'object' || typeof value.files !== 'object' || value.files === null) return false;
-  const entries = Object.values(value.files);
-  const whole = entries.every((entry) => typeof entry.sha256 === 'string' && Number.isInteger(entry.bytes));
-  return whole && entries.reduce((sum, entry) => sum + entry.bytes, 0) === value.total_bytes;
+  let total = 0;
+  for (const entry of Object.values<ManifestEntry | null>(value.files)) {
+    if (typeof entry?.sha256 !== 'string' || !Number.isInteger(entry.bytes)) return false;
+    total += entry.bytes;
+  }
+  return total === value.total_bytes;
 }
 
 function fileProblem(path: string, entry: ManifestEntry): string | null {

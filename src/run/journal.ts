@@ -92,14 +92,9 @@ export class Journal {
 
   /** The text of a line that `append` or `scanLines` located. */
   readAt(offset: number, length: number): string {
-    const bytes = new Uint8Array(length);
-    let done = 0;
-    while (done < length) {
-      const read = readSync(this.#open(), bytes, done, length - done, offset + done);
-      if (read === 0) throw new RunError('the file is shorter than it was', { where: this.path });
-      done += read;
-    }
-    return new TextDecoder().decode(bytes);
+    const bytes = readRange(this.#open(), offset, offset + length);
+    if (bytes.length < length) throw new RunError('the file is shorter than it was', { where: this.path });
+    return bytes.toString('utf8');
   }
 
   /** Makes what was appended durable. */
@@ -180,7 +175,7 @@ export function rewindTo(paths: RunPaths, iteration: number): void {
   if (!existsSync(paths.episodesDir)) return;
   for (const name of readdirSync(paths.episodesDir)) {
     const of = parseIterationName(/^(?:validation_)?(\d+)\.jsonl$/.exec(name)?.[1] ?? '');
-    if (of !== null && of > iteration) rmSync(join(paths.episodesDir, name), { force: true });
+    if (of !== null && of > iteration) rmSync(join(paths.episodesDir, name));
   }
 }
 
@@ -193,7 +188,7 @@ function wholeLength(file: number, size: number): number {
   while (end > 0) {
     const start = lastLineStart(file, end);
     const bytes = readRange(file, start, end);
-    if (bytes[bytes.length - 1] === NEWLINE && isJson(bytes.toString('utf8', 0, bytes.length - 1))) return end;
+    if (bytes[bytes.length - 1] === NEWLINE && isJson(bytes.toString('utf8'))) return end;
     end = start;
   }
   return 0;
@@ -211,6 +206,7 @@ function lastLineStart(file: number, end: number): number {
   return 0;
 }
 
+/** The bytes of a file from `from` to before `to`, or to its end where that comes first. */
 function readRange(file: number, from: number, to: number): Buffer {
   const bytes = Buffer.alloc(to - from);
   let done = 0;
@@ -219,7 +215,7 @@ function readRange(file: number, from: number, to: number): Buffer {
     if (read === 0) break;
     done += read;
   }
-  return bytes;
+  return bytes.subarray(0, done);
 }
 
 function isJson(text: string): boolean {

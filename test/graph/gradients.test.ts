@@ -219,6 +219,24 @@ describe('where no gradient flows', () => {
     );
   });
 
+  it('where it begins is no matter of how it came to be', async () => {
+    const { graph, values, feeds } = problem('cast', normal([2], [2]));
+    const h = g.cast(g.less(values[0], values[1]), 'float32');
+    const [dh] = gradients(g.sumAll(g.mul(h, graph.scalar(3))), [h]);
+    expect(await runOnnx(graph, [dh], feeds)).toEqual([[3, 3]]);
+  });
+
+  it('is said with the graph and with what to do', () => {
+    const { values } = problem('advice', normal([2], [2]));
+    const loss = g.sumAll(g.cast(g.less(values[0], values[1]), 'float32'));
+    expect(() => gradients(loss, values)).toThrow(
+      expect.objectContaining({
+        where: 'graph case',
+        next: expect.stringContaining('Stop the gradient before it') as string,
+      }),
+    );
+  });
+
   it('the caches of rotary positions', () => {
     const { values } = problem('caches', [
       ...normal([1, 1, 2, 4], [3, 2], [3, 2]),
@@ -284,6 +302,26 @@ describe('a gradient of its own', () => {
     const [dz] = gradients(g.sumAll(g.mul(y, y)), [z]);
     const feeds = new Map([...made.feeds, [code, Float32Array.of(1, 2, 3)] as const]);
     expect(await runOnnx(made.graph, [dz], feeds)).toEqual([[2, 4, 6]]);
+  });
+
+  it('is spread over what it is given for, and has to fit it', async () => {
+    const made = problem('spread', normal([2, 3]));
+    const [x] = made.values;
+    const withGradient = (gradient: (d: Value) => Value): Value => {
+      const y = g.withGradient(g.exp(x), { name: 'own', inputs: [x], gradient: (d) => [gradient(d)] });
+      return gradients(g.sumAll(y), [x])[0];
+    };
+    const one = withGradient((d) => d.graph.scalar(2));
+    const rows = withGradient((d) => d.graph.constant(Float32Array.of(1, 2), [2, 1]));
+    const several = withGradient((d) => g.expand(d.graph.scalar(1), [4, 2, 3]));
+    expect(await runOnnx(made.graph, [one, rows, several], made.feeds)).toEqual([
+      [2, 2, 2, 2, 2, 2],
+      [1, 1, 1, 2, 2, 2],
+      [4, 4, 4, 4, 4, 4],
+    ]);
+    expect(() => withGradient((d) => g.expand(d.graph.scalar(1), [2, 4]))).toThrowErrorMatchingInlineSnapshot(
+      `[InternalError: internal: gradient [2, 4] does not fit [2, 3]]`,
+    );
   });
 
   it('belongs to computed values alone, and looks back alone', () => {

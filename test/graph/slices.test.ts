@@ -82,4 +82,15 @@ describe('gradients of slices', () => {
     expect(values.map((x) => x + 0)).toEqual(expected(cuts));
     expect(ops).toContain('Pad');
   });
+
+  it('are padded and added where they lie along different axes', async () => {
+    const graph = new Graph('axes');
+    const x = graph.parameter('x', [3, 3]);
+    const squares = [slice(x, 1, 0, 1), slice(x, 0, 1, 3)].map((part) => sumAll(mul(part, part)));
+    const [d] = gradients(squares.reduce(add), [x]);
+    const session = await Session.compile(graph, { d });
+    const out = await session.run({}, new Map([['x', { data: Float32Array.of(1, 2, 3, 4, 5, 6, 7, 8, 9) }]]));
+    await session.dispose();
+    expect([...(out.d as Float32Array)]).toEqual([2, 0, 0, 16, 10, 12, 28, 16, 18]);
+  });
 });

@@ -114,6 +114,7 @@ describe('ranks that are ended because of another one', () => {
   it('get a moment to die of the same, are asked, set going if they are stopped, and killed after their time', async () => {
     const warned: number[] = [];
     const watched = await start(3, { onEnding: ({ rank }) => warned.push(rank) });
+    children[1].tail.push('its last words');
     children[1].end({ code: 3 });
     await pass(0.19);
     expect(children[0].signals).toEqual([]);
@@ -127,7 +128,11 @@ describe('ranks that are ended because of another one', () => {
     await pass(0.2);
     expect(children[0].signals).toEqual(['SIGTERM', 'SIGCONT', 'SIGKILL']);
     expect(children[2].signals).toEqual(['SIGTERM', 'SIGCONT']);
-    expect(watched.outcome).toMatchObject({ reason: 'rank 1 of 3 ended with exit code 3' });
+    expect(watched.outcome).toMatchObject({
+      reason: 'rank 1 of 3 ended with exit code 3',
+      workerExitCode: 3,
+      lastLines: ['its last words'],
+    });
     expect(marksEnded).toEqual(['mark within 5']);
     expect(vi.getTimerCount()).toBe(0);
   });

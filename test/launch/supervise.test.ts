@@ -6,7 +6,7 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from
 import { ConfigError } from '../../src/core/errors.js';
 import { RunFailed } from '../../src/launch/failure.js';
 import { Guardian } from '../../src/launch/guardian.js';
-import { freePort, rankEnvironment, supervise, type Started, type Supervision } from '../../src/launch/supervise.js';
+import { rankEnvironment, supervise, type Started, type Supervision } from '../../src/launch/supervise.js';
 
 /** Carried by everything that a test starts. */
 const MARK = 'EDITRL_TEST_MARK';
@@ -113,17 +113,6 @@ describe('ranks', () => {
     const { lines, end } = start([show, show]);
     expect(await end).toMatchObject({ kind: 'done' });
     expect([...lines].sort()).toEqual(['0: 0 0 2 2 127.0.0.1 4242 1', '1: 1 1 2 2 127.0.0.1 4242 1']);
-  });
-
-  it('get their GPUs, and none where there is none', () => {
-    const place = { processes: 2, placement: { devices: [2, 3], threads: 0 }, port: 1 };
-    expect(rankEnvironment(1, place, {})).toMatchObject({ CUDA_VISIBLE_DEVICES: '3' });
-    const cpu = { ...place, placement: { devices: [], threads: 0 } };
-    expect(rankEnvironment(1, cpu, { A: 'b' })).toMatchObject({ CUDA_VISIBLE_DEVICES: '', A: 'b' });
-  });
-
-  it('meet at a port that is free', async () => {
-    expect(await freePort()).toBeGreaterThan(1023);
   });
 
   it('need a program that exists', async () => {

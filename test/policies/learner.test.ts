@@ -6,6 +6,7 @@ import type { FloatTensor } from '../../src/core/safetensors.js';
 import { alone } from '../../src/group/peers.js';
 import { Learner, type TokenLesson } from '../../src/policies/tokens/learner.js';
 import type { LossSpec, Statistics, Target } from '../../src/policies/policy.js';
+import { onRanks } from '../train/groups.js';
 import { referenceLogits } from '../nets/reference_decoder.js';
 import { openPrompt, smallModel, smallSpace, textPrompt } from './small_policy.js';
 
@@ -199,6 +200,53 @@ describe('the learner', () => {
     expect(gradientDifference(await made.gradients(), one.gradients)).toBeLessThan(1e-6);
     await expect(made.gradients()).rejects.toThrow(InternalError);
     await made.dispose();
+  });
+
+  it('counts the weighted tokens whose exponent of k3 is beyond its limit', async () => {
+    // 30 is beyond any log-probability by more than 20; the last group's references are as they were.
+    const far = groups.map((group, i): TokenLesson => ({
+      ...group,
+      targets: group.targets.map((target) => ({
+        ...target,
+        reference: i < 2 ? known(new Float32Array(target.weights.length).fill(30)) : target.reference,
+      })),
+    }));
+    const weighted = far.slice(0, 2).flatMap(({ targets }) => targets.flatMap(({ weights }) => [...weights]));
+    const made = learner(8);
+    const clamped = async (loss: LossSpec, of = far): Promise<number> => (await made.learn(of, loss)).klClamped;
+    expect(await clamped(grpo)).toBe(weighted.filter((w) => w !== 0).length);
+    expect(await clamped(grpo, groups)).toBe(0);
+    expect(await clamped({ policy: 'ratio', clip: null, kl })).toBe(weighted.filter((w) => w !== 0).length);
+    expect(await clamped({ policy: 'reinforce', kl: { ...kl, estimator: 'k2' } })).toBe(0);
+    expect(await clamped({ policy: 'likelihood' })).toBe(0);
+    await made.dispose();
+  });
+
+  it('needs no reference where nothing is asked of one', async () => {
+    const bare = groups.map((group) => ({
+      ...group,
+      targets: group.targets.map((target) => ({ ...target, reference: null, old: null })),
+    }));
+    const without = await gradientOf({ policy: 'reinforce', kl: null }, { microBatch: 8, of: bare });
+    const idle = await gradientOf({ policy: 'reinforce', kl: { ...kl, coefficient: 0 } }, { microBatch: 8 });
+    expect(without.loss).toBeCloseTo(idle.loss, 6);
+    expect(gradientDifference(without.gradients, idle.gradients)).toBeLessThan(1e-6);
+  });
+
+  it('learns the same on ranks that share the micro-batches, one of which has none', async () => {
+    const [lesson] = groups;
+    const single = await gradientOf(grpo, { microBatch: 8, of: [lesson] });
+    const shared = await onRanks(2, async (peers) => {
+      const made = new Learner(model, { ...learner(8).options, peers });
+      const result = await learnt(made, [lesson], grpo);
+      await made.dispose();
+      return result;
+    });
+    for (const one of shared) {
+      expect(one.loss).toBe(single.loss);
+      expect(one.statistics).toEqual(single.statistics);
+      expect(one.gradients).toEqual(single.gradients);
+    }
   });
 
   it('takes parts of a group where a micro-batch is no divisor of it', async () => {

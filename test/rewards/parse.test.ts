@@ -22,16 +22,22 @@ const judgeTexts: readonly (readonly [string, string, Expected])[] = [
   ['three delimiters', `||V^=^V||||V^=^V||${good}||V^=^V||`, [7, 8]],
   ['fence inside delimiters', '||V^=^V||\n```json\n' + good + '\n```\n||V^=^V||', [7, 8]],
   ['delimiters quoted before the answer', `I use ||V^=^V|| and ||V^=^V||. ${good}`, [7, 8]],
+  ['an object before the delimiters', `{"score": [1, 1]} ||V^=^V||${good}||V^=^V||`, [7, 8]],
   ['delimited bare list', '||V^=^V||[7, 8]||V^=^V||', [7, 8]],
   ['array root', `[${good}]`, [7, 8]],
   ['nested object', `{"result": ${good}}`, [7, 8]],
   ['object in a list in an object', `{"results": [${good}]}`, [7, 8]],
+  ['nested behind a list without it', `{"at": [1, 2], "result": ${good}}`, [7, 8]],
+  ['an object that quotes another one before', `{"plan": "{'score': [1, 2]}"} ${good}`, [7, 8]],
+  ['an empty list before', `{"score": []} ${good}`, [7, 8]],
   ['text with a brace behind', `${good} so {that} is } it`, [7, 8]],
   ['an object without score before', `{"plan": "look"} ${good}`, [7, 8]],
   ['two objects: the first', `${good}\n{"score": [1, 2]}`, [7, 8]],
   ['template echoed before', `{"score": [edit, over]} -> ${good}`, [7, 8]],
   ['think block', `<think>{"score": [1, 1]} hm, no</think>${good}`, [7, 8]],
   ['think block opened in the prompt', `{"score": [1, 1]} hm, no</think>${good}`, [7, 8]],
+  ['think block of which only the end is left', `</think>${good}`, [7, 8]],
+  ['think block that never ends behind the answer', `${good}<think>{"score": [1, 1]}`, [7, 8]],
   ['think block that never ends', '<think>{"score": [1, 1]} and then', 'empty'],
   ['reasoning first', '{"reasoning": "fine", "score": [7, 8]}', [7, 8]],
   ['score quoted in the reasoning', '{"reasoning": "not \\"score\\": [1, 2]", "score": [7, 8]}', [7, 8]],
@@ -98,6 +104,8 @@ const judgeTexts: readonly (readonly [string, string, Expected])[] = [
   ['two spaces', '[7,  8]', [7, 8]],
   ['decimals', '[7.5, 8.5]', [7.5, 8.5]],
   ['repeated', '[7, 8] ... so [7, 8]', [7, 8]],
+  ['a list of a list before', '[[1, 2], 3] and [7, 8]', [7, 8]],
+  ['two that differ in one place', 'not [7, 9] but [7, 8]', 'unparsable'],
   ['two different ones', 'from [0, 10]: [7, 8]', 'unparsable'],
   ['of one', '[7]', 'unparsable'],
   ['of three', '[7, 8, 9]', 'unparsable'],
@@ -119,6 +127,7 @@ const judgeTexts: readonly (readonly [string, string, Expected])[] = [
   ['refusal in other words', 'As an AI, I do not rate images of people. [0, 0]?', 'refused'],
   ['regret and scores all the same', 'I\'m sorry to say that it failed: {"score": [0, 10]}', [0, 10]],
   ['refusal with typographic quote', 'I\u2019m sorry, I cannot compare these.', 'refused'],
+  ['refusal between delimiters', '||V^=^V||\nI cannot rate it: [0, 0]\n||V^=^V||', 'unparsable'],
 ];
 
 describe('parseScores, two scores', () => {
@@ -134,11 +143,107 @@ describe('parseScores, one score', () => {
     ['bare words and scalar', '{score: 7, reasoning: good}', [7]],
     ['a lone number', ' 7 ', [7]],
     ['a lone number out of range', '11', 'out_of_range'],
+    ['a lone number with its sign', '+7', [7]],
+    ['a lone number with a fraction', '7.25', [7.25]],
+    ['a lone number below the scale', '-7', 'out_of_range'],
+    ['a lone number in a fence', '```text\n7\n```', [7]],
+    ['a lone number in a fence of a language with a dash', '```plain-text\n7\n```', [7]],
+    ['a lone number with a full stop', '7.', 'unparsable'],
+    ['a lone number with an exponent', '1e1', 'unparsable'],
+    ['digits on both sides of a delimiter', '1||V^=^V||0', 'unparsable'],
+    ['digits on both sides of a fence', '1``` 0', 'unparsable'],
+    ['a number behind words', 'It is 7', 'unparsable'],
+    ['a number before words', '7 it is', 'unparsable'],
+    ['a scalar that is not finite', '{"score": 1e999}', 'unparsable'],
+    ['a list that is not finite', '{"score": [1e999]}', 'unparsable'],
+    ['a word where a list was asked for', '{"score": high, "then": {"score": 7}}', 'unparsable'],
     ['a scalar that was cut off', '{"score": 1', 'unparsable'],
     ['a scalar with a fraction', '{"score": 7/10}', 'unparsable'],
     ['two for one', '{"score": [7, 8]}', 'unparsable'],
   ])('%s', (_name, text, expected) => {
     expect(outcome(parseScores(text, 1))).toEqual(expected);
+  });
+});
+
+describe('what keeps a text from being read', () => {
+  it('is a lone number in a reply that was cut off, unless something closed it', () => {
+    expect(outcome(parseScores('1', 1, true))).toBe('unparsable');
+    expect(outcome(parseScores('[1]', 1, true))).toEqual([1]);
+    expect(outcome(parseScores('||V^=^V||1||V^=^V||', 1, true))).toEqual([1]);
+  });
+
+  it('is the sixty-fifth bracket', () => {
+    for (const [bracket, answer] of [
+      ['{a} ', good],
+      ['[a] ', '[7, 8]'],
+    ]) {
+      expect(outcome(parseScores(bracket.repeat(63) + answer, 2))).toEqual([7, 8]);
+      expect(outcome(parseScores(bracket.repeat(64) + answer, 2))).toBe('unparsable');
+    }
+  });
+
+  it('is more than forty thousand characters', () => {
+    expect(outcome(parseScores(good.padEnd(40_000), 2))).toEqual([7, 8]);
+    expect(parseScores(good.padEnd(40_001), 2)).toMatchObject({ detail: 'the reply has 40001 characters' });
+    expect(outcome(parseScoreTag('<score>7</score>'.padEnd(40_001)))).toBe('unparsable');
+  });
+
+  it.each<readonly [string, number, UnscoredReason, string]>([
+    ['  ', 2, 'empty', 'the reply holds no answer'],
+    ['Nice\n\n picture', 2, 'unparsable', 'no 2 scores in it: "Nice picture"'],
+    ['{"score": "7"}', 1, 'unparsable', 'its "score" is not 1 plain number: "{"score": "7"}"'],
+    ['{"rating": 7}', 2, 'unparsable', 'no 2 scores in it: "{"rating": 7}"'],
+    ['{"score": [7]}', 2, 'unparsable', 'its "score" is not 2 plain numbers: "{"score": [7]}"'],
+    ['[11, 2]', 2, 'out_of_range', '[11,2] is not within 0 to 10'],
+    ['Sorry, no.', 2, 'refused', '"Sorry, no."'],
+    ['a'.repeat(120), 2, 'unparsable', `no 2 scores in it: "${'a'.repeat(120)}"`],
+    ['a'.repeat(121), 2, 'unparsable', `no 2 scores in it: "${'a'.repeat(117)}..."`],
+  ])('is told: %j', (text, arity, problem, detail) => {
+    expect(parseScores(text, arity)).toEqual({ ok: false, problem, detail });
+  });
+
+  it('is told of tags', () => {
+    expect(parseScoreTag('Fine')).toMatchObject({ detail: 'no <score> tag in it: "Fine"' });
+    expect(parseScoreTag('<score>x')).toMatchObject({
+      detail: 'its last <score> tag holds no plain number: "<score>x"',
+    });
+  });
+});
+
+describe('a refusal', () => {
+  it.each([
+    "I'm sorry.",
+    'Im sorry.',
+    'I\u2019m very sorry.',
+    "  **I'm so sorry",
+    'Sorry, no.',
+    'I cannot do that.',
+    "I can't do that.",
+    'I can\u2019t do that.',
+    'I am unable to.',
+    'I am not able to.',
+    'I am sorry.',
+    'I must decline.',
+    "I won't.",
+    'I won\u2019t.',
+    'As an AI model, no.',
+    'Unfortunately, I can only look.',
+    'Unfortunately, I am no judge.',
+  ])('is %j', (text) => {
+    expect(outcome(parseScores(text, 2))).toBe('refused');
+  });
+
+  it.each([
+    "They say: I'm sorry.",
+    "I'm not sorry.",
+    'Sorry sight.',
+    'I can tell.',
+    'I am able to.',
+    'As an aim, no.',
+    'Unfortunately, I saw it.',
+    'It is unfortunate.',
+  ])('is not %j', (text) => {
+    expect(outcome(parseScores(text, 2))).toBe('unparsable');
   });
 });
 
@@ -177,6 +282,11 @@ describe('parseScoreTag', () => {
     ['another closing tag', '<score>8<score>', 'unparsable'],
     ['inside itself', '<score><score>8</score></score>', [8]],
     ['escaped', '&lt;score&gt;8&lt;/score&gt;', 'unparsable'],
+    ['signed', '<score>+8</score>', [8]],
+    ['of five digits', '<score>00008</score>', 'unparsable'],
+    ['a number before something else', '<score>8 or 9</score>', 'unparsable'],
+    ['a space in the closing tag', '<score>8</ score>', 'unparsable'],
+    ['far apart', `<score>${' '.repeat(500)}8</score>`, [8]],
     ['no tag but JSON', '{"score": [8]}', 'unparsable'],
     ['fraction', '<score>8/10</score>', 'unparsable'],
     ['a last tag that is no number', '<score>5</score> or <score>8/10</score>', 'unparsable'],

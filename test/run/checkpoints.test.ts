@@ -7,6 +7,7 @@ import {
   readdirSync,
   renameSync,
   rmSync,
+  symlinkSync,
   writeFileSync,
   writeSync,
 } from 'node:fs';
@@ -19,10 +20,13 @@ import {
   cleanCheckpoints,
   latestWhole,
   listCheckpoints,
+  manifestDigest,
+  quarantine,
   requireWhole,
   saveCheckpoint,
   type CheckpointDisk,
 } from '../../src/run/checkpoints.js';
+import { CheckpointError, InternalError } from '../../src/core/errors.js';
 import { encodeSafetensors, safetensorsPieces } from '../../src/core/safetensors.js';
 import { RunPaths } from '../../src/run/paths.js';
 
@@ -66,7 +70,11 @@ describe('saving and finding checkpoints', () => {
     expect(readdirSync(paths.checkpointsDir).sort()).toEqual(['000005', '000100']);
     expect(latestWhole(paths)).toEqual({ iteration: 100, dir: paths.checkpoint(100), problems: [] });
     const manifest = JSON.parse(readFileSync(join(paths.checkpoint(5), 'MANIFEST.json'), 'utf8')) as object;
-    expect(manifest).toMatchObject({ iteration: 5, total_bytes: 2000 + JSON.stringify({ iteration: 5 }).length });
+    expect(manifest).toMatchObject({
+      format: 1,
+      iteration: 5,
+      total_bytes: 2000 + JSON.stringify({ iteration: 5 }).length,
+    });
   });
 
   it('replaces a checkpoint of the same iteration', () => {
@@ -104,16 +112,64 @@ describe('saving and finding checkpoints', () => {
     expect(latestWhole(paths)?.iteration).toBe(1);
   });
 
-  it('does not blame the disk for what is not its fault', () => {
-    const broken = Object.assign(new RangeError('too large'), { code: 'ERR_OUT_OF_RANGE' });
-    const disk: CheckpointDisk = {
-      write: () => {
-        throw broken;
-      },
-    };
-    expect(() => saveCheckpoint(paths, 1, files(1), disk)).toThrow(broken);
-    expect(readdirSync(paths.checkpointsDir)).toEqual([]);
+  it('finds the newest by its number, and takes nothing else in the folder for one', () => {
+    expect(listCheckpoints(paths)).toEqual([]);
+    for (const iteration of [999_999, 1_000_000]) saveCheckpoint(paths, iteration, files(iteration));
+    for (const other of ['corrupt-000007-1', '.writing-000008-1', '12']) mkdirSync(join(paths.checkpointsDir, other));
+    expect(listCheckpoints(paths)).toEqual([999_999, 1_000_000]);
+    expect(latestWhole(paths)?.iteration).toBe(1_000_000);
   });
+
+  it('says where it cannot look for any', () => {
+    mkdirSync(paths.dir, { recursive: true });
+    writeFileSync(paths.checkpointsDir, '');
+    expect(() => listCheckpoints(paths)).toThrow(CheckpointError);
+    expect(() => listCheckpoints(paths)).toThrow('cannot list the folder');
+    expect(() => cleanCheckpoints(paths)).toThrow('cannot write');
+  });
+
+  it.each(['MANIFEST.json', '../escaped', 'a/b', '.hidden', '', 'a b', 'ends_with/'])(
+    'has no file of the name %j, and is not begun with one',
+    (name) => {
+      saveCheckpoint(paths, 1, files(1));
+      expect(() => saveCheckpoint(paths, 2, { a: 'first', [name]: 'x' })).toThrow(InternalError);
+      expect(() => saveCheckpoint(paths, 2, { a: 'first', [name]: 'x' })).toThrow(`'${name}' cannot be a file`);
+      expect(readdirSync(paths.checkpointsDir)).toEqual(['000001']);
+    },
+  );
+
+  it('has a digest that follows from its files, and none where there is none', () => {
+    expect(manifestDigest(paths.checkpoint(1))).toBeNull();
+    const dir = saveCheckpoint(paths, 1, files(1));
+    const sha256 = createHash('sha256')
+      .update(readFileSync(join(dir, 'MANIFEST.json')))
+      .digest('hex');
+    expect(manifestDigest(dir)).toBe(sha256);
+    expect(manifestDigest(saveCheckpoint(paths, 1, files(2)))).not.toBe(sha256);
+  });
+
+  it('lies elsewhere once it is found not to be whole, and is all there', () => {
+    saveCheckpoint(paths, 3, files(3));
+    const before = readdirSync(paths.checkpoint(3));
+    const target = quarantine(paths, 3);
+    expect(target).toMatch(/corrupt-000003-\d+$/);
+    expect(readdirSync(target)).toEqual(before);
+    expect(listCheckpoints(paths)).toEqual([]);
+    expect(() => quarantine(paths, 3)).toThrow('cannot write (ENOENT)');
+  });
+
+  it.each([Object.assign(new RangeError('too large'), { code: 'ERR_OUT_OF_RANGE' }), new Error('of no system call')])(
+    'does not blame the disk for what is not its fault: %s',
+    (broken) => {
+      const disk: CheckpointDisk = {
+        write: () => {
+          throw broken;
+        },
+      };
+      expect(() => saveCheckpoint(paths, 1, files(1), disk)).toThrow(broken);
+      expect(readdirSync(paths.checkpointsDir)).toEqual([]);
+    },
+  );
 
   it.each([
     [
@@ -134,11 +190,28 @@ describe('saving and finding checkpoints', () => {
       (dir: string) => writeFileSync(join(dir, 'MANIFEST.json'), '{"format'),
     ],
     [
-      'a manifest without a file',
-      'MANIFEST.json is not a manifest',
-      (dir: string) =>
-        writeFileSync(join(dir, 'MANIFEST.json'), '{"format":1,"iteration":9,"files":{},"total_bytes":5}'),
+      'a file that cannot be read',
+      'policy.safetensors cannot be read (ELOOP)',
+      (dir: string) => {
+        rmSync(join(dir, 'policy.safetensors'));
+        symlinkSync('policy.safetensors', join(dir, 'policy.safetensors'));
+      },
     ],
+    ...[
+      '7',
+      '{}',
+      '{"iteration":9,"files":null,"total_bytes":0}',
+      '{"iteration":9,"files":"none","total_bytes":0}',
+      '{"iteration":9,"files":{},"total_bytes":5}',
+      '{"iteration":9,"files":{"a":null},"total_bytes":0}',
+      '{"iteration":9,"files":{"a":{"sha256":"x","bytes":"1"}},"total_bytes":"01"}',
+      '{"iteration":9,"files":{"a":{"bytes":1}},"total_bytes":1}',
+      '{"iteration":9,"files":{"a":{"sha256":"x","bytes":1}},"total_bytes":2}',
+    ].map((manifest): [string, string, (dir: string) => void] => [
+      `the manifest ${manifest}`,
+      'MANIFEST.json is not a manifest',
+      (dir) => writeFileSync(join(dir, 'MANIFEST.json'), manifest),
+    ]),
   ])('falls back on %s and says so', (_what, message, damage) => {
     saveCheckpoint(paths, 8, files(8));
     saveCheckpoint(paths, 9, files(9));
@@ -148,6 +221,32 @@ describe('saving and finding checkpoints', () => {
     expect(found?.problems).toHaveLength(1);
     expect(found?.problems[0]).toContain(message);
     expect(() => requireWhole(paths.checkpoint(9), 9)).toThrow(message);
+    expect(() => requireWhole(paths.checkpoint(9), 9)).toThrow(CheckpointError);
+    expect(() => requireWhole(paths.checkpoint(8), 8)).not.toThrow();
+  });
+
+  it('says all that is wrong with one that was asked for', () => {
+    const dir = saveCheckpoint(paths, 8, files(8));
+    for (const name of ['policy.safetensors', 'trainer.json']) rmSync(join(dir, name));
+    expect(() => requireWhole(dir, 8)).toThrow(
+      expect.objectContaining({
+        message: `not a whole checkpoint: ${dir}/policy.safetensors is missing; ${dir}/trainer.json is missing`,
+        where: dir,
+        next: expect.stringContaining('Use another checkpoint') as string,
+      }),
+    );
+  });
+
+  it('is written over what an earlier process of the same number left half-done', () => {
+    saveCheckpoint(paths, 8, files(8));
+    for (const what of ['writing', 'replaced']) {
+      const left = join(paths.checkpointsDir, `.${what}-000008-${process.pid}`);
+      mkdirSync(left);
+      writeFileSync(join(left, 'torn.bin'), '');
+    }
+    saveCheckpoint(paths, 8, { 'policy.safetensors': 'other' });
+    expect(readdirSync(paths.checkpointsDir)).toEqual(['000008']);
+    expect(readdirSync(paths.checkpoint(8)).sort()).toEqual(['MANIFEST.json', 'policy.safetensors']);
   });
 
   it('does not take a folder under the wrong name for a checkpoint', () => {
@@ -205,6 +304,19 @@ describe('retention', () => {
     expect(readdirSync(paths.checkpointsDir)).toEqual(['000100']);
   });
 
+  it('removes nothing where there are no more than are kept', () => {
+    expect(applyRetention(paths, { keep_every: 0, keep_last: 2 })).toEqual([]);
+    for (const i of [1, 2]) saveCheckpoint(paths, i, files(i));
+    expect(applyRetention(paths, { keep_every: 0, keep_last: 2 })).toEqual([]);
+    expect(listCheckpoints(paths)).toEqual([1, 2]);
+  });
+
+  it('keeps the last ones where none is whole', () => {
+    for (const i of [1, 2]) flipByte(join(saveCheckpoint(paths, i, files(i)), 'policy.safetensors'), 7);
+    expect(applyRetention(paths, { keep_every: 0, keep_last: 1 })).toEqual([1]);
+    expect(listCheckpoints(paths)).toEqual([2]);
+  });
+
   it('never removes the only whole one', () => {
     for (const i of [1, 2, 3]) saveCheckpoint(paths, i, files(i));
     flipByte(join(paths.checkpoint(3), 'policy.safetensors'), 7);
@@ -222,5 +334,16 @@ describe('tidying up after a crash', () => {
     cleanCheckpoints(paths);
     expect(readdirSync(paths.checkpointsDir)).toEqual(['000003']);
     expect(latestWhole(paths)?.problems).toEqual([]);
+  });
+
+  it('does not put back what was replaced, and removes nothing else', () => {
+    saveCheckpoint(paths, 1_000_000, { 'policy.safetensors': 'old' });
+    renameSync(paths.checkpoint(1_000_000), join(paths.checkpointsDir, '.replaced-1000000-77'));
+    saveCheckpoint(paths, 1_000_000, { 'policy.safetensors': 'other' });
+    const others = ['.removed', 'a.removed-000001-77', 'corrupt-000001-77', 'of.replaced-000002-77'];
+    for (const other of others) mkdirSync(join(paths.checkpointsDir, other));
+    cleanCheckpoints(paths);
+    expect(readdirSync(paths.checkpointsDir).sort()).toEqual([...others, '1000000'].sort());
+    expect(readFileSync(join(paths.checkpoint(1_000_000), 'policy.safetensors'), 'utf8')).toBe('other');
   });
 });

@@ -1,7 +1,7 @@
-import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, beforeEach, describe, expect, it } from 'vitest';
+import { afterAll, beforeEach, describe, expect, it, vi } from 'vitest';
 import { EditrlError } from '../../src/core/errors.js';
 import { saveCheckpoint } from '../../src/run/checkpoints.js';
 import { claimRun, type ClaimRequest } from '../../src/run/claim.js';
@@ -10,7 +10,7 @@ import { realLockWorld } from '../../src/run/lock.js';
 import { MetricsJournal, readMetrics } from '../../src/run/metrics.js';
 import { RunPaths } from '../../src/run/paths.js';
 import { readRecord } from '../../src/run/record.js';
-import { readState } from '../../src/run/state.js';
+import { readState, writeState } from '../../src/run/state.js';
 
 const base = mkdtempSync(join(tmpdir(), 'editrl-claim-'));
 let counter = 0;
@@ -90,6 +90,137 @@ describe('claiming', () => {
     handle.release();
   });
 
+  it('records each attempt, keeps what the first one noted, and takes what the last one says', () => {
+    const config = { file: '/x.jsonnet', overlays: ['/tiny.libsonnet'], sets: ['seed=42'] };
+    const texts = { 'reward.prompt': 'digest' };
+    const theirs = { ...realLockWorld(), host: 'node7', slurmJobId: '12' };
+    const first = claimRun({ ...request(), config, texts, devices: ['cuda:0'] }, theirs);
+    first.noteData({ 's/train': { samples: 1, digest: 'd' } });
+    first.release();
+    const fork = { run: 'other', iteration: 4, hash: 'h' };
+    const recorded = { ...readRecord(paths), fork, created_at: '2020-01-01T00:00:00.000Z' };
+    writeFileSync(paths.record, JSON.stringify(recorded));
+    const again = { ...request(), resultHash: 'of another version', importHash: 'later', command: ['again'] };
+    claimRun(again).release();
+    const [one, two] = readRecord(paths)?.attempts ?? [];
+    expect(one).toEqual({
+      attempt: 1,
+      started_at: expect.stringMatching(/^20.*Z$/) as string,
+      from_iteration: 0,
+      command: ['editrl', 'run', 'x.jsonnet'],
+      host: 'node7',
+      pid: process.pid,
+      slurm_job_id: '12',
+      devices: ['cuda:0'],
+      versions: { editrl: '0.1.0' },
+      import_hash: 'imports',
+    });
+    expect(two).toMatchObject({ attempt: 2, command: ['again'], devices: [], import_hash: 'later' });
+    expect({ ...readRecord(paths), attempts: [] }).toEqual({
+      format: 1,
+      run_name: name,
+      hash: 'hash',
+      import_hash: 'later',
+      settings: again.settings,
+      parents: [],
+      data: { 's/train': { samples: 1, digest: 'd' } },
+      config,
+      fork,
+      created_at: '2020-01-01T00:00:00.000Z',
+      attempts: [],
+    });
+    expect(recorded).toMatchObject({ texts });
+  });
+
+  it('says what it runs for, from where, and that nothing has ended it', () => {
+    const running = { state: 'running', num_iterations: 10, reason: null, stopped_early: false };
+    claimRun(request()).release();
+    expect(readState(paths)).toMatchObject({ ...running, iteration: 0 });
+    writeState(paths, { ...running, state: 'failed', iteration: 7, reason: 'no memory', stopped_early: true });
+    saveCheckpoint(paths, 6, { 'trainer.json': '6' });
+    claimRun(request()).release();
+    expect(readState(paths)).toMatchObject({ ...running, iteration: 6 });
+  });
+
+  it('tidies up what was half written, wherever it lies, and nothing else', () => {
+    trained();
+    for (const dir of [paths.episodesDir, paths.mediaDir]) mkdirSync(dir, { recursive: true });
+    for (const dir of [paths.dir, paths.episodesDir, paths.mediaDir]) {
+      for (const file of ['a.1.tmp', 'notes.txt', 'tmp']) writeFileSync(join(dir, file), '');
+    }
+    writeFileSync(paths.judgements, '{"key":"k"}\n{"ke');
+    const handle = claimRun(request());
+    expect(handle.notes).toEqual(['cut 4 bytes of a torn last line off judgements.jsonl']);
+    for (const dir of [paths.episodesDir, paths.mediaDir]) expect(readdirSync(dir)).toEqual(['notes.txt', 'tmp']);
+    expect(readdirSync(paths.dir)).toEqual(expect.arrayContaining(['notes.txt', 'tmp']));
+    expect(readdirSync(paths.dir)).not.toContain('a.1.tmp');
+    handle.release();
+  });
+
+  it('is free again where it cannot be tidied up', () => {
+    trained();
+    writeFileSync(paths.episodesDir, '');
+    expect(textOf(() => claimRun(request()))).toContain('<runs>/<run>: cannot write (ENOTDIR)');
+    rmSync(paths.episodesDir);
+    claimRun(request()).release();
+  });
+
+  it('begins anew where nothing but a torn start is left', () => {
+    mkdirSync(paths.dir, { recursive: true });
+    writeFileSync(paths.metrics, '{"iteration":0,"a":1}\n');
+    const handle = claimRun(request());
+    expect(handle.kind).toBe('new');
+    expect(readMetrics(paths)).toEqual([]);
+    handle.release();
+  });
+
+  it('beats until it is released, which may be twice, and then no more', () => {
+    vi.useFakeTimers();
+    try {
+      const handle = claimRun(request());
+      const lost: unknown[] = [];
+      const beat = (): string => (JSON.parse(readFileSync(paths.state, 'utf8')) as { heartbeat: string }).heartbeat;
+      const first = beat();
+      handle.startHeartbeat((error) => lost.push(error));
+      vi.advanceTimersByTime(9_999);
+      expect(beat()).toBe(first);
+      vi.advanceTimersByTime(1);
+      const second = beat();
+      expect(Date.parse(second) - Date.parse(first)).toBe(10_000);
+      handle.release();
+      handle.release();
+      vi.advanceTimersByTime(60_000);
+      expect(beat()).toBe(second);
+      expect(vi.getTimerCount()).toBe(0);
+      expect(lost).toEqual([]);
+    } finally {
+      vi.useRealTimers();
+    }
+  });
+
+  it('notes the checkpoint of the parent that is used, once, and only while the run is owned', () => {
+    const dir = saveCheckpoint(new RunPaths(base, `${name}_parent`), 4, { 'trainer.json': '4' });
+    const used = { iteration: 4, dir, problems: [] };
+    const handle = claimRun({ ...request(), parents: [{ run: 'other' }, { run: 'parent' }] });
+    handle.noteParent('unknown', used);
+    expect(readRecord(paths)?.parents).toEqual([{ run: 'other' }, { run: 'parent' }]);
+    handle.noteParent('parent', used);
+    const noted = { run: 'parent', iteration: 4, manifest: expect.stringMatching(/^[0-9a-f]{64}$/) as string };
+    expect(readRecord(paths)?.parents).toEqual([{ run: 'other' }, noted]);
+    const before = statSync(paths.record).ino;
+    handle.noteParent('parent', used);
+    expect(statSync(paths.record).ino).toBe(before);
+    handle.noteParent('parent', { ...used, iteration: 5 });
+    expect(readRecord(paths)?.parents).toEqual([{ run: 'other' }, { ...noted, iteration: 5 }]);
+    expect(handle.record).toEqual(readRecord(paths));
+    const lost = readFileSync(paths.lock, 'utf8');
+    rmSync(paths.lock);
+    expect(() => handle.noteParent('parent', used)).toThrow('no longer owns the run');
+    expect(() => handle.requireOwned()).toThrow('no longer owns the run');
+    writeFileSync(paths.lock, lost);
+    handle.release();
+  });
+
   it('resumes from the last whole checkpoint and drops what came after it', () => {
     trained();
     mkdirSync(join(paths.checkpointsDir, '.writing-000009-1'));
@@ -132,7 +263,9 @@ describe('claiming', () => {
   it('loses nothing when no checkpoint is whole', () => {
     trained();
     for (const i of [3, 6]) writeFileSync(join(paths.checkpoint(i), 'trainer.json'), 'x');
-    expect(textOf(() => claimRun(request()))).toContain('none of the 2 checkpoints matches its manifest');
+    expect(textOf(() => claimRun(request()))).toMatch(
+      /^<runs>\/<run>\/checkpoints: none of the 2 checkpoints matches its manifest\n {2}Restore a checkpoint from a copy/,
+    );
     expect(readMetrics(paths)).toHaveLength(9);
     rmSync(paths.checkpointsDir, { recursive: true });
     const handle = claimRun(request());
@@ -278,7 +411,9 @@ describe('claiming', () => {
 
   it('does not touch a folder whose checkpoints have no record', () => {
     saveCheckpoint(paths, 3, { 'trainer.json': '3' });
-    expect(textOf(() => claimRun(request()))).toContain('no run.json');
+    expect(textOf(() => claimRun(request()))).toMatch(
+      /^<runs>\/<run>: there are checkpoints, but no run.json that says what they are of\n {2}Restore run.json from a copy/,
+    );
     expect(readdirSync(paths.checkpointsDir)).toEqual(['000003']);
   });
 
@@ -334,6 +469,13 @@ describe('the datasets of a run', () => {
     expect(again.record.data).toEqual(list('b'));
     again.noteData(list('c'));
     expect(readRecord(paths)?.data).toEqual(list('c'));
+    // What is the same is not written again.
+    const before = statSync(paths.record).ino;
+    again.noteData(list('c'));
+    expect(statSync(paths.record).ino).toBe(before);
+    again.noteData({ constructor: { samples: 1, digest: 'e' } });
+    expect(statSync(paths.record).ino).not.toBe(before);
+    expect(again.record.data).toEqual({ ...list('c'), constructor: { samples: 1, digest: 'e' } });
     again.release();
   });
 

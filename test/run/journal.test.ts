@@ -1,10 +1,28 @@
-import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  truncateSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeEach, describe, expect, it } from 'vitest';
 import type { Judgement } from '../../src/rewards/types.js';
 import { readEpisodes, writeEpisodes } from '../../src/run/episodes.js';
-import { encodeLine, Journal, readLines, rewindTo, scanLines, type JournalDisk } from '../../src/run/journal.js';
+import {
+  decodeNumber,
+  encodeLine,
+  Journal,
+  readLines,
+  rewindTo,
+  scanLines,
+  type JournalDisk,
+} from '../../src/run/journal.js';
 import { FileJudgementStore } from '../../src/run/judgements.js';
 import { storeImage } from '../../src/run/media.js';
 import { MetricsJournal, readMetrics } from '../../src/run/metrics.js';
@@ -20,6 +38,15 @@ beforeEach(() => {
 afterAll(() => {
   rmSync(base, { recursive: true, force: true });
 });
+
+function raisedBy(action: () => unknown): unknown {
+  try {
+    action();
+  } catch (error) {
+    return error;
+  }
+  throw new Error('nothing was raised');
+}
 
 describe('a journal', () => {
   it('appends whole lines and says where they lie', () => {
@@ -37,13 +64,17 @@ describe('a journal', () => {
     ['zeros and half a line', '\0\0\0\0\n{"iter'],
     ['half a character', Buffer.from([0x7b, 0x22, 0xc3])],
     ['a line that lacks nothing but its end', '{"iteration":2}'],
+    ['a line with a blank for its end', '{"iteration":2} '],
+    // The newline before it is the first byte of the last piece that is read.
+    ['a line as long as what is read at once', 'x'.repeat(65_536)],
   ])('cuts off %s when it is opened', (_what, torn) => {
-    writeFileSync(paths.metrics, Buffer.concat([Buffer.from('{"iteration":1}\n'), Buffer.from(torn)]));
+    const whole = '{"iteration":0}\n{"iteration":1}\n';
+    writeFileSync(paths.metrics, Buffer.concat([Buffer.from(whole), Buffer.from(torn)]));
     const journal = new Journal(paths.metrics);
     expect(journal.repairedBytes).toBe(Buffer.from(torn).length);
     journal.append({ iteration: 2 });
     journal.close();
-    expect(readFileSync(paths.metrics, 'utf8')).toBe('{"iteration":1}\n{"iteration":2}\n');
+    expect(readFileSync(paths.metrics, 'utf8')).toBe(`${whole}{"iteration":2}\n`);
   });
 
   it('cuts off a torn line that is longer than what is read at once, and a file that is only a torn line', () => {
@@ -64,14 +95,43 @@ describe('a journal', () => {
     expect(readMetrics(paths)).toEqual([{ iteration: 1, metrics: { a: 1 } }]);
   });
 
-  it('names the line that is none', () => {
-    writeFileSync(paths.metrics, '{"iteration":1}\nnonsense\n{"iteration":2}\n');
-    expect(() => readMetrics(paths)).toThrow('not a line of this journal');
-    try {
-      readMetrics(paths);
-    } catch (error) {
-      expect((error as { where: string }).where).toBe(`${paths.metrics}:2`);
-    }
+  it.each(['nonsense', '[{"iteration":2}]', 'null', '7'])('names the line that is none: %s', (line) => {
+    writeFileSync(paths.metrics, `{"iteration":1}\n${line}\n{"iteration":2}\n`);
+    expect(raisedBy(() => readLines(paths.metrics))).toMatchObject({
+      message: 'not a line of this journal',
+      where: `${paths.metrics}:2`,
+      next: expect.stringContaining('Remove that line') as string,
+    });
+  });
+
+  it('says where it cannot be opened', () => {
+    mkdirSync(paths.metrics);
+    expect(raisedBy(() => new Journal(paths.metrics))).toMatchObject({
+      message: expect.stringContaining('cannot write (EISDIR)') as string,
+      where: paths.metrics,
+    });
+  });
+
+  it('takes and gives nothing once it is closed, which may happen twice', () => {
+    const journal = new Journal(paths.metrics);
+    const { offset, length } = journal.append({ iteration: 1 });
+    journal.close();
+    journal.close();
+    const closed = { message: expect.stringContaining('the journal is closed') as string, where: paths.metrics };
+    expect(raisedBy(() => journal.append({ iteration: 2 }))).toMatchObject(closed);
+    expect(raisedBy(() => journal.readAt(offset, length))).toMatchObject(closed);
+    expect(readFileSync(paths.metrics, 'utf8')).toBe('{"iteration":1}\n');
+  });
+
+  it('does not give less than a line where somebody shortened the file', () => {
+    const journal = new Journal(paths.metrics);
+    const { offset, length } = journal.append({ iteration: 1 });
+    truncateSync(paths.metrics, 5);
+    expect(raisedBy(() => journal.readAt(offset, length))).toMatchObject({
+      message: expect.stringContaining('shorter than it was') as string,
+      where: paths.metrics,
+    });
+    journal.close();
   });
 
   it('finds lines across the pieces in which a file is read', () => {
@@ -123,9 +183,48 @@ describe('numbers that are not finite', () => {
       { iteration: 2, metrics: { 'policy/loss': 1 } },
     ]);
   });
+
+  it('are numbers again when they are read; no other text is', () => {
+    for (const number of [NaN, Infinity, -Infinity, 0.5]) {
+      const [read] = JSON.parse(encodeLine([number]).line) as unknown[];
+      expect(decodeNumber(read)).toBe(number);
+    }
+    for (const none of ['1', '', 'nan', null, true, [1]]) expect(decodeNumber(none)).toBeNull();
+  });
 });
 
 describe('going back to an iteration', () => {
+  it('makes nothing where there is nothing', () => {
+    rewindTo(paths, 3);
+    expect(readdirSync(paths.dir)).toEqual([]);
+  });
+
+  it('does not write a file again of which nothing is dropped', () => {
+    writeFileSync(paths.metrics, '{"iteration":3}\n');
+    const before = statSync(paths.metrics).ino;
+    rewindTo(paths, 3);
+    expect(statSync(paths.metrics).ino).toBe(before);
+    rewindTo(paths, 2);
+    expect(readFileSync(paths.metrics, 'utf8')).toBe('');
+  });
+
+  it('names the line that is of no iteration, and drops none', () => {
+    const lines = '{"iteration":1}\n{"iteration":"2"}\n{"iteration":3}\n';
+    writeFileSync(paths.metrics, lines);
+    expect(raisedBy(() => rewindTo(paths, 1))).toMatchObject({ where: `${paths.metrics}:2` });
+    expect(readFileSync(paths.metrics, 'utf8')).toBe(lines);
+  });
+
+  it('leaves alone what is no file of episodes', () => {
+    mkdirSync(paths.episodesDir);
+    const others = ['000007.jsonl.bak', 'copy_000007.jsonl', 'notes.txt'];
+    for (const name of [...others, '000007.jsonl', 'validation_000007.jsonl']) {
+      writeFileSync(join(paths.episodesDir, name), '');
+    }
+    rewindTo(paths, -1);
+    expect(readdirSync(paths.episodesDir).sort()).toEqual(others);
+  });
+
   it('drops later metrics and episodes, and keeps judgements', () => {
     const metrics = new MetricsJournal(paths);
     for (let i = 0; i <= 5; i++) {
