@@ -95,7 +95,7 @@ describe('claiming', () => {
     const texts = { 'reward.prompt': 'digest' };
     const theirs = { ...realLockWorld(), host: 'node7', slurmJobId: '12' };
     const first = claimRun({ ...request(), config, texts, devices: ['cuda:0'] }, theirs);
-    first.noteData({ 's/train': { samples: 1, digest: 'd' } });
+    first.noteData({ 's/train': { samples: 1, ids: 'd', files: null } });
     first.release();
     const fork = { run: 'other', iteration: 4, hash: 'h' };
     const recorded = { ...readRecord(paths), fork, created_at: '2020-01-01T00:00:00.000Z' };
@@ -123,7 +123,7 @@ describe('claiming', () => {
       import_hash: 'later',
       settings: again.settings,
       parents: [],
-      data: { 's/train': { samples: 1, digest: 'd' } },
+      data: { 's/train': { samples: 1, ids: 'd', files: null } },
       config,
       fork,
       created_at: '2020-01-01T00:00:00.000Z',
@@ -473,9 +473,10 @@ describe('the datasets of a run', () => {
     const before = statSync(paths.record).ino;
     again.noteData(list('c'));
     expect(statSync(paths.record).ino).toBe(before);
-    again.noteData({ constructor: { samples: 1, digest: 'e' } });
+    again.noteData({ constructor: { samples: 1, ids: 'e', files: null } });
     expect(statSync(paths.record).ino).not.toBe(before);
-    expect(again.record.data).toEqual({ ...list('c'), constructor: { samples: 1, digest: 'e' } });
+    // Without a checkpoint nothing was learned from what is named no more.
+    expect(again.record.data).toEqual({ constructor: { samples: 1, ids: 'e', files: null } });
     again.release();
   });
 
