@@ -10,7 +10,7 @@ import { submitRun } from '../launch/slurm/submit_run.js';
 import { listCheckpoints } from '../run/checkpoints.js';
 import { RunPaths } from '../run/paths.js';
 import { readState, STOPPED_BY_SWEEP, type RunState } from '../run/state.js';
-import { KILLED } from '../run/stop_request.js';
+import { KILLED, takesStopRequests } from '../run/stop_request.js';
 import { printJson, printLine } from './output.js';
 import { onStopSignals } from './signals.js';
 import {
@@ -87,10 +87,13 @@ export function allowedChanges(args: Arguments): string[] {
 
 /** Where a run is left that was stopped, and what makes it go on. */
 export function describeInterruption(paths: RunPaths): string {
-  const how = readState(paths)?.reason === KILLED ? ` (${KILLED})` : '';
+  const stopped = `${paths.runName} stopped${readState(paths)?.reason === KILLED ? ` (${KILLED})` : ''}`;
+  // What another trainer saves is known to it alone.
+  if (takesStopRequests(paths)) return `${stopped}; run the same command to continue.`;
   const last = listCheckpoints(paths).at(-1);
-  const left = last === undefined ? 'before its first checkpoint' : `with a checkpoint of iteration ${last}`;
-  return `${paths.runName} stopped${how} ${left}; run the same command to ${last === undefined ? 'begin it again' : 'continue'}.`;
+  return last === undefined
+    ? `${stopped} before its first checkpoint; run the same command to begin it again.`
+    : `${stopped} with a checkpoint of iteration ${last}; run the same command to continue.`;
 }
 
 /** Runs a config to its end and prints what it learned; returns the process's exit code. */

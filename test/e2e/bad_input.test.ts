@@ -83,7 +83,7 @@ describe('a dataset', () => {
     for (const file of files) truncateSync(file, 100);
     const more = ['--set', 'run_name=damaged'];
     const ended = await runConfig(configFile(RL), ...more);
-    expectMessage(ended, 1, /tiny\/s\/prompts\/samples\/\d+\.npz/);
+    expectMessage(ended, 1, /tiny\/edits-\w+\/s\/prompts\/samples\/\d+\.npz: a sample is not the one that was listed/);
     expect(place.state('damaged')).toMatchObject({ state: 'failed' });
 
     files.forEach((file, i) => writeFileSync(file, contents[i]));
