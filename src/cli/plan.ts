@@ -5,30 +5,12 @@ import { planExperiment, type PlannedRun } from '../launch/plan.js';
 import { namePattern, requireChosen } from '../launch/sweep/plan.js';
 import { formatDuration } from '../run/progress.js';
 import { formatTable, printJson, printLine, printWarnings } from './output.js';
-import {
-  changesOf,
-  flag,
-  onlyOption,
-  overlayOption,
-  runDirOption,
-  setInCells,
-  setOption,
-  text,
-  type Action,
-} from './verb.js';
+import { changesOf, experimentOptions, text, flag, type Action } from './verb.js';
 
 export const planVerb: Action = {
   positionals: '<experiment>',
   build: (yargs) =>
-    yargs
-      .positional('experiment', { type: 'string', demandOption: true, describe: 'an experiment, or a config' })
-      .option('with', {
-        ...overlayOption,
-        describe: 'merge this Jsonnet file over the base, for the parents too; may be repeated',
-      })
-      .option('set', { ...setOption, describe: setInCells })
-      .option('exp-dir', runDirOption)
-      .option('only', onlyOption)
+    experimentOptions(yargs)
       .option('json', { type: 'boolean', default: false, describe: 'print one JSON document, for machines' })
       .example('$0 plan experiments/reward_ablation.jsonnet', 'the cells, what differs, and what is done already')
       .example("$0 plan experiments/earl_table.jsonnet --only '*seed-1'", 'the runs of one seed'),

@@ -18,39 +18,18 @@ import { encodeLine } from '../run/journal.js';
 import { resultCaption, resultRows } from '../run/report/results.js';
 import { formatTable, printJson, printLine, printWarnings, styled } from './output.js';
 import { onStopSignals } from './signals.js';
-import {
-  changesOf,
-  flag,
-  numberOption,
-  onlyOption,
-  overlayOption,
-  runDirOption,
-  setInCells,
-  setOption,
-  text,
-  wholeNumber,
-  type Action,
-} from './verb.js';
+import { changesOf, experimentOptions, flag, numberOption, text, wholeNumber, type Action } from './verb.js';
 
 const INTERRUPTED = 130;
 
 export const sweepVerb: Action = {
   positionals: '<experiment>',
   build: (yargs) =>
-    yargs
-      .positional('experiment', {
-        type: 'string',
-        demandOption: true,
-        describe: 'a Jsonnet file with a base and axes, such as experiments/reward_ablation.jsonnet',
-      })
-      .option('with', { ...overlayOption, describe: 'merge this Jsonnet file over the base; may be repeated' })
-      .option('set', { ...setOption, describe: setInCells })
-      .option('exp-dir', runDirOption)
+    experimentOptions(yargs)
       .option('max-parallel', {
         ...numberOption,
         describe: 'most runs at once (default: as many as there is room for)',
       })
-      .option('only', onlyOption)
       .option('failed', { type: 'boolean', default: false, describe: 'only cells that failed or were interrupted' })
       .option('fail-fast', { type: 'boolean', default: false, describe: 'stop everything at the first failed run' })
       .option('retries', { ...numberOption, default: 0, describe: 'how often a run that failed is started again' })

@@ -70,7 +70,7 @@ export const overlayOption = {
 } as const;
 
 /** `--only`: which cells of an experiment. */
-export const onlyOption = {
+const onlyOption = {
   type: 'string',
   requiresArg: true,
   describe: 'only cells with this in their name; * and ? match the whole name',
@@ -85,10 +85,6 @@ export const setOption = {
   describe: 'set one key, as a.b=value: JSON, or else a string; may be repeated; applied last',
 } as const;
 
-/** `--set` of a verb that takes an experiment. */
-export const setInCells =
-  'set one key in every cell, as a.b=value: JSON, or else a string; may be repeated; applied last';
-
 /** The options of every verb that takes a config. */
 export function configOptions(yargs: Argv): Argv {
   return yargs
@@ -99,6 +95,26 @@ export function configOptions(yargs: Argv): Argv {
     })
     .option('with', overlayOption)
     .option('set', setOption);
+}
+
+/** The options of every verb that takes an experiment. */
+export function experimentOptions(yargs: Argv): Argv {
+  return yargs
+    .positional('experiment', {
+      type: 'string',
+      demandOption: true,
+      describe: 'a Jsonnet file with a base and axes, such as experiments/reward_ablation.jsonnet, or a config',
+    })
+    .option('with', {
+      ...overlayOption,
+      describe: 'merge this Jsonnet file over the base, for the parents too; may be repeated',
+    })
+    .option('set', {
+      ...setOption,
+      describe: 'set one key in every cell, as a.b=value: JSON, or else a string; may be repeated; applied last',
+    })
+    .option('exp-dir', runDirOption)
+    .option('only', onlyOption);
 }
 
 /** The config that the options of `configOptions` name. */

@@ -16,7 +16,7 @@ import { z } from 'zod';
 import { DataError } from '../core/errors.js';
 import { diskError, syncDirectory, writeFileAtomic } from '../core/files.js';
 import { encodePng, sha256, type RgbImage } from '../core/image.js';
-import { processStart } from '../core/process_start.js';
+import { stagingFolder, sweepStaging } from '../core/staging.js';
 import { DATALIST_NAME } from './datalist.js';
 import { readInstructions, type EditLine } from './instructions.js';
 import { encodeEditSample } from './npz.js';
@@ -91,9 +91,9 @@ export async function packDataset(request: PackRequest): Promise<PackReport> {
   const out = resolve(request.out);
   const made_from = digestOf(request, lines);
   if (existsSync(out) && !isEmptyFolder(out)) return reportOf(request.out, requireSame(request.out, made_from), true);
-  const staging = join(dirname(out), `${stagingPrefix(out)}${process.pid}`);
+  const staging = stagingFolder(dirname(out), stagingPrefix(out));
   try {
-    sweepStaging(out);
+    sweepStaging(dirname(out), stagingPrefix(out));
     mkdirSync(staging, { recursive: true });
     const report = await (request.codes === null
       ? writePictures(request, lines, staging)
@@ -159,17 +159,6 @@ function reportOf(out: string, { report }: PackRecord, was_there: boolean): Pack
 
 function stagingPrefix(out: string): string {
   return `.${basename(out)}.making-`;
-}
-
-/** Removes what killed processes left half made. */
-function sweepStaging(out: string): void {
-  if (!existsSync(dirname(out))) return;
-  const prefix = stagingPrefix(out);
-  for (const name of readdirSync(dirname(out)).filter((each) => each.startsWith(prefix))) {
-    if (processStart(Number(name.slice(prefix.length))) === null) {
-      rmSync(join(dirname(out), name), { recursive: true, force: true });
-    }
-  }
 }
 
 /** Samples of each split under names in the order in which they come, and their lists. */

@@ -1,4 +1,5 @@
 import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { hostname } from 'node:os';
 import { join } from 'node:path';
 import sharp from 'sharp';
 import { describe, expect, it } from 'vitest';
@@ -246,10 +247,12 @@ describe('packDataset, again', () => {
 
   it('removes what a killed one left, and not what another one is making', async () => {
     const { request, folder } = own(pair, [edit]);
-    mkdirSync(join(folder, '.out.making-999999999'));
-    mkdirSync(join(folder, `.out.making-${process.ppid}`));
+    mkdirSync(join(folder, `.out.making-${hostname()}-999999999-0123abcd`));
+    // One of a process that lives, and one of another machine, which may live.
+    const others = [`${hostname()}-${process.ppid}`, 'elsewhere-999999999'].map((by) => `.out.making-${by}-0123abcd`);
+    for (const name of others) mkdirSync(join(folder, name));
     await packDataset(request);
-    expect(readdirSync(folder).filter((name) => name.startsWith('.'))).toEqual([`.out.making-${process.ppid}`]);
+    expect(readdirSync(folder).filter((name) => name.startsWith('.'))).toEqual(others.sort());
   });
 
   it('leaves nothing behind where it fails', async () => {

@@ -15,7 +15,6 @@ import {
   existsSync,
   lstatSync,
   mkdirSync,
-  readdirSync,
   readFileSync,
   renameSync,
   rmSync,
@@ -27,6 +26,7 @@ import { isDeepStrictEqual } from 'node:util';
 import { z } from 'zod';
 import { diskError, syncDirectory, writeFileAtomic } from '../../core/files.js';
 import { InternalError } from '../../core/errors.js';
+import { stagingFolder, sweepStaging } from '../../core/staging.js';
 import { sha256, type RgbImage } from '../../core/image.js';
 import { DATALIST_NAME } from '../../data/datalist.js';
 import { encodeEditSample } from '../../data/npz.js';
@@ -165,35 +165,15 @@ export function tinyDatalist(root: string, set: EditSetName | 'images', split: E
 
 const STAGING = '.making-';
 
-function isAlive(pid: number): boolean {
-  try {
-    process.kill(pid, 0);
-    return true;
-  } catch (cause) {
-    return (cause as NodeJS.ErrnoException).code === 'EPERM';
-  }
-}
-
-/** Removes what killed processes left half made. */
-function sweepStaging(root: string): void {
-  for (const name of readdirSync(root)) {
-    if (!name.startsWith(STAGING)) continue;
-    const pid = Number(name.slice(STAGING.length).split('-')[0]);
-    if (!Number.isInteger(pid) || pid === process.pid || !isAlive(pid)) {
-      rmSync(join(root, name), { recursive: true, force: true });
-    }
-  }
-}
-
 /** Builds a part beside its place and renames it into it; returns at once when it is there. */
 async function makePart(root: string, part: Part, build: (folder: string) => Promise<void>): Promise<void> {
   const place = folderOf(root, part);
   if (place === root) return;
-  const staging = join(root, `${STAGING}${process.pid}-${part.name}`);
+  const staging = stagingFolder(root, STAGING);
   try {
     mkdirSync(root, { recursive: true });
     if (!existsSync(place)) {
-      sweepStaging(root);
+      sweepStaging(root, STAGING);
       mkdirSync(staging);
       await build(staging);
       const made = { format: FORMAT, part: part.name, made_from: part.entry };

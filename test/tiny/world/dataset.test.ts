@@ -9,7 +9,7 @@ import {
   statSync,
   writeFileSync,
 } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { hostname, tmpdir } from 'node:os';
 import { basename, join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { RgbImage } from '../../../src/core/image.js';
@@ -226,7 +226,7 @@ describe('the tiny datasets', () => {
         throw new Error('out of memory');
       },
     };
-    mkdirSync(join(other, '.making-999999999-edits', 's'), { recursive: true });
+    mkdirSync(join(other, `.making-${hostname()}-999999999-0123abcd`, 's'), { recursive: true });
     await expect(makeTinyEdits(other, { sizes }, broken)).rejects.toThrow('out of memory');
     expect(readdirSync(other)).toEqual([]);
     await makeTinyImages(other, { count: 3 });

@@ -1,0 +1,22 @@
+/** Folders in which something is made beside its place before it is renamed to it. */
+import { randomUUID } from 'node:crypto';
+import { existsSync, readdirSync, rmSync } from 'node:fs';
+import { hostname } from 'node:os';
+import { join } from 'node:path';
+import { processStart } from './process_start.js';
+
+/** The path of such a folder, which no other process gives, on whatever machine. */
+export function stagingFolder(parent: string, prefix: string): string {
+  return join(parent, `${prefix}${hostname()}-${process.pid}-${randomUUID().slice(0, 8)}`);
+}
+
+/** Removes what processes of this machine left half made that are gone; whether those of others live is not known here. */
+export function sweepStaging(parent: string, prefix: string): void {
+  if (!existsSync(parent)) return;
+  for (const name of readdirSync(parent)) {
+    const [, host, pid] =
+      /^(.*)-(\d+)-[0-9a-f]{8}$/.exec(name.startsWith(prefix) ? name.slice(prefix.length) : '') ?? [];
+    if (host !== hostname() || processStart(Number(pid)) !== null) continue;
+    rmSync(join(parent, name), { recursive: true, force: true });
+  }
+}
