@@ -62,6 +62,14 @@ describe('editrl config diff', () => {
     expect(same).toEqual({ differences: [], out: 'three and configs/sft_s__rl_s.jsonnet have the same settings.\n' });
   });
 
+  it('calls operation what a resume takes, such as what only scores a supervised run', async () => {
+    await record('here', 'configs/sft_s.jsonnet');
+    await record('there', 'configs/sft_s.jsonnet', ['reward.mode=ground_score', 'num_iterations=2000']);
+    const { differences } = await diff('here', 'there');
+    expect(differences).toContainEqual({ key: 'reward.mode', a: 'viescore', b: 'ground_score', effect: 'operation' });
+    expect(differences).toContainEqual({ key: 'num_iterations', a: 1000, b: 2000, effect: 'result' });
+  });
+
   it('shows keys that one side alone has, in lists and between recipes', async () => {
     const { differences, out } = await diff('configs/sft_s.jsonnet', 'configs/sft_sc.jsonnet', '--with', TINY);
     expect(differences).toContainEqual({
