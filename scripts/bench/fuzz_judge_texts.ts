@@ -1,7 +1,7 @@
 /** Throws garbled judge texts at the readers of scores: good replies that are mutated by rule, and plain noise. */
 import { RandomStream } from '../../src/core/random.js';
-import { parseExpectedDigit } from '../../src/rewards/first_token.js';
-import { parseScores, parseScoreTag, type Parsed } from '../../src/rewards/parse.js';
+import { parseExpectedDigit } from '../../src/rewards/judge/first_token.js';
+import { parseScores, parseScoreTag, type Parsed } from '../../src/rewards/judge/parse.js';
 
 /** A reader of scores, and what may come out of it. */
 interface Reader {

@@ -7,7 +7,7 @@ import { UsageError } from '../../src/core/errors.js';
 import { encodePng } from '../../src/core/image.js';
 import { judgeUnderFaults, tallyText, type Trial } from './judge_faults.js';
 import { measureIterations } from './judge_iteration.js';
-import type { JudgeItem } from '../../src/rewards/types.js';
+import type { JudgeItem } from '../../src/rewards/score/types.js';
 import { editedItems } from './judge_items.js';
 import { cpuSecondsOf, startProcess, startStub, type Helper } from './judge_helpers.js';
 import { scoreAll, type Scoring } from './judge_scoring.js';

@@ -1,7 +1,7 @@
 /** Pictures of 256x256 for the judge's benchmark: flat shapes on a ground, a source for every group of eight and an edit for every item. */
 import { RandomStream } from '../../src/core/random.js';
 import type { RgbImage } from '../../src/core/image.js';
-import type { JudgeItem } from '../../src/rewards/types.js';
+import type { JudgeItem } from '../../src/rewards/score/types.js';
 
 const SIDE = 256;
 const SHAPES = 12;

@@ -4,7 +4,7 @@
  */
 import { z } from 'zod';
 import { InternalError } from '../../src/core/errors.js';
-import type { JudgeItem } from '../../src/rewards/types.js';
+import type { JudgeItem } from '../../src/rewards/score/types.js';
 import { startGateway } from '../../src/rewards/gateway/server.js';
 import { JUDGE_MODEL } from '../../src/tiny/judge/server.js';
 import { scoreAll } from './judge_scoring.js';

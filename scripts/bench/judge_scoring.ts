@@ -1,14 +1,14 @@
 /** Scoring items with VIEScore through the client, as a run does it. */
 import { InternalError } from '../../src/core/errors.js';
-import { createReward } from '../../src/rewards/combined.js';
-import { JudgeClient } from '../../src/rewards/judge_client.js';
-import { JudgeImages } from '../../src/rewards/judge_images.js';
-import { MemoryJudgementStore } from '../../src/rewards/memory_store.js';
-import { builtInPrompts } from '../../src/rewards/prompts.js';
-import { scoreChunk } from '../../src/rewards/score_iteration.js';
-import { rewardSettingsSchema } from '../../src/rewards/settings.js';
-import type { Term } from '../../src/rewards/term.js';
-import type { JudgeItem, Outcome } from '../../src/rewards/types.js';
+import { createReward } from '../../src/rewards/score/combined.js';
+import { JudgeClient } from '../../src/rewards/judge/client.js';
+import { JudgeImages } from '../../src/rewards/judge/images.js';
+import { MemoryJudgementStore } from '../../src/rewards/judge/memory_store.js';
+import { builtInPrompts } from '../../src/rewards/judge/prompts.js';
+import { scoreChunk } from '../../src/rewards/score/iteration.js';
+import { rewardSettingsSchema } from '../../src/rewards/score/settings.js';
+import type { Term } from '../../src/rewards/terms/term.js';
+import type { JudgeItem, Outcome } from '../../src/rewards/score/types.js';
 import { JUDGE_MODEL } from '../../src/tiny/judge/server.js';
 
 export type JudgedMode = 'viescore' | 'sqrt(viescore_pqxground_score)';

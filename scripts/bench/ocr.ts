@@ -1,9 +1,9 @@
 /** What reading text costs, and how much of it is right. */
 import type { RgbImage } from '../../src/core/image.js';
-import type { OcrEngine } from '../../src/rewards/ocr/engine.js';
-import { openPaddle } from '../../src/rewards/ocr/paddle/engine.js';
-import { joinLines, similarity, weightedConfidence } from '../../src/rewards/ocr/similarity.js';
-import { openTesseract } from '../../src/rewards/ocr/tesseract.js';
+import type { OcrEngine } from '../../src/rewards/terms/ocr/engine.js';
+import { openPaddle } from '../../src/rewards/terms/ocr/paddle/engine.js';
+import { joinLines, similarity, weightedConfidence } from '../../src/rewards/terms/ocr/similarity.js';
+import { openTesseract } from '../../src/rewards/terms/ocr/tesseract.js';
 import { drawSign } from '../../src/tiny/world/signs.js';
 
 const IMAGES = 200;

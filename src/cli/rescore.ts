@@ -10,7 +10,7 @@ import { runResolver } from '../launch/resolve.js';
 import { openRecipeOf } from '../recipes/open.js';
 import { isTrainable, rewardOf } from '../recipes/settings.js';
 import type { RewardSettings } from '../rewards/schema/reward.js';
-import { canonicalMode } from '../rewards/settings.js';
+import { canonicalMode } from '../rewards/score/settings.js';
 import { findRun } from '../run/find.js';
 import { encodeLine } from '../run/journal.js';
 import { checkRunName, type RunPaths } from '../run/paths.js';

@@ -6,7 +6,7 @@ import { runResolver } from '../launch/resolve.js';
 import { rewardOfFlags } from '../launch/reward_flags.js';
 import { openServedReward } from '../launch/reward_server.js';
 import { rewardOf } from '../recipes/settings.js';
-import { requireToken } from '../rewards/server/guard.js';
+import { requireToken } from '../http/guard.js';
 import { defaultLimits, type ServerLimits } from '../rewards/server/limits.js';
 import { startRewardServer } from '../rewards/server/server.js';
 import { defaultTokenVariable } from '../rewards/server/wire.js';

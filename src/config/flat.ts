@@ -5,7 +5,7 @@
 import { existsSync } from 'node:fs';
 import type { Problem } from '../recipes/rules.js';
 import { imageEditTokens } from '../recipes/image_edit_tokens/settings.js';
-import { canonicalMode } from '../rewards/settings.js';
+import { canonicalMode } from '../rewards/score/settings.js';
 import { getPath, hasPath, setPath } from '../schema/paths.js';
 import { isObject } from '../schema/walk.js';
 import { canonicalKeyOf, earlKeys, flatKeys, isFlatKey, type FlatKey, type FlatName } from './flat_keys.js';

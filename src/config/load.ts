@@ -1,6 +1,6 @@
 /** From a Jsonnet file to frozen settings: evaluate once, apply --set, translate, validate, hash. */
 import { dirname, resolve } from 'node:path';
-import { canonicalMode } from '../rewards/settings.js';
+import { canonicalMode } from '../rewards/score/settings.js';
 import type { Problem } from '../recipes/rules.js';
 import type { RunReference } from '../schema/model.js';
 import type { RunSettings } from '../schema/run.js';

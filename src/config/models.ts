@@ -1,6 +1,6 @@
 /** The models that settings name, and so the runs that others start from. */
 import { ConfigError } from '../core/errors.js';
-import { decidingTerms, recordedTerms } from '../rewards/choice.js';
+import { decidingTerms, recordedTerms } from '../rewards/score/choice.js';
 import { isTrainable, recipeNamed, recipeOf, rewardOf } from '../recipes/settings.js';
 import type { HubReference, ModelReference, RunReference } from '../schema/model.js';
 import { getPath } from '../schema/paths.js';

@@ -1,7 +1,7 @@
 /** The embedded judge: the rule judge as a process of its own, so that a run cannot tell it from any other server. */
 import { fileURLToPath } from 'node:url';
-import type { Clock } from '../rewards/clock.js';
-import type { Endpoint } from '../rewards/endpoints.js';
+import type { Clock } from '../core/clock.js';
+import type { Endpoint } from '../rewards/judge/endpoints.js';
 import type { RewardSettings } from '../rewards/schema/reward.js';
 import { KeptServer } from './kept_server.js';
 import type { SayOfServer, ServerUser } from './upkeep.js';

@@ -7,8 +7,8 @@ import { spawn, type ChildProcess } from 'node:child_process';
 import { createServer, type Socket } from 'node:net';
 import { createInterface } from 'node:readline';
 import { EndpointError } from '../core/errors.js';
-import { listen } from '../core/listen.js';
-import { systemClock, type Clock } from '../rewards/clock.js';
+import { listen } from '../http/listen.js';
+import { systemClock, type Clock } from '../core/clock.js';
 import { exitReason } from './failure.js';
 import { Upkeep, type SayOfServer, type ServerUser } from './upkeep.js';
 

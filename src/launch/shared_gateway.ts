@@ -10,8 +10,8 @@ import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 import { EndpointError } from '../core/errors.js';
-import { dialectOf } from '../rewards/chat_request.js';
-import type { Endpoint } from '../rewards/endpoints.js';
+import { dialectOf } from '../rewards/judge/chat_request.js';
+import type { Endpoint } from '../rewards/judge/endpoints.js';
 import { exitReason } from './failure.js';
 import { Upkeep, type SayOfServer, type ServerUser } from './upkeep.js';
 

@@ -1,6 +1,6 @@
 /** Keeping a server up: how often one that ended is started again, with what pauses, and who is told. */
 import { EndpointError } from '../core/errors.js';
-import { systemClock, type Clock } from '../rewards/clock.js';
+import { systemClock, type Clock } from '../core/clock.js';
 
 /** Milliseconds before the first restart; twice as many before each that follows. */
 const FIRST_PAUSE_MS = 250;

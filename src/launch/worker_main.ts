@@ -6,7 +6,7 @@
 import { EndpointError, InternalError, RunError } from '../core/errors.js';
 import { withEngines } from '../recipes/engines.js';
 import { isTrainable } from '../recipes/settings.js';
-import type { Endpoint } from '../rewards/endpoints.js';
+import type { Endpoint } from '../rewards/judge/endpoints.js';
 import type { WholeCheckpoint } from '../run/checkpoints.js';
 import type { RunHandle } from '../run/claim.js';
 import { claimRequest } from '../run/claim_request.js';
@@ -153,7 +153,7 @@ class Worker {
       { runResolver },
     ] = await Promise.all([
       import('../train/worker.js'),
-      import('../rewards/sender_thread.js'),
+      import('../rewards/judge/sender_thread.js'),
       import('../recipes/open.js'),
       import('../track/tracker.js'),
       import('./resolve.js'),
@@ -191,7 +191,7 @@ class Worker {
     if (told === null) return 'already_finished';
     const [{ trainRun }, { openThreadSender: openSender }, { opening }, { runResolver }] = await Promise.all([
       import('../train/worker.js'),
-      import('../rewards/sender_thread.js'),
+      import('../rewards/judge/sender_thread.js'),
       import('../recipes/open.js'),
       import('./resolve.js'),
     ]);

@@ -14,7 +14,7 @@ import {
   UsageError,
   type ErrorDetails,
 } from '../core/errors.js';
-import type { Endpoint } from '../rewards/endpoints.js';
+import type { Endpoint } from '../rewards/judge/endpoints.js';
 import type { RunReference } from '../schema/model.js';
 import { memoryAdvice } from './out_of_memory.js';
 

@@ -1,7 +1,7 @@
 /** Combinations of reward settings that cannot work. */
-import { decidingKinds, fieldsWithoutDefault, ownFields, termsThatAsk } from '../rewards/choice.js';
-import type { RewardChoice } from '../rewards/settings.js';
-import type { TermKind } from '../rewards/term.js';
+import { decidingKinds, fieldsWithoutDefault, ownFields, termsThatAsk } from '../rewards/score/choice.js';
+import type { RewardChoice } from '../rewards/score/settings.js';
+import type { TermKind } from '../rewards/terms/term.js';
 import { termKinds, type TermName } from '../rewards/terms/table.js';
 import { problem, type Problem, type Reader, type Rule } from './rules.js';
 

@@ -2,8 +2,8 @@
 import { existsSync, readFileSync } from 'node:fs';
 import { EditrlError } from '../core/errors.js';
 import { decodeImage, type RgbImage } from '../core/image.js';
-import { imageDigest } from '../rewards/image_statistics.js';
-import type { JudgeItem } from '../rewards/types.js';
+import { imageDigest } from '../rewards/score/image_statistics.js';
+import type { JudgeItem } from '../rewards/score/types.js';
 import { readRecordedEpisodes, type EpisodeFile, type RecordedEpisode } from '../run/episodes.js';
 import type { RunPaths } from '../run/paths.js';
 import type { Prompt, Task } from '../scoring/task.js';

@@ -1,7 +1,7 @@
 /** A judge that answers from what a run recorded; a real one is asked only for what is not there. */
-import { hashRequest } from '../rewards/chat_request.js';
-import type { Judge, JudgeQuery } from '../rewards/judge.js';
-import type { Judgement, JudgementStore, ScoreOptions } from '../rewards/types.js';
+import { hashRequest } from '../rewards/judge/chat_request.js';
+import type { Judge, JudgeQuery } from '../rewards/judge/judge.js';
+import type { Judgement, JudgementStore, ScoreOptions } from '../rewards/score/types.js';
 
 export interface RecordedJudgeOptions {
   readonly model: string;

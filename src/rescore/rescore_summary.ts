@@ -1,5 +1,5 @@
 /** What another reward says of a run's episodes, beside what the run's own reward said. Pure. */
-import type { Outcome } from '../rewards/types.js';
+import type { Outcome } from '../rewards/score/types.js';
 import { average, deviation } from '../core/statistics.js';
 import { rewardOf } from '../scoring/outcomes.js';
 import type { JudgeCounts } from './recorded_judge.js';

@@ -3,7 +3,7 @@ import { existsSync, readdirSync } from 'node:fs';
 import { z } from 'zod';
 import { RunError } from '../core/errors.js';
 import { writeFileAtomic } from '../core/files.js';
-import type { Outcome } from '../rewards/types.js';
+import type { Outcome } from '../rewards/score/types.js';
 import { encodeLine, readLines } from './journal.js';
 import { parseIterationName, type RunPaths } from './paths.js';
 

@@ -1,5 +1,5 @@
 /** `judgements.jsonl`: every exchange with a judge, stored before it is used and found again by a resumed run. */
-import type { Judgement, JudgementStore } from '../rewards/types.js';
+import type { Judgement, JudgementStore } from '../rewards/score/types.js';
 import { Journal, parseLine, type JournalDisk } from './journal.js';
 import { iterationOfKey, JudgementFiles, PIECE_BYTES, type Place } from './judgement_files.js';
 import type { RunPaths } from './paths.js';

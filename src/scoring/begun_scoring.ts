@@ -1,5 +1,5 @@
 /** Scoring that goes on while more is sampled. */
-import type { JudgeItem, Outcome } from '../rewards/types.js';
+import type { JudgeItem, Outcome } from '../rewards/score/types.js';
 import type { Scorer } from './scorer.js';
 
 /** Chunks that are being scored while others are sampled. Until it has ended, the scorer must stay open. */

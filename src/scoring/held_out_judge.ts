@@ -8,13 +8,13 @@ import { ConfigError } from '../core/errors.js';
 import { average } from '../core/statistics.js';
 import type { ProcessGroup } from '../group/process_group.js';
 import { modelFolder, type RunResolver } from '../models/reference.js';
-import { createReward } from '../rewards/combined.js';
-import { resolveEndpoints } from '../rewards/endpoints.js';
-import { JudgeImages } from '../rewards/judge_images.js';
-import { loadPrompts } from '../rewards/prompts.js';
-import { scoreChunk, summariseUnscored } from '../rewards/score_iteration.js';
-import type { OpenSender } from '../rewards/sender.js';
-import type { JudgeItem, JudgementStore, Outcome, Reward } from '../rewards/types.js';
+import { createReward } from '../rewards/score/combined.js';
+import { resolveEndpoints } from '../rewards/judge/endpoints.js';
+import { JudgeImages } from '../rewards/judge/images.js';
+import { loadPrompts } from '../rewards/judge/prompts.js';
+import { scoreChunk, summariseUnscored } from '../rewards/score/iteration.js';
+import type { OpenSender } from '../rewards/judge/sender.js';
+import type { JudgeItem, JudgementStore, Outcome, Reward } from '../rewards/score/types.js';
 import { Judges } from './judges.js';
 
 /** An episode as the training judge scored it. */

@@ -1,11 +1,11 @@
 /** The judges that a reward's terms ask: all at `reward.endpoint`, one client for each model that a term names. */
 import type { RewardSettings } from '../rewards/schema/reward.js';
 import { must } from '../core/errors.js';
-import type { CombinedReward } from '../rewards/combined.js';
-import type { Judge } from '../rewards/judge.js';
-import type { CanaryResult } from '../rewards/judge_client.js';
-import { JudgeClient, type JudgeClientOptions } from '../rewards/judge_client.js';
-import type { ServerLimits } from '../rewards/term.js';
+import type { CombinedReward } from '../rewards/score/combined.js';
+import type { Judge } from '../rewards/judge/judge.js';
+import type { CanaryResult } from '../rewards/judge/client.js';
+import { JudgeClient, type JudgeClientOptions } from '../rewards/judge/client.js';
+import type { ServerLimits } from '../rewards/terms/term.js';
 
 /** What a reward section allows one of so many processes. */
 export function limitsOf(

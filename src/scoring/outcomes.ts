@@ -1,6 +1,6 @@
 /** Outcomes as numbers and words. */
 import { average, standardError } from '../core/statistics.js';
-import type { Outcome } from '../rewards/types.js';
+import type { Outcome } from '../rewards/score/types.js';
 
 /** The reward of an outcome on its native scale; null where there is none. */
 export function rewardOf(outcome: Outcome): number | null {

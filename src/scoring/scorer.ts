@@ -1,5 +1,5 @@
 /** The loop's side of scoring: chunks are put to the judge while others are sampled; then the iteration is settled. */
-import type { JudgeItem, JudgementStore, Outcome } from '../rewards/types.js';
+import type { JudgeItem, JudgementStore, Outcome } from '../rewards/score/types.js';
 
 export interface Scorer {
   /** Starts scoring a chunk; the loop goes on sampling meanwhile. */

@@ -1,6 +1,6 @@
 /** Judgements of the ranks that do not own the run directory: found where rank 0 keeps them, and handed to rank 0 before they are used. */
 import { closeSync, readSync } from 'node:fs';
-import type { Judgement, JudgementStore, JudgeItem, Outcome } from '../rewards/types.js';
+import type { Judgement, JudgementStore, JudgeItem, Outcome } from '../rewards/score/types.js';
 import { openToRead } from '../core/lines.js';
 import { JudgementFiles } from '../run/judgement_files.js';
 import { JudgementIndex, placeKey, readJudgement } from '../run/judgements.js';

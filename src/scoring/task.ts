@@ -1,5 +1,5 @@
 /** What a recipe teaches, as training, scoring and rescoring see it. `P` is its prompt, `A` the policy's answer. */
-import type { JudgeItem } from '../rewards/types.js';
+import type { JudgeItem } from '../rewards/score/types.js';
 import type { RecordedEpisode } from '../run/episodes.js';
 
 /** What everybody may know of a prompt; a recipe's own holds more. */

@@ -2,7 +2,7 @@
 import type { AdvantageSettings } from '../schema/algorithm.js';
 import { must } from '../core/errors.js';
 import { average, deviation } from '../core/statistics.js';
-import type { Outcome } from '../rewards/types.js';
+import type { Outcome } from '../rewards/score/types.js';
 import { rewardOf } from '../scoring/outcomes.js';
 
 export interface AdvantageOptions extends Pick<AdvantageSettings, 'scope' | 'scale' | 'eps' | 'clip'> {

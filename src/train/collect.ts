@@ -6,7 +6,7 @@ import type { RandomStream } from '../core/random.js';
 import { shareOf } from '../group/peers.js';
 import type { ProcessGroup } from '../group/process_group.js';
 import type { Answer, Policy, SampleRequest } from '../policies/policy.js';
-import type { Outcome } from '../rewards/types.js';
+import type { Outcome } from '../rewards/score/types.js';
 import { BegunScoring } from '../scoring/begun_scoring.js';
 import type { Scorer } from '../scoring/scorer.js';
 import type { Prompt, Rendered, Task } from '../scoring/task.js';

@@ -2,7 +2,7 @@
 import type { RgbImage } from '../core/image.js';
 import type { ProcessGroup } from '../group/process_group.js';
 import type { Answer, Answered } from '../policies/policy.js';
-import type { Outcome } from '../rewards/types.js';
+import type { Outcome } from '../rewards/score/types.js';
 import { writeEpisodes } from '../run/episodes.js';
 import { storeImage, storePng } from '../run/media.js';
 import type { RunPaths } from '../run/paths.js';

@@ -1,7 +1,7 @@
 /** What an iteration of GRPO tells about itself, as numbers: outcomes, answers and the update. */
 import { average } from '../core/statistics.js';
 import type { Answer, Answered, LearnReport, Lesson, Policy, Statistics } from '../policies/policy.js';
-import type { Outcome } from '../rewards/types.js';
+import type { Outcome } from '../rewards/score/types.js';
 import { rewardOf, scoreParts } from '../scoring/outcomes.js';
 import type { GroupAdvantages } from './advantages.js';
 

@@ -4,9 +4,9 @@
  * iteration on (its decoder blurs), a task may have no source images, and what an exploited reward changes it changes over time.
  */
 import type { AlarmName, AlarmSettings } from '../schema/alarms.js';
-import { imageDigest, imageStatistics, repeatRate, sourceSimilarity } from '../rewards/image_statistics.js';
+import { imageDigest, imageStatistics, repeatRate, sourceSimilarity } from '../rewards/score/image_statistics.js';
 import type { Answer, Answered } from '../policies/policy.js';
-import type { JudgeItem } from '../rewards/types.js';
+import type { JudgeItem } from '../rewards/score/types.js';
 import type { Metrics, MetricsLine } from '../run/metrics.js';
 import type { Prompt } from '../scoring/task.js';
 import { average } from '../core/statistics.js';

@@ -2,7 +2,7 @@
 import type { ValidationSettings } from '../schema/training.js';
 import { RandomStream } from '../core/random.js';
 import type { Answer } from '../policies/policy.js';
-import type { Outcome } from '../rewards/types.js';
+import type { Outcome } from '../rewards/score/types.js';
 import type { Metrics } from '../run/metrics.js';
 import type { ContactSheetRow } from '../run/report/contact_sheet.js';
 import { showOutcome, summariseOutcomes } from '../scoring/outcomes.js';

@@ -1,5 +1,5 @@
 /** The latest rewards of each prompt, which later episodes of it are compared with (Black et al., "Training Diffusion Models with RL", 2023). */
-import type { Outcome } from '../rewards/types.js';
+import type { Outcome } from '../rewards/score/types.js';
 import { rewardOf } from '../scoring/outcomes.js';
 
 /** Rewards kept of a prompt: the policy that earned older ones was another. */

@@ -6,7 +6,7 @@ import { imageEditTokens, type ImageEditSettings } from '../../src/recipes/image
 import { knownPaths, leaves } from '../../src/schema/walk.js';
 import { validate } from '../../src/config/validate.js';
 import { EditrlError } from '../../src/core/errors.js';
-import { fieldsWithoutDefault } from '../../src/rewards/choice.js';
+import { fieldsWithoutDefault } from '../../src/rewards/score/choice.js';
 import { termNames } from '../../src/rewards/terms/table.js';
 import { loadEvaluated } from './evaluated.js';
 import { editSettings } from './trained.js';

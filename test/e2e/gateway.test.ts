@@ -8,14 +8,14 @@ import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { RandomStream } from '../../src/core/random.js';
 import { encodePng } from '../../src/core/image.js';
-import { builtInPrompts, withInstruction } from '../../src/rewards/prompts.js';
+import { builtInPrompts, withInstruction } from '../../src/rewards/judge/prompts.js';
 import { drawScene } from '../../src/tiny/world/draw.js';
 import { EDIT_KINDS, instructionOf } from '../../src/tiny/world/edits.js';
 import { drawOfKind } from '../../src/tiny/world/generate.js';
 import { DEFAULT_GEOMETRY } from '../../src/tiny/world/world.js';
-import { scoresText, startStubJudge, stubModel } from '../rewards/stub_judge.js';
+import { scoresText, startStubJudge, stubModel } from '../rewards/judge/stub_judge.js';
 import { SharedGateways } from '../../src/launch/shared_gateway.js';
-import { waitUntilReady } from '../../src/rewards/readiness.js';
+import { waitUntilReady } from '../../src/rewards/judge/readiness.js';
 import { childrenOf, isRunning, Place, ROOT, sleep, until, type Live } from './editrl.js';
 
 const model = 'editrl-rule-judge';

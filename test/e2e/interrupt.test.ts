@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, describe, expect, inject, it } from 'vitest';
-import { startStubJudge, stubModel, type StubJudge } from '../rewards/stub_judge.js';
+import { startStubJudge, stubModel, type StubJudge } from '../rewards/judge/stub_judge.js';
 import { childrenOf, isRunning, Place, RL, until } from './editrl.js';
 import { isCanary, scoreByPictures } from './scorer.js';
 

@@ -1,5 +1,5 @@
 import { afterAll, afterEach, beforeAll, describe, expect, inject, it } from 'vitest';
-import { openAiError, startStubJudge, stubModel, type Behave, type StubJudge } from '../rewards/stub_judge.js';
+import { openAiError, startStubJudge, stubModel, type Behave, type StubJudge } from '../rewards/judge/stub_judge.js';
 import { Place, RL, until, type Ended } from './editrl.js';
 import { isCanary, scoreByPictures } from './scorer.js';
 

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, inject, it } from 'vitest';
 import { RandomStream } from '../../src/core/random.js';
-import { startStubJudge, stubModel, type StubJudge } from '../rewards/stub_judge.js';
+import { startStubJudge, stubModel, type StubJudge } from '../rewards/judge/stub_judge.js';
 import { childrenOf, isRunning, Place, RL, sleep, START, until, type Live } from './editrl.js';
 import { scoreByPictures } from './scorer.js';
 

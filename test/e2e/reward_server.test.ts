@@ -3,9 +3,9 @@ import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { RewardPool } from '../../src/rewards/pool/pool.js';
+import { RewardPool } from '../../src/rewards/server/client/pool.js';
 import { picture, postJson } from '../rewards/server/served.js';
-import { wholeItem } from '../rewards/term_contract.js';
+import { wholeItem } from '../rewards/terms/term_contract.js';
 import { ROOT } from './editrl.js';
 
 const main = process.env['EDITRL_MAIN'] ?? join(ROOT, 'dist/src/cli/main.js');

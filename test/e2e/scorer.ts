@@ -1,6 +1,6 @@
 /** Ways in which the stub judge answers a run. */
 import { createHash } from 'node:crypto';
-import { scoresText, type Behave, type StubRequest } from '../rewards/stub_judge.js';
+import { scoresText, type Behave, type StubRequest } from '../rewards/judge/stub_judge.js';
 
 /**
  * Scores that depend on the pictures alone and differ between them, so that every group has a spread and an untrained

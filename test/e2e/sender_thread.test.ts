@@ -6,10 +6,10 @@ import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { promisify } from 'node:util';
 import { afterEach, describe, expect, it } from 'vitest';
-import type { JudgeImage } from '../../src/rewards/judge_images.js';
-import { ThreadSender } from '../../src/rewards/sender_thread.js';
-import { first, queryAbout, senderContract, senderOptions } from '../rewards/sender_contract.js';
-import { startStubJudge, type StubJudge } from '../rewards/stub_judge.js';
+import type { JudgeImage } from '../../src/rewards/judge/images.js';
+import { ThreadSender } from '../../src/rewards/judge/sender_thread.js';
+import { first, queryAbout, senderContract, senderOptions } from '../rewards/judge/sender_contract.js';
+import { startStubJudge, type StubJudge } from '../rewards/judge/stub_judge.js';
 import { ROOT } from './editrl.js';
 
 const built = (file: string): URL => pathToFileURL(join(ROOT, 'dist/src/rewards', file));

@@ -1,7 +1,7 @@
 import { afterEach, describe, expect, it } from 'vitest';
 import { EndpointError } from '../../src/core/errors.js';
 import { KeptServer } from '../../src/launch/kept_server.js';
-import { ManualClock, settle } from '../rewards/gateway/manual_clock.js';
+import { ManualClock, settle } from '../core/manual_clock.js';
 import { testFolders } from '../support/folder.js';
 import { ask, KeptProgram, until } from './kept_program.js';
 

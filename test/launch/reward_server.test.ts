@@ -2,8 +2,8 @@ import { afterEach, describe, expect, it } from 'vitest';
 import { reward as rewardSchema } from '../../src/rewards/schema/reward.js';
 import { EndpointError } from '../../src/core/errors.js';
 import { openServedReward } from '../../src/launch/reward_server.js';
-import { openAiError, scoresText, startStubJudge, stubModel } from '../rewards/stub_judge.js';
-import { wholeItem } from '../rewards/term_contract.js';
+import { openAiError, scoresText, startStubJudge, stubModel } from '../rewards/judge/stub_judge.js';
+import { wholeItem } from '../rewards/terms/term_contract.js';
 
 const closing: (() => Promise<void>)[] = [];
 afterEach(async () => {

@@ -1,8 +1,8 @@
 import { describe, expect, it } from 'vitest';
 import type { EndpointError } from '../../src/core/errors.js';
 import { Upkeep } from '../../src/launch/upkeep.js';
-import { sleep } from '../../src/rewards/clock.js';
-import { ManualClock } from '../rewards/gateway/manual_clock.js';
+import { sleep } from '../../src/core/clock.js';
+import { ManualClock } from '../core/manual_clock.js';
 
 /** A server that is kept up; `outcomes` are what its restarts come to, one after another, null for the rest; each takes `restartMs`. */
 function keep(outcomes: (string | null)[] = [], restartMs = 0) {

@@ -12,7 +12,7 @@ import {
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeEach, describe, expect, it } from 'vitest';
-import type { Judgement } from '../../src/rewards/types.js';
+import type { Judgement } from '../../src/rewards/score/types.js';
 import { readEpisodes, writeEpisodes } from '../../src/run/episodes.js';
 import {
   decodeNumber,

@@ -12,7 +12,7 @@ import {
 import { join } from 'node:path';
 import { gunzipSync } from 'node:zlib';
 import { beforeEach, describe, expect, it } from 'vitest';
-import type { Judgement } from '../../src/rewards/types.js';
+import type { Judgement } from '../../src/rewards/score/types.js';
 import { saveCheckpoint } from '../../src/run/checkpoints.js';
 import { forkRun } from '../../src/run/fork.js';
 import { JudgementFiles, type Place } from '../../src/run/judgement_files.js';

@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { describe, expect, it } from 'vitest';
-import type { JudgeItem, Outcome } from '../../src/rewards/types.js';
+import type { JudgeItem, Outcome } from '../../src/rewards/score/types.js';
 import { BegunScoring } from '../../src/scoring/begun_scoring.js';
 import type { Scorer } from '../../src/scoring/scorer.js';
 import { scored } from '../train/small_training.js';

@@ -5,10 +5,10 @@ import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { ConfigError, EndpointError } from '../../src/core/errors.js';
 import { claimRun, type RunHandle } from '../../src/run/claim.js';
 import { openRunLog, type RunLog } from '../../src/run/logs.js';
-import { openLocalSender } from '../../src/rewards/sender.js';
+import { openLocalSender } from '../../src/rewards/judge/sender.js';
 import { openScorer } from '../../src/scoring/judge_scorer.js';
 import { soloGroup, type ProcessGroup } from '../../src/group/process_group.js';
-import { pictureOf, wholeItem } from '../rewards/term_contract.js';
+import { pictureOf, wholeItem } from '../rewards/terms/term_contract.js';
 import {
   openAiError,
   scoresText,
@@ -16,7 +16,7 @@ import {
   stubModel,
   type Behaviour,
   type StubJudge,
-} from '../rewards/stub_judge.js';
+} from '../rewards/judge/stub_judge.js';
 import { makeSmallWorld, smallSettings, type SmallWorld } from '../recipes/image_edit_tokens/small_world.js';
 
 const root = mkdtempSync(join(tmpdir(), 'scorer-'));

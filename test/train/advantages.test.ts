@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import type { Outcome } from '../../src/rewards/types.js';
+import type { Outcome } from '../../src/rewards/score/types.js';
 import {
   groupAdvantages,
   outcomeAdvantages,

@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Answer, Policy } from '../../src/policies/policy.js';
-import type { JudgeItem } from '../../src/rewards/types.js';
+import type { JudgeItem } from '../../src/rewards/score/types.js';
 import type { Scorer } from '../../src/scoring/scorer.js';
 import type { Prompt } from '../../src/scoring/task.js';
 import { HeldOut } from '../../src/train/held_out.js';

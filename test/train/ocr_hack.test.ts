@@ -9,11 +9,11 @@ import { alarms as alarmsSchema } from '../../src/schema/alarms.js';
 import { must } from '../../src/core/errors.js';
 import type { RgbImage } from '../../src/core/image.js';
 import { RandomStream } from '../../src/core/random.js';
-import type { Term } from '../../src/rewards/term.js';
+import type { Term } from '../../src/rewards/terms/term.js';
 import { imageSimilarity } from '../../src/rewards/terms/image_similarity.js';
 import { ocr } from '../../src/rewards/terms/ocr.js';
-import type { JudgeItem, Outcome } from '../../src/rewards/types.js';
-import { weightedSum } from '../../src/rewards/weighted.js';
+import type { JudgeItem, Outcome } from '../../src/rewards/score/types.js';
+import { weightedSum } from '../../src/rewards/score/weighted.js';
 import type { MetricsLine } from '../../src/run/metrics.js';
 import { drawSign } from '../../src/tiny/world/signs.js';
 import { average } from '../../src/core/statistics.js';
@@ -25,7 +25,7 @@ import {
   type ArtifactStatistics,
 } from '../../src/train/hack_alarms.js';
 import { rewardOf } from '../../src/scoring/outcomes.js';
-import { testServices } from '../rewards/term_services.js';
+import { testServices } from '../rewards/terms/term_services.js';
 
 const words = ['OPEN', 'BOOKS', 'HOTEL'];
 /** Shares of the background's blocks that are drawn; the rest is plain paper. */

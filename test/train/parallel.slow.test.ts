@@ -11,7 +11,7 @@ import { RunPaths } from '../../src/run/paths.js';
 import { nullTracker, RunDirectoryTracker } from '../../src/track/tracker.js';
 import type { LoopEnd } from '../../src/train/loop.js';
 import { JUDGE_MODEL, startJudge, type RunningJudge } from '../../src/tiny/judge/server.js';
-import { openLocalSender } from '../../src/rewards/sender.js';
+import { openLocalSender } from '../../src/rewards/judge/sender.js';
 import { opening } from '../../src/recipes/open.js';
 import { trainRun } from '../../src/train/worker.js';
 import { testFolder } from '../support/folder.js';

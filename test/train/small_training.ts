@@ -11,7 +11,7 @@ import type { TokenSampling } from '../../src/policies/tokens/rollout.js';
 import { openPolicy } from '../../src/recipes/image_edit_tokens/open.js';
 import { ImageEditTask, type EditPrompt } from '../../src/recipes/image_edit_tokens/task.js';
 import { trainedTokens } from '../../src/recipes/image_edit_tokens/trained_tokens.js';
-import type { JudgeItem, Outcome } from '../../src/rewards/types.js';
+import type { JudgeItem, Outcome } from '../../src/rewards/score/types.js';
 import type { ContactSheetRow } from '../../src/run/report/contact_sheet.js';
 import type { Scorer } from '../../src/scoring/scorer.js';
 import { chunkOf } from '../../src/train/bench.js';

@@ -10,7 +10,7 @@ import { manners, samplingOf } from '../../policies/tokens/manners.js';
 import type { PolicyModel } from '../../policies/tokens/model.js';
 import { TokenPolicy } from '../../policies/tokens/policy.js';
 import type { TokenSampling } from '../../policies/tokens/rollout.js';
-import { asksJudge } from '../../rewards/choice.js';
+import { asksJudge } from '../../rewards/score/choice.js';
 import { openScorer } from '../../scoring/judge_scorer.js';
 import { noteDatasets, openGrpo, openHeldOut, type Bench } from '../../train/bench.js';
 import type { Collector } from '../../train/collect.js';

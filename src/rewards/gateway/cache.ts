@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { z } from 'zod';
 import { scanLines } from '../../core/lines.js';
 import { FolderLock } from './folder_lock.js';
-import { LinesFile, type OnDiskError } from './lines_file.js';
+import { LinesFile, type OnDiskError } from '../../core/lines_file.js';
 
 const entrySchema = z.object({ key: z.string().regex(/^[0-9a-f]{64}$/), body: z.string() });
 

@@ -1,11 +1,11 @@
 /** Asks an upstream the canary set and says what is wrong with its scores. */
 import type { Dispatcher as UndiciDispatcher } from 'undici';
-import { dialectOf, toChatRequest } from '../chat_request.js';
-import type { Clock } from '../clock.js';
-import { sleep } from '../clock.js';
-import { Deadline } from '../deadline.js';
-import { excerpt } from '../parse.js';
-import type { ListedModel } from '../readiness.js';
+import { dialectOf, toChatRequest } from '../judge/chat_request.js';
+import type { Clock } from '../../core/clock.js';
+import { sleep } from '../../core/clock.js';
+import { Deadline } from '../../core/deadline.js';
+import { excerpt } from '../judge/parse.js';
+import type { ListedModel } from '../judge/readiness.js';
 import { canaryQuestion, type Canary, type CanarySet } from './canary_set.js';
 import type { Dispatcher, Lease } from './dispatcher.js';
 import { DriftWatch, type CanaryFinding } from './drift.js';

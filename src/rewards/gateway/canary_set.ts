@@ -3,10 +3,10 @@
  * them differ in nothing but the edited image, so that a judge which does not look at images is found out.
  */
 import type { RgbImage } from '../../core/image.js';
-import type { JudgeQuery } from '../judge.js';
-import { JudgeImages } from '../judge_images.js';
-import { parseScores } from '../parse.js';
-import { builtInPrompts, twoScores, withInstruction } from '../prompts.js';
+import type { JudgeQuery } from '../judge/judge.js';
+import { JudgeImages } from '../judge/images.js';
+import { parseScores } from '../judge/parse.js';
+import { builtInPrompts, twoScores, withInstruction } from '../judge/prompts.js';
 
 export interface Canary {
   readonly name: string;

@@ -1,7 +1,7 @@
 /** One chat request through the gateway: from the cache, or from an upstream, or from another one where that fails. */
 import type { Dispatcher as UndiciDispatcher } from 'undici';
-import type { Clock } from '../clock.js';
-import { Deadline } from '../deadline.js';
+import type { Clock } from '../../core/clock.js';
+import { Deadline } from '../../core/deadline.js';
 import type { ReplyCache } from './cache.js';
 import type { ChatBody } from './chat_body.js';
 import type { Dispatcher, Lease } from './dispatcher.js';

@@ -1,6 +1,6 @@
 /** Who is asked next, and where: a queue that is fair between runs, before upstreams with limited room. */
-import type { Clock } from '../clock.js';
-import type { LoadSign } from './limit.js';
+import type { Clock } from '../../core/clock.js';
+import type { LoadSign } from '../../balance/limit.js';
 import type { GatewayOptions } from './options.js';
 import type { HealthSign, Upstream } from './upstream.js';
 

@@ -1,9 +1,9 @@
 /** One request to one upstream, and what its end means: pass it on, try elsewhere, slow down, count a failure. */
 import type { Dispatcher as UndiciDispatcher } from 'undici';
-import { exchangeWhole } from '../http_request.js';
-import { excerpt } from '../parse.js';
-import { redactBytes, redactor } from '../redact.js';
-import type { LoadSign } from './limit.js';
+import { exchangeWhole } from '../../http/request.js';
+import { excerpt } from '../judge/parse.js';
+import { redactBytes, redactor } from '../../http/redact.js';
+import type { LoadSign } from '../../balance/limit.js';
 import type { HealthSign } from './upstream.js';
 
 /** What came back, or why nothing did. The upstream's key does not stand in it, even where the upstream quoted it. */

@@ -1,7 +1,7 @@
 /** A line for every exchange: who asked what of whom, and what came of it. Images stand as hashes; keys stand nowhere. */
 import type { ChatBody } from './chat_body.js';
 import type { Completion } from './exchange.js';
-import type { LinesFile } from './lines_file.js';
+import type { LinesFile } from '../../core/lines_file.js';
 
 /** How one exchange went. */
 export interface ExchangeCourse {

@@ -1,7 +1,7 @@
 /** One judge behind the gateway: whether it may be asked, and how much. */
-import type { Clock } from '../clock.js';
-import type { LoadSign } from './limit.js';
-import { AdaptiveLimit } from './limit.js';
+import type { Clock } from '../../core/clock.js';
+import type { LoadSign } from '../../balance/limit.js';
+import { AdaptiveLimit } from '../../balance/limit.js';
 
 /**
  * `starting`: not ready since the gateway started; `ready`: may be asked; `open`: was ready and failed (the circuit is open), and is

@@ -1,7 +1,7 @@
 /** Keeps an eye on one upstream: looks until it is ready, scores the canaries, and looks again when it fails or falls silent. */
-import type { Clock } from '../clock.js';
-import { sleep } from '../clock.js';
-import type { Look } from '../readiness.js';
+import type { Clock } from '../../core/clock.js';
+import { sleep } from '../../core/clock.js';
+import type { Look } from '../judge/readiness.js';
 import type { Upstream } from './upstream.js';
 
 export interface WatchServices {

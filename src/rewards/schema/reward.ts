@@ -1,8 +1,8 @@
 /** What scores an edit, and where the judge is. */
 import { z } from 'zod';
 import { nonNegative, operation, positive, positiveInteger, result, section } from '../../schema/mark.js';
-import { endpointSchema } from '../endpoints.js';
-import { rewardFields } from '../settings.js';
+import { endpointSchema } from '../judge/endpoints.js';
+import { rewardFields } from '../score/settings.js';
 import { heldOutJudge } from './held_out_judge.js';
 
 export const reward = section(

@@ -2,8 +2,8 @@
  * The three numbers that clients of IP-Adapter training read: how well the words of a prompt can be read in its image, what a
  * vision-language model thinks of it, and their weighted sum, all from 0 to 1.
  */
-import type { CombinedOutcome } from '../combined.js';
-import type { Outcome } from '../types.js';
+import type { CombinedOutcome } from '../score/combined.js';
+import type { Outcome } from '../score/types.js';
 
 export interface ClientScores {
   readonly vlm_score?: number | null;

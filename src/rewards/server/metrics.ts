@@ -1,6 +1,6 @@
 /** What a reward server counts. */
-import type { CombinedOutcome } from '../combined.js';
-import { Counts, family, head, Histogram } from '../gateway/prometheus.js';
+import type { CombinedOutcome } from '../score/combined.js';
+import { Counts, family, head, Histogram } from '../../http/prometheus.js';
 
 /** Upper bounds in seconds: a local term takes milliseconds, a judge up to minutes. */
 const bounds = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300] as const;

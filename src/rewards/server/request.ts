@@ -1,6 +1,6 @@
 /** From the bytes of a request to its items: JSON or multipart/form-data, and nothing that could run code. */
 import type { z } from 'zod';
-import { Refusal } from './refusal.js';
+import { Refusal } from '../../http/refusal.js';
 import { requestFields, requestItemSchema, type RequestItem } from './wire.js';
 
 export interface ScoreRequest {

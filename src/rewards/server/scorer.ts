@@ -1,11 +1,11 @@
 /** Scores the items of requests: every item by every term, each item by itself. */
 import { DataError } from '../../core/errors.js';
-import { Deadline } from '../deadline.js';
-import type { Clock } from '../clock.js';
-import { Semaphore } from '../semaphore.js';
-import type { CombinedOutcome, CombinedReward } from '../combined.js';
-import type { CanaryResult } from '../judge_client.js';
-import type { JudgeItem, Outcome, UnscoredReason } from '../types.js';
+import { Deadline } from '../../core/deadline.js';
+import type { Clock } from '../../core/clock.js';
+import { Semaphore } from '../../core/semaphore.js';
+import type { CombinedOutcome, CombinedReward } from '../score/combined.js';
+import type { CanaryResult } from '../judge/client.js';
+import type { JudgeItem, Outcome, UnscoredReason } from '../score/types.js';
 import { clientScores } from './client_scores.js';
 import { readImage } from './images.js';
 import type { ServerLimits } from './limits.js';

@@ -3,16 +3,16 @@
  * `POST /score`, `GET /health`, `GET /metrics`. Nothing in a request opens a file or an address.
  */
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
-import { listen } from '../../core/listen.js';
-import type { Clock } from '../clock.js';
-import { sleep, systemClock } from '../clock.js';
-import type { CanaryResult } from '../judge_client.js';
-import { HeldBytes, readBody } from './body.js';
-import { Connections } from './connections.js';
-import { Guard, requireToken } from './guard.js';
+import { listen } from '../../http/listen.js';
+import type { Clock } from '../../core/clock.js';
+import { sleep, systemClock } from '../../core/clock.js';
+import type { CanaryResult } from '../judge/client.js';
+import { HeldBytes, readBody } from '../../http/body.js';
+import { Connections } from '../../http/connections.js';
+import { Guard, requireToken } from '../../http/guard.js';
 import { defaultLimits, type ServerLimits } from './limits.js';
 import { ServerMetrics } from './metrics.js';
-import { Refusal } from './refusal.js';
+import { Refusal } from '../../http/refusal.js';
 import { parseScoreRequest } from './request.js';
 import { ItemScorer, type ServedReward } from './scorer.js';
 import type { HealthReply } from './wire.js';

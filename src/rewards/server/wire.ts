@@ -1,6 +1,6 @@
 /** What goes over the wire between a reward server and its clients: the fields of a request and of its reply. */
 import { z } from 'zod';
-import type { Outcome, UnscoredReason } from '../types.js';
+import type { Outcome, UnscoredReason } from '../score/types.js';
 
 /** The longest text that a request may carry in one field. */
 const text = z.string().max(100_000);

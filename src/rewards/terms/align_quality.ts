@@ -5,15 +5,15 @@
 import { z } from 'zod';
 import { ConfigError } from '../../core/errors.js';
 import { nonNegative, operation, result } from '../../schema/mark.js';
-import type { Judge, JudgeQuery } from '../judge.js';
-import type { CanaryResult } from '../judge_client.js';
-import type { JudgeImage } from '../judge_images.js';
-import { maxScore, parseScores } from '../parse.js';
-import { alignPrompts, twoScores, withInstruction } from '../prompts.js';
-import type { WaitOptions } from '../readiness.js';
-import type { Term, TermServices } from '../term.js';
-import { termKind } from '../term.js';
-import type { JudgeItem, JudgementStore, Outcome, ScoreOptions } from '../types.js';
+import type { Judge, JudgeQuery } from '../judge/judge.js';
+import type { CanaryResult } from '../judge/client.js';
+import type { JudgeImage } from '../judge/images.js';
+import { maxScore, parseScores } from '../judge/parse.js';
+import { alignPrompts, twoScores, withInstruction } from '../judge/prompts.js';
+import type { WaitOptions } from '../judge/readiness.js';
+import type { Term, TermServices } from './term.js';
+import { termKind } from './term.js';
+import type { JudgeItem, JudgementStore, Outcome, ScoreOptions } from '../score/types.js';
 
 const defaultKeyVariable = 'OPENAI_API_KEY';
 
@@ -52,11 +52,11 @@ async function openOwnJudge(
 ): Promise<OwnJudge> {
   const [{ JudgeClient }, { resolveEndpoints }, { keyFor }, { MemoryJudgementStore }, { probeFor, waitUntilReady }] =
     await Promise.all([
-      import('../judge_client.js'),
-      import('../endpoints.js'),
-      import('../api_key.js'),
-      import('../memory_store.js'),
-      import('../readiness.js'),
+      import('../judge/client.js'),
+      import('../judge/endpoints.js'),
+      import('../../http/key.js'),
+      import('../judge/memory_store.js'),
+      import('../judge/readiness.js'),
     ]);
   const [url] = resolveEndpoints(endpoint);
   const apiKey = keyFor(url, keyVariable, process.env);
@@ -171,7 +171,7 @@ export const alignQuality = termKind({
     if (problem !== null) {
       throw new ConfigError(problem.message, { where: `reward.terms, align_quality.${problem.field}` });
     }
-    const { isShowable, unshowable } = await import('../judge_images.js');
+    const { isShowable, unshowable } = await import('../judge/images.js');
     const { images } = services;
     const { judge, server } =
       endpoint === null || model === null

@@ -2,9 +2,9 @@
 import { z } from 'zod';
 import { ConfigError, EngineError } from '../../core/errors.js';
 import { result } from '../../schema/mark.js';
-import { Semaphore } from '../semaphore.js';
-import { termKind, type TermServices } from '../term.js';
-import type { Outcome, UnscoredReason } from '../types.js';
+import { Semaphore } from '../../core/semaphore.js';
+import { termKind, type TermServices } from './term.js';
+import type { Outcome, UnscoredReason } from '../score/types.js';
 
 const modelReference = z.union([
   z.string().min(1),
@@ -52,8 +52,8 @@ export const clip = termKind({
   async create({ model: reference }, services) {
     const folder = folderOf(reference, services);
     const [{ ClipModel }, { cosine, clipScore }] = await Promise.all([
-      import('../clip/model.js'),
-      import('../clip/score.js'),
+      import('./clip/model.js'),
+      import('./clip/score.js'),
     ]);
     const model = await ClipModel.open(folder);
     const turns = new Semaphore(AT_ONCE);

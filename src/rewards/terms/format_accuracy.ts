@@ -5,8 +5,8 @@
 import { z } from 'zod';
 import { DataError } from '../../core/errors.js';
 import { nonNegative, result } from '../../schema/mark.js';
-import { termKind } from '../term.js';
-import type { JudgeItem, Outcome } from '../types.js';
+import { termKind } from './term.js';
+import type { JudgeItem, Outcome } from '../score/types.js';
 
 /** A tagged block: where it starts and ends in the text, tags included, and what stands in it. */
 interface Block {

@@ -1,10 +1,10 @@
 /** Ground score as in EARL: how well an edit agrees with the labelled result, from 0 to 10. The source image is not shown. */
 import { must } from '../../core/errors.js';
-import { judgedTerm } from '../judged_term.js';
-import { parseScoreTag } from '../parse.js';
-import { withInstruction } from '../prompts.js';
-import type { Question } from '../question.js';
-import { termKind } from '../term.js';
+import { judgedTerm } from './judged_term.js';
+import { parseScoreTag } from '../judge/parse.js';
+import { withInstruction } from '../judge/prompts.js';
+import type { Question } from '../judge/question.js';
+import { termKind } from './term.js';
 
 export const groundQuestion: Question = {
   name: 'ground_score',

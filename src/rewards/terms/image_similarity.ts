@@ -2,9 +2,9 @@
 import { z } from 'zod';
 import { DataError } from '../../core/errors.js';
 import { result } from '../../schema/mark.js';
-import { sourceSimilarity } from '../image_statistics.js';
-import { termKind } from '../term.js';
-import type { Outcome } from '../types.js';
+import { sourceSimilarity } from '../score/image_statistics.js';
+import { termKind } from './term.js';
+import type { Outcome } from '../score/types.js';
 
 export const imageSimilarity = termKind({
   name: 'image_similarity',

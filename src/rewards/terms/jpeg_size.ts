@@ -4,8 +4,8 @@
  */
 import { z } from 'zod';
 import { positive, result } from '../../schema/mark.js';
-import { termKind } from '../term.js';
-import type { Outcome } from '../types.js';
+import { termKind } from './term.js';
+import type { Outcome } from '../score/types.js';
 
 /** The longest side that the encoder (libjpeg) takes, in pixels. */
 const longestSide = 65_500;

@@ -5,14 +5,14 @@
  */
 import { z } from 'zod';
 import { result } from '../../schema/mark.js';
-import { parseExpectedDigit, topLogprobs } from '../first_token.js';
-import type { Judge, JudgeQuery } from '../judge.js';
-import type { JudgedItem } from '../judged_item.js';
-import { excerpt } from '../parse.js';
-import { digitPrompt, highestDigit, withInstruction } from '../prompts.js';
-import type { Term } from '../term.js';
-import { termKind } from '../term.js';
-import type { JudgeItem, Outcome, ScoreOptions, ScoreParts } from '../types.js';
+import { parseExpectedDigit, topLogprobs } from '../judge/first_token.js';
+import type { Judge, JudgeQuery } from '../judge/judge.js';
+import type { JudgedItem } from '../score/judged_item.js';
+import { excerpt } from '../judge/parse.js';
+import { digitPrompt, highestDigit, withInstruction } from '../judge/prompts.js';
+import type { Term } from './term.js';
+import { termKind } from './term.js';
+import type { JudgeItem, Outcome, ScoreOptions, ScoreParts } from '../score/types.js';
 
 function digitQuery(item: JudgedItem): JudgeQuery {
   return {
@@ -39,7 +39,7 @@ export const logitExpectation = termKind({
   },
   needs: { judge: true, truth: false, source: true },
   async create({ model, min_coverage: minCoverage }, services): Promise<Term> {
-    const { prepareItem } = await import('../judged_item.js');
+    const { prepareItem } = await import('../score/judged_item.js');
     const judge: Judge = services.judge(model ?? undefined);
 
     async function score(item: JudgeItem, signal?: AbortSignal, options?: ScoreOptions): Promise<Outcome> {

@@ -1,9 +1,9 @@
 /** How well the text in an image agrees with the text that its instruction quotes. The formulae are in ../ocr/similarity.ts. */
 import { z } from 'zod';
 import { operation, positiveInteger, result } from '../../schema/mark.js';
-import type { OcrSettings } from '../ocr/engine.js';
-import type { TermServices } from '../term.js';
-import { termKind } from '../term.js';
+import type { OcrSettings } from './ocr/engine.js';
+import type { TermServices } from './term.js';
+import { termKind } from './term.js';
 
 /** The fields of every term that reads text; terms with the same values share one engine. */
 export const ocrFields = {
@@ -67,5 +67,5 @@ export const ocr = termKind({
   fields: ocrFields,
   needs: { judge: false, truth: false, source: false },
   conflict: ocrConflict,
-  create: async (settings, services) => (await import('../ocr/term.js')).ocrTerm(toOcrSettings(settings, services)),
+  create: async (settings, services) => (await import('./ocr/term.js')).ocrTerm(toOcrSettings(settings, services)),
 });

@@ -1,5 +1,5 @@
 /** How legible the text in an image is, whatever it says. The formula is in ../ocr/similarity.ts. */
-import { termKind } from '../term.js';
+import { termKind } from './term.js';
 import { ocrConflict, ocrFields, toOcrSettings } from './ocr.js';
 
 export const ocrConfidence = termKind({
@@ -10,5 +10,5 @@ export const ocrConfidence = termKind({
   needs: { judge: false, truth: false, source: false },
   conflict: ocrConflict,
   create: async (settings, services) =>
-    (await import('../ocr/term.js')).ocrConfidenceTerm(toOcrSettings(settings, services)),
+    (await import('./ocr/term.js')).ocrConfidenceTerm(toOcrSettings(settings, services)),
 });

@@ -4,9 +4,9 @@
  */
 import { ConfigError } from '../../core/errors.js';
 import { nonNegative, result } from '../../schema/mark.js';
-import type { Term } from '../term.js';
-import { termKind } from '../term.js';
-import type { JudgeItem, Outcome, ScoreOptions } from '../types.js';
+import type { Term } from './term.js';
+import { termKind } from './term.js';
+import type { JudgeItem, Outcome, ScoreOptions } from '../score/types.js';
 import { alignQuality } from './align_quality.js';
 import { ocrConflict, ocrFields, toOcrSettings } from './ocr.js';
 
@@ -51,7 +51,7 @@ export const ocrVlm = termKind({
     const { ocr_weight: ocrWeight, vlm_weight: vlmWeight } = settings;
     const problem = weightProblem(ocrWeight, vlmWeight);
     if (problem !== null) throw new ConfigError(problem, { where: 'reward.terms, ocr_vlm.vlm_weight' });
-    const { ocrConfidenceTerm } = await import('../ocr/term.js');
+    const { ocrConfidenceTerm } = await import('./ocr/term.js');
     const vlm = await alignQuality.create(settings, services);
     const ocr = await ocrConfidenceTerm(toOcrSettings(settings, services)).catch(async (error: unknown) => {
       await vlm.close();

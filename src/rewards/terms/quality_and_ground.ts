@@ -1,6 +1,6 @@
 /** EARL's combination of VIEScore's perceptual quality with the ground score: sqrt(PQ * ground score), from 0 to 10. */
-import { judgedTerm } from '../judged_term.js';
-import { termKind } from '../term.js';
+import { judgedTerm } from './judged_term.js';
+import { termKind } from './term.js';
 import { groundQuestion } from './ground_score.js';
 import { qualityQuestion } from './viescore.js';
 

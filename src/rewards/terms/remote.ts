@@ -2,7 +2,7 @@
 import { z } from 'zod';
 import { ConfigError } from '../../core/errors.js';
 import { nonNegative, operation, positive, positiveInteger, result } from '../../schema/mark.js';
-import { termKind } from '../term.js';
+import { termKind } from './term.js';
 
 const address = z.string().min(1);
 
@@ -50,7 +50,7 @@ export const remote = termKind({
   },
   needs: { judge: false, truth: false, source: false },
   async create(settings, { store, limits, records }) {
-    const { RewardPool } = await import('../pool/pool.js');
+    const { RewardPool } = await import('../server/client/pool.js');
     const offline = records?.offline === true;
     const token = offline ? undefined : process.env[settings.token_env];
     if (token === '') {

@@ -1,5 +1,5 @@
 /** Every kind of term, by the name that a config gives it. Another kind is one file beside this one and one line here. */
-import type { TermKind } from '../term.js';
+import type { TermKind } from './term.js';
 import { alignQuality } from './align_quality.js';
 import { clip } from './clip.js';
 import { formatAccuracy } from './format_accuracy.js';

@@ -2,13 +2,13 @@
  * VIEScore for text-guided editing (Ku et al., "VIEScore: Towards Explainable Metrics for Conditional Image Synthesis Evaluation", 2024):
  * SC = min(edit success, over-edit), PQ = min(naturalness, artifacts), O = sqrt(SC * PQ), all from 0 to 10.
  */
-import { judgedTerm } from '../judged_term.js';
-import type { JudgeQuery } from '../judge.js';
-import type { JudgeImage } from '../judge_images.js';
-import { parseScores } from '../parse.js';
-import { twoScores, withInstruction } from '../prompts.js';
-import type { Question } from '../question.js';
-import { termKind } from '../term.js';
+import { judgedTerm } from './judged_term.js';
+import type { JudgeQuery } from '../judge/judge.js';
+import type { JudgeImage } from '../judge/images.js';
+import { parseScores } from '../judge/parse.js';
+import { twoScores, withInstruction } from '../judge/prompts.js';
+import type { Question } from '../judge/question.js';
+import { termKind } from './term.js';
 
 function twoScoreQuery(
   key: string,

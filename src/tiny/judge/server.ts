@@ -7,7 +7,7 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import type { AddressInfo, Socket } from 'node:net';
 import { DataError } from '../../core/errors.js';
 import { decodeImage } from '../../core/image.js';
-import { listen } from '../../core/listen.js';
+import { listen } from '../../http/listen.js';
 import { DEFAULT_GEOMETRY, type Geometry } from '../world/world.js';
 import { digestAnswer, writeAnswer, type Answer } from './answer.js';
 import { scoreConsistency } from './consistency.js';

@@ -1,5 +1,5 @@
 import { inject } from 'vitest';
-import { openAiError, startStubJudge } from '../../rewards/stub_judge.js';
+import { openAiError, startStubJudge } from '../../rewards/judge/stub_judge.js';
 import { configFile, Place, RL } from '../editrl.js';
 import { isCanary, scoreByPictures } from '../scorer.js';
 import { recipeContract, type TestJudge } from './contract.js';

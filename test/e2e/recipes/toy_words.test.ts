@@ -1,6 +1,6 @@
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import type { Outcome } from '../../../src/rewards/types.js';
+import type { Outcome } from '../../../src/rewards/score/types.js';
 import { rewardOf, place as servers } from '../../rewards/server/served.js';
 import { Place } from '../editrl.js';
 import { recipeContract, type TestJudge } from './contract.js';

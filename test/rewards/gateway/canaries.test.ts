@@ -5,8 +5,8 @@ import { DriftWatch } from '../../../src/rewards/gateway/drift.js';
 import { startGateway, type RunningGateway } from '../../../src/rewards/gateway/server.js';
 import { tinyCanaries } from '../../../src/tiny/judge/canaries.js';
 import { JUDGE_MODEL, startJudge } from '../../../src/tiny/judge/server.js';
-import { scoresText, startStubJudge, stubModel, type Behave } from '../stub_judge.js';
-import { fastClock } from '../stub_judge.js';
+import { scoresText, startStubJudge, stubModel, type Behave } from '../judge/stub_judge.js';
+import { fastClock } from '../judge/stub_judge.js';
 
 const opened: (() => Promise<void>)[] = [];
 afterEach(async () => {

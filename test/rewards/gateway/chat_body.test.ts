@@ -2,7 +2,7 @@ import sharp from 'sharp';
 import { describe, expect, it } from 'vitest';
 import { encodePng, sha256 } from '../../../src/core/image.js';
 import { readChatBody } from '../../../src/rewards/gateway/chat_body.js';
-import { numberedImage } from '../stub_judge.js';
+import { numberedImage } from '../judge/stub_judge.js';
 
 const limits = { maxImagePixels: 1e6 };
 const png = async (number: number): Promise<Buffer> => Buffer.from(await encodePng(numberedImage(number)));

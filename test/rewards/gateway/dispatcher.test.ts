@@ -2,7 +2,7 @@ import { setMaxListeners } from 'node:events';
 import { describe, expect, it } from 'vitest';
 import { Dispatcher, type DispatcherOptions, type Lease, type Turn } from '../../../src/rewards/gateway/dispatcher.js';
 import { Upstream } from '../../../src/rewards/gateway/upstream.js';
-import { ManualClock, settle } from './manual_clock.js';
+import { ManualClock, settle } from '../../core/manual_clock.js';
 
 const never = new AbortController().signal;
 setMaxListeners(0, never);

@@ -14,7 +14,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { ReplyCache } from '../../../src/rewards/gateway/cache.js';
-import { LinesFile } from '../../../src/rewards/gateway/lines_file.js';
+import { LinesFile } from '../../../src/core/lines_file.js';
 
 let dir: string;
 beforeEach(() => {

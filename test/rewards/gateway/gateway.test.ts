@@ -8,9 +8,9 @@ import { startGateway } from '../../../src/rewards/gateway/server.js';
 import type { GatewayOptionsInput } from '../../../src/rewards/gateway/options.js';
 import { EndpointError } from '../../../src/core/errors.js';
 import { encodePng } from '../../../src/core/image.js';
-import { waitUntilReady } from '../../../src/rewards/readiness.js';
-import type { Behave, StubJudge } from '../stub_judge.js';
-import { numberedImage, openAiError, scoresText, startStubJudge, stubModel } from '../stub_judge.js';
+import { waitUntilReady } from '../../../src/rewards/judge/readiness.js';
+import type { Behave, StubJudge } from '../judge/stub_judge.js';
+import { numberedImage, openAiError, scoresText, startStubJudge, stubModel } from '../judge/stub_judge.js';
 
 const opened: (() => Promise<void>)[] = [];
 const folders: string[] = [];

@@ -5,9 +5,9 @@ import { startRewardServer, type RunningRewardServer } from '../../../src/reward
 import type { ServerLimits } from '../../../src/rewards/server/limits.js';
 import type { ServedReward } from '../../../src/rewards/server/scorer.js';
 import type { ReplyItem } from '../../../src/rewards/server/wire.js';
-import type { JudgeItem, Outcome } from '../../../src/rewards/types.js';
-import { weightedSum } from '../../../src/rewards/weighted.js';
-import { pictureOf } from '../term_contract.js';
+import type { JudgeItem, Outcome } from '../../../src/rewards/score/types.js';
+import { weightedSum } from '../../../src/rewards/score/weighted.js';
+import { pictureOf } from '../terms/term_contract.js';
 
 export type ScoreTerm = (item: JudgeItem, signal?: AbortSignal) => Outcome | Promise<Outcome>;
 

@@ -2,9 +2,9 @@ import { connect, type Socket } from 'node:net';
 import { crc32, deflateSync } from 'node:zlib';
 import { afterEach, describe, expect, it } from 'vitest';
 import { DataError } from '../../../src/core/errors.js';
-import { isLoopback, requireToken } from '../../../src/rewards/server/guard.js';
-import type { Outcome } from '../../../src/rewards/types.js';
-import { pictureOf } from '../term_contract.js';
+import { isLoopback, requireToken } from '../../../src/http/guard.js';
+import type { Outcome } from '../../../src/rewards/score/types.js';
+import { pictureOf } from '../terms/term_contract.js';
 import { byPicture, fingerprint, picture, place, post, postJson, readsAndJudges, rewardOf } from './served.js';
 
 const here = place();

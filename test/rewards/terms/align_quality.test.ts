@@ -1,12 +1,12 @@
 import { afterEach, describe, expect, it } from 'vitest';
 import { z } from 'zod';
 import { ConfigError, EndpointError } from '../../../src/core/errors.js';
-import { MemoryJudgementStore } from '../../../src/rewards/memory_store.js';
+import { MemoryJudgementStore } from '../../../src/rewards/judge/memory_store.js';
 import { alignQuality } from '../../../src/rewards/terms/align_quality.js';
-import { startPaidApi } from '../paid_api.js';
-import { fastClock, openAiError, scoresText, startStubJudge, stubModel } from '../stub_judge.js';
-import { pictureOf, termContract, wholeItem } from '../term_contract.js';
-import { replyingJudge, testServices } from '../term_services.js';
+import { startPaidApi } from '../judge/paid_api.js';
+import { fastClock, openAiError, scoresText, startStubJudge, stubModel } from '../judge/stub_judge.js';
+import { pictureOf, termContract, wholeItem } from './term_contract.js';
+import { replyingJudge, testServices } from './term_services.js';
 
 const schema = z.strictObject(alignQuality.fields);
 const reply = '{"score": [8, 5], "reasoning": "x"}';

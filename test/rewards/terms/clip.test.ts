@@ -1,11 +1,11 @@
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import { z } from 'zod';
 import { ConfigError, EngineError } from '../../../src/core/errors.js';
-import { ClipModel } from '../../../src/rewards/clip/model.js';
+import { ClipModel } from '../../../src/rewards/terms/clip/model.js';
 import { clip } from '../../../src/rewards/terms/clip.js';
-import { drawPicture, tinyClip } from '../clip/pictures.js';
-import { termContract, wholeItem } from '../term_contract.js';
-import { testServices } from '../term_services.js';
+import { drawPicture, tinyClip } from './clip/pictures.js';
+import { termContract, wholeItem } from './term_contract.js';
+import { testServices } from './term_services.js';
 
 const settings = z.strictObject(clip.fields);
 const make = (): ReturnType<typeof clip.create> => clip.create(settings.parse({ model: tinyClip }), testServices());
@@ -22,7 +22,7 @@ describe('the term clip', () => {
     const item = wholeItem({ edited, instruction: 'a photo of a red circle', answer: 'a rewritten prompt' });
     const outcome = await term.score(item);
     await term.close();
-    const { cosines } = (await import('../clip/pictures.js')).fixture<{ cosines: readonly number[][] }>('cosines.json');
+    const { cosines } = (await import('./clip/pictures.js')).fixture<{ cosines: readonly number[][] }>('cosines.json');
     if (outcome.kind !== 'scored') throw new Error(outcome.kind);
     expect(outcome.value).toBeCloseTo(Math.max(cosines[0][0], 0), 4);
     expect(outcome.normalised).toBeCloseTo(Math.min(1, 2.5 * Math.max(cosines[0][0], 0)), 4);

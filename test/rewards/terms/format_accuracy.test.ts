@@ -1,14 +1,14 @@
 import { describe, expect, it } from 'vitest';
 import { DataError } from '../../../src/core/errors.js';
-import type { TermSettings } from '../../../src/rewards/settings.js';
+import type { TermSettings } from '../../../src/rewards/score/settings.js';
 import {
   actionsOf,
   formatAccuracy,
   formatScore,
   intersectionOverUnion,
 } from '../../../src/rewards/terms/format_accuracy.js';
-import { termContract, wholeItem } from '../term_contract.js';
-import { testServices } from '../term_services.js';
+import { termContract, wholeItem } from './term_contract.js';
+import { testServices } from './term_services.js';
 
 const defaults = { match: 'iou', format_weight: 0.3, accuracy_weight: 0.7 } as const;
 type Fields = Omit<Extract<TermSettings, { name: 'format_accuracy' }>, 'name' | 'weight'>;

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { logitExpectation } from '../../../src/rewards/terms/logit_expectation.js';
-import { pictureOf, termContract, wholeItem } from '../term_contract.js';
-import { replyingJudge, testServices } from '../term_services.js';
+import { pictureOf, termContract, wholeItem } from './term_contract.js';
+import { replyingJudge, testServices } from './term_services.js';
 
 const worked = '[["5",-0.35],["4",-1.4],["3",-3.6],["2",-6.1],[" ",-4.2]]';
 

@@ -1,11 +1,11 @@
 import { expect, it, vi } from 'vitest';
 import { z } from 'zod';
-import type { OcrEngine } from '../../../src/rewards/ocr/engine.js';
-import * as tesseract from '../../../src/rewards/ocr/tesseract.js';
+import type { OcrEngine } from '../../../src/rewards/terms/ocr/engine.js';
+import * as tesseract from '../../../src/rewards/terms/ocr/tesseract.js';
 import { ocrVlm } from '../../../src/rewards/terms/ocr_vlm.js';
-import { testServices } from '../term_services.js';
+import { testServices } from './term_services.js';
 
-vi.mock('../../../src/rewards/ocr/tesseract.js', { spy: true });
+vi.mock('../../../src/rewards/terms/ocr/tesseract.js', { spy: true });
 
 it('ocr_vlm waits for the judge of its own, as align_quality does', async () => {
   const engine: OcrEngine = { read: async () => ({ lines: [] }), close: async () => undefined };

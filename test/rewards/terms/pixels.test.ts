@@ -1,11 +1,11 @@
 import { describe, expect, it } from 'vitest';
 import { DataError } from '../../../src/core/errors.js';
 import type { RgbImage } from '../../../src/core/image.js';
-import type { Outcome } from '../../../src/rewards/types.js';
+import type { Outcome } from '../../../src/rewards/score/types.js';
 import { imageSimilarity } from '../../../src/rewards/terms/image_similarity.js';
 import { jpegSize } from '../../../src/rewards/terms/jpeg_size.js';
-import { pictureOf, termContract, wholeItem } from '../term_contract.js';
-import { testServices } from '../term_services.js';
+import { pictureOf, termContract, wholeItem } from './term_contract.js';
+import { testServices } from './term_services.js';
 
 const jpeg = { quality: 95, max_kb: 500 };
 

@@ -1,16 +1,16 @@
 /** The terms that ask in their own words, at the rule judge of the tiny world. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { z } from 'zod';
-import { JudgeClient } from '../../../src/rewards/judge_client.js';
-import { MemoryJudgementStore } from '../../../src/rewards/memory_store.js';
+import { JudgeClient } from '../../../src/rewards/judge/client.js';
+import { MemoryJudgementStore } from '../../../src/rewards/judge/memory_store.js';
 import { alignQuality } from '../../../src/rewards/terms/align_quality.js';
 import { logitExpectation } from '../../../src/rewards/terms/logit_expectation.js';
-import type { JudgeItem } from '../../../src/rewards/types.js';
+import type { JudgeItem } from '../../../src/rewards/score/types.js';
 import { instructionOf } from '../../../src/tiny/world/edits.js';
 import { JUDGE_MODEL, startJudge, type RunningJudge } from '../../../src/tiny/judge/server.js';
 import { DEFAULT_GEOMETRY } from '../../../src/tiny/world/world.js';
 import { example, sourceOf, truthOf } from '../../tiny/pictures.js';
-import { testServices } from '../term_services.js';
+import { testServices } from './term_services.js';
 
 let running: RunningJudge;
 let client: JudgeClient;

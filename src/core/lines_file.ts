@@ -1,0 +1,132 @@
+/** A file that grows by whole lines, written in the order in which they came, as many at a time as have gathered. */
+import { mkdirSync } from 'node:fs';
+import type { FileHandle } from 'node:fs/promises';
+import { open, rename, rm } from 'node:fs/promises';
+import { dirname } from 'node:path';
+import { diskError } from './files.js';
+
+/** Told of what the disk refuses, and of the lines that are lost by it, which may be none. */
+export type OnDiskError = (error: Error, lostLines: number) => void;
+
+/** Lines that stand for others, which were not written yet or stand in the file. */
+interface Replacement {
+  readonly lines: Iterable<string>;
+  readonly unwritten: readonly string[];
+}
+
+/** How much of a file that is written anew goes to the disk at once, in characters. */
+const pieceSize = 1 << 20;
+
+export class LinesFile {
+  #file: FileHandle;
+  #gathered: string[] = [];
+  #replacement: Replacement | null = null;
+  #writing: Promise<void> | null = null;
+
+  private constructor(
+    readonly path: string,
+    file: FileHandle,
+    readonly onError: OnDiskError,
+  ) {
+    this.#file = file;
+  }
+
+  /** Raises RunError where the file cannot be opened. */
+  static async open(path: string, onError: OnDiskError): Promise<LinesFile> {
+    try {
+      mkdirSync(dirname(path), { recursive: true });
+      const lines = new LinesFile(path, await open(path, 'a+', 0o600), onError);
+      await lines.#endTornLine();
+      return lines;
+    } catch (cause) {
+      throw diskError(path, cause);
+    }
+  }
+
+  /** Takes a line without its end. A disk that refuses is told to `onError`, once per attempt. */
+  append(line: string): void {
+    this.#gathered.push(line);
+    this.#writing ??= this.#write();
+  }
+
+  /**
+   * Lets these lines stand for all that were taken so far; they are read while they are written, beside the file's place. Where the disk
+   * refuses, which is told to `onError`, the file goes on as it was and nothing is lost.
+   */
+  replace(lines: Iterable<string>): void {
+    this.#replacement = { lines, unwritten: [...(this.#replacement?.unwritten ?? []), ...this.#gathered] };
+    this.#gathered = [];
+    this.#writing ??= this.#write();
+  }
+
+  /** When everything taken so far is written or told as lost. */
+  async flush(): Promise<void> {
+    while (this.#writing !== null) await this.#writing;
+  }
+
+  async close(): Promise<void> {
+    await this.flush();
+    await this.#file.close();
+  }
+
+  async #write(): Promise<void> {
+    // What is appended in the same turn goes with it.
+    await Promise.resolve();
+    while (this.#replacement !== null || this.#gathered.length > 0) {
+      if (this.#replacement !== null) await this.#writeAnew(this.#replacement);
+      else await this.#writeGathered();
+    }
+    this.#writing = null;
+  }
+
+  async #writeGathered(): Promise<void> {
+    const lines = this.#gathered;
+    this.#gathered = [];
+    try {
+      await this.#file.appendFile(`${lines.join('\n')}\n`);
+    } catch (cause) {
+      this.onError(diskError(this.path, cause), lines.length);
+    }
+  }
+
+  async #writeAnew({ lines, unwritten }: Replacement): Promise<void> {
+    this.#replacement = null;
+    const beside = `${this.path}.tmp`;
+    let file: FileHandle | null = null;
+    try {
+      await rm(beside, { force: true });
+      file = await open(beside, 'ax+', 0o600);
+      for (const piece of inPieces(lines)) await file.appendFile(piece);
+      await file.datasync();
+      await rename(beside, this.path);
+    } catch (cause) {
+      this.#gathered.unshift(...unwritten);
+      this.onError(diskError(beside, cause), 0);
+      // What went wrong has been told; that it cannot be tidied up either is no further news.
+      await Promise.allSettled([file?.close(), rm(beside, { force: true })]);
+      return;
+    }
+    const outdated = this.#file;
+    this.#file = file;
+    await outdated.close().catch((cause: unknown) => this.onError(diskError(this.path, cause), 0));
+  }
+
+  /** A process that was killed may have left half a line, which the next one must not continue. */
+  async #endTornLine(): Promise<void> {
+    const { size } = await this.#file.stat();
+    if (size === 0) return;
+    const { buffer } = await this.#file.read(Buffer.alloc(1), 0, 1, size - 1);
+    if (buffer[0] !== 0x0a) await this.#file.appendFile('\n');
+  }
+}
+
+function* inPieces(lines: Iterable<string>): Iterable<string> {
+  let piece = '';
+  for (const line of lines) {
+    piece += `${line}\n`;
+    if (piece.length < pieceSize) continue;
+    yield piece;
+    piece = '';
+  }
+  if (piece !== '') yield piece;
+}

@@ -1,0 +1,122 @@
+/**
+ * A small `fetch` for the `openai` client on a pool of keep-alive connections. Node's own fetch spends more processor time on a small
+ * call than the call is worth (streams, web headers) and gives up on bodies that are idle for 300 s, whatever the client's time limit.
+ * The whole body is read before the promise resolves, so that an abort signal covers a server that stalls after its headers too.
+ */
+import type { IncomingHttpHeaders } from 'node:http';
+import { Agent } from 'undici';
+import { InternalError } from '../core/errors.js';
+import { exchangeWhole } from './request.js';
+import { redactor, type Redact } from './redact.js';
+
+export interface HttpPool {
+  readonly fetch: (url: string | URL | Request, init?: RequestInit) => Promise<TextResponse>;
+  /** Closes idle connections and refuses further requests; may be called again. */
+  close(): Promise<void>;
+}
+
+export interface HttpPoolOptions {
+  /** Connections per server; further requests wait for a free one. */
+  readonly connections: number;
+  readonly connectTimeoutMs?: number;
+  /** A key that must never come back: a server that quotes it in a reply is made to say `[key]` instead. Null where none is sent. */
+  readonly secret: string | null;
+}
+
+/** A judge's reply is a few kilobytes; this bounds what a wrong address may send. */
+const maxResponseBytes = 16 * 1024 * 1024;
+
+/**
+ * A reply with its whole text: as much of a `Response` as the `openai` client and the pool's other callers read. A real one brings streams and
+ * web headers, about a tenth of a small call's processor time.
+ */
+export class TextResponse {
+  readonly url = '';
+  readonly body = null;
+
+  constructor(
+    readonly status: number,
+    readonly headers: TextHeaders,
+    private readonly content: string,
+  ) {}
+
+  get ok(): boolean {
+    return this.status >= 200 && this.status < 300;
+  }
+
+  text(): Promise<string> {
+    return Promise.resolve(this.content);
+  }
+
+  /** Rejects with SyntaxError for a text that is no JSON. */
+  async json(): Promise<unknown> {
+    return JSON.parse(this.content) as unknown;
+  }
+
+  /** The same reply with another text. */
+  saying(content: string): TextResponse {
+    return new TextResponse(this.status, this.headers, content);
+  }
+}
+
+/** Headers of a reply, by names in lower case. */
+export class TextHeaders {
+  readonly #values = new Map<string, string>();
+
+  constructor(incoming: IncomingHttpHeaders, redact: Redact) {
+    for (const [name, value] of Object.entries(incoming)) {
+      if (value !== undefined) this.#values.set(name, redact(typeof value === 'string' ? value : value.join(', ')));
+    }
+  }
+
+  get(name: string): string | null {
+    return this.#values.get(name.toLowerCase()) ?? null;
+  }
+
+  entries(): MapIterator<[string, string]> {
+    return this.#values.entries();
+  }
+}
+
+export function createHttpPool({ connections, connectTimeoutMs = 10_000, secret }: HttpPoolOptions): HttpPool {
+  const agent = new Agent({
+    connections,
+    pipelining: 1,
+    keepAliveTimeout: 4_000,
+    // Deadlines are the caller's, by abort signal.
+    headersTimeout: 0,
+    bodyTimeout: 0,
+    connect: { timeout: connectTimeoutMs },
+    maxResponseSize: maxResponseBytes,
+  });
+  const redact = redactor(secret);
+  const decoder = new TextDecoder();
+  let closing: Promise<void> | null = null;
+  return {
+    async fetch(url, init = {}) {
+      if (url instanceof Request) throw new InternalError('the HTTP pool takes addresses, not Request objects');
+      const { body, method = 'GET', headers, signal } = init;
+      if (body !== undefined && body !== null && typeof body !== 'string') {
+        throw new InternalError('the HTTP pool sends text bodies only');
+      }
+      const reply = await exchangeWhole(agent, String(url), {
+        method: method === 'POST' ? 'POST' : 'GET',
+        headers: toHeaders(headers),
+        body: body ?? null,
+        signal: signal ?? null,
+      });
+      const text = redact(decoder.decode(reply.body));
+      return new TextResponse(reply.status, new TextHeaders(reply.headers, redact), text);
+    },
+    close: () => (closing ??= agent.close()),
+  };
+}
+
+/** An error of the platform for a header that cannot be sent quotes it whole, key included; this one does not. */
+function toHeaders(headers: RequestInit['headers']): Record<string, string> {
+  try {
+    return Object.fromEntries(headers instanceof Headers ? headers : new Headers(headers));
+  } catch {
+    throw new InternalError('a header of the request holds what HTTP does not carry');
+  }
+}

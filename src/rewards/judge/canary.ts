@@ -1,0 +1,31 @@
+/** A question that any judge can answer: two small images and an edit that asks for nothing. What it answers does not matter. */
+import type { RgbImage } from '../../core/image.js';
+import type { JudgeQuery } from './judge.js';
+import { JudgeImages } from './images.js';
+
+const side = 64;
+
+function plain(level: number): RgbImage {
+  return { width: side, height: side, data: new Uint8Array(side * side * 3).fill(level) };
+}
+
+const images = new JudgeImages(2);
+
+/** Two images, as most queries send them: a server may be limited to one per request. */
+export const canaryQuery: JudgeQuery = {
+  key: 'canary',
+  messages: [
+    {
+      role: 'user',
+      parts: [
+        'This is a check of the connection. Two images follow. Answer with one short sentence.\nInstruction: leave the image as it is',
+        images.prepare(plain(96), 'canary'),
+        images.prepare(plain(160), 'canary'),
+      ],
+    },
+  ],
+  format: null,
+  temperature: 0,
+  maxCompletionTokens: 16,
+  parse: () => ({ ok: true, scores: [] }),
+};

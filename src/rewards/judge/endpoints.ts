@@ -1,0 +1,59 @@
+/** Where the judge is: the forms in which a config may say so, and the base URLs that they stand for. */
+import { readFileSync } from 'node:fs';
+import { z } from 'zod';
+import { ConfigError, EndpointError } from '../../core/errors.js';
+
+/** A file whose first line is the name of the host that the judge's job runs on, and the port it serves. */
+export const nodeFileSchema = z.strictObject({
+  node_file: z.string().min(1).describe('file that holds the name of the host on which the judge runs'),
+  port: z.number().int().min(1).max(65535).default(4877).describe('port that the judge serves'),
+});
+
+export const endpointSchema = z.union([z.string(), z.array(z.string()).min(1), nodeFileSchema]);
+
+/** One URL, several URLs of equal judges, or a node file. */
+export type Endpoint = z.infer<typeof endpointSchema>;
+
+/**
+ * The base URLs, each ending in `/v1`. Raises ConfigError for an address of the wrong form, EndpointError for a node file that
+ * is not there yet or holds no host name.
+ */
+export function resolveEndpoints(endpoint: Endpoint): readonly string[] {
+  if (typeof endpoint === 'string') return [normaliseUrl(endpoint)];
+  if (Array.isArray(endpoint)) return [...new Set(endpoint.map(normaliseUrl))];
+  return [`http://${readHost(endpoint.node_file)}:${endpoint.port}/v1`];
+}
+
+function normaliseUrl(text: string): string {
+  if (text.trim() === '') {
+    throw new ConfigError('the address of the judge is empty', {
+      where: 'reward.endpoint',
+      next: 'Set APP__REWARD_FUNCTION_API_BASE, such as http://localhost:4877/v1, or reward.endpoint itself.',
+    });
+  }
+  const url = URL.canParse(text.trim()) ? new URL(text.trim()) : null;
+  if (url === null || !['http:', 'https:'].includes(url.protocol) || url.host === '') {
+    throw new ConfigError(`'${text}' is not the address of a judge; allowed: http:// or https:// URLs`, {
+      where: 'reward.endpoint',
+      next: `Write it like http://${/^[\w.-]+(:\d+)?$/.test(text.trim()) ? text.trim() : 'localhost:4877'}/v1.`,
+    });
+  }
+  const path = url.pathname.replace(/\/+$/, '');
+  return `${url.origin}${path.endsWith('/v1') ? path : `${path}/v1`}`;
+}
+
+function readHost(file: string): string {
+  const next = 'Start the judge and let it write its host name there, or correct reward.endpoint.node_file.';
+  let text: string;
+  try {
+    text = readFileSync(file, 'utf8');
+  } catch (cause) {
+    throw new EndpointError('cannot read the node file of the judge', { where: file, next, cause });
+  }
+  const host = text.split('\n', 1)[0].trim();
+  if (/^[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?$/.test(host)) return host;
+  throw new EndpointError(`the node file's first line should be a host name, but is ${JSON.stringify(host)}`, {
+    where: file,
+    next,
+  });
+}

@@ -1,0 +1,156 @@
+/**
+ * From a judge's text to its scores. Tolerant of form, strict about content: whatever the wrapping, exactly the asked number of
+ * finite scores inside 0 to 10 must be there, once and unambiguously; otherwise the text gives no score. A value is never
+ * clamped, guessed or completed.
+ */
+import type { LooseValue } from './loose_object.js';
+import { readLooseList, readLooseObject } from './loose_object.js';
+import type { UnscoredReason } from '../score/types.js';
+
+/** The upper end of every judge scale here; the lower end is 0. */
+export const maxScore = 10;
+
+export type Parsed =
+  | { readonly ok: true; readonly scores: readonly number[] }
+  | { readonly ok: false; readonly problem: UnscoredReason; readonly detail: string };
+
+/** Longer replies than this were not asked for and are not searched. */
+const maxTextLength = 40_000;
+/** Opening brackets that are tried before a text counts as unreadable; bounds the work on hostile replies. */
+const maxCandidates = 64;
+
+const delimiter = '||V^=^V||';
+
+/**
+ * Reads `arity` scores from a reply that was asked for `{"score": [...], "reasoning": "..."}`.
+ * Reasoning in `<think>` is ignored; an object between two `||V^=^V||` (the form of Ku et al., "VIEScore", 2024) is preferred; then
+ * the first object with usable scores under `score`; then a bare list, if the text holds only one. A lone number counts only where the reply
+ * was not `cutOff`: `1` may have been about to be `10`. Never throws.
+ */
+export function parseScores(text: string, arity: number, cutOff = false): Parsed {
+  const checked = withoutThinking(text);
+  if (!checked.ok) return checked;
+  const body = checked.body.replace(/```[\w-]*/g, ' ');
+  const pieces = body.split(delimiter);
+  const delimited = pieces.length === 3 ? readScores(pieces[1], arity, false) : null;
+  const scores = delimited ?? readScores(pieces.join(' '), arity, cutOff);
+  if (scores === null) return unusable(body, `no ${arity} scores in it`);
+  if (scores === 'wrong') return unusable(body, `its "score" is not ${arity} plain number${arity === 1 ? '' : 's'}`);
+  return inRange(scores);
+}
+
+/**
+ * Reads the last `<score>n</score>` of a reply: a number from 0 to 10 with at most one decimal, spaces allowed inside the tag.
+ * The last tag decides, since reasoning may quote the tag before it; a last tag that is not such a number gives no score, even
+ * where an earlier one would. Never throws.
+ */
+export function parseScoreTag(text: string): Parsed {
+  const checked = withoutThinking(text);
+  if (!checked.ok) return checked;
+  const body = checked.body;
+  const opening = body.toLowerCase().lastIndexOf('<score>');
+  if (opening < 0) return unusable(body, 'no <score> tag in it');
+  const found = /^<score>\s*([+-]?\d{1,4}(?:\.\d)?)\s*<\/score>/i.exec(body.slice(opening));
+  if (found === null) return unusable(body, 'its last <score> tag holds no plain number');
+  return inRange([Number(found[1])]);
+}
+
+function withoutThinking(text: string): { ok: true; body: string } | (Parsed & { ok: false }) {
+  if (text.length > maxTextLength) {
+    return { ok: false, problem: 'unparsable', detail: `the reply has ${text.length} characters` };
+  }
+  // Templates that open the block inside the prompt leave only its end in the reply; a reply that is cut off leaves only its start.
+  const closing = text.lastIndexOf('</think>');
+  const answer = closing < 0 ? text : text.slice(closing + '</think>'.length);
+  const opening = answer.indexOf('<think>');
+  const body = (opening < 0 ? answer : answer.slice(0, opening)).trim();
+  if (body === '') return { ok: false, problem: 'empty', detail: 'the reply holds no answer' };
+  return { ok: true, body };
+}
+
+/** Scores, `'wrong'` where only unusable ones are there, or null where there are none. */
+function readScores(text: string, arity: number, cutOff: boolean): readonly number[] | 'wrong' | null {
+  const fromObject = readFromObjects(text, arity);
+  // A list inside an object that could not be read may be anything, a quotation in its reasoning for one; one in a refusal is no grade.
+  return fromObject ?? (text.includes('{') || refusal.test(text) ? null : readBare(text, arity, cutOff));
+}
+
+function readFromObjects(text: string, arity: number): readonly number[] | 'wrong' | null {
+  let wrong = false;
+  let at = text.indexOf('{');
+  for (let tried = 0; at >= 0 && tried < maxCandidates; tried++) {
+    const { fields, end } = readLooseObject(text, at);
+    const value = findScore(fields);
+    const scores = value === undefined ? null : toNumbers(value);
+    // A placeholder such as `[a, b]` may precede the answer; a list of numbers is the answer, right or wrong.
+    if (scores !== null) return scores.length === arity ? scores : 'wrong';
+    wrong ||= value !== undefined;
+    at = text.indexOf('{', end ?? at + 1);
+  }
+  return wrong ? 'wrong' : null;
+}
+
+/** The value of `score` in an object, or else in what it holds. */
+function findScore(fields: ReadonlyMap<string, LooseValue>): LooseValue | undefined {
+  const own = fields.get('score');
+  if (own !== undefined) return own;
+  return firstWithin([...fields.values()]);
+}
+
+function firstWithin(values: readonly LooseValue[]): LooseValue | undefined {
+  for (const value of values) {
+    if (value.kind !== 'object' && value.kind !== 'list') continue;
+    const found = value.kind === 'object' ? findScore(value.fields) : firstWithin(value.items);
+    if (found !== undefined) return found;
+  }
+  return undefined;
+}
+
+function toNumbers(value: LooseValue): readonly number[] | null {
+  if (value.kind === 'number') return Number.isFinite(value.number) ? [value.number] : null;
+  if (value.kind !== 'list' || value.items.length === 0) return null;
+  const numbers: number[] = [];
+  for (const item of value.items) {
+    if (item.kind !== 'number' || !Number.isFinite(item.number)) return null;
+    numbers.push(item.number);
+  }
+  return numbers;
+}
+
+/** The only list of `arity` numbers in a text without objects; two different ones are ambiguous. A lone number may be the whole text. */
+function readBare(text: string, arity: number, cutOff: boolean): readonly number[] | null {
+  if (arity === 1 && !cutOff && /^\s*[+-]?\d+(?:\.\d+)?\s*$/.test(text)) return [Number(text)];
+  let only: readonly number[] | null = null;
+  let at = text.indexOf('[');
+  for (let tried = 0; at >= 0; tried++) {
+    if (tried === maxCandidates) return null;
+    const list = readLooseList(text, at);
+    const numbers = list === null ? null : toNumbers({ kind: 'list', items: list.items });
+    if (numbers?.length === arity) {
+      if (only !== null && numbers.some((number, i) => number !== only?.[i])) return null;
+      only = numbers;
+    }
+    at = text.indexOf('[', list?.end ?? at + 1);
+  }
+  return only;
+}
+
+function inRange(scores: readonly number[]): Parsed {
+  if (scores.every((score) => score >= 0 && score <= maxScore)) return { ok: true, scores: scores.map(Math.abs) };
+  return { ok: false, problem: 'out_of_range', detail: `${JSON.stringify(scores)} is not within 0 to ${maxScore}` };
+}
+
+const refusal =
+  /^\W*(?:i['\u2019]?m (?:very |so )?sorry|sorry,|i (?:can(?:no|['\u2019])t|am (?:unable|not able|sorry)|must decline|won['\u2019]t)|as an ai\b|unfortunately, i (?:can|am))/i;
+
+/** A text that gives no score: a refusal where it reads like one. */
+function unusable(body: string, found: string): Parsed {
+  if (refusal.test(body)) return { ok: false, problem: 'refused', detail: excerpt(body) };
+  return { ok: false, problem: 'unparsable', detail: `${found}: ${excerpt(body)}` };
+}
+
+/** The start of a judge's text on one line, for messages. */
+export function excerpt(text: string): string {
+  const line = text.replace(/\s+/g, ' ').trim();
+  return line.length <= 120 ? `"${line}"` : `"${line.slice(0, 117)}..."`;
+}

@@ -1,0 +1,294 @@
+/** Waiting until a judge can really judge: a server that lists its model may still be loading it, or take one image only. */
+import { EndpointError } from '../../core/errors.js';
+import { checkedKey, needsKey, noKey } from '../../http/key.js';
+import { canaryQuery } from './canary.js';
+import { dialectOf, toChatRequest } from './chat_request.js';
+import type { Clock } from '../../core/clock.js';
+import { sleep, systemClock } from '../../core/clock.js';
+import { readCompletion, readError } from './completion.js';
+import { Deadline } from '../../core/deadline.js';
+import type { Endpoint } from './endpoints.js';
+import { resolveEndpoints } from './endpoints.js';
+import { createHttpPool } from '../../http/pool.js';
+import { excerpt } from './parse.js';
+import { createClient } from './transport.js';
+
+/** How long a judge is waited for, and who is told. */
+export interface WaitOptions {
+  /** How long a judge that is down or starting is waited for; 0 looks once. */
+  readonly maxWaitS: number;
+  readonly clock?: Clock;
+  readonly signal?: AbortSignal;
+  /** Called after every look that found a judge not ready, with what was found. */
+  readonly onWaiting?: (found: string, waitedS: number) => void;
+}
+
+export interface ReadinessOptions extends WaitOptions {
+  readonly apiKey?: string;
+  /** `completion` where it is absent. */
+  readonly probe?: Probe;
+  /** The run's judge where it is absent. */
+  readonly names?: JudgeNames;
+}
+
+/**
+ * What a look asks for. `completion`: the listing, and a small request with two images, which shows that the judge judges. `listing`: nothing
+ * that costs money while the listing shows both the model and that the key is right, else the small request, too.
+ */
+export type Probe = 'completion' | 'listing';
+
+/** `listing` for servers elsewhere that want a key: these charge for what they are asked. */
+export function probeFor(url: string): Probe {
+  return needsKey(url) ? 'listing' : 'completion';
+}
+
+/** What a judge and its settings are called in messages. */
+export interface JudgeNames {
+  readonly judge: string;
+  /** The setting with its address. */
+  readonly endpoint: string;
+  /** The setting with its model. */
+  readonly model: string;
+  /** The environment variable with its key. */
+  readonly key: string;
+  /** What to do where nobody answers. */
+  readonly start: string;
+}
+
+export interface ReadyJudge {
+  /** Base URLs ending in `/v1`. */
+  readonly endpoints: readonly string[];
+  /** The shortest context among the judges, in tokens; null where no server says. */
+  readonly maxModelLen: number | null;
+}
+
+const lookEveryMs = 5_000;
+/** A server that fails now and then is taken for a wrong one by one look; a wrong one stays wrong. */
+const looksThatConvince = 3;
+const lookAgainMs = 1_000;
+/** A first completion may compile kernels; a listing answers at once or is as good as down. */
+const lookTimeoutMs = 120_000;
+
+/** A model as a server lists it; `root` names what is really served under that name, where the server says. */
+export interface ListedModel {
+  readonly id: string;
+  readonly root: string | null;
+}
+
+/** What a look at one judge found: ready, `not_yet` (waiting may help) or `wrong` (it will not). */
+export type Look =
+  | { readonly state: 'ready'; readonly maxModelLen: number | null; readonly models: readonly ListedModel[] }
+  | {
+      readonly state: 'not_yet' | 'wrong';
+      readonly found: string;
+      readonly next: string;
+      readonly models?: readonly ListedModel[];
+    };
+
+/**
+ * Returns when every endpoint lists the model and completes a small request with two images. Raises EndpointError (exit code 3), naming the
+ * address, what was found and what to do: after three looks in a row where waiting cannot help (another model, no OpenAI-compatible
+ * server, a refused key), otherwise after `maxWaitS`. A node file that is not there yet is waited for. Raises ConfigError for a malformed address or key.
+ */
+export async function waitUntilReady(
+  endpoint: Endpoint,
+  model: string,
+  options: ReadinessOptions,
+): Promise<ReadyJudge> {
+  const clock = options.clock ?? systemClock;
+  const started = clock.now();
+  const apiKey = checkedKey(options.apiKey, 'the API key of the judge') ?? noKey;
+  const pool = createHttpPool({ connections: 2, secret: apiKey });
+  try {
+    for (let wrong = 0; ;) {
+      const look = await lookAtAll(endpoint, model, {
+        clock,
+        pool,
+        apiKey,
+        ...(options.signal === undefined ? {} : { signal: options.signal }),
+        ...(options.probe === undefined ? {} : { probe: options.probe }),
+        ...(options.names === undefined ? {} : { names: options.names }),
+      });
+      if (look.ready !== null) return look.ready;
+      if (options.signal?.aborted === true) throw look.error;
+      const waitedMs = clock.now() - started;
+      wrong = look.final ? wrong + 1 : 0;
+      if (wrong === looksThatConvince || waitedMs >= options.maxWaitS * 1000) throw look.error;
+      options.onWaiting?.(look.error.message, Math.round(waitedMs / 1000));
+      const pauseMs = look.final ? lookAgainMs : lookEveryMs;
+      await sleep(clock, Math.min(pauseMs, options.maxWaitS * 1000 - waitedMs), options.signal);
+    }
+  } finally {
+    await pool.close();
+  }
+}
+
+export interface LookContext extends Pick<ReadinessOptions, 'probe' | 'names'> {
+  readonly clock: Clock;
+  readonly pool: ReturnType<typeof createHttpPool>;
+  readonly apiKey?: string;
+  readonly signal?: AbortSignal;
+  /** How long the look may take; two minutes where it is absent. */
+  readonly timeoutMs?: number;
+}
+
+type LookAtAll =
+  { readonly ready: ReadyJudge } | { readonly ready: null; readonly error: EndpointError; readonly final: boolean };
+
+async function lookAtAll(endpoint: Endpoint, model: string, context: LookContext): Promise<LookAtAll> {
+  let endpoints: readonly string[];
+  try {
+    endpoints = resolveEndpoints(endpoint);
+  } catch (error) {
+    if (error instanceof EndpointError) return { ready: null, error, final: false };
+    throw error;
+  }
+  const looks = await Promise.all(endpoints.map((url) => lookAt(url, model, context)));
+  let maxModelLen: number | null = null;
+  for (const [i, look] of looks.entries()) {
+    if (look.state === 'ready') {
+      if (look.maxModelLen !== null) maxModelLen = Math.min(maxModelLen ?? Infinity, look.maxModelLen);
+      continue;
+    }
+    const { judge } = context.names ?? runsJudge;
+    const error = new EndpointError(`${judge} is not ready: ${look.found}`, { where: endpoints[i], next: look.next });
+    return { ready: null, error, final: look.state === 'wrong' };
+  }
+  return { ready: { endpoints, maxModelLen } };
+}
+
+const runsJudge: JudgeNames = {
+  judge: 'the judge',
+  endpoint: 'reward.endpoint',
+  model: 'reward.model',
+  key: 'OPENAI_API_KEY',
+  start:
+    'Start the judge (scripts/ has a way to serve it with vLLM), check host and port, then run the same command again.',
+};
+
+function checkAddress({ endpoint }: JudgeNames): string {
+  return `Correct ${endpoint}: it is the base URL of an OpenAI-compatible server, such as http://host:4877/v1.`;
+}
+
+/**
+ * Whether one judge can be asked: it lists the model and completes a small request with two images, or as much of it as the probe wants. Never
+ * rejects for what the judge does.
+ */
+export async function lookAt(url: string, model: string, context: LookContext): Promise<Look> {
+  const { pool, apiKey = noKey, names = runsJudge, probe = 'completion' } = context;
+  const client = createClient(url, apiKey, pool);
+  const deadline = new Deadline(context.clock, context.timeoutMs ?? lookTimeoutMs, context.signal);
+  const { signal } = deadline;
+  const ask = async (question: () => Promise<Look>): Promise<Look> => {
+    try {
+      return await question();
+    } catch (error) {
+      if (deadline.over) return { state: 'not_yet', found: 'it did not answer in time', next: names.start };
+      return readFailure(error, url, names);
+    }
+  };
+  const completes = (listed: Look): Promise<Look> =>
+    ask(async () => {
+      const request = await toChatRequest(canaryQuery, model, 0, dialectOf([url]));
+      const reply = readCompletion(await client.chat.completions.create(request, { signal }), request);
+      if (reply.kind === 'text') return { ...unlisted, ...(listed.state === 'ready' ? listed : {}) };
+      return {
+        state: 'wrong',
+        found: `a small request with two images gave no text (${reply.problem}: ${reply.detail})`,
+        next: /another model/.test(reply.detail)
+          ? `Set ${names.model} to the name that it answers with, if that is the model you mean.`
+          : `Check what serves this address: it has to complete chats with images. ${checkAddress(names)}`,
+      };
+    });
+  try {
+    const listed = await ask(async () => readListing(await client.get('/models', { signal }), model, names));
+    switch (probe) {
+      case 'completion':
+        if (listed.state !== 'ready') return listed;
+        return notingThat(`it lists '${model}', but`, await completes(listed));
+      case 'listing': {
+        if (listed.state === 'not_yet') return listed;
+        if (listed.state === 'ready' && (await refusesWrongKeys(url, pool, deadline))) return listed;
+        const completed = await completes(listed);
+        if (listed.state === 'ready') return notingThat(`it lists '${model}', but`, completed);
+        // Not every server lists what it serves; what a listing told is the better reason where there was one.
+        if (completed.state === 'ready' || completed.found === listed.found) return completed;
+        const wrong = notingThat(`${listed.found}, and`, completed);
+        return wrong.state === 'wrong' && listed.models !== undefined ? { ...wrong, next: listed.next } : wrong;
+      }
+    }
+  } finally {
+    deadline.dispose();
+  }
+}
+
+/** A judge that answered though nothing is known of its listing. */
+const unlisted = { state: 'ready', maxModelLen: null, models: [] } as const;
+
+/** What was found, after what was found before; a judge that is ready needs no words. */
+function notingThat(before: string, look: Look): Look {
+  return look.state === 'ready' ? look : { ...look, found: `${before} ${look.found}` };
+}
+
+/** Whether its listing is only for those with a key: one that anybody gets says nothing about the key at hand. */
+async function refusesWrongKeys(url: string, pool: LookContext['pool'], deadline: Deadline): Promise<boolean> {
+  try {
+    await createClient(url, noKey, pool).get('/models', { signal: deadline.signal });
+    return false;
+  } catch (error) {
+    return !deadline.over && isRefusedKey(readError(error, Date.now()).detail);
+  }
+}
+
+function isRefusedKey(detail: string): boolean {
+  return /\b40[13]\b/.test(detail);
+}
+
+function readListing(listing: unknown, model: string, names: JudgeNames): Look {
+  const data = typeof listing === 'object' && listing !== null ? (listing as { data?: unknown }).data : undefined;
+  if (!Array.isArray(data)) {
+    const found = typeof listing === 'string' ? excerpt(listing) : excerpt(JSON.stringify(listing) ?? 'nothing');
+    return {
+      state: 'wrong',
+      found: `its /models is not that of an OpenAI-compatible server, but ${found}`,
+      next: checkAddress(names),
+    };
+  }
+  const entries = data as readonly { id?: unknown; root?: unknown; max_model_len?: unknown }[];
+  const models = entries.map(({ id, root }) => ({ id: String(id), root: typeof root === 'string' ? root : null }));
+  const wanted = entries.find(({ id }) => id === model);
+  if (wanted === undefined) {
+    return {
+      state: 'wrong',
+      models,
+      found: `it does not serve '${model}'; it serves: ${nameSome(models)}`,
+      next: `Set ${names.model} to a model that it serves, or serve that one (vllm serve MODEL, or --served-model-name).`,
+    };
+  }
+  const maxModelLen = typeof wanted.max_model_len === 'number' ? wanted.max_model_len : null;
+  return { state: 'ready', maxModelLen, models };
+}
+
+/** A public service lists hundreds. */
+const mostNamed = 20;
+
+function nameSome(models: readonly ListedModel[]): string {
+  if (models.length === 0) return 'none';
+  const named = models.slice(0, mostNamed).map(({ id }) => `'${id}'`);
+  const rest = models.length - named.length;
+  return rest === 0 ? named.join(', ') : `${named.join(', ')} and ${rest} more`;
+}
+
+function readFailure(error: unknown, url: string, names: JudgeNames): Look {
+  const { problem, detail, remedy } = readError(error, Date.now());
+  if (remedy === 'retry') return { state: 'not_yet', found: detail, next: names.start };
+  const wrong = (next: string, found = detail): Look => ({ state: 'wrong', found, next });
+  if (problem === 'server_error') return wrong(checkAddress(names));
+  if (isRefusedKey(detail)) return wrong(`Export ${names.key} with a key that the server takes.`);
+  if (/image/i.test(detail)) {
+    return wrong(
+      `Let the server take two images per request: vllm serve ... --limit-mm-per-prompt '{"image":2,"video":0}'.`,
+    );
+  }
+  return wrong(checkAddress(names), `${detail} (asked ${url})`);
+}

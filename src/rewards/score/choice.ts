@@ -1,0 +1,77 @@
+/** Which terms a config's reward section chooses. Pure, and as light as the schema. */
+import { z } from 'zod';
+import type { RewardChoice, TermSettings } from './settings.js';
+import type { TermKind } from '../terms/term.js';
+import { termKinds, type TermName } from '../terms/table.js';
+
+/** A chosen term, not yet made. */
+export interface ChosenTerm {
+  readonly kind: TermKind;
+  /** The kind's own fields, defaulted. */
+  readonly fields: Readonly<Record<string, unknown>>;
+  /** 1 where the term decides alone. */
+  readonly weight: number;
+}
+
+type Choice = Pick<RewardChoice, 'mode' | 'terms' | 'also_compute'>;
+
+/** The terms that decide: the mode's, or those that are weighed. Empty where the settings name neither. */
+export function decidingTerms({ mode, terms }: Pick<Choice, 'mode' | 'terms'>): ChosenTerm[] {
+  if (terms.length === 0) return mode === null ? [] : [byDefault(mode)];
+  return terms.map((term) => ({ kind: termKinds[term.name], fields: ownFields(term), weight: term.weight }));
+}
+
+/** The terms that are only recorded: those of `also_compute` that do not decide. */
+export function recordedTerms(choice: Choice): ChosenTerm[] {
+  const names: readonly string[] = decidingTerms(choice).map(({ kind }) => kind.name);
+  return [...new Set(choice.also_compute)].filter((name) => !names.includes(name)).map(byDefault);
+}
+
+/** The kinds of the terms that decide. */
+export function decidingKinds({ mode, terms }: Pick<Choice, 'mode' | 'terms'>): TermKind[] {
+  if (terms.length === 0) return mode === null ? [] : [termKinds[mode]];
+  return terms.map(({ name }) => termKinds[name]);
+}
+
+/** The chosen terms that ask the run's judge, recorded ones included. */
+export function termsThatAsk({ mode, terms, also_compute }: Choice): TermName[] {
+  const bare = [...(mode === null || terms.length > 0 ? [] : [mode]), ...also_compute];
+  const weighed = terms.filter((term) => {
+    const kind: TermKind = termKinds[term.name];
+    return kind.needs.judge && kind.ownJudge?.(ownFields(term)) !== true;
+  });
+  return [...weighed.map(({ name }) => name), ...bare.filter((name) => termKinds[name].needs.judge)];
+}
+
+/** Whether any chosen term asks the run's judge. */
+export function asksJudge(choice: Choice): boolean {
+  return termsThatAsk(choice).length > 0;
+}
+
+/** For messages: the mode's name, or those of the terms with their weights. */
+export function rewardName({ mode, terms }: Pick<Choice, 'mode' | 'terms'>): string {
+  return terms.length === 0 ? String(mode) : terms.map(({ name, weight }) => `${weight} ${name}`).join(' + ');
+}
+
+const withoutDefault = new Map<TermName, readonly string[]>();
+
+/** The fields that a kind cannot do without: with any, it is neither a mode nor in `also_compute`. */
+export function fieldsWithoutDefault(name: TermName): readonly string[] {
+  const known = withoutDefault.get(name);
+  if (known !== undefined) return known;
+  const kind: TermKind = termKinds[name];
+  const parsed = z.strictObject(kind.fields).safeParse({});
+  const fields = parsed.success ? [] : [...new Set(parsed.error.issues.map(({ path }) => String(path[0])))];
+  withoutDefault.set(name, fields);
+  return fields;
+}
+
+/** The fields of a term that are its kind's own. */
+export function ownFields(term: TermSettings): Readonly<Record<string, unknown>> {
+  return Object.fromEntries(Object.entries(term).filter(([key]) => key !== 'name' && key !== 'weight'));
+}
+
+function byDefault(name: TermName): ChosenTerm {
+  const kind: TermKind = termKinds[name];
+  return { kind, fields: z.strictObject(kind.fields).parse({}), weight: 1 };
+}

@@ -1,0 +1,144 @@
+/** The reward that a config describes: one term on its native scale, or a weighted sum of terms. */
+import { ConfigError, DataError, must } from '../../core/errors.js';
+import { decidingTerms, recordedTerms, rewardName, type ChosenTerm } from './choice.js';
+import type { Judge } from '../judge/judge.js';
+import type { CanaryResult } from '../judge/client.js';
+import { sharedQuestions } from '../judge/shared_questions.js';
+import type { WaitOptions } from '../judge/readiness.js';
+import type { RewardChoice } from './settings.js';
+import type { Term, TermKind, TermServices } from '../terms/term.js';
+import { together } from '../../core/together.js';
+import type { JudgeItem, Outcome, ScoreOptions, ScoreParts } from './types.js';
+import { weightedSum, type TermOutcome } from './weighted.js';
+
+/** An outcome with those that it was made of. */
+export interface CombinedOutcome {
+  readonly outcome: Outcome;
+  /** Of the terms that decide, in their order. */
+  readonly terms: readonly TermOutcome[];
+}
+
+export interface CombinedReward extends Term {
+  /** Waits for the servers of all terms that have one of their own, recorded terms included. */
+  readonly untilReady: (options: WaitOptions) => Promise<void>;
+  /** Whether the servers answer that deciding terms have of their own; the first that does not says why. */
+  readonly canary: (signal?: AbortSignal) => Promise<CanaryResult>;
+  /** The terms that decide; the weight of a mode's term is 1. */
+  readonly terms: readonly { readonly name: string; readonly weight: number }[];
+  /** Like `score`, with the outcome of each term. */
+  scoreTerms(item: JudgeItem, signal?: AbortSignal, options?: ScoreOptions): Promise<CombinedOutcome>;
+}
+
+interface Asked extends ChosenTerm {
+  readonly term: Term;
+}
+
+/**
+ * Makes the terms that the settings choose. An outcome of `mode` is that of its term; one of `terms` is their weighted sum. What
+ * `also_compute` names is asked besides and only recorded: it leaves out items that lack what it compares with.
+ * Raises ConfigError for settings that cannot work on this machine. Its `score` raises DataError for an item without the source, labelled
+ * image or labelled words that a deciding term needs.
+ */
+export async function createReward(settings: RewardChoice, services: TermServices): Promise<CombinedReward> {
+  const deciding = decidingTerms(settings);
+  const chosenTerms = [...deciding, ...recordedTerms(settings)];
+  const judges = new Map<string | undefined, Judge>();
+  const shared: TermServices = {
+    ...services,
+    judge: (model) => {
+      const known = judges.get(model);
+      if (known !== undefined) return known;
+      const judge = services.judge(model);
+      // Telling questions apart means hashing their images: a single term has nobody to share with.
+      judges.set(model, chosenTerms.length > 1 ? sharedQuestions(judge) : judge);
+      return must(judges.get(model), 'a judge that was just made');
+    },
+  };
+  const asked: Asked[] = [];
+  const close = async (): Promise<void> => {
+    await Promise.all(asked.map(({ term }) => term.close()));
+  };
+  try {
+    for (const chosen of chosenTerms) {
+      refuseConflict(chosen);
+      asked.push({ ...chosen, term: await chosen.kind.create(chosen.fields, shared) });
+    }
+  } catch (error) {
+    await close();
+    throw error;
+  }
+  const decides = asked.slice(0, deciding.length);
+  const recorded = asked.slice(deciding.length);
+
+  async function scoreTerms(item: JudgeItem, signal?: AbortSignal, options?: ScoreOptions): Promise<CombinedOutcome> {
+    for (const { kind } of decides) requireInputs(kind, item);
+    const named = (outcome: (index: number) => Outcome): TermOutcome[] =>
+      decides.map(({ kind, weight }, index) => ({ name: kind.name, weight, outcome: outcome(index) }));
+    if (settings.zero_if_unfinished && !item.finished) {
+      const outcome: Outcome = { kind: 'zero_by_rule', reason: 'unfinished', parts: {} };
+      return { outcome, terms: named(() => outcome) };
+    }
+    const besides = recorded.filter(({ kind }) => missingInput(kind, item) === null);
+    const starts = (some: readonly Asked[]): ((stop: AbortSignal) => Promise<Outcome>)[] =>
+      some.map(
+        ({ term }) =>
+          (stop) =>
+            term.score(item, stop, options),
+      );
+    const outcomes = await together([...starts(decides), ...starts(besides).map(unlessLacking)], signal);
+    const terms = named((index) => must(outcomes[index], 'the outcome of a term that decides'));
+    const outcome = settings.terms.length === 0 ? terms[0].outcome : weightedSum(terms);
+    const more = outcomes.slice(decides.length).map((found) => found?.parts);
+    return { outcome: { ...outcome, parts: Object.assign({}, ...more, outcome.parts) as ScoreParts }, terms };
+  }
+
+  return {
+    name: rewardName(settings),
+    terms: decides.map(({ kind, weight }) => ({ name: kind.name, weight })),
+    scoreTerms,
+    untilReady: async (options) => {
+      for (const { term } of asked) await term.untilReady?.(options);
+    },
+    canary: async (signal) => {
+      const looks = decides.flatMap(({ term }) => (term.canary === undefined ? [] : [term.canary(signal)]));
+      return (await Promise.all(looks)).find(({ ok }) => !ok) ?? { ok: true };
+    },
+    score: async (item, signal, options) => (await scoreTerms(item, signal, options)).outcome,
+    close,
+  };
+}
+
+/** Null for an item that the term cannot be asked about through the dataset's fault: text that is not quoted, a label that names nothing. */
+function unlessLacking(score: (stop: AbortSignal) => Promise<Outcome>): (stop: AbortSignal) => Promise<Outcome | null> {
+  return async (stop) => {
+    try {
+      return await score(stop);
+    } catch (error) {
+      if (error instanceof DataError) return null;
+      throw error;
+    }
+  };
+}
+
+/** The config has looked already; settings may also come from elsewhere. */
+function refuseConflict({ kind, fields }: ChosenTerm): void {
+  const conflict = kind.conflict?.(fields) ?? null;
+  if (conflict === null) return;
+  throw new ConfigError(conflict.message, { where: `reward.terms, ${kind.name}.${conflict.field}` });
+}
+
+function missingInput({ needs }: TermKind, item: JudgeItem): string | null {
+  if (needs.source && item.source === null) return 'the source image';
+  if (needs.truth && item.truth === null) return 'the labelled result';
+  if (needs.words === true && item.expected === undefined) return 'a labelled answer in words';
+  return null;
+}
+
+function requireInputs(kind: TermKind, item: JudgeItem): void {
+  const missing = missingInput(kind, item);
+  if (missing === null) return;
+  throw new DataError(`reward '${kind.name}' compares with ${missing}, but this prompt has none`, {
+    where: item.key,
+    next: 'Train on data that has it, or choose a reward that does without: editrl config schema says what each term needs.',
+  });
+}

@@ -1,0 +1,126 @@
+/**
+ * Cheap statistics of what a policy draws, by which a reward that is being exploited shows: backgrounds die out (edge density and colour
+ * entropy fall), pictures go dark, the source is copied or ignored, one picture answers everything. Pure functions of pixels.
+ */
+import { createHash } from 'node:crypto';
+import type { RgbImage } from '../../core/image.js';
+
+export interface ImageStatistics {
+  /**
+   * Share of interior pixels that lie on an edge, in [0, 1]: the gradient of the luma by Sobel's operator (divided by 4, so that a step
+   * between two columns gives its own height) has a length of at least `EDGE_HEIGHT`. 0 for an image without interior.
+   */
+  readonly edgeDensity: number;
+  /** Shannon entropy -sum p log2 p, in bits, of the colours at 8 levels per channel: from 0 (one colour) to 9 (all 512 equally often). */
+  readonly colourEntropy: number;
+  /** Share of pixels with a luma below `DARK_LUMA`, in [0, 1]. */
+  readonly darkFraction: number;
+}
+
+/** A tenth of the range: above a codec's and a decoder's noise, below the outlines of flat drawings. */
+export const EDGE_HEIGHT = 25.5;
+/** An eighth of the range. */
+export const DARK_LUMA = 32;
+
+/** Levels per channel of the colour histogram, as a shift of eight-bit samples. */
+const COLOUR_SHIFT = 5;
+const COLOURS = 512;
+
+/** The statistics of one image. Raises RangeError where its size and its data do not agree. */
+export function imageStatistics(image: RgbImage): ImageStatistics {
+  const { width, height, data } = image;
+  const pixels = width * height;
+  if (pixels === 0 || data.length !== pixels * 3) {
+    throw new RangeError(`${data.length} samples are no RGB image of ${width}x${height} pixels`);
+  }
+  const luma = new Int32Array(pixels);
+  const histogram = new Uint32Array(COLOURS);
+  let dark = 0;
+  for (let i = 0, at = 0; i < pixels; i++, at += 3) {
+    const [red, green, blue] = [data[at], data[at + 1], data[at + 2]];
+    // ITU-R BT.601 weights in 256ths; luma is kept in 256ths, too, so that nothing is rounded.
+    const y = 77 * red + 150 * green + 29 * blue;
+    luma[i] = y;
+    if (y < DARK_LUMA * 256) dark++;
+    histogram[((red >> COLOUR_SHIFT) << 6) | ((green >> COLOUR_SHIFT) << 3) | (blue >> COLOUR_SHIFT)]++;
+  }
+  return {
+    edgeDensity: edgeDensity(luma, width, height),
+    colourEntropy: entropy(histogram, pixels),
+    darkFraction: dark / pixels,
+  };
+}
+
+function edgeDensity(luma: Int32Array, width: number, height: number): number {
+  if (width < 3 || height < 3) return 0;
+  // Sobel's weights sum to 4 on each side, and luma is in 256ths.
+  const threshold = (EDGE_HEIGHT * 4 * 256) ** 2;
+  let edges = 0;
+  for (let y = 1; y < height - 1; y++) {
+    let at = y * width + 1;
+    for (let x = 1; x < width - 1; x++, at++) {
+      const northWest = luma[at - width - 1];
+      const northEast = luma[at - width + 1];
+      const southWest = luma[at + width - 1];
+      const southEast = luma[at + width + 1];
+      const across = northEast - northWest + 2 * (luma[at + 1] - luma[at - 1]) + southEast - southWest;
+      const down = southWest - northWest + 2 * (luma[at + width] - luma[at - width]) + southEast - northEast;
+      if (across * across + down * down >= threshold) edges++;
+    }
+  }
+  return edges / ((width - 2) * (height - 2));
+}
+
+function entropy(histogram: Uint32Array, total: number): number {
+  let bits = 0;
+  for (const count of histogram) {
+    if (count > 0) bits -= (count / total) * Math.log2(count / total);
+  }
+  return bits;
+}
+
+/**
+ * How alike an image and its source are: 1 - mean |a - b| / 255 over all samples, in [0, 1]; 1 means a copy. Where the sizes differ, each pixel
+ * is compared with the source's nearest one.
+ */
+export function sourceSimilarity(image: RgbImage, source: RgbImage): number {
+  const { width, height, data } = image;
+  const columns = Int32Array.from({ length: width }, (_, x) => 3 * Math.floor(((x + 0.5) * source.width) / width));
+  let difference = 0;
+  let at = 0;
+  for (let y = 0; y < height; y++) {
+    const row = 3 * source.width * Math.floor(((y + 0.5) * source.height) / height);
+    for (let x = 0; x < width; x++, at += 3) {
+      const from = row + columns[x];
+      difference +=
+        Math.abs(data[at] - source.data[from]) +
+        Math.abs(data[at + 1] - source.data[from + 1]) +
+        Math.abs(data[at + 2] - source.data[from + 2]);
+    }
+  }
+  return 1 - difference / (255 * data.length);
+}
+
+/** SHA-256 over size and pixels, in hexadecimal: equal for exact repeats and for nothing else. */
+export function imageDigest({ width, height, data }: RgbImage): string {
+  return createHash('sha256').update(`${width}x${height}:`).update(data).digest('hex');
+}
+
+/** An artifact as `repeatRate` sees it. */
+export interface Artifact {
+  /** Names the prompt that it answers. */
+  readonly prompt: string;
+  readonly digest: string;
+}
+
+/** Share of artifacts that were also made, pixel by pixel, for another prompt; repeats for one prompt are agreement, not collapse. NaN for none. */
+export function repeatRate(artifacts: readonly Artifact[]): number {
+  const promptsOf = new Map<string, Set<string>>();
+  for (const { prompt, digest } of artifacts) {
+    const prompts = promptsOf.get(digest);
+    if (prompts === undefined) promptsOf.set(digest, new Set([prompt]));
+    else prompts.add(prompt);
+  }
+  const repeated = artifacts.filter(({ digest }) => (promptsOf.get(digest)?.size ?? 0) > 1);
+  return repeated.length / artifacts.length;
+}

@@ -1,0 +1,178 @@
+/**
+ * Scoring the episodes of an iteration: a chunk at a time, and then the decision over the whole iteration whether enough of them are
+ * scored to go on. A judge that is down is waited for; one that answers but cannot be understood is not.
+ */
+import { EndpointError } from '../../core/errors.js';
+import type { Clock } from '../../core/clock.js';
+import { sleep, systemClock } from '../../core/clock.js';
+import type { CanaryResult } from '../judge/client.js';
+import { together } from '../../core/together.js';
+import type { JudgeItem, Outcome, Reward, ScoreOptions, UnscoredReason } from './types.js';
+
+/** Scores items at once, outcomes in their order. When one raises (a dataset or disk error), the others are called off first. */
+export async function scoreChunk(
+  reward: Reward,
+  items: readonly JudgeItem[],
+  signal?: AbortSignal,
+  options?: ScoreOptions,
+): Promise<Outcome[]> {
+  return together(
+    items.map((item) => (stop) => reward.score(item, stop, options)),
+    signal,
+  );
+}
+
+/** How much of an iteration is unscored, of what was put to the judge. */
+export interface UnscoredSummary {
+  readonly unscored: number;
+  /** Episodes that were put to the judge: scored or unscored, but not zero by rule. */
+  readonly judged: number;
+  readonly fraction: number;
+  readonly reasons: Readonly<Partial<Record<UnscoredReason, number>>>;
+  /** What was found for the first unscored episode; empty where there is none. */
+  readonly example: string;
+}
+
+export function summariseUnscored(outcomes: readonly Outcome[]): UnscoredSummary {
+  const reasons: Partial<Record<UnscoredReason, number>> = {};
+  let unscored = 0;
+  let judged = 0;
+  let example = '';
+  for (const outcome of outcomes) {
+    if (outcome.kind === 'zero_by_rule') continue;
+    judged++;
+    if (outcome.kind === 'scored') continue;
+    if (unscored++ === 0) example = outcome.detail;
+    reasons[outcome.reason] = (reasons[outcome.reason] ?? 0) + 1;
+  }
+  return { unscored, judged, fraction: judged === 0 ? 0 : unscored / judged, reasons, example };
+}
+
+export interface UnscoredPolicy {
+  /** Above this share of unscored episodes the run waits. */
+  readonly maxUnscoredFraction: number;
+  readonly maxWaitS: number;
+}
+
+/** What the run is told while its outcomes are being settled. */
+export interface SettleEvents {
+  /** The run is waiting: called at once and again at every look that found no judge, about once a minute. */
+  readonly onWaiting?: (summary: UnscoredSummary, waitedS: number, found: string) => void;
+  /** Enough is scored again. */
+  readonly onRecovered?: (waitedS: number) => void;
+  /** The judge works but its answers cannot be used: the run goes on without these episodes. */
+  readonly onAlarm?: (summary: UnscoredSummary) => void;
+}
+
+export interface SettleDeps extends SettleEvents {
+  /** Whether the judge answers at all. */
+  readonly canary: (signal?: AbortSignal) => Promise<CanaryResult>;
+  /** Names the judge in errors, such as its URL. */
+  readonly judgeName: string;
+  readonly clock?: Clock;
+  readonly signal?: AbortSignal;
+}
+
+const askAgainEveryMs = 60_000;
+
+/** Which failures are the judge's absence, that time may mend; the others are answers that cannot be used. */
+export const isAbsence: Readonly<Record<UnscoredReason, boolean>> = {
+  timeout: true,
+  connection: true,
+  rate_limited: true,
+  server_error: true,
+  aborted: true,
+  bad_request: false,
+  unparsable: false,
+  truncated: false,
+  refused: false,
+  empty: false,
+  out_of_range: false,
+};
+
+/**
+ * Returns the iteration's final outcomes: those given, while at most `maxUnscoredFraction` of them are unscored. Else the judge is looked at, at once
+ * and then every minute, and what is unscored is asked again whenever it answers. It ends when enough is scored, or when the judge
+ * answers and what is left are unusable answers: they stay unscored and an alarm is raised. After `maxWaitS` it raises EndpointError
+ * (exit code 3). When the signal aborts, the outcomes are returned as they are.
+ */
+export async function settleOutcomes(
+  reward: Reward,
+  items: readonly JudgeItem[],
+  outcomes: readonly Outcome[],
+  policy: UnscoredPolicy,
+  deps: SettleDeps,
+): Promise<readonly Outcome[]> {
+  const clock = deps.clock ?? systemClock;
+  let current = outcomes;
+  let summary = summariseUnscored(current);
+  if (summary.fraction <= policy.maxUnscoredFraction) return current;
+  const started = clock.now();
+  const waitedMs = (): number => clock.now() - started;
+  const waiting = (found: string): void => deps.onWaiting?.(summary, Math.round(waitedMs() / 1000), found);
+  waiting(summary.example);
+  while (!isAborted(deps.signal)) {
+    const canary = await deps.canary(deps.signal);
+    if (canary.ok) {
+      current = await askUnscoredAgain(reward, items, current, deps.signal);
+      summary = summariseUnscored(current);
+      if (summary.fraction <= policy.maxUnscoredFraction) {
+        deps.onRecovered?.(Math.round(waitedMs() / 1000));
+        return current;
+      }
+      if (absentFraction(summary) <= policy.maxUnscoredFraction && !isAborted(deps.signal)) {
+        deps.onAlarm?.(summary);
+        return current;
+      }
+    }
+    const left = policy.maxWaitS * 1000 - waitedMs();
+    const found = canary.ok ? summary.example : canary.detail;
+    if (isAborted(deps.signal)) break;
+    if (left <= 0) throw gaveUp(summary, policy, deps.judgeName, found);
+    await sleep(clock, Math.min(askAgainEveryMs, left), deps.signal);
+    waiting(found);
+  }
+  return current;
+}
+
+/** A call, since a signal's state changes while the compiler believes it known. */
+function isAborted(signal: AbortSignal | undefined): boolean {
+  return signal?.aborted === true;
+}
+
+async function askUnscoredAgain(
+  reward: Reward,
+  items: readonly JudgeItem[],
+  outcomes: readonly Outcome[],
+  signal?: AbortSignal,
+): Promise<readonly Outcome[]> {
+  const indices = outcomes.flatMap((outcome, i) => (outcome.kind === 'unscored' ? [i] : []));
+  const again = await scoreChunk(
+    reward,
+    indices.map((i) => items[i]),
+    signal,
+    { askAgain: true },
+  );
+  const merged = [...outcomes];
+  for (const [k, i] of indices.entries()) merged[i] = again[k];
+  return merged;
+}
+
+function absentFraction({ reasons, judged }: UnscoredSummary): number {
+  let absent = 0;
+  for (const [reason, count] of Object.entries(reasons)) {
+    if (isAbsence[reason as UnscoredReason]) absent += count;
+  }
+  return absent / judged;
+}
+
+function gaveUp(summary: UnscoredSummary, policy: UnscoredPolicy, judgeName: string, found: string): EndpointError {
+  const reasons = Object.entries(summary.reasons).map(([reason, count]) => `${count} ${reason}`);
+  return new EndpointError(
+    `the judge did not come back within ${policy.maxWaitS} s: ${summary.unscored} of ${summary.judged} episodes are unscored (${reasons.join(', ')}); last found: ${found}`,
+    {
+      where: judgeName,
+      next: 'Start the judge again and resume the run by its name: judgements that it already got are kept.',
+    },
+  );
+}

@@ -1,0 +1,69 @@
+/** What every judged reward does before and after it asks: rules that need no judge, and joining several answers to one outcome. */
+import { DataError } from '../../core/errors.js';
+import type { RgbImage } from '../../core/image.js';
+import type { JudgeImage, JudgeImages } from '../judge/images.js';
+import { isShowable, unshowable } from '../judge/images.js';
+import { excerpt } from '../judge/parse.js';
+import type { JudgeItem, Judgement, Outcome, ScoreParts } from './types.js';
+
+/** An item that has to be judged: its images are there and prepared. */
+export interface JudgedItem {
+  readonly key: string;
+  readonly instruction: string;
+  readonly source: JudgeImage;
+  readonly edited: JudgeImage;
+  /** Null where the reward does not look at it. */
+  readonly truth: JudgeImage | null;
+}
+
+/**
+ * Applies the rules that need no judge: an outcome where they decide, else the prepared item. An edited image of a shape that no judge is
+ * shown (200:1 or longer) is the answer's fault and counts as undecodable; a source or labelled result of such a shape is the dataset's,
+ * and leaves the item unscored. Images that are only small are enlarged. `truthFor` names the reward that looks at the labelled result; null
+ * where it does not. Raises DataError for an item that lacks an image it needs.
+ */
+export function prepareItem(item: JudgeItem, truthFor: string | null, images: JudgeImages): JudgedItem | Outcome {
+  if (truthFor !== null && item.truth === null) {
+    throw new DataError(`reward '${truthFor}' compares with the labelled result, but this prompt has none`, {
+      where: item.key,
+      next: "Train on data with labelled results, or choose a reward that needs none, such as 'viescore'.",
+    });
+  }
+  if (item.source === null) {
+    throw new DataError('a judged edit needs its source image, but this item has none', {
+      where: item.key,
+      next: 'Choose a reward that looks at the artifact alone, such as align_quality, ocr or clip.',
+    });
+  }
+  const shownTruth = truthFor === null ? null : item.truth;
+  if (item.edited === null || !isShowable(item.edited)) {
+    return { kind: 'zero_by_rule', reason: 'undecodable', parts: {} };
+  }
+  const problem = problemOf('source image', item.source) ?? problemOf('labelled result', shownTruth);
+  if (problem !== null) {
+    return { kind: 'unscored', reason: 'bad_request', detail: `${item.key}, ${problem}`, parts: {} };
+  }
+  const prepare = (image: RgbImage, what: string): JudgeImage => images.prepare(image, `${item.key}, ${what}`);
+  return {
+    key: item.key,
+    instruction: item.instruction,
+    source: prepare(item.source, 'source image'),
+    edited: prepare(item.edited, 'edited image'),
+    truth: shownTruth === null ? null : prepare(shownTruth, 'labelled result'),
+  };
+}
+
+function problemOf(what: string, image: RgbImage | null): string | null {
+  const problem = image === null ? null : unshowable(image);
+  return problem === null ? null : `${what}: ${problem}`;
+}
+
+/** The outcome of an item of which at least one question got no scores: unscored, for the first one's reason. Null where all did. */
+export function unscoredOutcome(judgements: readonly Judgement[], parts: ScoreParts): Outcome | null {
+  for (const { key, problem, detail, text } of judgements) {
+    if (problem === null) continue;
+    const found = detail ?? (text === '' ? problem : excerpt(text));
+    return { kind: 'unscored', reason: problem, detail: `${key}: ${found}`, parts };
+  }
+  return null;
+}

@@ -1,0 +1,98 @@
+/** What a config says about how episodes are scored. Import-light: the config assembles its schema from this. */
+import { z } from 'zod';
+import { positive, positiveInteger, result, section } from '../../schema/mark.js';
+import { usualReplyTokens } from '../judge/prompts.js';
+import type { TermKind } from '../terms/term.js';
+import { termKinds, termNames, type TermName } from '../terms/table.js';
+
+type FieldsOf<Name extends TermName> = (typeof termKinds)[Name]['fields'];
+
+/** A term with its weight and its own fields, defaulted. */
+export type TermSettings = {
+  [Name in TermName]: { readonly name: Name; readonly weight: number } & {
+    readonly [Field in keyof FieldsOf<Name>]: z.output<FieldsOf<Name>[Field]>;
+  };
+}[TermName];
+
+/** The schema of one kind of term: its name and weight, and the kind's own fields. */
+function termSchema({ name, description, fields }: TermKind): z.ZodObject {
+  return z.strictObject({
+    name: result(description, z.literal(name)),
+    weight: result('Its share of the sum; the weights of all terms add up to 1.', positive),
+    ...fields,
+  });
+}
+
+const [firstKind, ...otherKinds]: readonly TermKind[] = Object.values(termKinds);
+// A union of one variant per line of the table: its type is the mapped one above, which no inference over a list could give.
+const term = z.discriminatedUnion('name', [
+  termSchema(firstKind),
+  ...otherKinds.map(termSchema),
+]) as unknown as z.ZodType<TermSettings>;
+
+const promptFile = z.string().min(1).nullable().default(null);
+/** What such a file says decides the result, and not where it lies. */
+const text = { text: true };
+
+export const promptFiles = section(
+  "Files with other wordings of the judge's prompts; null means the built-in wording.",
+  z
+    .strictObject({
+      viescore_sc: result(
+        'Semantic consistency: source and edit; the instruction follows at the end.',
+        promptFile,
+        text,
+      ),
+      viescore_pq: result('Perceptual quality: the edit alone.', promptFile, text),
+      ground_score: result('Agreement with the labelled edit.', promptFile, text),
+    })
+    .prefault({}),
+);
+
+const replyTokens = section(
+  'Longest replies that the judge may give, in tokens; one that is cut off before its scores is asked for again with twice as many.',
+  z
+    .strictObject({
+      viescore: result("To each of VIEScore's two questions.", positiveInteger.default(usualReplyTokens.viescore), {
+        absent: usualReplyTokens.viescore,
+      }),
+      ground_score: result('To that of the ground score.', positiveInteger.default(usualReplyTokens.ground_score), {
+        absent: usualReplyTokens.ground_score,
+      }),
+    })
+    .prefault({}),
+);
+
+/** The fields of `reward` that say what is scored and how; where the judge is, is the config's own matter. */
+export const rewardFields = {
+  mode: result(
+    'The one reward that the policy is trained on, on its native scale and with the defaults of its fields; null where terms are given.',
+    z.enum(termNames).nullable().default('viescore'),
+  ),
+  terms: section(
+    'Several rewards, weighted, instead of mode: their values from 0 to 1 are added up by weights that sum to 1.',
+    z.array(term).default([]),
+  ),
+  also_compute: result(
+    'Rewards that are computed and recorded besides those that decide, with the defaults of their fields.',
+    z.array(z.enum(termNames)).default([]),
+  ),
+  prompts: promptFiles,
+  max_reply_tokens: replyTokens,
+  zero_if_unfinished: result(
+    'An answer that did not end by itself scores 0 without a judge call.',
+    z.boolean().default(true),
+  ),
+};
+
+export const rewardSettingsSchema = z.strictObject(rewardFields);
+
+export type RewardSettings = z.output<typeof rewardSettingsSchema>;
+/** What decides which terms score an episode. */
+export type RewardChoice = Pick<RewardSettings, 'mode' | 'terms' | 'also_compute' | 'zero_if_unfinished'>;
+
+/** Spellings of a mode's name that mean the same: spaces, and `*` for the `x` of sqrt(viescore_pqxground_score). */
+export function canonicalMode(mode: unknown): unknown {
+  if (typeof mode !== 'string') return mode;
+  return mode.replace(/\s/g, '').replace('viescore_pq*ground_score', 'viescore_pqxground_score');
+}

@@ -1,0 +1,104 @@
+/** The contract between the training loop and every reward: what is judged, and what judging it gave. */
+import type { RgbImage } from '../../core/image.js';
+
+/** One finished answer as a reward sees it. Rewards know no policy: only pixels and words. */
+export interface JudgeItem {
+  /** Unique within a run: names the episode in records and lets stored judgements be replayed. */
+  readonly key: string;
+  /** What was asked for: the instruction of an edit, the user's own prompt of a generated image, the question of an answer in words. */
+  readonly instruction: string;
+  /** The image that was edited; null where the artifact was made from words alone. */
+  readonly source: RgbImage | null;
+  /** The image that the policy made; null when its answer does not decode to one, or is words alone. */
+  readonly edited: RgbImage | null;
+  /** The labelled result, where the dataset has one (ground score needs it). */
+  readonly truth: RgbImage | null;
+  /** The answer's own words, where a reward reads them. */
+  readonly answer?: string;
+  /** The labelled answer in words, where the dataset has one. */
+  readonly expected?: string;
+  /** Whether the answer ended by itself (a stop token) instead of by the length limit. */
+  readonly finished: boolean;
+}
+
+export type UnscoredReason =
+  | 'timeout'
+  | 'connection'
+  | 'rate_limited'
+  | 'server_error'
+  | 'bad_request'
+  | 'unparsable'
+  | 'truncated'
+  | 'refused'
+  | 'empty'
+  | 'out_of_range'
+  | 'aborted';
+
+/**
+ * What scoring one episode gave. `value` is on the reward's native scale, whose worst value is 0, and `normalised` in [0, 1]: an answer that
+ * is zero by rule counts as 0 beside them, and must not be worth more than one that was scored.
+ * `zero_by_rule` is about the answer (it does not decode, it did not stop); `unscored` is everything on the judge's side
+ * and is never a number.
+ */
+export type Outcome =
+  | {
+      readonly kind: 'scored';
+      readonly value: number;
+      readonly normalised: number;
+      readonly parts: ScoreParts;
+      /** What a weighted sum is made of, in the order of its terms; absent where one term alone decides. */
+      readonly terms?: readonly TermScore[];
+    }
+  | { readonly kind: 'zero_by_rule'; readonly reason: 'undecodable' | 'unfinished'; readonly parts: ScoreParts }
+  | { readonly kind: 'unscored'; readonly reason: UnscoredReason; readonly detail: string; readonly parts: ScoreParts };
+
+/** One term's share of a weighted sum. */
+export interface TermScore {
+  readonly name: string;
+  readonly weight: number;
+  /** In [0, 1]; 0 where the term is zero by rule. */
+  readonly normalised: number;
+}
+
+/** Named parts of a score, such as `viescore/edit_success`; only parts that were really obtained. */
+export type ScoreParts = Readonly<Record<string, number>>;
+
+export interface ScoreOptions {
+  /** Asks the judge again where the stored judgement gave no scores; without it, that is replayed like any other. */
+  readonly askAgain?: boolean;
+}
+
+/** A reward scores items one by one; it never throws for anything that the judge does, nor for anything in the artifact. */
+export interface Reward {
+  readonly name: string;
+  score(item: JudgeItem, signal?: AbortSignal, options?: ScoreOptions): Promise<Outcome>;
+}
+
+/** One exchange with a judge, as it is recorded and replayed. */
+export interface Judgement {
+  /** `<item key>/<query>`, such as `5/12/3/viescore_sc`. */
+  readonly key: string;
+  /** SHA-256 over everything that determines the request: model, sampling, texts, image bytes. */
+  readonly requestHash: string;
+  readonly model: string;
+  /** SHA-256 over the question's words and reply format alone: equal for all images. Absent in records that lack it. */
+  readonly promptHash?: string;
+  readonly text: string;
+  /** `null` where the text gave scores; else why not. */
+  readonly problem: UnscoredReason | null;
+  /** What was found where there is a problem, for messages; absent otherwise. */
+  readonly detail?: string;
+  readonly scores: readonly number[];
+  readonly attempts: number;
+  /** In a slot, over all requests. */
+  readonly latencyMs: number;
+}
+
+/**
+ * Judgements are stored before they are used; a resumed run finds those that it already paid for.
+ * A judgement that is put twice replaces the earlier one: a later answer supersedes a failure.
+ */
+export interface JudgementStore {
+  find(key: string, requestHash: string): Judgement | undefined;
+  put(judgement: Judgement): void;
+}

@@ -1,0 +1,95 @@
+/** One request to one reward server, and what its reply means. */
+import { parseRetryAfter } from '../../judge/completion.js';
+import type { Deadline } from '../../../core/deadline.js';
+import type { HttpPool, TextResponse } from '../../../http/pool.js';
+import { excerpt } from '../../judge/parse.js';
+import { replySchema, type ReplyItem } from '../wire.js';
+import type { UnscoredReason } from '../../score/types.js';
+
+/**
+ * `elsewhere`: another server may do better, this one does not work; `busy`: it works, and has too much to do; `give_up`: the request itself is
+ * at fault, and every server would say so.
+ */
+export type Attempt =
+  | { readonly kind: 'item'; readonly item: ReplyItem; readonly reward: string }
+  | {
+      readonly kind: 'elsewhere' | 'busy' | 'give_up';
+      readonly reason: UnscoredReason;
+      readonly detail: string;
+      readonly retryAfterMs?: number;
+    };
+
+export interface AttemptRequest {
+  /** Base URL of the server. */
+  readonly url: string;
+  readonly headers: Readonly<Record<string, string>>;
+  readonly body: string;
+  /** The key of the item in the body, which the reply has to name. */
+  readonly key: string;
+}
+
+/** Never rejects: whatever a server does is a result. */
+export async function attempt(http: HttpPool, request: AttemptRequest, deadline: Deadline): Promise<Attempt> {
+  const { url, headers, body, key } = request;
+  let response: TextResponse;
+  let text: string;
+  try {
+    response = await http.fetch(`${url}/score`, { method: 'POST', headers, body, signal: deadline.signal });
+    text = await response.text();
+  } catch (error) {
+    if (deadline.over) return { kind: 'elsewhere', reason: 'timeout', detail: `${url}: no answer in time` };
+    return { kind: 'elsewhere', reason: 'connection', detail: `${url}: ${causeOf(error)}` };
+  }
+  return response.ok ? readReply(text, url, key) : readRefusal(response, text, url);
+}
+
+function readReply(text: string, url: string, key: string): Attempt {
+  const wrong = (why: string): Attempt => ({ kind: 'elsewhere', reason: 'server_error', detail: `${url}: ${why}` });
+  const json = parseJson(text);
+  const reply = replySchema.safeParse(json);
+  if (!reply.success) return wrong(`this is no reply of a reward server: ${excerpt(text)}`);
+  const { items, reward } = reply.data;
+  if (items.length !== 1 || items[0].key !== key) return wrong('it replied about another item');
+  return { kind: 'item', item: items[0], reward };
+}
+
+/** Statuses that say something about the request, not about the server. */
+const requestAtFault: ReadonlySet<number> = new Set([400, 413, 415, 422]);
+
+function readRefusal(response: TextResponse, text: string, url: string): Attempt {
+  const { status } = response;
+  const detail = `${url}: HTTP ${status} ${messageOf(text)}`;
+  if (status === 429) {
+    const retryAfterMs = parseRetryAfter(null, response.headers.get('retry-after'), Date.now());
+    return { kind: 'busy', reason: 'rate_limited', detail, ...(retryAfterMs === null ? {} : { retryAfterMs }) };
+  }
+  if (requestAtFault.has(status)) return { kind: 'give_up', reason: 'bad_request', detail };
+  // A wrong token or address is as good as a server that is down: another one may have the right one.
+  return { kind: 'elsewhere', reason: status >= 500 ? 'server_error' : 'bad_request', detail };
+}
+
+function messageOf(text: string): string {
+  const body = parseJson(text) as { readonly error?: { readonly message?: unknown } } | null | undefined;
+  const message = typeof body === 'object' ? body?.error?.message : undefined;
+  return excerpt(typeof message === 'string' ? message : text);
+}
+
+export function parseJson(text: string): unknown {
+  try {
+    return JSON.parse(text) as unknown;
+  } catch {
+    return undefined;
+  }
+}
+
+/** The innermost message of a chain of causes. */
+function causeOf(error: unknown): string {
+  let innermost = error;
+  for (let depth = 0; depth < 8 && innermost instanceof Error && innermost.cause instanceof Error; depth++) {
+    innermost = innermost.cause;
+  }
+  if (!(innermost instanceof Error)) return String(innermost);
+  const code = (innermost as NodeJS.ErrnoException).code;
+  if (innermost.message === '') return code ?? innermost.name;
+  return code === undefined || innermost.message.includes(code) ? innermost.message : `${code}: ${innermost.message}`;
+}

@@ -1,0 +1,72 @@
+/** Items on their way to a reward server. */
+import { createHash, type Hash } from 'node:crypto';
+import type { RgbImage } from '../../../core/image.js';
+import { encodePng } from '../../../core/image.js';
+import type { RequestItem } from '../wire.js';
+import type { JudgeItem } from '../../score/types.js';
+
+/** The encodings that were used last, by content: the prompts of one group share their source. */
+const kept = 64;
+
+/** Encodes items as requests. */
+export class ItemEncoder {
+  readonly #images = new Map<string, Promise<string>>();
+
+  /** The body of a request that scores this item alone. */
+  async body(item: JudgeItem): Promise<string> {
+    const [source, image, truth] = await Promise.all([
+      this.#image(item.source),
+      this.#image(item.edited),
+      this.#image(item.truth),
+    ]);
+    const request: RequestItem = {
+      key: item.key,
+      instruction: item.instruction,
+      image,
+      source,
+      truth,
+      ...(item.answer === undefined ? {} : { answer: item.answer }),
+      ...(item.expected === undefined ? {} : { expected: item.expected }),
+      finished: item.finished,
+    };
+    return JSON.stringify({ items: [request] });
+  }
+
+  #image(image: RgbImage | null): Promise<string> | null {
+    if (image === null) return null;
+    const digest = digestOf(image);
+    const encoded = this.#images.get(digest) ?? encode(image);
+    this.#images.delete(digest);
+    this.#images.set(digest, encoded);
+    if (this.#images.size > kept) {
+      for (const oldest of this.#images.keys()) {
+        this.#images.delete(oldest);
+        break;
+      }
+    }
+    return encoded;
+  }
+}
+
+async function encode(image: RgbImage): Promise<string> {
+  const png = await encodePng(image);
+  return Buffer.from(png.buffer, png.byteOffset, png.length).toString('base64');
+}
+
+function digestOf(image: RgbImage): string {
+  return addImage(createHash('sha256'), image).digest('hex');
+}
+
+function addImage(hash: Hash, image: RgbImage | null): Hash {
+  if (image === null) return hash.update('none;');
+  return hash.update(`${image.width}x${image.height}:`).update(image.data);
+}
+
+/** SHA-256 over everything of an item that a server is told, but its key. */
+export function hashItem(item: JudgeItem): string {
+  const hash = createHash('sha256');
+  const { instruction, answer = null, expected = null, finished } = item;
+  hash.update(JSON.stringify({ instruction, answer, expected, finished }));
+  for (const image of [item.source, item.edited, item.truth]) addImage(hash, image);
+  return hash.digest('hex');
+}

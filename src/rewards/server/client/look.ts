@@ -1,0 +1,94 @@
+/** Looking whether reward servers are ready, and whether they agree on what they score with. */
+import { ConfigError, EndpointError } from '../../../core/errors.js';
+import type { Clock } from '../../../core/clock.js';
+import { sleep } from '../../../core/clock.js';
+import { Deadline } from '../../../core/deadline.js';
+import type { HttpPool } from '../../../http/pool.js';
+import { excerpt } from '../../judge/parse.js';
+import { healthSchema, type HealthReply } from '../wire.js';
+import { parseJson } from './attempt.js';
+import type { Weights } from './combine.js';
+
+export interface LookOptions {
+  readonly http: HttpPool;
+  readonly headers: Readonly<Record<string, string>>;
+  /** The terms that the servers have to hold. */
+  readonly weights: Weights | null;
+  /** Whether the judge behind a server has to answer, too. */
+  readonly judge: boolean;
+  readonly maxWaitMs: number;
+  readonly clock: Clock;
+  readonly signal?: AbortSignal;
+}
+
+const lookEveryMs = 1_000;
+const lookTimeoutMs = 10_000;
+
+/** `final`: waiting does not help. */
+type Look =
+  | { readonly ready: true; readonly url: string; readonly health: HealthReply }
+  | { readonly ready: false; readonly url: string; readonly found: string; readonly final: boolean };
+
+/** Returns the name of what the servers score with, once one of them is ready. Raises as `RewardPool.ready` says. */
+export async function lookAtServers(urls: readonly string[], options: LookOptions): Promise<string> {
+  const { clock, maxWaitMs, signal } = options;
+  const started = clock.now();
+  for (;;) {
+    const looks = await Promise.all(urls.map((url) => lookAt(url, options)));
+    const ready = looks.filter((look) => look.ready);
+    if (ready.length > 0) return agreed(ready, options.weights);
+    const failed = looks.filter((look) => !look.ready);
+    const leftMs = maxWaitMs - (clock.now() - started);
+    if (leftMs <= 0 || signal?.aborted === true || failed.every(({ final }) => final)) {
+      throw new EndpointError(`no reward server is ready: ${failed.map(({ found }) => found).join('; ')}`, {
+        where: urls.join(', '),
+        next: 'Start one with `editrl reward-server`, check address and token, then run the same command again.',
+      });
+    }
+    await sleep(clock, Math.min(lookEveryMs, leftMs), signal);
+  }
+}
+
+async function lookAt(url: string, { http, headers, judge, clock, signal }: LookOptions): Promise<Look> {
+  const deadline = new Deadline(clock, lookTimeoutMs, signal);
+  const no = (found: string, final: boolean): Look => ({ ready: false, url, found: `${url}: ${found}`, final });
+  try {
+    const response = await http.fetch(`${url}/health${judge ? '?judge' : ''}`, { headers, signal: deadline.signal });
+    const text = await response.text();
+    const health = healthSchema.safeParse(parseJson(text));
+    if (!health.success) return no(`HTTP ${response.status}, and no reward server's: ${excerpt(text)}`, response.ok);
+    if (health.data.status === 'judge_away') return no(`its judge does not answer: ${health.data.detail ?? ''}`, false);
+    if (!response.ok) return no(`it is ${health.data.status}`, false);
+    if (health.data.reward === undefined) return no('it takes another token', true);
+    return { ready: true, url, health: health.data };
+  } catch (error) {
+    if (deadline.over) return no('no answer in time', false);
+    return no(error instanceof Error ? error.message : String(error), false);
+  } finally {
+    deadline.dispose();
+  }
+}
+
+function agreed(ready: readonly Extract<Look, { ready: true }>[], weights: Weights | null): string {
+  const [first, ...others] = ready;
+  const other = others.find(({ health }) => health.reward !== first.health.reward);
+  if (other !== undefined) {
+    throw new ConfigError(
+      `two servers of one pool score with different settings: ${describe(first.health)} and ${describe(other.health)}`,
+      { where: `${first.url}, ${other.url}`, next: 'Start all servers of a pool with the same settings.' },
+    );
+  }
+  const held = (first.health.terms ?? []).map(({ name }) => name);
+  const missing = Object.keys(weights ?? {}).find((name) => !held.includes(name));
+  if (missing !== undefined) {
+    throw new ConfigError(`the reward servers hold no term '${missing}'; they hold: ${held.join(', ')}`, {
+      where: first.url,
+      next: 'Weigh terms that they hold, or start them with this one.',
+    });
+  }
+  return first.health.reward ?? '';
+}
+
+function describe({ terms = [], reward = '' }: HealthReply): string {
+  return `${terms.map(({ name, weight }) => `${weight} ${name}`).join(' + ')} (${reward.slice(0, 12)})`;
+}

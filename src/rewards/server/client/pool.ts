@@ -1,0 +1,300 @@
+/**
+ * A pool of equal reward servers as one reward: items go to the server with the least to do, an item that one server fails goes to
+ * the next, as does one that a server leaves unscored because its judge is away; and what nobody can score is unscored, never a number.
+ */
+import { setMaxListeners } from 'node:events';
+import { ConfigError, EditrlError } from '../../../core/errors.js';
+import { checkedKey } from '../../../http/key.js';
+import type { Clock } from '../../../core/clock.js';
+import { sleep, systemClock } from '../../../core/clock.js';
+import { Deadline } from '../../../core/deadline.js';
+import type { HttpPool } from '../../../http/pool.js';
+import { createHttpPool } from '../../../http/pool.js';
+import type { CanaryResult } from '../../judge/client.js';
+import { isAbsence } from '../../score/iteration.js';
+import { Semaphore } from '../../../core/semaphore.js';
+import type { ReplyItem } from '../wire.js';
+import type { Term, TermRecords } from '../../terms/term.js';
+import type { JudgeItem, Judgement, JudgementStore, Outcome, ScoreOptions, UnscoredReason } from '../../score/types.js';
+import { attempt, type Attempt } from './attempt.js';
+import { combine, type Weights } from './combine.js';
+import { ItemEncoder } from './encode.js';
+import { lookAtServers, type LookOptions } from './look.js';
+import { Member, Router, type Routing } from './member.js';
+import { recordedReply, replay, toJudgement } from './recorded.js';
+
+export interface RewardPoolOptions {
+  /** Base URLs, such as http://127.0.0.1:4900. */
+  readonly servers: readonly string[];
+  readonly token?: string;
+  /** Shares of the servers' terms in the outcome; without them the outcome is the one that the servers weigh. */
+  readonly weights?: Weights | null;
+  readonly routing?: Routing;
+  /** Items under way at once, over all servers. */
+  readonly concurrency?: number;
+  /** The time that one request may take. */
+  readonly attemptTimeoutMs?: number;
+  /** The time that one item may take, over all its requests. */
+  readonly itemTimeoutMs?: number;
+  /** Requests for one item that may fail; refusals of servers that have too much to do are not counted. */
+  readonly maxAttempts?: number;
+  /** Where replies are kept, so that a resumed run finds them again; asked for only while scoring. */
+  readonly store?: () => JudgementStore;
+  /** Replies that a run has recorded, used where the servers still score with the same settings, or are not asked. */
+  readonly records?: Pick<TermRecords, 'offline' | 'reply'>;
+  readonly clock?: Clock;
+  /** Uniform in [0, 1), for backoff jitter only. */
+  readonly random?: () => number;
+}
+
+/** Backoff after every server was tried is uniform in [0, min(cap, base * 2^round)] ("full jitter"). */
+const backoffBaseMs = 250;
+const backoffCapMs = 8_000;
+/** A longer `Retry-After` is cut to this. */
+const retryAfterCapMs = 30_000;
+
+export class RewardPool implements Term {
+  readonly name = 'remote';
+  readonly #http: HttpPool;
+  readonly #router: Router;
+  readonly #slots: Semaphore;
+  readonly #encoder = new ItemEncoder();
+  readonly #headers: Readonly<Record<string, string>>;
+  readonly #clock: Clock;
+  readonly #random: () => number;
+  readonly #attemptTimeoutMs: number;
+  readonly #itemTimeoutMs: number;
+  readonly #maxAttempts: number;
+  readonly #weights: Weights | null;
+  readonly #store: (() => JudgementStore) | null;
+  readonly #records: Pick<TermRecords, 'offline' | 'reply'> | null;
+  /** What the servers score with; null before the first of them has said so. */
+  #reward: string | null = null;
+  #closing: Promise<void> | null = null;
+
+  /** Raises ConfigError where there is no server, an address is not one of HTTP, or no header carries the token. */
+  constructor(options: RewardPoolOptions) {
+    const urls = [...new Set(options.servers.map(serverUrl))];
+    if (urls.length === 0) throw new ConfigError('a pool of reward servers needs the address of at least one');
+    const concurrency = options.concurrency ?? 64;
+    const token = checkedKey(options.token, 'the token of the reward servers');
+    this.#clock = options.clock ?? systemClock;
+    this.#random = options.random ?? Math.random;
+    this.#attemptTimeoutMs = options.attemptTimeoutMs ?? 300_000;
+    this.#itemTimeoutMs = options.itemTimeoutMs ?? 900_000;
+    this.#maxAttempts = options.maxAttempts ?? 5;
+    this.#weights = options.weights ?? null;
+    this.#store = options.store ?? null;
+    this.#records = options.records ?? null;
+    this.#slots = new Semaphore(concurrency);
+    this.#http = createHttpPool({ connections: concurrency, secret: token ?? null });
+    this.#headers = {
+      'content-type': 'application/json',
+      ...(token === undefined ? {} : { authorization: `Bearer ${token}` }),
+    };
+    this.#router = new Router(
+      urls.map((url) => new Member(url, this.#clock)),
+      options.routing ?? 'least_loaded',
+    );
+  }
+
+  /**
+   * Returns when at least one server is ready, looking again until `maxWaitMs` are over. Raises EndpointError (exit code 3) where none
+   * is, ConfigError where two servers score with different settings or lack a term that is weighed.
+   */
+  async ready(maxWaitMs: number, signal?: AbortSignal): Promise<void> {
+    this.#reward = await this.#look({ maxWaitMs, judge: false }, signal);
+  }
+
+  /** Whether at least one server is ready now, its judge answers, and it scores with what was scored with before. */
+  async canary(signal?: AbortSignal): Promise<CanaryResult> {
+    try {
+      const reward = await this.#look({ maxWaitMs: 0, judge: true }, signal);
+      if (this.#reward === null || reward === this.#reward) return { ok: true };
+      return { ok: false, detail: 'the reward servers score with other settings than before' };
+    } catch (error) {
+      if (error instanceof EditrlError) return { ok: false, detail: error.message };
+      throw error;
+    }
+  }
+
+  async score(item: JudgeItem, signal?: AbortSignal, options: ScoreOptions = {}): Promise<Outcome> {
+    const known = this.#known(item, options.askAgain === true);
+    if (known !== null) return 'kind' in known ? known : combine(known.reply, this.#weights);
+    if (this.#records?.offline === true) {
+      return { kind: 'unscored', reason: 'aborted', detail: `${item.key}: not recorded`, parts: {} };
+    }
+    return this.#slots.run(() => this.#ask(item, signal));
+  }
+
+  /** What is stored for an item, or recorded by the run whose episodes are scored again. */
+  #known(item: JudgeItem, askAgain: boolean): { readonly reply: ReplyItem } | Outcome | null {
+    const stored = this.#store === null ? null : replay(item, this.#store(), askAgain);
+    const records = this.#records;
+    if (stored !== null || records === null) return stored;
+    const isUsable = (judgement: Judgement): boolean => {
+      const reply = recordedReply(judgement);
+      const lacks = reply !== null && this.#weights !== null && missingTerm(reply, this.#weights) !== undefined;
+      return !lacks && (records.offline || judgement.model === this.#reward);
+    };
+    return replay(item, { find: (key, hash) => records.reply(key, hash, isUsable) }, askAgain);
+  }
+
+  /** The name of what the servers score with. Raises as `ready` does. */
+  #look(wanted: Pick<LookOptions, 'maxWaitMs' | 'judge'>, signal?: AbortSignal): Promise<string> {
+    const urls = this.#router.members.map(({ url }) => url);
+    return lookAtServers(urls, {
+      http: this.#http,
+      headers: this.#headers,
+      weights: this.#weights,
+      ...wanted,
+      clock: this.#clock,
+      ...(signal === undefined ? {} : { signal }),
+    });
+  }
+
+  /** Closes the connections; nothing may be scored afterwards. */
+  close(): Promise<void> {
+    return (this.#closing ??= this.#http.close());
+  }
+
+  async #ask(item: JudgeItem, signal?: AbortSignal): Promise<Outcome> {
+    if (isAborted(signal)) return calledOff;
+    const started = this.#clock.now();
+    const deadline = new Deadline(this.#clock, this.#itemTimeoutMs, signal);
+    // Every request of the item hangs on it.
+    setMaxListeners(0, deadline.signal);
+    try {
+      const { found, attempts } = await this.#send(await this.#encoder.body(item), item.key, deadline);
+      if (isAborted(signal)) return calledOff;
+      const latencyMs = Math.round(this.#clock.now() - started);
+      this.#store?.().put(toJudgement(item, found, { attempts, latencyMs }));
+      if (found.kind !== 'item') return { kind: 'unscored', reason: found.reason, detail: found.detail, parts: {} };
+      return combine(found.item, this.#weights);
+    } finally {
+      deadline.dispose();
+    }
+  }
+
+  /**
+   * Asks one server after another until one answers, all were tried often enough, or the item's time is over. An outcome that is unscored
+   * because that server's judge is away is kept back while any other server can be asked, each once; it is better than no reply.
+   */
+  async #send(
+    body: string,
+    key: string,
+    deadline: Deadline,
+  ): Promise<{ readonly found: Attempt; readonly attempts: number }> {
+    let tried = new Set<Member>();
+    /** Those that need not be asked again while there is an outcome to take: all that were tried but the busy ones. */
+    const spent = new Set<Member>();
+    let unjudged: Attempt | null = null;
+    let last: Failure | null = null;
+    let attempts = 0;
+    let failures = 0;
+    for (let round = 0; ;) {
+      if (deadline.over) {
+        return { found: unjudged ?? last ?? failure('timeout', 'no server answered in time'), attempts };
+      }
+      const member = this.#router.pick(tried);
+      if (member === null) {
+        const busyMs = this.#router.shortestWaitMs(unjudged === null ? nobody : spent);
+        if (unjudged !== null && busyMs === null) return { found: unjudged, attempts };
+        // Servers that keep failing are left alone for a while, and so is the caller, who is told at once.
+        if (tried.size === 0 && busyMs === null) {
+          return { found: last ?? failure('connection', 'not asked: all reward servers failed just now'), attempts };
+        }
+        tried = new Set(unjudged === null ? [] : spent);
+        await sleep(this.#clock, (busyMs ?? 0) + this.#jitterMs(round++), deadline.signal);
+        continue;
+      }
+      attempts++;
+      const found = await this.#attempt(member, body, key, deadline);
+      tried.add(member);
+      if (found.kind !== 'busy') spent.add(member);
+      if (found.kind === 'item') {
+        if (!this.#judgeIsAway(found)) return { found, attempts };
+        unjudged = found;
+        continue;
+      }
+      if (found.kind === 'give_up') return { found: unjudged ?? found, attempts };
+      last = found;
+      if (found.kind === 'elsewhere' && ++failures >= this.#maxAttempts) return { found: unjudged ?? found, attempts };
+    }
+  }
+
+  /** Whether what is asked for is unscored for a reason that another server's judge may not share. */
+  #judgeIsAway(found: Attempt): boolean {
+    if (found.kind !== 'item') return false;
+    const outcome = combine(found.item, this.#weights);
+    return outcome.kind === 'unscored' && isAbsence[outcome.reason];
+  }
+
+  async #attempt(member: Member, body: string, key: string, item: Deadline): Promise<Attempt> {
+    const deadline = new Deadline(this.#clock, this.#attemptTimeoutMs, item.signal);
+    member.underWay++;
+    try {
+      const request = { url: member.url, headers: this.#headers, body, key };
+      const found = this.#checked(await attempt(this.#http, request, deadline), member);
+      // What the caller called off says nothing about the server.
+      if (item.over && found.kind !== 'item') return found;
+      if (found.kind === 'busy') member.busyFor(Math.min(retryAfterCapMs, found.retryAfterMs ?? 1_000));
+      else if (found.kind === 'elsewhere') member.failed();
+      else member.answered(!this.#judgeIsAway(found));
+      return found;
+    } finally {
+      member.underWay--;
+      deadline.dispose();
+    }
+  }
+
+  /** A server that scores otherwise than the others would mix two rewards in one run. */
+  #checked(found: Attempt, { url }: Member): Attempt {
+    if (found.kind !== 'item') return found;
+    this.#reward ??= found.reward;
+    const missing = this.#weights === null ? undefined : missingTerm(found.item, this.#weights);
+    if (found.reward === this.#reward && missing === undefined) return found;
+    const why =
+      missing === undefined
+        ? 'it scores with other settings than the rest of the pool'
+        : `it lacks the term '${missing}'`;
+    return { kind: 'elsewhere', reason: 'server_error', detail: `${url}: ${why}` };
+  }
+
+  #jitterMs(round: number): number {
+    return this.#random() * Math.min(backoffCapMs, backoffBaseMs * 2 ** round);
+  }
+}
+
+type Failure = Exclude<Attempt, { kind: 'item' }>;
+
+const nobody: ReadonlySet<Member> = new Set();
+
+function failure(reason: UnscoredReason, detail: string): Failure {
+  return { kind: 'elsewhere', reason, detail };
+}
+
+const calledOff: Outcome = { kind: 'unscored', reason: 'aborted', detail: 'called off', parts: {} };
+
+/** A call, since a signal's state changes while the compiler believes it known. */
+function isAborted(signal: AbortSignal | undefined): boolean {
+  return signal?.aborted === true;
+}
+
+function missingTerm(item: ReplyItem, weights: Weights): string | undefined {
+  return Object.keys(weights).find((name) => !Object.hasOwn(item.terms, name));
+}
+
+/** The base URL without a slash at its end, and without the `/score` that some write. */
+function serverUrl(text: string): string {
+  const url = URL.canParse(text.trim()) ? new URL(text.trim()) : null;
+  if (url === null || !['http:', 'https:'].includes(url.protocol) || url.username !== '' || url.password !== '') {
+    throw new ConfigError(
+      `'${text}' is not the address of a reward server; allowed: http:// or https:// URLs without a password`,
+      {
+        next: 'Write it like http://127.0.0.1:4900; a token goes into an environment variable.',
+      },
+    );
+  }
+  return `${url.origin}${url.pathname.replace(/\/+$/, '').replace(/\/score$/, '')}`;
+}

@@ -1,0 +1,54 @@
+/** Replies of reward servers among a run's judgements: what was scored once is found again when the run is resumed. */
+import { replyItemSchema, type ReplyItem } from '../wire.js';
+import type { JudgeItem, Judgement, JudgementStore, Outcome } from '../../score/types.js';
+import { parseJson, type Attempt } from './attempt.js';
+import { hashItem } from './encode.js';
+
+function keyOf(item: JudgeItem): string {
+  return `${item.key}/remote`;
+}
+
+/**
+ * What is stored for an item: a server's reply, the outcome of an item that got none, or null where nothing is stored (or
+ * what is stored gave no score and shall be asked for again).
+ */
+export function replay(
+  item: JudgeItem,
+  store: Pick<JudgementStore, 'find'>,
+  askAgain: boolean,
+): { readonly reply: ReplyItem } | Outcome | null {
+  const stored = store.find(keyOf(item), hashItem(item));
+  if (stored === undefined || (stored.problem !== null && askAgain)) return null;
+  const reply = recordedReply(stored);
+  if (reply !== null) return { reply };
+  if (stored.problem === null) return null;
+  const detail = stored.detail ?? 'as recorded: no reward server answered';
+  return { kind: 'unscored', reason: stored.problem, detail, parts: {} };
+}
+
+/** The reply that a record holds; null where it holds none. */
+export function recordedReply({ text }: Judgement): ReplyItem | null {
+  const reply = replyItemSchema.safeParse(parseJson(text));
+  return reply.success ? reply.data : null;
+}
+
+/** The record of an item's last exchange: its text is the item's part of the server's reply, its model what the server scores with. */
+export function toJudgement(
+  item: JudgeItem,
+  found: Attempt,
+  { attempts, latencyMs }: Pick<Judgement, 'attempts' | 'latencyMs'>,
+): Judgement {
+  const base = { key: keyOf(item), requestHash: hashItem(item), attempts, latencyMs };
+  if (found.kind !== 'item') {
+    return { ...base, model: '', text: '', problem: found.reason, detail: found.detail, scores: [] };
+  }
+  const { outcome } = found.item;
+  return {
+    ...base,
+    model: found.reward,
+    text: JSON.stringify(found.item),
+    problem: outcome.kind === 'unscored' ? outcome.reason : null,
+    ...(outcome.kind === 'unscored' ? { detail: outcome.detail } : {}),
+    scores: outcome.kind === 'unscored' ? [] : [outcome.value],
+  };
+}

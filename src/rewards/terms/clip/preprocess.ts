@@ -1,0 +1,144 @@
+/** From an image to what CLIP's vision half takes: the steps of Hugging Face's CLIPImageProcessor, read from the model's folder. */
+import { join } from 'node:path';
+import { z } from 'zod';
+import { ConfigError } from '../../../core/errors.js';
+import type { RgbImage } from '../../../core/image.js';
+import { readJson, firstFile } from './files.js';
+import { resizeBicubic } from './resample.js';
+
+interface Size {
+  readonly width: number;
+  readonly height: number;
+}
+
+/** The steps, in their order; null means that a step is left out. */
+export interface Preprocessing {
+  /** The shorter edge becomes that long and the shape stays, or both edges are given. */
+  readonly resize: { readonly shortestEdge: number } | Size | null;
+  /** Cut from the centre; where the image is smaller, it is surrounded by black. */
+  readonly crop: Size;
+  /** What a level from 0 to 255 is multiplied by. */
+  readonly scale: number | null;
+  /** By channel: subtracted, then divided by. */
+  readonly normalise: { readonly mean: readonly number[]; readonly std: readonly number[] } | null;
+}
+
+/** Pillow's number for bicubic, the one filter that CLIP models use. */
+const BICUBIC = 3;
+const FILES = ['preprocessor_config.json', 'processor_config.json'];
+
+const edge = z.int().min(1).max(4096);
+const square = edge.transform((side) => ({ width: side, height: side }));
+const size = z.object({ height: edge, width: edge });
+const perChannel = z.array(z.number()).length(3);
+
+/** The file's words; what it leaves out is as for openai/clip-vit-base-patch32. */
+const imageProcessor = z.object({
+  do_resize: z.boolean().default(true),
+  size: z
+    .union([
+      edge.transform((side) => ({ shortestEdge: side })),
+      z.object({ shortest_edge: edge }).transform(({ shortest_edge: side }) => ({ shortestEdge: side })),
+      size,
+    ])
+    .default({ shortestEdge: 224 }),
+  resample: z.literal(BICUBIC, 'only 3 (bicubic), the filter of CLIP, is available').default(BICUBIC),
+  do_center_crop: z.boolean().default(true),
+  crop_size: z.union([square, size]).default({ width: 224, height: 224 }),
+  do_rescale: z.boolean().default(true),
+  rescale_factor: z
+    .number()
+    .positive()
+    .default(1 / 255),
+  do_normalize: z.boolean().default(true),
+  image_mean: perChannel.default([0.48145466, 0.4578275, 0.40821073]),
+  image_std: perChannel.default([0.26862954, 0.26130258, 0.27577711]),
+});
+/** Newer exports put it into the file of the whole processor. */
+const processorFile = z.preprocess((file) => {
+  const isWhole = typeof file === 'object' && file !== null && 'image_processor' in file;
+  return isWhole ? file.image_processor : file;
+}, imageProcessor);
+
+/** Reads `preprocessor_config.json`. Raises ConfigError where it is missing, or asks for a step that is not available. */
+export function readPreprocessing(folder: string): Preprocessing {
+  const file = firstFile(
+    FILES.map((name) => join(folder, name)),
+    'preprocessor_config.json',
+    folder,
+  );
+  const steps = readJson(file, processorFile);
+  const resize = steps.do_resize ? steps.size : null;
+  const fixed = resize !== null && 'width' in resize ? resize : null;
+  const crop = steps.do_center_crop ? steps.crop_size : fixed;
+  if (crop === null) {
+    throw new ConfigError(
+      'images of any shape would reach the model: there is neither a centre crop nor a fixed size',
+      {
+        where: file,
+        next: 'Set do_center_crop to true and crop_size, as in openai/clip-vit-base-patch32.',
+      },
+    );
+  }
+  return {
+    resize,
+    crop,
+    scale: steps.do_rescale ? steps.rescale_factor : null,
+    normalise: steps.do_normalize ? { mean: steps.image_mean, std: steps.image_std } : null,
+  };
+}
+
+/** The resized image's size; the longer edge is rounded down. */
+function resizedSize({ width, height }: Size, resize: Preprocessing['resize']): Size {
+  if (resize === null) return { width, height };
+  if ('width' in resize) return resize;
+  const long = Math.trunc((resize.shortestEdge * Math.max(width, height)) / Math.min(width, height));
+  return width <= height ? { width: resize.shortestEdge, height: long } : { width: long, height: resize.shortestEdge };
+}
+
+/** Where a centre crop lies along one axis: which part of the image it shows, and where that part begins in the crop. */
+function centre(length: number, crop: number): { from: number; length: number; at: number } {
+  const from = Math.floor((length - crop) / 2);
+  return { from: Math.max(from, 0), length: Math.min(length, crop), at: Math.max(-from, 0) };
+}
+
+/** Resizes and crops; levels from 0 to 255. */
+export function cropToModel(image: RgbImage, { resize, crop }: Preprocessing): RgbImage {
+  const resized = resizedSize(image, resize);
+  const x = centre(resized.width, crop.width);
+  const y = centre(resized.height, crop.height);
+  const shown = resizeBicubic(image, resized.width, resized.height, {
+    left: x.from,
+    top: y.from,
+    width: x.length,
+    height: y.length,
+  });
+  if (shown.width === crop.width && shown.height === crop.height) return shown;
+  const data = new Uint8Array(crop.width * crop.height * 3);
+  for (let row = 0; row < shown.height; row++) {
+    const from = row * shown.width * 3;
+    data.set(shown.data.subarray(from, from + shown.width * 3), ((row + y.at) * crop.width + x.at) * 3);
+  }
+  return { ...crop, data };
+}
+
+/** What every level of a channel becomes, rounded to float32 after each step as numpy does. */
+function valuesOfLevels({ scale, normalise }: Preprocessing, channel: number): Float32Array {
+  return Float32Array.from({ length: 256 }, (_, level) => {
+    const value = Math.fround(scale === null ? level : level * scale);
+    if (normalise === null) return value;
+    return Math.fround(value - Math.fround(normalise.mean[channel])) / Math.fround(normalise.std[channel]);
+  });
+}
+
+/** The pixel values of one image: float32, axes [3, crop height, crop width]. */
+export function preprocess(image: RgbImage, steps: Preprocessing): Float32Array {
+  const { data, width, height } = cropToModel(image, steps);
+  const pixels = width * height;
+  const values = new Float32Array(3 * pixels);
+  for (let channel = 0; channel < 3; channel++) {
+    const table = valuesOfLevels(steps, channel);
+    for (let i = 0; i < pixels; i++) values[channel * pixels + i] = table[data[i * 3 + channel]];
+  }
+  return values;
+}

@@ -1,0 +1,134 @@
+/**
+ * Bicubic resizing that gives Pillow's pixels bit for bit (`Image.resize` with `Resampling.BICUBIC` on RGB): CLIP was trained on them, and
+ * libvips' `cubic` differs by up to 13 levels. Separable, rounded to 8 bits between the two passes; weights in 22-bit fixed point.
+ */
+import type { RgbImage } from '../../../core/image.js';
+
+/** A rectangle of an image, in pixels. */
+export interface Window {
+  readonly left: number;
+  readonly top: number;
+  readonly width: number;
+  readonly height: number;
+}
+
+/** 8 bits of a level and two for weights below 0 and sums above 1 leave this much of 32. */
+const FRACTION_BITS = 22;
+const HALF = 1 << (FRACTION_BITS - 1);
+/** The cubic reaches two input pixels to either side, more where it also has to average. */
+const REACH = 2;
+
+/** For each output position: the first input position and its weights, all of the same count. */
+interface Taps {
+  readonly first: Int32Array;
+  readonly weights: Int32Array;
+  readonly count: number;
+}
+
+/** Keys' cubic convolution with a = -0.5. */
+function cubic(x: number): number {
+  const distance = Math.abs(x);
+  if (distance < 1) return (1.5 * distance - 2.5) * distance * distance + 1;
+  if (distance < 2) return (((distance - 5) * distance + 8) * distance - 4) * -0.5;
+  return 0;
+}
+
+/** Weights for the output positions [from, from + length) of an axis that goes from `input` to `output` pixels. */
+function tapsOf(input: number, output: number, from: number, length: number): Taps {
+  const scale = input / output;
+  // Enlarging keeps the cubic as it is; shrinking widens it over all pixels that fall into one.
+  const widening = Math.max(scale, 1);
+  const support = REACH * widening;
+  const count = Math.min(input, Math.ceil(support) * 2 + 1);
+  const first = new Int32Array(length);
+  const weights = new Int32Array(length * count);
+  for (let i = 0; i < length; i++) {
+    const center = (from + i + 0.5) * scale;
+    const low = Math.max(0, Math.trunc(center - support + 0.5));
+    const high = Math.min(input, Math.trunc(center + support + 0.5));
+    const exact = Array.from({ length: high - low }, (_, x) => cubic((x + low - center + 0.5) * (1 / widening)));
+    const sum = exact.reduce((total, weight) => total + weight, 0);
+    // The last taps weigh nothing where fewer are needed; they must lie inside the image all the same.
+    first[i] = Math.min(low, input - count);
+    exact.forEach((weight, x) => {
+      const fraction = (sum === 0 ? weight : weight / sum) * 2 ** FRACTION_BITS;
+      weights[i * count + low - first[i] + x] = Math.trunc(fraction + (fraction < 0 ? -0.5 : 0.5));
+    });
+  }
+  return { first, weights, count };
+}
+
+/** A sum in fixed point as a level. */
+function level(sum: number): number {
+  const whole = sum >> FRACTION_BITS;
+  return whole < 0 ? 0 : whole > 255 ? 255 : whole;
+}
+
+/** Every row of the image with its columns put together by `taps`. */
+function alongRows({ width, height, data }: RgbImage, { first, weights, count }: Taps): RgbImage {
+  const out = new Uint8Array(first.length * height * 3);
+  for (let y = 0; y < height; y++) {
+    const from = y * width * 3;
+    const to = y * first.length * 3;
+    for (let x = 0; x < first.length; x++) {
+      let at = from + first[x] * 3;
+      let [red, green, blue] = [HALF, HALF, HALF];
+      for (let k = x * count; k < (x + 1) * count; k++, at += 3) {
+        red = (red + data[at] * weights[k]) | 0;
+        green = (green + data[at + 1] * weights[k]) | 0;
+        blue = (blue + data[at + 2] * weights[k]) | 0;
+      }
+      out[to + x * 3] = level(red);
+      out[to + x * 3 + 1] = level(green);
+      out[to + x * 3 + 2] = level(blue);
+    }
+  }
+  return { width: first.length, height, data: out };
+}
+
+/** Every column of the image with its rows put together by `taps`. */
+function alongColumns({ width, data }: RgbImage, { first, weights, count }: Taps): RgbImage {
+  const stride = width * 3;
+  const out = new Uint8Array(first.length * stride);
+  for (let y = 0; y < first.length; y++) {
+    for (let i = 0; i < stride; i++) {
+      let sum = HALF;
+      for (let k = y * count, at = first[y] * stride + i; k < (y + 1) * count; k++, at += stride) {
+        sum = (sum + data[at] * weights[k]) | 0;
+      }
+      out[y * stride + i] = level(sum);
+    }
+  }
+  return { width, height: first.length, data: out };
+}
+
+/** The part of an axis that `taps` look at, and the taps within it. */
+function within({ first, weights, count }: Taps): { from: number; length: number; taps: Taps } {
+  const from = first[0];
+  const length = first[first.length - 1] + count - from;
+  return { from, length, taps: { first: first.map((at) => at - from), weights, count } };
+}
+
+function cut({ width, data }: RgbImage, { left, top, ...size }: Window): RgbImage {
+  const stride = size.width * 3;
+  const out = new Uint8Array(size.height * stride);
+  for (let y = 0; y < size.height; y++) {
+    const from = ((top + y) * width + left) * 3;
+    out.set(data.subarray(from, from + stride), y * stride);
+  }
+  return { ...size, data: out };
+}
+
+/**
+ * What `window` shows of the image resized to `width` x `height`; only that much is computed, so that an image of 10000x1 pixels costs no
+ * more than another. The window lies inside the resized image.
+ */
+export function resizeBicubic(image: RgbImage, width: number, height: number, window: Window): RgbImage {
+  const x = within(tapsOf(image.width, width, window.left, window.width));
+  const y = within(tapsOf(image.height, height, window.top, window.height));
+  const part = cut(image, { left: x.from, top: y.from, width: x.length, height: y.length });
+  // Rounding between the passes makes their order show. Pillow 13.0 takes the columns first where the height shrinks by more than twice
+  // what the width does (found by comparison over 1,475 shapes, without exception); Pillow up to 12 always takes the rows first.
+  const isColumnsFirst = height < image.height && image.height - height > 2 * (image.width - width);
+  return isColumnsFirst ? alongRows(alongColumns(part, y.taps), x.taps) : alongColumns(alongRows(part, x.taps), y.taps);
+}

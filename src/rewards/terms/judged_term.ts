@@ -1,0 +1,50 @@
+/** Terms that the judge's answers make: which questions each asks, and how the answers give its value. */
+import { prepareItem, unscoredOutcome } from '../score/judged_item.js';
+import { maxScore } from '../judge/parse.js';
+import type { Question } from '../judge/question.js';
+import type { Term, TermServices } from './term.js';
+import type { JudgeItem, Outcome, ScoreOptions, ScoreParts } from '../score/types.js';
+
+export interface JudgedScore {
+  readonly name: string;
+  readonly questions: readonly Question[];
+  /** The value from 0 to 10, of the parts that all questions gave. */
+  readonly value: (parts: ScoreParts) => number;
+  /** The part under which the value is recorded; null where one of the questions' parts is the value already. */
+  readonly valuePart: string | null;
+}
+
+/**
+ * Asks all questions about an item at once; one without an answer leaves the item unscored. Raises DataError for what is the dataset's
+ * fault: no source image, no labelled result where a question shows it, or one that is too small to be shown.
+ */
+export function judgedTerm(
+  { name, questions, value, valuePart }: JudgedScore,
+  { judge: judgeOf, images, prompts }: TermServices,
+): Term {
+  const judge = judgeOf();
+  const truthFor = questions.some(({ needsTruth }) => needsTruth) ? name : null;
+
+  async function score(item: JudgeItem, signal?: AbortSignal, options?: ScoreOptions): Promise<Outcome> {
+    const prepared = prepareItem(item, truthFor, images);
+    if ('kind' in prepared) return prepared;
+    const answers = await Promise.all(
+      questions.map(async (question) => {
+        const judgement = await judge.ask(question.query(prepared, prompts), signal, options);
+        return { judgement, parts: judgement.problem === null ? question.parts(judgement.scores) : {} };
+      }),
+    );
+    const parts: Record<string, number> = {};
+    for (const answer of answers) Object.assign(parts, answer.parts);
+    const unscored = unscoredOutcome(
+      answers.map(({ judgement }) => judgement),
+      parts,
+    );
+    if (unscored !== null) return unscored;
+    const found = value(parts);
+    if (valuePart !== null) parts[valuePart] = found;
+    return { kind: 'scored', value: found, normalised: found / maxScore, parts };
+  }
+
+  return { name, score, close: async () => {} };
+}

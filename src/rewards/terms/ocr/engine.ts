@@ -1,0 +1,38 @@
+/** What reads text from images, independent of the program that does it. */
+import type { RgbImage } from '../../../core/image.js';
+
+/** One line of text as it was read. */
+export interface OcrLine {
+  readonly text: string;
+  /** How sure the engine is of the line, in [0, 1]. */
+  readonly confidence: number;
+}
+
+/** The lines that an image shows, in reading order; none where it shows no text. */
+export interface OcrReading {
+  readonly lines: readonly OcrLine[];
+}
+
+/** Reads images; those that find every worker busy wait their turn. */
+export interface OcrEngine {
+  /**
+   * Rejects with the signal's reason once it is aborted, and with EngineError where the engine itself fails. The same pixels give
+   * the same reading.
+   */
+  read(image: RgbImage, signal?: AbortSignal): Promise<OcrReading>;
+  /** Ends the engine; reads that are under way reject with EngineError. */
+  close(): Promise<void>;
+}
+
+/** What an engine is made from. */
+export interface OcrSettings {
+  readonly backend: 'tesseract' | 'paddle';
+  /** Tesseract's names of languages, joined by `+`, such as `eng` or `eng+deu`. */
+  readonly language: string;
+  /** Folder with `<language>.traineddata` or `.traineddata.gz`; null takes it from the package `@tesseract.js-data/<language>`. */
+  readonly languageData: string | null;
+  /** Threads that read: with tesseract one per image, with paddle all for one image. */
+  readonly workers: number;
+  /** Folder of a PaddleOCR export (see paddle/layout.ts); null with tesseract. */
+  readonly model: string | null;
+}

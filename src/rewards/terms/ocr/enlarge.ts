@@ -1,0 +1,37 @@
+/** Images as text readers want them: large enough that a stroke is several pixels wide. */
+import type { RgbImage } from '../../../core/image.js';
+
+/** The long side that text on a small image is enlarged to, in pixels. */
+const wantedSide = 768;
+/** Enlarging more than this adds no detail to a stroke. */
+const mostEnlarged = 4;
+/** What no reader needs to see in full, in pixels. */
+const longestSide = 1536;
+
+/** By what an image is enlarged before it is read (below 1: shrunk). Small images by up to four times, since their text is small, too. */
+export function enlargement(width: number, height: number): number {
+  const long = Math.max(width, height);
+  if (long > longestSide) return longestSide / long;
+  return Math.min(mostEnlarged, Math.max(1, Math.ceil(wantedSide / long)));
+}
+
+/** Eight-bit grey, rows from the top. */
+export interface GreyImage {
+  readonly width: number;
+  readonly height: number;
+  readonly data: Uint8Array;
+}
+
+/** The image in grey at the size that `enlargement` gives, smoothed between pixels. */
+export async function enlargedGrey(image: RgbImage): Promise<GreyImage> {
+  const { default: sharp } = await import('sharp');
+  const factor = enlargement(image.width, image.height);
+  const width = Math.max(1, Math.round(image.width * factor));
+  const height = Math.max(1, Math.round(image.height * factor));
+  const { data } = await sharp(image.data, { raw: { width: image.width, height: image.height, channels: 3 } })
+    .toColourspace('b-w')
+    .resize(width, height, { fit: 'fill', kernel: 'cubic' })
+    .raw()
+    .toBuffer({ resolveWithObject: true });
+  return { width, height, data: new Uint8Array(data.buffer, data.byteOffset, data.length) };
+}

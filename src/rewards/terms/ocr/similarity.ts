@@ -1,0 +1,78 @@
+/**
+ * How well what was read agrees with what an image should say. The similarity is that of Flow-GRPO's OCR reward (Liu et al.,
+ * "Flow-GRPO: Training Flow Matching Models via Online RL", 2025), with all whitespace removed and Unicode compatibility forms folded.
+ */
+import { DataError } from '../../../core/errors.js';
+import type { OcrLine } from './engine.js';
+
+/** What opens and closes a quotation: straight, curly, and low-high quotation marks. A single quote is more often an apostrophe. */
+const quotation =
+  /["\u201C\u201D\u201E\u201F\uFF02]([^"\u201C\u201D\u201E\u201F\uFF02]*)["\u201C\u201D\u201E\u201F\uFF02]/u;
+
+/** NFKC, without whitespace, in lower case: what both texts are compared as. */
+export function normaliseText(text: string): string {
+  return text.normalize('NFKC').replace(/\s+/gu, '').toLowerCase();
+}
+
+/** Characters as a reader of Python counts them: code points, not UTF-16 units. */
+export function codePoints(text: string): readonly string[] {
+  return [...text];
+}
+
+/**
+ * The text that an instruction asks for: what stands between its first pair of quotation marks, normalised. Raises DataError, naming
+ * `where`, for an instruction that quotes nothing or only whitespace: there is nothing that the image could be compared with.
+ */
+export function targetOf(instruction: string, where: string): string {
+  const found = quotation.exec(instruction);
+  const next = 'Put the text that the image should show between double quotes, or use a reward that compares no text.';
+  if (found === null) throw new DataError(`the prompt quotes no text: ${JSON.stringify(instruction)}`, { where, next });
+  const target = normaliseText(found[1]);
+  if (target !== '') return target;
+  throw new DataError(`the prompt's first quotation is empty: ${JSON.stringify(instruction)}`, { where, next });
+}
+
+/** Edits (insert, delete, replace) from one text to the other, by code points (Levenshtein, 1966). */
+export function levenshtein(from: string, to: string): number {
+  const [a, b] = [codePoints(from), codePoints(to)];
+  let row = Array.from({ length: b.length + 1 }, (_, j) => j);
+  for (let i = 1; i <= a.length; i++) {
+    const above = row;
+    row = [i];
+    for (let j = 1; j <= b.length; j++) {
+      row.push(Math.min(above[j] + 1, row[j - 1] + 1, above[j - 1] + (a[i - 1] === b[j - 1] ? 0 : 1)));
+    }
+  }
+  return row[b.length];
+}
+
+/**
+ * `r = 1 - d/len` in [0, 1], where `len` counts the target's code points and `d` is 0 if the target is part of what was read, else the
+ * Levenshtein distance, at most `len`. Both texts are normalised, the target not empty.
+ */
+export function similarity(target: string, read: string): number {
+  if (read.includes(target)) return 1;
+  const length = codePoints(target).length;
+  // A text longer than twice the target is at least `len` edits away.
+  if (codePoints(read).length >= 2 * length) return 0;
+  return 1 - Math.min(levenshtein(target, read), length) / length;
+}
+
+/** Everything that was read as one text, normalised: lines in reading order, without a separator. */
+export function joinLines(lines: readonly OcrLine[]): string {
+  return normaliseText(lines.map(({ text }) => text).join(''));
+}
+
+/**
+ * `sum(conf_i * len_i) / sum(len_i)` in [0, 1] over the lines, `len_i` being the code points of a line without whitespace; 0 where
+ * nothing was read.
+ */
+export function weightedConfidence(lines: readonly OcrLine[]): number {
+  let [sum, length] = [0, 0];
+  for (const { text, confidence } of lines) {
+    const own = codePoints(normaliseText(text)).length;
+    sum += confidence * own;
+    length += own;
+  }
+  return length === 0 ? 0 : sum / length;
+}

@@ -1,0 +1,68 @@
+/** What every term that reads text has in common: one reading of the artifact, and what becomes of it where there is none. */
+import { EngineError } from '../../../core/errors.js';
+import type { Term } from '../term.js';
+import type { JudgeItem, Outcome, ScoreParts } from '../../score/types.js';
+import type { OcrLine, OcrSettings } from './engine.js';
+import { borrowEngine } from './open.js';
+import { joinLines, similarity, targetOf, weightedConfidence } from './similarity.js';
+
+/** A value in [0, 1] and the parts that it is made of. */
+export interface ReadingScore {
+  readonly value: number;
+  readonly parts: ScoreParts;
+}
+
+/** Prepares an item before its image is read; what it gives scores the lines that were read. Raises DataError for the dataset's faults. */
+type Scorer = (item: JudgeItem) => (lines: readonly OcrLine[]) => ReadingScore;
+
+/**
+ * Similarity to the quoted text of the instruction times length-weighted confidence. A prompt that quotes no text is a fault of the
+ * dataset, found at its first item: DataError, as with every other reward that lacks what it compares with.
+ */
+const scoreText: Scorer = (item) => {
+  const target = targetOf(item.instruction, item.key);
+  return (lines) => {
+    const [similar, confidence] = [similarity(target, joinLines(lines)), weightedConfidence(lines)];
+    return { value: similar * confidence, parts: { 'ocr/similarity': similar, 'ocr/confidence': confidence } };
+  };
+};
+
+/** The confidence of whatever is read, without a text to compare with: 0 where nothing is. */
+const scoreConfidence: Scorer = () => (lines) => {
+  const value = weightedConfidence(lines);
+  return { value, parts: { 'ocr_confidence/confidence': value } };
+};
+
+async function readingTerm(name: string, settings: OcrSettings, scorer: Scorer): Promise<Term> {
+  const engine = await borrowEngine(settings);
+
+  async function score(item: JudgeItem, signal?: AbortSignal): Promise<Outcome> {
+    const scoreLines = scorer(item);
+    if (item.edited === null) return { kind: 'zero_by_rule', reason: 'undecodable', parts: {} };
+    try {
+      const { lines } = await engine.read(item.edited, signal);
+      const { value, parts } = scoreLines(lines);
+      return { kind: 'scored', value, normalised: value, parts };
+    } catch (error) {
+      if (signal?.aborted === true) return unscored(item, 'aborted', 'given up while its text was read');
+      if (error instanceof EngineError) return unscored(item, 'server_error', error.message);
+      throw error;
+    }
+  }
+
+  return { name, score, close: () => engine.close() };
+}
+
+function unscored(item: JudgeItem, reason: 'aborted' | 'server_error', detail: string): Outcome {
+  return { kind: 'unscored', reason, detail: `${item.key}: ${detail}`, parts: {} };
+}
+
+/** The term `ocr`. Raises ConfigError and EngineError as `borrowEngine` does. */
+export function ocrTerm(settings: OcrSettings): Promise<Term> {
+  return readingTerm('ocr', settings, scoreText);
+}
+
+/** The term `ocr_confidence`. Raises ConfigError and EngineError as `borrowEngine` does. */
+export function ocrConfidenceTerm(settings: OcrSettings): Promise<Term> {
+  return readingTerm('ocr_confidence', settings, scoreConfidence);
+}

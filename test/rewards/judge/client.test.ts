@@ -1,0 +1,484 @@
+import { afterEach, describe, expect, it } from 'vitest';
+import { RandomStream } from '../../../src/core/random.js';
+import { createReward } from '../../../src/rewards/score/combined.js';
+import type { JudgeClientOptions } from '../../../src/rewards/judge/client.js';
+import { JudgeClient } from '../../../src/rewards/judge/client.js';
+import { JudgeImages } from '../../../src/rewards/judge/images.js';
+import { MemoryJudgementStore } from '../../../src/rewards/judge/memory_store.js';
+import { builtInPrompts } from '../../../src/rewards/judge/prompts.js';
+import { scoreChunk } from '../../../src/rewards/score/iteration.js';
+import { rewardSettingsSchema } from '../../../src/rewards/score/settings.js';
+import type { JudgeItem, Judgement, Reward, UnscoredReason } from '../../../src/rewards/score/types.js';
+import type { Behave, Behaviour, StubJudge } from './stub_judge.js';
+import {
+  completion,
+  fastClock,
+  numberedImage,
+  numberOf,
+  openAiError,
+  scoresText,
+  startStubJudge,
+  stubModel,
+} from './stub_judge.js';
+
+/** A time limit that tests of a judge's silence wait out, and that any other reply keeps. */
+const shortAttempts = { attemptTimeoutMs: 40_000 };
+/** One test second is 100 of the client's. */
+const factor = 100;
+const closing: (() => Promise<void>)[] = [];
+afterEach(async () => {
+  for (const close of closing.splice(0).reverse()) await close();
+});
+
+async function serve(behave: Behave): Promise<StubJudge> {
+  const stub = await startStubJudge(behave);
+  closing.push(stub.close);
+  return stub;
+}
+
+function connect(stub: StubJudge, options: Partial<JudgeClientOptions> = {}) {
+  const store = new MemoryJudgementStore();
+  const clock = fastClock(factor);
+  const client = new JudgeClient({
+    endpoints: [stub.url],
+    model: stubModel,
+    store,
+    clock,
+    random: () => 0.5,
+    policy: { attemptTimeoutMs: 2_000_000 },
+    queryTimeoutMs: 5_000_000,
+    ...options,
+  });
+  closing.push(() => client.close());
+  return { client, store, clock };
+}
+
+/** The reward of some settings over a client, made when it is first asked. */
+function rewardOver(client: JudgeClient, settings: object = {}): Reward {
+  const made = createReward(rewardSettingsSchema.parse(settings), {
+    judge: () => client,
+    images: new JudgeImages(),
+    prompts: builtInPrompts,
+    modelFolder: String,
+  });
+  return { name: 'under test', score: async (...asked) => (await made).score(...asked) };
+}
+
+function item(number: number, changes: Partial<JudgeItem> = {}): JudgeItem {
+  const images = { source: numberedImage(200), edited: numberedImage(number), truth: numberedImage(201) };
+  return { key: `0/${number}/0`, instruction: 'paint the ball red', finished: true, ...images, ...changes };
+}
+
+/** Scores that name the edited image's number, so that a judgement that reaches the wrong item shows. */
+const naming: Behave = async ({ images, kind }) => {
+  const number = await numberOf(images[images.length - 1]);
+  const [low, high] = [number % 11, Math.floor(number / 11)];
+  return kind === 'sc' ? scoresText(low, high) : scoresText(high, low);
+};
+
+function expectNamed(parts: Readonly<Record<string, number>>, number: number): void {
+  expect(parts).toMatchObject({
+    'viescore/edit_success': number % 11,
+    'viescore/overedit': Math.floor(number / 11),
+    'viescore/naturalness': Math.floor(number / 11),
+    'viescore/artifacts': number % 11,
+  });
+}
+
+describe('requests', () => {
+  it('send every sampling field, texts and images in order, and a schema where scores are a list', async () => {
+    const stub = await serve(({ kind }) =>
+      kind === 'ground' ? { kind: 'text', text: '<score>6</score>' } : scoresText(7, 8),
+    );
+    const { client } = connect(stub);
+    await rewardOver(client, { mode: 'ground_score', also_compute: ['viescore'] }).score(item(5));
+    expect(stub.requests.map(({ kind }) => kind).sort()).toEqual(['ground', 'pq', 'sc']);
+    for (const { body, kind, images, text, system } of stub.requests) {
+      expect(body).toMatchObject({
+        model: stubModel,
+        temperature: kind === 'ground' ? 0.3 : 0,
+        top_p: 1,
+        top_k: -1,
+        repetition_penalty: 1,
+        seed: 42,
+        max_completion_tokens: kind === 'ground' ? 700 : 400,
+      });
+      expect('response_format' in body).toBe(kind !== 'ground');
+      expect(await Promise.all(images.map(numberOf))).toEqual({ sc: [200, 5], pq: [5], ground: [201, 5] }[kind]);
+      if (kind !== 'pq') expect(text.trimEnd().endsWith('\nInstruction: paint the ball red')).toBe(true);
+      if (kind === 'ground') expect(system).toContain('<score>');
+    }
+  });
+
+  it('stay within the bound on questions under way', async () => {
+    const stub = await serve(async (request) => {
+      await new Promise((resolve) => setTimeout(resolve, 2));
+      return naming(request);
+    });
+    const { client } = connect(stub, { concurrency: 5 });
+    const outcomes = await scoreChunk(
+      rewardOver(client),
+      Array.from({ length: 40 }, (_, i) => item(i)),
+    );
+    // How many meet depends on the machine's load; that some do is what makes the bound a test.
+    expect(stub.peak()).toBeLessThanOrEqual(5);
+    expect(stub.peak()).toBeGreaterThan(1);
+    for (const [i, outcome] of outcomes.entries()) expectNamed(outcome.parts, i);
+  });
+
+  it('are encoded while others are under way, as many again as are, and no more', async () => {
+    let answer = (): void => undefined;
+    const held = new Promise<void>((resolve) => (answer = resolve));
+    const stub = await serve(async () => {
+      await held;
+      return scoresText(7, 8);
+    });
+    const { client } = connect(stub, { concurrency: 4 });
+    let encoded = 0;
+    const ask = (number: number): Promise<Judgement> => {
+      const image = new JudgeImages().prepare(numberedImage(number), 'a picture');
+      const dataUrl = (): Promise<string> => {
+        encoded++;
+        return image.dataUrl();
+      };
+      return client.ask({
+        key: `0/${number}/0/question`,
+        messages: [{ role: 'user', parts: [{ ...image, dataUrl }] }],
+        format: null,
+        temperature: 0,
+        maxCompletionTokens: 10,
+        parse: () => ({ ok: true, scores: [1] }),
+      });
+    };
+    const asked = Array.from({ length: 20 }, (_, i) => ask(i));
+    await expect.poll(() => stub.requests.length).toBe(4);
+    // The four under way ask for their images once more, for the request itself.
+    await expect.poll(() => encoded).toBe(12);
+    await new Promise((resolve) => setTimeout(resolve, 50));
+    expect([encoded, stub.requests.length]).toEqual([12, 4]);
+    answer();
+    expect((await Promise.all(asked)).every(({ problem }) => problem === null)).toBe(true);
+  });
+
+  it('go round several endpoints', async () => {
+    const first = await serve(() => scoresText(7, 8));
+    const second = await serve(() => scoresText(7, 8));
+    const { client } = connect(first, { endpoints: [first.url, second.url] });
+    await scoreChunk(rewardOver(client), [item(1), item(2)]);
+    expect([first.requests.length, second.requests.length]).toEqual([2, 2]);
+  });
+
+  it('go to another endpoint with their next attempt, however many are under way', async () => {
+    const [dead, alive] = [await serve(() => ({ kind: 'reset' })), await serve(() => scoresText(7, 8))];
+    const policy = { maxAttempts: 2, breakerLimit: 1000 };
+    const { client } = connect(alive, { endpoints: [dead.url, alive.url], policy, concurrency: 16 });
+    const outcomes = await scoreChunk(
+      rewardOver(client),
+      Array.from({ length: 40 }, (_, i) => item(i)),
+    );
+    expect(new Set(outcomes.map(({ kind }) => kind))).toEqual(new Set(['scored']));
+  });
+});
+
+interface Fault {
+  readonly name: string;
+  readonly behaviour: Behaviour;
+  readonly reason: UnscoredReason;
+  /** Requests for one question that meets nothing else. */
+  readonly attempts: number;
+}
+
+function isSlow({ kind }: Behaviour): boolean {
+  return kind === 'silent' || kind === 'stall';
+}
+
+const html = '<html><body>Bad gateway</body></html>';
+const faults: readonly Fault[] = [
+  { name: 'no answer', behaviour: { kind: 'silent' }, reason: 'timeout', attempts: 5 },
+  { name: 'stall after the headers', behaviour: { kind: 'stall' }, reason: 'timeout', attempts: 5 },
+  { name: 'connection reset', behaviour: { kind: 'reset' }, reason: 'connection', attempts: 5 },
+  { name: '429', behaviour: openAiError(429, 'slow down'), reason: 'rate_limited', attempts: 5 },
+  { name: '500', behaviour: openAiError(500, 'oh no'), reason: 'server_error', attempts: 5 },
+  {
+    name: '503 with HTML',
+    behaviour: { kind: 'raw', status: 503, contentType: 'text/html', body: html },
+    reason: 'server_error',
+    attempts: 5,
+  },
+  { name: '409', behaviour: openAiError(409, 'locked'), reason: 'server_error', attempts: 5 },
+  { name: '408', behaviour: openAiError(408, 'too slow'), reason: 'timeout', attempts: 5 },
+  {
+    name: '400',
+    behaviour: openAiError(400, "This model's maximum context length is 4096 tokens"),
+    reason: 'bad_request',
+    attempts: 1,
+  },
+  {
+    name: '400 as FastAPI words it',
+    behaviour: { kind: 'json', status: 400, body: { detail: 'no' } },
+    reason: 'bad_request',
+    attempts: 1,
+  },
+  {
+    name: '401',
+    behaviour: { kind: 'json', status: 401, body: { error: 'Unauthorized' } },
+    reason: 'bad_request',
+    attempts: 1,
+  },
+  { name: '404', behaviour: openAiError(404, 'The model `x` does not exist.'), reason: 'bad_request', attempts: 1 },
+  {
+    name: 'content filter',
+    behaviour: { kind: 'json', status: 400, body: { error: { message: 'blocked', code: 'content_filter' } } },
+    reason: 'refused',
+    attempts: 1,
+  },
+  {
+    name: 'HTML at 200',
+    behaviour: { kind: 'raw', status: 200, contentType: 'text/html', body: html },
+    reason: 'server_error',
+    attempts: 3,
+  },
+  {
+    name: 'broken JSON',
+    behaviour: { kind: 'raw', status: 200, contentType: 'application/json', body: '{"choices": [' },
+    reason: 'server_error',
+    attempts: 3,
+  },
+  {
+    name: 'an error at 200',
+    behaviour: { kind: 'json', body: { error: { message: 'x' } } },
+    reason: 'server_error',
+    attempts: 3,
+  },
+  { name: 'null', behaviour: { kind: 'json', body: null }, reason: 'server_error', attempts: 3 },
+  {
+    name: 'no body',
+    behaviour: { kind: 'raw', status: 204, contentType: 'application/json', body: '' },
+    reason: 'server_error',
+    attempts: 3,
+  },
+  { name: 'no choices', behaviour: { kind: 'json', body: { choices: [] } }, reason: 'empty', attempts: 3 },
+  {
+    name: 'choices of the wrong form',
+    behaviour: { kind: 'json', body: { choices: [null] } },
+    reason: 'empty',
+    attempts: 3,
+  },
+  { name: 'null content', behaviour: { kind: 'json', body: completion(null, 'stop') }, reason: 'empty', attempts: 3 },
+  { name: 'empty content', behaviour: { kind: 'text', text: '' }, reason: 'empty', attempts: 3 },
+  {
+    name: 'malformed scores',
+    behaviour: { kind: 'text', text: '{"score": [7, "8"]}' },
+    reason: 'unparsable',
+    attempts: 3,
+  },
+  { name: 'out of range', behaviour: scoresText(70, 80), reason: 'out_of_range', attempts: 3 },
+  {
+    name: 'cut off',
+    behaviour: { kind: 'text', text: '{"score": [7, 1', finishReason: 'length' },
+    reason: 'truncated',
+    attempts: 3,
+  },
+  {
+    name: 'refusal',
+    behaviour: { kind: 'text', text: "I'm sorry, I can't help with that." },
+    reason: 'refused',
+    attempts: 1,
+  },
+];
+
+describe('a judge that fails', () => {
+  it.each(faults)('$name: unscored as $reason after $attempts requests', async ({ behaviour, reason, attempts }) => {
+    const stub = await serve(({ kind }) => (kind === 'sc' ? behaviour : scoresText(7, 8)));
+    const { client, store } = connect(stub, isSlow(behaviour) ? { policy: shortAttempts } : {});
+    const outcome = await rewardOver(client).score(item(5));
+    expect(outcome).toMatchObject({ kind: 'unscored', reason });
+    expect(outcome.parts).toEqual({
+      'viescore/naturalness': 7,
+      'viescore/artifacts': 8,
+      'viescore/perceptual_quality': 7,
+    });
+    const failed = store.all().find(({ key }) => key.endsWith('_sc'));
+    expect(failed).toMatchObject({ problem: reason, scores: [], attempts });
+    expect(stub.requests.filter(({ kind }) => kind === 'sc')).toHaveLength(attempts);
+    if (!isSlow(behaviour)) expect(stub.requests.filter(({ kind }) => kind === 'pq')).toHaveLength(1);
+  });
+
+  it.each(faults.filter(({ attempts }) => attempts > 1))(
+    '$name once: the right score all the same',
+    async ({ behaviour }) => {
+      const stub = await serve((request) =>
+        request.kind === 'sc' && request.asked === 0 ? behaviour : naming(request),
+      );
+      const { client } = connect(stub, isSlow(behaviour) ? { policy: shortAttempts } : {});
+      const outcome = await rewardOver(client).score(item(60));
+      expect(outcome.kind).toBe('scored');
+      expectNamed(outcome.parts, 60);
+    },
+  );
+
+  it('a server that is not there', async () => {
+    const stub = await startStubJudge(() => scoresText(7, 8));
+    await stub.close();
+    const outcome = await rewardOver(connect(stub).client).score(item(5));
+    expect(outcome).toMatchObject({
+      kind: 'unscored',
+      reason: 'connection',
+      detail: expect.stringContaining('ECONNREFUSED') as string,
+    });
+  });
+
+  it('is asked again with another seed and some temperature where its text was unusable', async () => {
+    const stub = await serve(() => ({ kind: 'text', text: 'seven or so' }));
+    await rewardOver(connect(stub).client).score(item(5));
+    const sent = stub.requests.filter(({ kind }) => kind === 'sc').map(({ body }) => [body.seed, body.temperature]);
+    expect(sent).toEqual([
+      [42, 0],
+      [43, 0.3],
+      [44, 0.3],
+    ]);
+  });
+
+  it('is asked the same again where the transport failed', async () => {
+    const stub = await serve(({ asked }) => (asked < 2 ? openAiError(500, 'x') : scoresText(7, 8)));
+    await rewardOver(connect(stub).client).score(item(5));
+    expect(new Set(stub.requests.map(({ body }) => body.seed))).toEqual(new Set([42]));
+  });
+
+  it('gets as long a pause as it asks for, but never a very long one', async () => {
+    const stub = await serve(({ kind, asked }) => {
+      if (asked > 0 || kind === 'pq') return scoresText(7, 8);
+      return openAiError(429, 'x', { 'retry-after': '12' });
+    });
+    const { client, clock } = connect(stub, { random: () => 0 });
+    await rewardOver(client).score(item(5));
+    expect(clock.waits).toContain(12_000);
+    const endless = await serve(({ kind, asked }) =>
+      asked > 0 || kind === 'pq' ? scoresText(7, 8) : openAiError(429, 'x', { 'retry-after': '86400' }),
+    );
+    const second = connect(endless, { random: () => 0 });
+    await rewardOver(second.client).score(item(5));
+    expect(second.clock.waits).toContain(30_000);
+    expect(Math.max(...second.clock.waits)).toBeLessThan(86_400_000);
+  });
+
+  it('gets no more time than a question may take in all', async () => {
+    const stub = await serve(() => openAiError(503, 'x', { 'retry-after': '30' }));
+    const { client, store } = connect(stub, { queryTimeoutMs: 59_000 });
+    await rewardOver(client).score(item(5));
+    for (const { attempts } of store.all()) expect(attempts).toBe(2);
+  });
+
+  it('has by default as much time in all as its attempts and the pauses between them take', async () => {
+    const stub = await serve(({ asked }) =>
+      asked < 11 ? openAiError(503, 'x', { 'retry-after': '30' }) : scoresText(7, 8),
+    );
+    const store = new MemoryJudgementStore();
+    const clock = fastClock(10 * factor);
+    const policy = { attemptTimeoutMs: 2_000_000, maxAttempts: 12 };
+    const client = new JudgeClient({ endpoints: [stub.url], model: stubModel, store, clock, policy });
+    closing.push(() => client.close());
+    expect(await rewardOver(client).score(item(5))).toMatchObject({ kind: 'scored' });
+    // Eleven pauses of 30 s.
+    expect(store.all().map(({ attempts }) => attempts)).toEqual([12, 12]);
+    // With two further requests after replies without scores; a pause may be 30 s and 16 s of jitter.
+    expect(Math.max(...clock.waits)).toBe(14 * 2_000_000 + 13 * 46_000);
+  });
+
+  it('is left alone after many failures in a row, until it passes its canary', async () => {
+    let down = true;
+    const stub = await serve((request) => (down ? openAiError(503, 'x') : naming(request)));
+    const { client } = connect(stub, {
+      concurrency: 1,
+      policy: { breakerLimit: 3, maxAttempts: 1, breakerPauseMs: 1e9 },
+    });
+    const reward = rewardOver(client);
+    await scoreChunk(reward, [item(1), item(2), item(3), item(4)]);
+    expect(stub.requests).toHaveLength(3);
+    expect(await client.canary()).toMatchObject({ ok: false });
+    down = false;
+    expect(await reward.score(item(5))).toMatchObject({
+      kind: 'unscored',
+      detail: expect.stringContaining('not asked') as string,
+    });
+    expect(await client.canary()).toEqual({ ok: true });
+    expect((await reward.score(item(6))).kind).toBe('scored');
+  });
+});
+
+describe('under load and faults together', () => {
+  it('every score belongs to its item, and what is not scored has a reason', async () => {
+    const random = new RandomStream('stub faults');
+    const transient = faults.map(({ behaviour }) => behaviour).filter((behaviour) => !isSlow(behaviour));
+    const stub = await serve((request) => (random.uniform() < 0.3 ? random.pick(transient) : naming(request)));
+    const { client } = connect(stub, { random: () => random.uniform() });
+    const outcomes = await scoreChunk(
+      rewardOver(client),
+      Array.from({ length: 110 }, (_, i) => item(i)),
+    );
+    expect(outcomes).toHaveLength(110);
+    for (const [i, outcome] of outcomes.entries()) {
+      if (outcome.kind === 'scored') expectNamed(outcome.parts, i);
+      else expect(outcome.kind).toBe('unscored');
+    }
+    expect(outcomes.filter(({ kind }) => kind === 'scored').length).toBeGreaterThan(30);
+  });
+
+  it('being called off leaves nothing in the store', async () => {
+    const stub = await serve(() => ({ kind: 'silent' }));
+    const { client, store } = connect(stub, { concurrency: 3 });
+    const controller = new AbortController();
+    const scoring = scoreChunk(rewardOver(client), [item(1), item(2), item(3)], controller.signal);
+    while (stub.requests.length < 3) await new Promise((resolve) => setTimeout(resolve, 1));
+    controller.abort();
+    for (const outcome of await scoring) expect(outcome).toMatchObject({ kind: 'unscored', reason: 'aborted' });
+    expect(store.all()).toEqual([]);
+  });
+});
+
+describe('stored judgements', () => {
+  it('are replayed for the same question, and only for it', async () => {
+    const stub = await serve(naming);
+    const { client, store } = connect(stub);
+    const reward = rewardOver(client);
+    const first = await reward.score(item(30));
+    expect(await reward.score(item(30))).toEqual(first);
+    expect(stub.requests).toHaveLength(2);
+    expect(
+      store
+        .all()
+        .map(({ key }) => key)
+        .sort(),
+    ).toEqual(['0/30/0/viescore_pq', '0/30/0/viescore_sc']);
+    await reward.score(item(30, { instruction: 'paint the ball blue' }));
+    expect(stub.requests).toHaveLength(3);
+    await reward.score(item(30, { edited: numberedImage(31) }));
+    expect(stub.requests).toHaveLength(5);
+    await reward.score(item(30, { key: '1/30/0' }));
+    expect(stub.requests).toHaveLength(7);
+  });
+
+  it('replay failures too, until they are asked again', async () => {
+    let sane = false;
+    const stub = await serve((request) => (sane ? naming(request) : { kind: 'text', text: 'hm' }));
+    const reward = rewardOver(connect(stub).client);
+    const first = await reward.score(item(30));
+    sane = true;
+    expect(await reward.score(item(30))).toEqual(first);
+    expect(await reward.score(item(30), undefined, { askAgain: true })).toMatchObject({ kind: 'scored' });
+    expect(await reward.score(item(30))).toMatchObject({ kind: 'scored' });
+    expect(stub.requests).toHaveLength(8);
+  });
+
+  it('are stored before anyone sees them: a full disk is an error, not a score', async () => {
+    const stub = await serve(naming);
+    const store = {
+      find: () => undefined,
+      put: (judgement: Judgement) => {
+        throw new Error(`no space for ${judgement.key}`);
+      },
+    };
+    const { client } = connect(stub, { store });
+    await expect(scoreChunk(rewardOver(client), [item(1), item(2)])).rejects.toThrow('no space for');
+  });
+});

@@ -1,0 +1,384 @@
+/** What the judge client changes in a question before it asks again, what it takes for an answer, and what it keeps to itself. */
+import { afterEach, describe, expect, it } from 'vitest';
+import { ConfigError } from '../../../src/core/errors.js';
+import { decodeImage } from '../../../src/core/image.js';
+import { keyFor } from '../../../src/http/key.js';
+import { dialectOf, hashRequest, toChatRequest } from '../../../src/rewards/judge/chat_request.js';
+import { parseExpectedDigit } from '../../../src/rewards/judge/first_token.js';
+import type { JudgeQuery } from '../../../src/rewards/judge/judge.js';
+import type { JudgeClientOptions } from '../../../src/rewards/judge/client.js';
+import { JudgeClient } from '../../../src/rewards/judge/client.js';
+import { JudgeImages } from '../../../src/rewards/judge/images.js';
+import { MemoryJudgementStore } from '../../../src/rewards/judge/memory_store.js';
+import { parseScores } from '../../../src/rewards/judge/parse.js';
+import { waitUntilReady } from '../../../src/rewards/judge/readiness.js';
+import type { Behave, Behaviour, StubJudge } from './stub_judge.js';
+import {
+  completion,
+  fastClock,
+  numberedImage,
+  openAiError,
+  scoresText,
+  startStubJudge,
+  stubModel,
+} from './stub_judge.js';
+
+const closing: (() => Promise<void>)[] = [];
+afterEach(async () => {
+  for (const close of closing.splice(0).reverse()) await close();
+});
+
+async function serve(behave: Behave, models?: Behaviour): Promise<StubJudge> {
+  const stub = await startStubJudge(behave, models === undefined ? {} : { models });
+  closing.push(stub.close);
+  return stub;
+}
+
+function connect(stub: StubJudge, options: Partial<JudgeClientOptions> = {}) {
+  const store = new MemoryJudgementStore();
+  const client = new JudgeClient({
+    endpoints: [stub.url],
+    model: stubModel,
+    store,
+    clock: fastClock(100),
+    random: () => 0.5,
+    policy: { attemptTimeoutMs: 2_000_000 },
+    queryTimeoutMs: 5_000_000,
+    ...options,
+  });
+  closing.push(() => client.close());
+  return { client, store };
+}
+
+const images = new JudgeImages();
+
+function query(side = 64, changes: Partial<JudgeQuery> = {}): JudgeQuery {
+  const shown = [1, 2].map((number) => images.prepare(numberedImage(number, side), 'test'));
+  return {
+    key: '0/1/0/test',
+    messages: [{ role: 'user', parts: ['Grade this.', ...shown] }],
+    format: null,
+    temperature: 0,
+    maxCompletionTokens: 400,
+    parse: (text, cutOff) => parseScores(text, 2, cutOff),
+    ...changes,
+  };
+}
+
+async function sidesOf(urls: readonly string[]): Promise<number[]> {
+  const bytes = urls.map((url) => Buffer.from(url.slice(url.indexOf(',') + 1), 'base64'));
+  return Promise.all(bytes.map(async (png) => (await decodeImage(png, 'stub')).width));
+}
+
+const overflows = [
+  "This model's maximum context length is 4096 tokens. However, you requested 5180 tokens (3780 in the messages, 1400 in the completion). Please reduce the length of the messages or completion.",
+  "This model's maximum context length is 4096 tokens. However, you requested 400 output tokens and your prompt contains at least 3780 input tokens",
+  "'max_tokens' or 'max_completion_tokens' is too large: 1400. This model's maximum context length is 4096 tokens and your request has 3780 input tokens",
+  'The decoder prompt (length 5180) is longer than the maximum model length of 4096. Make sure that `max_model_len` is no smaller than the number of text tokens plus multimodal tokens.',
+] as const;
+const flat = (message: string): Behaviour => ({
+  kind: 'json',
+  status: 400,
+  body: { object: 'error', message, type: 'BadRequestError', param: null, code: 400 },
+});
+
+describe('a question that is longer than the context', () => {
+  it.each([
+    ...overflows.map((message) => [message, openAiError(400, message)] as const),
+    [`in the older form: ${overflows[0]}`, flat(overflows[0])] as const,
+  ])('is asked once more with smaller images: %s', async (_message, refusal) => {
+    const stub = await serve(async ({ images: urls }) => ((await sidesOf(urls))[0] > 40 ? refusal : scoresText(7, 8)));
+    const { client } = connect(stub);
+    expect(await client.ask(query())).toMatchObject({ problem: null, scores: [7, 8], attempts: 2 });
+    expect(await Promise.all(stub.requests.map(({ images: urls }) => sidesOf(urls)))).toEqual([
+      [64, 64],
+      [32, 32],
+    ]);
+    // Only the images differ: it is no other sample of the judge's.
+    expect(stub.requests.map(({ body }) => [body.seed, body.temperature])).toEqual([
+      [42, 0],
+      [42, 0],
+    ]);
+  });
+
+  it('is given up where smaller images do not help', async () => {
+    const stub = await serve(() => openAiError(400, overflows[0]));
+    const judgement = await connect(stub).client.ask(query());
+    expect(judgement).toMatchObject({ problem: 'bad_request', scores: [], attempts: 2 });
+    expect(judgement.detail).toContain('maximum context length');
+    expect(stub.requests).toHaveLength(2);
+  });
+
+  it('is given up at once where its images cannot be smaller', async () => {
+    const stub = await serve(() => openAiError(400, overflows[0]));
+    expect(await connect(stub).client.ask(query(30))).toMatchObject({ problem: 'bad_request', attempts: 1 });
+    expect(stub.requests).toHaveLength(1);
+  });
+
+  it.each([401, 404, 413, 422])('is not what a %s says', async (status) => {
+    const stub = await serve(() => openAiError(status, overflows[0]));
+    expect(await connect(stub).client.ask(query())).toMatchObject({ problem: 'bad_request', attempts: 1 });
+  });
+
+  it('stays small when it is asked again for another reason', async () => {
+    const stub = await serve(async ({ images: urls, body }) => {
+      if ((await sidesOf(urls))[0] > 40) return openAiError(400, overflows[0]);
+      return body.seed === 42 ? { kind: 'text', text: 'hm' } : scoresText(7, 8);
+    });
+    expect(await connect(stub).client.ask(query())).toMatchObject({ problem: null, attempts: 3 });
+    expect(stub.requests).toHaveLength(3);
+  });
+});
+
+describe('a reply that was cut off', () => {
+  it('gets twice the tokens, once', async () => {
+    const stub = await serve(() => ({ kind: 'text', text: '{"reasoning": "well', finishReason: 'length' }));
+    expect(await connect(stub).client.ask(query())).toMatchObject({ problem: 'truncated', attempts: 3 });
+    expect(stub.requests.map(({ body }) => body.max_completion_tokens)).toEqual([400, 800, 800]);
+  });
+
+  it('counts where its scores are there', async () => {
+    const stub = await serve(() => ({
+      kind: 'text',
+      text: '{"score": [7, 8], "reasoning": "w',
+      finishReason: 'length',
+    }));
+    expect(await connect(stub).client.ask(query())).toMatchObject({ problem: null, scores: [7, 8], attempts: 1 });
+  });
+
+  it('does not count where its only number may lack a digit', async () => {
+    const parse: JudgeQuery['parse'] = (text, cutOff) => parseScores(text, 1, cutOff);
+    const stub = await serve(({ body }) => ({
+      kind: 'text',
+      text: body.max_completion_tokens === 400 ? '1' : '10',
+      finishReason: body.max_completion_tokens === 400 ? 'length' : 'stop',
+    }));
+    expect(await connect(stub).client.ask(query(64, { parse }))).toMatchObject({ scores: [10], attempts: 2 });
+  });
+
+  it.each(['abort', 'error'])(
+    'by the server itself (%s) is the server\u2019s failure, and asked the same again',
+    async (reason) => {
+      const stub = await serve(({ asked }) =>
+        asked === 0 ? { kind: 'text', text: '{"score": [1, 1]}', finishReason: reason } : scoresText(7, 8),
+      );
+      expect(await connect(stub).client.ask(query())).toMatchObject({ scores: [7, 8], attempts: 2 });
+      expect(stub.requests.map(({ body }) => body.seed)).toEqual([42, 42]);
+    },
+  );
+});
+
+describe('an answer from another model', () => {
+  const from = (model: unknown): Behaviour => ({
+    kind: 'json',
+    body: { ...(completion('{"score": [7, 8]}', 'stop') as object), model },
+  });
+
+  it.each(['another-judge', 'stub-judge-mini', 'stub-judg', 'stub-judge-2'])('%s is none', async (model) => {
+    const judgement = await connect(await serve(() => from(model))).client.ask(query());
+    expect(judgement).toMatchObject({ problem: 'server_error', scores: [] });
+    expect(judgement.detail).toContain(model);
+  });
+
+  it.each([
+    'stub-judge',
+    'Stub-Judge',
+    '/models/stub-judge',
+    'stub-judge-2024-08-06',
+    'stub-judge-0613',
+    'stub-judge-latest',
+    'stub-judge-002',
+    'some/stub-judge:free',
+    '',
+    null,
+    7,
+  ])('%j is the same one', async (model) => {
+    expect(await connect(await serve(() => from(model))).client.ask(query())).toMatchObject({ scores: [7, 8] });
+  });
+
+  it('is found before a run starts', async () => {
+    const stub = await serve(() => from('another-judge'));
+    await expect(waitUntilReady(stub.url, stubModel, { maxWaitS: 0 })).rejects.toThrow(/another-judge/);
+  });
+});
+
+describe('images that a server cannot take', () => {
+  it.each([
+    'absolute aspect ratio must be smaller than 200, got 250.0',
+    'height:20 and width:20 must be larger than factor:28',
+  ])('are not sent again, though it is a 500: %s', async (message) => {
+    const stub = await serve(() => openAiError(500, message));
+    expect(await connect(stub).client.ask(query())).toMatchObject({ problem: 'bad_request', attempts: 1 });
+  });
+});
+
+describe('log-probabilities', () => {
+  const digit = query(64, {
+    maxCompletionTokens: 1,
+    topLogprobs: 20,
+    parse: (text) => parseExpectedDigit(text, 5),
+  });
+  const answering = (logprobs: unknown, content: string | null = '5'): Behaviour => ({
+    kind: 'json',
+    body: {
+      model: stubModel,
+      choices: [{ index: 0, message: { role: 'assistant', content }, finish_reason: 'length', logprobs }],
+    },
+  });
+  const good = { content: [{ token: '5', logprob: -0.1, top_logprobs: [{ token: '5', logprob: -0.1, bytes: [53] }] }] };
+
+  it('are asked for, kept and replayed', async () => {
+    const stub = await serve(() => answering(good));
+    const { client, store } = connect(stub);
+    const judgement = await client.ask(digit);
+    expect(judgement).toMatchObject({ problem: null, text: '[["5",-0.1]]', attempts: 1 });
+    expect(judgement.scores).toEqual([5, expect.closeTo(Math.exp(-0.1), 12)]);
+    expect(stub.requests[0].body).toMatchObject({ logprobs: true, top_logprobs: 20, max_completion_tokens: 1, n: 1 });
+    expect(await client.ask(digit)).toEqual(judgement);
+    expect(digit.parse(store.all()[0].text)).toEqual({ ok: true, scores: judgement.scores });
+    expect(stub.requests).toHaveLength(1);
+  });
+
+  it('are not asked for otherwise', async () => {
+    const stub = await serve(() => scoresText(7, 8));
+    await connect(stub).client.ask(query());
+    expect(stub.requests[0].body).not.toHaveProperty('logprobs');
+    expect(stub.requests[0].body).not.toHaveProperty('top_logprobs');
+    expect(hashRequest(digit, stubModel)).not.toBe(hashRequest({ ...digit, topLogprobs: 5 }, stubModel));
+  });
+
+  it.each<readonly [string, unknown]>([
+    ['ignores them', null],
+    ['sends none', { content: [] }],
+  ])('are missed where a server %s, with what to do', async (_name, logprobs) => {
+    const judgement = await connect(await serve(() => answering(logprobs))).client.ask(digit);
+    expect(judgement).toMatchObject({ problem: 'bad_request', attempts: 1 });
+    expect(judgement.detail).toMatch(/no log-probabilities.*vLLM/);
+  });
+
+  it('that are no numbers are the server\u2019s failure', async () => {
+    const logprobs = { content: [{ token: '5', top_logprobs: [{ token: '5', logprob: null }] }] };
+    const judgement = await connect(await serve(() => answering(logprobs))).client.ask(digit);
+    expect(judgement).toMatchObject({ problem: 'server_error', text: '[["5",null]]' });
+  });
+
+  it('without a digit are not asked for again: another seed brings the same', async () => {
+    const logprobs = { content: [{ token: 'The', top_logprobs: [{ token: 'The', logprob: -0.1 }] }] };
+    const stub = await serve(() => answering(logprobs, 'The'));
+    expect(await connect(stub).client.ask(digit)).toMatchObject({ problem: 'unparsable', attempts: 1 });
+    expect(stub.requests).toHaveLength(1);
+  });
+});
+
+describe('dialects', () => {
+  it('go by the address', () => {
+    expect(dialectOf(['https://api.openai.com/v1'])).toBe('openai');
+    expect(dialectOf(['https://mine.openai.azure.com/v1'])).toBe('openai');
+    expect(dialectOf(['http://gpu7:4877/v1', 'http://127.0.0.1:4877/v1'])).toBe('vllm');
+    expect(dialectOf(['https://api.openai.com.example.org/v1', 'https://notapi.openai.com.de/v1'])).toBe('vllm');
+  });
+
+  it('send what the servers know, and all of it', async () => {
+    const vllm = await toChatRequest(query(), 'm', 0);
+    expect(vllm).toMatchObject({ n: 1, temperature: 0, top_p: 1, top_k: -1, repetition_penalty: 1, seed: 42 });
+    const openai = await toChatRequest(query(), 'm', 1, 'openai');
+    expect(Object.keys(openai).sort()).toEqual([
+      'max_completion_tokens',
+      'messages',
+      'model',
+      'n',
+      'temperature',
+      'top_p',
+    ]);
+    expect(openai.temperature).toBe(0.3);
+    expect(hashRequest(query(), 'm', 'openai')).not.toBe(hashRequest(query(), 'm'));
+  });
+
+  it('can be given', async () => {
+    const stub = await serve(() => scoresText(7, 8));
+    await connect(stub, { dialect: 'openai' }).client.ask(query());
+    expect(stub.requests[0].body).not.toHaveProperty('top_k');
+  });
+});
+
+describe('the API key', () => {
+  const key = 'sk-test/4f9c0d2b7a61';
+  const echo = `Incorrect API key provided: ${key}. You can find your key at https://example.org.`;
+  const long = `${'x'.repeat(100)} ${key}`;
+
+  it.each<readonly [string, Behaviour]>([
+    ['an error', openAiError(401, echo)],
+    ['an error where an excerpt would cut it', openAiError(400, long)],
+    ['an error of the older form', flat(echo)],
+    ['an error in plain text', { kind: 'raw', status: 400, contentType: 'text/plain', body: echo }],
+    [
+      'an error with escaped slashes',
+      {
+        kind: 'raw',
+        status: 400,
+        contentType: 'application/json',
+        body: JSON.stringify({ error: { message: echo } }).replaceAll('/', '\\/'),
+      },
+    ],
+    ['a page', { kind: 'raw', status: 200, contentType: 'text/html', body: `<p>${echo}</p>` }],
+    ['an answer', { kind: 'text', text: echo }],
+    ['an object', { kind: 'json', body: { headers: { authorization: `Bearer ${key}` } } }],
+  ])('is not kept where it comes back in %s', async (_name, behaviour) => {
+    const stub = await serve(() => behaviour);
+    const { client, store } = connect(stub, { apiKey: key });
+    await client.ask(query());
+    const kept = JSON.stringify(store.all());
+    expect(kept).toMatch(/\[key\]|\.\.\.|x{50}/);
+    expect(kept).not.toContain('4f9c0d');
+    expect(JSON.stringify(await client.canary())).not.toContain('4f9c0d');
+    const ready = await waitUntilReady(stub.url, stubModel, { maxWaitS: 0, apiKey: key }).then(
+      () => '',
+      (error: unknown) => `${String(error)} ${JSON.stringify(error)} ${String((error as Error).cause)}`,
+    );
+    expect(ready).not.toContain('4f9c0d');
+  });
+
+  it('does not garble answers where it is a placeholder', async () => {
+    const { client } = connect(await serve(() => scoresText(7, 8)), { apiKey: 'score' });
+    expect(await client.ask(query())).toMatchObject({ scores: [7, 8] });
+  });
+
+  it('is sent without the line break that a file ends with', async () => {
+    const stub = await serve(() => scoresText(7, 8));
+    expect(await connect(stub, { apiKey: `${key}\n` }).client.ask(query())).toMatchObject({ scores: [7, 8] });
+  });
+
+  it.each(['sk-test 4f9c', 'sk-test\n4f9c', 'sk-t\u00e9st4f9c', 'sk-test\u20004f9c'])(
+    'that no header can carry is a config error that does not show it',
+    async (bad) => {
+      const stub = await serve(() => scoresText(7, 8));
+      let found: unknown;
+      try {
+        connect(stub, { apiKey: bad });
+      } catch (error) {
+        found = error;
+      }
+      expect(found).toBeInstanceOf(ConfigError);
+      expect((found as ConfigError).toText()).not.toContain('4f9c');
+      await expect(waitUntilReady(stub.url, stubModel, { maxWaitS: 0, apiKey: bad })).rejects.toThrow(ConfigError);
+    },
+  );
+
+  it('has to be there for a server on the net', () => {
+    const environment = { OTHER_KEY: key, EMPTY_KEY: ' ' };
+    expect(keyFor('https://api.openai.com/v1', 'OTHER_KEY', environment)).toBe(key);
+    for (const variable of ['OPENAI_API_KEY', 'EMPTY_KEY']) {
+      const read = (): unknown => keyFor('https://api.openai.com/v1', variable, environment);
+      expect(read).toThrow(ConfigError);
+      expect(read).toThrow(`api.openai.com needs an API key, but ${variable} is not set`);
+    }
+    for (const local of [
+      'http://gpu7:4877/v1',
+      'https://localhost/v1',
+      'https://127.0.0.1:8443/v1',
+      'https://[::1]/v1',
+    ]) {
+      expect(keyFor(local, 'OPENAI_API_KEY', environment)).toBeUndefined();
+    }
+  });
+});

@@ -1,0 +1,171 @@
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, describe, expect, it } from 'vitest';
+import { ConfigError, EndpointError } from '../../../src/core/errors.js';
+import type { Endpoint } from '../../../src/rewards/judge/endpoints.js';
+import { resolveEndpoints } from '../../../src/rewards/judge/endpoints.js';
+import { waitUntilReady } from '../../../src/rewards/judge/readiness.js';
+import type { Behave, StubOptions } from './stub_judge.js';
+import { fastClock, openAiError, startStubJudge, stubModel } from './stub_judge.js';
+
+const closing: (() => Promise<void> | void)[] = [];
+afterEach(async () => {
+  for (const close of closing.splice(0)) await close();
+});
+
+const answers: Behave = () => ({ kind: 'text', text: 'ready' });
+
+async function serve(behave: Behave = answers, options: StubOptions = {}) {
+  const stub = await startStubJudge(behave, options);
+  closing.push(stub.close);
+  return stub;
+}
+
+async function failure(endpoint: Endpoint, maxWaitS = 0, model = stubModel): Promise<EndpointError> {
+  const error: unknown = await waitUntilReady(endpoint, model, { maxWaitS, clock: fastClock(100) }).catch(
+    (cause: unknown) => cause,
+  );
+  expect(error).toBeInstanceOf(EndpointError);
+  return error as EndpointError;
+}
+
+function temporaryFile(content: string): string {
+  const folder = mkdtempSync(join(tmpdir(), 'editrl-endpoint-'));
+  closing.push(() => rmSync(folder, { recursive: true }));
+  const file = join(folder, 'node.txt');
+  writeFileSync(file, content);
+  return file;
+}
+
+describe('resolveEndpoints', () => {
+  it.each<readonly [Endpoint, readonly string[]]>([
+    ['http://judge:4877', ['http://judge:4877/v1']],
+    ['http://judge:4877/', ['http://judge:4877/v1']],
+    ['http://judge:4877/v1', ['http://judge:4877/v1']],
+    ['http://judge:4877/v1/', ['http://judge:4877/v1']],
+    ['https://host/proxy', ['https://host/proxy/v1']],
+    [
+      ['http://a:1', 'http://b:1/v1', 'http://a:1/v1'],
+      ['http://a:1/v1', 'http://b:1/v1'],
+    ],
+  ])('%j', (endpoint, urls) => {
+    expect(resolveEndpoints(endpoint)).toEqual(urls);
+  });
+
+  it('reads the host from a node file', () => {
+    expect(resolveEndpoints({ node_file: temporaryFile('gpu-07.cluster\n'), port: 4877 })).toEqual([
+      'http://gpu-07.cluster:4877/v1',
+    ]);
+  });
+
+  it('says what is wrong with a node file', () => {
+    expect(() => resolveEndpoints({ node_file: '/nowhere/node.txt', port: 1 })).toThrow(EndpointError);
+    expect(() => resolveEndpoints({ node_file: temporaryFile('\n'), port: 1 })).toThrow(
+      /first line should be a host name/,
+    );
+  });
+
+  it('names the variable where the address is empty, and the form where it is wrong', () => {
+    expect(() => resolveEndpoints('')).toThrow(ConfigError);
+    try {
+      resolveEndpoints(' ');
+    } catch (error) {
+      expect((error as ConfigError).next).toContain('APP__REWARD_FUNCTION_API_BASE');
+    }
+    try {
+      resolveEndpoints('judge:4877');
+      expect.fail('no error');
+    } catch (error) {
+      expect((error as ConfigError).toText()).toContain('http://judge:4877/v1');
+    }
+  });
+});
+
+describe('waitUntilReady', () => {
+  it('asks for the listing and for a completion with two images', async () => {
+    const stub = await serve();
+    const ready = await waitUntilReady(stub.url, stubModel, { maxWaitS: 0 });
+    expect(ready).toEqual({ endpoints: [stub.url], maxModelLen: 4096 });
+    expect(stub.requests.map(({ images }) => images.length)).toEqual([2]);
+  });
+
+  it('waits while a judge is starting', async () => {
+    let looks = 0;
+    const stub = await serve(() => (++looks < 3 ? openAiError(503, 'loading') : { kind: 'text', text: 'ready' }));
+    const found: string[] = [];
+    const clock = fastClock(100);
+    await waitUntilReady(stub.url, stubModel, { maxWaitS: 600, clock, onWaiting: (text) => found.push(text) });
+    expect(found).toHaveLength(2);
+    expect(found[0]).toContain('503 loading');
+  });
+
+  it('gives up on a judge that is down, naming its address and what to do', async () => {
+    const stub = await startStubJudge(answers);
+    await stub.close();
+    const error = await failure(stub.url, 12);
+    expect(error.exitCode).toBe(3);
+    expect(error.toText()).toContain(stub.url);
+    expect(error.message).toContain('ECONNREFUSED');
+    expect(error.next).toContain('Start the judge');
+  });
+
+  it('gives up on a judge that accepts and stays silent', async () => {
+    const stub = await serve(() => ({ kind: 'stall' }));
+    expect((await failure(stub.url)).message).toContain('did not answer in time');
+  });
+
+  it.each<readonly [string, Behave, StubOptions, RegExp]>([
+    [
+      'no OpenAI-compatible server',
+      answers,
+      { models: { kind: 'raw', status: 200, contentType: 'text/html', body: '<html>nginx</html>' } },
+      /not that of an OpenAI-compatible server.*nginx/,
+    ],
+    [
+      'another JSON service',
+      answers,
+      { models: { kind: 'json', body: { status: 'ok' } } },
+      /not that of an OpenAI-compatible server/,
+    ],
+    ['no such path', answers, { models: { kind: 'json', status: 404, body: { detail: 'Not Found' } } }, /404/],
+    ['a key is needed', answers, { models: { kind: 'json', status: 401, body: { error: 'Unauthorized' } } }, /401/],
+    [
+      'another model',
+      answers,
+      { models: { kind: 'json', body: { data: [{ id: 'llama' }] } } },
+      /does not serve 'stub-judge'; it serves: 'llama'/,
+    ],
+    [
+      'one image only',
+      () => openAiError(400, 'At most 1 image(s) may be provided in one prompt.'),
+      {},
+      /At most 1 image/,
+    ],
+    ['no text', () => ({ kind: 'json', body: { choices: [] } }), {}, /gave no text/],
+  ])('gives up at once: %s', async (_name, behave, options, message) => {
+    const stub = await serve(behave, options);
+    const error = await failure(stub.url, 1e9);
+    expect(error.message).toMatch(message);
+    expect(error.where).toBe(stub.url);
+    expect(error.next).toBeTruthy();
+  });
+
+  it('is not given up for an odd reply or two: three in a row convince', async () => {
+    let looks = 0;
+    const stub = await serve((request) => (++looks < 3 ? { kind: 'json', body: { choices: [] } } : answers(request)));
+    const ready = await waitUntilReady(stub.url, stubModel, { maxWaitS: 1e9, clock: fastClock(100) });
+    expect(ready.endpoints).toEqual([stub.url]);
+    expect(looks).toBe(3);
+  });
+
+  it('waits for a node file to appear, and says so in the end', async () => {
+    const error = await failure({ node_file: '/nowhere/node.txt', port: 4877 }, 12);
+    expect(error.toText()).toContain('/nowhere/node.txt');
+  });
+
+  it('needs every judge of a list', async () => {
+    const [good, bad] = [await serve(), await serve(answers, { models: { kind: 'json', body: { data: [] } } })];
+    expect((await failure([good.url, bad.url])).where).toBe(bad.url);
+  });
+});

@@ -1,0 +1,206 @@
+import { describe, expect, it } from 'vitest';
+import { ConfigError, DataError } from '../../../src/core/errors.js';
+import { createReward } from '../../../src/rewards/score/combined.js';
+import { rewardSettingsSchema } from '../../../src/rewards/score/settings.js';
+import type { TermKind, TermServices } from '../../../src/rewards/terms/term.js';
+import { termKinds } from '../../../src/rewards/terms/table.js';
+import type { JudgeItem, Outcome } from '../../../src/rewards/score/types.js';
+import { termContract, wholeItem } from '../terms/term_contract.js';
+import { replyingJudge, tableJudge, testServices, usualReplies } from '../terms/term_services.js';
+
+const terms = (...named: object[]): object => ({ mode: null, terms: named });
+const judgedAndCheap = terms({ name: 'viescore', weight: 0.75 }, { name: 'image_similarity', weight: 0.25 });
+
+async function score(
+  settings: object,
+  changes: Partial<JudgeItem> = {},
+  judge = tableJudge(),
+): Promise<Outcome & { asked: string[] }> {
+  const reward = await createReward(rewardSettingsSchema.parse(settings), testServices(judge));
+  const outcome = await reward.score(wholeItem(changes));
+  return { ...outcome, asked: judge.asked.map(({ key }) => key.slice(key.lastIndexOf('/') + 1)) };
+}
+
+termContract('a weighted sum', () =>
+  createReward(rewardSettingsSchema.parse(judgedAndCheap), testServices(tableJudge())),
+);
+
+describe('the table', () => {
+  it.each(Object.entries(termKinds))('names %s as it names itself', (name, kind: TermKind) => {
+    expect(kind.name).toBe(name);
+    expect(kind.description).not.toBe('');
+    expect(Object.keys(kind.fields)).not.toContain('name');
+    expect(Object.keys(kind.fields)).not.toContain('weight');
+  });
+});
+
+describe('a mode', () => {
+  it.each(['jpeg_size', 'image_similarity', 'format_accuracy'])(
+    'may be the cheap term %s, without a judge',
+    async (mode) => {
+      const reward = await createReward(rewardSettingsSchema.parse({ mode }), testServices());
+      const outcome = await reward.score(wholeItem());
+      expect(outcome.kind).toBe('scored');
+      expect(outcome).not.toHaveProperty('terms');
+      expect(Object.keys(outcome.parts).every((part) => part.startsWith(`${mode}/`))).toBe(true);
+    },
+  );
+
+  it('is on its own scale', async () => {
+    const mode = await score({ mode: 'jpeg_size' });
+    expect(mode).toMatchObject({ kind: 'scored', value: 1 - mode.parts['jpeg_size/kb'] / 500 });
+  });
+});
+
+describe('terms', () => {
+  it('are added up by weight, each from 0 to 1', async () => {
+    // viescore: sqrt(4 * 5) of 10; the edit is its source, so as similar as can be
+    const value = 0.75 * (Math.sqrt(20) / 10) + 0.25;
+    const outcome = await score(judgedAndCheap, { edited: wholeItem().source });
+    expect(outcome).toMatchObject({ kind: 'scored', asked: ['viescore_sc', 'viescore_pq'] });
+    if (outcome.kind !== 'scored') throw new Error(outcome.kind);
+    expect(outcome.value).toBeCloseTo(value, 12);
+    expect(outcome.normalised).toBe(outcome.value);
+    expect(outcome.parts).toMatchObject({
+      'viescore/overall': Math.sqrt(20),
+      'viescore/normalised': Math.sqrt(20) / 10,
+      'image_similarity/source': 1,
+      'image_similarity/normalised': 1,
+    });
+    expect(outcome.terms?.map(({ name, weight }) => [name, weight])).toEqual([
+      ['viescore', 0.75],
+      ['image_similarity', 0.25],
+    ]);
+  });
+
+  it('share what they ask: a question is asked once', async () => {
+    const settings = terms(
+      { name: 'viescore', weight: 0.4 },
+      { name: 'ground_score', weight: 0.3 },
+      { name: 'sqrt(viescore_pqxground_score)', weight: 0.3 },
+    );
+    const outcome = await score({ ...settings, also_compute: ['viescore'] });
+    expect(outcome.asked).toEqual(['viescore_sc', 'viescore_pq', 'ground_score']);
+    expect(outcome).toMatchObject({
+      kind: 'scored',
+      value: 0.4 * (Math.sqrt(20) / 10) + 0.3 * 0.7 + 0.3 * (Math.sqrt(35) / 10),
+    });
+  });
+
+  it('share no answer between items, nor once it was given', async () => {
+    const judge = tableJudge();
+    const reward = await createReward(rewardSettingsSchema.parse({}), testServices(judge));
+    await Promise.all([reward.score(wholeItem({ key: 'a' })), reward.score(wholeItem({ key: 'b' }))]);
+    await reward.score(wholeItem({ key: 'a' }));
+    expect(judge.asked).toHaveLength(6);
+  });
+
+  it('are asked at the same time', async () => {
+    const first = new Map<string, number>();
+    const judge = replyingJudge((question) => {
+      first.set(question, judge.asked.length);
+      return usualReplies[question];
+    });
+    await score(terms({ name: 'viescore', weight: 0.5 }, { name: 'ground_score', weight: 0.5 }), {}, judge);
+    // Every question was under way before the first was answered.
+    expect(Math.min(...first.values())).toBe(3);
+  });
+
+  it('without one of them are without a value, and say which', async () => {
+    const outcome = await score(judgedAndCheap, {}, tableJudge({ viescore_sc: usualReplies['viescore_sc'] }));
+    expect(outcome).toMatchObject({
+      kind: 'unscored',
+      reason: 'timeout',
+      detail: 'viescore: 4/2/1/viescore_pq: no answer in time',
+    });
+    expect(outcome.parts).toHaveProperty('image_similarity/normalised');
+    expect(outcome.parts).not.toHaveProperty('viescore/normalised');
+  });
+
+  it('that are zero by rule add nothing; where all are, so is the sum', async () => {
+    expect(await score(judgedAndCheap, { edited: null })).toMatchObject({ kind: 'zero_by_rule', asked: [] });
+    const words = terms({ name: 'format_accuracy', weight: 0.5 }, { name: 'jpeg_size', weight: 0.5 });
+    expect(await score(words, { edited: null })).toMatchObject({ kind: 'scored', value: 0.5 });
+  });
+
+  it('are not asked about an answer that did not end, where that is the rule', async () => {
+    expect(await score(judgedAndCheap, { finished: false })).toMatchObject({
+      kind: 'zero_by_rule',
+      reason: 'unfinished',
+      asked: [],
+    });
+    expect(await score({ ...judgedAndCheap, zero_if_unfinished: false }, { finished: false })).toMatchObject({
+      kind: 'scored',
+    });
+  });
+
+  it('raise for an item that lacks what one of them compares with', async () => {
+    const settings = terms({ name: 'viescore', weight: 0.5 }, { name: 'format_accuracy', weight: 0.5 });
+    const reward = await createReward(rewardSettingsSchema.parse(settings), testServices(tableJudge()));
+    const { key, instruction, source, edited, truth, finished } = wholeItem();
+    const scoring = reward.score({ key, instruction, source, edited, truth, finished });
+    await expect(scoring).rejects.toThrow(DataError);
+    await expect(scoring).rejects.toThrow(/'format_accuracy' compares with a labelled answer in words/);
+    await expect(score(judgedAndCheap, { source: null })).rejects.toThrow(/source image/);
+  });
+
+  it('call each other off when one raises', async () => {
+    let calledOff = false;
+    const judge = tableJudge();
+    const slow = {
+      ask: (...[query, signal]: Parameters<typeof judge.ask>) => {
+        signal?.addEventListener('abort', () => (calledOff = true));
+        return judge.ask(query, signal);
+      },
+    };
+    const settings = terms({ name: 'viescore', weight: 0.5 }, { name: 'format_accuracy', weight: 0.5 });
+    const reward = await createReward(rewardSettingsSchema.parse(settings), testServices(slow));
+    await expect(reward.score(wholeItem({ expected: '' }))).rejects.toThrow(DataError);
+    expect(calledOff).toBe(true);
+  });
+});
+
+describe('what is only recorded', () => {
+  it.each<readonly [string, string, Partial<JudgeItem>]>([
+    ['ocr', 'an instruction without quotes', { instruction: 'remove the sign' }],
+    ['format_accuracy', 'a label that names no action', { expected: 'nothing' }],
+    ['ground_score', 'no label', { truth: null }],
+  ])('leaves out an item that lacks what %s compares with: %s', async (name, _what, changes) => {
+    const reward = await createReward(
+      rewardSettingsSchema.parse({ mode: 'image_similarity', also_compute: [name] }),
+      testServices(tableJudge()),
+    );
+    const outcome = await reward.score(wholeItem({ edited: wholeItem().source, ...changes }));
+    await reward.close();
+    expect(outcome).toEqual({ kind: 'scored', value: 1, normalised: 1, parts: { 'image_similarity/source': 1 } });
+  });
+});
+
+describe('making a reward', () => {
+  const services = (judge: TermServices['judge']): TermServices => ({ ...testServices(), judge });
+
+  it('raises where a term cannot be made, for a judge that is not there', async () => {
+    await expect(createReward(rewardSettingsSchema.parse({}), testServices())).rejects.toThrow(ConfigError);
+  });
+
+  it('refuses fields that contradict each other', async () => {
+    const settings = rewardSettingsSchema.parse(
+      terms({ name: 'format_accuracy', weight: 1, format_weight: 0.5, accuracy_weight: 0.6 }),
+    );
+    await expect(createReward(settings, testServices())).rejects.toThrow(/1\.1.*allowed: two weights that sum to 1/);
+  });
+
+  it('takes one judge for each model, however many terms ask it', async () => {
+    const models: (string | undefined)[] = [];
+    const settings = terms({ name: 'viescore', weight: 0.5 }, { name: 'ground_score', weight: 0.5 });
+    const reward = await createReward(
+      rewardSettingsSchema.parse(settings),
+      services((model) => {
+        models.push(model);
+        return tableJudge();
+      }),
+    );
+    expect(models).toEqual([undefined]);
+    await reward.close();
+  });
+});

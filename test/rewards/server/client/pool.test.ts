@@ -1,0 +1,398 @@
+import { afterAll, afterEach, describe, expect, it } from 'vitest';
+import { createServer, type RequestListener, type Server } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import type { RgbImage } from '../../../../src/core/image.js';
+import type { Clock } from '../../../../src/core/clock.js';
+import { MemoryJudgementStore } from '../../../../src/rewards/judge/memory_store.js';
+import { RewardPool, type RewardPoolOptions } from '../../../../src/rewards/server/client/pool.js';
+import { remote } from '../../../../src/rewards/terms/remote.js';
+import type { JudgeItem, Outcome } from '../../../../src/rewards/score/types.js';
+import { byPicture, fingerprint, place, readsAndJudges, rewardOf } from '../served.js';
+import { termContract, wholeItem } from '../../terms/term_contract.js';
+import { testServices } from '../../terms/term_services.js';
+
+const here = place();
+const pools: RewardPool[] = [];
+const stubs: Server[] = [];
+afterEach(async () => {
+  await Promise.all(pools.splice(0).map((pool) => pool.close()));
+  for (const stub of stubs.splice(0)) {
+    stub.close();
+    stub.closeAllConnections();
+  }
+  await here.close();
+});
+
+function poolOf(servers: readonly string[], options: Partial<RewardPoolOptions> = {}): RewardPool {
+  const pool = new RewardPool({ servers, random: () => 0.01, ...options });
+  pools.push(pool);
+  return pool;
+}
+
+async function stub(answer: RequestListener): Promise<string> {
+  const server = createServer(answer);
+  stubs.push(server);
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  return `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+}
+
+/** A picture whose fingerprint is the number. */
+function numbered(number: number): RgbImage {
+  const data = new Uint8Array(8 * 8 * 3).fill(7);
+  data.set([0, number >> 8, number & 255]);
+  return { width: 8, height: 8, data };
+}
+
+const items: readonly JudgeItem[] = Array.from({ length: 500 }, (_, i) =>
+  wholeItem({ key: `1/${i}`, edited: numbered(i), source: numbered(1000 + (i >> 3)), truth: null }),
+);
+
+/** Time limits that `pausesPass` never reaches. */
+const endless = { attemptTimeoutMs: 1e9, itemTimeoutMs: 1e9 };
+
+/** A clock whose pauses are over at once, and move it on; limits of a day are never reached. */
+function pausesPass(): Clock & { ms: number } {
+  const clock = {
+    ms: 0,
+    now: () => clock.ms,
+    after: (milliseconds: number, callback: () => void) => {
+      if (milliseconds >= 86_400_000) return () => undefined;
+      const timer = setImmediate(() => {
+        clock.ms += milliseconds;
+        callback();
+      });
+      return () => clearImmediate(timer);
+    },
+  };
+  return clock;
+}
+
+const one = rewardOf({ seen: { weight: 1, score: byPicture('seen') } });
+
+function expectOwnScores(outcomes: readonly Outcome[]): void {
+  for (const [i, outcome] of outcomes.entries()) {
+    const seen = fingerprint(numbered(i));
+    expect(outcome).toEqual({
+      kind: 'scored',
+      value: seen,
+      normalised: seen,
+      parts: { 'seen/seen': seen, 'seen/normalised': seen },
+    });
+  }
+}
+
+describe('a pool of reward servers', () => {
+  it('gives what the servers weigh, with their parts', async () => {
+    const { url } = await here.start(readsAndJudges);
+    const pool = poolOf([`${url}/`]);
+    await pool.ready(5_000);
+    const seen = fingerprint(numbered(5));
+    expect(await pool.score(items[5])).toEqual({
+      kind: 'scored',
+      value: 0.6 * seen + 0.2 * seen,
+      normalised: 0.6 * seen + 0.2 * seen,
+      parts: {
+        'ocr_confidence/seen': seen,
+        'ocr_confidence/normalised': seen,
+        'align_quality/seen': seen / 2,
+        'align_quality/normalised': seen / 2,
+      },
+    });
+  });
+
+  it('weighs the terms itself where it is told to', async () => {
+    const { url } = await here.start(readsAndJudges);
+    const pool = poolOf([url], { weights: { align_quality: 0.9, ocr_confidence: 0.1 } });
+    await pool.ready(5_000);
+    const seen = fingerprint(numbered(200));
+    const outcome = await pool.score(items[200]);
+    expect(outcome.kind === 'scored' && outcome.value).toBeCloseTo(0.45 * seen + 0.1 * seen, 12);
+  });
+
+  it.each(['least_loaded', 'round_robin'] as const)('shares the work (%s)', async (routing) => {
+    const counts = [0, 0, 0];
+    const servers = await Promise.all(
+      counts.map((_, k) =>
+        here.start(
+          rewardOf({
+            seen: {
+              weight: 1,
+              score: (item) => {
+                counts[k]++;
+                return byPicture('seen')(item);
+              },
+            },
+          }),
+        ),
+      ),
+    );
+    const pool = poolOf(
+      servers.map(({ url }) => url),
+      { routing },
+    );
+    expectOwnScores(await Promise.all(items.slice(0, 90).map((item) => pool.score(item))));
+    for (const count of counts) expect(count).toBeGreaterThanOrEqual(20);
+  });
+
+  it('loses and mixes up nothing when one of two servers dies midway', async () => {
+    const answered = { healthy: 0, dying: 0 };
+    const healthy = await here.start(
+      rewardOf({
+        seen: {
+          weight: 1,
+          score: (item) => {
+            answered.healthy++;
+            return byPicture('seen')(item);
+          },
+        },
+      }),
+    );
+    let die = (): void => undefined;
+    const dying = await here.start(
+      rewardOf({
+        seen: {
+          weight: 1,
+          score: (item) => {
+            if (++answered.dying === 60) die();
+            // What it had under way is never answered.
+            return answered.dying > 50 ? new Promise(() => undefined) : byPicture('seen')(item);
+          },
+        },
+      }),
+      { limits: { drainTimeoutMs: 0 } },
+    );
+    die = () => void dying.close();
+    const pool = poolOf([dying.url, healthy.url], { concurrency: 32 });
+    const outcomes = await Promise.all(items.map((item) => pool.score(item)));
+    expect(answered.dying).toBeGreaterThanOrEqual(60);
+    expect(answered.healthy).toBeGreaterThanOrEqual(440);
+    expectOwnScores(outcomes);
+  });
+
+  it('leaves a server alone that keeps failing, and asks it again later', async () => {
+    let broken = true;
+    let asked = 0;
+    const url = await stub((_request, reply) => {
+      asked++;
+      if (broken) reply.writeHead(500).end();
+      else reply.end(aReply({}));
+    });
+    const clock = pausesPass();
+    const pool = poolOf([url], { clock, ...endless, maxAttempts: 3 });
+    expect(await pool.score(items[0])).toMatchObject({ kind: 'unscored', reason: 'server_error' });
+    expect(asked).toBe(3);
+    expect(await pool.score(items[0])).toMatchObject({ kind: 'unscored', reason: 'connection' });
+    expect(asked).toBe(3);
+    broken = false;
+    clock.ms += 11_000;
+    expect((await pool.score(items[0])).kind).toBe('scored');
+    expect((await pool.score(items[0])).kind).toBe('scored');
+  });
+
+  it('waits for servers that have too much to do, and overloads none', async () => {
+    let underWay = 0;
+    let most = 0;
+    const { url } = await here.start(
+      rewardOf({
+        seen: {
+          weight: 1,
+          score: async (item) => {
+            most = Math.max(most, ++underWay);
+            await new Promise((resolve) => setTimeout(resolve, 2));
+            underWay--;
+            return byPicture('seen')(item);
+          },
+        },
+      }),
+      { limits: { requests: 3 } },
+    );
+    const pool = poolOf([url], { concurrency: 8 });
+    expectOwnScores(await Promise.all(items.slice(0, 8).map((item) => pool.score(item))));
+    expect(most).toBeLessThanOrEqual(3);
+  });
+
+  it('is as patient as it has to be with a server that has too much to do, which is no failure of it', async () => {
+    let asked = 0;
+    const url = await stub((_request, reply) => {
+      if (++asked > 10) reply.end(aReply({}));
+      else reply.writeHead(429, asked === 1 ? {} : { 'retry-after': '2' }).end();
+    });
+    const clock = pausesPass();
+    const pool = poolOf([url], { clock, ...endless, maxAttempts: 3 });
+    expect((await pool.score(items[0])).kind).toBe('scored');
+    expect(asked).toBe(11);
+    // A second where it does not say how long, two where it says so; jitter comes on top.
+    expect(clock.ms).toBeGreaterThanOrEqual(1_000 + 9 * 2_000);
+    expect(clock.ms).toBeLessThan(1_000 + 9 * 2_000 + 1_000);
+  });
+
+  it('does not wait as long as a server asks that asks for an hour', async () => {
+    let asked = 0;
+    const url = await stub((_request, reply) => {
+      if (++asked > 1) reply.end(aReply({}));
+      else reply.writeHead(429, { 'retry-after': '3600' }).end();
+    });
+    const clock = pausesPass();
+    expect((await poolOf([url], { clock, ...endless }).score(items[0])).kind).toBe('scored');
+    expect(clock.ms).toBeGreaterThanOrEqual(30_000);
+    expect(clock.ms).toBeLessThan(31_000);
+  });
+
+  it('is unscored, never a number, when nobody answers', async () => {
+    const pool = poolOf(['http://127.0.0.1:9', 'http://127.0.0.1:1']);
+    const outcomes = await Promise.all(items.slice(0, 10).map((item) => pool.score(item)));
+    for (const outcome of outcomes) expect(outcome).toMatchObject({ kind: 'unscored', reason: 'connection' });
+  });
+
+  it.each<[string, RequestListener, string]>([
+    ['an error', (_q, reply) => reply.writeHead(500).end('{"error":{"message":"broken"}}'), 'broken'],
+    [
+      'a page',
+      (_q, reply) => reply.writeHead(200, { 'content-type': 'text/html' }).end('<html>'),
+      'no reply of a reward',
+    ],
+    ['another item', (_q, reply) => reply.end(aReply({ key: 'other' })), 'another item'],
+    ['a score outside the scale', (_q, reply) => reply.end(aReply({ normalised: 1.5 })), 'no reply of a reward'],
+    ['a score that is none', (_q, reply) => reply.end(aReply({ normalised: null })), 'no reply of a reward'],
+    ['too many items', (_q, reply) => reply.end(aReply({}, 2)), 'another item'],
+    [
+      'half a reply',
+      (_q, reply) => reply.writeHead(200, { 'content-length': 500 }).write('{"rew', () => reply.destroy()),
+      '',
+    ],
+    ['other settings', (_q, reply) => reply.end(aReply({ reward: 'another' })), 'other settings'],
+    ['a refused token', (_q, reply) => reply.writeHead(401).end('{"error":{"message":"no"}}'), 'HTTP 401'],
+  ])('turns to the next server after %s', async (_what, answer, detail) => {
+    const good = await here.start(one);
+    const bad = await stub(answer);
+    const pool = poolOf([bad, good.url], { routing: 'round_robin' });
+    // The first to say what it scores with is the good one.
+    await pool.ready(0);
+    expectOwnScores([await pool.score(items[0])]);
+    const alone = await poolOf([bad], { maxAttempts: 2 }).score(items[0]);
+    if (detail === 'other settings') return;
+    expect(alone).toMatchObject({ kind: 'unscored', parts: {} });
+    expect(alone.kind === 'unscored' && alone.detail).toContain(detail);
+  });
+
+  it('does not ask everyone about a request that is itself at fault', async () => {
+    let asked = 0;
+    const refuse: RequestListener = (_request, reply) => {
+      asked++;
+      reply.writeHead(413).end('{"error":{"message":"too large"}}');
+    };
+    const pool = poolOf([await stub(refuse), await stub(refuse)]);
+    expect(await pool.score(items[0])).toMatchObject({ kind: 'unscored', reason: 'bad_request' });
+    expect(asked).toBe(1);
+  });
+
+  it('gives each request and each item their time', async () => {
+    const silent = await stub(() => undefined);
+    const good = await here.start(one);
+    const both = poolOf([silent, good.url], { routing: 'round_robin', attemptTimeoutMs: 100 });
+    expect((await both.score(items[0])).kind).toBe('scored');
+    const alone = poolOf([silent], { attemptTimeoutMs: 60_000, itemTimeoutMs: 100 });
+    expect(await alone.score(items[0])).toMatchObject({ kind: 'unscored', reason: 'timeout' });
+  });
+
+  it('never shows its token', async () => {
+    const token = 'a-token-of-the-test';
+    const echo = await stub((request, reply) => reply.writeHead(500).end(`you sent ${request.headers.authorization}`));
+    const pool = poolOf([echo], { token, maxAttempts: 1 });
+    const outcome = await pool.score(items[0]);
+    expect(JSON.stringify(outcome)).toContain('you sent Bearer');
+    expect(JSON.stringify(outcome)).not.toContain(token);
+    const { url } = await here.start(one, { token });
+    const right = poolOf([url], { token });
+    await right.ready(0);
+    expect((await right.score(items[0])).kind).toBe('scored');
+    await expect(poolOf([url], { token: 'another-token-of-it' }).ready(0)).rejects.toThrow('it takes another token');
+    const broken = (): unknown => poolOf([url], { token: `${token}\nand more` });
+    expect(broken).toThrow('no HTTP header carries');
+    expect(broken).not.toThrow(token);
+  });
+});
+
+describe('readiness', () => {
+  it('says who is not ready', async () => {
+    await expect(poolOf(['http://127.0.0.1:9']).ready(0)).rejects.toThrow(
+      'no reward server is ready: http://127.0.0.1:9',
+    );
+    const page = await stub((_request, reply) => reply.end('<html>'));
+    await expect(poolOf([page]).ready(60_000)).rejects.toThrow("no reward server's");
+  });
+
+  it('refuses servers that score otherwise, or lack a term', async () => {
+    const [a, b] = [
+      await here.start(one),
+      await here.start(rewardOf({ x: { weight: 1, score: byPicture('x') } }, 'other')),
+    ];
+    await expect(poolOf([a.url, b.url]).ready(0)).rejects.toThrow('with different settings: 1 seen');
+    await expect(poolOf([a.url], { weights: { x: 1 } }).ready(0)).rejects.toThrow("no term 'x'; they hold: seen");
+  });
+
+  it('refuses addresses that are none', () => {
+    for (const url of ['', 'localhost:4900', 'ftp://x', 'http://user:pass@host:1']) {
+      expect(() => new RewardPool({ servers: [url] })).toThrow('is not the address of a reward server');
+    }
+  });
+});
+
+describe('records', () => {
+  it('gives a resumed run what it was given before, without a server', async () => {
+    const store = new MemoryJudgementStore();
+    const server = await here.start(readsAndJudges);
+    const before = await Promise.all(
+      items.slice(0, 20).map((item) => poolOf([server.url], { store: () => store }).score(item)),
+    );
+    await server.close();
+    const resumed = poolOf([server.url], { store: () => store });
+    expect(await Promise.all(items.slice(0, 20).map((item) => resumed.score(item)))).toEqual(before);
+    expect(store.all()[0]).toMatchObject({ model: 'digest-of-the-test', problem: null, attempts: 1 });
+    expect(store.all().map(({ key }) => key)).toContain('1/7/remote');
+    // Another picture under the same key is another question.
+    expect((await resumed.score({ ...items[0], edited: numbered(77) })).kind).toBe('unscored');
+  });
+
+  it('replays a failure too, unless it is asked to ask again', async () => {
+    const store = new MemoryJudgementStore();
+    const down = poolOf(['http://127.0.0.1:9'], { store: () => store, maxAttempts: 1 });
+    expect((await down.score(items[0])).kind).toBe('unscored');
+    const { url } = await here.start(one);
+    const up = poolOf([url], { store: () => store });
+    expect(await up.score(items[0])).toMatchObject({ kind: 'unscored', reason: 'connection' });
+    expectOwnScores([await up.score(items[0], undefined, { askAgain: true })]);
+    expectOwnScores([await up.score(items[0])]);
+  });
+});
+
+describe('the term remote', () => {
+  it('waits for its servers, and says so where none comes', async () => {
+    const fields = { endpoint: 'http://127.0.0.1:9', wait_s: 0 };
+    const { z } = await import('zod');
+    const schema = z.strictObject(remote.fields);
+    await expect(remote.create(schema.parse(fields), testServices())).rejects.toThrow('no reward server is ready');
+    expect(schema.safeParse({ endpoint: 'x', terms: { a: 0.6, b: 0.6 } }).success).toBe(false);
+    const { url } = await here.start(readsAndJudges);
+    const term = await remote.create(
+      schema.parse({ endpoint: [url], terms: { ocr_confidence: 0.6, align_quality: 0.4 } }),
+      testServices(),
+    );
+    expect((await term.score(items[3])).kind).toBe('scored');
+    await term.close();
+  });
+});
+
+const served = place();
+afterAll(() => served.close());
+termContract('remote', async () => {
+  const server = served.servers.at(0) ?? (await served.start(readsAndJudges));
+  return new RewardPool({ servers: [server.url] });
+});
+
+/** A whole reply about the first item, but for what a server may get wrong. */
+function aReply(wrong: { key?: string; normalised?: number | null; reward?: string }, count = 1): string {
+  const { key = items[0].key, normalised = 0.5, reward = 'digest-of-the-test' } = wrong;
+  const outcome = { kind: 'scored', value: 0.5, normalised, parts: {}, reason: null, detail: null };
+  return JSON.stringify({ reward, items: Array(count).fill({ key, outcome, terms: {} }) });
+}

@@ -1,0 +1,254 @@
+import { afterEach, describe, expect, it, vi } from 'vitest';
+import { z } from 'zod';
+import { ConfigError, DataError, EngineError } from '../../../../src/core/errors.js';
+import type { RgbImage } from '../../../../src/core/image.js';
+import type { Judge } from '../../../../src/rewards/judge/judge.js';
+import { JudgeImages } from '../../../../src/rewards/judge/images.js';
+import type { OcrEngine, OcrLine } from '../../../../src/rewards/terms/ocr/engine.js';
+import { borrowEngine } from '../../../../src/rewards/terms/ocr/open.js';
+import * as tesseract from '../../../../src/rewards/terms/ocr/tesseract.js';
+import { builtInPrompts } from '../../../../src/rewards/judge/prompts.js';
+import type { TermServices } from '../../../../src/rewards/terms/term.js';
+import { ocr } from '../../../../src/rewards/terms/ocr.js';
+import { ocrConfidence } from '../../../../src/rewards/terms/ocr_confidence.js';
+import { ocrVlm } from '../../../../src/rewards/terms/ocr_vlm.js';
+import type { JudgeItem, Judgement, UnscoredReason } from '../../../../src/rewards/score/types.js';
+import { drawSign } from '../../../../src/tiny/world/signs.js';
+import { testFolder } from '../../../support/folder.js';
+
+function judgeThat(scores: readonly number[], problem: UnscoredReason | null = null): Judge {
+  return {
+    ask: async ({ key }): Promise<Judgement> => ({
+      key,
+      requestHash: 'hash',
+      model: 'judge',
+      text: '',
+      problem,
+      scores,
+      attempts: 1,
+      latencyMs: 1,
+    }),
+  };
+}
+
+function services(judge: Judge = judgeThat([8, 6])): TermServices {
+  return {
+    judge: () => judge,
+    images: new JudgeImages(),
+    prompts: builtInPrompts,
+    modelFolder: (reference) => String(reference),
+  };
+}
+
+const item = (edited: RgbImage | null, instruction = 'a sign that says "HELLO"'): JudgeItem => ({
+  key: '5/12/3',
+  instruction,
+  source: null,
+  edited,
+  truth: null,
+  finished: true,
+});
+
+/** Puts an engine in tesseract's place that reads these lines, or fails. */
+function engineThat(read: OcrEngine['read'] | readonly OcrLine[]) {
+  const close = vi.fn(async () => undefined);
+  const engine: OcrEngine = { read: typeof read === 'function' ? read : async () => ({ lines: read }), close };
+  const open = vi.spyOn(tesseract, 'openTesseract').mockResolvedValue(engine);
+  return { open, close };
+}
+
+vi.mock('../../../../src/rewards/terms/ocr/tesseract.js', { spy: true });
+afterEach(() => {
+  vi.mocked(tesseract.openTesseract).mockReset();
+});
+
+const defaults = <Fields extends z.ZodRawShape>(fields: Fields, given: object = {}) => z.object(fields).parse(given);
+const sign = drawSign('HELLO');
+
+describe('ocr', () => {
+  it('reads a drawn word with similarity 1, and nothing on a blank image', async () => {
+    const term = await ocr.create(defaults(ocr.fields), services());
+    const good = await term.score(item(sign));
+    expect(good).toMatchObject({ kind: 'scored', parts: { 'ocr/similarity': 1 } });
+    expect(good.parts['ocr/confidence']).toBeGreaterThan(0.8);
+    const blank = await term.score(item({ ...sign, data: new Uint8Array(sign.data.length).fill(255) }));
+    expect(blank).toMatchObject({ kind: 'scored', value: 0, normalised: 0 });
+    await term.close();
+  });
+
+  it('multiplies similarity and confidence', async () => {
+    engineThat([{ text: 'HELO', confidence: 0.5 }]);
+    const term = await ocr.create(defaults(ocr.fields), services());
+    expect(await term.score(item(sign))).toEqual({
+      kind: 'scored',
+      value: 0.4,
+      normalised: 0.4,
+      parts: { 'ocr/similarity': 0.8, 'ocr/confidence': 0.5 },
+    });
+    await term.close();
+  });
+
+  it.each([['a sign that says HELLO'], ['a sign that says ""']])(
+    'names the prompt that quotes nothing: %s',
+    async (prompt) => {
+      engineThat([]);
+      const term = await ocr.create(defaults(ocr.fields), services());
+      for (const edited of [sign, null]) {
+        await expect(term.score(item(edited, prompt))).rejects.toThrow(DataError);
+        await expect(term.score(item(edited, prompt))).rejects.toMatchObject({ where: '5/12/3' });
+      }
+      await term.close();
+    },
+  );
+
+  it('is 0 by rule where the answer does not decode', async () => {
+    engineThat([]);
+    const term = await ocr.create(defaults(ocr.fields), services());
+    expect(await term.score(item(null))).toEqual({ kind: 'zero_by_rule', reason: 'undecodable', parts: {} });
+    await term.close();
+  });
+
+  it('is unscored, never 0, where the engine fails or the run gives up', async () => {
+    const controller = new AbortController();
+    engineThat(async (_, signal) => {
+      signal?.throwIfAborted();
+      throw new EngineError('the thread ended');
+    });
+    const term = await ocr.create(defaults(ocr.fields), services());
+    expect(await term.score(item(sign), controller.signal)).toEqual({
+      kind: 'unscored',
+      reason: 'server_error',
+      detail: '5/12/3: the thread ended',
+      parts: {},
+    });
+    controller.abort();
+    expect(await term.score(item(sign), controller.signal)).toMatchObject({ kind: 'unscored', reason: 'aborted' });
+    await term.close();
+  });
+
+  it('lets a defect of its own through', async () => {
+    engineThat(() => Promise.reject(new TypeError('defect')));
+    const term = await ocr.create(defaults(ocr.fields), services());
+    await expect(term.score(item(sign))).rejects.toThrow(TypeError);
+    await term.close();
+  });
+
+  it.each([
+    ['ocr_model', { backend: 'paddle' }],
+    ['ocr_model', { ocr_model: 'models/pp' }],
+    ['language_data', { backend: 'paddle', ocr_model: 'models/pp', language_data: 'data' }],
+  ])('finds a contradiction at %s in %j', (field, given) => {
+    expect(ocr.conflict?.(defaults(ocr.fields, given))).toMatchObject({ field });
+  });
+
+  it('takes what fits together, and refuses a language that is a path', () => {
+    for (const given of [
+      {},
+      { backend: 'paddle', ocr_model: 'models/pp' },
+      { language: 'eng+deu', language_data: 'data' },
+    ]) {
+      expect(ocr.conflict?.(defaults(ocr.fields, given))).toBeNull();
+    }
+    expect(() => defaults(ocr.fields, { language: '../eng' })).toThrow();
+  });
+});
+
+describe('ocr_confidence', () => {
+  it('weighs lines by length and asks for no quotation', async () => {
+    engineThat([
+      { text: 'ABCDEFGH', confidence: 1 },
+      { text: 'xy', confidence: 0.5 },
+    ]);
+    const term = await ocrConfidence.create(defaults(ocrConfidence.fields), services());
+    const parts = { 'ocr_confidence/confidence': 0.9 };
+    expect(await term.score(item(sign, 'a street'))).toEqual({ kind: 'scored', value: 0.9, normalised: 0.9, parts });
+    await term.close();
+  });
+});
+
+describe('ocr_vlm', () => {
+  const create = (given: object, judge?: Judge) => ocrVlm.create(defaults(ocrVlm.fields, given), services(judge));
+  const lines = [{ text: 'HELLO', confidence: 0.9 }];
+
+  it('weighs the confidence and the grade of the judge', async () => {
+    engineThat(lines);
+    const term = await create({ ocr_weight: 0.6, vlm_weight: 0.4 });
+    const outcome = await term.score(item(sign, 'a street'));
+    expect(outcome.kind).toBe('scored');
+    expect(outcome.parts['ocr_vlm/ocr_confidence']).toBeCloseTo(0.9, 12);
+    expect(outcome.parts['ocr_vlm/vlm_score']).toBeCloseTo(0.7, 12);
+    expect(outcome.parts['ocr_vlm/combined_score']).toBeCloseTo(0.6 * 0.9 + 0.4 * 0.7, 12);
+    expect(outcome).toMatchObject({ value: outcome.parts['ocr_vlm/combined_score'] });
+    await term.close();
+  });
+
+  it('is unscored where either part is, and keeps the other', async () => {
+    engineThat(lines);
+    const silent = await create({}, judgeThat([], 'timeout'));
+    expect(await silent.score(item(sign))).toMatchObject({
+      kind: 'unscored',
+      reason: 'timeout',
+      parts: { 'ocr_vlm/ocr_confidence': 0.9 },
+    });
+    await silent.close();
+    engineThat(() => Promise.reject(new EngineError('the thread ended')));
+    const blind = await create({});
+    expect(await blind.score(item(sign))).toMatchObject({
+      kind: 'unscored',
+      reason: 'server_error',
+      parts: { 'ocr_vlm/vlm_score': 0.7 },
+    });
+    await blind.close();
+  });
+
+  it('is 0 by rule where nothing decodes, or what does has a shape that no judge is shown', async () => {
+    engineThat(lines);
+    const term = await create({});
+    const strip = { width: 2, height: 600, data: new Uint8Array(3600) };
+    for (const edited of [null, strip]) {
+      expect(await term.score(item(edited))).toEqual({ kind: 'zero_by_rule', reason: 'undecodable', parts: {} });
+    }
+    await term.close();
+  });
+
+  it('refuses weights that do not add up to 1', async () => {
+    const wrong = { ocr_weight: 0.5, vlm_weight: 0.6 };
+    expect(ocrVlm.conflict?.(defaults(ocrVlm.fields, wrong))).toMatchObject({ field: 'vlm_weight' });
+    await expect(create(wrong)).rejects.toThrow(ConfigError);
+    expect(ocrVlm.conflict?.(defaults(ocrVlm.fields))).toBeNull();
+    expect(ocrVlm.conflict?.(defaults(ocrVlm.fields, { backend: 'paddle' }))).toMatchObject({ field: 'ocr_model' });
+  });
+});
+
+describe('sharing an engine', () => {
+  const empty = testFolder('ocr');
+  const settings = { backend: 'tesseract', language: 'eng', languageData: null, workers: 2, model: null } as const;
+
+  it('opens one for equal settings and closes it with the last borrower', async () => {
+    const { open, close } = engineThat([]);
+    const [first, second, other] = await Promise.all([
+      borrowEngine(settings),
+      borrowEngine({ ...settings }),
+      borrowEngine({ ...settings, workers: 1 }),
+    ]);
+    expect(open).toHaveBeenCalledTimes(2);
+    await other.close();
+    expect(close).toHaveBeenCalledTimes(1);
+    await first.close();
+    await first.close();
+    expect(close).toHaveBeenCalledTimes(1);
+    await second.close();
+    expect(close).toHaveBeenCalledTimes(2);
+    const again = await borrowEngine(settings);
+    expect(open).toHaveBeenCalledTimes(3);
+    await again.close();
+  });
+
+  it('forgets one that did not open', async () => {
+    const missing = { ...settings, languageData: empty };
+    await expect(borrowEngine(missing)).rejects.toThrow(ConfigError);
+    const { close } = engineThat([]);
+    await (await borrowEngine(missing)).close();
+    expect(close).toHaveBeenCalledTimes(1);
+  });
+});
