@@ -4,7 +4,7 @@
  */
 import { accessSync, constants, statfsSync, statSync } from 'node:fs';
 import { delimiter, join, resolve } from 'node:path';
-import { loadingOnce, type LoadedConfig } from '../config/load.js';
+import { loadingOnce, type LoadedConfig, type loadReferenced } from '../config/load.js';
 import { cannotRunYet, dependencies } from '../config/models.js';
 import { ConfigError, EditrlError, RunError } from '../core/errors.js';
 import { requireWritable } from '../core/files.js';
@@ -100,13 +100,24 @@ export function changedRuns(runs: readonly LoadedConfig[]): Obstacle[] {
 
 /** Looks at configs one after another: what they share, runs that they start from among it, is evaluated and looked at once. */
 export class Preflight {
-  readonly #load = loadingOnce();
   readonly #looking: Looking = { seen: new Map(), devices: lazy(() => detectDevices()) };
+
+  /** `load` gives the configs that others start from. */
+  constructor(private readonly load: typeof loadReferenced = loadingOnce()) {}
 
   /** What is in the way of a config's run and of those that it starts from. Raises what makes no chain: see `chainOf`. */
   async of(config: LoadedConfig): Promise<Obstacle[]> {
-    const runs = (await chainOf(config, new Set(), this.#load)).map((link) => link.config);
+    const runs = await this.#chain(config);
     return [...changedRuns(runs), ...obstacles(runs, this.#looking)];
+  }
+
+  /** Those of these runs that are still to be trained. */
+  async toTrain(config: LoadedConfig): Promise<LoadedConfig[]> {
+    return unfinished(await this.#chain(config), new Set());
+  }
+
+  async #chain(config: LoadedConfig): Promise<LoadedConfig[]> {
+    return (await chainOf(config, new Set(), this.load)).map((link) => link.config);
   }
 }
 
