@@ -31,7 +31,13 @@ export const configVerb: Verb = {
       build: (yargs) =>
         configOptions(yargs)
           .option('json', jsonOption)
-          .example('$0 config check configs/*.jsonnet --with configs/lib/tiny.libsonnet', 'the whole family'),
+          .option('deep', {
+            type: 'boolean',
+            default: false,
+            describe: 'ask the judges and reward servers, too, as a run would',
+          })
+          .example('$0 config check configs/*.jsonnet --with configs/lib/tiny.libsonnet', 'the whole family')
+          .example('$0 config check configs/sft_s__rl_s.jsonnet --deep', 'whether its judge can be asked'),
       run: check,
     },
     diff: diffAction,
@@ -79,26 +85,34 @@ interface Checked {
   readonly warnings?: readonly string[];
   readonly resultHash?: string;
   readonly in_the_way?: readonly { readonly run: string; readonly message: string }[];
+  /** What its servers have to say that is not in the way; with `--deep`. */
+  readonly notes?: readonly string[];
 }
 
 async function check(args: Arguments): Promise<number> {
   const { Preflight } = await import('../launch/preflight.js');
   const preflight = new Preflight();
+  const servers = flag(args, 'deep') ? new (await import('../launch/reachable.js')).Servers() : null;
   const results: Checked[] = [];
   let exitCode = 0;
   for (const file of texts(args, 'config')) {
     try {
       const config = await configOf(args, file);
       // What cannot run yet anywhere is a base for others, which bring their own data and models.
-      const found = cannotRunYet(config.settings).length > 0 ? [] : await preflight.of(config);
-      const inTheWay = found.map(({ run, error }) => ({ run, message: error.toText() }));
+      const able = cannotRunYet(config.settings).length === 0;
+      const found = able ? await preflight.of(config) : [];
+      const reached = able && servers !== null ? await servers.of(await preflight.toTrain(config)) : null;
+      const all = [...found, ...(reached?.obstacles ?? [])];
+      const inTheWay = all.map(({ run, error }) => ({ run, message: error.toText() }));
       if (inTheWay.length > 0) exitCode = Math.max(exitCode, 1);
       const { warnings, resultHash } = config;
-      results.push({ file, ok: true, warnings, resultHash, in_the_way: inTheWay });
+      const notes = reached === null ? {} : { notes: reached.notes };
+      results.push({ file, ok: true, warnings, resultHash, in_the_way: inTheWay, ...notes });
       if (flag(args, 'json')) continue;
       const mark = inTheWay.length > 0 ? styled('blocked', 'yellow') : styled('ok', 'green');
       printLine(`${mark}  ${file}  ${config.settings.run_name}`);
       printRemarks(config);
+      for (const note of reached?.notes ?? []) printNote(note);
       for (const { run, message } of inTheWay) {
         printError(`in the way of ${run}: ${message}`);
       }
@@ -121,5 +135,9 @@ async function schema(args: Arguments): Promise<number> {
 /** On standard error, so that standard output stays one document. */
 function printRemarks(config: LoadedConfig): void {
   printWarnings(config.warnings);
-  for (const reason of cannotRunYet(config.settings)) printError(`${styled('note', 'dim', process.stderr)}: ${reason}`);
+  for (const reason of cannotRunYet(config.settings)) printNote(reason);
+}
+
+function printNote(text: string): void {
+  printError(`${styled('note', 'dim', process.stderr)}: ${text}`);
 }

@@ -4,7 +4,7 @@ import { underWay } from '../launch/under_way.js';
 import { findRun, searchFolders } from '../run/find.js';
 import { findLeftovers, removeLeftovers, type Leftover } from '../run/leftovers.js';
 import type { RunPaths } from '../run/paths.js';
-import { bytesFreed, removeRun, requireNoneKept, runsToKeep, type Kept } from '../run/remove.js';
+import { bytesFreed, removeRuns, requireNoneKept, runsToKeep, type Kept } from '../run/remove.js';
 import { printJson, printLine } from './output.js';
 import { expDirOption, flag, text, texts, type Arguments, type Verb } from './verb.js';
 
@@ -56,7 +56,12 @@ async function rm(args: Arguments): Promise<number> {
   const bytes = bytesFreed(runs.map(({ dir }) => dir));
   const removed = runs.map((paths) => ({ run_name: paths.runName, dir: paths.dir, bytes: bytesFreed([paths.dir]) }));
   const dry = flag(args, 'dry-run');
-  if (!dry) for (const paths of runs) removeRun(paths);
+  if (!dry) {
+    for (const base of new Set(runs.map(({ baseExpDir }) => baseExpDir))) {
+      const here = runs.filter(({ baseExpDir }) => baseExpDir === base);
+      await removeRuns(here, () => underWay(base));
+    }
+  }
   if (flag(args, 'json')) {
     printJson({ removed, bytes, dry_run: dry });
     return 0;
@@ -77,7 +82,7 @@ async function clean(args: Arguments): Promise<number> {
     found.push(...here.found);
   }
   const bytes = bytesFreed(found.map(({ path }) => path));
-  if (!dry) removeLeftovers(found);
+  if (!dry) await removeLeftovers(found, underWay);
   if (flag(args, 'json')) {
     printJson({
       removed: found.map(({ path, what, bytes: size }) => ({ path, what, bytes: size })),

@@ -10,13 +10,16 @@ export function stagingFolder(parent: string, prefix: string): string {
   return join(parent, `${prefix}${hostname()}-${process.pid}-${randomUUID().slice(0, 8)}`);
 }
 
-/** Removes what processes of this machine left half made that are gone; whether those of others live is not known here. */
+/** Whether such a folder is of a process of this machine that is gone; whether those of others live is not known here. */
+export function isAbandoned(name: string, prefix: string): boolean {
+  const [, host, pid] = /^(.*)-(\d+)-[0-9a-f]{8}$/.exec(name.startsWith(prefix) ? name.slice(prefix.length) : '') ?? [];
+  return host === hostname() && processStart(Number(pid)) === null;
+}
+
+/** Removes what processes of this machine left half made that are gone. */
 export function sweepStaging(parent: string, prefix: string): void {
   if (!existsSync(parent)) return;
   for (const name of readdirSync(parent)) {
-    const [, host, pid] =
-      /^(.*)-(\d+)-[0-9a-f]{8}$/.exec(name.startsWith(prefix) ? name.slice(prefix.length) : '') ?? [];
-    if (host !== hostname() || processStart(Number(pid)) !== null) continue;
-    rmSync(join(parent, name), { recursive: true, force: true });
+    if (isAbandoned(name, prefix)) rmSync(join(parent, name), { recursive: true, force: true });
   }
 }

@@ -1,9 +1,8 @@
 /** How much memory there is, and whether what a run is estimated to need fits. */
 import { readFileSync } from 'node:fs';
 import { freemem, totalmem } from 'node:os';
-import type { ModelShape } from '../recipes/recipe.js';
+import type { ShapeOf } from '../recipes/recipe.js';
 import { isTrainable, recipeOf } from '../recipes/settings.js';
-import type { ModelReference } from '../schema/model.js';
 import type { RunSettings } from '../schema/run.js';
 import { deviceKind, processesOf } from './device_kind.js';
 import type { DeviceKind, Devices, Gpu } from './devices.js';
@@ -74,16 +73,22 @@ export interface RunMemory {
   readonly verdict: MemoryVerdict | null;
 }
 
+/** The shapes of models that runs make. */
+export function shapesOf(runs: ReadonlyMap<string, RunSettings>): ShapeOf {
+  const shapeOf: ShapeOf = (reference) => {
+    const made = typeof reference === 'object' && 'run' in reference ? runs.get(reference.run) : undefined;
+    return made !== undefined && isTrainable(made) ? recipeOf(made).shape(made, shapeOf) : null;
+  };
+  return shapeOf;
+}
+
 /** Tells what runs need of a machine. The shape of a model is known where one of the `runs` makes it. */
 export function memoryOf(
   runs: ReadonlyMap<string, RunSettings>,
   devices: Devices,
   machine: Memory = machineMemory(),
 ): (settings: RunSettings) => RunMemory {
-  const shapeOf = (reference: ModelReference): ModelShape | null => {
-    const made = typeof reference === 'object' && 'run' in reference ? runs.get(reference.run) : undefined;
-    return made !== undefined && isTrainable(made) ? recipeOf(made).shape(made, shapeOf) : null;
-  };
+  const shapeOf = shapesOf(runs);
   return (settings) => {
     const device = deviceKind(settings, devices);
     const processes = processesOf(settings, devices, device);

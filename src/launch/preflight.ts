@@ -2,12 +2,11 @@
  * What is in the way of runs, as far as this machine's files tell, looked for before anything starts: otherwise it would come up after
  * the runs that they start from were trained. Nothing is written, and no network is asked.
  */
-import { accessSync, constants, statfsSync, statSync } from 'node:fs';
+import { accessSync, constants, statSync } from 'node:fs';
 import { delimiter, join, resolve } from 'node:path';
-import { loadingOnce, type LoadedConfig } from '../config/load.js';
+import { loadingOnce, type LoadedConfig, type loadReferenced } from '../config/load.js';
 import { cannotRunYet, dependencies } from '../config/models.js';
 import { ConfigError, EditrlError, RunError } from '../core/errors.js';
-import { requireWritable } from '../core/files.js';
 import { openDatalist, readListedFile } from '../data/datalist.js';
 import { modelFolder } from '../models/reference.js';
 import { isTrainable, recipeOf } from '../recipes/settings.js';
@@ -21,11 +20,9 @@ import { getPath } from '../schema/paths.js';
 import { isMade } from '../tiny/world/dataset.js';
 import type { RunSettings, TrainedSettings } from '../schema/run.js';
 import { detectDevices, gibibytes, type Devices } from './devices.js';
-import { memoryOf } from './memory.js';
+import { checkFolder, checkpointSpace, type FreeSpace } from './disk.js';
+import { memoryOf, shapesOf } from './memory.js';
 import { chainOf } from './parents.js';
-
-/** With less free space than this a disk counts as full: what a run will write is not estimated. */
-const LEAST_FREE_BYTES = 16 * 2 ** 20;
 
 /** So many are told at once. */
 const MOST_SHOWN = 12;
@@ -43,6 +40,8 @@ export interface Looking {
   readonly seen?: Map<string, EditrlError | null>;
   /** What this machine has; asked for once a run is not finished, and then its memory is looked at too. */
   readonly devices?: () => Devices;
+  /** How much can be written where; the disk's own word where it is absent. */
+  readonly freeSpace?: FreeSpace;
 }
 
 /**
@@ -52,14 +51,23 @@ export interface Looking {
  */
 export function obstacles(
   runs: readonly LoadedConfig[],
-  { anew = new Set(), seen = new Map(), devices }: Looking = {},
+  { anew = new Set(), seen = new Map(), devices, freeSpace }: Looking = {},
 ): Obstacle[] {
   const made = new Map(runs.map(({ settings }) => [settings.run_name, settings]));
   const told = new Set<string>();
   const memory = lazy(() => (devices === undefined ? null : memoryOf(made, devices())));
-  return unfinished(runs, anew).flatMap((config) => {
+  const left = unfinished(runs, anew);
+  const ahead = left.map((config) => ({ settings: config.settings, from: anew.has(config) ? 0 : reached(config) }));
+  const space = checkpointSpace(ahead, shapesOf(made));
+  const folderCheck = ({ settings: { base_exp_dir } }: LoadedConfig): Check => {
+    const bytes = space.get(base_exp_dir) ?? 0;
+    // The amount is part of what is looked at: another chain may need more in the same folder.
+    return [`folder ${base_exp_dir} ${bytes}`, () => checkFolder(base_exp_dir, bytes, freeSpace)];
+  };
+  return left.flatMap((config) => {
     const { run_name } = config.settings;
-    return [...checksOf(config, made), ...memoryCheck(config.settings, memory)].flatMap(([what, check]): Obstacle[] => {
+    const checks = [...checksOf(config, made, folderCheck(config)), ...memoryCheck(config.settings, memory)];
+    return checks.flatMap(([what, check]): Obstacle[] => {
       if (told.has(what)) return [];
       told.add(what);
       const error = seen.has(what) ? seen.get(what) : raisedBy(check);
@@ -89,6 +97,11 @@ function unfinished(runs: readonly LoadedConfig[], anew: ReadonlySet<LoadedConfi
   });
 }
 
+/** The iteration that a run has come to. */
+function reached({ settings: { base_exp_dir, run_name } }: LoadedConfig): number {
+  return readState(new RunPaths(base_exp_dir, run_name))?.iteration ?? 0;
+}
+
 /** The runs whose folders hold runs of other settings; of a config that cannot run at all nothing is said. */
 export function changedRuns(runs: readonly LoadedConfig[]): Obstacle[] {
   const able = runs.filter(({ settings }) => cannotRunYet(settings).length === 0);
@@ -100,13 +113,24 @@ export function changedRuns(runs: readonly LoadedConfig[]): Obstacle[] {
 
 /** Looks at configs one after another: what they share, runs that they start from among it, is evaluated and looked at once. */
 export class Preflight {
-  readonly #load = loadingOnce();
   readonly #looking: Looking = { seen: new Map(), devices: lazy(() => detectDevices()) };
+
+  /** `load` gives the configs that others start from. */
+  constructor(private readonly load: typeof loadReferenced = loadingOnce()) {}
 
   /** What is in the way of a config's run and of those that it starts from. Raises what makes no chain: see `chainOf`. */
   async of(config: LoadedConfig): Promise<Obstacle[]> {
-    const runs = (await chainOf(config, new Set(), this.#load)).map((link) => link.config);
+    const runs = await this.#chain(config);
     return [...changedRuns(runs), ...obstacles(runs, this.#looking)];
+  }
+
+  /** Those of these runs that are still to be trained. */
+  async toTrain(config: LoadedConfig): Promise<LoadedConfig[]> {
+    return unfinished(await this.#chain(config), new Set());
+  }
+
+  async #chain(config: LoadedConfig): Promise<LoadedConfig[]> {
+    return (await chainOf(config, new Set(), this.load)).map((link) => link.config);
   }
 }
 
@@ -122,7 +146,7 @@ export function requireNone(all: readonly Obstacle[]): void {
 type Check = readonly [what: string, check: () => void];
 
 /** What has to be looked at for a run, by what it is about. */
-function checksOf(config: LoadedConfig, made: ReadonlyMap<string, RunSettings>): Check[] {
+function checksOf(config: LoadedConfig, made: ReadonlyMap<string, RunSettings>, folder: Check): Check[] {
   const { settings, file } = config;
   const { run_name, base_exp_dir, launch } = settings;
   const reasons = cannotRunYet(settings);
@@ -131,7 +155,7 @@ function checksOf(config: LoadedConfig, made: ReadonlyMap<string, RunSettings>):
     return reasons.map((reason): Check => [`${file} ${reason}`, () => fail(new ConfigError(reason, { where: file }))]);
   }
   return [
-    [`folder ${base_exp_dir}`, () => checkFolder(base_exp_dir)],
+    folder,
     ...dependencies(settings).map(({ run }): Check => {
       const start = made.get(run);
       return [
@@ -198,22 +222,6 @@ function checkClaim(config: LoadedConfig): void {
   const changes = record === null ? [] : changedFrom(record, config);
   if (changes.length > 0) checkChanges(run_name, changes, config.allowChanges, record?.attempts);
 }
-
-/** That the folder, or what it will be made in, can be written to. */
-function checkFolder(folder: string): void {
-  const there = requireWritable(folder, OTHER_FOLDER);
-  const { bavail, bsize } = statfsSync(there);
-  if (bavail * bsize >= LEAST_FREE_BYTES) return;
-  throw new RunError(
-    `the disk is full: ${Math.floor((bavail * bsize) / 2 ** 20)} MiB are free, and ${LEAST_FREE_BYTES / 2 ** 20} are the least`,
-    {
-      where: there,
-      next: `Free some space. ${OTHER_FOLDER}`,
-    },
-  );
-}
-
-const OTHER_FOLDER = 'Name another folder: APP__BASE_EXP_DIR, or --set base_exp_dir=/path.';
 
 /** That a run is made where the one that starts from it looks for it. */
 function checkPlace({ run_name, base_exp_dir }: RunSettings, start: RunSettings | undefined): void {

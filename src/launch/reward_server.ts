@@ -14,7 +14,7 @@ import { waitUntilReady } from '../rewards/judge/readiness.js';
 import type { ServedReward } from '../rewards/server/scorer.js';
 import type { JudgementStore } from '../rewards/score/types.js';
 import { modelFolder, type RunResolver } from '../models/reference.js';
-import { Judges, limitsOf } from '../scoring/judges.js';
+import { judgeKey, Judges, limitsOf } from '../scoring/judges.js';
 import { EmbeddedJudges } from './embedded_judge.js';
 import type { ServerUser } from './upkeep.js';
 
@@ -63,7 +63,7 @@ export async function openServedReward(settings: RewardSettings, options: Served
     judges.connect({
       endpoints,
       store: keepsNothing,
-      ...apiKey(),
+      ...judgeKey(),
       concurrency: settings.concurrency,
       policy: limitsOf(settings),
     });
@@ -107,15 +107,10 @@ async function waitForJudges(
 ): Promise<readonly string[]> {
   const ready = await Promise.all(
     models.map((model) =>
-      waitUntilReady(endpoint, model, { ...apiKey(), maxWaitS: settings.max_wait_s, onWaiting, signal }),
+      waitUntilReady(endpoint, model, { ...judgeKey(), maxWaitS: settings.max_wait_s, onWaiting, signal }),
     ),
   );
   return ready[0].endpoints;
-}
-
-function apiKey(): { readonly apiKey?: string } {
-  const key = process.env['OPENAI_API_KEY'];
-  return key === undefined ? {} : { apiKey: key };
 }
 
 /** SHA-256 over everything that decides what is scored how: servers with the same give the same scores. */

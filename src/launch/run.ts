@@ -14,6 +14,7 @@ import { RunPaths } from '../run/paths.js';
 import { setAside } from '../run/set_aside.js';
 import { isDone, readState } from '../run/state.js';
 import { liveLock } from '../run/status.js';
+import { noteWaiting } from '../run/waiting.js';
 import type { RunSettings } from '../schema/run.js';
 import { deviceKind, processesOf } from './device_kind.js';
 import { detectDevices, processCount, requireFree, wholeMachine, type Devices, type Placement } from './devices.js';
@@ -66,6 +67,8 @@ export class Launcher {
   readonly #guardian = new Guardian();
   /** Parents that are finished and were made with the settings that their configs give. */
   readonly #made = new Set<string>();
+  /** By the names of runs that wait for those that they start from: what takes back that they say so. */
+  readonly #waiting = new Map<string, () => void>();
 
   constructor(private readonly options: LauncherOptions) {
     const say: SayOfServer = (line, heard) => this.#tellOfServer(line, heard);
@@ -79,6 +82,14 @@ export class Launcher {
    * error a worker ended with.
    */
   async run(config: LoadedConfig, { fresh = false }: { readonly fresh?: boolean } = {}): Promise<RunResult> {
+    try {
+      return await this.#chain(config, fresh);
+    } finally {
+      this.#begun(config.settings);
+    }
+  }
+
+  async #chain(config: LoadedConfig, fresh: boolean): Promise<RunResult> {
     const chain = await chainOf(config, this.#made);
     const [configs, parents] = [chain.map((link) => link.config), chain.slice(0, -1)];
     const claims = changedRuns(fresh ? parents.map((link) => link.config) : configs);
@@ -89,6 +100,8 @@ export class Launcher {
     requireNone([...claims, ...obstacles(configs, looking)]);
     for (const tight of tightRuns(configs, looking)) this.#say(`warning: ${tight}`);
     if (fresh) this.#setAside(config);
+    const { base_exp_dir, run_name: own } = config.settings;
+    if (dependencies(config.settings).length > 0) this.#waiting.set(own, noteWaiting(base_exp_dir, own));
     for (const parent of parents) {
       const { run_name } = parent.config.settings;
       if (parent.note !== undefined) this.#say(parent.note);
@@ -96,6 +109,12 @@ export class Launcher {
       this.#made.add(run_name);
     }
     return { kind: await this.#attempts(config, undefined), run_name: config.settings.run_name };
+  }
+
+  /** From now on the run's own record says what it starts from, or it does not start. */
+  #begun({ run_name }: RunSettings): void {
+    this.#waiting.get(run_name)?.();
+    this.#waiting.delete(run_name);
   }
 
   #setAside({ settings: { base_exp_dir, run_name } }: LoadedConfig): void {
@@ -245,6 +264,7 @@ export class Launcher {
   async #foreign(config: LoadedConfig, placement: Placement, processes: number, stop: AbortSignal): Promise<RunKind> {
     const handle = await claimWhenFree(claimRequest(config, this.#context(config, placement.devices)));
     if (handle.kind === 'finished') return 'already_finished';
+    this.#begun(config.settings);
     const { openRunLog } = await import('../run/logs.js');
     const log = openRunLog({ paths: handle.paths, attempt: handle.attempt, rank: 0, terminal: this.options.terminal });
     const lost = new AbortController();
@@ -278,6 +298,7 @@ export class Launcher {
 
   /** Rank 0 has the run and wants to know its judge. */
   async #answerClaim(settings: RunSettings, worker: Worker, over: AbortSignal): Promise<void> {
+    this.#begun(settings);
     const user: ServerUser = {
       notice: (line) => send(worker, { kind: 'notice', line }),
       lost: (error) => send(worker, { kind: 'judge_failed', error: packError(error) }),

@@ -1,6 +1,7 @@
-/** What is under way in a folder of runs beside those that processes hold: sweeps, and what Slurm has yet to start. */
+/** What is under way in a folder of runs beside those that processes hold: sweeps, runs that wait for others, and what Slurm has yet to start. */
 import { existsSync } from 'node:fs';
 import type { UnderWay } from '../run/remove.js';
+import { waitingRuns } from '../run/waiting.js';
 import { describeJob, isUnderWay, reconcile } from './slurm/queue.js';
 import { liveSweeps } from './sweep/lock.js';
 
@@ -10,6 +11,7 @@ export async function underWay(baseExpDir: string): Promise<UnderWay[]> {
   const jobs = [...(await reconcile(baseExpDir)).values()].filter(isUnderWay);
   return [
     ...liveSweeps([baseExpDir]).map(({ experiment }) => ({ what: `the sweep ${experiment}`, run: null })),
+    ...waitingRuns(baseExpDir).map((run) => ({ what: `editrl run of ${run}`, run })),
     ...jobs.map((job) => ({ what: describeJob(job), run: job.run_name })),
   ];
 }

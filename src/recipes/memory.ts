@@ -1,4 +1,4 @@
-/** How much memory training takes, from shapes alone, before anything is built. */
+/** How much memory training takes, and how much disk a checkpoint, from shapes alone, before anything is built. */
 import type { ModelShape } from './recipe.js';
 
 /** What a process takes before it holds a model: the runtime, the engine and their libraries. */
@@ -6,6 +6,8 @@ const PROCESS_BYTES = 300 * 2 ** 20;
 const FLOAT = 4;
 /** Weights, gradient, that of a later micro-batch, and the optimizer's two moments. */
 const COPIES_TRAINED = 5;
+/** Of these a checkpoint has the weights and the moments. */
+const COPIES_SAVED = 3;
 /** Values kept per token, layer and unit of width for the backward pass: attention and normalisation. */
 const ACTIVATIONS_PER_WIDTH = 14;
 /** Vocabulary of the tiny world, where the policy starts from random weights. */
@@ -19,13 +21,26 @@ export function trainingBytes(parameters: number, activations: number, copies = 
   return PROCESS_BYTES + FLOAT * ((COPIES_TRAINED + copies) * parameters + activations);
 }
 
+/** Bytes of a checkpoint of so many trained parameters, with their moving averages where these are kept. */
+export function checkpointBytes(parameters: number, averaged: boolean): number {
+  return FLOAT * (COPIES_SAVED + (averaged ? 1 : 0)) * parameters;
+}
+
+/** Parameters of a decoder: one of width d, feed-forward width f, L layers and vocabulary V has L(4d² + 3df) + 2Vd. */
+export function decoderParameters({
+  hidden_size: d,
+  intermediate_size: f,
+  num_hidden_layers: layers,
+}: ModelShape): number {
+  return layers * (4 * d * d + 3 * d * f) + 2 * ASSUMED_VOCABULARY * d;
+}
+
 /**
- * Parameters and activations of a decoder. One of width d, feed-forward width f, L layers and vocabulary V has L(4d² + 3df) + 2Vd
- * parameters; a micro-batch of B sequences of T tokens keeps B·T·L(14d + 3f) + B·L·h·T² + 2·B·T·V values.
+ * Values that a decoder of h heads keeps for the backward pass of a micro-batch of B sequences of T tokens:
+ * B·T·L(14d + 3f) + B·L·h·T² + 2·B·T·V.
  */
-export function decoderSize(shape: ModelShape, sequences: number, tokens: number): readonly [number, number] {
+export function decoderActivations(shape: ModelShape, sequences: number, tokens: number): number {
   const { hidden_size: d, intermediate_size: f, num_hidden_layers: layers, num_attention_heads: heads } = shape;
-  const parameters = layers * (4 * d * d + 3 * d * f) + 2 * ASSUMED_VOCABULARY * d;
   const perToken = layers * (ACTIVATIONS_PER_WIDTH * d + 3 * f) + 2 * ASSUMED_VOCABULARY;
-  return [parameters, sequences * tokens * (perToken + layers * heads * tokens)];
+  return sequences * tokens * (perToken + layers * heads * tokens);
 }

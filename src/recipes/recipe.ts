@@ -32,6 +32,8 @@ export interface TrainedRecipe<S extends TrainedSettings = TrainedSettings> exte
   readonly engines: readonly [string, ...string[]];
   /** The section `reward`; null where nothing is scored. */
   reward(settings: S): RewardSettings | null;
+  /** How many parameters it trains, estimated; null where the settings do not tell. */
+  parameters(settings: S, shapeOf: ShapeOf): number | null;
   /** Estimated bytes of one process, good to a factor of two; null where the settings do not tell. */
   memory(settings: S, shapeOf: ShapeOf): number | null;
   /** The shape of the model that the run makes; null for one that is no decoder, or not known. */

@@ -1,11 +1,12 @@
 /** What a folder of runs holds that no run needs: runs and checkpoints that were set aside, and what crashes left half made. */
-import { existsSync, readdirSync, rmSync, statSync } from 'node:fs';
+import { existsSync, readdirSync, statSync } from 'node:fs';
 import { join } from 'node:path';
-import { diskError } from '../core/files.js';
+import { isAbandoned } from '../core/staging.js';
 import { listRuns } from './find.js';
 import { acquireLock, lockProblem, readLock, realLockWorld, type LockWorld } from './lock.js';
 import { RunPaths, writtenFolders } from './paths.js';
-import { bytesFreed, recordedName, removeRun, REMOVING, runsToKeep, type Kept, type RemovalWorld } from './remove.js';
+import { bytesFreed, recordedName, removePlace, removeRuns, REMOVING, runsToKeep } from './remove.js';
+import type { Kept, RemovalWorld, UnderWay } from './remove.js';
 
 export interface Leftover {
   readonly path: string;
@@ -45,12 +46,21 @@ export function findLeftovers(baseExpDir: string, world: RemovalWorld): Leftover
   return { found: listed.map((leftover) => ({ ...leftover, bytes: bytesFreed([leftover.path]) })), kept };
 }
 
-/** Removes what was found, holding each run's lock meanwhile. Raises RunError where a run has begun since or the disk refuses. */
-export function removeLeftovers(found: readonly Leftover[], lockWorld: LockWorld = realLockWorld()): void {
-  for (const { path, what } of found.filter(({ run }) => run === null)) {
-    if (what === 'run set aside') removeRun(RunPaths.ofDirectory(path), lockWorld);
-    else removePlace(path);
+/**
+ * Removes what was found, holding each run's lock meanwhile. Raises RunError where a run has begun since, or begun to start from one that was
+ * set aside, or where the disk refuses.
+ */
+export async function removeLeftovers(
+  found: readonly Leftover[],
+  underWay: (baseExpDir: string) => Promise<readonly UnderWay[]>,
+  lockWorld: LockWorld = realLockWorld(),
+): Promise<void> {
+  const aside = found.flatMap(({ path, what }) => (what === 'run set aside' ? RunPaths.ofDirectory(path) : []));
+  for (const base of new Set(aside.map(({ baseExpDir }) => baseExpDir))) {
+    const here = aside.filter(({ baseExpDir }) => baseExpDir === base);
+    await removeRuns(here, () => underWay(base), lockWorld);
   }
+  for (const { path, what, run } of found) if (run === null && what !== 'run set aside') removePlace(path);
   for (const run of new Set(found.flatMap((leftover) => leftover.run ?? []))) {
     const lock = acquireLock(run, lockWorld);
     try {
@@ -62,14 +72,6 @@ export function removeLeftovers(found: readonly Leftover[], lockWorld: LockWorld
     } finally {
       lock.release();
     }
-  }
-}
-
-function removePlace(path: string): void {
-  try {
-    rmSync(path, { recursive: true, force: true });
-  } catch (cause) {
-    throw diskError(path, cause);
   }
 }
 
@@ -106,6 +108,9 @@ function leftoversOf(paths: RunPaths): Pick<Leftover, 'path' | 'what'>[] {
   ];
 }
 
+/** What another process may be at work on: a run that it has moved away may even be put back. */
+const MAY_BE_AT_WORK = /^\.(removing|waiting|forking)-|\.\d+\.tmp$/;
+
 /** Beside the runs: halves of removed and of forked ones, and of files. */
 function abandoned(baseExpDir: string, { lock = realLockWorld() }: RemovalWorld): string[] {
   const isOld = (name: string): boolean => {
@@ -113,7 +118,7 @@ function abandoned(baseExpDir: string, { lock = realLockWorld() }: RemovalWorld)
     return entry !== undefined && lock.nowMs() - entry.mtimeMs > ABANDONED_AFTER_MS;
   };
   return listOrNothing(baseExpDir)
-    .filter((name) => name.startsWith(REMOVING) || (/^\.forking-|\.\d+\.tmp$/.test(name) && isOld(name)))
+    .filter((name) => isAbandoned(name, REMOVING) || (MAY_BE_AT_WORK.test(name) && isOld(name)))
     .map((name) => join(baseExpDir, name));
 }
 

@@ -36,14 +36,13 @@ export function writtenFolders({ dir, episodesDir, mediaDir, judgementsDir }: Ru
 
 /** Where everything of one run lies. Only names: nothing is read or made. */
 export class RunPaths {
-  readonly dir: string;
-
+  /** `dir` is another folder than the run's own while the run is moved. */
   constructor(
     readonly baseExpDir: string,
     readonly runName: string,
+    readonly dir: string = join(baseExpDir, runName),
   ) {
     checkRunName(runName);
-    this.dir = join(baseExpDir, runName);
   }
 
   /** The paths of a run whose folder is known. */

@@ -3,10 +3,11 @@ import { lstatSync, readdirSync, renameSync, rmSync } from 'node:fs';
 import { isAbsolute, join, resolve } from 'node:path';
 import { EditrlError, RunError } from '../core/errors.js';
 import { diskError } from '../core/files.js';
+import { stagingFolder } from '../core/staging.js';
 import { manifestDigest } from './checkpoints.js';
 import { firstFew, listRuns } from './find.js';
 import { acquireLock, lockProblem, readLock, realLockWorld, type LockWorld } from './lock.js';
-import type { RunPaths } from './paths.js';
+import { RunPaths } from './paths.js';
 import { readRecord, type RecordedParent } from './record.js';
 import { readState } from './state.js';
 
@@ -119,18 +120,62 @@ function isFinished(paths: RunPaths): boolean {
   }
 }
 
-/** Removes a run's folder. Raises RunError where a process holds the run or the disk refuses. */
-export function removeRun(paths: RunPaths, world: LockWorld = realLockWorld()): void {
+/**
+ * Removes the folders of runs of one folder. They are moved away first, and looked at once more: what begins to start from them later does
+ * not find them any more, and what had begun before is seen. Raises RunError, with all of them put back, where a process holds one of
+ * them, where one has to stay, or where the disk refuses.
+ */
+export async function removeRuns(
+  runs: readonly RunPaths[],
+  underWay: () => Promise<readonly UnderWay[]>,
+  lock: LockWorld = realLockWorld(),
+): Promise<void> {
+  const moved: RunPaths[] = [];
+  try {
+    for (const paths of runs) moved.push(moveAway(paths, lock));
+    requireNoneKept(runsToKeep(moved, { underWay: await underWay(), lock }));
+  } catch (error) {
+    for (const paths of moved) putBack(paths);
+    throw error;
+  }
+  for (const { dir } of moved) removePlace(dir);
+}
+
+/** Renamed first: a half-removed folder must never look like a run. */
+function moveAway(paths: RunPaths, world: LockWorld): RunPaths {
   const lock = acquireLock(paths, world);
   try {
-    // Renamed first: a half-removed folder must never look like a run.
-    const going = join(paths.baseExpDir, `${REMOVING}${paths.runName}-${world.pid}`);
-    renameSync(paths.dir, going);
-    rmSync(going, { recursive: true, force: true });
+    const moved = new RunPaths(paths.baseExpDir, paths.runName, stagingFolder(paths.baseExpDir, REMOVING));
+    renameSync(paths.dir, moved.dir);
+    // The lock went with the folder, and is of nobody there.
+    rmSync(moved.lock, { force: true });
+    return moved;
   } catch (cause) {
     throw diskError(paths.dir, cause);
   } finally {
     lock.release();
+  }
+}
+
+function putBack({ baseExpDir, runName, dir }: RunPaths): void {
+  const place = new RunPaths(baseExpDir, runName).dir;
+  try {
+    renameSync(dir, place);
+  } catch (cause) {
+    throw new RunError(`the run has to stay, and could not be put back into its place: it lies in ${dir}`, {
+      where: place,
+      next: 'Something else has that name by now: move the folder to another one before `editrl runs clean` takes it.',
+      cause,
+    });
+  }
+}
+
+/** Removes a file or a folder. Raises RunError where the disk refuses. */
+export function removePlace(path: string): void {
+  try {
+    rmSync(path, { recursive: true, force: true });
+  } catch (cause) {
+    throw diskError(path, cause);
   }
 }
 

@@ -15,7 +15,7 @@ import { loadPrompts } from '../rewards/judge/prompts.js';
 import { scoreChunk, summariseUnscored } from '../rewards/score/iteration.js';
 import type { OpenSender } from '../rewards/judge/sender.js';
 import type { JudgeItem, JudgementStore, Outcome, Reward } from '../rewards/score/types.js';
-import { Judges } from './judges.js';
+import { judgeKey, Judges } from './judges.js';
 
 /** An episode as the training judge scored it. */
 export interface ScoredItem {
@@ -170,11 +170,10 @@ export async function openHeldOutJudge(
       },
     );
   }
-  const apiKey = process.env['OPENAI_API_KEY'];
   judges.connect({
     endpoints,
     store,
-    ...(apiKey === undefined ? {} : { apiKey }),
+    ...judgeKey(),
     concurrency: reward.concurrency,
     queryTimeoutMs: timeoutMs,
     policy,

@@ -16,7 +16,7 @@ import { FileJudgementStore } from '../run/judgements.js';
 import type { RunLog } from '../run/logs.js';
 import { parseIterationName, RunPaths } from '../run/paths.js';
 import { modelFolder, type RunResolver } from '../models/reference.js';
-import { Judges, limitsOf } from './judges.js';
+import { judgeKey, Judges, limitsOf } from './judges.js';
 import { Abandoned, lead } from '../group/lead.js';
 import type { ProcessGroup } from '../group/process_group.js';
 import type { Scorer } from './scorer.js';
@@ -79,7 +79,7 @@ export async function openScorer(
     judges.connect({
       endpoints,
       store,
-      ...apiKey(),
+      ...judgeKey(),
       concurrency: limits.concurrency,
       policy: limits,
       openSender: services.openSender,
@@ -185,7 +185,7 @@ async function judgeEndpoints(
       await scored.untilReady(waiting);
       if (endpoint === null || models.length === 0) return [];
       const ready = await Promise.all(
-        models.map((model) => waitUntilReady(endpoint, model, { ...apiKey(), ...waiting })),
+        models.map((model) => waitUntilReady(endpoint, model, { ...judgeKey(), ...waiting })),
       );
       return ready[0].endpoints;
     } catch (error) {
@@ -194,9 +194,4 @@ async function judgeEndpoints(
   });
   if (handle?.state.state === 'waiting') handle.setState({ state: 'running', reason: null });
   return endpoints;
-}
-
-function apiKey(): { readonly apiKey?: string } {
-  const key = process.env['OPENAI_API_KEY'];
-  return key === undefined ? {} : { apiKey: key };
 }

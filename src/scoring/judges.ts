@@ -20,6 +20,12 @@ export function limitsOf(
   };
 }
 
+/** The key that the judges of a run ask for, where the environment has one. */
+export function judgeKey(): { readonly apiKey?: string } {
+  const apiKey = process.env['OPENAI_API_KEY'];
+  return apiKey === undefined ? {} : { apiKey };
+}
+
 /**
  * Terms take their judges while they are made, and ask them only when they score: by then it is known which models are asked, and these
  * are ready. A run whose terms take none needs no endpoint.

@@ -226,6 +226,19 @@ describe('editrl config', () => {
     expect(await main(['config', 'check', wrong, file])).toBe(2);
   });
 
+  it('asks the judges with --deep alone', async () => {
+    const folder = testFolder('deep');
+    vi.stubEnv('APP__BASE_EXP_DIR', join(folder, 'runs'));
+    const file = 'configs/sft_s.jsonnet';
+    // Nobody listens at port 9, which was given to discarding.
+    const sets = ['--set', `environment.model=${folder}`, '--set', 'reward.endpoint=http://127.0.0.1:9'];
+    const request = ['config', 'check', file, ...tiny, ...sets];
+    expect(await main(request)).toBe(0);
+    expect(await main([...request, '--deep'])).toBe(1);
+    expect(written.out).toBe(`ok  ${file}  sft_s\nblocked  ${file}  sft_s\n`);
+    expect(written.error).toMatch(/^in the way of sft_s: http:\/\/127\.0\.0\.1:9\/v1: the judge is not ready: /m);
+  });
+
   it('finds what is wrong with the configs that one starts from', async () => {
     const folder = testFolder('parents');
     vi.stubEnv('APP__BASE_EXP_DIR', join(folder, 'runs'));

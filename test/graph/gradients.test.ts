@@ -260,6 +260,20 @@ describe('where no gradient flows', () => {
     );
   });
 
+  it.each([
+    ['two elements', [2, 2], 1],
+    ['another axis', [1, 1], 0],
+  ] as const)('gathering %s, whose gradient would need a sum', (_, shape, axis) => {
+    const { values } = problem('gather elements', [
+      ...normal([2, 3]),
+      { shape, dtype: 'int64', draw: { below: 2 }, gradient: false },
+    ]);
+    const loss = g.sumAll(g.gatherElements(values[0], values[1], axis));
+    expect(() => gradients(loss, [values[0]])).toThrow(
+      'the gradient of GatherElements is defined for one element along the last axis',
+    );
+  });
+
   it('does not mind such an operator beside the path', async () => {
     const made = problem('beside', normal([2, 3], [3]));
     const [x, y] = made.values;

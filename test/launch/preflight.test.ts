@@ -9,18 +9,46 @@ import { saveCheckpoint } from '../../src/run/checkpoints.js';
 import { claimRun } from '../../src/run/claim.js';
 import { claimRequest } from '../../src/run/claim_request.js';
 import { must } from '../../src/core/errors.js';
+import { loadEvaluated } from '../config/evaluated.js';
 import { testFolders } from '../support/folder.js';
 
 const newFolder = testFolders('preflight');
 afterEach(() => void vi.unstubAllEnvs());
 
-/** The chain of three of the quickstart, in folders of its own, with what one run of it sets. */
-async function chain(folder: string, ...sets: string[]): Promise<LoadedConfig[]> {
+const overlays = ['configs/lib/tiny.libsonnet'];
+const names = ['tiny_vq', 'sft_s', 'sft_s__rl_s'];
+/** Stands for a test's own folder where a config is evaluated once for all tests. */
+const PLACE = '/the-folder-of-a-test';
+
+function stubPlaces(folder: string): void {
   vi.stubEnv('APP__BASE_EXP_DIR', join(folder, 'runs'));
   vi.stubEnv('APP__DATA_DIR', join(folder, 'data'));
-  const overlays = ['configs/lib/tiny.libsonnet'];
+}
+
+/** The chain of three of the quickstart, in folders of its own, with what one run of it sets. */
+async function chain(folder: string, ...sets: string[]): Promise<LoadedConfig[]> {
+  const env = { ...process.env, APP__BASE_EXP_DIR: `${PLACE}/runs`, APP__DATA_DIR: `${PLACE}/data` };
+  const files = names.map((name) => `configs/${name}.jsonnet`);
+  const runs = await Promise.all(
+    files.map((file, i) => loadEvaluated({ file, overlays, sets: i === 2 ? sets : [], env })),
+  );
+  return JSON.parse(JSON.stringify(runs).replaceAll(PLACE, folder)) as LoadedConfig[];
+}
+
+/** The same chain as a command finds it, by evaluating what each run names. */
+async function foundChain(folder: string, ...sets: string[]): Promise<LoadedConfig[]> {
+  stubPlaces(folder);
   const config = await loadConfig({ file: 'configs/sft_s__rl_s.jsonnet', overlays, sets });
   return (await chainOf(config)).map((link) => link.config);
+}
+
+/** Gives runs of a chain by their names. */
+function loaderOf(runs: readonly LoadedConfig[]): ReturnType<typeof loadingOnce> {
+  return async (_, { run }) =>
+    must(
+      runs.find(({ settings }) => settings.run_name === run),
+      run,
+    );
 }
 
 /** A run of another trainer's program. */
@@ -47,8 +75,9 @@ function texts(found: ReturnType<typeof obstacles>): string[] {
 describe('what is in the way of runs', () => {
   it('is nothing where all that they start from will be made', async () => {
     const folder = newFolder();
-    const runs = await chain(folder);
-    expect(runs.map(({ settings }) => settings.run_name)).toEqual(['tiny_vq', 'sft_s', 'sft_s__rl_s']);
+    const runs = await foundChain(folder);
+    expect(runs.map(({ settings }) => settings.run_name)).toEqual(names);
+    expect(runs.map(({ settings }) => settings)).toEqual((await chain(folder)).map(({ settings }) => settings));
     expect(obstacles(runs)).toEqual([]);
     expect(readdirSync(folder)).toEqual([]);
   });
@@ -89,13 +118,13 @@ describe('what is in the way of runs', () => {
   it('is a folder that no run can be written to', async () => {
     const folder = newFolder();
     writeFileSync(join(folder, 'file'), '');
-    const runs = await chain(folder, `base_exp_dir=${join(folder, 'file', 'runs')}`);
+    const runs = await chain(join(folder, 'file'));
     expect(texts(obstacles(runs))).toEqual([expect.stringMatching(/^tiny_vq: .*\/file: is a file, not a folder/)]);
   });
 
   it('is a run that would be looked for where it is not made', async () => {
     const folder = newFolder();
-    const runs = await chain(folder, `base_exp_dir=${join(folder, 'elsewhere')}`);
+    const runs = await foundChain(folder, `base_exp_dir=${join(folder, 'elsewhere')}`);
     // --set base_exp_dir reaches them all.
     expect(obstacles(runs)).toEqual([]);
     const [first, ...others] = await chain(folder);
@@ -132,20 +161,22 @@ describe('what is in the way of runs', () => {
   it('is told of each config that it is in the way of, and looked at once for all of them', async () => {
     const folder = newFolder();
     const nowhere = join(folder, 'nowhere.json');
-    const first = (await chain(folder, `data.train=[{"path":"${nowhere}"}]`)).slice(-1)[0];
-    const preflight = new Preflight();
+    const runs = await chain(folder, `data.train=[{"path":"${nowhere}"}]`);
+    const [first, load] = [runs[2], loaderOf(runs)];
+    const preflight = new Preflight(load);
     const found = texts(await preflight.of(first));
     expect(found).toEqual([expect.stringMatching(/^sft_s__rl_s: .*nowhere\.json: there is no list of samples here/)]);
     writeFileSync(nowhere, '{}');
     const second = { ...first, settings: { ...first.settings, run_name: 'another' } };
     expect(texts(await preflight.of(second))).toEqual(found.map((text) => text.replace('sft_s__rl_s:', 'another:')));
-    expect(texts(await new Preflight().of(second))[0]).not.toContain('there is no list of samples');
+    expect(texts(await new Preflight(load).of(second))[0]).not.toContain('there is no list of samples');
   });
 
   it('is looked for where the runs of each config lie', async () => {
     const folder = newFolder();
-    const [, start, last] = await chain(folder);
-    const preflight = new Preflight();
+    const runs = await chain(folder);
+    const [, start, last] = runs;
+    const preflight = new Preflight(loaderOf(runs));
     expect(await preflight.of(last)).toEqual([]);
     const moved = { ...last, settings: { ...last.settings, base_exp_dir: folder } };
     expect(texts(await preflight.of(moved))).toEqual([
@@ -162,12 +193,10 @@ describe('what is in the way of runs', () => {
     const runs = await chain(newFolder());
     const [, start, last] = runs;
     const asked: string[] = [];
-    const load = loadingOnce(async (parent, { run }) => {
-      asked.push(`${run} of ${parent.settings.run_name}`);
-      return must(
-        runs.find(({ settings }) => settings.run_name === run),
-        run,
-      );
+    const given = loaderOf(runs);
+    const load = loadingOnce(async (parent, reference) => {
+      asked.push(`${reference.run} of ${parent.settings.run_name}`);
+      return given(parent, reference);
     });
     await chainOf(last, new Set(), load);
     const seen = await chainOf(start, new Set(), load);
@@ -186,17 +215,19 @@ describe('what is in the way of runs', () => {
   it('is memory that there is not, for certain; what may be too much is a warning', async () => {
     const folder = newFolder();
     const devices = (): { gpus: []; cpus: number } => ({ gpus: [], cpus: 2 });
+    // Nor would so many checkpoints fit on any disk.
+    const freeSpace = (): number => Infinity;
     const sized = async (width: number): Promise<LoadedConfig[]> => [
-      await loadConfig({
+      await loadEvaluated({
         file: 'configs/sft_s.jsonnet',
-        overlays: ['configs/lib/tiny.libsonnet'],
+        overlays,
         sets: [`policy.init.hidden_size=${width}`, `base_exp_dir=${folder}`],
       }),
     ];
     const small = await sized(64);
     expect([obstacles(small, { devices }), tightRuns(small, { devices })]).toEqual([[], []]);
     const large = await sized(2 ** 20);
-    expect(texts(obstacles(large, { devices }))).toEqual([
+    expect(texts(obstacles(large, { devices, freeSpace }))).toEqual([
       expect.stringMatching(/^sft_s: sft_s: needs about [\d.]+ GiB of memory, and there are [\d.]+ GiB in all\n/),
     ]);
     expect(tightRuns(large, { devices })).toEqual([expect.stringMatching(/^sft_s is estimated to need /)]);
@@ -204,7 +235,7 @@ describe('what is in the way of runs', () => {
       ...run,
       settings: { ...run.settings, launch: { ...run.settings.launch, backend: 'slurm' as const } },
     }));
-    expect([obstacles(elsewhere, { devices }), tightRuns(elsewhere, { devices })]).toEqual([[], []]);
+    expect([obstacles(elsewhere, { devices, freeSpace }), tightRuns(elsewhere, { devices })]).toEqual([[], []]);
     await expect(
       new Launcher({ terminal: null, command: [], stop: new AbortController().signal }).run(large[0]),
     ).rejects.toThrow('of memory, and there are');
@@ -215,6 +246,7 @@ describe('what is in the way of runs', () => {
     const folder = newFolder();
     mkdirSync(join(folder, 'data'));
     const sets = [`data.train=[{"path":"${folder}/nowhere.json"}]`, `policy.model=${folder}/gone`];
+    stubPlaces(folder);
     const [last] = (await chain(folder, ...sets)).slice(-1);
     const launcher = new Launcher({ terminal: null, command: [], stop: new AbortController().signal });
     await expect(launcher.run(last)).rejects.toThrow(

@@ -6,7 +6,14 @@ import { gradients } from '../../src/graph/differentiate.js';
 import { sumAll } from '../../src/graph/build.js';
 import { Graph } from '../../src/graph/ir.js';
 import { tokenDistribution } from '../../src/nets/layers.js';
-import { klTerm, ratioTerm, reinforceTerm, weightedLoss, type KlTerm } from '../../src/nets/losses.js';
+import {
+  klTerm,
+  meanSquaredError,
+  ratioTerm,
+  reinforceTerm,
+  weightedLoss,
+  type KlTerm,
+} from '../../src/nets/losses.js';
 
 const [rows, vocabulary] = [12, 7];
 const temperature = 0.7;
@@ -157,4 +164,23 @@ it('clamps the exponent of k3, in its value and in its gradient', async () => {
   );
   // Of what is clamped the straight term is left, which still leads back.
   expect([...(out['gradient'] as Float32Array)]).toEqual([1, 1, expect.closeTo(1 - Math.exp(1), 5)]);
+});
+
+it('the mean squared error is that over all elements, of the first with respect to the second', async () => {
+  const graph = new Graph('squares');
+  const [a, b] = [graph.input('a', [2, 3]), graph.input('b', [2, 3])];
+  const loss = meanSquaredError(a, b);
+  const [da, db] = gradients(loss, [a, b]);
+  const session = await Session.compile(graph, { loss, da, db }, { threads: 1 });
+  const out = await session.run(
+    { a: Float32Array.of(1, 2, 3, 4, 5, 6), b: Float32Array.of(1, 0, 6, 4, 4, 8) },
+    new Map(),
+  );
+  await session.dispose();
+  const differences = [0, 2, -3, 0, 1, -2];
+  expect((out['loss'] as Float32Array)[0]).toBeCloseTo((4 + 9 + 1 + 4) / 6, 6);
+  // d/da = 2 (a - b) / n, and the opposite for b; 0 and -0 are the same here.
+  const close = (sign: number) => differences.map((d) => expect.closeTo((sign * 2 * d) / 6, 6) as number);
+  expect([...(out['da'] as Float32Array)]).toEqual(close(1));
+  expect([...(out['db'] as Float32Array)]).toEqual(close(-1));
 });

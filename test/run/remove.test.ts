@@ -1,13 +1,15 @@
 import { existsSync, linkSync, mkdirSync, readdirSync, readFileSync, utimesSync, writeFileSync } from 'node:fs';
+import { hostname } from 'node:os';
 import { join } from 'node:path';
 import { beforeEach, describe, expect, it } from 'vitest';
 import { listCheckpoints, manifestDigest, quarantine, saveCheckpoint } from '../../src/run/checkpoints.js';
 import { findLeftovers, removeLeftovers } from '../../src/run/leftovers.js';
-import { acquireLock } from '../../src/run/lock.js';
+import { acquireLock, realLockWorld } from '../../src/run/lock.js';
 import { RunPaths } from '../../src/run/paths.js';
-import { bytesFreed, removeRun, requireNoneKept, runsToKeep } from '../../src/run/remove.js';
+import { bytesFreed, removeRuns, requireNoneKept, runsToKeep } from '../../src/run/remove.js';
 import { setAside } from '../../src/run/set_aside.js';
 import { writeState } from '../../src/run/state.js';
+import { noteWaiting, waitingRuns } from '../../src/run/waiting.js';
 import { testFolders } from '../support/folder.js';
 
 const folders = testFolders('remove');
@@ -92,20 +94,69 @@ describe('runsToKeep', () => {
   });
 });
 
-describe('removeRun', () => {
-  it('removes the folder and nothing else', () => {
-    const paths = run('gone');
+describe('removeRuns', () => {
+  const nothing = async (): Promise<[]> => [];
+
+  it('removes the folders and nothing else', async () => {
+    const [gone, too] = [run('gone', [{ run: 'too' }]), run('too')];
     run('other');
-    removeRun(paths);
+    await removeRuns([gone, too], nothing);
     expect(readdirSync(base)).toEqual(['other']);
   });
 
-  it('refuses one that a process holds', () => {
-    const paths = run('held');
+  it('refuses one that a process holds, and puts the others back', async () => {
+    const [other, paths] = [run('other'), run('held')];
     const lock = acquireLock(paths);
-    expect(() => removeRun(paths)).toThrow('the run is in use by');
-    expect(existsSync(paths.checkpoint(10))).toBe(true);
+    await expect(removeRuns([other, paths], nothing)).rejects.toThrow('the run is in use by');
+    expect([other, paths].map((each) => existsSync(each.checkpoint(10)))).toEqual([true, true]);
     lock.release();
+    expect(readdirSync(base).sort()).toEqual(['held', 'other']);
+    expect(readdirSync(other.dir).sort()).toEqual(['checkpoints', 'run.json', 'state.json']);
+  });
+
+  it('sees what has begun to start from one since it was looked at, and puts it back', async () => {
+    const start = run('start');
+    expect(whyKept(start)).toEqual([]);
+    run('rl', [{ run: 'start' }]);
+    await expect(removeRuns([start], nothing)).rejects.toThrow('start stays: rl starts from it');
+    const sweep = async () => [{ what: 'the sweep kl', run: null }];
+    await expect(removeRuns([run('b')], sweep)).rejects.toThrow('b stays: the sweep kl is under way and may');
+    expect(readdirSync(base).sort()).toEqual(['b', 'rl', 'start']);
+  });
+
+  it('lets nobody find one once it is decided, and keeps what cannot be put back', async () => {
+    const start = run('start');
+    const claim = async () => {
+      expect(existsSync(start.dir)).toBe(false);
+      expect(readdirSync(base)).toEqual([
+        expect.stringMatching(new RegExp(`^\\.removing-${hostname()}-${process.pid}-[0-9a-f]{8}$`)),
+      ]);
+      mkdirSync(start.dir);
+      writeFileSync(start.record, '{}');
+      run('rl', [{ run: 'start' }]);
+      return [];
+    };
+    await expect(removeRuns([start], claim)).rejects.toThrow(
+      /has to stay, and could not be put back .* lies in .*removing-/,
+    );
+    const [moved] = readdirSync(base).filter((name) => name.startsWith('.removing-'));
+    expect(readdirSync(join(base, moved, 'checkpoints'))).toEqual(['000010']);
+  });
+});
+
+describe('a run that waits for those that it starts from', () => {
+  it('is known until it has its record, or its process is gone', () => {
+    expect(waitingRuns(join(base, 'nothing'))).toEqual([]);
+    const [one, again] = [noteWaiting(base, 'rl'), noteWaiting(base, 'rl')];
+    const other = noteWaiting(base, 'a.b-c');
+    expect(waitingRuns(base)).toEqual(['a.b-c', 'rl']);
+    other();
+    one();
+    expect(waitingRuns(base)).toEqual(['rl']);
+    expect(waitingRuns(base, { ...realLockWorld(), processStart: () => null })).toEqual([]);
+    again();
+    again();
+    expect(readdirSync(base)).toEqual([]);
   });
 });
 
@@ -151,10 +202,10 @@ describe('leftovers', () => {
     'mine/state.json.7.tmp: left by a crash',
   ];
 
-  it('are what a run no longer reads; its checkpoints and what it puts back stay', () => {
+  it('are what a run no longer reads; its checkpoints and what it puts back stay', async () => {
     const paths = untidy();
     expect(found()).toEqual(untidyFiles);
-    removeLeftovers(findLeftovers(base, idle).found);
+    await removeLeftovers(findLeftovers(base, idle).found, async () => []);
     expect(found()).toEqual([]);
     expect(readdirSync(paths.checkpointsDir)).toEqual(['.replaced-000040-7', '000010']);
     expect(readdirSync(paths.dir).sort()).toEqual([
@@ -166,29 +217,29 @@ describe('leftovers', () => {
     ]);
   });
 
-  it('are not looked for in a run that a process holds, and not taken from one that has begun since', () => {
+  it('are not looked for in a run that a process holds, and not taken from one that has begun since', async () => {
     const paths = untidy();
     const before = findLeftovers(base, idle).found;
     const lock = acquireLock(paths);
     expect(found()).toEqual([]);
-    expect(() => removeLeftovers(before)).toThrow('the run is in use by');
+    await expect(removeLeftovers(before, async () => [])).rejects.toThrow('the run is in use by');
     lock.release();
     expect(found()).toEqual(untidyFiles);
     // The run put its checkpoint back, by the name of what was found.
     const replaced = join(paths.checkpointsDir, '.replaced-000010-7');
     const listed = findLeftovers(base, idle).found.filter(({ path }) => path === replaced);
     quarantine(paths, 10);
-    removeLeftovers(listed);
+    await removeLeftovers(listed, async () => []);
     expect(existsSync(replaced)).toBe(true);
   });
 
-  it('are runs that were set aside, unless one was started under that name or is of another', () => {
+  it('are runs that were set aside, unless one was started under that name or is of another', async () => {
     const aside = setAside(run('mine'));
     const manifest = manifestDigest(run('mine').checkpoint(10));
     run('rl', [{ run: 'mine', iteration: 10, manifest: manifest! }]);
     run('other.old-1');
     expect(found()).toEqual(['mine.old-1: run set aside']);
-    removeLeftovers(findLeftovers(base, idle).found);
+    await removeLeftovers(findLeftovers(base, idle).found, async () => []);
     expect(existsSync(aside!)).toBe(false);
     expect(readdirSync(base).sort()).toEqual(['mine', 'other.old-1', 'rl']);
   });
@@ -210,18 +261,35 @@ describe('leftovers', () => {
   });
 
   it('are halves of removed and forked runs and of files, once nobody can be at work on them', () => {
-    for (const name of ['.removing-x-7', '.forking-new', '.forking-old', '.slurm', 'kl.sweep']) {
+    const own = `.removing-${hostname()}-${2 ** 22 + 1}-00c0ffee`;
+    for (const name of [
+      '.removing-new',
+      '.removing-old',
+      own,
+      '.waiting-x',
+      '.forking-new',
+      '.forking-old',
+      '.slurm',
+      'kl.sweep',
+    ]) {
       mkdirSync(join(base, name));
     }
     for (const name of ['kl.results.md.7.tmp', 'kl.results.md', 'old.results.md.7.tmp']) {
       writeFileSync(join(base, name), '');
     }
-    for (const name of ['.forking-old', 'old.results.md.7.tmp', '.slurm', 'kl.sweep', 'kl.results.md']) {
+    for (const name of [
+      '.removing-old',
+      '.waiting-x',
+      '.forking-old',
+      'old.results.md.7.tmp',
+      '.slurm',
+      'kl.sweep',
+      'kl.results.md',
+    ]) {
       utimesSync(join(base, name), 1e9, 1e9);
     }
-    expect(found()).toEqual(
-      ['.forking-old', '.removing-x-7', 'old.results.md.7.tmp'].map((name) => `${name}: left by a crash`),
-    );
+    const gone = ['.forking-old', '.removing-old', '.waiting-x', 'old.results.md.7.tmp', own];
+    expect(found()).toEqual(gone.map((name) => `${name}: left by a crash`).sort());
   });
 
   it('are none where there is no folder', () => {

@@ -9,7 +9,7 @@ import { decoderInit, engine, modelReference } from '../../schema/model.js';
 import { taskField, trainedFields } from '../../schema/run.js';
 import { rollout } from '../../schema/training.js';
 import { lossColumns, rewardColumns } from '../columns.js';
-import { decoderSize, trainingBytes } from '../memory.js';
+import { decoderActivations, decoderParameters, trainingBytes } from '../memory.js';
 import { policyRules } from '../policy_rules.js';
 import type { ModelShape, ShapeOf, TrainedRecipe } from '../recipe.js';
 import { noLabelledWords, rewardRules } from '../reward_rules.js';
@@ -98,14 +98,18 @@ export const imageEditTokens: TrainedRecipe<ImageEditSettings> = {
   models: ['environment.model', 'policy.tokenizer', 'policy.model'],
   engines: ['policy.engine', 'environment.engine'],
   reward: (settings) => settings.reward,
+  parameters: (settings, shapeOf) => {
+    const shape = shapeOfPolicy(settings, shapeOf);
+    return shape === null ? null : decoderParameters(shape);
+  },
   memory: (settings, shapeOf) => {
     const { policy, optimizer, algorithm } = settings;
     const shape = shapeOfPolicy(settings, shapeOf);
     if (shape === null) return null;
-    const size = decoderSize(shape, optimizer.per_device_batch_size, policy.model_context_size);
+    const activations = decoderActivations(shape, optimizer.per_device_batch_size, policy.model_context_size);
     // The moving averages and the frozen reference.
     const copies = (optimizer.ema_decay === null ? 0 : 1) + (algorithm.type === 'grpo' ? 1 : 0);
-    return trainingBytes(...size, copies);
+    return trainingBytes(decoderParameters(shape), activations, copies);
   },
   shape: shapeOfPolicy,
   stepsPerIteration,

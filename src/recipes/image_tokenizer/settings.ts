@@ -42,12 +42,13 @@ export const imageTokenizer: TrainedRecipe<ImageTokenizerSettings> = {
   models: [],
   engines: ['environment.engine'],
   reward: () => null,
-  memory: ({ environment, data: { tiny }, optimizer }) => {
-    if (tiny === null) return null;
-    const { hidden, codebook_size, code_dim, patch } = environment.init;
-    const codes = ((tiny.grid * tiny.cell) / patch) ** 2;
-    const parameters = 2 * (3 * patch * patch * hidden + 4 * hidden * hidden) + codebook_size * code_dim;
-    return trainingBytes(parameters, optimizer.per_device_batch_size * CONVOLUTIONS * codes * hidden);
+  parameters: parametersOf,
+  memory: (settings) => {
+    const { environment, data, optimizer } = settings;
+    if (data.tiny === null) return null;
+    const { hidden, patch } = environment.init;
+    const codes = ((data.tiny.grid * data.tiny.cell) / patch) ** 2;
+    return trainingBytes(parametersOf(settings), optimizer.per_device_batch_size * CONVOLUTIONS * codes * hidden);
   },
   shape: () => null,
   stepsPerIteration: () => 1,
@@ -60,3 +61,9 @@ export const imageTokenizer: TrainedRecipe<ImageTokenizerSettings> = {
   warnings: () => [],
   missing: () => [],
 };
+
+/** Two matrices each way, between pixels, the hidden layer and codes; and the codebook. */
+function parametersOf({ environment: { init } }: ImageTokenizerSettings): number {
+  const { hidden, codebook_size, code_dim, patch } = init;
+  return 2 * hidden * (3 * patch * patch + code_dim) + codebook_size * code_dim;
+}

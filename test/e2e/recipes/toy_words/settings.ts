@@ -1,7 +1,7 @@
 /** The recipe `toy_words`: a small decoder says in words which of some numbers are odd or even, and learns it by GRPO. */
 import { z } from 'zod';
 import { rewardColumns } from '../../../../src/recipes/columns.js';
-import { decoderSize, trainingBytes } from '../../../../src/recipes/memory.js';
+import { decoderActivations, decoderParameters, trainingBytes } from '../../../../src/recipes/memory.js';
 import { policyRules } from '../../../../src/recipes/policy_rules.js';
 import type { TrainedRecipe } from '../../../../src/recipes/recipe.js';
 import { rewardRules } from '../../../../src/recipes/reward_rules.js';
@@ -45,9 +45,10 @@ export const toyWords: TrainedRecipe<ToyWordsSettings> = {
   models: [],
   engines: ['policy.engine'],
   reward: (settings) => settings.reward,
+  parameters: ({ policy }) => decoderParameters(policy.init),
   memory: ({ policy, optimizer }) => {
-    const size = decoderSize(policy.init, optimizer.per_device_batch_size, policy.model_context_size);
-    return trainingBytes(...size, optimizer.ema_decay === null ? 1 : 2);
+    const activations = decoderActivations(policy.init, optimizer.per_device_batch_size, policy.model_context_size);
+    return trainingBytes(decoderParameters(policy.init), activations, optimizer.ema_decay === null ? 1 : 2);
   },
   shape: ({ policy }) => policy.init,
   stepsPerIteration: ({ algorithm }) => algorithm.inner_epochs * algorithm.minibatches,
