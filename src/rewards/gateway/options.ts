@@ -38,6 +38,13 @@ export const gatewayOptionsSchema = z.strictObject({
     .default(null)
     .describe('requests under way of one run, at most; as many as there is room for where it is left out'),
   maxQueued: z.int().min(1).default(2048).describe('requests of one run that wait; further ones are answered with 429'),
+  maxWaiting: z
+    .int()
+    .min(1)
+    .default(8192)
+    .describe(
+      'requests that wait, of all runs; beyond it, what would wait longest of the caller who has most waiting is answered with 429',
+    ),
   cacheDir: z
     .string()
     .min(1)
