@@ -71,9 +71,8 @@ export async function answerChat(call: ChatCall, services: ChatServices): Promis
       completion: reply?.kind === 'reply' ? reply.completion : null,
     });
   if (hit) {
-    const body = Buffer.from(kept);
-    record(200, null, '', keptReply(body));
-    return { status: 200, body, headers };
+    record(200, null, '', keptReply(kept));
+    return { status: 200, body: kept, headers };
   }
   try {
     const reply = await ask(call, services, course);
@@ -81,7 +80,7 @@ export async function answerChat(call: ChatCall, services: ChatServices): Promis
     if (reply.kind === 'failed') throw failureProblem(reply, course.upstream);
     record(reply.status, error, ending.found, reply);
     if (key !== null && reply.completion !== null && mayKeep(reply, call.chat)) {
-      cache?.put(key, reply.body.toString('utf8'));
+      cache?.put(key, reply.body);
     }
     if (course.upstream !== null) headers['x-editrl-upstream'] = course.upstream;
     return { status: reply.status, body: reply.body, headers: { ...reply.headers, ...headers } };

@@ -69,7 +69,9 @@ export async function startGateway(
   const records =
     options.recordsFile === null
       ? null
-      : new ExchangeRecords(await LinesFile.open(options.recordsFile, onLost('records')));
+      : new ExchangeRecords(
+          await LinesFile.open(options.recordsFile, onLost('records'), { rotateBytes: options.recordsMb * 1e6 }),
+        );
   const stop = new AbortController();
   // Every watch and everything under way hangs on it, which is no leak.
   setMaxListeners(0, stop.signal);
@@ -245,7 +247,12 @@ async function openCache(
   log: (level: 'info' | 'warn', text: string) => void,
 ): Promise<ReplyCache | null> {
   if (options.cacheDir === null) return null;
-  const cache = await ReplyCache.open({ dir: options.cacheDir, maxEntries: options.cacheEntries, onError });
-  if (cache.unreadable > 0) log('warn', `${cache.unreadable} lines of the cache cannot be read and are left out`);
+  const cache = await ReplyCache.open({
+    dir: options.cacheDir,
+    maxEntries: options.cacheEntries,
+    maxBytes: options.cacheMb * 1e6,
+    onError,
+  });
+  if (cache.found !== null) log('warn', cache.found);
   return cache;
 }
