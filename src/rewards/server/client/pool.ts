@@ -14,7 +14,7 @@ import type { HttpPool } from '../../../http/pool.js';
 import { createHttpPool } from '../../../http/pool.js';
 import type { CanaryResult } from '../../judge/client.js';
 import { isAbsence } from '../../score/iteration.js';
-import { Semaphore } from '../../../core/semaphore.js';
+import pLimit, { type LimitFunction } from 'p-limit';
 import type { ReplyItem } from '../wire.js';
 import type { Term, TermRecords } from '../../terms/term.js';
 import type { JudgeItem, Judgement, JudgementStore, Outcome, ScoreOptions } from '../../score/types.js';
@@ -75,7 +75,7 @@ export class RewardPool implements Term {
   readonly name = 'remote';
   readonly #http: HttpPool;
   readonly #servers: Members<RewardServer>;
-  readonly #slots: Semaphore;
+  readonly #slots: LimitFunction;
   readonly #encoder = new ItemEncoder();
   readonly #headers: Readonly<Record<string, string>>;
   readonly #clock: Clock;
@@ -103,7 +103,7 @@ export class RewardPool implements Term {
     this.#weights = options.weights ?? null;
     this.#store = options.store ?? null;
     this.#records = options.records ?? null;
-    this.#slots = new Semaphore(concurrency);
+    this.#slots = pLimit(concurrency);
     this.#http = createHttpPool({ connections: concurrency, secret: token ?? null });
     this.#headers = {
       'content-type': 'application/json',
@@ -141,7 +141,7 @@ export class RewardPool implements Term {
     if (this.#records?.offline === true) {
       return { kind: 'unscored', reason: 'aborted', detail: `${item.key}: not recorded`, parts: {} };
     }
-    return this.#slots.run(() => this.#score(item, signal));
+    return this.#slots(() => this.#score(item, signal));
   }
 
   /** What is stored for an item, or recorded by the run whose episodes are scored again. */
