@@ -60,7 +60,7 @@ describe('whose turn it is', () => {
     void ask('c');
     await settle();
     for (let i = 0; i < 9; i++) await endOne();
-    expect(order.join('')).toBe('abcabaaaa');
+    expect(order.join('')).toBe('abacabaaa');
     expect([dispatcher.waiting, dispatcher.runs().size]).toEqual([0, 0]);
   });
 
