@@ -5,8 +5,8 @@ import { expect, it, vi } from 'vitest';
 import { realLockWorld, readLockFile, takeLock } from '../../src/core/lock.js';
 import { testFolders } from '../support/folder.js';
 
-vi.mock('node:fs', async (original) => ({
-  ...(await original<typeof import('node:fs')>()),
+vi.mock(import('node:fs'), async (original) => ({
+  ...(await original()),
   linkSync: () => {
     throw Object.assign(new Error('no links here'), { code: 'EPERM' });
   },
