@@ -1,33 +1,78 @@
 import type { Clock } from '../core/clock.js';
 
 /**
- * Spares a judge that has stopped answering, and its callers the wait: after so many failures in a row, with no success between
- * them, nothing is asked until a pause is over; then one caller may try, and its success lets everyone through again.
+ * Requests that failed in a row, with no success between them. The same request counts once, however often it is made, so that one which no
+ * server can answer never passes for a server that answers none.
+ */
+export class FailureRow {
+  readonly #requests = new Set<unknown>();
+
+  constructor(readonly limit: number) {}
+
+  /** Up to the limit. */
+  get length(): number {
+    return this.#requests.size;
+  }
+
+  get isFull(): boolean {
+    return this.#requests.size >= this.limit;
+  }
+
+  /** @param request what names it: two that are the same must be given the same. Returns whether the row is full since now. */
+  add(request: unknown): boolean {
+    if (this.isFull) return false;
+    this.#requests.add(request);
+    return this.isFull;
+  }
+
+  clear(): void {
+    this.#requests.clear();
+  }
+}
+
+/**
+ * Spares a server that has stopped answering, and its callers the wait: after so many failures in a row it blocks until a pause is over;
+ * then one caller may try, and its success lets everyone through again.
  */
 export class Breaker {
-  #failures = 0;
-  #closedUntil = 0;
+  readonly #row: FailureRow;
+  #closedUntil = -Infinity;
 
   constructor(
     readonly clock: Clock,
-    readonly limit: number,
+    limit: number,
     readonly pauseMs: number,
-  ) {}
+  ) {
+    this.#row = new FailureRow(limit);
+  }
 
-  /** How many failures in a row there were, where the caller must not ask now; null where it may. */
-  blocking(): number | null {
-    if (this.#failures < this.limit) return null;
-    if (this.clock.now() < this.#closedUntil) return this.#failures;
-    this.#closedUntil = this.clock.now() + this.pauseMs;
-    return null;
+  /** Failures in a row, up to the limit. */
+  get failures(): number {
+    return this.#row.length;
+  }
+
+  /** Whether the server is not to be asked now. */
+  get blocks(): boolean {
+    return this.#row.isFull && this.clock.now() < this.#closedUntil;
+  }
+
+  /** To be called when the server is asked: whoever asks when the pause is over is alone until another one is. */
+  asked(): void {
+    if (this.#row.isFull && !this.blocks) this.#pause();
   }
 
   succeeded(): void {
-    this.#failures = 0;
+    this.#row.clear();
   }
 
-  failed(): void {
-    this.#failures++;
-    if (this.#failures === this.limit) this.#closedUntil = this.clock.now() + this.pauseMs;
+  /** Returns whether it blocks since now. */
+  failed(request: unknown): boolean {
+    const opens = this.#row.add(request);
+    if (opens) this.#pause();
+    return opens;
+  }
+
+  #pause(): void {
+    this.#closedUntil = this.clock.now() + this.pauseMs;
   }
 }

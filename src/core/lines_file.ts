@@ -1,8 +1,8 @@
 /** A file that grows by whole lines, written in the order in which they came, as many at a time as have gathered. */
-import { mkdirSync } from 'node:fs';
+import { mkdirSync, readdirSync } from 'node:fs';
 import type { FileHandle } from 'node:fs/promises';
 import { open, rename, rm } from 'node:fs/promises';
-import { dirname } from 'node:path';
+import { basename, dirname, extname, join } from 'node:path';
 import { diskError } from './files.js';
 
 /** Told of what the disk refuses, and of the lines that are lost by it, which may be none. */
@@ -17,25 +17,43 @@ interface Replacement {
 /** How much of a file that is written anew goes to the disk at once, in characters. */
 const pieceSize = 1 << 20;
 
+export interface LinesFileOptions {
+  /**
+   * Bytes after which the file is renamed to `NAME.000001.EXTENSION`, the next one to `NAME.000002.EXTENSION`, and another one begins: their
+   * names sort as they were written, the last one being `NAME.EXTENSION`.
+   */
+  readonly rotateBytes?: number;
+}
+
+/** Grows; whoever lets it rotate must not let it be written anew. */
 export class LinesFile {
   #file: FileHandle;
   #gathered: string[] = [];
   #replacement: Replacement | null = null;
   #writing: Promise<void> | null = null;
+  /** Of the file, about. */
+  #bytes = 0;
+  /** Whether a write failed, which may have left half a line. */
+  #torn = false;
 
   private constructor(
     readonly path: string,
     file: FileHandle,
     readonly onError: OnDiskError,
+    readonly rotateBytes: number,
   ) {
     this.#file = file;
   }
 
   /** Raises RunError where the file cannot be opened. */
-  static async open(path: string, onError: OnDiskError): Promise<LinesFile> {
+  static async open(
+    path: string,
+    onError: OnDiskError,
+    { rotateBytes = Infinity }: LinesFileOptions = {},
+  ): Promise<LinesFile> {
     try {
       mkdirSync(dirname(path), { recursive: true });
-      const lines = new LinesFile(path, await open(path, 'a+', 0o600), onError);
+      const lines = new LinesFile(path, await open(path, 'a+', 0o600), onError, rotateBytes);
       await lines.#endTornLine();
       return lines;
     } catch (cause) {
@@ -82,10 +100,28 @@ export class LinesFile {
   async #writeGathered(): Promise<void> {
     const lines = this.#gathered;
     this.#gathered = [];
+    const text = `${this.#torn ? '\n' : ''}${lines.join('\n')}\n`;
     try {
-      await this.#file.appendFile(`${lines.join('\n')}\n`);
+      await this.#file.appendFile(text);
+      this.#torn = false;
     } catch (cause) {
+      this.#torn = true;
       this.onError(diskError(this.path, cause), lines.length);
+    }
+    this.#bytes += Buffer.byteLength(text);
+    if (this.#bytes >= this.rotateBytes) await this.#rotate();
+  }
+
+  /** Begins another file. Where the disk refuses this one goes on, and it is tried again when it has grown as much once more. */
+  async #rotate(): Promise<void> {
+    this.#bytes = 0;
+    try {
+      await rename(this.path, nextName(this.path));
+      const full = this.#file;
+      this.#file = await open(this.path, 'a+', 0o600);
+      await full.close();
+    } catch (cause) {
+      this.onError(diskError(this.path, cause), 0);
     }
   }
 
@@ -114,10 +150,24 @@ export class LinesFile {
   /** A process that was killed may have left half a line, which the next one must not continue. */
   async #endTornLine(): Promise<void> {
     const { size } = await this.#file.stat();
+    this.#bytes = size;
     if (size === 0) return;
     const { buffer } = await this.#file.read(Buffer.alloc(1), 0, 1, size - 1);
     if (buffer[0] !== 0x0a) await this.#file.appendFile('\n');
   }
+}
+
+/** `NAME.000001.EXTENSION` beside the file, or the number after the highest that is there. */
+function nextName(path: string): string {
+  const extension = extname(path);
+  const name = basename(path, extension);
+  const numbers = readdirSync(dirname(path)).map((other) => {
+    const middle = other.slice(name.length, other.length - extension.length);
+    const isOne = other.startsWith(name) && other.endsWith(extension) && /^\.\d+$/.test(middle);
+    return isOne ? Number(middle.slice(1)) : 0;
+  });
+  const next = String(Math.max(0, ...numbers) + 1).padStart(6, '0');
+  return join(dirname(path), `${name}.${next}${extension}`);
 }
 
 function* inPieces(lines: Iterable<string>): Iterable<string> {

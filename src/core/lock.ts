@@ -1,6 +1,7 @@
 /**
- * One process at a time owns what a lock file stands for. It is a file that is made by hard-linking a finished one into place, so that
- * two racers cannot both win and nobody reads half a lock; its modification time is the heartbeat.
+ * One process at a time owns what a lock file stands for. It is a file that is made by hard-linking a finished one into place (by an
+ * exclusive copy where the file system has no links), so that two racers cannot both win and nobody reads half a lock; its modification
+ * time is the heartbeat.
  *
  * Taking over a dead owner's lock goes through a file named after that lock's token, made in the same exclusive way:
  * whoever makes it owns the succession, and if that process dies too, its own token names the next file. The owner is
@@ -10,6 +11,8 @@ import { spawnSync } from 'node:child_process';
 import { createHash, randomUUID } from 'node:crypto';
 import {
   closeSync,
+  constants,
+  copyFileSync,
   futimesSync,
   linkSync,
   mkdirSync,
@@ -244,6 +247,22 @@ function successor(lock: string, token: string): string {
 function tryLink(own: string, path: string): boolean {
   try {
     linkSync(own, path);
+    return true;
+  } catch (cause) {
+    const { code = '' } = cause as NodeJS.ErrnoException;
+    if (code === 'EEXIST') return false;
+    if (withoutLinks.has(code)) return tryCopy(own, path);
+    throw diskError(path, cause);
+  }
+}
+
+/** What file systems without hard links answer. */
+const withoutLinks: ReadonlySet<string> = new Set(['EPERM', 'ENOTSUP', 'EOPNOTSUPP', 'ENOSYS', 'EMLINK']);
+
+/** As exclusive as a link; whoever looks before it is whole finds a lock that names nobody yet, and may not take it. */
+function tryCopy(own: string, path: string): boolean {
+  try {
+    copyFileSync(own, path, constants.COPYFILE_EXCL);
     return true;
   } catch (cause) {
     if ((cause as NodeJS.ErrnoException).code === 'EEXIST') return false;

@@ -3,69 +3,74 @@ import { Breaker } from '../../src/balance/breaker.js';
 import { ManualClock } from '../core/manual_clock.js';
 
 /** A breaker of three failures and a pause of a second, and the clock that it goes by. */
-function made(): { breaker: Breaker; clock: ManualClock } {
+function made(): { breaker: Breaker; clock: ManualClock; fail: (times: number) => readonly boolean[] } {
   const clock = new ManualClock();
-  return { breaker: new Breaker(clock, 3, 1_000), clock };
+  const breaker = new Breaker(clock, 3, 1_000);
+  let request = 0;
+  const fail = (times: number): readonly boolean[] => Array.from({ length: times }, () => breaker.failed(request++));
+  return { breaker, clock, fail };
 }
 
-function fail(breaker: Breaker, times: number): void {
-  for (let i = 0; i < times; i++) breaker.failed();
-}
-
-it('blocks after so many failures in a row, and says how many there were', () => {
-  const { breaker } = made();
-  expect(breaker.blocking()).toBeNull();
-  fail(breaker, 2);
-  expect(breaker.blocking()).toBeNull();
-  fail(breaker, 1);
-  expect(breaker.blocking()).toBe(3);
+it('blocks after so many failures in a row, and says when it begins to', () => {
+  const { breaker, fail } = made();
+  expect(breaker.blocks).toBe(false);
+  expect([fail(2), breaker.blocks]).toEqual([[false, false], false]);
+  expect([fail(1), breaker.blocks]).toEqual([[true], true]);
   // Those that were under way when it closed.
-  fail(breaker, 2);
-  expect(breaker.blocking()).toBe(5);
+  expect([fail(2), breaker.blocks, breaker.failures]).toEqual([[false, false], true, 3]);
 });
 
 it('counts failures in a row: a success between them begins anew', () => {
-  const { breaker } = made();
-  fail(breaker, 2);
+  const { breaker, fail } = made();
+  fail(2);
   breaker.succeeded();
-  fail(breaker, 2);
-  expect(breaker.blocking()).toBeNull();
-  fail(breaker, 1);
-  expect(breaker.blocking()).toBe(3);
+  fail(2);
+  expect(breaker.blocks).toBe(false);
+  fail(1);
+  expect(breaker.blocks).toBe(true);
+});
+
+it('counts a request once, however often it fails', () => {
+  const { breaker } = made();
+  for (const request of ['a', 'b', 'a', 'b', 'b', 'a']) breaker.failed(request);
+  expect([breaker.failures, breaker.blocks]).toEqual([2, false]);
+  expect(breaker.failed('c')).toBe(true);
 });
 
 it('lets one caller through when the pause is over, and the next one only after another pause', async () => {
-  const { breaker, clock } = made();
+  const { breaker, clock, fail } = made();
   await clock.pass(5_000);
-  fail(breaker, 3);
+  fail(3);
   await clock.pass(999);
-  expect(breaker.blocking()).toBe(3);
+  expect(breaker.blocks).toBe(true);
   await clock.pass(1);
-  expect(breaker.blocking()).toBeNull();
-  expect(breaker.blocking()).toBe(3);
-  // The one that was let through fails, too.
-  breaker.failed();
+  expect(breaker.blocks).toBe(false);
+  breaker.asked();
+  expect(breaker.blocks).toBe(true);
+  // The one that was let through fails, too, and one that was under way asks again.
+  fail(1);
+  breaker.asked();
   await clock.pass(999);
-  expect(breaker.blocking()).toBe(4);
+  expect(breaker.blocks).toBe(true);
   await clock.pass(1);
-  expect(breaker.blocking()).toBeNull();
-  expect(breaker.blocking()).toBe(4);
+  expect(breaker.blocks).toBe(false);
 });
 
 it('is not closed for longer by failures that come while it is', async () => {
-  const { breaker, clock } = made();
-  fail(breaker, 3);
+  const { breaker, clock, fail } = made();
+  fail(3);
   await clock.pass(600);
-  fail(breaker, 1);
+  fail(1);
   await clock.pass(400);
-  expect(breaker.blocking()).toBeNull();
+  expect(breaker.blocks).toBe(false);
 });
 
 it('lets everyone through once one that was let through has succeeded', async () => {
-  const { breaker, clock } = made();
-  fail(breaker, 3);
+  const { breaker, clock, fail } = made();
+  fail(3);
   await clock.pass(1_000);
-  expect(breaker.blocking()).toBeNull();
+  breaker.asked();
   breaker.succeeded();
-  expect([breaker.blocking(), breaker.blocking()]).toEqual([null, null]);
+  breaker.asked();
+  expect(breaker.blocks).toBe(false);
 });

@@ -1,9 +1,12 @@
 /**
- * Replies to deterministic requests, by key, on disk: one JSON-lines file that grows, and is written anew when most of it is outdated.
- * Held in memory as a whole, since a reply is a kilobyte or two. One gateway per folder.
+ * Replies to deterministic requests, by key, in memory and on disk: one JSON-lines file that grows, and is written anew when most of it is
+ * outdated. Both are bounded in entries and in bytes. One gateway per folder.
  */
+import { existsSync, renameSync } from 'node:fs';
 import { join } from 'node:path';
+import { LRUCache } from 'lru-cache';
 import { z } from 'zod';
+import { diskError } from '../../core/files.js';
 import { scanLines } from '../../core/lines.js';
 import { FolderLock } from './folder_lock.js';
 import { LinesFile, type OnDiskError } from '../../core/lines_file.js';
@@ -13,32 +16,37 @@ const entrySchema = z.object({ key: z.string().regex(/^[0-9a-f]{64}$/), body: z.
 export interface CacheOptions {
   readonly dir: string;
   readonly maxEntries: number;
+  /** Of the replies' lines. */
+  readonly maxBytes: number;
   /** Told of what the disk refuses, and where another gateway takes the folder over. */
   readonly onError: OnDiskError;
 }
 
-/** Lines of the file for each reply that is kept, beyond which the file is written anew. */
-const mostLinesPerEntry = 2;
+/** As much again as is kept may be outdated, in lines and in bytes, before the file is written anew. */
+const mostOfKept = 2;
+/** A reply of a judge has a kilobyte or two; one whose line is longer than this is not kept. */
+const longestLine = 2 ** 20;
 
 export class ReplyCache {
-  /** Lines that could not be read when the cache was opened: the torn end of a killed gateway, as a rule. */
-  readonly unreadable: number;
-  /** In the order of last use. */
-  readonly #entries: Map<string, string>;
+  /** What is wrong with the file as it was found, in words; null where it is whole. */
+  readonly found: string | null;
+  readonly #entries: LRUCache<string, Buffer>;
   readonly #file: LinesFile;
   #lock: FolderLock | null = null;
   /** Of the file, about: what a full disk refused is counted too. */
   #lines: number;
+  #bytes: number;
 
   private constructor(
     readonly options: CacheOptions,
-    { entries, lines, unreadable }: ReadEntries,
+    { entries, lines, bytes, found }: ReadEntries,
     file: LinesFile,
   ) {
     this.#entries = entries;
     this.#lines = lines;
+    this.#bytes = bytes;
     this.#file = file;
-    this.unreadable = unreadable;
+    this.found = found;
   }
 
   /** Raises ConfigError where another gateway has the folder, RunError where the disk refuses. */
@@ -54,10 +62,10 @@ export class ReplyCache {
       onError,
     });
     try {
-      const read = readEntries(path, options.maxEntries);
+      const read = readEntries(path, options);
       cache = new ReplyCache(options, read, await LinesFile.open(path, options.onError));
       cache.#lock = lock;
-      cache.#compact(cache.size);
+      cache.#compact(read.found === null ? cache.size : 0, read.entries.calculatedSize);
       await cache.#file.flush();
       return cache;
     } catch (error) {
@@ -71,22 +79,21 @@ export class ReplyCache {
   }
 
   /** The body of a reply, as the upstream gave it. */
-  get(key: string): string | undefined {
-    const body = this.#entries.get(key);
-    if (body === undefined) return undefined;
-    this.#entries.delete(key);
-    this.#entries.set(key, body);
-    return body;
+  get(key: string): Buffer | undefined {
+    return this.#entries.get(key);
   }
 
-  put(key: string, body: string): void {
-    if (this.#entries.has(key)) return;
-    this.#entries.set(key, body);
-    dropOldest(this.#entries, this.options.maxEntries);
+  put(key: string, body: Buffer): void {
+    if (body.length > longestLine || this.#entries.has(key)) return;
+    const line = toLine([key, body]);
+    const size = Buffer.byteLength(line) + 1;
+    if (size > longestLine) return;
+    this.#entries.set(key, ownCopy(body), { size });
     if (this.#lock === null) return;
-    this.#file.append(toLine([key, body]));
+    this.#file.append(line);
     this.#lines++;
-    this.#compact(this.options.maxEntries);
+    this.#bytes += size;
+    this.#compact(this.options.maxEntries, this.options.maxBytes);
   }
 
   /** Goes on in memory only: the folder is another's. */
@@ -99,63 +106,95 @@ export class ReplyCache {
     this.#lock?.release();
   }
 
-  /** Writes the file anew where it holds too many lines for so many entries. */
-  #compact(entries: number): void {
-    if (this.#lines <= mostLinesPerEntry * entries) return;
-    const kept = [...this.#entries];
-    // Counted so even where the disk refuses: it is asked again when as many lines have come once more.
+  /** Writes the file anew where it holds too much for so many entries of so many bytes. */
+  #compact(entries: number, bytes: number): void {
+    if (this.#lines <= mostOfKept * entries && this.#bytes <= mostOfKept * bytes) return;
+    // The one that was used last comes last, as it would have been written.
+    const kept = [...this.#entries.entries()].reverse();
+    // Counted so even where the disk refuses: it is asked again when as much has come once more.
     this.#lines = kept.length;
+    this.#bytes = this.#entries.calculatedSize;
     this.#file.replace(toLines(kept));
   }
 }
 
-function toLine([key, body]: readonly [string, string]): string {
-  return JSON.stringify({ key, body });
+/** A small buffer may be a piece of a large one, which it would keep in memory. */
+function ownCopy(body: Buffer): Buffer {
+  const copy = Buffer.allocUnsafeSlow(body.length);
+  body.copy(copy);
+  return copy;
 }
 
-function* toLines(entries: readonly (readonly [string, string])[]): Iterable<string> {
+type Entry = readonly [string, Buffer];
+
+function toLine([key, body]: Entry): string {
+  return JSON.stringify({ key, body: body.toString('utf8') });
+}
+
+function* toLines(entries: readonly Entry[]): Iterable<string> {
   for (const entry of entries) yield toLine(entry);
 }
 
-function dropOldest(entries: Map<string, string>, most: number): void {
-  for (const oldest of entries.keys()) {
-    if (entries.size <= most) return;
-    entries.delete(oldest);
-  }
-}
-
-interface ReadEntries {
-  readonly entries: Map<string, string>;
+interface ReadEntries extends Pick<ReplyCache, 'found'> {
+  readonly entries: LRUCache<string, Buffer>;
   readonly lines: number;
-  readonly unreadable: number;
+  readonly bytes: number;
 }
 
-function readEntries(path: string, maxEntries: number): ReadEntries {
-  const entries = new Map<string, string>();
+/**
+ * Reads the file line by line, and keeps of it no more than there is room for. Where it holds lines that this version does not know, it
+ * is set aside, so that they are not lost; what was half-written when a gateway was killed is left out. Raises RunError where it cannot be read or set aside.
+ */
+function readEntries(path: string, { maxEntries, maxBytes }: CacheOptions): ReadEntries {
+  const entries = new LRUCache<string, Buffer>({ max: maxEntries, maxSize: maxBytes });
   let lines = 0;
-  let unreadable = 0;
-  const torn = scanLines(path, (line) => {
+  let bytes = 0;
+  let broken = 0;
+  let unknown = 0;
+  const onLine = (line: string, _offset: number, length: number): void => {
+    bytes += length + 1;
     // Where a torn line was ended, an empty one may follow.
     if (line === '') return;
     lines++;
     const entry = readEntry(line);
-    if (entry === null) unreadable++;
-    else {
-      entries.delete(entry.key);
-      entries.set(entry.key, entry.body);
-      // Many at a time: a map passes all the places of those that it dropped, each time that it is asked for its first.
-      if (entries.size >= 2 * maxEntries) dropOldest(entries, maxEntries);
-    }
+    if (entry === 'broken') broken++;
+    else if (entry === 'unknown') unknown++;
+    else entries.set(entry.key, ownCopy(Buffer.from(entry.body)), { size: length + 1 });
+  };
+  const torn = scanLines(path, onLine, {
+    longest: longestLine,
+    onTooLong: (length) => {
+      bytes += length + 1;
+      lines++;
+    },
   });
-  dropOldest(entries, maxEntries);
-  const ends = torn === 0 ? 0 : 1;
-  return { entries, lines: lines + ends, unreadable: unreadable + ends };
+  if (torn > 0) broken++;
+  const aside = unknown === 0 ? null : setAside(path);
+  const found = [
+    ...(broken === 0 ? [] : [`${broken} replies in the cache are half-written and are left out`]),
+    ...(aside === null ? [] : [`the cache has ${unknown} lines of another version; its file is kept as ${aside}`]),
+  ];
+  return { entries, lines, bytes: bytes + torn, found: found.length === 0 ? null : found.join('; ') };
 }
 
-function readEntry(line: string): { readonly key: string; readonly body: string } | null {
+/** Renames a file to a name that is free, which is returned. */
+function setAside(path: string): string {
+  for (let number = 1; ; number++) {
+    const aside = `${path}.unknown-${number}`;
+    if (existsSync(aside)) continue;
+    try {
+      renameSync(path, aside);
+      return aside;
+    } catch (cause) {
+      throw diskError(aside, cause);
+    }
+  }
+}
+
+function readEntry(line: string): z.output<typeof entrySchema> | 'broken' | 'unknown' {
   try {
-    return entrySchema.safeParse(JSON.parse(line)).data ?? null;
+    return entrySchema.safeParse(JSON.parse(line)).data ?? 'unknown';
   } catch {
-    return null;
+    return 'broken';
   }
 }

@@ -1,6 +1,7 @@
 /** Asks an upstream the canary set and says what is wrong with its scores. */
 import type { Dispatcher as UndiciDispatcher } from 'undici';
 import { dialectOf, toChatRequest } from '../judge/chat_request.js';
+import type { Owner } from '../../balance/fair_queue.js';
 import type { Clock } from '../../core/clock.js';
 import { sleep } from '../../core/clock.js';
 import { Deadline } from '../../core/deadline.js';
@@ -31,8 +32,8 @@ export interface ScoringServices {
   readonly log: (level: 'info' | 'warn', text: string) => void;
 }
 
-/** No run has this name, because a run's name begins with a letter or a digit. */
-const canaryRun = '(canary)';
+/** No caller has this name, which is no address, and no run, whose names begin with a letter or a digit. */
+const gatewayItself: Owner = { caller: '(gateway)', run: '(gateway)' };
 const roomEveryMs = 50;
 
 export class CanaryScoring {
@@ -78,10 +79,10 @@ export class CanaryScoring {
 
   /** Its scores, or why there are none; null where the upstream gave no usable reply at all. */
   async #ask(upstream: Upstream, model: string, canary: Canary): Promise<readonly number[] | string | null> {
-    const { clock, agent, upstreamKey, timeoutMs, stop } = this.services;
+    const { clock, dispatcher, agent, upstreamKey, timeoutMs, stop } = this.services;
     const question = canaryQuestion(canary);
     const body = Buffer.from(JSON.stringify(await toChatRequest(question, model, 0, dialectOf([upstream.url]))));
-    const end = await this.#slot(upstream);
+    const end = await placeAt(upstream, dispatcher, stop);
     if (end === null) return null;
     const deadline = new Deadline(clock, timeoutMs, stop);
     try {
@@ -93,8 +94,7 @@ export class CanaryScoring {
         caller: stop,
         deadline: deadline.signal,
       });
-      const { load, health, found: told } = meaningOf(found);
-      end(load, health, told);
+      end({ ...meaningOf(found).ending, request: canary.name });
       if (found.kind === 'failed' || found.status === 429 || found.status >= 500) return null;
       if (found.completion === null) return `HTTP ${found.status}: ${excerpt(found.body.toString('utf8', 0, 400))}`;
       const parsed = question.parse(found.completion.text);
@@ -103,20 +103,20 @@ export class CanaryScoring {
       deadline.dispose();
     }
   }
-
-  /** A place at the upstream: in turn with the runs where it serves them, else as soon as there is room. */
-  async #slot(upstream: Upstream): Promise<Lease['end'] | null> {
-    const { dispatcher, clock, stop } = this.services;
-    if (upstream.ready) {
-      const turn = await dispatcher.acquire({ run: canaryRun, allowed: (other) => other === upstream, signal: stop });
-      return turn.kind === 'lease' ? turn.lease.end : null;
-    }
-    return (await roomAt(upstream, clock, stop)) ? upstream.start() : null;
-  }
 }
 
-/** Waits until an upstream that serves nobody has room under its cap; false when it is told to stop. */
-export async function roomAt(upstream: Upstream, clock: Clock, stop: AbortSignal): Promise<boolean> {
-  while (!stop.aborted && upstream.limit.inFlight >= upstream.limit.cap) await sleep(clock, roomEveryMs, stop);
-  return !stop.aborted;
+/** A place at an upstream: in turn with the runs where it serves them, else as soon as there is room; null when there will be none. */
+export async function placeAt(
+  upstream: Upstream,
+  dispatcher: Dispatcher,
+  stop: AbortSignal,
+): Promise<Lease['end'] | null> {
+  if (upstream.ready) {
+    const turn = await dispatcher.acquire({ ...gatewayItself, allowed: (other) => other === upstream, signal: stop });
+    if (turn.kind === 'lease') return turn.lease.end;
+  }
+  while (!stop.aborted && upstream.limit.inFlight >= upstream.limit.cap) {
+    await sleep(dispatcher.clock, roomEveryMs, stop);
+  }
+  return stop.aborted ? null : upstream.start();
 }

@@ -1,10 +1,12 @@
 /** One chat request through the gateway: from the cache, or from an upstream, or from another one where that fails. */
 import type { Dispatcher as UndiciDispatcher } from 'undici';
+import type { Owner } from '../../balance/fair_queue.js';
 import type { Clock } from '../../core/clock.js';
 import { Deadline } from '../../core/deadline.js';
+import { sha256 } from '../../core/image.js';
 import type { ReplyCache } from './cache.js';
 import type { ChatBody } from './chat_body.js';
-import type { Dispatcher, Lease } from './dispatcher.js';
+import type { Dispatcher, Lease, Turn } from './dispatcher.js';
 import type { Exchange } from './exchange.js';
 import { exchange, meaningOf, readCompletion } from './exchange.js';
 import type { GatewayMetrics } from './metrics.js';
@@ -23,13 +25,12 @@ export interface ChatServices {
   readonly metrics: GatewayMetrics;
 }
 
-export interface ChatCall {
-  readonly run: string;
+export interface ChatCall extends Owner {
   readonly chat: ChatBody;
   /** The body as it came, which is what is sent on. */
   readonly bytes: Buffer;
   /** Aborted when the caller goes away. */
-  readonly caller: AbortSignal;
+  readonly gone: AbortSignal;
 }
 
 /** What the caller gets. */
@@ -70,21 +71,19 @@ export async function answerChat(call: ChatCall, services: ChatServices): Promis
       completion: reply?.kind === 'reply' ? reply.completion : null,
     });
   if (hit) {
-    const body = Buffer.from(kept);
-    record(200, null, '', keptReply(body));
-    return { status: 200, body, headers };
+    record(200, null, '', keptReply(kept));
+    return { status: 200, body: kept, headers };
   }
   try {
     const reply = await ask(call, services, course);
-    const { error, found } = meaningOf(reply);
+    const { error, ending } = meaningOf(reply);
     if (reply.kind === 'failed') throw failureProblem(reply, course.upstream);
-    record(reply.status, error, found, reply);
+    record(reply.status, error, ending.found, reply);
     if (key !== null && reply.completion !== null && mayKeep(reply, call.chat)) {
-      cache?.put(key, reply.body.toString('utf8'));
+      cache?.put(key, reply.body);
     }
     if (course.upstream !== null) headers['x-editrl-upstream'] = course.upstream;
-    if (reply.retryAfter !== null) headers['retry-after'] = reply.retryAfter;
-    return { status: reply.status, body: reply.body, headers };
+    return { status: reply.status, body: reply.body, headers: { ...reply.headers, ...headers } };
   } catch (problem) {
     if (problem instanceof GatewayProblem) record(problem.status, problem.type, problem.message, null);
     throw problem;
@@ -101,20 +100,22 @@ function mayKeep(reply: Exchange & { readonly kind: 'reply' }, chat: ChatBody): 
   return completion.whole === 'stopped' || (completion.whole === 'cut_off' && chat.wantsLogprobs);
 }
 
-/** Asks one upstream after the other, each at most once, until one of them answers. */
+/** Asks one upstream after the other, each at most once, until one of them answers or it seems to be the request's own fault. */
 async function ask(call: ChatCall, services: ChatServices, course: Course): Promise<Exchange> {
   const { dispatcher, metrics } = services;
   const tried = new Set<Upstream>();
   let last: Exchange | null = null;
+  let doubts = 0;
   for (;;) {
     const turn = await dispatcher.acquire({
+      caller: call.caller,
       run: call.run,
       allowed: (upstream) => upstream.serves(call.chat.model) && !tried.has(upstream),
-      signal: call.caller,
+      signal: call.gone,
       again: last !== null,
     });
     if (turn.kind !== 'lease') {
-      if (turn.kind === 'no_upstream' && last !== null) return last;
+      if (last !== null && turn.kind !== 'given_up') return last;
       throw refusal(turn.kind, call.chat.model, dispatcher.upstreams);
     }
     const { lease } = turn;
@@ -126,7 +127,7 @@ async function ask(call: ChatCall, services: ChatServices, course: Course): Prom
     last = await send(call, services, lease);
     const { failOver, error } = meaningOf(last);
     if (error !== null) metrics.errors.add({ upstream: url, kind: error });
-    if (!failOver) return last;
+    if (failOver === 'no' || (failOver === 'once' && ++doubts > 1)) return last;
     tried.add(lease.upstream);
     metrics.failOvers.add({ upstream: url });
   }
@@ -135,7 +136,7 @@ async function ask(call: ChatCall, services: ChatServices, course: Course): Prom
 async function send(call: ChatCall, services: ChatServices, lease: Lease): Promise<Exchange> {
   const { clock, metrics, agent, upstreamKey, timeoutMs } = services;
   const { upstream } = lease;
-  const deadline = new Deadline(clock, timeoutMs, call.caller);
+  const deadline = new Deadline(clock, timeoutMs, call.gone);
   const started = clock.now();
   let found: Exchange;
   try {
@@ -144,15 +145,15 @@ async function send(call: ChatCall, services: ChatServices, lease: Lease): Promi
       body: call.bytes,
       key: upstreamKey,
       agent,
-      caller: call.caller,
+      caller: call.gone,
       deadline: deadline.signal,
     });
   } finally {
     deadline.dispose();
   }
-  const meaning = meaningOf(found);
-  lease.end(meaning.load, meaning.health, meaning.found);
-  if (found.kind === 'failed' && found.reason === 'given_up') upstream.givenUp();
+  const { ending } = meaningOf(found);
+  // Hashed only where it matters.
+  lease.end(ending.health === 'works' ? ending : { ...ending, request: sha256(call.bytes) });
   metrics.observeLatency(upstream.url, (clock.now() - started) / 1000);
   if (found.kind === 'reply' && found.completion !== null) {
     metrics.tokens.add({ direction: 'prompt' }, found.completion.promptTokens ?? 0);
@@ -163,7 +164,7 @@ async function send(call: ChatCall, services: ChatServices, lease: Lease): Promi
 
 /** A kept reply as it came from an upstream. */
 function keptReply(body: Buffer): Exchange {
-  return { kind: 'reply', status: 200, body, retryAfter: null, completion: readCompletion(body) };
+  return { kind: 'reply', status: 200, body, headers: {}, completion: readCompletion(body) };
 }
 
 function failureProblem(found: Exchange & { readonly kind: 'failed' }, upstream: string | null): GatewayProblem {
@@ -174,25 +175,28 @@ function failureProblem(found: Exchange & { readonly kind: 'failed' }, upstream:
 }
 
 /** Seconds after which a refused caller may ask again. */
-const retryAfterS = { queue_full: 2, no_upstream: 5 } as const;
+const retryAfterS = { queue_full: 2, no_upstream: 5, stopping: 5 } as const;
 
-function refusal(
-  kind: 'queue_full' | 'no_upstream' | 'given_up',
-  model: string,
-  upstreams: readonly Upstream[],
-): GatewayProblem {
+function refusal(kind: Exclude<Turn['kind'], 'lease'>, model: string, upstreams: readonly Upstream[]): GatewayProblem {
   if (kind === 'given_up') return new GatewayProblem(499, 'ClientClosedRequest', 'The caller went away.');
   if (kind === 'queue_full') {
-    return new GatewayProblem(429, 'RateLimitError', 'Too many requests of this run wait already.', {
+    return new GatewayProblem(429, 'RateLimitError', 'Too many requests wait already.', {
       retryAfterS: retryAfterS.queue_full,
     });
   }
+  if (kind === 'stopping') return refusedWhileStopping();
   if (upstreams.some(({ ready }) => ready)) {
     const known = [...new Set(upstreams.filter(({ ready }) => ready).flatMap(({ models }) => models))];
     const message = `The model \`${model}\` does not exist; known: ${known.join(', ')}.`;
     return new GatewayProblem(404, 'NotFoundError', message, { param: 'model' });
   }
   return notReady(upstreams);
+}
+
+export function refusedWhileStopping(): GatewayProblem {
+  return new GatewayProblem(503, 'ServiceUnavailable', 'This gateway is being stopped.', {
+    retryAfterS: retryAfterS.stopping,
+  });
 }
 
 /** Says of every upstream why it is not ready. */

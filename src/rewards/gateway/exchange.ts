@@ -1,10 +1,10 @@
 /** One request to one upstream, and what its end means: pass it on, try elsewhere, slow down, count a failure. */
+import type { IncomingHttpHeaders } from 'node:http';
 import type { Dispatcher as UndiciDispatcher } from 'undici';
 import { exchangeWhole } from '../../http/request.js';
 import { excerpt } from '../judge/parse.js';
-import { redactBytes, redactor } from '../../http/redact.js';
-import type { LoadSign } from '../../balance/limit.js';
-import type { HealthSign } from './upstream.js';
+import { redactBytes, redactor, type Redact } from '../../http/redact.js';
+import type { Ending } from '../../balance/member.js';
 
 /** What came back, or why nothing did. The upstream's key does not stand in it, even where the upstream quoted it. */
 export type Exchange =
@@ -12,7 +12,8 @@ export type Exchange =
       readonly kind: 'reply';
       readonly status: number;
       readonly body: Buffer;
-      readonly retryAfter: string | null;
+      /** Those of its headers that a caller can use; see `passedOn`. */
+      readonly headers: Readonly<Record<string, string>>;
       /** The completion where the status is 200. */
       readonly completion: Completion | null;
     }
@@ -54,9 +55,7 @@ export async function exchange({ url, body, key, agent, caller, deadline }: Exch
       body,
       signal: deadline,
     });
-    const bytes = redactBytes(reply.body, redact);
-    const retryAfter = header(reply.headers['retry-after']);
-    return readReply(reply.status, bytes, retryAfter === null ? null : redact(retryAfter));
+    return readReply(reply.status, redactBytes(reply.body, redact), usefulHeaders(reply.headers, redact));
   } catch (error) {
     if (caller.aborted) return { kind: 'failed', reason: 'given_up', detail: 'the caller went away' };
     if (deadline.aborted) return { kind: 'failed', reason: 'timeout', detail: 'no answer in time' };
@@ -64,8 +63,15 @@ export async function exchange({ url, body, key, agent, caller, deadline }: Exch
   }
 }
 
-function header(value: string | string[] | undefined): string | null {
-  return typeof value === 'string' ? value : (value?.[0] ?? null);
+/** What says when to ask again, how much is left, and under which name the upstream remembers the request; and what the body is. */
+const passedOn = /^(?:content-type|x-request-id|retry-after(?:-ms)?|x-should-retry|openai-.+|x-ratelimit-.+)$/;
+
+function usefulHeaders(headers: IncomingHttpHeaders, redact: Redact): Record<string, string> {
+  const useful: Record<string, string> = {};
+  for (const [name, value] of Object.entries(headers)) {
+    if (value !== undefined && passedOn.test(name)) useful[name] = redact(String(value));
+  }
+  return useful;
 }
 
 function messageOf(error: unknown): string {
@@ -75,13 +81,13 @@ function messageOf(error: unknown): string {
   return code === undefined || error.message.includes(code) ? error.message : `${code}: ${error.message}`;
 }
 
-function readReply(status: number, body: Buffer, retryAfter: string | null): Exchange {
+function readReply(status: number, body: Buffer, headers: Readonly<Record<string, string>>): Exchange {
   if (status === 401 || status === 403) {
     return { kind: 'failed', reason: 'refused_key', detail: `it refused the gateway's key (HTTP ${status})` };
   }
-  if (status !== 200) return { kind: 'reply', status, body, retryAfter, completion: null };
+  if (status !== 200) return { kind: 'reply', status, body, headers, completion: null };
   const completion = readCompletion(body);
-  if (completion !== null) return { kind: 'reply', status, body, retryAfter, completion };
+  if (completion !== null) return { kind: 'reply', status, body, headers, completion };
   const detail = `HTTP 200 without a completion: ${excerpt(body.toString('utf8', 0, 400))}`;
   return { kind: 'failed', reason: 'bad_reply', detail };
 }
@@ -126,36 +132,53 @@ function wholeness(ends: readonly unknown[]): Completion['whole'] {
 
 /** What an exchange means for the upstream and for the request. */
 export interface Meaning {
-  readonly load: LoadSign;
-  readonly health: HealthSign;
-  /** Whether another upstream may do better; a chat request has no side effects, so it may be made again. */
-  readonly failOver: boolean;
-  readonly found: string;
+  readonly ending: Ending & { readonly found: string };
+  /**
+   * Whether other upstreams may do better; a chat request has no side effects, so it may be made again. `once` where it may be the
+   * request's own fault, so that it does not go through the hands of all.
+   */
+  readonly failOver: 'no' | 'once' | 'any';
   /** Names the kind of error in metrics and records; null for none. */
   readonly error: string | null;
 }
 
-const failures: Readonly<Record<FailureReason, Omit<Meaning, 'found' | 'error'>>> = {
-  connection: { load: 'nothing', health: 'fails', failOver: true },
-  bad_reply: { load: 'nothing', health: 'fails', failOver: true },
-  refused_key: { load: 'nothing', health: 'fails', failOver: true },
+type Kind = Pick<Meaning, 'failOver' | 'error'> & Pick<Ending, 'load' | 'health'>;
+
+const failures: Readonly<Record<FailureReason, Omit<Kind, 'error'>>> = {
+  connection: { load: 'nothing', health: 'fails', failOver: 'any' },
+  bad_reply: { load: 'nothing', health: 'unsure', failOver: 'once' },
+  // Some refuse a text so, too.
+  refused_key: { load: 'nothing', health: 'unsure', failOver: 'any' },
   // Its time is used up, and elsewhere it would take as long again.
-  timeout: { load: 'overloaded', health: 'fails', failOver: false },
-  given_up: { load: 'nothing', health: 'nothing', failOver: false },
+  timeout: { load: 'overloaded', health: 'unsure', failOver: 'no' },
+  // Callers who give up time after time may have met a server that hangs.
+  given_up: { load: 'nothing', health: 'unsure', failOver: 'no' },
+};
+
+const works: Kind = { load: 'carried', health: 'works', failOver: 'no', error: null };
+/** What an engine answers to a request that it cannot take, and to every request once it is dead. */
+const serverError: Kind = { load: 'nothing', health: 'unsure', failOver: 'once', error: 'server_error' };
+/** What stands before an engine says that it is away. */
+const away: Kind = { load: 'nothing', health: 'fails', failOver: 'any', error: 'server_error' };
+/** It refused this request, and so it works. */
+const refused: Kind = { load: 'nothing', health: 'works', failOver: 'no', error: 'bad_request' };
+
+const byStatus: Readonly<Record<number, Kind>> = {
+  200: works,
+  // A server that turns requests away works.
+  429: { load: 'overloaded', health: 'works', failOver: 'any', error: 'rate_limited' },
+  502: away,
+  503: { ...away, load: 'overloaded' },
+  504: away,
 };
 
 export function meaningOf(found: Exchange): Meaning {
-  if (found.kind === 'failed') return { ...failures[found.reason], found: found.detail, error: found.reason };
+  if (found.kind === 'failed') return toMeaning({ ...failures[found.reason], error: found.reason }, found.detail);
   const { status } = found;
-  const told = `HTTP ${status}`;
-  if (status === 200) return { load: 'carried', health: 'works', failOver: false, found: '', error: null };
-  // A server that turns requests away works.
-  if (status === 429) {
-    return { load: 'overloaded', health: 'works', failOver: true, found: told, error: 'rate_limited' };
-  }
-  if (status === 503) {
-    return { load: 'overloaded', health: 'fails', failOver: true, found: told, error: 'server_error' };
-  }
-  if (status >= 500) return { load: 'nothing', health: 'fails', failOver: true, found: told, error: 'server_error' };
-  return { load: 'nothing', health: 'works', failOver: false, found: told, error: 'bad_request' };
+  const kind = (byStatus[status] as Kind | undefined) ?? (status >= 500 ? serverError : refused);
+  return toMeaning(kind, kind === works ? '' : `HTTP ${status}`);
+}
+
+function toMeaning({ load, health, failOver, error }: Kind, found: string): Meaning {
+  return { ending: { load, health, found }, failOver, error };
 }

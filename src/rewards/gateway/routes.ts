@@ -2,7 +2,7 @@
 import { createHash } from 'node:crypto';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { readChatBody } from './chat_body.js';
-import { answerChat, notReady, type ChatServices } from './chat.js';
+import { answerChat, notReady, refusedWhileStopping, type ChatServices } from './chat.js';
 import type { CanaryFinding } from './drift.js';
 import { bearerToken, mayAsk, readBody, sendBytes, sendJson, sendProblem } from './http.js';
 import { runNamePattern, type GatewayOptions } from './options.js';
@@ -100,7 +100,7 @@ function health(request: IncomingMessage, response: ServerResponse, state: Gatew
 
 /** The models of all ready upstreams; where none will ever be ready as things stand, what they list instead, so that a caller sees it. */
 function listing({ upstreams, draining }: GatewayState): readonly string[] {
-  if (draining) throw refusedWhileDraining();
+  if (draining) throw refusedWhileStopping();
   const ready = upstreams.filter((upstream) => upstream.ready);
   if (ready.length > 0) return [...new Set(ready.flatMap(({ models }) => models))];
   if (!upstreams.every(({ hopeless }) => hopeless)) throw notReady(upstreams);
@@ -111,10 +111,6 @@ function listing({ upstreams, draining }: GatewayState): readonly string[] {
 
 function toEntry(id: string): unknown {
   return { id, object: 'model', created: 0, owned_by: 'editrl-gateway' };
-}
-
-function refusedWhileDraining(): GatewayProblem {
-  return new GatewayProblem(503, 'ServiceUnavailable', 'This gateway is being stopped.', { retryAfterS: 5 });
 }
 
 async function chat(
@@ -137,7 +133,7 @@ async function chat(
   });
   try {
     requireToken(request, state);
-    if (state.draining) throw refusedWhileDraining();
+    if (state.draining) throw refusedWhileStopping();
     const run = runOf(request, inAddress, state);
     const bytes = await readBody(request, options.maxBodyMb * 1e6);
     if (state.heldBytes + bytes.length > options.maxHeldMb * 1e6) {
@@ -148,7 +144,8 @@ async function chat(
     const body = await readChatBody(bytes, { maxImagePixels: options.maxImageMegapixels * 1e6 });
     // Whatever cannot be named is refused before anyone is asked.
     if (records !== null || (cache !== null && body.deterministic)) body.key();
-    const answer = await answerChat({ run, chat: body, bytes, caller: caller.signal }, state);
+    const address = request.socket.remoteAddress ?? '';
+    const answer = await answerChat({ caller: address, run, chat: body, bytes, gone: caller.signal }, state);
     status = answer.status;
     sendBytes(response, status, answer.body, 'application/json', answer.headers);
   } catch (problem) {

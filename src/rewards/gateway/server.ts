@@ -13,7 +13,7 @@ import { systemClock } from '../../core/clock.js';
 import { resolveEndpoints } from '../judge/endpoints.js';
 import { createHttpPool } from '../../http/pool.js';
 import { lookAt, type Look, type LookContext } from '../judge/readiness.js';
-import { CanaryScoring, roomAt, type ChooseCanaries } from './canary_scoring.js';
+import { CanaryScoring, placeAt, type ChooseCanaries } from './canary_scoring.js';
 import { genericCanaries } from './canary_set.js';
 import { ReplyCache } from './cache.js';
 import { Dispatcher } from './dispatcher.js';
@@ -69,7 +69,9 @@ export async function startGateway(
   const records =
     options.recordsFile === null
       ? null
-      : new ExchangeRecords(await LinesFile.open(options.recordsFile, onLost('records')));
+      : new ExchangeRecords(
+          await LinesFile.open(options.recordsFile, onLost('records'), { rotateBytes: options.recordsMb * 1e6 }),
+        );
   const stop = new AbortController();
   // Every watch and everything under way hangs on it, which is no leak.
   setMaxListeners(0, stop.signal);
@@ -106,8 +108,7 @@ export async function startGateway(
         stop: stop.signal,
         canaryEveryMs: options.canaryEveryMin * 60_000,
         look: async () => {
-          await roomAt(upstream, clock, stop.signal);
-          const end = upstream.limit.start();
+          const end = await placeAt(upstream, dispatcher, stop.signal);
           const look = await lookForModel(upstream.url, options.model, {
             clock,
             pool: looks,
@@ -115,7 +116,7 @@ export async function startGateway(
             timeoutMs,
             ...(upstreamKey === null ? {} : { apiKey: upstreamKey }),
           });
-          end('nothing');
+          end?.({ load: 'nothing', health: 'nothing' });
           return look;
         },
         score: (_, look) => scoring.score(upstream, look.models),
@@ -166,6 +167,7 @@ export async function startGateway(
   watching = watches.map((watch) => watch.run());
   let closing: Promise<void> | null = null;
   async function closeAll(): Promise<void> {
+    dispatcher.stop();
     stop.abort();
     const closed = new Promise<void>((resolve) => server.close(() => resolve()));
     server.closeAllConnections();
@@ -179,6 +181,7 @@ export async function startGateway(
     close,
     drain: async () => {
       state.draining = true;
+      dispatcher.stop();
       log('info', `draining: ${state.underWay} requests are under way, further ones are refused`);
       const idle = new Promise<void>((resolve) => (state.onIdle = resolve));
       if (state.underWay > 0) await idle;
@@ -244,7 +247,12 @@ async function openCache(
   log: (level: 'info' | 'warn', text: string) => void,
 ): Promise<ReplyCache | null> {
   if (options.cacheDir === null) return null;
-  const cache = await ReplyCache.open({ dir: options.cacheDir, maxEntries: options.cacheEntries, onError });
-  if (cache.unreadable > 0) log('warn', `${cache.unreadable} lines of the cache cannot be read and are left out`);
+  const cache = await ReplyCache.open({
+    dir: options.cacheDir,
+    maxEntries: options.cacheEntries,
+    maxBytes: options.cacheMb * 1e6,
+    onError,
+  });
+  if (cache.found !== null) log('warn', cache.found);
   return cache;
 }

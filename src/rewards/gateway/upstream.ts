@@ -1,7 +1,7 @@
 /** One judge behind the gateway: whether it may be asked, and how much. */
 import type { Clock } from '../../core/clock.js';
-import type { LoadSign } from '../../balance/limit.js';
-import { AdaptiveLimit } from '../../balance/limit.js';
+import { FailureRow } from '../../balance/breaker.js';
+import { Member, type Ending } from '../../balance/member.js';
 
 /**
  * `starting`: not ready since the gateway started; `ready`: may be asked; `open`: was ready and failed (the circuit is open), and is
@@ -9,35 +9,36 @@ import { AdaptiveLimit } from '../../balance/limit.js';
  */
 export type UpstreamState = 'starting' | 'ready' | 'open';
 
-/** What the end of a request says about whether its server works. */
-export type HealthSign = 'works' | 'fails' | 'nothing';
-
 export interface UpstreamEvents {
   /** The circuit was opened: a readiness check is due. */
   readonly onOpened: (upstream: Upstream, why: string) => void;
-  /** Requests were given up by their callers time after time and none went well: a readiness check is due, while it still serves. */
+  /** Several requests failed in a row, each of which may be at fault itself: a readiness check is due, while it still serves. */
   readonly onSuspected: (upstream: Upstream) => void;
 }
 
-export class Upstream {
-  readonly limit: AdaptiveLimit;
+export class Upstream extends Member {
+  /**
+   * Requests that the server itself answered with an error, or that took too long: they may be unfit, and no caller may take a server from
+   * the others by unfit requests. A server that is broken looks the same, so that a readiness check decides.
+   */
+  readonly #unsure: FailureRow;
   #state: UpstreamState = 'starting';
   #found = 'not looked at yet';
   #hopeless = false;
-  #failures = 0;
-  #givenUp = 0;
   #models: readonly string[] = [];
 
   /** @param url base URL ending in `/v1`. */
   constructor(
-    readonly url: string,
+    url: string,
     readonly index: number,
     clock: Clock,
     cap: number,
-    readonly breakerFailures: number,
+    breakerFailures: number,
     readonly events: UpstreamEvents,
   ) {
-    this.limit = new AdaptiveLimit(clock, cap);
+    // Once its breaker has opened it is its readiness check that closes it.
+    super(url, clock, { cap, failures: breakerFailures, pauseMs: Infinity });
+    this.#unsure = new FailureRow(breakerFailures);
   }
 
   get state(): UpstreamState {
@@ -63,10 +64,6 @@ export class Upstream {
     return this.#models;
   }
 
-  get failuresInARow(): number {
-    return this.#failures;
-  }
-
   serves(model: string): boolean {
     return this.ready && this.#models.includes(model);
   }
@@ -75,8 +72,7 @@ export class Upstream {
     this.#state = 'ready';
     this.#found = '';
     this.#hopeless = false;
-    this.#failures = 0;
-    this.#givenUp = 0;
+    this.#works();
     this.#models = models;
   }
 
@@ -88,30 +84,24 @@ export class Upstream {
     this.#models = models;
   }
 
-  /** Takes a slot. The returned function ends the request with what it told. */
-  start(): (load: LoadSign, health: HealthSign, found?: string) => void {
-    const end = this.limit.start();
-    return (load, health, found = '') => {
-      end(load);
-      if (health === 'works') {
-        this.#failures = 0;
-        this.#givenUp = 0;
-      } else if (health === 'fails') this.#failed(found);
-    };
+  protected override told({ health, request, found = '' }: Ending): void {
+    if (health === 'works') this.#works();
+    if (health === 'fails' && this.breaker.failed(request)) this.#opened(found);
+    if (health === 'unsure' && this.#unsure.add(request)) {
+      this.#unsure.clear();
+      if (this.ready) this.events.onSuspected(this);
+    }
   }
 
-  /** A caller went away before this server answered it. */
-  givenUp(): void {
-    if (++this.#givenUp !== this.breakerFailures) return;
-    this.#givenUp = 0;
-    if (this.ready) this.events.onSuspected(this);
+  #works(): void {
+    this.breaker.succeeded();
+    this.#unsure.clear();
   }
 
-  #failed(found: string): void {
-    this.#failures++;
-    if (!this.ready || this.#failures < this.breakerFailures) return;
+  #opened(found: string): void {
+    if (!this.ready) return;
     this.#state = 'open';
-    this.#found = `${this.#failures} requests in a row failed, the last one: ${found}`;
+    this.#found = `${this.breaker.failures} requests in a row failed, the last one: ${found}`;
     this.events.onOpened(this, this.#found);
   }
 }

@@ -7,7 +7,7 @@ import type { Remedy, Reply } from './completion.js';
 import type { Judge, JudgeQuery } from './judge.js';
 import { excerpt } from './parse.js';
 import { canaryQuery } from './canary.js';
-import { Semaphore } from '../../core/semaphore.js';
+import pLimit, { type LimitFunction } from 'p-limit';
 import { LocalSender, type OpenSender, type Sender } from './sender.js';
 import type { TransportPolicy } from './transport.js';
 import { defaultTransportPolicy, longestExchangeMs } from './transport.js';
@@ -59,7 +59,7 @@ export class JudgeClient implements Judge {
    * Questions being asked: as many again as there are slots are hashed and encoded while the judge works, so that a free slot waits for
    * neither, and no more, since the images of all questions at once would keep the first one waiting.
    */
-  readonly #ahead: Semaphore;
+  readonly #ahead: LimitFunction;
   readonly #store: JudgementStore;
   readonly #queryTimeoutMs: number;
   readonly #maxAskAgain: number;
@@ -69,7 +69,7 @@ export class JudgeClient implements Judge {
     const concurrency = options.concurrency ?? 64;
     this.model = options.model;
     this.#store = options.store;
-    this.#ahead = new Semaphore(2 * concurrency);
+    this.#ahead = pLimit(2 * concurrency);
     const policy = { ...defaultTransportPolicy, ...options.policy };
     this.#maxAskAgain = options.maxAskAgain ?? 2;
     this.#queryTimeoutMs = options.queryTimeoutMs ?? longestExchangeMs(policy, policy.maxAttempts + this.#maxAskAgain);
@@ -87,7 +87,7 @@ export class JudgeClient implements Judge {
   }
 
   async ask(query: JudgeQuery, signal?: AbortSignal, options: ScoreOptions = {}): Promise<Judgement> {
-    return this.#ahead.run(async () => {
+    return this.#ahead(async () => {
       const requestHash = hashRequest(query, this.model, this.#dialect);
       const stored = this.#store.find(query.key, requestHash);
       if (stored !== undefined && (stored.problem === null || options.askAgain !== true)) return stored;

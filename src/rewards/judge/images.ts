@@ -1,4 +1,5 @@
 /** Images on their way to a judge: always PNG, since lossy coding leaves artifacts that the judge would hold against the policy. */
+import { LRUCache } from 'lru-cache';
 import { createXXHash128 } from 'hash-wasm';
 import { DataError } from '../../core/errors.js';
 import type { RgbImage } from '../../core/image.js';
@@ -75,13 +76,12 @@ function shownSize({ width, height }: Size, most: number): Size {
  * first question waiting for the last.
  */
 export class JudgeImages {
-  readonly #encoded = new Map<string, Promise<string>>();
+  readonly #encoded: LRUCache<string, Promise<string>>;
   readonly #hashed = new WeakMap<RgbImage, string>();
-  readonly #capacity: number;
 
   /** @param capacity how many encodings are kept. */
   constructor(capacity = 64) {
-    this.#capacity = capacity;
+    this.#encoded = new LRUCache({ max: capacity });
   }
 
   /** Raises DataError, naming `what`, for a shape that no judge takes (`isShowable` tells before). */
@@ -134,15 +134,9 @@ export class JudgeImages {
 
   #encode(digest: string, image: RgbImage, size: Size): Promise<string> {
     const kept = this.#encoded.get(digest);
-    const url = kept ?? encodeAt(image, size);
-    this.#encoded.delete(digest);
+    if (kept !== undefined) return kept;
+    const url = encodeAt(image, size);
     this.#encoded.set(digest, url);
-    if (this.#encoded.size > this.#capacity) {
-      for (const oldest of this.#encoded.keys()) {
-        this.#encoded.delete(oldest);
-        break;
-      }
-    }
     return url;
   }
 }

@@ -7,7 +7,7 @@ import { systemClock } from '../../core/clock.js';
 import type { Reply } from './completion.js';
 import { Deadline } from '../../core/deadline.js';
 import type { JudgeQuery } from './judge.js';
-import { Semaphore } from '../../core/semaphore.js';
+import pLimit, { type LimitFunction } from 'p-limit';
 import type { TransportPolicy } from './transport.js';
 import { Transport } from './transport.js';
 
@@ -68,15 +68,15 @@ export class LocalSender implements Sender {
   readonly #options: SenderOptions;
   readonly #clock: Clock;
   readonly #transport: Transport;
-  readonly #slots: Semaphore;
+  readonly #slots: LimitFunction;
   /** Compressing waits in a queue that the whole process shares with its look-ups of names: it must not fill it. */
-  readonly #encoding = new Semaphore(8);
+  readonly #encoding = pLimit(8);
 
   constructor(options: SenderOptions, { clock = systemClock, random = Math.random }: LocalSenderTools = {}) {
     const { endpoints, apiKey, concurrency, policy } = options;
     this.#options = options;
     this.#clock = clock;
-    this.#slots = new Semaphore(concurrency);
+    this.#slots = pLimit(concurrency);
     // One more than there are slots, for a look at a judge that keeps all of them waiting.
     const connections = concurrency + 1;
     this.#transport = new Transport({ endpoints, apiKey, connections, policy, clock, random });
@@ -84,8 +84,8 @@ export class LocalSender implements Sender {
 
   async send(query: SentQuery, { asked, variation, withinMs }: Sending, signal?: AbortSignal): Promise<Sent> {
     // A slot waits for no picture, but for those that are sent smaller, which are few.
-    if (signal?.aborted !== true && variation.shrunk !== true) await this.#encoding.run(() => encodeImages(query));
-    return this.#slots.run(async () => {
+    if (signal?.aborted !== true && variation.shrunk !== true) await this.#encoding(() => encodeImages(query));
+    return this.#slots(async () => {
       const started = this.#clock.now();
       const deadline = new Deadline(this.#clock, withinMs, signal);
       try {

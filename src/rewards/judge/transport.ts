@@ -1,28 +1,21 @@
 /**
- * Requests to one or several equal judges, with the only retry policy there is: the `openai` client's own is off, so that attempts
- * do not multiply. Every attempt and every query has its own deadline; the client's would not cover a stall after the headers.
+ * Requests to one or several equal judges. The `openai` client's own retries are off, so that attempts do not multiply. Every attempt and
+ * every query has its own deadline; the client's would not cover a stall after the headers.
  */
 import OpenAI from 'openai';
-import { Breaker } from '../../balance/breaker.js';
+import { askMembers, once, type Asking, type AskPolicy, type Tried } from '../../balance/ask.js';
+import { Member, Members } from '../../balance/member.js';
 import type { ChatRequest } from './chat_request.js';
 import type { Clock } from '../../core/clock.js';
-import { longestTimer, sleep } from '../../core/clock.js';
-import type { Problem, Reply } from './completion.js';
+import { longestTimer } from '../../core/clock.js';
+import type { Reply } from './completion.js';
 import { readCompletion, readError } from './completion.js';
-import { Deadline } from '../../core/deadline.js';
+import type { Deadline } from '../../core/deadline.js';
 import type { HttpPool, TextResponse } from '../../http/pool.js';
 import { createHttpPool } from '../../http/pool.js';
 
-export interface TransportPolicy {
-  /** Requests per question, over retries. */
-  readonly maxAttempts: number;
-  readonly attemptTimeoutMs: number;
-  /** Backoff before retry k is uniform in [0, min(cap, base * 2^(k-1))] ("full jitter"; Brooker, AWS Architecture Blog, 2015). */
-  readonly backoffBaseMs: number;
-  readonly backoffCapMs: number;
-  /** A longer `Retry-After` is cut to this. */
-  readonly retryAfterCapMs: number;
-  /** Failures in a row after which the judge is left alone, and for how long. */
+export interface TransportPolicy extends AskPolicy {
+  /** Questions in a row that a judge fails, after which that judge is left alone, and for how long. */
   readonly breakerLimit: number;
   readonly breakerPauseMs: number;
 }
@@ -44,7 +37,7 @@ export function longestExchangeMs(policy: TransportPolicy, requests: number): nu
 }
 
 export interface TransportOptions {
-  /** Base URLs ending in `/v1`; questions go round them, and so do the attempts of each. */
+  /** Base URLs ending in `/v1`. */
   readonly endpoints: readonly string[];
   readonly apiKey: string;
   readonly connections: number;
@@ -54,80 +47,78 @@ export interface TransportOptions {
   readonly random: () => number;
 }
 
+class JudgeMember extends Member {
+  readonly client: OpenAI;
+
+  constructor(url: string, pool: HttpPool, { clock, apiKey, connections, policy }: TransportOptions) {
+    super(url, clock, { cap: connections, failures: policy.breakerLimit, pauseMs: policy.breakerPauseMs });
+    this.client = createClient(url, apiKey, pool);
+  }
+}
+
 export class Transport {
-  readonly #clients: readonly OpenAI[];
+  readonly #members: Members<JudgeMember>;
   readonly #pool: HttpPool;
   readonly #options: TransportOptions;
-  readonly #breaker: Breaker;
-  #next = 0;
 
   constructor(options: TransportOptions) {
-    const { endpoints, apiKey, connections, policy, clock } = options;
+    const pool = createHttpPool({ connections: options.connections, secret: options.apiKey });
     this.#options = options;
-    this.#pool = createHttpPool({ connections, secret: apiKey });
-    this.#breaker = new Breaker(clock, policy.breakerLimit, policy.breakerPauseMs);
-    this.#clients = endpoints.map((baseURL) => createClient(baseURL, apiKey, this.#pool));
+    this.#pool = pool;
+    this.#members = new Members(
+      options.endpoints.map((url) => new JudgeMember(url, pool, options)),
+      'least_loaded',
+    );
   }
 
   /** Sends until there is a reply, retrying is pointless, or the query's time is over. Counts the requests that it made. */
   async send(request: ChatRequest, query: Deadline): Promise<{ readonly reply: Reply; readonly attempts: number }> {
-    const { policy, clock } = this.#options;
-    const blocking = this.#breaker.blocking();
-    if (blocking !== null) {
-      const detail = `not asked: the last ${blocking} questions to the judge failed`;
-      return { reply: { kind: 'problem', problem: 'connection', detail, remedy: 'give_up' }, attempts: 0 };
-    }
-    // A question's own turns: with those of all questions in one row, its second attempt could meet the judge that failed its first.
-    const turn = this.#next++;
-    for (let attempt = 1; ; attempt++) {
-      const reply = await this.#attempt(request, query, turn + attempt - 1);
-      if (reply.kind === 'text' || reply.remedy !== 'retry') {
-        this.#breaker.succeeded();
-        return { reply, attempts: attempt };
-      }
-      const wait = this.#backoffMs(attempt, reply);
-      const last = attempt >= policy.maxAttempts || wait >= query.remainingMs();
-      if (!last) await sleep(clock, wait, query.signal);
-      if (last || query.over) {
-        // Questions that the caller called off say nothing about the judge.
-        if (last || query.remainingMs() === 0) this.#breaker.failed();
-        return { reply, attempts: attempt };
-      }
-    }
+    const { reply, attempts } = await askMembers(this.#asking(request, query));
+    return { reply: reply ?? this.#notAsked(query), attempts };
   }
 
   /** One request without retries, asked even of a judge that is being spared; a text lets everyone through again. */
   async probe(request: ChatRequest, query: Deadline): Promise<Reply> {
-    const reply = await this.#attempt(request, query, this.#next++);
-    if (reply.kind === 'text') this.#breaker.succeeded();
-    return reply;
+    const member = this.#members.choose(({ breaker }) => !breaker.blocks) ?? this.#members.choose(() => true);
+    return member === null ? this.#notAsked(query) : (await once(member, this.#asking(request, query))).reply;
   }
 
   close(): Promise<void> {
     return this.#pool.close();
   }
 
-  async #attempt(request: ChatRequest, query: Deadline, turn: number): Promise<Reply> {
-    const client = this.#clients[turn % this.#clients.length];
-    const deadline = new Deadline(this.#options.clock, this.#options.policy.attemptTimeoutMs, query);
-    try {
-      const body: unknown = await client.chat.completions.create(request, { signal: deadline.signal });
-      return readCompletion(body, request);
-    } catch (error) {
-      if (!deadline.over) return readError(error, Date.now());
-      return { kind: 'problem', problem: 'timeout', detail: 'no answer in time', remedy: 'retry' };
-    } finally {
-      deadline.dispose();
-    }
+  #asking(request: ChatRequest, within: Deadline): Asking<JudgeMember, Reply> {
+    const ask = async ({ client }: JudgeMember, attempt: Deadline): Promise<Tried<Reply>> =>
+      meaningOf(await complete(client, request, attempt));
+    return { ...this.#options, members: this.#members, within, ask };
   }
 
-  #backoffMs(attempt: number, found: Problem): number {
-    const { policy, random } = this.#options;
-    const jitter = random() * Math.min(policy.backoffCapMs, policy.backoffBaseMs * 2 ** (attempt - 1));
-    const asked = Math.min(policy.retryAfterCapMs, found.retryAfterMs ?? 0);
-    // Jitter comes on top, so that callers who were told the same moment do not all come back at it.
-    return asked + jitter;
+  #notAsked(query: Deadline): Reply {
+    const spared = !query.over && this.#members.all.every(({ breaker }) => breaker.blocks);
+    if (!spared) return { kind: 'problem', problem: 'timeout', detail: 'no judge was free in time', remedy: 'give_up' };
+    const detail = `not asked: the last ${this.#options.policy.breakerLimit} questions to the judge failed`;
+    return { kind: 'problem', problem: 'connection', detail, remedy: 'give_up' };
   }
+}
+
+async function complete(client: OpenAI, request: ChatRequest, attempt: Deadline): Promise<Reply> {
+  try {
+    const body: unknown = await client.chat.completions.create(request, { signal: attempt.signal });
+    return readCompletion(body, request);
+  } catch (error) {
+    if (!attempt.over) return readError(error, Date.now());
+    return { kind: 'problem', problem: 'timeout', detail: 'no answer in time', remedy: 'retry' };
+  }
+}
+
+/** A judge that answers works, whatever it says; one that turns requests away does, too. */
+function meaningOf(reply: Reply): Tried<Reply> {
+  if (reply.kind === 'text') return { reply, next: 'done', ending: { load: 'carried', health: 'works' } };
+  const { remedy, problem, retryAfterMs } = reply;
+  if (remedy !== 'retry') return { reply, next: 'done', ending: { load: 'nothing', health: 'works' } };
+  const busy = problem === 'rate_limited';
+  const ending = { load: busy ? 'overloaded' : 'nothing', health: busy ? 'works' : 'fails' } as const;
+  return { reply, next: 'elsewhere', ending, ...(retryAfterMs === undefined ? {} : { retryAfterMs }) };
 }
 
 /** The `openai` client with its retries, timer, logging and environment variables out of the way. */

@@ -2,7 +2,7 @@
 import { DataError } from '../../core/errors.js';
 import { Deadline } from '../../core/deadline.js';
 import type { Clock } from '../../core/clock.js';
-import { Semaphore } from '../../core/semaphore.js';
+import pLimit, { type LimitFunction } from 'p-limit';
 import type { CombinedOutcome, CombinedReward } from '../score/combined.js';
 import type { CanaryResult } from '../judge/client.js';
 import type { JudgeItem, Outcome, UnscoredReason } from '../score/types.js';
@@ -28,7 +28,7 @@ export interface ScorerEvents {
 type Limits = Pick<ServerLimits, 'concurrency' | 'pixels' | 'scoreTimeoutMs'>;
 
 export class ItemScorer {
-  readonly #slots: Semaphore;
+  readonly #slots: LimitFunction;
   #unnamed = 0;
 
   constructor(
@@ -37,12 +37,12 @@ export class ItemScorer {
     readonly clock: Clock,
     readonly events: ScorerEvents,
   ) {
-    this.#slots = new Semaphore(limits.concurrency);
+    this.#slots = pLimit(limits.concurrency);
   }
 
   /** Replies in the order of the items; never rejects for anything in an item, nor for anything that a term does. */
   score(items: readonly RequestItem[], signal: AbortSignal): Promise<ReplyItem[]> {
-    return Promise.all(items.map((item) => this.#slots.run(() => this.#scoreOne(item, signal))));
+    return Promise.all(items.map((item) => this.#slots(() => this.#scoreOne(item, signal))));
   }
 
   async #scoreOne(item: RequestItem, signal: AbortSignal): Promise<ReplyItem> {

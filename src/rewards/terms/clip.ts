@@ -2,7 +2,7 @@
 import { z } from 'zod';
 import { ConfigError, EngineError } from '../../core/errors.js';
 import { result } from '../../schema/mark.js';
-import { Semaphore } from '../../core/semaphore.js';
+import pLimit from 'p-limit';
 import { termKind, type TermServices } from './term.js';
 import type { Outcome, UnscoredReason } from '../score/types.js';
 
@@ -56,7 +56,7 @@ export const clip = termKind({
       import('./clip/score.js'),
     ]);
     const model = await ClipModel.open(folder);
-    const turns = new Semaphore(AT_ONCE);
+    const turns = pLimit(AT_ONCE);
     const underWay = new Set<Promise<Outcome>>();
     let closing: Promise<void> | null = null;
 
@@ -65,7 +65,7 @@ export const clip = termKind({
       async score(item, signal) {
         const { edited } = item;
         if (edited === null) return { kind: 'zero_by_rule', reason: 'undecodable', parts: {} };
-        const outcome = turns.run(async (): Promise<Outcome> => {
+        const outcome = turns(async (): Promise<Outcome> => {
           if (signal?.aborted === true) return unscored('aborted', `${item.key}: called off`);
           if (closing !== null) return unscored('aborted', `${item.key}: the model is closed`);
           try {

@@ -2,6 +2,7 @@
  * The rule judge behind the protocol of a VLM server: whoever asks cannot tell it from vLLM but by what `/v1/models` lists. It is a
  * rule judge for the tiny world and no VLM: it reads scenes of that world, and finds everything else unreadable.
  */
+import { LRUCache } from 'lru-cache';
 import { createHash, randomUUID } from 'node:crypto';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
@@ -65,26 +66,16 @@ const KEPT_READINGS = 1024;
 
 /** Reads data URLs, keeping the latest readings by content. */
 class Eyes {
-  readonly #kept = new Map<string, Reading>();
+  readonly #kept = new LRUCache<string, Reading>({ max: KEPT_READINGS });
 
   constructor(private readonly geometry: Geometry) {}
 
   async read(url: string): Promise<Reading> {
     const key = createHash('sha1').update(url).digest('base64');
     const known = this.#kept.get(key);
-    if (known !== undefined) {
-      this.#kept.delete(key);
-      this.#kept.set(key, known);
-      return known;
-    }
+    if (known !== undefined) return known;
     const reading = readScene(await decode(dataUrlBytes(url)), this.geometry);
     this.#kept.set(key, reading);
-    if (this.#kept.size > KEPT_READINGS) {
-      for (const oldest of this.#kept.keys()) {
-        this.#kept.delete(oldest);
-        break;
-      }
-    }
     return reading;
   }
 }

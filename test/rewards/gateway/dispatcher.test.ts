@@ -1,6 +1,7 @@
 import { setMaxListeners } from 'node:events';
 import { describe, expect, it } from 'vitest';
 import { Dispatcher, type DispatcherOptions, type Lease, type Turn } from '../../../src/rewards/gateway/dispatcher.js';
+import type { HealthSign } from '../../../src/balance/member.js';
 import { Upstream } from '../../../src/rewards/gateway/upstream.js';
 import { ManualClock, settle } from '../../core/manual_clock.js';
 
@@ -25,20 +26,21 @@ function world(caps: readonly number[], options: Partial<DispatcherOptions> = {}
     routing: 'least-loaded',
     quota: null,
     maxQueued: 100,
+    maxWaiting: 1000,
     ...options,
   });
   for (const upstream of upstreams) upstream.becameReady(['m']);
   const order: string[] = [];
   const leases: Lease[] = [];
   const ask = (run: string, more: Partial<Parameters<Dispatcher['acquire']>[0]> = {}): Promise<Turn> =>
-    dispatcher.acquire({ run, allowed: () => true, signal: never, ...more }).then((turn) => {
+    dispatcher.acquire({ caller: 'one', run, allowed: () => true, signal: never, ...more }).then((turn) => {
       order.push(turn.kind === 'lease' ? run : `${run}: ${turn.kind}`);
       if (turn.kind === 'lease') leases.push(turn.lease);
       return turn;
     });
   /** Ends the lease that is under way for longest. */
   const endOne = async (): Promise<void> => {
-    leases.shift()?.end('carried', 'works');
+    leases.shift()?.end({ load: 'carried', health: 'works' });
     await settle();
   };
   return { clock, dispatcher, upstreams, order, leases, ask, endOne, opened, suspected };
@@ -58,7 +60,7 @@ describe('whose turn it is', () => {
     void ask('c');
     await settle();
     for (let i = 0; i < 9; i++) await endOne();
-    expect(order.join('')).toBe('abcabaaaa');
+    expect(order.join('')).toBe('abacabaaa');
     expect([dispatcher.waiting, dispatcher.runs().size]).toEqual([0, 0]);
   });
 
@@ -81,7 +83,7 @@ describe('whose turn it is', () => {
       if (random() < 0.6) void ask(`run${Math.floor(random() * 4)}`);
       else if (leases.length > 0) {
         const [lease] = leases.splice(Math.floor(random() * leases.length), 1);
-        lease.end(random() < 0.1 ? 'overloaded' : 'carried', 'works');
+        lease.end({ load: random() < 0.1 ? 'overloaded' : 'carried', health: 'works' });
       }
       await settle();
       for (const { limit } of upstreams) expect(limit.inFlight).toBeLessThanOrEqual(limit.cap);
@@ -133,21 +135,33 @@ describe('where a request goes', () => {
 });
 
 describe('the circuit', () => {
-  it('opens after so many failures in a row, and then nobody waits for that upstream', async () => {
-    const { ask, leases, upstreams, opened, order } = world([1]);
-    for (const health of ['fails', 'fails', 'works', 'fails', 'fails'] as const) {
+  /** How requests end, one after another. */
+  const ends = async (
+    { ask, leases }: ReturnType<typeof world>,
+    health: HealthSign,
+    requests: readonly unknown[],
+  ): Promise<void> => {
+    for (const request of requests) {
       await ask('a');
-      leases.shift()?.end('nothing', health, 'HTTP 500');
+      leases.shift()?.end({ load: 'nothing', health, request, found: 'HTTP 503' });
     }
+  };
+
+  it('opens after so many requests in a row that failed, and then nobody waits for that upstream', async () => {
+    const made = world([1]);
+    const { ask, leases, upstreams, opened, order } = made;
+    await ends(made, 'fails', [1, 2]);
+    await ends(made, 'works', [3]);
+    await ends(made, 'fails', [4, 5, 5, 5]);
     expect([upstreams[0].state, opened]).toEqual(['ready', []]);
     await ask('a');
     void ask('b');
     await settle();
-    leases.shift()?.end('nothing', 'fails', 'HTTP 500');
+    leases.shift()?.end({ load: 'nothing', health: 'fails', request: 6, found: 'HTTP 503' });
     await settle();
     expect([upstreams[0].state, upstreams[0].found]).toEqual([
       'open',
-      '3 requests in a row failed, the last one: HTTP 500',
+      '3 requests in a row failed, the last one: HTTP 503',
     ]);
     expect(opened).toEqual(['http://u0/v1']);
     expect(order.at(-1)).toBe('b: no_upstream');
@@ -155,15 +169,29 @@ describe('the circuit', () => {
     expect((await ask('c')).kind).toBe('lease');
   });
 
-  it('is suspected when callers give up time after time, and none is answered', async () => {
-    const { upstreams, suspected } = world([4]);
-    upstreams[0].givenUp();
-    upstreams[0].givenUp();
-    upstreams[0].start()('carried', 'works');
-    upstreams[0].givenUp();
-    upstreams[0].givenUp();
-    expect(suspected).toEqual([]);
-    upstreams[0].givenUp();
-    expect([suspected, upstreams[0].state]).toEqual([['http://u0/v1'], 'ready']);
+  it('is suspected, and serves on, where each of the requests may be at fault itself', async () => {
+    const made = world([4]);
+    await ends(made, 'unsure', [1, 2]);
+    await ends(made, 'works', [3]);
+    await ends(made, 'unsure', [4, 5, 5]);
+    expect(made.suspected).toEqual([]);
+    await ends(made, 'unsure', [6]);
+    expect([made.suspected, made.upstreams[0].state]).toEqual([['http://u0/v1'], 'ready']);
+    await ends(made, 'unsure', [7, 8, 9]);
+    expect([made.suspected.length, made.upstreams[0].state, made.opened]).toEqual([2, 'ready', []]);
+  });
+});
+
+describe('stopping', () => {
+  it('lets nobody wait any more, and nobody come', async () => {
+    const { ask, order, dispatcher, endOne } = world([1]);
+    for (const run of ['a', 'b']) void ask(run);
+    await settle();
+    dispatcher.stop();
+    await settle();
+    await endOne();
+    void ask('c');
+    await settle();
+    expect(order).toEqual(['a', 'b: stopping', 'c: stopping']);
   });
 });

@@ -1,5 +1,6 @@
 /** Items on their way to a reward server. */
 import { createHash, type Hash } from 'node:crypto';
+import { LRUCache } from 'lru-cache';
 import type { RgbImage } from '../../../core/image.js';
 import { encodePng } from '../../../core/image.js';
 import type { RequestItem } from '../wire.js';
@@ -10,7 +11,7 @@ const kept = 64;
 
 /** Encodes items as requests. */
 export class ItemEncoder {
-  readonly #images = new Map<string, Promise<string>>();
+  readonly #images = new LRUCache<string, Promise<string>>({ max: kept });
 
   /** The body of a request that scores this item alone. */
   async body(item: JudgeItem): Promise<string> {
@@ -35,15 +36,10 @@ export class ItemEncoder {
   #image(image: RgbImage | null): Promise<string> | null {
     if (image === null) return null;
     const digest = digestOf(image);
-    const encoded = this.#images.get(digest) ?? encode(image);
-    this.#images.delete(digest);
+    const known = this.#images.get(digest);
+    if (known !== undefined) return known;
+    const encoded = encode(image);
     this.#images.set(digest, encoded);
-    if (this.#images.size > kept) {
-      for (const oldest of this.#images.keys()) {
-        this.#images.delete(oldest);
-        break;
-      }
-    }
     return encoded;
   }
 }

@@ -2,25 +2,26 @@
  * A pool of equal reward servers as one reward: items go to the server with the least to do, an item that one server fails goes to
  * the next, as does one that a server leaves unscored because its judge is away; and what nobody can score is unscored, never a number.
  */
-import { setMaxListeners } from 'node:events';
+import { askMembers, type AskPolicy, type Tried } from '../../../balance/ask.js';
+import { Breaker } from '../../../balance/breaker.js';
+import { Member, Members, type Ending, type Routing } from '../../../balance/member.js';
 import { ConfigError, EditrlError } from '../../../core/errors.js';
 import { checkedKey } from '../../../http/key.js';
 import type { Clock } from '../../../core/clock.js';
-import { sleep, systemClock } from '../../../core/clock.js';
+import { systemClock } from '../../../core/clock.js';
 import { Deadline } from '../../../core/deadline.js';
 import type { HttpPool } from '../../../http/pool.js';
 import { createHttpPool } from '../../../http/pool.js';
 import type { CanaryResult } from '../../judge/client.js';
 import { isAbsence } from '../../score/iteration.js';
-import { Semaphore } from '../../../core/semaphore.js';
+import pLimit, { type LimitFunction } from 'p-limit';
 import type { ReplyItem } from '../wire.js';
 import type { Term, TermRecords } from '../../terms/term.js';
-import type { JudgeItem, Judgement, JudgementStore, Outcome, ScoreOptions, UnscoredReason } from '../../score/types.js';
-import { attempt, type Attempt } from './attempt.js';
+import type { JudgeItem, Judgement, JudgementStore, Outcome, ScoreOptions } from '../../score/types.js';
+import { attempt, type Attempt, type AttemptRequest } from './attempt.js';
 import { combine, type Weights } from './combine.js';
 import { ItemEncoder } from './encode.js';
 import { lookAtServers, type LookOptions } from './look.js';
-import { Member, Router, type Routing } from './member.js';
 import { recordedReply, replay, toJudgement } from './recorded.js';
 
 export interface RewardPoolOptions {
@@ -47,24 +48,40 @@ export interface RewardPoolOptions {
   readonly random?: () => number;
 }
 
-/** Backoff after every server was tried is uniform in [0, min(cap, base * 2^round)] ("full jitter"). */
-const backoffBaseMs = 250;
-const backoffCapMs = 8_000;
-/** A longer `Retry-After` is cut to this. */
-const retryAfterCapMs = 30_000;
+const defaultPolicy: AskPolicy = {
+  maxAttempts: 5,
+  attemptTimeoutMs: 300_000,
+  backoffBaseMs: 250,
+  backoffCapMs: 8_000,
+  retryAfterCapMs: 30_000,
+};
+/** Of a server that has too much to do and does not say when to come again. */
+const unsaidRetryAfterMs = 1_000;
+/** Items in a row that a server fails, after which it is left alone (or, where only its judge fails, asked after the others), and for how long. */
+const failureLimit = 3;
+const pauseMs = 10_000;
+
+class RewardServer extends Member {
+  readonly judge: Breaker;
+
+  /** @param url base URL, without a slash at its end. */
+  constructor(url: string, clock: Clock, cap: number) {
+    super(url, clock, { cap, failures: failureLimit, pauseMs });
+    this.judge = new Breaker(clock, failureLimit, pauseMs);
+  }
+}
 
 export class RewardPool implements Term {
   readonly name = 'remote';
   readonly #http: HttpPool;
-  readonly #router: Router;
-  readonly #slots: Semaphore;
+  readonly #servers: Members<RewardServer>;
+  readonly #slots: LimitFunction;
   readonly #encoder = new ItemEncoder();
   readonly #headers: Readonly<Record<string, string>>;
   readonly #clock: Clock;
   readonly #random: () => number;
-  readonly #attemptTimeoutMs: number;
+  readonly #policy: AskPolicy;
   readonly #itemTimeoutMs: number;
-  readonly #maxAttempts: number;
   readonly #weights: Weights | null;
   readonly #store: (() => JudgementStore) | null;
   readonly #records: Pick<TermRecords, 'offline' | 'reply'> | null;
@@ -80,20 +97,20 @@ export class RewardPool implements Term {
     const token = checkedKey(options.token, 'the token of the reward servers');
     this.#clock = options.clock ?? systemClock;
     this.#random = options.random ?? Math.random;
-    this.#attemptTimeoutMs = options.attemptTimeoutMs ?? 300_000;
+    const { maxAttempts = defaultPolicy.maxAttempts, attemptTimeoutMs = defaultPolicy.attemptTimeoutMs } = options;
+    this.#policy = { ...defaultPolicy, maxAttempts, attemptTimeoutMs };
     this.#itemTimeoutMs = options.itemTimeoutMs ?? 900_000;
-    this.#maxAttempts = options.maxAttempts ?? 5;
     this.#weights = options.weights ?? null;
     this.#store = options.store ?? null;
     this.#records = options.records ?? null;
-    this.#slots = new Semaphore(concurrency);
+    this.#slots = pLimit(concurrency);
     this.#http = createHttpPool({ connections: concurrency, secret: token ?? null });
     this.#headers = {
       'content-type': 'application/json',
       ...(token === undefined ? {} : { authorization: `Bearer ${token}` }),
     };
-    this.#router = new Router(
-      urls.map((url) => new Member(url, this.#clock)),
+    this.#servers = new Members(
+      urls.map((url) => new RewardServer(url, this.#clock, concurrency)),
       options.routing ?? 'least_loaded',
     );
   }
@@ -124,7 +141,7 @@ export class RewardPool implements Term {
     if (this.#records?.offline === true) {
       return { kind: 'unscored', reason: 'aborted', detail: `${item.key}: not recorded`, parts: {} };
     }
-    return this.#slots.run(() => this.#ask(item, signal));
+    return this.#slots(() => this.#score(item, signal));
   }
 
   /** What is stored for an item, or recorded by the run whose episodes are scored again. */
@@ -142,7 +159,7 @@ export class RewardPool implements Term {
 
   /** The name of what the servers score with. Raises as `ready` does. */
   #look(wanted: Pick<LookOptions, 'maxWaitMs' | 'judge'>, signal?: AbortSignal): Promise<string> {
-    const urls = this.#router.members.map(({ url }) => url);
+    const urls = this.#servers.all.map(({ url }) => url);
     return lookAtServers(urls, {
       http: this.#http,
       headers: this.#headers,
@@ -158,14 +175,23 @@ export class RewardPool implements Term {
     return (this.#closing ??= this.#http.close());
   }
 
-  async #ask(item: JudgeItem, signal?: AbortSignal): Promise<Outcome> {
+  async #score(item: JudgeItem, signal?: AbortSignal): Promise<Outcome> {
     if (isAborted(signal)) return calledOff;
     const started = this.#clock.now();
     const deadline = new Deadline(this.#clock, this.#itemTimeoutMs, signal);
-    // Every request of the item hangs on it.
-    setMaxListeners(0, deadline.signal);
     try {
-      const { found, attempts } = await this.#send(await this.#encoder.body(item), item.key, deadline);
+      const request = { headers: this.#headers, body: await this.#encoder.body(item), key: item.key };
+      const { reply, attempts } = await askMembers({
+        members: this.#servers,
+        policy: this.#policy,
+        clock: this.#clock,
+        random: this.#random,
+        within: deadline,
+        ask: (server, within) => this.#ask(server, request, within),
+        prefers: ({ judge }: RewardServer) => !judge.blocks,
+      });
+      const isSpared = !deadline.over && this.#servers.all.every(({ breaker }) => breaker.blocks);
+      const found = reply ?? (isSpared ? spared : late);
       if (isAborted(signal)) return calledOff;
       const latencyMs = Math.round(this.#clock.now() - started);
       this.#store?.().put(toJudgement(item, found, { attempts, latencyMs }));
@@ -176,80 +202,25 @@ export class RewardPool implements Term {
     }
   }
 
-  /**
-   * Asks one server after another until one answers, all were tried often enough, or the item's time is over. An outcome that is unscored
-   * because that server's judge is away is kept back while any other server can be asked, each once; it is better than no reply.
-   */
-  async #send(
-    body: string,
-    key: string,
-    deadline: Deadline,
-  ): Promise<{ readonly found: Attempt; readonly attempts: number }> {
-    let tried = new Set<Member>();
-    /** Those that need not be asked again while there is an outcome to take: all that were tried but the busy ones. */
-    const spent = new Set<Member>();
-    let unjudged: Attempt | null = null;
-    let last: Failure | null = null;
-    let attempts = 0;
-    let failures = 0;
-    for (let round = 0; ;) {
-      if (deadline.over) {
-        return { found: unjudged ?? last ?? failure('timeout', 'no server answered in time'), attempts };
-      }
-      const member = this.#router.pick(tried);
-      if (member === null) {
-        const busyMs = this.#router.shortestWaitMs(unjudged === null ? nobody : spent);
-        if (unjudged !== null && busyMs === null) return { found: unjudged, attempts };
-        // Servers that keep failing are left alone for a while, and so is the caller, who is told at once.
-        if (tried.size === 0 && busyMs === null) {
-          return { found: last ?? failure('connection', 'not asked: all reward servers failed just now'), attempts };
-        }
-        tried = new Set(unjudged === null ? [] : spent);
-        await sleep(this.#clock, (busyMs ?? 0) + this.#jitterMs(round++), deadline.signal);
-        continue;
-      }
-      attempts++;
-      const found = await this.#attempt(member, body, key, deadline);
-      tried.add(member);
-      if (found.kind !== 'busy') spent.add(member);
-      if (found.kind === 'item') {
-        if (!this.#judgeIsAway(found)) return { found, attempts };
-        unjudged = found;
-        continue;
-      }
-      if (found.kind === 'give_up') return { found: unjudged ?? found, attempts };
-      last = found;
-      if (found.kind === 'elsewhere' && ++failures >= this.#maxAttempts) return { found: unjudged ?? found, attempts };
-    }
+  /** What this server's reply comes to. An outcome that is unscored because its judge is away is better than no reply. */
+  async #ask(server: RewardServer, request: Omit<AttemptRequest, 'url'>, within: Deadline): Promise<Tried<Attempt>> {
+    server.judge.asked();
+    const reply = this.#checked(await attempt(this.#http, { ...request, url: server.url }, within), server);
+    if (reply.kind !== 'item') return { reply, ...refusals[reply.kind](reply) };
+    const away = this.#judgeIsAway(reply.item);
+    if (away) server.judge.failed(request.key);
+    else server.judge.succeeded();
+    return { reply, next: away ? 'second_best' : 'done', ending: carried };
   }
 
   /** Whether what is asked for is unscored for a reason that another server's judge may not share. */
-  #judgeIsAway(found: Attempt): boolean {
-    if (found.kind !== 'item') return false;
-    const outcome = combine(found.item, this.#weights);
+  #judgeIsAway(item: ReplyItem): boolean {
+    const outcome = combine(item, this.#weights);
     return outcome.kind === 'unscored' && isAbsence[outcome.reason];
   }
 
-  async #attempt(member: Member, body: string, key: string, item: Deadline): Promise<Attempt> {
-    const deadline = new Deadline(this.#clock, this.#attemptTimeoutMs, item.signal);
-    member.underWay++;
-    try {
-      const request = { url: member.url, headers: this.#headers, body, key };
-      const found = this.#checked(await attempt(this.#http, request, deadline), member);
-      // What the caller called off says nothing about the server.
-      if (item.over && found.kind !== 'item') return found;
-      if (found.kind === 'busy') member.busyFor(Math.min(retryAfterCapMs, found.retryAfterMs ?? 1_000));
-      else if (found.kind === 'elsewhere') member.failed();
-      else member.answered(!this.#judgeIsAway(found));
-      return found;
-    } finally {
-      member.underWay--;
-      deadline.dispose();
-    }
-  }
-
   /** A server that scores otherwise than the others would mix two rewards in one run. */
-  #checked(found: Attempt, { url }: Member): Attempt {
+  #checked(found: Attempt, { url }: RewardServer): Attempt {
     if (found.kind !== 'item') return found;
     this.#reward ??= found.reward;
     const missing = this.#weights === null ? undefined : missingTerm(found.item, this.#weights);
@@ -260,19 +231,28 @@ export class RewardPool implements Term {
         : `it lacks the term '${missing}'`;
     return { kind: 'elsewhere', reason: 'server_error', detail: `${url}: ${why}` };
   }
-
-  #jitterMs(round: number): number {
-    return this.#random() * Math.min(backoffCapMs, backoffBaseMs * 2 ** round);
-  }
 }
 
-type Failure = Exclude<Attempt, { kind: 'item' }>;
+const carried: Ending = { load: 'carried', health: 'works' };
 
-const nobody: ReadonlySet<Member> = new Set();
+type Refusal = Exclude<Attempt, { kind: 'item' }>;
 
-function failure(reason: UnscoredReason, detail: string): Failure {
-  return { kind: 'elsewhere', reason, detail };
-}
+const refusals: Readonly<Record<Refusal['kind'], (refusal: Refusal) => Omit<Tried<Attempt>, 'reply'>>> = {
+  busy: ({ retryAfterMs = unsaidRetryAfterMs }) => ({
+    next: 'busy',
+    ending: { load: 'overloaded', health: 'works' },
+    retryAfterMs,
+  }),
+  elsewhere: () => ({ next: 'elsewhere', ending: { load: 'nothing', health: 'fails' } }),
+  give_up: () => ({ next: 'done', ending: { load: 'nothing', health: 'works' } }),
+};
+
+const late: Attempt = { kind: 'elsewhere', reason: 'timeout', detail: 'no server answered in time' };
+const spared: Attempt = {
+  kind: 'elsewhere',
+  reason: 'connection',
+  detail: 'not asked: all reward servers failed just now',
+};
 
 const calledOff: Outcome = { kind: 'unscored', reason: 'aborted', detail: 'called off', parts: {} };
 

@@ -1,0 +1,102 @@
+/** Equal servers: what is known of each, and which one is asked. */
+import type { Clock } from '../core/clock.js';
+import { Breaker } from './breaker.js';
+import { AdaptiveLimit, type LoadSign } from './limit.js';
+
+/**
+ * What the end of a request says about whether its server works: `unsure` where the request itself may be at fault, `nothing` where its
+ * caller called it off.
+ */
+export type HealthSign = 'works' | 'fails' | 'unsure' | 'nothing';
+
+/** What the end of a request tells of its server. */
+export interface Ending {
+  readonly load: LoadSign;
+  readonly health: HealthSign;
+  /** Of what did not work: what names the request, so that two that are the same count once; see `FailureRow`. */
+  readonly request?: unknown;
+  /** What went wrong, in words. */
+  readonly found?: string;
+}
+
+export interface MemberOptions {
+  /** Requests that may be under way, at most; see `AdaptiveLimit`. */
+  readonly cap: number;
+  /** Requests that fail in a row, after which it is left alone, and for how long. */
+  readonly failures: number;
+  readonly pauseMs: number;
+}
+
+/** One server among equals, as its callers see it. */
+export class Member {
+  readonly limit: AdaptiveLimit;
+  readonly breaker: Breaker;
+  #busyUntil = -Infinity;
+
+  constructor(
+    readonly url: string,
+    readonly clock: Clock,
+    { cap, failures, pauseMs }: MemberOptions,
+  ) {
+    this.limit = new AdaptiveLimit(clock, cap);
+    this.breaker = new Breaker(clock, failures, pauseMs);
+  }
+
+  /** How long it still wants to be left alone, in milliseconds. */
+  get waitMs(): number {
+    return Math.max(0, this.#busyUntil - this.clock.now());
+  }
+
+  /** It asked to be left alone, having too much to do. */
+  busyFor(milliseconds: number): void {
+    this.#busyUntil = Math.max(this.#busyUntil, this.clock.now() + milliseconds);
+  }
+
+  /** Counts a request as under way. The returned function ends it, once. */
+  start(): (ending: Ending) => void {
+    const end = this.limit.start();
+    this.breaker.asked();
+    let ended = false;
+    return (ending) => {
+      if (ended) return;
+      ended = true;
+      end(ending.load);
+      this.told(ending);
+    };
+  }
+
+  /** Those who have nobody to look at it count what they are unsure of as failures. */
+  protected told({ health, request }: Ending): void {
+    if (health === 'works') this.breaker.succeeded();
+    else if (health !== 'nothing') this.breaker.failed(request);
+  }
+}
+
+export const routings = ['least_loaded', 'round_robin'] as const;
+/** Which of the servers that may be asked is: the one with the smallest share of its limit in use, or each in turn. */
+export type Routing = (typeof routings)[number];
+
+/** Chooses among servers. */
+export class Members<M extends Member> {
+  #next = 0;
+
+  constructor(
+    readonly all: readonly M[],
+    readonly routing: Routing,
+  ) {}
+
+  /** The one to ask next; null where none will do. Equal loads are broken in turn. */
+  choose(willDo: (member: M) => boolean): M | null {
+    const { length } = this.all;
+    let best: number | null = null;
+    for (let step = 0; step < length; step++) {
+      const at = (this.#next + step) % length;
+      if (!willDo(this.all[at])) continue;
+      if (best === null || this.all[at].limit.load < this.all[best].limit.load) best = at;
+      if (this.routing === 'round_robin') break;
+    }
+    if (best === null) return null;
+    this.#next = (best + 1) % length;
+    return this.all[best];
+  }
+}
