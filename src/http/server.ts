@@ -166,7 +166,10 @@ export class HttpServer {
       const { route, rest, scope, query } = found;
       this.#guard.refusePages(headers);
       if (route === null) {
-        throw new Refusal('not_found', `There is nothing here; there are: ${Object.keys(this.options.routes).join(', ')}.`);
+        throw new Refusal(
+          'not_found',
+          `There is nothing here; there are: ${Object.keys(this.options.routes).join(', ')}.`,
+        );
       }
       const handler = handlerOf(route, method);
       if (route.open !== true) {
@@ -208,7 +211,7 @@ export class HttpServer {
     const { routes, prefix } = this.options;
     const [target, search = ''] = url.replace(/^https?:\/\/[^/?]*/, '').split('?', 2);
     const query = new URLSearchParams(search);
-    const end = prefix !== undefined && target.startsWith(prefix) ? target.indexOf('/', prefix.length) : -1;
+    const end = prefix !== undefined && target.startsWith(prefix) ? target.indexOf('/', prefix.length + 1) : -1;
     const scope = prefix === undefined || end === -1 ? null : target.slice(prefix.length, end);
     const asked = end === -1 ? target : target.slice(end);
     if (Object.hasOwn(routes, asked) && !asked.endsWith('/')) {

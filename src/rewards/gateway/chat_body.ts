@@ -108,7 +108,11 @@ function namesOf(json: unknown, messages: Messages, urls: readonly string[]) {
     for (const text of texts) prompt.update(`${text ?? ''}\n`);
   }
   const key = sha256(canonical(json, hashes, 0));
-  return { images: urls.map((url) => must(hashes.get(url), 'the hash of an image')), prompt: prompt.digest('hex'), key };
+  return {
+    images: urls.map((url) => must(hashes.get(url), 'the hash of an image')),
+    prompt: prompt.digest('hex'),
+    key,
+  };
 }
 
 const dataUrl = /^data:image(\/[a-z0-9.+-]+)?;base64,/i;

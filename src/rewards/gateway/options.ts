@@ -62,7 +62,9 @@ export const gatewayOptionsSchema = z.strictObject({
     .number()
     .positive()
     .default(2048)
-    .describe('bodies held in memory at once, those that still arrive included, in megabytes; further requests are answered with 429, and one body may have half of it'),
+    .describe(
+      'bodies held in memory at once, those that still arrive included, in megabytes; further requests are answered with 429, and one body may have half of it',
+    ),
   maxImages: z.int().min(1).default(64).describe('images in a request, at most'),
   maxImageMegapixels: z.number().positive().default(16).describe('largest image in a request, in megapixels'),
   timeoutS: z

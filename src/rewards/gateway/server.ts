@@ -128,7 +128,16 @@ export async function startGateway(
       }),
     );
   }
-  const state: GatewayState = { ...shared, options, token, cache, records, upstreams, looks: found, findings: scoring.findings };
+  const state: GatewayState = {
+    ...shared,
+    options,
+    token,
+    cache,
+    records,
+    upstreams,
+    looks: found,
+    findings: scoring.findings,
+  };
   const bodyBytes = options.maxBodyMb * 1e6;
   const server = new HttpServer({
     name: 'the gateway',
@@ -146,7 +155,8 @@ export async function startGateway(
       drainTimeoutMs: options.drainTimeoutS * 1000,
     },
     clock,
-    onDefect: (error) => log('warn', `ALARM ${error instanceof Error ? (error.stack ?? error.message) : String(error)}`),
+    onDefect: (error) =>
+      log('warn', `ALARM ${error instanceof Error ? (error.stack ?? error.message) : String(error)}`),
   });
   let watching: readonly Promise<void>[] = [];
   async function letGo(): Promise<void> {

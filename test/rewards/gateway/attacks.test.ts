@@ -1,0 +1,180 @@
+/** The gateway as a running server, asked by clients that mean it ill, with its limits lowered so that little is sent. */
+import OpenAI from 'openai';
+import { afterEach, describe, expect, it } from 'vitest';
+import { encodePng } from '../../../src/core/image.js';
+import type { GatewayOptionsInput } from '../../../src/rewards/gateway/options.js';
+import { startGateway, type RunningGateway } from '../../../src/rewards/gateway/server.js';
+import { dial, rawStatus, until } from '../../http/client.js';
+import {
+  numberedImage,
+  scoresText,
+  startStubJudge,
+  stubModel,
+  type Behave,
+  type StubOptions,
+} from '../judge/stub_judge.js';
+
+const opened: (() => Promise<void>)[] = [];
+afterEach(async () => {
+  for (const close of opened.splice(0).reverse()) await close();
+});
+
+const scores: Behave = () => scoresText(7, 8);
+
+async function judge(behave: Behave = scores, options: StubOptions = {}): Promise<string> {
+  const stub = await startStubJudge(behave, options);
+  opened.push(stub.close);
+  return stub.url;
+}
+
+async function gateway(options: Partial<GatewayOptionsInput> = {}): Promise<RunningGateway> {
+  const upstreams = options.upstreams ?? [await judge()];
+  const running = await startGateway({ model: stubModel, port: 0, ...options, upstreams }, { canaries: null });
+  opened.push(() => running.close());
+  await running.ready;
+  return running;
+}
+
+const dataUrl = async (): Promise<string> =>
+  `data:image/png;base64,${Buffer.from(await encodePng(numberedImage(1))).toString('base64')}`;
+const image = (url: string) => ({ type: 'image_url', image_url: { url } });
+
+async function chat(more: Record<string, unknown> = {}, content?: readonly unknown[]) {
+  const parts = content ?? [{ type: 'text', text: 'grade it' }, image(await dataUrl())];
+  return { model: stubModel, messages: [{ role: 'user', content: parts }], temperature: 0, seed: 1, ...more };
+}
+
+async function post(url: string, body: unknown) {
+  const reply = await fetch(`${url}/chat/completions`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json' },
+    body: typeof body === 'string' ? body : JSON.stringify(body),
+  });
+  const { error } = (await reply.json()) as { error?: { message: string } };
+  return { status: reply.status, message: error?.message ?? '' };
+}
+
+describe('web pages', () => {
+  it.each([
+    ['under a name that leads here', 'host: evil.com:4878', 403],
+    ['of another origin', 'host: 127.0.0.1\r\norigin: http://evil.com', 403],
+    ['by an image or a script', 'host: 127.0.0.1\r\nsec-fetch-site: cross-site', 403],
+    ['not at all', 'host: 127.0.0.1', 200],
+  ])('that ask %s: %s', async (_what, head, status) => {
+    const { url } = await gateway();
+    const body = JSON.stringify(await chat());
+    const more = ['content-type: application/json', `content-length: ${body.length}`];
+    expect(await rawStatus(url, ['GET /health HTTP/1.1', head])).toBe(status);
+    expect(await rawStatus(url, ['GET /v1/models HTTP/1.1', head])).toBe(status);
+    expect(await rawStatus(url, ['POST /v1/chat/completions HTTP/1.1', head, ...more], body)).toBe(status);
+  });
+});
+
+it('a token that can be guessed is refused at the start', async () => {
+  const start = startGateway({ upstreams: [await judge()], port: 0 }, { canaries: null, token: 'let-me-in' });
+  await expect(start).rejects.toThrow('at least 16');
+});
+
+it('an address that is none is not found', async () => {
+  const { url } = await gateway();
+  for (const path of ['//', '//v1/models', '/run//v1/models', '/v1/models/%']) {
+    expect(await rawStatus(url, [`GET ${path} HTTP/1.1`, 'host: localhost']), path).toBe(404);
+  }
+});
+
+describe('memory', () => {
+  it('is not filled by uploads that never end, and others are answered beside them', async () => {
+    const { url } = await gateway({ maxBodyMb: 1, maxHeldMb: 4 });
+    const uploads = Array.from({ length: 40 }, () => {
+      const client = dial(url);
+      client.socket.write(
+        'POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 1000000\r\n\r\n',
+      );
+      client.socket.write(Buffer.alloc(950_000, '['));
+      return client;
+    });
+    await until(() => uploads.filter(({ text }) => text().startsWith('HTTP/1.1 429')).length >= 35);
+    for (let i = 0; i < 10; i++) expect(await post(url, await chat({ seed: i }))).toMatchObject({ status: 200 });
+    for (const { socket } of uploads) socket.destroy();
+  });
+
+  it.each([
+    ['tiny values', '0,', 'more than 100000 values'],
+    ['empty objects', '{},', 'more than 100000 values'],
+    ['lists in lists', '[', 'nested deeper than 32'],
+  ])('is not filled by %s', async (_what, piece, words) => {
+    const { url } = await gateway();
+    const body = JSON.stringify(await chat({ padding: 'HERE' })).replace('"HERE"', `[${piece.repeat(300_000)}`);
+    const reply = await post(url, body);
+    expect(reply.status).toBe(400);
+    expect(reply.message).toContain(words);
+  });
+});
+
+it('too many images are refused before any is looked at', async () => {
+  const { url } = await gateway({ maxImages: 3 });
+  const { status, message } = await post(url, await chat({}, Array.from({ length: 4 }, () => image('data:nonsense'))));
+  expect(status).toBe(400);
+  expect(message).toContain('There are 4 images; at most 3');
+});
+
+it('base64 that is written otherwise is refused, with a cache and without', async () => {
+  const { url } = await gateway();
+  const spoilt = (await dataUrl()).replace(/[A-Za-z0-9](?=[^,]{20}$)/, '_');
+  expect(await post(url, await chat({}, [image(spoilt)]))).toMatchObject({ status: 400 });
+});
+
+it('a body that is too large is refused in words that its sender reads', async () => {
+  const { url } = await gateway({ maxBodyMb: 1 });
+  const { status, message } = await post(url, 'x'.repeat(30_000_000));
+  expect(status).toBe(413);
+  expect(message).toContain('larger than 1000000 bytes');
+});
+
+it('a drain ends although readers do not read', async () => {
+  const long = 'x'.repeat(12_000_000);
+  const upstream = await judge(({ text }) => ({ kind: 'text', text: text === 'grade it' ? long : 'fine' }));
+  const running = await gateway({ upstreams: [upstream], drainTimeoutS: 0.3 });
+  const body = JSON.stringify(await chat());
+  const readers = Array.from({ length: 3 }, () => dial(running.url, { reads: false }));
+  for (const { socket } of readers) {
+    socket.write(
+      `POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: ${body.length}\r\n\r\n${body}`,
+    );
+  }
+  await until(async () => {
+    const page = await (await fetch(new URL('/metrics', running.url))).text();
+    return page.includes('editrl_gateway_upstream_seconds_count') && !page.includes('editrl_gateway_run_in_flight{');
+  });
+  await running.drain();
+  for (const { socket } of readers) socket.destroy();
+});
+
+describe('the models', () => {
+  const listing = (length: number, ...ids: readonly string[]): StubOptions => ({
+    models: {
+      kind: 'json',
+      body: { data: ids.map((id) => ({ id, root: `root/of/${id}`, max_model_len: length })) },
+    },
+  });
+
+  it('are listed with the least of their lengths, and one by one', async () => {
+    const upstreams = [
+      await judge(scores, listing(8192, stubModel, 'org/alias')),
+      await judge(scores, listing(4096, stubModel)),
+    ];
+    const { url } = await gateway({ upstreams });
+    const client = new OpenAI({ baseURL: url, apiKey: 'none', maxRetries: 0 });
+    await until(async () => {
+      const { data } = await client.models.list();
+      return data.some((model) => (model as unknown as { max_model_len: number }).max_model_len === 4096);
+    });
+    expect((await client.models.list()).data).toMatchObject([
+      { id: stubModel, root: `root/of/${stubModel}`, max_model_len: 4096 },
+      { id: 'org/alias', root: 'root/of/org/alias', max_model_len: 8192 },
+    ]);
+    expect(await client.models.retrieve('org/alias')).toMatchObject({ id: 'org/alias', max_model_len: 8192 });
+    expect(await (await fetch(`${url}/models/org/alias`)).json()).toMatchObject({ id: 'org/alias' });
+    await expect(client.models.retrieve('other')).rejects.toMatchObject({ status: 404, type: 'NotFoundError' });
+  });
+});
