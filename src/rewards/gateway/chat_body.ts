@@ -105,7 +105,7 @@ function namesOf(json: unknown, messages: Messages, urls: readonly string[]) {
   const prompt = createHash('sha256');
   for (const { content } of messages) {
     const texts = Array.isArray(content) ? content.map((part) => (part.type === 'text' ? part.text : '')) : [content];
-    for (const text of texts) prompt.update(`${text ?? ''}\n`);
+    for (const text of texts) prompt.update(text ?? '').update('\n');
   }
   const key = sha256(canonical(json, hashes, 0));
   return {
@@ -145,9 +145,18 @@ async function checkImage(url: string, maxPixels: number): Promise<void> {
   throw badRequest(`An image has ${found} megapixels; at most ${maxPixels / 1e6} are allowed.`, 'image_url');
 }
 
+/** Longer texts are named by their hashes: written out, they would take their length several times over. */
+const longestWritten = 65_536;
+
+/** What no other text is written as: a hash stands without quotes. */
+function canonicalText(text: string): string {
+  // Half a surrogate pair has no bytes of its own in UTF-8.
+  return text.length <= longestWritten || /\p{Surrogate}/u.test(text) ? JSON.stringify(text) : sha256(Buffer.from(text));
+}
+
 /** JSON with the fields of every object in order, and the images of `image_url` as their hashes. */
 function canonical(value: unknown, hashes: ReadonlyMap<string, string>, depth: number, inImage = false): string {
-  if (typeof value === 'string') return JSON.stringify(inImage ? (hashes.get(value) ?? value) : value);
+  if (typeof value === 'string') return canonicalText(inImage ? (hashes.get(value) ?? value) : value);
   if (typeof value !== 'object' || value === null) return JSON.stringify(value);
   if (Array.isArray(value)) return `[${value.map((item) => canonical(item, hashes, depth + 1)).join(',')}]`;
   const fields = Object.entries(value)

@@ -57,11 +57,11 @@ export const gatewayOptionsSchema = z.strictObject({
     .positive()
     .default(2)
     .describe('points that the scores of one canary may move on average, before there is an alarm'),
-  maxBodyMb: z.number().positive().max(1024).default(64).describe('largest request body, in megabytes'),
+  maxBodyMb: z.number().positive().max(1024).default(32).describe('largest request body, in megabytes'),
   maxHeldMb: z
     .number()
     .positive()
-    .default(2048)
+    .default(256)
     .describe(
       'bodies held in memory at once, those that still arrive included, in megabytes; further requests are answered with 429, and one body may have half of it',
     ),

@@ -35,6 +35,14 @@ describe('the key of a request', () => {
     expect((await read(await body(change, number, text))).key()).not.toBe((await read(await body())).key());
   });
 
+  it('tells long texts apart, by halves of letters too, and from their own hashes', async () => {
+    const long = 'x'.repeat(100_000);
+    const keys = [long, `${long}y`, `${long}\ud800`, `${long}\ud801`, sha256(Buffer.from(long))].map(
+      async (text) => (await read(await body({}, 1, text))).key(),
+    );
+    expect(new Set(await Promise.all(keys)).size).toBe(5);
+  });
+
   it('tells texts apart that look like the same image', async () => {
     const texts = ['data:image/png;base64,AA==\nInstruction: x', 'data:image/png;base64,AA==\nInstruction: y'];
     const keys = await Promise.all(texts.map(async (text) => (await read(await body({}, 1, text))).key()));
