@@ -60,7 +60,18 @@ async function ask(url: string, init: RequestInit = {}) {
 describe('routes', () => {
   it.each<[string, string, number, unknown]>([
     ['GET', '/echo', 200, { scope: null, query: [] }],
-    ['GET', '/echo?a=1&b', 200, { scope: null, query: [['a', '1'], ['b', '']] }],
+    [
+      'GET',
+      '/echo?a=1&b',
+      200,
+      {
+        scope: null,
+        query: [
+          ['a', '1'],
+          ['b', ''],
+        ],
+      },
+    ],
     ['GET', '/run/a_run/echo', 200, { scope: 'a_run', query: [] }],
     ['GET', '/things/Qwen/Qwen2.5-VL', 200, { rest: 'Qwen/Qwen2.5-VL', scope: null }],
     ['GET', '/run/x/things/Qwen%2FQwen2.5-VL', 200, { rest: 'Qwen/Qwen2.5-VL', scope: 'x' }],

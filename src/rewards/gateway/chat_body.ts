@@ -151,7 +151,9 @@ const longestWritten = 65_536;
 /** What no other text is written as: a hash stands without quotes. */
 function canonicalText(text: string): string {
   // Half a surrogate pair has no bytes of its own in UTF-8.
-  return text.length <= longestWritten || /\p{Surrogate}/u.test(text) ? JSON.stringify(text) : sha256(Buffer.from(text));
+  return text.length <= longestWritten || /\p{Surrogate}/u.test(text)
+    ? JSON.stringify(text)
+    : sha256(Buffer.from(text));
 }
 
 /** JSON with the fields of every object in order, and the images of `image_url` as their hashes. */

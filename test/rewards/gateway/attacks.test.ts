@@ -113,7 +113,13 @@ describe('memory', () => {
 
 it('too many images are refused before any is looked at', async () => {
   const { url } = await gateway({ maxImages: 3 });
-  const { status, message } = await post(url, await chat({}, Array.from({ length: 4 }, () => image('data:nonsense'))));
+  const { status, message } = await post(
+    url,
+    await chat(
+      {},
+      Array.from({ length: 4 }, () => image('data:nonsense')),
+    ),
+  );
   expect(status).toBe(400);
   expect(message).toContain('There are 4 images; at most 3');
 });

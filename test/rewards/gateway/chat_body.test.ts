@@ -37,8 +37,8 @@ describe('the key of a request', () => {
 
   it('tells long texts apart, by halves of letters too, and from their own hashes', async () => {
     const long = 'x'.repeat(100_000);
-    const keys = [long, `${long}y`, `${long}\ud800`, `${long}\ud801`, sha256(Buffer.from(long))].map(
-      async (text) => (await read(await body({}, 1, text))).key(),
+    const keys = [long, `${long}y`, `${long}\ud800`, `${long}\ud801`, sha256(Buffer.from(long))].map(async (text) =>
+      (await read(await body({}, 1, text))).key(),
     );
     expect(new Set(await Promise.all(keys)).size).toBe(5);
   });
