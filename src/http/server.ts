@@ -235,12 +235,15 @@ export class HttpServer {
   }
 }
 
+const methods = ['GET', 'POST'] as const;
+
 /** Raises Refusal 405 for a method that the route does not take. */
-function handlerOf(route: Route, method: string): Handler {
-  const { open: _, ...methods } = route;
-  const handler = Object.hasOwn(methods, method) ? methods[method as keyof typeof methods] : undefined;
+function handlerOf(route: Route, asked: string): Handler {
+  const taken = methods.filter((method) => route[method] !== undefined);
+  const method = taken.find((name) => name === asked);
+  const handler = method === undefined ? undefined : route[method];
   if (handler !== undefined) return handler;
-  const allow = Object.keys(methods).join(', ');
+  const allow = taken.join(', ');
   throw new Refusal('method_not_allowed', `This path takes ${allow}.`, { headers: { allow } });
 }
 
