@@ -4,20 +4,16 @@ import { RandomStream } from '../../core/random.js';
 import type { FloatTensor } from '../../core/safetensors.js';
 import type { Shape } from '../../graph/ir.js';
 import { sizeOf } from '../../graph/ir.js';
-import type { RopeScaling } from './rope.js';
+import type { RotarySettings } from './rope.js';
 
-export interface DecoderConfig {
+export interface DecoderConfig extends RotarySettings {
   readonly vocab_size: number;
   readonly hidden_size: number;
   readonly intermediate_size: number;
   readonly num_hidden_layers: number;
   readonly num_attention_heads: number;
   readonly num_key_value_heads: number;
-  readonly head_dim: number;
-  readonly rope_theta: number;
   readonly rms_norm_eps: number;
-  /** Absent: none. */
-  readonly rope_scaling?: RopeScaling;
   /** Whether the q, k and v projections have a bias (Qwen2). */
   readonly attention_bias: boolean;
   /** Whether the attention's output projection has one, too (Llama's attention_bias). Absent: no. */

@@ -2,7 +2,6 @@
  * Angles of rotary positions (Su et al., "RoFormer", 2021) and their scalings for contexts longer than those of pretraining, in the words
  * and with the results of Hugging Face's configs. With d the width of a head and theta the base, frequency i is theta^(-2i/d).
  */
-import type { DecoderConfig } from './config.js';
 
 /** How frequencies are changed. `factor` is by how much the context grew. */
 export type RopeScaling =
@@ -36,7 +35,16 @@ export interface Rotation {
   readonly magnitude: number;
 }
 
-export function rotationOf({ head_dim, rope_theta, rope_scaling }: DecoderConfig): Rotation {
+/** What a decoder's settings say of its rotation. */
+export interface RotarySettings {
+  /** Width of a head. */
+  readonly head_dim: number;
+  readonly rope_theta: number;
+  /** Absent: none. */
+  readonly rope_scaling?: RopeScaling;
+}
+
+export function rotationOf({ head_dim, rope_theta, rope_scaling }: RotarySettings): Rotation {
   const plain = Array.from({ length: head_dim / 2 }, (_, i) => rope_theta ** (-(2 * i) / head_dim));
   if (rope_scaling === undefined) return { frequencies: plain, magnitude: 1 };
   switch (rope_scaling.rope_type) {
