@@ -18,8 +18,9 @@ export function metricsPage(text: string): Reply {
   return { status: 200, type: 'text/plain; version=0.0.4; charset=utf-8', body: text };
 }
 
-/** How long the rest of a refused body is taken and thrown away, so that its sender comes to read the reply. */
+/** How long, and how much of, the rest of a refused body is taken and thrown away, so that its sender comes to read the reply. */
 const lingerMs = 2_000;
+const lingerBytes = 10_000_000;
 /** How long a client may leave its reply unread. */
 const unreadMs = 60_000;
 
@@ -41,6 +42,11 @@ export function send(request: IncomingMessage, response: ServerResponse, reply: 
       response.end();
     };
     const timer = setTimeout(end, lingerMs);
+    let left = lingerBytes;
+    request.on('data', (piece: Buffer) => {
+      left -= piece.length;
+      if (left < 0) end();
+    });
     request.once('end', end).once('error', end).once('close', end).resume();
   } else {
     response.end(reply.body);
