@@ -10,7 +10,8 @@
 # 32B from 90 GB, else 7B. A model is split over as few GPUs as hold it (tensor parallel); what is left holds further copies
 # (data parallel), between which vLLM shares requests out.
 #
-# Options after -- go to vLLM as they are. VLLM_API_KEY, where it is set, is the key that callers need.
+# Options after -- go to vLLM as they are. VLLM_API_KEY, where it is set, is the key that callers need (OPENAI_API_KEY where the run is);
+# it has to be set where other machines can reach the judge, as they can with --node-file.
 set -euo pipefail
 
 usage() { sed -n '2,/^set /{/^set /!s/^# \{0,1\}//p}' "$0"; }
@@ -107,6 +108,16 @@ if $dry_run; then
   echo
   exit 0
 fi
+case "$host" in
+  localhost | ::1 | 127.*) ;;
+  *)
+    key=${VLLM_API_KEY:-}
+    ((${#key} >= 16)) || fail "other machines can reach $host, so callers need a key of at least 16 characters: \
+export VLLM_API_KEY=\$(openssl rand -hex 32), and the same as OPENAI_API_KEY where the run is"
+    # By its environment: arguments can be read by everybody on the machine.
+    export VLLM_API_KEY
+    ;;
+esac
 command -v vllm >/dev/null || fail 'there is no vllm here: pip install vllm'
 
 if [[ -n $node_file ]]; then

@@ -7,6 +7,7 @@ import { startGateway } from '../rewards/gateway/server.js';
 import { tinyCanaries } from '../tiny/judge/canaries.js';
 import { JUDGE_MODEL } from '../tiny/judge/server.js';
 import { printError, printLine } from './output.js';
+import { onReasonToStop, servingOptions, tokenOf } from './serving.js';
 import { flag, numberOf, numberOption, text, texts, type Arguments, type Verb } from './verb.js';
 
 const fields = gatewayOptionsSchema.shape;
@@ -30,8 +31,10 @@ const optionFlags = {
   'canary-tolerance': ['canaryTolerance', 'number'],
   'max-body-mb': ['maxBodyMb', 'number'],
   'max-held-mb': ['maxHeldMb', 'number'],
+  'max-images': ['maxImages', 'number'],
   'max-image-megapixels': ['maxImageMegapixels', 'number'],
   'timeout-s': ['timeoutS', 'number'],
+  'drain-timeout-s': ['drainTimeoutS', 'number'],
   'breaker-failures': ['breakerFailures', 'number'],
 } as const satisfies Readonly<Record<string, readonly [keyof typeof fields, 'string' | 'number']>>;
 
@@ -60,11 +63,7 @@ export const gatewayVerb: Verb = {
         ...(preset === undefined || preset === null ? {} : { defaultDescription: String(preset) }),
       });
     }
-    return yargs
-      .option('token-env', {
-        type: 'string',
-        describe: 'environment variable with the token that callers have to send; needed on any address but loopback',
-      })
+    return servingOptions(yargs)
       .option('upstream-key-env', {
         type: 'string',
         default: 'OPENAI_API_KEY',
@@ -75,30 +74,27 @@ export const gatewayVerb: Verb = {
         default: 'auto',
         describe: 'the known edits that are scored again and again; auto: tiny for the rule judge, else generic',
       })
-      .option('exit-with-parent', {
-        type: 'boolean',
-        default: false,
-        describe: 'stop when standard input is closed, as it is when the parent process dies',
-      })
-      .option('json', { type: 'boolean', default: false, describe: 'print the address as one line of JSON' })
       .example(
         '$0 gateway --upstream http://node1:4877 --upstream http://node2:4877 --model Qwen/Qwen2.5-VL-72B-Instruct',
         'then give http://127.0.0.1:4878/v1 as reward.endpoint',
       );
   },
   run: async (args) => {
-    const tokenEnv = text(args, 'token-env');
     const gateway = await startGateway(readOptions(args), {
-      token: tokenEnv === '' ? null : secret(tokenEnv),
+      token: tokenOf(args),
       upstreamKey: process.env[text(args, 'upstream-key-env')] || null,
       canaries: canaryChoices[text(args, 'canary')],
       log: (level, line) => printError(`${new Date().toISOString()} ${level}: ${line}`),
     });
-    const { stopped, again } = untilStopped(flag(args, 'exit-with-parent'));
+    const stopped = new Promise<void>((resolve) => {
+      onReasonToStop(args, (times) => {
+        if (times === 1) resolve();
+        else void gateway.close();
+      });
+    });
     if (flag(args, 'json')) printLine(JSON.stringify({ url: gateway.url, model: text(args, 'model') }));
     else printLine(`The gateway answers at ${gateway.url}. Stop it with Ctrl-C; once more stops it at once.`);
     await stopped;
-    void again.then(() => gateway.close());
     await gateway.drain();
     return 0;
   },
@@ -115,29 +111,4 @@ function readOptions(args: Arguments): GatewayOptionsInput {
     Object.entries(optionFlags).find(([, [name]]) => name === field)?.[0] ?? 'upstream';
   const lines = parsed.error.issues.map(({ path, message }) => `--${flagOf(path[0])}: ${message}`);
   throw new UsageError(lines.join('\n'), { next: 'editrl gateway --help lists every flag with its default.' });
-}
-
-/** Raises UsageError for a variable that is not set: nobody should be let in by mistake. */
-function secret(name: string): string {
-  const value = process.env[name] ?? '';
-  if (value !== '') return value;
-  throw new UsageError(`the environment variable ${name} is not set, and should hold the gateway's token`, {
-    where: '--token-env',
-    next: `Export it, such as: export ${name}=$(openssl rand -hex 16)`,
-  });
-}
-
-/** Resolves at the first reason to stop, and at the second. */
-function untilStopped(withParent: boolean): { readonly stopped: Promise<void>; readonly again: Promise<void> } {
-  const resolvers: (() => void)[] = [];
-  const next = (): Promise<void> => new Promise((resolve) => resolvers.push(resolve));
-  const [stopped, again] = [next(), next()];
-  const stop = (): void => resolvers.shift()?.();
-  process.on('SIGINT', stop);
-  process.on('SIGTERM', stop);
-  if (withParent) {
-    process.stdin.once('close', stop).once('error', () => undefined);
-    process.stdin.resume();
-  }
-  return { stopped, again };
 }

@@ -2,24 +2,13 @@
 import { faultHelp, Faults, readFaultSpec } from '../tiny/judge/faults.js';
 import { JUDGE_MODEL, startJudge } from '../tiny/judge/server.js';
 import { printLine } from './output.js';
+import { onReasonToStop, servingOptions, tokenOf } from './serving.js';
 import { flag, numberOption, text, texts, wholeNumber, type Verb } from './verb.js';
-
-/** Resolves with the reason to stop: a signal, or the end of standard input where that is asked for. */
-async function untilStopped(withParent: boolean): Promise<void> {
-  await new Promise<void>((resolve) => {
-    const stop = (): void => resolve();
-    process.once('SIGINT', stop);
-    process.once('SIGTERM', stop);
-    if (!withParent) return;
-    process.stdin.once('end', stop).once('close', stop).once('error', stop);
-    process.stdin.resume();
-  });
-}
 
 export const judgeVerb: Verb = {
   positionals: '',
   build: (yargs) =>
-    yargs
+    servingOptions(yargs)
       .option('port', { ...numberOption, default: 4877, describe: 'port to listen on; 0 takes a free one' })
       .option('host', { type: 'string', default: '127.0.0.1', describe: 'address to listen on' })
       .option('model', {
@@ -48,12 +37,6 @@ export const judgeVerb: Verb = {
         default: 'rule',
         describe: 'digest: meaningless scores drawn from the bytes that are sent, for measuring clients',
       })
-      .option('exit-with-parent', {
-        type: 'boolean',
-        default: false,
-        describe: 'stop when standard input is closed, as it is when the parent process dies',
-      })
-      .option('json', { type: 'boolean', default: false, describe: 'print the address as one line of JSON' })
       .example('$0 judge --port 4877', 'then give http://127.0.0.1:4877/v1 as reward.endpoint')
       .example('$0 judge --faults rate=0.3', '30% of all requests fail, in every way there is')
       .example('$0 judge --faults timeout=0.05,http429=0.1', 'only these, so often')
@@ -70,13 +53,14 @@ export const judgeVerb: Verb = {
     const judge = await startJudge({
       port,
       host: text(args, 'host'),
+      token: tokenOf(args),
       models,
       scores: args['scores'] === 'digest' ? 'digest' : 'rule',
       latencyMs: wholeNumber(args, 'latency', 0, Infinity) ?? 0,
       ...(maxConcurrency === null ? {} : { maxConcurrency }),
       ...(faults === null ? {} : { faults }),
     });
-    const stopped = untilStopped(flag(args, 'exit-with-parent'));
+    const stopped = new Promise<void>((resolve) => onReasonToStop(args, () => resolve()));
     if (flag(args, 'json')) {
       const injected = faults === null ? {} : { faults: Object.fromEntries(faults.spec.shares) };
       printLine(JSON.stringify({ url: judge.url, models: [...new Set([JUDGE_MODEL, ...models])], ...injected }));

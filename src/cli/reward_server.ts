@@ -11,6 +11,7 @@ import { defaultLimits, type ServerLimits } from '../rewards/server/limits.js';
 import { startRewardServer } from '../rewards/server/server.js';
 import { defaultTokenVariable } from '../rewards/server/wire.js';
 import { printError, printLine } from './output.js';
+import { onReasonToStop, servingOptions, tokenOf } from './serving.js';
 import {
   configOf,
   flag,
@@ -36,6 +37,8 @@ interface LimitFlag {
 /** One flag for each limit that users may want to move. */
 const limitFlags: Readonly<Record<string, LimitFlag>> = {
   'max-body-mb': { limit: 'bodyBytes', unit: MIB, describe: 'megabytes of one request' },
+  'max-held-mb': { limit: 'heldBytes', unit: MIB, describe: 'megabytes of all requests that are held or still arrive' },
+  'max-decoded-mb': { limit: 'decodedBytes', unit: MIB, describe: 'megabytes of pixels that are decoded at once' },
   'max-items': { limit: 'items', unit: 1, describe: 'items of one request' },
   'max-pixels': { limit: 'pixels', unit: 1, describe: 'pixels of one image' },
   'max-requests': { limit: 'requests', unit: 1, describe: 'requests under way at once; more are refused with 429' },
@@ -48,7 +51,7 @@ const limitFlags: Readonly<Record<string, LimitFlag>> = {
 export const rewardServerVerb: Verb = {
   positionals: '',
   build: (yargs) => {
-    yargs
+    servingOptions(yargs, defaultTokenVariable)
       .option('config', { type: 'string', describe: 'a Jsonnet file; its reward section says what is scored' })
       .option('with', overlayOption)
       .option('set', setOption)
@@ -61,22 +64,12 @@ export const rewardServerVerb: Verb = {
       .option('endpoint', { type: 'string', default: '', describe: 'with --terms: address of the judge' })
       .option('model', { type: 'string', default: '', describe: 'with --terms: the judge model' })
       .option('port', { ...numberOption, default: 4900, describe: 'port to listen on; 0 takes a free one' })
-      .option('host', { type: 'string', default: '127.0.0.1', describe: 'address to listen on' })
-      .option('token-env', {
-        type: 'string',
-        describe: `environment variable with the token that clients have to send (${defaultTokenVariable} where it is set); required on any address but loopback`,
-      });
+      .option('host', { type: 'string', default: '127.0.0.1', describe: 'address to listen on' });
     for (const [name, { limit, unit, describe }] of Object.entries(limitFlags)) {
       yargs.option(name, { ...numberOption, default: defaultLimits[limit] / unit, describe });
     }
     return yargs
       .option('url-file', { type: 'string', describe: 'write the address into this file once the server is ready' })
-      .option('exit-with-parent', {
-        type: 'boolean',
-        default: false,
-        describe: 'stop when standard input is closed, as it is when the parent process dies',
-      })
-      .option('json', { type: 'boolean', default: false, describe: 'print the address as one line of JSON' })
       .example(
         '$0 reward-server --terms ocr_confidence,align_quality --ocr-weight 0.6 --vlm-weight 0.4 --endpoint http://127.0.0.1:4877',
         'then POST {"prompt": "...", "image": "<base64>"} to http://127.0.0.1:4900/score',
@@ -89,12 +82,17 @@ export const rewardServerVerb: Verb = {
 async function serve(args: Arguments): Promise<number> {
   const port = must(wholeNumber(args, 'port', 0, 65_535), '--port');
   const host = text(args, 'host');
-  const token = readToken(args);
+  const token = tokenOf(args, defaultTokenVariable);
   // Before anything heavy is loaded: a server that may not start there should say so at once.
   requireToken(host, token);
   const { settings, runs } = await readSettings(args);
   const stop = new AbortController();
-  const stopped = untilStopped(flag(args, 'exit-with-parent'), stop);
+  const stopped = new Promise<void>((resolve) => stop.signal.addEventListener('abort', () => resolve()));
+  onReasonToStop(args, () => {
+    // A second one ends what the first could not.
+    if (stop.signal.aborted) process.exit(130);
+    stop.abort();
+  });
   const reward = await openServedReward(settings, {
     resolveRun: runResolver(runs),
     onWaiting: (found, waitedS) => printError(`waiting for the judge (${Math.round(waitedS)} s): ${found}`),
@@ -157,18 +155,6 @@ async function readSettings(args: Arguments): Promise<{ readonly settings: Rewar
   return { settings: reward, runs: settings.base_exp_dir };
 }
 
-/** Raises UsageError for a variable that was named and is not set: nobody should be let in by mistake. */
-function readToken(args: Arguments): string | null {
-  const named = text(args, 'token-env');
-  const value = process.env[named === '' ? defaultTokenVariable : named] ?? '';
-  if (value !== '') return value;
-  if (named === '') return null;
-  throw new UsageError(`the environment variable ${named} is not set, and should hold the server's token`, {
-    where: '--token-env',
-    next: `Export it, such as: export ${named}=$(openssl rand -hex 32)`,
-  });
-}
-
 function readLimits(args: Arguments): Partial<ServerLimits> {
   const entries = Object.entries(limitFlags).map(([name, { limit, unit }]) => [
     limit,
@@ -186,20 +172,4 @@ function writeWhole(path: string, content: string): void {
 /** A server without its judge has nothing to give: others of its pool are asked instead. */
 function throwIfJudgeLost({ reason }: AbortSignal): void {
   if (reason instanceof EndpointError) throw reason;
-}
-
-/** Resolves when `stop` is aborted: by others, at a signal, or at the end of standard input where that is asked for. */
-function untilStopped(withParent: boolean, stop: AbortController): Promise<void> {
-  return new Promise((resolve) => {
-    stop.signal.addEventListener('abort', () => resolve());
-    const onStop = (): void => {
-      // A second signal ends what the first could not.
-      if (stop.signal.aborted) process.exit(130);
-      stop.abort();
-    };
-    process.on('SIGINT', onStop).on('SIGTERM', onStop);
-    if (!withParent) return;
-    process.stdin.once('close', onStop).once('error', () => undefined);
-    process.stdin.resume();
-  });
 }

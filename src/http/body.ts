@@ -1,8 +1,11 @@
-/** Reading a request's body: bounded in size, alone and together with all others that are held. */
+/** Reading a request's body: bounded in size, alone and together with all others that are held or still arriving. */
 import type { IncomingMessage } from 'node:http';
 import { Refusal } from './refusal.js';
 
-/** Counts the bytes of all bodies that are held at once. */
+/** What each piece of a body costs besides its bytes: clients choose how small their pieces are. */
+const pieceBytes = 256;
+
+/** Counts the bytes of all bodies, from their arrival to their release. */
 export class HeldBytes {
   #held = 0;
 
@@ -12,56 +15,61 @@ export class HeldBytes {
     return this.#held;
   }
 
-  /** Raises Refusal where there is no room for them. */
-  take(bytes: number): void {
-    if (this.#held + bytes > this.limit) {
-      throw new Refusal('busy', 'The bodies of other requests fill the memory that is set aside for them.', {
-        'retry-after': '1',
-      });
-    }
-    this.#held += bytes;
+  /** The largest body that can ever be held. */
+  get most(): number {
+    return this.limit / 2;
   }
 
-  release(bytes: number): void {
-    this.#held -= bytes;
+  /** Room for one body that grows as it arrives. */
+  hold(): Hold {
+    let own = 0;
+    return {
+      take: (bytes) => {
+        // A body grows no larger than the room that is left: however large bodies crowd in, there is room for small ones.
+        if (own + bytes > this.limit - this.#held) {
+          throw new Refusal('busy', 'The bodies of other requests fill the memory that is set aside for them.', {
+            retryAfterS: 1,
+          });
+        }
+        own += bytes;
+        this.#held += bytes;
+      },
+      release: () => {
+        this.#held -= own;
+        own = 0;
+      },
+    };
   }
 }
 
-/** A body, which counts as held until it is released. */
-export interface Body {
-  readonly bytes: Buffer;
+export interface Hold {
+  /** Raises Refusal where there is no room for so many more. */
+  take(bytes: number): void;
   release(): void;
 }
 
-/** Reads the whole body. Raises Refusal for one that is too large or coded, or where the client breaks off. */
-export async function readBody(request: IncomingMessage, limit: number, held: HeldBytes): Promise<Body> {
+/** Reads the whole body, counting it as it arrives. Raises Refusal for one that is too large or coded, or where the client breaks off. */
+export async function readBody(request: IncomingMessage, limit: number, hold: Hold): Promise<Buffer> {
   const coding = request.headers['content-encoding'] ?? 'identity';
   if (coding !== 'identity') {
     // A few kilobytes may unpack to gigabytes, and images are compressed already.
     throw new Refusal('unsupported_media_type', `Content-Encoding ${coding} is not accepted: send the body as it is.`);
   }
   const tooLarge = (): Refusal =>
-    new Refusal('too_large', `The body is larger than ${limit} bytes; send fewer items at once, or smaller images.`);
+    new Refusal('too_large', `The body is larger than ${limit} bytes; send fewer or smaller images at once.`);
   if (Number(request.headers['content-length'] ?? 0) > limit) throw tooLarge();
   const pieces: Buffer[] = [];
   let size = 0;
-  let taken = 0;
-  const release = (): void => {
-    held.release(taken);
-    taken = 0;
-  };
   try {
     for await (const piece of request.iterator({ destroyOnReturn: false }) as AsyncIterable<Buffer>) {
       size += piece.length;
       if (size > limit) throw tooLarge();
-      held.take(piece.length);
-      taken += piece.length;
+      hold.take(piece.length + pieceBytes);
       pieces.push(piece);
     }
   } catch (error) {
-    release();
     if (error instanceof Refusal) throw error;
     throw new Refusal('bad_request', 'The body broke off.');
   }
-  return { bytes: Buffer.concat(pieces, size), release };
+  return pieces.length === 1 ? pieces[0] : Buffer.concat(pieces, size);
 }

@@ -1,12 +1,14 @@
-/** Who may ask: addresses that only this machine reaches, and the bearer token for all others. */
+/** Who may ask: programs that know the token, or, where only this machine reaches the address, its programs; never web pages. */
 import { createHash, timingSafeEqual } from 'node:crypto';
 import type { IncomingHttpHeaders } from 'node:http';
+import { isIPv4 } from 'node:net';
 import { ConfigError } from '../core/errors.js';
 import { Refusal } from './refusal.js';
 
-/** Whether only programs of this machine can reach a server that listens there. */
+/** Whether only programs of this machine can reach a host, as it stands in an address or a URL (`::1` or `[::1]`). */
 export function isLoopback(host: string): boolean {
-  return host === 'localhost' || host === '::1' || /^127(\.\d{1,3}){3}$/.test(host);
+  const name = host.toLowerCase();
+  return name === 'localhost' || name === '::1' || name === '[::1]' || (isIPv4(name) && name.startsWith('127.'));
 }
 
 /** Shorter tokens can be guessed. */
@@ -21,7 +23,7 @@ export function requireToken(host: string, token: string | null): void {
     if (isLoopback(host)) return;
     throw new ConfigError(`other machines can reach ${host}, so a token is required there`, {
       where: '--host',
-      next: 'Put a secret into an environment variable and name it: --token-env EDITRL_REWARD_TOKEN; or listen on 127.0.0.1.',
+      next: 'Put a secret into an environment variable and name it with --token-env, or listen on 127.0.0.1.',
     });
   }
   if (token.length >= minTokenLength && /^[\x21-\x7e]+$/.test(token)) return;
@@ -31,34 +33,61 @@ export function requireToken(host: string, token: string | null): void {
   );
 }
 
+/** The token of `Authorization: Bearer ...`; null where there is none. */
+export function bearerToken({ authorization }: IncomingHttpHeaders): string | null {
+  return /^Bearer ([\x21-\x7e]+)$/i.exec(authorization ?? '')?.[1] ?? null;
+}
+
 /** Checks every request before anything of its body is read. */
 export class Guard {
   readonly #digest: Buffer | null;
 
-  /** @param token null lets everybody in who reaches the address. */
-  constructor(token: string | null) {
+  /**
+   * @param host the address that is listened on.
+   * @param token null lets every program in that reaches the address. Raises ConfigError as `requireToken` does.
+   */
+  constructor(
+    private readonly host: string,
+    token: string | null,
+  ) {
+    requireToken(host, token);
     this.#digest = token === null ? null : digest(token);
   }
 
   /** Whether the request carries the token; the time that this takes says nothing about it. */
   knows(headers: IncomingHttpHeaders): boolean {
-    if (this.#digest === null) return true;
-    const given = /^Bearer ([\x21-\x7e]+)$/i.exec(headers.authorization ?? '')?.[1] ?? '';
-    return timingSafeEqual(digest(given), this.#digest);
+    return this.#digest === null || timingSafeEqual(digest(bearerToken(headers) ?? ''), this.#digest);
   }
 
-  /** Raises Refusal for a request without the token, and for one that a web page made a browser send. */
-  admit(headers: IncomingHttpHeaders): void {
-    // A browser on this machine reaches loopback addresses for every page that it shows; only browsers send this header.
-    if (headers.origin !== undefined) {
+  /** Raises Refusal for what a web page made a browser send, which reaches the loopback addresses of its machine for every page that it shows. */
+  refusePages(headers: IncomingHttpHeaders): void {
+    const site = headers['sec-fetch-site'] ?? 'none';
+    if (headers.origin !== undefined || (site !== 'none' && site !== 'same-origin')) {
       throw new Refusal('forbidden', 'Requests from web pages are refused: this server is for programs.');
     }
+    if (!isLoopback(this.host)) return;
+    // A page whose name leads to this machine (DNS rebinding) counts as the server's own, but for the name.
+    const name = hostName(headers.host ?? '');
+    if (isLoopback(name) || name === this.host.toLowerCase()) return;
+    throw new Refusal(
+      'forbidden',
+      `Requests to the host '${name.slice(0, 100)}' are refused here; ask for 127.0.0.1 or localhost.`,
+    );
+  }
+
+  /** Raises Refusal for a request without the token. */
+  admit(headers: IncomingHttpHeaders): void {
     if (this.knows(headers)) return;
     const found = headers.authorization === undefined ? 'there is none' : 'this one is not right';
     throw new Refusal('unauthorized', `A token is required (Authorization: Bearer TOKEN), and ${found}.`, {
-      'www-authenticate': 'Bearer',
+      headers: { 'www-authenticate': 'Bearer' },
     });
   }
+}
+
+/** A `Host` header without its port. */
+function hostName(header: string): string {
+  return header.replace(/:\d*$/, '').toLowerCase();
 }
 
 /** Of one length for every text, as the comparison needs. */

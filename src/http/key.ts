@@ -1,5 +1,6 @@
 /** The key that a judge's server may ask for: where it comes from, and that it can be sent. It never appears in messages. */
 import { ConfigError } from '../core/errors.js';
+import { isLoopback } from './guard.js';
 
 /** Stands for no key: the client library wants one, and servers without keys ignore it. */
 export const noKey = 'none';
@@ -35,8 +36,4 @@ export function keyFor(url: string, variable: string, environment: NodeJS.Proces
 export function needsKey(url: string): boolean {
   const { protocol, hostname } = new URL(url);
   return protocol === 'https:' && !isLoopback(hostname);
-}
-
-function isLoopback(hostname: string): boolean {
-  return hostname === 'localhost' || hostname === '[::1]' || /^127(?:\.\d{1,3}){3}$/.test(hostname);
 }

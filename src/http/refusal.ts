@@ -1,49 +1,68 @@
-/** A request that is not scored: the HTTP status, a stable type, and what a person can do about it. */
-export type RefusalType =
-  | 'bad_request'
-  | 'unauthorized'
-  | 'forbidden'
-  | 'not_found'
-  | 'method_not_allowed'
-  | 'timeout'
-  | 'too_large'
-  | 'unsupported_media_type'
-  | 'busy'
-  | 'draining'
-  | 'internal';
+/** The one HTTP error: what every server here answers when it does not do what it was asked. */
+import { EditrlError } from '../core/errors.js';
 
-/** The HTTP status of each type of refusal. */
-const statuses: Readonly<Record<RefusalType, number>> = {
-  bad_request: 400,
-  unauthorized: 401,
-  forbidden: 403,
-  not_found: 404,
-  method_not_allowed: 405,
-  timeout: 408,
-  too_large: 413,
-  unsupported_media_type: 415,
-  busy: 429,
-  draining: 503,
-  internal: 500,
-};
+/** Status and name of each kind; the names are vLLM's where it has one, so that its clients know them. */
+const kinds = {
+  bad_request: [400, 'BadRequestError'],
+  unauthorized: [401, 'AuthenticationError'],
+  forbidden: [403, 'PermissionDeniedError'],
+  not_found: [404, 'NotFoundError'],
+  method_not_allowed: [405, 'MethodNotAllowedError'],
+  too_large: [413, 'RequestTooLargeError'],
+  unsupported_media_type: [415, 'UnsupportedMediaTypeError'],
+  no_such_model_anywhere: [424, 'FailedDependency'],
+  busy: [429, 'RateLimitError'],
+  caller_gone: [499, 'ClientClosedRequest'],
+  internal: [500, 'InternalServerError'],
+  upstream_failed: [502, 'UpstreamError'],
+  unavailable: [503, 'ServiceUnavailable'],
+  upstream_late: [504, 'UpstreamTimeout'],
+} as const satisfies Readonly<Record<string, readonly [number, string]>>;
 
-/** Refuses a whole request; nothing of it was scored. */
-export class Refusal extends Error {
+export type RefusalKind = keyof typeof kinds;
+
+export interface RefusalDetails {
+  /** The field of the request that is at fault. */
+  readonly param?: string;
+  /** Seconds after which the same request may be taken. */
+  readonly retryAfterS?: number;
+  /** Headers of the reply besides its content's. */
+  readonly headers?: Readonly<Record<string, string>>;
+}
+
+/** Refuses a whole request: nothing of it was done. The message says what was found and what is allowed. */
+export class Refusal extends EditrlError {
+  readonly code = 'refusal';
+
   constructor(
-    readonly type: RefusalType,
+    readonly kind: RefusalKind,
     message: string,
-    /** Headers of the reply besides its content's. */
-    readonly headers: Readonly<Record<string, string>> = {},
+    private readonly details: RefusalDetails = {},
   ) {
     super(message);
-    this.name = 'Refusal';
   }
 
   get status(): number {
-    return statuses[this.type];
+    return kinds[this.kind][0];
   }
 
-  body(): { readonly error: { readonly message: string; readonly type: RefusalType } } {
-    return { error: { message: this.message, type: this.type } };
+  /** Stable, for programs. */
+  get type(): string {
+    return kinds[this.kind][1];
   }
+
+  get headers(): Readonly<Record<string, string>> {
+    const { retryAfterS, headers } = this.details;
+    return { ...headers, ...(retryAfterS === undefined ? {} : { 'retry-after': String(retryAfterS) }) };
+  }
+
+  /** In the form that OpenAI's clients read. */
+  body(): unknown {
+    const { message, type, status } = this;
+    return { error: { message, type, param: this.details.param ?? null, code: status } };
+  }
+}
+
+export function badRequest(message: string, param?: string): Refusal {
+  return new Refusal('bad_request', message, param === undefined ? {} : { param });
 }

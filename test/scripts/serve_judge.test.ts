@@ -77,12 +77,26 @@ describe('the command', () => {
 });
 
 describe('the server', () => {
+  it.each([
+    [['--node-file', 'node.txt'], ''],
+    [['--host', '0.0.0.0'], ''],
+    [['--host', '10.0.0.1'], 'short'],
+  ])('is not started where others reach it without a key: %j', (args, key) => {
+    const { status, stderr } = spawnSync('bash', [script, '--gpus', '1', '--memory', '80', ...args], {
+      encoding: 'utf8',
+      cwd: dir,
+      env: { ...environment(), VLLM_API_KEY: key },
+    });
+    expect([status, existsSync(join(dir, 'node.txt'))]).toEqual([2, false]);
+    expect(stderr).toContain('VLLM_API_KEY');
+  });
+
   it('has its host in the node file while it runs, and ends with the script', async () => {
     const ending = `trap 'echo ended >"${dir}/ended"; kill "$waiting"; exit 7' TERM`;
     standIn('vllm', `${ending}\nsleep 60 & waiting=$!\necho started >"${dir}/started"\nwait`);
     const nodeFile = join(dir, 'node.txt');
     const child = spawn('bash', [script, '--gpus', '1', '--memory', '80', '--node-file', nodeFile], {
-      env: environment(),
+      env: { ...environment(), VLLM_API_KEY: 'a-key-that-is-long-enough' },
       stdio: 'ignore',
     });
     const ended = new Promise<number | null>((done) => child.once('close', done));

@@ -4,13 +4,13 @@ import type { Owner } from '../../balance/fair_queue.js';
 import type { Clock } from '../../core/clock.js';
 import { Deadline } from '../../core/deadline.js';
 import { sha256 } from '../../core/image.js';
+import { Refusal } from '../../http/refusal.js';
 import type { ReplyCache } from './cache.js';
 import type { ChatBody } from './chat_body.js';
 import type { Dispatcher, Lease, Turn } from './dispatcher.js';
 import type { Exchange } from './exchange.js';
 import { exchange, meaningOf, readCompletion } from './exchange.js';
 import type { GatewayMetrics } from './metrics.js';
-import { GatewayProblem } from './problem.js';
 import type { ExchangeRecords } from './records.js';
 import type { Upstream } from './upstream.js';
 
@@ -47,7 +47,7 @@ interface Course {
   upstream: string | null;
 }
 
-/** Raises GatewayProblem where no upstream's reply can be passed on. */
+/** Raises Refusal where no upstream's reply can be passed on. */
 export async function answerChat(call: ChatCall, services: ChatServices): Promise<ChatAnswer> {
   const { cache, metrics, records, clock } = services;
   const started = clock.now();
@@ -85,7 +85,7 @@ export async function answerChat(call: ChatCall, services: ChatServices): Promis
     if (course.upstream !== null) headers['x-editrl-upstream'] = course.upstream;
     return { status: reply.status, body: reply.body, headers: { ...reply.headers, ...headers } };
   } catch (problem) {
-    if (problem instanceof GatewayProblem) record(problem.status, problem.type, problem.message, null);
+    if (problem instanceof Refusal) record(problem.status, problem.type, problem.message, null);
     throw problem;
   }
 }
@@ -167,42 +167,38 @@ function keptReply(body: Buffer): Exchange {
   return { kind: 'reply', status: 200, body, headers: {}, completion: readCompletion(body) };
 }
 
-function failureProblem(found: Exchange & { readonly kind: 'failed' }, upstream: string | null): GatewayProblem {
+function failureProblem(found: Exchange & { readonly kind: 'failed' }, upstream: string | null): Refusal {
   const told = `The judge at ${upstream ?? 'no address'} gave no reply: ${found.detail}.`;
-  if (found.reason === 'timeout') return new GatewayProblem(504, 'UpstreamTimeout', told);
-  if (found.reason === 'given_up') return new GatewayProblem(499, 'ClientClosedRequest', told);
-  return new GatewayProblem(502, 'UpstreamError', told);
+  if (found.reason === 'timeout') return new Refusal('upstream_late', told);
+  if (found.reason === 'given_up') return new Refusal('caller_gone', told);
+  return new Refusal('upstream_failed', told);
 }
 
 /** Seconds after which a refused caller may ask again. */
 const retryAfterS = { queue_full: 2, no_upstream: 5, stopping: 5 } as const;
 
-function refusal(kind: Exclude<Turn['kind'], 'lease'>, model: string, upstreams: readonly Upstream[]): GatewayProblem {
-  if (kind === 'given_up') return new GatewayProblem(499, 'ClientClosedRequest', 'The caller went away.');
+function refusal(kind: Exclude<Turn['kind'], 'lease'>, model: string, upstreams: readonly Upstream[]): Refusal {
+  if (kind === 'given_up') return new Refusal('caller_gone', 'The caller went away.');
   if (kind === 'queue_full') {
-    return new GatewayProblem(429, 'RateLimitError', 'Too many requests wait already.', {
+    return new Refusal('busy', 'Too many requests wait already.', {
       retryAfterS: retryAfterS.queue_full,
     });
   }
-  if (kind === 'stopping') return refusedWhileStopping();
+  if (kind === 'stopping') {
+    return new Refusal('unavailable', 'This gateway is being stopped.', { retryAfterS: retryAfterS.stopping });
+  }
   if (upstreams.some(({ ready }) => ready)) {
     const known = [...new Set(upstreams.filter(({ ready }) => ready).flatMap(({ models }) => models))];
     const message = `The model \`${model}\` does not exist; known: ${known.join(', ')}.`;
-    return new GatewayProblem(404, 'NotFoundError', message, { param: 'model' });
+    return new Refusal('not_found', message, { param: 'model' });
   }
   return notReady(upstreams);
 }
 
-export function refusedWhileStopping(): GatewayProblem {
-  return new GatewayProblem(503, 'ServiceUnavailable', 'This gateway is being stopped.', {
-    retryAfterS: retryAfterS.stopping,
-  });
-}
-
 /** Says of every upstream why it is not ready. */
-export function notReady(upstreams: readonly Upstream[]): GatewayProblem {
+export function notReady(upstreams: readonly Upstream[]): Refusal {
   const why = upstreams.map(({ url, found }) => `${url}: ${found}`).join('; ');
-  return new GatewayProblem(503, 'ServiceUnavailable', `No judge is ready. ${why}`, {
+  return new Refusal('unavailable', `No judge is ready. ${why}`, {
     retryAfterS: retryAfterS.no_upstream,
   });
 }

@@ -1,9 +1,11 @@
 /** Reads a chat request far enough to route it, to bound it, and to name what it asks; the body itself is passed on as it came. */
 import { createHash } from 'node:crypto';
 import { z } from 'zod';
+import { must } from '../../core/errors.js';
 import { sha256 } from '../../core/image.js';
-import { pixelCount } from './image_header.js';
-import { badRequest } from './problem.js';
+import { parseJson } from '../../http/json.js';
+import { badRequest, Refusal } from '../../http/refusal.js';
+import { pixelCount } from '../../core/image_header.js';
 
 const partSchema = z.discriminatedUnion(
   'type',
@@ -24,13 +26,15 @@ const bodySchema = z.object({
   seed: z.int().nullish(),
   logprobs: z.boolean().nullish(),
 });
+type Messages = z.output<typeof bodySchema>['messages'];
 
+/** What is left of a request once it has been read: some hundred bytes, while its parsed body takes several times its length. */
 export interface ChatBody {
   readonly model: string;
   /** Whether the same request always means the same reply: temperature 0 and a seed, both said in the request. */
   readonly deterministic: boolean;
   readonly wantsLogprobs: boolean;
-  /** SHA-256 of each image file in the request, in order. */
+  /** SHA-256 of each image file in the request, in order. The names raise InternalError where none were wanted. */
   images(): readonly string[];
   /** SHA-256 of each text in the request taken together. */
   promptHash(): string;
@@ -43,15 +47,22 @@ export interface ChatBody {
 
 /** Fields that do not bear on the reply. */
 const immaterial: ReadonlySet<string> = new Set(['user', 'metadata', 'stream', 'stream_options', 'priority', 'store']);
-/** No sensible request nests deeper; a hostile one could exhaust the stack. */
-const deepest = 32;
 
-export interface BodyLimits {
+export interface ReadingOptions {
+  readonly maxImages: number;
   readonly maxImagePixels: number;
+  /** Of which requests key and hashes are wanted; they cost as much as everything else. */
+  readonly names: 'always' | 'if_deterministic' | 'never';
+  /** Aborted when the caller goes away, for whom nothing more is done. */
+  readonly caller?: AbortSignal;
 }
 
-/** Raises GatewayProblem 400 for what is no chat request, wants streaming, or holds an image that is too large or not in the request itself. */
-export async function readChatBody(bytes: Buffer, limits: BodyLimits): Promise<ChatBody> {
+/**
+ * Raises Refusal 400 for what is no chat request, wants streaming, or holds an image that is too large, not base64 or not in the request
+ * itself, and for too many of them.
+ */
+export async function readChatBody(bytes: Buffer, options: ReadingOptions): Promise<ChatBody> {
+  refuseGone(options.caller);
   const json = parseJson(bytes);
   const parsed = bodySchema.safeParse(json);
   if (!parsed.success) {
@@ -63,51 +74,61 @@ export async function readChatBody(bytes: Buffer, limits: BodyLimits): Promise<C
   if (stream === true) throw badRequest('This gateway does not stream: leave out "stream".', 'stream');
   const parts = messages.flatMap(({ content }) => (Array.isArray(content) ? content : []));
   const urls = parts.flatMap((part) => (part.type === 'image_url' ? [part.image_url.url] : []));
-  for (const url of urls) await checkImage(url, limits.maxImagePixels);
-  const hashes = new Map<string, string>();
-  const hashOf = (url: string): string => {
-    const hash = hashes.get(url) ?? sha256(imageBytes(url));
-    hashes.set(url, hash);
-    return hash;
-  };
-  let key: string | null = null;
+  if (urls.length > options.maxImages) {
+    throw badRequest(`There are ${urls.length} images; at most ${options.maxImages} are taken at once.`, 'messages');
+  }
+  for (const url of urls) {
+    await checkImage(url, options.maxImagePixels);
+    refuseGone(options.caller);
+  }
+  const deterministic = temperature === 0 && typeof seed === 'number';
+  const wanted = options.names === 'always' || (options.names === 'if_deterministic' && deterministic);
+  const names = wanted ? namesOf(json, messages, urls) : null;
+  const named = () => must(names, 'the name of a request');
   return {
     model,
-    deterministic: temperature === 0 && typeof seed === 'number',
+    deterministic,
     wantsLogprobs: logprobs === true,
-    images: () => urls.map(hashOf),
-    promptHash: () => {
-      const hash = createHash('sha256');
-      for (const { content } of messages) {
-        const texts = Array.isArray(content)
-          ? content.map((part) => (part.type === 'text' ? part.text : ''))
-          : [content];
-        for (const text of texts) hash.update(`${text ?? ''}\n`);
-      }
-      return hash.digest('hex');
-    },
-    key: () => (key ??= sha256(canonical(json, hashOf, 0))),
+    images: () => named().images,
+    promptHash: () => named().prompt,
+    key: () => named().key,
   };
 }
 
-function parseJson(bytes: Buffer): unknown {
-  try {
-    return JSON.parse(bytes.toString('utf8'));
-  } catch (cause) {
-    throw badRequest(`The body is not JSON: ${cause instanceof Error ? cause.message.slice(0, 200) : 'unreadable'}`);
+function refuseGone(caller: AbortSignal | undefined): void {
+  if (caller?.aborted === true) throw new Refusal('caller_gone', 'The caller went away.');
+}
+
+function namesOf(json: unknown, messages: Messages, urls: readonly string[]) {
+  const hashes = new Map<string, string>();
+  for (const url of new Set(urls)) hashes.set(url, sha256(Buffer.from(afterComma(url), 'base64')));
+  const prompt = createHash('sha256');
+  for (const { content } of messages) {
+    const texts = Array.isArray(content) ? content.map((part) => (part.type === 'text' ? part.text : '')) : [content];
+    for (const text of texts) prompt.update(text ?? '').update('\n');
   }
+  const key = sha256(canonical(json, hashes, 0));
+  return {
+    images: urls.map((url) => must(hashes.get(url), 'the hash of an image')),
+    prompt: prompt.digest('hex'),
+    key,
+  };
 }
 
 const dataUrl = /^data:image(\/[a-z0-9.+-]+)?;base64,/i;
 
-/** Raises GatewayProblem for what is not strictly base64: two texts must never stand for the same bytes. */
-function imageBytes(url: string): Buffer {
-  const start = url.indexOf(',') + 1;
-  const bytes = Buffer.from(url.slice(start), 'base64');
-  const padding = url.endsWith('==') ? 2 : url.endsWith('=') ? 1 : 0;
-  // Characters that do not belong there are skipped in decoding, and so are missing in its length.
-  if (bytes.length === Math.floor(((url.length - start - padding) * 3) / 4)) return bytes;
-  throw badRequest('An image is not base64.', 'image_url');
+function afterComma(url: string): string {
+  return url.slice(url.indexOf(',') + 1);
+}
+
+/**
+ * Whether a text is base64 as it is written in one way only (RFC 4648, section 4, with its padding): two texts must never stand for the
+ * same bytes, since one of them may mean something else, or nothing, to a judge.
+ */
+function isStrictBase64(text: string): boolean {
+  if (text.length % 4 !== 0 || !/^[A-Za-z0-9+/]*={0,2}$/.test(text)) return false;
+  const last = text.slice(-4);
+  return Buffer.from(last, 'base64').toString('base64') === last;
 }
 
 async function checkImage(url: string, maxPixels: number): Promise<void> {
@@ -115,25 +136,37 @@ async function checkImage(url: string, maxPixels: number): Promise<void> {
   if (!dataUrl.test(url)) {
     throw badRequest('An image has to be in the request itself: data:image/png;base64,...', 'image_url');
   }
-  const pixels = await pixelCount(url.slice(url.indexOf(',') + 1));
+  const text = afterComma(url);
+  if (!isStrictBase64(text)) throw badRequest('An image is not base64 (A-Z a-z 0-9 + / and padding).', 'image_url');
+  const pixels = await pixelCount(text);
   if (pixels === null) throw badRequest('An image cannot be read: its header is that of no known format.', 'image_url');
   if (pixels <= maxPixels) return;
   const found = (pixels / 1e6).toFixed(1);
   throw badRequest(`An image has ${found} megapixels; at most ${maxPixels / 1e6} are allowed.`, 'image_url');
 }
 
+/** Longer texts are named by their hashes: written out, they would take their length several times over. */
+const longestWritten = 65_536;
+
+/** What no other text is written as: a hash stands without quotes. */
+function canonicalText(text: string): string {
+  // Half a surrogate pair has no bytes of its own in UTF-8.
+  return text.length <= longestWritten || /\p{Surrogate}/u.test(text)
+    ? JSON.stringify(text)
+    : sha256(Buffer.from(text));
+}
+
 /** JSON with the fields of every object in order, and the images of `image_url` as their hashes. */
-function canonical(value: unknown, hashOf: (url: string) => string, depth: number, inImage = false): string {
-  if (depth > deepest) throw badRequest(`The body is nested deeper than ${deepest} levels.`);
-  if (typeof value === 'string') return JSON.stringify(inImage && dataUrl.test(value) ? hashOf(value) : value);
+function canonical(value: unknown, hashes: ReadonlyMap<string, string>, depth: number, inImage = false): string {
+  if (typeof value === 'string') return canonicalText(inImage ? (hashes.get(value) ?? value) : value);
   if (typeof value !== 'object' || value === null) return JSON.stringify(value);
-  if (Array.isArray(value)) return `[${value.map((item) => canonical(item, hashOf, depth + 1)).join(',')}]`;
+  if (Array.isArray(value)) return `[${value.map((item) => canonical(item, hashes, depth + 1)).join(',')}]`;
   const fields = Object.entries(value)
     .filter(([name, field]) => field !== null && !(depth === 0 && immaterial.has(name)))
     .sort(([a], [b]) => (a < b ? -1 : 1));
   const coded = fields.map(
     ([name, field]) =>
-      `${JSON.stringify(name)}:${canonical(field, hashOf, depth + 1, inImage || name === 'image_url')}`,
+      `${JSON.stringify(name)}:${canonical(field, hashes, depth + 1, inImage || name === 'image_url')}`,
   );
   return `{${coded.join(',')}}`;
 }

@@ -1,14 +1,12 @@
 /** What the gateway counts, and how it shows it. */
 import type { Dispatcher } from './dispatcher.js';
-import { Counts, family, head, Histogram } from '../../http/prometheus.js';
+import { Counts, family, head, Histogram, type Sample } from '../../http/prometheus.js';
 import type { Upstream, UpstreamState } from './upstream.js';
 
 const latencyBounds = [0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 80, 160];
 const states: readonly UpstreamState[] = ['starting', 'ready', 'open'];
 
 export class GatewayMetrics {
-  /** By status. */
-  readonly requests = new Counts();
   /** By upstream and kind of error. */
   readonly errors = new Counts();
   /** Requests that were made again at another upstream, by the one that failed. */
@@ -29,12 +27,13 @@ export class GatewayMetrics {
     known.observe(seconds);
   }
 
-  /** The whole page. `drift`: of the last scoring of each upstream. */
+  /** The whole page. `canaries`: the last scoring of each upstream; `replies`: the server's. */
   render(
     upstreams: readonly Upstream[],
     dispatcher: Dispatcher,
     canaries: ReadonlyMap<string, { readonly drift: number; readonly alarms: readonly string[] }>,
     cacheEntries: number | null,
+    replies: readonly Sample[],
   ): string {
     const each = (value: (upstream: Upstream) => number) =>
       upstreams.map((upstream) => ({ labels: { upstream: upstream.url }, value: value(upstream) }));
@@ -43,7 +42,7 @@ export class GatewayMetrics {
     const gauge = 'gauge';
     const counter = 'counter';
     return [
-      ...family('editrl_gateway_requests_total', counter, 'Chat requests by status.', this.requests.samples()),
+      ...family('editrl_gateway_requests_total', counter, 'Requests by path and HTTP status.', replies),
       ...family('editrl_gateway_errors_total', counter, 'Failed requests to upstreams by kind.', this.errors.samples()),
       ...family('editrl_gateway_failovers_total', counter, 'Requests made again elsewhere.', this.failOvers.samples()),
       ...family('editrl_gateway_cache_total', counter, 'Deterministic requests by cache.', this.cache.samples()),

@@ -80,12 +80,15 @@ export const gatewayOptionsSchema = z.strictObject({
     .positive()
     .default(2)
     .describe('points that the scores of one canary may move on average, before there is an alarm'),
-  maxBodyMb: z.number().positive().max(1024).default(64).describe('largest request body, in megabytes'),
+  maxBodyMb: z.number().positive().max(1024).default(32).describe('largest request body, in megabytes'),
   maxHeldMb: z
     .number()
     .positive()
-    .default(2048)
-    .describe('bodies held in memory at once, in megabytes; further requests are answered with 429'),
+    .default(256)
+    .describe(
+      'bodies held in memory at once, those that still arrive included, in megabytes; further requests are answered with 429, and one body may have half of it',
+    ),
+  maxImages: z.int().min(1).default(64).describe('images in a request, at most'),
   maxImageMegapixels: z.number().positive().default(16).describe('largest image in a request, in megapixels'),
   timeoutS: z
     .number()
@@ -95,6 +98,12 @@ export const gatewayOptionsSchema = z.strictObject({
     .describe(
       'seconds that one request to an upstream may take; stay below the time limit of the clients, so that a hung upstream is noticed here first',
     ),
+  drainTimeoutS: z
+    .number()
+    .positive()
+    .max(86_400)
+    .default(120)
+    .describe('seconds that requests under way may go on when the gateway is told to stop'),
   breakerFailures: z
     .int()
     .min(1)
@@ -105,8 +114,3 @@ export const gatewayOptionsSchema = z.strictObject({
 export type GatewayOptions = z.output<typeof gatewayOptionsSchema>;
 /** What has to be given; everything else has a default. */
 export type GatewayOptionsInput = z.input<typeof gatewayOptionsSchema>;
-
-/** Whether an address can be reached from this machine alone. */
-export function isLoopback(host: string): boolean {
-  return host === 'localhost' || host === '::1' || /^127(\.\d{1,3}){3}$/.test(host);
-}

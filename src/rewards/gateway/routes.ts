@@ -1,82 +1,47 @@
 /** What each path of the gateway answers. */
 import { createHash } from 'node:crypto';
-import type { IncomingMessage, ServerResponse } from 'node:http';
+import { Semaphore } from '../../core/semaphore.js';
+import { bearerToken } from '../../http/guard.js';
+import { badRequest, Refusal } from '../../http/refusal.js';
+import { json, metricsPage, type Reply } from '../../http/reply.js';
+import type { Call, Route } from '../../http/server.js';
+import type { Look } from '../judge/readiness.js';
 import { readChatBody } from './chat_body.js';
-import { answerChat, notReady, refusedWhileStopping, type ChatServices } from './chat.js';
+import { answerChat, notReady, type ChatServices } from './chat.js';
 import type { CanaryFinding } from './drift.js';
-import { bearerToken, mayAsk, readBody, sendBytes, sendJson, sendProblem } from './http.js';
 import { runNamePattern, type GatewayOptions } from './options.js';
-import { badRequest, GatewayProblem } from './problem.js';
 import type { Upstream } from './upstream.js';
 
 export interface GatewayState extends ChatServices {
   readonly options: GatewayOptions;
   readonly token: string | null;
   readonly upstreams: readonly Upstream[];
+  /** What the last look at each upstream found. */
+  readonly looks: ReadonlyMap<string, Look>;
   /** What the last canary scoring of each upstream found. */
   readonly findings: ReadonlyMap<string, CanaryFinding>;
-  /** Chat requests that have come and are not answered yet. */
-  underWay: number;
-  /** Bytes of the bodies of these requests. */
-  heldBytes: number;
-  draining: boolean;
-  /** Called when the last request under way has been answered. */
-  onIdle: () => void;
 }
 
-/** `run`: the name in the address, for callers who cannot send a header. */
-type Route = (
-  request: IncomingMessage,
-  response: ServerResponse,
-  state: GatewayState,
-  run: string | undefined,
-) => Promise<void> | void;
-
-/** `/run/NAME/v1/...` is `/v1/...` asked by the run NAME. */
-const runPrefix = /^(?:\/run\/([^/]+)(?=\/))?(.*)$/;
-
-const routes: Readonly<Record<string, Route>> = {
-  'GET /health': health,
-  'GET /metrics': (request, response, state) => {
-    requireToken(request, state);
-    const { metrics, upstreams, dispatcher, findings, cache } = state;
-    const page = metrics.render(upstreams, dispatcher, findings, cache?.size ?? null);
-    sendBytes(response, 200, Buffer.from(page), 'text/plain; version=0.0.4; charset=utf-8');
-  },
-  'GET /v1/models': (request, response, state) => {
-    requireToken(request, state);
-    sendJson(response, 200, { object: 'list', data: listing(state).map(toEntry) });
-  },
-  'POST /v1/chat/completions': chat,
-};
-
-/** Answers one request; never rejects. */
-export async function handle(request: IncomingMessage, response: ServerResponse, state: GatewayState): Promise<void> {
-  try {
-    const [, run, path] = runPrefix.exec(new URL(request.url ?? '/', 'http://gateway').pathname) ?? [];
-    const route = routes[`${request.method ?? ''} ${path}`] as Route | undefined;
-    if (route === undefined) {
-      throw new GatewayProblem(404, 'NotFoundError', `There is no ${request.method} ${path} here.`);
-    }
-    await route(request, response, state, run);
-  } catch (cause) {
-    if (cause instanceof GatewayProblem) {
-      sendProblem(response, cause);
-      return;
-    }
-    const message = cause instanceof Error ? cause.message : String(cause);
-    sendProblem(response, new GatewayProblem(500, 'InternalServerError', message));
-  }
-}
-
-function requireToken(request: IncomingMessage, { token }: GatewayState): void {
-  if (mayAsk(request, token)) return;
-  throw new GatewayProblem(401, 'AuthenticationError', 'This gateway wants its token: Authorization: Bearer TOKEN.');
+export function gatewayRoutes(state: GatewayState): Readonly<Record<string, Route>> {
+  // One large body is parsed at a time, many small ones together: parsed, a body takes several times its bytes.
+  const parsing = new Semaphore(state.options.maxBodyMb * 1e6);
+  return {
+    '/health': { open: true, GET: (call) => health(call, state) },
+    '/metrics': {
+      GET: ({ server }) => {
+        const { metrics, upstreams, dispatcher, findings, cache } = state;
+        const page = metrics.render(upstreams, dispatcher, findings, cache?.size ?? null, server.replies.samples());
+        return metricsPage(page);
+      },
+    },
+    '/v1/models': { GET: () => json(200, { object: 'list', data: listing(state) }) },
+    '/v1/models/': { GET: ({ rest }) => json(200, modelNamed(rest, listing(state))) },
+    '/v1/chat/completions': { POST: (call) => chat(call, state, parsing) },
+  };
 }
 
 /** 200 where at least one upstream is ready, else 503. Details are for those who have the token. */
-function health(request: IncomingMessage, response: ServerResponse, state: GatewayState): void {
-  const { upstreams, dispatcher, findings, draining } = state;
+function health({ trusted, server: { draining } }: Call, { upstreams, dispatcher, findings }: GatewayState): Reply {
   const ready = upstreams.some((upstream) => upstream.ready) && !draining;
   const status = draining ? 'draining' : ready ? 'ready' : 'waiting';
   const details = {
@@ -95,77 +60,78 @@ function health(request: IncomingMessage, response: ServerResponse, state: Gatew
     waiting: dispatcher.waiting,
     runs: Object.fromEntries(dispatcher.runs()),
   };
-  sendJson(response, ready ? 200 : 503, mayAsk(request, state.token) ? { status, ...details } : { status });
+  return json(ready ? 200 : 503, trusted ? { status, ...details } : { status });
+}
+
+/** A model as `/v1/models` lists it. */
+interface ModelEntry {
+  readonly id: string;
 }
 
 /** The models of all ready upstreams; where none will ever be ready as things stand, what they list instead, so that a caller sees it. */
-function listing({ upstreams, draining }: GatewayState): readonly string[] {
-  if (draining) throw refusedWhileStopping();
+function listing({ upstreams, looks }: GatewayState): readonly ModelEntry[] {
   const ready = upstreams.filter((upstream) => upstream.ready);
-  if (ready.length > 0) return [...new Set(ready.flatMap(({ models }) => models))];
-  if (!upstreams.every(({ hopeless }) => hopeless)) throw notReady(upstreams);
-  const listed = [...new Set(upstreams.flatMap(({ models }) => models))];
-  if (listed.length > 0) return listed;
-  throw new GatewayProblem(424, 'FailedDependency', notReady(upstreams).message);
-}
-
-function toEntry(id: string): unknown {
-  return { id, object: 'model', created: 0, owned_by: 'editrl-gateway' };
-}
-
-async function chat(
-  request: IncomingMessage,
-  response: ServerResponse,
-  state: GatewayState,
-  inAddress: string | undefined,
-): Promise<void> {
-  const { options, metrics, cache, records } = state;
-  let status = 500;
-  let held = 0;
-  state.underWay++;
-  // It is under way until the reply has left, or the caller has.
-  const caller = new AbortController();
-  response.once('close', () => {
-    // Aborting builds an error with a stack, which would cost a good reply more than anything else here.
-    if (!response.writableFinished) caller.abort();
-    state.underWay--;
-    if (state.underWay === 0) state.onIdle();
+  if (ready.length === 0 && !upstreams.every(({ hopeless }) => hopeless)) throw notReady(upstreams);
+  const listing = ready.length > 0 ? ready : upstreams;
+  const ids = new Set(listing.flatMap(({ models }) => models));
+  if (ids.size === 0) throw new Refusal('no_such_model_anywhere', notReady(upstreams).message);
+  const listed = listing.flatMap(({ url }) => looks.get(url)?.models ?? []);
+  return [...ids].map((id) => {
+    const same = listed.filter((model) => model.id === id);
+    const lengths = same.flatMap(({ maxModelLen }) => (maxModelLen === null ? [] : [maxModelLen]));
+    return {
+      id,
+      object: 'model',
+      created: 0,
+      owned_by: 'editrl-gateway',
+      root: same.find(({ root }) => root !== null)?.root ?? id,
+      // What fits here has to fit into every judge.
+      ...(lengths.length === 0 ? {} : { max_model_len: Math.min(...lengths) }),
+    };
   });
-  try {
-    requireToken(request, state);
-    if (state.draining) throw refusedWhileStopping();
-    const run = runOf(request, inAddress, state);
-    const bytes = await readBody(request, options.maxBodyMb * 1e6);
-    if (state.heldBytes + bytes.length > options.maxHeldMb * 1e6) {
-      throw new GatewayProblem(429, 'RateLimitError', 'This gateway holds too many bodies.', { retryAfterS: 2 });
-    }
-    held = bytes.length;
-    state.heldBytes += held;
-    const body = await readChatBody(bytes, { maxImagePixels: options.maxImageMegapixels * 1e6 });
-    // Whatever cannot be named is refused before anyone is asked.
-    if (records !== null || (cache !== null && body.deterministic)) body.key();
-    const address = request.socket.remoteAddress ?? '';
-    const answer = await answerChat({ caller: address, run, chat: body, bytes, gone: caller.signal }, state);
-    status = answer.status;
-    sendBytes(response, status, answer.body, 'application/json', answer.headers);
-  } catch (problem) {
-    if (problem instanceof GatewayProblem) status = problem.status;
-    throw problem;
-  } finally {
-    state.heldBytes -= held;
-    metrics.requests.add({ status: String(status) });
+}
+
+function modelNamed(name: string, listed: readonly ModelEntry[]): ModelEntry {
+  const found = listed.find(({ id }) => id === name);
+  if (found !== undefined) return found;
+  const known = listed.map(({ id }) => id).join(', ');
+  throw new Refusal('not_found', `The model \`${name.slice(0, 200)}\` does not exist; known: ${known}.`, {
+    param: 'model',
+  });
+}
+
+async function chat(call: Call, state: GatewayState, parsing: Semaphore): Promise<Reply> {
+  const { options, cache, records } = state;
+  const run = runOf(call, state);
+  // A page in a browser can post other types to a loopback address without asking first.
+  if (!/^application\/json\b/i.test(call.request.headers['content-type'] ?? '')) {
+    throw new Refusal('unsupported_media_type', 'The body has to be JSON: content-type application/json.');
   }
+  const bytes = await call.read();
+  const body = await parsing.run(
+    () =>
+      readChatBody(bytes, {
+        maxImages: options.maxImages,
+        maxImagePixels: options.maxImageMegapixels * 1e6,
+        names: records !== null ? 'always' : cache !== null ? 'if_deterministic' : 'never',
+        caller: call.gone,
+      }),
+    bytes.length,
+  );
+  const caller = call.request.socket.remoteAddress ?? '';
+  const { status, body: text, headers } = await answerChat({ caller, run, chat: body, bytes, gone: call.gone }, state);
+  return { status, type: headers['content-type'] ?? 'application/json', body: text, headers };
 }
 
 /** Whose quota a request counts against: the run that it names, else whoever has its key, else everyone who names nothing. */
-function runOf(request: IncomingMessage, inAddress: string | undefined, { token }: GatewayState): string {
-  const named = request.headers['x-run-name'] ?? inAddress;
+function runOf({ request, scope }: Call, { token }: GatewayState): string {
+  const named = request.headers['x-run-name'] ?? scope;
   if (typeof named === 'string') {
     if (runNamePattern.test(named)) return named;
     throw badRequest(
       'x-run-name or /run/NAME is no run name: letters, digits, dot, underscore and hyphen, 96 at most.',
     );
   }
-  const key = token === null ? bearerToken(request) : null;
+  const key = token === null ? bearerToken(request.headers) : null;
   return key === null ? 'unnamed' : `key-${createHash('sha256').update(key).digest('hex').slice(0, 8)}`;
 }

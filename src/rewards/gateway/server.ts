@@ -3,10 +3,9 @@
  * one fails, keeps what it has paid for, and says what it sees. Request bodies are passed on byte by byte.
  */
 import { setMaxListeners } from 'node:events';
-import type { IncomingMessage, ServerResponse } from 'node:http';
-import { createServer } from 'node:http';
 import { Agent } from 'undici';
 import { ConfigError, EditrlError } from '../../core/errors.js';
+import { requireToken } from '../../http/guard.js';
 import { checkedKey } from '../../http/key.js';
 import type { Clock } from '../../core/clock.js';
 import { systemClock } from '../../core/clock.js';
@@ -17,12 +16,12 @@ import { CanaryScoring, placeAt, type ChooseCanaries } from './canary_scoring.js
 import { genericCanaries } from './canary_set.js';
 import { ReplyCache } from './cache.js';
 import { Dispatcher } from './dispatcher.js';
-import { listen } from '../../http/listen.js';
+import { HttpServer } from '../../http/server.js';
 import { LinesFile, type OnDiskError } from '../../core/lines_file.js';
 import { GatewayMetrics } from './metrics.js';
-import { gatewayOptionsSchema, isLoopback, type GatewayOptions, type GatewayOptionsInput } from './options.js';
+import { gatewayOptionsSchema, type GatewayOptions, type GatewayOptionsInput } from './options.js';
 import { ExchangeRecords } from './records.js';
-import { handle, type GatewayState } from './routes.js';
+import { gatewayRoutes, type GatewayState } from './routes.js';
 import { Upstream } from './upstream.js';
 import { UpstreamWatch } from './watch.js';
 
@@ -43,7 +42,7 @@ export interface RunningGateway {
   readonly url: string;
   /** Resolves when the first upstream is ready. */
   readonly ready: Promise<void>;
-  /** Refuses further requests with 503, lets those under way end, then closes. */
+  /** Refuses further requests with 503, lets those under way end while their time lasts, then closes. */
   drain(): Promise<void>;
   /** Closes at once. */
   close(): Promise<void>;
@@ -56,7 +55,7 @@ export async function startGateway(
 ): Promise<RunningGateway> {
   const options = readOptions(input);
   const { token = null, clock = systemClock, log = () => undefined } = services;
-  checkToken(options, token);
+  requireToken(options.host, token);
   const upstreamKey = checkedKey(services.upstreamKey ?? undefined, "the upstreams' key") ?? null;
   const urls = upstreamUrls(options);
   const metrics = new GatewayMetrics();
@@ -77,6 +76,7 @@ export async function startGateway(
   setMaxListeners(0, stop.signal);
   const { agent, looks } = connections(options, upstreamKey);
   const watches: UpstreamWatch[] = [];
+  const found = new Map<string, Look>();
   const upstreams = urls.map(
     (url, index) =>
       new Upstream(url, index, clock, options.maxConcurrency, options.breakerFailures, {
@@ -117,6 +117,7 @@ export async function startGateway(
             ...(upstreamKey === null ? {} : { apiKey: upstreamKey }),
           });
           end?.({ load: 'nothing', health: 'nothing' });
+          found.set(upstream.url, look);
           return look;
         },
         score: (_, look) => scoring.score(upstream, look.models),
@@ -135,19 +136,29 @@ export async function startGateway(
     cache,
     records,
     upstreams,
+    looks: found,
     findings: scoring.findings,
-    underWay: 0,
-    heldBytes: 0,
-    draining: false,
-    onIdle: () => undefined,
   };
-  const server = createServer(
-    (request: IncomingMessage, response: ServerResponse) => void handle(request, response, state),
-  );
-  // A client keeps connections between iterations; a server that closes them first makes every reuse a race.
-  server.keepAliveTimeout = 600_000;
-  server.headersTimeout = 30_000;
-  server.requestTimeout = 120_000;
+  const bodyBytes = options.maxBodyMb * 1e6;
+  const server = new HttpServer({
+    name: 'the gateway',
+    host: options.host,
+    token,
+    routes: gatewayRoutes(state),
+    prefix: '/run/',
+    limits: {
+      bodyBytes,
+      heldBytes: options.maxHeldMb * 1e6,
+      connections: 4096,
+      headersTimeoutMs: 30_000,
+      requestTimeoutMs: 120_000,
+      timeoutCheckMs: 1_000,
+      drainTimeoutMs: options.drainTimeoutS * 1000,
+    },
+    clock,
+    onDefect: (error) =>
+      log('warn', `ALARM ${error instanceof Error ? (error.stack ?? error.message) : String(error)}`),
+  });
   let watching: readonly Promise<void>[] = [];
   async function letGo(): Promise<void> {
     stop.abort();
@@ -157,9 +168,9 @@ export async function startGateway(
     await records?.close();
     await cache?.close();
   }
-  let port: number;
+  let origin: string;
   try {
-    port = await listen(server, 'the gateway', options.port, options.host);
+    origin = await server.listen(options.port);
   } catch (error) {
     await letGo();
     throw error;
@@ -169,22 +180,18 @@ export async function startGateway(
   async function closeAll(): Promise<void> {
     dispatcher.stop();
     stop.abort();
-    const closed = new Promise<void>((resolve) => server.close(() => resolve()));
-    server.closeAllConnections();
-    await closed;
+    await server.close();
     await letGo();
   }
   const close = (): Promise<void> => (closing ??= closeAll());
   return {
-    url: `http://${options.host.includes(':') ? `[${options.host}]` : options.host}:${port}/v1`,
+    url: `${origin}/v1`,
     ready,
     close,
     drain: async () => {
-      state.draining = true;
       dispatcher.stop();
-      log('info', `draining: ${state.underWay} requests are under way, further ones are refused`);
-      const idle = new Promise<void>((resolve) => (state.onIdle = resolve));
-      if (state.underWay > 0) await idle;
+      log('info', `draining: ${server.underWay} requests are under way, further ones are refused`);
+      await server.drain();
       await close();
     },
   };
@@ -207,14 +214,6 @@ function upstreamUrls({ upstreams }: GatewayOptions): readonly string[] {
       ...(error.next === undefined ? {} : { next: error.next }),
     });
   }
-}
-
-function checkToken({ host }: GatewayOptions, token: string | null): void {
-  if (token !== null || isLoopback(host)) return;
-  throw new ConfigError(`'${host}' can be reached from other machines, and callers would need no token`, {
-    where: '--host',
-    next: 'Put a token into an environment variable and name it with --token-env, or listen on 127.0.0.1.',
-  });
 }
 
 /** A look for this model, or for the first that the server lists. */

@@ -73,6 +73,8 @@ const lookTimeoutMs = 120_000;
 export interface ListedModel {
   readonly id: string;
   readonly root: string | null;
+  /** Its context in tokens, where the server says. */
+  readonly maxModelLen: number | null;
 }
 
 /** What a look at one judge found: ready, `not_yet` (waiting may help) or `wrong` (it will not). */
@@ -255,8 +257,12 @@ function readListing(listing: unknown, model: string, names: JudgeNames): Look {
     };
   }
   const entries = data as readonly { id?: unknown; root?: unknown; max_model_len?: unknown }[];
-  const models = entries.map(({ id, root }) => ({ id: String(id), root: typeof root === 'string' ? root : null }));
-  const wanted = entries.find(({ id }) => id === model);
+  const models = entries.map(({ id, root, max_model_len: length }) => ({
+    id: String(id),
+    root: typeof root === 'string' ? root : null,
+    maxModelLen: typeof length === 'number' ? length : null,
+  }));
+  const wanted = models.find(({ id }) => id === model);
   if (wanted === undefined) {
     return {
       state: 'wrong',
@@ -265,8 +271,7 @@ function readListing(listing: unknown, model: string, names: JudgeNames): Look {
       next: `Set ${names.model} to a model that it serves, or serve that one (vllm serve MODEL, or --served-model-name).`,
     };
   }
-  const maxModelLen = typeof wanted.max_model_len === 'number' ? wanted.max_model_len : null;
-  return { state: 'ready', maxModelLen, models };
+  return { state: 'ready', maxModelLen: wanted.maxModelLen, models };
 }
 
 /** A public service lists hundreds. */

@@ -2,10 +2,17 @@
 import { DataError } from '../../core/errors.js';
 import type { RgbImage } from '../../core/image.js';
 import { decodeImage } from '../../core/image.js';
+import { pixelCount } from '../../core/image_header.js';
 
 /** Raises DataError, naming the field, for a text that is not an image of at most `maxPixels` pixels. */
 export async function readImage(text: string, field: string, maxPixels: number): Promise<RgbImage> {
   return decodeImage(base64Bytes(text, field), field, maxPixels);
+}
+
+/** What `readImage` will take in memory, by the image's header: three bytes a pixel, and nothing for what it will refuse. */
+export async function decodedBytes(text: string, maxPixels: number): Promise<number> {
+  const pixels = await pixelCount(text.slice(text.indexOf(',') + 1));
+  return pixels === null || pixels > maxPixels ? 0 : 3 * pixels;
 }
 
 function base64Bytes(text: string, field: string): Buffer {

@@ -1,5 +1,6 @@
 /** From the bytes of a request to its items: JSON or multipart/form-data, and nothing that could run code. */
 import type { z } from 'zod';
+import { parseJson } from '../../http/json.js';
 import { Refusal } from '../../http/refusal.js';
 import { requestFields, requestItemSchema, type RequestItem } from './wire.js';
 
@@ -24,7 +25,7 @@ export async function parseScoreRequest(
       `Content-Type ${contentType === undefined ? 'is missing' : `'${type}' is not accepted`}; allowed: ${Object.keys(parsers).join(', ')}.`,
     );
   }
-  return readItems(await parse(bytes, contentType ?? ''), maxItems);
+  return readItems(await parse(bytes, contentType ?? '', maxItems), maxItems);
 }
 
 /** Content types under which Python programs send pickles. */
@@ -41,18 +42,12 @@ function refusePickle(contentType: string, bytes: Buffer): void {
 }
 
 /** What a body says, before its fields are checked. */
-type Parser = (bytes: Buffer, contentType: string) => unknown;
+type Parser = (bytes: Buffer, contentType: string, maxItems: number) => unknown;
 
 const parsers: Readonly<Record<string, Parser>> = {
-  'application/json': (bytes) => {
-    const text = decodeUtf8(bytes);
-    try {
-      return JSON.parse(text) as unknown;
-    } catch (error) {
-      throw new Refusal('bad_request', `The body is not JSON: ${(error as SyntaxError).message}.`);
-    }
-  },
-  'multipart/form-data': async (bytes, contentType) => {
+  'application/json': (bytes) => parseJson(bytes),
+  'multipart/form-data': async (bytes, contentType, maxItems) => {
+    refuseManyParts(bytes, contentType, maxItems * requestFields.length);
     let form: FormData;
     try {
       form = await new Response(new Uint8Array(bytes), { headers: { 'content-type': contentType } }).formData();
@@ -63,11 +58,14 @@ const parsers: Readonly<Record<string, Parser>> = {
   },
 };
 
-function decodeUtf8(bytes: Buffer): string {
-  try {
-    return new TextDecoder('utf-8', { fatal: true }).decode(bytes);
-  } catch {
-    throw new Refusal('bad_request', 'The body is not UTF-8.');
+/** A part of a few bytes costs a hundred times as many once it is parsed. */
+function refuseManyParts(bytes: Buffer, contentType: string, most: number): void {
+  const [, quoted, plain] = /boundary=(?:"([^"]+)"|([^;\s]+))/i.exec(contentType) ?? [];
+  const boundary = `--${quoted ?? plain ?? ''}`;
+  // The last one stands behind the last part.
+  let left = most + 1;
+  for (let at = bytes.indexOf(boundary); at !== -1; at = bytes.indexOf(boundary, at + boundary.length)) {
+    if (left-- === 0) throw new Refusal('too_large', `The form has more than ${most} parts.`);
   }
 }
 

@@ -3,11 +3,12 @@ import { DataError } from '../../core/errors.js';
 import { Deadline } from '../../core/deadline.js';
 import type { Clock } from '../../core/clock.js';
 import pLimit, { type LimitFunction } from 'p-limit';
+import { Semaphore } from '../../core/semaphore.js';
 import type { CombinedOutcome, CombinedReward } from '../score/combined.js';
 import type { CanaryResult } from '../judge/client.js';
 import type { JudgeItem, Outcome, UnscoredReason } from '../score/types.js';
 import { clientScores } from './client_scores.js';
-import { readImage } from './images.js';
+import { decodedBytes, readImage } from './images.js';
 import type { ServerLimits } from './limits.js';
 import { toWire, type ReplyItem, type RequestItem } from './wire.js';
 
@@ -25,10 +26,11 @@ export interface ScorerEvents {
   readonly onDefect: (error: unknown) => void;
 }
 
-type Limits = Pick<ServerLimits, 'concurrency' | 'pixels' | 'scoreTimeoutMs'>;
+type Limits = Pick<ServerLimits, 'concurrency' | 'pixels' | 'decodedBytes' | 'scoreTimeoutMs'>;
 
 export class ItemScorer {
   readonly #slots: LimitFunction;
+  readonly #pixels: Semaphore;
   #unnamed = 0;
 
   constructor(
@@ -38,11 +40,21 @@ export class ItemScorer {
     readonly events: ScorerEvents,
   ) {
     this.#slots = pLimit(limits.concurrency);
+    this.#pixels = new Semaphore(limits.decodedBytes);
   }
 
   /** Replies in the order of the items; never rejects for anything in an item, nor for anything that a term does. */
   score(items: readonly RequestItem[], signal: AbortSignal): Promise<ReplyItem[]> {
-    return Promise.all(items.map((item) => this.#slots(() => this.#scoreOne(item, signal))));
+    return Promise.all(items.map((item) => this.#slots(() => this.#whenThereIsRoom(item, signal))));
+  }
+
+  /** All images of an item at once: one that held some and waited for the others would hold up everybody. */
+  async #whenThereIsRoom(item: RequestItem, signal: AbortSignal): Promise<ReplyItem> {
+    let bytes = 0;
+    for (const text of [item.source, item.image, item.truth]) {
+      if (typeof text === 'string' && !signal.aborted) bytes += await decodedBytes(text, this.limits.pixels);
+    }
+    return this.#pixels.run(() => this.#scoreOne(item, signal), bytes);
   }
 
   async #scoreOne(item: RequestItem, signal: AbortSignal): Promise<ReplyItem> {

@@ -3,31 +3,8 @@
  * read from the messages alone, as a model would have to.
  */
 import { z } from 'zod';
-import { EditrlError } from '../../core/errors.js';
-
-/** An HTTP error with the body that vLLM gives. */
-export class RequestError extends EditrlError {
-  readonly code = 'request';
-
-  constructor(
-    readonly status: number,
-    /** vLLM's name of the error's kind. */
-    readonly type: 'BadRequestError' | 'NotFoundError',
-    message: string,
-    readonly param: string | null = null,
-  ) {
-    super(message);
-  }
-
-  /** The response body. */
-  body(): unknown {
-    return { error: { message: this.message, type: this.type, param: this.param, code: this.status } };
-  }
-}
-
-export function badRequest(message: string, param: string | null = null): RequestError {
-  return new RequestError(400, 'BadRequestError', message, param);
-}
+import { parseJson } from '../../http/json.js';
+import { badRequest } from '../../http/refusal.js';
 
 const partSchema = z.discriminatedUnion('type', [
   z.object({ type: z.literal('text'), text: z.string() }),
@@ -76,7 +53,7 @@ export function countTokens(text: string): number {
   return Math.ceil(text.length / 4);
 }
 
-/** Splits a data URL into its bytes. Raises RequestError. */
+/** Splits a data URL into its bytes. Raises Refusal. */
 export function dataUrlBytes(url: string): Buffer {
   const comma = url.indexOf(',');
   const head = url.slice(0, Math.max(0, comma));
@@ -109,25 +86,19 @@ function lastInstruction(text: string): string {
   return lines.findLast((found) => found !== undefined) ?? '';
 }
 
-/** Parses a request body's JSON. Raises RequestError 400. */
-export function parseRequest(body: string): ChatRequest {
-  let json: unknown;
-  try {
-    json = JSON.parse(body);
-  } catch (cause) {
-    throw badRequest(`The body is not JSON: ${cause instanceof Error ? cause.message : String(cause)}`);
-  }
-  const parsed = requestSchema.safeParse(json);
+/** Parses a request body's JSON. Raises Refusal 400. */
+export function parseRequest(body: Buffer): ChatRequest {
+  const parsed = requestSchema.safeParse(parseJson(body));
   if (!parsed.success) {
     const issue = parsed.error.issues[0];
     const path = issue.path.join('.');
-    throw badRequest(`${path === '' ? 'The body' : path}: ${issue.message}`, path === '' ? null : path);
+    throw badRequest(`${path === '' ? 'The body' : path}: ${issue.message}`, path === '' ? undefined : path);
   }
   if (parsed.data.stream === true) throw badRequest('This judge does not stream: leave out "stream".', 'stream');
   return parsed.data;
 }
 
-/** Finds out what is asked. Raises RequestError 400 for a number of images that no question has. */
+/** Finds out what is asked. Raises Refusal 400 for a number of images that no question has. */
 export function readQuestion(request: ChatRequest): Question {
   const textOf = (message: ChatRequest['messages'][number]): string =>
     typeof message.content === 'string'

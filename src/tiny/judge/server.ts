@@ -4,11 +4,14 @@
  */
 import { LRUCache } from 'lru-cache';
 import { createHash, randomUUID } from 'node:crypto';
-import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import type { Server } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
+import { sleep, systemClock } from '../../core/clock.js';
 import { DataError } from '../../core/errors.js';
 import { decodeImage } from '../../core/image.js';
-import { listen } from '../../http/listen.js';
+import { badRequest, Refusal } from '../../http/refusal.js';
+import { json, type Reply } from '../../http/reply.js';
+import { HttpServer, type Call, type HttpLimits, type Route } from '../../http/server.js';
 import { DEFAULT_GEOMETRY, type Geometry } from '../world/world.js';
 import { digestAnswer, writeAnswer, type Answer } from './answer.js';
 import { scoreConsistency } from './consistency.js';
@@ -18,12 +21,10 @@ import type { Effect, Faults } from './faults.js';
 import { scoreGround } from './ground.js';
 import { Load, type JudgeStats } from './load.js';
 import {
-  badRequest,
   completion,
   dataUrlBytes,
   parseRequest,
   readQuestion,
-  RequestError,
   type ChatReply,
   type Question,
   type QuestionKind,
@@ -36,6 +37,8 @@ export interface JudgeOptions {
   /** 0 takes a free port. */
   readonly port: number;
   readonly host: string;
+  /** What callers have to send; null, its default, lets every program in, which is allowed on a loopback address only. */
+  readonly token?: string | null;
   /** The grid that scenes are read on; images of another size are brought to its size. */
   readonly geometry?: Geometry;
   /** Other model names that it answers to. */
@@ -57,8 +60,16 @@ export interface RunningJudge {
   close(): Promise<void>;
 }
 
-/** Larger bodies are refused: two images of 64 megapixels do not fit, two of any sensible size do. */
-const MOST_BODY_BYTES = 64 * 1024 * 1024;
+/** Two images of 64 megapixels do not fit into a body, two of any sensible size do. */
+const LIMITS: HttpLimits = {
+  bodyBytes: 64e6,
+  heldBytes: 256e6,
+  connections: 4096,
+  headersTimeoutMs: 30_000,
+  requestTimeoutMs: 120_000,
+  timeoutCheckMs: 1_000,
+  drainTimeoutMs: 0,
+};
 /** A rough length that vLLM would list as its context. */
 const MAX_MODEL_LEN = 8192;
 /** Readings that are kept: an iteration asks for the same source eight times and for each edited image two or three times. */
@@ -119,29 +130,6 @@ async function look(question: Question, eyes: Eyes): Promise<Answer> {
   return ANSWERS[question.kind](readings, question.instruction);
 }
 
-async function readBody(request: IncomingMessage): Promise<string> {
-  const pieces: Buffer[] = [];
-  let size = 0;
-  for await (const piece of request as AsyncIterable<Buffer>) {
-    size += piece.length;
-    if (size > MOST_BODY_BYTES) {
-      throw new RequestError(413, 'BadRequestError', `The body is larger than ${MOST_BODY_BYTES} bytes.`);
-    }
-    pieces.push(piece);
-  }
-  return Buffer.concat(pieces).toString('utf8');
-}
-
-function send(response: ServerResponse, status: number, body: unknown, headers: Record<string, string> = {}): void {
-  const text = body === null ? '' : JSON.stringify(body);
-  response.writeHead(status, {
-    'content-type': 'application/json',
-    'content-length': Buffer.byteLength(text),
-    ...headers,
-  });
-  response.end(text);
-}
-
 interface Service {
   readonly models: readonly string[];
   readonly answer: (question: Question) => Promise<Answer>;
@@ -152,63 +140,67 @@ interface Service {
   readonly die: (milliseconds: number) => void;
 }
 
-type Route = (service: Service) => unknown;
+/** What `/v1/models` lists. */
+function listing({ models, faults, load }: Service) {
+  const listed = faults?.hidesModel(load.look()) === true ? ['another-model'] : models;
+  return listed.map((id) => ({
+    id,
+    object: 'model',
+    created: 0,
+    owned_by: 'editrl',
+    root: JUDGE_MODEL,
+    parent: null,
+    max_model_len: MAX_MODEL_LEN,
+  }));
+}
 
-const ROUTES: Readonly<Record<string, Route>> = {
-  'GET /health': () => null,
-  'GET /stats': ({ load }) => load.stats(),
-  'GET /v1/models': ({ models, faults, load }) => {
-    const listed = faults?.hidesModel(load.look()) === true ? ['another-model'] : models;
-    return {
-      object: 'list',
-      data: listed.map((id) => ({
-        id,
-        object: 'model',
-        created: 0,
-        owned_by: 'editrl',
-        root: JUDGE_MODEL,
-        parent: null,
-        max_model_len: MAX_MODEL_LEN,
-      })),
-    };
-  },
-};
+const noSuchModel = (name: string): Refusal =>
+  new Refusal('not_found', `The model \`${name}\` does not exist.`, { param: 'model' });
 
-const CHAT = 'POST /v1/chat/completions';
+function routesOf(service: Service): Readonly<Record<string, Route>> {
+  return {
+    '/health': { open: true, GET: () => ({ status: 200, type: 'application/json', body: '' }) },
+    '/stats': { GET: () => json(200, service.load.stats()) },
+    '/v1/models': { GET: () => json(200, { object: 'list', data: listing(service) }) },
+    '/v1/models/': {
+      GET: ({ rest }) => {
+        const found = listing(service).find(({ id }) => id === rest);
+        if (found === undefined) throw noSuchModel(rest);
+        return json(200, found);
+      },
+    },
+    '/v1/chat/completions': { POST: (call) => serveChat(call, service) },
+  };
+}
 
-async function serveChat(request: IncomingMessage, response: ServerResponse, service: Service): Promise<void> {
+/** Null where a fault is the answer, or nobody waits for one any more. */
+async function serveChat({ request, response, gone, read }: Call, service: Service): Promise<Reply | null> {
   const came = performance.now();
   const { number, refused } = service.load.begin(response);
-  const body = await readBody(request);
-  if (refused) {
-    const error = { message: 'Too many requests at once.', type: 'RateLimitError', param: null, code: 429 };
-    send(response, 429, { error }, { 'retry-after': '1' });
-    return;
-  }
+  const body = await read();
+  if (refused) throw new Refusal('busy', 'Too many requests at once.', { retryAfterS: 1 });
   const fault = service.faults?.at(number) ?? null;
   if (fault !== null) service.load.countFault(fault.name);
   const effect: Effect = fault?.effect ?? { does: 'delay', milliseconds: 0 };
   switch (effect.does) {
     case 'hang':
-      return;
+      return null;
     case 'reset':
       request.socket.resetAndDestroy();
-      return;
+      return null;
     case 'stall':
       response.writeHead(200, { 'content-type': 'application/json' }).write('{"choices": [');
-      return;
+      return null;
     case 'die':
       service.die(effect.milliseconds);
-      return;
+      return null;
     case 'reply':
       response.writeHead(effect.status, effect.headers).end(effect.body);
-      return;
+      return null;
     case 'delay':
     case 'garble': {
       const chat = parseRequest(body);
-      if (!service.models.includes(chat.model)) {
-        throw new RequestError(404, 'NotFoundError', `The model \`${chat.model}\` does not exist.`, 'model');
-      }
+      if (!service.models.includes(chat.model)) throw noSuchModel(chat.model);
       const question = readQuestion(chat);
       const answer = await service.answer(question);
       const right: ChatReply =
@@ -217,52 +209,12 @@ async function serveChat(request: IncomingMessage, response: ServerResponse, ser
           : { content: writeAnswer(answer), finishReason: 'stop' };
       const reply = effect.does === 'garble' ? effect.garble(answer) : right;
       const more = effect.does === 'delay' ? effect.milliseconds : 0;
-      await until(came + service.latencyMs + more, response);
+      const left = came + service.latencyMs + more - performance.now();
+      if (left > 0) await sleep(systemClock, left, gone);
       const created = Math.floor(Date.now() / 1000);
       const id = `chatcmpl-${randomUUID().replaceAll('-', '')}`;
-      if (!response.destroyed) send(response, 200, completion(id, chat.model, created, question, reply));
+      return gone.aborted ? null : json(200, completion(id, chat.model, created, question, reply));
     }
-  }
-}
-
-/** Waits until that time of `performance.now()`, or until nobody waits for the response any more. */
-async function until(time: number, response: ServerResponse): Promise<void> {
-  const left = time - performance.now();
-  if (left <= 0) return;
-  await new Promise<void>((resolve) => {
-    const finish = (): void => {
-      clearTimeout(timer);
-      response.off('close', finish);
-      resolve();
-    };
-    const timer = setTimeout(finish, left);
-    response.once('close', finish);
-  });
-}
-
-async function serve(request: IncomingMessage, response: ServerResponse, service: Service): Promise<void> {
-  try {
-    const path = new URL(request.url ?? '/', 'http://judge').pathname;
-    const call = `${request.method ?? ''} ${path}`;
-    if (call === CHAT) {
-      await serveChat(request, response, service);
-      return;
-    }
-    const route = ROUTES[call] as Route | undefined;
-    if (route === undefined) {
-      throw new RequestError(404, 'NotFoundError', `There is no ${request.method} ${path} here.`);
-    }
-    send(response, 200, route(service));
-  } catch (cause) {
-    if (response.headersSent || response.destroyed) return;
-    if (cause instanceof RequestError) {
-      // What is left of a refused body is not read, so the connection cannot be used again.
-      if (cause.status === 413) response.setHeader('connection', 'close');
-      send(response, cause.status, cause.body());
-      return;
-    }
-    const message = cause instanceof Error ? cause.message : String(cause);
-    send(response, 500, { error: { message, type: 'InternalServerError', param: null, code: 500 } });
   }
 }
 
@@ -306,9 +258,9 @@ class Mortality {
 
 /** The server of a judge, which does not listen yet. */
 function createJudge(
-  options: Omit<JudgeOptions, 'port' | 'host'>,
+  options: Omit<JudgeOptions, 'port'>,
   die: Service['die'],
-): { server: Server; load: Load } {
+): { readonly server: HttpServer; readonly load: Load } {
   const eyes = new Eyes(options.geometry ?? DEFAULT_GEOMETRY);
   const load = new Load(options.maxConcurrency ?? null);
   const service: Service = {
@@ -320,30 +272,32 @@ function createJudge(
     load,
     die,
   };
-  const server = createServer((request, response) => void serve(request, response, service));
-  // Clients keep connections open between iterations; a server that closes them first makes every reuse a race.
-  server.keepAliveTimeout = 600_000;
-  server.headersTimeout = 610_000;
+  const { host, token = null } = options;
+  const onDefect = (error: unknown): void => process.emitWarning(error instanceof Error ? error : String(error));
+  const server = new HttpServer({
+    name: 'the judge',
+    host,
+    token,
+    routes: routesOf(service),
+    limits: LIMITS,
+    onDefect,
+  });
   return { server, load };
 }
 
-/** The rule judge, faultless, for connections that somebody else has accepted and not read from. */
-export function serveConnections(options: Pick<JudgeOptions, 'models'>): (socket: Socket) => void {
-  const { server } = createJudge(options, () => undefined);
-  return (socket) => {
-    server.emit('connection', socket);
-    socket.resume();
-  };
+/** The rule judge, faultless, for connections that somebody else has accepted on a loopback address and not read from. */
+export function serveConnections(options: Pick<JudgeOptions, 'models' | 'token'>): (socket: Socket) => void {
+  const { server } = createJudge({ ...options, host: '127.0.0.1' }, () => undefined);
+  return (socket) => server.serveConnection(socket);
 }
 
-/** Starts the rule judge. Raises EndpointError when the address is taken or not ours. */
+/** Starts the rule judge. Raises EndpointError when the address is taken or not ours, ConfigError where it needs a token and has none. */
 export async function startJudge(options: JudgeOptions): Promise<RunningJudge> {
   const { server, load } = createJudge(options, (milliseconds) => mortality.die(milliseconds));
-  const mortality = new Mortality(server, options.host);
-  const port = await listen(server, 'the judge', options.port, options.host);
-  const host = options.host.includes(':') ? `[${options.host}]` : options.host;
+  const mortality = new Mortality(server.node, options.host);
+  const origin = await server.listen(options.port);
   return {
-    url: `http://${host}:${port}/v1`,
+    url: `${origin}/v1`,
     stats: () => load.stats(),
     close: () => mortality.end(),
   };

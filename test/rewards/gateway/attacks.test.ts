@@ -1,256 +1,186 @@
-/** Callers who take more than they should, of a gateway that serves others beside them. */
-import { request as httpRequest } from 'node:http';
+/** The gateway as a running server, asked by clients that mean it ill, with its limits lowered so that little is sent. */
+import OpenAI from 'openai';
 import { afterEach, describe, expect, it } from 'vitest';
-import { startGateway, type RunningGateway } from '../../../src/rewards/gateway/server.js';
+import { encodePng } from '../../../src/core/image.js';
 import type { GatewayOptionsInput } from '../../../src/rewards/gateway/options.js';
-import type { Behave, Behaviour, StubJudge } from '../judge/stub_judge.js';
-import { completion, openAiError, scoresText, startStubJudge, stubModel } from '../judge/stub_judge.js';
+import { startGateway, type RunningGateway } from '../../../src/rewards/gateway/server.js';
+import { dial, rawStatus, until } from '../../http/client.js';
+import {
+  numberedImage,
+  scoresText,
+  startStubJudge,
+  stubModel,
+  type Behave,
+  type StubOptions,
+} from '../judge/stub_judge.js';
 
 const opened: (() => Promise<void>)[] = [];
 afterEach(async () => {
   for (const close of opened.splice(0).reverse()) await close();
 });
 
-async function judge(behave: Behave): Promise<StubJudge> {
-  const stub = await startStubJudge((request) =>
-    request.text.startsWith('This is a check') ? { kind: 'text', text: 'fine' } : behave(request),
-  );
+const scores: Behave = () => scoresText(7, 8);
+
+async function judge(behave: Behave = scores, options: StubOptions = {}): Promise<string> {
+  const stub = await startStubJudge(behave, options);
   opened.push(stub.close);
-  return stub;
+  return stub.url;
 }
 
-async function gateway(
-  judges: readonly StubJudge[],
-  options: Partial<GatewayOptionsInput> = {},
-): Promise<RunningGateway> {
-  const upstreams = judges.map(({ url }) => url);
-  const running = await startGateway({ model: stubModel, port: 0, upstreams, ...options }, { canaries: null });
+async function gateway(options: Partial<GatewayOptionsInput> = {}): Promise<RunningGateway> {
+  const upstreams = options.upstreams ?? [await judge()];
+  const running = await startGateway({ model: stubModel, port: 0, ...options, upstreams }, { canaries: null });
   opened.push(() => running.close());
-  await until(async () => (await health(running)).upstreams.every(({ state }) => state === 'ready'));
+  await running.ready;
   return running;
 }
 
-interface Health {
-  readonly status: string;
-  readonly waiting: number;
-  readonly upstreams: readonly { readonly state: string }[];
+const dataUrl = async (): Promise<string> =>
+  `data:image/png;base64,${Buffer.from(await encodePng(numberedImage(1))).toString('base64')}`;
+const image = (url: string) => ({ type: 'image_url', image_url: { url } });
+
+async function chat(more: Record<string, unknown> = {}, content?: readonly unknown[]) {
+  const parts = content ?? [{ type: 'text', text: 'grade it' }, image(await dataUrl())];
+  return { model: stubModel, messages: [{ role: 'user', content: parts }], temperature: 0, seed: 1, ...more };
 }
 
-async function health({ url }: RunningGateway): Promise<Health> {
-  return (await (await fetch(new URL('/health', url))).json()) as Health;
-}
-
-async function until(holds: () => boolean | Promise<boolean>): Promise<void> {
-  for (let i = 0; i < 1000; i++) {
-    if (await holds()) return;
-    await new Promise((resolve) => setTimeout(resolve, 10));
-  }
-  throw new Error('waited in vain');
-}
-
-interface Reply {
-  readonly status: number;
-  readonly headers: Readonly<Record<string, unknown>>;
-  readonly body: string;
-}
-
-/** Asks in words, from an address of this machine. */
-function ask(
-  { url }: RunningGateway,
-  text: string,
-  { run = 'a_run', from = '127.0.0.1', more = {} } = {},
-): Promise<Reply> {
-  const body = JSON.stringify({
-    model: stubModel,
-    messages: [{ role: 'user', content: [{ type: 'text', text }] }],
-    ...more,
+async function post(url: string, body: unknown) {
+  const reply = await fetch(`${url}/chat/completions`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json' },
+    body: typeof body === 'string' ? body : JSON.stringify(body),
   });
-  return new Promise((resolve, reject) => {
-    const headers = { 'content-type': 'application/json', 'x-run-name': run };
-    const sent = httpRequest(`${url}/chat/completions`, { method: 'POST', headers, localAddress: from }, (reply) => {
-      let read = '';
-      reply.setEncoding('utf8').on('data', (piece) => (read += piece));
-      reply.on('end', () => resolve({ status: reply.statusCode ?? 0, headers: reply.headers, body: read }));
-    });
-    sent.on('error', reject);
-    sent.end(body);
-  });
+  const { error } = (await reply.json()) as { error?: { message: string } };
+  return { status: reply.status, message: error?.message ?? '' };
 }
 
-const unfitOr =
-  (otherwise: Behaviour): Behave =>
-  ({ text }) =>
-    text.startsWith('unfit') ? openAiError(500, 'cannot identify image file') : otherwise;
-
-describe('unfit requests', () => {
+describe('web pages', () => {
   it.each([
-    [5, 1],
-    [5, 2],
-    [50, 1],
-    [50, 2],
-  ])('%i of them take none of %i judges from a run beside them', async (count, judges) => {
-    const stubs = await Promise.all(Array.from({ length: judges }, () => judge(unfitOr(scoresText(7, 8)))));
-    const running = await gateway(stubs);
-    // One after another, with nothing between them that goes well.
-    for (let i = 0; i < count; i++) expect((await ask(running, `unfit ${i}`, { run: 'attacker' })).status).toBe(500);
-    const innocent = new Set([(await ask(running, 'fit', { run: 'innocent' })).status]);
-    const attack = Promise.all(
-      Array.from({ length: count }, async (_, i) => (await ask(running, `unfit too ${i}`)).status),
-    );
-    let over = false;
-    void attack.finally(() => (over = true)).catch(() => undefined);
-    for (let i = 0; i < 3 || !over; i++) innocent.add((await ask(running, `fit ${i}`, { run: 'innocent' })).status);
-    expect(new Set(await attack)).toEqual(new Set([500]));
-    expect([...innocent]).toEqual([200]);
-    expect((await health(running)).upstreams.map(({ state }) => state)).toEqual(stubs.map(() => 'ready'));
-  });
-
-  it('are seen by two judges at most', async () => {
-    const stubs = await Promise.all([1, 2, 3].map(() => judge(unfitOr(scoresText(7, 8)))));
-    const running = await gateway(stubs);
-    const before = stubs.reduce((sum, { requests }) => sum + requests.length, 0);
-    expect((await ask(running, 'unfit')).status).toBe(500);
-    expect(stubs.reduce((sum, { requests }) => sum + requests.length, 0)).toBe(before + 2);
-  });
-
-  it('do not hide a judge that is dead and answers 500 to everything', async () => {
-    let dead = false;
-    const stub = await startStubJudge(() => (dead ? openAiError(500, 'EngineDeadError') : scoresText(7, 8)));
-    opened.push(stub.close);
-    const running = await gateway([stub], { maxConcurrency: 2 });
-    dead = true;
-    // Many at once, so that there is never room for a look that does not take its turn.
-    let found = false;
-    const askers = Array.from({ length: 8 }, async (_, asker) => {
-      for (let i = 0; !found && i < 500; i++) found ||= (await ask(running, `fit ${asker} ${i}`)).status === 503;
-    });
-    await Promise.all(askers);
-    expect([found, (await health(running)).upstreams[0].state]).toEqual([true, 'open']);
-    dead = false;
-    await until(async () => (await health(running)).status === 'ready');
+    ['under a name that leads here', 'host: evil.com:4878', 403],
+    ['of another origin', 'host: 127.0.0.1\r\norigin: http://evil.com', 403],
+    ['by an image or a script', 'host: 127.0.0.1\r\nsec-fetch-site: cross-site', 403],
+    ['not at all', 'host: 127.0.0.1', 200],
+  ])('that ask %s: %s', async (_what, head, status) => {
+    const { url } = await gateway();
+    const body = JSON.stringify(await chat());
+    const more = ['content-type: application/json', `content-length: ${body.length}`];
+    expect(await rawStatus(url, ['GET /health HTTP/1.1', head])).toBe(status);
+    expect(await rawStatus(url, ['GET /v1/models HTTP/1.1', head])).toBe(status);
+    expect(await rawStatus(url, ['POST /v1/chat/completions HTTP/1.1', head, ...more], body)).toBe(status);
   });
 });
 
-describe('turns', () => {
-  /** The share of the turns that an innocent run gets, which asks for two at a time, while others ask for 30 at a time. */
-  async function shareBeside(
-    attacker: (request: number) => { readonly run: string; readonly from?: string },
-  ): Promise<number> {
-    const served: string[] = [];
-    const stub = await judge(async ({ text }) => {
-      served.push(text);
-      await new Promise((resolve) => setTimeout(resolve, 2));
-      return scoresText(7, 8);
-    });
-    const running = await gateway([stub], { maxConcurrency: 1 });
-    let over = false;
-    let request = 0;
-    const attack = Array.from({ length: 30 }, async () => {
-      while (!over) await ask(running, 'attack', attacker(request++));
-    });
-    await until(async () => (await health(running)).waiting > 20);
-    served.length = 0;
-    await Promise.all(
-      [1, 2].map(async () => {
-        for (let i = 0; i < 20; i++) await ask(running, 'innocent', { run: 'innocent' });
-      }),
-    );
-    over = true;
-    const all = served.lastIndexOf('innocent') + 1;
-    await Promise.all(attack);
-    return 40 / all;
+it('a token that can be guessed is refused at the start', async () => {
+  const start = startGateway({ upstreams: [await judge()], port: 0 }, { canaries: null, token: 'let-me-in' });
+  await expect(start).rejects.toThrow('at least 16');
+});
+
+it('an address that is none is not found', async () => {
+  const { url } = await gateway();
+  for (const path of ['//', '//v1/models', '/run//v1/models', '/v1/models/%']) {
+    expect(await rawStatus(url, [`GET ${path} HTTP/1.1`, 'host: localhost']), path).toBe(404);
   }
+});
 
-  it('are no more for one who gives another name each time', async () => {
-    expect(await shareBeside((request) => ({ run: `fresh-${request}` }))).toBeGreaterThan(0.35);
+describe('memory', () => {
+  it('is not filled by uploads that never end, and others are answered beside them', async () => {
+    const { url } = await gateway({ maxBodyMb: 1, maxHeldMb: 4 });
+    const uploads = Array.from({ length: 40 }, () => {
+      const client = dial(url);
+      client.socket.write(
+        'POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 1000000\r\n\r\n',
+      );
+      client.socket.write(Buffer.alloc(950_000, '['));
+      return client;
+    });
+    await until(() => uploads.filter(({ text }) => text().startsWith('HTTP/1.1 429')).length >= 35);
+    for (let i = 0; i < 10; i++) expect(await post(url, await chat({ seed: i }))).toMatchObject({ status: 200 });
+    for (const { socket } of uploads) socket.destroy();
   });
 
-  it('are no more for one who has many names', async () => {
-    const many = (request: number) => ({ run: `name-${request % 30}`, from: '127.0.0.2' });
-    expect(await shareBeside(many)).toBeGreaterThan(0.35);
-  });
-
-  it('are left for others where one fills the queue', async () => {
-    let release = (): void => undefined;
-    const held = new Promise<void>((resolve) => (release = resolve));
-    const stub = await judge(async () => {
-      await held;
-      return scoresText(7, 8);
-    });
-    const running = await gateway([stub], { maxConcurrency: 1, maxWaiting: 10 });
-    let refused = 0;
-    const greedy = Array.from({ length: 30 }, async (_, i) => {
-      const { status } = await ask(running, 'x', { run: `fresh-${i}`, from: '127.0.0.2' });
-      refused += Number(status === 429);
-    });
-    await until(async () => (await health(running)).waiting === 10);
-    const innocent = ask(running, 'y', { run: 'innocent' });
-    await until(() => refused === 20);
-    release();
-    expect((await innocent).status).toBe(200);
-    await Promise.all(greedy);
-    expect(refused).toBe(20);
+  it.each([
+    ['tiny values', '0,', 'more than 100000 values'],
+    ['empty objects', '{},', 'more than 100000 values'],
+    ['lists in lists', '[', 'nested deeper than 32'],
+  ])('is not filled by %s', async (_what, piece, words) => {
+    const { url } = await gateway();
+    const body = JSON.stringify(await chat({ padding: 'HERE' })).replace('"HERE"', `[${piece.repeat(300_000)}`);
+    const reply = await post(url, body);
+    expect(reply.status).toBe(400);
+    expect(reply.message).toContain(words);
   });
 });
 
-describe('a gateway that is stopped', () => {
-  it('answers what waits, and lets what is under way end', async () => {
-    let release = (): void => undefined;
-    const held = new Promise<void>((resolve) => (release = resolve));
-    const stub = await judge(async () => {
-      await held;
-      return scoresText(7, 8);
-    });
-    const running = await gateway([stub], { maxConcurrency: 1 });
-    const asked = Array.from({ length: 5 }, () => ask(running, 'x'));
-    await until(async () => (await health(running)).waiting === 4);
-    const drained = running.drain();
-    const first = await Promise.any(asked);
-    expect([first.status, first.headers['retry-after']]).toEqual([503, '5']);
-    release();
-    expect((await Promise.all(asked)).map(({ status }) => status).sort()).toEqual([200, 503, 503, 503, 503]);
-    await drained;
-  });
+it('too many images are refused before any is looked at', async () => {
+  const { url } = await gateway({ maxImages: 3 });
+  const { status, message } = await post(
+    url,
+    await chat(
+      {},
+      Array.from({ length: 4 }, () => image('data:nonsense')),
+    ),
+  );
+  expect(status).toBe(400);
+  expect(message).toContain('There are 4 images; at most 3');
 });
 
-describe('a reply', () => {
-  const deterministic = { temperature: 0, seed: 1 };
-  const thought = completion(null, 'length') as { choices: { message: Record<string, unknown> }[] };
-  thought.choices[0].message['reasoning_content'] = 'Let me look at the image.';
+it('base64 that is written otherwise is refused, with a cache and without', async () => {
+  const { url } = await gateway();
+  const spoilt = (await dataUrl()).replace(/[A-Za-z0-9](?=[^,]{20}$)/, '_');
+  expect(await post(url, await chat({}, [image(spoilt)]))).toMatchObject({ status: 400 });
+});
 
-  it('of a judge that thinks passes whole, is no failure, and is not kept', async () => {
-    const stub = await judge(() => ({ kind: 'json', body: thought }));
-    const { mkdtempSync, rmSync } = await import('node:fs');
-    const cacheDir = mkdtempSync('/tmp/editrl-thinking-');
-    opened.push(() => Promise.resolve(rmSync(cacheDir, { recursive: true, force: true })));
-    const running = await gateway([stub], { cacheDir, breakerFailures: 2 });
-    for (let i = 0; i < 4; i++) {
-      const reply = await ask(running, 'x', { more: deterministic });
-      expect([reply.status, JSON.parse(reply.body), reply.headers['x-editrl-cache']]).toEqual([200, thought, 'miss']);
-    }
-    expect((await health(running)).upstreams[0].state).toBe('ready');
+it('a body that is too large is refused in words that its sender reads', async () => {
+  const { url } = await gateway({ maxBodyMb: 1 });
+  const { status, message } = await post(url, 'x'.repeat(30_000_000));
+  expect(status).toBe(413);
+  expect(message).toContain('larger than 1000000 bytes');
+});
+
+it('a drain ends although readers do not read', async () => {
+  const long = 'x'.repeat(12_000_000);
+  const upstream = await judge(({ text }) => ({ kind: 'text', text: text === 'grade it' ? long : 'fine' }));
+  const running = await gateway({ upstreams: [upstream], drainTimeoutS: 0.3 });
+  const body = JSON.stringify(await chat());
+  const readers = Array.from({ length: 3 }, () => dial(running.url, { reads: false }));
+  for (const { socket } of readers) {
+    socket.write(
+      `POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: ${body.length}\r\n\r\n${body}`,
+    );
+  }
+  await until(async () => {
+    const page = await (await fetch(new URL('/metrics', running.url))).text();
+    return page.includes('editrl_gateway_upstream_seconds_count') && !page.includes('editrl_gateway_run_in_flight{');
+  });
+  await running.drain();
+  for (const { socket } of readers) socket.destroy();
+});
+
+describe('the models', () => {
+  const listing = (length: number, ...ids: readonly string[]): StubOptions => ({
+    models: {
+      kind: 'json',
+      body: { data: ids.map((id) => ({ id, root: `root/of/${id}`, max_model_len: length })) },
+    },
   });
 
-  it('keeps what a caller can use of its headers, and nothing else', async () => {
-    const headers = {
-      'x-request-id': 'req_7',
-      'openai-processing-ms': '12',
-      'x-ratelimit-remaining-requests': '3',
-      'retry-after': '9',
-      'set-cookie': 'session=1',
-      server: 'uvicorn',
-    };
-    const stub = await judge(() => ({ kind: 'json', status: 429, body: { error: { message: 'slow' } }, headers }));
-    const reply = await ask(await gateway([stub]), 'x');
-    expect(reply.headers).toMatchObject({
-      'x-request-id': 'req_7',
-      'openai-processing-ms': '12',
-      'x-ratelimit-remaining-requests': '3',
-      'retry-after': '9',
+  it('are listed with the least of their lengths, and one by one', async () => {
+    const upstreams = [
+      await judge(scores, listing(8192, stubModel, 'org/alias')),
+      await judge(scores, listing(4096, stubModel)),
+    ];
+    const { url } = await gateway({ upstreams });
+    const client = new OpenAI({ baseURL: url, apiKey: 'none', maxRetries: 0 });
+    await until(async () => {
+      const { data } = await client.models.list();
+      return data.some((model) => (model as unknown as { max_model_len: number }).max_model_len === 4096);
     });
-    expect([reply.headers['set-cookie'], reply.headers['server']]).toEqual([undefined, undefined]);
-    const page = await judge(() => ({ kind: 'raw', status: 404, contentType: 'text/html', body: '<p>no</p>' }));
-    const found = await ask(await gateway([page]), 'x');
-    expect([found.headers['content-type'], found.body]).toEqual(['text/html', '<p>no</p>']);
+    expect((await client.models.list()).data).toMatchObject([
+      { id: stubModel, root: `root/of/${stubModel}`, max_model_len: 4096 },
+      { id: 'org/alias', root: 'root/of/org/alias', max_model_len: 8192 },
+    ]);
+    expect(await client.models.retrieve('org/alias')).toMatchObject({ id: 'org/alias', max_model_len: 8192 });
+    expect(await (await fetch(`${url}/models/org/alias`)).json()).toMatchObject({ id: 'org/alias' });
+    await expect(client.models.retrieve('other')).rejects.toMatchObject({ status: 404, type: 'NotFoundError' });
   });
 });

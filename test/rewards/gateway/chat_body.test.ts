@@ -4,7 +4,7 @@ import { encodePng, sha256 } from '../../../src/core/image.js';
 import { readChatBody } from '../../../src/rewards/gateway/chat_body.js';
 import { numberedImage } from '../judge/stub_judge.js';
 
-const limits = { maxImagePixels: 1e6 };
+const limits = { maxImages: 4, maxImagePixels: 1e6, names: 'always' } as const;
 const png = async (number: number): Promise<Buffer> => Buffer.from(await encodePng(numberedImage(number)));
 const dataUrl = (bytes: Buffer, type = 'png'): string => `data:image/${type};base64,${bytes.toString('base64')}`;
 const read = (body: unknown) => readChatBody(Buffer.from(JSON.stringify(body)), limits);
@@ -33,6 +33,14 @@ describe('the key of a request', () => {
     ['text', {}, 1, 'grade that'],
   ])('is another one for another %s', async (_what, change, number, text) => {
     expect((await read(await body(change, number, text))).key()).not.toBe((await read(await body())).key());
+  });
+
+  it('tells long texts apart, by halves of letters too, and from their own hashes', async () => {
+    const long = 'x'.repeat(100_000);
+    const keys = [long, `${long}y`, `${long}\ud800`, `${long}\ud801`, sha256(Buffer.from(long))].map(async (text) =>
+      (await read(await body({}, 1, text))).key(),
+    );
+    expect(new Set(await Promise.all(keys)).size).toBe(5);
   });
 
   it('tells texts apart that look like the same image', async () => {
@@ -66,7 +74,7 @@ describe('images', () => {
       const content = [{ type: 'image_url', image_url: { url } }];
       const asked = { model: 'm', messages: [{ role: 'user', content }] };
       expect((await read(asked)).images()).toHaveLength(1);
-      const small = { maxImagePixels: 799_999 };
+      const small = { ...limits, maxImagePixels: 799_999 };
       await expect(readChatBody(Buffer.from(JSON.stringify(asked)), small)).rejects.toThrow('0.8 megapixels');
     }
   });
@@ -79,19 +87,57 @@ describe('images', () => {
     await expect(read({ model: 'm', messages: [{ role: 'user', content }] })).rejects.toThrow('10000.0 megapixels');
   });
 
-  it('that are not strictly base64 have no hash, so that no two texts share one', async () => {
-    const url = `${dataUrl(await png(1))}*`;
-    const chat = await read({
-      model: 'm',
-      messages: [{ role: 'user', content: [{ type: 'image_url', image_url: { url } }] }],
-    });
-    expect(() => chat.key()).toThrow('not base64');
+  it('are base64 as it is written in one way only, so that no two texts share a name', async () => {
+    // Its base64 has a plus and a slash, and ends with padding that leaves bits over.
+    const bytes = Buffer.concat([await png(1), Buffer.from([0xfb, 0xff])]);
+    const padded = Buffer.concat([bytes, Buffer.alloc((4 - (bytes.length % 3)) % 3)]);
+    const right = padded.toString('base64');
+    expect(right).toMatch(/[+/].*=$/);
+    const ask = (text: string) => read(imageRequest(`data:image/png;base64,${text}`));
+    await expect(ask(right)).resolves.toHaveProperty('model', 'm');
+    for (const text of [
+      right.replaceAll('+', '-').replaceAll('/', '_'),
+      right.replace(/=+$/, ''),
+      `${right}*`,
+      `${right.slice(0, 40)}\n${right.slice(40)}`,
+      right.replace(/[A-Za-z0-9+/](?==+$)/, (last) => String.fromCharCode(last.charCodeAt(0) + 1)),
+    ]) {
+      await expect(ask(text), text.slice(-8)).rejects.toThrow('not base64');
+    }
   });
+
+  it('are refused where there are too many', async () => {
+    const url = dataUrl(await png(1));
+    const content = Array.from({ length: 5 }, () => ({ type: 'image_url', image_url: { url } }));
+    await expect(read({ model: 'm', messages: [{ role: 'user', content }] })).rejects.toThrow(
+      'There are 5 images; at most 4',
+    );
+  });
+});
+
+const imageRequest = (url: string) => ({
+  model: 'm',
+  messages: [{ role: 'user', content: [{ type: 'image_url', image_url: { url } }] }],
 });
 
 it('refuses what is nested without end', async () => {
   let nested: unknown = 1;
   for (let i = 0; i < 100; i++) nested = [nested];
-  const chat = await read(await body({ nested }));
-  expect(() => chat.key()).toThrow('nested deeper');
+  await expect(read(await body({ nested }))).rejects.toThrow('nested deeper');
+});
+
+it('does nothing for a caller who has gone', async () => {
+  const bytes = Buffer.from(JSON.stringify(await body()));
+  await expect(readChatBody(bytes, { ...limits, caller: AbortSignal.abort() })).rejects.toThrow('went away');
+});
+
+it.each([
+  ['always', 0, true],
+  ['if_deterministic', 0, true],
+  ['if_deterministic', 0.5, false],
+  ['never', 0, false],
+] as const)('names %s at temperature %d: %s', async (names, temperature, named) => {
+  const chat = await readChatBody(Buffer.from(JSON.stringify(await body({ temperature }))), { ...limits, names });
+  if (named) expect(chat.key()).toMatch(/^[0-9a-f]{64}$/);
+  else expect(() => chat.key()).toThrow('internal');
 });

@@ -117,8 +117,6 @@ describe('a request through the gateway', () => {
     const small = await gateway({ upstreams: [stub.url], maxImageMegapixels: 0.001 });
     expect((await post(small.url, await chatBody(1))).json.error?.message).toMatch(/megapixels/);
     expect((await post(url, 'a', { 'content-type': 'text/plain' })).status).toBe(415);
-    const full = await gateway({ upstreams: [stub.url], maxHeldMb: 0.0001 });
-    expect((await post(full.url, await chatBody(1))).status).toBe(429);
   });
 
   it('passes on what a judge refuses, and does not ask another one', async () => {
@@ -317,10 +315,10 @@ describe('who may ask', () => {
   it('starts on a reachable address with a token only, and then wants it', async () => {
     const stub = await judge(afterReadiness(() => scoresText(7, 8)));
     await expect(startGateway({ upstreams: [stub.url], model: stubModel, host: '0.0.0.0' })).rejects.toThrow(/token/);
-    const { url } = await gateway({ upstreams: [stub.url] }, { token: 'let-me-in' });
+    const { url } = await gateway({ upstreams: [stub.url] }, { token: 'let-me-in-please' });
     expect((await post(url, await chatBody(1))).status).toBe(401);
-    expect((await post(url, await chatBody(1), { authorization: 'Bearer let-me-out' })).status).toBe(401);
-    expect((await post(url, await chatBody(1), { authorization: 'Bearer let-me-in' })).status).toBe(200);
+    expect((await post(url, await chatBody(1), { authorization: 'Bearer let-me-out-please' })).status).toBe(401);
+    expect((await post(url, await chatBody(1), { authorization: 'Bearer let-me-in-please' })).status).toBe(200);
     expect((await get(url, '/metrics')).status).toBe(401);
     expect((await get(url, '/health')).text).toBe('{"status":"ready"}');
   });

@@ -135,7 +135,7 @@ describe('the judge over HTTP', () => {
     const other = await startJudge({ port: 0, host: '127.0.0.1' });
     const socket = connect(Number(new URL(other.url).port), '127.0.0.1');
     const dropped = new Promise((resolve) => socket.once('close', resolve).on('error', resolve));
-    socket.write('POST /v1/chat/completions HTTP/1.1\r\nhost: judge\r\ncontent-length: 9\r\n\r\n{');
+    socket.write('POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 9\r\n\r\n{');
     await (await fetch(`${other.url}/models`)).text();
     await other.close();
     await dropped;

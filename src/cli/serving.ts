@@ -1,0 +1,43 @@
+/** What the verbs that serve have in common: the token, and when to stop. */
+import type { Argv } from 'yargs';
+import { UsageError } from '../core/errors.js';
+import { flag, text, type Arguments } from './verb.js';
+
+/** @param preset a variable that holds the token where none is named. */
+export function servingOptions(yargs: Argv, preset?: string): Argv {
+  const otherwise = preset === undefined ? '' : ` (${preset} where it is set)`;
+  return yargs
+    .option('token-env', {
+      type: 'string',
+      describe: `environment variable with the token that callers have to send${otherwise}; needed on any address but loopback`,
+    })
+    .option('exit-with-parent', {
+      type: 'boolean',
+      default: false,
+      describe: 'stop when standard input is closed, as it is when the parent process dies',
+    })
+    .option('json', { type: 'boolean', default: false, describe: 'print the address as one line of JSON' });
+}
+
+/** Raises UsageError for a variable that was named and is not set: nobody should be let in by mistake. */
+export function tokenOf(args: Arguments, preset?: string): string | null {
+  const named = text(args, 'token-env');
+  const variable = named === '' ? preset : named;
+  const value = (variable === undefined ? undefined : process.env[variable]) ?? '';
+  if (value !== '') return value;
+  if (named === '') return null;
+  throw new UsageError(`the environment variable ${named} is not set, and should hold the server's token`, {
+    where: '--token-env',
+    next: `Export it, such as: export ${named}=$(openssl rand -hex 32)`,
+  });
+}
+
+/** Calls back at every reason to stop, with how many there were: signals, and the end of standard input where that is asked for. */
+export function onReasonToStop(args: Arguments, callback: (times: number) => void): void {
+  let times = 0;
+  const stop = (): void => callback(++times);
+  process.on('SIGINT', stop).on('SIGTERM', stop);
+  if (!flag(args, 'exit-with-parent')) return;
+  process.stdin.once('close', stop).once('error', () => undefined);
+  process.stdin.resume();
+}

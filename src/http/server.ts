@@ -1,0 +1,257 @@
+/**
+ * The HTTP server that gateway, reward server and rule judge stand on: a table of routes behind a guard, bounded in what it holds, and
+ * stopped within a time limit. On node:http alone, since all of that (bytes counted while they arrive over all requests, refusals that reach
+ * a client who still sends, connections that somebody else accepted) lies below Fastify and Hono, and six paths need no router.
+ */
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import type { Socket } from 'node:net';
+import type { Clock } from '../core/clock.js';
+import { sleep, systemClock } from '../core/clock.js';
+import { HeldBytes, readBody } from './body.js';
+import { Guard } from './guard.js';
+import { listen } from './listen.js';
+import { Counts } from './prometheus.js';
+import { Refusal } from './refusal.js';
+import { json, send, type Reply } from './reply.js';
+
+/** One request, as a handler sees it. */
+export interface Call {
+  readonly server: HttpServer;
+  readonly request: IncomingMessage;
+  readonly response: ServerResponse;
+  /** What follows the path of a route that ends with a slash, decoded. */
+  readonly rest: string;
+  /** What stands between the server's prefix and the path; null where the path has no prefix. */
+  readonly scope: string | null;
+  readonly query: URLSearchParams;
+  /** Whether it carries the token, or none is needed: false only in an open route. */
+  readonly trusted: boolean;
+  /** Aborted when the client goes away without its reply. */
+  readonly gone: AbortSignal;
+  /** The whole body; it counts as held until the reply is there. Raises Refusal. */
+  readonly read: () => Promise<Buffer>;
+}
+
+/** Null where it has answered by itself. */
+export type Handler = (call: Call) => Reply | null | Promise<Reply | null>;
+
+export interface Route {
+  readonly GET?: Handler;
+  readonly POST?: Handler;
+  /** Whether it answers without the token, and while the server is being stopped. */
+  readonly open?: boolean;
+}
+
+export interface HttpLimits {
+  /** Bytes of one body. */
+  readonly bodyBytes: number;
+  /** Bytes of all bodies that are held at once, arriving ones included; one body may have half of them. */
+  readonly heldBytes: number;
+  /** Open connections; more are closed at once. */
+  readonly connections: number;
+  /** The time in which a request's headers have to arrive. */
+  readonly headersTimeoutMs: number;
+  /** The time in which a whole request has to arrive. */
+  readonly requestTimeoutMs: number;
+  /** How often these two times are looked at. */
+  readonly timeoutCheckMs: number;
+  /** How long requests under way may go on when the server is told to stop. */
+  readonly drainTimeoutMs: number;
+}
+
+export interface HttpServerOptions {
+  /** What it is called in messages, such as `the gateway`. */
+  readonly name: string;
+  /** The address to listen on. */
+  readonly host: string;
+  /** Null where every program may ask that reaches the address. */
+  readonly token: string | null;
+  /** By path. One that ends with a slash stands for all paths below it. */
+  readonly routes: Readonly<Record<string, Route>>;
+  /** With `/run/` every path is also there as `/run/NAME/...`, where NAME is the call's scope. */
+  readonly prefix?: string;
+  readonly limits: HttpLimits;
+  readonly clock?: Clock;
+  /** Told of what a handler raised and may not raise. */
+  readonly onDefect: (error: unknown) => void;
+}
+
+/** Clients keep connections between iterations; a server that closes them first makes every reuse a race. */
+const keepAliveTimeoutMs = 600_000;
+
+/** The same for all who go away: an error of their own would cost more than the rest of the reply. */
+const goneAway = new Error('the client went away');
+
+export class HttpServer {
+  readonly node: Server;
+  readonly held: HeldBytes;
+  /** Replies by the path of their route (`other` for none) and status. */
+  readonly replies = new Counts();
+  readonly #guard: Guard;
+  readonly #underWay = new Set<ServerResponse>();
+  #draining = false;
+  #closed: Promise<void> | null = null;
+
+  /** Raises ConfigError for an address that needs a token and has none, and for a token that cannot be one. */
+  constructor(private readonly options: HttpServerOptions) {
+    const { host, token, limits } = options;
+    this.#guard = new Guard(host, token);
+    this.held = new HeldBytes(limits.heldBytes);
+    this.node = createServer(
+      {
+        maxHeaderSize: 16 * 1024,
+        headersTimeout: limits.headersTimeoutMs,
+        requestTimeout: limits.requestTimeoutMs,
+        connectionsCheckingInterval: limits.timeoutCheckMs,
+        keepAliveTimeout: keepAliveTimeoutMs,
+      },
+      (request, response) => void this.#serve(request, response),
+    );
+    this.node.maxConnections = limits.connections;
+  }
+
+  get draining(): boolean {
+    return this.#draining;
+  }
+
+  /** Requests whose replies have not left yet. */
+  get underWay(): number {
+    return this.#underWay.size;
+  }
+
+  /** Returns `http://HOST:PORT`; port 0 takes a free one. Raises EndpointError where the address is taken or not ours. */
+  async listen(port: number): Promise<string> {
+    const { name, host } = this.options;
+    const taken = await listen(this.node, name, port, host);
+    return `http://${host.includes(':') ? `[${host}]` : host}:${taken}`;
+  }
+
+  /** Serves a connection that somebody else has accepted and not read from. */
+  serveConnection(socket: Socket): void {
+    this.node.emit('connection', socket);
+    socket.resume();
+  }
+
+  /** Refuses further requests, waits until those under way have ended or their time is over, then closes. */
+  async drain(): Promise<void> {
+    this.#draining = true;
+    const left = [...this.#underWay].map((response) => new Promise((resolve) => response.once('close', resolve)));
+    const over = new AbortController();
+    const limit = sleep(this.options.clock ?? systemClock, this.options.limits.drainTimeoutMs, over.signal);
+    await Promise.race([Promise.all(left), limit]);
+    over.abort();
+    await this.close();
+  }
+
+  /** Drops whatever is under way. */
+  close(): Promise<void> {
+    return (this.#closed ??= new Promise((resolve) => {
+      this.node.close(() => resolve());
+      this.node.closeAllConnections();
+    }));
+  }
+
+  async #serve(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    const gone = new AbortController();
+    this.#underWay.add(response);
+    response.once('close', () => {
+      this.#underWay.delete(response);
+      if (!response.writableFinished) gone.abort(goneAway);
+    });
+    const hold = this.held.hold();
+    const found = this.#find(request.url ?? '/');
+    let reply: Reply | null;
+    try {
+      const { headers, method = '' } = request;
+      const { route, rest, scope, query } = found;
+      this.#guard.refusePages(headers);
+      if (route === null) {
+        throw new Refusal(
+          'not_found',
+          `There is nothing here; there are: ${Object.keys(this.options.routes).join(', ')}.`,
+        );
+      }
+      const handler = handlerOf(route, method);
+      if (route.open !== true) {
+        this.#guard.admit(headers);
+        if (this.#draining) {
+          throw new Refusal('unavailable', `${this.options.name} is being stopped.`, { retryAfterS: 5 });
+        }
+      }
+      const { bodyBytes } = this.options.limits;
+      reply = await handler({
+        server: this,
+        request,
+        response,
+        rest,
+        scope,
+        query,
+        trusted: route.open !== true || this.#guard.knows(headers),
+        gone: gone.signal,
+        read: () => readBody(request, Math.min(bodyBytes, this.held.most), hold),
+      });
+    } catch (error) {
+      reply = this.#refusal(error);
+    } finally {
+      hold.release();
+    }
+    if (reply === null) return;
+    this.replies.add({ path: found.path, status: String(reply.status) });
+    send(request, response, reply, this.#draining);
+  }
+
+  /** Never raises, whatever stands in the request's first line. */
+  #find(url: string): {
+    readonly path: string;
+    readonly route: Route | null;
+    readonly rest: string;
+    readonly scope: string | null;
+    readonly query: URLSearchParams;
+  } {
+    const { routes, prefix } = this.options;
+    const [target, search = ''] = url.replace(/^https?:\/\/[^/?]*/, '').split('?', 2);
+    const query = new URLSearchParams(search);
+    const end = prefix !== undefined && target.startsWith(prefix) ? target.indexOf('/', prefix.length + 1) : -1;
+    const scope = prefix === undefined || end === -1 ? null : target.slice(prefix.length, end);
+    const asked = end === -1 ? target : target.slice(end);
+    if (Object.hasOwn(routes, asked) && !asked.endsWith('/')) {
+      return { path: asked, route: routes[asked], rest: '', scope, query };
+    }
+    const above = Object.keys(routes).find((path) => path.endsWith('/') && asked.startsWith(path));
+    const rest = above === undefined ? '' : decoded(asked.slice(above.length));
+    if (above === undefined || rest === '') return { path: 'other', route: null, rest: '', scope, query };
+    return { path: above, route: routes[above], rest, scope, query };
+  }
+
+  #refusal(error: unknown): Reply {
+    let refusal: Refusal;
+    if (error instanceof Refusal) {
+      refusal = error;
+    } else {
+      this.options.onDefect(error);
+      refusal = new Refusal('internal', 'The server failed; its log says why.');
+    }
+    return json(refusal.status, refusal.body(), refusal.headers);
+  }
+}
+
+const methods = ['GET', 'POST'] as const;
+
+/** Raises Refusal 405 for a method that the route does not take. */
+function handlerOf(route: Route, asked: string): Handler {
+  const taken = methods.filter((method) => route[method] !== undefined);
+  const method = taken.find((name) => name === asked);
+  const handler = method === undefined ? undefined : route[method];
+  if (handler !== undefined) return handler;
+  const allow = taken.join(', ');
+  throw new Refusal('method_not_allowed', `This path takes ${allow}.`, { headers: { allow } });
+}
+
+/** Empty for what is not decodable. */
+function decoded(text: string): string {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return '';
+  }
+}

@@ -1,0 +1,297 @@
+/** The server under all servers, with routes that a test writes, asked by clients that do as they like. */
+import { afterEach, describe, expect, it } from 'vitest';
+import { Refusal } from '../../src/http/refusal.js';
+import { json } from '../../src/http/reply.js';
+import { HttpServer, type HttpLimits, type Route } from '../../src/http/server.js';
+import { dial, rawStatus, until } from './client.js';
+
+const servers: HttpServer[] = [];
+afterEach(async () => {
+  for (const server of servers.splice(0)) await server.close();
+});
+
+const roomy: HttpLimits = {
+  bodyBytes: 1e6,
+  heldBytes: 4e6,
+  connections: 100,
+  headersTimeoutMs: 5_000,
+  requestTimeoutMs: 5_000,
+  timeoutCheckMs: 50,
+  drainTimeoutMs: 5_000,
+};
+
+const token = 'a-token-of-the-test';
+
+interface Given {
+  readonly limits?: Partial<HttpLimits>;
+  readonly token?: string | null;
+  readonly host?: string;
+  readonly onDefect?: (error: unknown) => void;
+}
+
+async function serve(routes: Readonly<Record<string, Route>>, given: Given = {}) {
+  const server = new HttpServer({
+    name: 'the test',
+    host: given.host ?? '127.0.0.1',
+    token: given.token ?? null,
+    routes,
+    prefix: '/run/',
+    limits: { ...roomy, ...given.limits },
+    onDefect: given.onDefect ?? (() => undefined),
+  });
+  servers.push(server);
+  return { server, url: await server.listen(0) };
+}
+
+const echo: Readonly<Record<string, Route>> = {
+  '/open': { open: true, GET: ({ trusted }) => json(200, { trusted }) },
+  '/echo': {
+    GET: ({ scope, query }) => json(200, { scope, query: [...query] }),
+    POST: async ({ read }) => json(200, { bytes: (await read()).length }),
+  },
+  '/things/': { GET: ({ rest, scope }) => json(200, { rest, scope }) },
+};
+
+async function ask(url: string, init: RequestInit = {}) {
+  const reply = await fetch(url, init);
+  return { status: reply.status, headers: reply.headers, body: (await reply.json()) as Record<string, unknown> };
+}
+
+describe('routes', () => {
+  it.each<[string, string, number, unknown]>([
+    ['GET', '/echo', 200, { scope: null, query: [] }],
+    [
+      'GET',
+      '/echo?a=1&b',
+      200,
+      {
+        scope: null,
+        query: [
+          ['a', '1'],
+          ['b', ''],
+        ],
+      },
+    ],
+    ['GET', '/run/a_run/echo', 200, { scope: 'a_run', query: [] }],
+    ['GET', '/things/Qwen/Qwen2.5-VL', 200, { rest: 'Qwen/Qwen2.5-VL', scope: null }],
+    ['GET', '/run/x/things/Qwen%2FQwen2.5-VL', 200, { rest: 'Qwen/Qwen2.5-VL', scope: 'x' }],
+    ['GET', '/things/', 404, undefined],
+    ['GET', '/things', 404, undefined],
+    ['GET', '/things/%E0%A4%A', 404, undefined],
+    ['GET', '//', 404, undefined],
+    ['GET', '//echo', 404, undefined],
+    ['GET', '/run/', 404, undefined],
+    ['GET', '/run/x', 404, undefined],
+    ['GET', 'http://[/', 404, undefined],
+    ['GET', 'http://127.0.0.1/echo', 200, undefined],
+    ['OPTIONS', '*', 404, undefined],
+    ['GET', '/constructor', 404, undefined],
+    ['GET', '/__proto__', 404, undefined],
+    ['DELETE', '/echo', 405, undefined],
+    ['OPEN', '/open', 400, undefined],
+    ['POST', '/open', 405, undefined],
+  ])('%s %s: %i', async (method, path, status, body) => {
+    const defects: unknown[] = [];
+    const { url } = await serve(echo, { onDefect: (error) => defects.push(error) });
+    expect(await rawStatus(url, [`${method} ${path} HTTP/1.1`, 'host: localhost', 'content-length: 0'])).toBe(status);
+    expect(defects).toEqual([]);
+    if (body !== undefined) expect((await ask(`${url}${path}`)).body).toEqual(body);
+  });
+
+  it('answer in the form of OpenAI, and say what is allowed', async () => {
+    const { url } = await serve(echo);
+    const { headers, body } = await ask(`${url}/echo`, { method: 'PUT' });
+    expect(headers.get('allow')).toBe('GET, POST');
+    expect(body).toEqual({
+      error: { message: 'This path takes GET, POST.', type: 'MethodNotAllowedError', param: null, code: 405 },
+    });
+  });
+
+  it('that fail tell the client nothing and their owner all', async () => {
+    const defects: unknown[] = [];
+    const defect = new Error('secret-of-a-defect');
+    const fail = (): never => {
+      throw defect;
+    };
+    const { url, server } = await serve({ '/a': { GET: fail } }, { onDefect: (error) => defects.push(error) });
+    const { status, body } = await ask(`${url}/a`);
+    expect(status).toBe(500);
+    expect(JSON.stringify(body)).not.toContain('secret');
+    expect(defects).toEqual([defect]);
+    await ask(`${url}/b`);
+    expect(server.replies.samples()).toEqual([
+      { labels: { path: '/a', status: '500' }, value: 1 },
+      { labels: { path: 'other', status: '404' }, value: 1 },
+    ]);
+  });
+});
+
+describe('the guard', () => {
+  const head = (host: string, ...more: string[]) => ['GET /open HTTP/1.1', `host: ${host}`, ...more];
+
+  it.each<[string, number]>([
+    ['localhost', 200],
+    ['LOCALHOST:80', 200],
+    ['127.0.0.1:4878', 200],
+    ['127.9.9.9', 200],
+    ['[::1]:4878', 200],
+    ['evil.com', 403],
+    ['evil.com:4878', 403],
+    ['localhost.evil.com', 403],
+    ['127.0.0.1.evil.com', 403],
+    ['127.0.0.1@evil.com', 403],
+    ['10.0.0.1', 403],
+    ['', 403],
+  ])('asked as the host %s on loopback: %i', async (host, status) => {
+    const { url } = await serve(echo);
+    expect(await rawStatus(url, head(host))).toBe(status);
+  });
+
+  it.each([
+    ['origin: http://evil.com', 403],
+    ['origin: null', 403],
+    ['sec-fetch-site: cross-site', 403],
+    ['sec-fetch-site: same-site', 403],
+    ['sec-fetch-site: none', 200],
+    ['sec-fetch-mode: cors', 200],
+  ])('with %s, token or not: %i', async (line, status) => {
+    for (const given of [null, token]) {
+      const { url } = await serve(echo, { token: given });
+      expect(await rawStatus(url, head('localhost', line, `authorization: Bearer ${token}`))).toBe(status);
+    }
+  });
+
+  it('wants the token, except where it is told to look only', async () => {
+    const { url } = await serve(echo, { token });
+    const authorization = `Bearer ${token}`;
+    expect((await ask(`${url}/echo`)).status).toBe(401);
+    expect((await ask(`${url}/echo`, { headers: { authorization: `${authorization}x` } })).status).toBe(401);
+    expect((await ask(`${url}/echo`, { headers: { authorization } })).status).toBe(200);
+    expect((await ask(`${url}/open`)).body).toEqual({ trusted: false });
+    expect((await ask(`${url}/open`, { headers: { authorization } })).body).toEqual({ trusted: true });
+  });
+
+  it.each([
+    ['0.0.0.0', null],
+    ['10.0.0.1', null],
+    ['127.0.0.1.example.org', null],
+    ['127.0.0.1', 'short'],
+    ['0.0.0.0', 'with spaces in the token'],
+  ])('lets nobody listen on %s with the token %s', async (host, given) => {
+    await expect(serve(echo, { host, token: given })).rejects.toMatchObject({ code: 'config', exitCode: 2 });
+  });
+});
+
+describe('bodies', () => {
+  it('that are too large are answered while they still arrive, to a client that sends before it reads', async () => {
+    const { url } = await serve(echo, { limits: { bodyBytes: 1000 } });
+    const client = dial(url);
+    client.socket.write('POST /echo HTTP/1.1\r\nhost: localhost\r\ncontent-length: 8000000\r\n\r\n');
+    for (let sent = 0; sent < 80; sent++) {
+      const full = !client.socket.write(Buffer.alloc(100_000));
+      if (full) await new Promise((resolve) => client.socket.once('drain', resolve));
+    }
+    await client.closed;
+    expect(client.text()).toMatch(/^HTTP\/1\.1 413 .*"RequestTooLargeError"/s);
+    const fetched = await ask(`${url}/echo`, { method: 'POST', body: new Uint8Array(8_000_000) });
+    expect(fetched).toMatchObject({ status: 413, body: { error: { code: 413 } } });
+  });
+
+  const upload = (url: string, announced: number, sent: number) => {
+    const client = dial(url);
+    client.socket.write(`POST /echo HTTP/1.1\r\nhost: localhost\r\ncontent-length: ${announced}\r\n\r\n`);
+    client.socket.write(Buffer.alloc(sent));
+    return client;
+  };
+
+  it('count while they arrive, and leave room for small ones however many there are', async () => {
+    const { url, server } = await serve(echo, { limits: { bodyBytes: 500_000, heldBytes: 2_000_000 } });
+    const uploads = Array.from({ length: 30 }, () => upload(url, 500_000, 490_000));
+    await until(() => uploads.filter(({ text }) => text().startsWith('HTTP/1.1 429')).length >= 25);
+    expect(server.held.held).toBeGreaterThan(1_000_000);
+    expect(server.held.held).toBeLessThan(2_000_000);
+    for (let i = 0; i < 20; i++) {
+      expect((await ask(`${url}/echo`, { method: 'POST', body: new Uint8Array(50_000) })).status).toBe(200);
+    }
+    for (const { socket } of uploads) socket.destroy();
+    await until(() => server.held.held === 0);
+  });
+
+  it('of tiny pieces count for what the pieces cost', async () => {
+    const { url, server } = await serve(echo, { limits: { heldBytes: 300_000, bodyBytes: 100_000 } });
+    const client = dial(url);
+    client.socket.write('POST /echo HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n');
+    client.socket.write('1\r\nx\r\n'.repeat(10_000));
+    await until(() => client.text().startsWith('HTTP/1.1 429'));
+    await client.closed;
+    expect(server.held.held).toBe(0);
+  });
+
+  it('are let go when their reply is there, whatever it is', async () => {
+    const { url, server } = await serve({
+      '/a': {
+        POST: async ({ read }) => {
+          await read();
+          throw new Refusal('bad_request', 'no');
+        },
+      },
+    });
+    expect((await ask(`${url}/a`, { method: 'POST', body: 'abc' })).status).toBe(400);
+    expect(server.held.held).toBe(0);
+  });
+});
+
+describe('the end', () => {
+  it('does not wait for readers that do not read longer than its time', async () => {
+    const page = Buffer.alloc(20_000_000, 'x');
+    const { url, server } = await serve(
+      { '/page': { GET: () => ({ status: 200, type: 'text/plain', body: page }) } },
+      { limits: { drainTimeoutMs: 200 } },
+    );
+    const readers = Array.from({ length: 10 }, () => dial(url, { reads: false }));
+    for (const { socket } of readers) socket.write('GET /page HTTP/1.1\r\nhost: localhost\r\n\r\n');
+    await until(() => server.underWay === 10);
+    await server.drain();
+    for (const { socket } of readers) socket.destroy();
+    await expect(fetch(`${url}/page`)).rejects.toThrow();
+  });
+
+  it('waits for what is under way, and refuses the rest', async () => {
+    let go = (): void => undefined;
+    const held = new Promise<void>((resolve) => (go = resolve));
+    const { url, server } = await serve({
+      '/slow': { GET: () => held.then(() => json(200, {})) },
+      '/health': { open: true, GET: (call) => json(200, { draining: call.server.draining }) },
+    });
+    const slow = ask(`${url}/slow`);
+    await until(() => server.underWay === 1);
+    const drained = server.drain();
+    const refused = await ask(`${url}/slow`);
+    expect(refused).toMatchObject({ status: 503, body: { error: { type: 'ServiceUnavailable' } } });
+    expect(refused.headers.get('retry-after')).toBe('5');
+    expect((await ask(`${url}/health`)).body).toEqual({ draining: true });
+    go();
+    expect((await slow).status).toBe(200);
+    await drained;
+  });
+
+  it('tells a handler that its client went away', async () => {
+    let gone = false;
+    const { url, server } = await serve({
+      '/wait': {
+        GET: (call) =>
+          new Promise((resolve) => {
+            call.gone.addEventListener('abort', () => {
+              gone = true;
+              resolve(json(200, {}));
+            });
+          }),
+      },
+    });
+    const client = dial(url);
+    client.socket.write('GET /wait HTTP/1.1\r\nhost: localhost\r\n\r\n');
+    await until(() => server.underWay === 1);
+    client.socket.destroy();
+    await until(() => gone && server.underWay === 0);
+  });
+});

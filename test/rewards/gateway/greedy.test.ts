@@ -1,0 +1,256 @@
+/** Callers who take more than they should, of a gateway that serves others beside them. */
+import { request as httpRequest } from 'node:http';
+import { afterEach, describe, expect, it } from 'vitest';
+import { startGateway, type RunningGateway } from '../../../src/rewards/gateway/server.js';
+import type { GatewayOptionsInput } from '../../../src/rewards/gateway/options.js';
+import type { Behave, Behaviour, StubJudge } from '../judge/stub_judge.js';
+import { completion, openAiError, scoresText, startStubJudge, stubModel } from '../judge/stub_judge.js';
+
+const opened: (() => Promise<void>)[] = [];
+afterEach(async () => {
+  for (const close of opened.splice(0).reverse()) await close();
+});
+
+async function judge(behave: Behave): Promise<StubJudge> {
+  const stub = await startStubJudge((request) =>
+    request.text.startsWith('This is a check') ? { kind: 'text', text: 'fine' } : behave(request),
+  );
+  opened.push(stub.close);
+  return stub;
+}
+
+async function gateway(
+  judges: readonly StubJudge[],
+  options: Partial<GatewayOptionsInput> = {},
+): Promise<RunningGateway> {
+  const upstreams = judges.map(({ url }) => url);
+  const running = await startGateway({ model: stubModel, port: 0, upstreams, ...options }, { canaries: null });
+  opened.push(() => running.close());
+  await until(async () => (await health(running)).upstreams.every(({ state }) => state === 'ready'));
+  return running;
+}
+
+interface Health {
+  readonly status: string;
+  readonly waiting: number;
+  readonly upstreams: readonly { readonly state: string }[];
+}
+
+async function health({ url }: RunningGateway): Promise<Health> {
+  return (await (await fetch(new URL('/health', url))).json()) as Health;
+}
+
+async function until(holds: () => boolean | Promise<boolean>): Promise<void> {
+  for (let i = 0; i < 1000; i++) {
+    if (await holds()) return;
+    await new Promise((resolve) => setTimeout(resolve, 10));
+  }
+  throw new Error('waited in vain');
+}
+
+interface Reply {
+  readonly status: number;
+  readonly headers: Readonly<Record<string, unknown>>;
+  readonly body: string;
+}
+
+/** Asks in words, from an address of this machine. */
+function ask(
+  { url }: RunningGateway,
+  text: string,
+  { run = 'a_run', from = '127.0.0.1', more = {} } = {},
+): Promise<Reply> {
+  const body = JSON.stringify({
+    model: stubModel,
+    messages: [{ role: 'user', content: [{ type: 'text', text }] }],
+    ...more,
+  });
+  return new Promise((resolve, reject) => {
+    const headers = { 'content-type': 'application/json', 'x-run-name': run };
+    const sent = httpRequest(`${url}/chat/completions`, { method: 'POST', headers, localAddress: from }, (reply) => {
+      let read = '';
+      reply.setEncoding('utf8').on('data', (piece) => (read += piece));
+      reply.on('end', () => resolve({ status: reply.statusCode ?? 0, headers: reply.headers, body: read }));
+    });
+    sent.on('error', reject);
+    sent.end(body);
+  });
+}
+
+const unfitOr =
+  (otherwise: Behaviour): Behave =>
+  ({ text }) =>
+    text.startsWith('unfit') ? openAiError(500, 'cannot identify image file') : otherwise;
+
+describe('unfit requests', () => {
+  it.each([
+    [5, 1],
+    [5, 2],
+    [50, 1],
+    [50, 2],
+  ])('%i of them take none of %i judges from a run beside them', async (count, judges) => {
+    const stubs = await Promise.all(Array.from({ length: judges }, () => judge(unfitOr(scoresText(7, 8)))));
+    const running = await gateway(stubs);
+    // One after another, with nothing between them that goes well.
+    for (let i = 0; i < count; i++) expect((await ask(running, `unfit ${i}`, { run: 'attacker' })).status).toBe(500);
+    const innocent = new Set([(await ask(running, 'fit', { run: 'innocent' })).status]);
+    const attack = Promise.all(
+      Array.from({ length: count }, async (_, i) => (await ask(running, `unfit too ${i}`)).status),
+    );
+    let over = false;
+    void attack.finally(() => (over = true)).catch(() => undefined);
+    for (let i = 0; i < 3 || !over; i++) innocent.add((await ask(running, `fit ${i}`, { run: 'innocent' })).status);
+    expect(new Set(await attack)).toEqual(new Set([500]));
+    expect([...innocent]).toEqual([200]);
+    expect((await health(running)).upstreams.map(({ state }) => state)).toEqual(stubs.map(() => 'ready'));
+  });
+
+  it('are seen by two judges at most', async () => {
+    const stubs = await Promise.all([1, 2, 3].map(() => judge(unfitOr(scoresText(7, 8)))));
+    const running = await gateway(stubs);
+    const before = stubs.reduce((sum, { requests }) => sum + requests.length, 0);
+    expect((await ask(running, 'unfit')).status).toBe(500);
+    expect(stubs.reduce((sum, { requests }) => sum + requests.length, 0)).toBe(before + 2);
+  });
+
+  it('do not hide a judge that is dead and answers 500 to everything', async () => {
+    let dead = false;
+    const stub = await startStubJudge(() => (dead ? openAiError(500, 'EngineDeadError') : scoresText(7, 8)));
+    opened.push(stub.close);
+    const running = await gateway([stub], { maxConcurrency: 2 });
+    dead = true;
+    // Many at once, so that there is never room for a look that does not take its turn.
+    let found = false;
+    const askers = Array.from({ length: 8 }, async (_, asker) => {
+      for (let i = 0; !found && i < 500; i++) found ||= (await ask(running, `fit ${asker} ${i}`)).status === 503;
+    });
+    await Promise.all(askers);
+    expect([found, (await health(running)).upstreams[0].state]).toEqual([true, 'open']);
+    dead = false;
+    await until(async () => (await health(running)).status === 'ready');
+  });
+});
+
+describe('turns', () => {
+  /** The share of the turns that an innocent run gets, which asks for two at a time, while others ask for 30 at a time. */
+  async function shareBeside(
+    attacker: (request: number) => { readonly run: string; readonly from?: string },
+  ): Promise<number> {
+    const served: string[] = [];
+    const stub = await judge(async ({ text }) => {
+      served.push(text);
+      await new Promise((resolve) => setTimeout(resolve, 2));
+      return scoresText(7, 8);
+    });
+    const running = await gateway([stub], { maxConcurrency: 1 });
+    let over = false;
+    let request = 0;
+    const attack = Array.from({ length: 30 }, async () => {
+      while (!over) await ask(running, 'attack', attacker(request++));
+    });
+    await until(async () => (await health(running)).waiting > 20);
+    served.length = 0;
+    await Promise.all(
+      [1, 2].map(async () => {
+        for (let i = 0; i < 20; i++) await ask(running, 'innocent', { run: 'innocent' });
+      }),
+    );
+    over = true;
+    const all = served.lastIndexOf('innocent') + 1;
+    await Promise.all(attack);
+    return 40 / all;
+  }
+
+  it('are no more for one who gives another name each time', async () => {
+    expect(await shareBeside((request) => ({ run: `fresh-${request}` }))).toBeGreaterThan(0.35);
+  });
+
+  it('are no more for one who has many names', async () => {
+    const many = (request: number) => ({ run: `name-${request % 30}`, from: '127.0.0.2' });
+    expect(await shareBeside(many)).toBeGreaterThan(0.35);
+  });
+
+  it('are left for others where one fills the queue', async () => {
+    let release = (): void => undefined;
+    const held = new Promise<void>((resolve) => (release = resolve));
+    const stub = await judge(async () => {
+      await held;
+      return scoresText(7, 8);
+    });
+    const running = await gateway([stub], { maxConcurrency: 1, maxWaiting: 10 });
+    let refused = 0;
+    const greedy = Array.from({ length: 30 }, async (_, i) => {
+      const { status } = await ask(running, 'x', { run: `fresh-${i}`, from: '127.0.0.2' });
+      refused += Number(status === 429);
+    });
+    await until(async () => (await health(running)).waiting === 10);
+    const innocent = ask(running, 'y', { run: 'innocent' });
+    await until(() => refused === 20);
+    release();
+    expect((await innocent).status).toBe(200);
+    await Promise.all(greedy);
+    expect(refused).toBe(20);
+  });
+});
+
+describe('a gateway that is stopped', () => {
+  it('answers what waits, and lets what is under way end', async () => {
+    let release = (): void => undefined;
+    const held = new Promise<void>((resolve) => (release = resolve));
+    const stub = await judge(async () => {
+      await held;
+      return scoresText(7, 8);
+    });
+    const running = await gateway([stub], { maxConcurrency: 1 });
+    const asked = Array.from({ length: 5 }, () => ask(running, 'x'));
+    await until(async () => (await health(running)).waiting === 4);
+    const drained = running.drain();
+    const first = await Promise.any(asked);
+    expect([first.status, first.headers['retry-after']]).toEqual([503, '5']);
+    release();
+    expect((await Promise.all(asked)).map(({ status }) => status).sort()).toEqual([200, 503, 503, 503, 503]);
+    await drained;
+  });
+});
+
+describe('a reply', () => {
+  const deterministic = { temperature: 0, seed: 1 };
+  const thought = completion(null, 'length') as { choices: { message: Record<string, unknown> }[] };
+  thought.choices[0].message['reasoning_content'] = 'Let me look at the image.';
+
+  it('of a judge that thinks passes whole, is no failure, and is not kept', async () => {
+    const stub = await judge(() => ({ kind: 'json', body: thought }));
+    const { mkdtempSync, rmSync } = await import('node:fs');
+    const cacheDir = mkdtempSync('/tmp/editrl-thinking-');
+    opened.push(() => Promise.resolve(rmSync(cacheDir, { recursive: true, force: true })));
+    const running = await gateway([stub], { cacheDir, breakerFailures: 2 });
+    for (let i = 0; i < 4; i++) {
+      const reply = await ask(running, 'x', { more: deterministic });
+      expect([reply.status, JSON.parse(reply.body), reply.headers['x-editrl-cache']]).toEqual([200, thought, 'miss']);
+    }
+    expect((await health(running)).upstreams[0].state).toBe('ready');
+  });
+
+  it('keeps what a caller can use of its headers, and nothing else', async () => {
+    const headers = {
+      'x-request-id': 'req_7',
+      'openai-processing-ms': '12',
+      'x-ratelimit-remaining-requests': '3',
+      'retry-after': '9',
+      'set-cookie': 'session=1',
+      server: 'uvicorn',
+    };
+    const stub = await judge(() => ({ kind: 'json', status: 429, body: { error: { message: 'slow' } }, headers }));
+    const reply = await ask(await gateway([stub]), 'x');
+    expect(reply.headers).toMatchObject({
+      'x-request-id': 'req_7',
+      'openai-processing-ms': '12',
+      'x-ratelimit-remaining-requests': '3',
+      'retry-after': '9',
+    });
+    expect([reply.headers['set-cookie'], reply.headers['server']]).toEqual([undefined, undefined]);
+    const page = await judge(() => ({ kind: 'raw', status: 404, contentType: 'text/html', body: '<p>no</p>' }));
+    const found = await ask(await gateway([page]), 'x');
+    expect([found.headers['content-type'], found.body]).toEqual(['text/html', '<p>no</p>']);
+  });
+});
