@@ -175,6 +175,8 @@ export async function openHeldOutJudge(
     endpoints,
     store,
     ...(apiKey === undefined ? {} : { apiKey }),
+    alias: second.model_alias,
+    onNote: (note) => warn(`held-out judge: ${note}`),
     concurrency: reward.concurrency,
     queryTimeoutMs: timeoutMs,
     policy,

@@ -16,7 +16,7 @@ function open(endpoint: string, model = stubModel) {
   const resolveRun = (run: string): string => run;
   const { signal } = new AbortController();
   const judge = { notice: () => undefined, lost: () => undefined, over: signal };
-  return openServedReward(settings, { resolveRun, onWaiting: () => undefined, judge, signal });
+  return openServedReward(settings, { resolveRun, onWaiting: () => undefined, onNote: () => undefined, judge, signal });
 }
 
 describe('a reward server whose term has a judge of its own', () => {

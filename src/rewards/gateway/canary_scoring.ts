@@ -1,11 +1,12 @@
 /** Asks an upstream the canary set and says what is wrong with its scores. */
 import type { Dispatcher as UndiciDispatcher } from 'undici';
-import { dialectOf, toChatRequest } from '../judge/chat_request.js';
+import { toChatRequest } from '../judge/chat_request.js';
 import type { Clock } from '../../core/clock.js';
 import { sleep } from '../../core/clock.js';
 import { Deadline } from '../../core/deadline.js';
 import { excerpt } from '../judge/parse.js';
 import type { ListedModel } from '../judge/readiness.js';
+import { dialectOf, startingTraits, type Traits } from '../judge/traits.js';
 import { canaryQuestion, type Canary, type CanarySet } from './canary_set.js';
 import type { Dispatcher, Lease } from './dispatcher.js';
 import { DriftWatch, type CanaryFinding } from './drift.js';
@@ -31,6 +32,11 @@ export interface ScoringServices {
   readonly log: (level: 'info' | 'warn', text: string) => void;
 }
 
+interface AskedModel {
+  readonly model: string;
+  readonly traits: Traits;
+}
+
 /** No run has this name, because a run's name begins with a letter or a digit. */
 const canaryRun = '(canary)';
 const roomEveryMs = 50;
@@ -47,7 +53,11 @@ export class CanaryScoring {
   }
 
   /** Resolves with why the upstream could not be asked; null where it answered, whatever it said. Never rejects. */
-  async score(upstream: Upstream, models: readonly ListedModel[]): Promise<string | null> {
+  async score(
+    upstream: Upstream,
+    models: readonly ListedModel[],
+    traits: Traits = startingTraits[dialectOf([upstream.url])],
+  ): Promise<string | null> {
     const { choose, metrics, tolerance } = this.services;
     const listed = models.find(({ id }) => id === (this.services.model ?? models[0].id));
     const set = listed === undefined ? null : choose(listed);
@@ -55,7 +65,7 @@ export class CanaryScoring {
     const scores = new Map<string, readonly number[] | string>();
     // One after the other: a judge that has just started, or that others use, is not asked for more than it must.
     for (const canary of set.canaries) {
-      const got = await this.#ask(upstream, listed.id, canary);
+      const got = await this.#ask(upstream, { model: listed.id, traits }, canary);
       if (got === null) return `it failed while it was asked about the canary '${canary.name}'`;
       scores.set(canary.name, got);
     }
@@ -77,10 +87,14 @@ export class CanaryScoring {
   }
 
   /** Its scores, or why there are none; null where the upstream gave no usable reply at all. */
-  async #ask(upstream: Upstream, model: string, canary: Canary): Promise<readonly number[] | string | null> {
+  async #ask(
+    upstream: Upstream,
+    { model, traits }: AskedModel,
+    canary: Canary,
+  ): Promise<readonly number[] | string | null> {
     const { clock, agent, upstreamKey, timeoutMs, stop } = this.services;
     const question = canaryQuestion(canary);
-    const body = Buffer.from(JSON.stringify(await toChatRequest(question, model, 0, dialectOf([upstream.url]))));
+    const body = Buffer.from(JSON.stringify(await toChatRequest(question, model, 0, traits)));
     const end = await this.#slot(upstream);
     if (end === null) return null;
     const deadline = new Deadline(clock, timeoutMs, stop);
