@@ -45,6 +45,7 @@ function problem(reason: UnscoredReason, detail: string, remedy: Remedy): Proble
 /** What was asked for, as far as the reply is read by it. */
 export interface Asked {
   readonly logprobs?: boolean | null;
+  readonly response_format?: unknown;
 }
 
 /** Finish reasons of servers that gave up on a reply: what there is of it may break off anywhere. */
@@ -74,26 +75,37 @@ export function readCompletion(body: unknown, asked: Asked = {}): Reply {
   if (asked.logprobs === true && choices.length > 0) return readLogprobs(choice, model);
   if (isText(text)) return { kind: 'text', text, cutOff: finishReason === 'length', model };
   if (isText(refusal)) return problem('refused', excerpt(refusal), 'give_up');
-  return withoutText(body, choice, model);
+  return withoutText(choice, { asked, model, counted: reasoningTokens(body) });
 }
 
 function isText(value: unknown): value is string {
   return typeof value === 'string' && value !== '';
 }
 
+interface Around {
+  readonly asked: Asked;
+  readonly model: string | null;
+  /** Tokens of thoughts, where the server counts them. */
+  readonly counted: number;
+}
+
 /** A reply without a word: a judge that thinks may have spent all its tokens on that. */
-function withoutText(body: unknown, choice: unknown, model: string | null): Problem {
+function withoutText(choice: unknown, { asked, model, counted }: Around): Problem {
   if (choice === undefined) return problem('empty', 'answered with no choices', 'ask_again');
   const message = field(choice, 'message');
   // vLLM, SGLang, llama.cpp and DeepSeek say `reasoning_content`; newer vLLM and OpenRouter `reasoning`; OpenAI only counts the tokens.
-  const counted = field(field(field(body, 'usage'), 'completion_tokens_details'), 'reasoning_tokens');
-  const thought =
-    isText(field(message, 'reasoning_content')) || isText(field(message, 'reasoning')) || Number(counted) > 0;
-  if (field(choice, 'finish_reason') !== 'length') {
-    return problem('empty', `answered with no content${thought ? ', only thoughts' : ''}`, 'ask_again');
+  const thought = counted > 0 || isText(field(message, 'reasoning_content')) || isText(field(message, 'reasoning'));
+  if (field(choice, 'finish_reason') === 'length') {
+    const where = thought ? 'while it was still thinking' : 'before its first word';
+    return { ...problem('truncated', `cut off ${where}`, 'ask_again'), thought, model };
   }
-  const where = thought ? 'while it was still thinking' : 'before its first word';
-  return { ...problem('truncated', `cut off ${where}`, 'ask_again'), thought, model };
+  const empty = problem('empty', `answered with no content${thought ? ', only thoughts' : ''}`, 'ask_again');
+  // Under a grammar that has no end of thinking in it, the whole answer passes for a thought (sgl-project/sglang#14821).
+  return thought && asked.response_format !== undefined ? { ...empty, refused: ['response_format'] } : empty;
+}
+
+function reasoningTokens(body: unknown): number {
+  return Number(field(field(field(body, 'usage'), 'completion_tokens_details'), 'reasoning_tokens') ?? 0);
 }
 
 function readLogprobs(choice: unknown, model: string | null): Reply {

@@ -1,4 +1,5 @@
 /** Finding out, before anything is scored, what a server takes of a question. */
+import { setMaxListeners } from 'node:events';
 import type OpenAI from 'openai';
 import { canaryQuery } from './canary.js';
 import { toChatRequest } from './chat_request.js';
@@ -19,6 +20,8 @@ export async function negotiate(
   start: Traits,
   signal: AbortSignal,
 ): Promise<Negotiated> {
+  // A signal counts whoever ever waited for it, and this is one request after another.
+  setMaxListeners(0, signal);
   let traits = start;
   let room = 1;
   for (let changes = 0; ;) {

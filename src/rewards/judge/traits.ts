@@ -23,7 +23,8 @@ export type OptionalField = (typeof optionalFields)[number];
 export const tokenLimits = ['max_completion_tokens', 'max_tokens'] as const;
 export type TokenLimit = (typeof tokenLimits)[number];
 
-export type RefusableField = OptionalField | TokenLimit;
+const refusableFields = [...optionalFields, ...tokenLimits] as const;
+export type RefusableField = (typeof refusableFields)[number];
 
 /** Plain data, so that another thread or process can take it. */
 export interface Traits {
@@ -64,8 +65,8 @@ const names: Readonly<Record<RefusableField, RegExp>> = {
   top_k: /(?<![\w-])top_?k(?![\w-])/i,
   repetition_penalty: /(?<![\w-])repetition_?penalty(?![\w-])/i,
   seed: /(?<![\w-])seed(?![\w-])/i,
-  // A letter is a field's name only in quotes.
-  n: /(['"`])n\1/,
+  // A letter is a field's name only in quotes, or where a name is announced.
+  n: /(['"`])n\1|(?:param(?:eter)?|argument|field)s?(?: supplied)?:? n(?![\w-])/i,
   top_p: /(?<![\w-])top_?p(?![\w-])/i,
   response_format:
     /(?<![\w-])(?:response_?format|json[_ ]schema|structured[_ ]outputs?|guided[_ ](?:decoding|json)|grammar)(?![\w-])/i,
@@ -99,15 +100,13 @@ const refusedByProxy = /UnsupportedParams/i;
  */
 export function refusedFields({ status, param, words }: FieldError): readonly RefusableField[] {
   if (!refusals.has(status) && !refusedByProxy.test(words)) return [];
-  const found = (text: string) =>
-    ([...optionalFields, ...tokenLimits] as const).flatMap((field) => {
-      const at = text.search(names[field]);
-      return at < 0 ? [] : [{ field, at }];
-    });
-  // A server that says which field it means means no other.
-  const named = found(param ?? '');
-  if (named.length > 0) return named.map(({ field }) => field);
-  const said = found(words);
+  // A server that says which field it means (`response_format.json_schema`) means no other.
+  const meant = refusableFields.find((field) => field === param?.split(/[.[]/)[0]);
+  if (meant !== undefined) return [meant];
+  const said = refusableFields.flatMap((field) => {
+    const at = words.search(names[field]);
+    return at < 0 ? [] : [{ field, at }];
+  });
   return (/\bboth\b/i.test(words) ? said : said.sort((a, b) => a.at - b.at)).map(({ field }) => field);
 }
 
