@@ -168,6 +168,17 @@ export function openAiError(status: number, message: string, headers: Record<str
   return { kind: 'json', status, headers, body: { error: { message, type: 'Error', param: null, code: status } } };
 }
 
+/** A judge that refuses these fields in OpenAI's words, and answers by this name. */
+export function choosy(fields: readonly string[], text: Behaviour, answersAs = stubModel): Behave {
+  return ({ body }) => {
+    const field = fields.find((name) => name in body);
+    if (field !== undefined) return openAiError(400, `Unrecognized request argument supplied: ${field}`);
+    if (text.kind !== 'text') return text;
+    const said = completion(text.text, text.finishReason ?? 'stop') as object;
+    return { kind: 'json', body: { ...said, model: answersAs } };
+  };
+}
+
 export function scoresText(...scores: readonly number[]): Behaviour {
   return { kind: 'text', text: JSON.stringify({ score: scores, reasoning: 'as told' }) };
 }
