@@ -6,7 +6,7 @@ import type {
 import { sha256 } from '../../core/image.js';
 import type { JudgeMessage, JudgeQuery } from './judge.js';
 import type { JudgeImage } from './images.js';
-import { fitted, startingTraits, type Dialect, type Traits } from './traits.js';
+import { kept, startingTraits, type Dialect, type Traits } from './traits.js';
 
 /** Sampling of a first request besides its temperature; sent in full, because vLLM fills gaps from the checkpoint's own defaults. */
 const topP = 1;
@@ -23,9 +23,6 @@ interface VllmFields {
 }
 
 export type ChatRequest = ChatCompletionCreateParamsNonStreaming & Partial<VllmFields>;
-
-/** A request with all fields, as a server gets it that refuses none. */
-export type FullRequest = ChatRequest & VllmFields & { readonly max_completion_tokens: number };
 
 /** How a request differs from the first one for its query. */
 export interface Variation {
@@ -44,16 +41,18 @@ export async function toChatRequest(
   { shrunk = false, room = 1 }: Variation = {},
 ): Promise<ChatRequest> {
   const { format, topLogprobs } = query;
-  const request: FullRequest = {
-    model,
-    messages: await Promise.all(query.messages.map((message) => toMessage(message, shrunk))),
+  const fields: VllmFields & Omit<ChatRequest, 'model' | 'messages'> = {
     n: 1,
     ...sampling(query, asked),
-    max_completion_tokens: room * query.maxCompletionTokens,
     ...(topLogprobs === undefined ? {} : { logprobs: true, top_logprobs: topLogprobs }),
     ...(format === null ? {} : { response_format: { type: 'json_schema', json_schema: { ...format } } }),
   };
-  return fitted(request, traits);
+  return {
+    model,
+    messages: await Promise.all(query.messages.map((message) => toMessage(message, shrunk))),
+    ...kept(fields, traits),
+    [traits.tokenLimit]: room * query.maxCompletionTokens,
+  };
 }
 
 /**
@@ -66,9 +65,8 @@ export function hashRequest(query: JudgeQuery, model: string, dialect: Dialect =
     parts: parts.map((part) => (typeof part === 'string' ? { text: part } : { png: part.digest })),
   }));
   const { format, topLogprobs, maxCompletionTokens } = query;
-  const { leftOut } = startingTraits[dialect];
-  const sent = Object.entries(sampling(query, 0)).filter(([name]) => !(leftOut as readonly string[]).includes(name));
-  const asked = { ...Object.fromEntries(sent), max_completion_tokens: maxCompletionTokens };
+  const sent = kept(sampling(query, 0), startingTraits[dialect]);
+  const asked = { ...sent, max_completion_tokens: maxCompletionTokens };
   return sha256(JSON.stringify({ model, messages, sampling: asked, format, topLogprobs }));
 }
 

@@ -12,7 +12,7 @@ const wideRoom = 64;
 /**
  * Asks the canary as questions are asked, and again without what the server refuses of it, until it is answered or names nothing more that
  * can be left out. A judge that was cut off while it was thinking has answered; one that said nothing at all is given more tokens
- * once. Rejects as the client does.
+ * once. Rejects where it is called off, and for what is no error of a request.
  */
 export async function negotiate(
   client: OpenAI,
@@ -26,22 +26,23 @@ export async function negotiate(
   let room = 1;
   for (let changes = 0; ;) {
     const request = await toChatRequest(canaryQuery, model, 0, traits, { room });
-    const { reply, error } = await client.chat.completions.create(request, { signal }).then(
-      (body: unknown) => ({ reply: readCompletion(body, request), error: null }),
-      (cause: unknown) => ({ reply: signal.aborted ? null : readError(cause, Date.now()), error: cause }),
-    );
-    if (reply === null) throw error;
-    if (reply.kind === 'text') return { reply, traits, thinks: /^\s*<think>/.test(reply.text) };
-    if (reply.thought === true) return { reply, traits, thinks: true };
+    let reply: Reply;
+    let error: unknown = null;
+    try {
+      reply = readCompletion(await client.chat.completions.create(request, { signal }), request);
+    } catch (cause) {
+      if (signal.aborted) throw cause;
+      reply = readError(cause, Date.now());
+      error = cause;
+    }
+    if (reply.kind === 'text') return { reply, traits, thinks: /^\s*<think>/.test(reply.text), error };
+    if (reply.thought === true) return { reply, traits, thinks: true, error: null };
     if (reply.problem === 'truncated' && room === 1) {
       room = wideRoom;
       continue;
     }
     const fewer = changes++ < mostTraitChanges ? without(traits, reply.refused ?? []) : null;
-    if (fewer === null) {
-      if (error !== null) throw error;
-      return { reply, traits, thinks: false };
-    }
+    if (fewer === null) return { reply, traits, thinks: false, error };
     traits = fewer;
   }
 }
@@ -51,4 +52,6 @@ export interface Negotiated {
   readonly traits: Traits;
   /** Whether the judge thinks before it answers. */
   readonly thinks: boolean;
+  /** The client's error where there was no reply; null where there was one, and where the error shows that the judge thinks. */
+  readonly error: unknown;
 }

@@ -222,7 +222,9 @@ export async function lookAt(url: string, model: string, context: LookContext): 
   };
   const completes = (listed: Look): Promise<Look> =>
     ask(async () => {
-      const { reply: got, traits, thinks } = await negotiate(client, model, startingTraits[dialectOf([url])], signal);
+      const start = startingTraits[dialectOf([url])];
+      const { reply: got, traits, thinks, error } = await negotiate(client, model, start, signal);
+      if (error !== null) return readFailure(error, url, names);
       const reply = checkedModel(got, model, alias, names.alias);
       if (reply.kind === 'text' || reply.thought === true) {
         return { ...unlisted, ...(listed.state === 'ready' ? listed : {}), found: { traits, thinks } };

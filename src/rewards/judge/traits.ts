@@ -2,7 +2,6 @@
  * What a server takes of a request. Servers that claim one protocol refuse different fields of it, and say so in words of their own: these
  * are read, and the field is left out or called otherwise from then on.
  */
-import type { ChatRequest, FullRequest } from './chat_request.js';
 
 /**
  * Fields that a question can be asked without, the most dispensable first. Replies are checked whether or not a server follows the format;
@@ -53,11 +52,10 @@ export function dialectOf(endpoints: readonly string[]): Dialect {
   return endpoints.some((url) => URL.canParse(url) && openAiHost.test(new URL(url).hostname)) ? 'openai' : 'vllm';
 }
 
-/** The request as a server with these traits takes it. */
-export function fitted(request: FullRequest, { leftOut, tokenLimit }: Traits): ChatRequest {
-  const { max_completion_tokens: limit, ...rest } = request;
-  const kept = Object.entries(rest).filter(([name]) => !(leftOut as readonly string[]).includes(name));
-  return { ...Object.fromEntries(kept), [tokenLimit]: limit } as unknown as ChatRequest;
+/** The fields of a request that a server with these traits is sent. */
+export function kept(fields: object, { leftOut }: Traits): Record<string, unknown> {
+  const left: ReadonlySet<string> = new Set(leftOut);
+  return Object.fromEntries(Object.entries(fields).filter(([name]) => !left.has(name)));
 }
 
 /** How servers name a field where they refuse it; parts of other words, a model's name among them, are none. */
