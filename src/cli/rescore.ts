@@ -70,6 +70,7 @@ export const rescoreVerb: Action = {
         endpoint: flag(args, 'offline') || reward.endpoint === '' ? null : () => judges.endpointOf(reward),
         offline: flag(args, 'offline'),
         ...(apiKey === undefined ? {} : { apiKey }),
+        onNote: printError,
         onProgress: ({ iteration, heldOut }, at, of) => {
           const kind = heldOut ? 'held-out episodes' : 'episodes';
           if (process.stderr.isTTY) process.stderr.write(`\r${at + 1}/${of}: ${kind} of iteration ${iteration}  `);

@@ -95,6 +95,7 @@ async function serve(args: Arguments): Promise<number> {
   });
   const reward = await openServedReward(settings, {
     resolveRun: runResolver(runs),
+    onNote: printError,
     onWaiting: (found, waitedS) => printError(`waiting for the judge (${Math.round(waitedS)} s): ${found}`),
     signal: stop.signal,
     judge: { notice: printError, lost: (error) => stop.abort(error), over: stop.signal },

@@ -33,8 +33,8 @@ export abstract class EditrlError extends Error {
   }
 }
 
-/** What an input holds is shown, and not obeyed by a terminal. */
-function printable(text: string): string {
+/** Text with its control characters spelled out, but for line breaks and tabs: what an input holds is shown, and not obeyed by a terminal. */
+export function printable(text: string): string {
   return text.replace(/[\u0000-\u0008\u000b-\u001f\u007f-\u009f]/g, (found) => {
     return `\\u${found.charCodeAt(0).toString(16).padStart(4, '0')}`;
   });

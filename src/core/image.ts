@@ -69,7 +69,7 @@ function isReadable(bytes: Uint8Array): boolean {
 }
 
 /**
- * Decodes PNG, JPEG or WebP bytes; transparency is flattened on white. `where` names the source in an error. Raises DataError for other
+ * Decodes PNG, JPEG or WebP bytes, turned as a camera's mark in the file (EXIF orientation) says; transparency is flattened on white. `where` names the source in an error. Raises DataError for other
  * bytes, for a file that is broken or ends early, and for more than `maxPixels` pixels, before any of them is decoded.
  */
 export async function decodeImage(bytes: Uint8Array, where: string, maxPixels = mostImagePixels): Promise<RgbImage> {
@@ -79,7 +79,7 @@ export async function decodeImage(bytes: Uint8Array, where: string, maxPixels = 
     throw new DataError('cannot decode the image: its bytes are not those of a PNG, JPEG or WebP file', { where });
   }
   try {
-    const { data, info } = await sharp(bytes, { limitInputPixels: maxPixels })
+    const { data, info } = await sharp(bytes, { limitInputPixels: maxPixels, autoOrient: true })
       .flatten({ background: '#ffffff' })
       .toColourspace('srgb')
       .raw()
@@ -99,13 +99,6 @@ export async function decodeImage(bytes: Uint8Array, where: string, maxPixels = 
       cause,
     });
   }
-}
-
-/** `decodeImage` of a photograph: turned as the camera's mark in the file (EXIF orientation) says. */
-export async function decodeUpright(bytes: Uint8Array, where: string): Promise<RgbImage> {
-  const image = await decodeImage(bytes, where);
-  const { orientation = 1 } = await sharp(bytes).metadata();
-  return orientation === 1 ? image : decodeImage(await sharp(bytes).autoOrient().png().toBuffer(), where);
 }
 
 /** The size in a file's header; null where it has none that can be read. */

@@ -1,7 +1,7 @@
 /** A person's own pictures as a dataset takes them: upright, and of one size. */
 import { readFileSync } from 'node:fs';
 import { DataError } from '../core/errors.js';
-import { coverImage, decodeUpright, type RgbImage } from '../core/image.js';
+import { coverImage, decodeImage, type RgbImage } from '../core/image.js';
 
 export interface PictureSize {
   readonly width: number;
@@ -28,7 +28,7 @@ export function pictureBytes(path: string, where: string): Uint8Array {
 export async function readFitted(path: string, where: string, size: PictureSize | null): Promise<FittedPicture> {
   const bytes = pictureBytes(path, where);
   try {
-    const original = await decodeUpright(bytes, path);
+    const original = await decodeImage(bytes, path);
     const fits = size === null || sameSize(original, size);
     const image = fits ? original : await coverImage(original, size.width, size.height);
     return { image, original: { width: original.width, height: original.height } };

@@ -11,7 +11,7 @@ import { createReward } from '../rewards/score/combined.js';
 import { resolveEndpoints, type Endpoint } from '../rewards/judge/endpoints.js';
 import { JudgeImages } from '../rewards/judge/images.js';
 import { loadPrompts } from '../rewards/judge/prompts.js';
-import { waitUntilReady, type JudgeNames } from '../rewards/judge/readiness.js';
+import { waitUntilReady, type JudgeNames, type ReadinessOptions } from '../rewards/judge/readiness.js';
 import type { RewardSettings } from '../rewards/schema/reward.js';
 import { RunPaths } from '../run/paths.js';
 import { readState } from '../run/state.js';
@@ -47,6 +47,7 @@ const heldOutNames: JudgeNames = {
   judge: 'the held-out judge',
   endpoint: 'reward.held_out_judge.endpoint',
   model: 'reward.held_out_judge.model',
+  alias: 'reward.held_out_judge.model_alias',
   key: 'OPENAI_API_KEY',
   start: 'Start it, or check host and port.',
 };
@@ -89,7 +90,7 @@ export class Servers {
   }
 
   /** The judges at `reward.endpoint`. */
-  async #ofJudges({ endpoint }: RewardSettings, models: readonly string[]): Promise<Found[]> {
+  async #ofJudges({ endpoint, model_alias: alias }: RewardSettings, models: readonly string[]): Promise<Found[]> {
     if (endpoint === 'embedded') {
       return [{ what: endpoint, note: 'its judge is embedded: it is started with the run, and was not asked' }];
     }
@@ -104,7 +105,7 @@ export class Servers {
     const places: readonly Endpoint[] = shared === null ? [endpoint] : [...new Set(shared)];
     const looks = models.flatMap((model) => places.map((place) => ({ model, place })));
     const found = await Promise.all(
-      looks.map(async (look) => ({ ...look, error: await this.#ask(look.place, look.model) })),
+      looks.map(async (look) => ({ ...look, error: await this.#ask(look.place, look.model, { alias }) })),
     );
     return found.flatMap(({ model, place, error }): Found[] => {
       if (error === null) return [];
@@ -121,16 +122,21 @@ export class Servers {
   /** A run goes on without its held-out judge, so that nothing of it is in the way. */
   async #ofHeldOut(settings: RunSettings, { held_out_judge: second }: RewardSettings): Promise<Found[]> {
     if (second === null || !isTrainable(settings) || settings.algorithm.type !== 'grpo') return [];
-    const error = await this.#ask(second.endpoint, second.model, heldOutNames);
+    const error = await this.#ask(second.endpoint, second.model, {
+      alias: second.model_alias,
+      names: heldOutNames,
+    });
     const what = `held out ${JSON.stringify(second.endpoint)} ${second.model}`;
     return error === null ? [] : [{ what, note: `it would go on without its held-out judge: ${error.toText()}` }];
   }
 
-  #ask(place: Endpoint, model: string, names?: JudgeNames): Promise<EditrlError | null> {
-    return once(this.#judges, JSON.stringify([place, model]), () =>
-      failureOf(() =>
-        waitUntilReady(place, model, { ...judgeKey(), maxWaitS: 0, ...(names === undefined ? {} : { names }) }),
-      ),
+  #ask(
+    place: Endpoint,
+    model: string,
+    options: Pick<ReadinessOptions, 'alias' | 'names'>,
+  ): Promise<EditrlError | null> {
+    return once(this.#judges, JSON.stringify([place, model, options.alias]), () =>
+      failureOf(() => waitUntilReady(place, model, { ...judgeKey(), maxWaitS: 0, ...options })),
     );
   }
 

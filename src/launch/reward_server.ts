@@ -10,17 +10,18 @@ import { createReward } from '../rewards/score/combined.js';
 import type { Endpoint } from '../rewards/judge/endpoints.js';
 import { JudgeImages } from '../rewards/judge/images.js';
 import { loadPrompts, type PromptSet } from '../rewards/judge/prompts.js';
-import { waitUntilReady } from '../rewards/judge/readiness.js';
 import type { ServedReward } from '../rewards/server/scorer.js';
 import type { JudgementStore } from '../rewards/score/types.js';
 import { modelFolder, type RunResolver } from '../models/reference.js';
-import { judgeKey, Judges, limitsOf } from '../scoring/judges.js';
+import { judgeKey, Judges, limitsOf, type ReadyJudges } from '../scoring/judges.js';
 import { EmbeddedJudges } from './embedded_judge.js';
 import type { ServerUser } from './upkeep.js';
 
 export interface ServedRewardOptions {
   readonly resolveRun: RunResolver;
   readonly onWaiting: (found: string, waitedS: number) => void;
+  /** Told what is worth knowing of the judge; see `WaitOptions`. */
+  readonly onNote: (note: string) => void;
   /** How a judge that it started itself fares. */
   readonly judge: ServerUser;
   readonly signal: AbortSignal;
@@ -55,15 +56,21 @@ export async function openServedReward(settings: RewardSettings, options: Served
       limits: limitsOf(settings),
     });
     closers.push(() => reward.close());
-    const { onWaiting, signal } = options;
-    await reward.untilReady({ maxWaitS: settings.max_wait_s, onWaiting, signal });
-    const endpoint =
-      judges.models.length === 0 ? null : await judgeEndpoint(settings, judges.models, closers, options.judge);
-    const endpoints = endpoint === null ? [] : await waitForJudges(settings, endpoint, judges.models, options);
+    const { onWaiting, onNote, signal } = options;
+    const waiting = { maxWaitS: settings.max_wait_s, onWaiting, onNote, signal };
+    await reward.untilReady(waiting);
+    const asked = { ...judgeKey(), alias: settings.model_alias, onNote };
+    const ready: ReadyJudges =
+      judges.models.length === 0
+        ? { endpoints: [], traits: {} }
+        : await judges.untilReady(await judgeEndpoint(settings, judges.models, closers, options.judge), {
+            ...waiting,
+            ...asked,
+          });
     judges.connect({
-      endpoints,
+      ...ready,
+      ...asked,
       store: keepsNothing,
-      ...judgeKey(),
       concurrency: settings.concurrency,
       policy: limitsOf(settings),
     });
@@ -97,20 +104,6 @@ async function judgeEndpoint(
   const embedded = new EmbeddedJudges({ say: () => undefined });
   closers.push(() => embedded.close());
   return embedded.endpointOf({ endpoint, model: models[0] }, user);
-}
-
-async function waitForJudges(
-  settings: RewardSettings,
-  endpoint: Endpoint,
-  models: readonly string[],
-  { onWaiting, signal }: ServedRewardOptions,
-): Promise<readonly string[]> {
-  const ready = await Promise.all(
-    models.map((model) =>
-      waitUntilReady(endpoint, model, { ...judgeKey(), maxWaitS: settings.max_wait_s, onWaiting, signal }),
-    ),
-  );
-  return ready[0].endpoints;
 }
 
 /** SHA-256 over everything that decides what is scored how: servers with the same give the same scores. */

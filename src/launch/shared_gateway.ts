@@ -10,7 +10,7 @@ import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 import { EndpointError } from '../core/errors.js';
-import { dialectOf } from '../rewards/judge/chat_request.js';
+import { dialectOf } from '../rewards/judge/traits.js';
 import type { Endpoint } from '../rewards/judge/endpoints.js';
 import { exitReason } from './failure.js';
 import { Upkeep, type SayOfServer, type ServerUser } from './upkeep.js';

@@ -9,7 +9,6 @@ import type { Endpoint } from '../rewards/judge/endpoints.js';
 import type { Judge } from '../rewards/judge/judge.js';
 import { JudgeImages } from '../rewards/judge/images.js';
 import { loadPrompts } from '../rewards/judge/prompts.js';
-import { waitUntilReady } from '../rewards/judge/readiness.js';
 import { scoreChunk } from '../rewards/score/iteration.js';
 import type { JudgeItem, Outcome, Reward } from '../rewards/score/types.js';
 import { listEpisodeFiles, readRecordedEpisodes, type EpisodeFile, type RecordedEpisode } from '../run/episodes.js';
@@ -39,6 +38,8 @@ export interface RescoreRequest {
   /** Whether servers of the terms' own are not asked either. */
   readonly offline?: boolean;
   readonly apiKey?: string;
+  /** Told what is worth knowing of the judge; see `WaitOptions`. */
+  readonly onNote?: (note: string) => void;
   /** Called before each file of episodes. */
   readonly onProgress?: (file: EpisodeFile, at: number, of: number) => void;
 }
@@ -227,17 +228,19 @@ class Connection {
   }
 
   async #connect(): Promise<void> {
-    const { endpoint, reward, apiKey } = this.request;
+    const { endpoint, reward, apiKey, onNote } = this.request;
     if (endpoint === null) return;
     const place = await endpoint();
-    const key = apiKey === undefined ? {} : { apiKey };
-    const ready = await Promise.all(
-      this.#judges.models.map((model) => waitUntilReady(place, model, { ...key, maxWaitS: 0 })),
-    );
+    const asked = {
+      ...(apiKey === undefined ? {} : { apiKey }),
+      ...(onNote === undefined ? {} : { onNote }),
+      alias: reward.model_alias,
+    };
+    const ready = await this.#judges.untilReady(place, { ...asked, maxWaitS: 0 });
     this.#judges.connect({
-      endpoints: ready[0].endpoints,
+      ...ready,
+      ...asked,
       store: this.store(),
-      ...key,
       concurrency: reward.concurrency,
       policy: limitsOf(reward),
     });

@@ -13,6 +13,7 @@ interface JudgementLine {
   readonly problem: Judgement['problem'];
   readonly detail?: string;
   readonly scores: readonly number[];
+  readonly left_out?: readonly string[];
   readonly attempts: number;
   readonly latency_ms: number;
 }
@@ -115,6 +116,7 @@ export class FileJudgementStore implements JudgementStore {
       problem: judgement.problem,
       ...(judgement.detail === undefined ? {} : { detail: judgement.detail }),
       scores: judgement.scores,
+      ...(judgement.leftOut === undefined ? {} : { left_out: judgement.leftOut }),
       attempts: judgement.attempts,
       latency_ms: judgement.latencyMs,
     };
@@ -160,6 +162,7 @@ export function readJudgement(text: string): Judgement {
     problem: line.problem,
     ...(line.detail === undefined ? {} : { detail: line.detail }),
     scores: line.scores,
+    ...(line.left_out === undefined ? {} : { leftOut: line.left_out }),
     attempts: line.attempts,
     latencyMs: line.latency_ms,
   };

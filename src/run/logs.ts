@@ -6,6 +6,7 @@ import { closeSync, mkdirSync, openSync, rmSync, symlinkSync, writeSync } from '
 import { basename, join, relative } from 'node:path';
 import { Writable } from 'node:stream';
 import winston from 'winston';
+import { printable } from '../core/errors.js';
 import { diskError } from '../core/files.js';
 import type { RunPaths } from './paths.js';
 
@@ -33,7 +34,7 @@ const PREFIX: Readonly<Record<string, string>> = { error: 'error: ', warn: 'warn
 export function openRunLog(options: RunLogOptions): RunLog {
   const { paths, attempt, rank } = options;
   const level = options.level ?? 'info';
-  const readable = plainFormat();
+  const plain = plainFormat();
   const files = [new LineFile(paths.rankLog(attempt, rank))];
   const transports: winston.transport[] = [
     new winston.transports.Stream({ stream: files[0], level: 'debug', format: jsonFormat(rank, attempt) }),
@@ -44,7 +45,7 @@ export function openRunLog(options: RunLogOptions): RunLog {
     transports.push(new winston.transports.Stream({ stream: console, level, format: datedFormat() }));
     linkLatest(paths, attempt);
     if (options.terminal !== null) {
-      transports.push(new winston.transports.Stream({ stream: options.terminal, level, format: readable }));
+      transports.push(new winston.transports.Stream({ stream: options.terminal, level, format: plain }));
     }
   }
   const logger = winston.createLogger({ level: 'debug', transports });
@@ -104,14 +105,19 @@ function linkLatest(paths: RunPaths, attempt: number): void {
   }
 }
 
+/** A line for people; what a server or a dataset said in it is shown, and not obeyed by their terminal. */
+function readable(info: winston.Logform.TransformableInfo): string {
+  return printable(`${PREFIX[info.level] ?? ''}${String(info.message)}`);
+}
+
 function plainFormat(): winston.Logform.Format {
-  return winston.format.printf((info) => `${PREFIX[info.level] ?? ''}${String(info.message)}`);
+  return winston.format.printf(readable);
 }
 
 function datedFormat(): winston.Logform.Format {
   return winston.format.combine(
     winston.format.timestamp({ format: 'YYYY-MM-DD HH:mm:ss' }),
-    winston.format.printf((info) => `${String(info['timestamp'])}  ${PREFIX[info.level] ?? ''}${String(info.message)}`),
+    winston.format.printf((info) => `${String(info['timestamp'])}  ${readable(info)}`),
   );
 }
 

@@ -174,6 +174,8 @@ export async function openHeldOutJudge(
     endpoints,
     store,
     ...judgeKey(),
+    alias: second.model_alias,
+    onNote: (note) => warn(`held-out judge: ${note}`),
     concurrency: reward.concurrency,
     queryTimeoutMs: timeoutMs,
     policy,

@@ -8,7 +8,7 @@ import { createReward, type CombinedReward } from '../rewards/score/combined.js'
 import type { Endpoint } from '../rewards/judge/endpoints.js';
 import { JudgeImages } from '../rewards/judge/images.js';
 import { loadPrompts } from '../rewards/judge/prompts.js';
-import { waitUntilReady, type WaitOptions } from '../rewards/judge/readiness.js';
+import type { WaitOptions } from '../rewards/judge/readiness.js';
 import type { OpenSender } from '../rewards/judge/sender.js';
 import { scoreChunk, settleOutcomes, summariseUnscored } from '../rewards/score/iteration.js';
 import type { RunHandle } from '../run/claim.js';
@@ -16,7 +16,7 @@ import { FileJudgementStore } from '../run/judgements.js';
 import type { RunLog } from '../run/logs.js';
 import { parseIterationName, RunPaths } from '../run/paths.js';
 import { modelFolder, type RunResolver } from '../models/reference.js';
-import { judgeKey, Judges, limitsOf } from './judges.js';
+import { judgeKey, Judges, limitsOf, type ReadyJudges } from './judges.js';
 import { Abandoned, lead } from '../group/lead.js';
 import type { ProcessGroup } from '../group/process_group.js';
 import type { Scorer } from './scorer.js';
@@ -72,19 +72,21 @@ export async function openScorer(
     openSender: services.openSender,
   });
   try {
-    const endpoints = await judgeEndpoints(scored, judges.models, endpoint, reward.max_wait_s, services);
+    const ready = await readyJudges(scored, judges, endpoint, reward, services);
     store = openJudgements(settings, services);
     // Nobody asks the judge, and so nobody writes, before everyone has read what is there.
     await services.group.barrier();
     judges.connect({
-      endpoints,
+      ...ready,
       store,
       ...judgeKey(),
+      alias: reward.model_alias,
+      onNote: (note) => services.log.logger.warn(note),
       concurrency: limits.concurrency,
       policy: limits,
       openSender: services.openSender,
     });
-    return scorerOf({ scored, judges, endpoints, store }, settings, services);
+    return scorerOf({ scored, judges, endpoints: ready.endpoints, store }, settings, services);
   } catch (error) {
     await scored.close();
     throw error;
@@ -162,36 +164,34 @@ function scorerOf({ scored, judges, endpoints, store }: Opened, settings: Scored
 }
 
 /**
- * The addresses of judges that are ready for all these models, none where there are none. Rank 0 waits for them, and for the servers that
+ * The judges at the endpoint, ready for all models that are asked; no addresses where none is. Rank 0 waits for them, and for the servers that
  * terms have of their own, and says so.
  */
-async function judgeEndpoints(
+async function readyJudges(
   scored: CombinedReward,
-  models: readonly string[],
+  judges: Judges,
   endpoint: Endpoint | null,
-  maxWaitS: number,
+  reward: RewardSettings,
   { group, handle, log, stop }: ScorerServices,
-): Promise<readonly string[]> {
+): Promise<ReadyJudges> {
   const waiting: WaitOptions = {
-    maxWaitS,
+    maxWaitS: reward.max_wait_s,
     signal: stop,
+    onNote: (note) => log.logger.warn(note),
     onWaiting: (found, waitedS) => {
       handle?.setState({ state: 'waiting', reason: found });
       log.logger.warn(`waiting for the judge (${Math.round(waitedS)} s): ${found}`);
     },
   };
-  const endpoints = await lead(group, async () => {
+  const ready = await lead(group, async (): Promise<ReadyJudges> => {
     try {
       await scored.untilReady(waiting);
-      if (endpoint === null || models.length === 0) return [];
-      const ready = await Promise.all(
-        models.map((model) => waitUntilReady(endpoint, model, { ...judgeKey(), ...waiting })),
-      );
-      return ready[0].endpoints;
+      if (endpoint === null) return { endpoints: [], traits: {} };
+      return await judges.untilReady(endpoint, { ...judgeKey(), ...waiting, alias: reward.model_alias });
     } catch (error) {
       throw stop.aborted ? new Abandoned() : error;
     }
   });
   if (handle?.state.state === 'waiting') handle.setState({ state: 'running', reason: null });
-  return endpoints;
+  return ready;
 }

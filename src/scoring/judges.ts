@@ -5,7 +5,15 @@ import type { CombinedReward } from '../rewards/score/combined.js';
 import type { Judge } from '../rewards/judge/judge.js';
 import type { CanaryResult } from '../rewards/judge/client.js';
 import { JudgeClient, type JudgeClientOptions } from '../rewards/judge/client.js';
+import type { Endpoint } from '../rewards/judge/endpoints.js';
+import { waitUntilReady, type ReadinessOptions } from '../rewards/judge/readiness.js';
+import type { Traits } from '../rewards/judge/traits.js';
 import type { ServerLimits } from '../rewards/terms/term.js';
+
+export type JudgesOptions = Omit<JudgeClientOptions, 'model' | 'concurrency' | 'traits'> & {
+  readonly concurrency: number;
+  readonly traits?: ReadyJudges['traits'];
+};
 
 /** What a reward section allows one of so many processes. */
 export function limitsOf(
@@ -24,6 +32,12 @@ export function limitsOf(
 export function judgeKey(): { readonly apiKey?: string } {
   const apiKey = process.env['OPENAI_API_KEY'];
   return apiKey === undefined ? {} : { apiKey };
+}
+
+/** Where judges that are ready can be asked, and what they take of a request, by their models; plain data. */
+export interface ReadyJudges {
+  readonly endpoints: readonly string[];
+  readonly traits: Readonly<Record<string, Traits>>;
 }
 
 /**
@@ -47,10 +61,20 @@ export class Judges {
     return [...this.#clients.keys()];
   }
 
-  /** Connects all; `concurrency` is that of all together. */
-  connect(options: Omit<JudgeClientOptions, 'model' | 'concurrency'> & { readonly concurrency: number }): void {
-    const concurrency = Math.max(1, Math.floor(options.concurrency / this.models.length));
-    for (const model of this.models) this.#clients.set(model, new JudgeClient({ ...options, model, concurrency }));
+  /** Waits for all models at one endpoint; there are no addresses where none was taken. Raises as `waitUntilReady` does. */
+  async untilReady(endpoint: Endpoint, options: ReadinessOptions): Promise<ReadyJudges> {
+    const ready = await Promise.all(this.models.map((model) => waitUntilReady(endpoint, model, options)));
+    const traits = Object.fromEntries(this.models.map((model, i) => [model, ready[i].traits]));
+    return { endpoints: ready.at(0)?.endpoints ?? [], traits };
+  }
+
+  /** Connects all; `concurrency` is that of all together. Without `traits` their clients find out by themselves what they take. */
+  connect({ concurrency: together, traits = {}, ...options }: JudgesOptions): void {
+    const concurrency = Math.max(1, Math.floor(together / this.models.length));
+    for (const model of this.models) {
+      const found = model in traits ? { traits: traits[model] } : {};
+      this.#clients.set(model, new JudgeClient({ ...options, ...found, model, concurrency }));
+    }
   }
 
   /** Whether every judge answers, and then every server that the reward's terms ask by themselves; the first that does not says why. */

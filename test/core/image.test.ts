@@ -69,6 +69,42 @@ describe('decodeImage', () => {
   });
 });
 
+describe('a photograph', () => {
+  /** Four colours in the corners of 40x20 pixels. */
+  const corners = Buffer.alloc(40 * 20 * 3);
+  for (let y = 0; y < 20; y++) {
+    for (let x = 0; x < 40; x++) corners.set([x < 20 ? 220 : 30, y < 10 ? 220 : 30, 30], (y * 40 + x) * 3);
+  }
+  const plain = () => sharp(corners, { raw: { width: 40, height: 20, channels: 3 } });
+  const at = ({ data, width }: { data: Uint8Array; width: number }, x: number, y: number) =>
+    [...data.subarray((y * width + x) * 3, (y * width + x) * 3 + 2)].map((level) => level > 128);
+
+  it.each(['jpeg', 'webp', 'png'] as const)('is decoded upright: %s', async (format) => {
+    const turned = await plain().withMetadata({ orientation: 6 }).toFormat(format).toBuffer();
+    const image = await decodeImage(turned, 'here');
+    expect([image.width, image.height]).toEqual([20, 40]);
+    // What was on top at the left is on top at the right.
+    expect([at(image, 16, 4), at(image, 4, 4)]).toEqual([
+      [true, true],
+      [true, false],
+    ]);
+  });
+
+  it.each(['jpeg', 'webp', 'png'] as const)('without a mark keeps every pixel: %s', async (format) => {
+    for (const bytes of [
+      await plain().toFormat(format).toBuffer(),
+      await plain().withMetadata({ orientation: 1 }).toFormat(format).toBuffer(),
+      await plain()
+        .ensureAlpha(0.5)
+        .toFormat(format === 'jpeg' ? 'png' : format)
+        .toBuffer(),
+    ]) {
+      const before = await sharp(bytes).flatten({ background: '#ffffff' }).toColourspace('srgb').raw().toBuffer();
+      expect(Buffer.from((await decodeImage(bytes, 'here')).data).equals(before)).toBe(true);
+    }
+  });
+});
+
 describe('sizes', () => {
   it('are multiplied pixel by pixel', () => {
     const large = enlargeImage(picture, 3);

@@ -2,7 +2,7 @@ import { afterEach, describe, expect, it } from 'vitest';
 import { reward as rewardSchema } from '../../src/rewards/schema/reward.js';
 import { EndpointError } from '../../src/core/errors.js';
 import { openServedReward } from '../../src/launch/reward_server.js';
-import { openAiError, scoresText, startStubJudge, stubModel } from '../rewards/judge/stub_judge.js';
+import { choosy, openAiError, scoresText, startStubJudge, stubModel } from '../rewards/judge/stub_judge.js';
 import { wholeItem } from '../rewards/terms/term_contract.js';
 
 const closing: (() => Promise<void>)[] = [];
@@ -16,8 +16,36 @@ function open(endpoint: string, model = stubModel) {
   const resolveRun = (run: string): string => run;
   const { signal } = new AbortController();
   const judge = { notice: () => undefined, lost: () => undefined, over: signal };
-  return openServedReward(settings, { resolveRun, onWaiting: () => undefined, judge, signal });
+  return openServedReward(settings, { resolveRun, onWaiting: () => undefined, onNote: () => undefined, judge, signal });
 }
+
+describe('a reward server that asks a judge', () => {
+  it('asks it as it was found to want it, by the name that it answers by', async () => {
+    const stub = await startStubJudge(choosy(['top_k', 'seed'], scoresText(8, 6), 'deployment-7'));
+    closing.push(stub.close);
+    const settings = rewardSchema.parse({
+      endpoint: stub.url,
+      model: stubModel,
+      model_alias: true,
+      mode: 'viescore',
+      max_wait_s: 0,
+    });
+    const notes: string[] = [];
+    const { signal } = new AbortController();
+    const reward = await openServedReward(settings, {
+      resolveRun: (run) => run,
+      onWaiting: () => undefined,
+      onNote: (note) => notes.push(note),
+      judge: { notice: () => undefined, lost: () => undefined, over: signal },
+      signal,
+    });
+    closing.push(() => reward.close());
+    expect(notes).toEqual([`the judge '${stubModel}' does not take top_k, seed: left out`]);
+    expect((await reward.scoreTerms(wholeItem())).outcome).toMatchObject({ kind: 'scored', value: 6 });
+    expect(stub.requests.filter(({ body }) => 'seed' in body)).toHaveLength(2);
+    expect(notes).toHaveLength(1);
+  });
+});
 
 describe('a reward server whose term has a judge of its own', () => {
   it('scores by that judge alone', async () => {

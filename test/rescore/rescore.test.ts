@@ -21,7 +21,7 @@ import { recordEpisodes } from '../../src/train/episodes.js';
 import { rescore, type RescoreRequest } from '../../src/rescore/rescore.js';
 import type { RescoredEpisode } from '../../src/rescore/rescore_summary.js';
 import { byPicture, place, rewardOf, type ScoreTerm } from '../rewards/server/served.js';
-import { startStubJudge, scoresText, stubModel, type StubJudge } from '../rewards/judge/stub_judge.js';
+import { choosy, startStubJudge, scoresText, stubModel, type StubJudge } from '../rewards/judge/stub_judge.js';
 import { makeSmallWorld, smallSettings, type SmallWorld } from '../recipes/image_edit_tokens/small_world.js';
 import { smallTraining } from '../train/small_training.js';
 
@@ -257,6 +257,24 @@ describe('scoring a run again by another reward', () => {
       expect(again.rows).toEqual(summary.rows);
       expect(judge.requests.length).toBeLessThan(requests + 4);
       expect(existsSync(paths.rescored('asked').judgements)).toBe(true);
+    } finally {
+      await judge.close();
+    }
+  });
+
+  it('asks the judge as it was found to want it, by the name that it answers by', async () => {
+    const judge = await startStubJudge(choosy(['seed'], scoresText(4, 9), 'deployment-7'));
+    try {
+      writeFileSync(join(root, 'pq.txt'), 'How good does this look now?');
+      const prompts = { ...settings.reward.prompts, viescore_pq: join(root, 'pq.txt') };
+      const reward = changed({ prompts, model_alias: ['deployment-7'] });
+      const notes: string[] = [];
+      const onNote = (note: string): unknown => notes.push(note);
+      const summary = await rescore(request({ reward, name: 'choosy', endpoint: async () => judge.url, onNote }));
+      expect(summary.judgements.asked).toBeGreaterThan(0);
+      expect(summary.rescored.unscored).toBe(0);
+      expect(judge.requests.filter(({ body }) => 'seed' in body)).toHaveLength(1);
+      expect(notes).toEqual([expect.stringContaining('does not take seed: left out')]);
     } finally {
       await judge.close();
     }

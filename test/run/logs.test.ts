@@ -56,6 +56,24 @@ describe('logs', () => {
   });
 });
 
+describe('a line of the log', () => {
+  it('shows what others said with its control characters spelled out', async () => {
+    const paths = new RunPaths(base, 'hostile');
+    let shown = '';
+    const terminal = new Writable({
+      write: (chunk: Buffer, _encoding, done) => {
+        shown += chunk.toString();
+        done();
+      },
+    });
+    const log = openRunLog({ paths, attempt: 1, rank: 0, terminal });
+    log.logger.warn('the judge said \u001b]0;owned\u0007\u009b2J');
+    await log.close();
+    expect(shown.trimEnd()).toBe(String.raw`warning: the judge said \u001b]0;owned\u0007\u009b2J`);
+    expect(readFileSync(paths.consoleLog(1), 'utf8')).not.toMatch(/[\u001b\u0007\u009b]/);
+  });
+});
+
 describe('progress', () => {
   it('keeps its columns under each other', () => {
     const progress = new Progress(rewardColumns, 60);

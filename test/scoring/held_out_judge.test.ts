@@ -7,7 +7,7 @@ import { MemoryJudgementStore } from '../../src/rewards/judge/memory_store.js';
 import { openLocalSender } from '../../src/rewards/judge/sender.js';
 import type { JudgeItem, Outcome, Reward } from '../../src/rewards/score/types.js';
 import { HeldOutJudge, isAsked, openHeldOutJudge } from '../../src/scoring/held_out_judge.js';
-import { startStubJudge, scoresText, stubModel } from '../rewards/judge/stub_judge.js';
+import { choosy, startStubJudge, scoresText, stubModel } from '../rewards/judge/stub_judge.js';
 import { makeSmallWorld, smallSettings, type SmallWorld } from '../recipes/image_edit_tokens/small_world.js';
 import { onRanks } from '../train/groups.js';
 import { scored, scorerOf, smallTraining, unscored, zero } from '../train/small_training.js';
@@ -119,6 +119,30 @@ describe('opening it', () => {
       const kept = store.all();
       expect(kept.length).toBe(stub.requests.length);
       expect(kept.every(({ key, model }) => key.startsWith('held_out_judge/2/') && model === stubModel)).toBe(true);
+    } finally {
+      await stub.close();
+    }
+  });
+
+  it('learns what it refuses, and knows it by its other name where that is allowed', async () => {
+    const stub = await startStubJudge(choosy(['temperature'], scoresText(4, 9), 'deployment-7'));
+    const said: string[] = [];
+    const warn = (message: string): unknown => said.push(message);
+    try {
+      const second = settings({ endpoint: stub.url, fraction: 0.5, model_alias: ['deployment-7'] });
+      const own = { ...services, store: new MemoryJudgementStore(), warn };
+      const judge = await openHeldOutJudge(second.reward, own);
+      const { training } = smallTraining(
+        second,
+        scorerOf(() => scored(9)),
+        undefined,
+        { heldOutJudge: judge },
+      );
+      const metrics = await training.step(2);
+      await training.dispose();
+      expect(metrics['hack/held_out_judge']).toBeCloseTo(0.4, 9);
+      expect(metrics['hack/held_out_unscored']).toBe(0);
+      expect(said).toEqual([`held-out judge: the judge '${stubModel}' does not take temperature: left out`]);
     } finally {
       await stub.close();
     }

@@ -1,15 +1,18 @@
-import { mkdtempSync, rmSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { ConfigError, EndpointError } from '../../src/core/errors.js';
 import { claimRun, type RunHandle } from '../../src/run/claim.js';
+import { readJudgement } from '../../src/run/judgements.js';
+import { RunPaths } from '../../src/run/paths.js';
 import { openRunLog, type RunLog } from '../../src/run/logs.js';
 import { openLocalSender } from '../../src/rewards/judge/sender.js';
 import { openScorer } from '../../src/scoring/judge_scorer.js';
 import { soloGroup, type ProcessGroup } from '../../src/group/process_group.js';
 import { pictureOf, wholeItem } from '../rewards/terms/term_contract.js';
 import {
+  choosy,
   openAiError,
   scoresText,
   startStubJudge,
@@ -92,6 +95,34 @@ describe('a scorer', () => {
     // viescore: sqrt(6 * 6) of 10
     expect(outcome).toMatchObject({ kind: 'scored', value: 0.5 * 0.6 + 0.5 * 1 });
     await scorer.close();
+  });
+
+  it('asks as the judge was found to want it, by the name that it answers by, and keeps what was left out', async () => {
+    const stub = await startStubJudge(choosy(['temperature', 'response_format'], scoresText(8, 6), 'deployment-7'));
+    closing.push(stub.close);
+    const opening = open({ mode: 'viescore', model: stubModel, max_wait_s: 0 }, stub.url);
+    await expect(opening).rejects.toThrow('set reward.model_alias: ["deployment-7"]');
+    const refused = stub.requests.length;
+    const allowed = { mode: 'viescore', model: stubModel, model_alias: ['deployment-7'], max_wait_s: 0 };
+    const scorer = await open(allowed, stub.url);
+    expect(await scorer.begin([wholeItem()])).toMatchObject([{ kind: 'scored' }]);
+    await scorer.close();
+    const sent = stub.requests.slice(refused).map(({ body }) => ['temperature' in body, 'response_format' in body]);
+    expect(sent).toEqual([
+      [true, true],
+      [false, true],
+      [false, false],
+      [false, false],
+      [false, false],
+    ]);
+    const paths = new RunPaths(root, `run_${runs - 1}`);
+    const log = readFileSync(paths.consoleLog(1), 'utf8');
+    expect(log.match(/does not take response_format \(json_schema\), temperature: left out/g)).toHaveLength(1);
+    const kept = readFileSync(paths.judgements, 'utf8').trim().split('\n').map(readJudgement);
+    expect(kept.map(({ leftOut }) => leftOut)).toEqual([
+      ['response_format', 'temperature'],
+      ['response_format', 'temperature'],
+    ]);
   });
 
   it('waits for the server that a term has of its own, and not for the run\u2019s judge that nobody asks', async () => {

@@ -1,12 +1,13 @@
 /** Asks an upstream the canary set and says what is wrong with its scores. */
 import type { Dispatcher as UndiciDispatcher } from 'undici';
-import { dialectOf, toChatRequest } from '../judge/chat_request.js';
+import { toChatRequest } from '../judge/chat_request.js';
 import type { Owner } from '../../balance/fair_queue.js';
 import type { Clock } from '../../core/clock.js';
 import { sleep } from '../../core/clock.js';
 import { Deadline } from '../../core/deadline.js';
 import { excerpt } from '../judge/parse.js';
 import type { ListedModel } from '../judge/readiness.js';
+import { dialectOf, startingTraits, type Traits } from '../judge/traits.js';
 import { canaryQuestion, type Canary, type CanarySet } from './canary_set.js';
 import type { Dispatcher, Lease } from './dispatcher.js';
 import { DriftWatch, type CanaryFinding } from './drift.js';
@@ -34,6 +35,12 @@ export interface ScoringServices {
 
 /** No caller has this name, which is no address, and no run, whose names begin with a letter or a digit. */
 const gatewayItself: Owner = { caller: '(gateway)', run: '(gateway)' };
+
+interface AskedModel {
+  readonly model: string;
+  readonly traits: Traits;
+}
+
 const roomEveryMs = 50;
 
 export class CanaryScoring {
@@ -48,7 +55,11 @@ export class CanaryScoring {
   }
 
   /** Resolves with why the upstream could not be asked; null where it answered, whatever it said. Never rejects. */
-  async score(upstream: Upstream, models: readonly ListedModel[]): Promise<string | null> {
+  async score(
+    upstream: Upstream,
+    models: readonly ListedModel[],
+    traits: Traits = startingTraits[dialectOf([upstream.url])],
+  ): Promise<string | null> {
     const { choose, metrics, tolerance } = this.services;
     const listed = models.find(({ id }) => id === (this.services.model ?? models[0].id));
     const set = listed === undefined ? null : choose(listed);
@@ -56,7 +67,7 @@ export class CanaryScoring {
     const scores = new Map<string, readonly number[] | string>();
     // One after the other: a judge that has just started, or that others use, is not asked for more than it must.
     for (const canary of set.canaries) {
-      const got = await this.#ask(upstream, listed.id, canary);
+      const got = await this.#ask(upstream, { model: listed.id, traits }, canary);
       if (got === null) return `it failed while it was asked about the canary '${canary.name}'`;
       scores.set(canary.name, got);
     }
@@ -78,10 +89,14 @@ export class CanaryScoring {
   }
 
   /** Its scores, or why there are none; null where the upstream gave no usable reply at all. */
-  async #ask(upstream: Upstream, model: string, canary: Canary): Promise<readonly number[] | string | null> {
+  async #ask(
+    upstream: Upstream,
+    { model, traits }: AskedModel,
+    canary: Canary,
+  ): Promise<readonly number[] | string | null> {
     const { clock, dispatcher, agent, upstreamKey, timeoutMs, stop } = this.services;
     const question = canaryQuestion(canary);
-    const body = Buffer.from(JSON.stringify(await toChatRequest(question, model, 0, dialectOf([upstream.url]))));
+    const body = Buffer.from(JSON.stringify(await toChatRequest(question, model, 0, traits)));
     const end = await placeAt(upstream, dispatcher, stop);
     if (end === null) return null;
     const deadline = new Deadline(clock, timeoutMs, stop);

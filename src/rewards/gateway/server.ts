@@ -120,7 +120,7 @@ export async function startGateway(
           found.set(upstream.url, look);
           return look;
         },
-        score: (_, look) => scoring.score(upstream, look.models),
+        score: (_, look) => scoring.score(upstream, look.models, look.found?.traits),
         onChange: () => {
           dispatcher.upstreamsChanged();
           if (upstream.ready) firstReady();
@@ -221,7 +221,8 @@ async function lookForModel(url: string, model: string | null, context: LookCont
   if (model !== null) return lookAt(url, model, context);
   const listing = await lookAt(url, '', context);
   const first = listing.models?.at(0);
-  return first === undefined ? listing : lookAt(url, first.id, context);
+  // Nobody has asked for this model: by what name it answers is for the callers to judge.
+  return first === undefined ? listing : lookAt(url, first.id, { ...context, alias: true });
 }
 
 /** Room for the cap and one look at every upstream. Deadlines are those of each request. */

@@ -1,7 +1,11 @@
-/** A question that any judge can answer: two small images and an edit that asks for nothing. What it answers does not matter. */
+/**
+ * A question that any judge can answer: two small images and an edit that asks for nothing, in the reply format of most questions, so that a
+ * server which refuses that is found. What it answers does not matter.
+ */
 import type { RgbImage } from '../../core/image.js';
 import type { JudgeQuery } from './judge.js';
 import { JudgeImages } from './images.js';
+import { twoScores } from './prompts.js';
 
 const side = 64;
 
@@ -24,7 +28,7 @@ export const canaryQuery: JudgeQuery = {
       ],
     },
   ],
-  format: null,
+  format: twoScores,
   temperature: 0,
   maxCompletionTokens: 16,
   parse: () => ({ ok: true, scores: [] }),

@@ -6,6 +6,7 @@ import type {
 import { sha256 } from '../../core/image.js';
 import type { JudgeMessage, JudgeQuery } from './judge.js';
 import type { JudgeImage } from './images.js';
+import { kept, startingTraits, type Dialect, type Traits } from './traits.js';
 
 /** Sampling of a first request besides its temperature; sent in full, because vLLM fills gaps from the checkpoint's own defaults. */
 const topP = 1;
@@ -23,26 +24,12 @@ interface VllmFields {
 
 export type ChatRequest = ChatCompletionCreateParamsNonStreaming & Partial<VllmFields>;
 
-/**
- * Which sampling fields a server takes. `vllm`: all, as most servers that run open models do. `openai`: those of OpenAI's own schema
- * only, without the seed, which its newer models refuse; that API has no checkpoint defaults that would fill the gaps.
- */
-export type Dialect = 'vllm' | 'openai';
-
-/** Hosts of OpenAI's own service and of its resale by Azure. */
-const openAiHost = /(?:^|\.)(?:api\.openai\.com|openai\.azure\.com)$/;
-
-/** The dialect of the servers at these base URLs: `openai` where any of them is OpenAI's own. */
-export function dialectOf(endpoints: readonly string[]): Dialect {
-  return endpoints.some((url) => URL.canParse(url) && openAiHost.test(new URL(url).hostname)) ? 'openai' : 'vllm';
-}
-
 /** How a request differs from the first one for its query. */
 export interface Variation {
   /** Sends images with half their sides: the request was longer than the model's context. */
   readonly shrunk?: boolean;
-  /** Allows twice the tokens: the reply was cut off before its scores. */
-  readonly longer?: boolean;
+  /** Allows so many times the tokens: the reply was cut off before its scores. */
+  readonly room?: number;
 }
 
 /** The request for a query; `asked` counts the unusable replies that it got before, and varies seed and temperature. */
@@ -50,29 +37,36 @@ export async function toChatRequest(
   query: Omit<JudgeQuery, 'key' | 'parse'>,
   model: string,
   asked: number,
-  dialect: Dialect = 'vllm',
-  { shrunk = false, longer = false }: Variation = {},
+  traits: Traits = startingTraits.vllm,
+  { shrunk = false, room = 1 }: Variation = {},
 ): Promise<ChatRequest> {
   const { format, topLogprobs } = query;
-  return {
-    model,
-    messages: await Promise.all(query.messages.map((message) => toMessage(message, shrunk))),
+  const fields: VllmFields & Omit<ChatRequest, 'model' | 'messages'> = {
     n: 1,
-    ...sampling(query, asked, dialect),
-    max_completion_tokens: longer ? 2 * query.maxCompletionTokens : query.maxCompletionTokens,
+    ...sampling(query, asked),
     ...(topLogprobs === undefined ? {} : { logprobs: true, top_logprobs: topLogprobs }),
     ...(format === null ? {} : { response_format: { type: 'json_schema', json_schema: { ...format } } }),
   };
+  return {
+    model,
+    messages: await Promise.all(query.messages.map((message) => toMessage(message, shrunk))),
+    ...kept(fields, traits),
+    [traits.tokenLimit]: room * query.maxCompletionTokens,
+  };
 }
 
-/** SHA-256 over everything that determines the first request: model, sampling, texts, pixels, reply format. */
+/**
+ * SHA-256 over everything that a first request is meant to say: model, sampling, texts, pixels, reply format. What a server turns out to
+ * refuse of it does not count, so that an answer is found again whatever was known of the server when it was asked.
+ */
 export function hashRequest(query: JudgeQuery, model: string, dialect: Dialect = 'vllm'): string {
   const messages = query.messages.map(({ role, parts }) => ({
     role,
     parts: parts.map((part) => (typeof part === 'string' ? { text: part } : { png: part.digest })),
   }));
   const { format, topLogprobs, maxCompletionTokens } = query;
-  const asked = { ...sampling(query, 0, dialect), max_completion_tokens: maxCompletionTokens };
+  const sent = kept(sampling(query, 0), startingTraits[dialect]);
+  const asked = { ...sent, max_completion_tokens: maxCompletionTokens };
   return sha256(JSON.stringify({ model, messages, sampling: asked, format, topLogprobs }));
 }
 
@@ -90,9 +84,8 @@ export function canShrink(query: JudgeQuery): boolean {
   return query.messages.some(({ parts }) => parts.some((part) => typeof part !== 'string' && part.smaller() !== null));
 }
 
-function sampling(query: Pick<JudgeQuery, 'temperature'>, asked: number, dialect: Dialect) {
+function sampling(query: Pick<JudgeQuery, 'temperature'>, asked: number) {
   const temperature = asked === 0 ? query.temperature : Math.max(query.temperature, askAgainTemperature);
-  if (dialect === 'openai') return { temperature, top_p: topP };
   return { temperature, top_p: topP, top_k: topK, repetition_penalty: repetitionPenalty, seed: firstSeed + asked };
 }
 

@@ -1,14 +1,23 @@
 /** The judge behind an OpenAI-compatible server: replays what is stored, asks for the rest, stores before it hands out. */
 import { checkedKey, noKey } from '../../http/key.js';
-import type { Dialect, Variation } from './chat_request.js';
-import { canShrink, dialectOf, hashPrompt, hashRequest } from './chat_request.js';
+import type { Variation } from './chat_request.js';
+import { canShrink, hashPrompt, hashRequest } from './chat_request.js';
 import type { Clock } from '../../core/clock.js';
-import type { Remedy, Reply } from './completion.js';
+import { checkedModel, isAlive, type ModelAlias, type Remedy, type Reply } from './completion.js';
 import type { Judge, JudgeQuery } from './judge.js';
 import { excerpt } from './parse.js';
 import { canaryQuery } from './canary.js';
 import pLimit, { type LimitFunction } from 'p-limit';
 import { LocalSender, type OpenSender, type Sender } from './sender.js';
+import {
+  describeTraits,
+  dialectOf,
+  mostTraitChanges,
+  startingTraits,
+  without,
+  type Dialect,
+  type Traits,
+} from './traits.js';
 import type { TransportPolicy } from './transport.js';
 import { defaultTransportPolicy, longestExchangeMs } from './transport.js';
 import type { Judgement, JudgementStore, ScoreOptions, UnscoredReason } from '../score/types.js';
@@ -20,8 +29,12 @@ export interface JudgeClientOptions {
   readonly store: JudgementStore;
   /** vLLM without `--api-key` takes any. */
   readonly apiKey?: string;
-  /** The sampling fields that the servers take; by default by their addresses. */
-  readonly dialect?: Dialect;
+  /** What the servers were found to take; by default what their addresses say. What they refuse is learned in any case. */
+  readonly traits?: Traits;
+  /** Other names of the model that its servers may answer by; none by default. */
+  readonly alias?: ModelAlias;
+  /** Told in one line when the judge turns out to refuse what it was sent. */
+  readonly onNote?: (note: string) => void;
   /** Requests under way at once. */
   readonly concurrency?: number;
   /**
@@ -49,12 +62,22 @@ interface Answer {
   readonly problem: UnscoredReason | null;
   readonly detail: string;
   readonly remedy: Remedy;
+  /** Whether the reply ended before the answer began: the judge was still thinking. */
+  readonly unbegun: boolean;
 }
+
+/**
+ * By how much more a judge may say that was cut off: twice as much where its answer had begun, once, since one that rambles on does not
+ * get better by it; four times as much, each time, where it was still thinking.
+ */
+const moreRoom = { begun: 2, unbegun: 4 } as const;
 
 export class JudgeClient implements Judge {
   readonly model: string;
   readonly #sender: Sender;
   readonly #dialect: Dialect;
+  readonly #alias: ModelAlias;
+  readonly #onNote: (note: string) => void;
   /**
    * Questions being asked: as many again as there are slots are hashed and encoded while the judge works, so that a free slot waits for
    * neither, and no more, since the images of all questions at once would keep the first one waiting.
@@ -63,6 +86,7 @@ export class JudgeClient implements Judge {
   readonly #store: JudgementStore;
   readonly #queryTimeoutMs: number;
   readonly #maxAskAgain: number;
+  #traits: Traits;
 
   /** Raises ConfigError for a key that cannot be sent. */
   constructor(options: JudgeClientOptions) {
@@ -73,14 +97,16 @@ export class JudgeClient implements Judge {
     const policy = { ...defaultTransportPolicy, ...options.policy };
     this.#maxAskAgain = options.maxAskAgain ?? 2;
     this.#queryTimeoutMs = options.queryTimeoutMs ?? longestExchangeMs(policy, policy.maxAttempts + this.#maxAskAgain);
-    this.#dialect = options.dialect ?? dialectOf(options.endpoints);
+    this.#dialect = dialectOf(options.endpoints);
+    this.#traits = options.traits ?? startingTraits[this.#dialect];
+    this.#alias = options.alias ?? false;
+    this.#onNote = options.onNote ?? (() => undefined);
     const { clock, random } = options;
     const open: OpenSender = options.openSender ?? ((asked) => new LocalSender(asked, { clock, random }));
     this.#sender = open({
       endpoints: options.endpoints,
       model: this.model,
       apiKey: checkedKey(options.apiKey, 'the API key of the judge') ?? noKey,
-      dialect: this.#dialect,
       concurrency,
       policy,
     });
@@ -98,10 +124,26 @@ export class JudgeClient implements Judge {
     });
   }
 
-  /** One small question with two images, outside the queue, without retries: does the judge answer at all? */
+  /** What the judge was found to take, by those who waited for it. */
+  adopt(traits: Traits): void {
+    this.#traits = traits;
+  }
+
+  /** One small question with two images, outside the queue, without retries: does the judge answer at all, if only with thoughts? */
   async canary(signal?: AbortSignal): Promise<CanaryResult> {
-    const reply = await this.#sender.probe(canaryQuery, this.#queryTimeoutMs, signal);
-    return reply.kind === 'text' ? { ok: true } : { ok: false, detail: `${reply.problem}: ${reply.detail}` };
+    let traits = this.#traits;
+    for (let changes = 0; ; changes++) {
+      const reply = await this.#sender.probe(canaryQuery, traits, this.#queryTimeoutMs, signal);
+      const fewer = changes < mostTraitChanges ? withoutRefused(traits, reply) : null;
+      if (fewer !== null) {
+        traits = fewer;
+        continue;
+      }
+      this.#learn(traits, reply);
+      const checked = checkedModel(reply, this.model, this.#alias);
+      if (checked.kind === 'text' || isAlive(checked)) return { ok: true };
+      return { ok: false, detail: `${checked.problem}: ${checked.detail}` };
+    }
   }
 
   /** Closes the connections; nothing may be asked afterwards. */
@@ -113,30 +155,65 @@ export class JudgeClient implements Judge {
     let tookMs = 0;
     let attempts = 0;
     let asked = 0;
+    let changes = 0;
     let variation: Variation = {};
+    let traits = this.#traits;
     for (;;) {
-      const sending = { asked, variation, withinMs: this.#queryTimeoutMs - tookMs };
+      const sending = { asked, variation, traits, withinMs: this.#queryTimeoutMs - tookMs };
       const sent = await this.#sender.send(query, sending, signal);
       attempts += sent.attempts;
       tookMs += sent.tookMs;
-      const answer = readAnswer(sent.reply, query);
+      const fewer = changes < mostTraitChanges && !sent.over ? withoutRefused(traits, sent.reply) : null;
+      if (fewer !== null) {
+        changes++;
+        traits = fewer;
+        continue;
+      }
+      this.#learn(traits, sent.reply);
+      const answer = readAnswer(checkedModel(sent.reply, this.model, this.#alias), query);
       if (answer.remedy === 'shrink' && variation.shrunk !== true && canShrink(query) && !sent.over) {
         variation = { ...variation, shrunk: true };
         continue;
       }
       if (answer.remedy === 'ask_again' && asked < this.#maxAskAgain && !sent.over) {
         asked++;
-        if (answer.problem === 'truncated') variation = { ...variation, longer: true };
+        if (answer.problem === 'truncated') variation = { ...variation, room: roomAfter(answer, variation) };
         continue;
       }
       const { text, scores, problem, detail } = answer;
       const latencyMs = Math.round(tookMs);
       const promptHash = hashPrompt(query);
       const question = { key: query.key, requestHash, promptHash, model: this.model };
-      const told = { ...question, text, problem, scores, attempts, latencyMs };
+      const leftOut = this.#leftOut(traits);
+      const told = { ...question, text, problem, scores, attempts, latencyMs, ...leftOut };
       return problem === null ? told : { ...told, detail };
     }
   }
+
+  /** Further questions are sent as this one, where the judge answered it: what it refused before was then what it does not take. */
+  #learn(traits: Traits, reply: Reply): void {
+    if (!isAlive(reply)) return;
+    const found = describeTraits(traits, this.#traits);
+    if (found === null) return;
+    this.#traits = traits;
+    this.#onNote(`the judge '${this.model}' ${found}`);
+  }
+
+  /** What of the question was not sent, for the records. */
+  #leftOut({ leftOut }: Traits): { readonly leftOut?: readonly string[] } {
+    const known = startingTraits[this.#dialect].leftOut;
+    const found = leftOut.filter((field) => !known.includes(field));
+    return found.length === 0 ? {} : { leftOut: found };
+  }
+}
+
+/** The traits without what a reply refuses of them; null where it refuses nothing that can be left out. */
+function withoutRefused(traits: Traits, reply: Reply): Traits | null {
+  return reply.kind === 'text' || reply.refused === undefined ? null : without(traits, reply.refused);
+}
+
+function roomAfter({ unbegun }: Answer, { room = 1 }: Variation): number {
+  return unbegun ? moreRoom.unbegun * room : Math.max(moreRoom.begun, room);
 }
 
 /** Which problems of a reply's text another seed may mend. */
@@ -145,15 +222,15 @@ const worthAskingAgain: ReadonlySet<UnscoredReason> = new Set(['unparsable', 'tr
 function readAnswer(reply: Reply, query: JudgeQuery): Answer {
   if (reply.kind === 'problem') {
     const { problem, detail, remedy } = reply;
-    return { text: '', scores: [], problem, detail, remedy };
+    return { text: '', scores: [], problem, detail, remedy, unbegun: problem === 'truncated' };
   }
   const { text, cutOff } = reply;
   const parsed = query.parse(text, cutOff);
-  if (parsed.ok) return { text, scores: parsed.scores, problem: null, detail: '', remedy: 'give_up' };
+  if (parsed.ok) return { text, scores: parsed.scores, problem: null, detail: '', remedy: 'give_up', unbegun: false };
   const truncated = cutOff && (parsed.problem === 'unparsable' || parsed.problem === 'empty');
   const problem = truncated ? 'truncated' : parsed.problem;
   const detail = truncated ? `cut off before its scores: ${excerpt(text)}` : parsed.detail;
   // Probabilities are no sample: another seed brings the same ones.
   const remedy = query.topLogprobs === undefined && worthAskingAgain.has(problem) ? 'ask_again' : 'give_up';
-  return { text, scores: [], problem, detail, remedy };
+  return { text, scores: [], problem, detail, remedy, unbegun: truncated && parsed.problem === 'empty' };
 }

@@ -1,7 +1,9 @@
 /** What a server's answer to a chat request means: a text, or a problem and what may be done about it. */
 import OpenAI from 'openai';
 import { readFirstToken } from './first_token.js';
+import { isOverflow } from './overflow.js';
 import { excerpt } from './parse.js';
+import { refusedFields, type RefusableField } from './traits.js';
 import type { UnscoredReason } from '../score/types.js';
 
 /**
@@ -17,19 +19,33 @@ export interface Problem {
   readonly remedy: Remedy;
   /** How long the server asks to be left alone, where it says so. */
   readonly retryAfterMs?: number;
+  /** Whether a reply that was cut off before its first word was spent on thinking. */
+  readonly thought?: boolean;
+  /** The model that answered, where one did. */
+  readonly model?: string | null;
+  /** Fields that the server names where it may have refused one of them. */
+  readonly refused?: readonly RefusableField[];
 }
 
-/** `text` is the first token's alternatives, as JSON, where log-probabilities were asked for (see first_token.ts). */
-export type Reply = { readonly kind: 'text'; readonly text: string; readonly cutOff: boolean } | Problem;
+export interface TextReply {
+  readonly kind: 'text';
+  /** The first token's alternatives, as JSON, where log-probabilities were asked for (see first_token.ts). */
+  readonly text: string;
+  readonly cutOff: boolean;
+  /** The model that answered, as its server names it; null where it does not say. */
+  readonly model: string | null;
+}
+
+export type Reply = TextReply | Problem;
 
 function problem(reason: UnscoredReason, detail: string, remedy: Remedy): Problem {
   return { kind: 'problem', problem: reason, detail, remedy };
 }
 
-/** What was asked for, as far as the reply is checked against it. */
+/** What was asked for, as far as the reply is read by it. */
 export interface Asked {
-  readonly model?: string;
   readonly logprobs?: boolean | null;
+  readonly response_format?: unknown;
 }
 
 /** Finish reasons of servers that gave up on a reply: what there is of it may break off anywhere. */
@@ -45,11 +61,8 @@ export function readCompletion(body: unknown, asked: Asked = {}): Reply {
     const found = JSON.stringify(body) ?? 'nothing';
     return problem('server_error', `answered without choices: ${excerpt(found)}`, 'ask_again');
   }
-  const model = field(body, 'model');
-  if (asked.model !== undefined && typeof model === 'string' && !isModel(model, asked.model)) {
-    const detail = `the answer came from another model, ${excerpt(model)}, than the one asked, "${asked.model}"`;
-    return problem('server_error', detail, 'ask_again');
-  }
+  const named = field(body, 'model');
+  const model = typeof named === 'string' ? named : null;
   const choice: unknown = choices[0];
   const finishReason = field(choice, 'finish_reason');
   if (finishReason === 'content_filter') return problem('refused', 'a content filter stopped the reply', 'give_up');
@@ -59,20 +72,72 @@ export function readCompletion(body: unknown, asked: Asked = {}): Reply {
   const message = field(choice, 'message');
   const refusal = field(message, 'refusal');
   const text = field(message, 'content');
-  if (asked.logprobs === true && choices.length > 0) return readLogprobs(choice);
-  if (typeof text === 'string' && text !== '') return { kind: 'text', text, cutOff: finishReason === 'length' };
-  if (typeof refusal === 'string' && refusal !== '') return problem('refused', excerpt(refusal), 'give_up');
-  return problem('empty', choices.length === 0 ? 'answered with no choices' : 'answered with no content', 'ask_again');
+  if (asked.logprobs === true && choices.length > 0) return readLogprobs(choice, model);
+  if (isText(text)) return { kind: 'text', text, cutOff: finishReason === 'length', model };
+  if (isText(refusal)) return problem('refused', excerpt(refusal), 'give_up');
+  return withoutText(choice, { asked, model, counted: reasoningTokens(body) });
 }
 
-function readLogprobs(choice: unknown): Reply {
+function isText(value: unknown): value is string {
+  return typeof value === 'string' && value !== '';
+}
+
+interface Around {
+  readonly asked: Asked;
+  readonly model: string | null;
+  /** Tokens of thoughts, where the server counts them. */
+  readonly counted: number;
+}
+
+/** A reply without a word: a judge that thinks may have spent all its tokens on that. */
+function withoutText(choice: unknown, { asked, model, counted }: Around): Problem {
+  if (choice === undefined) return problem('empty', 'answered with no choices', 'ask_again');
+  const message = field(choice, 'message');
+  // vLLM, SGLang, llama.cpp and DeepSeek say `reasoning_content`; newer vLLM and OpenRouter `reasoning`; OpenAI only counts the tokens.
+  const thought = counted > 0 || isText(field(message, 'reasoning_content')) || isText(field(message, 'reasoning'));
+  if (field(choice, 'finish_reason') === 'length') {
+    const where = thought ? 'while it was still thinking' : 'before its first word';
+    return { ...problem('truncated', `cut off ${where}`, 'ask_again'), thought, model };
+  }
+  const empty = problem('empty', `answered with no content${thought ? ', only thoughts' : ''}`, 'ask_again');
+  // Under a grammar that has no end of thinking in it, the whole answer passes for a thought (sgl-project/sglang#14821).
+  return thought && asked.response_format !== undefined ? { ...empty, refused: ['response_format'] } : empty;
+}
+
+function reasoningTokens(body: unknown): number {
+  return Number(field(field(field(body, 'usage'), 'completion_tokens_details'), 'reasoning_tokens') ?? 0);
+}
+
+function readLogprobs(choice: unknown, model: string | null): Reply {
   const text = readFirstToken(field(choice, 'logprobs'));
-  if (text !== null) return { kind: 'text', text, cutOff: false };
+  if (text !== null) return { kind: 'text', text, cutOff: false, model };
   return problem(
     'bad_request',
     'the server ignores "logprobs": its reply holds no log-probabilities. Serve the judge with one that gives them (vLLM does, unless it was started with --max-logprobs 0), or choose a reward that reads texts',
     'give_up',
   );
+}
+
+/** Whether a reply shows that its judge works: one that only thought within its tokens does, too. */
+export function isAlive(reply: Reply): boolean {
+  return reply.kind === 'text' || reply.problem === 'truncated';
+}
+
+/** Names that a judge may have besides the one that it is asked by: a list of them, or true for any. */
+export type ModelAlias = boolean | readonly string[];
+
+/**
+ * The reply, or what is wrong with it where it came from another model than the one asked: its scores would be another judge's. `setting` names
+ * the switch that allows it.
+ */
+export function checkedModel(reply: Reply, asked: string, alias: ModelAlias, setting = 'model_alias'): Reply {
+  const { model = null } = reply;
+  if (model === null || alias === true) return reply;
+  const allowed = [asked, ...(alias === false ? [] : alias)];
+  if (allowed.some((name) => isModel(model, name))) return reply;
+  const name = excerpt(model);
+  const detail = `the answer came from another model, ${name}, than the one asked, "${asked}"; if that is its other name (of a proxy, of a deployment, the first of several), set ${setting}: [${name}]`;
+  return problem('server_error', detail, 'ask_again');
 }
 
 /**
@@ -99,22 +164,26 @@ export function readError(error: unknown, nowMs: number): Problem {
 
 type StatusError = Pick<
   InstanceType<typeof OpenAI.APIError<number | undefined, Headers | undefined>>,
-  'status' | 'headers' | 'code' | 'message'
+  'status' | 'headers' | 'code' | 'type' | 'param' | 'message'
 >;
 
-/** All wordings by which vLLM has refused a request that is longer than the model's context. */
-const overflow = /maximum (?:context|model) length|is too large/i;
 /** vLLM lets the image processor's own complaints through as a 500; the same images bring them again. */
 const unfitImage = /aspect ratio must be|must be larger than factor/i;
 const filtered = /content[_ ]filter|content management policy/i;
+/** OpenAI's error for a model that thought until its tokens were spent. */
+const spentOnThinking = /could not finish the message because max_tokens/i;
 
 function readStatus(error: StatusError, nowMs: number): Problem {
   const status = Number(error.status);
   const detail = excerpt(`HTTP ${error.message}`).slice(1, -1);
-  if (status >= 400 && status < 500 && filtered.test(`${String(error.code)} ${error.message}`)) {
-    return problem('refused', detail, 'give_up');
+  const words = `${error.code ?? ''} ${error.type ?? ''} ${error.message}`;
+  if (status >= 400 && status < 500 && filtered.test(words)) return problem('refused', detail, 'give_up');
+  if (isOverflow(status, words)) return problem('bad_request', detail, 'shrink');
+  if (status === 400 && spentOnThinking.test(words)) {
+    return { ...problem('truncated', detail, 'ask_again'), thought: true };
   }
-  if (status === 400 && overflow.test(error.message)) return problem('bad_request', detail, 'shrink');
+  const refused = refusedFields({ status, param: typeof error.param === 'string' ? error.param : null, words });
+  if (refused.length > 0) return { ...problem('bad_request', detail, 'give_up'), refused };
   if (status === 500 && unfitImage.test(error.message)) return problem('bad_request', detail, 'give_up');
   if (status === 408) return problem('timeout', detail, 'retry');
   if (status === 409 || status >= 500) return withRetryAfter(problem('server_error', detail, 'retry'), error, nowMs);

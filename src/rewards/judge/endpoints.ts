@@ -14,6 +14,9 @@ export const endpointSchema = z.union([z.string(), z.array(z.string()).min(1), n
 /** One URL, several URLs of equal judges, or a node file. */
 export type Endpoint = z.infer<typeof endpointSchema>;
 
+/** Names that a judge may answer by besides the one that it is asked by; see `checkedModel`. */
+export const modelAliasSchema = z.union([z.boolean(), z.array(z.string().min(1)).min(1)]).default(false);
+
 /**
  * The base URLs, each ending in `/v1`. Raises ConfigError for an address of the wrong form, EndpointError for a node file that
  * is not there yet or holds no host name.

@@ -3,6 +3,7 @@
  * finite scores inside 0 to 10 must be there, once and unambiguously; otherwise the text gives no score. A value is never
  * clamped, guessed or completed.
  */
+import { printable } from '../../core/errors.js';
 import type { LooseValue } from './loose_object.js';
 import { readLooseList, readLooseObject } from './loose_object.js';
 import type { UnscoredReason } from '../score/types.js';
@@ -149,8 +150,8 @@ function unusable(body: string, found: string): Parsed {
   return { ok: false, problem: 'unparsable', detail: `${found}: ${excerpt(body)}` };
 }
 
-/** The start of a judge's text on one line, for messages. */
+/** The start of a judge's text on one line, for messages; its control characters are spelled out. */
 export function excerpt(text: string): string {
-  const line = text.replace(/\s+/g, ' ').trim();
+  const line = printable(text.replace(/\s+/g, ' ').trim());
   return line.length <= 120 ? `"${line}"` : `"${line.slice(0, 117)}..."`;
 }

@@ -1,16 +1,16 @@
 /** Waiting until a judge can really judge: a server that lists its model may still be loading it, or take one image only. */
-import { EndpointError } from '../../core/errors.js';
+import { EndpointError, printable } from '../../core/errors.js';
 import { checkedKey, needsKey, noKey } from '../../http/key.js';
-import { canaryQuery } from './canary.js';
-import { dialectOf, toChatRequest } from './chat_request.js';
 import type { Clock } from '../../core/clock.js';
 import { sleep, systemClock } from '../../core/clock.js';
-import { readCompletion, readError } from './completion.js';
+import { checkedModel, readError, type ModelAlias } from './completion.js';
 import { Deadline } from '../../core/deadline.js';
 import type { Endpoint } from './endpoints.js';
 import { resolveEndpoints } from './endpoints.js';
 import { createHttpPool } from '../../http/pool.js';
+import { negotiate } from './negotiation.js';
 import { excerpt } from './parse.js';
+import { commonTraits, describeTraits, dialectOf, startingTraits, type Traits } from './traits.js';
 import { createClient } from './transport.js';
 
 /** How long a judge is waited for, and who is told. */
@@ -21,6 +21,8 @@ export interface WaitOptions {
   readonly signal?: AbortSignal;
   /** Called after every look that found a judge not ready, with what was found. */
   readonly onWaiting?: (found: string, waitedS: number) => void;
+  /** Told in one line what is worth knowing of a judge that is ready: what it refuses, or that it thinks. */
+  readonly onNote?: (note: string) => void;
 }
 
 export interface ReadinessOptions extends WaitOptions {
@@ -29,6 +31,8 @@ export interface ReadinessOptions extends WaitOptions {
   readonly probe?: Probe;
   /** The run's judge where it is absent. */
   readonly names?: JudgeNames;
+  /** Other names of the model; see `checkedModel`. With any, the model need not be listed if it answers. */
+  readonly alias?: ModelAlias;
 }
 
 /**
@@ -49,6 +53,8 @@ export interface JudgeNames {
   readonly endpoint: string;
   /** The setting with its model. */
   readonly model: string;
+  /** The setting with the model's other names. */
+  readonly alias: string;
   /** The environment variable with its key. */
   readonly key: string;
   /** What to do where nobody answers. */
@@ -60,6 +66,8 @@ export interface ReadyJudge {
   readonly endpoints: readonly string[];
   /** The shortest context among the judges, in tokens; null where no server says. */
   readonly maxModelLen: number | null;
+  /** What they take of a request. */
+  readonly traits: Traits;
 }
 
 const lookEveryMs = 5_000;
@@ -79,7 +87,13 @@ export interface ListedModel {
 
 /** What a look at one judge found: ready, `not_yet` (waiting may help) or `wrong` (it will not). */
 export type Look =
-  | { readonly state: 'ready'; readonly maxModelLen: number | null; readonly models: readonly ListedModel[] }
+  | {
+      readonly state: 'ready';
+      readonly maxModelLen: number | null;
+      readonly models: readonly ListedModel[];
+      /** What it was found to take, and whether it thinks before it answers; absent where it was not asked. */
+      readonly found?: { readonly traits: Traits; readonly thinks: boolean };
+    }
   | {
       readonly state: 'not_yet' | 'wrong';
       readonly found: string;
@@ -110,8 +124,12 @@ export async function waitUntilReady(
         ...(options.signal === undefined ? {} : { signal: options.signal }),
         ...(options.probe === undefined ? {} : { probe: options.probe }),
         ...(options.names === undefined ? {} : { names: options.names }),
+        ...(options.alias === undefined ? {} : { alias: options.alias }),
       });
-      if (look.ready !== null) return look.ready;
+      if (look.ready !== null) {
+        for (const note of look.notes) options.onNote?.(note);
+        return look.ready;
+      }
       if (options.signal?.aborted === true) throw look.error;
       const waitedMs = clock.now() - started;
       wrong = look.final ? wrong + 1 : 0;
@@ -125,7 +143,7 @@ export async function waitUntilReady(
   }
 }
 
-export interface LookContext extends Pick<ReadinessOptions, 'probe' | 'names'> {
+export interface LookContext extends Pick<ReadinessOptions, 'probe' | 'names' | 'alias'> {
   readonly clock: Clock;
   readonly pool: ReturnType<typeof createHttpPool>;
   readonly apiKey?: string;
@@ -135,7 +153,8 @@ export interface LookContext extends Pick<ReadinessOptions, 'probe' | 'names'> {
 }
 
 type LookAtAll =
-  { readonly ready: ReadyJudge } | { readonly ready: null; readonly error: EndpointError; readonly final: boolean };
+  | { readonly ready: ReadyJudge; readonly notes: readonly string[] }
+  | { readonly ready: null; readonly error: EndpointError; readonly final: boolean };
 
 async function lookAtAll(endpoint: Endpoint, model: string, context: LookContext): Promise<LookAtAll> {
   let endpoints: readonly string[];
@@ -146,23 +165,37 @@ async function lookAtAll(endpoint: Endpoint, model: string, context: LookContext
     throw error;
   }
   const looks = await Promise.all(endpoints.map((url) => lookAt(url, model, context)));
+  const { judge } = context.names ?? runsJudge;
+  const start = startingTraits[dialectOf(endpoints)];
   let maxModelLen: number | null = null;
+  let thinks = false;
+  const found: Traits[] = [];
   for (const [i, look] of looks.entries()) {
-    if (look.state === 'ready') {
-      if (look.maxModelLen !== null) maxModelLen = Math.min(maxModelLen ?? Infinity, look.maxModelLen);
-      continue;
+    if (look.state !== 'ready') {
+      const error = new EndpointError(`${judge} is not ready: ${look.found}`, { where: endpoints[i], next: look.next });
+      return { ready: null, error, final: look.state === 'wrong' };
     }
-    const { judge } = context.names ?? runsJudge;
-    const error = new EndpointError(`${judge} is not ready: ${look.found}`, { where: endpoints[i], next: look.next });
-    return { ready: null, error, final: look.state === 'wrong' };
+    if (look.maxModelLen !== null) maxModelLen = Math.min(maxModelLen ?? Infinity, look.maxModelLen);
+    found.push(look.found?.traits ?? start);
+    thinks ||= look.found?.thinks === true;
   }
-  return { ready: { endpoints, maxModelLen } };
+  const traits = commonTraits(found);
+  const refused = describeTraits(traits, start);
+  const notes = [
+    ...(refused === null ? [] : [`${judge} '${model}' ${refused}`]),
+    ...(thinks ? [`${judge} '${model}' ${thinking}`] : []),
+  ];
+  return { ready: { endpoints, maxModelLen, traits }, notes };
 }
+
+const thinking =
+  'thinks before it answers, and its thoughts count as tokens of its reply: where they are cut off, a question is asked again with four times as many. reward.max_reply_tokens gives them room at once';
 
 const runsJudge: JudgeNames = {
   judge: 'the judge',
   endpoint: 'reward.endpoint',
   model: 'reward.model',
+  alias: 'reward.model_alias',
   key: 'OPENAI_API_KEY',
   start:
     'Start the judge (scripts/ has a way to serve it with vLLM), check host and port, then run the same command again.',
@@ -177,7 +210,7 @@ function checkAddress({ endpoint }: JudgeNames): string {
  * rejects for what the judge does.
  */
 export async function lookAt(url: string, model: string, context: LookContext): Promise<Look> {
-  const { pool, apiKey = noKey, names = runsJudge, probe = 'completion' } = context;
+  const { pool, apiKey = noKey, names = runsJudge, probe = 'completion', alias = false } = context;
   const client = createClient(url, apiKey, pool);
   const deadline = new Deadline(context.clock, context.timeoutMs ?? lookTimeoutMs, context.signal);
   const { signal } = deadline;
@@ -191,23 +224,30 @@ export async function lookAt(url: string, model: string, context: LookContext): 
   };
   const completes = (listed: Look): Promise<Look> =>
     ask(async () => {
-      const request = await toChatRequest(canaryQuery, model, 0, dialectOf([url]));
-      const reply = readCompletion(await client.chat.completions.create(request, { signal }), request);
-      if (reply.kind === 'text') return { ...unlisted, ...(listed.state === 'ready' ? listed : {}) };
+      const start = startingTraits[dialectOf([url])];
+      const { reply: got, traits, thinks, error } = await negotiate(client, model, start, signal);
+      if (error !== null) return readFailure(error, url, names);
+      const reply = checkedModel(got, model, alias, names.alias);
+      if (reply.kind === 'text' || reply.thought === true) {
+        return { ...unlisted, ...(listed.state === 'ready' ? listed : {}), found: { traits, thinks } };
+      }
       return {
         state: 'wrong',
         found: `a small request with two images gave no text (${reply.problem}: ${reply.detail})`,
-        next: /another model/.test(reply.detail)
-          ? `Set ${names.model} to the name that it answers with, if that is the model you mean.`
-          : `Check what serves this address: it has to complete chats with images. ${checkAddress(names)}`,
+        next:
+          got !== reply
+            ? `Set ${names.model} to the name that it answers with, if that is the model you mean, or allow that name by ${names.alias}.`
+            : `Check what serves this address: it has to complete chats with images. ${checkAddress(names)}`,
       };
     });
   try {
     const listed = await ask(async () => readListing(await client.get('/models', { signal }), model, names));
     switch (probe) {
       case 'completion':
-        if (listed.state !== 'ready') return listed;
-        return notingThat(`it lists '${model}', but`, await completes(listed));
+        if (listed.state === 'ready') return notingThat(`it lists '${model}', but`, await completes(listed));
+        // What it does not list it may serve all the same, where the config expects other names.
+        if (listed.models === undefined || alias === false) return listed;
+        return notingThat(`${listed.found}, and`, await completes(listed));
       case 'listing': {
         if (listed.state === 'not_yet') return listed;
         if (listed.state === 'ready' && (await refusesWrongKeys(url, pool, deadline))) return listed;
@@ -268,7 +308,7 @@ function readListing(listing: unknown, model: string, names: JudgeNames): Look {
       state: 'wrong',
       models,
       found: `it does not serve '${model}'; it serves: ${nameSome(models)}`,
-      next: `Set ${names.model} to a model that it serves, or serve that one (vllm serve MODEL, or --served-model-name).`,
+      next: `Set ${names.model} to a model that it serves, or serve that one (vllm serve MODEL, or --served-model-name). Where it answers to that name all the same, set ${names.alias}: true.`,
     };
   }
   return { state: 'ready', maxModelLen: wanted.maxModelLen, models };
@@ -279,7 +319,7 @@ const mostNamed = 20;
 
 function nameSome(models: readonly ListedModel[]): string {
   if (models.length === 0) return 'none';
-  const named = models.slice(0, mostNamed).map(({ id }) => `'${id}'`);
+  const named = models.slice(0, mostNamed).map(({ id }) => `'${printable(id)}'`);
   const rest = models.length - named.length;
   return rest === 0 ? named.join(', ') : `${named.join(', ')} and ${rest} more`;
 }

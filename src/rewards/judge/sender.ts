@@ -1,5 +1,5 @@
 /** What stands between a judge's client and the wire: one request for a query, with its retries, in one of so many slots. */
-import type { Dialect, Variation } from './chat_request.js';
+import type { Variation } from './chat_request.js';
 import { toChatRequest } from './chat_request.js';
 import { calledOff } from './called_off.js';
 import type { Clock } from '../../core/clock.js';
@@ -8,6 +8,7 @@ import type { Reply } from './completion.js';
 import { Deadline } from '../../core/deadline.js';
 import type { JudgeQuery } from './judge.js';
 import pLimit, { type LimitFunction } from 'p-limit';
+import type { Traits } from './traits.js';
 import type { TransportPolicy } from './transport.js';
 import { Transport } from './transport.js';
 
@@ -19,6 +20,8 @@ export interface Sending {
   /** Unusable replies that the query got before; see `toChatRequest`. */
   readonly asked: number;
   readonly variation: Variation;
+  /** What the judge takes of a request. */
+  readonly traits: Traits;
   /** Over all its attempts, from the moment that it has a slot. */
   readonly withinMs: number;
 }
@@ -38,7 +41,7 @@ export interface Sender {
   /** A request that is called off has the reply `calledOff`. */
   send(query: SentQuery, sending: Sending, signal?: AbortSignal): Promise<Sent>;
   /** One attempt at once, outside the slots, asked even of a judge that is being spared. */
-  probe(query: SentQuery, withinMs: number, signal?: AbortSignal): Promise<Reply>;
+  probe(query: SentQuery, traits: Traits, withinMs: number, signal?: AbortSignal): Promise<Reply>;
   /** Closes the connections; nothing may be sent afterwards. */
   close(): Promise<void>;
 }
@@ -49,7 +52,6 @@ export interface SenderOptions {
   readonly endpoints: readonly string[];
   readonly model: string;
   readonly apiKey: string;
-  readonly dialect: Dialect;
   /** Requests under way at once. */
   readonly concurrency: number;
   readonly policy: TransportPolicy;
@@ -82,7 +84,7 @@ export class LocalSender implements Sender {
     this.#transport = new Transport({ endpoints, apiKey, connections, policy, clock, random });
   }
 
-  async send(query: SentQuery, { asked, variation, withinMs }: Sending, signal?: AbortSignal): Promise<Sent> {
+  async send(query: SentQuery, { asked, variation, traits, withinMs }: Sending, signal?: AbortSignal): Promise<Sent> {
     // A slot waits for no picture, but for those that are sent smaller, which are few.
     if (signal?.aborted !== true && variation.shrunk !== true) await this.#encoding(() => encodeImages(query));
     return this.#slots(async () => {
@@ -90,8 +92,7 @@ export class LocalSender implements Sender {
       const deadline = new Deadline(this.#clock, withinMs, signal);
       try {
         if (deadline.over) return { reply: calledOff, attempts: 0, tookMs: 0, over: true };
-        const { model, dialect } = this.#options;
-        const request = await toChatRequest(query, model, asked, dialect, variation);
+        const request = await toChatRequest(query, this.#options.model, asked, traits, variation);
         const { reply, attempts } = await this.#transport.send(request, deadline);
         const tookMs = this.#clock.now() - started;
         return { reply: signal?.aborted === true ? calledOff : reply, attempts, tookMs, over: deadline.over };
@@ -101,11 +102,10 @@ export class LocalSender implements Sender {
     });
   }
 
-  async probe(query: SentQuery, withinMs: number, signal?: AbortSignal): Promise<Reply> {
+  async probe(query: SentQuery, traits: Traits, withinMs: number, signal?: AbortSignal): Promise<Reply> {
     const deadline = new Deadline(this.#clock, withinMs, signal);
     try {
-      const { model, dialect } = this.#options;
-      return await this.#transport.probe(await toChatRequest(query, model, 0, dialect), deadline);
+      return await this.#transport.probe(await toChatRequest(query, this.#options.model, 0, traits), deadline);
     } finally {
       deadline.dispose();
     }

@@ -11,6 +11,7 @@ import type { JudgeMessage } from './judge.js';
 import type { ShownPicture } from './images.js';
 import { calledOff } from './called_off.js';
 import type { OpenSender, Sender, SenderOptions, Sending, Sent, SentQuery } from './sender.js';
+import type { Traits } from './traits.js';
 
 /** A query as plain data. */
 export type PlainQuery = Omit<SentQuery, 'messages'> & {
@@ -23,7 +24,13 @@ export type PlainQuery = Omit<SentQuery, 'messages'> & {
 /** What the thread is told; each message is answered once but `abort`, which names the one that it ends. */
 export type ToThread =
   | { readonly kind: 'send'; readonly id: number; readonly query: PlainQuery; readonly sending: Sending }
-  | { readonly kind: 'probe'; readonly id: number; readonly query: PlainQuery; readonly withinMs: number }
+  | {
+      readonly kind: 'probe';
+      readonly id: number;
+      readonly query: PlainQuery;
+      readonly traits: Traits;
+      readonly withinMs: number;
+    }
   | { readonly kind: 'abort'; readonly id: number }
   | { readonly kind: 'close'; readonly id: number };
 
@@ -64,8 +71,8 @@ export class ThreadSender implements Sender {
     return (await this.#ask((id) => ({ kind: 'send', id, query: plain(query), sending }), signal)) as Sent;
   }
 
-  async probe(query: SentQuery, withinMs: number, signal?: AbortSignal): Promise<Reply> {
-    return (await this.#ask((id) => ({ kind: 'probe', id, query: plain(query), withinMs }), signal)) as Reply;
+  async probe(query: SentQuery, traits: Traits, withinMs: number, signal?: AbortSignal): Promise<Reply> {
+    return (await this.#ask((id) => ({ kind: 'probe', id, query: plain(query), traits, withinMs }), signal)) as Reply;
   }
 
   close(): Promise<void> {

@@ -1,6 +1,7 @@
 /** A second judge that the policy is not trained on. */
 import { z } from 'zod';
 import { operation, positive, positiveInteger, section } from '../../schema/mark.js';
+import { modelAliasSchema } from '../judge/endpoints.js';
 import { termNames } from '../terms/table.js';
 
 export const heldOutJudge = section(
@@ -12,6 +13,9 @@ export const heldOutJudge = section(
         z.union([z.string().min(1), z.array(z.string().min(1)).min(1)]),
       ),
       model: operation('The model, as its server names it; another one than reward.model.', z.string().min(1)),
+      model_alias: operation('Other names by which it may answer, as reward.model_alias says.', modelAliasSchema, {
+        allowed: "true, false, or a list of names such as ['qwen2.5-vl-7b']",
+      }),
       mode: operation(
         'What it is asked: a reward.mode that asks a judge; null means the training reward itself.',
         z.enum(termNames).nullable().default(null),

@@ -1,7 +1,7 @@
 /** What scores an edit, and where the judge is. */
 import { z } from 'zod';
 import { nonNegative, operation, positive, positiveInteger, result, section } from '../../schema/mark.js';
-import { endpointSchema } from '../judge/endpoints.js';
+import { endpointSchema, modelAliasSchema } from '../judge/endpoints.js';
 import { rewardFields } from '../score/settings.js';
 import { heldOutJudge } from './held_out_judge.js';
 
@@ -21,6 +21,11 @@ export const reward = section(
       model: result(
         'The judge model, as its server names it.',
         z.string().min(1).default('Qwen/Qwen2.5-VL-72B-Instruct'),
+      ),
+      model_alias: operation(
+        'Other names by which the judge may answer, as a proxy, a deployment or a server with several names for one model does: a list of them, or true for any. With either the model need not be listed by the name that it is asked by. false refuses the answers of any other model.',
+        modelAliasSchema,
+        { allowed: "true, false, or a list of names such as ['qwen2.5-vl-72b']" },
       ),
       max_unscored_fraction: operation(
         'Above this share of unscored episodes the run waits for the judge.',

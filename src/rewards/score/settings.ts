@@ -50,7 +50,7 @@ export const promptFiles = section(
 );
 
 const replyTokens = section(
-  'Longest replies that the judge may give, in tokens; one that is cut off before its scores is asked for again with twice as many.',
+  'Longest replies that the judge may give, in tokens; one that is cut off before its scores is asked for again with twice as many, and one that is cut off while the judge still thinks with four times as many.',
   z
     .strictObject({
       viescore: result("To each of VIEScore's two questions.", positiveInteger.default(usualReplyTokens.viescore), {

@@ -89,6 +89,8 @@ export interface Judgement {
   /** What was found where there is a problem, for messages; absent otherwise. */
   readonly detail?: string;
   readonly scores: readonly number[];
+  /** Fields of the question that were not sent, because the server refuses them; absent where it was sent whole. */
+  readonly leftOut?: readonly string[];
   readonly attempts: number;
   /** In a slot, over all requests. */
   readonly latencyMs: number;

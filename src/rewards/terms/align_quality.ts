@@ -7,7 +7,9 @@ import { ConfigError } from '../../core/errors.js';
 import { nonNegative, operation, result } from '../../schema/mark.js';
 import type { Judge, JudgeQuery } from '../judge/judge.js';
 import type { CanaryResult } from '../judge/client.js';
+import type { ModelAlias } from '../judge/completion.js';
 import type { JudgeImage } from '../judge/images.js';
+import { modelAliasSchema } from '../judge/endpoints.js';
 import { maxScore, parseScores } from '../judge/parse.js';
 import { alignPrompts, twoScores, withInstruction } from '../judge/prompts.js';
 import type { WaitOptions } from '../judge/readiness.js';
@@ -40,6 +42,7 @@ const namesInMessages = {
   judge: 'the judge of align_quality',
   endpoint: 'endpoint of the term align_quality',
   model: 'model of the term align_quality',
+  alias: 'model_alias of the term align_quality',
   start: 'Check the address and the network, or start the server; then run the same command again.',
 };
 
@@ -48,6 +51,7 @@ async function openOwnJudge(
   endpoint: string,
   keyVariable: string,
   model: string,
+  alias: ModelAlias,
   services: TermServices,
 ): Promise<OwnJudge> {
   const [{ JudgeClient }, { resolveEndpoints }, { keyFor }, { MemoryJudgementStore }, { probeFor, waitUntilReady }] =
@@ -68,11 +72,14 @@ async function openOwnJudge(
   };
   const key = apiKey === undefined ? {} : { apiKey };
   const { limits, openSender } = services;
+  let tell: WaitOptions['onNote'] = undefined;
   const client = new JudgeClient({
     endpoints: [url],
     model,
     store,
     ...key,
+    alias,
+    onNote: (note) => tell?.(note),
     ...(limits === undefined ? {} : { concurrency: limits.concurrency, policy: limits }),
     ...(openSender === undefined ? {} : { openSender }),
   });
@@ -80,7 +87,10 @@ async function openOwnJudge(
   return {
     ask: (query, signal, options) => client.ask(query, signal, options),
     untilReady: async (options) => {
-      await waitUntilReady(url, model, { ...options, ...key, probe: probeFor(url), names });
+      tell = options.onNote;
+      client.adopt(
+        (await waitUntilReady(url, model, { ...options, ...key, alias, probe: probeFor(url), names })).traits,
+      );
     },
     canary: (signal) => client.canary(signal),
     close: () => client.close(),
@@ -92,11 +102,12 @@ async function ownJudgeOf(
   endpoint: string,
   keyVariable: string,
   model: string,
+  alias: ModelAlias,
   services: TermServices,
 ): Promise<{ readonly judge: Judge; readonly server: OwnJudge | null }> {
   const { records } = services;
   if (records?.offline === true) return { judge: records.judge(model, null), server: null };
-  const server = await openOwnJudge(endpoint, keyVariable, model, services);
+  const server = await openOwnJudge(endpoint, keyVariable, model, alias, services);
   if (records === undefined) return { judge: server, server };
   // What is recorded may suffice: the server is looked for when it is first needed.
   let found: Promise<void> | null = null;
@@ -114,6 +125,7 @@ interface AlignSettings {
   readonly quality_weight: number;
   readonly model: string | null;
   readonly endpoint: string | null;
+  readonly model_alias: ModelAlias;
   readonly api_key_env: string;
 }
 
@@ -123,6 +135,7 @@ function conflictOf(settings: AlignSettings): { readonly field: string; readonly
     quality_weight: qualityWeight,
     model,
     endpoint,
+    model_alias: alias,
     api_key_env: keyVariable,
   } = settings;
   if (Math.abs(alignmentWeight + qualityWeight - 1) > 1e-6) {
@@ -131,6 +144,11 @@ function conflictOf(settings: AlignSettings): { readonly field: string; readonly
   }
   if (endpoint !== null && model === null) {
     return { field: 'model', message: "an endpoint of its own needs the model that it serves, such as 'gpt-4o'" };
+  }
+  if (endpoint === null && alias !== false) {
+    const message =
+      'it is for an endpoint of its own, but there is none: reward.model_alias is for the judge that all terms ask';
+    return { field: 'model_alias', message };
   }
   if (endpoint === null && keyVariable !== defaultKeyVariable) {
     const message = `'${keyVariable}' is for an endpoint of its own, but there is none: set endpoint too, or leave it out`;
@@ -151,8 +169,13 @@ export const alignQuality = termKind({
       z.string().min(1).nullable().default(null),
     ),
     endpoint: operation(
-      'Address of a server for this term alone, such as https://api.openai.com/v1, together with model; null means reward.endpoint. OpenAI and Azure are sent the sampling fields that they know (temperature and top_p), other servers all of them.',
+      'Address of a server for this term alone, such as https://api.openai.com/v1, together with model; null means reward.endpoint. OpenAI and Azure are sent the sampling fields that they know (temperature and top_p), other servers all of them but those that they refuse.',
       z.string().min(1).nullable().default(null),
+    ),
+    model_alias: operation(
+      'Other names by which the model at endpoint may answer, as reward.model_alias says of the judge there.',
+      modelAliasSchema,
+      { allowed: "true, false, or a list of names such as ['gpt-4o-2024-08-06']" },
     ),
     api_key_env: operation(
       'The environment variable that holds the key for endpoint.',
@@ -176,7 +199,7 @@ export const alignQuality = termKind({
     const { judge, server } =
       endpoint === null || model === null
         ? { judge: services.judge(model ?? undefined), server: null }
-        : await ownJudgeOf(endpoint, settings.api_key_env, model, services);
+        : await ownJudgeOf(endpoint, settings.api_key_env, model, settings.model_alias, services);
 
     async function score(item: JudgeItem, signal?: AbortSignal, options?: ScoreOptions): Promise<Outcome> {
       if (item.edited === null || !isShowable(item.edited)) {

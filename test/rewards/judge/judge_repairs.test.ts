@@ -3,7 +3,7 @@ import { afterEach, describe, expect, it } from 'vitest';
 import { ConfigError } from '../../../src/core/errors.js';
 import { decodeImage } from '../../../src/core/image.js';
 import { keyFor } from '../../../src/http/key.js';
-import { dialectOf, hashRequest, toChatRequest } from '../../../src/rewards/judge/chat_request.js';
+import { hashRequest } from '../../../src/rewards/judge/chat_request.js';
 import { parseExpectedDigit } from '../../../src/rewards/judge/first_token.js';
 import type { JudgeQuery } from '../../../src/rewards/judge/judge.js';
 import type { JudgeClientOptions } from '../../../src/rewards/judge/client.js';
@@ -115,7 +115,7 @@ describe('a question that is longer than the context', () => {
     expect(stub.requests).toHaveLength(1);
   });
 
-  it.each([401, 404, 413, 422])('is not what a %s says', async (status) => {
+  it.each([401, 404, 422])('is not what a %s says', async (status) => {
     const stub = await serve(() => openAiError(status, overflows[0]));
     expect(await connect(stub).client.ask(query())).toMatchObject({ problem: 'bad_request', attempts: 1 });
   });
@@ -172,6 +172,12 @@ describe('an answer from another model', () => {
   const from = (model: unknown): Behaviour => ({
     kind: 'json',
     body: { ...(completion('{"score": [7, 8]}', 'stop') as object), model },
+  });
+
+  it('shows its name with control characters spelled out', async () => {
+    const judgement = await connect(await serve(() => from('x\u001b[2J\u001b]0;owned\u0007'))).client.ask(query());
+    expect(judgement.detail).toContain(String.raw`"x\u001b[2J\u001b]0;owned\u0007"`);
+    expect(judgement.detail).not.toMatch(/[\u0000-\u001f]/);
   });
 
   it.each(['another-judge', 'stub-judge-mini', 'stub-judg', 'stub-judge-2'])('%s is none', async (model) => {
@@ -270,34 +276,113 @@ describe('log-probabilities', () => {
   });
 });
 
-describe('dialects', () => {
-  it('go by the address', () => {
-    expect(dialectOf(['https://api.openai.com/v1'])).toBe('openai');
-    expect(dialectOf(['https://mine.openai.azure.com/v1'])).toBe('openai');
-    expect(dialectOf(['http://gpu7:4877/v1', 'http://127.0.0.1:4877/v1'])).toBe('vllm');
-    expect(dialectOf(['https://api.openai.com.example.org/v1', 'https://notapi.openai.com.de/v1'])).toBe('vllm');
+describe('a judge that thinks', () => {
+  const thinking = (message: object, finishReason: string): Behaviour => ({
+    kind: 'json',
+    body: { model: stubModel, choices: [{ index: 0, message, finish_reason: finishReason }] },
   });
 
-  it('send what the servers know, and all of it', async () => {
-    const vllm = await toChatRequest(query(), 'm', 0);
-    expect(vllm).toMatchObject({ n: 1, temperature: 0, top_p: 1, top_k: -1, repetition_penalty: 1, seed: 42 });
-    const openai = await toChatRequest(query(), 'm', 1, 'openai');
-    expect(Object.keys(openai).sort()).toEqual([
-      'max_completion_tokens',
-      'messages',
-      'model',
-      'n',
-      'temperature',
-      'top_p',
-    ]);
-    expect(openai.temperature).toBe(0.3);
-    expect(hashRequest(query(), 'm', 'openai')).not.toBe(hashRequest(query(), 'm'));
+  it.each([
+    '<think>{"score": [1, 1]} would be too little.</think>{"score": [7, 8]}',
+    '{"score": [1, 1]} would be too little.</think>\n{"score": [7, 8]}',
+    '<think>{"score": [1, 1]}</think><think>{"score": [2, 2]}</think>{"score": [7, 8]}',
+  ])('is taken by its answer, not by its thoughts: %s', async (text) => {
+    const stub = await serve(() => ({ kind: 'text', text }));
+    expect(await connect(stub).client.ask(query())).toMatchObject({ scores: [7, 8], attempts: 1 });
   });
 
-  it('can be given', async () => {
-    const stub = await serve(() => scoresText(7, 8));
-    await connect(stub, { dialect: 'openai' }).client.ask(query());
-    expect(stub.requests[0].body).not.toHaveProperty('top_k');
+  it('gets four times the tokens while it thinks, and twice once it has begun to answer', async () => {
+    const stub = await serve(({ body }) =>
+      body.max_completion_tokens === 400
+        ? thinking({ content: null, reasoning_content: 'hm' }, 'length')
+        : { kind: 'text', text: '{"reasoning": "well', finishReason: 'length' },
+    );
+    await connect(stub, { maxAskAgain: 3 }).client.ask(query());
+    expect(stub.requests.map(({ body }) => body.max_completion_tokens)).toEqual([400, 1600, 1600, 1600]);
+  });
+
+  it('and answers with nothing else is asked again, and has no score', async () => {
+    const stub = await serve(() => thinking({ content: null, reasoning: 'I would give {"score": [7, 8]}' }, 'stop'));
+    const judgement = await connect(stub).client.ask(query());
+    expect(judgement).toMatchObject({ problem: 'empty', scores: [], attempts: 3 });
+    expect(judgement.detail).toBe('answered with no content, only thoughts');
+  });
+
+  it('under a grammar that passes its whole answer off as thoughts is asked without the format', async () => {
+    const stub = await serve(({ body }) =>
+      'response_format' in body
+        ? thinking({ content: null, reasoning_content: '{"score": [1, 1]}' }, 'stop')
+        : scoresText(7, 8),
+    );
+    const notes: string[] = [];
+    const { client } = connect(stub, { onNote: (note) => notes.push(note) });
+    const format = { name: 'two', schema: { type: 'object' } };
+    expect(await client.ask(query(64, { format }))).toMatchObject({ scores: [7, 8], leftOut: ['response_format'] });
+    expect(notes).toEqual([`the judge '${stubModel}' does not take response_format (json_schema): left out`]);
+  });
+
+  it('is told from one that says nothing: that one gets more tokens before it counts as ready', async () => {
+    const silent = thinking({ content: '' }, 'length');
+    const late = await serve(({ body }) => (Number(body.max_completion_tokens) < 1000 ? silent : scoresText(7, 8)));
+    await waitUntilReady(late.url, stubModel, { maxWaitS: 0 });
+    expect(late.requests.map(({ body }) => body.max_completion_tokens)).toEqual([16, 1024]);
+    const never = await serve(() => silent);
+    await expect(waitUntilReady(never.url, stubModel, { maxWaitS: 0 })).rejects.toThrow(
+      'gave no text (truncated: cut off before its first word)',
+    );
+  });
+
+  it('is checked for its name, too', async () => {
+    const body = { ...(completion(null, 'length') as object), model: 'another-judge' };
+    const stub = await serve(() => ({ kind: 'json', body }));
+    await expect(waitUntilReady(stub.url, stubModel, { maxWaitS: 0 })).rejects.toThrow(/another-judge/);
+  });
+});
+
+describe('what a judge refuses', () => {
+  it('is learned only where it answers without it: an error may name a field by chance', async () => {
+    const stub = await serve(({ asked }) =>
+      asked < 4 ? openAiError(400, 'bad image; the prompt said "temperature"') : scoresText(7, 8),
+    );
+    const notes: string[] = [];
+    const { client } = connect(stub, { onNote: (note) => notes.push(note) });
+    expect(await client.ask(query())).toMatchObject({ problem: 'bad_request', attempts: 2 });
+    expect(await client.ask(query(64, { key: '0/2/0/test' }))).toMatchObject({ problem: 'bad_request', attempts: 2 });
+    expect(notes).toEqual([]);
+    expect(stub.requests.map(({ body }) => 'temperature' in body)).toEqual([true, false, true, false]);
+  });
+
+  it('is learned once, however many questions find it out at the same time', async () => {
+    const stub = await serve(({ body }) =>
+      'top_k' in body ? openAiError(400, 'Unrecognized request argument supplied: top_k') : scoresText(7, 8),
+    );
+    const notes: string[] = [];
+    const { client } = connect(stub, { onNote: (note) => notes.push(note) });
+    const judgements = await Promise.all(
+      Array.from({ length: 12 }, (_, i) => client.ask(query(64, { key: `0/${i}/0/test` }))),
+    );
+    for (const judgement of judgements) expect(judgement).toMatchObject({ scores: [7, 8], leftOut: ['top_k'] });
+    expect(notes).toHaveLength(1);
+  });
+
+  it('does not count as asking again: an answer that cannot be read has its tries', async () => {
+    const stub = await serve(({ body }) =>
+      'top_k' in body
+        ? openAiError(400, 'Unrecognized request argument supplied: top_k')
+        : { kind: 'text', text: 'hm' },
+    );
+    expect(await connect(stub).client.ask(query())).toMatchObject({ problem: 'unparsable', attempts: 4 });
+  });
+
+  it('changes nothing of the name that its answer is kept by', async () => {
+    const refusing = await serve(({ body }) =>
+      'temperature' in body ? openAiError(400, "'temperature' is not supported") : scoresText(7, 8),
+    );
+    const { client, store } = connect(refusing);
+    const asked = await client.ask(query());
+    const taking = await serve(() => scoresText(1, 1));
+    expect(await connect(taking, { store }).client.ask(query())).toEqual(asked);
+    expect(taking.requests).toHaveLength(0);
   });
 });
 

@@ -6,6 +6,7 @@ import { ConfigError, EndpointError } from '../../../src/core/errors.js';
 import type { Endpoint } from '../../../src/rewards/judge/endpoints.js';
 import { resolveEndpoints } from '../../../src/rewards/judge/endpoints.js';
 import { waitUntilReady } from '../../../src/rewards/judge/readiness.js';
+import { startingTraits } from '../../../src/rewards/judge/traits.js';
 import type { Behave, StubOptions } from './stub_judge.js';
 import { fastClock, openAiError, startStubJudge, stubModel } from './stub_judge.js';
 
@@ -86,7 +87,7 @@ describe('waitUntilReady', () => {
   it('asks for the listing and for a completion with two images', async () => {
     const stub = await serve();
     const ready = await waitUntilReady(stub.url, stubModel, { maxWaitS: 0 });
-    expect(ready).toEqual({ endpoints: [stub.url], maxModelLen: 4096 });
+    expect(ready).toEqual({ endpoints: [stub.url], maxModelLen: 4096, traits: startingTraits.vllm });
     expect(stub.requests.map(({ images }) => images.length)).toEqual([2]);
   });
 

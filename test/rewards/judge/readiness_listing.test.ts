@@ -10,6 +10,7 @@ const names = {
   judge: 'the judge of a test',
   endpoint: 'its endpoint',
   model: 'its model',
+  alias: 'its model_alias',
   key: 'TEST_KEY',
   start: 'Start it.',
 };

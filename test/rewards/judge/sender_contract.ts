@@ -2,6 +2,7 @@
 import { afterEach, describe, expect, it } from 'vitest';
 import { JudgeImages } from '../../../src/rewards/judge/images.js';
 import type { OpenSender, Sender, SenderOptions, Sending, SentQuery } from '../../../src/rewards/judge/sender.js';
+import { startingTraits } from '../../../src/rewards/judge/traits.js';
 import { defaultTransportPolicy } from '../../../src/rewards/judge/transport.js';
 import { numberedImage, numberOf, openAiError, startStubJudge, stubModel, type Behave } from './stub_judge.js';
 
@@ -20,11 +21,11 @@ export function queryAbout(...numbers: readonly number[]): SentQuery {
   };
 }
 
-export const first: Sending = { asked: 0, variation: {}, withinMs: 30_000 };
+export const first: Sending = { asked: 0, variation: {}, traits: startingTraits.vllm, withinMs: 30_000 };
 
 export function senderOptions(url: string, changes: Partial<SenderOptions> = {}): SenderOptions {
   const policy = { ...defaultTransportPolicy, backoffBaseMs: 1, maxAttempts: 2 };
-  const told = { endpoints: [url], model: stubModel, apiKey: 'key-0123456789', dialect: 'vllm' as const };
+  const told = { endpoints: [url], model: stubModel, apiKey: 'key-0123456789' };
   return { ...told, concurrency: 4, policy, ...changes };
 }
 
@@ -62,10 +63,22 @@ export function senderContract(name: string, open: OpenSender): void {
 
     it('varies a request as it is told', async () => {
       const { sender, stub } = await sendTo(() => ({ kind: 'text', text: 'x' }));
-      await sender.send(queryAbout(3), { ...first, asked: 2, variation: { shrunk: true, longer: true } });
+      await sender.send(queryAbout(3), { ...first, asked: 2, variation: { shrunk: true, room: 2 } });
       expect(stub.requests[0].body).toMatchObject({ seed: 44, temperature: 0.3, max_completion_tokens: 32 });
       const [shown] = stub.requests[0].images;
       expect(Buffer.from(shown.split(',')[1], 'base64').readUInt32BE(16)).toBe(32);
+    });
+
+    it('leaves out what the judge does not take, and looks at it without, too', async () => {
+      const { sender, stub } = await sendTo(() => ({ kind: 'text', text: 'x' }));
+      const traits = { leftOut: ['temperature', 'seed'], tokenLimit: 'max_tokens' } as const;
+      await sender.send(queryAbout(3), { ...first, traits });
+      await sender.probe(queryAbout(3), traits, 5_000);
+      for (const { body } of stub.requests) {
+        expect(body).toMatchObject({ top_p: 1, max_tokens: 16 });
+        for (const field of ['temperature', 'seed', 'max_completion_tokens']) expect(body).not.toHaveProperty(field);
+      }
+      expect(stub.requests).toHaveLength(2);
     });
 
     it('gives each question its own answer, so many at once and no more', async () => {
@@ -117,7 +130,10 @@ export function senderContract(name: string, open: OpenSender): void {
       const controller = new AbortController();
       const waiting = sender.send(queryAbout(1), first, controller.signal);
       while (stub.requests.length === 0) await later(5);
-      expect(await sender.probe(queryAbout(1, 2), 5_000)).toMatchObject({ kind: 'problem', problem: 'server_error' });
+      expect(await sender.probe(queryAbout(1, 2), first.traits, 5_000)).toMatchObject({
+        kind: 'problem',
+        problem: 'server_error',
+      });
       expect(stub.requests.filter(({ images: shown }) => shown.length === 2)).toHaveLength(1);
       controller.abort();
       await waiting;

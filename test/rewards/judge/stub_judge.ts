@@ -12,6 +12,7 @@ export interface StubRequest {
   /** Data URLs of the images, in order. */
   readonly images: readonly string[];
   readonly kind: 'sc' | 'pq' | 'ground';
+  readonly authorization: string | undefined;
   /** How often this very question was asked before. */
   readonly asked: number;
 }
@@ -24,7 +25,13 @@ export type Behaviour =
       readonly status?: number;
       readonly headers?: Record<string, string>;
     }
-  | { readonly kind: 'raw'; readonly status: number; readonly contentType: string; readonly body: string }
+  | {
+      readonly kind: 'raw';
+      readonly status: number;
+      readonly contentType: string;
+      readonly body: string;
+      readonly headers?: Record<string, string>;
+    }
   /** Takes the request and says nothing. */
   | { readonly kind: 'silent' }
   /** Sends headers and half a body, then nothing. */
@@ -42,7 +49,7 @@ export interface StubJudge {
 }
 
 export interface StubOptions {
-  readonly models?: Behaviour;
+  readonly models?: Behaviour | ((authorization: string | undefined) => Behaviour);
 }
 
 export const stubModel = 'stub-judge';
@@ -61,7 +68,8 @@ export async function startStubJudge(behave: Behave, options: StubOptions = {}):
     let content = '';
     for await (const chunk of incoming.setEncoding('utf8')) content += chunk as string;
     if (incoming.url === '/v1/models') {
-      act(options.models ?? listing, incoming, response);
+      const { models = listing } = options;
+      act(typeof models === 'function' ? models(incoming.headers.authorization) : models, incoming, response);
       return;
     }
     if (incoming.url !== '/v1/chat/completions') {
@@ -71,7 +79,7 @@ export async function startStubJudge(behave: Behave, options: StubOptions = {}):
     const question = content.replace(/"(seed|temperature)":[\d.]+/g, '');
     const asked = askedBefore.get(question) ?? 0;
     askedBefore.set(question, asked + 1);
-    const request = read(JSON.parse(content) as ChatBody, asked);
+    const request = { ...read(JSON.parse(content) as ChatBody, asked), authorization: incoming.headers.authorization };
     requests.push(request);
     peak = Math.max(peak, ++underWay);
     try {
@@ -108,7 +116,7 @@ type Part =
   | { readonly type: 'text'; readonly text: string }
   | { readonly type: 'image_url'; readonly image_url: { readonly url: string } };
 
-function read(body: ChatBody, asked: number): StubRequest {
+function read(body: ChatBody, asked: number): Omit<StubRequest, 'authorization'> {
   const system = body.messages.find(({ role }) => role === 'system');
   const parts = body.messages.find(({ role }) => role === 'user')?.content as readonly Part[];
   const images = parts.flatMap((part) => (part.type === 'image_url' ? [part.image_url.url] : []));
@@ -126,7 +134,9 @@ function act(behaviour: Behaviour, incoming: IncomingMessage, response: ServerRe
       sendJson(response, behaviour.status ?? 200, behaviour.body, behaviour.headers);
       return;
     case 'raw':
-      response.writeHead(behaviour.status, { 'content-type': behaviour.contentType }).end(behaviour.body);
+      response
+        .writeHead(behaviour.status, { 'content-type': behaviour.contentType, ...behaviour.headers })
+        .end(behaviour.body);
       return;
     case 'silent':
       return;
@@ -156,6 +166,17 @@ export function completion(text: string | null, finishReason: string): unknown {
 
 export function openAiError(status: number, message: string, headers: Record<string, string> = {}): Behaviour {
   return { kind: 'json', status, headers, body: { error: { message, type: 'Error', param: null, code: status } } };
+}
+
+/** A judge that refuses these fields in OpenAI's words, and answers by this name. */
+export function choosy(fields: readonly string[], text: Behaviour, answersAs = stubModel): Behave {
+  return ({ body }) => {
+    const field = fields.find((name) => name in body);
+    if (field !== undefined) return openAiError(400, `Unrecognized request argument supplied: ${field}`);
+    if (text.kind !== 'text') return text;
+    const said = completion(text.text, text.finishReason ?? 'stop') as object;
+    return { kind: 'json', body: { ...said, model: answersAs } };
+  };
 }
 
 export function scoresText(...scores: readonly number[]): Behaviour {

@@ -4,7 +4,7 @@ import { ConfigError, EndpointError } from '../../../src/core/errors.js';
 import { MemoryJudgementStore } from '../../../src/rewards/judge/memory_store.js';
 import { alignQuality } from '../../../src/rewards/terms/align_quality.js';
 import { startPaidApi } from '../judge/paid_api.js';
-import { fastClock, openAiError, scoresText, startStubJudge, stubModel } from '../judge/stub_judge.js';
+import { choosy, fastClock, openAiError, scoresText, startStubJudge, stubModel } from '../judge/stub_judge.js';
 import { pictureOf, termContract, wholeItem } from './term_contract.js';
 import { replyingJudge, testServices } from './term_services.js';
 
@@ -185,6 +185,29 @@ describe('align_quality at an address of its own', () => {
     expect(text).not.toContain(key);
     expect([where, advice]).toEqual([expect.stringContaining('http://127.0.0.1:'), expect.stringContaining(next)]);
     expect(exitCode).toBe(3);
+  });
+
+  it('is asked as it was found to want it, by the name that it answers by, and learns it where nobody looked', async () => {
+    const stub = await startStubJudge(choosy(['temperature'], scoresText(9, 6), 'deployment-7'));
+    closing.push(stub.close);
+    const settings = schema.parse({ endpoint: stub.url, model: stubModel, model_alias: ['deployment-7'] });
+    const term = await alignQuality.create(settings, testServices());
+    closing.push(() => term.close());
+    const notes: string[] = [];
+    const onNote = (note: string): unknown => notes.push(note);
+    await term.untilReady?.({ maxWaitS: 0, onNote });
+    expect(notes).toEqual([`the judge of align_quality '${stubModel}' does not take temperature: left out`]);
+    const looked = stub.requests.length;
+    expect(await term.score(wholeItem())).toMatchObject({ kind: 'scored', value: 7.5 });
+    expect(stub.requests).toHaveLength(looked + 1);
+    const unlooked = await alignQuality.create(settings, testServices());
+    closing.push(() => unlooked.close());
+    expect(await unlooked.score(wholeItem())).toMatchObject({ kind: 'scored', value: 7.5 });
+    const strict = schema.parse({ endpoint: stub.url, model: stubModel });
+    const other = await alignQuality.create(strict, testServices());
+    closing.push(() => other.close());
+    await expect(other.untilReady?.({ maxWaitS: 0 })).rejects.toThrow('set model_alias of the term align_quality');
+    expect(alignQuality.conflict?.(schema.parse({ model_alias: true }))?.field).toBe('model_alias');
   });
 
   it('is waited for by nobody where it is the run\u2019s judge', async () => {
