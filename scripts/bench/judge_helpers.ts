@@ -16,9 +16,12 @@ export interface Helper {
   close(): Promise<void>;
 }
 
-async function start(file: string, args: readonly string[]): Promise<Helper> {
+/** A program that says when it is ready, and ends with its standard input. */
+export async function startHelper(file: string, args: readonly string[]): Promise<Helper> {
   const child = spawn(process.execPath, [file, ...args], { stdio: ['pipe', 'pipe', 'inherit'] });
   const ended = new Promise<void>((resolve) => child.once('exit', () => resolve()));
+  // One that died is found by what it does not say.
+  child.stdin.on('error', () => undefined);
   const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]();
   const nextLine = async (): Promise<unknown> => {
     const line = await lines.next();
@@ -40,7 +43,7 @@ async function start(file: string, args: readonly string[]): Promise<Helper> {
 
 /** A role of judge_process.ts. */
 export function startProcess(role: string, options: unknown): Promise<Helper> {
-  return start(fileURLToPath(new URL('./judge_process.js', import.meta.url)), [role, JSON.stringify(options)]);
+  return startHelper(fileURLToPath(new URL('./judge_process.js', import.meta.url)), [role, JSON.stringify(options)]);
 }
 
 export interface Stub {
@@ -52,7 +55,7 @@ export interface Stub {
 /** `editrl judge` on a free port. */
 export async function startStub(args: readonly string[]): Promise<Stub> {
   const command = fileURLToPath(new URL('../../src/cli/main.js', import.meta.url));
-  const helper = await start(command, ['judge', '--port', '0', '--json', '--exit-with-parent', ...args]);
+  const helper = await startHelper(command, ['judge', '--port', '0', '--json', '--exit-with-parent', ...args]);
   const { url } = helper.ready as { url: string };
   return {
     url,

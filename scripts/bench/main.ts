@@ -27,6 +27,11 @@ const benches: Readonly<Record<string, { readonly summary: string; readonly run:
       'what judging costs: the client, the gateway, a burst from several processes, an iteration; `judge faults`: 10,000 judgements while requests fail',
     run: async () => (await import('./judge.js')).benchJudge(),
   },
+  attack: {
+    summary:
+      'attacks on the gateway, the reward server and the rule judge: each has to stay up, below 1 GB, and to serve others',
+    run: async () => (await import('./attack.js')).benchAttack(),
+  },
   ocr: {
     summary:
       'reading 200 drawn signs with one worker and with two: start, milliseconds per image, CPU, how many are right',

@@ -1,0 +1,114 @@
+/**
+ * A process of the attack benchmark: `node attack_process.js ROLE OPTIONS`. It prints lines of JSON and ends with its standard input.
+ * `upstream`: a judge that answers what the attack needs. `innocent`: a run that asks at a steady pace and counts what it gets.
+ */
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { createInterface } from 'node:readline';
+import { z } from 'zod';
+import { InternalError } from '../../src/core/errors.js';
+
+export const attackedModel = 'attacked-judge';
+
+/** Words in a request that decide how the upstream of an attack answers it. */
+export const unfit = 'an unfit picture';
+export const thinking = 'think for ever';
+export const large = 'a large reply:';
+
+const latencyMs = 50;
+
+async function upstream(): Promise<void> {
+  const server = createServer((request, response) => {
+    const pieces: Buffer[] = [];
+    request.on('data', (piece: Buffer) => pieces.push(piece));
+    request.on('error', () => undefined);
+    request.on('end', () => {
+      const answer = (status: number, body: unknown): void => {
+        setTimeout(
+          () => response.writeHead(status, { 'content-type': 'application/json' }).end(JSON.stringify(body)),
+          latencyMs,
+        );
+      };
+      if (request.url?.endsWith('/models') === true) {
+        response.writeHead(200, { 'content-type': 'application/json' });
+        response.end(JSON.stringify({ object: 'list', data: [{ id: attackedModel, object: 'model' }] }));
+        return;
+      }
+      const body = Buffer.concat(pieces).toString('latin1');
+      const size = new RegExp(`${large}(\\d+)`).exec(body)?.[1];
+      if (body.includes(unfit)) answer(500, { error: { message: 'image processor failed', code: 500 } });
+      else if (body.includes(thinking)) {
+        answer(200, completion({ content: null, reasoning_content: 'Let me see' }, 'length'));
+      } else answer(200, completion({ content: size === undefined ? '{"score":[7,7]}' : 'x'.repeat(Number(size)) }));
+    });
+  });
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  say({ url: `http://127.0.0.1:${(server.address() as AddressInfo).port}/v1` });
+  await new Promise<void>((resolve) => process.stdin.once('end', resolve).resume());
+  server.closeAllConnections();
+  server.close();
+}
+
+function completion(message: Record<string, unknown>, finish = 'stop'): unknown {
+  return {
+    model: attackedModel,
+    choices: [{ index: 0, message: { role: 'assistant', ...message }, finish_reason: finish }],
+  };
+}
+
+/**
+ * For each line it reads, asks for so many seconds, so many at once, at most so many a second, and says what it got: `good` whole
+ * completions and `other` by their statuses.
+ */
+async function innocent(options: unknown): Promise<void> {
+  const { url, atOnce, perSecond } = z
+    .object({ url: z.string(), atOnce: z.number(), perSecond: z.number() })
+    .parse(options);
+  say({});
+  for await (const line of createInterface({ input: process.stdin })) {
+    const until = performance.now() + Number(line) * 1000;
+    const counts: Record<string, number> = {};
+    const started = performance.now();
+    let sent = 0;
+    await Promise.all(
+      Array.from({ length: atOnce }, async () => {
+        while (performance.now() < until) {
+          const due = started + (sent++ / perSecond) * 1000;
+          await new Promise((resolve) => setTimeout(resolve, Math.max(0, due - performance.now())));
+          const key = await ask(url, sent);
+          counts[key] = (counts[key] ?? 0) + 1;
+        }
+      }),
+    );
+    const { '200': good = 0, ...other } = counts;
+    say({ good, other, seconds: (performance.now() - started) / 1000 });
+  }
+}
+
+async function ask(url: string, number: number): Promise<string> {
+  try {
+    const reply = await fetch(`${url}/chat/completions`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json', 'x-run-name': 'innocent' },
+      body: JSON.stringify({ model: attackedModel, messages: [{ role: 'user', content: `question ${number}` }] }),
+      signal: AbortSignal.timeout(10_000),
+    });
+    await reply.text();
+    return String(reply.status);
+  } catch (error) {
+    return error instanceof Error ? error.name : 'error';
+  }
+}
+
+function say(line: unknown): void {
+  process.stdout.write(`${JSON.stringify(line)}\n`);
+}
+
+const roles: Readonly<Record<string, (options: unknown) => Promise<void>>> = { upstream, innocent };
+
+if (process.argv[1]?.endsWith('attack_process.js') === true) {
+  const [role = '', options = '{}'] = process.argv.slice(2);
+  const play = Object.hasOwn(roles, role) ? roles[role] : undefined;
+  if (play === undefined) throw new InternalError(`the benchmark has no role '${role}'`);
+  await play(JSON.parse(options));
+}

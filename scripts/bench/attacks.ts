@@ -1,0 +1,295 @@
+/** The attacks of `npm run bench -- attack`. */
+import { open as openFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { encodePng } from '../../src/core/image.js';
+import { attackedModel, large, thinking, unfit } from './attack_process.js';
+import { addressOf, chatBody, counted, open, post, pour, statusOf } from './attack_wire.js';
+import { cpuSecondsOf } from './judge_helpers.js';
+
+/** What an attack may use. */
+export interface Scene {
+  /** Base URL, as the server said it. */
+  readonly url: string;
+  readonly pid: number;
+}
+
+export interface Attack {
+  /** Judges behind the server. */
+  readonly upstreams?: number;
+  /** The command's arguments. */
+  readonly server: (folder: string, upstreams: readonly string[]) => readonly string[];
+  /** Lays out the folder before the server starts. */
+  readonly before?: (folder: string) => Promise<void>;
+  /** The server is told to end. */
+  readonly ends?: true;
+  /** False where nobody else asks meanwhile. */
+  readonly innocent?: false;
+  /** What came of it, and whether the server did what it should as far as the attacker sees. */
+  readonly run: (scene: Scene) => Promise<{ readonly text: string; readonly held: boolean }>;
+}
+
+const gateway: Attack['server'] = (_, upstreams) => [
+  'gateway',
+  ...upstreams.flatMap((url) => ['--upstream', url]),
+  ...['--canary', 'none', '--max-concurrency', '8'],
+];
+const cachingGateway: Attack['server'] = (folder, upstreams) => [...gateway(folder, upstreams), '--cache', folder];
+const rewardServer: Attack['server'] = () => ['reward-server', '--terms', 'jpeg_size'];
+const ruleJudge: Attack['server'] = () => ['judge'];
+
+const chat = '/v1/chat/completions';
+const mb = 1_000_000;
+
+/** Statuses of requests that were sent one after another, by several senders at once. */
+async function fetchMany(
+  url: string,
+  {
+    times,
+    atOnce,
+    body,
+    headers,
+  }: { times: number; atOnce: number; body: (i: number) => string; headers?: (i: number) => Record<string, string> },
+): Promise<string[]> {
+  const statuses: string[] = [];
+  let next = 0;
+  await Promise.all(
+    Array.from({ length: atOnce }, async () => {
+      for (let i = next++; i < times; i = next++) {
+        try {
+          const reply = await fetch(`${url}/chat/completions`, {
+            method: 'POST',
+            headers: { 'content-type': 'application/json', 'x-run-name': 'attacker', ...headers?.(i) },
+            body: body(i),
+            signal: AbortSignal.timeout(20_000),
+          });
+          await reply.arrayBuffer();
+          statuses.push(String(reply.status));
+        } catch (error) {
+          statuses.push(error instanceof Error ? error.name : 'error');
+        }
+      }
+    }),
+  );
+  return statuses;
+}
+
+/** Unfit requests that every judge answers with 500. */
+async function sendUnfit({ url }: Scene): ReturnType<Attack['run']> {
+  const statuses = await fetchMany(url, { times: 120, atOnce: 8, body: (i) => chatBody(`${unfit} ${i}`) });
+  return { text: `120 unfit requests: ${counted(statuses)}`, held: statuses.every((status) => status === '500') };
+}
+
+/** Bodies of 60 MB, most of it tiny values, which take many times their size once they are parsed. */
+async function sendDeepBodies({ url }: Scene): ReturnType<Attack['run']> {
+  const filler = '{"a":1},'.repeat(7_500_000);
+  const body = Buffer.from(`{"model":"${attackedModel}","messages":[{"role":"user","content":"hi"}],"x":[${filler}0]}`);
+  const statuses = await Promise.all(
+    Array.from({ length: 4 }, () => statusOf(addressOf(url), post(chat, body.length), body)),
+  );
+  return { text: `four bodies of 60 MB: ${counted(statuses)}`, held: !statuses.includes('reset') };
+}
+
+/** Bodies that are announced and sent but for their ends. */
+async function sendUnfinished({ url }: Scene): ReturnType<Attack['run']> {
+  const piece = Buffer.alloc(mb, 'x');
+  const sockets = Array.from({ length: 40 }, () => open(addressOf(url)));
+  let sentMb = 0;
+  await Promise.all(
+    sockets.map(async (socket) => {
+      socket.write(post(chat, 60 * mb));
+      for (let i = 0; i < 59 && !socket.destroyed && socket.writable; i++) {
+        await pour(socket, piece, 1);
+        sentMb++;
+      }
+    }),
+  );
+  await pause(2_000);
+  for (const socket of sockets) socket.destroy();
+  return { text: `40 uploads of 60 MB without their ends, ${sentMb} MB sent`, held: true };
+}
+
+/** Large replies that are kept. */
+async function fillCache({ url }: Scene): ReturnType<Attack['run']> {
+  const body = (i: number): string => chatBody(`${large}15000000 ${i}`, { temperature: 0, seed: i });
+  const statuses = await fetchMany(url, { times: 100, atOnce: 2, body });
+  return {
+    text: `100 replies of 15 MB to keep: ${counted(statuses)}`,
+    held: statuses.every((status) => status === '200'),
+  };
+}
+
+/** A cache's file of four gigabytes that lies there already. */
+async function openLargeCache(folder: string): Promise<void> {
+  const file = await openFile(join(folder, 'replies.jsonl'), 'w');
+  const text = 'x'.repeat(15 * mb);
+  for (let i = 0; i < 280; i++) {
+    const key = i.toString(16).padStart(64, '0');
+    await file.appendFile(`${JSON.stringify({ key, body: text })}\n`);
+  }
+  await file.close();
+}
+
+/** A GIF of one pixel. */
+const pixel = 'data:image/gif;base64,R0lGODlhAQABAAAAACwAAAAAAQABAAA=';
+
+async function sendManyImages({ url, pid }: Scene): ReturnType<Attack['run']> {
+  const part = { type: 'image_url', image_url: { url: pixel } };
+  const body = JSON.stringify({
+    model: attackedModel,
+    messages: [{ role: 'user', content: Array.from({ length: 100_000 }, () => part) }],
+  });
+  const { host, port } = addressOf(url);
+  const socket = open({ host, port });
+  const cpu = cpuSecondsOf(pid);
+  socket.write(post(chat, body.length));
+  await pour(socket, Buffer.from(body), 1);
+  await pause(2_000);
+  socket.destroy();
+  await pause(4_000);
+  const used = cpuSecondsOf(pid) - cpu;
+  return { text: `100,000 tiny images, and gone: ${used.toFixed(1)} s of CPU within 6 s`, held: used < 3 };
+}
+
+/** More at once than there is room for, each under a name of its own. */
+async function sendFreshNames({ url }: Scene): ReturnType<Attack['run']> {
+  const until = performance.now() + 6_000;
+  const statuses: string[] = [];
+  await Promise.all(
+    Array.from({ length: 64 }, async (_, sender) => {
+      for (let i = 0; performance.now() < until; i++) {
+        statuses.push(
+          ...(await fetchMany(url, {
+            times: 1,
+            atOnce: 1,
+            body: () => chatBody(`from ${sender}, ${i}`),
+            headers: () => ({ 'x-run-name': `fresh-${sender}-${i}` }),
+          })),
+        );
+      }
+    }),
+  );
+  return { text: `64 at once, a name each: ${counted(statuses)}`, held: true };
+}
+
+async function askAsBrowser({ url }: Scene): ReturnType<Attack['run']> {
+  const address = addressOf(url);
+  const body = chatBody('hello');
+  const from = (headers: Record<string, string>): Promise<string> =>
+    statusOf(address, post(chat, body.length, headers), body);
+  const statuses = {
+    'Host: evil.example': await from({ host: `evil.example:${address.port}` }),
+    'Origin: http://evil.example': await from({ origin: 'http://evil.example' }),
+    'GET //': await statusOf(address, 'GET // HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n'),
+    'GET /v1/models, Host: evil.example': await statusOf(
+      address,
+      `GET /v1/models HTTP/1.1\r\nhost: evil.example\r\n\r\n`,
+    ),
+  };
+  const text = Object.entries(statuses).map(([what, status]) => `${what} ${status}`);
+  return { text: text.join('; '), held: Object.values(statuses).every((status) => /^40[0345]$|^421$/.test(status)) };
+}
+
+/** Clients that ask for something large and do not read it, when the server is told to end. */
+async function neverRead({ url, pid }: Scene): ReturnType<Attack['run']> {
+  const body = chatBody(`${large}15000000`);
+  const sockets = Array.from({ length: 10 }, () => {
+    const socket = open(addressOf(url));
+    socket.pause();
+    socket.write(post(chat, body.length));
+    socket.write(body);
+    return socket;
+  });
+  await pause(3_000);
+  process.kill(pid, 'SIGTERM');
+  const started = performance.now();
+  const mostS = 45;
+  while (isAlive(pid) && performance.now() - started < mostS * 1000) await pause(200);
+  const seconds = (performance.now() - started) / 1000;
+  const held = !isAlive(pid);
+  for (const socket of sockets) socket.destroy();
+  return {
+    text: `ten that do not read, SIGTERM: ${held ? `ended after ${seconds.toFixed(0)} s` : `alive after ${mostS} s`}`,
+    held,
+  };
+}
+
+async function askThinking({ url }: Scene): ReturnType<Attack['run']> {
+  const statuses = await fetchMany(url, { times: 60, atOnce: 2, body: (i) => chatBody(`${thinking} ${i}`) });
+  return {
+    text: `60 questions that a judge thinks about too long: ${counted(statuses)}`,
+    held: statuses.every((s) => s === '200'),
+  };
+}
+
+/** A body below the limit whose images unpack to far more. */
+async function unpackImages({ url }: Scene): ReturnType<Attack['run']> {
+  const side = 2_048;
+  const plain = await encodePng({ width: side, height: side, data: new Uint8Array(side * side * 3).fill(7) });
+  const image = Buffer.from(plain.buffer, plain.byteOffset, plain.length).toString('base64');
+  const item = { prompt: 'x', image, source: image, truth: image };
+  const body = JSON.stringify({ items: Array.from({ length: 250 }, (_, i) => ({ key: String(i), ...item })) });
+  const address = addressOf(url);
+  const statuses = await Promise.all(
+    Array.from({ length: 4 }, () => statusOf(address, post('/score', body.length), body, 60_000)),
+  );
+  return {
+    text: `four bodies of ${(body.length / mb).toFixed(0)} MB with 750 images of 4 megapixels: ${counted(statuses)}`,
+    held: !statuses.includes('reset'),
+  };
+}
+
+async function askHealthAsBrowser({ url }: Scene): ReturnType<Attack['run']> {
+  const address = addressOf(url);
+  const ask = (headers: string): Promise<string> =>
+    statusOf(address, `GET /health?judge HTTP/1.1\r\n${headers}\r\n\r\n`);
+  const origin = await ask('host: 127.0.0.1\r\norigin: http://evil.example');
+  const host = await ask('host: evil.example');
+  return {
+    text: `/health?judge from a web page: ${origin}, by another host name: ${host}`,
+    held: origin === '403' && /^403$|^421$/.test(host),
+  };
+}
+
+export const attacks: Readonly<Record<string, Attack>> = {
+  unfit: { server: gateway, upstreams: 2, run: sendUnfit },
+  'unfit-one-judge': { server: gateway, run: sendUnfit },
+  bodies: { server: gateway, run: sendDeepBodies },
+  unfinished: { server: gateway, run: sendUnfinished },
+  cache: { server: cachingGateway, run: fillCache },
+  'large-cache': {
+    server: cachingGateway,
+    before: openLargeCache,
+    run: async ({ url }) => {
+      const statuses = await fetchMany(url, {
+        times: 20,
+        atOnce: 1,
+        body: (i) => chatBody(`question ${i}`, { temperature: 0, seed: 1 }),
+      });
+      return {
+        text: `a cache of 4.2 GB that lies there already: ${counted(statuses)}`,
+        held: statuses.every((s) => s === '200'),
+      };
+    },
+  },
+  images: { server: gateway, run: sendManyImages },
+  names: { server: gateway, run: sendFreshNames },
+  browser: { server: gateway, run: askAsBrowser },
+  readers: { server: gateway, ends: true, innocent: false, run: neverRead },
+  thinking: { server: gateway, upstreams: 2, run: askThinking },
+  'reward-images': { server: rewardServer, innocent: false, run: unpackImages },
+  'reward-browser': { server: rewardServer, innocent: false, run: askHealthAsBrowser },
+  'judge-bodies': { server: ruleJudge, innocent: false, run: sendDeepBodies },
+};
+
+function isAlive(pid: number): boolean {
+  try {
+    process.kill(pid, 0);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+function pause(milliseconds: number): Promise<void> {
+  return new Promise((resolve) => setTimeout(resolve, milliseconds));
+}
