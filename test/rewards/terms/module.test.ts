@@ -190,7 +190,8 @@ describe('a reward module', () => {
       /'mine' needs the source image, but this prompt has none/,
     );
     await expect(term.score({ ...whole, truth: null })).rejects.toThrow(DataError);
-    const { expected: _, ...unlabelled } = whole;
+    const unlabelled = wholeItem();
+    Reflect.deleteProperty(unlabelled, 'expected');
     await expect(term.score(unlabelled)).rejects.toThrow(/labelled answer in words/);
     expect(await term.score({ ...whole, edited: pictureOf(9) })).toMatchObject({ normalised: 1 });
   });

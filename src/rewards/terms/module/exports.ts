@@ -156,8 +156,8 @@ function requireShape(file: string, { is, has, needs }: Shape): void {
   const right =
     isObject(needs) &&
     Object.entries(needs).every(([key, value]) => inputs.includes(key) && typeof value === 'boolean');
-  if (!right)
-    throw wrong(file, `its needs are ${JSON.stringify(needs)}; allowed: ${inputs.join(', ')}, each true or false`);
+  if (right) return;
+  throw wrong(file, `its needs are ${JSON.stringify(needs)}; allowed: ${inputs.join(', ')}, each true or false`);
 }
 
 function requireNoProblem(file: string, problem: unknown): void {

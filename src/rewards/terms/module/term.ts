@@ -133,8 +133,9 @@ export function readOutcome(given: unknown, name: string, key: string): Outcome 
   }
   if (!isObject(given)) return refuse('unparsable', describe(given));
   const parts = readParts(given['parts'], name);
-  if (parts === null)
+  if (parts === null) {
     return refuse('unparsable', `parts that are no finite numbers by name, ${describe(given['parts'])}`);
+  }
   const { kind, reason, detail, normalised, value = normalised } = given;
   if (kind === 'scored') {
     if (isFraction(normalised) && typeof value === 'number' && Number.isFinite(value) && value >= 0) {

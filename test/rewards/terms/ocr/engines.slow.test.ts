@@ -31,9 +31,9 @@ describe.skipIf(!existsSync(assets))('paddle, with the models of @gutenye/ocr-mo
       }
       console.log(`similarity of what PaddleOCR reads: ${JSON.stringify(found)}`);
       // A letter I alone is a bar, and O and 0 are drawn almost alike.
-      const { I: _bar, O0: alike, ...sure } = found;
-      expect(Object.entries(sure).filter(([, similar]) => similar !== 1)).toEqual([]);
-      expect(alike).toBeGreaterThanOrEqual(0.5);
+      const unsure = Object.keys(found).filter((word) => found[word] !== 1);
+      expect(['I', 'O0']).toEqual(expect.arrayContaining(unsure));
+      expect(found['O0']).toBeGreaterThanOrEqual(0.5);
     } finally {
       await engine.close();
     }
