@@ -1,6 +1,5 @@
 /** The environment of `image_edit_tokens`: turns vision codes into pixels, and pixels into codes, with a trained image tokenizer. */
 import { createHash } from 'node:crypto';
-import { join } from 'node:path';
 import { DataError } from '../core/errors.js';
 import type { RgbImage } from '../core/image.js';
 import type { FloatTensor } from '../core/safetensors.js';
@@ -8,7 +7,7 @@ import type { CodeGrid } from '../data/types.js';
 import type { SessionOptions } from '../engines/onnx/session.js';
 import { Session } from '../engines/onnx/session.js';
 import { Graph } from '../graph/ir.js';
-import { POLICY_FILE, readConfig, readWeights } from '../models/files.js';
+import { readConfig, readWeights, tensorFiles } from '../models/files.js';
 import type { ImageTokenizerConfig } from '../nets/image_tokenizer.js';
 import {
   decodeCodes,
@@ -108,7 +107,7 @@ export class VisionTokenizer {
 /** Loads the environment's image tokenizer from a model's folder. Raises CheckpointError for files that are missing or do not fit. */
 export function loadVisionTokenizer(folder: string, session: SessionOptions): VisionTokenizer {
   const config = readConfig<ImageTokenizerConfig>(folder);
-  return new VisionTokenizer(config, readWeights(join(folder, POLICY_FILE), imageTokenizerParameters(config)), session);
+  return new VisionTokenizer(config, readWeights(tensorFiles(folder), imageTokenizerParameters(config)), session);
 }
 
 async function inChunks(total: number, run: (start: number, end: number) => Promise<void>): Promise<void> {

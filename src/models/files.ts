@@ -1,8 +1,9 @@
 /** The files of a model's folder: config.json, weights and tokenizer.json, as on the Hub. */
-import { readFileSync } from 'node:fs';
+import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { CheckpointError } from '../core/errors.js';
-import { readSafetensors, type FloatTensor } from '../core/safetensors.js';
+import { z } from 'zod';
+import { CheckpointError, must } from '../core/errors.js';
+import { readSafetensors, readSafetensorsIndex, type FloatTensor } from '../core/safetensors.js';
 
 export const POLICY_FILE = 'policy.safetensors';
 export const TOKENIZER_FILE = 'tokenizer.json';
@@ -17,27 +18,104 @@ export type CheckpointContent = string | Uint8Array | readonly Uint8Array[];
 /** The files of a checkpoint by their plain names. */
 export type CheckpointFiles = Readonly<Record<string, CheckpointContent>>;
 
-/** Reads all expected tensors as float32. */
-export function readWeights(file: string, expected: ReadonlyMap<string, readonly number[]>): Weights {
-  const weights = readSafetensors(file, [...expected.keys()]);
-  for (const [name, shape] of expected) {
-    const found = weights.get(name)?.shape ?? [];
-    if (found.join() !== shape.join()) {
-      throw new CheckpointError(
-        `tensor ${name} has shape [${found.join(', ')}], the config asks for [${shape.join(', ')}]`,
-        { where: file },
-      );
+/** Files of a folder that hold all weights of a model, the first that is there counts. */
+const WEIGHT_FILES = [POLICY_FILE, 'model.safetensors'];
+/** Says which of several files holds each tensor. */
+const INDEX_FILE = 'model.safetensors.index.json';
+
+/** Which file holds each tensor of a folder. */
+export type TensorFiles = ReadonlyMap<string, string>;
+
+/** Raises CheckpointError for a folder without weights, with a broken index, or where a file is missing that the index names. */
+export function tensorFiles(folder: string): TensorFiles {
+  const whole = WEIGHT_FILES.map((name) => join(folder, name)).find(existsSync);
+  if (whole !== undefined) {
+    return new Map([...readSafetensorsIndex(whole).entries.keys()].map((name) => [name, whole]));
+  }
+  const index = join(folder, INDEX_FILE);
+  if (!existsSync(index)) {
+    throw new CheckpointError(`there are no weights; allowed: ${[...WEIGHT_FILES, INDEX_FILE].join(', ')}`, {
+      where: folder,
+      next: 'Name a folder in the Hugging Face layout with weights as safetensors.',
+    });
+  }
+  const parsed = indexSchema.safeParse(parseJson(index));
+  if (!parsed.success) throw new CheckpointError('the index names no files of tensors (weight_map)', { where: index });
+  const files = new Map<string, string>();
+  const present = new Map<string, ReadonlySet<string>>();
+  for (const [name, shard] of Object.entries(parsed.data.weight_map)) {
+    const path = join(folder, shard);
+    const isThere = (one: string): boolean => !one.includes('/') && existsSync(join(folder, one));
+    if (!isThere(shard)) {
+      const missing = [...new Set(Object.values(parsed.data.weight_map))].filter((one) => !isThere(one));
+      throw new CheckpointError(`the index names files that are not there: ${missing.join(', ')}`, {
+        where: index,
+        next: 'Fetch the whole model.',
+      });
+    }
+    const held = present.get(path) ?? new Set(readSafetensorsIndex(path).entries.keys());
+    present.set(path, held);
+    if (!held.has(name)) {
+      throw new CheckpointError(`the index says that ${shard} holds ${name}, which it does not`, { where: index });
+    }
+    files.set(name, path);
+  }
+  return files;
+}
+
+const indexSchema = z.object({ weight_map: z.record(z.string(), z.string()) });
+
+/**
+ * Reads all expected tensors as float32. `stored` gives the name that a tensor has in its file. Raises CheckpointError naming the first tensor
+ * that is missing or of another shape.
+ */
+export function readWeights(
+  files: TensorFiles,
+  expected: ReadonlyMap<string, readonly number[]>,
+  stored: (name: string) => string = (name) => name,
+): Weights {
+  const byFile = new Map<string, string[]>();
+  for (const name of expected.keys()) {
+    const file = files.get(stored(name));
+    if (file === undefined) {
+      const [some = 'no weights'] = files.values();
+      throw new CheckpointError(`tensor ${stored(name)} is not in the file`, { where: some });
+    }
+    byFile.set(file, [...(byFile.get(file) ?? []), name]);
+  }
+  const weights: Weights = new Map([...expected.keys()].map((name) => [name, EMPTY]));
+  for (const [file, names] of byFile) {
+    const read = readSafetensors(file, names.map(stored));
+    for (const name of names) {
+      const tensor = must(read.get(stored(name)), name);
+      const shape = must(expected.get(name), name);
+      if (tensor.shape.join() !== shape.join()) {
+        throw new CheckpointError(
+          `tensor ${stored(name)} has shape [${tensor.shape.join(', ')}], the config asks for [${shape.join(', ')}]`,
+          { where: file },
+        );
+      }
+      weights.set(name, tensor);
     }
   }
   return weights;
 }
 
+/** Holds a tensor's place in the order of the architecture. */
+const EMPTY: FloatTensor = { shape: [0], data: new Float32Array(0) };
+
 /** The model's config.json. Raises CheckpointError where it cannot be read. */
 export function readConfig<T>(folder: string): T {
-  const path = join(folder, CONFIG_FILE);
+  return parseJson(join(folder, CONFIG_FILE)) as T;
+}
+
+function parseJson(path: string): unknown {
   try {
-    return JSON.parse(readFileSync(path, 'utf8')) as T;
+    return JSON.parse(readFileSync(path, 'utf8')) as unknown;
   } catch (cause) {
-    throw new CheckpointError('cannot read the model config', { where: path, cause });
+    throw new CheckpointError(path.endsWith(CONFIG_FILE) ? 'cannot read the model config' : 'cannot read the index', {
+      where: path,
+      cause,
+    });
   }
 }

@@ -2,7 +2,7 @@
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { readSafetensors, safetensorsPieces } from '../../core/safetensors.js';
-import { POLICY_FILE, readWeights, type CheckpointFiles, type Weights } from '../../models/files.js';
+import { POLICY_FILE, readWeights, tensorFiles, type CheckpointFiles, type Weights } from '../../models/files.js';
 import type { OptimizerSettings } from '../../schema/training.js';
 import { AdamW, clipGradientNorm } from './optimizer.js';
 
@@ -71,7 +71,7 @@ export class TrainedWeights {
   /** Takes over a checkpoint's weights, their averages and the optimizer after `steps` steps, in place. Raises CheckpointError where one of them is missing. */
   restore(folder: string, steps: number): void {
     const shapes = new Map([...this.weights].map(([name, { shape }]) => [name, shape]));
-    for (const [name, { data }] of readWeights(join(folder, POLICY_FILE), shapes)) {
+    for (const [name, { data }] of readWeights(tensorFiles(folder), shapes)) {
       this.weights.get(name)!.data.set(data);
     }
     const tensors = readSafetensors(join(folder, OPTIMIZER_FILE));

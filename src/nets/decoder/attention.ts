@@ -24,6 +24,7 @@ import {
 } from '../../graph/build.js';
 import type { Graph, Value } from '../../graph/ir.js';
 import type { DecoderConfig } from './config.js';
+import { rotationOf } from './rope.js';
 
 /** A large negative number instead of minus infinity: a row of padding whose keys are all masked stays finite. */
 const MASKED = -1e9;
@@ -39,14 +40,18 @@ export class RotaryTables {
   constructor(graph: Graph, config: DecoderConfig, columns: number) {
     this.#graph = graph;
     const half = config.head_dim / 2;
-    const angles = rotaryAngles(config, columns);
+    const { frequencies, magnitude } = rotationOf(config);
     const scale = 1 / Math.sqrt(config.head_dim);
-    const table = (f: (angle: number) => number): Value =>
-      graph.constant(Float32Array.from(angles, f), [columns, half]);
-    this.#cos = table(Math.cos);
-    this.#sin = table(Math.sin);
-    this.#scaledCos = table((angle) => scale * Math.cos(angle));
-    this.#scaledSin = table((angle) => scale * Math.sin(angle));
+    const table = (f: (angle: number) => number, factor: number): Value => {
+      const data = Float32Array.from({ length: columns * half }, (_, i) => {
+        return factor * f(Math.floor(i / half) * frequencies[i % half]);
+      });
+      return graph.constant(data, [columns, half]);
+    };
+    this.#cos = table(Math.cos, magnitude);
+    this.#sin = table(Math.sin, magnitude);
+    this.#scaledCos = table(Math.cos, scale * magnitude);
+    this.#scaledSin = table(Math.sin, scale * magnitude);
   }
 
   /** Rotates keys [N, heads, T, D] by the columns `first`, `first` + 1, … */
@@ -67,23 +72,36 @@ export class RotaryTables {
   }
 }
 
-/** theta^(-2i/d) times the column (Su et al., 2021), row by row. */
-function rotaryAngles(config: DecoderConfig, columns: number): number[] {
-  const half = config.head_dim / 2;
-  return Array.from({ length: columns * half }, (_, i) => {
-    return Math.floor(i / half) * config.rope_theta ** (-(2 * (i % half)) / config.head_dim);
-  });
-}
-
-/** 0 where column `key` is not later than column `query`, else MASKED: [queries per head * T, T]. */
-export function causalMask(graph: Graph, queriesPerHead: number, length: number): Value {
+/**
+ * 0 where column `key` is not later than column `query` and less than `window` columns before it (null: however early), else MASKED:
+ * [queries per head * T, T].
+ */
+export function causalMask(graph: Graph, queriesPerHead: number, length: number, window: number | null = null): Value {
   const data = new Float32Array(queriesPerHead * length * length);
   for (let r = 0; r < queriesPerHead; r++) {
     for (let query = 0; query < length; query++) {
-      for (let key = query + 1; key < length; key++) data[(r * length + query) * length + key] = MASKED;
+      const row = (r * length + query) * length;
+      data.fill(MASKED, row + query + 1, row + length);
+      if (window !== null) data.fill(MASKED, row, row + Math.max(0, query - window + 1));
     }
   }
   return graph.constant(data, [queriesPerHead * length, length]);
+}
+
+/** For answers' queries [answers * queries per head * T], which prompt columns their window still reaches: 0 or MASKED, [rows, Tp]. */
+export function promptWindowMask(
+  graph: Graph,
+  rows: number,
+  { promptColumns, answerColumns }: { readonly promptColumns: number; readonly answerColumns: number },
+  window: number,
+): Value {
+  const data = new Float32Array(rows * promptColumns);
+  for (let row = 0; row < rows; row++) {
+    const query = promptColumns + (row % answerColumns);
+    const hidden = Math.min(promptColumns, Math.max(0, query - window + 1));
+    data.fill(MASKED, row * promptColumns, row * promptColumns + hidden);
+  }
+  return graph.constant(data, [rows, promptColumns]);
 }
 
 /** Swaps the last two axes. */

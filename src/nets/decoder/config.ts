@@ -4,19 +4,28 @@ import { RandomStream } from '../../core/random.js';
 import type { FloatTensor } from '../../core/safetensors.js';
 import type { Shape } from '../../graph/ir.js';
 import { sizeOf } from '../../graph/ir.js';
+import type { RotarySettings } from './rope.js';
 
-export interface DecoderConfig {
+export interface DecoderConfig extends RotarySettings {
   readonly vocab_size: number;
   readonly hidden_size: number;
   readonly intermediate_size: number;
   readonly num_hidden_layers: number;
   readonly num_attention_heads: number;
   readonly num_key_value_heads: number;
-  readonly head_dim: number;
-  readonly rope_theta: number;
   readonly rms_norm_eps: number;
   /** Whether the q, k and v projections have a bias (Qwen2). */
   readonly attention_bias: boolean;
+  /** Whether the attention's output projection has one, too (Llama's attention_bias). Absent: no. */
+  readonly attention_output_bias?: boolean;
+  /** Whether the feed-forward projections have one. Absent: no. */
+  readonly mlp_bias?: boolean;
+  /** Whether each head of queries and keys is normalised before it is rotated (Qwen3). Absent: no. */
+  readonly qk_norm?: boolean;
+  /** How many columns a query sees in `sliding_layers`, its own included. Absent: all before it. */
+  readonly sliding_window?: number;
+  /** Where the window holds; absent: in all layers. */
+  readonly sliding_layers?: readonly number[];
   readonly tie_word_embeddings: boolean;
 }
 
@@ -28,6 +37,13 @@ export function checkDecoderConfig(config: DecoderConfig): void {
     );
   }
   if (config.head_dim % 2 !== 0) throw new GraphError(`head_dim ${config.head_dim} must be even for rotary positions`);
+}
+
+/** How many columns a layer's queries see of `columns`; null where they see all. */
+export function windowOf(config: DecoderConfig, layer: number, columns: number): number | null {
+  const { sliding_window: window, sliding_layers: layers } = config;
+  if (window === undefined || window >= columns) return null;
+  return layers === undefined || layers.includes(layer) ? window : null;
 }
 
 type Kind = 'embedding' | 'weight' | 'residual' | 'norm' | 'bias';
@@ -51,10 +67,23 @@ export function decoderParameters(config: DecoderConfig): Map<string, { readonly
       if (config.attention_bias) out.set(`${layer}.self_attn.${name}.bias`, { shape: [size], kind: 'bias' });
     }
     out.set(`${layer}.self_attn.o_proj.weight`, { shape: [width, queries], kind: 'residual' });
+    if (config.attention_output_bias === true) {
+      out.set(`${layer}.self_attn.o_proj.bias`, { shape: [width], kind: 'bias' });
+    }
+    if (config.qk_norm === true) {
+      for (const name of ['q_norm', 'k_norm']) {
+        out.set(`${layer}.self_attn.${name}.weight`, { shape: [config.head_dim], kind: 'norm' });
+      }
+    }
     out.set(`${layer}.post_attention_layernorm.weight`, { shape: [width], kind: 'norm' });
-    out.set(`${layer}.mlp.gate_proj.weight`, { shape: [inner, width], kind: 'weight' });
-    out.set(`${layer}.mlp.up_proj.weight`, { shape: [inner, width], kind: 'weight' });
-    out.set(`${layer}.mlp.down_proj.weight`, { shape: [width, inner], kind: 'residual' });
+    for (const [name, shape, kind] of [
+      ['gate_proj', [inner, width], 'weight'],
+      ['up_proj', [inner, width], 'weight'],
+      ['down_proj', [width, inner], 'residual'],
+    ] as const) {
+      out.set(`${layer}.mlp.${name}.weight`, { shape, kind });
+      if (config.mlp_bias === true) out.set(`${layer}.mlp.${name}.bias`, { shape: [shape[0]], kind: 'bias' });
+    }
   }
   out.set('model.norm.weight', { shape: [width], kind: 'norm' });
   if (!config.tie_word_embeddings) out.set('lm_head.weight', { shape: [vocabulary, width], kind: 'weight' });

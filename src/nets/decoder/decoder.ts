@@ -5,8 +5,16 @@
 import { concat, gemm, reshape, slice, add } from '../../graph/build.js';
 import type { Graph, Shape, Value } from '../../graph/ir.js';
 import { embedding, linear, rmsNorm, swiglu } from '../layers.js';
-import { attendAnswers, attendPrompts, attendSequences, causalMask, RotaryTables, swapped } from './attention.js';
-import type { DecoderConfig } from './config.js';
+import {
+  attendAnswers,
+  attendPrompts,
+  attendSequences,
+  causalMask,
+  promptWindowMask,
+  RotaryTables,
+  swapped,
+} from './attention.js';
+import { windowOf, type DecoderConfig } from './config.js';
 import { HeadOrder, headsOf, keysOf } from './heads.js';
 
 /** The sizes of a batch: P prompts of Tp columns, G answers of Ta columns for each. */
@@ -15,6 +23,23 @@ export interface BatchShape {
   readonly answersPerPrompt: number;
   readonly promptColumns: number;
   readonly answerColumns: number;
+}
+
+/** What layers with the same window share, made once for each. */
+function perWindow<T>(
+  config: DecoderConfig,
+  columns: number,
+  make: (window: number | null) => T,
+): (layer: number) => T {
+  const made = new Map<number | null, T>();
+  return (layer) => {
+    const window = windowOf(config, layer, columns);
+    const known = made.get(window);
+    if (known !== undefined) return known;
+    const fresh = make(window);
+    made.set(window, fresh);
+    return fresh;
+  };
 }
 
 /** Attention of one block: from normalised rows to mixed rows, before the output projection. */
@@ -30,17 +55,27 @@ function block(config: DecoderConfig, index: number, x: Value, attend: Attend, k
   const layer = `model.layers.${index}`;
   return x.graph.scope(`layers.${index}`, () => {
     const mixed = attend(layer, index, rmsNorm(x, `${layer}.input_layernorm`, config.rms_norm_eps));
-    const attended = add(keep(x), linear(mixed, `${layer}.self_attn.o_proj`, config.hidden_size));
+    const attended = add(
+      keep(x),
+      linear(mixed, `${layer}.self_attn.o_proj`, config.hidden_size, config.attention_output_bias),
+    );
     const normalised = rmsNorm(attended, `${layer}.post_attention_layernorm`, config.rms_norm_eps);
-    const gate = linear(normalised, `${layer}.mlp.gate_proj`, config.intermediate_size);
-    const up = linear(normalised, `${layer}.mlp.up_proj`, config.intermediate_size);
-    return add(attended, linear(swiglu(gate, up), `${layer}.mlp.down_proj`, config.hidden_size));
+    const gate = linear(normalised, `${layer}.mlp.gate_proj`, config.intermediate_size, config.mlp_bias);
+    const up = linear(normalised, `${layer}.mlp.up_proj`, config.intermediate_size, config.mlp_bias);
+    return add(attended, linear(swiglu(gate, up), `${layer}.mlp.down_proj`, config.hidden_size, config.mlp_bias));
   });
 }
 
-function project(config: DecoderConfig, layer: string, rows: Value, which: 'q_proj' | 'k_proj' | 'v_proj'): Value {
+/** The norm of each head where the model has one, by the projection that it follows. */
+const headNorms = { q_proj: 'q_norm', k_proj: 'k_norm', v_proj: null } as const;
+
+function project(config: DecoderConfig, layer: string, rows: Value, which: keyof typeof headNorms): Value {
   const heads = which === 'q_proj' ? config.num_attention_heads : config.num_key_value_heads;
-  return linear(rows, `${layer}.self_attn.${which}`, heads * config.head_dim, config.attention_bias);
+  const projected = linear(rows, `${layer}.self_attn.${which}`, heads * config.head_dim, config.attention_bias);
+  const norm = headNorms[which];
+  if (config.qk_norm !== true || norm === null) return projected;
+  const perHead = reshape(projected, [rows.shape[0] * heads, config.head_dim]);
+  return reshape(rmsNorm(perHead, `${layer}.self_attn.${norm}`, config.rms_norm_eps), projected.shape);
 }
 
 function embed(graph: Graph, config: DecoderConfig, ids: Value): Value {
@@ -86,9 +121,15 @@ export function sequenceLogits(
   const heads = headsOf(config);
   const promptRows = prompts * promptColumns;
   const rotary = new RotaryTables(graph, config, promptColumns + answerColumns);
-  const promptCausal = causalMask(graph, heads.queriesPerHead, promptColumns);
-  const answerCausal = causalMask(graph, heads.queriesPerHead, answerColumns);
   const padding = reshape(inputs.promptPadding, [prompts, 1, 1, promptColumns]);
+  const masksOf = perWindow(config, promptColumns + answerColumns, (window) => ({
+    prompts: causalMask(graph, heads.queriesPerHead, promptColumns, window),
+    answers: causalMask(graph, heads.queriesPerHead, answerColumns, window),
+    promptsOfAnswers:
+      window === null
+        ? padding
+        : add(padding, promptWindowMask(graph, answersPerPrompt * heads.queriesPerHead * answerColumns, shape, window)),
+  }));
   const last = config.num_hidden_layers - 1;
   const answersOnly = (rows: Value): Value => slice(rows, 0, promptRows, rows.shape[0]);
 
@@ -104,6 +145,7 @@ export function sequenceLogits(
   const answerQueriesAlone = new HeadOrder(graph, answerPart, heads, 0);
 
   const attend: Attend = (layer, index, normalised) => {
+    const masks = masksOf(index);
     const keyRows = project(config, layer, normalised, 'k_proj');
     const valueRows = project(config, layer, normalised, 'v_proj');
     const promptShape = [prompts, k, promptColumns, heads.depth];
@@ -117,16 +159,16 @@ export function sequenceLogits(
     const queries = order.split(queryRows, [batch, heads.queriesPerHead, answerColumns, heads.depth]);
     const answers = attendSequences(
       rotary.queries(queries, promptColumns),
-      { keys, values, mask: padding },
+      { keys, values, mask: masks.promptsOfAnswers },
       {
         keys: reshape(ownKeys, answerShape),
         values: answerKeys.split(valueRows, answerShape),
-        mask: answerCausal,
+        mask: masks.answers,
       },
     );
     if (isLast) return HeadOrder.join([{ order, x: answers }]);
     const ofPrompts = promptQueries.split(queryRows, [prompts * k, heads.queriesPerHead, promptColumns, heads.depth]);
-    const mixed = attendPrompts(rotary.queries(ofPrompts, 0), keys, values, padding, promptCausal);
+    const mixed = attendPrompts(rotary.queries(ofPrompts, 0), keys, values, padding, masks.prompts);
     return HeadOrder.join([
       { order: promptQueries, x: mixed },
       { order, x: answers },
@@ -154,7 +196,7 @@ export function prefill(config: DecoderConfig, promptIds: Value, promptPadding: 
   const [prompts, columns] = promptIds.shape as [number, number];
   const heads = headsOf(config);
   const rotary = new RotaryTables(graph, config, columns);
-  const causal = causalMask(graph, heads.queriesPerHead, columns);
+  const causalOf = perWindow(config, columns, (window) => causalMask(graph, heads.queriesPerHead, columns, window));
   const padding = reshape(promptPadding, [prompts, 1, 1, columns]);
   const caches: LayerCache[] = [];
   const k = heads.keyValueHeads;
@@ -175,7 +217,7 @@ export function prefill(config: DecoderConfig, promptIds: Value, promptPadding: 
       const { keys, values } = cache(layer, normalised);
       const rows = project(config, layer, normalised, 'q_proj');
       const queries = queryOrder.split(rows, [prompts * k, heads.queriesPerHead, columns, heads.depth]);
-      const mixed = attendPrompts(rotary.queries(queries, 0), keys, values, padding, causal);
+      const mixed = attendPrompts(rotary.queries(queries, 0), keys, values, padding, causalOf(index));
       return HeadOrder.join([{ order: queryOrder, x: mixed }]);
     };
     rows = block(config, index, rows, attend, (x) => x);
@@ -195,9 +237,21 @@ export interface StepInputs {
   readonly promptPadding: Value;
   /** float32 [Ta]: 0 for the answer's columns before this token, a large negative number from it on. */
   readonly answerPadding: Value;
+  /**
+   * Where a layer has a window that is shorter than the columns: float32 [Tp + Ta], 0 for the columns that the token sees, a large
+   * negative number for those before its window; null where none has.
+   */
+  readonly window: Value | null;
   readonly prompt: readonly LayerCache[];
   /** Per layer keys transposed [P * K * G, D, Ta] and values [P * K * G, Ta, D]. */
   readonly answers: readonly LayerCache[];
+}
+
+/** Whether any layer's window is shorter than so many columns. */
+export function hasWindow(config: DecoderConfig, columns: number): boolean {
+  return Array.from({ length: config.num_hidden_layers }, (_, i) => windowOf(config, i, columns)).some(
+    (window) => window !== null,
+  );
 }
 
 export function stepInputs(graph: Graph, config: DecoderConfig, shape: BatchShape): StepInputs {
@@ -210,6 +264,9 @@ export function stepInputs(graph: Graph, config: DecoderConfig, shape: BatchShap
     positions: graph.input('positions', [batch, 1], 'int64'),
     promptPadding: graph.input('prompt_padding', [prompts, promptColumns]),
     answerPadding: graph.input('answer_padding', [answerColumns]),
+    window: hasWindow(config, promptColumns + answerColumns)
+      ? graph.input('window', [promptColumns + answerColumns])
+      : null,
     prompt: layers.map((i) => ({
       keysTransposed: graph.input(`prompt_keys.${i}`, [prompts, k, depth, promptColumns]),
       values: graph.input(`prompt_values.${i}`, [prompts, k, promptColumns, depth]),
@@ -234,6 +291,13 @@ export function decodeStep(
   const rotary = new RotaryTables(graph, config, promptColumns + answerColumns);
   const { positions } = inputs;
   const padding = reshape(inputs.promptPadding, [prompts, 1, 1, promptColumns]);
+  const masksOf = perWindow(config, promptColumns + answerColumns, (window) => {
+    if (window === null || inputs.window === null) return { padding, answers: inputs.answerPadding };
+    return {
+      padding: add(padding, slice(inputs.window, 0, 0, promptColumns)),
+      answers: add(inputs.answerPadding, slice(inputs.window, 0, promptColumns, promptColumns + answerColumns)),
+    };
+  });
   const part = { prompts, answers: answersPerPrompt, columns: 1 };
   const keyOrder = new HeadOrder(graph, part, keysOf(heads), 0);
   const queryOrder = new HeadOrder(graph, part, heads, 0);
@@ -248,8 +312,9 @@ export function decodeStep(
     values.push(value);
     const rows = project(config, layer, normalised, 'q_proj');
     const queries = queryOrder.split(rows, [batch, heads.queriesPerHead, 1, heads.depth]);
-    const mixed = attendAnswers(rotary.queries(queries, positions), { ...inputs.prompt[index], padding }, [
-      { ...inputs.answers[index], mask: inputs.answerPadding },
+    const { padding: visible, answers } = masksOf(index);
+    const mixed = attendAnswers(rotary.queries(queries, positions), { ...inputs.prompt[index], padding: visible }, [
+      { ...inputs.answers[index], mask: answers },
       { keysTransposed: reshape(key, [batch, heads.depth, 1]), values: value, mask: null },
     ]);
     return HeadOrder.join([{ order: queryOrder, x: mixed }]);

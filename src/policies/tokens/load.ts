@@ -1,32 +1,25 @@
 /** A token policy's model, from a folder or from random weights. */
-import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { CheckpointError } from '../../core/errors.js';
-import { POLICY_FILE, readConfig, readWeights, TOKENIZER_FILE } from '../../models/files.js';
-import type { DecoderConfig } from '../../nets/decoder/config.js';
-import { checkDecoderConfig, decoderParameters, initDecoder } from '../../nets/decoder/config.js';
+import { TOKENIZER_FILE } from '../../models/files.js';
+import { initDecoder } from '../../nets/decoder/config.js';
+import { openDecoder } from '../../nets/decoder/files.js';
 import type { DecoderInit } from '../../schema/model.js';
 import type { TokenPrompt } from './batch.js';
 import type { TokenFormat } from './format.js';
 import type { PolicyModel } from './model.js';
 import { WordTokenizer } from './tokenizer.js';
 
-/** Loads a policy that writes in `format`. Raises CheckpointError naming the first tensor that is missing or of another shape. */
+/** Loads a policy that writes in `format`. Raises CheckpointError as `openDecoder` does, and where the format has other tokens than the model. */
 export function loadPolicy<P extends TokenPrompt>(folder: string, format: TokenFormat<P>): PolicyModel<P> {
-  const config = readConfig<DecoderConfig>(folder);
-  checkDecoderConfig(config);
-  const file = [POLICY_FILE, 'model.safetensors'].map((name) => join(folder, name)).find(existsSync);
-  if (file === undefined) {
-    throw new CheckpointError(`there is neither ${POLICY_FILE} nor model.safetensors`, { where: folder });
-  }
-  const expected = new Map([...decoderParameters(config)].map(([name, { shape }]) => [name, shape]));
+  const { config, weights } = openDecoder(folder);
   if (format.size !== config.vocab_size) {
     throw new CheckpointError(`the model has ${config.vocab_size} tokens, its tokenizer ${format.size}`, {
       where: folder,
       next: 'Name the tokenizer that the model was trained with in policy.tokenizer.',
     });
   }
-  return { config, format, weights: readWeights(file, expected) };
+  return { config, format, weights };
 }
 
 /** A policy of random weights that writes in `format`. Raises GraphError where the sizes do not go together. */

@@ -4,7 +4,7 @@ import type { Session, SessionOptions } from '../../engines/onnx/session.js';
 import type { Graph, Value } from '../../graph/ir.js';
 import type { Weights } from '../../models/files.js';
 import type { BatchShape } from '../../nets/decoder/decoder.js';
-import { decodeStep, prefill, stepInputs } from '../../nets/decoder/decoder.js';
+import { decodeStep, hasWindow, prefill, stepInputs } from '../../nets/decoder/decoder.js';
 import type { SampleRequest } from '../policy.js';
 import type { TokenAnswer, TokenAsked, TokenPrompt } from './batch.js';
 import { packPrompts, PADDING, promptColumns, roundUp } from './batch.js';
@@ -93,6 +93,8 @@ export class Sampler<P extends TokenPrompt> {
     const ids = new BigInt64Array(rows * answersPerPrompt);
     const positions = new BigInt64Array(caches.batch);
     const answerPadding = new Float32Array(shape.answerColumns).fill(PADDING);
+    const columns = shape.promptColumns + shape.answerColumns;
+    const window = hasWindow(config, columns) ? new Float32Array(columns) : null;
     const logits = new Float32Array(ids.length * config.vocab_size);
     const feeds = {
       ...promptCaches,
@@ -101,6 +103,7 @@ export class Sampler<P extends TokenPrompt> {
       positions,
       prompt_padding: packed.prompt_padding,
       answer_padding: answerPadding,
+      ...(window === null ? {} : { window }),
     };
     const into = { ...caches.columns, logits };
     const decode = async (step: Session): Promise<void> => {
@@ -108,6 +111,7 @@ export class Sampler<P extends TokenPrompt> {
       for (let column = 0; writers.some(writing); column++) {
         writers.forEach((writer, i) => (ids[i] = BigInt(writer.latest)));
         positions.fill(BigInt(shape.promptColumns + column));
+        window?.fill(PADDING, 0, Math.max(0, shape.promptColumns + column + 1 - (config.sliding_window ?? columns)));
         await step.run(feeds, weights, into);
         caches.write(column);
         answerPadding[column] = 0;

@@ -1,0 +1,66 @@
+/** A decoder from its folder: one that this program wrote, or a model in the Hugging Face layout. */
+import { join } from 'node:path';
+import { CheckpointError } from '../../core/errors.js';
+import {
+  CONFIG_FILE,
+  readConfig,
+  readWeights,
+  tensorFiles,
+  type TensorFiles,
+  type Weights,
+} from '../../models/files.js';
+import { readArchitecture, type Architecture } from './architectures.js';
+import { checkDecoderConfig, decoderParameters, type DecoderConfig } from './config.js';
+
+export interface LoadedDecoder extends Architecture {
+  readonly weights: Weights;
+}
+
+/**
+ * Raises CheckpointError for a folder without config or weights, an architecture that is not covered, and the first tensor that is missing
+ * or of another shape; GraphError for sizes that do not go together.
+ */
+export function openDecoder(folder: string): LoadedDecoder {
+  const { config, contextSize } = describeDecoder(folder);
+  checkDecoderConfig(config);
+  const files = tensorFiles(folder);
+  const stored = storedNames(files, folder);
+  if (!config.tie_word_embeddings && !files.has(stored('lm_head.weight'))) {
+    throw new CheckpointError('the weights hold no lm_head.weight, and tie_word_embeddings is false', {
+      where: folder,
+      next: `If the output head shares the embeddings, say so in ${CONFIG_FILE}: "tie_word_embeddings": true.`,
+    });
+  }
+  const expected = new Map([...decoderParameters(config)].map(([name, { shape }]) => [name, shape]));
+  return { config, contextSize, weights: readWeights(files, expected, stored) };
+}
+
+/** What a folder's config.json says, without its weights. Raises as `openDecoder`. */
+export function describeDecoder(folder: string): Architecture {
+  const json = readConfig<Record<string, unknown>>(folder);
+  // This program's own checkpoints hold the decoder's settings as they are.
+  if (!('model_type' in json) && 'vocab_size' in json) {
+    return { config: json as unknown as DecoderConfig, contextSize: null };
+  }
+  return readArchitecture(json, join(folder, CONFIG_FILE));
+}
+
+/** What stands before the names of the text model's tensors, here and in files of models that see, too; and before that of their head. */
+const prefixes = [
+  { model: 'model.', head: '' },
+  { model: 'model.language_model.', head: '' },
+  { model: 'language_model.model.', head: 'language_model.' },
+  { model: 'text_model.model.', head: 'text_model.' },
+  { model: 'model.text_model.', head: '' },
+] as const;
+
+/** From a parameter's name to that in the files. */
+function storedNames(files: TensorFiles, folder: string): (name: string) => string {
+  const found = prefixes.find(({ model }) => files.has(`${model}embed_tokens.weight`));
+  if (found === undefined) {
+    const allowed = prefixes.map(({ model }) => `${model}embed_tokens.weight`).join(', ');
+    throw new CheckpointError(`the weights hold no embeddings; allowed names: ${allowed}`, { where: folder });
+  }
+  return (name) =>
+    name.startsWith('model.') ? `${found.model}${name.slice('model.'.length)}` : `${found.head}${name}`;
+}

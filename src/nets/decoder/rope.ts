@@ -1,0 +1,95 @@
+/**
+ * Angles of rotary positions (Su et al., "RoFormer", 2021) and their scalings for contexts longer than those of pretraining, in the words
+ * and with the results of Hugging Face's configs. With d the width of a head and theta the base, frequency i is theta^(-2i/d).
+ */
+
+/** How frequencies are changed. `factor` is by how much the context grew. */
+export type RopeScaling =
+  /** All positions count 1/factor (Chen et al., "Extending Context Window", 2023). */
+  | { readonly rope_type: 'linear'; readonly factor: number }
+  /** Changes nothing up to `max_position_embeddings` tokens, which is as far as it is read here. */
+  | { readonly rope_type: 'dynamic'; readonly max_position_embeddings: number }
+  /** Long waves are slowed down, short ones are not (Llama 3.1). */
+  | {
+      readonly rope_type: 'llama3';
+      readonly factor: number;
+      readonly low_freq_factor: number;
+      readonly high_freq_factor: number;
+      readonly original_max_position_embeddings: number;
+    }
+  /** Slowed down by how often a wave turns within the former context, and scores are sharpened (Peng et al., "YaRN", 2023). */
+  | {
+      readonly rope_type: 'yarn';
+      readonly factor: number;
+      readonly beta_fast: number;
+      readonly beta_slow: number;
+      readonly truncate: boolean;
+      /** What cosines and sines are multiplied by. */
+      readonly attention_factor: number;
+      readonly original_max_position_embeddings: number;
+    };
+
+/** Frequencies [d / 2] in radians a column, and what cosines and sines are multiplied by. */
+export interface Rotation {
+  readonly frequencies: readonly number[];
+  readonly magnitude: number;
+}
+
+/** What a decoder's settings say of its rotation. */
+export interface RotarySettings {
+  /** Width of a head. */
+  readonly head_dim: number;
+  readonly rope_theta: number;
+  /** Absent: none. */
+  readonly rope_scaling?: RopeScaling;
+}
+
+export function rotationOf({ head_dim, rope_theta, rope_scaling }: RotarySettings): Rotation {
+  const plain = Array.from({ length: head_dim / 2 }, (_, i) => rope_theta ** (-(2 * i) / head_dim));
+  if (rope_scaling === undefined) return { frequencies: plain, magnitude: 1 };
+  switch (rope_scaling.rope_type) {
+    case 'linear':
+      return { frequencies: plain.map((frequency) => frequency / rope_scaling.factor), magnitude: 1 };
+    case 'dynamic':
+      return { frequencies: plain, magnitude: 1 };
+    case 'llama3':
+      return { frequencies: plain.map((frequency) => llama3(frequency, rope_scaling)), magnitude: 1 };
+    case 'yarn':
+      return {
+        frequencies: yarn(plain, head_dim, rope_theta, rope_scaling),
+        magnitude: rope_scaling.attention_factor,
+      };
+  }
+}
+
+type Scaling<Type extends RopeScaling['rope_type']> = RopeScaling & { readonly rope_type: Type };
+
+/** Waves shorter than L/high stay, those longer than L/low are slowed by the factor, and between both it is a mixture, linear in L/wave. */
+function llama3(frequency: number, scaling: Scaling<'llama3'>): number {
+  const { factor, low_freq_factor: low, high_freq_factor: high, original_max_position_embeddings: before } = scaling;
+  const turns = (before * frequency) / (2 * Math.PI);
+  if (turns > high) return frequency;
+  if (turns < low) return frequency / factor;
+  const share = (turns - low) / (high - low);
+  return frequency * ((1 - share) / factor + share);
+}
+
+/** A ramp over the frequencies, from those that turn `beta_fast` times within the former context to those that turn `beta_slow` times. */
+function yarn(plain: readonly number[], depth: number, theta: number, scaling: Scaling<'yarn'>): number[] {
+  const { factor, beta_fast, beta_slow, truncate, original_max_position_embeddings: before } = scaling;
+  const turning = (times: number): number => (depth * Math.log(before / (times * 2 * Math.PI))) / (2 * Math.log(theta));
+  const [first, last] = [turning(beta_fast), turning(beta_slow)];
+  const from = Math.max(0, truncate ? Math.floor(first) : first);
+  const to = Math.min(depth - 1, truncate ? Math.ceil(last) : last);
+  // A ramp of no length would divide by zero.
+  const length = from === to ? 0.001 : to - from;
+  return plain.map((frequency, i) => {
+    const slowed = Math.min(1, Math.max(0, (i - from) / length));
+    return (frequency / factor) * slowed + frequency * (1 - slowed);
+  });
+}
+
+/** The sharpening of a context that grew `factor` times: 0.1 k ln(factor) + 1 (YaRN, equation 22). */
+export function yarnMagnitude(factor: number, k = 1): number {
+  return factor <= 1 ? 1 : 0.1 * k * Math.log(factor) + 1;
+}

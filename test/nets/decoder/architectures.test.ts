@@ -1,0 +1,259 @@
+import { mkdtempSync, readFileSync, writeFileSync, cpSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { afterEach, describe, expect, it } from 'vitest';
+import { Session } from '../../../src/engines/onnx/session.js';
+import { Graph } from '../../../src/graph/ir.js';
+import { modelTypes, readArchitecture } from '../../../src/nets/decoder/architectures.js';
+import { sequenceInputs, sequenceLogits } from '../../../src/nets/decoder/decoder.js';
+import { openDecoder } from '../../../src/nets/decoder/files.js';
+import { Sampler } from '../../../src/policies/tokens/rollout.js';
+import { RandomStream } from '../../../src/core/random.js';
+
+const fixtures = fileURLToPath(new URL('./fixtures', import.meta.url));
+
+interface Expected {
+  readonly ids: readonly (readonly number[])[];
+  readonly logits: readonly (readonly (readonly number[])[])[];
+  readonly continued: readonly (readonly number[])[];
+}
+
+function expectedOf(name: string): Expected {
+  return JSON.parse(readFileSync(join(fixtures, name, 'expected.json'), 'utf8')) as Expected;
+}
+
+/** Each covers something that the others do not: biases, scalings, windows, norms of heads, shards, number formats, names. */
+const names = [
+  'llama',
+  'llama3',
+  'mistral',
+  'qwen2',
+  'qwen2_yarn',
+  'qwen3',
+  'linear',
+  'dynamic',
+  'qwen2_vl',
+  'emu3_text',
+] as const;
+
+describe.each(names)('a model that transformers saved: %s', (name) => {
+  const { config, weights, contextSize } = openDecoder(join(fixtures, name));
+  const { ids, logits, continued } = expectedOf(name);
+
+  it('has the logits of transformers to 1e-4 of the largest', async () => {
+    const answer = 9;
+    const prompt = ids[0].length - answer;
+    // One column of padding, on the left.
+    const shape = { prompts: 2, answersPerPrompt: 1, promptColumns: prompt + 1, answerColumns: answer };
+    const graph = new Graph('sequence');
+    const session = await Session.compile(graph, {
+      logits: sequenceLogits(config, shape, sequenceInputs(graph, shape)),
+    });
+    const feeds = {
+      prompt_ids: BigInt64Array.from(ids.flatMap((row) => [0n, ...row.slice(0, prompt).map(BigInt)])),
+      prompt_padding: Float32Array.from(ids.flatMap((row) => [-1e9, ...row.slice(0, prompt).map(() => 0)])),
+      answer_ids: BigInt64Array.from(ids.flatMap((row) => row.slice(prompt).map(BigInt))),
+    };
+    const found = (await session.run(feeds, weights)).logits as Float32Array;
+    const wanted = logits.flatMap((rows) => rows.slice(prompt)).flat();
+    const largest = Math.max(...wanted.map(Math.abs));
+    const worst = Math.max(...wanted.map((x, i) => Math.abs(x - found[i]) / largest));
+    expect(worst).toBeLessThan(1e-4);
+  });
+
+  it('continues greedily with the same tokens', async () => {
+    const prompts = ids.map((row) => ({ tokens: { ids: row } }));
+    const sampler = new Sampler(
+      {
+        config,
+        weights,
+        format: {
+          size: config.vocab_size,
+          secondPart: null,
+          endOfSequence: -1,
+          tokenizerJson: '',
+          start: () => {
+            throw new Error('not constrained');
+          },
+        },
+      },
+      { contextSize: contextSize ?? 64, constrained: false, separateVocabularies: false, session: {} },
+    );
+    const answers = await sampler.sample(
+      {
+        prompts,
+        among: prompts,
+        answersPerPrompt: 1,
+        how: { temperature: 0, topP: 1, topK: -1, maxTokens: continued[0].length, logProbTemperature: 1 },
+        weights: 'current',
+        random: () => new RandomStream(1),
+      },
+      weights,
+    );
+    await sampler.dispose();
+    expect(answers.map(([answer]) => [...answer.ids])).toEqual(continued);
+  });
+});
+
+describe('a model folder', () => {
+  const folders: string[] = [];
+  afterEach(() => {
+    for (const folder of folders.splice(0)) rmSync(folder, { recursive: true });
+  });
+
+  /** A copy of a fixture, with its config changed. */
+  function changed(name: (typeof names)[number], change: Record<string, unknown>): string {
+    const folder = mkdtempSync(join(tmpdir(), 'editrl-model-'));
+    folders.push(folder);
+    cpSync(join(fixtures, name), folder, { recursive: true });
+    const path = join(folder, 'config.json');
+    const config = JSON.parse(readFileSync(path, 'utf8')) as Record<string, unknown>;
+    writeFileSync(path, JSON.stringify({ ...config, ...change }));
+    return folder;
+  }
+
+  it.each<[string, () => string, RegExp]>([
+    ['without config.json', () => join(fixtures, '..'), /cannot read the model config/],
+    [
+      'of another architecture',
+      () => changed('llama', { model_type: 'gpt2' }),
+      /model_type 'gpt2' is not covered; covered: llama, mistral, qwen2, qwen3/,
+    ],
+    [
+      'without model_type',
+      () => changed('llama', { model_type: undefined, vocab_size: undefined }),
+      /names no model_type/,
+    ],
+    [
+      'of another rope type',
+      () => changed('llama', { rope_parameters: { rope_type: 'longrope', rope_theta: 1 } }),
+      /rope_type "longrope" is not covered; covered: default, mrope, linear, dynamic, llama3, yarn/,
+    ],
+    [
+      'whose scaling lacks a number',
+      () => changed('llama', { rope_parameters: { rope_type: 'llama3', rope_theta: 1, factor: 8 } }),
+      /rope_scaling\.low_freq_factor/,
+    ],
+    [
+      'that rotates a part of each head',
+      () => changed('llama', { partial_rotary_factor: 0.5 }),
+      /partial_rotary_factor 0\.5/,
+    ],
+    [
+      'with another activation',
+      () => changed('llama', { hidden_act: 'gelu' }),
+      /hidden_act 'gelu' is not covered; covered: silu/,
+    ],
+    ['with a wrong size', () => changed('llama', { hidden_size: 0 }), /hidden_size/],
+    [
+      'of other sizes than its weights',
+      () => changed('llama', { intermediate_size: 47 }),
+      /mlp\.gate_proj\.weight has shape \[48, 32\], the config asks for \[47, 32\]/,
+    ],
+    [
+      'that is tied, and says that it is not',
+      () => changed('llama3', { tie_word_embeddings: false }),
+      /hold no lm_head\.weight, and tie_word_embeddings is false/,
+    ],
+    [
+      'without a shard',
+      () => {
+        const folder = changed('mistral', {});
+        rmSync(join(folder, 'model-00003-of-00007.safetensors'));
+        return folder;
+      },
+      /files that are not there: model-00003-of-00007\.safetensors/,
+    ],
+    [
+      'whose index names a tensor that its shard lacks',
+      () => {
+        const folder = changed('mistral', {});
+        const index = join(folder, 'model.safetensors.index.json');
+        const text = readFileSync(index, 'utf8').replaceAll('model.norm.weight', 'model.other.weight');
+        writeFileSync(index, text);
+        return folder;
+      },
+      /holds model\.other\.weight, which it does not/,
+    ],
+    [
+      'whose index leads elsewhere',
+      () => {
+        const folder = changed('mistral', {});
+        const index = join(folder, 'model.safetensors.index.json');
+        writeFileSync(index, readFileSync(index, 'utf8').replaceAll('model-00001', '../model-00001'));
+        return folder;
+      },
+      /files that are not there: \.\.\/model-00001/,
+    ],
+    [
+      'whose file is cut off',
+      () => {
+        const folder = changed('llama', {});
+        const file = join(folder, 'model.safetensors');
+        writeFileSync(file, readFileSync(file).subarray(0, 50_000));
+        return folder;
+      },
+      /not a whole safetensors file/,
+    ],
+    [
+      'without weights',
+      () => {
+        const folder = changed('llama', {});
+        rmSync(join(folder, 'model.safetensors'));
+        return folder;
+      },
+      /there are no weights; allowed: policy\.safetensors, model\.safetensors, model\.safetensors\.index\.json/,
+    ],
+    [
+      'of a model without embeddings',
+      () => {
+        const folder = changed('mistral', {});
+        const index = join(folder, 'model.safetensors.index.json');
+        const map = (JSON.parse(readFileSync(index, 'utf8')) as { weight_map: Record<string, string> }).weight_map;
+        delete map['model.embed_tokens.weight'];
+        writeFileSync(index, JSON.stringify({ weight_map: map }));
+        return folder;
+      },
+      /hold no embeddings; allowed names: model\.embed_tokens\.weight/,
+    ],
+  ])('%s is refused in one message', (_, make, message) => {
+    expect(() => openDecoder(make())).toThrow(message);
+  });
+
+  it('may say its rotation in the words of older files', () => {
+    const sizes = { vocab_size: 8, hidden_size: 8, intermediate_size: 8, num_hidden_layers: 4, num_attention_heads: 2 };
+    const { config } = readArchitecture(
+      { model_type: 'llama', ...sizes, rope_theta: 500, rope_scaling: { type: 'linear', factor: 2 } },
+      'here',
+    );
+    expect(config).toMatchObject({ rope_theta: 500, rope_scaling: { rope_type: 'linear', factor: 2 }, head_dim: 4 });
+  });
+
+  it('follows the rules of each family for windows', () => {
+    const sizes = { vocab_size: 8, hidden_size: 8, intermediate_size: 8, num_hidden_layers: 4, num_attention_heads: 2 };
+    const read = (more: Record<string, unknown>) => readArchitecture({ ...sizes, ...more }, 'here').config;
+    expect(read({ model_type: 'mistral' }).sliding_window).toBe(4096);
+    expect(read({ model_type: 'mistral', sliding_window: null }).sliding_window).toBeUndefined();
+    expect(read({ model_type: 'qwen2', sliding_window: 16 }).sliding_window).toBeUndefined();
+    const qwen = read({ model_type: 'qwen2', sliding_window: 16, use_sliding_window: true, max_window_layers: 2 });
+    expect([qwen.sliding_window, qwen.sliding_layers]).toEqual([16, [2, 3]]);
+    expect(read({ model_type: 'qwen2', sliding_window: 16, use_sliding_window: true }).sliding_window).toBeUndefined();
+  });
+
+  it("names every family that can be read, also by remote code's name", () => {
+    expect(modelTypes).toContain('qwen2_5_vl');
+    const { contextSize, config } = readArchitecture(
+      {
+        model_type: 'Emu3',
+        vocab_size: 9,
+        hidden_size: 8,
+        intermediate_size: 8,
+        num_hidden_layers: 1,
+        num_attention_heads: 2,
+      },
+      'here',
+    );
+    expect([contextSize, config.rope_theta]).toEqual([9216, 1_000_000]);
+  });
+});
