@@ -2,7 +2,7 @@
 import { spawnSync } from 'node:child_process';
 import { pathToFileURL } from 'node:url';
 import { Deadline } from '../../../core/deadline.js';
-import { systemClock } from '../../../core/clock.js';
+import { systemClock, type Clock } from '../../../core/clock.js';
 import { ConfigError } from '../../../core/errors.js';
 import { isObject } from '../../../schema/walk.js';
 import { hasModuleSyntax } from './closure.js';
@@ -79,8 +79,14 @@ async function namespaceOf(source: ModuleFile): Promise<Record<string, unknown>>
 }
 
 /** Waits for the user's own work at the start. Raises ConfigError for what it throws and when the time is over. */
-export async function within<T>(file: string, seconds: number, late: string, work: () => Promise<T>): Promise<T> {
-  const deadline = new Deadline(systemClock, seconds * 1000);
+export async function within<T>(
+  file: string,
+  seconds: number,
+  late: string,
+  work: () => Promise<T>,
+  clock: Clock = systemClock,
+): Promise<T> {
+  const deadline = new Deadline(clock, seconds * 1000);
   try {
     return await new Promise<T>((resolve, reject) => {
       deadline.onOver(() => reject(wrong(file, `${late} within ${seconds} s (start_s)`)));

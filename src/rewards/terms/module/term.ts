@@ -36,7 +36,7 @@ export async function openModule(
   const name = moduleName(file);
   const module = await importModule(settings);
   const needs = typeof module === 'function' ? {} : (module.needs ?? {});
-  const scorer = await open(module, settings, limits?.processes ?? 1);
+  const scorer = await open(module, settings, limits?.processes ?? 1, clock);
   const slots = new Semaphore(concurrency);
   let closing: Promise<void> | null = null;
 
@@ -84,18 +84,23 @@ export async function openModule(
   };
 }
 
-async function open(module: RewardModule, settings: ModuleSettings, processes: number): Promise<Scorer> {
+async function open(
+  module: RewardModule,
+  { module: file, settings, start_s }: ModuleSettings,
+  processes: number,
+  clock: Clock,
+): Promise<Scorer> {
   if (typeof module === 'function') return { score: module };
   // The members stay those of their object: a method may read `this`.
   const itself = module as ModuleObject & Scorer;
   if (module.create === undefined) return itself;
-  const made: unknown = await within(settings.module, settings.start_s, 'its create() does not end', async () =>
-    itself.create?.(structuredClone(settings.settings), { png: encodePng, processes }),
-  );
+  const create = async (): Promise<unknown> =>
+    itself.create?.(structuredClone(settings), { png: encodePng, processes });
+  const made = await within(file, start_s, 'its create() does not end', create, clock);
   if (typeof made === 'function') return { score: made as Scorer['score'] };
   if (isObject(made) && typeof made['score'] === 'function') return made as unknown as Scorer;
   throw new ConfigError(`a reward module cannot be used: its create() gave ${describe(made)}`, {
-    where: settings.module,
+    where: file,
     next: 'Expected: an object with a function score(item), or that function.',
   });
 }
