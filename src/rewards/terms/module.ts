@@ -1,13 +1,9 @@
 /** A reward of the user's own, from a JavaScript file. How such a file is written: docs/reward_modules.md. */
-import { basename, extname } from 'node:path';
+import { extname } from 'node:path';
 import { z } from 'zod';
 import { operation, positive, positiveInteger, result } from '../../schema/mark.js';
+import { moduleName } from './module/types.js';
 import { termKind } from './term.js';
-
-/** The name of such a term among the others, in metrics and weights: that of its file, without the extension. */
-export function moduleName(file: string): string {
-  return basename(file, extname(file));
-}
 
 export const moduleTerm = termKind({
   name: 'module',

@@ -12,10 +12,9 @@ import {
   type ScoreParts,
   type UnscoredReason,
 } from '../../score/types.js';
-import { moduleName } from '../module.js';
 import type { Term, TermServices } from '../term.js';
 import { importModule, thrown, within, type ModuleFile } from './exports.js';
-import type { ModuleObject, RewardModule, Scorer } from './types.js';
+import { moduleName, type ModuleObject, type RewardModule, type Scorer } from './types.js';
 
 export interface ModuleSettings extends ModuleFile {
   readonly concurrency: number;
