@@ -91,7 +91,8 @@ function brokenPromise({ highest, quotes }: Reader, parsed: Parsed, text: string
   if (scores.length !== highest.length) return `${scores.length} scores`;
   if (!scores.every((score, i) => score >= 0 && score <= highest[i])) return `out of range: ${scores.join(', ')}`;
   if (!quotes) return null;
-  const written = new Set((text.match(/\d+(?:\.\d+)?(?:[eE][+-]?\d+)?/g) ?? []).map(Number));
+  const ascii = text.replace(/[\uff10-\uff19]/g, (digit) => String(digit.charCodeAt(0) - 0xff10));
+  const written = new Set((ascii.match(/\d+(?:\.\d+)?(?:[eE][+-]?\d+)?/g) ?? []).map(Number));
   const made = scores.filter((score) => !written.has(score));
   return made.length === 0 ? null : `${made.join(', ')} is not in the text`;
 }
@@ -129,6 +130,8 @@ const replies: readonly Write[] = [
   (random) => `{"score": ${score(random)}, "reasoning": "x"}`,
   (random) => `{"score": [${score(random)}]}`,
   (random) => `[${score(random)}, ${score(random)}]`,
+  (random) => `{"score": ["${score(random)}", "${score(random)}"]}`,
+  (random) => `{"score"\uff1a [${score(random)}\uff0c${score(random)}]\uff0c"reasoning"\uff1a"\uff17"}`,
   (random) => score(random),
   (random) => `${random.pick(words)(random)}\n<score>${score(random)}</score>`,
   () => "I'm sorry, but I can't help with rating this image.",
@@ -219,6 +222,7 @@ const fragments: readonly string[] = [
     '\u201c',
     '\u2019',
     '\uff1a',
+    '\uff0c',
   ],
   ...[
     'null',

@@ -54,7 +54,7 @@ function valuesOf({
   return new Map(
     leaves(recipeOf(settings).schema, settings).map(({ path, value, effect, mark }) => [
       path,
-      { value: mark.text === true ? describeText(value, texts[path] ?? null) : value, effect },
+      { value: mark.file !== undefined ? describeText(mark.file, value, texts[path] ?? null) : value, effect },
     ]),
   );
 }

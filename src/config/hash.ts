@@ -9,7 +9,7 @@ import { getPath } from '../schema/paths.js';
 import type { RunSettings } from '../schema/run.js';
 import { isObject, leaves, markOf, type Leaf } from '../schema/walk.js';
 import { growable } from './growth.js';
-import { countedText, describeText, textDigest, type TextDigests } from './texts.js';
+import { countedText, describeText, fileDigest, type FileKind, type TextDigests } from './texts.js';
 
 /** JSON with sorted keys: equal values give equal text. */
 export function canonicalJson(value: unknown): string {
@@ -108,7 +108,7 @@ function isSamePath(was: CountedLeaf | undefined, is: CountedLeaf | undefined): 
   return is?.mark.relativeTo !== undefined && was?.value === is.value;
 }
 
-type DigestOf = (key: string, file: string) => string | null;
+type DigestOf = (key: string, file: string, kind: FileKind) => string | null;
 
 /** The `result` fields by path; with a null `digestOf` text files count by their paths. */
 function counted(settings: RunSettings, digestOf: DigestOf | null): ReadonlyMap<string, CountedLeaf> {
@@ -133,7 +133,7 @@ interface CountedLeaf extends Leaf {
   readonly shown: unknown;
 }
 
-const currentDigest: DigestOf = (_key, file) => textDigest(file);
+const currentDigest: DigestOf = (_key, file, kind) => fileDigest(kind, file);
 
 function countedValue(
   settings: RunSettings,
@@ -144,9 +144,9 @@ function countedValue(
   // What another trainer makes of its own parameters is not known.
   if (!isTrainable(settings)) return same(value);
   if (mark.relativeTo !== undefined) return same(belowFolder(getPath(settings, mark.relativeTo), value));
-  if (mark.text === true && typeof value === 'string' && digestOf !== null) {
-    const digest = digestOf(path, value);
-    return { counts: countedText(value, digest), shown: describeText(value, digest) };
+  if (mark.file !== undefined && typeof value === 'string' && digestOf !== null) {
+    const digest = digestOf(path, value, mark.file);
+    return { counts: countedText(value, digest), shown: describeText(mark.file, value, digest) };
   }
   return same(isRunReference(value) ? { run: value.run } : value);
 }

@@ -19,6 +19,7 @@ import {
   type Environment,
   type Evaluation,
 } from './jsonnet.js';
+import { placeModules } from './module_files.js';
 import { placesOf, type Layer, type Origin } from './origin.js';
 import { tracedError } from './problems.js';
 import { applyChanges, parseSet, reachingParents } from './sets.js';
@@ -86,7 +87,8 @@ export async function settle(request: LoadRequest, evaluation: Evaluation, paren
   const { file, overlays = [], sets = [], env = process.env } = request;
   const origin: Origin = { file, layers: layersOf(request, parent), sets, env };
   const raw = await rootObject(evaluation, origin);
-  const { words, ...form } = canonicalForm(raw, { file, env, overlaid: overlays.length > 0, sets });
+  const folders = foldersOf(file, evaluation.sources);
+  const { words, ...form } = canonicalForm(raw, { file, env, overlaid: overlays.length > 0, sets, folders });
   const validated = validate(form.value);
   const found = 'problems' in validated ? validated.problems : [];
   const problems = [...form.problems, ...(words?.problems(found) ?? found)];
@@ -106,9 +108,11 @@ export async function settle(request: LoadRequest, evaluation: Evaluation, paren
 /** What set the value at each of some canonical keys, for a person; 'default' where the schema did, '?' where it cannot be told. */
 export async function originsOf(request: LoadRequest, keys: readonly string[]): Promise<string[]> {
   const { file, overlays = [], sets = [], env = process.env } = request;
-  const raw = (await evaluate(request, false)).value as Record<string, unknown>;
+  const { value, sources } = await evaluate(request, false);
+  const raw = value as Record<string, unknown>;
   const written = structuredClone(raw);
-  const { words } = canonicalForm(raw, { file, env, overlaid: overlays.length > 0, sets });
+  const folders = foldersOf(file, sources);
+  const { words } = canonicalForm(raw, { file, env, overlaid: overlays.length > 0, sets, folders });
   const asked = keys.map((key) => words?.key(key) ?? key);
   const places = await placesOf(asked, { file, layers: layersOf(request, false), sets, env }, keys.length);
   return places.map((place, i) => (place === '' ? (hasPath(written, asked[i]) ? '?' : 'default') : place));
@@ -128,6 +132,13 @@ export interface FormRequest {
   /** Whether anything was merged over the file. */
   readonly overlaid: boolean;
   readonly sets?: readonly string[];
+  /** Where its relative files may lie; see `foldersOf`. */
+  readonly folders: readonly string[];
+}
+
+/** The folders of all files that a config is made of; its own comes first. */
+export function foldersOf(file: string, sources: ReadonlyMap<string, string>): string[] {
+  return [...new Set([resolve(file), ...sources.keys()].map((path) => dirname(path)))];
 }
 
 /**
@@ -135,15 +146,17 @@ export interface FormRequest {
  * `raw` is changed.
  */
 export function canonicalForm(raw: Record<string, unknown>, request: FormRequest): CanonicalForm {
-  const { file, env, overlaid, sets = [] } = request;
+  const { file, env, overlaid, sets = [], folders } = request;
   const changes = sets.map(parseSet);
   if (!isFlat(raw)) {
     const problems = applyChanges(raw, changes);
-    return { value: normalise(raw), problems, warnings: [], words: null };
+    const placed = placeModules(normalise(raw), folders);
+    return { value: placed.value, problems: [...problems, ...placed.problems], warnings: [], words: null };
   }
   const dataDir = externalVariables(file, env)['APP__DATA_DIR'];
   const translated = translateFlat(raw, { stem: fileStem(file), dataDir, overlaid, changes });
-  return { ...translated, value: normalise(translated.value) };
+  const placed = placeModules(normalise(translated.value), folders);
+  return { ...translated, value: placed.value, problems: [...translated.problems, ...placed.problems] };
 }
 
 /** The file of the config that makes another run: its path is relative to the config that names it. */

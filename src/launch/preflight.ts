@@ -9,7 +9,8 @@ import { cannotRunYet, dependencies } from '../config/models.js';
 import { ConfigError, EditrlError, RunError } from '../core/errors.js';
 import { openDatalist, readListedFile } from '../data/datalist.js';
 import { modelFolder } from '../models/reference.js';
-import { isTrainable, recipeOf } from '../recipes/settings.js';
+import { isTrainable, recipeOf, rewardOf } from '../recipes/settings.js';
+import { checkModule } from '../rewards/terms/module/exports.js';
 import { checkChanges } from '../run/claim.js';
 import { changedFrom } from '../run/claim_request.js';
 import { RunPaths } from '../run/paths.js';
@@ -180,6 +181,11 @@ function trainedChecks(settings: TrainedSettings): Check[] {
     ...models
       .filter((model) => typeof model === 'string')
       .map((model): Check => [`model ${model}`, () => void modelFolder(model, (run) => run)]),
+    ...(rewardOf(settings)?.terms ?? []).flatMap((term): Check[] =>
+      term.name === 'module'
+        ? [[`module ${term.module} ${JSON.stringify(term.settings)}`, () => checkModule(term)]]
+        : [],
+    ),
   ];
 }
 

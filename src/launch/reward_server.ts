@@ -1,5 +1,6 @@
 /** From a reward section to a reward that a server holds: its terms, the judge that they ask, and a name for all of it. */
 import { canonicalJson, isUnhashed } from '../config/hash.js';
+import { countedText, fileDigest } from '../config/texts.js';
 import { reward as rewardSchema, type RewardSettings } from '../rewards/schema/reward.js';
 import { leaves } from '../schema/walk.js';
 import type { ModelReference } from '../schema/model.js';
@@ -111,7 +112,11 @@ function digestOf(settings: RewardSettings, prompts: PromptSet): string {
   const deciding = leaves(rewardSchema, settings)
     .filter(({ effect, path }) => effect === 'result' && !path.startsWith('prompts.'))
     .filter(({ mark, value }) => !isUnhashed(value, mark))
-    .map(({ path, value }) => [path, value] as const);
+    // What a file says decides, and not where this machine has it.
+    .map(({ path, value, mark: { file } }) => [
+      path,
+      file !== undefined && typeof value === 'string' ? countedText(value, fileDigest(file, value)) : value,
+    ]);
   const { sc, pq, ground } = prompts;
-  return sha256(canonicalJson({ ...Object.fromEntries(deciding), prompts: { sc, pq, ground } }));
+  return sha256(canonicalJson({ ...(Object.fromEntries(deciding) as object), prompts: { sc, pq, ground } }));
 }

@@ -1,5 +1,5 @@
 /** Combinations of reward settings that cannot work. */
-import { decidingKinds, fieldsWithoutDefault, ownFields, termsThatAsk } from '../rewards/score/choice.js';
+import { decidingKinds, fieldsWithoutDefault, ownFields, termName, termsThatAsk } from '../rewards/score/choice.js';
 import type { RewardChoice } from '../rewards/score/settings.js';
 import type { TermKind } from '../rewards/terms/term.js';
 import { termKinds, type TermName } from '../rewards/terms/table.js';
@@ -54,10 +54,14 @@ function weights({ terms }: Choice): Problem[] {
 }
 
 function repeated({ terms }: Choice): Problem[] {
-  const names = terms.map(({ name }) => name);
+  const names = terms.map(termName);
   return names.flatMap((name, index) => {
     const first = names.indexOf(name);
     if (first === index) return [];
+    if (terms[index].name === 'module') {
+      const other = `the name of reward.terms.${first}, too; allowed: a file of another name`;
+      return problem(`reward.terms.${index}.module`, `its metrics would have the name '${name}', which is ${other}`);
+    }
     return problem(
       `reward.terms.${index}.name`,
       `found '${name}', which reward.terms.${first} is already; allowed: each term once, with the sum of both weights`,

@@ -1,6 +1,8 @@
 /** The config that a run's record holds: what a resumed run is loaded from, without its file. */
+import { dirname } from 'node:path';
 import { resultHash } from '../config/hash.js';
 import { canonicalEndpoint, type LoadedConfig } from '../config/load.js';
+import { placeModules } from '../config/module_files.js';
 import { configError } from '../config/problems.js';
 import { parseSet } from '../config/sets.js';
 import type { RunSettings } from '../schema/run.js';
@@ -58,7 +60,10 @@ export function recordedConfig(paths: RunPaths, record: RunRecord, request: Reco
   recorded['run_name'] = runName;
   const file = record.config?.file ?? paths.record;
   const problems = sets.flatMap((text) => applySet(recorded, text));
-  const validated = validate(recorded, begun);
+  const placed = placeModules(recorded, [dirname(file)]);
+  // A module of the record that is gone is found, and named, where it is needed: other verbs do without it.
+  if (sets.length > 0) problems.push(...placed.problems);
+  const validated = validate(placed.value, begun);
   if ('problems' in validated) problems.push(...validated.problems);
   if (problems.length > 0 || !('settings' in validated)) {
     throw configError(problems, { file: paths.record, sets });

@@ -16,8 +16,8 @@ export interface ExtraMarks {
   readonly allowed?: string;
   /** A path that counts relative to the folder at this key, so that data may move with it. */
   readonly relativeTo?: string;
-  /** The path of a text file: what the file says counts, and not where it lies. */
-  readonly text?: boolean;
+  /** The path of a file: what it says counts, and not where it lies. Of a module, what it imports counts too. */
+  readonly file?: 'text' | 'module';
   /**
    * What the field's absence in a recorded run means, whatever its default is or becomes: how the program worked before it had
    * the field. A constant, at which the field is also left out of the settings hash, as in the recorded hashes; or a function

@@ -1,10 +1,14 @@
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { afterEach, describe, expect, it } from 'vitest';
 import { reward as rewardSchema } from '../../src/rewards/schema/reward.js';
 import { EndpointError } from '../../src/core/errors.js';
 import { openServedReward } from '../../src/launch/reward_server.js';
 import { choosy, openAiError, scoresText, startStubJudge, stubModel } from '../rewards/judge/stub_judge.js';
 import { wholeItem } from '../rewards/terms/term_contract.js';
+import { testFolders } from '../support/folder.js';
 
+const newFolder = testFolders('reward-server-module');
 const closing: (() => Promise<void>)[] = [];
 afterEach(async () => {
   for (const close of closing.splice(0).reverse()) await close();
@@ -78,4 +82,28 @@ describe('a reward server whose term has a judge of its own', () => {
     await expect(opening).rejects.toThrow(EndpointError);
     await expect(opening).rejects.toThrow(/the judge of align_quality is not ready: .*ECONNREFUSED/);
   });
+});
+
+it('is called the same wherever a reward module lies, and otherwise where it says something else', async () => {
+  const digestOf = async (text: string): Promise<string> => {
+    const module = join(newFolder(), 'mine.mjs');
+    writeFileSync(module, text);
+    const settings = rewardSchema.parse({ mode: null, terms: [{ name: 'module', module, weight: 1 }] });
+    const { signal } = new AbortController();
+    const judge = { notice: () => undefined, lost: () => undefined, over: signal };
+    const reward = await openServedReward(settings, {
+      resolveRun: (run) => run,
+      onWaiting: () => undefined,
+      judge,
+      signal,
+    });
+    closing.push(() => reward.close());
+    expect(reward.terms).toEqual([{ name: 'mine', weight: 1 }]);
+    return reward.digest;
+  };
+  const [one, same, other] = await Promise.all(
+    ['1', '1', '0'].map((score) => digestOf(`export default () => ${score};`)),
+  );
+  expect(same).toBe(one);
+  expect(other).not.toBe(one);
 });

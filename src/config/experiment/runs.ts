@@ -7,7 +7,7 @@ import { displayPath, evaluateSnippet, importOf, type Environment } from '../jso
 import type { Problem } from '../../recipes/rules.js';
 import { getPath, setPath } from '../../schema/paths.js';
 import { isObject } from '../../schema/walk.js';
-import { canonicalForm, type CanonicalForm, type LoadedConfig } from '../load.js';
+import { canonicalForm, foldersOf, type CanonicalForm, type LoadedConfig } from '../load.js';
 import { modelKeys } from '../models.js';
 import { placesOf, type Layer } from '../origin.js';
 import { parseSet, reachingParents } from '../sets.js';
@@ -96,7 +96,8 @@ export class Runs {
     sources: ReadonlyMap<string, string>,
     made: Draft['made'],
   ): Draft {
-    const form = canonicalForm(ownSections(value, sets), { file, env: this.env, overlaid: true, sets });
+    const folders = foldersOf(file, sources);
+    const form = canonicalForm(ownSections(value, sets), { file, env: this.env, overlaid: true, sets, folders });
     const { value: given, problems, warnings, words } = form;
     const parents: Wanted[] = [];
     const renamed: Record<string, unknown> = {};
@@ -278,7 +279,7 @@ export class Runs {
     const known = this.#resolved.get(key);
     if (known !== undefined) return known;
     const beside = resolve(dirname(file), config);
-    const folders = [...new Set([...sources.keys()].map((path) => dirname(path)))];
+    const folders = foldersOf(file, sources);
     const found = existsSync(beside)
       ? [beside]
       : [...new Set(folders.map((folder) => resolve(folder, config)).filter(existsSync))];

@@ -1,20 +1,22 @@
 /**
  * A forgiving reader for the objects that language models write: JSON, and the usual ways to get JSON wrong (trailing commas,
- * single quotes, bare keys, raw line breaks in strings, Python's None and True, a missing comma between fields, a reply that
- * was cut off). It repairs punctuation and never values: a number or a list counts only when its end was seen, because the
+ * single quotes, bare keys, raw line breaks in strings, Python's None and True, a missing comma between fields, full-width commas
+ * and colons, a reply that was cut off). It repairs punctuation and never values: a number or a list counts only when its end was seen, because the
  * cut-off `[7, 1` may have been about to say `[7, 10]`.
  */
 
-/** A value as far as scores are concerned; everything that is neither a number, a list nor an object is `other`. */
+/** A value as far as scores are concerned: a number may stand in quotes; what is neither a number, a list nor an object is `other`. */
 export type LooseValue =
   | { readonly kind: 'number'; readonly number: number }
   | { readonly kind: 'list'; readonly items: readonly LooseValue[] }
-  | { readonly kind: 'object'; readonly fields: ReadonlyMap<string, LooseValue> }
+  | { readonly kind: 'object'; readonly fields: LooseFields }
   | { readonly kind: 'other' };
 
+/** By lower-case name all values that stand under it; one that could not be read to its end is `other`. */
+export type LooseFields = ReadonlyMap<string, readonly LooseValue[]>;
+
 export interface LooseObject {
-  /** By lower-case name, the first of equal names; a value that could not be read to its end is `other`. */
-  readonly fields: ReadonlyMap<string, LooseValue>;
+  readonly fields: LooseFields;
   /** Index behind the closing brace; null where the object broke off or could not be read on. */
   readonly end: number | null;
 }
@@ -27,6 +29,8 @@ const closers: Readonly<Record<string, string>> = { '"': '"', "'": "'", '\u201c'
 const numberPattern = /[+-]?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?/y;
 const wordPattern = /[\p{L}_$][\p{L}\p{N}_$.-]*/uy;
 const spacePattern = /\s*/y;
+const quotedNumber = /^\s*[+-]?\d+(?:\.\d+)?\s*$/;
+const commas: readonly string[] = [',', '\uff0c'];
 
 /** Stops reading; whatever was complete until then stays. */
 class Broken extends Error {}
@@ -35,7 +39,7 @@ const broken = new Broken();
 
 /** Reads the object that opens at `text[start]` (a `{`). Never throws. */
 export function readLooseObject(text: string, start: number): LooseObject {
-  const fields = new Map<string, LooseValue>();
+  const fields = new Map<string, LooseValue[]>();
   try {
     const reader = new LooseReader(text, start);
     reader.object(fields, 0);
@@ -67,7 +71,7 @@ class LooseReader {
     this.position = position;
   }
 
-  object(fields: Map<string, LooseValue>, depth: number): void {
+  object(fields: Map<string, LooseValue[]>, depth: number): void {
     if (depth > maxDepth) throw broken;
     this.position++;
     for (;;) {
@@ -77,10 +81,10 @@ class LooseReader {
       this.#skip(spacePattern);
       if (this.#peek() !== ':' && this.#peek() !== '\uff1a') throw broken;
       this.position++;
-      const known = fields.has(name);
-      if (!known) fields.set(name, other);
-      const value = this.#value(depth + 1);
-      if (!known) fields.set(name, value);
+      const values = fields.get(name) ?? [];
+      fields.set(name, values);
+      const place = values.push(other) - 1;
+      values[place] = this.#value(depth + 1);
       this.#separator();
     }
     this.position++;
@@ -97,7 +101,7 @@ class LooseReader {
       this.#skip(spacePattern);
       if (this.#peek() === ']') break;
       // Unlike between fields, a missing comma is not repaired here: `[1 0]` may be one number or two.
-      if (this.#peek() !== ',') throw broken;
+      if (!commas.includes(this.#peek())) throw broken;
       this.position++;
     }
     this.position++;
@@ -108,19 +112,19 @@ class LooseReader {
     this.#skip(spacePattern);
     const character = this.#peek();
     if (character === '{') {
-      const fields = new Map<string, LooseValue>();
+      const fields = new Map<string, LooseValue[]>();
       this.object(fields, depth);
       return { kind: 'object', fields };
     }
     if (character === '[') return { kind: 'list', items: this.list(depth) };
     if (Object.hasOwn(closers, character)) {
-      this.#string();
-      return other;
+      const content = this.#string();
+      return quotedNumber.test(content) ? { kind: 'number', number: Number(content) } : other;
     }
     const number = this.#match(numberPattern);
     if (number !== '') {
       // What follows must end the number: neither the end of a cut-off reply, nor `7/10`, nor `7th`.
-      if (!/[\s,}\]]/.test(this.#peek())) throw broken;
+      if (!/[\s,\uff0c}\]]/.test(this.#peek())) throw broken;
       return { kind: 'number', number: Number(number) };
     }
     if (this.#match(wordPattern) === '') throw broken;
@@ -151,7 +155,7 @@ class LooseReader {
     for (let next = this.position + 1; next < this.#text.length; next++) {
       const character = this.#text[next];
       if (character === '\n') return true;
-      if (/\S/.test(character)) return /[,}\]:\uff1a"']/.test(character);
+      if (/\S/.test(character)) return /[,\uff0c}\]:\uff1a"']/.test(character);
     }
     return true;
   }
@@ -159,7 +163,7 @@ class LooseReader {
   /** Steps over the commas between two fields, which may be none or several. */
   #separator(): void {
     this.#skip(spacePattern);
-    while (this.#peek() === ',') {
+    while (commas.includes(this.#peek())) {
       this.position++;
       this.#skip(spacePattern);
     }

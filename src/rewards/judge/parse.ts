@@ -1,10 +1,10 @@
 /**
  * From a judge's text to its scores. Tolerant of form, strict about content: whatever the wrapping, exactly the asked number of
- * finite scores inside 0 to 10 must be there, once and unambiguously; otherwise the text gives no score. A value is never
- * clamped, guessed or completed.
+ * finite scores inside 0 to 10 must be there, and wherever the text gives scores it gives the same ones; otherwise it gives no score.
+ * A value is never clamped, guessed or completed, and where two contradict each other none is chosen.
  */
 import { printable } from '../../core/errors.js';
-import type { LooseValue } from './loose_object.js';
+import type { LooseFields, LooseValue } from './loose_object.js';
 import { readLooseList, readLooseObject } from './loose_object.js';
 import type { UnscoredReason } from '../score/types.js';
 
@@ -24,9 +24,9 @@ const delimiter = '||V^=^V||';
 
 /**
  * Reads `arity` scores from a reply that was asked for `{"score": [...], "reasoning": "..."}`.
- * Reasoning in `<think>` is ignored; an object between two `||V^=^V||` (the form of Ku et al., "VIEScore", 2024) is preferred; then
- * the first object with usable scores under `score`; then a bare list, if the text holds only one. A lone number counts only where the reply
- * was not `cutOff`: `1` may have been about to be `10`. Never throws.
+ * Reasoning in `<think>` is ignored; what stands between two `||V^=^V||` (the form of Ku et al., "VIEScore", 2024) is preferred; then
+ * the objects with numbers under `score`; then bare lists. Of these all have to agree. A lone number counts only where one score is
+ * asked and the reply was not `cutOff`: `1` may have been about to be `10`. Never throws.
  */
 export function parseScores(text: string, arity: number, cutOff = false): Parsed {
   const checked = withoutThinking(text);
@@ -35,15 +35,22 @@ export function parseScores(text: string, arity: number, cutOff = false): Parsed
   const pieces = body.split(delimiter);
   const delimited = pieces.length === 3 ? readScores(pieces[1], arity, false) : null;
   const scores = delimited ?? readScores(pieces.join(' '), arity, cutOff);
-  if (scores === null) return unusable(body, `no ${arity} scores in it`);
-  if (scores === 'wrong') return unusable(body, `its "score" is not ${arity} plain number${arity === 1 ? '' : 's'}`);
-  return inRange(scores);
+  if (typeof scores === 'object' && scores !== null) return inRange(scores);
+  return unusable(body, whyNone(scores, arity));
 }
 
+function whyNone(found: 'wrong' | 'conflict' | null, arity: number): string {
+  if (found === null) return `no ${arity} scores in it`;
+  if (found === 'conflict') return 'its scores contradict each other';
+  return `its "score" is not ${arity} plain number${arity === 1 ? '' : 's'}`;
+}
+
+const scoreTag = /<score>\s*([+-]?\d{1,4}(?:\.\d)?)\s*<\/score>/gi;
+
 /**
- * Reads the last `<score>n</score>` of a reply: a number from 0 to 10 with at most one decimal, spaces allowed inside the tag.
- * The last tag decides, since reasoning may quote the tag before it; a last tag that is not such a number gives no score, even
- * where an earlier one would. Never throws.
+ * Reads the `<score>n</score>` of a reply: a number from 0 to 10 with at most one decimal, spaces allowed inside the tag.
+ * Several have to agree. Reasoning may quote the tag without such a number before it; a last tag that is not such a number gives no score,
+ * even where an earlier one would. Never throws.
  */
 export function parseScoreTag(text: string): Parsed {
   const checked = withoutThinking(text);
@@ -51,9 +58,12 @@ export function parseScoreTag(text: string): Parsed {
   const body = checked.body;
   const opening = body.toLowerCase().lastIndexOf('<score>');
   if (opening < 0) return unusable(body, 'no <score> tag in it');
-  const found = /^<score>\s*([+-]?\d{1,4}(?:\.\d)?)\s*<\/score>/i.exec(body.slice(opening));
-  if (found === null) return unusable(body, 'its last <score> tag holds no plain number');
-  return inRange([Number(found[1])]);
+  const found = [...body.matchAll(scoreTag)];
+  const last = found.at(-1);
+  if (last?.index !== opening) return unusable(body, 'its last <score> tag holds no plain number');
+  const scores = found.map(([, number]) => Number(number));
+  if (scores.some((score) => score !== scores[0])) return unusable(body, 'its <score> tags contradict each other');
+  return inRange(scores.slice(0, 1));
 }
 
 function withoutThinking(text: string): { ok: true; body: string } | (Parsed & { ok: false }) {
@@ -64,47 +74,62 @@ function withoutThinking(text: string): { ok: true; body: string } | (Parsed & {
   const closing = text.lastIndexOf('</think>');
   const answer = closing < 0 ? text : text.slice(closing + '</think>'.length);
   const opening = answer.indexOf('<think>');
-  const body = (opening < 0 ? answer : answer.slice(0, opening)).trim();
+  const body = asciiDigits((opening < 0 ? answer : answer.slice(0, opening)).trim());
   if (body === '') return { ok: false, problem: 'empty', detail: 'the reply holds no answer' };
   return { ok: true, body };
 }
 
-/** Scores, `'wrong'` where only unusable ones are there, or null where there are none. */
-function readScores(text: string, arity: number, cutOff: boolean): readonly number[] | 'wrong' | null {
+/** Full-width digits, as East Asian keyboards give them, are the same numbers. */
+function asciiDigits(text: string): string {
+  return text.replace(/[\uff10-\uff19]/g, (digit) => String.fromCharCode(digit.charCodeAt(0) - 0xff10 + 0x30));
+}
+
+/** Scores; `'wrong'` where only unusable ones are there, `'conflict'` where some differ, null where there are none. */
+type Found = readonly number[] | 'wrong' | 'conflict' | null;
+
+function readScores(text: string, arity: number, cutOff: boolean): Found {
   const fromObject = readFromObjects(text, arity);
   // A list inside an object that could not be read may be anything, a quotation in its reasoning for one; one in a refusal is no grade.
   return fromObject ?? (text.includes('{') || refusal.test(text) ? null : readBare(text, arity, cutOff));
 }
 
-function readFromObjects(text: string, arity: number): readonly number[] | 'wrong' | null {
+function readFromObjects(text: string, arity: number): Found {
+  const found: (readonly number[])[] = [];
   let wrong = false;
   let at = text.indexOf('{');
-  for (let tried = 0; at >= 0 && tried < maxCandidates; tried++) {
+  for (let tried = 0; at >= 0; tried++) {
+    if (tried === maxCandidates) return null;
     const { fields, end } = readLooseObject(text, at);
-    const value = findScore(fields);
-    const scores = value === undefined ? null : toNumbers(value);
-    // A placeholder such as `[a, b]` may precede the answer; a list of numbers is the answer, right or wrong.
-    if (scores !== null) return scores.length === arity ? scores : 'wrong';
-    wrong ||= value !== undefined;
+    for (const value of scoresIn(fields)) {
+      const scores = toNumbers(value);
+      // A placeholder such as `[a, b]` may precede the answer; a list of numbers is the answer, right or wrong.
+      if (scores === null) wrong = true;
+      else found.push(scores);
+    }
     at = text.indexOf('{', end ?? at + 1);
   }
-  return wrong ? 'wrong' : null;
+  return agreed(found, arity) ?? (wrong ? 'wrong' : null);
 }
 
-/** The value of `score` in an object, or else in what it holds. */
-function findScore(fields: ReadonlyMap<string, LooseValue>): LooseValue | undefined {
-  const own = fields.get('score');
-  if (own !== undefined) return own;
-  return firstWithin([...fields.values()]);
+/** What all readings of a text say; null where there are none. */
+function agreed(found: readonly (readonly number[])[], arity: number): Found {
+  if (found.length === 0) return null;
+  const [first, ...others] = found;
+  const same = others.every((other) => other.length === first.length && other.every((score, i) => score === first[i]));
+  if (!same) return 'conflict';
+  return first.length === arity ? first : 'wrong';
 }
 
-function firstWithin(values: readonly LooseValue[]): LooseValue | undefined {
-  for (const value of values) {
-    if (value.kind !== 'object' && value.kind !== 'list') continue;
-    const found = value.kind === 'object' ? findScore(value.fields) : firstWithin(value.items);
-    if (found !== undefined) return found;
-  }
-  return undefined;
+/** What stands under `score` in an object, or else in what it holds. */
+function scoresIn(fields: LooseFields): readonly LooseValue[] {
+  return fields.get('score') ?? scoresWithin([...fields.values()].flat());
+}
+
+function scoresWithin(values: readonly LooseValue[]): LooseValue[] {
+  return values.flatMap((value) => {
+    if (value.kind === 'list') return scoresWithin(value.items);
+    return value.kind === 'object' ? scoresIn(value.fields) : [];
+  });
 }
 
 function toNumbers(value: LooseValue): readonly number[] | null {
@@ -118,22 +143,19 @@ function toNumbers(value: LooseValue): readonly number[] | null {
   return numbers;
 }
 
-/** The only list of `arity` numbers in a text without objects; two different ones are ambiguous. A lone number may be the whole text. */
-function readBare(text: string, arity: number, cutOff: boolean): readonly number[] | null {
+/** What the lists of `arity` numbers say in a text without objects; lists of other lengths are none. A lone number may be the whole text. */
+function readBare(text: string, arity: number, cutOff: boolean): Found {
   if (arity === 1 && !cutOff && /^\s*[+-]?\d+(?:\.\d+)?\s*$/.test(text)) return [Number(text)];
-  let only: readonly number[] | null = null;
+  const found: (readonly number[])[] = [];
   let at = text.indexOf('[');
   for (let tried = 0; at >= 0; tried++) {
     if (tried === maxCandidates) return null;
     const list = readLooseList(text, at);
     const numbers = list === null ? null : toNumbers({ kind: 'list', items: list.items });
-    if (numbers?.length === arity) {
-      if (only !== null && numbers.some((number, i) => number !== only?.[i])) return null;
-      only = numbers;
-    }
+    if (numbers?.length === arity) found.push(numbers);
     at = text.indexOf('[', list?.end ?? at + 1);
   }
-  return only;
+  return agreed(found, arity);
 }
 
 function inRange(scores: readonly number[]): Parsed {

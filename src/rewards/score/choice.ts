@@ -7,6 +7,8 @@ import { termKinds, type TermName } from '../terms/table.js';
 /** A chosen term, not yet made. */
 export interface ChosenTerm {
   readonly kind: TermKind;
+  /** What it is called among the others: its parts, its metrics. */
+  readonly name: string;
   /** The kind's own fields, defaulted. */
   readonly fields: Readonly<Record<string, unknown>>;
   /** 1 where the term decides alone. */
@@ -18,13 +20,24 @@ type Choice = Pick<RewardChoice, 'mode' | 'terms' | 'also_compute'>;
 /** The terms that decide: the mode's, or those that are weighed. Empty where the settings name neither. */
 export function decidingTerms({ mode, terms }: Pick<Choice, 'mode' | 'terms'>): ChosenTerm[] {
   if (terms.length === 0) return mode === null ? [] : [byDefault(mode)];
-  return terms.map((term) => ({ kind: termKinds[term.name], fields: ownFields(term), weight: term.weight }));
+  return terms.map((term) => ({
+    kind: termKinds[term.name],
+    name: termName(term),
+    fields: ownFields(term),
+    weight: term.weight,
+  }));
 }
 
 /** The terms that are only recorded: those of `also_compute` that do not decide. */
 export function recordedTerms(choice: Choice): ChosenTerm[] {
   const names: readonly string[] = decidingTerms(choice).map(({ kind }) => kind.name);
   return [...new Set(choice.also_compute)].filter((name) => !names.includes(name)).map(byDefault);
+}
+
+/** What a term is called among the others. */
+export function termName(term: TermSettings): string {
+  const kind: TermKind = termKinds[term.name];
+  return kind.nameOf?.(ownFields(term)) ?? kind.name;
 }
 
 /** The kinds of the terms that decide. */
@@ -50,7 +63,7 @@ export function asksJudge(choice: Choice): boolean {
 
 /** For messages: the mode's name, or those of the terms with their weights. */
 export function rewardName({ mode, terms }: Pick<Choice, 'mode' | 'terms'>): string {
-  return terms.length === 0 ? String(mode) : terms.map(({ name, weight }) => `${weight} ${name}`).join(' + ');
+  return terms.length === 0 ? String(mode) : terms.map((term) => `${term.weight} ${termName(term)}`).join(' + ');
 }
 
 const withoutDefault = new Map<TermName, readonly string[]>();
@@ -73,5 +86,5 @@ export function ownFields(term: TermSettings): Readonly<Record<string, unknown>>
 
 function byDefault(name: TermName): ChosenTerm {
   const kind: TermKind = termKinds[name];
-  return { kind, fields: z.strictObject(kind.fields).parse({}), weight: 1 };
+  return { kind, name, fields: z.strictObject(kind.fields).parse({}), weight: 1 };
 }

@@ -73,7 +73,7 @@ export async function createReward(settings: RewardChoice, services: TermService
   async function scoreTerms(item: JudgeItem, signal?: AbortSignal, options?: ScoreOptions): Promise<CombinedOutcome> {
     for (const { kind } of decides) requireInputs(kind, item);
     const named = (outcome: (index: number) => Outcome): TermOutcome[] =>
-      decides.map(({ kind, weight }, index) => ({ name: kind.name, weight, outcome: outcome(index) }));
+      decides.map(({ name, weight }, index) => ({ name, weight, outcome: outcome(index) }));
     if (settings.zero_if_unfinished && !item.finished) {
       const outcome: Outcome = { kind: 'zero_by_rule', reason: 'unfinished', parts: {} };
       return { outcome, terms: named(() => outcome) };
@@ -94,7 +94,7 @@ export async function createReward(settings: RewardChoice, services: TermService
 
   return {
     name: rewardName(settings),
-    terms: decides.map(({ kind, weight }) => ({ name: kind.name, weight })),
+    terms: decides.map(({ name, weight }) => ({ name, weight })),
     scoreTerms,
     untilReady: async (options) => {
       for (const { term } of asked) await term.untilReady?.(options);

@@ -32,7 +32,7 @@ const term = z.discriminatedUnion('name', [
 
 const promptFile = z.string().min(1).nullable().default(null);
 /** What such a file says decides the result, and not where it lies. */
-const text = { text: true };
+const text = { file: 'text' } as const;
 
 export const promptFiles = section(
   "Files with other wordings of the judge's prompts; null means the built-in wording.",

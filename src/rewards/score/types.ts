@@ -21,18 +21,20 @@ export interface JudgeItem {
   readonly finished: boolean;
 }
 
-export type UnscoredReason =
-  | 'timeout'
-  | 'connection'
-  | 'rate_limited'
-  | 'server_error'
-  | 'bad_request'
-  | 'unparsable'
-  | 'truncated'
-  | 'refused'
-  | 'empty'
-  | 'out_of_range'
-  | 'aborted';
+export const unscoredReasons = [
+  'timeout',
+  'connection',
+  'rate_limited',
+  'server_error',
+  'bad_request',
+  'unparsable',
+  'truncated',
+  'refused',
+  'empty',
+  'out_of_range',
+  'aborted',
+] as const;
+export type UnscoredReason = (typeof unscoredReasons)[number];
 
 /**
  * What scoring one episode gave. `value` is on the reward's native scale, whose worst value is 0, and `normalised` in [0, 1]: an answer that

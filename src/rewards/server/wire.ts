@@ -1,6 +1,6 @@
 /** What goes over the wire between a reward server and its clients: the fields of a request and of its reply. */
 import { z } from 'zod';
-import type { Outcome, UnscoredReason } from '../score/types.js';
+import { unscoredReasons, type Outcome } from '../score/types.js';
 
 /** The longest text that a request may carry in one field. */
 const text = z.string().max(100_000);
@@ -22,20 +22,6 @@ export const requestItemSchema = z.strictObject({
 export type RequestItem = z.output<typeof requestItemSchema>;
 
 export const requestFields: readonly string[] = Object.keys(requestItemSchema.shape);
-
-const unscoredReasons = [
-  'timeout',
-  'connection',
-  'rate_limited',
-  'server_error',
-  'bad_request',
-  'unparsable',
-  'truncated',
-  'refused',
-  'empty',
-  'out_of_range',
-  'aborted',
-] as const satisfies readonly UnscoredReason[];
 
 const parts = z.record(z.string(), z.number());
 

@@ -7,6 +7,7 @@ import { groundScore } from './ground_score.js';
 import { imageSimilarity } from './image_similarity.js';
 import { jpegSize } from './jpeg_size.js';
 import { logitExpectation } from './logit_expectation.js';
+import { moduleTerm } from './module.js';
 import { ocr } from './ocr.js';
 import { ocrConfidence } from './ocr_confidence.js';
 import { ocrVlm } from './ocr_vlm.js';
@@ -28,6 +29,7 @@ export const termKinds = {
   ocr_vlm: ocrVlm,
   clip,
   remote,
+  module: moduleTerm,
 } as const satisfies Record<string, TermKind>;
 
 export type TermName = keyof typeof termKinds;

@@ -79,6 +79,8 @@ export interface TermKind<Name extends string = string, Fields extends z.ZodRawS
     /** Whether it compares with the labelled answer in words. */
     readonly words?: boolean;
   };
+  /** What such a term is called among the others, where that follows from its fields; `name` where absent. */
+  nameOf?(settings: z.output<z.ZodObject<Fields>>): string;
   /** Whether these fields name a server of the term's own, so that the run's judge is not asked. */
   ownJudge?(settings: z.output<z.ZodObject<Fields>>): boolean;
   /** What is wrong with fields that are right one by one; null where nothing is. Looked at when the config is loaded. */

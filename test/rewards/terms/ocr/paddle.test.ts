@@ -1,6 +1,7 @@
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { BinaryWriter } from '@bufbuild/protobuf/wire';
 import { afterAll, beforeEach, describe, expect, it } from 'vitest';
 import { ConfigError, EngineError } from '../../../../src/core/errors.js';
 import {
@@ -12,7 +13,12 @@ import {
 } from '../../../../src/rewards/terms/ocr/paddle/boxes.js';
 import { decodeCtc } from '../../../../src/rewards/terms/ocr/paddle/ctc.js';
 import { openPaddle } from '../../../../src/rewards/terms/ocr/paddle/engine.js';
-import { findPaddleFiles, loadCharacters } from '../../../../src/rewards/terms/ocr/paddle/layout.js';
+import {
+  charactersOf,
+  findPaddleFiles,
+  onnxMetadata,
+  readDictionary,
+} from '../../../../src/rewards/terms/ocr/paddle/layout.js';
 import { detectorSize, lineInput, lineWidth, toPlanes } from '../../../../src/rewards/terms/ocr/paddle/pixels.js';
 
 describe('greedy CTC', () => {
@@ -204,7 +210,6 @@ describe('the folder of an export', () => {
 
   it.each([
     ['holds no rec.onnx', ['det.onnx', 'dict.txt', 'direct.onnx']],
-    ['holds no dict.txt', ['det.onnx', 'rec.onnx']],
     ['holds several (a_det.onnx, b_det.onnx)', ['a_det.onnx', 'b_det.onnx', 'rec.onnx', 'dict.txt']],
   ])('says that it %s', (problem, names) => {
     write(...names);
@@ -219,10 +224,31 @@ describe('the folder of an export', () => {
   });
 
   it('fits a dictionary to the classes of the recogniser', () => {
-    const file = join(folder, 'dict.txt');
-    writeFileSync(file, 'a\r\nb\nc\n');
-    expect(loadCharacters(file, 4)).toEqual(['', 'a', 'b', 'c']);
-    expect(loadCharacters(file, 5)).toEqual(['', 'a', 'b', 'c', ' ']);
-    expect(() => loadCharacters(file, 97)).toThrow('has 3 characters, the recogniser 97 classes');
+    const dictionary = { text: 'a\r\nb\nc\n', where: 'dict.txt' };
+    expect(charactersOf(dictionary, 4)).toEqual(['', 'a', 'b', 'c']);
+    expect(charactersOf(dictionary, 5)).toEqual(['', 'a', 'b', 'c', ' ']);
+    expect(() => charactersOf(dictionary, 97)).toThrow('has 3 characters, the recogniser 97 classes');
+  });
+
+  it('takes the dictionary from its file, or from the metadata of the recogniser', () => {
+    const entry = (key: string, value: string) =>
+      new BinaryWriter().tag(1, 2).string(key).tag(2, 2).string(value).finish();
+    const model = new BinaryWriter().tag(1, 0).int64(8).tag(7, 2).bytes(new Uint8Array(500).fill(0x72));
+    for (const pair of [entry('framework', 'x'), entry('character', 'a\nb')]) model.tag(14, 2).bytes(pair);
+    const bytes = model.finish();
+    expect([...onnxMetadata(bytes)]).toEqual([
+      ['framework', 'x'],
+      ['character', 'a\nb'],
+    ]);
+    write('det.onnx');
+    const recogniser = join(folder, 'rec.onnx');
+    writeFileSync(recogniser, bytes);
+    expect(readDictionary(findPaddleFiles(folder))).toEqual({ text: 'a\nb', where: recogniser });
+    writeFileSync(join(folder, 'dict.txt'), 'c');
+    expect(readDictionary(findPaddleFiles(folder))).toEqual({ text: 'c', where: join(folder, 'dict.txt') });
+    rmSync(join(folder, 'dict.txt'));
+    writeFileSync(recogniser, new BinaryWriter().tag(1, 0).int64(8).finish());
+    const read = () => readDictionary(findPaddleFiles(folder));
+    expect(read).toThrow('holds no dict.txt, and no characters in the metadata of its recogniser');
   });
 });

@@ -7,7 +7,7 @@ import type { OcrEngine, OcrLine, OcrReading } from '../engine.js';
 import { Turns } from '../turns.js';
 import { findBoxes, scaleBox, type Box } from './boxes.js';
 import { decodeCtc } from './ctc.js';
-import { findPaddleFiles, loadCharacters } from './layout.js';
+import { charactersOf, findPaddleFiles, readDictionary } from './layout.js';
 import { detectorInput, lineInput, type NetworkInput } from './pixels.js';
 
 export interface PaddleOptions {
@@ -95,9 +95,10 @@ export async function openPaddle({ folder, workers }: PaddleOptions): Promise<Oc
   try {
     const recogniser = await ModelFile.open(files.recogniser, threads);
     opened.push(recogniser);
+    const dictionary = readDictionary(files);
     const blank: RgbImage = { width: 1, height: 1, data: new Uint8Array(3) };
     const { shape } = await runOne(recogniser, await lineInput(blank, { left: 0, top: 0, right: 1, bottom: 1 }));
-    return new PaddleEngine(detector, recogniser, loadCharacters(files.dictionary, shape[shape.length - 1]));
+    return new PaddleEngine(detector, recogniser, charactersOf(dictionary, shape[shape.length - 1]));
   } catch (error) {
     await Promise.all(opened.map((model) => model.dispose()));
     throw error;

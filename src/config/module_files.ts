@@ -1,0 +1,47 @@
+/** Where the modules lie that the terms of a reward name. */
+import { statSync } from 'node:fs';
+import { isAbsolute, resolve } from 'node:path';
+import type { Problem } from '../recipes/rules.js';
+import { getPath } from '../schema/paths.js';
+import { isObject } from '../schema/walk.js';
+import { displayPath } from './jsonnet.js';
+
+/**
+ * Gives every term's `module` its absolute path, so that workers and later resumes find it wherever they are started. A relative one lies
+ * beside the config (the first of `folders`), or else beside exactly one of the files that took part: Jsonnet does not tell which of
+ * them said it. `value` is left as it is.
+ */
+export function placeModules(
+  value: Record<string, unknown>,
+  folders: readonly string[],
+): { readonly value: Record<string, unknown>; readonly problems: readonly Problem[] } {
+  const terms = getPath(value, 'reward.terms');
+  const problems: Problem[] = [];
+  if (!Array.isArray(terms)) return { value, problems };
+  const placed = terms.map((term: unknown, index) => {
+    if (!isObject(term) || typeof term['module'] !== 'string' || term['module'] === '') return term;
+    const found = find(term['module'], folders);
+    if (found.length === 1) return { ...term, module: found[0] };
+    problems.push({ key: `reward.terms.${index}.module`, message: misplaced(term['module'], found, folders) });
+    return term;
+  });
+  return { value: { ...value, reward: { ...(value['reward'] as object), terms: placed } }, problems };
+}
+
+function find(module: string, folders: readonly string[]): string[] {
+  if (isAbsolute(module)) return isFile(module) ? [module] : [];
+  const places = [...new Set(folders.map((folder) => resolve(folder, module)))];
+  return places.length > 0 && isFile(places[0]) ? [places[0]] : places.filter(isFile);
+}
+
+function isFile(path: string): boolean {
+  return statSync(path, { throwIfNoEntry: false })?.isFile() === true;
+}
+
+function misplaced(module: string, found: readonly string[], folders: readonly string[]): string {
+  const form = 'allowed: an ES module (.js or .mjs), relative to the config that names it';
+  if (found.length > 1) return `found '${module}', which may be any of ${found.map(displayPath).join(', ')}; ${form}`;
+  if (isAbsolute(module)) return `found '${module}', where there is no file; ${form}`;
+  const looked = [...new Set(folders)].map((folder) => displayPath(resolve(folder))).join(', ');
+  return `found '${module}', but there is no such file (looked in ${looked}); ${form}`;
+}

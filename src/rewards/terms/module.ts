@@ -1,0 +1,36 @@
+/** A reward of the user's own, from a JavaScript file. How such a file is written: docs/reward_modules.md. */
+import { extname } from 'node:path';
+import { z } from 'zod';
+import { operation, positive, positiveInteger, result } from '../../schema/mark.js';
+import { moduleName } from './module/types.js';
+import { termKind } from './term.js';
+
+export const moduleTerm = termKind({
+  name: 'module',
+  description: "What a JavaScript module of the user's own computes, from 0 to 1; it runs in editrl's process.",
+  fields: {
+    module: result(
+      'Path of an ES module (.js or .mjs), relative to the config; its metrics have the name of the file.',
+      z.string().min(1),
+      { file: 'module' },
+    ),
+    settings: result('What the module is given as its settings.', z.record(z.string(), z.unknown()).default({}), {
+      allowed: 'an object of whatever the module reads',
+    }),
+    concurrency: operation(
+      'Items under way in the module at once, in each process of the run.',
+      positiveInteger.default(16),
+    ),
+    timeout_s: operation('Deadline of one item, in seconds; then it is unscored.', positive.default(60)),
+    start_s: operation('How long importing the module and its create() may take, in seconds.', positive.default(300)),
+  },
+  needs: { judge: false, truth: false, source: false },
+  nameOf: ({ module }) => moduleName(module),
+  conflict: ({ module }) => {
+    const extension = extname(module);
+    if (extension === '.js' || extension === '.mjs') return null;
+    const compile = /^\.[mc]?tsx?$/.test(extension) ? '; compile it, and name the JavaScript' : '';
+    return { field: 'module', message: `found '${module}'; allowed: an ES module, .js or .mjs${compile}` };
+  },
+  create: async (settings, services) => (await import('./module/term.js')).openModule(settings, services),
+});

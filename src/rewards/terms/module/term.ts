@@ -1,0 +1,187 @@
+/** The term of a reward module: whatever the module does with an item, an outcome comes of it. */
+import { systemClock, type Clock } from '../../../core/clock.js';
+import { Deadline } from '../../../core/deadline.js';
+import { ConfigError, DataError } from '../../../core/errors.js';
+import { encodePng } from '../../../core/image.js';
+import { Semaphore } from '../../../core/semaphore.js';
+import { isObject } from '../../../schema/walk.js';
+import {
+  unscoredReasons,
+  type JudgeItem,
+  type Outcome,
+  type ScoreParts,
+  type UnscoredReason,
+} from '../../score/types.js';
+import type { Term, TermServices } from '../term.js';
+import { importModule, thrown, within, type ModuleFile } from './exports.js';
+import { moduleName, type ModuleObject, type RewardModule, type Scorer } from './types.js';
+
+export interface ModuleSettings extends ModuleFile {
+  readonly concurrency: number;
+  readonly timeout_s: number;
+}
+
+/**
+ * Imports the module and makes what scores. Raises ConfigError for one that cannot be imported, exports nothing of use, or refuses its
+ * settings. Its `score` raises DataError for an item without what the module says it needs; what the module itself throws
+ * leaves the item unscored.
+ */
+export async function openModule(
+  settings: ModuleSettings,
+  { limits }: Pick<TermServices, 'limits'>,
+  clock: Clock = systemClock,
+): Promise<Term> {
+  const { module: file, concurrency, timeout_s } = settings;
+  const name = moduleName(file);
+  const module = await importModule(settings);
+  const needs = typeof module === 'function' ? {} : (module.needs ?? {});
+  const scorer = await open(module, settings, limits?.processes ?? 1, clock);
+  const slots = new Semaphore(concurrency);
+  let closing: Promise<void> | null = null;
+
+  async function ask(item: JudgeItem, signal?: AbortSignal): Promise<Outcome> {
+    if (signal?.aborted === true) return unscored('aborted', `${item.key}: called off`);
+    const deadline = new Deadline(clock, timeout_s * 1000, signal);
+    const over = new Promise<Outcome>((resolve) => {
+      deadline.onOver(() => {
+        resolve(
+          signal?.aborted === true
+            ? unscored('aborted', `${item.key}: called off`)
+            : unscored('timeout', `${item.key}: ${name} gave no score within ${timeout_s} s`),
+        );
+      });
+    });
+    const context = { settings: structuredClone(settings.settings), signal: deadline.signal };
+    const scored = async (): Promise<Outcome> => {
+      try {
+        // A copy: what a module does to an image must not reach the other terms.
+        return readOutcome(await scorer.score(structuredClone(item), context), name, item.key);
+      } catch (error) {
+        return unscored('bad_request', `${item.key}: ${name}: ${thrown(error)}`);
+      }
+    };
+    try {
+      return await Promise.race([scored(), over]);
+    } finally {
+      deadline.dispose();
+    }
+  }
+
+  return {
+    name,
+    async score(item, signal) {
+      requireInputs(name, needs, item);
+      if (item.edited === null && needs.edited !== false) {
+        return { kind: 'zero_by_rule', reason: 'undecodable', parts: {} };
+      }
+      return slots.run(() => ask(item, signal));
+    },
+    close() {
+      closing ??= close(scorer, settings);
+      return closing;
+    },
+  };
+}
+
+async function open(
+  module: RewardModule,
+  { module: file, settings, start_s }: ModuleSettings,
+  processes: number,
+  clock: Clock,
+): Promise<Scorer> {
+  if (typeof module === 'function') return { score: module };
+  // The members stay those of their object: a method may read `this`.
+  const itself = module as ModuleObject & Scorer;
+  if (module.create === undefined) return itself;
+  const create = async (): Promise<unknown> =>
+    itself.create?.(structuredClone(settings), { png: encodePng, processes });
+  const made = await within(file, start_s, 'its create() does not end', create, clock);
+  if (typeof made === 'function') return { score: made as Scorer['score'] };
+  if (isObject(made) && typeof made['score'] === 'function') return made as unknown as Scorer;
+  throw new ConfigError(`a reward module cannot be used: its create() gave ${describe(made)}`, {
+    where: file,
+    next: 'Expected: an object with a function score(item), or that function.',
+  });
+}
+
+/** A module that cannot close harms no run that has ended; it is said all the same. */
+async function close({ close: end }: Scorer, { module: file, start_s }: ModuleSettings): Promise<void> {
+  if (end === undefined) return;
+  try {
+    await within(file, start_s, 'its close() does not end', async () => end());
+  } catch (error) {
+    process.emitWarning(error instanceof Error ? error.message : String(error), 'RewardModuleWarning');
+  }
+}
+
+function requireInputs(name: string, needs: NonNullable<ModuleObject['needs']>, item: JudgeItem): void {
+  const missing = [
+    needs.source === true && item.source === null ? 'the source image' : null,
+    needs.truth === true && item.truth === null ? 'the labelled result' : null,
+    needs.words === true && item.expected === undefined ? 'a labelled answer in words' : null,
+  ].find((one) => one !== null);
+  if (missing === undefined) return;
+  throw new DataError(`reward '${name}' needs ${missing}, but this prompt has none`, {
+    where: item.key,
+    next: "Train on data that has it, or take it out of the module's needs.",
+  });
+}
+
+/** What a module gave, as an outcome; unscored where it is none. */
+export function readOutcome(given: unknown, name: string, key: string): Outcome {
+  const refuse = (reason: UnscoredReason, what: string): Outcome =>
+    unscored(reason, `${key}: ${name} gave ${what}; expected: a number from 0 to 1, or an outcome`);
+  if (typeof given === 'number') {
+    if (!isFraction(given)) return refuse('out_of_range', String(given));
+    return { kind: 'scored', value: given, normalised: given, parts: {} };
+  }
+  if (!isObject(given)) return refuse('unparsable', describe(given));
+  const parts = readParts(given['parts'], name);
+  if (parts === null) {
+    return refuse('unparsable', `parts that are no finite numbers by name, ${describe(given['parts'])}`);
+  }
+  const { kind, reason, detail, normalised, value = normalised } = given;
+  if (kind === 'scored') {
+    if (isFraction(normalised) && typeof value === 'number' && Number.isFinite(value) && value >= 0) {
+      return { kind, value, normalised, parts };
+    }
+    return refuse('out_of_range', `normalised ${describe(normalised)} and value ${describe(value)}`);
+  }
+  if (kind === 'zero_by_rule' && (reason === 'undecodable' || reason === 'unfinished')) return { kind, reason, parts };
+  const known = unscoredReasons.find((one) => one === reason);
+  if (kind === 'unscored' && known !== undefined && typeof detail === 'string') {
+    return { kind, reason: known, detail: `${key}: ${name}: ${detail}`, parts };
+  }
+  return refuse('unparsable', describe(given));
+}
+
+function isFraction(value: unknown): value is number {
+  return typeof value === 'number' && value >= 0 && value <= 1;
+}
+
+/** Parts under the term's name, which their author leaves out; null where they are none. */
+function readParts(given: unknown, name: string): ScoreParts | null {
+  if (given === undefined) return {};
+  if (!isObject(given)) return null;
+  const entries = Object.entries(given);
+  if (!entries.every(([part, value]) => /^[^/]+$/.test(part) && Number.isFinite(value))) return null;
+  return Object.fromEntries(entries.map(([part, value]) => [`${name}/${part}`, value as number]));
+}
+
+function describe(value: unknown): string {
+  if (typeof value === 'function') return 'a function';
+  const text = typeof value === 'object' && value !== null ? safeJson(value) : String(value);
+  return text.length <= 120 ? text : `${text.slice(0, 117)}...`;
+}
+
+function safeJson(value: object): string {
+  try {
+    return JSON.stringify(value);
+  } catch {
+    return 'an object that is no JSON';
+  }
+}
+
+function unscored(reason: UnscoredReason, detail: string): Outcome {
+  return { kind: 'unscored', reason, detail, parts: {} };
+}

@@ -1,0 +1,68 @@
+/** What a reward module exports and is given; docs/reward_modules.md shows the same to its author. */
+import { basename, extname } from 'node:path';
+import type { RgbImage } from '../../../core/image.js';
+import type { JudgeItem, UnscoredReason } from '../../score/types.js';
+
+/** The name of such a term among the others, in metrics and weights: that of its file, without the extension. */
+export function moduleName(file: string): string {
+  return basename(file, extname(file));
+}
+
+type Value<T> = T | Promise<T>;
+
+/** A number from 0 to 1, or an outcome. */
+export type ModuleScore = number | ModuleOutcome;
+
+export type ModuleOutcome =
+  | {
+      readonly kind: 'scored';
+      /** From 0 to 1. */
+      readonly normalised: number;
+      /** On the reward's own scale, not below 0; `normalised` unless given. */
+      readonly value?: number;
+      readonly parts?: Readonly<Record<string, number>>;
+    }
+  | {
+      readonly kind: 'zero_by_rule';
+      readonly reason: 'undecodable' | 'unfinished';
+      readonly parts?: Readonly<Record<string, number>>;
+    }
+  | {
+      readonly kind: 'unscored';
+      readonly reason: UnscoredReason;
+      readonly detail: string;
+      readonly parts?: Readonly<Record<string, number>>;
+    };
+
+export interface ScoreContext {
+  readonly settings: Readonly<Record<string, unknown>>;
+  /** Aborts when the outcome is wanted no longer. */
+  readonly signal: AbortSignal;
+}
+
+export interface ModuleServices {
+  /** An image as a PNG file. */
+  readonly png: (image: RgbImage) => Promise<Uint8Array>;
+  /** How many processes of the run use the module at the same time. */
+  readonly processes: number;
+}
+
+export type ScoreFunction = (item: JudgeItem, context: ScoreContext) => Value<ModuleScore>;
+
+export interface Scorer {
+  readonly score: ScoreFunction;
+  readonly close?: () => Value<void>;
+}
+
+export interface ModuleObject extends Partial<Scorer> {
+  /** What an item must have; `edited` is true unless given. */
+  readonly needs?: Readonly<Partial<Record<'edited' | 'source' | 'truth' | 'words', boolean>>>;
+  /** What is wrong with the settings, null where nothing is. */
+  readonly check?: (settings: Readonly<Record<string, unknown>>) => Value<string | null | undefined>;
+  readonly create?: (
+    settings: Readonly<Record<string, unknown>>,
+    services: ModuleServices,
+  ) => Value<ScoreFunction | Scorer>;
+}
+
+export type RewardModule = ScoreFunction | ModuleObject;

@@ -1,0 +1,295 @@
+import { writeFileSync } from 'node:fs';
+import { join, resolve } from 'node:path';
+import { describe, expect, it, vi } from 'vitest';
+import type { Clock } from '../../../src/core/clock.js';
+import { DataError } from '../../../src/core/errors.js';
+import { checkModule, importModule } from '../../../src/rewards/terms/module/exports.js';
+import { openModule, readOutcome, type ModuleSettings } from '../../../src/rewards/terms/module/term.js';
+import type { Term } from '../../../src/rewards/terms/term.js';
+import { testFolders } from '../../support/folder.js';
+import { pictureOf, termContract, wholeItem } from './term_contract.js';
+
+const newFolder = testFolders('reward-module');
+
+/** A module's settings, for a file with this text. */
+function moduleOf(text: string, name = 'mine.mjs', changes: Partial<ModuleSettings> = {}): ModuleSettings {
+  const module = join(newFolder(), name);
+  writeFileSync(module, text);
+  return settingsOf(module, changes);
+}
+
+function settingsOf(module: string, changes: Partial<ModuleSettings> = {}): ModuleSettings {
+  return { module, settings: {}, concurrency: 16, timeout_s: 60, start_s: 60, ...changes };
+}
+
+/** A clock that stands still, and the alarms that are set on it. */
+function alarmClock(): { clock: Clock; alarms: { at: number; ring: () => void }[] } {
+  const alarms: { at: number; ring: () => void }[] = [];
+  const after: Clock['after'] = (at, ring) => {
+    const alarm = { at, ring };
+    alarms.push(alarm);
+    return () => void alarms.splice(alarms.indexOf(alarm), 1);
+  };
+  return { clock: { now: () => 0, after }, alarms };
+}
+
+const open = (settings: ModuleSettings, clock?: Clock): Promise<Term> => openModule(settings, {}, clock);
+const example = (name: string): ModuleSettings => settingsOf(resolve('docs/rewards', name));
+
+termContract('the example brightness_change', () => open(example('brightness_change.js')));
+termContract('the example brief_answer', () => open(example('brief_answer.js')));
+
+describe('a reward module', () => {
+  it('is the function score itself, an object with it, or what create makes, from either export', async () => {
+    const texts = [
+      'export default (item) => 0.25;',
+      'export default { score: async () => 0.25 };',
+      'export const termKind = { quarter: 0.25, score() { return this.quarter; } };',
+      'export default { create: async ({ at }) => ({ score: () => at }) };',
+      'class Mine { constructor(at) { this.at = at; } score() { return this.at; } } export default { create: ({ at }) => new Mine(at) };',
+      'export default { create: ({ at }) => () => at };',
+    ];
+    for (const text of texts) {
+      const settings = moduleOf(text, 'mine.mjs', { settings: { at: 0.25 } });
+      const term = await open(settings);
+      expect(await term.score(wholeItem()), text).toEqual({ kind: 'scored', value: 0.25, normalised: 0.25, parts: {} });
+      expect(term.name).toBe('mine');
+    }
+    expect(() => checkModule(example('brightness_change.js'))).not.toThrow();
+  });
+
+  it('scores what the example says it scores', async () => {
+    const [black, grey] = [0, 100].map((level) => ({ width: 2, height: 1, data: new Uint8Array(6).fill(level) }));
+    const term = await open({ ...example('brightness_change.js'), settings: { at: 200 } });
+    const outcome = await term.score(wholeItem({ source: black, edited: grey }));
+    expect(outcome).toMatchObject({ kind: 'scored', normalised: 0.5, value: 0.5 });
+    expect(outcome.parts['brightness_change/difference']).toBeCloseTo(100, 9);
+    const brief = await open({ ...example('brief_answer.js'), settings: { words: 2 } });
+    const scores = await Promise.all(
+      ['', 'a b', 'a b c', 'a b c d'].map((answer) => brief.score(wholeItem({ edited: null, answer }))),
+    );
+    expect(scores).toMatchObject([0, 1, 0.5, 0].map((normalised) => ({ normalised })));
+  });
+
+  it('is given its settings, images as bytes, a PNG of them, and the number of processes', async () => {
+    const text = `export default { create: (settings, { png, processes }) => ({
+      async score({ edited, instruction }, context) {
+        const bytes = await png(edited);
+        const right = bytes[1] === 80 && edited.data.length === edited.width * edited.height * 3 && instruction !== ''
+          && context.signal instanceof AbortSignal && JSON.stringify(context.settings) === JSON.stringify(settings);
+        settings.changed = 1;
+        return right ? processes / 4 : 0;
+      } }) };`;
+    const given = Object.freeze({ deep: Object.freeze({ a: [1] }) });
+    const limits = { concurrency: 1, processes: 2, attemptTimeoutMs: 1, maxAttempts: 1 };
+    const term = await openModule(moduleOf(text, 'mine.mjs', { settings: given }), { limits });
+    expect(await term.score(wholeItem())).toMatchObject({ normalised: 0.5 });
+  });
+
+  it('cannot change what other terms see', async () => {
+    const item = wholeItem();
+    const term = await open(
+      moduleOf('export default (item) => { item.edited.data.fill(0); item.instruction = ""; return 1; };'),
+    );
+    await term.score(item);
+    expect(item).toEqual(wholeItem());
+  });
+
+  it('leaves an item unscored, with the reason, where it throws or gives nonsense', async () => {
+    const term = await open(
+      moduleOf(`const given = { throws: () => { throw new TypeError('no such thing'); }, rejects: () => Promise.reject('why'),
+        nothing: () => undefined, text: () => '0.5', high: () => 1.5, nan: () => NaN, other: () => ({ kind: 'best' }),
+        part: () => ({ kind: 'scored', normalised: 1, parts: { 'a/b': 1 } }), cycle: () => { const a = {}; a.a = a; return a; },
+        infinite: () => ({ kind: 'scored', normalised: 1, value: Infinity }), reason: () => ({ kind: 'unscored', reason: 'x', detail: 'y' }) };
+        export default ({ answer }) => given[answer]();`),
+    );
+    const found: Record<string, string> = {};
+    for (const answer of [
+      'throws',
+      'rejects',
+      'nothing',
+      'text',
+      'high',
+      'nan',
+      'other',
+      'part',
+      'cycle',
+      'infinite',
+      'reason',
+    ]) {
+      const outcome = await term.score(wholeItem({ answer }));
+      found[answer] = outcome.kind === 'unscored' ? `${outcome.reason} ${outcome.detail}` : outcome.kind;
+    }
+    expect(found['throws']).toMatch(/^bad_request 4\/2\/1: mine: TypeError: no such thing \(.*mine\.mjs/);
+    expect(found['rejects']).toBe('bad_request 4/2/1: mine: threw why');
+    expect(found['nothing']).toBe(
+      'unparsable 4/2/1: mine gave undefined; expected: a number from 0 to 1, or an outcome',
+    );
+    expect(found['text']).toMatch(/^unparsable .* gave 0\.5;/);
+    expect(found['high']).toMatch(/^out_of_range .* gave 1\.5;/);
+    expect(found['nan']).toMatch(/^out_of_range .* gave NaN;/);
+    expect(found['other']).toMatch(/^unparsable .* gave \{"kind":"best"\};/);
+    expect(found['part']).toMatch(/^unparsable .* parts/);
+    expect(found['cycle']).toMatch(/^unparsable .* no JSON/);
+    expect(found['infinite']).toMatch(/^out_of_range/);
+    expect(found['reason']).toMatch(/^unparsable/);
+  });
+
+  it('gives whole outcomes, with parts under its name', () => {
+    expect(readOutcome({ kind: 'scored', normalised: 0.5, value: 5, parts: { a: -1 } }, 'm', 'k')).toEqual({
+      kind: 'scored',
+      normalised: 0.5,
+      value: 5,
+      parts: { 'm/a': -1 },
+    });
+    expect(readOutcome({ kind: 'zero_by_rule', reason: 'undecodable' }, 'm', 'k')).toEqual({
+      kind: 'zero_by_rule',
+      reason: 'undecodable',
+      parts: {},
+    });
+    expect(readOutcome({ kind: 'unscored', reason: 'connection', detail: 'down' }, 'm', 'k')).toEqual({
+      kind: 'unscored',
+      reason: 'connection',
+      detail: 'k: m: down',
+      parts: {},
+    });
+  });
+
+  it('meets its deadline, and those that wait behind one that never ends get their turn', async () => {
+    const { clock, alarms } = alarmClock();
+    const settings = moduleOf(`export default ({ answer }) => answer === 'never' ? new Promise(() => {}) : 1;`);
+    const term = await open({ ...settings, concurrency: 1, timeout_s: 7 }, clock);
+    const [never, next] = [term.score(wholeItem({ answer: 'never' })), term.score(wholeItem({ answer: '' }))];
+    await vi.waitFor(() => expect(alarms).toMatchObject([{ at: 7000 }]));
+    alarms[0].ring();
+    expect(await never).toMatchObject({
+      kind: 'unscored',
+      reason: 'timeout',
+      detail: '4/2/1: mine gave no score within 7 s',
+    });
+    expect(await next).toMatchObject({ kind: 'scored' });
+    expect(alarms).toEqual([]);
+  });
+
+  it('is not asked about an answer without an image, unless it says that it needs none', async () => {
+    const calls = 'let calls = 0; const score = () => ++calls / 10;';
+    const usual = await open(moduleOf(`${calls} export default { score };`));
+    expect(await usual.score(wholeItem({ edited: null }))).toEqual({
+      kind: 'zero_by_rule',
+      reason: 'undecodable',
+      parts: {},
+    });
+    expect(await usual.score(wholeItem())).toMatchObject({ normalised: 0.1 });
+    const words = await open(moduleOf(`${calls} export default { score, needs: { edited: false } };`));
+    expect(await words.score(wholeItem({ edited: null }))).toMatchObject({ normalised: 0.1 });
+  });
+
+  it('raises the fault of a dataset that lacks what it needs', async () => {
+    const term = await open(
+      moduleOf('export default { score: () => 1, needs: { source: true, truth: true, words: true } };'),
+    );
+    const whole = wholeItem();
+    await expect(term.score({ ...whole, source: null })).rejects.toThrow(
+      /'mine' needs the source image, but this prompt has none/,
+    );
+    await expect(term.score({ ...whole, truth: null })).rejects.toThrow(DataError);
+    const unlabelled = wholeItem();
+    Reflect.deleteProperty(unlabelled, 'expected');
+    await expect(term.score(unlabelled)).rejects.toThrow(/labelled answer in words/);
+    expect(await term.score({ ...whole, edited: pictureOf(9) })).toMatchObject({ normalised: 1 });
+  });
+
+  it('is closed once, and one that cannot close harms nobody', async () => {
+    const warn = vi.spyOn(process, 'emitWarning').mockReturnValue();
+    const settings = moduleOf(`let closed = 0;
+      export default { score: () => closed / 10, close() { closed++; throw new Error('stuck'); } };`);
+    const term = await open(settings);
+    await Promise.all([term.close(), term.close()]);
+    expect(await term.score(wholeItem())).toMatchObject({ normalised: 0.1 });
+    expect(warn).toHaveBeenCalledExactlyOnceWith(expect.stringContaining('Error: stuck'), 'RewardModuleWarning');
+    warn.mockRestore();
+  });
+});
+
+/** What a file holds that is no reward module, and what is said of it. */
+const bad: Readonly<Record<string, readonly [text: string, found: RegExp]>> = {
+  'throwing at import': [
+    "export default 1;\nthrow new RangeError('at import');",
+    /RangeError: at import \(.*mine\.mjs:2/,
+  ],
+  'an import that is missing': ["import './gone.mjs'; export default () => 1;", /gone\.mjs/],
+  CommonJS: ['module.exports = { score: () => 1 };', /is no ES module/],
+  'no default export': ['export const score = () => 1;', /has no default export/],
+  'a number': ['export default 5;', /its default export is number/],
+  null: ['export default null; export const x = 1;', /no default export/],
+  'an object without score': ['export default { scores: () => 1 };', /no function score, nor create/],
+  'a score that is no function': ['export default { score: 1 };', /no function score/],
+  'a check that is no function': ['export default { score: () => 1, check: true };', /its check is no function/],
+  'needs of unknown things': [
+    'export default { score: () => 1, needs: { image: true } };',
+    /its needs are \{"image":true\}; allowed: edited, source, truth, words/,
+  ],
+  'settings that it refuses': [
+    "export default { score: () => 1, check: ({ at }) => 'at: found ' + at };",
+    /^at: found 5$/,
+  ],
+};
+
+describe('a file that is no reward module', () => {
+  it.each(Object.entries(bad))('is named when it is opened: %s', async (_what, [text, found]) => {
+    const settings = moduleOf(text, 'mine.mjs', { settings: { at: 5 } });
+    const [message, whole] = await said(() => importModule(settings));
+    expect(message).toMatch(found);
+    expect(whole).toContain(settings.module);
+  });
+
+  it.each(['throwing at import', 'a number', 'settings that it refuses'])(
+    'is named before anything starts, in the same words: %s',
+    async (what) => {
+      const settings = moduleOf(bad[what][0], 'mine.mjs', { settings: { at: 5 } });
+      expect(await said(() => checkModule(settings))).toEqual(await said(() => importModule(settings)));
+    },
+  );
+
+  it('is named with the place of what is wrong in its text', async () => {
+    const settings = moduleOf('export default {\n  score( { }\n};');
+    const [message] = await said(() => checkModule(settings));
+    expect(message).toMatch(/SyntaxError: .* \(.*mine\.mjs:\d\)$/);
+  });
+
+  it('is found where there is none', async () => {
+    const settings = settingsOf(join(newFolder(), 'gone.js'));
+    for (const [message] of [await said(() => checkModule(settings)), await said(() => importModule(settings))]) {
+      expect(message).toMatch('cannot be read (ENOENT)');
+    }
+  });
+
+  it('is named where its import never ends, or ends the process', async () => {
+    const endless = 'export default () => 1; await new Promise(() => setInterval(() => {}, 1000));';
+    const never = moduleOf(endless, 'never.mjs', { start_s: 0.3 });
+    expect((await said(() => checkModule(never)))[0]).toMatch('its import does not end within 0.3 s');
+    const exits = moduleOf('export default () => 1; console.log("{}"); process.exit(3);');
+    expect((await said(() => checkModule(exits)))[0]).toMatch('its import ended the process (code 3)');
+  });
+
+  it('is named where its create fails, never ends, or makes nothing that scores', async () => {
+    const nothing = moduleOf('export default { create: () => ({}) };');
+    expect((await said(() => open(nothing)))[0]).toMatch('its create() gave {}');
+    const failing = moduleOf("export default { create() { throw new Error('no GPU'); } };");
+    expect((await said(() => open(failing)))[0]).toMatch(/Error: no GPU/);
+    const { clock, alarms } = alarmClock();
+    const late = said(() => open(moduleOf('export default { create: () => new Promise(() => {}) };'), clock));
+    await vi.waitFor(() => expect(alarms).toMatchObject([{ at: 60_000 }]));
+    alarms[0].ring();
+    expect((await late)[0]).toMatch('its create() does not end within 60 s');
+  });
+});
+
+async function said(work: () => unknown): Promise<[message: string, whole: string]> {
+  try {
+    await work();
+  } catch (error) {
+    return [(error as Error).message, (error as { toText(): string }).toText()];
+  }
+  throw new Error('nothing was raised');
+}
