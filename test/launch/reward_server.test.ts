@@ -94,6 +94,7 @@ it('is called the same wherever a reward module lies, and otherwise where it say
     const reward = await openServedReward(settings, {
       resolveRun: (run) => run,
       onWaiting: () => undefined,
+      onNote: () => undefined,
       judge,
       signal,
     });

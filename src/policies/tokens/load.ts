@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { CheckpointError } from '../../core/errors.js';
 import { TOKENIZER_FILE } from '../../models/files.js';
 import { initDecoder } from '../../nets/decoder/config.js';
-import { openDecoder } from '../../nets/decoder/files.js';
+import { describeDecoder, openDecoder } from '../../nets/decoder/files.js';
 import type { DecoderInit } from '../../schema/model.js';
 import type { TokenPrompt } from './batch.js';
 import type { TokenFormat } from './format.js';
@@ -12,13 +12,14 @@ import { WordTokenizer } from './tokenizer.js';
 
 /** Loads a policy that writes in `format`. Raises CheckpointError as `openDecoder` does, and where the format has other tokens than the model. */
 export function loadPolicy<P extends TokenPrompt>(folder: string, format: TokenFormat<P>): PolicyModel<P> {
-  const { config, weights } = openDecoder(folder);
-  if (format.size !== config.vocab_size) {
-    throw new CheckpointError(`the model has ${config.vocab_size} tokens, its tokenizer ${format.size}`, {
+  const { vocab_size } = describeDecoder(folder).config;
+  if (format.size !== vocab_size) {
+    throw new CheckpointError(`the model has ${vocab_size} tokens, its tokenizer ${format.size}`, {
       where: folder,
       next: 'Name the tokenizer that the model was trained with in policy.tokenizer.',
     });
   }
+  const { config, weights } = openDecoder(folder);
   return { config, format, weights };
 }
 

@@ -76,8 +76,8 @@ export const malformations = {
   ]),
   two_objects: garbled(
     'a second object with other scores behind it',
-    ['scores', (s, r) => `{"score": [${s}], "reasoning": "${r}"}\n{"score": [0, 0], "reasoning": "an example"}`],
-    ['scores', (s) => `<score>0</score> would be harsh.\n<score>${s}</score>`],
+    ['nothing', (s, r) => `{"score": [${s}], "reasoning": "${r}"}\n{"score": [0.5, 0.5], "reasoning": "an example"}`],
+    ['nothing', (s) => `<score>0.5</score> would be harsh.\n<score>${s}</score>`],
   ),
   template_echo: garbled('the template of the question before it', [
     'scores',
@@ -141,7 +141,7 @@ export const malformations = {
   ),
   strings: garbled(
     'the scores as strings',
-    ['nothing', (_s, r, { scores }) => `{"score": ${JSON.stringify(scores.map(String))}, "reasoning": "${r}"}`],
+    ['scores', (_s, r, { scores }) => `{"score": ${JSON.stringify(scores.map(String))}, "reasoning": "${r}"}`],
     ['nothing', (s) => `<score>"${s}"</score>`],
   ),
   nulls: garbled(

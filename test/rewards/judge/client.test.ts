@@ -268,7 +268,7 @@ const faults: readonly Fault[] = [
   { name: 'empty content', behaviour: { kind: 'text', text: '' }, reason: 'empty', attempts: 3 },
   {
     name: 'malformed scores',
-    behaviour: { kind: 'text', text: '{"score": [7, "8"]}' },
+    behaviour: { kind: 'text', text: '{"score": [7, "eight"]}' },
     reason: 'unparsable',
     attempts: 3,
   },

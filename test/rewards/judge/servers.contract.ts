@@ -254,7 +254,8 @@ export function serverContract(kind: ServerKind): void {
       const { connect } = await serve(({ asked }) => (asked === 0 ? kind.rateLimited : null));
       const { client, clock } = connect();
       expect(await client.ask(question())).toMatchObject({ problem: null, scores: [7, 8], attempts: 2 });
-      expect(clock.waits).toContain(7_000);
+      // Its clock goes on while a reply is read.
+      expect(clock.waits.filter((ms) => ms > 6_900 && ms <= 7_000)).toHaveLength(1);
     });
 
     it('is waited for while it is overloaded', async () => {
