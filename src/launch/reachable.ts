@@ -136,7 +136,7 @@ export class Servers {
     options: Pick<ReadinessOptions, 'alias' | 'names'>,
   ): Promise<EditrlError | null> {
     return once(this.#judges, JSON.stringify([place, model, options.alias]), () =>
-      failureOf(() => waitUntilReady(place, model, { ...judgeKey(), maxWaitS: 0, ...options })),
+      failureOf(() => waitUntilReady(place, model, { ...judgeKey({ token: null }), maxWaitS: 0, ...options })),
     );
   }
 

@@ -11,8 +11,9 @@ import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 import { EndpointError } from '../core/errors.js';
 import { dialectOf } from '../rewards/judge/traits.js';
-import type { Endpoint } from '../rewards/judge/endpoints.js';
+import type { Endpoint, JudgeAddress } from '../rewards/judge/endpoints.js';
 import { exitReason } from './failure.js';
+import { newToken, TOKEN_VARIABLE } from './server_token.js';
 import { Upkeep, type SayOfServer, type ServerUser } from './upkeep.js';
 
 /** What a run says about its judges. */
@@ -46,12 +47,12 @@ export class SharedGateways {
   constructor(private readonly options: SharedGatewaysOptions) {}
 
   /**
-   * The endpoint that the run's workers ask: the gateway's, started at need, or the endpoint itself where nothing is shared. The first
+   * Where the run's workers ask: the gateway's address, started at need, or the endpoint itself where nothing is shared. The first
    * run's limits are those of the gateway. Raises EndpointError where the gateway does not start.
    */
-  async endpointFor(endpoint: Endpoint, run: JudgedRun): Promise<Endpoint> {
+  async addressFor(endpoint: Endpoint, run: JudgedRun): Promise<JudgeAddress> {
     const urls = urlsToShare(endpoint, this.options.severalRuns);
-    if (urls === null) return endpoint;
+    if (urls === null) return { endpoint, token: null };
     const key = JSON.stringify([...urls].sort());
     const known = this.#gateways.get(key);
     const { say, program = fileURLToPath(new URL('../cli/main.js', import.meta.url)) } = this.options;
@@ -61,7 +62,7 @@ export class SharedGateways {
     try {
       const gateway = await starting;
       gateway.use(run.user);
-      return gateway.urlOf(run.runName);
+      return { endpoint: gateway.urlOf(run.runName), token: gateway.token };
     } catch (error) {
       if (this.#gateways.get(key) === starting) this.#gateways.delete(key);
       throw error;
@@ -95,6 +96,8 @@ interface GatewayStart {
 }
 
 class GatewayProcess {
+  /** What its callers have to send, after a restart too. The judges behind it are sent their own key. */
+  readonly token = newToken();
   #child: ChildProcess | null = null;
   #url = '';
   readonly #upkeep: Upkeep;
@@ -124,6 +127,7 @@ class GatewayProcess {
     log.on('error', (error) => say(`the gateway's log cannot be written: ${error.message}`, false));
     const flags = [
       ...urls.flatMap((url) => ['--upstream', url]),
+      ...['--token-env', TOKEN_VARIABLE],
       ...['--max-concurrency', String(run.concurrency), '--timeout-s', String(run.timeoutS * SHARE_OF_TIMEOUT)],
     ];
     const gateway = new GatewayProcess(program, flags, say, log, onLost);
@@ -167,7 +171,11 @@ class GatewayProcess {
       process.execPath,
       [this.program, 'gateway', ...this.flags, '--port', String(port), '--json', '--exit-with-parent'],
       // A process group of its own: Ctrl-C must reach the runs alone, which still need judges to finish their iterations.
-      { stdio: ['pipe', 'pipe', 'pipe'], detached: true },
+      {
+        stdio: ['pipe', 'pipe', 'pipe'],
+        env: { ...process.env, [TOKEN_VARIABLE]: this.token },
+        detached: true,
+      },
     );
     this.#child = child;
     const errors: string[] = [];

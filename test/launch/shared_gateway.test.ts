@@ -39,7 +39,9 @@ describe('a gateway that talks to its end', () => {
     const gateways = new SharedGateways({ severalRuns: false, say: (line) => said.push(line), program });
     const user = { notice: () => undefined, lost: () => undefined, over: new AbortController().signal };
     const run = { runName: 'a_run', baseExpDir: dir, concurrency: 8, timeoutS: 60, user };
-    expect(await gateways.endpointFor(['http://a/v1', 'http://b/v1'], run)).toBe('http://127.0.0.1:1/run/a_run/v1');
+    const { endpoint, token } = await gateways.addressFor(['http://a/v1', 'http://b/v1'], run);
+    expect(endpoint).toBe('http://127.0.0.1:1/run/a_run/v1');
+    expect(token).toMatch(/^[0-9a-f]{32,}$/);
     await gateways.close();
     expect(said).toEqual(['a gateway at http://127.0.0.1:1/v1 shares http://a/v1, http://b/v1 between runs']);
     expect(readFileSync(join(dir, 'gateway.log'), 'utf8')).toBe('info: its last words\n');

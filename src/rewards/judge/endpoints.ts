@@ -14,6 +14,13 @@ export const endpointSchema = z.union([z.string(), z.array(z.string()).min(1), n
 /** One URL, several URLs of equal judges, or a node file. */
 export type Endpoint = z.infer<typeof endpointSchema>;
 
+/** Where a judge is, and who may ask it; plain data, which goes from process to process and into no file. */
+export interface JudgeAddress {
+  readonly endpoint: Endpoint;
+  /** The token of a server that this program has started; null for one that somebody else runs. */
+  readonly token: string | null;
+}
+
 /** Names that a judge may answer by besides the one that it is asked by; see `checkedModel`. */
 export const modelAliasSchema = z.union([z.boolean(), z.array(z.string().min(1)).min(1)]).default(false);
 
