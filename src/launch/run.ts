@@ -318,8 +318,7 @@ export class Launcher {
     return this.#gateways.addressFor(reward.endpoint, {
       runName: settings.run_name,
       baseExpDir: settings.base_exp_dir,
-      concurrency: reward.concurrency,
-      timeoutS: reward.timeout_s,
+      reward,
       user,
     });
   }

@@ -12,6 +12,7 @@ import { fileURLToPath } from 'node:url';
 import { EndpointError } from '../core/errors.js';
 import { dialectOf } from '../rewards/judge/traits.js';
 import type { Endpoint, JudgeAddress } from '../rewards/judge/endpoints.js';
+import type { RewardSettings } from '../rewards/schema/reward.js';
 import { exitReason } from './failure.js';
 import { newToken, TOKEN_VARIABLE } from './server_token.js';
 import { Upkeep, type SayOfServer, type ServerUser } from './upkeep.js';
@@ -20,10 +21,11 @@ import { Upkeep, type SayOfServer, type ServerUser } from './upkeep.js';
 export interface JudgedRun {
   readonly runName: string;
   readonly baseExpDir: string;
-  /** Requests under way of one run, which is also what each judge gets at most from all runs together. */
-  readonly concurrency: number;
-  /** The time limit of the run's own requests, in seconds. */
-  readonly timeoutS: number;
+  /**
+   * What it asks for, in which time, and how many of its requests are under way: so many each judge gets at most from all runs together,
+   * too.
+   */
+  readonly reward: Pick<RewardSettings, 'concurrency' | 'timeout_s' | 'model' | 'model_alias'>;
   /** Is told how the gateway fares. */
   readonly user: ServerUser;
 }
@@ -53,11 +55,12 @@ export class SharedGateways {
   async addressFor(endpoint: Endpoint, run: JudgedRun): Promise<JudgeAddress> {
     const urls = urlsToShare(endpoint, this.options.severalRuns);
     if (urls === null) return { endpoint, token: null };
-    const key = JSON.stringify([...urls].sort());
+    const asked = modelFlags(run.reward);
+    const key = JSON.stringify([[...urls].sort(), asked]);
     const known = this.#gateways.get(key);
     const { say, program = fileURLToPath(new URL('../cli/main.js', import.meta.url)) } = this.options;
     const onLost = (): void => void this.#gateways.delete(key);
-    const starting = known ?? GatewayProcess.start({ program, urls, run, say, onLost });
+    const starting = known ?? GatewayProcess.start({ program, urls, asked, run, say, onLost });
     this.#gateways.set(key, starting);
     try {
       const gateway = await starting;
@@ -86,9 +89,16 @@ export function urlsToShare(endpoint: Endpoint, severalRuns: boolean): readonly 
   return urls;
 }
 
+/** What a judge does not list it is asked for only where the run expects that. */
+function modelFlags({ model, model_alias: alias }: JudgedRun['reward']): readonly string[] {
+  if (alias === false) return [];
+  return ['--model', model, '--model-alias', ...(alias === true ? [] : alias)];
+}
+
 interface GatewayStart {
   readonly program: string;
   readonly urls: readonly string[];
+  readonly asked: readonly string[];
   readonly run: JudgedRun;
   readonly say: SayOfServer;
   /** Told when it is given up. */
@@ -120,15 +130,21 @@ class GatewayProcess {
   }
 
   /** Raises EndpointError where it does not start. */
-  static async start({ program, urls, run, say, onLost }: GatewayStart): Promise<GatewayProcess> {
+  static async start({ program, urls, asked, run, say, onLost }: GatewayStart): Promise<GatewayProcess> {
     mkdirSync(run.baseExpDir, { recursive: true });
     const log = createWriteStream(join(run.baseExpDir, 'gateway.log'), { flags: 'a' });
     // The log is a convenience; what matters in it is said on the terminal, too.
     log.on('error', (error) => say(`the gateway's log cannot be written: ${error.message}`, false));
     const flags = [
       ...urls.flatMap((url) => ['--upstream', url]),
+      ...asked,
       ...['--token-env', TOKEN_VARIABLE],
-      ...['--max-concurrency', String(run.concurrency), '--timeout-s', String(run.timeoutS * SHARE_OF_TIMEOUT)],
+      ...[
+        '--max-concurrency',
+        String(run.reward.concurrency),
+        '--timeout-s',
+        String(run.reward.timeout_s * SHARE_OF_TIMEOUT),
+      ],
     ];
     const gateway = new GatewayProcess(program, flags, say, log, onLost);
     const failed = await gateway.#launch(0);

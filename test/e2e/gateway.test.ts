@@ -213,7 +213,8 @@ describe('the gateway that a launcher starts', () => {
       program: join(ROOT, 'dist/src/cli/main.js'),
     });
     const user = { notice: () => undefined, lost: () => undefined, over: new AbortController().signal };
-    const run = { runName: 'a_run', baseExpDir: dir, concurrency: 8, timeoutS: 60, user };
+    const reward = { concurrency: 8, timeout_s: 60, model: stubModel, model_alias: false } as const;
+    const run = { runName: 'a_run', baseExpDir: dir, reward, user };
     try {
       expect(await gateways.addressFor(stubs[0].url, run)).toEqual({ endpoint: stubs[0].url, token: null });
       const before = new Set(childrenOf(process.pid));

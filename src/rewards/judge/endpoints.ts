@@ -24,6 +24,14 @@ export interface JudgeAddress {
 /** Names that a judge may answer by besides the one that it is asked by; see `checkedModel`. */
 export const modelAliasSchema = z.union([z.boolean(), z.array(z.string().min(1)).min(1)]).default(false);
 
+/** What a person does to allow another name of a model, given as JSON; null stands for any. */
+export type AllowAlias = (name: string | null) => string;
+
+/** By a setting of a config. */
+export function bySetting(setting: string): AllowAlias {
+  return (name) => `set ${setting}: ${name === null ? 'true' : `[${name}]`}`;
+}
+
 /**
  * The base URLs, each ending in `/v1`. Raises ConfigError for an address of the wrong form, EndpointError for a node file that
  * is not there yet or holds no host name.
