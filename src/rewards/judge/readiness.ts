@@ -99,6 +99,8 @@ export type Look =
       readonly found: string;
       readonly next: string;
       readonly models?: readonly ListedModel[];
+      /** Whether it turned the look away as one too many (HTTP 429), which a server does that works. */
+      readonly busy?: boolean;
     };
 
 /**
@@ -326,7 +328,9 @@ function nameSome(models: readonly ListedModel[]): string {
 
 function readFailure(error: unknown, url: string, names: JudgeNames): Look {
   const { problem, detail, remedy } = readError(error, Date.now());
-  if (remedy === 'retry') return { state: 'not_yet', found: detail, next: names.start };
+  if (remedy === 'retry') {
+    return { state: 'not_yet', found: detail, next: names.start, busy: problem === 'rate_limited' };
+  }
   const wrong = (next: string, found = detail): Look => ({ state: 'wrong', found, next });
   if (problem === 'server_error') return wrong(checkAddress(names));
   if (isRefusedKey(detail)) return wrong(`Export ${names.key} with a key that the server takes.`);
