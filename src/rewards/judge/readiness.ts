@@ -209,7 +209,7 @@ function checkAddress({ endpoint }: JudgeNames): string {
 
 /**
  * Whether one judge can be asked: it lists the model and completes a small request with two images, or as much of it as the probe wants. Never
- * rejects for what the judge does.
+ * rejects.
  */
 export async function lookAt(url: string, model: string, context: LookContext): Promise<Look> {
   const { pool, apiKey = noKey, names = runsJudge, probe = 'completion', alias = false } = context;
@@ -261,6 +261,10 @@ export async function lookAt(url: string, model: string, context: LookContext): 
         return wrong.state === 'wrong' && listed.models !== undefined ? { ...wrong, next: listed.next } : wrong;
       }
     }
+  } catch (error) {
+    // What no reader of replies foresaw: a listing that is odd enough, or a defect of this program.
+    const found = `looking at it failed: ${error instanceof Error ? `${error.name}: ${error.message}` : String(error)}`;
+    return { state: 'wrong', found, next: checkAddress(names) };
   } finally {
     deadline.dispose();
   }
@@ -290,7 +294,7 @@ function isRefusedKey(detail: string): boolean {
 
 function readListing(listing: unknown, model: string, names: JudgeNames): Look {
   const data = typeof listing === 'object' && listing !== null ? (listing as { data?: unknown }).data : undefined;
-  if (!Array.isArray(data)) {
+  if (!Array.isArray(data) || data.includes(null)) {
     const found = typeof listing === 'string' ? excerpt(listing) : excerpt(JSON.stringify(listing) ?? 'nothing');
     return {
       state: 'wrong',
