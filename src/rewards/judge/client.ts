@@ -10,6 +10,7 @@ import { canaryQuery } from './canary.js';
 import pLimit, { type LimitFunction } from 'p-limit';
 import { LocalSender, type OpenSender, type Sender } from './sender.js';
 import {
+  commonTraits,
   describeTraits,
   dialectOf,
   mostTraitChanges,
@@ -190,12 +191,16 @@ export class JudgeClient implements Judge {
     }
   }
 
-  /** Further questions are sent as this one, where the judge answered it: what it refused before was then what it does not take. */
+  /**
+   * Further questions are sent without what this one was, where the judge answered it: what it refused before was then what it does not
+   * take. What other questions found stays, since they may have met another of several judges.
+   */
   #learn(traits: Traits, reply: Reply): void {
     if (!isAlive(reply)) return;
-    const found = describeTraits(traits, this.#traits);
+    const known = commonTraits([this.#traits, traits]);
+    const found = describeTraits(known, this.#traits);
     if (found === null) return;
-    this.#traits = traits;
+    this.#traits = known;
     this.#onNote(`the judge '${this.model}' ${found}`);
   }
 

@@ -365,6 +365,23 @@ describe('what a judge refuses', () => {
     expect(notes).toHaveLength(1);
   });
 
+  it('is joined where equal judges refuse different fields, and told once for each', async () => {
+    const refusing = (field: string): Promise<StubJudge> =>
+      serve(({ body }) =>
+        field in body ? openAiError(400, `Unrecognized request argument supplied: ${field}`) : scoresText(7, 8),
+      );
+    const [first, second] = [await refusing('top_k'), await refusing('seed')];
+    const notes: string[] = [];
+    const endpoints = [first.url, second.url];
+    const { client } = connect(first, { endpoints, onNote: (note) => notes.push(note) });
+    const ask = (i: number) => client.ask(query(64, { key: `0/${i}/0/test` }));
+    const judgements = await Promise.all(Array.from({ length: 20 }, (_, i) => ask(i)));
+    expect(judgements.filter(({ problem }) => problem === null)).toHaveLength(20);
+    // Of one question that met both judges, or of two.
+    expect(notes.flatMap((note) => note.match(/top_k|seed/g) ?? []).toSorted()).toEqual(['seed', 'top_k']);
+    expect(await ask(20)).toMatchObject({ attempts: 1, leftOut: ['top_k', 'seed'] });
+  });
+
   it('does not count as asking again: an answer that cannot be read has its tries', async () => {
     const stub = await serve(({ body }) =>
       'top_k' in body
