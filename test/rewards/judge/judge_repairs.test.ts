@@ -134,7 +134,21 @@ describe('a reply that was cut off', () => {
   it('gets twice the tokens, once', async () => {
     const stub = await serve(() => ({ kind: 'text', text: '{"reasoning": "well', finishReason: 'length' }));
     expect(await connect(stub).client.ask(query())).toMatchObject({ problem: 'truncated', attempts: 3 });
-    expect(stub.requests.map(({ body }) => body.max_completion_tokens)).toEqual([400, 800, 800]);
+    expect(stub.requests.map(({ body }) => [body.max_completion_tokens, body.seed, body.temperature])).toEqual([
+      [400, 42, 0],
+      [800, 42, 0],
+      [800, 43, 0.3],
+    ]);
+  });
+
+  it('while the judge was thinking gets four times the tokens each time, and is sampled as at first', async () => {
+    const stub = await serve(() => ({ kind: 'text', text: '<think>well', finishReason: 'length' }));
+    expect(await connect(stub).client.ask(query())).toMatchObject({ problem: 'truncated', attempts: 3 });
+    expect(stub.requests.map(({ body }) => [body.max_completion_tokens, body.seed, body.temperature])).toEqual([
+      [400, 42, 0],
+      [1600, 42, 0],
+      [6400, 42, 0],
+    ]);
   });
 
   it('counts where its scores are there', async () => {
