@@ -10,6 +10,8 @@ export interface HttpRequest {
   readonly headers: Record<string, string>;
   readonly body: string | Buffer | null;
   readonly signal: AbortSignal | null;
+  /** Called when there is a connection and the request goes out on it: whatever fails from then on, the server was there. */
+  readonly onSending?: () => void;
 }
 
 export interface WholeReply {
@@ -22,7 +24,7 @@ export interface WholeReply {
 /** Rejects with what undici found, or with the signal's reason once that aborts. */
 export function exchangeWhole(agent: Dispatcher, url: string, request: HttpRequest): Promise<WholeReply> {
   const { origin, pathname, search } = new URL(url);
-  const { method, headers, body, signal } = request;
+  const { method, headers, body, signal, onSending } = request;
   return new Promise((resolve, reject) => {
     let cancel: ((reason: Error) => void) | null = null;
     const abort = (): void => {
@@ -48,6 +50,7 @@ export function exchangeWhole(agent: Dispatcher, url: string, request: HttpReque
       {
         onRequestStart: (controller) => {
           cancel = (reason) => controller.abort(reason);
+          onSending?.();
           if (signal?.aborted === true) abort();
         },
         onResponseStart: (_controller, code, names) => {

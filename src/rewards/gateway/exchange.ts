@@ -19,6 +19,10 @@ export type Exchange =
     }
   | { readonly kind: 'failed'; readonly reason: FailureReason; readonly detail: string };
 
+/**
+ * `connection`: there was none; `bad_reply`: what came over it is no completion, or too large, or no HTTP, or it broke while the request or
+ * its reply was under way, all of which one request can bring about.
+ */
 export type FailureReason = 'connection' | 'timeout' | 'given_up' | 'bad_reply' | 'refused_key';
 
 /** What the gateway reads of a completion; everything else is passed on unread. */
@@ -48,18 +52,20 @@ export interface ExchangeRequest {
 /** Sends one chat request. Never rejects. */
 export async function exchange({ url, body, key, agent, caller, deadline }: ExchangeRequest): Promise<Exchange> {
   const redact = redactor(key);
+  let sending = false;
   try {
     const reply = await exchangeWhole(agent, `${url}/chat/completions`, {
       method: 'POST',
       headers: { 'content-type': 'application/json', ...(key === null ? {} : { authorization: `Bearer ${key}` }) },
       body,
       signal: deadline,
+      onSending: () => (sending = true),
     });
     return readReply(reply.status, redactBytes(reply.body, redact), usefulHeaders(reply.headers, redact));
   } catch (error) {
     if (caller.aborted) return { kind: 'failed', reason: 'given_up', detail: 'the caller went away' };
     if (deadline.aborted) return { kind: 'failed', reason: 'timeout', detail: 'no answer in time' };
-    return { kind: 'failed', reason: 'connection', detail: redact(messageOf(error)) };
+    return { kind: 'failed', reason: sending ? 'bad_reply' : 'connection', detail: redact(messageOf(error)) };
   }
 }
 

@@ -109,18 +109,21 @@ export async function startGateway(
         canaryEveryMs: options.canaryEveryMin * 60_000,
         look: async () => {
           const end = await placeAt(upstream, dispatcher, stop.signal);
-          const look = await lookForModel(upstream.url, options.model, {
-            alias: options.modelAlias,
-            names: flags,
-            clock,
-            pool: looks,
-            signal: stop.signal,
-            timeoutMs,
-            ...(upstreamKey === null ? {} : { apiKey: upstreamKey }),
-          });
-          end?.({ load: 'nothing', health: 'nothing' });
-          found.set(upstream.url, look);
-          return look;
+          try {
+            const look = await lookForModel(upstream.url, options.model, {
+              alias: options.modelAlias,
+              names: flags,
+              clock,
+              pool: looks,
+              signal: stop.signal,
+              timeoutMs,
+              ...(upstreamKey === null ? {} : { apiKey: upstreamKey }),
+            });
+            found.set(upstream.url, look);
+            return look;
+          } finally {
+            end?.({ load: 'nothing', health: 'nothing' });
+          }
         },
         score: (_, look) => scoring.score(upstream, look.models, look.found?.traits),
         onChange: () => {

@@ -45,7 +45,8 @@ export class UpstreamWatch {
       const found = await look(this.upstream);
       if (stop.aborted) return;
       if (found.state !== 'ready') {
-        this.#notReady(found);
+        // One that serves and turned the look away is looked at again: whoever fills a server may not take it from the others.
+        if (found.busy !== true || !this.upstream.ready) this.#notReady(found);
         await this.#rest(pause);
         pause = Math.min(longestPauseMs, pause * 2);
         continue;

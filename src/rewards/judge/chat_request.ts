@@ -32,7 +32,7 @@ export interface Variation {
   readonly room?: number;
 }
 
-/** The request for a query; `asked` counts the unusable replies that it got before, and varies seed and temperature. */
+/** The request for a query; `asked` counts the unusable replies that it got before, but for those that only lacked room, and varies seed and temperature. */
 export async function toChatRequest(
   query: Omit<JudgeQuery, 'key' | 'parse'>,
   model: string,

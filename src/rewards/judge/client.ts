@@ -10,6 +10,7 @@ import { canaryQuery } from './canary.js';
 import pLimit, { type LimitFunction } from 'p-limit';
 import { LocalSender, type OpenSender, type Sender } from './sender.js';
 import {
+  commonTraits,
   describeTraits,
   dialectOf,
   mostTraitChanges,
@@ -155,6 +156,7 @@ export class JudgeClient implements Judge {
     let tookMs = 0;
     let attempts = 0;
     let asked = 0;
+    let askedAgain = 0;
     let changes = 0;
     let variation: Variation = {};
     let traits = this.#traits;
@@ -175,9 +177,13 @@ export class JudgeClient implements Judge {
         variation = { ...variation, shrunk: true };
         continue;
       }
-      if (answer.remedy === 'ask_again' && asked < this.#maxAskAgain && !sent.over) {
-        asked++;
-        if (answer.problem === 'truncated') variation = { ...variation, room: roomAfter(answer, variation) };
+      if (answer.remedy === 'ask_again' && askedAgain < this.#maxAskAgain && !sent.over) {
+        askedAgain++;
+        const { room = 1 } = variation;
+        const more = answer.problem === 'truncated' ? roomAfter(answer, room) : room;
+        // With more room the same sampling goes on where it was cut off; another one is for a reply that room cannot mend.
+        if (more > room) variation = { ...variation, room: more };
+        else asked++;
         continue;
       }
       const { text, scores, problem, detail } = answer;
@@ -190,12 +196,16 @@ export class JudgeClient implements Judge {
     }
   }
 
-  /** Further questions are sent as this one, where the judge answered it: what it refused before was then what it does not take. */
+  /**
+   * Further questions are sent without what this one was, where the judge answered it: what it refused before was then what it does not
+   * take. What other questions found stays, since they may have met another of several judges.
+   */
   #learn(traits: Traits, reply: Reply): void {
     if (!isAlive(reply)) return;
-    const found = describeTraits(traits, this.#traits);
+    const known = commonTraits([this.#traits, traits]);
+    const found = describeTraits(known, this.#traits);
     if (found === null) return;
-    this.#traits = traits;
+    this.#traits = known;
     this.#onNote(`the judge '${this.model}' ${found}`);
   }
 
@@ -212,7 +222,7 @@ function withoutRefused(traits: Traits, reply: Reply): Traits | null {
   return reply.kind === 'text' || reply.refused === undefined ? null : without(traits, reply.refused);
 }
 
-function roomAfter({ unbegun }: Answer, { room = 1 }: Variation): number {
+function roomAfter({ unbegun }: Answer, room: number): number {
   return unbegun ? moreRoom.unbegun * room : Math.max(moreRoom.begun, room);
 }
 

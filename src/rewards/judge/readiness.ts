@@ -98,6 +98,8 @@ export type Look =
       readonly found: string;
       readonly next: string;
       readonly models?: readonly ListedModel[];
+      /** Whether it turned the look away as one too many (HTTP 429), which a server does that works. */
+      readonly busy?: boolean;
     };
 
 /**
@@ -206,7 +208,7 @@ function checkAddress({ endpoint }: JudgeNames): string {
 
 /**
  * Whether one judge can be asked: it lists the model and completes a small request with two images, or as much of it as the probe wants. Never
- * rejects for what the judge does.
+ * rejects.
  */
 export async function lookAt(url: string, model: string, context: LookContext): Promise<Look> {
   const { pool, apiKey = noKey, names = runsJudge, probe = 'completion', alias = false } = context;
@@ -262,6 +264,10 @@ export async function lookAt(url: string, model: string, context: LookContext): 
         return wrong.state === 'wrong' && listed.models !== undefined ? { ...wrong, next: listed.next } : wrong;
       }
     }
+  } catch (error) {
+    // What no reader of replies foresaw: a listing that is odd enough, or a defect of this program.
+    const found = `looking at it failed: ${error instanceof Error ? `${error.name}: ${error.message}` : String(error)}`;
+    return { state: 'wrong', found, next: checkAddress(names) };
   } finally {
     deadline.dispose();
   }
@@ -291,7 +297,7 @@ function isRefusedKey(detail: string): boolean {
 
 function readListing(listing: unknown, model: string, names: JudgeNames): Look {
   const data = typeof listing === 'object' && listing !== null ? (listing as { data?: unknown }).data : undefined;
-  if (!Array.isArray(data)) {
+  if (!Array.isArray(data) || data.includes(null)) {
     const found = typeof listing === 'string' ? excerpt(listing) : excerpt(JSON.stringify(listing) ?? 'nothing');
     return {
       state: 'wrong',
@@ -329,7 +335,9 @@ function nameSome(models: readonly ListedModel[]): string {
 
 function readFailure(error: unknown, url: string, names: JudgeNames): Look {
   const { problem, detail, remedy } = readError(error, Date.now());
-  if (remedy === 'retry') return { state: 'not_yet', found: detail, next: names.start };
+  if (remedy === 'retry') {
+    return { state: 'not_yet', found: detail, next: names.start, busy: problem === 'rate_limited' };
+  }
   const wrong = (next: string, found = detail): Look => ({ state: 'wrong', found, next });
   if (problem === 'server_error') return wrong(checkAddress(names));
   if (isRefusedKey(detail)) return wrong(`Export ${names.key} with a key that the server takes.`);

@@ -9,8 +9,10 @@ import type { AddressInfo, Socket } from 'node:net';
 import { sleep, systemClock } from '../../core/clock.js';
 import { DataError } from '../../core/errors.js';
 import { decodeImage } from '../../core/image.js';
+import { Semaphore } from '../../core/semaphore.js';
 import { badRequest, Refusal } from '../../http/refusal.js';
 import { json, type Reply } from '../../http/reply.js';
+import { decodedBytes } from '../../rewards/server/images.js';
 import { HttpServer, type Call, type HttpLimits, type Route } from '../../http/server.js';
 import { DEFAULT_GEOMETRY, type Geometry } from '../world/world.js';
 import { digestAnswer, writeAnswer, type Answer } from './answer.js';
@@ -60,7 +62,7 @@ export interface RunningJudge {
   close(): Promise<void>;
 }
 
-/** Two images of 64 megapixels do not fit into a body, two of any sensible size do. */
+/** Two images of any sensible size fit into a body; how many pixels its bytes stand for is bounded by `MOST_PIXELS`. */
 const LIMITS: HttpLimits = {
   bodyBytes: 64e6,
   heldBytes: 256e6,
@@ -75,9 +77,15 @@ const MAX_MODEL_LEN = 8192;
 /** Readings that are kept: an iteration asks for the same source eight times and for each edited image two or three times. */
 const KEPT_READINGS = 1024;
 
+/** Pixels of one image: a picture of the tiny world has thousands, and some kilobytes of a file can stand for any number. */
+const MOST_PIXELS = 2048 * 2048;
+/** Bytes of all pictures that are decoded at once: five of the largest, or hundreds of such as the tiny world has. */
+const DECODED_BYTES = 64e6;
+
 /** Reads data URLs, keeping the latest readings by content. */
 class Eyes {
   readonly #kept = new LRUCache<string, Reading>({ max: KEPT_READINGS });
+  readonly #decoded = new Semaphore(DECODED_BYTES);
 
   constructor(private readonly geometry: Geometry) {}
 
@@ -85,7 +93,8 @@ class Eyes {
     const key = createHash('sha1').update(url).digest('base64');
     const known = this.#kept.get(key);
     if (known !== undefined) return known;
-    const reading = readScene(await decode(dataUrlBytes(url)), this.geometry);
+    const read = async (): Promise<Reading> => readScene(await decode(dataUrlBytes(url)), this.geometry);
+    const reading = await this.#decoded.run(read, await decodedBytes(url, MOST_PIXELS));
     this.#kept.set(key, reading);
     return reading;
   }
@@ -93,7 +102,7 @@ class Eyes {
 
 async function decode(bytes: Uint8Array) {
   try {
-    return await decodeImage(bytes, 'image_url');
+    return await decodeImage(bytes, 'image_url', MOST_PIXELS);
   } catch (cause) {
     if (cause instanceof DataError) throw badRequest(`Failed to load image: ${cause.message}`, 'image_url');
     throw cause;

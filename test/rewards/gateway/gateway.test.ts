@@ -173,14 +173,16 @@ describe('fail-over', () => {
 
   it('leaves a dead judge alone, says so, and finds it again', async () => {
     let dead = false;
-    const stub = await judge(() => (dead ? { kind: 'reset' } : scoresText(6, 6)));
+    const stub = await judge(() => (dead ? openAiError(503, 'gone') : scoresText(6, 6)));
     const lines: string[] = [];
     const { url } = await gateway(
       { upstreams: [stub.url], breakerFailures: 2 },
       { log: (level, text) => lines.push(`${level} ${text}`) },
     );
     dead = true;
-    for (let i = 0; i < 2; i++) expect((await post(url, await chatBody(i))).status).toBe(502);
+    for (let i = 0; i < 2; i++) {
+      expect(await post(url, await chatBody(i))).toMatchObject({ status: 503, json: { error: { message: 'gone' } } });
+    }
     const refused = await post(url, await chatBody(9));
     expect(refused).toMatchObject({ status: 503, json: { error: { type: 'ServiceUnavailable' } } });
     expect(refused.headers.get('retry-after')).toBe('5');
@@ -190,6 +192,17 @@ describe('fail-over', () => {
     expect((await post(url, await chatBody(9))).status).toBe(200);
     expect(lines.some((line) => line.includes('is left alone: 2 requests in a row failed'))).toBe(true);
     expect(lines.at(-1)).toBe(`info ${stub.url} is back`);
+  });
+
+  it('looks at a judge that breaks connections off, and leaves it alone where the look meets the same', async () => {
+    let dead = false;
+    const stub = await judge(() => (dead ? { kind: 'reset' } : scoresText(6, 6)));
+    const { url } = await gateway({ upstreams: [stub.url], breakerFailures: 2 });
+    dead = true;
+    for (let i = 0; i < 2; i++) expect((await post(url, await chatBody(i))).status).toBe(502);
+    await until(async () => (await get(url, '/health')).status === 503);
+    dead = false;
+    await until(async () => (await get(url, '/health')).status === 200);
   });
 });
 

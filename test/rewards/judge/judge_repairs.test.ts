@@ -134,7 +134,21 @@ describe('a reply that was cut off', () => {
   it('gets twice the tokens, once', async () => {
     const stub = await serve(() => ({ kind: 'text', text: '{"reasoning": "well', finishReason: 'length' }));
     expect(await connect(stub).client.ask(query())).toMatchObject({ problem: 'truncated', attempts: 3 });
-    expect(stub.requests.map(({ body }) => body.max_completion_tokens)).toEqual([400, 800, 800]);
+    expect(stub.requests.map(({ body }) => [body.max_completion_tokens, body.seed, body.temperature])).toEqual([
+      [400, 42, 0],
+      [800, 42, 0],
+      [800, 43, 0.3],
+    ]);
+  });
+
+  it('while the judge was thinking gets four times the tokens each time, and is sampled as at first', async () => {
+    const stub = await serve(() => ({ kind: 'text', text: '<think>well', finishReason: 'length' }));
+    expect(await connect(stub).client.ask(query())).toMatchObject({ problem: 'truncated', attempts: 3 });
+    expect(stub.requests.map(({ body }) => [body.max_completion_tokens, body.seed, body.temperature])).toEqual([
+      [400, 42, 0],
+      [1600, 42, 0],
+      [6400, 42, 0],
+    ]);
   });
 
   it('counts where its scores are there', async () => {
@@ -363,6 +377,23 @@ describe('what a judge refuses', () => {
     );
     for (const judgement of judgements) expect(judgement).toMatchObject({ scores: [7, 8], leftOut: ['top_k'] });
     expect(notes).toHaveLength(1);
+  });
+
+  it('is joined where equal judges refuse different fields, and told once for each', async () => {
+    const refusing = (field: string): Promise<StubJudge> =>
+      serve(({ body }) =>
+        field in body ? openAiError(400, `Unrecognized request argument supplied: ${field}`) : scoresText(7, 8),
+      );
+    const [first, second] = [await refusing('top_k'), await refusing('seed')];
+    const notes: string[] = [];
+    const endpoints = [first.url, second.url];
+    const { client } = connect(first, { endpoints, onNote: (note) => notes.push(note) });
+    const ask = (i: number) => client.ask(query(64, { key: `0/${i}/0/test` }));
+    const judgements = await Promise.all(Array.from({ length: 20 }, (_, i) => ask(i)));
+    expect(judgements.filter(({ problem }) => problem === null)).toHaveLength(20);
+    // Of one question that met both judges, or of two.
+    expect(notes.flatMap((note) => note.match(/top_k|seed/g) ?? []).toSorted()).toEqual(['seed', 'top_k']);
+    expect(await ask(20)).toMatchObject({ attempts: 1, leftOut: ['top_k', 'seed'] });
   });
 
   it('does not count as asking again: an answer that cannot be read has its tries', async () => {

@@ -129,6 +129,18 @@ describe('waitUntilReady', () => {
       { models: { kind: 'json', body: { status: 'ok' } } },
       /not that of an OpenAI-compatible server/,
     ],
+    [
+      'a listing of nothing',
+      answers,
+      { models: { kind: 'json', body: { data: [null] } } },
+      /not that of an OpenAI-compatible server.*null/,
+    ],
+    [
+      'a listing that no reader foresaw',
+      answers,
+      { models: { kind: 'json', body: { data: [{ id: { toString: 1 } }] } } },
+      /looking at it failed: TypeError/,
+    ],
     ['no such path', answers, { models: { kind: 'json', status: 404, body: { detail: 'Not Found' } } }, /404/],
     ['a key is needed', answers, { models: { kind: 'json', status: 401, body: { error: 'Unauthorized' } } }, /401/],
     [

@@ -100,6 +100,7 @@ describe('the judge over HTTP', () => {
   });
 
   const broken = image(url(encodePlainPng(truthOf(plan)).slice(0, 60)));
+  const tooLarge = encodePlainPng({ width: 2049, height: 2048, data: new Uint8Array(2049 * 2048 * 3) });
   const refused: readonly [string, unknown, number, RegExp][] = [
     ['a model that is not served', { ...ask([source]), model: 'gpt' }, 404, /`gpt` does not exist/],
     ['what is not JSON', '{"model":', 400, /not JSON/],
@@ -107,6 +108,7 @@ describe('the judge over HTTP', () => {
     ['no image', ask('hello'), 400, /No image/],
     ['too many images', ask([source, source, source]), 400, /At most 2 image\(s\)/],
     ['an image that cannot be decoded', ask([broken]), 400, /Failed to load image/],
+    ['an image of too many pixels', ask([image(url(tooLarge))]), 400, /2049x2048 pixels, more than the 4194304/],
     ['an image behind a link', ask([image('http://127.0.0.1/x.png')]), 400, /data URL/],
     ['a part of another kind', ask([{ type: 'video_url', video_url: {} }]), 400, /content/],
     ['streaming', ask([source], { stream: true }), 400, /stream/],
