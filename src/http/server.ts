@@ -197,7 +197,7 @@ export class HttpServer {
     }
     if (reply === null) return;
     this.replies.add({ path: found.path, status: String(reply.status) });
-    send(request, response, reply, this.#draining);
+    send(request, response, reply, this.#draining, this.held);
   }
 
   /** Never raises, whatever stands in the request's first line. */
