@@ -1,11 +1,11 @@
-/** Reading a request's body: bounded in size, alone and together with all others that are held or still arriving. */
+/** Reading a request's body: bounded in size, alone and together with all others, and all replies, that are held or still on their way. */
 import type { IncomingMessage } from 'node:http';
 import { Refusal } from './refusal.js';
 
 /** What each piece of a body costs besides its bytes: clients choose how small their pieces are. */
 const pieceBytes = 256;
 
-/** Counts the bytes of all bodies, from their arrival to their release. */
+/** Counts the bytes of all bodies, from their arrival to their release, and of all replies until they are read. */
 export class HeldBytes {
   #held = 0;
 
@@ -15,19 +15,19 @@ export class HeldBytes {
     return this.#held;
   }
 
-  /** The largest body that can ever be held. */
+  /** The largest body or reply that can ever be held. */
   get most(): number {
     return this.limit / 2;
   }
 
-  /** Room for one body that grows as it arrives. */
+  /** Room for one body that grows as it arrives, or one reply. */
   hold(): Hold {
     let own = 0;
     return {
       take: (bytes) => {
-        // A body grows no larger than the room that is left: however large bodies crowd in, there is room for small ones.
-        if (own + bytes > this.limit - this.#held) {
-          throw new Refusal('busy', 'The bodies of other requests fill the memory that is set aside for them.', {
+        // None is larger than the room that it leaves: however large bodies and replies crowd in, there is room for small ones.
+        if (own + bytes > this.limit - this.#held - bytes) {
+          throw new Refusal('busy', 'Other requests and unread replies fill the memory that is set aside for them.', {
             retryAfterS: 1,
           });
         }

@@ -1,5 +1,7 @@
 /** What a server answers, and how that reaches a client who may still be sending, or not reading. */
 import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { HeldBytes, Hold } from './body.js';
+import { Refusal } from './refusal.js';
 
 export interface Reply {
   readonly status: number;
@@ -24,16 +26,32 @@ const lingerBytes = 10_000_000;
 /** How long a client may leave its reply unread. */
 const unreadMs = 60_000;
 
-/** @param last whether the connection is closed behind the reply. */
-export function send(request: IncomingMessage, response: ServerResponse, reply: Reply, last: boolean): void {
+/**
+ * Counts the reply as held until its client has read it or is gone; one that there is no room for becomes a refusal.
+ * @param last whether the connection is closed behind the reply.
+ */
+export function send(
+  request: IncomingMessage,
+  response: ServerResponse,
+  wanted: Reply,
+  last: boolean,
+  held: HeldBytes,
+): void {
   if (response.destroyed || response.headersSent) return;
   const rest = !request.complete;
-  response.writeHead(reply.status, {
-    ...reply.headers,
-    'content-type': reply.type,
-    'content-length': Buffer.byteLength(reply.body),
-    ...(rest || last ? { connection: 'close' } : {}),
-  });
+  const hold = held.hold();
+  const reply = fitting(wanted, hold, held.most);
+  try {
+    response.writeHead(reply.status, {
+      ...reply.headers,
+      'content-type': reply.type,
+      'content-length': Buffer.byteLength(reply.body),
+      ...(rest || last ? { connection: 'close' } : {}),
+    });
+  } catch (error) {
+    hold.release();
+    throw error;
+  }
   if (rest) {
     // Ending at once would reset the connection under a client that is still sending, and the reply would be lost.
     response.write(reply.body);
@@ -51,7 +69,31 @@ export function send(request: IncomingMessage, response: ServerResponse, reply: 
   } else {
     response.end(reply.body);
   }
-  if (response.writableLength === 0) return;
-  const drop = setTimeout(() => request.socket.destroy(), unreadMs);
-  response.once('close', () => clearTimeout(drop));
+  if (response.writableLength === 0) {
+    hold.release();
+    return;
+  }
+  const { socket } = request;
+  const drop = setTimeout(() => socket.destroy(), unreadMs);
+  // A reply that waits behind another one on its connection does not hear of the connection's end.
+  const done = (): void => {
+    clearTimeout(drop);
+    hold.release();
+    response.off('close', done);
+    socket.off('close', done);
+  };
+  response.once('close', done);
+  socket.once('close', done);
+}
+
+/** The reply, or a refusal where the hold has no room for it; one that is larger than anything can be held counts as `most`. */
+function fitting(reply: Reply, hold: Hold, most: number): Reply {
+  try {
+    hold.take(Math.min(Buffer.byteLength(reply.body), most));
+    return reply;
+  } catch (error) {
+    // Refusals are small, and whoever waits has to hear of them.
+    if (error instanceof Refusal) return json(error.status, error.body(), error.headers);
+    throw error;
+  }
 }

@@ -194,7 +194,7 @@ export class HttpServer {
     if (reply === null) return;
     this.replies.add({ path: found.path, status: String(reply.status) });
     try {
-      send(request, response, reply, this.#draining);
+      send(request, response, reply, this.#draining, this.held);
     } catch (error) {
       // A header that cannot be sent: the client learns by its connection, and nobody else.
       this.options.onDefect(error);

@@ -241,12 +241,64 @@ describe('bodies', () => {
   });
 });
 
+describe('replies', () => {
+  const page = Buffer.alloc(10_000_000, 'x');
+  const pages: Readonly<Record<string, Route>> = {
+    '/page': { GET: () => ({ status: 200, type: 'text/plain', body: page }) },
+    '/echo': echo['/echo'],
+  };
+  const get = 'GET /page HTTP/1.1\r\nhost: localhost\r\n\r\n';
+  const heldBytes = 100e6;
+
+  it('that nobody reads count until their clients are gone, and leave room for small ones', async () => {
+    const { url, server } = await serve(pages, { limits: { heldBytes } });
+    const readers = Array.from({ length: 30 }, () => dial(url, { reads: false }));
+    for (const { socket } of readers) socket.write(get);
+    await until(() => server.held.held > heldBytes - 20e6);
+    expect(server.held.held).toBeLessThanOrEqual(heldBytes);
+    const refused = await fetch(`${url}/page`);
+    expect([refused.status, refused.headers.get('retry-after')]).toEqual([429, '1']);
+    expect(await refused.text()).toContain('unread replies');
+    expect((await ask(`${url}/echo`, { method: 'POST', body: new Uint8Array(50_000) })).status).toBe(200);
+    for (const { socket } of readers) socket.destroy();
+    await until(() => server.held.held === 0);
+    expect((await fetch(`${url}/page`)).status).toBe(200);
+  });
+
+  it('that are read count no more, however many go over one connection', async () => {
+    const { url, server } = await serve(pages, { limits: { heldBytes } });
+    const client = dial(url);
+    for (let i = 1; i <= 15; i++) {
+      client.socket.write(get);
+      await until(() => client.text().length > i * page.length);
+    }
+    await until(() => server.held.held === 0);
+    expect(client.text().match(/HTTP\/1\.1 200/g)).toHaveLength(15);
+    client.socket.destroy();
+  });
+
+  it('that wait behind another one are let go with their connection', async () => {
+    const { url, server } = await serve(pages, { limits: { heldBytes } });
+    const client = dial(url, { reads: false });
+    client.socket.write(get.repeat(3));
+    await until(() => server.held.held >= page.length);
+    client.socket.destroy();
+    await until(() => server.held.held === 0);
+  });
+
+  it('that are larger than all that is set aside are sent where nothing else is held', async () => {
+    const { url } = await serve(pages, { limits: { heldBytes: 1e6 } });
+    const reply = await fetch(`${url}/page`);
+    expect((await reply.arrayBuffer()).byteLength).toBe(page.length);
+  });
+});
+
 describe('the end', () => {
   it('does not wait for readers that do not read longer than its time', async () => {
     const page = Buffer.alloc(20_000_000, 'x');
     const { url, server } = await serve(
       { '/page': { GET: () => ({ status: 200, type: 'text/plain', body: page }) } },
-      { limits: { drainTimeoutMs: 200 } },
+      { limits: { drainTimeoutMs: 200, heldBytes: 1e9 } },
     );
     const readers = Array.from({ length: 10 }, () => dial(url, { reads: false }));
     for (const { socket } of readers) socket.write('GET /page HTTP/1.1\r\nhost: localhost\r\n\r\n');

@@ -42,7 +42,11 @@ it.each<[string, (socket: Socket) => void, number]>([
   ['is no HTTP', answering('good morning\r\n\r\n'), 2],
   ['is shorter than announced', answering('HTTP/1.1 200 OK\r\ncontent-length: 50\r\n\r\n{'), 2],
   ['is none: reset after the request', (socket) => void socket.once('data', () => socket.resetAndDestroy()), 2],
-  ['is none: reset within a large request', (socket) => void socket.once('data', () => socket.resetAndDestroy()), 20_000_000],
+  [
+    'is none: reset within a large request',
+    (socket) => void socket.once('data', () => socket.resetAndDestroy()),
+    20_000_000,
+  ],
 ])('a reply that %s may be the fault of its request', async (_what, serve, bytes) => {
   const { server, url } = await listen(serve);
   closing.push(() => new Promise((resolve) => server.close(resolve)));
