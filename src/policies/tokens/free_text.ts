@@ -1,6 +1,6 @@
 /** Answers in words: any token of the vocabulary may follow, and one ends the answer. */
 import { unrestricted, type AnswerState, type TokenFormat } from './format.js';
-import type { WordTokenizer } from './tokenizer.js';
+import type { WordTokenizer } from '../../models/tokenizer/words.js';
 
 export class FreeText implements TokenFormat {
   readonly size: number;

@@ -8,7 +8,7 @@ import type { DecoderInit } from '../../schema/model.js';
 import type { TokenPrompt } from './batch.js';
 import type { TokenFormat } from './format.js';
 import type { PolicyModel } from './model.js';
-import { WordTokenizer } from './tokenizer.js';
+import { WordTokenizer } from '../../models/tokenizer/words.js';
 
 /** Loads a policy that writes in `format`. Raises CheckpointError as `openDecoder` does, and where the format has other tokens than the model. */
 export function loadPolicy<P extends TokenPrompt>(folder: string, format: TokenFormat<P>): PolicyModel<P> {
