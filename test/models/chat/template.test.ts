@@ -25,8 +25,9 @@ describe.each(Object.entries(chats))(
     });
 
     test('what Python refuses', () => {
-      for (const each of cases.filter(({ error }) => error !== undefined))
+      for (const each of cases.filter(({ error }) => error !== undefined)) {
         expect(() => render(each)).toThrow(DataError);
+      }
     });
   },
 );
@@ -39,7 +40,33 @@ test('the fixtures hold ten templates, and refusals', () => {
 });
 
 /** What Python renders and this program refuses. */
-const notCovered: ReadonlySet<string> = new Set([]);
+const notCovered: ReadonlySet<string> = new Set([
+  '{{ 1e20 }}',
+  '{{ (1,) }}',
+  '{{ 1e22|tojson }}',
+  "{{ '%s-%d' % ('a', 3) }}",
+  "{{ '%s' | format('a') }}",
+  "{{ '{}-{}'.format(1,2) }}",
+  "{{ 'a1'.isdigit() }}",
+  "{{ 'abc'.index('b') }}",
+  '{% raw %}{{ x }}{% endraw %}',
+  "{{ '&'|e }}",
+  '{{ lipsum is defined }}',
+  '{{ cycler is defined }}',
+  "{{ 'abc'|batch(2)|list }}",
+  '{{ [1,2,3]|sum }}',
+  '{{ [1,2]|max }}',
+  "{{ 'Hello' | wordcount }}",
+  '{{ 3.14159|round(2) }}',
+  '   {%+ if true %}a{% endif %}\n{% if true +%}\nb{% endif %}',
+  '{{ 9 is divisibleby 3 }}',
+  "{{ 'a' is in ['a'] }}",
+  '{{ u.title() }}',
+  "{{ 'abc'.partition('b') }}",
+  "{{ 'abc'.zfill(5) }}",
+  "{{ 'A'.isupper() }}",
+  '{{ l.count(1) }}',
+]);
 
 describe('the language, as jinja2 has it', () => {
   const outcome = (source: string): string => {
@@ -60,7 +87,9 @@ describe('the language, as jinja2 has it', () => {
 
   test('what is not covered here is refused', () => {
     const found = expressions.filter(({ source }) => notCovered.has(source));
-    expect(found.map(({ source }) => [source, outcome(source)])).toEqual(found.map(({ source }) => [source, 'refused']));
+    expect(found.map(({ source }) => [source, outcome(source)])).toEqual(
+      found.map(({ source }) => [source, 'refused']),
+    );
     expect(found).toHaveLength(notCovered.size);
   });
 });
