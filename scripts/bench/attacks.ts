@@ -202,7 +202,8 @@ async function neverRead({ url, pid }: Scene): ReturnType<Attack['run']> {
   await pause(3_000);
   process.kill(pid, 'SIGTERM');
   const started = performance.now();
-  const mostS = 45;
+  // A reply may stay unread for a minute.
+  const mostS = 75;
   while (isAlive(pid) && performance.now() - started < mostS * 1000) await pause(200);
   const seconds = (performance.now() - started) / 1000;
   const held = !isAlive(pid);

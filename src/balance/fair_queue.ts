@@ -60,18 +60,23 @@ class Turns {
 }
 
 interface Run<T> extends Flow {
+  readonly name: string;
   readonly waiting: T[];
   underWay: number;
 }
 
 interface Caller<T> extends Flow {
+  readonly name: string;
   readonly turns: Turns;
   readonly runs: Map<string, Run<T>>;
   waiting: number;
 }
 
-/** Turns between two looks for what can be forgotten, which passes all that there are. */
-const forgetEvery = 64;
+/**
+ * Runs of one caller, and callers, that are remembered while they have nothing to do; those that had a turn longest ago are forgotten first.
+ * A run that pauses between its requests must not come back as a new one each time, however many names come and go meanwhile.
+ */
+const mostIdle = 1024;
 
 /** What was taken; `end` is to be called when it is no longer under way. */
 export interface Taken<T> {
@@ -83,7 +88,6 @@ export class FairQueue<T> {
   readonly #turns = new Turns();
   readonly #callers = new Map<string, Caller<T>>();
   #waiting = 0;
-  #given = 0;
 
   constructor(readonly limits: QueueLimits) {}
 
@@ -136,7 +140,9 @@ export class FairQueue<T> {
       caller.turns.give(run, caller.waiting === 0);
       this.#turns.give(caller, this.#waiting === 0);
       run.underWay++;
-      if (++this.#given % forgetEvery === 0) this.#forgetPast();
+      moveToEnd(caller.runs, run);
+      moveToEnd(this.#callers, caller);
+      this.#forgetOldest(caller);
       let ended = false;
       const end = (): void => {
         if (!ended) run.underWay--;
@@ -201,7 +207,7 @@ export class FairQueue<T> {
   #caller(name: string): Caller<T> {
     const known = this.#callers.get(name);
     if (known !== undefined && known.waiting > 0) return known;
-    const caller = known ?? { ...fresh, turns: new Turns(), runs: new Map<string, Run<T>>(), waiting: 0 };
+    const caller = known ?? { ...fresh, name, turns: new Turns(), runs: new Map<string, Run<T>>(), waiting: 0 };
     this.#turns.enter(
       caller,
       [...this.#callers.values()].filter(({ waiting }) => waiting > 0),
@@ -213,7 +219,7 @@ export class FairQueue<T> {
   #run({ turns, runs }: Caller<T>, name: string): Run<T> {
     const known = runs.get(name);
     if (known !== undefined && known.waiting.length > 0) return known;
-    const run = known ?? { ...fresh, waiting: [], underWay: 0 };
+    const run = known ?? { ...fresh, name, waiting: [], underWay: 0 };
     turns.enter(
       run,
       [...runs.values()].filter(({ waiting }) => waiting.length > 0),
@@ -227,14 +233,26 @@ export class FairQueue<T> {
     this.#waiting += more;
   }
 
-  /** Keeps of those that have nothing to do only who had more than its share: it would come back too early. */
-  #forgetPast(): void {
-    for (const [name, caller] of this.#callers) {
-      for (const [runName, run] of caller.runs) {
-        if (run.waiting.length === 0 && run.underWay === 0 && caller.turns.isPast(run)) caller.runs.delete(runName);
-      }
-      if (caller.runs.size === 0 && this.#turns.isPast(caller)) this.#callers.delete(name);
-    }
+  /** Who had more than its share is kept: it would come back too early. */
+  #forgetOldest(caller: Caller<T>): void {
+    const isIdle = ({ waiting, underWay }: Run<T>): boolean => waiting.length === 0 && underWay === 0;
+    if (caller.runs.size > mostIdle) dropFirst(caller.runs, (run) => isIdle(run) && caller.turns.isPast(run));
+    if (this.#callers.size <= mostIdle) return;
+    dropFirst(this.#callers, (one) => this.#turns.isPast(one) && [...one.runs.values()].every(isIdle));
+  }
+}
+
+/** Keeps a map in the order of last turns. */
+function moveToEnd<V extends { readonly name: string }>(map: Map<string, V>, value: V): void {
+  map.delete(value.name);
+  map.set(value.name, value);
+}
+
+function dropFirst<V>(map: Map<string, V>, mayGo: (value: V) => boolean): void {
+  for (const [name, value] of map) {
+    if (!mayGo(value)) continue;
+    map.delete(name);
+    return;
   }
 }
 

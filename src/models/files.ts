@@ -30,9 +30,7 @@ export type TensorFiles = ReadonlyMap<string, string>;
 /** Raises CheckpointError for a folder without weights, with a broken index, or where a file is missing that the index names. */
 export function tensorFiles(folder: string): TensorFiles {
   const whole = WEIGHT_FILES.map((name) => join(folder, name)).find(existsSync);
-  if (whole !== undefined) {
-    return new Map([...readSafetensorsIndex(whole).entries.keys()].map((name) => [name, whole]));
-  }
+  if (whole !== undefined) return tensorsOf(whole);
   const index = join(folder, INDEX_FILE);
   if (!existsSync(index)) {
     throw new CheckpointError(`there are no weights; allowed: ${[...WEIGHT_FILES, INDEX_FILE].join(', ')}`, {
@@ -40,7 +38,7 @@ export function tensorFiles(folder: string): TensorFiles {
       next: 'Name a folder in the Hugging Face layout with weights as safetensors.',
     });
   }
-  const parsed = indexSchema.safeParse(parseJson(index));
+  const parsed = indexSchema.safeParse(readJson(index));
   if (!parsed.success) throw new CheckpointError('the index names no files of tensors (weight_map)', { where: index });
   const files = new Map<string, string>();
   const present = new Map<string, ReadonlySet<string>>();
@@ -62,6 +60,11 @@ export function tensorFiles(folder: string): TensorFiles {
     files.set(name, path);
   }
   return files;
+}
+
+/** Which tensors one file holds. Raises CheckpointError where it cannot be read. */
+export function tensorsOf(file: string): TensorFiles {
+  return new Map([...readSafetensorsIndex(file).entries.keys()].map((name) => [name, file]));
 }
 
 const indexSchema = z.object({ weight_map: z.record(z.string(), z.string()) });
@@ -107,16 +110,18 @@ const EMPTY: FloatTensor = { shape: [0], data: new Float32Array(0) };
 
 /** The model's config.json. Raises CheckpointError where it cannot be read. */
 export function readConfig<T>(folder: string): T {
-  return parseJson(join(folder, CONFIG_FILE)) as T;
+  try {
+    return readJson(join(folder, CONFIG_FILE)) as T;
+  } catch (cause) {
+    throw new CheckpointError('cannot read the model config', { where: join(folder, CONFIG_FILE), cause });
+  }
 }
 
-function parseJson(path: string): unknown {
+/** Raises CheckpointError where the file cannot be read or holds no JSON. */
+export function readJson(path: string): unknown {
   try {
     return JSON.parse(readFileSync(path, 'utf8')) as unknown;
   } catch (cause) {
-    throw new CheckpointError(path.endsWith(CONFIG_FILE) ? 'cannot read the model config' : 'cannot read the index', {
-      where: path,
-      cause,
-    });
+    throw new CheckpointError('cannot read the file', { where: path, cause });
   }
 }

@@ -22,11 +22,12 @@ import {
   withGradient,
 } from '../graph/build.js';
 import type { Graph, Value } from '../graph/ir.js';
+import { adapted, type Adapter } from './lora.js';
 
-/** x W^T + b over rows; weights are stored [out, in], as in Hugging Face checkpoints. */
-export function linear(x: Value, name: string, out: number, bias = false): Value {
+/** x W^T + b over rows, and what an adapter adds; weights are stored [out, in], as in Hugging Face checkpoints. */
+export function linear(x: Value, name: string, out: number, bias = false, adapter?: Adapter): Value {
   const weight = x.graph.parameter(`${name}.weight`, [out, x.shape[1]]);
-  const product = gemm(x, weight, { transB: true });
+  const product = adapted(gemm(x, weight, { transB: true }), x, name, adapter);
   return bias ? add(product, x.graph.parameter(`${name}.bias`, [out])) : product;
 }
 

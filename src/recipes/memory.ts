@@ -15,10 +15,10 @@ const ASSUMED_VOCABULARY = 512;
 
 /**
  * Bytes of a process that trains so many parameters, keeps `activations` values for the backward pass, and `copies` further copies of
- * the weights.
+ * the weights, beside so many parameters that are frozen.
  */
-export function trainingBytes(parameters: number, activations: number, copies = 0): number {
-  return PROCESS_BYTES + FLOAT * ((COPIES_TRAINED + copies) * parameters + activations);
+export function trainingBytes(parameters: number, activations: number, copies = 0, frozen = 0): number {
+  return PROCESS_BYTES + FLOAT * ((COPIES_TRAINED + copies) * parameters + activations + frozen);
 }
 
 /** Bytes of a checkpoint of so many trained parameters, with their moving averages where these are kept. */
@@ -43,4 +43,13 @@ export function decoderActivations(shape: ModelShape, sequences: number, tokens:
   const { hidden_size: d, intermediate_size: f, num_hidden_layers: layers, num_attention_heads: heads } = shape;
   const perToken = layers * (ACTIVATIONS_PER_WIDTH * d + 3 * f) + 2 * ASSUMED_VOCABULARY;
   return sequences * tokens * (perToken + layers * heads * tokens);
+}
+
+/**
+ * Parameters of adapters of rank r on every linear layer but the head: r (in + out) each, at most L r (8d + 3 (d + f)); fewer where keys and
+ * values are narrower, or fewer layers are adapted.
+ */
+export function adapterParameters(shape: ModelShape, rank: number): number {
+  const { hidden_size: d, intermediate_size: f, num_hidden_layers: layers } = shape;
+  return layers * rank * (8 * d + 3 * (d + f));
 }

@@ -1,7 +1,7 @@
 /** Rules about a token policy: where it starts, and its architecture. */
 import { number, problem, type Problem, type Reader, type Rule } from './rules.js';
 
-export const policyRules: readonly Rule[] = [start, keyHeads, headWidth];
+export const policyRules: readonly Rule[] = [start, adapter, keyHeads, headWidth];
 
 /** A policy starts from a checkpoint or from random weights; one that has neither is a base for others, and cannot run by itself. */
 function start(read: Reader): Problem[] {
@@ -11,6 +11,16 @@ function start(read: Reader): Problem[] {
   return problem(
     'policy.init',
     'found both policy.model and policy.init; set one of them to null: a checkpoint brings its own architecture',
+  );
+}
+
+/** Adapters stand on weights that somebody can load again. */
+function adapter(read: Reader): Problem[] {
+  const lora = read('policy.lora');
+  if (lora === undefined || lora === null || read('policy.model') !== null || read('policy.init') === null) return [];
+  return problem(
+    'policy.lora',
+    'found adapters over random weights (policy.init); allowed: with policy.model, or null',
   );
 }
 

@@ -53,6 +53,21 @@ export const decoderInit = section(
 );
 export type DecoderInit = z.output<typeof decoderInit>;
 
+/** Low-rank adapters over frozen weights, in PEFT's words. */
+export const lora = section(
+  'Low-rank adapters: the model stays frozen, and beside its linear layers small matrices are trained, which a checkpoint holds alone; null trains all weights.',
+  z.strictObject({
+    rank: result('Rank of the adapters.', positiveInteger.default(16)),
+    alpha: result('What they add is multiplied by alpha / rank.', positive.default(32)),
+    rslora: result('Multiply by alpha / sqrt(rank) instead.', z.boolean().default(false)),
+    targets: result(
+      "Which layers: 'all-linear' (all linear layers but the output head), names such as q_proj or mlp.down_proj, or a regular expression of whole names.",
+      z.union([z.string().min(1), z.array(z.string().min(1)).min(1)]).default('all-linear'),
+      { allowed: "'all-linear', a list of names, or a regular expression" },
+    ),
+  }),
+);
+
 /** A VQ image tokenizer from random weights. */
 export const imageTokenizerInit = section(
   'A VQ image tokenizer from random weights: its architecture.',

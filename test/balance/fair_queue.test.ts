@@ -112,11 +112,26 @@ describe('room', () => {
   });
 });
 
-it('remembers nobody for long who has nothing to do', () => {
+it('remembers so many who have nothing to do, and no more', () => {
   const { queue, push, turns } = made();
-  for (let i = 0; i < 1000; i++) {
-    push(`caller${i}/a`);
+  for (let i = 0; i < 3000; i++) {
+    push(`caller${i % 2000}/a`);
+    push(`one/run${i}`);
+    turns(2);
+  }
+  // A thousand callers with a run each, and as many runs of one of them.
+  expect(queue.known).toBeLessThan(3 * 1100);
+});
+
+it('knows a run that pauses, however many names come and go meanwhile', () => {
+  const { push, turns } = made();
+  push('one/known');
+  turns(1);
+  for (let i = 0; i < 500; i++) {
+    push(`one/fresh${i}`);
     turns(1);
   }
-  expect(queue.known).toBeLessThan(200);
+  for (let i = 0; i < 64; i++) push(`one/other${i}`);
+  push('one/known');
+  expect(turns(3)).toContain('one/known');
 });

@@ -2,7 +2,7 @@
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { readSafetensors, safetensorsPieces } from '../../core/safetensors.js';
-import { POLICY_FILE, readWeights, tensorFiles, type CheckpointFiles, type Weights } from '../../models/files.js';
+import { POLICY_FILE, readWeights, tensorsOf, type CheckpointFiles, type Weights } from '../../models/files.js';
 import type { OptimizerSettings } from '../../schema/training.js';
 import { AdamW, clipGradientNorm } from './optimizer.js';
 
@@ -13,6 +13,16 @@ const AVERAGES_FILE = 'ema.safetensors';
 /** Before a parameter's name, what the optimizer calls its moving average. */
 const AVERAGE = 'ema.';
 
+/** Where a checkpoint holds the weights, and by which names. */
+export interface WeightsLayout {
+  readonly file: string;
+  readonly stored: (name: string) => string;
+  /** Texts in the file's header. */
+  readonly metadata: Readonly<Record<string, string>>;
+}
+
+const ownLayout: WeightsLayout = { file: POLICY_FILE, stored: (name) => name, metadata: {} };
+
 export class TrainedWeights {
   readonly #optimizer: AdamW;
 
@@ -20,6 +30,7 @@ export class TrainedWeights {
     /** Changed in place. */
     readonly weights: Weights,
     private readonly settings: OptimizerSettings,
+    private readonly layout = ownLayout,
   ) {
     this.#optimizer = new AdamW(weights, {
       betas: settings.betas,
@@ -61,8 +72,9 @@ export class TrainedWeights {
   files(): CheckpointFiles {
     const moments = [...this.#optimizer.state()].filter(([name]) => !name.startsWith(AVERAGE));
     const { averages } = this;
+    const { file, stored, metadata } = this.layout;
     return {
-      [POLICY_FILE]: safetensorsPieces(this.weights),
+      [file]: safetensorsPieces(new Map([...this.weights].map(([name, tensor]) => [stored(name), tensor])), metadata),
       [OPTIMIZER_FILE]: safetensorsPieces(new Map(moments)),
       ...(averages === null ? {} : { [AVERAGES_FILE]: safetensorsPieces(averages) }),
     };
@@ -71,7 +83,7 @@ export class TrainedWeights {
   /** Takes over a checkpoint's weights, their averages and the optimizer after `steps` steps, in place. Raises CheckpointError where one of them is missing. */
   restore(folder: string, steps: number): void {
     const shapes = new Map([...this.weights].map(([name, { shape }]) => [name, shape]));
-    for (const [name, { data }] of readWeights(tensorFiles(folder), shapes)) {
+    for (const [name, { data }] of readWeights(tensorsOf(join(folder, this.layout.file)), shapes, this.layout.stored)) {
       this.weights.get(name)!.data.set(data);
     }
     const tensors = readSafetensors(join(folder, OPTIMIZER_FILE));

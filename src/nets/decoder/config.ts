@@ -1,9 +1,10 @@
 /** What describes a decoder, in the words of Hugging Face's Llama and Qwen2 configs, and its parameters by their names. */
-import { GraphError } from '../../core/errors.js';
+import { GraphError, must } from '../../core/errors.js';
 import { RandomStream } from '../../core/random.js';
 import type { FloatTensor } from '../../core/safetensors.js';
 import type { Shape } from '../../graph/ir.js';
 import { sizeOf } from '../../graph/ir.js';
+import { adapterOf, adapterParameters, type Adapter, type LoraSettings } from '../lora.js';
 import type { RotarySettings } from './rope.js';
 
 export interface DecoderConfig extends RotarySettings {
@@ -27,6 +28,8 @@ export interface DecoderConfig extends RotarySettings {
   /** Where the window holds; absent: in all layers. */
   readonly sliding_layers?: readonly number[];
   readonly tie_word_embeddings: boolean;
+  /** What is trained beside frozen weights; absent: nothing, all weights are. */
+  readonly adapter?: Adapter;
 }
 
 /** Raises GraphError where the sizes do not go together. */
@@ -88,6 +91,20 @@ export function decoderParameters(config: DecoderConfig): Map<string, { readonly
   out.set('model.norm.weight', { shape: [width], kind: 'norm' });
   if (!config.tie_word_embeddings) out.set('lm_head.weight', { shape: [vocabulary, width], kind: 'weight' });
   return out;
+}
+
+/** The decoder with an adapter. Raises ConfigError for targets that match none of its layers. */
+export function withAdapter(config: DecoderConfig, settings: LoraSettings): DecoderConfig & { adapter: Adapter } {
+  const linear = [...decoderParameters(config)].flatMap(([name, { kind }]) =>
+    kind === 'weight' || kind === 'residual' ? [name] : [],
+  );
+  return { ...config, adapter: adapterOf(settings, linear, 'lm_head') };
+}
+
+/** Names and shapes of what the decoder's adapter trains. */
+export function decoderAdapter(config: DecoderConfig & { readonly adapter: Adapter }): Map<string, Shape> {
+  const base = decoderParameters(config);
+  return new Map(adapterParameters(config.adapter, (name) => must(base.get(name), name).shape));
 }
 
 export interface InitScale {

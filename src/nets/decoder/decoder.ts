@@ -53,16 +53,20 @@ const plain: BlockWrapper = (_name, x, build) => build(x);
 /** x + attention, then x + SwiGLU. `keep` first drops the rows that nothing later reads. */
 function block(config: DecoderConfig, index: number, x: Value, attend: Attend, keep: (rows: Value) => Value): Value {
   const layer = `model.layers.${index}`;
+  const { adapter } = config;
   return x.graph.scope(`layers.${index}`, () => {
     const mixed = attend(layer, index, rmsNorm(x, `${layer}.input_layernorm`, config.rms_norm_eps));
     const attended = add(
       keep(x),
-      linear(mixed, `${layer}.self_attn.o_proj`, config.hidden_size, config.attention_output_bias),
+      linear(mixed, `${layer}.self_attn.o_proj`, config.hidden_size, config.attention_output_bias, adapter),
     );
     const normalised = rmsNorm(attended, `${layer}.post_attention_layernorm`, config.rms_norm_eps);
-    const gate = linear(normalised, `${layer}.mlp.gate_proj`, config.intermediate_size, config.mlp_bias);
-    const up = linear(normalised, `${layer}.mlp.up_proj`, config.intermediate_size, config.mlp_bias);
-    return add(attended, linear(swiglu(gate, up), `${layer}.mlp.down_proj`, config.hidden_size, config.mlp_bias));
+    const gate = linear(normalised, `${layer}.mlp.gate_proj`, config.intermediate_size, config.mlp_bias, adapter);
+    const up = linear(normalised, `${layer}.mlp.up_proj`, config.intermediate_size, config.mlp_bias, adapter);
+    return add(
+      attended,
+      linear(swiglu(gate, up), `${layer}.mlp.down_proj`, config.hidden_size, config.mlp_bias, adapter),
+    );
   });
 }
 
@@ -71,7 +75,13 @@ const headNorms = { q_proj: 'q_norm', k_proj: 'k_norm', v_proj: null } as const;
 
 function project(config: DecoderConfig, layer: string, rows: Value, which: keyof typeof headNorms): Value {
   const heads = which === 'q_proj' ? config.num_attention_heads : config.num_key_value_heads;
-  const projected = linear(rows, `${layer}.self_attn.${which}`, heads * config.head_dim, config.attention_bias);
+  const projected = linear(
+    rows,
+    `${layer}.self_attn.${which}`,
+    heads * config.head_dim,
+    config.attention_bias,
+    config.adapter,
+  );
   const norm = headNorms[which];
   if (config.qk_norm !== true || norm === null) return projected;
   const perHead = reshape(projected, [rows.shape[0] * heads, config.head_dim]);
@@ -85,7 +95,7 @@ function embed(graph: Graph, config: DecoderConfig, ids: Value): Value {
 /** Final norm and head: rows [N, width] to logits [N, vocabulary]. */
 function logitsOf(config: DecoderConfig, rows: Value): Value {
   const normalised = rmsNorm(rows, 'model.norm', config.rms_norm_eps);
-  if (!config.tie_word_embeddings) return linear(normalised, 'lm_head', config.vocab_size);
+  if (!config.tie_word_embeddings) return linear(normalised, 'lm_head', config.vocab_size, false, config.adapter);
   const table = rows.graph.parameter('model.embed_tokens.weight', [config.vocab_size, config.hidden_size]);
   return gemm(normalised, table, { transB: true });
 }

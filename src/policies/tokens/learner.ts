@@ -8,6 +8,7 @@ import { shareOf, type Peers } from '../../group/peers.js';
 import type { Weights } from '../../models/files.js';
 import type { BatchShape } from '../../nets/decoder/decoder.js';
 import { sequenceInputs, sequenceLogits } from '../../nets/decoder/decoder.js';
+import { isAdapters } from '../../nets/lora.js';
 import { tokenDistribution, type TokenDistribution } from '../../nets/layers.js';
 import { KL_EXPONENT_LIMIT, klTerm, ratioTerm, reinforceTerm, weightedLoss } from '../../nets/losses.js';
 import type { LearnReport, LossSpec, Statistics, Target } from '../policy.js';
@@ -186,7 +187,7 @@ export class Learner {
     return tokenDistribution(logits, targets, this.options.temperature, part);
   }
 
-  /** The training graph of one micro-batch: loss, per-token statistics, and a gradient `d:<parameter>` for every parameter. */
+  /** The training graph of one micro-batch: loss, per-token statistics, and a gradient `d:<parameter>` for every trained parameter. */
   lossGraph(graph: Graph, shape: BatchShape, loss: LossSpec): Record<string, Value> {
     const { logProbs, entropy } = this.#distribution(graph, shape);
     const input = (name: keyof TargetFeeds): Value => graph.input(name, [logProbs.size]);
@@ -196,8 +197,14 @@ export class Learner {
       gainOf(loss, logProbs, input),
       kl === null ? null : klTerm(logProbs, input('reference'), kl),
     );
-    const names = [...graph.parameters.keys()];
-    const found = gradients(scalar, [...graph.parameters.values()]);
+    const trained = [...graph.parameters].filter(
+      ([name]) => this.model.config.adapter === undefined || isAdapters(name),
+    );
+    const names = trained.map(([name]) => name);
+    const found = gradients(
+      scalar,
+      trained.map(([, value]) => value),
+    );
     return {
       loss: scalar,
       logProbs,

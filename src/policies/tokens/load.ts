@@ -3,24 +3,40 @@ import { join } from 'node:path';
 import { CheckpointError } from '../../core/errors.js';
 import { TOKENIZER_FILE } from '../../models/files.js';
 import { initDecoder } from '../../nets/decoder/config.js';
-import { describeDecoder, openDecoder } from '../../nets/decoder/files.js';
+import type { LoraSettings } from '../../nets/lora.js';
 import type { DecoderInit } from '../../schema/model.js';
+import { adapt, describeModel, digestOfWeights, openModel } from './adapter.js';
 import type { TokenPrompt } from './batch.js';
 import type { TokenFormat } from './format.js';
 import type { PolicyModel } from './model.js';
 import { WordTokenizer } from '../../models/tokenizer/words.js';
 
-/** Loads a policy that writes in `format`. Raises CheckpointError as `openDecoder` does, and where the format has other tokens than the model. */
-export function loadPolicy<P extends TokenPrompt>(folder: string, format: TokenFormat<P>): PolicyModel<P> {
-  const { vocab_size } = describeDecoder(folder).config;
+/** Adapters that a policy is trained with, and the seed that they begin from. */
+export interface FreshAdapter {
+  readonly lora: LoraSettings;
+  readonly seed: number;
+}
+
+/**
+ * Loads a policy that writes in `format`, with fresh adapters where such are asked for. Raises CheckpointError as `openModel` does, and where
+ * the format has other tokens than the model; ConfigError for adapters that match no layer.
+ */
+export function loadPolicy<P extends TokenPrompt>(
+  folder: string,
+  format: TokenFormat<P>,
+  fresh: FreshAdapter | null = null,
+): PolicyModel<P> {
+  const { vocab_size } = describeModel(folder);
   if (format.size !== vocab_size) {
     throw new CheckpointError(`the model has ${vocab_size} tokens, its tokenizer ${format.size}`, {
       where: folder,
       next: 'Name the tokenizer that the model was trained with in policy.tokenizer.',
     });
   }
-  const { config, weights } = openDecoder(folder);
-  return { config, format, weights };
+  const { config, weights } = openModel(folder);
+  if (fresh === null) return { config, format, weights };
+  const adapter = { lora: fresh.lora, base: folder, baseDigest: digestOfWeights(folder) };
+  return { ...adapt(config, weights, fresh.lora, { seed: fresh.seed }), format, adapter };
 }
 
 /** A policy of random weights that writes in `format`. Raises GraphError where the sizes do not go together. */

@@ -5,13 +5,32 @@ import type { Value } from '../../graph/ir.js';
 import { Graph } from '../../graph/ir.js';
 import type { DecoderConfig } from '../../nets/decoder/config.js';
 import type { Weights } from '../../models/files.js';
+import { isAdapters, type LoraSettings } from '../../nets/lora.js';
 import type { TokenPrompt } from './batch.js';
 import type { TokenFormat } from './format.js';
 
 export interface PolicyModel<P extends TokenPrompt = TokenPrompt> {
   readonly config: DecoderConfig;
   readonly format: TokenFormat<P>;
+  /** All of them, an adapter's included. */
   readonly weights: Weights;
+  /** Where the model has an adapter: how it was asked for, and what it stands on. */
+  readonly adapter?: AdapterOrigin;
+}
+
+/** What an adapter's checkpoint says beside its weights. */
+export interface AdapterOrigin {
+  readonly lora: LoraSettings;
+  /** The folder of the frozen weights. */
+  readonly base: string;
+  /** SHA-256 of the files of the frozen weights. */
+  readonly baseDigest: string;
+}
+
+/** The weights that training changes: an adapter's where the model has one, else all. They are the model's own, not copies. */
+export function trainedWeights({ config, weights }: PolicyModel): Weights {
+  if (config.adapter === undefined) return weights;
+  return new Map([...weights].filter(([name]) => isAdapters(name)));
 }
 
 /** Sessions that a cache keeps: a compiled graph holds memory of its own, whether it runs or not. */

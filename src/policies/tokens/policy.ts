@@ -17,7 +17,16 @@ import type {
 } from '../policy.js';
 import type { TokenAnswer, TokenAsked, TokenGroup, TokenPrompt } from './batch.js';
 import { Learner, type LearnerOptions, type TokenLesson } from './learner.js';
-import type { PolicyModel } from './model.js';
+import {
+  ADAPTER_CONFIG_FILE,
+  adapterConfigJson,
+  adapterLayout,
+  isAdapted,
+  readAdapterConfig,
+  referenceWeights,
+  refuseOtherBase,
+} from './adapter.js';
+import { trainedWeights, type PolicyModel } from './model.js';
 import { Sampler, type SamplerOptions, type TokenSampling } from './rollout.js';
 
 export interface TokenPolicyOptions<P extends TokenPrompt = TokenPrompt> extends Omit<SamplerOptions, 'session'> {
@@ -28,7 +37,7 @@ export interface TokenPolicyOptions<P extends TokenPrompt = TokenPrompt> extends
   readonly sessions: { readonly sampling: SessionOptions; readonly learning: SessionOptions };
   /** Processes that train together. Default: this one alone. */
   readonly peers?: Peers;
-  /** Whether the starting weights are kept, as what KL is measured to: a copy of them. */
+  /** Whether the starting weights are kept, as what KL is measured to: a copy of them, or the model without its adapter. */
   readonly keepReference: boolean;
 }
 
@@ -45,10 +54,10 @@ export class TokenPolicy<P extends TokenPrompt = TokenPrompt> implements Policy<
 
   constructor(private readonly options: TokenPolicyOptions<P>) {
     const { model, optimizer, learner, sessions, peers = alone, separateVocabularies, keepReference } = options;
-    this.#trained = new TrainedWeights(model.weights, optimizer);
-    this.#reference = keepReference
-      ? new Map([...model.weights].map(([name, { shape, data }]) => [name, { shape, data: data.slice() }]))
-      : null;
+    this.#trained = isAdapted(model)
+      ? new TrainedWeights(trainedWeights(model), optimizer, adapterLayout(model))
+      : new TrainedWeights(model.weights, optimizer);
+    this.#reference = keepReference ? referenceWeights(model) : null;
     this.#sampler = new Sampler(model, { ...options, session: sessions.sampling });
     this.#learner = new Learner(model, { ...learner, separateVocabularies, session: sessions.learning, peers });
     this.capabilities = {
@@ -96,15 +105,20 @@ export class TokenPolicy<P extends TokenPrompt = TokenPrompt> implements Policy<
   }
 
   files(): CheckpointFiles {
-    const { config, format } = this.options.model;
+    const { model } = this.options;
+    const { config, format } = model;
     return {
-      [CONFIG_FILE]: `${JSON.stringify(config, null, 2)}\n`,
+      ...(isAdapted(model)
+        ? { [ADAPTER_CONFIG_FILE]: adapterConfigJson(model) }
+        : { [CONFIG_FILE]: `${JSON.stringify(config, null, 2)}\n` }),
       [TOKENIZER_FILE]: format.tokenizerJson,
       ...this.#trained.files(),
     };
   }
 
   restore(folder: string, steps: number): void {
+    const { model } = this.options;
+    if (isAdapted(model)) refuseOtherBase(folder, readAdapterConfig(folder).baseDigest, model.adapter.baseDigest);
     this.#trained.restore(folder, steps);
   }
 
@@ -113,7 +127,13 @@ export class TokenPolicy<P extends TokenPrompt = TokenPrompt> implements Policy<
   }
 
   #weights(of: WeightsOf): Weights {
-    const all = { current: this.#trained.weights, average: this.#trained.averages, reference: this.#reference };
+    const { model } = this.options;
+    const { averages } = this.#trained;
+    const all = {
+      current: model.weights,
+      average: averages === null || !isAdapted(model) ? averages : new Map([...model.weights, ...averages]),
+      reference: this.#reference,
+    };
     const weights = all[of];
     if (weights === null) throw new InternalError(`this policy keeps no ${of} of its weights`);
     return weights;

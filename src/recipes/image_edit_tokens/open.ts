@@ -101,7 +101,10 @@ export function startingModel(
   resolveRun: RunResolver,
 ): PolicyModel<Emu3Prompt> {
   const format = new Emu3Format(space);
-  if (policy.model !== null) return loadPolicy(modelFolder(policy.model, resolveRun), format);
+  if (policy.model !== null) {
+    const fresh = policy.lora === null ? null : { lora: policy.lora, seed };
+    return loadPolicy(modelFolder(policy.model, resolveRun), format, fresh);
+  }
   if (policy.init === null) throw new DataError('policy.model and policy.init are both null');
   return initPolicy(policy.init, format, seed);
 }

@@ -5,11 +5,11 @@ import { reward } from '../../rewards/schema/reward.js';
 import { algorithm } from '../../schema/algorithm.js';
 import { data } from '../../schema/data.js';
 import { idleWhere, positiveInteger, result, section, type ReadSettings } from '../../schema/mark.js';
-import { decoderInit, engine, modelReference } from '../../schema/model.js';
+import { decoderInit, engine, lora, modelReference } from '../../schema/model.js';
 import { taskField, trainedFields } from '../../schema/run.js';
 import { rollout } from '../../schema/training.js';
 import { lossColumns, rewardColumns } from '../columns.js';
-import { decoderActivations, decoderParameters, trainingBytes } from '../memory.js';
+import { adapterParameters, decoderActivations, decoderParameters, trainingBytes } from '../memory.js';
 import { policyRules } from '../policy_rules.js';
 import type { ModelShape, ShapeOf, TrainedRecipe } from '../recipe.js';
 import { noLabelledWords, rewardRules } from '../reward_rules.js';
@@ -26,6 +26,7 @@ const policy = section(
       },
     ),
     init: decoderInit.nullable().default(null).meta({ description: 'The architecture where policy.model is null.' }),
+    lora: lora.nullable().default(null),
     tokenizer: result(
       'Text tokenizer and vocabulary: a local path, {hub, revision} or {run, config}.',
       modelReference,
@@ -100,16 +101,18 @@ export const imageEditTokens: TrainedRecipe<ImageEditSettings> = {
   reward: (settings) => settings.reward,
   parameters: (settings, shapeOf) => {
     const shape = shapeOfPolicy(settings, shapeOf);
-    return shape === null ? null : decoderParameters(shape);
+    return shape === null ? null : trainedParameters(settings, shape);
   },
   memory: (settings, shapeOf) => {
     const { policy, optimizer, algorithm } = settings;
     const shape = shapeOfPolicy(settings, shapeOf);
     if (shape === null) return null;
     const activations = decoderActivations(shape, optimizer.per_device_batch_size, policy.model_context_size);
-    // The moving averages and the frozen reference.
-    const copies = (optimizer.ema_decay === null ? 0 : 1) + (algorithm.type === 'grpo' ? 1 : 0);
-    return trainingBytes(decoderParameters(shape), activations, copies);
+    // The moving averages and the frozen reference, which shares all weights with a model that has an adapter.
+    const reference = algorithm.type === 'grpo' && policy.lora === null ? 1 : 0;
+    const copies = (optimizer.ema_decay === null ? 0 : 1) + reference;
+    const frozen = policy.lora === null ? 0 : decoderParameters(shape);
+    return trainingBytes(trainedParameters(settings, shape), activations, copies, frozen);
   },
   shape: shapeOfPolicy,
   stepsPerIteration,
@@ -142,6 +145,10 @@ export const imageEditTokens: TrainedRecipe<ImageEditSettings> = {
 
 function stepsPerIteration({ algorithm }: ImageEditSettings): number {
   return algorithm.type === 'grpo' ? algorithm.inner_epochs * algorithm.minibatches : 1;
+}
+
+function trainedParameters({ policy: { lora } }: ImageEditSettings, shape: ModelShape): number {
+  return lora === null ? decoderParameters(shape) : adapterParameters(shape, lora.rank);
 }
 
 function shapeOfPolicy({ policy: { init, model } }: ImageEditSettings, shapeOf: ShapeOf): ModelShape | null {

@@ -1,0 +1,317 @@
+import { mkdtempSync, readFileSync, rmSync, writeFileSync, cpSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { afterAll, describe, expect, it } from 'vitest';
+import { readSafetensors } from '../../src/core/safetensors.js';
+import { RandomStream } from '../../src/core/random.js';
+import { alone } from '../../src/group/peers.js';
+import { openDecoder } from '../../src/nets/decoder/files.js';
+import { adapterOf, isAdapters, type LoraSettings } from '../../src/nets/lora.js';
+import {
+  adapt,
+  describeModel,
+  digestOfWeights,
+  openModel,
+  readAdapterConfig,
+} from '../../src/policies/tokens/adapter.js';
+import type { TokenFormat } from '../../src/policies/tokens/format.js';
+import { unrestricted } from '../../src/policies/tokens/format.js';
+import { Learner } from '../../src/policies/tokens/learner.js';
+import type { PolicyModel } from '../../src/policies/tokens/model.js';
+import { TokenPolicy } from '../../src/policies/tokens/policy.js';
+
+const models = fileURLToPath(new URL('../nets/decoder/fixtures', import.meta.url));
+const adapters = fileURLToPath(new URL('./adapters', import.meta.url));
+const root = mkdtempSync(join(tmpdir(), 'editrl-adapter-'));
+afterAll(() => rmSync(root, { recursive: true }));
+
+const session = { threads: 1 };
+
+function format(size: number): TokenFormat {
+  return { size, secondPart: null, endOfSequence: 2, tokenizerJson: '{}', start: () => unrestricted };
+}
+
+interface Expected {
+  readonly model: string;
+  readonly ids: readonly (readonly number[])[];
+  readonly logits: readonly (readonly (readonly number[])[])[];
+  readonly gradients: Readonly<Record<string, readonly number[]>>;
+}
+
+/** A fixture's base with what peft saved over it. */
+function opened(name: string): { model: PolicyModel; expected: Expected; lora: LoraSettings } {
+  const folder = join(adapters, name);
+  const expected = JSON.parse(readFileSync(join(folder, 'expected.json'), 'utf8')) as Expected;
+  const { lora, base } = readAdapterConfig(folder);
+  const decoder = openDecoder(join(models, base));
+  const { config, weights } = adapt(decoder.config, decoder.weights, lora, { from: folder });
+  const adapter = { lora, base, baseDigest: 'of the base' };
+  return { model: { config, weights, format: format(config.vocab_size), adapter }, expected, lora };
+}
+
+/** Largest difference, relative to the largest value. */
+function worst(found: ArrayLike<number>, wanted: ArrayLike<number>): number {
+  let [difference, largest] = [0, 0];
+  for (let i = 0; i < wanted.length; i++) {
+    difference = Math.max(difference, Math.abs(found[i] - wanted[i]));
+    largest = Math.max(largest, Math.abs(wanted[i]));
+  }
+  return difference / largest;
+}
+
+describe.each(['all_linear', 'rslora'])('an adapter that peft saved: %s', (name) => {
+  const { model, expected } = opened(name);
+  // The first token is the prompt, the others are the answer.
+  const groups = expected.ids.map((ids) => ({
+    prompt: { tokens: { ids: ids.slice(0, 1) } },
+    answers: [{ ids: Int32Array.from(ids.slice(1)) }],
+  }));
+  const learner = new Learner(model, {
+    temperature: 1,
+    separateVocabularies: false,
+    microBatch: 2,
+    gradientCheckpointing: false,
+    session,
+    peers: alone,
+  });
+  afterAll(() => learner.dispose());
+
+  it('gives the log-probabilities of peft', async () => {
+    const found = await learner.statistics(groups, model.weights);
+    const wanted = expected.logits.map((rows, i) =>
+      rows.slice(0, -1).map((row, t) => {
+        const top = Math.max(...row);
+        const total = row.reduce((sum, x) => sum + Math.exp(x - top), 0);
+        return row[expected.ids[i][t + 1]] - top - Math.log(total);
+      }),
+    );
+    wanted.forEach((row, i) => expect(worst(found[i][0].logProbs, row)).toBeLessThan(1e-4));
+  });
+
+  it("has peft's gradients to 1e-3, and those of nothing else", async () => {
+    const lessons = groups.map((group) => ({
+      ...group,
+      targets: group.answers.map(({ ids }) => ({
+        weights: new Float32Array(ids.length).fill(1),
+        advantage: 0,
+        reference: null,
+        old: null,
+      })),
+    }));
+    await learner.learn(lessons, { policy: 'likelihood' });
+    const found = await learner.gradients();
+    expect([...found.keys()].sort()).toEqual(Object.keys(expected.gradients).sort());
+    for (const [parameter, wanted] of Object.entries(expected.gradients)) {
+      // The loss is the negative of what was differentiated there.
+      const negated = found.get(parameter)!.map((x) => -x);
+      expect(worst(negated, wanted), parameter).toBeLessThan(1e-3);
+    }
+  });
+});
+
+const optimizer = {
+  learning_rate: 0.01,
+  betas: [0.9, 0.999] as [number, number],
+  eps: 1e-8,
+  weight_decay: 0,
+  max_grad_norm: 1,
+  per_device_batch_size: 2,
+  schedule: 'constant' as const,
+  decay_steps: null,
+  min_learning_rate_ratio: 0,
+  gradient_checkpointing: false,
+  ema_decay: null,
+};
+
+function policyOf(model: PolicyModel, ema_decay: number | null = null): TokenPolicy {
+  return new TokenPolicy({
+    model,
+    optimizer: { ...optimizer, ema_decay },
+    contextSize: 32,
+    constrained: false,
+    separateVocabularies: false,
+    learner: { temperature: 1, microBatch: 2, gradientCheckpointing: false },
+    sessions: { sampling: session, learning: session },
+    keepReference: true,
+  });
+}
+
+const lora: LoraSettings = { rank: 2, alpha: 4, rslora: false, targets: 'all-linear' };
+
+function fresh(): PolicyModel {
+  const base = join(models, 'llama3');
+  const decoder = openDecoder(base);
+  const { config, weights } = adapt(decoder.config, decoder.weights, lora, { seed: 7 });
+  const baseDigest = digestOfWeights(base);
+  return { config, weights, format: format(config.vocab_size), adapter: { lora, base, baseDigest } };
+}
+
+const group = {
+  prompt: { tokens: { ids: [1, 5, 9] } },
+  answers: [{ ids: Int32Array.from([4, 8, 2]) }, { ids: Int32Array.from([7, 7, 3]) }],
+};
+const lesson = {
+  ...group,
+  targets: group.answers.map(({ ids }, i) => ({
+    weights: new Float32Array(ids.length).fill(1),
+    advantage: i === 0 ? 1 : -1,
+    reference: null,
+    old: null,
+  })),
+};
+
+function save(policy: TokenPolicy, folder: string): void {
+  for (const [name, content] of Object.entries(policy.files())) {
+    const pieces = typeof content === 'string' || content instanceof Uint8Array ? [content] : content;
+    writeFileSync(folder + '/' + name, Buffer.concat(pieces.map((piece) => Buffer.from(piece))));
+  }
+}
+
+describe('a policy with an adapter', () => {
+  it('starts as its base, leaves the frozen weights as they are to the bit, and has its base for a reference', async () => {
+    const model = fresh();
+    const frozen = new Map([...model.weights].map(([name, { data }]) => [name, data.slice()]));
+    const policy = policyOf(model, 0.5);
+    const before = await policy.statistics([group], 'current');
+    expect(await policy.statistics([group], 'reference')).toEqual(before);
+    for (let step = 0; step < 3; step++) {
+      await policy.learn([lesson], { policy: 'reinforce', kl: null });
+      expect((await policy.step(0.05)).applied).toBe(true);
+    }
+    const after = await policy.statistics([group], 'current');
+    expect(after).not.toEqual(before);
+    expect(await policy.statistics([group], 'reference')).toEqual(before);
+    const averaged = await policy.statistics([group], 'average');
+    expect(averaged).not.toEqual(before);
+    expect(averaged).not.toEqual(after);
+    for (const [name, { data }] of model.weights) {
+      if (isAdapters(name)) expect(data, name).not.toEqual(frozen.get(name));
+      else expect(data, name).toEqual(frozen.get(name));
+    }
+    await policy.dispose();
+  });
+
+  it("is written in PEFT's layout, the adapter alone, and goes on to the bit", async () => {
+    const folder = mkdtempSync(join(root, 'checkpoint-'));
+    const policy = policyOf(fresh());
+    await policy.learn([lesson], { policy: 'reinforce', kl: null });
+    await policy.step(0.05);
+    save(policy, folder);
+    const again = policyOf(fresh());
+    again.restore(folder, 1);
+    expect(again.checksum()).toBe(policy.checksum());
+    for (const one of [policy, again]) {
+      await one.learn([lesson], { policy: 'reinforce', kl: null });
+      await one.step(0.05);
+    }
+    expect(again.checksum()).toBe(policy.checksum());
+    const stored = readSafetensors(join(folder, 'adapter_model.safetensors'));
+    expect([...stored.keys()].every((name) => /^base_model\.model\..*\.lora_[AB]\.weight$/.test(name))).toBe(true);
+    expect(readAdapterConfig(folder)).toEqual({
+      lora,
+      base: join(models, 'llama3'),
+      baseDigest: digestOfWeights(join(models, 'llama3')),
+    });
+    await Promise.all([policy.dispose(), again.dispose()]);
+  });
+
+  it('is a model of its own once it is written, which an adapter can stand on again', async () => {
+    const folder = mkdtempSync(join(root, 'checkpoint-'));
+    const policy = policyOf(fresh());
+    await policy.learn([lesson], { policy: 'reinforce', kl: null });
+    await policy.step(0.05);
+    save(policy, folder);
+    const { config, weights } = openModel(folder);
+    expect(config).toEqual(describeModel(folder));
+    expect([...weights.keys()].some(isAdapters)).toBe(false);
+    const merged = policyOf({ config, weights, format: format(config.vocab_size) });
+    const [[wanted], [found]] = [
+      await policy.statistics([group], 'current'),
+      await merged.statistics([group], 'current'),
+    ];
+    wanted.forEach(({ logProbs }, i) => expect(worst(found[i].logProbs, logProbs)).toBeLessThan(1e-5));
+    expect(digestOfWeights(folder)).not.toBe(digestOfWeights(join(models, 'llama3')));
+    await Promise.all([policy.dispose(), merged.dispose()]);
+  });
+
+  it('refuses other frozen weights than those that it was trained on, and a base that is gone', async () => {
+    const base = mkdtempSync(join(root, 'base-'));
+    cpSync(join(models, 'llama3'), base, { recursive: true });
+    const folder = mkdtempSync(join(root, 'checkpoint-'));
+    const model = fresh();
+    const policy = policyOf({ ...model, adapter: { lora, base, baseDigest: digestOfWeights(base) } });
+    await policy.learn([lesson], { policy: 'reinforce', kl: null });
+    await policy.step(0.05);
+    save(policy, folder);
+    await policy.dispose();
+    const bytes = readFileSync(join(base, 'model.safetensors'));
+    bytes[bytes.length - 1] ^= 1;
+    writeFileSync(join(base, 'model.safetensors'), bytes);
+    expect(() => openModel(folder)).toThrow(/trained on other weights than its base holds now/);
+    const other = policyOf({ ...model, adapter: { lora, base, baseDigest: digestOfWeights(base) } });
+    expect(() => other.restore(folder, 1)).toThrow(/trained on other weights/);
+    await other.dispose();
+    rmSync(base, { recursive: true });
+    expect(() => openModel(folder)).toThrow(/the adapter stands on .*, which is not there/);
+  });
+
+  it('samples with what it has learnt', async () => {
+    const policy = policyOf(fresh());
+    const ask = () =>
+      policy.sample({
+        prompts: [group.prompt],
+        among: [group.prompt],
+        answersPerPrompt: 2,
+        how: { temperature: 0, topP: 1, topK: -1, maxTokens: 6, logProbTemperature: 1 },
+        weights: 'current',
+        random: (_, answer) => new RandomStream(1, answer),
+      });
+    const before = await ask();
+    for (let step = 0; step < 5; step++) {
+      await policy.learn([lesson], { policy: 'reinforce', kl: null });
+      await policy.step(0.2);
+    }
+    expect(await ask()).not.toEqual(before);
+    await policy.dispose();
+  });
+});
+
+describe('targets', () => {
+  const linear = ['model.layers.0.self_attn.q_proj', 'model.layers.0.mlp.up_proj', 'lm_head'].map(
+    (name) => `${name}.weight`,
+  );
+  const layersOf = (targets: LoraSettings['targets']): string[] => [
+    ...adapterOf({ ...lora, targets }, linear, 'lm_head').layers,
+  ];
+
+  it('are whole names, their ends, a regular expression of whole names, or all but the head', () => {
+    expect(layersOf('all-linear')).toEqual(['model.layers.0.self_attn.q_proj', 'model.layers.0.mlp.up_proj']);
+    expect(layersOf(['mlp.up_proj', 'lm_head'])).toEqual(['model.layers.0.mlp.up_proj', 'lm_head']);
+    expect(layersOf('.*q_proj')).toEqual(['model.layers.0.self_attn.q_proj']);
+  });
+
+  it.each<[string, LoraSettings['targets'], RegExp]>([
+    ['a name that is no layer', ['q_proj', 'query'], /'query' matches no linear layer/],
+    ['an end without its dot', ['proj'], /'proj' matches no linear layer/],
+    ['an expression that matches a part', 'q_proj', /'q_proj' matches no linear layer/],
+    ['no expression', '(', /'\(' is no regular expression/],
+  ])('%s is refused', (_, targets, message) => {
+    expect(() => layersOf(targets)).toThrow(message);
+  });
+});
+
+it.each<[string, Record<string, unknown>]>([
+  ['DoRA', { use_dora: true }],
+  ['biases', { bias: 'all' }],
+  ['modules that are saved whole', { modules_to_save: ['lm_head'] }],
+  ['several ranks', { rank_pattern: { q_proj: 4 } }],
+  ['another kind', { peft_type: 'IA3' }],
+])('an adapter with %s is refused', (_, change) => {
+  const folder = mkdtempSync(join(root, 'other-'));
+  cpSync(join(adapters, 'rslora'), folder, { recursive: true });
+  const path = join(folder, 'adapter_config.json');
+  const config = JSON.parse(readFileSync(path, 'utf8')) as Record<string, unknown>;
+  writeFileSync(path, JSON.stringify({ ...config, ...change }));
+  expect(() => readAdapterConfig(folder)).toThrow(/this adapter is not covered: /);
+});
