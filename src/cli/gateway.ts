@@ -38,6 +38,12 @@ const optionFlags = {
   'breaker-failures': ['breakerFailures', 'number'],
 } as const satisfies Readonly<Record<string, readonly [keyof typeof fields, 'string' | 'number']>>;
 
+/** Flags that may be repeated. */
+const listFlags = {
+  upstream: ['upstreams'],
+  'model-alias': ['modelAlias'],
+} as const satisfies Readonly<Record<string, readonly [keyof typeof fields]>>;
+
 const canaryChoices: Readonly<Record<string, ChooseCanaries | null>> = {
   auto: ({ id, root }) => (root === JUDGE_MODEL || id === JUDGE_MODEL ? tinyCanaries() : genericCanaries()),
   generic: () => genericCanaries(),
@@ -55,6 +61,7 @@ export const gatewayVerb: Verb = {
       demandOption: true,
       describe: `${fields.upstreams.description}; may be repeated`,
     });
+    yargs.option('model-alias', { type: 'string', array: true, describe: fields.modelAlias.description });
     for (const [name, [field, type]] of Object.entries(optionFlags)) {
       const preset = fields[field].safeParse(undefined).data;
       yargs.option(name, {
@@ -105,10 +112,15 @@ function readOptions(args: Arguments): GatewayOptionsInput {
     if (args[name] === undefined) return [];
     return [[field, type === 'number' ? numberOf(args, name) : text(args, name)] as const];
   });
-  const parsed = gatewayOptionsSchema.safeParse({ ...Object.fromEntries(given), upstreams: texts(args, 'upstream') });
+  const aliases = texts(args, 'model-alias');
+  const parsed = gatewayOptionsSchema.safeParse({
+    ...Object.fromEntries(given),
+    ...(args['model-alias'] === undefined ? {} : { modelAlias: aliases.length === 0 ? true : aliases }),
+    upstreams: texts(args, 'upstream'),
+  });
   if (parsed.success) return parsed.data;
-  const flagOf = (field: unknown): string =>
-    Object.entries(optionFlags).find(([, [name]]) => name === field)?.[0] ?? 'upstream';
+  const flags = [...Object.entries(optionFlags), ...Object.entries(listFlags)];
+  const flagOf = (field: unknown): string => flags.find(([, [name]]) => name === field)?.[0] ?? '';
   const lines = parsed.error.issues.map(({ path, message }) => `--${flagOf(path[0])}: ${message}`);
   throw new UsageError(lines.join('\n'), { next: 'editrl gateway --help lists every flag with its default.' });
 }

@@ -58,7 +58,6 @@ export const rescoreVerb: Action = {
     const reward = await otherReward(args, paths, record);
     const name = fileName(args, reward);
     const judges = new EmbeddedJudges({ say: printError });
-    const apiKey = process.env['OPENAI_API_KEY'];
     try {
       const summary = await rescore({
         paths,
@@ -67,9 +66,8 @@ export const rescoreVerb: Action = {
         reward,
         name,
         resolveRun,
-        endpoint: flag(args, 'offline') || reward.endpoint === '' ? null : () => judges.endpointOf(reward),
+        judge: flag(args, 'offline') || reward.endpoint === '' ? null : () => judges.addressOf(reward),
         offline: flag(args, 'offline'),
-        ...(apiKey === undefined ? {} : { apiKey }),
         onNote: printError,
         onProgress: ({ iteration, heldOut }, at, of) => {
           const kind = heldOut ? 'held-out episodes' : 'episodes';

@@ -1,4 +1,5 @@
 /** What the verbs that serve have in common: the token, and when to stop. */
+import type { Socket } from 'node:net';
 import type { Argv } from 'yargs';
 import { UsageError } from '../core/errors.js';
 import { flag, text, type Arguments } from './verb.js';
@@ -38,6 +39,12 @@ export function onReasonToStop(args: Arguments, callback: (times: number) => voi
   const stop = (): void => callback(++times);
   process.on('SIGINT', stop).on('SIGTERM', stop);
   if (!flag(args, 'exit-with-parent')) return;
-  process.stdin.once('close', stop).once('error', () => undefined);
+  // A parent that ends this process by a signal closes its input as well, which is no second reason.
+  const parentIsGone = (): void => {
+    if (times === 0) stop();
+  };
+  process.stdin.once('close', parentIsGone).once('error', () => undefined);
   process.stdin.resume();
+  // Input that stays open must not keep a server alive that has stopped.
+  (process.stdin as Partial<Pick<Socket, 'unref'>>).unref?.();
 }

@@ -88,7 +88,8 @@ export class HttpServer {
   /** Replies by the path of their route (`other` for none) and status. */
   readonly replies = new Counts();
   readonly #guard: Guard;
-  readonly #underWay = new Set<ServerResponse>();
+  /** Requests whose replies have not left, and who waits for that. */
+  readonly #underWay = new Map<ServerResponse, (() => void)[]>();
   #draining = false;
   #closed: Promise<void> | null = null;
 
@@ -135,7 +136,7 @@ export class HttpServer {
   /** Refuses further requests, waits until those under way have ended or their time is over, then closes. */
   async drain(): Promise<void> {
     this.#draining = true;
-    const left = [...this.#underWay].map((response) => new Promise((resolve) => response.once('close', resolve)));
+    const left = [...this.#underWay.values()].map((waiting) => new Promise<void>((resolve) => waiting.push(resolve)));
     const over = new AbortController();
     const limit = sleep(this.options.clock ?? systemClock, this.options.limits.drainTimeoutMs, over.signal);
     await Promise.race([Promise.all(left), limit]);
@@ -152,12 +153,7 @@ export class HttpServer {
   }
 
   async #serve(request: IncomingMessage, response: ServerResponse): Promise<void> {
-    const gone = new AbortController();
-    this.#underWay.add(response);
-    response.once('close', () => {
-      this.#underWay.delete(response);
-      if (!response.writableFinished) gone.abort(goneAway);
-    });
+    const gone = this.#follow(request.socket, response);
     const hold = this.held.hold();
     const found = this.#find(request.url ?? '/');
     let reply: Reply | null;
@@ -187,7 +183,7 @@ export class HttpServer {
         scope,
         query,
         trusted: route.open !== true || this.#guard.knows(headers),
-        gone: gone.signal,
+        gone,
         read: () => readBody(request, Math.min(bodyBytes, this.held.most), hold),
       });
     } catch (error) {
@@ -197,7 +193,35 @@ export class HttpServer {
     }
     if (reply === null) return;
     this.replies.add({ path: found.path, status: String(reply.status) });
-    send(request, response, reply, this.#draining, this.held);
+    try {
+      send(request, response, reply, this.#draining, this.held);
+    } catch (error) {
+      // A header that cannot be sent: the client learns by its connection, and nobody else.
+      this.options.onDefect(error);
+      request.socket.destroy();
+    }
+  }
+
+  /**
+   * Counts a request as under way until its reply has left or its connection is gone; the signal is aborted where the client goes without
+   * its reply. Node closes no response of a pipelined request whose turn has not come, so that the connection is looked at, too.
+   */
+  #follow(socket: Socket, response: ServerResponse): AbortSignal {
+    const gone = new AbortController();
+    const waiting: (() => void)[] = [];
+    this.#underWay.set(response, waiting);
+    const end = (): void => {
+      response.off('close', end);
+      socket.off('close', end);
+      if (!this.#underWay.delete(response)) return;
+      if (!response.writableFinished) gone.abort(goneAway);
+      for (const resolve of waiting) resolve();
+    };
+    response.once('close', end);
+    // As many as are pipelined, which is no leak.
+    socket.setMaxListeners(0);
+    socket.once('close', end);
+    return gone.signal;
   }
 
   /** Never raises, whatever stands in the request's first line. */

@@ -1,7 +1,7 @@
 /** The embedded judge: the rule judge as a process of its own, so that a run cannot tell it from any other server. */
 import { fileURLToPath } from 'node:url';
 import type { Clock } from '../core/clock.js';
-import type { Endpoint } from '../rewards/judge/endpoints.js';
+import type { JudgeAddress } from '../rewards/judge/endpoints.js';
 import type { RewardSettings } from '../rewards/schema/reward.js';
 import { KeptServer } from './kept_server.js';
 import type { SayOfServer, ServerUser } from './upkeep.js';
@@ -23,17 +23,17 @@ export class EmbeddedJudges {
    * Where the judge of a reward is; the user of an embedded one is told how it fares. One that could not be kept up is started anew, at
    * another address. Raises EndpointError where the embedded one does not start.
    */
-  async endpointOf(
+  async addressOf(
     { endpoint, model }: Pick<RewardSettings, 'endpoint' | 'model'>,
     user?: ServerUser,
-  ): Promise<Endpoint> {
-    if (endpoint !== 'embedded') return endpoint;
+  ): Promise<JudgeAddress> {
+    if (endpoint !== 'embedded') return { endpoint, token: null };
     const starting = this.#judges.get(model) ?? this.#start(model);
     this.#judges.set(model, starting);
     try {
       const judge = await starting;
       if (user !== undefined) judge.use(user);
-      return `${judge.origin}/v1`;
+      return { endpoint: `${judge.origin}/v1`, token: judge.token };
     } catch (error) {
       if (this.#judges.get(model) === starting) this.#judges.delete(model);
       throw error;

@@ -1,9 +1,15 @@
-/** The embedded judge's process: serves the connections that a KeptServer hands over, and ends with it. Arguments: model names that it answers to. */
+/**
+ * The embedded judge's process: serves the connections that a KeptServer hands over, to those who know its token, and ends with it.
+ * Arguments: model names that it answers to.
+ */
 import type { Socket } from 'node:net';
+import { must } from '../core/errors.js';
 import { serveConnections } from '../tiny/judge/server.js';
 import type { FromServer } from './kept_server.js';
+import { TOKEN_VARIABLE } from './server_token.js';
 
-const serve = serveConnections({ models: process.argv.slice(2) });
+const token = must(process.env[TOKEN_VARIABLE], TOKEN_VARIABLE);
+const serve = serveConnections({ models: process.argv.slice(2), token });
 const tell = (word: FromServer): void => void process.send?.(word);
 
 process.on('disconnect', () => process.exit(0));

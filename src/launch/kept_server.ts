@@ -10,6 +10,7 @@ import { EndpointError } from '../core/errors.js';
 import { listen } from '../http/listen.js';
 import { systemClock, type Clock } from '../core/clock.js';
 import { exitReason } from './failure.js';
+import { newToken, TOKEN_VARIABLE } from './server_token.js';
 import { Upkeep, type SayOfServer, type ServerUser } from './upkeep.js';
 
 const HOST = '127.0.0.1';
@@ -23,7 +24,10 @@ export type FromServer = 'up' | 'taken';
 export interface KeptServerOptions {
   /** What it is called, such as `the embedded judge`. */
   readonly name: string;
-  /** Node's arguments: a module that speaks `FromServer` and serves the sockets that its messages bring. */
+  /**
+   * Node's arguments: a module that speaks `FromServer` and serves the sockets that its messages bring, to those who send the token of
+   * its environment's `TOKEN_VARIABLE`.
+   */
   readonly command: readonly string[];
   readonly say: SayOfServer;
   /** What a person can do about a server that does not start or stay up. */
@@ -34,6 +38,8 @@ export interface KeptServerOptions {
 }
 
 export class KeptServer {
+  /** What its callers have to send, after a restart too. */
+  readonly token = newToken();
   readonly #door = createServer({ pauseOnConnect: true }, (socket) => this.#accept(socket));
   readonly #waiting: Socket[] = [];
   /** One at a time, so that it is known which of them a dying process took along. */
@@ -127,6 +133,7 @@ export class KeptServer {
   async #launch(): Promise<string | null> {
     const child = spawn(process.execPath, [...this.options.command], {
       stdio: ['ignore', 'ignore', 'pipe', 'ipc'],
+      env: { ...process.env, [TOKEN_VARIABLE]: this.token },
       // A process group of its own: Ctrl-C must reach the run alone, which still needs the server to finish its iteration.
       detached: true,
     });

@@ -8,7 +8,7 @@ import { modelFolder } from '../models/reference.js';
 import { isTrainable, rewardOf } from '../recipes/settings.js';
 import { asksJudge } from '../rewards/score/choice.js';
 import { createReward } from '../rewards/score/combined.js';
-import { resolveEndpoints, type Endpoint } from '../rewards/judge/endpoints.js';
+import { bySetting, resolveEndpoints, type Endpoint } from '../rewards/judge/endpoints.js';
 import { JudgeImages } from '../rewards/judge/images.js';
 import { loadPrompts } from '../rewards/judge/prompts.js';
 import { waitUntilReady, type JudgeNames, type ReadinessOptions } from '../rewards/judge/readiness.js';
@@ -47,7 +47,7 @@ const heldOutNames: JudgeNames = {
   judge: 'the held-out judge',
   endpoint: 'reward.held_out_judge.endpoint',
   model: 'reward.held_out_judge.model',
-  alias: 'reward.held_out_judge.model_alias',
+  allow: bySetting('reward.held_out_judge.model_alias'),
   key: 'OPENAI_API_KEY',
   start: 'Start it, or check host and port.',
 };
@@ -136,7 +136,7 @@ export class Servers {
     options: Pick<ReadinessOptions, 'alias' | 'names'>,
   ): Promise<EditrlError | null> {
     return once(this.#judges, JSON.stringify([place, model, options.alias]), () =>
-      failureOf(() => waitUntilReady(place, model, { ...judgeKey(), maxWaitS: 0, ...options })),
+      failureOf(() => waitUntilReady(place, model, { ...judgeKey({ token: null }), maxWaitS: 0, ...options })),
     );
   }
 

@@ -8,13 +8,13 @@ import { ConfigError } from '../core/errors.js';
 import { sha256 } from '../core/image.js';
 import { rewardName } from '../rewards/score/choice.js';
 import { createReward } from '../rewards/score/combined.js';
-import type { Endpoint } from '../rewards/judge/endpoints.js';
+import type { JudgeAddress } from '../rewards/judge/endpoints.js';
 import { JudgeImages } from '../rewards/judge/images.js';
 import { loadPrompts, type PromptSet } from '../rewards/judge/prompts.js';
 import type { ServedReward } from '../rewards/server/scorer.js';
 import type { JudgementStore } from '../rewards/score/types.js';
 import { modelFolder, type RunResolver } from '../models/reference.js';
-import { judgeKey, Judges, limitsOf, type ReadyJudges } from '../scoring/judges.js';
+import { Judges, limitsOf, type ReadyJudges } from '../scoring/judges.js';
 import { EmbeddedJudges } from './embedded_judge.js';
 import type { ServerUser } from './upkeep.js';
 
@@ -60,11 +60,11 @@ export async function openServedReward(settings: RewardSettings, options: Served
     const { onWaiting, onNote, signal } = options;
     const waiting = { maxWaitS: settings.max_wait_s, onWaiting, onNote, signal };
     await reward.untilReady(waiting);
-    const asked = { ...judgeKey(), alias: settings.model_alias, onNote };
+    const asked = { alias: settings.model_alias, onNote };
     const ready: ReadyJudges =
       judges.models.length === 0
-        ? { endpoints: [], traits: {} }
-        : await judges.untilReady(await judgeEndpoint(settings, judges.models, closers, options.judge), {
+        ? { endpoints: [], token: null, traits: {} }
+        : await judges.untilReady(await judgeAddress(settings, judges.models, closers, options.judge), {
             ...waiting,
             ...asked,
           });
@@ -89,12 +89,12 @@ export async function openServedReward(settings: RewardSettings, options: Served
   }
 }
 
-async function judgeEndpoint(
+async function judgeAddress(
   settings: RewardSettings,
   models: readonly string[],
   closers: (() => Promise<void>)[],
   user: ServerUser,
-): Promise<Endpoint> {
+): Promise<JudgeAddress> {
   const { endpoint } = settings;
   if (endpoint === '') {
     throw new ConfigError(`the reward '${rewardName(settings)}' asks a judge, but none is named`, {
@@ -104,7 +104,7 @@ async function judgeEndpoint(
   }
   const embedded = new EmbeddedJudges({ say: () => undefined });
   closers.push(() => embedded.close());
-  return embedded.endpointOf({ endpoint, model: models[0] }, user);
+  return embedded.addressOf({ endpoint, model: models[0] }, user);
 }
 
 /** SHA-256 over everything that decides what is scored how: servers with the same give the same scores. */

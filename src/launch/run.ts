@@ -7,7 +7,7 @@ import { checkRunnable, dependencies } from '../config/models.js';
 import { ConfigError, EditrlError, EndpointError, EngineError, InternalError, InUseError } from '../core/errors.js';
 import { rewardOf } from '../recipes/settings.js';
 import { asksJudge } from '../rewards/score/choice.js';
-import type { Endpoint } from '../rewards/judge/endpoints.js';
+import type { JudgeAddress } from '../rewards/judge/endpoints.js';
 import { claimRun, type RunHandle } from '../run/claim.js';
 import { claimRequest } from '../run/claim_request.js';
 import { RunPaths } from '../run/paths.js';
@@ -305,21 +305,20 @@ export class Launcher {
       over,
     };
     try {
-      send(worker, { kind: 'judge', endpoint: await this.#judgeEndpoint(settings, user) });
+      send(worker, { kind: 'judge', judge: await this.#judgeOf(settings, user) });
     } catch (error) {
       send(worker, { kind: 'judge_failed', error: packError(error) });
     }
   }
 
-  async #judgeEndpoint(settings: RunSettings, user: ServerUser): Promise<Endpoint | null> {
+  async #judgeOf(settings: RunSettings, user: ServerUser): Promise<JudgeAddress | null> {
     const reward = rewardOf(settings);
     if (reward === null || reward.endpoint === '' || !asksJudge(reward)) return null;
-    if (reward.endpoint === 'embedded') return this.#judges.endpointOf(reward, user);
-    return this.#gateways.endpointFor(reward.endpoint, {
+    if (reward.endpoint === 'embedded') return this.#judges.addressOf(reward, user);
+    return this.#gateways.addressFor(reward.endpoint, {
       runName: settings.run_name,
       baseExpDir: settings.base_exp_dir,
-      concurrency: reward.concurrency,
-      timeoutS: reward.timeout_s,
+      reward,
       user,
     });
   }

@@ -11,18 +11,21 @@ import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 import { EndpointError } from '../core/errors.js';
 import { dialectOf } from '../rewards/judge/traits.js';
-import type { Endpoint } from '../rewards/judge/endpoints.js';
+import type { Endpoint, JudgeAddress } from '../rewards/judge/endpoints.js';
+import type { RewardSettings } from '../rewards/schema/reward.js';
 import { exitReason } from './failure.js';
+import { newToken, TOKEN_VARIABLE } from './server_token.js';
 import { Upkeep, type SayOfServer, type ServerUser } from './upkeep.js';
 
 /** What a run says about its judges. */
 export interface JudgedRun {
   readonly runName: string;
   readonly baseExpDir: string;
-  /** Requests under way of one run, which is also what each judge gets at most from all runs together. */
-  readonly concurrency: number;
-  /** The time limit of the run's own requests, in seconds. */
-  readonly timeoutS: number;
+  /**
+   * What it asks for, in which time, and how many of its requests are under way: so many each judge gets at most from all runs together,
+   * too.
+   */
+  readonly reward: Pick<RewardSettings, 'concurrency' | 'timeout_s' | 'model' | 'model_alias'>;
   /** Is told how the gateway fares. */
   readonly user: ServerUser;
 }
@@ -46,22 +49,23 @@ export class SharedGateways {
   constructor(private readonly options: SharedGatewaysOptions) {}
 
   /**
-   * The endpoint that the run's workers ask: the gateway's, started at need, or the endpoint itself where nothing is shared. The first
+   * Where the run's workers ask: the gateway's address, started at need, or the endpoint itself where nothing is shared. The first
    * run's limits are those of the gateway. Raises EndpointError where the gateway does not start.
    */
-  async endpointFor(endpoint: Endpoint, run: JudgedRun): Promise<Endpoint> {
+  async addressFor(endpoint: Endpoint, run: JudgedRun): Promise<JudgeAddress> {
     const urls = urlsToShare(endpoint, this.options.severalRuns);
-    if (urls === null) return endpoint;
-    const key = JSON.stringify([...urls].sort());
+    if (urls === null) return { endpoint, token: null };
+    const asked = modelFlags(run.reward);
+    const key = JSON.stringify([[...urls].sort(), asked]);
     const known = this.#gateways.get(key);
     const { say, program = fileURLToPath(new URL('../cli/main.js', import.meta.url)) } = this.options;
     const onLost = (): void => void this.#gateways.delete(key);
-    const starting = known ?? GatewayProcess.start({ program, urls, run, say, onLost });
+    const starting = known ?? GatewayProcess.start({ program, urls, asked, run, say, onLost });
     this.#gateways.set(key, starting);
     try {
       const gateway = await starting;
       gateway.use(run.user);
-      return gateway.urlOf(run.runName);
+      return { endpoint: gateway.urlOf(run.runName), token: gateway.token };
     } catch (error) {
       if (this.#gateways.get(key) === starting) this.#gateways.delete(key);
       throw error;
@@ -85,9 +89,16 @@ export function urlsToShare(endpoint: Endpoint, severalRuns: boolean): readonly 
   return urls;
 }
 
+/** What a judge does not list it is asked for only where the run expects that. */
+function modelFlags({ model, model_alias: alias }: JudgedRun['reward']): readonly string[] {
+  if (alias === false) return [];
+  return ['--model', model, '--model-alias', ...(alias === true ? [] : alias)];
+}
+
 interface GatewayStart {
   readonly program: string;
   readonly urls: readonly string[];
+  readonly asked: readonly string[];
   readonly run: JudgedRun;
   readonly say: SayOfServer;
   /** Told when it is given up. */
@@ -95,6 +106,8 @@ interface GatewayStart {
 }
 
 class GatewayProcess {
+  /** What its callers have to send, after a restart too. The judges behind it are sent their own key. */
+  readonly token = newToken();
   #child: ChildProcess | null = null;
   #url = '';
   readonly #upkeep: Upkeep;
@@ -117,14 +130,21 @@ class GatewayProcess {
   }
 
   /** Raises EndpointError where it does not start. */
-  static async start({ program, urls, run, say, onLost }: GatewayStart): Promise<GatewayProcess> {
+  static async start({ program, urls, asked, run, say, onLost }: GatewayStart): Promise<GatewayProcess> {
     mkdirSync(run.baseExpDir, { recursive: true });
     const log = createWriteStream(join(run.baseExpDir, 'gateway.log'), { flags: 'a' });
     // The log is a convenience; what matters in it is said on the terminal, too.
     log.on('error', (error) => say(`the gateway's log cannot be written: ${error.message}`, false));
     const flags = [
       ...urls.flatMap((url) => ['--upstream', url]),
-      ...['--max-concurrency', String(run.concurrency), '--timeout-s', String(run.timeoutS * SHARE_OF_TIMEOUT)],
+      ...asked,
+      ...['--token-env', TOKEN_VARIABLE],
+      ...[
+        '--max-concurrency',
+        String(run.reward.concurrency),
+        '--timeout-s',
+        String(run.reward.timeout_s * SHARE_OF_TIMEOUT),
+      ],
     ];
     const gateway = new GatewayProcess(program, flags, say, log, onLost);
     const failed = await gateway.#launch(0);
@@ -167,7 +187,11 @@ class GatewayProcess {
       process.execPath,
       [this.program, 'gateway', ...this.flags, '--port', String(port), '--json', '--exit-with-parent'],
       // A process group of its own: Ctrl-C must reach the runs alone, which still need judges to finish their iterations.
-      { stdio: ['pipe', 'pipe', 'pipe'], detached: true },
+      {
+        stdio: ['pipe', 'pipe', 'pipe'],
+        env: { ...process.env, [TOKEN_VARIABLE]: this.token },
+        detached: true,
+      },
     );
     this.#child = child;
     const errors: string[] = [];

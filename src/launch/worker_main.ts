@@ -6,7 +6,7 @@
 import { EndpointError, InternalError, RunError } from '../core/errors.js';
 import { withEngines } from '../recipes/engines.js';
 import { isTrainable } from '../recipes/settings.js';
-import type { Endpoint } from '../rewards/judge/endpoints.js';
+import type { JudgeAddress } from '../rewards/judge/endpoints.js';
 import type { WholeCheckpoint } from '../run/checkpoints.js';
 import type { RunHandle } from '../run/claim.js';
 import { claimRequest } from '../run/claim_request.js';
@@ -30,16 +30,16 @@ type Start = Extract<ToWorker, { kind: 'start' }>;
 /** What rank 0 knows and the others need. */
 interface Told {
   readonly attempt: number;
-  readonly judgeEndpoint: Endpoint | null;
+  readonly judge: JudgeAddress | null;
   /** As recorded, with the checkpoints that are used. */
   readonly parents: readonly PlainObject[];
 }
 
 class Worker {
   readonly #stop = new AbortController();
-  #judgeIs: (endpoint: Endpoint | null) => void = () => {};
+  #judgeIs: (judge: JudgeAddress | null) => void = () => {};
   #noJudge: (error: Error) => void = () => {};
-  readonly #judge = new Promise<Endpoint | null>((resolve, reject) => {
+  readonly #judge = new Promise<JudgeAddress | null>((resolve, reject) => {
     this.#judgeIs = resolve;
     this.#noJudge = reject;
   });
@@ -68,7 +68,7 @@ class Worker {
         void this.#work(message);
         return;
       case 'judge':
-        this.#judgeIs(message.endpoint);
+        this.#judgeIs(message.judge);
         return;
       case 'judge_failed':
         this.#judgeLost = unpackError(message.error);
@@ -162,14 +162,14 @@ class Worker {
     // Pinned before anything is made of them, and before the other ranks look.
     for (const { run } of handle.record.parents) resolveRun(String(run));
     await openRecipeOf(settings).makeData(settings, resolveRun, (line) => log.logger.info(line));
-    const judgeEndpoint = await this.#judge;
+    const judge = await this.#judge;
     const { group } = await this.#meet({
       attempt: handle.attempt,
-      judgeEndpoint,
+      judge,
       parents: handle.record.parents,
     });
     const tracker = new RunDirectoryTracker(handle.paths);
-    const services = { handle, log, tracker, resolveRun, judgeEndpoint, stop: this.#stop.signal, openSender };
+    const services = { handle, log, tracker, resolveRun, judge, stop: this.#stop.signal, openSender };
     const end = await trainRun(settings, opening(settings), { ...services, group });
     group.close();
     if (end.kind === 'finished' && end.reason !== null) {
@@ -199,8 +199,8 @@ class Worker {
     const log = openRunLog({ paths, attempt: told.attempt, rank: this.#rank, terminal: null });
     try {
       const resolveRun = runResolver(settings.base_exp_dir, () => told.parents);
-      const { judgeEndpoint } = told;
-      const services = { group, handle: null, log, resolveRun, judgeEndpoint, stop: this.#stop.signal, openSender };
+      const { judge } = told;
+      const services = { group, handle: null, log, resolveRun, judge, stop: this.#stop.signal, openSender };
       const { kind } = await trainRun(settings, opening(settings), services);
       group.close();
       return kind;

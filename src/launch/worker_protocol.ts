@@ -14,7 +14,7 @@ import {
   UsageError,
   type ErrorDetails,
 } from '../core/errors.js';
-import type { Endpoint } from '../rewards/judge/endpoints.js';
+import type { JudgeAddress } from '../rewards/judge/endpoints.js';
 import type { RunReference } from '../schema/model.js';
 import { memoryAdvice } from './out_of_memory.js';
 
@@ -33,8 +33,8 @@ export type ToWorker =
       /** CPU threads of this rank; 0 means all. */
       readonly threads: number;
     }
-  /** The answer to `claimed`: the judge's endpoint, null where none is configured. */
-  | { readonly kind: 'judge'; readonly endpoint: Endpoint | null }
+  /** The answer to `claimed`: where the judge is, null where none is configured. */
+  | { readonly kind: 'judge'; readonly judge: JudgeAddress | null }
   /** There is no judge, or, after `judge`, there will be none any more. */
   | { readonly kind: 'judge_failed'; readonly error: ErrorMessage }
   /** For the run's log. */

@@ -5,7 +5,7 @@ import { DataError, EditrlError } from '../core/errors.js';
 import { requireWritable, writeFileAtomic } from '../core/files.js';
 import { decidingKinds, rewardName } from '../rewards/score/choice.js';
 import { createReward } from '../rewards/score/combined.js';
-import type { Endpoint } from '../rewards/judge/endpoints.js';
+import type { JudgeAddress } from '../rewards/judge/endpoints.js';
 import type { Judge } from '../rewards/judge/judge.js';
 import { JudgeImages } from '../rewards/judge/images.js';
 import { loadPrompts } from '../rewards/judge/prompts.js';
@@ -34,10 +34,9 @@ export interface RescoreRequest {
   readonly name: string;
   readonly resolveRun: RunResolver;
   /** Finds the judge when it is first needed; null where nobody is to be asked. */
-  readonly endpoint: (() => Promise<Endpoint>) | null;
+  readonly judge: (() => Promise<JudgeAddress>) | null;
   /** Whether servers of the terms' own are not asked either. */
   readonly offline?: boolean;
-  readonly apiKey?: string;
   /** Told what is worth knowing of the judge; see `WaitOptions`. */
   readonly onNote?: (note: string) => void;
   /** Called before each file of episodes. */
@@ -68,7 +67,7 @@ export async function rescore(request: RescoreRequest): Promise<RescoreSummary> 
   };
   const { task, noTask } = openTask(request);
   const scored = await createReward(reward, {
-    judge: (model = reward.model) => recordedJudge(model, request.endpoint === null ? null : connection.judge(model)),
+    judge: (model = reward.model) => recordedJudge(model, request.judge === null ? null : connection.judge(model)),
     images: new JudgeImages(),
     prompts: loadPrompts(reward),
     modelFolder: (reference) => modelFolder(reference as ModelReference, request.resolveRun),
@@ -228,15 +227,14 @@ class Connection {
   }
 
   async #connect(): Promise<void> {
-    const { endpoint, reward, apiKey, onNote } = this.request;
-    if (endpoint === null) return;
-    const place = await endpoint();
+    const { judge, reward, onNote } = this.request;
+    if (judge === null) return;
+    const address = await judge();
     const asked = {
-      ...(apiKey === undefined ? {} : { apiKey }),
       ...(onNote === undefined ? {} : { onNote }),
       alias: reward.model_alias,
     };
-    const ready = await this.#judges.untilReady(place, { ...asked, maxWaitS: 0 });
+    const ready = await this.#judges.untilReady(address, { ...asked, maxWaitS: 0 });
     this.#judges.connect({
       ...ready,
       ...asked,

@@ -15,7 +15,7 @@ import { loadPrompts } from '../rewards/judge/prompts.js';
 import { scoreChunk, summariseUnscored } from '../rewards/score/iteration.js';
 import type { OpenSender } from '../rewards/judge/sender.js';
 import type { JudgeItem, JudgementStore, Outcome, Reward } from '../rewards/score/types.js';
-import { judgeKey, Judges } from './judges.js';
+import { Judges } from './judges.js';
 
 /** An episode as the training judge scored it. */
 export interface ScoredItem {
@@ -172,8 +172,8 @@ export async function openHeldOutJudge(
   }
   judges.connect({
     endpoints,
+    token: null,
     store,
-    ...judgeKey(),
     alias: second.model_alias,
     onNote: (note) => warn(`held-out judge: ${note}`),
     concurrency: reward.concurrency,

@@ -5,7 +5,7 @@ import type { RewardSettings } from '../rewards/schema/reward.js';
 import { ConfigError, must } from '../core/errors.js';
 import { rewardName } from '../rewards/score/choice.js';
 import { createReward, type CombinedReward } from '../rewards/score/combined.js';
-import type { Endpoint } from '../rewards/judge/endpoints.js';
+import type { JudgeAddress } from '../rewards/judge/endpoints.js';
 import { JudgeImages } from '../rewards/judge/images.js';
 import { loadPrompts } from '../rewards/judge/prompts.js';
 import type { WaitOptions } from '../rewards/judge/readiness.js';
@@ -16,7 +16,7 @@ import { FileJudgementStore } from '../run/judgements.js';
 import type { RunLog } from '../run/logs.js';
 import { parseIterationName, RunPaths } from '../run/paths.js';
 import { modelFolder, type RunResolver } from '../models/reference.js';
-import { judgeKey, Judges, limitsOf, type ReadyJudges } from './judges.js';
+import { Judges, limitsOf, type ReadyJudges } from './judges.js';
 import { Abandoned, lead } from '../group/lead.js';
 import type { ProcessGroup } from '../group/process_group.js';
 import type { Scorer } from './scorer.js';
@@ -50,7 +50,7 @@ export interface ScorerServices {
 export async function openScorer(
   settings: ScoredRun,
   services: ScorerServices,
-  endpoint: Endpoint | null,
+  address: JudgeAddress | null,
 ): Promise<Scorer> {
   const { reward } = settings;
   const judges = new Judges();
@@ -58,7 +58,7 @@ export async function openScorer(
   const limits = limitsOf(reward, services.group.size);
   const scored = await createReward(reward, {
     judge: (model = reward.model) => {
-      if (endpoint !== null) return judges.take(model);
+      if (address !== null) return judges.take(model);
       throw new ConfigError(`the reward '${rewardName(reward)}' asks a judge, but none is configured`, {
         where: 'reward.endpoint',
         next: 'Export APP__REWARD_FUNCTION_API_BASE=http://HOST:4877, or set reward.endpoint.',
@@ -72,14 +72,13 @@ export async function openScorer(
     openSender: services.openSender,
   });
   try {
-    const ready = await readyJudges(scored, judges, endpoint, reward, services);
+    const ready = await readyJudges(scored, judges, address, reward, services);
     store = openJudgements(settings, services);
     // Nobody asks the judge, and so nobody writes, before everyone has read what is there.
     await services.group.barrier();
     judges.connect({
       ...ready,
       store,
-      ...judgeKey(),
       alias: reward.model_alias,
       onNote: (note) => services.log.logger.warn(note),
       concurrency: limits.concurrency,
@@ -164,13 +163,13 @@ function scorerOf({ scored, judges, endpoints, store }: Opened, settings: Scored
 }
 
 /**
- * The judges at the endpoint, ready for all models that are asked; no addresses where none is. Rank 0 waits for them, and for the servers that
+ * The judges at the address, ready for all models that are asked; no endpoints where none is. Rank 0 waits for them, and for the servers that
  * terms have of their own, and says so.
  */
 async function readyJudges(
   scored: CombinedReward,
   judges: Judges,
-  endpoint: Endpoint | null,
+  address: JudgeAddress | null,
   reward: RewardSettings,
   { group, handle, log, stop }: ScorerServices,
 ): Promise<ReadyJudges> {
@@ -186,8 +185,8 @@ async function readyJudges(
   const ready = await lead(group, async (): Promise<ReadyJudges> => {
     try {
       await scored.untilReady(waiting);
-      if (endpoint === null) return { endpoints: [], traits: {} };
-      return await judges.untilReady(endpoint, { ...judgeKey(), ...waiting, alias: reward.model_alias });
+      if (address === null) return { endpoints: [], token: null, traits: {} };
+      return await judges.untilReady(address, { ...waiting, alias: reward.model_alias });
     } catch (error) {
       throw stop.aborted ? new Abandoned() : error;
     }

@@ -5,15 +5,16 @@ import type { CombinedReward } from '../rewards/score/combined.js';
 import type { Judge } from '../rewards/judge/judge.js';
 import type { CanaryResult } from '../rewards/judge/client.js';
 import { JudgeClient, type JudgeClientOptions } from '../rewards/judge/client.js';
-import type { Endpoint } from '../rewards/judge/endpoints.js';
+import type { JudgeAddress } from '../rewards/judge/endpoints.js';
 import { waitUntilReady, type ReadinessOptions } from '../rewards/judge/readiness.js';
 import type { Traits } from '../rewards/judge/traits.js';
 import type { ServerLimits } from '../rewards/terms/term.js';
 
-export type JudgesOptions = Omit<JudgeClientOptions, 'model' | 'concurrency' | 'traits'> & {
-  readonly concurrency: number;
-  readonly traits?: ReadyJudges['traits'];
-};
+export type JudgesOptions = Omit<JudgeClientOptions, 'model' | 'concurrency' | 'traits' | 'apiKey'> &
+  Pick<JudgeAddress, 'token'> & {
+    readonly concurrency: number;
+    readonly traits?: ReadyJudges['traits'];
+  };
 
 /** What a reward section allows one of so many processes. */
 export function limitsOf(
@@ -28,14 +29,17 @@ export function limitsOf(
   };
 }
 
-/** The key that the judges of a run ask for, where the environment has one. */
-export function judgeKey(): { readonly apiKey?: string } {
-  const apiKey = process.env['OPENAI_API_KEY'];
+/**
+ * Which key a judge is sent: that of a server of this program its token, so that no other server gets it, and any other one what the
+ * environment has for judges, if anything.
+ */
+export function judgeKey({ token }: Pick<JudgeAddress, 'token'>): { readonly apiKey?: string } {
+  const apiKey = token ?? process.env['OPENAI_API_KEY'];
   return apiKey === undefined ? {} : { apiKey };
 }
 
 /** Where judges that are ready can be asked, and what they take of a request, by their models; plain data. */
-export interface ReadyJudges {
+export interface ReadyJudges extends Pick<JudgeAddress, 'token'> {
   readonly endpoints: readonly string[];
   readonly traits: Readonly<Record<string, Traits>>;
 }
@@ -61,19 +65,20 @@ export class Judges {
     return [...this.#clients.keys()];
   }
 
-  /** Waits for all models at one endpoint; there are no addresses where none was taken. Raises as `waitUntilReady` does. */
-  async untilReady(endpoint: Endpoint, options: ReadinessOptions): Promise<ReadyJudges> {
-    const ready = await Promise.all(this.models.map((model) => waitUntilReady(endpoint, model, options)));
+  /** Waits for all models at one address; there are no endpoints where none was taken. Raises as `waitUntilReady` does. */
+  async untilReady({ endpoint, token }: JudgeAddress, options: Omit<ReadinessOptions, 'apiKey'>): Promise<ReadyJudges> {
+    const asked = { ...options, ...judgeKey({ token }) };
+    const ready = await Promise.all(this.models.map((model) => waitUntilReady(endpoint, model, asked)));
     const traits = Object.fromEntries(this.models.map((model, i) => [model, ready[i].traits]));
-    return { endpoints: ready.at(0)?.endpoints ?? [], traits };
+    return { endpoints: ready.at(0)?.endpoints ?? [], token, traits };
   }
 
   /** Connects all; `concurrency` is that of all together. Without `traits` their clients find out by themselves what they take. */
-  connect({ concurrency: together, traits = {}, ...options }: JudgesOptions): void {
+  connect({ concurrency: together, token, traits = {}, ...options }: JudgesOptions): void {
     const concurrency = Math.max(1, Math.floor(together / this.models.length));
     for (const model of this.models) {
       const found = model in traits ? { traits: traits[model] } : {};
-      this.#clients.set(model, new JudgeClient({ ...options, ...found, model, concurrency }));
+      this.#clients.set(model, new JudgeClient({ ...options, ...judgeKey({ token }), ...found, model, concurrency }));
     }
   }
 

@@ -9,7 +9,7 @@ import type { SampleSource } from '../data/types.js';
 import type { ProcessGroup } from '../group/process_group.js';
 import type { RunResolver } from '../models/reference.js';
 import type { Answer } from '../policies/policy.js';
-import type { Endpoint } from '../rewards/judge/endpoints.js';
+import type { JudgeAddress } from '../rewards/judge/endpoints.js';
 import type { OpenSender } from '../rewards/judge/sender.js';
 import type { RunHandle } from '../run/claim.js';
 import { writeHeldOutEpisodes } from '../run/episodes.js';
@@ -33,8 +33,8 @@ export interface Bench {
   readonly handle: RunHandle | null;
   readonly log: RunLog;
   readonly resolveRun: RunResolver;
-  /** The judge's base URL; null where none is configured. */
-  readonly judgeEndpoint: Endpoint | null;
+  /** Where the judge is; null where none is configured. */
+  readonly judge: JudgeAddress | null;
   readonly stop: AbortSignal;
   /** From where judges are asked. */
   readonly openSender: OpenSender;

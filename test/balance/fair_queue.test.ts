@@ -135,3 +135,24 @@ it('knows a run that pauses, however many names come and go meanwhile', () => {
   push('one/known');
   expect(turns(3)).toContain('one/known');
 });
+
+it('remembers nobody who had no turn, and costs no more for names that come and go without one', () => {
+  const { queue, push, ownerOf } = made();
+  push('one/known');
+  for (let i = 0; i < 5000; i++) {
+    push(`one/fresh${i}`);
+    expect(queue.drop(ownerOf(`one/fresh${i}`), `one/fresh${i}`)).toBe(true);
+  }
+  expect(queue.known).toBe(2);
+});
+
+it('knows a run that pauses also while more names wait than it remembers of those that do not', () => {
+  const { push, turns } = made();
+  push('one/known');
+  turns(1);
+  for (let i = 0; i < 3000; i++) push(`one/fresh${i}`);
+  for (let round = 0; round < 30; round++) {
+    push('one/known');
+    expect(turns(3)).toContain('one/known');
+  }
+});

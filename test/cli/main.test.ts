@@ -107,6 +107,10 @@ describe('editrl', () => {
       ['gateway', '--upstream', 'http://127.0.0.1:9', name, value],
       `editrl: ${name}: found ${value}; allowed: a number\n`,
     ]),
+    ...[[], ['a-deployment']].map((names): [string[], string] => [
+      ['gateway', '--upstream', 'http://127.0.0.1:9', '--model-alias', ...names],
+      'editrl: --model-alias: other names are those of one model: name it with --model\n  editrl gateway --help lists every flag with its default.\n',
+    ]),
     ...[
       ['--port', 'two', 'a whole number from 0 to 65535'],
       ['--port', '70000', 'a whole number from 0 to 65535'],

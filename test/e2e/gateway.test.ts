@@ -1,6 +1,6 @@
 /** The gateway as a process in front of judges that are processes, asked by several clients at once. */
 import { spawn } from 'node:child_process';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
@@ -156,7 +156,7 @@ describe('a burst from four client processes', () => {
     const bodies = await questions(400);
     const asking = askAll(`${origin}/v1/chat/completions`, bodies, 16);
     await untilText('a good part is answered', `${origin}/metrics`, (text) => {
-      return Number(/requests_total\{status="200"\} (\d+)/.exec(text)?.[1] ?? 0) > 60;
+      return Number(/requests_total\{path="[^"]*completions",status="200"\} (\d+)/.exec(text)?.[1] ?? 0) > 60;
     });
     judges[0].kill('SIGKILL');
     const answers = await asking;
@@ -213,24 +213,41 @@ describe('the gateway that a launcher starts', () => {
       program: join(ROOT, 'dist/src/cli/main.js'),
     });
     const user = { notice: () => undefined, lost: () => undefined, over: new AbortController().signal };
-    const run = { runName: 'a_run', baseExpDir: dir, concurrency: 8, timeoutS: 60, user };
+    const reward = { concurrency: 8, timeout_s: 60, model: stubModel, model_alias: false } as const;
+    const run = { runName: 'a_run', baseExpDir: dir, reward, user };
     try {
-      expect(await gateways.endpointFor(stubs[0].url, run)).toBe(stubs[0].url);
+      expect(await gateways.addressFor(stubs[0].url, run)).toEqual({ endpoint: stubs[0].url, token: null });
       const before = new Set(childrenOf(process.pid));
       const list = stubs.map(({ url }) => url);
-      const url = (await gateways.endpointFor(list, run)) as string;
+      const address = await gateways.addressFor(list, run);
+      const [url, token] = [address.endpoint as string, address.token as string];
       expect(url).toMatch(/^http:\/\/127\.0\.0\.1:\d+\/run\/a_run\/v1$/);
-      expect(await gateways.endpointFor([...list].reverse(), { ...run, runName: 'b_run' })).toBe(
-        url.replace('a_run', 'b_run'),
+      expect(await gateways.addressFor([...list].reverse(), { ...run, runName: 'b_run' })).toEqual({
+        endpoint: url.replace('a_run', 'b_run'),
+        token,
+      });
+      await waitUntilReady(url, stubModel, { maxWaitS: 60, apiKey: token });
+      const asked = (): number => stubs.reduce((sum, { requests }) => sum + requests.length, 0);
+      const before401 = asked();
+      for (const authorization of ['', 'Bearer none', `Bearer ${'0'.repeat(64)}`]) {
+        const body = JSON.stringify({ model: stubModel, messages: [{ role: 'user', content: 'Instruction: x' }] });
+        const headers = { 'content-type': 'application/json', ...(authorization === '' ? {} : { authorization }) };
+        const reply = await fetch(`${url}/chat/completions`, { method: 'POST', headers, body });
+        expect(reply.status).toBe(401);
+      }
+      expect(asked()).toBe(before401);
+      expect(stubs.flatMap(({ requests }) => requests).map(({ authorization }) => authorization)).not.toContain(
+        `Bearer ${token}`,
       );
-      await waitUntilReady(url, stubModel, { maxWaitS: 60 });
       const [gatewayPid] = childrenOf(process.pid).filter((pid) => !before.has(pid));
+      expect(readFileSync(`/proc/${gatewayPid}/cmdline`, 'utf8')).not.toContain(token);
       process.kill(gatewayPid, 'SIGKILL');
       await until('it is noticed', () => said.some((line) => line.includes('it is started again')));
-      await waitUntilReady(url, stubModel, { maxWaitS: 60 });
+      await waitUntilReady(url, stubModel, { maxWaitS: 60, apiKey: token });
       const [again] = childrenOf(process.pid).filter((pid) => !before.has(pid));
       await gateways.close();
       expect(isRunning(again)).toBe(false);
+      expect(readFileSync(join(dir, 'gateway.log'), 'utf8')).not.toContain(token);
     } finally {
       await gateways.close();
       await Promise.all(stubs.map(({ close }) => close()));

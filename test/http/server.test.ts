@@ -347,3 +347,44 @@ describe('the end', () => {
     await until(() => gone && server.underWay === 0);
   });
 });
+
+describe('requests that come one behind another on one connection', () => {
+  it('are all called off when it breaks, and none is under way afterwards', async () => {
+    let asked = 0;
+    let gone = 0;
+    const wait: Readonly<Record<string, Route>> = {
+      '/wait': {
+        GET: (call) => {
+          asked++;
+          return new Promise((resolve) => {
+            call.gone.addEventListener('abort', () => {
+              gone++;
+              resolve(json(200, {}));
+            });
+          });
+        },
+      },
+    };
+    const { server, url } = await serve(wait);
+    const { socket } = dial(url);
+    socket.write('GET /wait HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n'.repeat(12));
+    await until(() => asked === 12);
+    expect(server.underWay).toBe(12);
+    socket.destroy();
+    await until(() => gone === 12);
+    expect(server.underWay).toBe(0);
+    await server.drain();
+  });
+});
+
+it('a header that cannot be sent costs its own connection, and nobody else', async () => {
+  const defects: unknown[] = [];
+  const routes: Readonly<Record<string, Route>> = {
+    ...echo,
+    '/broken': { GET: () => json(200, {}, { 'x-note': 'two\nlines' }) },
+  };
+  const { url } = await serve(routes, { onDefect: (error) => defects.push(error) });
+  await expect(fetch(`${url}/broken`)).rejects.toThrow();
+  expect(defects).toHaveLength(1);
+  expect((await ask(`${url}/open`)).status).toBe(200);
+});

@@ -25,25 +25,31 @@ const embedded = { endpoint: 'embedded', model: 'a-judge' } as const;
 describe('the embedded judge', () => {
   it('is one for all who ask the same model, and none for those who have a judge', async () => {
     const { program, judges } = prepare();
-    expect(await judges.endpointOf({ endpoint: 'http://a:1', model: 'a-judge' })).toBe('http://a:1');
+    expect(await judges.addressOf({ endpoint: 'http://a:1', model: 'a-judge' })).toEqual({
+      endpoint: 'http://a:1',
+      token: null,
+    });
     expect(program.pids).toEqual([]);
-    const [one, other] = await Promise.all([judges.endpointOf(embedded), judges.endpointOf(embedded)]);
-    expect(one).toMatch(/^http:\/\/127\.0\.0\.1:\d+\/v1$/);
-    expect(other).toBe(one);
+    const [one, other] = await Promise.all([judges.addressOf(embedded), judges.addressOf(embedded)]);
+    expect(one.endpoint).toMatch(/^http:\/\/127\.0\.0\.1:\d+\/v1$/);
+    expect(one.token).toMatch(/^[0-9a-f]{32,}$/);
+    expect(other).toEqual(one);
     expect(program.pids).toHaveLength(1);
-    expect(await judges.endpointOf({ ...embedded, model: 'another-judge' })).not.toBe(one);
+    const third = await judges.addressOf({ ...embedded, model: 'another-judge' });
+    expect(third.endpoint).not.toBe(one.endpoint);
+    expect(third.token).not.toBe(one.token);
   });
 
   it('that was killed answers whoever asks for it later, at the same address', async () => {
     const { clock, said, judges } = prepare();
-    const endpoint = (await judges.endpointOf(embedded)) as string;
-    await expect(ask(`${new URL(endpoint).origin}/die`)).rejects.toThrow();
+    const address = await judges.addressOf(embedded);
+    await expect(ask(`${new URL(address.endpoint as string).origin}/die`)).rejects.toThrow();
     await until(() => said.length === 1);
     const notices: string[] = [];
     const user = { notice: (line: string) => notices.push(line), lost: () => undefined };
-    expect(await judges.endpointOf(embedded, { ...user, over: new AbortController().signal })).toBe(endpoint);
+    expect(await judges.addressOf(embedded, { ...user, over: new AbortController().signal })).toEqual(address);
     await clock.pass(250);
-    await expect(ask(`${new URL(endpoint).origin}/die`)).rejects.toThrow();
+    await expect(ask(`${new URL(address.endpoint as string).origin}/die`)).rejects.toThrow();
     await until(() => said.length === 2);
     expect(notices).toEqual(['the embedded judge was ended by SIGKILL; it is started again in 0.5 s (2 of 5)']);
   });
@@ -52,7 +58,7 @@ describe('the embedded judge', () => {
     const { program, clock, said, judges } = prepare();
     const lost: string[] = [];
     const user = { notice: () => undefined, lost: (error: Error) => lost.push(error.message) };
-    const endpoint = (await judges.endpointOf(embedded, { ...user, over: new AbortController().signal })) as string;
+    const { endpoint } = await judges.addressOf(embedded, { ...user, over: new AbortController().signal });
     const { origin } = new URL(endpoint);
     program.spoil('broken');
     await expect(ask(`${origin}/die`)).rejects.toThrow();
@@ -71,9 +77,9 @@ describe('the embedded judge', () => {
     await expect(ask(origin)).rejects.toThrow('ECONNREFUSED');
     expect(program.pids).toHaveLength(6);
     // One that does not start is no reason for the next not to.
-    await expect(judges.endpointOf(embedded)).rejects.toThrow(EndpointError);
+    await expect(judges.addressOf(embedded)).rejects.toThrow(EndpointError);
     program.mend();
-    const later = (await judges.endpointOf(embedded)) as string;
-    expect(await ask(later)).toBe(String(program.pids.at(-1)));
+    const later = await judges.addressOf(embedded);
+    expect(await ask(later.endpoint as string)).toBe(String(program.pids.at(-1)));
   });
 });

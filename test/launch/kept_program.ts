@@ -4,7 +4,7 @@ import { get } from 'node:http';
 import { join } from 'node:path';
 import { vi } from 'vitest';
 
-/** Answers with its pid; `/die` kills it. Where the file `broken` lies beside it, it does not start; where `mute` does, it says nothing; where `greedy` does, it dies of a connection. */
+/** Answers with its pid, and at `/told` with the token and the arguments that it was given; `/die` kills it. Where the file `broken` lies beside it, it does not start; where `mute` does, it says nothing; where `greedy` does, it dies of a connection. */
 const text = `import { appendFileSync, existsSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { join } from 'node:path';
@@ -16,6 +16,7 @@ if (existsSync(beside('broken'))) {
 }
 const server = createServer((request, response) => {
   if (request.url === '/die') process.kill(process.pid, 'SIGKILL');
+  else if (request.url === '/told') response.end(JSON.stringify([process.env.EDITRL_SERVER_TOKEN, process.argv]));
   else response.end(String(process.pid));
 });
 process.on('disconnect', () => process.exit(0));

@@ -56,6 +56,20 @@ describe('a server that is killed', () => {
     expect(program.pids).toHaveLength(2);
   });
 
+  it('asks for the same token again, which its environment has and its arguments have not', async () => {
+    const { clock, said, start } = prepare();
+    const { origin, token } = await start();
+    const told = async (): Promise<unknown[]> => JSON.parse(await ask(`${origin}/told`)) as unknown[];
+    const [given, args] = await told();
+    expect(given).toBe(token);
+    expect(JSON.stringify(args)).not.toContain(token);
+    await expect(ask(`${origin}/die`)).rejects.toThrow();
+    await until(() => said.length === 1);
+    await clock.pass(250);
+    expect((await told())[0]).toBe(token);
+    expect(process.env['EDITRL_SERVER_TOKEN']).toBeUndefined();
+  });
+
   it('takes along the connection that it was being given, and no other', async () => {
     const { program, clock, said, start } = prepare();
     const { origin } = await start();

@@ -105,7 +105,7 @@ function request(more: Partial<RescoreRequest> = {}): RescoreRequest {
     reward: settings.reward,
     name: 'again',
     resolveRun: (run) => run,
-    endpoint: null,
+    judge: null,
     ...more,
   };
 }
@@ -243,7 +243,7 @@ describe('scoring a run again by another reward', () => {
     try {
       const reward = changed({ prompts: { ...settings.reward.prompts, viescore_pq: join(root, 'pq.txt') } });
       writeFileSync(join(root, 'pq.txt'), 'How good does this look?');
-      const asking = request({ reward, name: 'asked', endpoint: async () => judge.url });
+      const asking = request({ reward, name: 'asked', judge: async () => ({ endpoint: judge.url, token: null }) });
       const summary = await rescore(asking);
       // Semantic consistency is as it was; perceptual quality was never asked in these words.
       expect(summary.not_rescored).toEqual({});
@@ -270,7 +270,9 @@ describe('scoring a run again by another reward', () => {
       const reward = changed({ prompts, model_alias: ['deployment-7'] });
       const notes: string[] = [];
       const onNote = (note: string): unknown => notes.push(note);
-      const summary = await rescore(request({ reward, name: 'choosy', endpoint: async () => judge.url, onNote }));
+      const summary = await rescore(
+        request({ reward, name: 'choosy', judge: async () => ({ endpoint: judge.url, token: null }), onNote }),
+      );
       expect(summary.judgements.asked).toBeGreaterThan(0);
       expect(summary.rescored.unscored).toBe(0);
       expect(judge.requests.filter(({ body }) => 'seed' in body)).toHaveLength(1);
@@ -282,7 +284,11 @@ describe('scoring a run again by another reward', () => {
 
   it('ends with the address of a judge that has to be asked and is not there', async () => {
     const reward = changed({ model: 'another' });
-    const asking = request({ reward, name: 'down', endpoint: async () => 'http://127.0.0.1:9/v1' });
+    const asking = request({
+      reward,
+      name: 'down',
+      judge: async () => ({ endpoint: 'http://127.0.0.1:9/v1', token: null }),
+    });
     await expect(rescore(asking)).rejects.toThrow(/the judge is not ready/);
     expect(existsSync(paths.rescored('down').outcomes)).toBe(false);
   });

@@ -52,7 +52,7 @@ function open(reward: Record<string, unknown>, endpoint: string | null, group: P
   return openScorer(
     settings,
     { group, handle, log, resolveRun: (run) => run, checkpoint: null, stop, openSender: openLocalSender },
-    endpoint,
+    endpoint === null ? null : { endpoint, token: null },
   );
 }
 

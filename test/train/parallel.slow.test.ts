@@ -49,7 +49,7 @@ describe('a run on two ranks', () => {
       const common = {
         group,
         resolveRun: (run: string) => run,
-        judgeEndpoint: judge.url,
+        judge: { endpoint: judge.url, token: null },
         stop: stop.signal,
         openSender: openLocalSender,
       };

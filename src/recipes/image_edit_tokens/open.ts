@@ -33,12 +33,12 @@ async function open(settings: ImageEditSettings, bench: Bench): Promise<Training
   noteDatasets(bench, settings.data, task.sources);
   const policy = openPolicy(settings, task, bench);
   const { algorithm, reward, validation } = settings;
-  const { group, judgeEndpoint, checkpoint } = bench;
+  const { group, judge, checkpoint } = bench;
   const format = new Emu3Format(task.space);
   const schedule = scheduleOf(settings);
   // A supervised run without a judge reports losses only; GRPO cannot do without a reward.
-  const scores = algorithm.type === 'grpo' || judgeEndpoint !== null || !asksJudge(reward);
-  const scorer = scores ? await openScorer(settings, bench, judgeEndpoint) : null;
+  const scores = algorithm.type === 'grpo' || judge !== null || !asksJudge(reward);
+  const scorer = scores ? await openScorer(settings, bench, judge) : null;
   const collector: EditCollector | null = scorer === null ? null : { task, policy, scorer, group };
   const heldOut = collector === null ? null : openHeldOut(settings, bench, collector, manners(settings));
   if (algorithm.type === 'sft') {

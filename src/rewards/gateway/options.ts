@@ -1,10 +1,11 @@
 /** What a gateway can be told. Import-light: the command line reads the schema. */
 import { z } from 'zod';
+import { modelAliasSchema } from '../judge/endpoints.js';
 
 /** A run's name, as `x-run-name` carries it. */
 export const runNamePattern = /^[A-Za-z0-9][A-Za-z0-9._-]{0,95}$/;
 
-export const gatewayOptionsSchema = z.strictObject({
+const options = z.strictObject({
   upstreams: z
     .array(z.string())
     .min(1, 'at least one upstream is needed')
@@ -17,6 +18,9 @@ export const gatewayOptionsSchema = z.strictObject({
     .describe(
       'the model that an upstream has to serve before it counts as ready; the first that it lists where it is left out',
     ),
+  modelAlias: modelAliasSchema.describe(
+    'another name by which an upstream may answer when it is asked for --model, as a proxy or a deployment does; may be repeated, and any where no name follows. The model need then not be listed',
+  ),
   host: z.string().min(1).default('127.0.0.1').describe('address to listen on'),
   port: z.int().min(0).max(65_535).default(4878).describe('port to listen on; 0 takes a free one'),
   routing: z
@@ -109,6 +113,12 @@ export const gatewayOptionsSchema = z.strictObject({
     .min(1)
     .default(5)
     .describe('failures in a row after which an upstream is left alone until it passes its readiness check again'),
+});
+
+/** As `options`, whose fields may contradict each other. */
+export const gatewayOptionsSchema = options.refine(({ model, modelAlias }) => model !== null || modelAlias === false, {
+  path: ['modelAlias'],
+  message: 'other names are those of one model: name it with --model',
 });
 
 export type GatewayOptions = z.output<typeof gatewayOptionsSchema>;

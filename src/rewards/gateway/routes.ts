@@ -1,7 +1,8 @@
 /** What each path of the gateway answers. */
 import { createHash } from 'node:crypto';
+import { isIPv6 } from 'node:net';
 import { Semaphore } from '../../core/semaphore.js';
-import { bearerToken } from '../../http/guard.js';
+import { bearerToken, isLoopback } from '../../http/guard.js';
 import { badRequest, Refusal } from '../../http/refusal.js';
 import { json, metricsPage, type Reply } from '../../http/reply.js';
 import type { Call, Route } from '../../http/server.js';
@@ -118,9 +119,20 @@ async function chat(call: Call, state: GatewayState, parsing: Semaphore): Promis
       }),
     bytes.length,
   );
-  const caller = call.request.socket.remoteAddress ?? '';
+  const caller = callerOf(call.request.socket.remoteAddress ?? '');
   const { status, body: text, headers } = await answerChat({ caller, run, chat: body, bytes, gone: call.gone }, state);
   return { status, type: headers['content-type'] ?? 'application/json', body: text, headers };
+}
+
+/** Who asks, as far as addresses cannot be chosen freely: this machine has all of 127.0.0.0/8, and a host on IPv6 all of its /64. */
+function callerOf(address: string): string {
+  const plain = address.replace(/^::ffff:/, '');
+  if (isLoopback(plain)) return 'this machine';
+  if (!isIPv6(plain)) return plain;
+  const [head, tail] = plain.split('::', 2);
+  const groups = head.split(':');
+  const missing = tail === undefined ? 0 : 8 - groups.length - tail.split(':').length;
+  return [...groups, ...Array<string>(Math.max(0, missing)).fill('0')].slice(0, 4).join(':');
 }
 
 /** Whose quota a request counts against: the run that it names, else whoever has its key, else everyone who names nothing. */

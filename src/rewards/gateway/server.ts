@@ -11,7 +11,7 @@ import type { Clock } from '../../core/clock.js';
 import { systemClock } from '../../core/clock.js';
 import { resolveEndpoints } from '../judge/endpoints.js';
 import { createHttpPool } from '../../http/pool.js';
-import { lookAt, type Look, type LookContext } from '../judge/readiness.js';
+import { lookAt, type JudgeNames, type Look, type LookContext } from '../judge/readiness.js';
 import { CanaryScoring, placeAt, type ChooseCanaries } from './canary_scoring.js';
 import { genericCanaries } from './canary_set.js';
 import { ReplyCache } from './cache.js';
@@ -111,6 +111,8 @@ export async function startGateway(
           const end = await placeAt(upstream, dispatcher, stop.signal);
           try {
             const look = await lookForModel(upstream.url, options.model, {
+              alias: options.modelAlias,
+              names: flags,
               clock,
               pool: looks,
               signal: stop.signal,
@@ -219,9 +221,22 @@ function upstreamUrls({ upstreams }: GatewayOptions): readonly string[] {
   }
 }
 
-/** A look for this model, or for the first that the server lists. */
+const flags: JudgeNames = {
+  judge: 'the judge',
+  endpoint: '--upstream',
+  model: '--model',
+  allow: (name) => `add --model-alias${name === null ? '' : ` ${name}`}`,
+  key: 'the variable of --upstream-key-env',
+  start: 'Start it, or check host and port.',
+};
+
+/** A look for this model, or for the first that the server lists. One that is ready lists it. */
 async function lookForModel(url: string, model: string | null, context: LookContext): Promise<Look> {
-  if (model !== null) return lookAt(url, model, context);
+  if (model !== null) {
+    const look = await lookAt(url, model, context);
+    if (look.state !== 'ready' || look.models.some(({ id }) => id === model)) return look;
+    return { ...look, models: [{ id: model, root: null, maxModelLen: null }, ...look.models] };
+  }
   const listing = await lookAt(url, '', context);
   const first = listing.models?.at(0);
   // Nobody has asked for this model: by what name it answers is for the callers to judge.

@@ -1,5 +1,6 @@
 /** What a server's answer to a chat request means: a text, or a problem and what may be done about it. */
 import OpenAI from 'openai';
+import { bySetting, type AllowAlias } from './endpoints.js';
 import { readFirstToken } from './first_token.js';
 import { isOverflow } from './overflow.js';
 import { excerpt } from './parse.js';
@@ -127,16 +128,21 @@ export function isAlive(reply: Reply): boolean {
 export type ModelAlias = boolean | readonly string[];
 
 /**
- * The reply, or what is wrong with it where it came from another model than the one asked: its scores would be another judge's. `setting` names
- * the switch that allows it.
+ * The reply, or what is wrong with it where it came from another model than the one asked: its scores would be another judge's. `allow` says
+ * what allows it.
  */
-export function checkedModel(reply: Reply, asked: string, alias: ModelAlias, setting = 'model_alias'): Reply {
+export function checkedModel(
+  reply: Reply,
+  asked: string,
+  alias: ModelAlias,
+  allow: AllowAlias = bySetting('model_alias'),
+): Reply {
   const { model = null } = reply;
   if (model === null || alias === true) return reply;
   const allowed = [asked, ...(alias === false ? [] : alias)];
   if (allowed.some((name) => isModel(model, name))) return reply;
   const name = excerpt(model);
-  const detail = `the answer came from another model, ${name}, than the one asked, "${asked}"; if that is its other name (of a proxy, of a deployment, the first of several), set ${setting}: [${name}]`;
+  const detail = `the answer came from another model, ${name}, than the one asked, "${asked}"; if that is its other name (of a proxy, of a deployment, the first of several), ${allow(name)}`;
   return problem('server_error', detail, 'ask_again');
 }
 

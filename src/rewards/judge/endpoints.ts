@@ -14,8 +14,23 @@ export const endpointSchema = z.union([z.string(), z.array(z.string()).min(1), n
 /** One URL, several URLs of equal judges, or a node file. */
 export type Endpoint = z.infer<typeof endpointSchema>;
 
+/** Where a judge is, and who may ask it; plain data, which goes from process to process and into no file. */
+export interface JudgeAddress {
+  readonly endpoint: Endpoint;
+  /** The token of a server that this program has started; null for one that somebody else runs. */
+  readonly token: string | null;
+}
+
 /** Names that a judge may answer by besides the one that it is asked by; see `checkedModel`. */
 export const modelAliasSchema = z.union([z.boolean(), z.array(z.string().min(1)).min(1)]).default(false);
+
+/** What a person does to allow another name of a model, given as JSON; null stands for any. */
+export type AllowAlias = (name: string | null) => string;
+
+/** By a setting of a config. */
+export function bySetting(setting: string): AllowAlias {
+  return (name) => `set ${setting}: ${name === null ? 'true' : `[${name}]`}`;
+}
 
 /**
  * The base URLs, each ending in `/v1`. Raises ConfigError for an address of the wrong form, EndpointError for a node file that

@@ -5,8 +5,7 @@ import type { Clock } from '../../core/clock.js';
 import { sleep, systemClock } from '../../core/clock.js';
 import { checkedModel, readError, type ModelAlias } from './completion.js';
 import { Deadline } from '../../core/deadline.js';
-import type { Endpoint } from './endpoints.js';
-import { resolveEndpoints } from './endpoints.js';
+import { bySetting, resolveEndpoints, type AllowAlias, type Endpoint } from './endpoints.js';
 import { createHttpPool } from '../../http/pool.js';
 import { negotiate } from './negotiation.js';
 import { excerpt } from './parse.js';
@@ -53,8 +52,8 @@ export interface JudgeNames {
   readonly endpoint: string;
   /** The setting with its model. */
   readonly model: string;
-  /** The setting with the model's other names. */
-  readonly alias: string;
+  /** What allows the model's other names. */
+  readonly allow: AllowAlias;
   /** The environment variable with its key. */
   readonly key: string;
   /** What to do where nobody answers. */
@@ -197,7 +196,7 @@ const runsJudge: JudgeNames = {
   judge: 'the judge',
   endpoint: 'reward.endpoint',
   model: 'reward.model',
-  alias: 'reward.model_alias',
+  allow: bySetting('reward.model_alias'),
   key: 'OPENAI_API_KEY',
   start:
     'Start the judge (scripts/ has a way to serve it with vLLM), check host and port, then run the same command again.',
@@ -229,16 +228,20 @@ export async function lookAt(url: string, model: string, context: LookContext): 
       const start = startingTraits[dialectOf([url])];
       const { reply: got, traits, thinks, error } = await negotiate(client, model, start, signal);
       if (error !== null) return readFailure(error, url, names);
-      const reply = checkedModel(got, model, alias, names.alias);
+      const reply = checkedModel(got, model, alias, names.allow);
       if (reply.kind === 'text' || reply.thought === true) {
-        return { ...unlisted, ...(listed.state === 'ready' ? listed : {}), found: { traits, thinks } };
+        return {
+          ...unlisted,
+          ...(listed.state === 'ready' ? listed : { models: listed.models ?? [] }),
+          found: { traits, thinks },
+        };
       }
       return {
         state: 'wrong',
         found: `a small request with two images gave no text (${reply.problem}: ${reply.detail})`,
         next:
           got !== reply
-            ? `Set ${names.model} to the name that it answers with, if that is the model you mean, or allow that name by ${names.alias}.`
+            ? `Set ${names.model} to the name that it answers with, if that is the model you mean, or allow that name.`
             : `Check what serves this address: it has to complete chats with images. ${checkAddress(names)}`,
       };
     });
@@ -314,7 +317,7 @@ function readListing(listing: unknown, model: string, names: JudgeNames): Look {
       state: 'wrong',
       models,
       found: `it does not serve '${model}'; it serves: ${nameSome(models)}`,
-      next: `Set ${names.model} to a model that it serves, or serve that one (vllm serve MODEL, or --served-model-name). Where it answers to that name all the same, set ${names.alias}: true.`,
+      next: `Set ${names.model} to a model that it serves, or serve that one (vllm serve MODEL, or --served-model-name). Where it answers to that name all the same, ${names.allow(null)}.`,
     };
   }
   return { state: 'ready', maxModelLen: wanted.maxModelLen, models };

@@ -80,18 +80,23 @@ class Service {
   }
 
   async score(call: Call): Promise<Reply> {
-    if (this.#underWay >= this.limits.requests) {
-      throw new Refusal('busy', `${this.#underWay} requests are under way, which is the most.`, { retryAfterS: 1 });
-    }
+    this.#refuseTooMany();
+    const asked = await this.#parse(call);
+    // One that never sends its body takes nobody's place.
+    this.#refuseTooMany();
     this.#underWay++;
     try {
-      const asked = await this.#parse(call);
       const items = await this.#scorer.score(asked.items, call.gone);
       const reward = this.reward.digest;
       return json(200, asked.single ? { reward, ...items[0] } : { reward, items });
     } finally {
       this.#underWay--;
     }
+  }
+
+  #refuseTooMany(): void {
+    if (this.#underWay < this.limits.requests) return;
+    throw new Refusal('busy', `${this.#underWay} requests are under way, which is the most.`, { retryAfterS: 1 });
   }
 
   /** Its bytes are let go with its return; what is held of them from then on is the texts of the items. */

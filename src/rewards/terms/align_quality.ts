@@ -9,7 +9,7 @@ import type { Judge, JudgeQuery } from '../judge/judge.js';
 import type { CanaryResult } from '../judge/client.js';
 import type { ModelAlias } from '../judge/completion.js';
 import type { JudgeImage } from '../judge/images.js';
-import { modelAliasSchema } from '../judge/endpoints.js';
+import { bySetting, modelAliasSchema } from '../judge/endpoints.js';
 import { maxScore, parseScores } from '../judge/parse.js';
 import { alignPrompts, twoScores, withInstruction } from '../judge/prompts.js';
 import type { WaitOptions } from '../judge/readiness.js';
@@ -42,7 +42,7 @@ const namesInMessages = {
   judge: 'the judge of align_quality',
   endpoint: 'endpoint of the term align_quality',
   model: 'model of the term align_quality',
-  alias: 'model_alias of the term align_quality',
+  allow: bySetting('model_alias of the term align_quality'),
   start: 'Check the address and the network, or start the server; then run the same command again.',
 };
 

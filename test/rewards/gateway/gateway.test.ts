@@ -2,7 +2,7 @@
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterEach, describe, expect, it } from 'vitest';
+import { afterEach, describe, expect, it, vi } from 'vitest';
 import type { GatewayServices, RunningGateway } from '../../../src/rewards/gateway/server.js';
 import { startGateway } from '../../../src/rewards/gateway/server.js';
 import type { GatewayOptionsInput } from '../../../src/rewards/gateway/options.js';
@@ -10,7 +10,7 @@ import { EndpointError } from '../../../src/core/errors.js';
 import { encodePng } from '../../../src/core/image.js';
 import { waitUntilReady } from '../../../src/rewards/judge/readiness.js';
 import type { Behave, StubJudge } from '../judge/stub_judge.js';
-import { numberedImage, openAiError, scoresText, startStubJudge, stubModel } from '../judge/stub_judge.js';
+import { choosy, numberedImage, openAiError, scoresText, startStubJudge, stubModel } from '../judge/stub_judge.js';
 
 const opened: (() => Promise<void>)[] = [];
 const folders: string[] = [];
@@ -334,6 +334,50 @@ describe('who may ask', () => {
     expect((await post(url, await chatBody(1), { authorization: 'Bearer let-me-in-please' })).status).toBe(200);
     expect((await get(url, '/metrics')).status).toBe(401);
     expect((await get(url, '/health')).text).toBe('{"status":"ready"}');
+  });
+});
+
+describe('a judge that lists or answers by another name', () => {
+  async function otherwise(listed: string, answersAs: string): Promise<StubJudge> {
+    const models = { kind: 'json', body: { data: [{ id: listed, max_model_len: 4096 }] } } as const;
+    const stub = await startStubJudge(choosy([], scoresText(7, 8), answersAs), { models });
+    opened.push(stub.close);
+    return stub;
+  }
+
+  it.each([
+    ['answers', stubModel, 'add --model-alias \\"deployment-7\\"'],
+    ['lists', 'a-file.gguf', 'add --model-alias.'],
+  ])('is not asked where it %s so, and the flag that allows it is named', async (_does, listed, hint) => {
+    const stub = await otherwise(listed, 'deployment-7');
+    const said: string[] = [];
+    const log = (_level: string, text: string): unknown => said.push(text);
+    const { url } = await gateway({ upstreams: [stub.url] }, { log }, false);
+    await vi.waitUntil(() => said.length > 0, { timeout: 30_000, interval: 5 });
+    expect(`${said[0]} ${(await get(url, '/health')).text}`).toContain(hint);
+    expect(said[0]).not.toMatch(/reward\.|model_alias/);
+    expect((await post(url, await chatBody(1))).status).toBe(503);
+  });
+
+  it.each([[true], [['another', 'deployment-7']]])('is asked with --model-alias %j', async (modelAlias) => {
+    const stub = await otherwise('a-file.gguf', 'deployment-7');
+    const { url } = await gateway({ upstreams: [stub.url], modelAlias });
+    expect((await post(url, await chatBody(1))).text).toContain('[7,8]');
+    const { data } = JSON.parse((await get(url, '/v1/models')).text) as { data: { id: string }[] };
+    expect(data.map(({ id }) => id)).toEqual([stubModel, 'a-file.gguf']);
+  });
+
+  it('is not asked with a name that it does not answer by', async () => {
+    const stub = await otherwise(stubModel, 'deployment-7');
+    const { url } = await gateway({ upstreams: [stub.url], modelAlias: ['deployment-8'] }, {}, false);
+    await vi.waitUntil(() => stub.requests.length > 0, { timeout: 30_000, interval: 5 });
+    await vi.waitUntil(async () => (await get(url, '/health')).text.includes('deployment-7'), { timeout: 30_000 });
+    expect((await post(url, await chatBody(1))).status).toBe(503);
+  });
+
+  it('needs the name that it is asked by', async () => {
+    const start = startGateway({ upstreams: ['http://127.0.0.1:9'], modelAlias: true, port: 0 });
+    await expect(start).rejects.toThrow('modelAlias: other names are those of one model: name it with --model');
   });
 });
 

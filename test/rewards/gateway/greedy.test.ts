@@ -165,22 +165,23 @@ describe('turns', () => {
     expect(await shareBeside((request) => ({ run: `fresh-${request}` }))).toBeGreaterThan(0.35);
   });
 
-  it('are no more for one who has many names', async () => {
-    const many = (request: number) => ({ run: `name-${request % 30}`, from: '127.0.0.2' });
+  it('are no more for one who comes from many addresses of this machine', async () => {
+    const many = (request: number) => ({ run: 'attacker', from: `127.0.1.${(request % 30) + 1}` });
     expect(await shareBeside(many)).toBeGreaterThan(0.35);
   });
 
   it('are left for others where one fills the queue', async () => {
     let release = (): void => undefined;
     const held = new Promise<void>((resolve) => (release = resolve));
-    const stub = await judge(async () => {
-      await held;
+    const stub = await judge(async ({ text }) => {
+      if (text !== 'before') await held;
       return scoresText(7, 8);
     });
     const running = await gateway([stub], { maxConcurrency: 1, maxWaiting: 10 });
+    await ask(running, 'before', { run: 'innocent' });
     let refused = 0;
     const greedy = Array.from({ length: 30 }, async (_, i) => {
-      const { status } = await ask(running, 'x', { run: `fresh-${i}`, from: '127.0.0.2' });
+      const { status } = await ask(running, 'x', { run: `fresh-${i}` });
       refused += Number(status === 429);
     });
     await until(async () => (await health(running)).waiting === 10);

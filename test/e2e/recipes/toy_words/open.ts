@@ -35,7 +35,7 @@ async function open(settings: ToyWordsSettings, bench: Bench): Promise<Training>
       peers: group,
       keepReference: true,
     }),
-    scorer: await openScorer(settings, bench, bench.judgeEndpoint),
+    scorer: await openScorer(settings, bench, bench.judge),
     group,
   };
   return openGrpo(settings, bench, {
