@@ -13,7 +13,7 @@ import { alone } from '../../src/group/peers.js';
 import { Emu3Format } from '../../src/policies/tokens/emu3/format.js';
 import { jointVocabularyJson, TokenSpace } from '../../src/policies/tokens/emu3/space.js';
 import { Learner } from '../../src/policies/tokens/learner.js';
-import { WordTokenizer } from '../../src/policies/tokens/tokenizer.js';
+import { WordTokenizer } from '../../src/models/tokenizer/words.js';
 import type { LossSpec } from '../../src/policies/policy.js';
 import { median, shortRun } from './short_run.js';
 

@@ -8,6 +8,7 @@ import { readSafetensors, readSafetensorsIndex, type FloatTensor } from '../core
 export const POLICY_FILE = 'policy.safetensors';
 export const TOKENIZER_FILE = 'tokenizer.json';
 export const CONFIG_FILE = 'config.json';
+export const GENERATION_FILE = 'generation_config.json';
 
 /** A model's parameters by name. */
 export type Weights = Map<string, FloatTensor>;

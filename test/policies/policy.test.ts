@@ -13,7 +13,7 @@ import { FreeText } from '../../src/policies/tokens/free_text.js';
 import type { TokenLesson } from '../../src/policies/tokens/learner.js';
 import type { PolicyModel } from '../../src/policies/tokens/model.js';
 import { TokenPolicy, type TokenPolicyOptions } from '../../src/policies/tokens/policy.js';
-import { WordTokenizer, wordTokenizerJson } from '../../src/policies/tokens/tokenizer.js';
+import { WordTokenizer, wordTokenizerJson } from '../../src/models/tokenizer/words.js';
 import { testFolder } from '../support/folder.js';
 import { onRanks } from '../train/groups.js';
 import { openPrompt, smallModel, smallSpace, textPrompt } from './small_policy.js';

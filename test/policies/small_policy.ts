@@ -5,7 +5,7 @@ import { initDecoder, type DecoderConfig } from '../../src/nets/decoder/config.j
 import { Emu3Format, type Emu3Prompt } from '../../src/policies/tokens/emu3/format.js';
 import { jointVocabularyJson, SPECIAL, TokenSpace, type Emu3Forms } from '../../src/policies/tokens/emu3/space.js';
 import type { PolicyModel } from '../../src/policies/tokens/model.js';
-import { WordTokenizer } from '../../src/policies/tokens/tokenizer.js';
+import { WordTokenizer } from '../../src/models/tokenizer/words.js';
 
 export const CODES = 6;
 

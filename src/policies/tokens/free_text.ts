@@ -1,6 +1,6 @@
 /** Answers in words: any token of the vocabulary may follow, and one ends the answer. */
 import { unrestricted, type AnswerState, type TokenFormat } from './format.js';
-import type { WordTokenizer } from './tokenizer.js';
+import type { Tokenizer } from '../../models/tokenizer/tokenizer.js';
 
 export class FreeText implements TokenFormat {
   readonly size: number;
@@ -9,7 +9,7 @@ export class FreeText implements TokenFormat {
   readonly tokenizerJson: string;
 
   /** Raises DataError where the vocabulary lacks the end token. */
-  constructor(tokenizer: WordTokenizer, end: string) {
+  constructor(tokenizer: Pick<Tokenizer, 'size' | 'id' | 'json'>, end: string) {
     this.size = tokenizer.size;
     this.endOfSequence = tokenizer.id(end);
     this.tokenizerJson = tokenizer.json;

@@ -9,7 +9,7 @@ import { adapt, describeModel, digestOfWeights, openModel } from './adapter.js';
 import type { TokenPrompt } from './batch.js';
 import type { TokenFormat } from './format.js';
 import type { PolicyModel } from './model.js';
-import { WordTokenizer } from './tokenizer.js';
+import { WordTokenizer } from '../../models/tokenizer/words.js';
 
 /** Adapters that a policy is trained with, and the seed that they begin from. */
 export interface FreshAdapter {

@@ -26,7 +26,7 @@ const policy = section(
       },
     ),
     init: decoderInit.nullable().default(null).meta({ description: 'The architecture where policy.model is null.' }),
-    lora: lora.nullable().default(null),
+    lora: lora.nullable().default(null).meta({ ...lora.meta(), absent: null }),
     tokenizer: result(
       'Text tokenizer and vocabulary: a local path, {hub, revision} or {run, config}.',
       modelReference,

@@ -15,7 +15,7 @@ import type { TokenAnswer, TokenAsked } from '../../policies/tokens/batch.js';
 import type { Emu3Prompt } from '../../policies/tokens/emu3/format.js';
 import { SPECIAL, TokenSpace } from '../../policies/tokens/emu3/space.js';
 import { loadTokenizer } from '../../policies/tokens/load.js';
-import type { WordTokenizer } from '../../policies/tokens/tokenizer.js';
+import type { WordTokenizer } from '../../models/tokenizer/words.js';
 import type { RecordedEpisode } from '../../run/episodes.js';
 import type { Answers, Prompt, PromptSource, Rendered, Task } from '../../scoring/task.js';
 

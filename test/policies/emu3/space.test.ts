@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { CheckpointError } from '../../../src/core/errors.js';
 import { jointVocabularyJson, SPECIAL, TokenSpace, visualToken } from '../../../src/policies/tokens/emu3/space.js';
-import { WordTokenizer, wordTokenizerJson } from '../../../src/policies/tokens/tokenizer.js';
+import { WordTokenizer, wordTokenizerJson } from '../../../src/models/tokenizer/words.js';
 import { CODES, FORCED, grid, SAMPLED, smallSpace } from '../small_policy.js';
 
 const space = smallSpace();

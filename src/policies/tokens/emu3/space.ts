@@ -4,7 +4,7 @@
  */
 import type { CodeGrid } from '../../../data/types.js';
 import { CheckpointError } from '../../../core/errors.js';
-import { wordTokenizerJson, type WordTokenizer } from '../tokenizer.js';
+import { wordTokenizerJson, type WordTokenizer } from '../../../models/tokenizer/words.js';
 
 export const SPECIAL = {
   pad: '<|endoftext|>',

@@ -3,7 +3,7 @@ import { RunError } from '../../../../src/core/errors.js';
 import { RandomStream } from '../../../../src/core/random.js';
 import type { TokenAnswer, TokenAsked } from '../../../../src/policies/tokens/batch.js';
 import { FreeText } from '../../../../src/policies/tokens/free_text.js';
-import { WordTokenizer, wordTokenizerJson } from '../../../../src/policies/tokens/tokenizer.js';
+import { WordTokenizer, wordTokenizerJson } from '../../../../src/models/tokenizer/words.js';
 import type { RecordedEpisode } from '../../../../src/run/episodes.js';
 import type { Answers, Prompt, PromptSource, Rendered, Task } from '../../../../src/scoring/task.js';
 import type { ToyWordsSettings } from './settings.js';

@@ -1,6 +1,8 @@
-/** Text tokenizers in Hugging Face's `tokenizer.json` form. Word-level ones are read and written; others are named and refused. */
+/** Words as tokens, in Hugging Face's `tokenizer.json` form: what the tiny models write in. */
 import { readFileSync } from 'node:fs';
 import { CheckpointError, DataError } from '../../core/errors.js';
+import { TOKENIZER_FILE } from '../files.js';
+import type { DecodeOptions, Tokenizer } from './tokenizer.js';
 
 export interface AddedToken {
   readonly id: number;
@@ -19,8 +21,10 @@ interface TokenizerJson {
 const UNKNOWN = '<|unk|>';
 
 /** Splits at added tokens, then at white space; each word is one token. */
-export class WordTokenizer {
+export class WordTokenizer implements Tokenizer {
   readonly size: number;
+  readonly special = {};
+  readonly files: Readonly<Record<string, string>>;
   readonly #ids = new Map<string, number>();
   readonly #words: string[] = [];
   readonly #added: ReadonlySet<string>;
@@ -32,10 +36,11 @@ export class WordTokenizer {
     readonly json: string,
     where: string,
   ) {
+    this.files = { [TOKENIZER_FILE]: json };
     const parsed = parseJson(json, where);
     if (parsed.model?.type !== 'WordLevel' || parsed.model.vocab === undefined) {
       throw new CheckpointError(
-        `a ${parsed.model?.type ?? 'nameless'} tokenizer cannot be read in this version; allowed: WordLevel`,
+        `a ${parsed.model?.type ?? 'nameless'} tokenizer is not one of words; allowed: WordLevel`,
         { where },
       );
     }
@@ -72,8 +77,9 @@ export class WordTokenizer {
     return out;
   }
 
-  decode(ids: Iterable<number>): string {
-    return Array.from(ids, (id) => this.#words[id] ?? UNKNOWN).join(' ');
+  decode(ids: Iterable<number>, { skipSpecial }: DecodeOptions = { skipSpecial: false }): string {
+    const words = Array.from(ids, (id) => this.#words[id] ?? UNKNOWN);
+    return (skipSpecial ? words.filter((word) => !this.#added.has(word)) : words).join(' ');
   }
 
   *#pieces(text: string): Generator<string> {
@@ -93,6 +99,15 @@ export class WordTokenizer {
     this.#ids.set(word, id);
     this.#words[id] = word;
   }
+}
+
+/** Whether a parsed `tokenizer.json` is one of `wordTokenizerJson`. */
+export function isWordTokenizer(json: unknown): boolean {
+  const { model, pre_tokenizer, normalizer, decoder } = (json ?? {}) as Readonly<
+    Record<string, { type?: string } | null>
+  >;
+  const plain = (normalizer ?? null) === null && (decoder ?? null) === null;
+  return plain && model?.type === 'WordLevel' && pre_tokenizer?.type === 'WhitespaceSplit';
 }
 
 function wordsOf(text: string): string[] {

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { CheckpointError, DataError } from '../../src/core/errors.js';
-import { WordTokenizer, wordTokenizerJson } from '../../src/policies/tokens/tokenizer.js';
+import { CheckpointError, DataError } from '../../../src/core/errors.js';
+import { WordTokenizer, wordTokenizerJson } from '../../../src/models/tokenizer/words.js';
 
 const codes = ['<code 0>', '<code 1>', '<code 2>'];
 const json = wordTokenizerJson(['<|go|>', '<|go|>on', '<|end|>'], ['red', 'circle', 'red', '<|go|>'], codes);
@@ -52,7 +52,7 @@ describe('word tokenizer', () => {
 
   it('refuses what it cannot read, and says what it is', () => {
     const bpe = JSON.stringify({ model: { type: 'BPE', vocab: {} } });
-    expect(() => new WordTokenizer(bpe, 'file')).toThrow(/a BPE tokenizer cannot be read/);
+    expect(() => new WordTokenizer(bpe, 'file')).toThrow(/a BPE tokenizer is not one of words/);
     const noUnknown = JSON.stringify({ model: { type: 'WordLevel', vocab: { a: 0 } } });
     expect(() => new WordTokenizer(noUnknown, 'file')).toThrow(/no token for unknown words/);
     expect(() => new WordTokenizer('{', 'file')).toThrow(CheckpointError);

@@ -1,0 +1,151 @@
+/** A tokenizer and its chat template from a model's folder in the Hugging Face layout. */
+import { existsSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { z } from 'zod';
+import { CheckpointError } from '../../core/errors.js';
+import { ChatTemplate } from '../chat/template.js';
+import { GENERATION_FILE, TOKENIZER_FILE } from '../files.js';
+import { parseAddedTokens, parseTokenizerConfig, specialTokens, type TokenizerConfig } from './added.js';
+import { HuggingFaceTokenizer } from './hugging_face.js';
+import type { Tokenizer } from './tokenizer.js';
+import { isWordTokenizer, WordTokenizer } from './words.js';
+
+export const TOKENIZER_CONFIG_FILE = 'tokenizer_config.json';
+const SPECIAL_TOKENS_FILE = 'special_tokens_map.json';
+export const TEMPLATE_FILE = 'chat_template.jinja';
+/** Where models that see keep their template. */
+const PROCESSOR_TEMPLATE_FILE = 'chat_template.json';
+/** Further templates under names of their own. */
+const TEMPLATES_FOLDER = 'additional_chat_templates';
+
+/** Tokenizers in forms that are not read, by the file that shows them. */
+const otherForms = ['tokenizer.model', 'spiece.model', 'tekken.json', 'vocab.json', 'vocab.txt', 'tiktoken.model'];
+
+/** What is read here of tokenizer.json; the library reads the rest. */
+const form = z.object({
+  model: z.object({ type: z.string().optional() }).nullish().catch(null),
+  padding: z
+    .object({ pad_token: z.string() })
+    .nullish()
+    .catch(null)
+    .transform((value) => value ?? null),
+});
+
+/** A file's text; null where there is none. Raises CheckpointError for one that cannot be read. */
+function readText(folder: string, name: string): string | null {
+  const path = join(folder, name);
+  if (!existsSync(path)) return null;
+  try {
+    return readFileSync(path, 'utf8');
+  } catch (cause) {
+    throw new CheckpointError('cannot be read', { where: path, cause });
+  }
+}
+
+function parse(text: string, where: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch (cause) {
+    throw new CheckpointError(`is not JSON: ${(cause as Error).message}`, { where, cause });
+  }
+}
+
+function readJson(folder: string, name: string): unknown {
+  const text = readText(folder, name);
+  return text === null ? null : parse(text, join(folder, name));
+}
+
+function readConfig(folder: string, name: string): TokenizerConfig | null {
+  const json = readJson(folder, name);
+  return json === null ? null : parseTokenizerConfig(json, join(folder, name));
+}
+
+/**
+ * Raises CheckpointError for a folder without tokenizer.json, with a tokenizer that cannot be read, or with settings that are not covered.
+ */
+export function openTokenizer(folder: string): Tokenizer {
+  const where = join(folder, TOKENIZER_FILE);
+  const json = readText(folder, TOKENIZER_FILE);
+  if (json === null) {
+    const found = otherForms.filter((name) => existsSync(join(folder, name)));
+    throw new CheckpointError(
+      `there is no tokenizer; covered: ${TOKENIZER_FILE}${found.length === 0 ? '' : `, found: ${found.join(', ')}`}`,
+      {
+        where: folder,
+        next: `Make it in Python: AutoTokenizer.from_pretrained(folder).save_pretrained(folder) of the package transformers.`,
+      },
+    );
+  }
+  const parsed = parse(json, where);
+  if (isWordTokenizer(parsed)) return new WordTokenizer(json, where);
+  const names = [TOKENIZER_CONFIG_FILE, SPECIAL_TOKENS_FILE, TEMPLATE_FILE, PROCESSOR_TEMPLATE_FILE];
+  const others = names.flatMap((name) => {
+    const text = readText(folder, name);
+    return text === null ? [] : [[name, text] as const];
+  });
+  const settings = readConfig(folder, TOKENIZER_CONFIG_FILE) ?? {};
+  if (settings.split_special_tokens === true) {
+    throw new CheckpointError('split_special_tokens is not covered: true; covered: false', {
+      where: join(folder, TOKENIZER_CONFIG_FILE),
+    });
+  }
+  const own = parseAddedTokens(parsed, where);
+  const { model, padding } = form.parse(parsed);
+  // What the file fills up with is a special token, too.
+  const named = padding === null ? settings : { pad_token: padding.pad_token, ...settings };
+  return new HuggingFaceTokenizer({
+    json,
+    own,
+    special: specialTokens(own, named, readConfig(folder, SPECIAL_TOKENS_FILE)),
+    // transformers leaves the text of byte-pair tokenizers alone, whatever their files say.
+    cleanUp: settings.clean_up_tokenization_spaces === true && model?.type !== 'BPE',
+    files: { [TOKENIZER_FILE]: json, ...Object.fromEntries(others) },
+    where,
+  });
+}
+
+/** The template that a folder's conversations are rendered with; null where it has none. Raises DataError for one that cannot be parsed. */
+export function openChatTemplate(folder: string, { special }: Pick<Tokenizer, 'special'>): ChatTemplate | null {
+  const own = readText(folder, TEMPLATE_FILE) ?? readText(folder, join(TEMPLATES_FOLDER, 'default.jinja'));
+  if (own !== null) return new ChatTemplate(own, join(folder, TEMPLATE_FILE), special);
+  for (const name of [TOKENIZER_CONFIG_FILE, PROCESSOR_TEMPLATE_FILE]) {
+    const found = readConfig(folder, name)?.chat_template ?? null;
+    if (found === null) continue;
+    const where = `${join(folder, name)}: chat_template`;
+    if (typeof found === 'string') return new ChatTemplate(found, where, special);
+    const usual = found.find((entry) => entry.name === 'default');
+    if (usual !== undefined) return new ChatTemplate(usual.template, where, special);
+    throw new CheckpointError(
+      `has templates named ${found.map((entry) => entry.name).join(', ')}, and none named default`,
+      { where },
+    );
+  }
+  return null;
+}
+
+const ids = z
+  .union([
+    z
+      .int()
+      .nonnegative()
+      .transform((id) => [id]),
+    z.array(z.int().nonnegative()),
+  ])
+  .nullish();
+const ending = z.looseObject({ eos_token_id: ids });
+
+/**
+ * The ids that end an answer: those of generation_config.json, and the tokenizer's `eos_token`. Raises CheckpointError where neither names one.
+ */
+export function endTokens(folder: string, tokenizer: Pick<Tokenizer, 'special' | 'id'>): readonly number[] {
+  const where = join(folder, GENERATION_FILE);
+  const parsed = ending.safeParse(readJson(folder, GENERATION_FILE) ?? {});
+  if (!parsed.success) throw new CheckpointError('eos_token_id is neither an id nor a list of ids', { where });
+  const own = tokenizer.special['eos_token'];
+  const found = new Set([...(parsed.data.eos_token_id ?? []), ...(own === undefined ? [] : [tokenizer.id(own)])]);
+  if (found.size > 0) return [...found];
+  throw new CheckpointError('nothing says which token ends an answer', {
+    where: folder,
+    next: `Name it in ${GENERATION_FILE} (eos_token_id) or ${TOKENIZER_CONFIG_FILE} (eos_token).`,
+  });
+}

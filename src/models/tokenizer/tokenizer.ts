@@ -1,0 +1,28 @@
+/** What turns text into a model's tokens and back: words of our own (`words.ts`), and any `tokenizer.json` of the Hub (`hugging_face.ts`). */
+
+export interface EncodeOptions {
+  /** Whether the tokens are added that the tokenizer puts around a text, such as one that begins it. Templates write theirs themselves. */
+  readonly addSpecial: boolean;
+}
+
+export interface DecodeOptions {
+  /** Whether tokens that carry no words, such as the end of an answer, are left out. */
+  readonly skipSpecial: boolean;
+}
+
+export interface Tokenizer {
+  /** One more than the highest id. A model may have more rows than that, but not fewer. */
+  readonly size: number;
+  /** The text of `tokenizer.json`. */
+  readonly json: string;
+  /** Everything that a folder needs for the tokenizer to be opened again, by file name. */
+  readonly files: Readonly<Record<string, string>>;
+  /** The special tokens by their names (`bos_token`, `eos_token`, …), as chat templates print them. */
+  readonly special: Readonly<Record<string, string>>;
+  /** By default without added special tokens. */
+  encode(text: string, options?: EncodeOptions): readonly number[] | Promise<readonly number[]>;
+  /** By default with special tokens. An id that has no token gives nothing; bytes that are no character give U+FFFD. */
+  decode(ids: Iterable<number>, options?: DecodeOptions): string;
+  /** The id of one token that must exist. Raises DataError for one that does not. */
+  id(token: string): number;
+}

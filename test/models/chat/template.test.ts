@@ -1,0 +1,134 @@
+import { join } from 'node:path';
+import { describe, expect, test } from 'vitest';
+import { DataError } from '../../../src/core/errors.js';
+import { ChatTemplate, type Message } from '../../../src/models/chat/template.js';
+import { openTokenizer } from '../../../src/models/tokenizer/open.js';
+import { FIXTURES, readFixture, toIds, type ChatCase, type Chats } from '../python_fixtures.js';
+
+const { conversations, chats, variables, expressions } = readFixture<Chats>('chats.json');
+
+describe.each(Object.entries(chats))(
+  '%s, as transformers renders it',
+  (name, { template: source, tokenizer: kind, cases }) => {
+    const tokenizer = openTokenizer(join(FIXTURES, kind));
+    const template = new ChatTemplate(source, name, tokenizer.special);
+    const render = ({ messages, generation, extra }: ChatCase): string =>
+      template.render(conversations[messages], { addGenerationPrompt: generation, variables: extra });
+
+    test('text and ids', async () => {
+      const taken = cases.filter(({ text }) => text !== undefined);
+      const texts = taken.map(render);
+      expect(texts).toEqual(taken.map(({ text }) => text));
+      const ids = await Promise.all(texts.map(async (text) => tokenizer.encode(text)));
+      expect(ids).toEqual(taken.map((each) => toIds(each.ids ?? '')));
+      expect(taken.length).toBeGreaterThan(4);
+    });
+
+    test('what Python refuses', () => {
+      for (const each of cases.filter(({ error }) => error !== undefined)) {
+        expect(() => render(each)).toThrow(DataError);
+      }
+    });
+  },
+);
+
+test('the fixtures hold ten templates, and refusals', () => {
+  expect(Object.keys(chats)).toHaveLength(10);
+  expect(
+    Object.values(chats).flatMap(({ cases }) => cases.filter(({ error }) => error !== undefined)).length,
+  ).toBeGreaterThan(9);
+});
+
+/** What Python renders and this program refuses. */
+const notCovered: ReadonlySet<string> = new Set([
+  '{{ 1e20 }}',
+  '{{ (1,) }}',
+  '{{ 1e22|tojson }}',
+  "{{ '%s-%d' % ('a', 3) }}",
+  "{{ '%s' | format('a') }}",
+  "{{ '{}-{}'.format(1,2) }}",
+  "{{ 'a1'.isdigit() }}",
+  "{{ 'abc'.index('b') }}",
+  '{% raw %}{{ x }}{% endraw %}',
+  "{{ '&'|e }}",
+  '{{ lipsum is defined }}',
+  '{{ cycler is defined }}',
+  "{{ 'abc'|batch(2)|list }}",
+  '{{ [1,2,3]|sum }}',
+  '{{ [1,2]|max }}',
+  "{{ 'Hello' | wordcount }}",
+  '{{ 3.14159|round(2) }}',
+  '   {%+ if true %}a{% endif %}\n{% if true +%}\nb{% endif %}',
+  '{{ 9 is divisibleby 3 }}',
+  "{{ 'a' is in ['a'] }}",
+  '{{ u.title() }}',
+  "{{ 'abc'.partition('b') }}",
+  "{{ 'abc'.zfill(5) }}",
+  "{{ 'A'.isupper() }}",
+  '{{ l.count(1) }}',
+]);
+
+describe('the language, as jinja2 has it', () => {
+  const outcome = (source: string): string => {
+    try {
+      const template = new ChatTemplate(source, 'x', {});
+      return template.render([user], { addGenerationPrompt: false, variables });
+    } catch (error) {
+      if (error instanceof DataError) return 'refused';
+      throw error;
+    }
+  };
+
+  test('each template gives the same text, and fails where Python fails', () => {
+    const covered = expressions.filter(({ source }) => !notCovered.has(source));
+    const found = covered.map(({ source }) => [source, outcome(source)]);
+    expect(found).toEqual(covered.map(({ source, text }) => [source, text ?? 'refused']));
+  });
+
+  test('what is not covered here is refused', () => {
+    const found = expressions.filter(({ source }) => notCovered.has(source));
+    expect(found.map(({ source }) => [source, outcome(source)])).toEqual(
+      found.map(({ source }) => [source, 'refused']),
+    );
+    expect(found).toHaveLength(notCovered.size);
+  });
+});
+
+const user: Message = { role: 'user', content: 'hi' };
+
+function fails(source: string, messages: readonly Message[] = [user]): DataError {
+  try {
+    new ChatTemplate(source, 'model/chat_template.jinja', {}).render(messages, { addGenerationPrompt: true });
+  } catch (error) {
+    if (error instanceof DataError) return error;
+    throw error;
+  }
+  throw new Error('it did not fail');
+}
+
+describe('a template that fails', () => {
+  test('says which template, at which message, and why', () => {
+    const source =
+      "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no ' + m.role) }}{% endif %}{% endfor %}";
+    const error = fails(source, [user, { role: 'system', content: 's' }]);
+    expect(error.message).toBe('the chat template fails at message 2 (system): no system');
+    expect(error.where).toBe('model/chat_template.jinja');
+    expect(error.next).toMatch(/messages that the template takes/);
+  });
+
+  test('outside the messages', () => {
+    expect(fails("{{ raise_exception('never') }}").message).toBe('the chat template fails: never');
+    expect(fails("{{ 'a' | rot13 }}").message).toMatch(/the filter 'rot13' is not covered; covered: abs, /);
+    expect(fails("{{ 'a' + 1 }}").message).toMatch(/unsupported operand type\(s\) for \+: 'str' and 'int'/);
+    expect(fails('{{ nothing.at.all }}').message).toMatch(/'nothing' is undefined/);
+    expect(fails('x', []).message).toBe('a conversation has no messages');
+  });
+});
+
+test('the date is the local one', () => {
+  const now = (): Date => new Date(2026, 4, 3, 15, 7, 9);
+  const template = new ChatTemplate("{{ strftime_now('%d %b %Y, %A %-d %B, %H:%M:%S %I%p %y%% %F') }}", 'x', {}, now);
+  expect(template.render([user], { addGenerationPrompt: false })).toBe(
+    '03 May 2026, Sunday 3 May, 15:07:09 03PM 26% 2026-05-03',
+  );
+});
