@@ -37,21 +37,27 @@ export function send(
   last: boolean,
   held: HeldBytes,
 ): void {
-  if (response.destroyed || response.headersSent) return;
+  const { socket } = request;
+  if (response.destroyed || response.headersSent || socket.destroyed) return;
   const rest = !request.complete;
   const hold = held.hold();
   const reply = fitting(wanted, hold, held.most);
-  try {
-    response.writeHead(reply.status, {
-      ...reply.headers,
-      'content-type': reply.type,
-      'content-length': Buffer.byteLength(reply.body),
-      ...(rest || last ? { connection: 'close' } : {}),
-    });
-  } catch (error) {
+  let drop: NodeJS.Timeout | undefined;
+  const done = (): void => {
+    clearTimeout(drop);
     hold.release();
-    throw error;
-  }
+    response.off('close', done);
+    socket.off('close', done);
+  };
+  response.once('close', done);
+  // A reply that waits behind another one on its connection does not hear of the connection's end.
+  socket.once('close', done);
+  response.writeHead(reply.status, {
+    ...reply.headers,
+    'content-type': reply.type,
+    'content-length': Buffer.byteLength(reply.body),
+    ...(rest || last ? { connection: 'close' } : {}),
+  });
   if (rest) {
     // Ending at once would reset the connection under a client that is still sending, and the reply would be lost.
     response.write(reply.body);
@@ -69,21 +75,8 @@ export function send(
   } else {
     response.end(reply.body);
   }
-  if (response.writableLength === 0) {
-    hold.release();
-    return;
-  }
-  const { socket } = request;
-  const drop = setTimeout(() => socket.destroy(), unreadMs);
-  // A reply that waits behind another one on its connection does not hear of the connection's end.
-  const done = (): void => {
-    clearTimeout(drop);
-    hold.release();
-    response.off('close', done);
-    socket.off('close', done);
-  };
-  response.once('close', done);
-  socket.once('close', done);
+  if (response.writableLength === 0) done();
+  else drop = setTimeout(() => socket.destroy(), unreadMs);
 }
 
 /** The reply, or a refusal where the hold has no room for it; one that is larger than anything can be held counts as `most`. */

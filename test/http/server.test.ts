@@ -383,8 +383,9 @@ it('a header that cannot be sent costs its own connection, and nobody else', asy
     ...echo,
     '/broken': { GET: () => json(200, {}, { 'x-note': 'two\nlines' }) },
   };
-  const { url } = await serve(routes, { onDefect: (error) => defects.push(error) });
+  const { url, server } = await serve(routes, { onDefect: (error) => defects.push(error) });
   await expect(fetch(`${url}/broken`)).rejects.toThrow();
   expect(defects).toHaveLength(1);
+  await until(() => server.held.held === 0);
   expect((await ask(`${url}/open`)).status).toBe(200);
 });
