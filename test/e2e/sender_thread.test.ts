@@ -12,7 +12,7 @@ import { first, queryAbout, senderContract, senderOptions } from '../rewards/jud
 import { startStubJudge, type StubJudge } from '../rewards/judge/stub_judge.js';
 import { ROOT } from './editrl.js';
 
-const built = (file: string): URL => pathToFileURL(join(ROOT, 'dist/src/rewards', file));
+const built = (file: string): URL => pathToFileURL(join(ROOT, 'dist/src/rewards/judge', file));
 const script = built('sender_thread_main.js');
 
 senderContract('in a thread of its own', (options) => new ThreadSender(options, script));
