@@ -55,6 +55,8 @@ async function tryAttack(name: string, attack: Attack): Promise<boolean> {
     const args = [...attack.server(folder, upstreams), '--port', '0', '--json', '--exit-with-parent'];
     const server = await start(command, args);
     const { url } = server.ready as { url: string };
+    // A gateway listens before its judges are ready, and would refuse an attack for that alone.
+    while (!(await fetch(new URL('/health', url))).ok) await new Promise((resolve) => setTimeout(resolve, 100));
     const innocent = attack.innocent === false ? null : await start(roles, ['innocent', innocentOptions(url)]);
     const ask = async (seconds: number): Promise<Asked | null> => {
       innocent?.say(String(seconds));
