@@ -1,7 +1,7 @@
 // A language model says plainly what captions say in odd words ("a crimson orb above a cobalt tile": "a red circle above a blue square"),
 // and is rewarded for the words that it gets right. The model is an overlay's: lib/text_tiny.libsonnet or lib/smollm2.libsonnet.
 local data_dir = std.extVar('APP__DATA_DIR');
-local captions(split) = [{ path: data_dir + '/tiny/words/' + split + '.jsonl', coefficient: 1 }];
+local captions(split) = [{ path: data_dir + '/tiny/words/' + split + '.jsonl' }];
 
 {
   run_name: std.extVar('APP__RUN_NAME'),
