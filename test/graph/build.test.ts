@@ -105,6 +105,12 @@ const misuses: { readonly [K in OpType]: readonly Misuse<K>[] } = {
     [[b, graph.input('rows', [5, 1], 'int64')], { axis: 1 }],
     [[row, ids], { axis: 0 }],
   ],
+  ScatterElements: [
+    [[a, ids, b], { axis: 0 }],
+    [[ids, ids, a], { axis: 0 }],
+    [[b, ids, a], { axis: 2 }],
+    [[row, ids, a], { axis: 0 }],
+  ],
   ReduceSum: noAxis,
   ReduceMean: noAxis,
   ReduceMax: noAxis,
