@@ -125,7 +125,9 @@ interface Piece {
 
 /** What is known of the softmax over the pieces so far. */
 interface Partial {
-  /** [N, 1] log of the sum of exponentials. */
+  /** [N, 1] the greatest logit, to which the others are compared, so that nothing is lost where logits are large. */
+  readonly top: Value;
+  /** [N, 1] log of the sum of exponentials of logits less the greatest. */
   readonly logSum: Value;
   /** [N, 1] */
   readonly entropy: Value;
@@ -156,35 +158,36 @@ function inPieces(
     const [zero, never] = [graph.scalar(0), graph.scalar(NEVER)];
     return second ? where(seesSecond, zero, never) : where(seesSecond, never, zero);
   };
-  const pieceOf = (products: readonly Product[], { start, end }: Piece): readonly Product[] =>
-    products.map((product) => ({ ...product, table: slice(product.table, 0, start, end) }));
-  /** Rows that are not to be had before `others`, so that what they lead to is computed then, and not together with other pieces. */
-  const waiting = (others: readonly Value[]): readonly Product[] =>
-    others.length === 0 ? scaled : scaled.map((product) => ({ ...product, rows: after(product.rows, others) }));
+  /** A piece's products. They wait for `others`, so that they are computed then, and not together with those of other pieces. */
+  const productsOf = ({ start, end }: Piece, others: readonly Value[]): readonly Product[] =>
+    scaled
+      .map((product) => ({ ...product, table: slice(product.table, 0, start, end) }))
+      .map((product) => ({ ...product, rows: after(product.rows, others) }));
 
   let whole: Partial | null = null;
   for (const piece of pieces) {
-    const parts = pieceOf(waiting(whole === null ? [] : [whole.logSum, whole.entropy, ...whole.means]), piece);
+    const parts = productsOf(piece, whole === null ? [] : [whole.top, whole.logSum, whole.entropy, ...whole.means]);
     const x = sumOf(parts);
     const logp = logSoftmax(x);
     const p = exp(logp);
-    const logSum = sub(reduceMax(x, [1]), reduceMax(logp, [1]));
     const hidden = hiddenOf(piece);
-    const one = {
-      logSum: hidden === null ? logSum : add(logSum, hidden),
+    const top = reduceMax(x, [1]);
+    const one: Partial = {
+      top: hidden === null ? top : add(top, hidden),
+      logSum: neg(reduceMax(logp, [1])),
       entropy: neg(reduceSum(mul(p, logp), [1])),
       means: learning ? parts.map(({ table }) => gemm(p, table)) : [],
     };
     whole = whole === null ? one : mixture(whole, one);
   }
   if (whole === null) throw new InternalError('a vocabulary without tokens');
-  const { logSum, means } = whole;
+  const { top, logSum, means } = whole;
 
   const own = scaled.map(({ table }) => gather(table, targets));
   const chosen = scaled
     .map((product, i) => mul(reduceSum(mul(product.rows, own[i]), [1]), graph.scalar(product.scale)))
     .reduce(add);
-  const picked = withGradient(minimum(sub(chosen, logSum), graph.scalar(0)), {
+  const picked = withGradient(minimum(sub(sub(chosen, top), logSum), graph.scalar(0)), {
     name: 'token_log_prob',
     inputs: [...scaled.map((product) => product.rows), ...scaled.map(({ table }) => table)],
     gradient: (d, needed) => {
@@ -195,12 +198,12 @@ function inPieces(
       const trains = scaled.map((_, i) => needed[scaled.length + i]);
       if (!trains.includes(true)) return [...ofRows, ...trains.map(() => null)];
       // Not before `d`, so that they are computed again instead of being kept.
-      const again = waiting([d]);
-      const weighted = again.map((product) => mul(product.rows, d));
+      const weighted = scaled.map((product) => mul(product.rows, d));
       const gradientsOf = pieces.map((piece) => {
         const { start, end } = piece;
         const hidden = hiddenOf(piece);
-        const p = exp(sub(sumOf(pieceOf(again, piece)), hidden === null ? logSum : sub(logSum, hidden)));
+        const below = sub(sumOf(productsOf(piece, [d])), hidden === null ? top : sub(top, hidden));
+        const p = exp(sub(below, logSum));
         const ids = BigInt64Array.from({ length: end - start }, (_, v) => BigInt(start + v));
         const hot = cast(equal(column, graph.constant(ids, [1, ids.length])), 'float32');
         const difference = sub(hot, p);
@@ -208,7 +211,14 @@ function inPieces(
           trains[i] ? gemm(difference, weighted[i], { transA: true, alpha: scale }) : null,
         );
       });
-      const ofTables = trains.map((trained, i) => (trained ? concat(gradientsOf.map((of) => of[i]!), 0) : null));
+      const ofTables = trains.map((trained, i) =>
+        trained
+          ? concat(
+              gradientsOf.map((of) => of[i]!),
+              0,
+            )
+          : null,
+      );
       return [...ofRows, ...ofTables];
     },
   });
@@ -233,11 +243,13 @@ function piecesOf(vocabulary: number, rows: number, secondPart: number | null): 
 
 /** The entropy of a mixture of softmaxes over different tokens is sum_i share_i (entropy_i - log share_i). */
 function mixture(a: Partial, b: Partial): Partial {
-  const greatest = maximum(a.logSum, b.logSum);
-  const logSum = add(greatest, log(add(exp(sub(a.logSum, greatest)), exp(sub(b.logSum, greatest)))));
-  const [logA, logB] = [sub(a.logSum, logSum), sub(b.logSum, logSum)];
+  const top = maximum(a.top, b.top);
+  const [ofA, ofB] = [a, b].map((one) => add(one.logSum, sub(one.top, top)));
+  const logSum = log(add(exp(ofA), exp(ofB)));
+  const [logA, logB] = [sub(ofA, logSum), sub(ofB, logSum)];
   const [shareA, shareB] = [exp(logA), exp(logB)];
   return {
+    top,
     logSum,
     entropy: add(mul(shareA, sub(a.entropy, logA)), mul(shareB, sub(b.entropy, logB))),
     means: a.means.map((mean, i) => add(mul(mean, shareA), mul(b.means[i], shareB))),

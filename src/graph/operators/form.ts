@@ -4,7 +4,8 @@ import { formatShape, sameShape, sizeOf } from '../ir.js';
 import type { OperatorTable } from './spec.js';
 import { broadcast, expectArity, expectAxis, expectDtype } from './spec.js';
 
-type Form = 'Reshape' | 'Transpose' | 'Expand' | 'Concat' | 'Slice' | 'Pad' | 'Gather' | 'GatherElements' | 'ScatterElements';
+type Form =
+  'Reshape' | 'Transpose' | 'Expand' | 'Concat' | 'Slice' | 'Pad' | 'Gather' | 'GatherElements' | 'ScatterElements';
 
 export const form: OperatorTable<Form> = {
   Reshape: {
