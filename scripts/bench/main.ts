@@ -32,6 +32,11 @@ const benches: Readonly<Record<string, { readonly summary: string; readonly run:
       'attacks on the gateway, the reward server and the rule judge: each has to stay up, below 1 GB, and to serve others',
     run: async () => (await import('./attack.js')).benchAttack(),
   },
+  smollm2: {
+    summary:
+      "SmolLM2-135M beside Python's transformers and peft, in turns: sampling; `smollm2 --model FOLDER [--python PATH] [--rounds N]`",
+    run: async () => (await import('./smollm2.js')).benchSmolLm2(),
+  },
   ocr: {
     summary:
       'reading 200 drawn signs with one worker and with two: start, milliseconds per image, CPU, how many are right',
