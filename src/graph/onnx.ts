@@ -5,7 +5,7 @@
 import { BinaryWriter, WireType } from '@bufbuild/protobuf/wire';
 import { InternalError } from '../core/errors.js';
 import type { OpType } from './attributes.js';
-import type { Dtype, Graph, NodeOrigin, Shape, Value, ValueType } from './ir.js';
+import type { Dtype, Graph, NodeOrigin, Value, ValueType } from './ir.js';
 import { sizeOf, topological } from './ir.js';
 import type { OnnxForm, OperatorSpec } from './operators/spec.js';
 import { operators } from './operators/table.js';
@@ -15,33 +15,57 @@ const IR_VERSION = 10;
 const OPSET = 23;
 
 const ELEMENT_TYPE: Readonly<Record<Dtype, number>> = { float32: 1, int64: 7, bool: 9 };
+/** Where a tensor's elements lie: in another file. */
+const EXTERNAL = 1;
 const ATTRIBUTE = { float: 1, int: 2, text: 3, ints: 7 } as const;
+
+type ConstantData = Float32Array | BigInt64Array | Uint8Array;
+
+/** What is fed at every run although it never changes: what follows from sizes, where these are free. */
+export interface FedConstant {
+  readonly type: ValueType;
+  readonly data: ConstantData;
+}
 
 /** A model with the names that a session is fed with and asked for. */
 export interface OnnxModel {
   readonly bytes: Uint8Array;
   readonly inputs: ReadonlyMap<string, ValueType>;
   readonly parameters: ReadonlyMap<string, ValueType>;
+  /** Parameters that are initializers where a product reads them, in the external file `packedFile` of their name. */
+  readonly packed: ReadonlyMap<string, ValueType>;
+  readonly constants: ReadonlyMap<string, FedConstant>;
   readonly outputs: ReadonlyMap<string, ValueType>;
 }
 
+export interface OnnxOptions {
+  /** Parameters that never change: products hold them as initializers, which a runtime packs once; all else reads them as inputs. */
+  readonly frozen?: ReadonlySet<string>;
+  /**
+   * Leaves every size of inputs, outputs and constants open: graphs that differ in sizes alone are then the same bytes, and differ in the
+   * constants that they feed.
+   */
+  readonly anySize?: boolean;
+}
+
 /** Serialises what `outputs` depend on. Inputs and parameters that nothing depends on are left out. */
-export function toOnnx(graph: Graph, outputs: ReadonlyMap<string, Value>): OnnxModel {
+export function toOnnx(graph: Graph, outputs: ReadonlyMap<string, Value>, options: OnnxOptions = {}): OnnxModel {
   verifyGraph(graph, outputs);
-  const writer = new GraphWriter(graph.name, outputs);
+  const writer = new GraphWriter(options.anySize === true ? 'any size' : graph.name, outputs, options);
   const inputs = new Map<string, ValueType>();
-  const parameters = new Map<string, ValueType>();
-  for (const value of topological([...outputs.values()])) {
+  const values = topological([...outputs.values()]);
+  for (const value of values) {
     const { origin } = value;
     if (origin.kind === 'constant') writer.constant(value, origin.data);
     else if (origin.kind === 'node') writer.node(value, origin);
-    else {
+    else if (origin.kind === 'input') {
       writer.input(value);
-      (origin.kind === 'input' ? inputs : parameters).set(value.name, value);
+      inputs.set(value.name, value);
     }
   }
   for (const [name, value] of outputs) writer.output(name, value);
-  return { bytes: model(writer.finish()), inputs, parameters, outputs };
+  const { parameters, packed, constants } = writer;
+  return { bytes: model(writer.finish()), inputs, parameters, packed, constants, outputs };
 }
 
 type Message = (writer: BinaryWriter) => void;
@@ -75,13 +99,22 @@ function model(graph: Uint8Array): Uint8Array {
 class GraphWriter {
   readonly #writer = new BinaryWriter();
   readonly #names = new Map<Value, string>();
-  readonly #constants = new Map<string, string>();
+  readonly #small = new Map<string, string>();
+  readonly parameters = new Map<string, ValueType>();
+  readonly packed = new Map<string, ValueType>();
+  readonly constants = new Map<string, FedConstant>();
+  readonly #frozen: ReadonlySet<string>;
+  readonly #anySize: boolean;
+  /** For each scope of the graph, how many vectors of sizes its nodes have taken. */
+  readonly #sizesIn = new Map<string, number>();
   #next = 0;
 
   /** For a computed value that is an output, the name of that output (the first, if it is several). */
   readonly #outputNames = new Map<Value, string>();
 
-  constructor(name: string, outputs: ReadonlyMap<string, Value>) {
+  constructor(name: string, outputs: ReadonlyMap<string, Value>, { frozen = new Set(), anySize = false }: OnnxOptions) {
+    this.#frozen = frozen;
+    this.#anySize = anySize;
     text(this.#writer, 2, name);
     for (const [output, value] of outputs) {
       if (value.origin.kind === 'node' && !this.#outputNames.has(value)) {
@@ -94,18 +127,23 @@ class GraphWriter {
     return this.#writer.finish();
   }
 
-  constant(value: Value, data: Float32Array | BigInt64Array | Uint8Array): void {
-    this.#names.set(value, this.#initializer(value, new Uint8Array(data.buffer, data.byteOffset, data.byteLength)));
+  constant(value: Value, data: ConstantData): void {
+    const fed = this.#anySize && value.shape.length > 0;
+    const bytes = new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
+    this.#names.set(value, fed ? this.#fed(value, data) : this.#initializer(value, bytes));
   }
 
   input(value: Value): void {
     this.#names.set(value, value.name);
-    message(this.#writer, 11, (writer) => valueInfo(writer, value.name, value));
+    this.#declareInput(value.name, value, this.#anySize);
   }
 
   /** A computed value is made under its output's name; any other, such as an input or a second name, goes through Identity. */
   output(name: string, value: Value): void {
-    message(this.#writer, 12, (writer) => valueInfo(writer, outputName(name), value));
+    const { shape } = value;
+    message(this.#writer, 12, (writer) =>
+      valueInfo(writer, outputName(name), value.dtype, this.#anySize ? shape.map(() => null) : shape),
+    );
     if (this.#outputNames.get(value) === outputName(name)) return;
     message(this.#writer, 1, (writer) => {
       text(writer, 1, this.#nameOf(value));
@@ -116,7 +154,10 @@ class GraphWriter {
 
   node(value: Value, { op, inputs, attributes }: NodeOrigin): void {
     const form: OnnxForm = (operators[op] as OperatorSpec<OpType>).onnx?.(attributes, inputs) ?? {};
-    const names = inputs.map((input) => this.#nameOf(input));
+    const isProduct = op === 'Gemm' || op === 'MatMul';
+    const names = inputs.map((input, i) => (isProduct && i === 1 ? this.#factorOf(input) : this.#nameOf(input)));
+    for (const sizes of form.sizes ?? [])
+      {names.push(this.#anySize ? this.#fedSizes(value, sizes) : this.#integers(sizes));}
     for (const extra of form.extraInputs ?? []) names.push(this.#integers(extra));
     const output = this.#outputNames.get(value) ?? `v${value.name}`;
     this.#names.set(value, output);
@@ -152,7 +193,52 @@ class GraphWriter {
 
   #nameOf(value: Value): string {
     const name = this.#names.get(value);
-    if (name === undefined) throw new InternalError(`${String(value)} is written before it is made`);
+    if (name !== undefined) return name;
+    if (value.origin.kind !== 'parameter') throw new InternalError(`${String(value)} is written before it is made`);
+    this.#names.set(value, value.name);
+    this.parameters.set(value.name, value);
+    this.#declareInput(value.name, value, false);
+    return value.name;
+  }
+
+  /** What a product's right factor is called: a frozen parameter's is an initializer of its own. */
+  #factorOf(value: Value): string {
+    if (value.origin.kind !== 'parameter' || !this.#frozen.has(value.name)) return this.#nameOf(value);
+    const name = packedFile(value.name);
+    if (this.packed.has(value.name)) return name;
+    this.packed.set(value.name, value);
+    message(this.#writer, 5, (writer) => {
+      tensor(writer, value, name);
+      message(writer, 13, (entry) => {
+        text(entry, 1, 'location');
+        text(entry, 2, name);
+      });
+      integer(writer, 14, EXTERNAL);
+    });
+    return name;
+  }
+
+  #declareInput(name: string, { dtype, shape }: ValueType, anySize: boolean): void {
+    message(this.#writer, 11, (writer) => valueInfo(writer, name, dtype, anySize ? shape.map(() => null) : shape));
+  }
+
+  #fed(type: ValueType, data: ConstantData): string {
+    const name = `fed:${this.constants.size}`;
+    this.constants.set(name, { type, data });
+    this.#declareInput(name, type, true);
+    return name;
+  }
+
+  /** Blocks that repeat take the same sizes in the same places; each such place is fed once for all of them. */
+  #fedSizes(value: Value, sizes: readonly number[]): string {
+    const scope = value.name.slice(0, Math.max(0, value.name.lastIndexOf('.')));
+    const place = this.#sizesIn.get(scope) ?? 0;
+    this.#sizesIn.set(scope, place + 1);
+    const key = `${scope.replaceAll(/\d+/g, '#')}|${place}|${sizes.join(',')}`;
+    const known = this.#small.get(key);
+    if (known !== undefined) return known;
+    const name = this.#fed({ shape: [sizes.length], dtype: 'int64' }, BigInt64Array.from(sizes, BigInt));
+    this.#small.set(key, name);
     return name;
   }
 
@@ -164,18 +250,21 @@ class GraphWriter {
   #initializer(type: ValueType, bytes: Uint8Array): string {
     const small = bytes.length <= 256;
     const key = `${type.dtype}|${type.shape.join(',')}|${Buffer.from(bytes.buffer, bytes.byteOffset, small ? bytes.length : 0).toString('base64')}`;
-    const known = small ? this.#constants.get(key) : undefined;
+    const known = small ? this.#small.get(key) : undefined;
     if (known !== undefined) return known;
     const name = `c${this.#next++}`;
-    if (small) this.#constants.set(key, name);
+    if (small) this.#small.set(key, name);
     message(this.#writer, 5, (writer) => {
-      for (const size of type.shape) integer(writer, 1, size);
-      integer(writer, 2, ELEMENT_TYPE[type.dtype]);
-      text(writer, 8, name);
+      tensor(writer, type, name);
       if (sizeOf(type.shape) > 0) writer.tag(9, WireType.LengthDelimited).bytes(bytes);
     });
     return name;
   }
+}
+
+/** The name that a packed parameter has as an initializer, and of the external file that holds it. */
+export function packedFile(parameter: string): string {
+  return `packed:${parameter}`;
 }
 
 /** What an output is called in the model; the prefix keeps it apart from inputs of the same name. */
@@ -183,16 +272,22 @@ export function outputName(name: string): string {
   return `out:${name}`;
 }
 
-function valueInfo(writer: BinaryWriter, name: string, type: ValueType): void {
+/** A tensor but for its elements. */
+function tensor(writer: BinaryWriter, type: ValueType, name: string): void {
+  for (const size of type.shape) integer(writer, 1, size);
+  integer(writer, 2, ELEMENT_TYPE[type.dtype]);
+  text(writer, 8, name);
+}
+
+/** A size of null may be any. */
+function valueInfo(writer: BinaryWriter, name: string, dtype: Dtype, sizes: readonly (number | null)[]): void {
   text(writer, 1, name);
   message(writer, 2, (typeProto) =>
     message(typeProto, 1, (tensor) => {
-      integer(tensor, 1, ELEMENT_TYPE[type.dtype]);
-      message(tensor, 2, (shape) => writeShape(shape, type.shape));
+      integer(tensor, 1, ELEMENT_TYPE[dtype]);
+      message(tensor, 2, (shape) => {
+        for (const size of sizes) message(shape, 1, (dim) => (size === null ? dim : integer(dim, 1, size)));
+      });
     }),
   );
-}
-
-function writeShape(writer: BinaryWriter, shape: Shape): void {
-  for (const size of shape) message(writer, 1, (dim) => integer(dim, 1, size));
 }

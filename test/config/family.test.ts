@@ -29,9 +29,9 @@ function essence(settings: RunSettings): unknown {
 }
 
 describe('the shipped family', () => {
-  it('has every start and run of EARL, and the tiny tokenizer', () => {
+  it('has every start and run of EARL, the tiny tokenizer, and the answers in words', () => {
     const shipped = readdirSync('configs').filter((name) => name.endsWith('.jsonnet'));
-    expect(shipped.sort()).toEqual([...family, 'tiny_vq'].map((name) => `${name}.jsonnet`).sort());
+    expect(shipped.sort()).toEqual([...family, 'tiny_vq', 'text_start', 'text_plain'].map((name) => `${name}.jsonnet`).sort());
   });
 
   loadsAtBothSizes(quick);

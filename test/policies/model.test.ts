@@ -12,7 +12,7 @@ afterEach(async () => {
 
 /** A cache of graphs that double `n` numbers, with what it compiled and how often it freed a session. */
 function doubling(kept?: number) {
-  const cache = new SessionCache('doubling', { threads: 1 }, kept);
+  const cache = new SessionCache('doubling', { threads: 1 }, undefined, kept);
   caches.push(cache);
   const freed = vi.spyOn(Session.prototype, 'dispose');
   const compiled: number[] = [];

@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { RandomStream } from '../../src/core/random.js';
 import { logProbOf, sampleToken, type SamplingOptions } from '../../src/policies/tokens/sampling.js';
+import { TokenRow } from '../../src/policies/tokens/token_row.js';
 
 const logits = Float32Array.of(0.5, 2, -1, 1.5, 3, 0, -0.5, 1);
 const all = new Uint8Array(8).fill(1);
@@ -39,7 +40,7 @@ describe('sampling', () => {
     const stream = new RandomStream(11, 'chi-square');
     const draws = 20_000;
     const found = new Array<number>(8).fill(0);
-    for (let i = 0; i < draws; i++) found[sampleToken(logits, mask, options, stream.uniform())]++;
+    for (let i = 0; i < draws; i++) found[sampleToken(new TokenRow(logits), mask, options, stream.uniform())]++;
     let chiSquare = 0;
     expected.forEach((p, id) => {
       if (p === 0) expect(found[id]).toBe(0);
@@ -53,7 +54,8 @@ describe('sampling', () => {
     for (const options of [free, { ...free, topK: 4 }, { ...free, topP: 0.9 }]) {
       const expected = truth(all, options);
       const shares = new Array<number>(8).fill(0);
-      for (let i = 0; i < 10_000; i++) shares[sampleToken(logits, all, options, (i + 0.5) / 10_000)] += 1e-4;
+      for (let i = 0; i < 10_000; i++)
+        {shares[sampleToken(new TokenRow(logits), all, options, (i + 0.5) / 10_000)] += 1e-4;}
       expected.forEach((p, id) => expect(Math.abs(shares[id] - p)).toBeLessThan(2e-4));
     }
   });
@@ -61,23 +63,25 @@ describe('sampling', () => {
   it('needs no mask where all tokens may come', () => {
     for (const options of [free, { ...free, topK: 4 }, { ...free, topP: 0.9 }, { ...free, temperature: 0 }]) {
       for (let u = 0; u < 1; u += 0.01) {
-        expect(sampleToken(logits, null, options, u)).toBe(sampleToken(logits, all, options, u));
+        expect(sampleToken(new TokenRow(logits), null, options, u)).toBe(
+          sampleToken(new TokenRow(logits), all, options, u),
+        );
       }
     }
   });
 
   it('takes the most probable allowed token at temperature 0, whatever u is', () => {
     for (const u of [0, 0.5, 0.999999]) {
-      expect(sampleToken(logits, all, { ...free, temperature: 0 }, u)).toBe(4);
-      expect(sampleToken(logits, some, { temperature: 0, topP: 0.5, topK: 2 }, u)).toBe(3);
+      expect(sampleToken(new TokenRow(logits), all, { ...free, temperature: 0 }, u)).toBe(4);
+      expect(sampleToken(new TokenRow(logits), some, { temperature: 0, topP: 0.5, topK: 2 }, u)).toBe(3);
     }
   });
 
   it('stays within the mask at the ends of u', () => {
     const low = Float32Array.of(-1e9, -3000, 4, -1e9);
     for (const u of [0, 1 - 2 ** -53]) {
-      expect(sampleToken(low, Uint8Array.of(0, 1, 0, 0), free, u)).toBe(1);
-      expect(sampleToken(low, Uint8Array.of(1, 1, 1, 1), free, u)).toBe(2);
+      expect(sampleToken(new TokenRow(low), Uint8Array.of(0, 1, 0, 0), free, u)).toBe(1);
+      expect(sampleToken(new TokenRow(low), Uint8Array.of(1, 1, 1, 1), free, u)).toBe(2);
     }
   });
 });
@@ -93,11 +97,11 @@ describe('log-probabilities', () => {
       let total = 0;
       for (let id = from; id < to; id++) total += Math.exp(logits[id] / temperature);
       const expected = Math.log(Math.exp(logits[token] / temperature) / total);
-      expect(logProbOf(logits, token, temperature, from, to)).toBeCloseTo(expected, 10);
+      expect(logProbOf(new TokenRow(logits), token, temperature, from, to)).toBeCloseTo(expected, 10);
     }
   });
 
   it('do not overflow', () => {
-    expect(logProbOf(Float32Array.of(1000, 990), 1, 0.5, 0, 2)).toBeCloseTo(-20, 6);
+    expect(logProbOf(new TokenRow(Float32Array.of(1000, 990)), 1, 0.5, 0, 2)).toBeCloseTo(-20, 6);
   });
 });

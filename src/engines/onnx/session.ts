@@ -2,13 +2,14 @@
  * The only door to onnxruntime-node: compiles graphs to sessions and runs them. Buffers are plain typed arrays; a weight is
  * wrapped without a copy, so that an optimizer may change it in place between runs.
  */
-import { EngineError, InternalError } from '../../core/errors.js';
+import { EngineError, InternalError, must } from '../../core/errors.js';
 import { CHECKPOINT_INPUT } from '../../graph/checkpoint.js';
 import type { Graph, Value, ValueType } from '../../graph/ir.js';
 import { formatShape, sameShape, sizeOf } from '../../graph/ir.js';
 import type { OnnxModel } from '../../graph/onnx.js';
-import { outputName, toOnnx } from '../../graph/onnx.js';
+import { outputName, packedFile, toOnnx } from '../../graph/onnx.js';
 import type * as Ort from 'onnxruntime-node';
+import { keyOf, SessionPool, type WeightData } from './pool.js';
 
 export type Provider = 'cpu' | 'webgpu' | 'cuda';
 
@@ -73,23 +74,34 @@ export class Session {
   seconds = 0;
   runs = 0;
 
-  private constructor(ort: typeof Ort, model: OnnxModel, session: Ort.InferenceSession) {
+  readonly #giveBack: () => Promise<void>;
+
+  private constructor(ort: typeof Ort, model: OnnxModel, session: Ort.InferenceSession, giveBack: () => Promise<void>) {
     this.#ort = ort;
     this.#model = model;
     this.#session = session;
+    this.#giveBack = giveBack;
   }
 
-  /** Compiles what `outputs` depend on. Raises EngineError when the provider is missing or refuses the graph. */
+  /**
+   * Compiles what `outputs` depend on, or shares what `pool` has compiled of other sizes. Raises EngineError when the provider is missing
+   * or refuses the graph.
+   */
   static async compile(
     graph: Graph,
     outputs: Readonly<Record<string, Value>>,
     options: SessionOptions = {},
+    pool?: SessionPool,
   ): Promise<Session> {
     const ort = await loadRuntime();
-    const model = toOnnx(graph, new Map(Object.entries(outputs)));
+    const { frozen, anySize, owner } =
+      pool === undefined
+        ? { frozen: new Map() as WeightData, anySize: false, owner: new SessionPool() }
+        : { frozen: pool.frozen, anySize: true, owner: pool };
+    const model = toOnnx(graph, new Map(Object.entries(outputs)), { frozen: new Set(frozen.keys()), anySize });
     const provider = options.provider ?? 'cpu';
-    try {
-      const session = await ort.InferenceSession.create(model.bytes, {
+    const compile = (): Promise<Ort.InferenceSession> =>
+      ort.InferenceSession.create(model.bytes, {
         executionProviders: [provider],
         graphOptimizationLevel: 'all',
         // Else the second run takes one block for all of a run's tensors, beside what the first run took for them one by one.
@@ -97,12 +109,18 @@ export class Session {
         executionMode: 'sequential',
         logSeverityLevel: 3,
         extra: SESSION_SETTINGS,
+        externalData: [...model.packed.keys()].map((name) => ({
+          path: packedFile(name),
+          data: bytesOf(must(frozen.get(name), name).data),
+        })),
         ...(options.threads === undefined ? {} : { intraOpNumThreads: options.threads }),
         ...(options.profilePrefix === undefined
           ? {}
           : { enableProfiling: true, profileFilePrefix: options.profilePrefix }),
       });
-      return new Session(ort, model, session);
+    try {
+      const key = keyOf(model.bytes);
+      return new Session(ort, model, await owner.lend(key, compile), () => owner.giveBack(key));
     } catch (cause) {
       const detail = cause instanceof Error ? cause.message : String(cause);
       throw new EngineError(`provider ${provider} cannot run graph ${graph.name}: ${detail}`, {
@@ -133,7 +151,7 @@ export class Session {
    */
   async run(
     feeds: Readonly<Record<string, TensorData>>,
-    weights: ReadonlyMap<string, { readonly data: Float32Array }> = new Map(),
+    weights: WeightData = new Map(),
     into: Readonly<Record<string, TensorData>> = {},
   ): Promise<Record<string, TensorData>> {
     const tensors: Record<string, Ort.Tensor> = {};
@@ -143,6 +161,7 @@ export class Session {
     for (const [name, type] of this.#model.parameters) {
       tensors[name] = this.#tensor(name, type, weights.get(name)?.data);
     }
+    for (const [name, { type, data }] of this.#model.constants) tensors[name] = this.#tensor(name, type, data);
     const fetches: Record<string, Ort.Tensor | null> = {};
     for (const [name, type] of this.#model.outputs) {
       fetches[outputName(name)] = into[name] === undefined ? null : this.#tensor(name, type, into[name]);
@@ -160,10 +179,9 @@ export class Session {
     return out;
   }
 
-  /** Frees the native session; no run may be under way. With profiling this also writes the profile. */
+  /** Frees what was compiled, where no other session of the pool uses it; no run may be under way. With profiling this also writes the profile. */
   async dispose(): Promise<void> {
-    if ('endProfiling' in this.#session) (this.#session as { endProfiling(): void }).endProfiling();
-    await this.#session.release();
+    await this.#giveBack();
   }
 
   #tensor(name: string, type: ValueType, buffer: TensorData | undefined): Ort.Tensor {
@@ -182,4 +200,8 @@ export class Session {
     }
     return tensor;
   }
+}
+
+function bytesOf({ buffer, byteOffset, byteLength }: Float32Array): Uint8Array {
+  return new Uint8Array(buffer, byteOffset, byteLength);
 }

@@ -16,7 +16,7 @@ export const form: OperatorTable<Form> = {
       }
       return { shape, dtype: inputs[0].dtype };
     },
-    onnx: ({ shape }) => ({ extraInputs: [shape] }),
+    onnx: ({ shape }) => ({ sizes: [shape] }),
   },
   Transpose: {
     infer: (inputs, { perm }) => {
@@ -39,7 +39,7 @@ export const form: OperatorTable<Form> = {
       }
       return { shape, dtype: inputs[0].dtype };
     },
-    onnx: ({ shape }) => ({ extraInputs: [shape] }),
+    onnx: ({ shape }) => ({ sizes: [shape] }),
   },
   Concat: {
     infer: (inputs, { axis }) => {
@@ -70,7 +70,7 @@ export const form: OperatorTable<Form> = {
       }
       return { shape: shape.map((size, at) => (at === axis ? end - start : size)), dtype };
     },
-    onnx: ({ axis, start, end }) => ({ extraInputs: [[start], [end], [axis]] }),
+    onnx: ({ axis, start, end }) => ({ sizes: [[start], [end]], extraInputs: [[axis]] }),
   },
   Pad: {
     infer: (inputs, { axis, before, after }) => {
@@ -83,7 +83,7 @@ export const form: OperatorTable<Form> = {
     onnx: ({ axis, before, after }, inputs) => {
       const rank = inputs[0].shape.length;
       const pads = Array.from({ length: 2 * rank }, (_, at) => (at === axis ? before : at === rank + axis ? after : 0));
-      return { extraInputs: [pads] };
+      return { sizes: [pads] };
     },
   },
   Gather: {

@@ -4,11 +4,12 @@ import type { OpAttributes, OpType } from '../attributes.js';
 import type { Dtype, Shape, ValueType } from '../ir.js';
 import { formatShape } from '../ir.js';
 
-/** How a node is written in ONNX: attributes, and attributes that ONNX wants as constant int64 inputs. */
+/** How a node is written in ONNX: attributes, and attributes that ONNX wants as int64 inputs, first those that follow from sizes. */
 export interface OnnxForm {
   readonly attributes?: Readonly<Record<string, number | readonly number[]>>;
   readonly textAttributes?: Readonly<Record<string, string>>;
   readonly floatAttributes?: Readonly<Record<string, number>>;
+  readonly sizes?: readonly (readonly number[])[];
   readonly extraInputs?: readonly (readonly number[])[];
 }
 

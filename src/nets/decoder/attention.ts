@@ -8,8 +8,12 @@
 import {
   add,
   concat,
+  expand,
+  greater,
+  less,
   log,
   matMul,
+  minimum,
   mul,
   reduceMax,
   reduceSum,
@@ -20,6 +24,7 @@ import {
   softmax,
   sub,
   transpose,
+  where,
   withGradient,
 } from '../../graph/build.js';
 import type { Graph, Value } from '../../graph/ir.js';
@@ -77,15 +82,16 @@ export class RotaryTables {
  * [queries per head * T, T].
  */
 export function causalMask(graph: Graph, queriesPerHead: number, length: number, window: number | null = null): Value {
-  const data = new Float32Array(queriesPerHead * length * length);
-  for (let r = 0; r < queriesPerHead; r++) {
-    for (let query = 0; query < length; query++) {
-      const row = (r * length + query) * length;
-      data.fill(MASKED, row + query + 1, row + length);
-      if (window !== null) data.fill(MASKED, row, row + Math.max(0, query - window + 1));
-    }
-  }
-  return graph.constant(data, [queriesPerHead * length, length]);
+  const columns = (first: number): Value =>
+    graph.constant(
+      BigInt64Array.from({ length }, (_, i) => BigInt(first + i)),
+      [length],
+    );
+  const [keys, queries] = [reshape(columns(0), [1, length]), (first: number) => reshape(columns(first), [length, 1])];
+  const masked = (hidden: Value): Value => where(hidden, graph.scalar(MASKED), graph.scalar(0));
+  const later = masked(greater(keys, queries(0)));
+  const mask = window === null ? later : minimum(later, masked(less(keys, queries(1 - window))));
+  return reshape(expand(mask, [queriesPerHead, length, length]), [queriesPerHead * length, length]);
 }
 
 /** For answers' queries [answers * queries per head * T], which prompt columns their window still reaches: 0 or MASKED, [rows, Tp]. */

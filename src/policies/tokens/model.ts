@@ -1,5 +1,6 @@
 /** A token policy's weights with what is needed to use them, and the sessions compiled for the shapes met so far. */
 import type { SessionOptions } from '../../engines/onnx/session.js';
+import type { SessionPool } from '../../engines/onnx/pool.js';
 import { Session } from '../../engines/onnx/session.js';
 import type { Value } from '../../graph/ir.js';
 import { Graph } from '../../graph/ir.js';
@@ -33,8 +34,15 @@ export function trainedWeights({ config, weights }: PolicyModel): Weights {
   return new Map([...weights].filter(([name]) => isAdapters(name)));
 }
 
+/** The weights that nothing changes; none without an adapter. */
+export function frozenWeights({ config, weights }: PolicyModel): Weights {
+  return new Map(config.adapter === undefined ? [] : [...weights].filter(([name]) => !isAdapters(name)));
+}
+
 /** Sessions that a cache keeps: a compiled graph holds memory of its own, whether it runs or not. */
 const KEPT_SESSIONS = 8;
+/** Those that share what is compiled hold but what follows from their sizes. */
+const KEPT_SIZES = 32;
 
 interface CachedSession {
   readonly session: Promise<Session>;
@@ -50,7 +58,9 @@ export class SessionCache {
   constructor(
     readonly name: string,
     readonly options: SessionOptions,
-    readonly kept = KEPT_SESSIONS,
+    /** Where sessions of several shapes share what is compiled. */
+    private readonly pool?: SessionPool,
+    readonly kept = pool === undefined ? KEPT_SESSIONS : KEPT_SIZES,
   ) {}
 
   /** Lends the session of a shape, which stays until `work` has settled. Raises what the compilation or the work raises. */
@@ -81,7 +91,7 @@ export class SessionCache {
 
   #compile(key: string, build: (graph: Graph) => Record<string, Value>): CachedSession {
     const graph = new Graph(`${this.name} ${key}`);
-    const session = Session.compile(graph, build(graph), this.options);
+    const session = Session.compile(graph, build(graph), this.options, this.pool);
     session.catch(() => this.#sessions.delete(key));
     return { session, users: 0 };
   }

@@ -1,35 +1,57 @@
 /** The most probable tokens of a vocabulary, one after another. */
+import type { Part, TokenRow } from './token_row.js';
 
 /**
  * A heap over the ids that `mask` allows, or over all: `next` takes them in falling order of their logits, equal ones by id, and gives -1 after the last.
- * Building it is linear in the vocabulary and a token costs its logarithm, so that a nucleus of a few tokens does not sort 150,000.
+ * A part of the row enters when none of the heap's is greater than all of it: a nucleus of a few tokens sorts a few hundred, not 150,000.
  */
 export class Ranking {
-  readonly #ids: Int32Array;
-  #size = 0;
+  readonly #ids: number[] = [];
+  /** Those that have not entered, the most probable last. */
+  readonly #parts: { readonly part: Part; readonly bound: number }[];
+  readonly #logits: Float32Array;
 
   constructor(
-    private readonly logits: Float32Array,
-    mask: Uint8Array | null,
+    row: TokenRow,
+    private readonly mask: Uint8Array | null,
   ) {
-    this.#ids = new Int32Array(logits.length);
-    for (let id = 0; id < logits.length; id++) if (mask === null || mask[id] === 1) this.#ids[this.#size++] = id;
-    for (let at = (this.#size >> 1) - 1; at >= 0; at--) this.#sink(at);
+    this.#logits = row.logits;
+    this.#parts = row.parts(mask).map((part) => ({ part, bound: row.bound(part, mask) }));
+    this.#parts.sort((a, b) => a.bound - b.bound);
   }
 
   next(): number {
-    if (this.#size === 0) return -1;
+    for (let next = this.#parts.at(-1); next !== undefined; next = this.#parts.at(-1)) {
+      if (this.#ids.length > 0 && next.bound < this.#logits[this.#ids[0]]) break;
+      this.#parts.pop();
+      for (let id = next.part.from; id < next.part.to; id++) {
+        if (this.mask === null || this.mask[id] === 1) this.#push(id);
+      }
+    }
     const first = this.#ids[0];
-    this.#ids[0] = this.#ids[--this.#size];
-    this.#sink(0);
+    const last = this.#ids.pop();
+    if (first === undefined || last === undefined) return -1;
+    if (this.#ids.length > 0) {
+      this.#ids[0] = last;
+      this.#sink();
+    }
     return first;
   }
 
-  #sink(from: number): void {
+  #push(id: number): void {
     const ids = this.#ids;
-    for (let at = from; ;) {
+    let at = ids.push(id) - 1;
+    for (let parent = (at - 1) >> 1; at > 0 && this.#before(ids[at], ids[parent]); parent = (at - 1) >> 1) {
+      [ids[at], ids[parent]] = [ids[parent], ids[at]];
+      at = parent;
+    }
+  }
+
+  #sink(): void {
+    const ids = this.#ids;
+    for (let at = 0; ;) {
       let best = at;
-      for (let child = 2 * at + 1; child <= 2 * at + 2 && child < this.#size; child++) {
+      for (let child = 2 * at + 1; child <= 2 * at + 2 && child < ids.length; child++) {
         if (this.#before(ids[child], ids[best])) best = child;
       }
       if (best === at) return;
@@ -39,6 +61,6 @@ export class Ranking {
   }
 
   #before(a: number, b: number): boolean {
-    return this.logits[a] > this.logits[b] || (this.logits[a] === this.logits[b] && a < b);
+    return this.#logits[a] > this.#logits[b] || (this.#logits[a] === this.#logits[b] && a < b);
   }
 }

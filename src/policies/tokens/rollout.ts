@@ -3,6 +3,7 @@ import type { RandomStream } from '../../core/random.js';
 import type { Session, SessionOptions } from '../../engines/onnx/session.js';
 import type { Graph, Value } from '../../graph/ir.js';
 import type { Weights } from '../../models/files.js';
+import type { DecoderConfig } from '../../nets/decoder/config.js';
 import type { BatchShape } from '../../nets/decoder/decoder.js';
 import { decodeStep, hasWindow, prefill, stepInputs } from '../../nets/decoder/decoder.js';
 import type { SampleRequest } from '../policy.js';
@@ -10,9 +11,11 @@ import type { TokenAnswer, TokenAsked, TokenPrompt } from './batch.js';
 import { packPrompts, PADDING, promptColumns, roundUp } from './batch.js';
 import { unrestricted, type AnswerState } from './format.js';
 import type { PolicyModel } from './model.js';
-import { SessionCache } from './model.js';
+import { frozenWeights, SessionCache } from './model.js';
+import { SessionPool } from '../../engines/onnx/pool.js';
 import type { SamplingOptions } from './sampling.js';
 import { logProbOf, sampleToken } from './sampling.js';
+import { summedBlocks, summedUp, TokenRow } from './token_row.js';
 
 /** How a token policy is to sample. */
 export interface TokenSampling extends SamplingOptions {
@@ -56,8 +59,13 @@ export class Sampler<P extends TokenPrompt> {
     readonly model: PolicyModel<P>,
     readonly options: SamplerOptions,
   ) {
-    this.#prefill = new SessionCache('prefill', options.session);
-    this.#step = new SessionCache('decode', options.session);
+    const { session } = options;
+    // On an accelerator, what follows from sizes would be copied there at every run.
+    const poolOf = (frozen?: Weights): SessionPool | undefined =>
+      (session.provider ?? 'cpu') === 'cpu' ? new SessionPool(frozen) : undefined;
+    // Prompts are many rows, for which packing weights is little of the work: they share the weights that lie here.
+    this.#prefill = new SessionCache('prefill', session, poolOf());
+    this.#step = new SessionCache('decode', session, poolOf(frozenWeights(model)));
   }
 
   async sample(
@@ -70,15 +78,11 @@ export class Sampler<P extends TokenPrompt> {
     const prompts = asked.map(({ tokens }) => tokens);
     // Matrix products have other last bits where they have a single row.
     const rows = Math.max(prompts.length, Math.ceil(2 / answersPerPrompt));
-    const shape: BatchShape = {
-      prompts: rows,
-      answersPerPrompt,
-      promptColumns: promptColumns(all),
-      answerColumns: roundUp(Math.max(...all.map(limitOf))),
-    };
+    const widths = answerWidths(Math.max(...all.map(limitOf)));
+    const shape = { prompts: rows, answersPerPrompt, promptColumns: promptColumns(all) };
     const packed = packPrompts(prompts, rows, shape.promptColumns);
     const promptCaches = await this.#prefillPrompts(shape, packed, weights);
-    const caches = new AnswerCaches(shape, config.num_hidden_layers, config.num_key_value_heads, config.head_dim);
+    const caches = new AnswerCaches(rows * answersPerPrompt, config);
     const writers = prompts.flatMap((prompt, p) =>
       Array.from({ length: answersPerPrompt }, (_, g): Writer => ({
         ids: [],
@@ -92,36 +96,42 @@ export class Sampler<P extends TokenPrompt> {
     );
     const ids = new BigInt64Array(rows * answersPerPrompt);
     const positions = new BigInt64Array(caches.batch);
-    const answerPadding = new Float32Array(shape.answerColumns).fill(PADDING);
-    const columns = shape.promptColumns + shape.answerColumns;
-    const window = hasWindow(config, columns) ? new Float32Array(columns) : null;
-    const logits = new Float32Array(ids.length * config.vocab_size);
-    const feeds = {
-      ...promptCaches,
-      ...caches.arrays,
-      ids,
-      positions,
-      prompt_padding: packed.prompt_padding,
-      answer_padding: answerPadding,
-      ...(window === null ? {} : { window }),
-    };
-    const into = { ...caches.columns, logits };
-    const decode = async (step: Session): Promise<void> => {
-      const writing = ({ finished, ids, limit }: Writer): boolean => !finished && ids.length < limit;
-      for (let column = 0; writers.some(writing); column++) {
-        writers.forEach((writer, i) => (ids[i] = BigInt(writer.latest)));
-        positions.fill(BigInt(shape.promptColumns + column));
-        window?.fill(PADDING, 0, Math.max(0, shape.promptColumns + column + 1 - (config.sliding_window ?? columns)));
-        await step.run(feeds, weights, into);
-        caches.write(column);
-        answerPadding[column] = 0;
-        writers.forEach((writer, i) => {
-          if (!writing(writer)) return;
-          this.#advance(writer, logits.subarray(i * config.vocab_size, (i + 1) * config.vocab_size), how);
-        });
-      }
-    };
-    await this.#step.use(shape, (graph) => this.#stepGraph(graph, shape), decode);
+    const rowsOut = new RowOutputs(ids.length, config.vocab_size, how.logProbTemperature);
+    const into = { ...caches.columns, ...rowsOut.arrays };
+    const writing = ({ finished, ids, limit }: Writer): boolean => !finished && ids.length < limit;
+    let column = 0;
+    for (const answerColumns of widths) {
+      if (!writers.some(writing)) break;
+      caches.grow(answerColumns);
+      const columns = shape.promptColumns + answerColumns;
+      const answerPadding = new Float32Array(answerColumns).fill(PADDING).fill(0, 0, column);
+      const window = hasWindow(config, columns) ? new Float32Array(columns) : null;
+      const feeds = {
+        ...promptCaches,
+        ...caches.arrays,
+        ids,
+        positions,
+        prompt_padding: packed.prompt_padding,
+        answer_padding: answerPadding,
+        inverse_temperature: rowsOut.inverseTemperature,
+        ...(window === null ? {} : { window }),
+      };
+      const decode = async (step: Session): Promise<void> => {
+        for (; column < answerColumns && writers.some(writing); column++) {
+          writers.forEach((writer, i) => (ids[i] = BigInt(writer.latest)));
+          positions.fill(BigInt(shape.promptColumns + column));
+          window?.fill(PADDING, 0, Math.max(0, shape.promptColumns + column + 1 - (config.sliding_window ?? columns)));
+          await step.run(feeds, weights, into);
+          caches.write(column);
+          answerPadding[column] = 0;
+          writers.forEach((writer, i) => {
+            if (writing(writer)) this.#advance(writer, rowsOut.row(i), how);
+          });
+        }
+      };
+      const wide: BatchShape = { ...shape, answerColumns };
+      await this.#step.use(wide, (graph) => this.#stepGraph(graph, wide), decode);
+    }
     return prompts.map((_, p) =>
       writers.slice(p * answersPerPrompt, (p + 1) * answersPerPrompt).map((writer) => ({
         ids: Int32Array.from(writer.ids),
@@ -135,21 +145,23 @@ export class Sampler<P extends TokenPrompt> {
     await Promise.all([this.#prefill.dispose(), this.#step.dispose()]);
   }
 
-  #advance(writer: Writer, row: Float32Array, how: TokenSampling): void {
+  #advance(writer: Writer, row: TokenRow, how: TokenSampling): void {
     const allowed = writer.state.next();
     const token = 'forced' in allowed ? allowed.forced : sampleToken(row, allowed.mask, how, writer.random.uniform());
-    const { size, secondPart, endOfSequence } = this.model.format;
+    const { config, format } = this.model;
+    const { secondPart, ends } = format;
+    const size = config.vocab_size;
     const border = this.options.separateVocabularies ? secondPart : null;
     const [from, to] = border === null ? [0, size] : token < border ? [0, border] : [border, size];
     writer.ids.push(token);
     writer.logProbs.push(logProbOf(row, token, how.logProbTemperature, from, to));
     writer.state.accept(token);
     writer.latest = token;
-    writer.finished = token === endOfSequence;
+    writer.finished = ends.has(token);
   }
 
   async #prefillPrompts(
-    shape: BatchShape,
+    shape: Omit<BatchShape, 'answerColumns'>,
     packed: { prompt_ids: BigInt64Array; prompt_padding: Float32Array },
     weights: Weights,
   ): Promise<Record<string, Float32Array>> {
@@ -177,37 +189,77 @@ export class Sampler<P extends TokenPrompt> {
       [`key.${i}`, key],
       [`value.${i}`, values[i]],
     ]);
-    return { logits, ...(Object.fromEntries(columns) as Record<string, typeof logits>) };
+    const summary =
+      summedBlocks(this.model.config.vocab_size) === 0 ? {} : summedUp(logits, graph.input('inverse_temperature', [1]));
+    return { logits, ...summary, ...(Object.fromEntries(columns) as Record<string, Value>) };
   }
 }
 
-/** The answers' caches: static arrays that grow by one column a step. Keys are kept transposed, [rows, depth, columns]. */
+/** Where a step writes its rows of logits, and what the graph says of them. */
+class RowOutputs {
+  readonly arrays: Readonly<Record<'logits' | 'maxima' | 'shares', Float32Array>>;
+  readonly inverseTemperature: Float32Array;
+  readonly #blocks: number;
+
+  constructor(
+    rows: number,
+    private readonly vocabulary: number,
+    private readonly temperature: number,
+  ) {
+    this.#blocks = summedBlocks(vocabulary);
+    this.inverseTemperature = Float32Array.of(1 / temperature);
+    const summary = (): Float32Array => new Float32Array(rows * this.#blocks);
+    this.arrays = { logits: new Float32Array(rows * vocabulary), maxima: summary(), shares: summary() };
+  }
+
+  row(index: number): TokenRow {
+    const part = (name: 'logits' | 'maxima' | 'shares', size: number): Float32Array =>
+      this.arrays[name].subarray(index * size, (index + 1) * size);
+    const logits = part('logits', this.vocabulary);
+    if (this.#blocks === 0) return new TokenRow(logits);
+    const { temperature } = this;
+    return new TokenRow(logits, {
+      temperature,
+      maxima: part('maxima', this.#blocks),
+      shares: part('shares', this.#blocks),
+    });
+  }
+}
+
+/** The answers' caches: arrays that fill by one column a step, and grow. Keys are kept transposed, [rows, depth, columns]. */
 class AnswerCaches {
   readonly arrays: Record<string, Float32Array> = {};
   readonly columns: Record<string, Float32Array> = {};
-  /** P * K * G. */
+  /** Rows times key and value heads. */
   readonly batch: number;
-  readonly #length: number;
+  readonly #layers: number;
+  readonly #depth: number;
+  #length = 0;
 
-  constructor(
-    shape: BatchShape,
-    readonly layers: number,
-    keyValueHeads: number,
-    readonly depth: number,
-  ) {
-    this.batch = shape.prompts * shape.answersPerPrompt * keyValueHeads;
-    this.#length = shape.answerColumns;
-    for (let layer = 0; layer < layers; layer++) {
-      this.arrays[`answer_keys.${layer}`] = new Float32Array(this.batch * depth * this.#length);
-      this.arrays[`answer_values.${layer}`] = new Float32Array(this.batch * depth * this.#length);
-      this.columns[`key.${layer}`] = new Float32Array(this.batch * depth);
-      this.columns[`value.${layer}`] = new Float32Array(this.batch * depth);
+  constructor(rows: number, { num_hidden_layers, num_key_value_heads, head_dim }: DecoderConfig) {
+    this.batch = rows * num_key_value_heads;
+    this.#layers = num_hidden_layers;
+    this.#depth = head_dim;
+    for (let layer = 0; layer < this.#layers; layer++) {
+      this.columns[`key.${layer}`] = new Float32Array(this.batch * head_dim);
+      this.columns[`value.${layer}`] = new Float32Array(this.batch * head_dim);
     }
   }
 
+  /** Makes room for `length` columns; those that are filled stay. */
+  grow(length: number): void {
+    for (let layer = 0; layer < this.#layers; layer++) {
+      // A row of values is its columns, one after another; keys have one such row for each of their depths.
+      this.#widen(`answer_keys.${layer}`, this.batch * this.#depth, this.#length, length);
+      this.#widen(`answer_values.${layer}`, this.batch, this.#length * this.#depth, length * this.#depth);
+    }
+    this.#length = length;
+  }
+
   write(column: number): void {
-    const { depth, batch } = this;
-    for (let layer = 0; layer < this.layers; layer++) {
+    const { batch } = this;
+    const depth = this.#depth;
+    for (let layer = 0; layer < this.#layers; layer++) {
       const keys = this.arrays[`answer_keys.${layer}`];
       const key = this.columns[`key.${layer}`];
       for (let i = 0; i < batch * depth; i++) keys[i * this.#length + column] = key[i]!;
@@ -218,4 +270,25 @@ class AnswerCaches {
       }
     }
   }
+
+  #widen(name: string, rows: number, from: number, to: number): void {
+    const wide = new Float32Array(rows * to);
+    const narrow = this.arrays[name] ?? wide;
+    for (let row = 0; row < rows; row++) wide.set(narrow.subarray(row * from, (row + 1) * from), row * to);
+    this.arrays[name] = wide;
+  }
+}
+
+/** Columns of the answers' caches to begin with, and by how many they grow at most. */
+const FIRST_COLUMNS = 64;
+const MOST_MORE_COLUMNS = 256;
+
+/** How wide the answers' caches are, one after another, until they hold `longest` columns: a step reads all of them. */
+function answerWidths(longest: number): number[] {
+  const last = roundUp(longest);
+  const widths = [Math.min(FIRST_COLUMNS, last)];
+  for (let width = widths[0]; width < last; widths.push(width)) {
+    width = Math.min(last, width + Math.min(width, MOST_MORE_COLUMNS));
+  }
+  return widths;
 }

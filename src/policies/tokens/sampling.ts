@@ -1,5 +1,7 @@
 /** Drawing a token from a row of logits. */
+import { must } from '../../core/errors.js';
 import { Ranking } from './ranking.js';
+import { joined, type Part, type TokenRow } from './token_row.js';
 
 export interface SamplingOptions {
   /** 0 takes the most probable token. */
@@ -14,43 +16,55 @@ export interface SamplingOptions {
  * Draws from softmax(logits / temperature) over the tokens that `mask` allows (null: all), cut to the `topK` most probable and then to the
  * smallest set of probability `topP`. `u` is uniform in [0, 1). Returns the token's id.
  */
-export function sampleToken(
-  logits: Float32Array,
-  mask: Uint8Array | null,
-  options: SamplingOptions,
-  u: number,
-): number {
+export function sampleToken(row: TokenRow, mask: Uint8Array | null, options: SamplingOptions, u: number): number {
+  const { temperature, topK, topP } = options;
+  if (temperature > 0 && (topK !== -1 || topP !== 1)) return drawFromHead(row, mask, options, u);
+  const parts = row.parts(mask);
+  return temperature === 0 ? mostProbable(row, mask, parts) : draw(row, mask, parts, temperature, u);
+}
+
+/** The first of the greatest logits. */
+function mostProbable(row: TokenRow, mask: Uint8Array | null, parts: readonly Part[]): number {
+  const tops = parts.map((part) => row.top(part, mask));
+  const top = Math.max(...tops);
+  const { from, to } = must(parts[Math.max(0, tops.indexOf(top))], 'a token that may come');
   let best = -1;
-  for (let id = 0; id < logits.length; id++) {
-    if ((mask === null || mask[id] === 1) && (best < 0 || logits[id] > logits[best])) best = id;
+  for (let id = from; id < to; id++) {
+    if ((mask === null || mask[id] === 1) && (best < 0 || row.logits[id] > row.logits[best])) best = id;
   }
-  if (options.temperature === 0) return best;
-  const top = logits[best];
-  const scale = 1 / options.temperature;
-  if (options.topK === -1 && options.topP === 1) {
-    let total = 0;
-    for (let id = 0; id < logits.length; id++) {
-      if (mask === null || mask[id] === 1) total += Math.exp((logits[id] - top) * scale);
-    }
-    let left = u * total;
-    for (let id = 0; id < logits.length; id++) {
-      if (mask !== null && mask[id] !== 1) continue;
-      left -= Math.exp((logits[id] - top) * scale);
-      if (left < 0) return id;
-    }
-    return best;
+  return best;
+}
+
+/** Inverts the cumulative distribution: over the parts, then over the ids of the part that was hit. */
+function draw(row: TokenRow, mask: Uint8Array | null, parts: readonly Part[], temperature: number, u: number): number {
+  const masses = parts.map((part) => row.mass(part, mask, temperature));
+  const all = joined(masses, temperature);
+  const shares = masses.map(({ top, sum }) => sum * Math.exp((top - all.top) / temperature));
+  let left = u * all.sum;
+  const last = shares.findLastIndex((share) => share > 0);
+  let hit = 0;
+  while (hit < last && left >= shares[hit]) left -= shares[hit++];
+  // The graph's sum of a block has other last bits than the one of its ids that follows.
+  const { from, to } = parts[hit];
+  const { top, sum } = row.mass({ ...parts[hit], block: null }, mask, temperature);
+  left *= sum / shares[hit];
+  for (let id = from; id < to; id++) {
+    if (mask !== null && mask[id] !== 1) continue;
+    left -= Math.exp((row.logits[id] - top) / temperature);
+    if (left < 0) return id;
   }
-  return drawFromHead(logits, mask, options, u);
+  return mostProbable(row, mask, [parts[hit]]);
 }
 
 /** Draws where top-k or top-p cut: from the first tokens of the ranking alone. */
 function drawFromHead(
-  logits: Float32Array,
+  row: TokenRow,
   mask: Uint8Array | null,
   { temperature, topK, topP }: SamplingOptions,
   u: number,
 ): number {
-  const ranking = new Ranking(logits, mask);
+  const { logits } = row;
+  const ranking = new Ranking(row, mask);
   const ids: number[] = [];
   const p: number[] = [];
   const take = (): boolean => {
@@ -65,9 +79,10 @@ function drawFromHead(
     while (ids.length < topK && take()) all += p[ids.length - 1];
   } else {
     take();
-    for (let id = 0; id < logits.length; id++) {
-      if (mask === null || mask[id] === 1) all += Math.exp((logits[id] - logits[ids[0]]) / temperature);
-    }
+    all = joined(
+      row.parts(mask).map((part) => row.mass(part, mask, temperature)),
+      temperature,
+    ).sum;
   }
   let kept = 0;
   let mass = 0;
@@ -84,10 +99,8 @@ function drawFromHead(
 }
 
 /** log softmax(logits / temperature) of `token` over the ids in [from, to): the untruncated distribution that training sees. */
-export function logProbOf(logits: Float32Array, token: number, temperature: number, from: number, to: number): number {
-  let top = -Infinity;
-  for (let id = from; id < to; id++) if (logits[id] > top) top = logits[id]!;
-  let total = 0;
-  for (let id = from; id < to; id++) total += Math.exp((logits[id] - top) / temperature);
-  return (logits[token] - top) / temperature - Math.log(total);
+export function logProbOf(row: TokenRow, token: number, temperature: number, from: number, to: number): number {
+  const masses = row.parts(null, from, to).map((part) => row.mass(part, null, temperature));
+  const { top, sum } = joined(masses, temperature);
+  return (row.logits[token] - top) / temperature - Math.log(sum);
 }

@@ -1,0 +1,52 @@
+/** What the runtime compiled, shared by sessions that differ in sizes alone. */
+import { createHash } from 'node:crypto';
+import { must } from '../../core/errors.js';
+import type * as Ort from 'onnxruntime-node';
+
+/** Weights by name. */
+export type WeightData = ReadonlyMap<string, { readonly data: Float32Array }>;
+
+interface Compiled {
+  readonly native: Promise<Ort.InferenceSession>;
+  users: number;
+}
+
+/**
+ * Sessions of one pool leave their sizes open: those of graphs that differ in sizes alone are compiled once, and freed with the last of
+ * them. Products hold packed copies of the weights that are frozen, made when they are compiled, and shared likewise; their results differ
+ * from those of weights that are fed in the last bits.
+ */
+export class SessionPool {
+  readonly #compiled = new Map<string, Compiled>();
+
+  /** `frozen`: weights that nothing changes while a session of the pool lives. */
+  constructor(readonly frozen: WeightData = new Map()) {}
+
+  /** Lends what was compiled of a model, or compiles it. */
+  async lend(key: string, compile: () => Promise<Ort.InferenceSession>): Promise<Ort.InferenceSession> {
+    const entry = this.#compiled.get(key) ?? { native: compile(), users: 0 };
+    this.#compiled.set(key, entry);
+    entry.users += 1;
+    try {
+      return await entry.native;
+    } catch (error) {
+      this.#compiled.delete(key);
+      throw error;
+    }
+  }
+
+  async giveBack(key: string): Promise<void> {
+    const entry = must(this.#compiled.get(key), key);
+    entry.users -= 1;
+    if (entry.users > 0) return;
+    this.#compiled.delete(key);
+    const native = await entry.native;
+    if ('endProfiling' in native) (native as { endProfiling(): void }).endProfiling();
+    await native.release();
+  }
+}
+
+/** Tells models apart. */
+export function keyOf(model: Uint8Array): string {
+  return createHash('sha256').update(model).digest('base64');
+}

@@ -1,0 +1,70 @@
+import * as ort from 'onnxruntime-node';
+import { afterEach, describe, expect, it, vi } from 'vitest';
+import { EngineError } from '../../../src/core/errors.js';
+import { SessionPool, type WeightData } from '../../../src/engines/onnx/pool.js';
+import { Session } from '../../../src/engines/onnx/session.js';
+import * as g from '../../../src/graph/build.js';
+import { Graph } from '../../../src/graph/ir.js';
+
+afterEach(() => vi.restoreAllMocks());
+
+const table = Float32Array.of(1, 0, 0, 1, 1, 1);
+const added = Float32Array.of(10, 20, 30);
+
+/** Rows of a table [3, 2], looked up by ids, times the table itself and something added; and the middle of a mask that grows with the ids. */
+function rowsTimesTable(count: number, pool: SessionPool): Promise<Session> {
+  const graph = new Graph(`${count} rows`);
+  const weight = graph.parameter('table', [3, 2]);
+  const rows = g.gather(weight, graph.input('ids', [count], 'int64'));
+  const product = g.gemm(rows, weight, { transB: true });
+  const numbers = graph.constant(
+    Float32Array.from({ length: count }, (_, i) => i),
+    [count, 1],
+  );
+  const y = graph.scope('layers.0', () => g.add(g.add(product, graph.parameter('added', [3])), numbers));
+  const flat = graph.scope('layers.1', () => g.reshape(y, [3 * count]));
+  return Session.compile(graph, { flat: g.slice(flat, 0, 0, 3 * count - 1) }, { threads: 1 }, pool);
+}
+
+const ids = (...values: number[]): BigInt64Array => BigInt64Array.from(values, BigInt);
+const fed = (): WeightData => new Map([['table', { data: table.slice() }], ['added', { data: added.slice() }]]); // prettier-ignore
+
+describe('sessions of a pool', () => {
+  it('are compiled once for all sizes, and freed with the last of them', async () => {
+    const create = vi.spyOn(ort.InferenceSession, 'create');
+    const pool = new SessionPool();
+    const [two, three, again] = await Promise.all([2, 3, 2].map((count) => rowsTimesTable(count, pool)));
+    expect(create).toHaveBeenCalledTimes(1);
+    const weights = fed();
+    expect((await two.run({ ids: ids(0, 2) }, weights)).flat).toEqual(Float32Array.of(11, 20, 31, 12, 22));
+    const ofThree = Float32Array.of(11, 20, 31, 11, 22, 32, 13, 22);
+    expect((await three.run({ ids: ids(0, 1, 0) }, weights)).flat).toEqual(ofThree);
+    await two.dispose();
+    await again.dispose();
+    expect((await three.run({ ids: ids(0, 1, 0) }, weights)).flat).toEqual(ofThree);
+    await three.dispose();
+    await (await rowsTimesTable(2, pool)).dispose();
+    expect(create).toHaveBeenCalledTimes(2);
+  });
+
+  it('hold frozen weights of products, and are fed all others', async () => {
+    const frozen = fed();
+    const session = await rowsTimesTable(2, new SessionPool(new Map([['table', frozen.get('table')!]])));
+    expect([...session.parameters.keys()].sort()).toEqual(['added', 'table']);
+    const before = (await session.run({ ids: ids(0, 2) }, frozen)).flat;
+    expect(before).toEqual(Float32Array.of(11, 20, 31, 12, 22));
+    frozen.get('added')!.data.fill(0);
+    expect((await session.run({ ids: ids(0, 2) }, frozen)).flat).toEqual(Float32Array.of(1, 0, 1, 2, 2));
+    // The product's copy stays as it was; what is looked up is the array itself.
+    frozen.get('table')!.data.fill(5);
+    expect((await session.run({ ids: ids(0, 2) }, frozen)).flat).toEqual(Float32Array.of(5, 5, 10, 6, 6));
+    await session.dispose();
+  });
+
+  it('are compiled anew after a failure', async () => {
+    const pool = new SessionPool();
+    vi.spyOn(ort.InferenceSession, 'create').mockRejectedValueOnce(new Error('refused'));
+    await expect(rowsTimesTable(2, pool)).rejects.toThrow(EngineError);
+    await (await rowsTimesTable(2, pool)).dispose();
+  });
+});
