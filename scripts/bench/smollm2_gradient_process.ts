@@ -34,9 +34,9 @@ function gradient(adapted: boolean): () => Promise<void> {
   const { config, weights } = adapted ? adapt(opened.config, opened.weights, lora, { seed: 1 }) : opened;
   const format = {
     size: config.vocab_size,
-    endOfSequence: 2,
+    ends: new Set([2]),
     secondPart: null,
-    tokenizerJson: '',
+    tokenizerFiles: {},
     start: () => unrestricted,
   };
   const learner = new Learner(
