@@ -59,7 +59,16 @@ export type Recipe = TrainedRecipe | ForeignRecipe;
 /** What of a decoder decides its memory. */
 export type ModelShape = Pick<
   DecoderInit,
-  'hidden_size' | 'intermediate_size' | 'num_hidden_layers' | 'num_attention_heads'
->;
+  | 'hidden_size'
+  | 'intermediate_size'
+  | 'num_hidden_layers'
+  | 'num_attention_heads'
+  | 'num_key_value_heads'
+  | 'head_dim'
+  | 'tie_word_embeddings'
+> & {
+  /** Absent where the vocabulary is made with the data. */
+  readonly vocab_size?: number;
+};
 /** The shape of the model that a reference names; null where it is not known before it is opened. */
 export type ShapeOf = (reference: ModelReference) => ModelShape | null;

@@ -33,15 +33,15 @@ function perWindow<T>(
   columns: number,
   make: (window: number | null) => T,
 ): (layer: number) => T {
+  // At once, and not when a layer first asks: that may be within a checkpointed block, whose inside others cannot use.
   const made = new Map<number | null, T>();
-  return (layer) => {
+  const layers = Array.from({ length: config.num_hidden_layers }, (_, layer) => {
     const window = windowOf(config, layer, columns);
-    const known = made.get(window);
-    if (known !== undefined) return known;
-    const fresh = make(window);
-    made.set(window, fresh);
-    return fresh;
-  };
+    const value = made.get(window) ?? make(window);
+    made.set(window, value);
+    return value;
+  });
+  return (layer) => layers[layer];
 }
 
 /** Attention of one block: from normalised rows to mixed rows, before the output projection. */
