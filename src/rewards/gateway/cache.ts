@@ -8,8 +8,8 @@ import { LRUCache } from 'lru-cache';
 import { z } from 'zod';
 import { diskError } from '../../core/files.js';
 import { scanLines } from '../../core/lines.js';
-import { FolderLock } from './folder_lock.js';
 import { LinesFile, type OnDiskError } from '../../core/lines_file.js';
+import { GatewayLock } from './file_lock.js';
 
 const entrySchema = z.object({ key: z.string().regex(/^[0-9a-f]{64}$/), body: z.string() });
 
@@ -32,7 +32,7 @@ export class ReplyCache {
   readonly found: string | null;
   readonly #entries: LRUCache<string, Buffer>;
   readonly #file: LinesFile;
-  #lock: FolderLock | null = null;
+  #lock: GatewayLock | null = null;
   /** Of the file, about: what a full disk refused is counted too. */
   #lines: number;
   #bytes: number;
@@ -54,7 +54,9 @@ export class ReplyCache {
     const path = join(options.dir, 'replies.jsonl');
     let cache: ReplyCache | null = null;
     const onError = (error: Error): void => options.onError(error, 0);
-    const lock = FolderLock.take(options.dir, {
+    const { dir } = options;
+    const claimed = { name: 'the cache', own: 'a folder of its own', path: dir, lockPath: join(dir, 'gateway.pid') };
+    const lock = GatewayLock.take(claimed, {
       onLost: (error) => {
         cache?.forgetFolder();
         onError(error);
