@@ -151,6 +151,7 @@ export async function startGateway(
       connections: 4096,
       headersTimeoutMs: 30_000,
       requestTimeoutMs: 120_000,
+      bodyWindowMs: 20_000,
       timeoutCheckMs: 1_000,
       drainTimeoutMs: options.drainTimeoutS * 1000,
     },
