@@ -84,7 +84,7 @@ const options = z.strictObject({
     .positive()
     .default(2)
     .describe('points that the scores of one canary may move on average, before there is an alarm'),
-  maxBodyMb: z.number().positive().max(1024).default(32).describe('largest request body, in megabytes'),
+  maxBodyMb: z.number().positive().max(1024).default(16).describe('largest request body, in megabytes'),
   maxHeldMb: z
     .number()
     .positive()
