@@ -174,7 +174,11 @@ export function serverContract(kind: ServerKind): void {
         const { client } = connect({ traits });
         expect(await client.canary()).toEqual({ ok: true });
         expect(await client.ask(question())).toMatchObject({ problem: null, scores: [7, 8], attempts: 3 });
-        expect(stub.requests.slice(2).map(limitOf)).toEqual([400, 1600, Math.min(6400, (kind.maxModelLen ?? Infinity) / 2)]);
+        expect(stub.requests.slice(2).map(limitOf)).toEqual([
+          400,
+          1600,
+          Math.min(6400, (kind.maxModelLen ?? Infinity) / 2),
+        ]);
       },
     );
 

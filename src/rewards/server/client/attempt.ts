@@ -7,13 +7,14 @@ import { replySchema, type ReplyItem } from '../wire.js';
 import type { UnscoredReason } from '../../score/types.js';
 
 /**
- * `elsewhere`: another server may do better, this one does not work; `busy`: it works, and has too much to do; `give_up`: the request itself is
+ * `elsewhere`: another server may do better, this one does not work; `failed`: another one may do better, and what is at fault is not known;
+ * `busy`: it works, and has too much to do; `give_up`: the request itself is
  * at fault, and every server would say so.
  */
 export type Attempt =
   | { readonly kind: 'item'; readonly item: ReplyItem; readonly reward: string }
   | {
-      readonly kind: 'elsewhere' | 'busy' | 'give_up';
+      readonly kind: 'elsewhere' | 'failed' | 'busy' | 'give_up';
       readonly reason: UnscoredReason;
       readonly detail: string;
       readonly retryAfterMs?: number;
@@ -64,6 +65,7 @@ function readRefusal(response: TextResponse, text: string, url: string): Attempt
     return { kind: 'busy', reason: 'rate_limited', detail, ...(retryAfterMs === null ? {} : { retryAfterMs }) };
   }
   if (requestAtFault.has(status)) return { kind: 'give_up', reason: 'bad_request', detail };
+  if (status === 500) return { kind: 'failed', reason: 'server_error', detail };
   // A wrong token or address is as good as a server that is down: another one may have the right one.
   return { kind: 'elsewhere', reason: status >= 500 ? 'server_error' : 'bad_request', detail };
 }

@@ -66,7 +66,8 @@ class RewardServer extends Member {
 
   /** @param url base URL, without a slash at its end. */
   constructor(url: string, clock: Clock, cap: number) {
-    super(url, clock, { cap, failures: failureLimit, pauseMs });
+    // As many items as it may have at once: an error that it answers with may be theirs, and costs no wait.
+    super(url, clock, { cap, failures: failureLimit, doubts: cap, pauseMs });
     this.judge = new Breaker(clock, failureLimit, pauseMs);
   }
 }
@@ -244,6 +245,7 @@ const refusals: Readonly<Record<Refusal['kind'], (refusal: Refusal) => Omit<Trie
     retryAfterMs,
   }),
   elsewhere: () => ({ next: 'elsewhere', ending: { load: 'nothing', health: 'fails' } }),
+  failed: () => ({ next: 'elsewhere', ending: { load: 'nothing', health: 'unsure' } }),
   give_up: () => ({ next: 'done', ending: { load: 'nothing', health: 'works' } }),
 };
 
