@@ -2,6 +2,7 @@
 import { parseRetryAfter } from '../../judge/completion.js';
 import type { Deadline } from '../../../core/deadline.js';
 import type { HttpPool, TextResponse } from '../../../http/pool.js';
+import { causeOf } from '../../../http/request.js';
 import { excerpt } from '../../judge/parse.js';
 import { replySchema, type ReplyItem } from '../wire.js';
 import type { UnscoredReason } from '../../score/types.js';
@@ -82,16 +83,4 @@ export function parseJson(text: string): unknown {
   } catch {
     return undefined;
   }
-}
-
-/** The innermost message of a chain of causes. */
-function causeOf(error: unknown): string {
-  let innermost = error;
-  for (let depth = 0; depth < 8 && innermost instanceof Error && innermost.cause instanceof Error; depth++) {
-    innermost = innermost.cause;
-  }
-  if (!(innermost instanceof Error)) return String(innermost);
-  const code = (innermost as NodeJS.ErrnoException).code;
-  if (innermost.message === '') return code ?? innermost.name;
-  return code === undefined || innermost.message.includes(code) ? innermost.message : `${code}: ${innermost.message}`;
 }
