@@ -122,7 +122,8 @@ async function sendUnfinished({ url }: Scene): ReturnType<Attack['run']> {
   const statuses = await Promise.all(
     Array.from({ length: 40 }, async () => {
       const socket = open(addressOf(url));
-      const status = replyOf(socket, 40_000);
+      // A body that came on for a window is looked at again after the next one.
+      const status = replyOf(socket, 60_000);
       socket.write(post(chat, 15 * mb));
       for (let i = 0; i < 14 && !socket.destroyed && socket.writable; i++) {
         await pour(socket, piece, 1);
@@ -141,7 +142,8 @@ async function sendUnfinished({ url }: Scene): ReturnType<Attack['run']> {
 
 /** Connections that are opened and say nothing. */
 async function holdConnections({ url }: Scene): ReturnType<Attack['run']> {
-  const sockets = Array.from({ length: 3_000 }, () => open(addressOf(url)));
+  // Whoever does not read never hears of the end.
+  const sockets = Array.from({ length: 3_000 }, () => open(addressOf(url)).resume());
   await pause(5_000);
   const left = sockets.filter((socket) => !socket.closed).length;
   for (const socket of sockets) socket.destroy();

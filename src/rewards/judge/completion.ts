@@ -40,6 +40,14 @@ export interface TextReply {
 
 export type Reply = TextReply | Problem;
 
+/** The reply to a request that was called off. */
+export const calledOff: Problem = {
+  kind: 'problem',
+  problem: 'aborted',
+  detail: 'called off',
+  remedy: 'give_up',
+};
+
 function problem(reason: UnscoredReason, detail: string, remedy: Remedy): Problem {
   return { kind: 'problem', problem: reason, detail, remedy };
 }

@@ -8,7 +8,7 @@ import { causeOf } from '../../../http/request.js';
 import { excerpt } from '../../judge/parse.js';
 import { healthSchema, type HealthReply } from '../wire.js';
 import { parseJson } from './attempt.js';
-import type { Weights } from './combine.js';
+import type { Weights } from './recorded.js';
 
 export interface LookOptions {
   readonly http: HttpPool;

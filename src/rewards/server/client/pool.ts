@@ -19,7 +19,7 @@ import type { ReplyItem } from '../wire.js';
 import type { Term, TermRecords } from '../../terms/term.js';
 import type { JudgeItem, Judgement, JudgementStore, Outcome, ScoreOptions } from '../../score/types.js';
 import { attempt, type Attempt, type AttemptRequest } from './attempt.js';
-import { combine, type Weights } from './combine.js';
+import { combine, type Weights } from './recorded.js';
 import { ItemEncoder } from './encode.js';
 import { lookAtServers, type LookOptions } from './look.js';
 import { recordedReply, replay, toJudgement } from './recorded.js';
