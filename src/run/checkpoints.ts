@@ -86,7 +86,7 @@ export function saveCheckpoint(
     writeSynced(join(temporary, MANIFEST_NAME), `${JSON.stringify(manifest, null, 2)}\n`, disk, pieceBytes);
     syncDirectory(temporary);
     // Between these two renames the iteration has no folder; `cleanCheckpoints` puts the set-aside one back.
-    const replaced = existsSync(place) ? setAside(paths, iteration, 'replaced') : null;
+    const replaced = existsSync(place) ? hide(paths, iteration, 'replaced') : null;
     renameSync(temporary, place);
     syncDirectory(paths.checkpointsDir);
     if (replaced !== null) rmSync(replaced, { recursive: true, force: true });
@@ -185,7 +185,7 @@ export function applyRetention(paths: RunPaths, retention: Retention): number[] 
   for (const iteration of removed) {
     // Renamed first: a half-removed folder must never look like a checkpoint.
     try {
-      rmSync(setAside(paths, iteration, 'removed'), { recursive: true, force: true });
+      rmSync(hide(paths, iteration, 'removed'), { recursive: true, force: true });
     } catch (cause) {
       throw diskError(paths.checkpoint(iteration), cause);
     }
@@ -221,7 +221,7 @@ export function quarantine(paths: RunPaths, iteration: number): string {
   return target;
 }
 
-function setAside(paths: RunPaths, iteration: number, why: 'replaced' | 'removed'): string {
+function hide(paths: RunPaths, iteration: number, why: 'replaced' | 'removed'): string {
   const target = join(paths.checkpointsDir, `.${why}-${iterationName(iteration)}-${process.pid}`);
   rmSync(target, { recursive: true, force: true });
   renameSync(paths.checkpoint(iteration), target);
