@@ -4,7 +4,7 @@ import { realpathSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import yargs, { type Argv } from 'yargs';
 import { EditrlError, UsageError } from '../core/errors.js';
-import { nearest } from '../config/nearest.js';
+import { nearest } from '../core/nearest.js';
 import { printError } from './output.js';
 import { outliveReaders } from './signals.js';
 import type { Action, Verb } from './verb.js';

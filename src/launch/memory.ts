@@ -1,7 +1,11 @@
 /** How much memory there is, and whether what a run is estimated to need fits. */
-import { readFileSync } from 'node:fs';
+import { existsSync, readFileSync } from 'node:fs';
 import { freemem, totalmem } from 'node:os';
-import type { ShapeOf } from '../recipes/recipe.js';
+import { join } from 'node:path';
+import { z } from 'zod';
+import { CONFIG_FILE, readJson } from '../models/files.js';
+import { cachedSnapshot, hubBaseOf } from '../models/hub/cache.js';
+import type { ModelShape, ShapeOf } from '../recipes/recipe.js';
 import { isTrainable, recipeOf } from '../recipes/settings.js';
 import type { RunSettings } from '../schema/run.js';
 import { deviceKind, processesOf } from './device_kind.js';
@@ -73,13 +77,33 @@ export interface RunMemory {
   readonly verdict: MemoryVerdict | null;
 }
 
-/** The shapes of models that runs make. */
+/** The shapes of models that runs make, and of those that lie on this machine. */
 export function shapesOf(runs: ReadonlyMap<string, RunSettings>): ShapeOf {
   const shapeOf: ShapeOf = (reference) => {
-    const made = typeof reference === 'object' && 'run' in reference ? runs.get(reference.run) : undefined;
+    if (typeof reference === 'string') return shapeIn(reference);
+    if ('hub' in reference) return shapeIn(cachedSnapshot(reference));
+    const made = runs.get(reference.run);
     return made !== undefined && isTrainable(made) ? recipeOf(made).shape(made, shapeOf) : null;
   };
   return shapeOf;
+}
+
+const sizes = z.object({
+  hidden_size: z.int().positive(),
+  intermediate_size: z.int().positive(),
+  num_hidden_layers: z.int().positive(),
+  num_attention_heads: z.int().positive(),
+});
+/** Models that see, too, say it of their text part apart. */
+const described = z.union([sizes, z.object({ text_config: sizes }).transform(({ text_config }) => text_config)]);
+
+/** What a folder's config.json says, or that of the base of its adapter; null where there is none that can be read. */
+function shapeIn(folder: string | null): ModelShape | null {
+  if (folder === null) return null;
+  const file = join(folder, CONFIG_FILE);
+  if (existsSync(file)) return described.safeParse(readJson(file)).data ?? null;
+  const base = hubBaseOf(folder);
+  return base === null ? null : shapeIn(cachedSnapshot(base));
 }
 
 /** Tells what runs need of a machine. The shape of a model is known where one of the `runs` makes it. */

@@ -100,6 +100,7 @@ export const imageEditTokens: TrainedRecipe<ImageEditSettings> = {
   schema,
   rules: [...groupRules, wholeBatches, ...sharedRules, ...policyRules, ...rewardRules, noLabelledWords],
   models: ['environment.model', 'policy.tokenizer', 'policy.model'],
+  tokenizers: ['policy.tokenizer'],
   engines: ['policy.engine', 'environment.engine'],
   reward: (settings) => settings.reward,
   parameters: (settings, shapeOf) => {
@@ -138,12 +139,18 @@ export const imageEditTokens: TrainedRecipe<ImageEditSettings> = {
       'algorithm.clip_range has no effect: with one optimizer step an iteration the ratio is 1; raise algorithm.minibatches or inner_epochs, or set it to null',
     ];
   },
-  missing: ({ policy }) =>
-    policy.model === null && policy.init === null
+  missing: ({ policy, environment: { model } }) => [
+    ...(policy.model === null && policy.init === null
       ? [
           "policy.model is null: set it to a local path, {hub, revision} or {run, config} (EARL's flat form: model_path), or set policy.init to start from random weights",
         ]
-      : [],
+      : []),
+    ...(typeof model === 'object' && 'hub' in model
+      ? [
+          `environment.model: ${model.hub} is an image tokenizer as PyTorch weights, which this version does not compute; name the folder of an ONNX export of it, or at laptop size: --with configs/lib/tiny.libsonnet`,
+        ]
+      : []),
+  ],
 };
 
 function stepsPerIteration({ algorithm }: ImageEditSettings): number {
