@@ -18,7 +18,10 @@ import { recordedSettings } from './recorded_config.js';
 import { readState } from './state.js';
 
 /** Everything about this attempt that is not in the config. */
-export type AttemptContext = Pick<ClaimRequest, 'command' | 'versions' | 'devices' | 'parents' | 'models' | 'allowChanges'>;
+export type AttemptContext = Pick<
+  ClaimRequest,
+  'command' | 'versions' | 'devices' | 'parents' | 'models' | 'allowChanges'
+>;
 
 /** What of a loaded config a claim is made from. */
 export type ClaimedConfig = Pick<LoadedConfig, 'settings' | 'resultHash' | 'importHash'> &

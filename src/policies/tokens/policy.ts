@@ -3,7 +3,7 @@ import { InternalError } from '../../core/errors.js';
 import type { SessionOptions } from '../../engines/onnx/session.js';
 import { TrainedWeights } from '../../engines/onnx/trained_weights.js';
 import { alone, type Peers } from '../../group/peers.js';
-import { CONFIG_FILE, TOKENIZER_FILE, type CheckpointFiles, type Weights } from '../../models/files.js';
+import { CONFIG_FILE, GENERATION_FILE, type CheckpointFiles, type Weights } from '../../models/files.js';
 import type { OptimizerSettings } from '../../schema/training.js';
 import type {
   Capabilities,
@@ -111,7 +111,8 @@ export class TokenPolicy<P extends TokenPrompt = TokenPrompt> implements Policy<
       ...(isAdapted(model)
         ? { [ADAPTER_CONFIG_FILE]: adapterConfigJson(model) }
         : { [CONFIG_FILE]: `${JSON.stringify(config, null, 2)}\n` }),
-      [TOKENIZER_FILE]: format.tokenizerJson,
+      ...format.tokenizerFiles,
+      [GENERATION_FILE]: `${JSON.stringify({ eos_token_id: [...format.ends] })}\n`,
       ...this.#trained.files(),
     };
   }
