@@ -2,7 +2,7 @@
  * The Hub's cache on this machine, in Hugging Face's layout: `models--OWNER--NAME/` with `refs/REVISION` (the commit that it was),
  * `snapshots/COMMIT/FILE` and `blobs/DIGEST`, which the snapshots' files link to. Whatever Python has downloaded is found here.
  */
-import { existsSync, readFileSync } from 'node:fs';
+import { existsSync, readFileSync, realpathSync } from 'node:fs';
 import { join, sep } from 'node:path';
 import { CheckpointError } from '../../core/errors.js';
 import type { HubReference } from '../../schema/model.js';
@@ -84,6 +84,12 @@ export function hubModelAt(folder: string): { readonly hub: string; readonly rev
   const [kind, owner, name, ...more] = repository.split('--');
   if (kind !== 'models' || name === undefined || more.length > 0) return null;
   return snapshots === 'snapshots' && isCommit(commit) ? { hub: `${owner}/${name}`, revision: commit } : null;
+}
+
+/** The SHA-256 that a large file of a cache goes by; null for any other file. */
+export function blobDigest(path: string): string | null {
+  const [folder, name = ''] = realpathSync(path).split(sep).slice(-2);
+  return folder === 'blobs' && /^[0-9a-f]{64}$/.test(name) ? name : null;
 }
 
 /** The model of the Hub that an adapter's file names as its base; null where it names a folder, or there is no adapter. */
