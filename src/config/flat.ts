@@ -9,7 +9,7 @@ import { canonicalMode } from '../rewards/score/settings.js';
 import { getPath, hasPath, setPath } from '../schema/paths.js';
 import { isObject } from '../schema/walk.js';
 import { canonicalKeyOf, earlKeys, flatKeys, isFlatKey, type FlatKey, type FlatName } from './flat_keys.js';
-import { nearest } from './nearest.js';
+import { nearest } from '../core/nearest.js';
 import { applyChanges, type Change } from './sets.js';
 
 export interface FlatSource {

@@ -2,6 +2,7 @@
 import { readFileSync } from 'node:fs';
 import { freemem, totalmem } from 'node:os';
 import { describeModel } from '../policies/tokens/adapter.js';
+import { cachedSnapshot } from '../models/hub/cache.js';
 import type { ModelShape, ShapeOf } from '../recipes/recipe.js';
 import { isTrainable, recipeOf } from '../recipes/settings.js';
 import { EditrlError } from '../core/errors.js';
@@ -75,15 +76,16 @@ export interface RunMemory {
   readonly verdict: MemoryVerdict | null;
 }
 
-/** The shapes of models that runs make, and of those in folders that say theirs. */
+/** The shapes of models that runs make, and of those that lie on this machine. */
 export function shapesOf(runs: ReadonlyMap<string, RunSettings>): ShapeOf {
   const folders = new Map<string, ModelShape | null>();
   const shapeOf: ShapeOf = (reference) => {
-    if (typeof reference === 'string') {
-      if (!folders.has(reference)) folders.set(reference, shapeOfFolder(reference));
-      return folders.get(reference) ?? null;
+    const folder = typeof reference === 'string' ? reference : 'hub' in reference ? cachedSnapshot(reference) : null;
+    if (folder !== null) {
+      if (!folders.has(folder)) folders.set(folder, shapeOfFolder(folder));
+      return folders.get(folder) ?? null;
     }
-    const made = 'run' in reference ? runs.get(reference.run) : undefined;
+    const made = typeof reference === 'object' && 'run' in reference ? runs.get(reference.run) : undefined;
     return made !== undefined && isTrainable(made) ? recipeOf(made).shape(made, shapeOf) : null;
   };
   return shapeOf;

@@ -8,7 +8,7 @@ import { loadingOnce, type LoadedConfig, type loadReferenced } from '../config/l
 import { cannotRunYet, dependencies } from '../config/models.js';
 import { ConfigError, EditrlError, RunError } from '../core/errors.js';
 import { openDatalist, readListedFile } from '../data/datalist.js';
-import { modelFolder } from '../models/reference.js';
+import { hubKey, modelFolder } from '../models/reference.js';
 import { isTrainable, recipeOf, rewardOf } from '../recipes/settings.js';
 import { checkModule } from '../rewards/terms/module/exports.js';
 import { checkChanges } from '../run/claim.js';
@@ -24,6 +24,7 @@ import { detectDevices, gibibytes, type Devices } from './devices.js';
 import { checkFolder, checkpointSpace, type FreeSpace } from './disk.js';
 import { memoryOf, shapesOf } from './memory.js';
 import { chainOf } from './parents.js';
+import { checkOffline, hubEnvironmentOf, wantedModels } from './wanted_models.js';
 
 /** So many are told at once. */
 const MOST_SHOWN = 12;
@@ -91,7 +92,8 @@ export function tightRuns(runs: readonly LoadedConfig[], { anew = new Set(), dev
   });
 }
 
-function unfinished(runs: readonly LoadedConfig[], anew: ReadonlySet<LoadedConfig>): LoadedConfig[] {
+/** Those of some runs that are still to be trained. */
+export function unfinished(runs: readonly LoadedConfig[], anew: ReadonlySet<LoadedConfig> = new Set()): LoadedConfig[] {
   return runs.filter((config) => {
     const { base_exp_dir, run_name, num_iterations } = config.settings;
     return anew.has(config) || !isDone(readState(new RunPaths(base_exp_dir, run_name)), num_iterations);
@@ -178,9 +180,13 @@ function trainedChecks(settings: TrainedSettings): Check[] {
     ...sources
       .filter(({ path }) => tiny === null || !isMade(tiny, path))
       .map(({ path }): Check => [`data ${path}`, () => void readListedFile(openDatalist(path), 0)]),
+    ...wantedModels(settings).map((wanted): Check => [
+      `hub ${hubKey(wanted.reference)} ${wanted.pinned ?? ''}`,
+      () => checkOffline(wanted, hubEnvironmentOf(settings)),
+    ]),
     ...models
       .filter((model) => typeof model === 'string')
-      .map((model): Check => [`model ${model}`, () => void modelFolder(model, (run) => run)]),
+      .map((model): Check => [`model ${model}`, () => void modelFolder(model, () => '')]),
     ...(rewardOf(settings)?.terms ?? []).flatMap((term): Check[] =>
       term.name === 'module'
         ? [[`module ${term.module} ${JSON.stringify(term.settings)}`, () => checkModule(term)]]

@@ -15,6 +15,7 @@ import { openRunLog, type RunLog } from '../run/logs.js';
 import { RunPaths } from '../run/paths.js';
 import type { RunSettings, TrainedSettings } from '../schema/run.js';
 import type { ProcessGroup } from '../group/process_group.js';
+import type { RecordedModels } from './resolve.js';
 import { claimWhenFree } from './takeover.js';
 import { packError, unpackError, type FromWorker, type RunKind, type ToWorker } from './worker_protocol.js';
 
@@ -33,6 +34,7 @@ interface Told {
   readonly judge: JudgeAddress | null;
   /** As recorded, with the checkpoints that are used. */
   readonly parents: readonly PlainObject[];
+  readonly models: NonNullable<RecordedModels['models']>;
 }
 
 class Worker {
@@ -100,7 +102,7 @@ class Worker {
   }
 
   /** Rank 0: owns the run from its claim to its end. */
-  async #lead({ config, command, versions, parents, devices, threads }: Start): Promise<RunKind> {
+  async #lead({ config, command, versions, parents, models, devices, threads }: Start): Promise<RunKind> {
     const settings = withThreads(config.settings, threads);
     const handle = await claimWhenFree(
       claimRequest(config, {
@@ -108,6 +110,7 @@ class Worker {
         versions,
         devices,
         parents: parents.map((reference) => ({ ...reference })),
+        models,
       }),
     );
     if (handle.kind === 'finished') {
@@ -158,15 +161,16 @@ class Worker {
       import('../track/tracker.js'),
       import('./resolve.js'),
     ]);
-    const resolveRun = runResolver(settings.base_exp_dir, () => handle.record.parents, notedParents(handle, log));
+    const resolveRun = runResolver(settings.base_exp_dir, () => handle.record, notedParents(handle, log));
     // Pinned before anything is made of them, and before the other ranks look.
-    for (const { run } of handle.record.parents) resolveRun(String(run));
+    for (const { run } of handle.record.parents) resolveRun({ run: String(run), config: '' });
     await openRecipeOf(settings).makeData(settings, resolveRun, (line) => log.logger.info(line));
     const judge = await this.#judge;
     const { group } = await this.#meet({
       attempt: handle.attempt,
       judge,
       parents: handle.record.parents,
+      models: handle.record.models ?? {},
     });
     const tracker = new RunDirectoryTracker(handle.paths);
     const services = { handle, log, tracker, resolveRun, judge, stop: this.#stop.signal, openSender };
@@ -198,7 +202,7 @@ class Worker {
     const paths = new RunPaths(settings.base_exp_dir, settings.run_name);
     const log = openRunLog({ paths, attempt: told.attempt, rank: this.#rank, terminal: null });
     try {
-      const resolveRun = runResolver(settings.base_exp_dir, () => told.parents);
+      const resolveRun = runResolver(settings.base_exp_dir, () => told);
       const { judge } = told;
       const services = { group, handle: null, log, resolveRun, judge, stop: this.#stop.signal, openSender };
       const { kind } = await trainRun(settings, opening(settings), services);

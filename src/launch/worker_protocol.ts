@@ -29,6 +29,8 @@ export type ToWorker =
       readonly command: readonly string[];
       readonly versions: Readonly<Record<string, string>>;
       readonly parents: readonly RunReference[];
+      /** The commits of models of the Hub, by `owner/name@revision`. */
+      readonly models: Readonly<Record<string, string>>;
       readonly devices: readonly string[];
       /** CPU threads of this rank; 0 means all. */
       readonly threads: number;

@@ -28,6 +28,8 @@ export interface TrainedRecipe<S extends TrainedSettings = TrainedSettings> exte
   readonly trainer: 'this program';
   /** Dotted keys at which it names models, which may be other runs: in the order in which these are made. Reward terms' are found by `reward`. */
   readonly models: readonly string[];
+  /** Those of `models` of which the tokenizer alone is read. */
+  readonly tokenizers: readonly string[];
   /** Dotted keys of its engine sections; the first computes what learns. */
   readonly engines: readonly [string, ...string[]];
   /** The section `reward`; null where nothing is scored. */

@@ -110,7 +110,7 @@ export class TokenPolicy<P extends TokenPrompt = TokenPrompt> implements Policy<
     return {
       ...(isAdapted(model)
         ? { [ADAPTER_CONFIG_FILE]: adapterConfigJson(model) }
-        : { [CONFIG_FILE]: `${JSON.stringify(config, null, 2)}\n` }),
+        : { [CONFIG_FILE]: model.description ?? `${JSON.stringify(config, null, 2)}\n` }),
       ...format.tokenizerFiles,
       [GENERATION_FILE]: `${JSON.stringify({ eos_token_id: [...format.ends] })}\n`,
       ...this.#trained.files(),

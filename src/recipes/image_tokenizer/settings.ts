@@ -40,6 +40,7 @@ export const imageTokenizer: TrainedRecipe<ImageTokenizerSettings> = {
   schema,
   rules: [wholeBatches, ...sharedRules, patches],
   models: [],
+  tokenizers: [],
   engines: ['environment.engine'],
   reward: () => null,
   parameters: parametersOf,

@@ -43,6 +43,7 @@ export const toyWords: TrainedRecipe<ToyWordsSettings> = {
   schema,
   rules: [...groupRules, wholeBatches, ...sharedRules, ...policyRules, ...rewardRules],
   models: [],
+  tokenizers: [],
   engines: ['policy.engine'],
   reward: (settings) => settings.reward,
   parameters: ({ policy }) => decoderParameters(policy.init),
