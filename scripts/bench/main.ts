@@ -6,6 +6,11 @@ const benches: Readonly<Record<string, { readonly summary: string; readonly run:
     summary: "one GRPO iteration's time split, and the training graph beside its bare matrix products",
     run: async () => (await import('./iteration.js')).benchIteration(),
   },
+  'smollm2-gradient': {
+    summary:
+      "a micro-batch's gradient and an optimizer step at SmolLM2's size beside torch's: `smollm2-gradient FOLDER PYTHON`",
+    run: async () => (await import('./smollm2_gradient.js')).benchSmollm2Gradient(),
+  },
   processes: {
     summary: 'two processes with one thread each beside one process with two threads',
     run: async () => (await import('./processes.js')).benchProcesses(),
