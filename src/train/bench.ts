@@ -46,7 +46,7 @@ export interface Bench {
 export interface JudgedSettings extends ScoredRun {
   readonly seed: number;
   readonly optimizer: OptimizerSettings;
-  readonly rollout: Pick<RolloutSettings, 'generations_per_sample' | 'chunk_groups'>;
+  readonly rollout: Pick<RolloutSettings, 'engine' | 'importance_cap' | 'generations_per_sample' | 'chunk_groups'>;
   readonly validation: ValidationSettings;
   readonly track: TrackSettings;
 }
@@ -74,7 +74,10 @@ export function noteDatasets(
 const PROMPTS_AT_ONCE = 128;
 
 /** As many held-out answers as a chunk of a rollout has, since those fit into memory. */
-export function chunkOf({ chunk_groups, generations_per_sample }: JudgedSettings['rollout']): number {
+export function chunkOf({
+  chunk_groups,
+  generations_per_sample,
+}: Pick<JudgedSettings['rollout'], 'generations_per_sample' | 'chunk_groups'>): number {
   return chunk_groups === null ? PROMPTS_AT_ONCE : Math.min(PROMPTS_AT_ONCE, chunk_groups * generations_per_sample);
 }
 
@@ -122,6 +125,7 @@ export async function openGrpo<P extends Prompt, A extends Answer, H>(
     reward,
     checkpoint,
     keepsImages,
+    importanceCap: rollout.engine === null ? null : rollout.importance_cap,
     record: (record) => recordEpisodes(must(handle, 'the handle').paths, record, keepsImages(record.iteration)),
     // All ranks see the same; one of them says it.
     alarm: (message) => void (group.rank === 0 && warn(message)),

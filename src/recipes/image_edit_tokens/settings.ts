@@ -13,6 +13,7 @@ import { adapterParameters, decoderActivations, decoderParameters, trainingBytes
 import { policyRules } from '../policy_rules.js';
 import type { ModelShape, ShapeOf, TrainedRecipe } from '../recipe.js';
 import { noLabelledWords, rewardRules } from '../reward_rules.js';
+import { samplerElsewhere, samplerRules } from '../sampler.js';
 import { groupRules, sharedRules, wholeBatches } from '../training_rules.js';
 
 const policy = section(
@@ -98,10 +99,19 @@ export const imageEditTokens: TrainedRecipe<ImageEditSettings> = {
   name: 'image_edit_tokens',
   trainer: 'this program',
   schema,
-  rules: [...groupRules, wholeBatches, ...sharedRules, ...policyRules, ...rewardRules, noLabelledWords],
+  rules: [
+    ...groupRules,
+    wholeBatches,
+    ...sharedRules,
+    ...policyRules,
+    ...samplerRules,
+    ...rewardRules,
+    noLabelledWords,
+  ],
   models: ['environment.model', 'policy.tokenizer', 'policy.model'],
   engines: ['policy.engine', 'environment.engine'],
   reward: (settings) => settings.reward,
+  sampler: samplerElsewhere,
   parameters: (settings, shapeOf) => {
     const shape = shapeOfPolicy(settings, shapeOf);
     return shape === null ? null : trainedParameters(settings, shape);

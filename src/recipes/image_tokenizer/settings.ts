@@ -42,6 +42,7 @@ export const imageTokenizer: TrainedRecipe<ImageTokenizerSettings> = {
   models: [],
   engines: ['environment.engine'],
   reward: () => null,
+  sampler: () => null,
   parameters: parametersOf,
   memory: (settings) => {
     const { environment, data, optimizer } = settings;
