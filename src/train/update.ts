@@ -127,7 +127,9 @@ function lessonsOf<P, A>(groups: readonly UsedGroup<P, A>[]): Lesson<P, A>[] {
     answers,
     targets: answers.map((_, g) => ({
       weights:
-        actions === 0 ? trained[g] : trained[g].map((one, t) => (one / actions) * (importance === null ? 1 : importance[g][t])),
+        actions === 0
+          ? trained[g]
+          : trained[g].map((one, t) => (one / actions) * (importance === null ? 1 : importance[g][t])),
       advantage: advantages[g] ?? 0,
       reference: reference?.[g] ?? null,
       old: old?.[g] ?? null,
