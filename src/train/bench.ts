@@ -26,6 +26,12 @@ import { HackAlarms } from './hack_alarms.js';
 import { HeldOut } from './held_out.js';
 import type { scheduleOf } from './schedule.js';
 
+/** Where a server of this program's own samples, and what its callers send. */
+export interface SamplerAddress {
+  readonly url: string;
+  readonly token: string;
+}
+
 /** What opening a training needs, on any rank. */
 export interface Bench {
   readonly group: ProcessGroup;
@@ -35,6 +41,8 @@ export interface Bench {
   readonly resolveRun: RunResolver;
   /** Where the judge is; null where none is configured. */
   readonly judge: JudgeAddress | null;
+  /** The server that was started with the run to sample its answers; absent and null where none was. */
+  readonly sampler?: SamplerAddress | null;
   readonly stop: AbortSignal;
   /** From where judges are asked. */
   readonly openSender: OpenSender;

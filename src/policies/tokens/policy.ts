@@ -27,6 +27,8 @@ import {
   refuseOtherBase,
 } from './adapter.js';
 import { trainedWeights, type PolicyModel } from './model.js';
+import type { SamplerElsewhere } from './elsewhere.js';
+import { adapterFolder } from './vllm/folder.js';
 import { Sampler, type SamplerOptions, type TokenSampling } from './rollout.js';
 
 export interface TokenPolicyOptions<P extends TokenPrompt = TokenPrompt> extends Omit<SamplerOptions, 'session'> {
@@ -39,6 +41,8 @@ export interface TokenPolicyOptions<P extends TokenPrompt = TokenPrompt> extends
   readonly peers?: Peers;
   /** Whether the starting weights are kept, as what KL is measured to: a copy of them, or the model without its adapter. */
   readonly keepReference: boolean;
+  /** What samples in place of this process's own engine; the model then has an adapter. */
+  readonly elsewhere?: SamplerElsewhere<P> | null;
 }
 
 export class TokenPolicy<P extends TokenPrompt = TokenPrompt> implements Policy<
@@ -51,6 +55,8 @@ export class TokenPolicy<P extends TokenPrompt = TokenPrompt> implements Policy<
   readonly #learner: Learner;
   readonly #trained: TrainedWeights;
   readonly #reference: Weights | null;
+  /** Which weights are sampled from elsewhere. */
+  #published: SampleRequest<never, never>['weights'] | null = null;
 
   constructor(private readonly options: TokenPolicyOptions<P>) {
     const { model, optimizer, learner, sessions, peers = alone, separateVocabularies, keepReference } = options;
@@ -76,7 +82,26 @@ export class TokenPolicy<P extends TokenPrompt = TokenPrompt> implements Policy<
     return this.#trained.steps;
   }
 
+  async publish(of: SampleRequest<never, never>['weights']): Promise<void> {
+    const { model, elsewhere = null } = this.options;
+    if (elsewhere === null) return;
+    if (!isAdapted(model)) throw new InternalError('a model without an adapter is to be sampled from elsewhere');
+    const weights = { current: this.#trained.weights, average: this.#trained.averages }[of];
+    if (weights === null) throw new InternalError(`this policy keeps no ${of} of its weights`);
+    await elsewhere.publish({ steps: this.steps, of, files: () => adapterFolder(model, weights) });
+    this.#published = of;
+  }
+
+  async keep(): Promise<void> {
+    await this.options.elsewhere?.keep();
+  }
+
   sample(request: SampleRequest<TokenAsked<P>, TokenSampling>): Promise<TokenAnswer[][]> {
+    const { elsewhere = null } = this.options;
+    if (elsewhere !== null) {
+      if (this.#published !== request.weights) throw new InternalError(`the ${request.weights} weights are not published`);
+      return elsewhere.sample(request);
+    }
     return this.#sampler.sample(request, this.#weights(request.weights));
   }
 
@@ -123,7 +148,7 @@ export class TokenPolicy<P extends TokenPrompt = TokenPrompt> implements Policy<
   }
 
   async dispose(): Promise<void> {
-    await Promise.all([this.#sampler.dispose(), this.#learner.dispose()]);
+    await Promise.all([this.#sampler.dispose(), this.#learner.dispose(), this.options.elsewhere?.dispose()]);
   }
 
   #weights(of: WeightsOf): Weights {

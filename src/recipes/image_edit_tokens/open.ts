@@ -1,9 +1,10 @@
 /** Opens `image_edit_tokens`: an autoregressive policy of text and vision tokens, trained by SFT or by GRPO against a judge (EARL). */
-import type { ImageEditSettings } from './settings.js';
+import { imageEditTokens as recipe, type ImageEditSettings } from './settings.js';
 import { DataError, InternalError } from '../../core/errors.js';
 import { sessionOptions } from '../../engines/onnx/session_options.js';
 import { modelFolder, type RunResolver } from '../../models/reference.js';
 import type { TokenAnswer } from '../../policies/tokens/batch.js';
+import type { SamplerElsewhere } from '../../policies/tokens/elsewhere.js';
 import { Emu3Format, type Emu3Prompt } from '../../policies/tokens/emu3/format.js';
 import { initPolicy, loadPolicy } from '../../policies/tokens/load.js';
 import { manners, samplingOf } from '../../policies/tokens/manners.js';
@@ -16,6 +17,7 @@ import { noteDatasets, openGrpo, openHeldOut, type Bench } from '../../train/ben
 import type { Collector } from '../../train/collect.js';
 import type { Training } from '../../train/loop.js';
 import type { OpenRecipe } from '../../train/opener.js';
+import { openSamplerElsewhere } from '../../train/elsewhere.js';
 import { scheduleOf } from '../../train/schedule.js';
 import { SupervisedTraining } from '../../train/supervised.js';
 import { makeData } from './data.js';
@@ -31,7 +33,7 @@ type EditCollector = Collector<EditPrompt, TokenAnswer, TokenSampling>;
 async function open(settings: ImageEditSettings, bench: Bench): Promise<Training> {
   const task = ImageEditTask.open(settings, bench.resolveRun);
   noteDatasets(bench, settings.data, task.sources);
-  const policy = openPolicy(settings, task, bench);
+  const policy = openPolicy(settings, task, { ...bench, elsewhere: await sampleElsewhere(settings, task, bench) });
   const { algorithm, reward, validation } = settings;
   const { group, judge, checkpoint } = bench;
   const format = new Emu3Format(task.space);
@@ -73,7 +75,11 @@ async function open(settings: ImageEditSettings, bench: Bench): Promise<Training
 export function openPolicy(
   settings: ImageEditSettings,
   task: ImageEditTask,
-  { group, resolveRun }: Pick<Bench, 'group' | 'resolveRun'>,
+  {
+    group,
+    resolveRun,
+    elsewhere = null,
+  }: Pick<Bench, 'group' | 'resolveRun'> & { elsewhere?: SamplerElsewhere<Emu3Prompt> | null },
 ): TokenPolicy<Emu3Prompt> {
   const { policy, optimizer, rollout, algorithm } = settings;
   const supervised = algorithm.type === 'sft';
@@ -82,8 +88,7 @@ export function openPolicy(
     optimizer,
     contextSize: policy.model_context_size,
     constrained: policy.emu3_use_logit_processor,
-    // Labels are learnt as language models learn them: over the whole vocabulary, untempered.
-    separateVocabularies: !supervised && policy.separate_language_and_vision_vocabs,
+    separateVocabularies: separateVocabularies(settings),
     learner: {
       temperature: supervised ? 1 : rollout.temperature,
       microBatch: optimizer.per_device_batch_size,
@@ -92,7 +97,25 @@ export function openPolicy(
     sessions: { sampling: sessionOptions(policy.engine, rollout.threads), learning: sessionOptions(policy.engine) },
     peers: group,
     keepReference: !supervised,
+    elsewhere,
   });
+}
+
+function sampleElsewhere(
+  settings: ImageEditSettings,
+  task: ImageEditTask,
+  bench: Bench,
+): Promise<SamplerElsewhere<Emu3Prompt> | null> {
+  return openSamplerElsewhere(settings, bench, {
+    sampled: recipe.sampler(settings),
+    format: new Emu3Format(task.space),
+    separateVocabularies: separateVocabularies(settings),
+  });
+}
+
+/** Labels are learnt as language models learn them: over the whole vocabulary, untempered. */
+function separateVocabularies({ algorithm, policy }: ImageEditSettings): boolean {
+  return algorithm.type !== 'sft' && policy.separate_language_and_vision_vocabs;
 }
 
 export function startingModel(
