@@ -99,7 +99,8 @@ export class TokenPolicy<P extends TokenPrompt = TokenPrompt> implements Policy<
   sample(request: SampleRequest<TokenAsked<P>, TokenSampling>): Promise<TokenAnswer[][]> {
     const { elsewhere = null } = this.options;
     if (elsewhere !== null) {
-      if (this.#published !== request.weights) throw new InternalError(`the ${request.weights} weights are not published`);
+      if (this.#published !== request.weights)
+        throw new InternalError(`the ${request.weights} weights are not published`);
       return elsewhere.sample(request);
     }
     return this.#sampler.sample(request, this.#weights(request.weights));

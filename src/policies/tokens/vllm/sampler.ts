@@ -144,13 +144,7 @@ export class VllmSampler<P extends TokenPrompt = TokenPrompt> implements Sampler
     await close();
   }
 
-  async #answer(
-    key: string,
-    prompt: P,
-    seed: number,
-    how: TokenSampling,
-    over: AbortSignal,
-  ): Promise<TokenAnswer> {
+  async #answer(key: string, prompt: P, seed: number, how: TokenSampling, over: AbortSignal): Promise<TokenAnswer> {
     const { format, contextSize, store } = this.options;
     const loaded = must(this.#loaded, 'the adapter that samples');
     const limit = Math.min(how.maxTokens, contextSize - prompt.ids.length);
@@ -241,7 +235,8 @@ function digestOf(files: CheckpointFiles): string {
   const hash = createHash('sha256');
   for (const [name, content] of Object.entries(files)) {
     hash.update(name);
-    for (const piece of typeof content === 'string' || content instanceof Uint8Array ? [content] : content) hash.update(piece);
+    for (const piece of typeof content === 'string' || content instanceof Uint8Array ? [content] : content)
+      hash.update(piece);
   }
   return hash.digest('hex');
 }
