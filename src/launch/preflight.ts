@@ -9,6 +9,7 @@ import { cannotRunYet, dependencies } from '../config/models.js';
 import { ConfigError, EditrlError, RunError } from '../core/errors.js';
 import { openDatalist, readListedFile } from '../data/datalist.js';
 import { modelFolder } from '../models/reference.js';
+import type { SamplerElsewhere } from '../recipes/sampler.js';
 import { isTrainable, recipeOf, rewardOf } from '../recipes/settings.js';
 import { checkModule } from '../rewards/terms/module/exports.js';
 import { checkChanges } from '../run/claim.js';
@@ -24,6 +25,7 @@ import { detectDevices, gibibytes, type Devices } from './devices.js';
 import { checkFolder, checkpointSpace, type FreeSpace } from './disk.js';
 import { memoryOf, shapesOf } from './memory.js';
 import { chainOf } from './parents.js';
+import { checkServable, DEFAULT_COMMAND, HOW_TO_INSTALL } from './vllm_server.js';
 
 /** So many are told at once. */
 const MOST_SHOWN = 12;
@@ -164,8 +166,21 @@ function checksOf(config: LoadedConfig, made: ReadonlyMap<string, RunSettings>, 
         () => checkPlace(settings, start),
       ];
     }),
-    ...(launch.command === null ? [] : [commandCheck(launch.command[0], launch.env['PATH'])]),
+    ...(launch.command === null ? [] : [commandCheck(launch.command[0], NO_PROGRAM, launch.env['PATH'])]),
     ...(isTrainable(settings) && launch.command === null ? trainedChecks(settings) : []),
+  ];
+}
+
+/** A vLLM that is to be started: the program, and its model where that is there already. */
+function samplerChecks(sampled: SamplerElsewhere | null): Check[] {
+  if (sampled === null || sampled.engine.serve === null) return [];
+  const { model, engine } = sampled;
+  const [program] = engine.serve?.command ?? DEFAULT_COMMAND;
+  return [
+    commandCheck(program, { key: 'rollout.engine.serve', next: HOW_TO_INSTALL }),
+    ...(typeof model === 'string'
+      ? [[`served ${model}`, () => checkServable(modelFolder(model, (run) => run))] as const]
+      : []),
   ];
 }
 
@@ -181,6 +196,7 @@ function trainedChecks(settings: TrainedSettings): Check[] {
     ...models
       .filter((model) => typeof model === 'string')
       .map((model): Check => [`model ${model}`, () => void modelFolder(model, (run) => run)]),
+    ...samplerChecks(recipe.sampler(settings)),
     ...(rewardOf(settings)?.terms ?? []).flatMap((term): Check[] =>
       term.name === 'module'
         ? [[`module ${term.module} ${JSON.stringify(term.settings)}`, () => checkModule(term)]]
@@ -241,7 +257,18 @@ function checkPlace({ run_name, base_exp_dir }: RunSettings, start: RunSettings 
   );
 }
 
-function commandCheck(program: string, path = process.env['PATH'] ?? ''): Check {
+/** Where a program is named, and what to do where there is none. */
+interface NamedProgram {
+  readonly key: string;
+  readonly next: string;
+}
+
+const NO_PROGRAM: NamedProgram = {
+  key: 'launch.command',
+  next: 'Name a program that can be executed: by its path, or one that PATH leads to (launch.env may set PATH).',
+};
+
+function commandCheck(program: string, { key, next }: NamedProgram, path = process.env['PATH'] ?? ''): Check {
   return [
     `command ${program} ${path}`,
     () => {
@@ -249,9 +276,9 @@ function commandCheck(program: string, path = process.env['PATH'] ?? ''): Check 
         ? [resolve(program)]
         : path.split(delimiter).map((dir) => join(dir, program));
       if (places.some(isProgram)) return;
-      throw new ConfigError(`launch.command: there is no program '${program}'`, {
+      throw new ConfigError(`${key}: there is no program '${program}'`, {
         where: program.includes('/') ? resolve(program) : 'PATH',
-        next: 'Name a program that can be executed: by its path, or one that PATH leads to (launch.env may set PATH).',
+        next,
       });
     },
   ];

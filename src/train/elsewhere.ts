@@ -3,7 +3,7 @@ import { createHash, randomBytes } from 'node:crypto';
 import { basename, resolve } from 'node:path';
 import { Deadline } from '../core/deadline.js';
 import { systemClock } from '../core/clock.js';
-import { ConfigError, EndpointError, must } from '../core/errors.js';
+import { ConfigError, EndpointError } from '../core/errors.js';
 import { VllmClient } from '../engines/vllm/client.js';
 import { probeLogProbs, type LogProbsMode } from '../engines/vllm/probe.js';
 import type { ServedModel } from '../engines/vllm/wire.js';
@@ -32,6 +32,8 @@ export interface SampledPolicy<P extends TokenPrompt> {
   readonly format: TokenFormat<P>;
   readonly separateVocabularies: boolean;
 }
+
+const LOOK_MS = 10_000;
 
 type Services = Pick<Bench, 'group' | 'handle' | 'log' | 'stop' | 'checkpoint' | 'sampler'>;
 
@@ -72,8 +74,7 @@ export async function openSamplerElsewhere<P extends TokenPrompt>(
     const { mode, attempt } = await lead(group, () =>
       patiently(stop, engine.max_wait_s, async (deadline) => {
         await client.ready(deadline);
-        const [served] = (await client.models(deadline)).filter(({ parent }) => (parent ?? null) === null);
-        const model = checkedModel(served, contextSize, client.url);
+        const model = servedModel(await client.models(deadline), contextSize, client.url);
         const mode = await probeLogProbs(client, model.id, [format.endOfSequence], deadline);
         const version = await client.version(deadline);
         log.logger.info(
@@ -112,6 +113,25 @@ export async function openSamplerElsewhere<P extends TokenPrompt>(
   }
 }
 
+/** Whether a server that runs can sample for a run, looked at once. Raises EndpointError where it cannot. */
+export async function lookAtVllm({ engine, contextSize }: Sampled, url: string): Promise<void> {
+  const client = new VllmClient({ url, apiKey: process.env[engine.api_key_env], concurrency: 1, timeoutMs: LOOK_MS });
+  const deadline = new Deadline(systemClock, LOOK_MS);
+  try {
+    const found = await client.look(deadline);
+    if (found !== null) {
+      throw new EndpointError(`vLLM is not ready: ${found}`, {
+        where: url,
+        next: 'Start it, or check host and port in rollout.engine.base_url.',
+      });
+    }
+    servedModel(await client.models(deadline), contextSize, url);
+  } finally {
+    deadline.dispose();
+    await client.close();
+  }
+}
+
 /** That of a server that was started with the run, else what the settings and the environment say. */
 function addressOf(
   { engine }: Sampled,
@@ -130,8 +150,12 @@ function namePrefix({ dir, runName }: RunPaths): string {
   return `editrl-${runName}-${createHash('sha256').update(resolve(dir)).digest('hex').slice(0, 8)}`;
 }
 
-function checkedModel(served: ServedModel | undefined, contextSize: number, url: string): ServedModel {
-  const model = must(served, `the model that ${url} serves`);
+/** The model itself among its adapters. */
+function servedModel(models: readonly ServedModel[], contextSize: number, url: string): ServedModel {
+  const model = models.find(({ parent }) => (parent ?? null) === null);
+  if (model === undefined) {
+    throw new EndpointError('vLLM lists no model', { where: url, next: 'Check that a vLLM runs there.' });
+  }
   const longest = model.max_model_len ?? Infinity;
   if (longest >= contextSize) return model;
   throw new EndpointError(
