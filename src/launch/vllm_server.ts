@@ -114,15 +114,12 @@ export class VllmServer {
       throw new ConfigError(error.message, { where: `${WHERE}.command`, next: HOW_TO_INSTALL, cause: error });
     });
     this.#child = child;
-    const ended = child.ended.then((exit) => {
-      const { reason } = exitReason(exit, { told: null, kill: null });
-      return [reason, ...child.tail.slice(-LAST_WORDS)].join('\n  | ');
-    });
+    const ended = child.ended.then((exit) => exitReason(exit, { told: null, kill: null }).reason);
     const late = await this.#untilReady(ended);
     if (late !== null) {
       child.signal('SIGKILL');
       const how = await ended;
-      return late === 'ended' ? how : late;
+      return [late === 'ended' ? how : late, ...child.tail.slice(-LAST_WORDS)].join('\n  | ');
     }
     void ended.then((how) => this.#upkeep.ended(how));
     return null;
