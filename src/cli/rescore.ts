@@ -61,7 +61,8 @@ export const rescoreVerb: Action = {
     try {
       const summary = await rescore({
         paths,
-        openTask: () => must(openRecipeOf(settings).openTask(settings, resolveRun), 'the task of a scored run'),
+        openTask: async () =>
+          must(await openRecipeOf(settings).openTask(settings, resolveRun), 'the task of a scored run'),
         recordedReward,
         reward,
         name,

@@ -19,7 +19,7 @@ import { readRecord } from '../run/record.js';
 import { isDone, readState } from '../run/state.js';
 import type { ModelReference } from '../schema/model.js';
 import { getPath } from '../schema/paths.js';
-import { isMade } from '../tiny/world/dataset.js';
+import { isMade } from '../tiny/world/parts.js';
 import type { RunSettings, TrainedSettings } from '../schema/run.js';
 import { detectDevices, gibibytes, type Devices } from './devices.js';
 import { checkFolder, checkpointSpace, type FreeSpace } from './disk.js';

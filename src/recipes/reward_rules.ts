@@ -2,7 +2,7 @@
 import { decidingKinds, fieldsWithoutDefault, ownFields, termName, termsThatAsk } from '../rewards/score/choice.js';
 import type { RewardChoice } from '../rewards/score/settings.js';
 import type { TermKind } from '../rewards/terms/term.js';
-import { termKinds, type TermName } from '../rewards/terms/table.js';
+import { termKinds, termNames, type TermName } from '../rewards/terms/table.js';
 import { problem, type Problem, type Reader, type Rule } from './rules.js';
 
 type Choice = Pick<RewardChoice, 'mode' | 'terms' | 'also_compute'>;
@@ -101,6 +101,19 @@ export const noLabelledWords: Rule = (read) => {
   return problem(
     choice.mode === null ? 'reward.terms' : 'reward.mode',
     `'${names.join("', '")}' compares with a labelled answer in words, but the datasets of task '${String(read('task'))}' hold images`,
+  );
+};
+
+/** For recipes whose answers are words. */
+export const noImages: Rule = (read) => {
+  const choice = rewardChoice(read);
+  if (choice === null || modeOrTerms(choice).length > 0) return [];
+  const names = decidingKinds(choice).flatMap(({ name, reads }) => (reads === 'image' ? [name] : []));
+  if (names.length === 0) return [];
+  const allowed = termNames.filter((name) => termKinds[name].reads !== 'image');
+  return problem(
+    choice.mode === null ? 'reward.terms' : 'reward.mode',
+    `'${names.join("', '")}' looks at an image, but the answers of task '${String(read('task'))}' are words; allowed: ${allowed.join(', ')}`,
   );
 };
 

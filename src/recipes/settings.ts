@@ -5,12 +5,14 @@ import type { RunSettings, TrainedSettings } from '../schema/run.js';
 import { external } from './external/settings.js';
 import { imageEditTokens } from './image_edit_tokens/settings.js';
 import { imageTokenizer } from './image_tokenizer/settings.js';
+import { textAnswers } from './text_answers/settings.js';
 import type { Recipe, TrainedRecipe } from './recipe.js';
 
 /** By the name that a config's `task` gives it. Another recipe is one folder beside this file and one line here, and one in open.ts. */
 export const recipes = {
   image_edit_tokens: imageEditTokens,
   image_tokenizer: imageTokenizer,
+  text_answers: textAnswers,
   external,
 } as const satisfies Readonly<Record<string, Recipe>>;
 

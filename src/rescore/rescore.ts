@@ -24,7 +24,7 @@ import { summariseRescored, type RescoredEpisode, type RescoreSummary } from './
 export interface RescoreRequest {
   readonly paths: RunPaths;
   /** Opens the run's data and what makes its artifacts. Raises EditrlError where they are not there. */
-  readonly openTask: () => RecordedTask;
+  readonly openTask: () => Promise<RecordedTask>;
   /** The run's own reward. */
   readonly recordedReward: RewardSettings;
   /** The reward to score by. */
@@ -64,7 +64,7 @@ export async function rescore(request: RescoreRequest): Promise<RescoreSummary> 
     sourcesOfAnswers.push(judge);
     return judge;
   };
-  const { task, noTask } = openTask(request);
+  const { task, noTask } = await openTask(request);
   const scored = await createReward(reward, {
     judge: (model = reward.model) => recordedJudge(model, request.judge === null ? null : connection.judge(model)),
     images: new JudgeImages(),
@@ -108,9 +108,11 @@ export async function rescore(request: RescoreRequest): Promise<RescoreSummary> 
 }
 
 /** The run's data and models, or why they are not there: what was recorded with its images can do without. */
-function openTask({ openTask: open }: RescoreRequest): { task: RecordedTask | null; noTask: string } {
+async function openTask({
+  openTask: open,
+}: RescoreRequest): Promise<{ task: RecordedTask | null; noTask: string }> {
   try {
-    return { task: open(), noTask: '' };
+    return { task: await open(), noTask: '' };
   } catch (error) {
     if (!(error instanceof EditrlError)) throw error;
     return { task: null, noTask: `the run's data or a model is not there (${error.message})` };

@@ -114,6 +114,18 @@ const sft = z.strictObject({
 
 export const algorithm = section('How the policy learns.', z.discriminatedUnion('type', [visionGrpo, sft]));
 
+const wordsSft = z.strictObject({
+  type: result('The algorithm.', z.literal('sft')),
+  warmup_steps: warmupSteps,
+  sft: section(
+    'Supervised fine-tuning on labelled answers; an iteration is one optimizer step.',
+    z.strictObject(supervised),
+  ).prefault({}),
+});
+
+/** How a policy learns whose answers are words alone. */
+export const wordsAlgorithm = section('How the policy learns.', z.discriminatedUnion('type', [grpo, wordsSft]));
+
 /** An image tokenizer learns to reconstruct its own input. */
 export const tokenizerAlgorithm = section(
   'How the tokenizer learns.',
@@ -128,5 +140,6 @@ export const tokenizerAlgorithm = section(
 
 export type GrpoSettings = z.output<typeof grpo>;
 export type SftSettings = z.output<typeof sft>;
+export type WordsSftSettings = z.output<typeof wordsSft>;
 export type AdvantageSettings = z.output<typeof advantage>;
 export type TrainTokens = z.output<typeof trainTokens>;

@@ -66,6 +66,63 @@ export const data = section(
   }),
 );
 
+const rowSource = z.strictObject({
+  path: result(
+    "JSON lines (.jsonl), a parquet file of Hugging Face's datasets, or a folder of such files.",
+    z.string().min(1),
+    { relativeTo: 'data.dir' },
+  ),
+  coefficient: source.shape.coefficient,
+});
+
+const tinyWords = section(
+  'The embedded tiny world in words: captions that name things oddly, to be said plainly. Where the datasets below it do not exist, they are made.',
+  z.strictObject({
+    folder: tiny.shape.folder,
+    seed: tiny.shape.seed,
+    counts: section(
+      'Captions in each split.',
+      z
+        .strictObject({
+          labelled: result('Captions for supervised training.', positiveInteger.default(256)),
+          train: result('Captions to learn from rewards on.', positiveInteger.default(4096)),
+          validation: result('Held-out captions.', positiveInteger.default(512)),
+        })
+        .prefault({}),
+    ),
+  }),
+);
+
+const column = z.string().min(1);
+
+export const rowData = section(
+  'Training and held-out prompts in words.',
+  z.strictObject({
+    dir: places.dir,
+    train: section('Training sources.', z.array(rowSource)),
+    validation: section('Held-out sources.', z.array(rowSource)),
+    columns: section(
+      'Which columns of a row are read.',
+      z
+        .strictObject({
+          prompt: result(
+            "What is asked: words, or a conversation, a list of {role, content}, whose last turn is the user's or the labelled answer.",
+            column.default('prompt'),
+          ),
+          expected: result(
+            'The labelled answer, for rewards that compare with one and for supervised training; null where there is none.',
+            column.nullable().default(null),
+          ),
+        })
+        .prefault({}),
+    ),
+    tiny: section(
+      'The embedded tiny world in words; null means that the data is brought along.',
+      tinyWords.nullable().default(null),
+    ),
+  }),
+);
+
 export const imageData = section(
   'Training and held-out images.',
   z.strictObject({

@@ -67,7 +67,7 @@ export interface JudgedSettings extends ScoredRun {
 export function noteDatasets(
   { handle, log }: Pick<Bench, 'handle' | 'log'>,
   data: NonNullable<TrainedSettings['data']>,
-  opened: readonly SampleSource<unknown>[],
+  opened: readonly Pick<SampleSource<unknown>, 'remark' | 'digest' | 'length'>[],
 ): void {
   if (handle === null) return;
   const remarks = opened.flatMap(({ remark }) => remark ?? []);

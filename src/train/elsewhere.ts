@@ -10,7 +10,7 @@ import type { ServedModel } from '../engines/vllm/wire.js';
 import { Abandoned, lead } from '../group/lead.js';
 import type { TokenPrompt } from '../policies/tokens/batch.js';
 import type { SamplerElsewhere } from '../policies/tokens/elsewhere.js';
-import type { TokenFormat } from '../policies/tokens/format.js';
+import type { TokenPolicy } from '../policies/tokens/policy.js';
 import { AdapterShelf } from '../policies/tokens/vllm/adapters.js';
 import { VllmSampler } from '../policies/tokens/vllm/sampler.js';
 import type { SamplerElsewhere as Sampled } from '../recipes/sampler.js';
@@ -26,13 +26,6 @@ export interface SampledSettings {
   readonly rollout: Pick<RolloutSettings, 'temperature' | 'top_p' | 'top_k'>;
 }
 
-export interface SampledPolicy<P extends TokenPrompt> {
-  /** What the settings say of it; null where the policy's own engine samples. */
-  readonly sampled: Sampled | null;
-  readonly format: TokenFormat<P>;
-  readonly separateVocabularies: boolean;
-}
-
 const LOOK_MS = 10_000;
 
 type Services = Pick<Bench, 'group' | 'handle' | 'log' | 'stop' | 'checkpoint' | 'sampler'>;
@@ -45,10 +38,12 @@ type Services = Pick<Bench, 'group' | 'handle' | 'log' | 'stop' | 'checkpoint' |
 export async function openSamplerElsewhere<P extends TokenPrompt>(
   settings: SampledSettings,
   services: Services,
-  { sampled, format, separateVocabularies }: SampledPolicy<P>,
-): Promise<SamplerElsewhere<P> | null> {
-  if (sampled === null) return null;
-  const { engine, rank, contextSize } = sampled;
+  sampled: Sampled,
+  policy: TokenPolicy<P>,
+): Promise<SamplerElsewhere<P>> {
+  const { engine, rank } = sampled;
+  const { model, contextSize, separateVocabularies } = policy.options;
+  const { format, config } = model;
   const { group, handle, log, stop, checkpoint } = services;
   const paths = handle?.paths ?? new RunPaths(settings.base_exp_dir, settings.run_name);
   const concurrency = Math.max(1, Math.floor(engine.concurrency / group.size));
@@ -74,11 +69,11 @@ export async function openSamplerElsewhere<P extends TokenPrompt>(
     const { mode, attempt } = await lead(group, () =>
       patiently(stop, engine.max_wait_s, async (deadline) => {
         await client.ready(deadline);
-        const model = servedModel(await client.models(deadline), contextSize, client.url);
-        const mode = await probeLogProbs(client, model.id, [format.endOfSequence], deadline);
+        const served = servedModel(await client.models(deadline), contextSize, client.url);
+        const mode = await probeLogProbs(client, served.id, [...format.ends].slice(0, 1), deadline);
         const version = await client.version(deadline);
         log.logger.info(
-          `vLLM${version === null ? '' : ` ${version}`} at ${client.url} samples with adapters over ${model.id}; ${inWords(mode, settings, separateVocabularies)}`,
+          `vLLM${version === null ? '' : ` ${version}`} at ${client.url} samples with adapters over ${served.id}; ${inWords(mode, settings, separateVocabularies)}`,
         );
         await adapters.clear(deadline);
         return { mode, attempt: randomBytes(3).toString('hex') };
@@ -93,6 +88,7 @@ export async function openSamplerElsewhere<P extends TokenPrompt>(
       adapters,
       prefix: `${own}${attempt}-`,
       format,
+      vocabulary: config.vocab_size,
       contextSize,
       separateVocabularies,
       mode,

@@ -12,5 +12,5 @@ export interface OpenRecipe<S extends TrainedSettings = TrainedSettings> {
   /** Wires its parts and gives its training, on every rank. */
   open(settings: S, bench: Bench): Promise<Training>;
   /** Opens what its recorded episodes are scored again with; null where answers are not scored. Raises EditrlError where data or models are gone. */
-  openTask(settings: S, resolveRun: RunResolver): Task<Prompt, unknown> | null;
+  openTask(settings: S, resolveRun: RunResolver): Promise<Task<Prompt, unknown> | null>;
 }

@@ -1,5 +1,5 @@
 /** Supervised fine-tuning on labelled answers, for every policy that can take a likelihood: the warm start of reinforcement learning. */
-import type { SftSettings } from '../schema/algorithm.js';
+import type { WordsSftSettings } from '../schema/algorithm.js';
 import { learningRateAt, type ScheduleOptions } from '../engines/onnx/optimizer.js';
 import type { CheckpointFiles } from '../models/files.js';
 import type { Answer, Lesson, Policy } from '../policies/policy.js';
@@ -20,7 +20,7 @@ export interface Labelled<P, A> {
 export interface SupervisedDeps<P extends Prompt, A extends Answer, H> {
   readonly policy: Policy<P, A, H>;
   readonly schedule: ScheduleOptions;
-  readonly sft: Pick<SftSettings['sft'], 'patience' | 'min_delta'>;
+  readonly sft: Pick<WordsSftSettings['sft'], 'patience' | 'min_delta'>;
   /** The batch of an iteration's optimizer step. */
   readonly batch: (iteration: number) => Promise<readonly Labelled<P, A>[]>;
   /** What the held-out loss is taken over, always the same. */

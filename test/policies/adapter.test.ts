@@ -29,7 +29,13 @@ afterAll(() => rmSync(root, { recursive: true }));
 const session = { threads: 1 };
 
 function format(size: number): TokenFormat {
-  return { size, secondPart: null, endOfSequence: 2, tokenizerJson: '{}', start: () => unrestricted };
+  return {
+    size,
+    secondPart: null,
+    ends: new Set([2]),
+    tokenizerFiles: { 'tokenizer.json': '{}' },
+    start: () => unrestricted,
+  };
 }
 
 interface Expected {

@@ -170,7 +170,7 @@ describe('a token policy', () => {
 
   it('writes free text until its end token, where any word may follow', async () => {
     const words = new WordTokenizer(wordTokenizerJson(['<end>'], ['a', 'b', 'c']), 'words');
-    const format = new FreeText(words, '<end>');
+    const format = new FreeText(words, new Set([words.id('<end>')]));
     const { config } = smallModel(space);
     const model: PolicyModel = { ...smallModel(space), config: { ...config, vocab_size: format.size }, format };
     const sizes = new Map(

@@ -112,7 +112,7 @@ function request(more: Partial<RescoreRequest> = {}): RescoreRequest {
 
 /** Data and models as other settings say. */
 function opening(other: ImageEditSettings): Pick<RescoreRequest, 'openTask'> {
-  return { openTask: () => ImageEditTask.open(other, (run) => run) };
+  return { openTask: async () => ImageEditTask.open(other, (run) => run) };
 }
 
 function changed(reward: Partial<RewardSettings>): RewardSettings {

@@ -11,13 +11,14 @@ export interface AnswerState {
 }
 
 export interface TokenFormat<P extends TokenPrompt = TokenPrompt> {
-  /** Tokens of the vocabulary. */
+  /** One more than the highest id that has a token. A model may have more rows than that. */
   readonly size: number;
-  readonly endOfSequence: number;
+  /** The ids that end an answer. */
+  readonly ends: ReadonlySet<number>;
   /** The id at which the vocabulary's second part begins, such as that of images; null where it is one whole. */
   readonly secondPart: number | null;
-  /** The `tokenizer.json` that goes with a checkpoint. */
-  readonly tokenizerJson: string;
+  /** The tokenizer's files, which go with a checkpoint, by name. */
+  readonly tokenizerFiles: Readonly<Record<string, string>>;
   /** Begins an answer. */
   start(prompt: P): AnswerState;
 }

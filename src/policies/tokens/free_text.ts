@@ -1,18 +1,18 @@
-/** Answers in words: any token of the vocabulary may follow, and one ends the answer. */
+/** Answers in words: any token of the vocabulary may follow, and some end the answer. */
 import { unrestricted, type AnswerState, type TokenFormat } from './format.js';
 import type { Tokenizer } from '../../models/tokenizer/tokenizer.js';
 
 export class FreeText implements TokenFormat {
   readonly size: number;
-  readonly endOfSequence: number;
   readonly secondPart = null;
-  readonly tokenizerJson: string;
+  readonly tokenizerFiles: Readonly<Record<string, string>>;
 
-  /** Raises DataError where the vocabulary lacks the end token. */
-  constructor(tokenizer: Pick<Tokenizer, 'size' | 'id' | 'json'>, end: string) {
-    this.size = tokenizer.size;
-    this.endOfSequence = tokenizer.id(end);
-    this.tokenizerJson = tokenizer.json;
+  constructor(
+    { size, files }: Pick<Tokenizer, 'size' | 'files'>,
+    readonly ends: ReadonlySet<number>,
+  ) {
+    this.size = size;
+    this.tokenizerFiles = files;
   }
 
   start(): AnswerState {

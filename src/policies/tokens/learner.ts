@@ -179,7 +179,8 @@ export class Learner {
       : undefined;
     const logits = sequenceLogits(config, shape, sequenceInputs(graph, shape), wrap);
     const targets = graph.input('targets', [logits.shape[0]], 'int64');
-    const { size, secondPart } = format;
+    const { secondPart } = format;
+    const size = config.vocab_size;
     const part =
       this.options.separateVocabularies && secondPart !== null
         ? graph.constant(new BigInt64Array(size).fill(1n, secondPart), [size])

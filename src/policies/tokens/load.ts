@@ -27,7 +27,9 @@ export function loadPolicy<P extends TokenPrompt>(
   fresh: FreshAdapter | null = null,
 ): PolicyModel<P> {
   const { vocab_size } = describeModel(folder);
-  if (format.size !== vocab_size) {
+  // Rows without a token are usual; a format of two parts divides them all.
+  const fits = format.secondPart === null ? format.size <= vocab_size : format.size === vocab_size;
+  if (!fits) {
     throw new CheckpointError(`the model has ${vocab_size} tokens, its tokenizer ${format.size}`, {
       where: folder,
       next: 'Name the tokenizer that the model was trained with in policy.tokenizer.',

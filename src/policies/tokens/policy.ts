@@ -3,7 +3,7 @@ import { InternalError } from '../../core/errors.js';
 import type { SessionOptions } from '../../engines/onnx/session.js';
 import { TrainedWeights } from '../../engines/onnx/trained_weights.js';
 import { alone, type Peers } from '../../group/peers.js';
-import { CONFIG_FILE, TOKENIZER_FILE, type CheckpointFiles, type Weights } from '../../models/files.js';
+import { CONFIG_FILE, GENERATION_FILE, type CheckpointFiles, type Weights } from '../../models/files.js';
 import type { OptimizerSettings } from '../../schema/training.js';
 import type {
   Capabilities,
@@ -41,8 +41,6 @@ export interface TokenPolicyOptions<P extends TokenPrompt = TokenPrompt> extends
   readonly peers?: Peers;
   /** Whether the starting weights are kept, as what KL is measured to: a copy of them, or the model without its adapter. */
   readonly keepReference: boolean;
-  /** What samples in place of this process's own engine; the model then has an adapter. */
-  readonly elsewhere?: SamplerElsewhere<P> | null;
 }
 
 export class TokenPolicy<P extends TokenPrompt = TokenPrompt> implements Policy<
@@ -55,10 +53,11 @@ export class TokenPolicy<P extends TokenPrompt = TokenPrompt> implements Policy<
   readonly #learner: Learner;
   readonly #trained: TrainedWeights;
   readonly #reference: Weights | null;
+  #elsewhere: SamplerElsewhere<P> | null = null;
   /** Which weights are sampled from elsewhere. */
   #published: SampleRequest<never, never>['weights'] | null = null;
 
-  constructor(private readonly options: TokenPolicyOptions<P>) {
+  constructor(readonly options: TokenPolicyOptions<P>) {
     const { model, optimizer, learner, sessions, peers = alone, separateVocabularies, keepReference } = options;
     this.#trained = isAdapted(model)
       ? new TrainedWeights(trainedWeights(model), optimizer, adapterLayout(model))
@@ -82,8 +81,14 @@ export class TokenPolicy<P extends TokenPrompt = TokenPrompt> implements Policy<
     return this.#trained.steps;
   }
 
+  /** From now on this samples, and not this process's own engine; it ends with the policy. The model has to have an adapter. */
+  sampleElsewhere(sampler: SamplerElsewhere<P>): void {
+    this.#elsewhere = sampler;
+  }
+
   async publish(of: SampleRequest<never, never>['weights']): Promise<void> {
-    const { model, elsewhere = null } = this.options;
+    const { model } = this.options;
+    const elsewhere = this.#elsewhere;
     if (elsewhere === null) return;
     if (!isAdapted(model)) throw new InternalError('a model without an adapter is to be sampled from elsewhere');
     const weights = { current: this.#trained.weights, average: this.#trained.averages }[of];
@@ -93,11 +98,11 @@ export class TokenPolicy<P extends TokenPrompt = TokenPrompt> implements Policy<
   }
 
   async keep(): Promise<void> {
-    await this.options.elsewhere?.keep();
+    await this.#elsewhere?.keep();
   }
 
   sample(request: SampleRequest<TokenAsked<P>, TokenSampling>): Promise<TokenAnswer[][]> {
-    const { elsewhere = null } = this.options;
+    const elsewhere = this.#elsewhere;
     if (elsewhere !== null) {
       if (this.#published !== request.weights)
         throw new InternalError(`the ${request.weights} weights are not published`);
@@ -137,7 +142,8 @@ export class TokenPolicy<P extends TokenPrompt = TokenPrompt> implements Policy<
       ...(isAdapted(model)
         ? { [ADAPTER_CONFIG_FILE]: adapterConfigJson(model) }
         : { [CONFIG_FILE]: `${JSON.stringify(config, null, 2)}\n` }),
-      [TOKENIZER_FILE]: format.tokenizerJson,
+      ...format.tokenizerFiles,
+      [GENERATION_FILE]: `${JSON.stringify({ eos_token_id: [...format.ends] })}\n`,
       ...this.#trained.files(),
     };
   }
@@ -149,7 +155,7 @@ export class TokenPolicy<P extends TokenPrompt = TokenPrompt> implements Policy<
   }
 
   async dispose(): Promise<void> {
-    await Promise.all([this.#sampler.dispose(), this.#learner.dispose(), this.options.elsewhere?.dispose()]);
+    await Promise.all([this.#sampler.dispose(), this.#learner.dispose(), this.#elsewhere?.dispose()]);
   }
 
   #weights(of: WeightsOf): Weights {

@@ -138,14 +138,16 @@ export class Sampler<P extends TokenPrompt> {
   #advance(writer: Writer, row: Float32Array, how: TokenSampling): void {
     const allowed = writer.state.next();
     const token = 'forced' in allowed ? allowed.forced : sampleToken(row, allowed.mask, how, writer.random.uniform());
-    const { size, secondPart, endOfSequence } = this.model.format;
+    const { config, format } = this.model;
+    const { secondPart, ends } = format;
+    const size = config.vocab_size;
     const border = this.options.separateVocabularies ? secondPart : null;
     const [from, to] = border === null ? [0, size] : token < border ? [0, border] : [border, size];
     writer.ids.push(token);
     writer.logProbs.push(logProbOf(row, token, how.logProbTemperature, from, to));
     writer.state.accept(token);
     writer.latest = token;
-    writer.finished = token === endOfSequence;
+    writer.finished = ends.has(token);
   }
 
   async #prefillPrompts(

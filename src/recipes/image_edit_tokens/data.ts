@@ -2,7 +2,8 @@
 import { join } from 'node:path';
 import { loadVisionTokenizer } from '../../environments/vision_tokens.js';
 import { modelFolder, type RunResolver } from '../../models/reference.js';
-import { makeTinyEdits, pathIn, tinyEdits, type TinyEditOptions } from '../../tiny/world/dataset.js';
+import { makeTinyEdits, tinyEdits, type TinyEditOptions } from '../../tiny/world/dataset.js';
+import { pathIn } from '../../tiny/world/parts.js';
 import type { ImageEditSettings } from './settings.js';
 
 /** Makes them where a config asks for them and they are not there yet; needs the finished tokenizer that `environment.model` names. */

@@ -1,9 +1,8 @@
 /** The task of `image_edit_tokens`: edit datasets, the joint vocabulary and the vision-token decoder tied together (EARL). */
-import { basename, dirname } from 'node:path';
-import type { DataSource } from '../../schema/data.js';
+import { nameSources, type NamedSource } from '../named_sources.js';
 import { placesOf } from './data.js';
 import type { ImageEditSettings } from './settings.js';
-import { ConfigError, DataError, RunError } from '../../core/errors.js';
+import { DataError, RunError } from '../../core/errors.js';
 import { decodeImage, type RgbImage } from '../../core/image.js';
 import { openEditDataset } from '../../data/edits.js';
 import { createSampler, type Sampler } from '../../data/sampler.js';
@@ -19,12 +18,6 @@ import type { WordTokenizer } from '../../models/tokenizer/words.js';
 import type { RecordedEpisode } from '../../run/episodes.js';
 import type { Answers, Prompt, PromptSource, Rendered, Task } from '../../scoring/task.js';
 
-/** A dataset with a name that metrics can carry. */
-export interface NamedSource {
-  readonly name: string;
-  readonly source: SampleSource<EditSample>;
-}
-
 /** A prompt of the task, ready for the policy. */
 export interface EditPrompt extends Prompt, TokenAsked<Emu3Prompt> {
   readonly sample: EditSample;
@@ -38,10 +31,10 @@ export class ImageEditTask implements Task<EditPrompt, TokenAnswer> {
     readonly tokenizer: WordTokenizer,
     readonly space: TokenSpace,
     readonly environment: VisionTokenizer,
-    private readonly train: readonly NamedSource[],
+    private readonly train: readonly SampleSource<EditSample>[],
     private readonly sampler: Sampler,
     /** Held-out samples, in the order of `validation`. */
-    readonly heldOut: readonly NamedSource[],
+    readonly heldOut: readonly NamedSource<SampleSource<EditSample>>[],
   ) {
     this.validation = heldOut.map(({ name, source }) => ({
       name,
@@ -67,14 +60,16 @@ export class ImageEditTask implements Task<EditPrompt, TokenAnswer> {
       );
     }
     const placed = placesOf(settings, environment.id);
-    const train = settings.data.train.map(({ path }) => openNamed(path, placed));
+    const open = ({ path }: { readonly path: string }): SampleSource<EditSample> => openEditDataset(placed(path));
+    const train = settings.data.train.map(open);
     const coefficients = settings.data.train.flatMap(({ coefficient }) => (coefficient === null ? [] : [coefficient]));
-    const sampler = createSampler(
-      train.map(({ source }) => source),
-      { seed: settings.seed, coefficients },
+    const sampler = createSampler(train, { seed: settings.seed, coefficients });
+    const held = settings.data.validation;
+    const heldOut = nameSources(
+      held.map(({ path }) => path),
+      held.map(open),
     );
-    const heldOut = openValidation(settings.data.validation, placed);
-    for (const { source } of [...train, ...heldOut]) requireCodesOf(environment.id, source);
+    for (const source of [...train, ...heldOut.map((one) => one.source)]) requireCodesOf(environment.id, source);
     return new ImageEditTask(settings, tokenizer, space, environment, train, sampler, heldOut);
   }
 
@@ -90,13 +85,13 @@ export class ImageEditTask implements Task<EditPrompt, TokenAnswer> {
 
   /** The datasets in the order of the settings: those of `train`, then those of `validation`. */
   get sources(): readonly SampleSource<EditSample>[] {
-    return [...this.train, ...this.heldOut].map(({ source }) => source);
+    return [...this.train, ...this.heldOut.map(({ source }) => source)];
   }
 
   /** The sample at a global position of the endless training order. */
   trainingSample(globalIndex: number): EditSample {
     const place = this.sampler.at(globalIndex);
-    return this.train[place.source].source.read(place.index);
+    return this.train[place.source].read(place.index);
   }
 
   async prompt(globalIndex: number): Promise<EditPrompt> {
@@ -175,35 +170,4 @@ function requireCodesOf(id: string, { tokenizer, name }: SampleSource<EditSample
     where: name,
     next: 'Name the tokenizer that they were packed with, or pack them in the codes of this one (editrl data pack --tokenizer, with another --out).',
   });
-}
-
-/** `…/tiny/s/validation/list/tokenized_datalist.json` is called `s`. */
-function openNamed(path: string, placed: (path: string) => string): NamedSource {
-  return { name: basename(dirname(datasetFolder(path))), source: openEditDataset(placed(path)) };
-}
-
-/**
- * Opens held-out sets. Metrics and records know them by their names: those that would share one take their own folders', so that
- * `…/earl/a_val` and `…/earl/b_val` are called `a_val` and `b_val`. Raises ConfigError where names are still the same.
- */
-function openValidation(sources: readonly DataSource[], placed: (path: string) => string): NamedSource[] {
-  const opened = sources.map(({ path }) => openNamed(path, placed));
-  const named = opened.map(({ name, source }, i) => {
-    const shared = opened.some((other, j) => j !== i && other.name === name);
-    return { name: shared ? basename(datasetFolder(sources[i].path)) : name, source };
-  });
-  for (const { name } of named) {
-    const paths = sources.filter((_, i) => named[i].name === name).map(({ path }) => path);
-    if (paths.length < 2) continue;
-    throw new ConfigError(`found ${paths.length} held-out sets that are called '${name}': ${paths.join(', ')}`, {
-      where: 'data.validation',
-      next: 'Name each dataset once, and keep different ones in folders of different names.',
-    });
-  }
-  return named;
-}
-
-/** The folder of the dataset that a datalist below it, or the folder itself, stands for. */
-function datasetFolder(path: string): string {
-  return path.endsWith('.json') ? dirname(dirname(path)) : path;
 }

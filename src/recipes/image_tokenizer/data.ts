@@ -1,6 +1,7 @@
 /** The tiny world's images, which the tokenizer learns from. */
 import { join } from 'node:path';
-import { makeTinyImages, pathIn, tinyImages, type TinyImageOptions } from '../../tiny/world/dataset.js';
+import { makeTinyImages, tinyImages, type TinyImageOptions } from '../../tiny/world/dataset.js';
+import { pathIn } from '../../tiny/world/parts.js';
 import type { ImageTokenizerSettings } from './settings.js';
 
 /** Makes them where a config asks for them and they are not there yet. */

@@ -39,4 +39,4 @@ export function jointTokenizerJson({ data: { tiny }, environment }: ImageTokeniz
   return jointVocabularyJson([...THINKING_WORDS, ...words], environment.init.codebook_size);
 }
 
-export const imageTokenizer: OpenRecipe<ImageTokenizerSettings> = { makeData, open, openTask: () => null };
+export const imageTokenizer: OpenRecipe<ImageTokenizerSettings> = { makeData, open, openTask: async () => null };

@@ -5,47 +5,51 @@ import { endpointSchema, modelAliasSchema } from '../judge/endpoints.js';
 import { rewardFields } from '../score/settings.js';
 import { heldOutJudge } from './held_out_judge.js';
 
-export const reward = section(
-  'What scores an edit.',
+/** Where the judge is, and how it is asked. */
+const asking = {
+  endpoint: operation(
+    "Base URL of the judge's OpenAI-compatible server, with or without /v1; a list of such URLs names equal judges; {node_file, port} reads the host from the first line of a file, and waits for it; 'embedded' starts the rule judge of the tiny world. Needed where a reward asks the judge; an SFT run without one then reports losses only.",
+    endpointSchema.default(''),
+    {
+      allowed: "a URL such as http://HOST:4877, a list of such URLs, {node_file: 'FILE', port: 4877}, or 'embedded'",
+    },
+  ),
+  model: result('The judge model, as its server names it.', z.string().min(1).default('Qwen/Qwen2.5-VL-72B-Instruct')),
+  model_alias: operation(
+    'Other names by which the judge may answer, as a proxy, a deployment or a server with several names for one model does: a list of them, or true for any. With either the model need not be listed by the name that it is asked by. false refuses the answers of any other model.',
+    modelAliasSchema,
+    { allowed: "true, false, or a list of names such as ['qwen2.5-vl-72b']" },
+  ),
+  max_unscored_fraction: operation(
+    'Above this share of unscored episodes the run waits for the judge.',
+    z.number().min(0).max(1).default(0.2),
+  ),
+  max_wait_s: operation('How long it waits before it checkpoints and exits 3, in seconds.', nonNegative.default(7200)),
+  timeout_s: operation(
+    'Deadline of one request to the judge, in seconds; a question may take as long as all its attempts and the pauses between them.',
+    positive.default(120),
+  ),
+  max_attempts: operation('Requests made for one judgement before it counts as unscored.', positiveInteger.default(5)),
+  concurrency: operation('Requests in flight at once.', positiveInteger.default(64)),
+  held_out_judge: heldOutJudge,
+};
+
+export const reward = section('What scores an edit.', z.strictObject({ ...rewardFields, ...asking }).prefault({}));
+
+/** That of answers in words: nothing is assumed of what scores them, and one that is cut off is scored as far as it goes. */
+export const wordsReward = section(
+  'What scores an answer in words.',
   z
     .strictObject({
       ...rewardFields,
-      endpoint: operation(
-        "Base URL of the judge's OpenAI-compatible server, with or without /v1; a list of such URLs names equal judges; {node_file, port} reads the host from the first line of a file, and waits for it; 'embedded' starts the rule judge of the tiny world. Needed where a reward asks the judge; an SFT run without one then reports losses only.",
-        endpointSchema.default(''),
-        {
-          allowed:
-            "a URL such as http://HOST:4877, a list of such URLs, {node_file: 'FILE', port: 4877}, or 'embedded'",
-        },
+      mode: result(rewardFields.mode.description ?? '', rewardFields.mode.unwrap().default(null)),
+      zero_if_unfinished: result(
+        rewardFields.zero_if_unfinished.description ?? '',
+        rewardFields.zero_if_unfinished.unwrap().default(false),
       ),
-      model: result(
-        'The judge model, as its server names it.',
-        z.string().min(1).default('Qwen/Qwen2.5-VL-72B-Instruct'),
-      ),
-      model_alias: operation(
-        'Other names by which the judge may answer, as a proxy, a deployment or a server with several names for one model does: a list of them, or true for any. With either the model need not be listed by the name that it is asked by. false refuses the answers of any other model.',
-        modelAliasSchema,
-        { allowed: "true, false, or a list of names such as ['qwen2.5-vl-72b']" },
-      ),
-      max_unscored_fraction: operation(
-        'Above this share of unscored episodes the run waits for the judge.',
-        z.number().min(0).max(1).default(0.2),
-      ),
-      max_wait_s: operation(
-        'How long it waits before it checkpoints and exits 3, in seconds.',
-        nonNegative.default(7200),
-      ),
-      timeout_s: operation(
-        'Deadline of one request to the judge, in seconds; a question may take as long as all its attempts and the pauses between them.',
-        positive.default(120),
-      ),
-      max_attempts: operation(
-        'Requests made for one judgement before it counts as unscored.',
-        positiveInteger.default(5),
-      ),
-      concurrency: operation('Requests in flight at once.', positiveInteger.default(64)),
-      held_out_judge: heldOutJudge,
+      ...asking,
     })
     .prefault({}),
 );
+
 export type RewardSettings = z.output<typeof reward>;

@@ -185,6 +185,7 @@ export const alignQuality = termKind({
         .default(defaultKeyVariable),
     ),
   },
+  reads: 'image',
   needs: { judge: true, truth: false, source: false },
   ownJudge: ({ endpoint }) => endpoint !== null,
   conflict: conflictOf,

@@ -48,6 +48,7 @@ export const clip = termKind({
       { allowed: 'a local path, {hub, revision} or {run, config}' },
     ),
   },
+  reads: 'image',
   needs: { judge: false, truth: false, source: false },
   async create({ model: reference }, services) {
     const folder = folderOf(reference, services);

@@ -84,6 +84,7 @@ export const formatAccuracy = termKind({
     format_weight: result('Weight of the form; with accuracy_weight it adds up to 1.', nonNegative.default(0.3)),
     accuracy_weight: result('Weight of the agreement.', nonNegative.default(0.7)),
   },
+  reads: 'words',
   needs: { judge: false, truth: false, source: false, words: true },
   conflict: ({ format_weight, accuracy_weight }) => {
     const sum = format_weight + accuracy_weight;

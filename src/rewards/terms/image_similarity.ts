@@ -16,6 +16,7 @@ export const imageSimilarity = termKind({
       z.enum(['source', 'truth']).default('source'),
     ),
   },
+  reads: 'image',
   needs: { judge: false, truth: false, source: true },
   create: async ({ to }) => ({
     name: 'image_similarity',

@@ -20,6 +20,7 @@ export const jpegSize = termKind({
       positive.default(500),
     ),
   },
+  reads: 'image',
   needs: { judge: false, truth: false, source: false },
   create: async ({ quality, max_kb }) => {
     const { default: sharp } = await import('sharp');

@@ -37,6 +37,7 @@ export const logitExpectation = termKind({
       z.number().min(0).max(1).default(0.5),
     ),
   },
+  reads: 'image',
   needs: { judge: true, truth: false, source: true },
   async create({ model, min_coverage: minCoverage }, services): Promise<Term> {
     const { prepareItem } = await import('../score/judged_item.js');

@@ -24,6 +24,7 @@ export const moduleTerm = termKind({
     timeout_s: operation('Deadline of one item, in seconds; then it is unscored.', positive.default(60)),
     start_s: operation('How long importing the module and its create() may take, in seconds.', positive.default(300)),
   },
+  reads: 'either',
   needs: { judge: false, truth: false, source: false },
   nameOf: ({ module }) => moduleName(module),
   conflict: ({ module }) => {

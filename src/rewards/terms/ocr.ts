@@ -65,6 +65,7 @@ export const ocr = termKind({
   description:
     'Text in the image: its similarity to the text that the instruction puts in double quotes, times the confidence of the reading, from 0 to 1.',
   fields: ocrFields,
+  reads: 'image',
   needs: { judge: false, truth: false, source: false },
   conflict: ocrConflict,
   create: async (settings, services) => (await import('./ocr/term.js')).ocrTerm(toOcrSettings(settings, services)),

@@ -7,6 +7,7 @@ export const ocrConfidence = termKind({
   description:
     'Confidence with which text is read from the image, weighted by length, whatever it says; from 0 (nothing is read) to 1.',
   fields: ocrFields,
+  reads: 'image',
   needs: { judge: false, truth: false, source: false },
   conflict: ocrConflict,
   create: async (settings, services) =>

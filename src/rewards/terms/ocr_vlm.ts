@@ -40,6 +40,7 @@ export const ocrVlm = termKind({
     vlm_weight: result("Weight of the VLM's score.", nonNegative.default(0.5)),
     ...alignQuality.fields,
   },
+  reads: 'image',
   needs: { judge: true, truth: false, source: false },
   ownJudge: (settings) => alignQuality.ownJudge?.(settings) ?? false,
   conflict(settings) {

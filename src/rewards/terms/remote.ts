@@ -48,6 +48,7 @@ export const remote = termKind({
       nonNegative.default(60),
     ),
   },
+  reads: 'either',
   needs: { judge: false, truth: false, source: false },
   async create(settings, { store, limits, records }) {
     const { RewardPool } = await import('../server/client/pool.js');

@@ -14,6 +14,7 @@ import { ocrVlm } from './ocr_vlm.js';
 import { qualityAndGround } from './quality_and_ground.js';
 import { remote } from './remote.js';
 import { viescore } from './viescore.js';
+import { wordOverlap } from './word_overlap.js';
 
 export const termKinds = {
   viescore,
@@ -22,6 +23,7 @@ export const termKinds = {
   jpeg_size: jpegSize,
   image_similarity: imageSimilarity,
   format_accuracy: formatAccuracy,
+  word_overlap: wordOverlap,
   align_quality: alignQuality,
   logit_expectation: logitExpectation,
   ocr,

@@ -69,6 +69,8 @@ export interface TermKind<Name extends string = string, Fields extends z.ZodRawS
   readonly description: string;
   /** The term's own fields, each marked `result` or `operation`; `name` and `weight` are added by the table. */
   readonly fields: Fields;
+  /** What of an answer it looks at. */
+  readonly reads: 'image' | 'words' | 'either';
   readonly needs: {
     /** Whether it asks the judge. */
     readonly judge: boolean;

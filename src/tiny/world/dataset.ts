@@ -1,32 +1,14 @@
 /**
- * The tiny world on disk, in the layout of real datasets:
+ * The tiny world's images and edits on disk, in the layout of real datasets; parts.ts says where they lie:
  *
  *   <root>/images-<hash>/images/train/list/tokenized_datalist.json      PNG files for the image tokenizer
  *   <root>/edits-<hash>/{s,c}/{train,prompts,validation,truth}/list/tokenized_datalist.json   edits as .npz
  *   <root>/edits-<hash>/{s,c}/train_half/list/tokenized_datalist.json   the first half of train, for runs that see both sets
- *   <root>/{images,s,c}                                   links to those that were made first
- *
- * A part is named after what it was made from (options, and the tokenizer whose codes it is written in), built beside its place and
- * renamed into it. It never changes from then on, so that no command can change what another one reads. A config names
- * the lists as `<root>/s/train/…`; `tinyImages` and `tinyEdits` say which part that is, `pathIn` where in it. Parts of editrl 0.1.0 lie in the root itself, which
- * <root>/dataset.json tells; they are used where they are.
  */
-import {
-  existsSync,
-  lstatSync,
-  mkdirSync,
-  readFileSync,
-  renameSync,
-  rmSync,
-  symlinkSync,
-  writeFileSync,
-} from 'node:fs';
-import { join, relative, resolve, sep } from 'node:path';
-import { isDeepStrictEqual } from 'node:util';
-import { z } from 'zod';
-import { diskError, syncDirectory, writeFileAtomic } from '../../core/files.js';
+import { mkdirSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { writeFileAtomic } from '../../core/files.js';
 import { InternalError } from '../../core/errors.js';
-import { stagingFolder, sweepStaging } from '../../core/staging.js';
 import { sha256, type RgbImage } from '../../core/image.js';
 import { DATALIST_NAME } from '../../data/datalist.js';
 import { encodeEditSample } from '../../data/npz.js';
@@ -42,6 +24,7 @@ import {
   type EditSetName,
 } from './generate.js';
 import { encodePlainPng } from '../../core/png.js';
+import { foundPart, makePart, plain, type Part } from './parts.js';
 import { EDIT_SPLITS, type EditSplitName } from './splits.js';
 import { checkGeometry, DEFAULT_GEOMETRY, type Geometry } from './world.js';
 
@@ -79,34 +62,6 @@ export const DEFAULT_TINY_EDITS: TinyEditOptions = {
 
 /** Images that are encoded to codes at once. */
 const ENCODE_BATCH = 256;
-/** Goes up when the same options would give other files. */
-const FORMAT = 2;
-
-const recordSchema = z.object({ format: z.literal(FORMAT), images: z.unknown(), edits: z.unknown() });
-type DatasetRecord = z.infer<typeof recordSchema>;
-type PartName = 'images' | 'edits';
-
-const PART_FOLDERS: Record<PartName, readonly string[]> = { images: ['images'], edits: EDIT_SETS };
-
-/** What the root itself holds; an unreadable record counts as none. */
-function readRecord(root: string): DatasetRecord {
-  const path = join(root, 'dataset.json');
-  const none: DatasetRecord = { format: FORMAT, images: null, edits: null };
-  if (!existsSync(path)) return none;
-  try {
-    const parsed = recordSchema.safeParse(JSON.parse(readFileSync(path, 'utf8')));
-    return parsed.success ? parsed.data : none;
-  } catch (cause) {
-    if (cause instanceof SyntaxError) return none;
-    throw diskError(path, cause);
-  }
-}
-
-/** A part of the tiny world, with what it is made from, as that reads back from JSON. */
-interface Part {
-  readonly name: PartName;
-  readonly entry: unknown;
-}
 
 function imagesPart(options: Partial<TinyImageOptions>): Part {
   return { name: 'images', entry: plain({ ...DEFAULT_TINY_IMAGES, ...options }) };
@@ -116,43 +71,14 @@ function editsPart(options: Partial<TinyEditOptions>, tokenizerId: string): Part
   return { name: 'edits', entry: plain({ ...DEFAULT_TINY_EDITS, ...options, tokenizer: tokenizerId }) };
 }
 
-function plain(value: unknown): unknown {
-  return JSON.parse(JSON.stringify(value));
-}
-
-/** The folder of a part, whether it is there or not: that which holds `images`, or `s` and `c`. */
-function folderOf(root: string, { name, entry }: Part): string {
-  // A link there leads to some part, which may be another one.
-  const inRoot = PART_FOLDERS[name].every((folder) => isFolderItself(join(root, folder)));
-  if (inRoot && isDeepStrictEqual(readRecord(root)[name], entry)) return root;
-  return join(root, `${name}-${sha256(JSON.stringify([FORMAT, entry])).slice(0, 12)}`);
-}
-
-function isFolderItself(path: string): boolean {
-  return lstatSync(path, { throwIfNoEntry: false })?.isDirectory() === true;
-}
-
 /** The folder of the images with these options; null where they are not made yet. */
 export function tinyImages(root: string, options: Partial<TinyImageOptions> = {}): string | null {
-  const folder = folderOf(root, imagesPart(options));
-  return existsSync(folder) ? folder : null;
+  return foundPart(root, imagesPart(options));
 }
 
 /** The folder of the edits with these options in this tokenizer's codes; null where they are not made yet. */
 export function tinyEdits(root: string, options: Partial<TinyEditOptions>, tokenizerId: string): string | null {
-  const folder = folderOf(root, editsPart(options, tokenizerId));
-  return existsSync(folder) ? folder : null;
-}
-
-/** Whether a path names something that is made below the root: of the images, or of a set of edits. */
-export function isMade(root: string, path: string): boolean {
-  const [first] = relative(resolve(root), resolve(path)).split(sep);
-  return Object.values(PART_FOLDERS).some((folders) => folders.includes(first));
-}
-
-/** Where what a path names below the root lies in a part; a path that leads elsewhere, and any without a part, as it is. */
-export function pathIn(folder: string | null, root: string, path: string): string {
-  return folder === null || folder === root || !isMade(root, path) ? path : join(folder, relative(root, path));
+  return foundPart(root, editsPart(options, tokenizerId));
 }
 
 /** Lists the first half of a set's labelled split, so that two sets together have as many labels as one. */
@@ -161,54 +87,6 @@ const HALF = 'train_half';
 /** The list of a set's split; what a config names as a dataset's path. */
 export function tinyDatalist(root: string, set: EditSetName | 'images', split: EditSplitName | typeof HALF): string {
   return join(root, set, split, 'list', DATALIST_NAME);
-}
-
-const STAGING = '.making-';
-
-/** Builds a part beside its place and renames it into it; returns at once when it is there. */
-async function makePart(root: string, part: Part, build: (folder: string) => Promise<void>): Promise<void> {
-  const place = folderOf(root, part);
-  if (place === root) return;
-  const staging = stagingFolder(root, STAGING);
-  try {
-    mkdirSync(root, { recursive: true });
-    if (!existsSync(place)) {
-      sweepStaging(root, STAGING);
-      mkdirSync(staging);
-      await build(staging);
-      const made = { format: FORMAT, part: part.name, made_from: part.entry };
-      writeFileAtomic(join(staging, 'made.json'), `${JSON.stringify(made, null, 2)}\n`);
-      publish(staging, place);
-      syncDirectory(root);
-    }
-    for (const folder of PART_FOLDERS[part.name]) link(join(root, folder), relative(root, join(place, folder)));
-  } catch (cause) {
-    if (cause instanceof Error && 'syscall' in cause) throw diskError(root, cause);
-    throw cause;
-  } finally {
-    rmSync(staging, { recursive: true, force: true });
-  }
-}
-
-/** Another process may have made the same part meanwhile: its files are the same, and are perhaps being read. */
-function publish(staging: string, place: string): void {
-  try {
-    renameSync(staging, place);
-  } catch (cause) {
-    if (!['ENOTEMPTY', 'EEXIST'].includes((cause as NodeJS.ErrnoException).code ?? '')) throw cause;
-  }
-}
-
-/** Where there is one already, and where there cannot be any. */
-const NO_LINK = ['EEXIST', 'EPERM', 'ENOSYS', 'ENOTSUP', 'EOPNOTSUPP', 'EACCES', 'EROFS'];
-
-/** For those who look into the folder; the program reads parts by their own names. A file system may know no links. */
-function link(path: string, target: string): void {
-  try {
-    symlinkSync(target, path);
-  } catch (cause) {
-    if (!NO_LINK.includes((cause as NodeJS.ErrnoException).code ?? '')) throw cause;
-  }
 }
 
 /** A list as it is written, with the SHA-256 of each file, by which reading it notices a change. */

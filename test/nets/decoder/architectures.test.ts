@@ -71,8 +71,8 @@ describe.each(names)('a model that transformers saved: %s', (name) => {
         format: {
           size: config.vocab_size,
           secondPart: null,
-          endOfSequence: -1,
-          tokenizerJson: '',
+          ends: new Set<number>(),
+          tokenizerFiles: {},
           start: () => {
             throw new Error('not constrained');
           },

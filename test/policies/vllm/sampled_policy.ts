@@ -18,9 +18,9 @@ import type { StubVllm } from '../../engines/vllm/stub_vllm.js';
 export const END = 2;
 export const format: TokenFormat = {
   size: smallConfig.vocab_size,
-  endOfSequence: END,
+  ends: new Set([END]),
   secondPart: null,
-  tokenizerJson: '{}',
+  tokenizerFiles: {},
   start: () => unrestricted,
 };
 
@@ -87,6 +87,7 @@ export function sampledPolicy(stub: StubVllm, options: SampledOptions) {
     adapters,
     prefix,
     format,
+    vocabulary: smallConfig.vocab_size,
     contextSize: 16,
     separateVocabularies: false,
     mode: options.mode ?? 'processed',
@@ -100,7 +101,8 @@ export function sampledPolicy(stub: StubVllm, options: SampledOptions) {
     clock,
     ...options.sampler,
   });
-  const policy = policyOn(base, temperature, { elsewhere, ...options.policy });
+  const policy = policyOn(base, temperature, options.policy);
+  policy.sampleElsewhere(elsewhere);
   return { policy, store, adapters, elsewhere, folderOf: (name: string) => join(folder, name) };
 }
 

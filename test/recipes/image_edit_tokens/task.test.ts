@@ -7,7 +7,7 @@ import { encodeSafetensors } from '../../../src/core/safetensors.js';
 import { openDatalist } from '../../../src/data/datalist.js';
 import { Emu3Format } from '../../../src/policies/tokens/emu3/format.js';
 import { jointVocabularyJson } from '../../../src/policies/tokens/emu3/space.js';
-import { startingModel } from '../../../src/recipes/image_edit_tokens/open.js';
+import { startingModel } from '../../../src/recipes/open_token_policy.js';
 import { ImageEditTask, withThought } from '../../../src/recipes/image_edit_tokens/task.js';
 import { loadPolicy } from '../../../src/policies/tokens/load.js';
 import { modelFolder } from '../../../src/models/reference.js';
@@ -25,7 +25,7 @@ afterAll(async () => {
   rmSync(root, { recursive: true });
 });
 
-const start = () => startingModel(smallSettings(world), task, (run) => run);
+const start = () => startingModel(smallSettings(world), new Emu3Format(task.space), (run) => run);
 
 const answer = (ids: readonly number[]) => ({
   ids: Int32Array.from(ids),

@@ -20,12 +20,12 @@ import type { CodeGrid } from '../../../src/data/types.js';
 import {
   makeTinyEdits,
   makeTinyImages,
-  pathIn,
   tinyDatalist,
   tinyEdits,
   tinyImages,
   type ImageTokenizerLike,
 } from '../../../src/tiny/world/dataset.js';
+import { pathIn } from '../../../src/tiny/world/parts.js';
 import { instructionOf, parseInstruction, planEdit, rationaleOf } from '../../../src/tiny/world/edits.js';
 import { EDIT_SETS } from '../../../src/tiny/world/generate.js';
 import { readScene, sceneOf } from '../../../src/tiny/judge/eyes.js';

@@ -13,9 +13,9 @@ export interface Emu3Prompt extends TokenPrompt {
 
 export class Emu3Format implements TokenFormat<Emu3Prompt> {
   readonly size: number;
-  readonly endOfSequence: number;
+  readonly ends: ReadonlySet<number>;
   readonly secondPart: number;
-  readonly tokenizerJson: string;
+  readonly tokenizerFiles: Readonly<Record<string, string>>;
   readonly #text: Allowed;
   readonly #textAfterImage: Allowed;
   readonly #vision: Allowed;
@@ -23,9 +23,9 @@ export class Emu3Format implements TokenFormat<Emu3Prompt> {
   constructor(readonly space: TokenSpace) {
     const { imageToken, endOfLine, endOfFrame, imageEnd, bos, pad, imageStart, eos } = space.special;
     this.size = space.size;
-    this.endOfSequence = eos;
+    this.ends = new Set([eos]);
     this.secondPart = space.visionStart;
-    this.tokenizerJson = space.tokenizer.json;
+    this.tokenizerFiles = space.tokenizer.files;
     const language = (excluded: readonly number[]): Allowed => ({
       mask: Uint8Array.from({ length: space.size }, (_, id) => (space.isVision(id) || excluded.includes(id) ? 0 : 1)),
     });

@@ -43,6 +43,8 @@ export interface VllmSamplerOptions<P extends TokenPrompt = TokenPrompt> {
   /** How the names of adapters begin, on all ranks alike. */
   readonly prefix: string;
   readonly format: TokenFormat<P>;
+  /** Rows of the model's vocabulary. */
+  readonly vocabulary: number;
   /** The longest sequence of prompt and answer. */
   readonly contextSize: number;
   /** Whether training takes a token's log-probability over its own part of the vocabulary alone, which the server does not. */
@@ -145,7 +147,7 @@ export class VllmSampler<P extends TokenPrompt = TokenPrompt> implements Sampler
   }
 
   async #answer(key: string, prompt: P, seed: number, how: TokenSampling, over: AbortSignal): Promise<TokenAnswer> {
-    const { format, contextSize, store } = this.options;
+    const { format, vocabulary, contextSize, store } = this.options;
     const loaded = must(this.#loaded, 'the adapter that samples');
     const limit = Math.min(how.maxTokens, contextSize - prompt.ids.length);
     if (limit < 1) return { ids: new Int32Array(0), logProbs: new Float32Array(0), finished: false };
@@ -156,7 +158,7 @@ export class VllmSampler<P extends TokenPrompt = TokenPrompt> implements Sampler
       top_p: how.topP,
       top_k: how.topK === -1 ? 0 : how.topK,
       seed,
-      stop_token_ids: [format.endOfSequence],
+      stop_token_ids: [...format.ends].sort((a, b) => a - b),
       logprobs: 0,
     };
     const requestHash = createHash('sha256')
@@ -168,9 +170,9 @@ export class VllmSampler<P extends TokenPrompt = TokenPrompt> implements Sampler
       (deadline) => this.#complete({ ...request, model: loaded.name }, deadline),
       over,
     );
-    const beyond = completion.ids.find((id) => id >= format.size);
+    const beyond = completion.ids.find((id) => id >= vocabulary);
     if (beyond !== undefined) {
-      throw new EndpointError(`vLLM sampled the token ${beyond}, and the policy has ${format.size}`, {
+      throw new EndpointError(`vLLM sampled the token ${beyond}, and the policy has ${vocabulary}`, {
         where: this.options.client.url,
         next: 'Let it serve the model that policy.model names.',
       });

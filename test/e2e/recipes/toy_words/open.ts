@@ -51,5 +51,5 @@ async function open(settings: ToyWordsSettings, bench: Bench): Promise<Training>
 export const toyWords: OpenRecipe<ToyWordsSettings> = {
   makeData: async () => {},
   open,
-  openTask: (settings) => new ToyWordsTask(settings),
+  openTask: async (settings) => new ToyWordsTask(settings),
 };

@@ -27,7 +27,7 @@ export class ToyWordsTask implements Task<Question, TokenAnswer> {
     const { largest, held_out: length } = settings.questions;
     const numbers = Array.from({ length: largest }, (_, i) => item(i + 1));
     this.tokenizer = new WordTokenizer(wordTokenizerJson([END, ...TAGS, ...numbers], WORDS), 'toy_words');
-    this.format = new FreeText(this.tokenizer, END);
+    this.format = new FreeText(this.tokenizer, new Set([this.tokenizer.id(END)]));
     this.validation = [{ name: 'numbers', length, prompt: async (index) => this.#question('held out', index) }];
   }
 
@@ -56,7 +56,7 @@ export class ToyWordsTask implements Task<Question, TokenAnswer> {
 
   reread({ key, text, finished }: RecordedEpisode): TokenAnswer {
     if (text === undefined) throw new RunError('the record of an episode has no words', { where: key });
-    const ids = Int32Array.from([...this.tokenizer.encode(text), ...(finished ? [this.format.endOfSequence] : [])]);
+    const ids = Int32Array.from([...this.tokenizer.encode(text), ...(finished ? this.format.ends : [])]);
     return { ids, logProbs: new Float32Array(ids.length), finished };
   }
 

@@ -1,0 +1,119 @@
+/** Datasets of rows: JSON lines, or the parquet files of Hugging Face's datasets. They are read whole: prompts are small beside a model. */
+import { existsSync, readdirSync, readFileSync, statSync } from 'node:fs';
+import { basename, extname, join, resolve } from 'node:path';
+import { DataError } from '../core/errors.js';
+import { sha256 } from '../core/image.js';
+import { missingFileAdvice, type ListDigest } from './datalist.js';
+
+/** A row's values by the names of its columns. */
+export type Row = Readonly<Record<string, unknown>>;
+
+export interface RowSource {
+  /** The path as it was given. */
+  readonly name: string;
+  readonly length: number;
+  readonly remark: null;
+  /** Changes with what the rows say, not with where they lie. */
+  readonly digest: ListDigest;
+  read(index: number): Row;
+  /** Names a row, whichever machine it is on: its file and its number in it, from 1. */
+  id(index: number): string;
+  /** Where a row stands, for messages. */
+  place(index: number): string;
+}
+
+interface Numbered {
+  readonly row: Row;
+  readonly file: string;
+  /** From 1: the line, or the row of a parquet file. */
+  readonly number: number;
+}
+
+type Reader = (bytes: Uint8Array, path: string) => readonly Numbered[] | Promise<readonly Numbered[]>;
+
+/** How a file of each kind becomes rows. */
+const READERS: Readonly<Record<string, Reader>> = { '.jsonl': readLines, '.parquet': readParquet };
+const KINDS = Object.keys(READERS).join(', ');
+
+/** The files of a dataset: the path itself, or what lies in its folder, by name. Raises DataError where there are none. */
+export function rowFiles(path: string): readonly string[] {
+  const absolute = resolve(path);
+  if (!existsSync(absolute)) {
+    throw new DataError('there is no such dataset', { where: absolute, next: missingFileAdvice(absolute) });
+  }
+  if (!statSync(absolute).isDirectory()) {
+    if (extname(absolute) in READERS) return [absolute];
+    throw new DataError(`found a file of kind '${extname(absolute)}'; allowed: ${KINDS}, or a folder of such files`, {
+      where: absolute,
+    });
+  }
+  const names = readdirSync(absolute).filter((name) => extname(name) in READERS);
+  if (names.length > 0) return names.sort().map((name) => join(absolute, name));
+  throw new DataError(`the folder holds no dataset; allowed: files of kind ${KINDS}`, { where: absolute });
+}
+
+/** Raises DataError naming the file and the line of what cannot be read. */
+export async function openRows(path: string): Promise<RowSource> {
+  const rows: Numbered[] = [];
+  const digests: string[] = [];
+  for (const file of rowFiles(path)) {
+    const bytes = readFileSync(file);
+    digests.push(sha256(bytes));
+    rows.push(...(await READERS[extname(file)](bytes, file)));
+  }
+  if (rows.length === 0) {
+    throw new DataError('the dataset is empty', { where: path, next: 'Remove it from the config.' });
+  }
+  const files = sha256(digests.join(' '));
+  return {
+    name: path,
+    length: rows.length,
+    remark: null,
+    digest: { ids: files, files },
+    read: (index) => rows[index].row,
+    id: (index) => `${basename(rows[index].file)}:${rows[index].number}`,
+    place: (index) => `${rows[index].file}:${rows[index].number}`,
+  };
+}
+
+function readLines(bytes: Uint8Array, file: string): Numbered[] {
+  const rows: Numbered[] = [];
+  for (const [i, line] of new TextDecoder().decode(bytes).split('\n').entries()) {
+    if (line.trim() === '') continue;
+    const number = i + 1;
+    let row: unknown;
+    try {
+      row = JSON.parse(line);
+    } catch (cause) {
+      throw new DataError(`is not JSON (${(cause as Error).message})`, { where: `${file}:${number}`, cause });
+    }
+    if (typeof row !== 'object' || row === null || Array.isArray(row)) {
+      throw new DataError('found a line that is no object; allowed: {"prompt": …, …}', { where: `${file}:${number}` });
+    }
+    rows.push({ row: row as Row, file, number });
+  }
+  return rows;
+}
+
+async function readParquet(bytes: Uint8Array, file: string): Promise<Numbered[]> {
+  const [{ parquetReadObjects }, { compressors }] = await Promise.all([
+    import('hyparquet'),
+    import('hyparquet-compressors'),
+  ]);
+  // A copy: the pool that small files are read into is shared.
+  const whole = bytes.buffer.slice(bytes.byteOffset, bytes.byteOffset + bytes.byteLength) as ArrayBuffer;
+  try {
+    const found = await parquetReadObjects({ file: whole, compressors });
+    return found.map((row, i) => ({ row: plainValue(row) as Row, file, number: i + 1 }));
+  } catch (cause) {
+    throw new DataError(`cannot be read as parquet: ${(cause as Error).message}`, { where: file, cause });
+  }
+}
+
+/** What JSON would hold: whole numbers come as bigint, and one that a number cannot hold exactly stays words. */
+function plainValue(value: unknown): unknown {
+  if (typeof value === 'bigint') return Number.isSafeInteger(Number(value)) ? Number(value) : String(value);
+  if (Array.isArray(value)) return value.map(plainValue);
+  if (value === null || typeof value !== 'object' || Object.getPrototypeOf(value) !== Object.prototype) return value;
+  return Object.fromEntries(Object.entries(value).map(([key, one]) => [key, plainValue(one)]));
+}

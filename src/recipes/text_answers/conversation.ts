@@ -1,0 +1,139 @@
+/** From a row of a dataset to what the policy is asked, and from what it wrote to its answer. Pure functions. */
+import { z } from 'zod';
+import { DataError } from '../../core/errors.js';
+import type { Row } from '../../data/rows.js';
+import type { Message } from '../../models/chat/template.js';
+import type { TextAnswersSettings } from './settings.js';
+
+/** What a row asks. */
+export interface Question {
+  /** A conversation, or bare words where there is no chat. */
+  readonly asked: readonly Message[] | string;
+  /** The last words of the user. */
+  readonly instruction: string;
+  readonly expected?: string;
+}
+
+type QuestionSettings = Pick<TextAnswersSettings, 'prompt'> & {
+  readonly data: Pick<TextAnswersSettings['data'], 'columns'>;
+};
+
+const message = z.object({
+  role: z.string().min(1),
+  content: z.union([z.string(), z.array(z.looseObject({ type: z.literal('text'), text: z.string() }))]),
+});
+const conversation = z.array(message).min(1);
+
+/** Raises DataError, naming `where`, for a row without its columns or of another form. */
+export function questionOf(row: Row, { prompt, data: { columns } }: QuestionSettings, where: string): Question {
+  const turns = prompt.template === null ? turnsOf(valueOf(row, columns.prompt, where), columns.prompt, where) : null;
+  const labelled = turns?.at(-1)?.role === 'assistant' ? wordsOf(turns.at(-1)!) : undefined;
+  const asked = turns === null ? [] : labelled === undefined ? turns : turns.slice(0, -1);
+  if (prompt.template !== null) asked.push({ role: 'user', content: filled(prompt.template, row, where) });
+  const last = asked.at(-1);
+  if (last?.role !== 'user') {
+    throw new DataError(`found a conversation whose last turn is of '${last?.role ?? 'nobody'}'; allowed: 'user'`, {
+      where,
+    });
+  }
+  const instruction = wordsOf(last);
+  const expected = columns.expected === null ? labelled : answerOf(row, columns.expected, where);
+  const label = expected === undefined ? {} : { expected };
+  if (prompt.chat) return { asked: conversationOf(asked, prompt, where), instruction, ...label };
+  if (asked.length === 1) return { asked: instruction, instruction, ...label };
+  throw new DataError(
+    `found a conversation of ${asked.length} turns with prompt.chat false; allowed: words, or one turn`,
+    {
+      where,
+    },
+  );
+}
+
+/** The system message, the examples, then the row's own turns. */
+function conversationOf(
+  asked: readonly Message[],
+  { system, examples }: TextAnswersSettings['prompt'],
+  where: string,
+): Message[] {
+  const [first, ...rest] = asked;
+  const own = first.role === 'system' ? [first] : [];
+  if (own.length > 0 && system !== null) {
+    throw new DataError('found a system message in the row, and prompt.system; allowed: one of the two', { where });
+  }
+  return [
+    ...(system === null ? own : [{ role: 'system', content: system }]),
+    ...examples.flatMap(({ prompt, answer }) => [
+      { role: 'user', content: prompt },
+      { role: 'assistant', content: answer },
+    ]),
+    ...(own.length > 0 ? rest : asked),
+  ];
+}
+
+function turnsOf(value: unknown, column: string, where: string): Message[] {
+  if (typeof value === 'string') return [{ role: 'user', content: value }];
+  const parsed = conversation.safeParse(value);
+  if (parsed.success) return parsed.data.map(({ role, content }) => ({ role, content }));
+  throw new DataError(`found ${shown(value)} in column '${column}'; allowed: words, or a list of {role, content}`, {
+    where,
+  });
+}
+
+/** A labelled answer: words, a number, or a conversation of one turn. Undefined where the row has none. */
+function answerOf(row: Row, column: string, where: string): string | undefined {
+  const value = valueOf(row, column, where);
+  if (value === null) return undefined;
+  if (typeof value === 'string') return value;
+  if (typeof value === 'number' || typeof value === 'boolean') return String(value);
+  const parsed = conversation.safeParse(value);
+  if (parsed.success && parsed.data.length === 1) return wordsOf(parsed.data[0]);
+  throw new DataError(`found ${shown(value)} in column '${column}'; allowed: words, a number, or one turn`, { where });
+}
+
+function valueOf(row: Row, column: string, where: string): unknown {
+  const value = row[column];
+  if (value !== undefined) return value;
+  throw new DataError(`the row has no column '${column}'; found: ${Object.keys(row).join(', ')}`, {
+    where,
+    next: 'Name the columns of the dataset in data.columns, or write the prompt by prompt.template.',
+  });
+}
+
+function filled(template: string, row: Row, where: string): string {
+  return template.replaceAll(/\{([A-Za-z_][\w.-]*)\}/g, (_, column: string) => {
+    const value = valueOf(row, column, where);
+    return typeof value === 'string' ? value : JSON.stringify(value);
+  });
+}
+
+function wordsOf({ content }: Message): string {
+  return typeof content === 'string' ? content : content.map(({ text = '' }) => text).join('');
+}
+
+function shown(value: unknown): string {
+  const text = JSON.stringify(value);
+  return text.length > 60 ? `${text.slice(0, 60)}…` : text;
+}
+
+/** What a policy wrote: what it thought, null where it did not, and what rewards read. */
+export interface Written {
+  readonly thought: string | null;
+  readonly answer: string;
+}
+
+/** Cuts a text at its thinking tags. One that opens and is never closed holds no answer. */
+export function written(text: string, thinking: TextAnswersSettings['policy']['thinking']): Written {
+  if (thinking === null) return { thought: null, answer: text.trim() };
+  const { open, close } = thinking;
+  const end = text.lastIndexOf(close);
+  if (end >= 0) {
+    const before = text.slice(0, end);
+    const start = before.indexOf(open);
+    const thought = start < 0 ? before : before.slice(start + open.length);
+    return { thought: thought.trim(), answer: text.slice(end + close.length).trim() };
+  }
+  const start = text.indexOf(open);
+  return start < 0
+    ? { thought: null, answer: text.trim() }
+    : { thought: text.slice(start + open.length).trim(), answer: '' };
+}

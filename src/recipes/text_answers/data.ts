@@ -1,0 +1,45 @@
+/** The tiny world in words, as this recipe's dataset and vocabulary. */
+import { join } from 'node:path';
+import { WordTokenizer, wordTokenizerJson } from '../../models/tokenizer/words.js';
+import { pathIn } from '../../tiny/world/parts.js';
+import { captionVocabulary, makeTinyWords, tinyWords, type WordOptions } from '../../tiny/world/words.js';
+import type { TextAnswersSettings } from './settings.js';
+
+/** Makes the captions where a config asks for them and they are not there yet. */
+export async function makeData(
+  settings: TextAnswersSettings,
+  _resolveRun: unknown,
+  say: (line: string) => void,
+): Promise<void> {
+  const world = worldOf(settings);
+  if (world === null) return;
+  if (tinyWords(world.root, world.options) === null) say(`making the tiny world's captions in ${world.root}`);
+  await makeTinyWords(world.root, world.options);
+}
+
+/** Where a dataset lies that a config names by its path. */
+export function placesOf(settings: TextAnswersSettings): (path: string) => string {
+  const world = worldOf(settings);
+  if (world === null) return (path) => path;
+  const folder = tinyWords(world.root, world.options);
+  return (path) => pathIn(folder, world.root, path);
+}
+
+function worldOf({ data: { dir, tiny } }: TextAnswersSettings): {
+  readonly root: string;
+  readonly options: WordOptions;
+} | null {
+  if (tiny === null) return null;
+  const { labelled, train, validation } = tiny.counts;
+  return { root: join(dir, tiny.folder), options: { seed: tiny.seed, sizes: { labelled, train, validation } } };
+}
+
+/** Ends an answer of a model that was made here. */
+export const END = '<|end|>';
+
+/** The words of the tiny world and of the settings' own texts, for a model from random weights. */
+export function worldTokenizer({ policy, prompt }: TextAnswersSettings): WordTokenizer {
+  const texts = [prompt.template ?? '', policy.assistant_prefill].map((text) => text.replaceAll(/\{[^}]*\}/g, ' '));
+  const own = texts.flatMap((text) => text.split(/\s+/)).filter((word) => word !== '');
+  return new WordTokenizer(wordTokenizerJson([END], [...captionVocabulary(), ...own]), 'the words of the tiny world');
+}

@@ -1,0 +1,134 @@
+/** The recipe `text_answers`: a language model answers prompts in words, trained by GRPO on any reward that reads words, or by SFT. */
+import { join } from 'node:path';
+import { z } from 'zod';
+import { wordsReward } from '../../rewards/schema/reward.js';
+import { wordsAlgorithm } from '../../schema/algorithm.js';
+import { rowData } from '../../schema/data.js';
+import { idleWhere, result, section, type ReadSettings } from '../../schema/mark.js';
+import { taskField, trainedFields } from '../../schema/run.js';
+import { rollout } from '../../schema/training.js';
+import { policyRules } from '../policy_rules.js';
+import type { TrainedRecipe } from '../recipe.js';
+import { noImages, rewardRules } from '../reward_rules.js';
+import { problem, type Problem, type Reader } from '../rules.js';
+import { decoderFields, decoderNeeds, optionalModel } from '../token_policy.js';
+import { groupRules, sharedRules, wholeBatches } from '../training_rules.js';
+
+const words = z.string().min(1);
+
+const policy = section(
+  'The language model.',
+  z.strictObject({
+    ...decoderFields,
+    tokenizer: optionalModel(
+      "Tokenizer and chat template: a local path, {hub, revision} or {run, config}; null means policy.model's own, or with policy.init the words of the tiny world.",
+      'for the own one',
+    ),
+    assistant_prefill: result(
+      'Text that every answer is made to begin with; rewards read it as part of the answer.',
+      z.string().default(''),
+    ),
+    thinking: result(
+      'The tags around what the policy thinks before it answers, {open, close}: rewards then read what stands after the last closing tag, and nothing where it is missing. null: rewards read all that it writes.',
+      z.strictObject({ open: words, close: words }).nullable().default(null),
+      { allowed: "{open: '<think>', close: '</think>'}, or null" },
+    ),
+  }),
+);
+
+const prompt = section(
+  'How a row of the dataset becomes what the policy is asked.',
+  z
+    .strictObject({
+      template: result(
+        "The user's words, in which {column} stands for a column of the row; null takes the column data.columns.prompt as it is.",
+        words.nullable().default(null),
+      ),
+      system: result('A system message that is put first; null for none.', words.nullable().default(null)),
+      examples: result(
+        'Earlier turns that show how to answer: a list of {prompt, answer}.',
+        z.array(z.strictObject({ prompt: words, answer: words })).default([]),
+      ),
+      chat: result(
+        "Write prompts by the model's chat template; false gives the model the bare words.",
+        z.boolean().default(true),
+      ),
+      variables: result(
+        'Further names for the chat template, such as enable_thinking.',
+        z.record(z.string(), z.json()).default({}),
+      ),
+    })
+    .prefault({}),
+);
+
+/** Labels alone teach a supervised run: what it samples, and what scores that, is only looked at. */
+const supervised = (read: ReadSettings): boolean => read('algorithm.type') === 'sft';
+
+const schema = z.strictObject({
+  ...trainedFields,
+  ...taskField('text_answers'),
+  algorithm: wordsAlgorithm,
+  rollout: idleWhere(supervised, rollout),
+  policy,
+  prompt,
+  data: rowData,
+  reward: idleWhere(supervised, wordsReward),
+});
+export type TextAnswersSettings = z.output<typeof schema>;
+
+export const textAnswers: TrainedRecipe<TextAnswersSettings> = {
+  name: 'text_answers',
+  trainer: 'this program',
+  schema,
+  rules: [
+    ...groupRules,
+    wholeBatches,
+    ...sharedRules,
+    ...policyRules,
+    ...rewardRules,
+    noImages,
+    turnsNeedChat,
+    labels,
+    ownWords,
+  ],
+  models: ['policy.tokenizer', 'policy.model'],
+  engines: ['policy.engine'],
+  reward: (settings) => settings.reward,
+  ...decoderNeeds,
+  tinyData: ({ data: { dir, tiny } }) => (tiny === null ? null : join(dir, tiny.folder)),
+  missing: ({ policy }) =>
+    policy.model === null && policy.init === null
+      ? [
+          'policy.model is null: set it to a local path, {hub, revision} or {run, config}, or set policy.init to start from random weights',
+        ]
+      : [],
+};
+
+/** A system message, examples and a template's own names have no place in bare words. */
+function turnsNeedChat(read: Reader): Problem[] {
+  if (read('prompt.chat') !== false) return [];
+  const isSet = (value: unknown): boolean =>
+    value !== undefined && value !== null && Object.keys(Object(value) as object).length > 0;
+  return ['system', 'examples', 'variables'].flatMap((field) => {
+    if (!isSet(read(`prompt.${field}`))) return [];
+    return problem(`prompt.${field}`, 'found with prompt.chat false; allowed: with prompt.chat true, or left out');
+  });
+}
+
+/** Supervised training, and rewards that compare, need labelled answers. */
+function labels(read: Reader): Problem[] {
+  if (read('algorithm.type') !== 'sft' || read('data.columns.expected') !== null) return [];
+  return problem(
+    'data.columns.expected',
+    'found null with supervised training; allowed: the column that holds the labelled answer',
+  );
+}
+
+/** A model from random weights writes in somebody's tokens. */
+function ownWords(read: Reader): Problem[] {
+  if (read('policy.init') === null || read('policy.tokenizer') !== null || read('data.tiny') !== null) return [];
+  return problem(
+    'policy.tokenizer',
+    'found null with policy.init; allowed: the model whose tokenizer is used, since only the tiny world (data.tiny) brings its own words',
+  );
+}

@@ -1,0 +1,153 @@
+/** The task of `text_answers`: rows of words, a tokenizer with its chat template, and answers as words. */
+import { DataError, RunError } from '../../core/errors.js';
+import { openRows, type RowSource } from '../../data/rows.js';
+import { createSampler, type Sampler } from '../../data/sampler.js';
+import { encodePrompt, type Reader } from '../../models/chat/prompt.js';
+import { modelFolder, type RunResolver } from '../../models/reference.js';
+import { endTokens, openChatTemplate, openTokenizer } from '../../models/tokenizer/open.js';
+import type { Tokenizer } from '../../models/tokenizer/tokenizer.js';
+import type { TokenAnswer, TokenAsked } from '../../policies/tokens/batch.js';
+import { FreeText } from '../../policies/tokens/free_text.js';
+import type { RecordedEpisode } from '../../run/episodes.js';
+import type { Answers, Prompt, PromptSource, Rendered, Task } from '../../scoring/task.js';
+import { nameSources, type NamedSource } from '../named_sources.js';
+import { questionOf, written } from './conversation.js';
+import { END, placesOf, worldTokenizer } from './data.js';
+import type { TextAnswersSettings } from './settings.js';
+
+/** A prompt of the task, ready for the policy. */
+export interface TextPrompt extends Prompt, TokenAsked {
+  /** The labelled answer, where the row has one. */
+  readonly expected?: string;
+}
+
+/** A tokenizer with what ends an answer in it. */
+interface Words extends Reader {
+  readonly ends: readonly number[];
+  /** The one of them that labels end with. */
+  readonly end: number;
+}
+
+export class TextTask implements Task<TextPrompt, TokenAnswer> {
+  readonly validation: readonly PromptSource<TextPrompt>[];
+  readonly format: FreeText;
+
+  private constructor(
+    readonly settings: TextAnswersSettings,
+    readonly words: Words,
+    private readonly train: readonly RowSource[],
+    private readonly sampler: Sampler,
+    /** Held-out rows, in the order of `validation`. */
+    readonly heldOut: readonly NamedSource<RowSource>[],
+  ) {
+    this.format = new FreeText(words.tokenizer, new Set(words.ends));
+    this.validation = heldOut.map(({ name, source }) => ({
+      name,
+      length: source.length,
+      prompt: (index) => this.promptOf(source, index),
+    }));
+  }
+
+  /** Opens datasets and the tokenizer. Raises DataError or CheckpointError naming what is missing. */
+  static async open(settings: TextAnswersSettings, resolveRun: RunResolver): Promise<TextTask> {
+    const { data, seed } = settings;
+    const place = placesOf(settings);
+    const open = ({ path }: { readonly path: string }): Promise<RowSource> => openRows(place(path));
+    const train = await Promise.all(data.train.map(open));
+    const heldOut = nameSources(
+      data.validation.map(({ path }) => path),
+      await Promise.all(data.validation.map(open)),
+    );
+    const coefficients = data.train.flatMap(({ coefficient }) => (coefficient === null ? [] : [coefficient]));
+    const sampler = createSampler(train, { seed, coefficients });
+    return new TextTask(settings, openWords(settings, resolveRun), train, sampler, heldOut);
+  }
+
+  get promptsPerIteration(): number {
+    const { episodes_per_iteration, generations_per_sample } = this.settings.rollout;
+    return episodes_per_iteration / generations_per_sample;
+  }
+
+  /** The datasets in the order of the settings: those of `train`, then those of `validation`. */
+  get sources(): readonly RowSource[] {
+    return [...this.train, ...this.heldOut.map(({ source }) => source)];
+  }
+
+  prompt(globalIndex: number): Promise<TextPrompt> {
+    const place = this.sampler.at(globalIndex);
+    return this.promptOf(this.train[place.source], place.index);
+  }
+
+  /** Raises DataError for a row of another form, a template that fails, and where the context leaves no room for an answer. */
+  async promptOf(source: RowSource, index: number): Promise<TextPrompt> {
+    const { prompt, policy } = this.settings;
+    const where = source.place(index);
+    const { asked, instruction, expected } = questionOf(source.read(index), this.settings, where);
+    const options = { addGenerationPrompt: true, variables: prompt.variables };
+    const ids = await encodePrompt(this.words, asked, options, policy.assistant_prefill);
+    if (ids.length >= policy.model_context_size) {
+      throw new DataError(
+        `a prompt of ${ids.length} tokens leaves no room for an answer: model_context_size is ${policy.model_context_size}`,
+        { where, next: 'Raise policy.model_context_size, or leave this row out.' },
+      );
+    }
+    const label = expected === undefined ? {} : { expected };
+    return { id: source.id(index), instruction, sourcePng: null, tokens: { ids }, ...label };
+  }
+
+  async render(chunk: readonly Answers<TextPrompt, TokenAnswer>[]): Promise<Rendered[][]> {
+    return chunk.map(({ prompt: { instruction, expected }, answers, keys }) =>
+      answers.map(({ ids, finished }, i): Rendered => {
+        const text = this.textOf({ ids, finished });
+        const { thought, answer } = written(text, this.settings.policy.thinking);
+        const images = { source: null, edited: null, truth: null };
+        const label = expected === undefined ? {} : { expected };
+        return {
+          item: { key: keys[i], instruction, ...images, answer, ...label, finished },
+          record: { text, ...(thought === null ? {} : { answer }), ...label, tokens: [...ids] },
+          caption: instruction,
+        };
+      }),
+    );
+  }
+
+  /** What an answer says, from the words that it was made to begin with. */
+  textOf({ ids, finished }: Pick<TokenAnswer, 'ids' | 'finished'>): string {
+    const said = this.words.tokenizer.decode(finished ? ids.subarray(0, -1) : ids, { skipSpecial: true });
+    return `${this.settings.policy.assistant_prefill}${said}`;
+  }
+
+  reread({ key, tokens, finished }: RecordedEpisode): TokenAnswer {
+    if (tokens === undefined) throw new RunError('the record of an episode has no tokens', { where: key });
+    return { ids: Int32Array.from(tokens), logProbs: new Float32Array(tokens.length), finished };
+  }
+
+  async labels({ expected }: TextPrompt): Promise<{ truth: null; expected?: string }> {
+    return { truth: null, ...(expected === undefined ? {} : { expected }) };
+  }
+
+  async dispose(): Promise<void> {}
+}
+
+/** The tokenizer that the settings name, the model's own, or the tiny world's. */
+function openWords(settings: TextAnswersSettings, resolveRun: RunResolver): Words {
+  const { policy, prompt } = settings;
+  const reference = policy.tokenizer ?? policy.model;
+  if (reference === null) {
+    const tokenizer = worldTokenizer(settings);
+    const end = tokenizer.id(END);
+    return { tokenizer, template: null, ends: [end], end };
+  }
+  const folder = modelFolder(reference, resolveRun);
+  const tokenizer: Tokenizer = openTokenizer(folder);
+  const template = prompt.chat ? openChatTemplate(folder, tokenizer) : null;
+  if (prompt.chat && template === null) {
+    throw new DataError('the model has no chat template', {
+      where: folder,
+      next: 'Set prompt.chat to false for a model that goes on with bare words, or add chat_template.jinja to its folder.',
+    });
+  }
+  const ends = endTokens(folder, tokenizer);
+  const own = tokenizer.special['eos_token'];
+  return { tokenizer, template, ends, end: own === undefined ? ends[0] : tokenizer.id(own) };
+}

@@ -1,0 +1,101 @@
+/** What recipes share whose policy is a decoder that writes tokens: its settings, and what others must know of it. */
+import type { z } from 'zod';
+import type { GrpoSettings, WordsSftSettings } from '../schema/algorithm.js';
+import { positiveInteger, result } from '../schema/mark.js';
+import { decoderInit, engine, lora, modelReference, type ModelReference } from '../schema/model.js';
+import type { TrainedSettings } from '../schema/run.js';
+import type { RolloutSettings } from '../schema/training.js';
+import { lossColumns, rewardColumns } from './columns.js';
+import { adapterParameters, decoderActivations, decoderParameters, trainingBytes } from './memory.js';
+import type { ModelShape, ShapeOf, TrainedRecipe } from './recipe.js';
+import { samplerElsewhere } from './sampler.js';
+
+const allowedModels = 'a local path, {hub, revision} or {run, config}';
+
+/** A field that names a model, or null. */
+export const optionalModel = (description: string, otherwise: string) =>
+  result(description, modelReference.nullable().default(null), { allowed: `${allowedModels}, or null ${otherwise}` });
+
+/** A field that names a model. */
+export const neededModel = (description: string) => result(description, modelReference, { allowed: allowedModels });
+
+/** The decoder: where it starts, and what of it is trained. */
+export const decoderFields = {
+  model: optionalModel(
+    'The start: a local path, {hub, revision} or {run, config}; null trains policy.init.',
+    'with policy.init',
+  ),
+  init: decoderInit.nullable().default(null).meta({ description: 'The architecture where policy.model is null.' }),
+  lora: lora
+    .nullable()
+    .default(null)
+    .meta({ ...lora.meta(), absent: null }),
+  model_context_size: result('Longest sequence of prompt and answer, in tokens.', positiveInteger.default(4096)),
+  engine,
+};
+
+export type DecoderSettings = z.output<z.ZodObject<typeof decoderFields>>;
+
+/** Of a recipe's settings what its decoder's needs follow from. */
+type TokenRecipeSettings = TrainedSettings & {
+  readonly algorithm: GrpoSettings | WordsSftSettings;
+  readonly rollout: RolloutSettings;
+  readonly policy: Pick<DecoderSettings, 'init' | 'lora' | 'model_context_size'> & {
+    readonly model: ModelReference | null;
+  };
+};
+
+/** What follows from the decoder alone. */
+export const decoderNeeds = {
+  parameters: (settings, shapeOf) => {
+    const shape = decoderShape(settings, shapeOf);
+    return shape === null ? null : trainedParameters(settings, shape);
+  },
+  memory: (settings, shapeOf) => {
+    const { policy, optimizer, algorithm } = settings;
+    const shape = decoderShape(settings, shapeOf);
+    if (shape === null) return null;
+    const activations = decoderActivations(shape, optimizer.per_device_batch_size, policy.model_context_size);
+    // The moving averages and the frozen reference, which shares all weights with a model that has an adapter.
+    const reference = algorithm.type === 'grpo' && policy.lora === null ? 1 : 0;
+    const copies = (optimizer.ema_decay === null ? 0 : 1) + reference;
+    const frozen = policy.lora === null ? 0 : decoderParameters(shape);
+    return trainingBytes(trainedParameters(settings, shape), activations, copies, frozen);
+  },
+  shape: decoderShape,
+  sampler: samplerElsewhere,
+  stepsPerIteration,
+  microBatches: (settings) => {
+    const { algorithm, rollout, optimizer } = settings;
+    const answers =
+      algorithm.type === 'sft' ? algorithm.sft.batch_size : rollout.episodes_per_iteration / algorithm.minibatches;
+    return Math.ceil(answers / optimizer.per_device_batch_size);
+  },
+  columns: ({ algorithm }) => (algorithm.type === 'grpo' ? rewardColumns : lossColumns),
+  patience: ({ algorithm }) =>
+    algorithm.type === 'grpo' || algorithm.sft.patience === null
+      ? null
+      : { key: 'algorithm.sft.patience', value: algorithm.sft.patience },
+  warnings: (settings) => {
+    const { algorithm } = settings;
+    if (algorithm.type !== 'grpo' || algorithm.clip_range === null || stepsPerIteration(settings) > 1) return [];
+    return [
+      'algorithm.clip_range has no effect: with one optimizer step an iteration the ratio is 1; raise algorithm.minibatches or inner_epochs, or set it to null',
+    ];
+  },
+} as const satisfies Partial<TrainedRecipe<TokenRecipeSettings>>;
+
+function stepsPerIteration({ algorithm }: Pick<TokenRecipeSettings, 'algorithm'>): number {
+  return algorithm.type === 'grpo' ? algorithm.inner_epochs * algorithm.minibatches : 1;
+}
+
+function trainedParameters({ policy: { lora } }: Pick<TokenRecipeSettings, 'policy'>, shape: ModelShape): number {
+  return lora === null ? decoderParameters(shape) : adapterParameters(shape, lora.rank);
+}
+
+function decoderShape(
+  { policy: { init, model } }: Pick<TokenRecipeSettings, 'policy'>,
+  shapeOf: ShapeOf,
+): ModelShape | null {
+  return init ?? (model === null ? null : shapeOf(model));
+}

@@ -1,0 +1,126 @@
+/**
+ * The tiny world in words: captions that name colours, shapes and places oddly ("a crimson orb above a cobalt tile"), and how they are said
+ * plainly ("a red circle above a blue square"). On disk they are JSON lines, as a user's own prompts would be:
+ *
+ *   <root>/words-<hash>/words/{labelled,train,validation}.jsonl     {"prompt": the odd caption, "expected": the plain one}
+ */
+import { mkdirSync } from 'node:fs';
+import { join } from 'node:path';
+import { InternalError } from '../../core/errors.js';
+import { writeFileAtomic } from '../../core/files.js';
+import { RandomStream } from '../../core/random.js';
+import { foundPart, makePart, type Part } from './parts.js';
+import { COLOURS, RELATIONS, SHAPES, type Colour, type Relation, type Shape } from './world.js';
+
+/** Other words for what the world holds. */
+const ODD: {
+  readonly colours: Readonly<Record<Colour, readonly string[]>>;
+  readonly shapes: Readonly<Record<Shape, readonly string[]>>;
+  readonly relations: Readonly<Record<Relation, readonly string[]>>;
+} = {
+  colours: {
+    red: ['crimson', 'scarlet', 'ruby'],
+    green: ['emerald', 'jade', 'verdant'],
+    blue: ['cobalt', 'azure', 'navy'],
+    yellow: ['golden', 'lemon', 'amber'],
+    purple: ['violet', 'plum', 'mauve'],
+    cyan: ['turquoise', 'teal', 'aqua'],
+  },
+  shapes: {
+    circle: ['orb', 'disc', 'ring'],
+    square: ['tile', 'box', 'block'],
+    triangle: ['wedge', 'pyramid', 'delta'],
+    cross: ['plus', 'crux', 'crucifix'],
+  },
+  relations: {
+    above: ['above', 'over', 'atop'],
+    below: ['below', 'beneath', 'under'],
+    'left-of': ['left of', 'west of'],
+    'right-of': ['right of', 'east of'],
+  },
+};
+
+const PLAIN_RELATIONS: Readonly<Record<Relation, string>> = {
+  above: 'above',
+  below: 'below',
+  'left-of': 'left of',
+  'right-of': 'right of',
+};
+
+export const WORD_SPLITS = ['labelled', 'train', 'validation'] as const;
+export type WordSplit = (typeof WORD_SPLITS)[number];
+
+export interface WordOptions {
+  readonly seed: number;
+  /** Captions in each split. */
+  readonly sizes: Readonly<Record<WordSplit, number>>;
+}
+
+/** A caption in odd words, and what it says in plain ones. */
+export interface Caption {
+  readonly prompt: string;
+  readonly expected: string;
+}
+
+/** Every word of prompts and answers, in a fixed order, so that a tokenizer can be made from it. */
+export function captionVocabulary(): string[] {
+  const odd = [ODD.colours, ODD.shapes, ODD.relations].flatMap((words) => Object.values(words).flat());
+  const all = ['a', 'and', ...COLOURS, ...SHAPES, ...Object.values(PLAIN_RELATIONS), ...odd];
+  return [...new Set(all.flatMap((words) => words.split(' ')))];
+}
+
+/** The share of plain captions that are held out, whatever seeds and sizes are chosen. */
+const HELD_OUT_SHARE = 0.25;
+const MOST_DRAWS = 10_000;
+
+/** The caption of a place in a split; no plain caption is in both. */
+export function drawCaption(seed: number, split: WordSplit, index: number): Caption {
+  const random = new RandomStream(seed, 'tiny', 'words', split, index);
+  for (let draw = 0; draw < MOST_DRAWS; draw++) {
+    const caption = captionOf(random);
+    const heldOut = new RandomStream('tiny', 'words', caption.expected).uniform() < HELD_OUT_SHARE;
+    if (heldOut === (split === 'validation')) return caption;
+  }
+  throw new InternalError(`no caption for ${split} after ${MOST_DRAWS} draws`);
+}
+
+/** Two things and where one is of the other; one caption in three names a third thing. */
+function captionOf(random: RandomStream): Caption {
+  const thing = (): Caption => {
+    const [colour, shape] = [random.pick(COLOURS), random.pick(SHAPES)];
+    return {
+      prompt: `a ${random.pick(ODD.colours[colour])} ${random.pick(ODD.shapes[shape])}`,
+      expected: `a ${colour} ${shape}`,
+    };
+  };
+  const relation = random.pick(RELATIONS);
+  const [first, second] = [thing(), thing()];
+  const two = {
+    prompt: `${first.prompt} ${random.pick(ODD.relations[relation])} ${second.prompt}`,
+    expected: `${first.expected} ${PLAIN_RELATIONS[relation]} ${second.expected}`,
+  };
+  if (random.integer(3) > 0) return two;
+  const third = thing();
+  return { prompt: `${two.prompt} and ${third.prompt}`, expected: `${two.expected} and ${third.expected}` };
+}
+
+function wordsPart(options: WordOptions): Part {
+  return { name: 'words', entry: { seed: options.seed, sizes: { ...options.sizes } } };
+}
+
+/** The folder of the captions with these options, which holds `words`; null where they are not made yet. */
+export function tinyWords(root: string, options: WordOptions): string | null {
+  return foundPart(root, wordsPart(options));
+}
+
+/** Makes the captions; does nothing where they are there already. Raises RunError when the disk refuses. */
+export async function makeTinyWords(root: string, options: WordOptions): Promise<void> {
+  await makePart(root, wordsPart(options), async (folder) => {
+    mkdirSync(join(folder, 'words'));
+    for (const split of WORD_SPLITS) {
+      const rows = Array.from({ length: options.sizes[split] }, (_, i) => drawCaption(options.seed, split, i));
+      const text = rows.map((row) => `${JSON.stringify(row)}\n`).join('');
+      writeFileAtomic(join(folder, 'words', `${split}.jsonl`), text);
+    }
+  });
+}
