@@ -108,9 +108,7 @@ export async function rescore(request: RescoreRequest): Promise<RescoreSummary> 
 }
 
 /** The run's data and models, or why they are not there: what was recorded with its images can do without. */
-async function openTask({
-  openTask: open,
-}: RescoreRequest): Promise<{ task: RecordedTask | null; noTask: string }> {
+async function openTask({ openTask: open }: RescoreRequest): Promise<{ task: RecordedTask | null; noTask: string }> {
   try {
     return { task: await open(), noTask: '' };
   } catch (error) {

@@ -89,11 +89,12 @@ describe('a vLLM of the run', () => {
       notices.some((line) => line.includes('was ended by SIGKILL; it is started again in 0.25 s (1 of 5)')),
     );
     let status = 0;
-    while (status === 0)
+    while (status === 0) {
       status = await fetch(`${address.url}/health`).then(
         (reply) => reply.status,
         () => 0,
       );
+    }
     expect(status).toBe(200);
     expect(program.starts[1].env['VLLM_API_KEY']).toBe(address.token);
   });

@@ -5,7 +5,7 @@
 import { askMembers, once, type Asking, type AskPolicy, type Tried } from '../../balance/ask.js';
 import { Member, Members, type Ending } from '../../balance/member.js';
 import { systemClock, type Clock } from '../../core/clock.js';
-import { Deadline } from '../../core/deadline.js';
+import type { Deadline } from '../../core/deadline.js';
 import { EndpointError } from '../../core/errors.js';
 import { checkedKey } from '../../http/key.js';
 import { createHttpPool, type HttpPool } from '../../http/pool.js';
@@ -267,8 +267,9 @@ function adviceFor(path: readonly PropertyKey[]): string {
 }
 
 function remedyOf(status: number, said: string): string {
-  if (status === 401 || status === 403)
+  if (status === 401 || status === 403) {
     return 'Export the key that it was started with (rollout.engine.api_key_env names the variable).';
+  }
   if (/maximum context length|max_model_len/i.test(said)) {
     return 'Start it with --max-model-len of at least policy.model_context_size.';
   }

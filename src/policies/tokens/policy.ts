@@ -104,8 +104,9 @@ export class TokenPolicy<P extends TokenPrompt = TokenPrompt> implements Policy<
   sample(request: SampleRequest<TokenAsked<P>, TokenSampling>): Promise<TokenAnswer[][]> {
     const elsewhere = this.#elsewhere;
     if (elsewhere !== null) {
-      if (this.#published !== request.weights)
+      if (this.#published !== request.weights) {
         throw new InternalError(`the ${request.weights} weights are not published`);
+      }
       return elsewhere.sample(request);
     }
     return this.#sampler.sample(request, this.#weights(request.weights));

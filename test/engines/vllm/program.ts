@@ -93,9 +93,10 @@ export class StubProgram {
   get starts(): readonly Started[] {
     const file = join(this.dir, 'starts');
     if (!existsSync(file)) return [];
+    // The last one may be half written.
     return readFileSync(file, 'utf8')
-      .trim()
       .split('\n')
+      .slice(0, -1)
       .map((line) => JSON.parse(line) as Started);
   }
 }

@@ -152,6 +152,9 @@ export class StubVllm {
       case 'half':
         response.writeHead(200, { 'content-type': 'application/json', 'content-length': '400' }).write('{"choices": [');
         return void setTimeout(() => incoming.socket.resetAndDestroy(), 5);
+      case 'changed':
+      case undefined:
+        break;
     }
     if (this.state !== 'up') {
       const message = this.state === 'dead' ? 'EngineCore encountered an issue. See stack trace' : 'loading';

@@ -293,8 +293,9 @@ describe('a server', () => {
     ['fails for another reason', { base: writeSmallBase(testFolder('vllm-other'), 2) }, {}, ''],
   ])('that %s is told with what can be done', async (name, stubbed, given, said) => {
     const stub = await startStub(stubbed);
-    if (said === '')
+    if (said === '') {
       stub.fault = ({ path }) => (path === '/v1/load_lora_adapter' ? { kind: 'status', status: 400 } : null);
+    }
     const { policy } = opened(stub, given);
     const error: unknown = await policy.publish('current').catch((found: unknown) => found);
     expect(error, name).toBeInstanceOf(EndpointError);

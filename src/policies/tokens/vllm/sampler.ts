@@ -237,8 +237,9 @@ function digestOf(files: CheckpointFiles): string {
   const hash = createHash('sha256');
   for (const [name, content] of Object.entries(files)) {
     hash.update(name);
-    for (const piece of typeof content === 'string' || content instanceof Uint8Array ? [content] : content)
+    for (const piece of typeof content === 'string' || content instanceof Uint8Array ? [content] : content) {
       hash.update(piece);
+    }
   }
   return hash.digest('hex');
 }
