@@ -6,6 +6,7 @@ import ts from 'typescript';
 const ROOT = resolve(import.meta.dirname, '../../..');
 const MODULES = [
   'test/engines/vllm/stub_vllm',
+  'test/engines/vllm/plain_sampling',
   'test/nets/reference_decoder',
   'src/core/errors',
   'src/core/random',
