@@ -4,9 +4,6 @@ import { fileURLToPath } from 'node:url';
 import type { LoadedConfig } from '../config/load.js';
 import { checkRunnable, dependencies } from '../config/models.js';
 import { EditrlError, EndpointError, InUseError } from '../core/errors.js';
-import { rewardOf } from '../recipes/settings.js';
-import { asksJudge } from '../rewards/score/choice.js';
-import type { JudgeAddress } from '../rewards/judge/endpoints.js';
 import { claimRun, type RunHandle } from '../run/claim.js';
 import { claimRequest } from '../run/claim_request.js';
 import { RunPaths } from '../run/paths.js';
@@ -25,7 +22,6 @@ import {
   type Devices,
   type Placement,
 } from './devices.js';
-import { EmbeddedJudges } from './embedded_judge.js';
 import { mayPass, RunFailed, toText } from './failure.js';
 import { Guardian } from './guardian.js';
 import { HubModels } from './hub_models.js';
@@ -33,13 +29,13 @@ import { NativeAttempt } from './native_attempt.js';
 import { chainOf, type Link } from './parents.js';
 import { LOOK_EVERY_MS, pause, pauseAsOwner, pauseBeforeRestart } from './pause.js';
 import { changedRuns, obstacles, requireNone, tightRuns, unfinished, type Looking } from './preflight.js';
-import { SharedGateways } from './shared_gateway.js';
+import { ServersOfRuns } from './run_servers.js';
 import { StopWatch } from './stop_watch.js';
 import { freePort, rankEnvironment, supervise, type Worker } from './supervise.js';
 import { claimWhenFree, endLeftovers, recordWorkers } from './takeover.js';
-import type { SayOfServer, ServerUser } from './upkeep.js';
+import type { SayOfServer } from './upkeep.js';
 import { versions } from './versions.js';
-import { packError, type FromWorker, type RunKind, type ToWorker } from './worker_protocol.js';
+import type { FromWorker, RunKind, ToWorker } from './worker_protocol.js';
 
 export { RunFailed } from './failure.js';
 export { runResolver } from './resolve.js';
@@ -72,11 +68,10 @@ export type RunPlacement = Placement & { readonly stop?: AbortSignal };
 
 /** Runs configs, one after another or several at once; a judge that was started for one serves the others too. */
 export class Launcher {
-  readonly #judges: EmbeddedJudges;
   #devices: Devices | null = null;
-  readonly #gateways: SharedGateways;
   readonly #hub: HubModels;
   readonly #guardian = new Guardian();
+  readonly #servers: ServersOfRuns;
   /** Parents that are finished and were made with the settings that their configs give. */
   readonly #made = new Set<string>();
   /** By the names of runs that wait for those that they start from: what takes back that they say so. */
@@ -84,8 +79,7 @@ export class Launcher {
 
   constructor(private readonly options: LauncherOptions) {
     const say: SayOfServer = (line, heard) => this.#tellOfServer(line, heard);
-    this.#judges = new EmbeddedJudges({ say });
-    this.#gateways = new SharedGateways({ severalRuns: options.severalRuns ?? false, say });
+    this.#servers = new ServersOfRuns({ severalRuns: options.severalRuns ?? false, say, guardian: this.#guardian });
     this.#hub = new HubModels({
       say: (line) => this.#tellOfServer(line, false),
       terminal: options.progress ?? null,
@@ -194,8 +188,7 @@ export class Launcher {
   async close(): Promise<void> {
     this.#guardian.close();
     await this.#hub.close();
-    await this.#judges.close();
-    await this.#gateways.close();
+    await this.#servers.close();
   }
 
   /** Starts the run, and starts it again after a failure that may pass, as often as the config allows. */
@@ -265,6 +258,8 @@ export class Launcher {
     const { kill } = this.options;
     let failure: unknown = null;
     const over = new AbortController();
+    /** Ends what was started for this attempt alone. */
+    let serving: Promise<() => Promise<void>> | null = null;
     try {
       await supervise({
         run: settings.run_name,
@@ -286,13 +281,16 @@ export class Launcher {
           for (const worker of started.workers) send(worker, start);
         },
         onMessage: (worker, message) => {
-          if (attempt.receive(worker, message as FromWorker)) void this.#answerClaim(settings, worker, over.signal);
+          if (!attempt.receive(worker, message as FromWorker)) return;
+          this.#begun(settings);
+          serving = this.#servers.answer(settings, attempt.number, worker, over.signal);
         },
       });
     } catch (error) {
       failure = error;
     } finally {
       over.abort();
+      await endOf(serving);
     }
     return await attempt.end(failure);
   }
@@ -333,33 +331,6 @@ export class Launcher {
     }
   }
 
-  /** Rank 0 has the run and wants to know its judge. */
-  async #answerClaim(settings: RunSettings, worker: Worker, over: AbortSignal): Promise<void> {
-    this.#begun(settings);
-    const user: ServerUser = {
-      notice: (line) => send(worker, { kind: 'notice', line }),
-      lost: (error) => send(worker, { kind: 'judge_failed', error: packError(error) }),
-      over,
-    };
-    try {
-      send(worker, { kind: 'judge', judge: await this.#judgeOf(settings, user) });
-    } catch (error) {
-      send(worker, { kind: 'judge_failed', error: packError(error) });
-    }
-  }
-
-  async #judgeOf(settings: RunSettings, user: ServerUser): Promise<JudgeAddress | null> {
-    const reward = rewardOf(settings);
-    if (reward === null || reward.endpoint === '' || !asksJudge(reward)) return null;
-    if (reward.endpoint === 'embedded') return this.#judges.addressOf(reward, user);
-    return this.#gateways.addressFor(reward.endpoint, {
-      runName: settings.run_name,
-      baseExpDir: settings.base_exp_dir,
-      reward,
-      user,
-    });
-  }
-
   #context(config: LoadedConfig, gpus: readonly number[]) {
     return {
       command: this.options.command,
@@ -378,6 +349,13 @@ export class Launcher {
   #say(line: string): void {
     this.options.terminal?.write(`${line}\n`);
   }
+}
+
+/** `serving` is set by a callback, which the compiler does not see. */
+async function endOf(serving: Promise<() => Promise<void>> | null): Promise<void> {
+  await (
+    await serving
+  )?.();
 }
 
 function send(worker: Worker, message: ToWorker): void {

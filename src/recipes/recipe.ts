@@ -9,6 +9,7 @@ import type { DecoderInit, ModelReference } from '../schema/model.js';
 import type { RunSettings, TrainedSettings } from '../schema/run.js';
 import type { ProgressColumn } from './columns.js';
 import type { Rule } from './rules.js';
+import type { SamplerElsewhere } from './sampler.js';
 
 interface RecipeCommon<S extends RunSettings> {
   /** What a config's `task` says. */
@@ -34,6 +35,8 @@ export interface TrainedRecipe<S extends TrainedSettings = TrainedSettings> exte
   readonly engines: readonly [string, ...string[]];
   /** The section `reward`; null where nothing is scored. */
   reward(settings: S): RewardSettings | null;
+  /** What samples its answers elsewhere; null where the policy's own engine does. */
+  sampler(settings: S): SamplerElsewhere | null;
   /** How many parameters it trains, estimated; null where the settings do not tell. */
   parameters(settings: S, shapeOf: ShapeOf): number | null;
   /** Estimated bytes of one process, good to a factor of two; null where the settings do not tell. */

@@ -43,6 +43,7 @@ export const imageTokenizer: TrainedRecipe<ImageTokenizerSettings> = {
   tokenizers: [],
   engines: ['environment.engine'],
   reward: () => null,
+  sampler: () => null,
   parameters: parametersOf,
   memory: (settings) => {
     const { environment, data, optimizer } = settings;
