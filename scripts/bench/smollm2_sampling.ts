@@ -59,9 +59,9 @@ async function sampleInTurns(folder: string, threads: number, maxTokens: number)
   const format: TokenFormat = {
     size: config.vocab_size,
     // No answer ends early.
-    endOfSequence: -1,
+    ends: new Set(),
     secondPart: null,
-    tokenizerJson: '',
+    tokenizerFiles: {},
     start: () => unrestricted,
   };
   const sampler = new Sampler(
