@@ -59,7 +59,7 @@ async function sampleInTurns(folder: string, threads: number, maxTokens: number)
   const format: TokenFormat = {
     size: config.vocab_size,
     // No answer ends early.
-    ends: new Set<number>([-1]),
+    ends: new Set(),
     secondPart: null,
     tokenizerFiles: {},
     start: () => unrestricted,
