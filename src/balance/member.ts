@@ -85,13 +85,11 @@ export class Member {
   }
 
   /** It has just failed so often that it is left alone. */
-  protected opened(_found: string): void {
-    return;
-  }
+  protected opened?(found: string): void;
 
   #told({ health, request, found = '' }: Ending): void {
     if (health === 'works') this.works();
-    if (health === 'fails' && this.breaker.failed(request)) this.opened(found);
+    if (health === 'fails' && this.breaker.failed(request)) this.opened?.(found);
     if (health !== 'unsure' || !this.#unsure.add(request)) return;
     this.#unsure.clear();
     this.suspected();

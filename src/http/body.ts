@@ -98,9 +98,9 @@ export function readBody(
       clearInterval(timer);
       request.off('data', take).off('end', end).off('error', brokeOff).off('close', brokeOff).pause();
     };
-    const fail = (refusal: unknown): void => {
+    const fail = (refusal: Error): void => {
       settle();
-      reject(refusal as Error);
+      reject(refusal);
     };
     const tooLarge = (): Refusal =>
       new Refusal('too_large', `The body is larger than ${limit} bytes; send fewer or smaller images at once.`);
@@ -110,7 +110,7 @@ export function readBody(
         if (size > limit) throw tooLarge();
         hold.take(piece.length + pieceBytes);
       } catch (refusal) {
-        fail(refusal);
+        fail(refusal as Refusal);
         return;
       }
       pieces.push(piece);
