@@ -6,7 +6,7 @@ const layers = [
   ['cli', '^src/cli/'],
   ['launch', '^src/launch/'],
   // A recipe's other files wire its parts; its settings lie below the config, which reads them.
-  ['recipes', '^src/recipes/(open(_\\w+)?\\.ts|[^/]+/(?!settings\\.ts))'],
+  ['recipes', '^src/recipes/(open[a-z_]*\\.ts|[^/]+/(?!settings\\.ts))'],
   ['rescore', '^src/rescore/'],
   ['train', '^src/train/'],
   ['scoring', '^src/scoring/'],

@@ -45,6 +45,8 @@ export interface OpAttributes {
   Pad: { readonly axis: number; readonly before: number; readonly after: number };
   Gather: { readonly axis: number };
   GatherElements: { readonly axis: number };
+  /** Copies the first input and adds elements of the third where the second says, along an axis, in the order of the third's elements. */
+  ScatterElements: { readonly axis: number };
   // reductions, keeping the reduced axes with size one
   ReduceSum: { readonly axes: readonly number[] };
   ReduceMean: { readonly axes: readonly number[] };

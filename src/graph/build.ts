@@ -79,6 +79,9 @@ export const pad = (x: Value, axis: number, before: number, after: number): Valu
 export const gather = (data: Value, indices: Value, axis = 0): Value => apply('Gather', [data, indices], { axis });
 export const gatherElements = (data: Value, indices: Value, axis: number): Value =>
   apply('GatherElements', [data, indices], { axis });
+/** `data` [R, W] and to each of its rows those of `updates` [N, W] whose index, of int64 [N], is that row's. */
+export const addRows = (data: Value, indices: Value, updates: Value): Value =>
+  apply('ScatterElements', [data, expand(reshape(indices, [indices.size, 1]), updates.shape), updates], { axis: 0 });
 
 export const reduceSum = (x: Value, axes: readonly number[]): Value => apply('ReduceSum', [x], { axes });
 export const reduceMean = (x: Value, axes: readonly number[]): Value => apply('ReduceMean', [x], { axes });

@@ -61,7 +61,7 @@ function rebuild(
  * optimization can see through it, and that never computes with the elements of `others`, which may be infinite.
  * Stops gradients. Integer and boolean values pass as they are.
  */
-function after(x: Value, others: readonly Value[]): Value {
+export function after(x: Value, others: readonly Value[]): Value {
   const waited = others.filter((other) => other.dtype === 'float32' && other.size > 0);
   if (x.dtype !== 'float32' || waited.length === 0) return x;
   const keep = keepFlag(x.graph);

@@ -77,12 +77,17 @@ export const gradientRules: { readonly [K in OpType]: GradientRule<K> | 'none' }
   },
   Slice: ({ inputs: [x], attributes: { axis, start, end }, d }) => [g.pad(d, axis, start, x.shape[axis] - end)],
   Pad: ({ inputs: [x], attributes: { axis, before }, d }) => [g.slice(d, axis, before, before + x.shape[axis])],
-  // Rows are summed by a product with the one-hot matrix: ScatterND with reduction adds in racing order, a product does not.
+  // Rows are summed in a fixed order: by a product with the one-hot matrix where the table is small, else one after another, which
+  // ScatterElements does on the CPU and ScatterND does not.
   Gather: ({ inputs: [data, indices], attributes: { axis }, d }) => {
     if (axis !== 0) throw new GraphError(`the gradient of Gather is defined for axis 0, not ${axis}`);
     const [rows, width] = [data.shape[0], sizeOf(data.shape.slice(1))];
-    const hot = oneHot(g.reshape(indices, [indices.size]), rows);
-    return [g.reshape(g.gemm(hot, g.reshape(d, [indices.size, width]), { transA: true }), data.shape), null];
+    const [picked, updates] = [g.reshape(indices, [indices.size]), g.reshape(d, [indices.size, width])];
+    const sum =
+      rows <= ONE_HOT_ROWS
+        ? g.gemm(oneHot(picked, rows), updates, { transA: true })
+        : g.addRows(g.expand(g.zerosLike(d), [rows, width]), picked, updates);
+    return [g.reshape(sum, data.shape), null];
   },
   GatherElements: ({ inputs: [data, indices], attributes: { axis }, d }) => {
     const last = data.shape.length - 1;
@@ -92,6 +97,7 @@ export const gradientRules: { readonly [K in OpType]: GradientRule<K> | 'none' }
     const hot = g.equal(indices, g.range(d.graph, data.shape[last]));
     return [g.where(hot, d, g.zerosLike(d)), null];
   },
+  ScatterElements: ({ inputs: [, indices], attributes: { axis }, d }) => [d, null, g.gatherElements(d, indices, axis)],
   ReduceSum: ({ inputs: [x], d }) => [g.expand(d, x.shape)],
   ReduceMean: ({ inputs: [x], attributes: { axes }, d }) => [
     g.expand(g.mul(d, g.scalarLike(d, 1 / sizeOf(axes.map((axis) => x.shape[axis])))), x.shape),
@@ -119,6 +125,9 @@ export const gradientRules: { readonly [K in OpType]: GradientRule<K> | 'none' }
     null,
   ],
 };
+
+/** Rows of a table up to which its gradient is a product with the one-hot matrix. */
+const ONE_HOT_ROWS = 4096;
 
 function choose(second: Value, d: Value): readonly Value[] {
   return [g.where(second, g.zerosLike(d), d), g.where(second, d, g.zerosLike(d))];

@@ -164,7 +164,12 @@ export function formatType(type: ValueType): string {
   return `${type.dtype}${formatShape(type.shape)}`;
 }
 
-/** Values that `roots` depend on, each after its inputs; iterative, so that depth is no limit. */
+/**
+ * Values that `roots` depend on, each after its inputs, of which the older ones come first; iterative, so that depth is no limit.
+ *
+ * onnxruntime walks a model from its outputs, and of a node's inputs it computes the one that is written last first. So a chain of
+ * operators comes before what is had from a parameter in one, such as a part of it, and that is not kept while the chain is computed.
+ */
 export function topological(roots: readonly Value[]): Value[] {
   const done = new Set<Value>();
   const order: Value[] = [];
@@ -180,7 +185,7 @@ export function topological(roots: readonly Value[]): Value[] {
       continue;
     }
     stack.push({ value, expanded: true });
-    for (const input of [...value.origin.inputs].reverse()) {
+    for (const input of [...value.origin.inputs].sort((a, b) => b.id - a.id)) {
       if (!done.has(input)) stack.push({ value: input, expanded: false });
     }
   }

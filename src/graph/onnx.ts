@@ -17,7 +17,7 @@ const OPSET = 23;
 const ELEMENT_TYPE: Readonly<Record<Dtype, number>> = { float32: 1, int64: 7, bool: 9 };
 /** Where a tensor's elements lie: in another file. */
 const EXTERNAL = 1;
-const ATTRIBUTE = { float: 1, int: 2, ints: 7 } as const;
+const ATTRIBUTE = { float: 1, int: 2, text: 3, ints: 7 } as const;
 
 type ConstantData = Float32Array | BigInt64Array | Uint8Array;
 
@@ -172,6 +172,13 @@ class GraphWriter {
           if (typeof x === 'number') integer(attribute, 3, x);
           else for (const element of x) integer(attribute, 8, element);
           integer(attribute, 20, typeof x === 'number' ? ATTRIBUTE.int : ATTRIBUTE.ints);
+        });
+      }
+      for (const [name, x] of Object.entries(form.textAttributes ?? {})) {
+        message(writer, 5, (attribute) => {
+          text(attribute, 1, name);
+          text(attribute, 4, x);
+          integer(attribute, 20, ATTRIBUTE.text);
         });
       }
       for (const [name, x] of Object.entries(form.floatAttributes ?? {})) {

@@ -5,8 +5,9 @@
 import { ConfigError } from '../core/errors.js';
 import { RandomStream } from '../core/random.js';
 import type { FloatTensor } from '../core/safetensors.js';
-import { add, gemm } from '../graph/build.js';
+import { gemm } from '../graph/build.js';
 import type { Shape, Value } from '../graph/ir.js';
+import type { Product } from './product.js';
 
 export interface LoraSettings {
   readonly rank: number;
@@ -109,12 +110,13 @@ export function initAdapter(
   return out;
 }
 
-/** What an adapter adds to a layer's product [N, out] of rows [N, in]; the product itself where it does not adapt that layer. */
-export function adapted(product: Value, x: Value, layer: string, adapter: Adapter | undefined): Value {
-  if (adapter?.layers.has(layer) !== true) return product;
+/** A layer's products of rows [N, in] with its weights [out, in]: that with the weights themselves, and that of its adapter where it has one. */
+export function productsOf(x: Value, weight: Value, layer: string, adapter: Adapter | undefined): readonly Product[] {
+  const own = { rows: x, table: weight, scale: 1 };
+  if (adapter?.layers.has(layer) !== true) return [own];
   const { graph } = x;
-  const [inputs, outputs] = [x.shape[1], product.shape[1]];
+  const [outputs, inputs] = weight.shape;
   const a = graph.parameter(`${layer}.lora_A${WEIGHT}`, [adapter.rank, inputs]);
-  const b = graph.parameter(`${layer}.lora_B${WEIGHT}`, [outputs, adapter.rank]);
-  return add(product, gemm(gemm(x, a, { transB: true }), b, { transB: true, alpha: adapter.scale }));
+  const table = graph.parameter(`${layer}.lora_B${WEIGHT}`, [outputs, adapter.rank]);
+  return [own, { rows: gemm(x, a, { transB: true }), table, scale: adapter.scale }];
 }

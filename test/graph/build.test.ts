@@ -105,6 +105,12 @@ const misuses: { readonly [K in OpType]: readonly Misuse<K>[] } = {
     [[b, graph.input('rows', [5, 1], 'int64')], { axis: 1 }],
     [[row, ids], { axis: 0 }],
   ],
+  ScatterElements: [
+    [[a, ids, b], { axis: 0 }],
+    [[ids, ids, a], { axis: 0 }],
+    [[b, ids, a], { axis: 2 }],
+    [[row, ids, a], { axis: 0 }],
+  ],
   ReduceSum: noAxis,
   ReduceMean: noAxis,
   ReduceMax: noAxis,
@@ -225,6 +231,10 @@ describe('an error while building', () => {
       graph policy: GatherElements(%a: float32[2, 3], %a: float32[2, 3]): takes int64, got float32
       graph policy: GatherElements(%b: float32[4, 5], %rows: int64[5, 1]): indices [5, 1] do not lie within [4, 5]
       graph policy: GatherElements(%row: float32[3], %ids: int64[2, 3]): indices [2, 3] do not lie within [3]
+      graph policy: ScatterElements(%a: float32[2, 3], %ids: int64[2, 3], %b: float32[4, 5]): has indices [2, 3] for updates [4, 5]
+      graph policy: ScatterElements(%ids: int64[2, 3], %ids: int64[2, 3], %a: float32[2, 3]): takes float32, got int64
+      graph policy: ScatterElements(%b: float32[4, 5], %ids: int64[2, 3], %a: float32[2, 3]): axis 2 is not within rank 2
+      graph policy: ScatterElements(%row: float32[3], %ids: int64[2, 3], %a: float32[2, 3]): indices [2, 3] do not lie within [3]
       graph policy: ReduceSum(%a: float32[2, 3]): axis 2 is not within rank 2
       graph policy: ReduceSum(%flags: bool[2, 3]): takes float32, got bool
       graph policy: ReduceSum(%a: float32[2, 3]): reduces over one or more different axes, not []

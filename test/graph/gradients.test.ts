@@ -1,11 +1,12 @@
 import { describe, expect, it } from 'vitest';
 import { RandomStream } from '../../src/core/random.js';
+import { Session } from '../../src/engines/onnx/session.js';
 import type { OpType } from '../../src/graph/attributes.js';
 import * as g from '../../src/graph/build.js';
 import { gradients, vectorJacobian } from '../../src/graph/differentiate.js';
 import { gradientRules } from '../../src/graph/gradients.js';
 import type { Shape, Value } from '../../src/graph/ir.js';
-import { Graph, sizeOf } from '../../src/graph/ir.js';
+import { Graph, sizeOf, topological } from '../../src/graph/ir.js';
 import type { CaseInput, Draw, OperatorCase } from './operator_cases.js';
 import { operatorCases } from './operator_cases.js';
 import { evaluate } from './reference.js';
@@ -353,4 +354,30 @@ describe('a gradient of its own', () => {
       gradients(g.sumAll(g.withGradient(y, { ...custom, gradient: () => [] })), [x]),
     ).toThrowErrorMatchingInlineSnapshot(`[InternalError: internal: %1: float32[3]: 0 gradients for 1 inputs]`);
   });
+});
+
+it('sums the rows of a large table one after another, the same at every run', async () => {
+  const [vocabulary, width, count] = [5000, 48, 3000];
+  const graph = new Graph('embedding');
+  const table = graph.parameter('table', [vocabulary, width]);
+  const ids = graph.input('ids', [count], 'int64');
+  const d = graph.input('d', [count, width]);
+  const [gradient] = gradients(g.sumAll(g.mul(g.gather(table, ids), d)), [table]);
+  const stream = new RandomStream('large table');
+  // Few different ids, so that many rows meet.
+  const feeds = {
+    ids: BigInt64Array.from({ length: count }, () => BigInt(4990 + stream.integer(10))),
+    d: Float32Array.from({ length: count * width }, () => stream.normal()),
+  };
+  const expected = new Float32Array(vocabulary * width);
+  feeds.ids.forEach((id, n) => {
+    for (let k = 0; k < width; k++) expected[Number(id) * width + k] += feeds.d[n * width + k];
+  });
+  const session = await Session.compile(graph, { gradient }, { threads: 2 });
+  for (let run = 0; run < 5; run++) {
+    const found = (await session.run(feeds))['gradient'] as Float32Array;
+    expect(Buffer.from(found.buffer).equals(Buffer.from(expected.buffer))).toBe(true);
+  }
+  await session.dispose();
+  expect(topological([gradient]).map(({ shape }) => shape)).not.toContainEqual([count, vocabulary]);
 });

@@ -235,6 +235,11 @@ export const operatorCases: { readonly [K in OpType]: readonly OperatorCase<OpAt
     { label: 'several, forward only', inputs: [fixed(float([3, 4])), index([3, 2], 4)], attributes: { axis: 1 } },
     { label: 'of columns, forward only', inputs: [fixed(float([3, 4])), index([2, 4], 3)], attributes: { axis: 0 } },
   ],
+  ScatterElements: [
+    // Seven rows for three: some are added to twice and more.
+    { label: 'rows', inputs: [float([3, 4]), index([7, 4], 3), float([7, 4])], attributes: { axis: 0 } },
+    { label: 'columns', inputs: [float([3, 2]), index([3, 5], 2), float([3, 5])], attributes: { axis: 1 } },
+  ],
   ReduceSum: reductions('normal'),
   ReduceMean: reductions('normal'),
   ReduceMax: reductions('spread'),

@@ -29,30 +29,30 @@ function training(spare: number): string {
 it('lists what the outputs depend on, one line each', () => {
   expect(training(0)).toMatchInlineSnapshot(`
     "graph step
-      %0: float32[4, 1] = constant {1, 0, 0.5, 0}
       %x: float32[4, 3] = input
       %head.weight: float32[5, 3] = parameter
-      %1: float32[4, 5] = Gemm(%x, %head.weight) {transA=false, transB=true, alpha=1}
-      %2: float32[4, 5] = LogSoftmax(%1)
+      %0: float32[4, 5] = Gemm(%x, %head.weight) {transA=false, transB=true, alpha=1}
+      %1: float32[4, 5] = LogSoftmax(%0)
       %ids: int64[4] = input
-      %3: int64[4, 1] = Reshape(%ids) {shape=[4,1]}
-      %4: float32[4, 1] = GatherElements(%2, %3) {axis=1}
-      %5: float32[4, 1] = Mul(%0, %4)
+      %2: int64[4, 1] = Reshape(%ids) {shape=[4,1]}
+      %3: float32[4, 1] = GatherElements(%1, %2) {axis=1}
+      %4: float32[4, 1] = constant {1, 0, 0.5, 0}
+      %5: float32[4, 1] = Mul(%4, %3)
       %6: float32[4] = Reshape(%5) {shape=[4]}
       %7: float32[1] = ReduceSum(%6) {axes=[0]}
       %8: float32[] = Reshape(%7) {shape=[]}
       %9: float32[] = Neg(%8)
-      %10: int64[5] = constant {0, 1, 2, 3, …}
-      %11: bool[4, 5] = Equal(%3, %10)
-      %12: float32[] = constant {1}
-      %13: float32[] = Neg(%12)
-      %14: float32[1] = Reshape(%13) {shape=[1]}
-      %15: float32[4] = Expand(%14) {shape=[4]}
-      %16: float32[4, 1] = Reshape(%15) {shape=[4,1]}
-      %17: float32[4, 1] = Mul(%16, %0)
+      %10: float32[] = constant {1}
+      %11: float32[] = Neg(%10)
+      %12: float32[1] = Reshape(%11) {shape=[1]}
+      %13: float32[4] = Expand(%12) {shape=[4]}
+      %14: float32[4, 1] = Reshape(%13) {shape=[4,1]}
+      %15: float32[4, 1] = Mul(%14, %4)
+      %16: int64[5] = constant {0, 1, 2, 3, …}
+      %17: bool[4, 5] = Equal(%2, %16)
       %18: float32[] = constant {0}
-      %19: float32[4, 5] = Where(%11, %17, %18)
-      %20: float32[4, 5] = Exp(%2)
+      %19: float32[4, 5] = Where(%17, %15, %18)
+      %20: float32[4, 5] = Exp(%1)
       %21: float32[4, 1] = ReduceSum(%19) {axes=[1]}
       %22: float32[4, 5] = Mul(%20, %21)
       %23: float32[4, 5] = Sub(%19, %22)

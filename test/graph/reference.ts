@@ -224,6 +224,14 @@ const rules: { readonly [K in OpType]: Rule<OpAttributes[K]> } = {
     }),
   GatherElements: ([data, picks], { axis }) =>
     fill(picks.shape, (index) => data.data[offsetOf(data, replaced(index, axis, at(picks, index)))]),
+  ScatterElements: ([data, picks, updates], { axis }) => {
+    const out = { shape: data.shape, data: data.data.slice() };
+    fill(picks.shape, (index) => {
+      out.data[offsetOf(data, replaced(index, axis, at(picks, index)))] += at(updates, index);
+      return 0;
+    });
+    return out;
+  },
   ReduceSum: reduce(sum),
   ReduceMean: reduce((xs) => sum(xs) / xs.length),
   ReduceMax: reduce((xs) => Math.max(...xs)),

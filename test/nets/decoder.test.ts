@@ -7,7 +7,7 @@ import type { DecoderConfig } from '../../src/nets/decoder/config.js';
 import { decoderParameters, initDecoder } from '../../src/nets/decoder/config.js';
 import type { BatchShape } from '../../src/nets/decoder/decoder.js';
 import { decodeStep, prefill, sequenceInputs, sequenceLogits, stepInputs } from '../../src/nets/decoder/decoder.js';
-import { tokenDistribution } from '../../src/nets/layers.js';
+import { wholeDistribution } from '../../src/nets/token_distribution.js';
 import { weightedLoss } from '../../src/nets/losses.js';
 import { referenceLogits } from './reference_decoder.js';
 
@@ -158,7 +158,7 @@ describe.each(configs)('decoder: %s', (_name, config) => {
     const graph = new Graph('train');
     const logits = sequenceLogits(config, shape, sequenceInputs(graph, shape));
     const targets = graph.input('targets', [24], 'int64');
-    const { logProbs } = tokenDistribution(logits, targets, 0.7, null);
+    const { logProbs } = wholeDistribution(logits, targets, 0.7, null);
     const loss = weightedLoss(graph.constant(new Float32Array(24).fill(1 / 24), [24]), logProbs, null);
     const names = [...graph.parameters.keys()];
     const found = gradients(loss, [...graph.parameters.values()]);

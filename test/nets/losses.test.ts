@@ -5,7 +5,7 @@ import { Session } from '../../src/engines/onnx/session.js';
 import { gradients } from '../../src/graph/differentiate.js';
 import { sumAll } from '../../src/graph/build.js';
 import { Graph } from '../../src/graph/ir.js';
-import { tokenDistribution } from '../../src/nets/layers.js';
+import { wholeDistribution } from '../../src/nets/token_distribution.js';
 import {
   klTerm,
   meanSquaredError,
@@ -91,7 +91,7 @@ function plain({ separate, kl, ratio, clip, sft }: Case): { loss: number; gradie
 async function compiled({ separate, kl, ratio, clip, sft }: Case): Promise<{ loss: number; gradient: Float32Array }> {
   const graph = new Graph('loss');
   const x = graph.parameter('logits', [rows, vocabulary]);
-  const { logProbs } = tokenDistribution(
+  const { logProbs } = wholeDistribution(
     x,
     graph.constant(targets, [rows]),
     temperature,

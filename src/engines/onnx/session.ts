@@ -104,6 +104,8 @@ export class Session {
       ort.InferenceSession.create(model.bytes, {
         executionProviders: [provider],
         graphOptimizationLevel: 'all',
+        // Else the second run takes one block for all of a run's tensors, beside what the first run took for them one by one.
+        enableMemPattern: false,
         executionMode: 'sequential',
         logSeverityLevel: 3,
         extra: SESSION_SETTINGS,

@@ -4,7 +4,8 @@ import { formatShape, sameShape, sizeOf } from '../ir.js';
 import type { OperatorTable } from './spec.js';
 import { broadcast, expectArity, expectAxis, expectDtype } from './spec.js';
 
-type Form = 'Reshape' | 'Transpose' | 'Expand' | 'Concat' | 'Slice' | 'Pad' | 'Gather' | 'GatherElements';
+type Form =
+  'Reshape' | 'Transpose' | 'Expand' | 'Concat' | 'Slice' | 'Pad' | 'Gather' | 'GatherElements' | 'ScatterElements';
 
 export const form: OperatorTable<Form> = {
   Reshape: {
@@ -113,5 +114,26 @@ export const form: OperatorTable<Form> = {
       return { shape: indices.shape, dtype: data.dtype };
     },
     onnx: ({ axis }) => ({ attributes: { axis } }),
+  },
+  ScatterElements: {
+    infer: (inputs, { axis }) => {
+      expectArity(inputs, 3);
+      const [data, indices, updates] = [inputs[0], inputs[1], inputs[2]];
+      expectDtype(data, 'float32');
+      expectDtype(indices, 'int64');
+      expectDtype(updates, 'float32');
+      expectAxis(axis, data.shape.length);
+      if (!sameShape(indices.shape, updates.shape)) {
+        throw new GraphError(`has indices ${formatShape(indices.shape)} for updates ${formatShape(updates.shape)}`);
+      }
+      const fits =
+        data.shape.length === indices.shape.length &&
+        data.shape.every((size, at) => at === axis || indices.shape[at] <= size);
+      if (!fits) {
+        throw new GraphError(`indices ${formatShape(indices.shape)} do not lie within ${formatShape(data.shape)}`);
+      }
+      return { shape: data.shape, dtype: 'float32' };
+    },
+    onnx: ({ axis }) => ({ attributes: { axis }, textAttributes: { reduction: 'add' } }),
   },
 };

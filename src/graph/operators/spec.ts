@@ -7,6 +7,7 @@ import { formatShape } from '../ir.js';
 /** How a node is written in ONNX: attributes, and attributes that ONNX wants as int64 inputs, first those that follow from sizes. */
 export interface OnnxForm {
   readonly attributes?: Readonly<Record<string, number | readonly number[]>>;
+  readonly textAttributes?: Readonly<Record<string, string>>;
   readonly floatAttributes?: Readonly<Record<string, number>>;
   readonly sizes?: readonly (readonly number[])[];
   readonly extraInputs?: readonly (readonly number[])[];

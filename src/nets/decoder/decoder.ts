@@ -2,7 +2,7 @@
  * A Llama/Qwen2-style decoder. One description of a block yields three graphs: whole sequences (training and log-probabilities),
  * the prefill of prompts, and one cached decoding step. They differ only in how a block attends.
  */
-import { concat, gemm, reshape, slice, add } from '../../graph/build.js';
+import { concat, reshape, slice, add } from '../../graph/build.js';
 import type { Graph, Shape, Value } from '../../graph/ir.js';
 import { embedding, linear, rmsNorm, swiglu } from '../layers.js';
 import {
@@ -16,6 +16,8 @@ import {
 } from './attention.js';
 import { windowOf, type DecoderConfig } from './config.js';
 import { HeadOrder, headsOf, keysOf } from './heads.js';
+import { productsOf } from '../lora.js';
+import { sumOf, type Product } from '../product.js';
 
 /** The sizes of a batch: P prompts of Tp columns, G answers of Ta columns for each. */
 export interface BatchShape {
@@ -92,12 +94,12 @@ function embed(graph: Graph, config: DecoderConfig, ids: Value): Value {
   return embedding(graph, 'model.embed_tokens', ids, config.vocab_size, config.hidden_size);
 }
 
-/** Final norm and head: rows [N, width] to logits [N, vocabulary]. */
-function logitsOf(config: DecoderConfig, rows: Value): Value {
+/** Final norm and head: rows [N, width] to the products whose sum are the logits [N, vocabulary]. */
+function headOf(config: DecoderConfig, rows: Value): readonly Product[] {
   const normalised = rmsNorm(rows, 'model.norm', config.rms_norm_eps);
-  if (!config.tie_word_embeddings) return linear(normalised, 'lm_head', config.vocab_size, false, config.adapter);
-  const table = rows.graph.parameter('model.embed_tokens.weight', [config.vocab_size, config.hidden_size]);
-  return gemm(normalised, table, { transB: true });
+  const { tie_word_embeddings: tied, vocab_size, hidden_size, adapter } = config;
+  const table = rows.graph.parameter(tied ? 'model.embed_tokens.weight' : 'lm_head.weight', [vocab_size, hidden_size]);
+  return productsOf(normalised, table, 'lm_head', tied ? undefined : adapter);
 }
 
 /** Inputs of a whole-sequence graph. */
@@ -120,12 +122,17 @@ export function sequenceInputs(graph: Graph, shape: BatchShape): SequenceInputs 
 }
 
 /** Logits [P * G * Ta, vocabulary] of the answers' tokens, given whole sequences. */
-export function sequenceLogits(
+export function sequenceLogits(config: DecoderConfig, shape: BatchShape, inputs: SequenceInputs): Value {
+  return sumOf(sequenceHead(config, shape, inputs));
+}
+
+/** The products whose sum are the logits of `sequenceLogits`. */
+export function sequenceHead(
   config: DecoderConfig,
   shape: BatchShape,
   inputs: SequenceInputs,
   wrap: BlockWrapper = plain,
-): Value {
+): readonly Product[] {
   const { graph } = inputs.promptIds;
   const { prompts, answersPerPrompt, promptColumns, answerColumns } = shape;
   const heads = headsOf(config);
@@ -191,7 +198,7 @@ export function sequenceLogits(
     const keep = index === last ? answersOnly : (x: Value): Value => x;
     rows = wrap(`layers.${index}`, rows, (x) => block(config, index, x, attend, keep));
   }
-  return logitsOf(config, rows);
+  return headOf(config, rows);
 }
 
 /** One layer's cache of prompts: keys transposed [P, K, D, Tp], values [P, K, Tp, D]. */
@@ -331,5 +338,5 @@ export function decodeStep(
   };
   let rows = embed(graph, config, inputs.ids);
   for (let index = 0; index < config.num_hidden_layers; index++) rows = block(config, index, rows, attend, (x) => x);
-  return { logits: logitsOf(config, rows), keys, values };
+  return { logits: sumOf(headOf(config, rows)), keys, values };
 }

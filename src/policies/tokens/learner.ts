@@ -7,10 +7,10 @@ import type { Graph, Value } from '../../graph/ir.js';
 import { shareOf, type Peers } from '../../group/peers.js';
 import type { Weights } from '../../models/files.js';
 import type { BatchShape } from '../../nets/decoder/decoder.js';
-import { sequenceInputs, sequenceLogits } from '../../nets/decoder/decoder.js';
+import { sequenceHead, sequenceInputs } from '../../nets/decoder/decoder.js';
 import { isAdapters } from '../../nets/lora.js';
-import { tokenDistribution, type TokenDistribution } from '../../nets/layers.js';
 import { KL_EXPONENT_LIMIT, klTerm, ratioTerm, reinforceTerm, weightedLoss } from '../../nets/losses.js';
+import { tokenDistribution, type TokenDistribution } from '../../nets/token_distribution.js';
 import type { LearnReport, LossSpec, Statistics, Target } from '../policy.js';
 import { packSequences, promptColumns, roundUp, type TokenGroup } from './batch.js';
 import type { PolicyModel } from './model.js';
@@ -74,7 +74,7 @@ export class Learner {
     const rows: TokenStatistics[] = [];
     for (const part of own) {
       const build = (graph: Graph): Record<string, Value> => {
-        const { logProbs, entropy } = this.#distribution(graph, shape);
+        const { logProbs, entropy } = this.#distribution(graph, shape, false);
         return { logProbs, entropy };
       };
       const feeds = { ...packSequences(part, shape) };
@@ -172,25 +172,21 @@ export class Learner {
     return parts.slice(start, end);
   }
 
-  #distribution(graph: Graph, shape: BatchShape): TokenDistribution {
+  #distribution(graph: Graph, shape: BatchShape, learning: boolean): TokenDistribution {
     const { config, format } = this.model;
     const wrap = this.options.gradientCheckpointing
       ? (name: string, x: Value, build: (x: Value) => Value): Value => checkpoint(name, [x], ([inner]) => build(inner))
       : undefined;
-    const logits = sequenceLogits(config, shape, sequenceInputs(graph, shape), wrap);
-    const targets = graph.input('targets', [logits.shape[0]], 'int64');
-    const { secondPart } = format;
-    const size = config.vocab_size;
-    const part =
-      this.options.separateVocabularies && secondPart !== null
-        ? graph.constant(new BigInt64Array(size).fill(1n, secondPart), [size])
-        : null;
-    return tokenDistribution(logits, targets, this.options.temperature, part);
+    const logits = sequenceHead(config, shape, sequenceInputs(graph, shape), wrap);
+    const targets = graph.input('targets', [logits[0].rows.shape[0]], 'int64');
+    const { temperature, separateVocabularies } = this.options;
+    const secondPart = separateVocabularies ? format.secondPart : null;
+    return tokenDistribution(logits, targets, { temperature, secondPart, learning });
   }
 
   /** The training graph of one micro-batch: loss, per-token statistics, and a gradient `d:<parameter>` for every trained parameter. */
   lossGraph(graph: Graph, shape: BatchShape, loss: LossSpec): Record<string, Value> {
-    const { logProbs, entropy } = this.#distribution(graph, shape);
+    const { logProbs, entropy } = this.#distribution(graph, shape, true);
     const input = (name: keyof TargetFeeds): Value => graph.input(name, [logProbs.size]);
     const kl = loss.policy === 'likelihood' ? null : loss.kl;
     const scalar = weightedLoss(
