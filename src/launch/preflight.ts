@@ -7,7 +7,6 @@ import { delimiter, join, resolve } from 'node:path';
 import { loadingOnce, type LoadedConfig, type loadReferenced } from '../config/load.js';
 import { cannotRunYet, dependencies } from '../config/models.js';
 import { ConfigError, EditrlError, RunError } from '../core/errors.js';
-import { openDatalist, readListedFile } from '../data/datalist.js';
 import { modelFolder } from '../models/reference.js';
 import { isTrainable, recipeOf, rewardOf } from '../recipes/settings.js';
 import { checkModule } from '../rewards/terms/module/exports.js';
@@ -23,6 +22,7 @@ import type { RunSettings, TrainedSettings } from '../schema/run.js';
 import { detectDevices, gibibytes, type Devices } from './devices.js';
 import { checkFolder, checkpointSpace, type FreeSpace } from './disk.js';
 import { memoryOf, shapesOf } from './memory.js';
+import { checkNeed } from './needs.js';
 import { chainOf } from './parents.js';
 
 /** So many are told at once. */
@@ -172,12 +172,12 @@ function checksOf(config: LoadedConfig, made: ReadonlyMap<string, RunSettings>, 
 function trainedChecks(settings: TrainedSettings): Check[] {
   const recipe = recipeOf(settings);
   const tiny = recipe.tinyData(settings);
-  const sources = [...(settings.data?.train ?? []), ...(settings.data?.validation ?? [])];
   const models = recipe.models.map((key) => getPath(settings, key) as ModelReference | null | undefined);
   return [
-    ...sources
-      .filter(({ path }) => tiny === null || !isMade(tiny, path))
-      .map(({ path }): Check => [`data ${path}`, () => void readListedFile(openDatalist(path), 0)]),
+    ...recipe
+      .needs(settings)
+      .filter((need) => !('path' in need) || tiny === null || !isMade(tiny, need.path))
+      .map((need): Check => [`need ${JSON.stringify(need)}`, () => checkNeed(need)]),
     ...models
       .filter((model) => typeof model === 'string')
       .map((model): Check => [`model ${model}`, () => void modelFolder(model, (run) => run)]),

@@ -2,7 +2,7 @@ import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { DataError } from '../../src/core/errors.js';
-import { openRows, rowFiles, type Row, type RowSource } from '../../src/data/rows.js';
+import { checkRows, openRows, rowFiles, type Row, type RowSource } from '../../src/data/rows.js';
 import { testFolders } from '../support/folder.js';
 
 const newFolder = testFolders('rows');
@@ -122,5 +122,33 @@ describe('the digest', () => {
     expect(await digest(one, two)).toEqual(await digest(one, two));
     const others = await Promise.all([digest(two, one), digest(one), digest(one + two)]);
     for (const other of others) expect(other).not.toEqual(await digest(one, two));
+  });
+});
+
+describe('a glance at a dataset', () => {
+  it.each(['snappy.parquet', 'shards'])('finds the columns of %s', (name) => {
+    expect(() => checkRows(join(FIXTURES, name), ['prompt', 'answer'])).not.toThrow();
+    expect(() => checkRows(join(FIXTURES, name), ['prompt', 'label'])).toThrow("the dataset has no column 'label'");
+  });
+
+  it('finds those of the first line that is not blank, however long, and reads no further', () => {
+    const path = file('a.jsonl', `\n \r\n${JSON.stringify({ prompt: 'a'.repeat(200_000), n: 1 })}\n{"broken`);
+    expect(() => checkRows(path, ['prompt', 'n'])).not.toThrow();
+    const look = (): void => checkRows(path, ['prompt', 'label']);
+    expect(look).toThrow("the dataset has no column 'label'; found: prompt, n");
+    expect(look).toThrow(expect.objectContaining({ where: path }) as Error);
+    expect(() => checkRows(file('b.jsonl', '\uFEFF{"a":1}'), ['a'])).not.toThrow();
+    expect(() => checkRows(file('c.jsonl', ' \n\n'), ['a'])).not.toThrow();
+  });
+
+  it('refuses what is broken, and what is not there', () => {
+    expect(() => checkRows(file('a.jsonl', '{"a":\n'), ['a'])).toThrow(/is not JSON/);
+    const whole = readFileSync(join(FIXTURES, 'zstd.parquet'));
+    for (const bytes of [whole.subarray(0, -9), whole.subarray(-9), Buffer.alloc(0)]) {
+      expect(() => checkRows(file('a.parquet', bytes), ['prompt'])).toThrow(
+        /cannot be read as parquet: it does not end/,
+      );
+    }
+    expect(() => checkRows('/no/such/rows', ['a'])).toThrow('there is no such dataset');
   });
 });
