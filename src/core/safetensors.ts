@@ -1,5 +1,5 @@
 /** Reading and writing `.safetensors` files (huggingface/safetensors: 8-byte header length, JSON header, raw little-endian data). */
-import { closeSync, openSync, readSync } from 'node:fs';
+import { closeSync, openSync, readSync, statSync } from 'node:fs';
 import { CheckpointError } from './errors.js';
 
 export type StoredDtype = 'F32' | 'F16' | 'BF16' | 'I64' | 'I32' | 'U8' | 'BOOL';
@@ -171,6 +171,29 @@ export function readSafetensors(
   }
 }
 
+/** Looks, by a file's header and size alone, whether these tensors can be read. Raises CheckpointError as `readSafetensors`; gives their shapes. */
+export function checkSafetensors(path: string, names: readonly string[]): Map<string, readonly number[]> {
+  const { entries } = readSafetensorsIndex(path);
+  const { size } = statSync(path);
+  return new Map(
+    names.map((name) => {
+      const entry = entries.get(name);
+      if (entry === undefined) throw new CheckpointError(`tensor ${name} is not in the file`, { where: path });
+      if (!WEIGHT_DTYPES.has(entry.dtype)) throw noWeights(entry.dtype, name, path);
+      const end = entry.offset + entry.length;
+      if (end > size) throw malformed(path, `it ends after ${size} bytes, ${end} are needed`);
+      return [name, entry.shape];
+    }),
+  );
+}
+
+/** What can be widened to float32. */
+const WEIGHT_DTYPES: ReadonlySet<string> = new Set(['F32', 'BF16', 'F16'] satisfies StoredDtype[]);
+
+function noWeights(dtype: string, name: string, path: string): CheckpointError {
+  return new CheckpointError(`tensor ${name} has dtype ${dtype}, weights must be F32, F16 or BF16`, { where: path });
+}
+
 function openSafetensors(path: string): number {
   try {
     return openSync(path, 'r');
@@ -220,9 +243,7 @@ function widen(bytes: Uint8Array, entry: TensorEntry, name: string, path: string
     case 'I32':
     case 'U8':
     case 'BOOL':
-      throw new CheckpointError(`tensor ${name} has dtype ${entry.dtype}, weights must be F32, F16 or BF16`, {
-        where: path,
-      });
+      throw noWeights(entry.dtype, name, path);
   }
 }
 

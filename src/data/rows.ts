@@ -1,5 +1,5 @@
 /** Datasets of rows: JSON lines, or the parquet files of Hugging Face's datasets. They are read whole: prompts are small beside a model. */
-import { existsSync, readdirSync, readFileSync, statSync } from 'node:fs';
+import { closeSync, existsSync, fstatSync, openSync, readdirSync, readFileSync, readSync, statSync } from 'node:fs';
 import { basename, extname, join, resolve } from 'node:path';
 import { DataError } from '../core/errors.js';
 import { sha256 } from '../core/image.js';
@@ -50,6 +50,83 @@ export function rowFiles(path: string): readonly string[] {
   const names = readdirSync(absolute).filter((name) => extname(name) in READERS);
   if (names.length > 0) return names.sort().map((name) => join(absolute, name));
   throw new DataError(`the folder holds no dataset; allowed: files of kind ${KINDS}`, { where: absolute });
+}
+
+/**
+ * Looks at the first file of a dataset without reading it: that it is of its kind, and has these columns. Raises DataError as `openRows`, and for
+ * a column that is not there.
+ */
+export function checkRows(path: string, columns: readonly string[]): void {
+  const [file] = rowFiles(path);
+  const { missing, found } = GLANCES[extname(file)](file, columns);
+  if (missing === undefined) return;
+  throw new DataError(`the dataset has no column '${missing}'${found}`, { where: file, next: COLUMNS_ADVICE });
+}
+
+export const COLUMNS_ADVICE =
+  'Name the columns of the dataset in data.columns, or write the prompt by prompt.template.';
+
+interface Glance {
+  readonly missing: string | undefined;
+  /** What there is instead, for the message. */
+  readonly found: string;
+}
+
+const GLANCES: Readonly<Record<string, (file: string, columns: readonly string[]) => Glance>> = {
+  '.jsonl': (file, columns) => {
+    const [first] = readLines(firstLine(file), file);
+    const names = first === undefined ? columns : Object.keys(first.row);
+    return { missing: columns.find((column) => !names.includes(column)), found: `; found: ${names.join(', ')}` };
+  },
+  // The footer has the names as they are; what it says of them is read when the dataset is opened.
+  '.parquet': (file, columns) => {
+    const footer = parquetFooter(file);
+    return { missing: columns.find((column) => !footer.includes(column)), found: '' };
+  },
+};
+
+/** Read at a time, of a file whose lines end somewhere. */
+const PIECE_BYTES = 1 << 16;
+
+/** The bytes of a file up to the end of its first line that is not blank; all of them where there is none. */
+function firstLine(path: string): Uint8Array {
+  const file = openSync(path, 'r');
+  try {
+    let text: Buffer = Buffer.alloc(0);
+    for (;;) {
+      const piece = Buffer.alloc(PIECE_BYTES);
+      const read = readSync(file, piece);
+      text = Buffer.concat([text, piece.subarray(0, read)]);
+      const start = text.findIndex((byte) => byte > 0x20);
+      const end = start < 0 ? -1 : text.indexOf(0x0a, start);
+      if (end >= 0) return text.subarray(0, end);
+      if (read === 0) return text;
+    }
+  } finally {
+    closeSync(file);
+  }
+}
+
+/** Of a parquet file, which ends in its footer, the length of that in four bytes, and PAR1. */
+function parquetFooter(path: string): Buffer {
+  const file = openSync(path, 'r');
+  try {
+    const { size } = fstatSync(file);
+    const tail = Buffer.alloc(8);
+    if (size >= 12) readSync(file, tail, 0, 8, size - 8);
+    const length = tail.readUInt32LE(0);
+    if (tail.toString('latin1', 4) !== 'PAR1' || length > size - 12) {
+      throw new DataError('cannot be read as parquet: it does not end as one does', {
+        where: path,
+        next: 'Fetch the file again.',
+      });
+    }
+    const footer = Buffer.alloc(length);
+    readSync(file, footer, 0, length, size - 8 - length);
+    return footer;
+  } finally {
+    closeSync(file);
+  }
 }
 
 /** Raises DataError naming the file and the line of what cannot be read. */

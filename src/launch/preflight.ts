@@ -7,7 +7,6 @@ import { delimiter, join, resolve } from 'node:path';
 import { loadingOnce, type LoadedConfig, type loadReferenced } from '../config/load.js';
 import { cannotRunYet, dependencies } from '../config/models.js';
 import { ConfigError, EditrlError, RunError } from '../core/errors.js';
-import { openDatalist, readListedFile } from '../data/datalist.js';
 import { hubKey, modelFolder } from '../models/reference.js';
 import type { SamplerElsewhere } from '../recipes/sampler.js';
 import { isTrainable, recipeOf, rewardOf } from '../recipes/settings.js';
@@ -24,6 +23,7 @@ import type { RunSettings, TrainedSettings } from '../schema/run.js';
 import { detectDevices, gibibytes, type Devices } from './devices.js';
 import { checkFolder, checkpointSpace, type FreeSpace } from './disk.js';
 import { memoryOf, shapesOf } from './memory.js';
+import { checkNeed } from './needs.js';
 import { chainOf } from './parents.js';
 import { checkOffline, hubEnvironmentOf, wantedModels } from './wanted_models.js';
 import { checkServable, DEFAULT_COMMAND, HOW_TO_INSTALL } from './vllm_server.js';
@@ -189,12 +189,12 @@ function samplerChecks(sampled: SamplerElsewhere | null): Check[] {
 function trainedChecks(settings: TrainedSettings): Check[] {
   const recipe = recipeOf(settings);
   const tiny = recipe.tinyData(settings);
-  const sources = [...(settings.data?.train ?? []), ...(settings.data?.validation ?? [])];
   const models = recipe.models.map((key) => getPath(settings, key) as ModelReference | null | undefined);
   return [
-    ...sources
-      .filter(({ path }) => tiny === null || !isMade(tiny, path))
-      .map(({ path }): Check => [`data ${path}`, () => void readListedFile(openDatalist(path), 0)]),
+    ...recipe
+      .needs(settings)
+      .filter((need) => !('path' in need) || tiny === null || !isMade(tiny, need.path))
+      .map((need): Check => [`need ${JSON.stringify(need)}`, () => checkNeed(need)]),
     ...wantedModels(settings).map((wanted): Check => [
       `hub ${hubKey(wanted.reference)} ${wanted.pinned ?? ''}`,
       () => checkOffline(wanted, hubEnvironmentOf(settings)),

@@ -3,7 +3,7 @@ import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { z } from 'zod';
 import { CheckpointError, must } from '../core/errors.js';
-import { readSafetensors, readSafetensorsIndex, type FloatTensor } from '../core/safetensors.js';
+import { checkSafetensors, readSafetensors, readSafetensorsIndex, type FloatTensor } from '../core/safetensors.js';
 
 export const POLICY_FILE = 'policy.safetensors';
 export const TOKENIZER_FILE = 'tokenizer.json';
@@ -84,6 +84,38 @@ export function readWeights(
   expected: ReadonlyMap<string, readonly number[]>,
   stored: (name: string) => string = (name) => name,
 ): Weights {
+  const weights: Weights = new Map([...expected.keys()].map((name) => [name, EMPTY]));
+  for (const [file, names] of namesByFile(files, expected, stored)) {
+    const read = readSafetensors(file, names.map(stored));
+    for (const name of names) {
+      const tensor = must(read.get(stored(name)), name);
+      requireShape(tensor.shape, must(expected.get(name), name), stored(name), file);
+      weights.set(name, tensor);
+    }
+  }
+  return weights;
+}
+
+/** Looks at what `readWeights` would read, by the files' headers and sizes alone. Raises as that does. */
+export function checkWeights(
+  files: TensorFiles,
+  expected: ReadonlyMap<string, readonly number[]>,
+  stored: (name: string) => string = (name) => name,
+): void {
+  for (const [file, names] of namesByFile(files, expected, stored)) {
+    const shapes = checkSafetensors(file, names.map(stored));
+    for (const name of names) {
+      const shape = must(shapes.get(stored(name)), name);
+      requireShape(shape, must(expected.get(name), name), stored(name), file);
+    }
+  }
+}
+
+function namesByFile(
+  files: TensorFiles,
+  expected: ReadonlyMap<string, unknown>,
+  stored: (name: string) => string,
+): Map<string, string[]> {
   const byFile = new Map<string, string[]>();
   for (const name of expected.keys()) {
     const file = files.get(stored(name));
@@ -93,22 +125,15 @@ export function readWeights(
     }
     byFile.set(file, [...(byFile.get(file) ?? []), name]);
   }
-  const weights: Weights = new Map([...expected.keys()].map((name) => [name, EMPTY]));
-  for (const [file, names] of byFile) {
-    const read = readSafetensors(file, names.map(stored));
-    for (const name of names) {
-      const tensor = must(read.get(stored(name)), name);
-      const shape = must(expected.get(name), name);
-      if (tensor.shape.join() !== shape.join()) {
-        throw new CheckpointError(
-          `tensor ${stored(name)} has shape [${tensor.shape.join(', ')}], the config asks for [${shape.join(', ')}]`,
-          { where: file },
-        );
-      }
-      weights.set(name, tensor);
-    }
-  }
-  return weights;
+  return byFile;
+}
+
+function requireShape(found: readonly number[], asked: readonly number[], name: string, where: string): void {
+  if (found.join() === asked.join()) return;
+  throw new CheckpointError(
+    `tensor ${name} has shape [${found.join(', ')}], the config asks for [${asked.join(', ')}]`,
+    { where },
+  );
 }
 
 /** Holds a tensor's place in the order of the architecture. */

@@ -5,7 +5,7 @@
  */
 import type { z } from 'zod';
 import type { RewardSettings } from '../rewards/schema/reward.js';
-import type { DecoderInit, ModelReference } from '../schema/model.js';
+import type { DecoderInit, lora, ModelReference } from '../schema/model.js';
 import type { RunSettings, TrainedSettings } from '../schema/run.js';
 import type { ProgressColumn } from './columns.js';
 import type { Rule } from './rules.js';
@@ -53,10 +53,42 @@ export interface TrainedRecipe<S extends TrainedSettings = TrainedSettings> exte
   patience(settings: S): { readonly key: string; readonly value: number } | null;
   /** The folder in which a run's data of the tiny world is made; null where the data is brought along. */
   tinyData(settings: S): string | null;
+  /** What has to be there before it is trained, and is looked at before its parents are. That models are there at all is looked at for every recipe. */
+  needs(settings: S): readonly Need[];
   /** What a person should know about settings that are valid. */
   warnings(settings: S): readonly string[];
   /** What valid settings leave open that a run has to have, one line each; such settings are a base for others. */
   missing(settings: S): readonly string[];
+}
+
+/** Something on this machine that can be looked at without computing; `launch/needs.ts` has one line for each kind. */
+export type Need =
+  | { readonly kind: 'datalist'; readonly path: string }
+  | { readonly kind: 'rows'; readonly path: string; readonly columns: readonly string[] }
+  | {
+      readonly kind: 'decoder';
+      readonly folder: string;
+      readonly lora: z.output<typeof lora> | null;
+      /** The longest sequence that it is given. */
+      readonly contextSize: number;
+    }
+  | {
+      readonly kind: 'tokenizer';
+      readonly folder: string;
+      /** Whether conversations are written with it. */
+      readonly chat: boolean;
+      /** The folder of the model that reads its tokens; null where that is not known yet. */
+      readonly model: string | null;
+    };
+
+/** The datalists of a recipe that learns from images. */
+export function datalistNeeds({ data }: Pick<TrainedSettings, 'data'>): Need[] {
+  return sourcesOf(data).map(({ path }) => ({ kind: 'datalist', path }));
+}
+
+/** Every dataset of a run. */
+export function sourcesOf(data: TrainedSettings['data']): readonly { readonly path: string }[] {
+  return [...(data?.train ?? []), ...(data?.validation ?? [])];
 }
 
 export type Recipe = TrainedRecipe | ForeignRecipe;

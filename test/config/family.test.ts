@@ -1,7 +1,9 @@
 import { readdirSync } from 'node:fs';
+import { resolve } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { loadReferenced } from '../../src/config/load.js';
-import { dependencies } from '../../src/config/models.js';
+import { cannotRunYet, dependencies } from '../../src/config/models.js';
+import { isTrainable } from '../../src/recipes/settings.js';
 import type { RunSettings } from '../../src/schema/run.js';
 import { loadEvaluated } from './evaluated.js';
 import { env, family, load, loadsAtBothSizes, quick, tiny } from './family_cases.js';
@@ -31,7 +33,9 @@ function essence(settings: RunSettings): unknown {
 describe('the shipped family', () => {
   it('has every start and run of EARL, the tiny tokenizer, and the answers in words', () => {
     const shipped = readdirSync('configs').filter((name) => name.endsWith('.jsonnet'));
-    expect(shipped.sort()).toEqual([...family, 'tiny_vq', 'text_start', 'text_plain'].map((name) => `${name}.jsonnet`).sort());
+    expect(shipped.sort()).toEqual(
+      [...family, 'tiny_vq', 'text_start', 'text_plain'].map((name) => `${name}.jsonnet`).sort(),
+    );
   });
 
   loadsAtBothSizes(quick);
@@ -183,5 +187,47 @@ describe('the shipped family', () => {
     expect([start.settings.run_name, start.settings.seed]).toEqual(['sft_s', 42]);
     expect(start.settings.base_exp_dir).toBe('runs/tiny');
     expect(editSettings(start.settings).policy.model).toBeNull();
+  });
+
+  describe('text_plain', () => {
+    const overlays = ['configs/lib/text_tiny.libsonnet'];
+
+    it('alone is a base that lacks a model', async () => {
+      const { settings } = await loadEvaluated({ file: 'configs/text_plain.jsonnet', env });
+      expect(cannotRunYet(settings)).toEqual([expect.stringContaining('policy.model is null')]);
+    });
+
+    it('at laptop size starts from labels, and learns the rest from rewards', async () => {
+      const run = await loadTrained({ file: 'configs/text_plain.jsonnet', overlays, env: {} });
+      const { settings } = run;
+      expect(cannotRunYet(settings)).toEqual([]);
+      expect(settings).toMatchObject({
+        run_name: 'text_plain',
+        base_exp_dir: 'runs/tiny',
+        algorithm: { type: 'grpo' },
+      });
+      expect(settings.data.train.map(({ path }) => path)).toEqual(['data/tiny/words/train.jsonl']);
+      const needed = dependencies(settings);
+      expect(needed).toEqual([{ run: 'text_start', config: resolve('configs/text_start.jsonnet') }]);
+      const { settings: start } = await loadReferenced(run, needed[0], {});
+      if (!isTrainable(start)) throw new Error('a config of another trainer');
+      expect(start).toMatchObject({ run_name: 'text_start', algorithm: { type: 'sft' }, policy: { model: null } });
+      expect(start.data?.train.map(({ path }) => path)).toEqual(['data/tiny/words/labelled.jsonl']);
+      expect(cannotRunYet(start)).toEqual([]);
+      // Both read one world, and write in the same words.
+      expect(start).toMatchObject({ data: { tiny: (settings.data as { tiny?: object }).tiny } });
+    });
+
+    it('with SmolLM2 trains adapters over it', async () => {
+      const smollm2 = ['configs/lib/smollm2.libsonnet'];
+      const { settings } = await loadTrained({ file: 'configs/text_plain.jsonnet', overlays: smollm2, env: {} });
+      expect(cannotRunYet(settings)).toEqual([]);
+      expect(settings).toMatchObject({
+        num_iterations: 60,
+        policy: { model: 'data/smollm2', init: null, lora: { rank: 16, targets: 'all-linear' } },
+        rollout: { episodes_per_iteration: 64, max_response_tokens: 24 },
+        validation: { prompts: 256 },
+      });
+    });
   });
 });

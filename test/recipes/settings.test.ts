@@ -11,7 +11,7 @@ import { schemaAt } from '../../src/schema/walk.js';
 import { validate } from '../../src/config/validate.js';
 import { loadTrained } from '../config/trained.js';
 
-const trained: readonly TrainedRecipe[] = [recipes.image_edit_tokens, recipes.image_tokenizer];
+const trained: readonly TrainedRecipe[] = [recipes.image_edit_tokens, recipes.image_tokenizer, recipes.text_answers];
 
 const policy = { model: { run: 'start', config: 'start.jsonnet' }, tokenizer: { run: 'vq', config: 'vq.jsonnet' } };
 

@@ -10,20 +10,31 @@ export interface Reader {
 }
 
 /**
- * The ids of a prompt: of plain text with the tokens that the tokenizer puts around it, of messages what the template writes, with nothing
- * added. `prefill` is what the answer is made to begin with. Raises DataError where there is no template for messages, or it fails.
+ * A prompt's text, and whether the tokenizer adds what it puts around one: plain text as it is, of messages what the template writes. `prefill` is
+ * what the answer is made to begin with. Raises DataError where there is no template for messages, or it fails.
  */
-export async function encodePrompt(
-  { tokenizer, template }: Reader,
+export function promptText(
+  { template }: Pick<Reader, 'template'>,
   prompt: string | readonly Message[],
   options: RenderOptions = { addGenerationPrompt: true },
   prefill = '',
-): Promise<readonly number[]> {
-  if (typeof prompt === 'string') return tokenizer.encode(`${prompt}${prefill}`, { addSpecial: true });
+): { readonly text: string; readonly addSpecial: boolean } {
+  if (typeof prompt === 'string') return { text: `${prompt}${prefill}`, addSpecial: true };
   if (template === null) {
     throw new DataError('the prompt is a list of messages, and the model has no chat template', {
       next: 'Add chat_template.jinja to its folder (or chat_template to tokenizer_config.json), or give prompts as plain text.',
     });
   }
-  return tokenizer.encode(`${template.render(prompt, options)}${prefill}`, { addSpecial: false });
+  return { text: `${template.render(prompt, options)}${prefill}`, addSpecial: false };
+}
+
+/** The ids of a prompt's text. Raises as `promptText`. */
+export async function encodePrompt(
+  reader: Reader,
+  prompt: string | readonly Message[],
+  options?: RenderOptions,
+  prefill?: string,
+): Promise<readonly number[]> {
+  const { text, addSpecial } = promptText(reader, prompt, options, prefill);
+  return reader.tokenizer.encode(text, { addSpecial });
 }

@@ -1,22 +1,24 @@
-/** A tokenizer and its chat template from a model's folder in the Hugging Face layout. */
-import { existsSync, readFileSync } from 'node:fs';
+/** A tokenizer from a model's folder in the Hugging Face layout. */
+import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { z } from 'zod';
 import { CheckpointError } from '../../core/errors.js';
-import { ChatTemplate } from '../chat/template.js';
 import { GENERATION_FILE, TOKENIZER_FILE } from '../files.js';
-import { parseAddedTokens, parseTokenizerConfig, specialTokens, type TokenizerConfig } from './added.js';
+import { parseAddedTokens, specialTokens } from './added.js';
+import {
+  parse,
+  PROCESSOR_TEMPLATE_FILE,
+  readConfig,
+  readJson,
+  readText,
+  TEMPLATE_FILE,
+  TOKENIZER_CONFIG_FILE,
+} from './texts.js';
 import { HuggingFaceTokenizer } from './hugging_face.js';
 import type { Tokenizer } from './tokenizer.js';
 import { isWordTokenizer, WordTokenizer } from './words.js';
 
-export const TOKENIZER_CONFIG_FILE = 'tokenizer_config.json';
 const SPECIAL_TOKENS_FILE = 'special_tokens_map.json';
-export const TEMPLATE_FILE = 'chat_template.jinja';
-/** Where models that see keep their template. */
-const PROCESSOR_TEMPLATE_FILE = 'chat_template.json';
-/** Further templates under names of their own. */
-const TEMPLATES_FOLDER = 'additional_chat_templates';
 
 /** Tokenizers in forms that are not read, by the file that shows them. */
 const otherForms = ['tokenizer.model', 'spiece.model', 'tekken.json', 'vocab.json', 'vocab.txt', 'tiktoken.model'];
@@ -30,35 +32,6 @@ const form = z.object({
     .catch(null)
     .transform((value) => value ?? null),
 });
-
-/** A file's text; null where there is none. Raises CheckpointError for one that cannot be read. */
-function readText(folder: string, name: string): string | null {
-  const path = join(folder, name);
-  if (!existsSync(path)) return null;
-  try {
-    return readFileSync(path, 'utf8');
-  } catch (cause) {
-    throw new CheckpointError('cannot be read', { where: path, cause });
-  }
-}
-
-function parse(text: string, where: string): unknown {
-  try {
-    return JSON.parse(text);
-  } catch (cause) {
-    throw new CheckpointError(`is not JSON: ${(cause as Error).message}`, { where, cause });
-  }
-}
-
-function readJson(folder: string, name: string): unknown {
-  const text = readText(folder, name);
-  return text === null ? null : parse(text, join(folder, name));
-}
-
-function readConfig(folder: string, name: string): TokenizerConfig | null {
-  const json = readJson(folder, name);
-  return json === null ? null : parseTokenizerConfig(json, join(folder, name));
-}
 
 /**
  * Raises CheckpointError for a folder without tokenizer.json, with a tokenizer that cannot be read, or with settings that are not covered.
@@ -102,25 +75,6 @@ export function openTokenizer(folder: string): Tokenizer {
     files: { [TOKENIZER_FILE]: json, ...Object.fromEntries(others) },
     where,
   });
-}
-
-/** The template that a folder's conversations are rendered with; null where it has none. Raises DataError for one that cannot be parsed. */
-export function openChatTemplate(folder: string, { special }: Pick<Tokenizer, 'special'>): ChatTemplate | null {
-  const own = readText(folder, TEMPLATE_FILE) ?? readText(folder, join(TEMPLATES_FOLDER, 'default.jinja'));
-  if (own !== null) return new ChatTemplate(own, join(folder, TEMPLATE_FILE), special);
-  for (const name of [TOKENIZER_CONFIG_FILE, PROCESSOR_TEMPLATE_FILE]) {
-    const found = readConfig(folder, name)?.chat_template ?? null;
-    if (found === null) continue;
-    const where = `${join(folder, name)}: chat_template`;
-    if (typeof found === 'string') return new ChatTemplate(found, where, special);
-    const usual = found.find((entry) => entry.name === 'default');
-    if (usual !== undefined) return new ChatTemplate(usual.template, where, special);
-    throw new CheckpointError(
-      `has templates named ${found.map((entry) => entry.name).join(', ')}, and none named default`,
-      { where },
-    );
-  }
-  return null;
 }
 
 const ids = z

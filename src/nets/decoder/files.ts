@@ -2,6 +2,7 @@
 import { join } from 'node:path';
 import { CheckpointError } from '../../core/errors.js';
 import {
+  checkWeights,
   CONFIG_FILE,
   readConfig,
   readWeights,
@@ -21,6 +22,26 @@ export interface LoadedDecoder extends Architecture {
  * or of another shape; GraphError for sizes that do not go together.
  */
 export function openDecoder(folder: string): LoadedDecoder {
+  const { config, contextSize, files, expected, stored } = findDecoder(folder);
+  return { config, contextSize, weights: readWeights(files, expected, stored) };
+}
+
+/** Looks at what `openDecoder` would read, without reading its weights. Raises as that does. */
+export function checkDecoder(folder: string): Architecture {
+  const { config, contextSize, files, expected, stored } = findDecoder(folder);
+  checkWeights(files, expected, stored);
+  return { config, contextSize };
+}
+
+interface FoundDecoder extends Architecture {
+  readonly files: TensorFiles;
+  /** Shapes by the names of the architecture. */
+  readonly expected: ReadonlyMap<string, readonly number[]>;
+  /** From such a name to that in the files. */
+  readonly stored: (name: string) => string;
+}
+
+function findDecoder(folder: string): FoundDecoder {
   const { config, contextSize } = describeDecoder(folder);
   checkDecoderConfig(config);
   const files = tensorFiles(folder);
@@ -32,7 +53,7 @@ export function openDecoder(folder: string): LoadedDecoder {
     });
   }
   const expected = new Map([...decoderParameters(config)].map(([name, { shape }]) => [name, shape]));
-  return { config, contextSize, weights: readWeights(files, expected, stored) };
+  return { config, contextSize, files, expected, stored };
 }
 
 /** What a folder's config.json says, without its weights. Raises as `openDecoder`. */

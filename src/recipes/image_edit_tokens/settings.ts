@@ -9,7 +9,7 @@ import { engine } from '../../schema/model.js';
 import { taskField, trainedFields } from '../../schema/run.js';
 import { rollout } from '../../schema/training.js';
 import { policyRules } from '../policy_rules.js';
-import type { TrainedRecipe } from '../recipe.js';
+import { datalistNeeds, type TrainedRecipe } from '../recipe.js';
 import { noLabelledWords, rewardRules } from '../reward_rules.js';
 import { decoderFields, decoderNeeds, neededModel } from '../token_policy.js';
 import { groupRules, sharedRules, wholeBatches } from '../training_rules.js';
@@ -83,6 +83,7 @@ export const imageEditTokens: TrainedRecipe<ImageEditSettings> = {
   reward: (settings) => settings.reward,
   ...decoderNeeds,
   tinyData: ({ data: { dir, tiny } }) => (tiny === null ? null : join(dir, tiny.folder)),
+  needs: datalistNeeds,
   missing: ({ policy, environment: { model } }) => [
     ...(policy.model === null && policy.init === null
       ? [

@@ -8,7 +8,7 @@ import { engine, imageTokenizerInit } from '../../schema/model.js';
 import { taskField, trainedFields } from '../../schema/run.js';
 import { lossColumns } from '../columns.js';
 import { trainingBytes } from '../memory.js';
-import type { TrainedRecipe } from '../recipe.js';
+import { datalistNeeds, type TrainedRecipe } from '../recipe.js';
 import { number, problem, type Rule } from '../rules.js';
 import { sharedRules, wholeBatches } from '../training_rules.js';
 
@@ -61,6 +61,7 @@ export const imageTokenizer: TrainedRecipe<ImageTokenizerSettings> = {
     sft.patience === null ? null : { key: 'algorithm.sft.patience', value: sft.patience },
   tinyData: ({ data: { dir, tiny } }) => (tiny === null ? null : join(dir, tiny.folder)),
   warnings: () => [],
+  needs: datalistNeeds,
   missing: () => [],
 };
 

@@ -1,9 +1,9 @@
 /** From a row of a dataset to what the policy is asked, and from what it wrote to its answer. Pure functions. */
 import { z } from 'zod';
 import { DataError } from '../../core/errors.js';
-import type { Row } from '../../data/rows.js';
+import { COLUMNS_ADVICE, type Row } from '../../data/rows.js';
 import type { Message } from '../../models/chat/template.js';
-import type { TextAnswersSettings } from './settings.js';
+import { PLACEHOLDER, type TextAnswersSettings } from './settings.js';
 
 /** What a row asks. */
 export interface Question {
@@ -95,12 +95,12 @@ function valueOf(row: Row, column: string, where: string): unknown {
   if (value !== undefined) return value;
   throw new DataError(`the row has no column '${column}'; found: ${Object.keys(row).join(', ')}`, {
     where,
-    next: 'Name the columns of the dataset in data.columns, or write the prompt by prompt.template.',
+    next: COLUMNS_ADVICE,
   });
 }
 
 function filled(template: string, row: Row, where: string): string {
-  return template.replaceAll(/\{([A-Za-z_][\w.-]*)\}/g, (_, column: string) => {
+  return template.replaceAll(PLACEHOLDER, (_, column: string) => {
     const value = valueOf(row, column, where);
     return typeof value === 'string' ? value : JSON.stringify(value);
   });

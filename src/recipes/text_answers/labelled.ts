@@ -36,6 +36,13 @@ async function labelled(task: TextTask, prompt: TextPrompt): Promise<LabelledTex
   }
   const words = expected.startsWith(prefill) ? expected.slice(prefill.length) : expected;
   const ids = Int32Array.from([...(await tokenizer.encode(words, { addSpecial: false })), end]);
+  const [length, size] = [prompt.tokens.ids.length + ids.length, task.settings.policy.model_context_size];
+  if (length > size) {
+    throw new DataError(`prompt and labelled answer have ${length} tokens: model_context_size is ${size}`, {
+      where: prompt.id,
+      next: 'Raise policy.model_context_size, or leave this row out.',
+    });
+  }
   return {
     prompt,
     answer: { ids, logProbs: new Float32Array(ids.length), finished: true },

@@ -11,6 +11,7 @@ import { TextTask } from './task.js';
 
 async function open(settings: TextAnswersSettings, bench: Bench): Promise<Training> {
   const task = await TextTask.open(settings, bench.resolveRun);
+  await task.checkPrompts();
   noteDatasets(bench, settings.data, task.sources);
   const { algorithm, validation } = settings;
   const forms = { constrained: false, separateVocabularies: false };

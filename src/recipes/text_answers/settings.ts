@@ -5,10 +5,11 @@ import { wordsReward } from '../../rewards/schema/reward.js';
 import { wordsAlgorithm } from '../../schema/algorithm.js';
 import { rowData } from '../../schema/data.js';
 import { idleWhere, result, section, type ReadSettings } from '../../schema/mark.js';
+import type { ModelReference } from '../../schema/model.js';
 import { taskField, trainedFields } from '../../schema/run.js';
 import { rollout } from '../../schema/training.js';
 import { policyRules } from '../policy_rules.js';
-import type { TrainedRecipe } from '../recipe.js';
+import { sourcesOf, type Need, type TrainedRecipe } from '../recipe.js';
 import { noImages, rewardRules } from '../reward_rules.js';
 import { problem, type Problem, type Reader } from '../rules.js';
 import { decoderFields, decoderNeeds, optionalModel } from '../token_policy.js';
@@ -97,6 +98,7 @@ export const textAnswers: TrainedRecipe<TextAnswersSettings> = {
   reward: (settings) => settings.reward,
   ...decoderNeeds,
   tinyData: ({ data: { dir, tiny } }) => (tiny === null ? null : join(dir, tiny.folder)),
+  needs,
   missing: ({ policy }) =>
     policy.model === null && policy.init === null
       ? [
@@ -104,6 +106,27 @@ export const textAnswers: TrainedRecipe<TextAnswersSettings> = {
         ]
       : [],
 };
+
+/** A column's place in a template. */
+export const PLACEHOLDER = /\{([A-Za-z_][\w.-]*)\}/g;
+
+function needs({ data, policy, prompt }: TextAnswersSettings): Need[] {
+  const asked =
+    prompt.template === null
+      ? [data.columns.prompt]
+      : [...prompt.template.matchAll(PLACEHOLDER)].map(([, name]) => name);
+  const columns = [...asked, ...(data.columns.expected === null ? [] : [data.columns.expected])];
+  const folderOf = (reference: ModelReference | null): string | null =>
+    typeof reference === 'string' ? reference : null;
+  const model = folderOf(policy.model);
+  const words = folderOf(policy.tokenizer ?? policy.model);
+  const { lora, model_context_size: contextSize } = policy;
+  return [
+    ...sourcesOf(data).map(({ path }): Need => ({ kind: 'rows', path, columns })),
+    ...(model === null ? [] : [{ kind: 'decoder', folder: model, lora, contextSize } as const]),
+    ...(words === null ? [] : [{ kind: 'tokenizer', folder: words, chat: prompt.chat, model } as const]),
+  ];
+}
 
 /** A system message, examples and a template's own names have no place in bare words. */
 function turnsNeedChat(read: Reader): Problem[] {

@@ -2,16 +2,17 @@
 import { DataError, RunError } from '../../core/errors.js';
 import { openRows, type RowSource } from '../../data/rows.js';
 import { createSampler, type Sampler } from '../../data/sampler.js';
-import { encodePrompt, type Reader } from '../../models/chat/prompt.js';
+import { promptText, type Reader } from '../../models/chat/prompt.js';
 import { modelFolder, type RunResolver } from '../../models/reference.js';
-import { endTokens, openChatTemplate, openTokenizer } from '../../models/tokenizer/open.js';
+import { endTokens, openTokenizer } from '../../models/tokenizer/open.js';
+import { openChatTemplate } from '../../models/tokenizer/texts.js';
 import type { Tokenizer } from '../../models/tokenizer/tokenizer.js';
 import type { TokenAnswer, TokenAsked } from '../../policies/tokens/batch.js';
 import { FreeText } from '../../policies/tokens/free_text.js';
 import type { RecordedEpisode } from '../../run/episodes.js';
 import type { Answers, Prompt, PromptSource, Rendered, Task } from '../../scoring/task.js';
 import { nameSources, type NamedSource } from '../named_sources.js';
-import { questionOf, written } from './conversation.js';
+import { questionOf, written, type Question } from './conversation.js';
 import { END, placesOf, worldTokenizer } from './data.js';
 import type { TextAnswersSettings } from './settings.js';
 
@@ -27,6 +28,9 @@ interface Words extends Reader {
   /** The one of them that labels end with. */
   readonly end: number;
 }
+
+/** Tokens that a tokenizer puts around a text, at most. */
+const MOST_AROUND = 8;
 
 export class TextTask implements Task<TextPrompt, TokenAnswer> {
   readonly validation: readonly PromptSource<TextPrompt>[];
@@ -80,19 +84,67 @@ export class TextTask implements Task<TextPrompt, TokenAnswer> {
 
   /** Raises DataError for a row of another form, a template that fails, and where the context leaves no room for an answer. */
   async promptOf(source: RowSource, index: number): Promise<TextPrompt> {
-    const { prompt, policy } = this.settings;
-    const where = source.place(index);
-    const { asked, instruction, expected } = questionOf(source.read(index), this.settings, where);
-    const options = { addGenerationPrompt: true, variables: prompt.variables };
-    const ids = await encodePrompt(this.words, asked, options, policy.assistant_prefill);
-    if (ids.length >= policy.model_context_size) {
-      throw new DataError(
-        `a prompt of ${ids.length} tokens leaves no room for an answer: model_context_size is ${policy.model_context_size}`,
-        { where, next: 'Raise policy.model_context_size, or leave this row out.' },
-      );
-    }
+    const { instruction, expected, text, addSpecial } = this.#textOf(source, index);
+    const ids = await this.words.tokenizer.encode(text, { addSpecial });
+    if (!this.#leavesRoom(ids)) throw this.#tooLong(`a prompt of ${ids.length} tokens leaves`, source.place(index));
     const label = expected === undefined ? {} : { expected };
     return { id: source.id(index), instruction, sourcePng: null, tokens: { ids }, ...label };
+  }
+
+  /**
+   * Looks at every prompt that a run may ask. Raises DataError for the first that cannot be asked, and where the context leaves some no room for an
+   * answer: how many these are, and the first of them.
+   */
+  async checkPrompts(): Promise<void> {
+    let first: { readonly place: string; readonly tokens: number } | null = null;
+    let [looked, tooLong] = [0, 0];
+    const { prompts } = this.settings.validation;
+    const lengths = [
+      ...this.train.map((source) => [source, source.length] as const),
+      ...this.heldOut.map(({ source }) => [source, Math.min(source.length, prompts)] as const),
+    ];
+    for (const [source, length] of new Map(lengths)) {
+      for (let index = 0; index < length; index++) {
+        const { text, addSpecial } = this.#textOf(source, index);
+        looked += 1;
+        // A token stands for a byte at least, but for those that a tokenizer puts around a text.
+        if (Buffer.byteLength(text) + MOST_AROUND < this.settings.policy.model_context_size) continue;
+        const ids = await this.words.tokenizer.encode(text, { addSpecial });
+        if (this.#leavesRoom(ids)) continue;
+        tooLong += 1;
+        first ??= { place: source.place(index), tokens: ids.length };
+      }
+    }
+    if (first === null) return;
+    const found = `${tooLong} of ${looked} prompts are too long: the first, of ${first.tokens} tokens, leaves`;
+    throw this.#tooLong(found, first.place);
+  }
+
+  /** A row as the text that the policy reads. */
+  #textOf(source: RowSource, index: number): Question & ReturnType<typeof promptText> {
+    const { prompt, policy } = this.settings;
+    const where = source.place(index);
+    const question = questionOf(source.read(index), this.settings, where);
+    const options = { addGenerationPrompt: true, variables: prompt.variables };
+    try {
+      return { ...question, ...promptText(this.words, question.asked, options, policy.assistant_prefill) };
+    } catch (cause) {
+      if (!(cause instanceof DataError)) throw cause;
+      const details = cause.next === undefined ? { cause } : { next: cause.next, cause };
+      throw new DataError(`${cause.message} (${cause.where ?? 'no template'})`, { where, ...details });
+    }
+  }
+
+  #leavesRoom(ids: readonly number[]): boolean {
+    return ids.length < this.settings.policy.model_context_size;
+  }
+
+  #tooLong(found: string, where: string): DataError {
+    const size = this.settings.policy.model_context_size;
+    return new DataError(`${found} no room for an answer: model_context_size is ${size}`, {
+      where,
+      next: 'Raise policy.model_context_size, or leave such rows out.',
+    });
   }
 
   async render(chunk: readonly Answers<TextPrompt, TokenAnswer>[]): Promise<Rendered[][]> {

@@ -1,10 +1,9 @@
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import type { Outcome } from '../../../src/rewards/score/types.js';
-import { rewardOf, place as servers } from '../../rewards/server/served.js';
 import { Place } from '../editrl.js';
-import { recipeContract, type TestJudge } from './contract.js';
+import { recipeContract } from './contract.js';
 import { programWith, type Program } from './program.js';
+import { likesShortAnswers } from './reward_server.js';
 
 const CONFIG = 'test/e2e/recipes/toy_words.jsonnet';
 let program: Program;
@@ -13,33 +12,6 @@ beforeAll(() => {
   program = programWith({ name: 'toy_words', folder: join(import.meta.dirname, 'toy_words'), member: 'toyWords' });
 });
 afterAll(() => program.remove());
-
-/** A reward server that likes short answers. */
-async function startJudge(): Promise<TestJudge> {
-  const running = servers();
-  const away: Outcome = { kind: 'unscored', reason: 'server_error', detail: 'its judge is away', parts: {} };
-  const server = await running.start({
-    ...rewardOf({
-      brevity: {
-        weight: 1,
-        score: ({ answer = '' }) => {
-          const manner = judge.manner();
-          if (manner === 'silent') return new Promise<Outcome>(() => {});
-          if (manner === 'fails') return away;
-          const value = 1 / (1 + answer.split(' ').length);
-          return { kind: 'scored', value, normalised: value, parts: { 'brevity/words': answer.split(' ').length } };
-        },
-      },
-    }),
-    canary: async () => {
-      if (judge.manner() === 'scores') return { ok: true };
-      judge.onLook();
-      return { ok: false, detail: away.detail };
-    },
-  });
-  const judge: TestJudge = { url: server.url, manner: () => 'scores', onLook: () => {}, close: () => running.close() };
-  return judge;
-}
 
 describe('a program with one recipe more', () => {
   it('has its folder, and its lines in the two tables, and is the product in all else', () => {
@@ -77,7 +49,7 @@ recipeContract('toy_words', {
   makePlace: () => Place.make(null, program.command),
   config: CONFIG,
   overlays: [],
-  startJudge,
+  startJudge: likesShortAnswers,
   otherReward: 'format_accuracy',
   makesImages: false,
 });

@@ -1,9 +1,10 @@
-import { cpSync, rmSync, writeFileSync } from 'node:fs';
+import { cpSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
 import { CheckpointError, DataError } from '../../../src/core/errors.js';
 import { encodePrompt } from '../../../src/models/chat/prompt.js';
-import { endTokens, openChatTemplate, openTokenizer } from '../../../src/models/tokenizer/open.js';
+import { endTokens, openTokenizer } from '../../../src/models/tokenizer/open.js';
+import { openChatTemplate, tokenCount } from '../../../src/models/tokenizer/texts.js';
 import { WordTokenizer, wordTokenizerJson } from '../../../src/models/tokenizer/words.js';
 import { testFolders } from '../../support/folder.js';
 import { FIXTURES } from '../python_fixtures.js';
@@ -156,5 +157,34 @@ describe('where an answer ends', () => {
     expect(() => ends('llama2', { 'generation_config.json': { eos_token_id: 'x' } })).toThrow(
       /neither an id nor a list/,
     );
+  });
+});
+
+describe('how many tokens there are', () => {
+  test.each(['gpt2', 'llama2', 'llama3', 'metaspace', 'qwen2', 'unigram', 'wordpiece'])('in %s', (kind) => {
+    const json = JSON.parse(readFileSync(join(FIXTURES, kind, 'tokenizer.json'), 'utf8')) as unknown;
+    const { size } = openTokenizer(join(FIXTURES, kind));
+    expect(tokenCount(json)).toBeLessThanOrEqual(size);
+    expect(tokenCount(json)).toBeGreaterThan(size - 20);
+  });
+
+  test('counts what is added in the same file, and ids with gaps', () => {
+    const vocab = { a: 0, b: 7 };
+    expect(tokenCount({ model: { vocab } })).toBe(8);
+    expect(tokenCount({ model: { vocab }, added_tokens: [{ id: 9 }] })).toBe(10);
+    expect(
+      tokenCount({
+        model: {
+          vocab: [
+            ['a', -1],
+            ['b', -2],
+          ],
+        },
+      }),
+    ).toBe(2);
+  });
+
+  test('is not known of other forms', () => {
+    expect([tokenCount({ model: {} }), tokenCount(null)]).toEqual([null, null]);
   });
 });

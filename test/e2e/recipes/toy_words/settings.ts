@@ -59,6 +59,7 @@ export const toyWords: TrainedRecipe<ToyWordsSettings> = {
   columns: () => rewardColumns,
   patience: () => null,
   tinyData: () => null,
+  needs: () => [],
   warnings: () => [],
   missing: () => [],
 };

@@ -1,0 +1,79 @@
+/** The texts of a tokenizer's folder, and its chat template: what can be known of them without the library that computes tokens. */
+import { existsSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { z } from 'zod';
+import { CheckpointError } from '../../core/errors.js';
+import { ChatTemplate } from '../chat/template.js';
+import { parseTokenizerConfig, type TokenizerConfig } from './added.js';
+import type { Tokenizer } from './tokenizer.js';
+
+export const TOKENIZER_CONFIG_FILE = 'tokenizer_config.json';
+export const TEMPLATE_FILE = 'chat_template.jinja';
+/** Where models that see keep their template. */
+export const PROCESSOR_TEMPLATE_FILE = 'chat_template.json';
+/** Further templates under names of their own. */
+const TEMPLATES_FOLDER = 'additional_chat_templates';
+
+/** A file's text; null where there is none. Raises CheckpointError for one that cannot be read. */
+export function readText(folder: string, name: string): string | null {
+  const path = join(folder, name);
+  if (!existsSync(path)) return null;
+  try {
+    return readFileSync(path, 'utf8');
+  } catch (cause) {
+    throw new CheckpointError('cannot be read', { where: path, cause });
+  }
+}
+
+export function parse(text: string, where: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch (cause) {
+    throw new CheckpointError(`is not JSON: ${(cause as Error).message}`, { where, cause });
+  }
+}
+
+export function readJson(folder: string, name: string): unknown {
+  const text = readText(folder, name);
+  return text === null ? null : parse(text, join(folder, name));
+}
+
+export function readConfig(folder: string, name: string): TokenizerConfig | null {
+  const json = readJson(folder, name);
+  return json === null ? null : parseTokenizerConfig(json, join(folder, name));
+}
+
+/** The template that a folder's conversations are rendered with; null where it has none. Raises DataError for one that cannot be parsed. */
+export function openChatTemplate(folder: string, { special }: Pick<Tokenizer, 'special'>): ChatTemplate | null {
+  const own = readText(folder, TEMPLATE_FILE) ?? readText(folder, join(TEMPLATES_FOLDER, 'default.jinja'));
+  if (own !== null) return new ChatTemplate(own, join(folder, TEMPLATE_FILE), special);
+  for (const name of [TOKENIZER_CONFIG_FILE, PROCESSOR_TEMPLATE_FILE]) {
+    const found = readConfig(folder, name)?.chat_template ?? null;
+    if (found === null) continue;
+    const where = `${join(folder, name)}: chat_template`;
+    if (typeof found === 'string') return new ChatTemplate(found, where, special);
+    const usual = found.find((entry) => entry.name === 'default');
+    if (usual !== undefined) return new ChatTemplate(usual.template, where, special);
+    throw new CheckpointError(
+      `has templates named ${found.map((entry) => entry.name).join(', ')}, and none named default`,
+      { where },
+    );
+  }
+  return null;
+}
+
+const id = z.int().nonnegative();
+const counted = z.object({
+  model: z.object({ vocab: z.union([z.record(z.string(), id), z.array(z.unknown())]) }),
+  added_tokens: z.array(z.object({ id })).default([]),
+});
+
+/** One more than the highest id of a tokenizer.json, to which the files beside it may add; null where it is of another form. */
+export function tokenCount(json: unknown): number | null {
+  const parsed = counted.safeParse(json);
+  if (!parsed.success) return null;
+  const { model, added_tokens } = parsed.data;
+  // A list has its tokens in the order of their ids.
+  const own = Array.isArray(model.vocab) ? [model.vocab.length - 1] : Object.values(model.vocab);
+  return [...own, ...added_tokens.map((token) => token.id)].reduce((most, one) => Math.max(most, one), -1) + 1;
+}

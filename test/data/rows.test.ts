@@ -1,0 +1,154 @@
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { DataError } from '../../src/core/errors.js';
+import { checkRows, openRows, rowFiles, type Row, type RowSource } from '../../src/data/rows.js';
+import { testFolders } from '../support/folder.js';
+
+const newFolder = testFolders('rows');
+const FIXTURES = join(import.meta.dirname, 'fixtures', 'rows');
+
+function file(name: string, content: string | Uint8Array): string {
+  const path = join(newFolder(), name);
+  writeFileSync(path, content);
+  return path;
+}
+
+const all = (source: RowSource): Row[] => Array.from({ length: source.length }, (_, i) => source.read(i));
+
+describe('JSON lines', () => {
+  it('are rows, named by their file and line', async () => {
+    const path = file('train.jsonl', '{"prompt":"a"}\n{"prompt":"b","n":2}\n');
+    const rows = await openRows(path);
+    expect(all(rows)).toEqual([{ prompt: 'a' }, { prompt: 'b', n: 2 }]);
+    expect(rows).toMatchObject({ name: path, remark: null });
+    expect([rows.id(1), rows.place(1)]).toEqual(['train.jsonl:2', `${path}:2`]);
+  });
+
+  it('may begin with a mark, end with carriage returns, and have blank lines, which are counted', async () => {
+    const rows = await openRows(file('train.jsonl', '\uFEFF{"a":"x\u2028y"}\r\n\r\n  \n{"a":2}\r\n'));
+    expect(all(rows)).toEqual([{ a: 'x\u2028y' }, { a: 2 }]);
+    expect(rows.id(1)).toBe('train.jsonl:4');
+  });
+
+  it('need no last end of line', async () => {
+    expect(all(await openRows(file('a.jsonl', '{"a":1}\n{"a":2}')))).toEqual([{ a: 1 }, { a: 2 }]);
+  });
+
+  const broken: readonly (readonly [string, string, RegExp, string])[] = [
+    ['a line that is cut off', '{"a":1}\n\n{"a":\n', /is not JSON/, ':3'],
+    ['a list', '[1]\n', /found a line that is no object/, ':1'],
+    ['null', 'null\n', /found a line that is no object/, ':1'],
+    ['no lines', '\n \n', /the dataset is empty/, ''],
+  ];
+  it.each(broken)('with %s are refused', async (_, text, message, line) => {
+    const path = file('train.jsonl', text);
+    await expect(openRows(path)).rejects.toThrow(DataError);
+    await expect(openRows(path)).rejects.toThrow(message);
+    await expect(openRows(path)).rejects.toMatchObject({ where: `${path}${line}` });
+  });
+});
+
+const turns = (i: number) => [
+  { role: 'system', content: 'Be brief.' },
+  { role: 'user', content: `What is ${i} + ${i}? é😀` },
+];
+const row = (i: number): Row => ({
+  prompt: turns(i),
+  answer: i === 1 ? null : String(2 * i),
+  count: i,
+  score: i / 4,
+  right: i % 2 === 0,
+  tags: Array.from({ length: i }, () => 'sum'),
+  // A number cannot hold it: words can.
+  large: String(2n ** 53n + 2n * BigInt(i) + 1n),
+});
+
+describe('parquet files', () => {
+  it.each(['snappy', 'zstd'])('with %s are the rows that were written, as JSON would hold them', async (codec) => {
+    const rows = await openRows(join(FIXTURES, `${codec}.parquet`));
+    expect(all(rows)).toStrictEqual([0, 1, 2].map(row));
+    expect(rows.id(2)).toBe(`${codec}.parquet:3`);
+  });
+
+  it('that are broken are refused by name', async () => {
+    const whole = readFileSync(join(FIXTURES, 'zstd.parquet'));
+    for (const bytes of [whole.subarray(0, 400), whole.subarray(0, -9), Buffer.alloc(0)]) {
+      const path = file('train.parquet', bytes);
+      await expect(openRows(path)).rejects.toThrow(/cannot be read as parquet: /);
+      await expect(openRows(path)).rejects.toMatchObject({ where: path });
+    }
+  });
+});
+
+describe('a folder', () => {
+  it('of shards is one dataset, in the order of their names', async () => {
+    const rows = await openRows(join(FIXTURES, 'shards'));
+    expect(all(rows)).toStrictEqual([0, 1, 2].map(row));
+    expect(rows.id(2)).toBe('train-00001-of-00002.parquet:1');
+  });
+
+  it('may hold both kinds', () => {
+    const folder = newFolder();
+    for (const name of ['b.jsonl', 'a.parquet', 'c.txt']) writeFileSync(join(folder, name), '');
+    expect(rowFiles(folder)).toEqual([join(folder, 'a.parquet'), join(folder, 'b.jsonl')]);
+  });
+
+  it.each([
+    ['no rows', (folder: string) => folder, /the folder holds no dataset; allowed: files of kind \.jsonl, \.parquet/],
+    ['nothing of that name', (folder: string) => join(folder, 'x.jsonl'), /there is no such dataset/],
+    [
+      'a file of another kind',
+      (folder: string) => join(folder, 'rows.csv'),
+      /found a file of kind '\.csv'; allowed: \.jsonl, \.parquet, or a folder/,
+    ],
+  ])('with %s is refused', (_, path, message) => {
+    const folder = newFolder();
+    writeFileSync(join(folder, 'rows.csv'), 'a,b\n');
+    expect(() => rowFiles(path(folder))).toThrow(DataError);
+    expect(() => rowFiles(path(folder))).toThrow(message);
+  });
+});
+
+describe('the digest', () => {
+  it('changes with what the rows say and their order, not with where they lie', async () => {
+    const digest = async (...texts: string[]): Promise<unknown> => {
+      const folder = join(newFolder(), 'set');
+      mkdirSync(folder);
+      texts.forEach((text, i) => writeFileSync(join(folder, `${i}.jsonl`), text));
+      return (await openRows(folder)).digest;
+    };
+    const [one, two] = ['{"a":1}\n', '{"a":2}\n'];
+    expect(await digest(one, two)).toEqual(await digest(one, two));
+    const others = await Promise.all([digest(two, one), digest(one), digest(one + two)]);
+    for (const other of others) expect(other).not.toEqual(await digest(one, two));
+  });
+});
+
+describe('a glance at a dataset', () => {
+  it.each(['snappy.parquet', 'shards'])('finds the columns of %s', (name) => {
+    expect(() => checkRows(join(FIXTURES, name), ['prompt', 'answer'])).not.toThrow();
+    expect(() => checkRows(join(FIXTURES, name), ['prompt', 'label'])).toThrow("the dataset has no column 'label'");
+  });
+
+  it('finds those of the first line that is not blank, however long, and reads no further', () => {
+    const path = file('a.jsonl', `\n \r\n${JSON.stringify({ prompt: 'a'.repeat(200_000), n: 1 })}\n{"broken`);
+    expect(() => checkRows(path, ['prompt', 'n'])).not.toThrow();
+    const look = (): void => checkRows(path, ['prompt', 'label']);
+    expect(look).toThrow("the dataset has no column 'label'; found: prompt, n");
+    expect(look).toThrow(expect.objectContaining({ where: path }) as Error);
+    expect(() => checkRows(file('b.jsonl', '\uFEFF{"a":1}'), ['a'])).not.toThrow();
+    expect(() => checkRows(file('c.jsonl', ' \n\n'), ['a'])).not.toThrow();
+  });
+
+  it('refuses what is broken, and what is not there', () => {
+    expect(() => checkRows(file('a.jsonl', '{"a":\n'), ['a'])).toThrow(/is not JSON/);
+    const whole = readFileSync(join(FIXTURES, 'zstd.parquet'));
+    for (const bytes of [whole.subarray(0, -9), whole.subarray(-9), Buffer.alloc(0)]) {
+      expect(() => checkRows(file('a.parquet', bytes), ['prompt'])).toThrow(
+        /cannot be read as parquet: it does not end/,
+      );
+    }
+    expect(() => checkRows('/no/such/rows', ['a'])).toThrow('there is no such dataset');
+  });
+});

@@ -1,0 +1,179 @@
+import { describe, expect, it } from 'vitest';
+import { DataError } from '../../../src/core/errors.js';
+import type { Row } from '../../../src/data/rows.js';
+import { questionOf, written, type Question } from '../../../src/recipes/text_answers/conversation.js';
+import { smallSettings } from './small.js';
+
+interface Asking {
+  readonly prompt?: Readonly<Record<string, unknown>>;
+  readonly columns?: Readonly<Record<string, unknown>>;
+}
+
+function question(row: Row, { prompt = {}, columns = {} }: Asking = {}): Question {
+  const settings = smallSettings({ prompt, data: { columns } });
+  return questionOf(row, settings, 'rows.jsonl:7');
+}
+
+const turn = (role: string, content: unknown): object => ({ role, content });
+
+describe('what a row asks', () => {
+  it('is its words, in a conversation of one turn', () => {
+    expect(question({ prompt: 'How many?' })).toEqual({
+      asked: [{ role: 'user', content: 'How many?' }],
+      instruction: 'How many?',
+    });
+  });
+
+  it('is bare words where there is no chat', () => {
+    expect(question({ prompt: 'How many?' }, { prompt: { chat: false } })).toEqual({
+      asked: 'How many?',
+      instruction: 'How many?',
+    });
+    const one = question({ prompt: [turn('user', 'How many?')] }, { prompt: { chat: false } });
+    expect(one.asked).toBe('How many?');
+  });
+
+  it('is a conversation whose last words are the instruction, parts of text among them', () => {
+    const turns = [
+      turn('user', 'Hi'),
+      turn('assistant', 'Yes?'),
+      turn('user', [
+        { type: 'text', text: 'a' },
+        { type: 'text', text: 'b' },
+      ]),
+    ];
+    const { asked, instruction, expected } = question({ prompt: turns });
+    expect(asked).toEqual(turns);
+    expect(instruction).toBe('ab');
+    expect(expected).toBeUndefined();
+  });
+
+  it('has the last turn as its label where that is the assistant\u2019s, and no column says otherwise', () => {
+    const turns = [turn('user', 'Hi'), turn('assistant', 'Hello.')];
+    expect(question({ prompt: turns })).toEqual({ asked: [turns[0]], instruction: 'Hi', expected: 'Hello.' });
+    const columns = { expected: 'label' };
+    expect(question({ prompt: turns, label: 'Hey.' }, { columns })).toMatchObject({ expected: 'Hey.' });
+  });
+
+  it('takes other columns, and words around them', () => {
+    const row = { question: 'Why?', n: 3, tags: ['a'], answer: 'So.' };
+    const columns = { prompt: 'question', expected: 'answer' };
+    expect(question(row, { columns })).toMatchObject({ instruction: 'Why?', expected: 'So.' });
+    const template = '{question} Say {n} of {tags}, and {0} {not closed.';
+    expect(question(row, { prompt: { template } }).instruction).toBe('Why? Say 3 of ["a"], and {0} {not closed.');
+  });
+
+  it('does not read placeholders in what a column says', () => {
+    expect(question({ a: '{b} $& $1', b: 'no' }, { prompt: { template: '{a}' } }).instruction).toBe('{b} $& $1');
+  });
+
+  it.each([
+    ['a number', 42, '42'],
+    ['true', true, 'true'],
+    ['a turn', [turn('assistant', 'So.')], 'So.'],
+  ])('takes %s as a label', (_, expected, words) => {
+    expect(question({ prompt: 'p', expected }, { columns: { expected: 'expected' } }).expected).toBe(words);
+  });
+
+  it('has no label where its column holds null', () => {
+    expect(question({ prompt: 'p', expected: null }, { columns: { expected: 'expected' } })).not.toHaveProperty(
+      'expected',
+    );
+  });
+
+  it('comes after the system message and the examples', () => {
+    const prompt = { system: 'Be brief.', examples: [{ prompt: 'One?', answer: 'Yes.' }] };
+    expect(question({ prompt: 'Two?' }, { prompt }).asked).toEqual([
+      turn('system', 'Be brief.'),
+      turn('user', 'One?'),
+      turn('assistant', 'Yes.'),
+      turn('user', 'Two?'),
+    ]);
+  });
+
+  it('keeps its own system message before the examples', () => {
+    const prompt = { examples: [{ prompt: 'One?', answer: 'Yes.' }] };
+    const own = [turn('system', 'Be long.'), turn('user', 'Two?')];
+    const roles = (question({ prompt: own }, { prompt }).asked as { role: string; content: string }[]).map(
+      ({ role, content }) => `${role} ${content}`,
+    );
+    expect(roles).toEqual(['system Be long.', 'user One?', 'assistant Yes.', 'user Two?']);
+  });
+});
+
+describe('a row that asks nothing that can be asked', () => {
+  const label = { columns: { expected: 'expected' } };
+  const cases: readonly (readonly [string, Row, Asking, RegExp])[] = [
+    ['without the column', { question: 'Why?', id: 3 }, {}, /no column 'prompt'; found: question, id/],
+    ['without the label\u2019s column', { prompt: 'Why?' }, label, /no column 'expected'; found: prompt/],
+    ['without a column of the template', { prompt: 'Why?' }, { prompt: { template: '{q}' } }, /no column 'q'/],
+    ['with a number', { prompt: 3 }, {}, /found 3 in column 'prompt'; allowed: words, or a list of \{role, content\}/],
+    ['with null', { prompt: null }, {}, /found null in column 'prompt'/],
+    ['with no turn', { prompt: [] }, {}, /found \[\] in column 'prompt'/],
+    [
+      'with a turn of an image',
+      { prompt: [turn('user', [{ type: 'image', url: 'x' }])] },
+      {},
+      /found \[\{"role":"user".*…? in column/,
+    ],
+    [
+      'whose last turn is the system\u2019s',
+      { prompt: [turn('system', 'x')] },
+      {},
+      /last turn is of 'system'; allowed: 'user'/,
+    ],
+    ['with a label alone', { prompt: [turn('assistant', 'x')] }, {}, /last turn is of 'nobody'; allowed: 'user'/],
+    [
+      'with two system messages',
+      { prompt: [turn('system', 'a'), turn('user', 'b')] },
+      { prompt: { system: 'c' } },
+      /a system message in the row, and prompt\.system/,
+    ],
+    [
+      'with turns without chat',
+      { prompt: [turn('user', 'a'), turn('assistant', 'b'), turn('user', 'c')] },
+      { prompt: { chat: false } },
+      /a conversation of 3 turns with prompt\.chat false/,
+    ],
+    [
+      'with a label of two turns',
+      { prompt: 'p', expected: [turn('user', 'a'), turn('user', 'b')] },
+      label,
+      /in column 'expected'; allowed: words, a number, or one turn/,
+    ],
+    [
+      'with a label that is an object',
+      { prompt: 'p', expected: { a: 1 } },
+      label,
+      /found \{"a":1\} in column 'expected'/,
+    ],
+  ];
+  it.each(cases)('%s', (_, row, asking, message) => {
+    const asked = (): unknown => question(row, asking);
+    expect(asked).toThrow(DataError);
+    expect(asked).toThrow(message);
+    expect(asked).toThrow(expect.objectContaining({ where: 'rows.jsonl:7' }) as Error);
+  });
+});
+
+describe('what was written', () => {
+  const thinking = { open: '<think>', close: '</think>' };
+  it.each([
+    ['a <think>b</think> c', null, 'a <think>b</think> c'],
+    [' words \n', undefined, 'words'],
+  ])('%j without thinking is all an answer', (text, thought, answer) => {
+    expect(written(text, null)).toEqual({ thought: thought ?? null, answer });
+  });
+
+  it.each([
+    ['<think> so </think> 4 ', 'so', '4'],
+    // A prompt may have opened it.
+    ['so</think>4', 'so', '4'],
+    ['<think>a</think>b<think>c</think>d', 'a</think>b<think>c', 'd'],
+    ['<think>so it goes on', 'so it goes on', ''],
+    ['4', null, '4'],
+    ['before <think>a</think>', 'a', ''],
+  ])('%j is cut at its tags', (text, thought, answer) => {
+    expect(written(text, thinking)).toEqual({ thought, answer });
+  });
+});

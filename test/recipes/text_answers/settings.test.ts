@@ -1,0 +1,72 @@
+import { describe, expect, it } from 'vitest';
+import { recipeOf } from '../../../src/recipes/settings.js';
+import { problemsOf, smallSettings } from './small.js';
+
+describe('rewards of answers in words', () => {
+  it('look at no image', () => {
+    const [problem] = problemsOf({ reward: { mode: 'viescore', endpoint: 'embedded' } });
+    expect(problem).toMatch(
+      /^reward\.mode: 'viescore' looks at an image, but the answers of task 'text_answers' are words; allowed: /,
+    );
+    expect(problem).toMatch(/format_accuracy.*word_overlap/);
+    expect(problem).not.toContain('align_quality');
+    const terms = [
+      { name: 'word_overlap', weight: 0.5 },
+      { name: 'clip', weight: 0.5, model: 'm' },
+    ];
+    expect(problemsOf({ reward: { mode: null, terms } })).toEqual([
+      expect.stringMatching(/^reward\.terms: 'clip' looks at an image/),
+    ]);
+  });
+
+  it('have to be named, score what was cut off, and may be of any kind that reads words', () => {
+    expect(problemsOf({ reward: { mode: null } })).toEqual([expect.stringMatching(/^reward\.mode: found null/)]);
+    expect(problemsOf({ reward: { mode: 'format_accuracy' } })).toEqual([]);
+    expect(smallSettings().reward.zero_if_unfinished).toBe(false);
+  });
+});
+
+describe('prompts', () => {
+  it.each([
+    ['system', 'Be brief.'],
+    ['examples', [{ prompt: 'a', answer: 'b' }]],
+    ['variables', { enable_thinking: false }],
+  ])('have %s in chat alone', (field, value) => {
+    expect(problemsOf({ prompt: { chat: false, [field]: value } })).toEqual([
+      `prompt.${field}: found with prompt.chat false; allowed: with prompt.chat true, or left out`,
+    ]);
+    expect(problemsOf({ prompt: { [field]: value } })).toEqual([]);
+    expect(problemsOf({ prompt: { chat: false } })).toEqual([]);
+  });
+});
+
+describe('supervised training', () => {
+  const algorithm = { type: 'sft' };
+
+  it('needs labels', () => {
+    expect(problemsOf({ algorithm })).toEqual([
+      expect.stringMatching(/^data\.columns\.expected: found null with supervised/),
+    ]);
+    const columns = { expected: 'answer' };
+    expect(problemsOf({ algorithm, data: { columns } })).toEqual([]);
+  });
+});
+
+describe('a model from random weights', () => {
+  it('needs somebody\u2019s words', () => {
+    expect(problemsOf({ data: { tiny: null } })).toEqual([
+      expect.stringMatching(/^policy\.tokenizer: found null with policy\.init/),
+    ]);
+    expect(problemsOf({ data: { tiny: null }, policy: { tokenizer: 'folder' } })).toEqual([]);
+    expect(problemsOf({ data: { tiny: null }, policy: { init: null, model: 'folder' } })).toEqual([]);
+  });
+
+  it('is missing where there is no other', () => {
+    const missing = (policy: object) => {
+      const settings = smallSettings({ policy: policy as Record<string, unknown> });
+      return recipeOf(settings).missing(settings);
+    };
+    expect(missing({})).toEqual([]);
+    expect(missing({ init: null })).toEqual([expect.stringContaining('policy.model is null')]);
+  });
+});

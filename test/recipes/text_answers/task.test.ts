@@ -1,0 +1,304 @@
+import { cpSync, existsSync, mkdirSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { CheckpointError, DataError } from '../../../src/core/errors.js';
+import type { RecordedEpisode } from '../../../src/run/episodes.js';
+import { END, makeData } from '../../../src/recipes/text_answers/data.js';
+import { heldOutBatch, trainingBatch } from '../../../src/recipes/text_answers/labelled.js';
+import { TextTask, type TextPrompt } from '../../../src/recipes/text_answers/task.js';
+import { drawCaption } from '../../../src/tiny/world/words.js';
+import { FIXTURES, readFixture, type Chats } from '../../models/python_fixtures.js';
+import { testFolders } from '../../support/folder.js';
+import { smallSettings } from './small.js';
+
+const newFolder = testFolders('text-task');
+const { chats } = readFixture<Chats>('chats.json');
+const chatml = chats['chatml'].template;
+
+/** A folder with a tokenizer of Hugging Face's, this template, and several ends of answers. */
+function modelOf(template: string | null = chatml): string {
+  const folder = newFolder();
+  cpSync(join(FIXTURES, 'qwen2'), folder, { recursive: true });
+  if (template !== null) writeFileSync(join(folder, 'chat_template.jinja'), template);
+  writeFileSync(join(folder, 'generation_config.json'), JSON.stringify({ eos_token_id: [420, 422] }));
+  return folder;
+}
+
+interface Given {
+  readonly rows: readonly object[];
+  readonly heldOut?: readonly object[];
+  readonly model?: string;
+  readonly policy?: Readonly<Record<string, unknown>>;
+  readonly [section: string]: unknown;
+}
+
+function open({ rows, heldOut = rows, model = modelOf(), policy = {}, ...sections }: Given): Promise<TextTask> {
+  const folder = join(newFolder(), 'sums');
+  mkdirSync(folder);
+  const file = (name: string, of: readonly object[]): { path: string } => {
+    const path = join(folder, name);
+    writeFileSync(path, of.map((row) => `${JSON.stringify(row)}\n`).join(''));
+    return { path };
+  };
+  const data = { train: [file('train.jsonl', rows)], validation: [file('held_out.jsonl', heldOut)], tiny: null };
+  const { columns } = sections as { columns?: object };
+  const settings = smallSettings({
+    ...Object.fromEntries(Object.entries(sections).filter(([name]) => name !== 'columns')),
+    policy: { init: null, model, ...policy },
+    data: { ...data, columns: columns ?? {} },
+  });
+  return TextTask.open(settings, (run) => run);
+}
+
+const sums = [1, 2, 3].map((n) => ({ prompt: `What is ${n} + ${n}?`, answer: String(2 * n) }));
+const labels = { columns: { expected: 'answer' } };
+const idsOf = async (task: TextTask, text: string): Promise<number[]> => [...(await task.words.tokenizer.encode(text))];
+const answer = (ids: readonly number[], finished: boolean) => ({
+  ids: Int32Array.from(ids),
+  logProbs: new Float32Array(ids.length),
+  finished,
+});
+const asked = (task: TextTask, { tokens }: TextPrompt): string => task.words.tokenizer.decode(tokens.ids);
+
+describe('a prompt', () => {
+  it('is written by the model\u2019s template, up to what the answer begins with', async () => {
+    const task = await open({
+      rows: sums,
+      ...labels,
+      prompt: { system: 'Be brief.' },
+      policy: { assistant_prefill: 'It is' },
+    });
+    const prompt = await task.validation[0].prompt(1);
+    expect(asked(task, prompt)).toBe(
+      '<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nWhat is 2 + 2?<|im_end|>\n<|im_start|>assistant\nIt is',
+    );
+    expect(prompt).toMatchObject({
+      id: 'held_out.jsonl:2',
+      instruction: 'What is 2 + 2?',
+      sourcePng: null,
+      expected: '4',
+    });
+    expect(await task.labels(prompt)).toEqual({ truth: null, expected: '4' });
+    expect(task.validation[0]).toMatchObject({ name: 'sums', length: 3 });
+  });
+
+  it('knows the template\u2019s own names', async () => {
+    const model = modelOf('{{ messages[0].content }} {{ mood }}');
+    const task = await open({ rows: sums, model, prompt: { variables: { mood: 'glad' } } });
+    expect(asked(task, await task.prompt(0))).toMatch(/^What is \d \+ \d\? glad$/);
+  });
+
+  it('is bare words without chat, with what the tokenizer puts around them', async () => {
+    const task = await open({ rows: sums, model: modelOf(null), prompt: { chat: false } });
+    const prompt = await task.validation[0].prompt(0);
+    expect(prompt.tokens.ids).toEqual(await task.words.tokenizer.encode('What is 1 + 1?', { addSpecial: true }));
+    expect(prompt).not.toHaveProperty('expected');
+    expect(await task.labels(prompt)).toEqual({ truth: null });
+  });
+
+  it('comes in an endless order that the seed decides, from all datasets', async () => {
+    const order = async (seed: number): Promise<string[]> => {
+      const task = await open({ rows: sums });
+      const again = await TextTask.open({ ...task.settings, seed }, (run) => run);
+      return Promise.all(Array.from({ length: 12 }, async (_, i) => (await again.prompt(i)).id));
+    };
+    expect(await order(1)).toEqual(await order(1));
+    expect(await order(1)).not.toEqual(await order(2));
+    expect(new Set((await order(1)).slice(0, 3)).size).toBe(3);
+  });
+
+  it('needs a template for chat', async () => {
+    const opening = open({ rows: sums, model: modelOf(null) });
+    await expect(opening).rejects.toThrow(DataError);
+    await expect(opening).rejects.toThrow('the model has no chat template');
+  });
+});
+
+describe('prompts are looked at before the first is asked', () => {
+  const long = { prompt: `What is ${'1 + '.repeat(40)}1?` };
+
+  it('and pass where each leaves room', async () => {
+    await expect((await open({ rows: sums })).checkPrompts()).resolves.toBeUndefined();
+  });
+
+  it('and are counted where the context is too small, held-out ones that are asked among them', async () => {
+    const task = await open({
+      rows: [sums[0], long, long],
+      heldOut: [sums[0], long, long, long],
+      validation: { prompts: 2 },
+    });
+    const checking = task.checkPrompts();
+    await expect(checking).rejects.toThrow(DataError);
+    await expect(checking).rejects.toThrow(
+      /^3 of 5 prompts are too long: the first, of \d+ tokens, leaves no room for an answer: model_context_size is 64$/,
+    );
+    await expect(checking).rejects.toMatchObject({ where: expect.stringMatching(/sums\/train\.jsonl:2$/) as string });
+    await expect(task.validation[0].prompt(1)).rejects.toThrow(/^a prompt of \d+ tokens leaves no room for an answer/);
+    await expect(task.validation[0].prompt(1)).rejects.toMatchObject({
+      where: expect.stringMatching(/held_out\.jsonl:2$/) as string,
+    });
+  });
+
+  it('to the token', async () => {
+    const task = await open({ rows: sums });
+    const longest = Math.max(
+      ...(await Promise.all(sums.map(async (_, i) => (await task.prompt(i)).tokens.ids.length))),
+    );
+    const within = (model_context_size: number) =>
+      TextTask.open({ ...task.settings, policy: { ...task.settings.policy, model_context_size } }, (run) => run);
+    await expect((await within(longest + 1)).checkPrompts()).resolves.toBeUndefined();
+    await expect((await within(longest)).checkPrompts()).rejects.toThrow(/of 6 prompts are too long/);
+  });
+
+  it('and the row is named that the template refuses', async () => {
+    const model = modelOf(
+      "{% for m in messages %}{% if '2' in m.content %}{{ raise_exception('No twos') }}{% endif %}{% endfor %}",
+    );
+    const checking = (await open({ rows: sums, model })).checkPrompts();
+    await expect(checking).rejects.toThrow(/^the chat template fails.*: No twos \(.*chat_template\.jinja\)$/);
+    await expect(checking).rejects.toMatchObject({ where: expect.stringMatching(/train\.jsonl:2$/) as string });
+  });
+
+  it('and the row is named that asks nothing', async () => {
+    const checking = (await open({ rows: [sums[0], { question: 'x' }] })).checkPrompts();
+    await expect(checking).rejects.toThrow("the row has no column 'prompt'");
+    await expect(checking).rejects.toMatchObject({ where: expect.stringMatching(/train\.jsonl:2$/) as string });
+  });
+});
+
+describe('an answer', () => {
+  const thinking = { thinking: { open: '<think>', close: '</think>' } };
+
+  it('ends at any of the ends, which are no words of it', async () => {
+    const task = await open({ rows: sums, ...labels });
+    expect([...task.format.ends].sort()).toEqual([420, 422]);
+    expect(task.words.end).toBe(422);
+    const prompt = await task.prompt(0);
+    const four = await idsOf(task, 'four');
+    const answers = [answer([...four, 420], true), answer([...four, 422], true), answer(four, false)];
+    const [rendered] = await task.render([{ prompt, answers, keys: ['a', 'b', 'c'] }]);
+    expect(rendered.map(({ item }) => item.answer)).toEqual(['four', 'four', 'four']);
+    expect(rendered.map(({ item }) => item.finished)).toEqual([true, true, false]);
+    expect(rendered[0].item).toEqual({
+      key: 'a',
+      instruction: prompt.instruction,
+      source: null,
+      edited: null,
+      truth: null,
+      answer: 'four',
+      expected: prompt.expected,
+      finished: true,
+    });
+    expect(rendered[0].record).toEqual({ text: 'four', expected: prompt.expected, tokens: [...four, 420] });
+  });
+
+  it('begins with what it is made to begin with', async () => {
+    const task = await open({ rows: sums, policy: { assistant_prefill: 'It is ' } });
+    const [[{ item, record }]] = await task.render([
+      { prompt: await task.prompt(0), answers: [answer(await idsOf(task, 'four'), false)], keys: ['a'] },
+    ]);
+    expect([item.answer, record['text']]).toEqual(['It is four', 'It is four']);
+  });
+
+  it('is what stands after the thoughts, and both are recorded', async () => {
+    const task = await open({ rows: sums, policy: thinking });
+    const text = '<think>two twos</think> 4';
+    const answers = [answer(await idsOf(task, text), false), answer(await idsOf(task, '<think>two'), false)];
+    const [[whole, cut]] = await task.render([{ prompt: await task.prompt(0), answers, keys: ['a', 'b'] }]);
+    expect([whole.item.answer, cut.item.answer]).toEqual(['4', '']);
+    expect(whole.record).toMatchObject({ text, answer: '4' });
+  });
+
+  it('is taken back from its record', async () => {
+    const task = await open({ rows: sums, ...labels, policy: thinking });
+    const prompt = await task.prompt(0);
+    const ids = [...(await idsOf(task, '<think>x</think>4')), 422];
+    const [[{ item, record }]] = await task.render([{ prompt, answers: [answer(ids, true)], keys: ['x'] }]);
+    const outcome = { kind: 'zero_by_rule', reason: 'unfinished', parts: {} } as const;
+    const line = { key: 'x', sample: prompt.id, instruction: prompt.instruction, finished: true, outcome, ...record };
+    const reread = task.reread(line);
+    expect(reread.ids).toEqual(Int32Array.from(ids));
+    const [[again]] = await task.render([{ prompt, answers: [reread], keys: ['x'] }]);
+    expect(again.item).toEqual(item);
+    const wordless = Object.fromEntries(Object.entries(line).filter(([name]) => name !== 'tokens'));
+    expect(() => task.reread(wordless as unknown as RecordedEpisode)).toThrow(/no tokens/);
+  });
+});
+
+describe('labels', () => {
+  it('are the labelled answers with the model\u2019s own end, without what they begin with anyway', async () => {
+    const rows = [{ prompt: 'How many?', answer: 'It is four' }];
+    const task = await open({ rows, ...labels, policy: { assistant_prefill: 'It is ' } });
+    const [{ prompt, answer: label, weights }] = await trainingBatch(task, 1, 1);
+    expect([...label.ids]).toEqual([...(await idsOf(task, 'four')), 422]);
+    expect(asked(task, prompt)).toMatch(/It is $/);
+    expect([...weights]).toEqual(Array.from(label.ids, () => 1));
+  });
+
+  it('come in the order of training, and from the first held-out rows', async () => {
+    const task = await open({ rows: sums, ...labels });
+    const ids = async (iteration: number) => (await trainingBatch(task, 2, iteration)).map(({ prompt }) => prompt.id);
+    const expected = await Promise.all([0, 1, 2, 3].map(async (i) => (await task.prompt(i)).id));
+    expect([...(await ids(1)), ...(await ids(2))]).toEqual(expected);
+    expect((await heldOutBatch(task, 2)).map(({ prompt }) => prompt.id)).toEqual([
+      'held_out.jsonl:1',
+      'held_out.jsonl:2',
+    ]);
+    expect(await heldOutBatch(task, 99)).toHaveLength(3);
+  });
+
+  it('are needed, and fit into the context', async () => {
+    const without = await open({ rows: [{ prompt: 'a', answer: null }], ...labels });
+    await expect(trainingBatch(without, 1, 1)).rejects.toThrow('the row has no labelled answer');
+    const long = await open({ rows: [{ prompt: 'a', answer: 'x y z '.repeat(30) }], ...labels });
+    await expect(trainingBatch(long, 1, 1)).rejects.toThrow(
+      /prompt and labelled answer have \d+ tokens: model_context_size is 64/,
+    );
+  });
+});
+
+describe('the tiny world', () => {
+  it('is made where it is missing, and brings its words', async () => {
+    const dir = newFolder();
+    const path = (split: string) => ({ path: join(dir, 'tiny/words', `${split}.jsonl`) });
+    const counts = { labelled: 2, train: 4, validation: 3 };
+    const settings = smallSettings({
+      prompt: { chat: false, template: 'Plainly {prompt} means' },
+      data: {
+        dir,
+        train: [path('train')],
+        validation: [path('validation')],
+        tiny: { counts },
+        columns: { expected: 'expected' },
+      },
+    });
+    const said: string[] = [];
+    const make = () => makeData(settings, null, (line) => said.push(line));
+    await make();
+    await make();
+    expect(said).toEqual([`making the tiny world's captions in ${join(dir, 'tiny')}`]);
+    expect(existsSync(path('train').path)).toBe(true);
+    const task = await TextTask.open(settings, (run) => run);
+    const { seed } = settings.data.tiny!;
+    const drawn = drawCaption(seed, 'validation', 2);
+    const prompt = await task.validation[0].prompt(2);
+    expect(prompt).toMatchObject({ instruction: `Plainly ${drawn.prompt} means`, expected: drawn.expected });
+    expect(asked(task, prompt)).toBe(prompt.instruction);
+    expect([...task.format.ends]).toEqual([task.words.tokenizer.id(END)]);
+    await expect(task.checkPrompts()).resolves.toBeUndefined();
+  });
+
+  it('is not made for rows that are brought along', async () => {
+    await expect(
+      makeData(smallSettings({ policy: { init: null, model: 'm' }, data: { tiny: null } }), null, () => {
+        throw new Error('nothing to say');
+      }),
+    ).resolves.toBeUndefined();
+  });
+});
+
+describe('a folder without a tokenizer', () => {
+  it('is refused', async () => {
+    await expect(open({ rows: sums, model: newFolder() })).rejects.toThrow(CheckpointError);
+  });
+});
