@@ -152,12 +152,14 @@ export class TextTask implements Task<TextPrompt, TokenAnswer> {
       answers.map(({ ids, finished }, i): Rendered => {
         const text = this.textOf({ ids, finished });
         const { thought, answer } = written(text, this.settings.policy.thinking);
+        const thinking = thought === null ? {} : { thought };
         const images = { source: null, edited: null, truth: null };
         const label = expected === undefined ? {} : { expected };
         return {
           item: { key: keys[i], instruction, ...images, answer, ...label, finished },
-          record: { text, ...(thought === null ? {} : { answer }), ...label, tokens: [...ids] },
+          record: { text, ...thinking, ...(thought === null ? {} : { answer }), ...label, tokens: [...ids] },
           caption: instruction,
+          ...thinking,
         };
       }),
     );
