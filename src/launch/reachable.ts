@@ -6,7 +6,7 @@ import type { LoadedConfig } from '../config/load.js';
 import { EditrlError, EndpointError } from '../core/errors.js';
 import { modelFolder } from '../models/reference.js';
 import { isTrainable, recipeOf, rewardOf } from '../recipes/settings.js';
-import { asksJudge } from '../rewards/score/choice.js';
+import { asksJudge, shownToJudge } from '../rewards/score/choice.js';
 import { createReward } from '../rewards/score/combined.js';
 import { bySetting, resolveEndpoints, type Endpoint } from '../rewards/judge/endpoints.js';
 import { JudgeImages } from '../rewards/judge/images.js';
@@ -95,7 +95,9 @@ export class Servers {
   }
 
   /** The judges at `reward.endpoint`. */
-  async #ofJudges({ endpoint, model_alias: alias }: RewardSettings, models: readonly string[]): Promise<Found[]> {
+  async #ofJudges(reward: RewardSettings, models: readonly string[]): Promise<Found[]> {
+    const { endpoint, model_alias: alias } = reward;
+    const shown = shownToJudge(reward);
     if (endpoint === 'embedded') {
       return [{ what: endpoint, note: 'its judge is embedded: it is started with the run, and was not asked' }];
     }
@@ -110,7 +112,7 @@ export class Servers {
     const places: readonly Endpoint[] = shared === null ? [endpoint] : [...new Set(shared)];
     const looks = models.flatMap((model) => places.map((place) => ({ model, place })));
     const found = await Promise.all(
-      looks.map(async (look) => ({ ...look, error: await this.#ask(look.place, look.model, { alias }) })),
+      looks.map(async (look) => ({ ...look, error: await this.#ask(look.place, look.model, { alias, shown }) })),
     );
     return found.flatMap(({ model, place, error }): Found[] => {
       if (error === null) return [];
@@ -149,9 +151,9 @@ export class Servers {
   #ask(
     place: Endpoint,
     model: string,
-    options: Pick<ReadinessOptions, 'alias' | 'names'>,
+    options: Pick<ReadinessOptions, 'alias' | 'names' | 'shown'>,
   ): Promise<EditrlError | null> {
-    return once(this.#judges, JSON.stringify([place, model, options.alias]), () =>
+    return once(this.#judges, JSON.stringify([place, model, options.alias, options.shown]), () =>
       failureOf(() => waitUntilReady(place, model, { ...judgeKey({ token: null }), maxWaitS: 0, ...options })),
     );
   }

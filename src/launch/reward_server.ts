@@ -6,7 +6,7 @@ import { leaves } from '../schema/walk.js';
 import type { ModelReference } from '../schema/model.js';
 import { ConfigError } from '../core/errors.js';
 import { sha256 } from '../core/image.js';
-import { rewardName } from '../rewards/score/choice.js';
+import { rewardName, shownToJudge } from '../rewards/score/choice.js';
 import { createReward } from '../rewards/score/combined.js';
 import type { JudgeAddress } from '../rewards/judge/endpoints.js';
 import { JudgeImages } from '../rewards/judge/images.js';
@@ -60,7 +60,7 @@ export async function openServedReward(settings: RewardSettings, options: Served
     const { onWaiting, onNote, signal } = options;
     const waiting = { maxWaitS: settings.max_wait_s, onWaiting, onNote, signal };
     await reward.untilReady(waiting);
-    const asked = { alias: settings.model_alias, onNote };
+    const asked = { alias: settings.model_alias, shown: shownToJudge(settings), onNote };
     const ready: ReadyJudges =
       judges.models.length === 0
         ? { endpoints: [], token: null, traits: {} }

@@ -3,7 +3,7 @@ import { basename } from 'node:path';
 import type { ModelReference } from '../schema/model.js';
 import type { RewardSettings } from '../rewards/schema/reward.js';
 import { ConfigError, must } from '../core/errors.js';
-import { rewardName } from '../rewards/score/choice.js';
+import { rewardName, shownToJudge } from '../rewards/score/choice.js';
 import { createReward, type CombinedReward } from '../rewards/score/combined.js';
 import type { JudgeAddress } from '../rewards/judge/endpoints.js';
 import { JudgeImages } from '../rewards/judge/images.js';
@@ -80,6 +80,7 @@ export async function openScorer(
       ...ready,
       store,
       alias: reward.model_alias,
+      shown: shownToJudge(reward),
       onNote: (note) => services.log.logger.warn(note),
       concurrency: limits.concurrency,
       policy: limits,
@@ -186,7 +187,11 @@ async function readyJudges(
     try {
       await scored.untilReady(waiting);
       if (address === null) return { endpoints: [], token: null, traits: {} };
-      return await judges.untilReady(address, { ...waiting, alias: reward.model_alias });
+      return await judges.untilReady(address, {
+        ...waiting,
+        alias: reward.model_alias,
+        shown: shownToJudge(reward),
+      });
     } catch (error) {
       throw stop.aborted ? new Abandoned() : error;
     }

@@ -25,6 +25,8 @@ export interface Rendered {
   readonly record: Readonly<Record<string, unknown>>;
   /** What a contact sheet says of it. */
   readonly caption: string;
+  /** What the policy thought before it answered in words, where it did. */
+  readonly thought?: string;
 }
 
 /** Answers to one prompt, with the names of their episodes. */

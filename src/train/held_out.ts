@@ -56,8 +56,7 @@ export class HeldOut<P extends Prompt, A extends Answer, H> {
     }
     if (group.rank === 0) {
       record(iteration, episodes);
-      // Words alone make no sheet.
-      if (shown.some(({ source, edit }) => source !== null || edit !== null)) await show(iteration, shown);
+      if (shown.length > 0) await show(iteration, shown);
     }
     return metrics;
   }
@@ -86,13 +85,19 @@ export class HeldOut<P extends Prompt, A extends Answer, H> {
       },
       new Stopwatch(),
     );
-    const rows = rendered.slice(0, Math.max(0, SHOWN - start)).map(([{ item, caption }], i): ContactSheetRow => ({
-      instruction: caption,
-      source: item.source,
-      edit: item.edited,
-      truth: item.truth,
-      score: showOutcome(outcomes[i][0]),
-    }));
+    const rows = rendered
+      .slice(0, Math.max(0, SHOWN - start))
+      .map(([{ item, caption, thought }], i): ContactSheetRow => ({
+        instruction: caption,
+        source: item.source,
+        edit: item.edited,
+        truth: item.truth,
+        score: showOutcome(outcomes[i][0]),
+        words:
+          item.answer === undefined
+            ? null
+            : { thought: thought ?? null, answer: item.answer, expected: item.expected ?? null },
+      }));
     const all = await group.allGather({ outcomes: outcomes.flat(), rows });
     const lines = await group.gather(
       rendered.map(([{ record, item }], i) =>

@@ -172,7 +172,7 @@ describe('a tokenizer', () => {
   const words = (count: number): string =>
     wordTokenizerJson(
       ['<end>'],
-      Array.from({ length: count - 1 }, (_, i) => `w${i}`),
+      Array.from({ length: count - 2 }, (_, i) => `w${i}`),
     );
   const withTokenizer = (json: string, template: string | null = 'x') =>
     modelOf('llama', (folder) => {

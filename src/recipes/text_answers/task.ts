@@ -1,6 +1,6 @@
 /** The task of `text_answers`: rows of words, a tokenizer with its chat template, and answers as words. */
 import { DataError, RunError } from '../../core/errors.js';
-import { openRows, type RowSource } from '../../data/rows.js';
+import { openRows, type Row, type RowSource } from '../../data/rows.js';
 import { createSampler, type Sampler } from '../../data/sampler.js';
 import { promptText, type Reader } from '../../models/chat/prompt.js';
 import { modelFolder, type RunResolver } from '../../models/reference.js';
@@ -20,6 +20,7 @@ import type { TextAnswersSettings } from './settings.js';
 export interface TextPrompt extends Prompt, TokenAsked {
   /** The labelled answer, where the row has one. */
   readonly expected?: string;
+  readonly row: Row;
 }
 
 /** A tokenizer with what ends an answer in it. */
@@ -88,7 +89,7 @@ export class TextTask implements Task<TextPrompt, TokenAnswer> {
     const ids = await this.words.tokenizer.encode(text, { addSpecial });
     if (!this.#leavesRoom(ids)) throw this.#tooLong(`a prompt of ${ids.length} tokens leaves`, source.place(index));
     const label = expected === undefined ? {} : { expected };
-    return { id: source.id(index), instruction, sourcePng: null, tokens: { ids }, ...label };
+    return { id: source.id(index), instruction, sourcePng: null, tokens: { ids }, ...label, row: source.read(index) };
   }
 
   /**
@@ -148,16 +149,18 @@ export class TextTask implements Task<TextPrompt, TokenAnswer> {
   }
 
   async render(chunk: readonly Answers<TextPrompt, TokenAnswer>[]): Promise<Rendered[][]> {
-    return chunk.map(({ prompt: { instruction, expected }, answers, keys }) =>
+    return chunk.map(({ prompt: { instruction, expected, row }, answers, keys }) =>
       answers.map(({ ids, finished }, i): Rendered => {
         const text = this.textOf({ ids, finished });
         const { thought, answer } = written(text, this.settings.policy.thinking);
+        const thinking = thought === null ? {} : { thought };
         const images = { source: null, edited: null, truth: null };
         const label = expected === undefined ? {} : { expected };
         return {
-          item: { key: keys[i], instruction, ...images, answer, ...label, finished },
-          record: { text, ...(thought === null ? {} : { answer }), ...label, tokens: [...ids] },
+          item: { key: keys[i], instruction, ...images, answer, ...label, row, finished },
+          record: { text, ...thinking, ...(thought === null ? {} : { answer }), ...label, tokens: [...ids] },
           caption: instruction,
+          ...thinking,
         };
       }),
     );

@@ -1,9 +1,9 @@
 /**
- * A question that any judge can answer: two small images and an edit that asks for nothing, in the reply format of most questions, so that a
- * server which refuses that is found. What it answers does not matter.
+ * A question that any judge can answer: two small images and an edit that asks for nothing, or words alone, in the reply format of most
+ * questions, so that a server which refuses that is found. What it answers does not matter.
  */
 import type { RgbImage } from '../../core/image.js';
-import type { JudgeQuery } from './judge.js';
+import type { JudgeMessage, JudgeQuery, Shown } from './judge.js';
 import { JudgeImages } from './images.js';
 import { twoScores } from './prompts.js';
 
@@ -15,21 +15,24 @@ function plain(level: number): RgbImage {
 
 const images = new JudgeImages(2);
 
-/** Two images, as most queries send them: a server may be limited to one per request. */
-export const canaryQuery: JudgeQuery = {
+function asking(...parts: JudgeMessage['parts']): JudgeQuery {
+  return { ...question, messages: [{ role: 'user', parts }] };
+}
+
+const question: Omit<JudgeQuery, 'messages'> = {
   key: 'canary',
-  messages: [
-    {
-      role: 'user',
-      parts: [
-        'This is a check of the connection. Two images follow. Answer with one short sentence.\nInstruction: leave the image as it is',
-        images.prepare(plain(96), 'canary'),
-        images.prepare(plain(160), 'canary'),
-      ],
-    },
-  ],
   format: twoScores,
   temperature: 0,
   maxCompletionTokens: 16,
   parse: () => ({ ok: true, scores: [] }),
+};
+
+/** By what the judge is shown otherwise. Of images two, as most queries send them: a server may be limited to one per request. */
+export const canaryQueries: Readonly<Record<Shown, JudgeQuery>> = {
+  images: asking(
+    'This is a check of the connection. Two images follow. Answer with one short sentence.\nInstruction: leave the image as it is',
+    images.prepare(plain(96), 'canary'),
+    images.prepare(plain(160), 'canary'),
+  ),
+  words: asking('This is a check of the connection. Answer with one short sentence.'),
 };

@@ -4,9 +4,9 @@ import type { Variation } from './chat_request.js';
 import { canShrink, hashPrompt, hashRequest } from './chat_request.js';
 import type { Clock } from '../../core/clock.js';
 import { checkedModel, isAlive, type ModelAlias, type Remedy, type Reply } from './completion.js';
-import type { Judge, JudgeQuery } from './judge.js';
+import type { Judge, JudgeQuery, Shown } from './judge.js';
 import { excerpt } from './parse.js';
-import { canaryQuery } from './canary.js';
+import { canaryQueries } from './canary.js';
 import pLimit, { type LimitFunction } from 'p-limit';
 import { LocalSender, type OpenSender, type Sender } from './sender.js';
 import {
@@ -32,6 +32,8 @@ export interface JudgeClientOptions {
   readonly apiKey?: string;
   /** What the servers were found to take; by default what their addresses say. What they refuse is learned in any case. */
   readonly traits?: Traits;
+  /** What it is asked about; `images` where it is absent. */
+  readonly shown?: Shown;
   /** Other names of the model that its servers may answer by; none by default. */
   readonly alias?: ModelAlias;
   /** Told in one line when the judge turns out to refuse what it was sent. */
@@ -81,6 +83,7 @@ export class JudgeClient implements Judge {
   readonly #sender: Sender;
   readonly #dialect: Dialect;
   readonly #alias: ModelAlias;
+  readonly #shown: Shown;
   readonly #onNote: (note: string) => void;
   /**
    * Questions being asked: as many again as there are slots are hashed and encoded while the judge works, so that a free slot waits for
@@ -104,6 +107,7 @@ export class JudgeClient implements Judge {
     this.#dialect = dialectOf(options.endpoints);
     this.#traits = options.traits ?? startingTraits[this.#dialect];
     this.#alias = options.alias ?? false;
+    this.#shown = options.shown ?? 'images';
     this.#onNote = options.onNote ?? (() => undefined);
     const { clock, random } = options;
     const open: OpenSender = options.openSender ?? ((asked) => new LocalSender(asked, { clock, random }));
@@ -133,11 +137,11 @@ export class JudgeClient implements Judge {
     this.#traits = traits;
   }
 
-  /** One small question with two images, outside the queue, without retries: does the judge answer at all, if only with thoughts? */
+  /** One small question of the kind that it is asked, outside the queue, without retries: does the judge answer at all, if only with thoughts? */
   async canary(signal?: AbortSignal): Promise<CanaryResult> {
     let traits = this.#traits;
     for (let changes = 0; ; changes++) {
-      const reply = await this.#sender.probe(canaryQuery, traits, this.#queryTimeoutMs, signal);
+      const reply = await this.#sender.probe(canaryQueries[this.#shown], traits, this.#queryTimeoutMs, signal);
       const fewer = changes < mostTraitChanges ? withoutRefused(traits, reply) : null;
       if (fewer !== null) {
         traits = fewer;

@@ -3,6 +3,9 @@ import type { JudgeImage } from './images.js';
 import type { Parsed } from './parse.js';
 import type { Judgement, ScoreOptions } from '../score/types.js';
 
+/** What a judge is shown: images, or words alone. */
+export type Shown = 'images' | 'words';
+
 export interface JudgeMessage {
   readonly role: 'system' | 'user';
   /** Texts and images in the order in which the judge sees them; what many queries share comes first, for the server's prefix cache. */

@@ -1,9 +1,10 @@
 /** Finding out, before anything is scored, what a server takes of a question. */
 import { setMaxListeners } from 'node:events';
 import type OpenAI from 'openai';
-import { canaryQuery } from './canary.js';
+import { canaryQueries } from './canary.js';
 import { toChatRequest } from './chat_request.js';
 import { readCompletion, readError, type Reply } from './completion.js';
+import type { Shown } from './judge.js';
 import { mostTraitChanges, without, type Traits } from './traits.js';
 
 /** So many times the tokens for a judge whose reply held nothing at all: 1,024 in place of 16. */
@@ -19,13 +20,14 @@ export async function negotiate(
   model: string,
   start: Traits,
   signal: AbortSignal,
+  shown: Shown = 'images',
 ): Promise<Negotiated> {
   // A signal counts whoever ever waited for it, and this is one request after another.
   setMaxListeners(0, signal);
   let traits = start;
   let room = 1;
   for (let changes = 0; ;) {
-    const request = await toChatRequest(canaryQuery, model, 0, traits, { room });
+    const request = await toChatRequest(canaryQueries[shown], model, 0, traits, { room });
     let reply: Reply;
     let error: unknown = null;
     try {

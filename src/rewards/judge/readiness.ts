@@ -7,6 +7,7 @@ import { checkedModel, readError, type ModelAlias } from './completion.js';
 import { Deadline } from '../../core/deadline.js';
 import { bySetting, resolveEndpoints, type AllowAlias, type Endpoint } from './endpoints.js';
 import { createHttpPool } from '../../http/pool.js';
+import type { Shown } from './judge.js';
 import { negotiate } from './negotiation.js';
 import { excerpt } from './parse.js';
 import { commonTraits, describeTraits, dialectOf, startingTraits, type Traits } from './traits.js';
@@ -30,12 +31,14 @@ export interface ReadinessOptions extends WaitOptions {
   readonly probe?: Probe;
   /** The run's judge where it is absent. */
   readonly names?: JudgeNames;
+  /** What it is to be asked about: the small request is of that kind. `images` where it is absent. */
+  readonly shown?: Shown;
   /** Other names of the model; see `checkedModel`. With any, the model need not be listed if it answers. */
   readonly alias?: ModelAlias;
 }
 
 /**
- * What a look asks for. `completion`: the listing, and a small request with two images, which shows that the judge judges. `listing`: nothing
+ * What a look asks for. `completion`: the listing, and a small request, with two images where it is to see images, which shows that the judge judges. `listing`: nothing
  * that costs money while the listing shows both the model and that the key is right, else the small request, too.
  */
 export type Probe = 'completion' | 'listing';
@@ -101,7 +104,7 @@ export type Look =
     };
 
 /**
- * Returns when every endpoint lists the model and completes a small request with two images. Raises EndpointError (exit code 3), naming the
+ * Returns when every endpoint lists the model and completes a small request, with two images where it is to see images. Raises EndpointError (exit code 3), naming the
  * address, what was found and what to do: after three looks in a row where waiting cannot help (another model, no OpenAI-compatible
  * server, a refused key), otherwise after `maxWaitS`. A node file that is not there yet is waited for. Raises ConfigError for a malformed address or key.
  */
@@ -124,6 +127,7 @@ export async function waitUntilReady(
         ...(options.probe === undefined ? {} : { probe: options.probe }),
         ...(options.names === undefined ? {} : { names: options.names }),
         ...(options.alias === undefined ? {} : { alias: options.alias }),
+        ...(options.shown === undefined ? {} : { shown: options.shown }),
       });
       if (look.ready !== null) {
         for (const note of look.notes) options.onNote?.(note);
@@ -142,7 +146,7 @@ export async function waitUntilReady(
   }
 }
 
-export interface LookContext extends Pick<ReadinessOptions, 'probe' | 'names' | 'alias'> {
+export interface LookContext extends Pick<ReadinessOptions, 'probe' | 'names' | 'alias' | 'shown'> {
   readonly clock: Clock;
   readonly pool: ReturnType<typeof createHttpPool>;
   readonly apiKey?: string;
@@ -204,11 +208,11 @@ function checkAddress({ endpoint }: JudgeNames): string {
 }
 
 /**
- * Whether one judge can be asked: it lists the model and completes a small request with two images, or as much of it as the probe wants. Never
+ * Whether one judge can be asked: it lists the model and completes a small request, or as much of it as the probe wants. Never
  * rejects.
  */
 export async function lookAt(url: string, model: string, context: LookContext): Promise<Look> {
-  const { pool, apiKey = noKey, names = runsJudge, probe = 'completion', alias = false } = context;
+  const { pool, apiKey = noKey, names = runsJudge, probe = 'completion', alias = false, shown = 'images' } = context;
   const client = createClient(url, apiKey, pool);
   const deadline = new Deadline(context.clock, context.timeoutMs ?? lookTimeoutMs, context.signal);
   const { signal } = deadline;
@@ -223,7 +227,7 @@ export async function lookAt(url: string, model: string, context: LookContext): 
   const completes = (listed: Look): Promise<Look> =>
     ask(async () => {
       const start = startingTraits[dialectOf([url])];
-      const { reply: got, traits, thinks, error } = await negotiate(client, model, start, signal);
+      const { reply: got, traits, thinks, error } = await negotiate(client, model, start, signal, shown);
       if (error !== null) return readFailure(error, url, names);
       const reply = checkedModel(got, model, alias, names.allow);
       if (reply.kind === 'text' || reply.thought === true) {
@@ -235,11 +239,11 @@ export async function lookAt(url: string, model: string, context: LookContext): 
       }
       return {
         state: 'wrong',
-        found: `a small request with two images gave no text (${reply.problem}: ${reply.detail})`,
+        found: `a small request${shown === 'images' ? ' with two images' : ''} gave no text (${reply.problem}: ${reply.detail})`,
         next:
           got !== reply
             ? `Set ${names.model} to the name that it answers with, if that is the model you mean, or allow that name.`
-            : `Check what serves this address: it has to complete chats with images. ${checkAddress(names)}`,
+            : `Check what serves this address: it has to complete chats${shown === 'images' ? ' with images' : ''}. ${checkAddress(names)}`,
       };
     });
   try {

@@ -1,5 +1,6 @@
 /** Which terms a config's reward section chooses. Pure, and as light as the schema. */
 import { z } from 'zod';
+import type { Shown } from '../judge/judge.js';
 import type { RewardChoice, TermSettings } from './settings.js';
 import type { TermKind } from '../terms/term.js';
 import { termKinds, type TermName } from '../terms/table.js';
@@ -54,6 +55,12 @@ export function termsThatAsk({ mode, terms, also_compute }: Choice): TermName[] 
     return kind.needs.judge && kind.ownJudge?.(ownFields(term)) !== true;
   });
   return [...weighed.map(({ name }) => name), ...bare.filter((name) => termKinds[name].needs.judge)];
+}
+
+/** What the run's judge is shown by those who ask it: words where none shows it images. */
+export function shownToJudge(choice: Choice): Shown {
+  const asking = termsThatAsk(choice);
+  return asking.length > 0 && asking.every((name) => termKinds[name].reads === 'words') ? 'words' : 'images';
 }
 
 /** Whether any chosen term asks the run's judge. */

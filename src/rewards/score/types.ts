@@ -17,6 +17,8 @@ export interface JudgeItem {
   readonly answer?: string;
   /** The labelled answer in words, where the dataset has one. */
   readonly expected?: string;
+  /** The dataset's row with all its columns, where a recipe's data have rows: for modules of the user's own. */
+  readonly row?: Readonly<Record<string, unknown>>;
   /** Whether the answer ended by itself (a stop token) instead of by the length limit. */
   readonly finished: boolean;
 }

@@ -1,6 +1,7 @@
 /** Every kind of term, by the name that a config gives it. Another kind is one file beside this one and one line here. */
 import type { TermKind } from './term.js';
 import { alignQuality } from './align_quality.js';
+import { answerJudge } from './answer_judge.js';
 import { clip } from './clip.js';
 import { formatAccuracy } from './format_accuracy.js';
 import { groundScore } from './ground_score.js';
@@ -24,6 +25,7 @@ export const termKinds = {
   image_similarity: imageSimilarity,
   format_accuracy: formatAccuracy,
   word_overlap: wordOverlap,
+  answer_judge: answerJudge,
   align_quality: alignQuality,
   logit_expectation: logitExpectation,
   ocr,

@@ -3,6 +3,7 @@ import sharp, { type OutputInfo, type OverlayOptions } from 'sharp';
 import type { RgbImage } from '../../core/image.js';
 import { writeFileAtomic } from '../../core/files.js';
 import { escapeMarkup, FONT, INK, loadFont, MUTED, svgToPng } from './svg.js';
+import { writeWordSheet, type WordSheetRow } from './word_sheet.js';
 
 export interface ContactSheetRow {
   readonly instruction: string;
@@ -13,6 +14,8 @@ export interface ContactSheetRow {
   readonly truth: RgbImage | null;
   /** The score as it is to be read, such as `7.4`. */
   readonly score: string;
+  /** What was answered in words, where it was. */
+  readonly words: Pick<WordSheetRow, 'thought' | 'answer' | 'expected'> | null;
 }
 
 const LINE = '#dfe3e8';
@@ -28,8 +31,16 @@ const ROW_HEIGHT = TILE + 20;
 /** More rows than this stand in two columns. */
 const ONE_COLUMN_ROWS = 8;
 
-/** Writes the sheet as PNG. Small images are enlarged by whole factors without smoothing, so that pixels stay visible. */
+/** Writes the sheet as PNG; of words where there are no images, but answers in words. */
 export async function writeContactSheet(path: string, rows: readonly ContactSheetRow[]): Promise<void> {
+  const said = rows.flatMap(({ instruction: prompt, score, source, edit, words }) =>
+    words === null || source !== null || edit !== null ? [] : { prompt, score, ...words },
+  );
+  return said.length === rows.length ? writeWordSheet(path, said) : writeImageSheet(path, rows);
+}
+
+/** Small images are enlarged by whole factors without smoothing, so that pixels stay visible. */
+async function writeImageSheet(path: string, rows: readonly ContactSheetRow[]): Promise<void> {
   const columns = rows.length > ONE_COLUMN_ROWS ? 2 : 1;
   const perColumn = Math.ceil(rows.length / columns);
   const width = 2 * MARGIN + columns * BLOCK_WIDTH - GAP + (columns - 1) * BLOCK_GAP;

@@ -6,6 +6,7 @@ import type { RunPaths } from '../paths.js';
 import { readRecord } from '../record.js';
 import { readState, type RunStateName } from '../state.js';
 import { readAlarms, type AlarmSpan } from './alarms.js';
+import { heldOutAnswers, type ShownAnswer } from './answers.js';
 
 /** The mean of a held-out evaluation and its standard error (null where it was not recorded). */
 export interface Estimate {
@@ -40,6 +41,8 @@ export interface RunReport {
   /** Mean training reward over the last iterations, with the standard error of that mean. */
   readonly training_reward: (Estimate & { readonly iterations: number }) | null;
   readonly training_loss: number | null;
+  /** Some held-out answers, where answers are words. */
+  readonly answers: readonly ShownAnswer[];
   /** Means over all iterations, in seconds; null where nothing was recorded. */
   readonly seconds_per_iteration: Readonly<Record<TimePart, number | null>>;
   readonly tokens_per_second: number | null;
@@ -80,6 +83,7 @@ function summarise(paths: RunPaths, state: ReturnType<typeof readState>, lines: 
     num_iterations: state?.num_iterations ?? 0,
     heldout: heldOut(lines),
     training_reward: lastReward(trained),
+    answers: heldOutAnswers(paths),
     training_loss: trained.at(-1)?.metrics['policy/loss'] ?? null,
     seconds_per_iteration: secondsPerIteration(trained),
     tokens_per_second: mean(trained, 'tokens/s'),

@@ -1,6 +1,8 @@
 /** A run's report as a short table for a terminal. */
+import { printable } from '../../core/errors.js';
 import { formatDuration } from '../progress.js';
 import type { AlarmSpan } from './alarms.js';
+import type { SaidAnswer } from './answers.js';
 import type { BeforeAfter, Estimate, RunReport } from './read.js';
 
 /** The lines of the report, without a final newline. */
@@ -9,6 +11,7 @@ export function formatReport(report: RunReport): string {
     [`${report.run_name}: ${stateLine(report)}`],
     heldOutTable(report),
     training(report),
+    answers(report),
     alarms(report),
     places(report),
   ];
@@ -69,6 +72,36 @@ function training(report: RunReport): string[] {
   if (unscored.length > 0) rows.push(['unscored', unscored.map(([why, count]) => `${why} ${count}`).join(', ')]);
   if (report.non_finite > 0) rows.push(['not finite', `${report.non_finite} metrics`]);
   return alignColumns(rows);
+}
+
+/** So much of a text is on a line. */
+const MOST_CHARACTERS = 160;
+
+function answers({ answers: shown }: RunReport): string[] {
+  if (shown.length === 0) return [];
+  const blocks = shown.map(({ which, prompt, expected, before, after }) => {
+    const rows = [
+      [`  ${which}`, '', 'prompt', oneLine(prompt)],
+      ...(expected === null ? [] : [['', '', 'expected', oneLine(expected)]]),
+      ...(before === null ? [] : saidRows('before', before)),
+      ...saidRows(before === null ? 'answer' : 'after', after),
+    ];
+    return rows;
+  });
+  return ['held-out answers', ...alignColumns(blocks.flat())];
+}
+
+function saidRows(when: string, { score, thought, answer }: SaidAnswer): string[][] {
+  const worth = score === null ? '-' : score.toFixed(3);
+  const thinking = thought === null ? [] : [['', '', `${when}, thinking`, oneLine(thought)]];
+  return [...thinking, ['', worth, when, oneLine(answer)]];
+}
+
+function oneLine(text: string): string {
+  const characters = [...printable(text.replace(/\s+/g, ' ').trim())];
+  return characters.length <= MOST_CHARACTERS
+    ? characters.join('')
+    : `${characters.slice(0, MOST_CHARACTERS - 1).join('')}…`;
 }
 
 function alarms(report: RunReport): string[] {

@@ -26,5 +26,5 @@ recipeContract('image_edit_tokens', {
   overlays: ['configs/lib/tiny.libsonnet', 'test/e2e/small.libsonnet', 'test/e2e/recipes/judged.libsonnet'],
   startJudge,
   otherReward: 'jpeg_size',
-  makesImages: true,
+  answersInWords: false,
 });

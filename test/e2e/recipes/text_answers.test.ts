@@ -15,7 +15,7 @@ const given = {
   config: CONFIG,
   startJudge: likesShortAnswers,
   otherReward: 'word_overlap',
-  makesImages: false,
+  answersInWords: true,
 };
 recipeContract('text_answers', { ...given, overlays: SMALL });
 recipeContract('text_answers with adapters', { ...given, overlays: [...SMALL, ADAPTERS] });

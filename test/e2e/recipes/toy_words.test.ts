@@ -51,5 +51,5 @@ recipeContract('toy_words', {
   overlays: [],
   startJudge: likesShortAnswers,
   otherReward: 'format_accuracy',
-  makesImages: false,
+  answersInWords: true,
 });

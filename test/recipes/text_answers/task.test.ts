@@ -78,6 +78,7 @@ describe('a prompt', () => {
       sourcePng: null,
       expected: '4',
     });
+    expect(prompt.row).toEqual(sums[1]);
     expect(await task.labels(prompt)).toEqual({ truth: null, expected: '4' });
     expect(task.validation[0]).toMatchObject({ name: 'sums', length: 3 });
   });
@@ -187,6 +188,7 @@ describe('an answer', () => {
       truth: null,
       answer: 'four',
       expected: prompt.expected,
+      row: prompt.row,
       finished: true,
     });
     expect(rendered[0].record).toEqual({ text: 'four', expected: prompt.expected, tokens: [...four, 420] });

@@ -3,8 +3,10 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, describe, expect, it } from 'vitest';
 import { ConfigError, EndpointError } from '../../../src/core/errors.js';
+import { JudgeClient } from '../../../src/rewards/judge/client.js';
 import type { Endpoint } from '../../../src/rewards/judge/endpoints.js';
 import { resolveEndpoints } from '../../../src/rewards/judge/endpoints.js';
+import { MemoryJudgementStore } from '../../../src/rewards/judge/memory_store.js';
 import { waitUntilReady } from '../../../src/rewards/judge/readiness.js';
 import { startingTraits } from '../../../src/rewards/judge/traits.js';
 import type { Behave, StubOptions } from './stub_judge.js';
@@ -89,6 +91,24 @@ describe('waitUntilReady', () => {
     const ready = await waitUntilReady(stub.url, stubModel, { maxWaitS: 0 });
     expect(ready).toEqual({ endpoints: [stub.url], traits: { ...startingTraits.vllm, context: 4096 } });
     expect(stub.requests.map(({ images }) => images.length)).toEqual([2]);
+  });
+
+  it('asks one that is shown words alone for a completion without images', async () => {
+    const stub = await serve(({ images }) =>
+      images.length > 0 ? openAiError(400, 'this model takes no images') : { kind: 'text', text: 'ready' },
+    );
+    const ready = await waitUntilReady(stub.url, stubModel, { maxWaitS: 0, shown: 'words' });
+    expect(ready.endpoints).toEqual([stub.url]);
+    expect(stub.requests.map(({ images }) => images.length)).toEqual([0]);
+    expect((await failure(stub.url)).message).toContain('this model takes no images');
+    const client = new JudgeClient({
+      endpoints: ready.endpoints,
+      model: stubModel,
+      store: new MemoryJudgementStore(),
+      shown: 'words',
+    });
+    closing.push(() => client.close());
+    expect(await client.canary()).toEqual({ ok: true });
   });
 
   it('waits while a judge is starting', async () => {

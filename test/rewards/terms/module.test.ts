@@ -184,6 +184,16 @@ describe('a reward module', () => {
     expect(await words.score(wholeItem({ edited: null }))).toMatchObject({ normalised: 0.1 });
   });
 
+  it('of words alone needs no image, and is given the row of the dataset, which it cannot change', async () => {
+    const row = { level: 3, tags: ['a'] };
+    const text =
+      'export default ({ row }) => { const at = row.level / 10; row.level = 0; row.tags.push(1); return at; };';
+    const term = await open(moduleOf(text));
+    const item = wholeItem({ edited: null, source: null, truth: null, row });
+    expect(await term.score(item)).toMatchObject({ kind: 'scored', normalised: 0.3 });
+    expect(row).toEqual({ level: 3, tags: ['a'] });
+  });
+
   it('raises the fault of a dataset that lacks what it needs', async () => {
     const term = await open(
       moduleOf('export default { score: () => 1, needs: { source: true, truth: true, words: true } };'),

@@ -267,7 +267,7 @@ describe('the contact sheet', () => {
     const data = new Uint8Array(32 * 32 * 3);
     for (let i = 0; i < 32 * 32; i++) data.set(i % 2 === 0 ? [255, 0, 0] : [0, 0, 255], i * 3);
     const source = { width: 32, height: 32, data };
-    const row = { instruction: 'paint it <red> & blue', source, edit: null, truth: null, score: '0' };
+    const row = { instruction: 'paint it <red> & blue', source, edit: null, truth: null, score: '0', words: null };
     await writeContactSheet(path, [row]);
     const { data: pixels, info } = await sharp(path).raw().toBuffer({ resolveWithObject: true });
     const left = 28 + 190;
@@ -301,6 +301,7 @@ describe('the contact sheet', () => {
       edit: flat(0, shade(index), 0),
       truth: flat(0, 0, shade(index)),
       score: '1',
+      words: null,
     }));
     await writeContactSheet(path, rows);
     const { data, info } = await sharp(path).raw().toBuffer({ resolveWithObject: true });
@@ -319,7 +320,7 @@ describe('the contact sheet', () => {
 
   it('keeps every text inside its row', async () => {
     const path = join(base, 'texts.png');
-    const row = { source: null, edit: null, truth: null, score: '7.4' };
+    const row = { source: null, edit: null, truth: null, score: '7.4', words: null };
     const texts = ['', 'remove it', 'word '.repeat(900), 'x'.repeat(300), '\u0000\u200b \ud800', 'a\nb </span>'];
     const rows = texts.map((instruction) => ({ ...row, instruction }));
     await writeContactSheet(path, rows);

@@ -71,7 +71,7 @@ export async function openModule(
     name,
     async score(item, signal) {
       requireInputs(name, needs, item);
-      if (item.edited === null && needs.edited !== false) {
+      if (item.edited === null && needs.edited !== false && !isWordsAlone(item)) {
         return { kind: 'zero_by_rule', reason: 'undecodable', parts: {} };
       }
       return slots.run(() => ask(item, signal));
@@ -112,6 +112,11 @@ async function close({ close: end }: Scorer, { module: file, start_s }: ModuleSe
   } catch (error) {
     process.emitWarning(error instanceof Error ? error.message : String(error), 'RewardModuleWarning');
   }
+}
+
+/** Whether neither the prompt nor its answer has anything to do with images. */
+function isWordsAlone({ source, answer }: JudgeItem): boolean {
+  return source === null && answer !== undefined;
 }
 
 function requireInputs(name: string, needs: NonNullable<ModuleObject['needs']>, item: JudgeItem): void {

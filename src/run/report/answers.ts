@@ -1,0 +1,86 @@
+/** Held-out answers in words, for people to read: some prompts with what the policy said before training and says after it. */
+import { z } from 'zod';
+import { listEpisodeFiles } from '../episodes.js';
+import { readLines } from '../journal.js';
+import type { RunPaths } from '../paths.js';
+
+/** What the policy said, and what that was worth; a score of null is none. */
+export interface SaidAnswer {
+  readonly score: number | null;
+  /** Null where it did not think before it answered. */
+  readonly thought: string | null;
+  readonly answer: string;
+}
+
+/** A held-out prompt; which of them it is follows from the score after training. */
+export interface ShownAnswer {
+  readonly which: 'worst' | 'middle' | 'best';
+  readonly sample: string;
+  readonly prompt: string;
+  readonly expected: string | null;
+  readonly before: SaidAnswer | null;
+  /** That of the last evaluation; of the only one, where there is no other. */
+  readonly after: SaidAnswer;
+}
+
+const line = z.object({
+  key: z.string(),
+  sample: z.string(),
+  instruction: z.string(),
+  text: z.string(),
+  thought: z.string().optional(),
+  answer: z.string().optional(),
+  expected: z.string().optional(),
+  outcome: z.looseObject({ kind: z.string(), value: z.number().nullish() }),
+});
+type Line = z.output<typeof line>;
+
+/** Of the first way of sampling that an evaluation has; empty for answers that are no words, and before the first evaluation. */
+export function heldOutAnswers(paths: RunPaths): ShownAnswer[] {
+  const files = listEpisodeFiles(paths).filter(({ heldOut }) => heldOut);
+  const [first, last] = [files.at(0), files.at(-1)];
+  if (first === undefined || last === undefined) return [];
+  const after = answersOf(last.path);
+  const before = first === last ? new Map<string, Line>() : answersOf(first.path);
+  const ranked = [...after].sort(([, a], [, b]) => (said(a).score ?? 0) - (said(b).score ?? 0));
+  const places = new Map<number, ShownAnswer['which']>();
+  for (const [at, which] of [
+    [0, 'worst'],
+    [ranked.length - 1, 'best'],
+    [Math.floor(ranked.length / 2), 'middle'],
+  ] as const) {
+    if (ranked[at] !== undefined && !places.has(at)) places.set(at, which);
+  }
+  return [...places]
+    .sort(([a], [b]) => a - b)
+    .map(([at, which]) => {
+      const [prompt, found] = ranked[at];
+      const earlier = before.get(prompt);
+      return {
+        which,
+        sample: found.sample,
+        prompt: found.instruction,
+        expected: found.expected ?? null,
+        before: earlier === undefined ? null : said(earlier),
+        after: said(found),
+      };
+    });
+}
+
+/** The answers of an evaluation by set and prompt. */
+function answersOf(path: string): Map<string, Line> {
+  const all = readLines(path).flatMap((one) => line.safeParse(one).data ?? []);
+  // validation/<iteration>/<set>/<manner>/<prompt>
+  const named = all.map((one) => ({ one, parts: one.key.split('/') }));
+  const manner = named[0]?.parts.at(-2);
+  return new Map(
+    named.flatMap(({ one, parts }) =>
+      parts.at(-2) === manner ? [[`${parts.slice(2, -2).join('/')}/${parts.at(-1) ?? ''}`, one] as const] : [],
+    ),
+  );
+}
+
+function said({ text, thought, answer, outcome }: Line): SaidAnswer {
+  const score = outcome.kind === 'scored' ? (outcome.value ?? null) : outcome.kind === 'zero_by_rule' ? 0 : null;
+  return { score, thought: thought ?? null, answer: answer ?? text };
+}

@@ -1,0 +1,102 @@
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { ConfigError } from '../../../src/core/errors.js';
+import { shownToJudge } from '../../../src/rewards/score/choice.js';
+import type { RewardChoice } from '../../../src/rewards/score/settings.js';
+import { answerJudge } from '../../../src/rewards/terms/answer_judge.js';
+import { testFolder } from '../../support/folder.js';
+import { termContract, wholeItem } from './term_contract.js';
+import { replyingJudge, testServices } from './term_services.js';
+
+const folder = testFolder('answer-judge');
+const defaults = { criteria: null, max_reply_tokens: 400 };
+const images = { source: null, edited: null, truth: null };
+
+function asked(reply: string | null = '{"score": [7], "reasoning": "x"}') {
+  const judge = replyingJudge(() => reply);
+  const text = (at = 0): string => String(judge.asked[at].messages[0].parts[0]);
+  return {
+    judge,
+    text,
+    create: (fields: object = {}) => answerJudge.create({ ...defaults, ...fields }, testServices(judge)),
+  };
+}
+
+termContract('answer_judge', () => asked().create());
+
+describe('answer_judge', () => {
+  it('shows question, label and answer in words, what answers share first', async () => {
+    const { judge, text, create } = asked();
+    const term = await create();
+    const item = wholeItem({
+      instruction: 'Why "so"?',
+      answer: 'Because.\nReference: "mine"',
+      expected: 'It is.',
+      ...images,
+    });
+    expect(await term.score(item)).toEqual({
+      kind: 'scored',
+      value: 7,
+      normalised: 0.7,
+      parts: { 'answer_judge/grade': 7 },
+    });
+    expect(text()).toMatch(
+      /\nQuestion: "Why \\"so\\"\?"\nReference: "It is\."\nAnswer: "Because\.\\nReference: \\"mine\\""$/,
+    );
+    expect(judge.asked[0]).toMatchObject({ key: '4/2/1/answer_judge', temperature: 0, maxCompletionTokens: 400 });
+    expect(judge.asked[0].messages.flatMap(({ parts }) => parts.map((part) => typeof part))).toEqual(['string']);
+  });
+
+  it('does without a label', async () => {
+    const { text, create } = asked();
+    const { expected: _, ...item } = wholeItem({ answer: 'Because.', ...images });
+    await (await create()).score(item);
+    expect(text()).not.toContain('\nReference:');
+  });
+
+  it('asks nobody about no answer', async () => {
+    const { judge, create } = asked();
+    expect(await (await create()).score(wholeItem({ answer: ' \n', ...images }))).toMatchObject({
+      kind: 'scored',
+      value: 0,
+    });
+    expect(judge.asked).toEqual([]);
+  });
+
+  it.each([
+    [null, 'timeout'],
+    ['I like it.', 'unparsable'],
+    ['{"score": [11], "reasoning": "x"}', 'out_of_range'],
+    ['{"score": [3, 4], "reasoning": "x"}', 'unparsable'],
+  ])('is unscored after %j', async (reply, reason) => {
+    const { create } = asked(reply);
+    const found = await (await create()).score(wholeItem(images));
+    expect(found).toMatchObject({ kind: 'unscored', reason });
+  });
+
+  it('grades by criteria of one\u2019s own', async () => {
+    const { text, create } = asked();
+    const criteria = join(folder, 'criteria.txt');
+    writeFileSync(criteria, 'Rhymes earn everything.\n');
+    await (await create({ criteria })).score(wholeItem(images));
+    expect(text()).toContain('\n\nRhymes earn everything.\n\n');
+    expect(text()).not.toContain('right, complete');
+    writeFileSync(criteria, ' \n');
+    await expect(create({ criteria })).rejects.toThrow(/the file of criteria '.*' is empty/);
+    await expect(create({ criteria: join(folder, 'none') })).rejects.toThrow(ConfigError);
+  });
+});
+
+describe('what a judge is shown', () => {
+  const shown = (terms: readonly object[], mode: string | null = null) =>
+    shownToJudge({ mode, terms, also_compute: [] } as unknown as RewardChoice);
+  const term = (name: string) => ({ name, weight: 0.5, ...(name === 'align_quality' ? { endpoint: null } : {}) });
+  it('is words where all who ask it read words', () => {
+    expect(shown([], 'answer_judge')).toBe('words');
+    expect(shown([term('answer_judge'), term('word_overlap')])).toBe('words');
+    expect(shown([term('answer_judge'), term('align_quality')])).toBe('images');
+    expect(shown([], 'viescore')).toBe('images');
+    expect(shown([], 'word_overlap')).toBe('images');
+  });
+});

@@ -1,0 +1,99 @@
+import { existsSync } from 'node:fs';
+import { join } from 'node:path';
+import sharp from 'sharp';
+import { describe, expect, it } from 'vitest';
+import { writeContactSheet } from '../../../src/run/report/contact_sheet.js';
+import { writeWordSheet, type WordSheetRow } from '../../../src/run/report/word_sheet.js';
+import { testFolder } from '../../support/folder.js';
+
+const base = testFolder('word-sheet');
+const row: WordSheetRow = {
+  score: '0.62',
+  prompt: 'a crimson orb',
+  thought: null,
+  answer: 'a red circle',
+  expected: 'a red ball',
+};
+
+async function drawn(
+  rows: readonly WordSheetRow[],
+): Promise<{ height: number; ink: (left: number, right: number) => number }> {
+  const path = join(base, 'sheet.png');
+  await writeWordSheet(path, rows);
+  const { data, info } = await sharp(path).greyscale().raw().toBuffer({ resolveWithObject: true });
+  /** Dark pixels between two columns of pixels, below the headings. */
+  const ink = (left: number, right: number): number => {
+    let count = 0;
+    for (let y = 56; y < info.height; y++) {
+      for (let x = left; x < Math.min(right, info.width); x++) if (data[y * info.width + x] < 128) count += 1;
+    }
+    return count;
+  };
+  return { height: info.height, ink };
+}
+/** Where score, prompt, answer and expected begin, and the end. */
+const [SCORE, PROMPT, ANSWER, EXPECTED, END] = [28, 136, 460, 864, 1104];
+
+describe('the sheet of answers in words', () => {
+  it('has each text in its column, and nothing beyond them', async () => {
+    const { ink } = await drawn([row]);
+    for (const [left, right] of [
+      [SCORE, PROMPT],
+      [PROMPT, ANSWER],
+      [ANSWER, EXPECTED],
+      [EXPECTED, END],
+    ]) {
+      expect(ink(left, right - 20)).toBeGreaterThan(40);
+      expect(ink(right - 20, right)).toBe(0);
+    }
+    expect(ink(END, 2000)).toBe(0);
+  });
+
+  it('is as high as its texts, thoughts among them, up to a limit', async () => {
+    const [short, long, thought, longest] = await Promise.all(
+      [
+        row,
+        { ...row, answer: 'word '.repeat(60) },
+        { ...row, thought: 'word '.repeat(60) },
+        { ...row, answer: 'word '.repeat(9000) },
+      ].map(async (one) => one),
+    );
+    const height = async (one: WordSheetRow) => (await drawn([one])).height;
+    expect(await height(long)).toBeGreaterThan((await height(short)) + 60);
+    expect(await height(thought)).toBeGreaterThan(await height(long));
+    expect(await height(longest)).toBeLessThan(500);
+    expect((await drawn([row, row])).height).toBeGreaterThan(await height(row));
+  });
+
+  it('takes every text', async () => {
+    const texts = [
+      '',
+      ' \n',
+      '\u0000\u200b \ud800',
+      'a <b> & c </span>',
+      'x'.repeat(400),
+      '😀 für 你',
+      '\u2800',
+      '\u3164',
+    ];
+    for (const text of texts) {
+      const { ink } = await drawn([{ score: '0', prompt: text, thought: text, answer: text, expected: text }]);
+      expect(ink(EXPECTED, END)).toBeGreaterThanOrEqual(0);
+      expect(ink(END, 2000)).toBe(0);
+    }
+    expect((await drawn([{ ...row, expected: null }])).height).toBeGreaterThan(50);
+  });
+
+  it('is drawn where answers are words, and there are no images', async () => {
+    const images = { source: null, edit: null, truth: null };
+    const { thought, answer, expected } = row;
+    const words = { instruction: 'a crimson orb', score: '1', ...images, words: { thought, answer, expected } };
+    const path = join(base, 'contact.png');
+    await writeContactSheet(path, [words]);
+    expect(existsSync(path)).toBe(true);
+    expect((await sharp(path).metadata()).width).toBe(END + 28);
+    const source = { width: 4, height: 4, data: new Uint8Array(48) };
+    await writeContactSheet(path, [{ ...words, source }]);
+    expect((await sharp(path).metadata()).width).not.toBe(END + 28);
+  });
+});
