@@ -112,6 +112,12 @@ const configSchema = z.object({
 
 /** What a folder's adapter is, and on what it stands; the digest is null where the file names none. Raises CheckpointError for an adapter that is not covered. */
 export function readAdapterConfig(folder: string): Omit<AdapterOrigin, 'baseDigest'> & { baseDigest: string | null } {
+  const baseDigest = readSafetensorsIndex(join(folder, ADAPTER_FILE)).metadata[BASE_DIGEST] ?? null;
+  return { ...describeAdapter(folder), baseDigest };
+}
+
+/** What its settings alone say, without its weights. Raises CheckpointError for an adapter that is not covered. */
+function describeAdapter(folder: string): Pick<AdapterOrigin, 'lora' | 'base'> {
   const where = join(folder, ADAPTER_CONFIG_FILE);
   const parsed = configSchema.safeParse(readJson(where));
   if (!parsed.success) {
@@ -125,7 +131,6 @@ export function readAdapterConfig(folder: string): Omit<AdapterOrigin, 'baseDige
   return {
     lora: { rank: r, alpha: lora_alpha, rslora: use_rslora, targets: target_modules },
     base: base_model_name_or_path,
-    baseDigest: readSafetensorsIndex(join(folder, ADAPTER_FILE)).metadata[BASE_DIGEST] ?? null,
   };
 }
 
@@ -159,7 +164,7 @@ export function describeModel(folder: string): DecoderConfig {
  * model in the cache. Raises CheckpointError where it is in none of these places. Whether it is the right one its digest tells.
  */
 export function baseOf(folder: string): string {
-  const { base } = readAdapterConfig(folder);
+  const { base } = describeAdapter(folder);
   const hub = hubBaseOf(folder);
   const beside = join(folder, '..', '..', '..', ...base.split(sep).slice(-PLACE_OF_CHECKPOINT));
   const found = hub === null ? [base, beside].find(existsSync) : cachedSnapshot(hub);
