@@ -1,6 +1,6 @@
 /**
  * Attacks on the gateway, the reward server and the rule judge as they run by default, each on servers of its own, over loopback. Beside
- * every attack on the gateway an innocent run asks at a steady pace. A server has to stay up, below 1 GB resident, and the innocent run
+ * every attack an innocent run asks at a steady pace. A server has to stay up, below 1 GB resident, and the innocent run
  * has to keep 80% of its rate. `npm run bench -- attack [NAME]`; `EDITRL_BENCH_COMMAND` names another build's dist/src/cli/main.js.
  */
 import { readFileSync } from 'node:fs';
@@ -10,6 +10,7 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { UsageError } from '../../src/core/errors.js';
 import { attacks, type Attack, type Scene } from './attacks.js';
+import type { Asks } from './attack_process.js';
 import { startHelper, type Helper } from './judge_helpers.js';
 
 const mostMb = 1000;
@@ -57,7 +58,8 @@ async function tryAttack(name: string, attack: Attack): Promise<boolean> {
     const { url } = server.ready as { url: string };
     // A gateway listens before its judges are ready, and would refuse an attack for that alone.
     while (!(await fetch(new URL('/health', url))).ok) await new Promise((resolve) => setTimeout(resolve, 100));
-    const innocent = attack.innocent === false ? null : await start(roles, ['innocent', innocentOptions(url)]);
+    const { innocent: asks = 'gateway' } = attack;
+    const innocent = asks === false ? null : await start(roles, ['innocent', innocentOptions(url, asks)]);
     const ask = async (seconds: number): Promise<Asked | null> => {
       innocent?.say(String(seconds));
       return ((await innocent?.nextLine()) as Asked | undefined) ?? null;
@@ -77,8 +79,8 @@ async function tryAttack(name: string, attack: Attack): Promise<boolean> {
   }
 }
 
-function innocentOptions(url: string): string {
-  return JSON.stringify({ url, atOnce: 4, perSecond: 40 });
+function innocentOptions(url: string, asks: Asks): string {
+  return JSON.stringify({ url, asks, atOnce: 4, perSecond: 40 });
 }
 
 interface Seen {

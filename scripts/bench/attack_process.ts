@@ -7,8 +7,10 @@ import type { AddressInfo } from 'node:net';
 import { createInterface } from 'node:readline';
 import { z } from 'zod';
 import { InternalError } from '../../src/core/errors.js';
+import { encodePng } from '../../src/core/image.js';
 
 export const attackedModel = 'attacked-judge';
+const ruleJudgeModel = 'editrl-rule-judge';
 
 /** Words in a request that decide how the upstream of an attack answers it. */
 export const unfit = 'an unfit picture';
@@ -61,9 +63,13 @@ function completion(message: Record<string, unknown>, finish = 'stop'): unknown 
  * completions and `other` by their statuses.
  */
 async function innocent(options: unknown): Promise<void> {
-  const { url, atOnce, perSecond } = z
-    .object({ url: z.string(), atOnce: z.number(), perSecond: z.number() })
-    .parse(options);
+  const {
+    url,
+    asks: asksOf,
+    atOnce,
+    perSecond,
+  } = z.object({ url: z.string(), asks: z.enum(asks), atOnce: z.number(), perSecond: z.number() }).parse(options);
+  const question = questions[asksOf];
   say({});
   for await (const line of createInterface({ input: process.stdin })) {
     const until = performance.now() + Number(line) * 1000;
@@ -75,7 +81,7 @@ async function innocent(options: unknown): Promise<void> {
         while (performance.now() < until) {
           const due = started + (sent++ / perSecond) * 1000;
           await new Promise((resolve) => setTimeout(resolve, Math.max(0, due - performance.now())));
-          const key = await ask(url, sent);
+          const key = await ask(url, await question(sent));
           counts[key] = (counts[key] ?? 0) + 1;
         }
       }),
@@ -85,12 +91,42 @@ async function innocent(options: unknown): Promise<void> {
   }
 }
 
-async function ask(url: string, number: number): Promise<string> {
+const asks = ['gateway', 'judge', 'reward'] as const;
+/** Which server an innocent run asks. */
+export type Asks = (typeof asks)[number];
+
+interface Question {
+  readonly path: string;
+  readonly body: unknown;
+}
+
+const picture = async (number: number): Promise<string> => {
+  const png = await encodePng({ width: 64, height: 64, data: new Uint8Array(64 * 64 * 3).fill(number % 256) });
+  return Buffer.from(png.buffer, png.byteOffset, png.length).toString('base64');
+};
+
+const questions: Readonly<Record<Asks, (number: number) => Promise<Question>>> = {
+  gateway: async (number) => ({
+    path: '/chat/completions',
+    body: { model: attackedModel, messages: [{ role: 'user', content: `question ${number}` }] },
+  }),
+  judge: async (number) => {
+    const url = `data:image/png;base64,${await picture(number)}`;
+    const content = [
+      { type: 'text', text: 'How good is it?' },
+      { type: 'image_url', image_url: { url } },
+    ];
+    return { path: '/chat/completions', body: { model: ruleJudgeModel, messages: [{ role: 'user', content }] } };
+  },
+  reward: async (number) => ({ path: '/score', body: { prompt: `item ${number}`, image: await picture(number) } }),
+};
+
+async function ask(url: string, { path, body }: Question): Promise<string> {
   try {
-    const reply = await fetch(`${url}/chat/completions`, {
+    const reply = await fetch(`${url}${path}`, {
       method: 'POST',
       headers: { 'content-type': 'application/json', 'x-run-name': 'innocent' },
-      body: JSON.stringify({ model: attackedModel, messages: [{ role: 'user', content: `question ${number}` }] }),
+      body: JSON.stringify(body),
       signal: AbortSignal.timeout(10_000),
     });
     await reply.text();

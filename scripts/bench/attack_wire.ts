@@ -24,15 +24,23 @@ export function post(path: string, length: number, headers: Record<string, strin
     .join('')}\r\n`;
 }
 
-/** The status of a raw request's reply: a number, `reset` where the connection broke, `silent` where nothing came in time. */
+/** The status of a raw request's reply; see `replyOf`. */
 export function statusOf(
   address: Address,
   head: string,
   body: Buffer | string = '',
   withinMs = 20_000,
 ): Promise<string> {
+  const socket = open(address);
+  const status = replyOf(socket, withinMs);
+  socket.write(head);
+  socket.write(body);
+  return status;
+}
+
+/** The status of what comes over a connection: a number, `reset` where it broke, `silent` where nothing came in time. Ends the connection. */
+export function replyOf(socket: Socket, withinMs: number): Promise<string> {
   return new Promise((resolve) => {
-    const socket = open(address);
     const end = (status: string): void => {
       clearTimeout(timer);
       socket.destroy();
@@ -46,8 +54,6 @@ export function statusOf(
       if (status !== undefined) end(status);
     });
     socket.on('close', () => end('reset'));
-    socket.write(head);
-    socket.write(body);
   });
 }
 

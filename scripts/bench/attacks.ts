@@ -2,8 +2,8 @@
 import { open as openFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { encodePng } from '../../src/core/image.js';
-import { attackedModel, large, thinking, unfit } from './attack_process.js';
-import { addressOf, chatBody, counted, open, post, pour, statusOf } from './attack_wire.js';
+import { attackedModel, large, thinking, unfit, type Asks } from './attack_process.js';
+import { addressOf, chatBody, counted, open, post, pour, replyOf, statusOf } from './attack_wire.js';
 import { cpuSecondsOf } from './judge_helpers.js';
 
 /** What an attack may use. */
@@ -22,8 +22,8 @@ export interface Attack {
   readonly before?: (folder: string) => Promise<void>;
   /** The server is told to end. */
   readonly ends?: true;
-  /** False where nobody else asks meanwhile. */
-  readonly innocent?: false;
+  /** What the innocent run asks, the gateway unless it is said; false where nobody else asks meanwhile. */
+  readonly innocent?: Asks | false;
   /** What came of it, and whether the server did what it should as far as the attacker sees. */
   readonly run: (scene: Scene) => Promise<{ readonly text: string; readonly held: boolean }>;
 }
@@ -31,7 +31,7 @@ export interface Attack {
 const gateway: Attack['server'] = (_, upstreams) => [
   'gateway',
   ...upstreams.flatMap((url) => ['--upstream', url]),
-  ...['--canary', 'none', '--max-concurrency', '8'],
+  ...['--canary', 'none'],
 ];
 const cachingGateway: Attack['server'] = (folder, upstreams) => [...gateway(folder, upstreams), '--cache', folder];
 const rewardServer: Attack['server'] = () => ['reward-server', '--terms', 'jpeg_size'];
@@ -75,37 +75,79 @@ async function fetchMany(
 
 /** Unfit requests that every judge answers with 500. */
 async function sendUnfit({ url }: Scene): ReturnType<Attack['run']> {
-  const statuses = await fetchMany(url, { times: 120, atOnce: 8, body: (i) => chatBody(`${unfit} ${i}`) });
+  const statuses = await fetchMany(url, { times: 120, atOnce: 64, body: (i) => chatBody(`${unfit} ${i}`) });
   return { text: `120 unfit requests: ${counted(statuses)}`, held: statuses.every((status) => status === '500') };
 }
 
-/** Bodies of 60 MB, most of it tiny values, which take many times their size once they are parsed. */
-async function sendDeepBodies({ url }: Scene): ReturnType<Attack['run']> {
-  const filler = '{"a":1},'.repeat(7_500_000);
-  const body = Buffer.from(`{"model":"${attackedModel}","messages":[{"role":"user","content":"hi"}],"x":[${filler}0]}`);
-  const statuses = await Promise.all(
-    Array.from({ length: 4 }, () => statusOf(addressOf(url), post(chat, body.length), body)),
+/** Bodies of so many bytes, just below the limit, of what costs most: tiny values, an image, text, letters beyond ASCII. */
+function costlyBodies(bytes: number): readonly Buffer[] {
+  const around = (content: string, more = ''): Buffer =>
+    Buffer.from(`{"model":"${attackedModel}","messages":[{"role":"user","content":${content}}]${more}}`);
+  const value = '{"a":1},';
+  const image = `"data:image/png;base64,${pngHead}${'A'.repeat(Math.floor(bytes / 4) * 4 - 4_000)}"`;
+  return [
+    around('"hi"', `,"x":[${value.repeat(bytes / value.length - 100)}0]`),
+    around(`[{"type":"image_url","image_url":{"url":${image}}}]`),
+    around(`"${'x'.repeat(bytes - 1_000)}"`),
+    around(`"${'\u00e9'.repeat(bytes / 2 - 1_000)}"`),
+  ];
+}
+
+/** The base64 of the first 24 bytes of a PNG of 64x64 pixels. */
+const pngHead = 'iVBORw0KGgoAAAANSUhEUgAAAEAAAABA';
+
+/** Four senders of large bodies, without a pause. */
+async function sendBodies({ url }: Scene, bodies: readonly Buffer[], path = chat): ReturnType<Attack['run']> {
+  const until = performance.now() + 6_000;
+  const statuses: string[] = [];
+  await Promise.all(
+    Array.from({ length: 4 }, async (_, sender) => {
+      for (let i = sender; performance.now() < until; i++) {
+        const body = bodies[i % bodies.length];
+        statuses.push(await statusOf(addressOf(url), post(path, body.length), body));
+      }
+    }),
   );
-  return { text: `four bodies of 60 MB: ${counted(statuses)}`, held: !statuses.includes('reset') };
+  const megabytes = (bodies[0].length / mb).toFixed(0);
+  return {
+    text: `four at once, bodies of ${megabytes} MB: ${counted(statuses)}`,
+    held: statuses.every((status) => /^(?:200|400|404|413|429)$/.test(status)),
+  };
 }
 
 /** Bodies that are announced and sent but for their ends. */
 async function sendUnfinished({ url }: Scene): ReturnType<Attack['run']> {
   const piece = Buffer.alloc(mb, 'x');
-  const sockets = Array.from({ length: 40 }, () => open(addressOf(url)));
   let sentMb = 0;
-  await Promise.all(
-    sockets.map(async (socket) => {
-      socket.write(post(chat, 60 * mb));
-      for (let i = 0; i < 59 && !socket.destroyed && socket.writable; i++) {
+  const statuses = await Promise.all(
+    Array.from({ length: 40 }, async () => {
+      const socket = open(addressOf(url));
+      // A body that came on for a window is looked at again after the next one.
+      const status = replyOf(socket, 60_000);
+      socket.write(post(chat, 15 * mb));
+      for (let i = 0; i < 14 && !socket.destroyed && socket.writable; i++) {
         await pour(socket, piece, 1);
         sentMb++;
       }
+      return status;
     }),
   );
-  await pause(2_000);
+  const image = costlyBodies(15 * mb)[1];
+  const after = await statusOf(addressOf(url), post(chat, image.length), image);
+  return {
+    text: `40 uploads of 15 MB without their ends, ${sentMb} MB sent: ${counted(statuses)}; a whole one then: ${after}`,
+    held: after === '200' && statuses.every((status) => /^(?:408|429)$/.test(status)),
+  };
+}
+
+/** Connections that are opened and say nothing. */
+async function holdConnections({ url }: Scene): ReturnType<Attack['run']> {
+  // Whoever does not read never hears of the end.
+  const sockets = Array.from({ length: 3_000 }, () => open(addressOf(url)).resume());
+  await pause(5_000);
+  const left = sockets.filter((socket) => !socket.closed).length;
   for (const socket of sockets) socket.destroy();
-  return { text: `40 uploads of 60 MB without their ends, ${sentMb} MB sent`, held: true };
+  return { text: `3,000 silent connections: ${left} were kept`, held: left > 1_000 && left <= 2_048 };
 }
 
 /** Large replies that are kept. */
@@ -155,7 +197,7 @@ async function sendFreshNames({ url }: Scene): ReturnType<Attack['run']> {
   const until = performance.now() + 6_000;
   const statuses: string[] = [];
   await Promise.all(
-    Array.from({ length: 64 }, async (_, sender) => {
+    Array.from({ length: 256 }, async (_, sender) => {
       for (let i = 0; performance.now() < until; i++) {
         statuses.push(
           ...(await fetchMany(url, {
@@ -168,7 +210,10 @@ async function sendFreshNames({ url }: Scene): ReturnType<Attack['run']> {
       }
     }),
   );
-  return { text: `64 at once, a name each: ${counted(statuses)}`, held: true };
+  return {
+    text: `256 at once, a name each: ${counted(statuses)}`,
+    held: statuses.every((status) => status === '200' || status === '429'),
+  };
 }
 
 async function askAsBrowser({ url }: Scene): ReturnType<Attack['run']> {
@@ -254,7 +299,9 @@ async function askHealthAsBrowser({ url }: Scene): ReturnType<Attack['run']> {
 export const attacks: Readonly<Record<string, Attack>> = {
   unfit: { server: gateway, upstreams: 2, run: sendUnfit },
   'unfit-one-judge': { server: gateway, run: sendUnfit },
-  bodies: { server: gateway, run: sendDeepBodies },
+  bodies: { server: gateway, run: (scene) => sendBodies(scene, costlyBodies(15.9 * mb)) },
+  'larger-bodies': { server: gateway, run: (scene) => sendBodies(scene, costlyBodies(31 * mb)) },
+  connections: { server: gateway, run: holdConnections },
   unfinished: { server: gateway, run: sendUnfinished },
   cache: { server: cachingGateway, run: fillCache },
   'large-cache': {
@@ -277,9 +324,18 @@ export const attacks: Readonly<Record<string, Attack>> = {
   browser: { server: gateway, run: askAsBrowser },
   readers: { server: gateway, ends: true, innocent: false, run: neverRead },
   thinking: { server: gateway, upstreams: 2, run: askThinking },
-  'reward-images': { server: rewardServer, innocent: false, run: unpackImages },
-  'reward-browser': { server: rewardServer, innocent: false, run: askHealthAsBrowser },
-  'judge-bodies': { server: ruleJudge, innocent: false, run: sendDeepBodies },
+  'reward-images': { server: rewardServer, innocent: 'reward', run: unpackImages },
+  'reward-bodies': {
+    server: rewardServer,
+    innocent: 'reward',
+    run: (scene) => sendBodies(scene, [Buffer.from(`{"prompt":"x","image":"${'A'.repeat(31 * mb)}"}`)], '/score'),
+  },
+  'reward-browser': { server: rewardServer, innocent: 'reward', run: askHealthAsBrowser },
+  'judge-bodies': {
+    server: ruleJudge,
+    innocent: 'judge',
+    run: (scene) => sendBodies(scene, costlyBodies(60 * mb)),
+  },
 };
 
 function isAlive(pid: number): boolean {

@@ -36,6 +36,7 @@ export class FailureRow {
  */
 export class Breaker {
   readonly #row: FailureRow;
+  #isOpen = false;
   #closedUntil = -Infinity;
 
   constructor(
@@ -53,26 +54,29 @@ export class Breaker {
 
   /** Whether the server is not to be asked now. */
   get blocks(): boolean {
-    return this.#row.isFull && this.clock.now() < this.#closedUntil;
+    return this.#isOpen && this.clock.now() < this.#closedUntil;
   }
 
   /** To be called when the server is asked: whoever asks when the pause is over is alone until another one is. */
   asked(): void {
-    if (this.#row.isFull && !this.blocks) this.#pause();
+    if (this.#isOpen && !this.blocks) this.open();
   }
 
   succeeded(): void {
     this.#row.clear();
+    this.#isOpen = false;
   }
 
   /** Returns whether it blocks since now. */
   failed(request: unknown): boolean {
     const opens = this.#row.add(request);
-    if (opens) this.#pause();
+    if (opens) this.open();
     return opens;
   }
 
-  #pause(): void {
+  /** Blocks from now on. */
+  open(): void {
+    this.#isOpen = true;
     this.#closedUntil = this.clock.now() + this.pauseMs;
   }
 }

@@ -23,10 +23,12 @@ export interface QueueLimits {
 /** One that takes turns on its level. */
 interface Flow {
   readonly name: string;
-  /** The virtual time at which its next turn begins; of no meaning while it has nothing waiting and is not ahead of its time. */
+  /** The virtual time at which its next turn begins; of no meaning while it has had no turn, or has nothing waiting and is not ahead of its time. */
   start: number;
   /** Whether it has had no turn yet. */
   isNew: boolean;
+  /** The how-manieth it was to come, of those that had nothing waiting. */
+  came: number;
 }
 
 /** One level: its virtual time, which is the start of the turn that was given last, and those who take turns on it. */
@@ -37,17 +39,23 @@ class Level<F extends Flow> {
   /** Those that have nothing to do, in the order in which they came to have nothing. */
   readonly #idle = new Set<F>();
   #now = 0;
+  #came = 0;
+  /** When the next turn of all newcomers begins: together they take turns as one, so that a name that is another one each time gets no more turns than a name that stays. */
+  #line = 0;
+  #lineTurns = 0;
   #newcomers = 0;
 
-  /**
-   * For one that has nothing waiting and comes, or comes back. It starts now, or later where it had more than its share. Those that come
-   * for the first time share one line, a turn apart: a name that is another one each time gets no more turns than a name that stays.
-   */
+  /** @param sizeOf how much one has waiting. */
+  constructor(readonly sizeOf: (flow: F) => number) {}
+
+  /** For one that has nothing waiting and comes, or comes back. It starts now, or later where it had more than its share. */
   enter(flow: F): void {
     this.flows.set(flow.name, flow);
     this.#idle.delete(flow);
     this.waiting.add(flow);
-    flow.start = Math.max(flow.start, this.#now + (flow.isNew ? this.#newcomers++ : 0));
+    flow.came = this.#came++;
+    flow.start = Math.max(flow.start, this.#now);
+    if (flow.isNew && this.#newcomers++ === 0) this.#line = Math.max(this.#line, this.#now);
   }
 
   /** For one that has nothing waiting any more. */
@@ -57,15 +65,53 @@ class Level<F extends Flow> {
 
   /** Gives a turn. One that could not take its turns for a while does not take them all at once later. */
   give(flow: F): void {
-    this.#now = Math.max(this.#now, flow.start);
+    this.#now = Math.max(this.#now, this.#startOf(flow));
     flow.start = this.#now + 1;
-    if (flow.isNew) this.#newcomers--;
+    if (!flow.isNew) return;
+    this.#line = this.#now + 1;
+    this.#lineTurns++;
+    this.#newcomers--;
     flow.isNew = false;
+  }
+
+  /**
+   * Whose turn is first. Of a known one and a newcomer at the same time it is the newcomer. Among newcomers every other turn is that of the one with
+   * most waiting: names cost nothing, but what waits does, so that a run is not kept waiting by any number of names with
+   * less. The turns between are those of who came first.
+   */
+  readonly inTurn = (a: F, b: F): number => {
+    const later = this.#startOf(a) - this.#startOf(b) || Number(b.isNew) - Number(a.isNew);
+    if (later !== 0 || !a.isNew) return later;
+    const bySize = this.#lineTurns % 2 === 0 ? this.sizeOf(b) - this.sizeOf(a) : 0;
+    return bySize || a.came - b.came;
+  };
+
+  /**
+   * Who is to give way where there is no room, null where nothing waits: whoever would wait longest for the last of what it has waiting. Of the
+   * newcomers that is the one with least waiting, and of these the one that came first: one that has just come could gather no more yet.
+   */
+  last(): F | null {
+    const endOf = (flow: F): number => (flow.isNew ? this.#line + this.#newcomers : flow.start + this.sizeOf(flow));
+    let last: F | null = null;
+    for (const flow of this.waiting) {
+      if (last === null) {
+        last = flow;
+        continue;
+      }
+      const later = endOf(flow) - endOf(last) || Number(flow.isNew) - Number(last.isNew);
+      const gives = later || (flow.isNew ? this.sizeOf(last) - this.sizeOf(flow) : 0) || last.came - flow.came;
+      if (gives > 0) last = flow;
+    }
+    return last;
   }
 
   /** To be called when nothing waits on this level: then nobody has had more than its share. */
   catchUp(flow: F): void {
     if (this.waiting.size === 0) this.#now = Math.max(this.#now, flow.start);
+  }
+
+  #startOf(flow: F): number {
+    return flow.isNew ? this.#line : flow.start;
   }
 
   /**
@@ -109,7 +155,7 @@ export interface Taken<T> {
 }
 
 export class FairQueue<T> {
-  readonly #callers = new Level<Caller<T>>();
+  readonly #callers = new Level<Caller<T>>(({ waiting }) => waiting);
   #waiting = 0;
 
   constructor(readonly limits: QueueLimits) {}
@@ -139,7 +185,7 @@ export class FairQueue<T> {
 
   /**
    * Lets it wait. `again`: it had its turn before and goes first of what its run has waiting, whatever the limits. Returns what cannot
-   * wait for want of room: this one, or another one of the caller who has most waiting, the one whose turn would come last.
+   * wait for want of room: this one, or another one of the caller who has most waiting; see `Level.last`.
    */
   push(owner: Owner, item: T, again = false): T | null {
     const caller = this.#callers.flows.get(owner.caller) ?? newCaller<T>(owner.caller);
@@ -156,7 +202,7 @@ export class FairQueue<T> {
 
   /** Takes the first that may go, in the order of turns; null where none may. */
   take(mayGo: (item: T) => boolean): Taken<T> | null {
-    for (const caller of [...this.#callers.waiting].sort(inTurn)) {
+    for (const caller of [...this.#callers.waiting].sort(this.#callers.inTurn)) {
       const found = this.#first(caller, mayGo);
       if (found === null) continue;
       const { run, at } = found;
@@ -210,7 +256,7 @@ export class FairQueue<T> {
     let best: { readonly run: Run<T>; readonly at: number } | null = null;
     for (const run of caller.runs.waiting) {
       if (run.underWay >= this.limits.underWay) continue;
-      if (best !== null && inTurn(run, best.run) >= 0) continue;
+      if (best !== null && caller.runs.inTurn(run, best.run) >= 0) continue;
       const at = run.waiting.findIndex(mayGo);
       if (at >= 0) best = { run, at };
     }
@@ -222,11 +268,7 @@ export class FairQueue<T> {
     for (const caller of this.#callers.waiting) {
       if (greediest === null || caller.waiting > greediest.waiting) greediest = caller;
     }
-    let last: Run<T> | null = null;
-    const endOf = ({ start, waiting }: Run<T>): number => start + waiting.length;
-    for (const run of greediest?.runs.waiting ?? []) {
-      if (last === null || endOf(run) >= endOf(last)) last = run;
-    }
+    const last = greediest?.runs.last() ?? null;
     if (greediest === null || last === null) return null;
     const at = last.waiting.length - 1;
     const item = last.waiting[at];
@@ -250,14 +292,10 @@ export class FairQueue<T> {
 }
 
 function newRun<T>(name: string): Run<T> {
-  return { name, start: 0, isNew: true, waiting: [], underWay: 0 };
+  return { name, start: 0, isNew: true, came: 0, waiting: [], underWay: 0 };
 }
 
 function newCaller<T>(name: string): Caller<T> {
-  return { name, start: 0, isNew: true, runs: new Level<Run<T>>(), waiting: 0, underWay: 0 };
-}
-
-/** Of two whose turns begin at the same time it is the newcomer's. */
-function inTurn(a: Flow, b: Flow): number {
-  return a.start - b.start || Number(b.isNew) - Number(a.isNew);
+  const runs = new Level<Run<T>>(({ waiting }) => waiting.length);
+  return { name, start: 0, isNew: true, came: 0, runs, waiting: 0, underWay: 0 };
 }

@@ -1,6 +1,6 @@
 /** Equal servers: what is known of each, and which one is asked. */
 import type { Clock } from '../core/clock.js';
-import { Breaker } from './breaker.js';
+import { Breaker, FailureRow } from './breaker.js';
 import { AdaptiveLimit, type LoadSign } from './limit.js';
 
 /**
@@ -25,21 +25,29 @@ export interface MemberOptions {
   /** Requests that fail in a row, after which it is left alone, and for how long. */
   readonly failures: number;
   readonly pauseMs: number;
+  /** As `failures`, of those that may be at fault themselves: it takes more of them to doubt a server that answers. */
+  readonly doubts: number;
 }
 
 /** One server among equals, as its callers see it. */
 export class Member {
   readonly limit: AdaptiveLimit;
   readonly breaker: Breaker;
+  /**
+   * Requests that the server itself answered with an error, and the like: they may be unfit, and no caller may take a server from the others by
+   * unfit requests.
+   */
+  readonly #unsure: FailureRow;
   #busyUntil = -Infinity;
 
   constructor(
     readonly url: string,
     readonly clock: Clock,
-    { cap, failures, pauseMs }: MemberOptions,
+    { cap, failures, pauseMs, doubts }: MemberOptions,
   ) {
     this.limit = new AdaptiveLimit(clock, cap);
     this.breaker = new Breaker(clock, failures, pauseMs);
+    this.#unsure = new FailureRow(doubts);
   }
 
   /** How long it still wants to be left alone, in milliseconds. */
@@ -61,14 +69,30 @@ export class Member {
       if (ended) return;
       ended = true;
       end(ending.load);
-      this.told(ending);
+      this.#told(ending);
     };
   }
 
-  /** Those who have nobody to look at it count what they are unsure of as failures. */
-  protected told({ health, request }: Ending): void {
-    if (health === 'works') this.breaker.succeeded();
-    else if (health !== 'nothing') this.breaker.failed(request);
+  /** It is known to work. */
+  protected works(): void {
+    this.breaker.succeeded();
+    this.#unsure.clear();
+  }
+
+  /** So many failed in a row that may be at fault themselves. Whoever can look at the server does so instead. */
+  protected suspected(): void {
+    this.breaker.open();
+  }
+
+  /** It has just failed so often that it is left alone. */
+  protected opened?(found: string): void;
+
+  #told({ health, request, found = '' }: Ending): void {
+    if (health === 'works') this.works();
+    if (health === 'fails' && this.breaker.failed(request)) this.opened?.(found);
+    if (health !== 'unsure' || !this.#unsure.add(request)) return;
+    this.#unsure.clear();
+    this.suspected();
   }
 }
 

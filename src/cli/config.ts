@@ -34,7 +34,7 @@ export const configVerb: Verb = {
           .option('deep', {
             type: 'boolean',
             default: false,
-            describe: 'ask the judges and reward servers, too, as a run would',
+            describe: 'ask the judges, the reward servers and the Hub, too, as a run would',
           })
           .example('$0 config check configs/*.jsonnet --with configs/lib/tiny.libsonnet', 'the whole family')
           .example('$0 config check configs/sft_s__rl_s.jsonnet --deep', 'whether its judge can be asked'),
@@ -85,14 +85,17 @@ interface Checked {
   readonly warnings?: readonly string[];
   readonly resultHash?: string;
   readonly in_the_way?: readonly { readonly run: string; readonly message: string }[];
-  /** What its servers have to say that is not in the way; with `--deep`. */
+  /** What is not in the way, but a person should know: of models to be downloaded, and with `--deep` of its servers. */
   readonly notes?: readonly string[];
 }
 
 async function check(args: Arguments): Promise<number> {
-  const { Preflight } = await import('../launch/preflight.js');
+  const [{ Preflight }, { notDownloaded }] = await Promise.all([
+    import('../launch/preflight.js'),
+    import('../launch/wanted_models.js'),
+  ]);
   const preflight = new Preflight();
-  const servers = flag(args, 'deep') ? new (await import('../launch/reachable.js')).Servers() : null;
+  const servers = flag(args, 'deep') ? await openNetwork() : null;
   const results: Checked[] = [];
   let exitCode = 0;
   for (const file of texts(args, 'config')) {
@@ -101,18 +104,21 @@ async function check(args: Arguments): Promise<number> {
       // What cannot run yet anywhere is a base for others, which bring their own data and models.
       const able = cannotRunYet(config.settings).length === 0;
       const found = able ? await preflight.of(config) : [];
-      const reached = able && servers !== null ? await servers.of(await preflight.toTrain(config)) : null;
+      const left = able ? await preflight.toTrain(config) : [];
+      const reached = able && servers !== null ? await servers.of(left) : null;
+      const missing = servers === null ? left.flatMap(({ settings }) => notDownloaded(settings)) : [];
+      const notes = reached?.notes ?? missing.map((model) => `not downloaded yet: ${model}`);
       const all = [...found, ...(reached?.obstacles ?? [])];
       const inTheWay = all.map(({ run, error }) => ({ run, message: error.toText() }));
       if (inTheWay.length > 0) exitCode = Math.max(exitCode, 1);
       const { warnings, resultHash } = config;
-      const notes = reached === null ? {} : { notes: reached.notes };
-      results.push({ file, ok: true, warnings, resultHash, in_the_way: inTheWay, ...notes });
+      const noted = reached === null && notes.length === 0 ? {} : { notes };
+      results.push({ file, ok: true, warnings, resultHash, in_the_way: inTheWay, ...noted });
       if (flag(args, 'json')) continue;
       const mark = inTheWay.length > 0 ? styled('blocked', 'yellow') : styled('ok', 'green');
       printLine(`${mark}  ${file}  ${config.settings.run_name}`);
       printRemarks(config);
-      for (const note of reached?.notes ?? []) printNote(note);
+      for (const note of notes) printNote(note);
       for (const { run, message } of inTheWay) {
         printError(`in the way of ${run}: ${message}`);
       }
@@ -123,8 +129,28 @@ async function check(args: Arguments): Promise<number> {
       if (!flag(args, 'json')) printError(`${styled('wrong', 'red', process.stderr)}  ${error.toText()}`);
     }
   }
+  await servers?.close();
   if (flag(args, 'json')) printJson({ configs: results });
   return exitCode;
+}
+
+/** The servers and the Hub, asked together. */
+async function openNetwork() {
+  const [{ Servers }, { HubModels }] = await Promise.all([
+    import('../launch/reachable.js'),
+    import('../launch/hub_models.js'),
+  ]);
+  const [servers, models] = [new Servers(), new HubModels({ say: printNote })];
+  return {
+    of: async (runs: readonly LoadedConfig[]) => {
+      const [reached, missing] = [await servers.of(runs), await models.obstacles(runs)];
+      return {
+        obstacles: [...missing, ...reached.obstacles],
+        notes: [...(missing.length > 0 ? [] : await models.notes(runs)), ...reached.notes],
+      };
+    },
+    close: () => models.close(),
+  };
 }
 
 async function schema(args: Arguments): Promise<number> {

@@ -4,7 +4,7 @@ import { realpathSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import yargs, { type Argv } from 'yargs';
 import { EditrlError, UsageError } from '../core/errors.js';
-import { nearest } from '../config/nearest.js';
+import { nearest } from '../core/nearest.js';
 import { printError } from './output.js';
 import { outliveReaders } from './signals.js';
 import type { Action, Verb } from './verb.js';
@@ -31,6 +31,10 @@ const verbs: Readonly<Record<string, Entry>> = {
   stop: { summary: 'checkpoint and end runs', load: async () => (await import('./stop.js')).stopVerb },
   logs: { summary: 'what a run prints', load: async () => (await import('./logs.js')).logsVerb },
   report: { summary: 'what a run learned', load: async () => (await import('./report.js')).reportVerb },
+  export: {
+    summary: "write a run's model for other programs",
+    load: async () => (await import('./export.js')).exportVerb,
+  },
   runs: { summary: 'remove runs, and what no run needs', load: async () => (await import('./runs.js')).runsVerb },
   rescore: {
     summary: 'score a run again by another reward',

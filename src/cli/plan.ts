@@ -35,6 +35,7 @@ export const planVerb: Action = {
     printLine(table('cell', plan.cells, plan.experiment));
     if (plan.parents.length > 0) printLine(`\n${table('parent', plan.parents, plan.experiment)}`);
     for (const line of footer([...plan.parents, ...plan.cells])) printLine(line);
+    for (const model of plan.downloads) printLine(`not downloaded yet: ${model}; it is fetched before anything starts`);
     for (const { run, message } of plan.obstacles) printLine(`in the way of ${run}: ${message}`);
     return 0;
   },

@@ -54,7 +54,7 @@ export const rescoreVerb: Action = {
     if (!isTrainable(settings) || recordedReward === null) {
       throw new UsageError(`a run of task '${settings.task}' has no scored episodes`);
     }
-    const resolveRun = runResolver(settings.base_exp_dir, () => record.parents);
+    const resolveRun = runResolver(settings.base_exp_dir, () => record);
     const reward = await otherReward(args, paths, record);
     const name = fileName(args, reward);
     const judges = new EmbeddedJudges({ say: printError });

@@ -99,7 +99,12 @@ export function describeInterruption(paths: RunPaths): string {
 /** Runs a config to its end and prints what it learned; returns the process's exit code. */
 async function trainAndReport(config: LoadedConfig, json: boolean, fresh: boolean): Promise<number> {
   const terminal = json ? null : process.stdout;
-  const launcher = new Launcher({ terminal, command: process.argv.slice(2), ...stopOnSignals() });
+  const launcher = new Launcher({
+    terminal,
+    progress: process.stderr,
+    command: process.argv.slice(2),
+    ...stopOnSignals(),
+  });
   const paths = new RunPaths(config.settings.base_exp_dir, config.settings.run_name);
   try {
     const result = await launcher.run(config, { fresh });

@@ -78,6 +78,7 @@ async function start(prepared: PreparedSweep, json: boolean): Promise<number> {
   const { Launcher } = await import('../launch/run.js');
   const launcher = new Launcher({
     terminal: null,
+    progress: process.stderr,
     command: process.argv.slice(2),
     stop,
     remark: (line) => view.remark(line),
@@ -85,6 +86,8 @@ async function start(prepared: PreparedSweep, json: boolean): Promise<number> {
   });
   const runner: Runner = launcher;
   try {
+    const configs = prepared.jobs.map(({ config }) => config);
+    if (!(await launcher.fetchModels(configs, { devices: () => prepared.devices }))) return INTERRUPTED;
     const outcome = await sweep(prepared, runner, view, stop);
     if (json) printOutcome(prepared, outcome);
     else showOutcome(prepared, outcome, stop.aborted);

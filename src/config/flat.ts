@@ -8,8 +8,16 @@ import { imageEditTokens } from '../recipes/image_edit_tokens/settings.js';
 import { canonicalMode } from '../rewards/score/settings.js';
 import { getPath, hasPath, setPath } from '../schema/paths.js';
 import { isObject } from '../schema/walk.js';
-import { canonicalKeyOf, earlKeys, flatKeys, isFlatKey, type FlatKey, type FlatName } from './flat_keys.js';
-import { nearest } from './nearest.js';
+import {
+  canonicalKeyOf,
+  earlKeys,
+  flatKeys,
+  isFlatKey,
+  SERVED_MEMORY,
+  type FlatKey,
+  type FlatName,
+} from './flat_keys.js';
+import { nearest } from '../core/nearest.js';
 import { applyChanges, type Change } from './sets.js';
 
 export interface FlatSource {
@@ -91,6 +99,7 @@ class Translator {
     for (const [path, content] of Object.entries(implied)) this.#put(path, null, structuredClone(content));
     this.#problems.push(...applyChanges(this.#value, this.#canonicalChanges));
     this.#dataDir();
+    this.#servedMemory();
     this.#warnOfIgnored();
     const changed = this.#canonicalChanges.map(({ path }) => path);
     return {
@@ -290,11 +299,26 @@ class Translator {
     setPath(this.#value, 'data.dir', this.source.dataDir);
   }
 
+  /** EARL always samples by vLLM; here a run may, where it starts one. */
+  #servedMemory(): void {
+    const content = this.#earl('vllm_gpu_memory_utilization');
+    if (content !== null && this.#isServed()) this.#put(SERVED_MEMORY, 'vllm_gpu_memory_utilization', content);
+  }
+
+  #isServed(): boolean {
+    return isObject(getPath(this.#value, 'rollout.engine.serve'));
+  }
+
   #warnOfIgnored(): void {
     const found = flatKeys.flatMap((key) => {
       const entry: FlatKey = earlKeys[key];
       return 'ignored' in entry && this.#earl(key) !== null ? [`${key} (${entry.ignored})`] : [];
     });
+    if (this.#earl('vllm_gpu_memory_utilization') !== null && !this.#isServed()) {
+      found.push(
+        "vllm_gpu_memory_utilization (no vLLM is started with this run; rollout.engine: {type: 'vllm', serve: {}} starts one)",
+      );
+    }
     if (found.length > 0) this.#warnings.push(`without meaning here and left out: ${found.join('; ')}`);
   }
 

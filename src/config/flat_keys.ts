@@ -19,6 +19,9 @@ export type FlatKey = Meaning & { readonly absent?: unknown };
 
 const paddedTo = 'the width to which EARL pads a batch; batches are as wide here as what they hold';
 
+/** Where a vLLM is started with the run. */
+export const SERVED_MEMORY = 'rollout.engine.serve.gpu_memory_utilization';
+
 export const earlKeys = {
   train_paths_file: { joint: 'data.train' },
   coefficients: { joint: 'data.train', absent: [] },
@@ -52,7 +55,7 @@ export const earlKeys = {
   max_response_tokens: { to: 'rollout.max_response_tokens' },
   max_prompt_len: { ignored: paddedTo, absent: null },
   max_completion_len: { ignored: paddedTo, absent: null },
-  vllm_gpu_memory_utilization: { ignored: 'rollouts run in this process, without vLLM', absent: null },
+  vllm_gpu_memory_utilization: { joint: SERVED_MEMORY, absent: null },
   reward_function_api_base: { joint: 'reward.endpoint', absent: null },
   reward_function_api_model_name: { to: 'reward.model', absent: 'Qwen/Qwen2.5-VL-72B-Instruct' },
   reward_compute_viescore: { joint: 'reward.also_compute', absent: true },

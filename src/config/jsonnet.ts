@@ -4,7 +4,7 @@ import { basename, dirname, join, resolve } from 'node:path';
 import { ConfigError } from '../core/errors.js';
 import { sha256 } from '../core/image.js';
 import { Interpreter, limitsOf, Refused } from './interpreter.js';
-import { nearest } from './nearest.js';
+import { nearest } from '../core/nearest.js';
 
 export type Environment = Readonly<Record<string, string | undefined>>;
 

@@ -30,18 +30,10 @@ export function cannotRunYet(settings: RunSettings): string[] {
     reasons.push("data.train is empty: name at least one datalist to train on (EARL's flat form: train_paths_file)");
   }
   reasons.push(...recipeOf(settings).missing(settings));
-  const hub = modelsOf(settings).flatMap(({ key, term, reference }) =>
-    'hub' in reference ? [{ key, term, name: reference.hub }] : [],
-  );
-  for (const { key, name } of hub.filter(({ term }) => term)) {
+  for (const { key, term, reference } of modelsOf(settings)) {
+    if (!term || !('hub' in reference)) continue;
     reasons.push(
-      `${key}: loading Hub models (${name}) is not available in this version; name the folder of an ONNX export of it as the model of this term in reward.terms`,
-    );
-  }
-  const own = hub.filter(({ term }) => !term).map(({ key, name }) => `${key} (${name})`);
-  if (own.length > 0) {
-    reasons.push(
-      `loading Hub models is not available in this version: ${own.join(', ')}; at laptop size: --with configs/lib/tiny.libsonnet`,
+      `${key}: terms do not load Hub models (${reference.hub}); name the folder of an ONNX export of it as the model of this term in reward.terms`,
     );
   }
   return reasons;
@@ -51,6 +43,24 @@ export function cannotRunYet(settings: RunSettings): string[] {
 export function checkRunnable({ settings, file }: { readonly settings: RunSettings; readonly file: string }): void {
   const obstacles = cannotRunYet(settings);
   if (obstacles.length > 0) throw new ConfigError(obstacles.join('\n'), { where: file });
+}
+
+/** A model of the Hub that a run needs. */
+export interface NamedHubModel {
+  readonly key: string;
+  readonly reference: HubReference;
+  /** Whether its tokenizer alone is read. */
+  readonly tokenizerOnly: boolean;
+}
+
+/** The models of the Hub that have to be downloaded for a run, in the order of the keys that name them. */
+export function hubModels(settings: RunSettings): NamedHubModel[] {
+  // Another trainer fetches its own models.
+  if (settings.launch.command !== null || !isTrainable(settings)) return [];
+  const { tokenizers } = recipeOf(settings);
+  return modelsOf(settings).flatMap(({ key, term, reference }) =>
+    !term && 'hub' in reference ? [{ key, reference, tokenizerOnly: tokenizers.includes(key) }] : [],
+  );
 }
 
 interface NamedModel {

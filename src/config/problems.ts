@@ -3,7 +3,7 @@ import { ConfigError } from '../core/errors.js';
 import { z } from 'zod';
 import { canonicalKeyOf, flatKeys } from './flat_keys.js';
 import { displayPath } from './jsonnet.js';
-import { nearest } from './nearest.js';
+import { nearest } from '../core/nearest.js';
 import { isSet, placesOf, type Origin } from './origin.js';
 import { laterValues } from './later.js';
 import type { Problem } from '../recipes/rules.js';

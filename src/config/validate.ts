@@ -7,7 +7,7 @@ import { getPath } from '../schema/paths.js';
 import type { RunSettings } from '../schema/run.js';
 import { isObject, leaves } from '../schema/walk.js';
 import { laterTasks } from './later.js';
-import { nearest } from './nearest.js';
+import { nearest } from '../core/nearest.js';
 import { problemsOf } from './problems.js';
 
 export type Validated = { readonly settings: RunSettings } | { readonly problems: readonly Problem[] };

@@ -66,6 +66,19 @@ export function syncDirectory(path: string): void {
   }
 }
 
+/** Gives a file or folder the first free name of `PATH.WORD-1`, `PATH.WORD-2`, ..., which is returned. Raises RunError where the disk refuses. */
+export function renameAside(path: string, word: string): string {
+  let number = 1;
+  while (existsSync(`${path}.${word}-${number}`)) number++;
+  const aside = `${path}.${word}-${number}`;
+  try {
+    renameSync(path, aside);
+  } catch (cause) {
+    throw diskError(path, cause);
+  }
+  return aside;
+}
+
 /** Turns an operating-system error into one that says what to do. */
 export function diskError(path: string, cause: unknown): RunError {
   const code = (cause as NodeJS.ErrnoException).code ?? '';

@@ -31,11 +31,29 @@ export function safetensorsPieces(
   tensors: ReadonlyMap<string, FloatTensor>,
   metadata: Record<string, string> = {},
 ): Uint8Array[] {
+  const start = safetensorsHeader(new Map([...tensors].map(([name, { shape }]) => [name, shape])), 'F32', metadata);
+  return [
+    start,
+    ...[...tensors.values()].map(({ data }) => new Uint8Array(data.buffer, data.byteOffset, data.byteLength)),
+  ];
+}
+
+/** Number formats that tensors are written in, with the bytes of one number. */
+export const WRITTEN = { F32: 4, BF16: 2, F16: 2 } as const;
+export type WrittenDtype = keyof typeof WRITTEN;
+
+/** What stands before the data of tensors that follow each other in the order of the map. */
+export function safetensorsHeader(
+  shapes: ReadonlyMap<string, readonly number[]>,
+  dtype: WrittenDtype,
+  metadata: Record<string, string> = {},
+): Uint8Array {
   const header: Record<string, unknown> = Object.keys(metadata).length > 0 ? { __metadata__: metadata } : {};
   let offset = 0;
-  for (const [name, tensor] of tensors) {
-    header[name] = { dtype: 'F32', shape: tensor.shape, data_offsets: [offset, offset + tensor.data.byteLength] };
-    offset += tensor.data.byteLength;
+  for (const [name, shape] of shapes) {
+    const end = offset + WRITTEN[dtype] * shape.reduce((product, size) => product * size, 1);
+    header[name] = { dtype, shape, data_offsets: [offset, end] };
+    offset = end;
   }
   let text = JSON.stringify(header);
   text = text.padEnd(Math.ceil(Buffer.byteLength(text) / 8) * 8 - Buffer.byteLength(text) + text.length, ' ');
@@ -43,10 +61,46 @@ export function safetensorsPieces(
   const start = new Uint8Array(8 + head.length);
   new DataView(start.buffer).setBigUint64(0, BigInt(head.length), true);
   start.set(head, 8);
-  return [
-    start,
-    ...[...tensors.values()].map(({ data }) => new Uint8Array(data.buffer, data.byteOffset, data.byteLength)),
-  ];
+  return start;
+}
+
+/** Numbers as a file holds them; those of fewer bits are rounded to the nearest, to even where two are as near. float16 has none beyond 65504: Infinity. */
+export function narrow(data: Float32Array, dtype: WrittenDtype): Uint8Array {
+  if (dtype === 'F32') return new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
+  const bits = new Uint32Array(data.buffer, data.byteOffset, data.length);
+  const out = dtype === 'BF16' ? Uint16Array.from(bits, floatToBrain) : Uint16Array.from(bits, floatToHalf);
+  return new Uint8Array(out.buffer);
+}
+
+/** The upper half of a float's bits, rounded. */
+function floatToBrain(bits: number): number {
+  if ((bits & 0x7fffffff) > 0x7f800000) return (bits >>> 16) | 0x40;
+  return (bits + 0x7fff + ((bits >>> 16) & 1)) >>> 16;
+}
+
+/** IEEE half precision of a float's bits. */
+function floatToHalf(bits: number): number {
+  const sign = (bits >>> 16) & 0x8000;
+  const size = bits & 0x7fffffff;
+  if (size > 0x7f800000) return sign | 0x7e00;
+  // 65520 is as near to 65504 as to the next power of two.
+  if (size >= 0x477ff000) return sign | 0x7c00;
+  // Below 2^-14 numbers are multiples of 2^-24.
+  if (size < 0x38800000) {
+    const shift = 126 - (size >>> 23);
+    if (shift > 24) return sign;
+    const fraction = (size & 0x7fffff) | 0x800000;
+    const kept = fraction >>> shift;
+    return sign | (kept + roundsUp(fraction & ((1 << shift) - 1), shift, kept));
+  }
+  const kept = (size - 0x38000000) >>> 13;
+  return sign | (kept + roundsUp(size & 0x1fff, 13, kept));
+}
+
+/** 1 where what is cut off, of so many bits, is more than half of the last kept bit, or half of it and that bit is set. */
+function roundsUp(cut: number, bits: number, kept: number): 0 | 1 {
+  const half = 2 ** (bits - 1);
+  return cut > half || (cut === half && (kept & 1) === 1) ? 1 : 0;
 }
 
 /** The same file in one buffer of its own; for models that fit into one (4 GiB). */

@@ -156,8 +156,9 @@ class GraphWriter {
     const form: OnnxForm = (operators[op] as OperatorSpec<OpType>).onnx?.(attributes, inputs) ?? {};
     const isProduct = op === 'Gemm' || op === 'MatMul';
     const names = inputs.map((input, i) => (isProduct && i === 1 ? this.#factorOf(input) : this.#nameOf(input)));
-    for (const sizes of form.sizes ?? [])
-      {names.push(this.#anySize ? this.#fedSizes(value, sizes) : this.#integers(sizes));}
+    for (const sizes of form.sizes ?? []) {
+      names.push(this.#anySize ? this.#fedSizes(value, sizes) : this.#integers(sizes));
+    }
     for (const extra of form.extraInputs ?? []) names.push(this.#integers(extra));
     const output = this.#outputNames.get(value) ?? `v${value.name}`;
     this.#names.set(value, output);

@@ -5,7 +5,7 @@ import type { ProcessGroup } from './process_group.js';
 export class Abandoned extends Error {}
 
 /** Rank 0 does the work, and all have its result. Where it raises, the others raise Abandoned: the error is rank 0's to report. */
-export async function lead<T>(group: ProcessGroup, work: () => Promise<T>): Promise<T> {
+export async function lead<T>(group: Pick<ProcessGroup, 'rank' | 'broadcast'>, work: () => Promise<T>): Promise<T> {
   if (group.rank > 0) {
     const result = await group.broadcast<{ readonly value: T } | null>();
     if (result === null) throw new Abandoned();

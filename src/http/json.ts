@@ -1,5 +1,5 @@
 /** JSON that strangers send. A few bytes of it can cost a hundred times as many in memory, so it is looked through before it is parsed. */
-import { isUtf8 } from 'node:buffer';
+import { isAscii, isUtf8 } from 'node:buffer';
 import { badRequest } from './refusal.js';
 
 /** Values in one document: no sensible request has more, and so many cost some megabytes. */
@@ -11,10 +11,13 @@ const [quote, backslash, comma, openList, closeList, openObject, closeObject] = 
   character.charCodeAt(0),
 );
 
-/** Raises Refusal 400 for what is no JSON in UTF-8, nests too deep, or has too many values. */
-export function parseJson(bytes: Buffer): unknown {
+/**
+ * Raises Refusal 400 for what is no JSON in UTF-8, nests too deep, has too many values, or more than `mostText` bytes of text besides its data
+ * URLs.
+ */
+export function parseJson(bytes: Buffer, mostText = Infinity): unknown {
   if (!isUtf8(bytes)) throw badRequest('The body is not UTF-8.');
-  refuseCostly(bytes);
+  refuseCostly(bytes, mostText);
   try {
     return JSON.parse(bytes.toString('utf8')) as unknown;
   } catch (cause) {
@@ -22,13 +25,21 @@ export function parseJson(bytes: Buffer): unknown {
   }
 }
 
-function refuseCostly(bytes: Buffer): void {
+function refuseCostly(bytes: Buffer, mostText: number): void {
   let depth = 0;
   let values = 1;
+  let text = 0;
   for (let at = 0; at < bytes.length; at++) {
     const byte = bytes[at];
     if (byte === quote) {
-      at = endOfString(bytes, at + 1);
+      const start = at + 1;
+      at = endOfString(bytes, start);
+      text += isPlainUrl(bytes.subarray(start, at)) ? 0 : at - start;
+      if (text > mostText) {
+        throw badRequest(
+          `The body has more than ${mostText} bytes of text besides its images (data: URLs in ASCII without backslashes).`,
+        );
+      }
     } else if (byte === comma || byte === openList || byte === openObject) {
       if (byte !== comma && ++depth > deepest) throw badRequest(`The body is nested deeper than ${deepest} levels.`);
       if (++values > mostValues) throw badRequest(`The body has more than ${mostValues} values.`);
@@ -47,4 +58,16 @@ function endOfString(bytes: Buffer, start: number): number {
   let at = start;
   while (at < bytes.length && bytes[at] !== quote) at += bytes[at] === backslash ? 2 : 1;
   return at;
+}
+
+const dataUrl = Buffer.from('data:');
+
+/** Whether it is a data URL that costs no more than a copy. */
+function isPlainUrl(text: Buffer): boolean {
+  return (
+    text.length > dataUrl.length &&
+    text.compare(dataUrl, 0, dataUrl.length, 0, dataUrl.length) === 0 &&
+    isAscii(text) &&
+    !text.includes(backslash)
+  );
 }

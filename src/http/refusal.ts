@@ -8,6 +8,7 @@ const kinds = {
   forbidden: [403, 'PermissionDeniedError'],
   not_found: [404, 'NotFoundError'],
   method_not_allowed: [405, 'MethodNotAllowedError'],
+  too_slow: [408, 'RequestTimeoutError'],
   too_large: [413, 'RequestTooLargeError'],
   unsupported_media_type: [415, 'UnsupportedMediaTypeError'],
   no_such_model_anywhere: [424, 'FailedDependency'],

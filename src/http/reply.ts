@@ -1,6 +1,7 @@
 /** What a server answers, and how that reaches a client who may still be sending, or not reading. */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { HeldBytes, Hold } from './body.js';
+import { callerOf } from './caller.js';
 import { Refusal } from './refusal.js';
 
 export interface Reply {
@@ -40,7 +41,7 @@ export function send(
   const { socket } = request;
   if (response.destroyed || response.headersSent || socket.destroyed) return;
   const rest = !request.complete;
-  const hold = held.hold();
+  const hold = held.hold(callerOf(socket));
   const reply = fitting(wanted, hold, held.most);
   let drop: NodeJS.Timeout | undefined;
   const done = (): void => {

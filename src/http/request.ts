@@ -21,6 +21,19 @@ export interface WholeReply {
   readonly body: Buffer;
 }
 
+/** Why a request failed: the innermost message of a chain of causes, with its code; outer ones say only that there was an error. */
+export function causeOf(error: unknown): string {
+  let innermost = error;
+  for (let depth = 0; depth < 8 && innermost instanceof Error && innermost.cause instanceof Error; depth++) {
+    innermost = innermost.cause;
+  }
+  if (!(innermost instanceof Error)) return String(innermost);
+  const { message, name } = innermost;
+  const { code } = innermost as NodeJS.ErrnoException;
+  if (message === '') return code ?? name;
+  return code === undefined || message.includes(code) ? message : `${code}: ${message}`;
+}
+
 /** Rejects with what undici found, or with the signal's reason once that aborts. */
 export function exchangeWhole(agent: Dispatcher, url: string, request: HttpRequest): Promise<WholeReply> {
   const { origin, pathname, search } = new URL(url);

@@ -8,6 +8,7 @@ import type { Socket } from 'node:net';
 import type { Clock } from '../core/clock.js';
 import { sleep, systemClock } from '../core/clock.js';
 import { HeldBytes, readBody } from './body.js';
+import { callerOf, Connections } from './caller.js';
 import { Guard } from './guard.js';
 import { listen } from './listen.js';
 import { Counts } from './prometheus.js';
@@ -19,6 +20,8 @@ export interface Call {
   readonly server: HttpServer;
   readonly request: IncomingMessage;
   readonly response: ServerResponse;
+  /** Who asks; see `callerOf`. */
+  readonly caller: string;
   /** What follows the path of a route that ends with a slash, decoded. */
   readonly rest: string;
   /** What stands between the server's prefix and the path; null where the path has no prefix. */
@@ -45,15 +48,17 @@ export interface Route {
 export interface HttpLimits {
   /** Bytes of one body. */
   readonly bodyBytes: number;
-  /** Bytes of all bodies that are held at once, arriving ones included; one body may have half of them. */
+  /** Bytes of all bodies that are held at once, arriving ones included; half of them may be on their way from one caller, and one body may have a quarter. */
   readonly heldBytes: number;
-  /** Open connections; more are closed at once. */
+  /** Open connections, of which one caller may have half; more are closed at once. */
   readonly connections: number;
   /** The time in which a request's headers have to arrive. */
   readonly headersTimeoutMs: number;
   /** The time in which a whole request has to arrive. */
   readonly requestTimeoutMs: number;
-  /** How often these two times are looked at. */
+  /** The time in which a body has to come on by a megabyte, or to end. */
+  readonly bodyWindowMs: number;
+  /** How often the times of headers and whole requests are looked at. */
   readonly timeoutCheckMs: number;
   /** How long requests under way may go on when the server is told to stop. */
   readonly drainTimeoutMs: number;
@@ -109,6 +114,10 @@ export class HttpServer {
       (request, response) => void this.#serve(request, response),
     );
     this.node.maxConnections = limits.connections;
+    const connections = new Connections(limits.connections);
+    this.node.prependListener('connection', (socket) => {
+      if (!connections.admits(socket)) socket.destroy();
+    });
   }
 
   get draining(): boolean {
@@ -154,7 +163,8 @@ export class HttpServer {
 
   async #serve(request: IncomingMessage, response: ServerResponse): Promise<void> {
     const gone = this.#follow(request.socket, response);
-    const hold = this.held.hold();
+    const caller = callerOf(request.socket);
+    const hold = this.held.hold(caller);
     const found = this.#find(request.url ?? '/');
     let reply: Reply | null;
     try {
@@ -174,17 +184,19 @@ export class HttpServer {
           throw new Refusal('unavailable', `${this.options.name} is being stopped.`, { retryAfterS: 5 });
         }
       }
-      const { bodyBytes } = this.options.limits;
+      const { bodyBytes, bodyWindowMs: windowMs } = this.options.limits;
+      const bytes = Math.min(bodyBytes, this.held.most);
       reply = await handler({
         server: this,
         request,
         response,
+        caller,
         rest,
         scope,
         query,
         trusted: route.open !== true || this.#guard.knows(headers),
         gone,
-        read: () => readBody(request, Math.min(bodyBytes, this.held.most), hold),
+        read: () => readBody(request, { bytes, windowMs }, hold),
       });
     } catch (error) {
       reply = this.#refusal(error);

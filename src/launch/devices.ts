@@ -297,3 +297,12 @@ function unreadable(line: string): RunError {
 export function gibibytes(bytes: number): string {
   return `${(bytes / 2 ** 30).toFixed(1)} GiB`;
 }
+
+/** Raises ConfigError where there are fewer cores than processes. */
+export function checkCores(processes: number, cpus: number): void {
+  if (processes <= cpus) return;
+  throw new ConfigError(`${processes} processes are to run on the CPU, and this machine has ${cpus} CPU cores`, {
+    where: 'launch.processes',
+    next: `Set launch.processes to at most ${cpus}.`,
+  });
+}

@@ -1,6 +1,6 @@
 /** How a rank's death is told: what ended it, whether memory ran out, its last lines. */
 import { constants } from 'node:os';
-import { RunError } from '../core/errors.js';
+import { EditrlError, EngineError, InternalError, RunError } from '../core/errors.js';
 import type { ChildExit } from './child.js';
 import type { MemoryKill } from './memory_kills.js';
 import { killedForMemory, type OutOfMemory } from './out_of_memory.js';
@@ -88,4 +88,16 @@ export function exitReason(
         ? null
         : told;
   return memory === null ? { reason, next: null } : { reason: `${reason}: ${memory.found}`, next: memory.next };
+}
+
+/** Whether the same attempt may succeed when it is made again: a worker died or its engine failed, while nothing is wrong with what it was given. */
+export function mayPass(error: unknown): boolean {
+  if (error instanceof RunFailed || error instanceof EngineError || error instanceof InternalError) return true;
+  return !(error instanceof EditrlError);
+}
+
+/** What is said of an attempt that failed. */
+export function toText(error: unknown): string {
+  if (error instanceof EditrlError) return error.message;
+  return error instanceof Error ? error.message : String(error);
 }

@@ -1,8 +1,11 @@
 /** How much memory there is, and whether what a run is estimated to need fits. */
 import { readFileSync } from 'node:fs';
 import { freemem, totalmem } from 'node:os';
-import type { ShapeOf } from '../recipes/recipe.js';
+import { describeModel } from '../policies/tokens/adapter.js';
+import { cachedSnapshot } from '../models/hub/cache.js';
+import type { ModelShape, ShapeOf } from '../recipes/recipe.js';
 import { isTrainable, recipeOf } from '../recipes/settings.js';
+import { EditrlError } from '../core/errors.js';
 import type { RunSettings } from '../schema/run.js';
 import { deviceKind, processesOf } from './device_kind.js';
 import type { DeviceKind, Devices, Gpu } from './devices.js';
@@ -73,13 +76,29 @@ export interface RunMemory {
   readonly verdict: MemoryVerdict | null;
 }
 
-/** The shapes of models that runs make. */
+/** The shapes of models that runs make, and of those that lie on this machine. */
 export function shapesOf(runs: ReadonlyMap<string, RunSettings>): ShapeOf {
+  const folders = new Map<string, ModelShape | null>();
   const shapeOf: ShapeOf = (reference) => {
+    const folder = typeof reference === 'string' ? reference : 'hub' in reference ? cachedSnapshot(reference) : null;
+    if (folder !== null) {
+      if (!folders.has(folder)) folders.set(folder, shapeOfFolder(folder));
+      return folders.get(folder) ?? null;
+    }
     const made = typeof reference === 'object' && 'run' in reference ? runs.get(reference.run) : undefined;
     return made !== undefined && isTrainable(made) ? recipeOf(made).shape(made, shapeOf) : null;
   };
   return shapeOf;
+}
+
+/** Null where a folder holds no decoder that can be opened, which whoever opens it says. */
+function shapeOfFolder(folder: string): ModelShape | null {
+  try {
+    return describeModel(folder);
+  } catch (error) {
+    if (error instanceof EditrlError) return null;
+    throw error;
+  }
 }
 
 /** Tells what runs need of a machine. The shape of a model is known where one of the `runs` makes it. */

@@ -8,12 +8,16 @@ import { PEER_LOST, unpackError, type ErrorMessage, type FromWorker, type RunKin
 /** What the workers of one attempt said, and how it ended. */
 export class NativeAttempt {
   started: Started | null = null;
-  /** The attempt's number; 0 until rank 0 has claimed the run. */
   #attempt = 0;
   #result: RunKind | null = null;
   readonly #errors = new Map<number, ErrorMessage>();
 
   constructor(private readonly paths: RunPaths) {}
+
+  /** The attempt's number; 0 until rank 0 has claimed the run. */
+  get number(): number {
+    return this.#attempt;
+  }
 
   /** Takes a message; true when the run has just been claimed. */
   receive({ rank }: Worker, message: FromWorker): boolean {

@@ -9,6 +9,7 @@ import { readState, type RunStateName } from '../run/state.js';
 import type { DeviceKind, Devices } from './devices.js';
 import { memoryOf } from './memory.js';
 import { obstacles } from './preflight.js';
+import { notDownloaded } from './wanted_models.js';
 
 export interface PlannedRun {
   readonly run_name: string;
@@ -33,6 +34,8 @@ export interface ExperimentPlan {
   readonly experiment: string;
   readonly cells: readonly PlannedRun[];
   readonly parents: readonly PlannedRun[];
+  /** Models of the Hub that are fetched before they start. */
+  readonly downloads: readonly string[];
   /** What is in the way of them on this machine. */
   readonly obstacles: readonly { readonly run: string; readonly message: string }[];
 }
@@ -68,6 +71,7 @@ export function planExperiment(experiment: Experiment, devices: Devices): Experi
     experiment: experiment.name,
     cells: experiment.cells.map(planned),
     parents: experiment.parents.map(planned),
+    downloads: [...new Set([...runs.values()].flatMap(({ config }) => notDownloaded(config.settings)))],
     obstacles: obstacles(
       [...runs.values()].map(({ config }) => config),
       { devices: () => devices },

@@ -7,7 +7,8 @@ import { delimiter, join, resolve } from 'node:path';
 import { loadingOnce, type LoadedConfig, type loadReferenced } from '../config/load.js';
 import { cannotRunYet, dependencies } from '../config/models.js';
 import { ConfigError, EditrlError, RunError } from '../core/errors.js';
-import { modelFolder } from '../models/reference.js';
+import { hubKey, modelFolder } from '../models/reference.js';
+import type { SamplerElsewhere } from '../recipes/sampler.js';
 import { isTrainable, recipeOf, rewardOf } from '../recipes/settings.js';
 import { checkModule } from '../rewards/terms/module/exports.js';
 import { checkChanges } from '../run/claim.js';
@@ -24,6 +25,8 @@ import { checkFolder, checkpointSpace, type FreeSpace } from './disk.js';
 import { memoryOf, shapesOf } from './memory.js';
 import { checkNeed } from './needs.js';
 import { chainOf } from './parents.js';
+import { checkOffline, hubEnvironmentOf, wantedModels } from './wanted_models.js';
+import { checkServable, DEFAULT_COMMAND, HOW_TO_INSTALL } from './vllm_server.js';
 
 /** So many are told at once. */
 const MOST_SHOWN = 12;
@@ -91,7 +94,8 @@ export function tightRuns(runs: readonly LoadedConfig[], { anew = new Set(), dev
   });
 }
 
-function unfinished(runs: readonly LoadedConfig[], anew: ReadonlySet<LoadedConfig>): LoadedConfig[] {
+/** Those of some runs that are still to be trained. */
+export function unfinished(runs: readonly LoadedConfig[], anew: ReadonlySet<LoadedConfig> = new Set()): LoadedConfig[] {
   return runs.filter((config) => {
     const { base_exp_dir, run_name, num_iterations } = config.settings;
     return anew.has(config) || !isDone(readState(new RunPaths(base_exp_dir, run_name)), num_iterations);
@@ -164,8 +168,21 @@ function checksOf(config: LoadedConfig, made: ReadonlyMap<string, RunSettings>, 
         () => checkPlace(settings, start),
       ];
     }),
-    ...(launch.command === null ? [] : [commandCheck(launch.command[0], launch.env['PATH'])]),
+    ...(launch.command === null ? [] : [commandCheck(launch.command[0], NO_PROGRAM, launch.env['PATH'])]),
     ...(isTrainable(settings) && launch.command === null ? trainedChecks(settings) : []),
+  ];
+}
+
+/** A vLLM that is to be started: the program, and its model where that is there already. */
+function samplerChecks(sampled: SamplerElsewhere | null): Check[] {
+  if (sampled === null || sampled.engine.serve === null) return [];
+  const { model, engine } = sampled;
+  const [program] = engine.serve?.command ?? DEFAULT_COMMAND;
+  return [
+    commandCheck(program, { key: 'rollout.engine.serve', next: HOW_TO_INSTALL }),
+    ...(typeof model === 'string'
+      ? [[`served ${model}`, () => checkServable(modelFolder(model, () => ''))] as const]
+      : []),
   ];
 }
 
@@ -178,9 +195,14 @@ function trainedChecks(settings: TrainedSettings): Check[] {
       .needs(settings)
       .filter((need) => !('path' in need) || tiny === null || !isMade(tiny, need.path))
       .map((need): Check => [`need ${JSON.stringify(need)}`, () => checkNeed(need)]),
+    ...wantedModels(settings).map((wanted): Check => [
+      `hub ${hubKey(wanted.reference)} ${wanted.pinned ?? ''}`,
+      () => checkOffline(wanted, hubEnvironmentOf(settings)),
+    ]),
     ...models
       .filter((model) => typeof model === 'string')
-      .map((model): Check => [`model ${model}`, () => void modelFolder(model, (run) => run)]),
+      .map((model): Check => [`model ${model}`, () => void modelFolder(model, () => '')]),
+    ...samplerChecks(recipe.sampler(settings)),
     ...(rewardOf(settings)?.terms ?? []).flatMap((term): Check[] =>
       term.name === 'module'
         ? [[`module ${term.module} ${JSON.stringify(term.settings)}`, () => checkModule(term)]]
@@ -241,7 +263,18 @@ function checkPlace({ run_name, base_exp_dir }: RunSettings, start: RunSettings 
   );
 }
 
-function commandCheck(program: string, path = process.env['PATH'] ?? ''): Check {
+/** Where a program is named, and what to do where there is none. */
+interface NamedProgram {
+  readonly key: string;
+  readonly next: string;
+}
+
+const NO_PROGRAM: NamedProgram = {
+  key: 'launch.command',
+  next: 'Name a program that can be executed: by its path, or one that PATH leads to (launch.env may set PATH).',
+};
+
+function commandCheck(program: string, { key, next }: NamedProgram, path = process.env['PATH'] ?? ''): Check {
   return [
     `command ${program} ${path}`,
     () => {
@@ -249,9 +282,9 @@ function commandCheck(program: string, path = process.env['PATH'] ?? ''): Check 
         ? [resolve(program)]
         : path.split(delimiter).map((dir) => join(dir, program));
       if (places.some(isProgram)) return;
-      throw new ConfigError(`launch.command: there is no program '${program}'`, {
+      throw new ConfigError(`${key}: there is no program '${program}'`, {
         where: program.includes('/') ? resolve(program) : 'PATH',
-        next: 'Name a program that can be executed: by its path, or one that PATH leads to (launch.env may set PATH).',
+        next,
       });
     },
   ];

@@ -5,7 +5,7 @@
 import type { LoadedConfig } from '../config/load.js';
 import { EditrlError, EndpointError } from '../core/errors.js';
 import { modelFolder } from '../models/reference.js';
-import { isTrainable, rewardOf } from '../recipes/settings.js';
+import { isTrainable, recipeOf, rewardOf } from '../recipes/settings.js';
 import { asksJudge, shownToJudge } from '../rewards/score/choice.js';
 import { createReward } from '../rewards/score/combined.js';
 import { bySetting, resolveEndpoints, type Endpoint } from '../rewards/judge/endpoints.js';
@@ -19,6 +19,7 @@ import type { ModelReference } from '../schema/model.js';
 import type { RunSettings } from '../schema/run.js';
 import { isObject } from '../schema/walk.js';
 import { judgeKey, Judges, limitsOf } from '../scoring/judges.js';
+import { lookAtVllm } from '../train/elsewhere.js';
 import type { Obstacle } from './preflight.js';
 import { runResolver } from './resolve.js';
 import { urlsToShare } from './shared_gateway.js';
@@ -73,6 +74,10 @@ export class Servers {
   }
 
   async #ofRun(settings: RunSettings): Promise<Found[]> {
+    return [...(await this.#ofReward(settings)), ...(await this.#ofSampler(settings))];
+  }
+
+  async #ofReward(settings: RunSettings): Promise<Found[]> {
     const reward = rewardOf(settings);
     if (reward === null || settings.launch.command !== null) return [];
     // A supervised run whose reward asks a judge, but names none, reports losses alone.
@@ -130,6 +135,17 @@ export class Servers {
     });
     const what = `held out ${JSON.stringify(second.endpoint)} ${second.model}`;
     return error === null ? [] : [{ what, note: `it would go on without its held-out judge: ${error.toText()}` }];
+  }
+
+  /** What samples its answers. */
+  async #ofSampler(settings: RunSettings): Promise<Found[]> {
+    const sampled = isTrainable(settings) ? recipeOf(settings).sampler(settings) : null;
+    if (sampled === null) return [];
+    const { base_url: url } = sampled.engine;
+    if (url === null) return [{ what: 'vllm', note: 'its vLLM is started with the run, and was not asked' }];
+    const what = `vllm ${url} ${sampled.contextSize}`;
+    const error = await once(this.#judges, what, () => failureOf(() => lookAtVllm(sampled, url)));
+    return error === null ? [] : [{ what, error }];
   }
 
   #ask(

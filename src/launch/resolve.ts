@@ -1,21 +1,27 @@
-/** Where the model of another run lies. */
+/** Where the models of other runs and of the Hub lie. */
+import { cachedFolder } from '../models/hub/cache.js';
+import { hubKey, type RunResolver } from '../models/reference.js';
 import type { WholeCheckpoint } from '../run/checkpoints.js';
 import { parentCheckpoint } from '../run/parents.js';
-import type { PlainObject } from '../run/record.js';
-import type { RunResolver } from '../models/reference.js';
+import type { RunRecord } from '../run/record.js';
+
+/** What a run's record says of the models that it began with. */
+export type RecordedModels = Partial<Pick<RunRecord, 'parents' | 'models'>>;
 
 /**
- * Finds the checkpoint of a finished run that is used: the one that `recorded` parents pin, else the newest whole one. `onUsed` is told
- * at every use.
+ * Finds the checkpoint of a finished run that is used, and the snapshot of a model of the Hub: those that the record pins, else the newest
+ * whole checkpoint, and what the revision was when it was last asked for. `onUsed` is told of every use of a run.
  */
 export function runResolver(
   baseExpDir: string,
-  recorded: () => readonly PlainObject[] = () => [],
+  recorded: () => RecordedModels = () => ({}),
   onUsed: (run: string, checkpoint: WholeCheckpoint) => void = () => {},
 ): RunResolver {
-  return (run) => {
-    const whole = parentCheckpoint(baseExpDir, run, recorded());
-    onUsed(run, whole);
+  return (reference) => {
+    const { parents = [], models = {} } = recorded();
+    if ('hub' in reference) return cachedFolder(reference, models[hubKey(reference)] ?? null);
+    const whole = parentCheckpoint(baseExpDir, reference.run, parents);
+    onUsed(reference.run, whole);
     return whole.dir;
   };
 }

@@ -1,13 +1,9 @@
 /** From a loaded config to a finished run: missing parents first, then its processes, supervised, and started again as told. */
 import { randomUUID } from 'node:crypto';
-import { createRequire } from 'node:module';
 import { fileURLToPath } from 'node:url';
 import type { LoadedConfig } from '../config/load.js';
 import { checkRunnable, dependencies } from '../config/models.js';
-import { ConfigError, EditrlError, EndpointError, EngineError, InternalError, InUseError } from '../core/errors.js';
-import { rewardOf } from '../recipes/settings.js';
-import { asksJudge } from '../rewards/score/choice.js';
-import type { JudgeAddress } from '../rewards/judge/endpoints.js';
+import { EditrlError, EndpointError, InUseError } from '../core/errors.js';
 import { claimRun, type RunHandle } from '../run/claim.js';
 import { claimRequest } from '../run/claim_request.js';
 import { RunPaths } from '../run/paths.js';
@@ -17,20 +13,29 @@ import { liveLock } from '../run/status.js';
 import { noteWaiting } from '../run/waiting.js';
 import type { RunSettings } from '../schema/run.js';
 import { deviceKind, processesOf } from './device_kind.js';
-import { detectDevices, processCount, requireFree, wholeMachine, type Devices, type Placement } from './devices.js';
-import { EmbeddedJudges } from './embedded_judge.js';
-import { RunFailed } from './failure.js';
+import {
+  checkCores,
+  detectDevices,
+  processCount,
+  requireFree,
+  wholeMachine,
+  type Devices,
+  type Placement,
+} from './devices.js';
+import { mayPass, RunFailed, toText } from './failure.js';
 import { Guardian } from './guardian.js';
+import { HubModels } from './hub_models.js';
 import { NativeAttempt } from './native_attempt.js';
 import { chainOf, type Link } from './parents.js';
 import { LOOK_EVERY_MS, pause, pauseAsOwner, pauseBeforeRestart } from './pause.js';
-import { changedRuns, obstacles, requireNone, tightRuns } from './preflight.js';
-import { SharedGateways } from './shared_gateway.js';
+import { changedRuns, obstacles, requireNone, tightRuns, unfinished, type Looking } from './preflight.js';
+import { ServersOfRuns } from './run_servers.js';
 import { StopWatch } from './stop_watch.js';
 import { freePort, rankEnvironment, supervise, type Worker } from './supervise.js';
 import { claimWhenFree, endLeftovers, recordWorkers } from './takeover.js';
-import type { SayOfServer, ServerUser } from './upkeep.js';
-import { packError, type FromWorker, type RunKind, type ToWorker } from './worker_protocol.js';
+import type { SayOfServer } from './upkeep.js';
+import { versions } from './versions.js';
+import type { FromWorker, RunKind, ToWorker } from './worker_protocol.js';
 
 export { RunFailed } from './failure.js';
 export { runResolver } from './resolve.js';
@@ -46,6 +51,8 @@ export interface LauncherOptions {
   readonly kill?: AbortSignal;
   /** Told of the judges and gateways that runs share where what the runs print is not shown; else the terminal has it. */
   readonly remark?: (line: string) => void;
+  /** Where downloads show how far they are; by lines where this is no terminal, or absent. */
+  readonly progress?: NodeJS.WriteStream;
   /** Whether several runs are to be expected, so that a judge which they name is shared through a gateway. */
   readonly severalRuns?: boolean;
 }
@@ -61,10 +68,10 @@ export type RunPlacement = Placement & { readonly stop?: AbortSignal };
 
 /** Runs configs, one after another or several at once; a judge that was started for one serves the others too. */
 export class Launcher {
-  readonly #judges: EmbeddedJudges;
   #devices: Devices | null = null;
-  readonly #gateways: SharedGateways;
+  readonly #hub: HubModels;
   readonly #guardian = new Guardian();
+  readonly #servers: ServersOfRuns;
   /** Parents that are finished and were made with the settings that their configs give. */
   readonly #made = new Set<string>();
   /** By the names of runs that wait for those that they start from: what takes back that they say so. */
@@ -72,8 +79,12 @@ export class Launcher {
 
   constructor(private readonly options: LauncherOptions) {
     const say: SayOfServer = (line, heard) => this.#tellOfServer(line, heard);
-    this.#judges = new EmbeddedJudges({ say });
-    this.#gateways = new SharedGateways({ severalRuns: options.severalRuns ?? false, say });
+    this.#servers = new ServersOfRuns({ severalRuns: options.severalRuns ?? false, say, guardian: this.#guardian });
+    this.#hub = new HubModels({
+      say: (line) => this.#tellOfServer(line, false),
+      terminal: options.progress ?? null,
+      stop: options.stop,
+    });
   }
 
   /**
@@ -98,6 +109,7 @@ export class Launcher {
       devices: () => (this.#devices ??= detectDevices()),
     };
     requireNone([...claims, ...obstacles(configs, looking)]);
+    if (!(await this.fetchModels(configs, looking))) return { kind: 'interrupted', run_name: config.settings.run_name };
     for (const tight of tightRuns(configs, looking)) this.#say(`warning: ${tight}`);
     if (fresh) this.#setAside(config);
     const { base_exp_dir, run_name: own } = config.settings;
@@ -109,6 +121,23 @@ export class Launcher {
       this.#made.add(run_name);
     }
     return { kind: await this.#attempts(config, undefined), run_name: config.settings.run_name };
+  }
+
+  /**
+   * Brings the models of the Hub that runs need into the cache. Raises what is in the way of one before any weights are fetched: a model that cannot be
+   * had, or, now that it is known how large they are, too little memory or disk. False where this is asked to stop meanwhile.
+   */
+  async fetchModels(configs: readonly LoadedConfig[], looking: Looking = {}): Promise<boolean> {
+    const left = unfinished(configs, looking.anew);
+    try {
+      requireNone(await this.#hub.obstacles(left, looking.anew));
+      requireNone(obstacles(configs, looking));
+      await this.#hub.fetch(left, looking.anew);
+      return true;
+    } catch (error) {
+      if (this.options.stop.aborted) return false;
+      throw error;
+    }
   }
 
   /** From now on the run's own record says what it starts from, or it does not start. */
@@ -158,8 +187,8 @@ export class Launcher {
 
   async close(): Promise<void> {
     this.#guardian.close();
-    await this.#judges.close();
-    await this.#gateways.close();
+    await this.#hub.close();
+    await this.#servers.close();
   }
 
   /** Starts the run, and starts it again after a failure that may pass, as often as the config allows. */
@@ -223,11 +252,14 @@ export class Launcher {
       kind: 'start',
       config,
       ...this.#context(config, placement.devices),
+      models: await this.#hub.commitsOf(config),
       threads: shareOf(placement, this.#devices),
     };
     const { kill } = this.options;
     let failure: unknown = null;
     const over = new AbortController();
+    /** Ends what was started for this attempt alone. */
+    let serving: Promise<() => Promise<void>> | null = null;
     try {
       await supervise({
         run: settings.run_name,
@@ -249,13 +281,16 @@ export class Launcher {
           for (const worker of started.workers) send(worker, start);
         },
         onMessage: (worker, message) => {
-          if (attempt.receive(worker, message as FromWorker)) void this.#answerClaim(settings, worker, over.signal);
+          if (!attempt.receive(worker, message as FromWorker)) return;
+          this.#begun(settings);
+          serving = this.#servers.answer(settings, attempt.number, worker, over.signal);
         },
       });
     } catch (error) {
       failure = error;
     } finally {
       over.abort();
+      await endOf(serving);
     }
     return await attempt.end(failure);
   }
@@ -296,33 +331,6 @@ export class Launcher {
     }
   }
 
-  /** Rank 0 has the run and wants to know its judge. */
-  async #answerClaim(settings: RunSettings, worker: Worker, over: AbortSignal): Promise<void> {
-    this.#begun(settings);
-    const user: ServerUser = {
-      notice: (line) => send(worker, { kind: 'notice', line }),
-      lost: (error) => send(worker, { kind: 'judge_failed', error: packError(error) }),
-      over,
-    };
-    try {
-      send(worker, { kind: 'judge', judge: await this.#judgeOf(settings, user) });
-    } catch (error) {
-      send(worker, { kind: 'judge_failed', error: packError(error) });
-    }
-  }
-
-  async #judgeOf(settings: RunSettings, user: ServerUser): Promise<JudgeAddress | null> {
-    const reward = rewardOf(settings);
-    if (reward === null || reward.endpoint === '' || !asksJudge(reward)) return null;
-    if (reward.endpoint === 'embedded') return this.#judges.addressOf(reward, user);
-    return this.#gateways.addressFor(reward.endpoint, {
-      runName: settings.run_name,
-      baseExpDir: settings.base_exp_dir,
-      reward,
-      user,
-    });
-  }
-
   #context(config: LoadedConfig, gpus: readonly number[]) {
     return {
       command: this.options.command,
@@ -343,6 +351,13 @@ export class Launcher {
   }
 }
 
+/** `serving` is set by a callback, which the compiler does not see. */
+async function endOf(serving: Promise<() => Promise<void>> | null): Promise<void> {
+  await (
+    await serving
+  )?.();
+}
+
 function send(worker: Worker, message: ToWorker): void {
   worker.send(message);
 }
@@ -357,25 +372,6 @@ function recordFailure(handle: RunHandle, error: unknown): void {
   }
 }
 
-/** Whether the same attempt may succeed when it is made again: a worker died or its engine failed, while nothing is wrong with what it was given. */
-function mayPass(error: unknown): boolean {
-  if (error instanceof RunFailed || error instanceof EngineError || error instanceof InternalError) return true;
-  return !(error instanceof EditrlError);
-}
-
-function toText(error: unknown): string {
-  if (error instanceof EditrlError) return error.message;
-  return error instanceof Error ? error.message : String(error);
-}
-
-function checkCores(processes: number, cpus: number): void {
-  if (processes <= cpus) return;
-  throw new ConfigError(`${processes} processes are to run on the CPU, and this machine has ${cpus} CPU cores`, {
-    where: 'launch.processes',
-    next: `Set launch.processes to at most ${cpus}.`,
-  });
-}
-
 /** A rank's threads; 0, all of them, lets the engine choose. */
 function shareOf(placement: Placement, devices: Devices | null): number {
   return devices === null || placement.threads >= devices.cpus ? 0 : placement.threads;
@@ -387,14 +383,4 @@ function isFinishedBy({ settings, allowChanges = [] }: LoadedConfig): boolean {
   // What is changed on request may let one that ended by its own rule go on.
   if (state?.stopped_early === true && allowChanges.length > 0) return false;
   return isDone(state, settings.num_iterations);
-}
-
-function versions(): Record<string, string> {
-  const require = createRequire(import.meta.url);
-  const versionIn = (file: string): string => (require(file) as { version: string }).version;
-  return {
-    editrl: versionIn('../../../package.json'),
-    node: process.version,
-    'onnxruntime-node': versionIn('onnxruntime-node/package.json'),
-  };
 }

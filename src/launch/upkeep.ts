@@ -25,6 +25,8 @@ export type SayOfServer = (line: string, heard: boolean) => void;
 export interface UpkeepOptions {
   /** What the server is called, such as `the embedded judge`. */
   readonly name: string;
+  /** The setting that says how it is started or found; by default that of the judge. */
+  readonly where?: string;
   /** Starts it at its address. Null once it is up, else how that failed, as `ended with exit code 1`. Never rejects. */
   readonly restart: () => Promise<string | null>;
   /** Called once when it is given up, before its users are told. */
@@ -88,12 +90,12 @@ export class Upkeep {
   }
 
   #giveUp(how: string): void {
-    const { name, next, giveUp, say } = this.options;
+    const { name, where = 'reward.endpoint', next, giveUp, say } = this.options;
     this.close();
     giveUp();
     const error = new EndpointError(
       `${name} does not stay up: it was started again ${MOST_RESTARTS} times, and the last time it ${how}`,
-      { where: 'reward.endpoint', next },
+      { where, next },
     );
     say(error.toText(), this.#users.size > 0);
     for (const user of this.#users) user.lost(error);

@@ -6,7 +6,6 @@
 import { EndpointError, InternalError, RunError } from '../core/errors.js';
 import { withEngines } from '../recipes/engines.js';
 import { isTrainable } from '../recipes/settings.js';
-import type { JudgeAddress } from '../rewards/judge/endpoints.js';
 import type { WholeCheckpoint } from '../run/checkpoints.js';
 import type { RunHandle } from '../run/claim.js';
 import { claimRequest } from '../run/claim_request.js';
@@ -15,8 +14,16 @@ import { openRunLog, type RunLog } from '../run/logs.js';
 import { RunPaths } from '../run/paths.js';
 import type { RunSettings, TrainedSettings } from '../schema/run.js';
 import type { ProcessGroup } from '../group/process_group.js';
+import type { RecordedModels } from './resolve.js';
 import { claimWhenFree } from './takeover.js';
-import { packError, unpackError, type FromWorker, type RunKind, type ToWorker } from './worker_protocol.js';
+import {
+  packError,
+  unpackError,
+  type FromWorker,
+  type RunKind,
+  type RunServers,
+  type ToWorker,
+} from './worker_protocol.js';
 
 const HEARTBEAT_EVERY_MS = 1000;
 /** What a shell says of a process that SIGTERM ended. */
@@ -30,21 +37,22 @@ type Start = Extract<ToWorker, { kind: 'start' }>;
 /** What rank 0 knows and the others need. */
 interface Told {
   readonly attempt: number;
-  readonly judge: JudgeAddress | null;
+  readonly servers: RunServers;
   /** As recorded, with the checkpoints that are used. */
   readonly parents: readonly PlainObject[];
+  readonly models: NonNullable<RecordedModels['models']>;
 }
 
 class Worker {
   readonly #stop = new AbortController();
-  #judgeIs: (judge: JudgeAddress | null) => void = () => {};
-  #noJudge: (error: Error) => void = () => {};
-  readonly #judge = new Promise<JudgeAddress | null>((resolve, reject) => {
-    this.#judgeIs = resolve;
-    this.#noJudge = reject;
+  #serversAre: (servers: RunServers) => void = () => {};
+  #noServers: (error: Error) => void = () => {};
+  readonly #servers = new Promise<RunServers>((resolve, reject) => {
+    this.#serversAre = resolve;
+    this.#noServers = reject;
   });
-  /** Why no judge will answer any more. */
-  #judgeLost: Error | null = null;
+  /** Why one of them will not answer any more. */
+  #serverLost: Error | null = null;
   /** Rank 0's, once the run is its own. */
   #log: RunLog | null = null;
   readonly #rank = Number(process.env['RANK'] ?? 0);
@@ -56,8 +64,8 @@ class Worker {
     for (const signal of this.#rank === 0 ? (['SIGINT', 'SIGTERM'] as const) : []) {
       process.on(signal, () => this.#stop.abort());
     }
-    // Whoever waits for the judge says so; a run that ends before does not.
-    this.#judge.catch(() => {});
+    // Whoever waits for them says so; a run that ends before does not.
+    this.#servers.catch(() => {});
     process.on('message', (message) => this.#receive(message as ToWorker));
     setInterval(() => tell({ kind: 'heartbeat' }), HEARTBEAT_EVERY_MS).unref();
   }
@@ -67,12 +75,12 @@ class Worker {
       case 'start':
         void this.#work(message);
         return;
-      case 'judge':
-        this.#judgeIs(message.judge);
+      case 'servers':
+        this.#serversAre(message.servers);
         return;
-      case 'judge_failed':
-        this.#judgeLost = unpackError(message.error);
-        this.#noJudge(this.#judgeLost);
+      case 'server_lost':
+        this.#serverLost = unpackError(message.error);
+        this.#noServers(this.#serverLost);
         // Whoever waits for it waits in vain.
         this.#stop.abort();
         return;
@@ -100,7 +108,7 @@ class Worker {
   }
 
   /** Rank 0: owns the run from its claim to its end. */
-  async #lead({ config, command, versions, parents, devices, threads }: Start): Promise<RunKind> {
+  async #lead({ config, command, versions, parents, models, devices, threads }: Start): Promise<RunKind> {
     const settings = withThreads(config.settings, threads);
     const handle = await claimWhenFree(
       claimRequest(config, {
@@ -108,6 +116,7 @@ class Worker {
         versions,
         devices,
         parents: parents.map((reference) => ({ ...reference })),
+        models,
       }),
     );
     if (handle.kind === 'finished') {
@@ -129,7 +138,7 @@ class Worker {
       );
       const result = await this.#train(settings, handle, log);
       if (lost !== null) throw lost as Error;
-      if (this.#judgeLost !== null && result === 'interrupted') throw this.#judgeLost;
+      if (this.#serverLost !== null && result === 'interrupted') throw this.#serverLost;
       return result;
     } catch (error) {
       if (lost !== null) throw lost as Error;
@@ -158,18 +167,19 @@ class Worker {
       import('../track/tracker.js'),
       import('./resolve.js'),
     ]);
-    const resolveRun = runResolver(settings.base_exp_dir, () => handle.record.parents, notedParents(handle, log));
+    const resolveRun = runResolver(settings.base_exp_dir, () => handle.record, notedParents(handle, log));
     // Pinned before anything is made of them, and before the other ranks look.
-    for (const { run } of handle.record.parents) resolveRun(String(run));
+    for (const { run } of handle.record.parents) resolveRun({ run: String(run), config: '' });
     await openRecipeOf(settings).makeData(settings, resolveRun, (line) => log.logger.info(line));
-    const judge = await this.#judge;
+    const servers = await this.#servers;
     const { group } = await this.#meet({
       attempt: handle.attempt,
-      judge,
+      servers,
       parents: handle.record.parents,
+      models: handle.record.models ?? {},
     });
     const tracker = new RunDirectoryTracker(handle.paths);
-    const services = { handle, log, tracker, resolveRun, judge, stop: this.#stop.signal, openSender };
+    const services = { handle, log, tracker, resolveRun, ...servers, stop: this.#stop.signal, openSender };
     const end = await trainRun(settings, opening(settings), { ...services, group });
     group.close();
     if (end.kind === 'finished' && end.reason !== null) {
@@ -198,9 +208,9 @@ class Worker {
     const paths = new RunPaths(settings.base_exp_dir, settings.run_name);
     const log = openRunLog({ paths, attempt: told.attempt, rank: this.#rank, terminal: null });
     try {
-      const resolveRun = runResolver(settings.base_exp_dir, () => told.parents);
-      const { judge } = told;
-      const services = { group, handle: null, log, resolveRun, judge, stop: this.#stop.signal, openSender };
+      const resolveRun = runResolver(settings.base_exp_dir, () => told);
+      const { servers } = told;
+      const services = { group, handle: null, log, resolveRun, ...servers, stop: this.#stop.signal, openSender };
       const { kind } = await trainRun(settings, opening(settings), services);
       group.close();
       return kind;

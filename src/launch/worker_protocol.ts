@@ -16,10 +16,18 @@ import {
 } from '../core/errors.js';
 import type { JudgeAddress } from '../rewards/judge/endpoints.js';
 import type { RunReference } from '../schema/model.js';
+import type { SamplerAddress } from '../train/bench.js';
 import { memoryAdvice } from './out_of_memory.js';
 
 /** How a run ended that did not fail. */
 export type RunKind = 'finished' | 'already_finished' | 'interrupted';
+
+/** Where the servers of a run are; null for what it has none of. */
+export interface RunServers {
+  readonly judge: JudgeAddress | null;
+  /** One that was started with the run. */
+  readonly sampler: SamplerAddress | null;
+}
 
 export type ToWorker =
   | {
@@ -29,14 +37,16 @@ export type ToWorker =
       readonly command: readonly string[];
       readonly versions: Readonly<Record<string, string>>;
       readonly parents: readonly RunReference[];
+      /** The commits of models of the Hub, by `owner/name@revision`. */
+      readonly models: Readonly<Record<string, string>>;
       readonly devices: readonly string[];
       /** CPU threads of this rank; 0 means all. */
       readonly threads: number;
     }
-  /** The answer to `claimed`: where the judge is, null where none is configured. */
-  | { readonly kind: 'judge'; readonly judge: JudgeAddress | null }
-  /** There is no judge, or, after `judge`, there will be none any more. */
-  | { readonly kind: 'judge_failed'; readonly error: ErrorMessage }
+  /** The answer to `claimed`. */
+  | { readonly kind: 'servers'; readonly servers: RunServers }
+  /** There is no judge or no sampler, or, after `servers`, there will be none any more. */
+  | { readonly kind: 'server_lost'; readonly error: ErrorMessage }
   /** For the run's log. */
   | { readonly kind: 'notice'; readonly line: string }
   /** Checkpoint and end. */

@@ -22,7 +22,7 @@ export type CheckpointFiles = Readonly<Record<string, CheckpointContent>>;
 /** Files of a folder that hold all weights of a model, the first that is there counts. */
 const WEIGHT_FILES = [POLICY_FILE, 'model.safetensors'];
 /** Says which of several files holds each tensor. */
-const INDEX_FILE = 'model.safetensors.index.json';
+export const INDEX_FILE = 'model.safetensors.index.json';
 
 /** Which file holds each tensor of a folder. */
 export type TensorFiles = ReadonlyMap<string, string>;
@@ -38,15 +38,14 @@ export function tensorFiles(folder: string): TensorFiles {
       next: 'Name a folder in the Hugging Face layout with weights as safetensors.',
     });
   }
-  const parsed = indexSchema.safeParse(readJson(index));
-  if (!parsed.success) throw new CheckpointError('the index names no files of tensors (weight_map)', { where: index });
+  const shards = readIndex(index);
   const files = new Map<string, string>();
   const present = new Map<string, ReadonlySet<string>>();
-  for (const [name, shard] of Object.entries(parsed.data.weight_map)) {
+  for (const [name, shard] of Object.entries(shards)) {
     const path = join(folder, shard);
     const isThere = (one: string): boolean => !one.includes('/') && existsSync(join(folder, one));
     if (!isThere(shard)) {
-      const missing = [...new Set(Object.values(parsed.data.weight_map))].filter((one) => !isThere(one));
+      const missing = [...new Set(Object.values(shards))].filter((one) => !isThere(one));
       throw new CheckpointError(`the index names files that are not there: ${missing.join(', ')}`, {
         where: index,
         next: 'Fetch the whole model.',
@@ -68,6 +67,13 @@ export function tensorsOf(file: string): TensorFiles {
 }
 
 const indexSchema = z.object({ weight_map: z.record(z.string(), z.string()) });
+
+/** Which file an index says that each tensor lies in, beside the index. Raises CheckpointError where it cannot be read. */
+export function readIndex(index: string): Readonly<Record<string, string>> {
+  const parsed = indexSchema.safeParse(readJson(index));
+  if (!parsed.success) throw new CheckpointError('the index names no files of tensors (weight_map)', { where: index });
+  return parsed.data.weight_map;
+}
 
 /**
  * Reads all expected tensors as float32. `stored` gives the name that a tensor has in its file. Raises CheckpointError naming the first tensor

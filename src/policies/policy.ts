@@ -8,7 +8,7 @@ import type { CheckpointFiles } from '../models/files.js';
 
 /** What training has to know of an answer. Its actions are tokens, or the steps of a solver. */
 export interface Answer {
-  /** Of each action, when it was sampled. */
+  /** Of each action, when it was sampled; all NaN where the sampler did not tell. */
   readonly logProbs: Float32Array;
   /** Whether it ended by itself instead of by a limit. */
   readonly finished: boolean;
@@ -100,12 +100,18 @@ export interface SampleRequest<P, H> {
   readonly weights: Exclude<WeightsOf, 'reference'>;
   /** The stream of one answer; `prompt` counts within `prompts`. */
   readonly random: (prompt: number, answer: number) => RandomStream;
+  /** The name of one answer's episode, by which what was sampled elsewhere is kept; absent where nothing is. */
+  readonly key?: (prompt: number, answer: number) => string;
 }
 
 export interface Policy<P, A extends Answer, H> {
   readonly capabilities: Capabilities;
   /** Optimizer steps taken so far. */
   readonly steps: number;
+  /** Called on every rank before answers are sampled under these weights: brings them to whoever samples elsewhere. */
+  publish?(weights: Exclude<WeightsOf, 'reference'>): Promise<void>;
+  /** Called on every rank when its answers were sampled, before anything is learnt from them: what was sampled elsewhere is kept. */
+  keep?(): Promise<void>;
   /** `answersPerPrompt` answers to each prompt, drawn on this rank alone. */
   sample(request: SampleRequest<P, H>): Promise<A[][]>;
   /**

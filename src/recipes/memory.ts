@@ -4,21 +4,25 @@ import type { ModelShape } from './recipe.js';
 /** What a process takes before it holds a model: the runtime, the engine and their libraries. */
 const PROCESS_BYTES = 300 * 2 ** 20;
 const FLOAT = 4;
-/** Weights, gradient, that of a later micro-batch, and the optimizer's two moments. */
-const COPIES_TRAINED = 5;
+/** Weights, gradient, that of a later micro-batch, what the engine hands back of one, and the optimizer's two moments. */
+const COPIES_TRAINED = 6;
+/** Frozen weights lie beside those that sampling holds packed. */
+const COPIES_FROZEN = 2;
 /** Of these a checkpoint has the weights and the moments. */
 const COPIES_SAVED = 3;
 /** Values kept per token, layer and unit of width for the backward pass: attention and normalisation. */
 const ACTIVATIONS_PER_WIDTH = 14;
-/** Vocabulary of the tiny world, where the policy starts from random weights. */
+/** Vocabulary of the tiny world, where the policy starts from random weights and its tokenizer is made with the data. */
 const ASSUMED_VOCABULARY = 512;
+/** Logits are computed piece by piece: of a piece so many columns, or so many elements, and so many values of each. */
+const PIECE = { columns: 1024, elements: 2 ** 22, values: 4 };
 
 /**
  * Bytes of a process that trains so many parameters, keeps `activations` values for the backward pass, and `copies` further copies of
  * the weights, beside so many parameters that are frozen.
  */
 export function trainingBytes(parameters: number, activations: number, copies = 0, frozen = 0): number {
-  return PROCESS_BYTES + FLOAT * ((COPIES_TRAINED + copies) * parameters + activations + frozen);
+  return PROCESS_BYTES + FLOAT * ((COPIES_TRAINED + copies) * parameters + activations + COPIES_FROZEN * frozen);
 }
 
 /** Bytes of a checkpoint of so many trained parameters, with their moving averages where these are kept. */
@@ -26,23 +30,28 @@ export function checkpointBytes(parameters: number, averaged: boolean): number {
   return FLOAT * (COPIES_SAVED + (averaged ? 1 : 0)) * parameters;
 }
 
-/** Parameters of a decoder: one of width d, feed-forward width f, L layers and vocabulary V has L(4d² + 3df) + 2Vd. */
-export function decoderParameters({
-  hidden_size: d,
-  intermediate_size: f,
-  num_hidden_layers: layers,
-}: ModelShape): number {
-  return layers * (4 * d * d + 3 * d * f) + 2 * ASSUMED_VOCABULARY * d;
+/**
+ * Parameters of a decoder: one of width d, feed-forward width f, L layers, q and k wide queries and keys, and vocabulary V has
+ * L(2dq + 2dk + 3df) + 2Vd, or Vd where the head shares the embeddings.
+ */
+export function decoderParameters(shape: ModelShape): number {
+  const { hidden_size: d, intermediate_size: f, num_hidden_layers: layers, num_attention_heads: heads } = shape;
+  const depth = shape.head_dim ?? d / heads;
+  const tables = shape.tie_word_embeddings ? 1 : 2;
+  const attention = 2 * d * depth * (heads + shape.num_key_value_heads);
+  return layers * (attention + 3 * d * f) + tables * (shape.vocab_size ?? ASSUMED_VOCABULARY) * d;
 }
 
 /**
  * Values that a decoder of h heads keeps for the backward pass of a micro-batch of B sequences of T tokens:
- * B·T·L(14d + 3f) + B·L·h·T² + 2·B·T·V.
+ * B·T·L(14d + 3f) + B·L·h·T², and those of one piece of its logits.
  */
 export function decoderActivations(shape: ModelShape, sequences: number, tokens: number): number {
   const { hidden_size: d, intermediate_size: f, num_hidden_layers: layers, num_attention_heads: heads } = shape;
-  const perToken = layers * (ACTIVATIONS_PER_WIDTH * d + 3 * f) + 2 * ASSUMED_VOCABULARY;
-  return sequences * tokens * (perToken + layers * heads * tokens);
+  const perToken = layers * (ACTIVATIONS_PER_WIDTH * d + 3 * f) + layers * heads * tokens;
+  const rows = sequences * tokens;
+  const piece = Math.max(PIECE.elements, PIECE.columns * rows);
+  return rows * perToken + PIECE.values * Math.min(piece, (shape.vocab_size ?? ASSUMED_VOCABULARY) * rows);
 }
 
 /**

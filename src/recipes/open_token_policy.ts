@@ -18,9 +18,11 @@ import { openScorer } from '../scoring/judge_scorer.js';
 import type { Prompt, Task } from '../scoring/task.js';
 import { openGrpo, openHeldOut, type Bench, type GrpoParts } from '../train/bench.js';
 import type { Collector } from '../train/collect.js';
+import { openSamplerElsewhere } from '../train/elsewhere.js';
 import type { Training } from '../train/loop.js';
 import { scheduleOf } from '../train/schedule.js';
 import { SupervisedTraining, type Labelled } from '../train/supervised.js';
+import { samplerElsewhere } from './sampler.js';
 import type { DecoderSettings } from './token_policy.js';
 
 /** Above this difference between the log-probabilities of rollout and training graph an alarm is raised. */
@@ -102,6 +104,8 @@ export async function openTokenTraining<P extends Prompt & TokenAsked<T>, T exte
 ): Promise<Training> {
   const { algorithm, reward } = settings;
   const { group, judge, checkpoint } = bench;
+  const sampled = samplerElsewhere(settings);
+  if (sampled !== null) policy.sampleElsewhere(await openSamplerElsewhere(settings, bench, sampled, policy));
   const schedule = scheduleOf(settings);
   // A supervised run without a judge reports losses only; GRPO cannot do without a reward.
   const scores = algorithm.type === 'grpo' || judge !== null || !asksJudge(reward);

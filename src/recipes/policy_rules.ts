@@ -1,7 +1,8 @@
 /** Rules about a token policy: where it starts, and its architecture. */
 import { number, problem, type Problem, type Reader, type Rule } from './rules.js';
+import { samplerRules } from './sampler.js';
 
-export const policyRules: readonly Rule[] = [start, adapter, keyHeads, headWidth];
+export const policyRules: readonly Rule[] = [start, adapter, keyHeads, headWidth, ...samplerRules];
 
 /** A policy starts from a checkpoint or from random weights; one that has neither is a base for others, and cannot run by itself. */
 function start(read: Reader): Problem[] {

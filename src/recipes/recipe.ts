@@ -9,6 +9,7 @@ import type { DecoderInit, lora, ModelReference } from '../schema/model.js';
 import type { RunSettings, TrainedSettings } from '../schema/run.js';
 import type { ProgressColumn } from './columns.js';
 import type { Rule } from './rules.js';
+import type { SamplerElsewhere } from './sampler.js';
 
 interface RecipeCommon<S extends RunSettings> {
   /** What a config's `task` says. */
@@ -28,10 +29,14 @@ export interface TrainedRecipe<S extends TrainedSettings = TrainedSettings> exte
   readonly trainer: 'this program';
   /** Dotted keys at which it names models, which may be other runs: in the order in which these are made. Reward terms' are found by `reward`. */
   readonly models: readonly string[];
+  /** Those of `models` of which the tokenizer alone is read. */
+  readonly tokenizers: readonly string[];
   /** Dotted keys of its engine sections; the first computes what learns. */
   readonly engines: readonly [string, ...string[]];
   /** The section `reward`; null where nothing is scored. */
   reward(settings: S): RewardSettings | null;
+  /** What samples its answers elsewhere; null where the policy's own engine does. */
+  sampler(settings: S): SamplerElsewhere | null;
   /** How many parameters it trains, estimated; null where the settings do not tell. */
   parameters(settings: S, shapeOf: ShapeOf): number | null;
   /** Estimated bytes of one process, good to a factor of two; null where the settings do not tell. */
@@ -91,7 +96,16 @@ export type Recipe = TrainedRecipe | ForeignRecipe;
 /** What of a decoder decides its memory. */
 export type ModelShape = Pick<
   DecoderInit,
-  'hidden_size' | 'intermediate_size' | 'num_hidden_layers' | 'num_attention_heads'
->;
+  | 'hidden_size'
+  | 'intermediate_size'
+  | 'num_hidden_layers'
+  | 'num_attention_heads'
+  | 'num_key_value_heads'
+  | 'head_dim'
+  | 'tie_word_embeddings'
+> & {
+  /** Absent where the vocabulary is made with the data. */
+  readonly vocab_size?: number;
+};
 /** The shape of the model that a reference names; null where it is not known before it is opened. */
 export type ShapeOf = (reference: ModelReference) => ModelShape | null;

@@ -8,6 +8,7 @@ import type { RolloutSettings } from '../schema/training.js';
 import { lossColumns, rewardColumns } from './columns.js';
 import { adapterParameters, decoderActivations, decoderParameters, trainingBytes } from './memory.js';
 import type { ModelShape, ShapeOf, TrainedRecipe } from './recipe.js';
+import { samplerElsewhere } from './sampler.js';
 
 const allowedModels = 'a local path, {hub, revision} or {run, config}';
 
@@ -62,6 +63,7 @@ export const decoderNeeds = {
     return trainingBytes(trainedParameters(settings, shape), activations, copies, frozen);
   },
   shape: decoderShape,
+  sampler: samplerElsewhere,
   stepsPerIteration,
   microBatches: (settings) => {
     const { algorithm, rollout, optimizer } = settings;

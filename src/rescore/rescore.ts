@@ -13,14 +13,13 @@ import { scoreChunk } from '../rewards/score/iteration.js';
 import type { JudgeItem, Outcome, Reward } from '../rewards/score/types.js';
 import { listEpisodeFiles, readRecordedEpisodes, type EpisodeFile, type RecordedEpisode } from '../run/episodes.js';
 import { encodeLine } from '../run/journal.js';
-import { FileJudgementStore } from '../run/judgements.js';
+import { FileJudgementStore, FollowerJudgements } from '../run/judgements.js';
 import type { RunPaths } from '../run/paths.js';
 import { modelFolder, type RunResolver } from '../models/reference.js';
 import { Judges, limitsOf } from '../scoring/judges.js';
 import { drawsAsBefore, recordedItems, type ItemSources, type RecordedTask } from './recorded_items.js';
 import { RecordedJudge, RecordedReplies, type JudgeCounts } from './recorded_judge.js';
 import { summariseRescored, type RescoredEpisode, type RescoreSummary } from './rescore_summary.js';
-import { FollowerJudgements } from '../scoring/shared_judgements.js';
 
 export interface RescoreRequest {
   readonly paths: RunPaths;

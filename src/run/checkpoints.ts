@@ -10,7 +10,6 @@ import {
   mkdirSync,
   openSync,
   readdirSync,
-  readSync,
   renameSync,
   rmSync,
   statSync,
@@ -18,6 +17,7 @@ import {
 } from 'node:fs';
 import { join } from 'node:path';
 import { CheckpointError, InternalError } from '../core/errors.js';
+import { digestOfFileSync } from '../core/digest.js';
 import { diskError, syncDirectory } from '../core/files.js';
 import type { CheckpointContent, CheckpointFiles } from '../models/files.js';
 import { iterationName, parseIterationName, type RunPaths } from './paths.js';
@@ -26,7 +26,7 @@ import { readJson } from './state.js';
 
 export const MANIFEST_NAME = 'MANIFEST.json';
 
-/** Written, read and hashed at a time: neither a system call nor a hash takes 2 GiB at once. */
+/** Written and hashed at a time: neither a system call nor a hash takes 2 GiB at once. */
 const PIECE_BYTES = 8 * 1024 * 1024;
 
 export interface ManifestEntry {
@@ -86,7 +86,7 @@ export function saveCheckpoint(
     writeSynced(join(temporary, MANIFEST_NAME), `${JSON.stringify(manifest, null, 2)}\n`, disk, pieceBytes);
     syncDirectory(temporary);
     // Between these two renames the iteration has no folder; `cleanCheckpoints` puts the set-aside one back.
-    const replaced = existsSync(place) ? setAside(paths, iteration, 'replaced') : null;
+    const replaced = existsSync(place) ? hide(paths, iteration, 'replaced') : null;
     renameSync(temporary, place);
     syncDirectory(paths.checkpointsDir);
     if (replaced !== null) rmSync(replaced, { recursive: true, force: true });
@@ -136,7 +136,7 @@ export function checkpointProblems(dir: string, iteration: number): string[] {
 /** SHA-256 of a checkpoint's manifest, which holds those of its files; null where there is none. */
 export function manifestDigest(dir: string): string | null {
   const path = join(dir, MANIFEST_NAME);
-  return existsSync(path) ? hashFile(path) : null;
+  return existsSync(path) ? digestOfFileSync(path) : null;
 }
 
 /** The newest checkpoint that matches its manifest, and what was wrong with newer ones; null when there is no folder at all or none is whole. */
@@ -185,7 +185,7 @@ export function applyRetention(paths: RunPaths, retention: Retention): number[] 
   for (const iteration of removed) {
     // Renamed first: a half-removed folder must never look like a checkpoint.
     try {
-      rmSync(setAside(paths, iteration, 'removed'), { recursive: true, force: true });
+      rmSync(hide(paths, iteration, 'removed'), { recursive: true, force: true });
     } catch (cause) {
       throw diskError(paths.checkpoint(iteration), cause);
     }
@@ -221,7 +221,7 @@ export function quarantine(paths: RunPaths, iteration: number): string {
   return target;
 }
 
-function setAside(paths: RunPaths, iteration: number, why: 'replaced' | 'removed'): string {
+function hide(paths: RunPaths, iteration: number, why: 'replaced' | 'removed'): string {
   const target = join(paths.checkpointsDir, `.${why}-${iterationName(iteration)}-${process.pid}`);
   rmSync(target, { recursive: true, force: true });
   renameSync(paths.checkpoint(iteration), target);
@@ -274,23 +274,11 @@ function fileProblem(path: string, entry: ManifestEntry): string | null {
   try {
     const bytes = statSync(path).size;
     if (bytes !== entry.bytes) return `${path} has ${bytes} bytes, its manifest says ${entry.bytes}`;
-    return hashFile(path) === entry.sha256 ? null : `${path} does not have the SHA-256 of its manifest`;
+    return digestOfFileSync(path) === entry.sha256 ? null : `${path} does not have the SHA-256 of its manifest`;
   } catch (cause) {
     const code = (cause as NodeJS.ErrnoException).code;
     return code === 'ENOENT' ? `${path} is missing` : `${path} cannot be read (${code ?? String(cause)})`;
   }
-}
-
-function hashFile(path: string): string {
-  const hash = createHash('sha256');
-  const chunk = new Uint8Array(PIECE_BYTES);
-  const file = openSync(path, 'r');
-  try {
-    for (let read = readSync(file, chunk); read > 0; read = readSync(file, chunk)) hash.update(chunk.subarray(0, read));
-  } finally {
-    closeSync(file);
-  }
-  return hash.digest('hex');
 }
 
 function listDirectory(path: string): string[] {

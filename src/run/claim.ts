@@ -48,6 +48,8 @@ export interface ClaimRequest {
   readonly versions: Readonly<Record<string, string>>;
   readonly devices?: readonly string[];
   readonly parents?: readonly PlainObject[];
+  /** The commits of the models of the Hub, by `owner/name@revision`: of a run that goes on, those that it began with. */
+  readonly models?: Readonly<Record<string, string>>;
   /** Where the settings came from. */
   readonly config?: ConfigSource;
   /** Settings that decide the result and may differ this time, by their dotted paths; each has to differ. */
@@ -303,6 +305,7 @@ function makeRecord(
   const now = new Date().toISOString();
   const attempts = before?.attempts ?? [];
   const config = request.config ?? before?.config;
+  const models = request.models ?? before?.models ?? {};
   return {
     format: 1,
     run_name: request.settings.run_name,
@@ -311,6 +314,7 @@ function makeRecord(
     import_hash: request.importHash,
     settings: request.settings,
     parents: recordParents(request.settings.base_exp_dir, request.parents ?? [], before?.parents, allowed),
+    ...(Object.keys(models).length === 0 ? {} : { models }),
     ...(Object.keys(request.texts ?? {}).length === 0 ? {} : { texts: request.texts }),
     ...(before?.data === undefined ? {} : { data: before.data }),
     ...(config === undefined ? {} : { config }),
@@ -351,7 +355,7 @@ function repairJudgements(paths: RunPaths, notes: string[]): void {
   if (journal.repairedBytes > 0) {
     notes.push(`cut ${journal.repairedBytes} bytes of a torn last line off judgements.jsonl`);
   }
-  new JudgementFiles(paths.judgements).tidy();
+  for (const current of [paths.judgements, paths.answers]) new JudgementFiles(current).tidy();
 }
 
 /** Removes what an earlier owner left half-written. */

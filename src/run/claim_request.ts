@@ -3,7 +3,7 @@ import { resolve } from 'node:path';
 import { diffSettings, type SettingChange } from '../config/hash.js';
 import type { LoadedConfig } from '../config/load.js';
 import { dependencies } from '../config/models.js';
-import { nearest } from '../config/nearest.js';
+import { nearest } from '../core/nearest.js';
 import { isTrainable } from '../recipes/settings.js';
 import type { RunSettings } from '../schema/run.js';
 import { textDigests } from '../config/texts.js';
@@ -18,7 +18,10 @@ import { recordedSettings } from './recorded_config.js';
 import { readState } from './state.js';
 
 /** Everything about this attempt that is not in the config. */
-export type AttemptContext = Pick<ClaimRequest, 'command' | 'versions' | 'devices' | 'parents' | 'allowChanges'>;
+export type AttemptContext = Pick<
+  ClaimRequest,
+  'command' | 'versions' | 'devices' | 'parents' | 'models' | 'allowChanges'
+>;
 
 /** What of a loaded config a claim is made from. */
 export type ClaimedConfig = Pick<LoadedConfig, 'settings' | 'resultHash' | 'importHash'> &

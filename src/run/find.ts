@@ -1,7 +1,7 @@
 /** Finding runs by name in the folders that runs lie in. */
 import { existsSync, readdirSync } from 'node:fs';
 import { join, resolve } from 'node:path';
-import { nearest } from '../config/nearest.js';
+import { nearest } from '../core/nearest.js';
 import { RunError } from '../core/errors.js';
 import { checkRunName, isRunName, RunPaths } from './paths.js';
 

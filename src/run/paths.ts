@@ -30,8 +30,8 @@ export function parseIterationName(name: string): number | null {
 }
 
 /** The folders in which a training writes files beside their places first. */
-export function writtenFolders({ dir, episodesDir, mediaDir, judgementsDir }: RunPaths): string[] {
-  return [dir, episodesDir, mediaDir, judgementsDir];
+export function writtenFolders({ dir, episodesDir, mediaDir, judgementsDir, answersDir }: RunPaths): string[] {
+  return [dir, episodesDir, mediaDir, judgementsDir, answersDir];
 }
 
 /** Where everything of one run lies. Only names: nothing is read or made. */
@@ -71,6 +71,18 @@ export class RunPaths {
   /** Judgements that lie further back. */
   get judgementsDir(): string {
     return join(this.dir, 'judgements');
+  }
+  /** What samplers elsewhere answered. */
+  get answers(): string {
+    return join(this.dir, 'answers.jsonl');
+  }
+  /** Answers that lie further back. */
+  get answersDir(): string {
+    return join(this.dir, 'answers');
+  }
+  /** Adapters that a sampler elsewhere has loaded. */
+  get adaptersDir(): string {
+    return join(this.dir, 'adapters');
   }
   get episodesDir(): string {
     return join(this.dir, 'episodes');

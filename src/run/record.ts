@@ -71,6 +71,8 @@ export interface RunRecord {
   readonly settings: PlainObject;
   /** Runs whose checkpoints this one starts from. */
   readonly parents: readonly PlainObject[];
+  /** The commits of models of the Hub that the run began with, by `owner/name@revision`; absent where it names none. */
+  readonly models?: Readonly<Record<string, string>>;
   /** Digests of the text files that settings name, as they were when the run was last started; absent where there are none. */
   readonly texts?: TextDigests;
   /** The datasets by their paths, relative to the settings' `data.dir` where they lie below it; absent until they were opened. */

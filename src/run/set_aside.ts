@@ -1,7 +1,7 @@
 /** Making a run's name free again without losing what was done under it. */
-import { existsSync, renameSync, rmSync } from 'node:fs';
+import { existsSync, rmSync } from 'node:fs';
 import { basename, join } from 'node:path';
-import { diskError } from '../core/files.js';
+import { diskError, renameAside } from '../core/files.js';
 import { acquireLock, realLockWorld, type LockWorld } from './lock.js';
 import type { RunPaths } from './paths.js';
 
@@ -13,11 +13,8 @@ export function setAside(paths: RunPaths, world: LockWorld = realLockWorld()): s
   if (!existsSync(paths.dir)) return null;
   const lock = acquireLock(paths, world);
   try {
-    let count = 1;
-    while (existsSync(`${paths.dir}.old-${count}`)) count++;
-    const aside = `${paths.dir}.old-${count}`;
+    const aside = renameAside(paths.dir, 'old');
     try {
-      renameSync(paths.dir, aside);
       // The lock went with the folder, and is of nobody there.
       rmSync(join(aside, basename(paths.lock)), { force: true });
     } catch (cause) {

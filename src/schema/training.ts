@@ -1,6 +1,7 @@
 /** The optimizer, the rollout, held-out evaluation and checkpoints. */
 import { z } from 'zod';
 import { count, nonNegative, operation, positive, positiveInteger, result, section } from './mark.js';
+import { samplingEngine } from './sampler.js';
 
 const beta = z.number().min(0).lt(1);
 
@@ -49,6 +50,15 @@ export const rollout = section(
   'How answers are sampled.',
   z
     .strictObject({
+      engine: samplingEngine
+        .nullable()
+        .default(null)
+        .meta({ ...samplingEngine.meta(), absent: null }),
+      importance_cap: result(
+        "Where rollout.engine samples: each token's loss weight is multiplied by min(exp(log p of the trainer - log p of the sampler), this); null means no such correction.",
+        positive.nullable().default(2),
+        { absent: 2, idle: (settings) => settings('rollout.engine') === null },
+      ),
       episodes_per_iteration: result(
         'Answers sampled in one iteration, over all processes.',
         positiveInteger.default(128),

@@ -12,7 +12,7 @@ import type { WaitOptions } from '../rewards/judge/readiness.js';
 import type { OpenSender } from '../rewards/judge/sender.js';
 import { scoreChunk, settleOutcomes, summariseUnscored } from '../rewards/score/iteration.js';
 import type { RunHandle } from '../run/claim.js';
-import { FileJudgementStore } from '../run/judgements.js';
+import { FileJudgementStore, FollowerJudgements } from '../run/judgements.js';
 import type { RunLog } from '../run/logs.js';
 import { parseIterationName, RunPaths } from '../run/paths.js';
 import { modelFolder, type RunResolver } from '../models/reference.js';
@@ -20,7 +20,7 @@ import { Judges, limitsOf, type ReadyJudges } from './judges.js';
 import { Abandoned, lead } from '../group/lead.js';
 import type { ProcessGroup } from '../group/process_group.js';
 import type { Scorer } from './scorer.js';
-import { FollowerJudgements, sharedScorer } from './shared_judgements.js';
+import { sharedScorer } from './shared_judgements.js';
 
 /** Of a run's settings what its scorer follows. */
 export interface ScoredRun {

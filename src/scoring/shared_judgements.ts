@@ -1,60 +1,8 @@
-/** Judgements of the ranks that do not own the run directory: found where rank 0 keeps them, and handed to rank 0 before they are used. */
-import { closeSync, readSync } from 'node:fs';
-import type { Judgement, JudgementStore, JudgeItem, Outcome } from '../rewards/score/types.js';
-import { openToRead } from '../core/lines.js';
-import { JudgementFiles } from '../run/judgement_files.js';
-import { JudgementIndex, placeKey, readJudgement } from '../run/judgements.js';
-import type { RunPaths } from '../run/paths.js';
+/** Scoring on several ranks: what the others were told is handed to rank 0 before it is used. */
+import type { Judgement, JudgeItem, Outcome } from '../rewards/score/types.js';
 import { lead } from '../group/lead.js';
 import type { ProcessGroup } from '../group/process_group.js';
 import type { Scorer } from './scorer.js';
-
-/** Reads what was stored when it was opened, and collects what comes. Rank 0 must not write while it is being opened. */
-export class FollowerJudgements implements JudgementStore {
-  readonly #index: JudgementIndex;
-  readonly #files: JudgementFiles;
-  readonly #file: number | null;
-  #collected = new Map<string, Judgement>();
-
-  /** `from` is the first iteration whose judgements are asked for; null for any. */
-  constructor(paths: RunPaths, from: number | null = null) {
-    this.#index = new JudgementIndex(from);
-    this.#files = new JudgementFiles(paths.judgements);
-    this.#file = openToRead(paths.judgements);
-    this.#files.scan(from, this.#file, (line, place) => {
-      const { key, requestHash } = readJudgement(line);
-      this.#index.add(key, requestHash, place);
-    });
-  }
-
-  find(key: string, requestHash: string): Judgement | undefined {
-    const name = placeKey(key, requestHash);
-    const place = this.#index.find(key, requestHash);
-    const collected = this.#collected.get(name);
-    if (collected !== undefined || place === undefined) return collected;
-    if (place.piece !== null) return readJudgement(this.#files.read(place.piece, place));
-    if (this.#file === null) return undefined;
-    const bytes = Buffer.alloc(place.length);
-    readSync(this.#file, bytes, 0, place.length, place.offset);
-    return readJudgement(bytes.toString('utf8'));
-  }
-
-  put(judgement: Judgement): void {
-    this.#collected.set(placeKey(judgement.key, judgement.requestHash), judgement);
-    this.#index.reached(judgement.key);
-  }
-
-  /** What came since the last call. */
-  take(): Judgement[] {
-    const taken = [...this.#collected.values()];
-    this.#collected = new Map();
-    return taken;
-  }
-
-  close(): void {
-    if (this.#file !== null) closeSync(this.#file);
-  }
-}
 
 export interface SharedScoring {
   readonly group: ProcessGroup;

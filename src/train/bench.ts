@@ -26,6 +26,12 @@ import { HackAlarms } from './hack_alarms.js';
 import { HeldOut } from './held_out.js';
 import type { scheduleOf } from './schedule.js';
 
+/** Where a server of this program's own samples, and what its callers send. */
+export interface SamplerAddress {
+  readonly url: string;
+  readonly token: string;
+}
+
 /** What opening a training needs, on any rank. */
 export interface Bench {
   readonly group: ProcessGroup;
@@ -35,6 +41,8 @@ export interface Bench {
   readonly resolveRun: RunResolver;
   /** Where the judge is; null where none is configured. */
   readonly judge: JudgeAddress | null;
+  /** The server that was started with the run to sample its answers; absent and null where none was. */
+  readonly sampler?: SamplerAddress | null;
   readonly stop: AbortSignal;
   /** From where judges are asked. */
   readonly openSender: OpenSender;
@@ -46,7 +54,7 @@ export interface Bench {
 export interface JudgedSettings extends ScoredRun {
   readonly seed: number;
   readonly optimizer: OptimizerSettings;
-  readonly rollout: Pick<RolloutSettings, 'generations_per_sample' | 'chunk_groups'>;
+  readonly rollout: Pick<RolloutSettings, 'engine' | 'importance_cap' | 'generations_per_sample' | 'chunk_groups'>;
   readonly validation: ValidationSettings;
   readonly track: TrackSettings;
 }
@@ -74,7 +82,10 @@ export function noteDatasets(
 const PROMPTS_AT_ONCE = 128;
 
 /** As many held-out answers as a chunk of a rollout has, since those fit into memory. */
-export function chunkOf({ chunk_groups, generations_per_sample }: JudgedSettings['rollout']): number {
+export function chunkOf({
+  chunk_groups,
+  generations_per_sample,
+}: Pick<JudgedSettings['rollout'], 'generations_per_sample' | 'chunk_groups'>): number {
   return chunk_groups === null ? PROMPTS_AT_ONCE : Math.min(PROMPTS_AT_ONCE, chunk_groups * generations_per_sample);
 }
 
@@ -122,6 +133,7 @@ export async function openGrpo<P extends Prompt, A extends Answer, H>(
     reward,
     checkpoint,
     keepsImages,
+    importanceCap: rollout.engine === null ? null : rollout.importance_cap,
     record: (record) => recordEpisodes(must(handle, 'the handle').paths, record, keepsImages(record.iteration)),
     // All ranks see the same; one of them says it.
     alarm: (message) => void (group.rank === 0 && warn(message)),

@@ -50,6 +50,7 @@ export async function collect<P extends Prompt, A extends Answer, H>(
   const answers: A[][] = [];
   const rendered: Rendered[][] = [];
   const scoring = new BegunScoring(scorer);
+  await policy.publish?.(weights);
   try {
     for (let start = share.start; start < share.end; start += chunk) {
       const part = prompts.slice(start, Math.min(start + chunk, share.end));
@@ -61,6 +62,7 @@ export async function collect<P extends Prompt, A extends Answer, H>(
           how,
           weights,
           random: (p, g) => random(start + p, g),
+          key: (p, g) => key(start + p, g),
         }),
       );
       const made = await watch.time('render', () =>
@@ -78,6 +80,7 @@ export async function collect<P extends Prompt, A extends Answer, H>(
   } catch (error) {
     throw await scoring.firstError(error);
   }
+  await policy.keep?.();
   const settled = await watch.time('judge', async () =>
     scorer.settle(
       rendered.flatMap((group) => group.map(({ item }) => item)),

@@ -10,6 +10,7 @@ import type { Prompt, Rendered } from '../scoring/task.js';
 import type { GroupAdvantages } from './advantages.js';
 import type { Collected } from './collect.js';
 import type { ArtifactStatistics } from './hack_alarms.js';
+import { isUntold } from './importance.js';
 
 /** What rank 0 records of an answer's artifact. */
 export interface KeptArtifact {
@@ -80,7 +81,7 @@ export async function recordEpisodes<P extends Prompt, A extends Answer>(
       const { edited } = kept[g][i];
       lines.push({
         ...episodeLine(prompt, answer, kept[g][i], outcomes[g][i]),
-        log_prob: answer.logProbs.reduce((sum, x) => sum + x, 0),
+        log_prob: isUntold(answer) ? null : answer.logProbs.reduce((sum, x) => sum + x, 0),
         advantage: advantages[g].advantages[i],
         ...(withImages ? { source, edited: edited === null ? null : await storeImage(paths, edited) } : {}),
       });

@@ -3,6 +3,7 @@ import { average } from '../core/statistics.js';
 import type { Answer, Answered, LearnReport, Lesson, Policy, Statistics } from '../policies/policy.js';
 import type { Outcome } from '../rewards/score/types.js';
 import { rewardOf, scoreParts } from '../scoring/outcomes.js';
+import { isUntold } from './importance.js';
 import type { GroupAdvantages } from './advantages.js';
 
 /** `reward/mean`, the mean of every part, the share that is zero by rule, and how many are unscored for each reason. */
@@ -33,14 +34,16 @@ export function describeEpisodes(
   };
 }
 
-/** The largest difference between the log-probabilities of rollout and training, both of the weights that sampled. */
+/** The largest difference between the log-probabilities of rollout, where it told them, and training, both of the weights that sampled. */
 export function mismatchOf(
   groups: readonly Answered<unknown, Answer>[],
   statistics: readonly (readonly Statistics[])[],
 ): number {
   let mismatch = 0;
   groups.forEach(({ answers }, i) =>
-    answers.forEach(({ logProbs }, g) => {
+    answers.forEach((answer, g) => {
+      if (isUntold(answer)) return;
+      const { logProbs } = answer;
       const found = statistics[i][g].logProbs;
       logProbs.forEach((logProb, t) => (mismatch = Math.max(mismatch, Math.abs(found[t] - logProb))));
     }),

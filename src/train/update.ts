@@ -6,6 +6,7 @@ import { shareOf } from '../group/peers.js';
 import type { Answer, Answered, KlSpec, Lesson, LossSpec, Policy, Statistics } from '../policies/policy.js';
 import type { GroupAdvantages } from './advantages.js';
 import { mismatchOf, UpdateTotals } from './grpo_metrics.js';
+import { ImportanceWeights, isUntold } from './importance.js';
 import type { Stopwatch } from './stopwatch.js';
 
 export interface Updater<P, A extends Answer> {
@@ -17,6 +18,8 @@ export interface Updater<P, A extends Answer> {
   readonly trained: (iteration: number, prompt: P, answer: A) => Float32Array;
   /** Above this difference between the log-probabilities of rollout and training an alarm is raised. */
   readonly mismatchAlarm: number;
+  /** Where answers were sampled elsewhere: the largest importance weight of an action. Null, and absent, mean no such correction. */
+  readonly importanceCap?: number | null;
   readonly alarm: (message: string) => void;
 }
 
@@ -27,11 +30,14 @@ interface UsedGroup<P, A> extends Answered<P, A> {
   readonly trained: readonly Float32Array[];
   readonly reference: readonly Statistics[] | null;
   readonly old: readonly Statistics[] | null;
+  /** Factors of the actions' loss weights, which the divisor does not see. */
+  readonly importance: readonly Float32Array[] | null;
 }
 
 /**
  * Takes `inner_epochs` times `minibatches` optimizer steps on the groups that are not dropped. Old log-probabilities are those of the
- * weights that sampled, taken before the first step; where exactly one step is taken and nothing is clipped, the ratio is 1 by construction.
+ * weights that sampled, taken before the first step; where exactly one step is taken and nothing is clipped, the ratio is 1 by construction,
+ * and they are taken only for importance weights.
  */
 export async function update<P, A extends Answer>(
   iteration: number,
@@ -40,7 +46,7 @@ export async function update<P, A extends Answer>(
   updater: Updater<P, A>,
   watch: Stopwatch,
 ): Promise<Record<string, number>> {
-  const { policy, algorithm, schedule, alarm } = updater;
+  const { policy, algorithm, schedule, alarm, importanceCap } = updater;
   const kept = groups.flatMap((group, i) =>
     advantages[i].dropped ? [] : [{ group, advantages: advantages[i].advantages }],
   );
@@ -55,17 +61,26 @@ export async function update<P, A extends Answer>(
   const answered = kept.map(({ group }) => group);
   const reference =
     kl === null ? null : await watch.time('reference', () => policy.statistics(answered, 'reference', answered));
-  const old = hasRatio ? await watch.time('reference', () => policy.statistics(answered, 'current', answered)) : null;
-  const used = kept.map(({ group, advantages: own }, i): UsedGroup<P, A> => ({
-    prompt: group.prompt,
-    answers: group.answers,
-    advantages: own,
-    trained: group.answers.map((answer, g) =>
+  const told = answered.some(({ answers }) => !answers.every(isUntold));
+  const importance = told && typeof importanceCap === 'number' ? new ImportanceWeights(importanceCap) : null;
+  const old =
+    hasRatio || importance !== null
+      ? await watch.time('reference', () => policy.statistics(answered, 'current', answered))
+      : null;
+  const used = kept.map(({ group, advantages: own }, i): UsedGroup<P, A> => {
+    const trained = group.answers.map((answer, g) =>
       own[g] === null ? new Float32Array(answer.logProbs.length) : updater.trained(iteration, group.prompt, answer),
-    ),
-    reference: reference?.[i] ?? null,
-    old: old?.[i] ?? null,
-  }));
+    );
+    return {
+      prompt: group.prompt,
+      answers: group.answers,
+      advantages: own,
+      trained,
+      reference: reference?.[i] ?? null,
+      old: hasRatio ? (old?.[i] ?? null) : null,
+      importance: importance === null || old === null ? null : importance.of(group, old[i], trained),
+    };
+  });
   const totals = new UpdateTotals(policy, clip);
   const metrics: Record<string, number> = { 'group/used': used.length };
   await watch.time('update', async () => {
@@ -86,10 +101,13 @@ export async function update<P, A extends Answer>(
     }
   });
   const mismatch = mismatchOf(answered, old ?? totals.first);
-  if (mismatch > updater.mismatchAlarm) {
+  if (importance !== null) {
+    // Another program in another number format differs by more than the alarm for this one allows: that is what the weights are for.
+    if (importance.alarm !== null) alarm(`iteration ${iteration}: ${importance.alarm}`);
+  } else if (mismatch > updater.mismatchAlarm) {
     alarm(`log-probabilities of rollout and training graph differ by up to ${mismatch.toExponential(1)}`);
   }
-  return { ...metrics, ...totals.metrics(), 'policy/rollout_mismatch': mismatch };
+  return { ...metrics, ...totals.metrics(), ...importance?.metrics(), 'policy/rollout_mismatch': mismatch };
 }
 
 /** Cuts groups, in a seeded order, into parts that each divide their loss by their own trained actions. One part keeps the order. */
@@ -104,11 +122,14 @@ function minibatchesOf<P, A>(used: readonly UsedGroup<P, A>[], count: number, ra
 function lessonsOf<P, A>(groups: readonly UsedGroup<P, A>[]): Lesson<P, A>[] {
   const sum = (values: Float32Array): number => values.reduce((total, value) => total + value, 0);
   const actions = groups.flatMap(({ trained }) => trained.map(sum)).reduce((total, one) => total + one, 0);
-  return groups.map(({ prompt, answers, advantages, trained, reference, old }) => ({
+  return groups.map(({ prompt, answers, advantages, trained, reference, old, importance }) => ({
     prompt,
     answers,
     targets: answers.map((_, g) => ({
-      weights: actions === 0 ? trained[g] : trained[g].map((one) => one / actions),
+      weights:
+        actions === 0
+          ? trained[g]
+          : trained[g].map((one, t) => (one / actions) * (importance === null ? 1 : importance[g][t])),
       advantage: advantages[g] ?? 0,
       reference: reference?.[g] ?? null,
       old: old?.[g] ?? null,

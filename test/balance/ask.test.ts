@@ -22,7 +22,7 @@ function world(says: Readonly<Record<string, readonly Says[]>>, failures = 2) {
   const clock = new ManualClock();
   const log: string[] = [];
   const members = new Members(
-    Object.keys(says).map((name) => new Member(name, clock, { cap: 8, failures, pauseMs: 10_000 })),
+    Object.keys(says).map((name) => new Member(name, clock, { cap: 8, failures, doubts: failures, pauseMs: 10_000 })),
     'round_robin',
   );
   const asked = new Map<string, number>();
@@ -114,7 +114,7 @@ describe('a server that fails', () => {
 
 it('tells a server nothing of what the caller called off', async () => {
   const clock = new ManualClock();
-  const member = new Member('a', clock, { cap: 1, failures: 1, pauseMs: 1_000 });
+  const member = new Member('a', clock, { cap: 1, failures: 1, doubts: 1, pauseMs: 1_000 });
   const caller = new AbortController();
   const within = new Deadline(clock, 1_000, caller.signal);
   const result = await askMembers({

@@ -88,6 +88,40 @@ describe('turns', () => {
   });
 });
 
+describe('a run that nobody knows', () => {
+  it('has its first turn soon, however many names with less came before it', () => {
+    const { push, turns } = made();
+    push('one/known', 100);
+    turns(1);
+    for (let i = 0; i < 1000; i++) push(`one/fresh${i}`);
+    push('one/run', 4);
+    const given = turns(12);
+    // Every other turn is a newcomer's, and every other one of these that of the one with most waiting; then it is known.
+    expect(given.slice(0, 4)).toContain('one/run');
+    expect(given.filter((name) => name === 'one/run').length).toBeGreaterThanOrEqual(3);
+  });
+
+  it('waits for no more than all who came before it, however much others have waiting', () => {
+    const { push, turns } = made();
+    push('one/run');
+    const given: (string | null)[] = [];
+    for (let i = 0; i < 4; i++) {
+      push(`one/fresh${i}`, 2);
+      given.push(...turns(1));
+    }
+    expect(given).toContain('one/run');
+  });
+
+  it('finds room where names fill the queue, and keeps it', () => {
+    const { push, turns } = made({ total: 100 });
+    for (let i = 0; i < 500; i++) push(`one/fresh${i}`);
+    const refused = [...push('one/run', 4)];
+    for (let i = 500; i < 1000; i++) refused.push(...push(`one/fresh${i}`));
+    expect(refused).not.toContain('one/run');
+    expect(turns(4)).toContain('one/run');
+  });
+});
+
 describe('room', () => {
   it('of a run is bounded, and so is what it has under way', () => {
     const { queue, push } = made({ perRun: 2, underWay: 1 });
@@ -105,9 +139,9 @@ describe('room', () => {
     push('one/known', 2);
     take();
     for (let i = 0; i < 9; i++) expect(push(`one/fresh${i}`)).toEqual([null]);
-    expect(push('one/fresh9')).toEqual(['one/fresh9']);
-    expect(push('two/a')).toEqual(['one/fresh8']);
-    expect(push('one/known')).toEqual(['one/fresh7']);
+    expect(push('one/fresh9')).toEqual(['one/fresh0']);
+    expect(push('two/a')).toEqual(['one/fresh1']);
+    expect(push('one/known')).toEqual(['one/fresh2']);
     expect(queue.waiting).toBe(10);
   });
 });

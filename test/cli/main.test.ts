@@ -194,7 +194,7 @@ describe('editrl config', () => {
     expect(written.out).toBe('ok  configs/sft_s.jsonnet  sft_s\n');
     expect(written.error).toContain('wrong  configs/sft_s__rl_s.jsonnet:');
     expect(written.error).toContain(
-      'loading Hub models is not available in this version: environment.model (BAAI/Emu3-VisionTokenizer), ',
+      'environment.model: BAAI/Emu3-VisionTokenizer is an image tokenizer as PyTorch weights, ',
     );
   });
 

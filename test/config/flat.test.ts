@@ -58,9 +58,22 @@ describe("EARL's flat form", () => {
     const { warnings } = await loadEvaluated({ file: flat, sets: ['max_completion_len=2048'], env });
     expect(warnings.filter((warning) => warning.startsWith('without meaning'))).toMatchInlineSnapshot(`
       [
-        "without meaning here and left out: max_completion_len (the width to which EARL pads a batch; batches are as wide here as what they hold); vllm_gpu_memory_utilization (rollouts run in this process, without vLLM)",
+        "without meaning here and left out: max_completion_len (the width to which EARL pads a batch; batches are as wide here as what they hold); vllm_gpu_memory_utilization (no vLLM is started with this run; rollout.engine: {type: 'vllm', serve: {}} starts one)",
       ]
     `);
+  });
+
+  it('gives the share of the memory to the vLLM that is started with the run', async () => {
+    const sets = [
+      'rollout.engine={"type": "vllm", "serve": {}}',
+      'policy.lora={}',
+      'policy.emu3_use_logit_processor=false',
+    ];
+    const { settings, warnings } = await loadTrained({ file: flat, sets, env });
+    expect(settings).toMatchObject({ rollout: { engine: { serve: { gpu_memory_utilization: 0.3 } } } });
+    expect(warnings.join()).not.toContain('vllm_gpu_memory_utilization');
+    const own = await loadTrained({ file: flat, sets: [...sets, 'vllm_gpu_memory_utilization=0.5'], env });
+    expect(own.settings).toMatchObject({ rollout: { engine: { serve: { gpu_memory_utilization: 0.5 } } } });
   });
 
   it('has the defaults of EARL where a file leaves a key out', async () => {
@@ -104,7 +117,7 @@ describe("EARL's flat form", () => {
       [
         "data.train is empty: name at least one datalist to train on (EARL's flat form: train_paths_file)",
         "policy.model is null: set it to a local path, {hub, revision} or {run, config} (EARL's flat form: model_path), or set policy.init to start from random weights",
-        "loading Hub models is not available in this version: environment.model (BAAI/Emu3-VisionTokenizer), policy.tokenizer (BAAI/Emu3-Gen); at laptop size: --with configs/lib/tiny.libsonnet",
+        "environment.model: BAAI/Emu3-VisionTokenizer is an image tokenizer as PyTorch weights, which this version does not compute; name the folder of an ONNX export of it, or at laptop size: --with configs/lib/tiny.libsonnet",
       ]
     `);
   });

@@ -145,7 +145,7 @@ describe('the model of a term', () => {
     expect(cannotRunYet((await load()).settings)).toEqual([]);
     expect(cannotRunYet(await withModel({ hub: 'openai/clip-vit-base-patch32' }))).toMatchInlineSnapshot(`
       [
-        "reward.terms, clip: loading Hub models (openai/clip-vit-base-patch32) is not available in this version; name the folder of an ONNX export of it as the model of this term in reward.terms",
+        "reward.terms, clip: terms do not load Hub models (openai/clip-vit-base-patch32); name the folder of an ONNX export of it as the model of this term in reward.terms",
       ]
     `);
     expect(cannotRunYet((await load('reward.mode=clip')).settings)).toHaveLength(1);

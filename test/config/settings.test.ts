@@ -7,7 +7,7 @@ import { diffSettings, resultText } from '../../src/config/hash.js';
 import { jsonSchema } from '../../src/config/json_schema.js';
 import { externalVariables, importClosure } from '../../src/config/jsonnet.js';
 import { parseSet } from '../../src/config/sets.js';
-import { editDistance, nearest } from '../../src/config/nearest.js';
+import { editDistance, nearest } from '../../src/core/nearest.js';
 import { textDigests } from '../../src/config/texts.js';
 import { recipes } from '../../src/recipes/settings.js';
 import { fieldsOf, markOf, unwrap } from '../../src/schema/walk.js';

@@ -58,7 +58,7 @@ describe('a wrong config', () => {
 
   it('of the full size says in one line what this version cannot load', async () => {
     const ended = await place.call(['run', configFile(START)]);
-    expectMessage(ended, 2, /loading Hub models is not available in this version: .*BAAI\/Emu3/);
+    expectMessage(ended, 2, /environment\.model: BAAI\/Emu3-VisionTokenizer .* does not compute/);
     expect(ended.err.trimEnd().split('\n')).toHaveLength(1);
   });
 

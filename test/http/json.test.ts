@@ -27,6 +27,23 @@ describe('JSON of strangers', () => {
     expect(() => parseJson(Buffer.from(text))).toThrow(words);
   });
 
+  const url = `data:image/png;base64,${'A'.repeat(2_000)}`;
+  it.each<[string, unknown, boolean]>([
+    ['images of any length', { a: url, b: [url] }, true],
+    ['text of some length', { a: 'x'.repeat(900) }, true],
+    ['longer text', { a: 'x'.repeat(1_100) }, false],
+    ['longer text in pieces', Array.from({ length: 120 }, () => 'ten bytes!'), false],
+    ['longer names', { ['x'.repeat(1_100)]: 1 }, false],
+    ['what escapes make of an image', { a: `data:${'\n'.repeat(600)}` }, false],
+    ['letters that no image has', { a: `data:${'é'.repeat(600)}` }, false],
+    ['what only holds an image', { a: ` ${url}` }, false],
+  ])('is bounded in its text where that is asked: %s', (_what, value, read) => {
+    const bytes = Buffer.from(JSON.stringify(value));
+    if (read) expect(parseJson(bytes, 1_000)).toEqual(value);
+    else expect(() => parseJson(bytes, 1_000)).toThrow('more than 1000 bytes of text besides its images');
+    expect(parseJson(bytes)).toEqual(value);
+  });
+
   it('means the same as it does to the parser, whatever its strings hold', () => {
     const random = new RandomStream(1, 'json of strangers');
     const letters = ['"', '\\', '[', '{', ',', 'a', '\n', 'é'];

@@ -1,5 +1,7 @@
 /** The server under all servers, with routes that a test writes, asked by clients that do as they like. */
 import { afterEach, describe, expect, it } from 'vitest';
+import { HeldBytes, type Hold } from '../../src/http/body.js';
+import { callerOf } from '../../src/http/caller.js';
 import { Refusal } from '../../src/http/refusal.js';
 import { json } from '../../src/http/reply.js';
 import { HttpServer, type HttpLimits, type Route } from '../../src/http/server.js';
@@ -16,6 +18,7 @@ const roomy: HttpLimits = {
   connections: 100,
   headersTimeoutMs: 5_000,
   requestTimeoutMs: 5_000,
+  bodyWindowMs: 5_000,
   timeoutCheckMs: 50,
   drainTimeoutMs: 5_000,
 };
@@ -205,11 +208,15 @@ describe('bodies', () => {
   };
 
   it('count while they arrive, and leave room for small ones however many there are', async () => {
-    const { url, server } = await serve(echo, { limits: { bodyBytes: 500_000, heldBytes: 2_000_000 } });
+    const { url, server } = await serve(echo, { limits: { bodyBytes: 500_000, heldBytes: 4_000_000 } });
     const uploads = Array.from({ length: 30 }, () => upload(url, 500_000, 490_000));
     await until(() => uploads.filter(({ text }) => text().startsWith('HTTP/1.1 429')).length >= 25);
     expect(server.held.held).toBeGreaterThan(1_000_000);
+    // Half of it is for others, whatever one caller leaves on its way.
     expect(server.held.held).toBeLessThan(2_000_000);
+    const hold = server.held.hold('another');
+    hold.take(500_000);
+    hold.release();
     for (let i = 0; i < 20; i++) {
       expect((await ask(`${url}/echo`, { method: 'POST', body: new Uint8Array(50_000) })).status).toBe(200);
     }
@@ -225,6 +232,41 @@ describe('bodies', () => {
     await until(() => client.text().startsWith('HTTP/1.1 429'));
     await client.closed;
     expect(server.held.held).toBe(0);
+  });
+
+  it('that do not come on are refused, and those that do are not', async () => {
+    const { url, server } = await serve(echo, { limits: { bodyBytes: 12e6, heldBytes: 60e6, bodyWindowMs: 300 } });
+    const slow = upload(url, 4_000_000, 1_500_000);
+    const steady = upload(url, 9_000_000, 0);
+    await until(() => {
+      steady.socket.write(Buffer.alloc(100_000));
+      return steady.text().startsWith('HTTP/1.1');
+    });
+    expect(steady.text()).toMatch(/^HTTP\/1\.1 200/);
+    await until(() => slow.text().startsWith('HTTP/1.1'));
+    expect(slow.text()).toMatch(/^HTTP\/1\.1 408 .*comes too slowly/s);
+    slow.socket.destroy();
+    steady.socket.destroy();
+    await until(() => server.held.held === 0);
+  });
+
+  it('count for their callers while they are on their way only', () => {
+    const held = new HeldBytes(1_000);
+    const uploads = Array.from({ length: 8 }, () => held.hold('one'));
+    const take = (hold: Hold, bytes: number): boolean => {
+      try {
+        hold.take(bytes);
+        return true;
+      } catch {
+        return false;
+      }
+    };
+    expect(uploads.map((hold) => take(hold, 240))).toEqual([true, false, false, false, false, false, false, false]);
+    expect(take(held.hold('other'), 240)).toBe(true);
+    for (const hold of uploads) hold.arrived();
+    expect(take(held.hold('one'), 240)).toBe(true);
+    for (const hold of uploads) hold.release();
+    expect(held.held).toBe(480);
   });
 
   it('are let go when their reply is there, whatever it is', async () => {
@@ -248,14 +290,14 @@ describe('replies', () => {
     '/echo': echo['/echo'],
   };
   const get = 'GET /page HTTP/1.1\r\nhost: localhost\r\n\r\n';
-  const heldBytes = 100e6;
+  const heldBytes = 200e6;
 
   it('that nobody reads count until their clients are gone, and leave room for small ones', async () => {
     const { url, server } = await serve(pages, { limits: { heldBytes } });
     const readers = Array.from({ length: 30 }, () => dial(url, { reads: false }));
     for (const { socket } of readers) socket.write(get);
-    await until(() => server.held.held > heldBytes - 20e6);
-    expect(server.held.held).toBeLessThanOrEqual(heldBytes);
+    await until(() => server.held.held > heldBytes / 2 - 20e6);
+    expect(server.held.held).toBeLessThanOrEqual(heldBytes / 2);
     const refused = await fetch(`${url}/page`);
     expect([refused.status, refused.headers.get('retry-after')]).toEqual([429, '1']);
     expect(await refused.text()).toContain('unread replies');
@@ -388,4 +430,29 @@ it('a header that cannot be sent costs its own connection, and nobody else', asy
   expect(defects).toHaveLength(1);
   await until(() => server.held.held === 0);
   expect((await ask(`${url}/open`)).status).toBe(200);
+});
+
+describe('connections', () => {
+  it('of one caller are at most half of all, and none is kept in mind that is gone', async () => {
+    const { url } = await serve(echo, { limits: { connections: 10 } });
+    const clients = Array.from({ length: 8 }, () => dial(url));
+    const kept = new Set(clients);
+    for (const client of clients) void client.closed.then(() => kept.delete(client));
+    await until(() => kept.size === 5);
+    const [first, ...others] = kept;
+    first.socket.destroy();
+    await until(async () => (await rawStatus(url, ['GET /open HTTP/1.1', 'host: localhost'])) === 200);
+    for (const { socket } of others) socket.destroy();
+    await until(async () => (await fetch(`${url}/open`)).ok);
+  });
+
+  it('are told apart by what a caller cannot choose', () => {
+    const from = (remoteAddress: string): string => callerOf({ remoteAddress });
+    const same = ['127.0.0.1', '127.9.9.9', '::1', '::ffff:127.0.0.1'].map(from);
+    expect(new Set(same).size).toBe(1);
+    expect(from('10.0.0.1')).not.toBe(from('10.0.0.2'));
+    expect(from('::ffff:10.0.0.1')).toBe(from('10.0.0.1'));
+    expect(from('2001:db8:1:2:3::4')).toBe(from('2001:db8:1:2:ffff::'));
+    expect(from('2001:db8::4')).not.toBe(from('2001:db8:1::4'));
+  });
 });

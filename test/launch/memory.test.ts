@@ -1,5 +1,10 @@
 import { describe, expect, it } from 'vitest';
-import { memoryVerdict } from '../../src/launch/memory.js';
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { memoryVerdict, shapesOf } from '../../src/launch/memory.js';
+import { testFolders } from '../support/folder.js';
+
+const newFolder = testFolders('memory');
 
 describe('whether the memory of a run fits', () => {
   const gpu = (free: number) => ({ index: 0, uuid: 'GPU-0', name: 'a GPU', memoryBytes: free + 5, usedBytes: 5 });
@@ -30,5 +35,35 @@ describe('whether the memory of a run fits', () => {
     expect(memoryVerdict(201, 1, [], machine)).toMatchObject({ fits: false, hopeless: true, allBytes: 100 });
     expect(memoryVerdict(210, 2, [gpu(100)], machine).hopeless).toBe(false);
     expect(memoryVerdict(211, 1, [gpu(100)], machine).hopeless).toBe(true);
+  });
+});
+
+describe('the shape of a model', () => {
+  it('is what the config.json of its folder says, and is not known where there is none', () => {
+    const folder = newFolder();
+    const config = {
+      model_type: 'llama',
+      architectures: ['LlamaForCausalLM'],
+      vocab_size: 300,
+      hidden_size: 24,
+      intermediate_size: 40,
+      num_hidden_layers: 2,
+      num_attention_heads: 4,
+      num_key_value_heads: 2,
+      rms_norm_eps: 1e-5,
+      rope_theta: 1e4,
+      max_position_embeddings: 64,
+      tie_word_embeddings: true,
+    };
+    writeFileSync(join(folder, 'config.json'), JSON.stringify(config));
+    const shapeOf = shapesOf(new Map());
+    expect(shapeOf(folder)).toMatchObject({
+      vocab_size: 300,
+      head_dim: 6,
+      num_key_value_heads: 2,
+      tie_word_embeddings: true,
+    });
+    expect(shapeOf(join(folder, 'absent'))).toBeNull();
+    expect(shapeOf({ hub: 'a/b', revision: 'main' })).toBeNull();
   });
 });

@@ -17,7 +17,7 @@ afterEach(async () => {
 function open(endpoint: string, model = stubModel) {
   const terms = [{ name: 'align_quality', weight: 1, model, endpoint }];
   const settings = rewardSchema.parse({ mode: null, terms, max_wait_s: 0 });
-  const resolveRun = (run: string): string => run;
+  const resolveRun = (): string => '';
   const { signal } = new AbortController();
   const judge = { notice: () => undefined, lost: () => undefined, over: signal };
   return openServedReward(settings, { resolveRun, onWaiting: () => undefined, onNote: () => undefined, judge, signal });
@@ -37,7 +37,7 @@ describe('a reward server that asks a judge', () => {
     const notes: string[] = [];
     const { signal } = new AbortController();
     const reward = await openServedReward(settings, {
-      resolveRun: (run) => run,
+      resolveRun: () => '',
       onWaiting: () => undefined,
       onNote: (note) => notes.push(note),
       judge: { notice: () => undefined, lost: () => undefined, over: signal },
@@ -92,7 +92,7 @@ it('is called the same wherever a reward module lies, and otherwise where it say
     const { signal } = new AbortController();
     const judge = { notice: () => undefined, lost: () => undefined, over: signal };
     const reward = await openServedReward(settings, {
-      resolveRun: (run) => run,
+      resolveRun: () => '',
       onWaiting: () => undefined,
       onNote: () => undefined,
       judge,

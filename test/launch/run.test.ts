@@ -48,26 +48,27 @@ describe('a run that starts from another', () => {
     await expect(failure).rejects.toThrow(ConfigError);
     await expect(failure).rejects.toThrow('runs need each other: egg -> hen -> egg');
     expect(printed()).toBe('');
-    expect(() => runResolver(join(dir, 'runs'))('hen')).toThrow(CheckpointError);
+    expect(() => runResolver(join(dir, 'runs'))({ run: 'hen', config: '' })).toThrow(CheckpointError);
   });
 
   it('is given the newest whole checkpoint, or the one that it has pinned', () => {
     const runs = join(dir, 'resolved');
+    const parent = { run: 'parent', config: '' };
     const paths = new RunPaths(runs, 'parent');
     mkdirSync(paths.dir, { recursive: true });
     saveCheckpoint(paths, 1, { 'a.txt': 'one' });
     const newest = saveCheckpoint(paths, 2, { 'a.txt': 'two' });
-    expect(runResolver(runs)('parent')).toBe(newest);
+    expect(runResolver(runs)(parent)).toBe(newest);
     writeFileSync(join(newest, 'a.txt'), 'TWO');
-    expect(runResolver(runs)('parent')).toBe(paths.checkpoint(1));
+    expect(runResolver(runs)(parent)).toBe(paths.checkpoint(1));
     saveCheckpoint(paths, 3, { 'a.txt': 'three' });
     const used: string[] = [];
     const pinned = runResolver(
       runs,
-      () => [{ run: 'parent', iteration: 1 }],
+      () => ({ parents: [{ run: 'parent', iteration: 1 }] }),
       (run, { iteration }) => used.push(`${run} ${iteration}`),
     );
-    expect(pinned('parent')).toBe(paths.checkpoint(1));
+    expect(pinned(parent)).toBe(paths.checkpoint(1));
     expect(used).toEqual(['parent 1']);
   });
 });

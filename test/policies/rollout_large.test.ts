@@ -27,9 +27,9 @@ const base: DecoderConfig = {
 };
 const format: TokenFormat = {
   size: VOCABULARY,
-  endOfSequence: 0,
+  ends: new Set([0]),
   secondPart: null,
-  tokenizerJson: '',
+  tokenizerFiles: {},
   start: () => unrestricted,
 };
 

@@ -1,4 +1,6 @@
 import { describe, expect, it } from 'vitest';
+import { decoderActivations, decoderParameters } from '../../src/recipes/memory.js';
+import type { ModelShape } from '../../src/recipes/recipe.js';
 import type { z } from 'zod';
 import { enginesOf, withEngines } from '../../src/recipes/engines.js';
 import type { TrainedRecipe } from '../../src/recipes/recipe.js';
@@ -11,6 +13,8 @@ import { loadTrained } from '../config/trained.js';
 
 const trained: readonly TrainedRecipe[] = [recipes.image_edit_tokens, recipes.image_tokenizer, recipes.text_answers];
 
+const policy = { model: { run: 'start', config: 'start.jsonnet' }, tokenizer: { run: 'vq', config: 'vq.jsonnet' } };
+
 function settingsWith(sections: Record<string, object>): TrainedSettings {
   const validated = validate({
     run_name: 'r',
@@ -18,7 +22,7 @@ function settingsWith(sections: Record<string, object>): TrainedSettings {
     num_iterations: 1,
     algorithm: { type: 'grpo' },
     optimizer: { learning_rate: 1e-4 },
-    policy: { model: { run: 'start', config: 'start.jsonnet' }, tokenizer: { run: 'vq', config: 'vq.jsonnet' } },
+    policy,
     environment: { model: { run: 'vq', config: 'vq.jsonnet' } },
     reward: { mode: 'viescore', endpoint: 'embedded' },
     data: { train: [{ path: 'train.json' }], validation: [{ path: 'held_out.json' }] },
@@ -82,7 +86,15 @@ describe('a run of image_edit_tokens', () => {
   });
 
   describe('needs memory', () => {
-    const shape = { hidden_size: 64, intermediate_size: 128, num_hidden_layers: 2, num_attention_heads: 4 };
+    const shape: ModelShape = {
+      hidden_size: 64,
+      intermediate_size: 128,
+      num_hidden_layers: 2,
+      num_attention_heads: 4,
+      num_key_value_heads: 4,
+      head_dim: null,
+      tie_word_embeddings: false,
+    };
     /** L(4d² + 3df) + 2Vd with a vocabulary of 512. */
     const parameters = 2 * (4 * 64 * 64 + 3 * 64 * 128) + 2 * 512 * 64;
     const bytes = (sections: Record<string, object>): number =>
@@ -92,6 +104,35 @@ describe('a run of image_edit_tokens', () => {
       const grpo = bytes({});
       expect(grpo - bytes({ algorithm: { type: 'sft' } })).toBe(4 * parameters);
       expect(bytes({ optimizer: { learning_rate: 1e-4, ema_decay: 0.999 } }) - grpo).toBe(4 * parameters);
+    });
+
+    it('for frozen weights twice, as they are and packed for sampling, and for an adapter as for any that are trained', () => {
+      const lora = { rank: 4, alpha: 8, rslora: false, targets: 'all-linear' };
+      const adapter = 2 * 4 * (8 * 64 + 3 * (64 + 128));
+      // Weights, two gradients and what is handed back of one, and two moments of what is trained; without an adapter the reference, too.
+      const difference = bytes({}) - bytes({ policy: { ...policy, lora } });
+      expect(difference).toBe(4 * ((6 + 1) * parameters - 6 * adapter - 2 * parameters));
+    });
+
+    it('for a known vocabulary, shared tables and narrow keys as they are', () => {
+      const smollm2: ModelShape = {
+        hidden_size: 576,
+        intermediate_size: 1536,
+        num_hidden_layers: 30,
+        num_attention_heads: 9,
+        num_key_value_heads: 3,
+        head_dim: 64,
+        tie_word_embeddings: true,
+        vocab_size: 49_152,
+      };
+      // All but the weights of its 61 norms.
+      expect(decoderParameters(smollm2)).toBe(134_515_008 - 61 * 576);
+      const large = { ...smollm2, vocab_size: 2 * 49_152 };
+      // Its logits take no more: they are computed piece by piece.
+      expect(decoderActivations(large, 16, 107)).toBe(decoderActivations(smollm2, 16, 107));
+      expect(decoderActivations({ ...smollm2, vocab_size: 100 }, 16, 107)).toBeLessThan(
+        decoderActivations(smollm2, 16, 107),
+      );
     });
 
     it('that is unknown for a policy of unknown shape', () => {

@@ -104,7 +104,7 @@ function request(more: Partial<RescoreRequest> = {}): RescoreRequest {
     recordedReward: settings.reward,
     reward: settings.reward,
     name: 'again',
-    resolveRun: (run) => run,
+    resolveRun: () => '',
     judge: null,
     ...more,
   };
@@ -112,7 +112,7 @@ function request(more: Partial<RescoreRequest> = {}): RescoreRequest {
 
 /** Data and models as other settings say. */
 function opening(other: ImageEditSettings): Pick<RescoreRequest, 'openTask'> {
-  return { openTask: async () => ImageEditTask.open(other, (run) => run) };
+  return { openTask: async () => ImageEditTask.open(other, () => '') };
 }
 
 function changed(reward: Partial<RewardSettings>): RewardSettings {

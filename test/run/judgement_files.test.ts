@@ -16,10 +16,9 @@ import type { Judgement } from '../../src/rewards/score/types.js';
 import { saveCheckpoint } from '../../src/run/checkpoints.js';
 import { forkRun } from '../../src/run/fork.js';
 import { JudgementFiles, type Place } from '../../src/run/judgement_files.js';
-import { FileJudgementStore } from '../../src/run/judgements.js';
+import { FileJudgementStore, FollowerJudgements } from '../../src/run/judgements.js';
 import { RunPaths } from '../../src/run/paths.js';
 import { writeRecord, type RunRecord } from '../../src/run/record.js';
-import { FollowerJudgements } from '../../src/scoring/shared_judgements.js';
 import { testFolders } from '../support/folder.js';
 
 const newFolder = testFolders('judgements');

@@ -92,7 +92,7 @@ describe('the held-out judge', () => {
 describe('opening it', () => {
   const services = {
     store: new MemoryJudgementStore(),
-    resolveRun: (run: string) => run,
+    resolveRun: () => '',
     openSender: openLocalSender,
     warn: () => {},
   };

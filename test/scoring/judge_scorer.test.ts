@@ -51,7 +51,7 @@ function open(reward: Record<string, unknown>, endpoint: string | null, group: P
   const stop = new AbortController().signal;
   return openScorer(
     settings,
-    { group, handle, log, resolveRun: (run) => run, checkpoint: null, stop, openSender: openLocalSender },
+    { group, handle, log, resolveRun: () => '', checkpoint: null, stop, openSender: openLocalSender },
     endpoint === null ? null : { endpoint, token: null },
   );
 }

@@ -48,7 +48,7 @@ describe('a run on two ranks', () => {
       const stop = new AbortController();
       const common = {
         group,
-        resolveRun: (run: string) => run,
+        resolveRun: () => '',
         judge: { endpoint: judge.url, token: null },
         stop: stop.signal,
         openSender: openLocalSender,

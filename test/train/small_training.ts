@@ -45,8 +45,8 @@ export function smallTraining(
 ): SmallTraining {
   const { algorithm, rollout, reward, seed, validation, track } = settings;
   if (algorithm.type !== 'grpo') throw new InternalError('GRPO of a supervised config');
-  const task = ImageEditTask.open(settings, (run) => run);
-  const policy = openPolicy(settings, task, { group, resolveRun: (run) => run });
+  const task = ImageEditTask.open(settings, () => '');
+  const policy = openPolicy(settings, task, { group, resolveRun: () => '' });
   const records: IterationRecord<EditPrompt, TokenAnswer>[] = [];
   const alarms: string[] = [];
   const shown: (readonly ContactSheetRow[])[] = [];

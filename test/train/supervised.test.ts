@@ -38,8 +38,8 @@ function open(sft: Record<string, unknown>, prefill: string = SPECIAL.imageStart
       policy: { assistant_prefill: prefill },
     },
   );
-  const task = ImageEditTask.open(settings, (run) => run);
-  const policy = openPolicy(settings, task, { group: soloGroup(), resolveRun: (run) => run });
+  const task = ImageEditTask.open(settings, () => '');
+  const policy = openPolicy(settings, task, { group: soloGroup(), resolveRun: () => '' });
   const { algorithm, validation } = settings;
   if (algorithm.type !== 'sft') throw new Error(algorithm.type);
   const training = new SupervisedTraining<EditPrompt, TokenAnswer, TokenSampling>({
@@ -135,7 +135,7 @@ describe('supervised training', () => {
   it('needs labels', async () => {
     const made = open({});
     const prompts = smallSettings(world, { data: { train: list('prompts') } });
-    const unlabelled = ImageEditTask.open(prompts, (run) => run);
+    const unlabelled = ImageEditTask.open(prompts, () => '');
     expect(() => labelledAnswer(made.task, unlabelled.trainingSample(0))).toThrow(DataError);
     await made.training.dispose();
   });

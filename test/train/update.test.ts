@@ -60,14 +60,16 @@ const advantages = groups.map(() => scoredGroup);
 async function run(
   algorithm: Partial<Updater<string, Answer>['algorithm']>,
   given: readonly { advantages: readonly (number | null)[]; dropped: boolean; zeroSpread: boolean }[] = advantages,
+  more: Partial<Pick<Updater<string, Answer>, 'importanceCap'>> & { readonly sampled?: typeof groups } = {},
 ) {
   const policy = new NotingPolicy();
   const alarms: string[] = [];
   const metrics = await update(
     4,
-    groups,
+    more.sampled ?? groups,
     given,
     {
+      importanceCap: more.importanceCap ?? null,
       policy,
       algorithm: { clip_range: null, inner_epochs: 1, minibatches: 1, kl_coeff: 0.1, kl_estimator: 'k3', ...algorithm },
       seed: 1,
@@ -157,5 +159,76 @@ describe('several steps', () => {
       const weights = lessons.flatMap(({ targets }) => targets.flatMap((target) => [...target.weights]));
       expect(weights.reduce((a, b) => a + b)).toBeCloseTo(1, 6);
     }
+  });
+});
+
+/** Answers whose sampler gave these log-probabilities to their first action, and the trainer's to the others. */
+function sampledWith(first: (group: number, answer: number) => number): typeof groups {
+  return groups.map(({ prompt, answers }, i) => ({
+    prompt,
+    answers: answers.map(({ logProbs, finished }, g) => ({
+      logProbs: logProbs.map((x, t) => (t === 0 ? first(i, g) : x)),
+      finished,
+    })),
+  }));
+}
+
+describe('answers that were sampled elsewhere', () => {
+  // The trainer's are -1: ratios 1, e^0.5, e^-1 and e^3, of which the last is cut, each in both answers of a group.
+  const sampled = sampledWith((group) => -1 - [0, 0.5, -1, 3][group]);
+  const ratios = [0, 0.5, -1, 3].map(Math.exp);
+
+  it('are weighed by how much more probable the trainer finds each action, up to the cap, though one step is taken', async () => {
+    const { policy, metrics, alarms } = await run({}, advantages, { importanceCap: 2, sampled });
+    expect(policy.asked).toEqual(['reference', 'current']);
+    expect(policy.taken[0].loss.policy).toBe('reinforce');
+    policy.taken[0].lessons.forEach(({ targets }, i) => {
+      for (const { weights, old } of targets) {
+        // The divisor is the number of trained actions, whatever they weigh.
+        expect(weights[0]).toBeCloseTo(Math.min(ratios[i], 2) / 8, 6);
+        expect(weights.slice(1).every((one) => one === 0)).toBe(true);
+        expect(old).toBeNull();
+      }
+    });
+    expect(metrics['policy/importance_mean']).toBeCloseTo(ratios.reduce((a, b) => a + b) / 4, 5);
+    expect(metrics['policy/importance_max']).toBeCloseTo(ratios[3], 4);
+    expect(metrics['policy/importance_cut']).toBe(0.25);
+    expect(metrics['policy/rollout_mismatch']).toBeCloseTo(3, 6);
+    expect(alarms).toHaveLength(1);
+    expect(alarms[0]).toContain('25% of the importance weights are above rollout.importance_cap (2)');
+  });
+
+  it('are weighed with a ratio too, and not where no cap is given', async () => {
+    const ratio = await run({ minibatches: 2 }, advantages, { importanceCap: 100, sampled });
+    const heaviest = ratio.policy.taken.flatMap(({ lessons }) => lessons).find(({ prompt }) => prompt === '3');
+    expect(heaviest?.targets[0].weights[0]).toBeCloseTo(ratios[3] / 4, 4);
+    expect(heaviest?.targets[0].old?.logProbs[0]).toBe(-1);
+    expect(ratio.alarms).toEqual([]);
+    const off = await run({}, advantages, { sampled });
+    expect(off.policy.asked).toEqual(['reference']);
+    expect(off.policy.taken[0].lessons[3].targets[0].weights[0]).toBe(0.125);
+    expect(off.metrics).not.toHaveProperty(['policy/importance_mean']);
+    expect(off.alarms).toHaveLength(1);
+  });
+
+  it('count as the trainer says where the sampler told nothing, and bound what no number holds', async () => {
+    const untold = groups.map(({ prompt, answers }, i) => ({
+      prompt,
+      answers: answers.map(({ logProbs, finished }) => ({
+        logProbs: i === 0 ? logProbs.map(() => NaN) : i === 1 ? logProbs.map(() => -1e6) : logProbs,
+        finished,
+      })),
+    }));
+    const { policy, metrics } = await run({}, advantages, { importanceCap: 2, sampled: untold });
+    expect(policy.taken[0].lessons[0].targets[0].weights[0]).toBe(0.125);
+    expect(metrics['policy/importance_max']).toBeCloseTo(Math.exp(20), -3);
+    const none = groups.map(({ prompt, answers }) => ({
+      prompt,
+      answers: answers.map(({ logProbs, finished }) => ({ logProbs: logProbs.map(() => NaN), finished })),
+    }));
+    const silent = await run({}, advantages, { importanceCap: 2, sampled: none });
+    expect(silent.policy.asked).toEqual(['reference']);
+    expect(silent.metrics['policy/rollout_mismatch']).toBe(0);
+    expect(silent.metrics).not.toHaveProperty(['policy/importance_mean']);
   });
 });

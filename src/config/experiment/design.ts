@@ -1,7 +1,7 @@
 /** Which cells a matrix has, and how they are called. Pure: it sees names, not settings. */
 import { ConfigError } from '../../core/errors.js';
 import { sha256 } from '../../core/image.js';
-import { nearest } from '../nearest.js';
+import { nearest } from '../../core/nearest.js';
 import { runNamePattern } from '../../schema/model.js';
 import type { Description } from './schema.js';
 

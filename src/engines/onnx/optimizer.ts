@@ -2,6 +2,7 @@
 import { CheckpointError, InternalError } from '../../core/errors.js';
 import type { FloatTensor } from '../../core/safetensors.js';
 import { formatShape, sameShape } from '../../graph/ir.js';
+import { stepInPlace, sumOfSquares, type StepFactors } from './kernels.js';
 
 export interface AdamWOptions {
   readonly betas: readonly [number, number];
@@ -18,19 +19,6 @@ interface ParameterState {
   readonly first: Float32Array;
   readonly second: Float32Array;
   readonly average: Float32Array | null;
-}
-
-/** Factors of one step, the same for all parameters. */
-interface StepFactors {
-  readonly beta1: number;
-  readonly beta2: number;
-  /** The learning rate over the bias correction of the first moment. */
-  readonly scale: number;
-  /** One over the root of the bias correction of the second moment. */
-  readonly rootCorrection: number;
-  readonly eps: number;
-  /** What is left of a weight after its decay. */
-  readonly remaining: number;
 }
 
 /** AdamW (Loshchilov and Hutter, 2019): m, v moving averages of g, g^2; w -= lr (m^ / (sqrt(v^) + eps) + decay w). */
@@ -59,8 +47,8 @@ export class AdamW {
     return this.#steps;
   }
 
-  /** One step; weights without a gradient stay as they are. */
-  step(gradients: ReadonlyMap<string, Float32Array>, learningRate: number): void {
+  /** One step by the gradients times `clip`; weights without a gradient stay as they are. */
+  step(gradients: ReadonlyMap<string, Float32Array>, learningRate: number, clip = 1): void {
     for (const [name, gradient] of gradients) {
       if (this.#states.get(name)?.weight.data.length !== gradient.length) {
         throw new InternalError(`the optimizer got a gradient of ${gradient.length} elements for ${name}`);
@@ -74,6 +62,7 @@ export class AdamW {
     } = this.options;
     this.#steps += 1;
     const factors: StepFactors = {
+      clip,
       beta1,
       beta2,
       scale: learningRate / (1 - beta1 ** this.#steps),
@@ -83,7 +72,7 @@ export class AdamW {
     };
     for (const [name, { weight, first, second, average }] of this.#states) {
       const gradient = gradients.get(name);
-      if (gradient !== undefined) stepParameter(weight.data, first, second, gradient, factors);
+      if (gradient !== undefined) stepInPlace(weight.data, first, second, gradient, factors);
       if (average !== null) moveAverage(average, weight.data, emaDecay ?? 0);
     }
   }
@@ -135,80 +124,21 @@ function partsOf({ first, second, average }: ParameterState): (readonly [string,
   return [['exp_avg', first], ['exp_avg_sq', second], ...(average === null ? [] : [['ema', average] as const])];
 }
 
-function stepParameter(
-  w: Float32Array,
-  m: Float32Array,
-  v: Float32Array,
-  g: Float32Array,
-  { beta1, beta2, scale, rootCorrection, eps, remaining }: StepFactors,
-): void {
-  const [fresh1, fresh2] = [1 - beta1, 1 - beta2];
-  for (let i = 0; i < w.length; i++) {
-    const gi = g[i];
-    const mi = beta1 * m[i] + fresh1 * gi;
-    const vi = beta2 * v[i] + fresh2 * gi * gi;
-    m[i] = mi;
-    v[i] = vi;
-    w[i] = w[i] * remaining - (scale * mi) / (Math.sqrt(vi) * rootCorrection + eps);
-  }
-}
-
 function moveAverage(average: Float32Array, w: Float32Array, decay: number): void {
   const fresh = 1 - decay;
   for (let i = 0; i < average.length; i++) average[i] = decay * average[i] + fresh * w[i];
 }
 
-/**
- * The joint Euclidean norm of gradients, summed in float64 in the order of the map: within a gradient by four interleaved
- * sums, so that the order is fixed and no sum waits for the last.
- */
+/** The joint Euclidean norm of gradients, summed in float64 in the order of the map, so that the order is fixed. */
 export function gradientNorm(gradients: ReadonlyMap<string, Float32Array>): number {
   let squares = 0;
   for (const g of gradients.values()) squares += sumOfSquares(g);
   return Math.sqrt(squares);
 }
 
-function sumOfSquares(g: Float32Array): number {
-  let [a, b, c, d] = [0, 0, 0, 0];
-  const whole = g.length - (g.length % 4);
-  for (let i = 0; i < whole; i += 4) {
-    a += g[i] * g[i];
-    b += g[i + 1] * g[i + 1];
-    c += g[i + 2] * g[i + 2];
-    d += g[i + 3] * g[i + 3];
-  }
-  for (let i = whole; i < g.length; i++) a += g[i] * g[i];
-  return a + b + (c + d);
-}
-
-/**
- * Scales gradients in place so that their joint norm is at most `maxNorm` (null: no limit), as torch's clip_grad_norm_ does.
- * Returns the norm before; where that is not finite, nothing is changed and the step must be left out.
- */
-export function clipGradientNorm(gradients: ReadonlyMap<string, Float32Array>, maxNorm: number | null): number {
-  const norm = gradientNorm(gradients);
-  if (maxNorm === null || !Number.isFinite(norm)) return norm;
-  const scale = maxNorm / (norm + 1e-6);
-  if (scale < 1) for (const g of gradients.values()) for (let i = 0; i < g.length; i++) g[i] *= scale;
-  return norm;
-}
-
-/**
- * Adds a micro-batch's gradients to a running sum, element by element, so that the sum depends on the order of the calls
- * alone. The first gradient of a name is copied. Raises InternalError when sizes differ.
- */
-export function accumulate(into: Map<string, Float32Array>, from: Readonly<Record<string, Float32Array>>): void {
-  for (const [name, gradient] of Object.entries(from)) {
-    const sum = into.get(name);
-    if (sum === undefined) {
-      into.set(name, gradient.slice());
-      continue;
-    }
-    if (sum.length !== gradient.length) {
-      throw new InternalError(`gradients of ${name} have ${sum.length} and ${gradient.length} elements`);
-    }
-    for (let i = 0; i < sum.length; i++) sum[i] += gradient[i];
-  }
+/** What scales gradients of this joint norm so that it is at most `maxNorm` (null: no limit), as torch's clip_grad_norm_ does. */
+export function clipFactor(norm: number, maxNorm: number | null): number {
+  return maxNorm === null ? 1 : Math.min(1, maxNorm / (norm + 1e-6));
 }
 
 interface WarmupOptions {

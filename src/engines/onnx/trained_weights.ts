@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { readSafetensors, safetensorsPieces } from '../../core/safetensors.js';
 import { POLICY_FILE, readWeights, tensorsOf, type CheckpointFiles, type Weights } from '../../models/files.js';
 import type { OptimizerSettings } from '../../schema/training.js';
-import { AdamW, clipGradientNorm } from './optimizer.js';
+import { AdamW, clipFactor, gradientNorm } from './optimizer.js';
 
 const OPTIMIZER_FILE = 'optimizer.safetensors';
 /** The moving averages of the weights, under the weights' names, where such are kept. */
@@ -50,11 +50,11 @@ export class TrainedWeights {
     return this.#optimizer.averages();
   }
 
-  /** Clips the gradients in place, then takes one AdamW step. A gradient that is not finite is reported and changes nothing. */
-  step(gradients: Map<string, Float32Array>, learningRate: number): { gradNorm: number; applied: boolean } {
-    const gradNorm = clipGradientNorm(gradients, this.settings.max_grad_norm);
+  /** Takes one AdamW step by the clipped gradients, which stay as they are. One that is not finite is reported and changes nothing. */
+  step(gradients: ReadonlyMap<string, Float32Array>, learningRate: number): { gradNorm: number; applied: boolean } {
+    const gradNorm = gradientNorm(gradients);
     const applied = Number.isFinite(gradNorm);
-    if (applied) this.#optimizer.step(gradients, learningRate);
+    if (applied) this.#optimizer.step(gradients, learningRate, clipFactor(gradNorm, this.settings.max_grad_norm));
     return { gradNorm, applied };
   }
 

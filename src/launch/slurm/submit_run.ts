@@ -4,6 +4,7 @@ import { checkRunnable, dependencies } from '../../config/models.js';
 import { RunPaths } from '../../run/paths.js';
 import { setAside } from '../../run/set_aside.js';
 import { chainOf } from '../parents.js';
+import { fetchModels } from '../hub_models.js';
 import { changedRuns, obstacles, requireNone } from '../preflight.js';
 import { submitCells, type Submitted } from './submit.js';
 
@@ -20,6 +21,7 @@ export async function submitRun(
   const configs = chain.map((link) => link.config);
   const claims = changedRuns(fresh ? configs.slice(0, -1) : configs);
   requireNone([...claims, ...obstacles(configs, { anew: new Set(fresh ? [config] : []) })]);
+  await fetchModels(configs, new Set(fresh ? [config] : []));
   const runs = chain.map((link) => {
     checkRunnable(link.config);
     const { settings } = link.config;

@@ -1,6 +1,7 @@
 /** A sweep where Slurm places the runs: it is submitted, not carried out. */
 import type { Experiment } from '../../config/experiment/load.js';
 import { ConfigError } from '../../core/errors.js';
+import { fetchModels } from '../hub_models.js';
 import type { Submitted } from '../slurm/submit.js';
 import { chooseCells, type SweepChoice, type SweepLimits } from './experiment.js';
 
@@ -34,7 +35,11 @@ export async function submitSweep(
   program: readonly string[],
 ): Promise<Submitted> {
   const { submitCells } = await import('../slurm/submit.js');
-  return submitCells(chooseCells(experiment, choice), experiment.parents, {
+  const cells = chooseCells(experiment, choice);
+  const needed = new Set(cells.flatMap(({ parents }) => parents));
+  const parents = experiment.parents.filter(({ run_name }) => needed.has(run_name));
+  await fetchModels([...parents, ...cells].map(({ config }) => config));
+  return submitCells(cells, experiment.parents, {
     program,
     name: experiment.name,
     ...limits,

@@ -2,6 +2,7 @@
  * A Llama/Qwen2-style decoder. One description of a block yields three graphs: whole sequences (training and log-probabilities),
  * the prefill of prompts, and one cached decoding step. They differ only in how a block attends.
  */
+import { must } from '../../core/errors.js';
 import { concat, reshape, slice, add } from '../../graph/build.js';
 import type { Graph, Shape, Value } from '../../graph/ir.js';
 import { embedding, linear, rmsNorm, swiglu } from '../layers.js';
@@ -27,21 +28,16 @@ export interface BatchShape {
   readonly answerColumns: number;
 }
 
-/** What layers with the same window share, made once for each. */
+/** What layers with the same window share, made once for each, and before any layer: a layer may be computed a second time. */
 function perWindow<T>(
   config: DecoderConfig,
   columns: number,
   make: (window: number | null) => T,
 ): (layer: number) => T {
-  const made = new Map<number | null, T>();
-  return (layer) => {
-    const window = windowOf(config, layer, columns);
-    const known = made.get(window);
-    if (known !== undefined) return known;
-    const fresh = make(window);
-    made.set(window, fresh);
-    return fresh;
-  };
+  // At once, and not when a layer first asks: that may be within a checkpointed block, whose inside others cannot use.
+  const layers = Array.from({ length: config.num_hidden_layers }, (_, layer) => windowOf(config, layer, columns));
+  const made = new Map([...new Set(layers)].map((window) => [window, make(window)]));
+  return (layer) => must(made.get(layers[layer] ?? null), `the window of layer ${layer}`);
 }
 
 /** Attention of one block: from normalised rows to mixed rows, before the output projection. */

@@ -76,7 +76,7 @@ const prefixes = [
 ] as const;
 
 /** From a parameter's name to that in the files. */
-function storedNames(files: TensorFiles, folder: string): (name: string) => string {
+export function storedNames(files: Pick<TensorFiles, 'has'>, folder: string): (name: string) => string {
   const found = prefixes.find(({ model }) => files.has(`${model}embed_tokens.weight`));
   if (found === undefined) {
     const allowed = prefixes.map(({ model }) => `${model}embed_tokens.weight`).join(', ');

@@ -1,20 +1,21 @@
 /** Adapters over frozen weights in the files of PEFT: `adapter_config.json` and `adapter_model.safetensors`. */
-import { createHash } from 'node:crypto';
-import { closeSync, existsSync, openSync, readSync } from 'node:fs';
-import { join } from 'node:path';
+import { existsSync, readFileSync } from 'node:fs';
+import { join, sep } from 'node:path';
 import { z } from 'zod';
+import { digestOfFileSync } from '../../core/digest.js';
 import { CheckpointError, must } from '../../core/errors.js';
 import { sha256 } from '../../core/image.js';
-import { readSafetensorsIndex } from '../../core/safetensors.js';
+import { readSafetensorsIndex, type FloatTensor } from '../../core/safetensors.js';
 import type { WeightsLayout } from '../../engines/onnx/trained_weights.js';
-import { readJson, readWeights, tensorFiles, tensorsOf, type Weights } from '../../models/files.js';
+import { CONFIG_FILE, readJson, readWeights, tensorFiles, tensorsOf, type Weights } from '../../models/files.js';
+import { blobDigest, cachedSnapshot, hubBaseOf, hubModelAt } from '../../models/hub/cache.js';
 import { describeDecoder, openDecoder } from '../../nets/decoder/files.js';
 import { decoderAdapter, withAdapter, type DecoderConfig } from '../../nets/decoder/config.js';
 import { initAdapter, isAdapters, type Adapter, type LoraSettings } from '../../nets/lora.js';
 import type { AdapterOrigin, PolicyModel } from './model.js';
 
 export const ADAPTER_CONFIG_FILE = 'adapter_config.json';
-const ADAPTER_FILE = 'adapter_model.safetensors';
+export const ADAPTER_FILE = 'adapter_model.safetensors';
 /** Before a parameter's name in PEFT's files. */
 const PREFIX = 'base_model.model.';
 
@@ -63,17 +64,25 @@ export function adapt(
   const weights =
     'seed' in start
       ? initAdapter(adapted.adapter, (name) => must(frozen.get(name), name).shape, start.seed)
-      : readWeights(tensorsOf(join(start.from, ADAPTER_FILE)), decoderAdapter(adapted), stored);
+      : adapterWeights(start.from, adapted);
   return { config: adapted, weights: new Map([...frozen, ...weights]) };
+}
+
+/** The weights of a folder's adapter, by the names that its model has for them. Raises CheckpointError as `readWeights`. */
+export function adapterWeights(folder: string, adapted: DecoderConfig & { readonly adapter: Adapter }): Weights {
+  return readWeights(tensorsOf(join(folder, ADAPTER_FILE)), decoderAdapter(adapted), stored);
 }
 
 /** PEFT's description of an adapter. */
 export function adapterConfigJson({ adapter: { lora, base } }: AdaptedModel): string {
   const { rank, alpha, rslora, targets } = lora;
+  const hub = hubModelAt(base);
   const json = {
     peft_type: 'LORA',
     task_type: 'CAUSAL_LM',
-    base_model_name_or_path: base,
+    // Others have the Hub's model elsewhere.
+    base_model_name_or_path: hub?.hub ?? base,
+    ...(hub === null ? {} : { revision: hub.revision }),
     r: rank,
     lora_alpha: alpha,
     target_modules: targets,
@@ -123,24 +132,15 @@ export function readAdapterConfig(folder: string): Omit<AdapterOrigin, 'baseDige
 /** SHA-256 over the digests of the files that hold a folder's weights, its adapter's included, in the order of their names. */
 export function digestOfWeights(folder: string): string {
   if (holdsAdapter(folder)) {
-    const { base } = readAdapterConfig(folder);
-    return sha256(`${digestOfWeights(base)} ${sha256File(join(folder, ADAPTER_FILE))}`);
+    return sha256(`${digestOfWeights(baseOf(folder))} ${digestOf(join(folder, ADAPTER_FILE))}`);
   }
   const files = [...new Set(tensorFiles(folder).values())].sort();
-  return sha256(files.map(sha256File).join(' '));
+  return sha256(files.map(digestOf).join(' '));
 }
 
-/** A file's SHA-256, read piece by piece: weights need not fit into memory twice. */
-function sha256File(path: string): string {
-  const hash = createHash('sha256');
-  const file = openSync(path, 'r');
-  try {
-    const piece = Buffer.allocUnsafe(1 << 20);
-    for (let read = readSync(file, piece); read > 0; read = readSync(file, piece)) hash.update(piece.subarray(0, read));
-    return hash.digest('hex');
-  } finally {
-    closeSync(file);
-  }
+/** The Hub's cache calls a large file by its digest, which was looked at when it was fetched: it need not be read again. */
+function digestOf(path: string): string {
+  return blobDigest(path) ?? digestOfFileSync(path);
 }
 
 /** A model's settings and weights; those of an adapter's folder are its base's with what the adapter adds. */
@@ -154,14 +154,31 @@ export function describeModel(folder: string): DecoderConfig {
   return holdsAdapter(folder) ? describeModel(baseOf(folder)) : describeDecoder(folder).config;
 }
 
-/** The folder of an adapter's base. */
-function baseOf(folder: string): string {
+/**
+ * The folder of an adapter's base: where the file says, or, of a checkpoint whose folder of runs was moved, the run beside its own; or the Hub's
+ * model in the cache. Raises CheckpointError where it is in none of these places. Whether it is the right one its digest tells.
+ */
+export function baseOf(folder: string): string {
   const { base } = readAdapterConfig(folder);
-  if (existsSync(base)) return base;
+  const hub = hubBaseOf(folder);
+  const beside = join(folder, '..', '..', '..', ...base.split(sep).slice(-PLACE_OF_CHECKPOINT));
+  const found = hub === null ? [base, beside].find(existsSync) : cachedSnapshot(hub);
+  if (found !== null && found !== undefined) return found;
   throw new CheckpointError(`the adapter stands on ${base}, which is not there`, {
     where: join(folder, ADAPTER_CONFIG_FILE),
-    next: 'Bring the base model back, or correct base_model_name_or_path.',
+    next:
+      hub === null
+        ? 'Bring the base model back, or correct base_model_name_or_path.'
+        : 'It is a model of the Hub that is not in the cache: `editrl run` with this adapter as a model downloads it, or set HF_HUB_CACHE to the cache that has it.',
   });
+}
+
+/** A checkpoint is `RUN/checkpoints/ITERATION` in the folder of runs. */
+const PLACE_OF_CHECKPOINT = 3;
+
+/** The text of the config.json that `describeModel` reads. */
+export function descriptionOf(folder: string): string {
+  return holdsAdapter(folder) ? descriptionOf(baseOf(folder)) : readFileSync(join(folder, CONFIG_FILE), 'utf8');
 }
 
 /** Raises as `openDecoder`, and CheckpointError where an adapter's base is not what it was trained on. */
@@ -185,19 +202,26 @@ export function refuseOtherBase(folder: string, recorded: string | null, found: 
 }
 
 /** W + s B A for every layer that is adapted; the frozen weights are changed in place. */
-function merged({ layers, rank, scale }: Adapter, weights: Weights): Weights {
-  for (const layer of layers) {
-    const { shape, data } = must(weights.get(`${layer}.weight`), layer);
-    const a = must(weights.get(`${layer}.lora_A.weight`), layer).data;
-    const b = must(weights.get(`${layer}.lora_B.weight`), layer).data;
-    const [outputs, inputs] = shape;
-    for (let o = 0; o < outputs; o++) {
-      const row = data.subarray(o * inputs, (o + 1) * inputs);
-      for (let k = 0; k < rank; k++) {
-        const factor = scale * b[o * rank + k];
-        for (let i = 0; i < inputs; i++) row[i] += factor * a[k * inputs + i];
-      }
+function merged(adapter: Adapter, weights: Weights): Weights {
+  for (const layer of adapter.layers) mergeLayer(adapter, layer, must(weights.get(`${layer}.weight`), layer), weights);
+  return new Map([...weights].filter(([name]) => !isAdapters(name)));
+}
+
+/** W + s B A for one layer's weights [out, in], which are changed in place. */
+export function mergeLayer(
+  { rank, scale }: Adapter,
+  layer: string,
+  { shape, data }: FloatTensor,
+  adapters: Weights,
+): void {
+  const a = must(adapters.get(`${layer}.lora_A.weight`), layer).data;
+  const b = must(adapters.get(`${layer}.lora_B.weight`), layer).data;
+  const [outputs, inputs] = shape;
+  for (let o = 0; o < outputs; o++) {
+    const row = data.subarray(o * inputs, (o + 1) * inputs);
+    for (let k = 0; k < rank; k++) {
+      const factor = scale * b[o * rank + k];
+      for (let i = 0; i < inputs; i++) row[i] += factor * a[k * inputs + i];
     }
   }
-  return new Map([...weights].filter(([name]) => !isAdapters(name)));
 }

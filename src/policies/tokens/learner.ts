@@ -3,7 +3,7 @@ import { InternalError, must } from '../../core/errors.js';
 import type { SessionOptions, TensorData } from '../../engines/onnx/session.js';
 import { checkpoint } from '../../graph/checkpoint.js';
 import { gradients } from '../../graph/differentiate.js';
-import type { Graph, Value } from '../../graph/ir.js';
+import { sizeOf, type Graph, type Value } from '../../graph/ir.js';
 import { shareOf, type Peers } from '../../group/peers.js';
 import type { Weights } from '../../models/files.js';
 import type { BatchShape } from '../../nets/decoder/decoder.js';
@@ -99,14 +99,18 @@ export class Learner {
       const result = await this.#backward.use(
         { shape, loss },
         (graph) => this.lossGraph(graph, shape, loss),
-        (session) => session.run(feeds, this.model.weights, into),
+        (session) => {
+          // What the runtime makes itself, it makes in memory of its own first, which it then keeps.
+          for (const [name, { shape: of }] of session.outputs) {
+            if (name.startsWith(GRADIENT)) into[name] ??= new Float32Array(sizeOf(of));
+          }
+          return session.run(feeds, this.model.weights, into);
+        },
       );
       losses.push((result.loss as Float32Array)[0]);
       rows.push(rowsOf(result));
       for (const [name, gradient] of Object.entries(result)) {
-        if (!name.startsWith(GRADIENT)) continue;
-        into[name] = gradient;
-        if (!this.#begun) continue;
+        if (!name.startsWith(GRADIENT) || !this.#begun) continue;
         const sum = this.#sums[name] as Float32Array;
         for (let i = 0; i < sum.length; i++) sum[i] += (gradient as Float32Array)[i];
       }

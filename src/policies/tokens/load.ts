@@ -5,7 +5,7 @@ import { TOKENIZER_FILE } from '../../models/files.js';
 import { initDecoder } from '../../nets/decoder/config.js';
 import type { LoraSettings } from '../../nets/lora.js';
 import type { DecoderInit } from '../../schema/model.js';
-import { adapt, describeModel, digestOfWeights, openModel } from './adapter.js';
+import { adapt, descriptionOf, describeModel, digestOfWeights, openModel } from './adapter.js';
 import type { TokenPrompt } from './batch.js';
 import type { TokenFormat } from './format.js';
 import type { PolicyModel } from './model.js';
@@ -36,7 +36,7 @@ export function loadPolicy<P extends TokenPrompt>(
     });
   }
   const { config, weights } = openModel(folder);
-  if (fresh === null) return { config, format, weights };
+  if (fresh === null) return { config, format, weights, description: descriptionOf(folder) };
   const adapter = { lora: fresh.lora, base: folder, baseDigest: digestOfWeights(folder) };
   return { ...adapt(config, weights, fresh.lora, { seed: fresh.seed }), format, adapter };
 }

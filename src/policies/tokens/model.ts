@@ -15,6 +15,8 @@ export interface PolicyModel<P extends TokenPrompt = TokenPrompt> {
   readonly format: TokenFormat<P>;
   /** All of them, an adapter's included. */
   readonly weights: Weights;
+  /** The config.json of the model that it began as; absent for random weights. */
+  readonly description?: string;
   /** Where the model has an adapter: how it was asked for, and what it stands on. */
   readonly adapter?: AdapterOrigin;
 }

@@ -27,6 +27,8 @@ import {
   refuseOtherBase,
 } from './adapter.js';
 import { trainedWeights, type PolicyModel } from './model.js';
+import type { SamplerElsewhere } from './elsewhere.js';
+import { adapterFolder } from './vllm/folder.js';
 import { Sampler, type SamplerOptions, type TokenSampling } from './rollout.js';
 
 export interface TokenPolicyOptions<P extends TokenPrompt = TokenPrompt> extends Omit<SamplerOptions, 'session'> {
@@ -51,8 +53,11 @@ export class TokenPolicy<P extends TokenPrompt = TokenPrompt> implements Policy<
   readonly #learner: Learner;
   readonly #trained: TrainedWeights;
   readonly #reference: Weights | null;
+  #elsewhere: SamplerElsewhere<P> | null = null;
+  /** Which weights are sampled from elsewhere. */
+  #published: SampleRequest<never, never>['weights'] | null = null;
 
-  constructor(private readonly options: TokenPolicyOptions<P>) {
+  constructor(readonly options: TokenPolicyOptions<P>) {
     const { model, optimizer, learner, sessions, peers = alone, separateVocabularies, keepReference } = options;
     this.#trained = isAdapted(model)
       ? new TrainedWeights(trainedWeights(model), optimizer, adapterLayout(model))
@@ -76,7 +81,34 @@ export class TokenPolicy<P extends TokenPrompt = TokenPrompt> implements Policy<
     return this.#trained.steps;
   }
 
+  /** From now on this samples, and not this process's own engine; it ends with the policy. The model has to have an adapter. */
+  sampleElsewhere(sampler: SamplerElsewhere<P>): void {
+    this.#elsewhere = sampler;
+  }
+
+  async publish(of: SampleRequest<never, never>['weights']): Promise<void> {
+    const { model } = this.options;
+    const elsewhere = this.#elsewhere;
+    if (elsewhere === null) return;
+    if (!isAdapted(model)) throw new InternalError('a model without an adapter is to be sampled from elsewhere');
+    const weights = { current: this.#trained.weights, average: this.#trained.averages }[of];
+    if (weights === null) throw new InternalError(`this policy keeps no ${of} of its weights`);
+    await elsewhere.publish({ steps: this.steps, of, files: () => adapterFolder(model, weights) });
+    this.#published = of;
+  }
+
+  async keep(): Promise<void> {
+    await this.#elsewhere?.keep();
+  }
+
   sample(request: SampleRequest<TokenAsked<P>, TokenSampling>): Promise<TokenAnswer[][]> {
+    const elsewhere = this.#elsewhere;
+    if (elsewhere !== null) {
+      if (this.#published !== request.weights) {
+        throw new InternalError(`the ${request.weights} weights are not published`);
+      }
+      return elsewhere.sample(request);
+    }
     return this.#sampler.sample(request, this.#weights(request.weights));
   }
 
@@ -110,7 +142,7 @@ export class TokenPolicy<P extends TokenPrompt = TokenPrompt> implements Policy<
     return {
       ...(isAdapted(model)
         ? { [ADAPTER_CONFIG_FILE]: adapterConfigJson(model) }
-        : { [CONFIG_FILE]: `${JSON.stringify(config, null, 2)}\n` }),
+        : { [CONFIG_FILE]: model.description ?? `${JSON.stringify(config, null, 2)}\n` }),
       ...format.tokenizerFiles,
       [GENERATION_FILE]: `${JSON.stringify({ eos_token_id: [...format.ends] })}\n`,
       ...this.#trained.files(),
@@ -124,7 +156,7 @@ export class TokenPolicy<P extends TokenPrompt = TokenPrompt> implements Policy<
   }
 
   async dispose(): Promise<void> {
-    await Promise.all([this.#sampler.dispose(), this.#learner.dispose()]);
+    await Promise.all([this.#sampler.dispose(), this.#learner.dispose(), this.#elsewhere?.dispose()]);
   }
 
   #weights(of: WeightsOf): Weights {

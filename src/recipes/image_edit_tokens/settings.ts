@@ -78,15 +78,22 @@ export const imageEditTokens: TrainedRecipe<ImageEditSettings> = {
   schema,
   rules: [...groupRules, wholeBatches, ...sharedRules, ...policyRules, ...rewardRules, noLabelledWords],
   models: ['environment.model', 'policy.tokenizer', 'policy.model'],
+  tokenizers: ['policy.tokenizer'],
   engines: ['policy.engine', 'environment.engine'],
   reward: (settings) => settings.reward,
   ...decoderNeeds,
   tinyData: ({ data: { dir, tiny } }) => (tiny === null ? null : join(dir, tiny.folder)),
   needs: datalistNeeds,
-  missing: ({ policy }) =>
-    policy.model === null && policy.init === null
+  missing: ({ policy, environment: { model } }) => [
+    ...(policy.model === null && policy.init === null
       ? [
           "policy.model is null: set it to a local path, {hub, revision} or {run, config} (EARL's flat form: model_path), or set policy.init to start from random weights",
         ]
-      : [],
+      : []),
+    ...(typeof model === 'object' && 'hub' in model
+      ? [
+          `environment.model: ${model.hub} is an image tokenizer as PyTorch weights, which this version does not compute; name the folder of an ONNX export of it, or at laptop size: --with configs/lib/tiny.libsonnet`,
+        ]
+      : []),
+  ],
 };

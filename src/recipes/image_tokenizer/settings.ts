@@ -40,8 +40,10 @@ export const imageTokenizer: TrainedRecipe<ImageTokenizerSettings> = {
   schema,
   rules: [wholeBatches, ...sharedRules, patches],
   models: [],
+  tokenizers: [],
   engines: ['environment.engine'],
   reward: () => null,
+  sampler: () => null,
   parameters: parametersOf,
   memory: (settings) => {
     const { environment, data, optimizer } = settings;

@@ -93,6 +93,7 @@ export const textAnswers: TrainedRecipe<TextAnswersSettings> = {
     ownWords,
   ],
   models: ['policy.tokenizer', 'policy.model'],
+  tokenizers: ['policy.tokenizer'],
   engines: ['policy.engine'],
   reward: (settings) => settings.reward,
   ...decoderNeeds,

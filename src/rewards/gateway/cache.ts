@@ -2,14 +2,13 @@
  * Replies to deterministic requests, by key, in memory and on disk: one JSON-lines file that grows, and is written anew when most of it is
  * outdated. Both are bounded in entries and in bytes. One gateway per folder.
  */
-import { existsSync, renameSync } from 'node:fs';
 import { join } from 'node:path';
 import { LRUCache } from 'lru-cache';
 import { z } from 'zod';
-import { diskError } from '../../core/files.js';
+import { renameAside } from '../../core/files.js';
 import { scanLines } from '../../core/lines.js';
-import { FolderLock } from './folder_lock.js';
 import { LinesFile, type OnDiskError } from '../../core/lines_file.js';
+import { GatewayLock } from './file_lock.js';
 
 const entrySchema = z.object({ key: z.string().regex(/^[0-9a-f]{64}$/), body: z.string() });
 
@@ -32,7 +31,7 @@ export class ReplyCache {
   readonly found: string | null;
   readonly #entries: LRUCache<string, Buffer>;
   readonly #file: LinesFile;
-  #lock: FolderLock | null = null;
+  #lock: GatewayLock | null = null;
   /** Of the file, about: what a full disk refused is counted too. */
   #lines: number;
   #bytes: number;
@@ -54,7 +53,9 @@ export class ReplyCache {
     const path = join(options.dir, 'replies.jsonl');
     let cache: ReplyCache | null = null;
     const onError = (error: Error): void => options.onError(error, 0);
-    const lock = FolderLock.take(options.dir, {
+    const { dir } = options;
+    const claimed = { name: 'the cache', own: 'a folder of its own', path: dir, lockPath: join(dir, 'gateway.pid') };
+    const lock = GatewayLock.take(claimed, {
       onLost: (error) => {
         cache?.forgetFolder();
         onError(error);
@@ -169,26 +170,12 @@ function readEntries(path: string, { maxEntries, maxBytes }: CacheOptions): Read
     },
   });
   if (torn > 0) broken++;
-  const aside = unknown === 0 ? null : setAside(path);
+  const aside = unknown === 0 ? null : renameAside(path, 'unknown');
   const found = [
     ...(broken === 0 ? [] : [`${broken} replies in the cache are half-written and are left out`]),
     ...(aside === null ? [] : [`the cache has ${unknown} lines of another version; its file is kept as ${aside}`]),
   ];
   return { entries, lines, bytes: bytes + torn, found: found.length === 0 ? null : found.join('; ') };
-}
-
-/** Renames a file to a name that is free, which is returned. */
-function setAside(path: string): string {
-  for (let number = 1; ; number++) {
-    const aside = `${path}.unknown-${number}`;
-    if (existsSync(aside)) continue;
-    try {
-      renameSync(path, aside);
-      return aside;
-    } catch (cause) {
-      throw diskError(aside, cause);
-    }
-  }
 }
 
 function readEntry(line: string): z.output<typeof entrySchema> | 'broken' | 'unknown' {

@@ -8,8 +8,8 @@ import { Refusal } from '../../http/refusal.js';
 import type { ReplyCache } from './cache.js';
 import type { ChatBody } from './chat_body.js';
 import type { Dispatcher, Lease, Turn } from './dispatcher.js';
-import type { Exchange } from './exchange.js';
-import { exchange, meaningOf, readCompletion } from './exchange.js';
+import type { Completion, Exchange } from './exchange.js';
+import { exchange, meaningOf, summaryOf } from './exchange.js';
 import type { GatewayMetrics } from './metrics.js';
 import type { ExchangeRecords } from './records.js';
 import type { Upstream } from './upstream.js';
@@ -58,7 +58,7 @@ export async function answerChat(call: ChatCall, services: ChatServices): Promis
   const cached = key === null ? null : hit ? 'hit' : 'miss';
   if (cached !== null) metrics.cache.add({ result: cached });
   const headers: Record<string, string> = cached === null ? {} : { 'x-editrl-cache': cached };
-  const record = (status: number, error: string | null, found: string, reply: Exchange | null): void =>
+  const record = (status: number, error: string | null, found: string, completion: Completion | null): void =>
     records?.write(call, {
       upstream: course.upstream,
       cache: cached,
@@ -68,17 +68,18 @@ export async function answerChat(call: ChatCall, services: ChatServices): Promis
       status,
       error,
       found,
-      completion: reply?.kind === 'reply' ? reply.completion : null,
+      completion,
     });
   if (hit) {
-    record(200, null, '', keptReply(kept));
+    // What it says is read for its record alone.
+    if (records !== null) record(200, null, '', summaryOf(kept));
     return { status: 200, body: kept, headers };
   }
   try {
     const reply = await ask(call, services, course);
     const { error, ending } = meaningOf(reply);
     if (reply.kind === 'failed') throw failureProblem(reply, course.upstream);
-    record(reply.status, error, ending.found, reply);
+    record(reply.status, error, ending.found, reply.completion);
     if (key !== null && reply.completion !== null && mayKeep(reply, call.chat)) {
       cache?.put(key, reply.body);
     }
@@ -160,11 +161,6 @@ async function send(call: ChatCall, services: ChatServices, lease: Lease): Promi
     metrics.tokens.add({ direction: 'completion' }, found.completion.completionTokens ?? 0);
   }
   return found;
-}
-
-/** A kept reply as it came from an upstream. */
-function keptReply(body: Buffer): Exchange {
-  return { kind: 'reply', status: 200, body, headers: {}, completion: readCompletion(body) };
 }
 
 function failureProblem(found: Exchange & { readonly kind: 'failed' }, upstream: string | null): Refusal {

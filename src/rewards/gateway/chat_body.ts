@@ -1,32 +1,18 @@
 /** Reads a chat request far enough to route it, to bound it, and to name what it asks; the body itself is passed on as it came. */
 import { createHash } from 'node:crypto';
+import { setImmediate } from 'node:timers/promises';
 import { z } from 'zod';
 import { must } from '../../core/errors.js';
 import { sha256 } from '../../core/image.js';
-import { parseJson } from '../../http/json.js';
 import { badRequest, Refusal } from '../../http/refusal.js';
-import { pixelCount } from '../../core/image_header.js';
+import { chatSchema, imagesOf, parseChat, textsOf, type ChatMessage } from '../judge/chat_messages.js';
+import { base64Bytes, dataUrlContent, pixelCount } from '../../core/image_text.js';
 
-const partSchema = z.discriminatedUnion(
-  'type',
-  [
-    z.object({ type: z.literal('text'), text: z.string() }),
-    z.object({ type: z.literal('image_url'), image_url: z.object({ url: z.string() }) }),
-  ],
-  { error: 'a part has to be of type text or image_url' },
-);
-
-const bodySchema = z.object({
-  model: z.string().min(1),
-  messages: z
-    .array(z.object({ role: z.string(), content: z.union([z.string(), z.array(partSchema), z.null()]).optional() }))
-    .min(1, 'at least one message is needed'),
-  stream: z.boolean().nullish(),
+const bodySchema = chatSchema.extend({
   temperature: z.number().nullish(),
   seed: z.int().nullish(),
   logprobs: z.boolean().nullish(),
 });
-type Messages = z.output<typeof bodySchema>['messages'];
 
 /** What is left of a request once it has been read: some hundred bytes, while its parsed body takes several times its length. */
 export interface ChatBody {
@@ -63,22 +49,16 @@ export interface ReadingOptions {
  */
 export async function readChatBody(bytes: Buffer, options: ReadingOptions): Promise<ChatBody> {
   refuseGone(options.caller);
-  const json = parseJson(bytes);
-  const parsed = bodySchema.safeParse(json);
-  if (!parsed.success) {
-    const issue = parsed.error.issues[0];
-    const path = issue.path.join('.');
-    throw badRequest(`${path === '' ? 'The body' : path}: ${issue.message}`, path === '' ? undefined : path);
-  }
-  const { model, messages, stream, temperature, seed, logprobs } = parsed.data;
-  if (stream === true) throw badRequest('This gateway does not stream: leave out "stream".', 'stream');
-  const parts = messages.flatMap(({ content }) => (Array.isArray(content) ? content : []));
-  const urls = parts.flatMap((part) => (part.type === 'image_url' ? [part.image_url.url] : []));
+  const { json, asked } = parseChat(bytes, bodySchema);
+  const { model, messages, temperature, seed, logprobs } = asked;
+  const urls = imagesOf(messages);
   if (urls.length > options.maxImages) {
     throw badRequest(`There are ${urls.length} images; at most ${options.maxImages} are taken at once.`, 'messages');
   }
   for (const url of urls) {
     await checkImage(url, options.maxImagePixels);
+    // Others have their turn: a large image takes as long as many small requests.
+    if (url.length > largeText) await setImmediate();
     refuseGone(options.caller);
   }
   const deterministic = temperature === 0 && typeof seed === 'number';
@@ -99,14 +79,11 @@ function refuseGone(caller: AbortSignal | undefined): void {
   if (caller?.aborted === true) throw new Refusal('caller_gone', 'The caller went away.');
 }
 
-function namesOf(json: unknown, messages: Messages, urls: readonly string[]) {
+function namesOf(json: unknown, messages: readonly ChatMessage[], urls: readonly string[]) {
   const hashes = new Map<string, string>();
-  for (const url of new Set(urls)) hashes.set(url, sha256(Buffer.from(afterComma(url), 'base64')));
+  for (const url of new Set(urls)) hashes.set(url, sha256(Buffer.from(dataUrlContent(url) ?? '', 'base64')));
   const prompt = createHash('sha256');
-  for (const { content } of messages) {
-    const texts = Array.isArray(content) ? content.map((part) => (part.type === 'text' ? part.text : '')) : [content];
-    for (const text of texts) prompt.update(text ?? '').update('\n');
-  }
+  for (const text of messages.flatMap((message) => textsOf(message))) prompt.update(text).update('\n');
   const key = sha256(canonical(json, hashes, 0));
   return {
     images: urls.map((url) => must(hashes.get(url), 'the hash of an image')),
@@ -115,29 +92,19 @@ function namesOf(json: unknown, messages: Messages, urls: readonly string[]) {
   };
 }
 
-const dataUrl = /^data:image(\/[a-z0-9.+-]+)?;base64,/i;
+const isImageUrl = /^data:image(?:\/[a-z0-9.+-]+)?;base64,/i;
+const largeText = 1_000_000;
 
-function afterComma(url: string): string {
-  return url.slice(url.indexOf(',') + 1);
-}
-
-/**
- * Whether a text is base64 as it is written in one way only (RFC 4648, section 4, with its padding): two texts must never stand for the
- * same bytes, since one of them may mean something else, or nothing, to a judge.
- */
-function isStrictBase64(text: string): boolean {
-  if (text.length % 4 !== 0 || !/^[A-Za-z0-9+/]*={0,2}$/.test(text)) return false;
-  const last = text.slice(-4);
-  return Buffer.from(last, 'base64').toString('base64') === last;
-}
-
+/** Raises Refusal for what is no image within the request, and for one of too many pixels. */
 async function checkImage(url: string, maxPixels: number): Promise<void> {
+  const text = dataUrlContent(url);
   // What an address leads to can change between two requests, and an upstream would fetch it on the caller's behalf.
-  if (!dataUrl.test(url)) {
+  if (text === null || !isImageUrl.test(url)) {
     throw badRequest('An image has to be in the request itself: data:image/png;base64,...', 'image_url');
   }
-  const text = afterComma(url);
-  if (!isStrictBase64(text)) throw badRequest('An image is not base64 (A-Z a-z 0-9 + / and padding).', 'image_url');
+  if (base64Bytes(text) === null) {
+    throw badRequest('An image is not base64 (A-Z a-z 0-9 + / and padding).', 'image_url');
+  }
   const pixels = await pixelCount(text);
   if (pixels === null) throw badRequest('An image cannot be read: its header is that of no known format.', 'image_url');
   if (pixels <= maxPixels) return;

@@ -1,7 +1,7 @@
 /** One request to one upstream, and what its end means: pass it on, try elsewhere, slow down, count a failure. */
 import type { IncomingHttpHeaders } from 'node:http';
 import type { Dispatcher as UndiciDispatcher } from 'undici';
-import { exchangeWhole } from '../../http/request.js';
+import { causeOf, exchangeWhole } from '../../http/request.js';
 import { excerpt } from '../judge/parse.js';
 import { redactBytes, redactor, type Redact } from '../../http/redact.js';
 import type { Ending } from '../../balance/member.js';
@@ -65,7 +65,7 @@ export async function exchange({ url, body, key, agent, caller, deadline }: Exch
   } catch (error) {
     if (caller.aborted) return { kind: 'failed', reason: 'given_up', detail: 'the caller went away' };
     if (deadline.aborted) return { kind: 'failed', reason: 'timeout', detail: 'no answer in time' };
-    return { kind: 'failed', reason: sending ? 'bad_reply' : 'connection', detail: redact(messageOf(error)) };
+    return { kind: 'failed', reason: sending ? 'bad_reply' : 'connection', detail: redact(causeOf(error)) };
   }
 }
 
@@ -80,19 +80,12 @@ function usefulHeaders(headers: IncomingHttpHeaders, redact: Redact): Record<str
   return useful;
 }
 
-function messageOf(error: unknown): string {
-  if (!(error instanceof Error)) return String(error);
-  const code = (error as NodeJS.ErrnoException).code;
-  if (error.message === '') return code ?? error.name;
-  return code === undefined || error.message.includes(code) ? error.message : `${code}: ${error.message}`;
-}
-
 function readReply(status: number, body: Buffer, headers: Readonly<Record<string, string>>): Exchange {
   if (status === 401 || status === 403) {
     return { kind: 'failed', reason: 'refused_key', detail: `it refused the gateway's key (HTTP ${status})` };
   }
   if (status !== 200) return { kind: 'reply', status, body, headers, completion: null };
-  const completion = readCompletion(body);
+  const completion = summaryOf(body);
   if (completion !== null) return { kind: 'reply', status, body, headers, completion };
   const detail = `HTTP 200 without a completion: ${excerpt(body.toString('utf8', 0, 400))}`;
   return { kind: 'failed', reason: 'bad_reply', detail };
@@ -108,7 +101,7 @@ interface RawChoice {
 }
 
 /** Null for a body that is no completion; one with no choices or no words is, and goes to the caller, who knows what to make of it. */
-export function readCompletion(body: Buffer): Completion | null {
+export function summaryOf(body: Buffer): Completion | null {
   let json: unknown;
   try {
     json = JSON.parse(body.toString('utf8'));

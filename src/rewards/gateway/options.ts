@@ -84,13 +84,13 @@ const options = z.strictObject({
     .positive()
     .default(2)
     .describe('points that the scores of one canary may move on average, before there is an alarm'),
-  maxBodyMb: z.number().positive().max(1024).default(32).describe('largest request body, in megabytes'),
+  maxBodyMb: z.number().positive().max(1024).default(16).describe('largest request body, in megabytes'),
   maxHeldMb: z
     .number()
     .positive()
     .default(256)
     .describe(
-      'bodies held in memory at once, those that still arrive included, in megabytes; further requests are answered with 429, and one body may have half of it',
+      'bodies held in memory at once, those that still arrive included, in megabytes; further requests are answered with 429, half of it may be on its way from one address, and one body may have a quarter',
     ),
   maxImages: z.int().min(1).default(64).describe('images in a request, at most'),
   maxImageMegapixels: z.number().positive().default(16).describe('largest image in a request, in megapixels'),

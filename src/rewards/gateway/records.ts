@@ -1,7 +1,9 @@
 /** A line for every exchange: who asked what of whom, and what came of it. Images stand as hashes; keys stand nowhere. */
+import { realpathSync } from 'node:fs';
 import type { ChatBody } from './chat_body.js';
 import type { Completion } from './exchange.js';
-import type { LinesFile } from '../../core/lines_file.js';
+import { LinesFile, type OnDiskError } from '../../core/lines_file.js';
+import { GatewayLock } from './file_lock.js';
 
 /** How one exchange went. */
 export interface ExchangeCourse {
@@ -19,10 +21,48 @@ export interface ExchangeCourse {
   readonly completion: Completion | null;
 }
 
+export interface RecordsOptions {
+  readonly path: string;
+  /** As `LinesFile` has it. */
+  readonly rotateBytes: number;
+  /** Told of what the disk refuses, and where another gateway takes the file over. */
+  readonly onError: OnDiskError;
+}
+
 export class ExchangeRecords {
-  constructor(readonly file: LinesFile) {}
+  #lost = false;
+
+  private constructor(
+    private readonly file: LinesFile,
+    private readonly lock: GatewayLock,
+  ) {}
+
+  /** Raises ConfigError where another gateway has the file, RunError where the disk refuses. */
+  static async open({ path, rotateBytes, onError }: RecordsOptions): Promise<ExchangeRecords> {
+    let records: ExchangeRecords | null = null;
+    const claimed = {
+      name: 'the records file',
+      own: 'a records file of its own',
+      path,
+      lockPath: `${realPath(path)}.lock`,
+    };
+    const lock = GatewayLock.take(claimed, {
+      onLost: (error) => {
+        if (records !== null) records.#lost = true;
+        onError(error, 0);
+      },
+      onError: (error) => onError(error, 0),
+    });
+    try {
+      return (records = new ExchangeRecords(await LinesFile.open(path, onError, { rotateBytes }), lock));
+    } catch (error) {
+      lock.release();
+      throw error;
+    }
+  }
 
   write({ run, chat }: { readonly run: string; readonly chat: ChatBody }, course: ExchangeCourse): void {
+    if (this.#lost) return;
     const { completion } = course;
     this.file.append(
       JSON.stringify({
@@ -48,7 +88,17 @@ export class ExchangeRecords {
     );
   }
 
-  close(): Promise<void> {
-    return this.file.close();
+  async close(): Promise<void> {
+    await this.file.close();
+    this.lock.release();
+  }
+}
+
+/** Two names may lead to one file. */
+function realPath(path: string): string {
+  try {
+    return realpathSync(path);
+  } catch {
+    return path; // It is not there yet.
   }
 }

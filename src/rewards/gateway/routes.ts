@@ -1,8 +1,7 @@
 /** What each path of the gateway answers. */
 import { createHash } from 'node:crypto';
-import { isIPv6 } from 'node:net';
 import { Semaphore } from '../../core/semaphore.js';
-import { bearerToken, isLoopback } from '../../http/guard.js';
+import { bearerToken } from '../../http/guard.js';
 import { badRequest, Refusal } from '../../http/refusal.js';
 import { json, metricsPage, type Reply } from '../../http/reply.js';
 import type { Call, Route } from '../../http/server.js';
@@ -103,6 +102,7 @@ function modelNamed(name: string, listed: readonly ModelEntry[]): ModelEntry {
 
 async function chat(call: Call, state: GatewayState, parsing: Semaphore): Promise<Reply> {
   const { options, cache, records } = state;
+  const { caller, gone } = call;
   const run = runOf(call, state);
   // A page in a browser can post other types to a loopback address without asking first.
   if (!/^application\/json\b/i.test(call.request.headers['content-type'] ?? '')) {
@@ -115,24 +115,12 @@ async function chat(call: Call, state: GatewayState, parsing: Semaphore): Promis
         maxImages: options.maxImages,
         maxImagePixels: options.maxImageMegapixels * 1e6,
         names: records !== null ? 'always' : cache !== null ? 'if_deterministic' : 'never',
-        caller: call.gone,
+        caller: gone,
       }),
     bytes.length,
   );
-  const caller = callerOf(call.request.socket.remoteAddress ?? '');
-  const { status, body: text, headers } = await answerChat({ caller, run, chat: body, bytes, gone: call.gone }, state);
+  const { status, body: text, headers } = await answerChat({ caller, run, chat: body, bytes, gone }, state);
   return { status, type: headers['content-type'] ?? 'application/json', body: text, headers };
-}
-
-/** Who asks, as far as addresses cannot be chosen freely: this machine has all of 127.0.0.0/8, and a host on IPv6 all of its /64. */
-function callerOf(address: string): string {
-  const plain = address.replace(/^::ffff:/, '');
-  if (isLoopback(plain)) return 'this machine';
-  if (!isIPv6(plain)) return plain;
-  const [head, tail] = plain.split('::', 2);
-  const groups = head.split(':');
-  const missing = tail === undefined ? 0 : 8 - groups.length - tail.split(':').length;
-  return [...groups, ...Array<string>(Math.max(0, missing)).fill('0')].slice(0, 4).join(':');
 }
 
 /** Whose quota a request counts against: the run that it names, else whoever has its key, else everyone who names nothing. */

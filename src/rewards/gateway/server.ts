@@ -17,7 +17,7 @@ import { genericCanaries } from './canary_set.js';
 import { ReplyCache } from './cache.js';
 import { Dispatcher } from './dispatcher.js';
 import { HttpServer } from '../../http/server.js';
-import { LinesFile, type OnDiskError } from '../../core/lines_file.js';
+import type { OnDiskError } from '../../core/lines_file.js';
 import { GatewayMetrics } from './metrics.js';
 import { gatewayOptionsSchema, type GatewayOptions, type GatewayOptionsInput } from './options.js';
 import { ExchangeRecords } from './records.js';
@@ -64,13 +64,7 @@ export async function startGateway(
     const text = error instanceof EditrlError ? error.toText() : error.message;
     log('warn', `ALARM ${lines === 0 ? '' : `${lines} lines are lost: `}${text}`);
   };
-  const cache = await openCache(options, onLost('cache'), log);
-  const records =
-    options.recordsFile === null
-      ? null
-      : new ExchangeRecords(
-          await LinesFile.open(options.recordsFile, onLost('records'), { rotateBytes: options.recordsMb * 1e6 }),
-        );
+  const { cache, records } = await openFiles(options, onLost, log);
   const stop = new AbortController();
   // Every watch and everything under way hangs on it, which is no leak.
   setMaxListeners(0, stop.signal);
@@ -157,6 +151,7 @@ export async function startGateway(
       connections: 4096,
       headersTimeoutMs: 30_000,
       requestTimeoutMs: 120_000,
+      bodyWindowMs: 20_000,
       timeoutCheckMs: 1_000,
       drainTimeoutMs: options.drainTimeoutS * 1000,
     },
@@ -259,18 +254,28 @@ function connections({ maxConcurrency }: GatewayOptions, upstreamKey: string | n
   };
 }
 
-async function openCache(
+interface GatewayFiles {
+  readonly cache: ReplyCache | null;
+  readonly records: ExchangeRecords | null;
+}
+
+/** Raises ConfigError where another gateway has one of them, RunError where the disk refuses. */
+async function openFiles(
   options: GatewayOptions,
-  onError: OnDiskError,
+  onError: (file: string) => OnDiskError,
   log: (level: 'info' | 'warn', text: string) => void,
-): Promise<ReplyCache | null> {
-  if (options.cacheDir === null) return null;
-  const cache = await ReplyCache.open({
-    dir: options.cacheDir,
-    maxEntries: options.cacheEntries,
-    maxBytes: options.cacheMb * 1e6,
-    onError,
-  });
-  if (cache.found !== null) log('warn', cache.found);
-  return cache;
+): Promise<GatewayFiles> {
+  const { cacheDir: dir, recordsFile: path } = options;
+  const kept = { maxEntries: options.cacheEntries, maxBytes: options.cacheMb * 1e6 };
+  const cache = dir === null ? null : await ReplyCache.open({ dir, ...kept, onError: onError('cache') });
+  if (cache !== null && cache.found !== null) log('warn', cache.found);
+  const rotateBytes = options.recordsMb * 1e6;
+  try {
+    const records =
+      path === null ? null : await ExchangeRecords.open({ path, rotateBytes, onError: onError('records') });
+    return { cache, records };
+  } catch (error) {
+    await cache?.close();
+    throw error;
+  }
 }

@@ -1,7 +1,6 @@
 /** One judge behind the gateway: whether it may be asked, and how much. */
 import type { Clock } from '../../core/clock.js';
-import { FailureRow } from '../../balance/breaker.js';
-import { Member, type Ending } from '../../balance/member.js';
+import { Member } from '../../balance/member.js';
 
 /**
  * `starting`: not ready since the gateway started; `ready`: may be asked; `open`: was ready and failed (the circuit is open), and is
@@ -17,11 +16,6 @@ export interface UpstreamEvents {
 }
 
 export class Upstream extends Member {
-  /**
-   * Requests that the server itself answered with an error, or that took too long: they may be unfit, and no caller may take a server from
-   * the others by unfit requests. A server that is broken looks the same, so that a readiness check decides.
-   */
-  readonly #unsure: FailureRow;
   #state: UpstreamState = 'starting';
   #found = 'not looked at yet';
   #hopeless = false;
@@ -37,8 +31,7 @@ export class Upstream extends Member {
     readonly events: UpstreamEvents,
   ) {
     // Once its breaker has opened it is its readiness check that closes it.
-    super(url, clock, { cap, failures: breakerFailures, pauseMs: Infinity });
-    this.#unsure = new FailureRow(breakerFailures);
+    super(url, clock, { cap, failures: breakerFailures, doubts: breakerFailures, pauseMs: Infinity });
   }
 
   get state(): UpstreamState {
@@ -72,7 +65,7 @@ export class Upstream extends Member {
     this.#state = 'ready';
     this.#found = '';
     this.#hopeless = false;
-    this.#works();
+    this.works();
     this.#models = models;
   }
 
@@ -84,21 +77,11 @@ export class Upstream extends Member {
     this.#models = models;
   }
 
-  protected override told({ health, request, found = '' }: Ending): void {
-    if (health === 'works') this.#works();
-    if (health === 'fails' && this.breaker.failed(request)) this.#opened(found);
-    if (health === 'unsure' && this.#unsure.add(request)) {
-      this.#unsure.clear();
-      if (this.ready) this.events.onSuspected(this);
-    }
+  protected override suspected(): void {
+    if (this.ready) this.events.onSuspected(this);
   }
 
-  #works(): void {
-    this.breaker.succeeded();
-    this.#unsure.clear();
-  }
-
-  #opened(found: string): void {
+  protected override opened(found: string): void {
     if (!this.ready) return;
     this.#state = 'open';
     this.#found = `${this.breaker.failures} requests in a row failed, the last one: ${found}`;

@@ -51,7 +51,7 @@ export async function toChatRequest(
     model,
     messages: await Promise.all(query.messages.map((message) => toMessage(message, shrunk))),
     ...kept(fields, traits),
-    [traits.tokenLimit]: room * query.maxCompletionTokens,
+    [traits.tokenLimit]: Math.floor(room * query.maxCompletionTokens),
   };
 }
 

@@ -75,6 +75,9 @@ interface Answer {
  */
 const moreRoom = { begun: 2, unbegun: 4 } as const;
 
+/** The share of a context that a reply may have: the prompt with its images needs the rest. */
+const replyShare = 0.5;
+
 export class JudgeClient implements Judge {
   readonly model: string;
   readonly #sender: Sender;
@@ -164,6 +167,9 @@ export class JudgeClient implements Judge {
     let changes = 0;
     let variation: Variation = {};
     let traits = this.#traits;
+    let mostRoom = Math.max(1, (replyShare * (traits.context ?? Infinity)) / query.maxCompletionTokens);
+    /** The last answer that lacked room, and the room that it had. */
+    let cutOff: { readonly answer: Answer; readonly room: number } | null = null;
     for (;;) {
       const sending = { asked, variation, traits, withinMs: this.#queryTimeoutMs - tookMs };
       const sent = await this.#sender.send(query, sending, signal);
@@ -176,17 +182,25 @@ export class JudgeClient implements Judge {
         continue;
       }
       this.#learn(traits, sent.reply);
-      const answer = readAnswer(checkedModel(sent.reply, this.model, this.#alias), query);
+      const { room = 1 } = variation;
+      let answer = readAnswer(checkedModel(sent.reply, this.model, this.#alias), query);
+      if (answer.remedy === 'shrink' && cutOff !== null && cutOff.room < room) {
+        // With less room it was taken: what is too long is the reply that it may give, not its images.
+        mostRoom = cutOff.room;
+        variation = { ...variation, room: mostRoom };
+        answer = cutOff.answer;
+      }
       if (answer.remedy === 'shrink' && variation.shrunk !== true && canShrink(query) && !sent.over) {
         variation = { ...variation, shrunk: true };
         continue;
       }
       if (answer.remedy === 'ask_again' && askedAgain < this.#maxAskAgain && !sent.over) {
         askedAgain++;
-        const { room = 1 } = variation;
-        const more = answer.problem === 'truncated' ? roomAfter(answer, room) : room;
+        const had = variation.room ?? 1;
+        if (answer.problem === 'truncated') cutOff = { answer, room: had };
+        const more = answer.problem === 'truncated' ? Math.min(mostRoom, roomAfter(answer, had)) : had;
         // With more room the same sampling goes on where it was cut off; another one is for a reply that room cannot mend.
-        if (more > room) variation = { ...variation, room: more };
+        if (more > had) variation = { ...variation, room: more };
         else asked++;
         continue;
       }

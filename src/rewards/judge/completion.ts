@@ -1,5 +1,6 @@
 /** What a server's answer to a chat request means: a text, or a problem and what may be done about it. */
 import OpenAI from 'openai';
+import { causeOf } from '../../http/request.js';
 import { bySetting, type AllowAlias } from './endpoints.js';
 import { readFirstToken } from './first_token.js';
 import { isOverflow } from './overflow.js';
@@ -38,6 +39,14 @@ export interface TextReply {
 }
 
 export type Reply = TextReply | Problem;
+
+/** The reply to a request that was called off. */
+export const calledOff: Problem = {
+  kind: 'problem',
+  problem: 'aborted',
+  detail: 'called off',
+  remedy: 'give_up',
+};
 
 function problem(reason: UnscoredReason, detail: string, remedy: Remedy): Problem {
   return { kind: 'problem', problem: reason, detail, remedy };
@@ -218,13 +227,4 @@ export function parseRetryAfter(milliseconds: string | null, value: string | nul
 
 function field(value: unknown, name: string): unknown {
   return typeof value === 'object' && value !== null ? (value as Record<string, unknown>)[name] : undefined;
-}
-
-/** The innermost message of a chain of causes: the client's own says only that there was a connection error. */
-function causeOf(error: Error): string {
-  let innermost: Error = error;
-  for (let depth = 0; depth < 8 && innermost.cause instanceof Error; depth++) innermost = innermost.cause;
-  const code = (innermost as NodeJS.ErrnoException).code;
-  if (innermost.message === '') return code ?? innermost.name;
-  return code === undefined || innermost.message.includes(code) ? innermost.message : `${code}: ${innermost.message}`;
 }

@@ -120,9 +120,9 @@ function agreed(found: readonly (readonly number[])[], arity: number): Found {
   return first.length === arity ? first : 'wrong';
 }
 
-/** What stands under `score` in an object, or else in what it holds. */
+/** What stands under `score` in an object, and in all that it holds: an inner object may take back what the outer one says. */
 function scoresIn(fields: LooseFields): readonly LooseValue[] {
-  return fields.get('score') ?? scoresWithin([...fields.values()].flat());
+  return [...(fields.get('score') ?? []), ...scoresWithin([...fields.values()].flat())];
 }
 
 function scoresWithin(values: readonly LooseValue[]): LooseValue[] {

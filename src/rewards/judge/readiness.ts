@@ -66,8 +66,6 @@ export interface JudgeNames {
 export interface ReadyJudge {
   /** Base URLs ending in `/v1`. */
   readonly endpoints: readonly string[];
-  /** The shortest context among the judges, in tokens; null where no server says. */
-  readonly maxModelLen: number | null;
   /** What they take of a request. */
   readonly traits: Traits;
 }
@@ -172,7 +170,6 @@ async function lookAtAll(endpoint: Endpoint, model: string, context: LookContext
   const looks = await Promise.all(endpoints.map((url) => lookAt(url, model, context)));
   const { judge } = context.names ?? runsJudge;
   const start = startingTraits[dialectOf(endpoints)];
-  let maxModelLen: number | null = null;
   let thinks = false;
   const found: Traits[] = [];
   for (const [i, look] of looks.entries()) {
@@ -180,8 +177,8 @@ async function lookAtAll(endpoint: Endpoint, model: string, context: LookContext
       const error = new EndpointError(`${judge} is not ready: ${look.found}`, { where: endpoints[i], next: look.next });
       return { ready: null, error, final: look.state === 'wrong' };
     }
-    if (look.maxModelLen !== null) maxModelLen = Math.min(maxModelLen ?? Infinity, look.maxModelLen);
-    found.push(look.found?.traits ?? start);
+    const context = look.maxModelLen === null ? {} : { context: look.maxModelLen };
+    found.push({ ...(look.found?.traits ?? start), ...context });
     thinks ||= look.found?.thinks === true;
   }
   const traits = commonTraits(found);
@@ -190,7 +187,7 @@ async function lookAtAll(endpoint: Endpoint, model: string, context: LookContext
     ...(refused === null ? [] : [`${judge} '${model}' ${refused}`]),
     ...(thinks ? [`${judge} '${model}' ${thinking}`] : []),
   ];
-  return { ready: { endpoints, maxModelLen, traits }, notes };
+  return { ready: { endpoints, traits }, notes };
 }
 
 const thinking =

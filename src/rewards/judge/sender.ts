@@ -1,7 +1,7 @@
 /** What stands between a judge's client and the wire: one request for a query, with its retries, in one of so many slots. */
 import type { Variation } from './chat_request.js';
 import { toChatRequest } from './chat_request.js';
-import { calledOff } from './called_off.js';
+import { calledOff } from './completion.js';
 import type { Clock } from '../../core/clock.js';
 import { systemClock } from '../../core/clock.js';
 import type { Reply } from './completion.js';

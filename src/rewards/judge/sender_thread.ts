@@ -9,7 +9,7 @@ import { InternalError } from '../../core/errors.js';
 import type { Reply } from './completion.js';
 import type { JudgeMessage } from './judge.js';
 import type { ShownPicture } from './images.js';
-import { calledOff } from './called_off.js';
+import { calledOff } from './completion.js';
 import type { OpenSender, Sender, SenderOptions, Sending, Sent, SentQuery } from './sender.js';
 import type { Traits } from './traits.js';
 

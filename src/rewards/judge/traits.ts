@@ -30,6 +30,8 @@ export interface Traits {
   /** Fields that the server is not sent. */
   readonly leftOut: readonly OptionalField[];
   readonly tokenLimit: TokenLimit;
+  /** Tokens of the model's context, prompt and reply together; absent where the server does not say. */
+  readonly context?: number;
 }
 
 /**
@@ -127,7 +129,12 @@ export const mostTraitChanges = optionalFields.length + tokenLimits.length;
 export function commonTraits(traits: readonly Traits[]): Traits {
   const leftOut = optionalFields.filter((field) => traits.some((one) => one.leftOut.includes(field)));
   const older = traits.some(({ tokenLimit }) => tokenLimit === 'max_tokens');
-  return { leftOut, tokenLimit: older ? 'max_tokens' : 'max_completion_tokens' };
+  const contexts = traits.flatMap(({ context }) => context ?? []);
+  return {
+    leftOut,
+    tokenLimit: older ? 'max_tokens' : 'max_completion_tokens',
+    ...(contexts.length === 0 ? {} : { context: Math.min(...contexts) }),
+  };
 }
 
 /** What was found besides what was known, for people; null where nothing was. */

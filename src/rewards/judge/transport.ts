@@ -51,7 +51,8 @@ class JudgeMember extends Member {
   readonly client: OpenAI;
 
   constructor(url: string, pool: HttpPool, { clock, apiKey, connections, policy }: TransportOptions) {
-    super(url, clock, { cap: connections, failures: policy.breakerLimit, pauseMs: policy.breakerPauseMs });
+    const { breakerLimit: failures, breakerPauseMs: pauseMs } = policy;
+    super(url, clock, { cap: connections, failures, doubts: failures, pauseMs });
     this.client = createClient(url, apiKey, pool);
   }
 }

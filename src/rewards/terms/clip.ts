@@ -52,10 +52,7 @@ export const clip = termKind({
   needs: { judge: false, truth: false, source: false },
   async create({ model: reference }, services) {
     const folder = folderOf(reference, services);
-    const [{ ClipModel }, { cosine, clipScore }] = await Promise.all([
-      import('./clip/model.js'),
-      import('./clip/score.js'),
-    ]);
+    const { ClipModel, cosine, clipScore } = await import('./clip/model.js');
     const model = await ClipModel.open(folder);
     const turns = pLimit(AT_ONCE);
     const underWay = new Set<Promise<Outcome>>();

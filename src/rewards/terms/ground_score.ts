@@ -3,7 +3,7 @@ import { must } from '../../core/errors.js';
 import { judgedTerm } from './judged_term.js';
 import { parseScoreTag } from '../judge/parse.js';
 import { withInstruction } from '../judge/prompts.js';
-import type { Question } from '../judge/question.js';
+import type { Question } from './judged_term.js';
 import { termKind } from './term.js';
 
 export const groundQuestion: Question = {

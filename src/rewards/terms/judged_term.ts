@@ -1,9 +1,20 @@
 /** Terms that the judge's answers make: which questions each asks, and how the answers give its value. */
-import { prepareItem, unscoredOutcome } from '../score/judged_item.js';
+import { prepareItem, unscoredOutcome, type JudgedItem } from '../score/judged_item.js';
 import { maxScore } from '../judge/parse.js';
-import type { Question } from '../judge/question.js';
+import type { JudgeQuery } from '../judge/judge.js';
+import type { PromptSet } from '../judge/prompts.js';
 import type { Term, TermServices } from './term.js';
 import type { JudgeItem, Outcome, ScoreOptions, ScoreParts } from '../score/types.js';
+
+/** One thing that is asked about an item, and the parts of a score that its answer gives. */
+export interface Question {
+  /** Names the question in keys of judgements. */
+  readonly name: string;
+  readonly needsTruth: boolean;
+  query(item: JudgedItem, prompts: PromptSet): JudgeQuery;
+  /** Parts by name, each from 0 to 10; `scores` has as many numbers as the query's parser asks for. */
+  parts(scores: readonly number[]): ScoreParts;
+}
 
 export interface JudgedScore {
   readonly name: string;

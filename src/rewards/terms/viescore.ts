@@ -7,7 +7,7 @@ import type { JudgeQuery } from '../judge/judge.js';
 import type { JudgeImage } from '../judge/images.js';
 import { parseScores } from '../judge/parse.js';
 import { twoScores, withInstruction } from '../judge/prompts.js';
-import type { Question } from '../judge/question.js';
+import type { Question } from './judged_term.js';
 import { termKind } from './term.js';
 
 function twoScoreQuery(

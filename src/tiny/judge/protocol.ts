@@ -3,23 +3,14 @@
  * read from the messages alone, as a model would have to.
  */
 import { z } from 'zod';
-import { parseJson } from '../../http/json.js';
+import { base64Bytes, dataUrlContent } from '../../core/image_text.js';
 import { badRequest } from '../../http/refusal.js';
+import { chatSchema, imagesOf, parseChat, textsOf, type ChatMessage } from '../../rewards/judge/chat_messages.js';
 
-const partSchema = z.discriminatedUnion('type', [
-  z.object({ type: z.literal('text'), text: z.string() }),
-  z.object({ type: z.literal('image_url'), image_url: z.object({ url: z.string() }) }),
-]);
-
-const requestSchema = z.object({
-  model: z.string(),
-  messages: z
-    .array(z.object({ role: z.string(), content: z.union([z.string(), z.array(partSchema)]) }))
-    .min(1, 'at least one message is needed'),
+const requestSchema = chatSchema.extend({
   n: z.number().int().min(1).max(128).nullish(),
   max_tokens: z.number().int().min(1).nullish(),
   max_completion_tokens: z.number().int().min(1).nullish(),
-  stream: z.boolean().nullish(),
   logprobs: z.boolean().nullish(),
   top_logprobs: z.number().int().min(0).nullish(),
 });
@@ -53,17 +44,11 @@ export function countTokens(text: string): number {
   return Math.ceil(text.length / 4);
 }
 
-/** Splits a data URL into its bytes. Raises Refusal. */
+/** The bytes of an image. Raises Refusal. */
 export function dataUrlBytes(url: string): Buffer {
-  const comma = url.indexOf(',');
-  const head = url.slice(0, Math.max(0, comma));
-  if (!/^data:[^,]*;base64$/i.test(head)) {
-    throw badRequest(
-      'An image has to be a data URL of the form data:image/png;base64,... for this judge.',
-      'image_url',
-    );
-  }
-  return Buffer.from(url.slice(comma + 1), 'base64');
+  const bytes = base64Bytes(dataUrlContent(url) ?? '');
+  if (bytes !== null && bytes.length > 0) return bytes;
+  throw badRequest('An image has to be a data URL of the form data:image/png;base64,... for this judge.', 'image_url');
 }
 
 /** The most alternatives of a token that vLLM gives unless it is told otherwise. */
@@ -86,29 +71,15 @@ function lastInstruction(text: string): string {
   return lines.findLast((found) => found !== undefined) ?? '';
 }
 
-/** Parses a request body's JSON. Raises Refusal 400. */
+/** Reads a request's body. Raises Refusal 400. */
 export function parseRequest(body: Buffer): ChatRequest {
-  const parsed = requestSchema.safeParse(parseJson(body));
-  if (!parsed.success) {
-    const issue = parsed.error.issues[0];
-    const path = issue.path.join('.');
-    throw badRequest(`${path === '' ? 'The body' : path}: ${issue.message}`, path === '' ? undefined : path);
-  }
-  if (parsed.data.stream === true) throw badRequest('This judge does not stream: leave out "stream".', 'stream');
-  return parsed.data;
+  return parseChat(body, requestSchema).asked;
 }
 
 /** Finds out what is asked. Raises Refusal 400 for a number of images that no question has. */
 export function readQuestion(request: ChatRequest): Question {
-  const textOf = (message: ChatRequest['messages'][number]): string =>
-    typeof message.content === 'string'
-      ? message.content
-      : message.content.flatMap((part) => (part.type === 'text' ? [part.text] : [])).join('\n');
-  const images = request.messages.flatMap(({ content }) =>
-    typeof content === 'string'
-      ? []
-      : content.flatMap((part) => (part.type === 'image_url' ? [part.image_url.url] : [])),
-  );
+  const textOf = (message: ChatMessage): string => textsOf(message).join('\n');
+  const images = imagesOf(request.messages);
   if (images.length === 0) throw badRequest('No image was sent: this judge looks at one or two images.', 'messages');
   if (images.length > MOST_IMAGES) {
     throw badRequest(`At most ${MOST_IMAGES} image(s) may be provided in one prompt.`, 'messages');

@@ -69,6 +69,7 @@ const LIMITS: HttpLimits = {
   connections: 4096,
   headersTimeoutMs: 30_000,
   requestTimeoutMs: 120_000,
+  bodyWindowMs: 20_000,
   timeoutCheckMs: 1_000,
   drainTimeoutMs: 0,
 };

@@ -65,7 +65,7 @@ export interface Caption {
 /** Every word of prompts and answers, in a fixed order, so that a tokenizer can be made from it. */
 export function captionVocabulary(): string[] {
   const odd = [ODD.colours, ODD.shapes, ODD.relations].flatMap((words) => Object.values(words).flat());
-  const all = ['a', 'and', ...COLOURS, ...SHAPES, ...Object.values(PLAIN_RELATIONS), ...odd];
+  const all = ['a', 'an', 'and', ...COLOURS, ...SHAPES, ...Object.values(PLAIN_RELATIONS), ...odd];
   return [...new Set(all.flatMap((words) => words.split(' ')))];
 }
 
@@ -88,8 +88,9 @@ export function drawCaption(seed: number, split: WordSplit, index: number): Capt
 function captionOf(random: RandomStream): Caption {
   const thing = (): Caption => {
     const [colour, shape] = [random.pick(COLOURS), random.pick(SHAPES)];
+    const odd = random.pick(ODD.colours[colour]);
     return {
-      prompt: `a ${random.pick(ODD.colours[colour])} ${random.pick(ODD.shapes[shape])}`,
+      prompt: `${/^[aeiou]/.test(odd) ? 'an' : 'a'} ${odd} ${random.pick(ODD.shapes[shape])}`,
       expected: `a ${colour} ${shape}`,
     };
   };

@@ -4,13 +4,7 @@ import { CheckpointError } from '../../../src/core/errors.js';
 import type { FloatTensor } from '../../../src/core/safetensors.js';
 import { encodeSafetensors } from '../../../src/core/safetensors.js';
 import type { ScheduleOptions } from '../../../src/engines/onnx/optimizer.js';
-import {
-  accumulate,
-  AdamW,
-  clipGradientNorm,
-  gradientNorm,
-  learningRateAt,
-} from '../../../src/engines/onnx/optimizer.js';
+import { AdamW, clipFactor, gradientNorm, learningRateAt } from '../../../src/engines/onnx/optimizer.js';
 
 interface Stored {
   readonly shape: number[];
@@ -64,8 +58,7 @@ function expectNear(actual: ArrayLike<number>, expected: readonly number[], tole
 function advance(adam: AdamW, trajectory: Trajectory, from: number, to: number): void {
   for (const { learning_rate, gradients } of trajectory.steps.slice(from, to)) {
     const found = arrays(gradients);
-    clipGradientNorm(found, trajectory.max_norm);
-    adam.step(found, learning_rate);
+    adam.step(found, learning_rate, clipFactor(gradientNorm(found), trajectory.max_norm));
   }
 }
 
@@ -76,9 +69,10 @@ describe('AdamW', () => {
       const adam = optimizer(trajectory);
       for (const { learning_rate, gradients, norm, weights } of trajectory.steps) {
         const found = arrays(gradients);
-        const before = clipGradientNorm(found, trajectory.max_norm);
+        const before = gradientNorm(found);
         expectNear([before], [norm], 1e-6);
-        adam.step(found, learning_rate);
+        adam.step(found, learning_rate, clipFactor(before, trajectory.max_norm));
+        expect(found).toEqual(arrays(gradients));
         for (const [key, { data }] of Object.entries(weights)) expectNear(adam.weights.get(key)!.data, data, 1e-6);
       }
       const state = adam.state();
@@ -164,53 +158,36 @@ describe('AdamW', () => {
 });
 
 describe('the norm of a gradient', () => {
-  it('leaves a short gradient as it is', () => {
-    const gradients = new Map([['a', Float32Array.of(0.3, 0.4)]]);
-    expect(clipGradientNorm(gradients, 1)).toBeCloseTo(0.5, 7);
-    expect(gradients.get('a')).toEqual(Float32Array.of(0.3, 0.4));
-  });
-
-  it('is scaled as torch does it, with a millionth added to the norm', () => {
-    const gradients = new Map([['a', Float32Array.of(3e-6, 4e-6)]]);
-    expect(clipGradientNorm(gradients, 3e-6)).toBeCloseTo(5e-6, 10);
-    expectNear(gradients.get('a')!, [1.5e-6, 2e-6], 1e-12);
-  });
-
-  it('is summed in float64 over every element', () => {
+  it('is joint, and summed in float64 over every element', () => {
+    expect(
+      gradientNorm(
+        new Map([
+          ['a', Float32Array.of(3)],
+          ['b', Float32Array.of(0, 4)],
+        ]),
+      ),
+    ).toBe(5);
     const many = new Float32Array(100_003).fill(0.1);
     const squares = Array.from(many).reduce((sum, x) => sum + x * x, 0);
     expect(gradientNorm(new Map([['a', many]]))).toBeCloseTo(Math.sqrt(squares), 9);
-    for (let length = 0; length < 9; length++) {
-      const g = Float32Array.from({ length }, (_, i) => i + 1);
-      expect(gradientNorm(new Map([['a', g]]))).toBe(Math.sqrt(Array.from(g).reduce((sum, x) => sum + x * x, 0)));
-    }
-  });
-
-  it('is reported when it is not finite, and nothing is scaled', () => {
     for (const bad of [NaN, Infinity]) {
-      const gradients = new Map([['a', Float32Array.of(3, bad)]]);
-      expect(Number.isFinite(clipGradientNorm(gradients, 1))).toBe(false);
-      expect(gradients.get('a')).toEqual(Float32Array.of(3, bad));
+      expect(Number.isFinite(gradientNorm(new Map([['a', Float32Array.of(3, bad)]])))).toBe(false);
     }
   });
-});
 
-describe('accumulating micro-batches', () => {
-  it('sums by name, copies what it sees first, and changes no micro-batch', () => {
-    const sum = new Map<string, Float32Array>();
-    const first = { a: Float32Array.of(1, 2), b: Float32Array.of(4) };
-    accumulate(sum, first);
-    accumulate(sum, { a: Float32Array.of(10, 20) });
-    expect(sum).toEqual(
-      new Map([
-        ['a', Float32Array.of(11, 22)],
-        ['b', Float32Array.of(4)],
-      ]),
-    );
-    expect(first.a).toEqual(Float32Array.of(1, 2));
-    expect(() => accumulate(sum, { b: Float32Array.of(1, 1) })).toThrowErrorMatchingInlineSnapshot(
-      `[InternalError: internal: gradients of b have 1 and 2 elements]`,
-    );
+  it('scales as torch does it, with a millionth added to the norm, and never up', () => {
+    expect(clipFactor(0.5, 1)).toBe(1);
+    expect(clipFactor(5e-6, 3e-6)).toBe(3e-6 / 6e-6);
+    expect(clipFactor(5, null)).toBe(1);
+  });
+
+  it('scales gradients before the step', () => {
+    const stepped = (gradient: number[], clip?: number): Float32Array => {
+      const adam = optimizer(fixture.decay);
+      adam.step(new Map([['b', Float32Array.from(gradient)]]), 0.1, clip);
+      return adam.state().get('exp_avg_sq.b')!.data;
+    };
+    expect(stepped([1, 2, 3, 4, 5], 0.5)).toEqual(stepped([0.5, 1, 1.5, 2, 2.5]));
   });
 });
 

@@ -48,6 +48,10 @@ describe('weights under training', () => {
     // Adam's first step is the learning rate against the sign of the gradient
     expect(state.weights.get('w')!.data[0]).toBeCloseTo(0.975, 5);
     expect(state.steps).toBe(1);
+    // The moment is a tenth of the gradient, which is a fifth of what it was.
+    write(state.files());
+    const [first, second] = readSafetensors(join(root, 'optimizer.safetensors')).get('exp_avg.w')!.data;
+    expect([first, second]).toEqual([expect.closeTo(0.06, 6), expect.closeTo(0.08, 6)]);
   });
 
   it('leaves everything as it is for a gradient that is not finite', () => {

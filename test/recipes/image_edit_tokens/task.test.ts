@@ -18,14 +18,14 @@ let world: SmallWorld;
 let task: ImageEditTask;
 beforeAll(async () => {
   world = await makeSmallWorld(root);
-  task = ImageEditTask.open(smallSettings(world), (run) => run);
+  task = ImageEditTask.open(smallSettings(world), () => '');
 });
 afterAll(async () => {
   await task.dispose();
   rmSync(root, { recursive: true });
 });
 
-const start = () => startingModel(smallSettings(world), new Emu3Format(task.space), (run) => run);
+const start = () => startingModel(smallSettings(world), new Emu3Format(task.space), () => '');
 
 const answer = (ids: readonly number[]) => ({
   ids: Int32Array.from(ids),
@@ -38,7 +38,7 @@ describe('the image edit task', () => {
     const ids = (of: ImageEditTask): string[] => Array.from({ length: 24 }, (_, i) => of.trainingSample(i).id);
     const found = ids(task);
     expect(new Set(found.slice(0, 12)).size).toBe(12);
-    expect(ids(ImageEditTask.open(smallSettings(world), (run) => run))).toEqual(found);
+    expect(ids(ImageEditTask.open(smallSettings(world), () => ''))).toEqual(found);
     expect(found.slice(12)).not.toEqual(found.slice(0, 12));
   });
 
@@ -72,7 +72,7 @@ describe('the image edit task', () => {
     const namesOf = (...datasets: string[]): string[] => {
       const validation = datasets.map((name) => ({ path: join(root, 'tiny', name, 'list/tokenized_datalist.json') }));
       const data = { ...world.config['data'], validation };
-      return ImageEditTask.open(smallSettings(world, { data }), (run) => run).validation.map(({ name }) => name);
+      return ImageEditTask.open(smallSettings(world, { data }), () => '').validation.map(({ name }) => name);
     };
     expect(namesOf('s/validation', 'c/validation')).toEqual(['s', 'c']);
     // Those that would share a name take their own folders'.
@@ -91,7 +91,7 @@ describe('the image edit task', () => {
     };
     writeFileSync(list, JSON.stringify({ prefix: '/gone', path_list }));
     const data = { ...world.config['data'], train: [{ path: list }], validation: [{ path: list }] };
-    const moved = ImageEditTask.open(smallSettings(world, { data }), (run) => run);
+    const moved = ImageEditTask.open(smallSettings(world, { data }), () => '');
     const said = expect.stringContaining(`looked for in ${join(root, 'tiny', 's', 'validation')}`) as unknown;
     expect(remarksOf(moved)).toEqual([said, said]);
     expect(moved.trainingSample(0).instruction).toBeTypeOf('string');
@@ -116,7 +116,7 @@ describe('the image edit task', () => {
       const model_context_size = length + room;
       const tight = ImageEditTask.open(
         smallSettings(world, { policy: { ...policy, model_context_size }, rollout: { max_response_tokens: 999 } }),
-        (run) => run,
+        () => '',
       );
       return tight.promptOf(tight.trainingSample(0)).tokens.ids.length;
     };
@@ -129,7 +129,7 @@ describe('the image edit task', () => {
 
   it("spells prompts in the config's forms", () => {
     const spelt = (changes: Record<string, unknown>): string => {
-      const other = ImageEditTask.open(smallSettings(world, { policy: changes }), (run) => run);
+      const other = ImageEditTask.open(smallSettings(world, { policy: changes }), () => '');
       return other.tokenizer.decode(other.promptOf(other.trainingSample(0)).tokens.ids);
     };
     expect(spelt({})).toMatch(/^<\|extra_203\|> USER: <\|image start\|> .* ASSISTANT: <\|image start\|>$/);
@@ -147,7 +147,7 @@ describe('the image edit task', () => {
       const path = join(root, 'coded.json');
       const path_list = list.ids.map((_, i) => list.file(i));
       writeFileSync(path, JSON.stringify({ path_list, tokenizer }));
-      return ImageEditTask.open(smallSettings(world, { data: { train: [{ path }] } }), (run) => run);
+      return ImageEditTask.open(smallSettings(world, { data: { train: [{ path }] } }), () => '');
     };
     expect(opened(task.environment.id).trainingSample(0).instruction).not.toBe('');
     expect(() => opened('0'.repeat(64))).toThrow('the samples are written in the codes of another image tokenizer');
@@ -158,7 +158,7 @@ describe('the image edit task', () => {
     mkdirSync(other, { recursive: true });
     writeFileSync(join(other, 'tokenizer.json'), jointVocabularyJson([], 7));
     const settings = smallSettings(world, { policy: { tokenizer: other } });
-    expect(() => ImageEditTask.open(settings, (run) => run)).toThrow(/16 codes, the policy's vocabulary 7/);
+    expect(() => ImageEditTask.open(settings, () => '')).toThrow(/16 codes, the policy's vocabulary 7/);
   });
 });
 
@@ -191,12 +191,13 @@ describe('models on disk', () => {
     expect(() => loadPolicy(folder, new Emu3Format(task.space))).toThrow(CheckpointError);
   });
 
-  it('are found by folder or by run, not on the Hub yet', () => {
+  it('are found by folder, or where runs and models of the Hub are known', () => {
     expect(modelFolder(root, () => 'unused')).toBe(root);
-    expect(modelFolder({ run: 'a', config: 'a.jsonnet' }, (run) => `/runs/${run}`)).toBe('/runs/a');
+    const found = (reference: object) => JSON.stringify(reference);
+    expect(modelFolder({ run: 'a', config: 'a.jsonnet' }, found)).toBe('{"run":"a","config":"a.jsonnet"}');
+    expect(modelFolder({ hub: 'a/b', revision: 'main' }, found)).toBe('{"hub":"a/b","revision":"main"}');
     expect(() => modelFolder(join(root, 'nowhere'), () => '')).toThrow(CheckpointError);
-    expect(() => modelFolder({ hub: 'a/b', revision: 'main' }, () => '')).toThrow(/not available in this version/);
-    expect(() => ImageEditTask.open(smallSettings(world, { data: { train: [{ path: '/no' }] } }), (r) => r)).toThrow(
+    expect(() => ImageEditTask.open(smallSettings(world, { data: { train: [{ path: '/no' }] } }), () => '')).toThrow(
       DataError,
     );
   });

@@ -47,7 +47,7 @@ function open({ rows, heldOut = rows, model = modelOf(), policy = {}, ...section
     policy: { init: null, model, ...policy },
     data: { ...data, columns: columns ?? {} },
   });
-  return TextTask.open(settings, (run) => run);
+  return TextTask.open(settings, () => '');
 }
 
 const sums = [1, 2, 3].map((n) => ({ prompt: `What is ${n} + ${n}?`, answer: String(2 * n) }));
@@ -100,7 +100,7 @@ describe('a prompt', () => {
   it('comes in an endless order that the seed decides, from all datasets', async () => {
     const order = async (seed: number): Promise<string[]> => {
       const task = await open({ rows: sums });
-      const again = await TextTask.open({ ...task.settings, seed }, (run) => run);
+      const again = await TextTask.open({ ...task.settings, seed }, () => '');
       return Promise.all(Array.from({ length: 12 }, async (_, i) => (await again.prompt(i)).id));
     };
     expect(await order(1)).toEqual(await order(1));
@@ -146,7 +146,7 @@ describe('prompts are looked at before the first is asked', () => {
       ...(await Promise.all(sums.map(async (_, i) => (await task.prompt(i)).tokens.ids.length))),
     );
     const within = (model_context_size: number) =>
-      TextTask.open({ ...task.settings, policy: { ...task.settings.policy, model_context_size } }, (run) => run);
+      TextTask.open({ ...task.settings, policy: { ...task.settings.policy, model_context_size } }, () => '');
     await expect((await within(longest + 1)).checkPrompts()).resolves.toBeUndefined();
     await expect((await within(longest)).checkPrompts()).rejects.toThrow(/of 6 prompts are too long/);
   });
@@ -280,7 +280,7 @@ describe('the tiny world', () => {
     await make();
     expect(said).toEqual([`making the tiny world's captions in ${join(dir, 'tiny')}`]);
     expect(existsSync(path('train').path)).toBe(true);
-    const task = await TextTask.open(settings, (run) => run);
+    const task = await TextTask.open(settings, () => '');
     const { seed } = settings.data.tiny!;
     const drawn = drawCaption(seed, 'validation', 2);
     const prompt = await task.validation[0].prompt(2);

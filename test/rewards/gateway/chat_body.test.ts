@@ -126,6 +126,27 @@ it('refuses what is nested without end', async () => {
   await expect(read(await body({ nested }))).rejects.toThrow('nested deeper');
 });
 
+it('refuses more text than any model reads, and takes as many bytes of images', async () => {
+  const text = 'x'.repeat(4_000_001);
+  await expect(read(await body({}, 1, text))).rejects.toThrow('more than 4000000 bytes of text');
+  const noise = Buffer.concat([await png(1), Buffer.alloc(4_500_000)]);
+  await expect(read(imageRequest(dataUrl(noise)))).resolves.toHaveProperty('model', 'm');
+});
+
+it('leaves others their turn between large images', async () => {
+  const noise = dataUrl(Buffer.concat([await png(1), Buffer.alloc(900_000)]));
+  const content = Array.from({ length: 4 }, () => ({ type: 'image_url', image_url: { url: noise } }));
+  const reading = read({ model: 'm', messages: [{ role: 'user', content }] });
+  let turns = 0;
+  let going = true;
+  void reading.finally(() => (going = false));
+  while (going) {
+    await new Promise((resolve) => setImmediate(resolve));
+    turns++;
+  }
+  expect(turns).toBeGreaterThanOrEqual(4);
+});
+
 it('does nothing for a caller who has gone', async () => {
   const bytes = Buffer.from(JSON.stringify(await body()));
   await expect(readChatBody(bytes, { ...limits, caller: AbortSignal.abort() })).rejects.toThrow('went away');

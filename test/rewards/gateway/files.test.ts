@@ -189,7 +189,7 @@ describe('the cache', () => {
     } finally {
       vi.useRealTimers();
     }
-    expect(told).toEqual([expect.stringContaining('taken the folder over')]);
+    expect(told).toEqual([expect.stringContaining('taken the cache over')]);
     expect(lines()).toBe(0);
     expect(readFileSync(join(dir, 'gateway.pid'), 'utf8')).toBe('of another');
   });

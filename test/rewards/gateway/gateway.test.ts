@@ -1,8 +1,10 @@
 /** The gateway over HTTP, in front of judges that do as they are told. */
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { afterEach, describe, expect, it, vi } from 'vitest';
+import type { ChatBody } from '../../../src/rewards/gateway/chat_body.js';
+import { ExchangeRecords, type ExchangeCourse } from '../../../src/rewards/gateway/records.js';
 import type { GatewayServices, RunningGateway } from '../../../src/rewards/gateway/server.js';
 import { startGateway } from '../../../src/rewards/gateway/server.js';
 import type { GatewayOptionsInput } from '../../../src/rewards/gateway/options.js';
@@ -301,6 +303,41 @@ describe('the cache', () => {
 });
 
 describe('records', () => {
+  it('are those of one gateway: another one is told who has them, and leaves its cache free', async () => {
+    const recordsFile = join(folder(), 'exchanges.jsonl');
+    const cacheDir = folder();
+    const stub = await judge(afterReadiness(() => scoresText(7, 8)));
+    const start = (file: string) =>
+      startGateway({ upstreams: [stub.url], model: stubModel, port: 0, recordsFile: file, cacheDir });
+    const first = await gateway({ upstreams: [stub.url], recordsFile });
+    const otherName = join(folder(), 'another_name.jsonl');
+    symlinkSync(recordsFile, otherName);
+    for (const file of [recordsFile, otherName]) {
+      await expect(start(file)).rejects.toThrow(`the records file is in use by process ${process.pid}`);
+    }
+    await first.close();
+    await (await start(recordsFile)).close();
+    expect(readdirSync(dirname(recordsFile))).toEqual(['exchanges.jsonl']);
+  });
+
+  it('are written no more once another gateway has taken them over', async () => {
+    const path = join(folder(), 'exchanges.jsonl');
+    const told: string[] = [];
+    vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval'] });
+    try {
+      const onError = (error: Error): number => told.push(error.message);
+      const records = await ExchangeRecords.open({ path, rotateBytes: 1e9, onError });
+      writeFileSync(`${path}.lock`, 'of another');
+      vi.advanceTimersByTime(60_000);
+      records.write({ run: 'a_run', chat: {} as ChatBody }, {} as ExchangeCourse);
+      await records.close();
+    } finally {
+      vi.useRealTimers();
+    }
+    expect(told).toEqual([expect.stringContaining('taken the records file over')]);
+    expect([readFileSync(path, 'utf8'), readFileSync(`${path}.lock`, 'utf8')]).toEqual(['', 'of another']);
+  });
+
   it('has a line for every exchange, with hashes instead of images and without keys', async () => {
     const recordsFile = join(folder(), 'exchanges.jsonl');
     const stub = await judge(

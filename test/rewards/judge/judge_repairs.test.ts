@@ -6,6 +6,7 @@ import { keyFor } from '../../../src/http/key.js';
 import { hashRequest } from '../../../src/rewards/judge/chat_request.js';
 import { parseExpectedDigit } from '../../../src/rewards/judge/first_token.js';
 import type { JudgeQuery } from '../../../src/rewards/judge/judge.js';
+import { startingTraits } from '../../../src/rewards/judge/traits.js';
 import type { JudgeClientOptions } from '../../../src/rewards/judge/client.js';
 import { JudgeClient } from '../../../src/rewards/judge/client.js';
 import { JudgeImages } from '../../../src/rewards/judge/images.js';
@@ -139,6 +140,37 @@ describe('a reply that was cut off', () => {
       [800, 42, 0],
       [800, 43, 0.3],
     ]);
+  });
+
+  it('gets no more than half of what the judge says that its context holds', async () => {
+    const stub = await serve(() => ({ kind: 'text', text: '<think>well', finishReason: 'length' }));
+    const { client } = connect(stub, { traits: { ...startingTraits.vllm, context: 4096 } });
+    expect(await client.ask(query())).toMatchObject({ problem: 'truncated', attempts: 3 });
+    expect(stub.requests.map(({ body }) => [body.max_completion_tokens, body.seed])).toEqual([
+      [400, 42],
+      [1600, 42],
+      [2048, 42],
+    ]);
+  });
+
+  it('goes back to the room that fitted, and keeps its images, where the judge has no more', async () => {
+    const shown: number[] = [];
+    const stub = await serve(async ({ images: urls, body }) => {
+      shown.push((await sidesOf(urls))[0]);
+      if (Number(body.max_completion_tokens) > 2000) return openAiError(400, overflows[0]);
+      return { kind: 'text', text: '<think>well', finishReason: 'length' };
+    });
+    expect(await connect(stub, { maxAskAgain: 3 }).client.ask(query())).toMatchObject({
+      problem: 'truncated',
+      attempts: 4,
+    });
+    expect(stub.requests.map(({ body }) => [body.max_completion_tokens, body.seed])).toEqual([
+      [400, 42],
+      [1600, 42],
+      [6400, 42],
+      [1600, 43],
+    ]);
+    expect(new Set(shown).size).toBe(1);
   });
 
   it('while the judge was thinking gets four times the tokens each time, and is sampled as at first', async () => {

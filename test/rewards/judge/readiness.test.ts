@@ -89,7 +89,7 @@ describe('waitUntilReady', () => {
   it('asks for the listing and for a completion with two images', async () => {
     const stub = await serve();
     const ready = await waitUntilReady(stub.url, stubModel, { maxWaitS: 0 });
-    expect(ready).toEqual({ endpoints: [stub.url], maxModelLen: 4096, traits: startingTraits.vllm });
+    expect(ready).toEqual({ endpoints: [stub.url], traits: { ...startingTraits.vllm, context: 4096 } });
     expect(stub.requests.map(({ images }) => images.length)).toEqual([2]);
   });
 

@@ -98,8 +98,7 @@ export function serverContract(kind: ServerKind): void {
       const { stub, notes, ready, connect } = await serve();
       expect(await ready()).toEqual({
         endpoints: [stub.url],
-        maxModelLen: kind.maxModelLen,
-        traits: startingTraits.vllm,
+        traits: { ...startingTraits.vllm, ...(kind.maxModelLen === null ? {} : { context: kind.maxModelLen }) },
       });
       const { client } = connect();
       expect(await client.canary()).toEqual({ ok: true });
@@ -118,7 +117,7 @@ export function serverContract(kind: ServerKind): void {
       async (field) => {
         const { stub, notes, ready, connect } = await serve(refusing(field));
         const { traits } = await ready();
-        expect(traits).toEqual({ leftOut: [field], tokenLimit: 'max_completion_tokens' });
+        expect(traits).toMatchObject({ leftOut: [field], tokenLimit: 'max_completion_tokens' });
         expect(notes).toHaveLength(1);
         expect(notes[0]).toContain(`the judge '${kind.model}' does not take ${field}`);
         const { client } = connect({ traits });
@@ -132,7 +131,7 @@ export function serverContract(kind: ServerKind): void {
       const fields = ['max_completion_tokens', 'temperature', 'response_format', 'seed'];
       const { notes, ready } = await serve(refusing(...fields));
       const { traits } = await ready();
-      expect(traits).toEqual({ leftOut: ['seed', 'response_format', 'temperature'], tokenLimit: 'max_tokens' });
+      expect(traits).toMatchObject({ leftOut: ['seed', 'response_format', 'temperature'], tokenLimit: 'max_tokens' });
       expect(notes).toEqual([
         `the judge '${kind.model}' does not take seed, response_format (json_schema), temperature: left out; takes max_tokens in place of max_completion_tokens`,
       ]);
@@ -175,7 +174,11 @@ export function serverContract(kind: ServerKind): void {
         const { client } = connect({ traits });
         expect(await client.canary()).toEqual({ ok: true });
         expect(await client.ask(question())).toMatchObject({ problem: null, scores: [7, 8], attempts: 3 });
-        expect(stub.requests.slice(2).map(limitOf)).toEqual([400, 1600, 6400]);
+        expect(stub.requests.slice(2).map(limitOf)).toEqual([
+          400,
+          1600,
+          Math.min(6400, (kind.maxModelLen ?? Infinity) / 2),
+        ]);
       },
     );
 
@@ -219,7 +222,7 @@ export function serverContract(kind: ServerKind): void {
       });
       if (kind.wrongModel === null) {
         // It answers whatever it is called, and only a config that expects other names may mean that.
-        expect(await ready({ model: 'a-typo', alias: true })).toMatchObject({ maxModelLen: null });
+        expect((await ready({ model: 'a-typo', alias: true })).traits).not.toHaveProperty('context');
         return;
       }
       const { client } = connect({ model: 'a-typo' });

@@ -9,12 +9,28 @@ const newFolder = testFolders('module-closure');
 const files: Readonly<Record<string, string>> = {
   'reward.js': `import { score } from './lib/score.js?v=1'; import fs from 'node:fs'; import path from 'path'; import leaf from 'leaf/sub.js';
     // import './comment.js'
-    const text = "import './string.js'"; export * from '@scope/pack'; await import('./lazy.mjs'); await import(text); export default score;`,
+    const text = "import './string.js'"; import './old.cjs'; export * from '@scope/pack'; await import('./lazy.mjs'); await import(text); export default score;`,
   'lib/score.js': `import weights from '../weights.json' with { type: 'json' }; import '../reward.js'; export { score } from '#inner';`,
   'weights.json': '[1, 2]',
   'lazy.mjs': 'export {}',
   'inner.mjs': 'export const score = () => 1;',
   'package.json': JSON.stringify({ name: 'own', imports: { '#inner': './inner.mjs' } }),
+  'old.cjs': `const { readFileSync } = require('fs'); require("./plain"); require.resolve('./resolved.txt'); module.exports = require('./folder');
+    const other = require('other/deep'); require(\`./ticks.js\`); require('./a' + '/computed.js'); require('./code.txt');`,
+  'plain.js': `import { createRequire as make } from 'node:module'; import module from 'node:module';
+    const load = make(import.meta.url), again = module.createRequire(new URL('.', import.meta.url));
+    load('./loaded.js'); again("./again.json"); module.createRequire(import.meta.url)('./at_once.js');`,
+  'folder/package.json': JSON.stringify({ main: './main.js' }),
+  'folder/main.js': 'exports.x = 1;',
+  'resolved.txt': 'text',
+  'ticks.js': '',
+  'code.txt': "exports.z = require('./from_text.js');",
+  'from_text.js': '',
+  'loaded.js': '',
+  'again.json': '{}',
+  'at_once.js': '',
+  'a/computed.js': '',
+  'node_modules/other/package.json': JSON.stringify({ version: '3.0.0' }),
   'comment.js': '',
   'string.js': '',
   'data.bin': '',
@@ -37,7 +53,10 @@ function write(folder: string, name: string, text: string): void {
 const digest = (folder: string, name = 'reward.js'): string | null => moduleDigest(join(folder, name));
 
 describe('the digest of a reward module', () => {
-  it.each(['reward.js', 'lib/score.js', 'weights.json', 'lazy.mjs', 'inner.mjs'])('changes with %s', (name) => {
+  const required = ['old.cjs', 'plain.js', 'folder/main.js', 'resolved.txt', 'ticks.js', 'code.txt', 'from_text.js'];
+  const created = ['loaded.js', 'again.json', 'at_once.js'];
+  const imported = ['reward.js', 'lib/score.js', 'weights.json', 'lazy.mjs', 'inner.mjs'];
+  it.each([...imported, ...required, ...created])('changes with %s', (name) => {
     const folder = tree();
     const before = digest(folder);
     expect(before).toMatch(/^[0-9a-f]{64}$/);
@@ -49,17 +68,20 @@ describe('the digest of a reward module', () => {
     expect(digest(folder) === before).toBe(name === 'reward.js');
   });
 
-  it.each(['comment.js', 'string.js', 'data.bin', 'node_modules/leaf/sub.js'])('does not change with %s', (name) => {
-    const folder = tree();
-    const before = digest(folder);
-    write(folder, name, 'other');
-    expect(digest(folder)).toBe(before);
-  });
+  it.each(['comment.js', 'string.js', 'data.bin', 'a/computed.js', 'node_modules/leaf/sub.js'])(
+    'does not change with %s',
+    (name) => {
+      const folder = tree();
+      const before = digest(folder);
+      write(folder, name, 'other');
+      expect(digest(folder)).toBe(before);
+    },
+  );
 
   it('changes with the version of a package, found as an import finds it', () => {
     const folder = tree();
     const before = digest(folder);
-    for (const name of ['leaf', '@scope/pack']) {
+    for (const name of ['leaf', '@scope/pack', 'other']) {
       write(folder, `node_modules/${name}/package.json`, JSON.stringify({ version: '9.0.0' }));
       expect(digest(folder), name).not.toBe(before);
       write(folder, `node_modules/${name}/package.json`, files[`node_modules/${name}/package.json`]);

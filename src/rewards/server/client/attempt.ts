@@ -2,18 +2,20 @@
 import { parseRetryAfter } from '../../judge/completion.js';
 import type { Deadline } from '../../../core/deadline.js';
 import type { HttpPool, TextResponse } from '../../../http/pool.js';
+import { causeOf } from '../../../http/request.js';
 import { excerpt } from '../../judge/parse.js';
 import { replySchema, type ReplyItem } from '../wire.js';
 import type { UnscoredReason } from '../../score/types.js';
 
 /**
- * `elsewhere`: another server may do better, this one does not work; `busy`: it works, and has too much to do; `give_up`: the request itself is
+ * `elsewhere`: another server may do better, this one does not work; `failed`: another one may do better, and what is at fault is not known;
+ * `busy`: it works, and has too much to do; `give_up`: the request itself is
  * at fault, and every server would say so.
  */
 export type Attempt =
   | { readonly kind: 'item'; readonly item: ReplyItem; readonly reward: string }
   | {
-      readonly kind: 'elsewhere' | 'busy' | 'give_up';
+      readonly kind: 'elsewhere' | 'failed' | 'busy' | 'give_up';
       readonly reason: UnscoredReason;
       readonly detail: string;
       readonly retryAfterMs?: number;
@@ -64,6 +66,7 @@ function readRefusal(response: TextResponse, text: string, url: string): Attempt
     return { kind: 'busy', reason: 'rate_limited', detail, ...(retryAfterMs === null ? {} : { retryAfterMs }) };
   }
   if (requestAtFault.has(status)) return { kind: 'give_up', reason: 'bad_request', detail };
+  if (status === 500) return { kind: 'failed', reason: 'server_error', detail };
   // A wrong token or address is as good as a server that is down: another one may have the right one.
   return { kind: 'elsewhere', reason: status >= 500 ? 'server_error' : 'bad_request', detail };
 }
@@ -80,16 +83,4 @@ export function parseJson(text: string): unknown {
   } catch {
     return undefined;
   }
-}
-
-/** The innermost message of a chain of causes. */
-function causeOf(error: unknown): string {
-  let innermost = error;
-  for (let depth = 0; depth < 8 && innermost instanceof Error && innermost.cause instanceof Error; depth++) {
-    innermost = innermost.cause;
-  }
-  if (!(innermost instanceof Error)) return String(innermost);
-  const code = (innermost as NodeJS.ErrnoException).code;
-  if (innermost.message === '') return code ?? innermost.name;
-  return code === undefined || innermost.message.includes(code) ? innermost.message : `${code}: ${innermost.message}`;
 }

@@ -4,10 +4,11 @@ import type { Clock } from '../../../core/clock.js';
 import { sleep } from '../../../core/clock.js';
 import { Deadline } from '../../../core/deadline.js';
 import type { HttpPool } from '../../../http/pool.js';
+import { causeOf } from '../../../http/request.js';
 import { excerpt } from '../../judge/parse.js';
 import { healthSchema, type HealthReply } from '../wire.js';
 import { parseJson } from './attempt.js';
-import type { Weights } from './combine.js';
+import type { Weights } from './recorded.js';
 
 export interface LookOptions {
   readonly http: HttpPool;
@@ -63,7 +64,7 @@ async function lookAt(url: string, { http, headers, judge, clock, signal }: Look
     return { ready: true, url, health: health.data };
   } catch (error) {
     if (deadline.over) return no('no answer in time', false);
-    return no(error instanceof Error ? error.message : String(error), false);
+    return no(causeOf(error), false);
   } finally {
     deadline.dispose();
   }

@@ -19,7 +19,7 @@ import type { ReplyItem } from '../wire.js';
 import type { Term, TermRecords } from '../../terms/term.js';
 import type { JudgeItem, Judgement, JudgementStore, Outcome, ScoreOptions } from '../../score/types.js';
 import { attempt, type Attempt, type AttemptRequest } from './attempt.js';
-import { combine, type Weights } from './combine.js';
+import { combine, type Weights } from './recorded.js';
 import { ItemEncoder } from './encode.js';
 import { lookAtServers, type LookOptions } from './look.js';
 import { recordedReply, replay, toJudgement } from './recorded.js';
@@ -66,7 +66,8 @@ class RewardServer extends Member {
 
   /** @param url base URL, without a slash at its end. */
   constructor(url: string, clock: Clock, cap: number) {
-    super(url, clock, { cap, failures: failureLimit, pauseMs });
+    // As many items as it may have at once: an error that it answers with may be theirs, and costs no wait.
+    super(url, clock, { cap, failures: failureLimit, doubts: cap, pauseMs });
     this.judge = new Breaker(clock, failureLimit, pauseMs);
   }
 }
@@ -244,6 +245,7 @@ const refusals: Readonly<Record<Refusal['kind'], (refusal: Refusal) => Omit<Trie
     retryAfterMs,
   }),
   elsewhere: () => ({ next: 'elsewhere', ending: { load: 'nothing', health: 'fails' } }),
+  failed: () => ({ next: 'elsewhere', ending: { load: 'nothing', health: 'unsure' } }),
   give_up: () => ({ next: 'done', ending: { load: 'nothing', health: 'works' } }),
 };
 

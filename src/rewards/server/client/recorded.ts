@@ -1,5 +1,6 @@
-/** Replies of reward servers among a run's judgements: what was scored once is found again when the run is resumed. */
-import { replyItemSchema, type ReplyItem } from '../wire.js';
+/** What replies of reward servers come to, and where they are among a run's judgements: what was scored once is found again when the run is resumed. */
+import { weightedSum } from '../../score/weighted.js';
+import { fromWire, replyItemSchema, type ReplyItem } from '../wire.js';
 import type { JudgeItem, Judgement, JudgementStore, Outcome } from '../../score/types.js';
 import { parseJson, type Attempt } from './attempt.js';
 import { hashItem } from './encode.js';
@@ -51,4 +52,18 @@ export function toJudgement(
     ...(outcome.kind === 'unscored' ? { detail: outcome.detail } : {}),
     scores: outcome.kind === 'unscored' ? [] : [outcome.value],
   };
+}
+
+/** Shares by the name of a term; they add up to 1. */
+export type Weights = Readonly<Record<string, number>>;
+
+/**
+ * The outcome that the server weighed; with weights, the sum of the terms that they name: `sum_k w_k * normalised_k`. Parts keep the names
+ * that the server gives. The reply has every term that is weighed.
+ */
+export function combine(reply: ReplyItem, weights: Weights | null): Outcome {
+  if (weights === null) return fromWire(reply.outcome);
+  return weightedSum(
+    Object.entries(weights).map(([name, weight]) => ({ name, weight, outcome: fromWire(reply.terms[name]) })),
+  );
 }

@@ -1,19 +1,19 @@
 /** What decides how a reward module scores, as far as its text tells: its file and all that this imports. */
-import { existsSync, readFileSync, realpathSync } from 'node:fs';
+import { existsSync, readFileSync, realpathSync, statSync } from 'node:fs';
 import { createRequire, isBuiltin } from 'node:module';
-import { dirname, join, relative } from 'node:path';
+import { dirname, join, relative, resolve } from 'node:path';
 import { fileURLToPath, pathToFileURL } from 'node:url';
 // The lexer that Vite and webpack find imports with; this build of it needs no asynchronous start, and settings are hashed without one.
 import { parse } from 'es-module-lexer/js';
 import { sha256 } from '../../../core/image.js';
 
-/** Imports are looked for in these; other files, such as JSON, count by their bytes alone. */
-const isScript = /\.[mc]?js$/;
+/** These count by their bytes alone; in others imports are looked for: `require` runs a file of any name. */
+const isData = /\.(?:json|node|wasm)$/;
 
 /**
- * SHA-256 over a module's import closure: its bytes and those of every file that it reaches by relative, absolute or `#` imports, by where they
- * lie from it, and its packages by name and version. Moving all of it together changes nothing. Not seen are imports whose name is computed,
- * and what the module reads by itself. Null where the module cannot be read.
+ * SHA-256 over a module's import closure: its bytes and those of every file that it reaches by relative, absolute or `#` imports and by
+ * `require`, by where they lie from it, and its packages by name and version. Moving all of it together changes nothing. Not seen are
+ * imports whose name is computed, and what the module reads by itself. Null where the module cannot be read.
  */
 export function moduleDigest(file: string): string | null {
   const files = new Map<string, string>();
@@ -43,15 +43,24 @@ function visit(path: string, files: Map<string, string>, packages: Set<string>):
   if (files.has(path)) return;
   const bytes = readFileSync(path);
   files.set(path, sha256(bytes));
-  if (!isScript.test(path)) return;
-  for (const specifier of importsOf(bytes.toString('utf8'))) {
-    if (isBuiltin(specifier) || specifier.startsWith('data:')) continue;
-    const target = fileOf(specifier, path);
-    if (target === null) packages.add(packageOf(specifier, path));
+  if (isData.test(path)) return;
+  const text = bytes.toString('utf8');
+  const found = [
+    ...importsOf(text).map((name) => ({ name, target: () => fileOf(name, path) })),
+    ...requiresOf(text).map((name) => ({ name, target: () => requiredFile(name, path) })),
+  ];
+  for (const { name, target } of found) {
+    if (isBuiltin(name) || name.startsWith('data:')) continue;
+    const file = target();
+    if (file === null) packages.add(packageOf(name, path));
     // One that is not there is found when the module is imported.
-    else if (existsSync(target)) visit(realpathSync(target), files, packages);
-    else files.set(target, 'missing');
+    else if (isFile(file)) visit(realpathSync(file), files, packages);
+    else files.set(file, 'missing');
   }
+}
+
+function isFile(path: string): boolean {
+  return statSync(path, { throwIfNoEntry: false })?.isFile() === true;
 }
 
 /** What a text imports by a name that is written out. */
@@ -60,6 +69,48 @@ function importsOf(text: string): string[] {
     return parse(text)[0].flatMap(({ n }) => n ?? []);
   } catch {
     return []; // No valid script: importing it says where.
+  }
+}
+
+/**
+ * What a text requires by a name that is written out, by `require`, `createRequire(...)(...)` or whatever it calls what `createRequire` gave. No
+ * lexer of modules looks for it. One in a comment counts, too, which at worst hashes a file too many.
+ */
+function requiresOf(text: string): string[] {
+  const creators = ['createRequire', ...groups(text, /\bcreateRequire\s*(?:as|:)\s*([\w$]+)/g)].map(quoted).join('|');
+  const created = `(?:${creators})\\s*\\(${inner}(?:\\(${inner}\\)${inner}){0,3}\\)`;
+  const named = groups(text, new RegExp(`(?<![\\w$])([\\w$]+)\\s*=\\s*(?:[\\w$]+\\s*\\.\\s*)?${created}`, 'g')).map(
+    quoted,
+  );
+  const callee = ['require', ...named].map((name) => `(?<![\\w$])${name}(?:\\s*\\.\\s*resolve)?`);
+  return groups(
+    text,
+    new RegExp(
+      `(?:${[...callee, created].join('|')})\\s*\\(\\s*(?:"([^"\\n]+)"|'([^'\\n]+)'|\`([^\`$]+)\`)\\s*[,)]`,
+      'g',
+    ),
+  );
+}
+
+/** What stands between the brackets of a call; bounded, since bundles have lines of megabytes. */
+const inner = '[^()]{0,200}';
+
+/** The first group of each match that took part in it. */
+function groups(text: string, pattern: RegExp): string[] {
+  return [...text.matchAll(pattern)].flatMap(([, ...found]) => found.find((group) => group !== undefined) ?? []);
+}
+
+function quoted(name: string): string {
+  return name.replace(/\$/g, '\\$&');
+}
+
+/** The file that `require` takes, which need not have its extension in its name; null for a package. */
+function requiredFile(name: string, from: string): string | null {
+  if (!/^(?:\.{0,2}\/|\.{1,2}$|#)/.test(name)) return null;
+  try {
+    return createRequire(from).resolve(name);
+  } catch {
+    return name.startsWith('#') ? null : resolve(dirname(from), name); // Not there: requiring it says so.
   }
 }
 

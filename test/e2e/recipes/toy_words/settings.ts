@@ -43,8 +43,10 @@ export const toyWords: TrainedRecipe<ToyWordsSettings> = {
   schema,
   rules: [...groupRules, wholeBatches, ...sharedRules, ...policyRules, ...rewardRules],
   models: [],
+  tokenizers: [],
   engines: ['policy.engine'],
   reward: (settings) => settings.reward,
+  sampler: () => null,
   parameters: ({ policy }) => decoderParameters(policy.init),
   memory: ({ policy, optimizer }) => {
     const activations = decoderActivations(policy.init, optimizer.per_device_batch_size, policy.model_context_size);

@@ -174,7 +174,7 @@ describe('a pool of reward servers', () => {
     let asked = 0;
     const url = await stub((_request, reply) => {
       asked++;
-      if (broken) reply.writeHead(500).end();
+      if (broken) reply.writeHead(503).end();
       else reply.end(aReply({}));
     });
     const clock = pausesPass();
@@ -190,6 +190,25 @@ describe('a pool of reward servers', () => {
     clock.ms += 11_000;
     expect((await pool.score(items[0])).kind).toBe('scored');
     expect((await pool.score(items[0])).kind).toBe('scored');
+  });
+
+  it('takes no server from other items for those that it cannot score, unless it cannot score any', async () => {
+    let unfit = 0;
+    const url = await stub((_request, reply) => {
+      if (unfit-- > 0) reply.writeHead(500).end();
+      else reply.end(aReply({}));
+    });
+    const pool = poolOf([url], { clock: pausesPass(), ...endless, maxAttempts: 1, concurrency: 8 });
+    const ask = async (count: number): Promise<void> => {
+      unfit = count;
+      for (const item of items.slice(1, 1 + count)) {
+        expect(await pool.score(item)).toMatchObject({ kind: 'unscored', reason: 'server_error' });
+      }
+    };
+    await ask(7);
+    expect((await pool.score(items[0])).kind).toBe('scored');
+    await ask(8);
+    expect(await pool.score(items[0])).toMatchObject({ kind: 'unscored', reason: 'connection' });
   });
 
   it('waits for servers that have too much to do, and overloads none', async () => {

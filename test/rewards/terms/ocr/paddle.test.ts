@@ -11,7 +11,7 @@ import {
   unclip,
   type Box,
 } from '../../../../src/rewards/terms/ocr/paddle/boxes.js';
-import { decodeCtc } from '../../../../src/rewards/terms/ocr/paddle/ctc.js';
+import { decodeCtc } from '../../../../src/rewards/terms/ocr/paddle/engine.js';
 import { openPaddle } from '../../../../src/rewards/terms/ocr/paddle/engine.js';
 import {
   charactersOf,

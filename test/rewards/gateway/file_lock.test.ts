@@ -1,4 +1,4 @@
-/** Who has the folder of a gateway's cache, after every way in which the one before may have ended. */
+/** Who has the files of a gateway, after every way in which the one before may have ended. */
 import {
   existsSync,
   mkdtempSync,
@@ -15,7 +15,7 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { ConfigError } from '../../../src/core/errors.js';
 import { processStart } from '../../../src/core/process_start.js';
 import { STALE_AFTER_S } from '../../../src/core/lock.js';
-import { FolderLock } from '../../../src/rewards/gateway/folder_lock.js';
+import { GatewayLock } from '../../../src/rewards/gateway/file_lock.js';
 
 let dir: string;
 beforeEach(() => {
@@ -29,7 +29,8 @@ describe('the folder of a gateway', () => {
     onLost: (error: Error) => expect.fail(error.message),
     onError: (error: Error) => expect.fail(error.message),
   };
-  const take = () => FolderLock.take(dir, events);
+  const claimed = () => ({ name: 'the cache', own: 'a folder of its own', path: dir, lockPath: lockFile() });
+  const take = () => GatewayLock.take(claimed(), events);
   /** A lock that a gateway left, or has. */
   function leave(owner: Readonly<Record<string, unknown>>, silentS = 0): void {
     const whole = { token: 'a token', host: hostname(), pid: process.pid, process_start: '1', ...owner };
@@ -108,12 +109,12 @@ describe('the folder of a gateway', () => {
 
   it('is not given free by one that has lost it', () => {
     const told: string[] = [];
-    const lock = FolderLock.take(dir, { ...events, onLost: (error) => told.push(error.message) });
+    const lock = GatewayLock.take(claimed(), { ...events, onLost: (error) => told.push(error.message) });
     leave({ host: 'another-host' });
     lock.giveSign();
     lock.giveSign();
     lock.release();
-    expect(told).toEqual([expect.stringContaining('taken the folder over')]);
+    expect(told).toEqual([expect.stringContaining('taken the cache over')]);
     expect(existsSync(lockFile())).toBe(true);
   });
 });

@@ -1,0 +1,120 @@
+/** `editrl export RUN`: a run's model in a folder that other programs load. */
+import { existsSync, mkdirSync, readdirSync, renameSync, rmdirSync, rmSync, statSync } from 'node:fs';
+import { dirname, join, resolve } from 'node:path';
+import { CheckpointError, EditrlError, UsageError } from '../core/errors.js';
+import { diskError } from '../core/files.js';
+import { stagingFolder, sweepStaging } from '../core/staging.js';
+import { latestWhole, listCheckpoints, requireWhole, type WholeCheckpoint } from '../run/checkpoints.js';
+import { findRun } from '../run/find.js';
+import type { ExportedDtype } from '../policies/tokens/export.js';
+import type { RunPaths } from '../run/paths.js';
+import { printError, printJson, printLine } from './output.js';
+import { expDirOption, flag, numberOption, text, wholeNumber, type Action } from './verb.js';
+
+const STAGING = '.exporting-';
+
+export const exportVerb: Action = {
+  positionals: '<run>',
+  build: (yargs) =>
+    yargs
+      .positional('run', { type: 'string', demandOption: true, describe: 'the run_name, or its folder' })
+      .option('out', {
+        type: 'string',
+        requiresArg: true,
+        demandOption: true,
+        describe: 'the folder to write; it must not hold anything',
+      })
+      .option('format', {
+        choices: ['adapter', 'merged'] as const,
+        describe:
+          'the adapter alone, for peft, or the whole model, for transformers (default: adapter where the run trains one)',
+      })
+      .option('dtype', {
+        choices: ['float32', 'bfloat16', 'float16'] as const,
+        describe: 'number format of merged weights (default: float32, as they were trained)',
+      })
+      .option('checkpoint', {
+        ...numberOption,
+        describe: 'the iteration whose checkpoint is exported (default: the last)',
+      })
+      .option('json', { type: 'boolean', default: false, describe: 'print one JSON document, for machines' })
+      .option('exp-dir', expDirOption)
+      .example('$0 export text_plain --out exported', 'the last checkpoint')
+      .example(
+        '$0 export text_plain --format merged --dtype bfloat16 --out exported',
+        'ready for transformers or vLLM',
+      ),
+  run: async (args) => {
+    const expDir = text(args, 'exp-dir');
+    const paths = findRun(text(args, 'run'), expDir === '' ? undefined : expDir);
+    const checkpoint = chosen(paths, wholeNumber(args, 'checkpoint', 0));
+    const { exportAdapter, exportMerged, holdsAdapter } = await import('../policies/tokens/export.js');
+    const format = text(args, 'format') || (holdsAdapter(checkpoint.dir) ? 'adapter' : 'merged');
+    const asked = text(args, 'dtype');
+    if (format === 'adapter' && asked !== '') {
+      throw new UsageError('found --dtype for an adapter, which is written as it was trained', {
+        next: 'Leave out --dtype, or say --format merged.',
+      });
+    }
+    const dtype = (asked || 'float32') as ExportedDtype;
+    const out = resolve(text(args, 'out'));
+    const json = flag(args, 'json');
+    if (!json) for (const problem of checkpoint.problems) printError(`warning: checkpoint passed over: ${problem}`);
+    inFolder(out, (folder) => {
+      if (format === 'adapter') exportAdapter(checkpoint.dir, folder);
+      else exportMerged(checkpoint.dir, folder, { dtype });
+    });
+    const files = readdirSync(out).sort();
+    const bytes = files.reduce((sum, name) => sum + statSync(join(out, name)).size, 0);
+    const { iteration } = checkpoint;
+    if (json) {
+      const written = format === 'adapter' ? null : dtype;
+      printJson({ run_name: paths.runName, iteration, format, dtype: written, out, files, bytes });
+    } else {
+      printLine(`${paths.runName}, iteration ${iteration}, as ${format} in ${out}: ${files.join(', ')}`);
+    }
+    return 0;
+  },
+};
+
+/** The checkpoint of an iteration, or the last whole one. Raises CheckpointError where there is none. */
+function chosen(paths: RunPaths, iteration: number | null): WholeCheckpoint {
+  const there = listCheckpoints(paths);
+  if (iteration !== null && there.includes(iteration)) {
+    const dir = paths.checkpoint(iteration);
+    requireWhole(dir, iteration);
+    return { iteration, dir, problems: [] };
+  }
+  const latest = iteration === null ? latestWhole(paths) : null;
+  if (latest !== null) return latest;
+  throw new CheckpointError(
+    `run ${paths.runName} has no ${iteration === null ? 'whole checkpoint' : `checkpoint of iteration ${iteration}`}`,
+    {
+      where: paths.checkpointsDir,
+      next: there.length === 0 ? 'Train it further first.' : `There are checkpoints of ${there.join(', ')}.`,
+    },
+  );
+}
+
+/** Makes a folder's content beside it, so that it is whole or not there. Raises UsageError for one that holds something. */
+function inFolder(out: string, write: (folder: string) => void): void {
+  const isFolder = existsSync(out) && statSync(out).isDirectory();
+  if (existsSync(out) && (!isFolder || readdirSync(out).length > 0)) {
+    throw new UsageError(`--out: ${out} ${isFolder ? 'is not empty' : 'is a file'}`, {
+      next: 'Name another folder, or remove this one.',
+    });
+  }
+  const parent = dirname(out);
+  const folder = stagingFolder(parent, STAGING);
+  try {
+    mkdirSync(parent, { recursive: true });
+    sweepStaging(parent, STAGING);
+    mkdirSync(folder);
+    write(folder);
+    if (isFolder) rmdirSync(out);
+    renameSync(folder, out);
+  } catch (cause) {
+    rmSync(folder, { recursive: true, force: true });
+    throw cause instanceof EditrlError ? cause : diskError(out, cause);
+  }
+}

@@ -1,0 +1,27 @@
+/** Digests of files, which are read piece by piece: models need not fit into memory, nor into one read. */
+import { createHash, type Hash } from 'node:crypto';
+import { closeSync, createReadStream, openSync, readSync } from 'node:fs';
+
+const PIECE_BYTES = 8 * 1024 * 1024;
+
+/**
+ * The hexadecimal digest of a file, SHA-256 where `hash` says nothing else; timers and messages go on meanwhile. Rejects with what the
+ * system says of a file that cannot be read.
+ */
+export async function digestOfFile(path: string, hash: Hash = createHash('sha256')): Promise<string> {
+  for await (const piece of createReadStream(path, { highWaterMark: PIECE_BYTES })) hash.update(piece as Uint8Array);
+  return hash.digest('hex');
+}
+
+/** The SHA-256 of a file for those who cannot wait; nothing else happens meanwhile. Raises what the system says. */
+export function digestOfFileSync(path: string): string {
+  const hash = createHash('sha256');
+  const piece = new Uint8Array(PIECE_BYTES);
+  const file = openSync(path, 'r');
+  try {
+    for (let read = readSync(file, piece); read > 0; read = readSync(file, piece)) hash.update(piece.subarray(0, read));
+  } finally {
+    closeSync(file);
+  }
+  return hash.digest('hex');
+}

@@ -1,0 +1,39 @@
+/** Images as texts: base64, data URLs, and the size of one without decoding it: a few kilobytes can stand for gigabytes of pixels. */
+
+const beforeBase64 = /^data:[^,]*;base64$/i;
+
+/** What a data URL holds, still in base64; null for another text. */
+export function dataUrlContent(url: string): string | null {
+  const comma = url.indexOf(',');
+  return comma >= 0 && beforeBase64.test(url.slice(0, comma)) ? url.slice(comma + 1) : null;
+}
+
+/**
+ * The bytes of a text that is base64 as it is written in one way only (RFC 4648, section 4, with its padding), else null: two texts must
+ * never stand for the same bytes, since one of them may mean something else, or nothing, to somebody else who reads it.
+ */
+export function base64Bytes(text: string): Buffer | null {
+  const bytes = Buffer.from(text, 'base64');
+  // A tenth of the time that looking at each letter takes.
+  return bytes.toString('base64') === text ? bytes : null;
+}
+
+/** A PNG's size stands in its first 24 bytes. */
+const pngHeadChars = 32;
+const pngSignature = '89504e470d0a1a0a';
+
+/** Width times height of a base64-coded PNG, JPEG, WebP or GIF by its header; null where it has none that can be read. */
+export async function pixelCount(base64: string): Promise<number | null> {
+  const head = Buffer.from(base64.slice(0, pngHeadChars), 'base64');
+  if (head.length >= 24 && head.toString('hex', 0, 8) === pngSignature) {
+    const pixels = head.readUInt32BE(16) * head.readUInt32BE(20);
+    return pixels === 0 ? null : pixels;
+  }
+  const { default: sharp } = await import('sharp');
+  try {
+    const { width, height } = await sharp(Buffer.from(base64, 'base64'), { limitInputPixels: false }).metadata();
+    return width * height;
+  } catch {
+    return null; // Whatever it is, no judge reads it.
+  }
+}

@@ -1,0 +1,85 @@
+/** What vLLM's HTTP API is sent and what it answers, as far as a sampler needs it (`vllm/entrypoints/openai`, 0.10.2 and later). */
+import { z } from 'zod';
+
+/** One answer to a prompt of token ids. Every sampling value is sent: what is left out is taken from the model's generation_config.json. */
+export interface CompletionRequest {
+  /** The name of an adapter, or of the model itself. */
+  readonly model: string;
+  readonly prompt: readonly number[];
+  readonly max_tokens: number;
+  /** 0 takes the most probable token. */
+  readonly temperature: number;
+  readonly top_p: number;
+  /** 0 keeps everything. */
+  readonly top_k: number;
+  readonly seed: number;
+  /** The tokens that end the answer, of which it holds the one that did. */
+  readonly stop_token_ids: readonly number[];
+  /** So many alternatives to each token besides itself. */
+  readonly logprobs: number;
+}
+
+/** What is the same in every request. The server's own end tokens are ignored: an answer ends where the policy's do. */
+export const FIXED = {
+  n: 1,
+  min_p: 0,
+  repetition_penalty: 1,
+  ignore_eos: true,
+  skip_special_tokens: false,
+  return_token_ids: true,
+  return_tokens_as_token_ids: true,
+  stream: false,
+} as const;
+
+const choice = z.object({
+  token_ids: z.array(z.int().min(0)),
+  finish_reason: z.enum(['stop', 'length']),
+  logprobs: z.object({
+    token_logprobs: z.array(z.number()),
+    top_logprobs: z.array(z.record(z.string(), z.number()).nullable()).nullish(),
+  }),
+});
+export const completionReply = z.object({ choices: z.array(choice).length(1) });
+
+export interface Completion {
+  readonly ids: readonly number[];
+  /** Of each token, in nats, by the server's `--logprobs-mode`. */
+  readonly logProbs: readonly number[];
+  /** Of the first token: those of the most probable ones that were asked for. */
+  readonly top: readonly number[];
+  readonly stopped: boolean;
+}
+
+export const modelsReply = z.object({
+  data: z.array(
+    z.object({
+      id: z.string(),
+      /** Null for the model itself, else the model that the adapter stands on. */
+      parent: z.string().nullish(),
+      max_model_len: z.number().nullish(),
+    }),
+  ),
+});
+export type ServedModel = z.output<typeof modelsReply>['data'][number];
+
+/** What a server says of an error: `{error: {message}}`, before 0.10.1 `{message}`, `{detail}` of the framework, or any text. */
+export function messageOf(body: string): string {
+  const parsed = errorReply.safeParse(jsonOf(body));
+  const said = parsed.success ? (parsed.data.error?.message ?? parsed.data.message ?? parsed.data.detail) : undefined;
+  return (typeof said === 'string' ? said : body).trim().slice(0, 500);
+}
+
+const errorReply = z.object({
+  error: z.object({ message: z.string() }).optional().catch(undefined),
+  message: z.string().optional().catch(undefined),
+  detail: z.unknown().optional(),
+});
+
+/** Undefined for what is no JSON. */
+export function jsonOf(text: string): unknown {
+  try {
+    return JSON.parse(text) as unknown;
+  } catch {
+    return undefined;
+  }
+}

@@ -1,0 +1,102 @@
+/**
+ * The Hub's cache on this machine, in Hugging Face's layout: `models--OWNER--NAME/` with `refs/REVISION` (the commit that it was),
+ * `snapshots/COMMIT/FILE` and `blobs/DIGEST`, which the snapshots' files link to. Whatever Python has downloaded is found here.
+ */
+import { existsSync, readFileSync, realpathSync } from 'node:fs';
+import { join, sep } from 'node:path';
+import { CheckpointError } from '../../core/errors.js';
+import type { HubReference } from '../../schema/model.js';
+import { readJson } from '../files.js';
+import { hubEnvironment, type HubEnvironment } from './environment.js';
+import { missingFiles, type Need } from './needed.js';
+
+/** A model that lies in the cache. */
+export interface CachedModel {
+  readonly folder: string;
+  readonly commit: string;
+}
+
+export function repositoryFolder({ cacheDir }: Pick<HubEnvironment, 'cacheDir'>, hub: string): string {
+  return join(cacheDir, `models--${hub.replaceAll('/', '--')}`);
+}
+
+export function snapshotFolder(environment: Pick<HubEnvironment, 'cacheDir'>, hub: string, commit: string): string {
+  return join(repositoryFolder(environment, hub), 'snapshots', commit);
+}
+
+/** Whether a revision is a whole commit hash, which is never another commit. */
+export function isCommit(revision: string): boolean {
+  return /^[0-9a-f]{40}$/.test(revision);
+}
+
+/** The commit that a revision was when it was last asked for; null where it never was. */
+function knownCommit(environment: HubEnvironment, { hub, revision }: HubReference): string | null {
+  if (isCommit(revision)) return revision;
+  const ref = join(repositoryFolder(environment, hub), 'refs', revision);
+  const commit = existsSync(ref) ? readFileSync(ref, 'utf8').trim() : '';
+  return isCommit(commit) ? commit : null;
+}
+
+/** The snapshot of a model, of `pinned` where a commit is; null where there is none, or it lacks what is needed. */
+export function cachedModel(
+  reference: HubReference,
+  need: Need,
+  pinned: string | null = null,
+  environment = hubEnvironment(),
+): CachedModel | null {
+  const commit = pinned ?? knownCommit(environment, reference);
+  if (commit === null) return null;
+  const folder = snapshotFolder(environment, reference.hub, commit);
+  return missingFiles(folder, need).length === 0 ? { folder, commit } : null;
+}
+
+/** The snapshot of what a revision was, or of `pinned`, whatever of it was fetched; null where nothing was. */
+export function cachedSnapshot(
+  reference: HubReference,
+  pinned: string | null = null,
+  environment = hubEnvironment(),
+): string | null {
+  const commit = pinned ?? knownCommit(environment, reference);
+  const folder = commit === null ? null : snapshotFolder(environment, reference.hub, commit);
+  return folder !== null && existsSync(folder) ? folder : null;
+}
+
+/** As `cachedSnapshot`. Raises CheckpointError where there is none. */
+export function cachedFolder(reference: HubReference, pinned: string | null = null): string {
+  const environment = hubEnvironment();
+  const folder = cachedSnapshot(reference, pinned, environment);
+  if (folder !== null) return folder;
+  throw new CheckpointError(`the model ${nameOf(reference, pinned)} is not in the Hub's cache on this machine`, {
+    where: environment.cacheDir,
+    next: 'Start its run again (`editrl run` downloads it), or set HF_HUB_CACHE to the cache that has it.',
+  });
+}
+
+/** As messages call it. */
+export function nameOf({ hub, revision }: HubReference, pinned: string | null = null): string {
+  const shown = pinned ?? (revision === 'main' ? null : revision);
+  return shown === null ? hub : `${hub} at ${isCommit(shown) ? shown.slice(0, 12) : shown}`;
+}
+
+/** Which model of the Hub a folder of a cache holds; null for another folder. */
+export function hubModelAt(folder: string): { readonly hub: string; readonly revision: string } | null {
+  const [repository = '', snapshots, commit = ''] = folder.split(sep).slice(-3);
+  const [kind, owner, name, ...more] = repository.split('--');
+  if (kind !== 'models' || name === undefined || more.length > 0) return null;
+  return snapshots === 'snapshots' && isCommit(commit) ? { hub: `${owner}/${name}`, revision: commit } : null;
+}
+
+/** The SHA-256 that a large file of a cache goes by; null for any other file. */
+export function blobDigest(path: string): string | null {
+  const [folder, name = ''] = realpathSync(path).split(sep).slice(-2);
+  return folder === 'blobs' && /^[0-9a-f]{64}$/.test(name) ? name : null;
+}
+
+/** The model of the Hub that an adapter's file names as its base; null where it names a folder, or there is no adapter. */
+export function hubBaseOf(folder: string): HubReference | null {
+  const file = join(folder, 'adapter_config.json');
+  if (!existsSync(file)) return null;
+  const { base_model_name_or_path: base, revision } = readJson(file) as Record<string, unknown>;
+  if (typeof base !== 'string' || !/^[\w.-]+\/[\w.-]+$/.test(base) || existsSync(base)) return null;
+  return { hub: base, revision: typeof revision === 'string' && revision !== '' ? revision : 'main' };
+}

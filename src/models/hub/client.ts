@@ -1,0 +1,261 @@
+/**
+ * What is asked of the Hub. `@huggingface/hub` knows its interface (addresses, pages of long lists); how it is reached, what is tried again and what
+ * errors mean is said here, in the one `fetch` that it is given.
+ */
+import { listFiles, listModels, modelInfo } from '@huggingface/hub';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { EnvHttpProxyAgent, fetch as undiciFetch, type Response } from 'undici';
+import { ConfigError, EndpointError, type EditrlError } from '../../core/errors.js';
+import { nearest } from '../../core/nearest.js';
+import type { HubReference } from '../../schema/model.js';
+import { nameOf } from './cache.js';
+import type { HubEnvironment } from './environment.js';
+import { codeOf, Passing, passingOf } from './passing.js';
+
+/** A file of a repository. */
+export interface RepositoryFile {
+  readonly path: string;
+  readonly bytes: number;
+  /** The name of its blob in a cache: its SHA-256, or for a small file the hash that git has of it. */
+  readonly digest: { readonly of: 'sha256' | 'git'; readonly hex: string };
+}
+
+/** How patient a client is; tests are less so. */
+export interface Patience {
+  /** How often what may pass is tried again in a row. */
+  readonly retries: number;
+  /** Before the first of them; doubled each time. */
+  readonly pauseMs: number;
+  /** For headers, and between two pieces of a body. */
+  readonly silenceMs: number;
+  /** For a connection. */
+  readonly connectMs: number;
+}
+
+const usual: Patience = { retries: 5, pauseMs: 1000, silenceMs: 30_000, connectMs: 10_000 };
+
+/** A server that asks to be left alone for longer is not waited for. */
+const LONGEST_WAIT_S = 300;
+/** So many models of an owner are looked through for the one that was meant. */
+const MOST_NAMES = 200;
+
+type Headers = Readonly<Record<string, string>>;
+
+export class HubClient {
+  readonly #agent: EnvHttpProxyAgent;
+
+  constructor(
+    readonly environment: HubEnvironment,
+    readonly patience: Patience = usual,
+    /** Ends everything that is under way. */
+    readonly signal: AbortSignal = new AbortController().signal,
+  ) {
+    const { silenceMs, connectMs } = patience;
+    this.#agent = new EnvHttpProxyAgent({
+      headersTimeout: silenceMs,
+      bodyTimeout: silenceMs,
+      connect: { timeout: connectMs },
+    });
+  }
+
+  close(): Promise<void> {
+    return this.#agent.close();
+  }
+
+  /** The commit that a revision is now. Raises EndpointError where the Hub cannot be asked or does not allow it, ConfigError where it has no such model. */
+  async commitOf(reference: HubReference): Promise<string> {
+    const { sha } = await modelInfo({
+      ...this.#request(reference),
+      name: reference.hub,
+      revision: reference.revision,
+      additionalFields: ['sha'],
+    });
+    return sha;
+  }
+
+  /** All files of a commit. Raises as `commitOf`. */
+  async files(reference: HubReference, commit: string): Promise<RepositoryFile[]> {
+    const files: RepositoryFile[] = [];
+    const listed = listFiles({
+      ...this.#request(reference),
+      repo: reference.hub,
+      revision: commit,
+      recursive: true,
+    });
+    for await (const { type, path, size, oid, lfs } of listed) {
+      // A path becomes one on this machine: none may lead out of its folder.
+      if (type !== 'file' || path.split('/').some((part) => part === '..' || part === '')) continue;
+      if (lfs !== undefined) files.push({ path, bytes: lfs.size, digest: { of: 'sha256', hex: lfs.oid } });
+      else if (oid !== undefined) files.push({ path, bytes: size, digest: { of: 'git', hex: oid } });
+    }
+    return files;
+  }
+
+  /** A file's bytes from one of them on; the server may begin at 0 instead, which its status says. Raises as `commitOf`, and Passing. */
+  open(reference: HubReference, commit: string, path: string, from: number): Promise<Response> {
+    const name = path.split('/').map(encodeURIComponent).join('/');
+    return this.#ask(reference, `${this.environment.endpoint}/${reference.hub}/resolve/${commit}/${name}`, {
+      // What is counted and hashed are the file's own bytes.
+      'accept-encoding': 'identity',
+      ...(from === 0 ? {} : { range: `bytes=${from}-` }),
+    });
+  }
+
+  /** Does something again while what stops it may pass and it comes further; says what stopped it in the end. */
+  async persevere<T>(reference: HubReference, work: () => Promise<T>, progress: () => number = () => 0): Promise<T> {
+    let [reached, inVain] = [progress(), 0];
+    for (;;) {
+      try {
+        return await work();
+      } catch (cause) {
+        this.signal.throwIfAborted();
+        const passing = cause instanceof Passing ? cause : passingOf(cause);
+        if (passing === null) throw cause;
+        inVain = progress() > reached ? 1 : inVain + 1;
+        reached = Math.max(reached, progress());
+        if (inVain > this.patience.retries || (passing.waitS ?? 0) > LONGEST_WAIT_S) {
+          throw this.#away(reference, passing);
+        }
+        const pauseMs = Math.max((passing.waitS ?? 0) * 1000, this.patience.pauseMs * 2 ** (inVain - 1));
+        await sleep(pauseMs, undefined, { signal: this.signal });
+      }
+    }
+  }
+
+  /** Where the library asks, and by what. It would refuse tokens of other servers than Hugging Face's own: these are sent by `#send`. */
+  #request(reference: HubReference) {
+    return this.#asking((address, headers) => this.persevere(reference, () => this.#ask(reference, address, headers)));
+  }
+
+  #asking(ask: (address: string, headers: Headers) => Promise<Response>) {
+    const fetching = (address: string | URL, init: { headers?: Headers } = {}): Promise<Response> =>
+      ask(String(address), init.headers ?? {});
+    return { hubUrl: this.environment.endpoint, fetch: fetching as unknown as typeof fetch };
+  }
+
+  #send(address: string, headers: Headers): Promise<Response> {
+    const { token, endpoint } = this.environment;
+    // Where a list goes on, the server says.
+    const own = token !== null && new URL(address).origin === new URL(endpoint).origin;
+    return undiciFetch(address, {
+      headers: { ...headers, ...(own ? { authorization: `Bearer ${token}` } : {}) },
+      dispatcher: this.#agent,
+      signal: this.signal,
+    });
+  }
+
+  /** One request. Raises Passing for what is worth another try, and what the answer means where it is none of success. */
+  async #ask(reference: HubReference, address: string, headers: Headers): Promise<Response> {
+    let response: Response;
+    try {
+      response = await this.#send(address, headers);
+    } catch (cause) {
+      this.signal.throwIfAborted();
+      throw passingOf(cause) ?? this.#away(reference, new Passing(codeOf(cause), null, cause));
+    }
+    if (response.ok) return response;
+    const { status } = response;
+    const said = (await response.text().catch(() => '')).slice(0, 200);
+    if (status === 429 || status >= 500) {
+      const asked = Number(response.headers.get('retry-after'));
+      throw new Passing(`it answers ${status}`, Number.isFinite(asked) ? asked : null);
+    }
+    throw await this.#refusal(reference, response, said);
+  }
+
+  async #refusal(reference: HubReference, response: Response, said: string): Promise<EditrlError> {
+    const { status, headers } = response;
+    const { token, endpoint } = this.environment;
+    const [kind, detail] = [headers.get('x-error-code'), headers.get('x-error-message') ?? said];
+    const where = `${endpoint}/${reference.hub}`;
+    if (kind === 'GatedRepo') {
+      const ask = `Accept its conditions on its page, ${where}`;
+      return new EndpointError(
+        `the model ${reference.hub} is gated, and ${token === null ? 'no token was sent' : 'the account of the token may not read it'}`,
+        {
+          where,
+          next:
+            token === null
+              ? `${ask}, and set HF_TOKEN to a token of that account.`
+              : `${ask}; a token of fine-grained rights has to name it, too.`,
+        },
+      );
+    }
+    if (kind === 'RevisionNotFound') return this.#noRevision(reference);
+    if (status === 401 && token !== null && kind !== 'RepoNotFound') {
+      return new EndpointError(`the Hub does not take the token (${detail})`, {
+        where,
+        next: 'Set HF_TOKEN to a valid token, or unset it and remove the file that an earlier login left.',
+      });
+    }
+    if (kind === 'RepoNotFound' || status === 401 || status === 404) return this.#noModel(reference);
+    return new EndpointError(`the Hub refuses ${reference.hub}: ${status} ${detail}`, { where });
+  }
+
+  async #noModel(reference: HubReference): Promise<EditrlError> {
+    const [owner, name] = reference.hub.split('/');
+    const names: string[] = [];
+    // A hint is not worth a second try.
+    const search = {
+      ...this.#asking((address, headers) => this.#send(address, headers)),
+      search: { owner },
+      limit: MOST_NAMES,
+    };
+    await hint(async () => {
+      for await (const model of listModels(search)) names.push(model.name);
+    });
+    const close = nearest(
+      name,
+      names.map((full) => full.slice(owner.length + 1)),
+    );
+    const known = close === null ? 'Check the name' : `Did you mean ${owner}/${close}?`;
+    const { token } = this.environment;
+    const hidden =
+      token === null
+        ? 'a private model needs HF_TOKEN'
+        : 'a private model needs a token of an account that may read it';
+    return new ConfigError(`there is no model ${reference.hub} on the Hub, or it is private`, {
+      where: this.environment.endpoint,
+      next: close === null ? `${known}; ${hidden}.` : `${known} Otherwise: ${hidden}.`,
+    });
+  }
+
+  async #noRevision(reference: HubReference): Promise<EditrlError> {
+    const { hub, revision } = reference;
+    let names: string[] = [];
+    await hint(async () => {
+      const response = await this.#send(`${this.environment.endpoint}/api/models/${hub}/refs`, {});
+      const { branches = [], tags = [] } = (await response.json()) as Readonly<
+        Record<string, { readonly name: string }[]>
+      >;
+      names = [...branches, ...tags].map(({ name }) => name);
+    });
+    const close = nearest(revision, names);
+    const known =
+      names.length === 0
+        ? 'Name a branch, a tag, or a whole commit hash.'
+        : `There are: ${names.slice(0, 8).join(', ')}; or a whole commit hash.`;
+    return new ConfigError(`the model ${hub} has no revision '${revision}'`, {
+      where: `${this.environment.endpoint}/${hub}`,
+      next: close === null ? known : `Did you mean '${close}'?`,
+    });
+  }
+
+  #away(reference: HubReference, { found, waitS, cause }: Passing): EndpointError {
+    const wait = waitS === null || waitS <= 0 ? '' : ` and asks to be left alone for ${waitS} s`;
+    return new EndpointError(`the Hub cannot be asked for ${nameOf(reference)}: ${found}${wait}`, {
+      where: this.environment.endpoint,
+      next: 'Check the network (HTTPS_PROXY is taken from the environment) and HF_ENDPOINT, then give the same command again: what was downloaded stays. With HF_HUB_OFFLINE=1 the cache alone is used.',
+      cause,
+    });
+  }
+}
+
+/** What only makes a message better may fail: then the message goes without. */
+async function hint(ask: () => Promise<void>): Promise<void> {
+  try {
+    await ask();
+  } catch {
+    // The error that the message is about is the one to show.
+  }
+}

@@ -1,0 +1,195 @@
+/** A model of the Hub into the cache: what it is first, and its weights once somebody has seen that they can be used. */
+import { mkdirSync, statfsSync } from 'node:fs';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { CheckpointError, EndpointError, InUseError } from '../../core/errors.js';
+import { writeFileAtomic } from '../../core/files.js';
+import { realLockWorld, standingOf, takeLock, type FileLock } from '../../core/lock.js';
+import type { HubReference } from '../../schema/model.js';
+import { cachedModel, isCommit, nameOf, repositoryFolder, snapshotFolder } from './cache.js';
+import type { HubClient, RepositoryFile } from './client.js';
+import { bytesBefore, cacheRefused, download, isCached } from './download.js';
+import { descriptionFiles, weightFiles, type Need } from './needed.js';
+
+/** A model that somebody names. */
+export interface WantedModel {
+  readonly reference: HubReference;
+  readonly need: Need;
+  /** The commit that a run began with; null where it has not. */
+  readonly pinned: string | null;
+}
+
+/** A model that can be had. */
+export interface FoundModel extends WantedModel {
+  readonly commit: string;
+  /** Its snapshot, which holds all but `left`. */
+  readonly folder: string;
+  /** What is still to be fetched. */
+  readonly left: readonly RepositoryFile[];
+  /** Bytes of `left` that are not on the disk. */
+  readonly bytesLeft: number;
+  /** What a person should be told of it. */
+  readonly note: string | null;
+}
+
+export interface Telling {
+  /** Told a line. */
+  readonly say: (line: string) => void;
+  /** Told how many bytes of all are there, often. */
+  readonly progress?: (done: number, all: number) => void;
+}
+
+const HEARTBEAT_EVERY_MS = 10_000;
+const LOOK_EVERY_MS = 500;
+/** What stays free on a disk. */
+const LEAST_FREE_BYTES = 64 * 2 ** 20;
+
+/**
+ * Finds a model, and fetches the files that describe it. A commit that a run began with and that lies in the cache is used without asking; so is
+ * what the cache has where the Hub does not answer. Raises CheckpointError where the Hub may not be asked and the cache lacks it, or it has no weights
+ * that can be read, and what `HubClient` and `download` raise.
+ */
+export async function lookUp(client: HubClient, wanted: WantedModel, telling: Telling): Promise<FoundModel> {
+  const { reference, need, pinned } = wanted;
+  const { environment } = client;
+  const cached = cachedModel(reference, need, pinned, environment);
+  const ready = cached === null ? null : { ...wanted, ...cached, left: [], bytesLeft: 0, note: null };
+  if (ready !== null && (pinned !== null || environment.offline)) return ready;
+  if (environment.offline) throw notThere(wanted, environment.cacheDir);
+  try {
+    const commit = pinned ?? (isCommit(reference.revision) ? reference.revision : await client.commitOf(reference));
+    const files = await client.files(reference, commit);
+    return await describe(client, { ...wanted, commit }, files, telling);
+  } catch (error) {
+    if (ready === null || !(error instanceof EndpointError)) throw error;
+    return { ...ready, note: `${error.message}; the copy in the cache is used` };
+  }
+}
+
+/** That the Hub may not be asked for what the cache lacks. */
+export function notThere({ reference, pinned }: WantedModel, cacheDir: string): CheckpointError {
+  return new CheckpointError(
+    `the model ${nameOf(reference, pinned)} was not downloaded, and HF_HUB_OFFLINE says that the Hub may not be asked`,
+    {
+      where: cacheDir,
+      next: 'Unset HF_HUB_OFFLINE, or set HF_HUB_CACHE to the cache that has it.',
+    },
+  );
+}
+
+async function describe(
+  client: HubClient,
+  wanted: WantedModel & { readonly commit: string },
+  files: readonly RepositoryFile[],
+  telling: Telling,
+): Promise<FoundModel> {
+  const { reference, need, commit } = wanted;
+  const folder = snapshotFolder(client.environment, reference.hub, commit);
+  const paths = files.map(({ path }) => path);
+  const small = new Set(descriptionFiles(paths));
+  const absent = (file: RepositoryFile): boolean => !isCached(client, reference, commit, file);
+  const describing = files.filter((file) => small.has(file.path) && absent(file));
+  if (describing.length > 0) {
+    await whileLocked(client, reference, telling, async () => {
+      for (const file of describing) await download(client, reference, commit, file);
+    });
+  }
+  if (wanted.pinned === null && !isCommit(reference.revision)) {
+    writeFileAtomic(join(repositoryFolder(client.environment, reference.hub), 'refs', reference.revision), commit);
+  }
+  const weights = new Set(
+    need === 'model' ? weightFiles(folder, paths, `${client.environment.endpoint}/${nameOf(reference)}`) : [],
+  );
+  const left = files.filter((file) => weights.has(file.path) && absent(file));
+  const bytesLeft = left.reduce((sum, file) => sum + file.bytes - bytesBefore(client, reference, file), 0);
+  return { ...wanted, folder, left, bytesLeft, note: null };
+}
+
+/** Fetches what is left of a model, one process at a time. Raises RunError where the disk has no room, and what `download` raises. */
+export async function fetchModel(
+  client: HubClient,
+  found: FoundModel,
+  telling: Telling,
+  freeOf: (folder: string) => number = freeSpace,
+): Promise<void> {
+  const { reference, commit, left } = found;
+  const repository = repositoryFolder(client.environment, reference.hub);
+  if (left.length > 0) {
+    await whileLocked(client, reference, telling, async () => {
+      const open = left.filter((file) => !isCached(client, reference, commit, file));
+      const before = open.map((file) => bytesBefore(client, reference, file));
+      const all = open.reduce((sum, { bytes }) => sum + bytes, 0);
+      requireRoom(repository, all - before.reduce((sum, bytes) => sum + bytes, 0), freeOf(repository));
+      let done = 0;
+      for (const file of open) {
+        await download(client, reference, commit, file, (bytes) => telling.progress?.(done + bytes, all));
+        done += file.bytes;
+      }
+    });
+  }
+}
+
+function freeSpace(folder: string): number {
+  const { bavail, bsize } = statfsSync(folder);
+  return bavail * bsize;
+}
+
+function requireRoom(folder: string, bytes: number, free: number): void {
+  if (bytes === 0 || free >= bytes + LEAST_FREE_BYTES) return;
+  throw cacheRefused(folder, `${megabytes(bytes)} are to be fetched, and the disk has ${megabytes(free)} free`);
+}
+
+/** As a person reads sizes of downloads. */
+export function megabytes(bytes: number): string {
+  return bytes < 1e9 ? `${Math.max(1, Math.ceil(bytes / 1e6))} MB` : `${(bytes / 1e9).toFixed(1)} GB`;
+}
+
+/** Does something while no other process of this program downloads from the same repository; waits until it may. */
+async function whileLocked(
+  client: HubClient,
+  { hub }: HubReference,
+  { say }: Telling,
+  work: () => Promise<void>,
+): Promise<void> {
+  const { environment } = client;
+  const folder = repositoryFolder(environment, hub);
+  try {
+    mkdirSync(folder, { recursive: true });
+  } catch (cause) {
+    throw cacheRefused(
+      folder,
+      `its folder cannot be made (${(cause as NodeJS.ErrnoException).code ?? String(cause)})`,
+      cause,
+    );
+  }
+  const lock = await lockWhenFree(join(folder, '.editrl.lock'), client.signal, () =>
+    say(`another process is downloading ${hub}: waiting for it`),
+  );
+  const beating = setInterval(() => lock.heartbeat(), HEARTBEAT_EVERY_MS);
+  try {
+    await work();
+  } finally {
+    clearInterval(beating);
+    lock.release();
+  }
+}
+
+async function lockWhenFree(path: string, signal: AbortSignal, onWaiting: () => void): Promise<FileLock> {
+  const world = realLockWorld();
+  for (let told = false; ;) {
+    try {
+      return takeLock(
+        path,
+        ({ owner }) => {
+          if (owner === null || standingOf(owner, world) !== 'gone') throw new InUseError('in use');
+        },
+        world,
+      );
+    } catch (error) {
+      if (!(error instanceof InUseError)) throw error;
+      if (!told) onWaiting();
+      told = true;
+      await sleep(LOOK_EVERY_MS, undefined, { signal });
+    }
+  }
+}

@@ -1,0 +1,226 @@
+/** What a run made, in files that other programs load: an adapter as PEFT has it, or a whole model as transformers does. */
+import { closeSync, copyFileSync, existsSync, openSync, readdirSync, writeFileSync, writeSync } from 'node:fs';
+import { join } from 'node:path';
+import { CheckpointError, must } from '../../core/errors.js';
+import {
+  narrow,
+  readSafetensors,
+  readSafetensorsIndex,
+  safetensorsHeader,
+  WRITTEN,
+  type FloatTensor,
+  type WrittenDtype,
+} from '../../core/safetensors.js';
+import { CONFIG_FILE, GENERATION_FILE, INDEX_FILE, POLICY_FILE, readJson, tensorFiles } from '../../models/files.js';
+import { withAdapter, type DecoderConfig } from '../../nets/decoder/config.js';
+import { storedNames } from '../../nets/decoder/files.js';
+import {
+  ADAPTER_CONFIG_FILE,
+  ADAPTER_FILE,
+  adapterWeights,
+  baseOf,
+  describeModel,
+  descriptionOf,
+  digestOfWeights,
+  holdsAdapter,
+  mergeLayer,
+  readAdapterConfig,
+  refuseOtherBase,
+} from './adapter.js';
+
+/** By the names that people have for them. */
+export const exportedDtypes = { float32: 'F32', bfloat16: 'BF16', float16: 'F16' } as const satisfies Record<
+  string,
+  WrittenDtype
+>;
+export type ExportedDtype = keyof typeof exportedDtypes;
+
+export { holdsAdapter } from './adapter.js';
+
+/** A file with weights holds at most so many bytes. */
+const SHARD_BYTES = 5e9;
+
+/** Files of a checkpoint that go on training, and nothing else. */
+const ofTraining: ReadonlySet<string> = new Set([
+  'optimizer.safetensors',
+  'ema.safetensors',
+  'trainer.json',
+  'MANIFEST.json',
+]);
+
+/** Writes the adapter of a checkpoint and its tokenizer into a folder. Raises CheckpointError for a checkpoint without an adapter. */
+export function exportAdapter(checkpoint: string, folder: string): void {
+  if (!holdsAdapter(checkpoint)) {
+    throw new CheckpointError('the checkpoint has no adapter: the run trains all weights', {
+      where: checkpoint,
+      next: 'Export the whole model: --format merged.',
+    });
+  }
+  for (const file of [ADAPTER_CONFIG_FILE, ADAPTER_FILE]) copyFileSync(join(checkpoint, file), join(folder, file));
+  copyTokenizer(checkpoint, folder);
+}
+
+/**
+ * Writes the whole model of a checkpoint into a folder, an adapter merged into its base, tensor by tensor. Raises CheckpointError where it is no
+ * language model, where the base is not the one that the adapter was trained on, and where a number is too large for the number format.
+ */
+export function exportMerged(
+  checkpoint: string,
+  folder: string,
+  { dtype, shardBytes = SHARD_BYTES }: { readonly dtype: ExportedDtype; readonly shardBytes?: number },
+): void {
+  const config = exportedConfig(checkpoint, dtype);
+  const tensors = tensorsOfModel(checkpoint);
+  writeFileSync(join(folder, CONFIG_FILE), `${JSON.stringify(config, null, 2)}\n`);
+  copyTokenizer(checkpoint, folder);
+  // What the base says of sampling holds for the model that it became.
+  const generation = [rootOf(checkpoint), checkpoint].map((from) => join(from, GENERATION_FILE)).find(existsSync);
+  if (generation !== undefined) copyFileSync(generation, join(folder, GENERATION_FILE));
+  writeShards(folder, tensors, exportedDtypes[dtype], shardBytes);
+}
+
+/** A tensor that is read when it is written. */
+interface LazyTensor {
+  readonly shape: readonly number[];
+  readonly read: () => FloatTensor;
+}
+
+/** All tensors of a model by their names in the files, its adapters merged. */
+function tensorsOfModel(folder: string): Map<string, LazyTensor> {
+  if (!holdsAdapter(folder)) {
+    const lazy = new Map<string, LazyTensor>();
+    for (const file of new Set(tensorFiles(folder).values())) {
+      for (const [name, { shape }] of readSafetensorsIndex(file).entries) {
+        lazy.set(name, { shape, read: () => must(readSafetensors(file, [name]).get(name), name) });
+      }
+    }
+    return lazy;
+  }
+  const base = baseOf(folder);
+  const { lora, baseDigest } = readAdapterConfig(folder);
+  refuseOtherBase(folder, baseDigest, digestOfWeights(base));
+  const tensors = tensorsOfModel(base);
+  const adapted = withAdapter(describeModel(base), lora);
+  const { adapter } = adapted;
+  const weights = adapterWeights(folder, adapted);
+  const stored = storedNames(tensors, base);
+  for (const layer of adapter.layers) {
+    const name = stored(`${layer}.weight`);
+    const { shape, read } = must(tensors.get(name), name);
+    const readMerged = (): FloatTensor => {
+      const tensor = read();
+      mergeLayer(adapter, layer, tensor, weights);
+      return tensor;
+    };
+    tensors.set(name, { shape, read: readMerged });
+  }
+  return tensors;
+}
+
+/** The folder that a chain of adapters stands on. */
+function rootOf(folder: string): string {
+  return holdsAdapter(folder) ? rootOf(baseOf(folder)) : folder;
+}
+
+/** The model's config.json in Hugging Face's words. */
+function exportedConfig(checkpoint: string, dtype: ExportedDtype): object {
+  const json = JSON.parse(descriptionOf(checkpoint)) as Record<string, unknown>;
+  const whole = 'model_type' in json ? json : huggingFaceConfig(json, checkpoint);
+  const named = 'torch_dtype' in whole ? 'torch_dtype' : 'dtype';
+  const { text_config: text } = whole;
+  const inner = typeof text === 'object' && text !== null && 'dtype' in text ? { text_config: { ...text, dtype } } : {};
+  return { ...whole, ...inner, [named]: dtype };
+}
+
+/** Of a model that was made here from random weights: it is one of Llama's, or with biases one of Qwen2's. */
+function huggingFaceConfig(json: Readonly<Record<string, unknown>>, checkpoint: string): Record<string, unknown> {
+  const where = join(checkpoint, CONFIG_FILE);
+  if (!('num_hidden_layers' in json) || !('vocab_size' in json)) {
+    throw new CheckpointError('this is no language model: only these are exported', { where });
+  }
+  const config = json as unknown as DecoderConfig;
+  const { attention_bias, ...sizes } = config;
+  const others = ['rope_scaling', 'qk_norm', 'sliding_window', 'attention_output_bias', 'mlp_bias'] as const;
+  const found = others.filter((key) => config[key] !== undefined && config[key] !== false);
+  if (found.length > 0) {
+    throw new CheckpointError(`its family is not recorded, and it has ${found.join(', ')}`, {
+      where,
+      next: "Put the config.json of the model that the run started from in this one's place.",
+    });
+  }
+  const [model_type, architecture] = attention_bias ? ['qwen2', 'Qwen2ForCausalLM'] : ['llama', 'LlamaForCausalLM'];
+  return {
+    architectures: [architecture],
+    model_type,
+    ...sizes,
+    hidden_act: 'silu',
+    max_position_embeddings: MADE_FOR_POSITIONS,
+    ...endsOf(checkpoint),
+  };
+}
+
+/** Positions are rotations, which have no end; loaders want one. */
+const MADE_FOR_POSITIONS = 32_768;
+
+function endsOf(checkpoint: string): object {
+  const file = join(checkpoint, GENERATION_FILE);
+  return existsSync(file) ? (readJson(file) as object) : {};
+}
+
+function copyTokenizer(checkpoint: string, folder: string): void {
+  const weights = [ADAPTER_CONFIG_FILE, ADAPTER_FILE, POLICY_FILE, CONFIG_FILE, GENERATION_FILE];
+  const names = readdirSync(checkpoint).filter((name) => !ofTraining.has(name) && !weights.includes(name));
+  for (const name of names) copyFileSync(join(checkpoint, name), join(folder, name));
+}
+
+/** Writes tensors into one file, or into several of at most so many bytes, with an index. */
+function writeShards(
+  folder: string,
+  tensors: ReadonlyMap<string, LazyTensor>,
+  dtype: WrittenDtype,
+  shardBytes: number,
+): void {
+  const shards = [new Map<string, LazyTensor>()];
+  let [filled, total] = [0, 0];
+  for (const [name, tensor] of tensors) {
+    const bytes = WRITTEN[dtype] * tensor.shape.reduce((product, size) => product * size, 1);
+    if (filled > 0 && filled + bytes > shardBytes) {
+      shards.push(new Map<string, LazyTensor>());
+      filled = 0;
+    }
+    must(shards.at(-1), 'a shard').set(name, tensor);
+    filled += bytes;
+    total += bytes;
+  }
+  const padded = (number: number): string => String(number).padStart(5, '0');
+  const nameOf = (shard: number): string =>
+    shards.length === 1 ? 'model.safetensors' : `model-${padded(shard + 1)}-of-${padded(shards.length)}.safetensors`;
+  shards.forEach((shard, index) => writeShard(join(folder, nameOf(index)), shard, dtype));
+  if (shards.length === 1) return;
+  const weightMap = shards.flatMap((shard, index) => [...shard.keys()].map((name) => [name, nameOf(index)] as const));
+  const index = { metadata: { total_size: total }, weight_map: Object.fromEntries(weightMap) };
+  writeFileSync(join(folder, INDEX_FILE), `${JSON.stringify(index, null, 2)}\n`);
+}
+
+function writeShard(path: string, tensors: ReadonlyMap<string, LazyTensor>, dtype: WrittenDtype): void {
+  const file = openSync(path, 'w');
+  const write = (bytes: Uint8Array): void => {
+    let done = 0;
+    while (done < bytes.length) done += writeSync(file, bytes, done, Math.min(bytes.length - done, 2 ** 30));
+  };
+  try {
+    write(safetensorsHeader(new Map([...tensors].map(([name, { shape }]) => [name, shape])), dtype, { format: 'pt' }));
+    for (const [name, { read }] of tensors) {
+      const { data } = read();
+      if (dtype === 'F16' && data.some((value) => Math.abs(value) >= 65_520)) {
+        throw new CheckpointError(`${name} holds numbers beyond 65504, the largest of float16`, {
+          where: path,
+          next: 'Use --dtype bfloat16 or float32.',
+        });
+      }
+      write(narrow(data, dtype));
+    }
+  } finally {
+    closeSync(file);
+  }
+}

@@ -1,0 +1,99 @@
+/** The adapters that a run has on a vLLM server: one folder and one name for each version of the weights, of which the latest is kept. */
+import { mkdirSync, rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import type { Deadline } from '../../../core/deadline.js';
+import { EndpointError } from '../../../core/errors.js';
+import { diskError } from '../../../core/files.js';
+import type { VllmClient, VllmReply } from '../../../engines/vllm/client.js';
+import { messageOf } from '../../../engines/vllm/wire.js';
+import type { CheckpointFiles } from '../../../models/files.js';
+
+export interface AdapterShelfOptions {
+  readonly client: VllmClient;
+  /** Where they are written, and what that folder is called where the server runs. */
+  readonly folder: string;
+  readonly seenAs: string;
+  /** How their names begin: no other run's on the same server do. */
+  readonly prefix: string;
+  /** What the server has to be started for. */
+  readonly rank: number;
+}
+
+export class AdapterShelf {
+  constructor(private readonly options: AdapterShelfOptions) {}
+
+  /** Removes what an earlier attempt left, here and on the server. */
+  async clear(within: Deadline): Promise<void> {
+    const { client, folder, prefix } = this.options;
+    for (const { id } of await client.models(within)) if (id.startsWith(prefix)) await this.#unload(id, within);
+    rmSync(folder, { recursive: true, force: true });
+  }
+
+  /** Writes a folder and has the server load it. Raises RunError where the disk refuses, EndpointError where the server does. */
+  async add(name: string, files: CheckpointFiles, within: Deadline): Promise<void> {
+    const folder = join(this.options.folder, name);
+    try {
+      mkdirSync(folder, { recursive: true });
+      for (const [file, content] of Object.entries(files)) {
+        const whole = typeof content === 'string' || content instanceof Uint8Array ? content : Buffer.concat(content);
+        writeFileSync(join(folder, file), whole);
+      }
+    } catch (cause) {
+      throw diskError(folder, cause);
+    }
+    await this.load(name, within);
+  }
+
+  /** To be called again for a server that has been started again. */
+  async load(name: string, within: Deadline): Promise<void> {
+    const { client, seenAs } = this.options;
+    const path = `${seenAs.replace(/\/+$/, '')}/${name}`;
+    const reply = await client.load(name, path, within);
+    if (reply.status === 200) return;
+    // Names are not used twice: an earlier request got through whose reply did not, or another rank was first.
+    if (/already been loaded/.test(messageOf(reply.body))) return;
+    throw this.#refused(reply, path);
+  }
+
+  async remove(name: string, within: Deadline): Promise<void> {
+    await this.#unload(name, within);
+    rmSync(join(this.options.folder, name), { recursive: true, force: true });
+  }
+
+  /** A server that does not have it, having been started again, is as good as one that has let go of it. */
+  async #unload(name: string, within: Deadline): Promise<void> {
+    const { client } = this.options;
+    const { status, body } = await client.unload(name, within);
+    if (status === 200 || status === 404) return;
+    throw new EndpointError(`vLLM does not let go of the adapter ${name}: status ${status}: ${messageOf(body)}`, {
+      where: client.url,
+      next: 'Look for the reason in the log of vLLM.',
+    });
+  }
+
+  #refused({ status, body }: VllmReply, path: string): EndpointError {
+    const { client, rank } = this.options;
+    const said = messageOf(body);
+    const found = remedies.find(([matches]) => matches(status, said));
+    return new EndpointError(`vLLM does not load the adapter at ${path}: status ${status}: ${said}`, {
+      where: client.url,
+      next: found === undefined ? 'Look for the reason in the log of vLLM.' : found[1](rank),
+    });
+  }
+}
+
+type Matches = (status: number, said: string) => boolean;
+
+const remedies: readonly (readonly [Matches, (rank: number) => string])[] = [
+  [
+    (status, said) => status === 404 && !/adapter/i.test(said),
+    () => 'Start vLLM with VLLM_ALLOW_RUNTIME_LORA_UPDATING=True in its environment, and with --enable-lora.',
+  ],
+  [
+    (_status, said) => /no adapter found|no such file/i.test(said),
+    () =>
+      'The server does not see that folder: let rollout.engine.adapter_dir be one that both see, and server_adapter_dir what the server calls it.',
+  ],
+  [(_status, said) => /max_lora_rank/.test(said), (rank) => `Start vLLM with --max-lora-rank of at least ${rank}.`],
+  [(_status, said) => /enable.lora|lora is not enabled/i.test(said), () => 'Start vLLM with --enable-lora.'],
+];

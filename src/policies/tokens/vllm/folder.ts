@@ -1,0 +1,18 @@
+/** An adapter's folder as vLLM reads it. */
+import { safetensorsPieces } from '../../../core/safetensors.js';
+import type { CheckpointFiles, Weights } from '../../../models/files.js';
+import { ADAPTER_CONFIG_FILE, adapterConfigJson, adapterLayout, type AdaptedModel } from '../adapter.js';
+
+/** `weights` are the adapter's. Its layers are listed by name, since vLLM does not know `all-linear` and takes no pattern. */
+export function adapterFolder(model: AdaptedModel, weights: Weights): CheckpointFiles {
+  const { file, stored, metadata } = adapterLayout(model);
+  const layers = [...model.config.adapter.layers].map((name) => name.slice(name.lastIndexOf('.') + 1));
+  const config = {
+    ...(JSON.parse(adapterConfigJson(model)) as object),
+    target_modules: [...new Set(layers)].sort(),
+  };
+  return {
+    [ADAPTER_CONFIG_FILE]: `${JSON.stringify(config, null, 2)}\n`,
+    [file]: safetensorsPieces(new Map([...weights].map(([name, tensor]) => [stored(name), tensor])), metadata),
+  };
+}

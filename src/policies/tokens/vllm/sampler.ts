@@ -1,0 +1,245 @@
+/**
+ * Answers sampled by vLLM. Each has a request and a seed of its own, so that it is the same whatever is asked besides; what was answered is
+ * stored before it is used, and found again under the same weights: so a resumed run stays the same, though a server gives no such promise.
+ */
+import { createHash } from 'node:crypto';
+import pLimit, { type LimitFunction } from 'p-limit';
+import { Deadline } from '../../../core/deadline.js';
+import { systemClock, type Clock } from '../../../core/clock.js';
+import { EndpointError, must } from '../../../core/errors.js';
+import type { VllmClient } from '../../../engines/vllm/client.js';
+import type { LogProbsMode } from '../../../engines/vllm/probe.js';
+import type { Completion, CompletionRequest } from '../../../engines/vllm/wire.js';
+import { Abandoned, lead } from '../../../group/lead.js';
+import type { ProcessGroup } from '../../../group/process_group.js';
+import type { CheckpointFiles } from '../../../models/files.js';
+import type { SampleRequest } from '../../policy.js';
+import type { TokenAnswer, TokenAsked, TokenPrompt } from '../batch.js';
+import type { PublishedWeights, SamplerElsewhere } from '../elsewhere.js';
+import type { TokenFormat } from '../format.js';
+import type { TokenSampling } from '../rollout.js';
+import type { AdapterShelf } from './adapters.js';
+
+/** What a server answered to one request. */
+export interface SampledAnswer {
+  /** The name of the episode. */
+  readonly key: string;
+  /** SHA-256 of the weights, the prompt and how it was sampled. */
+  readonly requestHash: string;
+  readonly ids: readonly number[];
+  /** Null where the server's are not those of the distribution that training sees. */
+  readonly logProbs: readonly number[] | null;
+  readonly finished: boolean;
+}
+
+export interface AnswerStore {
+  find(key: string, requestHash: string): SampledAnswer | undefined;
+  put(answer: SampledAnswer): void;
+}
+
+export interface VllmSamplerOptions<P extends TokenPrompt = TokenPrompt> {
+  readonly client: VllmClient;
+  readonly adapters: AdapterShelf;
+  /** How the names of adapters begin, on all ranks alike. */
+  readonly prefix: string;
+  readonly format: TokenFormat<P>;
+  /** Rows of the model's vocabulary. */
+  readonly vocabulary: number;
+  /** The longest sequence of prompt and answer. */
+  readonly contextSize: number;
+  /** Whether training takes a token's log-probability over its own part of the vocabulary alone, which the server does not. */
+  readonly separateVocabularies: boolean;
+  readonly mode: LogProbsMode;
+  readonly store: AnswerStore;
+  /** This rank's answers that rank 0 has yet to store. */
+  readonly take: () => readonly SampledAnswer[];
+  readonly group: Pick<ProcessGroup, 'rank' | 'broadcast' | 'gather'>;
+  /** Answers under way at once, on this rank. */
+  readonly concurrency: number;
+  readonly maxWaitMs: number;
+  readonly stop: AbortSignal;
+  readonly close: () => Promise<void>;
+  readonly clock?: Clock;
+}
+
+interface Loaded {
+  readonly name: string;
+  readonly version: string;
+  /** SHA-256 of the adapter's files. */
+  readonly digest: string;
+}
+
+/** What the end of a run may still take to tidy up. */
+const TIDY_MS = 5000;
+/** A server that loses an adapter so often while one answer is asked for does not keep it. */
+const MOST_RELOADS = 5;
+
+export class VllmSampler<P extends TokenPrompt = TokenPrompt> implements SamplerElsewhere<P> {
+  #loaded: Loaded | null = null;
+  /** Under way where the server has been started again. */
+  #reloading: Promise<void> | null = null;
+  readonly #slots: LimitFunction;
+  readonly #clock: Clock;
+
+  constructor(private readonly options: VllmSamplerOptions<P>) {
+    this.#slots = pLimit(options.concurrency);
+    this.#clock = options.clock ?? systemClock;
+  }
+
+  async publish({ steps, of, files }: PublishedWeights): Promise<void> {
+    const version = of === 'current' ? String(steps) : `${steps}-${of}`;
+    const before = this.#loaded;
+    if (before?.version === version) return;
+    const made = files();
+    const next = { name: `${this.options.prefix}${version}`, version, digest: digestOf(made) };
+    const { adapters, group } = this.options;
+    await lead(group, () =>
+      this.#within(async (deadline) => {
+        await adapters.add(next.name, made, deadline);
+        // Only now: a request that is still under way somewhere keeps what it samples with.
+        if (before !== null) await adapters.remove(before.name, deadline);
+      }),
+    );
+    this.#loaded = next;
+  }
+
+  async sample(request: SampleRequest<TokenAsked<P>, TokenSampling>): Promise<TokenAnswer[][]> {
+    const { prompts, answersPerPrompt, random } = request;
+    const key = must(request.key, 'the name of an answer that is sampled elsewhere');
+    const failed = new AbortController();
+    const over = AbortSignal.any([this.options.stop, failed.signal]);
+    const asked = prompts.map(({ tokens }, p) =>
+      Array.from({ length: answersPerPrompt }, async (_, g) => {
+        try {
+          const seed = random(p, g).uint32();
+          return await this.#slots(() => this.#answer(key(p, g), tokens, seed, request.how, over));
+        } catch (error) {
+          // The first one in time is told; it calls off the others.
+          failed.abort(error);
+          throw error;
+        }
+      }),
+    );
+    await Promise.allSettled(asked.flat());
+    if (failed.signal.aborted) throw failed.signal.reason;
+    return Promise.all(asked.map((group) => Promise.all(group)));
+  }
+
+  async keep(): Promise<void> {
+    const { group, take, store } = this.options;
+    const all = await group.gather(take());
+    for (const answer of (all ?? []).flat()) store.put(answer);
+  }
+
+  async dispose(): Promise<void> {
+    const { adapters, group, close } = this.options;
+    const loaded = this.#loaded;
+    this.#loaded = null;
+    if (loaded !== null && group.rank === 0) {
+      // A server that is gone has let go of it, too, and the run has ended for another reason then.
+      const brief = new Deadline(this.#clock, TIDY_MS);
+      await adapters.remove(loaded.name, brief).catch((error: unknown) => {
+        if (!(error instanceof EndpointError)) throw error;
+      });
+      brief.dispose();
+    }
+    await close();
+  }
+
+  async #answer(key: string, prompt: P, seed: number, how: TokenSampling, over: AbortSignal): Promise<TokenAnswer> {
+    const { format, vocabulary, contextSize, store } = this.options;
+    const loaded = must(this.#loaded, 'the adapter that samples');
+    const limit = Math.min(how.maxTokens, contextSize - prompt.ids.length);
+    if (limit < 1) return { ids: new Int32Array(0), logProbs: new Float32Array(0), finished: false };
+    const request: Omit<CompletionRequest, 'model'> = {
+      prompt: prompt.ids,
+      max_tokens: limit,
+      temperature: how.temperature,
+      top_p: how.topP,
+      top_k: how.topK === -1 ? 0 : how.topK,
+      seed,
+      stop_token_ids: [...format.ends].sort((a, b) => a - b),
+      logprobs: 0,
+    };
+    const requestHash = createHash('sha256')
+      .update(JSON.stringify([loaded.digest, request]))
+      .digest('hex');
+    const stored = store.find(key, requestHash);
+    if (stored !== undefined) return answerOf(stored);
+    const completion = await this.#within(
+      (deadline) => this.#complete({ ...request, model: loaded.name }, deadline),
+      over,
+    );
+    const beyond = completion.ids.find((id) => id >= vocabulary);
+    if (beyond !== undefined) {
+      throw new EndpointError(`vLLM sampled the token ${beyond}, and the policy has ${vocabulary}`, {
+        where: this.options.client.url,
+        next: 'Let it serve the model that policy.model names.',
+      });
+    }
+    const sampled = {
+      key,
+      requestHash,
+      ids: completion.ids,
+      // Nine digits hold a float32 to the bit.
+      logProbs: this.#tells(how) ? completion.logProbs.map((x) => Number(x.toPrecision(9))) : null,
+      finished: completion.stopped,
+    };
+    store.put(sampled);
+    return answerOf(sampled);
+  }
+
+  /** Whether its log-probabilities are those of the temperature-scaled, untruncated distribution that training sees. */
+  #tells({ temperature, topP, topK, logProbTemperature }: TokenSampling): boolean {
+    const { mode, separateVocabularies } = this.options;
+    if (separateVocabularies || topP !== 1 || topK !== -1 || temperature !== logProbTemperature) return false;
+    return mode === 'processed' || (mode === 'raw' && temperature === 1);
+  }
+
+  /** Asks again where the server has lost the adapter, having been started again. */
+  async #complete(request: CompletionRequest, deadline: Deadline): Promise<Completion> {
+    const { client, adapters } = this.options;
+    for (let reloads = 0; reloads <= MOST_RELOADS; reloads++) {
+      const completion = await client.complete(request, deadline);
+      if (completion !== null) return completion;
+      this.#reloading ??= adapters.load(request.model, deadline).finally(() => (this.#reloading = null));
+      await this.#reloading;
+    }
+    throw new EndpointError(`vLLM has loaded the adapter ${request.model} ${MOST_RELOADS} times and does not have it`, {
+      where: client.url,
+      next: 'Let one server answer at this address: several behind a balancer do not share their adapters.',
+    });
+  }
+
+  /** Raises Abandoned where the run is asked to stop meanwhile. */
+  async #within<T>(work: (deadline: Deadline) => Promise<T>, over = this.options.stop): Promise<T> {
+    const { stop, maxWaitMs } = this.options;
+    const deadline = new Deadline(this.#clock, maxWaitMs, over);
+    try {
+      return await work(deadline);
+    } catch (error) {
+      throw stop.aborted && error instanceof EndpointError ? new Abandoned() : error;
+    } finally {
+      deadline.dispose();
+    }
+  }
+}
+
+function answerOf({ ids, logProbs, finished }: Pick<SampledAnswer, 'ids' | 'logProbs' | 'finished'>): TokenAnswer {
+  return {
+    ids: Int32Array.from(ids),
+    logProbs: logProbs === null ? new Float32Array(ids.length).fill(NaN) : Float32Array.from(logProbs),
+    finished,
+  };
+}
+
+function digestOf(files: CheckpointFiles): string {
+  const hash = createHash('sha256');
+  for (const [name, content] of Object.entries(files)) {
+    hash.update(name);
+    for (const piece of typeof content === 'string' || content instanceof Uint8Array ? [content] : content) {
+      hash.update(piece);
+    }
+  }
+  return hash.digest('hex');
+}

@@ -1,0 +1,187 @@
+/** Wires what samples elsewhere: the server at its address, the run's adapters there, and where its answers are kept. */
+import { createHash, randomBytes } from 'node:crypto';
+import { basename, resolve } from 'node:path';
+import { Deadline } from '../core/deadline.js';
+import { systemClock } from '../core/clock.js';
+import { ConfigError, EndpointError } from '../core/errors.js';
+import { VllmClient } from '../engines/vllm/client.js';
+import { probeLogProbs, type LogProbsMode } from '../engines/vllm/probe.js';
+import type { ServedModel } from '../engines/vllm/wire.js';
+import { Abandoned, lead } from '../group/lead.js';
+import type { TokenPrompt } from '../policies/tokens/batch.js';
+import type { SamplerElsewhere } from '../policies/tokens/elsewhere.js';
+import type { TokenPolicy } from '../policies/tokens/policy.js';
+import { AdapterShelf } from '../policies/tokens/vllm/adapters.js';
+import { VllmSampler } from '../policies/tokens/vllm/sampler.js';
+import type { SamplerElsewhere as Sampled } from '../recipes/sampler.js';
+import { CollectedAnswers, FileAnswers } from '../run/answers.js';
+import { parseIterationName, RunPaths } from '../run/paths.js';
+import type { RolloutSettings } from '../schema/training.js';
+import type { Bench } from './bench.js';
+
+/** Of a run's settings what a sampler elsewhere follows. */
+export interface SampledSettings {
+  readonly run_name: string;
+  readonly base_exp_dir: string;
+  readonly rollout: Pick<RolloutSettings, 'temperature' | 'top_p' | 'top_k'>;
+}
+
+const LOOK_MS = 10_000;
+
+type Services = Pick<Bench, 'group' | 'handle' | 'log' | 'stop' | 'checkpoint' | 'sampler'>;
+
+/**
+ * Waits for the server, finds out what log-probabilities it gives, and removes the adapters that an earlier attempt left. Every rank calls
+ * it. Raises EndpointError where the server stays away or cannot hold the policy's sequences, Abandoned where the run is asked to stop
+ * meanwhile.
+ */
+export async function openSamplerElsewhere<P extends TokenPrompt>(
+  settings: SampledSettings,
+  services: Services,
+  sampled: Sampled,
+  policy: TokenPolicy<P>,
+): Promise<SamplerElsewhere<P>> {
+  const { engine, rank } = sampled;
+  const { model, contextSize, separateVocabularies } = policy.options;
+  const { format, config } = model;
+  const { group, handle, log, stop, checkpoint } = services;
+  const paths = handle?.paths ?? new RunPaths(settings.base_exp_dir, settings.run_name);
+  const concurrency = Math.max(1, Math.floor(engine.concurrency / group.size));
+  const client = new VllmClient({
+    ...addressOf(sampled, services),
+    concurrency,
+    timeoutMs: engine.timeout_s * 1000,
+    onWaiting: (found, waitedS) => {
+      handle?.setState({ state: 'waiting', reason: found });
+      log.logger.warn(`waiting for vLLM (${waitedS} s): ${found}`);
+    },
+    onBack: () => {
+      handle?.setState({ state: 'running', reason: null });
+      log.logger.info('vLLM answers again');
+    },
+  });
+  const folder = engine.adapter_dir === null ? paths.adaptersDir : resolve(engine.adapter_dir, settings.run_name);
+  const seenAs =
+    engine.server_adapter_dir === null ? resolve(folder) : `${engine.server_adapter_dir}/${basename(folder)}`;
+  const own = `${namePrefix(paths)}-`;
+  const adapters = new AdapterShelf({ client, folder, seenAs, prefix: own, rank });
+  try {
+    const { mode, attempt } = await lead(group, () =>
+      patiently(stop, engine.max_wait_s, async (deadline) => {
+        await client.ready(deadline);
+        const served = servedModel(await client.models(deadline), contextSize, client.url);
+        const mode = await probeLogProbs(client, served.id, [...format.ends].slice(0, 1), deadline);
+        const version = await client.version(deadline);
+        log.logger.info(
+          `vLLM${version === null ? '' : ` ${version}`} at ${client.url} samples with adapters over ${served.id}; ${inWords(mode, settings, separateVocabularies)}`,
+        );
+        await adapters.clear(deadline);
+        return { mode, attempt: randomBytes(3).toString('hex') };
+      }),
+    );
+    const from = (checkpoint === null ? null : parseIterationName(basename(checkpoint))) ?? 0;
+    const store = handle === null ? new CollectedAnswers(paths, from) : new FileAnswers(paths, from);
+    // Nobody samples, and so nobody writes, before everyone has read what is there.
+    await group.barrier();
+    return new VllmSampler<P>({
+      client,
+      adapters,
+      prefix: `${own}${attempt}-`,
+      format,
+      vocabulary: config.vocab_size,
+      contextSize,
+      separateVocabularies,
+      mode,
+      store,
+      take: () => (store instanceof CollectedAnswers ? store.take() : []),
+      group,
+      concurrency,
+      maxWaitMs: engine.max_wait_s * 1000,
+      stop,
+      close: async () => {
+        store.close();
+        await client.close();
+      },
+    });
+  } catch (error) {
+    await client.close();
+    throw error;
+  }
+}
+
+/** Whether a server that runs can sample for a run, looked at once. Raises EndpointError where it cannot. */
+export async function lookAtVllm({ engine, contextSize }: Sampled, url: string): Promise<void> {
+  const client = new VllmClient({ url, apiKey: process.env[engine.api_key_env], concurrency: 1, timeoutMs: LOOK_MS });
+  const deadline = new Deadline(systemClock, LOOK_MS);
+  try {
+    const found = await client.look(deadline);
+    if (found !== null) {
+      throw new EndpointError(`vLLM is not ready: ${found}`, {
+        where: url,
+        next: 'Start it, or check host and port in rollout.engine.base_url.',
+      });
+    }
+    servedModel(await client.models(deadline), contextSize, url);
+  } finally {
+    deadline.dispose();
+    await client.close();
+  }
+}
+
+/** That of a server that was started with the run, else what the settings and the environment say. */
+function addressOf(
+  { engine }: Sampled,
+  { sampler = null }: Services,
+): { readonly url: string; readonly apiKey: string | undefined } {
+  if (engine.base_url !== null) return { url: engine.base_url, apiKey: process.env[engine.api_key_env] };
+  if (sampler !== null) return { url: sampler.url, apiKey: sampler.token };
+  throw new ConfigError('no vLLM was started for this run', {
+    where: 'rollout.engine.serve',
+    next: 'Start it with `editrl run`, or name a server that runs in rollout.engine.base_url.',
+  });
+}
+
+/** The same for every attempt at a run, and another one for a run of the same name in another folder. */
+function namePrefix({ dir, runName }: RunPaths): string {
+  return `editrl-${runName}-${createHash('sha256').update(resolve(dir)).digest('hex').slice(0, 8)}`;
+}
+
+/** The model itself among its adapters. */
+function servedModel(models: readonly ServedModel[], contextSize: number, url: string): ServedModel {
+  const model = models.find(({ parent }) => (parent ?? null) === null);
+  if (model === undefined) {
+    throw new EndpointError('vLLM lists no model', { where: url, next: 'Check that a vLLM runs there.' });
+  }
+  const longest = model.max_model_len ?? Infinity;
+  if (longest >= contextSize) return model;
+  throw new EndpointError(
+    `vLLM takes sequences of ${longest} tokens, and the policy's may have ${contextSize} (policy.model_context_size)`,
+    { where: url, next: `Start vLLM with --max-model-len ${contextSize}, or set policy.model_context_size lower.` },
+  );
+}
+
+const modes: Readonly<Record<LogProbsMode, string>> = {
+  processed: 'its log-probabilities are those of what it samples from (processed)',
+  raw: 'its log-probabilities are those before the temperature (raw)',
+  other: 'what it gives as log-probabilities are none',
+};
+
+function inWords(mode: LogProbsMode, { rollout }: SampledSettings, separateVocabularies: boolean): string {
+  const { temperature, top_p, top_k } = rollout;
+  const whole = !separateVocabularies && top_p === 1 && top_k === -1;
+  const taken = whole && (mode === 'processed' || (mode === 'raw' && temperature === 1));
+  if (taken) return `${modes[mode]} and are taken over`;
+  if (!whole) return `${modes[mode]}; under these sampling settings they are computed here instead`;
+  return `${modes[mode]}, so they are computed here instead: start it with --logprobs-mode processed_logprobs to correct for what it samples otherwise`;
+}
+
+async function patiently<T>(stop: AbortSignal, seconds: number, work: (deadline: Deadline) => Promise<T>): Promise<T> {
+  const deadline = new Deadline(systemClock, seconds * 1000, stop);
+  try {
+    return await work(deadline);
+  } catch (error) {
+    throw stop.aborted ? new Abandoned() : error;
+  } finally {
+    deadline.dispose();
+  }
+}

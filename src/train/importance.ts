@@ -1,0 +1,68 @@
+/**
+ * What the sampler's log-probabilities and the trainer's, both of the weights that sampled, differ by is corrected by truncated importance
+ * weights, min(exp(log p_trainer - log p_sampler), cap) (Ionides, "Truncated importance sampling", 2008): the gradient is an expectation
+ * under the sampler's distribution, and its variance stays bounded.
+ */
+import type { Answer, Answered, Statistics } from '../policies/policy.js';
+
+/** Keeps exp finite. */
+const LARGEST_EXPONENT = 20;
+/** Where more of the actions than this are cut, what sampled was hardly the policy. */
+const CUT_ALARM = 0.05;
+
+/** Of an answer whose sampler did not tell its log-probabilities. */
+export function isUntold(answer: Answer): boolean {
+  return answer.logProbs.length > 0 && answer.logProbs.every(Number.isNaN);
+}
+
+/** The weights of the actions of some answers, and what is to be said of them. */
+export class ImportanceWeights {
+  #count = 0;
+  #sum = 0;
+  #largest = 0;
+  #cut = 0;
+
+  constructor(private readonly cap: number) {}
+
+  /** Of each group's answers, by action; 1 where the sampler did not tell. Only actions that are `trained` count in the metrics. */
+  of(
+    { answers }: Answered<unknown, Answer>,
+    old: readonly Statistics[],
+    trained: readonly Float32Array[],
+  ): Float32Array[] {
+    return answers.map((answer, g) => {
+      const untold = isUntold(answer);
+      return answer.logProbs.map((logProb, t) => {
+        if (untold) return 1;
+        const exponent = old[g].logProbs[t] - logProb;
+        const weight = Math.exp(Math.max(-LARGEST_EXPONENT, Math.min(LARGEST_EXPONENT, exponent)));
+        if (trained[g][t] !== 0) this.#note(weight);
+        return Math.min(weight, this.cap);
+      });
+    });
+  }
+
+  #note(weight: number): void {
+    this.#count += 1;
+    this.#sum += weight;
+    this.#largest = Math.max(this.#largest, weight);
+    if (weight > this.cap) this.#cut += 1;
+  }
+
+  /** Mean and maximum are of the weights before they were cut. */
+  metrics(): Record<string, number> {
+    if (this.#count === 0) return {};
+    return {
+      'policy/importance_mean': this.#sum / this.#count,
+      'policy/importance_max': this.#largest,
+      'policy/importance_cut': this.#cut / this.#count,
+    };
+  }
+
+  /** What a person should know; null where nothing is. */
+  get alarm(): string | null {
+    const share = this.#cut / Math.max(1, this.#count);
+    if (share <= CUT_ALARM) return null;
+    return `${(100 * share).toFixed(0)}% of the importance weights are above rollout.importance_cap (${this.cap}): the server samples from other weights than those being trained, or in a coarser number format`;
+  }
+}

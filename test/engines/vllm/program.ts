@@ -1,0 +1,103 @@
+/** The stand-in of vLLM as a program of its own, as `vllm serve` is one. */
+import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { dirname, join, resolve } from 'node:path';
+import ts from 'typescript';
+
+const ROOT = resolve(import.meta.dirname, '../../..');
+const MODULES = [
+  'test/engines/vllm/stub_vllm',
+  'test/engines/vllm/plain_sampling',
+  'test/nets/reference_decoder',
+  'src/core/errors',
+  'src/core/random',
+  'src/core/safetensors',
+];
+
+/** Where the file `broken` lies beside it, it ends before it listens; where `slow` does, it loads until that is gone. */
+const MAIN = `import { appendFileSync, existsSync } from 'node:fs';
+import { join } from 'node:path';
+import { StubVllm } from './test/engines/vllm/stub_vllm.js';
+const beside = (name) => join(import.meta.dirname, name);
+appendFileSync(beside('starts'), JSON.stringify({ pid: process.pid, args: process.argv.slice(2), env: process.env }) + '\\n');
+if (existsSync(beside('broken'))) {
+  console.error('torch.OutOfMemoryError: CUDA out of memory.');
+  process.exit(1);
+}
+const KNOWN = ['host', 'port', 'max-lora-rank', 'logprobs-mode', 'generation-config', 'max-model-len', 'gpu-memory-utilization', 'tensor-parallel-size'];
+const flags = { 'enable-lora': false };
+const [model, ...rest] = process.argv.slice(2);
+while (rest.length > 0) {
+  const flag = rest.shift().replace(/^--/, '');
+  if (flag === 'enable-lora') flags[flag] = true;
+  else if (KNOWN.includes(flag)) flags[flag] = rest.shift();
+  else {
+    console.error('vllm: error: unrecognized arguments: --' + flag);
+    process.exit(2);
+  }
+}
+const stub = await StubVllm.start({
+  base: model,
+  port: Number(flags.port),
+  logprobsMode: flags['logprobs-mode'],
+  maxLoraRank: Number(flags['max-lora-rank']),
+  maxModelLen: Number(flags['max-model-len']),
+  enableLora: flags['enable-lora'],
+  runtimeUpdating: process.env.VLLM_ALLOW_RUNTIME_LORA_UPDATING === 'True',
+  apiKey: process.env.VLLM_API_KEY,
+  salt: existsSync(beside('salt')) ? 1 : 0,
+});
+if (existsSync(beside('slow'))) stub.state = 'loading';
+setInterval(() => {
+  if (stub.state === 'loading' && !existsSync(beside('slow'))) stub.state = 'up';
+}, 20);
+console.log('INFO: Application startup complete.');
+`;
+
+export interface Started {
+  readonly pid: number;
+  readonly args: readonly string[];
+  readonly env: Readonly<Record<string, string>>;
+}
+
+export class StubProgram {
+  /** What is started with the model and flags behind it. */
+  readonly command: readonly string[];
+
+  constructor(private readonly dir: string) {
+    const { config } = ts.readConfigFile(join(ROOT, 'tsconfig.json'), (path) => ts.sys.readFile(path)) as {
+      config: { compilerOptions: object };
+    };
+    const { options } = ts.convertCompilerOptionsFromJson(config.compilerOptions, ROOT);
+    for (const name of MODULES) {
+      const { outputText } = ts.transpileModule(readFileSync(join(ROOT, `${name}.ts`), 'utf8'), {
+        compilerOptions: { ...options, sourceMap: false },
+        fileName: 'module.mts',
+      });
+      mkdirSync(dirname(join(dir, name)), { recursive: true });
+      writeFileSync(join(dir, `${name}.js`), outputText);
+    }
+    writeFileSync(join(dir, 'package.json'), '{"type": "module"}');
+    writeFileSync(join(dir, 'serve.js'), MAIN);
+    this.command = [process.execPath, join(dir, 'serve.js')];
+  }
+
+  /** From now on it is like that, until it is mended. */
+  spoil(how: 'broken' | 'slow' | 'salt'): void {
+    writeFileSync(join(this.dir, how), '');
+  }
+
+  mend(): void {
+    for (const how of ['broken', 'slow', 'salt']) rmSync(join(this.dir, how), { force: true });
+  }
+
+  /** Its starts so far, oldest first. */
+  get starts(): readonly Started[] {
+    const file = join(this.dir, 'starts');
+    if (!existsSync(file)) return [];
+    // The last one may be half written.
+    return readFileSync(file, 'utf8')
+      .split('\n')
+      .slice(0, -1)
+      .map((line) => JSON.parse(line) as Started);
+  }
+}

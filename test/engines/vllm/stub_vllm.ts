@@ -1,0 +1,367 @@
+/**
+ * A strict stand-in for vLLM's API (`vllm serve MODEL --enable-lora`): it refuses fields that vLLM does not know, knows adapters by their
+ * names, reads them from their PEFT files, and really samples, with a decoder in plain float64 loops that shares nothing with the engine.
+ */
+import { existsSync, readFileSync } from 'node:fs';
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { join } from 'node:path';
+import { RandomStream } from '../../../src/core/random.js';
+import { readSafetensors, type FloatTensor } from '../../../src/core/safetensors.js';
+import type { DecoderConfig } from '../../../src/nets/decoder/config.js';
+import { referenceLogits } from '../../nets/reference_decoder.js';
+import { draw, indexOfLargest, logSoftmax, processedOf, type Sampling } from './plain_sampling.js';
+
+/** What goes wrong with one request, instead of its answer or with it. */
+export type Fault =
+  | { readonly kind: 'status'; readonly status: number; readonly message?: string }
+  | { readonly kind: 'stall' }
+  | { readonly kind: 'cut' }
+  /** Cut off in the middle of its body. */
+  | { readonly kind: 'half' }
+  /** The reply as it is changed by this. */
+  | { readonly kind: 'changed'; readonly change: (choice: StubChoice) => object };
+
+export interface StubChoice {
+  readonly index: number;
+  readonly text: string;
+  readonly token_ids: readonly number[];
+  readonly prompt_token_ids: readonly number[];
+  readonly finish_reason: 'stop' | 'length';
+  readonly stop_reason: number | null;
+  readonly logprobs: {
+    readonly tokens: readonly string[];
+    readonly token_logprobs: readonly number[];
+    readonly top_logprobs: readonly Readonly<Record<string, number>>[];
+    readonly text_offset: readonly number[];
+  } | null;
+}
+
+export interface StubRequest {
+  readonly path: string;
+  readonly body: Readonly<Record<string, unknown>>;
+  /** How many requests of this path came before it. */
+  readonly earlier: number;
+}
+
+export interface StubOptions {
+  /** The model's folder: config.json and model.safetensors, in float32. */
+  readonly base: string;
+  readonly logprobsMode?: 'raw_logprobs' | 'processed_logprobs' | 'processed_logits';
+  readonly apiKey?: string;
+  readonly maxModelLen?: number;
+  readonly maxLoraRank?: number;
+  /** `--enable-lora`. */
+  readonly enableLora?: boolean;
+  /** VLLM_ALLOW_RUNTIME_LORA_UPDATING. */
+  readonly runtimeUpdating?: boolean;
+  /** Adapters' folders as the server sees them; by default as they are called. */
+  readonly pathOf?: (path: string) => string;
+  readonly port?: number;
+  /** Added to every seed: another server samples otherwise. */
+  readonly salt?: number;
+}
+
+interface Lora {
+  readonly path: string;
+  readonly weights: ReadonlyMap<string, FloatTensor>;
+}
+
+/** vLLM's fields of a completion, as far as a client of ids may use them. */
+const COMPLETION = new Set(
+  [
+    ...['model', 'prompt', 'n', 'max_tokens', 'min_tokens', 'temperature', 'top_p', 'top_k', 'min_p', 'seed'],
+    ...['repetition_penalty', 'stop_token_ids', 'ignore_eos', 'logprobs', 'skip_special_tokens', 'stream'],
+    ...['return_token_ids', 'return_tokens_as_token_ids', 'add_special_tokens', 'cache_salt', 'echo'],
+  ].flat(),
+);
+
+export class StubVllm {
+  readonly requests: StubRequest[] = [];
+  readonly adapters = new Map<string, Lora>();
+  /** Asked for every request. */
+  fault: (request: StubRequest) => Fault | null = () => null;
+  /** `loading`: it listens but is not ready; `dead`: its engine died. */
+  state: 'up' | 'loading' | 'dead' = 'up';
+  /** Most answers under way at once. */
+  peak = 0;
+  #underWay = 0;
+  readonly #server: Server;
+  readonly #config: DecoderConfig;
+  readonly #weights: ReadonlyMap<string, FloatTensor>;
+  readonly #counts = new Map<string, number>();
+  #port = 0;
+
+  private constructor(private readonly options: StubOptions) {
+    this.#config = JSON.parse(readFileSync(join(options.base, 'config.json'), 'utf8')) as DecoderConfig;
+    this.#weights = readSafetensors(join(options.base, 'model.safetensors'));
+    this.#server = createServer((incoming, response) => {
+      response.on('error', () => undefined);
+      this.#answer(incoming, response).catch((error: unknown) => {
+        send(response, 500, failure(500, error instanceof Error ? (error.stack ?? '') : String(error)));
+      });
+    });
+  }
+
+  static async start(options: StubOptions): Promise<StubVllm> {
+    const stub = new StubVllm(options);
+    await new Promise<void>((resolve) => stub.#server.listen(options.port ?? 0, '127.0.0.1', resolve));
+    stub.#port = (stub.#server.address() as AddressInfo).port;
+    return stub;
+  }
+
+  get url(): string {
+    return `http://127.0.0.1:${this.#port}`;
+  }
+
+  get port(): number {
+    return this.#port;
+  }
+
+  requestsOf(path: string): readonly StubRequest[] {
+    return this.requests.filter((request) => request.path === path);
+  }
+
+  close(): Promise<void> {
+    return new Promise((resolve) => {
+      this.#server.close(() => resolve());
+      this.#server.closeAllConnections();
+    });
+  }
+
+  async #answer(incoming: IncomingMessage, response: ServerResponse): Promise<void> {
+    let content = '';
+    for await (const chunk of incoming.setEncoding('utf8')) content += chunk as string;
+    const path = incoming.url ?? '';
+    const { apiKey } = this.options;
+    if (apiKey !== undefined && path.startsWith('/v1') && incoming.headers.authorization !== `Bearer ${apiKey}`) {
+      return send(response, 401, { error: 'Unauthorized' });
+    }
+    const body = content === '' ? {} : (JSON.parse(content) as Readonly<Record<string, unknown>>);
+    const earlier = this.#counts.get(path) ?? 0;
+    this.#counts.set(path, earlier + 1);
+    const request = { path, body, earlier };
+    this.requests.push(request);
+    const fault = this.fault(request);
+    switch (fault?.kind) {
+      case 'status':
+        return send(response, fault.status, failure(fault.status, fault.message ?? 'as the test says'));
+      case 'stall':
+        return;
+      case 'cut':
+        return void incoming.socket.resetAndDestroy();
+      case 'half':
+        response.writeHead(200, { 'content-type': 'application/json', 'content-length': '400' }).write('{"choices": [');
+        return void setTimeout(() => incoming.socket.resetAndDestroy(), 5);
+      case 'changed':
+      case undefined:
+        break;
+    }
+    if (this.state !== 'up') {
+      const message = this.state === 'dead' ? 'EngineCore encountered an issue. See stack trace' : 'loading';
+      return send(response, 503, failure(503, message));
+    }
+    this.#underWay++;
+    this.peak = Math.max(this.peak, this.#underWay);
+    // Those that come together are under way together.
+    await new Promise((resolve) => setImmediate(resolve));
+    try {
+      this.#route(request, response, fault?.kind === 'changed' ? fault.change : (choice) => choice);
+    } finally {
+      this.#underWay--;
+    }
+  }
+
+  #route({ path, body }: StubRequest, response: ServerResponse, change: (choice: StubChoice) => object): void {
+    const { base, maxModelLen = 4096, runtimeUpdating = true } = this.options;
+    switch (path) {
+      case '/health':
+        return send(response, 200, '');
+      case '/version':
+        return send(response, 200, { version: '0.11.0' });
+      case '/v1/models': {
+        const adapters = [...this.adapters].map(([id, { path }]) => ({
+          id,
+          object: 'model',
+          root: path,
+          parent: base,
+          max_model_len: null,
+        }));
+        const own = { id: base, object: 'model', root: base, parent: null, max_model_len: maxModelLen };
+        return send(response, 200, { object: 'list', data: [own, ...adapters] });
+      }
+      case '/v1/load_lora_adapter':
+      case '/v1/unload_lora_adapter':
+        if (!runtimeUpdating) return send(response, 404, { detail: 'Not Found' });
+        return path === '/v1/load_lora_adapter' ? this.#load(body, response) : this.#unload(body, response);
+      case '/v1/completions':
+        return this.#complete(body, response, change);
+      default:
+        return send(response, 404, { detail: 'Not Found' });
+    }
+  }
+
+  #load(body: Readonly<Record<string, unknown>>, response: ServerResponse): void {
+    const { lora_name: name, lora_path: path } = body;
+    if (typeof name !== 'string' || typeof path !== 'string' || name === '' || path === '') {
+      return refuse(response, 400, "Both 'lora_name' and 'lora_path' must be provided.");
+    }
+    if (Object.keys(body).length > 2) return refuse(response, 400, `unknown fields: ${Object.keys(body).join()}`);
+    if (this.adapters.has(name)) return refuse(response, 400, `The lora adapter '${name}' has already been loaded.`);
+    const { enableLora = true, maxLoraRank = 16, pathOf = (same: string) => same } = this.options;
+    if (!enableLora) return refuse(response, 400, 'LoRA is not enabled. Use --enable-lora to enable LoRA.');
+    const folder = pathOf(path);
+    if (!existsSync(join(folder, 'adapter_config.json'))) {
+      return refuse(response, 404, `Loading lora ${name} failed: No adapter found for ${path}`);
+    }
+    const wrong = this.#wrongWith(folder, maxLoraRank);
+    if (wrong !== null) return refuse(response, 400, wrong);
+    this.adapters.set(name, { path, weights: this.#adapted(folder) });
+    send(response, 200, `Success: LoRA adapter '${name}' added successfully.`);
+  }
+
+  #unload({ lora_name: name }: Readonly<Record<string, unknown>>, response: ServerResponse): void {
+    if (!this.adapters.delete(String(name))) {
+      return refuse(response, 404, `The lora adapter '${String(name)}' cannot be found.`);
+    }
+    send(response, 200, `Success: LoRA adapter '${String(name)}' removed successfully.`);
+  }
+
+  #wrongWith(folder: string, maxLoraRank: number): string | null {
+    const config = readConfig(folder);
+    if (config.peft_type !== 'LORA') return 'PEFT type is not LORA';
+    if (config.r > maxLoraRank) return `LoRA rank ${config.r} is greater than max_lora_rank ${maxLoraRank}.`;
+    if (config.bias !== 'none' || config.modules_to_save !== null) return 'bias or modules_to_save are not supported';
+    if (!Array.isArray(config.target_modules)) return 'target_modules is no list';
+    for (const [name, { shape }] of readSafetensors(join(folder, 'adapter_model.safetensors'))) {
+      const found = /^base_model\.model\.(.+)\.lora_([AB])\.weight$/.exec(name);
+      const base = found === null ? undefined : this.#weights.get(`${found[1]}.weight`);
+      if (found === null || base === undefined) return `${name} is unsupported LoRA weight`;
+      const last = found[1].split('.').at(-1) as string;
+      if (!config.target_modules.includes(last)) return `${name} is not among the target modules`;
+      const wanted = found[2] === 'A' ? [config.r, base.shape[1]] : [base.shape[0], config.r];
+      if (shape.join() !== wanted.join()) return `${name} has shape ${shape.join()}`;
+    }
+    return null;
+  }
+
+  #adapted(folder: string): ReadonlyMap<string, FloatTensor> {
+    const { r, lora_alpha: alpha, use_rslora: rslora } = readConfig(folder);
+    const scale = alpha / (rslora ? Math.sqrt(r) : r);
+    const found = readSafetensors(join(folder, 'adapter_model.safetensors'));
+    const weights = new Map(this.#weights);
+    for (const [name, b] of found) {
+      if (!name.endsWith('.lora_B.weight')) continue;
+      const a = found.get(name.replace('lora_B', 'lora_A')) as FloatTensor;
+      const module = `${name.slice('base_model.model.'.length, -'.lora_B.weight'.length)}.weight`;
+      const { shape, data } = this.#weights.get(module) as FloatTensor;
+      const [outputs, inputs] = shape;
+      const sum = data.slice();
+      for (let o = 0; o < outputs; o++) {
+        for (let k = 0; k < r; k++) {
+          for (let i = 0; i < inputs; i++) sum[o * inputs + i] += scale * b.data[o * r + k] * a.data[k * inputs + i];
+        }
+      }
+      weights.set(module, { shape, data: sum });
+    }
+    return weights;
+  }
+
+  #complete(
+    body: Readonly<Record<string, unknown>>,
+    response: ServerResponse,
+    change: (choice: StubChoice) => object,
+  ): void {
+    const unknown = Object.keys(body).filter((key) => !COMPLETION.has(key));
+    if (unknown.length > 0) return refuse(response, 400, `Extra inputs are not permitted: ${unknown.join(', ')}`);
+    const { model, prompt, max_tokens: most } = body as { model: string; prompt: number[]; max_tokens: number };
+    const weights = model === this.options.base ? this.#weights : this.adapters.get(model)?.weights;
+    if (weights === undefined) return refuse(response, 404, `The model \`${model}\` does not exist.`);
+    const isId = (id: unknown): boolean =>
+      Number.isInteger(id) && Number(id) >= 0 && Number(id) < this.#config.vocab_size;
+    if (!Array.isArray(prompt) || prompt.length === 0 || !prompt.every(isId)) {
+      return refuse(response, 400, 'prompt: a list of token ids of the vocabulary is wanted');
+    }
+    const { maxModelLen = 4096 } = this.options;
+    if (prompt.length + most > maxModelLen) {
+      return refuse(
+        response,
+        400,
+        `This model's maximum context length is ${maxModelLen} tokens. However, you requested ${prompt.length + most} tokens.`,
+      );
+    }
+    const choice = this.#sample(weights, prompt, body as unknown as Sampling);
+    send(response, 200, { id: 'cmpl-1', object: 'text_completion', created: 0, model, choices: [change(choice)] });
+  }
+
+  #sample(weights: ReadonlyMap<string, FloatTensor>, prompt: readonly number[], how: Sampling): StubChoice {
+    const { logprobsMode = 'raw_logprobs', salt = 0 } = this.options;
+    const random = new RandomStream('vllm', how.seed, salt);
+    const ids: number[] = [];
+    const logprobs: number[] = [];
+    const tops: Record<string, number>[] = [];
+    let stopped = false;
+    while (ids.length < how.max_tokens && !stopped) {
+      const [logits] = referenceLogits(this.#config, weights, [...prompt, ...ids], 1);
+      const raw = logSoftmax(logits);
+      const processed = processedOf(logits, how);
+      const id = how.temperature === 0 ? indexOfLargest(logits) : draw(processed, random.uniform());
+      const shown = {
+        raw_logprobs: raw,
+        processed_logprobs: how.temperature === 0 ? raw : processed,
+        processed_logits: logits.map((x) => x / (how.temperature || 1)),
+      }[logprobsMode].map((x) => Math.max(x, -9999));
+      ids.push(id);
+      logprobs.push(shown[id]);
+      const listed = shown
+        .map((x, i) => [x, i] as const)
+        .sort((a, b) => b[0] - a[0])
+        .slice(0, Math.max(1, how.logprobs ?? 0));
+      tops.push(Object.fromEntries(listed.map(([x, i]) => [`token_id:${i}`, x])));
+      stopped = how.stop_token_ids.includes(id);
+    }
+    return {
+      index: 0,
+      text: '',
+      token_ids: ids,
+      prompt_token_ids: prompt,
+      finish_reason: stopped ? 'stop' : 'length',
+      stop_reason: stopped ? ids[ids.length - 1] : null,
+      logprobs: {
+        tokens: ids.map((id) => `token_id:${id}`),
+        token_logprobs: logprobs,
+        top_logprobs: tops,
+        text_offset: [],
+      },
+    };
+  }
+}
+
+interface PeftConfig {
+  readonly peft_type: string;
+  readonly r: number;
+  readonly lora_alpha: number;
+  readonly use_rslora: boolean;
+  readonly bias: string;
+  readonly modules_to_save: null;
+  readonly target_modules: unknown;
+}
+
+function readConfig(folder: string): PeftConfig {
+  return JSON.parse(readFileSync(join(folder, 'adapter_config.json'), 'utf8')) as PeftConfig;
+}
+
+function failure(status: number, message: string): object {
+  return { error: { message, type: 'Error', param: null, code: status } };
+}
+
+function refuse(response: ServerResponse, status: number, message: string): void {
+  send(response, status, failure(status, message));
+}
+
+function send(response: ServerResponse, status: number, body: unknown): void {
+  const text = typeof body === 'string' ? body : JSON.stringify(body);
+  response
+    .writeHead(status, { 'content-type': typeof body === 'string' ? 'text/plain' : 'application/json' })
+    .end(text);
+}

@@ -1,0 +1,118 @@
+import { cpSync, existsSync, mkdirSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterEach, describe, expect, it, onTestFinished, vi } from 'vitest';
+import { loadConfig } from '../../src/config/load.js';
+import { HubModels } from '../../src/launch/hub_models.js';
+import { checkOffline, hubEnvironmentOf, notDownloaded, wantedModels } from '../../src/launch/wanted_models.js';
+import { shapesOf } from '../../src/launch/memory.js';
+import { RunPaths } from '../../src/run/paths.js';
+import { testFolders } from '../support/folder.js';
+import { StubHub } from '../models/hub/stub.js';
+
+const newFolder = testFolders('hub-models');
+const [BASE, ADAPTER] = ['a'.repeat(40), 'b'.repeat(40)];
+const sizes = { hidden_size: 8, intermediate_size: 16, num_hidden_layers: 1, num_attention_heads: 2 };
+
+afterEach(() => vi.unstubAllEnvs());
+
+async function place() {
+  const stub = await new StubHub({
+    'some/base': {
+      refs: { main: BASE },
+      commits: {
+        [BASE]: { 'config.json': JSON.stringify(sizes), 'tokenizer.json': '{}', 'model.safetensors': 'b'.repeat(300) },
+      },
+    },
+    'some/adapter': {
+      refs: { main: ADAPTER },
+      commits: {
+        [ADAPTER]: {
+          'adapter_config.json': '{"base_model_name_or_path":"some/base"}',
+          'adapter_model.safetensors': 'a'.repeat(300),
+        },
+      },
+    },
+  }).start();
+  const folder = newFolder();
+  vi.stubEnv('HF_ENDPOINT', stub.endpoint);
+  vi.stubEnv('HF_HOME', join(folder, 'hf'));
+  for (const name of ['HF_HUB_CACHE', 'HUGGINGFACE_HUB_CACHE', 'HF_TOKEN', 'HF_HUB_OFFLINE', 'TRANSFORMERS_OFFLINE']) {
+    vi.stubEnv(name, '');
+  }
+  const said: string[] = [];
+  const patience = { retries: 1, pauseMs: 1, silenceMs: 5000, connectMs: 5000 };
+  const models = new HubModels({ say: (line) => void said.push(line), patience });
+  onTestFinished(async () => {
+    await models.close();
+    await stub.close();
+  });
+  const load = (policy: object, env: object = {}) =>
+    loadConfig({
+      file: 'configs/text_plain.jsonnet',
+      sets: [`policy=${JSON.stringify({ model_context_size: 64, ...policy })}`, `launch.env=${JSON.stringify(env)}`],
+      env: { APP__BASE_EXP_DIR: join(folder, 'runs'), APP__DATA_DIR: join(folder, 'data') },
+    });
+  return { stub, folder, said, models, load };
+}
+
+describe('the models of the Hub that a run needs', () => {
+  it('are fetched once, with what an adapter stands on, and named by their commits', async () => {
+    const { stub, said, models, load } = await place();
+    const config = await load({ model: { hub: 'some/adapter' }, tokenizer: { hub: 'some/base' } });
+    expect(notDownloaded(config.settings).sort()).toEqual(['some/adapter', 'some/base']);
+    expect(await models.obstacles([config])).toEqual([]);
+    expect(await models.notes([config])).toContain(`some/base at ${BASE.slice(0, 12)} would be downloaded first: 1 MB`);
+    const commits = { 'some/adapter@main': ADAPTER, 'some/base@main': BASE };
+    expect(await models.commitsOf(config)).toEqual(commits);
+    const before = stub.asked.length;
+    expect(await models.commitsOf(config)).toEqual(commits);
+    expect(stub.asked).toHaveLength(before);
+    expect(said.filter((line) => line.startsWith('downloaded'))).toHaveLength(2);
+    expect(notDownloaded(config.settings)).toEqual([]);
+    // The adapter is as large as its base.
+    expect(shapesOf(new Map())({ hub: 'some/adapter', revision: 'main' })).toEqual(sizes);
+  });
+
+  it('stay those that the run began with, until it begins anew', async () => {
+    const { folder, load } = await place();
+    const { settings } = await load({ model: { hub: 'some/base' } });
+    const paths = new RunPaths(join(folder, 'runs'), settings.run_name);
+    mkdirSync(paths.dir, { recursive: true });
+    const record = { format: 1, settings: {}, attempts: [], models: { 'some/base@main': ADAPTER } };
+    writeFileSync(paths.record, JSON.stringify(record));
+    expect(wantedModels(settings)).toMatchObject([{ pinned: ADAPTER, need: 'model' }]);
+    expect(wantedModels(settings, true)).toMatchObject([{ pinned: null }]);
+  });
+
+  it('are looked for where the workers will look, and there alone', async () => {
+    const { folder, models, load } = await place();
+    const other = join(folder, 'other');
+    const config = await load({ model: { hub: 'some/base' } }, { HF_HUB_CACHE: other });
+    await models.fetch([config]);
+    expect(existsSync(join(other, 'models--some--base', 'snapshots', BASE, 'model.safetensors'))).toBe(true);
+    expect(existsSync(join(folder, 'hf'))).toBe(false);
+    const offline = await load({ model: { hub: 'some/base' } }, { HF_HUB_OFFLINE: '1' });
+    const [wanted] = wantedModels(offline.settings);
+    expect(() => checkOffline(wanted, hubEnvironmentOf(offline.settings))).toThrow('some/base was not downloaded');
+    expect(() => checkOffline(wanted, hubEnvironmentOf(config.settings))).not.toThrow();
+  });
+
+  it('are those that the adapter of a folder stands on, too', async () => {
+    const { folder, load, models } = await place();
+    const adapter = join(folder, 'adapter');
+    mkdirSync(adapter);
+    writeFileSync(join(adapter, 'adapter_config.json'), '{"base_model_name_or_path":"some/base"}');
+    cpSync('package.json', join(adapter, 'tokenizer.json'));
+    const config = await load({ model: adapter });
+    expect(await models.commitsOf(config)).toEqual({ 'some/base@main': BASE });
+  });
+
+  it('that cannot be had are told once, of the first run that needs them', async () => {
+    const { models, load } = await place();
+    const config = await load({ model: { hub: 'some/bsae' } });
+    const found = await models.obstacles([config, config]);
+    expect(found.map(({ run, error }) => `${run}: ${error.message}`)).toEqual([
+      'text_plain: there is no model some/bsae on the Hub, or it is private',
+    ]);
+  });
+});

@@ -1,0 +1,69 @@
+/** Which settings of a sampler elsewhere can work, and what others are told of it. */
+import { describe, expect, it } from 'vitest';
+import { samplerElsewhere, samplerRules } from '../../src/recipes/sampler.js';
+import { samplingEngine } from '../../src/schema/sampler.js';
+import { getPath } from '../../src/schema/paths.js';
+
+const engine = { type: 'vllm', base_url: 'http://host:8000', serve: null };
+const good = { rollout: { engine }, policy: { lora: { rank: 16 } }, launch: { devices: null } };
+
+function problems(settings: object): string[] {
+  return samplerRules.flatMap((rule) =>
+    rule((path) => getPath(settings, path)).map(({ key, message }) => `${key}: ${message}`),
+  );
+}
+
+describe('a sampler elsewhere', () => {
+  it('is one server, which runs or is started', () => {
+    expect(problems(good)).toEqual([]);
+    expect(problems({ ...good, rollout: { engine: null }, policy: { lora: null } })).toEqual([]);
+    const engines = { none: { ...engine, base_url: null }, both: { ...engine, serve: {} } };
+    expect(problems({ ...good, rollout: { engine: engines.none } })[0]).toContain('found neither base_url nor serve');
+    expect(problems({ ...good, rollout: { engine: engines.both } })[0]).toContain('found both base_url and serve');
+    expect(problems({ ...good, rollout: { engine: { ...engines.none, serve: {} } } })).toEqual([]);
+  });
+
+  it('needs an adapter, of a rank that is served', () => {
+    expect(problems({ ...good, policy: { lora: null } })[0]).toContain('where all weights are trained');
+    expect(problems({ ...good, policy: { lora: { rank: 512 } } })).toEqual([]);
+    expect(problems({ ...good, policy: { lora: { rank: 513 } } })[0]).toContain('found 513; allowed with');
+  });
+
+  it('does not know the rules of image blocks', () => {
+    const policy = (uses: boolean): object => ({ lora: { rank: 16 }, emu3_use_logit_processor: uses });
+    expect(problems({ ...good, policy: policy(true) })[0]).toContain('emu3_use_logit_processor: true');
+    expect(problems({ ...good, policy: policy(false) })).toEqual([]);
+    expect(problems({ ...good, rollout: { engine: null }, policy: policy(true) })).toEqual([]);
+  });
+
+  it('has GPUs of its own', () => {
+    const serve = { ...engine, base_url: null, serve: { devices: [0, 2] } };
+    const on = (devices: readonly number[] | null) =>
+      problems({ ...good, rollout: { engine: serve }, launch: { devices } });
+    expect(on([2, 3])).toEqual([
+      expect.stringContaining('rollout.engine.serve.devices: found 2, which the run itself uses'),
+    ]);
+    expect(on([1])).toEqual([]);
+    expect(on(null)).toEqual([]);
+  });
+
+  it('is at an address of HTTP without a password', () => {
+    const at = (base_url: string): boolean => samplingEngine.safeParse({ type: 'vllm', base_url }).success;
+    expect(['http://a:1', 'https://b/v1', 'ftp://c', 'd:8000', 'http://me:secret@e'].map(at)).toEqual([
+      ...[true, true],
+      ...[false, false, false],
+    ]);
+  });
+
+  it('is told to others with what it has to serve', () => {
+    const parsed = samplingEngine.parse(engine);
+    const policy = { model: '/model', lora: { rank: 4 }, model_context_size: 99 };
+    expect(samplerElsewhere({ rollout: { engine: parsed }, policy })).toEqual({
+      engine: parsed,
+      model: '/model',
+      rank: 4,
+      contextSize: 99,
+    });
+    expect(samplerElsewhere({ rollout: { engine: null }, policy })).toBeNull();
+  });
+});
