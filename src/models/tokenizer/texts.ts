@@ -1,7 +1,6 @@
 /** The texts of a tokenizer's folder, and its chat template: what can be known of them without the library that computes tokens. */
 import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { z } from 'zod';
 import { CheckpointError } from '../../core/errors.js';
 import { ChatTemplate } from '../chat/template.js';
 import { parseTokenizerConfig, type TokenizerConfig } from './added.js';
@@ -62,18 +61,17 @@ export function openChatTemplate(folder: string, { special }: Pick<Tokenizer, 's
   return null;
 }
 
-const id = z.int().nonnegative();
-const counted = z.object({
-  model: z.object({ vocab: z.union([z.record(z.string(), id), z.array(z.unknown())]) }),
-  added_tokens: z.array(z.object({ id })).default([]),
-});
-
 /** One more than the highest id of a tokenizer.json, to which the files beside it may add; null where it is of another form. */
 export function tokenCount(json: unknown): number | null {
-  const parsed = counted.safeParse(json);
-  if (!parsed.success) return null;
-  const { model, added_tokens } = parsed.data;
-  // A list has its tokens in the order of their ids.
-  const own = Array.isArray(model.vocab) ? [model.vocab.length - 1] : Object.values(model.vocab);
-  return [...own, ...added_tokens.map((token) => token.id)].reduce((most, one) => Math.max(most, one), -1) + 1;
+  const { model, added_tokens: added } = Object(json) as {
+    readonly model?: { readonly vocab?: unknown } | null;
+    readonly added_tokens?: unknown;
+  };
+  const vocab = model?.vocab;
+  if (typeof vocab !== 'object' || vocab === null) return null;
+  // A list has its tokens in the order of their ids. There are up to some hundred thousand: each is looked at once, and by no schema.
+  const own: unknown[] = Array.isArray(vocab) ? [vocab.length - 1] : Object.values(vocab);
+  const more = Array.isArray(added) ? added.map((token) => (Object(token) as { readonly id?: unknown }).id) : [];
+  const ids = [...own, ...more].filter((id) => typeof id === 'number');
+  return ids.reduce((most, id) => Math.max(most, id), -1) + 1;
 }

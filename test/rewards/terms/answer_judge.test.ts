@@ -15,7 +15,7 @@ const images = { source: null, edited: null, truth: null };
 
 function asked(reply: string | null = '{"score": [7], "reasoning": "x"}') {
   const judge = replyingJudge(() => reply);
-  const text = (at = 0): string => String(judge.asked[at].messages[0].parts[0]);
+  const text = (): string => judge.asked[0].messages[0].parts[0] as string;
   return {
     judge,
     text,
@@ -50,7 +50,8 @@ describe('answer_judge', () => {
 
   it('does without a label', async () => {
     const { text, create } = asked();
-    const { expected: _, ...item } = wholeItem({ answer: 'Because.', ...images });
+    const item = wholeItem({ answer: 'Because.', ...images });
+    delete (item as { expected?: string }).expected;
     await (await create()).score(item);
     expect(text()).not.toContain('\nReference:');
   });
