@@ -1,7 +1,5 @@
 // The laptop size of text_plain: a small decoder that writes in the words of the tiny world. It is trained on a few labelled captions
 // first (text_start.jsonnet), and then by rewards.
-local here = std.split(std.thisFile, '/');
-local configs = std.join('/', here[:std.length(here) - 2]);
 local base_exp_dir = std.extVar('APP__BASE_EXP_DIR');
 
 {
@@ -13,7 +11,7 @@ local base_exp_dir = std.extVar('APP__BASE_EXP_DIR');
   else { learning_rate: 5e-4, per_device_batch_size: 64 },
   rollout+: { episodes_per_iteration: 256, generations_per_sample: 8, threads: 1 },
   policy+: {
-    model: if supervised then null else { run: 'text_start', config: configs + '/text_start.jsonnet' },
+    model: if supervised then null else { run: 'text_start', config: 'text_start.jsonnet' },
     init: if supervised then {
       hidden_size: 96,
       intermediate_size: 256,
