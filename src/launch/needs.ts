@@ -8,7 +8,7 @@ import { readJson, TOKENIZER_FILE } from '../models/files.js';
 import { openChatTemplate, tokenCount } from '../models/tokenizer/texts.js';
 import { withAdapter } from '../nets/decoder/config.js';
 import { checkDecoder } from '../nets/decoder/files.js';
-import { describeModel, holdsAdapter, readAdapterConfig } from '../policies/tokens/adapter.js';
+import { describeModel, lacksHubBase, rootOf } from '../policies/tokens/adapter.js';
 import type { Need } from '../recipes/recipe.js';
 
 type NeedOf<K extends Need['kind']> = Extract<Need, { readonly kind: K }>;
@@ -20,15 +20,15 @@ const checks: { readonly [K in Need['kind']]: (need: NeedOf<K>) => void } = {
   tokenizer: lookAtTokenizer,
 };
 
-/** Raises what is wrong with it, as whoever opens it would. A folder that is not there is none of its matters. */
+/** Raises what is wrong with it, as whoever opens it would. A folder that is not there is none of its matters, nor is an adapter's base that is not. */
 export function checkNeed(need: Need): void {
   (checks[need.kind] as (need: Need) => void)(need);
 }
 
 function lookAtDecoder({ folder, lora, contextSize }: NeedOf<'decoder'>): void {
-  if (!existsSync(folder)) return;
+  if (!canBeLookedAt(folder)) return;
   const config = describeModel(folder);
-  const positions = checkDecoder(baseOf(folder)).contextSize;
+  const positions = checkDecoder(rootOf(folder)).contextSize;
   if (lora !== null) withAdapter(config, lora);
   if (positions === null || contextSize <= positions) return;
   throw new ConfigError(
@@ -40,9 +40,9 @@ function lookAtDecoder({ folder, lora, contextSize }: NeedOf<'decoder'>): void {
   );
 }
 
-/** What an adapter stands on, or the folder itself. */
-function baseOf(folder: string): string {
-  return holdsAdapter(folder) ? baseOf(readAdapterConfig(folder).base) : folder;
+/** What the Hub has of a model is fetched after this machine's own files were looked at, which is then done once more. */
+function canBeLookedAt(model: string): boolean {
+  return existsSync(model) && !lacksHubBase(model);
 }
 
 function lookAtTokenizer({ folder, chat, model }: NeedOf<'tokenizer'>): void {
@@ -57,7 +57,7 @@ function lookAtTokenizer({ folder, chat, model }: NeedOf<'tokenizer'>): void {
   }
   if (chat) requireTemplate(folder);
   const count = tokenCount(readJson(path));
-  if (count === null || model === null || !existsSync(model)) return;
+  if (count === null || model === null || !canBeLookedAt(model)) return;
   const { vocab_size } = describeModel(model);
   if (count <= vocab_size) return;
   throw new CheckpointError(`the model has ${vocab_size} tokens, its tokenizer ${count}`, {

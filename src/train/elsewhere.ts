@@ -1,6 +1,6 @@
 /** Wires what samples elsewhere: the server at its address, the run's adapters there, and where its answers are kept. */
 import { createHash, randomBytes } from 'node:crypto';
-import { basename, resolve } from 'node:path';
+import { basename, join, resolve } from 'node:path';
 import { Deadline } from '../core/deadline.js';
 import { systemClock } from '../core/clock.js';
 import { ConfigError, EndpointError } from '../core/errors.js';
@@ -16,6 +16,7 @@ import { VllmSampler } from '../policies/tokens/vllm/sampler.js';
 import type { SamplerElsewhere as Sampled } from '../recipes/sampler.js';
 import { CollectedAnswers, FileAnswers } from '../run/answers.js';
 import { parseIterationName, RunPaths } from '../run/paths.js';
+import type { SamplingEngine } from '../schema/sampler.js';
 import type { RolloutSettings } from '../schema/training.js';
 import type { Bench } from './bench.js';
 
@@ -60,11 +61,8 @@ export async function openSamplerElsewhere<P extends TokenPrompt>(
       log.logger.info('vLLM answers again');
     },
   });
-  const folder = engine.adapter_dir === null ? paths.adaptersDir : resolve(engine.adapter_dir, settings.run_name);
-  const seenAs =
-    engine.server_adapter_dir === null ? resolve(folder) : `${engine.server_adapter_dir}/${basename(folder)}`;
   const own = `${namePrefix(paths)}-`;
-  const adapters = new AdapterShelf({ client, folder, seenAs, prefix: own, rank });
+  const adapters = new AdapterShelf({ client, ...adapterFolders(engine, paths), prefix: own, rank });
   try {
     const { mode, attempt } = await lead(group, () =>
       patiently(stop, engine.max_wait_s, async (deadline) => {
@@ -139,6 +137,19 @@ function addressOf(
     where: 'rollout.engine.serve',
     next: 'Start it with `editrl run`, or name a server that runs in rollout.engine.base_url.',
   });
+}
+
+/**
+ * Where a run's adapters are written, and what that folder is called where the server runs. It is removed whole: in a folder that others use too
+ * it has the name that this run alone has, and never that of a run's directory.
+ */
+export function adapterFolders(
+  { adapter_dir, server_adapter_dir }: Pick<SamplingEngine, 'adapter_dir' | 'server_adapter_dir'>,
+  paths: RunPaths,
+): { readonly folder: string; readonly seenAs: string } {
+  const own = adapter_dir === null ? '' : namePrefix(paths);
+  const folder = resolve(adapter_dir ?? paths.adaptersDir, own);
+  return { folder, seenAs: server_adapter_dir === null ? folder : join(server_adapter_dir, own) };
 }
 
 /** The same for every attempt at a run, and another one for a run of the same name in another folder. */

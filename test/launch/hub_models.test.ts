@@ -11,7 +11,8 @@ import { StubHub } from '../models/hub/stub.js';
 
 const newFolder = testFolders('hub-models');
 const [BASE, ADAPTER] = ['a'.repeat(40), 'b'.repeat(40)];
-const sizes = { hidden_size: 8, intermediate_size: 16, num_hidden_layers: 1, num_attention_heads: 2 };
+const sizes = { hidden_size: 8, intermediate_size: 16, num_hidden_layers: 1, num_attention_heads: 2, vocab_size: 4 };
+const ADAPTER_CONFIG = '{"peft_type":"LORA","base_model_name_or_path":"some/base","target_modules":"all-linear"}';
 
 afterEach(() => vi.unstubAllEnvs());
 
@@ -20,22 +21,14 @@ async function place() {
     'some/base': {
       refs: { main: BASE },
       commits: {
-        [BASE]: {
-          'config.json': JSON.stringify({ model_type: 'llama', vocab_size: 16, ...sizes }),
-          'tokenizer.json': '{}',
-          'model.safetensors': 'b'.repeat(300),
-        },
+        [BASE]: { 'config.json': JSON.stringify(sizes), 'tokenizer.json': '{}', 'model.safetensors': 'b'.repeat(300) },
       },
     },
     'some/adapter': {
       refs: { main: ADAPTER },
       commits: {
         [ADAPTER]: {
-          'adapter_config.json': JSON.stringify({
-            peft_type: 'LORA',
-            base_model_name_or_path: 'some/base',
-            target_modules: 'all-linear',
-          }),
+          'adapter_config.json': ADAPTER_CONFIG,
           'adapter_model.safetensors': 'a'.repeat(300),
         },
       },
@@ -69,6 +62,8 @@ describe('the models of the Hub that a run needs', () => {
     const config = await load({ model: { hub: 'some/adapter' }, tokenizer: { hub: 'some/base' } });
     expect(notDownloaded(config.settings).sort()).toEqual(['some/adapter', 'some/base']);
     expect(await models.obstacles([config])).toEqual([]);
+    // The adapter is as large as its base, and neither has its weights here.
+    expect(shapesOf(new Map())({ hub: 'some/adapter', revision: 'main' })).toEqual(sizes);
     expect(await models.notes([config])).toContain(`some/base at ${BASE.slice(0, 12)} would be downloaded first: 1 MB`);
     const commits = { 'some/adapter@main': ADAPTER, 'some/base@main': BASE };
     expect(await models.commitsOf(config)).toEqual(commits);
@@ -77,8 +72,6 @@ describe('the models of the Hub that a run needs', () => {
     expect(stub.asked).toHaveLength(before);
     expect(said.filter((line) => line.startsWith('downloaded'))).toHaveLength(2);
     expect(notDownloaded(config.settings)).toEqual([]);
-    // The adapter is as large as its base.
-    expect(shapesOf(new Map())({ hub: 'some/adapter', revision: 'main' })).toMatchObject(sizes);
   });
 
   it('stay those that the run began with, until it begins anew', async () => {
@@ -109,7 +102,7 @@ describe('the models of the Hub that a run needs', () => {
     const { folder, load, models } = await place();
     const adapter = join(folder, 'adapter');
     mkdirSync(adapter);
-    writeFileSync(join(adapter, 'adapter_config.json'), '{"base_model_name_or_path":"some/base"}');
+    writeFileSync(join(adapter, 'adapter_config.json'), ADAPTER_CONFIG);
     cpSync('package.json', join(adapter, 'tokenizer.json'));
     const config = await load({ model: adapter });
     expect(await models.commitsOf(config)).toEqual({ 'some/base@main': BASE });

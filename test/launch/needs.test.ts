@@ -1,6 +1,6 @@
-import { cpSync, readdirSync, readFileSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
+import { cpSync, mkdirSync, readdirSync, readFileSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { describe, expect, it } from 'vitest';
+import { afterEach, describe, expect, it, vi } from 'vitest';
 import { CheckpointError, ConfigError, DataError } from '../../src/core/errors.js';
 import { checkNeed } from '../../src/launch/needs.js';
 import { wordTokenizerJson } from '../../src/models/tokenizer/words.js';
@@ -10,6 +10,7 @@ import { smallSettings } from '../recipes/text_answers/small.js';
 import { testFolders } from '../support/folder.js';
 
 const newFolder = testFolders('needs');
+afterEach(() => vi.unstubAllEnvs());
 const DECODERS = join(import.meta.dirname, '../nets/decoder/fixtures');
 
 /** A copy of a small model as transformers saved it, changed; `mistral` lies in several files. */
@@ -163,6 +164,22 @@ describe('a model', () => {
     cpSync(join(base, 'model.safetensors'), join(folder, 'adapter_model.safetensors'));
     expect(decoder(folder)).not.toThrow();
     truncateSync(join(base, 'model.safetensors'), 100_000);
+    expect(decoder(folder)).toThrow(/not a whole safetensors file/);
+  });
+
+  it('may be an adapter over a model of the Hub, which is looked at once it was fetched', () => {
+    const [folder, cache, commit] = [newFolder(), newFolder(), 'a'.repeat(40)];
+    vi.stubEnv('HF_HUB_CACHE', cache);
+    const adapter = { peft_type: 'LORA', base_model_name_or_path: 'some/base', target_modules: ['q_proj'] };
+    writeFileSync(join(folder, 'adapter_config.json'), JSON.stringify(adapter));
+    cpSync(join(DECODERS, 'llama', 'model.safetensors'), join(folder, 'adapter_model.safetensors'));
+    expect(decoder(folder)).not.toThrow();
+    const [refs, snapshots] = ['refs', 'snapshots'].map((name) => join(cache, 'models--some--base', name));
+    mkdirSync(refs, { recursive: true });
+    writeFileSync(join(refs, 'main'), commit);
+    cpSync(join(DECODERS, 'llama'), join(snapshots, commit), { recursive: true });
+    expect(decoder(folder)).not.toThrow();
+    truncateSync(join(snapshots, commit, 'model.safetensors'), 100_000);
     expect(decoder(folder)).toThrow(/not a whole safetensors file/);
   });
 });

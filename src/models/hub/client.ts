@@ -4,11 +4,11 @@
  */
 import { listFiles, listModels, modelInfo } from '@huggingface/hub';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { EnvHttpProxyAgent, fetch as undiciFetch, type Response } from 'undici';
+import { EnvHttpProxyAgent, fetch as undiciFetch, Response } from 'undici';
 import { ConfigError, EndpointError, type EditrlError } from '../../core/errors.js';
 import { nearest } from '../../core/nearest.js';
 import type { HubReference } from '../../schema/model.js';
-import { nameOf } from './cache.js';
+import { isCommit, nameOf } from './cache.js';
 import type { HubEnvironment } from './environment.js';
 import { codeOf, Passing, passingOf } from './passing.js';
 
@@ -38,6 +38,9 @@ const usual: Patience = { retries: 5, pauseMs: 1000, silenceMs: 30_000, connectM
 const LONGEST_WAIT_S = 300;
 /** So many models of an owner are looked through for the one that was meant. */
 const MOST_NAMES = 200;
+
+/** How a file's digest is written. */
+const digests = { git: /^[0-9a-f]{40}$/, sha256: /^[0-9a-f]{64}$/ } as const;
 
 type Headers = Readonly<Record<string, string>>;
 
@@ -70,6 +73,7 @@ export class HubClient {
       revision: reference.revision,
       additionalFields: ['sha'],
     });
+    if (!isCommit(sha)) throw this.#unlike(`'${sha}' as the commit of ${nameOf(reference)}`);
     return sha;
   }
 
@@ -85,8 +89,11 @@ export class HubClient {
     for await (const { type, path, size, oid, lfs } of listed) {
       // A path becomes one on this machine: none may lead out of its folder.
       if (type !== 'file' || path.split('/').some((part) => part === '..' || part === '')) continue;
-      if (lfs !== undefined) files.push({ path, bytes: lfs.size, digest: { of: 'sha256', hex: lfs.oid } });
-      else if (oid !== undefined) files.push({ path, bytes: size, digest: { of: 'git', hex: oid } });
+      const [of, hex, bytes] =
+        lfs === undefined ? (['git', oid ?? '', size] as const) : (['sha256', lfs.oid, lfs.size] as const);
+      // So does a digest.
+      if (!digests[of].test(hex)) throw this.#unlike(`'${hex}' as the digest of ${path} of ${nameOf(reference)}`);
+      files.push({ path, bytes, digest: { of, hex } });
     }
     return files;
   }
@@ -124,7 +131,27 @@ export class HubClient {
 
   /** Where the library asks, and by what. It would refuse tokens of other servers than Hugging Face's own: these are sent by `#send`. */
   #request(reference: HubReference) {
-    return this.#asking((address, headers) => this.persevere(reference, () => this.#ask(reference, address, headers)));
+    return this.#asking((address, headers) => this.persevere(reference, () => this.#read(reference, address, headers)));
+  }
+
+  /** A reply whose whole body is there, so that one that breaks is asked for again, and is what the library takes it for. */
+  async #read(reference: HubReference, address: string, headers: Headers): Promise<Response> {
+    const { status, headers: own, body } = await this.#ask(reference, address, headers);
+    const text = await new Response(body).text();
+    try {
+      JSON.parse(text);
+    } catch (cause) {
+      throw this.#unlike(`no JSON for ${address}: ${text.trim().slice(0, 60)}`, cause);
+    }
+    return new Response(text, { status, headers: own });
+  }
+
+  #unlike(found: string, cause?: unknown): EndpointError {
+    return new EndpointError(`what answers is not the Hub: found ${found}`, {
+      where: this.environment.endpoint,
+      next: 'Check HF_ENDPOINT, and whether something between here and the Hub (a proxy, a page to log in) answers instead.',
+      cause,
+    });
   }
 
   #asking(ask: (address: string, headers: Headers) => Promise<Response>) {

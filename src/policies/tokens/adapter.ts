@@ -8,7 +8,7 @@ import { sha256 } from '../../core/image.js';
 import { readSafetensorsIndex, type FloatTensor } from '../../core/safetensors.js';
 import type { WeightsLayout } from '../../engines/onnx/trained_weights.js';
 import { CONFIG_FILE, readJson, readWeights, tensorFiles, tensorsOf, type Weights } from '../../models/files.js';
-import { blobDigest, cachedSnapshot, hubBaseOf, hubModelAt } from '../../models/hub/cache.js';
+import { blobDigest, cachedModel, cachedSnapshot, hubBaseOf, hubModelAt } from '../../models/hub/cache.js';
 import { describeDecoder, openDecoder } from '../../nets/decoder/files.js';
 import { decoderAdapter, withAdapter, type DecoderConfig } from '../../nets/decoder/config.js';
 import { initAdapter, isAdapters, type Adapter, type LoraSettings } from '../../nets/lora.js';
@@ -112,12 +112,14 @@ const configSchema = z.object({
 
 /** What a folder's adapter is, and on what it stands; the digest is null where the file names none. Raises CheckpointError for an adapter that is not covered. */
 export function readAdapterConfig(folder: string): Omit<AdapterOrigin, 'baseDigest'> & { baseDigest: string | null } {
-  const baseDigest = readSafetensorsIndex(join(folder, ADAPTER_FILE)).metadata[BASE_DIGEST] ?? null;
-  return { ...describeAdapter(folder), baseDigest };
+  return {
+    ...describeAdapter(folder),
+    baseDigest: readSafetensorsIndex(join(folder, ADAPTER_FILE)).metadata[BASE_DIGEST] ?? null,
+  };
 }
 
-/** What its settings alone say, without its weights. Raises CheckpointError for an adapter that is not covered. */
-function describeAdapter(folder: string): Pick<AdapterOrigin, 'lora' | 'base'> {
+/** As `readAdapterConfig`, of an adapter whose weights need not be there yet. */
+function describeAdapter(folder: string): Omit<AdapterOrigin, 'baseDigest'> {
   const where = join(folder, ADAPTER_CONFIG_FILE);
   const parsed = configSchema.safeParse(readJson(where));
   if (!parsed.success) {
@@ -176,6 +178,18 @@ export function baseOf(folder: string): string {
         ? 'Bring the base model back, or correct base_model_name_or_path.'
         : 'It is a model of the Hub that is not in the cache: `editrl run` with this adapter as a model downloads it, or set HF_HUB_CACHE to the cache that has it.',
   });
+}
+
+/** The folder that a chain of adapters stands on; `folder` itself where it holds none. Raises as `baseOf`. */
+export function rootOf(folder: string): string {
+  return holdsAdapter(folder) ? rootOf(baseOf(folder)) : folder;
+}
+
+/** Whether a chain of adapters stands on a model of the Hub that is not in the cache (yet). */
+export function lacksHubBase(folder: string): boolean {
+  if (!holdsAdapter(folder)) return false;
+  const hub = hubBaseOf(folder);
+  return (hub !== null && cachedModel(hub, 'model') === null) || lacksHubBase(baseOf(folder));
 }
 
 /** A checkpoint is `RUN/checkpoints/ITERATION` in the folder of runs. */

@@ -26,6 +26,7 @@ import {
   mergeLayer,
   readAdapterConfig,
   refuseOtherBase,
+  rootOf,
 } from './adapter.js';
 
 /** By the names that people have for them. */
@@ -115,11 +116,6 @@ function tensorsOfModel(folder: string): Map<string, LazyTensor> {
     tensors.set(name, { shape, read: readMerged });
   }
   return tensors;
-}
-
-/** The folder that a chain of adapters stands on. */
-function rootOf(folder: string): string {
-  return holdsAdapter(folder) ? rootOf(baseOf(folder)) : folder;
 }
 
 /** The model's config.json in Hugging Face's words. */

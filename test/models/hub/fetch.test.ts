@@ -234,6 +234,14 @@ describe('a download that breaks', () => {
     expect(refused).toContain('/api/models/some/model/revision/main');
   });
 
+  it('while the model is looked up is looked up again', async () => {
+    const { get, stub } = await hub();
+    let cuts = 0;
+    stub.fault = ({ path }) => (path.includes('/revision/') && cuts++ === 0 ? { body: '{"id"', cut: true } : null);
+    expect((await get()).commit).toBe(COMMIT);
+    expect(cuts).toBe(2);
+  });
+
   it('because the disk has no room is not begun', async () => {
     const { want, client, stub } = await hub();
     const failure = fetchModel(client, await want(), { say: () => undefined }, () => 1000);
@@ -327,5 +335,30 @@ describe('a model that cannot be had', () => {
     });
     await get();
     expect(() => lstatSync(join(environment.cacheDir, 'models--some--model', 'evil.json'))).toThrow('ENOENT');
+  });
+
+  it.each([
+    ['a page instead of JSON', '<html>Please log in</html>', /no JSON for .*Please log in/],
+    [
+      'a commit that is a path',
+      '{"id":"some/model","sha":"../../../evil"}',
+      /'..\/..\/..\/evil' as the commit of some\/model/,
+    ],
+  ])('because what answers sends %s says so, and writes nothing', async (_, body, message) => {
+    const { get, stub, environment } = await hub();
+    stub.fault = ({ path }) => (path.includes('/revision/') ? { body } : null);
+    const error = await get().catch((cause: unknown) => cause as EndpointError);
+    expect(error).toBeInstanceOf(EndpointError);
+    expect(error).toMatchObject({ message: expect.stringMatching(message) as string });
+    expect(readdirSync(environment.cacheDir)).toEqual([]);
+  });
+
+  it.each([
+    ['git has', { type: 'file', path: 'config.json', size: 4, oid: '../../../evil' }],
+    ['LFS has', { type: 'file', path: 'config.json', size: 4, oid: '1'.repeat(40), lfs: { oid: '../evil', size: 4 } }],
+  ])('whose list has a path in place of the digest that %s', async (_, file) => {
+    const { get, stub } = await hub();
+    stub.fault = ({ path }) => (path.includes('/tree/') ? { body: JSON.stringify([file]) } : null);
+    await expect(get()).rejects.toThrow(/evil' as the digest of config.json of some\/model/);
   });
 });

@@ -23,6 +23,8 @@ export type Fault =
   /** The body ends after so many bytes, and the headers say that this is all of it. */
   | { readonly endAfter: number }
   | { readonly garbled: true }
+  /** Something else is answered; `cut`: and the connection breaks before its last byte. */
+  | { readonly body: string; readonly cut?: true }
   /** Ranges are not heard of. */
   | { readonly whole: true };
 
@@ -85,6 +87,12 @@ export class StubHub {
       if (fault !== null && 'status' in fault) {
         const wait = fault.retryAfter === undefined ? {} : { 'retry-after': fault.retryAfter };
         response.writeHead(fault.status, wait).end('{"error":"too much to do"}');
+        return;
+      }
+      if (fault !== null && 'body' in fault) {
+        const { body, cut = false } = fault;
+        response.writeHead(200, { 'content-length': Buffer.byteLength(body) + Number(cut) });
+        response.write(body, () => (cut ? setTimeout(() => response.destroy(), 20) : response.end()));
         return;
       }
       if (host === 'cdn') this.#blob(asked, request, response, fault);
