@@ -30,7 +30,7 @@ const policy = section(
       z.string().default(''),
     ),
     thinking: result(
-      'The tags around what the policy thinks before it answers, {open, close}: rewards then read what stands after the last closing tag, and nothing where it is missing. null: rewards read all that it writes.',
+      'The tags around what the policy thinks before it answers, {open, close}: rewards then read what stands after the last closing tag, nothing where the answer or its prompt opens one that it never closes, and all where there is none. null: rewards read all that it writes.',
       z.strictObject({ open: words, close: words }).nullable().default(null),
       { allowed: "{open: '<think>', close: '</think>'}, or null" },
     ),
@@ -139,12 +139,12 @@ function turnsNeedChat(read: Reader): Problem[] {
   });
 }
 
-/** Supervised training, and rewards that compare, need labelled answers. */
+/** Supervised training needs labelled answers. Rows that lack one are found when the datasets are opened. */
 function labels(read: Reader): Problem[] {
   if (read('algorithm.type') !== 'sft' || read('data.columns.expected') !== null) return [];
   return problem(
     'data.columns.expected',
-    'found null with supervised training; allowed: the column that holds the labelled answer',
+    'found null with supervised training; allowed: the column that holds the labelled answer, or the conversation that ends with it',
   );
 }
 
