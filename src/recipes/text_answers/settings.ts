@@ -10,7 +10,7 @@ import { taskField, trainedFields } from '../../schema/run.js';
 import { rollout } from '../../schema/training.js';
 import { policyRules } from '../policy_rules.js';
 import { sourcesOf, type Need, type TrainedRecipe } from '../recipe.js';
-import { noImages, rewardRules } from '../reward_rules.js';
+import { noImages, rewardRules, thoughtsOnce } from '../reward_rules.js';
 import { problem, type Problem, type Reader } from '../rules.js';
 import { decoderFields, decoderNeeds, optionalModel } from '../token_policy.js';
 import { groupRules, sharedRules, wholeBatches } from '../training_rules.js';
@@ -88,6 +88,7 @@ export const textAnswers: TrainedRecipe<TextAnswersSettings> = {
     ...policyRules,
     ...rewardRules,
     noImages,
+    thoughtsOnce,
     turnsNeedChat,
     labels,
     ownWords,

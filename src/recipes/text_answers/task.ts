@@ -42,6 +42,8 @@ export class TextTask implements Task<TextPrompt, TokenAnswer> {
   private constructor(
     readonly settings: TextAnswersSettings,
     readonly words: Words,
+    /** The words that every answer is made to begin with. */
+    private readonly prefill: readonly number[],
     private readonly train: readonly RowSource[],
     private readonly sampler: Sampler,
     /** Held-out rows, in the order of `validation`. */
@@ -67,7 +69,9 @@ export class TextTask implements Task<TextPrompt, TokenAnswer> {
     );
     const coefficients = data.train.flatMap(({ coefficient }) => (coefficient === null ? [] : [coefficient]));
     const sampler = createSampler(train, { seed, coefficients });
-    return new TextTask(settings, openWords(settings, resolveRun), train, sampler, heldOut);
+    const words = openWords(settings, resolveRun);
+    const prefill = await words.tokenizer.encode(settings.policy.assistant_prefill, { addSpecial: false });
+    return new TextTask(settings, words, prefill, train, sampler, heldOut);
   }
 
   get promptsPerIteration(): number {
@@ -196,10 +200,10 @@ export class TextTask implements Task<TextPrompt, TokenAnswer> {
     );
   }
 
-  /** What an answer says, from the words that it was made to begin with. */
+  /** What an answer says, from the words that it was made to begin with: read as one, since a tokenizer may drop the space before a first word. */
   textOf({ ids, finished }: Pick<TokenAnswer, 'ids' | 'finished'>): string {
-    const said = this.words.tokenizer.decode(finished ? ids.subarray(0, -1) : ids, { skipSpecial: true });
-    return `${this.settings.policy.assistant_prefill}${said}`;
+    const said = finished ? ids.subarray(0, -1) : ids;
+    return this.words.tokenizer.decode([...this.prefill, ...said], { skipSpecial: true });
   }
 
   reread({ key, tokens, finished }: RecordedEpisode): TokenAnswer {

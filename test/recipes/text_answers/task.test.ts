@@ -328,6 +328,11 @@ describe('the tiny world', () => {
     expect(asked(task, prompt)).toBe(prompt.instruction);
     expect([...task.format.ends]).toEqual([task.words.tokenizer.id(END)]);
     await expect(task.checkPrompts()).resolves.toBeUndefined();
+    const begun = await TextTask.open(
+      { ...settings, policy: { ...settings.policy, assistant_prefill: 'That is' } },
+      () => '',
+    );
+    expect(begun.textOf(answer(await idsOf(begun, drawn.expected), false))).toBe(`That is ${drawn.expected}`);
     const chatting = TextTask.open({ ...settings, prompt: { ...settings.prompt, chat: true } }, () => '');
     await expect(chatting).rejects.toThrow('the words of the tiny world have no chat template');
   });
