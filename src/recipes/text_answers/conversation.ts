@@ -103,9 +103,11 @@ function valueOf(row: Row, column: string, where: string): unknown {
   });
 }
 
+/** The template with the row's values; one that the row leaves open (null) is no words. */
 function filled(template: string, row: Row, where: string): string {
   return template.replaceAll(PLACEHOLDER, (_, column: string) => {
     const value = valueOf(row, column, where);
+    if (value === null) return '';
     return typeof value === 'string' ? value : JSON.stringify(value);
   });
 }

@@ -62,6 +62,7 @@ describe('what a row asks', () => {
     expect(question(row, { columns })).toMatchObject({ instruction: 'Why?', expected: 'So.' });
     const template = '{question} Say {n} of {tags}, and {0} {not closed.';
     expect(question(row, { prompt: { template } }).instruction).toBe('Why? Say 3 of ["a"], and {0} {not closed.');
+    expect(question({ q: 'Why?', input: null }, { prompt: { template: '{q} {input}' } }).instruction).toBe('Why? ');
   });
 
   it('does not read placeholders in what a column says', () => {
