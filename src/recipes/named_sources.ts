@@ -10,11 +10,14 @@ export interface NamedSource<S> {
 
 /**
  * Names held-out sets after the folders around them, `…/tiny/s/validation/list/tokenized_datalist.json` and `…/s/validation.jsonl` are called
- * `s`; those that would share a name take their own, so that `…/earl/a_val` and `…/earl/b_val` are called `a_val` and `b_val`. Raises ConfigError where
- * names are still the same.
+ * `s`; those that would share a name take their own, so that `…/earl/a_val` and `…/earl/b_val` are called `a_val` and `b_val`; and so does one
+ * around which its path names no folder. Raises ConfigError where names are still the same.
  */
 export function nameSources<S>(paths: readonly string[], opened: readonly S[]): NamedSource<S>[] {
-  const usual = paths.map((path) => basename(dirname(datasetOf(path))));
+  const usual = paths.map(datasetOf).map((path) => {
+    const folder = basename(dirname(path));
+    return ['', '.', '..'].includes(folder) ? basename(path) : folder;
+  });
   const named = opened.map((source, i) => {
     const shared = usual.some((name, j) => j !== i && name === usual[i]);
     return { name: shared ? basename(datasetOf(paths[i])) : usual[i], source };

@@ -117,6 +117,17 @@ export const noImages: Rule = (read) => {
   );
 };
 
+/** For recipes that keep thoughts from rewards: one that looks for them would never find any. */
+export const thoughtsOnce: Rule = (read) => {
+  const choice = rewardChoice(read);
+  if (choice === null || modeOrTerms(choice).length > 0 || read('policy.thinking.open') !== '<think>') return [];
+  if (!decidingKinds(choice).some(({ name }) => name === 'format_accuracy')) return [];
+  return problem(
+    'policy.thinking',
+    "found with reward 'format_accuracy', which looks for <think>…</think> itself and would be given what stands after it alone; allowed: null",
+  );
+};
+
 /** Normalising each term by itself needs terms, and is done within the group by their standard deviations. */
 function perTerm(read: Reader): Problem[] {
   const choice = rewardChoice(read);

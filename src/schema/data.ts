@@ -110,7 +110,7 @@ export const rowData = section(
             column.default('prompt'),
           ),
           expected: result(
-            'The labelled answer, for rewards that compare with one and for supervised training; null where there is none.',
+            'The labelled answer, for rewards that compare with one and for supervised training: words, a number, or a conversation that ends with it (that of columns.prompt, say); null where there is none.',
             column.nullable().default(null),
           ),
         })

@@ -35,6 +35,11 @@ describe('JSON lines', () => {
     expect(all(await openRows(file('a.jsonl', '{"a":1}\n{"a":2}')))).toEqual([{ a: 1 }, { a: 2 }]);
   });
 
+  it('may be many', async () => {
+    const rows = await openRows(file('train.jsonl', '{"a":1}\n'.repeat(200_000)));
+    expect([rows.length, rows.id(199_999)]).toEqual([200_000, 'train.jsonl:200000']);
+  });
+
   const broken: readonly (readonly [string, string, RegExp, string])[] = [
     ['a line that is cut off', '{"a":1}\n\n{"a":\n', /is not JSON/, ':3'],
     ['a list', '[1]\n', /found a line that is no object/, ':1'],

@@ -10,6 +10,9 @@ describe('held-out sets are called', () => {
     [['data/words/validation.jsonl'], ['words']],
     [['data/words/test.parquet'], ['words']],
     [['data/words/test'], ['words']],
+    [['test.jsonl'], ['test']],
+    [['../test.jsonl'], ['test']],
+    [['/test.jsonl'], ['test']],
     // Those of one folder take their own names.
     [
       ['data/a.jsonl', 'data/b.parquet', 'data/c'],

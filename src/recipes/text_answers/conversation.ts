@@ -79,15 +79,19 @@ function turnsOf(value: unknown, column: string, where: string): Message[] {
   });
 }
 
-/** A labelled answer: words, a number, or a conversation of one turn. Undefined where the row has none. */
+/** A labelled answer: words, a number, or a conversation that is it or ends with it. Undefined where the row has none. */
 function answerOf(row: Row, column: string, where: string): string | undefined {
   const value = valueOf(row, column, where);
   if (value === null) return undefined;
   if (typeof value === 'string') return value;
   if (typeof value === 'number' || typeof value === 'boolean') return String(value);
   const parsed = conversation.safeParse(value);
-  if (parsed.success && parsed.data.length === 1) return wordsOf(parsed.data[0]);
-  throw new DataError(`found ${shown(value)} in column '${column}'; allowed: words, a number, or one turn`, { where });
+  const last = parsed.data?.at(-1);
+  if (last !== undefined && (parsed.data?.length === 1 || last.role === 'assistant')) return wordsOf(last);
+  throw new DataError(
+    `found ${shown(value)} in column '${column}'; allowed: words, a number, one turn, or a conversation whose last turn is the assistant's`,
+    { where },
+  );
 }
 
 function valueOf(row: Row, column: string, where: string): unknown {
@@ -99,9 +103,11 @@ function valueOf(row: Row, column: string, where: string): unknown {
   });
 }
 
+/** The template with the row's values; one that the row leaves open (null) is no words. */
 function filled(template: string, row: Row, where: string): string {
   return template.replaceAll(PLACEHOLDER, (_, column: string) => {
     const value = valueOf(row, column, where);
+    if (value === null) return '';
     return typeof value === 'string' ? value : JSON.stringify(value);
   });
 }
@@ -121,8 +127,10 @@ export interface Written {
   readonly answer: string;
 }
 
-/** Cuts a text at its thinking tags. One that opens and is never closed holds no answer. */
-export function written(text: string, thinking: TextAnswersSettings['policy']['thinking']): Written {
+/**
+ * Cuts a text at its thinking tags, of which the prompt may have `opened` the first. One that opens and is never closed holds no answer.
+ */
+export function written(text: string, thinking: TextAnswersSettings['policy']['thinking'], opened = false): Written {
   if (thinking === null) return { thought: null, answer: text.trim() };
   const { open, close } = thinking;
   const end = text.lastIndexOf(close);
@@ -133,7 +141,6 @@ export function written(text: string, thinking: TextAnswersSettings['policy']['t
     return { thought: thought.trim(), answer: text.slice(end + close.length).trim() };
   }
   const start = text.indexOf(open);
-  return start < 0
-    ? { thought: null, answer: text.trim() }
-    : { thought: text.slice(start + open.length).trim(), answer: '' };
+  if (start < 0 && !opened) return { thought: null, answer: text.trim() };
+  return { thought: (start < 0 ? text : text.slice(start + open.length)).trim(), answer: '' };
 }

@@ -2,7 +2,7 @@
 import { DataError } from '../../core/errors.js';
 import type { TokenAnswer } from '../../policies/tokens/batch.js';
 import type { Labelled } from '../../train/supervised.js';
-import type { TextPrompt, TextTask } from './task.js';
+import { unlabelled, type TextPrompt, type TextTask } from './task.js';
 
 export type LabelledText = Labelled<TextPrompt, TokenAnswer>;
 
@@ -23,19 +23,10 @@ export function heldOutBatch(task: TextTask, prompts: number): Promise<LabelledT
   );
 }
 
-/** The labelled answer, after the words that answers are made to begin with, and its end. Raises DataError where the row has none. */
+/** The labelled answer. Raises DataError where the row has none, or one that does not fit. */
 async function labelled(task: TextTask, prompt: TextPrompt): Promise<LabelledText> {
-  const { tokenizer, end } = task.words;
-  const prefill = task.settings.policy.assistant_prefill;
-  const { expected } = prompt;
-  if (expected === undefined) {
-    throw new DataError('the row has no labelled answer', {
-      where: prompt.id,
-      next: 'Supervised training needs one in every row: leave this one out.',
-    });
-  }
-  const words = expected.startsWith(prefill) ? expected.slice(prefill.length) : expected;
-  const ids = Int32Array.from([...(await tokenizer.encode(words, { addSpecial: false })), end]);
+  if (prompt.expected === undefined) throw unlabelled('supervised training', prompt.id);
+  const ids = await task.labelIds(prompt.expected);
   const [length, size] = [prompt.tokens.ids.length + ids.length, task.settings.policy.model_context_size];
   if (length > size) {
     throw new DataError(`prompt and labelled answer have ${length} tokens: model_context_size is ${size}`, {

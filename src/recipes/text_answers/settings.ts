@@ -10,7 +10,7 @@ import { taskField, trainedFields } from '../../schema/run.js';
 import { rollout } from '../../schema/training.js';
 import { policyRules } from '../policy_rules.js';
 import { sourcesOf, type Need, type TrainedRecipe } from '../recipe.js';
-import { noImages, rewardRules } from '../reward_rules.js';
+import { noImages, rewardRules, thoughtsOnce } from '../reward_rules.js';
 import { problem, type Problem, type Reader } from '../rules.js';
 import { decoderFields, decoderNeeds, optionalModel } from '../token_policy.js';
 import { groupRules, sharedRules, wholeBatches } from '../training_rules.js';
@@ -30,7 +30,7 @@ const policy = section(
       z.string().default(''),
     ),
     thinking: result(
-      'The tags around what the policy thinks before it answers, {open, close}: rewards then read what stands after the last closing tag, and nothing where it is missing. null: rewards read all that it writes.',
+      'The tags around what the policy thinks before it answers, {open, close}: rewards then read what stands after the last closing tag, nothing where the answer or its prompt opens one that it never closes, and all where there is none. null: rewards read all that it writes.',
       z.strictObject({ open: words, close: words }).nullable().default(null),
       { allowed: "{open: '<think>', close: '</think>'}, or null" },
     ),
@@ -88,6 +88,7 @@ export const textAnswers: TrainedRecipe<TextAnswersSettings> = {
     ...policyRules,
     ...rewardRules,
     noImages,
+    thoughtsOnce,
     turnsNeedChat,
     labels,
     ownWords,
@@ -139,12 +140,12 @@ function turnsNeedChat(read: Reader): Problem[] {
   });
 }
 
-/** Supervised training, and rewards that compare, need labelled answers. */
+/** Supervised training needs labelled answers. Rows that lack one are found when the datasets are opened. */
 function labels(read: Reader): Problem[] {
   if (read('algorithm.type') !== 'sft' || read('data.columns.expected') !== null) return [];
   return problem(
     'data.columns.expected',
-    'found null with supervised training; allowed: the column that holds the labelled answer',
+    'found null with supervised training; allowed: the column that holds the labelled answer, or the conversation that ends with it',
   );
 }
 

@@ -9,6 +9,7 @@ import { openChatTemplate } from '../../models/tokenizer/texts.js';
 import type { Tokenizer } from '../../models/tokenizer/tokenizer.js';
 import type { TokenAnswer, TokenAsked } from '../../policies/tokens/batch.js';
 import { FreeText } from '../../policies/tokens/free_text.js';
+import { decidingKinds } from '../../rewards/score/choice.js';
 import type { RecordedEpisode } from '../../run/episodes.js';
 import type { Answers, Prompt, PromptSource, Rendered, Task } from '../../scoring/task.js';
 import { nameSources, type NamedSource } from '../named_sources.js';
@@ -21,6 +22,8 @@ export interface TextPrompt extends Prompt, TokenAsked {
   /** The labelled answer, where the row has one. */
   readonly expected?: string;
   readonly row: Row;
+  /** Whether the template has opened the policy's thoughts. */
+  readonly thinks: boolean;
 }
 
 /** A tokenizer with what ends an answer in it. */
@@ -40,6 +43,8 @@ export class TextTask implements Task<TextPrompt, TokenAnswer> {
   private constructor(
     readonly settings: TextAnswersSettings,
     readonly words: Words,
+    /** The words that every answer is made to begin with. */
+    private readonly prefill: readonly number[],
     private readonly train: readonly RowSource[],
     private readonly sampler: Sampler,
     /** Held-out rows, in the order of `validation`. */
@@ -65,7 +70,9 @@ export class TextTask implements Task<TextPrompt, TokenAnswer> {
     );
     const coefficients = data.train.flatMap(({ coefficient }) => (coefficient === null ? [] : [coefficient]));
     const sampler = createSampler(train, { seed, coefficients });
-    return new TextTask(settings, openWords(settings, resolveRun), train, sampler, heldOut);
+    const words = openWords(settings, resolveRun);
+    const prefill = await words.tokenizer.encode(settings.policy.assistant_prefill, { addSpecial: false });
+    return new TextTask(settings, words, prefill, train, sampler, heldOut);
   }
 
   get promptsPerIteration(): number {
@@ -86,39 +93,70 @@ export class TextTask implements Task<TextPrompt, TokenAnswer> {
   /** Raises DataError for a row of another form, a template that fails, and where the context leaves no room for an answer. */
   async promptOf(source: RowSource, index: number): Promise<TextPrompt> {
     const { instruction, expected, text, addSpecial } = this.#textOf(source, index);
-    const ids = await this.words.tokenizer.encode(text, { addSpecial });
+    const ids = await this.#encode(text, addSpecial, source.place(index));
     if (!this.#leavesRoom(ids)) throw this.#tooLong(`a prompt of ${ids.length} tokens leaves`, source.place(index));
     const label = expected === undefined ? {} : { expected };
-    return { id: source.id(index), instruction, sourcePng: null, tokens: { ids }, ...label, row: source.read(index) };
+    const { thinking, assistant_prefill: prefill } = this.settings.policy;
+    const templated = text.slice(0, text.length - prefill.length).trimEnd();
+    const thinks = thinking !== null && templated.endsWith(thinking.open);
+    const row = source.read(index);
+    return { id: source.id(index), instruction, sourcePng: null, tokens: { ids }, thinks, ...label, row };
+  }
+
+  /** A labelled answer as the policy would write it, after the words that answers are made to begin with, and its end. */
+  async labelIds(expected: string): Promise<Int32Array> {
+    const prefill = this.settings.policy.assistant_prefill;
+    const words = expected.startsWith(prefill) ? expected.slice(prefill.length) : expected;
+    return Int32Array.from([...(await this.words.tokenizer.encode(words, { addSpecial: false })), this.words.end]);
   }
 
   /**
-   * Looks at every prompt that a run may ask. Raises DataError for the first that cannot be asked, and where the context leaves some no room for an
-   * answer: how many these are, and the first of them.
+   * Looks at every prompt that a run may ask. Raises DataError for the first that cannot be asked, or has no labelled answer where one is needed,
+   * and where the context leaves some no room for an answer, or for the labelled one that is learnt: how many these are, and the first of them.
    */
   async checkPrompts(): Promise<void> {
     let first: { readonly place: string; readonly tokens: number } | null = null;
     let [looked, tooLong] = [0, 0];
-    const { prompts } = this.settings.validation;
+    const { validation, policy, algorithm } = this.settings;
+    const learnt = algorithm.type === 'sft';
+    const compares = learnt ? 'supervised training' : this.#comparingReward();
     const lengths = [
       ...this.train.map((source) => [source, source.length] as const),
-      ...this.heldOut.map(({ source }) => [source, Math.min(source.length, prompts)] as const),
+      ...this.heldOut.map(({ source }) => [source, Math.min(source.length, validation.prompts)] as const),
     ];
     for (const [source, length] of new Map(lengths)) {
       for (let index = 0; index < length; index++) {
-        const { text, addSpecial } = this.#textOf(source, index);
+        const { text, addSpecial, expected } = this.#textOf(source, index);
         looked += 1;
+        if (expected === undefined && compares !== null) throw unlabelled(compares, source.place(index));
+        const label = learnt ? (expected ?? '') : '';
         // A token stands for a byte at least, but for those that a tokenizer puts around a text.
-        if (Buffer.byteLength(text) + MOST_AROUND < this.settings.policy.model_context_size) continue;
-        const ids = await this.words.tokenizer.encode(text, { addSpecial });
+        const most = Buffer.byteLength(text) + Buffer.byteLength(label) + MOST_AROUND;
+        if (text.trim() !== '' && most < policy.model_context_size) continue;
+        const ids = [...(await this.#encode(text, addSpecial, source.place(index)))];
+        // The last token of an answer is written, and not read.
+        if (learnt) ids.push(...(await this.labelIds(label)).subarray(0, -1));
         if (this.#leavesRoom(ids)) continue;
         tooLong += 1;
         first ??= { place: source.place(index), tokens: ids.length };
       }
     }
     if (first === null) return;
-    const found = `${tooLong} of ${looked} prompts are too long: the first, of ${first.tokens} tokens, leaves`;
-    throw this.#tooLong(found, first.place);
+    const found = `${tooLong} of ${looked} prompts${learnt ? ' with their labelled answers' : ''} are too long`;
+    throw this.#tooLong(`${found}: the first, of ${first.tokens} tokens, leaves`, first.place);
+  }
+
+  /** The reward that a labelled answer is needed for; null where none is. */
+  #comparingReward(): string | null {
+    const found = decidingKinds(this.settings.reward).find(({ needs }) => needs.words === true);
+    return found === undefined ? null : `reward '${found.name}'`;
+  }
+
+  /** Raises DataError for a text without a token, which there is nothing to go on from. */
+  async #encode(text: string, addSpecial: boolean, where: string): Promise<readonly number[]> {
+    const ids = await this.words.tokenizer.encode(text, { addSpecial });
+    if (ids.length > 0) return ids;
+    throw new DataError('the prompt is empty', { where, next: 'Leave this row out.' });
   }
 
   /** A row as the text that the policy reads. */
@@ -149,10 +187,10 @@ export class TextTask implements Task<TextPrompt, TokenAnswer> {
   }
 
   async render(chunk: readonly Answers<TextPrompt, TokenAnswer>[]): Promise<Rendered[][]> {
-    return chunk.map(({ prompt: { instruction, expected, row }, answers, keys }) =>
+    return chunk.map(({ prompt: { instruction, expected, thinks, row }, answers, keys }) =>
       answers.map(({ ids, finished }, i): Rendered => {
         const text = this.textOf({ ids, finished });
-        const { thought, answer } = written(text, this.settings.policy.thinking);
+        const { thought, answer } = written(text, this.settings.policy.thinking, thinks);
         const thinking = thought === null ? {} : { thought };
         const images = { source: null, edited: null, truth: null };
         const label = expected === undefined ? {} : { expected };
@@ -166,10 +204,10 @@ export class TextTask implements Task<TextPrompt, TokenAnswer> {
     );
   }
 
-  /** What an answer says, from the words that it was made to begin with. */
+  /** What an answer says, from the words that it was made to begin with: read as one, since a tokenizer may drop the space before a first word. */
   textOf({ ids, finished }: Pick<TokenAnswer, 'ids' | 'finished'>): string {
-    const said = this.words.tokenizer.decode(finished ? ids.subarray(0, -1) : ids, { skipSpecial: true });
-    return `${this.settings.policy.assistant_prefill}${said}`;
+    const said = finished ? ids.subarray(0, -1) : ids;
+    return this.words.tokenizer.decode([...this.prefill, ...said], { skipSpecial: true });
   }
 
   reread({ key, tokens, finished }: RecordedEpisode): TokenAnswer {
@@ -184,11 +222,25 @@ export class TextTask implements Task<TextPrompt, TokenAnswer> {
   async dispose(): Promise<void> {}
 }
 
+/** What is wrong with a row that has no labelled answer, which something needs. */
+export function unlabelled(needs: string, where: string): DataError {
+  return new DataError(`the row has no labelled answer, and ${needs} needs one`, {
+    where,
+    next: 'Name its column in data.columns.expected, or leave such rows out.',
+  });
+}
+
 /** The tokenizer that the settings name, the model's own, or the tiny world's. */
 function openWords(settings: TextAnswersSettings, resolveRun: RunResolver): Words {
   const { policy, prompt } = settings;
   const reference = policy.tokenizer ?? policy.model;
   if (reference === null) {
+    if (prompt.chat) {
+      throw new DataError('the words of the tiny world have no chat template', {
+        where: 'prompt.chat',
+        next: 'Set prompt.chat to false, or name a tokenizer with a template in policy.tokenizer.',
+      });
+    }
     const tokenizer = worldTokenizer(settings);
     const end = tokenizer.id(END);
     return { tokenizer, template: null, ends: [end], end };

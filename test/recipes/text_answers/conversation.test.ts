@@ -53,6 +53,7 @@ describe('what a row asks', () => {
     expect(question({ prompt: turns })).toEqual({ asked: [turns[0]], instruction: 'Hi', expected: 'Hello.' });
     const columns = { expected: 'label' };
     expect(question({ prompt: turns, label: 'Hey.' }, { columns })).toMatchObject({ expected: 'Hey.' });
+    expect(question({ prompt: turns }, { columns: { expected: 'prompt' } })).toEqual(question({ prompt: turns }));
   });
 
   it('takes other columns, and words around them', () => {
@@ -61,6 +62,7 @@ describe('what a row asks', () => {
     expect(question(row, { columns })).toMatchObject({ instruction: 'Why?', expected: 'So.' });
     const template = '{question} Say {n} of {tags}, and {0} {not closed.';
     expect(question(row, { prompt: { template } }).instruction).toBe('Why? Say 3 of ["a"], and {0} {not closed.');
+    expect(question({ q: 'Why?', input: null }, { prompt: { template: '{q} {input}' } }).instruction).toBe('Why? ');
   });
 
   it('does not read placeholders in what a column says', () => {
@@ -139,7 +141,7 @@ describe('a row that asks nothing that can be asked', () => {
       'with a label of two turns',
       { prompt: 'p', expected: [turn('user', 'a'), turn('user', 'b')] },
       label,
-      /in column 'expected'; allowed: words, a number, or one turn/,
+      /in column 'expected'; allowed: words, a number, one turn, or a conversation whose last turn is the assistant's$/,
     ],
     [
       'with a label that is an object',
@@ -175,5 +177,13 @@ describe('what was written', () => {
     ['before <think>a</think>', 'a', ''],
   ])('%j is cut at its tags', (text, thought, answer) => {
     expect(written(text, thinking)).toEqual({ thought, answer });
+  });
+
+  it.each([
+    ['so it goes on', 'so it goes on', ''],
+    ['so</think>4', 'so', '4'],
+    ['<think>again', 'again', ''],
+  ])('%j is cut as what the prompt has opened', (text, thought, answer) => {
+    expect(written(text, thinking, true)).toEqual({ thought, answer });
   });
 });

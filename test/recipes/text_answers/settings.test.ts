@@ -26,6 +26,18 @@ describe('rewards of answers in words', () => {
   });
 });
 
+describe('thoughts that rewards do not read', () => {
+  it('are not looked for by one', () => {
+    const thinking = (open: string, mode: string) =>
+      problemsOf({ policy: { thinking: { open, close: '</think>' } }, reward: { mode } });
+    expect(thinking('<think>', 'format_accuracy')).toEqual([
+      expect.stringMatching(/^policy\.thinking: found with reward 'format_accuracy'/),
+    ]);
+    expect(thinking('<think>', 'word_overlap')).toEqual([]);
+    expect(thinking('<thought>', 'format_accuracy')).toEqual([]);
+  });
+});
+
 describe('prompts', () => {
   it.each([
     ['system', 'Be brief.'],

@@ -116,16 +116,17 @@ describe('a prompt', () => {
 });
 
 describe('prompts are looked at before the first is asked', () => {
-  const long = { prompt: `What is ${'1 + '.repeat(40)}1?` };
+  const long = { prompt: `What is ${'1 + '.repeat(40)}1?`, answer: '41' };
 
   it('and pass where each leaves room', async () => {
-    await expect((await open({ rows: sums })).checkPrompts()).resolves.toBeUndefined();
+    await expect((await open({ rows: sums, ...labels })).checkPrompts()).resolves.toBeUndefined();
   });
 
   it('and are counted where the context is too small, held-out ones that are asked among them', async () => {
     const task = await open({
       rows: [sums[0], long, long],
       heldOut: [sums[0], long, long, long],
+      ...labels,
       validation: { prompts: 2 },
     });
     const checking = task.checkPrompts();
@@ -141,7 +142,7 @@ describe('prompts are looked at before the first is asked', () => {
   });
 
   it('to the token', async () => {
-    const task = await open({ rows: sums });
+    const task = await open({ rows: sums, ...labels });
     const longest = Math.max(
       ...(await Promise.all(sums.map(async (_, i) => (await task.prompt(i)).tokens.ids.length))),
     );
@@ -153,17 +154,49 @@ describe('prompts are looked at before the first is asked', () => {
 
   it('and the row is named that the template refuses', async () => {
     const model = modelOf(
-      "{% for m in messages %}{% if '2' in m.content %}{{ raise_exception('No twos') }}{% endif %}{% endfor %}",
+      "{% for m in messages %}{% if '2' in m.content %}{{ raise_exception('No twos') }}{% endif %}{{ m.content }}{% endfor %}",
     );
-    const checking = (await open({ rows: sums, model })).checkPrompts();
+    const checking = (await open({ rows: sums, model, ...labels })).checkPrompts();
     await expect(checking).rejects.toThrow(/^the chat template fails.*: No twos \(.*chat_template\.jinja\)$/);
     await expect(checking).rejects.toMatchObject({ where: expect.stringMatching(/train\.jsonl:2$/) as string });
   });
 
   it('and the row is named that asks nothing', async () => {
-    const checking = (await open({ rows: [sums[0], { question: 'x' }] })).checkPrompts();
+    const checking = (await open({ rows: [sums[0], { question: 'x' }], ...labels })).checkPrompts();
     await expect(checking).rejects.toThrow("the row has no column 'prompt'");
     await expect(checking).rejects.toMatchObject({ where: expect.stringMatching(/train\.jsonl:2$/) as string });
+  });
+
+  it('and the row is named that has no token', async () => {
+    const bare = { model: modelOf(null), prompt: { chat: false } };
+    const task = await open({ rows: [sums[0], { prompt: '', answer: 'x' }], ...bare, ...labels });
+    await expect(task.checkPrompts()).rejects.toThrow('the prompt is empty');
+    await expect(task.validation[0].prompt(1)).rejects.toThrow('the prompt is empty');
+  });
+
+  it('and the row is named that lacks a label which the reward compares with', async () => {
+    const rows = [sums[0], { prompt: 'a', answer: null }];
+    const checking = (await open({ rows, ...labels })).checkPrompts();
+    await expect(checking).rejects.toThrow("the row has no labelled answer, and reward 'word_overlap' needs one");
+    await expect(checking).rejects.toMatchObject({ where: expect.stringMatching(/train\.jsonl:2$/) as string });
+    const terms = [{ name: 'module', weight: 1, module: 'own.js' }];
+    const other = await open({ rows, ...labels, reward: { mode: null, terms } });
+    await expect(other.checkPrompts()).resolves.toBeUndefined();
+  });
+
+  it('with their labels where these are learnt', async () => {
+    const supervised = { algorithm: { type: 'sft', sft: { batch_size: 4 } }, ...labels };
+    const without = await open({ rows: [sums[0], { prompt: 'a', answer: null }], ...supervised });
+    await expect(without.checkPrompts()).rejects.toThrow('no labelled answer, and supervised training needs one');
+    const task = await open({ rows: [sums[0], { prompt: 'a', answer: 'x y z '.repeat(4) }], ...supervised });
+    const [{ prompt, answer: label }] = (await heldOutBatch(task, 2)).slice(1);
+    const within = (model_context_size: number) =>
+      TextTask.open({ ...task.settings, policy: { ...task.settings.policy, model_context_size } }, () => '');
+    const tokens = prompt.tokens.ids.length + label.ids.length;
+    await expect((await within(tokens)).checkPrompts()).resolves.toBeUndefined();
+    await expect((await within(tokens - 1)).checkPrompts()).rejects.toThrow(
+      /^2 of 4 prompts with their labelled answers are too long/,
+    );
   });
 });
 
@@ -209,6 +242,15 @@ describe('an answer', () => {
     const [[whole, cut]] = await task.render([{ prompt: await task.prompt(0), answers, keys: ['a', 'b'] }]);
     expect([whole.item.answer, cut.item.answer]).toEqual(['4', '']);
     expect(whole.record).toMatchObject({ text, answer: '4' });
+  });
+
+  it('is none where the template has opened thoughts that never close', async () => {
+    const model = modelOf('{{ messages[0].content }}<think>\n');
+    const task = await open({ rows: sums, model, policy: { ...thinking, assistant_prefill: 'Well, ' } });
+    const answers = [answer(await idsOf(task, 'four'), false), answer(await idsOf(task, 'two twos</think>4'), false)];
+    const [[cut, whole]] = await task.render([{ prompt: await task.prompt(0), answers, keys: ['a', 'b'] }]);
+    expect([cut.item.answer, whole.item.answer]).toEqual(['', '4']);
+    expect(cut.record).toMatchObject({ text: 'Well, four', answer: '' });
   });
 
   it('is taken back from its record', async () => {
@@ -288,6 +330,13 @@ describe('the tiny world', () => {
     expect(asked(task, prompt)).toBe(prompt.instruction);
     expect([...task.format.ends]).toEqual([task.words.tokenizer.id(END)]);
     await expect(task.checkPrompts()).resolves.toBeUndefined();
+    const begun = await TextTask.open(
+      { ...settings, policy: { ...settings.policy, assistant_prefill: 'That is' } },
+      () => '',
+    );
+    expect(begun.textOf(answer(await idsOf(begun, drawn.expected), false))).toBe(`That is ${drawn.expected}`);
+    const chatting = TextTask.open({ ...settings, prompt: { ...settings.prompt, chat: true } }, () => '');
+    await expect(chatting).rejects.toThrow('the words of the tiny world have no chat template');
   });
 
   it('is not made for rows that are brought along', async () => {
