@@ -85,6 +85,24 @@ describe('the models of the Hub that a run needs', () => {
     expect(wantedModels(settings, true)).toMatchObject([{ pinned: null }]);
   });
 
+  it('stand on what they stood on when the run began, though that has moved on', async () => {
+    const { stub, folder, models, load } = await place();
+    const config = await load({ model: { hub: 'some/adapter' }, tokenizer: null });
+    const commits = { 'some/adapter@main': ADAPTER, 'some/base@main': BASE };
+    expect(await models.commitsOf(config)).toEqual(commits);
+    const paths = new RunPaths(join(folder, 'runs'), config.settings.run_name);
+    mkdirSync(paths.dir, { recursive: true });
+    writeFileSync(paths.record, JSON.stringify({ format: 1, settings: {}, attempts: [], models: commits }));
+    const later = 'c'.repeat(40);
+    const { [BASE]: files } = stub.models['some/base'].commits;
+    stub.models['some/base'] = { refs: { main: later }, commits: { [BASE]: files, [later]: files } };
+    const resumed = new HubModels({ say: () => undefined });
+    onTestFinished(() => resumed.close());
+    const before = stub.asked.length;
+    expect(await resumed.commitsOf(config)).toEqual(commits);
+    expect(stub.asked).toHaveLength(before);
+  });
+
   it('are looked for where the workers will look, and there alone', async () => {
     const { folder, models, load } = await place();
     const other = join(folder, 'other');
