@@ -5,6 +5,7 @@ import { loadConfig } from '../../src/config/load.js';
 import { HubModels } from '../../src/launch/hub_models.js';
 import { checkOffline, hubEnvironmentOf, notDownloaded, wantedModels } from '../../src/launch/wanted_models.js';
 import { shapesOf } from '../../src/launch/memory.js';
+import { runResolver } from '../../src/launch/resolve.js';
 import { RunPaths } from '../../src/run/paths.js';
 import { testFolders } from '../support/folder.js';
 import { StubHub } from '../models/hub/stub.js';
@@ -110,6 +111,9 @@ describe('the models of the Hub that a run needs', () => {
     await models.fetch([config]);
     expect(existsSync(join(other, 'models--some--base', 'snapshots', BASE, 'model.safetensors'))).toBe(true);
     expect(existsSync(join(folder, 'hf'))).toBe(false);
+    // As the server does that is started with a run, in the launcher's own process.
+    const resolve = runResolver(join(folder, 'runs'), undefined, undefined, hubEnvironmentOf(config.settings));
+    expect(resolve({ hub: 'some/base', revision: 'main' })).toContain(other);
     const offline = await load({ model: { hub: 'some/base' } }, { HF_HUB_OFFLINE: '1' });
     const [wanted] = wantedModels(offline.settings);
     expect(() => checkOffline(wanted, hubEnvironmentOf(offline.settings))).toThrow('some/base was not downloaded');
