@@ -8,7 +8,7 @@ import { fetchModel, lookUp, megabytes, type FoundModel, type WantedModel } from
 import { hubKey } from '../models/reference.js';
 import { progressLines } from './download_progress.js';
 import { requireNone, unfinished, type Obstacle } from './preflight.js';
-import { hubEnvironmentOf, wantedModels } from './wanted_models.js';
+import { commitsBegunWith, hubEnvironmentOf, wantedModels } from './wanted_models.js';
 
 /** Adapters over adapters end somewhere. */
 const MOST_BASES = 4;
@@ -26,6 +26,8 @@ export interface HubModelsOptions {
 /** A model that a run needs, and how its workers' environment reaches the Hub. */
 interface Asked extends WantedModel {
   readonly environment: HubEnvironment;
+  /** What the run began with, what adapters stand on among it. */
+  readonly commits: Readonly<Record<string, string>>;
 }
 
 /** Looks up and fetches; what several runs need is done once. */
@@ -98,7 +100,7 @@ export class HubModels {
       if (all.length > MOST_BASES) {
         throw new ConfigError(`the adapter ${asked.reference.hub} stands on adapters without an end`);
       }
-      const found = await this.#lookUp({ ...asked, reference: base, pinned: null });
+      const found = await this.#lookUp({ ...asked, reference: base, pinned: asked.commits[hubKey(base)] ?? null });
       all.push(found);
       base = hubBaseOf(found.folder);
     }
@@ -140,7 +142,10 @@ export async function fetchModels(
 
 function askedBy(config: LoadedConfig, anew: ReadonlySet<LoadedConfig> = new Set()): Asked[] {
   const environment = hubEnvironmentOf(config.settings);
-  return wantedModels(config.settings, anew.has(config)).map((wanted) => ({ ...wanted, environment }));
+  const wanted = wantedModels(config.settings, anew.has(config));
+  if (wanted.length === 0) return [];
+  const commits = commitsBegunWith(config.settings, anew.has(config));
+  return wanted.map((one) => ({ ...one, environment, commits }));
 }
 
 function noteOf({ reference, commit, bytesLeft, note }: FoundModel): string {
@@ -151,7 +156,7 @@ function noteOf({ reference, commit, bytesLeft, note }: FoundModel): string {
     : `${name} would be downloaded first: ${megabytes(bytesLeft)}`;
 }
 
-function keyOf({ reference, need, pinned, environment }: Asked): string {
+function keyOf({ reference, need, pinned, environment }: WantedModel & Pick<Asked, 'environment'>): string {
   return JSON.stringify([need, hubKey(reference), pinned, environment.endpoint, environment.cacheDir]);
 }
 

@@ -1,5 +1,6 @@
 /** Where the models of other runs and of the Hub lie. */
 import { cachedFolder } from '../models/hub/cache.js';
+import { hubEnvironment, type HubEnvironment } from '../models/hub/environment.js';
 import { hubKey, type RunResolver } from '../models/reference.js';
 import type { WholeCheckpoint } from '../run/checkpoints.js';
 import { parentCheckpoint } from '../run/parents.js';
@@ -10,16 +11,18 @@ export type RecordedModels = Partial<Pick<RunRecord, 'parents' | 'models'>>;
 
 /**
  * Finds the checkpoint of a finished run that is used, and the snapshot of a model of the Hub: those that the record pins, else the newest
- * whole checkpoint, and what the revision was when it was last asked for. `onUsed` is told of every use of a run.
+ * whole checkpoint, and what the revision was when it was last asked for. `onUsed` is told of every use of a run. `environment` says
+ * where the cache is: outside of a run's workers, what their environment says.
  */
 export function runResolver(
   baseExpDir: string,
   recorded: () => RecordedModels = () => ({}),
   onUsed: (run: string, checkpoint: WholeCheckpoint) => void = () => {},
+  environment: HubEnvironment = hubEnvironment(),
 ): RunResolver {
   return (reference) => {
     const { parents = [], models = {} } = recorded();
-    if ('hub' in reference) return cachedFolder(reference, models[hubKey(reference)] ?? null);
+    if ('hub' in reference) return cachedFolder(reference, models[hubKey(reference)] ?? null, environment);
     const whole = parentCheckpoint(baseExpDir, reference.run, parents);
     onUsed(reference.run, whole);
     return whole.dir;

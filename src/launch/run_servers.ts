@@ -14,6 +14,7 @@ import { SharedGateways } from './shared_gateway.js';
 import type { Worker } from './supervise.js';
 import type { SayOfServer, ServerUser } from './upkeep.js';
 import { checkServable, VllmServer } from './vllm_server.js';
+import { hubEnvironmentOf } from './wanted_models.js';
 import { packError, type ToWorker } from './worker_protocol.js';
 
 export interface ServersOptions {
@@ -79,10 +80,13 @@ export class ServersOfRuns {
     const sampled = isTrainable(settings) ? recipeOf(settings).sampler(settings) : null;
     if (sampled === null || sampled.engine.serve === null) return null;
     const paths = new RunPaths(settings.base_exp_dir, settings.run_name);
-    const model = modelFolder(
-      sampled.model,
-      runResolver(settings.base_exp_dir, () => readRecord(paths) ?? {}),
+    const resolve = runResolver(
+      settings.base_exp_dir,
+      () => readRecord(paths) ?? {},
+      undefined,
+      hubEnvironmentOf(settings),
     );
+    const model = modelFolder(sampled.model, resolve);
     checkServable(model);
     const { guardian, say } = this.options;
     const log = join(paths.attemptLogsDir(attempt), 'vllm.log');

@@ -56,7 +56,7 @@ export class VllmServer {
       where: WHERE,
       say: options.say,
       next: `Its log is ${options.log}.`,
-      restart: () => this.#launch(),
+      restart: () => this.#launch().catch((error: unknown) => `could not be started: ${String(error)}`),
       giveUp: () => undefined,
     });
   }

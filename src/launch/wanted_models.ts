@@ -14,13 +14,19 @@ import type { RunSettings } from '../schema/run.js';
 export function wantedModels(settings: RunSettings, anew = false): WantedModel[] {
   const named = [...hubModels(settings), ...basesOfFolders(settings)];
   if (named.length === 0) return [];
-  const record = anew ? null : readRecord(new RunPaths(settings.base_exp_dir, settings.run_name));
+  const commits = commitsBegunWith(settings, anew);
   const wholly = new Set(named.filter(({ tokenizerOnly }) => !tokenizerOnly).map(({ reference }) => hubKey(reference)));
   return named.map(({ reference }) => ({
     reference,
     need: wholly.has(hubKey(reference)) ? 'model' : 'tokenizer',
-    pinned: record?.models?.[hubKey(reference)] ?? null,
+    pinned: commits[hubKey(reference)] ?? null,
   }));
+}
+
+/** The commits of models of the Hub that a run began with, those that its adapters stand on among them, as its record calls them. */
+export function commitsBegunWith(settings: RunSettings, anew = false): Readonly<Record<string, string>> {
+  const record = anew ? null : readRecord(new RunPaths(settings.base_exp_dir, settings.run_name));
+  return record?.models ?? {};
 }
 
 /** What adapters stand on that a run names by their folders. */

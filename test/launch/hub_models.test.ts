@@ -5,6 +5,7 @@ import { loadConfig } from '../../src/config/load.js';
 import { HubModels } from '../../src/launch/hub_models.js';
 import { checkOffline, hubEnvironmentOf, notDownloaded, wantedModels } from '../../src/launch/wanted_models.js';
 import { shapesOf } from '../../src/launch/memory.js';
+import { runResolver } from '../../src/launch/resolve.js';
 import { RunPaths } from '../../src/run/paths.js';
 import { testFolders } from '../support/folder.js';
 import { StubHub } from '../models/hub/stub.js';
@@ -85,6 +86,24 @@ describe('the models of the Hub that a run needs', () => {
     expect(wantedModels(settings, true)).toMatchObject([{ pinned: null }]);
   });
 
+  it('stand on what they stood on when the run began, though that has moved on', async () => {
+    const { stub, folder, models, load } = await place();
+    const config = await load({ model: { hub: 'some/adapter' }, tokenizer: null });
+    const commits = { 'some/adapter@main': ADAPTER, 'some/base@main': BASE };
+    expect(await models.commitsOf(config)).toEqual(commits);
+    const paths = new RunPaths(join(folder, 'runs'), config.settings.run_name);
+    mkdirSync(paths.dir, { recursive: true });
+    writeFileSync(paths.record, JSON.stringify({ format: 1, settings: {}, attempts: [], models: commits }));
+    const later = 'c'.repeat(40);
+    const { [BASE]: files } = stub.models['some/base'].commits;
+    stub.models['some/base'] = { refs: { main: later }, commits: { [BASE]: files, [later]: files } };
+    const resumed = new HubModels({ say: () => undefined });
+    onTestFinished(() => resumed.close());
+    const before = stub.asked.length;
+    expect(await resumed.commitsOf(config)).toEqual(commits);
+    expect(stub.asked).toHaveLength(before);
+  });
+
   it('are looked for where the workers will look, and there alone', async () => {
     const { folder, models, load } = await place();
     const other = join(folder, 'other');
@@ -92,6 +111,9 @@ describe('the models of the Hub that a run needs', () => {
     await models.fetch([config]);
     expect(existsSync(join(other, 'models--some--base', 'snapshots', BASE, 'model.safetensors'))).toBe(true);
     expect(existsSync(join(folder, 'hf'))).toBe(false);
+    // As the server does that is started with a run, in the launcher's own process.
+    const resolve = runResolver(join(folder, 'runs'), undefined, undefined, hubEnvironmentOf(config.settings));
+    expect(resolve({ hub: 'some/base', revision: 'main' })).toContain(other);
     const offline = await load({ model: { hub: 'some/base' } }, { HF_HUB_OFFLINE: '1' });
     const [wanted] = wantedModels(offline.settings);
     expect(() => checkOffline(wanted, hubEnvironmentOf(offline.settings))).toThrow('some/base was not downloaded');

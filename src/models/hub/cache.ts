@@ -62,8 +62,11 @@ export function cachedSnapshot(
 }
 
 /** As `cachedSnapshot`. Raises CheckpointError where there is none. */
-export function cachedFolder(reference: HubReference, pinned: string | null = null): string {
-  const environment = hubEnvironment();
+export function cachedFolder(
+  reference: HubReference,
+  pinned: string | null = null,
+  environment = hubEnvironment(),
+): string {
   const folder = cachedSnapshot(reference, pinned, environment);
   if (folder !== null) return folder;
   throw new CheckpointError(`the model ${nameOf(reference, pinned)} is not in the Hub's cache on this machine`, {
