@@ -171,7 +171,12 @@ class Worker {
     // Pinned before anything is made of them, and before the other ranks look.
     for (const { run } of handle.record.parents) resolveRun({ run: String(run), config: '' });
     await openRecipeOf(settings).makeData(settings, resolveRun, (line) => log.logger.info(line));
-    const servers = await this.#servers;
+    const servers = await this.#serversOrStop();
+    if (servers === null) {
+      await this.#meet(null);
+      handle.setState({ state: 'interrupted', reason: 'stopped on request' });
+      return 'interrupted';
+    }
     const { group } = await this.#meet({
       attempt: handle.attempt,
       servers,
@@ -192,6 +197,16 @@ class Worker {
     ]);
     await writeCurve(handle.paths, readMetrics(handle.paths));
     return end.kind;
+  }
+
+  /** Where the run's servers are; null where the run is asked to stop before they are there: one may take half an hour to load its model. */
+  #serversOrStop(): Promise<RunServers | null> {
+    const { signal } = this.#stop;
+    const stopped = new Promise<null>((resolve) => {
+      if (signal.aborted) resolve(null);
+      else signal.addEventListener('abort', () => resolve(null), { once: true });
+    });
+    return Promise.race([this.#servers, stopped]);
   }
 
   /** The other ranks: they compute what rank 0 says, and own nothing. */

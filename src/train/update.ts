@@ -61,7 +61,7 @@ export async function update<P, A extends Answer>(
   const answered = kept.map(({ group }) => group);
   const reference =
     kl === null ? null : await watch.time('reference', () => policy.statistics(answered, 'reference', answered));
-  const told = answered.some(({ answers }) => !answers.every(isUntold));
+  const told = answered.some(({ answers }) => answers.some((one) => one.logProbs.length > 0 && !isUntold(one)));
   const importance = told && typeof importanceCap === 'number' ? new ImportanceWeights(importanceCap) : null;
   const old =
     hasRatio || importance !== null

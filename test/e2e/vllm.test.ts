@@ -122,6 +122,16 @@ describe('a run whose answers vLLM samples', () => {
     expect(kept).toBeLessThan(storedOf('whole'));
   });
 
+  it('is stopped while the server loads, and ends it', async () => {
+    const live = sampled('loading', { serve: { command: ['bash', '-c', 'exec sleep 600'] } });
+    await until('the server is started', () => existsSync(join(place.run('loading'), 'logs/attempt_001/vllm.log')));
+    const started = childrenOf(live.pid);
+    live.kill('SIGINT');
+    expect(await live.ended).toMatchObject({ code: 130 });
+    expect(place.state('loading')).toMatchObject({ state: 'interrupted', reason: 'stopped on request' });
+    expect(started.filter(isRunning)).toEqual([]);
+  });
+
   it('on two processes samples the same, and rank 0 keeps the answers of both', async () => {
     const two = await sampled('two', serving(), 'launch.processes=2', 'num_iterations=1').ended;
     expect(two).toMatchObject({ code: 0, err: '' });

@@ -1,13 +1,12 @@
 /**
- * The optimizer's two passes over all weights as WebAssembly with vectors of four float32, which are four to five times as fast as
- * JavaScript's loops and need no library. WebAssembly sees its own memory alone: arrays are brought there and back block by block, which
- * stays within a core's cache. What is computed depends on the arrays alone.
+ * The optimizer's pass over all weights as WebAssembly with vectors, which is faster than JavaScript's loop and needs no library.
+ * WebAssembly sees its own memory alone: arrays are brought there and back block by block, which stays within a core's cache. It computes in
+ * float64, as JavaScript does: its bits are those of the loop.
  */
 
 type Code = readonly number[];
 
 const I32 = 0x7f;
-const F32 = 0x7d;
 const F64 = 0x7c;
 const V128 = 0x7b;
 
@@ -30,14 +29,17 @@ const vector =
 const ALIGNED_16: Code = [4, 0];
 const load = (address: number): Code => [...get(address), 0xfd, 0x00, ...ALIGNED_16];
 const store = (address: number, x: Code): Code => [...get(address), ...x, 0xfd, 0x0b, ...ALIGNED_16];
-const splat = (local: number): Code => vector(0x13)(get(local));
-const [sqrt, add, sub, mul, div] = [0xe3, 0xe4, 0xe5, 0xe6, 0xe7].map(vector);
-/** The first two of four float32 as float64. */
+const splat = (local: number): Code => vector(0x14)(get(local));
+const [sqrt, add, sub, mul, div] = [0xef, 0xf0, 0xf1, 0xf2, 0xf3].map(vector);
+const shuffled = (a: Code, b: Code, bytes: Code): Code => [...a, ...b, 0xfd, 0x0d, ...bytes];
+/** Eight bytes from `first` on. */
+const eight = (first: number): Code => Array.from({ length: 8 }, (_, i) => first + i);
+/** The first two of four float32 as float64, and the last two. */
 const lowHalf = vector(0x5f);
-const highHalf = (x: Code): Code =>
-  lowHalf([...x, ...x, 0xfd, 0x0d, ...Array.from({ length: 16 }, (_, i) => (i + 8) % 16)]);
-const [addDoubles, mulDoubles] = [0xf0, 0xf2].map(vector);
-const lane = (x: Code, i: number): Code => [...x, 0xfd, 0x21, i];
+const highHalf = (x: Code): Code => lowHalf(shuffled(x, x, [...eight(8), ...eight(0)]));
+/** Two float64 rounded to float32, the first two of four. */
+const rounded = vector(0x5e);
+const joined = (low: Code, high: Code): Code => shuffled(rounded(low), rounded(high), [...eight(0), ...eight(16)]);
 const advance = (address: number): Code => set(address, [...get(address), 0x41, 16, 0x6a]);
 /** Repeats `body`, which is run at least once, while `address` is below `end`. */
 const repeat = (body: Code, address: number, end: number): Code => [
@@ -54,35 +56,39 @@ interface Kernel {
 }
 
 /**
- * step(w, m, v, g, end, …factors): with d = clip g, m <- b1 m + (1 - b1) d, v <- b2 v + (1 - b2) d d,
- * w <- remaining w - scale m / (sqrt(v) root + eps). Addresses in bytes; it ends where w reaches `end`.
+ * step(w, m, v, g, end, …factors): with d = clip g, rounded, m <- b1 m + (1 - b1) d, v <- b2 v + (1 - b2) d d,
+ * w <- remaining w - scale m / (sqrt(v) root + eps), in which m and v are not rounded yet. Addresses in bytes; it ends where w reaches `end`.
  */
 function stepKernel(): Kernel {
-  const [w, m, v, g, end, clip, beta1, fresh1, beta2, fresh2, scale, root, eps, remaining, d, first, second] =
-    Array.from({ length: 17 }, (_, i) => i);
-  const moved = div(mul(get(first), splat(scale)), add(mul(sqrt(get(second)), splat(root)), splat(eps)));
+  const locals = Array.from({ length: 25 }, (_, i) => i);
+  const [w, m, v, g, end, clip, beta1, fresh1, beta2, fresh2, scale, root, eps, remaining, ...vectors] = locals;
+  const [weights, firsts, seconds, gradients, d, ...results] = vectors;
+  const ofHalf = (half: (x: Code) => Code, weight: number, first: number, second: number): Code =>
+    [
+      set(d, lowHalf(rounded(mul(half(get(gradients)), splat(clip))))),
+      set(first, add(mul(half(get(firsts)), splat(beta1)), mul(get(d), splat(fresh1)))),
+      set(second, add(mul(half(get(seconds)), splat(beta2)), mul(mul(get(d), splat(fresh2)), get(d)))),
+      set(
+        weight,
+        sub(
+          mul(half(get(weights)), splat(remaining)),
+          div(mul(get(first), splat(scale)), add(mul(sqrt(get(second)), splat(root)), splat(eps))),
+        ),
+      ),
+    ].flat();
+  const [weightLow, firstLow, secondLow, weightHigh, firstHigh, secondHigh] = results;
   const body = [
-    set(d, mul(load(g), splat(clip))),
-    set(first, add(mul(load(m), splat(beta1)), mul(get(d), splat(fresh1)))),
-    set(second, add(mul(load(v), splat(beta2)), mul(mul(get(d), get(d)), splat(fresh2)))),
-    store(m, get(first)),
-    store(v, get(second)),
-    store(w, sub(mul(load(w), splat(remaining)), moved)),
+    ...[set(weights, load(w)), set(firsts, load(m)), set(seconds, load(v)), set(gradients, load(g))],
+    ofHalf(lowHalf, weightLow, firstLow, secondLow),
+    ofHalf(highHalf, weightHigh, firstHigh, secondHigh),
+    store(w, joined(get(weightLow), get(weightHigh))),
+    store(m, joined(get(firstLow), get(firstHigh))),
+    store(v, joined(get(secondLow), get(secondHigh))),
     ...[w, m, v, g].map(advance),
   ].flat();
   const factors = remaining - end;
-  const parameters = [...Array<number>(end + 1).fill(I32), ...Array<number>(factors).fill(F32)];
-  return { parameters, results: [], vectors: 3, body: repeat(body, w, end) };
-}
-
-/** squares(g, end): the sum of squares in float64, of which lane i adds up the elements i modulo 4. */
-function squaresKernel(): Kernel {
-  const [g, end, low, high, x] = Array.from({ length: 5 }, (_, i) => i);
-  const grown = (sum: number, half: Code): Code => set(sum, addDoubles(get(sum), mulDoubles(half, half)));
-  const body = [set(x, load(g)), grown(low, lowHalf(get(x))), grown(high, highHalf(get(x))), advance(g)].flat();
-  const sums = set(low, addDoubles(get(low), get(high)));
-  const total = [...lane(get(low), 0), ...lane(get(low), 1), 0xa0];
-  return { parameters: [I32, I32], results: [F64], vectors: 3, body: [...repeat(body, g, end), ...sums, ...total] };
+  const parameters = [...Array<number>(end + 1).fill(I32), ...Array<number>(factors).fill(F64)];
+  return { parameters, results: [], vectors: vectors.length, body: repeat(body, w, end) };
 }
 
 /** Elements of an array that are brought over at a time: four such blocks are a quarter of a megabyte. */
@@ -92,7 +98,6 @@ const PAGE_BYTES = 2 ** 16;
 interface Exports {
   readonly memory: { readonly buffer: ArrayBuffer };
   step(w: number, m: number, v: number, g: number, end: number, ...factors: readonly number[]): void;
-  squares(g: number, end: number): number;
 }
 
 /** The types of Node have it not. */
@@ -102,7 +107,7 @@ declare const WebAssembly: {
 };
 
 function instantiate(): Exports {
-  const kernels = Object.entries({ step: stepKernel(), squares: squaresKernel() });
+  const kernels = Object.entries({ step: stepKernel() });
   const bodies = kernels.map(([, { vectors, body }]) => counted([1, ...leb(vectors), V128, ...body, 0x0b]));
   const binary = [
     ...[0x00, 0x61, 0x73, 0x6d, 0x01, 0x00, 0x00, 0x00],
@@ -139,7 +144,7 @@ export interface StepFactors {
   readonly remaining: number;
 }
 
-/** One step of AdamW over arrays of the same length; weights and moments are changed in place, in float32 arithmetic. */
+/** One step of AdamW over arrays of the same length; weights and moments are changed in place. */
 export function stepInPlace(
   weights: Float32Array,
   first: Float32Array,
@@ -163,14 +168,16 @@ export function stepInPlace(
   }
 }
 
-/** The sum of squares, in float64. */
-export function sumOfSquares(x: Float32Array): number {
-  let sum = 0;
-  for (let start = 0; start < x.length; start += BLOCK) {
-    const part = x.subarray(start, start + BLOCK);
-    memory.set(part);
-    memory.fill(0, part.length, Math.min(part.length + 3, BLOCK));
-    sum += kernels.squares(0, 4 * part.length);
+/** The sum of squares in float64, by four interleaved sums, so that the order is fixed and no sum waits for the last. */
+export function sumOfSquares(g: Float32Array): number {
+  let [a, b, c, d] = [0, 0, 0, 0];
+  const whole = g.length - (g.length % 4);
+  for (let i = 0; i < whole; i += 4) {
+    a += g[i] * g[i];
+    b += g[i + 1] * g[i + 1];
+    c += g[i + 2] * g[i + 2];
+    d += g[i + 3] * g[i + 3];
   }
-  return sum;
+  for (let i = whole; i < g.length; i++) a += g[i] * g[i];
+  return a + b + (c + d);
 }

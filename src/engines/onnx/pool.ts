@@ -30,7 +30,8 @@ export class SessionPool {
     try {
       return await entry.native;
     } catch (error) {
-      this.#compiled.delete(key);
+      // Others may have failed with it before, and begun anew.
+      if (this.#compiled.get(key) === entry) this.#compiled.delete(key);
       throw error;
     }
   }
