@@ -58,7 +58,10 @@ describe('reward.mode', () => {
     const expected = termNames.map((name) => {
       const fields = fieldsWithoutDefault(name);
       if (fields.length > 0) return [name, [expect.stringContaining(`which needs ${fields.join(', ')}; write it as`)]];
-      return [name, ['format_accuracy', 'word_overlap'].includes(name) ? [expect.stringContaining('labelled answer in words')] : []];
+      return [
+        name,
+        ['format_accuracy', 'word_overlap'].includes(name) ? [expect.stringContaining('labelled answer in words')] : [],
+      ];
     });
     expect(found).toEqual(expected);
   });

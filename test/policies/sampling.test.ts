@@ -54,8 +54,9 @@ describe('sampling', () => {
     for (const options of [free, { ...free, topK: 4 }, { ...free, topP: 0.9 }]) {
       const expected = truth(all, options);
       const shares = new Array<number>(8).fill(0);
-      for (let i = 0; i < 10_000; i++)
-        {shares[sampleToken(new TokenRow(logits), all, options, (i + 0.5) / 10_000)] += 1e-4;}
+      for (let i = 0; i < 10_000; i++) {
+        shares[sampleToken(new TokenRow(logits), all, options, (i + 0.5) / 10_000)] += 1e-4;
+      }
       expected.forEach((p, id) => expect(Math.abs(shares[id] - p)).toBeLessThan(2e-4));
     }
   });

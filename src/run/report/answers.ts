@@ -31,6 +31,8 @@ const line = z.object({
   thought: z.string().optional(),
   answer: z.string().optional(),
   expected: z.string().optional(),
+  /** An answer that is an image has one, though perhaps null. */
+  grid: z.undefined().optional(),
   outcome: z.looseObject({ kind: z.string(), value: z.number().nullish() }),
 });
 type Line = z.output<typeof line>;
