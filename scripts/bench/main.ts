@@ -6,11 +6,6 @@ const benches: Readonly<Record<string, { readonly summary: string; readonly run:
     summary: "one GRPO iteration's time split, and the training graph beside its bare matrix products",
     run: async () => (await import('./iteration.js')).benchIteration(),
   },
-  'smollm2-gradient': {
-    summary:
-      "a micro-batch's gradient and an optimizer step at SmolLM2's size beside torch's: `smollm2-gradient FOLDER PYTHON`",
-    run: async () => (await import('./smollm2_gradient.js')).benchSmollm2Gradient(),
-  },
   processes: {
     summary: 'two processes with one thread each beside one process with two threads',
     run: async () => (await import('./processes.js')).benchProcesses(),
@@ -39,7 +34,7 @@ const benches: Readonly<Record<string, { readonly summary: string; readonly run:
   },
   smollm2: {
     summary:
-      "SmolLM2-135M beside Python's transformers and peft, in turns: sampling; `smollm2 --model FOLDER [--python PATH] [--rounds N]`",
+      "SmolLM2-135M beside Python's transformers and peft, in turns: sampling, gradients, an optimizer step; `smollm2 --model FOLDER [--python PATH] [--rounds N]`",
     run: async () => (await import('./smollm2.js')).benchSmolLm2(),
   },
   ocr: {

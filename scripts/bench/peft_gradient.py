@@ -65,7 +65,7 @@ def main() -> None:
         step()
         wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        print(json.dumps({"wall": wall, "cpu": cpu, "peak": peak}), flush=True)
+        print(json.dumps({"seconds": wall, "cpu_seconds": cpu, "peak_mib": peak}), flush=True)
 
 
 main()

@@ -8,9 +8,10 @@ import { join } from 'node:path';
 import { parseArgs } from 'node:util';
 import { UsageError } from '../../src/core/errors.js';
 import type { BesidePython } from './python.js';
+import { raceLearning } from './smollm2_gradient.js';
 import { raceSampling } from './smollm2_sampling.js';
 
-const parts: readonly ((options: BesidePython) => Promise<void>)[] = [raceSampling];
+const parts: readonly ((options: BesidePython) => Promise<void>)[] = [raceSampling, raceLearning];
 
 export async function benchSmolLm2(): Promise<void> {
   const { values } = parseArgs({

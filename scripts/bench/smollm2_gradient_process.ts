@@ -1,5 +1,4 @@
 /** This program's side of `smollm2_gradient`: measures once for every line of its input. */
-import { createInterface } from 'node:readline';
 import { RandomStream } from '../../src/core/random.js';
 import { TrainedWeights } from '../../src/engines/onnx/trained_weights.js';
 import { alone } from '../../src/group/peers.js';
@@ -7,7 +6,8 @@ import { adapt } from '../../src/policies/tokens/adapter.js';
 import { Learner, type TokenLesson } from '../../src/policies/tokens/learner.js';
 import { unrestricted } from '../../src/policies/tokens/format.js';
 import { openDecoder } from '../../src/nets/decoder/files.js';
-import type { Measured, Work } from './smollm2_gradient.js';
+import type { Work } from './smollm2_gradient.js';
+import { answerTurns } from './turns.js';
 
 const [folder, work, threads] = process.argv.slice(2) as [string, Work, string];
 const [prompts, answers, promptTokens, answerTokens] = [2, 8, 43, 64];
@@ -68,16 +68,4 @@ function gradient(adapted: boolean): () => Promise<void> {
   };
 }
 
-const measured = works[work]();
-const lines = createInterface({ input: process.stdin })[Symbol.asyncIterator]();
-while ((await lines.next()).done !== true) {
-  const [start, before] = [performance.now(), process.cpuUsage()];
-  await measured();
-  const { user, system } = process.cpuUsage(before);
-  const found: Measured = {
-    wall: (performance.now() - start) / 1000,
-    cpu: (user + system) / 1e6,
-    peak: process.resourceUsage().maxRSS / 1024,
-  };
-  console.log(JSON.stringify(found));
-}
+await answerTurns(works[work]());

@@ -1,12 +1,13 @@
 /** The models of the Hub that runs need: asked for before anything starts, once each, and fetched before workers look for them in the cache. */
 import type { LoadedConfig } from '../config/load.js';
-import { ConfigError, EditrlError } from '../core/errors.js';
+import { ConfigError } from '../core/errors.js';
 import { hubBaseOf, nameOf } from '../models/hub/cache.js';
 import type { HubClient, Patience } from '../models/hub/client.js';
 import type { HubEnvironment } from '../models/hub/environment.js';
 import { fetchModel, lookUp, megabytes, type FoundModel, type WantedModel } from '../models/hub/fetch.js';
 import { hubKey } from '../models/reference.js';
 import { progressLines } from './download_progress.js';
+import { failureOf, once } from './looks.js';
 import { requireNone, unfinished, type Obstacle } from './preflight.js';
 import { commitsBegunWith, hubEnvironmentOf, wantedModels } from './wanted_models.js';
 
@@ -47,7 +48,7 @@ export class HubModels {
     const found = new Map<string, Obstacle>();
     for (const config of configs) {
       for (const asked of askedBy(config, anew)) {
-        const error = await failureOf(this.#withBases(asked));
+        const error = await failureOf(() => this.#withBases(asked));
         const text = error?.toText();
         if (error === null || text === undefined || found.has(text)) continue;
         found.set(text, { run: config.settings.run_name, error });
@@ -158,20 +159,4 @@ function noteOf({ reference, commit, bytesLeft, note }: FoundModel): string {
 
 function keyOf({ reference, need, pinned, environment }: WantedModel & Pick<Asked, 'environment'>): string {
   return JSON.stringify([need, hubKey(reference), pinned, environment.endpoint, environment.cacheDir]);
-}
-
-async function failureOf(work: Promise<unknown>): Promise<EditrlError | null> {
-  try {
-    await work;
-    return null;
-  } catch (error) {
-    if (error instanceof EditrlError) return error;
-    throw error;
-  }
-}
-
-function once<T>(known: Map<string, Promise<T>>, key: string, make: () => Promise<T>): Promise<T> {
-  const making = known.get(key) ?? make();
-  known.set(key, making);
-  return making;
 }

@@ -3,7 +3,8 @@
  * at as a run looks at it before it scores anything, but once, without waiting.
  */
 import type { LoadedConfig } from '../config/load.js';
-import { EditrlError, EndpointError } from '../core/errors.js';
+import type { EditrlError} from '../core/errors.js';
+import { EndpointError } from '../core/errors.js';
 import { modelFolder } from '../models/reference.js';
 import { isTrainable, recipeOf, rewardOf } from '../recipes/settings.js';
 import { asksJudge, shownToJudge } from '../rewards/score/choice.js';
@@ -20,6 +21,7 @@ import type { RunSettings } from '../schema/run.js';
 import { isObject } from '../schema/walk.js';
 import { judgeKey, Judges, limitsOf } from '../scoring/judges.js';
 import { lookAtVllm } from '../train/elsewhere.js';
+import { failureOf, once } from './looks.js';
 import type { Obstacle } from './preflight.js';
 import { runResolver } from './resolve.js';
 import { urlsToShare } from './shared_gateway.js';
@@ -206,20 +208,4 @@ function missingNodeFile(endpoint: Endpoint): EndpointError | null {
     // An address of the wrong form is told by whoever asks there.
     return error instanceof EndpointError ? error : null;
   }
-}
-
-async function failureOf(look: () => Promise<unknown>): Promise<EditrlError | null> {
-  try {
-    await look();
-    return null;
-  } catch (error) {
-    if (error instanceof EditrlError) return error;
-    throw error;
-  }
-}
-
-function once<T>(known: Map<string, Promise<T>>, key: string, make: () => Promise<T>): Promise<T> {
-  const making = known.get(key) ?? make();
-  known.set(key, making);
-  return making;
 }
