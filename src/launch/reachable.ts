@@ -3,7 +3,7 @@
  * at as a run looks at it before it scores anything, but once, without waiting.
  */
 import type { LoadedConfig } from '../config/load.js';
-import type { EditrlError} from '../core/errors.js';
+import type { EditrlError } from '../core/errors.js';
 import { EndpointError } from '../core/errors.js';
 import { modelFolder } from '../models/reference.js';
 import { isTrainable, recipeOf, rewardOf } from '../recipes/settings.js';
