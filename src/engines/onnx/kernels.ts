@@ -1,5 +1,6 @@
 /**
- * The optimizer's pass over all weights as WebAssembly with vectors, which is faster than JavaScript's loop and needs no library.
+ * The optimizer's two passes over all weights as WebAssembly with vectors, which take less than half of the time of JavaScript's loops and
+ * need no library.
  * WebAssembly sees its own memory alone: arrays are brought there and back block by block, which stays within a core's cache. It computes in
  * float64, as JavaScript does: its bits are those of the loop.
  */
@@ -26,9 +27,9 @@ const set = (local: number, x: Code): Code => [...x, 0x21, ...leb(local)];
 const vector =
   (opcode: number) =>
   (...operands: readonly Code[]): Code => [...operands.flat(), 0xfd, ...leb(opcode)];
-const ALIGNED_16: Code = [4, 0];
-const load = (address: number): Code => [...get(address), 0xfd, 0x00, ...ALIGNED_16];
-const store = (address: number, x: Code): Code => [...get(address), ...x, 0xfd, 0x0b, ...ALIGNED_16];
+const ALIGNED_16 = 4;
+const load = (address: number, offset = 0): Code => [...get(address), 0xfd, 0x00, ALIGNED_16, offset];
+const store = (address: number, x: Code, offset = 0): Code => [...get(address), ...x, 0xfd, 0x0b, ALIGNED_16, offset];
 const splat = (local: number): Code => vector(0x14)(get(local));
 const [sqrt, add, sub, mul, div] = [0xef, 0xf0, 0xf1, 0xf2, 0xf3].map(vector);
 const shuffled = (a: Code, b: Code, bytes: Code): Code => [...a, ...b, 0xfd, 0x0d, ...bytes];
@@ -91,6 +92,22 @@ function stepKernel(): Kernel {
   return { parameters, results: [], vectors: vectors.length, body: repeat(body, w, end) };
 }
 
+/** squares(g, end, sums): adds to the four float64 at `sums` the squares of the elements, to each those of its place modulo 4. */
+function squaresKernel(): Kernel {
+  const [g, end, sums, low, high, x] = Array.from({ length: 6 }, (_, i) => i);
+  const second = 16;
+  const grown = (sum: number, half: Code): Code => set(sum, add(get(sum), mul(half, half)));
+  const loop = [set(x, load(g)), grown(low, lowHalf(get(x))), grown(high, highHalf(get(x))), advance(g)].flat();
+  const body = [
+    set(low, load(sums)),
+    set(high, load(sums, second)),
+    repeat(loop, g, end),
+    store(sums, get(low)),
+    store(sums, get(high), second),
+  ].flat();
+  return { parameters: [I32, I32, I32], results: [], vectors: 3, body };
+}
+
 /** Elements of an array that are brought over at a time: four such blocks are a quarter of a megabyte. */
 const BLOCK = 2 ** 14;
 const PAGE_BYTES = 2 ** 16;
@@ -98,6 +115,7 @@ const PAGE_BYTES = 2 ** 16;
 interface Exports {
   readonly memory: { readonly buffer: ArrayBuffer };
   step(w: number, m: number, v: number, g: number, end: number, ...factors: readonly number[]): void;
+  squares(g: number, end: number, sums: number): void;
 }
 
 /** The types of Node have it not. */
@@ -107,7 +125,7 @@ declare const WebAssembly: {
 };
 
 function instantiate(): Exports {
-  const kernels = Object.entries({ step: stepKernel() });
+  const kernels = Object.entries({ step: stepKernel(), squares: squaresKernel() });
   const bodies = kernels.map(([, { vectors, body }]) => counted([1, ...leb(vectors), V128, ...body, 0x0b]));
   const binary = [
     ...[0x00, 0x61, 0x73, 0x6d, 0x01, 0x00, 0x00, 0x00],
@@ -168,16 +186,19 @@ export function stepInPlace(
   }
 }
 
-/** The sum of squares in float64, by four interleaved sums, so that the order is fixed and no sum waits for the last. */
+/** Where the kernel keeps its sums: behind the block that it reads. */
+const SUMS = 4 * BLOCK;
+const sums = new Float64Array(kernels.memory.buffer, SUMS, 4);
+
+/** The sum of squares in float64, by four interleaved sums, so that the order is fixed. */
 export function sumOfSquares(g: Float32Array): number {
-  let [a, b, c, d] = [0, 0, 0, 0];
+  sums.fill(0);
   const whole = g.length - (g.length % 4);
-  for (let i = 0; i < whole; i += 4) {
-    a += g[i] * g[i];
-    b += g[i + 1] * g[i + 1];
-    c += g[i + 2] * g[i + 2];
-    d += g[i + 3] * g[i + 3];
+  for (let start = 0; start < whole; start += BLOCK) {
+    const part = g.subarray(start, Math.min(start + BLOCK, whole));
+    memory.set(part);
+    kernels.squares(0, 4 * part.length, SUMS);
   }
-  for (let i = whole; i < g.length; i++) a += g[i] * g[i];
-  return a + b + (c + d);
+  for (const x of g.subarray(whole)) sums[0] += x * x;
+  return sums[0] + sums[1] + (sums[2] + sums[3]);
 }
