@@ -1,9 +1,9 @@
 /** Log-probabilities of given answers and gradients of losses on them, micro-batch by micro-batch in a fixed order. */
-import { InternalError, must } from '../../core/errors.js';
-import type { SessionOptions, TensorData } from '../../engines/onnx/session.js';
+import { must } from '../../core/errors.js';
+import type { SessionOptions } from '../../engines/onnx/session.js';
 import { checkpoint } from '../../graph/checkpoint.js';
 import { gradients } from '../../graph/differentiate.js';
-import { sizeOf, type Graph, type Value } from '../../graph/ir.js';
+import type { Graph, Value } from '../../graph/ir.js';
 import { shareOf, type Peers } from '../../group/peers.js';
 import type { Weights } from '../../models/files.js';
 import type { BatchShape } from '../../nets/decoder/decoder.js';
@@ -14,7 +14,8 @@ import { tokenDistribution, type TokenDistribution } from '../../nets/token_dist
 import type { LearnReport, LossSpec, Statistics, Target } from '../policy.js';
 import { packSequences, promptColumns, roundUp, type TokenGroup } from './batch.js';
 import type { PolicyModel } from './model.js';
-import { SessionCache } from './model.js';
+import { GRADIENT, GradientSums } from '../gradient_sums.js';
+import { SessionCache } from '../session_cache.js';
 
 export interface LearnerOptions {
   readonly temperature: number;
@@ -46,14 +47,7 @@ export interface TokenStatistics {
 export class Learner {
   readonly #forward: SessionCache;
   readonly #backward: SessionCache;
-  /** The gradients of the first micro-batch, to which the others' are added; kept, so that no step takes memory of that size anew. */
-  readonly #sums: Record<string, TensorData> = {};
-  /** The gradients of a later micro-batch. */
-  readonly #parts: Record<string, TensorData> = {};
-  /** Whether the sums hold anything since they were last taken. */
-  #begun = false;
-  /** What the sums are of, in the order of the graph: known on every rank, also where there was no micro-batch; none after a step. */
-  #names: readonly string[] = [];
+  readonly #gradients = new GradientSums();
 
   constructor(
     readonly model: PolicyModel,
@@ -95,29 +89,17 @@ export class Learner {
     const losses: number[] = [];
     for (const part of own) {
       const feeds = { ...packSequences(part, shape), ...targetFeeds(part, shape) };
-      const into = this.#begun ? this.#parts : this.#sums;
       const result = await this.#backward.use(
         { shape, loss },
         (graph) => this.lossGraph(graph, shape, loss),
-        (session) => {
-          // What the runtime makes itself, it makes in memory of its own first, which it then keeps.
-          for (const [name, { shape: of }] of session.outputs) {
-            if (name.startsWith(GRADIENT)) into[name] ??= new Float32Array(sizeOf(of));
-          }
-          return session.run(feeds, this.model.weights, into);
-        },
+        (session) => session.run(feeds, this.model.weights, this.#gradients.buffers(session)),
       );
       losses.push((result.loss as Float32Array)[0]);
       rows.push(rowsOf(result));
-      for (const [name, gradient] of Object.entries(result)) {
-        if (!name.startsWith(GRADIENT) || !this.#begun) continue;
-        const sum = this.#sums[name] as Float32Array;
-        for (let i = 0; i < sum.length; i++) sum[i] += (gradient as Float32Array)[i];
-      }
-      this.#begun = true;
+      this.#gradients.add(result);
     }
-    const all = await this.options.peers.allGather({ rows, losses, names: Object.keys(this.#sums) });
-    this.#names = all.find(({ names }) => names.length > 0)?.names ?? [];
+    const all = await this.options.peers.allGather({ rows, losses, names: this.#gradients.names });
+    this.#gradients.agree(all.map(({ names }) => names));
     const statistics = sorted(
       lessons,
       shape,
@@ -131,21 +113,9 @@ export class Learner {
     };
   }
 
-  /**
-   * What was learnt, by parameter: the ranks' sums, added in a fixed tree and the same on each. The next `learn` begins anew, and writes
-   * into these arrays.
-   */
-  async gradients(): Promise<Map<string, Float32Array>> {
-    if (this.#names.length === 0) throw new InternalError('a step without anything learnt');
-    const total = this.#names.map((name): [string, Float32Array] => {
-      const parameter = name.slice(GRADIENT.length);
-      const size = must(this.model.weights.get(parameter), parameter).data.length;
-      return [parameter, this.#begun ? (this.#sums[name] as Float32Array) : new Float32Array(size)];
-    });
-    this.#begun = false;
-    this.#names = [];
-    await this.options.peers.sum(total.map(([, gradient]) => gradient));
-    return new Map(total);
+  /** What was learnt, as `GradientSums.take` gives it. */
+  gradients(): Promise<Map<string, Float32Array>> {
+    return this.#gradients.take(this.model.weights, this.options.peers);
   }
 
   async dispose(): Promise<void> {
@@ -262,8 +232,6 @@ function clampedExponents(lessons: readonly TokenLesson[], statistics: readonly 
   );
   return count;
 }
-
-const GRADIENT = 'd:';
 
 /**
  * The reference of tokens that carry no weight, padding among them: below any log-probability, so that exp(log p_ref - log p) is 0 and cannot

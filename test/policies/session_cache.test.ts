@@ -2,7 +2,7 @@ import { afterEach, describe, expect, it, vi } from 'vitest';
 import { Session } from '../../src/engines/onnx/session.js';
 import { mul } from '../../src/graph/build.js';
 import type { Graph, Value } from '../../src/graph/ir.js';
-import { SessionCache } from '../../src/policies/tokens/model.js';
+import { SessionCache } from '../../src/policies/session_cache.js';
 
 const caches: SessionCache[] = [];
 afterEach(async () => {
