@@ -26,6 +26,8 @@ export interface OpAttributes {
   Relu: None;
   Erf: None;
   Abs: None;
+  Sin: None;
+  Cos: None;
   // comparison and choice
   Equal: None;
   Less: None;
@@ -56,8 +58,11 @@ export interface OpAttributes {
   // along the last axis
   Softmax: None;
   LogSoftmax: None;
-  /** Rotary positions over [batch, heads, positions, depth] with caches [positions of the model, depth / 2] (ONNX 23). */
-  RotaryEmbedding: None;
+  /**
+   * Rotary positions over [batch, heads, positions, depth] with caches [positions of the model, depth / 2] (ONNX 23). The pairs that turn
+   * are elements i and i + depth / 2, or 2i and 2i + 1 where interleaved.
+   */
+  RotaryEmbedding: { readonly interleaved: boolean };
 }
 
 export type OpType = keyof OpAttributes;

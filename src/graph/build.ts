@@ -51,6 +51,8 @@ export const tanh = (x: Value): Value => apply('Tanh', [x], NONE);
 export const relu = (x: Value): Value => apply('Relu', [x], NONE);
 export const erf = (x: Value): Value => apply('Erf', [x], NONE);
 export const abs = (x: Value): Value => apply('Abs', [x], NONE);
+export const sin = (x: Value): Value => apply('Sin', [x], NONE);
+export const cos = (x: Value): Value => apply('Cos', [x], NONE);
 export const equal = (a: Value, b: Value): Value => apply('Equal', [a, b], NONE);
 export const less = (a: Value, b: Value): Value => apply('Less', [a, b], NONE);
 export const greater = (a: Value, b: Value): Value => apply('Greater', [a, b], NONE);
@@ -88,8 +90,8 @@ export const reduceMean = (x: Value, axes: readonly number[]): Value => apply('R
 export const reduceMax = (x: Value, axes: readonly number[]): Value => apply('ReduceMax', [x], { axes });
 export const reduceSumSquare = (x: Value, axes: readonly number[]): Value => apply('ReduceSumSquare', [x], { axes });
 export const argMin = (x: Value, axis: number): Value => apply('ArgMin', [x], { axis });
-export const rotary = (x: Value, cos: Value, sin: Value, positions: Value): Value =>
-  apply('RotaryEmbedding', [x, cos, sin, positions], NONE);
+export const rotary = (x: Value, cosines: Value, sines: Value, positions: Value, interleaved = false): Value =>
+  apply('RotaryEmbedding', [x, cosines, sines, positions], { interleaved });
 
 /** The sum over everything, as a scalar. */
 export function sumAll(x: Value): Value {

@@ -48,6 +48,8 @@ export const gradientRules: { readonly [K in OpType]: GradientRule<K> | 'none' }
   // dx = 2/sqrt(pi) exp(-x^2) dy
   Erf: ({ inputs: [x], d }) => [g.mul(d, g.mul(g.exp(g.neg(g.mul(x, x))), g.scalarLike(d, 2 / Math.sqrt(Math.PI))))],
   Abs: ({ inputs: [x], d }) => [g.where(g.less(x, g.scalarLike(x, 0)), g.neg(d), d)],
+  Sin: ({ inputs: [x], d }) => [g.mul(d, g.cos(x))],
+  Cos: ({ inputs: [x], d }) => [g.neg(g.mul(d, g.sin(x)))],
   Equal: 'none',
   Less: 'none',
   Greater: 'none',
@@ -118,8 +120,8 @@ export const gradientRules: { readonly [K in OpType]: GradientRule<K> | 'none' }
   // dx = dy - exp(y) sum(dy)
   LogSoftmax: ({ output, d }) => [g.sub(d, g.mul(g.exp(output), g.reduceSum(d, [output.shape.length - 1])))],
   // a rotation's transpose is the rotation by the negative angle
-  RotaryEmbedding: ({ inputs: [, cos, sin, positions], d }) => [
-    g.rotary(d, cos, g.neg(sin), positions),
+  RotaryEmbedding: ({ inputs: [, cos, sin, positions], attributes: { interleaved }, d }) => [
+    g.rotary(d, cos, g.neg(sin), positions, interleaved),
     null,
     null,
     null,

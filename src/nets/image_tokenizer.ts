@@ -18,7 +18,7 @@ import {
 } from '../graph/build.js';
 import type { Graph, Shape, Value } from '../graph/ir.js';
 import { sizeOf } from '../graph/ir.js';
-import { linear } from './layers.js';
+import { linear, silu } from './layers.js';
 import { meanSquaredError } from './losses.js';
 
 export interface ImageTokenizerConfig {
@@ -63,10 +63,6 @@ export function initImageTokenizer(config: ImageTokenizerConfig, seed: number): 
     out.set(name, { shape, data });
   }
   return out;
-}
-
-function silu(x: Value): Value {
-  return mul(x, sigmoid(x));
 }
 
 /** Patches [N, pixels] in [0, 1] to vectors [N, code_dim]. */

@@ -55,6 +55,8 @@ const misuses: { readonly [K in OpType]: readonly Misuse<K>[] } = {
   Relu: notFloat,
   Erf: notFloat,
   Abs: notFloat,
+  Sin: notFloat,
+  Cos: notFloat,
   Equal: uncompared,
   Less: [...uncompared, [[flags, flags], NONE]],
   Greater: [...uncompared, [[flags, flags], NONE]],
@@ -122,9 +124,12 @@ const misuses: { readonly [K in OpType]: readonly Misuse<K>[] } = {
   Softmax: notFloat,
   LogSoftmax: notFloat,
   RotaryEmbedding: [
-    [[a, a, a, ids], NONE],
-    [[heads, a, a, graph.input('places', [1, 3], 'int64')], NONE],
-    [[heads, graph.input('cos', [9, 2]), graph.input('sin', [9, 2]), graph.input('short', [1, 2], 'int64')], NONE],
+    [[a, a, a, ids], { interleaved: false }],
+    [[heads, a, a, graph.input('places', [1, 3], 'int64')], { interleaved: false }],
+    [
+      [heads, graph.input('cos', [9, 2]), graph.input('sin', [9, 2]), graph.input('short', [1, 2], 'int64')],
+      { interleaved: false },
+    ],
     [
       [
         heads,
@@ -132,7 +137,7 @@ const misuses: { readonly [K in OpType]: readonly Misuse<K>[] } = {
         graph.input('half', [9, 2]),
         graph.input('where', [1, 3], 'int64'),
       ],
-      NONE,
+      { interleaved: false },
     ],
   ],
 };
@@ -194,6 +199,10 @@ describe('an error while building', () => {
       graph policy: Erf(%a: float32[2, 3], %a: float32[2, 3]): takes 1 input, got 2
       graph policy: Abs(%ids: int64[2, 3]): takes float32, got int64
       graph policy: Abs(%a: float32[2, 3], %a: float32[2, 3]): takes 1 input, got 2
+      graph policy: Sin(%ids: int64[2, 3]): takes float32, got int64
+      graph policy: Sin(%a: float32[2, 3], %a: float32[2, 3]): takes 1 input, got 2
+      graph policy: Cos(%ids: int64[2, 3]): takes float32, got int64
+      graph policy: Cos(%a: float32[2, 3], %a: float32[2, 3]): takes 1 input, got 2
       graph policy: Equal(%a: float32[2, 3], %ids: int64[2, 3]): compares float32 with int64
       graph policy: Equal(%a: float32[2, 3], %b: float32[4, 5]): cannot broadcast [2, 3] with [4, 5]
       graph policy: Less(%a: float32[2, 3], %ids: int64[2, 3]): compares float32 with int64

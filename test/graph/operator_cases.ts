@@ -108,16 +108,17 @@ function rotary(
   heads: number,
   places: number,
   depth: number,
+  interleaved = false,
 ): OperatorCase<OpAttributes['RotaryEmbedding']> {
   return {
-    label: `[${[batch, heads, places, depth].join()}]`,
+    label: `[${[batch, heads, places, depth].join()}]${interleaved ? ', interleaved' : ''}`,
     inputs: [
       float([batch, heads, places, depth]),
       fixed(float([7, depth / 2])),
       fixed(float([7, depth / 2])),
       index([batch, places], 7),
     ],
-    attributes: NONE,
+    attributes: { interleaved },
   };
 }
 
@@ -150,6 +151,8 @@ export const operatorCases: { readonly [K in OpType]: readonly OperatorCase<OpAt
   Relu: singles('signed'),
   Erf: singles('normal'),
   Abs: singles('signed'),
+  Sin: singles('normal'),
+  Cos: singles('normal'),
   Equal: [
     ...pairs('normal', 'normal', false),
     { label: 'int64', inputs: [index([3, 4], 3), index([4], 3)], attributes: NONE },
@@ -250,5 +253,11 @@ export const operatorCases: { readonly [K in OpType]: readonly OperatorCase<OpAt
   ],
   Softmax: lastAxis(),
   LogSoftmax: lastAxis(),
-  RotaryEmbedding: [rotary(2, 3, 2, 4), rotary(1, 1, 1, 2), rotary(2, 2, 3, 6)],
+  RotaryEmbedding: [
+    rotary(2, 3, 2, 4),
+    rotary(1, 1, 1, 2),
+    rotary(2, 2, 3, 6),
+    rotary(2, 3, 2, 4, true),
+    rotary(1, 2, 3, 6, true),
+  ],
 };

@@ -154,6 +154,8 @@ const rules: { readonly [K in OpType]: Rule<OpAttributes[K]> } = {
   Relu: each((x) => Math.max(x, 0)),
   Erf: each(erf),
   Abs: each(Math.abs),
+  Sin: each(Math.sin),
+  Cos: each(Math.cos),
   Equal: pairwise((a, b) => Number(a === b)),
   Less: pairwise((a, b) => Number(a < b)),
   Greater: pairwise((a, b) => Number(a > b)),
@@ -243,15 +245,17 @@ const rules: { readonly [K in OpType]: Rule<OpAttributes[K]> } = {
     }),
   Softmax: alongLast((row) => row.map((x) => Math.exp(x - logSumExp(row)))),
   LogSoftmax: alongLast((row) => row.map((x) => x - logSumExp(row))),
-  // the pair (i, i + depth/2) is turned by the angle of its position (ONNX 23, not interleaved)
-  RotaryEmbedding: ([x, cos, sin, positions]) => {
+  // the pair (i, i + depth/2), or (2i, 2i + 1) where interleaved, is turned by the angle of its position (ONNX 23)
+  RotaryEmbedding: ([x, cos, sin, positions], { interleaved }) => {
     const half = x.shape[3] / 2;
     return fill(x.shape, (index) => {
       const [batch, , place, depth] = index;
-      const angle = [at(positions, [batch, place]), depth % half];
+      const pair = interleaved ? Math.floor(depth / 2) : depth % half;
+      const members = interleaved ? [2 * pair, 2 * pair + 1] : [pair, pair + half];
+      const angle = [at(positions, [batch, place]), pair];
       const [c, s] = [cos.data[offsetOf(cos, angle)], sin.data[offsetOf(sin, angle)]];
-      const [low, high] = [depth % half, (depth % half) + half].map((d) => x.data[offsetOf(x, replaced(index, 3, d))]);
-      return depth < half ? c * low - s * high : s * low + c * high;
+      const [low, high] = members.map((d) => x.data[offsetOf(x, replaced(index, 3, d))]);
+      return depth === members[0] ? c * low - s * high : s * low + c * high;
     });
   },
 };

@@ -37,7 +37,7 @@ const order = {
 
 type Elementwise =
   | ('Add' | 'Sub' | 'Mul' | 'Div' | 'Min' | 'Max')
-  | ('Neg' | 'Exp' | 'Log' | 'Sqrt' | 'Reciprocal' | 'Sigmoid' | 'Tanh' | 'Relu' | 'Erf' | 'Abs')
+  | ('Neg' | 'Exp' | 'Log' | 'Sqrt' | 'Reciprocal' | 'Sigmoid' | 'Tanh' | 'Relu' | 'Erf' | 'Abs' | 'Sin' | 'Cos')
   | ('Equal' | 'Less' | 'Greater' | 'Where' | 'Cast');
 
 export const elementwise: OperatorTable<Elementwise> = {
@@ -57,6 +57,8 @@ export const elementwise: OperatorTable<Elementwise> = {
   Relu: unary,
   Erf: unary,
   Abs: unary,
+  Sin: unary,
+  Cos: unary,
   Equal: compare,
   Less: order,
   Greater: order,

@@ -50,5 +50,6 @@ export const products: OperatorTable<'MatMul' | 'Gemm' | 'RotaryEmbedding'> = {
       }
       return { shape: x.shape, dtype: 'float32' };
     },
+    onnx: ({ interleaved }) => ({ attributes: { interleaved: Number(interleaved) } }),
   },
 };

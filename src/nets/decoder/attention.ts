@@ -116,16 +116,17 @@ export function swapped(x: Value): Value {
   return transpose(x, [...Array.from({ length: rank - 2 }, (_, axis) => axis), rank - 1, rank - 2]);
 }
 
-/** Keys and values [..., T, D], and a mask that is added to the scores [..., rows, T] by broadcasting. */
-interface Attended {
+/** Keys and values [..., T, D], and a mask that is added to the scores [..., rows, T] by broadcasting; null for none. */
+export interface Attended {
   readonly keys: Value;
   readonly values: Value;
-  readonly mask: Value;
+  readonly mask: Value | null;
 }
 
 /** Scores, their softmax, and the values mixed by it, for queries [..., rows, D]. */
 function attend(queries: Value, { keys, values, mask }: Attended): { scores: Value; weights: Value; mixed: Value } {
-  const scores = add(matMul(queries, swapped(keys)), mask);
+  const products = matMul(queries, swapped(keys));
+  const scores = mask === null ? products : add(products, mask);
   const weights = softmax(scores);
   return { scores, weights, mixed: matMul(weights, values) };
 }
@@ -145,6 +146,16 @@ function attendGradient(
   return [matMul(dScores, keys), matMul(swapped(dScores), queries), matMul(swapped(weights), d)];
 }
 
+/** One softmax over all columns, for queries [..., rows, D]: values mixed, of the same shape. */
+export function attendAll(queries: Value, attended: Attended): Value {
+  const { weights, mixed } = attend(queries, attended);
+  return withGradient(mixed, {
+    name: 'attend',
+    inputs: [queries, attended.keys, attended.values],
+    gradient: (d) => attendGradient(queries, attended, weights, d, innerProduct(d, mixed)),
+  });
+}
+
 /** d . mixture for each row. */
 function innerProduct(d: Value, mixed: Value): Value {
   return reduceSum(mul(d, mixed), [d.shape.length - 1]);
@@ -158,13 +169,7 @@ export function attendPrompts(queries: Value, keys: Value, values: Value, paddin
   const [prompts, k, length, depth] = keys.shape as [number, number, number, number];
   const r = queries.shape[1];
   const own = reshape(queries, [prompts, k, r * length, depth]);
-  const attended = { keys, values, mask: add(padding, causal) };
-  const { weights, mixed } = attend(own, attended);
-  return withGradient(mixed, {
-    name: 'attend_prompts',
-    inputs: [own, keys, values],
-    gradient: (d) => attendGradient(own, attended, weights, d, innerProduct(d, mixed)),
-  });
+  return attendAll(own, { keys, values, mask: add(padding, causal) });
 }
 
 /**

@@ -1,0 +1,152 @@
+/** The blocks of flow transformers. Axis letters as in transformer.ts. */
+import { add, concat, mul, reshape, slice } from '../../graph/build.js';
+import type { Value } from '../../graph/ir.js';
+import { attendAll } from '../decoder/attention.js';
+import { gelu, linear, rmsNorm } from '../layers.js';
+import type { Adapter } from '../lora.js';
+import type { StreamHeads, HeadSizes } from './heads.js';
+import type { ImagePrompt } from './ip_adapter.js';
+import { modulatedNorm, modulations } from './modulation.js';
+import { jointBlock, singleBlock, singleNames, type FlowNames, type StreamNames } from './names.js';
+import { MLP_RATIO } from './parameters.js';
+import type { FlowRotary } from './positions.js';
+
+/** Of the norms of queries and keys. */
+const EPS = 1e-6;
+
+/** What all blocks share. */
+export interface Net {
+  readonly names: FlowNames;
+  readonly sizes: HeadSizes;
+  readonly textTokens: number;
+  readonly image: StreamHeads;
+  readonly text: StreamHeads;
+  /** Text and image together. */
+  readonly all: StreamHeads;
+  readonly rotary: FlowRotary;
+  /** What modulations are made of, [B, W]. */
+  readonly conditioning: Value;
+  readonly prompt: ImagePrompt | null;
+  readonly adapter: Adapter | undefined;
+}
+
+/** Tokens of both streams, [B, N, W] and [B, T, W]; text is null where nothing reads it any more. */
+export interface Streams {
+  readonly image: Value;
+  readonly text: Value | null;
+}
+
+const widthOf = ({ sizes }: Net): number => sizes.heads * sizes.depth;
+
+function rowsOf(tokens: Value): Value {
+  const [batch, count, width] = tokens.shape as [number, number, number];
+  return reshape(tokens, [batch * count, width]);
+}
+
+function tokensOf(net: Net, rows: Value): Value {
+  const { batch } = net.sizes;
+  return reshape(rows, [batch, rows.shape[0] / batch, rows.shape[1]]);
+}
+
+/** Rows to heads [B, H, T, D] by a layer, each head normalised where `norm` names a layer for it. */
+function project(net: Net, rows: Value, layer: string, norm: string | null, heads: StreamHeads): Value {
+  const { sizes, adapter } = net;
+  const projected = linear(rows, layer, widthOf(net), true, adapter);
+  if (norm === null) return heads.split(projected);
+  const perHead = reshape(projected, [rows.shape[0] * sizes.heads, sizes.depth]);
+  return heads.split(reshape(rmsNorm(perHead, norm, EPS), projected.shape));
+}
+
+/** down(gelu(up(rows))). */
+function feedForward(net: Net, rows: Value, up: string, down: string): Value {
+  const width = widthOf(net);
+  const inner = gelu(linear(rows, up, MLP_RATIO * width, true, net.adapter));
+  return linear(inner, down, width, true, net.adapter);
+}
+
+/** A stream between its attention's two halves. */
+interface Entered {
+  readonly normalised: Value;
+  readonly key: Value;
+  readonly value: Value;
+  readonly modulations: readonly Value[];
+}
+
+function enter(net: Net, block: string, tokens: Value, names: StreamNames, heads: StreamHeads): Entered {
+  const vectors = modulations(net.conditioning, `${block}.${names.modulation}`, 6, net.adapter);
+  const normalised = rowsOf(modulatedNorm(tokens, vectors[0], vectors[1]));
+  return {
+    normalised,
+    key: project(net, normalised, `${block}.${names.key}`, `${block}.${names.keyNorm}`, heads),
+    value: project(net, normalised, `${block}.${names.value}`, null, heads),
+    modulations: vectors,
+  };
+}
+
+function queriesOf(net: Net, block: string, { normalised }: Entered, names: StreamNames, heads: StreamHeads): Value {
+  return project(net, normalised, `${block}.${names.query}`, `${block}.${names.queryNorm}`, heads);
+}
+
+/** x + gate out(attended), then x + gate feed-forward(norm(x)). */
+function leave(
+  net: Net,
+  block: string,
+  tokens: Value,
+  attended: Value,
+  names: StreamNames,
+  [, , gate, mlpShift, mlpScale, mlpGate]: readonly Value[],
+): Value {
+  const out = linear(attended, `${block}.${names.out}`, widthOf(net), true, net.adapter);
+  const x = add(tokens, mul(tokensOf(net, out), gate));
+  const normalised = rowsOf(modulatedNorm(x, mlpShift, mlpScale));
+  const made = feedForward(net, normalised, `${block}.${names.up}`, `${block}.${names.down}`);
+  return add(x, mul(tokensOf(net, made), mlpGate));
+}
+
+/** One joint block. Where its text `isRead` by nothing later, the text has neither queries nor feed-forward layers. */
+export function joint(net: Net, index: number, image: Value, text: Value, isRead: boolean): Streams {
+  const block = jointBlock(index);
+  const { names, rotary, textTokens } = net;
+  const ofImage = enter(net, block, image, names.image, net.image);
+  const ofText = enter(net, block, text, names.text, net.text);
+  const imageQueries = queriesOf(net, block, ofImage, names.image, net.image);
+  const queries = isRead
+    ? concat([queriesOf(net, block, ofText, names.text, net.text), imageQueries], 2)
+    : imageQueries;
+  const firstQuery = isRead ? 0 : textTokens;
+  const mixed = attendAll(rotary.queries(queries, firstQuery), {
+    keys: rotary.keys(concat([ofText.key, ofImage.key], 2), 0),
+    values: concat([ofText.value, ofImage.value], 2),
+    mask: null,
+  });
+  const attended = net.image.join(mixed, textTokens - firstQuery);
+  let x = leave(net, block, image, attended, names.image, ofImage.modulations);
+  if (net.prompt !== null) {
+    x = add(x, tokensOf(net, net.image.join(net.prompt.attend(block, imageQueries), 0)));
+  }
+  if (!isRead) return { image: x, text: null };
+  return { image: x, text: leave(net, block, text, net.text.join(mixed, 0), names.text, ofText.modulations) };
+}
+
+/** One single block over [B, S, W]: x + gate out([attended, gelu(up(norm(x)))]). The last one makes the image's tokens alone, [B, N, W]. */
+export function single(net: Net, index: number, x: Value, isLast: boolean): Value {
+  const block = singleBlock(index);
+  const { rotary, textTokens, adapter } = net;
+  const at = (part: keyof typeof singleNames): string => `${block}.${singleNames[part]}`;
+  const [shift, scale, gate] = modulations(net.conditioning, at('modulation'), 3, adapter);
+  const normalised = modulatedNorm(x, shift, scale);
+  const all = rowsOf(normalised);
+  const first = isLast ? textTokens : 0;
+  const kept = (tokens: Value): Value => slice(tokens, 1, first, tokens.shape[1]);
+  const heads = isLast ? net.image : net.all;
+  const rows = rowsOf(kept(normalised));
+  const mixed = attendAll(rotary.queries(project(net, rows, at('query'), at('queryNorm'), heads), first), {
+    keys: rotary.keys(project(net, all, at('key'), at('keyNorm'), net.all), 0),
+    values: project(net, all, at('value'), null, net.all),
+    mask: null,
+  });
+  const width = widthOf(net);
+  const inner = gelu(linear(rows, at('up'), MLP_RATIO * width, true, adapter));
+  const out = linear(concat([heads.join(mixed, 0), inner], 1), at('out'), width, true, adapter);
+  return add(kept(x), mul(tokensOf(net, out), gate));
+}

@@ -1,0 +1,172 @@
+/** What describes a flow-matching transformer, in the words of diffusers' `config.json`, and which of them are computed here. */
+import { z } from 'zod';
+import { CheckpointError, GraphError } from '../../core/errors.js';
+
+/** An IP-Adapter (Ye et al., "IP-Adapter", 2023): a style image as further tokens that the image attends to, apart from the text. */
+export interface IpAdapterConfig {
+  /** Tokens that a style image becomes. */
+  readonly tokens: number;
+  /** Width of the style image's features. */
+  readonly image_embed_dim: number;
+  /** What its attention is multiplied by. */
+  readonly scale: number;
+}
+
+interface Sizes {
+  /** Width of an image token that goes in, masks and other channels included. */
+  readonly in_channels: number;
+  readonly out_channels: number;
+  /** Blocks with weights of their own for text and image. */
+  readonly num_layers: number;
+  readonly attention_head_dim: number;
+  readonly num_attention_heads: number;
+  /** Width of a text token. */
+  readonly joint_attention_dim: number;
+  /** Elements of a head that turn with each axis of a position, three numbers whose sum is attention_head_dim. */
+  readonly axes_dims_rope: readonly [number, number, number];
+  /** Null: none. */
+  readonly ip_adapter: IpAdapterConfig | null;
+}
+
+/** FLUX (Black Forest Labs, 2024). */
+export interface FluxConfig extends Sizes {
+  readonly architecture: 'flux';
+  /** Blocks after the joint ones, in which text and image share weights; may be 0. */
+  readonly num_single_layers: number;
+  /** Width of the text's summary; 0, which diffusers does not know, where there is none and no layer for it. */
+  readonly pooled_projection_dim: number;
+  /** Whether the guidance is one of its inputs. */
+  readonly guidance_embeds: boolean;
+}
+
+/** Qwen-Image (Alibaba, 2025). */
+export interface QwenImageConfig extends Sizes {
+  readonly architecture: 'qwen_image';
+  /** Side of the patch that one outgoing token stands for: it is patch_size^2 * out_channels wide. */
+  readonly patch_size: number;
+}
+
+export type FlowTransformerConfig = FluxConfig | QwenImageConfig;
+export type FlowArchitecture = FlowTransformerConfig['architecture'];
+
+/** Width of the streams between the blocks. */
+export function innerWidth(config: FlowTransformerConfig): number {
+  return config.num_attention_heads * config.attention_head_dim;
+}
+
+/** Width of an outgoing token. */
+export function velocityWidth(config: FlowTransformerConfig): number {
+  return config.architecture === 'flux' ? config.out_channels : config.patch_size ** 2 * config.out_channels;
+}
+
+const size = z.int().positive();
+const axis = z.int().nonnegative();
+const ipAdapter = z.object({ tokens: size, image_embed_dim: size, scale: z.number() });
+const sizes = {
+  in_channels: size.default(64),
+  attention_head_dim: size.default(128),
+  num_attention_heads: size.default(24),
+  axes_dims_rope: z.tuple([axis, axis, axis]).default([16, 56, 56]),
+  ip_adapter: ipAdapter.nullish().transform((adapter) => adapter ?? null),
+};
+const no = z.literal(false).nullish();
+
+/** By `_class_name`: which values of its settings are covered, and how the rest is read. Defaults are those of diffusers' classes. */
+const classes = {
+  FluxTransformer2DModel: {
+    architecture: 'flux',
+    covered: z.looseObject({ patch_size: z.literal(1).nullish() }),
+    schema: z
+      .object({
+        ...sizes,
+        out_channels: size.nullish(),
+        num_layers: size.default(19),
+        num_single_layers: z.int().nonnegative().default(38),
+        joint_attention_dim: size.default(4096),
+        pooled_projection_dim: z.int().nonnegative().default(768),
+        guidance_embeds: z.boolean().default(false),
+      })
+      .transform(({ out_channels, ...rest }): FluxConfig => ({
+        architecture: 'flux',
+        ...rest,
+        out_channels: out_channels ?? rest.in_channels,
+      })),
+  },
+  QwenImageTransformer2DModel: {
+    architecture: 'qwen_image',
+    covered: z.looseObject({
+      guidance_embeds: no,
+      zero_cond_t: no,
+      use_additional_t_cond: no,
+      use_layer3d_rope: no,
+    }),
+    schema: z
+      .object({
+        ...sizes,
+        patch_size: size.default(2),
+        out_channels: size.nullable().default(16),
+        num_layers: size.default(60),
+        joint_attention_dim: size.default(3584),
+      })
+      .transform(({ out_channels, ...rest }): QwenImageConfig => ({
+        architecture: 'qwen_image',
+        ...rest,
+        out_channels: out_channels ?? rest.in_channels,
+      })),
+  },
+} as const satisfies Record<
+  string,
+  { readonly architecture: FlowArchitecture; readonly covered: z.ZodType; readonly schema: z.ZodType }
+>;
+
+/** The classes of diffusers that can be read. */
+export const flowClasses: readonly string[] = Object.keys(classes);
+
+/**
+ * Reads a transformer's `config.json`. Raises CheckpointError, naming `where`, for a class that is not covered (the message lists those that
+ * are) and for settings that cannot be computed.
+ */
+export function readFlowConfig(json: unknown, where: string): FlowTransformerConfig {
+  const outer = z.looseObject({ _class_name: z.string() }).safeParse(json);
+  const name = outer.success ? outer.data._class_name : null;
+  if (name === null || !Object.hasOwn(classes, name)) {
+    const found = name === null ? 'it names no _class_name' : `_class_name '${name}' is not covered`;
+    throw new CheckpointError(`${found}; covered: ${flowClasses.join(', ')}`, {
+      where,
+      next: "Name a transformer's folder of one of these classes, as diffusers saves it.",
+    });
+  }
+  const { covered, schema } = classes[name as keyof typeof classes];
+  const parsed = schema.safeParse(outer.data);
+  const issue = covered.safeParse(outer.data).error?.issues[0] ?? parsed.error?.issues[0];
+  if (issue !== undefined || !parsed.success) {
+    throw new CheckpointError(`${name}: ${issue?.path.join('.') ?? ''}: ${issue?.message ?? 'is not covered'}`, {
+      where,
+    });
+  }
+  const config: FlowTransformerConfig = parsed.data;
+  const problem = problemOf(config);
+  if (problem !== null) throw new CheckpointError(problem, { where });
+  return config;
+}
+
+/** Raises GraphError where the sizes do not go together. */
+export function checkFlowConfig(config: FlowTransformerConfig): void {
+  const problem = problemOf(config);
+  if (problem !== null) throw new GraphError(problem);
+}
+
+function problemOf({ axes_dims_rope: axes, attention_head_dim: depth }: FlowTransformerConfig): string | null {
+  const odd = axes.find((turning) => turning % 2 !== 0);
+  if (odd !== undefined) return `axes_dims_rope holds ${odd}, and elements of a head turn in pairs`;
+  const sum = axes.reduce((total, turning) => total + turning, 0);
+  return sum === depth ? null : `axes_dims_rope sums to ${sum}, which must be attention_head_dim ${depth}`;
+}
+
+/** What a checkpoint's config.json holds; `readFlowConfig` reads it back. */
+export function flowConfigJson(config: FlowTransformerConfig): string {
+  const { architecture, ip_adapter, ...settings } = config;
+  const name = Object.entries(classes).find(([, entry]) => entry.architecture === architecture)?.[0];
+  const json = { _class_name: name, ...settings, ...(ip_adapter === null ? {} : { ip_adapter }) };
+  return `${JSON.stringify(json, null, 2)}\n`;
+}

@@ -1,0 +1,132 @@
+/** The parameters of flow transformers by their names, and what they begin as. */
+import { RandomStream } from '../../core/random.js';
+import type { FloatTensor } from '../../core/safetensors.js';
+import type { Shape } from '../../graph/ir.js';
+import { sizeOf } from '../../graph/ir.js';
+import { checkFlowConfig, innerWidth, velocityWidth, type FlowTransformerConfig } from './config.js';
+import {
+  flowNames,
+  GUIDANCE,
+  IP_KEY,
+  IP_NORM,
+  IP_PROJECTION,
+  IP_VALUE,
+  jointBlock,
+  LAST,
+  LAST_MODULATION,
+  POOLED,
+  singleBlock,
+  singleNames,
+  TIME,
+} from './names.js';
+
+/** Numbers that a noise level becomes before a layer reads it. */
+export const SINUSOIDS = 256;
+/** How much wider the feed-forward layers are than the streams. */
+export const MLP_RATIO = 4;
+
+/** What a parameter begins as: normal with 1/sqrt(fan-in), zeros, or ones. */
+type Begin = 'spread' | 'zero' | 'one';
+
+interface Parameter {
+  readonly shape: Shape;
+  readonly begin: Begin;
+}
+
+class ParameterList {
+  readonly parameters = new Map<string, Parameter>();
+  readonly linearLayers: string[] = [];
+
+  linear(name: string, inputs: number, outputs: number, begin: Begin = 'spread'): void {
+    this.parameters.set(`${name}.weight`, { shape: [outputs, inputs], begin });
+    this.parameters.set(`${name}.bias`, { shape: [outputs], begin: 'zero' });
+    this.linearLayers.push(`${name}.weight`);
+  }
+
+  /** One weight for each of the width's elements. */
+  scale(name: string, width: number): void {
+    this.parameters.set(`${name}.weight`, { shape: [width], begin: 'one' });
+  }
+}
+
+function listOf(config: FlowTransformerConfig): ParameterList {
+  const list = new ParameterList();
+  const width = innerWidth(config);
+  const { attention_head_dim: depth, joint_attention_dim: textWidth, ip_adapter } = config;
+  const names = flowNames[config.architecture];
+  const twoLayers = (name: string, inputs: number): void => {
+    list.linear(`${name}.linear_1`, inputs, width);
+    list.linear(`${name}.linear_2`, width, width);
+  };
+  twoLayers(TIME, SINUSOIDS);
+  if (config.architecture === 'flux') {
+    if (config.guidance_embeds) twoLayers(GUIDANCE, SINUSOIDS);
+    if (config.pooled_projection_dim > 0) twoLayers(POOLED, config.pooled_projection_dim);
+  }
+  if (names.textNorm !== null) list.scale(names.textNorm, textWidth);
+  list.linear(names.textIn, textWidth, width);
+  list.linear(names.imageIn, config.in_channels, width);
+  for (let i = 0; i < config.num_layers; i++) {
+    for (const stream of [names.image, names.text]) {
+      const at = (part: keyof typeof stream): string => `${jointBlock(i)}.${stream[part]}`;
+      list.linear(at('modulation'), width, 6 * width, 'zero');
+      for (const part of ['query', 'key', 'value', 'out'] as const) list.linear(at(part), width, width);
+      for (const part of ['queryNorm', 'keyNorm'] as const) list.scale(at(part), depth);
+      list.linear(at('up'), width, MLP_RATIO * width);
+      list.linear(at('down'), MLP_RATIO * width, width);
+    }
+    if (ip_adapter === null) continue;
+    list.linear(`${jointBlock(i)}.${IP_KEY}`, textWidth, width);
+    list.linear(`${jointBlock(i)}.${IP_VALUE}`, textWidth, width, 'zero');
+  }
+  for (let i = 0; i < (config.architecture === 'flux' ? config.num_single_layers : 0); i++) {
+    const at = (part: keyof typeof singleNames): string => `${singleBlock(i)}.${singleNames[part]}`;
+    list.linear(at('modulation'), width, 3 * width, 'zero');
+    for (const part of ['query', 'key', 'value'] as const) list.linear(at(part), width, width);
+    for (const part of ['queryNorm', 'keyNorm'] as const) list.scale(at(part), depth);
+    list.linear(at('up'), width, MLP_RATIO * width);
+    list.linear(at('out'), (1 + MLP_RATIO) * width, width);
+  }
+  list.linear(LAST_MODULATION, width, 2 * width, 'zero');
+  list.linear(LAST, width, velocityWidth(config), 'zero');
+  if (ip_adapter !== null) {
+    list.linear(IP_PROJECTION, ip_adapter.image_embed_dim, ip_adapter.tokens * textWidth);
+    list.scale(IP_NORM, textWidth);
+    list.parameters.set(`${IP_NORM}.bias`, { shape: [textWidth], begin: 'zero' });
+  }
+  return list;
+}
+
+/**
+ * Names and shapes of all parameters. Where no single block follows, the last joint block's text stream ends at its keys and values: the
+ * layers after those are stored, as diffusers does, and `velocity` reads none of them.
+ */
+export function flowParameters(config: FlowTransformerConfig): Map<string, Shape> {
+  return new Map([...listOf(config).parameters].map(([name, { shape }]) => [name, shape]));
+}
+
+/** The weights [out, in] of all linear layers. */
+export function flowLinearLayers(config: FlowTransformerConfig): string[] {
+  return listOf(config).linearLayers;
+}
+
+/**
+ * Random weights: matrices 1/sqrt(fan-in), biases 0. Modulations and the last layer are zero (Peebles and Xie, adaLN-Zero, 2023), so that
+ * every block begins as the identity. Of the IP-Adapter the values are zero, so that it begins as none: keys and image tokens get gradients
+ * once values have moved. Each parameter has a stream of its own, so that adding one changes no other.
+ */
+export function initFlowTransformer(config: FlowTransformerConfig, seed: number): Map<string, FloatTensor> {
+  checkFlowConfig(config);
+  const out = new Map<string, FloatTensor>();
+  for (const [name, { shape, begin }] of listOf(config).parameters) {
+    const data = new Float32Array(sizeOf(shape));
+    if (begin === 'one') data.fill(1);
+    if (begin === 'spread') {
+      const stream = new RandomStream(seed, 'init', name);
+      const deviation = 1 / Math.sqrt(shape.at(-1)!);
+      for (let i = 0; i < data.length; i++) data[i] = deviation * stream.normal();
+    }
+    out.set(name, { shape, data });
+  }
+  return out;
+}

@@ -1,0 +1,94 @@
+/** Rotary positions on three axes (frame, row, column) of a sequence of text tokens and image tokens, in this order. */
+import { rotary } from '../../graph/build.js';
+import type { Graph, Value } from '../../graph/ir.js';
+import type { FlowArchitecture, FlowTransformerConfig } from './config.js';
+
+/** A picture of rows x columns tokens, beside so many tokens of text. */
+export interface FlowGrid {
+  readonly rows: number;
+  readonly columns: number;
+  readonly textTokens: number;
+}
+
+type Position = readonly [frame: number, row: number, column: number];
+
+interface Places {
+  readonly text: (token: number, grid: FlowGrid) => Position;
+  readonly image: (row: number, column: number, grid: FlowGrid) => Position;
+}
+
+const half = (size: number): number => Math.floor(size / 2);
+
+const placesOf: Readonly<Record<FlowArchitecture, Places>> = {
+  flux: { text: () => [0, 0, 0], image: (row, column) => [0, row, column] },
+  // The image lies around the origin, text goes on along the diagonal beyond its lower right corner.
+  qwen_image: {
+    text: (token, { rows, columns }) => {
+      const place = Math.max(half(rows), half(columns)) + token;
+      return [place, place, place];
+    },
+    image: (row, column, { rows, columns }) => [0, row - (rows - half(rows)), column - (columns - half(columns))],
+  },
+};
+
+const THETA = 10_000;
+
+/** Angles [tokens, depth / 2] of a sequence: element i of an axis of d elements turns by position * theta^(-2i/d). */
+export function rotaryAngles(config: FlowTransformerConfig, grid: FlowGrid): number[][] {
+  const { text, image } = placesOf[config.architecture];
+  const positions = [
+    ...Array.from({ length: grid.textTokens }, (_, token) => text(token, grid)),
+    ...Array.from({ length: grid.rows * grid.columns }, (_, i) =>
+      image(Math.floor(i / grid.columns), i % grid.columns, grid),
+    ),
+  ];
+  return positions.map((position) =>
+    config.axes_dims_rope.flatMap((depth, axis) =>
+      Array.from({ length: depth / 2 }, (_, i) => position[axis] * THETA ** (-(2 * i) / depth)),
+    ),
+  );
+}
+
+/** Turns queries and keys; queries are also scaled by 1/sqrt(depth), so that scores need no pass of their own. */
+export class FlowRotary {
+  readonly #queries: readonly [Value, Value];
+  readonly #keys: readonly [Value, Value];
+  readonly #positions = new Map<string, Value>();
+
+  constructor(
+    private readonly graph: Graph,
+    config: FlowTransformerConfig,
+    grid: FlowGrid,
+  ) {
+    const angles = rotaryAngles(config, grid);
+    const scale = 1 / Math.sqrt(config.attention_head_dim);
+    const table = (f: (angle: number) => number, factor: number): Value =>
+      graph.constant(
+        Float32Array.from(angles.flat(), (angle) => factor * f(angle)),
+        [angles.length, config.attention_head_dim / 2],
+      );
+    this.#queries = [table(Math.cos, scale), table(Math.sin, scale)];
+    this.#keys = [table(Math.cos, 1), table(Math.sin, 1)];
+  }
+
+  /** Queries [B, H, T, D], of which the first stands at `first` of the sequence. */
+  queries(x: Value, first: number): Value {
+    return rotary(x, ...this.#queries, this.#positionsOf(x, first), true);
+  }
+
+  /** Keys [B, H, T, D] likewise. */
+  keys(x: Value, first: number): Value {
+    return rotary(x, ...this.#keys, this.#positionsOf(x, first), true);
+  }
+
+  #positionsOf(x: Value, first: number): Value {
+    const [batch, , length] = x.shape as [number, number, number, number];
+    const key = `${first} to ${length}`;
+    const known = this.#positions.get(key);
+    if (known !== undefined) return known;
+    const data = BigInt64Array.from({ length: batch * length }, (_, i) => BigInt(first + (i % length)));
+    const made = this.graph.constant(data, [batch, length]);
+    this.#positions.set(key, made);
+    return made;
+  }
+}

@@ -1,0 +1,162 @@
+/**
+ * Transformers that predict the velocity of rectified flows: joint blocks with weights of their own for text and image (Esser et al., "Scaling
+ * Rectified Flow Transformers", 2024), then single blocks that share them. One description serves training and sampling.
+ *
+ * Axis letters: B samples, N image tokens, T text tokens, S = T + N with text first, W width, H heads, D depth of a head.
+ */
+import { GraphError, must } from '../../core/errors.js';
+import { concat, reshape } from '../../graph/build.js';
+import type { Graph, Shape, Value } from '../../graph/ir.js';
+import { linear, rmsNorm, silu } from '../layers.js';
+import type { Adapter } from '../lora.js';
+import { joint, single, type Net, type Streams } from './blocks.js';
+import { conditioning } from './conditioning.js';
+import { checkFlowConfig, innerWidth, velocityWidth, type FlowTransformerConfig } from './config.js';
+import { StreamHeads } from './heads.js';
+import { ImagePrompt } from './ip_adapter.js';
+import { modulatedNorm, modulations } from './modulation.js';
+import { flowNames, LAST, LAST_MODULATION } from './names.js';
+import { FlowRotary } from './positions.js';
+
+export { isIpAdapter } from './names.js';
+export { flowLinearLayers, flowParameters, initFlowTransformer } from './parameters.js';
+
+/** The sizes of a batch: pictures of rows x columns tokens, each with so many tokens of text. */
+export interface FlowShape {
+  readonly batch: number;
+  readonly rows: number;
+  readonly columns: number;
+  readonly textTokens: number;
+}
+
+export interface FlowInputs {
+  /** [B, N, in_channels]: packed noisy latents, and what is joined to them, row by row of the picture. */
+  readonly hidden: Value;
+  /** [B, T, joint_attention_dim] */
+  readonly text: Value;
+  /** [B, pooled_projection_dim]; null where the config has none. */
+  readonly pooled: Value | null;
+  /** [B]: the noise level in [0, 1]. */
+  readonly sigma: Value;
+  /** [B]; null where the config has none. */
+  readonly guidance: Value | null;
+  /** [B, image_embed_dim]: features of the style image; null: the graph is without the IP-Adapter. */
+  readonly imageFeatures: Value | null;
+}
+
+/** The inputs that a config asks for, as inputs of the graph: hidden, text, pooled, sigma, guidance, image_features. */
+export function flowInputs(graph: Graph, config: FlowTransformerConfig, shape: FlowShape): FlowInputs {
+  const shapes = shapesOf(config, shape);
+  const optional = (name: string, wanted: Shape | null): Value | null =>
+    wanted === null ? null : graph.input(name, wanted);
+  return {
+    hidden: graph.input('hidden', shapes.hidden),
+    text: graph.input('text', shapes.text),
+    pooled: optional('pooled', shapes.pooled),
+    sigma: graph.input('sigma', shapes.sigma),
+    guidance: optional('guidance', shapes.guidance),
+    imageFeatures: optional('image_features', shapes.imageFeatures),
+  };
+}
+
+/** The shape of each input; null for those that the config does not have. */
+function shapesOf(
+  config: FlowTransformerConfig,
+  { batch, rows, columns, textTokens }: FlowShape,
+): { readonly [K in keyof FlowInputs]: null extends FlowInputs[K] ? Shape | null : Shape } {
+  const isFlux = config.architecture === 'flux';
+  return {
+    hidden: [batch, rows * columns, config.in_channels],
+    text: [batch, textTokens, config.joint_attention_dim],
+    pooled: isFlux && config.pooled_projection_dim > 0 ? [batch, config.pooled_projection_dim] : null,
+    sigma: [batch],
+    guidance: isFlux && config.guidance_embeds ? [batch] : null,
+    imageFeatures: config.ip_adapter === null ? null : [batch, config.ip_adapter.image_embed_dim],
+  };
+}
+
+/** Raises GraphError where inputs are not those of the config; an IP-Adapter's may be left out. */
+function checkInputs(config: FlowTransformerConfig, shape: FlowShape, inputs: FlowInputs): void {
+  const shapes = shapesOf(config, shape);
+  for (const name of Object.keys(shapes) as (keyof FlowInputs)[]) {
+    const [found, wanted] = [inputs[name], shapes[name]];
+    if (name === 'imageFeatures' && found === null) continue;
+    if (found?.shape.join() === wanted?.join()) continue;
+    const text = (one: Shape | null | undefined): string =>
+      one === null || one === undefined ? 'none' : `[${one.join(', ')}]`;
+    throw new GraphError(`${name} has shape ${text(found?.shape)}, the config asks for ${text(wanted)}`);
+  }
+}
+
+/**
+ * The velocity [B, N, velocityWidth] that `config` predicts. `adapter` is a LoRA adapter over its linear layers. Raises GraphError for a config
+ * or inputs whose sizes do not go together.
+ */
+export function velocity(
+  graph: Graph,
+  config: FlowTransformerConfig,
+  shape: FlowShape,
+  inputs: FlowInputs,
+  adapter?: Adapter,
+): Value {
+  checkFlowConfig(config);
+  checkInputs(config, shape, inputs);
+  const net = netOf(graph, config, shape, inputs, adapter);
+  const singles = config.architecture === 'flux' ? config.num_single_layers : 0;
+  let streams: Streams = embedded(net, config, inputs);
+  for (let i = 0; i < config.num_layers; i++) {
+    const text = must(streams.text, 'the text of a joint block');
+    const isRead = i < config.num_layers - 1 || singles > 0;
+    streams = graph.scope(`joint.${i}`, () => joint(net, i, streams.image, text, isRead));
+  }
+  let x = streams.image;
+  if (singles > 0) {
+    x = concat([must(streams.text, 'the text of a single block'), x], 1);
+    for (let i = 0; i < singles; i++) x = graph.scope(`single.${i}`, () => single(net, i, x, i === singles - 1));
+  }
+  const [scale, shift] = modulations(net.conditioning, LAST_MODULATION, 2, adapter);
+  const { batch, rows, columns } = shape;
+  const last = reshape(modulatedNorm(x, shift, scale), [batch * rows * columns, innerWidth(config)]);
+  const out = velocityWidth(config);
+  return reshape(linear(last, LAST, out, true, adapter), [batch, rows * columns, out]);
+}
+
+function netOf(
+  graph: Graph,
+  config: FlowTransformerConfig,
+  shape: FlowShape,
+  inputs: FlowInputs,
+  adapter: Adapter | undefined,
+): Net {
+  const sizes = { batch: shape.batch, heads: config.num_attention_heads, depth: config.attention_head_dim };
+  const imageTokens = shape.rows * shape.columns;
+  const { ip_adapter, joint_attention_dim } = config;
+  const { imageFeatures } = inputs;
+  return {
+    names: flowNames[config.architecture],
+    sizes,
+    textTokens: shape.textTokens,
+    image: new StreamHeads(graph, sizes, imageTokens),
+    text: new StreamHeads(graph, sizes, shape.textTokens),
+    all: new StreamHeads(graph, sizes, shape.textTokens + imageTokens),
+    rotary: new FlowRotary(graph, config, shape),
+    conditioning: silu(conditioning(inputs, innerWidth(config), adapter)),
+    prompt:
+      ip_adapter === null || imageFeatures === null
+        ? null
+        : new ImagePrompt(imageFeatures, ip_adapter, joint_attention_dim, sizes, adapter),
+    adapter,
+  };
+}
+
+/** Both streams before the first block. */
+function embedded({ names, adapter }: Net, config: FlowTransformerConfig, { hidden, text }: FlowInputs): Streams {
+  const width = innerWidth(config);
+  const embed = (x: Value, layer: string, norm: string | null): Value => {
+    const [batch, count, channels] = x.shape as [number, number, number];
+    const rows = reshape(x, [batch * count, channels]);
+    const normalised = norm === null ? rows : rmsNorm(rows, norm, 1e-6);
+    return reshape(linear(normalised, layer, width, true, adapter), [batch, count, width]);
+  };
+  return { image: embed(hidden, names.imageIn, null), text: embed(text, names.textIn, names.textNorm) };
+}
