@@ -9,6 +9,7 @@ import {
   makeTinyImages,
   type ImageTokenizerLike,
 } from '../tiny/world/dataset.js';
+import { targetOf } from '../rewards/terms/ocr/similarity.js';
 import { packAction } from './data_pack.js';
 import { printError, printJson, printLine, styled } from './output.js';
 import { flag, numberOption, text, texts, wholeNumber, type Action, type Arguments, type Verb } from './verb.js';
@@ -77,10 +78,16 @@ function makeTiny(openTokenizer: TokenizerOpener | null): Action & { readonly su
   };
 }
 
+const SAMPLES: Record<DatasetReport['kind'], string> = {
+  edits: 'edits',
+  images: 'images',
+  inpainting: 'inpainting samples',
+};
+
 function printReport(report: DatasetReport): void {
   const labelled = report.kind === 'edits' ? `, ${report.labelled} labelled` : '';
   printLine(
-    `${report.path}: ${report.samples} ${report.kind}${labelled}, size ${report.sizes.join(', ') || 'unknown'}`,
+    `${report.path}: ${report.samples} ${SAMPLES[report.kind]}${labelled}, size ${report.sizes.join(', ') || 'unknown'}`,
   );
   if (report.remark !== null) printError(`${styled('warning', 'yellow', process.stderr)}: ${report.remark}`);
   for (const problem of report.problems) printError(`editrl: ${problem.toText()}`);
@@ -97,13 +104,20 @@ const check: Action & { readonly summary: string } = {
         demandOption: true,
         describe: 'lists of samples, dataset folders, or a folder above several',
       })
+      .option('quoted', {
+        type: 'boolean',
+        default: false,
+        describe: 'inpainting prompts have to quote a text, which rewards that read pictures compare with',
+      })
       .option('json', { type: 'boolean', default: false, describe: 'print one JSON document, for machines' })
-      .example('$0 data check data/tiny', 'every list below data/tiny'),
+      .example('$0 data check data/tiny', 'every list below data/tiny')
+      .example('$0 data check data/signs --quoted', 'a folder with self_bench.txt, for training with OCR'),
   run: async (args) => {
     const lists = texts(args, 'paths').flatMap(findDatalists);
     const reports: DatasetReport[] = [];
+    const checkPrompt = flag(args, 'quoted') ? targetOf : undefined;
     for (const list of lists) {
-      const report = await checkDataset(list);
+      const report = await checkDataset(list, checkPrompt);
       reports.push(report);
       if (!flag(args, 'json')) printReport(report);
     }

@@ -1,22 +1,24 @@
 /** Reading a dataset through once, so that what is wrong with it is known before a run needs it. */
 import { existsSync, readdirSync, statSync } from 'node:fs';
-import { extname, join } from 'node:path';
+import { basename, extname, join } from 'node:path';
 import { decodeImage } from '../core/image.js';
 import { DataError, type EditrlError } from '../core/errors.js';
 import { DATALIST_NAME, missingFileAdvice, openDatalist } from './datalist.js';
 import { openEditDataset } from './edits.js';
 import { openImageDataset } from './images.js';
+import { readTriplet } from './inpainting.js';
+import { readSelfBench, SELF_BENCH_NAME, SelfBench, type PromptCheck } from './self_bench.js';
 
 export interface DatasetReport {
   /** The list that was read. */
   readonly path: string;
-  readonly kind: 'edits' | 'images';
+  readonly kind: 'edits' | 'images' | 'inpainting';
   readonly samples: number;
   /** Edits that carry the answer's codes. */
   readonly labelled: number;
   /** Height and width in codes or pixels, as `4x4`, of all samples; more than one where they differ. */
   readonly sizes: readonly string[];
-  /** What could not be read, at most MOST_PROBLEMS of them. */
+  /** What could not be read: of edits and images at most MOST_PROBLEMS, of inpainting samples all. */
   readonly problems: readonly EditrlError[];
   /** What a person should know of how the list was read. */
   readonly remark: string | null;
@@ -25,21 +27,27 @@ export interface DatasetReport {
 /** After this many unreadable samples a list is given up. */
 export const MOST_PROBLEMS = 20;
 
-/** The lists below a folder (`<root>/<name>/<split>/list/…`), or the one list that a path names. Raises DataError where there is none. */
+/**
+ * The lists below a folder (`<root>/<name>/<split>/list/…`, `<root>/…/self_bench.txt`), or the one list that a path names. Raises DataError
+ * where there is none.
+ */
 export function findDatalists(path: string): string[] {
   if (!existsSync(path)) {
     throw new DataError('there is no dataset here', { where: path, next: missingFileAdvice(path) });
   }
   if (!statSync(path).isDirectory()) return [path];
-  const own = join(path, 'list', DATALIST_NAME);
-  if (existsSync(own)) return [own];
+  const own = [join(path, 'list', DATALIST_NAME), join(path, SELF_BENCH_NAME)].filter((list) => existsSync(list));
+  if (own.length > 0) return own;
   const folders = readdirSync(path, { recursive: true, withFileTypes: true });
   const lists = folders
-    .filter((entry) => entry.isFile() && entry.name === DATALIST_NAME)
+    .filter((entry) => entry.isFile() && [DATALIST_NAME, SELF_BENCH_NAME].includes(entry.name))
     .map((entry) => join(entry.parentPath, entry.name))
     .sort();
   if (lists.length === 0) {
-    throw new DataError(`no ${DATALIST_NAME} below this folder`, { where: path, next: missingFileAdvice(path) });
+    throw new DataError(`no ${DATALIST_NAME} or ${SELF_BENCH_NAME} below this folder`, {
+      where: path,
+      next: missingFileAdvice(path),
+    });
   }
   return lists;
 }
@@ -59,8 +67,12 @@ async function readEdit(read: () => ReturnType<ReturnType<typeof openEditDataset
   }
 }
 
-/** Reads every sample of a list and decodes its images. Raises DataError where the list itself cannot be read. */
-export async function checkDataset(path: string): Promise<DatasetReport> {
+/**
+ * Reads every sample of a list and decodes its images. Raises DataError where the list itself cannot be read.
+ * @param checkPrompt looks at each prompt of inpainting samples
+ */
+export async function checkDataset(path: string, checkPrompt?: PromptCheck): Promise<DatasetReport> {
+  if (basename(path) === SELF_BENCH_NAME) return checkSelfBench(path, checkPrompt);
   const list = openDatalist(path);
   const isImages = list.ids.every((id) => ['.png', '.jpg', '.jpeg', '.webp'].includes(extname(id).toLowerCase()));
   const edits = openEditDataset(path);
@@ -88,5 +100,31 @@ export async function checkDataset(path: string): Promise<DatasetReport> {
     sizes: [...tally.sizes].sort(),
     problems,
     remark: list.remark,
+  };
+}
+
+/** Problems of the list in the order of its lines, then those that its pictures have. */
+async function checkSelfBench(path: string, checkPrompt?: PromptCheck): Promise<DatasetReport> {
+  const list = readSelfBench(path, checkPrompt);
+  const source = new SelfBench(path, list);
+  const sizes = new Set<string>();
+  const problems: EditrlError[] = [...list.problems];
+  for (let index = 0; index < source.length; index++) {
+    try {
+      const { ref } = await readTriplet(source.read(index));
+      sizes.add(`${ref.height}x${ref.width}`);
+    } catch (cause) {
+      if (!(cause instanceof DataError)) throw cause;
+      problems.push(cause);
+    }
+  }
+  return {
+    path: list.path,
+    kind: 'inpainting',
+    samples: list.samples,
+    labelled: 0,
+    sizes: [...sizes].sort(),
+    problems,
+    remark: null,
   };
 }

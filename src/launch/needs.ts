@@ -4,18 +4,21 @@ import { join } from 'node:path';
 import { CheckpointError, ConfigError, DataError } from '../core/errors.js';
 import { openDatalist, readListedFile } from '../data/datalist.js';
 import { checkRows } from '../data/rows.js';
+import { wholeList } from '../data/self_bench.js';
 import { readJson, TOKENIZER_FILE } from '../models/files.js';
 import { openChatTemplate, tokenCount } from '../models/tokenizer/texts.js';
 import { withAdapter } from '../nets/decoder/config.js';
 import { checkDecoder } from '../nets/decoder/files.js';
 import { describeModel, lacksHubBase, rootOf } from '../policies/tokens/adapter.js';
 import type { Need } from '../recipes/recipe.js';
+import { targetOf } from '../rewards/terms/ocr/similarity.js';
 
 type NeedOf<K extends Need['kind']> = Extract<Need, { readonly kind: K }>;
 
 const checks: { readonly [K in Need['kind']]: (need: NeedOf<K>) => void } = {
   datalist: ({ path }) => void readListedFile(openDatalist(path), 0),
   rows: ({ path, columns }) => checkRows(path, columns),
+  self_bench: ({ path, quoted }) => void wholeList(path, quoted ? targetOf : undefined),
   decoder: lookAtDecoder,
   tokenizer: lookAtTokenizer,
 };

@@ -66,6 +66,12 @@ export type Need =
   | { readonly kind: 'datalist'; readonly path: string }
   | { readonly kind: 'rows'; readonly path: string; readonly columns: readonly string[] }
   | {
+      readonly kind: 'self_bench';
+      readonly path: string;
+      /** Whether a reward reads the text that each prompt quotes. */
+      readonly quoted: boolean;
+    }
+  | {
       readonly kind: 'decoder';
       readonly folder: string;
       readonly lora: z.output<typeof lora> | null;

@@ -134,3 +134,93 @@ export const imageData = section(
     tiny: tinyWorld,
   }),
 );
+
+const share = z.number().min(0).max(1);
+
+const styleCrop = z.discriminatedUnion('kind', [
+  z.strictObject({
+    kind: result('The largest rectangle of the picture in which nothing is masked.', z.literal('outside_mask')),
+  }),
+  z
+    .strictObject({
+      kind: result('A rectangle by its shares of the sides of the picture.', z.literal('box')),
+      left: result('Its left edge, a share of the width.', share),
+      top: result('Its upper edge, a share of the height.', share),
+      width: result('Its width, a share of that of the picture.', share.positive()),
+      height: result('Its height, a share of that of the picture.', share.positive()),
+    })
+    .refine(({ left, width }) => left + width <= 1 + 1e-9, {
+      path: ['width'],
+      error: 'a width with which left + width is at most 1',
+    })
+    .refine(({ top, height }) => top + height <= 1 + 1e-9, {
+      path: ['height'],
+      error: 'a height with which top + height is at most 1',
+    }),
+  z.strictObject({
+    kind: result('The whole picture, what is to be painted included: the answer is then shown.', z.literal('whole')),
+  }),
+]);
+export type StyleCrop = z.output<typeof styleCrop>;
+
+const benchSource = z.strictObject({
+  path: result(
+    'A folder with self_bench.txt (a number and a prompt per line) and N_source.png, N_mask.png, N_ref.png; or that list.',
+    z.string().min(1),
+    { relativeTo: 'data.dir' },
+  ),
+  coefficient: source.shape.coefficient,
+});
+
+/** The default letters are those that readers of small print do not take for others, as O for 0 or I for a bar. */
+const tinySigns = section(
+  'The embedded tiny world of signs with words: where the datasets below it do not exist, they are made.',
+  z.strictObject({
+    folder: tiny.shape.folder,
+    seed: tiny.shape.seed,
+    width: result('Width of a sign in pixels.', z.int().min(8).default(32)),
+    height: result(
+      'Height of a sign in pixels; the lower quarter is a strip that shows its colours.',
+      z.int().min(8).default(16),
+    ),
+    letter: result('Height of a letter in pixels.', z.int().min(5).default(8)),
+    letters: result('Letters of a word.', positiveInteger.default(3)),
+    alphabet: result(
+      'The letters that words are made of.',
+      z
+        .string()
+        .regex(/^[A-Z0-9]+$/, { error: 'capital letters and digits' })
+        .refine((letters) => new Set(letters).size === letters.length, { error: 'each letter once' })
+        .default('ABCEFHKLMNPRSTUWXY'),
+    ),
+    counts: section(
+      'Samples in each split.',
+      z
+        .strictObject({
+          labelled: result('Signs for the supervised warm-up.', positiveInteger.default(256)),
+          train: result('Signs to learn from rewards on.', positiveInteger.default(4096)),
+          validation: result('Signs with words that occur in no other split.', positiveInteger.default(512)),
+        })
+        .prefault({}),
+    ),
+  }),
+);
+export type TinySignSettings = z.output<typeof tinySigns>;
+
+export const inpaintData = section(
+  'Training and held-out inpainting samples.',
+  z.strictObject({
+    dir: places.dir,
+    train: section('Training sources.', z.array(benchSource)),
+    validation: section('Held-out sources.', z.array(benchSource)),
+    format: result('Form of the datasets.', z.enum(['self_bench']).default('self_bench')),
+    style_crop: section(
+      "Which part of a sample's ref the policy is shown for its style.",
+      styleCrop.prefault({ kind: 'outside_mask' }),
+    ),
+    tiny: section(
+      'The embedded tiny world of signs; null means that the data is brought along.',
+      tinySigns.nullable().default(null),
+    ),
+  }),
+);

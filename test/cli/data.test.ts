@@ -6,6 +6,7 @@ import { encodeSafetensors } from '../../src/core/safetensors.js';
 import { openEditDataset } from '../../src/data/edits.js';
 import { initImageTokenizer, type ImageTokenizerConfig } from '../../src/nets/image_tokenizer.js';
 import { saveCheckpoint } from '../../src/run/checkpoints.js';
+import { writeBench } from '../data/bench.js';
 import { jsonLines, plain, writeFiles } from '../data/pictures.js';
 import { testFolders } from '../support/folder.js';
 import { capture, RunFolder } from './run_directory.js';
@@ -93,5 +94,24 @@ describe('editrl data pack', () => {
     const written = capture();
     expect(await main(args)).toBe(1);
     expect(written.error).toMatch(`editrl: ${folder}/edits.jsonl:1: 'source': there is no picture ${folder}/b.png\n`);
+  });
+});
+
+describe('editrl data check of inpainting samples', () => {
+  it('lists all that is broken at once, prompts without a quotation only where that is asked', async () => {
+    const folder = writeBench(folders(), {
+      'self_bench.txt': '1 a sign\n2 a sign that says "B"\n12 also "B"\n13 gone\n',
+      '2_mask.png': plain(6, 4, [0, 0, 0]),
+    });
+    const written = capture();
+    expect(await main(['data', 'check', folder])).toBe(1);
+    expect(written.out).toContain(`${folder}/self_bench.txt: 4 inpainting samples, size 4x6\n`);
+    for (const found of ['13_source.png', '13_mask.png', '13_ref.png', '2_mask.png: the mask is empty']) {
+      expect(written.error).toContain(found);
+    }
+    expect(written.error).not.toContain('quotes no text');
+    expect(await main(['data', 'check', folder, '--quoted'])).toBe(1);
+    expect(written.error).toContain('self_bench.txt:1: the prompt quotes no text: "a sign"');
+    expect(await main(['data', 'check', writeBench(folders()), '--quoted'])).toBe(0);
   });
 });

@@ -6,6 +6,7 @@ import { checkNeed } from '../../src/launch/needs.js';
 import { wordTokenizerJson } from '../../src/models/tokenizer/words.js';
 import { openDecoder } from '../../src/nets/decoder/files.js';
 import { recipeOf } from '../../src/recipes/settings.js';
+import { writeBench } from '../data/bench.js';
 import { smallSettings } from '../recipes/text_answers/small.js';
 import { testFolders } from '../support/folder.js';
 
@@ -255,5 +256,18 @@ describe('what text_answers needs', () => {
     });
     expect(needs.map(({ kind }) => kind)).toEqual(['rows', 'rows', 'tokenizer']);
     expect(needs[2]).toMatchObject({ folder: 'words', model: null });
+  });
+});
+
+describe('inpainting samples', () => {
+  it('are there by their names, and quote a text where a reward reads it', () => {
+    const look = (path: string, quoted: boolean) => () => checkNeed({ kind: 'self_bench', path, quoted });
+    const whole = writeBench(newFolder());
+    expect(look(whole, true)).not.toThrow();
+    const bare = writeBench(newFolder(), { 'self_bench.txt': '1 a sign\n2 a sign that says ""\n12 "ok"\n' });
+    expect(look(bare, false)).not.toThrow();
+    expect(look(bare, true)).toThrow(/2 things are wrong.*quotes no text.*quotation is empty/s);
+    rmSync(join(whole, '12_mask.png'));
+    expect(look(whole, false)).toThrow(/sample 12 has no 12_mask.png/);
   });
 });

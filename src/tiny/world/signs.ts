@@ -238,24 +238,68 @@ export interface SignOptions {
   readonly height?: number;
 }
 
-interface Layout {
-  readonly strokes: readonly Stroke[];
+/** A letter of a word and where it begins, in heights of a letter from the word's left edge. */
+export interface PlacedLetter {
+  readonly name: string;
+  readonly left: number;
+  /** In heights of a letter, between the middles of its outer strokes. */
   readonly width: number;
 }
 
-function layOut(word: string): Layout {
-  const strokes: Stroke[] = [];
-  let x = 0;
-  for (const name of word) {
-    const found = LETTERS[name];
+/** A word's letters from the left. Raises DataError for what is no capital letter, digit or space. */
+export function placeLetters(word: string): readonly PlacedLetter[] {
+  let left = 0;
+  return [...word].map((name) => {
+    const found = LETTERS[name] as Letter | undefined;
     if (found === undefined) {
       throw new DataError(`a sign cannot show ${JSON.stringify(name)}; it has capital letters, digits and the space`);
     }
-    const left = x;
-    strokes.push(...found.strokes.map((stroke) => stroke.map(([u, v]): Point => [left + u, v])));
-    x += found.width + GAP;
+    const placed = { name, left, width: found.width };
+    left += found.width + GAP;
+    return placed;
+  });
+}
+
+/** The width of placed letters in heights of a letter, between the middles of the outer strokes. */
+function widthOf(letters: readonly PlacedLetter[]): number {
+  const last = letters.at(-1);
+  return last === undefined ? 0 : last.left + last.width;
+}
+
+/** The pixels that a word takes, its pen included. Raises DataError as `placeLetters`. */
+export function wordSize(word: string, size: number): { readonly width: number; readonly height: number } {
+  return { width: Math.ceil((widthOf(placeLetters(word)) + PEN) * size), height: Math.ceil((1 + PEN) * size) };
+}
+
+/** Where letters are drawn, in pixels: the middles of the topmost and leftmost strokes, and the height between those above and below. */
+export interface Place {
+  readonly left: number;
+  readonly top: number;
+  readonly size: number;
+}
+
+/** The place of a word in the middle of `width` x `height` pixels. */
+export function middlePlace(letters: readonly PlacedLetter[], size: number, width: number, height: number): Place {
+  return { left: (width - widthOf(letters) * size) / 2, top: (height - size) / 2, size };
+}
+
+/** How much of each pixel the letters' ink covers, from 0 to 1; axes [height, width]. */
+export function inkCoverage(
+  letters: readonly PlacedLetter[],
+  { left, top, size }: Place,
+  width: number,
+  height: number,
+): Float32Array {
+  const coverage = new Float32Array(width * height);
+  for (const { name, left: from } of letters) {
+    for (const stroke of LETTERS[name].strokes) {
+      const points = stroke.map(([x, y]): Point => [left + (from + x) * size, top + y * size]);
+      for (let i = 1; i < points.length; i++) {
+        cover(coverage, width, height, points[i - 1], points[i], (PEN * size) / 2);
+      }
+    }
   }
-  return { strokes, width: Math.max(0, x - GAP) };
+  return coverage;
 }
 
 function distanceTo(x: number, y: number, [ax, ay]: Point, [bx, by]: Point): number {
@@ -289,9 +333,8 @@ function isImage(paper: Rgb | RgbImage): paper is RgbImage {
  */
 export function drawSign(word: string, options: SignOptions = {}): RgbImage {
   const { size = 32, ink = [16, 16, 16], paper = BACKGROUND } = options;
-  const layout = layOut(word);
-  const wide = Math.ceil((layout.width + PEN) * size);
-  const high = Math.ceil((1 + PEN) * size);
+  const letters = placeLetters(word);
+  const { width: wide, height: high } = wordSize(word, size);
   const given = isImage(paper) ? paper : null;
   const width = options.width ?? given?.width ?? wide + size;
   const height = options.height ?? given?.height ?? high + size;
@@ -302,13 +345,7 @@ export function drawSign(word: string, options: SignOptions = {}): RgbImage {
       next: 'Choose smaller letters, a shorter word, or paper of the size of the sign.',
     });
   }
-  const left = (width - layout.width * size) / 2;
-  const top = (height - size) / 2;
-  const coverage = new Float32Array(width * height);
-  for (const stroke of layout.strokes) {
-    const points = stroke.map(([x, y]): Point => [left + x * size, top + y * size]);
-    for (let i = 1; i < points.length; i++) cover(coverage, width, height, points[i - 1], points[i], (PEN * size) / 2);
-  }
+  const coverage = inkCoverage(letters, middlePlace(letters, size, width, height), width, height);
   const data = new Uint8Array(width * height * 3);
   for (let at = 0; at < data.length; at++) {
     const below = isImage(paper) ? paper.data[at] : paper[at % 3];

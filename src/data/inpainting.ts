@@ -1,0 +1,154 @@
+/** An inpainting sample as pixels, and the crop of it that shows its style. */
+import { DataError } from '../core/errors.js';
+import { decodeImage, type RgbImage } from '../core/image.js';
+import type { StyleCrop } from '../schema/data.js';
+import { sameSize, sizeText } from './pictures.js';
+import { MEMBERS, type InpaintSample, type Member } from './self_bench.js';
+
+/** What is to be painted: 1, and what is to stay: 0; axes [height, width]. */
+export interface Mask {
+  readonly width: number;
+  readonly height: number;
+  readonly data: Uint8Array;
+}
+
+/** Three pictures of one size. */
+export interface Triplet {
+  readonly source: RgbImage;
+  readonly mask: Mask;
+  readonly ref: RgbImage;
+}
+
+/**
+ * Decodes a sample. Raises DataError for a picture that cannot be decoded (all of those that cannot, in one message), sizes that differ, and a
+ * mask that is not black and white or is all black.
+ */
+export async function readTriplet(sample: InpaintSample): Promise<Triplet> {
+  const bytes: Readonly<Record<Member, Uint8Array>> = {
+    source: sample.sourcePng,
+    mask: sample.maskPng,
+    ref: sample.refPng,
+  };
+  const decoded = await Promise.allSettled(
+    MEMBERS.map(async (member) => decodeImage(bytes[member], sample.paths[member])),
+  );
+  const broken = decoded.flatMap((each) => (each.status === 'rejected' ? [each.reason as unknown] : []));
+  if (broken.length > 0) throw together(broken, sample.paths.source);
+  const [source, mask, ref] = decoded.flatMap((each) => (each.status === 'fulfilled' ? [each.value] : []));
+  if (!sameSize(source, mask) || !sameSize(source, ref)) {
+    const found = `source ${sizeText(source)}, mask ${sizeText(mask)}, ref ${sizeText(ref)}`;
+    throw new DataError(`the pictures of sample ${sample.id} differ in size: ${found}`, {
+      where: sample.paths.source,
+      next: 'Bring the three to one size.',
+    });
+  }
+  return { source, mask: binary(mask, sample.paths.mask), ref };
+}
+
+/** One error as it is; several as one that names each of their places. */
+function together(errors: readonly unknown[], where: string): unknown {
+  const [first] = errors;
+  if (errors.length === 1 || !errors.every((each) => each instanceof DataError)) return first;
+  return new DataError(errors.map((each) => `${each.where ?? where}: ${each.message}`).join('; '), { cause: first });
+}
+
+const MASK_FORM =
+  'A mask is white (255) where the picture is to be painted and black (0) elsewhere, with nothing between.';
+
+function binary({ width, height, data }: RgbImage, where: string): Mask {
+  const mask = new Uint8Array(width * height);
+  let [between, white] = [0, 0];
+  for (let at = 0; at < mask.length; at++) {
+    const [red, green, blue] = data.subarray(3 * at, 3 * at + 3);
+    if ((red !== 0 && red !== 255) || red !== green || red !== blue) between += 1;
+    mask[at] = red === 255 ? 1 : 0;
+    white += mask[at];
+  }
+  if (between > 0) {
+    const found = `${between} of its ${mask.length} pixels are neither black nor white`;
+    throw new DataError(`the mask is not binary: ${found}`, { where, next: MASK_FORM });
+  }
+  if (white > 0) return { width, height, data: mask };
+  throw new DataError('the mask is empty: all of it is black, and nothing would be painted', {
+    where,
+    next: MASK_FORM,
+  });
+}
+
+interface Box {
+  readonly left: number;
+  readonly top: number;
+  readonly width: number;
+  readonly height: number;
+}
+
+type RuleOf<K extends StyleCrop['kind']> = Extract<StyleCrop, { readonly kind: K }>;
+
+const BOXES: { readonly [K in StyleCrop['kind']]: (rule: RuleOf<K>, mask: Mask, where: string) => Box } = {
+  whole: (_rule, { width, height }) => ({ left: 0, top: 0, width, height }),
+  box: (rule, mask) => {
+    const [left, width] = along(mask.width, rule.left, rule.width);
+    const [top, height] = along(mask.height, rule.top, rule.height);
+    return { left, top, width, height };
+  },
+  outside_mask: (_rule, mask, where) => {
+    const found = largestOutside(mask);
+    if (found !== null) return found;
+    throw new DataError('the mask covers the whole picture, and leaves nothing to crop the style from', {
+      where,
+      next: "Choose another data.style_crop, such as {kind: 'box', …} or {kind: 'whole'}.",
+    });
+  },
+};
+
+/** The first pixel and the number of pixels of a part of a side: at least one, and none outside. */
+function along(side: number, start: number, share: number): readonly [first: number, count: number] {
+  const first = Math.min(side - 1, Math.round(start * side));
+  return [first, Math.max(1, Math.min(side - first, Math.round(share * side)))];
+}
+
+/**
+ * The crop of a picture that shows its style. Raises DataError, naming `where`, for `outside_mask` of a mask that covers everything.
+ * @param ref of the mask's size
+ */
+export function styleCrop(ref: RgbImage, mask: Mask, rule: StyleCrop, where: string): RgbImage {
+  const box = (BOXES[rule.kind] as (rule: StyleCrop, mask: Mask, where: string) => Box)(rule, mask, where);
+  const data = new Uint8Array(box.width * box.height * 3);
+  for (let y = 0; y < box.height; y++) {
+    const from = ((box.top + y) * ref.width + box.left) * 3;
+    data.set(ref.data.subarray(from, from + box.width * 3), y * box.width * 3);
+  }
+  return { width: box.width, height: box.height, data };
+}
+
+/** The largest rectangle without a masked pixel, the first from the top and the left of those; null where there is none. */
+function largestOutside({ width, height, data }: Mask): Box | null {
+  // How far up the unmasked pixels reach in each column, from the row at hand.
+  const heights = new Array<number>(width).fill(0);
+  let best: Box | null = null;
+  for (let y = 0; y < height; y++) {
+    for (let x = 0; x < width; x++) heights[x] = data[y * width + x] === 1 ? 0 : heights[x] + 1;
+    for (const { left, span, high } of widestBelow(heights)) {
+      if (best !== null && span * high <= best.width * best.height) continue;
+      best = { left, top: y - high + 1, width: span, height: high };
+    }
+  }
+  return best;
+}
+
+/** For every bar of a histogram the widest run of bars that reach its height, each run once. */
+function widestBelow(heights: readonly number[]): { left: number; span: number; high: number }[] {
+  const runs: { left: number; span: number; high: number }[] = [];
+  const open: { left: number; high: number }[] = [];
+  for (let x = 0; x <= heights.length; x++) {
+    const high = x < heights.length ? heights[x] : 0;
+    let left = x;
+    for (let last = open.at(-1); last !== undefined && last.high > high; last = open.at(-1)) {
+      open.pop();
+      runs.push({ left: last.left, span: x - last.left, high: last.high });
+      left = last.left;
+    }
+    if (high > 0 && open.at(-1)?.high !== high) open.push({ left, high });
+  }
+  return runs;
+}

@@ -1,0 +1,285 @@
+/**
+ * Inpainting data in the layout `self_bench`: a folder with
+ *
+ *   self_bench.txt    a sample's number and its prompt per line, such as `12 a sign that says "BAT"`
+ *   12_source.png     the context: what is to be painted over may show anything
+ *   12_mask.png       white where it is to be painted, black elsewhere
+ *   12_ref.png        the picture that is wanted
+ *   SHA256SUMS        optional, as `sha256sum *.png > SHA256SUMS` writes it: every file is then held to it
+ */
+import { existsSync, readdirSync, readFileSync, statSync } from 'node:fs';
+import { basename, dirname, join, resolve } from 'node:path';
+import { DataError } from '../core/errors.js';
+import { sha256 } from '../core/image.js';
+import { missingFileAdvice, type ListDigest } from './datalist.js';
+import type { SampleSource } from './types.js';
+
+export const SELF_BENCH_NAME = 'self_bench.txt';
+export const SUMS_NAME = 'SHA256SUMS';
+
+/** The files of a sample, `<number>_<member>.png`. */
+export const MEMBERS = ['source', 'mask', 'ref'] as const;
+export type Member = (typeof MEMBERS)[number];
+
+/** One sample as its files hold it; `readTriplet` decodes and checks them. */
+export interface InpaintSample {
+  /** The sample's number as the list writes it. */
+  readonly id: string;
+  readonly prompt: string;
+  readonly sourcePng: Uint8Array;
+  readonly maskPng: Uint8Array;
+  readonly refPng: Uint8Array;
+  /** The path of each member on this machine, for messages. */
+  readonly paths: Readonly<Record<Member, string>>;
+}
+
+/** Looks at a prompt that a line holds; raises DataError, naming `where`, for one that the run cannot use. */
+export type PromptCheck = (prompt: string, where: string) => void;
+
+interface Line {
+  readonly number: string;
+  readonly prompt: string;
+  /** The list and the line, counted from 1, for messages. */
+  readonly where: string;
+}
+
+/** What a list says, without a look into the pictures. */
+export interface SelfBenchList {
+  readonly path: string;
+  readonly folder: string;
+  /** Lines that are not blank, whatever is wrong with them. */
+  readonly samples: number;
+  /** The samples that are whole, as far as their names tell. */
+  readonly lines: readonly Line[];
+  /** All that is wrong: with lines, prompts, missing members, SHA256SUMS. */
+  readonly problems: readonly DataError[];
+  /** SHA-256 by file name; null where SHA256SUMS is not there. */
+  readonly sums: ReadonlyMap<string, string> | null;
+}
+
+const FORM = 'Write a number and a prompt on each line, such as: 12 a sign that says "BAT"';
+
+/** The name of a sample's file. */
+export function memberName(number: string, member: Member): string {
+  return `${number}_${member}.png`;
+}
+
+/**
+ * Reads the list of a dataset (its folder, or the list itself) and looks for the files that it names. What is wrong with samples stands in
+ * `problems`, all of it; raises DataError only where there is no list, or nothing in it.
+ */
+export function readSelfBench(given: string, checkPrompt: PromptCheck = () => undefined): SelfBenchList {
+  const absolute = resolve(given);
+  const isFolder = existsSync(absolute) && statSync(absolute).isDirectory();
+  const path = isFolder ? join(absolute, SELF_BENCH_NAME) : absolute;
+  const folder = dirname(path);
+  const problems: DataError[] = [];
+  const all = readLines(path, problems);
+  const samples = all.length + problems.length;
+  if (samples === 0) {
+    throw new DataError('the list of samples is empty', { where: path, next: FORM });
+  }
+  const present = new Set(readdirSync(folder));
+  const sums = present.has(SUMS_NAME) ? readSums(join(folder, SUMS_NAME), problems) : null;
+  const lines = all.filter((line) => {
+    const before = problems.length;
+    collect(problems, () => checkPrompt(line.prompt, line.where));
+    for (const member of MEMBERS) problems.push(...memberProblems(line, member, folder, present, sums));
+    return problems.length === before;
+  });
+  return { path, folder, samples, lines, problems, sums };
+}
+
+function collect(problems: DataError[], look: () => void): void {
+  try {
+    look();
+  } catch (cause) {
+    if (!(cause instanceof DataError)) throw cause;
+    problems.push(cause);
+  }
+}
+
+/** A number, which a mark such as `:` or `.` may follow, white space, and the prompt. */
+const LINE = /^\s*(\d+)[:.,)|]?\s+(\S.*?)\s*$/u;
+
+/** The lines that can be read, each number once; blank ones are passed over. */
+function readLines(path: string, problems: DataError[]): Line[] {
+  const lines: Line[] = [];
+  const seen = new Map<string, number>();
+  for (const [i, text] of textOf(path).split(/\r?\n/).entries()) {
+    if (text.trim() === '') continue;
+    const where = `${path}:${i + 1}`;
+    const parts = LINE.exec(text);
+    if (parts === null) {
+      problems.push(lineProblem(text, where));
+      continue;
+    }
+    const [, number, prompt] = parts;
+    // 7 and 007 would be files of different names, and yet one sample to whoever reads the list.
+    const value = number.replace(/^0+(?=\d)/, '');
+    const first = seen.get(value);
+    if (first === undefined) {
+      seen.set(value, i + 1);
+      lines.push({ number, prompt, where });
+      continue;
+    }
+    const next = 'Give each sample a number of its own.';
+    problems.push(new DataError(`the number ${value} stands on line ${first} already`, { where, next }));
+  }
+  return lines;
+}
+
+function lineProblem(text: string, where: string): DataError {
+  const found = /^\s*\d+\W*$/u.test(text) ? 'the line has a number and no prompt' : 'the line begins with no number';
+  return new DataError(`${found}: ${JSON.stringify(text.slice(0, 80))}`, { where, next: FORM });
+}
+
+function textOf(path: string): string {
+  try {
+    return new TextDecoder('utf-8', { fatal: true }).decode(readFileSync(path));
+  } catch (cause) {
+    if (cause instanceof TypeError) throw new DataError('is not text in UTF-8', { where: path, next: FORM, cause });
+    const code = (cause as NodeJS.ErrnoException).code ?? String(cause);
+    const found = code === 'ENOENT' ? `there is no ${basename(path)} here` : `cannot be read (${code})`;
+    throw new DataError(found, { where: path, next: missingFileAdvice(path), cause });
+  }
+}
+
+const SUM = /^([0-9a-f]{64}) [ *](?:\.\/)?(.+)$/;
+
+function readSums(path: string, problems: DataError[]): ReadonlyMap<string, string> {
+  const sums = new Map<string, string>();
+  for (const [i, line] of textOf(path).split(/\r?\n/).entries()) {
+    if (line === '') continue;
+    const parts = SUM.exec(line);
+    if (parts !== null) sums.set(parts[2], parts[1]);
+    else problems.push(new DataError('the line is no SHA-256 with a name', { where: `${path}:${i + 1}`, next: RESUM }));
+  }
+  return sums;
+}
+
+const RESUM = `Write it again: sha256sum *.png > ${SUMS_NAME}; or remove it.`;
+
+function memberProblems(
+  { number, where }: Line,
+  member: Member,
+  folder: string,
+  present: ReadonlySet<string>,
+  sums: SelfBenchList['sums'],
+): DataError[] {
+  const name = memberName(number, member);
+  if (!present.has(name)) {
+    const next = `A sample has three files: ${MEMBERS.map((each) => memberName(number, each)).join(', ')}.`;
+    return [new DataError(`sample ${number} has no ${name} in ${folder}`, { where, next })];
+  }
+  if (sums === null || sums.has(name)) return [];
+  return [new DataError(`${name} is not in ${SUMS_NAME}`, { where, next: RESUM })];
+}
+
+/** So many problems are told at once by one error. */
+const MOST_SHOWN = 20;
+
+/** All problems of a list as one error. */
+function errorOf(path: string, problems: readonly DataError[]): DataError {
+  const [first] = problems;
+  if (problems.length === 1) return first;
+  const shown = problems.slice(0, MOST_SHOWN).map(({ where, message }) => `${where}: ${message}`);
+  const more = problems.length > MOST_SHOWN ? [`and ${problems.length - MOST_SHOWN} more`] : [];
+  return new DataError([`${problems.length} things are wrong`, ...shown, ...more].join('\n  '), {
+    where: path,
+    next: `\`editrl data check ${path}\` lists them all, and looks into the pictures too.`,
+  });
+}
+
+/** A dataset of the samples that a list has whole, whatever is wrong with others: `openSelfBench` refuses those. */
+export class SelfBench implements SampleSource<InpaintSample> {
+  readonly remark = null;
+  readonly #list: SelfBenchList;
+  readonly #held: Map<string, string>;
+  #digest: ListDigest | null = null;
+
+  constructor(
+    readonly name: string,
+    list: SelfBenchList,
+  ) {
+    this.#list = list;
+    this.#held = new Map(list.sums);
+  }
+
+  get length(): number {
+    return this.#list.lines.length;
+  }
+
+  /** Without SHA256SUMS every file is read once, when this is first asked for; `read` holds them to it from then on. */
+  get digest(): ListDigest {
+    return (this.#digest ??= this.#readDigest());
+  }
+
+  read(index: number): InpaintSample {
+    const line = this.#list.lines[index] as Line | undefined;
+    if (line === undefined) {
+      throw new DataError(`there is no sample ${index}: the list has ${this.length}`, { where: this.#list.path });
+    }
+    const { number, prompt } = line;
+    const path = (member: Member): string => join(this.#list.folder, memberName(number, member));
+    return {
+      id: number,
+      prompt,
+      sourcePng: this.#bytes(number, 'source'),
+      maskPng: this.#bytes(number, 'mask'),
+      refPng: this.#bytes(number, 'ref'),
+      paths: { source: path('source'), mask: path('mask'), ref: path('ref') },
+    };
+  }
+
+  #readDigest(): ListDigest {
+    const { lines } = this.#list;
+    const files = lines.flatMap(({ number }) =>
+      MEMBERS.map((member) => {
+        const name = memberName(number, member);
+        const held = this.#held.get(name) ?? sha256(this.#bytes(number, member));
+        this.#held.set(name, held);
+        return held;
+      }),
+    );
+    const ids = sha256(JSON.stringify(lines.map(({ number, prompt }) => [number, prompt])));
+    return { ids, files: sha256(files.join(' ')) };
+  }
+
+  #bytes(number: string, member: Member): Uint8Array {
+    const name = memberName(number, member);
+    const where = join(this.#list.folder, name);
+    let bytes: Uint8Array;
+    try {
+      bytes = readFileSync(where);
+    } catch (cause) {
+      const code = (cause as NodeJS.ErrnoException).code ?? String(cause);
+      throw new DataError(`cannot read a sample of ${this.#list.path} (${code})`, {
+        where,
+        next: missingFileAdvice(where),
+        cause,
+      });
+    }
+    const held = this.#held.get(name);
+    if (held === undefined || held === sha256(bytes)) return bytes;
+    throw new DataError('a sample is not what it was: its SHA-256 is another', {
+      where,
+      next: `Something has written to the dataset: copy or make it again. Where the change is meant: ${RESUM}`,
+    });
+  }
+}
+
+/**
+ * Opens a dataset: its folder, or its `self_bench.txt`. Pictures are read when they are asked for. Raises one DataError with all that is
+ * wrong with its lines, its prompts (by `checkPrompt`) and the names of its files.
+ */
+export function openSelfBench(path: string, checkPrompt?: PromptCheck): SampleSource<InpaintSample> {
+  return new SelfBench(path, wholeList(path, checkPrompt));
+}
+
+/** The list of a dataset all of whose samples have their files. Raises DataError as `openSelfBench`. */
+export function wholeList(path: string, checkPrompt?: PromptCheck): SelfBenchList {
+  const list = readSelfBench(path, checkPrompt);
+  if (list.problems.length > 0) throw errorOf(list.path, list.problems);
+  return list;
+}

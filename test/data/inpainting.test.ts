@@ -1,0 +1,151 @@
+import { join } from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { DataError } from '../../src/core/errors.js';
+import { encodePng } from '../../src/core/image.js';
+import { encodePlainPng } from '../../src/core/png.js';
+import { checkDataset, findDatalists } from '../../src/data/check.js';
+import { readTriplet, styleCrop, type Mask } from '../../src/data/inpainting.js';
+import { openSelfBench } from '../../src/data/self_bench.js';
+import type { StyleCrop } from '../../src/schema/data.js';
+import { testFolders } from '../support/folder.js';
+import { benchFiles, maskOf, writeBench } from './bench.js';
+import { plain } from './pictures.js';
+
+const newFolder = testFolders('inpainting');
+
+async function problemOf(changes: Readonly<Record<string, Uint8Array | string>>): Promise<string> {
+  const bench = openSelfBench(writeBench(newFolder(), changes));
+  const failed: unknown = await readTriplet(bench.read(1)).then(
+    () => new Error('it was not refused'),
+    (error: unknown) => error,
+  );
+  if (failed instanceof DataError) return failed.toText();
+  throw failed;
+}
+
+describe('a sample as pixels', () => {
+  it('has pictures of one size and a mask of zeros and ones', async () => {
+    const { source, mask, ref } = await readTriplet(openSelfBench(writeBench(newFolder())).read(1));
+    expect([...source.data.slice(0, 3), ...ref.data.slice(0, 3)]).toEqual([2, 0, 0, 0, 2, 0]);
+    expect([source.width, source.height, ref.width, ref.height, mask.width, mask.height]).toEqual([6, 4, 6, 4, 6, 4]);
+    const row = (y: number): number[] => [...mask.data.slice(y * 6, y * 6 + 6)];
+    expect([0, 1, 2, 3].map(row)).toEqual([Array(6).fill(0), [0, 1, 1, 1, 1, 1], Array(6).fill(0), Array(6).fill(0)]);
+  });
+
+  it('says which sizes differ', async () => {
+    const message = await problemOf({ '2_mask.png': encodePlainPng(maskOf(() => true, 255, 5)) });
+    expect(message).toContain('2_source.png: the pictures of sample 2 differ in size: source 6x4, mask 5x4, ref 6x4');
+    expect(await problemOf({ '2_ref.png': plain(6, 5, [1, 1, 1]) })).toContain('ref 6x5');
+  });
+
+  it('refuses a mask that is empty, or not black and white', async () => {
+    expect(await problemOf({ '2_mask.png': plain(6, 4, [0, 0, 0]) })).toContain('2_mask.png: the mask is empty');
+    const grey = await problemOf({ '2_mask.png': encodePlainPng(maskOf((x) => x < 2, 254)) });
+    expect(grey).toContain('2_mask.png: the mask is not binary: 8 of its 24 pixels are neither black nor white');
+    expect(await problemOf({ '2_mask.png': plain(6, 4, [255, 0, 0]) })).toContain('24 of its 24 pixels');
+  });
+
+  it('names every picture that cannot be decoded', async () => {
+    const whole = await encodePng({ width: 6, height: 4, data: new Uint8Array(72) });
+    const message = await problemOf({ '2_mask.png': whole.subarray(0, 40), '2_ref.png': 'no picture' });
+    expect(message).toMatch(/2_mask\.png: cannot decode the image.*; .*2_ref\.png: cannot decode the image/);
+  });
+});
+
+describe('data check', () => {
+  it('lists every broken sample, and passes over none', async () => {
+    const numbers = Array.from({ length: 40 }, (_, i) => i + 1);
+    const files = benchFiles(numbers);
+    const folder = newFolder();
+    const black = plain(6, 4, [0, 0, 0]);
+    const empty = Object.fromEntries(numbers.slice(5, 35).map((number) => [`${number}_mask.png`, black]));
+    const list = `${String(files['self_bench.txt'])}41 gone\n40 again\n`;
+    writeBench(folder, { ...files, ...empty, '40_ref.png': plain(3, 3, [1, 2, 3]), 'self_bench.txt': list });
+    const [found] = findDatalists(folder);
+    expect(found).toBe(join(folder, 'self_bench.txt'));
+    const report = await checkDataset(found);
+    expect(report).toMatchObject({ path: found, kind: 'inpainting', samples: 42, sizes: ['4x6'], remark: null });
+    const said = report.problems.map((problem) => problem.toText());
+    expect(said).toHaveLength(1 + 3 + 30 + 1);
+    for (const number of numbers.slice(5, 35)) {
+      expect(said.filter((text) => text.includes(`/${number}_mask.png: the mask is empty`))).toHaveLength(1);
+    }
+    expect(said.filter((text) => text.includes('40_source.png: the pictures of sample 40 differ'))).toHaveLength(1);
+  });
+
+  it('finds nothing wrong with whole samples, below any folder', async () => {
+    const above = newFolder();
+    writeBench(join(above, 'a'));
+    const lists = findDatalists(above);
+    expect(lists).toEqual([join(above, 'a', 'self_bench.txt')]);
+    expect(await checkDataset(lists[0])).toMatchObject({ samples: 3, problems: [], sizes: ['4x6'] });
+  });
+});
+
+describe('the style crop', () => {
+  const width = 5;
+  const height = 4;
+  // Every pixel holds its place, so that a crop tells where it is from.
+  const ref = { width, height, data: Uint8Array.from({ length: 60 }, (_, at) => Math.floor(at / 3)) };
+  const mask = (rows: readonly string[]): Mask => ({
+    width: rows[0].length,
+    height: rows.length,
+    data: Uint8Array.from([...rows.join('')], (letter) => (letter === '#' ? 1 : 0)),
+  });
+  const hole = mask(['.....', '.##..', '.##..', '.....']);
+  const crop = (rule: StyleCrop, of = hole): unknown => {
+    const { width: wide, height: high, data } = styleCrop(ref, of, rule, 'here');
+    return { wide, high, first: data[0], last: data[data.length - 1] };
+  };
+
+  it('is the whole picture, or a box of its shares', () => {
+    expect(styleCrop(ref, hole, { kind: 'whole' }, 'here')).toEqual(ref);
+    const box = (left: number, top: number, wide: number, high: number): StyleCrop => ({
+      kind: 'box',
+      left,
+      top,
+      width: wide,
+      height: high,
+    });
+    expect(crop(box(0, 0.75, 1, 0.25))).toEqual({ wide: 5, high: 1, first: 15, last: 19 });
+    expect(crop(box(0.2, 0.25, 0.4, 0.5))).toEqual({ wide: 2, high: 2, first: 6, last: 12 });
+    expect(crop(box(1, 1, 0.01, 0.01))).toEqual({ wide: 1, high: 1, first: 19, last: 19 });
+  });
+
+  it('outside the mask is the largest rectangle that holds nothing of it', () => {
+    expect(crop({ kind: 'outside_mask' })).toEqual({ wide: 2, high: 4, first: 3, last: 19 });
+    const strip = mask(['#####', '#####', '.....', '.....']);
+    expect(crop({ kind: 'outside_mask' }, strip)).toEqual({ wide: 5, high: 2, first: 10, last: 19 });
+    const stairs = mask(['#..##', '#...#', '##...', '###..']);
+    expect(crop({ kind: 'outside_mask' }, stairs)).toEqual({ wide: 2, high: 2, first: 1, last: 7 });
+  });
+
+  it('agrees with a search over all rectangles', () => {
+    let state = 1;
+    const random = (): number => (state = (state * 48271) % 2147483647) / 2147483647;
+    for (let trial = 0; trial < 200; trial++) {
+      const data = Uint8Array.from({ length: 20 }, () => (random() < 0.35 ? 1 : 0));
+      let best = 0;
+      for (let top = 0; top < height; top++) {
+        for (let left = 0; left < width; left++) {
+          for (let bottom = top + 1; bottom <= height; bottom++) {
+            for (let right = left + 1; right <= width; right++) {
+              let masked = 0;
+              for (let y = top; y < bottom; y++) for (let x = left; x < right; x++) masked += data[y * width + x];
+              if (masked === 0) best = Math.max(best, (bottom - top) * (right - left));
+            }
+          }
+        }
+      }
+      const found = styleCrop(ref, { width, height, data }, { kind: 'outside_mask' }, 'here');
+      expect(found.width * found.height).toBe(best);
+      const pixels = Array.from({ length: found.width * found.height }, (_, i) => found.data[3 * i]);
+      expect(pixels.map((place) => data[place])).toEqual(pixels.map(() => 0));
+    }
+  });
+
+  it('cannot be outside of a mask that covers everything', () => {
+    const all = mask(['#####', '#####', '#####', '#####']);
+    expect(() => crop({ kind: 'outside_mask' }, all)).toThrow(/covers the whole picture/);
+  });
+});
