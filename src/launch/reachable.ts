@@ -130,7 +130,7 @@ export class Servers {
 
   /** A run goes on without its held-out judge, so that nothing of it is in the way. */
   async #ofHeldOut(settings: RunSettings, { held_out_judge: second }: RewardSettings): Promise<Found[]> {
-    if (second === null || !isTrainable(settings) || settings.algorithm.type !== 'grpo') return [];
+    if (second === null || !isTrainable(settings) || settings.algorithm.type === 'sft') return [];
     const error = await this.#ask(second.endpoint, second.model, {
       alias: second.model_alias,
       names: heldOutNames,

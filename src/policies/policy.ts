@@ -25,6 +25,13 @@ export interface Statistics {
   readonly logProbs: Float32Array;
   /** In nats; absent where it is no function of the action's distribution that is computed anyway. */
   readonly entropy?: Float32Array;
+  /**
+   * Where an action is drawn from a Gaussian: its mean, a row of numbers per action. Then KL is that of two Gaussians of one deviation, and the
+   * reference has to say it.
+   */
+  readonly means?: readonly Float32Array[];
+  /** Per action, in nats: KL to the reference, where learning has computed it on the way. */
+  readonly divergence?: Float32Array;
 }
 
 /** What is to be learnt from one answer; arrays run over its actions. */
@@ -56,7 +63,7 @@ export type KlEstimator = 'k1' | 'k2' | 'k3';
 
 export interface KlSpec {
   readonly coefficient: number;
-  /** Of policies whose divergence is known in closed form it has no meaning. */
+  /** Without meaning where the divergence is known in closed form. */
   readonly estimator: KlEstimator;
 }
 

@@ -7,6 +7,7 @@ import type { OpenedRecipe } from '../train/worker.js';
 import { enginesOf, withEngines } from './engines.js';
 import { imageEditTokens } from './image_edit_tokens/open.js';
 import { imageTokenizer } from './image_tokenizer/open.js';
+import { ipAdapter } from './ip_adapter/open.js';
 import { textAnswers } from './text_answers/open.js';
 import { recipeOf, type TrainedName } from './settings.js';
 
@@ -14,6 +15,7 @@ const recipes: Readonly<Record<TrainedName, OpenRecipe>> = {
   image_edit_tokens: imageEditTokens,
   image_tokenizer: imageTokenizer,
   text_answers: textAnswers,
+  ip_adapter: ipAdapter,
 };
 
 /** A run's recipe for the loop. Opening it raises EngineError where this machine lacks what its engines are to compute on. */

@@ -108,7 +108,7 @@ export async function openTokenTraining<P extends Prompt & TokenAsked<T>, T exte
   if (sampled !== null) policy.sampleElsewhere(await openSamplerElsewhere(settings, bench, sampled, policy));
   const schedule = scheduleOf(settings);
   // A supervised run without a judge reports losses only; GRPO cannot do without a reward.
-  const scores = algorithm.type === 'grpo' || judge !== null || !asksJudge(reward);
+  const scores = algorithm.type !== 'sft' || judge !== null || !asksJudge(reward);
   const scorer = scores ? await openScorer(settings, bench, judge) : null;
   const collector: Collector<P, TokenAnswer, TokenSampling> | null =
     scorer === null ? null : { task, policy, scorer, group };
@@ -137,5 +137,6 @@ export async function openTokenTraining<P extends Prompt & TokenAsked<T>, T exte
     schedule,
     trained,
     mismatchAlarm: MISMATCH_ALARM,
+    importanceCap: settings.rollout.engine === null ? null : settings.rollout.importance_cap,
   });
 }

@@ -155,7 +155,7 @@ function endpoint(read: Reader): Problem[] {
   if (value === '') {
     const choice = rewardChoice(read);
     const asking = choice === null ? [] : termsThatAsk(choice);
-    if (read('algorithm.type') !== 'grpo' || asking.length === 0) return [];
+    if (!['grpo', 'ppo'].includes(read('algorithm.type') as string) || asking.length === 0) return [];
     return problem(
       'reward.endpoint',
       `empty, but reward '${asking[0]}' needs a judge: export APP__REWARD_FUNCTION_API_BASE=http://HOST:4877 or set it here; 'embedded' starts the rule judge of the tiny world`,

@@ -5,6 +5,7 @@ import type { RunSettings, TrainedSettings } from '../schema/run.js';
 import { external } from './external/settings.js';
 import { imageEditTokens } from './image_edit_tokens/settings.js';
 import { imageTokenizer } from './image_tokenizer/settings.js';
+import { ipAdapter } from './ip_adapter/settings.js';
 import { textAnswers } from './text_answers/settings.js';
 import type { Recipe, TrainedRecipe } from './recipe.js';
 
@@ -13,6 +14,7 @@ export const recipes = {
   image_edit_tokens: imageEditTokens,
   image_tokenizer: imageTokenizer,
   text_answers: textAnswers,
+  ip_adapter: ipAdapter,
   external,
 } as const satisfies Readonly<Record<string, Recipe>>;
 

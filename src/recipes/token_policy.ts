@@ -57,7 +57,7 @@ export const decoderNeeds = {
     if (shape === null) return null;
     const activations = decoderActivations(shape, optimizer.per_device_batch_size, policy.model_context_size);
     // The moving averages and the frozen reference, which shares all weights with a model that has an adapter.
-    const reference = algorithm.type === 'grpo' && policy.lora === null ? 1 : 0;
+    const reference = algorithm.type !== 'sft' && policy.lora === null ? 1 : 0;
     const copies = (optimizer.ema_decay === null ? 0 : 1) + reference;
     const frozen = policy.lora === null ? 0 : decoderParameters(shape);
     return trainingBytes(trainedParameters(settings, shape), activations, copies, frozen);
@@ -71,14 +71,14 @@ export const decoderNeeds = {
       algorithm.type === 'sft' ? algorithm.sft.batch_size : rollout.episodes_per_iteration / algorithm.minibatches;
     return Math.ceil(answers / optimizer.per_device_batch_size);
   },
-  columns: ({ algorithm }) => (algorithm.type === 'grpo' ? rewardColumns : lossColumns),
+  columns: ({ algorithm }) => (algorithm.type === 'sft' ? lossColumns : rewardColumns),
   patience: ({ algorithm }) =>
-    algorithm.type === 'grpo' || algorithm.sft.patience === null
+    algorithm.type !== 'sft' || algorithm.sft.patience === null
       ? null
       : { key: 'algorithm.sft.patience', value: algorithm.sft.patience },
   warnings: (settings) => {
     const { algorithm } = settings;
-    if (algorithm.type !== 'grpo' || algorithm.clip_range === null || stepsPerIteration(settings) > 1) return [];
+    if (algorithm.type === 'sft' || algorithm.clip_range === null || stepsPerIteration(settings) > 1) return [];
     return [
       'algorithm.clip_range has no effect: with one optimizer step an iteration the ratio is 1; raise algorithm.minibatches or inner_epochs, or set it to null',
     ];
@@ -86,7 +86,7 @@ export const decoderNeeds = {
 } as const satisfies Partial<TrainedRecipe<TokenRecipeSettings>>;
 
 function stepsPerIteration({ algorithm }: Pick<TokenRecipeSettings, 'algorithm'>): number {
-  return algorithm.type === 'grpo' ? algorithm.inner_epochs * algorithm.minibatches : 1;
+  return algorithm.type === 'sft' ? 1 : algorithm.inner_epochs * algorithm.minibatches;
 }
 
 function trainedParameters({ policy: { lora } }: Pick<TokenRecipeSettings, 'policy'>, shape: ModelShape): number {

@@ -106,6 +106,7 @@ function coefficients(read: Reader, key: string): Problem[] {
   );
 }
 
+/** Whether it learns from rewards. */
 function isGrpo(read: Reader): boolean {
-  return read('algorithm.type') === 'grpo';
+  return ['grpo', 'ppo'].includes(read('algorithm.type') as string);
 }

@@ -36,6 +36,8 @@ export interface RecordedEpisode {
   readonly finished: boolean;
   /** The answer, where it is tokens. */
   readonly tokens?: readonly number[];
+  /** The answer, where it is latents: numbers of half precision, in base64. */
+  readonly latents?: string;
   /** The answer's words, where it has some. */
   readonly text?: string;
   readonly outcome: Outcome;
@@ -56,6 +58,7 @@ const episode = z.object({
   instruction: z.string(),
   finished: z.boolean(),
   tokens: z.array(z.int().min(0)).optional(),
+  latents: z.base64().optional(),
   text: z.string().optional(),
   outcome: z.discriminatedUnion('kind', [
     z.looseObject({ kind: z.literal('scored'), value: z.number(), normalised: z.number(), parts: numbers }),

@@ -2,7 +2,9 @@
 import { z } from 'zod';
 import { count, nonNegative, positive, positiveInteger, result, section } from './mark.js';
 
-const advantage = section(
+const CLIP = 'Largest absolute advantage; null means no limit.';
+
+const advantageFields = section(
   "How a group's rewards become advantages.",
   z.strictObject({
     scope: result(
@@ -18,9 +20,10 @@ const advantage = section(
       'Normalise the values of each of reward.terms within the group by themselves, weigh and add these, and divide by the standard deviation over the iteration (GDPO, arXiv 2601.05242).',
       z.boolean().default(false),
     ),
-    clip: result('Largest absolute advantage; null means no limit.', positive.nullable().default(null)),
+    clip: result(CLIP, positive.nullable().default(null)),
   }),
-).prefault({});
+);
+const advantage = advantageFields.prefault({});
 
 const trainTokens = z
   .union([
@@ -64,6 +67,11 @@ export const grpo = z.strictObject({
   kl_estimator: result('How the KL is estimated per token.', z.enum(['k1', 'k2', 'k3']).default('k3')),
   warmup_steps: warmupSteps,
   reward_scale: result('Multiplies the advantages.', positive.default(1)),
+  drop_zero_spread: result(
+    'Leave out groups whose episodes all got the same reward, KL and divisor included; else they keep both.',
+    z.boolean().default(false),
+    { absent: false },
+  ),
 });
 
 /** That of a policy whose answers hold text and vision tokens. */
@@ -138,7 +146,42 @@ export const tokenizerAlgorithm = section(
     .prefault({}),
 );
 
-export type GrpoSettings = z.output<typeof grpo>;
+const flowGrpo = grpo.extend({
+  advantage: advantageFields.extend({ clip: result(CLIP, positive.nullable().default(5)) }).prefault({}),
+  clip_range: result(
+    'Clip range of the probability ratio; log-probabilities are means over the elements of a picture, and move little. null means no clipping.',
+    positive.nullable().default(1e-4),
+  ),
+  kl_coeff: result(
+    "Weight of the KL penalty to the frozen start: mean((m - m_ref)^2) / (2 s^2) over the elements, s the step's own deviation. flow_grpo divides by sigma_t alone, so that its beta counts 1 / |dt| times as much here.",
+    nonNegative.default(4e-3),
+  ),
+  drop_zero_spread: result(grpo.shape.drop_zero_spread.description ?? '', z.boolean().default(true)),
+});
+
+/** A preset: advantages over the whole batch, and two optimizer steps an iteration. There is no value head. */
+const flowPpo = flowGrpo.extend({
+  type: result('The algorithm.', z.literal('ppo')),
+  advantage: flowGrpo.shape.advantage
+    .unwrap()
+    .extend({
+      scope: result(
+        advantageFields.shape.scope.description ?? '',
+        advantageFields.shape.scope.unwrap().default('batch'),
+      ),
+    })
+    .prefault({}),
+  minibatches: result(grpo.shape.minibatches.description ?? '', positiveInteger.default(2)),
+});
+
+/** How a flow policy learns: from rewards, or from labelled pictures by flow matching. */
+export const flowAlgorithm = section(
+  'How the policy learns.',
+  z.discriminatedUnion('type', [flowGrpo, flowPpo, wordsSft]),
+);
+
+/** Learning from rewards; ppo is GRPO with other defaults. */
+export type GrpoSettings = Omit<z.output<typeof grpo>, 'type'> & { type: 'grpo' | 'ppo' };
 export type SftSettings = z.output<typeof sft>;
 export type WordsSftSettings = z.output<typeof wordsSft>;
 export type AdvantageSettings = z.output<typeof advantage>;

@@ -93,6 +93,43 @@ export const rollout = section(
 );
 export type RolloutSettings = z.output<typeof rollout>;
 
+const picked = rollout.unwrap().shape;
+
+/** How a flow policy answers: a solver takes it from noise to a picture. */
+export const flowRollout = section(
+  'How answers are sampled.',
+  z
+    .strictObject({
+      episodes_per_iteration: picked.episodes_per_iteration,
+      generations_per_sample: picked.generations_per_sample,
+      chunk_groups: picked.chunk_groups,
+      num_steps: result('Steps of the solver in training.', positiveInteger.default(10)),
+      eval_num_steps: result("Steps of the ODE's solver in held-out evaluation.", positiveInteger.default(20)),
+      noise_level: result(
+        'Scale of the noise of the SDE that is sampled in training: its steps are the actions.',
+        positive.default(0.7),
+      ),
+      guidance_scale: result(
+        'Scale of classifier-free guidance, in training and evaluation; a model that embeds the guidance is told it, any other is asked twice. null means none.',
+        positive.nullable().default(null),
+      ),
+      timestep_fraction: result(
+        'Of the steps of a rollout the first floor(num_steps * this) are noisy and learnt from; the others are taken by the ODE.',
+        z.number().gt(0).max(1).default(0.99),
+      ),
+      sde_window: result(
+        'Only `size` steps in a row are noisy and learnt from, drawn for every group within steps [from, to) of `range`: {size, range: [from, to]}. null means all that timestep_fraction leaves.',
+        z
+          .strictObject({ size: positiveInteger, range: z.tuple([count, positiveInteger]) })
+          .nullable()
+          .default(null),
+        { allowed: '{size: 2, range: [0, 5]}, or null' },
+      ),
+    })
+    .prefault({}),
+);
+export type FlowRolloutSettings = z.output<typeof flowRollout>;
+
 export const validation = section(
   'Held-out evaluation: before, during and after training, always on the same prompts.',
   z
@@ -104,7 +141,10 @@ export const validation = section(
       prompts: result('How many held-out prompts.', positiveInteger.default(128)),
       temperature: result('Sampling temperature.', positive.default(1)),
       seed: result('Seed of the sampling.', count.default(0)),
-      greedy: result('Also evaluate the most probable answers.', z.boolean().default(true)),
+      greedy: result(
+        "Also evaluate the most probable answers; those of a flow policy are the ODE's.",
+        z.boolean().default(true),
+      ),
       weights: result(
         'Which weights are evaluated: the current ones, or the moving averages of optimizer.ema_decay; null means the averages where there are any.',
         z.enum(['current', 'average']).nullable().default(null),

@@ -107,6 +107,13 @@ export function perTermAdvantages(
   }));
 }
 
+/** Groups without spread as dropped ones. */
+export function withoutZeroSpread(groups: readonly GroupAdvantages[]): GroupAdvantages[] {
+  return groups.map((group) =>
+    group.zeroSpread ? { ...group, advantages: group.advantages.map(() => null), dropped: true } : group,
+  );
+}
+
 /** From an iteration's outcomes to its advantages, as the config says. `weights` are those of the reward's terms, in their order. */
 export function outcomeAdvantages(
   outcomes: readonly (readonly Outcome[])[],

@@ -54,7 +54,7 @@ export interface Bench {
 export interface JudgedSettings extends ScoredRun {
   readonly seed: number;
   readonly optimizer: OptimizerSettings;
-  readonly rollout: Pick<RolloutSettings, 'engine' | 'importance_cap' | 'generations_per_sample' | 'chunk_groups'>;
+  readonly rollout: Pick<RolloutSettings, 'generations_per_sample' | 'chunk_groups'>;
   readonly validation: ValidationSettings;
   readonly track: TrackSettings;
 }
@@ -110,7 +110,7 @@ export function openHeldOut<P extends Prompt, A extends Answer, H>(
 
 /** What a recipe adds to what follows from its settings. */
 export type GrpoParts<P extends Prompt, A extends Answer, H> = Collector<P, A, H> &
-  Pick<GrpoDeps<P, A, H>, 'how' | 'heldOut' | 'trained' | 'mismatchAlarm'> & {
+  Pick<GrpoDeps<P, A, H>, 'how' | 'heldOut' | 'trained' | 'mismatchAlarm' | 'importanceCap'> & {
     readonly schedule: ReturnType<typeof scheduleOf>;
   };
 
@@ -133,7 +133,6 @@ export async function openGrpo<P extends Prompt, A extends Answer, H>(
     reward,
     checkpoint,
     keepsImages,
-    importanceCap: rollout.engine === null ? null : rollout.importance_cap,
     record: (record) => recordEpisodes(must(handle, 'the handle').paths, record, keepsImages(record.iteration)),
     // All ranks see the same; one of them says it.
     alarm: (message) => void (group.rank === 0 && warn(message)),

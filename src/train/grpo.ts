@@ -9,7 +9,7 @@ import type { Answer } from '../policies/policy.js';
 import type { Metrics } from '../run/metrics.js';
 import { askHeldOutJudge, type HeldOutJudge } from '../scoring/held_out_judge.js';
 import type { Prompt } from '../scoring/task.js';
-import { outcomeAdvantages } from './advantages.js';
+import { outcomeAdvantages, withoutZeroSpread } from './advantages.js';
 import { collect, type Asked, type Collector } from './collect.js';
 import { exchange, type IterationRecord } from './episodes.js';
 import { describeEpisodes, describeOutcomes } from './grpo_metrics.js';
@@ -66,13 +66,14 @@ export class GrpoTraining<P extends Prompt, A extends Answer, H> implements Trai
     const samples = prompts.map(({ id }) => id);
     const history =
       algorithm.advantage.scope === 'prompt_history' ? extended(this.#history, samples, all.outcomes) : this.#history;
-    const advantages = outcomeAdvantages(
+    const compared = outcomeAdvantages(
       all.outcomes,
       algorithm.advantage,
       reward.terms.map(({ weight }) => weight),
       algorithm.reward_scale,
       samples.map((id) => history[id] ?? []),
     );
+    const advantages = algorithm.drop_zero_spread ? withoutZeroSpread(compared) : compared;
     const updated = await update(iteration, groups, advantages, deps, watch);
     this.#history = history;
     if (all.kept !== null) await deps.record({ iteration, groups, advantages, outcomes: all.outcomes, kept: all.kept });

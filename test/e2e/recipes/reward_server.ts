@@ -1,22 +1,22 @@
-/** What judges answers in words, in tests of the recipes that make them. */
-import type { Outcome } from '../../../src/rewards/score/types.js';
+/** What judges answers in tests of the recipes that make them. */
+import type { JudgeItem, Outcome } from '../../../src/rewards/score/types.js';
 import { rewardOf, place as servers } from '../../rewards/server/served.js';
 import type { TestJudge } from './contract.js';
 
-/** A reward server that likes short answers. */
-export async function likesShortAnswers(): Promise<TestJudge> {
+/** A reward server of one term, which gives from 0 to 1. */
+async function likes(term: string, valueOf: (item: JudgeItem) => number): Promise<TestJudge> {
   const running = servers();
   const away: Outcome = { kind: 'unscored', reason: 'server_error', detail: 'its judge is away', parts: {} };
   const server = await running.start({
     ...rewardOf({
-      brevity: {
+      [term]: {
         weight: 1,
-        score: ({ answer = '' }) => {
+        score: (item) => {
           const manner = judge.manner();
           if (manner === 'silent') return new Promise<Outcome>(() => {});
           if (manner === 'fails') return away;
-          const value = 1 / (1 + answer.split(' ').length);
-          return { kind: 'scored', value, normalised: value, parts: { 'brevity/words': answer.split(' ').length } };
+          const value = valueOf(item);
+          return { kind: 'scored', value, normalised: value, parts: { [`${term}/value`]: value } };
         },
       },
     }),
@@ -29,3 +29,12 @@ export async function likesShortAnswers(): Promise<TestJudge> {
   const judge: TestJudge = { url: server.url, manner: () => 'scores', onLook: () => {}, close: () => running.close() };
   return judge;
 }
+
+export const likesShortAnswers = (): Promise<TestJudge> =>
+  likes('brevity', ({ answer = '' }) => 1 / (1 + answer.split(' ').length));
+
+export const likesDarkPictures = (): Promise<TestJudge> =>
+  likes('darkness', ({ edited }) => {
+    const data = edited?.data ?? [255];
+    return 1 - data.reduce((sum, byte) => sum + byte, 0) / (255 * data.length);
+  });

@@ -1,0 +1,42 @@
+/** What a flow policy is asked and answers with. Pictures are rows of numbers here: latents, packed as the model's tokens. */
+import type { Answer, Answered } from '../policy.js';
+import type { Gaussian } from './steps.js';
+
+/** What the model sees besides the noisy latents. */
+export interface FlowCondition {
+  /** Of the latents: tokens lie row by row. */
+  readonly rows: number;
+  readonly columns: number;
+  /** [T, width of the text encoder] */
+  readonly text: Float32Array;
+  /** [width of the pooled text], for a model that takes it. */
+  readonly pooled: Float32Array | null;
+  /** [width of the image encoder], of the style image; for a model with an IP-Adapter. */
+  readonly imageFeatures: Float32Array | null;
+  /** [rows * columns, C'] that stands behind the channels of every latent token: an inpainting context. C' may be 0. */
+  readonly context: Float32Array;
+}
+
+/** A prompt that a flow policy can answer. */
+export interface FlowAsked {
+  readonly flow: FlowCondition;
+}
+
+/** One drawn array: a noisy step of the solver, or the velocity of a labelled picture. */
+export interface FlowAction {
+  /** The noise level at which the model is asked. */
+  readonly sigma: number;
+  /** [N, C] what it is shown. */
+  readonly x: Float32Array;
+  /** [N, C] what was drawn. */
+  readonly drawn: Float32Array;
+  readonly gaussian: Gaussian;
+}
+
+export interface FlowAnswer extends Answer {
+  readonly actions: readonly FlowAction[];
+  /** [N, C] the final latents. */
+  readonly latents: Float32Array;
+}
+
+export type FlowGroup = Answered<FlowAsked, FlowAnswer>;

@@ -1,0 +1,301 @@
+/** Log-probabilities of given actions of a flow policy and gradients of losses on them, micro-batch by micro-batch in a fixed order. */
+import { InternalError } from '../../core/errors.js';
+import type { SessionOptions, TensorData } from '../../engines/onnx/session.js';
+import { add, mul, reduceSum, reshape, slice, sub } from '../../graph/build.js';
+import { gradients } from '../../graph/differentiate.js';
+import type { Graph, Value } from '../../graph/ir.js';
+import { shareOf, type Peers } from '../../group/peers.js';
+import type { Weights } from '../../models/files.js';
+import { ratioTerm, reinforceTerm, weightedLoss } from '../../nets/losses.js';
+import { velocityWidth } from '../../nets/flow/config.js';
+import { flowInputs, velocity, type FlowShape } from '../../nets/flow/transformer.js';
+import { GRADIENT, GradientSums } from '../gradient_sums.js';
+import type { LearnReport, Lesson, LossSpec, Statistics, Target } from '../policy.js';
+import { SessionCache } from '../session_cache.js';
+import type { FlowAction, FlowAnswer, FlowAsked, FlowCondition, FlowGroup } from './batch.js';
+import { trainedPart, type FlowModel } from './model.js';
+import { joined, microBatches, modelFeeds, partOf, takesGuidance } from './rows.js';
+import type { FlowSampler } from './sampler.js';
+
+export type FlowLesson = Lesson<FlowAsked, FlowAnswer>;
+
+export interface FlowLearnerOptions {
+  /** Actions in one micro-batch. */
+  readonly microBatch: number;
+  /** Scale of the guidance under which answers were sampled; null for none. */
+  readonly guidance: number | null;
+  readonly session: SessionOptions;
+  /** Processes that share the micro-batches. */
+  readonly peers: Peers;
+}
+
+/** An action, where it belongs, and what is to be learnt from it. */
+interface ActionRow extends FlowAction {
+  readonly condition: FlowCondition;
+  readonly target: Target | null;
+  /** Its place in its answer. */
+  readonly at: number;
+}
+
+/** What is computed of an action. */
+interface ActionStatistics {
+  readonly logProb: number;
+  /** [N, C] */
+  readonly mean?: Float32Array;
+  readonly divergence?: number;
+}
+
+export class FlowLearner {
+  readonly #forward: SessionCache;
+  readonly #backward: SessionCache;
+  readonly #gradients = new GradientSums();
+
+  constructor(
+    readonly model: FlowModel,
+    /** Asked for what guidance is measured from, which carries no gradient. */
+    private readonly sampler: FlowSampler,
+    private readonly options: FlowLearnerOptions,
+  ) {
+    this.#forward = new SessionCache('log-probabilities', options.session);
+    this.#backward = new SessionCache('training', options.session);
+  }
+
+  /** Log-probabilities under `weights`, which may be another model's of the same architecture; `withMeans` also the means. */
+  async statistics(groups: readonly FlowGroup[], weights: Weights, withMeans: boolean): Promise<Statistics[][]> {
+    const rows = rowsOf(groups.map((group) => ({ ...group, targets: null })));
+    const own: ActionStatistics[][] = [];
+    for (const { shape, at } of this.#deal(rows)) {
+      const part = at.map((i) => rows[i]);
+      const result = await this.#forward.use(
+        { shape, withMeans },
+        (graph) => {
+          const { logProbs, means } = this.#gaussians(graph, shape);
+          return { logProbs, ...(withMeans ? { means } : {}) };
+        },
+        async (session) => session.run(await this.#feeds(part, shape, weights), weights),
+      );
+      own.push(part.map((_, b) => actionStatistics(result, b, shape.batch)));
+    }
+    return this.#sorted(groups, rows, (await this.options.peers.allGather(own)).flat());
+  }
+
+  /** Adds the gradient of the loss, summed over this rank's micro-batches in their order, to what was learnt since `gradients`. */
+  async learn(lessons: readonly FlowLesson[], loss: LossSpec): Promise<LearnReport> {
+    const rows = rowsOf(lessons);
+    const own: ActionStatistics[][] = [];
+    const losses: number[] = [];
+    for (const { shape, at } of this.#deal(rows)) {
+      const part = at.map((i) => rows[i]);
+      const feeds = { ...(await this.#feeds(part, shape, this.model.weights)), ...targetFeeds(part, shape, loss) };
+      const result = await this.#backward.use(
+        { shape, loss },
+        (graph) => this.lossGraph(graph, shape, loss),
+        (session) => session.run(feeds, this.model.weights, this.#gradients.buffers(session)),
+      );
+      losses.push((result.loss as Float32Array)[0]);
+      own.push(part.map((_, b) => actionStatistics(result, b, shape.batch)));
+      this.#gradients.add(result);
+    }
+    const all = await this.options.peers.allGather({ own, losses, names: this.#gradients.names });
+    this.#gradients.agree(all.map(({ names }) => names));
+    return {
+      loss: all.flatMap((one) => one.losses).reduce((sum, one) => sum + one, 0),
+      statistics: this.#sorted(
+        lessons,
+        rows,
+        all.flatMap((one) => one.own),
+      ),
+      klClamped: 0,
+    };
+  }
+
+  /** What was learnt, as `GradientSums.take` gives it. */
+  gradients(): Promise<Map<string, Float32Array>> {
+    return this.#gradients.take(this.model.weights, this.options.peers);
+  }
+
+  async dispose(): Promise<void> {
+    await Promise.all([this.#forward.dispose(), this.#backward.dispose()]);
+  }
+
+  /** The training graph of one micro-batch: loss, statistics, and a gradient `d:<parameter>` for every trained parameter. */
+  lossGraph(graph: Graph, shape: FlowShape, loss: LossSpec): Record<string, Value> {
+    const { logProbs, means, precision } = this.#gaussians(graph, shape);
+    const input = (name: string): Value => graph.input(name, [shape.batch]);
+    const kl = loss.policy === 'likelihood' ? null : loss.kl;
+    const divergence =
+      kl === null ? null : mul(precision, meanSquare(sub(means, graph.input('reference', means.shape))));
+    const scalar = weightedLoss(
+      input('weights'),
+      gainOf(loss, logProbs, input),
+      kl === null || divergence === null ? null : mul(divergence, graph.scalar(kl.coefficient)),
+    );
+    const trained = [...graph.parameters].filter(([name]) => this.#trains.has(name));
+    const found = gradients(
+      scalar,
+      trained.map(([, value]) => value),
+    );
+    return {
+      loss: scalar,
+      logProbs,
+      ...(divergence === null ? {} : { divergence }),
+      ...Object.fromEntries(trained.map(([name], i) => [`${GRADIENT}${name}`, found[i]])),
+    };
+  }
+
+  get #trains(): Weights {
+    return trainedPart(this.model);
+  }
+
+  /** Of every action of a micro-batch [B]: log-probability [B], the Gaussian's mean [B, N, C] and its precision [B]. */
+  #gaussians(graph: Graph, shape: FlowShape): { logProbs: Value; means: Value; precision: Value } {
+    const { config } = this.model;
+    const { batch } = shape;
+    const inputs = flowInputs(graph, config, shape);
+    const found = velocity(graph, config, shape, inputs);
+    const { guidance } = this.options;
+    const v = this.#isAskedTwice ? guided(found, graph.input('unguided', found.shape), guidance ?? 1) : found;
+    const x = slice(inputs.hidden, 2, 0, velocityWidth(config));
+    const scalars = (name: string): Value => graph.input(name, [batch]);
+    const wide = (value: Value): Value => reshape(value, [batch, 1, 1]);
+    const means = add(mul(wide(scalars('of_x')), x), mul(wide(scalars('of_velocity')), v));
+    const precision = scalars('precision');
+    const error = meanSquare(sub(graph.input('drawn', means.shape), means));
+    return { logProbs: sub(scalars('offset'), mul(precision, error)), means, precision };
+  }
+
+  /** Whether guidance needs what the model says without words. */
+  get #isAskedTwice(): boolean {
+    return this.options.guidance !== null && !takesGuidance(this.model.config);
+  }
+
+  async #feeds(part: readonly ActionRow[], shape: FlowShape, weights: Weights): Promise<Record<string, TensorData>> {
+    const { config } = this.model;
+    const full = filled(part, shape.batch);
+    const of = (key: 'ofX' | 'ofVelocity' | 'precision' | 'offset'): Float32Array =>
+      Float32Array.from(full, ({ gaussian }) => gaussian[key]);
+    const unguided = this.#isAskedTwice ? await this.sampler.unguided(part, weights) : null;
+    return {
+      ...modelFeeds(part, config, shape, this.options.guidance),
+      ...(unguided === null ? {} : { unguided: joined(filled(unguided, shape.batch)) }),
+      drawn: joined(full.map(({ drawn }) => drawn)),
+      of_x: of('ofX'),
+      of_velocity: of('ofVelocity'),
+      precision: of('precision'),
+      offset: of('offset'),
+    };
+  }
+
+  /** This rank's micro-batches. All ranks cut the same ones. */
+  #deal(rows: readonly ActionRow[]): ReturnType<typeof microBatches> {
+    const parts = microBatches(rows, this.model.config, this.options.microBatch);
+    const { start, end } = shareOf(parts.length, this.options.peers);
+    return parts.slice(start, end);
+  }
+
+  /** Brings what was computed of the micro-batches, over all ranks, to the actions' order. */
+  #sorted(
+    groups: readonly { readonly answers: readonly FlowAnswer[] }[],
+    rows: readonly ActionRow[],
+    parts: readonly (readonly ActionStatistics[])[],
+  ): Statistics[][] {
+    const found = new Array<ActionStatistics>(rows.length);
+    microBatches(rows, this.model.config, this.options.microBatch).forEach(({ at }, p) =>
+      at.forEach((i, b) => (found[i] = parts[p][b])),
+    );
+    let next = 0;
+    return groups.map(({ answers }) =>
+      answers.map(({ actions }) => {
+        const own = actions.map(() => found[next++]);
+        return {
+          logProbs: Float32Array.from(own, ({ logProb }) => logProb),
+          ...(own.some(({ mean }) => mean !== undefined) ? { means: own.map(({ mean }) => mean!) } : {}),
+          ...(own.some(({ divergence }) => divergence !== undefined)
+            ? { divergence: Float32Array.from(own, ({ divergence }) => divergence!) }
+            : {}),
+        };
+      }),
+    );
+  }
+}
+
+/** [B] means over all but the first axis of x^2. */
+function meanSquare(x: Value): Value {
+  const [batch] = x.shape;
+  return mul(reshape(reduceSum(mul(x, x), [1, 2]), [batch]), x.graph.scalar(batch / x.size));
+}
+
+/** v_0 + g (v - v_0): classifier-free guidance (Ho and Salimans, 2022). */
+function guided(v: Value, without: Value, scale: number): Value {
+  return add(without, mul(v.graph.scalar(scale), sub(v, without)));
+}
+
+/** [B] what a loss raises. */
+function gainOf(loss: LossSpec, logProbs: Value, input: (name: string) => Value): Value {
+  switch (loss.policy) {
+    case 'likelihood':
+      return logProbs;
+    case 'reinforce':
+      return reinforceTerm(logProbs, input('advantages'));
+    case 'ratio':
+      return ratioTerm(logProbs, input('old'), input('advantages'), loss.clip);
+  }
+}
+
+/** Every action in the order of groups, answers and steps. */
+function rowsOf(
+  groups: readonly {
+    readonly prompt: FlowAsked;
+    readonly answers: readonly FlowAnswer[];
+    readonly targets: readonly Target[] | null;
+  }[],
+): ActionRow[] {
+  return groups.flatMap(({ prompt, answers, targets }) =>
+    answers.flatMap(({ actions }, g) =>
+      actions.map((action, at) => ({ ...action, condition: prompt.flow, target: targets?.[g] ?? null, at })),
+    ),
+  );
+}
+
+function filled<T>(part: readonly T[], size: number): T[] {
+  return Array.from({ length: size }, (_, b) => part[b] ?? part[0]);
+}
+
+/** What targets say, a number per row; rows that fill a micro-batch up weigh nothing. */
+function targetFeeds(part: readonly ActionRow[], { batch }: FlowShape, loss: LossSpec): Record<string, TensorData> {
+  const targets = part.map(({ target }) => {
+    if (target === null) throw new InternalError('an action without a target');
+    return target;
+  });
+  const fill = (of: (target: Target, at: number) => number): Float32Array => {
+    const out = new Float32Array(batch);
+    targets.forEach((target, b) => (out[b] = of(target, part[b].at)));
+    return out;
+  };
+  const weights = fill((target, at) => target.weights[at]);
+  if (loss.policy === 'likelihood') return { weights };
+  const reference = (): Float32Array => {
+    const means = targets.map(({ reference: under }, b) => {
+      const mean = under?.means?.[part[b].at];
+      if (mean === undefined) throw new InternalError('a reference without its means');
+      return mean;
+    });
+    return joined(filled(means, batch));
+  };
+  return {
+    weights,
+    advantages: fill(({ advantage }) => advantage),
+    ...(loss.policy === 'ratio' ? { old: fill(({ old }, at) => old?.logProbs[at] ?? 0) } : {}),
+    ...(loss.kl === null ? {} : { reference: reference() }),
+  };
+}
+
+function actionStatistics(result: Readonly<Record<string, unknown>>, b: number, batch: number): ActionStatistics {
+  const means = result['means'] as Float32Array | undefined;
+  const divergence = result['divergence'] as Float32Array | undefined;
+  return {
+    logProb: (result['logProbs'] as Float32Array)[b],
+    ...(means === undefined ? {} : { mean: partOf(means, b, batch) }),
+    ...(divergence === undefined ? {} : { divergence: divergence[b] }),
+  };
+}

@@ -1,0 +1,118 @@
+/** Rows of a micro-batch: one noisy picture each, with what the model sees beside it. */
+import { InternalError } from '../../core/errors.js';
+import type { TensorData } from '../../engines/onnx/session.js';
+import { velocityWidth, type FlowTransformerConfig } from '../../nets/flow/config.js';
+import type { FlowShape } from '../../nets/flow/transformer.js';
+import type { FlowCondition } from './batch.js';
+
+export interface FlowRow {
+  readonly condition: FlowCondition;
+  readonly sigma: number;
+  /** [N, C] */
+  readonly x: Float32Array;
+}
+
+/**
+ * Cuts rows, of which each has a shape, into micro-batches of `size` rows of one shape, in order of the shapes' first rows and within a shape
+ * in their own. A micro-batch's composition follows from the rows alone.
+ */
+export function microBatches<R extends { readonly condition: FlowCondition }>(
+  rows: readonly R[],
+  config: FlowTransformerConfig,
+  size: number,
+): { readonly shape: FlowShape; readonly at: readonly number[] }[] {
+  const byShape = new Map<string, { readonly shape: FlowShape; readonly at: number[] }>();
+  rows.forEach(({ condition }, i) => {
+    const { rows: high, columns, text } = condition;
+    const shape = { batch: size, rows: high, columns, textTokens: text.length / config.joint_attention_dim };
+    const key = JSON.stringify(shape);
+    const known = byShape.get(key) ?? { shape, at: [] };
+    byShape.set(key, known);
+    known.at.push(i);
+  });
+  return [...byShape.values()].flatMap(({ shape, at }) =>
+    Array.from({ length: Math.ceil(at.length / size) }, (_, b) => ({ shape, at: at.slice(b * size, (b + 1) * size) })),
+  );
+}
+
+/** The model's inputs for at most `shape.batch` rows; those that are missing repeat the first. Guidance is fed to models that embed it. */
+export function modelFeeds(
+  rows: readonly FlowRow[],
+  config: FlowTransformerConfig,
+  shape: FlowShape,
+  guidance: number | null,
+): Record<string, TensorData> {
+  const { batch } = shape;
+  const tokens = shape.rows * shape.columns;
+  const channels = velocityWidth(config);
+  const hidden = new Float32Array(batch * tokens * config.in_channels);
+  const sigma = new Float32Array(batch);
+  const full = Array.from({ length: batch }, (_, b) => rows[b] ?? rows[0]);
+  full.forEach(({ condition: { context }, x, sigma: level }, b) => {
+    sigma[b] = level;
+    const behind = config.in_channels - channels;
+    if (x.length !== tokens * channels || context.length !== tokens * behind) {
+      throw new InternalError(
+        `${x.length} latents and ${context.length} numbers beside them for ${tokens} tokens of ${channels} + ${behind}`,
+      );
+    }
+    for (let n = 0; n < tokens; n++) {
+      const at = (b * tokens + n) * config.in_channels;
+      hidden.set(x.subarray(n * channels, (n + 1) * channels), at);
+      hidden.set(context.subarray(n * behind, (n + 1) * behind), at + channels);
+    }
+  });
+  const stacked = (of: (condition: FlowCondition) => Float32Array | null, what: string): Float32Array => {
+    const arrays = full.map(({ condition }) => {
+      const found = of(condition);
+      if (found === null) throw new InternalError(`a condition without ${what}`);
+      return found;
+    });
+    return joined(arrays);
+  };
+  return {
+    hidden,
+    sigma,
+    text: stacked(({ text }) => text, 'text'),
+    ...(takesPooled(config) ? { pooled: stacked(({ pooled }) => pooled, 'pooled text') } : {}),
+    ...(takesGuidance(config) ? { guidance: new Float32Array(batch).fill(guidance ?? 1) } : {}),
+    ...(config.ip_adapter === null
+      ? {}
+      : { image_features: stacked(({ imageFeatures }) => imageFeatures, 'image features') }),
+  };
+}
+
+/** Whether the model is told the guidance, instead of being asked twice. */
+export function takesGuidance(config: FlowTransformerConfig): boolean {
+  return config.architecture === 'flux' && config.guidance_embeds;
+}
+
+function takesPooled(config: FlowTransformerConfig): boolean {
+  return config.architecture === 'flux' && config.pooled_projection_dim > 0;
+}
+
+/** What the model is asked of nothing: the same place, without words and without style. */
+export function unconditional(condition: FlowCondition): FlowCondition {
+  const zeros = (array: Float32Array): Float32Array => new Float32Array(array.length);
+  const { text, pooled, imageFeatures } = condition;
+  return {
+    ...condition,
+    text: zeros(text),
+    pooled: pooled === null ? null : zeros(pooled),
+    imageFeatures: imageFeatures === null ? null : zeros(imageFeatures),
+  };
+}
+
+/** Arrays of one length, one behind the other. */
+export function joined(arrays: readonly Float32Array[]): Float32Array {
+  const { length } = arrays[0];
+  const out = new Float32Array(arrays.length * length);
+  arrays.forEach((array, i) => out.set(array, i * length));
+  return out;
+}
+
+/** A copy of one of so many equal parts of an array. */
+export function partOf(array: Float32Array, part: number, parts: number): Float32Array {
+  const length = array.length / parts;
+  return array.slice(part * length, (part + 1) * length);
+}

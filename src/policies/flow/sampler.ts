@@ -1,0 +1,155 @@
+/** Answers of a flow policy: pictures from noise, step by step, with the log-probabilities of the noisy steps. */
+import type { SessionOptions } from '../../engines/onnx/session.js';
+import type { Weights } from '../../models/files.js';
+import { velocityWidth, type FlowTransformerConfig } from '../../nets/flow/config.js';
+import { flowInputs, velocity } from '../../nets/flow/transformer.js';
+import type { SampleRequest } from '../policy.js';
+import { SessionCache } from '../session_cache.js';
+import type { FlowAction, FlowAnswer, FlowAsked, FlowCondition } from './batch.js';
+import { microBatches, modelFeeds, partOf, takesGuidance, unconditional, type FlowRow } from './rows.js';
+import { gaussianOf, noisyRange, odeStep, sdeStep, type Gaussian, type NoisySteps } from './steps.js';
+
+/** How a flow policy samples. */
+export interface FlowSampling extends NoisySteps {
+  /** Noise levels from 1 down to 0, for a picture of so many tokens. */
+  readonly sigmas: (tokens: number) => readonly number[];
+  /** Scale of the guidance; null for none. */
+  readonly guidance: number | null;
+}
+
+export interface FlowSamplerOptions {
+  readonly config: FlowTransformerConfig;
+  /** Pictures that the model sees at once. */
+  readonly batch: number;
+  readonly session: SessionOptions;
+}
+
+/** One answer on its way. */
+interface Begun {
+  readonly condition: FlowCondition;
+  readonly normal: () => number;
+  readonly noisy: readonly [number, number];
+  x: Float32Array;
+  readonly actions: FlowAction[];
+  readonly logProbs: number[];
+}
+
+export class FlowSampler {
+  readonly #sessions: SessionCache;
+
+  constructor(private readonly options: FlowSamplerOptions) {
+    this.#sessions = new SessionCache('velocity', options.session);
+  }
+
+  /** `velocity` in the model's own words, guided where it is not told the guidance: v_0 + g (v - v_0), v_0 without words and style. */
+  async velocities(rows: readonly FlowRow[], guidance: number | null, weights: Weights): Promise<Float32Array[]> {
+    const { config } = this.options;
+    const asked = await this.#ask(rows, guidance, weights);
+    if (guidance === null || takesGuidance(config)) return asked;
+    const without = await this.unguided(rows, weights);
+    return asked.map((v, i) => v.map((one, at) => without[i][at] + guidance * (one - without[i][at])));
+  }
+
+  /** What the model says without words and style. */
+  unguided(rows: readonly FlowRow[], weights: Weights): Promise<Float32Array[]> {
+    return this.#ask(
+      rows.map((row) => ({ ...row, condition: unconditional(row.condition) })),
+      null,
+      weights,
+    );
+  }
+
+  /** Answers by prompt. Those of one prompt have their noisy steps at the same places, which the first answer's stream draws. */
+  async sample(
+    { prompts, answersPerPrompt, how, random }: Omit<SampleRequest<FlowAsked, FlowSampling>, 'weights' | 'among'>,
+    weights: Weights,
+  ): Promise<FlowAnswer[][]> {
+    const begun = prompts.flatMap(({ flow }, p) => {
+      const tokens = flow.rows * flow.columns;
+      const window = random(p, 0);
+      const noisy = noisyRange(how.sigmas(tokens).length - 1, how, window.uniform());
+      return Array.from({ length: answersPerPrompt }, (_, g): Begun => {
+        const stream = random(p, g);
+        stream.uniform();
+        const normal = (): number => stream.normal();
+        const x = Float32Array.from({ length: tokens * velocityWidth(this.options.config) }, normal);
+        return { condition: flow, normal, noisy, x, actions: [], logProbs: [] };
+      });
+    });
+    for (const { at } of microBatches(begun, this.options.config, this.options.batch)) {
+      await this.#denoise(
+        at.map((i) => begun[i]),
+        how,
+        weights,
+      );
+    }
+    const answers = begun.map(({ x, actions, logProbs }): FlowAnswer => ({
+      latents: x,
+      actions,
+      logProbs: Float32Array.from(logProbs),
+      finished: true,
+    }));
+    return prompts.map((_, p) => answers.slice(p * answersPerPrompt, (p + 1) * answersPerPrompt));
+  }
+
+  async dispose(): Promise<void> {
+    await this.#sessions.dispose();
+  }
+
+  /** Takes answers of one shape from noise to pictures. */
+  async #denoise(batch: readonly Begun[], how: FlowSampling, weights: Weights): Promise<void> {
+    const [{ condition }] = batch;
+    const sigmas = how.sigmas(condition.rows * condition.columns);
+    for (let at = 0; at + 1 < sigmas.length; at++) {
+      const rows = batch.map(({ condition: own, x }) => ({ condition: own, sigma: sigmas[at], x }));
+      const velocities = await this.velocities(rows, how.guidance, weights);
+      batch.forEach((one, i) => advance(one, velocities[i], sigmas, at, how.noiseLevel));
+    }
+  }
+
+  async #ask(rows: readonly FlowRow[], guidance: number | null, weights: Weights): Promise<Float32Array[]> {
+    const { config, batch } = this.options;
+    const out = new Array<Float32Array>(rows.length);
+    for (const { shape, at } of microBatches(rows, config, batch)) {
+      const feeds = modelFeeds(
+        at.map((i) => rows[i]),
+        config,
+        shape,
+        guidance,
+      );
+      const result = await this.#sessions.use(
+        shape,
+        (graph) => ({ velocity: velocity(graph, config, shape, flowInputs(graph, config, shape)) }),
+        (session) => session.run(feeds, weights),
+      );
+      at.forEach((i, b) => (out[i] = partOf(result.velocity as Float32Array, b, shape.batch)));
+    }
+    return out;
+  }
+}
+
+/** One step of one answer, in place. */
+function advance(one: Begun, v: Float32Array, sigmas: readonly number[], at: number, noiseLevel: number): void {
+  const isNoisy = at >= one.noisy[0] && at < one.noisy[1];
+  const step = isNoisy ? sdeStep(sigmas, at, noiseLevel) : odeStep(sigmas, at);
+  const { ofX, ofVelocity, deviation } = step;
+  const { x } = one;
+  const drawn = new Float32Array(x.length);
+  for (let i = 0; i < x.length; i++) {
+    const mean = ofX * x[i] + ofVelocity * v[i];
+    drawn[i] = deviation === 0 ? mean : mean + deviation * one.normal();
+  }
+  one.x = drawn;
+  if (!isNoisy) return;
+  const gaussian = gaussianOf(step);
+  one.actions.push({ sigma: step.sigma, x, drawn, gaussian });
+  one.logProbs.push(logDensity(drawn, x, v, gaussian));
+}
+
+/** Averaged over the elements. */
+export function logDensity(drawn: Float32Array, x: Float32Array, v: Float32Array, gaussian: Gaussian): number {
+  const { ofX, ofVelocity, precision, offset } = gaussian;
+  let sum = 0;
+  for (let i = 0; i < drawn.length; i++) sum += (drawn[i] - ofX * x[i] - ofVelocity * v[i]) ** 2;
+  return offset - (precision * sum) / drawn.length;
+}

@@ -1,0 +1,81 @@
+/** Encoders without weights, for the tiny world: the letters of a quoted word, the pixels of a style image, and pixels as latents. */
+import { DataError } from '../../core/errors.js';
+import type { RgbImage } from '../../core/image.js';
+import type { Planes } from '../../policies/flow/packing.js';
+import { targetOf } from '../../rewards/terms/ocr/similarity.js';
+
+const LETTERS = 'ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789';
+
+/** Width of the encoding of one of so many places. */
+export const letterWidth = (places: number): number => LETTERS.length + 1 + places;
+
+/**
+ * The quoted word of a prompt as [places, letterWidth]: which letter stands at a place, or none, and which place it is. Raises DataError for a
+ * prompt that quotes nothing, for another character and for a longer word.
+ */
+export function encodeLetters(prompt: string, places: number, where: string): Float32Array {
+  const word = targetOf(prompt, where).toUpperCase();
+  if (word.length > places) {
+    throw new DataError(`'${word}' has ${word.length} letters; the model reads ${places}`, {
+      where,
+      next: 'Raise policy.init.text_length, or leave this sample out.',
+    });
+  }
+  const width = letterWidth(places);
+  const out = new Float32Array(places * width);
+  for (let at = 0; at < places; at++) {
+    const letter = at < word.length ? LETTERS.indexOf(word[at]) : LETTERS.length;
+    if (letter < 0) {
+      throw new DataError(`the prompt quotes ${JSON.stringify(word[at])}; allowed: letters and digits`, { where });
+    }
+    out[at * width + letter] = 1;
+    out[at * width + LETTERS.length + 1 + at] = 1;
+  }
+  return out;
+}
+
+/** Side of the square that a style image is averaged down to. */
+const STYLE_SIDE = 4;
+export const styleWidth = 3 * STYLE_SIDE ** 2;
+
+/** A picture averaged down to a square of few pixels, from -1 to 1: [styleWidth] in the order (y, x, channel). */
+export function encodeStyle({ width, height, data }: RgbImage): Float32Array {
+  const out = new Float32Array(styleWidth);
+  const bounds = (at: number, size: number): readonly [number, number] => {
+    const from = Math.min(size - 1, Math.floor((at * size) / STYLE_SIDE));
+    return [from, Math.max(from + 1, Math.floor(((at + 1) * size) / STYLE_SIDE))];
+  };
+  for (let y = 0; y < STYLE_SIDE; y++) {
+    const [top, bottom] = bounds(y, height);
+    for (let x = 0; x < STYLE_SIDE; x++) {
+      const [left, right] = bounds(x, width);
+      for (let c = 0; c < 3; c++) {
+        let sum = 0;
+        for (let j = top; j < bottom; j++) for (let i = left; i < right; i++) sum += data[(j * width + i) * 3 + c];
+        out[(y * STYLE_SIDE + x) * 3 + c] = toUnit(sum / ((bottom - top) * (right - left)));
+      }
+    }
+  }
+  return out;
+}
+
+/** A byte from -1 to 1. */
+const toUnit = (byte: number): number => byte / 127.5 - 1;
+
+/** A picture as three planes from -1 to 1. */
+export function toPlanes({ width, height, data }: RgbImage): Planes {
+  const size = width * height;
+  const planes = Float32Array.from({ length: 3 * size }, (_, at) =>
+    toUnit(data[(at % size) * 3 + Math.floor(at / size)]),
+  );
+  return { channels: 3, width, height, data: planes };
+}
+
+/** Planes as a picture; what lies beyond its range is cut off. */
+export function toImage({ width, height, data: planes }: Planes): RgbImage {
+  const size = width * height;
+  const data = Uint8Array.from({ length: 3 * size }, (_, at) =>
+    Math.max(0, Math.min(255, Math.round((planes[(at % 3) * size + Math.floor(at / 3)] + 1) * 127.5))),
+  );
+  return { width, height, data };
+}

@@ -1,0 +1,58 @@
+/** Labelled pictures as supervised training takes them: at drawn noise levels the velocity that leads from noise to the picture (flow matching). */
+import { RandomStream } from '../../core/random.js';
+import type { FlowAction, FlowAnswer } from '../../policies/flow/batch.js';
+import { velocityGaussian } from '../../policies/flow/steps.js';
+import type { Labelled } from '../../train/supervised.js';
+import type { InpaintPrompt, InpaintTask } from './task.js';
+
+export type LabelledPicture = Labelled<InpaintPrompt, FlowAnswer>;
+
+/** The batch of an iteration: every picture at one noise level, drawn evenly. */
+export function trainingBatch(task: InpaintTask, size: number, iteration: number): Promise<LabelledPicture[]> {
+  const first = (iteration - 1) * size;
+  return Promise.all(
+    Array.from({ length: size }, async (_, i) => {
+      const random = new RandomStream(task.settings.seed, 'noise levels', first + i);
+      return labelled(task, await task.prompt(first + i), random.uniform(), random);
+    }),
+  );
+}
+
+/** The first `prompts` samples of each held-out set, at noise levels that are spread evenly over them, always the same. */
+export function heldOutBatch(task: InpaintTask, prompts: number): Promise<LabelledPicture[]> {
+  return Promise.all(
+    task.heldOut.flatMap(({ source }) => {
+      const count = Math.min(source.length, prompts);
+      return Array.from({ length: count }, async (_, i) => {
+        const random = new RandomStream('held-out noise', i);
+        // Neighbours in the set lie far apart in noise.
+        const level = ((i * GOLDEN) % 1) * (1 - 1 / count) + 0.5 / count;
+        return labelled(task, await task.promptOf(source.read(i)), level, random);
+      });
+    }),
+  );
+}
+
+const GOLDEN = 0.6180339887498949;
+
+/** x = (1 - sigma) x0 + sigma eps, of which the velocity eps - x0 is learnt. */
+async function labelled(
+  task: InpaintTask,
+  prompt: InpaintPrompt,
+  sigma: number,
+  random: RandomStream,
+): Promise<LabelledPicture> {
+  const latents = await task.labelLatents(prompt);
+  const noise = latents.map(() => random.normal());
+  const action: FlowAction = {
+    sigma,
+    x: latents.map((x0, i) => (1 - sigma) * x0 + sigma * noise[i]),
+    drawn: latents.map((x0, i) => noise[i] - x0),
+    gaussian: velocityGaussian,
+  };
+  return {
+    prompt,
+    answer: { actions: [action], latents, logProbs: new Float32Array(1), finished: true },
+    weights: Float32Array.of(1),
+  };
+}

@@ -1,0 +1,108 @@
+/** Opens `ip_adapter`: a flow-matching image model that paints into masked pictures. */
+import { DataError, InternalError } from '../../core/errors.js';
+import { sessionOptions } from '../../engines/onnx/session_options.js';
+import { modelFolder, type RunResolver } from '../../models/reference.js';
+import type { FlowAnswer } from '../../policies/flow/batch.js';
+import { flowModelTypes } from '../../policies/flow/model_types.js';
+import { initFlow, loadFlow, type FlowModel } from '../../policies/flow/model.js';
+import { FlowPolicy } from '../../policies/flow/policy.js';
+import type { FlowSampling } from '../../policies/flow/sampler.js';
+import { asksJudge } from '../../rewards/score/choice.js';
+import { openScorer } from '../../scoring/judge_scorer.js';
+import { noteDatasets, openGrpo, openHeldOut, type Bench } from '../../train/bench.js';
+import type { Collector } from '../../train/collect.js';
+import type { Training } from '../../train/loop.js';
+import type { OpenRecipe } from '../../train/opener.js';
+import { scheduleOf } from '../../train/schedule.js';
+import { SupervisedTraining } from '../../train/supervised.js';
+import { makeData } from './data.js';
+import { heldOutBatch, trainingBatch } from './labelled.js';
+import type { IpAdapterSettings } from './settings.js';
+import { initConfig, InpaintTask, type InpaintPrompt } from './task.js';
+
+async function open(settings: IpAdapterSettings, bench: Bench): Promise<Training> {
+  const { algorithm, policy, optimizer, reward, rollout, validation } = settings;
+  const { group, judge, checkpoint, resolveRun } = bench;
+  const model = startingModel(settings, resolveRun);
+  const task = InpaintTask.open(settings, model.config);
+  noteDatasets(bench, settings.data, task.sources);
+  const trained = new FlowPolicy({
+    model,
+    optimizer,
+    guidance: algorithm.type === 'sft' ? null : rollout.guidance_scale,
+    session: sessionOptions(policy.engine),
+    peers: group,
+    keepReference: algorithm.type !== 'sft',
+  });
+  const schedule = scheduleOf(settings);
+  // A supervised run without a judge reports losses only.
+  const scores = algorithm.type !== 'sft' || judge !== null || !asksJudge(reward);
+  const scorer = scores ? await openScorer(settings, bench, judge) : null;
+  const collector: Collector<InpaintPrompt, FlowAnswer, FlowSampling> | null =
+    scorer === null ? null : { task, policy: trained, scorer, group };
+  const heldOut = collector === null ? null : openHeldOut(settings, bench, collector, manners(settings));
+  if (algorithm.type === 'sft') {
+    return new SupervisedTraining<InpaintPrompt, FlowAnswer, FlowSampling>({
+      policy: trained,
+      schedule,
+      sft: algorithm.sft,
+      batch: (iteration) => trainingBatch(task, algorithm.sft.batch_size, iteration),
+      heldOutBatch: () => heldOutBatch(task, validation.prompts),
+      heldOut,
+      checkpoint,
+      dispose: async () => {
+        if (heldOut !== null) return heldOut.dispose();
+        await trained.dispose();
+        await task.dispose();
+      },
+    });
+  }
+  if (collector === null || heldOut === null) throw new InternalError('learning from rewards without a reward');
+  return openGrpo({ ...settings, algorithm }, bench, {
+    ...collector,
+    heldOut,
+    how: manners(settings).sampled,
+    schedule,
+    trained: (_iteration, _prompt, { actions }) => new Float32Array(actions.length).fill(1),
+    // What clipping would notice.
+    mismatchAlarm: (algorithm.clip_range ?? CLIP_RANGE) / 10,
+  });
+}
+
+/** What clips log-probabilities that are means over a picture, where the settings clip nothing. */
+const CLIP_RANGE = 1e-4;
+
+/** As in training, and without noise. */
+function manners({
+  policy,
+  rollout,
+  validation,
+}: IpAdapterSettings): Record<'sampled', FlowSampling> & Partial<Record<'greedy', FlowSampling>> {
+  const { num_steps, eval_num_steps, noise_level, timestep_fraction, sde_window, guidance_scale } = rollout;
+  const { sigmas } = flowModelTypes[policy.model_type];
+  const sampled: FlowSampling = {
+    sigmas: (tokens) => sigmas(num_steps, tokens),
+    noiseLevel: noise_level,
+    fraction: timestep_fraction,
+    window: sde_window,
+    guidance: guidance_scale,
+  };
+  if (!validation.greedy) return { sampled };
+  return { sampled, greedy: { ...sampled, sigmas: (tokens) => sigmas(eval_num_steps, tokens), noiseLevel: 0 } };
+}
+
+/** Raises CheckpointError as `loadFlow` does. */
+function startingModel(
+  { policy, seed }: Pick<IpAdapterSettings, 'policy' | 'seed'>,
+  resolveRun: RunResolver,
+): FlowModel {
+  if (policy.model !== null) return loadFlow(modelFolder(policy.model, resolveRun), policy.train);
+  if (policy.init === null) throw new DataError('policy.model and policy.init are both null');
+  return initFlow(initConfig(policy.init), policy.train, seed);
+}
+
+export const ipAdapter: OpenRecipe<IpAdapterSettings> = {
+  makeData,
+  open,
+  openTask: async (settings, resolveRun) => InpaintTask.open(settings, startingModel(settings, resolveRun).config),
+};

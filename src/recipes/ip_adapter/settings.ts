@@ -1,0 +1,185 @@
+/** The recipe `ip_adapter`: a flow-matching image model with an IP-Adapter paints into masked pictures, trained by flow matching, or by GRPO or PPO on its noisy steps. */
+import { join } from 'node:path';
+import { z } from 'zod';
+import { reward } from '../../rewards/schema/reward.js';
+import { flowAlgorithm } from '../../schema/algorithm.js';
+import { inpaintData } from '../../schema/data.js';
+import { idleWhere, positive, positiveInteger, count, result, section, type ReadSettings } from '../../schema/mark.js';
+import { engine } from '../../schema/model.js';
+import { taskField, trainedFields } from '../../schema/run.js';
+import { flowRollout } from '../../schema/training.js';
+import { lossColumns, rewardColumns } from '../columns.js';
+import { trainingBytes } from '../memory.js';
+import { sourcesOf, type TrainedRecipe } from '../recipe.js';
+import { noLabelledWords, rewardRules } from '../reward_rules.js';
+import { number, problem, type Problem, type Reader } from '../rules.js';
+import { optionalModel } from '../token_policy.js';
+import { groupRules, sharedRules } from '../training_rules.js';
+
+const init = section(
+  "A flow transformer from random weights: its architecture in the words of diffusers' FluxTransformer2DModel.",
+  z.strictObject({
+    num_layers: result('Joint blocks, over the tokens of picture and text.', positiveInteger),
+    num_single_layers: result('Single-stream blocks behind them.', count.default(0)),
+    attention_head_dim: result('Width of one head.', positiveInteger),
+    num_attention_heads: result('Heads of a block.', positiveInteger),
+    patch: result('Side of the square of latents that one token stands for.', positiveInteger),
+    text_length: result('Letters of the quoted text that it reads.', positiveInteger),
+    ip_adapter: section(
+      'The IP-Adapter: tokens of the style image that every joint block attends to besides; null means none.',
+      z
+        .strictObject({
+          tokens: result('How many.', positiveInteger.default(4)),
+          scale: result('What their attention is multiplied by.', positive.default(1)),
+        })
+        .nullable(),
+    ),
+  }),
+);
+
+const part = (description: string) =>
+  optionalModel(description, 'for the one without weights that the tiny world needs');
+
+const policy = section(
+  'The image model.',
+  z.strictObject({
+    model: optionalModel(
+      'The start: a local path, {hub, revision} or {run, config}; null trains policy.init.',
+      'with policy.init',
+    ),
+    init: init.nullable().default(null).meta({ description: 'The architecture where policy.model is null.' }),
+    model_type: result(
+      'The family: how latents are packed, where positions lie, and how noise levels are spaced.',
+      z.enum(['tiny', 'flux', 'qwen']).default('tiny'),
+    ),
+    train: result(
+      'What training changes: the IP-Adapter alone, or all weights.',
+      z.enum(['adapter', 'all']).default('adapter'),
+    ),
+    parts: section(
+      'The frozen models around it.',
+      z
+        .strictObject({
+          vae: part('The autoencoder between pictures and latents.'),
+          text_encoder: part('What reads the prompt.'),
+          image_encoder: part('What looks at the style image.'),
+        })
+        .prefault({}),
+    ),
+    engine,
+  }),
+);
+
+/** Labels alone teach a supervised run: what it samples, and what scores that, is only looked at. */
+const supervised = (read: ReadSettings): boolean => read('algorithm.type') === 'sft';
+
+const schema = z.strictObject({
+  ...trainedFields,
+  ...taskField('ip_adapter'),
+  algorithm: flowAlgorithm,
+  rollout: idleWhere(supervised, flowRollout),
+  policy,
+  data: inpaintData,
+  reward: idleWhere(supervised, reward),
+});
+export type IpAdapterSettings = z.output<typeof schema>;
+
+export const ipAdapter: TrainedRecipe<IpAdapterSettings> = {
+  name: 'ip_adapter',
+  trainer: 'this program',
+  schema,
+  rules: [...groupRules, ...sharedRules, start, window, ...rewardRules, noLabelledWords],
+  models: ['policy.model'],
+  tokenizers: [],
+  engines: ['policy.engine'],
+  reward: (settings) => settings.reward,
+  sampler: () => null,
+  parameters: ({ policy }) => (policy.init === null ? null : parametersOf(policy.init)),
+  memory: ({ policy, optimizer, algorithm, data }) => {
+    if (policy.init === null || data.tiny === null) return null;
+    const { num_layers, num_single_layers, attention_head_dim, num_attention_heads, patch, text_length } = policy.init;
+    const width = attention_head_dim * num_attention_heads;
+    const tokens = (data.tiny.width * data.tiny.height) / patch ** 2 + text_length;
+    const kept = (num_layers + num_single_layers) * (ACTIVATIONS_PER_WIDTH * width + num_attention_heads * tokens);
+    const copies = (optimizer.ema_decay === null ? 0 : 1) + (algorithm.type === 'sft' ? 0 : 1);
+    return trainingBytes(parametersOf(policy.init), optimizer.per_device_batch_size * tokens * kept, copies);
+  },
+  shape: () => null,
+  stepsPerIteration: ({ algorithm }) => (algorithm.type === 'sft' ? 1 : algorithm.inner_epochs * algorithm.minibatches),
+  microBatches: ({ algorithm, rollout, optimizer }) => {
+    const { episodes_per_iteration: episodes, num_steps, timestep_fraction, sde_window } = rollout;
+    const actions = sde_window?.size ?? Math.floor(num_steps * timestep_fraction);
+    const rows = algorithm.type === 'sft' ? algorithm.sft.batch_size : (episodes * actions) / algorithm.minibatches;
+    return Math.ceil(rows / optimizer.per_device_batch_size);
+  },
+  columns: ({ algorithm }) => (algorithm.type === 'sft' ? lossColumns : rewardColumns),
+  patience: ({ algorithm }) =>
+    algorithm.type !== 'sft' || algorithm.sft.patience === null
+      ? null
+      : { key: 'algorithm.sft.patience', value: algorithm.sft.patience },
+  tinyData: ({ data: { dir, tiny } }) => (tiny === null ? null : join(dir, tiny.folder)),
+  // The model without a text encoder reads what a prompt quotes, whatever scores it.
+  needs: ({ data }) => sourcesOf(data).map(({ path }) => ({ kind: 'self_bench', path, quoted: true })),
+  warnings: () => [],
+  missing: ({ policy }) => [
+    ...(policy.model === null && policy.init === null
+      ? [
+          'policy.model is null: set it to a local path, {hub, revision} or {run, config}, or set policy.init to start from random weights',
+        ]
+      : []),
+    ...(policy.model_type === 'tiny' ? [] : unreadable(policy.parts)),
+  ],
+};
+
+/** Values kept per token, block and unit of width for the backward pass: modulation, attention and a feed-forward layer of four widths. */
+const ACTIVATIONS_PER_WIDTH = 40;
+
+/** Matrices of the blocks: a joint block has 24 w^2 for attention and feed-forward layers of both streams and 12 w^2 of modulation, a single one 15 w^2. */
+function parametersOf({
+  num_layers,
+  num_single_layers,
+  attention_head_dim,
+  num_attention_heads,
+}: NonNullable<IpAdapterSettings['policy']['init']>): number {
+  const width = attention_head_dim * num_attention_heads;
+  return (num_layers * 36 + num_single_layers * 15) * width ** 2;
+}
+
+/** Parts that a model of real size needs and that are not named. */
+function unreadable(parts: IpAdapterSettings['policy']['parts']): string[] {
+  return Object.entries(parts).flatMap(([name, reference]) =>
+    reference === null ? [`policy.parts.${name} is null: name the folder of an ONNX export of it`] : [],
+  );
+}
+
+/** A policy starts from a checkpoint or from random weights. */
+function start(read: Reader): Problem[] {
+  const [model, random] = [read('policy.model'), read('policy.init')];
+  if (model === undefined || random === undefined || model === null || random === null) return [];
+  return problem(
+    'policy.init',
+    'found both policy.model and policy.init; set one of them to null: a checkpoint brings its own architecture',
+  );
+}
+
+/** The noisy steps of a window lie among those that are learnt from. */
+function window(read: Reader): Problem[] {
+  const [steps, fraction] = [number(read, 'rollout.num_steps'), number(read, 'rollout.timestep_fraction')];
+  if (steps === null || fraction === null) return [];
+  const noisy = Math.floor(steps * fraction);
+  if (noisy === 0) {
+    return problem(
+      'rollout.num_steps',
+      `found ${steps}, of which rollout.timestep_fraction ${fraction} leaves none to learn from; allowed: more steps`,
+    );
+  }
+  const size = number(read, 'rollout.sde_window.size');
+  const range = read('rollout.sde_window.range');
+  if (size === null || !Array.isArray(range)) return [];
+  const [from, to] = range as [number, number];
+  if (Math.min(to, noisy) - from >= size) return [];
+  return problem(
+    'rollout.sde_window',
+    `found ${size} steps within [${from}, ${to}), but only ${noisy} of rollout.num_steps ${steps} are noisy; allowed: a window that fits, or more steps`,
+  );
+}

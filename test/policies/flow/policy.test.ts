@@ -1,0 +1,248 @@
+/** Sampling and learning of a flow policy against plain loops in float64, finite differences, and themselves in other parts. */
+import { afterEach, describe, expect, it } from 'vitest';
+import { RandomStream } from '../../../src/core/random.js';
+import type { FlowAnswer } from '../../../src/policies/flow/batch.js';
+import type { FlowLesson } from '../../../src/policies/flow/learner.js';
+import { FlowPolicy } from '../../../src/policies/flow/policy.js';
+import type { LossSpec, Statistics } from '../../../src/policies/policy.js';
+import { optimizer as optimizerSchema } from '../../../src/schema/training.js';
+import { onRanks } from '../../train/groups.js';
+import { asked, config, how, parts, sampled, smallFlow, type Parts } from './small_flow.js';
+
+const opened: { dispose(): Promise<void> }[] = [];
+afterEach(async () => {
+  await Promise.all(opened.splice(0).map((one) => one.dispose()));
+});
+function open(...args: Parameters<typeof parts>): Parts {
+  const made = parts(...args);
+  opened.push(made.learner, made.sampler);
+  return made;
+}
+
+const model = smallFlow();
+
+/** Lessons on answers, with a reference that differs from the model and old values beside its own. */
+async function lessonsOf(answers: readonly (readonly FlowAnswer[])[], made: Parts): Promise<FlowLesson[]> {
+  const groups = answers.map((group, p) => ({ prompt: asked(p), answers: group }));
+  const reference = await made.learner.statistics(groups, smallFlow('all', 2).weights, true);
+  const stream = new RandomStream('lessons');
+  return groups.map((group, i) => ({
+    ...group,
+    targets: group.answers.map(({ logProbs }, g) => ({
+      weights: logProbs.map((_, t) => (t === 1 ? 0 : 0.05)),
+      advantage: stream.normal(),
+      reference: reference[i][g],
+      old: { logProbs: logProbs.map((one) => one + 0.3 * stream.normal()) },
+    })),
+  }));
+}
+
+const LOSSES: Readonly<Record<string, LossSpec>> = {
+  likelihood: { policy: 'likelihood' },
+  reinforce: { policy: 'reinforce', kl: { coefficient: 0.3, estimator: 'k3' } },
+  ratio: { policy: 'ratio', clip: null, kl: { coefficient: 0.3, estimator: 'k3' } },
+  clipped: { policy: 'ratio', clip: 0.1, kl: null },
+};
+
+describe('a flow policy that samples', () => {
+  it('tells the log-probabilities that the training graph finds', async () => {
+    const made = open(model);
+    const answers = await sampled(made, model, { prompts: 2, answers: 3 });
+    const found = await made.learner.statistics(
+      answers.map((group, p) => ({ prompt: asked(p), answers: group })),
+      model.weights,
+      false,
+    );
+    expect(answers[0][0].logProbs).toHaveLength(3);
+    answers.forEach((group, p) =>
+      group.forEach(({ logProbs }, g) =>
+        logProbs.forEach((one, t) => expect(Math.abs(found[p][g].logProbs[t] - one)).toBeLessThan(2e-6)),
+      ),
+    );
+  });
+
+  it('gives the same pictures whatever they are sampled together with', async () => {
+    const whole = await sampled(open(model), model, { prompts: 3, answers: 2 });
+    const alone = await sampled(open(model), model, { prompts: 1, answers: 2, first: 2 });
+    expect(alone[0].map(({ latents }) => latents)).toEqual(whole[2].map(({ latents }) => latents));
+    expect(alone[0].map(({ logProbs }) => logProbs)).toEqual(whole[2].map(({ logProbs }) => logProbs));
+  });
+
+  it('draws another picture for every answer, and the same one without noise from the same start', async () => {
+    const made = open(model);
+    const [[a, b]] = await sampled(made, model, { prompts: 1, answers: 2 });
+    expect(a.latents).not.toEqual(b.latents);
+    const [[quiet]] = await sampled(made, model, { prompts: 1, answers: 1, how: { ...how, noiseLevel: 0 } });
+    expect(quiet.actions).toEqual([]);
+    // Euler's steps along the velocity alone.
+    const { sampler } = made;
+    const stream = new RandomStream('sampled', 0, 0);
+    stream.uniform();
+    let x = Float32Array.from({ length: 18 }, () => stream.normal());
+    const levels = how.sigmas(6);
+    for (let at = 0; at + 1 < levels.length; at++) {
+      const [v] = await sampler.velocities([{ condition: asked(0).flow, sigma: levels[at], x }], null, model.weights);
+      x = x.map((one, i) => one + (levels[at + 1] - levels[at]) * v[i]);
+    }
+    quiet.latents.forEach((one, i) => expect(one).toBeCloseTo(x[i], 5));
+  });
+
+  it('has its noisy steps in one window for a whole group', async () => {
+    const window = { size: 1, range: [0, 3] as const };
+    const groups = await sampled(open(model), model, { prompts: 8, answers: 2, how: { ...how, window } });
+    const levels = groups.map((group) => group.map(({ actions }) => actions.map(({ sigma }) => sigma)));
+    for (const [first, second] of levels) expect(second).toEqual(first);
+    expect(new Set(levels.map(([[sigma]]) => sigma)).size).toBeGreaterThan(1);
+  });
+
+  it('is guided away from what it says without words', async () => {
+    const { sampler } = open(model);
+    const row = { condition: asked(0).flow, sigma: 0.5, x: new Float32Array(18).fill(0.3) };
+    const [[plain], [without], [guided]] = await Promise.all([
+      sampler.velocities([row], null, model.weights),
+      sampler.unguided([row], model.weights),
+      sampler.velocities([row], 3, model.weights),
+    ]);
+    guided.forEach((one, i) => expect(one).toBeCloseTo(without[i] + 3 * (plain[i] - without[i]), 5));
+    expect(Math.max(...guided.map((one, i) => Math.abs(one - plain[i])))).toBeGreaterThan(1e-3);
+  });
+});
+
+describe('a flow policy that learns', () => {
+  for (const [name, loss] of Object.entries(LOSSES)) {
+    for (const guidance of name === 'ratio' ? [null, 2] : [null]) {
+      it(`has the gradient of its ${name} loss${guidance === null ? '' : ' under guidance'}`, async () => {
+        const own = smallFlow();
+        const made = open(own, { guidance });
+        const answers = await sampled(made, own, { prompts: 2, answers: 3, how: { ...how, guidance } });
+        const lessons = await lessonsOf(answers, made);
+        const report = await made.learner.learn(lessons, loss);
+        const gradient = new Map([...(await made.learner.gradients())].map(([key, one]) => [key, one.slice()]));
+        expect(report.loss).toBeCloseTo(plainLoss(lessons, report.statistics, loss), 4);
+
+        // Along a random direction; what guidance is measured from carries no gradient, and is kept where it was.
+        const direction = new Map(
+          [...own.weights].map(([key, { data }]) => {
+            const stream = new RandomStream('direction', key);
+            return [key, data.map(() => stream.normal())];
+          }),
+        );
+        const slope = [...gradient].reduce(
+          (sum, [key, one]) => sum + one.reduce((part, d, i) => part + d * direction.get(key)![i], 0),
+          0,
+        );
+        const start = new Map([...own.weights].map(([key, { data }]) => [key, data.slice()]));
+        const unguided = made.sampler.unguided.bind(made.sampler);
+        const at = async (step: number): Promise<number> => {
+          for (const [key, { data }] of own.weights) {
+            start.get(key)!.forEach((one, i) => (data[i] = one + step * direction.get(key)![i]));
+          }
+          const { loss: value } = await made.learner.learn(lessons, loss);
+          await made.learner.gradients();
+          return value;
+        };
+        const frozen = {
+          ...smallFlow(),
+          weights: new Map([...start].map(([key, data]) => [key, { ...own.weights.get(key)!, data }])),
+        };
+        made.sampler.unguided = (rows) => unguided(rows, frozen.weights);
+        // So small that no ratio passes the edge of its range on the way.
+        const h = 1e-4;
+        const difference = ((await at(h)) - (await at(-h))) / (2 * h);
+        expect(Math.abs(slope - difference) / Math.max(Math.abs(difference), 1e-3)).toBeLessThan(1e-2);
+      });
+    }
+  }
+
+  it('finds the same gradient on two ranks', async () => {
+    const answers = await sampled(open(model), model, { prompts: 3, answers: 4 });
+    const lessons = await lessonsOf(answers, open(model));
+    const learnt = async (peers?: NonNullable<Parameters<typeof parts>[1]>['peers']) => {
+      const { learner } = open(smallFlow(), peers === undefined ? {} : { peers });
+      const { loss, statistics } = await learner.learn(lessons, LOSSES['ratio']);
+      const gradient = new Map([...(await learner.gradients())].map(([key, one]) => [key, one.slice()]));
+      return { loss, statistics, gradient };
+    };
+    const one = await learnt();
+    const both = await onRanks(2, (group) => learnt(group));
+    for (const other of both) {
+      expect(other.statistics).toEqual(one.statistics);
+      expect(other.loss).toBeCloseTo(one.loss, 6);
+      const size = Math.max(...[...one.gradient.values()].flatMap((g) => [...g].map(Math.abs)));
+      for (const [key, g] of one.gradient) {
+        other.gradient.get(key)!.forEach((d, i) => expect(Math.abs(d - g[i]) / size).toBeLessThan(1e-6));
+      }
+    }
+  });
+
+  it('changes its adapter alone where that is asked for, and keeps what it started from', async () => {
+    const own = smallFlow('adapter');
+    const before = new Map([...own.weights].map(([key, { data }]) => [key, data.slice()]));
+    const policy = new FlowPolicy({
+      model: own,
+      optimizer: optimizerSchema.parse({ learning_rate: 1e-2, per_device_batch_size: 4 }),
+      guidance: null,
+      session: { threads: 1 },
+      keepReference: true,
+    });
+    opened.push(policy);
+    const prompts = [asked(0), asked(1)];
+    const answers = await policy.sample({
+      prompts,
+      among: prompts,
+      answersPerPrompt: 2,
+      how,
+      weights: 'current',
+      random: (p, g) => new RandomStream('answers', p, g),
+    });
+    const groups = prompts.map((prompt, p) => ({ prompt, answers: answers[p] }));
+    const reference = await policy.statistics(groups, 'reference');
+    const lessons = groups.map((group, i) => ({
+      ...group,
+      targets: group.answers.map(({ logProbs }, g) => ({
+        weights: logProbs.map(() => 0.1),
+        advantage: g === 0 ? 1 : -1,
+        reference: reference[i][g],
+        old: null,
+      })),
+    }));
+    const { statistics } = await policy.learn(lessons, LOSSES['reinforce']);
+    expect(policy.divergence(statistics[0][0]).every((kl) => kl < 1e-9)).toBe(true);
+    await policy.step(1e-2);
+    const changed = [...own.weights].filter(([key, { data }]) => data.some((one, i) => one !== before.get(key)![i]));
+    expect(changed.length).toBeGreaterThan(0);
+    for (const [key] of changed) expect(key).toMatch(/ip|image_proj/);
+    expect(await policy.statistics(groups, 'reference')).toEqual(reference);
+    const after = await policy.learn(lessons, LOSSES['reinforce']);
+    expect(policy.divergence(after.statistics[0][0]).some((kl) => kl > 1e-6)).toBe(true);
+    expect(config.ip_adapter).not.toBeNull();
+  });
+});
+
+/** sum w (-gain + beta KL) in float64, from what the graph says of log-probabilities and divergences. */
+function plainLoss(
+  lessons: readonly FlowLesson[],
+  statistics: readonly (readonly Statistics[])[],
+  loss: LossSpec,
+): number {
+  let sum = 0;
+  lessons.forEach(({ targets }, i) =>
+    targets.forEach(({ weights, advantage, old }, g) => {
+      const { logProbs, divergence } = statistics[i][g];
+      weights.forEach((w, t) => {
+        const ratio = Math.exp(logProbs[t] - (old?.logProbs[t] ?? 0));
+        const gains = {
+          likelihood: logProbs[t],
+          reinforce: advantage * logProbs[t],
+          ratio:
+            loss.policy === 'ratio' && loss.clip !== null
+              ? Math.min(ratio * advantage, Math.max(1 - loss.clip, Math.min(1 + loss.clip, ratio)) * advantage)
+              : ratio * advantage,
+        };
+        const kl = loss.policy === 'likelihood' ? null : loss.kl;
+        sum += w * (-gains[loss.policy] + (kl === null ? 0 : kl.coefficient * divergence![t]));
+      });
+    }),
+  );
+  return sum;
+}

@@ -1,0 +1,91 @@
+/** A flow policy's model of the smallest size at which every part still works. */
+import { RandomStream } from '../../../src/core/random.js';
+import { alone, type Peers } from '../../../src/group/peers.js';
+import type { FluxConfig } from '../../../src/nets/flow/config.js';
+import type { FlowAnswer, FlowAsked } from '../../../src/policies/flow/batch.js';
+import { FlowLearner } from '../../../src/policies/flow/learner.js';
+import { initFlow, type FlowModel } from '../../../src/policies/flow/model.js';
+import { FlowSampler, type FlowSampling } from '../../../src/policies/flow/sampler.js';
+
+export const config: FluxConfig = {
+  architecture: 'flux',
+  in_channels: 5,
+  out_channels: 3,
+  num_layers: 1,
+  num_single_layers: 1,
+  attention_head_dim: 8,
+  num_attention_heads: 2,
+  joint_attention_dim: 6,
+  pooled_projection_dim: 0,
+  guidance_embeds: false,
+  axes_dims_rope: [4, 2, 2],
+  ip_adapter: { tokens: 2, image_embed_dim: 4, scale: 1 },
+};
+
+/** A model none of whose weights is zero, so that everything matters. */
+export function smallFlow(trains: FlowModel['trains'] = 'all', seed = 1): FlowModel {
+  const model = initFlow(config, trains, seed);
+  for (const [name, { data }] of model.weights) {
+    const stream = new RandomStream(seed, 'small flow', name);
+    for (let i = 0; i < data.length; i++) data[i] += 0.2 * stream.normal();
+  }
+  return model;
+}
+
+const TOKENS = 6;
+
+export function asked(index: number): FlowAsked {
+  const stream = new RandomStream('asked', index);
+  const numbers = (length: number): Float32Array => Float32Array.from({ length }, () => stream.normal());
+  return {
+    flow: {
+      rows: 2,
+      columns: 3,
+      text: numbers(2 * config.joint_attention_dim),
+      pooled: null,
+      imageFeatures: numbers(4),
+      context: numbers(TOKENS * 2),
+    },
+  };
+}
+
+export const how: FlowSampling = {
+  sigmas: () => [1, 0.75, 0.5, 0.25, 0],
+  noiseLevel: 0.7,
+  fraction: 0.99,
+  window: null,
+  guidance: null,
+};
+
+export interface Parts {
+  readonly sampler: FlowSampler;
+  readonly learner: FlowLearner;
+}
+
+export function parts(
+  model: FlowModel,
+  options: { microBatch?: number; guidance?: number | null; peers?: Peers } = {},
+): Parts {
+  const { microBatch = 4, guidance = null, peers = alone } = options;
+  const session = { threads: 1 };
+  const sampler = new FlowSampler({ config: model.config, batch: microBatch, session });
+  return { sampler, learner: new FlowLearner(model, sampler, { microBatch, guidance, session, peers }) };
+}
+
+/** Answers to the first `prompts` prompts. */
+export function sampled(
+  { sampler }: Parts,
+  model: FlowModel,
+  request: { prompts: number; answers: number; how?: FlowSampling; first?: number },
+): Promise<FlowAnswer[][]> {
+  const first = request.first ?? 0;
+  return sampler.sample(
+    {
+      prompts: Array.from({ length: request.prompts }, (_, p) => asked(first + p)),
+      answersPerPrompt: request.answers,
+      how: request.how ?? how,
+      random: (p, g) => new RandomStream('sampled', first + p, g),
+    },
+    model.weights,
+  );
+}
