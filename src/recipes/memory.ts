@@ -1,5 +1,5 @@
 /** How much memory training takes, and how much disk a checkpoint, from shapes alone, before anything is built. */
-import type { ModelShape } from './recipe.js';
+import type { DecoderShape, FlowModelShape } from './recipe.js';
 
 /** What a process takes before it holds a model: the runtime, the engine and their libraries. */
 const PROCESS_BYTES = 300 * 2 ** 20;
@@ -34,7 +34,7 @@ export function checkpointBytes(parameters: number, averaged: boolean): number {
  * Parameters of a decoder: one of width d, feed-forward width f, L layers, q and k wide queries and keys, and vocabulary V has
  * L(2dq + 2dk + 3df) + 2Vd, or Vd where the head shares the embeddings.
  */
-export function decoderParameters(shape: ModelShape): number {
+export function decoderParameters(shape: DecoderShape): number {
   const { hidden_size: d, intermediate_size: f, num_hidden_layers: layers, num_attention_heads: heads } = shape;
   const depth = shape.head_dim ?? d / heads;
   const tables = shape.tie_word_embeddings ? 1 : 2;
@@ -46,7 +46,7 @@ export function decoderParameters(shape: ModelShape): number {
  * Values that a decoder of h heads keeps for the backward pass of a micro-batch of B sequences of T tokens:
  * B·T·L(14d + 3f) + B·L·h·T², and those of one piece of its logits.
  */
-export function decoderActivations(shape: ModelShape, sequences: number, tokens: number): number {
+export function decoderActivations(shape: DecoderShape, sequences: number, tokens: number): number {
   const { hidden_size: d, intermediate_size: f, num_hidden_layers: layers, num_attention_heads: heads } = shape;
   const perToken = layers * (ACTIVATIONS_PER_WIDTH * d + 3 * f) + layers * heads * tokens;
   const rows = sequences * tokens;
@@ -58,7 +58,24 @@ export function decoderActivations(shape: ModelShape, sequences: number, tokens:
  * Parameters of adapters of rank r on every linear layer but the head: r (in + out) each, at most L r (8d + 3 (d + f)); fewer where keys and
  * values are narrower, or fewer layers are adapted.
  */
-export function adapterParameters(shape: ModelShape, rank: number): number {
+export function adapterParameters(shape: DecoderShape, rank: number): number {
   const { hidden_size: d, intermediate_size: f, num_hidden_layers: layers } = shape;
   return layers * rank * (8 * d + 3 * (d + f));
+}
+
+/** Values kept per token, block and unit of width for the backward pass: modulation, attention and a feed-forward layer of four widths. */
+const FLOW_ACTIVATIONS_PER_WIDTH = 40;
+
+/** Matrices of a flow transformer's blocks: a joint block has 24 w^2 for both streams and 12 w^2 of modulation, a single one 12 w^2 and 3 w^2. */
+export function flowModelParameters({ width, layers, singleLayers }: FlowModelShape): number {
+  return (layers * 36 + singleLayers * 15) * width ** 2;
+}
+
+/** Values that it keeps for the backward pass of so many pictures of so many tokens, text included. */
+export function flowActivations(
+  { width, heads, layers, singleLayers }: FlowModelShape,
+  pictures: number,
+  tokens: number,
+): number {
+  return pictures * tokens * (layers + singleLayers) * (FLOW_ACTIVATIONS_PER_WIDTH * width + heads * tokens);
 }

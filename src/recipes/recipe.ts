@@ -41,7 +41,7 @@ export interface TrainedRecipe<S extends TrainedSettings = TrainedSettings> exte
   parameters(settings: S, shapeOf: ShapeOf): number | null;
   /** Estimated bytes of one process, good to a factor of two; null where the settings do not tell. */
   memory(settings: S, shapeOf: ShapeOf): number | null;
-  /** The shape of the model that the run makes; null for one that is no decoder, or not known. */
+  /** The shape of the model that the run makes; null for one of another kind, or not known. */
   shape(settings: S, shapeOf: ShapeOf): ModelShape | null;
   /** Optimizer steps of one iteration. */
   stepsPerIteration(settings: S): number;
@@ -99,8 +99,22 @@ export function sourcesOf(data: TrainedSettings['data']): readonly { readonly pa
 
 export type Recipe = TrainedRecipe | ForeignRecipe;
 
-/** What of a decoder decides its memory. */
-export type ModelShape = Pick<
+/** What of a model decides its memory. */
+export type ModelShape = DecoderShape | FlowModelShape;
+
+/** Of a flow transformer. */
+export interface FlowModelShape {
+  readonly kind: 'flow';
+  readonly width: number;
+  readonly heads: number;
+  readonly layers: number;
+  readonly singleLayers: number;
+  /** Side of the square of pixels that one token stands for. */
+  readonly patch: number;
+}
+
+/** Of a decoder. */
+export type DecoderShape = Pick<
   DecoderInit,
   | 'hidden_size'
   | 'intermediate_size'
@@ -110,6 +124,7 @@ export type ModelShape = Pick<
   | 'head_dim'
   | 'tie_word_embeddings'
 > & {
+  readonly kind?: 'decoder';
   /** Absent where the vocabulary is made with the data. */
   readonly vocab_size?: number;
 };

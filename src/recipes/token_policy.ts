@@ -7,7 +7,7 @@ import type { TrainedSettings } from '../schema/run.js';
 import type { RolloutSettings } from '../schema/training.js';
 import { lossColumns, rewardColumns } from './columns.js';
 import { adapterParameters, decoderActivations, decoderParameters, trainingBytes } from './memory.js';
-import type { ModelShape, ShapeOf, TrainedRecipe } from './recipe.js';
+import type { DecoderShape, FlowModelShape, ShapeOf, TrainedRecipe } from './recipe.js';
 import { samplerElsewhere } from './sampler.js';
 
 const allowedModels = 'a local path, {hub, revision} or {run, config}';
@@ -89,13 +89,18 @@ function stepsPerIteration({ algorithm }: Pick<TokenRecipeSettings, 'algorithm'>
   return algorithm.type === 'sft' ? 1 : algorithm.inner_epochs * algorithm.minibatches;
 }
 
-function trainedParameters({ policy: { lora } }: Pick<TokenRecipeSettings, 'policy'>, shape: ModelShape): number {
+function trainedParameters({ policy: { lora } }: Pick<TokenRecipeSettings, 'policy'>, shape: DecoderShape): number {
   return lora === null ? decoderParameters(shape) : adapterParameters(shape, lora.rank);
 }
 
 function decoderShape(
   { policy: { init, model } }: Pick<TokenRecipeSettings, 'policy'>,
   shapeOf: ShapeOf,
-): ModelShape | null {
-  return init ?? (model === null ? null : shapeOf(model));
+): DecoderShape | null {
+  const shape = init ?? (model === null ? null : shapeOf(model));
+  return shape === null || isFlow(shape) ? null : shape;
+}
+
+function isFlow(shape: object): shape is FlowModelShape {
+  return 'kind' in shape && shape.kind === 'flow';
 }

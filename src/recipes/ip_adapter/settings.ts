@@ -9,8 +9,8 @@ import { engine } from '../../schema/model.js';
 import { taskField, trainedFields } from '../../schema/run.js';
 import { flowRollout } from '../../schema/training.js';
 import { lossColumns, rewardColumns } from '../columns.js';
-import { trainingBytes } from '../memory.js';
-import { sourcesOf, type TrainedRecipe } from '../recipe.js';
+import { flowActivations, flowModelParameters, trainingBytes } from '../memory.js';
+import { sourcesOf, type FlowModelShape, type ShapeOf, type TrainedRecipe } from '../recipe.js';
 import { noLabelledWords, rewardRules } from '../reward_rules.js';
 import { number, problem, type Problem, type Reader } from '../rules.js';
 import { optionalModel } from '../token_policy.js';
@@ -94,17 +94,20 @@ export const ipAdapter: TrainedRecipe<IpAdapterSettings> = {
   engines: ['policy.engine'],
   reward: (settings) => settings.reward,
   sampler: () => null,
-  parameters: ({ policy }) => (policy.init === null ? null : parametersOf(policy.init)),
-  memory: ({ policy, optimizer, algorithm, data }) => {
-    if (policy.init === null || data.tiny === null) return null;
-    const { num_layers, num_single_layers, attention_head_dim, num_attention_heads, patch, text_length } = policy.init;
-    const width = attention_head_dim * num_attention_heads;
-    const tokens = (data.tiny.width * data.tiny.height) / patch ** 2 + text_length;
-    const kept = (num_layers + num_single_layers) * (ACTIVATIONS_PER_WIDTH * width + num_attention_heads * tokens);
-    const copies = (optimizer.ema_decay === null ? 0 : 1) + (algorithm.type === 'sft' ? 0 : 1);
-    return trainingBytes(parametersOf(policy.init), optimizer.per_device_batch_size * tokens * kept, copies);
+  parameters: (settings, shapeOf) => {
+    const shape = shapeOfModel(settings, shapeOf);
+    return shape === null ? null : flowModelParameters(shape);
   },
-  shape: () => null,
+  memory: (settings, shapeOf) => {
+    const { optimizer, algorithm, data } = settings;
+    const shape = shapeOfModel(settings, shapeOf);
+    if (shape === null || data.tiny === null) return null;
+    const tokens = (data.tiny.width * data.tiny.height) / shape.patch ** 2 + data.tiny.letters;
+    const copies = (optimizer.ema_decay === null ? 0 : 1) + (algorithm.type === 'sft' ? 0 : 1);
+    const activations = flowActivations(shape, optimizer.per_device_batch_size, tokens);
+    return trainingBytes(flowModelParameters(shape), activations, copies);
+  },
+  shape: shapeOfModel,
   stepsPerIteration: ({ algorithm }) => (algorithm.type === 'sft' ? 1 : algorithm.inner_epochs * algorithm.minibatches),
   microBatches: ({ algorithm, rollout, optimizer }) => {
     const { episodes_per_iteration: episodes, num_steps, timestep_fraction, sde_window } = rollout;
@@ -131,18 +134,22 @@ export const ipAdapter: TrainedRecipe<IpAdapterSettings> = {
   ],
 };
 
-/** Values kept per token, block and unit of width for the backward pass: modulation, attention and a feed-forward layer of four widths. */
-const ACTIVATIONS_PER_WIDTH = 40;
-
-/** Matrices of the blocks: a joint block has 24 w^2 for attention and feed-forward layers of both streams and 12 w^2 of modulation, a single one 15 w^2. */
-function parametersOf({
-  num_layers,
-  num_single_layers,
-  attention_head_dim,
-  num_attention_heads,
-}: NonNullable<IpAdapterSettings['policy']['init']>): number {
-  const width = attention_head_dim * num_attention_heads;
-  return (num_layers * 36 + num_single_layers * 15) * width ** 2;
+function shapeOfModel(
+  { policy: { init, model } }: Pick<IpAdapterSettings, 'policy'>,
+  shapeOf: ShapeOf,
+): FlowModelShape | null {
+  if (init === null) {
+    const found = model === null ? null : shapeOf(model);
+    return found?.kind === 'flow' ? found : null;
+  }
+  const {
+    num_attention_heads: heads,
+    attention_head_dim,
+    num_layers: layers,
+    num_single_layers: singleLayers,
+    patch,
+  } = init;
+  return { kind: 'flow', width: heads * attention_head_dim, heads, layers, singleLayers, patch };
 }
 
 /** Parts that a model of real size needs and that are not named. */

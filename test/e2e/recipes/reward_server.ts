@@ -35,6 +35,6 @@ export const likesShortAnswers = (): Promise<TestJudge> =>
 
 export const likesDarkPictures = (): Promise<TestJudge> =>
   likes('darkness', ({ edited }) => {
-    const data = edited?.data ?? [255];
+    const data = edited?.data ?? new Uint8Array([255]);
     return 1 - data.reduce((sum, byte) => sum + byte, 0) / (255 * data.length);
   });
