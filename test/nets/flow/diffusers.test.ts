@@ -31,7 +31,7 @@ describe.each(['flux', 'flux_guidance', 'flux_ip_adapter', 'flux_joint', 'qwen_i
   (name) => {
     const folder = join(fixtures, name);
 
-    it('has the velocity of diffusers to 1e-5 and its gradients to 5e-5 of the largest', async () => {
+    it('has the velocity of diffusers to 1e-5 and its gradients to 1e-4 of the largest', async () => {
       const { config, weights } = openFlowTransformer(folder);
       const file = join(folder, 'expected.safetensors');
       const expected = readSafetensors(file, [...readSafetensorsIndex(file).entries.keys()]);
@@ -56,7 +56,7 @@ describe.each(['flux', 'flux_guidance', 'flux_ip_adapter', 'flux_joint', 'qwen_i
       const read = new Set(parameters.map((parameter) => `${GRADIENT}${parameter}`));
       expect([...read].filter((tensor) => !known.includes(tensor))).toEqual([]);
       for (const tensor of known) {
-        if (read.has(tensor)) expect(worst(found[tensor] as Float32Array, of(tensor)), tensor).toBeLessThan(5e-5);
+        if (read.has(tensor)) expect(worst(found[tensor] as Float32Array, of(tensor)), tensor).toBeLessThan(1e-4);
         else
           expect(
             of(tensor).every((x) => x === 0),
