@@ -6,6 +6,11 @@ const benches: Readonly<Record<string, { readonly summary: string; readonly run:
     summary: "one GRPO iteration's time split, and the training graph beside its bare matrix products",
     run: async () => (await import('./iteration.js')).benchIteration(),
   },
+  flow: {
+    summary:
+      "a flow transformer's training and sampling graphs beside their bare matrix products, and where the time goes",
+    run: async () => (await import('./flow.js')).benchFlow(),
+  },
   processes: {
     summary: 'two processes with one thread each beside one process with two threads',
     run: async () => (await import('./processes.js')).benchProcesses(),

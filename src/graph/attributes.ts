@@ -28,6 +28,8 @@ export interface OpAttributes {
   Abs: None;
   Sin: None;
   Cos: None;
+  /** By its tanh approximation. */
+  Gelu: None;
   // comparison and choice
   Equal: None;
   Less: None;
@@ -36,7 +38,7 @@ export interface OpAttributes {
   Cast: { readonly to: Dtype };
   // products
   MatMul: None;
-  /** alpha * op(a) op(b) over matrices, op transposing where asked. */
+  /** alpha * op(a) op(b) + c over matrices, op transposing where asked; c, one number a column, may be left out. */
   Gemm: { readonly transA: boolean; readonly transB: boolean; readonly alpha: number };
   // form
   Reshape: { readonly shape: Shape };
@@ -56,6 +58,10 @@ export interface OpAttributes {
   ReduceSumSquare: { readonly axes: readonly number[] };
   ArgMin: { readonly axis: number };
   // along the last axis
+  /** scale (x - mean) / sqrt(variance + epsilon) + shift. Scale and shift are [width], or [batch, 1, width] beside x [batch, rows, width]. */
+  LayerNormalization: { readonly epsilon: number };
+  /** scale x / sqrt(mean(x^2) + epsilon), scale [width]. */
+  RMSNormalization: { readonly epsilon: number };
   Softmax: None;
   LogSoftmax: None;
   /**

@@ -53,6 +53,7 @@ export const erf = (x: Value): Value => apply('Erf', [x], NONE);
 export const abs = (x: Value): Value => apply('Abs', [x], NONE);
 export const sin = (x: Value): Value => apply('Sin', [x], NONE);
 export const cos = (x: Value): Value => apply('Cos', [x], NONE);
+export const gelu = (x: Value): Value => apply('Gelu', [x], NONE);
 export const equal = (a: Value, b: Value): Value => apply('Equal', [a, b], NONE);
 export const less = (a: Value, b: Value): Value => apply('Less', [a, b], NONE);
 export const greater = (a: Value, b: Value): Value => apply('Greater', [a, b], NONE);
@@ -62,10 +63,23 @@ export const matMul = (a: Value, b: Value): Value => apply('MatMul', [a, b], NON
 export const softmax = (x: Value): Value => apply('Softmax', [x], NONE);
 export const logSoftmax = (x: Value): Value => apply('LogSoftmax', [x], NONE);
 
-/** alpha * op(a) op(b) over two matrices. */
-export function gemm(a: Value, b: Value, { transA = false, transB = false, alpha = 1 } = {}): Value {
-  return apply('Gemm', [a, b], { transA, transB, alpha });
+export interface GemmOptions {
+  readonly transA?: boolean;
+  readonly transB?: boolean;
+  readonly alpha?: number;
+  /** Added to every row; [columns]. */
+  readonly bias?: Value;
 }
+
+/** alpha * op(a) op(b) + bias over two matrices. */
+export function gemm(a: Value, b: Value, { transA = false, transB = false, alpha = 1, bias }: GemmOptions = {}): Value {
+  return apply('Gemm', bias === undefined ? [a, b] : [a, b, bias], { transA, transB, alpha });
+}
+
+export const layerNormalization = (x: Value, scale: Value, shift: Value, epsilon: number): Value =>
+  apply('LayerNormalization', [x, scale, shift], { epsilon });
+export const rmsNormalization = (x: Value, scale: Value, epsilon: number): Value =>
+  apply('RMSNormalization', [x, scale], { epsilon });
 
 export const reshape = (x: Value, shape: Shape): Value =>
   sameShape(x.shape, shape) ? x : apply('Reshape', [x], { shape });

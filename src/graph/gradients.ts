@@ -50,6 +50,13 @@ export const gradientRules: { readonly [K in OpType]: GradientRule<K> | 'none' }
   Abs: ({ inputs: [x], d }) => [g.where(g.less(x, g.scalarLike(x, 0)), g.neg(d), d)],
   Sin: ({ inputs: [x], d }) => [g.mul(d, g.cos(x))],
   Cos: ({ inputs: [x], d }) => [g.neg(g.mul(d, g.sin(x)))],
+  // y = x s, s the logistic function of x p, p = a + b x^2: dy/dx = s + (y - y s) (3 p - 2 a)
+  Gelu: ({ inputs: [x], output, d }) => {
+    const p = g.add(g.mul(g.mul(x, x), g.scalarLike(x, GELU_CUBIC)), g.scalarLike(x, GELU_LINEAR));
+    const s = g.sigmoid(g.mul(x, p));
+    const steepness = g.sub(g.mul(p, g.scalarLike(x, 3)), g.scalarLike(x, 2 * GELU_LINEAR));
+    return [g.mul(d, g.add(s, g.mul(g.sub(output, g.mul(output, s)), steepness)))];
+  },
   Equal: 'none',
   Less: 'none',
   Greater: 'none',
@@ -60,10 +67,11 @@ export const gradientRules: { readonly [K in OpType]: GradientRule<K> | 'none' }
   Cast: 'none',
   // dA = dC B^T, dB = A^T dC; the driver sums over broadcast leading axes
   MatMul: ({ inputs: [a, b], d }) => [g.matMul(d, transposed(b)), g.matMul(transposed(a), d)],
-  // C = alpha op(A) op(B)
-  Gemm: ({ inputs: [a, b], attributes: { transA, transB, alpha }, d }) => [
+  // C = alpha op(A) op(B) + c
+  Gemm: ({ inputs: [a, b, ...bias], attributes: { transA, transB, alpha }, d }) => [
     transA ? g.gemm(b, d, { transA: transB, transB: true, alpha }) : g.gemm(d, b, { transB: !transB, alpha }),
     transB ? g.gemm(d, a, { transA: true, transB: transA, alpha }) : g.gemm(a, d, { transA: !transA, alpha }),
+    ...bias.map(() => d),
   ],
   Reshape: ({ inputs: [x], d }) => [g.reshape(d, x.shape)],
   Transpose: ({ attributes: { perm }, d }) => [g.transpose(d, invert(perm))],
@@ -112,6 +120,25 @@ export const gradientRules: { readonly [K in OpType]: GradientRule<K> | 'none' }
   // d sum(x^2) = 2 x
   ReduceSumSquare: ({ inputs: [x], d }) => [g.mul(x, g.mul(d, g.scalarLike(d, 2)))],
   ArgMin: 'none',
+  // n = c r, c = x - mean, r = 1 / sqrt(mean(c^2) + epsilon): dx = r (dn - mean(dn) - n mean(n dn)), dn = scale dy
+  LayerNormalization: ({ inputs: [x, scale], attributes: { epsilon }, d }) => {
+    const last = x.shape.length - 1;
+    const c = g.sub(x, g.reduceMean(x, [last]));
+    const r = inverseLength(c, epsilon);
+    const n = g.mul(c, r);
+    const t = g.mul(d, n);
+    const dn = g.mul(d, scale);
+    const inner = g.mul(n, alongWidth(t, scale));
+    return [g.mul(g.sub(g.sub(dn, alongWidth(d, scale)), inner), r), t, d];
+  },
+  // n = x r, r = 1 / sqrt(mean(x^2) + epsilon): dx = r (dn - n mean(n dn)), dn = scale dy
+  RMSNormalization: ({ inputs: [x, scale], attributes: { epsilon }, d }) => {
+    const r = inverseLength(x, epsilon);
+    const n = g.mul(x, r);
+    const t = g.mul(d, n);
+    const inner = g.mul(n, alongWidth(t, scale));
+    return [g.mul(g.sub(g.mul(d, scale), inner), r), t];
+  },
   // dx = y (dy - sum(y dy))
   Softmax: ({ output, d }) => {
     const weighted = g.mul(d, output);
@@ -127,6 +154,25 @@ export const gradientRules: { readonly [K in OpType]: GradientRule<K> | 'none' }
     null,
   ],
 };
+
+/** 2 sqrt(2 / pi), and that times 0.044715 (Hendrycks and Gimpel, "Gaussian Error Linear Units", 2016). */
+const GELU_LINEAR = 2 * Math.sqrt(2 / Math.PI);
+const GELU_CUBIC = 0.044715 * GELU_LINEAR;
+
+/** 1 / sqrt(mean(x^2) + epsilon) along the last axis. */
+function inverseLength(x: Value, epsilon: number): Value {
+  const last = x.shape.length - 1;
+  const meanSquare = g.mul(g.reduceSumSquare(x, [last]), g.scalarLike(x, 1 / x.shape[last]));
+  return g.reciprocal(g.sqrt(g.add(meanSquare, g.scalarLike(x, epsilon))));
+}
+
+/** The mean along the last axis of x times a vector, [width] or [batch, 1, width]: a product, which makes no tensor of x's size. */
+function alongWidth(x: Value, vector: Value): Value {
+  const width = vector.shape[vector.shape.length - 1];
+  const column = g.reshape(g.mul(vector, g.scalarLike(x, 1 / width)), [...vector.shape.slice(0, -2), width, 1]);
+  if (x.shape.length > 1) return g.matMul(x, column);
+  return g.reshape(g.matMul(g.reshape(x, [1, width]), column), [1]);
+}
 
 /** Rows of a table up to which its gradient is a product with the one-hot matrix. */
 const ONE_HOT_ROWS = 4096;

@@ -20,9 +20,11 @@ export type CheckpointContent = string | Uint8Array | readonly Uint8Array[];
 export type CheckpointFiles = Readonly<Record<string, CheckpointContent>>;
 
 /** Files of a folder that hold all weights of a model, the first that is there counts. */
-const WEIGHT_FILES = [POLICY_FILE, 'model.safetensors'];
+const WEIGHT_FILES = [POLICY_FILE, 'model.safetensors', 'diffusion_pytorch_model.safetensors'];
 /** Says which of several files holds each tensor. */
 export const INDEX_FILE = 'model.safetensors.index.json';
+/** That, and what diffusers calls it. */
+const INDEX_FILES = [INDEX_FILE, 'diffusion_pytorch_model.safetensors.index.json'];
 
 /** Which file holds each tensor of a folder. */
 export type TensorFiles = ReadonlyMap<string, string>;
@@ -31,9 +33,9 @@ export type TensorFiles = ReadonlyMap<string, string>;
 export function tensorFiles(folder: string): TensorFiles {
   const whole = WEIGHT_FILES.map((name) => join(folder, name)).find(existsSync);
   if (whole !== undefined) return tensorsOf(whole);
-  const index = join(folder, INDEX_FILE);
-  if (!existsSync(index)) {
-    throw new CheckpointError(`there are no weights; allowed: ${[...WEIGHT_FILES, INDEX_FILE].join(', ')}`, {
+  const index = INDEX_FILES.map((name) => join(folder, name)).find(existsSync);
+  if (index === undefined) {
+    throw new CheckpointError(`there are no weights; allowed: ${[...WEIGHT_FILES, ...INDEX_FILES].join(', ')}`, {
       where: folder,
       next: 'Name a folder in the Hugging Face layout with weights as safetensors.',
     });

@@ -3,9 +3,9 @@ import {
   add,
   gather,
   gemm,
+  layerNormalization,
   mul,
   reciprocal,
-  reduceMean,
   reduceSumSquare,
   reduceSum,
   reshape,
@@ -21,8 +21,7 @@ import { sumOf } from './product.js';
 /** x W^T + b over rows, and what an adapter adds; weights are stored [out, in], as in Hugging Face checkpoints. */
 export function linear(x: Value, name: string, out: number, bias = false, adapter?: Adapter): Value {
   const weight = x.graph.parameter(`${name}.weight`, [out, x.shape[1]]);
-  const product = sumOf(productsOf(x, weight, name, adapter));
-  return bias ? add(product, x.graph.parameter(`${name}.bias`, [out])) : product;
+  return sumOf(productsOf(x, weight, name, adapter), bias ? x.graph.parameter(`${name}.bias`, [out]) : undefined);
 }
 
 /**
@@ -73,71 +72,9 @@ export function silu(x: Value): Value {
   return mul(x, sigmoid(x));
 }
 
-/** 2 sqrt(2 / pi), and that times 0.044715. */
-const GELU_LINEAR = 2 * Math.sqrt(2 / Math.PI);
-const GELU_CUBIC = 0.044715 * GELU_LINEAR;
-
-/**
- * GELU by its tanh approximation (Hendrycks and Gimpel, 2016): y = x s(x p), p = a + b x^2, s the logistic function, which is x (1 + tanh(x p / 2)) / 2.
- * dy/dx = s + (y - y s) (3 p - 2 a).
- */
-export function gelu(x: Value): Value {
-  const { graph } = x;
-  const p = add(mul(mul(x, x), graph.scalar(GELU_CUBIC)), graph.scalar(GELU_LINEAR));
-  const s = sigmoid(mul(x, p));
-  const y = mul(x, s);
-  return withGradient(y, {
-    name: 'gelu',
-    inputs: [x],
-    gradient: (d) => {
-      const steepness = sub(mul(p, graph.scalar(3)), graph.scalar(2 * GELU_LINEAR));
-      return [mul(d, add(s, mul(sub(y, mul(y, s)), steepness)))];
-    },
-  });
-}
-
-/** Rows of a last axis with mean 0 and variance 1, and what they were multiplied by, [..., 1]. */
-export interface Standardised {
-  readonly rows: Value;
-  readonly factor: Value;
-}
-
-/** n = (x - mean) r along the last axis, r = 1 / sqrt(variance + eps). It has no gradient of its own. */
-export function standardised(x: Value, eps: number): Standardised {
-  const last = x.shape.length - 1;
-  const centred = sub(x, reduceMean(x, [last]));
-  const variance = mul(reduceSumSquare(centred, [last]), x.graph.scalar(1 / x.shape[last]));
-  const factor = reciprocal(sqrt(add(variance, x.graph.scalar(eps))));
-  return { rows: mul(centred, factor), factor };
-}
-
-/** From n's gradient and the means along the last axis of it and of its products with n: dx = r (dn - mean(dn) - n mean(n dn)). */
-export function standardisedGradient(
-  { rows, factor }: Standardised,
-  d: Value,
-  means: { readonly d: Value; readonly product: Value },
-): Value {
-  return mul(sub(sub(d, means.d), mul(rows, means.product)), factor);
-}
-
-/** Layer normalisation (Ba et al., 2016) of rows [N, width]: y = w n + b, n their standardised elements. */
+/** Layer normalisation (Ba et al., 2016) of rows [N, width], with a weight and a bias. */
 export function layerNorm(x: Value, name: string, eps: number): Value {
   const width = x.shape[1];
-  const weight = x.graph.parameter(`${name}.weight`, [width]);
-  const bias = x.graph.parameter(`${name}.bias`, [width]);
-  const standard = standardised(x, eps);
-  return withGradient(add(mul(standard.rows, weight), bias), {
-    name: 'layer_norm',
-    inputs: [x, weight, bias],
-    gradient: (d) => {
-      const t = mul(d, standard.rows);
-      const column = reshape(weight, [width, 1]);
-      const mean = (of: Value): Value => gemm(of, column, { alpha: 1 / width });
-      return [
-        standardisedGradient(standard, mul(d, weight), { d: mean(d), product: mean(t) }),
-        reshape(reduceSum(t, [0]), [width]),
-        reshape(reduceSum(d, [0]), [width]),
-      ];
-    },
-  });
+  const vector = (part: string): Value => x.graph.parameter(`${name}.${part}`, [width]);
+  return layerNormalization(x, vector('weight'), vector('bias'), eps);
 }

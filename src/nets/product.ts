@@ -11,7 +11,11 @@ export interface Product {
   readonly scale: number;
 }
 
-/** The sum [N, M] of products of the same shape. */
-export function sumOf(products: readonly Product[]): Value {
-  return products.map(({ rows, table, scale }) => gemm(rows, table, { transB: true, alpha: scale })).reduce(add);
+/** The sum [N, M] of products of the same shape, and of a bias [M] on each row. */
+export function sumOf(products: readonly Product[], bias?: Value): Value {
+  return products
+    .map(({ rows, table, scale }, i) =>
+      gemm(rows, table, { transB: true, alpha: scale, ...(i === 0 && bias !== undefined ? { bias } : {}) }),
+    )
+    .reduce(add);
 }

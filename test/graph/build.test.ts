@@ -57,6 +57,7 @@ const misuses: { readonly [K in OpType]: readonly Misuse<K>[] } = {
   Abs: notFloat,
   Sin: notFloat,
   Cos: notFloat,
+  Gelu: notFloat,
   Equal: uncompared,
   Less: [...uncompared, [[flags, flags], NONE]],
   Greater: [...uncompared, [[flags, flags], NONE]],
@@ -75,6 +76,7 @@ const misuses: { readonly [K in OpType]: readonly Misuse<K>[] } = {
   Gemm: [
     [[a, b], { transA: false, transB: true, alpha: 1 }],
     [[heads, b], { transA: false, transB: false, alpha: 1 }],
+    [[a, a, row], { transA: false, transB: true, alpha: 1 }],
   ],
   Reshape: [[[a], { shape: [4, 2] }]],
   Transpose: [
@@ -121,6 +123,11 @@ const misuses: { readonly [K in OpType]: readonly Misuse<K>[] } = {
     [[a], { axis: 2 }],
     [[ids], { axis: 0 }],
   ],
+  LayerNormalization: [
+    [[a, b, b], { epsilon: 1 }],
+    [[a, row], { epsilon: 1 }],
+  ],
+  RMSNormalization: [[[a, b], { epsilon: 1 }]],
   Softmax: notFloat,
   LogSoftmax: notFloat,
   RotaryEmbedding: [
@@ -203,6 +210,8 @@ describe('an error while building', () => {
       graph policy: Sin(%a: float32[2, 3], %a: float32[2, 3]): takes 1 input, got 2
       graph policy: Cos(%ids: int64[2, 3]): takes float32, got int64
       graph policy: Cos(%a: float32[2, 3], %a: float32[2, 3]): takes 1 input, got 2
+      graph policy: Gelu(%ids: int64[2, 3]): takes float32, got int64
+      graph policy: Gelu(%a: float32[2, 3], %a: float32[2, 3]): takes 1 input, got 2
       graph policy: Equal(%a: float32[2, 3], %ids: int64[2, 3]): compares float32 with int64
       graph policy: Equal(%a: float32[2, 3], %b: float32[4, 5]): cannot broadcast [2, 3] with [4, 5]
       graph policy: Less(%a: float32[2, 3], %ids: int64[2, 3]): compares float32 with int64
@@ -221,6 +230,7 @@ describe('an error while building', () => {
       graph policy: MatMul(%heads: float32[1, 2, 3, 4], %keys: float32[3, 5, 4, 3]): cannot broadcast [1, 2] with [3, 5]
       graph policy: Gemm(%a: float32[2, 3], %b: float32[4, 5]): inner sizes differ: 3 and 5 (transA false, transB true)
       graph policy: Gemm(%heads: float32[1, 2, 3, 4], %b: float32[4, 5]): takes two matrices of rank 2
+      graph policy: Gemm(%a: float32[2, 3], %a: float32[2, 3], %row: float32[3]): adds [3], which must be [2]
       graph policy: Reshape(%a: float32[2, 3]): cannot give [2, 3] the shape [4, 2]
       graph policy: Transpose(%a: float32[2, 3]): perm [0] does not permute rank 2
       graph policy: Transpose(%a: float32[2, 3]): perm [0, 0] does not permute rank 2
@@ -262,6 +272,9 @@ describe('an error while building', () => {
       graph policy: ReduceSumSquare(%a: float32[2, 3]): reduces over one or more different axes, not [1, 1]
       graph policy: ArgMin(%a: float32[2, 3]): axis 2 is not within rank 2
       graph policy: ArgMin(%ids: int64[2, 3]): takes float32, got int64
+      graph policy: LayerNormalization(%a: float32[2, 3], %b: float32[4, 5], %b: float32[4, 5]): scales or shifts by [4, 5]; allowed: [3]
+      graph policy: LayerNormalization(%a: float32[2, 3], %row: float32[3]): takes 3 inputs, got 2
+      graph policy: RMSNormalization(%a: float32[2, 3], %b: float32[4, 5]): scales or shifts by [4, 5]; allowed: [3]
       graph policy: Softmax(%ids: int64[2, 3]): takes float32, got int64
       graph policy: Softmax(%a: float32[2, 3], %a: float32[2, 3]): takes 1 input, got 2
       graph policy: LogSoftmax(%ids: int64[2, 3]): takes float32, got int64

@@ -122,14 +122,22 @@ function rotary(
   };
 }
 
+function norm(x: Shape, ...vectors: readonly Shape[]): OperatorCase<OpAttributes['LayerNormalization']> {
+  return {
+    label: `[${x.join()}] by [${vectors[0].join()}]`,
+    inputs: [float(x), ...vectors.map((vector) => float(vector))],
+    attributes: { epsilon: 0.01 },
+  };
+}
+
 function matrices(a: Shape, b: Shape): OperatorCase<OpAttributes['MatMul']> {
   return { label: `[${a.join()}] times [${b.join()}]`, inputs: [float(a), float(b)], attributes: NONE };
 }
 
-function gemm(transA: boolean, transB: boolean, alpha: number): OperatorCase<OpAttributes['Gemm']> {
+function gemm(transA: boolean, transB: boolean, alpha: number, bias = false): OperatorCase<OpAttributes['Gemm']> {
   return {
-    label: `transA ${transA}, transB ${transB}, alpha ${alpha}`,
-    inputs: [float(transA ? [4, 3] : [3, 4]), float(transB ? [5, 4] : [4, 5])],
+    label: `transA ${transA}, transB ${transB}, alpha ${alpha}${bias ? ', bias' : ''}`,
+    inputs: [float(transA ? [4, 3] : [3, 4]), float(transB ? [5, 4] : [4, 5]), ...(bias ? [float([5])] : [])],
     attributes: { transA, transB, alpha },
   };
 }
@@ -153,6 +161,7 @@ export const operatorCases: { readonly [K in OpType]: readonly OperatorCase<OpAt
   Abs: singles('signed'),
   Sin: singles('normal'),
   Cos: singles('normal'),
+  Gelu: singles('normal'),
   Equal: [
     ...pairs('normal', 'normal', false),
     { label: 'int64', inputs: [index([3, 4], 3), index([4], 3)], attributes: NONE },
@@ -194,6 +203,8 @@ export const operatorCases: { readonly [K in OpType]: readonly OperatorCase<OpAt
     gemm(false, true, 0.5),
     gemm(true, true, -2),
     gemm(false, false, 0.125),
+    gemm(false, true, 0.5, true),
+    gemm(true, false, 1, true),
   ],
   Reshape: [
     { label: 'to a matrix', inputs: [float([6])], attributes: { shape: [2, 3] } },
@@ -251,6 +262,13 @@ export const operatorCases: { readonly [K in OpType]: readonly OperatorCase<OpAt
     { label: 'of rows', inputs: [fixed(float([3, 4], 'spread'))], attributes: { axis: 1 } },
     { label: 'of columns', inputs: [fixed(float([3, 4], 'spread'))], attributes: { axis: 0 } },
   ],
+  LayerNormalization: [
+    norm([5], [5], [5]),
+    norm([3, 4], [4], [4]),
+    norm([2, 3, 4], [4], [4]),
+    norm([2, 3, 4], [2, 1, 4], [2, 1, 4]),
+  ],
+  RMSNormalization: [norm([5], [5]), norm([3, 4], [4]), norm([2, 3, 4], [4])],
   Softmax: lastAxis(),
   LogSoftmax: lastAxis(),
   RotaryEmbedding: [

@@ -156,6 +156,7 @@ const rules: { readonly [K in OpType]: Rule<OpAttributes[K]> } = {
   Abs: each(Math.abs),
   Sin: each(Math.sin),
   Cos: each(Math.cos),
+  Gelu: each((x) => 0.5 * x * (1 + Math.tanh(Math.sqrt(2 / Math.PI) * (x + 0.044715 * x ** 3)))),
   Equal: pairwise((a, b) => Number(a === b)),
   Less: pairwise((a, b) => Number(a < b)),
   Greater: pairwise((a, b) => Number(a > b)),
@@ -177,14 +178,14 @@ const rules: { readonly [K in OpType]: Rule<OpAttributes[K]> } = {
       return sum(Array.from({ length: inner }, (_, k) => at(a, [...outer, row, k]) * at(b, [...outer, k, column])));
     });
   },
-  Gemm: ([a, b], { transA, transB, alpha }) => {
+  Gemm: ([a, b, bias], { transA, transB, alpha }) => {
     const inner = a.shape[transA ? 0 : 1];
     return fill([a.shape[transA ? 1 : 0], b.shape[transB ? 0 : 1]], ([row, column]) => {
       const terms = Array.from(
         { length: inner },
         (_, k) => at(a, transA ? [k, row] : [row, k]) * at(b, transB ? [column, k] : [k, column]),
       );
-      return alpha * sum(terms);
+      return alpha * sum(terms) + (bias === undefined ? 0 : at(bias, [column]));
     });
   },
   Reshape: ([x], { shape }) => ({ shape, data: x.data }),
@@ -243,6 +244,21 @@ const rules: { readonly [K in OpType]: Rule<OpAttributes[K]> } = {
       const line = Array.from({ length: x.shape[axis] }, (_, i) => x.data[offsetOf(x, replaced(index, axis, i))]);
       return line.indexOf(Math.min(...line));
     }),
+  LayerNormalization: ([x, scale, shift], { epsilon }) => {
+    const n = alongLast((row) => {
+      const mean = row.reduce((sum, one) => sum + one, 0) / row.length;
+      const variance = row.reduce((sum, one) => sum + (one - mean) ** 2, 0) / row.length;
+      return row.map((one) => (one - mean) / Math.sqrt(variance + epsilon));
+    })([x], {});
+    return fill(x.shape, (index) => at(n, index) * at(scale, index) + at(shift, index));
+  },
+  RMSNormalization: ([x, scale], { epsilon }) => {
+    const n = alongLast((row) => {
+      const square = row.reduce((sum, one) => sum + one ** 2, 0) / row.length;
+      return row.map((one) => one / Math.sqrt(square + epsilon));
+    })([x], {});
+    return fill(x.shape, (index) => at(n, index) * at(scale, index));
+  },
   Softmax: alongLast((row) => row.map((x) => Math.exp(x - logSumExp(row)))),
   LogSoftmax: alongLast((row) => row.map((x) => x - logSumExp(row))),
   // the pair (i, i + depth/2), or (2i, 2i + 1) where interleaved, is turned by the angle of its position (ONNX 23)

@@ -37,7 +37,21 @@ const order = {
 
 type Elementwise =
   | ('Add' | 'Sub' | 'Mul' | 'Div' | 'Min' | 'Max')
-  | ('Neg' | 'Exp' | 'Log' | 'Sqrt' | 'Reciprocal' | 'Sigmoid' | 'Tanh' | 'Relu' | 'Erf' | 'Abs' | 'Sin' | 'Cos')
+  | (
+      | 'Neg'
+      | 'Exp'
+      | 'Log'
+      | 'Sqrt'
+      | 'Reciprocal'
+      | 'Sigmoid'
+      | 'Tanh'
+      | 'Relu'
+      | 'Erf'
+      | 'Abs'
+      | 'Sin'
+      | 'Cos'
+      | 'Gelu'
+    )
   | ('Equal' | 'Less' | 'Greater' | 'Where' | 'Cast');
 
 export const elementwise: OperatorTable<Elementwise> = {
@@ -59,6 +73,7 @@ export const elementwise: OperatorTable<Elementwise> = {
   Abs: unary,
   Sin: unary,
   Cos: unary,
+  Gelu: { ...unary, onnx: () => ({ textAttributes: { approximate: 'tanh' } }) },
   Equal: compare,
   Less: order,
   Greater: order,

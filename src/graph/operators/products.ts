@@ -1,6 +1,6 @@
 /** Shape rules of the matrix products and of rotary positions. */
 import { GraphError } from '../../core/errors.js';
-import { formatShape } from '../ir.js';
+import { formatShape, sameShape } from '../ir.js';
 import type { OperatorTable } from './spec.js';
 import { broadcast, expectArity, expectDtype } from './spec.js';
 
@@ -17,13 +17,16 @@ export const products: OperatorTable<'MatMul' | 'Gemm' | 'RotaryEmbedding'> = {
   },
   Gemm: {
     infer: (inputs, { transA, transB }) => {
-      expectArity(inputs, 2);
+      if (inputs.length !== 3) expectArity(inputs, 2);
       for (const input of inputs) expectDtype(input, 'float32');
       const [a, b] = [inputs[0].shape, inputs[1].shape];
       if (a.length !== 2 || b.length !== 2) throw new GraphError('takes two matrices of rank 2');
       const [m, k] = transA ? [a[1], a[0]] : [a[0], a[1]];
       const [l, n] = transB ? [b[1], b[0]] : [b[0], b[1]];
       if (k !== l) throw new GraphError(`inner sizes differ: ${k} and ${l} (transA ${transA}, transB ${transB})`);
+      if (inputs.length === 3 && !sameShape(inputs[2].shape, [n])) {
+        throw new GraphError(`adds ${formatShape(inputs[2].shape)}, which must be [${n}]`);
+      }
       return { shape: [m, n], dtype: 'float32' };
     },
     onnx: ({ transA, transB, alpha }) => ({

@@ -2,8 +2,9 @@
 import type { OpType } from '../attributes.js';
 import { elementwise } from './elementwise.js';
 import { form } from './form.js';
+import { norms } from './norms.js';
 import { products } from './products.js';
 import { reductions } from './reductions.js';
 import type { OperatorTable } from './spec.js';
 
-export const operators: OperatorTable<OpType> = { ...elementwise, ...products, ...form, ...reductions };
+export const operators: OperatorTable<OpType> = { ...elementwise, ...products, ...norms, ...form, ...reductions };

@@ -1,8 +1,8 @@
 /** The blocks of flow transformers. Axis letters as in transformer.ts. */
-import { add, concat, mul, reshape, slice } from '../../graph/build.js';
+import { add, concat, gelu, mul, reshape, rmsNormalization, slice } from '../../graph/build.js';
 import type { Value } from '../../graph/ir.js';
 import { attendAll } from '../decoder/attention.js';
-import { gelu, linear, rmsNorm } from '../layers.js';
+import { linear } from '../layers.js';
 import type { Adapter } from '../lora.js';
 import type { StreamHeads, HeadSizes } from './heads.js';
 import type { ImagePrompt } from './ip_adapter.js';
@@ -54,7 +54,8 @@ function project(net: Net, rows: Value, layer: string, norm: string | null, head
   const projected = linear(rows, layer, widthOf(net), true, adapter);
   if (norm === null) return heads.split(projected);
   const perHead = reshape(projected, [rows.shape[0] * sizes.heads, sizes.depth]);
-  return heads.split(reshape(rmsNorm(perHead, norm, EPS), projected.shape));
+  const weight = rows.graph.parameter(`${norm}.weight`, [sizes.depth]);
+  return heads.split(reshape(rmsNormalization(perHead, weight, EPS), projected.shape));
 }
 
 /** down(gelu(up(rows))). */

@@ -36,7 +36,9 @@ export function conditioning(conditions: Conditions, width: number, adapter: Ada
 function sinusoids(x: Value): Value {
   const { graph } = x;
   const count = SINUSOIDS / 2;
-  const frequencies = Float32Array.from({ length: count }, (_, i) => LONGEST_PERIOD ** (-i / count));
+  // Weights of diffusers were trained with exponents of float32, whose rounding is 1e-4 in the angles of large guidance.
+  const step = Math.fround(-Math.log(LONGEST_PERIOD));
+  const frequencies = Float32Array.from({ length: count }, (_, i) => Math.exp(Math.fround(step * i) / count));
   const scaled = reshape(mul(x, graph.scalar(UNIT)), [x.size, 1]);
   const angles = mul(scaled, graph.constant(frequencies, [1, count]));
   return concat([cos(angles), sin(angles)], 1);

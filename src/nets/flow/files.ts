@@ -1,0 +1,29 @@
+/** A flow transformer from its folder: one that this program wrote, or one that diffusers saved. */
+import { join } from 'node:path';
+import { checkWeights, CONFIG_FILE, readConfig, readWeights, tensorFiles, type Weights } from '../../models/files.js';
+import { readFlowConfig, type FlowTransformerConfig } from './config.js';
+import { flowParameters } from './parameters.js';
+
+export interface LoadedFlowTransformer {
+  readonly config: FlowTransformerConfig;
+  /** The IP-Adapter's among them, where the config has one. */
+  readonly weights: Weights;
+}
+
+/** Raises CheckpointError for a folder without config or weights, a class that is not covered, and the first tensor that is missing or of another shape. */
+export function openFlowTransformer(folder: string): LoadedFlowTransformer {
+  const config = describeFlowTransformer(folder);
+  return { config, weights: readWeights(tensorFiles(folder), flowParameters(config)) };
+}
+
+/** Looks at what `openFlowTransformer` would read, without reading its weights. Raises as that does. */
+export function checkFlowTransformer(folder: string): FlowTransformerConfig {
+  const config = describeFlowTransformer(folder);
+  checkWeights(tensorFiles(folder), flowParameters(config));
+  return config;
+}
+
+/** What a folder's config.json says, without its weights. Raises as `openFlowTransformer`. */
+export function describeFlowTransformer(folder: string): FlowTransformerConfig {
+  return readFlowConfig(readConfig(folder), join(folder, CONFIG_FILE));
+}
