@@ -180,10 +180,9 @@ const tinySigns = section(
     seed: tiny.shape.seed,
     width: result('Width of a sign in pixels.', z.int().min(8).default(32)),
     height: result(
-      'Height of a sign in pixels; the lower quarter is a strip that shows its colours.',
-      z.int().min(8).default(16),
+      'Height of a sign in pixels. Letters are half as high, and the lowest quarter is a strip that shows the colours.',
+      z.int().min(12).default(16),
     ),
-    letter: result('Height of a letter in pixels.', z.int().min(5).default(8)),
     letters: result('Letters of a word.', positiveInteger.default(3)),
     alphabet: result(
       'The letters that words are made of.',

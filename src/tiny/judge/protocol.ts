@@ -5,6 +5,7 @@
 import { z } from 'zod';
 import { base64Bytes, dataUrlContent } from '../../core/image_text.js';
 import { badRequest } from '../../http/refusal.js';
+import { quotedIn } from '../../rewards/terms/ocr/similarity.js';
 import { chatSchema, imagesOf, parseChat, textsOf, type ChatMessage } from '../../rewards/judge/chat_messages.js';
 
 const requestSchema = chatSchema.extend({
@@ -31,9 +32,10 @@ export interface Question {
 
 /**
  * `consistency`: source and edited; `quality`: one image; `ground`: truth and prediction; `alignment`: source and edited, with a request in
- * place of an instruction; `digit`: source and edited, and the probabilities of one digit.
+ * place of an instruction; `sign`: the same of a sign, whose word the request quotes, without the source where there is none; `digit`: source and
+ * edited, and the probabilities of one digit.
  */
-export type QuestionKind = 'consistency' | 'quality' | 'ground' | 'alignment' | 'digit';
+export type QuestionKind = 'consistency' | 'quality' | 'ground' | 'alignment' | 'sign' | 'digit';
 
 export const MOST_IMAGES = 2;
 /** What an image costs in the usage figures. */
@@ -92,18 +94,20 @@ export function readQuestion(request: ChatRequest): Question {
   }
   const topLogprobs = readTopLogprobs(request);
   const asksAlignment = user.some((text) => /^\s*Request:/m.test(text));
-  if ((asksAlignment || topLogprobs !== null) && images.length !== 2) {
+  const instruction = lastInstruction(user.join('\n'));
+  const asksSign = asksAlignment && topLogprobs === null && quotedIn(instruction) !== null;
+  if (!asksSign && (asksAlignment || topLogprobs !== null) && images.length !== 2) {
     throw badRequest(
-      'The question needs two images, the source and the edit: this judge knows no captions.',
+      'The question needs two images, the source and the edit: this judge knows no captions but those of signs, whose word is quoted.',
       'messages',
     );
   }
   const words = [...system, ...user].join('\n');
   const withTwo: QuestionKind = topLogprobs !== null ? 'digit' : asksAlignment ? 'alignment' : 'consistency';
   return {
-    kind: asksGround ? 'ground' : images.length === 2 ? withTwo : 'quality',
+    kind: asksGround ? 'ground' : asksSign ? 'sign' : images.length === 2 ? withTwo : 'quality',
     topLogprobs,
-    instruction: lastInstruction(user.join('\n')),
+    instruction,
     images,
     choices: request.n ?? 1,
     maxTokens: request.max_completion_tokens ?? request.max_tokens ?? null,

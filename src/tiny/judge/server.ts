@@ -1,6 +1,6 @@
 /**
  * The rule judge behind the protocol of a VLM server: whoever asks cannot tell it from vLLM but by what `/v1/models` lists. It is a
- * rule judge for the tiny world and no VLM: it reads scenes of that world, and finds everything else unreadable.
+ * rule judge for the tiny world and no VLM: it reads scenes and signs of that world, and finds everything else unreadable.
  */
 import { LRUCache } from 'lru-cache';
 import { createHash, randomUUID } from 'node:crypto';
@@ -8,7 +8,7 @@ import type { Server } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
 import { sleep, systemClock } from '../../core/clock.js';
 import { DataError } from '../../core/errors.js';
-import { decodeImage } from '../../core/image.js';
+import { decodeImage, type RgbImage } from '../../core/image.js';
 import { Semaphore } from '../../core/semaphore.js';
 import { badRequest, Refusal } from '../../http/refusal.js';
 import { json, type Reply } from '../../http/reply.js';
@@ -32,6 +32,8 @@ import {
   type QuestionKind,
 } from './protocol.js';
 import { scoreQuality } from './quality.js';
+import { nativeSize } from './sign_eyes.js';
+import { scoreSign } from './sign.js';
 
 export const JUDGE_MODEL = 'editrl-rule-judge';
 
@@ -83,25 +85,39 @@ const MOST_PIXELS = 2048 * 2048;
 /** Bytes of all pictures that are decoded at once: five of the largest, or hundreds of such as the tiny world has. */
 const DECODED_BYTES = 64e6;
 
-/** Reads data URLs, keeping the latest readings by content. */
-class Eyes {
-  readonly #kept = new LRUCache<string, Reading>({ max: KEPT_READINGS });
-  readonly #decoded = new Semaphore(DECODED_BYTES);
+/** Sees pictures in data URLs, keeping the latest by content. */
+class Eyes<T extends object> {
+  readonly #kept = new LRUCache<string, T>({ max: KEPT_READINGS });
 
-  constructor(private readonly geometry: Geometry) {}
+  constructor(
+    private readonly decoded: Semaphore,
+    private readonly see: (image: RgbImage) => T,
+  ) {}
 
-  async read(url: string): Promise<Reading> {
+  async read(url: string): Promise<T> {
     const key = createHash('sha1').update(url).digest('base64');
     const known = this.#kept.get(key);
     if (known !== undefined) return known;
-    const read = async (): Promise<Reading> => readScene(await decode(dataUrlBytes(url)), this.geometry);
-    const reading = await this.#decoded.run(read, await decodedBytes(url, MOST_PIXELS));
+    const read = async (): Promise<T> => this.see(await decode(dataUrlBytes(url)));
+    const reading = await this.decoded.run(read, await decodedBytes(url, MOST_PIXELS));
     this.#kept.set(key, reading);
     return reading;
   }
 }
 
-async function decode(bytes: Uint8Array) {
+interface Sight {
+  readonly scenes: Eyes<Reading>;
+  /** Signs at the size at which they were drawn. */
+  readonly signs: Eyes<RgbImage>;
+}
+
+function openSight(geometry: Geometry): Sight {
+  const decoded = new Semaphore(DECODED_BYTES);
+  const scenes = new Eyes(decoded, (image) => readScene(image, geometry));
+  return { scenes, signs: new Eyes(decoded, nativeSize) };
+}
+
+async function decode(bytes: Uint8Array): Promise<RgbImage> {
   try {
     return await decodeImage(bytes, 'image_url', MOST_PIXELS);
   } catch (cause) {
@@ -110,7 +126,7 @@ async function decode(bytes: Uint8Array) {
   }
 }
 
-const ANSWERS: Record<QuestionKind, (images: readonly Reading[], instruction: string) => Answer> = {
+const ANSWERS: Record<Exclude<QuestionKind, 'sign'>, (images: readonly Reading[], instruction: string) => Answer> = {
   consistency: ([source, edited], instruction) => {
     const { success, overedit, reasoning } = scoreConsistency(source, instruction, edited);
     return { form: 'list', scores: [success, overedit], reasoning };
@@ -134,10 +150,22 @@ const ANSWERS: Record<QuestionKind, (images: readonly Reading[], instruction: st
   },
 };
 
-async function look(question: Question, eyes: Eyes): Promise<Answer> {
-  const readings: Reading[] = [];
-  for (const url of question.images) readings.push(await eyes.read(url));
-  return ANSWERS[question.kind](readings, question.instruction);
+async function seen<T extends object>({ images }: Question, eyes: Eyes<T>): Promise<T[]> {
+  const pictures: T[] = [];
+  for (const url of images) pictures.push(await eyes.read(url));
+  return pictures;
+}
+
+async function look(question: Question, { scenes, signs }: Sight): Promise<Answer> {
+  const { kind, instruction } = question;
+  if (kind !== 'sign') return ANSWERS[kind](await seen(question, scenes), instruction);
+  const pictures = await seen(question, signs);
+  const { alignment, quality, reasoning } = scoreSign(
+    pictures.at(-2) ?? null,
+    instruction,
+    pictures[pictures.length - 1],
+  );
+  return { form: 'list', scores: [alignment, quality], reasoning };
 }
 
 interface Service {
@@ -271,12 +299,12 @@ function createJudge(
   options: Omit<JudgeOptions, 'port'>,
   die: Service['die'],
 ): { readonly server: HttpServer; readonly load: Load } {
-  const eyes = new Eyes(options.geometry ?? DEFAULT_GEOMETRY);
+  const sight = openSight(options.geometry ?? DEFAULT_GEOMETRY);
   const load = new Load(options.maxConcurrency ?? null);
   const service: Service = {
     models: [...new Set([JUDGE_MODEL, ...(options.models ?? [])])],
     answer:
-      options.scores === 'digest' ? async (question) => digestAnswer(question) : (question) => look(question, eyes),
+      options.scores === 'digest' ? async (question) => digestAnswer(question) : (question) => look(question, sight),
     latencyMs: options.latencyMs ?? 0,
     faults: options.faults ?? null,
     load,

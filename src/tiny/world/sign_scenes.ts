@@ -18,12 +18,15 @@ import type { Rgb } from './draw.js';
 import { foundPart, makePart, type Part } from './parts.js';
 import { drawSign, wordSize } from './signs.js';
 
-/** Sizes in pixels. */
+/** Sizes in pixels. Everything on a sign goes with its height, so that a sign tells how it is to be read. */
 export interface SignGeometry {
   readonly width: number;
   readonly height: number;
-  /** The height of a letter. */
-  readonly letter: number;
+}
+
+/** The height of a letter in pixels: half of the sign's. */
+export function letterHeight({ height }: SignGeometry): number {
+  return Math.round(height / 2);
 }
 
 export const SIGN_SPLITS = ['labelled', 'train', 'validation'] as const;
@@ -40,7 +43,7 @@ export interface SignWorld {
 }
 
 /** The smallest signs that both tesseract and PaddleOCR read, and the letters that neither takes for others. */
-export const DEFAULT_SIGN: SignGeometry = { width: 32, height: 16, letter: 8 };
+export const DEFAULT_SIGN: SignGeometry = { width: 32, height: 16 };
 
 /** The rows of the strip at the lower edge: half of them paper, and the rest a bar of ink. */
 export function stripRows({ height }: SignGeometry): { readonly paper: number; readonly bar: number } {
@@ -85,10 +88,10 @@ function filled(width: number, height: number, colour: (y: number) => Rgb): RgbI
 
 /** A sign that shows a word, or nothing for an empty one. Raises DataError as `drawSign`. */
 export function drawStyledSign(word: string, { ink, paper }: SignStyle, geometry: SignGeometry): RgbImage {
-  const { width, height, letter } = geometry;
+  const { width, height } = geometry;
   const rows = paperRows(geometry);
   const sign = filled(width, height, (y) => (y < rows ? paper : ink));
-  sign.data.set(drawSign(word, { size: letter, ink, paper, width, height: rows }).data);
+  sign.data.set(drawSign(word, { size: letterHeight(geometry), ink, paper, width, height: rows }).data);
   return sign;
 }
 
@@ -154,24 +157,24 @@ export function drawSignScene(world: SignWorld, split: SignSplit, index: number)
 
 /** Raises ConfigError where the widest word does not fit on a sign. */
 export function checkSigns({ geometry, letters, alphabet }: Omit<SignWorld, 'seed' | 'sizes'>): void {
-  const { width, letter } = geometry;
+  const { width } = geometry;
   // The word has to end above the strip, and there is as much of the paper above it as below.
   const rows = 2 * wordRows(geometry) - paperRows(geometry);
   const words = [...alphabet].map((name) => name.repeat(letters));
-  const sizes = words.map((word) => wordSize(word, letter));
+  const sizes = words.map((word) => wordSize(word, letterHeight(geometry)));
   const [wide, high] = [Math.max(...sizes.map((size) => size.width)), Math.max(...sizes.map((size) => size.height))];
   if (wide <= width && high <= rows) return;
   const widest = words[sizes.findIndex((size) => size.width === wide)];
   throw new ConfigError(`'${widest}' takes ${wide}x${high} pixels, and there are ${width}x${rows} for it`, {
     where: 'data.tiny',
-    next: 'Choose larger signs (width, height), smaller letters (letter), fewer of them (letters), or an alphabet without the wide ones.',
+    next: 'Choose larger or wider signs (width, height), fewer letters (letters), or an alphabet without the wide ones.',
   });
 }
 
 function signsPart({ seed, geometry, letters, alphabet, sizes }: SignWorld): Part {
-  const { width, height, letter } = geometry;
+  const { width, height } = geometry;
   const { labelled, train, validation } = sizes;
-  const made = { seed, geometry: { width, height, letter }, letters, alphabet };
+  const made = { seed, geometry: { width, height }, letters, alphabet };
   return { name: 'signs', entry: { ...made, sizes: { labelled, train, validation } } };
 }
 

@@ -8,6 +8,7 @@ import { logitExpectation } from '../../../src/rewards/terms/logit_expectation.j
 import type { JudgeItem } from '../../../src/rewards/score/types.js';
 import { instructionOf } from '../../../src/tiny/world/edits.js';
 import { JUDGE_MODEL, startJudge, type RunningJudge } from '../../../src/tiny/judge/server.js';
+import { DEFAULT_SIGN, drawSignScene, drawStyledSign } from '../../../src/tiny/world/sign_scenes.js';
 import { DEFAULT_GEOMETRY } from '../../../src/tiny/world/world.js';
 import { example, sourceOf, truthOf } from '../../tiny/pictures.js';
 import { testServices } from './term_services.js';
@@ -56,6 +57,23 @@ describe('the rule judge', () => {
     const outcome = await term.score({ ...item(truthOf(plan), '0/0/2'), source: null });
     expect(outcome).toMatchObject({ kind: 'unscored', reason: 'bad_request' });
     expect(outcome).toHaveProperty('detail', expect.stringContaining('no captions'));
+  });
+
+  it('answers align_quality on signs, with their source and without', async () => {
+    const sizes = { labelled: 1, train: 1, validation: 1 };
+    const scene = drawSignScene({ seed: 3, geometry: DEFAULT_SIGN, letters: 3, alphabet: 'ABCEFH', sizes }, 'train', 0);
+    const { source, ref } = scene.pictures;
+    const blank = drawStyledSign('', scene, DEFAULT_SIGN);
+    const settings = z.strictObject(alignQuality.fields).parse({});
+    const term = await alignQuality.create(settings, testServices(client));
+    const scored = (edited: JudgeItem['edited'], before: JudgeItem['source'], key: string) =>
+      term.score({ ...item(edited, key), instruction: scene.prompt, source: before });
+    expect(await scored(ref, null, '0/1/0')).toMatchObject({ kind: 'scored', value: 10 });
+    expect(await scored(ref, source, '0/1/1')).toMatchObject({ kind: 'scored', value: 10 });
+    expect(await scored(blank, null, '0/1/2')).toMatchObject({ kind: 'scored', value: 0 });
+    const other = drawStyledSign(scene.word === 'ABC' ? 'HFE' : 'ABC', scene, DEFAULT_SIGN);
+    const wrong = await scored(other, source, '0/1/3');
+    expect(wrong.parts).toMatchObject({ 'align_quality/alignment': 0, 'align_quality/quality': 10 });
   });
 
   it.each([

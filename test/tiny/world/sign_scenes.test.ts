@@ -133,8 +133,8 @@ describe('the signs on disk', () => {
   it('are refused where a word does not fit, or words are too few', async () => {
     const wide = { ...world, letters: 4 };
     await expect(makeTinySigns(newFolder(), wide)).rejects.toThrow(/'WWWW' takes 40x10 pixels, and there are 32x10/);
-    const high = { ...world, geometry: { ...DEFAULT_SIGN, letter: 9 }, letters: 2 };
-    await expect(makeTinySigns(newFolder(), high)).rejects.toThrow(ConfigError);
+    const narrow = { ...world, geometry: { width: 24, height: 16 } };
+    await expect(makeTinySigns(newFolder(), narrow)).rejects.toThrow(ConfigError);
     const root = newFolder();
     await expect(makeTinySigns(root, { ...world, alphabet: 'A', letters: 1 })).rejects.toThrow(/too few words/);
     expect(readdirSync(root)).toEqual([]);

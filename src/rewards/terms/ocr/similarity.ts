@@ -19,15 +19,21 @@ export function codePoints(text: string): readonly string[] {
   return [...text];
 }
 
+/** What stands between an instruction's first pair of quotation marks, normalised; null where it quotes nothing. */
+export function quotedIn(instruction: string): string | null {
+  const found = quotation.exec(instruction);
+  return found === null ? null : normaliseText(found[1]);
+}
+
 /**
- * The text that an instruction asks for: what stands between its first pair of quotation marks, normalised. Raises DataError, naming
- * `where`, for an instruction that quotes nothing or only whitespace: there is nothing that the image could be compared with.
+ * The text that an instruction asks for, as `quotedIn` gives it. Raises DataError, naming `where`, for an instruction that quotes nothing or
+ * only whitespace: there is nothing that the image could be compared with.
  */
 export function targetOf(instruction: string, where: string): string {
-  const found = quotation.exec(instruction);
+  const target = quotedIn(instruction);
   const next = 'Put the text that the image should show between double quotes, or use a reward that compares no text.';
-  if (found === null) throw new DataError(`the prompt quotes no text: ${JSON.stringify(instruction)}`, { where, next });
-  const target = normaliseText(found[1]);
+  if (target === null)
+    {throw new DataError(`the prompt quotes no text: ${JSON.stringify(instruction)}`, { where, next });}
   if (target !== '') return target;
   throw new DataError(`the prompt's first quotation is empty: ${JSON.stringify(instruction)}`, { where, next });
 }
