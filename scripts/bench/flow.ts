@@ -21,6 +21,7 @@ const config: FluxConfig = {
   joint_attention_dim: 64,
   pooled_projection_dim: 0,
   guidance_embeds: false,
+  prediction: 'velocity',
   axes_dims_rope: [8, 12, 12],
   ip_adapter: { tokens: 4, image_embed_dim: 64, scale: 1 },
 };

@@ -26,6 +26,11 @@ interface Sizes {
   readonly axes_dims_rope: readonly [number, number, number];
   /** Null: none. */
   readonly ip_adapter: IpAdapterConfig | null;
+  /**
+   * What the last layer gives: the velocity itself, or the clean sample x0 that it leads to, which diffusers does not know. A clean sample
+   * has few dimensions and noise has all of them, so that a narrow model predicts the former better (Li and He, "Back to Basics", 2025, arXiv 2511.13720).
+   */
+  readonly prediction: 'velocity' | 'sample';
 }
 
 /** FLUX (Black Forest Labs, 2024). */
@@ -68,6 +73,7 @@ const sizes = {
   num_attention_heads: size.default(24),
   axes_dims_rope: z.tuple([axis, axis, axis]).default([16, 56, 56]),
   ip_adapter: ipAdapter.nullish().transform((adapter) => adapter ?? null),
+  prediction: z.enum(['velocity', 'sample']).default('velocity'),
 };
 const no = z.literal(false).nullish();
 
@@ -165,8 +171,13 @@ function problemOf({ axes_dims_rope: axes, attention_head_dim: depth }: FlowTran
 
 /** What a checkpoint's config.json holds; `readFlowConfig` reads it back. */
 export function flowConfigJson(config: FlowTransformerConfig): string {
-  const { architecture, ip_adapter, ...settings } = config;
+  const { architecture, ip_adapter, prediction, ...settings } = config;
   const name = Object.entries(classes).find(([, entry]) => entry.architecture === architecture)?.[0];
-  const json = { _class_name: name, ...settings, ...(ip_adapter === null ? {} : { ip_adapter }) };
+  const json = {
+    _class_name: name,
+    ...settings,
+    ...(ip_adapter === null ? {} : { ip_adapter }),
+    ...(prediction === 'velocity' ? {} : { prediction }),
+  };
   return `${JSON.stringify(json, null, 2)}\n`;
 }

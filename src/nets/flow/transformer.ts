@@ -5,7 +5,7 @@
  * Axis letters: B samples, N image tokens, T text tokens, S = T + N with text first, W width, H heads, D depth of a head.
  */
 import { GraphError, must } from '../../core/errors.js';
-import { concat, reshape } from '../../graph/build.js';
+import { concat, maximum, mul, reciprocal, reshape, slice, sub } from '../../graph/build.js';
 import type { Graph, Shape, Value } from '../../graph/ir.js';
 import { linear, rmsNorm, silu } from '../layers.js';
 import type { Adapter } from '../lora.js';
@@ -118,7 +118,18 @@ export function velocity(
   const { batch, rows, columns } = shape;
   const last = reshape(modulatedNorm(x, shift, scale), [batch * rows * columns, innerWidth(config)]);
   const out = velocityWidth(config);
-  return reshape(linear(last, LAST, out, true, adapter), [batch, rows * columns, out]);
+  const predicted = reshape(linear(last, LAST, out, true, adapter), [batch, rows * columns, out]);
+  return config.prediction === 'velocity' ? predicted : towards(predicted, inputs);
+}
+
+/** Below this noise level the way from a sample to the clean one is not divided by less. */
+const LEAST_LEVEL = 0.05;
+
+/** The velocity (x - x0) / sigma that leads from noisy samples, the first channels of what goes in, to clean ones [B, N, C]. */
+function towards(clean: Value, { hidden, sigma }: FlowInputs): Value {
+  const [batch, , channels] = clean.shape;
+  const level = maximum(sigma, sigma.graph.scalar(LEAST_LEVEL));
+  return mul(sub(slice(hidden, 2, 0, channels), clean), reshape(reciprocal(level), [batch, 1, 1]));
 }
 
 function netOf(

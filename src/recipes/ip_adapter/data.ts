@@ -29,7 +29,7 @@ function worldOf({ data: { dir, tiny } }: IpAdapterSettings): {
   readonly options: SignWorld;
 } | null {
   if (tiny === null) return null;
-  const { folder, seed, width, height, letter, letters, alphabet, counts } = tiny;
-  const options = { seed, geometry: { width, height, letter }, letters, alphabet, sizes: counts };
+  const { folder, seed, width, height, letters, alphabet, counts } = tiny;
+  const options = { seed, geometry: { width, height }, letters, alphabet, sizes: counts };
   return { root: join(dir, folder), options };
 }

@@ -25,6 +25,10 @@ const init = section(
     num_attention_heads: result('Heads of a block.', positiveInteger),
     patch: result('Side of the square of latents that one token stands for.', positiveInteger),
     text_length: result('Letters of the quoted text that it reads.', positiveInteger),
+    prediction: result(
+      'What its last layer gives: the velocity, or the clean latents that it leads to, which a narrow model predicts better.',
+      z.enum(['velocity', 'sample']).default('velocity'),
+    ),
     ip_adapter: section(
       'The IP-Adapter: tokens of the style image that every joint block attends to besides; null means none.',
       z

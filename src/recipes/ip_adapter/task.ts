@@ -169,8 +169,16 @@ function contextOf({ source, mask }: Triplet, patch: number): Float32Array {
 
 /** The architecture of a model from random weights for these settings. */
 export function initConfig(init: NonNullable<IpAdapterSettings['policy']['init']>): FlowTransformerConfig {
-  const { num_layers, num_single_layers, attention_head_dim, num_attention_heads, patch, text_length, ip_adapter } =
-    init;
+  const {
+    num_layers,
+    num_single_layers,
+    attention_head_dim,
+    num_attention_heads,
+    patch,
+    text_length,
+    prediction,
+    ip_adapter,
+  } = init;
   const pixels = CHANNELS * patch ** 2;
   const third = 2 * Math.floor(attention_head_dim / 6);
   return {
@@ -184,6 +192,7 @@ export function initConfig(init: NonNullable<IpAdapterSettings['policy']['init']
     joint_attention_dim: letterWidth(text_length),
     pooled_projection_dim: 0,
     guidance_embeds: false,
+    prediction,
     axes_dims_rope: [attention_head_dim - 2 * third, third, third],
     ip_adapter: ip_adapter === null ? null : { ...ip_adapter, image_embed_dim: styleWidth },
   };

@@ -26,6 +26,7 @@ const flux: FluxConfig = {
   joint_attention_dim: 6,
   pooled_projection_dim: 4,
   guidance_embeds: true,
+  prediction: 'velocity',
   axes_dims_rope: [2, 4, 2],
   ip_adapter: { tokens: 3, image_embed_dim: 7, scale: 0.6 },
 };
@@ -40,6 +41,7 @@ const qwen: QwenImageConfig = {
   joint_attention_dim: 6,
   axes_dims_rope: [2, 4, 2],
   ip_adapter: null,
+  prediction: 'velocity',
 };
 const shape: FlowShape = { batch: 2, rows: 2, columns: 3, textTokens: 3 };
 
@@ -49,6 +51,7 @@ const configs: [string, FlowTransformerConfig][] = [
     'flux of joint blocks alone, without a summary',
     { ...flux, num_single_layers: 0, pooled_projection_dim: 0, guidance_embeds: false },
   ],
+  ['flux that predicts the clean sample', { ...flux, prediction: 'sample' }],
   ['qwen_image', qwen],
 ];
 
