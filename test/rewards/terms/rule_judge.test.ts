@@ -74,6 +74,10 @@ describe('the rule judge', () => {
     const other = drawStyledSign(scene.word === 'ABC' ? 'HFE' : 'ABC', scene, DEFAULT_SIGN);
     const wrong = await scored(other, source, '0/1/3');
     expect(wrong.parts).toMatchObject({ 'align_quality/alignment': 0, 'align_quality/quality': 10 });
+    const recoloured = drawStyledSign(scene.word, { ink: scene.paper, paper: scene.ink }, DEFAULT_SIGN);
+    const swapped = await scored(recoloured, source, '0/1/4');
+    expect(swapped.parts).toMatchObject({ 'align_quality/alignment': 0 });
+    expect(await scored(recoloured, null, '0/1/5')).toMatchObject({ kind: 'scored', value: 10 });
   });
 
   it.each([

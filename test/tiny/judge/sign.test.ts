@@ -163,6 +163,15 @@ describe('the alignment of a sign', () => {
     expect(alignmentOf(lined(1))).toBeLessThan(9.5);
   });
 
+  it('is nothing for a word that hides among other letters', () => {
+    for (const scene of scenes.slice(0, 5)) {
+      const says = (word: string): SignScore => scoreSign(null, promptOf('AT'), drawnAs(scene, word));
+      // Both words stand in the middle, so that the letters of AT are where they should be.
+      expect(says('EATE')).toMatchObject({ alignment: 0 });
+      expect(says('AT')).toMatchObject({ alignment: 10 });
+    }
+  });
+
   it('falls with a strip that is not that of the source', () => {
     const other = (scene: SignScene) =>
       drawStyledSign(scene.word, { ink: [255, 0, 0], paper: [0, 0, 255] }, DEFAULT_SIGN);
