@@ -4,6 +4,15 @@ export type Dtype = 'float32' | 'int64' | 'bool';
 
 export type Shape = readonly number[];
 
+/** How the kernel of a two-dimensional convolution moves: rows, then columns. */
+export interface Convolution {
+  readonly strides: readonly [number, number];
+  /** Zeros around the picture: top, left, bottom, right. */
+  readonly pads: readonly [number, number, number, number];
+  /** Distance of the pictures' elements that one kernel reads. */
+  readonly dilations: readonly [number, number];
+}
+
 type None = Readonly<Record<never, never>>;
 
 /** Every operator. One that is listed here without a specification in operators/ does not compile. */
@@ -40,6 +49,13 @@ export interface OpAttributes {
   MatMul: None;
   /** alpha * op(a) op(b) + c over matrices, op transposing where asked; c, one number a column, may be left out. */
   Gemm: { readonly transA: boolean; readonly transB: boolean; readonly alpha: number };
+  /** Pictures [N, C, H, W] by kernels [O, C, h, w], with one number per channel O added, which may be left out: [N, O, H', W']. */
+  Conv: Convolution;
+  /**
+   * What Conv's transpose makes of [N, O, H', W'] and kernels [O, C, h, w]: [N, C, H, W]. Several sizes H have the same H'; `outputPadding`
+   * is by how much the wanted one is above the least.
+   */
+  ConvTranspose: Convolution & { readonly outputPadding: readonly [number, number] };
   // form
   Reshape: { readonly shape: Shape };
   Transpose: { readonly perm: readonly number[] };

@@ -1,6 +1,6 @@
 /** Building graphs: `apply` checks shapes and dtypes at once; the rest are short names for the operators. */
 import { GraphError } from '../core/errors.js';
-import type { OpAttributes, OpType } from './attributes.js';
+import type { Convolution, OpAttributes, OpType } from './attributes.js';
 import type { CustomGradient, Dtype, Shape, Value } from './ir.js';
 import { formatType, sameShape } from './ir.js';
 import { operators } from './operators/table.js';
@@ -76,6 +76,13 @@ export function gemm(a: Value, b: Value, { transA = false, transB = false, alpha
   return apply('Gemm', bias === undefined ? [a, b] : [a, b, bias], { transA, transB, alpha });
 }
 
+/** `options` beyond their defaults, a kernel that moves by one over an unpadded picture. */
+export function conv(x: Value, kernels: Value, options: Partial<Convolution> & { readonly bias?: Value } = {}): Value {
+  const { strides = [1, 1], pads = [0, 0, 0, 0], dilations = [1, 1], bias } = options;
+  return apply('Conv', bias === undefined ? [x, kernels] : [x, kernels, bias], { strides, pads, dilations });
+}
+export const convTranspose = (x: Value, kernels: Value, attributes: OpAttributes['ConvTranspose']): Value =>
+  apply('ConvTranspose', [x, kernels], attributes);
 export const layerNormalization = (x: Value, scale: Value, shift: Value, epsilon: number): Value =>
   apply('LayerNormalization', [x, scale, shift], { epsilon });
 export const rmsNormalization = (x: Value, scale: Value, epsilon: number): Value =>

@@ -3,7 +3,7 @@
  * Entries may have the broadcast shape of an elementwise operator: the driver in differentiate.ts sums them back.
  */
 import { GraphError } from '../core/errors.js';
-import type { OpAttributes, OpType } from './attributes.js';
+import type { Convolution, OpAttributes, OpType } from './attributes.js';
 import * as g from './build.js';
 import type { Value } from './ir.js';
 import { sizeOf } from './ir.js';
@@ -72,6 +72,16 @@ export const gradientRules: { readonly [K in OpType]: GradientRule<K> | 'none' }
     transA ? g.gemm(b, d, { transA: transB, transB: true, alpha }) : g.gemm(d, b, { transB: !transB, alpha }),
     transB ? g.gemm(d, a, { transA: true, transB: transA, alpha }) : g.gemm(a, d, { transA: !transA, alpha }),
     ...bias.map(() => d),
+  ],
+  // A convolution's transpose, and the sum over pictures of what each kernel element reads times d.
+  Conv: ({ inputs: [x, kernels, ...bias], attributes, d }) => [
+    g.convTranspose(d, kernels, { ...attributes, outputPadding: leftOver(x, kernels, attributes) }),
+    kernelGradient(x, d, kernels, attributes),
+    ...bias.map((vector) => g.reshape(g.reduceSum(d, [0, 2, 3]), vector.shape)),
+  ],
+  ConvTranspose: ({ inputs: [x, kernels], attributes, d }) => [
+    g.conv(d, kernels, attributes),
+    kernelGradient(d, x, kernels, attributes),
   ],
   Reshape: ({ inputs: [x], d }) => [g.reshape(d, x.shape)],
   Transpose: ({ attributes: { perm }, d }) => [g.transpose(d, invert(perm))],
@@ -172,6 +182,27 @@ function alongWidth(x: Value, vector: Value): Value {
   const column = g.reshape(g.mul(vector, g.scalarLike(x, 1 / width)), [...vector.shape.slice(0, -2), width, 1]);
   if (x.shape.length > 1) return g.matMul(x, column);
   return g.reshape(g.matMul(g.reshape(x, [1, width]), column), [1]);
+}
+
+/** How many of a padded picture's last rows and columns no kernel reads. */
+function leftOver(x: Value, kernels: Value, { strides, pads, dilations }: Convolution): readonly [number, number] {
+  const of = (axis: 0 | 1): number => {
+    const extent = dilations[axis] * (kernels.shape[2 + axis] - 1) + 1;
+    return (x.shape[2 + axis] + pads[axis] + pads[axis + 2] - extent) % strides[axis];
+  };
+  return [of(0), of(1)];
+}
+
+/**
+ * Of a convolution of x to y, from y's gradient d: dk[o, c, i, j] = sum_{n, p, q} x[n, c, s p + t i, s q + t j] d[n, o, p, q], s the strides and t
+ * the dilations. That is a convolution again, of x by d, in which pictures take the place of channels and s that of t.
+ */
+function kernelGradient(x: Value, d: Value, kernels: Value, { strides, pads, dilations }: Convolution): Value {
+  const swap = [1, 0, 2, 3];
+  const all = g.conv(g.transpose(x, swap), g.transpose(d, swap), { strides: dilations, pads, dilations: strides });
+  // What no kernel read lies beyond the kernel's own elements.
+  const own = g.slice(g.slice(all, 2, 0, kernels.shape[2]), 3, 0, kernels.shape[3]);
+  return g.transpose(own, swap);
 }
 
 /** Rows of a table up to which its gradient is a product with the one-hot matrix. */

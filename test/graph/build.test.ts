@@ -17,6 +17,7 @@ const scalar = graph.input('scalar', []);
 type Misuse<K extends OpType> = readonly [inputs: readonly Value[], attributes: OpAttributes[K]];
 
 const NONE = {};
+const still = { strides: [1, 1], pads: [0, 0, 0, 0], dilations: [1, 1] } as const;
 const unfit: readonly Misuse<'Add'>[] = [
   [[a, b], NONE],
   [[a, ids], NONE],
@@ -122,6 +123,18 @@ const misuses: { readonly [K in OpType]: readonly Misuse<K>[] } = {
   ArgMin: [
     [[a], { axis: 2 }],
     [[ids], { axis: 0 }],
+  ],
+  Conv: [
+    [[heads, a], still],
+    [[heads, graph.input('kernels', [4, 3, 1, 1])], still],
+    [[heads, graph.input('large', [4, 2, 5, 1])], still],
+    [[heads, heads], { ...still, strides: [0, 1] }],
+    [[heads, heads], { ...still, pads: [0, -1, 0, 0] }],
+    [[heads, heads, row], still],
+  ],
+  ConvTranspose: [
+    [[heads, graph.input('other', [4, 2, 1, 1])], { ...still, outputPadding: [0, 0] }],
+    [[heads, graph.input('fitting', [2, 4, 1, 1])], { ...still, outputPadding: [0, 1] }],
   ],
   LayerNormalization: [
     [[a, b, b], { epsilon: 1 }],
@@ -272,6 +285,14 @@ describe('an error while building', () => {
       graph policy: ReduceSumSquare(%a: float32[2, 3]): reduces over one or more different axes, not [1, 1]
       graph policy: ArgMin(%a: float32[2, 3]): axis 2 is not within rank 2
       graph policy: ArgMin(%ids: int64[2, 3]): takes float32, got int64
+      graph policy: Conv(%heads: float32[1, 2, 3, 4], %a: float32[2, 3]): takes pictures and kernels of four axes
+      graph policy: Conv(%heads: float32[1, 2, 3, 4], %kernels: float32[4, 3, 1, 1]): kernels of 3 channels for pictures of 2
+      graph policy: Conv(%heads: float32[1, 2, 3, 4], %large: float32[4, 2, 5, 1]): kernels [4, 2, 5, 1] are larger than the padded picture [1, 2, 3, 4]
+      graph policy: Conv(%heads: float32[1, 2, 3, 4], %heads: float32[1, 2, 3, 4]): moves by [0, 1] and reads [1, 1] apart; both must be 1 or more
+      graph policy: Conv(%heads: float32[1, 2, 3, 4], %heads: float32[1, 2, 3, 4]): pads by [0, -1, 0, 0]
+      graph policy: Conv(%heads: float32[1, 2, 3, 4], %heads: float32[1, 2, 3, 4], %row: float32[3]): adds [3], which must be [1]
+      graph policy: ConvTranspose(%heads: float32[1, 2, 3, 4], %other: float32[4, 2, 1, 1]): kernels for 4 channels, and pictures of 2
+      graph policy: ConvTranspose(%heads: float32[1, 2, 3, 4], %fitting: float32[2, 4, 1, 1]): outputPadding [0, 1] must be less than the strides [1, 1]
       graph policy: LayerNormalization(%a: float32[2, 3], %b: float32[4, 5], %b: float32[4, 5]): scales or shifts by [4, 5]; allowed: [3]
       graph policy: LayerNormalization(%a: float32[2, 3], %row: float32[3]): takes 3 inputs, got 2
       graph policy: RMSNormalization(%a: float32[2, 3], %b: float32[4, 5]): scales or shifts by [4, 5]; allowed: [3]

@@ -1,5 +1,5 @@
 /** For every operator, inputs that its forward value and its gradient are checked on. A missing operator does not compile. */
-import type { OpAttributes, OpType } from '../../src/graph/attributes.js';
+import type { Convolution, OpAttributes, OpType } from '../../src/graph/attributes.js';
 import type { Dtype, Shape } from '../../src/graph/ir.js';
 
 /** What the elements of an input are drawn from. `spread` keeps any two elements apart, so that no kink is near. */
@@ -119,6 +119,34 @@ function rotary(
       index([batch, places], 7),
     ],
     attributes: { interleaved },
+  };
+}
+
+/** Kernels [4, 3, h, w] over pictures [2, 3, H, W], or the transpose of that. */
+function convolution(
+  [rows, columns]: readonly [number, number],
+  kernel: readonly [number, number],
+  { strides = [1, 1], pads = [0, 0, 0, 0], dilations = [1, 1] }: Partial<Convolution> = {},
+  bias = false,
+): OperatorCase<Convolution> {
+  return {
+    label: `[${kernel.join()}] over [${rows}, ${columns}], strides ${strides.join()}, pads ${pads.join()}, dilations ${dilations.join()}${bias ? ', bias' : ''}`,
+    inputs: [float([2, 3, rows, columns]), float([4, 3, ...kernel]), ...(bias ? [float([4])] : [])],
+    attributes: { strides, pads, dilations },
+  };
+}
+
+function transposedConvolution(
+  size: readonly [number, number],
+  kernel: readonly [number, number],
+  outputPadding: readonly [number, number],
+  options: Partial<Convolution> = {},
+): OperatorCase<OpAttributes['ConvTranspose']> {
+  const { label, inputs, attributes } = convolution(size, kernel, options);
+  return {
+    label,
+    inputs: [float([2, 4, ...size]), inputs[1]],
+    attributes: { ...attributes, outputPadding },
   };
 }
 
@@ -261,6 +289,20 @@ export const operatorCases: { readonly [K in OpType]: readonly OperatorCase<OpAt
   ArgMin: [
     { label: 'of rows', inputs: [fixed(float([3, 4], 'spread'))], attributes: { axis: 1 } },
     { label: 'of columns', inputs: [fixed(float([3, 4], 'spread'))], attributes: { axis: 0 } },
+  ],
+  Conv: [
+    convolution([3, 4], [1, 1], {}, true),
+    convolution([4, 3], [3, 3], { pads: [1, 1, 1, 1] }, true),
+    convolution([4, 5], [3, 2], { strides: [2, 2] }),
+    // what diffusers' autoencoders halve pictures by
+    convolution([4, 6], [3, 3], { strides: [2, 2], pads: [0, 0, 1, 1] }),
+    convolution([6, 5], [2, 2], { strides: [2, 1], pads: [1, 0, 0, 1], dilations: [2, 3] }),
+    convolution([4, 4], [2, 2], { strides: [2, 2] }),
+  ],
+  ConvTranspose: [
+    transposedConvolution([2, 3], [3, 3], [0, 0], { pads: [1, 1, 1, 1] }),
+    transposedConvolution([2, 3], [2, 2], [0, 1], { strides: [2, 2], pads: [0, 1, 0, 0] }),
+    transposedConvolution([3, 2], [2, 3], [0, 0], { strides: [1, 2], dilations: [2, 1] }),
   ],
   LayerNormalization: [
     norm([5], [5], [5]),

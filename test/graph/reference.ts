@@ -244,6 +244,49 @@ const rules: { readonly [K in OpType]: Rule<OpAttributes[K]> } = {
       const line = Array.from({ length: x.shape[axis] }, (_, i) => x.data[offsetOf(x, replaced(index, axis, i))]);
       return line.indexOf(Math.min(...line));
     }),
+  Conv: ([x, kernels, bias], { strides, pads, dilations }) => {
+    const shape = [0, 1].map((a) =>
+      Math.floor(
+        (x.shape[2 + a] + pads[a] + pads[a + 2] - dilations[a] * (kernels.shape[2 + a] - 1) - 1) / strides[a] + 1,
+      ),
+    );
+    return fill([x.shape[0], kernels.shape[0], ...shape], ([n, o, row, column]) => {
+      const terms = indices(kernels.shape.slice(1)).map(([c, i, j]) => {
+        const [y, z] = [
+          row * strides[0] + i * dilations[0] - pads[0],
+          column * strides[1] + j * dilations[1] - pads[1],
+        ];
+        const inside = y >= 0 && z >= 0 && y < x.shape[2] && z < x.shape[3];
+        return inside ? at(x, [n, c, y, z]) * at(kernels, [o, c, i, j]) : 0;
+      });
+      return sum(terms) + ((bias as Dense | undefined) === undefined ? 0 : at(bias, [o]));
+    });
+  },
+  // every element of x spreads a kernel over the picture
+  ConvTranspose: ([x, kernels], { strides, pads, dilations, outputPadding }) => {
+    const shape = [0, 1].map(
+      (a) =>
+        strides[a] * (x.shape[2 + a] - 1) +
+        dilations[a] * (kernels.shape[2 + a] - 1) +
+        1 +
+        outputPadding[a] -
+        pads[a] -
+        pads[a + 2],
+    );
+    const out = { shape: [x.shape[0], kernels.shape[1], ...shape], data: new Float64Array(0) };
+    const data = new Float64Array(out.shape.reduce((size, n) => size * n, 1));
+    for (const [n, o, row, column] of indices(x.shape)) {
+      for (const [c, i, j] of indices(kernels.shape.slice(1))) {
+        const [y, z] = [
+          row * strides[0] + i * dilations[0] - pads[0],
+          column * strides[1] + j * dilations[1] - pads[1],
+        ];
+        if (y < 0 || z < 0 || y >= shape[0] || z >= shape[1]) continue;
+        data[offsetOf(out, [n, c, y, z])] += at(x, [n, o, row, column]) * at(kernels, [o, c, i, j]);
+      }
+    }
+    return { shape: out.shape, data };
+  },
   LayerNormalization: ([x, scale, shift], { epsilon }) => {
     const n = alongLast((row) => {
       const mean = row.reduce((sum, one) => sum + one, 0) / row.length;

@@ -203,7 +203,7 @@ describe('a model folder', () => {
         rmSync(join(folder, 'model.safetensors'));
         return folder;
       },
-      /there are no weights; allowed: policy\.safetensors, model\.safetensors, model\.safetensors\.index\.json/,
+      /there are no weights; allowed: policy\.safetensors, model\.safetensors, diffusion_pytorch_model\.safetensors, model\.safetensors\.index\.json/,
     ],
     [
       'of a model without embeddings',

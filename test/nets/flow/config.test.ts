@@ -1,0 +1,128 @@
+import { expect, it } from 'vitest';
+import {
+  flowConfigJson,
+  readFlowConfig,
+  velocityWidth,
+  type FlowTransformerConfig,
+} from '../../../src/nets/flow/config.js';
+import {
+  flowLinearLayers,
+  flowParameters,
+  initFlowTransformer,
+  isIpAdapter,
+} from '../../../src/nets/flow/transformer.js';
+
+/** config.json of FLUX.1-Fill-dev and of Qwen-Image, as far as they set anything. */
+const fill = {
+  _class_name: 'FluxTransformer2DModel',
+  _diffusers_version: '0.32.0.dev0',
+  guidance_embeds: true,
+  in_channels: 384,
+  out_channels: 64,
+  patch_size: 1,
+};
+const qwen = { _class_name: 'QwenImageTransformer2DModel', guidance_embeds: false, num_layers: 60 };
+const adapter = { tokens: 4, image_embed_dim: 768, scale: 0.5 };
+
+it('reads what diffusers writes, with the defaults of its classes', () => {
+  expect(readFlowConfig(fill, 'config.json')).toEqual({
+    architecture: 'flux',
+    in_channels: 384,
+    out_channels: 64,
+    num_layers: 19,
+    num_single_layers: 38,
+    attention_head_dim: 128,
+    num_attention_heads: 24,
+    joint_attention_dim: 4096,
+    pooled_projection_dim: 768,
+    guidance_embeds: true,
+    axes_dims_rope: [16, 56, 56],
+    ip_adapter: null,
+  });
+  const image = readFlowConfig(qwen, 'config.json');
+  expect(image).toMatchObject({
+    architecture: 'qwen_image',
+    out_channels: 16,
+    patch_size: 2,
+    joint_attention_dim: 3584,
+  });
+  expect(velocityWidth(image)).toBe(64);
+  expect(readFlowConfig({ ...fill, out_channels: null }, '').out_channels).toBe(384);
+});
+
+it.each<[string, FlowTransformerConfig]>([
+  ['flux', readFlowConfig({ ...fill, ip_adapter: adapter }, '')],
+  ['flux without a summary', readFlowConfig({ ...fill, pooled_projection_dim: 0, num_single_layers: 0 }, '')],
+  ['qwen_image', readFlowConfig(qwen, '')],
+])('reads back what it writes: %s', (_name, config) => {
+  expect(readFlowConfig(JSON.parse(flowConfigJson(config)), '')).toEqual(config);
+});
+
+it.each<[string, unknown, RegExp]>([
+  ['nothing', null, /names no _class_name; covered: FluxTransformer2DModel, QwenImageTransformer2DModel/],
+  ['another class', { _class_name: 'SD3Transformer2DModel' }, /'SD3Transformer2DModel' is not covered; covered: Flux/],
+  ['a size that is none', { ...fill, num_layers: 0 }, /FluxTransformer2DModel: num_layers/],
+  ['another patch', { ...fill, patch_size: 2 }, /FluxTransformer2DModel: patch_size/],
+  ['frames that are not denoised', { ...qwen, zero_cond_t: true }, /QwenImageTransformer2DModel: zero_cond_t/],
+  [
+    'axes of another sum',
+    { ...fill, axes_dims_rope: [16, 56, 58] },
+    /sums to 130, which must be attention_head_dim 128/,
+  ],
+  ['an odd axis', { ...fill, axes_dims_rope: [15, 57, 56] }, /axes_dims_rope holds 15/],
+])('refuses %s', (_name, json, message) => {
+  expect(() => readFlowConfig(json, 'there/config.json')).toThrow(message);
+  try {
+    readFlowConfig(json, 'there/config.json');
+  } catch (error) {
+    expect(error).toMatchObject({ code: 'checkpoint', where: 'there/config.json' });
+  }
+});
+
+it("counts FLUX's parameters", () => {
+  const shapes = [...flowParameters(readFlowConfig({ ...fill, in_channels: 64 }, '')).values()];
+  const count = shapes.reduce((sum, shape) => sum + shape.reduce((size, n) => size * n, 1), 0);
+  expect(count).toBe(11_901_408_320);
+});
+
+it('tells the linear layers and what is the IP-Adapter’s', () => {
+  const config = readFlowConfig(
+    {
+      ...fill,
+      num_layers: 1,
+      num_single_layers: 0,
+      attention_head_dim: 8,
+      axes_dims_rope: [4, 2, 2],
+      ip_adapter: adapter,
+    },
+    '',
+  );
+  const linear = flowLinearLayers(config);
+  expect(linear.every((name) => flowParameters(config).get(name)?.length === 2)).toBe(true);
+  expect([...flowParameters(config).keys()].filter(isIpAdapter)).toEqual([
+    'transformer_blocks.0.attn.processor.to_k_ip.0.weight',
+    'transformer_blocks.0.attn.processor.to_k_ip.0.bias',
+    'transformer_blocks.0.attn.processor.to_v_ip.0.weight',
+    'transformer_blocks.0.attn.processor.to_v_ip.0.bias',
+    'encoder_hid_proj.image_projection_layers.0.image_embeds.weight',
+    'encoder_hid_proj.image_projection_layers.0.image_embeds.bias',
+    'encoder_hid_proj.image_projection_layers.0.norm.weight',
+    'encoder_hid_proj.image_projection_layers.0.norm.bias',
+  ]);
+});
+
+it('draws each parameter from a stream of its own', () => {
+  const tiny = {
+    ...fill,
+    num_layers: 1,
+    num_single_layers: 0,
+    attention_head_dim: 8,
+    num_attention_heads: 2,
+    axes_dims_rope: [4, 2, 2],
+  };
+  const [bare, adapted] = [{}, { ip_adapter: adapter }].map((more) =>
+    initFlowTransformer(readFlowConfig({ ...tiny, ...more }, ''), 3),
+  );
+  for (const [name, tensor] of bare) expect(adapted.get(name)).toEqual(tensor);
+  expect(bare.get('x_embedder.weight')!.data.some((x) => x !== 0)).toBe(true);
+});
