@@ -1,7 +1,5 @@
 /** A token policy's model, from a folder or from random weights. */
-import { join } from 'node:path';
 import { CheckpointError } from '../../core/errors.js';
-import { TOKENIZER_FILE } from '../../models/files.js';
 import { initDecoder } from '../../nets/decoder/config.js';
 import type { LoraSettings } from '../../nets/lora.js';
 import type { DecoderInit } from '../../schema/model.js';
@@ -9,7 +7,6 @@ import { adapt, descriptionOf, describeModel, digestOfWeights, openModel } from 
 import type { TokenPrompt } from './batch.js';
 import type { TokenFormat } from './format.js';
 import type { PolicyModel } from './model.js';
-import { WordTokenizer } from '../../models/tokenizer/words.js';
 
 /** Adapters that a policy is trained with, and the seed that they begin from. */
 export interface FreshAdapter {
@@ -51,8 +48,4 @@ export function initPolicy<P extends TokenPrompt>(
   const config = { ...rest, head_dim: heads, vocab_size: format.size };
   const scales = { embedding_std: embedding_std ?? initializer_range ?? 0.02, initializer_range };
   return { config, format, weights: initDecoder(config, scales, seed) };
-}
-
-export function loadTokenizer(folder: string): WordTokenizer {
-  return WordTokenizer.read(join(folder, TOKENIZER_FILE));
 }
