@@ -45,8 +45,9 @@ function gridOf(name: string, value: Pickled | undefined, where: string): CodeGr
   if (array === null || !INTEGERS.has(array.dtype) || array.shape.length !== 2 || array.values.length === 0) {
     throw wrong(what, value, 'whole numbers [height, width]', where);
   }
-  if (array.values.some((code) => code < 0 || code >= MOST_CODE))
-    {throw wrong(what, value, 'codes of 0 and above', where);}
+  if (array.values.some((code) => code < 0 || code >= MOST_CODE)) {
+    throw wrong(what, value, 'codes of 0 and above', where);
+  }
   return { height: array.shape[0], width: array.shape[1], codes: Int32Array.from(array.values) };
 }
 

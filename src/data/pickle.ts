@@ -176,8 +176,9 @@ class Machine {
   set(many: boolean): void {
     const items = many ? this.#popMarked() : [this.#pop(), this.#pop()].reverse();
     const map = this.#top();
-    if (!(map instanceof Map) || items.length % 2 !== 0)
-      {throw refused('sets a key of what is no dictionary', this.where);}
+    if (!(map instanceof Map) || items.length % 2 !== 0) {
+      throw refused('sets a key of what is no dictionary', this.where);
+    }
     for (let i = 0; i < items.length; i += 2) (map as Map<Pickled, Pickled>).set(items[i], items[i + 1]);
   }
 

@@ -208,8 +208,9 @@ class NumpyDtype extends PickledObject {
   /** (version, byte order, …), the rest of which is of structured arrays. */
   override build(state: Pickled, where: string): void {
     const order = Array.isArray(state) ? (state as readonly Pickled[])[1] : null;
-    if (order !== '<' && order !== '|' && order !== '>' && order !== '=')
-      {throw refused('holds a dtype of no byte order', where);}
+    if (order !== '<' && order !== '|' && order !== '>' && order !== '=') {
+      throw refused('holds a dtype of no byte order', where);
+    }
     this.little = order !== '>';
   }
 }
@@ -279,8 +280,9 @@ const numpyDtype: PickleFunction = ([kind], where) => {
 
 /** `scalar(dtype, bytes)` */
 const numpyScalar: PickleFunction = ([dtype, data], where) => {
-  if (!(dtype instanceof NumpyDtype) || !(data instanceof Uint8Array))
-    {throw refused('holds a scalar of no number', where);}
+  if (!(dtype instanceof NumpyDtype) || !(data instanceof Uint8Array)) {
+    throw refused('holds a scalar of no number', where);
+  }
   return new Storage(dtype.dtype, data, { elements: 1 }, dtype.little).view(0, [], [], where).values[0];
 };
 
