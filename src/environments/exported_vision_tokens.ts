@@ -142,8 +142,8 @@ export class ExportedVisionTokenizer implements VisionTokenizer {
   }
 }
 
-/** What config.json says. Raises CheckpointError. */
-function readExport(folder: string, json: unknown): z.output<typeof schema> {
+/** What config.json says. Raises CheckpointError for another form, and where a graph is missing. */
+export function readExport(folder: string, json: unknown): z.output<typeof schema> {
   const parsed = schema.safeParse(json);
   const next = 'Make the folder with scripts/export_emu3_vision.';
   if (!parsed.success) {

@@ -1,19 +1,35 @@
 /** Image tokenizers from their folders: those that this program trains, and those that another program exported. */
 import { join } from 'node:path';
 import { CheckpointError } from '../core/errors.js';
-import { CONFIG_FILE, readConfig, readWeights, tensorFiles } from '../models/files.js';
+import { checkWeights, CONFIG_FILE, readConfig, readWeights, tensorFiles } from '../models/files.js';
 import { imageTokenizerParameters, type ImageTokenizerConfig } from '../nets/image_tokenizer.js';
 import type { SessionOptions } from '../engines/onnx/session.js';
-import { EXPORTED, ExportedVisionTokenizer } from './exported_vision_tokens.js';
+import { EXPORTED, ExportedVisionTokenizer, readExport } from './exported_vision_tokens.js';
 import { TrainedVisionTokenizer } from './trained_vision_tokens.js';
-import type { VisionTokenizer } from './vision_tokenizer.js';
+import type { VisionTokenizer, VisionTokenizerConfig } from './vision_tokenizer.js';
+
+/** Looks at a folder without computing, and without reading weights. Raises as `loadVisionTokenizer` does. */
+export function describeVisionTokenizer(folder: string): VisionTokenizerConfig {
+  const config = readKnown(folder);
+  if (config['model_type'] === EXPORTED) return readExport(folder, config);
+  const own = config as unknown as ImageTokenizerConfig;
+  checkWeights(tensorFiles(folder), imageTokenizerParameters(own));
+  return own;
+}
 
 /** Raises CheckpointError for files that are missing or do not fit. */
 export function loadVisionTokenizer(folder: string, session: SessionOptions): VisionTokenizer {
-  const config = readConfig<Record<string, unknown>>(folder);
+  const config = readKnown(folder);
+  if (config['model_type'] === EXPORTED) return new ExportedVisionTokenizer(folder, config, session);
+  const own = config as unknown as ImageTokenizerConfig;
+  return new TrainedVisionTokenizer(own, readWeights(tensorFiles(folder), imageTokenizerParameters(own)), session);
+}
+
+/** The config.json of a kind that is covered. Those of image tokenizers that are trained here name none. */
+function readKnown(folder: string): Readonly<Record<string, unknown>> {
+  const config = readConfig<Readonly<Record<string, unknown>>>(folder);
   const type = config['model_type'];
-  if (type === EXPORTED) return new ExportedVisionTokenizer(folder, config, session);
-  if (type !== undefined) {
+  if (type !== undefined && type !== EXPORTED) {
     throw new CheckpointError(
       `the image tokenizer is a ${JSON.stringify(type)}; covered: ${EXPORTED}, and those trained here`,
       {
@@ -22,6 +38,5 @@ export function loadVisionTokenizer(folder: string, session: SessionOptions): Vi
       },
     );
   }
-  const own = config as unknown as ImageTokenizerConfig;
-  return new TrainedVisionTokenizer(own, readWeights(tensorFiles(folder), imageTokenizerParameters(own)), session);
+  return config;
 }

@@ -14,6 +14,7 @@ import { trainedTokens } from './trained_tokens.js';
 
 async function open(settings: ImageEditSettings, bench: Bench): Promise<Training> {
   const task = ImageEditTask.open(settings, bench.resolveRun);
+  await task.checkFirst();
   noteDatasets(bench, settings.data, task.sources);
   const { algorithm, validation } = settings;
   const format = new Emu3Format(task.space);

@@ -54,12 +54,7 @@ export class ImageEditTask implements Task<EditPrompt, TokenAnswer> {
       modelFolder(settings.environment.model, resolveRun),
       sessionOptions(settings.environment.engine),
     );
-    if (environment.config.codebook_size !== space.visionCount) {
-      throw new DataError(
-        `the image tokenizer has ${environment.config.codebook_size} codes, the policy's vocabulary ${space.visionCount} vision tokens`,
-        { next: 'Let policy.tokenizer and environment.model name models that belong together.' },
-      );
-    }
+    space.requireCodes(environment.config.codebook_size);
     const placed = placesOf(settings, environment.id);
     const open = ({ path }: { readonly path: string }): SampleSource<EditSample> => openEditDataset(placed(path));
     const train = settings.data.train.map(open);
@@ -99,8 +94,21 @@ export class ImageEditTask implements Task<EditPrompt, TokenAnswer> {
     return this.promptOf(this.trainingSample(globalIndex));
   }
 
-  /** Raises DataError where the context leaves no room for an image after the prompt. */
+  /** Looks at the first sample of every dataset. Raises DataError as `promptOf`. */
+  async checkFirst(): Promise<void> {
+    for (const source of this.sources) await this.promptOf(source.read(0));
+  }
+
+  /** Raises DataError for codes that the image tokenizer has not, and where the context leaves no room for an image after the prompt. */
   async promptOf(sample: EditSample): Promise<EditPrompt> {
+    for (const { codes } of sample.target === null ? [sample.source] : [sample.source, sample.target]) {
+      const wrong = codes.find((code) => code >= this.space.visionCount);
+      if (wrong === undefined) continue;
+      throw new DataError(`there is no code ${wrong}: the image tokenizer has ${this.space.visionCount}`, {
+        where: sample.id,
+        next: 'Name the image tokenizer that wrote the samples in environment.model, and its vocabulary in policy.tokenizer.',
+      });
+    }
     const { assistant_prefill, model_context_size } = this.settings.policy;
     const ids = this.space.prompt(sample.source, await this.space.words(sample.instruction, assistant_prefill));
     const { height, width } = sample.source;

@@ -3,7 +3,7 @@
  * image start, "height*width", image token, the rows of codes each with an end of line, end of frame, image end.
  */
 import type { CodeGrid } from '../../../data/types.js';
-import { CheckpointError, EditrlError } from '../../../core/errors.js';
+import { CheckpointError, DataError, EditrlError } from '../../../core/errors.js';
 import type { Tokenizer } from '../../../models/tokenizer/tokenizer.js';
 import { wordTokenizerJson } from '../../../models/tokenizer/words.js';
 
@@ -100,6 +100,15 @@ export class TokenSpace {
 
   get size(): number {
     return this.tokenizer.size;
+  }
+
+  /** Raises DataError where the image tokenizer has more codes than there are vision tokens, or fewer. */
+  requireCodes(count: number): void {
+    if (count === this.visionCount) return;
+    throw new DataError(
+      `the image tokenizer has ${count} codes, the policy's vocabulary ${this.visionCount} vision tokens`,
+      { next: 'Let policy.tokenizer and environment.model name models that belong together.' },
+    );
   }
 
   isVision(id: number): boolean {
