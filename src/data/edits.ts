@@ -2,23 +2,17 @@
 import { extname } from 'node:path';
 import { DataError } from '../core/errors.js';
 import { openDatalist, readListedFile } from './datalist.js';
+import { decodeTorchSample } from './earl_sample.js';
 import { decodeEditSample } from './npz.js';
 import type { EditSample, SampleSource } from './types.js';
 
 type SampleReader = (bytes: Uint8Array, id: string, where: string) => EditSample;
 
-const refuseTorch: SampleReader = (_bytes, _id, where) => {
-  throw new DataError(`samples saved by torch (${extname(where)}) cannot be read`, {
-    where,
-    next: 'Convert them to .npz: load each with torch.load and save its fields with numpy.savez.',
-  });
-};
-
 /** How a file of each kind becomes a sample. */
 const READERS: Readonly<Record<string, SampleReader>> = {
   '.npz': decodeEditSample,
-  '.pt': refuseTorch,
-  '.pth': refuseTorch,
+  '.pt': decodeTorchSample,
+  '.pth': decodeTorchSample,
 };
 
 /** Opens a dataset of edits: the path of its list or of the folder around it. Raises DataError. */
@@ -36,9 +30,7 @@ export function openEditDataset(path: string): SampleSource<EditSample> {
       if (reader === undefined) {
         throw new DataError(`samples of kind '${extname(file)}' cannot be read`, {
           where: file,
-          next: `Convert them to one of: ${Object.keys(READERS)
-            .filter((suffix) => READERS[suffix] !== refuseTorch)
-            .join(', ')}.`,
+          next: `Convert them to one of: ${Object.keys(READERS).join(', ')}.`,
         });
       }
       return reader(bytes, list.ids[index], file);

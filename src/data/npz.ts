@@ -39,8 +39,11 @@ function grid(codes: CodeGrid): NpyArray {
   return { dtype: 'int32', shape: [codes.height, codes.width], data: codes.codes };
 }
 
+/** A sample as this program makes them: with its source's pixels. */
+type DrawnSample = Omit<EditSample, 'id'> & { readonly sourcePng: Uint8Array };
+
 /** A sample as the bytes of its file; parts that are null are left out. */
-export function encodeEditSample(sample: Omit<EditSample, 'id'>): Uint8Array {
+export function encodeEditSample(sample: DrawnSample): Uint8Array {
   const png = (data: Uint8Array): NpyArray => ({ dtype: 'uint8', shape: [data.length], data });
   return encodeNpz({
     instruction: text(sample.instruction),

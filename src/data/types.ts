@@ -14,11 +14,11 @@ export interface EditSample {
   readonly id: string;
   readonly instruction: string;
   readonly source: CodeGrid;
-  /** The source's pixels as PNG bytes, for judges and contact sheets. */
-  readonly sourcePng: Uint8Array;
+  /** The source's pixels as PNG bytes, for judges and contact sheets; null where its codes alone tell what it shows. */
+  readonly sourcePng: Uint8Array | null;
   /** The labelled answer's codes; null in prompt-only data. */
   readonly target: CodeGrid | null;
-  /** The labelled answer's pixels as PNG bytes; null in prompt-only data. */
+  /** The labelled answer's pixels as PNG bytes; null in prompt-only data, and where its codes alone tell what it shows. */
   readonly targetPng: Uint8Array | null;
   /** What a thinking policy should reason before it edits; null where there is none. */
   readonly rationale: string | null;

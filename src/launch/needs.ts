@@ -1,15 +1,22 @@
 /** What a run needs on this machine, looked at without computing: one line for each kind. */
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
+import { z } from 'zod';
 import { CheckpointError, ConfigError, DataError } from '../core/errors.js';
 import { openDatalist, readListedFile } from '../data/datalist.js';
+import { openEditDataset } from '../data/edits.js';
 import { checkRows } from '../data/rows.js';
 import { wholeList } from '../data/self_bench.js';
-import { readJson, TOKENIZER_FILE } from '../models/files.js';
-import { openChatTemplate, tokenCount } from '../models/tokenizer/texts.js';
+import { describeVisionTokenizer } from '../environments/vision_tokens.js';
+import { readConfig, TOKENIZER_FILE } from '../models/files.js';
+import { openTokenizer } from '../models/tokenizer/open.js';
+import type { Tokenizer } from '../models/tokenizer/tokenizer.js';
+import { openChatTemplate, parse, tokenCount, tokenizerJson } from '../models/tokenizer/texts.js';
 import { withAdapter } from '../nets/decoder/config.js';
 import { checkDecoder } from '../nets/decoder/files.js';
 import { describeModel, lacksHubBase, rootOf } from '../policies/tokens/adapter.js';
+import { TokenSpace } from '../policies/tokens/emu3/space.js';
+import { requireTokens } from '../policies/tokens/load.js';
 import type { Need } from '../recipes/recipe.js';
 import { targetOf } from '../rewards/terms/ocr/similarity.js';
 
@@ -17,10 +24,15 @@ type NeedOf<K extends Need['kind']> = Extract<Need, { readonly kind: K }>;
 
 const checks: { readonly [K in Need['kind']]: (need: NeedOf<K>) => void } = {
   datalist: ({ path }) => void readListedFile(openDatalist(path), 0),
+  edits: ({ path }) => void openEditDataset(path).read(0),
   rows: ({ path, columns }) => checkRows(path, columns),
   self_bench: ({ path, quoted }) => void wholeList(path, quoted ? targetOf : undefined),
   decoder: lookAtDecoder,
   tokenizer: lookAtTokenizer,
+  joint_vocabulary: lookAtVocabulary,
+  vision_tokenizer: ({ folder }) => {
+    if (existsSync(folder)) describeVisionTokenizer(folder);
+  },
 };
 
 /** Raises what is wrong with it, as whoever opens it would. A folder that is not there is none of its matters, nor is an adapter's base that is not. */
@@ -50,23 +62,47 @@ function canBeLookedAt(model: string): boolean {
 
 function lookAtTokenizer({ folder, chat, model }: NeedOf<'tokenizer'>): void {
   if (!existsSync(folder)) return;
-  const path = join(folder, TOKENIZER_FILE);
+  const json = tokenizerJson(folder);
   // What else there may be instead, whoever opens it says.
-  if (!existsSync(path)) {
+  if (json === null) {
     throw new CheckpointError(`there is no tokenizer; covered: ${TOKENIZER_FILE}`, {
       where: folder,
       next: 'Make it in Python: AutoTokenizer.from_pretrained(folder).save_pretrained(folder) of the package transformers.',
     });
   }
   if (chat) requireTemplate(folder);
-  const count = tokenCount(readJson(path));
+  const count = tokenCount(parse(json, join(folder, TOKENIZER_FILE)));
   if (count === null || model === null || !canBeLookedAt(model)) return;
   const { vocab_size } = describeModel(model);
-  if (count <= vocab_size) return;
-  throw new CheckpointError(`the model has ${vocab_size} tokens, its tokenizer ${count}`, {
-    where: folder,
-    next: 'Name the tokenizer that the model was trained with in policy.tokenizer.',
-  });
+  requireTokens({ size: count, secondPart: null }, vocab_size, folder);
+}
+
+/** Whether the words, the model and the images of a policy go together. */
+function lookAtVocabulary({ tokenizer: folder, model, images }: NeedOf<'joint_vocabulary'>): void {
+  if (!existsSync(folder)) return;
+  const tokenizer = openTokenizer(folder);
+  const space = new TokenSpace(tokenizer, { chatWords: false, imageHeader: 'sampled', endAfterImage: true });
+  if (images !== null && existsSync(images)) space.requireCodes(describeVisionTokenizer(images).codebook_size);
+  if (model === null || !canBeLookedAt(model)) return;
+  requireTokens({ size: space.size, secondPart: space.visionStart }, describeModel(model).vocab_size, folder);
+  requireSameMap(rootOf(model), tokenizer);
+}
+
+/** Emu3's config.json says which id every token has. */
+function requireSameMap(folder: string, tokenizer: Tokenizer): void {
+  const { vocabulary_map: map } = readConfig<{ readonly vocabulary_map?: unknown }>(folder);
+  const ids = z.record(z.string(), z.int()).safeParse(map);
+  if (!ids.success) return;
+  for (const [token, id] of Object.entries(ids.data)) {
+    if (!token.startsWith('<|') || tokenizer.id(token) === id) continue;
+    throw new CheckpointError(
+      `the model's vocabulary_map says that ${token} is no. ${id}, its tokenizer ${tokenizer.id(token)}`,
+      {
+        where: folder,
+        next: 'Name the tokenizer that the model was trained with in policy.tokenizer.',
+      },
+    );
+  }
 }
 
 function requireTemplate(folder: string): void {

@@ -64,6 +64,8 @@ export interface TrainedRecipe<S extends TrainedSettings = TrainedSettings> exte
 /** Something on this machine that can be looked at without computing; `launch/needs.ts` has one line for each kind. */
 export type Need =
   | { readonly kind: 'datalist'; readonly path: string }
+  /** A datalist of edits, of which the first is read, too. */
+  | { readonly kind: 'edits'; readonly path: string }
   | { readonly kind: 'rows'; readonly path: string; readonly columns: readonly string[] }
   | {
       readonly kind: 'self_bench';
@@ -85,7 +87,16 @@ export type Need =
       readonly chat: boolean;
       /** The folder of the model that reads its tokens; null where that is not known yet. */
       readonly model: string | null;
-    };
+    }
+  | {
+      /** A vocabulary of words and images. */
+      readonly kind: 'joint_vocabulary';
+      readonly tokenizer: string;
+      /** The folders of the model that reads its tokens, and of the image tokenizer of its codes; null where they are not known yet. */
+      readonly model: string | null;
+      readonly images: string | null;
+    }
+  | { readonly kind: 'vision_tokenizer'; readonly folder: string };
 
 /** The datalists of a recipe that learns from images. */
 export function datalistNeeds({ data }: Pick<TrainedSettings, 'data'>): Need[] {

@@ -7,8 +7,8 @@ export interface Prompt {
   /** The sample's id in its dataset. */
   readonly id: string;
   readonly instruction: string;
-  /** The file of the image that the prompt shows, as it is recorded; null where it shows none. */
-  readonly sourcePng: Uint8Array | null;
+  /** Gives the file of the image that the prompt shows, as it is recorded; null where it shows none. */
+  readonly sourcePng: (() => Promise<Uint8Array>) | null;
 }
 
 /** Prompts with a name that metrics can carry. */

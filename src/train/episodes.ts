@@ -76,7 +76,7 @@ export async function recordEpisodes<P extends Prompt, A extends Answer>(
 ): Promise<void> {
   const lines: object[] = [];
   for (const [g, { prompt, answers }] of groups.entries()) {
-    const source = withImages && prompt.sourcePng !== null ? storePng(paths, prompt.sourcePng) : null;
+    const source = withImages && prompt.sourcePng !== null ? storePng(paths, await prompt.sourcePng()) : null;
     for (const [i, answer] of answers.entries()) {
       const { edited } = kept[g][i];
       lines.push({

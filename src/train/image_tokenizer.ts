@@ -6,7 +6,7 @@ import type { SampleSource } from '../data/types.js';
 import { learningRateAt, type ScheduleOptions } from '../engines/onnx/optimizer.js';
 import { Session, type SessionOptions } from '../engines/onnx/session.js';
 import { TrainedWeights } from '../engines/onnx/trained_weights.js';
-import { toPatches } from '../environments/vision_tokens.js';
+import { toPatches } from '../environments/trained_vision_tokens.js';
 import { gradients } from '../graph/differentiate.js';
 import { Graph } from '../graph/ir.js';
 import { CONFIG_FILE, TOKENIZER_FILE, type CheckpointFiles } from '../models/files.js';

@@ -79,7 +79,7 @@ describe('packDataset, in codes', () => {
       source: { height: 1, width: 2, codes: Int32Array.of(200, 200) },
       target: { height: 1, width: 2, codes: Int32Array.of(0, 0) },
     });
-    expect((await decodeImage(labelled.sourcePng, 'x')).data.subarray(0, 3)).toEqual(Uint8Array.of(...RED));
+    expect((await decodeImage(labelled.sourcePng!, 'x')).data.subarray(0, 3)).toEqual(Uint8Array.of(...RED));
     expect((await decodeImage(labelled.targetPng!, 'x')).data.subarray(0, 3)).toEqual(Uint8Array.of(...BLUE));
     expect(openEditDataset(report.splits[1].list).read(0)).toMatchObject({
       instruction: 'make it red',

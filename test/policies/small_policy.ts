@@ -27,10 +27,17 @@ export function grid(height: number, width: number, start = 0): CodeGrid {
   return { height, width, codes: Int32Array.from({ length: height * width }, (_, i) => (start + i) % CODES) };
 }
 
+/** As `TokenSpace.words`, without waiting. */
+export function words(space: TokenSpace, instruction: string, prefill: string): number[] {
+  const tokenizer = smallTokenizer();
+  const between = space.forms.chatWords ? ['ASSISTANT:'] : [];
+  return tokenizer.encode([instruction, ...between, prefill].join(' '));
+}
+
 /** A prompt whose answer begins inside the image block. */
 export function openPrompt(space: TokenSpace, instruction = 'remove the red circle', start = 0): Emu3Prompt {
   return {
-    ids: space.prompt(grid(2, 2, start), instruction, SPECIAL.imageStart),
+    ids: space.prompt(grid(2, 2, start), words(space, instruction, SPECIAL.imageStart)),
     height: 2,
     width: 2,
     imageOpen: true,
@@ -39,7 +46,7 @@ export function openPrompt(space: TokenSpace, instruction = 'remove the red circ
 
 /** A prompt after which the policy writes text first. */
 export function textPrompt(space: TokenSpace, instruction = 'remove the circle'): Emu3Prompt {
-  return { ids: space.prompt(grid(2, 2, 1), instruction, ''), height: 2, width: 2, imageOpen: false };
+  return { ids: space.prompt(grid(2, 2, 1), words(space, instruction, '')), height: 2, width: 2, imageOpen: false };
 }
 
 /** Grouped queries and biases, so that no part of the decoder is trivial. */

@@ -5,7 +5,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { DataError } from '../../src/core/errors.js';
 import type { EditSample } from '../../src/data/types.js';
 import { Learner } from '../../src/policies/tokens/learner.js';
-import { SPECIAL } from '../../src/policies/tokens/emu3/space.js';
+import { SPECIAL, THINKING } from '../../src/policies/tokens/emu3/space.js';
 import { ImageEditTask, type EditPrompt } from '../../src/recipes/image_edit_tokens/task.js';
 import type { TokenAnswer } from '../../src/policies/tokens/batch.js';
 import type { TokenSampling } from '../../src/policies/tokens/rollout.js';
@@ -46,8 +46,8 @@ function open(sft: Record<string, unknown>, prefill: string = SPECIAL.imageStart
     policy,
     schedule: scheduleOf(settings),
     sft: algorithm.sft,
-    batch: async (iteration) => trainingBatch(task, algorithm.sft, iteration),
-    heldOutBatch: async () => heldOutBatch(task, algorithm.sft, validation.prompts),
+    batch: (iteration) => trainingBatch(task, algorithm.sft, iteration),
+    heldOutBatch: () => heldOutBatch(task, algorithm.sft, validation.prompts),
     heldOut: null,
     checkpoint: null,
     dispose: async () => {
@@ -73,10 +73,12 @@ async function expectedLoss(
     session,
     peers: alone,
   });
-  const groups = samples.map((sample) => ({
-    prompt: task.promptOf(sample),
-    answers: [{ ids: labelledAnswer(task, sample) }],
-  }));
+  const groups = await Promise.all(
+    samples.map(async (sample) => ({
+      prompt: await task.promptOf(sample),
+      answers: [{ ids: await labelledAnswer(task, sample) }],
+    })),
+  );
   const statistics = await learner.statistics(groups, model.weights);
   await learner.dispose();
   let [sum, total] = [0, 0];
@@ -111,7 +113,7 @@ describe('supervised training', () => {
   });
 
   it('weighs the words of a rationale by themselves', async () => {
-    const made = open({ text_token_weight: 0.25, changed_token_weight: 2 }, SPECIAL.startThinking);
+    const made = open({ text_token_weight: 0.25, changed_token_weight: 2 }, THINKING.start);
     const samples = [0, 1, 2, 3].map((i) => made.task.trainingSample(i));
     const expected = await expectedLoss(made, samples, (_id, isChanged, isText) => (isText ? 0.25 : isChanged ? 2 : 1));
     expect((await made.training.step(1))['policy/loss']).toBeCloseTo(expected, 4);
@@ -136,7 +138,7 @@ describe('supervised training', () => {
     const made = open({});
     const prompts = smallSettings(world, { data: { train: list('prompts') } });
     const unlabelled = ImageEditTask.open(prompts, () => '');
-    expect(() => labelledAnswer(made.task, unlabelled.trainingSample(0))).toThrow(DataError);
+    await expect(labelledAnswer(made.task, unlabelled.trainingSample(0))).rejects.toThrow(DataError);
     await made.training.dispose();
   });
 });

@@ -5,6 +5,7 @@ import { z } from 'zod';
 import { CheckpointError } from '../../core/errors.js';
 import { GENERATION_FILE, TOKENIZER_FILE } from '../files.js';
 import { parseAddedTokens, specialTokens } from './added.js';
+import { EMU3_RANKS_FILE, EMU3_VISION_FILE } from './emu3.js';
 import {
   parse,
   PROCESSOR_TEMPLATE_FILE,
@@ -13,6 +14,7 @@ import {
   readText,
   TEMPLATE_FILE,
   TOKENIZER_CONFIG_FILE,
+  tokenizerJson,
 } from './texts.js';
 import { HuggingFaceTokenizer } from './hugging_face.js';
 import type { Tokenizer } from './tokenizer.js';
@@ -21,7 +23,15 @@ import { isWordTokenizer, WordTokenizer } from './words.js';
 const SPECIAL_TOKENS_FILE = 'special_tokens_map.json';
 
 /** Tokenizers in forms that are not read, by the file that shows them. */
-const otherForms = ['tokenizer.model', 'spiece.model', 'tekken.json', 'vocab.json', 'vocab.txt', 'tiktoken.model'];
+const otherForms = [
+  'tokenizer.model',
+  'spiece.model',
+  'tekken.json',
+  'vocab.json',
+  'vocab.txt',
+  'tiktoken.model',
+  EMU3_RANKS_FILE,
+];
 
 /** What is read here of tokenizer.json; the library reads the rest. */
 const form = z.object({
@@ -38,11 +48,11 @@ const form = z.object({
  */
 export function openTokenizer(folder: string): Tokenizer {
   const where = join(folder, TOKENIZER_FILE);
-  const json = readText(folder, TOKENIZER_FILE);
+  const json = tokenizerJson(folder);
   if (json === null) {
     const found = otherForms.filter((name) => existsSync(join(folder, name)));
     throw new CheckpointError(
-      `there is no tokenizer; covered: ${TOKENIZER_FILE}${found.length === 0 ? '' : `, found: ${found.join(', ')}`}`,
+      `there is no tokenizer; covered: ${TOKENIZER_FILE}, ${EMU3_RANKS_FILE} with ${EMU3_VISION_FILE}${found.length === 0 ? '' : `; found: ${found.join(', ')}`}`,
       {
         where: folder,
         next: `Make it in Python: AutoTokenizer.from_pretrained(folder).save_pretrained(folder) of the package transformers.`,

@@ -3,7 +3,9 @@ import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { CheckpointError } from '../../core/errors.js';
 import { ChatTemplate } from '../chat/template.js';
+import { TOKENIZER_FILE } from '../files.js';
 import { parseTokenizerConfig, type TokenizerConfig } from './added.js';
+import { EMU3_RANKS_FILE, EMU3_VISION_FILE, emu3TokenizerJson } from './emu3.js';
 import type { Tokenizer } from './tokenizer.js';
 
 export const TOKENIZER_CONFIG_FILE = 'tokenizer_config.json';
@@ -22,6 +24,14 @@ export function readText(folder: string, name: string): string | null {
   } catch (cause) {
     throw new CheckpointError('cannot be read', { where: path, cause });
   }
+}
+
+/** The text of a folder's tokenizer.json, or what Emu3's own files say in that form; null where it has neither. Raises CheckpointError. */
+export function tokenizerJson(folder: string): string | null {
+  const own = readText(folder, TOKENIZER_FILE);
+  if (own !== null) return own;
+  const [ranks, vision] = [EMU3_RANKS_FILE, EMU3_VISION_FILE].map((name) => readText(folder, name));
+  return ranks === null || vision === null ? null : emu3TokenizerJson(ranks, vision, join(folder, EMU3_RANKS_FILE));
 }
 
 export function parse(text: string, where: string): unknown {

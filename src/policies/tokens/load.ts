@@ -1,7 +1,5 @@
 /** A token policy's model, from a folder or from random weights. */
-import { join } from 'node:path';
 import { CheckpointError } from '../../core/errors.js';
-import { TOKENIZER_FILE } from '../../models/files.js';
 import { initDecoder } from '../../nets/decoder/config.js';
 import type { LoraSettings } from '../../nets/lora.js';
 import type { DecoderInit } from '../../schema/model.js';
@@ -9,7 +7,6 @@ import { adapt, descriptionOf, describeModel, digestOfWeights, openModel } from 
 import type { TokenPrompt } from './batch.js';
 import type { TokenFormat } from './format.js';
 import type { PolicyModel } from './model.js';
-import { WordTokenizer } from '../../models/tokenizer/words.js';
 
 /** Adapters that a policy is trained with, and the seed that they begin from. */
 export interface FreshAdapter {
@@ -26,19 +23,24 @@ export function loadPolicy<P extends TokenPrompt>(
   format: TokenFormat<P>,
   fresh: FreshAdapter | null = null,
 ): PolicyModel<P> {
-  const { vocab_size } = describeModel(folder);
-  // Rows without a token are usual; a format of two parts divides them all.
-  const fits = format.secondPart === null ? format.size <= vocab_size : format.size === vocab_size;
-  if (!fits) {
-    throw new CheckpointError(`the model has ${vocab_size} tokens, its tokenizer ${format.size}`, {
-      where: folder,
-      next: 'Name the tokenizer that the model was trained with in policy.tokenizer.',
-    });
-  }
+  requireTokens(format, describeModel(folder).vocab_size, folder);
   const { config, weights } = openModel(folder);
   if (fresh === null) return { config, format, weights, description: descriptionOf(folder) };
   const adapter = { lora: fresh.lora, base: folder, baseDigest: digestOfWeights(folder) };
   return { ...adapt(config, weights, fresh.lora, { seed: fresh.seed }), format, adapter };
+}
+
+/** Raises CheckpointError, naming `where`, for a format of other tokens than a model has. Rows without a token are usual; a format of two parts divides them all. */
+export function requireTokens(
+  { size, secondPart }: Pick<TokenFormat, 'size' | 'secondPart'>,
+  rows: number,
+  where: string,
+): void {
+  if (secondPart === null ? size <= rows : size === rows) return;
+  throw new CheckpointError(`the model has ${rows} tokens, its tokenizer ${size}`, {
+    where,
+    next: 'Name the tokenizer that the model was trained with in policy.tokenizer.',
+  });
 }
 
 /** A policy of random weights that writes in `format`. Raises GraphError where the sizes do not go together. */
@@ -51,8 +53,4 @@ export function initPolicy<P extends TokenPrompt>(
   const config = { ...rest, head_dim: heads, vocab_size: format.size };
   const scales = { embedding_std: embedding_std ?? initializer_range ?? 0.02, initializer_range };
   return { config, format, weights: initDecoder(config, scales, seed) };
-}
-
-export function loadTokenizer(folder: string): WordTokenizer {
-  return WordTokenizer.read(join(folder, TOKENIZER_FILE));
 }

@@ -10,37 +10,48 @@ import type { EditPrompt, ImageEditTask } from './task.js';
 export type LabelledEdit = Labelled<EditPrompt, TokenAnswer>;
 
 /** The batch of an iteration. */
-export function trainingBatch(task: ImageEditTask, sft: SftSettings['sft'], iteration: number): LabelledEdit[] {
+export function trainingBatch(
+  task: ImageEditTask,
+  sft: SftSettings['sft'],
+  iteration: number,
+): Promise<LabelledEdit[]> {
   const size = sft.batch_size;
   const stress = iteration > sft.changed_token_weight_after_steps;
-  return Array.from({ length: size }, (_, i) =>
-    labelled(task, task.trainingSample((iteration - 1) * size + i), sft, stress),
+  return Promise.all(
+    Array.from({ length: size }, (_, i) =>
+      labelled(task, task.trainingSample((iteration - 1) * size + i), sft, stress),
+    ),
   );
 }
 
 /** The first `prompts` samples of each held-out set. */
-export function heldOutBatch(task: ImageEditTask, sft: SftSettings['sft'], prompts: number): LabelledEdit[] {
-  return task.heldOut.flatMap(({ source }) =>
-    Array.from({ length: Math.min(source.length, prompts) }, (_, i) => labelled(task, source.read(i), sft, true)),
+export function heldOutBatch(task: ImageEditTask, sft: SftSettings['sft'], prompts: number): Promise<LabelledEdit[]> {
+  return Promise.all(
+    task.heldOut.flatMap(({ source }) =>
+      Array.from({ length: Math.min(source.length, prompts) }, (_, i) => labelled(task, source.read(i), sft, true)),
+    ),
   );
 }
 
-function labelled(
+async function labelled(
   task: ImageEditTask,
   sample: EditSample,
   sft: SftSettings['sft'],
   stressChanges: boolean,
-): LabelledEdit {
-  const ids = labelledAnswer(task, sample);
+): Promise<LabelledEdit> {
+  const ids = await labelledAnswer(task, sample);
   return {
-    prompt: task.promptOf(sample),
+    prompt: await task.promptOf(sample),
     answer: { ids, logProbs: new Float32Array(ids.length), finished: true },
     weights: tokenWeights(task, sample, ids, sft, stressChanges),
   };
 }
 
 /** The labelled answer's ids. Raises DataError where the sample has none. */
-export function labelledAnswer({ space, settings, thinks }: ImageEditTask, sample: EditSample): Int32Array {
+export async function labelledAnswer(
+  { space, settings, thinks }: ImageEditTask,
+  sample: EditSample,
+): Promise<Int32Array> {
   if (sample.target === null || (thinks && sample.rationale === null)) {
     throw new DataError(
       sample.target === null ? 'the sample has no labelled answer' : 'the sample has no rationale to think',
@@ -48,7 +59,8 @@ export function labelledAnswer({ space, settings, thinks }: ImageEditTask, sampl
     );
   }
   const imageOpen = settings.policy.assistant_prefill.endsWith(SPECIAL.imageStart);
-  return Int32Array.from(space.answer(sample.target, thinks ? sample.rationale : null, imageOpen));
+  const thought = thinks && sample.rationale !== null ? await space.thought(sample.rationale) : [];
+  return Int32Array.from(space.answer(sample.target, thought, imageOpen));
 }
 
 /** Vision tokens that differ from the source's at the same place weigh more: most of an edit is a copy. */

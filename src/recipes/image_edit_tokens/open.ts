@@ -14,6 +14,7 @@ import { trainedTokens } from './trained_tokens.js';
 
 async function open(settings: ImageEditSettings, bench: Bench): Promise<Training> {
   const task = ImageEditTask.open(settings, bench.resolveRun);
+  await task.checkFirst();
   noteDatasets(bench, settings.data, task.sources);
   const { algorithm, validation } = settings;
   const format = new Emu3Format(task.space);
@@ -21,8 +22,8 @@ async function open(settings: ImageEditSettings, bench: Bench): Promise<Training
   return openTokenTraining(settings, bench, {
     task,
     policy,
-    batch: async (iteration) => trainingBatch(task, supervised(algorithm), iteration),
-    heldOutBatch: async () => heldOutBatch(task, supervised(algorithm), validation.prompts),
+    batch: (iteration) => trainingBatch(task, supervised(algorithm), iteration),
+    heldOutBatch: () => heldOutBatch(task, supervised(algorithm), validation.prompts),
     trained: (iteration, prompt, answer) => {
       if (algorithm.type === 'sft') throw new InternalError('labels are trained by their weights');
       return trainedTokens(iteration, prompt, answer, { algorithm, policy: settings.policy }, format);

@@ -5,11 +5,11 @@ import { reward } from '../../rewards/schema/reward.js';
 import { algorithm } from '../../schema/algorithm.js';
 import { data } from '../../schema/data.js';
 import { idleWhere, result, section, type ReadSettings } from '../../schema/mark.js';
-import { engine } from '../../schema/model.js';
+import { engine, type ModelReference } from '../../schema/model.js';
 import { taskField, trainedFields } from '../../schema/run.js';
 import { rollout } from '../../schema/training.js';
 import { policyRules } from '../policy_rules.js';
-import { datalistNeeds, type TrainedRecipe } from '../recipe.js';
+import { sourcesOf, type Need, type TrainedRecipe } from '../recipe.js';
 import { noLabelledWords, rewardRules } from '../reward_rules.js';
 import { decoderFields, decoderNeeds, neededModel } from '../token_policy.js';
 import { groupRules, sharedRules, wholeBatches } from '../training_rules.js';
@@ -83,7 +83,7 @@ export const imageEditTokens: TrainedRecipe<ImageEditSettings> = {
   reward: (settings) => settings.reward,
   ...decoderNeeds,
   tinyData: ({ data: { dir, tiny } }) => (tiny === null ? null : join(dir, tiny.folder)),
-  needs: datalistNeeds,
+  needs,
   missing: ({ policy, environment: { model } }) => [
     ...(policy.model === null && policy.init === null
       ? [
@@ -92,8 +92,21 @@ export const imageEditTokens: TrainedRecipe<ImageEditSettings> = {
       : []),
     ...(typeof model === 'object' && 'hub' in model
       ? [
-          `environment.model: ${model.hub} is an image tokenizer as PyTorch weights, which this version does not compute; name the folder of an ONNX export of it, or at laptop size: --with configs/lib/tiny.libsonnet`,
+          `environment.model: ${model.hub} is an image tokenizer as PyTorch weights, which is computed from an ONNX export; make that with scripts/export_emu3_vision ${model.hub} FOLDER, and name its folder, or at laptop size: --with configs/lib/tiny.libsonnet`,
         ]
       : []),
   ],
 };
+
+function needs({ data, policy, environment }: ImageEditSettings): Need[] {
+  const folderOf = (reference: ModelReference | null): string | null =>
+    typeof reference === 'string' ? reference : null;
+  const [model, tokenizer, images] = [policy.model, policy.tokenizer, environment.model].map(folderOf);
+  const { lora, model_context_size: contextSize } = policy;
+  return [
+    ...sourcesOf(data).map(({ path }): Need => ({ kind: 'edits', path })),
+    ...(model === null ? [] : [{ kind: 'decoder', folder: model, lora, contextSize } as const]),
+    ...(tokenizer === null ? [] : [{ kind: 'joint_vocabulary', tokenizer, model, images } as const]),
+    ...(images === null ? [] : [{ kind: 'vision_tokenizer', folder: images } as const]),
+  ];
+}

@@ -3,18 +3,19 @@ import { nameSources, type NamedSource } from '../named_sources.js';
 import { placesOf } from './data.js';
 import type { ImageEditSettings } from './settings.js';
 import { DataError, RunError } from '../../core/errors.js';
-import { decodeImage, type RgbImage } from '../../core/image.js';
+import { decodeImage, encodePng, type RgbImage } from '../../core/image.js';
 import { openEditDataset } from '../../data/edits.js';
 import { createSampler, type Sampler } from '../../data/sampler.js';
-import type { EditSample, SampleSource } from '../../data/types.js';
+import type { CodeGrid, EditSample, SampleSource } from '../../data/types.js';
 import { sessionOptions } from '../../engines/onnx/session_options.js';
-import { loadVisionTokenizer, type VisionTokenizer } from '../../environments/vision_tokens.js';
+import { loadVisionTokenizer } from '../../environments/vision_tokens.js';
+import type { VisionTokenizer } from '../../environments/vision_tokenizer.js';
 import { modelFolder, type RunResolver } from '../../models/reference.js';
 import type { TokenAnswer, TokenAsked } from '../../policies/tokens/batch.js';
 import type { Emu3Prompt } from '../../policies/tokens/emu3/format.js';
-import { SPECIAL, TokenSpace } from '../../policies/tokens/emu3/space.js';
-import { loadTokenizer } from '../../policies/tokens/load.js';
-import type { WordTokenizer } from '../../models/tokenizer/words.js';
+import { THINKING, TokenSpace } from '../../policies/tokens/emu3/space.js';
+import { openTokenizer } from '../../models/tokenizer/open.js';
+import type { Tokenizer } from '../../models/tokenizer/tokenizer.js';
 import type { RecordedEpisode } from '../../run/episodes.js';
 import type { Answers, Prompt, PromptSource, Rendered, Task } from '../../scoring/task.js';
 
@@ -28,7 +29,7 @@ export class ImageEditTask implements Task<EditPrompt, TokenAnswer> {
 
   private constructor(
     readonly settings: ImageEditSettings,
-    readonly tokenizer: WordTokenizer,
+    readonly tokenizer: Tokenizer,
     readonly space: TokenSpace,
     readonly environment: VisionTokenizer,
     private readonly train: readonly SampleSource<EditSample>[],
@@ -45,7 +46,7 @@ export class ImageEditTask implements Task<EditPrompt, TokenAnswer> {
 
   /** Opens datasets and loads the frozen models. Raises DataError or CheckpointError naming what is missing. */
   static open(settings: ImageEditSettings, resolveRun: RunResolver): ImageEditTask {
-    const tokenizer = loadTokenizer(modelFolder(settings.policy.tokenizer, resolveRun));
+    const tokenizer = openTokenizer(modelFolder(settings.policy.tokenizer, resolveRun));
     const { chat_words, image_header, end_after_image } = settings.policy;
     const forms = { chatWords: chat_words, imageHeader: image_header, endAfterImage: end_after_image };
     const space = new TokenSpace(tokenizer, forms);
@@ -53,12 +54,7 @@ export class ImageEditTask implements Task<EditPrompt, TokenAnswer> {
       modelFolder(settings.environment.model, resolveRun),
       sessionOptions(settings.environment.engine),
     );
-    if (environment.config.codebook_size !== space.visionCount) {
-      throw new DataError(
-        `the image tokenizer has ${environment.config.codebook_size} codes, the policy's vocabulary ${space.visionCount} vision tokens`,
-        { next: 'Let policy.tokenizer and environment.model name models that belong together.' },
-      );
-    }
+    space.requireCodes(environment.config.codebook_size);
     const placed = placesOf(settings, environment.id);
     const open = ({ path }: { readonly path: string }): SampleSource<EditSample> => openEditDataset(placed(path));
     const train = settings.data.train.map(open);
@@ -80,7 +76,7 @@ export class ImageEditTask implements Task<EditPrompt, TokenAnswer> {
 
   /** Whether answers begin with reasoning: the prefill opens a thinking block. */
   get thinks(): boolean {
-    return this.settings.policy.assistant_prefill.includes(SPECIAL.startThinking);
+    return this.settings.policy.assistant_prefill.includes(THINKING.start);
   }
 
   /** The datasets in the order of the settings: those of `train`, then those of `validation`. */
@@ -98,22 +94,35 @@ export class ImageEditTask implements Task<EditPrompt, TokenAnswer> {
     return this.promptOf(this.trainingSample(globalIndex));
   }
 
-  /** Raises DataError where the context leaves no room for an image after the prompt. */
-  promptOf(sample: EditSample): EditPrompt {
+  /** Looks at the first sample of every dataset. Raises DataError as `promptOf`. */
+  async checkFirst(): Promise<void> {
+    for (const source of this.sources) await this.promptOf(source.read(0));
+  }
+
+  /** Raises DataError for codes that the image tokenizer has not, and where the context leaves no room for an image after the prompt. */
+  async promptOf(sample: EditSample): Promise<EditPrompt> {
+    for (const { codes } of sample.target === null ? [sample.source] : [sample.source, sample.target]) {
+      const wrong = codes.find((code) => code >= this.space.visionCount);
+      if (wrong === undefined) continue;
+      throw new DataError(`there is no code ${wrong}: the image tokenizer has ${this.space.visionCount}`, {
+        where: sample.id,
+        next: 'Name the image tokenizer that wrote the samples in environment.model, and its vocabulary in policy.tokenizer.',
+      });
+    }
     const { assistant_prefill, model_context_size } = this.settings.policy;
-    const ids = this.space.prompt(sample.source, sample.instruction, assistant_prefill);
+    const ids = this.space.prompt(sample.source, await this.space.words(sample.instruction, assistant_prefill));
     const { height, width } = sample.source;
     const imageOpen = this.space.opensImage(ids);
-    const needed = this.space.answer(sample.source, null, imageOpen).length;
+    const needed = this.space.answer(sample.source, [], imageOpen).length;
     if (ids.length + needed > model_context_size) {
       throw new DataError(
         `a prompt of ${ids.length} tokens and an image of ${needed} exceed model_context_size ${model_context_size}`,
         { where: sample.id, next: 'Raise policy.model_context_size, or leave this sample out.' },
       );
     }
-    const { id, instruction, sourcePng } = sample;
+    const { id, instruction } = sample;
     const tokens = { ids, height, width, imageOpen };
-    return { id, instruction, sourcePng, sample, tokens };
+    return { id, instruction, sourcePng: () => this.#sourcePng(sample), sample, tokens };
   }
 
   render(chunk: readonly Answers<EditPrompt, TokenAnswer>[]): Promise<Rendered[][]> {
@@ -126,11 +135,23 @@ export class ImageEditTask implements Task<EditPrompt, TokenAnswer> {
   }
 
   async labels({ sample }: EditPrompt): Promise<{ truth: RgbImage | null }> {
-    return { truth: sample.targetPng === null ? null : await decodeImage(sample.targetPng, sample.id) };
+    return { truth: await this.#picture(sample.targetPng, sample.target, sample.id) };
   }
 
   async dispose(): Promise<void> {
     await this.environment.dispose();
+  }
+
+  async #sourcePng({ source, sourcePng }: EditSample): Promise<Uint8Array> {
+    if (sourcePng !== null) return sourcePng;
+    const [image] = await this.environment.decode([source]);
+    return encodePng(image);
+  }
+
+  /** What a file shows, or where there is none what the codes do; null where there are none either. */
+  async #picture(png: Uint8Array | null, codes: CodeGrid | null, id: string): Promise<RgbImage | null> {
+    if (png !== null) return decodeImage(png, id);
+    return codes === null ? null : (await this.environment.decode([codes]))[0];
   }
 
   async #renderGroup({ prompt, answers, keys }: Answers<EditPrompt, TokenAnswer>): Promise<Rendered[]> {
@@ -138,7 +159,7 @@ export class ImageEditTask implements Task<EditPrompt, TokenAnswer> {
     const parsed = answers.map(({ ids }) => this.space.parse(ids, prompt.tokens.imageOpen));
     const grids = parsed.flatMap(({ grid }) => (grid === null ? [] : [grid]));
     const decoded = await this.environment.decode(grids);
-    const source = await decodeImage(sample.sourcePng, sample.id);
+    const source = await this.#picture(sample.sourcePng, sample.source, sample.id);
     const { truth } = await this.labels(prompt);
     let next = 0;
     return parsed.map(({ text, grid }, i): Rendered => {

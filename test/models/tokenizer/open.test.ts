@@ -56,11 +56,15 @@ describe('which tokenizer', () => {
 
 describe('folders that cannot be used', () => {
   const cases: readonly (readonly [string, string, RegExp])[] = [
-    ['an empty folder', folder(null), /there is no tokenizer; covered: tokenizer\.json$/],
+    [
+      'an empty folder',
+      folder(null),
+      /there is no tokenizer; covered: tokenizer\.json, emu3\.tiktoken with emu3_vision_tokens\.txt$/,
+    ],
     [
       'other forms',
       folder(null, { 'tokenizer.model': '', 'vocab.json': '{}' }),
-      /covered: tokenizer\.json, found: tokenizer\.model, vocab\.json$/,
+      /covered: tokenizer\.json, .*; found: tokenizer\.model, vocab\.json$/,
     ],
     ['no JSON', folder(null, { 'tokenizer.json': '{' }), /is not JSON/],
     [

@@ -114,7 +114,7 @@ describe("the format of Emu3's answers", () => {
 
   it('tells which tokens of an answer were forced, from the answer alone', () => {
     const image = grid(2, 2);
-    const whole = (open: boolean) => Int32Array.from(space.answer(image, null, open));
+    const whole = (open: boolean) => Int32Array.from(space.answer(image, [], open));
     const free = (forms: Emu3Format, prompt: Emu3Prompt, ids: Int32Array): number[] =>
       [...ids].filter((_, t) => forcedTokens(forms.start(prompt), ids)[t] === 0);
     const codes = space.image(image).filter((id) => space.isVision(id));

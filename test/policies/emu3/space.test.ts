@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { CheckpointError } from '../../../src/core/errors.js';
 import { jointVocabularyJson, SPECIAL, TokenSpace, visualToken } from '../../../src/policies/tokens/emu3/space.js';
 import { WordTokenizer, wordTokenizerJson } from '../../../src/models/tokenizer/words.js';
-import { CODES, FORCED, grid, SAMPLED, smallSpace } from '../small_policy.js';
+import { CODES, FORCED, grid, SAMPLED, smallSpace, smallTokenizer } from '../small_policy.js';
 
 const space = smallSpace();
 const spell = (ids: Iterable<number>): string => space.tokenizer.decode(ids);
@@ -26,24 +26,24 @@ describe('the joint vocabulary', () => {
     expect(vision.indexOf(true)).toBe(space.visionStart);
   });
 
-  it('spells prompts with an opened image, and with thinking', () => {
-    const open = space.prompt(grid(2, 3), 'remove the circle', '<|image start|>');
+  it('spells prompts with an opened image, and with thinking', async () => {
+    const open = space.prompt(grid(2, 3), await space.words('remove the circle', '<|image start|>'));
     expect(spell(open)).toBe(`<|extra_203|> USER: ${block} remove the circle ASSISTANT: <|image start|>`);
     expect(space.opensImage(open)).toBe(true);
-    const think = space.prompt(grid(2, 3), 'remove the circle', " Let's think <|start thinking|>");
+    const think = space.prompt(grid(2, 3), await space.words('remove the circle', " Let's think <|start thinking|>"));
     expect(spell(think).endsWith("ASSISTANT: Let's think <|start thinking|>")).toBe(true);
     expect(space.opensImage(think)).toBe(false);
   });
 
-  it('spells prompts without words around their parts, which its vocabulary then need not have', () => {
+  it('spells prompts without words around their parts, which its vocabulary then need not have', async () => {
     const plain = smallSpace(SAMPLED);
-    expect(spell(plain.prompt(grid(2, 3), 'remove the circle', '<|image start|>'))).toBe(
+    expect(spell(plain.prompt(grid(2, 3), await plain.words('remove the circle', '<|image start|>')))).toBe(
       `<|extra_203|> ${block} remove the circle <|image start|>`,
     );
     const other = wordTokenizerJson(Object.values(SPECIAL), [...'0123456789*'], [visualToken(0)]);
     const without = new TokenSpace(new WordTokenizer(other, 'x'), SAMPLED);
     const source = { height: 1, width: 1, codes: Int32Array.of(0) };
-    expect(without.opensImage(without.prompt(source, '', '<|image start|>'))).toBe(true);
+    expect(without.opensImage(without.prompt(source, await without.words('', '<|image start|>')))).toBe(true);
   });
 
   it('needs vision tokens at its end', () => {
@@ -56,11 +56,11 @@ describe('the joint vocabulary', () => {
 });
 
 describe('parsing answers', () => {
-  const whole = space.answer(grid(2, 3, 2), null, true);
+  const whole = space.answer(grid(2, 3, 2), [], true);
 
-  it('reads back what it spells: with the image opened, and after a thought', () => {
+  it('reads back what it spells: with the image opened, and after a thought', async () => {
     expect(space.parse(Int32Array.from(whole), true)).toEqual({ text: '', grid: grid(2, 3, 2) });
-    const thought = Int32Array.from(space.answer(grid(2, 3, 2), 'the red circle', false));
+    const thought = Int32Array.from(space.answer(grid(2, 3, 2), await space.thought('the red circle'), false));
     expect(space.parse(thought, false)).toEqual({
       text: 'the red circle <|end thinking|>',
       grid: grid(2, 3, 2),
@@ -100,7 +100,7 @@ describe('parsing answers', () => {
   });
 
   it('keeps the words of an answer without an image', () => {
-    const words = Int32Array.from(space.tokenizer.encode('the red circle'));
+    const words = Int32Array.from(smallTokenizer().encode('the red circle'));
     expect(space.parse(words, false)).toEqual({ text: 'the red circle', grid: null });
     expect(space.parse(Int32Array.of(...words, imageStart), false)).toEqual({ text: 'the red circle', grid: null });
   });
@@ -108,7 +108,7 @@ describe('parsing answers', () => {
   describe('whose header was sampled', () => {
     const sampled = smallSpace(SAMPLED);
     const parse = (text: string, imageOpen = true) =>
-      sampled.parse(Int32Array.from(sampled.tokenizer.encode(text)), imageOpen);
+      sampled.parse(Int32Array.from(smallTokenizer().encode(text)), imageOpen);
     const rows = `<|image token|> ${code(2)} ${code(3)} <|extra_200|> ${code(4)} ${code(5)} <|extra_200|>`;
     const ends = '<|extra_201|> <|image end|>';
     const found = grid(2, 2, 2);

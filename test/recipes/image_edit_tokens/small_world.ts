@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { validate } from '../../../src/config/validate.js';
 import type { ImageEditSettings } from '../../../src/recipes/image_edit_tokens/settings.js';
 import { encodeSafetensors } from '../../../src/core/safetensors.js';
-import { VisionTokenizer } from '../../../src/environments/vision_tokens.js';
+import { TrainedVisionTokenizer } from '../../../src/environments/trained_vision_tokens.js';
 import { CODEBOOK, initImageTokenizer, type ImageTokenizerConfig } from '../../../src/nets/image_tokenizer.js';
 import { jointVocabularyJson, SPECIAL } from '../../../src/policies/tokens/emu3/space.js';
 import { makeTinyEdits, tinyDatalist } from '../../../src/tiny/world/dataset.js';
@@ -38,7 +38,7 @@ export async function makeSmallWorld(root: string): Promise<SmallWorld> {
   writeFileSync(join(vq, 'config.json'), JSON.stringify(smallTokenizerConfig));
   writeFileSync(join(vq, 'policy.safetensors'), encodeSafetensors(weights));
   writeFileSync(join(vq, 'tokenizer.json'), jointVocabularyJson(tinyVocabulary(geometry), 16));
-  const tokenizer = new VisionTokenizer(smallTokenizerConfig, weights, { threads: 1 });
+  const tokenizer = new TrainedVisionTokenizer(smallTokenizerConfig, weights, { threads: 1 });
   const data = join(root, 'tiny');
   await makeTinyEdits(data, { geometry, sizes: { train: 8, prompts: 12, validation: 5, truth: 2 } }, tokenizer);
   await tokenizer.dispose();

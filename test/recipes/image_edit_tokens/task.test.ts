@@ -45,7 +45,7 @@ describe('the image edit task', () => {
   it('renders every answer in its place, those without an image too', async () => {
     const prompt = await task.prompt(0);
     const whole = (code: number): number[] =>
-      task.space.answer({ height: 3, width: 3, codes: new Int32Array(9).fill(code) }, null, true);
+      task.space.answer({ height: 3, width: 3, codes: new Int32Array(9).fill(code) }, [], true);
     const answers = [answer(whole(1)), answer(whole(2).slice(0, 5)), answer(whole(3))];
     const [rendered] = await task.render([{ prompt, answers, keys: ['a', 'b', 'c'] }]);
     expect(rendered.map(({ item }) => item.key)).toEqual(['a', 'b', 'c']);
@@ -99,7 +99,7 @@ describe('the image edit task', () => {
 
   it('takes recorded answers back', async () => {
     const prompt = await task.prompt(0);
-    const ids = task.space.answer({ height: 3, width: 3, codes: new Int32Array(9).fill(4) }, null, true);
+    const ids = task.space.answer({ height: 3, width: 3, codes: new Int32Array(9).fill(4) }, [], true);
     const [[{ item, record }]] = await task.render([{ prompt, answers: [answer(ids)], keys: ['x'] }]);
     const outcome = { kind: 'zero_by_rule', reason: 'undecodable', parts: {} } as const;
     const line = { key: 'x', sample: prompt.id, instruction: prompt.instruction, finished: true, outcome, ...record };
@@ -109,31 +109,31 @@ describe('the image edit task', () => {
     expect(() => task.reread(wordless as typeof line)).toThrow(/no tokens/);
   });
 
-  it('refuses prompts after which the context has no room for an image, and no others', () => {
+  it('refuses prompts after which the context has no room for an image, and no others', async () => {
     const policy = world.config['policy'];
-    const { length } = task.promptOf(task.trainingSample(0)).tokens.ids;
-    const asked = (room: number): number => {
+    const { length } = (await task.promptOf(task.trainingSample(0))).tokens.ids;
+    const asked = async (room: number): Promise<number> => {
       const model_context_size = length + room;
       const tight = ImageEditTask.open(
         smallSettings(world, { policy: { ...policy, model_context_size }, rollout: { max_response_tokens: 999 } }),
         () => '',
       );
-      return tight.promptOf(tight.trainingSample(0)).tokens.ids.length;
+      return (await tight.promptOf(tight.trainingSample(0))).tokens.ids.length;
     };
     // A header, the image token, three rows of three codes, and the ends of the frame, the image and the answer.
     const image = 3 + 1 + 3 * 4 + 3;
-    expect(asked(image)).toBe(length);
-    expect(() => asked(image - 1)).toThrow(DataError);
-    expect(() => asked(image - 1)).toThrow(/an image of 19 exceed model_context_size/);
+    expect(await asked(image)).toBe(length);
+    await expect(asked(image - 1)).rejects.toThrow(DataError);
+    await expect(asked(image - 1)).rejects.toThrow(/an image of 19 exceed model_context_size/);
   });
 
-  it("spells prompts in the config's forms", () => {
-    const spelt = (changes: Record<string, unknown>): string => {
+  it("spells prompts in the config's forms", async () => {
+    const spelt = async (changes: Record<string, unknown>): Promise<string> => {
       const other = ImageEditTask.open(smallSettings(world, { policy: changes }), () => '');
-      return other.tokenizer.decode(other.promptOf(other.trainingSample(0)).tokens.ids);
+      return other.tokenizer.decode((await other.promptOf(other.trainingSample(0))).tokens.ids);
     };
-    expect(spelt({})).toMatch(/^<\|extra_203\|> USER: <\|image start\|> .* ASSISTANT: <\|image start\|>$/);
-    expect(spelt({ chat_words: false })).toBe(spelt({}).replace('USER: ', '').replace('ASSISTANT: ', ''));
+    expect(await spelt({})).toMatch(/^<\|extra_203\|> USER: <\|image start\|> .* ASSISTANT: <\|image start\|>$/);
+    expect(await spelt({ chat_words: false })).toBe((await spelt({})).replace('USER: ', '').replace('ASSISTANT: ', ''));
   });
 
   it('starts from random weights that the seed decides', () => {

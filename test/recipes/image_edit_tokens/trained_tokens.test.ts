@@ -7,7 +7,7 @@ import { grid, openPrompt, SAMPLED, smallSpace } from '../../policies/small_poli
 const space = smallSpace(SAMPLED);
 const format = new Emu3Format(space);
 const prompt = { tokens: openPrompt(space) };
-const answer = { ids: Int32Array.from(space.answer(grid(2, 2), null, true)) };
+const answer = { ids: Int32Array.from(space.answer(grid(2, 2), [], true)) };
 
 function settingsOf(algorithm: object, constrained = true): TrainedTokensSettings {
   const parsed = schema.parse({ type: 'grpo', ...algorithm });

@@ -89,7 +89,7 @@ describe('the tiny datasets', () => {
           const plan = edit === null ? null : planEdit(source, edit);
           if (plan === null) throw new Error(`${sample.id} cannot be carried out`);
           expect(instructionOf(plan.edit, DEFAULT_GEOMETRY)).toBe(sample.instruction);
-          expect(sample.source).toEqual(tokenizer.codes(decodePlainPng(sample.sourcePng) as RgbImage));
+          expect(sample.source).toEqual(tokenizer.codes(decodePlainPng(sample.sourcePng!) as RgbImage));
           const labelled = split === 'train' || split === 'validation';
           expect([sample.target !== null, sample.rationale !== null]).toEqual([labelled, labelled]);
           expect(sample.targetPng !== null).toBe(split !== 'prompts');

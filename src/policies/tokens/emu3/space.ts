@@ -3,8 +3,9 @@
  * image start, "height*width", image token, the rows of codes each with an end of line, end of frame, image end.
  */
 import type { CodeGrid } from '../../../data/types.js';
-import { CheckpointError } from '../../../core/errors.js';
-import { wordTokenizerJson, type WordTokenizer } from '../../../models/tokenizer/words.js';
+import { CheckpointError, DataError, EditrlError } from '../../../core/errors.js';
+import type { Tokenizer } from '../../../models/tokenizer/tokenizer.js';
+import { wordTokenizerJson } from '../../../models/tokenizer/words.js';
 
 export const SPECIAL = {
   pad: '<|endoftext|>',
@@ -15,9 +16,10 @@ export const SPECIAL = {
   endOfLine: '<|extra_200|>',
   endOfFrame: '<|extra_201|>',
   imageEnd: '<|image end|>',
-  startThinking: '<|start thinking|>',
-  endThinking: '<|end thinking|>',
 } as const;
+
+/** What stands around a thought: tokens of the vocabularies that are made here, ordinary words of Emu3's. */
+export const THINKING = { start: '<|start thinking|>', end: '<|end thinking|>' } as const;
 
 const USER = 'USER:';
 const ASSISTANT = 'ASSISTANT:';
@@ -36,7 +38,8 @@ export function visualToken(code: number): string {
 /** `tokenizer.json` of a joint vocabulary: special tokens, the words, one token per vision code. */
 export function jointVocabularyJson(words: readonly string[], visionCodes: number): string {
   const codes = Array.from({ length: visionCodes }, (_, code) => visualToken(code));
-  return wordTokenizerJson(Object.values(SPECIAL), [...STRUCTURE_WORDS, ...words], codes);
+  const special = [...Object.values(SPECIAL), ...Object.values(THINKING)];
+  return wordTokenizerJson(special, [...STRUCTURE_WORDS, ...words], codes);
 }
 
 type SpecialIds = { readonly [K in keyof typeof SPECIAL]: number };
@@ -51,6 +54,18 @@ export interface Emu3Forms {
   readonly endAfterImage: boolean;
 }
 
+const NEXT =
+  "policy.tokenizer has to be one of Emu3's, or of the tiny world: with the tokens that bound an image, and the vision tokens at its end.";
+
+function idOf(tokenizer: Tokenizer, token: string): number {
+  try {
+    return tokenizer.id(token);
+  } catch (cause) {
+    if (!(cause instanceof EditrlError)) throw cause;
+    throw new CheckpointError(`${cause.message}, which a vocabulary of text and images has`, { next: NEXT, cause });
+  }
+}
+
 /** An answer taken apart. `grid` is null where it holds no whole image. */
 export interface ParsedAnswer {
   readonly text: string;
@@ -62,22 +77,38 @@ export class TokenSpace {
   readonly visionStart: number;
   readonly visionCount: number;
 
+  /** Raises CheckpointError for a tokenizer that lacks a special token, or does not end with the vision tokens in order. */
   constructor(
-    readonly tokenizer: WordTokenizer,
+    readonly tokenizer: Tokenizer,
     readonly forms: Emu3Forms,
   ) {
     const ids: Record<string, number> = {};
-    for (const [key, token] of Object.entries(SPECIAL)) ids[key] = tokenizer.id(token);
+    for (const [key, token] of Object.entries(SPECIAL)) ids[key] = idOf(tokenizer, token);
     this.special = ids as SpecialIds;
-    this.visionStart = tokenizer.id(visualToken(0));
+    this.visionStart = idOf(tokenizer, visualToken(0));
     this.visionCount = tokenizer.size - this.visionStart;
-    if (tokenizer.decode([tokenizer.size - 1]) !== visualToken(this.visionCount - 1)) {
-      throw new CheckpointError('the tokenizer must end with its vision tokens, in order');
+    for (let code = 0; code < this.visionCount; code++) {
+      if (idOf(tokenizer, visualToken(code)) === this.visionStart + code) continue;
+      throw new CheckpointError(
+        `the vision tokens are not in order: ${visualToken(code)} is no. ${tokenizer.id(visualToken(code))}`,
+        {
+          next: NEXT,
+        },
+      );
     }
   }
 
   get size(): number {
     return this.tokenizer.size;
+  }
+
+  /** Raises DataError where the image tokenizer has more codes than there are vision tokens, or fewer. */
+  requireCodes(count: number): void {
+    if (count === this.visionCount) return;
+    throw new DataError(
+      `the image tokenizer has ${count} codes, the policy's vocabulary ${this.visionCount} vision tokens`,
+      { next: 'Let policy.tokenizer and environment.model name models that belong together.' },
+    );
   }
 
   isVision(id: number): boolean {
@@ -102,26 +133,26 @@ export class TokenSpace {
     return out;
   }
 
-  /** Source image, instruction, and what the answer is made to begin with. */
-  prompt(source: CodeGrid, instruction: string, prefill: string): number[] {
+  /** The words after a prompt's image: the instruction, and what the answer is made to begin with, read as one text where no word is between them. */
+  async words(instruction: string, prefill: string): Promise<number[]> {
     const { tokenizer } = this;
-    const chatWord = (word: string): number[] => (this.forms.chatWords ? [tokenizer.id(word)] : []);
-    return [
-      this.special.bos,
-      ...chatWord(USER),
-      ...this.image(source),
-      ...tokenizer.encode(instruction),
-      ...chatWord(ASSISTANT),
-      ...tokenizer.encode(prefill),
-    ];
+    if (!this.forms.chatWords) return [...(await tokenizer.encode(instruction + prefill))];
+    return [...(await tokenizer.encode(instruction)), tokenizer.id(ASSISTANT), ...(await tokenizer.encode(prefill))];
   }
 
-  /**
-   * A labelled answer: the rationale with its end where the policy thinks, the image (without its start where the prompt opened
-   * it), the end.
-   */
-  answer(target: CodeGrid, rationale: string | null, imageOpen: boolean): number[] {
-    const thought = rationale === null ? [] : [...this.tokenizer.encode(rationale), this.special.endThinking];
+  /** Source image, and the words after it. */
+  prompt(source: CodeGrid, words: readonly number[]): number[] {
+    const chatWord = this.forms.chatWords ? [this.tokenizer.id(USER)] : [];
+    return [this.special.bos, ...chatWord, ...this.image(source), ...words];
+  }
+
+  /** What a labelled answer thinks before its image, with the end of the thought. */
+  async thought(rationale: string): Promise<readonly number[]> {
+    return this.tokenizer.encode(` ${rationale}${THINKING.end}`);
+  }
+
+  /** A labelled answer: the thought where the policy thinks, the image (without its start where the prompt opened it), the end. */
+  answer(target: CodeGrid, thought: readonly number[], imageOpen: boolean): number[] {
     return [...thought, ...this.image(target).slice(imageOpen ? 1 : 0), this.special.eos];
   }
 

@@ -2,7 +2,7 @@ import { afterAll, describe, expect, it } from 'vitest';
 import { DataError } from '../../src/core/errors.js';
 import type { RgbImage } from '../../src/core/image.js';
 import type { FloatTensor } from '../../src/core/safetensors.js';
-import { toPatches, VisionTokenizer } from '../../src/environments/vision_tokens.js';
+import { toPatches, TrainedVisionTokenizer } from '../../src/environments/trained_vision_tokens.js';
 import { imageTokenizerParameters, type ImageTokenizerConfig } from '../../src/nets/image_tokenizer.js';
 
 /**
@@ -46,7 +46,7 @@ const picture = (width: number, height: number, codes: number[]): RgbImage => ({
 });
 
 describe('the vision tokenizer', () => {
-  const tokenizer = new VisionTokenizer(config, handMade(), { threads: 1 });
+  const tokenizer = new TrainedVisionTokenizer(config, handMade(), { threads: 1 });
   afterAll(() => tokenizer.dispose());
   const codes = [0, 1, 2, 3, 1, 2];
 
@@ -81,15 +81,15 @@ describe('the vision tokenizer', () => {
   });
 
   it('is known by its weights', () => {
-    const same = new VisionTokenizer(config, handMade(), {});
+    const same = new TrainedVisionTokenizer(config, handMade(), {});
     const changed = handMade();
     changed.get('quantize.embedding.weight')!.data[0] = 0.5;
     expect(same.id).toBe(tokenizer.id);
-    expect(new VisionTokenizer(config, changed, {}).id).not.toBe(tokenizer.id);
+    expect(new TrainedVisionTokenizer(config, changed, {}).id).not.toBe(tokenizer.id);
   });
 
   it('works again after it was disposed of', async () => {
-    const other = new VisionTokenizer(config, handMade(), { threads: 1 });
+    const other = new TrainedVisionTokenizer(config, handMade(), { threads: 1 });
     const image = picture(2, 1, [1, 2]);
     const before = await other.encode([image]);
     await other.dispose();

@@ -1,0 +1,79 @@
+/**
+ * Edit samples as EARL stores them, by torch.save: `instruction`, the codes of `original_image` and `edited_image` [height, width] as NumPy arrays
+ * or tensors, and in `CoT` texts to reason with, by their names. They hold no pixels: what an image looks like, its codes tell.
+ */
+import { DataError } from '../core/errors.js';
+import type { Pickled } from './pickle.js';
+import { arrayOf, readTorchFile } from './torch_file.js';
+import type { CodeGrid, EditSample } from './types.js';
+
+/** EARL's training cuts what a policy is to think to so many characters. */
+const MOST_THOUGHT = 1750;
+const INTEGERS: ReadonlySet<string> = new Set([
+  'uint8',
+  'int8',
+  'int16',
+  'uint16',
+  'int32',
+  'uint32',
+  'int64',
+  'uint64',
+]);
+const MOST_CODE = 2 ** 31;
+
+/** A sample from the bytes of its file. Raises DataError naming `where` and the field that is missing or wrong. */
+export function decodeTorchSample(bytes: Uint8Array, id: string, where: string): EditSample {
+  const fields = readTorchFile(bytes, where);
+  if (!(fields instanceof Map)) throw wrong('the sample', fields, 'a dictionary', where);
+  const field = (name: string): Pickled | undefined => (fields as ReadonlyMap<Pickled, Pickled>).get(name);
+  const instruction = field('instruction');
+  if (typeof instruction !== 'string') throw wrong("the field 'instruction'", instruction, 'a text', where);
+  return {
+    id,
+    instruction,
+    source: gridOf('original_image', field('original_image'), where),
+    sourcePng: null,
+    target: (field('edited_image') ?? null) === null ? null : gridOf('edited_image', field('edited_image'), where),
+    targetPng: null,
+    rationale: rationaleOf(field('CoT') ?? null, where),
+  };
+}
+
+function gridOf(name: string, value: Pickled | undefined, where: string): CodeGrid {
+  const array = arrayOf(value);
+  const what = `the field '${name}'`;
+  if (array === null || !INTEGERS.has(array.dtype) || array.shape.length !== 2 || array.values.length === 0) {
+    throw wrong(what, value, 'whole numbers [height, width]', where);
+  }
+  if (array.values.some((code) => code < 0 || code >= MOST_CODE)) {
+    throw wrong(what, value, 'codes of 0 and above', where);
+  }
+  return { height: array.shape[0], width: array.shape[1], codes: Int32Array.from(array.values) };
+}
+
+/** As EARL's training joins them: every text after its name. */
+function rationaleOf(value: Pickled, where: string): string | null {
+  if (value === null || value === '') return null;
+  const texts = value instanceof Map ? [...(value as ReadonlyMap<Pickled, Pickled>)] : null;
+  if (texts === null || texts.some((pair) => pair.some((one) => typeof one !== 'string'))) {
+    throw wrong("the field 'CoT'", value, 'texts by their names', where);
+  }
+  if (texts.length === 0) return null;
+  const joined = texts.map(([name, text]) => `${name as string}: ${(text as string).trim()}`).join(' ');
+  return [...joined].slice(0, MOST_THOUGHT).join('');
+}
+
+function wrong(what: string, value: Pickled | undefined, allowed: string, where: string): DataError {
+  return new DataError(`${what} ${found(value)}; it has to be ${allowed}`, {
+    where,
+    next: 'A sample has the fields instruction, original_image and, where it is labelled, edited_image and CoT, as EARL saves them.',
+  });
+}
+
+function found(value: Pickled | undefined): string {
+  if (value === undefined) return 'is missing';
+  const array = arrayOf(value);
+  if (array !== null) return `is ${array.dtype} [${array.shape.join(', ')}]`;
+  if (value === null) return 'is empty';
+  return Array.isArray(value) ? 'is a list' : value instanceof Map ? 'is a dictionary' : `is a ${typeof value}`;
+}

@@ -1,0 +1,114 @@
+/**
+ * Emu3's tokenizer as BAAI publishes it: `emu3.tiktoken` (a token in base64 and its rank to a line) and `emu3_vision_tokens.txt`. Written
+ * down as a `tokenizer.json`, it gives the same ids: pairs are joined in the order of the ranks of what they make.
+ */
+import { CheckpointError } from '../../core/errors.js';
+
+export const EMU3_RANKS_FILE = 'emu3.tiktoken';
+export const EMU3_VISION_FILE = 'emu3_vision_tokens.txt';
+
+/** How texts are split before bytes are joined: digits stand alone. */
+const PATTERN =
+  "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
+
+/** Special tokens before those of images; they follow the last rank. */
+const SPECIAL: readonly string[] = [
+  '<|endoftext|>',
+  '<|im_start|>',
+  '<|im_end|>',
+  ...Array.from({ length: 205 }, (_, i) => `<|extra_${i}|>`),
+];
+
+/** `tokenizer.json` of both files' texts. Raises CheckpointError naming `where` for lines of another form. */
+export function emu3TokenizerJson(ranks: string, vision: string, where: string): string {
+  const tokens = readRanks(ranks, where);
+  const named = [...SPECIAL, ...lines(vision)];
+  const added = named.map((content, i) => ({
+    id: tokens.length + i,
+    content,
+    single_word: false,
+    lstrip: false,
+    rstrip: false,
+    normalized: false,
+    special: true,
+  }));
+  return JSON.stringify({
+    version: '1.0',
+    truncation: null,
+    padding: null,
+    added_tokens: added,
+    normalizer: { type: 'NFC' },
+    pre_tokenizer: {
+      type: 'Sequence',
+      pretokenizers: [
+        { type: 'Split', pattern: { Regex: PATTERN }, behavior: 'Isolated', invert: false },
+        { type: 'ByteLevel', add_prefix_space: false, trim_offsets: false, use_regex: false },
+      ],
+    },
+    post_processor: null,
+    decoder: { type: 'ByteLevel', add_prefix_space: false, trim_offsets: false, use_regex: false },
+    model: {
+      type: 'BPE',
+      dropout: null,
+      unk_token: null,
+      continuing_subword_prefix: '',
+      end_of_word_suffix: '',
+      fuse_unk: false,
+      byte_fallback: false,
+      // A piece that is a token is that token, however its bytes would join.
+      ignore_merges: true,
+      vocab: Object.fromEntries(tokens.map((token, rank) => [spelt(token), rank])),
+      merges: mergesOf(tokens).map((pair) => pair.map(spelt)),
+    },
+  });
+}
+
+/** Tokens as strings of one character a byte, by rank. */
+function readRanks(text: string, where: string): string[] {
+  const tokens: string[] = [];
+  for (const [number, line] of lines(text).entries()) {
+    const [encoded, rank] = line.split(' ');
+    const token = Buffer.from(encoded, 'base64').toString('latin1');
+    if (token === '' || Number(rank) !== number) {
+      throw new CheckpointError(`line ${number + 1} is no token with rank ${number}`, {
+        where,
+        next: 'Fetch the tokenizer again.',
+      });
+    }
+    tokens.push(token);
+  }
+  return tokens;
+}
+
+/** For every token the pairs of tokens that make it, in the order of what they make, and of their own ranks. */
+function mergesOf(tokens: readonly string[]): (readonly [string, string])[] {
+  const ranks = new Map(tokens.map((token, rank) => [token, rank]));
+  const rank = (token: string): number => ranks.get(token) ?? Infinity;
+  return tokens.flatMap((token) => {
+    const pairs: (readonly [string, string])[] = [];
+    for (let at = 1; at < token.length; at++) {
+      const pair = [token.slice(0, at), token.slice(at)] as const;
+      if (pair.every((part) => ranks.has(part))) pairs.push(pair);
+    }
+    return pairs.sort((a, b) => rank(a[0]) - rank(b[0]) || rank(a[1]) - rank(b[1]));
+  });
+}
+
+/** GPT-2's characters for bytes: printable ones stand for themselves, the others for those from U+0100 on. */
+const CHARACTERS: readonly string[] = (() => {
+  const plain = (byte: number): boolean =>
+    (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || (byte >= 174 && byte <= 255);
+  let next = 256;
+  return Array.from({ length: 256 }, (_, byte) => String.fromCharCode(plain(byte) ? byte : next++));
+})();
+
+function spelt(token: string): string {
+  return Array.from(token, (byte) => CHARACTERS[byte.charCodeAt(0)]).join('');
+}
+
+function lines(text: string): string[] {
+  return text
+    .split('\n')
+    .map((line) => line.trim())
+    .filter((line) => line !== '');
+}
