@@ -30,10 +30,12 @@ function essence(settings: RunSettings): unknown {
 }
 
 describe('the shipped family', () => {
-  it('has every start and run of EARL, the tiny tokenizer, and the answers in words', () => {
+  it('has every start and run of EARL, the tiny tokenizer, the answers in words and the flow policy', () => {
     const shipped = readdirSync('configs').filter((name) => name.endsWith('.jsonnet'));
     expect(shipped.sort()).toEqual(
-      [...family, 'tiny_vq', 'text_start', 'text_plain'].map((name) => `${name}.jsonnet`).sort(),
+      [...family, 'tiny_vq', 'text_start', 'text_plain', 'ip_adapter_warmup', 'ip_adapter']
+        .map((name) => `${name}.jsonnet`)
+        .sort(),
     );
   });
 

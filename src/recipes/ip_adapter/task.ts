@@ -87,7 +87,7 @@ export class InpaintTask implements Task<InpaintPrompt, FlowAnswer> {
     return {
       id: sample.id,
       instruction: sample.prompt,
-      sourcePng: sample.sourcePng,
+      sourcePng: () => Promise.resolve(sample.sourcePng),
       sample,
       size: { channels: CHANNELS, width, height },
       flow: {

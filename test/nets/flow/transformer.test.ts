@@ -141,7 +141,9 @@ describe.each(configs)('a flow transformer: %s', (_name, config) => {
     const [velocityThere, ...slopesThere] = await runOnnx(out.graph, [out, ...slopes], feeds);
     const [velocityHere, ...slopesHere] = evaluate([out, ...slopes], feeds);
     expectClose(velocityThere, velocityHere, 2e-5, 'velocity');
-    names.forEach((name, i) => expectClose(slopesThere[i], slopesHere[i], 1e-4, name));
+    // Divided by the noise level, float32's error is as many times as large.
+    const within = config.prediction === 'sample' ? 1e-3 : 1e-4;
+    names.forEach((name, i) => expectClose(slopesThere[i], slopesHere[i], within, name));
   });
 });
 
