@@ -76,14 +76,17 @@ export const decoderNeeds = {
     algorithm.type !== 'sft' || algorithm.sft.patience === null
       ? null
       : { key: 'algorithm.sft.patience', value: algorithm.sft.patience },
-  warnings: (settings) => {
-    const { algorithm } = settings;
-    if (algorithm.type === 'sft' || algorithm.clip_range === null || stepsPerIteration(settings) > 1) return [];
-    return [
-      'algorithm.clip_range has no effect: with one optimizer step an iteration the ratio is 1; raise algorithm.minibatches or inner_epochs, or set it to null',
-    ];
-  },
+  warnings: idleClip,
 } as const satisfies Partial<TrainedRecipe<TokenRecipeSettings>>;
+
+/** What to know of a clip range that clips nothing. */
+export function idleClip(settings: Pick<TokenRecipeSettings, 'algorithm'>): string[] {
+  const { algorithm } = settings;
+  if (algorithm.type === 'sft' || algorithm.clip_range === null || stepsPerIteration(settings) > 1) return [];
+  return [
+    'algorithm.clip_range has no effect: with one optimizer step an iteration the ratio is 1; raise algorithm.minibatches or inner_epochs, or set it to null',
+  ];
+}
 
 function stepsPerIteration({ algorithm }: Pick<TokenRecipeSettings, 'algorithm'>): number {
   return algorithm.type === 'sft' ? 1 : algorithm.inner_epochs * algorithm.minibatches;

@@ -68,7 +68,7 @@ export const grpo = z.strictObject({
   warmup_steps: warmupSteps,
   reward_scale: result('Multiplies the advantages.', positive.default(1)),
   drop_zero_spread: result(
-    'Leave out groups whose episodes all got the same reward, KL and divisor included; else they keep both.',
+    'Leave out groups where all rewards that they are compared with are the same, KL and divisor included; else they keep both.',
     z.boolean().default(false),
     { absent: false },
   ),

@@ -51,7 +51,10 @@ export async function update<P, A extends Answer>(
     advantages[i].dropped ? [] : [{ group, advantages: advantages[i].advantages }],
   );
   if (kept.length === 0) {
-    alarm(`iteration ${iteration}: no group has two scored episodes; the policy is left as it is`);
+    const why = advantages.some(({ zeroSpread }) => zeroSpread)
+      ? 'no group has episodes of different rewards'
+      : 'no group has two scored episodes';
+    alarm(`iteration ${iteration}: ${why}; the policy is left as it is`);
     return { 'group/used': 0 };
   }
   const { clip_range: clip, kl_coeff: coefficient, kl_estimator: estimator, inner_epochs, minibatches } = algorithm;

@@ -201,7 +201,7 @@ describe('a config that does not validate', () => {
       "/tmp/mine.jsonnet: task: missing; allowed: image_edit_tokens, image_tokenizer, text_answers, external
         editrl config schema lists every key with its meaning; editrl config show --origin prints what set each value."
     `);
-    expect(await withSets('task=ip_adapter')).toMatchInlineSnapshot(`
+    expect(await withSets('task=edit_response')).toMatchInlineSnapshot(`
       "configs/sft_s__rl_s.jsonnet: (--set) task: 'ip_adapter' is not available in this version; available: image_edit_tokens, image_tokenizer, text_answers, external
         editrl config schema lists every key with its meaning; editrl config show --origin prints what set each value."
     `);

@@ -1,5 +1,6 @@
 /** A flow policy's weights and architecture. */
 import { join } from 'node:path';
+import { CheckpointError } from '../../core/errors.js';
 import { CONFIG_FILE, readConfig, readWeights, tensorFiles, type Weights } from '../../models/files.js';
 import { flowParameters, initFlowTransformer, isIpAdapter } from '../../nets/flow/transformer.js';
 import { readFlowConfig, type FlowTransformerConfig } from '../../nets/flow/config.js';
@@ -22,8 +23,19 @@ export function initFlow(config: FlowTransformerConfig, trains: FlowModel['train
   return { config, weights: initFlowTransformer(config, seed), trains };
 }
 
-/** Loads a model's folder. Raises CheckpointError where something is missing, broken or not covered. */
+/** The architecture of a model's folder. Raises CheckpointError for one that is not covered. */
+export function loadFlowConfig(folder: string): FlowTransformerConfig {
+  return readFlowConfig(readConfig(folder), join(folder, CONFIG_FILE));
+}
+
+/** Loads a model's folder. Raises CheckpointError where something is missing, broken or not covered, or nothing in it is to be trained. */
 export function loadFlow(folder: string, trains: FlowModel['trains']): FlowModel {
-  const config = readFlowConfig(readConfig(folder), join(folder, CONFIG_FILE));
+  const config = loadFlowConfig(folder);
+  if (trains === 'adapter' && config.ip_adapter === null) {
+    throw new CheckpointError('the model has no IP-Adapter, which alone is to be trained', {
+      where: folder,
+      next: "Name a model that has one, or set policy.train to 'all'.",
+    });
+  }
   return { config, weights: readWeights(tensorFiles(folder), flowParameters(config)), trains };
 }

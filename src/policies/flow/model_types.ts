@@ -1,4 +1,4 @@
-/** What the families of flow models do each in their own way before the transformer sees anything. */
+/** How the families of flow models space their noise levels. */
 
 export interface FlowModelType {
   /** Noise levels from 1 down to 0, steps + 1 of them, for a picture of so many tokens. */
@@ -10,20 +10,33 @@ function even(steps: number): number[] {
   return Array.from({ length: steps + 1 }, (_, i) => 1 - i / steps);
 }
 
+/** How levels are moved towards 1 for pictures of many tokens. */
+interface Shift {
+  /** mu on a straight line between two numbers of tokens: [tokens, mu]. */
+  readonly from: readonly [number, number];
+  readonly to: readonly [number, number];
+  /** The last level before 0, to which all are stretched; null for none. */
+  readonly terminal: number | null;
+}
+
 /**
- * Moves levels towards 1 for pictures of many tokens, as diffusers' FlowMatchEulerDiscreteScheduler with dynamic shifting does:
- * e^mu / (e^mu + 1 / sigma - 1), mu on a straight line from 0.5 at 256 tokens to 1.15 at 4096.
+ * As diffusers' FlowMatchEulerDiscreteScheduler with dynamic shifting does: e^mu / (e^mu + 1 / sigma - 1), and then
+ * 1 - (1 - sigma) (1 - terminal) / (1 - sigma_last).
  */
-function shifted(steps: number, tokens: number): number[] {
-  const mu = 0.5 + (0.65 * (tokens - 256)) / 3840;
-  return even(steps).map((sigma) => (sigma === 0 ? 0 : Math.exp(mu) / (Math.exp(mu) + 1 / sigma - 1)));
+function shifted({ from, to, terminal }: Shift, steps: number, tokens: number): number[] {
+  const mu = from[1] + ((to[1] - from[1]) * (tokens - from[0])) / (to[0] - from[0]);
+  const levels = even(steps).map((sigma) => (sigma === 0 ? 0 : Math.exp(mu) / (Math.exp(mu) + 1 / sigma - 1)));
+  const last = levels[steps - 1];
+  if (terminal === null || last === 1) return levels;
+  return levels.map((sigma) => (sigma === 0 ? 0 : 1 - ((1 - sigma) * (1 - terminal)) / (1 - last)));
 }
 
 /** By `policy.model_type`. */
 export const flowModelTypes = {
   tiny: { sigmas: even },
-  flux: { sigmas: shifted },
-  qwen: { sigmas: shifted },
+  // FLUX.1's and Qwen-Image's scheduler_config.json.
+  flux: { sigmas: (steps, tokens) => shifted({ from: [256, 0.5], to: [4096, 1.15], terminal: null }, steps, tokens) },
+  qwen: { sigmas: (steps, tokens) => shifted({ from: [256, 0.5], to: [8192, 0.9], terminal: 0.02 }, steps, tokens) },
 } as const satisfies Readonly<Record<string, FlowModelType>>;
 
 export type FlowModelTypeName = keyof typeof flowModelTypes;

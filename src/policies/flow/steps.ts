@@ -87,7 +87,8 @@ export function noisyRange(
   uniform: number,
 ): readonly [number, number] {
   if (noiseLevel === 0) return [0, 0];
-  const end = Math.floor(steps * fraction);
+  // 50 * 0.58 is 28.999….
+  const end = Math.floor(steps * fraction + 1e-9);
   if (window === null) return [0, end];
   const [from, to] = window.range;
   const places = Math.min(to, end) - from - window.size + 1;

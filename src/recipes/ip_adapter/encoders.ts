@@ -18,7 +18,7 @@ export function encodeLetters(prompt: string, places: number, where: string): Fl
   if (word.length > places) {
     throw new DataError(`'${word}' has ${word.length} letters; the model reads ${places}`, {
       where,
-      next: 'Raise policy.init.text_length, or leave this sample out.',
+      next: 'Raise policy.init.text_length where the model is made, or leave this sample out.',
     });
   }
   const width = letterWidth(places);

@@ -13,7 +13,7 @@ import { flowActivations, flowModelParameters, trainingBytes } from '../memory.j
 import { sourcesOf, type FlowModelShape, type ShapeOf, type TrainedRecipe } from '../recipe.js';
 import { noLabelledWords, rewardRules } from '../reward_rules.js';
 import { number, problem, type Problem, type Reader } from '../rules.js';
-import { optionalModel } from '../token_policy.js';
+import { idleClip, optionalModel } from '../token_policy.js';
 import { groupRules, sharedRules } from '../training_rules.js';
 
 const init = section(
@@ -53,7 +53,7 @@ const policy = section(
     ),
     init: init.nullable().default(null).meta({ description: 'The architecture where policy.model is null.' }),
     model_type: result(
-      'The family: how latents are packed, where positions lie, and how noise levels are spaced.',
+      'The family, which says how noise levels are spaced.',
       z.enum(['tiny', 'flux', 'qwen']).default('tiny'),
     ),
     train: result(
@@ -92,7 +92,7 @@ export const ipAdapter: TrainedRecipe<IpAdapterSettings> = {
   name: 'ip_adapter',
   trainer: 'this program',
   schema,
-  rules: [...groupRules, ...sharedRules, start, window, ...rewardRules, noLabelledWords],
+  rules: [...groupRules, ...sharedRules, start, scratch, signs, window, unused, ...rewardRules, noLabelledWords],
   models: ['policy.model'],
   tokenizers: [],
   engines: ['policy.engine'],
@@ -127,14 +127,21 @@ export const ipAdapter: TrainedRecipe<IpAdapterSettings> = {
   tinyData: ({ data: { dir, tiny } }) => (tiny === null ? null : join(dir, tiny.folder)),
   // The model without a text encoder reads what a prompt quotes, whatever scores it.
   needs: ({ data }) => sourcesOf(data).map(({ path }) => ({ kind: 'self_bench', path, quoted: true })),
-  warnings: () => [],
+  warnings: idleClip,
   missing: ({ policy }) => [
     ...(policy.model === null && policy.init === null
       ? [
           'policy.model is null: set it to a local path, {hub, revision} or {run, config}, or set policy.init to start from random weights',
         ]
       : []),
-    ...(policy.model_type === 'tiny' ? [] : unreadable(policy.parts)),
+    ...(policy.model_type === 'tiny'
+      ? []
+      : [
+          `policy.model_type '${policy.model_type}': its transformer is computed, but not yet the VAE and the encoders around it (policy.parts); at laptop size: --with configs/lib/ip_adapter_tiny.libsonnet`,
+        ]),
+    ...Object.entries(policy.parts).flatMap(([name, reference]) =>
+      reference === null ? [] : [`policy.parts.${name}: this version computes none; set it to null`],
+    ),
   ],
 };
 
@@ -154,13 +161,6 @@ function shapeOfModel(
     patch,
   } = init;
   return { kind: 'flow', width: heads * attention_head_dim, heads, layers, singleLayers, patch };
-}
-
-/** Parts that a model of real size needs and that are not named. */
-function unreadable(parts: IpAdapterSettings['policy']['parts']): string[] {
-  return Object.entries(parts).flatMap(([name, reference]) =>
-    reference === null ? [`policy.parts.${name} is null: name the folder of an ONNX export of it`] : [],
-  );
 }
 
 /** A policy starts from a checkpoint or from random weights. */
@@ -193,4 +193,56 @@ function window(read: Reader): Problem[] {
     'rollout.sde_window',
     `found ${size} steps within [${from}, ${to}), but only ${noisy} of rollout.num_steps ${steps} are noisy; allowed: a window that fits, or more steps`,
   );
+}
+
+/** From random weights the last layer and the modulations are zero, and belong to no adapter. */
+function scratch(read: Reader): Problem[] {
+  if (read('policy.init') === null || read('policy.init') === undefined) return [];
+  const depth = number(read, 'policy.init.attention_head_dim');
+  return [
+    ...(read('policy.train') === 'adapter'
+      ? problem(
+          'policy.train',
+          "found 'adapter' with policy.init, whose other weights nobody has trained; allowed: 'all', or 'adapter' with policy.model",
+        )
+      : []),
+    ...(depth === null || (depth >= 6 && depth % 2 === 0)
+      ? []
+      : problem(
+          'policy.init.attention_head_dim',
+          `found ${depth}; allowed: an even number of at least 6, as positions need`,
+        )),
+  ];
+}
+
+/** Signs of the tiny world are whole patches, and their words are read whole. */
+function signs(read: Reader): Problem[] {
+  const patch = number(read, 'policy.init.patch');
+  const [letters, places] = [number(read, 'data.tiny.letters'), number(read, 'policy.init.text_length')];
+  const uneven = ['width', 'height'].flatMap((side) => {
+    const size = number(read, `data.tiny.${side}`);
+    if (size === null || patch === null || size % patch === 0) return [];
+    return problem(`data.tiny.${side}`, `found ${size}; allowed: a multiple of policy.init.patch (${patch})`);
+  });
+  if (letters === null || places === null || letters <= places) return uneven;
+  return [
+    ...uneven,
+    ...problem('policy.init.text_length', `found ${places}; allowed: at least data.tiny.letters (${letters})`),
+  ];
+}
+
+/** Settings that this recipe cannot follow. */
+function unused(read: Reader): Problem[] {
+  const guidance = number(read, 'rollout.guidance_scale');
+  return [
+    ...(read('optimizer.gradient_checkpointing') === true
+      ? problem('optimizer.gradient_checkpointing', 'found true, which flow models do not do; allowed: false')
+      : []),
+    ...(guidance === null
+      ? []
+      : problem(
+          'rollout.guidance_scale',
+          `found ${guidance}, but the model has no unconditional branch: supervised training leaves no words and no style out; allowed: null`,
+        )),
+  ];
 }

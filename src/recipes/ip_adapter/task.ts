@@ -1,5 +1,5 @@
 /** The task of `ip_adapter`: inpainting samples, their conditions for the flow model, and its latents as pictures. */
-import { DataError, RunError } from '../../core/errors.js';
+import { CheckpointError, DataError, RunError } from '../../core/errors.js';
 import { decodeImage, type RgbImage } from '../../core/image.js';
 import { halfToFloat, narrow } from '../../core/safetensors.js';
 import { readTriplet, styleCrop, type Triplet } from '../../data/inpainting.js';
@@ -47,7 +47,9 @@ export class InpaintTask implements Task<InpaintPrompt, FlowAnswer> {
   static open(settings: IpAdapterSettings, config: FlowTransformerConfig): InpaintTask {
     const { data, seed } = settings;
     const placed = placesOf(settings);
-    const open = ({ path }: { readonly path: string }): SampleSource<InpaintSample> => openSelfBench(placed(path));
+    const places = placesRead(config);
+    const open = ({ path }: { readonly path: string }): SampleSource<InpaintSample> =>
+      openSelfBench(placed(path), (prompt, where) => void encodeLetters(prompt, places, where));
     const train = data.train.map(open);
     const coefficients = data.train.flatMap(({ coefficient }) => (coefficient === null ? [] : [coefficient]));
     const sampler = createSampler(train, { seed, coefficients });
@@ -93,7 +95,7 @@ export class InpaintTask implements Task<InpaintPrompt, FlowAnswer> {
       flow: {
         rows: height / patch,
         columns: width / patch,
-        text: encodeLetters(sample.prompt, this.config.joint_attention_dim - letterWidth(0), sample.id),
+        text: encodeLetters(sample.prompt, placesRead(this.config), sample.id),
         pooled: null,
         imageFeatures: this.#styleOf(sample, triplet),
         context: contextOf(triplet, patch),
@@ -155,6 +157,24 @@ export class InpaintTask implements Task<InpaintPrompt, FlowAnswer> {
 /** Numbers of half precision. */
 function fromHalves(bytes: Uint8Array): Float32Array {
   return Float32Array.from(new Uint16Array(Uint8Array.from(bytes).buffer), halfToFloat);
+}
+
+/** Letters that a model reads. Raises CheckpointError for one that was not made for letters, pixels and the pixels of a style image. */
+function placesRead(config: FlowTransformerConfig): number {
+  const patch = Math.sqrt(velocityWidth(config) / CHANNELS);
+  const places = config.joint_attention_dim - letterWidth(0);
+  const isOurs =
+    config.architecture === 'flux' &&
+    config.pooled_projection_dim === 0 &&
+    Number.isInteger(patch) &&
+    config.in_channels === (2 * CHANNELS + 1) * patch ** 2 &&
+    places > 0 &&
+    (config.ip_adapter === null || config.ip_adapter.image_embed_dim === styleWidth);
+  if (isOurs) return places;
+  throw new CheckpointError('the model was made for other latents and encoders than those of model_type tiny', {
+    where: 'policy.model',
+    next: 'Name a model that ip_adapter_warmup.jsonnet made, or one like it.',
+  });
 }
 
 /** [N, C'] beside the latents' tokens: the picture with what is to be painted left out, and the mask. */

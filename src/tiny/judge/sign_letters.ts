@@ -187,8 +187,9 @@ function extraInk(ink: Float32Array, drawn: Float32Array, width: number, rows: n
     for (let x = 0; x < width; x++) {
       let near = 0;
       for (let v = Math.max(0, y - 1); v <= Math.min(rows - 1, y + 1); v++) {
-        for (let u = Math.max(0, x - 1); u <= Math.min(width - 1, x + 1); u++)
-          {near = Math.max(near, drawn[v * width + u]);}
+        for (let u = Math.max(0, x - 1); u <= Math.min(width - 1, x + 1); u++) {
+          near = Math.max(near, drawn[v * width + u]);
+        }
       }
       extra += Math.max(0, ink[y * width + x] - near);
       all += drawn[y * width + x];

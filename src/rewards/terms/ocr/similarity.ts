@@ -32,8 +32,9 @@ export function quotedIn(instruction: string): string | null {
 export function targetOf(instruction: string, where: string): string {
   const target = quotedIn(instruction);
   const next = 'Put the text that the image should show between double quotes, or use a reward that compares no text.';
-  if (target === null)
-    {throw new DataError(`the prompt quotes no text: ${JSON.stringify(instruction)}`, { where, next });}
+  if (target === null) {
+    throw new DataError(`the prompt quotes no text: ${JSON.stringify(instruction)}`, { where, next });
+  }
   if (target !== '') return target;
   throw new DataError(`the prompt's first quotation is empty: ${JSON.stringify(instruction)}`, { where, next });
 }
