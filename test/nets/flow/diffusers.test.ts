@@ -57,11 +57,12 @@ describe.each(['flux', 'flux_guidance', 'flux_ip_adapter', 'flux_joint', 'qwen_i
       expect([...read].filter((tensor) => !known.includes(tensor))).toEqual([]);
       for (const tensor of known) {
         if (read.has(tensor)) expect(worst(found[tensor] as Float32Array, of(tensor)), tensor).toBeLessThan(1e-4);
-        else
-          {expect(
+        else {
+          expect(
             of(tensor).every((x) => x === 0),
             tensor,
-          ).toBe(true);}
+          ).toBe(true);
+        }
       }
     });
 

@@ -154,6 +154,27 @@ describe('a flow policy that learns', () => {
     }
   }
 
+  it('measures KL between the Gaussians of the weights and of their reference', async () => {
+    const made = open(model);
+    const answers = await sampled(made, model, { prompts: 2, answers: 2 });
+    const lessons = await lessonsOf(answers, made);
+    const now = await made.learner.statistics(lessons, model.weights, true);
+    const { statistics } = await made.learner.learn(lessons, LOSSES['reinforce']);
+    await made.learner.gradients();
+    lessons.forEach(({ targets, answers: group }, i) =>
+      targets.forEach(({ reference }, g) =>
+        group[g].actions.forEach(({ gaussian }, t) => {
+          // Of two Gaussians of deviation s the divergence is (m - m_ref)^2 / (2 s^2); s is worked out from the offset, -log s - log(2 pi) / 2.
+          const deviation = Math.exp(-gaussian.offset) / Math.sqrt(2 * Math.PI);
+          const [own, other] = [now[i][g].means![t], reference!.means![t]];
+          const squares = own.reduce((sum, m, at) => sum + (m - other[at]) ** 2, 0) / own.length;
+          expect(statistics[i][g].divergence![t]).toBeCloseTo(squares / (2 * deviation ** 2), 4);
+          expect(squares).toBeGreaterThan(1e-4);
+        }),
+      ),
+    );
+  });
+
   it('finds the same gradient on two ranks', async () => {
     const answers = await sampled(open(model), model, { prompts: 3, answers: 4 });
     const lessons = await lessonsOf(answers, open(model));
