@@ -23,6 +23,10 @@ const benches: Readonly<Record<string, { readonly summary: string; readonly run:
     summary: 'editrl plan of 10,000 cells: seconds and peak memory, by the shape of the axes',
     run: async () => (await import('./plan.js')).benchPlan(),
   },
+  memory: {
+    summary: 'the peak of the memory that a gradient takes beside what editrl plan says, by the lengths of sequences',
+    run: async () => Promise.resolve((await import('./memory.js')).benchMemory()),
+  },
   'judge-texts': {
     summary: 'one million garbled judge texts through the readers of scores: none may throw or give what is not there',
     run: async () => (await import('./fuzz_judge_texts.js')).benchFuzz(),

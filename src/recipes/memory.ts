@@ -12,6 +12,11 @@ const COPIES_FROZEN = 2;
 const COPIES_SAVED = 3;
 /** Values kept per token, layer and unit of width for the backward pass: attention and normalisation. */
 const ACTIVATIONS_PER_WIDTH = 14;
+/**
+ * What is live at once beside what is kept, in layers: the gradients of the layer that is due, and where it is computed again what that
+ * makes. `npm run bench -- memory` measures it: peaks grow with the context as these say, to a tenth.
+ */
+const LIVE_LAYERS = { kept: 1, computedAgain: 3 };
 /** Vocabulary of the tiny world, where the policy starts from random weights and its tokenizer is made with the data. */
 const ASSUMED_VOCABULARY = 512;
 /** Logits are computed piece by piece: of a piece so many columns, or so many elements, and so many values of each. */
@@ -42,16 +47,33 @@ export function decoderParameters(shape: DecoderShape): number {
   return layers * (attention + 3 * d * f) + tables * (shape.vocab_size ?? ASSUMED_VOCABULARY) * d;
 }
 
+/** A micro-batch as the training graph computes it: answers of one prompt share what is computed of that. */
+export interface MicroBatch {
+  readonly prompts: number;
+  readonly answersPerPrompt: number;
+  readonly promptTokens: number;
+  readonly answerTokens: number;
+  /** Whether a layer keeps its input alone, and computes the rest again. */
+  readonly gradientCheckpointing: boolean;
+}
+
 /**
- * Values that a decoder of h heads keeps for the backward pass of a micro-batch of B sequences of T tokens:
- * B·T·L(14d + 3f) + B·L·h·T², and those of one piece of its logits.
+ * Values that a decoder of h heads keeps for the backward pass of a micro-batch of P prompts of Tp tokens with G answers of Ta tokens each, in
+ * P (Tp + G Ta) rows: 14d + 3f a row and layer, and for attention h P (Tp² + G Ta (Tp + Ta)) a layer; and those of one piece of its logits. With
+ * checkpointing a layer keeps its input, d a row.
  */
-export function decoderActivations(shape: DecoderShape, sequences: number, tokens: number): number {
+export function decoderActivations(shape: DecoderShape, batch: MicroBatch): number {
   const { hidden_size: d, intermediate_size: f, num_hidden_layers: layers, num_attention_heads: heads } = shape;
-  const perToken = layers * (ACTIVATIONS_PER_WIDTH * d + 3 * f) + layers * heads * tokens;
-  const rows = sequences * tokens;
-  const piece = Math.max(PIECE.elements, PIECE.columns * rows);
-  return rows * perToken + PIECE.values * Math.min(piece, (shape.vocab_size ?? ASSUMED_VOCABULARY) * rows);
+  const { prompts, answersPerPrompt, promptTokens, answerTokens, gradientCheckpointing } = batch;
+  const answerRows = prompts * answersPerPrompt * answerTokens;
+  const rows = prompts * promptTokens + answerRows;
+  const attention = heads * (prompts * promptTokens ** 2 + answerRows * (promptTokens + answerTokens));
+  const layer = rows * (ACTIVATIONS_PER_WIDTH * d + 3 * f) + attention;
+  const kept = gradientCheckpointing
+    ? layers * rows * d + LIVE_LAYERS.computedAgain * layer
+    : (layers + LIVE_LAYERS.kept) * layer;
+  const piece = Math.max(PIECE.elements, PIECE.columns * answerRows);
+  return kept + PIECE.values * Math.min(piece, (shape.vocab_size ?? ASSUMED_VOCABULARY) * answerRows);
 }
 
 /**

@@ -6,7 +6,7 @@ import { decoderInit, engine, lora, modelReference, type ModelReference } from '
 import type { TrainedSettings } from '../schema/run.js';
 import type { RolloutSettings } from '../schema/training.js';
 import { lossColumns, rewardColumns } from './columns.js';
-import { adapterParameters, decoderActivations, decoderParameters, trainingBytes } from './memory.js';
+import { adapterParameters, decoderActivations, decoderParameters, trainingBytes, type MicroBatch } from './memory.js';
 import type { DecoderShape, FlowModelShape, ShapeOf, TrainedRecipe } from './recipe.js';
 import { samplerElsewhere } from './sampler.js';
 
@@ -55,7 +55,7 @@ export const decoderNeeds = {
     const { policy, optimizer, algorithm } = settings;
     const shape = decoderShape(settings, shapeOf);
     if (shape === null) return null;
-    const activations = decoderActivations(shape, optimizer.per_device_batch_size, policy.model_context_size);
+    const activations = decoderActivations(shape, largestBatch(settings));
     // The moving averages and the frozen reference, which shares all weights with a model that has an adapter.
     const reference = algorithm.type !== 'sft' && policy.lora === null ? 1 : 0;
     const copies = (optimizer.ema_decay === null ? 0 : 1) + reference;
@@ -86,6 +86,24 @@ export function idleClip(settings: Pick<TokenRecipeSettings, 'algorithm'>): stri
   return [
     'algorithm.clip_range has no effect: with one optimizer step an iteration the ratio is 1; raise algorithm.minibatches or inner_epochs, or set it to null',
   ];
+}
+
+/** The micro-batch that takes most: a context full of tokens, of which the answer has as many as it may. */
+function largestBatch({ algorithm, rollout, optimizer, policy }: TokenRecipeSettings): MicroBatch {
+  const { per_device_batch_size: answers, gradient_checkpointing: gradientCheckpointing } = optimizer;
+  const context = policy.model_context_size;
+  // Labels are answers of a prompt each, of any length.
+  const [together, longest] =
+    algorithm.type === 'sft' ? [1, context] : [rollout.generations_per_sample, rollout.max_response_tokens];
+  const answersPerPrompt = Math.min(answers, together);
+  const answerTokens = Math.min(context, longest);
+  return {
+    prompts: Math.ceil(answers / answersPerPrompt),
+    answersPerPrompt,
+    promptTokens: context - answerTokens,
+    answerTokens,
+    gradientCheckpointing,
+  };
 }
 
 function stepsPerIteration({ algorithm }: Pick<TokenRecipeSettings, 'algorithm'>): number {

@@ -5,6 +5,7 @@ import { memory, nodeVersion } from '../../src/cli/doctor.js';
 import { main } from '../../src/cli/main.js';
 import { formatTable, hasColour } from '../../src/cli/output.js';
 import { testFolder } from '../support/folder.js';
+import { emu3Folder } from '../recipes/image_edit_tokens/emu3_fixture.js';
 
 const written = { out: '', error: '' };
 
@@ -235,7 +236,7 @@ describe('editrl config', () => {
     vi.stubEnv('APP__BASE_EXP_DIR', join(folder, 'runs'));
     const file = 'configs/sft_s.jsonnet';
     // Nobody listens at port 9, which was given to discarding.
-    const sets = ['--set', `environment.model=${folder}`, '--set', 'reward.endpoint=http://127.0.0.1:9'];
+    const sets = ['--set', `environment.model=${emu3Folder('vision')}`, '--set', 'reward.endpoint=http://127.0.0.1:9'];
     const request = ['config', 'check', file, ...tiny, ...sets];
     expect(await main(request)).toBe(0);
     expect(await main([...request, '--deep'])).toBe(1);

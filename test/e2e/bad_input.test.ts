@@ -58,7 +58,7 @@ describe('a wrong config', () => {
 
   it('of the full size says in one line what this version cannot load', async () => {
     const ended = await place.call(['run', configFile(START)]);
-    expectMessage(ended, 2, /environment\.model: BAAI\/Emu3-VisionTokenizer .* does not compute/);
+    expectMessage(ended, 2, /environment\.model: BAAI\/Emu3-VisionTokenizer .* scripts\/export_emu3_vision/);
     expect(ended.err.trimEnd().split('\n')).toHaveLength(1);
   });
 

@@ -101,9 +101,12 @@ describe('a run of image_edit_tokens', () => {
       recipe.memory(settingsWith(sections), () => shape) ?? NaN;
 
     it('for the frozen reference and the moving average as for a copy of the weights each', () => {
-      const grpo = bytes({});
-      expect(grpo - bytes({ algorithm: { type: 'sft' } })).toBe(4 * parameters);
-      expect(bytes({ optimizer: { learning_rate: 1e-4, ema_decay: 0.999 } }) - grpo).toBe(4 * parameters);
+      // One answer as long as the context takes the same as one label.
+      const rollout = { max_response_tokens: 4096 };
+      const optimizer = { learning_rate: 1e-4, per_device_batch_size: 1 };
+      const grpo = bytes({ optimizer, rollout });
+      expect(grpo - bytes({ optimizer, algorithm: { type: 'sft' } })).toBe(4 * parameters);
+      expect(bytes({ rollout, optimizer: { ...optimizer, ema_decay: 0.999 } }) - grpo).toBe(4 * parameters);
     });
 
     it('for frozen weights twice, as they are and packed for sampling, and for an adapter as for any that are trained', () => {
@@ -129,10 +132,37 @@ describe('a run of image_edit_tokens', () => {
       expect(decoderParameters(smollm2)).toBe(134_515_008 - 61 * 576);
       const large = { ...smollm2, vocab_size: 2 * 49_152 };
       // Its logits take no more: they are computed piece by piece.
-      expect(decoderActivations(large, 16, 107)).toBe(decoderActivations(smollm2, 16, 107));
-      expect(decoderActivations({ ...smollm2, vocab_size: 100 }, 16, 107)).toBeLessThan(
-        decoderActivations(smollm2, 16, 107),
+      const batch = {
+        prompts: 2,
+        answersPerPrompt: 8,
+        promptTokens: 43,
+        answerTokens: 64,
+        gradientCheckpointing: false,
+      };
+      expect(decoderActivations(large, batch)).toBe(decoderActivations(smollm2, batch));
+      expect(decoderActivations({ ...smollm2, vocab_size: 100 }, batch)).toBeLessThan(
+        decoderActivations(smollm2, batch),
       );
+    });
+
+    it('for what answers of one prompt share once, and for layers that are computed again one at a time', () => {
+      const context = { model_context_size: 300 };
+      const bytesOf = (optimizer: object, rollout: object = {}): number =>
+        bytes({
+          policy: { ...policy, ...context },
+          optimizer: { learning_rate: 1e-4, per_device_batch_size: 4, ...optimizer },
+          rollout: { episodes_per_iteration: 16, generations_per_sample: 4, max_response_tokens: 100, ...rollout },
+        });
+      // Rows of the prompt and of four answers; what each keeps; and their scores, in the two layers and one whose gradient is due.
+      const [rows, scores] = [200 + 4 * 100, 200 ** 2 + 4 * 100 * 300];
+      const layer = rows * (14 * 64 + 3 * 128) + shape.num_attention_heads * scores;
+      const base = bytesOf({ gradient_checkpointing: true }) - 4 * (2 * rows * 64 + 3 * layer);
+      expect(bytesOf({}) - base).toBe(4 * (2 + 1) * layer);
+      // Two of each of two prompts share less; their logits are as many.
+      const apart = bytesOf({}, { generations_per_sample: 2 });
+      const [rowsApart, scoresApart] = [2 * 200 + 4 * 100, 2 * 200 ** 2 + 4 * 100 * 300];
+      const layerApart = rowsApart * (14 * 64 + 3 * 128) + shape.num_attention_heads * scoresApart;
+      expect(apart - base).toBe(4 * 3 * layerApart);
     });
 
     it('that is unknown for a policy of unknown shape', () => {

@@ -4,6 +4,7 @@ import {
   groupAdvantages,
   outcomeAdvantages,
   perTermAdvantages,
+  withoutZeroSpread,
   type AdvantageOptions,
 } from '../../src/train/advantages.js';
 
@@ -264,5 +265,22 @@ describe('the scope of a comparison', () => {
     expect(by('global_std')).toBeCloseTo(-1 / Math.sqrt(8 / 3), 12);
     const wide = groupAdvantages(groups, { ...options, scale: 'global_std', eps: 1 })[0].advantages[0];
     expect(wide).toBeCloseTo(-1 / (Math.sqrt(8 / 3) + 1), 12);
+  });
+});
+
+describe('groups without spread', () => {
+  it('are dropped, and no others', () => {
+    const groups = groupAdvantages(
+      [
+        [3, 3, null],
+        [1, 2, null],
+        [null, null, 1],
+      ],
+      options,
+    );
+    const [same, different, dropped] = withoutZeroSpread(groups);
+    expect(same).toEqual({ advantages: [null, null, null], dropped: true, zeroSpread: true });
+    expect(different).toEqual(groups[1]);
+    expect(dropped).toEqual(groups[2]);
   });
 });

@@ -16,8 +16,12 @@ export interface CachedModel {
   readonly commit: string;
 }
 
+/** What begins the name of a dataset's repository, as in its address. */
+export const DATASETS = 'datasets/';
+
 export function repositoryFolder({ cacheDir }: Pick<HubEnvironment, 'cacheDir'>, hub: string): string {
-  return join(cacheDir, `models--${hub.replaceAll('/', '--')}`);
+  const path = hub.startsWith(DATASETS) ? hub : `models/${hub}`;
+  return join(cacheDir, path.replaceAll('/', '--'));
 }
 
 export function snapshotFolder(environment: Pick<HubEnvironment, 'cacheDir'>, hub: string, commit: string): string {

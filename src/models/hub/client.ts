@@ -2,13 +2,13 @@
  * What is asked of the Hub. `@huggingface/hub` knows its interface (addresses, pages of long lists); how it is reached, what is tried again and what
  * errors mean is said here, in the one `fetch` that it is given.
  */
-import { listFiles, listModels, modelInfo } from '@huggingface/hub';
+import { datasetInfo, listFiles, listModels, modelInfo } from '@huggingface/hub';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { EnvHttpProxyAgent, fetch as undiciFetch, Response } from 'undici';
 import { ConfigError, EndpointError, type EditrlError } from '../../core/errors.js';
 import { nearest } from '../../core/nearest.js';
 import type { HubReference } from '../../schema/model.js';
-import { isCommit, nameOf } from './cache.js';
+import { DATASETS, isCommit, nameOf } from './cache.js';
 import type { HubEnvironment } from './environment.js';
 import { codeOf, Passing, passingOf } from './passing.js';
 
@@ -67,12 +67,11 @@ export class HubClient {
 
   /** The commit that a revision is now. Raises EndpointError where the Hub cannot be asked or does not allow it, ConfigError where it has no such model. */
   async commitOf(reference: HubReference): Promise<string> {
-    const { sha } = await modelInfo({
-      ...this.#request(reference),
-      name: reference.hub,
-      revision: reference.revision,
-      additionalFields: ['sha'],
-    });
+    const { hub, revision } = reference;
+    const asked = { ...this.#request(reference), revision, additionalFields: ['sha' as const] };
+    const { sha } = hub.startsWith(DATASETS)
+      ? await datasetInfo({ ...asked, name: hub.slice(DATASETS.length) })
+      : await modelInfo({ ...asked, name: hub });
     if (!isCommit(sha)) throw this.#unlike(`'${sha}' as the commit of ${nameOf(reference)}`);
     return sha;
   }
@@ -198,7 +197,7 @@ export class HubClient {
     if (kind === 'GatedRepo') {
       const ask = `Accept its conditions on its page, ${where}`;
       return new EndpointError(
-        `the model ${reference.hub} is gated, and ${token === null ? 'no token was sent' : 'the account of the token may not read it'}`,
+        `the ${kindOf(reference)} ${reference.hub} is gated, and ${token === null ? 'no token was sent' : 'the account of the token may not read it'}`,
         {
           where,
           next:
@@ -222,6 +221,7 @@ export class HubClient {
   async #noModel(reference: HubReference): Promise<EditrlError> {
     const [owner, name] = reference.hub.split('/');
     const names: string[] = [];
+    const kind = kindOf(reference);
     // A hint is not worth a second try.
     const search = {
       ...this.#asking((address, headers) => this.#send(address, headers)),
@@ -239,9 +239,9 @@ export class HubClient {
     const { token } = this.environment;
     const hidden =
       token === null
-        ? 'a private model needs HF_TOKEN'
-        : 'a private model needs a token of an account that may read it';
-    return new ConfigError(`there is no model ${reference.hub} on the Hub, or it is private`, {
+        ? `a private ${kind} needs HF_TOKEN`
+        : `a private ${kind} needs a token of an account that may read it`;
+    return new ConfigError(`there is no ${kind} ${reference.hub} on the Hub, or it is private`, {
       where: this.environment.endpoint,
       next: close === null ? `${known}; ${hidden}.` : `${known} Otherwise: ${hidden}.`,
     });
@@ -251,7 +251,10 @@ export class HubClient {
     const { hub, revision } = reference;
     let names: string[] = [];
     await hint(async () => {
-      const response = await this.#send(`${this.environment.endpoint}/api/models/${hub}/refs`, {});
+      const response = await this.#send(
+        `${this.environment.endpoint}/api/${hub.startsWith(DATASETS) ? hub : `models/${hub}`}/refs`,
+        {},
+      );
       const { branches = [], tags = [] } = (await response.json()) as Readonly<
         Record<string, { readonly name: string }[]>
       >;
@@ -262,7 +265,7 @@ export class HubClient {
       names.length === 0
         ? 'Name a branch, a tag, or a whole commit hash.'
         : `There are: ${names.slice(0, 8).join(', ')}; or a whole commit hash.`;
-    return new ConfigError(`the model ${hub} has no revision '${revision}'`, {
+    return new ConfigError(`the ${kindOf(reference)} ${hub} has no revision '${revision}'`, {
       where: `${this.environment.endpoint}/${hub}`,
       next: close === null ? known : `Did you mean '${close}'?`,
     });
@@ -276,6 +279,10 @@ export class HubClient {
       cause,
     });
   }
+}
+
+function kindOf({ hub }: HubReference): 'dataset' | 'model' {
+  return hub.startsWith(DATASETS) ? 'dataset' : 'model';
 }
 
 /** What only makes a message better may fail: then the message goes without. */

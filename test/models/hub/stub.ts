@@ -104,7 +104,7 @@ export class StubHub {
   }
 
   #hub(asked: Asked, url: URL, response: ServerResponse, fault: Fault | null): void {
-    const { pathname } = url;
+    const pathname = url.pathname.replace(/^\/api\/datasets\//, '/api/models/datasets/');
     if (pathname === '/api/models') {
       const author = url.searchParams.get('author');
       const names = Object.keys(this.models).filter((name) => name.startsWith(`${author}/`));
@@ -114,9 +114,11 @@ export class StubHub {
       );
       return;
     }
-    const cached = /^\/api\/resolve-cache\/models\/([^/]+\/[^/]+)\/([^/]+)\/(.+)$/.exec(pathname);
-    const api = /^\/api\/models\/([^/]+\/[^/]+)\/(revision|tree|refs|paths-info)(?:\/([^/]+))?$/.exec(pathname);
-    const file = /^\/([^/]+\/[^/]+)\/resolve\/([^/]+)\/(.+)$/.exec(pathname);
+    const cached = /^\/api\/resolve-cache\/models\/((?:datasets\/)?[^/]+\/[^/]+)\/([^/]+)\/(.+)$/.exec(pathname);
+    const api = /^\/api\/models\/((?:datasets\/)?[^/]+\/[^/]+)\/(revision|tree|refs|paths-info)(?:\/([^/]+))?$/.exec(
+      pathname,
+    );
+    const file = /^\/((?:datasets\/)?[^/]+\/[^/]+)\/resolve\/([^/]+)\/(.+)$/.exec(pathname);
     const [, name = '', second = '', third = ''] = (cached ?? api ?? file ?? []).map((part) =>
       decodeURIComponent(part),
     );
@@ -197,8 +199,9 @@ export class StubHub {
   /** What a CDN does: an address with a signature is all that it needs, and all that it takes. */
   #blob(asked: Asked, request: IncomingMessage, response: ServerResponse, fault: Fault | null): void {
     const url = new URL(request.url ?? '', this.#cdn);
-    const [, owner, name, ...path] = decodeURIComponent(url.pathname).split('/');
-    const commits = Object.values(this.models[`${owner}/${name}`].commits);
+    const [, repository, file] = /^\/((?:datasets\/)?[^/]+\/[^/]+)\/(.+)$/.exec(decodeURIComponent(url.pathname)) ?? [];
+    const commits = Object.values(this.models[repository].commits);
+    const path = [file];
     const all = commits.flatMap((files) =>
       Object.hasOwn(files, path.join('/')) ? [Buffer.from(files[path.join('/')])] : [],
     );

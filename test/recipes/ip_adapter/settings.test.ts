@@ -1,7 +1,9 @@
 /** What the settings of ip_adapter refuse, each in one line. */
 import { describe, expect, it } from 'vitest';
 import { validate } from '../../../src/config/validate.js';
-import { ConfigError } from '../../../src/core/errors.js';
+import { isObject } from '../../../src/schema/walk.js';
+import { recipeOf } from '../../../src/recipes/settings.js';
+import type { TrainedSettings } from '../../../src/schema/run.js';
 
 const base = {
   run_name: 'r',
@@ -25,3 +27,98 @@ const base = {
   data: { train: [{ path: 'train' }], validation: [{ path: 'validation' }], tiny: {} },
   reward: { mode: 'ocr' },
 };
+
+type Sections = Readonly<Record<string, unknown>>;
+
+/** One object over another, section by section. */
+function over(under: Sections, changes: Sections): Sections {
+  const changed = Object.entries(changes).map(([key, value]) => {
+    const old = under[key];
+    return [key, isObject(value) && isObject(old) ? over(old, value) : value];
+  });
+  return { ...under, ...(Object.fromEntries(changed) as Sections) };
+}
+
+function problemsOf(changes: Sections): string[] {
+  const validated = validate(over(base, changes));
+  return 'problems' in validated ? validated.problems.map(({ key, message }) => `${key}: ${message}`) : [];
+}
+
+function settingsOf(changes: Sections): TrainedSettings {
+  const validated = validate(over(base, changes));
+  if ('problems' in validated) throw new Error(JSON.stringify(validated.problems));
+  return validated.settings as TrainedSettings;
+}
+
+describe('the settings of ip_adapter', () => {
+  it('stand as they are, and by ppo', () => {
+    expect(problemsOf({})).toEqual([]);
+    const { algorithm } = settingsOf({ algorithm: { type: 'ppo' } });
+    expect(algorithm).toMatchObject({
+      minibatches: 2,
+      clip_range: 1e-4,
+      drop_zero_spread: true,
+      advantage: { scope: 'batch', clip: 5 },
+    });
+  });
+
+  it.each([
+    [
+      { rollout: { num_steps: 4, sde_window: { size: 3, range: [2, 4] } } },
+      'rollout.sde_window: found 3 steps within [2, 4), but only 3 of rollout.num_steps 4 are noisy; allowed: a window that fits, or more steps',
+    ],
+    [
+      { rollout: { num_steps: 1 } },
+      'rollout.num_steps: found 1, of which rollout.timestep_fraction 0.99 leaves none to learn from; allowed: more steps',
+    ],
+    [
+      { rollout: { guidance_scale: 3 } },
+      'rollout.guidance_scale: found 3, but the model has no unconditional branch: supervised training leaves no words and no style out; allowed: null',
+    ],
+    [
+      { policy: { train: 'adapter' } },
+      "policy.train: found 'adapter' with policy.init, whose other weights nobody has trained; allowed: 'all', or 'adapter' with policy.model",
+    ],
+    [
+      { policy: { init: { attention_head_dim: 7 } } },
+      'policy.init.attention_head_dim: found 7; allowed: an even number of at least 6, as positions need',
+    ],
+    [
+      { policy: { init: { patch: 5 } } },
+      'data.tiny.width: found 32; allowed: a multiple of policy.init.patch (5)',
+      'data.tiny.height: found 16; allowed: a multiple of policy.init.patch (5)',
+    ],
+    [
+      { policy: { init: { text_length: 2 } } },
+      'policy.init.text_length: found 2; allowed: at least data.tiny.letters (3)',
+    ],
+    [
+      { policy: { model: 'folder' } },
+      'policy.init: found both policy.model and policy.init; set one of them to null: a checkpoint brings its own architecture',
+    ],
+    [
+      { optimizer: { gradient_checkpointing: true } },
+      'optimizer.gradient_checkpointing: found true, which flow models do not do; allowed: false',
+    ],
+  ] as const)('refuse %o', (changes, ...messages) => {
+    expect(problemsOf(changes)).toEqual(messages);
+  });
+
+  it('lack what is not computed yet', () => {
+    const missing = (policy: Sections): readonly string[] => {
+      const settings = settingsOf({ policy });
+      const recipe = recipeOf(settings);
+      return recipe.missing(settings);
+    };
+    expect(missing({})).toEqual([]);
+    expect(missing({ model_type: 'flux' })).toEqual([expect.stringContaining("policy.model_type 'flux'")]);
+    expect(missing({ parts: { vae: 'folder' } })).toEqual([
+      'policy.parts.vae: this version computes none; set it to null',
+    ]);
+  });
+
+  it('tell what memory a run takes', () => {
+    const settings = settingsOf({});
+    expect(recipeOf(settings).memory(settings, () => null)).toBeGreaterThan(300 * 2 ** 20);
+  });
+});

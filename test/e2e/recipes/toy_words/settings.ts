@@ -49,7 +49,13 @@ export const toyWords: TrainedRecipe<ToyWordsSettings> = {
   sampler: () => null,
   parameters: ({ policy }) => decoderParameters(policy.init),
   memory: ({ policy, optimizer }) => {
-    const activations = decoderActivations(policy.init, optimizer.per_device_batch_size, policy.model_context_size);
+    const activations = decoderActivations(policy.init, {
+      prompts: optimizer.per_device_batch_size,
+      answersPerPrompt: 1,
+      promptTokens: 0,
+      answerTokens: policy.model_context_size,
+      gradientCheckpointing: false,
+    });
     return trainingBytes(decoderParameters(policy.init), activations, optimizer.ema_decay === null ? 1 : 2);
   },
   shape: ({ policy }) => policy.init,

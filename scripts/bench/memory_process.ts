@@ -1,0 +1,50 @@
+/** Takes the gradient of one micro-batch three times, and prints the peak of this process's resident memory in bytes. */
+import { RandomStream } from '../../src/core/random.js';
+import { alone } from '../../src/group/peers.js';
+import { initDecoder } from '../../src/nets/decoder/config.js';
+import { unrestricted } from '../../src/policies/tokens/format.js';
+import { Learner, type TokenLesson } from '../../src/policies/tokens/learner.js';
+import { shape, type Measured } from './memory.js';
+
+const { prompts, answersPerPrompt, promptTokens, answerTokens, gradientCheckpointing } = JSON.parse(
+  process.argv[2],
+) as Measured;
+const config = { ...shape, rope_theta: 10_000, rms_norm_eps: 1e-6, attention_bias: false };
+const weights = initDecoder(config, { embedding_std: 0.5, initializer_range: null }, 1);
+const format = {
+  size: config.vocab_size,
+  ends: new Set([2]),
+  secondPart: null,
+  tokenizerFiles: {},
+  start: () => unrestricted,
+};
+const learner = new Learner(
+  { config, weights, format },
+  {
+    temperature: 1,
+    separateVocabularies: false,
+    microBatch: prompts * answersPerPrompt,
+    gradientCheckpointing,
+    session: { threads: 1 },
+    peers: alone,
+  },
+);
+const stream = new RandomStream('bench');
+const tokens = (length: number): number[] => Array.from({ length }, () => stream.integer(config.vocab_size));
+const lessons = Array.from({ length: prompts }, (): TokenLesson => ({
+  // The last token of a prompt stands among the answers'.
+  prompt: { tokens: { ids: tokens(promptTokens + 1) } },
+  answers: Array.from({ length: answersPerPrompt }, () => ({ ids: Int32Array.from(tokens(answerTokens)) })),
+  targets: Array.from({ length: answersPerPrompt }, () => ({
+    weights: new Float32Array(answerTokens).fill(1 / (prompts * answersPerPrompt * answerTokens)),
+    advantage: stream.normal(),
+    reference: null,
+    old: null,
+  })),
+}));
+for (let round = 0; round < 3; round++) {
+  await learner.learn(lessons, { policy: 'reinforce', kl: null });
+  await learner.gradients();
+}
+// Linux and macOS differ in the unit; `resourceUsage` gives kilobytes on both.
+console.log(process.resourceUsage().maxRSS * 1024);
