@@ -7,11 +7,17 @@ local signs(split) = [{ path: data_dir + '/tiny/signs/' + split }];
 {
   local supervised = super.algorithm.type == 'sft',
   base_exp_dir: if base_exp_dir == 'runs' then 'runs/tiny' else base_exp_dir,
-  num_iterations: if supervised then 1500 else 100,
+  num_iterations: if supervised then 2500 else 100,
   optimizer: if supervised
-  then { learning_rate: 2e-3, per_device_batch_size: 64, schedule: 'cosine' }
-  else { learning_rate: 3e-4, per_device_batch_size: 64 },
-  rollout+: { episodes_per_iteration: 128, generations_per_sample: 8, num_steps: 10, eval_num_steps: 20 },
+  then { learning_rate: 1e-3, per_device_batch_size: 64 }
+  else { learning_rate: 5e-5, per_device_batch_size: 64 },
+  rollout+: {
+    episodes_per_iteration: 256,
+    generations_per_sample: 16,
+    num_steps: 10,
+    eval_num_steps: 20,
+    sde_window: { size: 3, range: [0, 6] },
+  },
   policy+: {
     model_type: 'tiny',
     train: 'all',
@@ -22,7 +28,6 @@ local signs(split) = [{ path: data_dir + '/tiny/signs/' + split }];
       num_attention_heads: 4,
       patch: 4,
       text_length: 3,
-      prediction: 'sample',
       ip_adapter: { tokens: 2 },
     } else null,
     engine+: { provider: 'cpu' },
