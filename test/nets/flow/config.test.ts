@@ -28,6 +28,7 @@ it('reads what diffusers writes, with the defaults of its classes', () => {
   expect(readFlowConfig(fill, 'config.json')).toEqual({
     architecture: 'flux',
     in_channels: 384,
+    prediction: 'velocity',
     out_channels: 64,
     num_layers: 19,
     num_single_layers: 38,
