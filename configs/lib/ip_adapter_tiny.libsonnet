@@ -35,7 +35,6 @@ local signs(split) = [{ path: data_dir + '/tiny/signs/' + split }];
   data+: {
     train: signs(if supervised then 'labelled' else 'train'),
     validation: signs('validation'),
-    // So few that supervised training ends where it is mediocre, and leaves rewards something to do.
     tiny: { counts: { labelled: 512 } },
   },
   reward: { mode: 'ocr' },

@@ -14,6 +14,8 @@ import type { Tokenizer } from '../models/tokenizer/tokenizer.js';
 import { openChatTemplate, parse, tokenCount, tokenizerJson } from '../models/tokenizer/texts.js';
 import { withAdapter } from '../nets/decoder/config.js';
 import { checkDecoder } from '../nets/decoder/files.js';
+import { checkFlowTransformer } from '../nets/flow/files.js';
+import { requireTrained } from '../policies/flow/model.js';
 import { describeModel, lacksHubBase, rootOf } from '../policies/tokens/adapter.js';
 import { TokenSpace } from '../policies/tokens/emu3/space.js';
 import { requireTokens } from '../policies/tokens/load.js';
@@ -27,6 +29,9 @@ const checks: { readonly [K in Need['kind']]: (need: NeedOf<K>) => void } = {
   edits: ({ path }) => void openEditDataset(path).read(0),
   rows: ({ path, columns }) => checkRows(path, columns),
   self_bench: ({ path, quoted }) => void wholeList(path, quoted ? targetOf : undefined),
+  flow_transformer: ({ folder, trains }) => {
+    if (existsSync(folder)) requireTrained(checkFlowTransformer(folder), trains, folder);
+  },
   decoder: lookAtDecoder,
   tokenizer: lookAtTokenizer,
   joint_vocabulary: lookAtVocabulary,

@@ -63,6 +63,7 @@ export interface TrainedRecipe<S extends TrainedSettings = TrainedSettings> exte
 
 /** Something on this machine that can be looked at without computing; `launch/needs.ts` has one line for each kind. */
 export type Need =
+  | { readonly kind: 'flow_transformer'; readonly folder: string; readonly trains: 'all' | 'adapter' }
   | { readonly kind: 'datalist'; readonly path: string }
   /** A datalist of edits, of which the first is read, too. */
   | { readonly kind: 'edits'; readonly path: string }

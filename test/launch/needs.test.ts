@@ -271,3 +271,29 @@ describe('inpainting samples', () => {
     expect(look(whole, false)).toThrow(/sample 12 has no 12_mask.png/);
   });
 });
+
+describe('a flow transformer', () => {
+  const FLOWS = join(import.meta.dirname, '../nets/flow/fixtures');
+  const look = (name: string, trains: 'all' | 'adapter', change: (folder: string) => void = () => {}) => {
+    const folder = newFolder();
+    cpSync(join(FLOWS, name), folder, { recursive: true });
+    change(folder);
+    return () => checkNeed({ kind: 'flow_transformer', folder, trains });
+  };
+
+  it('is right as diffusers saved it', () => {
+    expect(look('flux', 'all')).not.toThrow();
+    expect(look('flux_ip_adapter', 'adapter')).not.toThrow();
+  });
+
+  it('needs the adapter that alone is to be trained, and all of its weights', () => {
+    expect(look('flux', 'adapter')).toThrow('the model has no IP-Adapter, which alone is to be trained');
+    const other = config({ num_layers: 7 });
+    expect(look('flux', 'all', other)).toThrow(CheckpointError);
+    expect(look('flux', 'all', config({ _class_name: 'Unknown' }))).toThrow("_class_name 'Unknown' is not covered");
+  });
+
+  it('that is not there is another matter', () => {
+    expect(() => checkNeed({ kind: 'flow_transformer', folder: '/nowhere', trains: 'all' })).not.toThrow();
+  });
+});

@@ -27,8 +27,8 @@ interface Sizes {
   /** Null: none. */
   readonly ip_adapter: IpAdapterConfig | null;
   /**
-   * What the last layer gives: the velocity itself, or the clean sample x0 that it leads to, which diffusers does not know. A clean sample
-   * has few dimensions and noise has all of them, so that a narrow model predicts the former better (Li and He, "Back to Basics", 2025, arXiv 2511.13720).
+   * What the last layer gives: the velocity itself, or the clean sample x0 that it leads to, which diffusers does not know: noise has all
+   * dimensions and a clean sample few, so that a narrow model may find the latter easier (Li and He, "Back to Basics", 2025, arXiv 2511.13720).
    */
   readonly prediction: 'velocity' | 'sample';
 }

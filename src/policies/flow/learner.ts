@@ -6,9 +6,10 @@ import { gradients } from '../../graph/differentiate.js';
 import type { Graph, Value } from '../../graph/ir.js';
 import { shareOf, type Peers } from '../../group/peers.js';
 import type { Weights } from '../../models/files.js';
-import { ratioTerm, reinforceTerm, weightedLoss } from '../../nets/losses.js';
+import { weightedLoss } from '../../nets/losses.js';
 import { velocityWidth } from '../../nets/flow/config.js';
 import { flowInputs, velocity, type FlowShape } from '../../nets/flow/transformer.js';
+import { gainOf } from '../gain.js';
 import { GRADIENT, GradientSums } from '../gradient_sums.js';
 import type { LearnReport, Lesson, LossSpec, Statistics, Target } from '../policy.js';
 import { SessionCache } from '../session_cache.js';
@@ -228,18 +229,6 @@ function meanSquare(x: Value): Value {
 /** v_0 + g (v - v_0): classifier-free guidance (Ho and Salimans, 2022). */
 function guided(v: Value, without: Value, scale: number): Value {
   return add(without, mul(v.graph.scalar(scale), sub(v, without)));
-}
-
-/** [B] what a loss raises. */
-function gainOf(loss: LossSpec, logProbs: Value, input: (name: string) => Value): Value {
-  switch (loss.policy) {
-    case 'likelihood':
-      return logProbs;
-    case 'reinforce':
-      return reinforceTerm(logProbs, input('advantages'));
-    case 'ratio':
-      return ratioTerm(logProbs, input('old'), input('advantages'), loss.clip);
-  }
 }
 
 /** Every action in the order of groups, answers and steps. */

@@ -1,9 +1,9 @@
 /** A flow policy's weights and architecture. */
-import { join } from 'node:path';
 import { CheckpointError } from '../../core/errors.js';
-import { CONFIG_FILE, readConfig, readWeights, tensorFiles, type Weights } from '../../models/files.js';
-import { flowParameters, initFlowTransformer, isIpAdapter } from '../../nets/flow/transformer.js';
-import { readFlowConfig, type FlowTransformerConfig } from '../../nets/flow/config.js';
+import type { Weights } from '../../models/files.js';
+import type { FlowTransformerConfig } from '../../nets/flow/config.js';
+import { openFlowTransformer } from '../../nets/flow/files.js';
+import { initFlowTransformer, isIpAdapter } from '../../nets/flow/transformer.js';
 
 export interface FlowModel {
   readonly config: FlowTransformerConfig;
@@ -23,19 +23,19 @@ export function initFlow(config: FlowTransformerConfig, trains: FlowModel['train
   return { config, weights: initFlowTransformer(config, seed), trains };
 }
 
-/** The architecture of a model's folder. Raises CheckpointError for one that is not covered. */
-export function loadFlowConfig(folder: string): FlowTransformerConfig {
-  return readFlowConfig(readConfig(folder), join(folder, CONFIG_FILE));
-}
-
 /** Loads a model's folder. Raises CheckpointError where something is missing, broken or not covered, or nothing in it is to be trained. */
 export function loadFlow(folder: string, trains: FlowModel['trains']): FlowModel {
-  const config = loadFlowConfig(folder);
+  const { config, weights } = openFlowTransformer(folder);
+  requireTrained(config, trains, folder);
+  return { config, weights, trains };
+}
+
+/** Raises CheckpointError where nothing of a model is to be trained. */
+export function requireTrained(config: FlowTransformerConfig, trains: FlowModel['trains'], folder: string): void {
   if (trains === 'adapter' && config.ip_adapter === null) {
     throw new CheckpointError('the model has no IP-Adapter, which alone is to be trained', {
       where: folder,
       next: "Name a model that has one, or set policy.train to 'all'.",
     });
   }
-  return { config, weights: readWeights(tensorFiles(folder), flowParameters(config)), trains };
 }

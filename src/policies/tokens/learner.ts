@@ -9,11 +9,12 @@ import type { Weights } from '../../models/files.js';
 import type { BatchShape } from '../../nets/decoder/decoder.js';
 import { sequenceHead, sequenceInputs } from '../../nets/decoder/decoder.js';
 import { isAdapters } from '../../nets/lora.js';
-import { KL_EXPONENT_LIMIT, klTerm, ratioTerm, reinforceTerm, weightedLoss } from '../../nets/losses.js';
+import { KL_EXPONENT_LIMIT, klTerm, weightedLoss } from '../../nets/losses.js';
 import { tokenDistribution, type TokenDistribution } from '../../nets/token_distribution.js';
 import type { LearnReport, LossSpec, Statistics, Target } from '../policy.js';
 import { packSequences, promptColumns, roundUp, type TokenGroup } from './batch.js';
 import type { PolicyModel } from './model.js';
+import { gainOf } from '../gain.js';
 import { GRADIENT, GradientSums } from '../gradient_sums.js';
 import { SessionCache } from '../session_cache.js';
 
@@ -205,18 +206,6 @@ function sorted(
       };
     });
   });
-}
-
-/** [N] what a loss raises. */
-function gainOf(loss: LossSpec, logProbs: Value, input: (name: keyof TargetFeeds) => Value): Value {
-  switch (loss.policy) {
-    case 'likelihood':
-      return logProbs;
-    case 'reinforce':
-      return reinforceTerm(logProbs, input('advantages'));
-    case 'ratio':
-      return ratioTerm(logProbs, input('old'), input('advantages'), loss.clip);
-  }
 }
 
 /** Weighted tokens whose exponent of k3 is beyond its limit. */

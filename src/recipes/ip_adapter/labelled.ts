@@ -36,13 +36,8 @@ export function heldOutBatch(task: InpaintTask, prompts: number): Promise<Labell
 const GOLDEN = 0.6180339887498949;
 
 /** x = (1 - sigma) x0 + sigma eps, of which the velocity eps - x0 is learnt. */
-async function labelled(
-  task: InpaintTask,
-  prompt: InpaintPrompt,
-  sigma: number,
-  random: RandomStream,
-): Promise<LabelledPicture> {
-  const latents = await task.labelLatents(prompt);
+function labelled(task: InpaintTask, prompt: InpaintPrompt, sigma: number, random: RandomStream): LabelledPicture {
+  const latents = task.labelLatents(prompt);
   const noise = latents.map(() => random.normal());
   const action: FlowAction = {
     sigma,

@@ -3,9 +3,10 @@ import { DataError, InternalError } from '../../core/errors.js';
 import { sessionOptions } from '../../engines/onnx/session_options.js';
 import { modelFolder, type RunResolver } from '../../models/reference.js';
 import type { FlowTransformerConfig } from '../../nets/flow/config.js';
+import { describeFlowTransformer } from '../../nets/flow/files.js';
 import type { FlowAnswer } from '../../policies/flow/batch.js';
 import { flowModelTypes } from '../../policies/flow/model_types.js';
-import { initFlow, loadFlow, loadFlowConfig, type FlowModel } from '../../policies/flow/model.js';
+import { initFlow, loadFlow, type FlowModel } from '../../policies/flow/model.js';
 import { FlowPolicy } from '../../policies/flow/policy.js';
 import type { FlowSampling } from '../../policies/flow/sampler.js';
 import { asksJudge } from '../../rewards/score/choice.js';
@@ -104,7 +105,7 @@ function startingModel(
 
 /** Its architecture alone. */
 function startingConfig({ policy }: Pick<IpAdapterSettings, 'policy'>, resolveRun: RunResolver): FlowTransformerConfig {
-  if (policy.model !== null) return loadFlowConfig(modelFolder(policy.model, resolveRun));
+  if (policy.model !== null) return describeFlowTransformer(modelFolder(policy.model, resolveRun));
   if (policy.init === null) throw new DataError('policy.model and policy.init are both null');
   return initConfig(policy.init);
 }

@@ -10,7 +10,7 @@ import { taskField, trainedFields } from '../../schema/run.js';
 import { flowRollout } from '../../schema/training.js';
 import { lossColumns, rewardColumns } from '../columns.js';
 import { flowActivations, flowModelParameters, trainingBytes } from '../memory.js';
-import { sourcesOf, type FlowModelShape, type ShapeOf, type TrainedRecipe } from '../recipe.js';
+import { sourcesOf, type FlowModelShape, type Need, type ShapeOf, type TrainedRecipe } from '../recipe.js';
 import { noLabelledWords, rewardRules } from '../reward_rules.js';
 import { number, problem, type Problem, type Reader } from '../rules.js';
 import { idleClip, optionalModel } from '../token_policy.js';
@@ -26,7 +26,7 @@ const init = section(
     patch: result('Side of the square of latents that one token stands for.', positiveInteger),
     text_length: result('Letters of the quoted text that it reads.', positiveInteger),
     prediction: result(
-      'What its last layer gives: the velocity, or the clean latents that it leads to, which a narrow model predicts better.',
+      'What its last layer gives: the velocity, or the clean latents that it leads to.',
       z.enum(['velocity', 'sample']).default('velocity'),
     ),
     ip_adapter: section(
@@ -126,7 +126,10 @@ export const ipAdapter: TrainedRecipe<IpAdapterSettings> = {
       : { key: 'algorithm.sft.patience', value: algorithm.sft.patience },
   tinyData: ({ data: { dir, tiny } }) => (tiny === null ? null : join(dir, tiny.folder)),
   // The model without a text encoder reads what a prompt quotes, whatever scores it.
-  needs: ({ data }) => sourcesOf(data).map(({ path }) => ({ kind: 'self_bench', path, quoted: true })),
+  needs: ({ data, policy: { model, train } }) => [
+    ...sourcesOf(data).map(({ path }): Need => ({ kind: 'self_bench', path, quoted: true })),
+    ...(typeof model === 'string' ? [{ kind: 'flow_transformer', folder: model, trains: train } as const] : []),
+  ],
   warnings: idleClip,
   missing: ({ policy }) => [
     ...(policy.model === null && policy.init === null

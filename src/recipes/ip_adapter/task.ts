@@ -1,6 +1,6 @@
 /** The task of `ip_adapter`: inpainting samples, their conditions for the flow model, and its latents as pictures. */
 import { CheckpointError, DataError, RunError } from '../../core/errors.js';
-import { decodeImage, type RgbImage } from '../../core/image.js';
+import type { RgbImage } from '../../core/image.js';
 import { halfToFloat, narrow } from '../../core/safetensors.js';
 import { readTriplet, styleCrop, type Triplet } from '../../data/inpainting.js';
 import { createSampler, type Sampler } from '../../data/sampler.js';
@@ -18,7 +18,8 @@ import type { IpAdapterSettings } from './settings.js';
 
 /** A prompt of the task, ready for the policy. */
 export interface InpaintPrompt extends Prompt, FlowAsked {
-  readonly sample: InpaintSample;
+  /** The context, and the wanted picture. */
+  readonly pictures: Pick<Triplet, 'source' | 'ref'>;
   /** Of the latents. */
   readonly size: Omit<Planes, 'data'>;
 }
@@ -90,7 +91,7 @@ export class InpaintTask implements Task<InpaintPrompt, FlowAnswer> {
       id: sample.id,
       instruction: sample.prompt,
       sourcePng: () => Promise.resolve(sample.sourcePng),
-      sample,
+      pictures: { source: triplet.source, ref: triplet.ref },
       size: { channels: CHANNELS, width, height },
       flow: {
         rows: height / patch,
@@ -104,25 +105,23 @@ export class InpaintTask implements Task<InpaintPrompt, FlowAnswer> {
   }
 
   /** The wanted picture as the model would leave it. */
-  async labelLatents({ sample }: InpaintPrompt): Promise<Float32Array> {
-    return pack(toPlanes(await decodeImage(sample.refPng, sample.paths.ref)), this.#patch);
+  labelLatents({ pictures: { ref } }: InpaintPrompt): Float32Array {
+    return pack(toPlanes(ref), this.#patch);
   }
 
-  render(chunk: readonly Answers<InpaintPrompt, FlowAnswer>[]): Promise<Rendered[][]> {
-    return Promise.all(
-      chunk.map(async ({ prompt, answers, keys }) => {
-        const source = await decodeImage(prompt.sample.sourcePng, prompt.id);
-        const { truth } = await this.labels(prompt);
-        return answers.map(({ latents, finished }, i): Rendered => {
-          // What is judged is what is recorded, so that it can be judged again.
-          const half = narrow(latents, 'F16');
-          const edited = toImage(unpack(fromHalves(half), prompt.size, this.#patch));
-          return {
-            item: { key: keys[i], instruction: prompt.instruction, source, truth, edited, finished },
-            record: { latents: Buffer.from(half).toString('base64') },
-            caption: prompt.instruction,
-          };
-        });
+  async render(chunk: readonly Answers<InpaintPrompt, FlowAnswer>[]): Promise<Rendered[][]> {
+    return chunk.map(({ prompt, answers, keys }) =>
+      answers.map(({ latents, finished }, i): Rendered => {
+        const { instruction, size } = prompt;
+        const { source, ref: truth } = prompt.pictures;
+        // What is judged is what is recorded, so that it can be judged again.
+        const half = narrow(latents, 'F16');
+        const edited = toImage(unpack(fromHalves(half), size, this.#patch));
+        return {
+          item: { key: keys[i], instruction, source, truth, edited, finished },
+          record: { latents: Buffer.from(half).toString('base64') },
+          caption: instruction,
+        };
       }),
     );
   }
@@ -137,8 +136,8 @@ export class InpaintTask implements Task<InpaintPrompt, FlowAnswer> {
     };
   }
 
-  async labels({ sample }: InpaintPrompt): Promise<{ truth: RgbImage | null }> {
-    return { truth: await decodeImage(sample.refPng, sample.paths.ref) };
+  async labels({ pictures }: InpaintPrompt): Promise<{ truth: RgbImage }> {
+    return { truth: pictures.ref };
   }
 
   async dispose(): Promise<void> {}
