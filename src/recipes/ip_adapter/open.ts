@@ -1,6 +1,7 @@
 /** Opens `ip_adapter`: a flow-matching image model that paints into masked pictures. */
 import { DataError, InternalError } from '../../core/errors.js';
 import { sessionOptions } from '../../engines/onnx/session_options.js';
+import { AutoencoderCodec, pixelCodec, type PictureCodec } from '../../environments/picture_codec.js';
 import { modelFolder, type RunResolver } from '../../models/reference.js';
 import type { FlowTransformerConfig } from '../../nets/flow/config.js';
 import { describeFlowTransformer } from '../../nets/flow/files.js';
@@ -17,7 +18,7 @@ import type { Training } from '../../train/loop.js';
 import type { OpenRecipe } from '../../train/opener.js';
 import { scheduleOf } from '../../train/schedule.js';
 import { SupervisedTraining } from '../../train/supervised.js';
-import { makeData } from './data.js';
+import { makeSigns } from '../sign_data.js';
 import { heldOutBatch, trainingBatch } from './labelled.js';
 import type { IpAdapterSettings } from './settings.js';
 import { initConfig, InpaintTask, type InpaintPrompt } from './task.js';
@@ -25,8 +26,9 @@ import { initConfig, InpaintTask, type InpaintPrompt } from './task.js';
 async function open(settings: IpAdapterSettings, bench: Bench): Promise<Training> {
   const { algorithm, policy, optimizer, reward, rollout, validation } = settings;
   const { group, judge, checkpoint, resolveRun } = bench;
-  const model = startingModel(settings, resolveRun);
-  const task = InpaintTask.open(settings, model.config);
+  const codec = codecOf(settings, resolveRun);
+  const model = startingModel(settings, resolveRun, codec);
+  const task = InpaintTask.open(settings, model.config, codec);
   noteDatasets(bench, settings.data, task.sources);
   const trained = new FlowPolicy({
     model,
@@ -93,25 +95,40 @@ function manners({
   return { sampled, greedy: { ...sampled, sigmas: (tokens) => sigmas(eval_num_steps, tokens), noiseLevel: 0 } };
 }
 
+/** What is between pictures and latents. Raises CheckpointError where the autoencoder cannot be read. */
+function codecOf({ policy }: Pick<IpAdapterSettings, 'policy'>, resolveRun: RunResolver): PictureCodec {
+  const { vae } = policy.parts;
+  if (vae === null) return pixelCodec;
+  return AutoencoderCodec.open(modelFolder(vae, resolveRun), sessionOptions(policy.engine));
+}
+
 /** Raises CheckpointError as `loadFlow` does. */
 function startingModel(
   { policy, seed }: Pick<IpAdapterSettings, 'policy' | 'seed'>,
   resolveRun: RunResolver,
+  codec: PictureCodec,
 ): FlowModel {
   if (policy.model !== null) return loadFlow(modelFolder(policy.model, resolveRun), policy.train);
   if (policy.init === null) throw new DataError('policy.model and policy.init are both null');
-  return initFlow(initConfig(policy.init), policy.train, seed);
+  return initFlow(initConfig(policy.init, codec), policy.train, seed);
 }
 
 /** Its architecture alone. */
-function startingConfig({ policy }: Pick<IpAdapterSettings, 'policy'>, resolveRun: RunResolver): FlowTransformerConfig {
+function startingConfig(
+  { policy }: Pick<IpAdapterSettings, 'policy'>,
+  resolveRun: RunResolver,
+  codec: PictureCodec,
+): FlowTransformerConfig {
   if (policy.model !== null) return describeFlowTransformer(modelFolder(policy.model, resolveRun));
   if (policy.init === null) throw new DataError('policy.model and policy.init are both null');
-  return initConfig(policy.init);
+  return initConfig(policy.init, codec);
 }
 
 export const ipAdapter: OpenRecipe<IpAdapterSettings> = {
-  makeData,
+  makeData: makeSigns,
   open,
-  openTask: async (settings, resolveRun) => InpaintTask.open(settings, startingConfig(settings, resolveRun)),
+  openTask: async (settings, resolveRun) => {
+    const codec = codecOf(settings, resolveRun);
+    return InpaintTask.open(settings, startingConfig(settings, resolveRun, codec), codec);
+  },
 };
