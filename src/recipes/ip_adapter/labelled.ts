@@ -39,7 +39,12 @@ const GOLDEN = 0.6180339887498949;
  * x = (1 - sigma) x0 + sigma eps, of which the velocity eps - x0 is learnt. A model that predicts x0 errs by 1 / sigma as much in the velocity:
  * its loss is weighed by sigma^2, which makes it the error of x0.
  */
-async function labelled(task: InpaintTask, prompt: InpaintPrompt, sigma: number, random: RandomStream): Promise<LabelledPicture> {
+async function labelled(
+  task: InpaintTask,
+  prompt: InpaintPrompt,
+  sigma: number,
+  random: RandomStream,
+): Promise<LabelledPicture> {
   const latents = await prompt.wanted();
   const noise = latents.map(() => random.normal());
   const action: FlowAction = {
