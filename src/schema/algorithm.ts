@@ -146,7 +146,8 @@ export const tokenizerAlgorithm = section(
     .prefault({}),
 );
 
-const flowGrpo = grpo.extend({
+/** Its KL is known in closed form. */
+const flowGrpo = grpo.omit({ kl_estimator: true }).extend({
   advantage: advantageFields.extend({ clip: result(CLIP, positive.nullable().default(5)) }).prefault({}),
   clip_range: result(
     'Clip range of the probability ratio; log-probabilities are means over the elements of a picture, and move little. null means no clipping.',
@@ -182,6 +183,7 @@ export const flowAlgorithm = section(
 
 /** Learning from rewards; ppo is GRPO with other defaults. */
 export type GrpoSettings = Omit<z.output<typeof grpo>, 'type'> & { type: 'grpo' | 'ppo' };
+export type FlowGrpoSettings = Omit<GrpoSettings, 'kl_estimator'>;
 export type SftSettings = z.output<typeof sft>;
 export type WordsSftSettings = z.output<typeof wordsSft>;
 export type AdvantageSettings = z.output<typeof advantage>;

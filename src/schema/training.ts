@@ -159,6 +159,12 @@ export const validation = section(
 );
 export type ValidationSettings = z.output<typeof validation>;
 
+/** Of a policy that answers without a temperature. */
+export const flowValidation = section(
+  validation.description ?? '',
+  validation.unwrap().omit({ temperature: true }).prefault({}),
+);
+
 export const checkpoint = section(
   'What is saved, and what is kept.',
   z

@@ -60,12 +60,14 @@ async function open(settings: IpAdapterSettings, bench: Bench): Promise<Training
     });
   }
   if (collector === null || heldOut === null) throw new InternalError('learning from rewards without a reward');
-  return openGrpo({ ...settings, algorithm }, bench, {
+  // Of Gaussians the divergence is known, and nothing is estimated.
+  return openGrpo({ ...settings, algorithm: { ...algorithm, kl_estimator: 'k3' } }, bench, {
     ...collector,
     heldOut,
     how: manners(settings).sampled,
     schedule,
     trained: (_iteration, _prompt, { actions }) => new Float32Array(actions.length).fill(1),
+    minibatchesOf: 'actions',
     // What clipping would notice.
     mismatchAlarm: (algorithm.clip_range ?? CLIP_RANGE) / 10,
   });

@@ -7,7 +7,7 @@ import { inpaintData } from '../../schema/data.js';
 import { idleWhere, positive, positiveInteger, count, result, section, type ReadSettings } from '../../schema/mark.js';
 import { engine } from '../../schema/model.js';
 import { taskField, trainedFields } from '../../schema/run.js';
-import { flowRollout } from '../../schema/training.js';
+import { flowRollout, flowValidation } from '../../schema/training.js';
 import { lossColumns, rewardColumns } from '../columns.js';
 import { flowActivations, flowModelParameters, trainingBytes } from '../memory.js';
 import { sourcesOf, type FlowModelShape, type Need, type ShapeOf, type TrainedRecipe } from '../recipe.js';
@@ -80,6 +80,7 @@ const supervised = (read: ReadSettings): boolean => read('algorithm.type') === '
 const schema = z.strictObject({
   ...trainedFields,
   ...taskField('ip_adapter'),
+  validation: flowValidation,
   algorithm: flowAlgorithm,
   rollout: idleWhere(supervised, flowRollout),
   policy,

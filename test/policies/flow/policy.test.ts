@@ -157,7 +157,10 @@ describe('a flow policy that learns', () => {
   it('measures KL between the Gaussians of the weights and of their reference', async () => {
     const made = open(model);
     const answers = await sampled(made, model, { prompts: 2, answers: 2 });
-    const lessons = await lessonsOf(answers, made);
+    const lessons = (await lessonsOf(answers, made)).map((lesson) => ({
+      ...lesson,
+      targets: lesson.targets.map((target) => ({ ...target, weights: target.weights.map(() => 0.05) })),
+    }));
     const now = await made.learner.statistics(lessons, model.weights, true);
     const { statistics } = await made.learner.learn(lessons, LOSSES['reinforce']);
     await made.learner.gradients();
@@ -173,6 +176,29 @@ describe('a flow policy that learns', () => {
         }),
       ),
     );
+  });
+
+  it('computes none of the actions that weigh nothing, and tells what they were', async () => {
+    const answers = await sampled(open(model), model, { prompts: 2, answers: 3 });
+    const whole = await lessonsOf(answers, open(model));
+    const lessons = whole.map((lesson, i) => ({
+      ...lesson,
+      targets: lesson.targets.map((target) => ({ ...target, weights: target.weights.map((w) => (i === 0 ? 0 : w)) })),
+    }));
+    const learnt = async (of: readonly FlowLesson[]) => {
+      const made = open(smallFlow());
+      const report = await made.learner.learn(of, LOSSES['ratio']);
+      return { report, gradient: await made.learner.gradients() };
+    };
+    const both = await learnt(lessons);
+    const alone = await learnt(lessons.slice(1));
+    expect(both.report.loss).toBe(alone.report.loss);
+    expect(both.report.statistics[1]).toEqual(alone.report.statistics[0]);
+    expect([...both.gradient.values()]).toEqual([...alone.gradient.values()]);
+    both.report.statistics[0].forEach(({ logProbs, divergence }, g) => {
+      expect([...logProbs]).toEqual([...lessons[0].targets[g].old!.logProbs]);
+      expect([...divergence!]).toEqual([0, 0, 0]);
+    });
   });
 
   it('finds the same gradient on two ranks', async () => {

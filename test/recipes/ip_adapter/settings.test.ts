@@ -97,11 +97,23 @@ describe('the settings of ip_adapter', () => {
       'policy.init: found both policy.model and policy.init; set one of them to null: a checkpoint brings its own architecture',
     ],
     [
+      { rollout: { generations_per_sample: 1 } },
+      "rollout.generations_per_sample: found 1; allowed: 2 or more, because GRPO compares the answers of one prompt (those of others, too, with algorithm.advantage.scope 'batch')",
+    ],
+    [{ validation: { temperature: 0.5 } }, 'validation.temperature: unknown key; allowed: every_n_iterations, greedy, prompts, seed, weights'],
+    [{ algorithm: { kl_estimator: 'k2' } }, 'algorithm.kl_estimator: unknown key; allowed: advantage, clip_range, drop_zero_spread, inner_epochs, kl_coeff, minibatches, reward_scale, type, warmup_steps'],
+    [
       { optimizer: { gradient_checkpointing: true } },
       'optimizer.gradient_checkpointing: found true, which flow models do not do; allowed: false',
     ],
   ] as const)('refuse %o', (changes, ...messages) => {
     expect(problemsOf(changes)).toEqual(messages);
+  });
+
+  it('take groups of one, whose advantages are over the batch, and minibatches of any number', () => {
+    const rollout = { episodes_per_iteration: 8, generations_per_sample: 1 };
+    expect(problemsOf({ algorithm: { type: 'ppo', minibatches: 3 }, rollout })).toEqual([]);
+    expect(problemsOf({ algorithm: { minibatches: 5 } })).toEqual([]);
   });
 
   it('lack what is not computed yet', () => {
