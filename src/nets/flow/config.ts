@@ -66,13 +66,14 @@ export function velocityWidth(config: FlowTransformerConfig): number {
 
 const size = z.int().positive();
 const axis = z.int().nonnegative();
-const ipAdapter = z.object({ tokens: size, image_embed_dim: size, scale: z.number() });
+/** As a config.json says it. */
+export const ipAdapterSchema = z.object({ tokens: size, image_embed_dim: size, scale: z.number() });
 const sizes = {
   in_channels: size.default(64),
   attention_head_dim: size.default(128),
   num_attention_heads: size.default(24),
   axes_dims_rope: z.tuple([axis, axis, axis]).default([16, 56, 56]),
-  ip_adapter: ipAdapter.nullish().transform((adapter) => adapter ?? null),
+  ip_adapter: ipAdapterSchema.nullish().transform((adapter) => adapter ?? null),
   prediction: z.enum(['velocity', 'sample']).default('velocity'),
 };
 const no = z.literal(false).nullish();
