@@ -14,8 +14,7 @@ import type { Tokenizer } from '../models/tokenizer/tokenizer.js';
 import { openChatTemplate, parse, tokenCount, tokenizerJson } from '../models/tokenizer/texts.js';
 import { withAdapter } from '../nets/decoder/config.js';
 import { checkDecoder } from '../nets/decoder/files.js';
-import { checkFlowTransformer } from '../nets/flow/files.js';
-import { requireTrained } from '../policies/flow/model.js';
+import { checkFlowModel } from '../policies/flow/load.js';
 import { lacksHubBase, rootOf } from '../policies/adapter_files.js';
 import { describeModel } from '../policies/tokens/adapter.js';
 import { TokenSpace } from '../policies/tokens/emu3/space.js';
@@ -30,8 +29,10 @@ const checks: { readonly [K in Need['kind']]: (need: NeedOf<K>) => void } = {
   edits: ({ path }) => void openEditDataset(path).read(0),
   rows: ({ path, columns }) => checkRows(path, columns),
   self_bench: ({ path, quoted }) => void wholeList(path, quoted ? targetOf : undefined),
-  flow_transformer: ({ folder, trains }) => {
-    if (existsSync(folder)) requireTrained(checkFlowTransformer(folder), trains, folder);
+  flow_model: ({ folder, trains, lora, begun }) => {
+    // How wide its style images' features are decides nothing here.
+    const imagePrompt = begun === null ? null : { ...begun, image_embed_dim: 1 };
+    if (existsSync(folder)) checkFlowModel(folder, { trains, lora, imagePrompt });
   },
   decoder: lookAtDecoder,
   tokenizer: lookAtTokenizer,

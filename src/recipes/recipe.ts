@@ -63,7 +63,14 @@ export interface TrainedRecipe<S extends TrainedSettings = TrainedSettings> exte
 
 /** Something on this machine that can be looked at without computing; `launch/needs.ts` has one line for each kind. */
 export type Need =
-  | { readonly kind: 'flow_transformer'; readonly folder: string; readonly trains: 'all' | 'adapter' }
+  | {
+      readonly kind: 'flow_model';
+      readonly folder: string;
+      readonly trains: 'all' | 'adapter' | 'lora';
+      readonly lora: z.output<typeof lora> | null;
+      /** The IP-Adapter that is begun on it. */
+      readonly begun: { readonly tokens: number; readonly scale: number } | null;
+    }
   | { readonly kind: 'datalist'; readonly path: string }
   /** A datalist of edits, of which the first is read, too. */
   | { readonly kind: 'edits'; readonly path: string }

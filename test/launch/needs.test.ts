@@ -278,7 +278,7 @@ describe('a flow transformer', () => {
     const folder = newFolder();
     cpSync(join(FLOWS, name), folder, { recursive: true });
     change(folder);
-    return () => checkNeed({ kind: 'flow_transformer', folder, trains });
+    return () => checkNeed({ kind: 'flow_model', folder, trains, lora: null, begun: null });
   };
 
   it('is right as diffusers saved it', () => {
@@ -294,6 +294,6 @@ describe('a flow transformer', () => {
   });
 
   it('that is not there is another matter', () => {
-    expect(() => checkNeed({ kind: 'flow_transformer', folder: '/nowhere', trains: 'all' })).not.toThrow();
+    expect(() => checkNeed({ kind: 'flow_model', folder: '/nowhere', trains: 'all', lora: null, begun: null })).not.toThrow();
   });
 });

@@ -54,6 +54,11 @@ export interface QwenImageConfig extends Sizes {
 export type FlowTransformerConfig = FluxConfig | QwenImageConfig;
 export type FlowArchitecture = FlowTransformerConfig['architecture'];
 
+/** The same transformer with another IP-Adapter. */
+export function withIpAdapter(config: FlowTransformerConfig, adapter: IpAdapterConfig): FlowTransformerConfig {
+  return { ...config, ip_adapter: adapter };
+}
+
 /** Width of the streams between the blocks. */
 export function innerWidth(config: FlowTransformerConfig): number {
   return config.num_attention_heads * config.attention_head_dim;

@@ -155,10 +155,10 @@ export class FlowLearner {
 
   /** Of every action of a micro-batch [B]: log-probability [B], the Gaussian's mean [B, N, C] and its precision [B]. */
   #gaussians(graph: Graph, shape: FlowShape): { logProbs: Value; means: Value; precision: Value } {
-    const { config } = this.model;
+    const { config, adapter } = this.model;
     const { batch } = shape;
     const inputs = flowInputs(graph, config, shape);
-    const found = velocity(graph, config, shape, inputs);
+    const found = velocity(graph, config, shape, inputs, adapter);
     const { guidance } = this.options;
     const v = this.#isAskedTwice ? guided(found, graph.input('unguided', found.shape), guidance ?? 1) : found;
     const x = slice(inputs.hidden, 2, 0, velocityWidth(config));

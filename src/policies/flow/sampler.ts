@@ -1,11 +1,12 @@
 /** Answers of a flow policy: pictures from noise, step by step, with the log-probabilities of the noisy steps. */
 import type { SessionOptions } from '../../engines/onnx/session.js';
 import type { Weights } from '../../models/files.js';
-import { velocityWidth, type FlowTransformerConfig } from '../../nets/flow/config.js';
+import { velocityWidth } from '../../nets/flow/config.js';
 import { flowInputs, velocity } from '../../nets/flow/transformer.js';
 import type { SampleRequest } from '../policy.js';
 import { SessionCache } from '../session_cache.js';
 import type { FlowAction, FlowAnswer, FlowAsked, FlowCondition } from './batch.js';
+import type { FlowModel } from './model.js';
 import { microBatches, modelFeeds, partOf, takesGuidance, unconditional, type FlowRow } from './rows.js';
 import { gaussianOf, noisyRange, odeStep, sdeStep, type Gaussian, type NoisySteps } from './steps.js';
 
@@ -17,8 +18,7 @@ export interface FlowSampling extends NoisySteps {
   readonly guidance: number | null;
 }
 
-export interface FlowSamplerOptions {
-  readonly config: FlowTransformerConfig;
+export interface FlowSamplerOptions extends Pick<FlowModel, 'config' | 'adapter'> {
   /** Pictures that the model sees at once. */
   readonly batch: number;
   readonly session: SessionOptions;
@@ -108,7 +108,7 @@ export class FlowSampler {
   }
 
   async #ask(rows: readonly FlowRow[], guidance: number | null, weights: Weights): Promise<Float32Array[]> {
-    const { config, batch } = this.options;
+    const { config, adapter, batch } = this.options;
     const out = new Array<Float32Array>(rows.length);
     for (const { shape, at } of microBatches(rows, config, batch)) {
       const feeds = modelFeeds(
@@ -119,7 +119,7 @@ export class FlowSampler {
       );
       const result = await this.#sessions.use(
         shape,
-        (graph) => ({ velocity: velocity(graph, config, shape, flowInputs(graph, config, shape)) }),
+        (graph) => ({ velocity: velocity(graph, config, shape, flowInputs(graph, config, shape), adapter) }),
         (session) => session.run(feeds, weights),
       );
       at.forEach((i, b) => (out[i] = partOf(result.velocity as Float32Array, b, shape.batch)));

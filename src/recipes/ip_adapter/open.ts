@@ -2,11 +2,11 @@
 import { DataError, InternalError } from '../../core/errors.js';
 import { sessionOptions } from '../../engines/onnx/session_options.js';
 import { modelFolder, type RunResolver } from '../../models/reference.js';
-import type { FlowTransformerConfig } from '../../nets/flow/config.js';
-import { describeFlowTransformer } from '../../nets/flow/files.js';
+import type { FlowTransformerConfig, IpAdapterConfig } from '../../nets/flow/config.js';
 import type { FlowAnswer } from '../../policies/flow/batch.js';
 import { flowModelTypes } from '../../policies/flow/model_types.js';
-import { initFlow, loadFlow, type FlowModel } from '../../policies/flow/model.js';
+import { describeFlowModel, loadFlow } from '../../policies/flow/load.js';
+import { initFlow, type FlowModel } from '../../policies/flow/model.js';
 import { FlowPolicy } from '../../policies/flow/policy.js';
 import type { FlowSampling } from '../../policies/flow/sampler.js';
 import { asksJudge } from '../../rewards/score/choice.js';
@@ -18,6 +18,7 @@ import type { OpenRecipe } from '../../train/opener.js';
 import { scheduleOf } from '../../train/schedule.js';
 import { SupervisedTraining } from '../../train/supervised.js';
 import { makeData } from './data.js';
+import { styleWidth } from './encoders.js';
 import { heldOutBatch, trainingBatch } from './labelled.js';
 import type { IpAdapterSettings } from './settings.js';
 import { initConfig, InpaintTask, type InpaintPrompt } from './task.js';
@@ -100,14 +101,27 @@ function startingModel(
   { policy, seed }: Pick<IpAdapterSettings, 'policy' | 'seed'>,
   resolveRun: RunResolver,
 ): FlowModel {
-  if (policy.model !== null) return loadFlow(modelFolder(policy.model, resolveRun), policy.train);
-  if (policy.init === null) throw new DataError('policy.model and policy.init are both null');
-  return initFlow(initConfig(policy.init), policy.train, seed);
+  const { model, init, train, lora } = policy;
+  if (model !== null) {
+    const imagePrompt = imagePromptOf(policy);
+    return loadFlow(modelFolder(model, resolveRun), { trains: train, lora, imagePrompt, seed });
+  }
+  if (init === null) throw new DataError('policy.model and policy.init are both null');
+  if (train === 'lora') throw new InternalError('LoRA over random weights');
+  return initFlow(initConfig(init), train, seed);
+}
+
+/** The IP-Adapter that is begun on a model that has none. */
+function imagePromptOf({ ip_adapter }: IpAdapterSettings['policy']): IpAdapterConfig | null {
+  return ip_adapter === null ? null : { ...ip_adapter, image_embed_dim: styleWidth };
 }
 
 /** Its architecture alone. */
 function startingConfig({ policy }: Pick<IpAdapterSettings, 'policy'>, resolveRun: RunResolver): FlowTransformerConfig {
-  if (policy.model !== null) return describeFlowTransformer(modelFolder(policy.model, resolveRun));
+  if (policy.model !== null) {
+    const config = describeFlowModel(modelFolder(policy.model, resolveRun));
+    return { ...config, ip_adapter: config.ip_adapter ?? imagePromptOf(policy) };
+  }
   if (policy.init === null) throw new DataError('policy.model and policy.init are both null');
   return initConfig(policy.init);
 }

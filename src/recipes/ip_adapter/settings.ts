@@ -5,16 +5,22 @@ import { reward } from '../../rewards/schema/reward.js';
 import { flowAlgorithm } from '../../schema/algorithm.js';
 import { inpaintData } from '../../schema/data.js';
 import { idleWhere, positive, positiveInteger, count, result, section, type ReadSettings } from '../../schema/mark.js';
-import { engine } from '../../schema/model.js';
+import { engine, lora } from '../../schema/model.js';
 import { taskField, trainedFields } from '../../schema/run.js';
 import { flowRollout, flowValidation } from '../../schema/training.js';
 import { lossColumns, rewardColumns } from '../columns.js';
 import { flowActivations, flowModelParameters, trainingBytes } from '../memory.js';
 import { sourcesOf, type FlowModelShape, type Need, type ShapeOf, type TrainedRecipe } from '../recipe.js';
 import { noLabelledWords, rewardRules } from '../reward_rules.js';
+import { isObject } from '../../schema/walk.js';
 import { number, problem, type Problem, type Reader } from '../rules.js';
 import { idleClip, optionalModel } from '../token_policy.js';
 import { groupRules, sharedRules } from '../training_rules.js';
+
+const imagePrompt = z.strictObject({
+  tokens: result('How many.', positiveInteger.default(4)),
+  scale: result('What their attention is multiplied by.', positive.default(1)),
+});
 
 const init = section(
   "A flow transformer from random weights: its architecture in the words of diffusers' FluxTransformer2DModel.",
@@ -31,12 +37,7 @@ const init = section(
     ),
     ip_adapter: section(
       'The IP-Adapter: tokens of the style image that every joint block attends to besides; null means none.',
-      z
-        .strictObject({
-          tokens: result('How many.', positiveInteger.default(4)),
-          scale: result('What their attention is multiplied by.', positive.default(1)),
-        })
-        .nullable(),
+      imagePrompt.nullable(),
     ),
   }),
 );
@@ -57,8 +58,17 @@ const policy = section(
       z.enum(['tiny', 'flux', 'qwen']).default('tiny'),
     ),
     train: result(
-      'What training changes: the IP-Adapter alone, or all weights.',
-      z.enum(['adapter', 'all']).default('adapter'),
+      "What training changes: 'adapter', the IP-Adapter alone, 'lora', adapters beside its linear layers as policy.lora says, or 'all' weights. A checkpoint of the first two holds what is trained alone, and names the model that it stands on.",
+      z.enum(['adapter', 'lora', 'all']).default('adapter'),
+    ),
+    lora: lora
+      .nullable()
+      .default(null)
+      .meta({ ...lora.meta(), absent: null }),
+    ip_adapter: section(
+      'The IP-Adapter that is begun on a model that has none: tokens of the style image that every joint block attends to besides; null: the one that the model has.',
+      imagePrompt.nullable().default(null),
+      { absent: null },
     ),
     parts: section(
       'The frozen models around it.',
@@ -93,7 +103,18 @@ export const ipAdapter: TrainedRecipe<IpAdapterSettings> = {
   name: 'ip_adapter',
   trainer: 'this program',
   schema,
-  rules: [...groupRules, ...sharedRules, start, scratch, signs, window, unused, ...rewardRules, noLabelledWords],
+  rules: [
+    ...groupRules,
+    ...sharedRules,
+    start,
+    scratch,
+    adapters,
+    signs,
+    window,
+    unused,
+    ...rewardRules,
+    noLabelledWords,
+  ],
   models: ['policy.model'],
   tokenizers: [],
   engines: ['policy.engine'],
@@ -127,9 +148,11 @@ export const ipAdapter: TrainedRecipe<IpAdapterSettings> = {
       : { key: 'algorithm.sft.patience', value: algorithm.sft.patience },
   tinyData: ({ data: { dir, tiny } }) => (tiny === null ? null : join(dir, tiny.folder)),
   // The model without a text encoder reads what a prompt quotes, whatever scores it.
-  needs: ({ data, policy: { model, train } }) => [
+  needs: ({ data, policy: { model, train, lora, ip_adapter } }) => [
     ...sourcesOf(data).map(({ path }): Need => ({ kind: 'self_bench', path, quoted: true })),
-    ...(typeof model === 'string' ? [{ kind: 'flow_transformer', folder: model, trains: train } as const] : []),
+    ...(typeof model === 'string'
+      ? [{ kind: 'flow_model', folder: model, trains: train, lora, begun: ip_adapter } as const]
+      : []),
   ],
   warnings: idleClip,
   missing: ({ policy }) => [
@@ -203,12 +226,16 @@ function window(read: Reader): Problem[] {
 function scratch(read: Reader): Problem[] {
   if (read('policy.init') === null || read('policy.init') === undefined) return [];
   const depth = number(read, 'policy.init.attention_head_dim');
+  const train = read('policy.train');
   return [
-    ...(read('policy.train') === 'adapter'
+    ...(train === 'adapter' || train === 'lora'
       ? problem(
           'policy.train',
-          "found 'adapter' with policy.init, whose other weights nobody has trained; allowed: 'all', or 'adapter' with policy.model",
+          `found '${train}' with policy.init, whose other weights nobody has trained; allowed: 'all', or '${train}' with policy.model`,
         )
+      : []),
+    ...(isObject(read('policy.ip_adapter'))
+      ? problem('policy.ip_adapter', 'found with policy.init, which says it itself; allowed: policy.init.ip_adapter')
       : []),
     ...(depth === null || (depth >= 6 && depth % 2 === 0)
       ? []
@@ -216,6 +243,29 @@ function scratch(read: Reader): Problem[] {
           'policy.init.attention_head_dim',
           `found ${depth}; allowed: an even number of at least 6, as positions need`,
         )),
+  ];
+}
+
+/** Adapters are trained where they are asked for, and asked for where they are trained. */
+function adapters(read: Reader): Problem[] {
+  const [train, rank] = [read('policy.train'), read('policy.lora')];
+  if (train === undefined || rank === undefined) return [];
+  return [
+    ...(train === 'lora' && rank === null
+      ? problem('policy.lora', "found null with policy.train 'lora'; allowed: {} for its defaults, or {rank, alpha, …}")
+      : []),
+    ...(train !== 'lora' && rank !== null
+      ? problem(
+          'policy.train',
+          `found ${JSON.stringify(train)} with policy.lora, which is then not trained; allowed: 'lora', or policy.lora: null`,
+        )
+      : []),
+    ...(train === 'lora' && isObject(read('policy.ip_adapter'))
+      ? problem(
+          'policy.ip_adapter',
+          "found with policy.train 'lora', which would leave it as it begins, without effect; allowed: null",
+        )
+      : []),
   ];
 }
 

@@ -24,7 +24,7 @@ export const config: FluxConfig = {
 };
 
 /** A model none of whose weights is zero, so that everything matters. */
-export function smallFlow(trains: FlowModel['trains'] = 'all', seed = 1): FlowModel {
+export function smallFlow(trains: 'all' | 'adapter' = 'all', seed = 1): FlowModel {
   const model = initFlow(config, trains, seed);
   for (const [name, { data }] of model.weights) {
     const stream = new RandomStream(seed, 'small flow', name);
@@ -69,7 +69,7 @@ export function parts(
 ): Parts {
   const { microBatch = 4, guidance = null, peers = alone } = options;
   const session = { threads: 1 };
-  const sampler = new FlowSampler({ config: model.config, batch: microBatch, session });
+  const sampler = new FlowSampler({ ...model, batch: microBatch, session });
   return { sampler, learner: new FlowLearner(model, sampler, { microBatch, guidance, session, peers }) };
 }
 
