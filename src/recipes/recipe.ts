@@ -128,8 +128,12 @@ export interface FlowModelShape {
   readonly heads: number;
   readonly layers: number;
   readonly singleLayers: number;
+  /** Width of a text token. */
+  readonly textWidth: number;
   /** Side of the square of pixels that one token stands for. */
   readonly patch: number;
+  /** Its IP-Adapter: tokens, and the width of the features of a style image; null for none. */
+  readonly imagePrompt: { readonly tokens: number; readonly width: number } | null;
 }
 
 /** Of a decoder. */

@@ -9,7 +9,13 @@ import { engine, lora } from '../../schema/model.js';
 import { taskField, trainedFields } from '../../schema/run.js';
 import { flowRollout, flowValidation } from '../../schema/training.js';
 import { lossColumns, rewardColumns } from '../columns.js';
-import { flowActivations, flowModelParameters, trainingBytes } from '../memory.js';
+import {
+  flowActivations,
+  flowAdapterParameters,
+  flowModelParameters,
+  imagePromptParameters,
+  trainingBytes,
+} from '../memory.js';
 import { sourcesOf, type FlowModelShape, type Need, type ShapeOf, type TrainedRecipe } from '../recipe.js';
 import { noLabelledWords, rewardRules } from '../reward_rules.js';
 import { isObject } from '../../schema/walk.js';
@@ -122,16 +128,19 @@ export const ipAdapter: TrainedRecipe<IpAdapterSettings> = {
   sampler: () => null,
   parameters: (settings, shapeOf) => {
     const shape = shapeOfModel(settings, shapeOf);
-    return shape === null ? null : flowModelParameters(shape);
+    return shape === null ? null : trainedOf(settings, shape);
   },
   memory: (settings, shapeOf) => {
     const { optimizer, algorithm, data } = settings;
     const shape = shapeOfModel(settings, shapeOf);
-    if (shape === null || data.tiny === null) return null;
-    const tokens = (data.tiny.width * data.tiny.height) / shape.patch ** 2 + data.tiny.letters;
+    if (shape === null) return null;
+    const { width, height } = data.tiny ?? ASSUMED_SIZE;
+    const tokens = (width * height) / shape.patch ** 2 + (data.tiny?.letters ?? ASSUMED_TEXT);
     const copies = (optimizer.ema_decay === null ? 0 : 1) + (algorithm.type === 'sft' ? 0 : 1);
     const activations = flowActivations(shape, optimizer.per_device_batch_size, tokens);
-    return trainingBytes(flowModelParameters(shape), activations, copies);
+    const trained = trainedOf(settings, shape);
+    const frozen = settings.policy.train === 'all' ? 0 : flowModelParameters(shape) + imagePromptParameters(shape);
+    return trainingBytes(trained, activations, copies, frozen, 1);
   },
   shape: shapeOfModel,
   stepsPerIteration: ({ algorithm }) => (algorithm.type === 'sft' ? 1 : algorithm.inner_epochs * algorithm.minibatches),
@@ -172,22 +181,44 @@ export const ipAdapter: TrainedRecipe<IpAdapterSettings> = {
   ],
 };
 
-function shapeOfModel(
-  { policy: { init, model } }: Pick<IpAdapterSettings, 'policy'>,
-  shapeOf: ShapeOf,
-): FlowModelShape | null {
+/** Pictures whose size nobody says, in pixels, and the tokens of a text. */
+const ASSUMED_SIZE = { width: 512, height: 512 };
+const ASSUMED_TEXT = 512;
+/** Numbers that the tiny world's encoders make of a letter beside its place, and of a style image. */
+const LETTER_WIDTH = 37;
+const STYLE_WIDTH = 48;
+
+/** How many parameters training changes. */
+function trainedOf({ policy: { train, lora } }: Pick<IpAdapterSettings, 'policy'>, shape: FlowModelShape): number {
+  const imagePrompt = imagePromptParameters(shape);
+  switch (train) {
+    case 'all':
+      return flowModelParameters(shape) + imagePrompt;
+    case 'adapter':
+      return imagePrompt;
+    case 'lora':
+      return flowAdapterParameters(shape, lora?.rank ?? 0);
+  }
+}
+
+function shapeOfModel({ policy }: Pick<IpAdapterSettings, 'policy'>, shapeOf: ShapeOf): FlowModelShape | null {
+  const { init, model } = policy;
+  const begun = init?.ip_adapter ?? policy.ip_adapter;
+  const imagePrompt = begun === null ? null : { tokens: begun.tokens, width: STYLE_WIDTH };
   if (init === null) {
     const found = model === null ? null : shapeOf(model);
-    return found?.kind === 'flow' ? found : null;
+    return found?.kind === 'flow' ? { ...found, imagePrompt: found.imagePrompt ?? imagePrompt } : null;
   }
-  const {
-    num_attention_heads: heads,
-    attention_head_dim,
-    num_layers: layers,
-    num_single_layers: singleLayers,
-    patch,
-  } = init;
-  return { kind: 'flow', width: heads * attention_head_dim, heads, layers, singleLayers, patch };
+  return {
+    kind: 'flow',
+    width: init.num_attention_heads * init.attention_head_dim,
+    heads: init.num_attention_heads,
+    layers: init.num_layers,
+    singleLayers: init.num_single_layers,
+    textWidth: LETTER_WIDTH + init.text_length,
+    patch: init.patch,
+    imagePrompt,
+  };
 }
 
 /** A policy starts from a checkpoint or from random weights. */
