@@ -5,6 +5,7 @@ import { z } from 'zod';
 import { CheckpointError, ConfigError, DataError } from '../core/errors.js';
 import { openDatalist, readListedFile } from '../data/datalist.js';
 import { openEditDataset } from '../data/edits.js';
+import { lookAtSamples } from '../data/inpainting_look.js';
 import { checkRows } from '../data/rows.js';
 import { wholeList } from '../data/self_bench.js';
 import { describeVisionTokenizer } from '../environments/vision_tokens.js';
@@ -28,7 +29,8 @@ const checks: { readonly [K in Need['kind']]: (need: NeedOf<K>) => void } = {
   datalist: ({ path }) => void readListedFile(openDatalist(path), 0),
   edits: ({ path }) => void openEditDataset(path).read(0),
   rows: ({ path, columns }) => checkRows(path, columns),
-  self_bench: ({ path, quoted }) => void wholeList(path, quoted ? targetOf : undefined),
+  self_bench: ({ path, quoted, side }) =>
+    void wholeList(path, quoted ? targetOf : undefined, (list) => lookAtSamples(list, side)),
   flow_model: ({ folder, trains, lora, begun }) => {
     // How wide its style images' features are decides nothing here.
     const imagePrompt = begun === null ? null : { ...begun, image_embed_dim: 1 };

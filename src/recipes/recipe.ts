@@ -80,6 +80,8 @@ export type Need =
       readonly path: string;
       /** Whether a reward reads the text that each prompt quotes. */
       readonly quoted: boolean;
+      /** Both sides of every picture are to be multiples of it. */
+      readonly side: number;
     }
   | {
       readonly kind: 'decoder';

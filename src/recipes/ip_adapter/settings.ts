@@ -157,8 +157,8 @@ export const ipAdapter: TrainedRecipe<IpAdapterSettings> = {
       : { key: 'algorithm.sft.patience', value: algorithm.sft.patience },
   tinyData: ({ data: { dir, tiny } }) => (tiny === null ? null : join(dir, tiny.folder)),
   // The model without a text encoder reads what a prompt quotes, whatever scores it.
-  needs: ({ data, policy: { model, train, lora, ip_adapter } }) => [
-    ...sourcesOf(data).map(({ path }): Need => ({ kind: 'self_bench', path, quoted: true })),
+  needs: ({ data, policy: { model, init, train, lora, ip_adapter } }) => [
+    ...sourcesOf(data).map(({ path }): Need => ({ kind: 'self_bench', path, quoted: true, side: init?.patch ?? 1 })),
     ...(typeof model === 'string'
       ? [{ kind: 'flow_model', folder: model, trains: train, lora, begun: ip_adapter } as const]
       : []),

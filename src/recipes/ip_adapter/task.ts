@@ -1,8 +1,10 @@
 /** The task of `ip_adapter`: inpainting samples, their conditions for the flow model, and its latents as pictures. */
-import { CheckpointError, DataError, RunError } from '../../core/errors.js';
+import { belowFolder } from '../../config/hash.js';
+import { CheckpointError, RunError } from '../../core/errors.js';
 import type { RgbImage } from '../../core/image.js';
 import { halfToFloat, narrow } from '../../core/safetensors.js';
 import { readTriplet, styleCrop, type Triplet } from '../../data/inpainting.js';
+import { requireWhole } from '../../data/inpainting_look.js';
 import { createSampler, type Sampler } from '../../data/sampler.js';
 import { openSelfBench, type InpaintSample } from '../../data/self_bench.js';
 import type { SampleSource } from '../../data/types.js';
@@ -50,7 +52,11 @@ export class InpaintTask implements Task<InpaintPrompt, FlowAnswer> {
     const placed = placesOf(settings);
     const places = placesRead(config);
     const open = ({ path }: { readonly path: string }): SampleSource<InpaintSample> =>
-      openSelfBench(placed(path), (prompt, where) => void encodeLetters(prompt, places, where));
+      openSelfBench(
+        placed(path),
+        (prompt, where) => void encodeLetters(prompt, places, where),
+        belowFolder(data.dir, path),
+      );
     const train = data.train.map(open);
     const coefficients = data.train.flatMap(({ coefficient }) => (coefficient === null ? [] : [coefficient]));
     const sampler = createSampler(train, { seed, coefficients });
@@ -81,12 +87,7 @@ export class InpaintTask implements Task<InpaintPrompt, FlowAnswer> {
     const triplet = await readTriplet(sample);
     const { width, height } = triplet.source;
     const patch = this.#patch;
-    if (width % patch !== 0 || height % patch !== 0) {
-      throw new DataError(`a picture of ${width}x${height} pixels is no whole number of patches of ${patch}`, {
-        where: sample.paths.source,
-        next: `Bring the pictures to sides that are multiples of ${patch}.`,
-      });
-    }
+    requireWhole(triplet.source, patch, sample.paths.source);
     return {
       id: sample.id,
       instruction: sample.prompt,
