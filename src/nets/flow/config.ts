@@ -31,6 +31,11 @@ interface Sizes {
    * dimensions and a clean sample few, so that a narrow model may find the latter easier (Li and He, "Back to Basics", 2025, arXiv 2511.13720).
    */
   readonly prediction: 'velocity' | 'sample';
+  /**
+   * The share of pictures that it was shown without words and style when it was made, which diffusers does not know: null where nobody says.
+   * Of a model that is 0, guidance cannot be measured.
+   */
+  readonly condition_dropout: number | null;
 }
 
 /** FLUX (Black Forest Labs, 2024). */
@@ -80,6 +85,10 @@ const sizes = {
   axes_dims_rope: z.tuple([axis, axis, axis]).default([16, 56, 56]),
   ip_adapter: ipAdapterSchema.nullish().transform((adapter) => adapter ?? null),
   prediction: z.enum(['velocity', 'sample']).default('velocity'),
+  condition_dropout: z
+    .number()
+    .nullish()
+    .transform((share) => share ?? null),
 };
 const no = z.literal(false).nullish();
 
@@ -177,13 +186,14 @@ function problemOf({ axes_dims_rope: axes, attention_head_dim: depth }: FlowTran
 
 /** What a checkpoint's config.json holds; `readFlowConfig` reads it back. */
 export function flowConfigJson(config: FlowTransformerConfig): string {
-  const { architecture, ip_adapter, prediction, ...settings } = config;
+  const { architecture, ip_adapter, prediction, condition_dropout, ...settings } = config;
   const name = Object.entries(classes).find(([, entry]) => entry.architecture === architecture)?.[0];
   const json = {
     _class_name: name,
     ...settings,
     ...(ip_adapter === null ? {} : { ip_adapter }),
     ...(prediction === 'velocity' ? {} : { prediction }),
+    ...(condition_dropout === null ? {} : { condition_dropout }),
   };
   return `${JSON.stringify(json, null, 2)}\n`;
 }

@@ -25,6 +25,7 @@ import {
   rootOf,
 } from '../adapter_files.js';
 import type { FlowModel, FlowTrains } from './model.js';
+import { takesGuidance } from './rows.js';
 
 /** What is to be trained of a model. */
 export interface FlowTraining {
@@ -121,6 +122,18 @@ export function requireTrained(
       next: "Name a model that has one, set policy.ip_adapter to begin one, or set policy.train to 'all' or 'lora'.",
     });
   }
+}
+
+/** Guidance is measured from what a model says without words. Raises CheckpointError for one that never had to say that. */
+export function requireUnconditional(config: FlowTransformerConfig, guidance: number | null): void {
+  if (guidance === null || takesGuidance(config) || config.condition_dropout !== 0) return;
+  throw new CheckpointError(
+    'rollout.guidance_scale is set, and the model has no unconditional branch: it was trained with condition_dropout 0',
+    {
+      where: 'policy.model',
+      next: 'Set rollout.guidance_scale to null, or train the model with algorithm.sft.condition_dropout 0.1.',
+    },
+  );
 }
 
 /** Looks at what `loadFlow` would load, without reading weights. Raises as that does; what the Hub still has to bring is passed over. */

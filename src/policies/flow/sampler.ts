@@ -1,4 +1,5 @@
 /** Answers of a flow policy: pictures from noise, step by step, with the log-probabilities of the noisy steps. */
+import { RunError } from '../../core/errors.js';
 import type { SessionOptions } from '../../engines/onnx/session.js';
 import type { Weights } from '../../models/files.js';
 import { velocityWidth } from '../../nets/flow/config.js';
@@ -59,7 +60,10 @@ export class FlowSampler {
     );
   }
 
-  /** Answers by prompt. Those of one prompt have their noisy steps at the same places, which the first answer's stream draws. */
+  /**
+   * Answers by prompt. Those of one prompt have their noisy steps at the same places, which the first answer's stream draws. Raises RunError
+   * where a picture is not of finite numbers: nobody may take it for a black one.
+   */
   async sample(
     { prompts, answersPerPrompt, how, random }: Omit<SampleRequest<FlowAsked, FlowSampling>, 'weights' | 'among'>,
     weights: Weights,
@@ -82,6 +86,11 @@ export class FlowSampler {
         how,
         weights,
       );
+    }
+    if (begun.some(({ x }) => !x.every(Number.isFinite))) {
+      throw new RunError('the model made pictures of numbers that are not finite (NaN): it has diverged', {
+        next: 'Go on from an earlier checkpoint with a lower optimizer.learning_rate, or with a smaller rollout.guidance_scale where one is set.',
+      });
     }
     const answers = begun.map(({ x, actions, logProbs }): FlowAnswer => ({
       latents: x,

@@ -1,7 +1,7 @@
 /** The tiny world of signs, as this recipe's dataset. */
 import { join } from 'node:path';
 import { pathIn } from '../../tiny/world/parts.js';
-import { makeTinySigns, tinySigns, type SignWorld } from '../../tiny/world/sign_scenes.js';
+import { makeTinySigns, signWorld, tinySigns, type SignWorld } from '../../tiny/world/sign_scenes.js';
 import type { IpAdapterSettings } from './settings.js';
 
 /** Makes the signs where a config asks for them and they are not there yet. */
@@ -29,7 +29,5 @@ function worldOf({ data: { dir, tiny } }: IpAdapterSettings): {
   readonly options: SignWorld;
 } | null {
   if (tiny === null) return null;
-  const { folder, seed, width, height, letters, alphabet, counts } = tiny;
-  const options = { seed, geometry: { width, height }, letters, alphabet, sizes: counts };
-  return { root: join(dir, folder), options };
+  return { root: join(dir, tiny.folder), options: signWorld(tiny) };
 }

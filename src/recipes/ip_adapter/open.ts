@@ -5,7 +5,7 @@ import { modelFolder, type RunResolver } from '../../models/reference.js';
 import type { FlowTransformerConfig, IpAdapterConfig } from '../../nets/flow/config.js';
 import type { FlowAnswer } from '../../policies/flow/batch.js';
 import { flowModelTypes } from '../../policies/flow/model_types.js';
-import { describeFlowModel, loadFlow } from '../../policies/flow/load.js';
+import { describeFlowModel, loadFlow, requireUnconditional } from '../../policies/flow/load.js';
 import { initFlow, type FlowModel } from '../../policies/flow/model.js';
 import { FlowPolicy } from '../../policies/flow/policy.js';
 import type { FlowSampling } from '../../policies/flow/sampler.js';
@@ -27,6 +27,7 @@ async function open(settings: IpAdapterSettings, bench: Bench): Promise<Training
   const { algorithm, policy, optimizer, reward, rollout, validation } = settings;
   const { group, judge, checkpoint, resolveRun } = bench;
   const model = startingModel(settings, resolveRun);
+  requireUnconditional(model.config, rollout.guidance_scale);
   const task = InpaintTask.open(settings, model.config);
   noteDatasets(bench, settings.data, task.sources);
   const trained = new FlowPolicy({
@@ -49,7 +50,7 @@ async function open(settings: IpAdapterSettings, bench: Bench): Promise<Training
       policy: trained,
       schedule,
       sft: algorithm.sft,
-      batch: (iteration) => trainingBatch(task, algorithm.sft.batch_size, iteration),
+      batch: (iteration) => trainingBatch(task, algorithm.sft, iteration),
       heldOutBatch: () => heldOutBatch(task, validation.prompts),
       heldOut,
       checkpoint,
@@ -97,10 +98,13 @@ function manners({
 }
 
 /** Raises CheckpointError as `loadFlow` does. */
-function startingModel(
-  { policy, seed }: Pick<IpAdapterSettings, 'policy' | 'seed'>,
-  resolveRun: RunResolver,
-): FlowModel {
+function startingModel(settings: IpAdapterSettings, resolveRun: RunResolver): FlowModel {
+  const model = loadedModel(settings, resolveRun);
+  const { config } = model;
+  return { ...model, config: { ...config, condition_dropout: dropoutSeen(config, settings) } };
+}
+
+function loadedModel({ policy, seed }: IpAdapterSettings, resolveRun: RunResolver): FlowModel {
   const { model, init, train, lora } = policy;
   if (model !== null) {
     const imagePrompt = imagePromptOf(policy);
@@ -109,6 +113,15 @@ function startingModel(
   if (init === null) throw new DataError('policy.model and policy.init are both null');
   if (train === 'lora') throw new InternalError('LoRA over random weights');
   return initFlow(initConfig(init), train, seed);
+}
+
+/** The share of pictures without words that a model has seen once the run is through; null for one that others made, of which it is not known. */
+function dropoutSeen(
+  { condition_dropout: before }: FlowTransformerConfig,
+  { algorithm, policy }: IpAdapterSettings,
+): number | null {
+  if (before === null && policy.model !== null) return null;
+  return Math.max(before ?? 0, algorithm.type === 'sft' ? algorithm.sft.condition_dropout : 0);
 }
 
 /** The IP-Adapter that is begun on a model that has none. */

@@ -319,15 +319,22 @@ function signs(read: Reader): Problem[] {
 /** Settings that this recipe cannot follow. */
 function unused(read: Reader): Problem[] {
   const guidance = number(read, 'rollout.guidance_scale');
+  const dropout = number(read, 'algorithm.sft.condition_dropout');
   return [
     ...(read('optimizer.gradient_checkpointing') === true
       ? problem('optimizer.gradient_checkpointing', 'found true, which flow models do not do; allowed: false')
       : []),
-    ...(guidance === null
-      ? []
-      : problem(
+    ...(guidance !== null && dropout === 0
+      ? problem(
           'rollout.guidance_scale',
-          `found ${guidance}, but the model has no unconditional branch: supervised training leaves no words and no style out; allowed: null`,
-        )),
+          `found ${guidance} with algorithm.sft.condition_dropout 0, which leaves the model without the unconditional branch that guidance is measured from; allowed: null, or a dropout such as 0.1`,
+        )
+      : []),
+    ...(guidance !== null && isObject(read('policy.init')) && dropout === null
+      ? problem(
+          'rollout.guidance_scale',
+          `found ${guidance} with policy.init, whose model has no unconditional branch yet; allowed: null, or policy.model`,
+        )
+      : []),
   ];
 }

@@ -213,6 +213,7 @@ export function initConfig(init: NonNullable<IpAdapterSettings['policy']['init']
     pooled_projection_dim: 0,
     guidance_embeds: false,
     prediction,
+    condition_dropout: null,
     axes_dims_rope: [attention_head_dim - 2 * third, third, third],
     ip_adapter: ip_adapter === null ? null : { ...ip_adapter, image_embed_dim: styleWidth },
   };

@@ -1,5 +1,5 @@
 /** Flow models over a base: what trains is saved alone, and comes back with the base that it names. */
-import { cpSync,  readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { cpSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { afterEach, describe, expect, it } from 'vitest';
@@ -20,6 +20,7 @@ import {
   describeFlowModel,
   loadFlow,
   openFlowModel,
+  requireUnconditional,
   type FlowTraining,
 } from '../../../src/policies/flow/load.js';
 import type { FlowModel } from '../../../src/policies/flow/model.js';
@@ -193,6 +194,20 @@ describe('adapters of flow models', () => {
     const training = { ...ofLora, lora: { ...lora, targets: ['q_proj'] } };
     expect(() => loadFlow(wholeFolder(), training)).toThrow("'q_proj' matches no linear layer");
     expect(() => checkFlowModel(wholeFolder(), training)).toThrow("'q_proj' matches no linear layer");
+  });
+});
+
+describe('guidance', () => {
+  it('needs a model that has seen pictures without words, is told the guidance, or that others made', () => {
+    const look = (share: number | null, guidance: number | null) => () =>
+      requireUnconditional({ ...config, condition_dropout: share }, guidance);
+    expect(look(0, 3)).toThrow('the model has no unconditional branch');
+    expect(look(0, null)).not.toThrow();
+    expect(look(0.1, 3)).not.toThrow();
+    expect(look(null, 3)).not.toThrow();
+    expect(() => requireUnconditional({ ...config, guidance_embeds: true, condition_dropout: 0 }, 3)).not.toThrow();
+    const folder = write({ 'config.json': flowConfigJson({ ...config, condition_dropout: 0.1 }) });
+    expect(describeFlowModel(folder).condition_dropout).toBe(0.1);
   });
 });
 

@@ -87,6 +87,14 @@ describe('a flow policy that samples', () => {
     quiet.latents.forEach((one, i) => expect(one).toBeCloseTo(x[i], 5));
   });
 
+  it('says that a picture is none where its numbers are not finite', async () => {
+    const broken = smallFlow();
+    broken.weights.get('proj_out.bias')!.data[0] = NaN;
+    await expect(sampled(open(broken), broken, { prompts: 1, answers: 1 })).rejects.toThrow(
+      'the model made pictures of numbers that are not finite (NaN): it has diverged',
+    );
+  });
+
   it('has its noisy steps in one window for a whole group', async () => {
     const window = { size: 1, range: [0, 3] as const };
     const groups = await sampled(open(model), model, { prompts: 8, answers: 2, how: { ...how, window } });

@@ -19,6 +19,7 @@ export const config: FluxConfig = {
   pooled_projection_dim: 0,
   guidance_embeds: false,
   prediction: 'velocity',
+  condition_dropout: null,
   axes_dims_rope: [4, 2, 2],
   ip_adapter: { tokens: 2, image_embed_dim: 4, scale: 1 },
 };

@@ -73,7 +73,11 @@ describe('the settings of ip_adapter', () => {
     ],
     [
       { rollout: { guidance_scale: 3 } },
-      'rollout.guidance_scale: found 3, but the model has no unconditional branch: supervised training leaves no words and no style out; allowed: null',
+      'rollout.guidance_scale: found 3 with policy.init, whose model has no unconditional branch yet; allowed: null, or policy.model',
+    ],
+    [
+      { rollout: { guidance_scale: 3 }, algorithm: { type: 'sft', sft: { condition_dropout: 0 } } },
+      'rollout.guidance_scale: found 3 with algorithm.sft.condition_dropout 0, which leaves the model without the unconditional branch that guidance is measured from; allowed: null, or a dropout such as 0.1',
     ],
     [
       { policy: { train: 'adapter' } },
