@@ -39,6 +39,8 @@ local signs(split) = [{ path: data_dir + '/tiny/signs/' + split }];
     validation: signs('validation'),
     tiny: { counts: { labelled: 512 } },
   },
+  // Nothing is guided here.
+  algorithm+: if supervised then { sft+: { condition_dropout: 0 } } else {},
   reward: { mode: 'ocr' },
   validation+: { prompts: 128 },
 }

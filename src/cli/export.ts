@@ -48,7 +48,8 @@ export const exportVerb: Action = {
     const expDir = text(args, 'exp-dir');
     const paths = findRun(text(args, 'run'), expDir === '' ? undefined : expDir);
     const checkpoint = chosen(paths, wholeNumber(args, 'checkpoint', 0));
-    const { exportAdapter, exportMerged, holdsAdapter } = await import('../policies/tokens/export.js');
+    const { holdsAdapter } = await import('../policies/adapter_files.js');
+    const { exportAdapter, exportMerged } = await import('../policies/tokens/export.js');
     const format = text(args, 'format') || (holdsAdapter(checkpoint.dir) ? 'adapter' : 'merged');
     const asked = text(args, 'dtype');
     if (format === 'adapter' && asked !== '') {

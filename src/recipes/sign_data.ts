@@ -2,7 +2,7 @@
 import { join } from 'node:path';
 import type { TinySignSettings } from '../schema/data.js';
 import { pathIn } from '../tiny/world/parts.js';
-import { makeTinySigns, tinySigns, type SignWorld } from '../tiny/world/sign_scenes.js';
+import { makeTinySigns, signWorld, tinySigns, type SignWorld } from '../tiny/world/sign_scenes.js';
 
 /** What of a config says which signs it learns from. */
 interface SignData {
@@ -27,7 +27,5 @@ export function placesOf(settings: SignData): (path: string) => string {
 
 function worldOf({ data: { dir, tiny } }: SignData): { readonly root: string; readonly options: SignWorld } | null {
   if (tiny === null) return null;
-  const { folder, seed, width, height, letters, alphabet, counts } = tiny;
-  const options = { seed, geometry: { width, height }, letters, alphabet, sizes: counts };
-  return { root: join(dir, folder), options };
+  return { root: join(dir, tiny.folder), options: signWorld(tiny) };
 }

@@ -173,7 +173,7 @@ const benchSource = z.strictObject({
 });
 
 /** The default letters are those that readers of small print do not take for others, as O for 0 or I for a bar. */
-const tinySigns = section(
+export const tinySigns = section(
   'The embedded tiny world of signs with words: where the datasets below it do not exist, they are made.',
   z.strictObject({
     folder: tiny.shape.folder,

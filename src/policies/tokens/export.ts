@@ -17,9 +17,7 @@ import { storedNames } from '../../nets/decoder/files.js';
 import {
   ADAPTER_CONFIG_FILE,
   ADAPTER_FILE,
-  adapterWeights,
   baseOf,
-  describeModel,
   descriptionOf,
   digestOfWeights,
   holdsAdapter,
@@ -27,7 +25,8 @@ import {
   readAdapterConfig,
   refuseOtherBase,
   rootOf,
-} from './adapter.js';
+} from '../adapter_files.js';
+import { adapterWeights, describeModel } from './adapter.js';
 
 /** By the names that people have for them. */
 export const exportedDtypes = { float32: 'F32', bfloat16: 'BF16', float16: 'F16' } as const satisfies Record<
@@ -35,8 +34,6 @@ export const exportedDtypes = { float32: 'F32', bfloat16: 'BF16', float16: 'F16'
   WrittenDtype
 >;
 export type ExportedDtype = keyof typeof exportedDtypes;
-
-export { holdsAdapter } from './adapter.js';
 
 /** A file with weights holds at most so many bytes. */
 const SHARD_BYTES = 5e9;

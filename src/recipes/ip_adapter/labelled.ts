@@ -1,19 +1,29 @@
 /** Labelled pictures as supervised training takes them: at drawn noise levels the velocity that leads from noise to the picture (flow matching). */
 import { RandomStream } from '../../core/random.js';
 import type { FlowAction, FlowAnswer } from '../../policies/flow/batch.js';
+import { unconditional } from '../../policies/flow/rows.js';
 import { velocityGaussian } from '../../policies/flow/steps.js';
+import type { FlowSftSettings } from '../../schema/algorithm.js';
 import type { Labelled } from '../../train/supervised.js';
 import type { InpaintPrompt, InpaintTask } from './task.js';
 
 export type LabelledPicture = Labelled<InpaintPrompt, FlowAnswer>;
 
-/** The batch of an iteration: every picture at one noise level, drawn evenly. */
-export function trainingBatch(task: InpaintTask, size: number, iteration: number): Promise<LabelledPicture[]> {
+/** The batch of an iteration: every picture at one noise level, drawn evenly, a share of them without words and style. */
+export function trainingBatch(
+  task: InpaintTask,
+  { batch_size: size, condition_dropout: dropout }: Pick<FlowSftSettings['sft'], 'batch_size' | 'condition_dropout'>,
+  iteration: number,
+): Promise<LabelledPicture[]> {
+  const { seed } = task.settings;
   const first = (iteration - 1) * size;
   return Promise.all(
     Array.from({ length: size }, async (_, i) => {
-      const random = new RandomStream(task.settings.seed, 'noise levels', first + i);
-      return labelled(task, await task.prompt(first + i), random.uniform(), random);
+      const random = new RandomStream(seed, 'noise levels', first + i);
+      const prompt = await task.prompt(first + i);
+      const isBare = new RandomStream(seed, 'condition dropout', first + i).uniform() < dropout;
+      const shown = isBare ? { ...prompt, flow: unconditional(prompt.flow) } : prompt;
+      return labelled(task, shown, random.uniform(), random);
     }),
   );
 }

@@ -1,10 +1,12 @@
 /** The task of `ip_adapter`: inpainting samples, their conditions for the flow model, and its latents as pictures. */
 import { LRUCache } from 'lru-cache';
-import { CheckpointError, DataError, RunError } from '../../core/errors.js';
+import { belowFolder } from '../../config/hash.js';
+import { CheckpointError, RunError } from '../../core/errors.js';
 import type { RgbImage } from '../../core/image.js';
 import type { Planes } from '../../core/planes.js';
 import { halfToFloat, narrow } from '../../core/safetensors.js';
 import { readTriplet, styleCrop, type Triplet } from '../../data/inpainting.js';
+import { requireWhole } from '../../data/inpainting_look.js';
 import { createSampler, type Sampler } from '../../data/sampler.js';
 import { openSelfBench, type InpaintSample } from '../../data/self_bench.js';
 import type { SampleSource } from '../../data/types.js';
@@ -62,7 +64,11 @@ export class InpaintTask implements Task<InpaintPrompt, FlowAnswer> {
     const placed = placesOf(settings);
     const places = placesRead(config, codec);
     const open = ({ path }: { readonly path: string }): SampleSource<InpaintSample> =>
-      openSelfBench(placed(path), (prompt, where) => void encodeLetters(prompt, places, where));
+      openSelfBench(
+        placed(path),
+        (prompt, where) => void encodeLetters(prompt, places, where),
+        belowFolder(data.dir, path),
+      );
     const train = data.train.map(open);
     const coefficients = data.train.flatMap(({ coefficient }) => (coefficient === null ? [] : [coefficient]));
     const sampler = createSampler(train, { seed, coefficients });
@@ -114,13 +120,7 @@ export class InpaintTask implements Task<InpaintPrompt, FlowAnswer> {
     const { width, height } = triplet.source;
     const patch = this.#patch;
     const { channels, reduction } = this.codec;
-    const side = patch * reduction;
-    if (width % side !== 0 || height % side !== 0) {
-      throw new DataError(`a picture of ${width}x${height} pixels is no whole number of patches of ${side}`, {
-        where: sample.paths.source,
-        next: `Bring the pictures to sides that are multiples of ${side}.`,
-      });
-    }
+    requireWhole(triplet.source, patch * reduction, sample.paths.source);
     const size = { channels, width: width / reduction, height: height / reduction };
     let wanted: Promise<Float32Array> | null = null;
     this.#bytes = 4 * 3 * width * height;
@@ -251,6 +251,7 @@ export function initConfig(
     pooled_projection_dim: 0,
     guidance_embeds: false,
     prediction,
+    condition_dropout: null,
     axes_dims_rope: [attention_head_dim - 2 * third, third, third],
     ip_adapter: ip_adapter === null ? null : { ...ip_adapter, image_embed_dim: styleWidth },
   };

@@ -14,6 +14,7 @@ import { sha256, type RgbImage } from '../../core/image.js';
 import { encodePlainPng } from '../../core/png.js';
 import { RandomStream } from '../../core/random.js';
 import { memberName, SELF_BENCH_NAME, SUMS_NAME, type Member } from '../../data/self_bench.js';
+import type { TinySignSettings } from '../../schema/data.js';
 import type { Rgb } from './draw.js';
 import { foundPart, makePart, type Part } from './parts.js';
 import { drawSign, wordSize, type Spacing } from './signs.js';
@@ -40,6 +41,11 @@ export interface SignWorld {
   readonly alphabet: string;
   /** Signs in each split. */
   readonly sizes: Readonly<Record<SignSplit, number>>;
+}
+
+/** The world that settings ask for. */
+export function signWorld({ seed, width, height, letters, alphabet, counts }: TinySignSettings): SignWorld {
+  return { seed, geometry: { width, height }, letters, alphabet, sizes: counts };
 }
 
 /** The smallest signs that both tesseract and PaddleOCR read, and the letters that neither takes for others. */
