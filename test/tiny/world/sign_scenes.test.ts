@@ -27,6 +27,7 @@ const world: SignWorld = {
   geometry: DEFAULT_SIGN,
   letters: 3,
   alphabet: 'ABCEFHKLMNPRSTUXY',
+  labelledInk: [0.3, 0.9],
   sizes: { labelled: 5, train: 8, validation: 6 },
 };
 const many = 300;
