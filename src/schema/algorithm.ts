@@ -146,6 +146,22 @@ export const tokenizerAlgorithm = section(
     .prefault({}),
 );
 
+/** An autoencoder learns to reconstruct pictures from latents that are drawn around what its encoder says. */
+export const autoencoderAlgorithm = section(
+  'How the autoencoder learns.',
+  z
+    .strictObject({
+      type: result('The algorithm.', z.literal('sft').default('sft')),
+      warmup_steps: warmupSteps,
+      kl_weight: result(
+        "Weight of the latents' divergence from a standard normal distribution, summed over them and divided by the picture's numbers, beside the mean squared error of the picture in [-1, 1].",
+        nonNegative.default(1e-3),
+      ),
+      sft: section('Supervised training; an iteration is one optimizer step.', z.strictObject(supervised)).prefault({}),
+    })
+    .prefault({}),
+);
+
 /** Its KL is known in closed form. */
 const flowGrpo = grpo.omit({ kl_estimator: true }).extend({
   advantage: advantageFields.extend({ clip: result(CLIP, positive.nullable().default(5)) }).prefault({}),

@@ -190,7 +190,7 @@ export const tinySigns = section(
         .string()
         .regex(/^[A-Z0-9]+$/, { error: 'capital letters and digits' })
         .refine((letters) => new Set(letters).size === letters.length, { error: 'each letter once' })
-        .default('ABCEFHKLMNPRSTUWXY'),
+        .default('ABCEFHKLMNPRSTUXY'),
     ),
     counts: section(
       'Samples in each split.',
@@ -206,20 +206,27 @@ export const tinySigns = section(
 );
 export type TinySignSettings = z.output<typeof tinySigns>;
 
+const benchPlaces = {
+  dir: places.dir,
+  train: section('Training sources.', z.array(benchSource)),
+  validation: section('Held-out sources.', z.array(benchSource)),
+  format: result('Form of the datasets.', z.enum(['self_bench']).default('self_bench')),
+  tiny: section(
+    'The embedded tiny world of signs; null means that the data is brought along.',
+    tinySigns.nullable().default(null),
+  ),
+};
+
+/** Of models that learn from the pictures of inpainting samples alone. */
+export const benchPictures = section('Training and held-out pictures.', z.strictObject(benchPlaces));
+
 export const inpaintData = section(
   'Training and held-out inpainting samples.',
   z.strictObject({
-    dir: places.dir,
-    train: section('Training sources.', z.array(benchSource)),
-    validation: section('Held-out sources.', z.array(benchSource)),
-    format: result('Form of the datasets.', z.enum(['self_bench']).default('self_bench')),
+    ...benchPlaces,
     style_crop: section(
       "Which part of a sample's ref the policy is shown for its style.",
       styleCrop.prefault({ kind: 'outside_mask' }),
-    ),
-    tiny: section(
-      'The embedded tiny world of signs; null means that the data is brought along.',
-      tinySigns.nullable().default(null),
     ),
   }),
 );

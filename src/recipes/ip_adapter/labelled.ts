@@ -37,7 +37,7 @@ export function heldOutBatch(task: InpaintTask, prompts: number): Promise<Labell
         const random = new RandomStream('held-out noise', i);
         // Neighbours in the set lie far apart in noise.
         const level = ((i * GOLDEN) % 1) * (1 - 1 / count) + 0.5 / count;
-        return labelled(task, await task.promptOf(source.read(i)), level, random);
+        return labelled(task, await task.promptAt(source, i), level, random);
       });
     }),
   );
@@ -45,9 +45,17 @@ export function heldOutBatch(task: InpaintTask, prompts: number): Promise<Labell
 
 const GOLDEN = 0.6180339887498949;
 
-/** x = (1 - sigma) x0 + sigma eps, of which the velocity eps - x0 is learnt. */
-function labelled(task: InpaintTask, prompt: InpaintPrompt, sigma: number, random: RandomStream): LabelledPicture {
-  const latents = task.labelLatents(prompt);
+/**
+ * x = (1 - sigma) x0 + sigma eps, of which the velocity eps - x0 is learnt. A model that predicts x0 errs by 1 / sigma as much in the velocity:
+ * its loss is weighed by sigma^2, which makes it the error of x0.
+ */
+async function labelled(
+  task: InpaintTask,
+  prompt: InpaintPrompt,
+  sigma: number,
+  random: RandomStream,
+): Promise<LabelledPicture> {
+  const latents = await prompt.wanted();
   const noise = latents.map(() => random.normal());
   const action: FlowAction = {
     sigma,
@@ -58,6 +66,6 @@ function labelled(task: InpaintTask, prompt: InpaintPrompt, sigma: number, rando
   return {
     prompt,
     answer: { actions: [action], latents, logProbs: new Float32Array(1), finished: true },
-    weights: Float32Array.of(1),
+    weights: Float32Array.of(task.predictsSample ? sigma ** 2 : 1),
   };
 }

@@ -1,6 +1,7 @@
 /** Opens `ip_adapter`: a flow-matching image model that paints into masked pictures. */
 import { DataError, InternalError } from '../../core/errors.js';
 import { sessionOptions } from '../../engines/onnx/session_options.js';
+import { AutoencoderCodec, pixelCodec, type PictureCodec } from '../../environments/picture_codec.js';
 import { modelFolder, type RunResolver } from '../../models/reference.js';
 import type { FlowTransformerConfig, IpAdapterConfig } from '../../nets/flow/config.js';
 import type { FlowAnswer } from '../../policies/flow/batch.js';
@@ -17,7 +18,7 @@ import type { Training } from '../../train/loop.js';
 import type { OpenRecipe } from '../../train/opener.js';
 import { scheduleOf } from '../../train/schedule.js';
 import { SupervisedTraining } from '../../train/supervised.js';
-import { makeData } from './data.js';
+import { makeSigns } from '../sign_data.js';
 import { styleWidth } from './encoders.js';
 import { heldOutBatch, trainingBatch } from './labelled.js';
 import type { IpAdapterSettings } from './settings.js';
@@ -26,9 +27,10 @@ import { initConfig, InpaintTask, type InpaintPrompt } from './task.js';
 async function open(settings: IpAdapterSettings, bench: Bench): Promise<Training> {
   const { algorithm, policy, optimizer, reward, rollout, validation } = settings;
   const { group, judge, checkpoint, resolveRun } = bench;
-  const model = startingModel(settings, resolveRun);
+  const codec = codecOf(settings, resolveRun);
+  const model = startingModel(settings, resolveRun, codec);
   requireUnconditional(model.config, rollout.guidance_scale);
-  const task = InpaintTask.open(settings, model.config);
+  const task = InpaintTask.open(settings, model.config, codec);
   noteDatasets(bench, settings.data, task.sources);
   const trained = new FlowPolicy({
     model,
@@ -97,14 +99,21 @@ function manners({
   return { sampled, greedy: { ...sampled, sigmas: (tokens) => sigmas(eval_num_steps, tokens), noiseLevel: 0 } };
 }
 
+/** What is between pictures and latents. Raises CheckpointError where the autoencoder cannot be read. */
+function codecOf({ policy }: Pick<IpAdapterSettings, 'policy'>, resolveRun: RunResolver): PictureCodec {
+  const { vae } = policy.parts;
+  if (vae === null) return pixelCodec;
+  return AutoencoderCodec.open(modelFolder(vae, resolveRun), sessionOptions(policy.engine));
+}
+
 /** Raises CheckpointError as `loadFlow` does. */
-function startingModel(settings: IpAdapterSettings, resolveRun: RunResolver): FlowModel {
-  const model = loadedModel(settings, resolveRun);
+function startingModel(settings: IpAdapterSettings, resolveRun: RunResolver, codec: PictureCodec): FlowModel {
+  const model = loadedModel(settings, resolveRun, codec);
   const { config } = model;
   return { ...model, config: { ...config, condition_dropout: dropoutSeen(config, settings) } };
 }
 
-function loadedModel({ policy, seed }: IpAdapterSettings, resolveRun: RunResolver): FlowModel {
+function loadedModel({ policy, seed }: IpAdapterSettings, resolveRun: RunResolver, codec: PictureCodec): FlowModel {
   const { model, init, train, lora } = policy;
   if (model !== null) {
     const imagePrompt = imagePromptOf(policy);
@@ -112,7 +121,7 @@ function loadedModel({ policy, seed }: IpAdapterSettings, resolveRun: RunResolve
   }
   if (init === null) throw new DataError('policy.model and policy.init are both null');
   if (train === 'lora') throw new InternalError('LoRA over random weights');
-  return initFlow(initConfig(init), train, seed);
+  return initFlow(initConfig(init, codec), train, seed);
 }
 
 /** The share of pictures without words that a model has seen once the run is through; null for one that others made, of which it is not known. */
@@ -130,17 +139,24 @@ function imagePromptOf({ ip_adapter }: IpAdapterSettings['policy']): IpAdapterCo
 }
 
 /** Its architecture alone. */
-function startingConfig({ policy }: Pick<IpAdapterSettings, 'policy'>, resolveRun: RunResolver): FlowTransformerConfig {
+function startingConfig(
+  { policy }: Pick<IpAdapterSettings, 'policy'>,
+  resolveRun: RunResolver,
+  codec: PictureCodec,
+): FlowTransformerConfig {
   if (policy.model !== null) {
     const config = describeFlowModel(modelFolder(policy.model, resolveRun));
     return { ...config, ip_adapter: config.ip_adapter ?? imagePromptOf(policy) };
   }
   if (policy.init === null) throw new DataError('policy.model and policy.init are both null');
-  return initConfig(policy.init);
+  return initConfig(policy.init, codec);
 }
 
 export const ipAdapter: OpenRecipe<IpAdapterSettings> = {
-  makeData,
+  makeData: makeSigns,
   open,
-  openTask: async (settings, resolveRun) => InpaintTask.open(settings, startingConfig(settings, resolveRun)),
+  openTask: async (settings, resolveRun) => {
+    const codec = codecOf(settings, resolveRun);
+    return InpaintTask.open(settings, startingConfig(settings, resolveRun, codec), codec);
+  },
 };

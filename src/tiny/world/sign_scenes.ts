@@ -17,7 +17,7 @@ import { memberName, SELF_BENCH_NAME, SUMS_NAME, type Member } from '../../data/
 import type { TinySignSettings } from '../../schema/data.js';
 import type { Rgb } from './draw.js';
 import { foundPart, makePart, type Part } from './parts.js';
-import { drawSign, wordSize } from './signs.js';
+import { drawSign, wordSize, type Spacing } from './signs.js';
 
 /** Sizes in pixels. Everything on a sign goes with its height, so that a sign tells how it is to be read. */
 export interface SignGeometry {
@@ -50,6 +50,9 @@ export function signWorld({ seed, width, height, letters, alphabet, counts }: Ti
 
 /** The smallest signs that both tesseract and PaddleOCR read, and the letters that neither takes for others. */
 export const DEFAULT_SIGN: SignGeometry = { width: 32, height: 16 };
+
+/** A letter looks the same wherever it stands: a small model learns it once. */
+export const SPACING: Spacing = 'cells';
 
 /** The rows of the strip at the lower edge: half of them paper, and the rest a bar of ink. */
 export function stripRows({ height }: SignGeometry): { readonly paper: number; readonly bar: number } {
@@ -97,7 +100,8 @@ export function drawStyledSign(word: string, { ink, paper }: SignStyle, geometry
   const { width, height } = geometry;
   const rows = paperRows(geometry);
   const sign = filled(width, height, (y) => (y < rows ? paper : ink));
-  sign.data.set(drawSign(word, { size: letterHeight(geometry), ink, paper, width, height: rows }).data);
+  const size = letterHeight(geometry);
+  sign.data.set(drawSign(word, { size, ink, paper, width, height: rows, spacing: SPACING }).data);
   return sign;
 }
 
@@ -166,8 +170,16 @@ export function checkSigns({ geometry, letters, alphabet }: Omit<SignWorld, 'see
   const { width } = geometry;
   // The word has to end above the strip, and there is as much of the paper above it as below.
   const rows = 2 * wordRows(geometry) - paperRows(geometry);
+  const cell = letterHeight(geometry);
+  const broad = [...alphabet].find((name) => wordSize(name, cell).width > cell);
+  if (broad !== undefined) {
+    throw new ConfigError(`'${broad}' is ${wordSize(broad, cell).width} pixels wide, and a letter has ${cell}`, {
+      where: 'data.tiny.alphabet',
+      next: 'Leave it out: every letter stands in a cell of its own.',
+    });
+  }
   const words = [...alphabet].map((name) => name.repeat(letters));
-  const sizes = words.map((word) => wordSize(word, letterHeight(geometry)));
+  const sizes = words.map((word) => wordSize(word, letterHeight(geometry), SPACING));
   const [wide, high] = [Math.max(...sizes.map((size) => size.width)), Math.max(...sizes.map((size) => size.height))];
   if (wide <= width && high <= rows) return;
   const widest = words[sizes.findIndex((size) => size.width === wide)];
@@ -180,7 +192,7 @@ export function checkSigns({ geometry, letters, alphabet }: Omit<SignWorld, 'see
 function signsPart({ seed, geometry, letters, alphabet, sizes }: SignWorld): Part {
   const { width, height } = geometry;
   const { labelled, train, validation } = sizes;
-  const made = { seed, geometry: { width, height }, letters, alphabet };
+  const made = { seed, geometry: { width, height }, spacing: SPACING, letters, alphabet };
   return { name: 'signs', entry: { ...made, sizes: { labelled, train, validation } } };
 }
 

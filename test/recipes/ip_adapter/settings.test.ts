@@ -154,8 +154,9 @@ describe('the settings of ip_adapter', () => {
     };
     expect(missing({})).toEqual([]);
     expect(missing({ model_type: 'flux' })).toEqual([expect.stringContaining("policy.model_type 'flux'")]);
-    expect(missing({ parts: { vae: 'folder' } })).toEqual([
-      'policy.parts.vae: this version computes none; set it to null',
+    expect(missing({ parts: { vae: 'folder' } })).toEqual([]);
+    expect(missing({ parts: { text_encoder: 'folder' } })).toEqual([
+      'policy.parts.text_encoder: this version computes none; set it to null',
     ]);
   });
 

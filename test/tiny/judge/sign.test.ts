@@ -14,7 +14,7 @@ import {
 } from '../../../src/tiny/world/sign_scenes.js';
 import { mapPixels, noisy, softened } from '../pictures.js';
 
-const alphabet = 'ABCEFHKLMNPRSTUWXY';
+const alphabet = 'ABCEFHKLMNPRSTUXY';
 const sceneOf = (index: number, geometry: SignGeometry = DEFAULT_SIGN): SignScene =>
   drawSignScene(
     { seed: 7, geometry, letters: 3, alphabet, sizes: { labelled: 1, train: 1, validation: 1 } },
