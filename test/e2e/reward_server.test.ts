@@ -135,7 +135,7 @@ describe('scripts/run_server.sh', () => {
     process.kill(servers[0], 'SIGKILL');
     await until(script, () => script.err().includes('server 1 ended with code 137 and is started again'));
     const pool = new RewardPool({ servers: [urls[1]] });
-    await pool.ready(60);
+    await pool.ready(60_000);
     expect((await pool.score(wholeItem())).kind).toBe('scored');
     await pool.close();
     expect(await stop(script.child, 'SIGTERM')).toBe(143);

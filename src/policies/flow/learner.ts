@@ -13,9 +13,9 @@ import { gainOf } from '../gain.js';
 import { GRADIENT, GradientSums } from '../gradient_sums.js';
 import type { LearnReport, Lesson, LossSpec, Statistics, Target } from '../policy.js';
 import { SessionCache } from '../session_cache.js';
-import type { FlowAction, FlowAnswer, FlowAsked, FlowCondition, FlowGroup } from './batch.js';
+import type { FlowAction, FlowAnswer, FlowAsked, FlowCondition, FlowGroup, KeptPicture } from './batch.js';
 import { trainedPart, type FlowModel } from './model.js';
-import { joined, microBatches, modelFeeds, partOf, takesGuidance } from './rows.js';
+import { countedOf, joined, microBatches, modelFeeds, partOf, takesGuidance } from './rows.js';
 import type { FlowSampler } from './sampler.js';
 
 export type FlowLesson = Lesson<FlowAsked, FlowAnswer>;
@@ -126,11 +126,11 @@ export class FlowLearner {
 
   /** The training graph of one micro-batch: loss, statistics, and a gradient `d:<parameter>` for every trained parameter. */
   lossGraph(graph: Graph, shape: FlowShape, loss: LossSpec): Record<string, Value> {
-    const { logProbs, means, precision } = this.#gaussians(graph, shape);
+    const { logProbs, means, precision, counted } = this.#gaussians(graph, shape);
     const input = (name: string): Value => graph.input(name, [shape.batch]);
     const kl = loss.policy === 'likelihood' ? null : loss.kl;
     const divergence =
-      kl === null ? null : mul(precision, meanSquare(sub(means, graph.input('reference', means.shape))));
+      kl === null ? null : mul(precision, meanSquare(sub(means, graph.input('reference', means.shape)), counted));
     const scalar = weightedLoss(
       input('weights'),
       gainOf(loss, logProbs, input),
@@ -153,8 +153,14 @@ export class FlowLearner {
     return trainedPart(this.model);
   }
 
-  /** Of every action of a micro-batch [B]: log-probability [B], the Gaussian's mean [B, N, C] and its precision [B]. */
-  #gaussians(graph: Graph, shape: FlowShape): { logProbs: Value; means: Value; precision: Value } {
+  /**
+   * Of every action of a micro-batch [B]: log-probability [B], the Gaussian's mean [B, N, C] and its precision [B], and what each element
+   * counts [B, N, C], null where all count alike.
+   */
+  #gaussians(
+    graph: Graph,
+    shape: FlowShape,
+  ): { logProbs: Value; means: Value; precision: Value; counted: Value | null } {
     const { config, adapter } = this.model;
     const { batch } = shape;
     const inputs = flowInputs(graph, config, shape);
@@ -166,8 +172,9 @@ export class FlowLearner {
     const wide = (value: Value): Value => reshape(value, [batch, 1, 1]);
     const means = add(mul(wide(scalars('of_x')), x), mul(wide(scalars('of_velocity')), v));
     const precision = scalars('precision');
-    const error = meanSquare(sub(graph.input('drawn', means.shape), means));
-    return { logProbs: sub(scalars('offset'), mul(precision, error)), means, precision };
+    const counted = shape.hasSecond === true ? graph.input('counted', means.shape) : null;
+    const error = meanSquare(sub(graph.input('drawn', means.shape), means), counted);
+    return { logProbs: sub(scalars('offset'), mul(precision, error)), means, precision, counted };
   }
 
   /** Whether guidance needs what the model says without words. */
@@ -185,6 +192,9 @@ export class FlowLearner {
       ...modelFeeds(part, config, shape, this.options.guidance),
       ...(unguided === null ? {} : { unguided: joined(filled(unguided, shape.batch)) }),
       drawn: joined(full.map(({ drawn }) => drawn)),
+      ...(shape.hasSecond === true
+        ? { counted: joined(full.map(({ condition }) => countedOf(keptOf(condition)))) }
+        : {}),
       of_x: of('ofX'),
       of_velocity: of('ofVelocity'),
       precision: of('precision'),
@@ -239,10 +249,15 @@ function unmoved({ target, at }: ActionRow): ActionStatistics {
   return { logProb: must(target?.old, 'the old value of an action that is left out').logProbs[at] };
 }
 
-/** [B] means over all but the first axis of x^2. */
-function meanSquare(x: Value): Value {
+function keptOf({ kept }: FlowCondition): KeptPicture {
+  return must(kept, 'what stays of a picture');
+}
+
+/** [B] means over all but the first axis of x^2, of which each element counts so much. */
+function meanSquare(x: Value, counted: Value | null): Value {
   const [batch] = x.shape;
-  return mul(reshape(reduceSum(mul(x, x), [1, 2]), [batch]), x.graph.scalar(batch / x.size));
+  const squares = counted === null ? mul(x, x) : mul(mul(x, x), counted);
+  return mul(reshape(reduceSum(squares, [1, 2]), [batch]), x.graph.scalar(batch / x.size));
 }
 
 /** v_0 + g (v - v_0): classifier-free guidance (Ho and Salimans, 2022). */

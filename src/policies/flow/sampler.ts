@@ -7,7 +7,7 @@ import { velocityWidth } from '../../nets/flow/config.js';
 import { flowInputs, velocity } from '../../nets/flow/transformer.js';
 import type { SampleRequest } from '../policy.js';
 import { SessionCache } from '../session_cache.js';
-import type { FlowAction, FlowAnswer, FlowAsked, FlowCondition } from './batch.js';
+import type { FlowAction, FlowAnswer, FlowAsked, FlowCondition, KeptPicture } from './batch.js';
 import type { FlowModel } from './model.js';
 import { microBatches, modelFeeds, partOf, takesGuidance, unconditional, type FlowRow } from './rows.js';
 import { gaussianOf, noisyRange, odeStep, sdeStep, type Gaussian, type NoisySteps } from './steps.js';
@@ -33,6 +33,8 @@ interface Begun {
   readonly condition: FlowCondition;
   readonly normal: () => number;
   readonly noisy: readonly [number, number];
+  /** What it began as. */
+  readonly noise: Float32Array;
   x: Float32Array;
   readonly actions: FlowAction[];
   readonly logProbs: number[];
@@ -82,8 +84,8 @@ export class FlowSampler {
         const stream = random(p, g);
         stream.uniform();
         const own = noise(stream);
-        const x = shared?.slice() ?? own;
-        return { condition: flow, normal: () => stream.normal(), noisy, x, actions: [], logProbs: [] };
+        const x = shared ?? own;
+        return { condition: flow, normal: () => stream.normal(), noisy, noise: x, x, actions: [], logProbs: [] };
       });
     });
     for (const { at } of microBatches(begun, this.options.config, this.options.batch)) {
@@ -154,17 +156,38 @@ function advance(one: Begun, v: Float32Array, sigmas: readonly number[], at: num
     const mean = ofX * x[i] + ofVelocity * v[i];
     drawn[i] = deviation === 0 ? mean : mean + deviation * one.normal();
   }
-  one.x = drawn;
+  const { kept } = one.condition;
+  one.x = kept === undefined ? drawn : blended(drawn, kept, one.noise, sigmas[at + 1]);
   if (!isNoisy) return;
   const gaussian = gaussianOf(step);
   one.actions.push({ sigma: step.sigma, x, drawn, gaussian });
-  one.logProbs.push(logDensity(drawn, x, v, gaussian));
+  one.logProbs.push(logDensity(drawn, x, v, gaussian, kept));
 }
 
-/** Averaged over the elements. */
-export function logDensity(drawn: Float32Array, x: Float32Array, v: Float32Array, gaussian: Gaussian): number {
+/** What was drawn where it is painted, and elsewhere what stays, with the noise of a level. */
+function blended(
+  drawn: Float32Array,
+  { shown, painted }: KeptPicture,
+  noise: Float32Array,
+  level: number,
+): Float32Array {
+  return drawn.map((one, i) => (painted[i] === 1 ? one : (1 - level) * shown[i] + level * noise[i]));
+}
+
+/** Averaged over the elements, those that are painted where others stay. */
+export function logDensity(
+  drawn: Float32Array,
+  x: Float32Array,
+  v: Float32Array,
+  gaussian: Gaussian,
+  kept?: KeptPicture,
+): number {
   const { ofX, ofVelocity, precision, offset } = gaussian;
-  let sum = 0;
-  for (let i = 0; i < drawn.length; i++) sum += (drawn[i] - ofX * x[i] - ofVelocity * v[i]) ** 2;
-  return offset - (precision * sum) / drawn.length;
+  let [sum, count] = [0, 0];
+  for (let i = 0; i < drawn.length; i++) {
+    if (kept !== undefined && kept.painted[i] === 0) continue;
+    sum += (drawn[i] - ofX * x[i] - ofVelocity * v[i]) ** 2;
+    count += 1;
+  }
+  return offset - (precision * sum) / count;
 }

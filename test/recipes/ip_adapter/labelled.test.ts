@@ -9,6 +9,7 @@ const task = {
   prompt: (index: number) =>
     Promise.resolve({
       id: String(index),
+      wanted: () => Promise.resolve(Float32Array.of(0.5, -0.5)),
       flow: {
         rows: 1,
         columns: 1,
@@ -18,7 +19,7 @@ const task = {
         context: Float32Array.of(4),
       },
     }),
-  labelLatents: () => Float32Array.of(0.5, -0.5),
+  predictsSample: false,
 } as unknown as InpaintTask;
 
 const batch = (condition_dropout: number, iteration = 1) =>
