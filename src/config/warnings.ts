@@ -4,14 +4,7 @@ import type { RunSettings, TrainedSettings } from '../schema/run.js';
 import { growable, optimizerSteps } from './growth.js';
 
 export function warningsOf(settings: RunSettings): string[] {
-  const warnings = isTrainable(settings) ? ofTraining(settings) : [];
-  if (settings.track.push_to_hub !== null) {
-    warnings.push('track.push_to_hub: publishing on the Hub is not available in this version; nothing is pushed');
-  }
-  if (settings.track.wandb !== null) {
-    warnings.push('track.wandb: forwarding to W&B is not available in this version; metrics stay in the run directory');
-  }
-  return warnings;
+  return isTrainable(settings) ? ofTraining(settings) : [];
 }
 
 function ofTraining(settings: TrainedSettings): string[] {

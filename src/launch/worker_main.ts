@@ -85,7 +85,7 @@ class Worker {
         this.#stop.abort();
         return;
       case 'notice':
-        this.#log?.logger.warn(message.line);
+        this.#log?.logger.log(message.level ?? 'warn', message.line);
         return;
       case 'stop':
         this.#stop.abort();
