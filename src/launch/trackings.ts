@@ -2,6 +2,7 @@
 import { RunPaths } from '../run/paths.js';
 import { readRecord } from '../run/record.js';
 import type { RunSettings } from '../schema/run.js';
+import { MetricsPages } from '../track/prometheus.js';
 import { RunTracking } from '../track/run_tracking.js';
 import type { Say } from '../track/say.js';
 
@@ -16,16 +17,19 @@ export class Trackings {
   /** By run_name. One whose run has ended stays until all of it is passed on. */
   readonly #of = new Map<string, RunTracking>();
 
+  readonly #pages = new MetricsPages();
+
   constructor(private readonly options: TrackingsOptions) {}
 
   /** For an attempt that is about to start. */
   attempt(settings: RunSettings): TrackedAttempt {
-    return new TrackedAttempt(settings, this.#of, this.options);
+    return new TrackedAttempt(settings, this.#of, this.#pages, this.options);
   }
 
   /** Waits for all of them; servers that do not answer are not waited for long. */
   async close(): Promise<void> {
     await Promise.all([...this.#of.values()].map((tracking) => tracking.end()));
+    await this.#pages.close();
   }
 }
 
@@ -40,6 +44,7 @@ export class TrackedAttempt {
   constructor(
     private readonly settings: RunSettings,
     private readonly others: Map<string, RunTracking>,
+    private readonly pages: MetricsPages,
     private readonly options: TrackingsOptions,
   ) {
     this.#say = options.say;
@@ -62,6 +67,7 @@ export class TrackedAttempt {
       paths,
       record,
       track,
+      pages: this.pages,
       pids: () => this.workers.map(({ pid }) => pid),
       say: (line, level) => this.#say(line, level),
       onStop: () => this.#stop.abort(),

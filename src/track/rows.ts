@@ -4,23 +4,25 @@
  * holds. So every row that is in the file in the end has been passed on as it is there, under its own number.
  */
 import { createHash } from 'node:crypto';
+import { z } from 'zod';
 import { decodeNumber, parseLine } from '../run/journal.js';
 import type { RunAttempt } from '../run/record.js';
 import { FollowedFile, wholeLines } from './appended.js';
 
 /** What is known after so many lines. */
-export interface Mark {
-  readonly lines: number;
-  readonly bytes: number;
+export const markSchema = z.object({
+  lines: z.int().min(0),
+  bytes: z.int().min(0),
   /** Of these lines and their order. */
-  readonly digest: string;
+  digest: z.string(),
   /** Seconds of training so far. */
-  readonly runtime: number;
+  runtime: z.number(),
   /** When the last line was made, in seconds since 1970; 0 before the first. */
-  readonly at: number;
+  at: z.number(),
   /** The attempt that made the last line. */
-  readonly attempt: number;
-}
+  attempt: z.int(),
+});
+export type Mark = Readonly<z.output<typeof markSchema>>;
 
 export const BEGINNING: Mark = { lines: 0, bytes: 0, digest: '', runtime: 0, at: 0, attempt: 0 };
 

@@ -7,7 +7,9 @@ import { EditrlError, InUseError } from '../core/errors.js';
 import { realLockWorld, standingOf, takeLock, type FileLock } from '../core/lock.js';
 import type { RunPaths } from '../run/paths.js';
 import type { RunRecord } from '../run/record.js';
-import type { TrackSettings } from '../schema/track.js';
+import type { HubPublishing, PrometheusSettings, TrackSettings } from '../schema/track.js';
+import type { HubOptions } from './hub/forward.js';
+import type { MetricsPages } from './prometheus.js';
 import type { Say } from './say.js';
 import { sampleSystem } from './system.js';
 import type { Pace } from './wandb/forwarder.js';
@@ -23,6 +25,8 @@ export interface TrackingOptions {
   /** What has to end before; at once unless given. */
   readonly after?: Promise<void>;
   readonly track: TrackSettings;
+  /** Where runs are shown to Prometheus. */
+  readonly pages: MetricsPages;
   readonly env?: NodeJS.ProcessEnv;
   /** The run's processes. */
   readonly pids: () => readonly number[];
@@ -32,6 +36,7 @@ export interface TrackingOptions {
   readonly clock?: Clock;
   readonly pace?: Pace;
   readonly patience?: Patience;
+  readonly publish?: NonNullable<HubOptions['publish']>;
   readonly finishMs?: number;
 }
 
@@ -81,6 +86,9 @@ export class RunTracking {
     const { track } = this.options;
     const sinks: (() => Promise<unknown>)[] = [];
     if (track.wandb !== null) sinks.push(() => this.#wandb());
+    if (track.tensorboard) sinks.push(() => this.#tensorboard());
+    if (track.push_to_hub !== null) sinks.push(() => this.#hub(track.push_to_hub));
+    if (track.prometheus !== null) sinks.push(() => this.#prometheus(track.prometheus));
     return sinks;
   }
 
@@ -128,6 +136,39 @@ export class RunTracking {
     await sampled;
   }
 
+  async #tensorboard(): Promise<void> {
+    const { paths, record, clock, pace } = this.options;
+    const { writeTensorboard } = await import('./tensorboard/forward.js');
+    await writeTensorboard({
+      paths,
+      record,
+      ending: this.#ending.signal,
+      ...(clock === undefined ? {} : { clock }),
+      ...(pace === undefined ? {} : { everyMs: pace.everyMs }),
+    });
+  }
+
+  async #hub(settings: HubPublishing | null): Promise<void> {
+    const { paths, say, clock, publish } = this.options;
+    if (settings === null) return;
+    const { publishCheckpoints } = await import('./hub/forward.js');
+    await publishCheckpoints({
+      paths,
+      settings,
+      ending: this.#ending.signal,
+      giveUp: this.#giveUp.signal,
+      say,
+      ...(clock === undefined ? {} : { clock }),
+      ...(publish === undefined ? {} : { publish }),
+    });
+  }
+
+  async #prometheus(settings: PrometheusSettings | null): Promise<void> {
+    const { paths, record, env = process.env, pages, say } = this.options;
+    if (settings === null) return;
+    say(`metrics for Prometheus: ${await pages.show(settings, { paths, record }, env)}`, 'info');
+  }
+
   async #tell(sink: () => Promise<unknown>): Promise<void> {
     try {
       await sink();
@@ -146,8 +187,8 @@ export class RunTracking {
   }
 }
 
-function asksForSomething({ wandb }: TrackSettings): boolean {
-  return wandb !== null;
+function asksForSomething({ wandb, tensorboard, prometheus, push_to_hub }: TrackSettings): boolean {
+  return wandb !== null || tensorboard || prometheus !== null || push_to_hub !== null;
 }
 
 /** One process at a time passes a run on. Raises InUseError naming the one that does. */

@@ -1,19 +1,11 @@
 /** `track/wandb.json`: how far a W&B server has a run. It is written after the server has taken something, so that nothing is ever skipped. */
-import { existsSync } from 'node:fs';
 import { z } from 'zod';
 import { RunError } from '../../core/errors.js';
 import { writeFileAtomic } from '../../core/files.js';
 import type { RunPaths } from '../../run/paths.js';
 import { readJson } from '../../run/state.js';
-
-const mark = z.object({
-  lines: z.int().min(0),
-  bytes: z.int().min(0),
-  digest: z.string(),
-  runtime: z.number(),
-  at: z.number(),
-  attempt: z.int(),
-});
+import { requireRun } from '../require_run.js';
+import { markSchema } from '../rows.js';
 
 const cursor = z.object({
   format: z.literal(1),
@@ -26,7 +18,7 @@ const cursor = z.object({
   /** What the server had under this name before: lines of each file, and the first step. */
   base: z.object({ history: z.int(), events: z.int(), output: z.int(), step: z.int() }),
   /** Rows of `metrics.jsonl` that it has. */
-  rows: z.array(mark),
+  rows: z.array(markSchema),
   /** Lines of `track/system.jsonl`. */
   events: z.object({ lines: z.int(), bytes: z.int() }),
   /** Lines of output, and up to where in which attempt's log they lead. */
@@ -60,10 +52,4 @@ export function readWandbCursor(paths: RunPaths): WandbCursor | null {
 export function writeWandbCursor(paths: RunPaths, value: WandbCursor): void {
   requireRun(paths);
   writeFileAtomic(paths.wandb, `${JSON.stringify(value)}\n`);
-}
-
-/** Raises RunError for a run directory that was removed or moved away. */
-export function requireRun(paths: RunPaths): void {
-  if (existsSync(paths.record)) return;
-  throw new RunError('the run directory is gone', { where: paths.dir, next: 'What it held is no longer forwarded.' });
 }

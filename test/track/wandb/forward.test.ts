@@ -4,6 +4,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { encodePlainPng } from '../../../src/core/png.js';
 import { storePng } from '../../../src/run/media.js';
+import { MetricsPages } from '../../../src/track/prometheus.js';
 import { RunTracking, type TrackingOptions } from '../../../src/track/run_tracking.js';
 import { testFolders } from '../../support/folder.js';
 import { FakeRun, trackSettings } from '../run_directory.js';
@@ -29,6 +30,7 @@ function follow(run: FakeRun, others: Partial<TrackingOptions> = {}): RunTrackin
     paths: run.paths,
     record: run.record,
     track: trackSettings({ wandb: { project: 'edits' } }),
+    pages: new MetricsPages(),
     env: stub.env,
     pids: () => [process.pid],
     say: (line) => void said.push(line),
