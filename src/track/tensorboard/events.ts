@@ -58,7 +58,8 @@ export async function eventEncoder(): Promise<EventEncoder> {
 }
 
 function event(at: number, step: number): BinaryWriter {
-  return new BinaryWriter().tag(EVENT.wallTime, WireType.Bit64).double(at).tag(EVENT.step, WireType.Varint).int64(step);
+  const writer = new BinaryWriter().tag(EVENT.wallTime, WireType.Bit64).double(at);
+  return step === 0 ? writer : writer.tag(EVENT.step, WireType.Varint).int64(step);
 }
 
 /** The format has single precision; what is larger is infinite there. */
