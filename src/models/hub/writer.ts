@@ -67,6 +67,13 @@ export class HubWriter {
     return this.#agent.close();
   }
 
+  /** A repository's name with its owner, which is the token's account where it names none. Raises as `publish`. */
+  async fullName(repository: string): Promise<string> {
+    this.#requireUsable();
+    checkRepository(repository, 'the repository');
+    return this.#explained(repository, () => this.#withOwner(repository));
+  }
+
   /**
    * Publishes files as one commit. Raises ConfigError where the Hub may not be asked, or there is no token; EndpointError where it cannot
    * be reached or refuses.

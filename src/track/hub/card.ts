@@ -14,6 +14,8 @@ export interface CardContent {
   /** The model of the Hub that an adapter stands on, or a run began with; null where it is none of the Hub. */
   readonly base: string | null;
   readonly repository: string;
+  /** The branch that it is on; null for main. */
+  readonly revision: string | null;
 }
 
 export const RUN_FILE = 'editrl_run.json';
@@ -101,20 +103,21 @@ function results({ heldout }: RunReport): string[] {
   ];
 }
 
-function usage({ format, base, repository }: CardContent): string[] {
+function usage({ format, base, repository, revision }: CardContent): string[] {
+  const here = JSON.stringify(repository) + (revision === null ? '' : `, revision=${JSON.stringify(revision)}`);
   const lines: Readonly<Record<PublishedFormat, readonly string[]>> = {
     adapter: [
       'from peft import PeftModel',
       'from transformers import AutoModelForCausalLM, AutoTokenizer',
       '',
-      `model = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(${JSON.stringify(base)}), ${JSON.stringify(repository)})`,
-      `tokenizer = AutoTokenizer.from_pretrained(${JSON.stringify(repository)})`,
+      `model = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(${JSON.stringify(base)}), ${here})`,
+      `tokenizer = AutoTokenizer.from_pretrained(${here})`,
     ],
     merged: [
       'from transformers import AutoModelForCausalLM, AutoTokenizer',
       '',
-      `model = AutoModelForCausalLM.from_pretrained(${JSON.stringify(repository)})`,
-      `tokenizer = AutoTokenizer.from_pretrained(${JSON.stringify(repository)})`,
+      `model = AutoModelForCausalLM.from_pretrained(${here})`,
+      `tokenizer = AutoTokenizer.from_pretrained(${here})`,
     ],
     checkpoint: [],
   };

@@ -46,17 +46,19 @@ export async function publishCheckpoint(
   environment: HubEnvironment,
   signal?: AbortSignal,
 ): Promise<Published & { readonly format: PublishedFormat }> {
-  const { paths, checkpoint, iteration, repository, branch, dtype } = request;
+  const { paths, checkpoint, iteration, branch, dtype } = request;
   const record = must(readRecord(paths), `the record of ${paths.runName}`);
   const format = request.format ?? chosenFormat(checkpoint);
   sweepStaging(paths.trackDir, STAGING);
   const folder = stagingFolder(paths.trackDir, STAGING);
   const writer = new HubWriter(environment, undefined, signal);
   try {
+    const repository = await writer.fullName(request.repository);
     mkdirSync(folder, { recursive: true });
     writers[format](checkpoint, folder, dtype);
     const base = baseOf(checkpoint, record.settings);
-    const content = { record, report: readRun(paths, iteration), iteration, format, base, repository };
+    const revision = branch === MAIN ? null : branch;
+    const content = { record, report: readRun(paths, iteration), iteration, format, base, repository, revision };
     writeFileSync(join(folder, 'README.md'), modelCard(content));
     writeFileSync(join(folder, RUN_FILE), runFile(content));
     const published = await writer.publish({
