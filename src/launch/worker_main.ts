@@ -191,6 +191,7 @@ class Worker {
       log.logger.info(`${settings.run_name} stops here: ${end.reason}`);
     }
     await tracker.finish();
+    log.logger.debug(tracker.heldTraining());
     const [{ writeCurve }, { readMetrics }] = await Promise.all([
       import('../run/report/curve.js'),
       import('../run/metrics.js'),

@@ -2,6 +2,8 @@
  * Requests to a W&B server: GraphQL, the stream of a run's files, uploads. What is asked, and what is tried again, follows W&B's own SDK
  * (wandb/wandb, core). Errors are made anew from what is known: those of axios hold the request's headers, and with them the key.
  */
+import { Agent as HttpAgent } from 'node:http';
+import { Agent as HttpsAgent } from 'node:https';
 import axios, { type AxiosInstance, type AxiosResponse } from 'axios';
 import { sleep, systemClock, type Clock } from '../../core/clock.js';
 import { EndpointError, printable } from '../../core/errors.js';
@@ -85,6 +87,8 @@ export class WandbClient {
       maxBodyLength: Infinity,
       maxContentLength: LONGEST_REPLY_BYTES,
       maxRedirects: 0,
+      httpAgent: new HttpAgent({ keepAlive: true }),
+      httpsAgent: new HttpsAgent({ keepAlive: true }),
     };
     this.#api = axios.create({
       ...common,

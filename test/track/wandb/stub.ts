@@ -112,7 +112,7 @@ export class StubWandb {
       case 'upload':
         return this.#upload(method, url, bytes, request);
       case 'graphql':
-        return this.#graphql(call.operation, call.body['variables'] as Record<string, unknown>);
+        return this.#graphql(call.operation, (call.body['variables'] ?? {}) as Record<string, unknown>);
       case 'file_stream':
         this.#streaming++;
         try {
@@ -156,6 +156,7 @@ export class StubWandb {
       eventsLineCount: events.length,
       logLineCount: output.length,
       historyTail: JSON.stringify(history.slice(-1)),
+      eventsTail: JSON.stringify(events.slice(-1)),
       summaryMetrics: run.summary,
       config: JSON.stringify(run.config),
       wandbConfig: JSON.stringify({ t: (run.config['_wandb']?.value as Record<string, unknown> | undefined)?.['t'] }),
