@@ -8,7 +8,7 @@ export function warningsOf(settings: RunSettings): string[] {
 }
 
 function ofTraining(settings: TrainedSettings): string[] {
-  const { data, algorithm, optimizer } = settings;
+  const { data, algorithm, optimizer, checkpoint, track } = settings;
   const warnings = [...recipeOf(settings).warnings(settings)];
   if (data?.validation.some(({ coefficient }) => coefficient !== null)) {
     warnings.push(
@@ -18,6 +18,13 @@ function ofTraining(settings: TrainedSettings): string[] {
   if (!growable(settings) && optimizerSteps(settings) <= algorithm.warmup_steps) {
     warnings.push(
       `optimizer.schedule: '${optimizer.schedule}' has no effect; the run ends within its ${algorithm.warmup_steps} warm-up steps`,
+    );
+  }
+  const published = track.push_to_hub?.every_n_iterations ?? null;
+  const { save_every_n_iterations: saved } = checkpoint;
+  if (published !== null && published % saved !== 0) {
+    warnings.push(
+      `track.push_to_hub: only checkpoints are published, and there is one every ${saved} iterations: of every ${published} only those that both divide`,
     );
   }
   return warnings;

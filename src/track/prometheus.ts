@@ -173,8 +173,9 @@ class LatestMetrics {
   read(): ReadonlyMap<string, number> {
     try {
       for (let rows = this.#rows.next(); rows.length > 0; rows = this.#rows.next()) {
-        for (const { metrics } of rows)
+        for (const { metrics } of rows) {
           for (const [name, value] of Object.entries(metrics)) this.#latest.set(name, value);
+        }
         this.#rows.confirm(rows[rows.length - 1]);
       }
     } catch (error) {

@@ -128,8 +128,9 @@ export class HubWriter {
     if (repository.includes('/')) return repository;
     const response = await this.#fetch(`${this.environment.endpoint}/api/whoami-v2`, {});
     const { name } = (await response.json()) as { readonly name?: unknown };
-    if (!response.ok || typeof name !== 'string')
+    if (!response.ok || typeof name !== 'string') {
       throw new Refused(response.status, 'the account of the token is not told');
+    }
     return `${name}/${repository}`;
   }
 

@@ -62,7 +62,7 @@ export function modelCard(content: CardContent): string {
 
 /** The settings and results for programs. */
 export function runFile({ record, report, iteration, format }: CardContent): string {
-  const launch = Object.entries((record.settings['launch'] ?? {}) as object).filter(([key]) => key !== 'env');
+  const launch = Object.entries(record.settings['launch'] ?? {}).filter(([key]) => key !== 'env');
   const last = record.attempts.at(-1);
   const content = {
     run_name: record.run_name,

@@ -95,8 +95,9 @@ export class PublishingStub {
     const repository = this.repositories.get(name);
     if (repository === undefined) return [404, { error: 'Repository not found' }];
     if (action === '') return [200, { id: name }];
-    if (action === 'branch')
+    if (action === 'branch') {
       return this.#branch(repository, branch, JSON.parse(body.toString()) as Record<string, unknown>);
+    }
     const files = repository.branches.get(branch);
     if (files === undefined) return [404, { error: `Invalid rev id: ${branch}` }];
     switch (action) {
@@ -143,8 +144,9 @@ export class PublishingStub {
   }
 
   #batch(name: string, { operation, transfers, objects }: Batch): [number, unknown] {
-    if (!this.repositories.has(name) || operation !== 'upload' || !transfers.includes('basic'))
+    if (!this.repositories.has(name) || operation !== 'upload' || !transfers.includes('basic')) {
       return [400, { error: 'no' }];
+    }
     const answered = objects.map(({ oid, size }) => {
       const stored = this.#stored.get(oid);
       return stored?.length === size

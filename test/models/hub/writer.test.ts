@@ -84,7 +84,7 @@ describe('HubWriter', () => {
     stub.mayCreate = false;
     stub.repositories.set('team/edits', {
       visibility: 'private',
-      branches: new Map([['main', new Map()]]),
+      branches: new Map([['main', new Map<string, Buffer>()]]),
       commits: [],
     });
     stub.fault = (what) => (what === 'POST /api/repos/create' ? { status: 403 } : null);
