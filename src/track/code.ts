@@ -4,7 +4,7 @@ import { promisify } from 'node:util';
 
 export interface CodeRevision {
   readonly commit: string;
-  /** Where it is kept, without names and passwords; null where it is kept nowhere else. */
+  /** The server that it is kept on, without names and passwords; null where it is on none. */
   readonly repository: string | null;
 }
 
@@ -13,7 +13,8 @@ export async function codeRevision(folder = import.meta.dirname): Promise<CodeRe
   const commit = await git(folder, 'rev-parse', 'HEAD');
   if (commit === null) return null;
   const remote = await git(folder, 'remote', 'get-url', 'origin');
-  return { commit, repository: remote?.replace(/(\/\/)[^/@\s]*@/, '$1') ?? null };
+  const onServer = remote !== null && /^(https?|ssh|git):\/\/|^[\w.-]+@[\w.-]+:/.test(remote);
+  return { commit, repository: onServer ? remote.replace(/(\/\/)[^/@\s]*@/, '$1') : null };
 }
 
 async function git(folder: string, ...args: readonly string[]): Promise<string | null> {
