@@ -35,6 +35,7 @@ const verbs: Readonly<Record<string, Entry>> = {
     summary: "write a run's model for other programs",
     load: async () => (await import('./export.js')).exportVerb,
   },
+  sync: { summary: 'send what tracking has not sent', load: async () => (await import('./sync.js')).syncVerb },
   runs: { summary: 'remove runs, and what no run needs', load: async () => (await import('./runs.js')).runsVerb },
   rescore: {
     summary: 'score a run again by another reward',

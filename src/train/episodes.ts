@@ -17,6 +17,8 @@ export interface KeptArtifact {
   readonly key: string;
   readonly record: Rendered['record'];
   readonly edited: RgbImage | null;
+  /** The labelled result; null where there is none, or images are not kept. */
+  readonly truth: RgbImage | null;
 }
 
 /** An iteration's episodes, as they are recorded. */
@@ -47,7 +49,9 @@ export async function exchange<A>(
 ): Promise<AllEpisodes<A>> {
   const all = await group.allGather({ answers, outcomes });
   const artifacts = rendered.map((one) =>
-    one.map(({ record, item: { key, edited } }): KeptArtifact => ({ key, record, edited: withImages ? edited : null })),
+    one.map(({ record, item: { key, edited, truth } }): KeptArtifact => {
+      return { key, record, edited: withImages ? edited : null, truth: withImages ? truth : null };
+    }),
   );
   const kept = await group.gather({ artifacts, measured });
   return {
@@ -78,12 +82,13 @@ export async function recordEpisodes<P extends Prompt, A extends Answer>(
   for (const [g, { prompt, answers }] of groups.entries()) {
     const source = withImages && prompt.sourcePng !== null ? storePng(paths, await prompt.sourcePng()) : null;
     for (const [i, answer] of answers.entries()) {
-      const { edited } = kept[g][i];
+      const { edited, truth } = kept[g][i];
       lines.push({
         ...episodeLine(prompt, answer, kept[g][i], outcomes[g][i]),
         log_prob: isUntold(answer) ? null : answer.logProbs.reduce((sum, x) => sum + x, 0),
         advantage: advantages[g].advantages[i],
         ...(withImages ? { source, edited: edited === null ? null : await storeImage(paths, edited) } : {}),
+        ...(truth === null ? {} : { truth: await storeImage(paths, truth) }),
       });
     }
   }
