@@ -1,0 +1,110 @@
+/** Lists of runs: filtered and sorted by any column or setting. */
+import { badRequest } from '../http/refusal.js';
+import type { ShownState } from '../run/status.js';
+import { fulfils, ordering, parseFilter, resolveKey } from './filter.js';
+import type { IndexedRun, RunsIndex } from './runs_index.js';
+import type { WireKey, WireRun, WireRuns } from './wire.js';
+
+type Column = (run: IndexedRun) => unknown;
+
+/** What runs have besides their settings; a setting of the same name (`num_iterations`) is the one that its state says. */
+const columns: Readonly<Record<string, Column>> = {
+  name: ({ status }) => status.run_name,
+  state: ({ status }) => status.state,
+  iteration: ({ status }) => status.iteration,
+  num_iterations: ({ status }) => status.num_iterations,
+  progress: ({ status }) => (status.num_iterations === 0 ? 0 : status.iteration / status.num_iterations),
+  reward: ({ status }) => status.reward,
+  held_out: ({ heldOut }) => heldOut?.after ?? null,
+  gain: ({ heldOut }) => gainOf(heldOut?.before ?? null, heldOut?.after ?? null),
+  heartbeat: ({ heartbeat }) => heartbeat,
+  where: ({ status }) => status.where,
+  reason: ({ status }) => status.reason,
+  folder: ({ paths }) => paths.baseExpDir,
+};
+
+export interface RunsRequest {
+  readonly filter: string;
+  readonly sort: string;
+  readonly descending: boolean;
+  readonly offset: number;
+  readonly limit: number;
+  /** The settings that rows carry. */
+  readonly columns: readonly string[];
+}
+
+/** Raises Refusal 400 for a filter or a key that makes no sense. */
+export function listRuns(index: RunsIndex, request: RunsRequest): WireRuns {
+  const all = index.runs;
+  const keys = [...Object.keys(columns), ...index.settings.keys];
+  const valueOf = (key: string): Column => readerOf(index, resolveKey(key, keys));
+  const conditions = parseFilter(request.filter).map((condition) => ({
+    ...condition,
+    read: condition.key === null ? columns['name'] : valueOf(condition.key),
+  }));
+  const matching = all.filter((run) => conditions.every((condition) => fulfils(condition.read(run), condition)));
+  const states: Partial<Record<ShownState, number>> = {};
+  for (const { status } of matching) states[status.state] = (states[status.state] ?? 0) + 1;
+  const shown = sorted(matching, valueOf(request.sort), request.descending);
+  const asked = request.columns.map(valueOf);
+  return {
+    folders: index.folders,
+    total: all.length,
+    matching: matching.length,
+    offset: request.offset,
+    runs: shown.slice(request.offset, request.offset + request.limit).map((run) => wireRun(run, asked)),
+    states,
+    unread: index.unread,
+    problems: index.problems,
+  };
+}
+
+/** The columns and settings of all runs; those that tell runs apart first. */
+export function listKeys(index: RunsIndex): WireKey[] {
+  const counts = index.settings.counts(index.runs.map(({ settings }) => settings));
+  const own = Object.keys(columns).map((key) => ({ key, values: 0 }));
+  const settings = counts.filter(({ key }) => !Object.hasOwn(columns, key));
+  return [...own, ...settings.sort((a, b) => Number(b.values > 1) - Number(a.values > 1))];
+}
+
+export function wireRun(run: IndexedRun, values: readonly Column[] = []): WireRun {
+  const { state, iteration, num_iterations, reward, where, reason, run_name } = run.status;
+  return {
+    id: run.id,
+    name: run_name,
+    state,
+    iteration,
+    num_iterations,
+    reward,
+    held_out: run.heldOut,
+    heartbeat: run.heartbeat,
+    where,
+    reason,
+    values: values.map((read) => read(run) ?? null),
+  };
+}
+
+function readerOf(index: RunsIndex, key: string): Column {
+  if (Object.hasOwn(columns, key)) return columns[key];
+  return ({ settings }) => index.settings.valueOf(settings, key);
+}
+
+/** Equal ones keep the order of their names. */
+function sorted(runs: readonly IndexedRun[], read: Column, descending: boolean): IndexedRun[] {
+  const compare = ordering(descending);
+  const keyed = runs.map((run) => ({ run, value: read(run) }));
+  return keyed.sort((a, b) => compare(a.value, b.value)).map(({ run }) => run);
+}
+
+function gainOf(before: number | null, after: number | null): number | null {
+  return before === null || after === null ? null : after - before;
+}
+
+/** A whole number of a query. Raises Refusal 400. */
+export function wholeOf(query: URLSearchParams, name: string, otherwise: number, most: number): number {
+  const text = query.get(name);
+  if (text === null) return otherwise;
+  const value = Number(text);
+  if (/^\d+$/.test(text) && value <= most) return value;
+  throw badRequest(`${name} is '${text.slice(0, 50)}'; allowed: a whole number from 0 to ${most}.`, name);
+}
