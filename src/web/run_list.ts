@@ -1,5 +1,4 @@
 /** Lists of runs: filtered and sorted by any column or setting. */
-import { badRequest } from '../http/refusal.js';
 import type { ShownState } from '../run/status.js';
 import { fulfils, ordering, parseFilter, resolveKey } from './filter.js';
 import type { IndexedRun, RunsIndex } from './runs_index.js';
@@ -98,13 +97,4 @@ function sorted(runs: readonly IndexedRun[], read: Column, descending: boolean):
 
 function gainOf(before: number | null, after: number | null): number | null {
   return before === null || after === null ? null : after - before;
-}
-
-/** A whole number of a query. Raises Refusal 400. */
-export function wholeOf(query: URLSearchParams, name: string, otherwise: number, most: number): number {
-  const text = query.get(name);
-  if (text === null) return otherwise;
-  const value = Number(text);
-  if (/^\d+$/.test(text) && value <= most) return value;
-  throw badRequest(`${name} is '${text.slice(0, 50)}'; allowed: a whole number from 0 to ${most}.`, name);
 }

@@ -1,10 +1,22 @@
 /** The dashboard: a page and what it asks for, on loopback alone. Everything but the empty page needs the token. */
+import { EditrlError } from '../core/errors.js';
+import { parseJson } from '../http/json.js';
+import { Refusal } from '../http/refusal.js';
 import { json, type Reply } from '../http/reply.js';
-import { HttpServer, type Call, type Handler, type HttpLimits, type Route } from '../http/server.js';
+import { HttpServer, type Handler, type HttpLimits, type Route } from '../http/server.js';
+import { act } from './actions.js';
+import { curvesOf } from './curves.js';
 import { Broadcast } from './events.js';
+import { episodesOf, PromptIndex } from './episodes.js';
+import { judgementsOf } from './judgements.js';
+import { streamLog } from './logs.js';
 import { GUARD_HEADERS, pageRoutes } from './page_files.js';
-import { listKeys, listRuns, wholeOf } from './run_list.js';
-import { RunsIndex } from './runs_index.js';
+import { pictureOf } from './pictures.js';
+import { episodesRequest, wholeOf } from './queries.js';
+import { listKeys, listRuns } from './run_list.js';
+import { runOf, runPage } from './run_page.js';
+import { recordOf, RunsIndex } from './runs_index.js';
+import { SeriesCache } from './series.js';
 import type { WireEvent } from './wire.js';
 
 export const DEFAULT_PORT = 4_878;
@@ -24,6 +36,8 @@ const limits: HttpLimits = {
 
 /** Rows of one answer. */
 const MOST_ROWS = 500;
+const MOST_CURVES = 64;
+const MOST_POINTS = 4_000;
 /** Ids of one event; whoever hears of more asks for the whole list. */
 const MOST_IDS = 100;
 
@@ -47,7 +61,8 @@ export interface Dashboard {
 }
 
 /** Raises EndpointError for a port that is taken, RunError where the page was not built. */
-export async function startDashboard({ port, token, folders, onDefect }: DashboardOptions): Promise<Dashboard> {
+export async function startDashboard(options: DashboardOptions): Promise<Dashboard> {
+  const { port, token, folders, onDefect } = options;
   const events = new Broadcast<WireEvent>();
   const index = new RunsIndex(folders, (ids) =>
     events.send({ kind: 'changed', ids: ids.slice(0, MOST_IDS), more: ids.length > MOST_IDS }),
@@ -57,7 +72,7 @@ export async function startDashboard({ port, token, folders, onDefect }: Dashboa
     host: HOST,
     token,
     ownPages: true,
-    routes: { ...pageRoutes(), ...dataRoutes(index, events) },
+    routes: { ...pageRoutes(), ...dataRoutes(options, index, events), ...actionRoutes(options, index, events) },
     limits,
     onDefect,
   });
@@ -74,7 +89,13 @@ export async function startDashboard({ port, token, folders, onDefect }: Dashboa
   };
 }
 
-function dataRoutes(index: RunsIndex, events: Broadcast<WireEvent>): Record<string, Route> {
+function dataRoutes(
+  { onDefect }: DashboardOptions,
+  index: RunsIndex,
+  events: Broadcast<WireEvent>,
+): Record<string, Route> {
+  const series = new SeriesCache();
+  const prompts = new PromptIndex();
   const routes: Readonly<Record<string, Handler>> = {
     '/api/runs': ({ query }) =>
       answer(
@@ -88,17 +109,80 @@ function dataRoutes(index: RunsIndex, events: Broadcast<WireEvent>): Record<stri
         }),
       ),
     '/api/keys': () => answer(listKeys(index)),
+    '/api/run': ({ query }) => answer(runPage(index, runOf(index, query))),
+    '/api/curves': async ({ query }) =>
+      answer(
+        await curvesOf(series, runOf(index, query).paths, {
+          metrics: query.getAll('metric').slice(0, MOST_CURVES),
+          points: wholeOf(query, 'points', 600, MOST_POINTS),
+          from: wholeOf(query, 'from', 0, 1e12),
+          to: wholeOf(query, 'to', 1e12, 1e12),
+        }),
+      ),
+    '/api/episodes': ({ query }) => answer(episodesOf(runOf(index, query).paths, episodesRequest(query))),
+    '/api/prompt': async ({ query, gone }) =>
+      answer(
+        await prompts.promptOf(
+          runOf(index, query).paths,
+          query.get('sample') ?? '',
+          query.get('instruction') ?? '',
+          gone,
+        ),
+      ),
+    '/api/judgements': ({ query }) => answer(judgementsOf(runOf(index, query).paths, query.get('key') ?? '')),
+    '/api/log': (call) => {
+      const { query } = call;
+      const { paths } = runOf(index, query);
+      const rank = wholeOf(query, 'rank', -1, 1e6);
+      const attempt = wholeOf(query, 'attempt', 0, 1e6);
+      const choice = { rank: rank < 0 ? null : rank, attempt: attempt === 0 ? null : attempt };
+      streamLog(call, paths, { ...choice, lines: wholeOf(query, 'lines', 500, 100_000) }).catch(onDefect);
+      return null;
+    },
+    '/api/picture/': ({ rest, query }) => pictureOf(runOf(index, query).paths, rest),
     '/api/events': (call) => {
       events.open(call);
       return null;
     },
   };
-  return Object.fromEntries(Object.entries(routes).map(([path, GET]) => [path, { GET }]));
+  return Object.fromEntries(Object.entries(routes).map(([path, GET]) => [path, { GET: told(GET) }]));
+}
+
+function actionRoutes(
+  { program }: DashboardOptions,
+  index: RunsIndex,
+  events: Broadcast<WireEvent>,
+): Record<string, Route> {
+  const notice = (level: 'info' | 'error', text: string): void => {
+    events.send({ kind: 'notice', level, text });
+    void index.look();
+  };
+  return {
+    '/api/act': {
+      POST: told(async ({ read }) => {
+        const asked = parseJson(await read());
+        const { run: id, action } = (asked ?? {}) as { run?: unknown; action?: unknown };
+        const run = runOf(index, new URLSearchParams({ run: String(id) }));
+        act(action, run, recordOf(run.paths), program, notice);
+        return answer({ started: true });
+      }),
+    },
+  };
+}
+
+/** What a run's folder cannot give is said as the command line says it. */
+function told(handler: Handler): Handler {
+  return async (call) => {
+    try {
+      return await handler(call);
+    } catch (error) {
+      if (error instanceof Refusal || !(error instanceof EditrlError)) throw error;
+      throw new Refusal('unavailable', error.toText());
+    }
+  };
 }
 
 /** JSON that no cache keeps. */
 export function answer(body: unknown): Reply {
   return json(200, body, { ...GUARD_HEADERS, 'cache-control': 'no-store' });
 }
-
-export type { Call };

@@ -62,6 +62,8 @@ export interface WireAttempt {
   readonly host: string;
   readonly devices: readonly string[];
   readonly command: string;
+  /** Of this program. */
+  readonly version: string | null;
 }
 
 /** What may be asked of a run. */
@@ -79,9 +81,12 @@ export interface WireRunPage {
   readonly task: string | null;
   /** By dotted path. */
   readonly settings: readonly (readonly [key: string, value: unknown])[];
-  readonly parents: readonly string[];
+  /** The runs that it starts from; an id of null for one that is not there. */
+  readonly parents: readonly { readonly name: string; readonly id: string | null }[];
   readonly attempts: readonly WireAttempt[];
   readonly checkpoints: readonly number[];
+  /** How many processes an attempt has, each with a log of its own. */
+  readonly processes: number;
   readonly has_contact_sheet: boolean;
   readonly actions: readonly WireAction[];
 }

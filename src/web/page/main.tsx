@@ -6,11 +6,13 @@ import { visible } from './format.js';
 import { KEY_HELP, useKeys } from './keys.js';
 import { Dialog } from './parts.js';
 import { go, hashOf, usePlace, type Place } from './router.js';
+import { RunView } from './run_view.js';
 import { RunsView } from './runs_view.js';
 import { keepToken, takeToken } from './session.js';
 
 const VIEWS: Readonly<Record<string, (props: { readonly place: Place }) => JSX.Element>> = {
   runs: RunsView,
+  run: RunView,
 };
 
 function Page(): JSX.Element {
@@ -57,7 +59,7 @@ function Page(): JSX.Element {
       ) : View === undefined ? (
         <Nowhere />
       ) : (
-        <View place={place} key={place.view} />
+        <View place={place} key={`${place.view} ${place.id}`} />
       )}
       <Notices />
       {help && (
