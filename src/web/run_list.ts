@@ -2,7 +2,7 @@
 import type { ShownState } from '../run/status.js';
 import { fulfils, ordering, parseFilter, resolveKey } from './filter.js';
 import type { IndexedRun, RunsIndex } from './runs_index.js';
-import type { WireKey, WireRun, WireRuns } from './wire.js';
+import type { WireHeldOut, WireKey, WireRun, WireRuns } from './wire.js';
 
 type Column = (run: IndexedRun) => unknown;
 
@@ -14,8 +14,8 @@ const columns: Readonly<Record<string, Column>> = {
   num_iterations: ({ status }) => status.num_iterations,
   progress: ({ status }) => (status.num_iterations === 0 ? 0 : status.iteration / status.num_iterations),
   reward: ({ status }) => status.reward,
-  held_out: ({ heldOut }) => heldOut?.after ?? null,
-  gain: ({ heldOut }) => gainOf(heldOut?.before ?? null, heldOut?.after ?? null),
+  held_out: (run) => heldOutOf(run)?.after ?? null,
+  gain: (run) => gainOf(heldOutOf(run)),
   heartbeat: ({ heartbeat }) => heartbeat,
   where: ({ status }) => status.where,
   reason: ({ status }) => status.reason,
@@ -75,7 +75,7 @@ export function wireRun(run: IndexedRun, values: readonly Column[] = []): WireRu
     iteration,
     num_iterations,
     reward,
-    held_out: run.heldOut,
+    held_out: heldOutOf(run),
     heartbeat: run.heartbeat,
     where,
     reason,
@@ -95,6 +95,23 @@ function sorted(runs: readonly IndexedRun[], read: Column, descending: boolean):
   return keyed.sort((a, b) => compare(a.value, b.value)).map(({ run }) => run);
 }
 
-function gainOf(before: number | null, after: number | null): number | null {
-  return before === null || after === null ? null : after - before;
+/** The last number that a run has, and the first where there are two. */
+export function heldOutOf({ heldOut }: IndexedRun): WireHeldOut | null {
+  if (heldOut?.metric === undefined || heldOut.metric === null) return null;
+  const { metric, before, after, iterations } = heldOut;
+  return {
+    metric,
+    before: after === null ? null : finite(before),
+    after: finite(after ?? before),
+    iteration: iterations.after ?? iterations.before ?? 0,
+  };
+}
+
+function gainOf(heldOut: WireHeldOut | null): number | null {
+  if (heldOut === null || heldOut.before === null || heldOut.after === null) return null;
+  return heldOut.after - heldOut.before;
+}
+
+function finite(value: number | null): number | null {
+  return value !== null && Number.isFinite(value) ? value : null;
 }

@@ -8,11 +8,10 @@ import { EditrlError } from '../core/errors.js';
 import { readStatuses } from '../launch/slurm/status.js';
 import { isRunName, RunPaths } from '../run/paths.js';
 import { readRecord, type RunRecord } from '../run/record.js';
-import { heldOut } from '../run/report/read.js';
+import { heldOut, type HeldOut } from '../run/report/read.js';
 import { readStatus, type RunStatus, type ShownState } from '../run/status.js';
 import { evaluatedLines } from './evaluated.js';
 import { leavesOf, SettingsTable, type SettingsRow } from './settings_table.js';
-import type { WireHeldOut } from './wire.js';
 
 /** A run as it was last read. */
 export interface IndexedRun {
@@ -22,7 +21,8 @@ export interface IndexedRun {
   readonly status: RunStatus;
   /** When it last said that it lives, in milliseconds since 1970. */
   readonly heartbeat: number | null;
-  readonly heldOut: WireHeldOut | null;
+  /** Its held-out numbers; null before the first evaluation, and where its line cannot be read: the curves say so. */
+  readonly heldOut: HeldOut | null;
   readonly settings: SettingsRow;
   /** The runs that it starts from. */
   readonly parents: readonly string[];
@@ -250,25 +250,14 @@ function shown({ heartbeat_age_s: _, ...status }: RunStatus): string {
   return JSON.stringify(status);
 }
 
-/** Null where no evaluation is found, or its line cannot be read: the curves say so. */
-function heldOutOf(paths: RunPaths): WireHeldOut | null {
+function heldOutOf(paths: RunPaths): HeldOut | null {
   try {
-    const { metric, before, after, iterations } = heldOut(evaluatedLines(paths.metrics));
-    if (metric === null) return null;
-    return {
-      metric,
-      before: after === null ? null : finite(before),
-      after: finite(after ?? before),
-      iteration: iterations.after ?? iterations.before ?? 0,
-    };
+    const found = heldOut(evaluatedLines(paths.metrics));
+    return found.metric === null ? null : found;
   } catch (error) {
     if (error instanceof EditrlError) return null;
     throw error;
   }
-}
-
-function finite(value: number | null): number | null {
-  return value !== null && Number.isFinite(value) ? value : null;
 }
 
 function stampsOf(paths: RunPaths): Stamps {

@@ -8,6 +8,7 @@ import { act } from './actions.js';
 import { curvesOf } from './curves.js';
 import { Broadcast } from './events.js';
 import { episodesOf, PromptIndex } from './episodes.js';
+import { listExperiments, matrixOf } from './experiments.js';
 import { judgementsOf } from './judgements.js';
 import { streamLog } from './logs.js';
 import { GUARD_HEADERS, pageRoutes } from './page_files.js';
@@ -119,6 +120,8 @@ function dataRoutes(
           to: wholeOf(query, 'to', 1e12, 1e12),
         }),
       ),
+    '/api/experiments': () => answer(listExperiments(index)),
+    '/api/experiment': ({ query }) => answer(matrixOf(index, query.get('id') ?? '')),
     '/api/episodes': ({ query }) => answer(episodesOf(runOf(index, query).paths, episodesRequest(query))),
     '/api/prompt': async ({ query, gone }) =>
       answer(

@@ -196,6 +196,7 @@ export interface WireCell {
   readonly runs: readonly {
     readonly id: string | null;
     readonly name: string;
+    readonly seed: string | null;
     readonly state: WireState;
     readonly iteration: number;
     readonly num_iterations: number;

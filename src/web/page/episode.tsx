@@ -84,15 +84,27 @@ function Words({ title, text }: { readonly title: string; readonly text: string 
   );
 }
 
+/** Under the name of each term what it is made of. */
 function Parts({ parts }: Pick<WireEpisode, 'parts'>): JSX.Element | null {
-  const entries = Object.entries(parts);
-  if (entries.length === 0) return null;
+  const terms = new Map<string, [part: string, value: number | null][]>();
+  for (const [name, value] of Object.entries(parts)) {
+    const cut = name.indexOf('/');
+    const term = cut < 0 ? '' : name.slice(0, cut);
+    terms.set(term, [...(terms.get(term) ?? []), [name.slice(cut + 1), value]]);
+  }
+  if (terms.size === 0) return null;
   return (
     <dl class="parts">
-      {entries.map(([name, value]) => (
-        <div key={name}>
-          <dt>{visible(name)}</dt>
-          <dd class="number">{showNumber(value)}</dd>
+      {[...terms].map(([term, own]) => (
+        <div key={term}>
+          <dt>{visible(term)}</dt>
+          <dd>
+            {own.map(([part, value]) => (
+              <span key={part}>
+                {visible(part.replaceAll('_', ' '))} <b>{showNumber(value)}</b>
+              </span>
+            ))}
+          </dd>
         </div>
       ))}
     </dl>

@@ -6,6 +6,8 @@ import { visible } from './format.js';
 import { KEY_HELP, useKeys } from './keys.js';
 import { Dialog } from './parts.js';
 import { go, hashOf, usePlace, type Place } from './router.js';
+import { ExperimentsView } from './experiments_view.js';
+import { MatrixView } from './matrix_view.js';
 import { RunView } from './run_view.js';
 import { RunsView } from './runs_view.js';
 import { keepToken, takeToken } from './session.js';
@@ -13,6 +15,8 @@ import { keepToken, takeToken } from './session.js';
 const VIEWS: Readonly<Record<string, (props: { readonly place: Place }) => JSX.Element>> = {
   runs: RunsView,
   run: RunView,
+  experiments: ExperimentsView,
+  experiment: MatrixView,
 };
 
 function Page(): JSX.Element {
