@@ -5,7 +5,6 @@ import { ConfigError, must, RunError } from '../../core/errors.js';
 import { writeFileAtomic } from '../../core/files.js';
 import { encodeLine } from '../../run/journal.js';
 import { readRun, type RunReport } from '../../run/report/read.js';
-import { recordCells } from './cells.js';
 import { resultsMarkdown, tabulate, type Results } from '../../run/report/results.js';
 import { detectDevices, DeviceSlots, type Devices } from '../devices.js';
 import { obstacles, requireNone } from '../preflight.js';
@@ -138,7 +137,6 @@ export async function sweep(
     lost.abort();
   });
   try {
-    recordCells(experiment, baseExpDir);
     const schedule = await runSweep(
       { jobs, ...limits, halving: experiment.options.stop_early ?? null },
       { runner, slots: makeSlots(prepared), world, view, stop: AbortSignal.any([stop, lost.signal]) },

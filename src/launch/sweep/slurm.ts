@@ -1,9 +1,8 @@
 /** A sweep where Slurm places the runs: it is submitted, not carried out. */
 import type { Experiment } from '../../config/experiment/load.js';
-import { ConfigError, must } from '../../core/errors.js';
+import { ConfigError } from '../../core/errors.js';
 import { fetchModels } from '../hub_models.js';
 import type { Submitted } from '../slurm/submit.js';
-import { recordCells } from './cells.js';
 import { chooseCells, type SweepChoice, type SweepLimits } from './experiment.js';
 
 /** Whether Slurm places the runs. Raises ConfigError where it places some of them only, or is asked for what it cannot do. */
@@ -40,7 +39,6 @@ export async function submitSweep(
   const needed = new Set(cells.flatMap(({ parents }) => parents));
   const parents = experiment.parents.filter(({ run_name }) => needed.has(run_name));
   await fetchModels([...parents, ...cells].map(({ config }) => config));
-  recordCells(experiment, must(experiment.cells[0], 'the first cell').config.settings.base_exp_dir);
   return submitCells(cells, experiment.parents, {
     program,
     name: experiment.name,
