@@ -140,7 +140,11 @@ function datedFormat(): winston.Logform.Format {
 function jsonFormat(rank: number, attempt: number): winston.Logform.Format {
   return winston.format.combine(
     winston.format.timestamp(),
-    winston.format(({ in_passing: _, ...info }) => Object.assign(info, { rank, attempt }))(),
+    winston.format((info) => {
+      const said = { ...info, rank, attempt };
+      delete said['in_passing'];
+      return said;
+    })(),
     winston.format.json(),
   );
 }
