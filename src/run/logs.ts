@@ -141,7 +141,7 @@ function jsonFormat(rank: number, attempt: number): winston.Logform.Format {
   return winston.format.combine(
     winston.format.timestamp(),
     winston.format((info) => {
-      const said = { ...info, rank, attempt };
+      const said: winston.Logform.TransformableInfo = { ...info, rank, attempt };
       delete said['in_passing'];
       return said;
     })(),
