@@ -12,6 +12,7 @@ import { recordedConfig, type RecordedRequest } from '../run/recorded_config.js'
 import { readRecord, type RunRecord } from '../run/record.js';
 import { printLine } from './output.js';
 import { allowedChanges, trainOrSubmit } from './run.js';
+import { viewFor } from './view.js';
 import {
   expDirOption,
   flag,
@@ -57,9 +58,12 @@ export const resumeVerb: Action = {
     const record = must(readRecord(source), `the record of run ${source.runName}`);
     const request = { sets: texts(args, 'set'), allowChanges: allowedChanges(args) };
     const json = flag(args, 'json');
+    const how = { json, view: viewFor(json) };
     const fork = forkOf(args);
-    if (flag(args, 'fresh')) return trainOrSubmit(beginAnew(source, record, request, fork !== null), json, true);
-    if (fork === null) return trainOrSubmit(recordedConfig(source, record, request), json);
+    if (flag(args, 'fresh')) {
+      return trainOrSubmit(beginAnew(source, record, request, fork !== null), { ...how, fresh: true });
+    }
+    if (fork === null) return trainOrSubmit(recordedConfig(source, record, request), how);
     // A refused change has to leave no fork behind.
     const config = recordedConfig(source, record, { ...request, runName: fork.name });
     const parents = dependencies(config.settings).map(({ run }) => run);
@@ -68,7 +72,7 @@ export const resumeVerb: Action = {
     checkChanges(source.runName, changes, request.allowChanges);
     const target = forkRun(source, fork.iteration, fork.name);
     if (!json) printLine(`${fork.name} begins with iteration ${fork.iteration} of ${source.runName}, in ${target.dir}`);
-    return trainOrSubmit(config, json);
+    return trainOrSubmit(config, how);
   },
 };
 

@@ -1,12 +1,13 @@
 /**
- * Experiments as their runs show them: those that a sweep has noted, and runs whose names say a cell (`NAME__axis-value__…`) where no such note is
- * left.
+ * Experiments as their runs show them: those that a sweep has recorded, and runs whose names say a cell (`NAME__axis-value__…`) where there is no
+ * such record.
  */
 import { existsSync } from 'node:fs';
-import { join } from 'node:path';
+import { EditrlError } from '../core/errors.js';
 import { Refusal } from '../http/refusal.js';
-import { cellsFiles, readCells } from '../launch/sweep/cells.js';
 import { liveSweeps } from '../launch/sweep/lock.js';
+import { listExperiments as listRecorded, readExperiment, type ExperimentRecord } from '../run/experiment.js';
+import { STOPPED_BY_SWEEP } from '../run/state.js';
 import { resultCaption, tabulate, type ResultCell } from '../run/report/results.js';
 import { heldOutOf } from './run_list.js';
 import { idOf, type IndexedRun, type RunsIndex } from './runs_index.js';
@@ -19,6 +20,8 @@ interface FoundCell {
   readonly axes: Axes;
   /** Null for one that has not begun. */
   readonly run: IndexedRun | null;
+  /** False where the folder of its name is another run's, with other settings. */
+  readonly counts: boolean;
 }
 
 interface FoundExperiment {
@@ -50,10 +53,10 @@ export function matrixOf(index: RunsIndex, id: string): WireMatrix {
   }
   const { name, swept, cells, baseline } = experiment;
   const byName = new Map(cells.map((cell) => [cell.name, cell]));
-  const runs = cells.map(({ name: run_name, axes, run }) => ({
+  const runs = cells.map(({ name: run_name, axes, run, counts }) => ({
     run_name,
     axes,
-    outcome: run?.status.state ?? 'queued',
+    outcome: counts ? outcomeOf(run) : 'failed',
     report: run === null || run.heldOut === null ? null : { heldout: run.heldOut, iteration: run.status.iteration },
   }));
   const results = tabulate(name, runs, baseline);
@@ -69,6 +72,13 @@ export function matrixOf(index: RunsIndex, id: string): WireMatrix {
     caption: resultCaption(results),
     cells: results.cells.map((cell) => wireCell(cell, byName)),
   };
+}
+
+/** Half a training is no result. */
+function outcomeOf(run: IndexedRun | null): string {
+  if (run === null) return 'queued';
+  const { state, reason } = run.status;
+  return state === 'finished' && reason?.startsWith(STOPPED_BY_SWEEP) === true ? 'stopped' : state;
 }
 
 function wireCell(
@@ -97,24 +107,32 @@ function wireCell(
   };
 }
 
+/** Null for a record that another version wrote. */
+function recordOf(folder: string, name: string): ExperimentRecord | null {
+  try {
+    return readExperiment(folder, name);
+  } catch (error) {
+    if (error instanceof EditrlError) return null;
+    throw error;
+  }
+}
+
 function findExperiments(index: RunsIndex): FoundExperiment[] {
   const byId = new Map(index.runs.map((run) => [run.id, run]));
   return index.folders.flatMap((folder, number) => {
     if (!existsSync(folder)) return [];
     const swept = new Set(liveSweeps([folder]).map(({ experiment }) => experiment));
-    const noted = cellsFiles(folder)
-      .sort()
-      .flatMap((file): FoundExperiment[] => {
-        const found = readCells(join(folder, file));
-        if (found === null) return [];
-        const { experiment: name, baseline } = found;
-        const cells = found.cells.map(({ run_name, axes }) => ({
-          name: run_name,
-          axes,
-          run: byId.get(idOf(number, run_name)) ?? null,
-        }));
-        return [{ id: idOf(number, name), name, baseline, swept: swept.has(name), cells }];
-      });
+    const noted = listRecorded([folder]).flatMap(({ name }): FoundExperiment[] => {
+      const record = recordOf(folder, name);
+      if (record === null) return [];
+      const cells = record.cells.map(({ run_name, axes, refused }) => ({
+        name: run_name,
+        axes,
+        run: byId.get(idOf(number, run_name)) ?? null,
+        counts: refused === null,
+      }));
+      return [{ id: idOf(number, name), name, baseline: record.baseline, swept: swept.has(name), cells }];
+    });
     const known = new Set(noted.flatMap(({ cells }) => cells.map(({ name }) => name)));
     const names = new Set(noted.map(({ name }) => name));
     const guessed = new Map<string, FoundCell[]>();
@@ -124,7 +142,7 @@ function findExperiments(index: RunsIndex): FoundExperiment[] {
       const cell = cellOfName(name);
       if (cell === null || names.has(cell.experiment)) continue;
       const cells = guessed.get(cell.experiment) ?? [];
-      cells.push({ name, axes: cell.axes, run });
+      cells.push({ name, axes: cell.axes, run, counts: true });
       guessed.set(cell.experiment, cells);
     }
     const others = [...guessed].flatMap(([name, cells]): FoundExperiment[] =>

@@ -34,7 +34,8 @@ function Page(): JSX.Element {
     e: () => go(hashOf('experiments')),
   });
   const View = Object.hasOwn(VIEWS, place.view) ? VIEWS[place.view] : undefined;
-  const current = (view: string): 'page' | undefined => (place.view === view ? 'page' : undefined);
+  const current = (view: string): 'page' | undefined =>
+    place.view === view || `${place.view}s` === view ? 'page' : undefined;
   return (
     <>
       <header class="head">

@@ -46,7 +46,7 @@ export function MatrixView({ place }: { readonly place: Place }): JSX.Element {
                 </select>
               </label>
             )}
-            <label class="short">
+            <label class="wide">
               <span class="label">coloured by</span>
               <select
                 value={shown}
