@@ -156,14 +156,14 @@ function findExperiments(index: RunsIndex): FoundExperiment[] {
 export function cellOfName(name: string): { readonly experiment: string; readonly axes: Axes } | null {
   if (/\.old-\d+$/.test(name)) return null;
   const parts = name.split('__');
-  const axes: Record<string, string> = {};
+  const axes: [string, string][] = [];
   while (parts.length > 1) {
     const [, axis, value] = /^([^-]+)-(.+)$/.exec(parts.at(-1) ?? '') ?? [];
-    if (axis === undefined || value === undefined || axis in axes) break;
-    axes[axis] = value;
+    if (axis === undefined || value === undefined) break;
+    axes.unshift([axis, value]);
     parts.pop();
   }
-  return Object.keys(axes).length === 0 ? null : { experiment: parts.join('__'), axes };
+  return axes.length === 0 ? null : { experiment: parts.join('__'), axes: Object.fromEntries(axes) };
 }
 
 function axesOf(cells: readonly FoundCell[]): string[] {

@@ -55,7 +55,8 @@ export function resolveKey(written: string, keys: readonly string[]): string {
   if (ending.length > 1) {
     throw badRequest(`'${written}' may be any of ${ending.slice(0, 8).join(', ')}; write one of them.`, 'filter');
   }
-  const close = nearest(written, keys);
+  const ends = keys.map((key) => key.slice(key.lastIndexOf('.') + 1));
+  const close = nearest(written, keys) ?? keys[ends.indexOf(nearest(written, ends) ?? '')] ?? null;
   throw badRequest(
     `No run has a column or setting '${written}'${close === null ? '.' : `; did you mean '${close}'?`}`,
     'filter',

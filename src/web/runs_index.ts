@@ -2,7 +2,7 @@
  * The runs of some folders in memory, kept up by the sizes and times of their files: a file is read again when these change. What holds it up is
  * done in slices, so that requests are answered meanwhile. Never writes; a run that is deleted or half written is shown as far as it goes.
  */
-import { readdirSync, statSync } from 'node:fs';
+import { existsSync, readdirSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { EditrlError } from '../core/errors.js';
 import { readStatuses } from '../launch/slurm/status.js';
@@ -71,11 +71,13 @@ export class RunsIndex {
   constructor(
     readonly folders: readonly string[],
     private readonly onChanged: OnChanged,
+    /** Told of what goes wrong in a look; the next one goes on. */
+    private readonly onDefect: (error: unknown) => void,
   ) {}
 
   /** Looks once a second until `close`. Resolves when every run was read once. */
   async start(): Promise<void> {
-    await this.look();
+    await this.look().catch(this.onDefect);
     this.#schedule();
   }
 
@@ -86,7 +88,13 @@ export class RunsIndex {
 
   #schedule(): void {
     if (this.#closed) return;
-    this.#timer = setTimeout(() => void this.look().then(() => this.#schedule()), LOOK_EVERY_MS);
+    this.#timer = setTimeout(
+      () =>
+        void this.look()
+          .catch(this.onDefect)
+          .then(() => this.#schedule()),
+      LOOK_EVERY_MS,
+    );
   }
 
   /** Why folders cannot be read, or Slurm cannot be asked. */
@@ -151,7 +159,7 @@ export class RunsIndex {
         const id = idOf(index, name);
         found.add(id);
         if (this.#watched.has(id)) continue;
-        if (statSync(join(folder, name, 'run.json'), { throwIfNoEntry: false }) === undefined) {
+        if (!existsSync(join(folder, name, 'run.json'))) {
           found.delete(id);
           continue;
         }

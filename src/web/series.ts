@@ -100,7 +100,8 @@ export class Columns {
 /** One file of metrics, followed. */
 export class MetricsSeries {
   columns = new Columns();
-  #inode = -1;
+  /** Which file it was that was read: a number of it alone may be another one's soon after. */
+  #file = '';
   #offset = 0;
   #whole = false;
   #reading: Promise<void> | null = null;
@@ -135,13 +136,14 @@ export class MetricsSeries {
   async #advance(): Promise<void> {
     const file = openToRead(this.path);
     if (file === null) {
-      this.#restart(-1);
+      this.#restart('');
       this.#whole = true;
       return;
     }
     try {
-      const { ino, size } = fstatSync(file);
-      if (ino !== this.#inode || size < this.#offset) this.#restart(ino);
+      const { ino, birthtimeMs, size } = fstatSync(file);
+      const identity = `${ino} ${birthtimeMs}`;
+      if (identity !== this.#file || size < this.#offset) this.#restart(identity);
       if (size === this.#offset) this.#whole = true;
       const slices = new Slices(SLICE_MS);
       let chunk = Buffer.alloc(CHUNK_BYTES);
@@ -168,9 +170,9 @@ export class MetricsSeries {
     }
   }
 
-  #restart(inode: number): void {
+  #restart(file: string): void {
     this.columns = new Columns();
-    this.#inode = inode;
+    this.#file = file;
     this.#offset = 0;
     this.#whole = false;
   }

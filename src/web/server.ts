@@ -65,9 +65,9 @@ export interface Dashboard {
 export async function startDashboard(options: DashboardOptions): Promise<Dashboard> {
   const { port, token, folders, onDefect } = options;
   const events = new Broadcast<WireEvent>();
-  const index = new RunsIndex(folders, (ids) =>
-    events.send({ kind: 'changed', ids: ids.slice(0, MOST_IDS), more: ids.length > MOST_IDS }),
-  );
+  const changed = (ids: readonly string[]): void =>
+    events.send({ kind: 'changed', ids: ids.slice(0, MOST_IDS), more: ids.length > MOST_IDS });
+  const index = new RunsIndex(folders, changed, onDefect);
   const server = new HttpServer({
     name: 'the dashboard',
     host: HOST,
@@ -152,13 +152,13 @@ function dataRoutes(
 }
 
 function actionRoutes(
-  { program }: DashboardOptions,
+  { program, onDefect }: DashboardOptions,
   index: RunsIndex,
   events: Broadcast<WireEvent>,
 ): Record<string, Route> {
   const notice = (level: 'info' | 'error', text: string): void => {
     events.send({ kind: 'notice', level, text });
-    void index.look();
+    index.look().catch(onDefect);
   };
   return {
     '/api/act': {
