@@ -137,7 +137,7 @@ export class RunsIndex {
     for (const watched of [...this.#watched.values()]) {
       if (this.#closed) return;
       const live = watched.run === null || LIVE.has(watched.run.status.state);
-      if ((all || live) && this.#refresh(watched, live)) changed.push(watched.id);
+      if ((all || live) && this.#refreshSafely(watched, live)) changed.push(watched.id);
       if (slices.over) {
         this.#tell(changed.splice(0));
         await slices.next();
@@ -182,6 +182,37 @@ export class RunsIndex {
       if (code === 'ENOENT') this.#problems.delete(folder);
       else this.#problems.set(folder, `${folder} cannot be listed (${code})`);
       return [];
+    }
+  }
+
+  /** As `#refresh`; what a disk refuses, or somebody made of a run's files, keeps no other run from being read. */
+  #refreshSafely(watched: Watched, live: boolean): boolean {
+    try {
+      return this.#refresh(watched, live);
+    } catch (error) {
+      if (!isSystemError(error)) throw error;
+      const { run, paths } = watched;
+      const status: RunStatus = {
+        run_name: paths.runName,
+        state: 'unreadable',
+        iteration: 0,
+        num_iterations: 0,
+        reward: null,
+        heartbeat_age_s: null,
+        where: null,
+        reason: error.message,
+      };
+      const same = run !== null && shown(run.status) === shown(status);
+      watched.run = {
+        id: watched.id,
+        paths,
+        status,
+        heartbeat: null,
+        heldOut: null,
+        settings: noSettings,
+        parents: [],
+      };
+      return !same;
     }
   }
 
@@ -238,7 +269,11 @@ export class RunsIndex {
   }
 }
 
-/** Whether an id can be one of this index, so that no path is made of anything else. */
+/** Whether it is the operating system's: a file that may not be read, or is a folder. */
+export function isSystemError(error: unknown): error is NodeJS.ErrnoException {
+  return error instanceof Error && 'syscall' in error;
+}
+
 export function idOf(folder: number, name: string): string {
   return `${folder}/${name}`;
 }

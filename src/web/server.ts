@@ -16,7 +16,7 @@ import { pictureOf } from './pictures.js';
 import { episodesRequest, wholeOf } from './queries.js';
 import { listKeys, listRuns } from './run_list.js';
 import { runOf, runPage } from './run_page.js';
-import { recordOf, RunsIndex } from './runs_index.js';
+import { isSystemError, recordOf, RunsIndex } from './runs_index.js';
 import { SeriesCache } from './series.js';
 import type { WireEvent } from './wire.js';
 
@@ -52,6 +52,8 @@ export interface DashboardOptions {
   readonly program: readonly string[];
   /** Told of what a handler raised and may not raise. */
   readonly onDefect: (error: unknown) => void;
+  /** What answers for the page itself; the compiled one where it is not given. */
+  readonly page?: Readonly<Record<string, Route>>;
 }
 
 export interface Dashboard {
@@ -63,7 +65,7 @@ export interface Dashboard {
 
 /** Raises EndpointError for a port that is taken, RunError where the page was not built. */
 export async function startDashboard(options: DashboardOptions): Promise<Dashboard> {
-  const { port, token, folders, onDefect } = options;
+  const { port, token, folders, onDefect, page = pageRoutes() } = options;
   const events = new Broadcast<WireEvent>();
   const changed = (ids: readonly string[]): void =>
     events.send({ kind: 'changed', ids: ids.slice(0, MOST_IDS), more: ids.length > MOST_IDS });
@@ -73,7 +75,7 @@ export async function startDashboard(options: DashboardOptions): Promise<Dashboa
     host: HOST,
     token,
     ownPages: true,
-    routes: { ...pageRoutes(), ...dataRoutes(options, index, events), ...actionRoutes(options, index, events) },
+    routes: { ...page, ...dataRoutes(options, index, events), ...actionRoutes(options, index, events) },
     limits,
     onDefect,
   });
@@ -179,8 +181,10 @@ function told(handler: Handler): Handler {
     try {
       return await handler(call);
     } catch (error) {
-      if (error instanceof Refusal || !(error instanceof EditrlError)) throw error;
-      throw new Refusal('unavailable', error.toText());
+      if (error instanceof Refusal) throw error;
+      if (error instanceof EditrlError) throw new Refusal('unavailable', error.toText());
+      if (isSystemError(error)) throw new Refusal('unavailable', error.message);
+      throw error;
     }
   };
 }
