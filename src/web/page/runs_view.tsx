@@ -234,8 +234,8 @@ function Filter({
           onInput={(event) => {
             const { value } = event.currentTarget;
             setAdding(value);
-            // Choosing from the list is an input, too, but for its kind.
-            if ((event as unknown as InputEvent).inputType !== 'insertText') add(value);
+            // What somebody types may go on; what is chosen from the list is whole.
+            if (isReplacement(event as unknown as InputEvent)) add(value);
           }}
           onChange={(event) => add(event.currentTarget.value)}
         />
@@ -249,6 +249,11 @@ function Filter({
       </label>
     </form>
   );
+}
+
+/** Some browsers tell of a choice as of no kind of writing at all. */
+function isReplacement({ inputType }: Partial<InputEvent>): boolean {
+  return inputType === undefined || inputType === 'insertReplacementText';
 }
 
 /** How many runs there are in each state; a state chooses its runs. */
