@@ -31,6 +31,10 @@ const verbs: Readonly<Record<string, Entry>> = {
   stop: { summary: 'checkpoint and end runs', load: async () => (await import('./stop.js')).stopVerb },
   logs: { summary: 'what a run prints', load: async () => (await import('./logs.js')).logsVerb },
   report: { summary: 'what a run learned', load: async () => (await import('./report.js')).reportVerb },
+  dashboard: {
+    summary: 'a page that shows runs while they go on',
+    load: async () => (await import('./dashboard.js')).dashboardVerb,
+  },
   export: {
     summary: "write a run's model for other programs",
     load: async () => (await import('./export.js')).exportVerb,

@@ -7,7 +7,7 @@ import type { RunPaths } from '../run/paths.js';
 import { writeCurve } from '../run/report/curve.js';
 import { readRun } from '../run/report/read.js';
 import { formatReport } from '../run/report/text.js';
-import { printError, printJson, printLine } from './output.js';
+import { outputWidth, printError, printJson, printLine } from './output.js';
 import { expDirOption, flag, text, type Action } from './verb.js';
 
 /** Draws the learning curve anew and prints the table, or one JSON document with `--json`. */
@@ -26,7 +26,7 @@ export const reportVerb: Action = {
     if (lines.length > 0) await drawCurve(paths, lines);
     const report = readRun(paths);
     if (flag(args, 'json')) printJson(JSON.parse(encodeLine(report).line));
-    else printLine(formatReport(report));
+    else printLine(formatReport(report, outputWidth()));
     return 0;
   },
 };

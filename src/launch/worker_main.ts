@@ -124,7 +124,8 @@ class Worker {
       return 'already_finished';
     }
     tell({ kind: 'claimed', attempt: handle.attempt });
-    const log = openRunLog({ paths: handle.paths, attempt: handle.attempt, rank: 0, terminal: process.stdout });
+    const terminal = (line: string): void => void process.stdout.write(`${line}\n`);
+    const log = openRunLog({ paths: handle.paths, attempt: handle.attempt, rank: 0, terminal });
     this.#log = log;
     let lost: Error | null = null;
     handle.startHeartbeat((error) => {

@@ -95,7 +95,8 @@ function summarise(paths: RunPaths, state: ReturnType<typeof readState>, lines: 
   };
 }
 
-function heldOut(lines: readonly MetricsLine[]): HeldOut {
+/** The evaluations among some lines: of all lines, or of those that have one. */
+export function heldOut(lines: readonly MetricsLine[]): HeldOut {
   const evaluated = lines.filter((line) => Object.keys(line.metrics).some((name) => name.startsWith('validation/')));
   const first = evaluated.at(0);
   const last = evaluated.length > 1 ? evaluated.at(-1) : undefined;

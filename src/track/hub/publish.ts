@@ -6,12 +6,12 @@ import { stagingFolder, sweepStaging } from '../../core/staging.js';
 import { hubBaseOf } from '../../models/hub/cache.js';
 import type { HubEnvironment } from '../../models/hub/environment.js';
 import { HubWriter, type Published } from '../../models/hub/writer.js';
+import { holdsAdapter } from '../../policies/adapter_files.js';
 import {
   exportAdapter,
   exportFiles,
   exportMerged,
   formatOf,
-  holdsAdapter,
   type ExportedDtype,
 } from '../../policies/tokens/export.js';
 import { iterationName, type RunPaths } from '../../run/paths.js';
