@@ -30,8 +30,9 @@ export function parseIterationName(name: string): number | null {
 }
 
 /** The folders in which a training writes files beside their places first. */
-export function writtenFolders({ dir, episodesDir, mediaDir, judgementsDir, answersDir }: RunPaths): string[] {
-  return [dir, episodesDir, mediaDir, judgementsDir, answersDir];
+export function writtenFolders(paths: RunPaths): string[] {
+  const { dir, episodesDir, mediaDir, judgementsDir, answersDir, contactSheetsDir } = paths;
+  return [dir, episodesDir, mediaDir, judgementsDir, answersDir, contactSheetsDir];
 }
 
 /** Where everything of one run lies. Only names: nothing is read or made. */
@@ -132,6 +133,10 @@ export class RunPaths {
   }
   get curvePng(): string {
     return join(this.dir, 'curve.png');
+  }
+  /** Those of earlier evaluations. */
+  get contactSheetsDir(): string {
+    return join(this.dir, 'contact_sheets');
   }
   get contactSheet(): string {
     return join(this.dir, 'contact_sheet.png');
