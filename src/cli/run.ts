@@ -2,7 +2,7 @@
 import { growable, optimizerSteps } from '../config/growth.js';
 import type { LoadedConfig } from '../config/load.js';
 import { UsageError } from '../core/errors.js';
-import type { View } from '../launch/live/view.js';
+import { noView, viewOn, type View } from '../launch/live/view.js';
 import { Launcher } from '../launch/run.js';
 import { isTrainable, recipeOf } from '../recipes/settings.js';
 import type { RunSettings } from '../schema/run.js';
@@ -14,7 +14,6 @@ import { readState, STOPPED_BY_SWEEP, type RunState } from '../run/state.js';
 import { KILLED, takesStopRequests } from '../run/stop_request.js';
 import { outputWidth, printError, printJson, printLine } from './output.js';
 import { onStopSignals } from './signals.js';
-import { viewFor } from './view.js';
 import {
   configOf,
   configOptions,
@@ -47,7 +46,7 @@ export const runVerb: Action = {
       .example('$0 run … --set num_iterations=120', 'the same command again continues a run; this one makes it longer'),
   run: async (args) => {
     const json = flag(args, 'json');
-    const view = viewFor(json);
+    const view = json ? noView : viewOn(process.stdout);
     view.busy(`reading ${text(args, 'config')}`);
     const asked = { ...(await configOf(args).finally(() => view.busy(null))), allowChanges: allowedChanges(args) };
     if (flag(args, 'fresh') && asked.allowChanges.length > 0) {

@@ -11,15 +11,14 @@ import {
   type SweepLimits,
   type SweepOutcome,
 } from '../launch/sweep/experiment.js';
-import type { View } from '../launch/live/view.js';
+import { PlainView, viewOn, type View } from '../launch/live/view.js';
 import { submitSweep, usesSlurm } from '../launch/sweep/slurm.js';
 import type { Runner, SweepView } from '../launch/sweep/sweep.js';
 import { SweepReporter } from '../launch/sweep/reporter.js';
 import { encodeLine } from '../run/journal.js';
-import { resultCaption, resultRows } from '../run/report/results.js';
-import { formatTable, printJson, printLine, printWarnings, styled } from './output.js';
+import { formatTable, printJson, printLine, printWarnings } from './output.js';
+import { formatResults } from './results.js';
 import { onStopSignals } from './signals.js';
-import { viewFor } from './view.js';
 import { changesOf, experimentOptions, flag, numberOption, text, wholeNumber, type Action } from './verb.js';
 
 const INTERRUPTED = 130;
@@ -55,7 +54,8 @@ export const sweepVerb: Action = {
     const retries = wholeNumber(args, 'retries', 0) ?? 0;
     const maxParallel = wholeNumber(args, 'max-parallel', 1);
     const json = flag(args, 'json');
-    const shown = viewFor(json);
+    // With --json standard output holds the document alone; what happens is still said, beside it.
+    const shown = json ? new PlainView((line) => void process.stderr.write(line)) : viewOn(process.stdout);
     const file = text(args, 'experiment');
     shown.busy(`reading ${file}`);
     const experiment = await loadExperiment({ file, ...changesOf(args) }).finally(() => shown.busy(null));
@@ -93,7 +93,7 @@ async function start(prepared: PreparedSweep, json: boolean, shown: View): Promi
     if (!(await launcher.fetchModels(configs, { devices: () => prepared.devices }))) return INTERRUPTED;
     const outcome = await sweep(prepared, runner, view, stop);
     if (json) printOutcome(prepared, outcome);
-    else showOutcome(prepared, outcome, stop.aborted);
+    else showOutcome(outcome, stop.aborted);
     if (stop.aborted) return INTERRUPTED;
     return outcome.runs.every(({ state }) => state === 'finished' || state === 'stopped') ? 0 : 1;
   } finally {
@@ -140,14 +140,9 @@ function printOutcome({ experiment }: PreparedSweep, { runs, results }: SweepOut
   printJson(JSON.parse(encodeLine({ experiment: experiment.name, runs, results }).line));
 }
 
-function showOutcome({ experiment }: PreparedSweep, outcome: SweepOutcome, interrupted: boolean): void {
+function showOutcome(outcome: SweepOutcome, interrupted: boolean): void {
   const { runs, results, resultsFile } = outcome;
-  const { titles, rows, leftColumns } = resultRows(results);
-  const columns = titles.map((title, index) => ({
-    title,
-    align: index < leftColumns ? ('left' as const) : ('right' as const),
-  }));
-  printLine(`\n${styled(experiment.name, 'bold')}: ${resultCaption(results)}\n\n${formatTable(columns, rows)}`);
+  printLine(`\n${formatResults(results)}`);
   printLine(`\ntable: ${resultsFile}.md`);
   const open = runs.filter(({ state }) => state !== 'finished' && state !== 'stopped');
   if (open.length > 0) printLine(`\n${openRuns(open)}`);

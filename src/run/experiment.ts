@@ -31,6 +31,8 @@ const experimentRecord = z.object({
   /** The file that it was evaluated from, absolute. */
   file: z.string(),
   baseline: words.nullable(),
+  /** The axis whose values are configs; null where one config is the base of all cells. */
+  base_axis: z.string().nullable(),
   cells: z.array(recordedRun),
   /** The runs that cells start from and that are no cells themselves. */
   parents: z.array(recordedRun),

@@ -31,8 +31,8 @@ export function parseIterationName(name: string): number | null {
 
 /** The folders in which a training writes files beside their places first. */
 export function writtenFolders(paths: RunPaths): string[] {
-  const { dir, episodesDir, mediaDir, judgementsDir, answersDir, trackDir } = paths;
-  return [dir, episodesDir, mediaDir, judgementsDir, answersDir, trackDir];
+  const { dir, episodesDir, mediaDir, judgementsDir, answersDir, contactSheetsDir, trackDir } = paths;
+  return [dir, episodesDir, mediaDir, judgementsDir, answersDir, contactSheetsDir, trackDir];
 }
 
 /** Where everything of one run lies. Only names: nothing is read or made. */
@@ -159,6 +159,10 @@ export class RunPaths {
   }
   get curvePng(): string {
     return join(this.dir, 'curve.png');
+  }
+  /** Those of earlier evaluations. */
+  get contactSheetsDir(): string {
+    return join(this.dir, 'contact_sheets');
   }
   get contactSheet(): string {
     return join(this.dir, 'contact_sheet.png');

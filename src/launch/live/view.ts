@@ -127,7 +127,7 @@ function cameTo({ heldOut: [course] }: RunningRow): string {
 export class PlainView extends CourseView {
   readonly #startedMs = performance.now();
   #lastMs = performance.now();
-  #busy = { since: 0, said: false };
+  #busySince: number | null = null;
   /** By run: the last iteration whose evaluation was told. */
   readonly #evaluated = new Map<string, number>();
 
@@ -157,11 +157,13 @@ export class PlainView extends CourseView {
     this.write(`${text}\n`);
   }
 
+  /** What is over soon is not worth a line. */
   override busy(what: string | null): void {
     const now = performance.now();
-    if (what === null) this.#busy = { since: 0, said: false };
-    else if (!this.#busy.said || now - this.#busy.since >= LINE_EVERY_S.first * 1000) {
-      this.#busy = { since: now, said: true };
+    if (what === null) this.#busySince = null;
+    else if (this.#busySince === null) this.#busySince = now;
+    else if (now - this.#busySince >= LINE_EVERY_S.first * 1000) {
+      this.#busySince = now;
       this.say(what);
     }
   }
@@ -190,8 +192,10 @@ export class PlainView extends CourseView {
   #tellEvaluation({ title }: Standing, { name, heldOut }: RunningRow): void {
     const [course, ...others] = heldOut.filter(({ label }) => label !== 'held-out loss');
     const point = course?.points.at(-1);
-    if (point === undefined || (this.#evaluated.get(name) ?? -1) >= point.iteration) return;
-    this.#evaluated.set(name, point.iteration);
+    const told = this.#evaluated.get(name);
+    this.#evaluated.set(name, point?.iteration ?? -1);
+    // What was evaluated before it was first looked at is an earlier attempt's.
+    if (point === undefined || told === undefined || told >= point.iteration) return;
     const more = others.map(({ label, points }) => `, ${label} ${points[points.length - 1].shown}`).join('');
     this.say(`${shortName(title, name)}  ${course.label} at ${point.iteration}: ${point.shown}${more}`);
   }

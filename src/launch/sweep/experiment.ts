@@ -102,6 +102,7 @@ export function recordOf(experiment: Experiment): Omit<ExperimentRecord, 'format
     experiment: experiment.name,
     file: resolve(experiment.file),
     baseline: experiment.baseline === null ? null : { ...experiment.baseline },
+    base_axis: experiment.baseAxis,
     cells: experiment.cells.map(recorded),
     parents: experiment.parents.map(recorded),
   };

@@ -50,6 +50,7 @@ describe('without a terminal', () => {
     let out = '';
     const view = new PlainView((text) => (out += text));
     view.begin(one.course);
+    vi.advanceTimersByTime(1000);
     one.measure(0, { 'validation/sampled/mean': 3.18, 'validation/sampled/stderr': 0.23, 'validation/greedy/mean': 3 });
     vi.advanceTimersByTime(2000);
     expect(out).toBe('mine  held-out at 0: 3.18 ± 0.23, greedy 3.00\n');
@@ -67,6 +68,18 @@ describe('without a terminal', () => {
     const ended = out;
     vi.advanceTimersByTime(600_000);
     expect(out).toBe(ended);
+  });
+
+  it('says nothing of evaluations that an earlier attempt made', () => {
+    const one = new WatchedRun('mine');
+    one.measure(6, { 'validation/sampled/mean': 3 });
+    let out = '';
+    const view = new PlainView((text) => (out += text));
+    view.begin(one.course);
+    vi.advanceTimersByTime(2000);
+    one.measure(9, { 'validation/sampled/mean': 4 });
+    vi.advanceTimersByTime(2000);
+    expect(out).toBe('mine  held-out at 9: 4.00\n');
   });
 
   it('says in a run of another trainer what that printed last', () => {

@@ -25,6 +25,7 @@ const record = {
   experiment: 'x',
   file: '/where/x.jsonnet',
   baseline: { kl: '1' },
+  base_axis: null,
   cells: [cell('0', '1'), cell('0', '2'), cell('1', '1'), cell('1', '2')],
   parents: [],
 };
