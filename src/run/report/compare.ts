@@ -52,7 +52,7 @@ export function compareRuns(all: readonly RunPaths[]): Comparison {
       `their rewards differ (${rewards.map(({ key }) => key).join(', ')}): their numbers may be of different things`,
     );
   }
-  return { runs, paired: promptDifferences(all, remarks), settings, remarks };
+  return { runs, paired: promptDifferences(all), settings, remarks };
 }
 
 function settingRows(all: readonly RunPaths[], remarks: string[]): SettingRow[] {
@@ -92,8 +92,8 @@ function settingRows(all: readonly RunPaths[], remarks: string[]): SettingRow[] 
     }));
 }
 
-function promptDifferences(all: readonly RunPaths[], remarks: string[]): PromptDifference[] {
-  const [first, ...others] = all.map((paths) => ({ paths, scores: lastScores(paths, remarks) }));
+function promptDifferences(all: readonly RunPaths[]): PromptDifference[] {
+  const [first, ...others] = all.map((paths) => ({ paths, scores: lastScores(paths) }));
   return others.flatMap(({ paths, scores }) =>
     [...new Set([...scores.values()].map(({ manner }) => manner))].flatMap((manner): PromptDifference[] => {
       const pairs = [...scores].flatMap(([prompt, own]) => {
@@ -117,16 +117,10 @@ interface Score {
 }
 
 /** The scores of the last evaluation by set, manner and prompt; what no judge scored is left out. */
-function lastScores(paths: RunPaths, remarks: string[]): Map<string, Score> {
+function lastScores(paths: RunPaths): Map<string, Score> {
   const file = listEpisodeFiles(paths).findLast(({ heldOut }) => heldOut);
   if (file === undefined) return new Map();
-  try {
-    return new Map(readLines(file.path).flatMap(scoreOf));
-  } catch (error) {
-    if (!(error instanceof EditrlError)) throw error;
-    remarks.push(`the held-out episodes of ${paths.runName} are left out: ${error.toText()}`);
-    return new Map();
-  }
+  return new Map(readLines(file.path).flatMap(scoreOf));
 }
 
 /** Of `validation/<iteration>/<set>/<manner>/<prompt>`. */

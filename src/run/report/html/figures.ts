@@ -20,6 +20,8 @@ interface Kind {
   readonly metrics: RegExp;
   /** False where a single metric of the kind says nothing that others do not. */
   readonly alone?: false;
+  /** Whether its metrics are of different scales, so that each needs a figure of its own. */
+  readonly apart?: true;
 }
 
 /** In the order of the page. */
@@ -36,7 +38,7 @@ const KINDS: readonly Kind[] = [
   { title: 'Gradient norm', unit: 'norm', metrics: /^policy\/grad_norm$/ },
   { title: 'Groups without spread', unit: 'share', metrics: /^group\/(zero_spread|dropped)$/ },
   { title: 'Unscored episodes', unit: 'episodes', metrics: /^reward\/unscored\// },
-  { title: 'What hack alarms watch', unit: 'value', metrics: /^hack\// },
+  { title: 'What hack alarms watch', unit: 'value', metrics: /^hack\//, apart: true },
 ];
 
 /** So many points of a curve are drawn: more than a figure has pixels would only make the file large. */
@@ -62,9 +64,10 @@ export function curveFigures(groups: readonly Group[], shown: string | null): Ma
     const metrics =
       kind.alone === false && known.length < 2 ? [] : known.filter((name) => changes(groups, name, constants));
     if (metrics.length === 0) return [];
-    return groups.length === 1
-      ? [ofOneGroup(kind, metrics, groups[0])]
-      : metrics.map((name) => ofGroups(kind, name, groups));
+    if (groups.length > 1) return metrics.map((name) => ofGroups(kind, name, groups));
+    return (kind.apart === true ? metrics.map((name) => [name]) : [metrics]).map((some) =>
+      ofOneGroup(kind, some, groups[0]),
+    );
   });
   if (figures.length === 0) return html`<p class="muted">Nothing was measured yet.</p>`;
   return html`${groups.length > 1 ? legendOf(groups) : null}
@@ -177,7 +180,7 @@ function changes(groups: readonly Group[], metric: string, constants: string[]):
   );
   if (values.size > 1) return true;
   const [value] = values;
-  if (value !== 0) constants.push(`${metric} ${value}`);
+  if (value !== 0) constants.push(`${metric} ${Number(value.toPrecision(4))}`);
   return false;
 }
 

@@ -96,6 +96,7 @@ th,td{text-align:left;padding:5px 10px 5px 0;border-bottom:1px solid var(--line)
 th{font-size:13px;color:var(--muted);font-weight:600;white-space:nowrap}
 td.number,th.number{text-align:right;white-space:nowrap}
 tr.winner td{font-weight:650}
+td:first-child code{overflow-wrap:break-word}
 code{font:12.5px ui-monospace,SFMono-Regular,Menlo,Consolas,monospace}
 .said{white-space:pre-wrap}
 figure{margin:0 0 8px;break-inside:avoid}
