@@ -5,8 +5,7 @@
 import { nearest } from '../core/nearest.js';
 import { badRequest } from '../http/refusal.js';
 
-const OPERATORS = ['!=', '<=', '>=', '=', '<', '>', '~'] as const;
-type Operator = (typeof OPERATORS)[number];
+type Operator = '!=' | '<=' | '>=' | '=' | '<' | '>' | '~';
 
 export interface Condition {
   /** Null for a word that the name has to contain. */

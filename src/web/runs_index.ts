@@ -289,8 +289,8 @@ export function recordOf(paths: RunPaths): RunRecord | null {
 }
 
 /** What a person sees of a status; its heartbeat goes on by itself. */
-function shown({ heartbeat_age_s: _, ...status }: RunStatus): string {
-  return JSON.stringify(status);
+function shown(status: RunStatus): string {
+  return JSON.stringify({ ...status, heartbeat_age_s: null });
 }
 
 function heldOutOf(paths: RunPaths): HeldOut | null {

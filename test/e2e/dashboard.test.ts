@@ -11,6 +11,9 @@ import { Place, RL, START, until, type Live } from './editrl.js';
 const hostile =
   '<img src=x onerror="document.title=\'owned\'"> \u202eevil\u001b[31m <script>document.title="owned"</script>';
 
+/** What a training takes to start, on a machine that others keep busy. */
+const LONG = 120_000;
+
 interface Address {
   readonly url: string;
   readonly address: string;
@@ -121,41 +124,41 @@ describe.skipIf(noBrowser !== null)('the dashboard in a browser', () => {
     );
     lives.push(live);
     await open();
-    await expect.poll(() => row(RL).textContent(), { timeout: 60_000 }).toContain('running');
+    await expect.poll(() => row(RL).textContent(), { timeout: LONG }).toContain('running');
     await row(RL).getByRole('link').click();
     const iteration = async (): Promise<number> =>
       Number.parseInt((await page.locator('main .progress-text').first().textContent()) ?? '0');
-    await expect.poll(iteration, { timeout: 30_000 }).toBeGreaterThan(2);
+    await expect.poll(iteration, { timeout: LONG }).toBeGreaterThan(2);
     const before = await iteration();
-    await expect.poll(iteration, { timeout: 30_000 }).toBeGreaterThan(before);
+    await expect.poll(iteration, { timeout: LONG }).toBeGreaterThan(before);
     await page.getByRole('link', { name: 'log' }).click();
-    await expect.poll(() => page.locator('.log').textContent(), { timeout: 20_000 }).toContain('iteration');
+    await expect.poll(() => page.locator('.log').textContent(), { timeout: LONG }).toContain('iteration');
 
     await page.getByRole('button', { name: 'stop', exact: true }).click();
     await expect.poll(() => page.getByRole('dialog').textContent()).toContain(`editrl stop ${RL}`);
     await page.getByRole('dialog').getByRole('button', { name: 'stop' }).click();
-    await expect.poll(() => page.locator('h1 + .state').textContent(), { timeout: 60_000 }).toBe('interrupted');
+    await expect.poll(() => page.locator('h1 + .state').textContent(), { timeout: LONG }).toBe('interrupted');
     expect((await live.ended).code).toBe(130);
 
     await page.getByRole('button', { name: 'resume' }).click();
     await page.getByRole('dialog').getByRole('button', { name: 'resume' }).click();
-    await expect.poll(() => page.locator('h1 + .state').textContent(), { timeout: 60_000 }).toBe('running');
+    await expect.poll(() => page.locator('h1 + .state').textContent(), { timeout: LONG }).toBe('running');
     await page.getByRole('button', { name: 'kill' }).click();
     await page.getByRole('dialog').getByRole('button', { name: 'kill' }).click();
-    await expect.poll(() => page.locator('h1 + .state').textContent(), { timeout: 60_000 }).toBe('interrupted');
+    await expect.poll(() => page.locator('h1 + .state').textContent(), { timeout: LONG }).toBe('interrupted');
 
     await page.getByRole('button', { name: 'start again' }).click();
     await page.getByRole('dialog').getByRole('button', { name: 'start again' }).click();
-    await expect.poll(() => page.locator('h1 + .state').textContent(), { timeout: 60_000 }).toBe('running');
+    await expect.poll(() => page.locator('h1 + .state').textContent(), { timeout: LONG }).toBe('running');
     expect(place.attempts(RL)).toBe(1);
     await page.getByRole('button', { name: 'stop', exact: true }).click();
     await page.getByRole('dialog').getByRole('button', { name: 'stop' }).click();
-    await expect.poll(() => page.locator('h1 + .state').textContent(), { timeout: 60_000 }).toBe('interrupted');
+    await expect.poll(() => page.locator('h1 + .state').textContent(), { timeout: LONG }).toBe('interrupted');
     await page.keyboard.press('g');
-    await row(`${RL}.old-1`).waitFor();
+    await row(`${RL}.old-1`).waitFor({ timeout: LONG });
     // While it was set aside there was no such run.
     expect(complaints.splice(0).filter((text) => !text.includes('404'))).toEqual([]);
-  });
+  }, 600_000);
 
   it('shows curves with their values, as pictures and in words', async () => {
     await open(`#/run/0/${START}`);

@@ -4,9 +4,9 @@ import type { WireExperiment, WireState } from '../wire.js';
 import { useData } from './data.js';
 import { visible } from './format.js';
 import { State, Status } from './parts.js';
-import { hashOf, type Place } from './router.js';
+import { hashOf } from './router.js';
 
-export function ExperimentsView(_: { readonly place: Place }): JSX.Element {
+export function ExperimentsView(): JSX.Element {
   const { data, error, loading } = useData<readonly WireExperiment[]>('/api/experiments', {}, null);
   return (
     <main>

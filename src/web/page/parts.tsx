@@ -83,7 +83,7 @@ export function Picture({ path, label }: { readonly path: string; readonly label
       },
       (error: unknown) => {
         if (!stop.signal.aborted)
-          setFound({ url: null, error: error instanceof Error ? error.message : String(error) });
+          {setFound({ url: null, error: error instanceof Error ? error.message : String(error) });}
       },
     );
     return () => {

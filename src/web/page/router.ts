@@ -61,7 +61,7 @@ function applied(search: URLSearchParams, changes: Changes): URLSearchParams {
   for (const [name, value] of Object.entries(changes)) {
     search.delete(name);
     if (Array.isArray(value)) for (const one of value as readonly string[]) search.append(name, one);
-    else if (value !== null) search.set(name, String(value as string | number));
+    else if (value !== null) search.set(name, String(value));
   }
   return search;
 }

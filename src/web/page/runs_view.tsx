@@ -235,7 +235,7 @@ function Filter({
             const { value } = event.currentTarget;
             setAdding(value);
             // What somebody types may go on; what is chosen from the list is whole.
-            if (isReplacement(event as unknown as InputEvent)) add(value);
+            if (isReplacement(event)) add(value);
           }}
           onChange={(event) => add(event.currentTarget.value)}
         />

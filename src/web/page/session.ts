@@ -40,7 +40,7 @@ export function address(path: string, query: Query = {}): string {
   const search = new URLSearchParams();
   for (const [name, value] of Object.entries(query)) {
     if (Array.isArray(value)) for (const one of value as readonly string[]) search.append(name, one);
-    else if (value !== undefined) search.set(name, String(value as string | number));
+    else if (value !== undefined) search.set(name, String(value));
   }
   const text = search.toString();
   return text === '' ? path : `${path}?${text}`;
