@@ -8,11 +8,13 @@ import { openEditDataset } from '../data/edits.js';
 import { lookAtSamples } from '../data/inpainting_look.js';
 import { checkRows } from '../data/rows.js';
 import { wholeList } from '../data/self_bench.js';
+import { ExportedCodec, FlowImageEncoder, FlowTextEncoder, isExportedAutoencoder } from '../environments/flow_parts.js';
 import { describeVisionTokenizer } from '../environments/vision_tokens.js';
-import { readConfig, TOKENIZER_FILE } from '../models/files.js';
+import { CONFIG_FILE, readConfig, TOKENIZER_FILE } from '../models/files.js';
 import { openTokenizer } from '../models/tokenizer/open.js';
 import type { Tokenizer } from '../models/tokenizer/tokenizer.js';
 import { openChatTemplate, parse, tokenCount, tokenizerJson } from '../models/tokenizer/texts.js';
+import { readAutoencoderConfig } from '../nets/autoencoder/config.js';
 import { withAdapter } from '../nets/decoder/config.js';
 import { checkDecoder } from '../nets/decoder/files.js';
 import { checkFlowModel } from '../policies/flow/load.js';
@@ -31,6 +33,9 @@ const checks: { readonly [K in Need['kind']]: (need: NeedOf<K>) => void } = {
   rows: ({ path, columns }) => checkRows(path, columns),
   self_bench: ({ path, quoted, side }) =>
     void wholeList(path, quoted ? targetOf : undefined, (list) => lookAtSamples(list, side)),
+  flow_part: ({ part, folder }) => {
+    if (existsSync(folder)) partLooks[part](folder);
+  },
   flow_model: ({ folder, trains, lora, begun }) => {
     // How wide its style images' features are decides nothing here.
     const imagePrompt = begun === null ? null : { ...begun, image_embed_dim: 1 };
@@ -42,6 +47,15 @@ const checks: { readonly [K in Need['kind']]: (need: NeedOf<K>) => void } = {
   vision_tokenizer: ({ folder }) => {
     if (existsSync(folder)) describeVisionTokenizer(folder);
   },
+};
+
+const partLooks: Readonly<Record<NeedOf<'flow_part'>['part'], (folder: string) => void>> = {
+  vae: (folder) => {
+    if (isExportedAutoencoder(folder)) void new ExportedCodec(folder);
+    else readAutoencoderConfig(readConfig(folder), join(folder, CONFIG_FILE));
+  },
+  text_encoder: (folder) => void new FlowTextEncoder(folder),
+  image_encoder: (folder) => void new FlowImageEncoder(folder),
 };
 
 /** Raises what is wrong with it, as whoever opens it would. A folder that is not there is none of its matters, nor is an adapter's base that is not. */

@@ -64,6 +64,11 @@ export interface TrainedRecipe<S extends TrainedSettings = TrainedSettings> exte
 /** Something on this machine that can be looked at without computing; `launch/needs.ts` has one line for each kind. */
 export type Need =
   | {
+      readonly kind: 'flow_part';
+      readonly part: 'vae' | 'text_encoder' | 'image_encoder';
+      readonly folder: string;
+    }
+  | {
       readonly kind: 'flow_model';
       readonly folder: string;
       readonly trains: 'all' | 'adapter' | 'lora';

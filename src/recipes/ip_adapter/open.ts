@@ -1,6 +1,12 @@
 /** Opens `ip_adapter`: a flow-matching image model that paints into masked pictures. */
 import { DataError, InternalError } from '../../core/errors.js';
 import { sessionOptions } from '../../engines/onnx/session_options.js';
+import {
+  ExportedCodec,
+  FlowImageEncoder,
+  FlowTextEncoder,
+  isExportedAutoencoder,
+} from '../../environments/flow_parts.js';
 import { AutoencoderCodec, pixelCodec, type PictureCodec } from '../../environments/picture_codec.js';
 import { modelFolder, type RunResolver } from '../../models/reference.js';
 import type { FlowTransformerConfig, IpAdapterConfig } from '../../nets/flow/config.js';
@@ -19,7 +25,7 @@ import type { OpenRecipe } from '../../train/opener.js';
 import { scheduleOf } from '../../train/schedule.js';
 import { SupervisedTraining } from '../../train/supervised.js';
 import { makeSigns } from '../sign_data.js';
-import { styleWidth } from './encoders.js';
+import { ExportedConditions, tinyConditions, type Conditions } from './conditions.js';
 import { heldOutBatch, trainingBatch } from './labelled.js';
 import type { IpAdapterSettings } from './settings.js';
 import { initConfig, InpaintTask, type InpaintPrompt } from './task.js';
@@ -28,9 +34,10 @@ async function open(settings: IpAdapterSettings, bench: Bench): Promise<Training
   const { algorithm, policy, optimizer, reward, rollout, validation } = settings;
   const { group, judge, checkpoint, resolveRun } = bench;
   const codec = codecOf(settings, resolveRun);
-  const model = startingModel(settings, resolveRun, codec);
+  const conditions = conditionsOf(settings, resolveRun);
+  const model = startingModel(settings, resolveRun, codec, conditions);
   requireUnconditional(model.config, rollout.guidance_scale);
-  const task = InpaintTask.open(settings, model.config, codec);
+  const task = InpaintTask.open(settings, model.config, codec, conditions);
   noteDatasets(bench, settings.data, task.sources);
   const trained = new FlowPolicy({
     model,
@@ -104,20 +111,41 @@ function manners({
 function codecOf({ policy }: Pick<IpAdapterSettings, 'policy'>, resolveRun: RunResolver): PictureCodec {
   const { vae } = policy.parts;
   if (vae === null) return pixelCodec;
-  return AutoencoderCodec.open(modelFolder(vae, resolveRun), sessionOptions(policy.engine));
+  const folder = modelFolder(vae, resolveRun);
+  const options = sessionOptions(policy.engine);
+  return isExportedAutoencoder(folder) ? new ExportedCodec(folder, options) : AutoencoderCodec.open(folder, options);
+}
+
+/** What makes prompts and style images what the model reads. Raises CheckpointError where an encoder cannot be read. */
+function conditionsOf({ policy }: Pick<IpAdapterSettings, 'policy'>, resolveRun: RunResolver): Conditions {
+  const { text_encoder: words, image_encoder: images } = policy.parts;
+  if (words === null) return tinyConditions;
+  const options = sessionOptions(policy.engine);
+  const looks = images === null ? null : new FlowImageEncoder(modelFolder(images, resolveRun), options);
+  return new ExportedConditions(new FlowTextEncoder(modelFolder(words, resolveRun), options), looks);
 }
 
 /** Raises CheckpointError as `loadFlow` does. */
-function startingModel(settings: IpAdapterSettings, resolveRun: RunResolver, codec: PictureCodec): FlowModel {
-  const model = loadedModel(settings, resolveRun, codec);
+function startingModel(
+  settings: IpAdapterSettings,
+  resolveRun: RunResolver,
+  codec: PictureCodec,
+  conditions: Conditions,
+): FlowModel {
+  const model = loadedModel(settings, resolveRun, codec, conditions);
   const { config } = model;
   return { ...model, config: { ...config, condition_dropout: dropoutSeen(config, settings) } };
 }
 
-function loadedModel({ policy, seed }: IpAdapterSettings, resolveRun: RunResolver, codec: PictureCodec): FlowModel {
+function loadedModel(
+  { policy, seed }: IpAdapterSettings,
+  resolveRun: RunResolver,
+  codec: PictureCodec,
+  conditions: Conditions,
+): FlowModel {
   const { model, init, train, lora } = policy;
   if (model !== null) {
-    const imagePrompt = imagePromptOf(policy);
+    const imagePrompt = imagePromptOf(policy, conditions);
     return loadFlow(modelFolder(model, resolveRun), { trains: train, lora, imagePrompt, seed });
   }
   if (init === null) throw new DataError('policy.model and policy.init are both null');
@@ -135,8 +163,13 @@ function dropoutSeen(
 }
 
 /** The IP-Adapter that is begun on a model that has none. */
-function imagePromptOf({ ip_adapter }: IpAdapterSettings['policy']): IpAdapterConfig | null {
-  return ip_adapter === null ? null : { ...ip_adapter, image_embed_dim: styleWidth };
+function imagePromptOf(
+  { ip_adapter }: IpAdapterSettings['policy'],
+  { styleWidth }: Pick<Conditions, 'styleWidth'>,
+): IpAdapterConfig | null {
+  if (ip_adapter === null) return null;
+  if (styleWidth !== null) return { ...ip_adapter, image_embed_dim: styleWidth };
+  throw new DataError('policy.ip_adapter begins an IP-Adapter, and policy.parts.image_encoder is null');
 }
 
 /** Its architecture alone. */
@@ -144,10 +177,11 @@ function startingConfig(
   { policy }: Pick<IpAdapterSettings, 'policy'>,
   resolveRun: RunResolver,
   codec: PictureCodec,
+  conditions: Conditions,
 ): FlowTransformerConfig {
   if (policy.model !== null) {
     const config = describeFlowModel(modelFolder(policy.model, resolveRun));
-    return { ...config, ip_adapter: config.ip_adapter ?? imagePromptOf(policy) };
+    return { ...config, ip_adapter: config.ip_adapter ?? imagePromptOf(policy, conditions) };
   }
   if (policy.init === null) throw new DataError('policy.model and policy.init are both null');
   return initConfig(policy.init, codec);
@@ -158,6 +192,7 @@ export const ipAdapter: OpenRecipe<IpAdapterSettings> = {
   open,
   openTask: async (settings, resolveRun) => {
     const codec = codecOf(settings, resolveRun);
-    return InpaintTask.open(settings, startingConfig(settings, resolveRun, codec), codec);
+    const conditions = conditionsOf(settings, resolveRun);
+    return InpaintTask.open(settings, startingConfig(settings, resolveRun, codec, conditions), codec, conditions);
   },
 };

@@ -121,7 +121,7 @@ export const ipAdapter: TrainedRecipe<IpAdapterSettings> = {
     ...rewardRules,
     noLabelledWords,
   ],
-  models: ['policy.parts.vae', 'policy.model'],
+  models: ['policy.parts.vae', 'policy.parts.text_encoder', 'policy.parts.image_encoder', 'policy.model'],
   tokenizers: [],
   engines: ['policy.engine'],
   reward: (settings) => settings.reward,
@@ -157,8 +157,16 @@ export const ipAdapter: TrainedRecipe<IpAdapterSettings> = {
       : { key: 'algorithm.sft.patience', value: algorithm.sft.patience },
   tinyData: ({ data: { dir, tiny } }) => (tiny === null ? null : join(dir, tiny.folder)),
   // The model without a text encoder reads what a prompt quotes, whatever scores it.
-  needs: ({ data, policy: { model, init, train, lora, ip_adapter } }) => [
-    ...sourcesOf(data).map(({ path }): Need => ({ kind: 'self_bench', path, quoted: true, side: init?.patch ?? 1 })),
+  needs: ({ data, policy: { model, init, train, lora, ip_adapter, parts } }) => [
+    ...sourcesOf(data).map(({ path }): Need => ({
+      kind: 'self_bench',
+      path,
+      quoted: parts.text_encoder === null,
+      side: init?.patch ?? 1,
+    })),
+    ...Object.entries(parts).flatMap(([part, folder]): Need[] =>
+      typeof folder === 'string' ? [{ kind: 'flow_part', part: part as keyof typeof PARTS, folder }] : [],
+    ),
     ...(typeof model === 'string'
       ? [{ kind: 'flow_model', folder: model, trains: train, lora, begun: ip_adapter } as const]
       : []),
@@ -170,16 +178,28 @@ export const ipAdapter: TrainedRecipe<IpAdapterSettings> = {
           'policy.model is null: set it to a local path, {hub, revision} or {run, config}, or set policy.init to start from random weights',
         ]
       : []),
-    ...(policy.model_type === 'tiny'
-      ? []
-      : [
-          `policy.model_type '${policy.model_type}': its transformer is computed, but not yet the VAE and the encoders around it (policy.parts); at laptop size: --with configs/lib/ip_adapter_tiny.libsonnet`,
-        ]),
-    ...Object.entries(policy.parts).flatMap(([name, reference]) =>
-      reference === null || name === 'vae' ? [] : [`policy.parts.${name}: this version computes none; set it to null`],
+    ...partsMissing(policy).map(
+      (part) =>
+        `policy.parts.${part} is null, and policy.model_type '${policy.model_type}' needs it: ${PARTS[part]}; at laptop size: --with configs/lib/ip_adapter_tiny.libsonnet`,
     ),
   ],
 };
+
+const EXPORTED = 'the folder that scripts/export_flow_parts wrote';
+/** What stands for each part of a model of real size. */
+const PARTS = {
+  vae: `name the folder of an AutoencoderKL as diffusers saves it, or ${EXPORTED}`,
+  text_encoder: `name ${EXPORTED}`,
+  image_encoder: `name ${EXPORTED}`,
+} as const;
+
+/** The parts that a model cannot do without. */
+function partsMissing({ model_type, parts, ip_adapter, train }: IpAdapterSettings['policy']): (keyof typeof PARTS)[] {
+  if (model_type === 'tiny') return [];
+  const looks = ip_adapter !== null || train === 'adapter';
+  const needed = ['vae', 'text_encoder', ...(looks ? ['image_encoder'] : [])] as (keyof typeof PARTS)[];
+  return needed.filter((part) => parts[part] === null);
+}
 
 /** Pictures whose size nobody says, in pixels, and the tokens of a text. */
 const ASSUMED_SIZE = { width: 512, height: 512 };

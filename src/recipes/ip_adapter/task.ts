@@ -1,7 +1,7 @@
 /** The task of `ip_adapter`: inpainting samples, their conditions for the flow model, and its latents as pictures. */
 import { LRUCache } from 'lru-cache';
 import { belowFolder } from '../../config/hash.js';
-import { CheckpointError, RunError } from '../../core/errors.js';
+import { RunError } from '../../core/errors.js';
 import type { RgbImage } from '../../core/image.js';
 import type { Planes } from '../../core/planes.js';
 import { halfToFloat, narrow } from '../../core/safetensors.js';
@@ -11,14 +11,15 @@ import { createSampler, type Sampler } from '../../data/sampler.js';
 import { openSelfBench, type InpaintSample } from '../../data/self_bench.js';
 import type { SampleSource } from '../../data/types.js';
 import type { PictureCodec } from '../../environments/picture_codec.js';
-import { velocityWidth, type FlowTransformerConfig } from '../../nets/flow/config.js';
-import type { FlowAnswer, FlowAsked } from '../../policies/flow/batch.js';
+import type { FlowTransformerConfig } from '../../nets/flow/config.js';
+import type { FlowAnswer, FlowAsked, FlowCondition } from '../../policies/flow/batch.js';
 import { beside, pack, unpack, unshuffle } from '../../policies/flow/packing.js';
 import type { RecordedEpisode } from '../../run/episodes.js';
 import type { Answers, Prompt, PromptSource, Rendered, Task } from '../../scoring/task.js';
 import { nameSources, type NamedSource } from '../named_sources.js';
 import { placesOf } from '../sign_data.js';
-import { encodeLetters, encodeStyle, letterWidth, styleWidth } from './encoders.js';
+import { shownAs, type Conditions } from './conditions.js';
+import { letterWidth, styleWidth } from './encoders.js';
 import type { IpAdapterSettings } from './settings.js';
 
 /** A prompt of the task, ready for the policy. */
@@ -46,6 +47,7 @@ export class InpaintTask implements Task<InpaintPrompt, FlowAnswer> {
     readonly settings: IpAdapterSettings,
     private readonly config: FlowTransformerConfig,
     private readonly codec: PictureCodec,
+    private readonly conditions: Conditions,
     private readonly train: readonly SampleSource<InpaintSample>[],
     private readonly sampler: Sampler,
     /** Held-out samples, in the order of `validation`. */
@@ -58,15 +60,21 @@ export class InpaintTask implements Task<InpaintPrompt, FlowAnswer> {
     }));
   }
 
-  /** Opens the datasets. Raises DataError naming what is missing, and CheckpointError for a model that was made for other latents. */
-  static open(settings: IpAdapterSettings, config: FlowTransformerConfig, codec: PictureCodec): InpaintTask {
+  /** Opens the datasets. Raises DataError naming what is missing, and CheckpointError for a model that was made for other latents or encoders. */
+  static open(
+    settings: IpAdapterSettings,
+    config: FlowTransformerConfig,
+    codec: PictureCodec,
+    conditions: Conditions,
+  ): InpaintTask {
     const { data, seed } = settings;
     const placed = placesOf(settings);
-    const places = placesRead(config, codec);
+    shownAs(config, codec);
+    conditions.requireFit(config);
     const open = ({ path }: { readonly path: string }): SampleSource<InpaintSample> =>
       openSelfBench(
         placed(path),
-        (prompt, where) => void encodeLetters(prompt, places, where),
+        (prompt, where) => conditions.check(prompt, where, config),
         belowFolder(data.dir, path),
       );
     const train = data.train.map(open);
@@ -76,7 +84,7 @@ export class InpaintTask implements Task<InpaintPrompt, FlowAnswer> {
       data.validation.map(({ path }) => path),
       data.validation.map(open),
     );
-    return new InpaintTask(settings, config, codec, train, sampler, heldOut);
+    return new InpaintTask(settings, config, codec, conditions, train, sampler, heldOut);
   }
 
   /** Whether the model predicts the clean latents. */
@@ -123,7 +131,8 @@ export class InpaintTask implements Task<InpaintPrompt, FlowAnswer> {
     requireWhole(triplet.source, patch * reduction, sample.paths.source);
     const size = { channels, width: width / reduction, height: height / reduction };
     let wanted: Promise<Float32Array> | null = null;
-    this.#bytes = 4 * 3 * width * height;
+    const words = await this.conditions.text(sample.prompt, sample.id, this.config);
+    this.#bytes = 4 * (3 * width * height + words.text.length);
     return {
       id: sample.id,
       instruction: sample.prompt,
@@ -134,10 +143,9 @@ export class InpaintTask implements Task<InpaintPrompt, FlowAnswer> {
       flow: {
         rows: size.height / patch,
         columns: size.width / patch,
-        text: encodeLetters(sample.prompt, placesRead(this.config, this.codec), sample.id),
-        pooled: null,
-        imageFeatures: this.#styleOf(sample, triplet),
-        context: await this.#contextOf(triplet, size),
+        ...words,
+        imageFeatures: await this.#styleOf(sample, triplet),
+        ...(await this.#shownOf(triplet, size)),
       },
     };
   }
@@ -173,53 +181,55 @@ export class InpaintTask implements Task<InpaintPrompt, FlowAnswer> {
     return { truth: pictures.ref };
   }
 
-  dispose(): Promise<void> {
-    return this.codec.dispose();
+  async dispose(): Promise<void> {
+    await Promise.all([this.codec.dispose(), this.conditions.dispose()]);
   }
 
-  /** The side of a token's square of latents, from the width of what the model gives. */
+  /** The side of a token's square of latents. */
   get #patch(): number {
-    return Math.sqrt(velocityWidth(this.config) / this.codec.channels);
+    return shownAs(this.config, this.codec).patch;
   }
 
-  /** [N, C'] beside the latents' tokens: those of the picture with what is to be painted left out, and the mask of the pixels that each stands for. */
-  async #contextOf({ source, mask }: Triplet, size: Omit<Planes, 'data'>): Promise<Float32Array> {
-    const patch = this.#patch;
+  /** What stays of a picture, with what is to be painted left out: beside each latent with the mask of the pixels that it stands for, or as further tokens. */
+  async #shownOf(
+    { source, mask }: Triplet,
+    size: Omit<Planes, 'data'>,
+  ): Promise<Pick<FlowCondition, 'context' | 'kept'>> {
+    const { patch, manner } = shownAs(this.config, this.codec);
+    const { reduction } = this.codec;
     const { width, height, data } = mask;
     const left = source.data.map((value, at) => (data[Math.floor(at / 3)] === 1 ? LEFT_OUT : value));
-    const [shown] = await this.codec.encode([{ width, height, data: left }]);
+    const [latents] = await this.codec.encode([{ width, height, data: left }]);
+    const shown = pack(latents, patch);
     const masked: Planes = { channels: 1, width, height, data: Float32Array.from(data) };
+    const places = unshuffle(masked, reduction);
+    if (manner === 'tokens') {
+      const painted = pack({ ...size, data: paintedLatents(places, size.channels) }, patch);
+      return { context: new Float32Array(0), kept: { shown, painted } };
+    }
     const tokens = (size.width * size.height) / patch ** 2;
-    return beside(tokens, pack(shown, patch), pack(unshuffle(masked, this.codec.reduction), patch));
+    return { context: beside(tokens, shown, pack(places, patch)) };
   }
 
-  #styleOf(sample: InpaintSample, { ref, mask }: Triplet): Float32Array | null {
+  async #styleOf(sample: InpaintSample, { ref, mask }: Triplet): Promise<Float32Array | null> {
     if (this.config.ip_adapter === null) return null;
-    return encodeStyle(styleCrop(ref, mask, this.settings.data.style_crop, sample.paths.ref));
+    return this.conditions.style(styleCrop(ref, mask, this.settings.data.style_crop, sample.paths.ref));
   }
+}
+
+/** [channels, h, w]: 1 where any of the pixels that a latent stands for is to be painted. `places` has a plane for each of these pixels. */
+export function paintedLatents({ channels: pixels, width, height, data }: Planes, channels: number): Float32Array {
+  const size = width * height;
+  const painted = new Float32Array(size);
+  for (let p = 0; p < pixels; p++) {
+    for (let at = 0; at < size; at++) painted[at] = Math.max(painted[at], data[p * size + at]);
+  }
+  return Float32Array.from({ length: channels * size }, (_, at) => painted[at % size]);
 }
 
 /** Numbers of half precision. */
 function fromHalves(bytes: Uint8Array): Float32Array {
   return Float32Array.from(new Uint16Array(Uint8Array.from(bytes).buffer), halfToFloat);
-}
-
-/** Letters that a model reads. Raises CheckpointError for one that was not made for letters, pixels and the pixels of a style image. */
-function placesRead(config: FlowTransformerConfig, { channels, reduction }: PictureCodec): number {
-  const patch = Math.sqrt(velocityWidth(config) / channels);
-  const places = config.joint_attention_dim - letterWidth(0);
-  const isOurs =
-    config.architecture === 'flux' &&
-    config.pooled_projection_dim === 0 &&
-    Number.isInteger(patch) &&
-    config.in_channels === (2 * channels + reduction ** 2) * patch ** 2 &&
-    places > 0 &&
-    (config.ip_adapter === null || config.ip_adapter.image_embed_dim === styleWidth);
-  if (isOurs) return places;
-  throw new CheckpointError('the model was made for other latents and encoders than those of model_type tiny', {
-    where: 'policy.model',
-    next: 'Name a model that ip_adapter_warmup.jsonnet made, or one like it.',
-  });
 }
 
 /** The architecture of a model from random weights for these settings. */

@@ -153,11 +153,16 @@ describe('the settings of ip_adapter', () => {
       return recipe.missing(settings);
     };
     expect(missing({})).toEqual([]);
-    expect(missing({ model_type: 'flux' })).toEqual([expect.stringContaining("policy.model_type 'flux'")]);
-    expect(missing({ parts: { vae: 'folder' } })).toEqual([]);
-    expect(missing({ parts: { text_encoder: 'folder' } })).toEqual([
-      'policy.parts.text_encoder: this version computes none; set it to null',
+    const started = { model_type: 'flux', model: 'folder', init: null };
+    expect(missing({ ...started, train: 'all' })).toEqual([
+      expect.stringMatching(/^policy\.parts\.vae is null, and policy\.model_type 'flux' needs it/),
+      expect.stringMatching(/^policy\.parts\.text_encoder is null/),
     ]);
+    const parts = { vae: 'vae', text_encoder: 'words' };
+    expect(missing({ ...started, train: 'adapter', parts })).toEqual([
+      expect.stringMatching(/^policy\.parts\.image_encoder is null/),
+    ]);
+    expect(missing({ ...started, train: 'adapter', parts: { ...parts, image_encoder: 'looks' } })).toEqual([]);
   });
 
   it('tell what memory a run takes', () => {

@@ -1,0 +1,209 @@
+/**
+ * The frozen models around a flow transformer of real size, as `scripts/export_flow_parts` writes them: a folder with config.json, whose
+ * `model_type` says which part it is, and ONNX files.
+ *
+ *   flow_text_encoder    model.onnx: the token ids of each tokenizer (a folder of its own) to `text` [1, T, width] and `pooled` [1, pooled_width]
+ *   flow_image_encoder   model.onnx: `pixels` [1, 3, height, width] to `features` [1, width]; preprocessor_config.json says which pixels
+ *   flow_autoencoder     encoder.onnx, decoder.onnx: `pixels` [1, 3, h, w] in [-1, 1] to `latents` [1, channels, h / reduction, w / reduction] as the
+ *                        transformer sees them, and back
+ */
+import { existsSync } from 'node:fs';
+import { join } from 'node:path';
+import { z } from 'zod';
+import { CheckpointError, must } from '../core/errors.js';
+import type { RgbImage } from '../core/image.js';
+import { toImage, toPlanes, type Planes } from '../core/planes.js';
+import { ModelFile, type ModelData, type ModelFileOptions } from '../engines/onnx/model_file.js';
+import { CONFIG_FILE, readConfig } from '../models/files.js';
+import { openTokenizer } from '../models/tokenizer/open.js';
+import type { Tokenizer } from '../models/tokenizer/tokenizer.js';
+import { preprocess, readPreprocessing, type Preprocessing } from '../rewards/terms/clip/preprocess.js';
+import type { PictureCodec } from './picture_codec.js';
+
+const size = z.int().positive();
+
+const textSchema = z.object({
+  model_type: z.literal('flow_text_encoder'),
+  width: size,
+  /** 0 for a model that takes no summary of the text. */
+  pooled_width: z.int().nonnegative(),
+  /** `{}` stands for the prompt. */
+  template: z.string().includes('{}').default('{}'),
+  inputs: z
+    .array(
+      z.object({
+        name: z.string().min(1),
+        tokenizer: z.string().min(1),
+        /** Ids are cut to so many, and filled up with `pad`; null: they are as many as they are. */
+        length: size.nullable(),
+        pad: z.int().nonnegative(),
+        /** The id that ends what is cut; null: none. */
+        end: z.int().nonnegative().nullable(),
+      }),
+    )
+    .min(1),
+});
+const imageSchema = z.object({ model_type: z.literal('flow_image_encoder'), width: size });
+const codecSchema = z.object({ model_type: z.literal('flow_autoencoder'), channels: size, reduction: size });
+
+/** A part's config.json, whose files are all there. Raises CheckpointError that names `part`. */
+function readPart<T extends z.ZodType>(folder: string, part: string, schema: T, files: readonly string[]): z.output<T> {
+  const parsed = schema.safeParse(readConfig<unknown>(folder));
+  if (!parsed.success) {
+    const [issue] = parsed.error.issues;
+    throw new CheckpointError(`this is no ${part} that can be used: ${issue.path.join('.')}: ${issue.message}`, {
+      where: join(folder, CONFIG_FILE),
+      next: 'Export it with scripts/export_flow_parts, and name that folder.',
+    });
+  }
+  const missing = files.filter((file) => !existsSync(join(folder, file)));
+  if (missing.length === 0) return parsed.data;
+  throw new CheckpointError(`the ${part} lacks ${missing.join(', ')}`, { where: folder, next: 'Export it again.' });
+}
+
+/** One model file, opened when it is first asked. */
+class Lazy {
+  #opened: Promise<ModelFile> | null = null;
+
+  constructor(
+    private readonly file: string,
+    private readonly options: ModelFileOptions,
+  ) {}
+
+  /** Runs on one picture or prompt, and gives one output. Raises CheckpointError where the file has no such output, EngineError as ModelFile. */
+  async run(feeds: Parameters<ModelFile['run']>[0], ...outputs: readonly string[]): Promise<ModelTensorOf[]> {
+    const model = await (this.#opened ??= ModelFile.open(this.file, this.options));
+    const found = await model.run(feeds);
+    return outputs.map((name) => {
+      if (Object.hasOwn(found, name)) return found[name];
+      throw new CheckpointError(`it gives no ${name}`, { where: this.file, next: 'Export it again.' });
+    });
+  }
+
+  async dispose(): Promise<void> {
+    await (await this.#opened)?.dispose();
+  }
+}
+
+interface ModelTensorOf {
+  readonly data: ModelData;
+  readonly shape: readonly number[];
+}
+
+const floats = ({ data }: ModelTensorOf): Float32Array => Float32Array.from(data as Float32Array);
+
+/** What reads prompts for a flow transformer. */
+export class FlowTextEncoder {
+  readonly width: number;
+  readonly pooledWidth: number;
+  readonly #config: z.output<typeof textSchema>;
+  readonly #tokenizers: readonly Tokenizer[];
+  readonly #model: Lazy;
+
+  /** Raises CheckpointError for a folder of another form. */
+  constructor(folder: string, options: ModelFileOptions = {}) {
+    this.#config = readPart(folder, 'text encoder', textSchema, ['model.onnx']);
+    this.width = this.#config.width;
+    this.pooledWidth = this.#config.pooled_width;
+    this.#tokenizers = this.#config.inputs.map(({ tokenizer }) => openTokenizer(join(folder, tokenizer)));
+    this.#model = new Lazy(join(folder, 'model.onnx'), options);
+  }
+
+  /** [T, width], and [pooledWidth] where the model takes a summary. */
+  async encode(prompt: string): Promise<{ readonly text: Float32Array; readonly pooled: Float32Array | null }> {
+    const { template, inputs } = this.#config;
+    const words = template.replace('{}', () => prompt);
+    const feeds = await Promise.all(
+      inputs.map(async ({ name, length, pad, end }, i) => {
+        const all = await this.#tokenizers[i].encode(words, { addSpecial: true });
+        const ids = fitted(all, length, pad, end);
+        return [name, { data: BigInt64Array.from(ids, BigInt), shape: [1, ids.length] }] as const;
+      }),
+    );
+    const outputs = this.pooledWidth === 0 ? ['text'] : ['text', 'pooled'];
+    const [text, pooled] = await this.#model.run(Object.fromEntries(feeds), ...outputs);
+    return { text: floats(text), pooled: this.pooledWidth === 0 ? null : floats(must(pooled, 'the summary')) };
+  }
+
+  dispose(): Promise<void> {
+    return this.#model.dispose();
+  }
+}
+
+/** Ids cut to a length, or filled up to it. */
+function fitted(ids: readonly number[], length: number | null, pad: number, end: number | null): number[] {
+  if (length === null || ids.length === length) return [...ids];
+  if (ids.length < length) return [...ids, ...new Array<number>(length - ids.length).fill(pad)];
+  return end === null ? ids.slice(0, length) : [...ids.slice(0, length - 1), end];
+}
+
+/** What looks at style images for an IP-Adapter. */
+export class FlowImageEncoder {
+  readonly width: number;
+  readonly #steps: Preprocessing;
+  readonly #model: Lazy;
+
+  /** Raises CheckpointError for a folder of another form, ConfigError where its preprocessor asks for a step that is not available. */
+  constructor(folder: string, options: ModelFileOptions = {}) {
+    this.width = readPart(folder, 'image encoder', imageSchema, ['model.onnx']).width;
+    this.#steps = readPreprocessing(folder);
+    this.#model = new Lazy(join(folder, 'model.onnx'), options);
+  }
+
+  /** [width] */
+  async encode(picture: RgbImage): Promise<Float32Array> {
+    const { height, width } = this.#steps.crop;
+    const pixels = { data: preprocess(picture, this.#steps), shape: [1, 3, height, width] };
+    const [features] = await this.#model.run({ pixels }, 'features');
+    return floats(features);
+  }
+
+  dispose(): Promise<void> {
+    return this.#model.dispose();
+  }
+}
+
+/** Whether a folder holds an exported autoencoder. */
+export function isExportedAutoencoder(folder: string): boolean {
+  return readConfig<{ readonly model_type?: unknown }>(folder).model_type === 'flow_autoencoder';
+}
+
+/** An autoencoder that another program exported. */
+export class ExportedCodec implements PictureCodec {
+  readonly channels: number;
+  readonly reduction: number;
+  readonly #encoder: Lazy;
+  readonly #decoder: Lazy;
+
+  /** Raises CheckpointError for a folder of another form. */
+  constructor(folder: string, options: ModelFileOptions = {}) {
+    const found = readPart(folder, 'autoencoder', codecSchema, ['encoder.onnx', 'decoder.onnx']);
+    this.channels = found.channels;
+    this.reduction = found.reduction;
+    this.#encoder = new Lazy(join(folder, 'encoder.onnx'), options);
+    this.#decoder = new Lazy(join(folder, 'decoder.onnx'), options);
+  }
+
+  encode(pictures: readonly RgbImage[]): Promise<Planes[]> {
+    return this.#mapped(this.#encoder, 'pixels', 'latents', pictures.map(toPlanes));
+  }
+
+  async decode(latents: readonly Planes[]): Promise<RgbImage[]> {
+    return (await this.#mapped(this.#decoder, 'latents', 'pixels', latents)).map(toImage);
+  }
+
+  async dispose(): Promise<void> {
+    await Promise.all([this.#encoder.dispose(), this.#decoder.dispose()]);
+  }
+
+  /** One picture to a run: in a batch the last bits of a result may depend on its company. */
+  async #mapped(model: Lazy, takes: string, gives: string, all: readonly Planes[]): Promise<Planes[]> {
+    const out: Planes[] = [];
+    for (const { channels, height, width, data } of all) {
+      const [found] = await model.run({ [takes]: { data, shape: [1, channels, height, width] } }, gives);
+      const [, c, h, w] = found.shape;
+      out.push({ channels: c, height: h, width: w, data: floats(found) });
+    }
+    return out;
+  }
+}

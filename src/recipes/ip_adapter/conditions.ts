@@ -1,0 +1,115 @@
+/** What makes a prompt and a style image what the flow model reads. */
+import { CheckpointError, DataError, must } from '../../core/errors.js';
+import type { RgbImage } from '../../core/image.js';
+import type { FlowImageEncoder, FlowTextEncoder } from '../../environments/flow_parts.js';
+import type { PictureCodec } from '../../environments/picture_codec.js';
+import { velocityWidth, type FlowTransformerConfig } from '../../nets/flow/config.js';
+import type { FlowCondition } from '../../policies/flow/batch.js';
+import { encodeLetters, encodeStyle, letterWidth, styleWidth } from './encoders.js';
+
+export interface Conditions {
+  /** Of a style image's features; null where nothing looks at it. */
+  readonly styleWidth: number | null;
+  /** Raises CheckpointError for a model that was made for others. */
+  requireFit(config: FlowTransformerConfig): void;
+  /** Raises DataError, naming `where`, for a prompt that the model cannot read. */
+  check(prompt: string, where: string, config: FlowTransformerConfig): void;
+  text(prompt: string, where: string, config: FlowTransformerConfig): Promise<Pick<FlowCondition, 'text' | 'pooled'>>;
+  style(picture: RgbImage): Promise<Float32Array>;
+  dispose(): Promise<void>;
+}
+
+/** Letters a model reads. */
+const placesOf = ({ joint_attention_dim }: FlowTransformerConfig): number => joint_attention_dim - letterWidth(0);
+
+/** Without weights: the letters of the quoted word, and the pixels of the style image. */
+export const tinyConditions: Conditions = {
+  styleWidth,
+  requireFit(config) {
+    const pooled = config.architecture === 'flux' ? config.pooled_projection_dim : 0;
+    const style = config.ip_adapter?.image_embed_dim ?? styleWidth;
+    if (placesOf(config) > 0 && pooled === 0 && style === styleWidth) return;
+    throw new CheckpointError('the model was made for other encoders than those of model_type tiny', {
+      where: 'policy.model',
+      next: 'Name a model that ip_adapter_warmup.jsonnet made, or one like it.',
+    });
+  },
+  check: (prompt, where, config) => void encodeLetters(prompt, placesOf(config), where),
+  text: (prompt, where, config) =>
+    Promise.resolve({ text: encodeLetters(prompt, placesOf(config), where), pooled: null }),
+  style: (picture) => Promise.resolve(encodeStyle(picture)),
+  dispose: () => Promise.resolve(),
+};
+
+/** Exported encoders. */
+export class ExportedConditions implements Conditions {
+  constructor(
+    private readonly words: FlowTextEncoder,
+    private readonly images: FlowImageEncoder | null,
+  ) {}
+
+  get styleWidth(): number | null {
+    return this.images?.width ?? null;
+  }
+
+  requireFit(config: FlowTransformerConfig): void {
+    const pooled = config.architecture === 'flux' ? config.pooled_projection_dim : 0;
+    requireWidth('policy.parts.text_encoder', 'tokens', this.words.width, config.joint_attention_dim);
+    requireWidth('policy.parts.text_encoder', 'summaries', this.words.pooledWidth, pooled);
+    const style = config.ip_adapter?.image_embed_dim;
+    if (style === undefined) return;
+    if (this.images === null) {
+      throw new CheckpointError('the model has an IP-Adapter, and nothing looks at the style image', {
+        where: 'policy.parts.image_encoder',
+        next: 'Name the folder of an image encoder that scripts/export_flow_parts wrote.',
+      });
+    }
+    requireWidth('policy.parts.image_encoder', 'features', this.images.width, style);
+  }
+
+  check(prompt: string, where: string): void {
+    if (prompt.trim() === '') throw new DataError('the prompt is empty', { where });
+  }
+
+  text(prompt: string): Promise<Pick<FlowCondition, 'text' | 'pooled'>> {
+    return this.words.encode(prompt);
+  }
+
+  style(picture: RgbImage): Promise<Float32Array> {
+    return must(this.images, 'an image encoder').encode(picture);
+  }
+
+  async dispose(): Promise<void> {
+    await Promise.all([this.words.dispose(), this.images?.dispose()]);
+  }
+}
+
+function requireWidth(part: string, what: string, found: number, asked: number): void {
+  if (found === asked) return;
+  throw new CheckpointError(`it makes ${what} of ${found} numbers, and the model reads ${asked}`, {
+    where: part,
+    next: 'Name the encoder that the model was trained with.',
+  });
+}
+
+/**
+ * How a model is shown what stays of a picture: as channels behind those of each latent (FLUX.1 Fill; the tiny model), or as further tokens.
+ * Raises CheckpointError for a model of other latents than the codec's.
+ */
+export function shownAs(
+  config: FlowTransformerConfig,
+  { channels, reduction }: Pick<PictureCodec, 'channels' | 'reduction'>,
+): { readonly patch: number; readonly manner: 'channels' | 'tokens' } {
+  const patch = Math.sqrt(velocityWidth(config) / channels);
+  const latents = channels * patch ** 2;
+  const manners = { channels: 2 * latents + (reduction * patch) ** 2, tokens: latents } as const;
+  const manner = (['channels', 'tokens'] as const).find((one) => manners[one] === config.in_channels);
+  if (Number.isInteger(patch) && manner !== undefined) return { patch, manner };
+  throw new CheckpointError(
+    `the model takes ${config.in_channels} numbers for a token and gives ${velocityWidth(config)}, and latents have ${channels} channels for ${reduction}x${reduction} pixels`,
+    {
+      where: 'policy.model',
+      next: `Name the autoencoder that the model was trained with in policy.parts.vae. A model takes ${manners.channels} numbers (latents, what stays, and the mask) or ${manners.tokens} (latents alone) here.`,
+    },
+  );
+}
