@@ -313,7 +313,7 @@ describe('output', () => {
     expect([
       hasColour(terminal, {}),
       hasColour(terminal, { NO_COLOR: '1' }),
-      hasColour({ isTTY: false } as NodeJS.WriteStream, {}),
+      hasColour({ isTTY: false }, {}),
     ]).toEqual([true, false, false]);
   });
 });

@@ -126,8 +126,9 @@ function lastScores(paths: RunPaths): Map<string, Score> {
 /** Of `validation/<iteration>/<set>/<manner>/<prompt>`. */
 function scoreOf(line: Readonly<Record<string, unknown>>): [string, Score][] {
   const { key, sample, outcome } = line;
-  if (typeof key !== 'string' || typeof sample !== 'string' || typeof outcome !== 'object' || outcome === null)
+  if (typeof key !== 'string' || typeof sample !== 'string' || typeof outcome !== 'object' || outcome === null) {
     return [];
+  }
   const { kind, value } = outcome as Readonly<Record<string, unknown>>;
   const score = kind === 'zero_by_rule' ? 0 : kind === 'scored' ? value : null;
   const [, , ...rest] = key.split('/');

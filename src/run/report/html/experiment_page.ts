@@ -108,8 +108,9 @@ function facts({ record, results }: ExperimentReport, base: Cell | null, verdict
 
 function differenceFact(verdict: Verdict | null, experiment: string): Fact {
   const name = 'Paired difference ± standard error';
-  if (verdict === null || verdict.against === null)
+  if (verdict === null || verdict.against === null) {
     return { name, value: '–', more: 'There is nothing to compare with.' };
+  }
   const { difference, against } = verdict;
   const than = `${against.is_baseline ? 'against the baseline' : 'against the second best,'} ${cellName(against, experiment)}`;
   if (difference === null) return { name, value: '–', more: `${than}: no seed that both have finished` };
@@ -215,9 +216,10 @@ function settingsOf({ name, runs }: Cell): Markup | null {
   for (const { paths } of runs) {
     try {
       const record = readRecord(paths);
-      if (record !== null)
+      if (record !== null) {
         return html`<h2>Settings</h2>
           ${settingsDetails(`All settings of ${name} (${paths.runName})`, record.settings)}`;
+      }
     } catch (error) {
       // Why it cannot be read stands above, with the run's name.
       if (!(error instanceof RunError)) throw error;

@@ -86,9 +86,9 @@ describe.skipIf(chromiumPath === null)('a report in a browser', () => {
     const page = await open({ colorScheme });
     await page.emulateMedia({ media, colorScheme });
     // As strings: the page's own names are unknown here.
-    const colours = (await page.evaluate(
+    const colours = await page.evaluate<string[]>(
       `[getComputedStyle(document.body).backgroundColor, getComputedStyle(document.body).color, getComputedStyle(document.querySelector('svg text')).fill]`,
-    )) as string[];
+    );
     const [back, ...inks] = colours.map((colour) => (colour.match(/\d+/g) ?? []).slice(0, 3).map(Number));
     expect(back).toEqual(ground);
     for (const ink of inks) expect(contrast(ink, back)).toBeGreaterThan(4.5);
