@@ -9,7 +9,7 @@ local signs(split) = [{ path: data_dir + '/tiny/signs/' + split }];
   local paints = super.task == 'ip_adapter',
   local supervised = paints && super.algorithm.type == 'sft',
   base_exp_dir: if base_exp_dir == 'runs' then 'runs/tiny' else base_exp_dir,
-  num_iterations: if !paints then super.num_iterations else if supervised then 800 else 80,
+  num_iterations: if !paints then super.num_iterations else if supervised then 2000 else 80,
   optimizer: if !paints
   then super.optimizer
   else if supervised
@@ -47,8 +47,8 @@ local signs(split) = [{ path: data_dir + '/tiny/signs/' + split }];
     tiny: {},
   } else {},
   // Nothing is guided here.
-  algorithm+: if !paints then {} else if supervised then { sft+: { condition_dropout: 0, patience: 3, min_delta: 1e-3 } } else { kl_coeff: 0, clip_range: null },
+  algorithm+: if !paints then {} else if supervised then { sft+: { condition_dropout: 0, patience: null } } else { kl_coeff: 0, clip_range: null },
   reward: { mode: 'ocr' },
-  validation+: if paints then { every_n_iterations: if supervised then 50 else 40, prompts: 128 } else {},
-  checkpoint+: if !paints then {} else { save_every_n_iterations: if supervised then 50 else 20, keep_every_n_iterations: null },
+  validation+: if paints then { every_n_iterations: if supervised then 100 else 40, prompts: 128 } else {},
+  checkpoint+: if !paints then {} else { save_every_n_iterations: if supervised then 100 else 20, keep_every_n_iterations: null },
 }

@@ -204,7 +204,7 @@ export const tinySigns = section(
       'Samples in each split.',
       z
         .strictObject({
-          labelled: result('Signs for the supervised warm-up.', positiveInteger.default(512)),
+          labelled: result('Signs for the supervised warm-up.', positiveInteger.default(1024)),
           train: result('Signs to learn from rewards on.', positiveInteger.default(4096)),
           validation: result('Signs with words that occur in no other split.', positiveInteger.default(512)),
         })

@@ -1,7 +1,8 @@
 // The smallest size of ip_adapter at which every part still works, merged over configs/lib/ip_adapter_tiny.libsonnet. Half of the reward comes from
 // the server that the environment names.
 {
-  local supervised = super.algorithm.type == 'sft',
+  local paints = super.task == 'ip_adapter',
+  local supervised = !paints || super.algorithm.type == 'sft',
   num_iterations: if supervised then 8 else 6,
   optimizer+: { per_device_batch_size: 8 },
   algorithm+: if supervised then { warmup_steps: 0, sft+: { batch_size: 8 } } else { drop_zero_spread: false },
