@@ -1,6 +1,7 @@
 /** A few iterations of the tiny recipe, from the start that `npm run quickstart` leaves behind: what several benches time. */
 import { rmSync } from 'node:fs';
 import { loadConfig } from '../../src/config/load.js';
+import { noView } from '../../src/launch/live/view.js';
 import { Launcher } from '../../src/launch/run.js';
 import { readMetrics, type Metrics } from '../../src/run/metrics.js';
 import { RunPaths } from '../../src/run/paths.js';
@@ -17,7 +18,7 @@ export async function shortRun(name: string, sets: readonly string[], warmUp: nu
   });
   const paths = new RunPaths(config.settings.base_exp_dir, config.settings.run_name);
   rmSync(paths.dir, { recursive: true, force: true });
-  const launcher = new Launcher({ terminal: null, command: ['bench'], stop: new AbortController().signal });
+  const launcher = new Launcher({ view: noView, command: ['bench'], stop: new AbortController().signal });
   try {
     await launcher.runOnly(config);
     return readMetrics(paths).flatMap(({ iteration, metrics }) => (iteration > warmUp ? [metrics] : []));

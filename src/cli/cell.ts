@@ -1,5 +1,7 @@
 /** `editrl cell FILE INDEX`: what a task of a Slurm job array runs. Not listed: `editrl sweep` and `editrl run` submit it. */
 import { setTimeout as delay } from 'node:timers/promises';
+import { Steps } from '../launch/live/course.js';
+import { noView, viewOn } from '../launch/live/view.js';
 import { Launcher } from '../launch/run.js';
 import { readCell, slurmPlacement } from '../launch/slurm/cell.js';
 import { waitForLeftLock } from '../launch/slurm/left_lock.js';
@@ -23,8 +25,9 @@ export const cellVerb: Action = {
     const stop = new AbortController();
     for (const signal of ['SIGINT', 'SIGTERM'] as const) process.on(signal, () => stop.abort());
     const json = args['json'] === true;
+    const view = json ? noView : viewOn(process.stdout);
     const launcher = new Launcher({
-      terminal: json ? null : process.stdout,
+      view,
       command: process.argv.slice(2),
       stop: stop.signal,
     });
@@ -34,7 +37,11 @@ export const cellVerb: Action = {
         sleep: (seconds) => delay(seconds * 1000),
         say: printLine,
       });
-      const result = await launcher.runOnly(config, slurmPlacement(config.settings.launch, process.env));
+      const steps = new Steps([config]);
+      view.begin(steps);
+      steps.begin(config);
+      const placement = slurmPlacement(config.settings.launch, process.env);
+      const result = await launcher.runOnly(config, placement).finally(() => view.end());
       printLine(json ? JSON.stringify({ run_name, result: result.kind }) : `${run_name}: ${result.kind}`);
       return result.kind === 'interrupted' ? INTERRUPTED : 0;
     } finally {

@@ -30,11 +30,20 @@ const verbs: Readonly<Record<string, Entry>> = {
   status: { summary: 'what runs are doing', load: async () => (await import('./status.js')).statusVerb },
   stop: { summary: 'checkpoint and end runs', load: async () => (await import('./stop.js')).stopVerb },
   logs: { summary: 'what a run prints', load: async () => (await import('./logs.js')).logsVerb },
-  report: { summary: 'what a run learned', load: async () => (await import('./report.js')).reportVerb },
+  report: {
+    summary: 'what a run or an experiment learned',
+    load: async () => (await import('./report.js')).reportVerb,
+  },
+  compare: { summary: 'runs side by side', load: async () => (await import('./compare.js')).compareVerb },
+  dashboard: {
+    summary: 'a page that shows runs while they go on',
+    load: async () => (await import('./dashboard.js')).dashboardVerb,
+  },
   export: {
     summary: "write a run's model for other programs",
     load: async () => (await import('./export.js')).exportVerb,
   },
+  sync: { summary: 'send what tracking has not sent', load: async () => (await import('./sync.js')).syncVerb },
   runs: { summary: 'remove runs, and what no run needs', load: async () => (await import('./runs.js')).runsVerb },
   rescore: {
     summary: 'score a run again by another reward',

@@ -1,16 +1,32 @@
 /** Printing: tables, JSON, and colour where a person is watching. */
 
-const codes = { red: 31, green: 32, yellow: 33, dim: 2, bold: 1 } as const;
-export type Style = keyof typeof codes;
+import { painter, type Style } from '../core/colour.js';
+import * as table from '../core/table.js';
 
-/** Whether a stream gets colour: a terminal, unless NO_COLOR is set. */
-export function hasColour(stream: NodeJS.WriteStream, env: NodeJS.ProcessEnv = process.env): boolean {
-  return stream.isTTY && (env['NO_COLOR'] ?? '') === '';
-}
+export { hasColour, type Style } from '../core/colour.js';
+export type { Cell, Column } from '../core/table.js';
 
 /** Text in a style on a terminal, as it is elsewhere. */
 export function styled(text: string, style: Style, stream: NodeJS.WriteStream = process.stdout): string {
-  return hasColour(stream) ? `\u001b[${codes[style]}m${text}\u001b[0m` : text;
+  return painter(stream)(text, style);
+}
+
+const USUAL_WIDTH = 80;
+
+/** How wide what is printed may be: as the terminal is, or as `COLUMNS` says where there is none. */
+export function outputWidth(stream: NodeJS.WriteStream = process.stdout, env: NodeJS.ProcessEnv = process.env): number {
+  if (stream.isTTY) return stream.columns || USUAL_WIDTH;
+  const said = Number(env['COLUMNS']);
+  return Number.isInteger(said) && said > 0 ? said : USUAL_WIDTH;
+}
+
+/** A table that fits standard output as far as its columns give way. */
+export function formatTable(
+  columns: readonly table.Column[],
+  rows: readonly (readonly table.Cell[])[],
+  options: Pick<table.TableOptions, 'below'> = {},
+): string {
+  return table.formatTable(columns, rows, { width: outputWidth(), ...options });
 }
 
 /** One line on standard output. */
@@ -31,40 +47,4 @@ export function printWarnings(warnings: readonly string[]): void {
 /** One JSON document on standard output, for machines. */
 export function printJson(value: unknown): void {
   process.stdout.write(`${JSON.stringify(value, null, 2)}\n`);
-}
-
-export type Cell = string | number | boolean | null;
-
-export interface Column {
-  readonly title: string;
-  readonly align?: 'left' | 'right';
-}
-
-/** Rows under titles, columns as wide as their content. Axes of `rows`: [row, column]. */
-export function formatTable(columns: readonly Column[], rows: readonly (readonly Cell[])[]): string {
-  const cells = rows.map((row) => columns.map((_, index) => cellText(row[index] ?? null)));
-  const widths = columns.map((column, index) =>
-    Math.max(width(column.title), ...cells.map((row) => width(row[index]))),
-  );
-  const line = (texts: readonly string[]): string =>
-    texts
-      .map((text, index) => {
-        const padding = ' '.repeat(widths[index] - width(text));
-        return columns[index].align === 'right' ? padding + text : text + padding;
-      })
-      .join('  ')
-      .trimEnd();
-  const rule = widths.map((size) => '─'.repeat(size)).join('  ');
-  return [line(columns.map((column) => column.title)), rule, ...cells.map(line)].join('\n');
-}
-
-function cellText(cell: Cell): string {
-  return cell === null ? '–' : String(cell);
-}
-
-const escapes = new RegExp('\\u001b\\[[0-9;]*m', 'g');
-
-/** Columns on a terminal: escape sequences take none. */
-function width(text: string): number {
-  return [...text.replace(escapes, '')].length;
 }

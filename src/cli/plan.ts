@@ -3,8 +3,11 @@ import { loadExperiment } from '../config/experiment/load.js';
 import { detectDevices, gibibytes } from '../launch/devices.js';
 import { planExperiment, type PlannedRun } from '../launch/plan.js';
 import { namePattern, requireChosen } from '../launch/sweep/plan.js';
+import { printable } from '../core/errors.js';
+import { wrap } from '../core/table.js';
+import { shortName } from '../launch/live/screen.js';
 import { formatDuration } from '../run/progress.js';
-import { formatTable, printJson, printLine, printWarnings } from './output.js';
+import { formatTable, outputWidth, printJson, printLine, printWarnings, styled } from './output.js';
 import { changesOf, experimentOptions, text, flag, type Action } from './verb.js';
 
 export const planVerb: Action = {
@@ -34,40 +37,51 @@ export const planVerb: Action = {
     printLine(`${plan.experiment}: ${count(plan.cells.length, 'cell')}, ${count(plan.parents.length, 'parent')}\n`);
     printLine(table('cell', plan.cells, plan.experiment));
     if (plan.parents.length > 0) printLine(`\n${table('parent', plan.parents, plan.experiment)}`);
-    for (const line of footer([...plan.parents, ...plan.cells])) printLine(line);
-    for (const model of plan.downloads) printLine(`not downloaded yet: ${model}; it is fetched before anything starts`);
-    for (const { run, message } of plan.obstacles) printLine(`in the way of ${run}: ${message}`);
+    for (const line of footer([...plan.parents, ...plan.cells])) printWrapped(line);
+    for (const model of plan.downloads) {
+      printWrapped(`not downloaded yet: ${model}; it is fetched before anything starts`);
+    }
+    for (const { run, message } of plan.obstacles) printWrapped(`in the way of ${run}: ${message}`);
     return 0;
   },
 };
+
+function printWrapped(text: string): void {
+  for (const line of wrap(text, outputWidth())) printLine(line);
+}
 
 function count(number: number, word: string): string {
   return `${number} ${word}${number === 1 ? '' : 's'}`;
 }
 
-/** Cells are shown by their axes: the experiment's name stands above, and long names would hide the rest. */
+/**
+ * Cells are shown by their axes: the experiment's name stands above. What they start from and differ in stands below, dim, because
+ * it takes more room than a line has.
+ */
 function table(title: string, runs: readonly PlannedRun[], experiment: string): string {
-  const starts = runs.some(({ parents }) => parents.length > 0);
-  const differ = runs.some(({ differs }) => Object.keys(differs).length > 0);
   const columns = [
-    { title },
+    { title, alone: true },
     { title: 'state' },
     { title: 'devices', align: 'right' as const },
     { title: 'memory', align: 'right' as const },
     { title: 'time left', align: 'right' as const },
-    ...(starts ? [{ title: 'starts from' }] : []),
-    ...(differ ? [{ title: 'differs in' }] : []),
   ];
   const rows = runs.map((run) => [
-    run.run_name.startsWith(`${experiment}__`) ? run.run_name.slice(experiment.length + 2) : run.run_name,
+    shortName(experiment, run.run_name),
     run.state,
     deviceCount(run),
     run.memory_bytes === null ? null : `${gibibytes(run.memory_bytes)}${run.memory_advice === null ? '' : ' !'}`,
     run.seconds_left === null ? null : run.seconds_left === 0 ? '' : formatDuration(run.seconds_left),
-    ...(starts ? [run.parents.join(' ')] : []),
-    ...(differ ? [differences(run.differs)] : []),
   ]);
-  return formatTable(columns, rows);
+  const below = (row: number): string[] => {
+    const { parents, differs } = runs[row];
+    const from =
+      parents.length === 0 ? [] : [`starts from ${parents.map((name) => shortName(experiment, name)).join(', ')}`];
+    const differences = differencesOf(differs);
+    const all = [...from, ...(differences === '' ? [] : [`differs in ${differences}`])].join('; ');
+    return all === '' ? [] : [styled(all, 'dim')];
+  };
+  return formatTable(columns, rows, { below });
 }
 
 function deviceCount({ devices, device }: PlannedRun): string {
@@ -77,9 +91,9 @@ function deviceCount({ devices, device }: PlannedRun): string {
 const SHOWN_DIFFERENCES = 3;
 
 /** A few settings; what names another run is seen under "starts from". */
-function differences(differs: PlannedRun['differs']): string {
+function differencesOf(differs: PlannedRun['differs']): string {
   const shown = Object.entries(differs).filter(([, value]) => typeof value !== 'object' || value === null);
-  const words = shown.slice(0, SHOWN_DIFFERENCES).map(([key, value]) => `${key}=${String(value)}`);
+  const words = shown.slice(0, SHOWN_DIFFERENCES).map(([key, value]) => printable(`${key}=${String(value)}`));
   return [...words, ...(shown.length > SHOWN_DIFFERENCES ? [`+${shown.length - SHOWN_DIFFERENCES}`] : [])].join(' ');
 }
 

@@ -1,35 +1,129 @@
-/** `editrl report RUN`: what a run learned, from its own records. */
-import { RunError } from '../core/errors.js';
-import { findRun } from '../run/find.js';
+/** `editrl report RUN|EXPERIMENT`: what a run or an experiment learned, from their own records. */
+import { existsSync, statSync } from 'node:fs';
+import { extname, join, resolve } from 'node:path';
+import { RunError, UsageError } from '../core/errors.js';
+import { writeFileAtomic } from '../core/files.js';
 import { encodeLine } from '../run/journal.js';
 import { readMetrics, type MetricsLine } from '../run/metrics.js';
 import type { RunPaths } from '../run/paths.js';
 import { writeCurve } from '../run/report/curve.js';
+import { readExperimentReport, type ExperimentReport } from '../run/report/experiment.js';
+import { findReported, membershipOf, type Found } from '../run/report/find.js';
 import { readRun } from '../run/report/read.js';
 import { formatReport } from '../run/report/text.js';
-import { printError, printJson, printLine } from './output.js';
-import { expDirOption, flag, text, type Action } from './verb.js';
+import { outputWidth, printError, printJson, printLine } from './output.js';
+import { formatResults } from './results.js';
+import {
+  changesOf,
+  expDirOption,
+  flag,
+  overlayOption,
+  setOption,
+  text,
+  texts,
+  type Action,
+  type Arguments,
+} from './verb.js';
 
-/** Draws the learning curve anew and prints the table, or one JSON document with `--json`. */
+/** Prints the tables, or one JSON document with `--json`; with `--html` it writes a page instead. Of a run the curve is drawn anew. */
 export const reportVerb: Action = {
   positionals: '<run>',
   build: (yargs) =>
     yargs
-      .positional('run', { type: 'string', demandOption: true, describe: 'the run_name, or its folder' })
+      .positional('run', {
+        type: 'string',
+        demandOption: true,
+        describe: 'a run_name, the folder of a run, the name of an experiment that was swept, or its file',
+      })
       .option('json', { type: 'boolean', default: false, describe: 'print one JSON document, for machines' })
+      .option('html', htmlOption)
+      .option('with', { ...overlayOption, describe: 'of an experiment by its file: as it was swept with' })
+      .option('set', { ...setOption, describe: 'of an experiment by its file: as it was swept with' })
       .option('exp-dir', expDirOption)
-      .example('$0 report sft_s__rl_s', 'held-out reward before and after, speed, and where its pictures are'),
+      .example('$0 report sft_s__rl_s', 'held-out reward before and after, speed, and where its pictures are')
+      .example('$0 report sft_s__rl_s --html', 'all about it as one page, report.html in its folder')
+      .example('$0 report experiments/earl_table.jsonnet --html table.html', 'an experiment: what won, by how much'),
   run: async (args) => {
-    const expDir = text(args, 'exp-dir');
-    const paths = findRun(text(args, 'run'), expDir === '' ? undefined : expDir);
-    const lines = readMetrics(paths);
-    if (lines.length > 0) await drawCurve(paths, lines);
-    const report = readRun(paths);
-    if (flag(args, 'json')) printJson(JSON.parse(encodeLine(report).line));
-    else printLine(formatReport(report));
-    return 0;
+    const found = await find(args);
+    return found.kind === 'run' ? reportRun(found.paths, args) : reportExperiment(found, args);
   },
 };
+
+/** `--html [FILE]`. */
+export const htmlOption = {
+  type: 'string',
+  describe: 'write one self-contained page, to this file or to its usual place',
+} as const;
+
+async function find(args: Arguments): Promise<Found> {
+  const name = text(args, 'run');
+  const isFile = extname(name) === '.jsonnet' || (existsSync(name) && statSync(name).isFile());
+  if (isFile) return ofFile(name, args);
+  if ([...texts(args, 'with'), ...texts(args, 'set')].length > 0) {
+    throw new UsageError('found --with or --set without the file of an experiment', {
+      next: 'What was recorded is reported as it was; leave them out, or name the file.',
+    });
+  }
+  return findReported(name, text(args, 'exp-dir'));
+}
+
+/** What a file says is looked for where its runs lie: an experiment, or the run of a config. */
+async function ofFile(file: string, args: Arguments): Promise<Found> {
+  const [{ loadExperiment }, { recordOf }, { RunPaths }] = await Promise.all([
+    import('../config/experiment/load.js'),
+    import('../launch/sweep/experiment.js'),
+    import('../run/paths.js'),
+  ]);
+  const experiment = await loadExperiment({ file, ...changesOf(args) });
+  const [{ config, axes }] = experiment.cells;
+  const { base_exp_dir: baseExpDir, run_name } = config.settings;
+  if (experiment.cells.length === 1 && Object.keys(axes).length === 0) {
+    return { kind: 'run', paths: new RunPaths(baseExpDir, run_name) };
+  }
+  return { kind: 'experiment', baseExpDir, record: { format: 1, ...recordOf(experiment) } };
+}
+
+async function reportRun(paths: RunPaths, args: Arguments): Promise<number> {
+  const lines = readMetrics(paths);
+  if (lines.length > 0) await drawCurve(paths, lines);
+  if (args['html'] !== undefined) {
+    const { runPage } = await import('../run/report/html/run_page.js');
+    return writePage(await runPage(paths, membershipOf(paths)), args, join(paths.dir, 'report.html'));
+  }
+  const report = readRun(paths);
+  if (flag(args, 'json')) printJson(JSON.parse(encodeLine(report).line));
+  else printLine(formatReport(report, outputWidth()));
+  return 0;
+}
+
+async function reportExperiment(
+  { baseExpDir, record }: Extract<Found, { kind: 'experiment' }>,
+  args: Arguments,
+): Promise<number> {
+  const report = readExperimentReport(baseExpDir, record);
+  if (args['html'] !== undefined) {
+    const { experimentPage } = await import('../run/report/html/experiment_page.js');
+    return writePage(await experimentPage(report), args, join(baseExpDir, `${record.experiment}.report.html`));
+  }
+  if (flag(args, 'json')) printJson(JSON.parse(encodeLine(asDocument(report)).line));
+  else printLine(formatResults(report.results));
+  for (const { run_name, problem } of report.runs) if (problem !== null) printError(`warning: ${run_name}: ${problem}`);
+  return 0;
+}
+
+function asDocument({ record, results, runs }: ExperimentReport): object {
+  const states = runs.map(({ run_name, outcome, problem }) => ({ run_name, state: outcome, problem }));
+  return { experiment: record.experiment, runs: states, results };
+}
+
+/** Writes a page where `--html` says, else to its usual place, and says where. */
+export function writePage(content: string, args: Arguments, usual: string): number {
+  const path = text(args, 'html') === '' ? usual : text(args, 'html');
+  writeFileAtomic(path, content);
+  if (flag(args, 'json')) printJson({ html: resolve(path) });
+  else printLine(`written: ${path}`);
+  return 0;
+}
 
 /** A run that may be read but not written, such as a colleague's, still has its report. */
 async function drawCurve(paths: RunPaths, lines: readonly MetricsLine[]): Promise<void> {

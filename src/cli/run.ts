@@ -2,6 +2,7 @@
 import { growable, optimizerSteps } from '../config/growth.js';
 import type { LoadedConfig } from '../config/load.js';
 import { UsageError } from '../core/errors.js';
+import { noView, viewOn, type View } from '../launch/live/view.js';
 import { Launcher } from '../launch/run.js';
 import { isTrainable, recipeOf } from '../recipes/settings.js';
 import type { RunSettings } from '../schema/run.js';
@@ -11,13 +12,14 @@ import { listCheckpoints } from '../run/checkpoints.js';
 import { RunPaths } from '../run/paths.js';
 import { readState, STOPPED_BY_SWEEP, type RunState } from '../run/state.js';
 import { KILLED, takesStopRequests } from '../run/stop_request.js';
-import { printJson, printLine } from './output.js';
+import { outputWidth, printError, printJson, printLine } from './output.js';
 import { onStopSignals } from './signals.js';
 import {
   configOf,
   configOptions,
   flag,
   runDirOption,
+  text,
   texts,
   trainingOptions,
   type Action,
@@ -43,23 +45,33 @@ export const runVerb: Action = {
       )
       .example('$0 run … --set num_iterations=120', 'the same command again continues a run; this one makes it longer'),
   run: async (args) => {
-    const asked = { ...(await configOf(args)), allowChanges: allowedChanges(args) };
+    const json = flag(args, 'json');
+    const view = json ? noView : viewOn(process.stdout);
+    view.busy(`reading ${text(args, 'config')}`);
+    const asked = { ...(await configOf(args).finally(() => view.busy(null))), allowChanges: allowedChanges(args) };
     if (flag(args, 'fresh') && asked.allowChanges.length > 0) {
       throw new UsageError('found --fresh and --allow-changes', {
         next: 'A run that begins anew takes any settings: leave out --allow-changes.',
       });
     }
-    return trainOrSubmit(asked, flag(args, 'json'), flag(args, 'fresh'));
+    return trainOrSubmit(asked, { json, view, fresh: flag(args, 'fresh') });
   },
 };
 
 /** Runs a config where `launch.backend` says; returns the process's exit code. */
-export async function trainOrSubmit(config: LoadedConfig, json: boolean, fresh = false): Promise<number> {
-  return config.settings.launch.backend === 'slurm' ? submit(config, json, fresh) : trainAndReport(config, json, fresh);
+export async function trainOrSubmit(config: LoadedConfig, how: HowShown): Promise<number> {
+  return config.settings.launch.backend === 'slurm' ? submit(config, how) : trainAndReport(config, how);
+}
+
+export interface HowShown {
+  readonly json: boolean;
+  readonly view: View;
+  /** Begins anew, and keeps what lies under the run_name beside it. */
+  readonly fresh?: boolean;
 }
 
 /** Where Slurm places the run, it is submitted; what it learns, `editrl report` shows later. */
-async function submit(config: LoadedConfig, json: boolean, fresh: boolean): Promise<number> {
+async function submit(config: LoadedConfig, { json, fresh = false }: HowShown): Promise<number> {
   const { aside, ...submitted } = await submitRun(config, [process.execPath, process.argv[1]], fresh);
   if (aside !== null && !json) printLine(`${config.settings.run_name} begins anew; what was there is now ${aside}`);
   if (json) {
@@ -97,17 +109,11 @@ export function describeInterruption(paths: RunPaths): string {
 }
 
 /** Runs a config to its end and prints what it learned; returns the process's exit code. */
-async function trainAndReport(config: LoadedConfig, json: boolean, fresh: boolean): Promise<number> {
-  const terminal = json ? null : process.stdout;
-  const launcher = new Launcher({
-    terminal,
-    progress: process.stderr,
-    command: process.argv.slice(2),
-    ...stopOnSignals(),
-  });
+async function trainAndReport(config: LoadedConfig, { json, view, fresh = false }: HowShown): Promise<number> {
+  const launcher = new Launcher({ view, command: process.argv.slice(2), ...stopOnSignals(view) });
   const paths = new RunPaths(config.settings.base_exp_dir, config.settings.run_name);
   try {
-    const result = await launcher.run(config, { fresh });
+    const result = await launcher.run(config, { fresh }).finally(() => view.end());
     if (result.kind === 'interrupted') {
       if (!json) printLine(describeInterruption(new RunPaths(config.settings.base_exp_dir, result.run_name)));
       return INTERRUPTED;
@@ -122,7 +128,7 @@ async function trainAndReport(config: LoadedConfig, json: boolean, fresh: boolea
     else {
       const ending = describeEnding(config.settings, readState(paths), result.kind === 'already_finished');
       if (ending !== null) printLine(ending);
-      printLine(`\n${formatReport(report)}`);
+      printLine(`\n${formatReport(report, outputWidth())}`);
     }
     return 0;
   } finally {
@@ -155,16 +161,22 @@ export function describeEnding(settings: RunSettings, state: RunState | null, al
 }
 
 /** The first Ctrl-C, or a terminal that closes, asks the run to checkpoint and stop; the second ends its processes at once; the third ends this one. */
-function stopOnSignals(): { stop: AbortSignal; kill: AbortSignal } {
+function stopOnSignals(view: View): { stop: AbortSignal; kill: AbortSignal } {
   const stop = new AbortController();
   const kill = new AbortController();
   const onSignal = (): void => {
-    if (kill.signal.aborted) process.exit(INTERRUPTED);
+    if (kill.signal.aborted) {
+      view.end();
+      process.exit(INTERRUPTED);
+    }
     if (stop.signal.aborted) {
       kill.abort();
       return;
     }
-    process.stderr.write('stopping after this iteration (once more to stop at once)\n');
+    const told = 'stopping after this iteration (once more to stop at once)';
+    // Above the screen where there is one; else where a person looks whose standard output goes to a file.
+    if (process.stdout.isTTY) view.say(told);
+    else printError(told);
     stop.abort();
   };
   onStopSignals(onSignal);

@@ -1,4 +1,5 @@
 /** `editrl status [RUN…]`: what runs are doing. */
+import { printable } from '../core/errors.js';
 import { formatAge } from '../run/lock.js';
 import { findRun, listRuns, searchFolders } from '../run/find.js';
 import { isRunName } from '../run/paths.js';
@@ -54,29 +55,28 @@ export const statusVerb: Action = {
   },
 };
 
-/** The table for people. */
+/** The table for people; where a run is and why stands below its row. */
 export function formatStatuses(statuses: readonly RunStatus[]): string {
-  return formatTable(
-    [
-      { title: 'run' },
-      { title: 'state' },
-      { title: 'iteration', align: 'right' },
-      { title: 'reward', align: 'right' },
-      { title: 'heartbeat', align: 'right' },
-      { title: 'where' },
-      { title: 'reason' },
-    ],
-    statuses.map((status): Cell[] => {
-      const style = STYLES[status.state];
-      return [
-        status.run_name,
-        style === null ? status.state : styled(status.state, style),
-        `${status.iteration}/${status.num_iterations}`,
-        status.reward === null ? null : status.reward.toFixed(3),
-        status.heartbeat_age_s === null ? null : `${formatAge(status.heartbeat_age_s)} ago`,
-        status.where,
-        status.reason,
-      ];
-    }),
-  );
+  const columns = [
+    { title: 'run', alone: true },
+    { title: 'state' },
+    { title: 'iteration', align: 'right' },
+    { title: 'reward', align: 'right' },
+    { title: 'heartbeat', align: 'right' },
+  ] as const;
+  const rows = statuses.map((status): Cell[] => {
+    const style = STYLES[status.state];
+    return [
+      status.run_name,
+      style === null ? status.state : styled(status.state, style),
+      `${status.iteration}/${status.num_iterations}`,
+      status.reward === null ? null : status.reward.toFixed(3),
+      status.heartbeat_age_s === null ? null : `${formatAge(status.heartbeat_age_s)} ago`,
+    ];
+  });
+  const below = (row: number): string[] => {
+    const { where, reason } = statuses[row];
+    return [where, reason].flatMap((text) => (text === null ? [] : [styled(printable(text), 'dim')]));
+  };
+  return formatTable(columns, rows, { below });
 }

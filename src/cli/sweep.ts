@@ -1,5 +1,6 @@
 /** `editrl sweep EXPERIMENT`: runs a matrix to its result table, and goes on with one that was interrupted. */
 import { loadExperiment, type Experiment } from '../config/experiment/load.js';
+import { painter, unpainted } from '../core/colour.js';
 import {
   prepareSweep,
   rehearse,
@@ -10,13 +11,13 @@ import {
   type SweepLimits,
   type SweepOutcome,
 } from '../launch/sweep/experiment.js';
+import { PlainView, viewOn, type View } from '../launch/live/view.js';
 import { submitSweep, usesSlurm } from '../launch/sweep/slurm.js';
 import type { Runner, SweepView } from '../launch/sweep/sweep.js';
-import type { Paint } from '../launch/sweep/table.js';
-import { LiveView, PlainView } from '../launch/sweep/view.js';
+import { SweepReporter } from '../launch/sweep/reporter.js';
 import { encodeLine } from '../run/journal.js';
-import { resultCaption, resultRows } from '../run/report/results.js';
-import { formatTable, printJson, printLine, printWarnings, styled } from './output.js';
+import { formatTable, printJson, printLine, printWarnings } from './output.js';
+import { formatResults } from './results.js';
 import { onStopSignals } from './signals.js';
 import { changesOf, experimentOptions, flag, numberOption, text, wholeNumber, type Action } from './verb.js';
 
@@ -52,11 +53,15 @@ export const sweepVerb: Action = {
   run: async (args) => {
     const retries = wholeNumber(args, 'retries', 0) ?? 0;
     const maxParallel = wholeNumber(args, 'max-parallel', 1);
-    const experiment = await loadExperiment({ file: text(args, 'experiment'), ...changesOf(args) });
+    const json = flag(args, 'json');
+    // With --json standard output holds the document alone; what happens is still said, beside it.
+    const shown = json ? new PlainView((line) => void process.stderr.write(line)) : viewOn(process.stdout);
+    const file = text(args, 'experiment');
+    shown.busy(`reading ${file}`);
+    const experiment = await loadExperiment({ file, ...changesOf(args) }).finally(() => shown.busy(null));
     printWarnings(experiment.warnings);
     const only = text(args, 'only');
     const choice = { only: only === '' ? null : only, failed: flag(args, 'failed') };
-    const json = flag(args, 'json');
     const failFast = flag(args, 'fail-fast');
     const limits = { maxParallel, retries, failFast };
     if (usesSlurm(experiment) && !flag(args, 'dry-run')) return submit(experiment, choice, limits, json);
@@ -67,21 +72,19 @@ export const sweepVerb: Action = {
       else printLine(`No run of ${experiment.name} has failed.`);
       return 0;
     }
-    return start(prepared, json);
+    return start(prepared, json, shown);
   },
 };
 
-async function start(prepared: PreparedSweep, json: boolean): Promise<number> {
-  const view = makeView(prepared.experiment.name, json);
+async function start(prepared: PreparedSweep, json: boolean, shown: View): Promise<number> {
+  const view = new SweepReporter(prepared.experiment.name, shown, json ? unpainted : painter(process.stdout));
   const stop = stopOnSignals(view);
   // What trains is loaded once it is known that there is something to train.
   const { Launcher } = await import('../launch/run.js');
   const launcher = new Launcher({
-    terminal: null,
-    progress: process.stderr,
+    view: shown,
     command: process.argv.slice(2),
     stop,
-    remark: (line) => view.remark(line),
     severalRuns: prepared.jobs.length > 1,
   });
   const runner: Runner = launcher;
@@ -90,7 +93,7 @@ async function start(prepared: PreparedSweep, json: boolean): Promise<number> {
     if (!(await launcher.fetchModels(configs, { devices: () => prepared.devices }))) return INTERRUPTED;
     const outcome = await sweep(prepared, runner, view, stop);
     if (json) printOutcome(prepared, outcome);
-    else showOutcome(prepared, outcome, stop.aborted);
+    else showOutcome(outcome, stop.aborted);
     if (stop.aborted) return INTERRUPTED;
     return outcome.runs.every(({ state }) => state === 'finished' || state === 'stopped') ? 0 : 1;
   } finally {
@@ -118,22 +121,6 @@ async function submit(
   return 0;
 }
 
-const paint: Paint = (words, style) => styled(words, style);
-
-function makeView(experiment: string, json: boolean): SweepView {
-  // With --json standard output holds the document alone; what happens is still said, beside it.
-  if (json) {
-    return new PlainView(
-      experiment,
-      (line) => void process.stderr.write(line),
-      (words) => words,
-    );
-  }
-  return process.stdout.isTTY
-    ? new LiveView(experiment, process.stdout, paint)
-    : new PlainView(experiment, (line) => void process.stdout.write(line), paint);
-}
-
 /** The first Ctrl-C, or a terminal that closes, lets runs checkpoint and stop; the second ends the process, and its workers with it. */
 function stopOnSignals(view: SweepView): AbortSignal {
   const controller = new AbortController();
@@ -153,14 +140,9 @@ function printOutcome({ experiment }: PreparedSweep, { runs, results }: SweepOut
   printJson(JSON.parse(encodeLine({ experiment: experiment.name, runs, results }).line));
 }
 
-function showOutcome({ experiment }: PreparedSweep, outcome: SweepOutcome, interrupted: boolean): void {
+function showOutcome(outcome: SweepOutcome, interrupted: boolean): void {
   const { runs, results, resultsFile } = outcome;
-  const { titles, rows, leftColumns } = resultRows(results);
-  const columns = titles.map((title, index) => ({
-    title,
-    align: index < leftColumns ? ('left' as const) : ('right' as const),
-  }));
-  printLine(`\n${styled(experiment.name, 'bold')}: ${resultCaption(results)}\n\n${formatTable(columns, rows)}`);
+  printLine(`\n${formatResults(results)}`);
   printLine(`\ntable: ${resultsFile}.md`);
   const open = runs.filter(({ state }) => state !== 'finished' && state !== 'stopped');
   if (open.length > 0) printLine(`\n${openRuns(open)}`);

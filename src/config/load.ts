@@ -51,6 +51,8 @@ export interface LoadedConfig {
   readonly file: string;
   readonly overlays: readonly string[];
   readonly sets: readonly string[];
+  /** The experiment that it is a run of; absent for a config by itself. */
+  readonly experiment?: string;
   /** Settings that decide the result and may differ from those that the run was last started with; of this run, not of its parents. */
   readonly allowChanges?: readonly string[];
 }

@@ -10,7 +10,7 @@ import { must } from '../core/errors.js';
 import { diskError } from '../core/files.js';
 import { sha256 } from '../core/image.js';
 import type { RunHandle } from '../run/claim.js';
-import { openRunLog, type RunLog } from '../run/logs.js';
+import { IN_PASSING, openRunLog, type RunLog } from '../run/logs.js';
 import type { RunPaths } from '../run/paths.js';
 import { RunDirectoryTracker } from '../track/tracker.js';
 import type { Placement } from './devices.js';
@@ -80,6 +80,8 @@ export interface CommandOptions {
   /** Ends it at once; a reason in words is what its state will say. */
   readonly kill: AbortSignal;
   readonly onStarted?: (started: Started) => void;
+  /** Told what rank 0 prints. */
+  readonly onOutput?: (line: string) => void;
 }
 
 /**
@@ -115,7 +117,10 @@ export async function runCommand(
       progress: () => statSync(file, { throwIfNoEntry: false })?.size ?? 0,
       stop: options.stop,
       kill: AbortSignal.any([options.kill, broken.signal]),
-      onLine: (rank, line) => logs.write(rank, line),
+      onLine: (rank, line) => {
+        logs.write(rank, line);
+        if (rank === 0) options.onOutput?.(line);
+      },
       ...(options.onStarted === undefined ? {} : { onStarted: options.onStarted }),
     }).finally(() => follower.end());
     if (broken.signal.aborted) throw broken.signal.reason as Error;
@@ -192,7 +197,8 @@ class RankLogs {
   ) {}
 
   write(rank: number, line: string): void {
-    this.#of(rank).logger.info(line);
+    // On the terminal it is shown by whoever is told of it besides.
+    this.#of(rank).logger.info(line, IN_PASSING);
   }
 
   async close(): Promise<void> {

@@ -41,6 +41,13 @@ export interface Placement {
   readonly threads: number;
 }
 
+/** Where a run computes, in a few letters. */
+export function placeName({ devices, threads }: Placement, processes: number): string {
+  if (devices.length > 0) return `GPU ${devices.join(',')}`;
+  const share = threads === 0 ? 'all threads' : `${threads} thread${threads > 1 ? 's' : ''}`;
+  return processes > 1 ? `CPU, ${processes} x ${share}` : `CPU, ${share}`;
+}
+
 /** Set to 1, GPUs that other processes use are taken all the same. */
 export const SHARE_VARIABLE = 'EDITRL_SHARE_GPUS';
 

@@ -1,12 +1,12 @@
 /** The models of the Hub that runs need: asked for before anything starts, once each, and fetched before workers look for them in the cache. */
 import type { LoadedConfig } from '../config/load.js';
-import { ConfigError } from '../core/errors.js';
+import { ConfigError, printable } from '../core/errors.js';
 import { hubBaseOf, nameOf } from '../models/hub/cache.js';
 import type { HubClient, Patience } from '../models/hub/client.js';
 import type { HubEnvironment } from '../models/hub/environment.js';
 import { fetchModel, lookUp, megabytes, type FoundModel, type WantedModel } from '../models/hub/fetch.js';
 import { hubKey } from '../models/reference.js';
-import { progressLines } from './download_progress.js';
+import { viewOn } from './live/view.js';
 import { failureOf, once } from './looks.js';
 import { requireNone, unfinished, type Obstacle } from './preflight.js';
 import { commitsBegunWith, hubEnvironmentOf, wantedModels } from './wanted_models.js';
@@ -17,8 +17,8 @@ const MOST_BASES = 4;
 export interface HubModelsOptions {
   /** Told what happens, a line each. */
   readonly say: (line: string) => void;
-  /** Where progress is shown in place; null: by lines. */
-  readonly terminal?: NodeJS.WriteStream | null;
+  /** Told now and then how far a download is; null: it is over. */
+  readonly busy?: (what: string | null) => void;
   /** Ends a download; what it has fetched stays. */
   readonly stop?: AbortSignal;
   readonly patience?: Patience;
@@ -82,14 +82,14 @@ export class HubModels {
 
   async #fetch(environment: HubEnvironment, found: FoundModel): Promise<void> {
     const { reference, commit, bytesLeft, note } = found;
-    const { say, terminal = null } = this.options;
+    const { say, busy = () => {} } = this.options;
     if (note !== null) say(note);
     if (found.left.length === 0) return;
     const name = nameOf(reference, commit);
     say(`downloading ${name}: ${megabytes(bytesLeft)}`);
-    const shown = progressLines(name, terminal, say);
-    const progress = (done: number, all: number): void => shown.tell(done, all);
-    await fetchModel(await this.#client(environment), found, { say, progress }).finally(() => shown.end());
+    const progress = (done: number, all: number): void =>
+      busy(`${name}: ${megabytes(done)} of ${megabytes(all)} (${Math.floor((100 * done) / all)}%)`);
+    await fetchModel(await this.#client(environment), found, { say, progress }).finally(() => busy(null));
     say(`downloaded ${name}`);
   }
 
@@ -129,14 +129,13 @@ export async function fetchModels(
   anew: ReadonlySet<LoadedConfig> = new Set(),
 ): Promise<void> {
   const left = unfinished(configs, anew);
-  const models = new HubModels({
-    say: (line) => void process.stderr.write(`${line}\n`),
-    terminal: process.stderr,
-  });
+  const view = viewOn(process.stderr);
+  const models = new HubModels({ say: (line) => view.say(printable(line)), busy: (what) => view.busy(what) });
   try {
     requireNone(await models.obstacles(left, anew));
     await models.fetch(left, anew);
   } finally {
+    view.end();
     await models.close();
   }
 }

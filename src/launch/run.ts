@@ -3,7 +3,7 @@ import { randomUUID } from 'node:crypto';
 import { fileURLToPath } from 'node:url';
 import type { LoadedConfig } from '../config/load.js';
 import { checkRunnable, dependencies } from '../config/models.js';
-import { EditrlError, EndpointError, InUseError } from '../core/errors.js';
+import { EditrlError, EndpointError, InUseError, printable } from '../core/errors.js';
 import { claimRun, type RunHandle } from '../run/claim.js';
 import { claimRequest } from '../run/claim_request.js';
 import { RunPaths } from '../run/paths.js';
@@ -26,6 +26,8 @@ import { mayPass, RunFailed, toText } from './failure.js';
 import { Guardian } from './guardian.js';
 import { HubModels } from './hub_models.js';
 import { NativeAttempt } from './native_attempt.js';
+import { Steps } from './live/course.js';
+import type { View } from './live/view.js';
 import { chainOf, type Link } from './parents.js';
 import { LOOK_EVERY_MS, pause, pauseAsOwner, pauseBeforeRestart } from './pause.js';
 import { changedRuns, obstacles, requireNone, tightRuns, unfinished, type Looking } from './preflight.js';
@@ -33,6 +35,7 @@ import { ServersOfRuns } from './run_servers.js';
 import { StopWatch } from './stop_watch.js';
 import { freePort, rankEnvironment, supervise, type Worker } from './supervise.js';
 import { claimWhenFree, endLeftovers, recordWorkers } from './takeover.js';
+import { Trackings } from './trackings.js';
 import type { SayOfServer } from './upkeep.js';
 import { versions } from './versions.js';
 import type { FromWorker, RunKind, ToWorker } from './worker_protocol.js';
@@ -42,17 +45,13 @@ export { runResolver } from './resolve.js';
 export type { Placement } from './devices.js';
 
 export interface LauncherOptions {
-  /** Where readable lines go besides the log files. */
-  readonly terminal: NodeJS.WritableStream | null;
+  /** Is shown what happens. */
+  readonly view: View;
   readonly command: readonly string[];
   /** Asks every run to checkpoint and end. */
   readonly stop: AbortSignal;
   /** Ends every run at once. */
   readonly kill?: AbortSignal;
-  /** Told of the judges and gateways that runs share where what the runs print is not shown; else the terminal has it. */
-  readonly remark?: (line: string) => void;
-  /** Where downloads show how far they are; by lines where this is no terminal, or absent. */
-  readonly progress?: NodeJS.WriteStream;
   /** Whether several runs are to be expected, so that a judge which they name is shared through a gateway. */
   readonly severalRuns?: boolean;
 }
@@ -72,17 +71,21 @@ export class Launcher {
   readonly #hub: HubModels;
   readonly #guardian = new Guardian();
   readonly #servers: ServersOfRuns;
+  readonly #trackings: Trackings;
   /** Parents that are finished and were made with the settings that their configs give. */
   readonly #made = new Set<string>();
   /** By the names of runs that wait for those that they start from: what takes back that they say so. */
   readonly #waiting = new Map<string, () => void>();
+  /** What was said of servers: a run that has heard of it prints it as well. */
+  readonly #said = new Set<string>();
 
   constructor(private readonly options: LauncherOptions) {
     const say: SayOfServer = (line, heard) => this.#tellOfServer(line, heard);
     this.#servers = new ServersOfRuns({ severalRuns: options.severalRuns ?? false, say, guardian: this.#guardian });
+    this.#trackings = new Trackings({ say: (line) => this.#say(line), kill: options.kill });
     this.#hub = new HubModels({
-      say: (line) => this.#tellOfServer(line, false),
-      terminal: options.progress ?? null,
+      say: (line) => this.#say(line),
+      busy: (what) => options.view.busy(what),
       stop: options.stop,
     });
   }
@@ -114,13 +117,30 @@ export class Launcher {
     if (fresh) this.#setAside(config);
     const { base_exp_dir, run_name: own } = config.settings;
     if (dependencies(config.settings).length > 0) this.#waiting.set(own, noteWaiting(base_exp_dir, own));
+    const steps = new Steps(configs);
+    this.options.view.begin(steps);
     for (const parent of parents) {
       const { run_name } = parent.config.settings;
       if (parent.note !== undefined) this.#say(parent.note);
-      if ((await this.#parent(parent)) === 'interrupted') return { kind: 'interrupted', run_name };
+      const kind = await this.#step(steps, parent.config, () => this.#parent(parent));
+      if (kind === 'interrupted') return { kind, run_name };
       this.#made.add(run_name);
     }
-    return { kind: await this.#attempts(config, undefined), run_name: config.settings.run_name };
+    return { kind: await this.#step(steps, config, () => this.#attempts(config, undefined)), run_name: own };
+  }
+
+  /** Works at a run of a chain, and lets it be watched. */
+  async #step(steps: Steps, config: LoadedConfig, work: () => Promise<RunKind>): Promise<RunKind> {
+    const { name, startedMs } = steps.begin(config);
+    try {
+      const kind = await work();
+      if (kind === 'finished') this.options.view.finished(name, (performance.now() - startedMs) / 1000);
+      steps.end(name, kind === 'interrupted' ? 'interrupted' : 'finished');
+      return kind;
+    } catch (error) {
+      steps.end(name, 'failed');
+      throw error;
+    }
   }
 
   /**
@@ -152,10 +172,8 @@ export class Launcher {
   }
 
   /** Trains a run that another starts from, or waits until whoever does it already has ended. */
-  async #parent({ config, finished, child }: Link): Promise<RunKind> {
-    const { run_name, base_exp_dir } = config.settings;
-    const paths = new RunPaths(base_exp_dir, run_name);
-    if (!finished) this.#say(`${child} starts from ${run_name}, which is not finished: training it first`);
+  async #parent({ config }: Link): Promise<RunKind> {
+    const paths = new RunPaths(config.settings.base_exp_dir, config.settings.run_name);
     for (;;) {
       if (!(await this.#untilFree(paths))) return 'interrupted';
       try {
@@ -189,6 +207,7 @@ export class Launcher {
     this.#guardian.close();
     await this.#hub.close();
     await this.#servers.close();
+    await this.#trackings.close();
   }
 
   /** Starts the run, and starts it again after a failure that may pass, as often as the config allows. */
@@ -260,6 +279,7 @@ export class Launcher {
     const over = new AbortController();
     /** Ends what was started for this attempt alone. */
     let serving: Promise<() => Promise<void>> | null = null;
+    const tracked = this.#trackings.attempt(settings);
     try {
       await supervise({
         run: settings.run_name,
@@ -271,18 +291,20 @@ export class Launcher {
         })),
         ipc: true,
         heartbeatTimeoutS: settings.launch.heartbeat_timeout_s,
-        stop,
+        stop: AbortSignal.any([stop, tracked.stop]),
         ...(kill === undefined ? {} : { kill }),
         askToStop: (workers) => send(workers[0], { kind: 'stop' }),
         onEnding: (worker) => send(worker, { kind: 'end' }),
-        onLine: (_rank, line) => this.#say(line),
+        onLine: (_rank, line) => this.#heard(settings.run_name, line),
         onStarted: (started) => {
           attempt.started = started;
+          tracked.workers = started.workers;
           for (const worker of started.workers) send(worker, start);
         },
         onMessage: (worker, message) => {
           if (!attempt.receive(worker, message as FromWorker)) return;
           this.#begun(settings);
+          tracked.begin((line, level) => send(worker, { kind: 'notice', line, level }));
           serving = this.#servers.answer(settings, attempt.number, worker, over.signal);
         },
       });
@@ -292,7 +314,11 @@ export class Launcher {
       over.abort();
       await endOf(serving);
     }
-    return await attempt.end(failure);
+    try {
+      return await attempt.end(failure);
+    } finally {
+      tracked.end();
+    }
   }
 
   /** One attempt with another trainer's program; this process owns the run. */
@@ -301,10 +327,14 @@ export class Launcher {
     if (handle.kind === 'finished') return 'already_finished';
     this.#begun(config.settings);
     const { openRunLog } = await import('../run/logs.js');
-    const log = openRunLog({ paths: handle.paths, attempt: handle.attempt, rank: 0, terminal: this.options.terminal });
+    const { view } = this.options;
+    const heard = (line: string): void => view.heard(config.settings.run_name, line);
+    const log = openRunLog({ paths: handle.paths, attempt: handle.attempt, rank: 0, terminal: heard });
     const lost = new AbortController();
     handle.startHeartbeat((error) => lost.abort(error));
     const asked = new StopWatch(handle.paths);
+    const tracked = this.#trackings.attempt(config.settings);
+    tracked.begin((line, level) => void log.logger.log(level, line));
     const kills = [lost.signal, asked.kill, ...(this.options.kill === undefined ? [] : [this.options.kill])];
     try {
       await endLeftovers(handle.paths);
@@ -315,9 +345,13 @@ export class Launcher {
         guardian: this.#guardian,
         placement,
         processes,
-        stop: AbortSignal.any([stop, asked.stop]),
+        stop: AbortSignal.any([stop, asked.stop, tracked.stop]),
         kill: AbortSignal.any(kills),
-        onStarted: (started) => recordWorkers(handle.paths, started),
+        onStarted: (started) => {
+          tracked.workers = started.workers;
+          recordWorkers(handle.paths, started);
+        },
+        onOutput: (line) => view.output(config.settings.run_name, line),
       });
     } catch (error) {
       if (lost.signal.aborted) throw lost.signal.reason as Error;
@@ -326,6 +360,7 @@ export class Launcher {
       throw error;
     } finally {
       asked.close();
+      tracked.end();
       handle.release();
       await log.close();
     }
@@ -340,14 +375,19 @@ export class Launcher {
     };
   }
 
-  /** A run that has heard of it says so itself, in its log and to the terminal. */
+  /** Of one run alone a run that has heard of it says so itself, in its log and here. */
   #tellOfServer(line: string, heard: boolean): void {
-    if (this.options.remark !== undefined) this.options.remark(line);
-    else if (!heard) this.#say(line);
+    if (heard && this.options.severalRuns !== true) return;
+    this.#said.add(`warning: ${line}`);
+    this.#say(line);
+  }
+
+  #heard(run: string, line: string): void {
+    if (!this.#said.has(line)) this.options.view.heard(run, line);
   }
 
   #say(line: string): void {
-    this.options.terminal?.write(`${line}\n`);
+    this.options.view.say(printable(line));
   }
 }
 

@@ -85,7 +85,7 @@ class Worker {
         this.#stop.abort();
         return;
       case 'notice':
-        this.#log?.logger.warn(message.line);
+        this.#log?.logger.log(message.level ?? 'warn', message.line);
         return;
       case 'stop':
         this.#stop.abort();
@@ -124,7 +124,8 @@ class Worker {
       return 'already_finished';
     }
     tell({ kind: 'claimed', attempt: handle.attempt });
-    const log = openRunLog({ paths: handle.paths, attempt: handle.attempt, rank: 0, terminal: process.stdout });
+    const terminal = (line: string): void => void process.stdout.write(`${line}\n`);
+    const log = openRunLog({ paths: handle.paths, attempt: handle.attempt, rank: 0, terminal });
     this.#log = log;
     let lost: Error | null = null;
     handle.startHeartbeat((error) => {
@@ -191,6 +192,7 @@ class Worker {
       log.logger.info(`${settings.run_name} stops here: ${end.reason}`);
     }
     await tracker.finish();
+    log.logger.debug(tracker.heldTraining());
     const [{ writeCurve }, { readMetrics }] = await Promise.all([
       import('../run/report/curve.js'),
       import('../run/metrics.js'),

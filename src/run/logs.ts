@@ -16,8 +16,8 @@ export interface RunLogOptions {
   readonly paths: RunPaths;
   readonly attempt: number;
   readonly rank: number;
-  /** Where plain lines go besides the files; null for none. Only the first rank has one. */
-  readonly terminal: NodeJS.WritableStream | null;
+  /** Told plain lines besides the files; null for nobody. Only the first rank has one. */
+  readonly terminal: ((line: string) => void) | null;
   /** The least level on the terminal and in console.log; the rank's own file has everything. Default 'info'. */
   readonly level?: LogLevel;
 }
@@ -27,6 +27,9 @@ export interface RunLog {
   /** Ends the log and closes its files. */
   close(): Promise<void>;
 }
+
+/** Of a line that is one of many of its kind: it is in the files, and no terminal has it. */
+export const IN_PASSING = { in_passing: true } as const;
 
 const PREFIX: Readonly<Record<string, string>> = { error: 'error: ', warn: 'warning: ' };
 
@@ -45,7 +48,7 @@ export function openRunLog(options: RunLogOptions): RunLog {
     transports.push(new winston.transports.Stream({ stream: console, level, format: datedFormat() }));
     linkLatest(paths, attempt);
     if (options.terminal !== null) {
-      transports.push(new winston.transports.Stream({ stream: options.terminal, level, format: plain }));
+      transports.push(new winston.transports.Stream({ stream: new LineSink(options.terminal), level, format: plain }));
     }
   }
   const logger = winston.createLogger({ level: 'debug', transports });
@@ -92,6 +95,18 @@ class LineFile extends Writable {
   }
 }
 
+/** Hands lines on as they come. */
+class LineSink extends Writable {
+  constructor(private readonly take: (line: string) => void) {
+    super({ decodeStrings: false });
+  }
+
+  override _write(chunk: unknown, _encoding: string, done: () => void): void {
+    this.take(String(chunk).replace(/\n$/, ''));
+    done();
+  }
+}
+
 /** `logs/console.log` and `logs/rank_0.log` lead to those of the latest attempt. */
 function linkLatest(paths: RunPaths, attempt: number): void {
   for (const target of [paths.consoleLog(attempt), paths.rankLog(attempt, 0)]) {
@@ -111,7 +126,8 @@ function readable(info: winston.Logform.TransformableInfo): string {
 }
 
 function plainFormat(): winston.Logform.Format {
-  return winston.format.printf(readable);
+  const unlessInPassing = winston.format((info) => ('in_passing' in info ? false : info));
+  return winston.format.combine(unlessInPassing(), winston.format.printf(readable));
 }
 
 function datedFormat(): winston.Logform.Format {
@@ -124,7 +140,11 @@ function datedFormat(): winston.Logform.Format {
 function jsonFormat(rank: number, attempt: number): winston.Logform.Format {
   return winston.format.combine(
     winston.format.timestamp(),
-    winston.format((info) => Object.assign(info, { rank, attempt }))(),
+    winston.format((info) => {
+      const said: winston.Logform.TransformableInfo = { ...info, rank, attempt };
+      delete said['in_passing'];
+      return said;
+    })(),
     winston.format.json(),
   );
 }

@@ -192,11 +192,19 @@ export const tinySigns = section(
         .refine((letters) => new Set(letters).size === letters.length, { error: 'each letter once' })
         .default('ABCEFHKLMNPRSTUXY'),
     ),
+    labelled_ink: result(
+      'Least and most strength of the ink on labelled signs, drawn evenly for each: they are worn, and what learns from them alone paints worn signs. 1 is the strength of a fresh sign, 0 paper.',
+      z
+        .tuple([share, share])
+        .refine(([least, most]) => least <= most, { error: 'the least strength first' })
+        .default([0.3, 0.9]),
+      { absent: [1, 1] },
+    ),
     counts: section(
       'Samples in each split.',
       z
         .strictObject({
-          labelled: result('Signs for the supervised warm-up.', positiveInteger.default(256)),
+          labelled: result('Signs for the supervised warm-up.', positiveInteger.default(512)),
           train: result('Signs to learn from rewards on.', positiveInteger.default(4096)),
           validation: result('Signs with words that occur in no other split.', positiveInteger.default(512)),
         })

@@ -15,7 +15,7 @@ import type { RunHandle } from '../run/claim.js';
 import { writeHeldOutEpisodes } from '../run/episodes.js';
 import type { RunLog } from '../run/logs.js';
 import { readMetrics } from '../run/metrics.js';
-import { writeContactSheet } from '../run/report/contact_sheet.js';
+import { keepContactSheet } from '../run/report/sheets.js';
 import { openHeldOutJudge } from '../scoring/held_out_judge.js';
 import type { ScoredRun } from '../scoring/judge_scorer.js';
 import type { Prompt } from '../scoring/task.js';
@@ -103,7 +103,7 @@ export function openHeldOut<P extends Prompt, A extends Answer, H>(
     manners,
     weights: averaged ? 'average' : 'current',
     chunk: chunkOf(rollout),
-    show: (_iteration, rows) => writeContactSheet(must(handle, 'the handle').paths.contactSheet, rows),
+    show: (iteration, rows) => keepContactSheet(must(handle, 'the handle').paths, iteration, rows),
     record: (iteration, episodes) => writeHeldOutEpisodes(must(handle, 'the handle').paths, iteration, episodes),
   });
 }

@@ -3,7 +3,7 @@ import type { CheckpointSettings } from '../schema/training.js';
 import type { CheckpointFiles } from '../models/files.js';
 import { applyRetention, saveCheckpoint } from '../run/checkpoints.js';
 import type { RunHandle } from '../run/claim.js';
-import type { RunLog } from '../run/logs.js';
+import { IN_PASSING, type RunLog } from '../run/logs.js';
 import { NON_FINITE, readMetrics, type Metrics } from '../run/metrics.js';
 import { Progress } from '../run/progress.js';
 import type { ProgressColumn } from '../recipes/columns.js';
@@ -83,7 +83,7 @@ export class RunKeeper implements Keeper {
   }
 
   passed(iteration: number, metrics: Metrics): void {
-    this.records.log.logger.info(this.#progress.line(iteration, metrics));
+    this.records.log.logger.info(this.#progress.line(iteration, metrics), IN_PASSING);
     this.records.handle.setState({ iteration });
   }
 

@@ -22,13 +22,25 @@ it('shows every run in a table', async () => {
   folder.lock(live, { host: hostname(), pid: process.pid, process_start: processStart(process.pid) });
   expect(await main(['status', '--exp-dir', folder.dir])).toBe(0);
   const [titles, , ...rows] = written.out.trimEnd().split('\n');
-  expect(titles.split(/ {2,}/)).toEqual(['run', 'state', 'iteration', 'reward', 'heartbeat', 'where', 'reason']);
+  expect(titles.split(/ {2,}/)).toEqual(['run', 'state', 'iteration', 'reward', 'heartbeat']);
   const age = expect.stringMatching(/^\d+ s ago$/) as string;
   expect(rows.map((row) => row.split(/ {2,}/))).toEqual([
-    ['done', 'finished', '4/10', '–', age, '–', '–'],
-    ['gone', 'dead', '4/10', '–', age, '–', 'no process holds it; `editrl resume gone` continues it'],
-    ['live', 'running', '4/10', '–', age, `${hostname()}, process ${process.pid}`, '–'],
+    ['done', 'finished', '4/10', '–', age],
+    ['gone', 'dead', '4/10', '–', age],
+    ['', 'no process holds it; `editrl resume gone` continues it'],
+    ['live', 'running', '4/10', '–', age],
+    ['', `${hostname()}, process ${process.pid}`],
   ]);
+});
+
+it('fits 80 columns, with whole names, and obeys nothing that a reason holds', async () => {
+  const name = `kl_ablation__${'kl-3e-4__'.repeat(6)}seed-1`;
+  folder.make(name, 'failed', `rank 0 said \u001b[2J ${'out of memory '.repeat(20)}`);
+  expect(await main(['status', '--exp-dir', folder.dir])).toBe(0);
+  for (const line of written.out.split('\n')) expect(line.length).toBeLessThanOrEqual(80);
+  expect(written.out).toContain(`\n${name}`);
+  expect(written.out).toContain(String.raw`\u001b[2J`);
+  expect(written.out).not.toContain('\u001b');
 });
 
 it('prints those that are named as one JSON document', async () => {

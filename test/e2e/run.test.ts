@@ -10,17 +10,35 @@ describe('editrl run, from nothing', () => {
   it('trains the parents first, in their order', () => {
     expect(first.err).toBe('');
     expect(first.code).toBe(0);
-    const order = ['starting tiny_vq', 'iteration 40/40', `starting ${START}`, 'iteration 12/12', `starting ${RL}`];
+    const order = [
+      `${RL}: 3 runs, one after another: tiny_vq, ${START}, ${RL}`,
+      'starting tiny_vq',
+      'finished tiny_vq in ',
+      `starting ${START}`,
+      `finished ${START} in `,
+      `starting ${RL}`,
+      `finished ${RL} in `,
+    ];
     const places = order.map((text) => first.out.indexOf(text));
     expect(places.every((at) => at >= 0)).toBe(true);
     expect(places).toEqual([...places].sort((a, b) => a - b));
   });
 
-  it('prints a line for every iteration with the figures that a person watches', () => {
-    const lines = first.out.split('\n').filter((line) => /^iteration \d\/6 /.test(line));
+  it('says evaluations when they come, in few and short lines', () => {
+    expect(first.out).toMatch(new RegExp(`\\n${RL} {2}held-out at 0: \\d\\.\\d\\d ± \\d\\.\\d\\d, greedy \\d`));
+    const lines = first.out.split('\n').slice(0, first.out.split('\n').indexOf(''));
+    expect(lines.length).toBeLessThan(40);
+    for (const line of lines.filter((text) => !text.includes(place.runs))) expect(line.length).toBeLessThanOrEqual(100);
+  });
+
+  it('keeps a line for every iteration in its log, with the figures that a person watches', () => {
+    const lines = place
+      .log(RL)
+      .split('\n')
+      .filter((line) => / {2}iteration \d\/6 /.test(line));
     expect(lines).toHaveLength(6);
     expect(lines[0]).toMatch(
-      /^iteration 1\/6 {2}reward +\d.* KL +.*entropy +\d.* tokens\/s +\d+\.\d\d s\/it +\d+ s left$/,
+      / {2}iteration 1\/6 {2}reward +\d.* KL +.*entropy +\d.* tokens\/s +\d+\.\d\d s\/it +\d+ s left$/,
     );
   });
 

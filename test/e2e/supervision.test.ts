@@ -32,7 +32,8 @@ describe('a worker that is killed', () => {
     const { code, err } = await live.ended;
     expect(code).toBe(1);
     expect(err).toMatch(/^editrl: killed: rank 0 was ended by SIGKILL\nIts last lines:\n( {2}\| .*\n)+/);
-    expect(err).toContain('  | iteration  5/40');
+    expect(err).toContain('  | starting killed in ');
+    expect(place.log('killed')).toContain('iteration  5/40');
     expect(place.state('killed')).toMatchObject({ state: 'failed', reason: 'rank 0 was ended by SIGKILL' });
     await until('everything has ended', () => !started.some(isRunning));
     expect(await place.train(START, ...long('killed'))).toMatchObject({ code: 0, err: '' });

@@ -4,6 +4,7 @@ import { afterEach, describe, expect, it, vi } from 'vitest';
 import { loadConfig, loadingOnce, type LoadedConfig } from '../../src/config/load.js';
 import { chainOf } from '../../src/launch/parents.js';
 import { changedRuns, obstacles, Preflight, requireNone, tightRuns } from '../../src/launch/preflight.js';
+import { noView } from '../../src/launch/live/view.js';
 import { Launcher } from '../../src/launch/run.js';
 import { saveCheckpoint } from '../../src/run/checkpoints.js';
 import { claimRun } from '../../src/run/claim.js';
@@ -253,7 +254,7 @@ describe('what is in the way of runs', () => {
     }));
     expect([obstacles(elsewhere, { devices, freeSpace }), tightRuns(elsewhere, { devices })]).toEqual([[], []]);
     await expect(
-      new Launcher({ terminal: null, command: [], stop: new AbortController().signal }).run(large[0]),
+      new Launcher({ view: noView, command: [], stop: new AbortController().signal }).run(large[0]),
     ).rejects.toThrow('of memory, and there are');
     expect(readdirSync(folder)).toEqual([]);
   });
@@ -264,7 +265,7 @@ describe('what is in the way of runs', () => {
     const sets = [`data.train=[{"path":"${folder}/nowhere.json"}]`, `policy.model=${folder}/gone`];
     stubPlaces(folder);
     const [last] = (await chain(folder, ...sets)).slice(-1);
-    const launcher = new Launcher({ terminal: null, command: [], stop: new AbortController().signal });
+    const launcher = new Launcher({ view: noView, command: [], stop: new AbortController().signal });
     await expect(launcher.run(last)).rejects.toThrow(
       /nothing was started: 2 things are in the way\n.*no list of samples here\n.*\n.*no such model folder/,
     );

@@ -1,10 +1,10 @@
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { Writable } from 'node:stream';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { loadConfig, type LoadedConfig } from '../../src/config/load.js';
 import { CheckpointError, ConfigError } from '../../src/core/errors.js';
+import { PlainView } from '../../src/launch/live/view.js';
 import { Launcher, runResolver } from '../../src/launch/run.js';
 import { saveCheckpoint } from '../../src/run/checkpoints.js';
 import { RunPaths } from '../../src/run/paths.js';
@@ -29,14 +29,9 @@ function load(name: string, start: string): Promise<LoadedConfig> {
 
 function launcher(): { launcher: Launcher; printed: () => string } {
   let text = '';
-  const terminal = new Writable({
-    write: (chunk, _encoding, done) => {
-      text += String(chunk);
-      done();
-    },
-  });
+  const view = new PlainView((line) => (text += line));
   const stop = new AbortController().signal;
-  return { launcher: new Launcher({ terminal, command: [], stop }), printed: () => text };
+  return { launcher: new Launcher({ view, command: [], stop }), printed: () => text };
 }
 
 describe('a run that starts from another', () => {

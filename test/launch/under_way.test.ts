@@ -1,7 +1,7 @@
 import { readdirSync } from 'node:fs';
 import { join } from 'node:path';
-import { Writable } from 'node:stream';
 import { afterEach, describe, expect, it, vi } from 'vitest';
+import { PlainView } from '../../src/launch/live/view.js';
 import { Launcher } from '../../src/launch/run.js';
 import { underWay } from '../../src/launch/under_way.js';
 import { acquireLock } from '../../src/run/lock.js';
@@ -20,18 +20,15 @@ describe('what is under way in a folder of runs', () => {
     const lock = acquireLock(new RunPaths(base, 'tiny_vq'));
     const stop = new AbortController();
     let found: unknown = null;
-    const terminal = new Writable({
-      write(chunk: Buffer, _, done) {
-        if (!/waiting for it/.test(String(chunk))) return done();
-        // What it waits for will not end by itself here.
-        void underWay(base).then((here) => {
-          found = here;
-          stop.abort();
-          done();
-        });
-      },
+    const view = new PlainView((line) => {
+      if (!line.includes('waiting for it')) return;
+      // What it waits for will not end by itself here.
+      void underWay(base).then((here) => {
+        found = here;
+        stop.abort();
+      });
     });
-    const launcher = new Launcher({ terminal, command: [], stop: stop.signal });
+    const launcher = new Launcher({ view, command: [], stop: stop.signal });
     expect(await launcher.run(config)).toEqual({ kind: 'interrupted', run_name: 'tiny_vq' });
     expect(found).toEqual([{ what: 'editrl run of sft_s', run: 'sft_s' }]);
     expect(await underWay(base)).toEqual([]);

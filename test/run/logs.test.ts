@@ -1,10 +1,9 @@
 import { mkdtempSync, readdirSync, readFileSync, readlinkSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { Writable } from 'node:stream';
 import { afterAll, describe, expect, it } from 'vitest';
 import { lossColumns, rewardColumns } from '../../src/recipes/columns.js';
-import { openRunLog } from '../../src/run/logs.js';
+import { IN_PASSING, openRunLog } from '../../src/run/logs.js';
 import { RunPaths } from '../../src/run/paths.js';
 import { formatDuration, Progress } from '../../src/run/progress.js';
 
@@ -17,18 +16,17 @@ describe('logs', () => {
   it('writes lines for people, JSON lines for machines, and keeps attempts apart', async () => {
     const paths = new RunPaths(base, 'run');
     let shown = '';
-    const terminal = new Writable({
-      write: (chunk: Buffer, _encoding, done) => {
-        shown += chunk.toString();
-        done();
-      },
-    });
+    const terminal = (line: string): void => {
+      shown += `${line}
+`;
+    };
     const first = openRunLog({ paths, attempt: 1, rank: 0, terminal });
     first.logger.info('starting');
     first.logger.debug('detail', { iteration: 3 });
     first.logger.warn('judge is slow');
+    first.logger.info('iteration 1/9', IN_PASSING);
     // Before it is closed: a killed process loses no line.
-    expect(readFileSync(paths.rankLog(1, 0), 'utf8').trimEnd().split('\n')).toHaveLength(3);
+    expect(readFileSync(paths.rankLog(1, 0), 'utf8').trimEnd().split('\n')).toHaveLength(4);
     await first.close();
     const other = openRunLog({ paths, attempt: 1, rank: 1, terminal: null });
     other.logger.error('out of memory');
@@ -39,9 +37,10 @@ describe('logs', () => {
 
     expect(shown.replaceAll('\r', '')).toBe('starting\nwarning: judge is slow\n');
     expect(readFileSync(paths.consoleLog(1), 'utf8')).toMatch(
-      /^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d {2}starting\n\d{4}.* {2}warning: judge is slow\n$/,
+      /^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d {2}starting\n\d{4}.* {2}warning: judge is slow\n\d{4}.* {2}iteration 1\/9\n$/,
     );
     const lines = readFileSync(paths.rankLog(1, 0), 'utf8').trimEnd().split('\n');
+    expect(JSON.parse(lines[3])).not.toHaveProperty('in_passing');
     expect(JSON.parse(lines[1])).toMatchObject({
       level: 'debug',
       message: 'detail',
@@ -60,12 +59,10 @@ describe('a line of the log', () => {
   it('shows what others said with its control characters spelled out', async () => {
     const paths = new RunPaths(base, 'hostile');
     let shown = '';
-    const terminal = new Writable({
-      write: (chunk: Buffer, _encoding, done) => {
-        shown += chunk.toString();
-        done();
-      },
-    });
+    const terminal = (line: string): void => {
+      shown += `${line}
+`;
+    };
     const log = openRunLog({ paths, attempt: 1, rank: 0, terminal });
     log.logger.warn('the judge said \u001b]0;owned\u0007\u009b2J');
     await log.close();

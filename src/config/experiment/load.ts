@@ -29,6 +29,8 @@ export interface Experiment {
   /** The runs that cells start from, and those that these start from; nearest first. */
   readonly parents: readonly Cell[];
   readonly baseline: AxisValues | null;
+  /** The axis whose values are configs; null where one config is the base of all cells. */
+  readonly baseAxis: string | null;
   readonly options: ExperimentOptions;
   /** What a person should know before it runs. */
   readonly warnings: readonly string[];
@@ -56,7 +58,7 @@ export async function loadExperiment(request: ExperimentRequest): Promise<Experi
     parents.push(...made);
     wave = run.wanted(made);
   }
-  const settled = await run.settle([...drafts, ...parents]);
+  const settled = await run.settle([...drafts, ...parents], description === null ? null : name);
   const cells = settled.slice(0, drafts.length);
   const names = new Map(cells.map((cell) => [cell.run_name, cell]));
   const others = settled.slice(drafts.length).filter((parent) => {
@@ -80,6 +82,7 @@ export async function loadExperiment(request: ExperimentRequest): Promise<Experi
     cells: withDifferences(cells, description?.baseline ?? null, run.settler),
     parents: others,
     baseline: description?.baseline ?? null,
+    baseAxis: typeof description?.base === 'string' ? description.base : null,
     options: { stop_early: description?.stop_early ?? null },
     warnings: sameCells(cells),
   };

@@ -1,8 +1,9 @@
 /** A sweep of an experiment from its cells to its result table. */
-import { join } from 'node:path';
-import type { Experiment } from '../../config/experiment/load.js';
+import { join, resolve } from 'node:path';
+import type { Cell, Experiment } from '../../config/experiment/load.js';
 import { ConfigError, must, RunError } from '../../core/errors.js';
 import { writeFileAtomic } from '../../core/files.js';
+import { writeExperiment, type ExperimentRecord, type RecordedRun } from '../../run/experiment.js';
 import { encodeLine } from '../../run/journal.js';
 import { readRun, type RunReport } from '../../run/report/read.js';
 import { resultsMarkdown, tabulate, type Results } from '../../run/report/results.js';
@@ -90,6 +91,23 @@ export function prepareSweep(experiment: Experiment, choice: SweepChoice, limits
   return prepared;
 }
 
+/** What is recorded of an experiment: its runs, and which folders are another's. */
+export function recordOf(experiment: Experiment): Omit<ExperimentRecord, 'format'> {
+  const recorded = ({ run_name, axes, parents, differs, config }: Cell): RecordedRun => {
+    const found = inspect(config);
+    const refused = found.kind === 'refused' ? found.reason : null;
+    return { run_name, axes: { ...axes }, parents: [...parents], differs: { ...differs }, refused };
+  };
+  return {
+    experiment: experiment.name,
+    file: resolve(experiment.file),
+    baseline: experiment.baseline === null ? null : { ...experiment.baseline },
+    base_axis: experiment.baseAxis,
+    cells: experiment.cells.map(recorded),
+    parents: experiment.parents.map(recorded),
+  };
+}
+
 /** The schedule as it would begin, and the order in which runs would start if all took the same time. */
 export function rehearse(prepared: PreparedSweep): { schedule: Schedule; order: PlannedJob[] } {
   const { jobs, limits } = prepared;
@@ -137,6 +155,7 @@ export async function sweep(
     lost.abort();
   });
   try {
+    writeExperiment(baseExpDir, recordOf(experiment));
     const schedule = await runSweep(
       { jobs, ...limits, halving: experiment.options.stop_early ?? null },
       { runner, slots: makeSlots(prepared), world, view, stop: AbortSignal.any([stop, lost.signal]) },

@@ -1,8 +1,9 @@
 /** What a sweep says about each event, in lines that stand for themselves. */
 import { formatDuration } from '../../run/progress.js';
-import { placeName } from './progress.js';
 import type { SweepEvent } from './sweep.js';
-import type { Paint } from './table.js';
+import type { Paint } from '../../core/colour.js';
+import { printable } from '../../core/errors.js';
+import { placeName } from '../devices.js';
 import { pathsOf } from './truth.js';
 import { join } from 'node:path';
 
@@ -17,14 +18,12 @@ const SAY: Say = {
     const until = untilIteration < job.numIterations ? `, up to iteration ${untilIteration}` : '';
     return [`start    ${job.name} (${placeName(placement, job.processes)}${until})`];
   },
-  finished: ({ running, seconds }, paint) => [
-    `${paint('finished', 'green')} ${running.job.name} in ${formatDuration(seconds)}`,
-  ],
+  finished: () => [],
   paused: ({ running }) => [`at rung  ${running.job.name}, iteration ${running.untilIteration}: waits for the others`],
   interrupted: ({ running }, paint) => [`${paint('stopped', 'yellow')}  ${running.job.name}: it can be continued`],
   failed: ({ running, failure, seconds }, paint) => [
     `${paint('FAILED', 'red')}   ${running.job.name} after ${formatDuration(seconds)}: ${indent(failure.reason)}`,
-    ...failure.lastLines.slice(-LAST_LINES).map((line) => paint(`         | ${line}`, 'dim')),
+    ...failure.lastLines.slice(-LAST_LINES).map((line) => paint(`         | ${printable(line)}`, 'dim')),
     ...(failure.advice === null ? [] : [`         ${failure.advice}`]),
     `         log: ${join(pathsOf(running.job.config).logsDir, 'console.log')}`,
   ],
@@ -37,7 +36,7 @@ const SAY: Say = {
   stopped: ({ name, reason }, paint) => [`${paint('stopped', 'yellow')}  ${name} ${reason}`],
 };
 
-/** The lines of an event; none for those that others tell of. */
+/** The lines of an event; none for those that others tell of: a view itself says what finished. */
 export function eventLines(event: SweepEvent, paint: Paint): string[] {
   const say = SAY[event.kind] as (event: SweepEvent, paint: Paint) => string[];
   return say(event, paint);
@@ -49,5 +48,5 @@ export function refusedLines(name: string, reason: string, paint: Paint): string
 }
 
 function indent(text: string): string {
-  return text.split('\n').join('\n         ');
+  return printable(text).split('\n').join('\n         ');
 }

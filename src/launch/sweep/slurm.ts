@@ -1,9 +1,10 @@
 /** A sweep where Slurm places the runs: it is submitted, not carried out. */
 import type { Experiment } from '../../config/experiment/load.js';
-import { ConfigError } from '../../core/errors.js';
+import { ConfigError, must } from '../../core/errors.js';
+import { writeExperiment } from '../../run/experiment.js';
 import { fetchModels } from '../hub_models.js';
 import type { Submitted } from '../slurm/submit.js';
-import { chooseCells, type SweepChoice, type SweepLimits } from './experiment.js';
+import { chooseCells, recordOf, type SweepChoice, type SweepLimits } from './experiment.js';
 
 /** Whether Slurm places the runs. Raises ConfigError where it places some of them only, or is asked for what it cannot do. */
 export function usesSlurm(experiment: Experiment): boolean {
@@ -39,6 +40,8 @@ export async function submitSweep(
   const needed = new Set(cells.flatMap(({ parents }) => parents));
   const parents = experiment.parents.filter(({ run_name }) => needed.has(run_name));
   await fetchModels([...parents, ...cells].map(({ config }) => config));
+  const { base_exp_dir } = must(experiment.cells[0], 'the first cell').config.settings;
+  writeExperiment(base_exp_dir, recordOf(experiment));
   return submitCells(cells, experiment.parents, {
     program,
     name: experiment.name,

@@ -1,10 +1,8 @@
 /** What the run directories say about the runs of a sweep. They are its only memory: nothing else is kept between sweeps. */
-import { closeSync, fstatSync, openSync, readSync } from 'node:fs';
 import type { SettingChange } from '../../config/hash.js';
 import type { LoadedConfig } from '../../config/load.js';
 import { RunError } from '../../core/errors.js';
 import { changedFrom } from '../../run/claim_request.js';
-import { decodeNumber } from '../../run/journal.js';
 import { acquireLock, lockProblem, readLock, realLockWorld } from '../../run/lock.js';
 import { readMetrics } from '../../run/metrics.js';
 import { RunPaths } from '../../run/paths.js';
@@ -80,63 +78,4 @@ export function metricAt(paths: RunPaths, metric: string, iteration: number): nu
     .map((line) => line.metrics[metric])
     .filter((value) => value !== undefined && Number.isFinite(value));
   return values.at(-1) ?? null;
-}
-
-/** How far a run under way has come. */
-export interface Glimpse {
-  readonly iteration: number;
-  readonly state: string;
-  /** The latest value of each metric among the last lines. */
-  readonly metrics: Readonly<Record<string, number>>;
-}
-
-const TAIL_BYTES = 32 * 1024;
-
-/** Reads the state and the end of the metrics: cheap however long the run is. Null until the run has a state. */
-export function glimpse(paths: RunPaths): Glimpse | null {
-  const state = readState(paths);
-  if (state === null) return null;
-  const metrics: Record<string, number> = {};
-  let iteration = state.iteration;
-  for (const line of lastLines(paths.metrics)) {
-    for (const [name, value] of Object.entries(line)) {
-      const number = decodeNumber(value);
-      if (number === null) continue;
-      if (name === 'iteration') iteration = Math.max(iteration, number);
-      else metrics[name] = number;
-    }
-  }
-  return { iteration, state: state.state, metrics };
-}
-
-/** The whole lines among a file's last bytes; of a file that is being written the torn ones are passed over. */
-function lastLines(path: string): Record<string, unknown>[] {
-  let text: string;
-  let whole: boolean;
-  try {
-    const file = openSync(path, 'r');
-    try {
-      const { size } = fstatSync(file);
-      const from = Math.max(0, size - TAIL_BYTES);
-      const bytes = Buffer.alloc(size - from);
-      const read = readSync(file, bytes, 0, bytes.length, from);
-      text = bytes.toString('utf8', 0, read);
-      whole = from === 0;
-    } finally {
-      closeSync(file);
-    }
-  } catch (cause) {
-    if ((cause as NodeJS.ErrnoException).code === 'ENOENT') return [];
-    throw new RunError('cannot read the file', { where: path, cause });
-  }
-  return text
-    .split('\n')
-    .slice(whole ? 0 : 1, -1)
-    .flatMap((line) => {
-      try {
-        return [JSON.parse(line) as Record<string, unknown>];
-      } catch {
-        return []; // A block that a power failure left; the run repairs it when it opens the file.
-      }
-    });
 }

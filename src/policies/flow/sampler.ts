@@ -1,5 +1,6 @@
 /** Answers of a flow policy: pictures from noise, step by step, with the log-probabilities of the noisy steps. */
 import { RunError } from '../../core/errors.js';
+import type { RandomStream } from '../../core/random.js';
 import type { SessionOptions } from '../../engines/onnx/session.js';
 import type { Weights } from '../../models/files.js';
 import { velocityWidth } from '../../nets/flow/config.js';
@@ -17,6 +18,8 @@ export interface FlowSampling extends NoisySteps {
   readonly sigmas: (tokens: number) => readonly number[];
   /** Scale of the guidance; null for none. */
   readonly guidance: number | null;
+  /** Whether the answers to a prompt begin with the same noise. */
+  readonly sameLatent: boolean;
 }
 
 export interface FlowSamplerOptions extends Pick<FlowModel, 'config' | 'adapter'> {
@@ -72,14 +75,17 @@ export class FlowSampler {
   ): Promise<FlowAnswer[][]> {
     const begun = prompts.flatMap(({ flow }, p) => {
       const tokens = flow.rows * flow.columns;
-      const window = random(p, 0);
-      const noisy = noisyRange(how.sigmas(tokens).length - 1, how, window.uniform());
+      const size = tokens * velocityWidth(this.options.config);
+      const noise = (stream: RandomStream): Float32Array => Float32Array.from({ length: size }, () => stream.normal());
+      const first = random(p, 0);
+      const noisy = noisyRange(how.sigmas(tokens).length - 1, how, first.uniform());
+      const shared = how.sameLatent ? noise(first) : null;
       return Array.from({ length: answersPerPrompt }, (_, g): Begun => {
         const stream = random(p, g);
         stream.uniform();
-        const normal = (): number => stream.normal();
-        const x = Float32Array.from({ length: tokens * velocityWidth(this.options.config) }, normal);
-        return { condition: flow, normal, noisy, noise: x, x, actions: [], logProbs: [] };
+        const own = noise(stream);
+        const x = shared ?? own;
+        return { condition: flow, normal: () => stream.normal(), noisy, noise: x, x, actions: [], logProbs: [] };
       });
     });
     for (const { at } of microBatches(begun, this.options.config, this.options.batch)) {

@@ -46,6 +46,21 @@ const ofTraining: ReadonlySet<string> = new Set([
   'MANIFEST.json',
 ]);
 
+/** In what form other programs load a checkpoint's model; null for a policy that is no language model. Raises CheckpointError where its description is no JSON. */
+export function formatOf(checkpoint: string): 'adapter' | 'merged' | null {
+  if (holdsAdapter(checkpoint)) return 'adapter';
+  if (!existsSync(join(checkpoint, CONFIG_FILE))) return null;
+  const config = readJson(join(checkpoint, CONFIG_FILE)) as object;
+  return 'model_type' in config || ('num_hidden_layers' in config && 'vocab_size' in config) ? 'merged' : null;
+}
+
+/** Copies a checkpoint as it is, but for what goes on training. */
+export function exportFiles(checkpoint: string, folder: string): void {
+  for (const name of readdirSync(checkpoint)) {
+    if (!ofTraining.has(name)) copyFileSync(join(checkpoint, name), join(folder, name));
+  }
+}
+
 /** Writes the adapter of a checkpoint and its tokenizer into a folder. Raises CheckpointError for a checkpoint without an adapter. */
 export function exportAdapter(checkpoint: string, folder: string): void {
   if (!holdsAdapter(checkpoint)) {

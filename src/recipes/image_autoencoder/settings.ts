@@ -81,7 +81,10 @@ export const imageAutoencoder: TrainedRecipe<ImageAutoencoderSettings> = {
     sft.patience === null ? null : { key: 'algorithm.sft.patience', value: sft.patience },
   tinyData: ({ data: { dir, tiny } }) => (tiny === null ? null : join(dir, tiny.folder)),
   warnings: () => [],
-  needs: ({ data }) => sourcesOf(data).map(({ path }): Need => ({ kind: 'self_bench', path, quoted: false, side: 1 })),
+  needs: ({ data, environment }) => {
+    const side = 2 ** (environment.init.block_out_channels.length - 1);
+    return sourcesOf(data).map(({ path }): Need => ({ kind: 'self_bench', path, quoted: false, side }));
+  },
   missing: () => [],
 };
 

@@ -93,7 +93,7 @@ function manners({
   rollout,
   validation,
 }: IpAdapterSettings): Record<'sampled', FlowSampling> & Partial<Record<'greedy', FlowSampling>> {
-  const { num_steps, eval_num_steps, noise_level, timestep_fraction, sde_window, guidance_scale } = rollout;
+  const { num_steps, eval_num_steps, noise_level, timestep_fraction, sde_window, guidance_scale, same_latent } = rollout;
   const { sigmas } = flowModelTypes[policy.model_type];
   const sampled: FlowSampling = {
     sigmas: (tokens) => sigmas(num_steps, tokens),
@@ -101,6 +101,7 @@ function manners({
     fraction: timestep_fraction,
     window: sde_window,
     guidance: guidance_scale,
+    sameLatent: same_latent,
   };
   if (!validation.greedy) return { sampled };
   return { sampled, greedy: { ...sampled, sigmas: (tokens) => sigmas(eval_num_steps, tokens), noiseLevel: 0 } };

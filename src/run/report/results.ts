@@ -10,7 +10,7 @@ export interface ResultRun {
   readonly axes: Readonly<Record<string, string>>;
   /** What became of it, in the sweep's words. */
   readonly outcome: string;
-  readonly report: RunReport | null;
+  readonly report: Pick<RunReport, 'heldout' | 'iteration'> | null;
 }
 
 /** A mean over seeds. `std` is the sample's standard deviation, null for a single value. */
@@ -167,6 +167,33 @@ function sorted(cells: readonly ResultCell[], lessIsBetter: boolean): ResultCell
   });
 }
 
+/** Which cell came out best, and by how much. */
+export interface Verdict {
+  readonly winner: ResultCell;
+  /** What it is compared with: the baseline, or, where that is the winner or there is none, the second best; null where it is alone. */
+  readonly against: ResultCell | null;
+  /** Over the seeds that both have; null where they share none. */
+  readonly difference: PairedDifference | null;
+}
+
+/** Null while no finished run has a held-out number. */
+export function verdictOf({ cells }: Pick<Results, 'cells'>): Verdict | null {
+  const [winner, second] = cells.filter(({ after }) => after !== null);
+  if (winner === undefined) return null;
+  const baseline = cells.find((cell) => cell.is_baseline && cell.after !== null);
+  const against = (baseline === winner ? undefined : baseline) ?? second ?? null;
+  if (against === null) return { winner, against, difference: null };
+  const bySeed = new Map(against.runs.map(({ seed, after }) => [seed, after]));
+  const pairs = winner.runs.map(({ seed, after }) => [after, bySeed.get(seed) ?? null] as const);
+  return { winner, against, difference: paired(pairs) };
+}
+
+/** `kl 3e-4, lr base`; the experiment's name where it has no axes but the seed. */
+export function cellName({ axes }: Pick<ResultCell, 'axes'>, experiment: string): string {
+  const names = Object.entries(axes).map(([axis, value]) => `${axis} ${value}`);
+  return names.length === 0 ? experiment : names.join(', ');
+}
+
 /** Titles and rows of the table, for a terminal or for Markdown. The first `leftColumns` columns are text. */
 export function resultRows(results: Results): { titles: string[]; rows: string[][]; leftColumns: number } {
   const axes = [...new Set(results.cells.flatMap((cell) => Object.keys(cell.axes)))];
@@ -213,12 +240,12 @@ function countOf(cell: ResultCell): string {
   return n === cell.runs.length ? String(n) : `${n} of ${cell.runs.length}`;
 }
 
-function showSpread(value: Spread | null): string {
+export function showSpread(value: Spread | null): string {
   if (value === null) return '-';
   return value.std === null ? value.mean.toFixed(3) : `${value.mean.toFixed(3)} ± ${value.std.toFixed(3)}`;
 }
 
-function showDifference(value: PairedDifference | null): string {
+export function showDifference(value: PairedDifference | null): string {
   if (value === null) return '-';
   const mean = `${value.mean >= 0 ? '+' : ''}${value.mean.toFixed(3)}`;
   return `${mean}${value.stderr === null ? '' : ` ± ${value.stderr.toFixed(3)}`} (${value.n})`;

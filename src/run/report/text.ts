@@ -1,18 +1,19 @@
 /** A run's report as a short table for a terminal. */
 import { printable } from '../../core/errors.js';
+import { alignColumns, wrap } from '../../core/table.js';
 import { formatDuration } from '../progress.js';
 import type { AlarmSpan } from './alarms.js';
 import type { SaidAnswer } from './answers.js';
 import type { BeforeAfter, Estimate, RunReport } from './read.js';
 
-/** The lines of the report, without a final newline. */
-export function formatReport(report: RunReport): string {
+/** The lines of the report, of at most `width` columns where they can be broken, without a final newline. */
+export function formatReport(report: RunReport, width = Infinity): string {
   const blocks = [
-    [`${report.run_name}: ${stateLine(report)}`],
+    wrap(`${report.run_name}: ${stateLine(report)}`, width),
     heldOutTable(report),
-    training(report),
-    answers(report),
-    alarms(report),
+    training(report, width),
+    answers(report, width),
+    alarms(report, width),
     places(report),
   ];
   return blocks
@@ -22,7 +23,7 @@ export function formatReport(report: RunReport): string {
 }
 
 function stateLine(report: RunReport): string {
-  const reason = report.reason === null ? '' : ` (${report.reason})`;
+  const reason = report.reason === null ? '' : ` (${printable(report.reason)})`;
   return `${report.state}, iteration ${report.iteration} of ${report.num_iterations}${reason}`;
 }
 
@@ -51,7 +52,7 @@ function heldOutTable(report: RunReport): string[] {
   return alignColumns([head, ...rows]);
 }
 
-function training(report: RunReport): string[] {
+function training(report: RunReport, width: number): string[] {
   const rows: string[][] = [];
   const reward = report.training_reward;
   if (reward !== null) rows.push(['training reward', `${showEstimate(reward)}, last ${reward.iterations} iterations`]);
@@ -71,13 +72,13 @@ function training(report: RunReport): string[] {
   const unscored = Object.entries(report.unscored).filter(([, count]) => count > 0);
   if (unscored.length > 0) rows.push(['unscored', unscored.map(([why, count]) => `${why} ${count}`).join(', ')]);
   if (report.non_finite > 0) rows.push(['not finite', `${report.non_finite} metrics`]);
-  return alignColumns(rows);
+  return alignColumns(rows, width);
 }
 
 /** So much of a text is on a line. */
 const MOST_CHARACTERS = 160;
 
-function answers({ answers: shown }: RunReport): string[] {
+function answers({ answers: shown }: RunReport, width: number): string[] {
   if (shown.length === 0) return [];
   const blocks = shown.map(({ which, prompt, expected, before, after }) => {
     const rows = [
@@ -88,7 +89,7 @@ function answers({ answers: shown }: RunReport): string[] {
     ];
     return rows;
   });
-  return ['held-out answers', ...alignColumns(blocks.flat())];
+  return ['held-out answers', ...alignColumns(blocks.flat(), width)];
 }
 
 function saidRows(when: string, { score, thought, answer }: SaidAnswer): string[][] {
@@ -104,7 +105,7 @@ function oneLine(text: string): string {
     : `${characters.slice(0, MOST_CHARACTERS - 1).join('')}…`;
 }
 
-function alarms(report: RunReport): string[] {
+function alarms(report: RunReport, width: number): string[] {
   if (report.alarms.length === 0) return [];
   const until = ({ to, from, standing }: AlarmSpan): string =>
     standing ? ' and still standing' : to === from ? '' : ` to ${to}`;
@@ -113,7 +114,7 @@ function alarms(report: RunReport): string[] {
     `iteration ${span.from}${until(span)}`,
     span.value === null ? '' : `${span.metric} ${span.value.toFixed(3)}`,
   ]);
-  return ['hack alarms: the reward may be exploited, look at the answers', ...alignColumns(rows)];
+  return ['hack alarms: the reward may be exploited, look at the answers', ...alignColumns(rows, width)];
 }
 
 function places(report: RunReport): string[] {
@@ -132,15 +133,4 @@ function showChange({ before, after }: BeforeAfter<Estimate>): string {
   if (before === null || after === null) return '';
   const change = after.mean - before.mean;
   return `${change >= 0 ? '+' : ''}${change.toFixed(3)}`;
-}
-
-function alignColumns(rows: readonly (readonly string[])[]): string[] {
-  const widths: number[] = [];
-  for (const row of rows) row.forEach((cell, i) => (widths[i] = Math.max(widths[i] ?? 0, cell.length)));
-  return rows.map((row) =>
-    row
-      .map((cell, i) => cell.padEnd(widths[i]))
-      .join('  ')
-      .trimEnd(),
-  );
 }

@@ -39,13 +39,16 @@ export interface SignWorld {
   /** Letters of a word. */
   readonly letters: number;
   readonly alphabet: string;
+  /** Least and most strength of the ink on labelled signs, which are worn: 1 is that of a fresh one, 0 paper. Drawn evenly for each. */
+  readonly labelledInk: readonly [number, number];
   /** Signs in each split. */
   readonly sizes: Readonly<Record<SignSplit, number>>;
 }
 
 /** The world that settings ask for. */
-export function signWorld({ seed, width, height, letters, alphabet, counts }: TinySignSettings): SignWorld {
-  return { seed, geometry: { width, height }, letters, alphabet, sizes: counts };
+export function signWorld(settings: TinySignSettings): SignWorld {
+  const { seed, width, height, letters, alphabet, labelled_ink: labelledInk, counts } = settings;
+  return { seed, geometry: { width, height }, letters, alphabet, labelledInk, sizes: counts };
 }
 
 /** The smallest signs that both tesseract and PaddleOCR read, and the letters that neither takes for others. */
@@ -95,11 +98,17 @@ function filled(width: number, height: number, colour: (y: number) => Rgb): RgbI
   return { width, height, data };
 }
 
-/** A sign that shows a word, or nothing for an empty one. Raises DataError as `drawSign`. */
-export function drawStyledSign(word: string, { ink, paper }: SignStyle, geometry: SignGeometry): RgbImage {
+/** A sign that shows a word, or nothing for an empty one, in ink of some strength. Raises DataError as `drawSign`. */
+export function drawStyledSign(
+  word: string,
+  { ink: fresh, paper }: SignStyle,
+  geometry: SignGeometry,
+  strength = 1,
+): RgbImage {
   const { width, height } = geometry;
+  const ink = fresh.map((value, c) => Math.round(paper[c] + (value - paper[c]) * strength)) as unknown as Rgb;
   const rows = paperRows(geometry);
-  const sign = filled(width, height, (y) => (y < rows ? paper : ink));
+  const sign = filled(width, height, (y) => (y < rows ? paper : fresh));
   const size = letterHeight(geometry);
   sign.data.set(drawSign(word, { size, ink, paper, width, height: rows, spacing: SPACING }).data);
   return sign;
@@ -157,7 +166,9 @@ export function drawSignScene(world: SignWorld, split: SignSplit, index: number)
   const random = new RandomStream(seed, 'tiny', 'signs', split, index);
   const word = drawWord(random, world, split);
   const style = drawStyle(random);
-  const ref = drawStyledSign(word, style, geometry);
+  const [least, most] = world.labelledInk;
+  const strength = split === 'labelled' ? least + (most - least) * random.uniform() : 1;
+  const ref = drawStyledSign(word, style, geometry, strength);
   const rows = wordRows(geometry);
   const { width, height } = geometry;
   const mask = filled(width, height, (y) => (y < rows ? [255, 255, 255] : [0, 0, 0]));
@@ -189,10 +200,10 @@ export function checkSigns({ geometry, letters, alphabet }: Omit<SignWorld, 'see
   });
 }
 
-function signsPart({ seed, geometry, letters, alphabet, sizes }: SignWorld): Part {
+function signsPart({ seed, geometry, letters, alphabet, labelledInk, sizes }: SignWorld): Part {
   const { width, height } = geometry;
   const { labelled, train, validation } = sizes;
-  const made = { seed, geometry: { width, height }, spacing: SPACING, letters, alphabet };
+  const made = { seed, geometry: { width, height }, spacing: SPACING, letters, alphabet, labelledInk };
   return { name: 'signs', entry: { ...made, sizes: { labelled, train, validation } } };
 }
 

@@ -8,6 +8,7 @@ import type { Runner, RunWorld, Slots, SweepEvent, SweepView } from '../../../sr
 /** As much of a config as a sweep looks at. */
 export function fakeConfig(name: string, numIterations = 100): LoadedConfig {
   const settings = {
+    task: 'external',
     run_name: name,
     base_exp_dir: '/nowhere',
     num_iterations: numIterations,

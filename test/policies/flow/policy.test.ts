@@ -68,6 +68,17 @@ describe('a flow policy that samples', () => {
     expect(alone[0].map(({ logProbs }) => logProbs)).toEqual(whole[2].map(({ logProbs }) => logProbs));
   });
 
+  it('begins a group with one noise where it is told to, and another with another', async () => {
+    const made = open(model);
+    const shared = { ...how, sameLatent: true };
+    const [[a, b], [c]] = await sampled(made, model, { prompts: 2, answers: 2, how: shared });
+    expect(a.actions[0].x).toEqual(b.actions[0].x);
+    expect(a.actions[0].drawn).not.toEqual(b.actions[0].drawn);
+    expect(c.actions[0].x).not.toEqual(a.actions[0].x);
+    const [[alone]] = await sampled(made, model, { prompts: 1, answers: 1 });
+    expect(alone.latents).toEqual(a.latents);
+  });
+
   it('draws another picture for every answer, and the same one without noise from the same start', async () => {
     const made = open(model);
     const [[a, b]] = await sampled(made, model, { prompts: 1, answers: 2 });

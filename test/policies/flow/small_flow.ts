@@ -69,6 +69,7 @@ export const how: FlowSampling = {
   fraction: 0.99,
   window: null,
   guidance: null,
+  sameLatent: false,
 };
 
 export interface Parts {

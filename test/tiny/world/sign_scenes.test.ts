@@ -27,6 +27,7 @@ const world: SignWorld = {
   geometry: DEFAULT_SIGN,
   letters: 3,
   alphabet: 'ABCEFHKLMNPRSTUXY',
+  labelledInk: [0.3, 0.9],
   sizes: { labelled: 5, train: 8, validation: 6 },
 };
 const many = 300;
@@ -81,6 +82,22 @@ describe('signs', () => {
         }
       }
     }
+  });
+
+  it('are worn where they are labelled, and fresh elsewhere', () => {
+    const strongest = (split: 'labelled' | 'train', index: number): number => {
+      const { word, ink, paper, pictures } = drawSignScene(world, split, index);
+      const fresh = drawStyledSign(word, { ink, paper }, world.geometry);
+      const far = (data: Uint8Array): number =>
+        data.subarray(0, 3 * 32 * 10).reduce((sum, value, i) => sum + Math.abs(value - paper[i % 3]), 0);
+      return far(pictures.ref.data) / far(fresh.data);
+    };
+    for (let i = 0; i < 8; i++) expect(strongest('train', i)).toBe(1);
+    const worn = Array.from({ length: 40 }, (_, i) => strongest('labelled', i));
+    expect(Math.min(...worn)).toBeGreaterThan(0.27);
+    expect(Math.min(...worn)).toBeLessThan(0.4);
+    expect(Math.max(...worn)).toBeGreaterThan(0.8);
+    expect(Math.max(...worn)).toBeLessThan(0.93);
   });
 
   it('show both colours in the strip, clearly apart', () => {

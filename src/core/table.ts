@@ -1,0 +1,136 @@
+/** Tables of text, as wide as their content or as the terminal lets them be. */
+import stringWidth from 'string-width';
+import wrapAnsi from 'wrap-ansi';
+
+export type Cell = string | number | boolean | null;
+
+export interface Column {
+  readonly title: string;
+  readonly align?: 'left' | 'right';
+  /** Where the table is too wide, its words go on on further lines. */
+  readonly wraps?: boolean;
+  /** Of the first column: where the table is still too wide, what is long in it stands on a line of its own, whole. */
+  readonly alone?: boolean;
+}
+
+export interface TableOptions {
+  /** Columns of the terminal; without, every row stands on one line. */
+  readonly width?: number;
+  /** Lines that belong below a row, by its index; they are indented and wrapped. */
+  readonly below?: (row: number) => readonly string[];
+}
+
+const GAP = 2;
+/** A column that wraps keeps so much. */
+const LEAST = 12;
+/** A first column that may stand alone keeps so much. */
+const LEAST_NAME = 16;
+const INDENT = '    ';
+
+/** Rows under titles. Cells may have colours; their other control characters are the caller's to spell out. Axes of `rows`: [row, column]. */
+export function formatTable(
+  columns: readonly Column[],
+  rows: readonly (readonly Cell[])[],
+  { width = Infinity, below }: TableOptions = {},
+): string {
+  const cells = rows.map((row) => columns.map((_, index) => cellText(row[index] ?? null)));
+  const widths = fittedWidths(columns, cells, width);
+  const line = (texts: readonly string[]): string =>
+    texts
+      .map((text, index) => padded(text, widths[index], columns[index].align))
+      .join(' '.repeat(GAP))
+      .trimEnd();
+  const rule = widths.map((size) => '─'.repeat(size)).join(' '.repeat(GAP));
+  const body = cells.flatMap((row, index) => [
+    ...rowLines(row, widths).map(line),
+    ...(below?.(index) ?? []).flatMap((text) => indented(text, width)),
+  ]);
+  return [line(columns.map(({ title }) => title)), rule, ...body].map((one) => one.trimEnd()).join('\n');
+}
+
+/** Columns under each other, without titles; the last one wraps. */
+export function alignColumns(rows: readonly (readonly string[])[], width = Infinity): string[] {
+  const last = Math.max(0, ...rows.map((row) => row.length)) - 1;
+  const widths = Array.from({ length: last + 1 }, (_, i) =>
+    Math.max(0, ...rows.map((row) => stringWidth(row[i] ?? ''))),
+  );
+  const before = widths.slice(0, -1).reduce((sum, size) => sum + size + GAP, 0);
+  const room = Math.max(LEAST, width - before);
+  return rows.flatMap((row) => {
+    const wrapped = wrap(row[last] ?? '', room);
+    return wrapped.map((text, i) =>
+      [...widths.slice(0, -1).map((size, at) => padded(i === 0 ? (row[at] ?? '') : '', size)), text]
+        .join(' '.repeat(GAP))
+        .trimEnd(),
+    );
+  });
+}
+
+/** How many columns of a terminal a text takes: wide letters two, escape sequences none. */
+export function textWidth(text: string): number {
+  return stringWidth(text);
+}
+
+/** A text in lines of at most so many columns, broken between words where it can be. */
+export function wrap(text: string, width: number): string[] {
+  return Number.isFinite(width) ? wrapAnsi(text, width, { hard: true }).split('\n') : text.split('\n');
+}
+
+/** Text that is cut in its middle where it is too wide: names differ at their ends. */
+export function clip(text: string, width: number): string {
+  if (stringWidth(text) <= width) return text;
+  const letters = [...text];
+  if (width < 3) return letters.slice(0, Math.max(0, width)).join('');
+  const take = (from: readonly string[], room: number): string[] => {
+    const taken: string[] = [];
+    for (let used = 0; taken.length < from.length;) {
+      used += stringWidth(from[taken.length]);
+      if (used > room) break;
+      taken.push(from[taken.length]);
+    }
+    return taken;
+  };
+  const tail = take([...letters].reverse(), Math.floor((width - 1) / 2)).reverse();
+  return `${take(letters, width - 1 - Math.floor((width - 1) / 2)).join('')}…${tail.join('')}`;
+}
+
+/** Natural widths, or those at which the table fits: columns that wrap give way first, the widest most, then the first one. */
+function fittedWidths(columns: readonly Column[], cells: readonly (readonly string[])[], width: number): number[] {
+  const widths = columns.map(({ title }, index) =>
+    Math.max(stringWidth(title), ...cells.map((row) => stringWidth(row[index]))),
+  );
+  const excess = (): number => widths.reduce((sum, size) => sum + size + GAP, -GAP) - width;
+  const wrapping = columns.flatMap(({ wraps }, index) => (wraps === true ? [index] : []));
+  while (excess() > 0) {
+    const widest = wrapping.filter((index) => widths[index] > LEAST).sort((a, b) => widths[b] - widths[a])[0];
+    if (widest === undefined) break;
+    const second = Math.max(LEAST, ...wrapping.filter((index) => index !== widest).map((index) => widths[index]));
+    const towards = widths[widest] > second ? widths[widest] - second : 1;
+    widths[widest] -= Math.max(1, Math.min(excess(), towards, widths[widest] - LEAST));
+  }
+  const over = excess();
+  if (over > 0 && columns[0].alone === true) widths[0] = Math.max(Math.min(widths[0], LEAST_NAME), widths[0] - over);
+  return widths;
+}
+
+/** The lines of a row; a name that is too long stands alone above the rest, whole. */
+function rowLines(row: readonly string[], widths: readonly number[]): string[][] {
+  const long = stringWidth(row[0]) > widths[0];
+  const columns = row.map((text, index) => (index === 0 ? [long ? '' : text] : wrap(text, widths[index])));
+  const height = Math.max(...columns.map((lines) => lines.length));
+  const lines = Array.from({ length: height }, (_, at) => columns.map((texts) => texts[at] ?? ''));
+  return long ? [[row[0], ...row.slice(1).map(() => '')], ...lines] : lines;
+}
+
+function indented(text: string, width: number): string[] {
+  return wrap(text, width - INDENT.length).map((line) => `${INDENT}${line}`);
+}
+
+function padded(text: string, width: number, align: Column['align'] = 'left'): string {
+  const padding = ' '.repeat(Math.max(0, width - stringWidth(text)));
+  return align === 'right' ? padding + text : text + padding;
+}
+
+function cellText(cell: Cell): string {
+  return cell === null ? '–' : String(cell);
+}

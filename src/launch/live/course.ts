@@ -1,0 +1,78 @@
+/** What is watched while it goes on: the runs of a sweep, or a run after those that it starts from. */
+import type { LoadedConfig } from '../../config/load.js';
+import type { ProgressColumn } from '../../recipes/columns.js';
+import { isTrainable, recipeOf } from '../../recipes/settings.js';
+import { RunPaths } from '../../run/paths.js';
+import type { Phase } from '../sweep/schedule.js';
+
+/** A run that is worked at. */
+export interface UnderWay {
+  readonly name: string;
+  readonly paths: RunPaths;
+  /** The iteration at which it ends, or waits for others. */
+  readonly untilIteration: number;
+  readonly startedMs: number;
+  /** `GPU 0,1` or `2 CPU threads`; empty where it has the machine to itself. */
+  readonly where: string;
+  /** What its recipe shows of an iteration. */
+  readonly columns: readonly ProgressColumn[];
+}
+
+/** Stays live: it is asked anew for every picture. */
+export interface Course {
+  /** The experiment's name, or the run's. */
+  readonly title: string;
+  /** What is to be done, in a sentence; null where the counts of its runs say it. */
+  readonly opening: string | null;
+  /** The runs in a phase, in the order in which they are to come. */
+  names(phase: Phase): readonly string[];
+  /** By name. */
+  readonly running: ReadonlyMap<string, UnderWay>;
+}
+
+/** A run as it is watched from now on. */
+export function underWay({ settings }: Pick<LoadedConfig, 'settings'>, where = '', until?: number): UnderWay {
+  const { base_exp_dir, run_name, num_iterations } = settings;
+  return {
+    name: run_name,
+    paths: new RunPaths(base_exp_dir, run_name),
+    untilIteration: until ?? num_iterations,
+    startedMs: performance.now(),
+    where,
+    columns: isTrainable(settings) ? recipeOf(settings).columns(settings) : [],
+  };
+}
+
+/** A run after those that it starts from, one by one. */
+export class Steps implements Course {
+  readonly title: string;
+  readonly running = new Map<string, UnderWay>();
+  readonly #phases: Map<string, Phase>;
+
+  /** `configs`: the run's own comes last. */
+  constructor(configs: readonly LoadedConfig[]) {
+    this.#phases = new Map(configs.map(({ settings }) => [settings.run_name, 'queued']));
+    this.title = configs.at(-1)?.settings.run_name ?? '';
+  }
+
+  get opening(): string | null {
+    const names = [...this.#phases.keys()];
+    return names.length < 2 ? null : `${names.length} runs, one after another: ${names.join(', ')}`;
+  }
+
+  names(phase: Phase): readonly string[] {
+    return [...this.#phases].flatMap(([name, is]) => (is === phase ? [name] : []));
+  }
+
+  begin(config: LoadedConfig): UnderWay {
+    const run = underWay(config);
+    this.#phases.set(run.name, 'running');
+    this.running.set(run.name, run);
+    return run;
+  }
+
+  end(name: string, phase: Phase): void {
+    this.#phases.set(name, phase);
+    this.running.delete(name);
+  }
+}

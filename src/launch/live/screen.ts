@@ -1,0 +1,282 @@
+/** The live screen as lines of text: a pure function of where runs stand and of how large the terminal is. */
+import { unpainted, type Paint, type Style } from '../../core/colour.js';
+import { printable } from '../../core/errors.js';
+import { clip, textWidth } from '../../core/table.js';
+import { formatDuration } from '../../run/progress.js';
+import { sparkline } from '../../run/report/curves.js';
+import type { Phase } from '../sweep/schedule.js';
+import { PHASES, type HeldOutCourse, type RunningRow, type Standing } from './watch.js';
+
+export interface Size {
+  readonly columns: number;
+  readonly rows: number;
+}
+
+/** How a phase is called after its number, and its colour. */
+const WORDS: Readonly<Record<Phase, { readonly word: string; readonly style: Style | null }>> = {
+  finished: { word: 'finished', style: 'green' },
+  running: { word: 'running', style: null },
+  elsewhere: { word: 'running elsewhere', style: null },
+  at_rung: { word: 'at a rung', style: null },
+  queued: { word: 'queued', style: 'dim' },
+  stopped: { word: 'stopped early', style: 'yellow' },
+  interrupted: { word: 'interrupted', style: 'yellow' },
+  blocked: { word: 'blocked', style: 'yellow' },
+  failed: { word: 'failed', style: 'red' },
+};
+
+/** So many runs under way have a panel each; more of them share a table. */
+const PANELS = 1;
+
+/** The lines, none wider than the terminal and fewer than it is high. */
+export function renderScreen(standing: Standing, size: Size, paint: Paint = unpainted): string[] {
+  const width = Math.max(20, size.columns - 1);
+  const room = Math.max(1, size.rows - 7);
+  const { running } = standing;
+  const shown = running.slice(0, room);
+  const body =
+    running.length <= PANELS
+      ? running.flatMap((row) => panel(standing, row, width, paint))
+      : runningTable(standing.title, shown, width, paint);
+  const hidden = running.length > PANELS ? running.length - shown.length : 0;
+  const next = nextLine(standing, width);
+  const lines = [
+    '',
+    ...headLines(standing, width, paint),
+    ...body,
+    ...(hidden > 0 ? [paint(`  and ${hidden} more`, 'dim')] : []),
+    ...(next === null ? [] : [paint(next, 'dim')]),
+  ];
+  return lines.slice(0, Math.max(3, size.rows - 1));
+}
+
+/** `12 of 24 finished, 2 running, 9 queued, 1 failed`; phases that no run is in are left out. */
+export function countsLine({ names, total }: Standing, paint: Paint = unpainted): string {
+  return PHASES.filter((phase) => phase === 'finished' || names[phase].length > 0)
+    .map((phase) => {
+      const { word, style } = WORDS[phase];
+      const count = names[phase].length;
+      const text = phase === 'finished' ? `${count} of ${total} ${word}` : `${count} ${word}`;
+      return style === null || count === 0 ? text : paint(text, style);
+    })
+    .join(', ');
+}
+
+/** `8m 20s, about 4m 00s left`. */
+export function timeLine({ elapsedS, leftS }: Pick<Standing, 'elapsedS' | 'leftS'>): string {
+  return `${formatDuration(elapsedS)}${leftS === null ? '' : `, about ${formatDuration(leftS)} left`}`;
+}
+
+/** In one line where it fits, else the time below. */
+function headLines(standing: Standing, width: number, paint: Paint): string[] {
+  const { title, names, running } = standing;
+  // What is left of the last run stands in its own line.
+  const last = running.length === 1 && names.queued.length === 0;
+  const time = timeLine(last ? { ...standing, leftS: null } : standing);
+  const counts = `${title}  ${countsLine(standing)}`;
+  const fits = textWidth(counts) <= width;
+  const head = fits ? `${paint(title, 'bold')}  ${countsLine(standing, paint)}` : clip(counts, width);
+  if (textWidth(counts) + 2 + textWidth(time) <= width) return [`${head}  ${paint(time, 'dim')}`];
+  return [head, paint(clip(`  ${time}`, width), 'dim')];
+}
+
+const LABEL = 15;
+
+/** All about one run. */
+function panel({ title, total }: Standing, row: RunningRow, width: number, paint: Paint): string[] {
+  const room = width - LABEL - 2;
+  const line = (label: string, text: string, style: Style | null = null): string => {
+    const shown = clip(text, room);
+    return `  ${paint(label.padEnd(LABEL), 'dim')}${style === null ? shown : paint(shown, style)}`;
+  };
+  const name = shortName(title, row.name);
+  const lines = [
+    ...(total === 1 && name === title ? [] : [`  ${paint(clip(name, width - 2), 'bold')}`]),
+    progressLine(row, width, paint),
+  ];
+  const { learning } = row;
+  if (learning !== null) {
+    const value = lastOf(learning.values, learning.digits);
+    const [low, high] = rangeOf(learning.values, learning.digits);
+    const range = `${low} to ${high}`;
+    const spark = sparkline(learning.values, Math.min(40, Math.max(0, room - value.length - range.length - 4)));
+    lines.push(line(learning.label, `${value}  ${paint(spark, 'cyan')}  ${range}`));
+  }
+  for (const course of row.heldOut) lines.push(line(course.label, heldOutLine(course, room)));
+  if (row.figures.length > 0) lines.push(line('', fitted(row.figures, room)));
+  if (row.waitsFor !== null) lines.push(line('waits', oneLine(row.waitsFor), 'yellow'));
+  else if (row.unscored !== null) {
+    const scored =
+      row.unscored === 0 ? 'every episode scored' : `${row.unscored} episodes of the last iteration unscored`;
+    lines.push(line('scoring', scored, row.unscored === 0 ? null : 'yellow'));
+  }
+  if (row.alarms.length > 0) lines.push(line('ALARM', row.alarms.join(', '), 'red'));
+  if (row.says !== null) lines.push(line('says', oneLine(row.says)));
+  const place = row.where === '' ? row.log : `${row.log} (${row.where})`;
+  lines.push(line('log', place.length <= room ? place : row.log, 'dim'));
+  return lines;
+}
+
+/** The bar, how far it is, and the time. */
+function progressLine(row: RunningRow, width: number, paint: Paint): string {
+  const left = row.leftS === null ? '' : `, ${formatDuration(row.leftS)} left`;
+  const text = `  ${row.iteration}/${row.numIterations}  ${formatDuration(row.elapsedS)}${left}`;
+  const bar = Math.max(4, Math.min(40, width - 2 - textWidth(text)));
+  const filled = barOf(row, bar);
+  return `  ${paint('━'.repeat(filled), 'green')}${paint('┄'.repeat(bar - filled), 'dim')}${clip(text, Math.max(0, width - 2 - bar))}`;
+}
+
+function barOf({ iteration, numIterations }: RunningRow, width: number): number {
+  return Math.round(Math.min(1, numIterations === 0 ? 0 : iteration / numIterations) * width);
+}
+
+/** The first evaluation and as many of the last as there is room for. */
+export function heldOutLine({ points }: HeldOutCourse, room: number): string {
+  const [first, ...later] = points.map(({ iteration, shown }) => `${shown} at ${iteration}`);
+  let text = '';
+  for (const [back, point] of [...later].reverse().entries()) {
+    const gap = back === later.length - 1 ? ', ' : ', … ';
+    const longer = text === '' ? point : `${point}, ${text}`;
+    if (textWidth(first + gap + longer) > room) break;
+    text = longer;
+    if (back === later.length - 1) return `${first}, ${text}`;
+  }
+  return text === '' ? first : `${first}, … ${text}`;
+}
+
+const TITLES = ['run', 'iteration', '', 'latest', '', 'held-out', 'time', 'left', 'on'] as const;
+const BAR_WIDTH = 12;
+const SPARK_WIDTH = 10;
+const LEFT_ALIGNED = new Set([0, 2, 4, 8]);
+/** What is given up step by step where the terminal is narrow: columns, and letters of the name. The iteration stays. */
+const NARROWER: readonly { readonly without: readonly number[]; readonly shortestName: number }[] = [
+  { without: [], shortestName: Infinity },
+  { without: [2], shortestName: Infinity },
+  { without: [2, 8], shortestName: 24 },
+  { without: [2, 8, 6], shortestName: 20 },
+  { without: [2, 8, 6, 4], shortestName: 20 },
+  { without: [2, 8, 6, 4, 5], shortestName: 16 },
+  { without: [2, 8, 6, 4, 5, 3, 7], shortestName: 1 },
+];
+
+function runningTable(title: string, running: readonly RunningRow[], width: number, paint: Paint): string[] {
+  const cells = running.map((row) => rowCells(title, row));
+  const used = TITLES.map((_, index) => index).filter((index) => index === 2 || cells.some((row) => row[index] !== ''));
+  const widths = TITLES.map((head, index) => Math.max(head.length, ...cells.map((row) => textWidth(row[index]))));
+  const longest = widths[0];
+  const total = (columns: readonly number[]): number => columns.reduce((sum, index) => sum + widths[index] + 2, 0);
+  let columns = used;
+  for (const { without, shortestName } of NARROWER) {
+    columns = used.filter((index) => !without.includes(index));
+    const shortest = Math.min(longest, shortestName);
+    widths[0] = longest;
+    widths[0] = Math.max(shortest, longest - Math.max(0, total(columns) - width));
+    if (total(columns) <= width) break;
+  }
+  const line = (row: readonly string[]): string => {
+    const texts = columns.map((index) => {
+      const text = clip(row[index], widths[index]);
+      const padding = ' '.repeat(widths[index] - textWidth(text));
+      return LEFT_ALIGNED.has(index) ? text + padding : padding + text;
+    });
+    return clip(`  ${texts.join('  ')}`.trimEnd(), width);
+  };
+  const styleOf = ({ alarms, waitsFor }: RunningRow): Style | null =>
+    alarms.length > 0 ? 'red' : waitsFor === null ? null : 'yellow';
+  return [
+    paint(line(TITLES), 'dim'),
+    ...cells.map((row, index) => {
+      const style = styleOf(running[index]);
+      return style === null ? line(row) : paint(line(row), style);
+    }),
+  ];
+}
+
+function rowCells(title: string, row: RunningRow): string[] {
+  const filled = barOf(row, BAR_WIDTH);
+  const { learning } = row;
+  return [
+    shortName(title, row.name),
+    `${row.iteration}/${row.numIterations}`,
+    '━'.repeat(filled) + '┄'.repeat(BAR_WIDTH - filled),
+    latestOf(row),
+    learning === null ? '' : sparkline(learning.values, SPARK_WIDTH),
+    row.heldOut[0]?.points.at(-1)?.shown ?? '',
+    formatDuration(row.elapsedS),
+    row.leftS === null ? '' : formatDuration(row.leftS),
+    row.where,
+  ];
+}
+
+/** What matters most of a run, in a few words. */
+function latestOf({ waitsFor, alarms, learning }: RunningRow): string {
+  if (waitsFor !== null) return 'waits';
+  if (alarms.length > 0) return 'ALARM';
+  return learning === null ? '' : `${learning.label} ${lastOf(learning.values, learning.digits)}`;
+}
+
+/** A run in one line of at most `width` columns, for where nothing can be redrawn. */
+export function runLine(title: string, row: RunningRow, width: number): string {
+  const { learning, heldOut } = row;
+  const parts = [
+    `${shortName(title, row.name)}  ${row.iteration}/${row.numIterations}`,
+    ...(row.alarms.length > 0 ? [`ALARM ${row.alarms.join(', ')}`] : []),
+    ...(row.waitsFor !== null ? [`waits: ${oneLine(row.waitsFor)}`] : []),
+    ...(learning === null ? [] : [`${learning.label} ${lastOf(learning.values, learning.digits)}`]),
+    ...heldOut.slice(0, 1).map(({ label, points }) => `${label} ${points[points.length - 1].shown}`),
+    row.leftS === null ? formatDuration(row.elapsedS) : `${formatDuration(row.leftS)} left`,
+    ...(row.says === null ? [] : [oneLine(row.says)]),
+  ];
+  return clip(fitted(parts, width), width);
+}
+
+/** As many parts as there is room for, at least the first. */
+function fitted(parts: readonly string[], room: number): string {
+  let text = parts[0];
+  for (const part of parts.slice(1)) {
+    if (textWidth(`${text}  ${part}`) > room) continue;
+    text = `${text}  ${part}`;
+  }
+  return text;
+}
+
+/** As many names as fit, and how many more. */
+function nextLine({ names, title }: Standing, width: number): string | null {
+  const { queued } = names;
+  if (queued.length === 0) return null;
+  let line = '  next: ';
+  for (const [index, name] of queued.entries()) {
+    const more = queued.length - index;
+    const piece = `${index === 0 ? '' : ', '}${shortName(title, name)}`;
+    const rest = more > 1 ? ` and ${more - 1} more` : '';
+    if (textWidth(line + piece + rest) > width) {
+      return index === 0 ? clip(line + piece, width) : `${line} and ${more} more`;
+    }
+    line += piece;
+  }
+  return line;
+}
+
+/** A cell's name without its experiment's, which all of them begin with. */
+export function shortName(experiment: string, name: string): string {
+  const prefix = `${experiment}__`;
+  return name.startsWith(prefix) && name.length > prefix.length ? name.slice(prefix.length) : name;
+}
+
+function lastOf(values: readonly number[], digits: number): string {
+  return (values.at(-1) ?? NaN).toFixed(digits);
+}
+
+function rangeOf(values: readonly number[], digits: number): [string, string] {
+  const finite = values.filter(Number.isFinite);
+  const [low, high] = [
+    finite.reduce((a, b) => Math.min(a, b), Infinity),
+    finite.reduce((a, b) => Math.max(a, b), -Infinity),
+  ];
+  return [low.toFixed(digits), high.toFixed(digits)];
+}
+
+/** What somebody else wrote, without line ends and with its control characters spelled out. */
+function oneLine(text: string): string {
+  return printable(text.replace(/\s+/g, ' ').trim());
+}

@@ -1,0 +1,272 @@
+/** Where runs under way stand, gathered from their folders and from the course that they are part of. */
+import { EditrlError } from '../../core/errors.js';
+import { NON_FINITE, type MetricsLine } from '../../run/metrics.js';
+import { MetricsTail } from '../../run/metrics_tail.js';
+import { readState, type RunState } from '../../run/state.js';
+import type { Phase } from '../sweep/schedule.js';
+import type { Course, UnderWay } from './course.js';
+
+/** What a run learns by, the first that it has. */
+const LEARNS_BY = [
+  { metric: 'reward/mean', label: 'reward', digits: 2 },
+  { metric: 'policy/loss', label: 'loss', digits: 4 },
+  { metric: 'reward', label: 'reward', digits: 2 },
+  { metric: 'loss', label: 'loss', digits: 4 },
+  { metric: 'train/loss', label: 'loss', digits: 4 },
+] as const;
+
+export interface Learning {
+  readonly label: string;
+  readonly digits: number;
+  /** Oldest first. */
+  readonly values: readonly number[];
+}
+
+export interface HeldOutPoint {
+  readonly iteration: number;
+  /** Its text: `4.02 ± 0.24` or a loss. */
+  readonly shown: string;
+}
+
+/** Held-out numbers of one kind, oldest first; never empty. */
+export interface HeldOutCourse {
+  /** `held-out`, `greedy`, `held-out loss`. */
+  readonly label: string;
+  readonly points: readonly HeldOutPoint[];
+}
+
+export interface RunningRow {
+  readonly name: string;
+  readonly iteration: number;
+  readonly numIterations: number;
+  /** What the run waits for, such as its judge; null where it works. */
+  readonly waitsFor: string | null;
+  /** Null before its first iteration. */
+  readonly learning: Learning | null;
+  readonly heldOut: readonly HeldOutCourse[];
+  /** What else its last iteration measured, such as `KL 0.0123`. */
+  readonly figures: readonly string[];
+  /** Hack alarms that stand, and that metrics are not finite. */
+  readonly alarms: readonly string[];
+  /** Episodes of the last iteration that no judge scored; null where none could. */
+  readonly unscored: number | null;
+  /** What another trainer printed last. */
+  readonly says: string | null;
+  readonly elapsedS: number;
+  /** Null while nothing can be said. */
+  readonly leftS: number | null;
+  /** `GPU 0,1` or `CPU, 2 threads`. */
+  readonly where: string;
+  /** The log that people read. */
+  readonly log: string;
+}
+
+export interface Standing {
+  readonly title: string;
+  readonly total: number;
+  readonly names: Readonly<Record<Phase, readonly string[]>>;
+  readonly running: readonly RunningRow[];
+  readonly elapsedS: number;
+  readonly leftS: number | null;
+}
+
+export const PHASES: readonly Phase[] = [
+  'finished',
+  'running',
+  'elsewhere',
+  'at_rung',
+  'queued',
+  'stopped',
+  'interrupted',
+  'blocked',
+  'failed',
+];
+
+/** What is read of a run at one moment. */
+export interface Glimpse {
+  readonly state: Pick<RunState, 'state' | 'iteration' | 'reason'> | null;
+  readonly last: MetricsLine | null;
+  readonly heldOut: readonly MetricsLine[];
+  curve(metric: string): readonly number[];
+}
+
+/** A run that is being watched, and what is kept of it from one look to the next. */
+interface Watched {
+  readonly run: UnderWay;
+  readonly tail: MetricsTail;
+  /** The first progress that was seen: what was done before this attempt tells nothing about its speed. */
+  first: { readonly iteration: number; readonly ms: number } | null;
+  says: string | null;
+}
+
+/** Watches a course; keeps what it needs to say how long the rest takes. */
+export class Watch {
+  readonly #startedMs = performance.now();
+  readonly #watched = new Map<string, Watched>();
+  #doneSeconds = 0;
+  #done = 0;
+
+  constructor(
+    private readonly course: Course,
+    private readonly look: (run: UnderWay, tail: MetricsTail) => Glimpse | null = lookAt,
+  ) {}
+
+  /** Counts a run that finished, for the estimate of those to come. */
+  finished(seconds: number): void {
+    this.#done++;
+    this.#doneSeconds += seconds;
+  }
+
+  /** Another trainer printed a line. */
+  says(name: string, line: string): void {
+    const run = this.course.running.get(name);
+    if (run !== undefined && line.trim() !== '') this.#of(run).says = line;
+  }
+
+  /** A run of the course, also one that has ended; null where it was never seen. */
+  row(name: string): RunningRow | null {
+    const watched = this.#watched.get(name);
+    return watched === undefined ? null : this.#row(watched.run);
+  }
+
+  now(): Standing {
+    const running = [...this.course.running.values()].map((run) => this.#row(run));
+    const names = Object.fromEntries(PHASES.map((phase) => [phase, this.course.names(phase)])) as Standing['names'];
+    return {
+      title: this.course.title,
+      total: PHASES.reduce((sum, phase) => sum + names[phase].length, 0),
+      names,
+      running,
+      elapsedS: (performance.now() - this.#startedMs) / 1000,
+      leftS: this.#left(running, names.queued.length),
+    };
+  }
+
+  #of(run: UnderWay): Watched {
+    const known = this.#watched.get(run.name);
+    if (known?.run === run) return known;
+    const tail = new MetricsTail(
+      run.paths.metrics,
+      LEARNS_BY.map(({ metric }) => metric),
+    );
+    const watched = { run, tail, first: null, says: null };
+    this.#watched.set(run.name, watched);
+    return watched;
+  }
+
+  #row(run: UnderWay): RunningRow {
+    const watched = this.#of(run);
+    const seen = this.look(run, watched.tail);
+    const now = performance.now();
+    const metrics = seen?.last?.metrics ?? {};
+    const iteration = Math.max(seen?.state?.iteration ?? 0, seen?.last?.iteration ?? 0);
+    const kind = LEARNS_BY.find(({ metric }) => (seen?.curve(metric).length ?? 0) > 0);
+    return {
+      name: run.name,
+      iteration,
+      numIterations: run.untilIteration,
+      waitsFor: seen?.state?.state === 'waiting' ? (seen.state.reason ?? 'its judge') : null,
+      learning:
+        kind === undefined ? null : { label: kind.label, digits: kind.digits, values: seen?.curve(kind.metric) ?? [] },
+      heldOut: heldOutCourses(seen?.heldOut ?? []),
+      figures: figuresOf(run, metrics, kind?.metric ?? null),
+      alarms: alarmsOf(metrics),
+      unscored: unscoredOf(metrics),
+      says: watched.says,
+      elapsedS: (now - run.startedMs) / 1000,
+      leftS: runLeft(watched, iteration, now),
+      where: run.where,
+      log: `${run.paths.logsDir}/console.log`,
+    };
+  }
+
+  /** The runs to come take as long as those before; where none is finished, as those under way. */
+  #left(running: readonly RunningRow[], queued: number): number | null {
+    const whole = running.flatMap((row) => (row.leftS === null ? [] : [row.elapsedS + row.leftS]));
+    const mean =
+      this.#done > 0
+        ? this.#doneSeconds / this.#done
+        : whole.length > 0
+          ? whole.reduce((sum, seconds) => sum + seconds, 0) / whole.length
+          : null;
+    if (mean === null) return null;
+    const underWay = running.reduce((sum, row) => sum + (row.leftS ?? Math.max(0, mean - row.elapsedS)), 0);
+    return (underWay + mean * queued) / Math.max(1, running.length);
+  }
+}
+
+function runLeft(watched: Watched, iteration: number, now: number): number | null {
+  const { first, run } = watched;
+  if (first === null || iteration < first.iteration) {
+    watched.first = { iteration, ms: now };
+    return null;
+  }
+  const done = iteration - first.iteration;
+  if (done === 0) return null;
+  return (((now - first.ms) / 1000) * Math.max(0, run.untilIteration - iteration)) / done;
+}
+
+/** A run that cannot be read at this moment shows nothing; whatever is wrong with it, it says itself when it ends. */
+function lookAt({ paths }: UnderWay, tail: MetricsTail): Glimpse | null {
+  try {
+    tail.read();
+    return { state: readState(paths), last: tail.last, heldOut: tail.heldOut, curve: (metric) => tail.curve(metric) };
+  } catch (error) {
+    if (!(error instanceof EditrlError)) throw error;
+    return null;
+  }
+}
+
+const HELD_OUT = [
+  { label: 'held-out', metric: 'validation/sampled/mean', error: 'validation/sampled/stderr', digits: 2 },
+  { label: 'greedy', metric: 'validation/greedy/mean', error: 'validation/greedy/stderr', digits: 2 },
+  { label: 'held-out loss', metric: 'validation/loss', error: '', digits: 4 },
+] as const;
+
+function heldOutCourses(lines: readonly MetricsLine[]): HeldOutCourse[] {
+  return HELD_OUT.flatMap(({ label, metric, error, digits }) => {
+    const points = lines.flatMap(({ iteration, metrics }) => {
+      const mean = metrics[metric] as number | undefined;
+      const stderr = metrics[error] as number | undefined;
+      if (mean === undefined) return [];
+      const spread = stderr === undefined ? '' : ` ± ${stderr.toFixed(digits)}`;
+      return [{ iteration, shown: `${mean.toFixed(digits)}${spread}` }];
+    });
+    return points.length === 0 ? [] : [{ label, points }];
+  });
+}
+
+/** The recipe's other columns, speed and time. */
+function figuresOf({ columns }: UnderWay, metrics: MetricsLine['metrics'], learning: string | null): string[] {
+  const shown = columns.flatMap(({ label, metric, digits }) => {
+    const value = metrics[metric] as number | undefined;
+    // Held-out numbers have a line of their own.
+    const apart = metric === learning || metric.startsWith('validation/');
+    return value === undefined || apart ? [] : [`${label} ${value.toFixed(digits)}`];
+  });
+  const speed = metrics['tokens/s'] as number | undefined;
+  const seconds = metrics['time/total'] as number | undefined;
+  return [
+    ...shown,
+    ...(speed !== undefined && speed > 0 ? [`${Math.round(speed).toLocaleString('en-US')} tokens/s`] : []),
+    ...(seconds === undefined ? [] : [`${seconds.toFixed(seconds < 100 ? 2 : 0)} s an iteration`]),
+  ];
+}
+
+/** Hack alarms that stand, and numbers that are none. */
+function alarmsOf(metrics: MetricsLine['metrics']): string[] {
+  const names = Object.keys(metrics).flatMap((name) =>
+    name.startsWith('alarm/') ? [name.slice('alarm/'.length)] : [],
+  );
+  const bad = metrics[NON_FINITE] as number | undefined;
+  return bad === undefined ? names : [...names, `${bad} metric${bad === 1 ? ' is' : 's are'} not finite`];
+}
+
+/** Null where the iteration was not scored at all. */
+function unscoredOf(metrics: MetricsLine['metrics']): number | null {
+  if (metrics['reward/mean'] === undefined) return null;
+  return Object.entries(metrics).reduce(
+    (sum, [name, count]) => (name.startsWith('reward/unscored/') ? sum + count : sum),
+    0,
+  );
+}

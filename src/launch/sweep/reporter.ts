@@ -1,0 +1,76 @@
+/** Shows a sweep: its schedule as a course, its events as lines. */
+import { unpainted, type Paint } from '../../core/colour.js';
+import { printable } from '../../core/errors.js';
+import { placeName } from '../devices.js';
+import { underWay, type Course, type UnderWay } from '../live/course.js';
+import type { View } from '../live/view.js';
+import { eventLines, refusedLines } from './lines.js';
+import type { Schedule } from './schedule.js';
+import type { RunningJob, SweepEvent, SweepView } from './sweep.js';
+
+/** Events that a screen shows by itself. */
+const PASSING: ReadonlySet<SweepEvent['kind']> = new Set(['started', 'paused']);
+
+export class SweepReporter implements SweepView {
+  /** Runs whose failure was told when it happened. */
+  readonly #told = new Set<string>();
+
+  constructor(
+    private readonly experiment: string,
+    private readonly view: View,
+    private readonly paint: Paint = unpainted,
+  ) {}
+
+  begin(schedule: Schedule, running: ReadonlyMap<string, RunningJob>): void {
+    this.view.begin(new SweepCourse(this.experiment, schedule, running));
+  }
+
+  tell(event: SweepEvent): void {
+    if (event.kind === 'finished') this.view.finished(event.running.job.name, event.seconds);
+    if (event.kind === 'failed') this.#told.add(event.running.job.name);
+    const lines =
+      event.kind === 'gave_up' && !this.#told.has(event.name)
+        ? refusedLines(event.name, event.reason, this.paint)
+        : eventLines(event, this.paint);
+    if (lines.length === 0) return;
+    if (PASSING.has(event.kind)) this.view.aside(lines.join('\n'));
+    else this.view.say(lines.join('\n'));
+  }
+
+  remark(sentence: string): void {
+    this.view.say(printable(sentence));
+  }
+
+  end(): void {
+    this.view.end();
+  }
+}
+
+class SweepCourse implements Course {
+  readonly opening = null;
+  readonly #seen = new WeakMap<RunningJob, UnderWay>();
+
+  constructor(
+    readonly title: string,
+    private readonly schedule: Schedule,
+    private readonly jobs: ReadonlyMap<string, RunningJob>,
+  ) {}
+
+  names(phase: Parameters<Schedule['names']>[0]): readonly string[] {
+    return this.schedule.names(phase);
+  }
+
+  get running(): ReadonlyMap<string, UnderWay> {
+    return new Map([...this.jobs].map(([name, job]) => [name, this.#watched(job)]));
+  }
+
+  #watched(running: RunningJob): UnderWay {
+    const known = this.#seen.get(running);
+    if (known !== undefined) return known;
+    const { job, placement, untilIteration, startedMs } = running;
+    const place = placeName(placement, job.processes);
+    const run = { ...underWay(job.config, place, untilIteration), startedMs };
+    this.#seen.set(running, run);
+    return run;
+  }
+}

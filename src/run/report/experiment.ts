@@ -1,0 +1,62 @@
+/** An experiment as its run directories say: what became of each run, and the result table. Needs neither its file nor a lock. */
+import { EditrlError } from '../../core/errors.js';
+import { type ExperimentRecord, type RecordedRun } from '../experiment.js';
+import { readMetrics, type MetricsLine } from '../metrics.js';
+import { RunPaths } from '../paths.js';
+import { STOPPED_BY_SWEEP } from '../state.js';
+import { readStatus, type RunStatus } from '../status.js';
+import { readRun, type RunReport } from './read.js';
+import { tabulate, type ResultRun, type Results } from './results.js';
+
+/** A run of an experiment with what its folder says. */
+export interface ExperimentRun extends ResultRun {
+  readonly cell: RecordedRun;
+  readonly report: RunReport | null;
+  readonly paths: RunPaths;
+  /** What it is doing; null where it has no folder. */
+  readonly status: RunStatus | null;
+  /** Oldest first; empty where there is nothing to read. */
+  readonly lines: readonly MetricsLine[];
+  /** Why its records cannot be read or do not count; null where they can. */
+  readonly problem: string | null;
+}
+
+export interface ExperimentReport {
+  readonly record: ExperimentRecord;
+  /** The cells, in the order of the matrix. */
+  readonly runs: readonly ExperimentRun[];
+  readonly results: Results;
+}
+
+/** Reads every cell. Nothing is raised for what is wrong with a run's folder: its `problem` says it. */
+export function readExperimentReport(baseExpDir: string, record: ExperimentRecord): ExperimentReport {
+  const runs = record.cells.map((cell) => readCell(baseExpDir, cell));
+  return { record, runs, results: tabulate(record.experiment, runs, record.baseline) };
+}
+
+function readCell(baseExpDir: string, cell: RecordedRun): ExperimentRun {
+  const { run_name, axes, refused } = cell;
+  const paths = new RunPaths(baseExpDir, run_name);
+  const common = { run_name, axes, cell, paths };
+  const status = readStatus(paths);
+  try {
+    const { report, lines } = readWhole(paths);
+    const outcome = refused !== null ? 'failed' : outcomeOf(status);
+    return { ...common, status, report, lines, outcome, problem: refused };
+  } catch (error) {
+    if (!(error instanceof EditrlError)) throw error;
+    // A cell that was never begun has no folder, and that is no problem of one.
+    const begun = status.state !== 'queued';
+    const problem = begun ? error.toText() : null;
+    return { ...common, status: begun ? status : null, report: null, lines: [], outcome: status.state, problem };
+  }
+}
+
+function readWhole(paths: RunPaths): { report: RunReport; lines: MetricsLine[] } {
+  return { report: readRun(paths), lines: readMetrics(paths) };
+}
+
+/** In a sweep's words. */
+function outcomeOf({ state, reason }: RunStatus): string {
+  return state === 'finished' && reason?.startsWith(STOPPED_BY_SWEEP) === true ? 'stopped' : state;
+}

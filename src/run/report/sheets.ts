@@ -1,0 +1,74 @@
+/** The contact sheets of a run's held-out evaluations: the latest lies beside the run's other pictures, some of the earlier ones are kept. */
+import { existsSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { join } from 'node:path';
+import { writeFileAtomic } from '../../core/files.js';
+import { iterationName, parseIterationName, type RunPaths } from '../paths.js';
+import { writeContactSheet, type ContactSheetRow } from './contact_sheet.js';
+
+/** So many are kept, spread over the course. */
+const MOST = 9;
+
+export interface KeptSheet {
+  readonly iteration: number;
+  readonly path: string;
+}
+
+/** Draws the sheet of an evaluation and keeps it. Raises RunError when the disk refuses. */
+export async function keepContactSheet(
+  paths: RunPaths,
+  iteration: number,
+  rows: readonly ContactSheetRow[],
+): Promise<void> {
+  const path = sheetPath(paths, iteration);
+  await writeContactSheet(path, rows);
+  writeFileAtomic(paths.contactSheet, readFileSync(path));
+  const kept = contactSheets(paths);
+  const stay = new Set(spreadOut(kept.map((sheet) => sheet.iteration)));
+  for (const sheet of kept) if (!stay.has(sheet.iteration)) rmSync(sheet.path, { force: true });
+}
+
+/** The sheets that are kept, oldest first. */
+export function contactSheets(paths: RunPaths): KeptSheet[] {
+  if (!existsSync(paths.contactSheetsDir)) return [];
+  return readdirSync(paths.contactSheetsDir)
+    .flatMap((name) => {
+      const iteration = parseIterationName(/^(\d+)\.png$/.exec(name)?.[1] ?? '');
+      return iteration === null ? [] : [{ iteration, path: join(paths.contactSheetsDir, name) }];
+    })
+    .sort((a, b) => a.iteration - b.iteration);
+}
+
+/**
+ * Which of a run's iterations stay: the first, the last, and between them those that lie a gap apart, which doubles until they are few
+ * enough. `iterations` ascend.
+ */
+export function spreadOut(iterations: readonly number[], most = MOST): number[] {
+  const [first, last] = [iterations[0], iterations[iterations.length - 1]];
+  for (let gap = 0; ; gap = gap === 0 ? smallestGap(iterations) : 2 * gap) {
+    const stay: number[] = [];
+    for (const iteration of iterations) {
+      const previous = stay.at(-1) ?? -Infinity;
+      if (iteration === first || iteration === last || iteration - previous >= gap) stay.push(iteration);
+    }
+    if (stay.length <= most) return stay;
+  }
+}
+
+/** The first, the one nearest to the middle, and the last; fewer where there are fewer. */
+export function startMiddleEnd(sheets: readonly KeptSheet[]): KeptSheet[] {
+  const [first, last] = [sheets.at(0), sheets.at(-1)];
+  if (first === undefined || last === undefined) return [];
+  const middle = (first.iteration + last.iteration) / 2;
+  const nearest = sheets.reduce((best, sheet) =>
+    Math.abs(sheet.iteration - middle) < Math.abs(best.iteration - middle) ? sheet : best,
+  );
+  return [...new Set([first, nearest, last])];
+}
+
+function smallestGap(iterations: readonly number[]): number {
+  return iterations.slice(1).reduce((least, iteration, at) => Math.min(least, iteration - iterations[at]), Infinity);
+}
+
+function sheetPath(paths: RunPaths, iteration: number): string {
+  return join(paths.contactSheetsDir, `${iterationName(iteration)}.png`);
+}

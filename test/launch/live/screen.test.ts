@@ -1,0 +1,133 @@
+import { describe, expect, it } from 'vitest';
+import { textWidth } from '../../../src/core/table.js';
+import { countsLine, heldOutLine, renderScreen, runLine, shortName } from '../../../src/launch/live/screen.js';
+import type { RunningRow, Standing } from '../../../src/launch/live/watch.js';
+
+const names = {
+  queued: ['table__reward-ground__seed-1', 'table__reward-ground__seed-2', 'table__reward-ground__seed-3'],
+  running: ['a', 'b'],
+  elsewhere: [],
+  at_rung: [],
+  finished: ['c', 'd'],
+  stopped: [],
+  failed: ['e'],
+  blocked: [],
+  interrupted: [],
+};
+
+const working: RunningRow = {
+  name: 'table__reward-viescore__seed-1',
+  iteration: 30,
+  numIterations: 60,
+  waitsFor: null,
+  learning: { label: 'reward', digits: 2, values: [3, 4, 5, 6.12] },
+  heldOut: [
+    {
+      label: 'held-out',
+      points: [
+        { iteration: 0, shown: '3.18 ± 0.23' },
+        { iteration: 20, shown: '4.02 ± 0.24' },
+      ],
+    },
+    { label: 'greedy', points: [{ iteration: 20, shown: '4.41 ± 0.20' }] },
+  ],
+  figures: ['KL 0.0123', 'entropy 0.412', '3,870 tokens/s', '0.84 s an iteration'],
+  alarms: [],
+  unscored: 0,
+  says: null,
+  elapsedS: 62,
+  leftS: 61,
+  where: 'CPU, 1 thread',
+  log: 'runs/table__reward-viescore__seed-1/logs/console.log',
+};
+const waiting: RunningRow = {
+  ...working,
+  name: 'table__reward-viescore__seed-2',
+  waitsFor: 'the judge at http://j:1\n\u001b[2J says 503',
+  alarms: ['edge_density'],
+  unscored: 12,
+  elapsedS: 2,
+  leftS: null,
+};
+const standing: Standing = { title: 'table', total: 8, names, running: [working, waiting], elapsedS: 500, leftS: 240 };
+
+describe('the live screen', () => {
+  it('shows one run with all about it', () => {
+    const one = { ...standing, running: [working] };
+    expect(renderScreen(one, { columns: 80, rows: 24 })).toEqual([
+      '',
+      'table  2 of 8 finished, 2 running, 3 queued, 1 failed',
+      '  8m 20s, about 4m 00s left',
+      '  reward-viescore__seed-1',
+      '  ━━━━━━━━━━━━━━━━━━━━┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄  30/60  1m 02s, 1m 01s left',
+      '  reward         6.12  ▁▃▆█  3.00 to 6.12',
+      '  held-out       3.18 ± 0.23 at 0, 4.02 ± 0.24 at 20',
+      '  greedy         4.41 ± 0.20 at 20',
+      '                 KL 0.0123  entropy 0.412  3,870 tokens/s  0.84 s an iteration',
+      '  scoring        every episode scored',
+      '  log            runs/table__reward-viescore__seed-1/logs/console.log',
+      '  next: reward-ground__seed-1, reward-ground__seed-2, reward-ground__seed-3',
+    ]);
+  });
+
+  it('shows what a run waits for, its alarms and what is not scored, without obeying it', () => {
+    const lines = renderScreen({ ...standing, running: [waiting] }, { columns: 80, rows: 24 });
+    expect(lines).toContain(String.raw`  waits          the judge at http://j:1 \u001b[2J says 503`);
+    expect(lines).toContain('  ALARM          edge_density');
+    const scored = renderScreen({ ...standing, running: [{ ...waiting, waitsFor: null }] }, { columns: 80, rows: 24 });
+    expect(scored).toContain('  scoring        12 episodes of the last iteration unscored');
+  });
+
+  it('shows several runs in a table', () => {
+    expect(renderScreen(standing, { columns: 130, rows: 30 })).toEqual([
+      '',
+      'table  2 of 8 finished, 2 running, 3 queued, 1 failed  8m 20s, about 4m 00s left',
+      '  run                      iteration                     latest           held-out    time    left  on',
+      '  reward-viescore__seed-1      30/60  ━━━━━━┄┄┄┄┄┄  reward 6.12  ▁▃▆█  4.02 ± 0.24  1m 02s  1m 01s  CPU, 1 thread',
+      '  reward-viescore__seed-2      30/60  ━━━━━━┄┄┄┄┄┄        waits  ▁▃▆█  4.02 ± 0.24     2 s          CPU, 1 thread',
+      '  next: reward-ground__seed-1, reward-ground__seed-2, reward-ground__seed-3',
+    ]);
+  });
+
+  it.each([200, 80, 60, 40, 24])('fits a terminal of %i columns', (columns) => {
+    for (const running of [[working], [waiting], [working, waiting]]) {
+      const lines = renderScreen({ ...standing, running }, { columns, rows: 30 });
+      for (const line of lines) expect(textWidth(line)).toBeLessThan(columns);
+      expect(lines.join('\n')).toContain('30/60');
+    }
+  });
+
+  it('fits a low terminal', () => {
+    const running = Array.from({ length: 40 }, (_, i) => ({ ...working, name: `table__seed-${i}` }));
+    const lines = renderScreen({ ...standing, running }, { columns: 80, rows: 12 });
+    expect(lines.length).toBeLessThan(12);
+    expect(lines.join('\n')).toContain('and 35 more');
+    expect(renderScreen({ ...standing, running: [working] }, { columns: 80, rows: 6 })).toHaveLength(5);
+  });
+
+  it('leaves the experiment out of names, and phases that no run is in out of the counts', () => {
+    expect(shortName('table', 'table__seed-1')).toBe('seed-1');
+    expect(shortName('table', 'sft_s')).toBe('sft_s');
+    expect(countsLine({ ...standing, names: { ...names, failed: [], queued: [], running: [] } })).toBe(
+      '2 of 8 finished',
+    );
+  });
+});
+
+describe('a line', () => {
+  it('of a run says what matters most first', () => {
+    expect(runLine('table', working, 80)).toBe(
+      'reward-viescore__seed-1  30/60  reward 6.12  held-out 4.02 ± 0.24  1m 01s left',
+    );
+    const line = runLine('table', waiting, 80);
+    expect(line).toMatch(/^reward-viescore__seed-2 {2}30\/60 {2}ALARM edge_density/);
+    expect(textWidth(line)).toBeLessThanOrEqual(80);
+  });
+
+  it('of evaluations has the first and as many of the last as fit', () => {
+    const points = [0, 10, 20, 30].map((iteration) => ({ iteration, shown: `${iteration / 10}.00` }));
+    expect(heldOutLine({ label: 'held-out', points }, 80)).toBe('0.00 at 0, 1.00 at 10, 2.00 at 20, 3.00 at 30');
+    expect(heldOutLine({ label: 'held-out', points }, 40)).toBe('0.00 at 0, … 2.00 at 20, 3.00 at 30');
+    expect(heldOutLine({ label: 'held-out', points }, 10)).toBe('0.00 at 0');
+  });
+});

@@ -1,0 +1,250 @@
+import { appendFileSync, mkdirSync, writeFileSync } from 'node:fs';
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { underWay, type Course, type UnderWay } from '../../../src/launch/live/course.js';
+import { LiveView, PlainView, viewOn } from '../../../src/launch/live/view.js';
+import { Watch } from '../../../src/launch/live/watch.js';
+import { SweepReporter } from '../../../src/launch/sweep/reporter.js';
+import { Schedule } from '../../../src/launch/sweep/schedule.js';
+import { MetricsTail } from '../../../src/run/metrics_tail.js';
+import { testFolder } from '../../support/folder.js';
+import { TestTerminal } from '../../support/terminal.js';
+import { fakeConfig, fakeJob } from '../sweep/fakes.js';
+
+beforeEach(() => void vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval', 'performance'] }));
+afterEach(() => {
+  vi.useRealTimers();
+  vi.unstubAllEnvs();
+});
+
+/** A run at work whose folder the test writes. */
+class WatchedRun {
+  readonly run: UnderWay;
+
+  constructor(name: string, base = testFolder('live')) {
+    const config = fakeConfig(name);
+    this.run = underWay({ settings: { ...config.settings, base_exp_dir: base } }, 'CPU, 1 thread');
+    mkdirSync(this.run.paths.dir, { recursive: true });
+  }
+
+  measure(iteration: number, metrics: Record<string, number>): void {
+    appendFileSync(this.run.paths.metrics, `${JSON.stringify({ iteration, ...metrics })}\n`);
+  }
+
+  state(state: string, iteration: number, reason: string | null = null): void {
+    writeFileSync(this.run.paths.state, JSON.stringify({ state, iteration, num_iterations: 100, reason }));
+  }
+
+  get course(): Course {
+    return {
+      title: this.run.name,
+      opening: null,
+      names: (phase) => (phase === 'running' ? [this.run.name] : []),
+      running: new Map([[this.run.name, this.run]]),
+    };
+  }
+}
+
+describe('without a terminal', () => {
+  it('says evaluations when they come, and where a run stands every 30 s, ever more rarely', () => {
+    const one = new WatchedRun('mine');
+    let out = '';
+    const view = new PlainView((text) => (out += text));
+    view.begin(one.course);
+    vi.advanceTimersByTime(1000);
+    one.measure(0, { 'validation/sampled/mean': 3.18, 'validation/sampled/stderr': 0.23, 'validation/greedy/mean': 3 });
+    vi.advanceTimersByTime(2000);
+    expect(out).toBe('mine  held-out at 0: 3.18 ± 0.23, greedy 3.00\n');
+    for (let i = 1; i <= 50; i++) one.measure(i, { 'reward/mean': i / 10 });
+    vi.advanceTimersByTime(29_000);
+    expect(out.split('\n')[1]).toMatch(/^mine {2}50\/100 {2}reward 5\.00 {2}held-out 3\.18 ± 0\.23 {2}\d+ s left$/);
+    const before = out.split('\n').length;
+    vi.advanceTimersByTime(600_000);
+    expect(out.split('\n').length - before).toBe(20);
+    vi.advanceTimersByTime(1200_000);
+    const late = out.split('\n').length;
+    vi.advanceTimersByTime(600_000);
+    expect(out.split('\n').length - late).toBeLessThan(10);
+    view.end();
+    const ended = out;
+    vi.advanceTimersByTime(600_000);
+    expect(out).toBe(ended);
+  });
+
+  it('says nothing of evaluations that an earlier attempt made', () => {
+    const one = new WatchedRun('mine');
+    one.measure(6, { 'validation/sampled/mean': 3 });
+    let out = '';
+    const view = new PlainView((text) => (out += text));
+    view.begin(one.course);
+    vi.advanceTimersByTime(2000);
+    one.measure(9, { 'validation/sampled/mean': 4 });
+    vi.advanceTimersByTime(2000);
+    expect(out).toBe('mine  held-out at 9: 4.00\n');
+  });
+
+  it('says in a run of another trainer what that printed last', () => {
+    const one = new WatchedRun('theirs');
+    let out = '';
+    const view = new PlainView((text) => (out += text));
+    view.begin(one.course);
+    view.output('theirs', 'epoch 2:  45%|####\u001b[31m');
+    vi.advanceTimersByTime(31_000);
+    expect(out).toBe(`theirs  0/100  30 s  epoch 2: 45%|####${String.raw`\u001b`}[31m\n`);
+  });
+});
+
+describe('on a terminal', () => {
+  it('redraws one screen, whatever its height becomes, and leaves what was said', () => {
+    const one = new WatchedRun('mine');
+    const terminal = new TestTerminal();
+    const view = new LiveView(terminal.stream);
+    view.busy('reading configs/mine.jsonnet');
+    expect(terminal.screen.map(plain)).toEqual(['reading configs/mine.jsonnet']);
+    view.begin(one.course);
+    vi.advanceTimersByTime(1000);
+    expect(terminal.screen.at(-1)).toContain('logs/console.log');
+    one.measure(1, { 'reward/mean': 4, 'alarm/edge_density': 1 });
+    one.state('waiting', 1, 'the judge is away');
+    vi.advanceTimersByTime(1000);
+    const screen = terminal.screen.map(plain);
+    expect(screen.map((line) => line.slice(2).split(/ {2,}/)[0])).toEqual([
+      '',
+      'ne',
+      '━'.repeat(0) + '┄'.repeat(40),
+      'reward',
+      'waits',
+      'ALARM',
+      'log',
+    ]);
+    view.heard('mine', 'warning: 3 episodes are unscored');
+    view.heard('mine', 'warning: 4 episodes are unscored');
+    view.end();
+    expect(terminal.screen.map(plain)).toEqual(['warning: 3 episodes are unscored']);
+  });
+
+  it('has no colour with NO_COLOR, and no escape sequence of what runs print', () => {
+    vi.stubEnv('NO_COLOR', '1');
+    const one = new WatchedRun('mine');
+    const terminal = new TestTerminal();
+    const view = viewOn(terminal.stream);
+    view.begin(one.course);
+    view.heard('mine', 'error: \u001b]0;owned\u0007');
+    view.output('mine', '\u001b[2J\u009b2J');
+    vi.advanceTimersByTime(1000);
+    view.end();
+    expect(terminal.written).not.toMatch(new RegExp('\\u001b\\[[0-9;]*m|\\u001b\\]|\\u001b\\[2J|\\u0007|\\u009b'));
+    expect(terminal.screen[0]).toBe(String.raw`error: \u001b]0;owned\u0007`);
+  });
+});
+
+const jobs = [fakeJob('x__a'), fakeJob('x__b')];
+const schedule = new Schedule(jobs, { retries: 0, failFast: false, halving: null, measure: () => null });
+const running = { job: jobs[0], placement: { devices: [], threads: 1 }, untilIteration: 100, startedMs: 0 };
+
+describe('a sweep', () => {
+  it('is told line by line without a terminal, a failure with its last lines and its log, warnings with their run', () => {
+    let out = '';
+    const shown = new PlainView((text) => (out += text));
+    const view = new SweepReporter('x', shown);
+    view.begin(schedule, new Map([['x__a', running]]));
+    view.tell({ kind: 'started', running });
+    shown.heard('x__a', 'starting x__a in /nowhere/x__a');
+    shown.heard('x__a', 'warning: hack alarm: edge_density is 0.4');
+    const failure = { reason: 'rank 0 was ended by SIGKILL', lastLines: ['step 1', 'step \u001b[2J'], advice: null };
+    view.tell({ kind: 'failed', running, failure, seconds: 3 });
+    view.tell({ kind: 'gave_up', name: 'x__a', reason: failure.reason });
+    view.tell({ kind: 'gave_up', name: 'x__b', reason: 'other settings' });
+    view.tell({ kind: 'finished', running, seconds: 4 });
+    view.end();
+    expect(out.split('\n')).toEqual([
+      'x: 0 of 2 finished, 2 queued',
+      'start    x__a (CPU, 1 thread)',
+      'a: warning: hack alarm: edge_density is 0.4',
+      'FAILED   x__a after 3 s: rank 0 was ended by SIGKILL',
+      '         | step 1',
+      String.raw`         | step \u001b[2J`,
+      '         log: /nowhere/x__a/logs/console.log',
+      'FAILED   x__b was not started: other settings',
+      'finished x__a in 4 s',
+      'x: 0 of 2 finished, 2 queued; 0 s',
+      '',
+    ]);
+  });
+
+  it('has a screen on a terminal, which shows by itself what was started', () => {
+    const terminal = new TestTerminal();
+    const view = new SweepReporter('x', viewOn(terminal.stream));
+    view.begin(schedule, new Map([['x__a', running]]));
+    view.tell({ kind: 'started', running });
+    expect(terminal.screen.map(plain).slice(0, 2)).toEqual(['', 'x  0 of 2 finished, 2 queued  0 s']);
+    view.tell({ kind: 'stopped', name: 'x__b', reason: 'at iteration 20' });
+    view.end();
+    expect(terminal.screen.map(plain)).toEqual(['stopped  x__b at iteration 20']);
+  });
+});
+
+describe('the time left', () => {
+  it('counts only the iterations of this attempt, and the runs to come as long as those before', () => {
+    const one = new WatchedRun('mine');
+    const course = { ...one.course, names: (phase: string) => (phase === 'queued' ? ['next'] : []) };
+    const watch = new Watch(course);
+    one.state('running', 40);
+    expect(watch.now().running[0].leftS).toBeNull();
+    vi.advanceTimersByTime(30_000);
+    one.measure(70, { 'policy/loss': 1, 'metrics/non_finite': 2 });
+    expect(watch.now().running[0]).toMatchObject({
+      iteration: 70,
+      leftS: 30,
+      alarms: ['2 metrics are not finite'],
+      unscored: null,
+      learning: { label: 'loss', values: [1] },
+    });
+    watch.finished(100);
+    expect(watch.now().leftS).toBe(130);
+  });
+
+  it('is not at the mercy of a run that cannot be read', () => {
+    const one = new WatchedRun('mine');
+    writeFileSync(one.run.paths.state, '{');
+    expect(new Watch(one.course).now().running).toMatchObject([{ iteration: 0, learning: null }]);
+  });
+});
+
+describe('metrics that grow', () => {
+  it('are read on, whatever becomes of the file', () => {
+    const one = new WatchedRun('mine');
+    const tail = new MetricsTail(one.run.paths.metrics, ['reward/mean']);
+    tail.read();
+    expect(tail.last).toBeNull();
+    one.measure(0, { 'validation/loss': 3 });
+    one.measure(1, { 'reward/mean': 1 });
+    appendFileSync(one.run.paths.metrics, '{"iteration":2,"rew');
+    tail.read();
+    expect(tail.last?.iteration).toBe(1);
+    appendFileSync(one.run.paths.metrics, 'ard/mean":"NaN"}\nno line\n');
+    tail.read();
+    expect(tail.last).toEqual({ iteration: 2, metrics: { 'reward/mean': NaN } });
+    expect(tail.curve('reward/mean')).toEqual([1, NaN]);
+    // A run that goes on from an earlier checkpoint.
+    writeFileSync(one.run.paths.metrics, '{"iteration":0}\n');
+    tail.read();
+    expect([tail.last?.iteration, tail.curve('reward/mean'), tail.heldOut]).toEqual([0, [], []]);
+  });
+
+  it('of a long run are read from their end, with the first evaluation', () => {
+    const one = new WatchedRun('mine');
+    one.measure(0, { 'validation/loss': 3 });
+    const row = (iteration: number): string => JSON.stringify({ iteration, 'reward/mean': 1, more: 'x'.repeat(200) });
+    appendFileSync(one.run.paths.metrics, `${Array.from({ length: 9000 }, (_, i) => row(i + 1)).join('\n')}\n`);
+    const tail = new MetricsTail(one.run.paths.metrics, ['reward/mean']);
+    tail.read();
+    expect(tail.last?.iteration).toBe(9000);
+    expect(tail.curve('reward/mean').length).toBeLessThan(3000);
+    expect(tail.heldOut.map(({ iteration }) => iteration)).toEqual([0]);
+  });
+});
+
+/** Without colours. */
+function plain(line: string): string {
+  return line.replace(new RegExp('\\u001b\\[[0-9;]*m', 'g'), '');
+}

@@ -1,0 +1,37 @@
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { expect, it } from 'vitest';
+import { RunPaths } from '../../../src/run/paths.js';
+import { contactSheets, keepContactSheet, spreadOut, startMiddleEnd } from '../../../src/run/report/sheets.js';
+import { testFolder } from '../../support/folder.js';
+
+it('keeps the first and the last, and the others at even distances', () => {
+  const stay: number[] = [];
+  for (let iteration = 0; iteration <= 1000; iteration += 25) {
+    stay.push(iteration);
+    const kept = spreadOut(stay);
+    expect(kept.length).toBeLessThanOrEqual(9);
+    stay.splice(0, stay.length, ...kept);
+    expect([stay[0], stay.at(-1)]).toEqual([0, iteration]);
+  }
+  expect(stay).toEqual(expect.arrayContaining([0, 200, 400, 600, 800, 1000]));
+  expect(spreadOut([0, 1, 2], 9)).toEqual([0, 1, 2]);
+  expect(spreadOut([])).toEqual([]);
+});
+
+it('finds the start, the middle and the end', () => {
+  const sheets = [0, 10, 40, 50].map((iteration) => ({ iteration, path: String(iteration) }));
+  expect(startMiddleEnd(sheets).map(({ iteration }) => iteration)).toEqual([0, 10, 50]);
+  expect(startMiddleEnd(sheets.slice(0, 1)).map(({ iteration }) => iteration)).toEqual([0]);
+  expect(startMiddleEnd([])).toEqual([]);
+});
+
+it('draws one, which is also the latest, and passes over files of other names', async () => {
+  const paths = new RunPaths(testFolder('sheets'), 'mine');
+  mkdirSync(paths.contactSheetsDir, { recursive: true });
+  writeFileSync(`${paths.contactSheetsDir}/000001.png.7.tmp`, 'torn');
+  const row = { instruction: 'x', source: null, edit: null, truth: null, score: '1', words: null };
+  await keepContactSheet(paths, 20, [row]);
+  const [sheet, ...more] = contactSheets(paths);
+  expect([sheet.iteration, more]).toEqual([20, []]);
+  expect(readFileSync(sheet.path).equals(readFileSync(paths.contactSheet))).toBe(true);
+});

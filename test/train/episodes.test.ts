@@ -1,0 +1,68 @@
+import { existsSync } from 'node:fs';
+import { describe, expect, it } from 'vitest';
+import type { Answer } from '../../src/policies/policy.js';
+import type { Outcome } from '../../src/rewards/score/types.js';
+import { readEpisodes } from '../../src/run/episodes.js';
+import { RunPaths } from '../../src/run/paths.js';
+import { recordEpisodes, type IterationRecord } from '../../src/train/episodes.js';
+import type { Prompt } from '../../src/scoring/task.js';
+import { testFolders } from '../support/folder.js';
+
+const folder = testFolders('episodes');
+
+function picture(level: number) {
+  return { width: 1, height: 1, data: Uint8Array.of(level, level, level) };
+}
+
+/** Two answers to each of two prompts, of which the first alone has a labelled result. */
+function iteration(): IterationRecord<Prompt, Answer> {
+  const answer = { finished: true, logProbs: Float64Array.of(-1) } as unknown as Answer;
+  const outcome: Outcome = { kind: 'scored', value: 1, normalised: 0.1, parts: {}, terms: [] };
+  const prompts = [0, 1].map((at): Prompt => ({ id: `sample ${at}`, instruction: 'do', sourcePng: null }));
+  return {
+    iteration: 5,
+    groups: prompts.map((prompt) => ({ prompt, answers: [answer, answer] })),
+    outcomes: prompts.map(() => [outcome, outcome]),
+    advantages: prompts.map(() => ({ advantages: Float64Array.of(-1, 1) })) as unknown as IterationRecord<
+      Prompt,
+      Answer
+    >['advantages'],
+    kept: prompts.map((_, at) =>
+      [0, 1].map((i) => ({
+        key: `5/${at}/${i}`,
+        record: {},
+        edited: picture(10 * at + i),
+        truth: at === 0 && i === 0 ? picture(200) : null,
+      })),
+    ),
+  };
+}
+
+describe('recorded episodes', () => {
+  it('name their pictures, among them the labelled result, which is one for all answers to a prompt', async () => {
+    const paths = new RunPaths(folder(), 'run');
+    await recordEpisodes(paths, iteration(), true);
+    const lines = readEpisodes(paths, 5) ?? [];
+    const named = lines.map(({ key, edited, truth }) => [key, typeof edited, truth]);
+    const truth = lines[0]['truth'] as string;
+    expect(named).toEqual([
+      ['5/0/0', 'string', truth],
+      ['5/0/1', 'string', truth],
+      ['5/1/0', 'string', null],
+      ['5/1/1', 'string', null],
+    ]);
+    expect(existsSync(paths.media(truth))).toBe(true);
+  });
+
+  it('name none where pictures are not kept', async () => {
+    const paths = new RunPaths(folder(), 'run');
+    await recordEpisodes(paths, iteration(), false);
+    expect(readEpisodes(paths, 5)?.map((line) => 'truth' in line || 'edited' in line)).toEqual([
+      false,
+      false,
+      false,
+      false,
+    ]);
+    expect(existsSync(paths.mediaDir)).toBe(false);
+  });
+});
