@@ -79,8 +79,9 @@ function writeMetrics(paths: RunPaths, { lines, iteration, numIterations, level 
     if (at > 0) {
       line['reward/mean'] = reached + random.normal() * 0.2;
       for (const part of parts) line[`reward/viescore/${part}`] = reached + random.normal() * 0.4;
-      for (const name of ['loss', 'kl', 'entropy', 'grad_norm', 'learning_rate'])
-        {line[`policy/${name}`] = random.uniform();}
+      for (const name of ['loss', 'kl', 'entropy', 'grad_norm', 'learning_rate']) {
+        line[`policy/${name}`] = random.uniform();
+      }
       for (const name of ['total', 'rollout', 'render', 'judge', 'reference', 'update', 'other']) {
         line[`time/${name}`] = random.uniform();
       }

@@ -11,8 +11,9 @@ const LONG = 60_000;
 
 function lines(from: number, to: number): string {
   let text = '';
-  for (let i = from; i < to; i++)
-    {text += `${JSON.stringify({ iteration: i, a: i / 2, ...(i % 3 === 0 ? { b: 9 - i } : {}) })}\n`;}
+  for (let i = from; i < to; i++) {
+    text += `${JSON.stringify({ iteration: i, a: i / 2, ...(i % 3 === 0 ? { b: 9 - i } : {}) })}\n`;
+  }
   return text;
 }
 

@@ -82,8 +82,9 @@ export function Picture({ path, label }: { readonly path: string; readonly label
         else setFound({ url, error: null });
       },
       (error: unknown) => {
-        if (!stop.signal.aborted)
-          {setFound({ url: null, error: error instanceof Error ? error.message : String(error) });}
+        if (!stop.signal.aborted) {
+          setFound({ url: null, error: error instanceof Error ? error.message : String(error) });
+        }
       },
     );
     return () => {
