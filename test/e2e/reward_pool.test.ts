@@ -1,5 +1,5 @@
 /** A run of ip_adapter that several reward servers score, which read its words and ask a judge. */
-import { existsSync, readFileSync } from 'node:fs';
+import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { spawn } from 'node:child_process';
 import { afterAll, expect, it } from 'vitest';
@@ -44,10 +44,14 @@ it('is scored by a pool of servers with weights of its own', async () => {
   expect(endpoint).toHaveLength(2);
 
   const terms = [{ name: 'remote', weight: 1, endpoint, terms: { ocr_confidence: 0.4, align_quality: 0.6 } }];
+  // Pixels from random weights are noise, in which a reader believes to see words; latents from random weights are plain paper.
+  const pixels = join(place.dir, 'pixels.libsonnet');
+  const init = 'init: if super.init == null then null else super.init { patch: 4 }';
+  writeFileSync(pixels, `{ policy+: { parts+: { vae: null }, ${init} } }`);
   const { code, err } = await place.call(
     [
       ...['run', 'configs/ip_adapter.jsonnet', '--with', 'configs/lib/ip_adapter_tiny.libsonnet'],
-      ...['--with', 'test/e2e/recipes/ip_adapter_small.libsonnet'],
+      ...['--with', 'test/e2e/recipes/ip_adapter_small.libsonnet', '--with', pixels],
       ...['--set', `reward.terms=${JSON.stringify(terms)}`, '--set', 'num_iterations=2'],
     ],
     { APP__REWARD_FUNCTION_API_BASE: endpoint[0] },
