@@ -4,6 +4,7 @@
  */
 const layers = [
   ['cli', '^src/cli/'],
+  ['web', '^src/web/'],
   ['launch', '^src/launch/'],
   // A recipe's other files wire its parts; its settings lie below the config, which reads them.
   ['recipes', '^src/recipes/(open[a-z_]*\\.ts|[^/]+/(?!settings\\.ts))'],
@@ -59,8 +60,8 @@ module.exports = {
     {
       name: 'recipes-by-their-tables',
       severity: 'error',
-      // The dialect of flat files is one recipe's.
-      from: { path: '^src/', pathNot: '^src/(recipes/|config/(flat|settings)\\.ts)' },
+      // Each dialect of flat files is one recipe's.
+      from: { path: '^src/', pathNot: '^src/(recipes/|config/(flat|flat_flow|settings)\\.ts)' },
       to: { path: '^src/recipes/[^/]+/' },
     },
     {
@@ -72,6 +73,12 @@ module.exports = {
         path: 'node_modules/(onnxruntime-node|sharp|openai|undici|tesseract\\.js)/|^src/(engines|rewards/terms/(ocr|clip))/',
         dependencyTypesNot: ['dynamic-import', 'type-only'],
       },
+    },
+    {
+      name: 'page-runs-in-browsers',
+      severity: 'error',
+      from: { path: '^src/web/page/' },
+      to: { pathNot: '^src/web/(page/|wire\\.ts$)|node_modules/(preact|uplot)/' },
     },
     { name: 'src-knows-no-tests', severity: 'error', from: { path: '^src/' }, to: { path: '^(test|scripts)/' } },
     ...layers.map(([name, path], at) => ({

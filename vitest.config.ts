@@ -40,7 +40,16 @@ export default defineConfig({
       { extends: true, test: { name: 'unit-mocks', ...inScratch, include: [mocks], exclude: [e2e] } },
       { extends: true, test: { name: 'slow', ...inScratch, include: [slow], exclude: [e2e], testTimeout: 240_000 } },
       // Its set-up builds dist/ and trains a chain of runs that the tests begin with.
-      { extends: true, test: { name: 'e2e', include: [e2e], globalSetup: 'test/e2e/setup.ts', testTimeout: 180_000 } },
+      {
+        extends: true,
+        test: {
+          name: 'e2e',
+          include: [e2e],
+          globalSetup: 'test/e2e/setup.ts',
+          testTimeout: 180_000,
+          expect: { poll: { timeout: 20_000 } },
+        },
+      },
     ],
   },
 });

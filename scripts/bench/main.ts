@@ -46,6 +46,10 @@ const benches: Readonly<Record<string, { readonly summary: string; readonly run:
       "SmolLM2-135M beside Python's transformers and peft, in turns: sampling, gradients, an optimizer step; `smollm2 --model FOLDER [--python PATH] [--rounds N]`",
     run: async () => (await import('./smollm2.js')).benchSmolLm2(),
   },
+  dashboard: {
+    summary: 'the dashboard before 5,000 runs and a file of 100,000 lines of metrics: lists, curves, the page',
+    run: async () => (await import('./dashboard.js')).benchDashboard(),
+  },
   ocr: {
     summary:
       'reading 200 drawn signs with one worker and with two: start, milliseconds per image, CPU, how many are right',

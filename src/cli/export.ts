@@ -9,7 +9,7 @@ import { findRun } from '../run/find.js';
 import type { ExportedDtype } from '../policies/tokens/export.js';
 import type { RunPaths } from '../run/paths.js';
 import { printError, printJson, printLine } from './output.js';
-import { expDirOption, flag, numberOption, text, wholeNumber, type Action } from './verb.js';
+import { expDirOption, flag, numberOption, text, wholeNumber, type Action, type Arguments } from './verb.js';
 
 const STAGING = '.exporting-';
 
@@ -21,8 +21,18 @@ export const exportVerb: Action = {
       .option('out', {
         type: 'string',
         requiresArg: true,
-        demandOption: true,
         describe: 'the folder to write; it must not hold anything',
+      })
+      .option('hub', {
+        type: 'string',
+        requiresArg: true,
+        describe: 'publish it on the Hugging Face Hub, in this repository (owner/name), with a model card',
+      })
+      .option('branch', { type: 'string', requiresArg: true, describe: 'the branch on the Hub (default: main)' })
+      .option('public', {
+        type: 'boolean',
+        default: false,
+        describe: 'make a repository that is not there for all to see',
       })
       .option('format', {
         choices: ['adapter', 'merged'] as const,
@@ -40,15 +50,18 @@ export const exportVerb: Action = {
       .option('json', { type: 'boolean', default: false, describe: 'print one JSON document, for machines' })
       .option('exp-dir', expDirOption)
       .example('$0 export text_plain --out exported', 'the last checkpoint')
-      .example(
-        '$0 export text_plain --format merged --dtype bfloat16 --out exported',
-        'ready for transformers or vLLM',
-      ),
+      .example('$0 export text_plain --format merged --dtype bfloat16 --out exported', 'ready for transformers or vLLM')
+      .example('$0 export text_plain --hub me/text_plain', 'published; HF_TOKEN has to allow it'),
   run: async (args) => {
     const expDir = text(args, 'exp-dir');
     const paths = findRun(text(args, 'run'), expDir === '' ? undefined : expDir);
     const checkpoint = chosen(paths, wholeNumber(args, 'checkpoint', 0));
-    const { exportAdapter, exportMerged, holdsAdapter } = await import('../policies/tokens/export.js');
+    if (text(args, 'hub') !== '') return publish(args, paths, checkpoint);
+    if (text(args, 'out') === '') {
+      throw new UsageError('neither --out nor --hub is given', { next: 'Name a folder, or a repository of the Hub.' });
+    }
+    const { holdsAdapter } = await import('../policies/adapter_files.js');
+    const { exportAdapter, exportMerged } = await import('../policies/tokens/export.js');
     const format = text(args, 'format') || (holdsAdapter(checkpoint.dir) ? 'adapter' : 'merged');
     const asked = text(args, 'dtype');
     if (format === 'adapter' && asked !== '') {
@@ -76,6 +89,35 @@ export const exportVerb: Action = {
     return 0;
   },
 };
+
+/** `--hub`: as a repository's commit instead of a folder. */
+async function publish(args: Arguments, paths: RunPaths, checkpoint: WholeCheckpoint): Promise<number> {
+  if (text(args, 'out') !== '') {
+    throw new UsageError('found --out and --hub', { next: 'Export twice: into a folder, and to the Hub.' });
+  }
+  const [{ MAIN, publishCheckpoint }, { hubEnvironment }] = await Promise.all([
+    import('../track/hub/publish.js'),
+    import('../models/hub/environment.js'),
+  ]);
+  const { iteration, dir } = checkpoint;
+  const published = await publishCheckpoint(
+    {
+      paths,
+      checkpoint: dir,
+      iteration,
+      format: (text(args, 'format') || null) as 'adapter' | 'merged' | null,
+      dtype: (text(args, 'dtype') || 'float32') as ExportedDtype,
+      repository: text(args, 'hub'),
+      branch: text(args, 'branch') || MAIN,
+      private: !flag(args, 'public'),
+    },
+    hubEnvironment(),
+  );
+  const { repository, commit, url, format } = published;
+  if (flag(args, 'json')) printJson({ run_name: paths.runName, iteration, format, repository, commit, url });
+  else printLine(`${paths.runName}, iteration ${iteration}, as ${format}: ${url}`);
+  return 0;
+}
 
 /** The checkpoint of an iteration, or the last whole one. Raises CheckpointError where there is none. */
 function chosen(paths: RunPaths, iteration: number | null): WholeCheckpoint {

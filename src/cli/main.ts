@@ -35,10 +35,15 @@ const verbs: Readonly<Record<string, Entry>> = {
     load: async () => (await import('./report.js')).reportVerb,
   },
   compare: { summary: 'runs side by side', load: async () => (await import('./compare.js')).compareVerb },
+  dashboard: {
+    summary: 'a page that shows runs while they go on',
+    load: async () => (await import('./dashboard.js')).dashboardVerb,
+  },
   export: {
     summary: "write a run's model for other programs",
     load: async () => (await import('./export.js')).exportVerb,
   },
+  sync: { summary: 'send what tracking has not sent', load: async () => (await import('./sync.js')).syncVerb },
   runs: { summary: 'remove runs, and what no run needs', load: async () => (await import('./runs.js')).runsVerb },
   rescore: {
     summary: 'score a run again by another reward',

@@ -40,6 +40,7 @@ export const rescoreVerb: Action = {
         default: false,
         describe: 'ask no judge: score only what the records suffice for',
       })
+      .option('held-out', { type: 'boolean', default: false, describe: 'leave the episodes of training out' })
       .option('json', { type: 'boolean', default: false, describe: 'print the summary as one JSON document' })
       .option('exp-dir', expDirOption)
       .example('$0 rescore sft_s__rl_s --reward ground_score', 'what would another reward have said?')
@@ -69,6 +70,7 @@ export const rescoreVerb: Action = {
         resolveRun,
         judge: flag(args, 'offline') || reward.endpoint === '' ? null : () => judges.addressOf(reward),
         offline: flag(args, 'offline'),
+        heldOutOnly: flag(args, 'held-out'),
         onNote: printError,
         onProgress: ({ iteration, heldOut }, at, of) => {
           const kind = heldOut ? 'held-out episodes' : 'episodes';

@@ -1,4 +1,5 @@
 /** `editrl resume RUN_NAME`: continues a run, or a fork of it, from its own records. */
+import type { LoadedConfig } from '../config/load.js';
 import { dependencies } from '../config/models.js';
 import { must, UsageError } from '../core/errors.js';
 import { checkChanges } from '../run/claim.js';
@@ -7,9 +8,9 @@ import { noView, viewOn } from '../launch/live/view.js';
 import { findRun } from '../run/find.js';
 import { forkRun } from '../run/fork.js';
 import { withMovedPins } from '../run/parents.js';
-import { checkRunName } from '../run/paths.js';
-import { recordedConfig } from '../run/recorded_config.js';
-import { readRecord } from '../run/record.js';
+import { checkRunName, type RunPaths } from '../run/paths.js';
+import { recordedConfig, type RecordedRequest } from '../run/recorded_config.js';
+import { readRecord, type RunRecord } from '../run/record.js';
 import { printLine } from './output.js';
 import { allowedChanges, trainOrSubmit } from './run.js';
 import {
@@ -40,6 +41,11 @@ export const resumeVerb: Action = {
       .options(trainingOptions)
       .option('from', { ...numberOption, describe: 'fork: the iteration whose checkpoint another run begins with' })
       .option('as', { type: 'string', describe: "fork: the other run's run_name" })
+      .option('fresh', {
+        type: 'boolean',
+        default: false,
+        describe: 'begin anew with the settings that it recorded: what lies there is kept beside it, as RUN_NAME.old-1',
+      })
       .option('exp-dir', expDirOption)
       .example('$0 resume sft_s__rl_s', 'from its last whole checkpoint; no config is needed')
       .example('$0 resume sft_s__rl_s --set num_iterations=120', 'and make it longer')
@@ -54,6 +60,9 @@ export const resumeVerb: Action = {
     const json = flag(args, 'json');
     const how = { json, view: json ? noView : viewOn(process.stdout) };
     const fork = forkOf(args);
+    if (flag(args, 'fresh')) {
+      return trainOrSubmit(beginAnew(source, record, request, fork !== null), { ...how, fresh: true });
+    }
     if (fork === null) return trainOrSubmit(recordedConfig(source, record, request), how);
     // A refused change has to leave no fork behind.
     const config = recordedConfig(source, record, { ...request, runName: fork.name });
@@ -66,6 +75,25 @@ export const resumeVerb: Action = {
     return trainOrSubmit(config, how);
   },
 };
+
+/** The recorded config of a run that is to begin anew. Raises UsageError where that would make another run of it. */
+function beginAnew(paths: RunPaths, record: RunRecord, request: RecordedRequest, forks: boolean): LoadedConfig {
+  if (forks || (request.allowChanges ?? []).length > 0) {
+    throw new UsageError(`found --fresh and ${forks ? '--from' : '--allow-changes'}`, {
+      next: 'A run that begins anew takes any settings, and none of its checkpoints: leave out the one or the other.',
+    });
+  }
+  if (record.fork !== undefined) {
+    const { run, iteration } = record.fork;
+    throw new UsageError(
+      `${paths.runName} is a fork: it begins with iteration ${iteration} of ${run}, not with its settings`,
+      {
+        next: `Fork again: editrl resume ${run} --from ${iteration} --as NAME`,
+      },
+    );
+  }
+  return recordedConfig(paths, record, request);
+}
 
 function forkOf(args: Arguments): { iteration: number; name: string } | null {
   const [from, name] = [wholeNumber(args, 'from', 0), text(args, 'as')];

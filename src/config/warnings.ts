@@ -4,18 +4,11 @@ import type { RunSettings, TrainedSettings } from '../schema/run.js';
 import { growable, optimizerSteps } from './growth.js';
 
 export function warningsOf(settings: RunSettings): string[] {
-  const warnings = isTrainable(settings) ? ofTraining(settings) : [];
-  if (settings.track.push_to_hub !== null) {
-    warnings.push('track.push_to_hub: publishing on the Hub is not available in this version; nothing is pushed');
-  }
-  if (settings.track.wandb !== null) {
-    warnings.push('track.wandb: forwarding to W&B is not available in this version; metrics stay in the run directory');
-  }
-  return warnings;
+  return isTrainable(settings) ? ofTraining(settings) : [];
 }
 
 function ofTraining(settings: TrainedSettings): string[] {
-  const { data, algorithm, optimizer } = settings;
+  const { data, algorithm, optimizer, checkpoint, track } = settings;
   const warnings = [...recipeOf(settings).warnings(settings)];
   if (data?.validation.some(({ coefficient }) => coefficient !== null)) {
     warnings.push(
@@ -25,6 +18,13 @@ function ofTraining(settings: TrainedSettings): string[] {
   if (!growable(settings) && optimizerSteps(settings) <= algorithm.warmup_steps) {
     warnings.push(
       `optimizer.schedule: '${optimizer.schedule}' has no effect; the run ends within its ${algorithm.warmup_steps} warm-up steps`,
+    );
+  }
+  const published = track.push_to_hub?.every_n_iterations ?? null;
+  const { save_every_n_iterations: saved } = checkpoint;
+  if (published !== null && published % saved !== 0) {
+    warnings.push(
+      `track.push_to_hub: only checkpoints are published, and there is one every ${saved} iterations: of every ${published} only those that both divide`,
     );
   }
   return warnings;

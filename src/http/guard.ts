@@ -1,4 +1,7 @@
-/** Who may ask: programs that know the token, or, where only this machine reaches the address, its programs; never web pages. */
+/**
+ * Who may ask: programs that know the token, or, where only this machine reaches the address, its programs; never web pages, but for those that
+ * the server itself gave out.
+ */
 import { createHash, timingSafeEqual } from 'node:crypto';
 import type { IncomingHttpHeaders } from 'node:http';
 import { isIPv4 } from 'node:net';
@@ -45,10 +48,12 @@ export class Guard {
   /**
    * @param host the address that is listened on.
    * @param token null lets every program in that reaches the address. Raises ConfigError as `requireToken` does.
+   * @param ownPages whether pages that came from this server may ask it.
    */
   constructor(
     private readonly host: string,
     token: string | null,
+    private readonly ownPages = false,
   ) {
     requireToken(host, token);
     this.#digest = token === null ? null : digest(token);
@@ -62,8 +67,15 @@ export class Guard {
   /** Raises Refusal for what a web page made a browser send, which reaches the loopback addresses of its machine for every page that it shows. */
   refusePages(headers: IncomingHttpHeaders): void {
     const site = headers['sec-fetch-site'] ?? 'none';
-    if (headers.origin !== undefined || (site !== 'none' && site !== 'same-origin')) {
-      throw new Refusal('forbidden', 'Requests from web pages are refused: this server is for programs.');
+    // The name in it is looked at below, as that of every request.
+    const own = this.ownPages && headers.origin === `http://${headers.host}`;
+    if ((headers.origin !== undefined && !own) || (site !== 'none' && site !== 'same-origin')) {
+      throw new Refusal(
+        'forbidden',
+        this.ownPages
+          ? 'Requests from pages of other sites are refused; open the address that was printed by itself.'
+          : 'Requests from web pages are refused: this server is for programs.',
+      );
     }
     if (!isLoopback(this.host)) return;
     // A page whose name leads to this machine (DNS rebinding) counts as the server's own, but for the name.

@@ -1,5 +1,5 @@
 /**
- * The HTTP server that gateway, reward server and rule judge stand on: a table of routes behind a guard, bounded in what it holds, and
+ * The HTTP server that gateway, reward server, rule judge and dashboard stand on: a table of routes behind a guard, bounded in what it holds, and
  * stopped within a time limit. On node:http alone, since all of that (bytes counted while they arrive over all requests, refusals that reach
  * a client who still sends, connections that somebody else accepted) lies below Fastify and Hono, and six paths need no router.
  */
@@ -71,8 +71,10 @@ export interface HttpServerOptions {
   readonly host: string;
   /** Null where every program may ask that reaches the address. */
   readonly token: string | null;
-  /** By path. One that ends with a slash stands for all paths below it. */
+  /** By path. One that ends with a slash stands for all paths below it, but for `/` alone, which stands for itself. */
   readonly routes: Readonly<Record<string, Route>>;
+  /** Whether pages that came from this server may ask it; those of others never may. */
+  readonly ownPages?: boolean;
   /** With `/run/` every path is also there as `/run/NAME/...`, where NAME is the call's scope. */
   readonly prefix?: string;
   readonly limits: HttpLimits;
@@ -100,8 +102,8 @@ export class HttpServer {
 
   /** Raises ConfigError for an address that needs a token and has none, and for a token that cannot be one. */
   constructor(private readonly options: HttpServerOptions) {
-    const { host, token, limits } = options;
-    this.#guard = new Guard(host, token);
+    const { host, token, limits, ownPages = false } = options;
+    this.#guard = new Guard(host, token, ownPages);
     this.held = new HeldBytes(limits.heldBytes);
     this.node = createServer(
       {
@@ -250,10 +252,10 @@ export class HttpServer {
     const end = prefix !== undefined && target.startsWith(prefix) ? target.indexOf('/', prefix.length + 1) : -1;
     const scope = prefix === undefined || end === -1 ? null : target.slice(prefix.length, end);
     const asked = end === -1 ? target : target.slice(end);
-    if (Object.hasOwn(routes, asked) && !asked.endsWith('/')) {
+    if (Object.hasOwn(routes, asked) && isWhole(asked)) {
       return { path: asked, route: routes[asked], rest: '', scope, query };
     }
-    const above = Object.keys(routes).find((path) => path.endsWith('/') && asked.startsWith(path));
+    const above = Object.keys(routes).find((path) => !isWhole(path) && asked.startsWith(path));
     const rest = above === undefined ? '' : decoded(asked.slice(above.length));
     if (above === undefined || rest === '') return { path: 'other', route: null, rest: '', scope, query };
     return { path: above, route: routes[above], rest, scope, query };
@@ -281,6 +283,11 @@ function handlerOf(route: Route, asked: string): Handler {
   if (handler !== undefined) return handler;
   const allow = taken.join(', ');
   throw new Refusal('method_not_allowed', `This path takes ${allow}.`, { headers: { allow } });
+}
+
+/** Whether a route's path stands for itself. */
+function isWhole(path: string): boolean {
+  return path === '/' || !path.endsWith('/');
 }
 
 /** Empty for what is not decodable. */

@@ -35,6 +35,7 @@ import { ServersOfRuns } from './run_servers.js';
 import { StopWatch } from './stop_watch.js';
 import { freePort, rankEnvironment, supervise, type Worker } from './supervise.js';
 import { claimWhenFree, endLeftovers, recordWorkers } from './takeover.js';
+import { Trackings } from './trackings.js';
 import type { SayOfServer } from './upkeep.js';
 import { versions } from './versions.js';
 import type { FromWorker, RunKind, ToWorker } from './worker_protocol.js';
@@ -70,6 +71,7 @@ export class Launcher {
   readonly #hub: HubModels;
   readonly #guardian = new Guardian();
   readonly #servers: ServersOfRuns;
+  readonly #trackings: Trackings;
   /** Parents that are finished and were made with the settings that their configs give. */
   readonly #made = new Set<string>();
   /** By the names of runs that wait for those that they start from: what takes back that they say so. */
@@ -80,6 +82,7 @@ export class Launcher {
   constructor(private readonly options: LauncherOptions) {
     const say: SayOfServer = (line, heard) => this.#tellOfServer(line, heard);
     this.#servers = new ServersOfRuns({ severalRuns: options.severalRuns ?? false, say, guardian: this.#guardian });
+    this.#trackings = new Trackings({ say: (line) => this.#say(line), kill: options.kill });
     this.#hub = new HubModels({
       say: (line) => this.#say(line),
       busy: (what) => options.view.busy(what),
@@ -204,6 +207,7 @@ export class Launcher {
     this.#guardian.close();
     await this.#hub.close();
     await this.#servers.close();
+    await this.#trackings.close();
   }
 
   /** Starts the run, and starts it again after a failure that may pass, as often as the config allows. */
@@ -275,6 +279,7 @@ export class Launcher {
     const over = new AbortController();
     /** Ends what was started for this attempt alone. */
     let serving: Promise<() => Promise<void>> | null = null;
+    const tracked = this.#trackings.attempt(settings);
     try {
       await supervise({
         run: settings.run_name,
@@ -286,18 +291,20 @@ export class Launcher {
         })),
         ipc: true,
         heartbeatTimeoutS: settings.launch.heartbeat_timeout_s,
-        stop,
+        stop: AbortSignal.any([stop, tracked.stop]),
         ...(kill === undefined ? {} : { kill }),
         askToStop: (workers) => send(workers[0], { kind: 'stop' }),
         onEnding: (worker) => send(worker, { kind: 'end' }),
         onLine: (_rank, line) => this.#heard(settings.run_name, line),
         onStarted: (started) => {
           attempt.started = started;
+          tracked.workers = started.workers;
           for (const worker of started.workers) send(worker, start);
         },
         onMessage: (worker, message) => {
           if (!attempt.receive(worker, message as FromWorker)) return;
           this.#begun(settings);
+          tracked.begin((line, level) => send(worker, { kind: 'notice', line, level }));
           serving = this.#servers.answer(settings, attempt.number, worker, over.signal);
         },
       });
@@ -307,7 +314,11 @@ export class Launcher {
       over.abort();
       await endOf(serving);
     }
-    return await attempt.end(failure);
+    try {
+      return await attempt.end(failure);
+    } finally {
+      tracked.end();
+    }
   }
 
   /** One attempt with another trainer's program; this process owns the run. */
@@ -322,6 +333,8 @@ export class Launcher {
     const lost = new AbortController();
     handle.startHeartbeat((error) => lost.abort(error));
     const asked = new StopWatch(handle.paths);
+    const tracked = this.#trackings.attempt(config.settings);
+    tracked.begin((line, level) => void log.logger.log(level, line));
     const kills = [lost.signal, asked.kill, ...(this.options.kill === undefined ? [] : [this.options.kill])];
     try {
       await endLeftovers(handle.paths);
@@ -332,9 +345,12 @@ export class Launcher {
         guardian: this.#guardian,
         placement,
         processes,
-        stop: AbortSignal.any([stop, asked.stop]),
+        stop: AbortSignal.any([stop, asked.stop, tracked.stop]),
         kill: AbortSignal.any(kills),
-        onStarted: (started) => recordWorkers(handle.paths, started),
+        onStarted: (started) => {
+          tracked.workers = started.workers;
+          recordWorkers(handle.paths, started);
+        },
         onOutput: (line) => view.output(config.settings.run_name, line),
       });
     } catch (error) {
@@ -344,6 +360,7 @@ export class Launcher {
       throw error;
     } finally {
       asked.close();
+      tracked.end();
       handle.release();
       await log.close();
     }

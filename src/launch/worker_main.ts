@@ -85,7 +85,7 @@ class Worker {
         this.#stop.abort();
         return;
       case 'notice':
-        this.#log?.logger.warn(message.line);
+        this.#log?.logger.log(message.level ?? 'warn', message.line);
         return;
       case 'stop':
         this.#stop.abort();
@@ -192,6 +192,7 @@ class Worker {
       log.logger.info(`${settings.run_name} stops here: ${end.reason}`);
     }
     await tracker.finish();
+    log.logger.debug(tracker.heldTraining());
     const [{ writeCurve }, { readMetrics }] = await Promise.all([
       import('../run/report/curve.js'),
       import('../run/metrics.js'),

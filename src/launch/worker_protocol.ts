@@ -48,7 +48,7 @@ export type ToWorker =
   /** There is no judge or no sampler, or, after `servers`, there will be none any more. */
   | { readonly kind: 'server_lost'; readonly error: ErrorMessage }
   /** For the run's log. */
-  | { readonly kind: 'notice'; readonly line: string }
+  | { readonly kind: 'notice'; readonly line: string; readonly level?: 'info' | 'warn' }
   /** Checkpoint and end. */
   | { readonly kind: 'stop' }
   /** End at once: another rank has failed. */

@@ -36,6 +36,8 @@ export interface RescoreRequest {
   readonly judge: (() => Promise<JudgeAddress>) | null;
   /** Whether servers of the terms' own are not asked either. */
   readonly offline?: boolean;
+  /** Whether episodes of training are left out. */
+  readonly heldOutOnly?: boolean;
   /** Told what is worth knowing of the judge; see `WaitOptions`. */
   readonly onNote?: (note: string) => void;
   /** Called before each file of episodes. */
@@ -80,7 +82,7 @@ export async function rescore(request: RescoreRequest): Promise<RescoreSummary> 
   });
   try {
     const episodes: RescoredEpisode[] = [];
-    const files = listEpisodeFiles(paths);
+    const files = listEpisodeFiles(paths).filter(({ heldOut }) => heldOut || request.heldOutOnly !== true);
     const redraws = await drawsAsBefore(files, { paths, task, noTask });
     const sources = { paths, task, noTask, redraws };
     for (const [at, file] of files.entries()) {

@@ -52,6 +52,8 @@ export interface ClaimRequest {
   readonly models?: Readonly<Record<string, string>>;
   /** Where the settings came from. */
   readonly config?: ConfigSource;
+  /** The experiment that it is started for. */
+  readonly experiment?: string;
   /** Settings that decide the result and may differ this time, by their dotted paths; each has to differ. */
   readonly allowChanges?: readonly string[];
 }
@@ -306,6 +308,7 @@ function makeRecord(
   const attempts = before?.attempts ?? [];
   const config = request.config ?? before?.config;
   const models = request.models ?? before?.models ?? {};
+  const experiment = request.experiment ?? before?.experiment;
   return {
     format: 1,
     run_name: request.settings.run_name,
@@ -318,6 +321,7 @@ function makeRecord(
     ...(Object.keys(request.texts ?? {}).length === 0 ? {} : { texts: request.texts }),
     ...(before?.data === undefined ? {} : { data: before.data }),
     ...(config === undefined ? {} : { config }),
+    ...(experiment === undefined ? {} : { experiment }),
     ...(before?.fork === undefined ? {} : { fork: before.fork }),
     created_at: before?.created_at ?? now,
     attempts: [

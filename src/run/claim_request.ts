@@ -25,7 +25,7 @@ export type AttemptContext = Pick<
 
 /** What of a loaded config a claim is made from. */
 export type ClaimedConfig = Pick<LoadedConfig, 'settings' | 'resultHash' | 'importHash'> &
-  Partial<Pick<LoadedConfig, 'file' | 'overlays' | 'sets' | 'allowChanges'>>;
+  Partial<Pick<LoadedConfig, 'file' | 'overlays' | 'sets' | 'experiment' | 'allowChanges'>>;
 
 /**
  * The claim of a config's run. `allowChanges` of the context goes before that of the config. Its comparison raises
@@ -33,7 +33,7 @@ export type ClaimedConfig = Pick<LoadedConfig, 'settings' | 'resultHash' | 'impo
  */
 export function claimRequest(config: ClaimedConfig, context: AttemptContext): ClaimRequest {
   const allowChanges = context.allowChanges ?? config.allowChanges ?? [];
-  const { file, overlays = [], sets = [] } = config;
+  const { file, overlays = [], sets = [], experiment } = config;
   return {
     ...context,
     settings: { ...config.settings },
@@ -43,6 +43,7 @@ export function claimRequest(config: ClaimedConfig, context: AttemptContext): Cl
     resultHash: config.resultHash,
     importHash: config.importHash,
     allowChanges,
+    ...(experiment === undefined ? {} : { experiment }),
     ...(file === undefined
       ? {}
       : { config: { file: resolve(file), overlays: overlays.map((overlay) => resolve(overlay)), sets } }),

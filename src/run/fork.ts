@@ -108,7 +108,8 @@ function linkOrCopy(from: string, to: string): void {
   }
 }
 
-function linkFolder(from: string, to: string): void {
+/** Gives a finished folder's files a second place; what replaces them there leaves these alone. Raises what the system says. */
+export function linkFolder(from: string, to: string): void {
   mkdirSync(to, { recursive: true });
   for (const file of readdirSync(from)) linkOrCopy(join(from, file), join(to, file));
 }

@@ -64,12 +64,15 @@ function lineOf(iteration: number, metrics: Metrics): Record<string, number> {
 
 /** Reads a run's metrics, oldest first; empty when there are none yet. Raises RunError on a line that is none. */
 export function readMetrics(paths: RunPaths): MetricsLine[] {
-  return readLines(paths.metrics).map((line) => {
-    const metrics: Record<string, number> = {};
-    for (const [name, value] of Object.entries(line)) {
-      const number = decodeNumber(value);
-      if (name !== 'iteration' && number !== null) metrics[name] = number;
-    }
-    return { iteration: Number(line['iteration']), metrics };
-  });
+  return readLines(paths.metrics).map(metricsOfLine);
+}
+
+/** What a line of the journal holds, whose `iteration` is a number. */
+export function metricsOfLine(line: Readonly<Record<string, unknown>>): MetricsLine {
+  const metrics: Record<string, number> = {};
+  for (const [name, value] of Object.entries(line)) {
+    const number = decodeNumber(value);
+    if (name !== 'iteration' && number !== null) metrics[name] = number;
+  }
+  return { iteration: Number(line['iteration']), metrics };
 }

@@ -31,8 +31,8 @@ export function parseIterationName(name: string): number | null {
 
 /** The folders in which a training writes files beside their places first. */
 export function writtenFolders(paths: RunPaths): string[] {
-  const { dir, episodesDir, mediaDir, judgementsDir, answersDir, contactSheetsDir } = paths;
-  return [dir, episodesDir, mediaDir, judgementsDir, answersDir, contactSheetsDir];
+  const { dir, episodesDir, mediaDir, judgementsDir, answersDir, contactSheetsDir, trackDir } = paths;
+  return [dir, episodesDir, mediaDir, judgementsDir, answersDir, contactSheetsDir, trackDir];
 }
 
 /** Where everything of one run lies. Only names: nothing is read or made. */
@@ -127,6 +127,32 @@ export class RunPaths {
   }
   rankLog(attempt: number, rank: number): string {
     return join(this.attemptLogsDir(attempt), `rank_${rank}.log`);
+  }
+  /** What follows from the rest: what has been sent where, and what was measured of the machine. */
+  get trackDir(): string {
+    return join(this.dir, 'track');
+  }
+  get trackLock(): string {
+    return join(this.trackDir, 'lock.json');
+  }
+  /** CPU, memory and GPUs while the run went on. */
+  get systemMetrics(): string {
+    return join(this.trackDir, 'system.jsonl');
+  }
+  /** How far W&B has the run. */
+  get wandb(): string {
+    return join(this.trackDir, 'wandb.json');
+  }
+  /** How far the event files have the run. */
+  get tensorboard(): string {
+    return join(this.trackDir, 'tensorboard.json');
+  }
+  get tensorboardDir(): string {
+    return join(this.dir, 'tensorboard');
+  }
+  /** Which checkpoints are on the Hub. */
+  get hub(): string {
+    return join(this.trackDir, 'hub.json');
   }
   get curveSvg(): string {
     return join(this.dir, 'curve.svg');

@@ -79,6 +79,8 @@ export interface RunRecord {
   readonly data?: Readonly<Record<string, RecordedData>>;
   /** Absent where the settings were not read from a config file. */
   readonly config?: ConfigSource;
+  /** The experiment that the run was last started for; absent where it was started by itself. */
+  readonly experiment?: string;
   /** Absent unless the run is a fork of another. */
   readonly fork?: ForkPoint;
   readonly created_at: string;

@@ -16,19 +16,63 @@ export const track = section(
         'Publishing checkpoints on the Hugging Face Hub; null means none.',
         z
           .strictObject({
-            every_n_iterations: operation('Publish every this many iterations.', positiveInteger),
-            repo_id: operation('The repository on the Hub.', z.string().min(1)),
+            every_n_iterations: operation(
+              'Publish the checkpoints whose iteration is a multiple of this, each as the branch ckpt_NNNNNN, and the last one as main.',
+              positiveInteger,
+            ),
+            repo_id: operation(
+              "The repository on the Hub, as owner/name; without an owner, the token's account.",
+              z.string().min(1),
+            ),
+            private: operation('Whether a repository that is made for it is private.', z.boolean().default(true)),
           })
           .nullable()
           .default(null),
       ),
       wandb: section(
-        'Forwarding metrics to Weights & Biases; null means none.',
+        'Forwarding to Weights & Biases; null means none. The key comes from WANDB_API_KEY or ~/.netrc.',
         z
           .strictObject({
-            project: operation('The project.', z.string().min(1)),
+            project: operation(
+              'The project.',
+              z
+                .string()
+                .min(1)
+                .max(128)
+                .regex(/^[^/\\#?%:]*$/, 'a W&B project has none of / \\ # ? % :'),
+              { allowed: 'a text of 1 to 128 letters without / \\ # ? % :' },
+            ),
             entity: operation(
-              "The user or team; null means the account's default.",
+              "The user or team; null means WANDB_ENTITY, else the account's default.",
+              z.string().min(1).nullable().default(null),
+            ),
+            group: operation(
+              'What the run is grouped by; null means the experiment that it is a cell of.',
+              z.string().min(1).max(128).nullable().default(null),
+            ),
+            job_type: operation('The kind of job; null means the recipe.', z.string().min(1).nullable().default(null)),
+            tags: operation('Tags of the run.', z.array(z.string().min(1).max(64)).default([])),
+            notes: operation('What is noted about the run.', z.string().nullable().default(null)),
+            episodes: operation(
+              'So many episodes, with their images, are shown of each iteration that keeps images and of each held-out evaluation; 0 for none.',
+              z.int().min(0).max(108).default(16),
+            ),
+          })
+          .nullable()
+          .default(null),
+      ),
+      tensorboard: operation(
+        'Whether event files for TensorBoard are written into the run directory.',
+        z.boolean().default(false),
+      ),
+      prometheus: section(
+        "A page of the run's latest metrics for Prometheus, served by the launcher while it works; null means none.",
+        z
+          .strictObject({
+            port: operation('The port; runs of one launcher share a page.', z.int().min(1).max(65535).default(9464)),
+            host: operation('The address to listen on.', z.string().min(1).default('127.0.0.1')),
+            token_env: operation(
+              'The environment variable with the token that is asked for; needed where other machines reach the address.',
               z.string().min(1).nullable().default(null),
             ),
           })
@@ -39,3 +83,6 @@ export const track = section(
     .prefault({}),
 );
 export type TrackSettings = z.output<typeof track>;
+export type WandbSettings = NonNullable<TrackSettings['wandb']>;
+export type HubPublishing = NonNullable<TrackSettings['push_to_hub']>;
+export type PrometheusSettings = NonNullable<TrackSettings['prometheus']>;

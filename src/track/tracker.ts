@@ -17,26 +17,57 @@ export interface Tracker {
 /** Writes to the run directory; the source of truth of every report. */
 export class RunDirectoryTracker implements Tracker {
   readonly #journal: MetricsJournal;
+  readonly #rows = new HeldTime();
+  readonly #syncs = new HeldTime();
 
   constructor(paths: RunPaths) {
     this.#journal = new MetricsJournal(paths);
   }
 
   async iteration(iteration: number, metrics: Metrics): Promise<void> {
-    this.#journal.append(iteration, metrics);
+    this.#rows.during(() => this.#journal.append(iteration, metrics));
   }
 
   async replace(iteration: number, metrics: Metrics): Promise<void> {
-    this.#journal.replace(iteration, metrics);
+    this.#rows.during(() => this.#journal.replace(iteration, metrics));
   }
 
   async flush(): Promise<void> {
-    this.#journal.sync();
+    this.#syncs.during(() => this.#journal.sync());
   }
 
   async finish(): Promise<void> {
     this.#journal.sync();
     this.#journal.close();
+  }
+
+  /** How long the training waited for it. */
+  heldTraining(): string {
+    return `tracking held the training for ${this.#rows.mean} ms a row (longest ${this.#rows.longest} ms), ${this.#syncs.mean} ms a checkpoint`;
+  }
+}
+
+/** The time that calls of one kind take. */
+class HeldTime {
+  #ms = 0;
+  #calls = 0;
+  #longestMs = 0;
+
+  during(work: () => void): void {
+    const began = performance.now();
+    work();
+    const ms = performance.now() - began;
+    this.#ms += ms;
+    this.#calls++;
+    this.#longestMs = Math.max(this.#longestMs, ms);
+  }
+
+  get mean(): string {
+    return (this.#ms / Math.max(1, this.#calls)).toFixed(2);
+  }
+
+  get longest(): string {
+    return this.#longestMs.toFixed(2);
   }
 }
 

@@ -17,6 +17,8 @@ export interface KeptArtifact {
   readonly key: string;
   readonly record: Rendered['record'];
   readonly edited: RgbImage | null;
+  /** The labelled result, which a prompt's first answer carries for all of them. */
+  readonly truth: RgbImage | null;
 }
 
 /** An iteration's episodes, as they are recorded. */
@@ -47,7 +49,12 @@ export async function exchange<A>(
 ): Promise<AllEpisodes<A>> {
   const all = await group.allGather({ answers, outcomes });
   const artifacts = rendered.map((one) =>
-    one.map(({ record, item: { key, edited } }): KeptArtifact => ({ key, record, edited: withImages ? edited : null })),
+    one.map(({ record, item: { key, edited, truth } }, i): KeptArtifact => ({
+      key,
+      record,
+      edited: withImages ? edited : null,
+      truth: withImages && i === 0 ? truth : null,
+    })),
   );
   const kept = await group.gather({ artifacts, measured });
   return {
@@ -77,13 +84,15 @@ export async function recordEpisodes<P extends Prompt, A extends Answer>(
   const lines: object[] = [];
   for (const [g, { prompt, answers }] of groups.entries()) {
     const source = withImages && prompt.sourcePng !== null ? storePng(paths, await prompt.sourcePng()) : null;
+    const labelled = withImages ? (kept[g].at(0)?.truth ?? null) : null;
+    const truth = labelled === null ? null : await storeImage(paths, labelled);
     for (const [i, answer] of answers.entries()) {
       const { edited } = kept[g][i];
       lines.push({
         ...episodeLine(prompt, answer, kept[g][i], outcomes[g][i]),
         log_prob: isUntold(answer) ? null : answer.logProbs.reduce((sum, x) => sum + x, 0),
         advantage: advantages[g].advantages[i],
-        ...(withImages ? { source, edited: edited === null ? null : await storeImage(paths, edited) } : {}),
+        ...(withImages ? { source, edited: edited === null ? null : await storeImage(paths, edited), truth } : {}),
       });
     }
   }

@@ -57,7 +57,7 @@ describe('editrl', () => {
   it.each([
     [
       ['confg'],
-      "editrl: unknown verb 'confg'; allowed: run, sweep, plan, resume, status, stop, logs, report, export, runs, rescore, config, data, gateway, judge, reward-server, launch-check, doctor, completion\n  Did you mean: editrl config?\n",
+      "editrl: unknown verb 'confg'; allowed: run, sweep, plan, resume, status, stop, logs, report, compare, dashboard, export, sync, runs, rescore, config, data, gateway, judge, reward-server, launch-check, doctor, completion\n  Did you mean: editrl config?\n",
     ],
     [
       ['config', 'chek', 'x'],
@@ -169,11 +169,11 @@ describe('editrl config', () => {
         '--set',
         'seed=3',
         '--set',
-        'track.wandb={"project":"p"}',
+        'track.push_to_hub={"every_n_iterations":7,"repo_id":"me/edits"}',
       ]),
     ).toBe(0);
     expect(JSON.parse(written.out)).toMatchObject({ run_name: 'sft_s__rl_s', seed: 3 });
-    expect(written.error).toContain('warning: track.wandb');
+    expect(written.error).toContain('warning: track.push_to_hub');
   });
 
   it('adds the hashes with --json', async () => {

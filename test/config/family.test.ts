@@ -33,7 +33,7 @@ describe('the shipped family', () => {
   it('has every start and run of EARL, the tiny tokenizer, the answers in words and the flow policy', () => {
     const shipped = readdirSync('configs').filter((name) => name.endsWith('.jsonnet'));
     expect(shipped.sort()).toEqual(
-      [...family, 'tiny_vq', 'text_start', 'text_plain', 'ip_adapter_warmup', 'ip_adapter']
+      [...family, 'tiny_vq', 'tiny_vae', 'text_start', 'text_plain', 'ip_adapter_warmup', 'ip_adapter']
         .map((name) => `${name}.jsonnet`)
         .sort(),
     );
@@ -86,7 +86,11 @@ describe('the shipped family', () => {
     expect(settings.policy.assistant_prefill).toBe(" Let's think step by step. <|start thinking|>");
     expect(settings.policy.model_context_size).toBe(4096);
     expect(settings.optimizer.per_device_batch_size).toBe(4);
-    expect(settings.track.push_to_hub).toEqual({ every_n_iterations: 100, repo_id: 'imged_rl__sft_think_s__rl_sc' });
+    expect(settings.track.push_to_hub).toEqual({
+      every_n_iterations: 100,
+      repo_id: 'imged_rl__sft_think_s__rl_sc',
+      private: true,
+    });
   });
 
   it('asks a judge of full size as EARL does, and the rule judge as briefly as ever', async () => {

@@ -230,6 +230,7 @@ describe("EARL's flat form", () => {
     expect((await loadTrained({ file: flat, env })).settings.track.push_to_hub).toEqual({
       every_n_iterations: 100,
       repo_id: 'imged_rl__same',
+      private: true,
     });
     expect((await loadTrained({ file: flat, sets: [`${key}=null`], env })).settings.track.push_to_hub).toBeNull();
   });

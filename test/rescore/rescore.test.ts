@@ -165,6 +165,11 @@ describe('scoring a run again by the same reward', () => {
     expect(JSON.parse(readFileSync(paths.rescored('again').summary, 'utf8'))).toEqual(summary);
   });
 
+  it('leaves the episodes of training out where it is asked to', async () => {
+    const summary = await rescore(request({ heldOutOnly: true, name: 'held_out' }));
+    expect(summary.rows.map(({ set }) => set)).toEqual(['s/sampled', 's/greedy']);
+  });
+
   it('does without the data where images were kept, and says of the rest why not', async () => {
     const gone = { ...settings, environment: { ...settings.environment, model: join(root, 'nowhere') } };
     const summary = await rescore(request({ ...opening(gone), name: 'gone' }));

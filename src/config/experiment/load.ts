@@ -58,7 +58,7 @@ export async function loadExperiment(request: ExperimentRequest): Promise<Experi
     parents.push(...made);
     wave = run.wanted(made);
   }
-  const settled = await run.settle([...drafts, ...parents]);
+  const settled = await run.settle([...drafts, ...parents], description === null ? null : name);
   const cells = settled.slice(0, drafts.length);
   const names = new Map(cells.map((cell) => [cell.run_name, cell]));
   const others = settled.slice(drafts.length).filter((parent) => {

@@ -211,8 +211,8 @@ export class Runs {
     });
   }
 
-  /** Raises one ConfigError for all runs that are not valid. */
-  async settle(drafts: readonly Draft[]): Promise<Cell[]> {
+  /** `experiment`: its name, null for a config by itself. Raises one ConfigError for all runs that are not valid. */
+  async settle(drafts: readonly Draft[], experiment: string | null): Promise<Cell[]> {
     const cells: Cell[] = [];
     const wrong: WrongRun[] = [];
     const overlays = Object.freeze(this.overlays.map(displayPath));
@@ -238,6 +238,7 @@ export class Runs {
         file,
         overlays,
         sets,
+        ...(experiment === null ? {} : { experiment }),
       });
       cells.push({ run_name: settings.run_name, axes, config, parents: parents.map(({ name }) => name), differs: {} });
     }

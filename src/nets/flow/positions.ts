@@ -8,26 +8,33 @@ export interface FlowGrid {
   readonly rows: number;
   readonly columns: number;
   readonly textTokens: number;
+  /** Whether a second picture of the same size follows; absent means none. */
+  readonly hasSecond?: boolean;
 }
 
 type Position = readonly [frame: number, row: number, column: number];
 
 interface Places {
   readonly text: (token: number, grid: FlowGrid) => Position;
-  readonly image: (row: number, column: number, grid: FlowGrid) => Position;
+  /** `frame` counts pictures. */
+  readonly image: (frame: number, row: number, column: number, grid: FlowGrid) => Position;
 }
 
 const half = (size: number): number => Math.floor(size / 2);
 
 const placesOf: Readonly<Record<FlowArchitecture, Places>> = {
-  flux: { text: () => [0, 0, 0], image: (row, column) => [0, row, column] },
+  flux: { text: () => [0, 0, 0], image: (frame, row, column) => [frame, row, column] },
   // The image lies around the origin, text goes on along the diagonal beyond its lower right corner.
   qwen_image: {
     text: (token, { rows, columns }) => {
       const place = Math.max(half(rows), half(columns)) + token;
       return [place, place, place];
     },
-    image: (row, column, { rows, columns }) => [0, row - (rows - half(rows)), column - (columns - half(columns))],
+    image: (frame, row, column, { rows, columns }) => [
+      frame,
+      row - (rows - half(rows)),
+      column - (columns - half(columns)),
+    ],
   },
 };
 
@@ -36,11 +43,14 @@ const THETA = 10_000;
 /** Angles [tokens, depth / 2] of a sequence: element i of an axis of d elements turns by position * theta^(-2i/d). */
 export function rotaryAngles(config: FlowTransformerConfig, grid: FlowGrid): number[][] {
   const { text, image } = placesOf[config.architecture];
+  const frame = (at: number): Position[] =>
+    Array.from({ length: grid.rows * grid.columns }, (_, i) =>
+      image(at, Math.floor(i / grid.columns), i % grid.columns, grid),
+    );
   const positions = [
     ...Array.from({ length: grid.textTokens }, (_, token) => text(token, grid)),
-    ...Array.from({ length: grid.rows * grid.columns }, (_, i) =>
-      image(Math.floor(i / grid.columns), i % grid.columns, grid),
-    ),
+    ...frame(0),
+    ...(grid.hasSecond === true ? frame(1) : []),
   ];
   return positions.map((position) =>
     config.axes_dims_rope.flatMap((depth, axis) =>

@@ -2,7 +2,7 @@
  * Transformers that predict the velocity of rectified flows: joint blocks with weights of their own for text and image (Esser et al., "Scaling
  * Rectified Flow Transformers", 2024), then single blocks that share them. One description serves training and sampling.
  *
- * Axis letters: B samples, N image tokens, T text tokens, S = T + N with text first, W width, H heads, D depth of a head.
+ * Axis letters: B samples, N image tokens, T text tokens, S = T + N with text first (and as many tokens of a second picture last), W width, H heads, D depth of a head.
  */
 import { GraphError, must } from '../../core/errors.js';
 import { concat, maximum, mul, reciprocal, reshape, slice, sub } from '../../graph/build.js';
@@ -19,7 +19,7 @@ import { flowNames, LAST, LAST_MODULATION } from './names.js';
 import { FlowRotary } from './positions.js';
 
 export { isIpAdapter } from './names.js';
-export { flowLinearLayers, flowParameters, initFlowTransformer } from './parameters.js';
+export { flowAdapter, flowLinearLayers, flowParameters, initFlowTransformer } from './parameters.js';
 
 /** The sizes of a batch: pictures of rows x columns tokens, each with so many tokens of text. */
 export interface FlowShape {
@@ -27,11 +27,15 @@ export interface FlowShape {
   readonly rows: number;
   readonly columns: number;
   readonly textTokens: number;
+  /** Whether a second picture of as many tokens follows, which is looked at and not painted. Absent means none. */
+  readonly hasSecond?: boolean;
 }
 
 export interface FlowInputs {
   /** [B, N, in_channels]: packed noisy latents, and what is joined to them, row by row of the picture. */
   readonly hidden: Value;
+  /** [B, N, in_channels]: the latents of the second picture; null where the shape has none. */
+  readonly second: Value | null;
   /** [B, T, joint_attention_dim] */
   readonly text: Value;
   /** [B, pooled_projection_dim]; null where the config has none. */
@@ -51,6 +55,7 @@ export function flowInputs(graph: Graph, config: FlowTransformerConfig, shape: F
     wanted === null ? null : graph.input(name, wanted);
   return {
     hidden: graph.input('hidden', shapes.hidden),
+    second: optional('second', shapes.second),
     text: graph.input('text', shapes.text),
     pooled: optional('pooled', shapes.pooled),
     sigma: graph.input('sigma', shapes.sigma),
@@ -62,11 +67,12 @@ export function flowInputs(graph: Graph, config: FlowTransformerConfig, shape: F
 /** The shape of each input; null for those that the config does not have. */
 function shapesOf(
   config: FlowTransformerConfig,
-  { batch, rows, columns, textTokens }: FlowShape,
+  { batch, rows, columns, textTokens, hasSecond = false }: FlowShape,
 ): { readonly [K in keyof FlowInputs]: null extends FlowInputs[K] ? Shape | null : Shape } {
   const isFlux = config.architecture === 'flux';
   return {
     hidden: [batch, rows * columns, config.in_channels],
+    second: hasSecond ? [batch, rows * columns, config.in_channels] : null,
     text: [batch, textTokens, config.joint_attention_dim],
     pooled: isFlux && config.pooled_projection_dim > 0 ? [batch, config.pooled_projection_dim] : null,
     sigma: [batch],
@@ -114,8 +120,10 @@ export function velocity(
     x = concat([must(streams.text, 'the text of a single block'), x], 1);
     for (let i = 0; i < singles; i++) x = graph.scope(`single.${i}`, () => single(net, i, x, i === singles - 1));
   }
-  const [scale, shift] = modulations(net.conditioning, LAST_MODULATION, 2, adapter);
   const { batch, rows, columns } = shape;
+  // What the second picture's tokens came to nobody reads.
+  if (shape.hasSecond === true) x = slice(x, 1, 0, rows * columns);
+  const [scale, shift] = modulations(net.conditioning, LAST_MODULATION, 2, adapter);
   const last = reshape(modulatedNorm(x, shift, scale), [batch * rows * columns, innerWidth(config)]);
   const out = velocityWidth(config);
   const predicted = reshape(linear(last, LAST, out, true, adapter), [batch, rows * columns, out]);
@@ -140,7 +148,7 @@ function netOf(
   adapter: Adapter | undefined,
 ): Net {
   const sizes = { batch: shape.batch, heads: config.num_attention_heads, depth: config.attention_head_dim };
-  const imageTokens = shape.rows * shape.columns;
+  const imageTokens = shape.rows * shape.columns * (shape.hasSecond === true ? 2 : 1);
   const { ip_adapter, joint_attention_dim } = config;
   const { imageFeatures } = inputs;
   return {
@@ -161,7 +169,11 @@ function netOf(
 }
 
 /** Both streams before the first block. */
-function embedded({ names, adapter }: Net, config: FlowTransformerConfig, { hidden, text }: FlowInputs): Streams {
+function embedded(
+  { names, adapter }: Net,
+  config: FlowTransformerConfig,
+  { hidden, second, text }: FlowInputs,
+): Streams {
   const width = innerWidth(config);
   const embed = (x: Value, layer: string, norm: string | null): Value => {
     const [batch, count, channels] = x.shape as [number, number, number];
@@ -169,5 +181,6 @@ function embedded({ names, adapter }: Net, config: FlowTransformerConfig, { hidd
     const normalised = norm === null ? rows : rmsNorm(rows, norm, 1e-6);
     return reshape(linear(normalised, layer, width, true, adapter), [batch, count, width]);
   };
-  return { image: embed(hidden, names.imageIn, null), text: embed(text, names.textIn, names.textNorm) };
+  const pictures = second === null ? hidden : concat([hidden, second], 1);
+  return { image: embed(pictures, names.imageIn, null), text: embed(text, names.textIn, names.textNorm) };
 }

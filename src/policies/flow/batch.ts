@@ -15,6 +15,19 @@ export interface FlowCondition {
   readonly imageFeatures: Float32Array | null;
   /** [rows * columns, C'] that stands behind the channels of every latent token: an inpainting context. C' may be 0. */
   readonly context: Float32Array;
+  /** For a model that is shown what stays as further tokens; absent for any other. */
+  readonly kept?: KeptPicture;
+}
+
+/**
+ * What stays of a picture that is painted into. After each step of the solver it is put back, at that step's noise, so that what the model
+ * decides are the painted elements alone: only these enter log-probabilities, divergences and losses.
+ */
+export interface KeptPicture {
+  /** [N, C] latents of the picture with what is to be painted left out. */
+  readonly shown: Float32Array;
+  /** [N, C]: 1 where it is painted, else 0; 1 somewhere. */
+  readonly painted: Float32Array;
 }
 
 /** A prompt that a flow policy can answer. */

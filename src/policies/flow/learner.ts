@@ -1,5 +1,5 @@
 /** Log-probabilities of given actions of a flow policy and gradients of losses on them, micro-batch by micro-batch in a fixed order. */
-import { InternalError } from '../../core/errors.js';
+import { InternalError, must } from '../../core/errors.js';
 import type { SessionOptions, TensorData } from '../../engines/onnx/session.js';
 import { add, mul, reduceSum, reshape, slice, sub } from '../../graph/build.js';
 import { gradients } from '../../graph/differentiate.js';
@@ -13,9 +13,9 @@ import { gainOf } from '../gain.js';
 import { GRADIENT, GradientSums } from '../gradient_sums.js';
 import type { LearnReport, Lesson, LossSpec, Statistics, Target } from '../policy.js';
 import { SessionCache } from '../session_cache.js';
-import type { FlowAction, FlowAnswer, FlowAsked, FlowCondition, FlowGroup } from './batch.js';
+import type { FlowAction, FlowAnswer, FlowAsked, FlowCondition, FlowGroup, KeptPicture } from './batch.js';
 import { trainedPart, type FlowModel } from './model.js';
-import { joined, microBatches, modelFeeds, partOf, takesGuidance } from './rows.js';
+import { countedOf, joined, microBatches, modelFeeds, partOf, takesGuidance } from './rows.js';
 import type { FlowSampler } from './sampler.js';
 
 export type FlowLesson = Lesson<FlowAsked, FlowAnswer>;
@@ -77,12 +77,16 @@ export class FlowLearner {
       );
       own.push(part.map((_, b) => actionStatistics(result, b, shape.batch)));
     }
-    return this.#sorted(groups, rows, (await this.options.peers.allGather(own)).flat());
+    return this.#sorted(groups, rows, rows, (await this.options.peers.allGather(own)).flat());
   }
 
-  /** Adds the gradient of the loss, summed over this rank's micro-batches in their order, to what was learnt since `gradients`. */
+  /**
+   * Adds the gradient of the loss, summed over this rank's micro-batches in their order, to what was learnt since `gradients`. An action that
+   * weighs nothing and has an old value is not computed: that value stands in the report.
+   */
   async learn(lessons: readonly FlowLesson[], loss: LossSpec): Promise<LearnReport> {
-    const rows = rowsOf(lessons);
+    const all = rowsOf(lessons);
+    const rows = all.filter((row) => !isLeftOut(row));
     const own: ActionStatistics[][] = [];
     const losses: number[] = [];
     for (const { shape, at } of this.#deal(rows)) {
@@ -97,14 +101,15 @@ export class FlowLearner {
       own.push(part.map((_, b) => actionStatistics(result, b, shape.batch)));
       this.#gradients.add(result);
     }
-    const all = await this.options.peers.allGather({ own, losses, names: this.#gradients.names });
-    this.#gradients.agree(all.map(({ names }) => names));
+    const ranks = await this.options.peers.allGather({ own, losses, names: this.#gradients.names });
+    this.#gradients.agree(ranks.map(({ names }) => names));
     return {
-      loss: all.flatMap((one) => one.losses).reduce((sum, one) => sum + one, 0),
+      loss: ranks.flatMap((one) => one.losses).reduce((sum, one) => sum + one, 0),
       statistics: this.#sorted(
         lessons,
+        all,
         rows,
-        all.flatMap((one) => one.own),
+        ranks.flatMap((one) => one.own),
       ),
       klClamped: 0,
     };
@@ -121,11 +126,11 @@ export class FlowLearner {
 
   /** The training graph of one micro-batch: loss, statistics, and a gradient `d:<parameter>` for every trained parameter. */
   lossGraph(graph: Graph, shape: FlowShape, loss: LossSpec): Record<string, Value> {
-    const { logProbs, means, precision } = this.#gaussians(graph, shape);
+    const { logProbs, means, precision, counted } = this.#gaussians(graph, shape);
     const input = (name: string): Value => graph.input(name, [shape.batch]);
     const kl = loss.policy === 'likelihood' ? null : loss.kl;
     const divergence =
-      kl === null ? null : mul(precision, meanSquare(sub(means, graph.input('reference', means.shape))));
+      kl === null ? null : mul(precision, meanSquare(sub(means, graph.input('reference', means.shape)), counted));
     const scalar = weightedLoss(
       input('weights'),
       gainOf(loss, logProbs, input),
@@ -148,12 +153,18 @@ export class FlowLearner {
     return trainedPart(this.model);
   }
 
-  /** Of every action of a micro-batch [B]: log-probability [B], the Gaussian's mean [B, N, C] and its precision [B]. */
-  #gaussians(graph: Graph, shape: FlowShape): { logProbs: Value; means: Value; precision: Value } {
-    const { config } = this.model;
+  /**
+   * Of every action of a micro-batch [B]: log-probability [B], the Gaussian's mean [B, N, C] and its precision [B], and what each element
+   * counts [B, N, C], null where all count alike.
+   */
+  #gaussians(
+    graph: Graph,
+    shape: FlowShape,
+  ): { logProbs: Value; means: Value; precision: Value; counted: Value | null } {
+    const { config, adapter } = this.model;
     const { batch } = shape;
     const inputs = flowInputs(graph, config, shape);
-    const found = velocity(graph, config, shape, inputs);
+    const found = velocity(graph, config, shape, inputs, adapter);
     const { guidance } = this.options;
     const v = this.#isAskedTwice ? guided(found, graph.input('unguided', found.shape), guidance ?? 1) : found;
     const x = slice(inputs.hidden, 2, 0, velocityWidth(config));
@@ -161,8 +172,9 @@ export class FlowLearner {
     const wide = (value: Value): Value => reshape(value, [batch, 1, 1]);
     const means = add(mul(wide(scalars('of_x')), x), mul(wide(scalars('of_velocity')), v));
     const precision = scalars('precision');
-    const error = meanSquare(sub(graph.input('drawn', means.shape), means));
-    return { logProbs: sub(scalars('offset'), mul(precision, error)), means, precision };
+    const counted = shape.hasSecond === true ? graph.input('counted', means.shape) : null;
+    const error = meanSquare(sub(graph.input('drawn', means.shape), means), counted);
+    return { logProbs: sub(scalars('offset'), mul(precision, error)), means, precision, counted };
   }
 
   /** Whether guidance needs what the model says without words. */
@@ -180,6 +192,9 @@ export class FlowLearner {
       ...modelFeeds(part, config, shape, this.options.guidance),
       ...(unguided === null ? {} : { unguided: joined(filled(unguided, shape.batch)) }),
       drawn: joined(full.map(({ drawn }) => drawn)),
+      ...(shape.hasSecond === true
+        ? { counted: joined(full.map(({ condition }) => countedOf(keptOf(condition)))) }
+        : {}),
       of_x: of('ofX'),
       of_velocity: of('ofVelocity'),
       precision: of('precision'),
@@ -194,36 +209,55 @@ export class FlowLearner {
     return parts.slice(start, end);
   }
 
-  /** Brings what was computed of the micro-batches, over all ranks, to the actions' order. */
+  /** Brings what was computed of the micro-batches of `rows`, over all ranks, to the order of all actions. */
   #sorted(
     groups: readonly { readonly answers: readonly FlowAnswer[] }[],
+    all: readonly ActionRow[],
     rows: readonly ActionRow[],
     parts: readonly (readonly ActionStatistics[])[],
   ): Statistics[][] {
-    const found = new Array<ActionStatistics>(rows.length);
+    const found = new Map<ActionRow, ActionStatistics>();
     microBatches(rows, this.model.config, this.options.microBatch).forEach(({ at }, p) =>
-      at.forEach((i, b) => (found[i] = parts[p][b])),
+      at.forEach((i, b) => found.set(rows[i], parts[p][b])),
     );
+    // Answers that are left out whole tell what the others do.
+    const measured = [...found.values()].some(({ divergence }) => divergence !== undefined);
     let next = 0;
     return groups.map(({ answers }) =>
       answers.map(({ actions }) => {
-        const own = actions.map(() => found[next++]);
+        const own = actions.map(() => {
+          const row = all[next++];
+          return found.get(row) ?? unmoved(row);
+        });
         return {
           logProbs: Float32Array.from(own, ({ logProb }) => logProb),
           ...(own.some(({ mean }) => mean !== undefined) ? { means: own.map(({ mean }) => mean!) } : {}),
-          ...(own.some(({ divergence }) => divergence !== undefined)
-            ? { divergence: Float32Array.from(own, ({ divergence }) => divergence!) }
-            : {}),
+          ...(measured ? { divergence: Float32Array.from(own, ({ divergence }) => divergence ?? 0) } : {}),
         };
       }),
     );
   }
 }
 
-/** [B] means over all but the first axis of x^2. */
-function meanSquare(x: Value): Value {
+/** Whether nothing is learnt from an action, of which it is known what it was. */
+function isLeftOut({ target, at }: ActionRow): boolean {
+  return target !== null && target.old !== null && target.weights[at] === 0;
+}
+
+/** Of an action that is left out. */
+function unmoved({ target, at }: ActionRow): ActionStatistics {
+  return { logProb: must(target?.old, 'the old value of an action that is left out').logProbs[at] };
+}
+
+function keptOf({ kept }: FlowCondition): KeptPicture {
+  return must(kept, 'what stays of a picture');
+}
+
+/** [B] means over all but the first axis of x^2, of which each element counts so much. */
+function meanSquare(x: Value, counted: Value | null): Value {
   const [batch] = x.shape;
-  return mul(reshape(reduceSum(mul(x, x), [1, 2]), [batch]), x.graph.scalar(batch / x.size));
+  const squares = counted === null ? mul(x, x) : mul(mul(x, x), counted);
+  return mul(reshape(reduceSum(squares, [1, 2]), [batch]), x.graph.scalar(batch / x.size));
 }
 
 /** v_0 + g (v - v_0): classifier-free guidance (Ho and Salimans, 2022). */

@@ -3,7 +3,7 @@ import { InternalError } from '../../core/errors.js';
 import type { TensorData } from '../../engines/onnx/session.js';
 import { velocityWidth, type FlowTransformerConfig } from '../../nets/flow/config.js';
 import type { FlowShape } from '../../nets/flow/transformer.js';
-import type { FlowCondition } from './batch.js';
+import type { FlowCondition, KeptPicture } from './batch.js';
 
 export interface FlowRow {
   readonly condition: FlowCondition;
@@ -23,8 +23,15 @@ export function microBatches<R extends { readonly condition: FlowCondition }>(
 ): { readonly shape: FlowShape; readonly at: readonly number[] }[] {
   const byShape = new Map<string, { readonly shape: FlowShape; readonly at: number[] }>();
   rows.forEach(({ condition }, i) => {
-    const { rows: high, columns, text } = condition;
-    const shape = { batch: size, rows: high, columns, textTokens: text.length / config.joint_attention_dim };
+    const { rows: high, columns, text, kept } = condition;
+    const textTokens = text.length / config.joint_attention_dim;
+    const shape: FlowShape = {
+      batch: size,
+      rows: high,
+      columns,
+      textTokens,
+      ...(kept === undefined ? {} : { hasSecond: true }),
+    };
     const key = JSON.stringify(shape);
     const known = byShape.get(key) ?? { shape, at: [] };
     byShape.set(key, known);
@@ -72,6 +79,7 @@ export function modelFeeds(
   };
   return {
     hidden,
+    ...(shape.hasSecond === true ? { second: stacked(({ kept }) => kept?.shown ?? null, 'what stays') } : {}),
     sigma,
     text: stacked(({ text }) => text, 'text'),
     ...(takesPooled(config) ? { pooled: stacked(({ pooled }) => pooled, 'pooled text') } : {}),
@@ -101,6 +109,12 @@ export function unconditional(condition: FlowCondition): FlowCondition {
     pooled: pooled === null ? null : zeros(pooled),
     imageFeatures: imageFeatures === null ? null : zeros(imageFeatures),
   };
+}
+
+/** What each element of a row counts, 1 on average: those that stay count nothing. */
+export function countedOf({ painted }: KeptPicture): Float32Array {
+  const count = painted.reduce((sum, one) => sum + one, 0);
+  return painted.map((one) => (one * painted.length) / count);
 }
 
 /** Arrays of one length, one behind the other. */

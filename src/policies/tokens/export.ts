@@ -17,9 +17,7 @@ import { storedNames } from '../../nets/decoder/files.js';
 import {
   ADAPTER_CONFIG_FILE,
   ADAPTER_FILE,
-  adapterWeights,
   baseOf,
-  describeModel,
   descriptionOf,
   digestOfWeights,
   holdsAdapter,
@@ -27,7 +25,8 @@ import {
   readAdapterConfig,
   refuseOtherBase,
   rootOf,
-} from './adapter.js';
+} from '../adapter_files.js';
+import { adapterWeights, describeModel } from './adapter.js';
 
 /** By the names that people have for them. */
 export const exportedDtypes = { float32: 'F32', bfloat16: 'BF16', float16: 'F16' } as const satisfies Record<
@@ -35,8 +34,6 @@ export const exportedDtypes = { float32: 'F32', bfloat16: 'BF16', float16: 'F16'
   WrittenDtype
 >;
 export type ExportedDtype = keyof typeof exportedDtypes;
-
-export { holdsAdapter } from './adapter.js';
 
 /** A file with weights holds at most so many bytes. */
 const SHARD_BYTES = 5e9;
@@ -48,6 +45,21 @@ const ofTraining: ReadonlySet<string> = new Set([
   'trainer.json',
   'MANIFEST.json',
 ]);
+
+/** In what form other programs load a checkpoint's model; null for a policy that is no language model. Raises CheckpointError where its description is no JSON. */
+export function formatOf(checkpoint: string): 'adapter' | 'merged' | null {
+  if (holdsAdapter(checkpoint)) return 'adapter';
+  if (!existsSync(join(checkpoint, CONFIG_FILE))) return null;
+  const config = readJson(join(checkpoint, CONFIG_FILE)) as object;
+  return 'model_type' in config || ('num_hidden_layers' in config && 'vocab_size' in config) ? 'merged' : null;
+}
+
+/** Copies a checkpoint as it is, but for what goes on training. */
+export function exportFiles(checkpoint: string, folder: string): void {
+  for (const name of readdirSync(checkpoint)) {
+    if (!ofTraining.has(name)) copyFileSync(join(checkpoint, name), join(folder, name));
+  }
+}
 
 /** Writes the adapter of a checkpoint and its tokenizer into a folder. Raises CheckpointError for a checkpoint without an adapter. */
 export function exportAdapter(checkpoint: string, folder: string): void {

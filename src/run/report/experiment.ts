@@ -11,6 +11,7 @@ import { tabulate, type ResultRun, type Results } from './results.js';
 /** A run of an experiment with what its folder says. */
 export interface ExperimentRun extends ResultRun {
   readonly cell: RecordedRun;
+  readonly report: RunReport | null;
   readonly paths: RunPaths;
   /** What it is doing; null where it has no folder. */
   readonly status: RunStatus | null;

@@ -60,8 +60,8 @@ export type TimePart = (typeof TIME_PARTS)[number];
 
 const LAST_ITERATIONS = 10;
 
-/** Reads a run. Raises RunError when there is none or its records are not readable. */
-export function readRun(paths: RunPaths): RunReport {
+/** Reads a run, up to an iteration where one is given. Raises RunError when there is none or its records are not readable. */
+export function readRun(paths: RunPaths, until = Infinity): RunReport {
   const record = readRecord(paths);
   if (record === null) {
     throw new RunError('there is no run here', {
@@ -69,7 +69,8 @@ export function readRun(paths: RunPaths): RunReport {
       next: 'See `editrl status` for the runs there are.',
     });
   }
-  return summarise(paths, readState(paths), readMetrics(paths));
+  const lines = readMetrics(paths).filter(({ iteration }) => iteration <= until);
+  return summarise(paths, readState(paths), lines);
 }
 
 function summarise(paths: RunPaths, state: ReturnType<typeof readState>, lines: readonly MetricsLine[]): RunReport {
@@ -94,7 +95,8 @@ function summarise(paths: RunPaths, state: ReturnType<typeof readState>, lines: 
   };
 }
 
-function heldOut(lines: readonly MetricsLine[]): HeldOut {
+/** The evaluations among some lines: of all lines, or of those that have one. */
+export function heldOut(lines: readonly MetricsLine[]): HeldOut {
   const evaluated = lines.filter((line) => Object.keys(line.metrics).some((name) => name.startsWith('validation/')));
   const first = evaluated.at(0);
   const last = evaluated.length > 1 ? evaluated.at(-1) : undefined;

@@ -10,7 +10,7 @@ export interface ResultRun {
   readonly axes: Readonly<Record<string, string>>;
   /** What became of it, in the sweep's words. */
   readonly outcome: string;
-  readonly report: RunReport | null;
+  readonly report: Pick<RunReport, 'heldout' | 'iteration'> | null;
 }
 
 /** A mean over seeds. `std` is the sample's standard deviation, null for a single value. */

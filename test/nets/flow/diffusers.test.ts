@@ -71,3 +71,27 @@ describe.each(['flux', 'flux_guidance', 'flux_ip_adapter', 'flux_joint', 'qwen_i
     });
   },
 );
+
+describe.each(['flux', 'qwen_image'])('a second picture beside the first: %s', (name) => {
+  it('is looked at as by diffusers', async () => {
+    const folder = join(fixtures, name);
+    const { config, weights } = openFlowTransformer(folder);
+    const read = (file: string) => {
+      const path = join(folder, file);
+      return readSafetensors(path, [...readSafetensorsIndex(path).entries.keys()]);
+    };
+    const [inputs, expected] = [read('expected.safetensors'), read('expected_second.safetensors')];
+    const graph = new Graph('second');
+    const shape = { ...GRID, hasSecond: true };
+    const session = await Session.compile(graph, {
+      out: velocity(graph, config, shape, flowInputs(graph, config, shape)),
+    });
+    const feeds = graph.inputs.map(({ name: input }) => {
+      const from = input === 'second' ? expected : inputs;
+      return [input, must(from.get(input), input).data] as const;
+    });
+    const { out } = await session.run(Object.fromEntries(feeds), weights);
+    await session.dispose();
+    expect(worst(out as Float32Array, must(expected.get('output'), 'output').data)).toBeLessThan(1e-5);
+  });
+});

@@ -19,13 +19,14 @@ export const config: FluxConfig = {
   pooled_projection_dim: 0,
   guidance_embeds: false,
   prediction: 'velocity',
+  condition_dropout: null,
   axes_dims_rope: [4, 2, 2],
   ip_adapter: { tokens: 2, image_embed_dim: 4, scale: 1 },
 };
 
 /** A model none of whose weights is zero, so that everything matters. */
-export function smallFlow(trains: FlowModel['trains'] = 'all', seed = 1): FlowModel {
-  const model = initFlow(config, trains, seed);
+export function smallFlow(trains: 'all' | 'adapter' = 'all', seed = 1, of = config): FlowModel {
+  const model = initFlow(of, trains, seed);
   for (const [name, { data }] of model.weights) {
     const stream = new RandomStream(seed, 'small flow', name);
     for (let i = 0; i < data.length; i++) data[i] += 0.2 * stream.normal();
@@ -34,6 +35,18 @@ export function smallFlow(trains: FlowModel['trains'] = 'all', seed = 1): FlowMo
 }
 
 const TOKENS = 6;
+
+/** One that is shown what stays as further tokens. */
+export const blending: FluxConfig = { ...config, in_channels: 3 };
+
+/** A prompt of such a model: two thirds of the elements are painted. */
+export function askedBeside(index: number): FlowAsked {
+  const { flow } = asked(index);
+  const stream = new RandomStream('kept', index);
+  const shown = Float32Array.from({ length: TOKENS * 3 }, () => stream.normal());
+  const painted = shown.map((_, at) => (Math.floor(at / 3) % 3 === 0 ? 0 : 1));
+  return { flow: { ...flow, context: new Float32Array(0), kept: { shown, painted } } };
+}
 
 export function asked(index: number): FlowAsked {
   const stream = new RandomStream('asked', index);
@@ -56,6 +69,7 @@ export const how: FlowSampling = {
   fraction: 0.99,
   window: null,
   guidance: null,
+  sameLatent: false,
 };
 
 export interface Parts {
@@ -69,7 +83,7 @@ export function parts(
 ): Parts {
   const { microBatch = 4, guidance = null, peers = alone } = options;
   const session = { threads: 1 };
-  const sampler = new FlowSampler({ config: model.config, batch: microBatch, session });
+  const sampler = new FlowSampler({ ...model, batch: microBatch, session });
   return { sampler, learner: new FlowLearner(model, sampler, { microBatch, guidance, session, peers }) };
 }
 
@@ -77,12 +91,18 @@ export function parts(
 export function sampled(
   { sampler }: Parts,
   model: FlowModel,
-  request: { prompts: number; answers: number; how?: FlowSampling; first?: number },
+  request: {
+    prompts: number;
+    answers: number;
+    how?: FlowSampling;
+    first?: number;
+    asked?: (index: number) => FlowAsked;
+  },
 ): Promise<FlowAnswer[][]> {
   const first = request.first ?? 0;
   return sampler.sample(
     {
-      prompts: Array.from({ length: request.prompts }, (_, p) => asked(first + p)),
+      prompts: Array.from({ length: request.prompts }, (_, p) => (request.asked ?? asked)(first + p)),
       answersPerPrompt: request.answers,
       how: request.how ?? how,
       random: (p, g) => new RandomStream('sampled', first + p, g),

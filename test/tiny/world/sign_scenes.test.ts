@@ -26,7 +26,8 @@ const world: SignWorld = {
   seed: 3,
   geometry: DEFAULT_SIGN,
   letters: 3,
-  alphabet: 'ABCEFHKLMNPRSTUWXY',
+  alphabet: 'ABCEFHKLMNPRSTUXY',
+  labelledInk: [0.3, 0.9],
   sizes: { labelled: 5, train: 8, validation: 6 },
 };
 const many = 300;
@@ -83,6 +84,22 @@ describe('signs', () => {
     }
   });
 
+  it('are worn where they are labelled, and fresh elsewhere', () => {
+    const strongest = (split: 'labelled' | 'train', index: number): number => {
+      const { word, ink, paper, pictures } = drawSignScene(world, split, index);
+      const fresh = drawStyledSign(word, { ink, paper }, world.geometry);
+      const far = (data: Uint8Array): number =>
+        data.subarray(0, 3 * 32 * 10).reduce((sum, value, i) => sum + Math.abs(value - paper[i % 3]), 0);
+      return far(pictures.ref.data) / far(fresh.data);
+    };
+    for (let i = 0; i < 8; i++) expect(strongest('train', i)).toBe(1);
+    const worn = Array.from({ length: 40 }, (_, i) => strongest('labelled', i));
+    expect(Math.min(...worn)).toBeGreaterThan(0.27);
+    expect(Math.min(...worn)).toBeLessThan(0.4);
+    expect(Math.max(...worn)).toBeGreaterThan(0.8);
+    expect(Math.max(...worn)).toBeLessThan(0.93);
+  });
+
   it('show both colours in the strip, clearly apart', () => {
     for (const { ink, paper, pictures } of drawn('validation')) {
       expect([pixel(pictures.ref, 0, 12), pixel(pictures.ref, 31, 13)]).toEqual([[...paper], [...paper]]);
@@ -131,9 +148,10 @@ describe('the signs on disk', () => {
   });
 
   it('are refused where a word does not fit, or words are too few', async () => {
-    const wide = { ...world, letters: 4 };
-    await expect(makeTinySigns(newFolder(), wide)).rejects.toThrow(/'WWWW' takes 40x10 pixels, and there are 32x10/);
-    const narrow = { ...world, geometry: { width: 24, height: 16 } };
+    const wide = { ...world, letters: 5 };
+    await expect(makeTinySigns(newFolder(), wide)).rejects.toThrow(/'AAAAA' takes 40x10 pixels, and there are 32x10/);
+    const narrow = { ...world, geometry: { width: 23, height: 16 } };
+    await expect(makeTinySigns(newFolder(), { ...world, alphabet: 'ABW' })).rejects.toThrow(/'W' is 10 pixels wide/);
     await expect(makeTinySigns(newFolder(), narrow)).rejects.toThrow(ConfigError);
     const root = newFolder();
     await expect(makeTinySigns(root, { ...world, alphabet: 'A', letters: 1 })).rejects.toThrow(/too few words/);

@@ -1,0 +1,61 @@
+/** `editrl dashboard`: a page that shows runs while they go on, served until it is told to stop. */
+import { must } from '../core/errors.js';
+import { newToken } from '../launch/server_token.js';
+import { requireToken } from '../http/guard.js';
+import { searchFolders } from '../run/find.js';
+import { DEFAULT_PORT, startDashboard } from '../web/server.js';
+import { printError, printLine } from './output.js';
+import { onReasonToStop, tokenOf } from './serving.js';
+import { expDirOption, flag, numberOption, text, wholeNumber, type Action } from './verb.js';
+
+export const dashboardVerb: Action = {
+  positionals: '',
+  build: (yargs) =>
+    yargs
+      .option('exp-dir', expDirOption)
+      .option('port', { ...numberOption, default: DEFAULT_PORT, describe: 'port to listen on; 0 takes a free one' })
+      .option('token-env', {
+        type: 'string',
+        describe:
+          'environment variable with the token that the page asks for (default: one made for this time, in the address that is printed)',
+      })
+      .option('exit-with-parent', {
+        type: 'boolean',
+        default: false,
+        describe: 'stop when standard input is closed, as it is when the parent process dies',
+      })
+      .option('json', { type: 'boolean', default: false, describe: 'print the address as one line of JSON' })
+      .example('$0 dashboard', 'then open the address that it prints')
+      .example(
+        '$0 dashboard --exp-dir runs/tiny --port 0',
+        'from another machine: ssh -L PORT:127.0.0.1:PORT HOST, then the same address',
+      ),
+  run: async (args) => {
+    const port = must(wholeNumber(args, 'port', 0, 65_535), '--port');
+    const named = tokenOf(args);
+    if (named !== null) requireToken('127.0.0.1', named);
+    const token = named ?? newToken();
+    const folders = searchFolders(text(args, 'exp-dir'));
+    const dashboard = await startDashboard({
+      port,
+      token,
+      folders,
+      program: [process.execPath, process.argv[1]],
+      onDefect: (error) => printError(error instanceof Error ? (error.stack ?? error.message) : String(error)),
+    });
+    const stopped = new Promise<void>((resolve) => onReasonToStop(args, () => resolve()));
+    // A browser keeps what follows the # to itself: the token is in no request's address. One that the caller knows is not repeated.
+    const address = named === null ? `${dashboard.url}/#token=${token}` : `${dashboard.url}/`;
+    if (flag(args, 'json')) {
+      printLine(JSON.stringify({ url: dashboard.url, address, ...(named === null ? { token } : {}), folders }));
+    } else {
+      printLine(`The dashboard of ${folders.join(' and ')} is at ${address}`);
+      printLine(
+        'Whoever has this address may stop and start runs. Stop the dashboard with Ctrl-C; runs go on without it.',
+      );
+    }
+    await stopped;
+    await dashboard.close();
+    return 0;
+  },
+};

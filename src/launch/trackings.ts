@@ -1,0 +1,92 @@
+/** What follows the runs of a launcher: one for each attempt, which may still be at work when the next one has begun. */
+import { RunPaths } from '../run/paths.js';
+import { readRecord } from '../run/record.js';
+import type { RunSettings } from '../schema/run.js';
+import { MetricsPages } from '../track/prometheus.js';
+import { RunTracking } from '../track/run_tracking.js';
+import type { Say } from '../track/say.js';
+
+export interface TrackingsOptions {
+  /** Where lines go once their run has ended. */
+  readonly say: Say;
+  /** Ends all of them at once. */
+  readonly kill: AbortSignal | undefined;
+}
+
+export class Trackings {
+  /** By run_name. One whose run has ended stays until all of it is passed on. */
+  readonly #of = new Map<string, RunTracking>();
+
+  readonly #pages = new MetricsPages();
+
+  constructor(private readonly options: TrackingsOptions) {}
+
+  /** For an attempt that is about to start. */
+  attempt(settings: RunSettings): TrackedAttempt {
+    return new TrackedAttempt(settings, this.#of, this.#pages, this.options);
+  }
+
+  /** Waits for all of them; servers that do not answer are not waited for long. */
+  async close(): Promise<void> {
+    await Promise.all([...this.#of.values()].map((tracking) => tracking.end()));
+    await this.#pages.close();
+  }
+}
+
+/** One attempt at a run, as its tracking sees it. */
+export class TrackedAttempt {
+  /** The run's processes. */
+  workers: readonly { readonly pid: number }[] = [];
+  readonly #stop = new AbortController();
+  #tracking: RunTracking | null = null;
+  #say: Say;
+
+  constructor(
+    private readonly settings: RunSettings,
+    private readonly others: Map<string, RunTracking>,
+    private readonly pages: MetricsPages,
+    private readonly options: TrackingsOptions,
+  ) {
+    this.#say = options.say;
+  }
+
+  /** Aborted when somebody asks for the run's end where it is tracked. */
+  get stop(): AbortSignal {
+    return this.#stop.signal;
+  }
+
+  /** The attempt has claimed its run. `say` reaches the run's own log until it ends. */
+  begin(say: Say): void {
+    const { base_exp_dir, run_name, track } = this.settings;
+    const paths = new RunPaths(base_exp_dir, run_name);
+    const record = readRecord(paths);
+    if (record === null) return;
+    this.#say = say;
+    const earlier = this.others.get(run_name);
+    const tracking = new RunTracking({
+      paths,
+      record,
+      track,
+      pages: this.pages,
+      pids: () => this.workers.map(({ pid }) => pid),
+      say: (line, level) => this.#say(line, level),
+      onStop: () => this.#stop.abort(),
+      // What an earlier attempt has not passed on, this one does.
+      ...(earlier === undefined ? {} : { after: earlier.giveUp() }),
+    });
+    this.#tracking = tracking;
+    this.others.set(run_name, tracking);
+    const { kill } = this.options;
+    kill?.addEventListener('abort', () => void tracking.giveUp(), { once: true });
+  }
+
+  /** It has ended, and its state says how. What is left is passed on beside whatever comes next. */
+  end(): void {
+    this.#say = this.options.say;
+    const [tracking, { run_name }] = [this.#tracking, this.settings];
+    if (tracking === null) return;
+    void tracking.end().then(() => {
+      if (this.others.get(run_name) === tracking) this.others.delete(run_name);
+    });
+  }
+}

@@ -1,0 +1,235 @@
+/**
+ * Publishing on the Hub. `@huggingface/hub` knows how (repositories, branches, large files, commits); how it is reached, what is tried
+ * again and what errors mean is said here, in the one `fetch` that it is given, as for what is fetched.
+ */
+import { commit, createBranch, createRepo, listFiles, type CommitOperation } from '@huggingface/hub';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { pathToFileURL } from 'node:url';
+import { EnvHttpProxyAgent, fetch as undiciFetch, type Response } from 'undici';
+import { ConfigError, EditrlError, EndpointError } from '../../core/errors.js';
+import type { Patience } from './client.js';
+import type { HubEnvironment } from './environment.js';
+import { codeOf, passingOf } from './passing.js';
+
+/** A file to publish: its path in the repository, and where it lies here. */
+export interface PublishedFile {
+  readonly path: string;
+  readonly from: string;
+}
+
+export interface Publication {
+  /** `owner/name`, or a name of the token's own account. */
+  readonly repository: string;
+  /** `main`, or another branch, which is made where it is not there. */
+  readonly branch: string;
+  /** Whether a repository that has to be made is private. */
+  readonly private: boolean;
+  readonly title: string;
+  readonly files: readonly PublishedFile[];
+  /** Which files of the branch that are not among these are removed. */
+  readonly removes: (path: string) => boolean;
+}
+
+/** What was made. */
+export interface Published {
+  /** With its owner. */
+  readonly repository: string;
+  readonly commit: string;
+  readonly url: string;
+}
+
+/** A name without an owner; parts as the Hub has them. */
+const REPOSITORY = /^([\w.-]+\/)?[\w.-]+$/;
+/** The last byte of a large file is sent long before the Hub has stored it. */
+const SILENCE_MS = 600_000;
+
+const usual: Pick<Patience, 'retries' | 'pauseMs'> = { retries: 5, pauseMs: 1000 };
+
+/** Raises ConfigError for what cannot be a repository's name. */
+export function checkRepository(repository: string, where: string): void {
+  if (REPOSITORY.test(repository) && repository.length <= 96) return;
+  throw new ConfigError(`'${repository}' cannot name a repository`, {
+    where,
+    next: 'Write owner/name, or a name alone for your own account: letters, digits, ".", "_", "-", at most 96.',
+  });
+}
+
+export class HubWriter {
+  readonly #agent = new EnvHttpProxyAgent({ headersTimeout: SILENCE_MS, bodyTimeout: SILENCE_MS });
+
+  constructor(
+    readonly environment: HubEnvironment,
+    private readonly patience: Pick<Patience, 'retries' | 'pauseMs'> = usual,
+    private readonly signal: AbortSignal = new AbortController().signal,
+  ) {}
+
+  close(): Promise<void> {
+    return this.#agent.close();
+  }
+
+  /** A repository's name with its owner, which is the token's account where it names none. Raises as `publish`. */
+  async fullName(repository: string): Promise<string> {
+    this.#requireUsable();
+    checkRepository(repository, 'the repository');
+    return this.#explained(repository, () => this.#withOwner(repository));
+  }
+
+  /**
+   * Publishes files as one commit. Raises ConfigError where the Hub may not be asked, or there is no token; EndpointError where it cannot
+   * be reached or refuses.
+   */
+  async publish(publication: Publication): Promise<Published> {
+    const { branch, title, files, removes } = publication;
+    this.#requireUsable();
+    checkRepository(publication.repository, 'the repository');
+    return this.#explained(publication.repository, async () => {
+      const repository = await this.#withOwner(publication.repository);
+      await this.#make(repository, publication.private);
+      const repo = { type: 'model' as const, name: repository };
+      const asking = { ...this.#asking(), repo };
+      // A branch that is there stays as it is.
+      if (branch !== 'main') await createBranch({ ...asking, branch, overwrite: true });
+      const there: string[] = [];
+      for await (const { type, path } of listFiles({ ...asking, revision: branch, recursive: true })) {
+        if (type === 'file') there.push(path);
+      }
+      const names = new Set(files.map(({ path }) => path));
+      const operations: CommitOperation[] = [
+        ...files.map(({ path, from }) => ({ operation: 'addOrUpdate' as const, path, content: pathToFileURL(from) })),
+        ...there
+          .filter((path) => !names.has(path) && removes(path))
+          .map((path) => ({ operation: 'delete' as const, path })),
+      ];
+      // Large files go where the Hub says by plain requests; its other protocol computes for long on this side.
+      const made = await commit({ ...asking, branch, title, operations, useXet: false, abortSignal: this.signal });
+      const { endpoint } = this.environment;
+      const url = `${endpoint}/${repository}${branch === 'main' ? '' : `/tree/${branch}`}`;
+      return { repository, commit: made?.commit.oid ?? '', url };
+    });
+  }
+
+  #requireUsable(): void {
+    const { offline, token } = this.environment;
+    if (offline) {
+      throw new ConfigError('the Hub may not be asked (HF_HUB_OFFLINE)', {
+        where: 'HF_HUB_OFFLINE',
+        next: 'Unset it, and export again.',
+      });
+    }
+    if (token === null) {
+      throw new ConfigError('publishing on the Hub needs a token, and there is none', {
+        where: 'HF_TOKEN',
+        next: 'Set HF_TOKEN to a token that may write, or log in with `hf auth login`.',
+      });
+    }
+  }
+
+  async #withOwner(repository: string): Promise<string> {
+    if (repository.includes('/')) return repository;
+    const response = await this.#fetch(`${this.environment.endpoint}/api/whoami-v2`, {});
+    const { name } = (await response.json()) as { readonly name?: unknown };
+    if (!response.ok || typeof name !== 'string') {
+      throw new Refused(response.status, 'the account of the token is not told');
+    }
+    return `${name}/${repository}`;
+  }
+
+  /** Makes the repository unless it is there; who may not make one may still write to one that is. */
+  async #make(repository: string, isPrivate: boolean): Promise<void> {
+    try {
+      await createRepo({
+        ...this.#asking(),
+        // It wants one, and would refuse those of other servers; what is sent says `#fetch`.
+        accessToken: 'hf_',
+        repo: { type: 'model', name: repository },
+        visibility: isPrivate ? 'private' : 'public',
+      });
+    } catch (error) {
+      const status = statusOf(error);
+      if (status === 409) return;
+      const there =
+        status === 403 && (await this.#fetch(`${this.environment.endpoint}/api/models/${repository}`, {})).ok;
+      if (!there) throw error;
+    }
+  }
+
+  #asking() {
+    const fetching = (address: string | URL, init?: RequestInit): Promise<Response> =>
+      this.#fetch(String(address), init ?? {});
+    return { hubUrl: this.environment.endpoint, fetch: fetching as unknown as typeof fetch };
+  }
+
+  /** One request, tried again while what stops it may pass. The token goes to the Hub alone, not to where it stores files. */
+  async #fetch(address: string, init: RequestInit): Promise<Response> {
+    const { endpoint, token } = this.environment;
+    const headers = new Headers(init.headers);
+    headers.delete('authorization');
+    if (new URL(address).origin === new URL(endpoint).origin) headers.set('authorization', `Bearer ${token ?? ''}`);
+    for (let tries = 0; ; tries++) {
+      const last = tries >= this.patience.retries;
+      let waitMs = this.patience.pauseMs * 2 ** tries;
+      try {
+        const response = await undiciFetch(address, {
+          ...(init as object),
+          headers: Object.fromEntries(headers),
+          dispatcher: this.#agent,
+          signal: this.signal,
+        });
+        if (last || (response.status !== 429 && response.status < 500)) return response;
+        const asked = Number(response.headers.get('retry-after') ?? 0);
+        if (Number.isFinite(asked)) waitMs = Math.max(waitMs, asked * 1000);
+        await response.body?.cancel();
+      } catch (cause) {
+        this.signal.throwIfAborted();
+        if (last || passingOf(cause) === null) throw cause;
+      }
+      await sleep(waitMs, undefined, { signal: this.signal });
+    }
+  }
+
+  /** Errors in words; none of them holds the token. */
+  async #explained<T>(repository: string, work: () => Promise<T>): Promise<T> {
+    const { endpoint } = this.environment;
+    try {
+      return await work();
+    } catch (error) {
+      this.signal.throwIfAborted();
+      if (error instanceof EditrlError) throw error;
+      const status = statusOf(error);
+      const where = `${endpoint}/${repository}`;
+      if (status === 401) {
+        throw new EndpointError('the Hub does not take the token', { where, next: 'Set HF_TOKEN to a valid one.' });
+      }
+      if (status === 403) {
+        throw new EndpointError('the token may not write there', {
+          where,
+          next: 'Use a token with the right to write to this repository, or to make it; or another repository.',
+        });
+      }
+      if (status !== null) {
+        const said = error instanceof Error ? error.message.slice(0, 300) : '';
+        throw new EndpointError(`the Hub refuses to publish (${status}: ${said})`, { where });
+      }
+      throw new EndpointError(`the Hub cannot be reached (${codeOf(error)})`, {
+        where: endpoint,
+        next: 'Check the network (HTTPS_PROXY is taken from the environment) and HF_ENDPOINT, then export again.',
+        cause: error,
+      });
+    }
+  }
+}
+
+class Refused extends Error {
+  constructor(
+    readonly statusCode: number,
+    message: string,
+  ) {
+    super(message);
+  }
+}
+
+/** The status that the Hub answered; null for what is no answer of it. */
+function statusOf(error: unknown): number | null {
+  const { statusCode } = (error ?? {}) as { readonly statusCode?: unknown };
+  return typeof statusCode === 'number' ? statusCode : null;
+}

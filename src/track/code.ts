@@ -1,0 +1,27 @@
+/** The revision of the code that a run is made with. */
+import { execFile } from 'node:child_process';
+import { promisify } from 'node:util';
+
+export interface CodeRevision {
+  readonly commit: string;
+  /** The server that it is kept on, without names and passwords; null where it is on none. */
+  readonly repository: string | null;
+}
+
+/** Of the folder that this program lies in; null where that is under no version control, or git is not here. */
+export async function codeRevision(folder = import.meta.dirname): Promise<CodeRevision | null> {
+  const commit = await git(folder, 'rev-parse', 'HEAD');
+  if (commit === null) return null;
+  const remote = await git(folder, 'remote', 'get-url', 'origin');
+  const onServer = remote !== null && /^(https?|ssh|git):\/\/|^[\w.-]+@[\w.-]+:/.test(remote);
+  return { commit, repository: onServer ? remote.replace(/(\/\/)[^/@\s]*@/, '$1') : null };
+}
+
+async function git(folder: string, ...args: readonly string[]): Promise<string | null> {
+  try {
+    const { stdout } = await promisify(execFile)('git', ['-C', folder, ...args], { timeout: 5000 });
+    return stdout.trim() || null;
+  } catch {
+    return null;
+  }
+}

@@ -1,0 +1,25 @@
+/**
+ * The process that publishes one checkpoint while the run goes on: merging takes memory and time of its own. One argument, a request as
+ * JSON; the token is in the environment. Prints what became of it as one JSON document.
+ */
+import { constants, setPriority } from 'node:os';
+import { EditrlError } from '../../core/errors.js';
+import { hubEnvironment } from '../../models/hub/environment.js';
+import { RunPaths } from '../../run/paths.js';
+import { publishCheckpoint } from './publish.js';
+import type { PublishReply, SentRequest } from './forward.js';
+
+// The training goes first.
+setPriority(constants.priority.PRIORITY_LOW);
+const { dir, ...request } = JSON.parse(process.argv[2]) as SentRequest;
+let reply: PublishReply;
+try {
+  const paths = RunPaths.ofDirectory(dir);
+  const { repository, url, commit } = await publishCheckpoint({ ...request, paths }, hubEnvironment());
+  reply = { repository, url, commit };
+} catch (error) {
+  const text =
+    error instanceof EditrlError ? error.toText() : error instanceof Error ? (error.stack ?? '') : String(error);
+  reply = { problem: text, lasting: error instanceof EditrlError && error.code === 'config' };
+}
+process.stdout.write(`${JSON.stringify(reply)}\n`);

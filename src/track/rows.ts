@@ -1,0 +1,145 @@
+/**
+ * Following `metrics.jsonl` row by row. A run that goes on after a crash cuts the file back to its last checkpoint, and may write other
+ * numbers than before: whoever has passed rows on keeps marks, digests of what stood there, and goes on from the last one that still
+ * holds. So every row that is in the file in the end has been passed on as it is there, under its own number.
+ */
+import { createHash } from 'node:crypto';
+import { z } from 'zod';
+import { decodeNumber, parseLine } from '../run/journal.js';
+import type { RunAttempt } from '../run/record.js';
+import { FollowedFile, wholeLines } from './appended.js';
+
+/** What is known after so many lines. */
+export const markSchema = z.object({
+  lines: z.int().min(0),
+  bytes: z.int().min(0),
+  /** Of these lines and their order. */
+  digest: z.string(),
+  /** Seconds of training so far. */
+  runtime: z.number(),
+  /** When the last line was made, in seconds since 1970; 0 before the first. */
+  at: z.number(),
+  /** The attempt that made the last line. */
+  attempt: z.int(),
+});
+export type Mark = Readonly<z.output<typeof markSchema>>;
+
+export const BEGINNING: Mark = { lines: 0, bytes: 0, digest: '', runtime: 0, at: 0, attempt: 0 };
+
+/** One iteration's metrics and its place in the file. */
+export interface Row {
+  /** Counted from 0. */
+  readonly index: number;
+  readonly iteration: number;
+  /** Numbers that are not finite among them. */
+  readonly metrics: Readonly<Record<string, number>>;
+  /** The file up to this row. */
+  readonly mark: Mark;
+}
+
+/** Marks stand at least so many rows apart, but for the last: so many are passed on again after a change. */
+const SPACING = 500;
+
+export class RowFollower {
+  readonly #file: FollowedFile;
+  #marks: readonly Mark[];
+  #at: Mark = BEGINNING;
+
+  /**
+   * @param marks what was confirmed when the file was followed before, ascending.
+   * @param attempts what tells when a row was made: rows carry their seconds, attempts their start.
+   */
+  constructor(
+    readonly path: string,
+    marks: readonly Mark[],
+    private readonly attempts: () => readonly RunAttempt[],
+  ) {
+    this.#file = new FollowedFile(path);
+    this.#marks = marks;
+  }
+
+  get marks(): readonly Mark[] {
+    return this.#marks;
+  }
+
+  /** Rows that were confirmed and still stand. */
+  get confirmed(): number {
+    return this.#marks.at(-1)?.lines ?? 0;
+  }
+
+  /**
+   * Some of the rows that are not confirmed, in order; empty where there are none. After a change of the file they begin earlier than
+   * what was confirmed. Raises RunError for a line that is none.
+   */
+  next(): Row[] {
+    const found = this.#file.look(this.#at.bytes);
+    if (found === null) {
+      this.#marks = [];
+      return [];
+    }
+    if (found.another) this.#marks = this.#holding(found.file);
+    this.#at = this.#marks.at(-1) ?? BEGINNING;
+    return wholeLines(found.file, this.#at.bytes).map(({ text, end }) => this.#row(text, end));
+  }
+
+  /** All rows up to this one have been passed on. */
+  confirm({ mark }: Row): void {
+    const marks = [...this.#marks];
+    const [before, last] = [marks.at(-2)?.lines ?? 0, marks.at(-1)?.lines ?? 0];
+    if (marks.length > 0 && last - before < SPACING) marks.pop();
+    this.#marks = [...marks, mark];
+  }
+
+  close(): void {
+    this.#file.close();
+  }
+
+  /** The marks whose lines are still there, unchanged. */
+  #holding(file: number): readonly Mark[] {
+    let [lines, bytes, digest] = [0, 0, ''];
+    const holding: Mark[] = [];
+    for (const mark of this.#marks) {
+      while (lines < mark.lines) {
+        const piece = wholeLines(file, bytes).slice(0, mark.lines - lines);
+        if (piece.length === 0) return holding;
+        for (const { text, end } of piece) [lines, bytes, digest] = [lines + 1, end, chained(digest, text)];
+      }
+      if (digest !== mark.digest) return holding;
+      holding.push(mark);
+    }
+    return holding;
+  }
+
+  #row(text: string, end: number): Row {
+    const { lines: index, digest, runtime, at, attempt } = this.#at;
+    const { iteration, ...fields } = parseLine(text, this.path, index + 1);
+    const metrics: Record<string, number> = {};
+    for (const [name, value] of Object.entries(fields)) {
+      const number = decodeNumber(value);
+      if (number !== null) metrics[name] = number;
+    }
+    const seconds = Number.isFinite(metrics['time/total']) ? Math.max(0, metrics['time/total']) : 0;
+    const by = this.attempts().findLast(
+      ({ from_iteration }) => from_iteration < Number(iteration) || from_iteration === 0,
+    );
+    const began = by === undefined || by.attempt === attempt ? at : Date.parse(by.started_at) / 1000;
+    this.#at = {
+      lines: index + 1,
+      bytes: end,
+      digest: chained(digest, text),
+      runtime: round(runtime + seconds),
+      at: round(began + seconds),
+      attempt: by?.attempt ?? attempt,
+    };
+    return { index, iteration: Number(iteration), metrics, mark: this.#at };
+  }
+}
+
+function chained(digest: string, line: string): string {
+  return createHash('sha256').update(digest).update(line).digest('hex').slice(0, 16);
+}
+
+/** Milliseconds are enough, and sums of seconds stay readable. */
+function round(seconds: number): number {
+  return Math.round(seconds * 1000) / 1000;
+}

@@ -1,0 +1,209 @@
+/**
+ * What is derived from a run directory while the run goes on, in the launcher's process: nothing of it takes time of the training, and
+ * what fails here is said and ends no run. Whatever is missing afterwards, `editrl sync` does.
+ */
+import { systemClock, type Clock } from '../core/clock.js';
+import { EditrlError, InUseError } from '../core/errors.js';
+import { realLockWorld, standingOf, takeLock, type FileLock } from '../core/lock.js';
+import type { RunPaths } from '../run/paths.js';
+import type { RunRecord } from '../run/record.js';
+import type { HubPublishing, PrometheusSettings, TrackSettings } from '../schema/track.js';
+import type { HubOptions } from './hub/forward.js';
+import type { MetricsPages } from './prometheus.js';
+import type { Say } from './say.js';
+import { sampleSystem } from './system.js';
+import type { Pace } from './wandb/forwarder.js';
+import type { Patience } from './wandb/client.js';
+
+/** A server that does not answer is waited for so long when its run has ended. */
+const FINISH_MS = 30_000;
+const HEARTBEAT_EVERY_MS = 10_000;
+
+export interface TrackingOptions {
+  readonly paths: RunPaths;
+  readonly record: RunRecord;
+  /** What has to end before; at once unless given. */
+  readonly after?: Promise<void>;
+  readonly track: TrackSettings;
+  /** Where runs are shown to Prometheus. */
+  readonly pages: MetricsPages;
+  readonly env?: NodeJS.ProcessEnv;
+  /** The run's processes. */
+  readonly pids: () => readonly number[];
+  readonly say: Say;
+  /** Somebody asks for the run's end on W&B's page. */
+  readonly onStop: () => void;
+  readonly clock?: Clock;
+  readonly pace?: Pace;
+  readonly patience?: Patience;
+  readonly publish?: NonNullable<HubOptions['publish']>;
+  readonly finishMs?: number;
+}
+
+/** Follows one attempt of a run. */
+export class RunTracking {
+  readonly #ending = new AbortController();
+  readonly #giveUp = new AbortController();
+  readonly #done: Promise<void>;
+
+  /** Begins at once where the settings ask for something. */
+  constructor(private readonly options: TrackingOptions) {
+    this.#done = asksForSomething(options.track) ? this.#follow() : Promise.resolve();
+  }
+
+  /** The attempt has ended: what is in its files is still passed on. Never rejects. */
+  end(): Promise<void> {
+    this.#ending.abort();
+    return this.#done;
+  }
+
+  /** Ends at once. Never rejects. */
+  giveUp(): Promise<void> {
+    this.#ending.abort();
+    this.#giveUp.abort();
+    return this.#done;
+  }
+
+  async #follow(): Promise<void> {
+    const { paths } = this.options;
+    let lock: FileLock | null = null;
+    let beating: NodeJS.Timeout | undefined;
+    await this.options.after;
+    try {
+      const held = (lock = lockTracking(paths));
+      beating = setInterval(() => held.heartbeat(), HEARTBEAT_EVERY_MS);
+      beating.unref();
+      await Promise.all(this.#sinks().map((sink) => this.#tell(sink)));
+    } catch (error) {
+      this.#say(error);
+    } finally {
+      clearInterval(beating);
+      lock?.release();
+    }
+  }
+
+  #sinks(): (() => Promise<unknown>)[] {
+    const { track } = this.options;
+    const sinks: (() => Promise<unknown>)[] = [];
+    if (track.wandb !== null) sinks.push(() => this.#wandb());
+    if (track.tensorboard) sinks.push(() => this.#tensorboard());
+    if (track.push_to_hub !== null) sinks.push(() => this.#hub(track.push_to_hub));
+    if (track.prometheus !== null) sinks.push(() => this.#prometheus(track.prometheus));
+    return sinks;
+  }
+
+  async #wandb(): Promise<void> {
+    const {
+      paths,
+      record,
+      track,
+      env,
+      pids,
+      say,
+      onStop,
+      clock = systemClock,
+      pace,
+      patience,
+      finishMs,
+    } = this.options;
+    const settings = track.wandb;
+    if (settings === null) return;
+    const { wandbEnvironment } = await import('./wandb/environment.js');
+    const environment = wandbEnvironment(env);
+    if (environment.mode === 'disabled') return;
+    const sampling = sampleSystem(
+      { paths, pids, clock, ...(pace === undefined ? {} : { everyMs: pace.everyMs }) },
+      this.#ending.signal,
+    );
+    const sampled = this.#tell(() => sampling);
+    if (environment.mode === 'online') {
+      const { forwardToWandb } = await import('./wandb/forward.js');
+      await forwardToWandb({
+        paths,
+        record,
+        settings,
+        environment,
+        ending: this.#ending.signal,
+        giveUp: this.#giveUp.signal,
+        finishMs: finishMs ?? FINISH_MS,
+        say,
+        onStop,
+        clock,
+        ...(pace === undefined ? {} : { pace }),
+        ...(patience === undefined ? {} : { patience }),
+      });
+    }
+    await sampled;
+  }
+
+  async #tensorboard(): Promise<void> {
+    const { paths, record, clock, pace } = this.options;
+    const { writeTensorboard } = await import('./tensorboard/forward.js');
+    await writeTensorboard({
+      paths,
+      record,
+      ending: this.#ending.signal,
+      ...(clock === undefined ? {} : { clock }),
+      ...(pace === undefined ? {} : { everyMs: pace.everyMs }),
+    });
+  }
+
+  async #hub(settings: HubPublishing | null): Promise<void> {
+    const { paths, say, clock, publish } = this.options;
+    if (settings === null) return;
+    const { publishCheckpoints } = await import('./hub/forward.js');
+    await publishCheckpoints({
+      paths,
+      settings,
+      ending: this.#ending.signal,
+      giveUp: this.#giveUp.signal,
+      say,
+      ...(clock === undefined ? {} : { clock }),
+      ...(publish === undefined ? {} : { publish }),
+    });
+  }
+
+  async #prometheus(settings: PrometheusSettings | null): Promise<void> {
+    const { paths, record, env = process.env, pages, say } = this.options;
+    if (settings === null) return;
+    say(`metrics for Prometheus: ${await pages.show(settings, { paths, record }, env)}`, 'info');
+  }
+
+  async #tell(sink: () => Promise<unknown>): Promise<void> {
+    try {
+      await sink();
+    } catch (error) {
+      this.#say(error);
+    }
+  }
+
+  /** Tracking ends no run: what is wrong with it is said, and the run directory has everything. */
+  #say(error: unknown): void {
+    const text =
+      error instanceof EditrlError
+        ? error.toText()
+        : `${error instanceof Error ? (error.stack ?? error.message) : String(error)}`;
+    this.options.say(`${text}\n  The run goes on; what it measures stays in its folder.`, 'warn');
+  }
+}
+
+function asksForSomething({ wandb, tensorboard, prometheus, push_to_hub }: TrackSettings): boolean {
+  return wandb !== null || tensorboard || prometheus !== null || push_to_hub !== null;
+}
+
+/** One process at a time passes a run on. Raises InUseError naming the one that does. */
+export function lockTracking(paths: RunPaths): FileLock {
+  const world = realLockWorld();
+  return takeLock(
+    paths.trackLock,
+    ({ owner }) => {
+      if (owner !== null && standingOf(owner, world) === 'gone') return;
+      const by = owner === null ? 'another process' : `process ${owner.pid} on ${owner.host}`;
+      throw new InUseError(`${by} forwards this run`, {
+        where: paths.trackLock,
+        next: 'Wait until it has ended, or stop it.',
+      });
+    },
+    world,
+  );
+}

@@ -1,0 +1,115 @@
+/** What the environment says of W&B, in the variables of its own SDK, so that both share an account. */
+import { readFileSync } from 'node:fs';
+import { homedir } from 'node:os';
+import { join } from 'node:path';
+import { ConfigError } from '../../core/errors.js';
+
+/** `online` sends, `offline` leaves everything to `editrl sync`, `disabled` does nothing. */
+export type WandbMode = 'online' | 'offline' | 'disabled';
+
+export interface WandbEnvironment {
+  readonly mode: WandbMode;
+  /** The server's address, without a slash at its end. */
+  readonly baseUrl: string;
+  /** The team or user that WANDB_ENTITY names; null where it names none. */
+  readonly entity: string | null;
+  /** Null where there is none. It stands in no message. */
+  readonly key: string | null;
+}
+
+const MODES: Readonly<Record<string, WandbMode>> = {
+  online: 'online',
+  run: 'online',
+  offline: 'offline',
+  dryrun: 'offline',
+  disabled: 'disabled',
+};
+
+const CLOUD = 'https://api.wandb.ai';
+const OLDEST_KEY_LENGTH = 40;
+
+/** WANDB_MODE, WANDB_BASE_URL, WANDB_ENTITY, WANDB_API_KEY, else the password in `~/.netrc`. Raises ConfigError for a value that cannot be. */
+export function wandbEnvironment(env: NodeJS.ProcessEnv = process.env): WandbEnvironment {
+  const named = env['WANDB_MODE']?.trim() || 'online';
+  const mode = Object.hasOwn(MODES, named) ? MODES[named] : undefined;
+  if (mode === undefined) {
+    throw new ConfigError(`found '${named}'; allowed: online, offline, disabled`, {
+      where: 'WANDB_MODE',
+      next: 'Unset it to send what the run measures to W&B.',
+    });
+  }
+  const baseUrl = checkedAddress(env['WANDB_BASE_URL']?.trim() || CLOUD);
+  const given = env['WANDB_API_KEY']?.trim() || null;
+  const found = given ?? keyOfNetrc(new URL(baseUrl).host, env);
+  return {
+    mode,
+    baseUrl,
+    entity: env['WANDB_ENTITY']?.trim() || null,
+    key: found === null ? null : checkedKey(found, given === null ? 'the netrc file' : 'WANDB_API_KEY'),
+  };
+}
+
+/** Where a person looks at what a server shows. */
+export function pageAddress(baseUrl: string): string {
+  return baseUrl.replace('://api.wandb.', '://').replace('://api.', '://app.');
+}
+
+function checkedAddress(text: string): string {
+  const address = text.replace(/\/+$/, '');
+  const url = URL.canParse(address) ? new URL(address) : null;
+  const wrong =
+    url === null || !['http:', 'https:'].includes(url.protocol)
+      ? 'is no http address'
+      : /(^|\.)wandb\.ai$/.test(url.host) && address !== CLOUD
+        ? `is not where wandb.ai takes runs: that is ${CLOUD}`
+        : url.username !== '' || url.password !== ''
+          ? 'holds a name or a password, which go into WANDB_API_KEY'
+          : null;
+  if (wrong === null) return address;
+  throw new ConfigError(`the address ${wrong}`, {
+    where: 'WANDB_BASE_URL',
+    next: `Unset it for ${CLOUD}, or name a server of your own, such as http://localhost:8080.`,
+  });
+}
+
+/** Keys of servers of one's own begin with a word and a dash; tokens of three parts are taken as they are. */
+function checkedKey(key: string, where: string): string {
+  if (/^[\w-]+\.[\w-]+\.[\w-]+$/.test(key)) return key;
+  const bare = key.replace(/^[^-]*-/, '');
+  if (/^[\w-]+$/.test(bare) && bare.length >= OLDEST_KEY_LENGTH) return key;
+  throw new ConfigError(
+    `the W&B key has ${bare.length} characters; allowed: at least ${OLDEST_KEY_LENGTH} letters, digits, - or _`,
+    { where, next: 'Copy it again, whole, from the settings of your account.' },
+  );
+}
+
+/** The password of a host (with its port) in `$NETRC`, `~/.netrc` or `~/_netrc`; null where none has one. */
+function keyOfNetrc(host: string, env: NodeJS.ProcessEnv): string | null {
+  const home = env['HOME'] ?? homedir();
+  const files = env['NETRC'] === undefined ? [join(home, '.netrc'), join(home, '_netrc')] : [env['NETRC']];
+  for (const file of files) {
+    const password = passwordIn(readOrEmpty(file), host);
+    if (password !== null) return password;
+  }
+  return null;
+}
+
+function passwordIn(netrc: string, host: string): string | null {
+  const words = netrc.replaceAll(/^\s*#.*$/gm, '').split(/\s+/);
+  let machine: string | null = null;
+  for (const [at, word] of words.entries()) {
+    if (word === 'machine') machine = words[at + 1] ?? null;
+    else if (word === 'default') machine = null;
+    else if (word === 'password' && machine === host) return words[at + 1] ?? null;
+  }
+  return null;
+}
+
+/** A file that is not there, or another account's, has no key for us; that there is none is said by who needs it. */
+function readOrEmpty(path: string): string {
+  try {
+    return readFileSync(path, 'utf8');
+  } catch {
+    return '';
+  }
+}

@@ -1,0 +1,173 @@
+/** A run to W&B, from its settings and the environment to the last line: while it goes on, and for `editrl sync` afterwards. */
+import { systemClock, type Clock } from '../../core/clock.js';
+import { EndpointError } from '../../core/errors.js';
+import { scanLines } from '../../core/lines.js';
+import type { RunPaths } from '../../run/paths.js';
+import type { RunRecord } from '../../run/record.js';
+import { readState, type RunStateName } from '../../run/state.js';
+import type { WandbSettings } from '../../schema/track.js';
+import { codeRevision } from '../code.js';
+import type { Say } from '../say.js';
+import { GivenUp, WandbClient, type Patience } from './client.js';
+import { readWandbCursor, type WandbCursor } from './cursor.js';
+import { pageAddress, type WandbEnvironment } from './environment.js';
+import { WandbForwarder, type Pace } from './forwarder.js';
+import { attach, defaultEntity } from './run_of_server.js';
+
+export interface ForwardOptions {
+  readonly paths: RunPaths;
+  readonly record: RunRecord;
+  readonly settings: WandbSettings;
+  readonly environment: WandbEnvironment;
+  /** Aborted when the run has ended: what is in its files by then is still sent. */
+  readonly ending: AbortSignal;
+  /** How long a server that does not answer is waited for after that. */
+  readonly finishMs: number;
+  /** Ends at once. */
+  readonly giveUp: AbortSignal;
+  readonly say: Say;
+  readonly onStop?: () => void;
+  readonly clock?: Clock;
+  readonly pace?: Pace;
+  readonly patience?: Patience;
+}
+
+/** What has been sent, and where it can be looked at. */
+export interface Forwarded {
+  readonly rows: number;
+  readonly page: string;
+}
+
+/**
+ * Forwards a run until it has ended and everything is confirmed. Raises EndpointError where the server refuses, or does not answer in
+ * the end: what was not sent stays in the run directory. Raises RunError where that cannot be read.
+ */
+export async function forwardToWandb(options: ForwardOptions): Promise<Forwarded> {
+  const { paths, record, settings, environment, ending, finishMs, giveUp, say, clock = systemClock, onStop } = options;
+  const { baseUrl } = environment;
+  const over = new AbortController();
+  const client = new WandbClient({
+    baseUrl,
+    key: requireKey(environment),
+    signal: AbortSignal.any([giveUp, over.signal]),
+    clock,
+    ...(options.patience === undefined ? {} : { patience: options.patience }),
+    onAway: (found) =>
+      say(`W&B at ${baseUrl} does not answer (${found}): rows wait in the run directory and follow later`, 'warn'),
+  });
+  const stopWaiting = givenUpAfter(finishMs, ending, client, over, clock);
+  let forwarder: WandbForwarder | null = null;
+  try {
+    const cursor = await attached(client, options);
+    const page = `${pageAddress(baseUrl)}/${cursor.entity}/${cursor.project}/runs/${paths.runName}`;
+    say(`W&B: ${page}`, 'info');
+    forwarder = new WandbForwarder({
+      paths,
+      client,
+      cursor,
+      record,
+      clock,
+      say,
+      episodes: settings.episodes,
+      ...(options.pace === undefined ? {} : { pace: options.pace }),
+      ...(onStop === undefined ? {} : { onStop }),
+    });
+    await forwarder.follow(ending, () => exitCodeOf(paths));
+    return { rows: forwarder.rows, page };
+  } catch (error) {
+    if (!(error instanceof GivenUp)) throw error;
+    const [sent, all] = [forwarder?.rows ?? 0, rowsIn(paths)];
+    throw new EndpointError(`W&B did not answer in the end: it has ${sent} of ${all} rows`, {
+      where: baseUrl,
+      next: `\`editrl sync ${paths.runName}\` sends the rest.`,
+    });
+  } finally {
+    stopWaiting();
+  }
+}
+
+/** What a run's end is called there; null for one that goes on, or that nobody knows the end of. */
+const EXIT_CODES: Readonly<Record<RunStateName, number | null>> = {
+  queued: null,
+  running: null,
+  waiting: null,
+  finished: 0,
+  failed: 1,
+  interrupted: 130,
+};
+
+function exitCodeOf(paths: RunPaths): number | null {
+  const state = readState(paths);
+  return state === null ? null : EXIT_CODES[state.state];
+}
+
+function requireKey({ key, baseUrl }: WandbEnvironment): string {
+  if (key !== null) return key;
+  throw new EndpointError('W&B wants a key, and there is none', {
+    where: baseUrl,
+    next: `Set WANDB_API_KEY, or add 'machine ${new URL(baseUrl).host} login user password KEY' to ~/.netrc.`,
+  });
+}
+
+async function attached(client: WandbClient, options: ForwardOptions): Promise<WandbCursor> {
+  const { paths, record, settings, environment } = options;
+  const { baseUrl } = environment;
+  const before = readWandbCursor(paths);
+  const named = settings.entity ?? environment.entity;
+  // Sent to another place it begins anew, and so does a run that was made anew.
+  const known =
+    before?.base_url === baseUrl &&
+    before.project === settings.project &&
+    before.created_at === record.created_at &&
+    (named === null || before.entity === named)
+      ? before
+      : null;
+  const entity = named ?? known?.entity ?? (await defaultEntity(client));
+  const last = record.attempts.at(-1);
+  const described = {
+    name: paths.runName,
+    project: settings.project,
+    entity,
+    group: settings.group ?? record.experiment ?? null,
+    jobType: settings.job_type ?? String(record.settings['task']),
+    tags: settings.tags,
+    notes: settings.notes,
+    settings: record.settings,
+    code: await codeRevision(),
+    host: last?.host ?? '',
+    version: last?.versions['editrl'] ?? '0',
+  };
+  return attach(client, described, record, known, baseUrl);
+}
+
+/** Gives up once the run has ended and the server has not taken anything for so long; the function that is returned takes that back. */
+function givenUpAfter(
+  finishMs: number,
+  ending: AbortSignal,
+  client: WandbClient,
+  over: AbortController,
+  clock: Clock,
+): () => void {
+  let cancel = (): void => undefined;
+  const watch = (): void => {
+    const endedMs = clock.now();
+    const look = (): void => {
+      const silentMs = clock.now() - Math.max(endedMs, client.heardMs);
+      if (silentMs >= finishMs) over.abort();
+      else cancel = clock.after(Math.max(1, finishMs - silentMs), look);
+    };
+    look();
+  };
+  ending.addEventListener('abort', watch);
+  if (ending.aborted) watch();
+  return () => {
+    ending.removeEventListener('abort', watch);
+    cancel();
+  };
+}
+
+function rowsIn(paths: RunPaths): number {
+  let rows = 0;
+  scanLines(paths.metrics, () => rows++);
+  return rows;
+}

@@ -1,0 +1,260 @@
+/**
+ * Forwards a run directory to W&B: rows of metrics, what was printed, the machine's load, episodes. Everything is read from the run's own
+ * files, which are the spool: what the server has not confirmed is read again, by this process or by `editrl sync`, and lands in the same
+ * places, since line i of a file there is line i here behind a fixed base. One process at a time forwards a run.
+ */
+import { sleep, systemClock, type Clock } from '../../core/clock.js';
+import { listEpisodeFiles } from '../../run/episodes.js';
+import type { RunPaths } from '../../run/paths.js';
+import type { RunRecord } from '../../run/record.js';
+import { FollowedFile, wholeLines } from '../appended.js';
+import { OutputFollower, type OutputLine } from '../output_lines.js';
+import { requireRun } from '../require_run.js';
+import { RowFollower, type Row } from '../rows.js';
+import type { Say } from '../say.js';
+import type { WandbClient } from './client.js';
+import { writeWandbCursor, type WandbCursor } from './cursor.js';
+import { extendedJson, parseExtendedJson } from './extended_json.js';
+import { mediaOf, type Media } from './media.js';
+import { Uploads } from './uploads.js';
+
+export interface Pace {
+  /** The least time between two requests while the run goes on. */
+  readonly everyMs: number;
+  /** After this time without a request the server hears that the run lives. */
+  readonly heartbeatMs: number;
+}
+
+/** As W&B's SDK has it; after some minutes of silence a server takes a run for dead. */
+export const usualPace: Pace = { everyMs: 15_000, heartbeatMs: 30_000 };
+
+/** A longer line is refused; the file's numbers stay where they are. */
+const LONGEST_LINE = 10_383_360;
+/** A request may hold some ten megabytes; what else is sent with rows takes less than the other half. */
+const MOST_ROW_BYTES = 5 * 1024 * 1024;
+/** After a request of so much there is likely more: it is not waited for the next one. */
+const FULL_BYTES = 1024 * 1024;
+const LONGEST_OUTPUT_LINE = 4096;
+
+export interface ForwarderOptions {
+  readonly paths: RunPaths;
+  readonly client: WandbClient;
+  readonly cursor: WandbCursor;
+  readonly record: RunRecord;
+  /** How many episodes are shown of an iteration. */
+  readonly episodes: number;
+  readonly pace?: Pace;
+  readonly clock?: Clock;
+  /** Somebody pressed Stop on the run's page. */
+  readonly onStop?: () => void;
+  readonly say: Say;
+}
+
+/** Lines for a file there, from one of its lines on. */
+interface Piece {
+  readonly offset: number;
+  readonly content: readonly string[];
+}
+
+/** What was sent: nothing but a sign of life, all that there was, or as much as one request takes. */
+type Sent = 'nothing' | 'all' | 'some';
+
+export class WandbForwarder {
+  readonly #rows: RowFollower;
+  readonly #output: OutputFollower;
+  readonly #events: FollowedFile;
+  readonly #uploads: Uploads;
+  readonly #pace: Pace;
+  readonly #clock: Clock;
+  readonly #summary: Record<string, unknown>;
+  #cursor: WandbCursor;
+  #toldToStop: boolean | null = null;
+  #sentMs = -Infinity;
+
+  constructor(private readonly options: ForwarderOptions) {
+    const { paths, client, cursor, record, episodes, pace = usualPace, clock = systemClock, say } = options;
+    this.#pace = pace;
+    this.#clock = clock;
+    this.#cursor = cursor;
+    this.#summary = parseExtendedJson(cursor.summary) ?? {};
+    this.#rows = new RowFollower(paths.metrics, cursor.rows, () => record.attempts);
+    this.#output = new OutputFollower(paths);
+    this.#events = new FollowedFile(paths.systemMetrics);
+    const target = { entity: cursor.entity, project: cursor.project, run: paths.runName };
+    this.#uploads = new Uploads(client, target, clock, say);
+    if (episodes === 0) return;
+    const missing = listEpisodeFiles(paths)
+      .map(({ iteration }) => iteration)
+      .filter((iteration) => iteration > cursor.media && iteration <= cursor.iteration);
+    for (const iteration of new Set(missing.sort((a, b) => a - b))) {
+      this.#uploads.add(iteration, mediaOf(paths, iteration, episodes).files);
+    }
+  }
+
+  /** How many rows the server has confirmed. */
+  get rows(): number {
+    return this.#rows.confirmed;
+  }
+
+  /**
+   * Forwards until `ending` is aborted and all that is in the files by then is confirmed; then says how the run ended, where that is
+   * known (`exitCode`). Raises WandbRefused, GivenUp once the client's signal is aborted, and RunError.
+   */
+  async follow(ending: AbortSignal, exitCode: () => number | null): Promise<void> {
+    const complete = new AbortController();
+    const uploading = this.#uploads.run(complete.signal);
+    // It is awaited at the end; until then nobody is lost who fails.
+    uploading.catch(() => undefined);
+    try {
+      for (;;) {
+        requireRun(this.options.paths);
+        // Asked before reading: what was written before the end is still sent.
+        const last = ending.aborted;
+        const sent = await this.#send();
+        if (last && sent === 'nothing') break;
+        if (sent !== 'some') await sleep(this.#clock, this.#pace.everyMs, ending);
+      }
+      complete.abort();
+      await uploading;
+      await this.#send();
+      await this.#end(exitCode());
+    } finally {
+      this.#uploads.stop();
+      this.#rows.close();
+      this.#output.close();
+      this.#events.close();
+    }
+  }
+
+  /** One request with what there is, or a sign of life where it is time for one. */
+  async #send(): Promise<Sent> {
+    const { base, output: outputAt, events: eventsAt } = this.#cursor;
+    const { rows, media, lines } = this.#nextRows();
+    const output = this.#output.next(outputAt);
+    const events = this.#nextEvents();
+    const { names, through } = this.#uploads.taken();
+    const summary = rows.length === 0 ? [] : [extendedJson(this.#summarise(rows, media))];
+    const pieces: Readonly<Record<string, Piece>> = {
+      'wandb-history.jsonl': { offset: base.history + (rows.at(0)?.index ?? 0), content: lines },
+      'wandb-events.jsonl': { offset: base.events + eventsAt.lines, content: events.lines },
+      'output.log': { offset: base.output + outputAt.lines, content: output.lines.map(outputLine) },
+      'wandb-summary.json': { offset: 0, content: summary },
+    };
+    const files = Object.entries(pieces).filter(([, { content }]) => content.length > 0);
+    const nothing = files.length === 0 && names.length === 0;
+    if (!nothing || this.#clock.now() - this.#sentMs >= this.#pace.heartbeatMs) {
+      await this.#stream({
+        ...(files.length > 0 ? { files: Object.fromEntries(files) } : {}),
+        ...(names.length > 0 ? { uploaded: names } : {}),
+      });
+    }
+    const last = rows.at(-1);
+    if (last !== undefined) this.#rows.confirm(last);
+    this.#cursor = {
+      ...this.#cursor,
+      rows: [...this.#rows.marks],
+      events: { lines: eventsAt.lines + events.lines.length, bytes: events.bytes },
+      output: { lines: outputAt.lines + output.lines.length, ...output.place },
+      summary: summary.at(0) ?? this.#cursor.summary,
+      iteration: last?.iteration ?? this.#cursor.iteration,
+      media: Math.min(through ?? this.#cursor.media, last?.iteration ?? Infinity),
+    };
+    rows.forEach(({ iteration }, i) => this.#uploads.add(iteration, media[i].files));
+    if (nothing) return 'nothing';
+    writeWandbCursor(this.options.paths, this.#cursor);
+    const bytes = files.reduce((sum, [, { content }]) => content.reduce((all, line) => all + line.length, sum), 0);
+    return bytes >= FULL_BYTES ? 'some' : 'all';
+  }
+
+  async #end(exitCode: number | null): Promise<void> {
+    if (exitCode === null) return;
+    await this.#stream({ complete: true, exitcode: exitCode });
+    this.#cursor = { ...this.#cursor, ended: exitCode };
+    writeWandbCursor(this.options.paths, this.#cursor);
+  }
+
+  async #stream(body: object): Promise<void> {
+    const { client, paths, onStop } = this.options;
+    const { entity, project } = this.#cursor;
+    const segments = [entity, project, paths.runName].map(encodeURIComponent).join('/');
+    const { stopped } = await client.stream(`/files/${segments}/file_stream`, JSON.stringify(body));
+    this.#sentMs = this.#clock.now();
+    // A server that said so when the run went on says so of an earlier attempt.
+    if (stopped && this.#toldToStop === false) onStop?.();
+    this.#toldToStop = stopped;
+  }
+
+  /** As many rows as one request takes. */
+  #nextRows(): { readonly rows: readonly Row[]; readonly media: readonly Media[]; readonly lines: readonly string[] } {
+    const { paths, episodes } = this.options;
+    const rows: Row[] = [];
+    const media: Media[] = [];
+    const lines: string[] = [];
+    let bytes = 0;
+    for (const row of this.#rows.next()) {
+      const shown = mediaOf(paths, row.iteration, episodes);
+      const line = this.#historyLine(row, shown);
+      bytes += Buffer.byteLength(line);
+      if (rows.length > 0 && bytes > MOST_ROW_BYTES) break;
+      rows.push(row);
+      media.push(shown);
+      lines.push(line);
+    }
+    return { rows, media, lines };
+  }
+
+  #historyLine({ iteration, metrics, mark }: Row, { values }: Media): string {
+    const always = {
+      iteration,
+      _step: this.#cursor.base.step + iteration,
+      _timestamp: mark.at,
+      _runtime: mark.runtime,
+    };
+    const line = extendedJson({ ...metrics, ...values, ...always });
+    // It keeps its place, so that all that follow keep theirs.
+    return Buffer.byteLength(line) <= LONGEST_LINE
+      ? line
+      : extendedJson({ 'metrics/too_long': line.length, ...always });
+  }
+
+  /** The last value of each metric, with those of further rows. */
+  #summarise(rows: readonly Row[], media: readonly Media[]): Readonly<Record<string, unknown>> {
+    for (const [i, { iteration, metrics, mark }] of rows.entries()) {
+      Object.assign(this.#summary, metrics, media[i].values, {
+        iteration,
+        _step: this.#cursor.base.step + iteration,
+        _timestamp: mark.at,
+        _runtime: mark.runtime,
+        _wandb: { runtime: Math.floor(mark.runtime) },
+      });
+    }
+    return this.#summary;
+  }
+
+  #nextEvents(): { readonly lines: readonly string[]; readonly bytes: number } {
+    const { bytes } = this.#cursor.events;
+    const found = this.#events.look(bytes);
+    const placed = found === null ? [] : wholeLines(found.file, bytes);
+    const began = Date.parse(this.options.record.created_at) / 1000;
+    return { lines: placed.flatMap(({ text }) => eventLine(text, began)), bytes: placed.at(-1)?.end ?? bytes };
+  }
+}
+
+/** A line of `system.jsonl`; none for one that a crash left torn, of which the next one is the repetition. */
+function eventLine(text: string, began: number): string[] {
+  const { at, ...load } = parseExtendedJson(text) ?? {};
+  if (typeof at !== 'number') return [];
+  const named = Object.fromEntries(Object.entries(load).map(([name, value]) => [`system.${name}`, value]));
+  return [extendedJson({ _wandb: true, _timestamp: at, _runtime: round(Math.max(0, at - began)), ...named })];
+}
+
+function round(seconds: number): number {
+  return Math.round(seconds * 1000) / 1000;
+}
+
+function outputLine({ time, level, text }: OutputLine): string {
+  const prefix = level === 'error' ? 'ERROR ' : '';
+  const at = /^(\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2})\.(\d{3})Z$/.exec(time);
+  const dated = at === null ? '' : `${at[1]}.${at[2]}000 `;
+  return `${prefix}${dated}${level === 'warn' ? 'warning: ' : ''}${text}`.slice(0, LONGEST_OUTPUT_LINE);
+}

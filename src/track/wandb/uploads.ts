@@ -1,0 +1,134 @@
+/** Uploads of a run's files, beside its stream: one iteration's after another's, so that how far they have come is one number. */
+import pLimit from 'p-limit';
+import { sleep, type Clock } from '../../core/clock.js';
+import type { Say } from '../say.js';
+import { WandbRefused, type WandbClient } from './client.js';
+import type { MediaFile } from './media.js';
+
+const CREATE = `mutation CreateRunFiles($entity: String!, $project: String!, $run: String!, $files: [String!]!) {
+  createRunFiles(input: {entityName: $entity, projectName: $project, runName: $run, files: $files}) {
+    runID uploadHeaders files { name uploadUrl }
+  }
+}`;
+
+/** Files of one iteration that are under way at once. */
+const TOGETHER = 4;
+const LOOK_EVERY_MS = 500;
+
+export interface UploadTarget {
+  readonly entity: string;
+  readonly project: string;
+  readonly run: string;
+}
+
+interface Waiting {
+  readonly iteration: number;
+  readonly files: readonly MediaFile[];
+}
+
+export class Uploads {
+  readonly #queue: Waiting[] = [];
+  /** Names that the server has; equal pictures have one. */
+  readonly #done = new Set<string>();
+  #finished: string[] = [];
+  #through: number | null = null;
+  #stopped = false;
+  #refused = false;
+
+  constructor(
+    private readonly client: WandbClient,
+    private readonly target: UploadTarget,
+    private readonly clock: Clock,
+    private readonly say: Say,
+  ) {}
+
+  /** Iterations come in order; one without files counts, too. */
+  add(iteration: number, files: readonly MediaFile[]): void {
+    // A run that went back does its iterations again.
+    if (this.#through !== null && iteration <= this.#through) this.#through = iteration - 1;
+    if (this.#queue.length === 0 && files.length === 0) this.#through = iteration;
+    else this.#queue.push({ iteration, files });
+  }
+
+  /** Names of files that have been uploaded since the last call, and the iteration up to which all are; null before the first. */
+  taken(): { readonly names: readonly string[]; readonly through: number | null } {
+    const names = this.#finished;
+    this.#finished = [];
+    return { names, through: this.#through };
+  }
+
+  /** Uploads until `complete` is aborted, since nothing more will come, and nothing waits. Raises GivenUp as the client does; what the server refuses is said once and left out. */
+  async run(complete: AbortSignal): Promise<void> {
+    while (!this.#stopped && !(complete.aborted && this.#queue.length === 0)) {
+      const next = this.#queue.at(0);
+      if (next === undefined) {
+        await sleep(this.clock, LOOK_EVERY_MS, complete);
+        continue;
+      }
+      await this.#upload(next.files);
+      this.#queue.shift();
+      this.#through = next.iteration;
+    }
+  }
+
+  stop(): void {
+    this.#stopped = true;
+  }
+
+  /** Uploads files by themselves. Raises as `run`. */
+  async #upload(files: readonly MediaFile[]): Promise<void> {
+    const wanted = files.filter(({ name }) => !this.#done.has(name));
+    if (wanted.length === 0 || this.#refused) return;
+    try {
+      const addresses = await this.#addresses(wanted.map(({ name }) => name));
+      const limit = pLimit(TOGETHER);
+      await Promise.all(wanted.map((file) => limit(() => this.#put(file, addresses))));
+    } catch (error) {
+      if (!(error instanceof WandbRefused)) throw error;
+      this.#refused = true;
+      this.say(
+        `${error.toText()}\n  Images and tables stay in the run directory; metrics are forwarded all the same.`,
+        'warn',
+      );
+    }
+  }
+
+  async #put({ name, read }: MediaFile, { urls, headers }: Addresses): Promise<void> {
+    const bytes = read();
+    const url = urls.get(name);
+    if (bytes === null || url === undefined) return;
+    try {
+      await this.client.put(url, headers, bytes);
+    } catch (error) {
+      if (!(error instanceof WandbRefused && error.status === 403)) throw error;
+      // A signed address is good for some time only.
+      const again = await this.#addresses([name]);
+      await this.client.put(again.urls.get(name) ?? url, again.headers, bytes);
+    }
+    this.#done.add(name);
+    this.#finished.push(name);
+  }
+
+  async #addresses(names: readonly string[]): Promise<Addresses> {
+    const { createRunFiles } = await this.client.graphql('CreateRunFiles', CREATE, { ...this.target, files: names });
+    const { files = [], uploadHeaders = [] } = (createRunFiles ?? {}) as {
+      readonly files?: readonly { readonly name?: string; readonly uploadUrl?: string | null }[];
+      readonly uploadHeaders?: readonly string[];
+    };
+    return {
+      urls: new Map(files.flatMap(({ name = '', uploadUrl }) => (uploadUrl ? [[name, uploadUrl]] : []))),
+      headers: Object.fromEntries(
+        uploadHeaders.map((header) => {
+          const colon = header.indexOf(':');
+          return [header.slice(0, colon).trim(), header.slice(colon + 1).trim()];
+        }),
+      ),
+    };
+  }
+}
+
+interface Addresses {
+  /** By the names of files; one that the server does not want has none. */
+  readonly urls: ReadonlyMap<string, string>;
+  readonly headers: Readonly<Record<string, string>>;
+}

@@ -1,0 +1,78 @@
+/** Streams of server-sent events. A reader who does not keep up is let go: it opens another stream and asks for everything anew. */
+import type { ServerResponse } from 'node:http';
+import type { Call } from '../http/server.js';
+import { GUARD_HEADERS } from './page_files.js';
+
+/** A line that says nothing, so that both ends notice when the other is gone. */
+const PING_EVERY_MS = 15_000;
+/** What may wait for a reader. */
+const MOST_WAITING_BYTES = 4 * 1024 * 1024;
+
+/** One open stream of events of a kind. */
+export class EventStream<E> {
+  readonly #response: ServerResponse;
+  readonly #ping: NodeJS.Timeout;
+  /** Aborted when the stream is over, whoever ended it. */
+  readonly #over = new AbortController();
+
+  constructor({ response, gone }: Pick<Call, 'response' | 'gone'>) {
+    this.#response = response;
+    response.writeHead(200, {
+      ...GUARD_HEADERS,
+      'content-type': 'text/event-stream; charset=utf-8',
+      'cache-control': 'no-store',
+    });
+    response.write(': open\n\n');
+    this.#ping = setInterval(() => this.#write(': still here\n\n'), PING_EVERY_MS);
+    this.#ping.unref();
+    gone.addEventListener('abort', () => this.close());
+  }
+
+  get over(): AbortSignal {
+    return this.#over.signal;
+  }
+
+  /** Whether the reader has not taken yet what was sent. */
+  get behind(): boolean {
+    return this.#response.writableNeedDrain;
+  }
+
+  send(event: E): void {
+    this.#write(`data: ${JSON.stringify(event)}\n\n`);
+  }
+
+  /** Harmless when it is over already. */
+  close(): void {
+    if (this.#over.signal.aborted) return;
+    clearInterval(this.#ping);
+    this.#over.abort();
+    this.#response.end();
+  }
+
+  #write(text: string): void {
+    if (this.#over.signal.aborted) return;
+    this.#response.write(text);
+    if (this.#response.writableLength <= MOST_WAITING_BYTES) return;
+    this.#response.destroy();
+    this.close();
+  }
+}
+
+/** All streams that hear of the same events. */
+export class Broadcast<E> {
+  readonly #streams = new Set<EventStream<E>>();
+
+  open(call: Call): void {
+    const stream = new EventStream<E>(call);
+    this.#streams.add(stream);
+    stream.over.addEventListener('abort', () => this.#streams.delete(stream));
+  }
+
+  send(event: E): void {
+    for (const stream of this.#streams) stream.send(event);
+  }
+
+  close(): void {
+    for (const stream of [...this.#streams]) stream.close();
+  }
+}

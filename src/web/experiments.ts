@@ -1,0 +1,179 @@
+/**
+ * Experiments as their runs show them: those that a sweep has recorded, and runs whose names say a cell (`NAME__axis-value__…`) where there is no
+ * such record.
+ */
+import { existsSync } from 'node:fs';
+import { EditrlError } from '../core/errors.js';
+import { Refusal } from '../http/refusal.js';
+import { liveSweeps } from '../launch/sweep/lock.js';
+import { listExperiments as listRecorded, readExperiment, type ExperimentRecord } from '../run/experiment.js';
+import { STOPPED_BY_SWEEP } from '../run/state.js';
+import { resultCaption, tabulate, type ResultCell } from '../run/report/results.js';
+import { heldOutOf } from './run_list.js';
+import { idOf, type IndexedRun, type RunsIndex } from './runs_index.js';
+import type { WireCell, WireExperiment, WireMatrix, WireState } from './wire.js';
+
+type Axes = Readonly<Record<string, string>>;
+
+interface FoundCell {
+  readonly name: string;
+  readonly axes: Axes;
+  /** Null for one that has not begun. */
+  readonly run: IndexedRun | null;
+  /** False where the folder of its name is another run's, with other settings. */
+  readonly counts: boolean;
+}
+
+interface FoundExperiment {
+  readonly id: string;
+  readonly name: string;
+  readonly baseline: Axes | null;
+  readonly swept: boolean;
+  readonly cells: readonly FoundCell[];
+}
+
+const SEED = 'seed';
+
+export function listExperiments(index: RunsIndex): WireExperiment[] {
+  return findExperiments(index).map(({ id, name, swept, cells }) => {
+    const states: Partial<Record<WireState, number>> = {};
+    for (const { run } of cells) {
+      const state = run?.status.state ?? 'queued';
+      states[state] = (states[state] ?? 0) + 1;
+    }
+    return { id, name, runs: cells.length, states, axes: axesOf(cells), swept };
+  });
+}
+
+/** Raises Refusal 404 for an experiment that is not there. */
+export function matrixOf(index: RunsIndex, id: string): WireMatrix {
+  const experiment = findExperiments(index).find((one) => one.id === id);
+  if (experiment === undefined) {
+    throw new Refusal('not_found', `There is no experiment '${id.slice(0, 120)}' here.`);
+  }
+  const { name, swept, cells, baseline } = experiment;
+  const byName = new Map(cells.map((cell) => [cell.name, cell]));
+  const runs = cells.map(({ name: run_name, axes, run, counts }) => ({
+    run_name,
+    axes,
+    outcome: counts ? outcomeOf(run) : 'failed',
+    report: run === null || run.heldOut === null ? null : { heldout: run.heldOut, iteration: run.status.iteration },
+  }));
+  const results = tabulate(name, runs, baseline);
+  return {
+    id,
+    name,
+    swept,
+    axes: axesOf(cells)
+      .filter((axis) => axis !== SEED)
+      .map((axis) => ({ name: axis, values: valuesOf(cells, axis) })),
+    metric: results.metric,
+    less_is_better: results.less_is_better,
+    caption: resultCaption(results),
+    cells: results.cells.map((cell) => wireCell(cell, byName)),
+  };
+}
+
+/** Half a training is no result. */
+function outcomeOf(run: IndexedRun | null): string {
+  if (run === null) return 'queued';
+  const { state, reason } = run.status;
+  return state === 'finished' && reason?.startsWith(STOPPED_BY_SWEEP) === true ? 'stopped' : state;
+}
+
+function wireCell(
+  { axes, is_baseline, after, difference, runs }: ResultCell,
+  cells: ReadonlyMap<string, FoundCell>,
+): WireCell {
+  return {
+    axes,
+    is_baseline,
+    mean: after?.mean ?? null,
+    std: after?.std ?? null,
+    n: after?.n ?? 0,
+    difference,
+    runs: runs.map(({ run_name, seed }) => {
+      const run = cells.get(run_name)?.run ?? null;
+      return {
+        id: run?.id ?? null,
+        name: run_name,
+        seed,
+        state: run?.status.state ?? 'queued',
+        iteration: run?.status.iteration ?? 0,
+        num_iterations: run?.status.num_iterations ?? 0,
+        held_out: run === null ? null : (heldOutOf(run)?.after ?? null),
+      };
+    }),
+  };
+}
+
+/** Null for a record that another version wrote. */
+function recordOf(folder: string, name: string): ExperimentRecord | null {
+  try {
+    return readExperiment(folder, name);
+  } catch (error) {
+    if (error instanceof EditrlError) return null;
+    throw error;
+  }
+}
+
+function findExperiments(index: RunsIndex): FoundExperiment[] {
+  const byId = new Map(index.runs.map((run) => [run.id, run]));
+  return index.folders.flatMap((folder, number) => {
+    if (!existsSync(folder)) return [];
+    const swept = new Set(liveSweeps([folder]).map(({ experiment }) => experiment));
+    const noted = listRecorded([folder]).flatMap(({ name }): FoundExperiment[] => {
+      const record = recordOf(folder, name);
+      if (record === null) return [];
+      const cells = record.cells.map(({ run_name, axes, refused }) => ({
+        name: run_name,
+        axes,
+        run: byId.get(idOf(number, run_name)) ?? null,
+        counts: refused === null,
+      }));
+      return [{ id: idOf(number, name), name, baseline: record.baseline, swept: swept.has(name), cells }];
+    });
+    const known = new Set(noted.flatMap(({ cells }) => cells.map(({ name }) => name)));
+    const names = new Set(noted.map(({ name }) => name));
+    const guessed = new Map<string, FoundCell[]>();
+    for (const run of byId.values()) {
+      const name = run.paths.runName;
+      if (!run.id.startsWith(`${number}/`) || known.has(name)) continue;
+      const cell = cellOfName(name);
+      if (cell === null || names.has(cell.experiment)) continue;
+      const cells = guessed.get(cell.experiment) ?? [];
+      cells.push({ name, axes: cell.axes, run, counts: true });
+      guessed.set(cell.experiment, cells);
+    }
+    const others = [...guessed].flatMap(([name, cells]): FoundExperiment[] =>
+      cells.length < 2 ? [] : [{ id: idOf(number, name), name, baseline: null, swept: swept.has(name), cells }],
+    );
+    return [...noted, ...others];
+  });
+}
+
+/** The cell that a run's name says: `NAME__axis-value__axis-value`; null for any other name, and for runs that were set aside. */
+export function cellOfName(name: string): { readonly experiment: string; readonly axes: Axes } | null {
+  if (/\.old-\d+$/.test(name)) return null;
+  const parts = name.split('__');
+  const axes: [string, string][] = [];
+  while (parts.length > 1) {
+    const [, axis, value] = /^([^-]+)-(.+)$/.exec(parts.at(-1) ?? '') ?? [];
+    if (axis === undefined || value === undefined) break;
+    axes.unshift([axis, value]);
+    parts.pop();
+  }
+  return axes.length === 0 ? null : { experiment: parts.join('__'), axes: Object.fromEntries(axes) };
+}
+
+function axesOf(cells: readonly FoundCell[]): string[] {
+  return [...new Set(cells.flatMap(({ axes }) => Object.keys(axes)))];
+}
+
+/** Numbers by their size, everything else as it comes. */
+function valuesOf(cells: readonly FoundCell[], axis: string): string[] {
+  const values = [...new Set(cells.flatMap(({ axes }) => axes[axis] ?? []))];
+  const numbers = values.map(Number);
+  if (numbers.some(Number.isNaN)) return values;
+  return values.sort((a, b) => Number(a) - Number(b));
+}

@@ -1,0 +1,59 @@
+/** Numbers, times and texts as a person reads them. Pure. */
+
+/** Four significant digits; a dash for what is not there. */
+export function showNumber(value: number | null | undefined): string {
+  if (value === null || value === undefined) return '–';
+  if (!Number.isFinite(value)) return String(value);
+  if (value === 0) return '0';
+  const size = Math.abs(value);
+  if (Number.isInteger(value) && size < 1e6) return String(value);
+  if (size >= 1e5 || size < 1e-3) return value.toExponential(2).replace('e+', 'e');
+  return String(Number(value.toPrecision(4)));
+}
+
+/** A difference, with its sign. */
+export function showChange(value: number): string {
+  return value >= 0 ? `+${showNumber(value)}` : showNumber(value).replace('-', '−');
+}
+
+/** A setting: text as it is, everything else as JSON. */
+export function showValue(value: unknown): string {
+  if (value === null || value === undefined) return '–';
+  if (typeof value === 'number') return showNumber(value);
+  return typeof value === 'string' ? visible(value) : visible(JSON.stringify(value));
+}
+
+const UNITS = [
+  ['d', 86_400],
+  ['h', 3_600],
+  ['min', 60],
+] as const;
+
+/** `40 s`, `12 min`, `3 h`, `5 d`. */
+export function showDuration(seconds: number): string {
+  for (const [unit, size] of UNITS) {
+    if (seconds >= 2 * size) return `${Math.floor(seconds / size)} ${unit}`;
+  }
+  return `${Math.max(0, Math.floor(seconds))} s`;
+}
+
+/** How long ago a moment was, both in milliseconds since 1970. */
+export function showAgo(moment: number | null, now: number): string {
+  return moment === null ? '–' : `${showDuration((now - moment) / 1000)} ago`;
+}
+
+/**
+ * Text with what a screen would obey instead of showing spelled out: control characters, but for line breaks and tabs, and those that turn the
+ * direction of the text around them.
+ */
+export function visible(text: string): string {
+  return text.replace(
+    /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g,
+    (found) => `\\u${found.charCodeAt(0).toString(16).padStart(4, '0')}`,
+  );
+}
+
+/** The page of a run's id, `FOLDER/NAME`; names hold no letters that addresses treat otherwise. */
+export function nameOfId(id: string): string {
+  return id.slice(id.indexOf('/') + 1);
+}

@@ -1,0 +1,37 @@
+/** Keys of the keyboard that stand for what is on the page. While somebody writes they mean themselves. */
+import { useEffect, useRef } from 'preact/hooks';
+
+export type KeyTable = Readonly<Record<string, () => void>>;
+
+/** Listens while the component is shown. */
+export function useKeys(table: KeyTable): void {
+  const current = useRef(table);
+  current.current = table;
+  useEffect(() => {
+    const press = (event: KeyboardEvent): void => {
+      if (event.ctrlKey || event.altKey || event.metaKey || isWriting(event.target)) return;
+      if (document.querySelector('dialog[open]') !== null) return;
+      const act = Object.hasOwn(current.current, event.key) ? current.current[event.key] : undefined;
+      if (act === undefined) return;
+      event.preventDefault();
+      act();
+    };
+    addEventListener('keydown', press);
+    return () => removeEventListener('keydown', press);
+  }, []);
+}
+
+function isWriting(target: EventTarget | null): boolean {
+  return target instanceof HTMLElement && target.matches('input, textarea, select, [contenteditable]');
+}
+
+/** What the keys do, for the list that `?` shows. */
+export const KEY_HELP: readonly (readonly [keys: string, meaning: string])[] = [
+  ['/', 'write a filter'],
+  ['j  k', 'the next, the previous run or episode'],
+  ['Enter', 'open the run'],
+  ['[  ]', 'the previous, the next iteration or page'],
+  ['g', 'all runs'],
+  ['e', 'experiments'],
+  ['?', 'this list'],
+];

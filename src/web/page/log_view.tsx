@@ -1,0 +1,105 @@
+/** A run's log, followed while the run goes on. */
+import type { JSX } from 'preact';
+import { useEffect, useRef, useState } from 'preact/hooks';
+import type { WireLog, WireRunPage } from '../wire.js';
+import { visible } from './format.js';
+import { changed, go, type Place } from './router.js';
+import { listen } from './session.js';
+
+/** Of a long log the end is kept. */
+const MOST_LETTERS = 400_000;
+/** So near to the end somebody follows it, in pixels. */
+const NEAR = 40;
+const AGAIN_AFTER_MS = 2_000;
+
+export function LogView({ place, page }: { readonly place: Place; readonly page: WireRunPage }): JSX.Element {
+  const { run, attempts } = page;
+  const attempt = place.query.get('attempt') ?? '';
+  const rank = place.query.get('rank') ?? '';
+  const [text, setText] = useState('');
+  const [ending, setEnding] = useState<string | null>(null);
+  const box = useRef<HTMLPreElement>(null);
+  const follows = useRef(true);
+
+  useEffect(() => {
+    setText('');
+    setEnding(null);
+    follows.current = true;
+    const stop = new AbortController();
+    const take = (event: WireLog): void => {
+      if (event.kind === 'text') setText((before) => (before + event.text).slice(-MOST_LETTERS));
+      else setEnding(event.reason ?? 'The run has ended; this is its log to the end.');
+    };
+    const query = { run: run.id, ...(attempt === '' ? {} : { attempt }), ...(rank === '' ? {} : { rank }) };
+    const follow = async (): Promise<void> => {
+      let ended = false;
+      const watch = (event: WireLog): void => {
+        ended ||= event.kind === 'end';
+        take(event);
+      };
+      await listen<WireLog>('/api/log', query, watch, stop.signal, () => setText(''));
+      if (!ended) throw new Error('The stream broke off');
+    };
+    const again = (): void => {
+      follow().catch((error: unknown) => {
+        if (stop.signal.aborted) return;
+        setEnding(`${error instanceof Error ? error.message : String(error)}; trying again.`);
+        setTimeout(() => {
+          if (!stop.signal.aborted) again();
+        }, AGAIN_AFTER_MS);
+      });
+    };
+    again();
+    return () => stop.abort();
+    // A run that is started again has a log that goes on.
+  }, [run.id, attempt, rank, attempts.length]);
+
+  useEffect(() => {
+    const element = box.current;
+    if (element !== null && follows.current) element.scrollTop = element.scrollHeight;
+  }, [text]);
+
+  return (
+    <>
+      <div class="filter">
+        <label class="short">
+          <span class="label">attempt</span>
+          <select
+            value={attempt}
+            onChange={(event) => go(changed(place, { attempt: event.currentTarget.value || null }))}
+          >
+            <option value="">the latest</option>
+            {attempts.map((one) => (
+              <option key={one.attempt} value={one.attempt}>
+                {one.attempt}
+              </option>
+            ))}
+          </select>
+        </label>
+        <label class="short">
+          <span class="label">process</span>
+          <select value={rank} onChange={(event) => go(changed(place, { rank: event.currentTarget.value || null }))}>
+            <option value="">readable log</option>
+            {Array.from({ length: page.processes }, (_, one) => (
+              <option key={one} value={one}>
+                rank {one}, JSON lines
+              </option>
+            ))}
+          </select>
+        </label>
+      </div>
+      <pre
+        class="log card"
+        ref={box}
+        tabIndex={0}
+        aria-label="Log"
+        onScroll={({ currentTarget: { scrollTop, scrollHeight, clientHeight } }) => {
+          follows.current = scrollHeight - scrollTop - clientHeight < NEAR;
+        }}
+      >
+        {visible(text)}
+      </pre>
+      {ending !== null && <p class="quiet">{visible(ending)}</p>}
+    </>
+  );
+}

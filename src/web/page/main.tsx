@@ -1,0 +1,172 @@
+/** The page: its head, the view that the address names, and what stands in the way of it. */
+import { render, type JSX } from 'preact';
+import { useEffect, useState } from 'preact/hooks';
+import { feed, type Connection } from './data.js';
+import { visible } from './format.js';
+import { KEY_HELP, useKeys } from './keys.js';
+import { Dialog } from './parts.js';
+import { go, hashOf, usePlace, type Place } from './router.js';
+import { ExperimentsView } from './experiments_view.js';
+import { MatrixView } from './matrix_view.js';
+import { RunView } from './run_view.js';
+import { RunsView } from './runs_view.js';
+import { keepToken, takeToken } from './session.js';
+
+const VIEWS: Readonly<Record<string, (props: { readonly place: Place }) => JSX.Element>> = {
+  runs: RunsView,
+  run: RunView,
+  experiments: ExperimentsView,
+  experiment: MatrixView,
+};
+
+function Page(): JSX.Element {
+  const place = usePlace();
+  const [connection, setConnection] = useState<Connection>('open');
+  const [help, setHelp] = useState(false);
+  useEffect(() => {
+    const off = feed.onConnection(setConnection);
+    feed.start();
+    return off;
+  }, []);
+  useKeys({
+    '?': () => setHelp(true),
+    g: () => go(hashOf('runs')),
+    e: () => go(hashOf('experiments')),
+  });
+  const View = Object.hasOwn(VIEWS, place.view) ? VIEWS[place.view] : undefined;
+  const current = (view: string): 'page' | undefined =>
+    place.view === view || `${place.view}s` === view ? 'page' : undefined;
+  return (
+    <>
+      <header class="head">
+        <a class="brand" href={hashOf('runs')}>
+          editrl
+        </a>
+        <nav aria-label="Views">
+          <a href={hashOf('runs')} aria-current={current('runs')}>
+            runs
+          </a>
+          <a href={hashOf('experiments')} aria-current={current('experiments')}>
+            experiments
+          </a>
+        </nav>
+        <button type="button" class="help" onClick={() => setHelp(true)} aria-label="keys of the keyboard">
+          ?
+        </button>
+      </header>
+      {connection === 'lost' && (
+        <p class="banner" role="alert">
+          The dashboard does not answer; trying again. What is shown may be old.
+        </p>
+      )}
+      {connection === 'refused' ? (
+        <TokenForm />
+      ) : View === undefined ? (
+        <Nowhere />
+      ) : (
+        <View place={place} key={`${place.view} ${place.id}`} />
+      )}
+      <Notices />
+      {help && (
+        <Dialog title="Keys" onClose={() => setHelp(false)}>
+          <dl class="keys">
+            {KEY_HELP.map(([keys, meaning]) => (
+              <div key={keys}>
+                <dt>
+                  <kbd>{keys}</kbd>
+                </dt>
+                <dd>{meaning}</dd>
+              </div>
+            ))}
+          </dl>
+          <form method="dialog">
+            <button>close</button>
+          </form>
+        </Dialog>
+      )}
+    </>
+  );
+}
+
+function TokenForm(): JSX.Element {
+  const [token, setToken] = useState('');
+  const [tried, setTried] = useState(false);
+  return (
+    <main class="narrow">
+      <h1>The dashboard asks for its token</h1>
+      <p>
+        Open the address that <code>editrl dashboard</code> printed, which has it, or write the token here. It is kept
+        for this tab alone.
+      </p>
+      {tried && (
+        <p class="error" role="alert">
+          This token is not right, or the dashboard was started anew since.
+        </p>
+      )}
+      <form
+        class="filter"
+        onSubmit={(event) => {
+          event.preventDefault();
+          keepToken(token.trim());
+          setTried(true);
+          feed.restart();
+        }}
+      >
+        <label class="grow">
+          <span class="label">token</span>
+          <input
+            type="password"
+            value={token}
+            autocomplete="off"
+            onInput={(event) => setToken(event.currentTarget.value)}
+          />
+        </label>
+        <button type="submit">continue</button>
+      </form>
+    </main>
+  );
+}
+
+function Nowhere(): JSX.Element {
+  return (
+    <main class="narrow">
+      <h1>There is nothing here</h1>
+      <p>
+        <a href={hashOf('runs')}>All runs</a>
+      </p>
+    </main>
+  );
+}
+
+/** What became of what was asked for, until somebody puts it away. */
+function Notices(): JSX.Element {
+  const [notices, setNotices] = useState<readonly { id: number; level: 'info' | 'error'; text: string }[]>([]);
+  useEffect(() => {
+    let count = 0;
+    return feed.onNotice(({ level, text }) => {
+      const id = count++;
+      setNotices((before) => [...before.slice(-4), { id, level, text }]);
+      if (level === 'info') setTimeout(() => setNotices((before) => before.filter((one) => one.id !== id)), 8_000);
+    });
+  }, []);
+  return (
+    <div class="notices" role="status">
+      {notices.map(({ id, level, text }) => (
+        <div key={id} class={`notice notice-${level}`}>
+          <pre>{visible(text)}</pre>
+          <button
+            type="button"
+            aria-label="put away"
+            onClick={() => setNotices((before) => before.filter((one) => one.id !== id))}
+          >
+            ×
+          </button>
+        </div>
+      ))}
+    </div>
+  );
+}
+
+takeToken();
+const holder = document.getElementById('page');
+if (holder !== null) render(<Page />, holder);

@@ -1,0 +1,174 @@
+/** An experiment as a grid of its cells, coloured by what they came to. */
+import type { JSX } from 'preact';
+import type { WireCell, WireMatrix } from '../wire.js';
+import { useData } from './data.js';
+import { showChange, showNumber, visible } from './format.js';
+import { colourOf, gridOf, rankOf, valueOf, type Shown } from './matrix.js';
+import { Status } from './parts.js';
+import { changed, go, hashOf, type Place } from './router.js';
+
+const SHOWN: Readonly<Record<Shown, string>> = {
+  result: 'the result of finished runs',
+  so_far: 'the last held-out number so far',
+};
+
+export function MatrixView({ place }: { readonly place: Place }): JSX.Element {
+  const { id, query } = place;
+  const { data, error, loading } = useData<WireMatrix>('/api/experiment', { id }, null);
+  const finished = data?.cells.some(({ mean }) => mean !== null) === true;
+  const asked = query.get('show');
+  const shown: Shown = asked === 'so_far' || asked === 'result' ? asked : finished ? 'result' : 'so_far';
+  return (
+    <main>
+      <p>
+        <a href={hashOf('experiments')}>‹ experiments</a>
+      </p>
+      <Status error={error} loading={loading && data === null} what="Reading the experiment" />
+      {data !== null && (
+        <>
+          <h1>
+            {visible(data.name)} {data.swept && <span class="quiet">being swept</span>}
+          </h1>
+          <p class="quiet">{visible(data.caption)}</p>
+          <div class="filter">
+            {data.axes.length > 1 && (
+              <label class="short">
+                <span class="label">columns</span>
+                <select
+                  value={gridOf(data, query.get('columns')).column ?? ''}
+                  onChange={(event) => go(changed(place, { columns: event.currentTarget.value }), 'replace')}
+                >
+                  {data.axes.map(({ name }) => (
+                    <option key={name} value={name}>
+                      {name}
+                    </option>
+                  ))}
+                </select>
+              </label>
+            )}
+            <label class="wide">
+              <span class="label">coloured by</span>
+              <select
+                value={shown}
+                onChange={(event) => go(changed(place, { show: event.currentTarget.value }), 'replace')}
+              >
+                {(Object.entries(SHOWN) as [Shown, string][]).map(([name, title]) => (
+                  <option key={name} value={name}>
+                    {title}
+                  </option>
+                ))}
+              </select>
+            </label>
+            <a href={hashOf('runs', '', { filter: `${data.name}__` })}>as a list of runs</a>
+          </div>
+          <Matrix data={data} shown={shown} column={query.get('columns')} />
+        </>
+      )}
+    </main>
+  );
+}
+
+function Matrix({
+  data,
+  shown,
+  column,
+}: {
+  readonly data: WireMatrix;
+  readonly shown: Shown;
+  readonly column: string | null;
+}): JSX.Element {
+  const grid = gridOf(data, column);
+  const all = data.cells.map((cell) => valueOf(cell, shown));
+  const others = grid.rows[0]?.axes.map(([axis]) => axis) ?? [];
+  return (
+    <div class="scroll" tabIndex={0} role="region" aria-label="Cells">
+      <table class="matrix">
+        <thead>
+          <tr>
+            {others.map((axis) => (
+              <th key={axis} scope="col">
+                {visible(axis)}
+              </th>
+            ))}
+            {grid.values.map((value) => (
+              <th key={value} scope="col">
+                {grid.column !== null && <span class="quiet">{visible(grid.column)} </span>}
+                {visible(value)}
+              </th>
+            ))}
+          </tr>
+        </thead>
+        <tbody>
+          {grid.rows.map(({ axes, cells }) => (
+            <tr key={JSON.stringify(axes)}>
+              {axes.map(([axis, value]) => (
+                <th key={axis} scope="row">
+                  {visible(value)}
+                </th>
+              ))}
+              {cells.map((cell, at) =>
+                cell === null ? (
+                  <td key={grid.values[at]} class="quiet">
+                    no such cell
+                  </td>
+                ) : (
+                  <MatrixCell
+                    key={grid.values[at]}
+                    cell={cell}
+                    shown={shown}
+                    rank={rankOf(valueOf(cell, shown), all, data.less_is_better)}
+                  />
+                ),
+              )}
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </div>
+  );
+}
+
+function MatrixCell({
+  cell,
+  shown,
+  rank,
+}: {
+  readonly cell: WireCell;
+  readonly shown: Shown;
+  readonly rank: number | null;
+}): JSX.Element {
+  const { is_baseline, std, difference, runs } = cell;
+  return (
+    <td class="cell">
+      <div
+        class={rank === null ? 'value' : 'value coloured'}
+        style={rank === null ? {} : { background: colourOf(rank) }}
+      >
+        <strong>{showNumber(valueOf(cell, shown))}</strong>
+        {shown === 'result' && std !== null && ` ± ${showNumber(std)}`}
+        {is_baseline && <span class="note">baseline</span>}
+        {shown === 'result' && difference !== null && (
+          <span class="note">
+            {showChange(difference.mean)}
+            {difference.stderr !== null && ` ± ${showNumber(difference.stderr)}`} against the baseline
+          </span>
+        )}
+      </div>
+      <ul class="cell-runs">
+        {runs.map(({ id, name, seed, state, iteration, num_iterations, held_out }) => (
+          <li key={name}>
+            {id === null ? (
+              <span class="quiet">{seed === null ? '' : `${visible(seed)}: `}not begun</span>
+            ) : (
+              <a href={hashOf('run', id)} title={`${name}: ${state}, ${iteration} of ${num_iterations} iterations`}>
+                {seed === null ? 'run' : `seed ${visible(seed)}`}
+                {state === 'finished' ? '' : ` ${state} ${iteration}/${num_iterations}`}
+                {held_out === null ? '' : ` ${showNumber(held_out)}`}
+              </a>
+            )}
+          </li>
+        ))}
+      </ul>
+    </td>
+  );
+}

@@ -1,0 +1,103 @@
+/** How the page asks its server: with the token that its address came with, which is kept for this tab and for no other site or port. */
+import type { WireError } from '../wire.js';
+
+const KEPT_AS = 'editrl-token';
+
+/** Takes the token out of the address, where it came with one. */
+export function takeToken(): void {
+  const found = /^#token=([\x21-\x7e]+)$/.exec(location.hash)?.[1];
+  if (found === undefined) return;
+  keepToken(found);
+  history.replaceState(null, '', location.pathname);
+}
+
+export function keepToken(token: string): void {
+  sessionStorage.setItem(KEPT_AS, token);
+}
+
+function headers(): HeadersInit {
+  return { authorization: `Bearer ${sessionStorage.getItem(KEPT_AS) ?? 'none'}` };
+}
+
+/** What the server answered instead of what it was asked for. */
+export class Refused extends Error {
+  constructor(
+    readonly status: number,
+    message: string,
+  ) {
+    super(message);
+  }
+
+  get wantsToken(): boolean {
+    return this.status === 401;
+  }
+}
+
+export type Query = Readonly<Record<string, string | number | readonly string[] | undefined>>;
+
+/** A path with a query; a list gives its name once for each text. */
+export function address(path: string, query: Query = {}): string {
+  const search = new URLSearchParams();
+  for (const [name, value] of Object.entries(query)) {
+    if (Array.isArray(value)) for (const one of value as readonly string[]) search.append(name, one);
+    else if (value !== undefined) search.set(name, String(value as string | number));
+  }
+  const text = search.toString();
+  return text === '' ? path : `${path}?${text}`;
+}
+
+/** Raises Refused, or TypeError where the server is not there. */
+export async function ask<T>(path: string, query: Query = {}, signal?: AbortSignal): Promise<T> {
+  const reply = await fetch(address(path, query), { headers: headers(), signal: signal ?? null });
+  return (await takeReply(reply)).json() as Promise<T>;
+}
+
+/** Asks for something to be done. Raises as `ask` does. */
+export async function post<T>(path: string, body: unknown): Promise<T> {
+  const reply = await fetch(path, { method: 'POST', headers: headers(), body: JSON.stringify(body) });
+  return (await takeReply(reply)).json() as Promise<T>;
+}
+
+/** An image as an address of this tab's memory: an `<img>` cannot send the token. Raises as `ask` does. */
+export async function askImage(path: string, signal: AbortSignal): Promise<string> {
+  const reply = await takeReply(await fetch(path, { headers: headers(), signal }));
+  return URL.createObjectURL(await reply.blob());
+}
+
+/** Calls back when a stream is there, and for each of its events until it ends. Raises as `ask` does. */
+export async function listen<E>(
+  path: string,
+  query: Query,
+  onEvent: (event: E) => void,
+  signal: AbortSignal,
+  onOpen: () => void = () => undefined,
+): Promise<void> {
+  const reply = await takeReply(await fetch(address(path, query), { headers: headers(), signal }));
+  onOpen();
+  if (reply.body === null) return;
+  const reader = reply.body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = '';
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) return;
+    const events = (rest + value).split('\n\n');
+    rest = events.pop() ?? '';
+    for (const event of events) {
+      if (event.startsWith('data: ')) onEvent(JSON.parse(event.slice('data: '.length)) as E);
+    }
+  }
+}
+
+async function takeReply(reply: Response): Promise<Response> {
+  if (reply.ok) return reply;
+  const text = await reply.text();
+  throw new Refused(reply.status, messageOf(text) ?? `The dashboard answered ${reply.status}.`);
+}
+
+function messageOf(text: string): string | null {
+  try {
+    return (JSON.parse(text) as WireError).error.message;
+  } catch {
+    return null;
+  }
+}

@@ -1,0 +1,51 @@
+/** What stands in the query of a request, checked. Everything here raises Refusal 400 for what makes no sense. */
+import { badRequest } from '../http/refusal.js';
+import { ORDERS, type Bounds, type EpisodesRequest } from './episodes.js';
+import type { WireOutcomeKind } from './wire.js';
+
+/** A whole number of a query. Raises Refusal 400. */
+export function wholeOf(query: URLSearchParams, name: string, otherwise: number, most: number): number {
+  const text = query.get(name);
+  if (text === null) return otherwise;
+  const value = Number(text);
+  if (/^\d+$/.test(text) && value <= most) return value;
+  throw badRequest(`${name} is '${text.slice(0, 50)}'; allowed: a whole number from 0 to ${most}.`, name);
+}
+
+function numberOf(query: URLSearchParams, name: string): number | null {
+  const text = query.get(name);
+  if (text === null || text.trim() === '') return null;
+  const value = Number(text);
+  if (Number.isFinite(value)) return value;
+  throw badRequest(`${name} is '${text.slice(0, 50)}'; allowed: a number.`, name);
+}
+
+/** One of some words; null where none is given. */
+function wordOf<W extends string>(query: URLSearchParams, name: string, words: readonly W[]): W | null {
+  const text = query.get(name);
+  if (text === null || text === '') return null;
+  const found = words.find((word) => word === text);
+  if (found !== undefined) return found;
+  throw badRequest(`${name} is '${text.slice(0, 50)}'; allowed: ${words.join(', ')}.`, name);
+}
+
+const OUTCOMES: readonly WireOutcomeKind[] = ['scored', 'zero_by_rule', 'unscored'];
+const MOST_EPISODES = 200;
+
+export function episodesRequest(query: URLSearchParams): EpisodesRequest {
+  const bounds = (name: string): Bounds => ({
+    least: numberOf(query, `${name}_from`),
+    most: numberOf(query, `${name}_to`),
+  });
+  return {
+    iteration: query.get('iteration') === null ? null : wholeOf(query, 'iteration', 0, 1e12),
+    heldOut: query.get('held_out') === 'true',
+    outcome: wordOf(query, 'outcome', OUTCOMES),
+    words: query.get('words') ?? '',
+    score: bounds('score'),
+    advantage: bounds('advantage'),
+    order: wordOf(query, 'order', ORDERS) ?? 'as_recorded',
+    offset: wholeOf(query, 'offset', 0, 1e9),
+    limit: wholeOf(query, 'limit', 24, MOST_EPISODES),
+  };
+}

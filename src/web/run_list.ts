@@ -1,0 +1,117 @@
+/** Lists of runs: filtered and sorted by any column or setting. */
+import type { ShownState } from '../run/status.js';
+import { fulfils, ordering, parseFilter, resolveKey } from './filter.js';
+import type { IndexedRun, RunsIndex } from './runs_index.js';
+import type { WireHeldOut, WireKey, WireRun, WireRuns } from './wire.js';
+
+type Column = (run: IndexedRun) => unknown;
+
+/** What runs have besides their settings; a setting of the same name (`num_iterations`) is the one that its state says. */
+const columns: Readonly<Record<string, Column>> = {
+  name: ({ status }) => status.run_name,
+  state: ({ status }) => status.state,
+  iteration: ({ status }) => status.iteration,
+  num_iterations: ({ status }) => status.num_iterations,
+  progress: ({ status }) => (status.num_iterations === 0 ? 0 : status.iteration / status.num_iterations),
+  reward: ({ status }) => status.reward,
+  held_out: (run) => heldOutOf(run)?.after ?? null,
+  gain: (run) => gainOf(heldOutOf(run)),
+  heartbeat: ({ heartbeat }) => heartbeat,
+  where: ({ status }) => status.where,
+  reason: ({ status }) => status.reason,
+  folder: ({ paths }) => paths.baseExpDir,
+};
+
+export interface RunsRequest {
+  readonly filter: string;
+  readonly sort: string;
+  readonly descending: boolean;
+  readonly offset: number;
+  readonly limit: number;
+  /** The settings that rows carry. */
+  readonly columns: readonly string[];
+}
+
+/** Raises Refusal 400 for a filter or a key that makes no sense. */
+export function listRuns(index: RunsIndex, request: RunsRequest): WireRuns {
+  const all = index.runs;
+  const keys = [...Object.keys(columns), ...index.settings.keys];
+  const valueOf = (key: string): Column => readerOf(index, resolveKey(key, keys));
+  const conditions = parseFilter(request.filter).map((condition) => ({
+    ...condition,
+    read: condition.key === null ? columns['name'] : valueOf(condition.key),
+  }));
+  const matching = all.filter((run) => conditions.every((condition) => fulfils(condition.read(run), condition)));
+  const states: Partial<Record<ShownState, number>> = {};
+  for (const { status } of matching) states[status.state] = (states[status.state] ?? 0) + 1;
+  const shown = sorted(matching, valueOf(request.sort), request.descending);
+  const asked = request.columns.map(valueOf);
+  return {
+    folders: index.folders,
+    total: all.length,
+    matching: matching.length,
+    offset: request.offset,
+    runs: shown.slice(request.offset, request.offset + request.limit).map((run) => wireRun(run, asked)),
+    states,
+    unread: index.unread,
+    problems: index.problems,
+  };
+}
+
+/** The columns and settings of all runs; those that tell runs apart first. */
+export function listKeys(index: RunsIndex): WireKey[] {
+  const counts = index.settings.counts(index.runs.map(({ settings }) => settings));
+  const own = Object.keys(columns).map((key) => ({ key, values: 0 }));
+  const settings = counts.filter(({ key }) => !Object.hasOwn(columns, key));
+  return [...own, ...settings.sort((a, b) => Number(b.values > 1) - Number(a.values > 1))];
+}
+
+export function wireRun(run: IndexedRun, values: readonly Column[] = []): WireRun {
+  const { state, iteration, num_iterations, reward, where, reason, run_name } = run.status;
+  return {
+    id: run.id,
+    name: run_name,
+    state,
+    iteration,
+    num_iterations,
+    reward,
+    held_out: heldOutOf(run),
+    heartbeat: run.heartbeat,
+    where,
+    reason,
+    values: values.map((read) => read(run) ?? null),
+  };
+}
+
+function readerOf(index: RunsIndex, key: string): Column {
+  if (Object.hasOwn(columns, key)) return columns[key];
+  return ({ settings }) => index.settings.valueOf(settings, key);
+}
+
+/** Equal ones keep the order of their names. */
+function sorted(runs: readonly IndexedRun[], read: Column, descending: boolean): IndexedRun[] {
+  const compare = ordering(descending);
+  const keyed = runs.map((run) => ({ run, value: read(run) }));
+  return keyed.sort((a, b) => compare(a.value, b.value)).map(({ run }) => run);
+}
+
+/** The last number that a run has, and the first where there are two. */
+export function heldOutOf({ heldOut }: IndexedRun): WireHeldOut | null {
+  if (heldOut?.metric === undefined || heldOut.metric === null) return null;
+  const { metric, before, after, iterations } = heldOut;
+  return {
+    metric,
+    before: after === null ? null : finite(before),
+    after: finite(after ?? before),
+    iteration: iterations.after ?? iterations.before ?? 0,
+  };
+}
+
+function gainOf(heldOut: WireHeldOut | null): number | null {
+  if (heldOut === null || heldOut.before === null || heldOut.after === null) return null;
+  return heldOut.after - heldOut.before;
+}
+
+function finite(value: number | null): number | null {
+  return value !== null && Number.isFinite(value) ? value : null;
+}

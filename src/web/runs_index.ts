@@ -1,0 +1,338 @@
+/**
+ * The runs of some folders in memory, kept up by the sizes and times of their files: a file is read again when these change. What holds it up is
+ * done in slices, so that requests are answered meanwhile. Never writes; a run that is deleted or half written is shown as far as it goes.
+ */
+import { existsSync, readdirSync, statSync } from 'node:fs';
+import { join } from 'node:path';
+import { EditrlError } from '../core/errors.js';
+import { readStatuses } from '../launch/slurm/status.js';
+import { isRunName, RunPaths } from '../run/paths.js';
+import { readRecord, type RunRecord } from '../run/record.js';
+import { heldOut, type HeldOut } from '../run/report/read.js';
+import { readStatus, type RunStatus, type ShownState } from '../run/status.js';
+import { evaluatedLines } from './evaluated.js';
+import { leavesOf, SettingsTable, type SettingsRow } from './settings_table.js';
+
+/** A run as it was last read. */
+export interface IndexedRun {
+  /** `FOLDER/NAME`, where FOLDER counts the index's folders from 0. */
+  readonly id: string;
+  readonly paths: RunPaths;
+  readonly status: RunStatus;
+  /** When it last said that it lives, in milliseconds since 1970. */
+  readonly heartbeat: number | null;
+  /** Its held-out numbers; null before the first evaluation, and where its line cannot be read: the curves say so. */
+  readonly heldOut: HeldOut | null;
+  readonly settings: SettingsRow;
+  /** The runs that it starts from. */
+  readonly parents: readonly string[];
+}
+
+/** Told which runs were added, changed or removed. */
+export type OnChanged = (ids: readonly string[]) => void;
+
+/** States in which the same files may mean something else a moment later. */
+const LIVE: ReadonlySet<ShownState> = new Set(['queued', 'running', 'waiting', 'dead']);
+
+const LOOK_EVERY_MS = 1_000;
+/** Runs that have ended are looked at every so many looks, and Slurm is asked so often. */
+const ENDED_EVERY = 5;
+const SLURM_EVERY = 10;
+/** How long a slice of work may take before others have their turn. */
+const SLICE_MS = 12;
+
+interface Watched {
+  readonly id: string;
+  readonly paths: RunPaths;
+  stamps: Stamps | null;
+  run: IndexedRun | null;
+  /** Whether its status is Slurm's, which holds until the files change or Slurm is asked again. */
+  slurm: boolean;
+}
+
+/** Size, time and identity of each file that a run's entry is made from. */
+interface Stamps {
+  readonly record: string;
+  readonly metrics: string;
+  readonly others: string;
+}
+
+const noSettings: SettingsRow = new Uint32Array(0);
+
+export class RunsIndex {
+  readonly settings = new SettingsTable();
+  readonly #watched = new Map<string, Watched>();
+  readonly #problems = new Map<string, string>();
+  #slurmProblems: readonly string[] = [];
+  #looks = 0;
+  #timer: NodeJS.Timeout | null = null;
+  #closed = false;
+
+  constructor(
+    readonly folders: readonly string[],
+    private readonly onChanged: OnChanged,
+    /** Told of what goes wrong in a look; the next one goes on. */
+    private readonly onDefect: (error: unknown) => void,
+  ) {}
+
+  /** Looks once a second until `close`. Resolves when every run was read once. */
+  async start(): Promise<void> {
+    await this.look().catch(this.onDefect);
+    this.#schedule();
+  }
+
+  close(): void {
+    this.#closed = true;
+    if (this.#timer !== null) clearTimeout(this.#timer);
+  }
+
+  #schedule(): void {
+    if (this.#closed) return;
+    this.#timer = setTimeout(
+      () =>
+        void this.look()
+          .catch(this.onDefect)
+          .then(() => this.#schedule()),
+      LOOK_EVERY_MS,
+    );
+  }
+
+  /** Why folders cannot be read, or Slurm cannot be asked. */
+  get problems(): readonly string[] {
+    return [...this.#problems.values(), ...this.#slurmProblems];
+  }
+
+  get runs(): IndexedRun[] {
+    return [...this.#watched.values()].flatMap(({ run }) => run ?? []);
+  }
+
+  /** Runs that were found and not read yet. */
+  get unread(): number {
+    let count = 0;
+    for (const { run } of this.#watched.values()) count += run === null ? 1 : 0;
+    return count;
+  }
+
+  /** Null for a run that is not there, or not any more. */
+  get(id: string): IndexedRun | null {
+    return this.#watched.get(id)?.run ?? null;
+  }
+
+  /** The run of a name in the folder of another one. */
+  sibling(run: IndexedRun, name: string): IndexedRun | null {
+    return this.get(idOf(this.#folderOf(run.id), name));
+  }
+
+  #folderOf(id: string): number {
+    return Number(id.slice(0, id.indexOf('/')));
+  }
+
+  /** Looks at every folder once. */
+  async look(): Promise<void> {
+    const all = this.#looks % ENDED_EVERY === 0;
+    const slurm = this.#looks % SLURM_EVERY === 0;
+    this.#looks++;
+    const slices = new Slices(SLICE_MS);
+    const changed = all ? this.#list() : [];
+    for (const watched of [...this.#watched.values()]) {
+      if (this.#closed) return;
+      const live = watched.run === null || LIVE.has(watched.run.status.state);
+      if ((all || live) && this.#refreshSafely(watched, live)) changed.push(watched.id);
+      if (slices.over) {
+        this.#tell(changed.splice(0));
+        await slices.next();
+      }
+    }
+    if (slurm) changed.push(...(await this.#askSlurm()));
+    this.#tell(changed);
+  }
+
+  #tell(ids: readonly string[]): void {
+    if (ids.length > 0 && !this.#closed) this.onChanged(ids);
+  }
+
+  /** Finds runs that came and forgets those that went; returns the ids of the latter. */
+  #list(): string[] {
+    const found = new Set<string>();
+    this.folders.forEach((folder, index) => {
+      for (const name of this.#namesIn(folder)) {
+        const id = idOf(index, name);
+        found.add(id);
+        if (this.#watched.has(id)) continue;
+        if (!existsSync(join(folder, name, 'run.json'))) {
+          found.delete(id);
+          continue;
+        }
+        this.#watched.set(id, { id, paths: new RunPaths(folder, name), stamps: null, run: null, slurm: false });
+      }
+    });
+    const gone = [...this.#watched.keys()].filter((id) => !found.has(id));
+    for (const id of gone) this.#watched.delete(id);
+    return gone;
+  }
+
+  #namesIn(folder: string): string[] {
+    try {
+      const names = readdirSync(folder).filter(isRunName).sort();
+      this.#problems.delete(folder);
+      return names;
+    } catch (cause) {
+      const code = (cause as NodeJS.ErrnoException).code ?? String(cause);
+      // A folder that runs will be made in.
+      if (code === 'ENOENT') this.#problems.delete(folder);
+      else this.#problems.set(folder, `${folder} cannot be listed (${code})`);
+      return [];
+    }
+  }
+
+  /** As `#refresh`; what a disk refuses, or somebody made of a run's files, keeps no other run from being read. */
+  #refreshSafely(watched: Watched, live: boolean): boolean {
+    try {
+      return this.#refresh(watched, live);
+    } catch (error) {
+      if (!isSystemError(error)) throw error;
+      const { run, paths } = watched;
+      const status: RunStatus = {
+        run_name: paths.runName,
+        state: 'unreadable',
+        iteration: 0,
+        num_iterations: 0,
+        reward: null,
+        heartbeat_age_s: null,
+        where: null,
+        reason: error.message,
+      };
+      const same = run !== null && shown(run.status) === shown(status);
+      watched.run = {
+        id: watched.id,
+        paths,
+        status,
+        heartbeat: null,
+        heldOut: null,
+        settings: noSettings,
+        parents: [],
+      };
+      return !same;
+    }
+  }
+
+  /** Reads what has changed of a run; returns whether it shows otherwise than before. */
+  #refresh(watched: Watched, live: boolean): boolean {
+    const { id, paths, stamps: before, run } = watched;
+    const stamps = stampsOf(paths);
+    if (stamps.record === '' && run !== null) {
+      // Its folder is being removed, or was moved away.
+      this.#watched.delete(id);
+      return true;
+    }
+    const same = before !== null && before.record === stamps.record && before.others === stamps.others;
+    const grown = before?.metrics !== stamps.metrics;
+    if (same && !grown && (!live || watched.slurm)) return false;
+    watched.slurm = false;
+    const status = readStatus(paths);
+    const heldOutNow = grown || run === null ? heldOutOf(paths) : run.heldOut;
+    const recorded = before?.record === stamps.record && run !== null ? run : this.#recorded(paths);
+    const heartbeat = status.heartbeat_age_s === null ? null : Date.now() - status.heartbeat_age_s * 1000;
+    watched.stamps = stamps;
+    watched.run = {
+      id,
+      paths,
+      status,
+      heartbeat,
+      heldOut: heldOutNow,
+      settings: recorded.settings,
+      parents: recorded.parents,
+    };
+    return run === null || !same || grown || shown(run.status) !== shown(status);
+  }
+
+  /** Nothing of a record that cannot be read: its status says why. */
+  #recorded(paths: RunPaths): Pick<IndexedRun, 'settings' | 'parents'> {
+    const record = recordOf(paths);
+    if (record === null) return { settings: noSettings, parents: [] };
+    const parents = record.parents.flatMap((parent) => (typeof parent['run'] === 'string' ? [parent['run']] : []));
+    return { settings: this.settings.row(leavesOf(record.settings)), parents };
+  }
+
+  /** What only Slurm knows about runs that were submitted; none of these is asked for where nothing ever was. */
+  async #askSlurm(): Promise<string[]> {
+    const live = [...this.#watched.values()].filter(({ run }) => run !== null && LIVE.has(run.status.state));
+    const { statuses, problems } = await readStatuses(live.map(({ paths }) => paths));
+    this.#slurmProblems = problems;
+    return statuses.flatMap((status, at) => {
+      const watched = live[at];
+      if (watched.run === null || shown(watched.run.status) === shown(status)) return [];
+      watched.slurm = true;
+      watched.run = { ...watched.run, status };
+      return [watched.id];
+    });
+  }
+}
+
+/** Whether it is the operating system's: a file that may not be read, or is a folder. */
+export function isSystemError(error: unknown): error is NodeJS.ErrnoException {
+  return error instanceof Error && 'syscall' in error;
+}
+
+export function idOf(folder: number, name: string): string {
+  return `${folder}/${name}`;
+}
+
+/** A run's record; null where it cannot be read. */
+export function recordOf(paths: RunPaths): RunRecord | null {
+  try {
+    return readRecord(paths);
+  } catch (error) {
+    if (error instanceof EditrlError) return null;
+    throw error;
+  }
+}
+
+/** What a person sees of a status; its heartbeat goes on by itself. */
+function shown({ heartbeat_age_s: _, ...status }: RunStatus): string {
+  return JSON.stringify(status);
+}
+
+function heldOutOf(paths: RunPaths): HeldOut | null {
+  try {
+    const found = heldOut(evaluatedLines(paths.metrics));
+    return found.metric === null ? null : found;
+  } catch (error) {
+    if (error instanceof EditrlError) return null;
+    throw error;
+  }
+}
+
+function stampsOf(paths: RunPaths): Stamps {
+  return {
+    record: stampOf(paths.record),
+    metrics: stampOf(paths.metrics),
+    others: `${stampOf(paths.state)} ${stampOf(paths.lock)}`,
+  };
+}
+
+function stampOf(path: string): string {
+  try {
+    const found = statSync(path, { throwIfNoEntry: false });
+    return found === undefined ? '' : `${found.ino} ${found.size} ${found.mtimeMs}`;
+  } catch (cause) {
+    // A folder that may not be entered; its status says so.
+    return String((cause as NodeJS.ErrnoException).code);
+  }
+}
+
+/** Gives others their turn after so many milliseconds of work. */
+export class Slices {
+  #began = performance.now();
+
+  constructor(private readonly sliceMs: number) {}
+
+  get over(): boolean {
+    return performance.now() - this.#began > this.sliceMs;
+  }
+
+  async next(): Promise<void> {
+    await new Promise<void>((resolve) => setImmediate(resolve));
+    this.#began = performance.now();
+  }
+}

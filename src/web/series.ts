@@ -1,0 +1,224 @@
+/**
+ * A run's metrics as columns of numbers, read once and then only where the file grows. A long file is read in slices; until it is read, lines here
+ * and there stand for all of them.
+ */
+import { closeSync, fstatSync, readSync } from 'node:fs';
+import { openToRead } from '../core/lines.js';
+import { decodeNumber } from '../run/journal.js';
+import { Slices } from './runs_index.js';
+
+const NEWLINE = 10;
+const CHUNK_BYTES = 512 * 1024;
+/** How much of a file is read for one line here and there. */
+const PROBE_BYTES = 16 * 1024;
+const SLICE_MS = 15;
+
+/** Numbers that grow at their end. */
+class Numbers {
+  #values = new Float64Array(64);
+  #length = 0;
+
+  get values(): Float64Array {
+    return this.#values.subarray(0, this.#length);
+  }
+
+  get bytes(): number {
+    return this.#values.byteLength;
+  }
+
+  /** Puts a value at a place at or behind the end; what lies between was not measured. */
+  put(place: number, value: number): void {
+    if (place >= this.#values.length) {
+      const larger = new Float64Array(Math.max(2 * this.#values.length, place + 1));
+      larger.set(this.#values.subarray(0, this.#length));
+      this.#values = larger;
+    }
+    this.#values.fill(NaN, this.#length, place);
+    this.#values[place] = value;
+    this.#length = place + 1;
+  }
+}
+
+/** Lines of metrics, by columns. */
+export class Columns {
+  readonly #iterations = new Numbers();
+  readonly #columns = new Map<string, Numbers>();
+  #lines = 0;
+  #wrong = 0;
+
+  /** Whole lines. */
+  get lines(): number {
+    return this.#lines;
+  }
+  /** Lines that are no metrics. */
+  get wrong(): number {
+    return this.#wrong;
+  }
+  get names(): readonly string[] {
+    return [...this.#columns.keys()].sort();
+  }
+  get iterations(): Float64Array {
+    return this.#iterations.values;
+  }
+  get bytes(): number {
+    let sum = this.#iterations.bytes;
+    for (const column of this.#columns.values()) sum += column.bytes;
+    return sum;
+  }
+
+  /** As long as `iterations` or shorter; NaN where it was not measured. */
+  column(name: string): Float64Array {
+    return this.#columns.get(name)?.values ?? new Float64Array(0);
+  }
+
+  take(text: string): void {
+    let line: Record<string, unknown>;
+    try {
+      line = JSON.parse(text) as Record<string, unknown>;
+    } catch {
+      this.#wrong++;
+      return;
+    }
+    const iteration = typeof line === 'object' && line !== null ? line['iteration'] : null;
+    if (typeof iteration !== 'number') {
+      this.#wrong++;
+      return;
+    }
+    const place = this.#lines++;
+    this.#iterations.put(place, iteration);
+    for (const name in line) {
+      if (name === 'iteration') continue;
+      const value = decodeNumber(line[name]);
+      if (value === null) continue;
+      let column = this.#columns.get(name);
+      if (column === undefined) this.#columns.set(name, (column = new Numbers()));
+      column.put(place, value);
+    }
+  }
+}
+
+/** One file of metrics, followed. */
+export class MetricsSeries {
+  columns = new Columns();
+  /** Which file it was that was read: a number of it alone may be another one's soon after. */
+  #file = '';
+  #offset = 0;
+  #whole = false;
+  #reading: Promise<void> | null = null;
+
+  constructor(private readonly path: string) {}
+
+  /** Whether everything was read that was there at the last look. */
+  get whole(): boolean {
+    return this.#whole;
+  }
+
+  /**
+   * Reads on for so many milliseconds, from the beginning where the file was written anew; then in the background to its end. Raises RunError
+   * where the file cannot be read.
+   */
+  async read(forMs: number): Promise<void> {
+    this.#reading ??= this.#advance().finally(() => (this.#reading = null));
+    const limit = new AbortController();
+    const timer = new Promise<void>((resolve) => {
+      const handle = setTimeout(resolve, forMs);
+      limit.signal.addEventListener('abort', () => clearTimeout(handle));
+    });
+    try {
+      await Promise.race([this.#reading, timer]);
+    } finally {
+      limit.abort();
+      // Whoever asks next hears of what goes wrong from here on.
+      this.#reading?.catch(() => undefined);
+    }
+  }
+
+  async #advance(): Promise<void> {
+    const file = openToRead(this.path);
+    if (file === null) {
+      this.#restart('');
+      this.#whole = true;
+      return;
+    }
+    try {
+      const { ino, birthtimeMs, size } = fstatSync(file);
+      const identity = `${ino} ${birthtimeMs}`;
+      if (identity !== this.#file || size < this.#offset) this.#restart(identity);
+      if (size === this.#offset) this.#whole = true;
+      const slices = new Slices(SLICE_MS);
+      let chunk = Buffer.alloc(CHUNK_BYTES);
+      for (;;) {
+        const read = readSync(file, chunk, 0, chunk.length, this.#offset);
+        const end = chunk.subarray(0, read).lastIndexOf(NEWLINE) + 1;
+        if (end === 0) {
+          // Nothing more, or half a line that is still written; or a line that is longer than a chunk.
+          if (read < chunk.length) break;
+          chunk = Buffer.alloc(2 * chunk.length);
+          continue;
+        }
+        let start = 0;
+        for (let at = chunk.indexOf(NEWLINE); at >= 0 && at < end; at = chunk.indexOf(NEWLINE, start)) {
+          this.columns.take(chunk.toString('utf8', start, at));
+          start = at + 1;
+        }
+        this.#offset += end;
+        if (slices.over) await slices.next();
+      }
+      this.#whole = true;
+    } finally {
+      closeSync(file);
+    }
+  }
+
+  #restart(file: string): void {
+    this.columns = new Columns();
+    this.#file = file;
+    this.#offset = 0;
+    this.#whole = false;
+  }
+}
+
+/** So many lines, evenly spread over a file by its bytes. Raises RunError where it cannot be read. */
+export function sampleLines(path: string, count: number): Columns {
+  const columns = new Columns();
+  const file = openToRead(path);
+  if (file === null) return columns;
+  try {
+    const { size } = fstatSync(file);
+    const bytes = Buffer.alloc(PROBE_BYTES);
+    let after = 0;
+    for (let probe = 0; probe < count; probe++) {
+      const from = Math.max(after, Math.floor((probe * size) / count));
+      const found = bytes.subarray(0, readSync(file, bytes, 0, bytes.length, from));
+      const start = from === after && probe === 0 ? 0 : found.indexOf(NEWLINE) + 1;
+      const end = found.indexOf(NEWLINE, start);
+      if (end < 0) continue;
+      columns.take(found.toString('utf8', start, end));
+      after = from + end;
+    }
+    return columns;
+  } finally {
+    closeSync(file);
+  }
+}
+
+/** The series of the runs that were looked at last, within so many bytes. */
+export class SeriesCache {
+  readonly #series = new Map<string, MetricsSeries>();
+
+  constructor(private readonly mostBytes = 512 * 1024 * 1024) {}
+
+  get(path: string): MetricsSeries {
+    const found = this.#series.get(path) ?? new MetricsSeries(path);
+    this.#series.delete(path);
+    this.#series.set(path, found);
+    let sum = 0;
+    for (const { columns } of this.#series.values()) sum += columns.bytes;
+    for (const [key, { columns }] of this.#series) {
+      if (sum <= this.mostBytes || key === path) break;
+      sum -= columns.bytes;
+      this.#series.delete(key);
+    }
+    return found;
+  }
+}

@@ -1,0 +1,195 @@
+/** The dashboard: a page and what it asks for, on loopback alone. Everything but the empty page needs the token. */
+import { EditrlError } from '../core/errors.js';
+import { parseJson } from '../http/json.js';
+import { Refusal } from '../http/refusal.js';
+import { json, type Reply } from '../http/reply.js';
+import { HttpServer, type Handler, type HttpLimits, type Route } from '../http/server.js';
+import { act } from './actions.js';
+import { curvesOf } from './curves.js';
+import { Broadcast } from './events.js';
+import { episodesOf, PromptIndex } from './episodes.js';
+import { listExperiments, matrixOf } from './experiments.js';
+import { judgementsOf } from './judgements.js';
+import { streamLog } from './logs.js';
+import { GUARD_HEADERS, pageRoutes } from './page_files.js';
+import { pictureOf } from './pictures.js';
+import { episodesRequest, wholeOf } from './queries.js';
+import { listKeys, listRuns } from './run_list.js';
+import { runOf, runPage } from './run_page.js';
+import { isSystemError, recordOf, RunsIndex } from './runs_index.js';
+import { SeriesCache } from './series.js';
+import type { WireEvent } from './wire.js';
+
+export const DEFAULT_PORT = 4_878;
+const HOST = '127.0.0.1';
+const MIB = 1024 * 1024;
+
+const limits: HttpLimits = {
+  bodyBytes: 64 * 1024,
+  heldBytes: 512 * MIB,
+  connections: 256,
+  headersTimeoutMs: 10_000,
+  requestTimeoutMs: 30_000,
+  bodyWindowMs: 10_000,
+  timeoutCheckMs: 5_000,
+  drainTimeoutMs: 2_000,
+};
+
+/** Rows of one answer. */
+const MOST_ROWS = 500;
+const MOST_CURVES = 64;
+const MOST_POINTS = 4_000;
+/** Ids of one event; whoever hears of more asks for the whole list. */
+const MOST_IDS = 100;
+
+export interface DashboardOptions {
+  /** 0 takes a free one. */
+  readonly port: number;
+  readonly token: string;
+  /** The folders that runs lie in. */
+  readonly folders: readonly string[];
+  /** What starts this program's command line: `[node, …/main.js]`. */
+  readonly program: readonly string[];
+  /** Told of what a handler raised and may not raise. */
+  readonly onDefect: (error: unknown) => void;
+  /** What answers for the page itself; the compiled one where it is not given. */
+  readonly page?: Readonly<Record<string, Route>>;
+}
+
+export interface Dashboard {
+  readonly url: string;
+  /** Resolves when every run was read once. */
+  readonly read: Promise<void>;
+  close(): Promise<void>;
+}
+
+/** Raises EndpointError for a port that is taken, RunError where the page was not built. */
+export async function startDashboard(options: DashboardOptions): Promise<Dashboard> {
+  const { port, token, folders, onDefect, page = pageRoutes() } = options;
+  const events = new Broadcast<WireEvent>();
+  const changed = (ids: readonly string[]): void =>
+    events.send({ kind: 'changed', ids: ids.slice(0, MOST_IDS), more: ids.length > MOST_IDS });
+  const index = new RunsIndex(folders, changed, onDefect);
+  const server = new HttpServer({
+    name: 'the dashboard',
+    host: HOST,
+    token,
+    ownPages: true,
+    routes: { ...page, ...dataRoutes(options, index, events), ...actionRoutes(options, index, events) },
+    limits,
+    onDefect,
+  });
+  const url = await server.listen(port);
+  const read = index.start();
+  return {
+    url,
+    read,
+    close: async () => {
+      index.close();
+      events.close();
+      await server.drain();
+    },
+  };
+}
+
+function dataRoutes(
+  { onDefect }: DashboardOptions,
+  index: RunsIndex,
+  events: Broadcast<WireEvent>,
+): Record<string, Route> {
+  const series = new SeriesCache();
+  const prompts = new PromptIndex();
+  const routes: Readonly<Record<string, Handler>> = {
+    '/api/runs': ({ query }) =>
+      answer(
+        listRuns(index, {
+          filter: query.get('filter') ?? '',
+          sort: query.get('sort') ?? 'heartbeat',
+          descending: query.get('descending') !== 'false',
+          offset: wholeOf(query, 'offset', 0, 1e9),
+          limit: wholeOf(query, 'limit', 100, MOST_ROWS),
+          columns: query.getAll('column'),
+        }),
+      ),
+    '/api/keys': () => answer(listKeys(index)),
+    '/api/run': ({ query }) => answer(runPage(index, runOf(index, query))),
+    '/api/curves': async ({ query }) =>
+      answer(
+        await curvesOf(series, runOf(index, query).paths, {
+          metrics: query.getAll('metric').slice(0, MOST_CURVES),
+          points: wholeOf(query, 'points', 600, MOST_POINTS),
+          from: wholeOf(query, 'from', 0, 1e12),
+          to: wholeOf(query, 'to', 1e12, 1e12),
+        }),
+      ),
+    '/api/experiments': () => answer(listExperiments(index)),
+    '/api/experiment': ({ query }) => answer(matrixOf(index, query.get('id') ?? '')),
+    '/api/episodes': ({ query }) => answer(episodesOf(runOf(index, query).paths, episodesRequest(query))),
+    '/api/prompt': async ({ query, gone }) =>
+      answer(
+        await prompts.promptOf(
+          runOf(index, query).paths,
+          query.get('sample') ?? '',
+          query.get('instruction') ?? '',
+          gone,
+        ),
+      ),
+    '/api/judgements': ({ query }) => answer(judgementsOf(runOf(index, query).paths, query.get('key') ?? '')),
+    '/api/log': (call) => {
+      const { query } = call;
+      const { paths } = runOf(index, query);
+      const rank = wholeOf(query, 'rank', -1, 1e6);
+      const attempt = wholeOf(query, 'attempt', 0, 1e6);
+      const choice = { rank: rank < 0 ? null : rank, attempt: attempt === 0 ? null : attempt };
+      streamLog(call, paths, { ...choice, lines: wholeOf(query, 'lines', 500, 100_000) }).catch(onDefect);
+      return null;
+    },
+    '/api/picture/': ({ rest, query }) => pictureOf(runOf(index, query).paths, rest),
+    '/api/events': (call) => {
+      events.open(call);
+      return null;
+    },
+  };
+  return Object.fromEntries(Object.entries(routes).map(([path, GET]) => [path, { GET: told(GET) }]));
+}
+
+function actionRoutes(
+  { program, onDefect }: DashboardOptions,
+  index: RunsIndex,
+  events: Broadcast<WireEvent>,
+): Record<string, Route> {
+  const notice = (level: 'info' | 'error', text: string): void => {
+    events.send({ kind: 'notice', level, text });
+    index.look().catch(onDefect);
+  };
+  return {
+    '/api/act': {
+      POST: told(async ({ read }) => {
+        const asked = parseJson(await read());
+        const { run: id, action } = (asked ?? {}) as { run?: unknown; action?: unknown };
+        const run = runOf(index, new URLSearchParams({ run: String(id) }));
+        act(action, run, recordOf(run.paths), program, notice);
+        return answer({ started: true });
+      }),
+    },
+  };
+}
+
+/** What a run's folder cannot give is said as the command line says it. */
+function told(handler: Handler): Handler {
+  return async (call) => {
+    try {
+      return await handler(call);
+    } catch (error) {
+      if (error instanceof Refusal) throw error;
+      if (error instanceof EditrlError) throw new Refusal('unavailable', error.toText());
+      if (isSystemError(error)) throw new Refusal('unavailable', error.message);
+      throw error;
+    }
+  };
+}
+
+/** JSON that no cache keeps. */
+export function answer(body: unknown): Reply {
+  return json(200, body, { ...GUARD_HEADERS, 'cache-control': 'no-store' });
+}

@@ -1,0 +1,69 @@
+/** The settings of thousands of runs, compactly: a number per run and key that stands for a value, of which there are few. */
+
+/** A leaf of settings: what is no object; a list counts as one value. */
+export type Leaves = readonly (readonly [key: string, value: unknown])[];
+
+/** The leaves of an object by dotted path, in its order. */
+export function leavesOf(value: Readonly<Record<string, unknown>>, above = ''): [string, unknown][] {
+  return Object.entries(value).flatMap(([key, inner]): [string, unknown][] => {
+    const path = above === '' ? key : `${above}.${key}`;
+    if (typeof inner !== 'object' || inner === null || Array.isArray(inner)) return [[path, inner]];
+    return leavesOf(inner as Record<string, unknown>, path);
+  });
+}
+
+/** A run's settings: by the place of a key the place of its value, 0 for none. */
+export type SettingsRow = Uint32Array;
+
+export class SettingsTable {
+  readonly #keys = new Map<string, number>();
+  /** By their JSON, so that equal ones are one. */
+  readonly #places = new Map<string, number>();
+  /** Place 0 stands for what a run does not have. */
+  readonly #values: unknown[] = [undefined];
+
+  get keys(): readonly string[] {
+    return [...this.#keys.keys()];
+  }
+
+  has(key: string): boolean {
+    return this.#keys.has(key);
+  }
+
+  row(leaves: Leaves): SettingsRow {
+    const pairs = leaves.map(([key, value]) => [this.#keyPlace(key), this.#valuePlace(value)] as const);
+    const row = new Uint32Array(this.#keys.size);
+    for (const [key, value] of pairs) row[key] = value;
+    return row;
+  }
+
+  /** Undefined where the run has no such key. */
+  valueOf(row: SettingsRow, key: string): unknown {
+    const place = this.#keys.get(key);
+    return place === undefined ? undefined : this.#values[row[place] ?? 0];
+  }
+
+  /** How many values each key takes among some runs, a missing one counted as a value. */
+  counts(rows: readonly SettingsRow[]): { readonly key: string; readonly values: number }[] {
+    return [...this.#keys].map(([key, place]) => ({
+      key,
+      values: new Set(rows.map((row) => row[place] ?? 0)).size,
+    }));
+  }
+
+  #keyPlace(key: string): number {
+    let place = this.#keys.get(key);
+    if (place === undefined) this.#keys.set(key, (place = this.#keys.size));
+    return place;
+  }
+
+  #valuePlace(value: unknown): number {
+    const text = JSON.stringify(value) ?? 'null';
+    let place = this.#places.get(text);
+    if (place === undefined) {
+      place = this.#values.push(value) - 1;
+      this.#places.set(text, place);
+    }
+    return place;
+  }
+}

@@ -1,0 +1,232 @@
+/** What the dashboard's server and its page say to each other. Types alone: it is compiled for both. */
+
+/** As `editrl status` shows it. */
+export type WireState =
+  'queued' | 'running' | 'waiting' | 'finished' | 'failed' | 'interrupted' | 'dead' | 'unreadable';
+
+/** A number as JSON carries it; null for one that is not there or not finite. */
+export type WireNumber = number | null;
+
+/** The held-out number of a run's last evaluation, and that of its first where there were two. */
+export interface WireHeldOut {
+  readonly metric: string;
+  readonly before: WireNumber;
+  readonly after: WireNumber;
+  /** The iteration of the last evaluation. */
+  readonly iteration: number;
+}
+
+export interface WireRun {
+  /** `FOLDER/NAME`, where FOLDER counts the folders of `WireRuns` from 0. */
+  readonly id: string;
+  readonly name: string;
+  readonly state: WireState;
+  readonly iteration: number;
+  readonly num_iterations: number;
+  readonly reward: WireNumber;
+  readonly held_out: WireHeldOut | null;
+  /** When it last said that it lives, in milliseconds since 1970. */
+  readonly heartbeat: number | null;
+  readonly where: string | null;
+  readonly reason: string | null;
+  /** The settings that were asked for, in their order; undefined is written as null. */
+  readonly values: readonly unknown[];
+}
+
+export interface WireRuns {
+  readonly folders: readonly string[];
+  /** Runs that were found, and those of them that match. */
+  readonly total: number;
+  readonly matching: number;
+  /** Where in the matching ones `runs` begins. */
+  readonly offset: number;
+  readonly runs: readonly WireRun[];
+  /** Matching runs by state. */
+  readonly states: Readonly<Partial<Record<WireState, number>>>;
+  /** Runs that were found and have not been read yet. */
+  readonly unread: number;
+  /** Folders that cannot be read, and why. */
+  readonly problems: readonly string[];
+}
+
+/** A setting that runs have, and how many values it takes among them. */
+export interface WireKey {
+  readonly key: string;
+  readonly values: number;
+}
+
+export interface WireAttempt {
+  readonly attempt: number;
+  readonly started_at: string;
+  readonly from_iteration: number;
+  readonly host: string;
+  readonly devices: readonly string[];
+  readonly command: string;
+  /** Of this program. */
+  readonly version: string | null;
+}
+
+/** What may be asked of a run. */
+export type ActionName = 'stop' | 'stop_now' | 'resume' | 'start_again';
+
+export interface WireAction {
+  readonly action: ActionName;
+  /** The command that it calls. */
+  readonly command: string;
+}
+
+export interface WireRunPage {
+  readonly run: WireRun;
+  readonly dir: string;
+  readonly task: string | null;
+  /** By dotted path. */
+  readonly settings: readonly (readonly [key: string, value: unknown])[];
+  /** The runs that it starts from; an id of null for one that is not there. */
+  readonly parents: readonly { readonly name: string; readonly id: string | null }[];
+  readonly attempts: readonly WireAttempt[];
+  readonly checkpoints: readonly number[];
+  /** How many processes an attempt has, each with a log of its own. */
+  readonly processes: number;
+  readonly has_contact_sheet: boolean;
+  readonly actions: readonly WireAction[];
+}
+
+/** One metric over iterations; points stand for as many lines as it takes to stay few. */
+export interface WireCurve {
+  readonly metric: string;
+  readonly iterations: readonly number[];
+  readonly mean: readonly WireNumber[];
+  /** The extremes of the lines behind each point; absent where every point is a line. */
+  readonly low?: readonly WireNumber[];
+  readonly high?: readonly WireNumber[];
+}
+
+export interface WireCurves {
+  readonly metrics: readonly string[];
+  readonly curves: readonly WireCurve[];
+  /** Lines that were read. */
+  readonly lines: number;
+  /** Whether the points come from some of the lines, because the file is still being read. */
+  readonly sampled: boolean;
+  /** Lines that are no metrics; they are left out. */
+  readonly wrong_lines: number;
+}
+
+export interface WireEpisodeFile {
+  readonly iteration: number;
+  readonly held_out: boolean;
+}
+
+export type WireOutcomeKind = 'scored' | 'zero_by_rule' | 'unscored';
+
+export interface WireEpisode {
+  readonly key: string;
+  readonly sample: string;
+  readonly instruction: string;
+  readonly outcome: WireOutcomeKind;
+  readonly score: WireNumber;
+  readonly advantage: WireNumber;
+  /** Why it was not scored, or scored zero. */
+  readonly reason: string | null;
+  readonly parts: Readonly<Record<string, WireNumber>>;
+  readonly finished: boolean;
+  readonly thought: string | null;
+  /** The answer's words, where it has some. */
+  readonly text: string | null;
+  readonly expected: string | null;
+  /** Names of images; null where there is none or it was not kept. */
+  readonly source: string | null;
+  readonly edited: string | null;
+  readonly truth: string | null;
+}
+
+export interface WireEpisodes {
+  readonly files: readonly WireEpisodeFile[];
+  /** The file that is shown; null where there is none. */
+  readonly shown: WireEpisodeFile | null;
+  readonly total: number;
+  readonly matching: number;
+  readonly offset: number;
+  readonly episodes: readonly WireEpisode[];
+  /** Lines that are no episodes; they are left out. */
+  readonly wrong_lines: number;
+}
+
+/** Episodes of one prompt, oldest first. */
+export interface WirePrompt {
+  readonly sample: string;
+  readonly instruction: string;
+  readonly iterations: readonly {
+    readonly iteration: number;
+    readonly held_out: boolean;
+    readonly episodes: readonly WireEpisode[];
+  }[];
+}
+
+/** One exchange with a judge. */
+export interface WireJudgement {
+  readonly question: string;
+  readonly model: string;
+  readonly text: string;
+  readonly problem: string | null;
+  readonly scores: readonly number[];
+  readonly attempts: number;
+  readonly latency_ms: number;
+}
+
+export interface WireExperiment {
+  /** `FOLDER/NAME`. */
+  readonly id: string;
+  readonly name: string;
+  readonly runs: number;
+  readonly states: Readonly<Partial<Record<WireState, number>>>;
+  readonly axes: readonly string[];
+  /** Whether a scheduler is at work on it. */
+  readonly swept: boolean;
+}
+
+export interface WireCell {
+  readonly axes: Readonly<Record<string, string>>;
+  readonly is_baseline: boolean;
+  /** Over the finished runs. */
+  readonly mean: WireNumber;
+  readonly std: WireNumber;
+  readonly n: number;
+  readonly difference: { readonly mean: number; readonly stderr: WireNumber; readonly n: number } | null;
+  readonly runs: readonly {
+    readonly id: string | null;
+    readonly name: string;
+    readonly seed: string | null;
+    readonly state: WireState;
+    readonly iteration: number;
+    readonly num_iterations: number;
+    /** The last held-out number so far. */
+    readonly held_out: WireNumber;
+  }[];
+}
+
+export interface WireMatrix {
+  readonly id: string;
+  readonly name: string;
+  readonly swept: boolean;
+  /** Axes without the seed, each with its values. */
+  readonly axes: readonly { readonly name: string; readonly values: readonly string[] }[];
+  readonly metric: string | null;
+  readonly less_is_better: boolean;
+  readonly caption: string;
+  readonly cells: readonly WireCell[];
+}
+
+/** An event of the stream. */
+export type WireEvent =
+  | { readonly kind: 'changed'; readonly ids: readonly string[]; readonly more: boolean }
+  | { readonly kind: 'notice'; readonly level: 'info' | 'error'; readonly text: string };
+
+/** What a followed log says. */
+export type WireLog =
+  { readonly kind: 'text'; readonly text: string } | { readonly kind: 'end'; readonly reason: string | null };
+
+/** The form of errors, as every server of this program answers them. */
+export interface WireError {
+  readonly error: { readonly message: string; readonly type: string; readonly code: number };
+}

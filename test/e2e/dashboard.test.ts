@@ -1,0 +1,353 @@
+/** `editrl dashboard` in a real browser, over runs that were trained, that are being trained, and that are broken in every way. */
+import { readFileSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import axe from 'axe-core';
+import type { Browser, BrowserContext, Page } from 'playwright-core';
+import { afterAll, afterEach, beforeAll, describe, expect, inject, it } from 'vitest';
+import { writeMadeEpisodes, writeRun } from '../../scripts/bench/made_runs.js';
+import { noBrowser, openBrowser } from '../support/browser.js';
+import { Place, RL, START, until, type Live } from './editrl.js';
+
+const hostile =
+  '<img src=x onerror="document.title=\'owned\'"> \u202eevil\u001b[31m <script>document.title="owned"</script>';
+
+interface Address {
+  readonly url: string;
+  readonly address: string;
+  readonly token: string;
+}
+
+describe.skipIf(noBrowser !== null)('the dashboard in a browser', () => {
+  let place: Place;
+  let command: Live;
+  let at: Address;
+  let browser: Browser;
+  let context: BrowserContext;
+  let page: Page;
+  /** What the page complained of: of scripts that are refused, too. */
+  const complaints: string[] = [];
+  const lives: Live[] = [];
+
+  beforeAll(async () => {
+    place = Place.make(inject('template'));
+    await makeRuns(place.runs);
+    command = place.start(['dashboard', '--port', '0', '--json']);
+    await until('the dashboard is there', () => command.out().includes('\n') || !command.isAlive());
+    at = JSON.parse(command.out()) as Address;
+    browser = await openBrowser();
+  });
+
+  afterAll(async () => {
+    await browser.close();
+    for (const live of lives) live.kill('SIGKILL');
+    command.kill('SIGTERM');
+    expect((await command.ended).code).toBe(0);
+    place.remove();
+  });
+
+  afterEach(async () => {
+    await context.close();
+    expect(complaints.splice(0)).toEqual([]);
+  });
+
+  async function open(
+    hash = '',
+    { width = 1280, height = 900, dark = false, address = at.address } = {},
+  ): Promise<Page> {
+    context = await browser.newContext({ viewport: { width, height }, colorScheme: dark ? 'dark' : 'light' });
+    page = await context.newPage();
+    page.on('pageerror', (error) => complaints.push(String(error)));
+    page.on('console', (message) => {
+      if (message.type() === 'error') complaints.push(message.text());
+    });
+    await page.goto(address);
+    if (hash !== '') await page.evaluate(`location.hash = ${JSON.stringify(hash)}`);
+    return page;
+  }
+
+  const row = (name: string) =>
+    page.locator('table.runs tbody tr').filter({ has: page.getByRole('link', { name, exact: true }) });
+
+  it('lists runs with their states, and takes the token out of its address', async () => {
+    await open();
+    await expect.poll(() => row(RL).textContent()).toContain('finished');
+    expect(page.url()).toBe(`${at.url}/`);
+    await expect.poll(() => row('broken').textContent()).toContain('unreadable');
+    await expect.poll(() => row('made_failed').textContent()).toContain('failed');
+  });
+
+  it('filters and sorts by settings, with the keyboard alone', async () => {
+    await open();
+    await row(RL).waitFor();
+    await page.keyboard.press('/');
+    await page.keyboard.type('grid kl_coeff<=1e-4 state=finished');
+    await expect.poll(() => page.locator('.summary').textContent()).toContain('4 of ');
+    await page.keyboard.press('Escape');
+    await page.getByRole('button', { name: 'held-out' }).click();
+    await expect.poll(() => page.locator('th[aria-sort]').textContent()).toContain('held-out');
+    await expect.poll(() => page.locator('tbody tr').first().textContent()).toContain('kl-1e-4__seed-2');
+    await page.keyboard.press('j');
+    await page.keyboard.press('Enter');
+    await page.getByRole('heading', { name: 'grid__kl-1e-4__seed-2' }).waitFor();
+    await page.keyboard.press('g');
+    await row(RL).waitFor();
+  });
+
+  it('adds a column for a setting, which stays in the address', async () => {
+    await open();
+    await row(RL).waitFor();
+    await page.getByLabel('add a column').fill('algorithm.kl_coeff');
+    await page.keyboard.press('Enter');
+    await page.getByRole('button', { name: 'algorithm.kl_coeff' }).first().waitFor();
+    await page.reload();
+    await page.getByRole('button', { name: 'algorithm.kl_coeff' }).first().click();
+    await expect.poll(() => page.locator('th[aria-sort]').textContent()).toContain('algorithm.kl_coeff');
+  });
+
+  it('says what a filter lacks', async () => {
+    await open('#/runs?filter=algorithm.kl_coef%3D1');
+    await expect.poll(() => page.getByRole('alert').textContent()).toContain("did you mean 'algorithm.kl_coeff'?");
+    complaints.splice(0);
+  });
+
+  it('follows a run that is being trained, and stops, resumes and starts it again', async () => {
+    rmSync(place.run(RL), { recursive: true });
+    const live = place.startTraining(
+      RL,
+      '--set',
+      'num_iterations=2000',
+      '--set',
+      'checkpoint.save_every_n_iterations=1000',
+    );
+    lives.push(live);
+    await open();
+    await expect.poll(() => row(RL).textContent(), { timeout: 60_000 }).toContain('running');
+    await row(RL).getByRole('link').click();
+    const iteration = async (): Promise<number> =>
+      Number.parseInt((await page.locator('main .progress-text').first().textContent()) ?? '0');
+    await expect.poll(iteration, { timeout: 30_000 }).toBeGreaterThan(2);
+    const before = await iteration();
+    await expect.poll(iteration, { timeout: 30_000 }).toBeGreaterThan(before);
+    await page.getByRole('link', { name: 'log' }).click();
+    await expect.poll(() => page.locator('.log').textContent(), { timeout: 20_000 }).toContain('iteration');
+
+    await page.getByRole('button', { name: 'stop', exact: true }).click();
+    await expect.poll(() => page.getByRole('dialog').textContent()).toContain(`editrl stop ${RL}`);
+    await page.getByRole('dialog').getByRole('button', { name: 'stop' }).click();
+    await expect.poll(() => page.locator('h1 + .state').textContent(), { timeout: 60_000 }).toBe('interrupted');
+    expect((await live.ended).code).toBe(130);
+
+    await page.getByRole('button', { name: 'resume' }).click();
+    await page.getByRole('dialog').getByRole('button', { name: 'resume' }).click();
+    await expect.poll(() => page.locator('h1 + .state').textContent(), { timeout: 60_000 }).toBe('running');
+    await page.getByRole('button', { name: 'kill' }).click();
+    await page.getByRole('dialog').getByRole('button', { name: 'kill' }).click();
+    await expect.poll(() => page.locator('h1 + .state').textContent(), { timeout: 60_000 }).toBe('interrupted');
+
+    await page.getByRole('button', { name: 'start again' }).click();
+    await page.getByRole('dialog').getByRole('button', { name: 'start again' }).click();
+    await expect.poll(() => page.locator('h1 + .state').textContent(), { timeout: 60_000 }).toBe('running');
+    expect(place.attempts(RL)).toBe(1);
+    await page.getByRole('button', { name: 'stop', exact: true }).click();
+    await page.getByRole('dialog').getByRole('button', { name: 'stop' }).click();
+    await expect.poll(() => page.locator('h1 + .state').textContent(), { timeout: 60_000 }).toBe('interrupted');
+    await page.keyboard.press('g');
+    await row(`${RL}.old-1`).waitFor();
+    // While it was set aside there was no such run.
+    expect(complaints.splice(0).filter((text) => !text.includes('404'))).toEqual([]);
+  });
+
+  it('shows curves with their values, as pictures and in words', async () => {
+    await open(`#/run/0/${START}`);
+    const charts = page.locator('.chart .plot');
+    await charts.first().locator('canvas').waitFor();
+    await expect.poll(() => charts.first().getAttribute('aria-label')).toMatch(/at iteration \d+, .* at 1/);
+    await page.getByLabel('metrics').fill('grad_norm');
+    await expect.poll(() => charts.count()).toBe(1);
+    await page.getByLabel('from iteration').fill('5');
+    await page.keyboard.press('Tab');
+    await expect.poll(() => charts.first().getAttribute('aria-label')).toContain('at iteration 5,');
+    await page.getByRole('button', { name: 'all iterations' }).click();
+    await expect.poll(() => charts.first().getAttribute('aria-label')).toContain('at iteration 1,');
+  });
+
+  it('browses episodes, with pictures, the words of the judge, and one prompt over iterations', async () => {
+    await open('#/run/0/made_episodes?tab=episodes');
+    const cards = page.locator('.episode');
+    await expect.poll(() => cards.count()).toBe(24);
+    await expect.poll(() => cards.first().locator('img').count()).toBe(3);
+    await page.getByLabel('outcome').selectOption('unscored');
+    await expect.poll(() => cards.count()).toBe(6);
+    await page.getByLabel('outcome').selectOption('');
+    await page.getByLabel('score from').fill('9');
+    await expect.poll(() => page.getByText(/of 24 episodes/).count()).toBe(1);
+    await page.keyboard.press('Tab');
+    await page.locator('body').click({ position: { x: 5, y: 300 } });
+    await page.keyboard.press('[');
+    await expect.poll(() => page.url()).toContain('iteration=15');
+    await cards.first().getByRole('button', { name: "the judge's words" }).click();
+    await expect.poll(() => cards.first().locator('.judgements').textContent()).toContain('changed as asked');
+    await cards.first().getByRole('link', { name: 'this prompt over iterations' }).click();
+    await expect.poll(() => page.locator('.steps button').count()).toBe(4);
+    await page.keyboard.press('[');
+    await expect.poll(() => page.locator('.steps [aria-pressed=true]').textContent()).toContain('15');
+    await expect.poll(() => cards.count()).toBe(4);
+  });
+
+  it('shows real episodes, whose tokens were kept without pictures', async () => {
+    await open(`#/run/0/${START}?tab=episodes`);
+    await expect.poll(() => page.locator('main').textContent()).toMatch(/episodes/);
+  });
+
+  it('shows hostile text as text, and pictures that are gone as gone', async () => {
+    await open('#/run/0/made_hostile?tab=episodes');
+    await page.locator('.episode').first().waitFor();
+    await expect.poll(() => page.locator('.instruction').first().textContent()).toContain('<img src=x onerror=');
+    expect(await page.locator('.instruction').first().textContent()).toContain('\\u202eevil\\u001b[31m <script>');
+    await expect.poll(() => page.getByText('image is gone').count()).toBeGreaterThan(0);
+    await page.getByRole('link', { name: 'log' }).click();
+    await expect.poll(() => page.locator('.log').textContent()).toContain('\\u202eevil');
+    expect(await page.title()).toBe('editrl');
+    // The browser notes what it was not given.
+    expect(complaints.splice(0).every((text) => text.includes('404'))).toBe(true);
+  });
+
+  it('leaves out what is half written or wrong, and says so', async () => {
+    await open('#/run/0/made_torn');
+    await page.locator('.chart').first().waitFor();
+    await expect.poll(() => page.locator('main').textContent()).toContain('1 line of metrics.jsonl cannot be read');
+  });
+
+  it('shows an experiment as a grid', async () => {
+    await open('#/experiments');
+    await page.getByRole('link', { name: 'grid' }).click();
+    await expect.poll(() => page.locator('table.matrix thead').textContent()).toContain('kl 0kl 1e-4');
+    await expect.poll(() => page.locator('.value.coloured').count()).toBe(2);
+    await page
+      .getByRole('link', { name: /seed 2/ })
+      .first()
+      .click();
+    await page.getByRole('heading', { name: /seed-2/ }).waitFor();
+  });
+
+  it('asks for the token where it has none or a wrong one, and goes on with the right one', async () => {
+    await open('', { address: `${at.url}/#token=${'0'.repeat(64)}` });
+    await page.getByLabel('token').fill(at.token);
+    await page.getByRole('button', { name: 'continue' }).click();
+    await row(START).waitFor();
+    expect(complaints.splice(0).every((text) => text.includes('401'))).toBe(true);
+  });
+
+  it('takes nothing from elsewhere', async () => {
+    const asked: string[] = [];
+    await open('', { address: 'about:blank' });
+    page.on('request', (request) => asked.push(new URL(request.url()).origin));
+    await page.goto(at.address);
+    await row(START).waitFor();
+    expect([...new Set(asked)].filter((origin) => origin !== 'null')).toEqual([at.url]);
+  });
+
+  describe.each([
+    ['light', false],
+    ['dark', true],
+  ])('in %s', (_, dark) => {
+    it.each([
+      ['runs', '#/'],
+      ['curves', '#/run/0/made_episodes'],
+      ['episodes', '#/run/0/made_episodes?tab=episodes'],
+      [
+        'prompt',
+        '#/run/0/made_episodes?tab=episodes&sample=samples/000001.npz&instruction=move%20the%20square%201%20cells',
+      ],
+      ['log', '#/run/0/made_episodes?tab=log'],
+      ['settings', '#/run/0/made_episodes?tab=settings'],
+      ['experiments', '#/experiments'],
+      ['matrix', '#/experiment/0/grid'],
+    ])('%s has no serious fault of accessibility', async (_name, hash) => {
+      await open(hash, { dark });
+      await page.locator('main table, main .chart, main .episode, main .log').first().waitFor();
+      await expect.poll(() => page.locator('[aria-busy=true]').count()).toBe(0);
+      await page.evaluate(axe.source);
+      const { violations } = await page.evaluate(() => (globalThis as unknown as { axe: typeof axe }).axe.run());
+      const serious = violations.filter(({ impact }) => impact === 'serious' || impact === 'critical');
+      expect(serious.map(({ id, nodes }) => `${id}: ${nodes.map(({ html }) => html).join('\n')}`)).toEqual([]);
+    });
+  });
+
+  it.each(['#/', '#/run/0/made_episodes', '#/run/0/made_episodes?tab=episodes', '#/experiment/0/grid'])(
+    'is no wider than a phone: %s',
+    async (hash) => {
+      await open(hash, { width: 375, height: 800 });
+      await page.locator('main table, main .chart, main .episode').first().waitFor();
+      expect(Number(await page.evaluate('document.documentElement.scrollWidth'))).toBeLessThanOrEqual(375);
+    },
+  );
+
+  it('goes on when the dashboard is started anew, and says while it is away', async () => {
+    const port = new URL(at.url).port;
+    const env = { DASHBOARD_TOKEN: 'a-token-for-two-starts' };
+    const args = ['dashboard', '--port', '0', '--json', '--token-env', 'DASHBOARD_TOKEN'];
+    const first = place.start(args, env);
+    lives.push(first);
+    await until('it is there', () => first.out().includes('\n'));
+    const { url, token } = JSON.parse(first.out()) as Partial<Address>;
+    expect(token).toBeUndefined();
+    expect(new URL(String(url)).port).not.toBe(port);
+    await open('', { address: `${url}/#token=${env.DASHBOARD_TOKEN}` });
+    await row(START).waitFor();
+    first.kill('SIGTERM');
+    expect((await first.ended).code).toBe(0);
+    await expect.poll(() => page.getByRole('alert').textContent()).toContain('does not answer');
+    const second = place.start(
+      args.map((word) => (word === '0' ? new URL(String(url)).port : word)),
+      env,
+    );
+    lives.push(second);
+    await until('it is there again', () => second.out().includes('\n'));
+    writeRun(place.runs, { name: 'made_meanwhile', state: 'finished', iteration: 1, numIterations: 1, at: Date.now() });
+    await expect.poll(() => row('made_meanwhile').count(), { timeout: 20_000 }).toBe(1);
+    await expect.poll(() => page.getByRole('alert').count()).toBe(0);
+    complaints.splice(0);
+  });
+});
+
+async function makeRuns(folder: string): Promise<void> {
+  writeRun(folder, { name: 'made_failed', state: 'failed', iteration: 3, numIterations: 9, reason: 'exit code 3' });
+  for (const [kl, seed, level] of [
+    ['0', 1, 3],
+    ['0', 2, 4],
+    ['1e-4', 1, 5],
+    ['1e-4', 2, 6],
+  ] as const) {
+    writeRun(folder, {
+      name: `grid__kl-${kl}__seed-${seed}`,
+      state: 'finished',
+      iteration: 20,
+      numIterations: 20,
+      algorithm: { kl_coeff: Number(kl) },
+      seed,
+      level,
+    });
+  }
+  const made = writeRun(folder, { name: 'made_episodes', state: 'finished', iteration: 20, numIterations: 20 });
+  for (const iteration of [5, 10, 15, 20]) {
+    await writeMadeEpisodes(made, { iteration, prompts: 6, answers: 4, withImages: true });
+  }
+  const evil = writeRun(folder, {
+    name: 'made_hostile',
+    state: 'failed',
+    iteration: 5,
+    numIterations: 9,
+    reason: hostile,
+    log: hostile,
+  });
+  await writeMadeEpisodes(evil, { iteration: 5, prompts: 1, answers: 2, withImages: true, instruction: () => hostile });
+  rmSync(evil.mediaDir, { recursive: true });
+  const torn = writeRun(folder, { name: 'made_torn', state: 'interrupted', iteration: 12, numIterations: 20 });
+  const text = readFileSync(torn.metrics, 'utf8').replace('{"iteration":3,', '{"iteration":,');
+  writeFileSync(torn.metrics, text);
+  truncateSync(torn.metrics, Buffer.byteLength(text) - 20);
+  const broken = writeRun(folder, { name: 'broken', state: 'finished', iteration: 1, numIterations: 1 });
+  writeFileSync(broken.record, '{"format": 99}');
+  writeFileSync(join(folder, 'no_folder'), 'a file');
+}

@@ -1,0 +1,460 @@
+import { appendFileSync, existsSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { encodePlainPng } from '../../../src/core/png.js';
+import { storePng } from '../../../src/run/media.js';
+import { MetricsPages } from '../../../src/track/prometheus.js';
+import { RunTracking, type TrackingOptions } from '../../../src/track/run_tracking.js';
+import { testFolders } from '../../support/folder.js';
+import { FakeRun, trackSettings } from '../run_directory.js';
+import { KEY, StubWandb } from './stub.js';
+
+const folder = testFolders('wandb');
+let stub: StubWandb;
+let said: string[];
+
+beforeEach(async () => {
+  said = [];
+  stub = await new StubWandb().start();
+});
+afterEach(async () => {
+  await stub.close();
+  expect(stub.wrong).toEqual([]);
+  expect(said.join('\n')).not.toContain(KEY);
+});
+
+/** Everything happens a thousand times as fast. */
+function follow(run: FakeRun, others: Partial<TrackingOptions> = {}): RunTracking {
+  return new RunTracking({
+    paths: run.paths,
+    record: run.record,
+    track: trackSettings({ wandb: { project: 'edits' } }),
+    pages: new MetricsPages(),
+    env: stub.env,
+    pids: () => [process.pid],
+    say: (line) => void said.push(line),
+    onStop: () => void said.push('stop'),
+    pace: { everyMs: 15, heartbeatMs: 30 },
+    patience: { firstMs: 2, longestMs: 60, tryMs: 2000 },
+    finishMs: 500,
+    ...others,
+  });
+}
+
+/** Follows a run that has ended, from what is on its disk to the last line. */
+async function forward(run: FakeRun, others: Partial<TrackingOptions> = {}): Promise<void> {
+  await follow(run, others).end();
+}
+
+function iterations(name = 'run'): unknown[] {
+  return stub.runs.size === 0 ? [] : stub.history(name).map(({ iteration }) => iteration);
+}
+
+describe('W&B', () => {
+  it('gets every row, with its step, time and values, and how the run ended', async () => {
+    const run = new FakeRun(folder());
+    run.iteration(0, { 'validation/sampled/mean': 3, 'time/total': 0 });
+    const tracking = follow(run);
+    run.iteration(1, { 'policy/loss': NaN });
+    run.iteration(2);
+    run.says('hello');
+    run.says('a detail', 'debug');
+    run.says('two\nlines', 'error');
+    run.state('finished', 2);
+    await tracking.end();
+    expect(stub.history('run')).toEqual([
+      {
+        'validation/sampled/mean': 3,
+        'reward/mean': 0,
+        'time/total': 0,
+        iteration: 0,
+        _step: 0,
+        _timestamp: 1767225600,
+        _runtime: 0,
+      },
+      {
+        'reward/mean': 0.1,
+        'time/total': 0.5,
+        'policy/loss': 'NaN',
+        'metrics/non_finite': 1,
+        iteration: 1,
+        _step: 1,
+        _timestamp: 1767225600.5,
+        _runtime: 0.5,
+      },
+      { 'reward/mean': 0.2, 'time/total': 0.5, iteration: 2, _step: 2, _timestamp: 1767225601, _runtime: 1 },
+    ]);
+    const { files, summary, complete, exitcode, config, params } = stub.run('run');
+    expect(files['output.log']).toEqual([
+      '2026-01-01T00:00:01.250000 hello',
+      'ERROR 2026-01-01T00:00:01.250000 two',
+      'ERROR 2026-01-01T00:00:01.250000 lines',
+    ]);
+    expect(summary).toContain('"policy/loss":NaN');
+    expect(summary).toContain('"validation/sampled/mean":3');
+    expect(complete).toBe(true);
+    expect(exitcode).toBe(0);
+    expect(config['seed']).toEqual({ value: 3 });
+    expect(params).toMatchObject({ displayName: 'run', jobType: 'text_answers', project: 'edits' });
+    expect(said).toEqual([`W&B: ${stub.url}/team/edits/runs/run`]);
+  });
+
+  it('loses no row and doubles none where every third request fails and the server is away for a while', async () => {
+    const run = new FakeRun(folder());
+    let random = 7;
+    const chance = (): number => (random = (random * 16807) % 2147483647) / 2147483647;
+    stub.fault = () => {
+      const drawn = chance();
+      if (drawn > 0.3) return null;
+      return drawn < 0.1 ? { status: 500 } : drawn < 0.2 ? 'refused' : 'lost';
+    };
+    const tracking = follow(run);
+    for (let i = 1; i <= 500; i++) {
+      run.iteration(i);
+      run.says(`iteration ${i}`);
+      if (i % 5 === 0) await delay(1);
+      if (i === 200) await stub.close();
+      if (i === 400) await stub.start(Number(new URL(stub.url).port));
+    }
+    run.state('finished', 500);
+    await tracking.end();
+    expect(stub.history('run').map(({ iteration }) => iteration)).toEqual(Array.from({ length: 500 }, (_, i) => i + 1));
+    expect(stub.run('run').files['output.log']).toHaveLength(500);
+    expect(stub.run('run').complete).toBe(true);
+    expect(said.filter((line) => line.includes('does not answer')).length).toBeGreaterThan(0);
+  });
+
+  it('goes on where it was, from what is noted', async () => {
+    const run = new FakeRun(folder());
+    run.iterations(1, 3);
+    run.says('first');
+    await forward(run);
+    run.iterations(4, 5);
+    run.goOnFrom(5);
+    run.iterations(6, 7);
+    run.says('second');
+    await forward(run);
+    expect(iterations()).toEqual([1, 2, 3, 4, 5, 6, 7]);
+    expect(stub.run('run').files['output.log'].map((line) => line.slice(27))).toEqual(['first', 'second']);
+    // The hour between the attempts shows in the times, and not in what the training took.
+    expect(stub.history('run').at(5)).toMatchObject({ _timestamp: 1767225600 + 3600.5, _runtime: 3 });
+    const sent = stub.calls.flatMap(({ body }) => {
+      const { 'wandb-history.jsonl': history } = (body['files'] ?? {}) as Record<string, { content: unknown[] }>;
+      return history?.content.length ?? 0;
+    });
+    expect(sent.reduce((sum, count) => sum + count, 0)).toBe(7);
+  });
+
+  it('has what a run did again after a crash, in its place', async () => {
+    stub.mayChange = true;
+    const run = new FakeRun(folder());
+    run.iterations(1, 13);
+    const tracking = follow(run);
+    await until(() => iterations().length === 13);
+    run.goOnFrom(10);
+    run.iteration(11, { 'policy/loss': 0.25 });
+    await tracking.end();
+    await forward(run);
+    run.iterations(12, 15);
+    run.replace(15, { 'validation/sampled/mean': 6 });
+    await forward(run);
+    expect(iterations()).toEqual([1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]);
+    expect(stub.history('run').at(10)).toMatchObject({ 'policy/loss': 0.25 });
+    expect(stub.history('run').at(14)).toMatchObject({ 'validation/sampled/mean': 6 });
+  });
+
+  it('puts rows behind those of a run that is there already, and keeps its config and summary', async () => {
+    const first = new FakeRun(folder(), 'run', { seed: 1, only: 'before' });
+    first.iteration(0, { 'validation/best': 9 });
+    first.iterations(1, 2);
+    await forward(first);
+    const second = new FakeRun(folder(), 'run', { seed: 2 });
+    second.iterations(0, 1);
+    // Made later, so another run of that name.
+    const record = { ...second.record, created_at: '2026-02-02T00:00:00.000Z' };
+    await forward(second, { record });
+    expect(stub.history('run').map(({ _step }) => _step)).toEqual([0, 1, 2, 3, 4]);
+    expect(iterations()).toEqual([0, 1, 2, 0, 1]);
+    expect(stub.run('run').summary).toContain('"validation/best":9');
+    expect(stub.run('run').config).toMatchObject({ seed: { value: 2 }, only: { value: 'before' } });
+    // What is noted may be lost: the server knows whose rows begin where.
+    rmSync(second.paths.wandb);
+    await forward(second, { record });
+    expect(iterations()).toEqual([0, 1, 2, 0, 1]);
+  });
+
+  it('waits as long as it is told to', async () => {
+    const run = new FakeRun(folder());
+    run.iterations(1, 2);
+    let refused = 0;
+    stub.fault = ({ what }) => (what === 'file_stream' && refused++ === 0 ? { status: 429, retryAfter: '0.2' } : null);
+    const began = performance.now();
+    await forward(run);
+    expect(performance.now() - began).toBeGreaterThan(190);
+    expect(iterations()).toEqual([1, 2]);
+  });
+
+  it('says once that the key is wrong; rows wait and follow later', async () => {
+    const run = new FakeRun(folder());
+    const wrong = { ...stub.env, WANDB_API_KEY: 'b'.repeat(40) };
+    const tracking = follow(run, { env: wrong });
+    run.iterations(1, 3);
+    await tracking.end();
+    expect(said).toEqual([
+      `${stub.url}: W&B does not take the key of 40 characters (401)\n  Set WANDB_API_KEY, or the password in ~/.netrc, to a key of this server that may write to the project.\n  The run goes on; what it measures stays in its folder.`,
+    ]);
+    await forward(run);
+    expect(iterations()).toEqual([1, 2, 3]);
+  });
+
+  it('says where a key is looked for where there is none', async () => {
+    const run = new FakeRun(folder());
+    await forward(run, { env: { WANDB_BASE_URL: stub.url, HOME: folder() } });
+    expect(said[0]).toContain('W&B wants a key, and there is none');
+    expect(said[0]).toContain(`add 'machine ${new URL(stub.url).host} login user password KEY' to ~/.netrc`);
+  });
+
+  it('takes the key of ~/.netrc', async () => {
+    const home = folder();
+    writeFileSync(
+      join(home, '.netrc'),
+      `machine other login a password no\nmachine ${new URL(stub.url).host}\n  login user\n  password ${KEY}\n`,
+    );
+    const run = new FakeRun(folder());
+    run.iterations(1, 1);
+    await forward(run, { env: { WANDB_BASE_URL: stub.url, HOME: home } });
+    expect(iterations()).toEqual([1]);
+  });
+
+  it('does not wait long for a server that is gone when the run ends, and sends the rest later', async () => {
+    const run = new FakeRun(folder());
+    const tracking = follow(run);
+    run.iterations(1, 3);
+    await until(() => iterations().length === 3);
+    await stub.close();
+    run.iterations(4, 9);
+    await tracking.end();
+    expect(said.at(-1)).toBe(
+      `${stub.url}: W&B did not answer in the end: it has 3 of 9 rows\n  \`editrl sync run\` sends the rest.\n  The run goes on; what it measures stays in its folder.`,
+    );
+    await stub.start(Number(new URL(stub.url).port));
+    await forward(run);
+    expect(iterations()).toEqual([1, 2, 3, 4, 5, 6, 7, 8, 9]);
+  });
+
+  it('says it where the server refuses lines, and stops sending', async () => {
+    const run = new FakeRun(folder());
+    stub.fault = ({ what }) => (what === 'file_stream' ? { status: 404 } : null);
+    run.iterations(1, 2);
+    await forward(run);
+    expect(said.at(-1)).toContain('W&B refuses file_stream (404: not now)');
+    expect(stub.calls.filter(({ what }) => what === 'file_stream')).toHaveLength(1);
+  });
+
+  it('sends episodes as a table and as pictures, each picture once; one that is gone is said to be', async () => {
+    const run = new FakeRun(folder());
+    const picture = (shade: number): string =>
+      storePng(run.paths, encodePlainPng({ width: 2, height: 3, data: new Uint8Array(18).fill(shade) }));
+    const [source, edited, gone] = [picture(1), picture(2), picture(3)];
+    rmSync(run.paths.media(gone));
+    const scored = { kind: 'scored', value: 7.5, normalised: 0.75, parts: { 'viescore/overedit': 8 } };
+    run.episodes(5, [
+      {
+        iteration: 5,
+        sample: 'a',
+        instruction: 'remove the \u001b[31mdog',
+        source,
+        edited,
+        truth: source,
+        outcome: scored,
+        advantage: 1,
+      },
+      {
+        iteration: 5,
+        sample: 'b',
+        instruction: 'move it',
+        source,
+        edited: gone,
+        outcome: { kind: 'zero_by_rule', reason: 'no image', parts: {} },
+      },
+    ]);
+    run.episodes(6, [{ iteration: 6, sample: 'c', instruction: 'no pictures', tokens: [1], outcome: scored }]);
+    run.iterations(5, 6);
+    await forward(run);
+    const [row, next] = stub.history('run');
+    const name = (digest: string): string => `media/images/${digest.slice(0, 20)}.png`;
+    expect(row['episodes/edited']).toEqual({
+      _type: 'images/separated',
+      ...{ width: 2, height: 3, format: 'png', count: 1 },
+      filenames: [name(edited)],
+      captions: ['7.50  remove the \\u001b[31mdog'],
+    });
+    expect(row['episodes/source']).toMatchObject({ count: 2, filenames: [name(source), name(source)] });
+    expect(Object.keys(next)).not.toContain('episodes/table');
+    const { uploads, uploaded } = stub.run('run');
+    const { path } = row['episodes/table'] as { path: string };
+    expect([...uploads.keys()].sort()).toEqual([name(source), name(edited), path].sort());
+    expect(uploaded).toEqual(new Set(uploads.keys()));
+    expect(uploads.get(name(edited))).toEqual(readFileSync(run.paths.media(edited)));
+    expect(JSON.parse(String(uploads.get(path)))).toEqual({
+      columns: [
+        'iteration',
+        'sample',
+        'instruction',
+        'answer',
+        'outcome',
+        'reward',
+        'advantage',
+        'viescore/overedit',
+        'source',
+        'edited',
+        'truth',
+      ],
+      data: [
+        [5, 'a', 'remove the \\u001b[31mdog', null, 'scored', 7.5, 1, 8, name(source), name(edited), name(source)],
+        [5, 'b', 'move it', null, 'zero_by_rule: no image', 0, null, null, name(source), 'the image is gone', null],
+      ],
+    });
+  });
+
+  it('uploads what it had no time for, the next time', async () => {
+    const run = new FakeRun(folder());
+    run.episodes(1, [{ iteration: 1, sample: 'a', instruction: 'x', edited: null, outcome: {} }]);
+    run.iterations(1, 1);
+    stub.fault = ({ what }) => (what === 'upload' ? { status: 503 } : null);
+    await forward(run);
+    expect(said.at(-1)).toContain('W&B did not answer in the end: it has 1 of 1 rows');
+    expect(stub.run('run').uploads.size).toBe(0);
+    stub.fault = () => null;
+    await forward(run);
+    expect(stub.run('run').uploads.size).toBe(1);
+  });
+
+  it('goes on without pictures where the server does not take files', async () => {
+    const run = new FakeRun(folder());
+    run.episodes(1, [{ iteration: 1, sample: 'a', instruction: 'x', edited: null, outcome: {} }]);
+    run.iterations(1, 2);
+    run.state('finished', 2);
+    stub.fault = ({ operation }) => (operation === 'CreateRunFiles' ? { status: 422 } : null);
+    await forward(run);
+    expect(said.at(-1)).toContain('Images and tables stay in the run directory');
+    expect(stub.run('run').complete).toBe(true);
+  });
+
+  it('sends the load of the machine', async () => {
+    const run = new FakeRun(folder());
+    const tracking = follow(run);
+    run.iterations(1, 1);
+    await until(() => stub.runs.size > 0 && stub.run('run').files['wandb-events.jsonl'].length > 1);
+    await tracking.end();
+    const [line] = stub.run('run').files['wandb-events.jsonl'].map((one) => JSON.parse(one) as Record<string, unknown>);
+    expect(line).toMatchObject({ _wandb: true, 'system.cpu': expect.any(Number) as number });
+    expect(Number(line['system.memory_percent'])).toBeGreaterThan(0);
+    expect(Number(line['system.proc.memory.rssMB'])).toBeGreaterThan(10);
+  });
+
+  it('keeps what secrets may be out of the config', async () => {
+    const run = new FakeRun(folder(), 'run', {
+      launch: { env: { HF_TOKEN: 'hf_secret' }, processes: 1 },
+      reward: { endpoint: ['https://me:hidden@judge.example/v1'] },
+    });
+    await forward(run);
+    const text = JSON.stringify(stub.run('run').config);
+    expect(text).not.toMatch(/hf_secret|hidden/);
+    expect(text).toContain('https://judge.example/v1');
+  });
+
+  it('tells a Stop on the page once, and not one that an earlier attempt has followed', async () => {
+    const run = new FakeRun(folder());
+    stub.stopped = true;
+    const tracking = follow(run);
+    run.iterations(1, 1);
+    await until(() => iterations().length === 1);
+    await delay(60);
+    expect(said).not.toContain('stop');
+    stub.stopped = false;
+    await delay(60);
+    stub.stopped = true;
+    await delay(90);
+    await tracking.end();
+    expect(said.filter((line) => line === 'stop')).toHaveLength(1);
+  });
+
+  it.each(['disabled', 'offline'])('sends nothing with WANDB_MODE=%s', async (mode) => {
+    const run = new FakeRun(folder());
+    run.iterations(1, 2);
+    const tracking = follow(run, { env: { ...stub.env, WANDB_MODE: mode } });
+    await delay(100);
+    await tracking.end();
+    expect(stub.calls).toEqual([]);
+    expect(said).toEqual([]);
+    expect(existsSync(run.paths.systemMetrics)).toBe(mode === 'offline');
+  });
+
+  it.each([
+    [{ WANDB_MODE: 'on' }, "WANDB_MODE: found 'on'; allowed: online, offline, disabled"],
+    [{ WANDB_BASE_URL: 'localhost' }, 'WANDB_BASE_URL: the address is no http address'],
+    [{ WANDB_BASE_URL: 'https://wandb.ai' }, 'WANDB_BASE_URL: the address is not where wandb.ai takes runs'],
+    [{ WANDB_BASE_URL: 'http://u:p@host' }, 'holds a name or a password'],
+    [{ WANDB_API_KEY: 'short-key' }, 'WANDB_API_KEY: the W&B key has 3 characters; allowed: at least 40'],
+  ])('says what is wrong with %j', async (env, message) => {
+    await forward(new FakeRun(folder()), { env: { ...stub.env, ...env } });
+    expect(said).toHaveLength(1);
+    expect(said[0]).toContain(message);
+  });
+
+  it('leaves a last line that is half written for later', async () => {
+    const run = new FakeRun(folder());
+    run.iterations(1, 2);
+    appendFileSync(run.paths.metrics, '{"iteration":3,"rew');
+    await forward(run);
+    expect(iterations()).toEqual([1, 2]);
+    appendFileSync(run.paths.metrics, 'ard/mean":0.3}\n');
+    await forward(run);
+    expect(iterations()).toEqual([1, 2, 3]);
+  });
+
+  it('names a line that is none', async () => {
+    const run = new FakeRun(folder());
+    run.iterations(1, 2);
+    appendFileSync(run.paths.metrics, 'nonsense\n');
+    await forward(run);
+    expect(said.at(-1)).toContain(`${run.paths.metrics}:3: not a line of this journal`);
+  });
+
+  it('says it where the run directory is removed meanwhile, and leaves none behind', async () => {
+    const run = new FakeRun(folder());
+    run.iterations(1, 2);
+    const tracking = follow(run);
+    await until(() => iterations().length === 2);
+    renameSync(run.paths.dir, `${run.paths.dir}.removed`);
+    await until(() => said.some((line) => line.includes('the run directory is gone')));
+    await tracking.end();
+    expect(existsSync(run.paths.dir)).toBe(false);
+  });
+
+  it('says it where another version noted how far it is', async () => {
+    const run = new FakeRun(folder());
+    mkdirSync(run.paths.trackDir);
+    writeFileSync(run.paths.wandb, '{"format":2}');
+    await forward(run);
+    expect(said.at(-1)).toContain(`${run.paths.wandb}: not what this version of editrl notes of W&B: format: `);
+  });
+
+  it('lets one process forward a run', async () => {
+    const run = new FakeRun(folder());
+    const tracking = follow(run);
+    await until(() => stub.runs.size > 0);
+    await forward(run);
+    expect(said.at(-1)).toContain(`process ${process.pid} on`);
+    await tracking.end();
+  });
+});
+
+async function until(holds: () => boolean): Promise<void> {
+  for (let looks = 0; !holds(); looks++) {
+    if (looks > 2000) throw new Error('waited in vain');
+    await delay(5);
+  }
+}

@@ -1,0 +1,56 @@
+import { describe, expect, it } from 'vitest';
+import { showAgo, showChange, showDuration, showNumber, showValue, visible } from '../../../src/web/page/format.js';
+
+describe('what a person reads', () => {
+  it.each([
+    [null, '–'],
+    [0, '0'],
+    [3, '3'],
+    [0.123456, '0.1235'],
+    [12.3456, '12.35'],
+    [0.0001234, '1.23e-4'],
+    [1234567, '1.23e6'],
+    [-0.5, '-0.5'],
+    [100000, '100000'],
+    [Infinity, 'Infinity'],
+  ])('%j: %s', (value, text) => {
+    expect(showNumber(value)).toBe(text);
+  });
+
+  it('signs changes', () => {
+    expect([showChange(0.5), showChange(-0.5)]).toEqual(['+0.5', '−0.5']);
+  });
+
+  it.each([
+    [-3, '0 s'],
+    [59, '59 s'],
+    [119, '119 s'],
+    [120, '2 min'],
+    [7_200, '2 h'],
+    [200_000, '2 d'],
+  ])('%i seconds: %s', (seconds, text) => {
+    expect(showDuration(seconds)).toBe(text);
+  });
+
+  it('says how long ago', () => {
+    expect([showAgo(null, 5), showAgo(1_000, 31_000)]).toEqual(['–', '30 s ago']);
+  });
+
+  it('shows values as JSON, but for texts', () => {
+    expect(['a', 3e-4, true, [1], null, { a: '\u0000' }].map(showValue)).toEqual([
+      'a',
+      '3.00e-4',
+      'true',
+      '[1]',
+      '–',
+      '{"a":"\\u0000"}',
+    ]);
+  });
+
+  it('spells out what a screen would obey', () => {
+    expect(visible('a\tb\nc\u001b[31m \u202e \u200b \u2066 \ufeff \r')).toBe(
+      'a\tb\nc\\u001b[31m \\u202e \\u200b \\u2066 \\ufeff \\u000d',
+    );
+    expect(visible('<b>é漢字🙂</b>')).toBe('<b>é漢字🙂</b>');
+  });
+});

@@ -1,0 +1,275 @@
+/** The dashboard's server as strangers and the page ask it. */
+import { mkdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterEach, describe, expect, it } from 'vitest';
+import { writeMadeEpisodes, writeRun } from '../../scripts/bench/made_runs.js';
+import { startDashboard, type Dashboard } from '../../src/web/server.js';
+import type { WireEvent, WireLog, WireRunPage, WireRuns } from '../../src/web/wire.js';
+import { rawStatus, until } from '../http/client.js';
+import { testFolders } from '../support/folder.js';
+
+const folder = testFolders('dashboard');
+const token = 'the-token-of-the-test';
+const open: Dashboard[] = [];
+afterEach(async () => {
+  for (const dashboard of open.splice(0)) await dashboard.close();
+});
+
+async function serve(dir: string, program: readonly string[] = []) {
+  const defects: unknown[] = [];
+  const dashboard = await startDashboard({
+    port: 0,
+    token,
+    folders: [dir],
+    program,
+    onDefect: (error) => defects.push(error),
+    page: {},
+  });
+  open.push(dashboard);
+  await dashboard.read;
+  const ask = (path: string, init: RequestInit = {}) =>
+    fetch(`${dashboard.url}${path}`, { ...init, headers: { authorization: `Bearer ${token}`, ...init.headers } });
+  return { url: dashboard.url, defects, ask };
+}
+
+async function errorOf(reply: Response): Promise<string> {
+  return ((await reply.json()) as { error: { message: string } }).error.message;
+}
+
+/** Events of a stream until enough came. */
+async function events<E>(reply: Response, enough: (events: readonly E[]) => boolean): Promise<E[]> {
+  const found: E[] = [];
+  let rest = '';
+  const decoder = new TextDecoder();
+  for await (const bytes of reply.body ?? []) {
+    const parts = (rest + decoder.decode(bytes as Uint8Array, { stream: true })).split('\n\n');
+    rest = parts.pop() ?? '';
+    for (const part of parts) if (part.startsWith('data: ')) found.push(JSON.parse(part.slice(6)) as E);
+    if (enough(found)) break;
+  }
+  return found;
+}
+
+function made(dir: string, name = 'run', state: 'finished' | 'interrupted' = 'interrupted') {
+  return writeRun(dir, { name, state, iteration: 5, numIterations: 10, reason: 'stopped on request' });
+}
+
+describe('who asks', () => {
+  it.each(['/api/runs', '/api/run?run=0/run', '/api/events', '/api/picture/x', '/api/log?run=0/run'])(
+    'needs the token for %s',
+    async (path) => {
+      const { url } = await serve(folder());
+      expect((await fetch(url + path)).status).toBe(401);
+      const wrong = await fetch(url + path, { headers: { authorization: `Bearer ${token}x` } });
+      expect(wrong.status).toBe(401);
+      expect(await errorOf(wrong)).toContain('this one is not right');
+    },
+  );
+
+  it.each<[string, number, readonly string[]]>([
+    ['itself', 200, ['host: HOST', 'sec-fetch-site: same-origin']],
+    ['localhost, as through a tunnel', 200, ['host: localhost:9999']],
+    ['its own page', 200, ['host: HOST', 'origin: http://HOST', 'sec-fetch-site: same-origin']],
+    ['a page of another site', 403, ['host: HOST', 'origin: http://evil.example']],
+    ['a page of another port', 403, ['host: HOST', 'origin: http://127.0.0.1:1']],
+    ['a page of an encrypted site of that name', 403, ['host: HOST', 'origin: https://HOST']],
+    ['a page without an origin', 403, ['host: HOST', 'origin: null']],
+    ['an image on a page of another site', 403, ['host: HOST', 'sec-fetch-site: cross-site']],
+    ['a page whose name leads here', 403, ['host: evil.example']],
+    ['a page whose name leads here, and says so', 403, ['host: evil.example', 'origin: http://evil.example']],
+    ['nobody', 400, []],
+  ])('%s: %i', async (_, status, head) => {
+    const { url } = await serve(folder());
+    const host = new URL(url).host;
+    const lines = head.map((line) => line.replaceAll('HOST', host));
+    expect(await rawStatus(url, ['GET /api/runs HTTP/1.1', `authorization: Bearer ${token}`, ...lines])).toBe(status);
+  });
+});
+
+describe('what is asked for', () => {
+  it.each([
+    '/api/run?run=../run',
+    '/api/run?run=0/..',
+    '/api/run?run=0/../run',
+    '/api/run?run=1/run',
+    '/api/run?run=0%2F..%2F..%2Fetc',
+    '/api/run',
+    '/api/episodes?run=0/nothing',
+    '/api/curves?run=0/run/..',
+    '/api/experiment?id=0/../x',
+    '/api/picture/..%2F..%2Fsecret.png?run=0/run',
+    '/api/picture/run.json?run=0/run',
+    '/api/picture/%00?run=0/run',
+    '/page/../../package.json',
+    '/etc/passwd',
+  ])('is not found: %s', async (path) => {
+    const dir = folder();
+    made(dir);
+    const { ask, defects } = await serve(dir);
+    expect((await ask(path)).status).toBe(404);
+    expect(defects).toEqual([]);
+  });
+
+  it.each([
+    ['/api/runs?offset=-1', "offset is '-1'; allowed: a whole number from 0 to 1000000000."],
+    ['/api/runs?limit=501', "limit is '501'; allowed: a whole number from 0 to 500."],
+    ['/api/runs?sort=nothing', "No run has a column or setting 'nothing'."],
+    ['/api/runs?filter=%22', 'The filter has a quotation mark'],
+    ['/api/episodes?run=0/run&order=random', "order is 'random'; allowed: as_recorded"],
+    ['/api/episodes?run=0/run&score_from=high', "score_from is 'high'; allowed: a number."],
+  ])('makes sense: %s', async (path, message) => {
+    const dir = folder();
+    made(dir);
+    const { ask } = await serve(dir);
+    const reply = await ask(path);
+    expect(reply.status).toBe(400);
+    expect(await errorOf(reply)).toContain(message);
+  });
+
+  it('says what cannot be read of a run, and goes on', async () => {
+    const dir = folder();
+    const paths = made(dir);
+    made(dir, 'run_2');
+    rmSync(paths.metrics);
+    mkdirSync(paths.metrics);
+    const { ask, defects } = await serve(dir);
+    const reply = await ask('/api/curves?run=0/run&metric=a');
+    expect([reply.status, defects.length]).toEqual([503, 0]);
+    expect(await errorOf(reply)).toContain('EISDIR');
+    const { runs } = (await (await ask('/api/runs?sort=name&descending=false')).json()) as WireRuns;
+    expect(runs.map(({ state }) => state)).toEqual(['unreadable', 'interrupted']);
+    expect(runs[0].reason).toContain('EISDIR');
+  });
+});
+
+describe('pictures', () => {
+  it('are PNG files of the run, which browsers may keep', async () => {
+    const dir = folder();
+    const paths = made(dir);
+    await writeMadeEpisodes(paths, { iteration: 5, prompts: 1, answers: 1, withImages: true });
+    const [line] = readFileSync(paths.episodes(5), 'utf8').split('\n');
+    const { source } = JSON.parse(line) as { source: string };
+    const { ask } = await serve(dir);
+    const reply = await ask(`/api/picture/${source}?run=0/run`);
+    expect([reply.status, reply.headers.get('content-type')]).toEqual([200, 'image/png']);
+    expect(reply.headers.get('cache-control')).toContain('immutable');
+    expect(reply.headers.get('x-content-type-options')).toBe('nosniff');
+    expect(Buffer.from(await reply.arrayBuffer())).toEqual(readFileSync(paths.media(source)));
+  });
+
+  it('are nothing else that lies under such a name', async () => {
+    const dir = folder();
+    const paths = made(dir);
+    mkdirSync(paths.mediaDir);
+    const [link, page, none] = ['a', 'b', 'c'].map((letter) => letter.repeat(64));
+    symlinkSync(paths.record, paths.media(link));
+    writeFileSync(paths.media(page), '<script>alert(1)</script>');
+    mkdirSync(paths.media(none));
+    const { ask } = await serve(dir);
+    for (const name of [link, page, none]) expect((await ask(`/api/picture/${name}?run=0/run`)).status).toBe(404);
+  });
+});
+
+describe('streams', () => {
+  it('tell of runs that change, and end with the dashboard', async () => {
+    const dir = folder();
+    made(dir);
+    const { ask } = await serve(dir);
+    const reply = await ask('/api/events');
+    expect(reply.headers.get('content-type')).toContain('text/event-stream');
+    made(dir, 'another');
+    const found = await events<WireEvent>(reply, (all) => all.length > 0);
+    expect(found[0]).toEqual({ kind: 'changed', ids: ['0/another'], more: false });
+    const last = await ask('/api/events');
+    await open.splice(0)[0].close();
+    expect(await events(last, () => false)).toEqual([]);
+  });
+
+  it('follow a log to its end', async () => {
+    const dir = folder();
+    const paths = made(dir);
+    writeFileSync(paths.consoleLog(1), 'one\ntwo é\nthree\n');
+    const { ask } = await serve(dir);
+    const all = await events<WireLog>(await ask('/api/log?run=0/run&lines=2'), () => false);
+    expect(all).toEqual([
+      { kind: 'text', text: 'two é\nthree\n' },
+      { kind: 'end', reason: null },
+    ]);
+    const none = await events<WireLog>(await ask('/api/log?run=0/run&attempt=7'), () => false);
+    expect(none).toMatchObject([{ kind: 'end', reason: expect.stringContaining('attempt 7') as string }]);
+  });
+});
+
+describe('actions', () => {
+  /** Stands for the command line: notes what it was called with, then ends as its code says. */
+  function program(dir: string, code: string): string[] {
+    const script = join(dir, 'program.mjs');
+    const notes = JSON.stringify(join(dir, 'called'));
+    writeFileSync(
+      script,
+      `import { appendFileSync } from 'node:fs';\nappendFileSync(${notes}, JSON.stringify(process.argv.slice(2)) + '\\n');\n${code}`,
+    );
+    return [process.execPath, script];
+  }
+  const called = (dir: string): string[][] =>
+    readFileSync(join(dir, 'called'), 'utf8')
+      .trim()
+      .split('\n')
+      .map((line) => JSON.parse(line) as string[]);
+  const act = (ask: Awaited<ReturnType<typeof serve>>['ask'], body: unknown): Promise<Response> =>
+    ask('/api/act', { method: 'POST', body: JSON.stringify(body) });
+
+  it('are those that the state allows, as the commands that a person would give', async () => {
+    const dir = folder();
+    made(dir);
+    made(dir, 'done', 'finished');
+    const { ask } = await serve(dir);
+    const page = async (name: string): Promise<WireRunPage> =>
+      (await (await ask(`/api/run?run=0/${name}`)).json()) as WireRunPage;
+    expect((await page('run')).actions).toEqual([
+      { action: 'resume', command: `editrl resume run --exp-dir ${dir}` },
+      { action: 'start_again', command: `editrl resume run --exp-dir ${dir} --fresh` },
+    ]);
+    expect((await page('done')).actions.map(({ action }) => action)).toEqual(['start_again']);
+  });
+
+  it('call the command line, and tell how it ended', async () => {
+    const [dir, elsewhere] = [folder(), folder()];
+    made(dir);
+    const { ask } = await serve(
+      dir,
+      program(elsewhere, 'console.error("no checkpoint \\u001b[31m here"); process.exit(1);'),
+    );
+    const stream = ask('/api/events');
+    const notices = stream.then((reply) =>
+      events<WireEvent>(reply, (all) => all.some(({ kind }) => kind === 'notice')),
+    );
+    await stream;
+    expect((await act(ask, { run: '0/run', action: 'resume' })).status).toBe(200);
+    const notice = (await notices).find(({ kind }) => kind === 'notice');
+    expect(notice).toEqual({
+      kind: 'notice',
+      level: 'error',
+      text: `editrl resume run --exp-dir ${dir}\nended with exit code 1:\nno checkpoint \\u001b[31m here`,
+    });
+    expect(called(elsewhere)).toEqual([['resume', 'run', '--exp-dir', dir]]);
+  });
+
+  it('are refused for what is no action, no run, and what the state does not allow', async () => {
+    const [dir, elsewhere] = [folder(), folder()];
+    made(dir);
+    const { ask, defects, url } = await serve(dir, program(elsewhere, ''));
+    expect(await errorOf(await act(ask, { run: '0/run', action: 'stop' }))).toBe(
+      'run is interrupted; stop is for runs that are queued, running, waiting.',
+    );
+    expect(await errorOf(await act(ask, { run: '0/run', action: 'constructor' }))).toContain('There is no action');
+    expect((await act(ask, { run: '0/../run', action: 'resume' })).status).toBe(404);
+    expect((await act(ask, null)).status).toBe(404);
+    expect((await ask('/api/act', { method: 'POST', body: '{' })).status).toBe(400);
+    expect((await ask('/api/act')).status).toBe(405);
+    const stranger = await fetch(`${url}/api/act`, { method: 'POST', body: '{"run":"0/run","action":"resume"}' });
+    expect(stranger.status).toBe(401);
+    await until(() => defects.length === 0);
+    expect(() => called(elsewhere)).toThrow('ENOENT');
+  });
+});
