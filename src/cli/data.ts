@@ -19,7 +19,7 @@ import { flag, numberOption, text, texts, wholeNumber, type Action, type Argumen
 /** What configs/lib/tiny.libsonnet asks for, so that a tiny run finds its data made. */
 const LABELLED_EDITS = 800;
 /** What configs/lib/ip_adapter_tiny.libsonnet asks for. */
-export const LABELLED_SIGNS = 512;
+export const LABELLED_SIGNS = 1024;
 
 /** Opens a trained image tokenizer by its path. Raises CheckpointError. */
 export type TokenizerOpener = (path: string) => Promise<ImageTokenizerLike>;

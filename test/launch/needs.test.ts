@@ -294,6 +294,8 @@ describe('a flow transformer', () => {
   });
 
   it('that is not there is another matter', () => {
-    expect(() => checkNeed({ kind: 'flow_model', folder: '/nowhere', trains: 'all', lora: null, begun: null })).not.toThrow();
+    expect(() =>
+      checkNeed({ kind: 'flow_model', folder: '/nowhere', trains: 'all', lora: null, begun: null }),
+    ).not.toThrow();
   });
 });
