@@ -59,8 +59,8 @@ module.exports = {
     {
       name: 'recipes-by-their-tables',
       severity: 'error',
-      // The dialect of flat files is one recipe's.
-      from: { path: '^src/', pathNot: '^src/(recipes/|config/(flat|settings)\\.ts)' },
+      // Each dialect of flat files is one recipe's.
+      from: { path: '^src/', pathNot: '^src/(recipes/|config/(flat|flat_flow|settings)\\.ts)' },
       to: { path: '^src/recipes/[^/]+/' },
     },
     {

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Starts several reward servers and keeps them together: free ports, one log each, a list of their addresses; Ctrl-C stops them all.
+# Starts several reward servers and keeps them together: free ports, one log each, a list of their addresses; one that ends is started again
+# where it was; Ctrl-C stops them all.
 #
 #   scripts/run_server.sh --terms ocr_confidence=0.6,align_quality=0.4 --endpoint http://127.0.0.1:4877
 #   COUNT=4 scripts/run_server.sh --config configs/my_run.jsonnet
@@ -28,6 +29,8 @@ if ((count == 0)); then count=1; fi
 mkdir -p "$out"
 rm -f "$out"/urls.txt "$out"/server_*.url
 pids=()
+begun=()
+failures=()
 
 stop() {
   trap - EXIT INT TERM
@@ -39,22 +42,42 @@ trap stop EXIT
 trap 'stop; exit 130' INT
 trap 'stop; exit 143' TERM
 
-for ((i = 0; i < count; i++)); do
+# launch SERVER PORT ARGUMENT...
+launch() {
+  local i=$1 port=$2
+  shift 2
   if ((${#devices[@]} > 0)); then export CUDA_VISIBLE_DEVICES=${devices[i % ${#devices[@]}]}; fi
-  "${editrl[@]}" reward-server "$@" --port 0 --url-file "$out/server_$i.url" >"$out/server_$i.log" 2>&1 &
-  pids+=("$!")
+  "${editrl[@]}" reward-server "$@" --port "$port" --url-file "$out/server_$i.url" >>"$out/server_$i.log" 2>&1 &
+  pids[i]=$!
+  begun[i]=$SECONDS
+}
+
+for ((i = 0; i < count; i++)); do
+  : >"$out/server_$i.log"
+  failures[i]=0
+  launch "$i" 0 "$@"
 done
 
-# Fails as soon as a server ends, with the last lines of its log.
+# ended SERVER: with which code, once it has.
+ended() {
+  local code=0
+  if kill -0 "${pids[$1]}" 2>/dev/null; then return 1; fi
+  wait "${pids[$1]}" || code=$?
+  echo "$code"
+}
+
+# give_up SERVER CODE: ends with the last lines of its log.
+give_up() {
+  echo "run_server.sh: server $1 ended with code $2; the end of $out/server_$1.log:" >&2
+  tail -n 5 "$out/server_$1.log" >&2
+  exit $(($2 == 0 ? 1 : $2))
+}
+
+# Fails as soon as a server ends.
 check() {
-  local i
+  local i code
   for ((i = 0; i < count; i++)); do
-    if kill -0 "${pids[i]}" 2>/dev/null; then continue; fi
-    local code=0
-    wait "${pids[i]}" || code=$?
-    echo "run_server.sh: server $i ended with code $code; the end of $out/server_$i.log:" >&2
-    tail -n 5 "$out/server_$i.log" >&2
-    exit $((code == 0 ? 1 : code))
+    if code=$(ended "$i"); then give_up "$i" "$code"; fi
   done
 }
 
@@ -75,8 +98,25 @@ mv "$out/urls.txt.part" "$out/urls.txt"
 echo "$count reward servers are ready; their addresses are in $out/urls.txt. Ctrl-C stops them."
 cat "$out/urls.txt"
 
+# One that ends so often within so many seconds of its start does not work.
+most=5
+soon_s=10
+
+# Starts a server again that has ended, at the address that the list has.
+replace() {
+  local i code port
+  for ((i = 0; i < count; i++)); do
+    if ! code=$(ended "$i"); then continue; fi
+    if ((SECONDS - begun[i] < soon_s)); then failures[i]=$((failures[i] + 1)); else failures[i]=1; fi
+    if ((failures[i] >= most)); then give_up "$i" "$code"; fi
+    port=$(sed -n "$((i + 1))p" "$out/urls.txt")
+    echo "run_server.sh: server $i ended with code $code and is started again" >&2
+    launch "$i" "${port##*:}" "$@"
+  done
+}
+
 while true; do
-  check
+  replace "$@"
   # In the background, so that a signal is not kept waiting.
   sleep 1 &
   wait $! || true

@@ -1,21 +1,27 @@
-// The laptop size of ip_adapter: signs with words, painted by a small flow transformer. Few labelled signs warm it up
-// (ip_adapter_warmup.jsonnet), and then OCR teaches it.
+// The laptop size of ip_adapter: signs with words, painted by a small flow transformer in the latents of tiny_vae.jsonnet. Labelled signs, whose
+// ink is worn, warm it up (ip_adapter_warmup.jsonnet); then OCR teaches it to write clearly.
 local base_exp_dir = std.extVar('APP__BASE_EXP_DIR');
 local data_dir = std.extVar('APP__DATA_DIR');
 local signs(split) = [{ path: data_dir + '/tiny/signs/' + split }];
 
 {
-  local supervised = super.algorithm.type == 'sft',
+  // The autoencoder's config has its own sizes.
+  local paints = super.task == 'ip_adapter',
+  local supervised = paints && super.algorithm.type == 'sft',
   base_exp_dir: if base_exp_dir == 'runs' then 'runs/tiny' else base_exp_dir,
-  num_iterations: if supervised then 2500 else 100,
-  optimizer: if supervised
-  then { learning_rate: 1e-3, per_device_batch_size: 64 }
+  num_iterations: if !paints then super.num_iterations else if supervised then 800 else 80,
+  optimizer: if !paints
+  then super.optimizer
+  else if supervised
+  then { learning_rate: 1e-3, per_device_batch_size: 64, schedule: 'cosine' }
   else { learning_rate: 5e-5, per_device_batch_size: 64 },
   rollout+: {
     episodes_per_iteration: 256,
     generations_per_sample: 16,
     num_steps: 10,
     eval_num_steps: 20,
+    // Pictures of a group differ by what is learnt from alone: with noise of their own at the start, too, the reward says little of it.
+    same_latent: true,
     sde_window: { size: 3, range: [0, 6] },
   },
   policy+: {
@@ -26,17 +32,23 @@ local signs(split) = [{ path: data_dir + '/tiny/signs/' + split }];
       num_layers: 4,
       attention_head_dim: 24,
       num_attention_heads: 4,
-      patch: 4,
+      patch: 1,
       text_length: 3,
+      // The wanted picture follows from what is asked, whatever the noise: a small model learns it sooner than the way to it.
+      prediction: 'sample',
       ip_adapter: { tokens: 2 },
     } else null,
+    parts+: { vae: { run: 'tiny_vae', config: 'tiny_vae.jsonnet' } },
     engine+: { provider: 'cpu' },
   },
-  data+: {
+  data+: if paints then {
     train: signs(if supervised then 'labelled' else 'train'),
     validation: signs('validation'),
-    tiny: { counts: { labelled: 512 } },
-  },
+    tiny: {},
+  } else {},
+  // Nothing is guided here.
+  algorithm+: if !paints then {} else if supervised then { sft+: { condition_dropout: 0, patience: 3, min_delta: 1e-3 } } else { kl_coeff: 0, clip_range: null },
   reward: { mode: 'ocr' },
-  validation+: { prompts: 128 },
+  validation+: if paints then { every_n_iterations: if supervised then 50 else 40, prompts: 128 } else {},
+  checkpoint+: if !paints then {} else { save_every_n_iterations: if supervised then 50 else 20, keep_every_n_iterations: null },
 }

@@ -22,6 +22,7 @@ const config: FluxConfig = {
   pooled_projection_dim: 0,
   guidance_embeds: false,
   prediction: 'velocity',
+  condition_dropout: null,
   axes_dims_rope: [8, 12, 12],
   ip_adapter: { tokens: 4, image_embed_dim: 64, scale: 1 },
 };

@@ -10,12 +10,16 @@ import {
   type ImageTokenizerLike,
 } from '../tiny/world/dataset.js';
 import { targetOf } from '../rewards/terms/ocr/similarity.js';
+import { tinySigns } from '../schema/data.js';
+import { makeTinySigns, signWorld } from '../tiny/world/sign_scenes.js';
 import { packAction } from './data_pack.js';
 import { printError, printJson, printLine, styled } from './output.js';
 import { flag, numberOption, text, texts, wholeNumber, type Action, type Arguments, type Verb } from './verb.js';
 
 /** What configs/lib/tiny.libsonnet asks for, so that a tiny run finds its data made. */
 const LABELLED_EDITS = 800;
+/** What configs/lib/ip_adapter_tiny.libsonnet asks for. */
+export const LABELLED_SIGNS = 512;
 
 /** Opens a trained image tokenizer by its path. Raises CheckpointError. */
 export type TokenizerOpener = (path: string) => Promise<ImageTokenizerLike>;
@@ -27,10 +31,11 @@ function count(args: Arguments, name: string, least: number): number {
 
 function makeTiny(openTokenizer: TokenizerOpener | null): Action & { readonly summary: string } {
   return {
-    summary: "write the tiny world's images and edits",
+    summary: "write the tiny world's images, edits and signs",
     positionals: '',
     build: (yargs) => {
       const { sizes } = DEFAULT_TINY_EDITS;
+      const { counts } = tinySigns.parse({});
       return yargs
         .option('root', { type: 'string', describe: 'folder to write to (default: tiny below APP__DATA_DIR or data)' })
         .option('seed', { ...numberOption, default: DEFAULT_TINY_EDITS.seed, describe: 'seed of all scenes' })
@@ -39,12 +44,19 @@ function makeTiny(openTokenizer: TokenizerOpener | null): Action & { readonly su
         .option('prompts', { ...numberOption, default: sizes.prompts, describe: 'edits without an answer per set' })
         .option('validation', { ...numberOption, default: sizes.validation, describe: 'held-out edits per set' })
         .option('truth', { ...numberOption, default: sizes.truth, describe: "edits with the answer's pixels per set" })
+        .option('signs-labelled', {
+          ...numberOption,
+          default: LABELLED_SIGNS,
+          describe: 'signs for supervised training',
+        })
+        .option('signs-train', { ...numberOption, default: counts.train, describe: 'signs to learn from rewards on' })
+        .option('signs-validation', { ...numberOption, default: counts.validation, describe: 'held-out signs' })
         .option('tokenizer', {
           type: 'string',
-          describe: 'trained image tokenizer; without one only the images that train it are written',
+          describe: 'trained image tokenizer; without one no edits are written, but the images that train it',
         })
         .option('json', { type: 'boolean', default: false, describe: 'print one JSON document, for machines' })
-        .example('$0 data make-tiny', 'images for the tokenizer, below data/tiny');
+        .example('$0 data make-tiny', 'images for the tokenizer, and signs, below data/tiny');
     },
     run: async (args) => {
       const given = text(args, 'root');
@@ -57,6 +69,12 @@ function makeTiny(openTokenizer: TokenizerOpener | null): Action & { readonly su
         });
       }
       await makeTinyImages(root, { seed, count: count(args, 'images', 1) });
+      const counts = {
+        labelled: count(args, 'signs-labelled', 1),
+        train: count(args, 'signs-train', 1),
+        validation: count(args, 'signs-validation', 1),
+      };
+      await makeTinySigns(root, signWorld(tinySigns.parse({ seed, counts })));
       const sizes = {
         train: count(args, 'train', 1),
         prompts: count(args, 'prompts', 1),
@@ -66,9 +84,9 @@ function makeTiny(openTokenizer: TokenizerOpener | null): Action & { readonly su
       const withEdits = tokenizerPath !== '' && openTokenizer !== null;
       if (withEdits) await makeTinyEdits(root, { seed, sizes }, await openTokenizer(tokenizerPath));
       if (flag(args, 'json')) {
-        printJson({ root, images: true, edits: withEdits });
+        printJson({ root, images: true, edits: withEdits, signs: true });
       } else {
-        printLine(`${root}: images${withEdits ? ' and edits' : ''} are there.`);
+        printLine(`${root}: images${withEdits ? ', edits' : ''} and signs are there.`);
         if (!withEdits) {
           printLine('  The edits follow when a tiny run has trained the tokenizer that they are coded with.');
         }

@@ -60,7 +60,8 @@ export const exportVerb: Action = {
     if (text(args, 'out') === '') {
       throw new UsageError('neither --out nor --hub is given', { next: 'Name a folder, or a repository of the Hub.' });
     }
-    const { exportAdapter, exportMerged, holdsAdapter } = await import('../policies/tokens/export.js');
+    const { holdsAdapter } = await import('../policies/adapter_files.js');
+    const { exportAdapter, exportMerged } = await import('../policies/tokens/export.js');
     const format = text(args, 'format') || (holdsAdapter(checkpoint.dir) ? 'adapter' : 'merged');
     const asked = text(args, 'dtype');
     if (format === 'adapter' && asked !== '') {

@@ -6,7 +6,8 @@ import type { RunReference } from '../schema/model.js';
 import type { RunSettings } from '../schema/run.js';
 import { hasPath } from '../schema/paths.js';
 import { isObject } from '../schema/walk.js';
-import { translateFlat, type FlatWords } from './flat.js';
+import { translateFlat, type FlatWords, type Translation } from './flat.js';
+import { isFlatFlow, translateFlatFlow } from './flat_flow.js';
 import { isFlat } from './flat_keys.js';
 import { resultHash } from './hash.js';
 import { dropForeignKeys, hasForeignKeys, overlayOf, withoutReach } from './inherit.js';
@@ -150,13 +151,20 @@ export function foldersOf(file: string, sources: ReadonlyMap<string, string>): s
 export function canonicalForm(raw: Record<string, unknown>, request: FormRequest): CanonicalForm {
   const { file, env, overlaid, sets = [], folders } = request;
   const changes = sets.map(parseSet);
+  if (isFlatFlow(raw)) {
+    const { APP__DATA_DIR: dataDir, APP__RUN_NAME: runName } = externalVariables(file, env);
+    return placedForm(translateFlatFlow(raw, { file, runName, dataDir, overlaid, changes }), folders);
+  }
   if (!isFlat(raw)) {
     const problems = applyChanges(raw, changes);
     const placed = placeModules(normalise(raw), folders);
     return { value: placed.value, problems: [...problems, ...placed.problems], warnings: [], words: null };
   }
   const dataDir = externalVariables(file, env)['APP__DATA_DIR'];
-  const translated = translateFlat(raw, { stem: fileStem(file), dataDir, overlaid, changes });
+  return placedForm(translateFlat(raw, { stem: fileStem(file), dataDir, overlaid, changes }), folders);
+}
+
+function placedForm(translated: Translation, folders: readonly string[]): CanonicalForm {
   const placed = placeModules(normalise(translated.value), folders);
   return { ...translated, value: placed.value, problems: [...translated.problems, ...placed.problems] };
 }

@@ -2,7 +2,7 @@
 import { DataError } from '../core/errors.js';
 import { decodeImage, type RgbImage } from '../core/image.js';
 import type { StyleCrop } from '../schema/data.js';
-import { sameSize, sizeText } from './pictures.js';
+import { sameSize, sizeText, type PictureSize } from './pictures.js';
 import { MEMBERS, type InpaintSample, type Member } from './self_bench.js';
 
 /** What is to be painted: 1, and what is to stay: 0; axes [height, width]. */
@@ -35,14 +35,19 @@ export async function readTriplet(sample: InpaintSample): Promise<Triplet> {
   const broken = decoded.flatMap((each) => (each.status === 'rejected' ? [each.reason as unknown] : []));
   if (broken.length > 0) throw together(broken, sample.paths.source);
   const [source, mask, ref] = decoded.flatMap((each) => (each.status === 'fulfilled' ? [each.value] : []));
-  if (!sameSize(source, mask) || !sameSize(source, ref)) {
-    const found = `source ${sizeText(source)}, mask ${sizeText(mask)}, ref ${sizeText(ref)}`;
-    throw new DataError(`the pictures of sample ${sample.id} differ in size: ${found}`, {
-      where: sample.paths.source,
-      next: 'Bring the three to one size.',
-    });
-  }
+  requireOneSize({ source, mask, ref }, sample.id, sample.paths.source);
   return { source, mask: binary(mask, sample.paths.mask), ref };
+}
+
+/** Raises DataError where the pictures of a sample are not of one size. */
+export function requireOneSize(sizes: Readonly<Record<Member, PictureSize>>, id: string, where: string): void {
+  const { source, mask, ref } = sizes;
+  if (sameSize(source, mask) && sameSize(source, ref)) return;
+  const found = `source ${sizeText(source)}, mask ${sizeText(mask)}, ref ${sizeText(ref)}`;
+  throw new DataError(`the pictures of sample ${id} differ in size: ${found}`, {
+    where,
+    next: 'Bring the three to one size.',
+  });
 }
 
 /** One error as it is; several as one that names each of their places. */
@@ -55,7 +60,8 @@ function together(errors: readonly unknown[], where: string): unknown {
 const MASK_FORM =
   'A mask is white (255) where the picture is to be painted and black (0) elsewhere, with nothing between.';
 
-function binary({ width, height, data }: RgbImage, where: string): Mask {
+/** What a mask says. Raises DataError for one that is empty or holds anything between black and white. */
+export function binary({ width, height, data }: RgbImage, where: string): Mask {
   const mask = new Uint8Array(width * height);
   let [between, white] = [0, 0];
   for (let at = 0; at < mask.length; at++) {

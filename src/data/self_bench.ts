@@ -23,7 +23,7 @@ export type Member = (typeof MEMBERS)[number];
 
 /** One sample as its files hold it; `readTriplet` decodes and checks them. */
 export interface InpaintSample {
-  /** The sample's number as the list writes it. */
+  /** The sample's number as the list writes it, below the name of its dataset where that has one. */
   readonly id: string;
   readonly prompt: string;
   readonly sourcePng: Uint8Array;
@@ -198,9 +198,11 @@ export class SelfBench implements SampleSource<InpaintSample> {
   readonly #held: Map<string, string>;
   #digest: ListDigest | null = null;
 
+  /** `prefix` tells its samples from those of other datasets. */
   constructor(
     readonly name: string,
     list: SelfBenchList,
+    private readonly prefix: string | null = null,
   ) {
     this.#list = list;
     this.#held = new Map(list.sums);
@@ -223,7 +225,7 @@ export class SelfBench implements SampleSource<InpaintSample> {
     const { number, prompt } = line;
     const path = (member: Member): string => join(this.#list.folder, memberName(number, member));
     return {
-      id: number,
+      id: this.prefix === null ? number : `${this.prefix}/${number}`,
       prompt,
       sourcePng: this.#bytes(number, 'source'),
       maskPng: this.#bytes(number, 'mask'),
@@ -271,15 +273,26 @@ export class SelfBench implements SampleSource<InpaintSample> {
 
 /**
  * Opens a dataset: its folder, or its `self_bench.txt`. Pictures are read when they are asked for. Raises one DataError with all that is
- * wrong with its lines, its prompts (by `checkPrompt`) and the names of its files.
+ * wrong with its lines, its prompts (by `checkPrompt`) and the names of its files. Its samples are called `prefix/number`, or by their numbers.
  */
-export function openSelfBench(path: string, checkPrompt?: PromptCheck): SampleSource<InpaintSample> {
-  return new SelfBench(path, wholeList(path, checkPrompt));
+export function openSelfBench(
+  path: string,
+  checkPrompt?: PromptCheck,
+  prefix: string | null = null,
+): SampleSource<InpaintSample> {
+  return new SelfBench(path, wholeList(path, checkPrompt), prefix);
 }
 
-/** The list of a dataset all of whose samples have their files. Raises DataError as `openSelfBench`. */
-export function wholeList(path: string, checkPrompt?: PromptCheck): SelfBenchList {
+/**
+ * The list of a dataset all of whose samples have their files, and with which `look` finds nothing wrong. Raises DataError as `openSelfBench`.
+ */
+export function wholeList(
+  path: string,
+  checkPrompt?: PromptCheck,
+  look: (list: SelfBenchList) => readonly DataError[] = () => [],
+): SelfBenchList {
   const list = readSelfBench(path, checkPrompt);
-  if (list.problems.length > 0) throw errorOf(list.path, list.problems);
+  const problems = [...list.problems, ...look(list)];
+  if (problems.length > 0) throw errorOf(list.path, problems);
   return list;
 }

@@ -1,9 +1,13 @@
 /** How much memory there is, and whether what a run is estimated to need fits. */
 import { readFileSync } from 'node:fs';
 import { freemem, totalmem } from 'node:os';
+import { readConfig } from '../models/files.js';
+import { innerWidth, velocityWidth, type FlowTransformerConfig } from '../nets/flow/config.js';
+import { rootOf } from '../policies/adapter_files.js';
+import { describeFlowModel } from '../policies/flow/load.js';
 import { describeModel } from '../policies/tokens/adapter.js';
 import { cachedSnapshot } from '../models/hub/cache.js';
-import type { ModelShape, ShapeOf } from '../recipes/recipe.js';
+import type { FlowModelShape, ModelShape, ShapeOf } from '../recipes/recipe.js';
 import { isTrainable, recipeOf } from '../recipes/settings.js';
 import { EditrlError } from '../core/errors.js';
 import type { RunSettings } from '../schema/run.js';
@@ -91,14 +95,40 @@ export function shapesOf(runs: ReadonlyMap<string, RunSettings>): ShapeOf {
   return shapeOf;
 }
 
-/** Null where a folder holds no decoder that can be opened, which whoever opens it says. */
+/** Null where a folder holds no model that can be opened, which whoever opens it says. */
 function shapeOfFolder(folder: string): ModelShape | null {
   try {
-    return describeModel(folder);
+    const isFlow = '_class_name' in readConfig<object>(rootOf(folder));
+    return isFlow ? flowShape(describeFlowModel(folder)) : describeModel(folder);
   } catch (error) {
     if (error instanceof EditrlError) return null;
     throw error;
   }
+}
+
+/** Pixels on the side of a latent of those autoencoders that make 16 of them, four of which are a token. */
+const LATENT_SIDE = 8;
+const LATENT_TOKEN = 64;
+
+function imagePromptOf(config: FlowTransformerConfig): FlowModelShape['imagePrompt'] {
+  const adapter = config.ip_adapter;
+  return adapter === null ? null : { tokens: adapter.tokens, width: adapter.image_embed_dim };
+}
+
+function flowShape(config: FlowTransformerConfig): FlowModelShape {
+  const { num_attention_heads: heads, num_layers: layers, joint_attention_dim: textWidth } = config;
+  const token = velocityWidth(config);
+  return {
+    kind: 'flow',
+    width: innerWidth(config),
+    heads,
+    layers,
+    singleLayers: config.architecture === 'flux' ? config.num_single_layers : 0,
+    textWidth,
+    // Where latents are no pixels, they are taken for those of FLUX and Qwen-Image.
+    patch: token === LATENT_TOKEN ? 2 * LATENT_SIDE : Math.max(1, Math.round(Math.sqrt(token / 3))),
+    imagePrompt: imagePromptOf(config),
+  };
 }
 
 /** Tells what runs need of a machine. The shape of a model is known where one of the `runs` makes it. */

@@ -5,6 +5,7 @@ import { z } from 'zod';
 import { CheckpointError, ConfigError, DataError } from '../core/errors.js';
 import { openDatalist, readListedFile } from '../data/datalist.js';
 import { openEditDataset } from '../data/edits.js';
+import { lookAtSamples } from '../data/inpainting_look.js';
 import { checkRows } from '../data/rows.js';
 import { wholeList } from '../data/self_bench.js';
 import { describeVisionTokenizer } from '../environments/vision_tokens.js';
@@ -14,9 +15,9 @@ import type { Tokenizer } from '../models/tokenizer/tokenizer.js';
 import { openChatTemplate, parse, tokenCount, tokenizerJson } from '../models/tokenizer/texts.js';
 import { withAdapter } from '../nets/decoder/config.js';
 import { checkDecoder } from '../nets/decoder/files.js';
-import { checkFlowTransformer } from '../nets/flow/files.js';
-import { requireTrained } from '../policies/flow/model.js';
-import { describeModel, lacksHubBase, rootOf } from '../policies/tokens/adapter.js';
+import { checkFlowModel } from '../policies/flow/load.js';
+import { lacksHubBase, rootOf } from '../policies/adapter_files.js';
+import { describeModel } from '../policies/tokens/adapter.js';
 import { TokenSpace } from '../policies/tokens/emu3/space.js';
 import { requireTokens } from '../policies/tokens/load.js';
 import type { Need } from '../recipes/recipe.js';
@@ -28,9 +29,12 @@ const checks: { readonly [K in Need['kind']]: (need: NeedOf<K>) => void } = {
   datalist: ({ path }) => void readListedFile(openDatalist(path), 0),
   edits: ({ path }) => void openEditDataset(path).read(0),
   rows: ({ path, columns }) => checkRows(path, columns),
-  self_bench: ({ path, quoted }) => void wholeList(path, quoted ? targetOf : undefined),
-  flow_transformer: ({ folder, trains }) => {
-    if (existsSync(folder)) requireTrained(checkFlowTransformer(folder), trains, folder);
+  self_bench: ({ path, quoted, side }) =>
+    void wholeList(path, quoted ? targetOf : undefined, (list) => lookAtSamples(list, side)),
+  flow_model: ({ folder, trains, lora, begun }) => {
+    // How wide its style images' features are decides nothing here.
+    const imagePrompt = begun === null ? null : { ...begun, image_embed_dim: 1 };
+    if (existsSync(folder)) checkFlowModel(folder, { trains, lora, imagePrompt });
   },
   decoder: lookAtDecoder,
   tokenizer: lookAtTokenizer,

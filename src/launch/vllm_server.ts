@@ -6,7 +6,7 @@ import { Deadline } from '../core/deadline.js';
 import { CheckpointError, ConfigError, EndpointError, must } from '../core/errors.js';
 import { VllmClient } from '../engines/vllm/client.js';
 import { SERVED_RANKS, type SamplerElsewhere } from '../recipes/sampler.js';
-import { holdsAdapter } from '../policies/tokens/adapter.js';
+import { holdsAdapter } from '../policies/adapter_files.js';
 import type { ServeSettings } from '../schema/sampler.js';
 import type { SamplerAddress } from '../train/bench.js';
 import { GuardedChild } from './child.js';

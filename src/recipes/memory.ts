@@ -24,10 +24,16 @@ const PIECE = { columns: 1024, elements: 2 ** 22, values: 4 };
 
 /**
  * Bytes of a process that trains so many parameters, keeps `activations` values for the backward pass, and `copies` further copies of
- * the weights, beside so many parameters that are frozen.
+ * the weights, beside so many parameters that are frozen, each of which lies there `copiesFrozen` times.
  */
-export function trainingBytes(parameters: number, activations: number, copies = 0, frozen = 0): number {
-  return PROCESS_BYTES + FLOAT * ((COPIES_TRAINED + copies) * parameters + activations + COPIES_FROZEN * frozen);
+export function trainingBytes(
+  parameters: number,
+  activations: number,
+  copies = 0,
+  frozen = 0,
+  copiesFrozen = COPIES_FROZEN,
+): number {
+  return PROCESS_BYTES + FLOAT * ((COPIES_TRAINED + copies) * parameters + activations + copiesFrozen * frozen);
 }
 
 /** Bytes of a checkpoint of so many trained parameters, with their moving averages where these are kept. */
@@ -88,9 +94,23 @@ export function adapterParameters(shape: DecoderShape, rank: number): number {
 /** Values kept per token, block and unit of width for the backward pass: modulation, attention and a feed-forward layer of four widths. */
 const FLOW_ACTIVATIONS_PER_WIDTH = 40;
 
-/** Matrices of a flow transformer's blocks: a joint block has 24 w^2 for both streams and 12 w^2 of modulation, a single one 12 w^2 and 3 w^2. */
+/**
+ * Matrices of a flow transformer's blocks, without its IP-Adapter: a joint block has 24 w^2 for both streams and 12 w^2 of modulation, a single
+ * one 12 w^2 and 3 w^2.
+ */
 export function flowModelParameters({ width, layers, singleLayers }: FlowModelShape): number {
   return (layers * 36 + singleLayers * 15) * width ** 2;
+}
+
+/** Those of its IP-Adapter: keys and values of each joint block, and the layer that makes tokens of a style image. */
+export function imagePromptParameters({ width, layers, textWidth, imagePrompt }: FlowModelShape): number {
+  if (imagePrompt === null) return 0;
+  return layers * 2 * textWidth * width + imagePrompt.tokens * imagePrompt.width * textWidth;
+}
+
+/** Those of LoRA of rank r on every linear layer of the blocks, r (in + out) each: 50 w a joint block, 21 w a single one. */
+export function flowAdapterParameters({ width, layers, singleLayers }: FlowModelShape, rank: number): number {
+  return rank * (layers * 50 + singleLayers * 21) * width;
 }
 
 /** Values that it keeps for the backward pass of so many pictures of so many tokens, text included. */

@@ -5,6 +5,7 @@ import type { TrainedSettings } from '../schema/run.js';
 import type { OpenRecipe } from '../train/opener.js';
 import type { OpenedRecipe } from '../train/worker.js';
 import { enginesOf, withEngines } from './engines.js';
+import { imageAutoencoder } from './image_autoencoder/open.js';
 import { imageEditTokens } from './image_edit_tokens/open.js';
 import { imageTokenizer } from './image_tokenizer/open.js';
 import { ipAdapter } from './ip_adapter/open.js';
@@ -14,6 +15,7 @@ import { recipeOf, type TrainedName } from './settings.js';
 const recipes: Readonly<Record<TrainedName, OpenRecipe>> = {
   image_edit_tokens: imageEditTokens,
   image_tokenizer: imageTokenizer,
+  image_autoencoder: imageAutoencoder,
   text_answers: textAnswers,
   ip_adapter: ipAdapter,
 };

@@ -13,7 +13,7 @@ import type { RewardSettings } from '../rewards/schema/reward.js';
 import { asksJudge } from '../rewards/score/choice.js';
 import type { GrpoSettings, WordsSftSettings } from '../schema/algorithm.js';
 import type { TrainedSettings } from '../schema/run.js';
-import type { RolloutSettings } from '../schema/training.js';
+import type { RolloutSettings, ValidationSettings } from '../schema/training.js';
 import { openScorer } from '../scoring/judge_scorer.js';
 import type { Prompt, Task } from '../scoring/task.js';
 import { openGrpo, openHeldOut, type Bench, type GrpoParts } from '../train/bench.js';
@@ -29,7 +29,8 @@ import type { DecoderSettings } from './token_policy.js';
 const MISMATCH_ALARM = 1e-3;
 
 /** Of a recipe's settings what its policy and training follow. */
-type TokenTrainingSettings = Omit<TrainedSettings, 'algorithm'> & {
+type TokenTrainingSettings = Omit<TrainedSettings, 'algorithm' | 'validation'> & {
+  readonly validation: ValidationSettings;
   readonly algorithm: GrpoSettings | WordsSftSettings;
   readonly rollout: RolloutSettings;
   readonly policy: DecoderSettings;

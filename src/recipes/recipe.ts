@@ -63,7 +63,14 @@ export interface TrainedRecipe<S extends TrainedSettings = TrainedSettings> exte
 
 /** Something on this machine that can be looked at without computing; `launch/needs.ts` has one line for each kind. */
 export type Need =
-  | { readonly kind: 'flow_transformer'; readonly folder: string; readonly trains: 'all' | 'adapter' }
+  | {
+      readonly kind: 'flow_model';
+      readonly folder: string;
+      readonly trains: 'all' | 'adapter' | 'lora';
+      readonly lora: z.output<typeof lora> | null;
+      /** The IP-Adapter that is begun on it. */
+      readonly begun: { readonly tokens: number; readonly scale: number } | null;
+    }
   | { readonly kind: 'datalist'; readonly path: string }
   /** A datalist of edits, of which the first is read, too. */
   | { readonly kind: 'edits'; readonly path: string }
@@ -73,6 +80,8 @@ export type Need =
       readonly path: string;
       /** Whether a reward reads the text that each prompt quotes. */
       readonly quoted: boolean;
+      /** Both sides of every picture are to be multiples of it. */
+      readonly side: number;
     }
   | {
       readonly kind: 'decoder';
@@ -121,8 +130,12 @@ export interface FlowModelShape {
   readonly heads: number;
   readonly layers: number;
   readonly singleLayers: number;
+  /** Width of a text token. */
+  readonly textWidth: number;
   /** Side of the square of pixels that one token stands for. */
   readonly patch: number;
+  /** Its IP-Adapter: tokens, and the width of the features of a style image; null for none. */
+  readonly imagePrompt: { readonly tokens: number; readonly width: number } | null;
 }
 
 /** Of a decoder. */

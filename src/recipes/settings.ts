@@ -3,6 +3,7 @@ import { InternalError } from '../core/errors.js';
 import type { RewardSettings } from '../rewards/schema/reward.js';
 import type { RunSettings, TrainedSettings } from '../schema/run.js';
 import { external } from './external/settings.js';
+import { imageAutoencoder } from './image_autoencoder/settings.js';
 import { imageEditTokens } from './image_edit_tokens/settings.js';
 import { imageTokenizer } from './image_tokenizer/settings.js';
 import { ipAdapter } from './ip_adapter/settings.js';
@@ -13,6 +14,7 @@ import type { Recipe, TrainedRecipe } from './recipe.js';
 export const recipes = {
   image_edit_tokens: imageEditTokens,
   image_tokenizer: imageTokenizer,
+  image_autoencoder: imageAutoencoder,
   text_answers: textAnswers,
   ip_adapter: ipAdapter,
   external,

@@ -1,6 +1,6 @@
 /** What recipes share whose policy is a decoder that writes tokens: its settings, and what others must know of it. */
 import type { z } from 'zod';
-import type { GrpoSettings, WordsSftSettings } from '../schema/algorithm.js';
+import type { FlowGrpoSettings, GrpoSettings, WordsSftSettings } from '../schema/algorithm.js';
 import { positiveInteger, result } from '../schema/mark.js';
 import { decoderInit, engine, lora, modelReference, type ModelReference } from '../schema/model.js';
 import type { TrainedSettings } from '../schema/run.js';
@@ -79,8 +79,12 @@ export const decoderNeeds = {
   warnings: idleClip,
 } as const satisfies Partial<TrainedRecipe<TokenRecipeSettings>>;
 
+interface LearningSettings {
+  readonly algorithm: GrpoSettings | FlowGrpoSettings | WordsSftSettings;
+}
+
 /** What to know of a clip range that clips nothing. */
-export function idleClip(settings: Pick<TokenRecipeSettings, 'algorithm'>): string[] {
+export function idleClip(settings: LearningSettings): string[] {
   const { algorithm } = settings;
   if (algorithm.type === 'sft' || algorithm.clip_range === null || stepsPerIteration(settings) > 1) return [];
   return [
@@ -106,7 +110,7 @@ function largestBatch({ algorithm, rollout, optimizer, policy }: TokenRecipeSett
   };
 }
 
-function stepsPerIteration({ algorithm }: Pick<TokenRecipeSettings, 'algorithm'>): number {
+function stepsPerIteration({ algorithm }: LearningSettings): number {
   return algorithm.type === 'sft' ? 1 : algorithm.inner_epochs * algorithm.minibatches;
 }
 

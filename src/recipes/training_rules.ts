@@ -43,11 +43,25 @@ export const groupRules: readonly Rule[] = [
   (read) => {
     const generations = number(read, 'rollout.generations_per_sample');
     if (!isGrpo(read) || generations === null || generations >= 2) return [];
+    const scope = read('algorithm.advantage.scope');
+    if (scope === undefined || (scope !== 'group' && read('algorithm.advantage.per_term') === false)) return [];
     return problem(
       'rollout.generations_per_sample',
-      `found ${generations}; allowed: 2 or more, because GRPO compares the answers of one prompt`,
+      `found ${generations}; allowed: 2 or more, because GRPO compares the answers of one prompt (those of others, too, with algorithm.advantage.scope 'batch')`,
     );
   },
+  (read) => {
+    if (!isGrpo(read) || read('algorithm.kl_estimator') !== 'k1') return [];
+    return problem(
+      'algorithm.kl_estimator',
+      "found 'k1', whose gradient in the loss is zero in expectation: it would hold nothing back; allowed: k2 or k3",
+    );
+  },
+];
+
+/** Of token policies, whose minibatches are whole groups. */
+export const tokenGroupRules: readonly Rule[] = [
+  ...groupRules,
   (read) => {
     const [episodes, generations] = ['episodes_per_iteration', 'generations_per_sample'].map((key) =>
       number(read, `rollout.${key}`),
@@ -59,13 +73,6 @@ export const groupRules: readonly Rule[] = [
     return problem(
       'algorithm.minibatches',
       `found ${minibatches}; allowed: a divisor of the ${prompts} prompts of an iteration (rollout.episodes_per_iteration / rollout.generations_per_sample)`,
-    );
-  },
-  (read) => {
-    if (!isGrpo(read) || read('algorithm.kl_estimator') !== 'k1') return [];
-    return problem(
-      'algorithm.kl_estimator',
-      "found 'k1', whose gradient in the loss is zero in expectation: it would hold nothing back; allowed: k2 or k3",
     );
   },
   (read) => {

@@ -146,7 +146,24 @@ export const tokenizerAlgorithm = section(
     .prefault({}),
 );
 
-const flowGrpo = grpo.extend({
+/** An autoencoder learns to reconstruct pictures from latents that are drawn around what its encoder says. */
+export const autoencoderAlgorithm = section(
+  'How the autoencoder learns.',
+  z
+    .strictObject({
+      type: result('The algorithm.', z.literal('sft').default('sft')),
+      warmup_steps: warmupSteps,
+      kl_weight: result(
+        "Weight of the latents' divergence from a standard normal distribution, summed over them and divided by the picture's numbers, beside the mean squared error of the picture in [-1, 1].",
+        nonNegative.default(1e-3),
+      ),
+      sft: section('Supervised training; an iteration is one optimizer step.', z.strictObject(supervised)).prefault({}),
+    })
+    .prefault({}),
+);
+
+/** Its KL is known in closed form. */
+const flowGrpo = grpo.omit({ kl_estimator: true }).extend({
   advantage: advantageFields.extend({ clip: result(CLIP, positive.nullable().default(5)) }).prefault({}),
   clip_range: result(
     'Clip range of the probability ratio; log-probabilities are means over the elements of a picture, and move little. null means no clipping.',
@@ -174,14 +191,30 @@ const flowPpo = flowGrpo.extend({
   minibatches: result(grpo.shape.minibatches.description ?? '', positiveInteger.default(2)),
 });
 
+const flowSft = wordsSft.extend({
+  sft: section(
+    'Flow matching on labelled pictures; an iteration is one optimizer step.',
+    z.strictObject({
+      ...supervised,
+      condition_dropout: result(
+        'The share of pictures that are shown without words and style, which is what classifier-free guidance (rollout.guidance_scale) is measured from.',
+        z.number().min(0).lt(1).default(0.1),
+        { absent: 0 },
+      ),
+    }),
+  ).prefault({}),
+});
+export type FlowSftSettings = z.output<typeof flowSft>;
+
 /** How a flow policy learns: from rewards, or from labelled pictures by flow matching. */
 export const flowAlgorithm = section(
   'How the policy learns.',
-  z.discriminatedUnion('type', [flowGrpo, flowPpo, wordsSft]),
+  z.discriminatedUnion('type', [flowGrpo, flowPpo, flowSft]),
 );
 
 /** Learning from rewards; ppo is GRPO with other defaults. */
 export type GrpoSettings = Omit<z.output<typeof grpo>, 'type'> & { type: 'grpo' | 'ppo' };
+export type FlowGrpoSettings = Omit<GrpoSettings, 'kl_estimator'>;
 export type SftSettings = z.output<typeof sft>;
 export type WordsSftSettings = z.output<typeof wordsSft>;
 export type AdvantageSettings = z.output<typeof advantage>;

@@ -173,7 +173,7 @@ const benchSource = z.strictObject({
 });
 
 /** The default letters are those that readers of small print do not take for others, as O for 0 or I for a bar. */
-const tinySigns = section(
+export const tinySigns = section(
   'The embedded tiny world of signs with words: where the datasets below it do not exist, they are made.',
   z.strictObject({
     folder: tiny.shape.folder,
@@ -190,13 +190,21 @@ const tinySigns = section(
         .string()
         .regex(/^[A-Z0-9]+$/, { error: 'capital letters and digits' })
         .refine((letters) => new Set(letters).size === letters.length, { error: 'each letter once' })
-        .default('ABCEFHKLMNPRSTUWXY'),
+        .default('ABCEFHKLMNPRSTUXY'),
+    ),
+    labelled_ink: result(
+      'Least and most strength of the ink on labelled signs, drawn evenly for each: they are worn, and what learns from them alone paints worn signs. 1 is the strength of a fresh sign, 0 paper.',
+      z
+        .tuple([share, share])
+        .refine(([least, most]) => least <= most, { error: 'the least strength first' })
+        .default([0.3, 0.9]),
+      { absent: [1, 1] },
     ),
     counts: section(
       'Samples in each split.',
       z
         .strictObject({
-          labelled: result('Signs for the supervised warm-up.', positiveInteger.default(256)),
+          labelled: result('Signs for the supervised warm-up.', positiveInteger.default(512)),
           train: result('Signs to learn from rewards on.', positiveInteger.default(4096)),
           validation: result('Signs with words that occur in no other split.', positiveInteger.default(512)),
         })
@@ -206,20 +214,27 @@ const tinySigns = section(
 );
 export type TinySignSettings = z.output<typeof tinySigns>;
 
+const benchPlaces = {
+  dir: places.dir,
+  train: section('Training sources.', z.array(benchSource)),
+  validation: section('Held-out sources.', z.array(benchSource)),
+  format: result('Form of the datasets.', z.enum(['self_bench']).default('self_bench')),
+  tiny: section(
+    'The embedded tiny world of signs; null means that the data is brought along.',
+    tinySigns.nullable().default(null),
+  ),
+};
+
+/** Of models that learn from the pictures of inpainting samples alone. */
+export const benchPictures = section('Training and held-out pictures.', z.strictObject(benchPlaces));
+
 export const inpaintData = section(
   'Training and held-out inpainting samples.',
   z.strictObject({
-    dir: places.dir,
-    train: section('Training sources.', z.array(benchSource)),
-    validation: section('Held-out sources.', z.array(benchSource)),
-    format: result('Form of the datasets.', z.enum(['self_bench']).default('self_bench')),
+    ...benchPlaces,
     style_crop: section(
       "Which part of a sample's ref the policy is shown for its style.",
       styleCrop.prefault({ kind: 'outside_mask' }),
-    ),
-    tiny: section(
-      'The embedded tiny world of signs; null means that the data is brought along.',
-      tinySigns.nullable().default(null),
     ),
   }),
 );

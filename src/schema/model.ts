@@ -81,6 +81,25 @@ export const imageTokenizerInit = section(
 );
 export type ImageTokenizerInit = z.output<typeof imageTokenizerInit>;
 
+/** An autoencoder of pictures from random weights, in the words of diffusers' `AutoencoderKL`. */
+export const autoencoderInit = section(
+  "An autoencoder of pictures from random weights: its architecture in the words of diffusers' AutoencoderKL.",
+  z.strictObject({
+    latent_channels: result('Channels of the latents.', positiveInteger),
+    block_out_channels: result(
+      'Channels of each level; the sides of a picture are halved between one and the next.',
+      z.array(positiveInteger).min(1),
+    ),
+    layers_per_block: result('Residual blocks of a level of the encoder.', positiveInteger.default(1)),
+    norm_num_groups: result('Groups of channels that are normalised together.', positiveInteger.default(8)),
+    mid_block_add_attention: result(
+      'Whether all places attend to each other at the lowest level.',
+      z.boolean().default(false),
+    ),
+  }),
+);
+export type AutoencoderInit = z.output<typeof autoencoderInit>;
+
 export const engine = section(
   'What computes the model.',
   z.strictObject({

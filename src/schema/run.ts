@@ -5,7 +5,7 @@ import { launch } from './launch.js';
 import { count, operation, positiveInteger, result } from './mark.js';
 import { runNamePattern } from './model.js';
 import { track } from './track.js';
-import { checkpoint, optimizer, validation } from './training.js';
+import { checkpoint, optimizer, validation, type ValidationSettings } from './training.js';
 
 /** The fields of every run but its task. */
 export const runFields = {
@@ -38,9 +38,10 @@ export function taskField<Name extends string>(name: Name) {
 export type RunSettings = z.output<z.ZodObject<typeof runFields>> & { task: string };
 
 /** What the settings of a run have that this program trains. */
-export type TrainedSettings = z.output<z.ZodObject<typeof trainedFields>> & {
+export type TrainedSettings = Omit<z.output<z.ZodObject<typeof trainedFields>>, 'validation'> & {
   task: string;
   algorithm: { type: string; warmup_steps: number };
+  validation: Omit<ValidationSettings, 'temperature'>;
   /** Absent where no datasets are read. */
   data?: { dir: string; train: DataSource[]; validation: DataSource[] };
 };

@@ -105,6 +105,11 @@ export const flowRollout = section(
       chunk_groups: picked.chunk_groups,
       num_steps: result('Steps of the solver in training.', positiveInteger.default(10)),
       eval_num_steps: result("Steps of the ODE's solver in held-out evaluation.", positiveInteger.default(20)),
+      same_latent: result(
+        'Whether the pictures of a group begin with the same noise, so that they differ by the noisy steps alone, which are learnt from.',
+        z.boolean().default(false),
+        { absent: false },
+      ),
       noise_level: result(
         'Scale of the noise of the SDE that is sampled in training: its steps are the actions.',
         positive.default(0.7),
@@ -158,6 +163,12 @@ export const validation = section(
     .prefault({}),
 );
 export type ValidationSettings = z.output<typeof validation>;
+
+/** Of a policy that answers without a temperature. */
+export const flowValidation = section(
+  validation.description ?? '',
+  validation.unwrap().omit({ temperature: true }).prefault({}),
+);
 
 export const checkpoint = section(
   'What is saved, and what is kept.',

@@ -55,7 +55,7 @@ export interface JudgedSettings extends ScoredRun {
   readonly seed: number;
   readonly optimizer: OptimizerSettings;
   readonly rollout: Pick<RolloutSettings, 'generations_per_sample' | 'chunk_groups'>;
-  readonly validation: ValidationSettings;
+  readonly validation: Omit<ValidationSettings, 'temperature'>;
   readonly track: TrackSettings;
 }
 
@@ -110,7 +110,7 @@ export function openHeldOut<P extends Prompt, A extends Answer, H>(
 
 /** What a recipe adds to what follows from its settings. */
 export type GrpoParts<P extends Prompt, A extends Answer, H> = Collector<P, A, H> &
-  Pick<GrpoDeps<P, A, H>, 'how' | 'heldOut' | 'trained' | 'mismatchAlarm' | 'importanceCap'> & {
+  Pick<GrpoDeps<P, A, H>, 'how' | 'heldOut' | 'trained' | 'mismatchAlarm' | 'importanceCap' | 'minibatchesOf'> & {
     readonly schedule: ReturnType<typeof scheduleOf>;
   };
 

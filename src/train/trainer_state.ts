@@ -14,6 +14,8 @@ export interface TrainerState extends StoppingState {
   readonly optimizer_steps: number;
   /** Where advantages compare with it. */
   readonly prompt_history?: PromptHistory;
+  /** Of an autoencoder's latents, where one is trained. */
+  readonly latent_mean_square?: number;
 }
 
 /** The file, to stand beside the policy's. A training without a rule of stopping says nothing of it. */

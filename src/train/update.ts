@@ -18,6 +18,8 @@ export interface Updater<P, A extends Answer> {
   readonly trained: (iteration: number, prompt: P, answer: A) => Float32Array;
   /** Above this difference between the log-probabilities of rollout and training an alarm is raised. */
   readonly mismatchAlarm: number;
+  /** What is shuffled into minibatches: whole groups, which share what is computed of their prompt; or single actions. Absent means groups. */
+  readonly minibatchesOf?: 'groups' | 'actions';
   /** Where answers were sampled elsewhere: the largest importance weight of an action. Null, and absent, mean no such correction. */
   readonly importanceCap?: number | null;
   readonly alarm: (message: string) => void;
@@ -46,7 +48,7 @@ export async function update<P, A extends Answer>(
   updater: Updater<P, A>,
   watch: Stopwatch,
 ): Promise<Record<string, number>> {
-  const { policy, algorithm, schedule, alarm, importanceCap } = updater;
+  const { policy, algorithm, schedule, alarm, importanceCap, minibatchesOf: unit = 'groups' } = updater;
   const kept = groups.flatMap((group, i) =>
     advantages[i].dropped ? [] : [{ group, advantages: advantages[i].advantages }],
   );
@@ -88,11 +90,8 @@ export async function update<P, A extends Answer>(
   const metrics: Record<string, number> = { 'group/used': used.length };
   await watch.time('update', async () => {
     for (let epoch = 0; epoch < inner_epochs; epoch++) {
-      for (const lessons of minibatchesOf(
-        used,
-        minibatches,
-        new RandomStream(updater.seed, 'minibatches', iteration, epoch),
-      )) {
+      const random = new RandomStream(updater.seed, 'minibatches', iteration, epoch);
+      for (const lessons of minibatchesBy[unit](used, minibatches, random)) {
         const report = await policy.learn(lessons, loss, answered);
         totals.add(lessons, report, epoch === 0);
         const learningRate = learningRateAt(policy.steps, schedule);
@@ -113,13 +112,33 @@ export async function update<P, A extends Answer>(
   return { ...metrics, ...totals.metrics(), ...importance?.metrics(), 'policy/rollout_mismatch': mismatch };
 }
 
-/** Cuts groups, in a seeded order, into parts that each divide their loss by their own trained actions. One part keeps the order. */
-function minibatchesOf<P, A>(used: readonly UsedGroup<P, A>[], count: number, random: RandomStream): Lesson<P, A>[][] {
-  const order = count === 1 ? used : shuffled(used, random);
+type Cut = <P, A>(used: readonly UsedGroup<P, A>[], count: number, random: RandomStream) => Lesson<P, A>[][];
+
+/** Cut in a seeded order into parts that each divide their loss by their own trained actions. One part keeps the order. */
+const minibatchesBy: Readonly<Record<NonNullable<Updater<unknown, Answer>['minibatchesOf']>, Cut>> = {
+  groups: (used, count, random) => parts(used, count, random).map(lessonsOf),
+  actions: (used, count, random) => {
+    const places = used.flatMap(({ trained }, i) =>
+      trained.flatMap((weights, g) => [...weights].flatMap((weight, t) => (weight === 0 ? [] : [{ i, g, t }]))),
+    );
+    return parts(places, count, random).map((part) => {
+      const trained = used.map((group) => group.trained.map((weights) => new Float32Array(weights.length)));
+      for (const { i, g, t } of part) trained[i][g][t] = used[i].trained[g][t];
+      const isTaught = (weights: readonly Float32Array[]): boolean => weights.some((own) => own.some((w) => w !== 0));
+      return lessonsOf(
+        used.flatMap((group, i) => (isTaught(trained[i]) ? [{ ...group, trained: trained[i] }] : [])),
+      );
+    });
+  },
+};
+
+/** At most `count` parts, none of them empty. */
+function parts<T>(all: readonly T[], count: number, random: RandomStream): T[][] {
+  const order = count === 1 ? all : shuffled(all, random);
   return Array.from({ length: count }, (_, rank) => {
     const { start, end } = shareOf(order.length, { rank, size: count });
-    return lessonsOf(order.slice(start, end));
-  }).filter((lessons) => lessons.length > 0);
+    return order.slice(start, end);
+  }).filter((part) => part.length > 0);
 }
 
 function lessonsOf<P, A>(groups: readonly UsedGroup<P, A>[]): Lesson<P, A>[] {

@@ -198,16 +198,16 @@ describe('a config that does not validate', () => {
 
   it('has no task, a later task, or a misspelt one', async () => {
     expect(await withFile('{}')).toMatchInlineSnapshot(`
-      "/tmp/mine.jsonnet: task: missing; allowed: image_edit_tokens, image_tokenizer, text_answers, ip_adapter, external
+      "/tmp/mine.jsonnet: task: missing; allowed: image_edit_tokens, image_tokenizer, image_autoencoder, text_answers, ip_adapter, external
         editrl config schema lists every key with its meaning; editrl config show --origin prints what set each value."
     `);
     expect(await withSets('task=edit_response')).toMatchInlineSnapshot(`
-      "configs/sft_s__rl_s.jsonnet: (--set) task: 'edit_response' is not available in this version; available: image_edit_tokens, image_tokenizer, text_answers, ip_adapter, external
+      "configs/sft_s__rl_s.jsonnet: (--set) task: 'edit_response' is not available in this version; available: image_edit_tokens, image_tokenizer, image_autoencoder, text_answers, ip_adapter, external
         editrl config schema lists every key with its meaning; editrl config show --origin prints what set each value."
     `);
     expect(await withSets('task=image_edit_token', 'seed=-1')).toMatchInlineSnapshot(`
       "configs/sft_s__rl_s.jsonnet: 2 problems
-        (--set) task: found 'image_edit_token'; allowed: image_edit_tokens, image_tokenizer, text_answers, ip_adapter, external; did you mean 'image_edit_tokens'?
+        (--set) task: found 'image_edit_token'; allowed: image_edit_tokens, image_tokenizer, image_autoencoder, text_answers, ip_adapter, external; did you mean 'image_edit_tokens'?
         (--set) seed: found -1; allowed: a number >= 0
         editrl config schema lists every key with its meaning; editrl config show --origin prints what set each value."
     `);
@@ -273,7 +273,7 @@ describe('a config that does not validate', () => {
       ),
     ).toMatchInlineSnapshot(`
       "configs/sft_s__rl_s.jsonnet: 9 problems
-        (--set) rollout.generations_per_sample: found 1; allowed: 2 or more, because GRPO compares the answers of one prompt
+        (--set) rollout.generations_per_sample: found 1; allowed: 2 or more, because GRPO compares the answers of one prompt (those of others, too, with algorithm.advantage.scope 'batch')
         (--set) algorithm.train_tokens.steps: found 7; allowed: at most cycle_steps (5)
         (--set) rollout.episodes_per_iteration: found 96; allowed: a multiple of optimizer.per_device_batch_size (64), so that micro-batches have a fixed size
         (--set) checkpoint.keep_every_n_iterations: found 30; allowed: a multiple of checkpoint.save_every_n_iterations (20), because only what is saved can be kept
@@ -324,8 +324,8 @@ describe('a config that does not validate', () => {
       ),
     ).toMatchInlineSnapshot(`
       "configs/sft_s__rl_s.jsonnet: 4 problems
-        (--set) algorithm.minibatches: found 5; allowed: a divisor of the 32 prompts of an iteration (rollout.episodes_per_iteration / rollout.generations_per_sample)
         (--set) algorithm.kl_estimator: found 'k1', whose gradient in the loss is zero in expectation: it would hold nothing back; allowed: k2 or k3
+        (--set) algorithm.minibatches: found 5; allowed: a divisor of the 32 prompts of an iteration (rollout.episodes_per_iteration / rollout.generations_per_sample)
         (--set) validation.weights: found 'average' without optimizer.ema_decay, which makes the averages; allowed: 'current' or null, or set it
         (--set) algorithm.advantage.per_term: found true with algorithm.advantage.scope 'batch'; allowed: only with 'group', which each term is normalised within
         editrl config schema lists every key with its meaning; editrl config show --origin prints what set each value."
@@ -415,7 +415,7 @@ describe('a config that does not validate', () => {
         editrl config schema lists every key with its meaning; editrl config show --origin prints what set each value."
     `);
     expect(await withSets('task=constructor')).toMatchInlineSnapshot(`
-      "configs/sft_s__rl_s.jsonnet: (--set) task: found 'constructor'; allowed: image_edit_tokens, image_tokenizer, text_answers, ip_adapter, external
+      "configs/sft_s__rl_s.jsonnet: (--set) task: found 'constructor'; allowed: image_edit_tokens, image_tokenizer, image_autoencoder, text_answers, ip_adapter, external
         editrl config schema lists every key with its meaning; editrl config show --origin prints what set each value."
     `);
   });

@@ -33,7 +33,7 @@ describe('the shipped family', () => {
   it('has every start and run of EARL, the tiny tokenizer, the answers in words and the flow policy', () => {
     const shipped = readdirSync('configs').filter((name) => name.endsWith('.jsonnet'));
     expect(shipped.sort()).toEqual(
-      [...family, 'tiny_vq', 'text_start', 'text_plain', 'ip_adapter_warmup', 'ip_adapter']
+      [...family, 'tiny_vq', 'tiny_vae', 'text_start', 'text_plain', 'ip_adapter_warmup', 'ip_adapter']
         .map((name) => `${name}.jsonnet`)
         .sort(),
     );

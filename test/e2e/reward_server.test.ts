@@ -6,7 +6,7 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { RewardPool } from '../../src/rewards/server/client/pool.js';
 import { picture, postJson } from '../rewards/server/served.js';
 import { wholeItem } from '../rewards/terms/term_contract.js';
-import { ROOT } from './editrl.js';
+import { childrenOf, ROOT } from './editrl.js';
 
 const main = process.env['EDITRL_MAIN'] ?? join(ROOT, 'dist/src/cli/main.js');
 let dir = '';
@@ -117,6 +117,28 @@ describe('scripts/run_server.sh', () => {
     expect(await stop(script.child, 'SIGINT')).toBe(130);
     for (const url of urls) await expect(fetch(`${url}/health`)).rejects.toThrow();
     expect(existsSync(list)).toBe(false);
+  });
+
+  it('starts a server again that ended, where it was', async () => {
+    const script = start('bash', ['scripts/run_server.sh', '--terms', 'jpeg_size'], {
+      COUNT: '2',
+      OUT: dir,
+      EDITRL: `${process.execPath} ${main}`,
+    });
+    const list = join(dir, 'urls.txt');
+    await until(script, () => existsSync(list));
+    const urls = readFileSync(list, 'utf8').trim().split('\n');
+    const servers = childrenOf(script.child.pid!).filter((pid) => {
+      return readFileSync(`/proc/${pid}/cmdline`, 'utf8').includes('server_1.url');
+    });
+    expect(servers).toHaveLength(1);
+    process.kill(servers[0], 'SIGKILL');
+    await until(script, () => script.err().includes('server 1 ended with code 137 and is started again'));
+    const pool = new RewardPool({ servers: [urls[1]] });
+    await pool.ready(60);
+    expect((await pool.score(wholeItem())).kind).toBe('scored');
+    await pool.close();
+    expect(await stop(script.child, 'SIGTERM')).toBe(143);
   });
 
   it('ends with the reason when a server does not start', async () => {

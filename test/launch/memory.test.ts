@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
 import { memoryVerdict, shapesOf } from '../../src/launch/memory.js';
 import { testFolders } from '../support/folder.js';
 
@@ -65,5 +66,17 @@ describe('the shape of a model', () => {
     });
     expect(shapeOf(join(folder, 'absent'))).toBeNull();
     expect(shapeOf({ hub: 'a/b', revision: 'main' })).toBeNull();
+  });
+  it('are known of a flow transformer, its IP-Adapter included', () => {
+    const flows = fileURLToPath(new URL('../nets/flow/fixtures', import.meta.url));
+    const shapeOf = shapesOf(new Map());
+    const sizes = { kind: 'flow', width: 16, heads: 2, layers: 2, textWidth: 10 };
+    expect(shapeOf(join(flows, 'flux_ip_adapter'))).toEqual({
+      ...sizes,
+      singleLayers: 1,
+      patch: 1,
+      imagePrompt: { tokens: 4, width: 11 },
+    });
+    expect(shapeOf(join(flows, 'qwen_image'))).toEqual({ ...sizes, singleLayers: 0, patch: 2, imagePrompt: null });
   });
 });

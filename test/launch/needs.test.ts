@@ -261,7 +261,7 @@ describe('what text_answers needs', () => {
 
 describe('inpainting samples', () => {
   it('are there by their names, and quote a text where a reward reads it', () => {
-    const look = (path: string, quoted: boolean) => () => checkNeed({ kind: 'self_bench', path, quoted });
+    const look = (path: string, quoted: boolean) => () => checkNeed({ kind: 'self_bench', path, quoted, side: 1 });
     const whole = writeBench(newFolder());
     expect(look(whole, true)).not.toThrow();
     const bare = writeBench(newFolder(), { 'self_bench.txt': '1 a sign\n2 a sign that says ""\n12 "ok"\n' });
@@ -278,7 +278,7 @@ describe('a flow transformer', () => {
     const folder = newFolder();
     cpSync(join(FLOWS, name), folder, { recursive: true });
     change(folder);
-    return () => checkNeed({ kind: 'flow_transformer', folder, trains });
+    return () => checkNeed({ kind: 'flow_model', folder, trains, lora: null, begun: null });
   };
 
   it('is right as diffusers saved it', () => {
@@ -294,6 +294,6 @@ describe('a flow transformer', () => {
   });
 
   it('that is not there is another matter', () => {
-    expect(() => checkNeed({ kind: 'flow_transformer', folder: '/nowhere', trains: 'all' })).not.toThrow();
+    expect(() => checkNeed({ kind: 'flow_model', folder: '/nowhere', trains: 'all', lora: null, begun: null })).not.toThrow();
   });
 });

@@ -8,13 +8,8 @@ import { RandomStream } from '../../src/core/random.js';
 import { alone } from '../../src/group/peers.js';
 import { openDecoder } from '../../src/nets/decoder/files.js';
 import { adapterOf, isAdapters, type LoraSettings } from '../../src/nets/lora.js';
-import {
-  adapt,
-  describeModel,
-  digestOfWeights,
-  openModel,
-  readAdapterConfig,
-} from '../../src/policies/tokens/adapter.js';
+import { digestOfWeights, readAdapterConfig } from '../../src/policies/adapter_files.js';
+import { adapt, describeModel, openModel } from '../../src/policies/tokens/adapter.js';
 import type { TokenFormat } from '../../src/policies/tokens/format.js';
 import { unrestricted } from '../../src/policies/tokens/format.js';
 import { Learner } from '../../src/policies/tokens/learner.js';

@@ -60,7 +60,7 @@ const advantages = groups.map(() => scoredGroup);
 async function run(
   algorithm: Partial<Updater<string, Answer>['algorithm']>,
   given: readonly { advantages: readonly (number | null)[]; dropped: boolean; zeroSpread: boolean }[] = advantages,
-  more: Partial<Pick<Updater<string, Answer>, 'importanceCap'>> & { readonly sampled?: typeof groups } = {},
+  more: Partial<Pick<Updater<string, Answer>, 'importanceCap' | 'minibatchesOf' | 'trained'>> & { readonly sampled?: typeof groups } = {},
 ) {
   const policy = new NotingPolicy();
   const alarms: string[] = [];
@@ -75,6 +75,8 @@ async function run(
       seed: 1,
       schedule: { schedule: 'constant', learningRate: 0.1, warmupSteps: 0 },
       trained: (_iteration, _prompt, { logProbs }) => Float32Array.from(logProbs, (_x, t) => (t === 0 ? 1 : 0)),
+      ...(more.trained === undefined ? {} : { trained: more.trained }),
+      ...(more.minibatchesOf === undefined ? {} : { minibatchesOf: more.minibatchesOf }),
       mismatchAlarm: 1e-3,
       alarm: (message) => alarms.push(message),
     },
@@ -159,6 +161,49 @@ describe('several steps', () => {
       const weights = lessons.flatMap(({ targets }) => targets.flatMap((target) => [...target.weights]));
       expect(weights.reduce((a, b) => a + b)).toBeCloseTo(1, 6);
     }
+  });
+});
+
+describe('minibatches of actions', () => {
+  const all: Updater<string, Answer>['trained'] = (_iteration, _prompt, { logProbs }) => logProbs.map(() => 1);
+  const placesOf = ({ lessons }: Taken): string[] =>
+    lessons.flatMap(({ prompt, targets }) =>
+      targets.flatMap(({ weights }, g) => [...weights].flatMap((w, t) => (w === 0 ? [] : [`${prompt}/${g}/${t}`]))),
+    );
+
+  it('see every action once an epoch, mixed over groups, answers and places', async () => {
+    const { policy } = await run({ minibatches: 3, inner_epochs: 2 }, advantages, {
+      minibatchesOf: 'actions',
+      trained: all,
+    });
+    expect(policy.steps).toBe(6);
+    const places = policy.taken.map(placesOf);
+    const every = lengths.flatMap((group, i) =>
+      group.flatMap((length, g) => Array.from({ length }, (_, t) => `${i}/${g}/${t}`)),
+    );
+    for (const epoch of [places.slice(0, 3), places.slice(3)]) {
+      expect(epoch.map((part) => part.length)).toEqual([12, 12, 12]);
+      expect(epoch.flat().sort()).toEqual([...every].sort());
+    }
+    expect(places[0]).not.toEqual(places[3]);
+    // The longest answer's actions are not all in one part.
+    const longest = places.slice(0, 3).map((part) => part.filter((place) => place.startsWith('3/1/')).length);
+    expect(longest.filter((count) => count > 0).length).toBeGreaterThan(1);
+  });
+
+  it('weigh each action by those of its own part, and hold no group without one', async () => {
+    const { policy } = await run({ minibatches: 9 }, advantages, { minibatchesOf: 'actions', trained: all });
+    for (const { lessons } of policy.taken) {
+      const weights = lessons.flatMap(({ targets }) => targets.flatMap((target) => [...target.weights]));
+      expect(weights.filter((w) => w !== 0)).toEqual(Array.from({ length: 4 }, () => 0.25));
+      for (const { targets } of lessons) expect(targets.some((one) => one.weights.some((w) => w !== 0))).toBe(true);
+    }
+  });
+
+  it('are no more than there are actions', async () => {
+    const { policy } = await run({ minibatches: 20 }, advantages, { minibatchesOf: 'actions' });
+    // One action of each of the eight answers is trained.
+    expect(policy.steps).toBe(8);
   });
 });
 

@@ -31,6 +31,11 @@ interface Sizes {
    * dimensions and a clean sample few, so that a narrow model may find the latter easier (Li and He, "Back to Basics", 2025, arXiv 2511.13720).
    */
   readonly prediction: 'velocity' | 'sample';
+  /**
+   * The share of pictures that it was shown without words and style when it was made, which diffusers does not know: null where nobody says.
+   * Of a model that is 0, guidance cannot be measured.
+   */
+  readonly condition_dropout: number | null;
 }
 
 /** FLUX (Black Forest Labs, 2024). */
@@ -54,6 +59,11 @@ export interface QwenImageConfig extends Sizes {
 export type FlowTransformerConfig = FluxConfig | QwenImageConfig;
 export type FlowArchitecture = FlowTransformerConfig['architecture'];
 
+/** The same transformer with another IP-Adapter. */
+export function withIpAdapter(config: FlowTransformerConfig, adapter: IpAdapterConfig): FlowTransformerConfig {
+  return { ...config, ip_adapter: adapter };
+}
+
 /** Width of the streams between the blocks. */
 export function innerWidth(config: FlowTransformerConfig): number {
   return config.num_attention_heads * config.attention_head_dim;
@@ -66,14 +76,19 @@ export function velocityWidth(config: FlowTransformerConfig): number {
 
 const size = z.int().positive();
 const axis = z.int().nonnegative();
-const ipAdapter = z.object({ tokens: size, image_embed_dim: size, scale: z.number() });
+/** As a config.json says it. */
+export const ipAdapterSchema = z.object({ tokens: size, image_embed_dim: size, scale: z.number() });
 const sizes = {
   in_channels: size.default(64),
   attention_head_dim: size.default(128),
   num_attention_heads: size.default(24),
   axes_dims_rope: z.tuple([axis, axis, axis]).default([16, 56, 56]),
-  ip_adapter: ipAdapter.nullish().transform((adapter) => adapter ?? null),
+  ip_adapter: ipAdapterSchema.nullish().transform((adapter) => adapter ?? null),
   prediction: z.enum(['velocity', 'sample']).default('velocity'),
+  condition_dropout: z
+    .number()
+    .nullish()
+    .transform((share) => share ?? null),
 };
 const no = z.literal(false).nullish();
 
@@ -171,13 +186,14 @@ function problemOf({ axes_dims_rope: axes, attention_head_dim: depth }: FlowTran
 
 /** What a checkpoint's config.json holds; `readFlowConfig` reads it back. */
 export function flowConfigJson(config: FlowTransformerConfig): string {
-  const { architecture, ip_adapter, prediction, ...settings } = config;
+  const { architecture, ip_adapter, prediction, condition_dropout, ...settings } = config;
   const name = Object.entries(classes).find(([, entry]) => entry.architecture === architecture)?.[0];
   const json = {
     _class_name: name,
     ...settings,
     ...(ip_adapter === null ? {} : { ip_adapter }),
     ...(prediction === 'velocity' ? {} : { prediction }),
+    ...(condition_dropout === null ? {} : { condition_dropout }),
   };
   return `${JSON.stringify(json, null, 2)}\n`;
 }

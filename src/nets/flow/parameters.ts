@@ -3,6 +3,7 @@ import { RandomStream } from '../../core/random.js';
 import type { FloatTensor } from '../../core/safetensors.js';
 import type { Shape } from '../../graph/ir.js';
 import { sizeOf } from '../../graph/ir.js';
+import { adapterOf, type Adapter, type LoraSettings } from '../lora.js';
 import { checkFlowConfig, innerWidth, velocityWidth, type FlowTransformerConfig } from './config.js';
 import {
   flowNames,
@@ -110,15 +111,26 @@ export function flowLinearLayers(config: FlowTransformerConfig): string[] {
   return listOf(config).linearLayers;
 }
 
+/** LoRA over its linear layers. Raises ConfigError as `adapterOf`. */
+export function flowAdapter(config: FlowTransformerConfig, lora: LoraSettings): Adapter {
+  return adapterOf(lora, flowLinearLayers(config), LAST);
+}
+
 /**
  * Random weights: matrices 1/sqrt(fan-in), biases 0. Modulations and the last layer are zero (Peebles and Xie, adaLN-Zero, 2023), so that
  * every block begins as the identity. Of the IP-Adapter the values are zero, so that it begins as none: keys and image tokens get gradients
- * once values have moved. Each parameter has a stream of its own, so that adding one changes no other.
+ * once values have moved. Each parameter has a stream of its own, so that adding one changes no other. `wanted` says which are made; all by
+ * default.
  */
-export function initFlowTransformer(config: FlowTransformerConfig, seed: number): Map<string, FloatTensor> {
+export function initFlowTransformer(
+  config: FlowTransformerConfig,
+  seed: number,
+  wanted: (name: string) => boolean = () => true,
+): Map<string, FloatTensor> {
   checkFlowConfig(config);
   const out = new Map<string, FloatTensor>();
   for (const [name, { shape, begin }] of listOf(config).parameters) {
+    if (!wanted(name)) continue;
     const data = new Float32Array(sizeOf(shape));
     if (begin === 'one') data.fill(1);
     if (begin === 'spread') {

@@ -19,7 +19,7 @@ import { flowNames, LAST, LAST_MODULATION } from './names.js';
 import { FlowRotary } from './positions.js';
 
 export { isIpAdapter } from './names.js';
-export { flowLinearLayers, flowParameters, initFlowTransformer } from './parameters.js';
+export { flowAdapter, flowLinearLayers, flowParameters, initFlowTransformer } from './parameters.js';
 
 /** The sizes of a batch: pictures of rows x columns tokens, each with so many tokens of text. */
 export interface FlowShape {

@@ -1,5 +1,5 @@
 /** Log-probabilities of given actions of a flow policy and gradients of losses on them, micro-batch by micro-batch in a fixed order. */
-import { InternalError } from '../../core/errors.js';
+import { InternalError, must } from '../../core/errors.js';
 import type { SessionOptions, TensorData } from '../../engines/onnx/session.js';
 import { add, mul, reduceSum, reshape, slice, sub } from '../../graph/build.js';
 import { gradients } from '../../graph/differentiate.js';
@@ -77,12 +77,16 @@ export class FlowLearner {
       );
       own.push(part.map((_, b) => actionStatistics(result, b, shape.batch)));
     }
-    return this.#sorted(groups, rows, (await this.options.peers.allGather(own)).flat());
+    return this.#sorted(groups, rows, rows, (await this.options.peers.allGather(own)).flat());
   }
 
-  /** Adds the gradient of the loss, summed over this rank's micro-batches in their order, to what was learnt since `gradients`. */
+  /**
+   * Adds the gradient of the loss, summed over this rank's micro-batches in their order, to what was learnt since `gradients`. An action that
+   * weighs nothing and has an old value is not computed: that value stands in the report.
+   */
   async learn(lessons: readonly FlowLesson[], loss: LossSpec): Promise<LearnReport> {
-    const rows = rowsOf(lessons);
+    const all = rowsOf(lessons);
+    const rows = all.filter((row) => !isLeftOut(row));
     const own: ActionStatistics[][] = [];
     const losses: number[] = [];
     for (const { shape, at } of this.#deal(rows)) {
@@ -97,14 +101,15 @@ export class FlowLearner {
       own.push(part.map((_, b) => actionStatistics(result, b, shape.batch)));
       this.#gradients.add(result);
     }
-    const all = await this.options.peers.allGather({ own, losses, names: this.#gradients.names });
-    this.#gradients.agree(all.map(({ names }) => names));
+    const ranks = await this.options.peers.allGather({ own, losses, names: this.#gradients.names });
+    this.#gradients.agree(ranks.map(({ names }) => names));
     return {
-      loss: all.flatMap((one) => one.losses).reduce((sum, one) => sum + one, 0),
+      loss: ranks.flatMap((one) => one.losses).reduce((sum, one) => sum + one, 0),
       statistics: this.#sorted(
         lessons,
+        all,
         rows,
-        all.flatMap((one) => one.own),
+        ranks.flatMap((one) => one.own),
       ),
       klClamped: 0,
     };
@@ -150,10 +155,10 @@ export class FlowLearner {
 
   /** Of every action of a micro-batch [B]: log-probability [B], the Gaussian's mean [B, N, C] and its precision [B]. */
   #gaussians(graph: Graph, shape: FlowShape): { logProbs: Value; means: Value; precision: Value } {
-    const { config } = this.model;
+    const { config, adapter } = this.model;
     const { batch } = shape;
     const inputs = flowInputs(graph, config, shape);
-    const found = velocity(graph, config, shape, inputs);
+    const found = velocity(graph, config, shape, inputs, adapter);
     const { guidance } = this.options;
     const v = this.#isAskedTwice ? guided(found, graph.input('unguided', found.shape), guidance ?? 1) : found;
     const x = slice(inputs.hidden, 2, 0, velocityWidth(config));
@@ -194,30 +199,44 @@ export class FlowLearner {
     return parts.slice(start, end);
   }
 
-  /** Brings what was computed of the micro-batches, over all ranks, to the actions' order. */
+  /** Brings what was computed of the micro-batches of `rows`, over all ranks, to the order of all actions. */
   #sorted(
     groups: readonly { readonly answers: readonly FlowAnswer[] }[],
+    all: readonly ActionRow[],
     rows: readonly ActionRow[],
     parts: readonly (readonly ActionStatistics[])[],
   ): Statistics[][] {
-    const found = new Array<ActionStatistics>(rows.length);
+    const found = new Map<ActionRow, ActionStatistics>();
     microBatches(rows, this.model.config, this.options.microBatch).forEach(({ at }, p) =>
-      at.forEach((i, b) => (found[i] = parts[p][b])),
+      at.forEach((i, b) => found.set(rows[i], parts[p][b])),
     );
+    // Answers that are left out whole tell what the others do.
+    const measured = [...found.values()].some(({ divergence }) => divergence !== undefined);
     let next = 0;
     return groups.map(({ answers }) =>
       answers.map(({ actions }) => {
-        const own = actions.map(() => found[next++]);
+        const own = actions.map(() => {
+          const row = all[next++];
+          return found.get(row) ?? unmoved(row);
+        });
         return {
           logProbs: Float32Array.from(own, ({ logProb }) => logProb),
           ...(own.some(({ mean }) => mean !== undefined) ? { means: own.map(({ mean }) => mean!) } : {}),
-          ...(own.some(({ divergence }) => divergence !== undefined)
-            ? { divergence: Float32Array.from(own, ({ divergence }) => divergence!) }
-            : {}),
+          ...(measured ? { divergence: Float32Array.from(own, ({ divergence }) => divergence ?? 0) } : {}),
         };
       }),
     );
   }
+}
+
+/** Whether nothing is learnt from an action, of which it is known what it was. */
+function isLeftOut({ target, at }: ActionRow): boolean {
+  return target !== null && target.old !== null && target.weights[at] === 0;
+}
+
+/** Of an action that is left out. */
+function unmoved({ target, at }: ActionRow): ActionStatistics {
+  return { logProb: must(target?.old, 'the old value of an action that is left out').logProbs[at] };
 }
 
 /** [B] means over all but the first axis of x^2. */

@@ -1,41 +1,36 @@
 /** A flow policy's weights and architecture. */
-import { CheckpointError } from '../../core/errors.js';
 import type { Weights } from '../../models/files.js';
 import type { FlowTransformerConfig } from '../../nets/flow/config.js';
-import { openFlowTransformer } from '../../nets/flow/files.js';
 import { initFlowTransformer, isIpAdapter } from '../../nets/flow/transformer.js';
+import { isAdapters, type Adapter } from '../../nets/lora.js';
+import type { AdapterBase, TrainedOver } from '../adapter_files.js';
+
+/** Which parameters training changes: all, those of the IP-Adapter, or LoRA beside the linear layers. */
+export type FlowTrains = 'all' | 'adapter' | 'lora';
 
 export interface FlowModel {
   readonly config: FlowTransformerConfig;
-  /** All of them. */
+  /** All of them, those of LoRA included. */
   readonly weights: Weights;
-  /** Which parameters training changes. */
-  readonly trains: 'all' | 'adapter';
+  readonly trains: FlowTrains;
+  /** LoRA over its linear layers; absent for none. */
+  readonly adapter?: Adapter;
+  /** What its checkpoints stand on, where they hold what trains alone; null where they hold all weights. */
+  readonly over: (AdapterBase & TrainedOver) | null;
 }
+
+const isTrained: Readonly<Record<FlowTrains, (name: string) => boolean>> = {
+  all: () => true,
+  adapter: isIpAdapter,
+  lora: isAdapters,
+};
 
 /** The weights that training changes: the model's own, not copies. */
 export function trainedPart({ weights, trains }: Pick<FlowModel, 'weights' | 'trains'>): Weights {
-  return trains === 'all' ? weights : new Map([...weights].filter(([name]) => isIpAdapter(name)));
+  return trains === 'all' ? weights : new Map([...weights].filter(([name]) => isTrained[trains](name)));
 }
 
 /** A model from random weights. */
-export function initFlow(config: FlowTransformerConfig, trains: FlowModel['trains'], seed: number): FlowModel {
-  return { config, weights: initFlowTransformer(config, seed), trains };
-}
-
-/** Loads a model's folder. Raises CheckpointError where something is missing, broken or not covered, or nothing in it is to be trained. */
-export function loadFlow(folder: string, trains: FlowModel['trains']): FlowModel {
-  const { config, weights } = openFlowTransformer(folder);
-  requireTrained(config, trains, folder);
-  return { config, weights, trains };
-}
-
-/** Raises CheckpointError where nothing of a model is to be trained. */
-export function requireTrained(config: FlowTransformerConfig, trains: FlowModel['trains'], folder: string): void {
-  if (trains === 'adapter' && config.ip_adapter === null) {
-    throw new CheckpointError('the model has no IP-Adapter, which alone is to be trained', {
-      where: folder,
-      next: "Name a model that has one, or set policy.train to 'all'.",
-    });
-  }
+export function initFlow(config: FlowTransformerConfig, trains: Exclude<FlowTrains, 'lora'>, seed: number): FlowModel {
+  return { config, weights: initFlowTransformer(config, seed), trains, over: null };
 }

@@ -1,13 +1,6 @@
 /** Latents as the tokens of a flow model, and masks beside them. Pure functions. */
 import { InternalError } from '../../core/errors.js';
-
-/** [channels, height, width] of latents, or of a picture. */
-export interface Planes {
-  readonly channels: number;
-  readonly height: number;
-  readonly width: number;
-  readonly data: Float32Array;
-}
+import type { Planes } from '../../core/planes.js';
 
 /** Squares of side `patch`, row by row, as tokens [(height / patch) (width / patch), channels patch^2] with features in the order (c, dy, dx). */
 export function pack({ channels, height, width, data }: Planes, patch: number): Float32Array {

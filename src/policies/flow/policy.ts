@@ -7,6 +7,14 @@ import { alone, type Peers } from '../../group/peers.js';
 import { CONFIG_FILE, POLICY_FILE, type CheckpointFiles, type Weights } from '../../models/files.js';
 import { flowConfigJson } from '../../nets/flow/config.js';
 import type { OptimizerSettings } from '../../schema/training.js';
+import {
+  ADAPTER_CONFIG_FILE,
+  adapterLayout,
+  ipAdapterConfigJson,
+  loraConfigJson,
+  recordedBase,
+  refuseOtherBase,
+} from '../adapter_files.js';
 import type {
   Capabilities,
   LearnReport,
@@ -45,12 +53,12 @@ export class FlowPolicy implements Policy<FlowAsked, FlowAnswer, FlowSampling> {
 
   constructor(private readonly options: FlowPolicyOptions) {
     const { model, optimizer, guidance, session, peers = alone, keepReference } = options;
-    const { config } = model;
     const trained = trainedPart(model);
-    this.#trained = new TrainedWeights(trained, optimizer);
+    const { over } = model;
+    this.#trained = new TrainedWeights(trained, optimizer, over === null ? undefined : adapterLayout(over, over.kind));
     this.#reference = keepReference ? withCopies(model.weights, trained) : null;
     const microBatch = optimizer.per_device_batch_size;
-    this.#sampler = new FlowSampler({ config, batch: microBatch, session });
+    this.#sampler = new FlowSampler({ ...model, batch: microBatch, session });
     this.#learner = new FlowLearner(model, this.#sampler, { microBatch, guidance, session, peers });
     this.capabilities = {
       losses: ['likelihood', 'reinforce', 'ratio'],
@@ -94,9 +102,10 @@ export class FlowPolicy implements Policy<FlowAsked, FlowAnswer, FlowSampling> {
     return this.#trained.checksum();
   }
 
-  /** All weights, so that a checkpoint is a model by itself. */
+  /** All weights, so that a checkpoint is a model by itself; or what is trained over a base that it names. */
   files(): CheckpointFiles {
-    const { config, weights } = this.model;
+    const { config, weights, over } = this.model;
+    if (over !== null) return { [ADAPTER_CONFIG_FILE]: describe(over), ...this.#trained.files() };
     return {
       [CONFIG_FILE]: flowConfigJson(config),
       ...this.#trained.files(),
@@ -104,7 +113,10 @@ export class FlowPolicy implements Policy<FlowAsked, FlowAnswer, FlowSampling> {
     };
   }
 
+  /** Raises CheckpointError where it was trained over another base. */
   restore(folder: string, steps: number): void {
+    const { over } = this.model;
+    if (over !== null) refuseOtherBase(folder, recordedBase(folder), over.baseDigest);
     this.#trained.restore(folder, steps);
   }
 
@@ -124,6 +136,10 @@ export class FlowPolicy implements Policy<FlowAsked, FlowAnswer, FlowSampling> {
     if (weights === null) throw new InternalError(`this policy keeps no ${of} of its weights`);
     return weights;
   }
+}
+
+function describe(over: NonNullable<FlowModel['over']>): string {
+  return over.kind === 'lora' ? loraConfigJson(over.lora, over, null) : ipAdapterConfigJson(over.config, over);
 }
 
 /** The same weights, of which some are copies. */

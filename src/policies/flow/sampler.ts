@@ -1,11 +1,14 @@
 /** Answers of a flow policy: pictures from noise, step by step, with the log-probabilities of the noisy steps. */
+import { RunError } from '../../core/errors.js';
+import type { RandomStream } from '../../core/random.js';
 import type { SessionOptions } from '../../engines/onnx/session.js';
 import type { Weights } from '../../models/files.js';
-import { velocityWidth, type FlowTransformerConfig } from '../../nets/flow/config.js';
+import { velocityWidth } from '../../nets/flow/config.js';
 import { flowInputs, velocity } from '../../nets/flow/transformer.js';
 import type { SampleRequest } from '../policy.js';
 import { SessionCache } from '../session_cache.js';
 import type { FlowAction, FlowAnswer, FlowAsked, FlowCondition } from './batch.js';
+import type { FlowModel } from './model.js';
 import { microBatches, modelFeeds, partOf, takesGuidance, unconditional, type FlowRow } from './rows.js';
 import { gaussianOf, noisyRange, odeStep, sdeStep, type Gaussian, type NoisySteps } from './steps.js';
 
@@ -15,10 +18,11 @@ export interface FlowSampling extends NoisySteps {
   readonly sigmas: (tokens: number) => readonly number[];
   /** Scale of the guidance; null for none. */
   readonly guidance: number | null;
+  /** Whether the answers to a prompt begin with the same noise. */
+  readonly sameLatent: boolean;
 }
 
-export interface FlowSamplerOptions {
-  readonly config: FlowTransformerConfig;
+export interface FlowSamplerOptions extends Pick<FlowModel, 'config' | 'adapter'> {
   /** Pictures that the model sees at once. */
   readonly batch: number;
   readonly session: SessionOptions;
@@ -59,21 +63,27 @@ export class FlowSampler {
     );
   }
 
-  /** Answers by prompt. Those of one prompt have their noisy steps at the same places, which the first answer's stream draws. */
+  /**
+   * Answers by prompt. Those of one prompt have their noisy steps at the same places, which the first answer's stream draws. Raises RunError
+   * where a picture is not of finite numbers: nobody may take it for a black one.
+   */
   async sample(
     { prompts, answersPerPrompt, how, random }: Omit<SampleRequest<FlowAsked, FlowSampling>, 'weights' | 'among'>,
     weights: Weights,
   ): Promise<FlowAnswer[][]> {
     const begun = prompts.flatMap(({ flow }, p) => {
       const tokens = flow.rows * flow.columns;
-      const window = random(p, 0);
-      const noisy = noisyRange(how.sigmas(tokens).length - 1, how, window.uniform());
+      const size = tokens * velocityWidth(this.options.config);
+      const noise = (stream: RandomStream): Float32Array => Float32Array.from({ length: size }, () => stream.normal());
+      const first = random(p, 0);
+      const noisy = noisyRange(how.sigmas(tokens).length - 1, how, first.uniform());
+      const shared = how.sameLatent ? noise(first) : null;
       return Array.from({ length: answersPerPrompt }, (_, g): Begun => {
         const stream = random(p, g);
         stream.uniform();
-        const normal = (): number => stream.normal();
-        const x = Float32Array.from({ length: tokens * velocityWidth(this.options.config) }, normal);
-        return { condition: flow, normal, noisy, x, actions: [], logProbs: [] };
+        const own = noise(stream);
+        const x = shared?.slice() ?? own;
+        return { condition: flow, normal: () => stream.normal(), noisy, x, actions: [], logProbs: [] };
       });
     });
     for (const { at } of microBatches(begun, this.options.config, this.options.batch)) {
@@ -82,6 +92,11 @@ export class FlowSampler {
         how,
         weights,
       );
+    }
+    if (begun.some(({ x }) => !x.every(Number.isFinite))) {
+      throw new RunError('the model made pictures of numbers that are not finite (NaN): it has diverged', {
+        next: 'Go on from an earlier checkpoint with a lower optimizer.learning_rate, or with a smaller rollout.guidance_scale where one is set.',
+      });
     }
     const answers = begun.map(({ x, actions, logProbs }): FlowAnswer => ({
       latents: x,
@@ -108,7 +123,7 @@ export class FlowSampler {
   }
 
   async #ask(rows: readonly FlowRow[], guidance: number | null, weights: Weights): Promise<Float32Array[]> {
-    const { config, batch } = this.options;
+    const { config, adapter, batch } = this.options;
     const out = new Array<Float32Array>(rows.length);
     for (const { shape, at } of microBatches(rows, config, batch)) {
       const feeds = modelFeeds(
@@ -119,7 +134,7 @@ export class FlowSampler {
       );
       const result = await this.#sessions.use(
         shape,
-        (graph) => ({ velocity: velocity(graph, config, shape, flowInputs(graph, config, shape)) }),
+        (graph) => ({ velocity: velocity(graph, config, shape, flowInputs(graph, config, shape), adapter) }),
         (session) => session.run(feeds, weights),
       );
       at.forEach((i, b) => (out[i] = partOf(result.velocity as Float32Array, b, shape.batch)));

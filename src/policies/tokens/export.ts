@@ -1,5 +1,5 @@
 /** What a run made, in files that other programs load: an adapter as PEFT has it, or a whole model as transformers does. */
-import { closeSync, copyFileSync, existsSync, openSync, readdirSync, writeFileSync, writeSync } from 'node:fs';
+import { closeSync, copyFileSync, cpSync, existsSync, openSync, readdirSync, writeFileSync, writeSync } from 'node:fs';
 import { join } from 'node:path';
 import { CheckpointError, must } from '../../core/errors.js';
 import {
@@ -17,9 +17,7 @@ import { storedNames } from '../../nets/decoder/files.js';
 import {
   ADAPTER_CONFIG_FILE,
   ADAPTER_FILE,
-  adapterWeights,
   baseOf,
-  describeModel,
   descriptionOf,
   digestOfWeights,
   holdsAdapter,
@@ -27,7 +25,8 @@ import {
   readAdapterConfig,
   refuseOtherBase,
   rootOf,
-} from './adapter.js';
+} from '../adapter_files.js';
+import { adapterWeights, describeModel } from './adapter.js';
 
 /** By the names that people have for them. */
 export const exportedDtypes = { float32: 'F32', bfloat16: 'BF16', float16: 'F16' } as const satisfies Record<
@@ -35,8 +34,6 @@ export const exportedDtypes = { float32: 'F32', bfloat16: 'BF16', float16: 'F16'
   WrittenDtype
 >;
 export type ExportedDtype = keyof typeof exportedDtypes;
-
-export { holdsAdapter } from './adapter.js';
 
 /** A file with weights holds at most so many bytes. */
 const SHARD_BYTES = 5e9;
@@ -60,7 +57,7 @@ export function formatOf(checkpoint: string): 'adapter' | 'merged' | null {
 /** Copies a checkpoint as it is, but for what goes on training. */
 export function exportFiles(checkpoint: string, folder: string): void {
   for (const name of readdirSync(checkpoint)) {
-    if (!ofTraining.has(name)) copyFileSync(join(checkpoint, name), join(folder, name));
+    if (!ofTraining.has(name)) cpSync(join(checkpoint, name), join(folder, name), { recursive: true });
   }
 }
 

@@ -2,6 +2,7 @@
 import type { DecoderConfig } from '../../nets/decoder/config.js';
 import type { Weights } from '../../models/files.js';
 import { isAdapters, type LoraSettings } from '../../nets/lora.js';
+import type { AdapterBase } from '../adapter_files.js';
 import type { TokenPrompt } from './batch.js';
 import type { TokenFormat } from './format.js';
 
@@ -17,12 +18,8 @@ export interface PolicyModel<P extends TokenPrompt = TokenPrompt> {
 }
 
 /** What an adapter's checkpoint says beside its weights. */
-export interface AdapterOrigin {
+export interface AdapterOrigin extends AdapterBase {
   readonly lora: LoraSettings;
-  /** The folder of the frozen weights. */
-  readonly base: string;
-  /** SHA-256 of the files of the frozen weights. */
-  readonly baseDigest: string;
 }
 
 /** The weights that training changes: an adapter's where the model has one, else all. They are the model's own, not copies. */

@@ -19,13 +19,12 @@ import type { TokenAnswer, TokenAsked, TokenGroup, TokenPrompt } from './batch.j
 import { Learner, type LearnerOptions, type TokenLesson } from './learner.js';
 import {
   ADAPTER_CONFIG_FILE,
-  adapterConfigJson,
   adapterLayout,
-  isAdapted,
+  loraConfigJson,
   readAdapterConfig,
-  referenceWeights,
   refuseOtherBase,
-} from './adapter.js';
+} from '../adapter_files.js';
+import { isAdapted, referenceWeights } from './adapter.js';
 import { trainedWeights, type PolicyModel } from './model.js';
 import type { SamplerElsewhere } from './elsewhere.js';
 import { adapterFolder } from './vllm/folder.js';
@@ -60,7 +59,7 @@ export class TokenPolicy<P extends TokenPrompt = TokenPrompt> implements Policy<
   constructor(readonly options: TokenPolicyOptions<P>) {
     const { model, optimizer, learner, sessions, peers = alone, separateVocabularies, keepReference } = options;
     this.#trained = isAdapted(model)
-      ? new TrainedWeights(trainedWeights(model), optimizer, adapterLayout(model))
+      ? new TrainedWeights(trainedWeights(model), optimizer, adapterLayout(model.adapter))
       : new TrainedWeights(model.weights, optimizer);
     this.#reference = keepReference ? referenceWeights(model) : null;
     this.#sampler = new Sampler(model, { ...options, session: sessions.sampling });
@@ -141,7 +140,7 @@ export class TokenPolicy<P extends TokenPrompt = TokenPrompt> implements Policy<
     const { config, format } = model;
     return {
       ...(isAdapted(model)
-        ? { [ADAPTER_CONFIG_FILE]: adapterConfigJson(model) }
+        ? { [ADAPTER_CONFIG_FILE]: loraConfigJson(model.adapter.lora, model.adapter, 'CAUSAL_LM') }
         : { [CONFIG_FILE]: model.description ?? `${JSON.stringify(config, null, 2)}\n` }),
       ...format.tokenizerFiles,
       [GENERATION_FILE]: `${JSON.stringify({ eos_token_id: [...format.ends] })}\n`,

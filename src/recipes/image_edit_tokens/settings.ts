@@ -12,7 +12,7 @@ import { policyRules } from '../policy_rules.js';
 import { sourcesOf, type Need, type TrainedRecipe } from '../recipe.js';
 import { noLabelledWords, rewardRules } from '../reward_rules.js';
 import { decoderFields, decoderNeeds, neededModel } from '../token_policy.js';
-import { groupRules, sharedRules, wholeBatches } from '../training_rules.js';
+import { tokenGroupRules, sharedRules, wholeBatches } from '../training_rules.js';
 
 const policy = section(
   'The token policy.',
@@ -76,7 +76,7 @@ export const imageEditTokens: TrainedRecipe<ImageEditSettings> = {
   name: 'image_edit_tokens',
   trainer: 'this program',
   schema,
-  rules: [...groupRules, wholeBatches, ...sharedRules, ...policyRules, ...rewardRules, noLabelledWords],
+  rules: [...tokenGroupRules, wholeBatches, ...sharedRules, ...policyRules, ...rewardRules, noLabelledWords],
   models: ['environment.model', 'policy.tokenizer', 'policy.model'],
   tokenizers: ['policy.tokenizer'],
   engines: ['policy.engine', 'environment.engine'],

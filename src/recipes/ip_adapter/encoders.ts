@@ -1,7 +1,7 @@
-/** Encoders without weights, for the tiny world: the letters of a quoted word, the pixels of a style image, and pixels as latents. */
+/** Encoders without weights, for the tiny world: the letters of a quoted word, and the pixels of a style image. */
 import { DataError } from '../../core/errors.js';
 import type { RgbImage } from '../../core/image.js';
-import type { Planes } from '../../policies/flow/packing.js';
+import { toUnit } from '../../core/planes.js';
 import { targetOf } from '../../rewards/terms/ocr/similarity.js';
 
 const LETTERS = 'ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789';
@@ -57,25 +57,4 @@ export function encodeStyle({ width, height, data }: RgbImage): Float32Array {
     }
   }
   return out;
-}
-
-/** A byte from -1 to 1. */
-const toUnit = (byte: number): number => byte / 127.5 - 1;
-
-/** A picture as three planes from -1 to 1. */
-export function toPlanes({ width, height, data }: RgbImage): Planes {
-  const size = width * height;
-  const planes = Float32Array.from({ length: 3 * size }, (_, at) =>
-    toUnit(data[(at % size) * 3 + Math.floor(at / size)]),
-  );
-  return { channels: 3, width, height, data: planes };
-}
-
-/** Planes as a picture; what lies beyond its range is cut off. */
-export function toImage({ width, height, data: planes }: Planes): RgbImage {
-  const size = width * height;
-  const data = Uint8Array.from({ length: 3 * size }, (_, at) =>
-    Math.max(0, Math.min(255, Math.round((planes[(at % 3) * size + Math.floor(at / 3)] + 1) * 127.5))),
-  );
-  return { width, height, data };
 }

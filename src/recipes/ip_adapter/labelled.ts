@@ -1,19 +1,29 @@
 /** Labelled pictures as supervised training takes them: at drawn noise levels the velocity that leads from noise to the picture (flow matching). */
 import { RandomStream } from '../../core/random.js';
 import type { FlowAction, FlowAnswer } from '../../policies/flow/batch.js';
+import { unconditional } from '../../policies/flow/rows.js';
 import { velocityGaussian } from '../../policies/flow/steps.js';
+import type { FlowSftSettings } from '../../schema/algorithm.js';
 import type { Labelled } from '../../train/supervised.js';
 import type { InpaintPrompt, InpaintTask } from './task.js';
 
 export type LabelledPicture = Labelled<InpaintPrompt, FlowAnswer>;
 
-/** The batch of an iteration: every picture at one noise level, drawn evenly. */
-export function trainingBatch(task: InpaintTask, size: number, iteration: number): Promise<LabelledPicture[]> {
+/** The batch of an iteration: every picture at one noise level, drawn evenly, a share of them without words and style. */
+export function trainingBatch(
+  task: InpaintTask,
+  { batch_size: size, condition_dropout: dropout }: Pick<FlowSftSettings['sft'], 'batch_size' | 'condition_dropout'>,
+  iteration: number,
+): Promise<LabelledPicture[]> {
+  const { seed } = task.settings;
   const first = (iteration - 1) * size;
   return Promise.all(
     Array.from({ length: size }, async (_, i) => {
-      const random = new RandomStream(task.settings.seed, 'noise levels', first + i);
-      return labelled(task, await task.prompt(first + i), random.uniform(), random);
+      const random = new RandomStream(seed, 'noise levels', first + i);
+      const prompt = await task.prompt(first + i);
+      const isBare = new RandomStream(seed, 'condition dropout', first + i).uniform() < dropout;
+      const shown = isBare ? { ...prompt, flow: unconditional(prompt.flow) } : prompt;
+      return labelled(task, shown, random.uniform(), random);
     }),
   );
 }
@@ -27,7 +37,7 @@ export function heldOutBatch(task: InpaintTask, prompts: number): Promise<Labell
         const random = new RandomStream('held-out noise', i);
         // Neighbours in the set lie far apart in noise.
         const level = ((i * GOLDEN) % 1) * (1 - 1 / count) + 0.5 / count;
-        return labelled(task, await task.promptOf(source.read(i)), level, random);
+        return labelled(task, await task.promptAt(source, i), level, random);
       });
     }),
   );
@@ -35,9 +45,17 @@ export function heldOutBatch(task: InpaintTask, prompts: number): Promise<Labell
 
 const GOLDEN = 0.6180339887498949;
 
-/** x = (1 - sigma) x0 + sigma eps, of which the velocity eps - x0 is learnt. */
-function labelled(task: InpaintTask, prompt: InpaintPrompt, sigma: number, random: RandomStream): LabelledPicture {
-  const latents = task.labelLatents(prompt);
+/**
+ * x = (1 - sigma) x0 + sigma eps, of which the velocity eps - x0 is learnt. A model that predicts x0 errs by 1 / sigma as much in the velocity:
+ * its loss is weighed by sigma^2, which makes it the error of x0.
+ */
+async function labelled(
+  task: InpaintTask,
+  prompt: InpaintPrompt,
+  sigma: number,
+  random: RandomStream,
+): Promise<LabelledPicture> {
+  const latents = await prompt.wanted();
   const noise = latents.map(() => random.normal());
   const action: FlowAction = {
     sigma,
@@ -48,6 +66,6 @@ function labelled(task: InpaintTask, prompt: InpaintPrompt, sigma: number, rando
   return {
     prompt,
     answer: { actions: [action], latents, logProbs: new Float32Array(1), finished: true },
-    weights: Float32Array.of(1),
+    weights: Float32Array.of(task.predictsSample ? sigma ** 2 : 1),
   };
 }

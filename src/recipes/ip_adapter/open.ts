@@ -1,12 +1,13 @@
 /** Opens `ip_adapter`: a flow-matching image model that paints into masked pictures. */
 import { DataError, InternalError } from '../../core/errors.js';
 import { sessionOptions } from '../../engines/onnx/session_options.js';
+import { AutoencoderCodec, pixelCodec, type PictureCodec } from '../../environments/picture_codec.js';
 import { modelFolder, type RunResolver } from '../../models/reference.js';
-import type { FlowTransformerConfig } from '../../nets/flow/config.js';
-import { describeFlowTransformer } from '../../nets/flow/files.js';
+import type { FlowTransformerConfig, IpAdapterConfig } from '../../nets/flow/config.js';
 import type { FlowAnswer } from '../../policies/flow/batch.js';
 import { flowModelTypes } from '../../policies/flow/model_types.js';
-import { initFlow, loadFlow, type FlowModel } from '../../policies/flow/model.js';
+import { describeFlowModel, loadFlow, requireUnconditional } from '../../policies/flow/load.js';
+import { initFlow, type FlowModel } from '../../policies/flow/model.js';
 import { FlowPolicy } from '../../policies/flow/policy.js';
 import type { FlowSampling } from '../../policies/flow/sampler.js';
 import { asksJudge } from '../../rewards/score/choice.js';
@@ -17,7 +18,8 @@ import type { Training } from '../../train/loop.js';
 import type { OpenRecipe } from '../../train/opener.js';
 import { scheduleOf } from '../../train/schedule.js';
 import { SupervisedTraining } from '../../train/supervised.js';
-import { makeData } from './data.js';
+import { makeSigns } from '../sign_data.js';
+import { styleWidth } from './encoders.js';
 import { heldOutBatch, trainingBatch } from './labelled.js';
 import type { IpAdapterSettings } from './settings.js';
 import { initConfig, InpaintTask, type InpaintPrompt } from './task.js';
@@ -25,8 +27,10 @@ import { initConfig, InpaintTask, type InpaintPrompt } from './task.js';
 async function open(settings: IpAdapterSettings, bench: Bench): Promise<Training> {
   const { algorithm, policy, optimizer, reward, rollout, validation } = settings;
   const { group, judge, checkpoint, resolveRun } = bench;
-  const model = startingModel(settings, resolveRun);
-  const task = InpaintTask.open(settings, model.config);
+  const codec = codecOf(settings, resolveRun);
+  const model = startingModel(settings, resolveRun, codec);
+  requireUnconditional(model.config, rollout.guidance_scale);
+  const task = InpaintTask.open(settings, model.config, codec);
   noteDatasets(bench, settings.data, task.sources);
   const trained = new FlowPolicy({
     model,
@@ -48,7 +52,7 @@ async function open(settings: IpAdapterSettings, bench: Bench): Promise<Training
       policy: trained,
       schedule,
       sft: algorithm.sft,
-      batch: (iteration) => trainingBatch(task, algorithm.sft.batch_size, iteration),
+      batch: (iteration) => trainingBatch(task, algorithm.sft, iteration),
       heldOutBatch: () => heldOutBatch(task, validation.prompts),
       heldOut,
       checkpoint,
@@ -60,12 +64,14 @@ async function open(settings: IpAdapterSettings, bench: Bench): Promise<Training
     });
   }
   if (collector === null || heldOut === null) throw new InternalError('learning from rewards without a reward');
-  return openGrpo({ ...settings, algorithm }, bench, {
+  // Of Gaussians the divergence is known, and nothing is estimated.
+  return openGrpo({ ...settings, algorithm: { ...algorithm, kl_estimator: 'k3' } }, bench, {
     ...collector,
     heldOut,
     how: manners(settings).sampled,
     schedule,
     trained: (_iteration, _prompt, { actions }) => new Float32Array(actions.length).fill(1),
+    minibatchesOf: 'actions',
     // What clipping would notice.
     mismatchAlarm: (algorithm.clip_range ?? CLIP_RANGE) / 10,
   });
@@ -80,7 +86,7 @@ function manners({
   rollout,
   validation,
 }: IpAdapterSettings): Record<'sampled', FlowSampling> & Partial<Record<'greedy', FlowSampling>> {
-  const { num_steps, eval_num_steps, noise_level, timestep_fraction, sde_window, guidance_scale } = rollout;
+  const { num_steps, eval_num_steps, noise_level, timestep_fraction, sde_window, guidance_scale, same_latent } = rollout;
   const { sigmas } = flowModelTypes[policy.model_type];
   const sampled: FlowSampling = {
     sigmas: (tokens) => sigmas(num_steps, tokens),
@@ -88,30 +94,70 @@ function manners({
     fraction: timestep_fraction,
     window: sde_window,
     guidance: guidance_scale,
+    sameLatent: same_latent,
   };
   if (!validation.greedy) return { sampled };
   return { sampled, greedy: { ...sampled, sigmas: (tokens) => sigmas(eval_num_steps, tokens), noiseLevel: 0 } };
 }
 
+/** What is between pictures and latents. Raises CheckpointError where the autoencoder cannot be read. */
+function codecOf({ policy }: Pick<IpAdapterSettings, 'policy'>, resolveRun: RunResolver): PictureCodec {
+  const { vae } = policy.parts;
+  if (vae === null) return pixelCodec;
+  return AutoencoderCodec.open(modelFolder(vae, resolveRun), sessionOptions(policy.engine));
+}
+
 /** Raises CheckpointError as `loadFlow` does. */
-function startingModel(
-  { policy, seed }: Pick<IpAdapterSettings, 'policy' | 'seed'>,
-  resolveRun: RunResolver,
-): FlowModel {
-  if (policy.model !== null) return loadFlow(modelFolder(policy.model, resolveRun), policy.train);
-  if (policy.init === null) throw new DataError('policy.model and policy.init are both null');
-  return initFlow(initConfig(policy.init), policy.train, seed);
+function startingModel(settings: IpAdapterSettings, resolveRun: RunResolver, codec: PictureCodec): FlowModel {
+  const model = loadedModel(settings, resolveRun, codec);
+  const { config } = model;
+  return { ...model, config: { ...config, condition_dropout: dropoutSeen(config, settings) } };
+}
+
+function loadedModel({ policy, seed }: IpAdapterSettings, resolveRun: RunResolver, codec: PictureCodec): FlowModel {
+  const { model, init, train, lora } = policy;
+  if (model !== null) {
+    const imagePrompt = imagePromptOf(policy);
+    return loadFlow(modelFolder(model, resolveRun), { trains: train, lora, imagePrompt, seed });
+  }
+  if (init === null) throw new DataError('policy.model and policy.init are both null');
+  if (train === 'lora') throw new InternalError('LoRA over random weights');
+  return initFlow(initConfig(init, codec), train, seed);
+}
+
+/** The share of pictures without words that a model has seen once the run is through; null for one that others made, of which it is not known. */
+function dropoutSeen(
+  { condition_dropout: before }: FlowTransformerConfig,
+  { algorithm, policy }: IpAdapterSettings,
+): number | null {
+  if (before === null && policy.model !== null) return null;
+  return Math.max(before ?? 0, algorithm.type === 'sft' ? algorithm.sft.condition_dropout : 0);
+}
+
+/** The IP-Adapter that is begun on a model that has none. */
+function imagePromptOf({ ip_adapter }: IpAdapterSettings['policy']): IpAdapterConfig | null {
+  return ip_adapter === null ? null : { ...ip_adapter, image_embed_dim: styleWidth };
 }
 
 /** Its architecture alone. */
-function startingConfig({ policy }: Pick<IpAdapterSettings, 'policy'>, resolveRun: RunResolver): FlowTransformerConfig {
-  if (policy.model !== null) return describeFlowTransformer(modelFolder(policy.model, resolveRun));
+function startingConfig(
+  { policy }: Pick<IpAdapterSettings, 'policy'>,
+  resolveRun: RunResolver,
+  codec: PictureCodec,
+): FlowTransformerConfig {
+  if (policy.model !== null) {
+    const config = describeFlowModel(modelFolder(policy.model, resolveRun));
+    return { ...config, ip_adapter: config.ip_adapter ?? imagePromptOf(policy) };
+  }
   if (policy.init === null) throw new DataError('policy.model and policy.init are both null');
-  return initConfig(policy.init);
+  return initConfig(policy.init, codec);
 }
 
 export const ipAdapter: OpenRecipe<IpAdapterSettings> = {
-  makeData,
+  makeData: makeSigns,
   open,
-  openTask: async (settings, resolveRun) => InpaintTask.open(settings, startingConfig(settings, resolveRun)),
+  openTask: async (settings, resolveRun) => {
+    const codec = codecOf(settings, resolveRun);
+    return InpaintTask.open(settings, startingConfig(settings, resolveRun, codec), codec);
+  },
 };

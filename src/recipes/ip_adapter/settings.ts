@@ -5,16 +5,28 @@ import { reward } from '../../rewards/schema/reward.js';
 import { flowAlgorithm } from '../../schema/algorithm.js';
 import { inpaintData } from '../../schema/data.js';
 import { idleWhere, positive, positiveInteger, count, result, section, type ReadSettings } from '../../schema/mark.js';
-import { engine } from '../../schema/model.js';
+import { engine, lora } from '../../schema/model.js';
 import { taskField, trainedFields } from '../../schema/run.js';
-import { flowRollout } from '../../schema/training.js';
+import { flowRollout, flowValidation } from '../../schema/training.js';
 import { lossColumns, rewardColumns } from '../columns.js';
-import { flowActivations, flowModelParameters, trainingBytes } from '../memory.js';
+import {
+  flowActivations,
+  flowAdapterParameters,
+  flowModelParameters,
+  imagePromptParameters,
+  trainingBytes,
+} from '../memory.js';
 import { sourcesOf, type FlowModelShape, type Need, type ShapeOf, type TrainedRecipe } from '../recipe.js';
 import { noLabelledWords, rewardRules } from '../reward_rules.js';
+import { isObject } from '../../schema/walk.js';
 import { number, problem, type Problem, type Reader } from '../rules.js';
 import { idleClip, optionalModel } from '../token_policy.js';
 import { groupRules, sharedRules } from '../training_rules.js';
+
+const imagePrompt = z.strictObject({
+  tokens: result('How many.', positiveInteger.default(4)),
+  scale: result('What their attention is multiplied by.', positive.default(1)),
+});
 
 const init = section(
   "A flow transformer from random weights: its architecture in the words of diffusers' FluxTransformer2DModel.",
@@ -31,12 +43,7 @@ const init = section(
     ),
     ip_adapter: section(
       'The IP-Adapter: tokens of the style image that every joint block attends to besides; null means none.',
-      z
-        .strictObject({
-          tokens: result('How many.', positiveInteger.default(4)),
-          scale: result('What their attention is multiplied by.', positive.default(1)),
-        })
-        .nullable(),
+      imagePrompt.nullable(),
     ),
   }),
 );
@@ -57,8 +64,17 @@ const policy = section(
       z.enum(['tiny', 'flux', 'qwen']).default('tiny'),
     ),
     train: result(
-      'What training changes: the IP-Adapter alone, or all weights.',
-      z.enum(['adapter', 'all']).default('adapter'),
+      "What training changes: 'adapter', the IP-Adapter alone, 'lora', adapters beside its linear layers as policy.lora says, or 'all' weights. A checkpoint of the first two holds what is trained alone, and names the model that it stands on.",
+      z.enum(['adapter', 'lora', 'all']).default('adapter'),
+    ),
+    lora: lora
+      .nullable()
+      .default(null)
+      .meta({ ...lora.meta(), absent: null }),
+    ip_adapter: section(
+      'The IP-Adapter that is begun on a model that has none: tokens of the style image that every joint block attends to besides; null: the one that the model has.',
+      imagePrompt.nullable().default(null),
+      { absent: null },
     ),
     parts: section(
       'The frozen models around it.',
@@ -80,6 +96,7 @@ const supervised = (read: ReadSettings): boolean => read('algorithm.type') === '
 const schema = z.strictObject({
   ...trainedFields,
   ...taskField('ip_adapter'),
+  validation: flowValidation,
   algorithm: flowAlgorithm,
   rollout: idleWhere(supervised, flowRollout),
   policy,
@@ -92,24 +109,38 @@ export const ipAdapter: TrainedRecipe<IpAdapterSettings> = {
   name: 'ip_adapter',
   trainer: 'this program',
   schema,
-  rules: [...groupRules, ...sharedRules, start, scratch, signs, window, unused, ...rewardRules, noLabelledWords],
-  models: ['policy.model'],
+  rules: [
+    ...groupRules,
+    ...sharedRules,
+    start,
+    scratch,
+    adapters,
+    signs,
+    window,
+    unused,
+    ...rewardRules,
+    noLabelledWords,
+  ],
+  models: ['policy.parts.vae', 'policy.model'],
   tokenizers: [],
   engines: ['policy.engine'],
   reward: (settings) => settings.reward,
   sampler: () => null,
   parameters: (settings, shapeOf) => {
     const shape = shapeOfModel(settings, shapeOf);
-    return shape === null ? null : flowModelParameters(shape);
+    return shape === null ? null : trainedOf(settings, shape);
   },
   memory: (settings, shapeOf) => {
     const { optimizer, algorithm, data } = settings;
     const shape = shapeOfModel(settings, shapeOf);
-    if (shape === null || data.tiny === null) return null;
-    const tokens = (data.tiny.width * data.tiny.height) / shape.patch ** 2 + data.tiny.letters;
+    if (shape === null) return null;
+    const { width, height } = data.tiny ?? ASSUMED_SIZE;
+    const tokens = (width * height) / shape.patch ** 2 + (data.tiny?.letters ?? ASSUMED_TEXT);
     const copies = (optimizer.ema_decay === null ? 0 : 1) + (algorithm.type === 'sft' ? 0 : 1);
     const activations = flowActivations(shape, optimizer.per_device_batch_size, tokens);
-    return trainingBytes(flowModelParameters(shape), activations, copies);
+    const trained = trainedOf(settings, shape);
+    const frozen = settings.policy.train === 'all' ? 0 : flowModelParameters(shape) + imagePromptParameters(shape);
+    return trainingBytes(trained, activations, copies, frozen, 1);
   },
   shape: shapeOfModel,
   stepsPerIteration: ({ algorithm }) => (algorithm.type === 'sft' ? 1 : algorithm.inner_epochs * algorithm.minibatches),
@@ -126,9 +157,11 @@ export const ipAdapter: TrainedRecipe<IpAdapterSettings> = {
       : { key: 'algorithm.sft.patience', value: algorithm.sft.patience },
   tinyData: ({ data: { dir, tiny } }) => (tiny === null ? null : join(dir, tiny.folder)),
   // The model without a text encoder reads what a prompt quotes, whatever scores it.
-  needs: ({ data, policy: { model, train } }) => [
-    ...sourcesOf(data).map(({ path }): Need => ({ kind: 'self_bench', path, quoted: true })),
-    ...(typeof model === 'string' ? [{ kind: 'flow_transformer', folder: model, trains: train } as const] : []),
+  needs: ({ data, policy: { model, init, train, lora, ip_adapter } }) => [
+    ...sourcesOf(data).map(({ path }): Need => ({ kind: 'self_bench', path, quoted: true, side: init?.patch ?? 1 })),
+    ...(typeof model === 'string'
+      ? [{ kind: 'flow_model', folder: model, trains: train, lora, begun: ip_adapter } as const]
+      : []),
   ],
   warnings: idleClip,
   missing: ({ policy }) => [
@@ -143,27 +176,49 @@ export const ipAdapter: TrainedRecipe<IpAdapterSettings> = {
           `policy.model_type '${policy.model_type}': its transformer is computed, but not yet the VAE and the encoders around it (policy.parts); at laptop size: --with configs/lib/ip_adapter_tiny.libsonnet`,
         ]),
     ...Object.entries(policy.parts).flatMap(([name, reference]) =>
-      reference === null ? [] : [`policy.parts.${name}: this version computes none; set it to null`],
+      reference === null || name === 'vae' ? [] : [`policy.parts.${name}: this version computes none; set it to null`],
     ),
   ],
 };
 
-function shapeOfModel(
-  { policy: { init, model } }: Pick<IpAdapterSettings, 'policy'>,
-  shapeOf: ShapeOf,
-): FlowModelShape | null {
+/** Pictures whose size nobody says, in pixels, and the tokens of a text. */
+const ASSUMED_SIZE = { width: 512, height: 512 };
+const ASSUMED_TEXT = 512;
+/** Numbers that the tiny world's encoders make of a letter beside its place, and of a style image. */
+const LETTER_WIDTH = 37;
+const STYLE_WIDTH = 48;
+
+/** How many parameters training changes. */
+function trainedOf({ policy: { train, lora } }: Pick<IpAdapterSettings, 'policy'>, shape: FlowModelShape): number {
+  const imagePrompt = imagePromptParameters(shape);
+  switch (train) {
+    case 'all':
+      return flowModelParameters(shape) + imagePrompt;
+    case 'adapter':
+      return imagePrompt;
+    case 'lora':
+      return flowAdapterParameters(shape, lora?.rank ?? 0);
+  }
+}
+
+function shapeOfModel({ policy }: Pick<IpAdapterSettings, 'policy'>, shapeOf: ShapeOf): FlowModelShape | null {
+  const { init, model } = policy;
+  const begun = init?.ip_adapter ?? policy.ip_adapter;
+  const imagePrompt = begun === null ? null : { tokens: begun.tokens, width: STYLE_WIDTH };
   if (init === null) {
     const found = model === null ? null : shapeOf(model);
-    return found?.kind === 'flow' ? found : null;
+    return found?.kind === 'flow' ? { ...found, imagePrompt: found.imagePrompt ?? imagePrompt } : null;
   }
-  const {
-    num_attention_heads: heads,
-    attention_head_dim,
-    num_layers: layers,
-    num_single_layers: singleLayers,
-    patch,
-  } = init;
-  return { kind: 'flow', width: heads * attention_head_dim, heads, layers, singleLayers, patch };
+  return {
+    kind: 'flow',
+    width: init.num_attention_heads * init.attention_head_dim,
+    heads: init.num_attention_heads,
+    layers: init.num_layers,
+    singleLayers: init.num_single_layers,
+    textWidth: LETTER_WIDTH + init.text_length,
+    patch: init.patch,
+    imagePrompt,
+  };
 }
 
 /** A policy starts from a checkpoint or from random weights. */
@@ -202,12 +257,16 @@ function window(read: Reader): Problem[] {
 function scratch(read: Reader): Problem[] {
   if (read('policy.init') === null || read('policy.init') === undefined) return [];
   const depth = number(read, 'policy.init.attention_head_dim');
+  const train = read('policy.train');
   return [
-    ...(read('policy.train') === 'adapter'
+    ...(train === 'adapter' || train === 'lora'
       ? problem(
           'policy.train',
-          "found 'adapter' with policy.init, whose other weights nobody has trained; allowed: 'all', or 'adapter' with policy.model",
+          `found '${train}' with policy.init, whose other weights nobody has trained; allowed: 'all', or '${train}' with policy.model`,
         )
+      : []),
+    ...(isObject(read('policy.ip_adapter'))
+      ? problem('policy.ip_adapter', 'found with policy.init, which says it itself; allowed: policy.init.ip_adapter')
       : []),
     ...(depth === null || (depth >= 6 && depth % 2 === 0)
       ? []
@@ -215,6 +274,29 @@ function scratch(read: Reader): Problem[] {
           'policy.init.attention_head_dim',
           `found ${depth}; allowed: an even number of at least 6, as positions need`,
         )),
+  ];
+}
+
+/** Adapters are trained where they are asked for, and asked for where they are trained. */
+function adapters(read: Reader): Problem[] {
+  const [train, rank] = [read('policy.train'), read('policy.lora')];
+  if (train === undefined || rank === undefined) return [];
+  return [
+    ...(train === 'lora' && rank === null
+      ? problem('policy.lora', "found null with policy.train 'lora'; allowed: {} for its defaults, or {rank, alpha, …}")
+      : []),
+    ...(train !== 'lora' && rank !== null
+      ? problem(
+          'policy.train',
+          `found ${JSON.stringify(train)} with policy.lora, which is then not trained; allowed: 'lora', or policy.lora: null`,
+        )
+      : []),
+    ...(train === 'lora' && isObject(read('policy.ip_adapter'))
+      ? problem(
+          'policy.ip_adapter',
+          "found with policy.train 'lora', which would leave it as it begins, without effect; allowed: null",
+        )
+      : []),
   ];
 }
 
@@ -237,15 +319,22 @@ function signs(read: Reader): Problem[] {
 /** Settings that this recipe cannot follow. */
 function unused(read: Reader): Problem[] {
   const guidance = number(read, 'rollout.guidance_scale');
+  const dropout = number(read, 'algorithm.sft.condition_dropout');
   return [
     ...(read('optimizer.gradient_checkpointing') === true
       ? problem('optimizer.gradient_checkpointing', 'found true, which flow models do not do; allowed: false')
       : []),
-    ...(guidance === null
-      ? []
-      : problem(
+    ...(guidance !== null && dropout === 0
+      ? problem(
           'rollout.guidance_scale',
-          `found ${guidance}, but the model has no unconditional branch: supervised training leaves no words and no style out; allowed: null`,
-        )),
+          `found ${guidance} with algorithm.sft.condition_dropout 0, which leaves the model without the unconditional branch that guidance is measured from; allowed: null, or a dropout such as 0.1`,
+        )
+      : []),
+    ...(guidance !== null && isObject(read('policy.init')) && dropout === null
+      ? problem(
+          'rollout.guidance_scale',
+          `found ${guidance} with policy.init, whose model has no unconditional branch yet; allowed: null, or policy.model`,
+        )
+      : []),
   ];
 }

@@ -1,19 +1,24 @@
 /** The task of `ip_adapter`: inpainting samples, their conditions for the flow model, and its latents as pictures. */
-import { CheckpointError, DataError, RunError } from '../../core/errors.js';
+import { LRUCache } from 'lru-cache';
+import { belowFolder } from '../../config/hash.js';
+import { CheckpointError, RunError } from '../../core/errors.js';
 import type { RgbImage } from '../../core/image.js';
+import type { Planes } from '../../core/planes.js';
 import { halfToFloat, narrow } from '../../core/safetensors.js';
 import { readTriplet, styleCrop, type Triplet } from '../../data/inpainting.js';
+import { requireWhole } from '../../data/inpainting_look.js';
 import { createSampler, type Sampler } from '../../data/sampler.js';
 import { openSelfBench, type InpaintSample } from '../../data/self_bench.js';
 import type { SampleSource } from '../../data/types.js';
+import type { PictureCodec } from '../../environments/picture_codec.js';
 import { velocityWidth, type FlowTransformerConfig } from '../../nets/flow/config.js';
 import type { FlowAnswer, FlowAsked } from '../../policies/flow/batch.js';
-import { beside, pack, unpack, unshuffle, type Planes } from '../../policies/flow/packing.js';
+import { beside, pack, unpack, unshuffle } from '../../policies/flow/packing.js';
 import type { RecordedEpisode } from '../../run/episodes.js';
 import type { Answers, Prompt, PromptSource, Rendered, Task } from '../../scoring/task.js';
 import { nameSources, type NamedSource } from '../named_sources.js';
-import { placesOf } from './data.js';
-import { encodeLetters, encodeStyle, letterWidth, styleWidth, toImage, toPlanes } from './encoders.js';
+import { placesOf } from '../sign_data.js';
+import { encodeLetters, encodeStyle, letterWidth, styleWidth } from './encoders.js';
 import type { IpAdapterSettings } from './settings.js';
 
 /** A prompt of the task, ready for the policy. */
@@ -22,16 +27,25 @@ export interface InpaintPrompt extends Prompt, FlowAsked {
   readonly pictures: Pick<Triplet, 'source' | 'ref'>;
   /** Of the latents. */
   readonly size: Omit<Planes, 'data'>;
+  /** [N, C] of the wanted picture, as the model would leave it. */
+  readonly wanted: () => Promise<Float32Array>;
 }
 
-const CHANNELS = 3;
+/** Prompts are kept up to so many bytes: small datasets are decoded and encoded once. */
+const KEPT_BYTES = 2 ** 28;
+/** What stands for pixels that are to be painted: the middle of their range. */
+const LEFT_OUT = 128;
 
 export class InpaintTask implements Task<InpaintPrompt, FlowAnswer> {
   readonly validation: readonly PromptSource<InpaintPrompt>[];
+  readonly #kept = new Map<SampleSource<InpaintSample>, LRUCache<number, Promise<InpaintPrompt>>>();
+  /** About what a prompt takes. */
+  #bytes = 1;
 
   private constructor(
     readonly settings: IpAdapterSettings,
     private readonly config: FlowTransformerConfig,
+    private readonly codec: PictureCodec,
     private readonly train: readonly SampleSource<InpaintSample>[],
     private readonly sampler: Sampler,
     /** Held-out samples, in the order of `validation`. */
@@ -40,17 +54,21 @@ export class InpaintTask implements Task<InpaintPrompt, FlowAnswer> {
     this.validation = heldOut.map(({ name, source }) => ({
       name,
       length: source.length,
-      prompt: (index) => this.promptOf(source.read(index)),
+      prompt: (index) => this.promptAt(source, index),
     }));
   }
 
-  /** Opens the datasets. Raises DataError naming what is missing. */
-  static open(settings: IpAdapterSettings, config: FlowTransformerConfig): InpaintTask {
+  /** Opens the datasets. Raises DataError naming what is missing, and CheckpointError for a model that was made for other latents. */
+  static open(settings: IpAdapterSettings, config: FlowTransformerConfig, codec: PictureCodec): InpaintTask {
     const { data, seed } = settings;
     const placed = placesOf(settings);
-    const places = placesRead(config);
+    const places = placesRead(config, codec);
     const open = ({ path }: { readonly path: string }): SampleSource<InpaintSample> =>
-      openSelfBench(placed(path), (prompt, where) => void encodeLetters(prompt, places, where));
+      openSelfBench(
+        placed(path),
+        (prompt, where) => void encodeLetters(prompt, places, where),
+        belowFolder(data.dir, path),
+      );
     const train = data.train.map(open);
     const coefficients = data.train.flatMap(({ coefficient }) => (coefficient === null ? [] : [coefficient]));
     const sampler = createSampler(train, { seed, coefficients });
@@ -58,7 +76,12 @@ export class InpaintTask implements Task<InpaintPrompt, FlowAnswer> {
       data.validation.map(({ path }) => path),
       data.validation.map(open),
     );
-    return new InpaintTask(settings, config, train, sampler, heldOut);
+    return new InpaintTask(settings, config, codec, train, sampler, heldOut);
+  }
+
+  /** Whether the model predicts the clean latents. */
+  get predictsSample(): boolean {
+    return this.config.prediction === 'sample';
   }
 
   get promptsPerIteration(): number {
@@ -73,55 +96,65 @@ export class InpaintTask implements Task<InpaintPrompt, FlowAnswer> {
 
   prompt(globalIndex: number): Promise<InpaintPrompt> {
     const place = this.sampler.at(globalIndex);
-    return this.promptOf(this.train[place.source].read(place.index));
+    return this.promptAt(this.train[place.source], place.index);
+  }
+
+  /** The prompt of a sample. Raises as `#promptOf`. */
+  promptAt(source: SampleSource<InpaintSample>, index: number): Promise<InpaintPrompt> {
+    let ofSource = this.#kept.get(source);
+    if (ofSource === undefined) {
+      ofSource = new LRUCache({ maxSize: KEPT_BYTES, sizeCalculation: () => this.#bytes });
+      this.#kept.set(source, ofSource);
+    }
+    const known = ofSource.get(index);
+    if (known !== undefined) return known;
+    const asked = this.#promptOf(source.read(index));
+    ofSource.set(index, asked);
+    asked.catch(() => ofSource.delete(index));
+    return asked;
   }
 
   /** Raises DataError for a sample that cannot be read, whose sides are no whole patches, or whose prompt the model cannot read. */
-  async promptOf(sample: InpaintSample): Promise<InpaintPrompt> {
+  async #promptOf(sample: InpaintSample): Promise<InpaintPrompt> {
     const triplet = await readTriplet(sample);
     const { width, height } = triplet.source;
     const patch = this.#patch;
-    if (width % patch !== 0 || height % patch !== 0) {
-      throw new DataError(`a picture of ${width}x${height} pixels is no whole number of patches of ${patch}`, {
-        where: sample.paths.source,
-        next: `Bring the pictures to sides that are multiples of ${patch}.`,
-      });
-    }
+    const { channels, reduction } = this.codec;
+    requireWhole(triplet.source, patch * reduction, sample.paths.source);
+    const size = { channels, width: width / reduction, height: height / reduction };
+    let wanted: Promise<Float32Array> | null = null;
+    this.#bytes = 4 * 3 * width * height;
     return {
       id: sample.id,
       instruction: sample.prompt,
       sourcePng: () => Promise.resolve(sample.sourcePng),
       pictures: { source: triplet.source, ref: triplet.ref },
-      size: { channels: CHANNELS, width, height },
+      size,
+      wanted: () => (wanted ??= this.codec.encode([triplet.ref]).then(([planes]) => pack(planes, patch))),
       flow: {
-        rows: height / patch,
-        columns: width / patch,
-        text: encodeLetters(sample.prompt, placesRead(this.config), sample.id),
+        rows: size.height / patch,
+        columns: size.width / patch,
+        text: encodeLetters(sample.prompt, placesRead(this.config, this.codec), sample.id),
         pooled: null,
         imageFeatures: this.#styleOf(sample, triplet),
-        context: contextOf(triplet, patch),
+        context: await this.#contextOf(triplet, size),
       },
     };
   }
 
-  /** The wanted picture as the model would leave it. */
-  labelLatents({ pictures: { ref } }: InpaintPrompt): Float32Array {
-    return pack(toPlanes(ref), this.#patch);
-  }
-
   async render(chunk: readonly Answers<InpaintPrompt, FlowAnswer>[]): Promise<Rendered[][]> {
-    return chunk.map(({ prompt, answers, keys }) =>
-      answers.map(({ latents, finished }, i): Rendered => {
+    return Promise.all(
+      chunk.map(async ({ prompt, answers, keys }) => {
         const { instruction, size } = prompt;
         const { source, ref: truth } = prompt.pictures;
         // What is judged is what is recorded, so that it can be judged again.
-        const half = narrow(latents, 'F16');
-        const edited = toImage(unpack(fromHalves(half), size, this.#patch));
-        return {
-          item: { key: keys[i], instruction, source, truth, edited, finished },
-          record: { latents: Buffer.from(half).toString('base64') },
+        const halves = answers.map(({ latents }) => narrow(latents, 'F16'));
+        const pictures = await this.codec.decode(halves.map((half) => unpack(fromHalves(half), size, this.#patch)));
+        return answers.map(({ finished }, i): Rendered => ({
+          item: { key: keys[i], instruction, source, truth, edited: pictures[i], finished },
+          record: { latents: Buffer.from(halves[i]).toString('base64') },
           caption: instruction,
-        };
+        }));
       }),
     );
   }
@@ -140,11 +173,24 @@ export class InpaintTask implements Task<InpaintPrompt, FlowAnswer> {
     return { truth: pictures.ref };
   }
 
-  async dispose(): Promise<void> {}
+  dispose(): Promise<void> {
+    return this.codec.dispose();
+  }
 
-  /** The side of a token's square, from the width of what the model gives. */
+  /** The side of a token's square of latents, from the width of what the model gives. */
   get #patch(): number {
-    return Math.sqrt(velocityWidth(this.config) / CHANNELS);
+    return Math.sqrt(velocityWidth(this.config) / this.codec.channels);
+  }
+
+  /** [N, C'] beside the latents' tokens: those of the picture with what is to be painted left out, and the mask of the pixels that each stands for. */
+  async #contextOf({ source, mask }: Triplet, size: Omit<Planes, 'data'>): Promise<Float32Array> {
+    const patch = this.#patch;
+    const { width, height, data } = mask;
+    const left = source.data.map((value, at) => (data[Math.floor(at / 3)] === 1 ? LEFT_OUT : value));
+    const [shown] = await this.codec.encode([{ width, height, data: left }]);
+    const masked: Planes = { channels: 1, width, height, data: Float32Array.from(data) };
+    const tokens = (size.width * size.height) / patch ** 2;
+    return beside(tokens, pack(shown, patch), pack(unshuffle(masked, this.codec.reduction), patch));
   }
 
   #styleOf(sample: InpaintSample, { ref, mask }: Triplet): Float32Array | null {
@@ -159,14 +205,14 @@ function fromHalves(bytes: Uint8Array): Float32Array {
 }
 
 /** Letters that a model reads. Raises CheckpointError for one that was not made for letters, pixels and the pixels of a style image. */
-function placesRead(config: FlowTransformerConfig): number {
-  const patch = Math.sqrt(velocityWidth(config) / CHANNELS);
+function placesRead(config: FlowTransformerConfig, { channels, reduction }: PictureCodec): number {
+  const patch = Math.sqrt(velocityWidth(config) / channels);
   const places = config.joint_attention_dim - letterWidth(0);
   const isOurs =
     config.architecture === 'flux' &&
     config.pooled_projection_dim === 0 &&
     Number.isInteger(patch) &&
-    config.in_channels === (2 * CHANNELS + 1) * patch ** 2 &&
+    config.in_channels === (2 * channels + reduction ** 2) * patch ** 2 &&
     places > 0 &&
     (config.ip_adapter === null || config.ip_adapter.image_embed_dim === styleWidth);
   if (isOurs) return places;
@@ -176,18 +222,11 @@ function placesRead(config: FlowTransformerConfig): number {
   });
 }
 
-/** [N, C'] beside the latents' tokens: the picture with what is to be painted left out, and the mask. */
-function contextOf({ source, mask }: Triplet, patch: number): Float32Array {
-  const { width, height } = source;
-  const shown = toPlanes(source);
-  const size = width * height;
-  const kept = { ...shown, data: shown.data.map((value, at) => (mask.data[at % size] === 1 ? 0 : value)) };
-  const masked: Planes = { channels: 1, width, height, data: Float32Array.from(mask.data) };
-  return beside(size / patch ** 2, pack(kept, patch), pack(unshuffle(masked, 1), patch));
-}
-
 /** The architecture of a model from random weights for these settings. */
-export function initConfig(init: NonNullable<IpAdapterSettings['policy']['init']>): FlowTransformerConfig {
+export function initConfig(
+  init: NonNullable<IpAdapterSettings['policy']['init']>,
+  { channels, reduction }: Pick<PictureCodec, 'channels' | 'reduction'>,
+): FlowTransformerConfig {
   const {
     num_layers,
     num_single_layers,
@@ -198,12 +237,12 @@ export function initConfig(init: NonNullable<IpAdapterSettings['policy']['init']
     prediction,
     ip_adapter,
   } = init;
-  const pixels = CHANNELS * patch ** 2;
+  const latents = channels * patch ** 2;
   const third = 2 * Math.floor(attention_head_dim / 6);
   return {
     architecture: 'flux',
-    in_channels: 2 * pixels + patch ** 2,
-    out_channels: pixels,
+    in_channels: 2 * latents + (reduction * patch) ** 2,
+    out_channels: latents,
     num_layers,
     num_single_layers,
     attention_head_dim,
@@ -212,6 +251,7 @@ export function initConfig(init: NonNullable<IpAdapterSettings['policy']['init']
     pooled_projection_dim: 0,
     guidance_embeds: false,
     prediction,
+    condition_dropout: null,
     axes_dims_rope: [attention_head_dim - 2 * third, third, third],
     ip_adapter: ip_adapter === null ? null : { ...ip_adapter, image_embed_dim: styleWidth },
   };

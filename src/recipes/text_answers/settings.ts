@@ -13,7 +13,7 @@ import { sourcesOf, type Need, type TrainedRecipe } from '../recipe.js';
 import { noImages, rewardRules, thoughtsOnce } from '../reward_rules.js';
 import { problem, type Problem, type Reader } from '../rules.js';
 import { decoderFields, decoderNeeds, optionalModel } from '../token_policy.js';
-import { groupRules, sharedRules, wholeBatches } from '../training_rules.js';
+import { tokenGroupRules, sharedRules, wholeBatches } from '../training_rules.js';
 
 const words = z.string().min(1);
 
@@ -82,7 +82,7 @@ export const textAnswers: TrainedRecipe<TextAnswersSettings> = {
   trainer: 'this program',
   schema,
   rules: [
-    ...groupRules,
+    ...tokenGroupRules,
     wholeBatches,
     ...sharedRules,
     ...policyRules,

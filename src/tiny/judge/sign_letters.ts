@@ -5,7 +5,7 @@
 import { inkCoverage, middlePlace, placeLetters, wordSize, type Place, type PlacedLetter } from '../world/signs.js';
 import { LRUCache } from 'lru-cache';
 import { must } from '../../core/errors.js';
-import { letterHeight, paperRows, type SignGeometry } from '../world/sign_scenes.js';
+import { letterHeight, paperRows, SPACING, type SignGeometry } from '../world/sign_scenes.js';
 import type { SeenSign } from './sign_eyes.js';
 
 /** Letters that are read, and what else a letter could be. */
@@ -112,8 +112,8 @@ function expect(word: string, geometry: SignGeometry, rows: number): Expected {
   const key = `${word} ${geometry.width}x${geometry.height}`;
   const known = kept.get(key);
   if (known !== undefined) return known;
-  const letters = placeLetters(word);
-  const place = middlePlace(letters, letterHeight(geometry), geometry.width, paperRows(geometry));
+  const letters = placeLetters(word, SPACING);
+  const place = middlePlace(letters, letterHeight(geometry), geometry.width, paperRows(geometry), SPACING);
   const drawn = inkCoverage(letters, place, geometry.width, rows);
   const slots = letters.map((_, at) => slotOf(letters, at, place, drawn, rows));
   const made = { width: geometry.width, rows, slots, drawn };
@@ -161,7 +161,7 @@ const MOST_MOVED = 1;
 
 /** Whether a sign has room for a word. Raises DataError for characters that no sign shows. */
 export function hasRoom(geometry: SignGeometry, word: string): boolean {
-  return wordSize(word, letterHeight(geometry)).width <= geometry.width;
+  return wordSize(word, letterHeight(geometry), SPACING).width <= geometry.width;
 }
 
 /** Reads a word that the sign has room for. Raises DataError for characters that no sign shows. */

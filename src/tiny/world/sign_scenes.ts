@@ -14,9 +14,10 @@ import { sha256, type RgbImage } from '../../core/image.js';
 import { encodePlainPng } from '../../core/png.js';
 import { RandomStream } from '../../core/random.js';
 import { memberName, SELF_BENCH_NAME, SUMS_NAME, type Member } from '../../data/self_bench.js';
+import type { TinySignSettings } from '../../schema/data.js';
 import type { Rgb } from './draw.js';
 import { foundPart, makePart, type Part } from './parts.js';
-import { drawSign, wordSize } from './signs.js';
+import { drawSign, wordSize, type Spacing } from './signs.js';
 
 /** Sizes in pixels. Everything on a sign goes with its height, so that a sign tells how it is to be read. */
 export interface SignGeometry {
@@ -38,12 +39,23 @@ export interface SignWorld {
   /** Letters of a word. */
   readonly letters: number;
   readonly alphabet: string;
+  /** Least and most strength of the ink on labelled signs, which are worn: 1 is that of a fresh one, 0 paper. Drawn evenly for each. */
+  readonly labelledInk: readonly [number, number];
   /** Signs in each split. */
   readonly sizes: Readonly<Record<SignSplit, number>>;
 }
 
+/** The world that settings ask for. */
+export function signWorld(settings: TinySignSettings): SignWorld {
+  const { seed, width, height, letters, alphabet, labelled_ink: labelledInk, counts } = settings;
+  return { seed, geometry: { width, height }, letters, alphabet, labelledInk, sizes: counts };
+}
+
 /** The smallest signs that both tesseract and PaddleOCR read, and the letters that neither takes for others. */
 export const DEFAULT_SIGN: SignGeometry = { width: 32, height: 16 };
+
+/** A letter looks the same wherever it stands: a small model learns it once. */
+export const SPACING: Spacing = 'cells';
 
 /** The rows of the strip at the lower edge: half of them paper, and the rest a bar of ink. */
 export function stripRows({ height }: SignGeometry): { readonly paper: number; readonly bar: number } {
@@ -86,12 +98,19 @@ function filled(width: number, height: number, colour: (y: number) => Rgb): RgbI
   return { width, height, data };
 }
 
-/** A sign that shows a word, or nothing for an empty one. Raises DataError as `drawSign`. */
-export function drawStyledSign(word: string, { ink, paper }: SignStyle, geometry: SignGeometry): RgbImage {
+/** A sign that shows a word, or nothing for an empty one, in ink of some strength. Raises DataError as `drawSign`. */
+export function drawStyledSign(
+  word: string,
+  { ink: fresh, paper }: SignStyle,
+  geometry: SignGeometry,
+  strength = 1,
+): RgbImage {
   const { width, height } = geometry;
+  const ink = fresh.map((value, c) => Math.round(paper[c] + (value - paper[c]) * strength)) as unknown as Rgb;
   const rows = paperRows(geometry);
-  const sign = filled(width, height, (y) => (y < rows ? paper : ink));
-  sign.data.set(drawSign(word, { size: letterHeight(geometry), ink, paper, width, height: rows }).data);
+  const sign = filled(width, height, (y) => (y < rows ? paper : fresh));
+  const size = letterHeight(geometry);
+  sign.data.set(drawSign(word, { size, ink, paper, width, height: rows, spacing: SPACING }).data);
   return sign;
 }
 
@@ -147,7 +166,9 @@ export function drawSignScene(world: SignWorld, split: SignSplit, index: number)
   const random = new RandomStream(seed, 'tiny', 'signs', split, index);
   const word = drawWord(random, world, split);
   const style = drawStyle(random);
-  const ref = drawStyledSign(word, style, geometry);
+  const [least, most] = world.labelledInk;
+  const strength = split === 'labelled' ? least + (most - least) * random.uniform() : 1;
+  const ref = drawStyledSign(word, style, geometry, strength);
   const rows = wordRows(geometry);
   const { width, height } = geometry;
   const mask = filled(width, height, (y) => (y < rows ? [255, 255, 255] : [0, 0, 0]));
@@ -160,8 +181,16 @@ export function checkSigns({ geometry, letters, alphabet }: Omit<SignWorld, 'see
   const { width } = geometry;
   // The word has to end above the strip, and there is as much of the paper above it as below.
   const rows = 2 * wordRows(geometry) - paperRows(geometry);
+  const cell = letterHeight(geometry);
+  const broad = [...alphabet].find((name) => wordSize(name, cell).width > cell);
+  if (broad !== undefined) {
+    throw new ConfigError(`'${broad}' is ${wordSize(broad, cell).width} pixels wide, and a letter has ${cell}`, {
+      where: 'data.tiny.alphabet',
+      next: 'Leave it out: every letter stands in a cell of its own.',
+    });
+  }
   const words = [...alphabet].map((name) => name.repeat(letters));
-  const sizes = words.map((word) => wordSize(word, letterHeight(geometry)));
+  const sizes = words.map((word) => wordSize(word, letterHeight(geometry), SPACING));
   const [wide, high] = [Math.max(...sizes.map((size) => size.width)), Math.max(...sizes.map((size) => size.height))];
   if (wide <= width && high <= rows) return;
   const widest = words[sizes.findIndex((size) => size.width === wide)];
@@ -171,10 +200,10 @@ export function checkSigns({ geometry, letters, alphabet }: Omit<SignWorld, 'see
   });
 }
 
-function signsPart({ seed, geometry, letters, alphabet, sizes }: SignWorld): Part {
+function signsPart({ seed, geometry, letters, alphabet, labelledInk, sizes }: SignWorld): Part {
   const { width, height } = geometry;
   const { labelled, train, validation } = sizes;
-  const made = { seed, geometry: { width, height }, letters, alphabet };
+  const made = { seed, geometry: { width, height }, spacing: SPACING, letters, alphabet, labelledInk };
   return { name: 'signs', entry: { ...made, sizes: { labelled, train, validation } } };
 }
 

@@ -236,6 +236,8 @@ export interface SignOptions {
   /** The sign in pixels, the word in its middle; default: the paper where it is an image, else the word with half a letter around it. */
   readonly width?: number;
   readonly height?: number;
+  /** Default: proportional. */
+  readonly spacing?: Spacing;
 }
 
 /** A letter of a word and where it begins, in heights of a letter from the word's left edge. */
@@ -246,29 +248,39 @@ export interface PlacedLetter {
   readonly width: number;
 }
 
+/** How letters stand side by side: each as wide as it is, or all in the middle of cells as wide as a letter is high. */
+export type Spacing = 'proportional' | 'cells';
+
 /** A word's letters from the left. Raises DataError for what is no capital letter, digit or space. */
-export function placeLetters(word: string): readonly PlacedLetter[] {
+export function placeLetters(word: string, spacing: Spacing = 'proportional'): readonly PlacedLetter[] {
   let left = 0;
-  return [...word].map((name) => {
+  return [...word].map((name, place) => {
     const found = LETTERS[name] as Letter | undefined;
     if (found === undefined) {
       throw new DataError(`a sign cannot show ${JSON.stringify(name)}; it has capital letters, digits and the space`);
     }
-    const placed = { name, left, width: found.width };
-    left += found.width + GAP;
+    const { width } = found;
+    const placed = { name, left: spacing === 'cells' ? place + (1 - width) / 2 : left, width };
+    left += width + GAP;
     return placed;
   });
 }
 
-/** The width of placed letters in heights of a letter, between the middles of the outer strokes. */
-function widthOf(letters: readonly PlacedLetter[]): number {
+/** The width of placed letters in heights of a letter: between the middles of the outer strokes, or of all cells. */
+function widthOf(letters: readonly PlacedLetter[], spacing: Spacing): number {
+  if (spacing === 'cells') return letters.length;
   const last = letters.at(-1);
   return last === undefined ? 0 : last.left + last.width;
 }
 
 /** The pixels that a word takes, its pen included. Raises DataError as `placeLetters`. */
-export function wordSize(word: string, size: number): { readonly width: number; readonly height: number } {
-  return { width: Math.ceil((widthOf(placeLetters(word)) + PEN) * size), height: Math.ceil((1 + PEN) * size) };
+export function wordSize(
+  word: string,
+  size: number,
+  spacing: Spacing = 'proportional',
+): { readonly width: number; readonly height: number } {
+  const wide = widthOf(placeLetters(word, spacing), spacing) + (spacing === 'cells' ? 0 : PEN);
+  return { width: Math.ceil(wide * size), height: Math.ceil((1 + PEN) * size) };
 }
 
 /** Where letters are drawn, in pixels: the middles of the topmost and leftmost strokes, and the height between those above and below. */
@@ -278,9 +290,16 @@ export interface Place {
   readonly size: number;
 }
 
-/** The place of a word in the middle of `width` x `height` pixels. */
-export function middlePlace(letters: readonly PlacedLetter[], size: number, width: number, height: number): Place {
-  return { left: (width - widthOf(letters) * size) / 2, top: (height - size) / 2, size };
+/** The place of a word in the middle of `width` x `height` pixels; cells begin at whole pixels. */
+export function middlePlace(
+  letters: readonly PlacedLetter[],
+  size: number,
+  width: number,
+  height: number,
+  spacing: Spacing = 'proportional',
+): Place {
+  const left = (width - widthOf(letters, spacing) * size) / 2;
+  return { left: spacing === 'cells' ? Math.floor(left) : left, top: (height - size) / 2, size };
 }
 
 /** How much of each pixel the letters' ink covers, from 0 to 1; axes [height, width]. */
@@ -333,8 +352,9 @@ function isImage(paper: Rgb | RgbImage): paper is RgbImage {
  */
 export function drawSign(word: string, options: SignOptions = {}): RgbImage {
   const { size = 32, ink = [16, 16, 16], paper = BACKGROUND } = options;
-  const letters = placeLetters(word);
-  const { width: wide, height: high } = wordSize(word, size);
+  const { spacing = 'proportional' } = options;
+  const letters = placeLetters(word, spacing);
+  const { width: wide, height: high } = wordSize(word, size, spacing);
   const given = isImage(paper) ? paper : null;
   const width = options.width ?? given?.width ?? wide + size;
   const height = options.height ?? given?.height ?? high + size;
@@ -345,7 +365,7 @@ export function drawSign(word: string, options: SignOptions = {}): RgbImage {
       next: 'Choose smaller letters, a shorter word, or paper of the size of the sign.',
     });
   }
-  const coverage = inkCoverage(letters, middlePlace(letters, size, width, height), width, height);
+  const coverage = inkCoverage(letters, middlePlace(letters, size, width, height, spacing), width, height);
   const data = new Uint8Array(width * height * 3);
   for (let at = 0; at < data.length; at++) {
     const below = isImage(paper) ? paper.data[at] : paper[at % 3];

@@ -1,19 +1,13 @@
 /** A checkpoint to the Hub: exported, described, uploaded as one commit. */
 import { mkdirSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
-import { join } from 'node:path';
+import { join, relative, sep } from 'node:path';
 import { must } from '../../core/errors.js';
 import { stagingFolder, sweepStaging } from '../../core/staging.js';
 import { hubBaseOf } from '../../models/hub/cache.js';
 import type { HubEnvironment } from '../../models/hub/environment.js';
 import { HubWriter, type Published } from '../../models/hub/writer.js';
-import {
-  exportAdapter,
-  exportFiles,
-  exportMerged,
-  formatOf,
-  holdsAdapter,
-  type ExportedDtype,
-} from '../../policies/tokens/export.js';
+import { holdsAdapter, rootOf } from '../../policies/adapter_files.js';
+import { exportAdapter, exportFiles, exportMerged, formatOf, type ExportedDtype } from '../../policies/tokens/export.js';
 import { iterationName, type RunPaths } from '../../run/paths.js';
 import { readRecord } from '../../run/record.js';
 import { readRun } from '../../run/report/read.js';
@@ -66,7 +60,7 @@ export async function publishCheckpoint(
       branch,
       private: request.private,
       title: `${paths.runName}, iteration ${iteration}`,
-      files: readdirSync(folder).map((name) => ({ path: name, from: join(folder, name) })),
+      files: filesIn(folder).map((path) => ({ path, from: join(folder, path) })),
       removes: isOfModel,
     });
     return { ...published, format };
@@ -82,11 +76,19 @@ const writers: Readonly<Record<PublishedFormat, (checkpoint: string, folder: str
   checkpoint: exportFiles,
 };
 
+/** The paths of all files in a folder, below it as the Hub writes them. */
+function filesIn(folder: string): string[] {
+  return readdirSync(folder, { recursive: true, withFileTypes: true })
+    .filter((entry) => entry.isFile())
+    .map(({ parentPath, name }) => relative(folder, join(parentPath, name)).split(sep).join('/'));
+}
+
 /** An adapter is worth something to others only on a model that they can have. */
 function chosenFormat(checkpoint: string): PublishedFormat {
   const format = formatOf(checkpoint);
   if (format === null) return 'checkpoint';
-  return format === 'adapter' && hubBaseOf(checkpoint) === null ? 'merged' : format;
+  if (format === 'merged' || hubBaseOf(checkpoint) !== null) return format;
+  return formatOf(rootOf(checkpoint)) === 'merged' ? 'merged' : 'adapter';
 }
 
 function baseOf(checkpoint: string, settings: Readonly<Record<string, unknown>>): string | null {

@@ -29,6 +29,7 @@ it('reads what diffusers writes, with the defaults of its classes', () => {
     architecture: 'flux',
     in_channels: 384,
     prediction: 'velocity',
+    condition_dropout: null,
     out_channels: 64,
     num_layers: 19,
     num_single_layers: 38,

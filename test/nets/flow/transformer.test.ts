@@ -27,6 +27,7 @@ const flux: FluxConfig = {
   pooled_projection_dim: 4,
   guidance_embeds: true,
   prediction: 'velocity',
+  condition_dropout: null,
   axes_dims_rope: [2, 4, 2],
   ip_adapter: { tokens: 3, image_embed_dim: 7, scale: 0.6 },
 };
@@ -42,6 +43,7 @@ const qwen: QwenImageConfig = {
   axes_dims_rope: [2, 4, 2],
   ip_adapter: null,
   prediction: 'velocity',
+  condition_dropout: null,
 };
 const shape: FlowShape = { batch: 2, rows: 2, columns: 3, textTokens: 3 };
 

@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { beside, pack, unpack, unshuffle, type Planes } from '../../../src/policies/flow/packing.js';
+import type { Planes } from '../../../src/core/planes.js';
+import { beside, pack, unpack, unshuffle } from '../../../src/policies/flow/packing.js';
 
 const numbered = (channels: number, height: number, width: number): Planes => ({
   channels,

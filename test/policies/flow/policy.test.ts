@@ -87,6 +87,14 @@ describe('a flow policy that samples', () => {
     quiet.latents.forEach((one, i) => expect(one).toBeCloseTo(x[i], 5));
   });
 
+  it('says that a picture is none where its numbers are not finite', async () => {
+    const broken = smallFlow();
+    broken.weights.get('proj_out.bias')!.data[0] = NaN;
+    await expect(sampled(open(broken), broken, { prompts: 1, answers: 1 })).rejects.toThrow(
+      'the model made pictures of numbers that are not finite (NaN): it has diverged',
+    );
+  });
+
   it('has its noisy steps in one window for a whole group', async () => {
     const window = { size: 1, range: [0, 3] as const };
     const groups = await sampled(open(model), model, { prompts: 8, answers: 2, how: { ...how, window } });
@@ -157,7 +165,10 @@ describe('a flow policy that learns', () => {
   it('measures KL between the Gaussians of the weights and of their reference', async () => {
     const made = open(model);
     const answers = await sampled(made, model, { prompts: 2, answers: 2 });
-    const lessons = await lessonsOf(answers, made);
+    const lessons = (await lessonsOf(answers, made)).map((lesson) => ({
+      ...lesson,
+      targets: lesson.targets.map((target) => ({ ...target, weights: target.weights.map(() => 0.05) })),
+    }));
     const now = await made.learner.statistics(lessons, model.weights, true);
     const { statistics } = await made.learner.learn(lessons, LOSSES['reinforce']);
     await made.learner.gradients();
@@ -173,6 +184,29 @@ describe('a flow policy that learns', () => {
         }),
       ),
     );
+  });
+
+  it('computes none of the actions that weigh nothing, and tells what they were', async () => {
+    const answers = await sampled(open(model), model, { prompts: 2, answers: 3 });
+    const whole = await lessonsOf(answers, open(model));
+    const lessons = whole.map((lesson, i) => ({
+      ...lesson,
+      targets: lesson.targets.map((target) => ({ ...target, weights: target.weights.map((w) => (i === 0 ? 0 : w)) })),
+    }));
+    const learnt = async (of: readonly FlowLesson[]) => {
+      const made = open(smallFlow());
+      const report = await made.learner.learn(of, LOSSES['ratio']);
+      return { report, gradient: await made.learner.gradients() };
+    };
+    const both = await learnt(lessons);
+    const alone = await learnt(lessons.slice(1));
+    expect(both.report.loss).toBe(alone.report.loss);
+    expect(both.report.statistics[1]).toEqual(alone.report.statistics[0]);
+    expect([...both.gradient.values()]).toEqual([...alone.gradient.values()]);
+    both.report.statistics[0].forEach(({ logProbs, divergence }, g) => {
+      expect([...logProbs]).toEqual([...lessons[0].targets[g].old!.logProbs]);
+      expect([...divergence!]).toEqual([0, 0, 0]);
+    });
   });
 
   it('finds the same gradient on two ranks', async () => {

@@ -19,12 +19,13 @@ export const config: FluxConfig = {
   pooled_projection_dim: 0,
   guidance_embeds: false,
   prediction: 'velocity',
+  condition_dropout: null,
   axes_dims_rope: [4, 2, 2],
   ip_adapter: { tokens: 2, image_embed_dim: 4, scale: 1 },
 };
 
 /** A model none of whose weights is zero, so that everything matters. */
-export function smallFlow(trains: FlowModel['trains'] = 'all', seed = 1): FlowModel {
+export function smallFlow(trains: 'all' | 'adapter' = 'all', seed = 1): FlowModel {
   const model = initFlow(config, trains, seed);
   for (const [name, { data }] of model.weights) {
     const stream = new RandomStream(seed, 'small flow', name);
@@ -56,6 +57,7 @@ export const how: FlowSampling = {
   fraction: 0.99,
   window: null,
   guidance: null,
+  sameLatent: false,
 };
 
 export interface Parts {
@@ -69,7 +71,7 @@ export function parts(
 ): Parts {
   const { microBatch = 4, guidance = null, peers = alone } = options;
   const session = { threads: 1 };
-  const sampler = new FlowSampler({ config: model.config, batch: microBatch, session });
+  const sampler = new FlowSampler({ ...model, batch: microBatch, session });
   return { sampler, learner: new FlowLearner(model, sampler, { microBatch, guidance, session, peers }) };
 }
 

@@ -1,13 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import type { RgbImage } from '../../../src/core/image.js';
-import {
-  encodeLetters,
-  encodeStyle,
-  letterWidth,
-  styleWidth,
-  toImage,
-  toPlanes,
-} from '../../../src/recipes/ip_adapter/encoders.js';
+import { encodeLetters, encodeStyle, letterWidth, styleWidth } from '../../../src/recipes/ip_adapter/encoders.js';
 
 describe('encodeLetters', () => {
   it('says which letter stands at which place, and where none does', () => {
@@ -44,17 +37,5 @@ describe('encodeStyle', () => {
     expect([...left.subarray(0, 12)]).toEqual([1, -1, -1, 1, -1, -1, -1, -1, -1, -1, -1, -1]);
     const small = encodeStyle(image(2, 1, () => 51));
     small.forEach((value) => expect(value).toBeCloseTo(-0.6, 6));
-  });
-});
-
-describe('toPlanes', () => {
-  it('is undone by toImage', () => {
-    const picture = image(5, 3, (x, y, c) => (x * 37 + y * 11 + c * 90) % 256);
-    expect(toImage(toPlanes(picture))).toEqual(picture);
-  });
-
-  it('is cut off at black and white', () => {
-    const { data } = toImage({ channels: 3, width: 1, height: 1, data: Float32Array.of(-3, 0, 2) });
-    expect([...data]).toEqual([0, 128, 255]);
   });
 });

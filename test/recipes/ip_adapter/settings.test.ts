@@ -73,11 +73,35 @@ describe('the settings of ip_adapter', () => {
     ],
     [
       { rollout: { guidance_scale: 3 } },
-      'rollout.guidance_scale: found 3, but the model has no unconditional branch: supervised training leaves no words and no style out; allowed: null',
+      'rollout.guidance_scale: found 3 with policy.init, whose model has no unconditional branch yet; allowed: null, or policy.model',
+    ],
+    [
+      { rollout: { guidance_scale: 3 }, algorithm: { type: 'sft', sft: { condition_dropout: 0 } } },
+      'rollout.guidance_scale: found 3 with algorithm.sft.condition_dropout 0, which leaves the model without the unconditional branch that guidance is measured from; allowed: null, or a dropout such as 0.1',
     ],
     [
       { policy: { train: 'adapter' } },
       "policy.train: found 'adapter' with policy.init, whose other weights nobody has trained; allowed: 'all', or 'adapter' with policy.model",
+    ],
+    [
+      { policy: { train: 'lora', lora: {} } },
+      "policy.train: found 'lora' with policy.init, whose other weights nobody has trained; allowed: 'all', or 'lora' with policy.model",
+    ],
+    [
+      { policy: { init: null, model: 'folder', train: 'lora' } },
+      "policy.lora: found null with policy.train 'lora'; allowed: {} for its defaults, or {rank, alpha, …}",
+    ],
+    [
+      { policy: { init: null, model: 'folder', train: 'adapter', lora: {} } },
+      'policy.train: found "adapter" with policy.lora, which is then not trained; allowed: \'lora\', or policy.lora: null',
+    ],
+    [
+      { policy: { init: null, model: 'folder', train: 'lora', lora: {}, ip_adapter: {} } },
+      "policy.ip_adapter: found with policy.train 'lora', which would leave it as it begins, without effect; allowed: null",
+    ],
+    [
+      { policy: { ip_adapter: {} } },
+      'policy.ip_adapter: found with policy.init, which says it itself; allowed: policy.init.ip_adapter',
     ],
     [
       { policy: { init: { attention_head_dim: 7 } } },
@@ -97,11 +121,29 @@ describe('the settings of ip_adapter', () => {
       'policy.init: found both policy.model and policy.init; set one of them to null: a checkpoint brings its own architecture',
     ],
     [
+      { rollout: { generations_per_sample: 1 } },
+      "rollout.generations_per_sample: found 1; allowed: 2 or more, because GRPO compares the answers of one prompt (those of others, too, with algorithm.advantage.scope 'batch')",
+    ],
+    [
+      { validation: { temperature: 0.5 } },
+      'validation.temperature: unknown key; allowed: every_n_iterations, greedy, prompts, seed, weights',
+    ],
+    [
+      { algorithm: { kl_estimator: 'k2' } },
+      'algorithm.kl_estimator: unknown key; allowed: advantage, clip_range, drop_zero_spread, inner_epochs, kl_coeff, minibatches, reward_scale, type, warmup_steps',
+    ],
+    [
       { optimizer: { gradient_checkpointing: true } },
       'optimizer.gradient_checkpointing: found true, which flow models do not do; allowed: false',
     ],
   ] as const)('refuse %o', (changes, ...messages) => {
     expect(problemsOf(changes)).toEqual(messages);
+  });
+
+  it('take groups of one, whose advantages are over the batch, and minibatches of any number', () => {
+    const rollout = { episodes_per_iteration: 8, generations_per_sample: 1 };
+    expect(problemsOf({ algorithm: { type: 'ppo', minibatches: 3 }, rollout })).toEqual([]);
+    expect(problemsOf({ algorithm: { minibatches: 5 } })).toEqual([]);
   });
 
   it('lack what is not computed yet', () => {
@@ -112,13 +154,37 @@ describe('the settings of ip_adapter', () => {
     };
     expect(missing({})).toEqual([]);
     expect(missing({ model_type: 'flux' })).toEqual([expect.stringContaining("policy.model_type 'flux'")]);
-    expect(missing({ parts: { vae: 'folder' } })).toEqual([
-      'policy.parts.vae: this version computes none; set it to null',
+    expect(missing({ parts: { vae: 'folder' } })).toEqual([]);
+    expect(missing({ parts: { text_encoder: 'folder' } })).toEqual([
+      'policy.parts.text_encoder: this version computes none; set it to null',
     ]);
   });
 
   it('tell what memory a run takes', () => {
     const settings = settingsOf({});
     expect(recipeOf(settings).memory(settings, () => null)).toBeGreaterThan(300 * 2 ** 20);
+  });
+
+  it('tell that adapters take less memory and less disk', () => {
+    const flux = { kind: 'flow', width: 3072, heads: 24, layers: 19, singleLayers: 38 } as const;
+    const shape = { ...flux, textWidth: 4096, patch: 16, imagePrompt: { tokens: 4, width: 768 } };
+    const needs = (policy: Sections): { memory: number; parameters: number } => {
+      const settings = settingsOf({
+        policy: { init: null, model: 'folder', ...policy },
+        data: { tiny: null },
+        optimizer: { per_device_batch_size: 1 },
+      });
+      const recipe = recipeOf(settings);
+      return { memory: recipe.memory(settings, () => shape)!, parameters: recipe.parameters(settings, () => shape)! };
+    };
+    const [all, adapter, lora] = [{ train: 'all' }, { train: 'adapter' }, { train: 'lora', lora: {} }].map(needs);
+    // FLUX.1 has 11.9e9 parameters, modulation included; XLabs' IP-Adapter of 19 blocks 0.5e9.
+    expect(all.parameters / 11.9e9).toBeCloseTo(1, 0);
+    expect(adapter.parameters / 0.5e9).toBeCloseTo(1, 0);
+    expect(lora.parameters).toBe(16 * (19 * 50 + 38 * 21) * 3072);
+    expect(adapter.memory).toBeLessThan(0.45 * all.memory);
+    expect(lora.memory).toBeLessThan(adapter.memory);
+    // Each weight once at least.
+    expect(lora.memory).toBeGreaterThan(4 * 11.9e9);
   });
 });

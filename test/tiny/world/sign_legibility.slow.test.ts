@@ -15,7 +15,7 @@ const { width, height, letters, alphabet } = must(
   'the tiny section',
 );
 const sizes = { labelled: 1, train: 1, validation: 1 };
-const world = { seed: 11, geometry: { width, height }, letters, alphabet, sizes };
+const world = { seed: 11, geometry: { width, height }, letters, alphabet, labelledInk: [1, 1] as const, sizes };
 const scenes = Array.from({ length: 60 }, (_, i) => drawSignScene(world, 'validation', i));
 
 /** The share of signs that an engine reads letter for letter; it reads nothing on blank ones. */

@@ -26,7 +26,8 @@ const world: SignWorld = {
   seed: 3,
   geometry: DEFAULT_SIGN,
   letters: 3,
-  alphabet: 'ABCEFHKLMNPRSTUWXY',
+  alphabet: 'ABCEFHKLMNPRSTUXY',
+  labelledInk: [0.3, 0.9],
   sizes: { labelled: 5, train: 8, validation: 6 },
 };
 const many = 300;
@@ -131,9 +132,10 @@ describe('the signs on disk', () => {
   });
 
   it('are refused where a word does not fit, or words are too few', async () => {
-    const wide = { ...world, letters: 4 };
-    await expect(makeTinySigns(newFolder(), wide)).rejects.toThrow(/'WWWW' takes 40x10 pixels, and there are 32x10/);
-    const narrow = { ...world, geometry: { width: 24, height: 16 } };
+    const wide = { ...world, letters: 5 };
+    await expect(makeTinySigns(newFolder(), wide)).rejects.toThrow(/'AAAAA' takes 40x10 pixels, and there are 32x10/);
+    const narrow = { ...world, geometry: { width: 23, height: 16 } };
+    await expect(makeTinySigns(newFolder(), { ...world, alphabet: 'ABW' })).rejects.toThrow(/'W' is 10 pixels wide/);
     await expect(makeTinySigns(newFolder(), narrow)).rejects.toThrow(ConfigError);
     const root = newFolder();
     await expect(makeTinySigns(root, { ...world, alphabet: 'A', letters: 1 })).rejects.toThrow(/too few words/);

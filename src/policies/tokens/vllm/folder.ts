@@ -1,14 +1,15 @@
 /** An adapter's folder as vLLM reads it. */
 import { safetensorsPieces } from '../../../core/safetensors.js';
 import type { CheckpointFiles, Weights } from '../../../models/files.js';
-import { ADAPTER_CONFIG_FILE, adapterConfigJson, adapterLayout, type AdaptedModel } from '../adapter.js';
+import { ADAPTER_CONFIG_FILE, adapterLayout, loraConfigJson } from '../../adapter_files.js';
+import type { AdaptedModel } from '../adapter.js';
 
 /** `weights` are the adapter's. Its layers are listed by name, since vLLM does not know `all-linear` and takes no pattern. */
 export function adapterFolder(model: AdaptedModel, weights: Weights): CheckpointFiles {
-  const { file, stored, metadata } = adapterLayout(model);
+  const { file, stored, metadata } = adapterLayout(model.adapter);
   const layers = [...model.config.adapter.layers].map((name) => name.slice(name.lastIndexOf('.') + 1));
   const config = {
-    ...(JSON.parse(adapterConfigJson(model)) as object),
+    ...(JSON.parse(loraConfigJson(model.adapter.lora, model.adapter, 'CAUSAL_LM')) as object),
     target_modules: [...new Set(layers)].sort(),
   };
   return {

@@ -1,0 +1,78 @@
+/** A look at inpainting samples before a run, without decoding their pictures: whether they are there, their sizes, and most masks. */
+import { closeSync, openSync, readFileSync, readSync } from 'node:fs';
+import { join } from 'node:path';
+import { DataError } from '../core/errors.js';
+import { decodePlainPng, pngSize } from '../core/png.js';
+import { binary, requireOneSize } from './inpainting.js';
+import { sizeText, type PictureSize } from './pictures.js';
+import { MEMBERS, memberName, type Member, type SelfBenchList } from './self_bench.js';
+
+const HEADER_BYTES = 24;
+/** Masks are looked into until so many of their pixels were seen, which takes seconds; `editrl data check` looks into all. */
+const MOST_MASK_PIXELS = 2 ** 26;
+
+/**
+ * All that is wrong with the samples of a list as far as the headers of their files tell, and with their masks.
+ * @param side both sides of every picture are to be multiples of it
+ */
+export function lookAtSamples({ folder, lines }: Pick<SelfBenchList, 'folder' | 'lines'>, side = 1): DataError[] {
+  let pixels = 0;
+  return lines.flatMap(({ number }) => {
+    const path = (member: Member): string => join(folder, memberName(number, member));
+    const problems: DataError[] = [];
+    const sizes = Object.fromEntries(
+      MEMBERS.map((member) => [member, problemOr(problems, () => sizeIn(path(member)))]),
+    ) as Record<Member, PictureSize | null>;
+    const { source, mask, ref } = sizes;
+    if (source !== null && mask !== null && ref !== null) {
+      problemOr(problems, () => requireOneSize({ source, mask, ref }, number, path('source')));
+      problemOr(problems, () => requireWhole(ref, side, path('ref')));
+    }
+    if (mask !== null && pixels < MOST_MASK_PIXELS) {
+      pixels += mask.width * mask.height;
+      problemOr(problems, () => {
+        const decoded = decodePlainPng(readFileSync(path('mask')), MOST_MASK_PIXELS);
+        if (decoded !== null) binary(decoded, path('mask'));
+      });
+    }
+    return problems;
+  });
+}
+
+function problemOr<T>(problems: DataError[], look: () => T): T | null {
+  try {
+    return look();
+  } catch (error) {
+    if (!(error instanceof DataError)) throw error;
+    problems.push(error);
+    return null;
+  }
+}
+
+/** The size that a PNG's header says; null for what else may be decoded. Raises DataError for a file that cannot be read or is empty. */
+function sizeIn(path: string): PictureSize | null {
+  const header = Buffer.alloc(HEADER_BYTES);
+  let read: number;
+  try {
+    const file = openSync(path, 'r');
+    try {
+      read = readSync(file, header, 0, HEADER_BYTES, 0);
+    } finally {
+      closeSync(file);
+    }
+  } catch (cause) {
+    const code = (cause as NodeJS.ErrnoException).code ?? String(cause);
+    throw new DataError(`cannot be read (${code})`, { where: path, cause });
+  }
+  if (read < HEADER_BYTES) throw new DataError(`is no picture: it has ${read} bytes`, { where: path });
+  return pngSize(header);
+}
+
+/** Raises DataError for sides that are no whole number of patches. */
+export function requireWhole(size: PictureSize, side: number, where: string): void {
+  if (size.width % side === 0 && size.height % side === 0) return;
+  throw new DataError(`a picture of ${sizeText(size)} pixels is no whole number of patches of ${side}`, {
+    where,
+    next: `Bring the pictures to sides that are multiples of ${side}.`,
+  });
+}

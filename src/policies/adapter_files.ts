@@ -1,0 +1,244 @@
+/**
+ * Adapters over frozen weights in files: `adapter_config.json`, which names the base that they stand on, and `adapter_model.safetensors`. LoRA
+ * is as PEFT has it; an IP-Adapter is a kind of this program's own, under the names that diffusers has for its layers.
+ */
+import { existsSync, readFileSync } from 'node:fs';
+import { join, sep } from 'node:path';
+import { z } from 'zod';
+import { digestOfFileSync } from '../core/digest.js';
+import { CheckpointError, must } from '../core/errors.js';
+import { sha256 } from '../core/image.js';
+import { readSafetensorsIndex, type FloatTensor } from '../core/safetensors.js';
+import type { WeightsLayout } from '../engines/onnx/trained_weights.js';
+import { CONFIG_FILE, readJson, readWeights, tensorFiles, tensorsOf, type Weights } from '../models/files.js';
+import { blobDigest, cachedModel, cachedSnapshot, hubBaseOf, hubModelAt } from '../models/hub/cache.js';
+import { ipAdapterSchema, type IpAdapterConfig } from '../nets/flow/config.js';
+import { isAdapters, type Adapter, type LoraSettings } from '../nets/lora.js';
+
+export const ADAPTER_CONFIG_FILE = 'adapter_config.json';
+export const ADAPTER_FILE = 'adapter_model.safetensors';
+/** Before a parameter's name in PEFT's files. */
+const PREFIX = 'base_model.model.';
+
+/** In the header of the adapter's weights: the digest of those that it stands on. */
+const BASE_DIGEST = 'base_model_sha256';
+
+/** What a LoRA adapter's parameter is called in PEFT's files. */
+const inPeft = (name: string): string => `${PREFIX}${name}`;
+
+/** The frozen weights that an adapter stands on. */
+export interface AdapterBase {
+  /** Their folder. */
+  readonly base: string;
+  /** SHA-256 of their files. */
+  readonly baseDigest: string;
+}
+
+/** What is trained over a base. */
+export type TrainedOver =
+  | { readonly kind: 'lora'; readonly lora: LoraSettings }
+  | { readonly kind: 'image_prompt'; readonly config: IpAdapterConfig };
+
+/** Where a checkpoint holds an adapter's weights. */
+export function adapterLayout({ baseDigest }: AdapterBase, kind: TrainedOver['kind'] = 'lora'): WeightsLayout {
+  const metadata = { format: 'pt', [BASE_DIGEST]: baseDigest };
+  return { file: ADAPTER_FILE, stored: kind === 'lora' ? inPeft : (name) => name, metadata };
+}
+
+/** Whether a folder holds an adapter alone. */
+export function holdsAdapter(folder: string): boolean {
+  return existsSync(join(folder, ADAPTER_CONFIG_FILE));
+}
+
+/** Where others find a base: they have the Hub's model elsewhere. */
+function baseJson(base: string): object {
+  const hub = hubModelAt(base);
+  return { base_model_name_or_path: hub?.hub ?? base, ...(hub === null ? {} : { revision: hub.revision }) };
+}
+
+/** PEFT's description of an adapter. `task` is its task_type. */
+export function loraConfigJson(
+  { rank, alpha, rslora, targets }: LoraSettings,
+  { base }: Pick<AdapterBase, 'base'>,
+  task: 'CAUSAL_LM' | null,
+): string {
+  const json = {
+    peft_type: 'LORA',
+    task_type: task,
+    ...baseJson(base),
+    r: rank,
+    lora_alpha: alpha,
+    target_modules: targets,
+    lora_dropout: 0,
+    bias: 'none',
+    use_rslora: rslora,
+    fan_in_fan_out: false,
+    inference_mode: true,
+    modules_to_save: null,
+  };
+  return `${JSON.stringify(json, null, 2)}\n`;
+}
+
+/** That of an IP-Adapter. */
+export function ipAdapterConfigJson(config: IpAdapterConfig, { base }: Pick<AdapterBase, 'base'>): string {
+  return `${JSON.stringify({ peft_type: IP_ADAPTER, ...baseJson(base), image_prompt: config }, null, 2)}\n`;
+}
+
+/** Stands where PEFT's files name the kind of an adapter. */
+const IP_ADAPTER = 'IP_ADAPTER';
+
+const ipSchema = z.object({
+  peft_type: z.literal(IP_ADAPTER),
+  base_model_name_or_path: z.string().min(1),
+  image_prompt: ipAdapterSchema,
+});
+
+const loraSchema = z.object({
+  peft_type: z.literal('LORA'),
+  base_model_name_or_path: z.string().min(1),
+  r: z.int().positive().default(8),
+  lora_alpha: z.number().positive().default(8),
+  target_modules: z.union([z.string(), z.array(z.string())]),
+  use_rslora: z.boolean().default(false),
+  use_dora: z.literal(false).nullish(),
+  bias: z.literal('none').default('none'),
+  modules_to_save: z.union([z.null(), z.array(z.never())]).optional(),
+  rank_pattern: z.object({}).strict().optional(),
+  alpha_pattern: z.object({}).strict().optional(),
+});
+
+/** What a folder's adapter is and on what it stands; its weights need not be there yet. Raises CheckpointError for one that is not covered. */
+export function describeAdapter(folder: string): TrainedOver & Pick<AdapterBase, 'base'> {
+  const where = join(folder, ADAPTER_CONFIG_FILE);
+  const json = readJson(where);
+  const ip = ipSchema.safeParse(json);
+  if (ip.success) {
+    return { kind: 'image_prompt', config: ip.data.image_prompt, base: ip.data.base_model_name_or_path };
+  }
+  const parsed = loraSchema.safeParse(json);
+  if (!parsed.success) {
+    const [issue] = parsed.error.issues;
+    throw new CheckpointError(`this adapter is not covered: ${issue.path.join('.')}: ${issue.message}`, {
+      where,
+      next: 'Covered is LoRA of one rank over linear layers, without biases, DoRA or modules that are saved whole.',
+    });
+  }
+  const { r, lora_alpha, use_rslora, target_modules, base_model_name_or_path } = parsed.data;
+  return {
+    kind: 'lora',
+    lora: { rank: r, alpha: lora_alpha, rslora: use_rslora, targets: target_modules },
+    base: base_model_name_or_path,
+  };
+}
+
+/** A folder's LoRA adapter, and the digest of its base; null where the file names none. Raises CheckpointError for an adapter of another kind. */
+export function readAdapterConfig(folder: string): {
+  readonly lora: LoraSettings;
+  readonly base: string;
+  readonly baseDigest: string | null;
+} {
+  const found = describeAdapter(folder);
+  if (found.kind !== 'lora') {
+    throw new CheckpointError('this is an IP-Adapter, and LoRA is expected', {
+      where: join(folder, ADAPTER_CONFIG_FILE),
+    });
+  }
+  return { lora: found.lora, base: found.base, baseDigest: recordedBase(folder) };
+}
+
+/** The digest of the base that a folder's adapter was trained on; null where its file names none. */
+export function recordedBase(folder: string): string | null {
+  return readSafetensorsIndex(join(folder, ADAPTER_FILE)).metadata[BASE_DIGEST] ?? null;
+}
+
+/** The weights of a folder's LoRA adapter, which has these parameters. Raises CheckpointError as `readWeights`. */
+export function loraWeights(folder: string, parameters: ReadonlyMap<string, readonly number[]>): Weights {
+  return readWeights(tensorsOf(join(folder, ADAPTER_FILE)), parameters, inPeft);
+}
+
+/** SHA-256 over the digests of the files that hold a folder's weights, its adapter's included, in the order of their names. */
+export function digestOfWeights(folder: string): string {
+  if (holdsAdapter(folder)) {
+    return sha256(`${digestOfWeights(baseOf(folder))} ${digestOf(join(folder, ADAPTER_FILE))}`);
+  }
+  const files = [...new Set(tensorFiles(folder).values())].sort();
+  return sha256(files.map(digestOf).join(' '));
+}
+
+/** The Hub's cache calls a large file by its digest, which was looked at when it was fetched: it need not be read again. */
+function digestOf(path: string): string {
+  return blobDigest(path) ?? digestOfFileSync(path);
+}
+
+/**
+ * The folder of an adapter's base: where the file says, or, of a checkpoint whose folder of runs was moved, the run beside its own; or the Hub's
+ * model in the cache. Raises CheckpointError where it is in none of these places. Whether it is the right one its digest tells.
+ */
+export function baseOf(folder: string): string {
+  const { base } = describeAdapter(folder);
+  const hub = hubBaseOf(folder);
+  const beside = join(folder, '..', '..', '..', ...base.split(sep).slice(-PLACE_OF_CHECKPOINT));
+  const found = hub === null ? [base, beside].find(existsSync) : cachedSnapshot(hub);
+  if (found !== null && found !== undefined) return found;
+  throw new CheckpointError(`the adapter stands on ${base}, which is not there`, {
+    where: join(folder, ADAPTER_CONFIG_FILE),
+    next:
+      hub === null
+        ? 'Bring the base model back, or correct base_model_name_or_path.'
+        : 'It is a model of the Hub that is not in the cache: `editrl run` with this adapter as a model downloads it, or set HF_HUB_CACHE to the cache that has it.',
+  });
+}
+
+/** The folder that a chain of adapters stands on; `folder` itself where it holds none. Raises as `baseOf`. */
+export function rootOf(folder: string): string {
+  return holdsAdapter(folder) ? rootOf(baseOf(folder)) : folder;
+}
+
+/** Whether a chain of adapters stands on a model of the Hub that is not in the cache (yet). */
+export function lacksHubBase(folder: string): boolean {
+  if (!holdsAdapter(folder)) return false;
+  const hub = hubBaseOf(folder);
+  return (hub !== null && cachedModel(hub, 'model') === null) || lacksHubBase(baseOf(folder));
+}
+
+/** A checkpoint is `RUN/checkpoints/ITERATION` in the folder of runs. */
+const PLACE_OF_CHECKPOINT = 3;
+
+/** The text of the config.json that describes a model. */
+export function descriptionOf(folder: string): string {
+  return holdsAdapter(folder) ? descriptionOf(baseOf(folder)) : readFileSync(join(folder, CONFIG_FILE), 'utf8');
+}
+
+/** An adapter is worth nothing on other weights than those that it was trained on. A digest of null is not known. */
+export function refuseOtherBase(folder: string, recorded: string | null, found: string): void {
+  if (recorded === null || recorded === found) return;
+  throw new CheckpointError('the adapter was trained on other weights than its base holds now', {
+    where: join(folder, ADAPTER_FILE),
+    next: `Bring back the weights whose digest is ${recorded.slice(0, 12)}…; found ${found.slice(0, 12)}….`,
+  });
+}
+
+/** W + s B A for every layer that is adapted; the frozen weights are changed in place. */
+export function merged(adapter: Adapter, weights: Weights): Weights {
+  for (const layer of adapter.layers) mergeLayer(adapter, layer, must(weights.get(`${layer}.weight`), layer), weights);
+  return new Map([...weights].filter(([name]) => !isAdapters(name)));
+}
+
+/** W + s B A for one layer's weights [out, in], which are changed in place. */
+export function mergeLayer(
+  { rank, scale }: Adapter,
+  layer: string,
+  { shape, data }: FloatTensor,
+  adapters: Weights,
+): void {
+  const a = must(adapters.get(`${layer}.lora_A.weight`), layer).data;
+  const b = must(adapters.get(`${layer}.lora_B.weight`), layer).data;
+  const [outputs, inputs] = shape;
+  for (let o = 0; o < outputs; o++) {
+    const row = data.subarray(o * inputs, (o + 1) * inputs);
+    for (let k = 0; k < rank; k++) {
+      const factor = scale * b[o * rank + k];
+      for (let i = 0; i < inputs; i++) row[i] += factor * a[k * inputs + i];
+    }
+  }
+}

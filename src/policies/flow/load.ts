@@ -1,0 +1,146 @@
+/** A flow policy's model from its folder: a transformer with all its weights, or an adapter over another folder's. */
+import { join } from 'node:path';
+import { CheckpointError, InternalError, must } from '../../core/errors.js';
+import { readWeights, tensorsOf } from '../../models/files.js';
+import { withIpAdapter, type FlowTransformerConfig, type IpAdapterConfig } from '../../nets/flow/config.js';
+import {
+  checkFlowTransformer,
+  describeFlowTransformer,
+  openFlowTransformer,
+  type LoadedFlowTransformer,
+} from '../../nets/flow/files.js';
+import { flowAdapter, flowParameters, initFlowTransformer, isIpAdapter } from '../../nets/flow/transformer.js';
+import { adapterParameters, initAdapter, type LoraSettings } from '../../nets/lora.js';
+import {
+  ADAPTER_FILE,
+  baseOf,
+  describeAdapter,
+  digestOfWeights,
+  holdsAdapter,
+  lacksHubBase,
+  loraWeights,
+  merged,
+  recordedBase,
+  refuseOtherBase,
+  rootOf,
+} from '../adapter_files.js';
+import type { FlowModel, FlowTrains } from './model.js';
+import { takesGuidance } from './rows.js';
+
+/** What is to be trained of a model. */
+export interface FlowTraining {
+  readonly trains: FlowTrains;
+  /** LoRA, where that trains. */
+  readonly lora: LoraSettings | null;
+  /** The IP-Adapter of a model that has none, where that trains. */
+  readonly imagePrompt: IpAdapterConfig | null;
+  /** Of what begins at random. */
+  readonly seed: number;
+}
+
+/** What a folder's config.json says, or that of its adapter's base with the adapter. Raises as `openFlowModel`, but for the weights. */
+export function describeFlowModel(folder: string): FlowTransformerConfig {
+  if (!holdsAdapter(folder)) return describeFlowTransformer(folder);
+  const config = describeFlowModel(baseOf(folder));
+  const adapter = describeAdapter(folder);
+  return adapter.kind === 'lora' ? config : withIpAdapter(config, adapter.config);
+}
+
+/** Raises CheckpointError as `openFlowTransformer`, and where an adapter's base is not there or not what it was trained on. */
+export function openFlowModel(folder: string): LoadedFlowTransformer {
+  if (!holdsAdapter(folder)) return openFlowTransformer(folder);
+  const base = baseOf(folder);
+  refuseOtherBase(folder, recordedBase(folder), digestOfWeights(base));
+  const frozen = openFlowModel(base);
+  const found = describeAdapter(folder);
+  switch (found.kind) {
+    case 'lora': {
+      const adapter = flowAdapter(frozen.config, found.lora);
+      const parameters = adapterParameters(adapter, (name) => must(frozen.weights.get(name), name).shape);
+      const weights = new Map([...frozen.weights, ...loraWeights(folder, parameters)]);
+      return { config: frozen.config, weights: merged(adapter, weights) };
+    }
+    case 'image_prompt': {
+      const config = withIpAdapter(frozen.config, found.config);
+      const parameters = [...flowParameters(config)].filter(([name]) => isIpAdapter(name));
+      const weights = readWeights(tensorsOf(join(folder, ADAPTER_FILE)), new Map(parameters));
+      return { config, weights: new Map([...frozen.weights, ...weights]) };
+    }
+  }
+}
+
+/** Loads a model's folder for training. Raises as `openFlowModel`, and as `requireTrained`; ConfigError for LoRA that matches no layer. */
+export function loadFlow(folder: string, training: FlowTraining): FlowModel {
+  const { trains, lora, imagePrompt, seed } = training;
+  const opened = openFlowModel(folder);
+  requireTrained(opened.config, training, folder);
+  switch (trains) {
+    case 'all':
+      return { ...opened, trains, over: null };
+    case 'adapter': {
+      const kept = opened.config.ip_adapter;
+      const own = must(kept ?? imagePrompt, 'an IP-Adapter');
+      const config = withIpAdapter(opened.config, own);
+      const begun = kept === null ? initFlowTransformer(config, seed, isIpAdapter) : [];
+      const base = standsOn(folder);
+      const over = { kind: 'image_prompt', config: own, base, baseDigest: digestOfWeights(base) } as const;
+      return { config, weights: new Map([...opened.weights, ...begun]), trains, over };
+    }
+    case 'lora': {
+      if (lora === null) throw new InternalError('LoRA is to be trained without its settings');
+      const adapter = flowAdapter(opened.config, lora);
+      const begun = initAdapter(adapter, (name) => must(opened.weights.get(name), name).shape, seed);
+      // PEFT takes `all-linear` for language models alone.
+      const named = { ...lora, targets: [...adapter.layers].sort() };
+      const over = { kind: 'lora', lora: named, base: folder, baseDigest: digestOfWeights(folder) } as const;
+      return { config: opened.config, weights: new Map([...opened.weights, ...begun]), trains, adapter, over };
+    }
+  }
+}
+
+/** What an IP-Adapter's checkpoint stands on, which holds it whole: the base of one that goes on from another's is that one's. */
+function standsOn(folder: string): string {
+  return holdsAdapter(folder) && describeAdapter(folder).kind === 'image_prompt' ? baseOf(folder) : folder;
+}
+
+/** Raises CheckpointError where nothing of a model is to be trained. */
+export function requireTrained(
+  config: FlowTransformerConfig,
+  { trains, imagePrompt }: Pick<FlowTraining, 'trains' | 'imagePrompt'>,
+  folder: string,
+): void {
+  const own = config.ip_adapter;
+  if (own !== null && imagePrompt !== null) {
+    throw new CheckpointError('the model has an IP-Adapter, and policy.ip_adapter asks for another', {
+      where: folder,
+      next: 'Set policy.ip_adapter to null to go on with its own.',
+    });
+  }
+  if (trains === 'adapter' && own === null && imagePrompt === null) {
+    throw new CheckpointError('the model has no IP-Adapter, which alone is to be trained', {
+      where: folder,
+      next: "Name a model that has one, set policy.ip_adapter to begin one, or set policy.train to 'all' or 'lora'.",
+    });
+  }
+}
+
+/** Guidance is measured from what a model says without words. Raises CheckpointError for one that never had to say that. */
+export function requireUnconditional(config: FlowTransformerConfig, guidance: number | null): void {
+  if (guidance === null || takesGuidance(config) || config.condition_dropout !== 0) return;
+  throw new CheckpointError(
+    'rollout.guidance_scale is set, and the model has no unconditional branch: it was trained with condition_dropout 0',
+    {
+      where: 'policy.model',
+      next: 'Set rollout.guidance_scale to null, or train the model with algorithm.sft.condition_dropout 0.1.',
+    },
+  );
+}
+
+/** Looks at what `loadFlow` would load, without reading weights. Raises as that does; what the Hub still has to bring is passed over. */
+export function checkFlowModel(folder: string, training: Omit<FlowTraining, 'seed'>): void {
+  if (lacksHubBase(folder)) return;
+  const config = describeFlowModel(folder);
+  checkFlowTransformer(rootOf(folder));
+  requireTrained(config, training, folder);
+  if (training.lora !== null) flowAdapter(config, training.lora);
+}

@@ -1,0 +1,104 @@
+/** The recipe `image_autoencoder`: the autoencoder of latent diffusion, trained on pixels. */
+import { join } from 'node:path';
+import { z } from 'zod';
+import { autoencoderAlgorithm } from '../../schema/algorithm.js';
+import { benchPictures } from '../../schema/data.js';
+import { section } from '../../schema/mark.js';
+import { autoencoderInit, engine } from '../../schema/model.js';
+import { taskField, trainedFields } from '../../schema/run.js';
+import { lossColumns } from '../columns.js';
+import { trainingBytes } from '../memory.js';
+import { sourcesOf, type Need, type TrainedRecipe } from '../recipe.js';
+import { number, problem, type Rule } from '../rules.js';
+import { sharedRules, wholeBatches } from '../training_rules.js';
+
+const schema = z.strictObject({
+  ...trainedFields,
+  ...taskField('image_autoencoder'),
+  algorithm: autoencoderAlgorithm,
+  data: benchPictures,
+  environment: section('The autoencoder that is trained.', z.strictObject({ init: autoencoderInit, engine })),
+});
+export type ImageAutoencoderSettings = z.output<typeof schema>;
+
+/** Values kept per place and channel of a level: its residual blocks' convolutions, norms and activations, of encoder and decoder. */
+const KEPT_PER_BLOCK = 12;
+
+/** Channels are whole groups, and pictures whole latents. */
+const whole: Rule = (read) => {
+  const channels = read('environment.init.block_out_channels');
+  const groups = number(read, 'environment.init.norm_num_groups');
+  if (!isList(channels)) return [];
+  const factor = 2 ** (channels.length - 1);
+  const uneven = groups === null ? undefined : channels.find((one) => Number(one) % groups !== 0);
+  return [
+    ...(uneven === undefined
+      ? []
+      : problem(
+          'environment.init.block_out_channels',
+          `found ${JSON.stringify(uneven)}; allowed: multiples of environment.init.norm_num_groups (${groups})`,
+        )),
+    ...['width', 'height'].flatMap((side) => {
+      const size = number(read, `data.tiny.${side}`);
+      if (size === null || size % factor === 0) return [];
+      return problem(
+        `data.tiny.${side}`,
+        `found ${size}; allowed: a multiple of ${factor}, as environment.init.block_out_channels has ${channels.length} levels`,
+      );
+    }),
+  ];
+};
+
+export const imageAutoencoder: TrainedRecipe<ImageAutoencoderSettings> = {
+  name: 'image_autoencoder',
+  trainer: 'this program',
+  schema,
+  rules: [wholeBatches, ...sharedRules, whole],
+  models: [],
+  tokenizers: [],
+  engines: ['environment.engine'],
+  reward: () => null,
+  sampler: () => null,
+  parameters: parametersOf,
+  memory: (settings) => {
+    const { environment, data, optimizer } = settings;
+    if (data.tiny === null) return null;
+    const { block_out_channels: channels, layers_per_block } = environment.init;
+    const pixels = data.tiny.width * data.tiny.height;
+    const blocks = 2 * layers_per_block + 1;
+    const kept = channels.reduce(
+      (sum, width, level) => sum + (KEPT_PER_BLOCK * blocks * width * pixels) / 4 ** level,
+      0,
+    );
+    return trainingBytes(parametersOf(settings), optimizer.per_device_batch_size * kept);
+  },
+  shape: () => null,
+  stepsPerIteration: () => 1,
+  // One process computes the whole batch.
+  microBatches: () => 1,
+  columns: () => lossColumns,
+  patience: ({ algorithm: { sft } }) =>
+    sft.patience === null ? null : { key: 'algorithm.sft.patience', value: sft.patience },
+  tinyData: ({ data: { dir, tiny } }) => (tiny === null ? null : join(dir, tiny.folder)),
+  warnings: () => [],
+  needs: ({ data, environment }) => {
+    const side = 2 ** (environment.init.block_out_channels.length - 1);
+    return sourcesOf(data).map(({ path }): Need => ({ kind: 'self_bench', path, quoted: false, side }));
+  },
+  missing: () => [],
+};
+
+/** Kernels of 3 x 3: two for each residual block of encoder and decoder, those of the lowest level, and between levels. */
+function parametersOf({ environment: { init } }: ImageAutoencoderSettings): number {
+  const { block_out_channels: channels, layers_per_block } = init;
+  const blocks = 2 * layers_per_block + 1;
+  const levels = channels.reduce((sum, width, level) => {
+    const before = channels[Math.max(0, level - 1)];
+    return sum + 9 * (2 * blocks * width ** 2 + 2 * before * width);
+  }, 0);
+  return levels + 9 * 8 * channels[channels.length - 1] ** 2;
+}
+
+function isList(value: unknown): value is readonly unknown[] {
+  return Array.isArray(value);
+}

@@ -1,0 +1,124 @@
+/** A file in the flat form of IP-Adapter training, and the two runs that it stands for. */
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { loadConfig, loadReferenced, type LoadedConfig } from '../../src/config/load.js';
+import { testFolders } from '../support/folder.js';
+
+const newFolder = testFolders('flat-flow');
+
+const whole = {
+  model_type: 'tiny',
+  learning_rate: 1e-4,
+  train_batch_size: 4,
+  rl_warmup_steps: 30,
+  rl_num_inner_epochs: 2,
+  rl_per_prompt_stat_tracking: true,
+  ocr_weight: 3,
+  vlm_weight: 1,
+  num_iterations: 7,
+  algorithm: { kl_coeff: 0.1, sft: { batch_size: 8 } },
+  policy: {
+    train: 'all',
+    init: {
+      num_layers: 1,
+      attention_head_dim: 12,
+      num_attention_heads: 2,
+      patch: 4,
+      text_length: 3,
+      ip_adapter: { tokens: 2 },
+    },
+  },
+  data: { train: [{ path: 'data/signs' }], validation: [{ path: 'data/held' }] },
+  reward: { endpoint: 'http://127.0.0.1:4877' },
+};
+
+function load(content: object, sets: readonly string[] = []): Promise<LoadedConfig> {
+  const file = join(newFolder(), 'painter.jsonnet');
+  writeFileSync(file, JSON.stringify(content));
+  return loadConfig({ file, sets, env: {} });
+}
+
+describe('a flat file of IP-Adapter training', () => {
+  it('stands for the RL, whose start is the warm-up, which is the same file', async () => {
+    const rl = await load(whole);
+    const model = { run: 'painter__warmup', config: 'painter.jsonnet' };
+    expect(rl.settings).toMatchObject({
+      run_name: 'painter',
+      num_iterations: 7,
+      algorithm: { type: 'grpo', inner_epochs: 2, kl_coeff: 0.1, advantage: { scope: 'group' } },
+      optimizer: { learning_rate: 1e-4, per_device_batch_size: 4 },
+      policy: { model_type: 'tiny', train: 'all', model, init: null },
+      reward: {
+        endpoint: 'http://127.0.0.1:4877/v1',
+        mode: null,
+        terms: [
+          { name: 'ocr_confidence', weight: 0.75 },
+          { name: 'align_quality', weight: 0.25 },
+        ],
+      },
+    });
+    const warmUp = await loadReferenced(rl, model, {});
+    expect(warmUp.settings).toMatchObject({
+      run_name: 'painter__warmup',
+      num_iterations: 30,
+      algorithm: { type: 'sft', sft: { batch_size: 8, condition_dropout: 0.1 } },
+      optimizer: { learning_rate: 1e-4 },
+      policy: { model: null, init: { num_layers: 1 } },
+    });
+  });
+
+  it('keeps a name of its own', async () => {
+    const rl = await load({ ...whole, run_name: 'mine' });
+    expect(rl.settings).toMatchObject({ run_name: 'mine', policy: { model: { run: 'mine__warmup' } } });
+    const warmUp = await loadReferenced(rl, { run: 'mine__warmup', config: 'painter.jsonnet' }, {});
+    expect(warmUp.settings).toMatchObject({ run_name: 'mine__warmup', algorithm: { type: 'sft' } });
+  });
+
+  it('has no warm-up of 0 steps, and PPO without statistics per prompt', async () => {
+    const rest = Object.fromEntries(Object.entries(whole).filter(([key]) => key !== 'rl_per_prompt_stat_tracking'));
+    const { settings } = await load({ ...rest, pretrained_model_name_or_path: 'folder', policy: {} }, [
+      'rl_warmup_steps=0',
+    ]);
+    expect(settings).toMatchObject({
+      policy: { model: 'folder', init: null },
+      algorithm: { type: 'ppo', advantage: { scope: 'batch' }, minibatches: 2 },
+    });
+  });
+
+  it('weighs what reward servers give where these are asked, and leaves out what weighs nothing', async () => {
+    const remote = { name: 'remote', endpoint: 'http://127.0.0.1:4900' };
+    const pool = await load({ ...whole, reward: { terms: [{ ...remote, weight: 1 }] } });
+    const shares = { ocr_confidence: 0.75, align_quality: 0.25 };
+    expect(pool.settings).toMatchObject({ reward: { terms: [{ ...remote, terms: shares }] } });
+    const { settings } = await load({ ...whole, vlm_weight: 0 });
+    expect(settings).toMatchObject({ reward: { terms: [{ name: 'ocr_confidence', weight: 1 }] } });
+  });
+
+  it('says what is wrong in its own words, all at once', async () => {
+    const broken = {
+      ...whole,
+      model_type: 'sdxl',
+      rl_warmup_steps: -1,
+      rl_per_prompt_stat_tracking: 'yes',
+      rl_inner_epochs: 2,
+      vlm_weight: 'much',
+      policy: { ...whole.policy, model_type: 'tiny' },
+    };
+    const error = await load(broken).then(
+      () => new Error('it was not refused'),
+      (raised: unknown) => raised as Error,
+    );
+    for (const line of [
+      'model_type: also given as policy.model_type; keep one of the two',
+      'rl_warmup_steps: found -1; allowed: a whole number; 0 means no warm-up',
+      'rl_per_prompt_stat_tracking: found "yes"; allowed: true or false',
+      'rl_inner_epochs: unknown key; did you mean rl_num_inner_epochs?',
+      'vlm_weight: found "much"; allowed: a number of at least 0, beside the other weight',
+    ]) {
+      expect(error.message).toContain(line);
+    }
+    await expect(load({ ...whole, model_type: 'sdxl' })).rejects.toThrow(/ model_type: found "sdxl"/);
+    await expect(load({ ...whole, ocr_weight: 0, vlm_weight: 0 })).rejects.toThrow(/vlm_weight: found 0/);
+  });
+});

@@ -1,0 +1,91 @@
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, describe, expect, it } from 'vitest';
+import { encodePlainPng } from '../../src/core/png.js';
+import type { InpaintSample } from '../../src/data/self_bench.js';
+import type { SampleSource } from '../../src/data/types.js';
+import type { CheckpointFiles } from '../../src/models/files.js';
+import { openAutoencoder } from '../../src/nets/autoencoder/autoencoder.js';
+import { autoencoderInit } from '../../src/schema/model.js';
+import { optimizer } from '../../src/schema/training.js';
+import { ImageAutoencoderTraining, type ImageAutoencoderDeps } from '../../src/train/image_autoencoder.js';
+
+/** Flat pictures of many colours. */
+function pictures(count: number, width: number, height: number): SampleSource<InpaintSample> {
+  const png = (index: number): Uint8Array => {
+    const data = Uint8Array.from({ length: 3 * width * height }, (_, i) => (index * 53 + (i % 3) * 97) % 256);
+    return encodePlainPng({ width, height, data });
+  };
+  return {
+    name: 'flat',
+    length: count,
+    remark: null,
+    digest: { algorithm: 'none', value: '' } as never,
+    read: (index) => {
+      const bytes = png(index);
+      const path = `${index}.png`;
+      const paths = { source: path, mask: path, ref: path };
+      return { id: String(index), prompt: '', sourcePng: bytes, maskPng: bytes, refPng: bytes, paths };
+    },
+  };
+}
+
+function deps(checkpoint: string | null, train = pictures(16, 8, 4)): ImageAutoencoderDeps {
+  return {
+    seed: 5,
+    init: autoencoderInit.parse({ latent_channels: 4, block_out_channels: [8, 8], norm_num_groups: 4 }),
+    optimizer: optimizer.parse({ learning_rate: 3e-3 }),
+    schedule: { schedule: 'constant', learningRate: 3e-3, warmupSteps: 0 },
+    klWeight: 1e-3,
+    sft: { batch_size: 8, patience: null, min_delta: 0 },
+    data: { train: [train], coefficients: [], validation: [pictures(8, 8, 4)] },
+    validation: { prompts: 8 },
+    session: { threads: 1 },
+    checkpoint,
+  };
+}
+
+const folders: string[] = [];
+afterAll(() => folders.forEach((folder) => rmSync(folder, { recursive: true })));
+
+function saved(files: CheckpointFiles): string {
+  const folder = mkdtempSync(join(tmpdir(), 'autoencoder-'));
+  folders.push(folder);
+  for (const [name, content] of Object.entries(files)) {
+    const pieces = typeof content === 'string' || content instanceof Uint8Array ? [content] : content;
+    writeFileSync(join(folder, name), Buffer.concat(pieces.map((piece) => Buffer.from(piece as Uint8Array))));
+  }
+  return folder;
+}
+
+describe('training an autoencoder', () => {
+  it('learns pictures, goes on bit by bit, and leaves a model whose latents have the spread of noise', async () => {
+    const whole = await ImageAutoencoderTraining.open(deps(null));
+    const before = (await whole.evaluate(0))['validation/loss'];
+    for (let i = 1; i <= 20; i++) await whole.step(i);
+    const half = saved(whole.files(20));
+    for (let i = 21; i <= 60; i++) await whole.step(i);
+    const after = (await whole.evaluate(60))['validation/loss'];
+    expect(after).toBeLessThan(before / 4);
+    const resumed = await ImageAutoencoderTraining.open(deps(half));
+    for (let i = 21; i <= 60; i++) await resumed.step(i);
+    expect(resumed.checksum()).toBe(whole.checksum());
+    expect(resumed.files(60)['config.json']).toBe(whole.files(60)['config.json']);
+    const { config } = openAutoencoder(saved(whole.files(60)));
+    expect(config.scaling_factor).toBeGreaterThan(0.2);
+    expect(config.scaling_factor).not.toBe(1);
+    await Promise.all([whole.dispose(), resumed.dispose()]);
+  });
+
+  it('refuses pictures that are no whole latents, and one of another size', async () => {
+    await expect(ImageAutoencoderTraining.open(deps(null, pictures(8, 7, 4)))).rejects.toThrow(
+      'a picture of 7x4 pixels is no whole number of latents of 2 pixels',
+    );
+    const flat = pictures(8, 8, 4);
+    const mixed = { ...flat, read: (index: number) => (index === 0 ? flat : pictures(8, 4, 4)).read(index) };
+    const training = await ImageAutoencoderTraining.open(deps(null, mixed));
+    await expect(training.step(1)).rejects.toThrow('a picture of 4x4 pixels among pictures of 8x4');
+    await training.dispose();
+  });
+});
