@@ -77,7 +77,9 @@ it('raises where the server does not answer or refuses, so that a command can sa
     exitCode: 3,
   });
   stub.fault = () => 'refused';
-  await expect(sync(run, { finishMs: 1000 })).rejects.toMatchObject({ message: 'W&B did not answer in the end: it has 0 of 4 rows' });
+  await expect(sync(run, { finishMs: 1000 })).rejects.toMatchObject({
+    message: 'W&B did not answer in the end: it has 0 of 4 rows',
+  });
   expect(said).toEqual([
     `W&B at ${stub.url} does not answer (ECONNRESET): rows wait in the run directory and follow later`,
   ]);

@@ -7,7 +7,13 @@ import { hubBaseOf } from '../../models/hub/cache.js';
 import type { HubEnvironment } from '../../models/hub/environment.js';
 import { HubWriter, type Published } from '../../models/hub/writer.js';
 import { holdsAdapter, rootOf } from '../../policies/adapter_files.js';
-import { exportAdapter, exportFiles, exportMerged, formatOf, type ExportedDtype } from '../../policies/tokens/export.js';
+import {
+  exportAdapter,
+  exportFiles,
+  exportMerged,
+  formatOf,
+  type ExportedDtype,
+} from '../../policies/tokens/export.js';
 import { iterationName, type RunPaths } from '../../run/paths.js';
 import { readRecord } from '../../run/record.js';
 import { readRun } from '../../run/report/read.js';
