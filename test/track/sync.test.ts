@@ -38,7 +38,7 @@ function sync(run: FakeRun, given: Partial<SyncOptions> = {}): Promise<Synced> {
     say: (line) => void said.push(line),
     env: stub.env,
     patience: { firstMs: 1, longestMs: 10, tryMs: 1000 },
-    finishMs: 200,
+    finishMs: 60_000,
     ...given,
   });
 }
@@ -77,7 +77,9 @@ it('raises where the server does not answer or refuses, so that a command can sa
     exitCode: 3,
   });
   stub.fault = () => 'refused';
-  await expect(sync(run)).rejects.toMatchObject({ message: 'W&B did not answer in the end: it has 0 of 4 rows' });
+  await expect(sync(run, { finishMs: 1000 })).rejects.toMatchObject({
+    message: 'W&B did not answer in the end: it has 0 of 4 rows',
+  });
   expect(said).toEqual([
     `W&B at ${stub.url} does not answer (ECONNRESET): rows wait in the run directory and follow later`,
   ]);

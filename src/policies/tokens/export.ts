@@ -1,5 +1,5 @@
 /** What a run made, in files that other programs load: an adapter as PEFT has it, or a whole model as transformers does. */
-import { closeSync, copyFileSync, existsSync, openSync, readdirSync, writeFileSync, writeSync } from 'node:fs';
+import { closeSync, copyFileSync, cpSync, existsSync, openSync, readdirSync, writeFileSync, writeSync } from 'node:fs';
 import { join } from 'node:path';
 import { CheckpointError, must } from '../../core/errors.js';
 import {
@@ -57,7 +57,7 @@ export function formatOf(checkpoint: string): 'adapter' | 'merged' | null {
 /** Copies a checkpoint as it is, but for what goes on training. */
 export function exportFiles(checkpoint: string, folder: string): void {
   for (const name of readdirSync(checkpoint)) {
-    if (!ofTraining.has(name)) copyFileSync(join(checkpoint, name), join(folder, name));
+    if (!ofTraining.has(name)) cpSync(join(checkpoint, name), join(folder, name), { recursive: true });
   }
 }
 

@@ -37,7 +37,8 @@ function follow(run: FakeRun, others: Partial<TrackingOptions> = {}): RunTrackin
     onStop: () => void said.push('stop'),
     pace: { everyMs: 15, heartbeatMs: 30 },
     patience: { firstMs: 2, longestMs: 60, tryMs: 2000 },
-    finishMs: 500,
+    // However slow the machine is; what is about giving up says less.
+    finishMs: 60_000,
     ...others,
   });
 }
@@ -229,7 +230,7 @@ describe('W&B', () => {
 
   it('does not wait long for a server that is gone when the run ends, and sends the rest later', async () => {
     const run = new FakeRun(folder());
-    const tracking = follow(run);
+    const tracking = follow(run, { finishMs: 500 });
     run.iterations(1, 3);
     await until(() => iterations().length === 3);
     await stub.close();
@@ -323,7 +324,9 @@ describe('W&B', () => {
     run.episodes(1, [{ iteration: 1, sample: 'a', instruction: 'x', edited: null, outcome: {} }]);
     run.iterations(1, 1);
     stub.fault = ({ what }) => (what === 'upload' ? { status: 503 } : null);
-    await forward(run);
+    const tracking = follow(run, { finishMs: 500 });
+    await until(() => iterations().length === 1);
+    await tracking.end();
     expect(said.at(-1)).toContain('W&B did not answer in the end: it has 1 of 1 rows');
     expect(stub.run('run').uploads.size).toBe(0);
     stub.fault = () => null;
