@@ -33,11 +33,15 @@ export class AutoencoderCodec implements PictureCodec {
   readonly reduction: number;
   readonly #compiled = new Map<string, Promise<Half>>();
 
+  readonly #options: SessionOptions;
+
   constructor(
     private readonly config: AutoencoderConfig,
     private readonly weights: Weights,
-    private readonly options: SessionOptions,
+    options: SessionOptions,
   ) {
+    // How a convolution is cut for threads decides its last bits, and processes that share a machine have different numbers of them.
+    this.#options = { ...options, threads: 1 };
     this.channels = config.latent_channels;
     this.reduction = reduction(config);
   }
@@ -72,7 +76,7 @@ export class AutoencoderCodec implements PictureCodec {
     const out: Planes[] = [];
     for (const { channels, height, width, data } of all) {
       const key = `${name} ${channels}x${height}x${width}`;
-      const half = this.#compiled.get(key) ?? compiled(key, [1, channels, height, width], build, this.options);
+      const half = this.#compiled.get(key) ?? compiled(key, [1, channels, height, width], build, this.#options);
       this.#compiled.set(key, half);
       // A failure is not kept: the next one who asks tries again.
       half.catch(() => this.#compiled.delete(key));

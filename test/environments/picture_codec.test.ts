@@ -51,10 +51,13 @@ describe('an autoencoder', () => {
     found.data.forEach((value, i) => expect(Math.abs(value - wanted.data[i])).toBeLessThanOrEqual(1));
   });
 
-  it('makes the same bits of a picture alone, with others and with others of another size', async () => {
+  it('makes the same bits of a picture alone, with others, with others of another size and with more threads', async () => {
     const [first, second, wide] = [picture(12, 8, 5), picture(12, 8, 6), picture(16, 8, 7)];
     const together = await codec.encode([first, wide, second]);
     expect((await codec.encode([second]))[0]).toEqual(together[2]);
+    const threaded = new AutoencoderCodec(scaled, weights, { threads: 2 });
+    expect(await threaded.encode([first, wide, second])).toEqual(together);
+    await threaded.dispose();
     expect((await codec.decode([together[2]]))[0]).toEqual((await codec.decode(together))[2]);
   });
 });

@@ -61,7 +61,11 @@ describe('the rule judge', () => {
 
   it('answers align_quality on signs, with their source and without', async () => {
     const sizes = { labelled: 1, train: 1, validation: 1 };
-    const scene = drawSignScene({ seed: 3, geometry: DEFAULT_SIGN, letters: 3, alphabet: 'ABCEFH', labelledInk: [1, 1], sizes }, 'train', 0);
+    const scene = drawSignScene(
+      { seed: 3, geometry: DEFAULT_SIGN, letters: 3, alphabet: 'ABCEFH', labelledInk: [1, 1], sizes },
+      'train',
+      0,
+    );
     const { source, ref } = scene.pictures;
     const blank = drawStyledSign('', scene, DEFAULT_SIGN);
     const settings = z.strictObject(alignQuality.fields).parse({});
@@ -71,7 +75,9 @@ describe('the rule judge', () => {
     expect(await scored(ref, null, '0/1/0')).toMatchObject({ kind: 'scored', value: 10 });
     expect(await scored(ref, source, '0/1/1')).toMatchObject({ kind: 'scored', value: 10 });
     expect(await scored(blank, null, '0/1/2')).toMatchObject({ kind: 'scored', value: 0 });
-    const other = drawStyledSign(scene.word === 'ABC' ? 'HFE' : 'ABC', scene, DEFAULT_SIGN);
+    // Another letter in every place.
+    const rotated = [...scene.word].map((name) => 'BCEFHA'['ABCEFH'.indexOf(name)]).join('');
+    const other = drawStyledSign(rotated, scene, DEFAULT_SIGN);
     const wrong = await scored(other, source, '0/1/3');
     expect(wrong.parts).toMatchObject({ 'align_quality/alignment': 0, 'align_quality/quality': 10 });
     const recoloured = drawStyledSign(scene.word, { ink: scene.paper, paper: scene.ink }, DEFAULT_SIGN);
