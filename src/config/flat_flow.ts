@@ -144,8 +144,9 @@ function reward(raw: Raw, value: Record<string, unknown>, put: Put): Problem[] {
     ['vlm_weight', 'align_quality'],
   ] as const) {
     const weight = raw[name];
-    if (typeof weight !== 'number' || weight < 0)
-      {return problem(name, weight ?? null, 'a number of at least 0, beside the other weight');}
+    if (typeof weight !== 'number' || weight < 0) {
+      return problem(name, weight ?? null, 'a number of at least 0, beside the other weight');
+    }
     if (weight > 0) shares[term] = weight;
     sum += weight;
   }

@@ -125,9 +125,7 @@ const minibatchesBy: Readonly<Record<NonNullable<Updater<unknown, Answer>['minib
       const trained = used.map((group) => group.trained.map((weights) => new Float32Array(weights.length)));
       for (const { i, g, t } of part) trained[i][g][t] = used[i].trained[g][t];
       const isTaught = (weights: readonly Float32Array[]): boolean => weights.some((own) => own.some((w) => w !== 0));
-      return lessonsOf(
-        used.flatMap((group, i) => (isTaught(trained[i]) ? [{ ...group, trained: trained[i] }] : [])),
-      );
+      return lessonsOf(used.flatMap((group, i) => (isTaught(trained[i]) ? [{ ...group, trained: trained[i] }] : [])));
     });
   },
 };

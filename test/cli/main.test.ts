@@ -310,10 +310,10 @@ describe('output', () => {
 
   it('colours only a terminal that wants it', () => {
     const terminal = { isTTY: true } as NodeJS.WriteStream;
-    expect([
-      hasColour(terminal, {}),
-      hasColour(terminal, { NO_COLOR: '1' }),
-      hasColour({ isTTY: false }, {}),
-    ]).toEqual([true, false, false]);
+    expect([hasColour(terminal, {}), hasColour(terminal, { NO_COLOR: '1' }), hasColour({ isTTY: false }, {})]).toEqual([
+      true,
+      false,
+      false,
+    ]);
   });
 });

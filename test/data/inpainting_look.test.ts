@@ -51,7 +51,9 @@ describe('a look at samples', () => {
   });
 
   it('leaves to who decodes it what is no PNG', async () => {
-    const jpeg = await sharp(plain(6, 4, [9, 9, 9])).jpeg().toBuffer();
+    const jpeg = await sharp(plain(6, 4, [9, 9, 9]))
+      .jpeg()
+      .toBuffer();
     expect(said({ '2_source.png': jpeg }, 2)).toEqual([]);
   });
 

@@ -60,7 +60,9 @@ const advantages = groups.map(() => scoredGroup);
 async function run(
   algorithm: Partial<Updater<string, Answer>['algorithm']>,
   given: readonly { advantages: readonly (number | null)[]; dropped: boolean; zeroSpread: boolean }[] = advantages,
-  more: Partial<Pick<Updater<string, Answer>, 'importanceCap' | 'minibatchesOf' | 'trained'>> & { readonly sampled?: typeof groups } = {},
+  more: Partial<Pick<Updater<string, Answer>, 'importanceCap' | 'minibatchesOf' | 'trained'>> & {
+    readonly sampled?: typeof groups;
+  } = {},
 ) {
   const policy = new NotingPolicy();
   const alarms: string[] = [];

@@ -81,7 +81,14 @@ describe('experiments', () => {
       ...{ run_name: `e__kl-${kl}__seed-${seed}`, axes: { kl, seed }, parents: [], differs: {}, refused },
     });
     const cells = [cell('0', '1'), cell('0', '2', 'other settings'), cell('1', '1'), cell('2', '1')];
-    writeExperiment(dir, { experiment: 'e', file: '/e.jsonnet', baseline: { kl: '0' }, base_axis: null, cells, parents: [] });
+    writeExperiment(dir, {
+      experiment: 'e',
+      file: '/e.jsonnet',
+      baseline: { kl: '0' },
+      base_axis: null,
+      cells,
+      parents: [],
+    });
     writeFileSync(join(dir, 'broken.experiment.json'), '{"format": 7}');
     const index = await read(dir);
     expect(listExperiments(index).map(({ name, runs }) => [name, runs])).toEqual([['e', 4]]);

@@ -93,7 +93,8 @@ function manners({
   rollout,
   validation,
 }: IpAdapterSettings): Record<'sampled', FlowSampling> & Partial<Record<'greedy', FlowSampling>> {
-  const { num_steps, eval_num_steps, noise_level, timestep_fraction, sde_window, guidance_scale, same_latent } = rollout;
+  const { num_steps, eval_num_steps, noise_level, timestep_fraction, sde_window, guidance_scale, same_latent } =
+    rollout;
   const { sigmas } = flowModelTypes[policy.model_type];
   const sampled: FlowSampling = {
     sigmas: (tokens) => sigmas(num_steps, tokens),
