@@ -1,7 +1,7 @@
 /** Data that follows what happens: asked for once, and again when the runs that it is about change. */
 import { useEffect, useRef, useState } from 'preact/hooks';
 import type { WireEvent } from '../wire.js';
-import { address, ask, listen, Refused, type Query } from './session.js';
+import { address, ask, listen, Refused, Unreachable, type Query } from './session.js';
 
 /** Whom a change concerns: ids of runs, or null for all of them. */
 type OnChange = (ids: readonly string[] | null) => void;
@@ -114,6 +114,8 @@ export function useData<T>(path: string | null, query: Query = {}, about: readon
   const concerning = useRef(about);
   concerning.current = about;
   const shownFor = useRef(path);
+  /** Whether the server was away when it was asked: the page says so for all of it, and asks again when the server is back. */
+  const unanswered = useRef(false);
 
   useEffect(() => {
     if (asked === null) return undefined;
@@ -121,10 +123,16 @@ export function useData<T>(path: string | null, query: Query = {}, about: readon
     const other = shownFor.current !== path;
     shownFor.current = path;
     setState((before) => ({ data: other ? null : before.data, error: null, loading: true }));
+    unanswered.current = false;
     ask<T>(asked, {}, stop.signal).then(
       (data) => setState({ data, error: null, loading: false }),
       (error: unknown) => {
         if (stop.signal.aborted) return;
+        if (error instanceof Unreachable) {
+          unanswered.current = true;
+          setState((before) => ({ ...before, loading: false }));
+          return;
+        }
         if (error instanceof Refused && error.wantsToken) feed.refused();
         const message = error instanceof Error ? error.message : String(error);
         setState((before) => ({ ...before, error: message, loading: false }));
@@ -132,6 +140,14 @@ export function useData<T>(path: string | null, query: Query = {}, about: readon
     );
     return () => stop.abort();
   }, [asked, turn]);
+
+  useEffect(
+    () =>
+      feed.onConnection((connection) => {
+        if (connection === 'open' && unanswered.current) setTurn((before) => before + 1);
+      }),
+    [],
+  );
 
   useEffect(() => {
     let timer: number | undefined;

@@ -33,6 +33,18 @@ export class Refused extends Error {
   }
 }
 
+/** The server is not there. */
+export class Unreachable extends Error {}
+
+async function reach(path: string, init: RequestInit): Promise<Response> {
+  try {
+    return await fetch(path, init);
+  } catch (cause) {
+    if (init.signal?.aborted === true) throw cause;
+    throw new Unreachable('the dashboard does not answer', { cause });
+  }
+}
+
 export type Query = Readonly<Record<string, string | number | readonly string[] | undefined>>;
 
 /** A path with a query; a list gives its name once for each text. */
@@ -46,21 +58,21 @@ export function address(path: string, query: Query = {}): string {
   return text === '' ? path : `${path}?${text}`;
 }
 
-/** Raises Refused, or TypeError where the server is not there. */
+/** Raises Refused, and Unreachable where the server is not there. */
 export async function ask<T>(path: string, query: Query = {}, signal?: AbortSignal): Promise<T> {
-  const reply = await fetch(address(path, query), { headers: headers(), signal: signal ?? null });
+  const reply = await reach(address(path, query), { headers: headers(), signal: signal ?? null });
   return (await takeReply(reply)).json() as Promise<T>;
 }
 
 /** Asks for something to be done. Raises as `ask` does. */
 export async function post<T>(path: string, body: unknown): Promise<T> {
-  const reply = await fetch(path, { method: 'POST', headers: headers(), body: JSON.stringify(body) });
+  const reply = await reach(path, { method: 'POST', headers: headers(), body: JSON.stringify(body) });
   return (await takeReply(reply)).json() as Promise<T>;
 }
 
 /** An image as an address of this tab's memory: an `<img>` cannot send the token. Raises as `ask` does. */
 export async function askImage(path: string, signal: AbortSignal): Promise<string> {
-  const reply = await takeReply(await fetch(path, { headers: headers(), signal }));
+  const reply = await takeReply(await reach(path, { headers: headers(), signal }));
   return URL.createObjectURL(await reply.blob());
 }
 
@@ -72,7 +84,7 @@ export async function listen<E>(
   signal: AbortSignal,
   onOpen: () => void = () => undefined,
 ): Promise<void> {
-  const reply = await takeReply(await fetch(address(path, query), { headers: headers(), signal }));
+  const reply = await takeReply(await reach(address(path, query), { headers: headers(), signal }));
   onOpen();
   if (reply.body === null) return;
   const reader = reply.body.pipeThrough(new TextDecoderStream()).getReader();
