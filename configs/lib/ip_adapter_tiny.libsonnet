@@ -1,5 +1,6 @@
 // The laptop size of ip_adapter: signs with words, painted by a small flow transformer in the latents of tiny_vae.jsonnet. Labelled signs, whose
-// ink is worn, warm it up (ip_adapter_warmup.jsonnet); then OCR teaches it to write clearly.
+// ink is worn, warm it up (ip_adapter_warmup.jsonnet); then OCR and the rule judge
+// teach it to write clearly.
 local base_exp_dir = std.extVar('APP__BASE_EXP_DIR');
 local data_dir = std.extVar('APP__DATA_DIR');
 local signs(split) = [{ path: data_dir + '/tiny/signs/' + split }];
@@ -9,7 +10,7 @@ local signs(split) = [{ path: data_dir + '/tiny/signs/' + split }];
   local paints = super.task == 'ip_adapter',
   local supervised = paints && super.algorithm.type == 'sft',
   base_exp_dir: if base_exp_dir == 'runs' then 'runs/tiny' else base_exp_dir,
-  num_iterations: if !paints then super.num_iterations else if supervised then 2000 else 80,
+  num_iterations: if !paints then super.num_iterations else if supervised then 2000 else 40,
   optimizer: if !paints
   then super.optimizer
   else if supervised
@@ -48,7 +49,8 @@ local signs(split) = [{ path: data_dir + '/tiny/signs/' + split }];
   } else {},
   // Nothing is guided here.
   algorithm+: if !paints then {} else if supervised then { sft+: { condition_dropout: 0, patience: null } } else { kl_coeff: 0, clip_range: null },
-  reward: { mode: 'ocr' },
-  validation+: if paints then { every_n_iterations: if supervised then 100 else 40, prompts: 128 } else {},
+  // What tesseract reads, and what a judge sees: OCR alone is gamed.
+  reward+: { endpoint: 'embedded', model: 'editrl-rule-judge' },
+  validation+: if paints then { every_n_iterations: if supervised then 100 else 20, prompts: 128 } else {},
   checkpoint+: if !paints then {} else { save_every_n_iterations: if supervised then 100 else 20, keep_every_n_iterations: null },
 }
