@@ -1,6 +1,5 @@
 // The laptop size of ip_adapter: signs with words, painted by a small flow transformer in the latents of tiny_vae.jsonnet. Labelled signs, whose
-// ink is worn, warm it up (ip_adapter_warmup.jsonnet); then OCR and the rule judge
-// teach it to write clearly.
+// ink is worn, warm it up (ip_adapter_warmup.jsonnet); then OCR and the rule judge teach it to write clearly.
 local base_exp_dir = std.extVar('APP__BASE_EXP_DIR');
 local data_dir = std.extVar('APP__DATA_DIR');
 local signs(split) = [{ path: data_dir + '/tiny/signs/' + split }];

@@ -2,7 +2,7 @@
 import { DataError } from '../core/errors.js';
 import { decodeImage } from '../core/image.js';
 import { RandomStream } from '../core/random.js';
-import { createSampler } from '../data/sampler.js';
+import { createSampler, type Sampler } from '../data/sampler.js';
 import type { InpaintSample } from '../data/self_bench.js';
 import type { SampleSource } from '../data/types.js';
 import { learningRateAt, type ScheduleOptions } from '../engines/onnx/optimizer.js';
@@ -54,6 +54,7 @@ type Sides = readonly [height: number, width: number];
 
 export class ImageAutoencoderTraining implements Training {
   readonly #stopping: EarlyStopping;
+  readonly #sampler: Sampler;
   /** Mean square of the encoder's means, over the latest batches; null before the first. */
   #spread: number | null = null;
 
@@ -65,6 +66,7 @@ export class ImageAutoencoderTraining implements Training {
     private readonly noise: number,
   ) {
     this.#stopping = new EarlyStopping(deps.sft);
+    this.#sampler = createSampler(deps.data.train, { seed: deps.seed, coefficients: deps.data.coefficients });
     if (deps.checkpoint === null) return;
     const state = readTrainerState(deps.checkpoint);
     this.#stopping.restore(state);
@@ -109,10 +111,9 @@ export class ImageAutoencoderTraining implements Training {
     const start = performance.now();
     const { sft, data, seed, schedule } = this.deps;
     const size = sft.batch_size;
-    const sampler = createSampler(data.train, { seed, coefficients: data.coefficients });
     const batch = await Promise.all(
       Array.from({ length: size }, (_, i) => {
-        const { source, index } = sampler.at((iteration - 1) * size + i);
+        const { source, index } = this.#sampler.at((iteration - 1) * size + i);
         return this.#planes(data.train[source].read(index), i % CONTEXT_EVERY === CONTEXT_EVERY - 1 ? 'source' : 'ref');
       }),
     );

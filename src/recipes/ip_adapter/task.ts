@@ -37,11 +37,15 @@ const KEPT_BYTES = 2 ** 28;
 /** What stands for pixels that are to be painted: the middle of their range. */
 const LEFT_OUT = 128;
 
+/** About what a prompt takes: its pictures, words and context, and the wanted latents. */
+function bytesOf({ pictures: { source, ref }, flow, size }: InpaintPrompt): number {
+  const floats = flow.text.length + flow.context.length + size.channels * size.width * size.height;
+  return source.data.length + ref.data.length + 4 * floats;
+}
+
 export class InpaintTask implements Task<InpaintPrompt, FlowAnswer> {
   readonly validation: readonly PromptSource<InpaintPrompt>[];
-  readonly #kept = new Map<SampleSource<InpaintSample>, LRUCache<number, Promise<InpaintPrompt>>>();
-  /** About what a prompt takes. */
-  #bytes = 1;
+  readonly #kept = new LRUCache<string, InpaintPrompt>({ maxSize: KEPT_BYTES });
 
   private constructor(
     readonly settings: IpAdapterSettings,
@@ -108,18 +112,13 @@ export class InpaintTask implements Task<InpaintPrompt, FlowAnswer> {
   }
 
   /** The prompt of a sample. Raises as `#promptOf`. */
-  promptAt(source: SampleSource<InpaintSample>, index: number): Promise<InpaintPrompt> {
-    let ofSource = this.#kept.get(source);
-    if (ofSource === undefined) {
-      ofSource = new LRUCache({ maxSize: KEPT_BYTES, sizeCalculation: () => this.#bytes });
-      this.#kept.set(source, ofSource);
-    }
-    const known = ofSource.get(index);
+  async promptAt(source: SampleSource<InpaintSample>, index: number): Promise<InpaintPrompt> {
+    const key = `${source.name} ${index}`;
+    const known = this.#kept.get(key);
     if (known !== undefined) return known;
-    const asked = this.#promptOf(source.read(index));
-    ofSource.set(index, asked);
-    asked.catch(() => ofSource.delete(index));
-    return asked;
+    const prompt = await this.#promptOf(source.read(index));
+    this.#kept.set(key, prompt, { size: bytesOf(prompt) });
+    return prompt;
   }
 
   /** Raises DataError for a sample that cannot be read, whose sides are no whole patches, or whose prompt the model cannot read. */
@@ -132,7 +131,6 @@ export class InpaintTask implements Task<InpaintPrompt, FlowAnswer> {
     const size = { channels, width: width / reduction, height: height / reduction };
     let wanted: Promise<Float32Array> | null = null;
     const words = await this.conditions.text(sample.prompt, sample.id, this.config);
-    this.#bytes = 4 * (3 * width * height + words.text.length);
     return {
       id: sample.id,
       instruction: sample.prompt,
