@@ -18,8 +18,6 @@ import { flag, numberOption, text, texts, wholeNumber, type Action, type Argumen
 
 /** What configs/lib/tiny.libsonnet asks for, so that a tiny run finds its data made. */
 const LABELLED_EDITS = 800;
-/** What configs/lib/ip_adapter_tiny.libsonnet asks for. */
-export const LABELLED_SIGNS = 1024;
 
 /** Opens a trained image tokenizer by its path. Raises CheckpointError. */
 export type TokenizerOpener = (path: string) => Promise<ImageTokenizerLike>;
@@ -46,7 +44,7 @@ function makeTiny(openTokenizer: TokenizerOpener | null): Action & { readonly su
         .option('truth', { ...numberOption, default: sizes.truth, describe: "edits with the answer's pixels per set" })
         .option('signs-labelled', {
           ...numberOption,
-          default: LABELLED_SIGNS,
+          default: counts.labelled,
           describe: 'signs for supervised training',
         })
         .option('signs-train', { ...numberOption, default: counts.train, describe: 'signs to learn from rewards on' })

@@ -209,7 +209,7 @@ function kernelGradient(x: Value, d: Value, kernels: Value, attributes: Convolut
 
 /**
  * The same where neighbours are read one beside the other: a product of d [O, N P Q] by the places [N P Q, C] that each of the kernel's
- * elements reads. As a convolution by kernels as large as pictures it takes three times as long.
+ * elements reads. A training step of configs/tiny_vae.jsonnet took 0.48 CPU seconds so, and 0.70 as a convolution by kernels as large as pictures.
  */
 function denseKernelGradient(
   x: Value,
