@@ -141,7 +141,7 @@ export class FlowTextEncoder {
 function fitted(ids: readonly number[], length: number | null, pad: number | null, end: number | null): number[] {
   if (length === null || ids.length === length) return [...ids];
   if (ids.length < length)
-    return pad === null ? [...ids] : [...ids, ...new Array<number>(length - ids.length).fill(pad)];
+    {return pad === null ? [...ids] : [...ids, ...new Array<number>(length - ids.length).fill(pad)];}
   return end === null ? ids.slice(0, length) : [...ids.slice(0, length - 1), end];
 }
 
