@@ -88,7 +88,7 @@ export function translateFlatFlow(raw: Record<string, unknown>, source: FlowSour
     if (rest.joint !== true && name in raw) put(to, raw[name], name);
   }
   problems.push(...reward(raw, value, put));
-  problems.push(...algorithm(raw, value, put), ...phases(raw, value, names, source));
+  problems.push(...algorithm(raw, source, put), ...phases(raw, value, names, source));
   return {
     value,
     problems,
@@ -127,8 +127,11 @@ function unknown(raw: Raw): Problem[] {
 }
 
 /** Statistics per prompt are GRPO's, and those of the whole batch PPO's. */
-function algorithm(raw: Raw, _value: object, put: Put): Problem[] {
+function algorithm(raw: Raw, { overlaid }: FlowSource, put: Put): Problem[] {
   const { rl_per_prompt_stat_tracking: perPrompt = false } = raw;
+  if (!overlaid && 'rl_per_prompt_stat_tracking' in raw && hasPath(raw, 'algorithm.type')) {
+    return [{ key: 'rl_per_prompt_stat_tracking', message: 'also given as algorithm.type; keep one of the two' }];
+  }
   if (typeof perPrompt !== 'boolean') return problem('rl_per_prompt_stat_tracking', perPrompt, 'true or false');
   put('algorithm.type', perPrompt ? 'grpo' : 'ppo', 'rl_per_prompt_stat_tracking');
   return [];
