@@ -172,7 +172,7 @@ function actionRoutes(
           action,
         } = (asked ?? {}) as Partial<Record<'run' | 'experiment' | 'action', unknown>>;
         if (experiment !== undefined) {
-          actOnSweep(action, sweepOf(index, String(experiment)), program, notice);
+          actOnSweep(action, sweepOf(index, typeof experiment === 'string' ? experiment : ''), program, notice);
           return answer({ started: true });
         }
         const run = runOf(index, new URLSearchParams({ run: String(id) }));

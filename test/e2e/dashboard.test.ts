@@ -183,14 +183,11 @@ describe.skipIf(noBrowser !== null)('the dashboard in a browser', () => {
     await expect.poll(() => legend.textContent()).toContain('@');
     await page.evaluate(`
       window.redrawn = 0;
-      window.ticked = 0;
-      const watch = (selector, count) =>
-        new MutationObserver((all) => (window[count] += all.length)).observe(document.querySelector(selector), {
-          subtree: true, childList: true, characterData: true, attributes: true,
-        });
-      watch('.charts', 'redrawn');
-      watch('.facts', 'ticked');`);
-    await expect.poll(() => page.evaluate('window.ticked'), { timeout: 20_000 }).toBeGreaterThan(1);
+      new MutationObserver((all) => (window.redrawn += all.length)).observe(document.querySelector('.charts'), {
+        subtree: true, childList: true, characterData: true, attributes: true,
+      });`);
+    // Two ticks of the clock and more.
+    await new Promise((resolve) => setTimeout(resolve, 2_500));
     expect(await page.evaluate('window.redrawn')).toBe(0);
     expect(await legend.textContent()).toContain('@');
   });
