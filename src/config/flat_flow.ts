@@ -9,7 +9,8 @@ import type { Problem } from '../recipes/rules.js';
 import { nearest } from '../core/nearest.js';
 import { getPath, hasPath, setPath } from '../schema/paths.js';
 import { isObject } from '../schema/walk.js';
-import { FlatWords, type Translation } from './flat.js';
+import type { Translation } from './flat.js';
+import { FlatWords } from './flat_words.js';
 import { applyChanges, type Change } from './sets.js';
 
 /** A key, where its value goes or what follows from it, and the value that its absence means there. */
