@@ -85,7 +85,11 @@ function adviceFor(status: number): string {
 }
 
 function refusal(refused: string): Meaning {
-  return { reply: { kind: 'answered', answered: { refused } }, next: 'done', ending: { load: 'nothing', health: 'works' } };
+  return {
+    reply: { kind: 'answered', answered: { refused } },
+    next: 'done',
+    ending: { load: 'nothing', health: 'works' },
+  };
 }
 
 function away(found: string): Meaning {
@@ -93,7 +97,12 @@ function away(found: string): Meaning {
 }
 
 function busy(found: string): Meaning {
-  return { reply: { kind: 'none', found }, next: 'busy', ending: { load: 'overloaded', health: 'works' }, retryAfterMs: AWAY_AGAIN_MS };
+  return {
+    reply: { kind: 'none', found },
+    next: 'busy',
+    ending: { load: 'overloaded', health: 'works' },
+    retryAfterMs: AWAY_AGAIN_MS,
+  };
 }
 
 function failed(found: string): Meaning {

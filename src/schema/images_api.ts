@@ -13,10 +13,10 @@ const sizePattern = /^([1-9]\d{0,3})x([1-9]\d{0,3})$/;
 
 const sent = (what: string): string => `${what}; null leaves it to the server.`;
 
-export const imagesServer = section(
+export const imagesApi = section(
   'A server of the OpenAI images API (vLLM-Omni, SGLang, a hosted one), or several equal ones.',
   z.strictObject({
-    kind: result("What makes pictures: 'server', a server of the OpenAI images API.", z.literal('server')),
+    type: result("What makes pictures: 'images_api', a server of the OpenAI images API.", z.literal('images_api')),
     base_url: operation(
       'Where it runs: http://HOST:PORT, with or without /v1; a list of such URLs names equal servers.',
       z.union([address, z.array(address).min(1)]),
@@ -50,7 +50,7 @@ export const imagesServer = section(
     ),
   }),
 );
-export type ImagesServerSettings = z.output<typeof imagesServer>;
+export type ImagesApiSettings = z.output<typeof imagesApi>;
 
 export interface PictureSize {
   readonly width: number;

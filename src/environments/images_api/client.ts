@@ -13,7 +13,7 @@ import { checkedKey, noKey } from '../../http/key.js';
 import { createHttpPool, type HttpPool } from '../../http/pool.js';
 import { resolveEndpoints } from '../../rewards/judge/endpoints.js';
 import { createClient } from '../../rewards/judge/transport.js';
-import { pictureSize, type ImagesServerSettings, type PictureSize } from '../../schema/images_server.js';
+import { pictureSize, type ImagesApiSettings, type PictureSize } from '../../schema/images_api.js';
 import { meaningOf, type Found } from './meaning.js';
 import { readPicture, type ServedPicture } from './reply.js';
 
@@ -29,7 +29,7 @@ export interface PictureAsked {
 export type Answered = ServedPicture | { readonly refused: string };
 
 /** Of the settings what requests and their meaning follow from. */
-export type ImagesClientSettings = Omit<ImagesServerSettings, 'kind' | 'max_wait_s' | 'api_key_env'>;
+export type ImagesClientSettings = Omit<ImagesApiSettings, 'type' | 'max_wait_s' | 'api_key_env'>;
 
 export interface ImagesClientOptions extends AbsenceListener {
   readonly settings: ImagesClientSettings;
@@ -55,7 +55,13 @@ type Dispensable = (typeof DISPENSABLE)[number];
 class ImageMember extends Member {
   readonly client: OpenAI;
 
-  constructor(url: string, pool: HttpPool, apiKey: string, clock: Clock, { cap, alone }: { cap: number; alone: boolean }) {
+  constructor(
+    url: string,
+    pool: HttpPool,
+    apiKey: string,
+    clock: Clock,
+    { cap, alone }: { cap: number; alone: boolean },
+  ) {
     // There is no other one to spare a single server for.
     const failures = alone ? Infinity : Math.max(FAILURES, cap);
     super(url, clock, { cap, failures, doubts: failures, pauseMs: PAUSE_MS });
@@ -140,20 +146,19 @@ export class ImagesClient {
       backoffCapMs: 8000,
       retryAfterCapMs: 60_000,
     };
-    let last: Found = { kind: 'none', found: 'no time was left to ask' };
     while (!within.over) {
       const { reply } = await askMembers(this.#asking(asked, policy, within));
       if (reply?.kind === 'answered') return reply.answered;
-      // An attempt that the end of the time cut short says less than the one before it.
-      if (reply !== null && (!within.over || last.found === 'no time was left to ask')) last = reply;
-      if (reply?.kind === 'wrong' || (reply?.kind === 'none' && !within.over)) break;
+      if (reply !== null) throw this.#error(reply.found, reply.kind === 'wrong' ? reply.next : undefined);
+      // All are being spared.
       await sleep(this.#clock, AGAIN_MS, within.signal);
     }
-    throw this.#error(last.kind === 'answered' ? '' : last.found, last.kind === 'wrong' ? last.next : undefined);
+    throw this.#error('no time was left to ask');
   }
 
   #asking(asked: PictureAsked, policy: AskPolicy, within: Deadline): Asking<ImageMember, Found> {
     const { random = Math.random } = this.options;
+    let last: Found | null = null;
     const ask = async (member: ImageMember, attempt: Deadline): Promise<Tried<Found>> => {
       let tried = await this.#attempt(member, asked, attempt);
       while (tried.refusedField !== undefined && this.#leavesOut(tried.refusedField)) {
@@ -161,12 +166,19 @@ export class ImagesClient {
       }
       if (tried.reply.kind === 'none' && tried.next === 'busy') this.#absence.goesOn(tried.reply.found);
       else if (tried.next === 'done') this.#absence.isOver();
+      // An attempt that the end of the time cut short says less than the one before it.
+      if (within.over && last !== null && tried.next !== 'done') return { ...tried, reply: last };
+      last = tried.reply;
       return tried;
     };
     return { members: this.#members, policy, clock: this.#clock, random, within, ask };
   }
 
-  async #attempt({ client, url }: ImageMember, asked: PictureAsked, attempt: Deadline): Promise<ReturnType<typeof meaningOf>> {
+  async #attempt(
+    { client, url }: ImageMember,
+    asked: PictureAsked,
+    attempt: Deadline,
+  ): Promise<ReturnType<typeof meaningOf>> {
     const { timeout_s } = this.options.settings;
     try {
       const body: unknown = await this.#request(client, asked, attempt.signal);
@@ -193,9 +205,9 @@ export class ImagesClient {
       ...(this.#leftOut.has('seed') ? {} : { seed }),
       ...extra,
     };
-    if (source === undefined) return client.images.generate({ ...fields, stream: false }, { signal });
+    if (source === undefined) return client.images.generate(fields, { signal });
     const image = new File([source], 'source.png', { type: 'image/png' });
-    return client.images.edit({ ...fields, image, stream: false }, { signal });
+    return client.images.edit({ ...fields, image }, { signal });
   }
 
   /** Whether a field that a server refused is left out from now on, which it was not before. */
@@ -240,4 +252,3 @@ export class ImagesClient {
 function mostReplyBytes({ width, height }: PictureSize): number {
   return 2 ** 20 + 6 * width * height;
 }
-

@@ -3,7 +3,7 @@ import { EditrlError } from '../../core/errors.js';
 import { decodeImage, type RgbImage } from '../../core/image.js';
 import { base64Bytes, pixelCount } from '../../core/image_text.js';
 import { excerpt } from '../../rewards/judge/parse.js';
-import type { PictureSize } from '../../schema/images_server.js';
+import type { PictureSize } from '../../schema/images_api.js';
 
 /** A picture as a server made it. */
 export interface ServedPicture {
@@ -17,7 +17,8 @@ export async function readPicture(body: unknown, size: PictureSize): Promise<Ser
   if (typeof body === 'string') return `it answered with text instead of a picture: ${excerpt(body)}`;
   const data = field(body, 'data');
   if (!Array.isArray(data)) return `it answered without data: ${excerpt(JSON.stringify(body) ?? 'nothing')}`;
-  if (data.length !== 1) return `it answered with ${data.length === 0 ? 'no picture' : `${data.length} pictures`}; one was asked for`;
+  if (data.length !== 1)
+    return `it answered with ${data.length === 0 ? 'no picture' : `${data.length} pictures`}; one was asked for`;
   const [entry] = data as readonly unknown[];
   const text = field(entry, 'b64_json');
   if (typeof text !== 'string' || text === '') {
