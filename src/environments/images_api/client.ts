@@ -52,6 +52,9 @@ const FIRST_ATTEMPTS = 3;
 const DISPENSABLE = ['response_format', 'seed'] as const;
 type Dispensable = (typeof DISPENSABLE)[number];
 
+/** With the server that it was found at. */
+type FoundAt = Found & { readonly url: string };
+
 class ImageMember extends Member {
   readonly client: OpenAI;
 
@@ -149,33 +152,34 @@ export class ImagesClient {
     while (!within.over) {
       const { reply } = await askMembers(this.#asking(asked, policy, within));
       if (reply?.kind === 'answered') return reply.answered;
-      if (reply !== null) throw this.#error(reply.found, reply.kind === 'wrong' ? reply.next : undefined);
+      if (reply !== null) throw this.#error(reply.found, reply);
       // All are being spared.
       await sleep(this.#clock, AGAIN_MS, within.signal);
     }
     throw this.#error('no time was left to ask');
   }
 
-  #asking(asked: PictureAsked, policy: AskPolicy, within: Deadline): Asking<ImageMember, Found> {
+  #asking(asked: PictureAsked, policy: AskPolicy, within: Deadline): Asking<ImageMember, FoundAt> {
     const { random = Math.random } = this.options;
-    let last: Found | null = null;
-    const ask = async (member: ImageMember, attempt: Deadline): Promise<Tried<Found>> => {
+    let last: FoundAt | null = null;
+    const ask = async (member: ImageMember, attempt: Deadline): Promise<Tried<FoundAt>> => {
       let tried = await this.#attempt(member, asked, attempt);
       while (tried.refusedField !== undefined && this.#leavesOut(tried.refusedField)) {
         tried = await this.#attempt(member, asked, attempt);
       }
-      if (tried.reply.kind === 'none' && tried.next === 'busy') this.#absence.goesOn(tried.reply.found);
+      if (tried.reply.kind === 'none' && tried.next === 'busy')
+        this.#absence.goesOn(`${member.url}: ${tried.reply.found}`);
       else if (tried.next === 'done') this.#absence.isOver();
       // An attempt that the end of the time cut short says less than the one before it.
       if (within.over && last !== null && tried.next !== 'done') return { ...tried, reply: last };
-      last = tried.reply;
-      return tried;
+      last = { ...tried.reply, url: member.url };
+      return { ...tried, reply: last };
     };
     return { members: this.#members, policy, clock: this.#clock, random, within, ask };
   }
 
   async #attempt(
-    { client, url }: ImageMember,
+    { client }: ImageMember,
     asked: PictureAsked,
     attempt: Deadline,
   ): Promise<ReturnType<typeof meaningOf>> {
@@ -184,10 +188,10 @@ export class ImagesClient {
       const body: unknown = await this.#request(client, asked, attempt.signal);
       const picture = await readPicture(body, this.size);
       if (typeof picture !== 'string') this.#hasDrawn = true;
-      return meaningOf(picture, { url, hasDrawn: this.#hasDrawn });
+      return meaningOf(picture, this.#hasDrawn);
     } catch (error) {
-      if (attempt.over) return meaningOf(`no answer within ${timeout_s} s`, { url, hasDrawn: this.#hasDrawn });
-      return meaningOf(error as Error, { url, hasDrawn: this.#hasDrawn });
+      if (attempt.over) return meaningOf(`no answer within ${timeout_s} s`, this.#hasDrawn);
+      return meaningOf(error as Error, this.#hasDrawn);
     }
   }
 
@@ -233,14 +237,14 @@ export class ImagesClient {
     } catch (error) {
       if (within.over) return `${url}: no answer in time`;
       if (error instanceof OpenAI.NotFoundError) return null;
-      const { reply } = meaningOf(error as Error, { url, hasDrawn: false });
-      return reply.kind === 'answered' ? null : reply.found;
+      const { reply } = meaningOf(error as Error, false);
+      return reply.kind === 'answered' ? null : `${url}: ${reply.found}`;
     }
   }
 
-  #error(found: string, next?: string): EndpointError {
+  #error(found: string, { url = this.urls.join(', '), next }: { url?: string; next?: string } = {}): EndpointError {
     return new EndpointError(`the images server gives no picture: ${found}`, {
-      where: this.urls.join(', '),
+      where: url,
       next:
         next ??
         'Check that it runs and what its log says, then run the same command again: the run goes on from its last checkpoint.',

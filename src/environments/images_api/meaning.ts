@@ -18,12 +18,6 @@ export type Found =
 /** A field of the request that the server refuses, where it names one. */
 export type Meaning = Tried<Found> & { readonly refusedField?: string };
 
-export interface Asked {
-  readonly url: string;
-  /** Whether a picture was drawn by these settings before, so that what is refused is the prompt. */
-  readonly hasDrawn: boolean;
-}
-
 const works: Ending = { load: 'carried', health: 'works' };
 const nothing: Ending = { load: 'nothing', health: 'nothing' };
 const fails: Ending = { load: 'nothing', health: 'fails' };
@@ -37,21 +31,23 @@ const UNFIT: ReadonlySet<number> = new Set([400, 413, 422]);
 /** How servers say that they do not draw what a prompt asks for. */
 const REFUSAL = /content[_ ]?(?:policy|filter|management)|moderation|safety|policy[_ ]violation|nsfw/i;
 
-/** @param result a picture; in words, what was found in its place; or the client's error. Raises what is no error of a request. */
-export function meaningOf(result: ServedPicture | string | Error, asked: Asked): Meaning {
-  if (result instanceof Error) return meaningOfError(result, asked);
-  if (typeof result === 'string') return failed(`${asked.url}: ${result}`);
+/**
+ * @param result a picture; in words, what was found in its place; or the client's error. Raises what is no error of a request.
+ * @param hasDrawn whether a picture was drawn by these settings before, so that what is refused is the prompt.
+ */
+export function meaningOf(result: ServedPicture | string | Error, hasDrawn: boolean): Meaning {
+  if (result instanceof Error) return meaningOfError(result, hasDrawn);
+  if (typeof result === 'string') return failed(result);
   return { reply: { kind: 'answered', answered: result }, next: 'done', ending: works };
 }
 
-function meaningOfError(error: Error, asked: Asked): Meaning {
-  const { url } = asked;
+function meaningOfError(error: Error, hasDrawn: boolean): Meaning {
   if (error instanceof OpenAI.APIConnectionError) {
-    const found = `${url}: ${causeOf(error)}`;
+    const found = causeOf(error);
     return isNotThere(error) ? away(found) : failed(found);
   }
-  if (error instanceof OpenAI.APIError) return meaningOfStatus(error as StatusError, asked);
-  if (error instanceof SyntaxError) return failed(`${url}: it answered with broken JSON (${error.message})`);
+  if (error instanceof OpenAI.APIError) return meaningOfStatus(error as StatusError, hasDrawn);
+  if (error instanceof SyntaxError) return failed(`it answered with broken JSON (${error.message})`);
   throw error;
 }
 
@@ -60,18 +56,17 @@ type StatusError = Pick<
   'status' | 'headers' | 'code' | 'type' | 'param' | 'message'
 >;
 
-function meaningOfStatus(error: StatusError, { url, hasDrawn }: Asked): Meaning {
+function meaningOfStatus(error: StatusError, hasDrawn: boolean): Meaning {
   const status = Number(error.status);
-  const said = excerpt(`HTTP ${error.message}`).slice(1, -1);
-  const found = `${url}: ${said}`;
+  const found = excerpt(`HTTP ${error.message}`).slice(1, -1);
   const words = `${error.code ?? ''} ${error.type ?? ''} ${error.message}`;
   if (status === 429) return { ...busy(found), ...retryAfter(error) };
   if (AWAY.has(status)) return { ...away(found), ...retryAfter(error) };
   if (status >= 500 || status === 408 || status === 409) return failed(found);
-  if (REFUSAL.test(words)) return refusal(said);
+  if (REFUSAL.test(words)) return refusal(found);
   const param = typeof error.param === 'string' ? error.param : null;
   const [refusedField] = refusedFields({ status, param, words });
-  if (UNFIT.has(status) && hasDrawn) return refusal(said);
+  if (UNFIT.has(status) && hasDrawn) return refusal(found);
   const reply: Found = { kind: 'wrong', found, next: adviceFor(status) };
   return { reply, next: 'done', ending: nothing, ...(refusedField === undefined ? {} : { refusedField }) };
 }

@@ -201,18 +201,18 @@ describe('what goes wrong each time', () => {
     }
     expect(found).toMatchInlineSnapshot(`
       {
-        "a bomb": "http://HOST/v1: the images server gives no picture: http://HOST/v1: it answered with a picture of 3600000000 pixels; 16x24 were asked for",
-        "a picture that ends early": "http://HOST/v1: the images server gives no picture: http://HOST/v1: it answered with what is no picture: cannot decode the image (vipspng: libpng read error)",
-        "an address": "http://HOST/v1: the images server gives no picture: http://HOST/v1: it answered with a picture's address (url), and not with the picture (b64_json), which was asked for",
-        "an empty picture": "http://HOST/v1: the images server gives no picture: http://HOST/v1: it answered with no picture",
-        "another size": "http://HOST/v1: the images server gives no picture: http://HOST/v1: it answered with a picture of 24x16 pixels; 16x24 were asked for",
-        "error": "http://HOST/v1: the images server gives no picture: http://HOST/v1: HTTP 500 CUDA out of memory",
-        "no base64": "http://HOST/v1: the images server gives no picture: http://HOST/v1: it answered with a picture that is no base64",
-        "no data": "http://HOST/v1: the images server gives no picture: http://HOST/v1: it answered without data: "{"created":0}"",
-        "no picture": "http://HOST/v1: the images server gives no picture: http://HOST/v1: it answered with no picture; one was asked for",
-        "no picture in it": "http://HOST/v1: the images server gives no picture: http://HOST/v1: it answered with what is no picture: cannot decode the image: its bytes are not those of a PNG, JPEG or WebP file",
-        "text": "http://HOST/v1: the images server gives no picture: http://HOST/v1: it answered with text instead of a picture: "a cat, drawn"",
-        "two pictures": "http://HOST/v1: the images server gives no picture: http://HOST/v1: it answered with 2 pictures; one was asked for",
+        "a bomb": "http://HOST/v1: the images server gives no picture: it answered with a picture of 3600000000 pixels; 16x24 were asked for",
+        "a picture that ends early": "http://HOST/v1: the images server gives no picture: it answered with what is no picture: cannot decode the image (vipspng: libpng read error)",
+        "an address": "http://HOST/v1: the images server gives no picture: it answered with a picture's address (url), and not with the picture (b64_json), which was asked for",
+        "an empty picture": "http://HOST/v1: the images server gives no picture: it answered with no picture",
+        "another size": "http://HOST/v1: the images server gives no picture: it answered with a picture of 24x16 pixels; 16x24 were asked for",
+        "error": "http://HOST/v1: the images server gives no picture: HTTP 500 CUDA out of memory",
+        "no base64": "http://HOST/v1: the images server gives no picture: it answered with a picture that is no base64",
+        "no data": "http://HOST/v1: the images server gives no picture: it answered without data: "{"created":0}"",
+        "no picture": "http://HOST/v1: the images server gives no picture: it answered with no picture; one was asked for",
+        "no picture in it": "http://HOST/v1: the images server gives no picture: it answered with what is no picture: cannot decode the image: its bytes are not those of a PNG, JPEG or WebP file",
+        "text": "http://HOST/v1: the images server gives no picture: it answered with text instead of a picture: "a cat, drawn"",
+        "two pictures": "http://HOST/v1: the images server gives no picture: it answered with 2 pictures; one was asked for",
       }
     `);
   });
@@ -220,26 +220,26 @@ describe('what goes wrong each time', () => {
   it('is not asked again where settings or key are wrong, and what to do is said', async () => {
     const stub = await started({ apiKey: 'a-key-of-the-server' });
     expect(await failureOf(clientOf(stub.url).ready(within(60)))).toMatchInlineSnapshot(`
-      "http://HOST/v1: the images server gives no picture: http://HOST/v1: HTTP 401 Incorrect API key provided
+      "http://HOST/v1: the images server gives no picture: HTTP 401 Incorrect API key provided
         Export the key that it asks for (environment.api_key_env names the variable)."
     `);
     const open = await started();
     expect(
       await failureOf(clientOf(open.url, { settings: { size: '4x4' } }).ready(within(60))),
     ).toMatchInlineSnapshot(`
-      "http://HOST/v1: the images server gives no picture: http://HOST/v1: HTTP 400 Invalid size 4x4
+      "http://HOST/v1: the images server gives no picture: HTTP 400 Invalid size 4x4
         Check environment.model and environment.size, and the further fields that environment sends."
     `);
     expect(
       await failureOf(clientOf(open.url, { settings: { model: 'flux' } }).ready(within(60))),
     ).toMatchInlineSnapshot(`
-      "http://HOST/v1: the images server gives no picture: http://HOST/v1: HTTP 404 The model 'flux' does not exist
+      "http://HOST/v1: the images server gives no picture: HTTP 404 The model 'flux' does not exist
         Check the address (environment.base_url) and the model (environment.model)."
     `);
     expect(
       await failureOf(clientOf(open.url, { settings: { extra: { steps: 4 } } }).ready(within(60))),
     ).toMatchInlineSnapshot(`
-      "http://HOST/v1: the images server gives no picture: http://HOST/v1: HTTP 400 Unknown parameter: 'steps'.
+      "http://HOST/v1: the images server gives no picture: HTTP 400 Unknown parameter: 'steps'.
         Check environment.model and environment.size, and the further fields that environment sends."
     `);
     expect(open.asked).toHaveLength(3);
