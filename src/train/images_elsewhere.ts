@@ -1,12 +1,14 @@
 /** Wires an images server: the servers at their addresses, and where what they give is kept. */
 import { basename } from 'node:path';
-import { systemClock } from '../core/clock.js';
+import { systemClock, type Clock } from '../core/clock.js';
 import { Deadline } from '../core/deadline.js';
 import { EndpointError, RunError } from '../core/errors.js';
 import { ImagesClient } from '../environments/images_api/client.js';
 import { requestHashOf, ServerImages } from '../environments/images_api/model.js';
 import type { ImageModel } from '../environments/image_model.js';
 import { Abandoned, lead } from '../group/lead.js';
+import type { RunHandle } from '../run/claim.js';
+import type { RunLog } from '../run/logs.js';
 import { CollectedPictures, FilePictures, RunPictures } from '../run/pictures.js';
 import { parseIterationName, RunPaths } from '../run/paths.js';
 import type { ImagesApiSettings } from '../schema/images_api.js';
@@ -20,7 +22,11 @@ export interface PicturedRun {
 
 const LOOK_MS = 10_000;
 
-type Services = Pick<Bench, 'group' | 'handle' | 'log' | 'stop' | 'checkpoint'>;
+type Services = Pick<Bench, 'group' | 'stop' | 'checkpoint'> & {
+  readonly handle: Pick<RunHandle, 'paths' | 'setState'> | null;
+  readonly log: { readonly logger: Pick<RunLog['logger'], 'warn' | 'info'> };
+  readonly clock?: Clock;
+};
 
 /**
  * Waits for the servers and, where nothing of the run is stored yet, lets one picture be drawn that nobody uses, so that settings which they
@@ -30,13 +36,14 @@ type Services = Pick<Bench, 'group' | 'handle' | 'log' | 'stop' | 'checkpoint'>;
 export async function openImagesServer(
   { run_name, base_exp_dir }: PicturedRun,
   settings: ImagesApiSettings,
-  { group, handle, log, stop, checkpoint }: Services,
+  { group, handle, log, stop, checkpoint, clock = systemClock }: Services,
 ): Promise<ImageModel> {
   const paths = handle?.paths ?? new RunPaths(base_exp_dir, run_name);
   const concurrency = Math.max(1, Math.floor(settings.concurrency / group.size));
   const client = new ImagesClient({
     settings: { ...settings, concurrency },
     apiKey: process.env[settings.api_key_env],
+    clock,
     onNote: (note) => log.logger.warn(note),
     onWaiting: (found, waitedS) => {
       handle?.setState({ state: 'waiting', reason: found });
@@ -52,7 +59,7 @@ export async function openImagesServer(
     const lines = handle === null ? new CollectedPictures(paths, from) : new FilePictures(paths, from);
     await lead(group, async () => {
       if (lines instanceof FilePictures && lines.size > 0) return;
-      await firstPicture(client, settings.max_wait_s, stop);
+      await firstPicture(client, new Deadline(clock, settings.max_wait_s * 1000, stop), stop);
       log.logger.info(`pictures are made by ${settings.model} at ${client.urls.join(', ')}`);
     });
     client.hasDrawn();
@@ -69,6 +76,7 @@ export async function openImagesServer(
       concurrency,
       maxWaitMs: settings.max_wait_s * 1000,
       stop,
+      clock,
       close: async () => {
         lines.close();
         await client.close();
@@ -80,8 +88,7 @@ export async function openImagesServer(
   }
 }
 
-async function firstPicture(client: ImagesClient, seconds: number, stop: AbortSignal): Promise<void> {
-  const deadline = new Deadline(systemClock, seconds * 1000, stop);
+async function firstPicture(client: ImagesClient, deadline: Deadline, stop: AbortSignal): Promise<void> {
   try {
     await client.ready(deadline);
   } catch (error) {
