@@ -126,7 +126,14 @@ export function sourcesOf(data: TrainedSettings['data']): readonly { readonly pa
 export type Recipe = TrainedRecipe | ForeignRecipe;
 
 /** What of a model decides its memory. */
-export type ModelShape = DecoderShape | FlowModelShape;
+export type ModelShape = DecoderShape | FlowModelShape | AutoencoderShape;
+
+/** Of an autoencoder of pictures. */
+export interface AutoencoderShape {
+  readonly kind: 'autoencoder';
+  /** A side of a picture by that of its latents. */
+  readonly reduction: number;
+}
 
 /** Of a flow transformer. */
 export interface FlowModelShape {
