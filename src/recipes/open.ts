@@ -4,6 +4,7 @@ import { resolveProvider } from '../engines/onnx/provider.js';
 import type { TrainedSettings } from '../schema/run.js';
 import type { OpenRecipe } from '../train/opener.js';
 import type { OpenedRecipe } from '../train/worker.js';
+import { clip } from './clip/open.js';
 import { enginesOf, withEngines } from './engines.js';
 import { imageAutoencoder } from './image_autoencoder/open.js';
 import { imageEditTokens } from './image_edit_tokens/open.js';
@@ -18,6 +19,7 @@ const recipes: Readonly<Record<TrainedName, OpenRecipe>> = {
   image_autoencoder: imageAutoencoder,
   text_answers: textAnswers,
   ip_adapter: ipAdapter,
+  clip,
 };
 
 /** A run's recipe for the loop. Opening it raises EngineError where this machine lacks what its engines are to compute on. */

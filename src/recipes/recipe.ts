@@ -118,6 +118,14 @@ export function datalistNeeds({ data }: Pick<TrainedSettings, 'data'>): Need[] {
   return sourcesOf(data).map(({ path }) => ({ kind: 'datalist', path }));
 }
 
+/** The columns that pictures with captions have to have. */
+const CAPTIONED_COLUMNS = ['file_name', 'text'];
+
+/** The datasets of a recipe that learns from pictures with captions. */
+export function captionedNeeds({ data }: Pick<TrainedSettings, 'data'>): Need[] {
+  return sourcesOf(data).map(({ path }) => ({ kind: 'rows', path, columns: CAPTIONED_COLUMNS }));
+}
+
 /** Every dataset of a run. */
 export function sourcesOf(data: TrainedSettings['data']): readonly { readonly path: string }[] {
   return [...(data?.train ?? []), ...(data?.validation ?? [])];

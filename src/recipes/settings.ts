@@ -2,6 +2,7 @@
 import { InternalError } from '../core/errors.js';
 import type { RewardSettings } from '../rewards/schema/reward.js';
 import type { RunSettings, TrainedSettings } from '../schema/run.js';
+import { clip } from './clip/settings.js';
 import { external } from './external/settings.js';
 import { imageAutoencoder } from './image_autoencoder/settings.js';
 import { imageEditTokens } from './image_edit_tokens/settings.js';
@@ -17,6 +18,7 @@ export const recipes = {
   image_autoencoder: imageAutoencoder,
   text_answers: textAnswers,
   ip_adapter: ipAdapter,
+  clip,
   external,
 } as const satisfies Readonly<Record<string, Recipe>>;
 
