@@ -20,8 +20,8 @@ local tower = { hidden_size: 64, intermediate_size: 256, num_hidden_layers: 2, n
   },
   data: {
     dir: data_dir,
-    train: [{ path: data_dir + '/tiny/captioned/train/both.jsonl' }],
-    validation: [{ path: data_dir + '/tiny/captioned/validation/both.jsonl' }],
+    train: [{ path: data_dir + '/tiny/captioned/train/' + words + '.jsonl' } for words in ['plain', 'odd']],
+    validation: [{ path: data_dir + '/tiny/captioned/validation/odd.jsonl' }],
     tiny: {},
   },
   validation: { every_n_iterations: 100, prompts: 512 },

@@ -11,6 +11,7 @@ import { imageEditTokens } from './image_edit_tokens/open.js';
 import { imageTokenizer } from './image_tokenizer/open.js';
 import { ipAdapter } from './ip_adapter/open.js';
 import { textAnswers } from './text_answers/open.js';
+import { textToImage } from './text_to_image/open.js';
 import { recipeOf, type TrainedName } from './settings.js';
 
 const recipes: Readonly<Record<TrainedName, OpenRecipe>> = {
@@ -19,6 +20,7 @@ const recipes: Readonly<Record<TrainedName, OpenRecipe>> = {
   image_autoencoder: imageAutoencoder,
   text_answers: textAnswers,
   ip_adapter: ipAdapter,
+  text_to_image: textToImage,
   clip,
 };
 

@@ -1,8 +1,8 @@
 /**
  * The tiny world's captioned pictures: two things or three on a grid of two by two cells, as a caption says where they stand.
  *
- *   <root>/captioned-<hash>/captioned/{train,validation}/N.png          the pictures
- *                                    …/plain.jsonl, …/both.jsonl       {"file_name", "text"}: captions in plain words; each picture twice, odd words too
+ *   <root>/captioned-<hash>/captioned/{train,validation}/N.png        the pictures
+ *                                    …/plain.jsonl, …/odd.jsonl      {"file_name", "text"}: each picture once, in plain words and in odd ones
  *
  * A model that learns from `plain` alone knows no odd words. What `validation` shows is no caption of any other split, of words.ts either.
  */
@@ -68,14 +68,13 @@ export async function makeTinyCaptioned(root: string, options: CaptionedOptions)
     for (const split of CAPTIONED_SPLITS) {
       const place = join(folder, 'captioned', split);
       mkdirSync(place, { recursive: true });
-      const lists: Record<'plain' | 'both', string[]> = { plain: [], both: [] };
+      const lists: Record<'plain' | 'odd', string[]> = { plain: [], odd: [] };
       for (let i = 0; i < options.sizes[split]; i++) {
         const drawn = captionedAt(options.seed, split, i);
         const name = `${i}.png`;
         writeFileSync(join(place, name), encodePlainPng(drawCaptioned(drawn)));
-        const plain = JSON.stringify({ file_name: name, text: drawn.expected });
-        lists.plain.push(plain);
-        lists.both.push(plain, JSON.stringify({ file_name: name, text: drawn.prompt }));
+        lists.plain.push(JSON.stringify({ file_name: name, text: drawn.expected }));
+        lists.odd.push(JSON.stringify({ file_name: name, text: drawn.prompt }));
       }
       for (const [list, lines] of Object.entries(lists)) {
         writeFileAtomic(join(place, `${list}.jsonl`), `${lines.join('\n')}\n`);
