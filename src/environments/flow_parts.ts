@@ -72,7 +72,13 @@ class Lazy {
 
   /** Runs on one picture or prompt, and gives one output. Raises CheckpointError where the file has no such output, EngineError as ModelFile. */
   async run(feeds: Parameters<ModelFile['run']>[0], ...outputs: readonly string[]): Promise<ModelTensorOf[]> {
-    const model = await (this.#opened ??= ModelFile.open(this.file, this.options));
+    if (this.#opened === null) {
+      // On one thread, as AutoencoderCodec: else the last bits depend on how many a process has.
+      this.#opened = ModelFile.open(this.file, { ...this.options, threads: 1 });
+      // A failure is not kept: the next one who asks tries again.
+      this.#opened.catch(() => (this.#opened = null));
+    }
+    const model = await this.#opened;
     const found = await model.run(feeds);
     return outputs.map((name) => {
       if (Object.hasOwn(found, name)) return found[name];

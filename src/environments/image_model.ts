@@ -26,7 +26,7 @@ export interface ImageModel {
    * can checkpoint, and RunError for numbers that are not finite.
    */
   generate(requests: readonly PictureRequest[]): Promise<MadePicture[]>;
-  /** Hands what other machines gave to rank 0, which stores it; every rank calls it after the requests of an iteration. Absent where nothing is stored. */
+  /** Called by every rank when an iteration's pictures are made: what came from elsewhere is then stored on rank 0. Absent where nothing is stored. */
   keep?(): Promise<void>;
   /** Ends sessions and connections, when nothing is under way. */
   close(): Promise<void>;

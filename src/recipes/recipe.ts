@@ -121,6 +121,14 @@ export function datalistNeeds({ data }: Pick<TrainedSettings, 'data'>): Need[] {
   return sourcesOf(data).map(({ path }) => ({ kind: 'datalist', path }));
 }
 
+/** The columns that pictures with captions have to have. */
+const CAPTIONED_COLUMNS = ['file_name', 'text'];
+
+/** The datasets of a recipe that learns from pictures with captions. */
+export function captionedNeeds({ data }: Pick<TrainedSettings, 'data'>): Need[] {
+  return sourcesOf(data).map(({ path }) => ({ kind: 'rows', path, columns: CAPTIONED_COLUMNS }));
+}
+
 /** Every dataset of a run. */
 export function sourcesOf(data: TrainedSettings['data']): readonly { readonly path: string }[] {
   return [...(data?.train ?? []), ...(data?.validation ?? [])];
@@ -129,7 +137,14 @@ export function sourcesOf(data: TrainedSettings['data']): readonly { readonly pa
 export type Recipe = TrainedRecipe | ForeignRecipe;
 
 /** What of a model decides its memory. */
-export type ModelShape = DecoderShape | FlowModelShape;
+export type ModelShape = DecoderShape | FlowModelShape | AutoencoderShape;
+
+/** Of an autoencoder of pictures. */
+export interface AutoencoderShape {
+  readonly kind: 'autoencoder';
+  /** A side of a picture by that of its latents. */
+  readonly reduction: number;
+}
 
 /** Of a flow transformer. */
 export interface FlowModelShape {

@@ -2,12 +2,14 @@
 import { InternalError } from '../core/errors.js';
 import type { RewardSettings } from '../rewards/schema/reward.js';
 import type { RunSettings, TrainedSettings } from '../schema/run.js';
+import { clip } from './clip/settings.js';
 import { external } from './external/settings.js';
 import { imageAutoencoder } from './image_autoencoder/settings.js';
 import { imageEditTokens } from './image_edit_tokens/settings.js';
 import { imageTokenizer } from './image_tokenizer/settings.js';
 import { ipAdapter } from './ip_adapter/settings.js';
 import { textAnswers } from './text_answers/settings.js';
+import { textToImage } from './text_to_image/settings.js';
 import type { Recipe, TrainedRecipe } from './recipe.js';
 
 /** By the name that a config's `task` gives it. Another recipe is one folder beside this file and one line here, and one in open.ts. */
@@ -17,6 +19,8 @@ export const recipes = {
   image_autoencoder: imageAutoencoder,
   text_answers: textAnswers,
   ip_adapter: ipAdapter,
+  text_to_image: textToImage,
+  clip,
   external,
 } as const satisfies Readonly<Record<string, Recipe>>;
 

@@ -7,7 +7,7 @@ import type { TrainedSettings } from '../schema/run.js';
 import type { RolloutSettings } from '../schema/training.js';
 import { lossColumns, rewardColumns } from './columns.js';
 import { adapterParameters, decoderActivations, decoderParameters, trainingBytes, type MicroBatch } from './memory.js';
-import type { DecoderShape, FlowModelShape, ShapeOf, TrainedRecipe } from './recipe.js';
+import type { DecoderShape, ShapeOf, TrainedRecipe } from './recipe.js';
 import { samplerElsewhere } from './sampler.js';
 
 const allowedModels = 'a local path, {hub, revision} or {run, config}';
@@ -64,6 +64,7 @@ export const decoderNeeds = {
   },
   shape: decoderShape,
   sampler: samplerElsewhere,
+  images: () => null,
   stepsPerIteration,
   microBatches: (settings) => {
     const { algorithm, rollout, optimizer } = settings;
@@ -123,9 +124,5 @@ function decoderShape(
   shapeOf: ShapeOf,
 ): DecoderShape | null {
   const shape = init ?? (model === null ? null : shapeOf(model));
-  return shape === null || isFlow(shape) ? null : shape;
-}
-
-function isFlow(shape: object): shape is FlowModelShape {
-  return 'kind' in shape && shape.kind === 'flow';
+  return shape === null || 'kind' in shape ? null : shape;
 }

@@ -63,7 +63,7 @@ function opened(
   });
 }
 function settingsOf(base_url: string | readonly string[], settings: object = {}) {
-  const given = { type: 'images_api', base_url, model: 'stub-image', size: '16x16', timeout_s: 10, ...settings };
+  const given = { type: 'images_api', base_url, model: 'stub-image', size: '16x16', timeout_s: 60, ...settings };
   return imagesApi.parse(given);
 }
 

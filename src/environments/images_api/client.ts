@@ -47,7 +47,7 @@ const AGAIN_MS = 1000;
 const FAILURES = 8;
 const PAUSE_MS = 5000;
 /** Before anything was drawn, a server that fails so often is taken for a wrong one. */
-const FIRST_ATTEMPTS = 3;
+const FIRST_ATTEMPTS = 5;
 /** The fields that a request can do without: which hosted models refuse. */
 const DISPENSABLE = ['response_format', 'seed'] as const;
 type Dispensable = (typeof DISPENSABLE)[number];

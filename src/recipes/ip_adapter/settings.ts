@@ -5,7 +5,7 @@ import { reward } from '../../rewards/schema/reward.js';
 import { flowAlgorithm } from '../../schema/algorithm.js';
 import { inpaintData } from '../../schema/data.js';
 import { idleWhere, positive, positiveInteger, count, result, section, type ReadSettings } from '../../schema/mark.js';
-import { engine, lora } from '../../schema/model.js';
+import { engine, lora, type ModelReference } from '../../schema/model.js';
 import { taskField, trainedFields } from '../../schema/run.js';
 import { flowRollout, flowValidation } from '../../schema/training.js';
 import { lossColumns, rewardColumns } from '../columns.js';
@@ -126,6 +126,7 @@ export const ipAdapter: TrainedRecipe<IpAdapterSettings> = {
   engines: ['policy.engine'],
   reward: (settings) => settings.reward,
   sampler: () => null,
+  images: () => null,
   parameters: (settings, shapeOf) => {
     const shape = shapeOfModel(settings, shapeOf);
     return shape === null ? null : trainedOf(settings, shape);
@@ -227,8 +228,11 @@ function shapeOfModel({ policy }: Pick<IpAdapterSettings, 'policy'>, shapeOf: Sh
   const imagePrompt = begun === null ? null : { tokens: begun.tokens, width: STYLE_WIDTH };
   if (init === null) {
     const found = model === null ? null : shapeOf(model);
-    return found?.kind === 'flow' ? { ...found, imagePrompt: found.imagePrompt ?? imagePrompt } : null;
+    if (found === null || !('kind' in found) || found.kind !== 'flow') return null;
+    return { ...found, imagePrompt: found.imagePrompt ?? imagePrompt };
   }
+  const reduction = reductionOf(policy.parts.vae, shapeOf);
+  if (reduction === null) return null;
   return {
     kind: 'flow',
     width: init.num_attention_heads * init.attention_head_dim,
@@ -236,9 +240,16 @@ function shapeOfModel({ policy }: Pick<IpAdapterSettings, 'policy'>, shapeOf: Sh
     layers: init.num_layers,
     singleLayers: init.num_single_layers,
     textWidth: LETTER_WIDTH + init.text_length,
-    patch: init.patch,
+    patch: init.patch * reduction,
     imagePrompt,
   };
+}
+
+/** A side of a picture by that of its latents; null where that is not known before the autoencoder is opened. */
+function reductionOf(vae: ModelReference | null, shapeOf: ShapeOf): number | null {
+  if (vae === null) return 1;
+  const shape = shapeOf(vae);
+  return shape !== null && 'kind' in shape && shape.kind === 'autoencoder' ? shape.reduction : null;
 }
 
 /** A policy starts from a checkpoint or from random weights. */
