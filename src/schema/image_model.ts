@@ -9,9 +9,13 @@ const part = (description: string, otherwise: string) =>
 
 const ownModel = z.strictObject({
   type: result('A flow model of this process, or a server.', z.literal('model')),
-  model: result('The flow transformer, which stays as it is: a local path, {hub, revision} or {run, config}.', modelReference, {
-    allowed,
-  }),
+  model: result(
+    'The flow transformer, which stays as it is: a local path, {hub, revision} or {run, config}.',
+    modelReference,
+    {
+      allowed,
+    },
+  ),
   model_type: result(
     'The family, which says how noise levels are spaced.',
     z.enum(['tiny', 'flux', 'qwen']).default('tiny'),
@@ -38,8 +42,5 @@ const ownModel = z.strictObject({
 export type OwnImageModel = z.output<typeof ownModel>;
 
 /** The fields of any kind. */
-export const imageEnvironment = section(
-  'The frozen image model.',
-  z.discriminatedUnion('type', [ownModel]),
-);
+export const imageEnvironment = section('The frozen image model.', z.discriminatedUnion('type', [ownModel]));
 export type ImageEnvironment = z.output<typeof imageEnvironment>;

@@ -37,7 +37,10 @@ const schema = z.strictObject({
       rollout.description ?? '',
       sampled
         .extend({
-          max_response_tokens: result(sampled.shape.max_response_tokens.description ?? '', positiveInteger.default(100)),
+          max_response_tokens: result(
+            sampled.shape.max_response_tokens.description ?? '',
+            positiveInteger.default(100),
+          ),
           temperature: result('Sampling temperature.', positive.default(0.7)),
         })
         .prefault({}),
@@ -99,9 +102,7 @@ function frozenBytes({ environment }: PromptEnhanceSettings, shapeOf: ShapeOf): 
 function imageNeeds({ environment: { model, parts } }: PromptEnhanceSettings): Need[] {
   return [
     ...Object.entries(parts).flatMap(([part, folder]): Need[] =>
-      typeof folder === 'string'
-        ? [{ kind: 'flow_part', part: part as 'vae' | 'text_encoder', folder }]
-        : [],
+      typeof folder === 'string' ? [{ kind: 'flow_part', part: part as 'vae' | 'text_encoder', folder }] : [],
     ),
     ...(typeof model === 'string'
       ? [{ kind: 'flow_model', folder: model, trains: 'all', lora: null, begun: null } as const]

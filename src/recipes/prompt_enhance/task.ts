@@ -39,7 +39,7 @@ export class EnhanceTask implements Task<TextPrompt, TokenAnswer> {
     const rewritten = written.map((group) => group.map(({ item }) => postprocess(item.answer ?? '')));
     const made = await this.images.generate(
       chunk.flatMap(({ prompt, keys }, p) =>
-        keys.map((key, g) => ({ key, prompt: rewritten[p][g].prompt, seed: this.#seed(prompt, g) })),
+        keys.map((key, g) => ({ key, prompt: rewritten[p][g].prompt, seed: this.seedOf(prompt, g) })),
       ),
     );
     let at = 0;
@@ -74,7 +74,8 @@ export class EnhanceTask implements Task<TextPrompt, TokenAnswer> {
     return typeof own === 'string' ? { ...prompt, instruction: own } : prompt;
   }
 
-  #seed({ id }: TextPrompt, answer: number): number {
+  /** Of the noise that the picture of an answer begins as. */
+  seedOf({ id }: TextPrompt, answer: number): number {
     const { seed, same_noise: same } = this.settings;
     return new RandomStream(seed, 'picture', id, same ? 0 : answer).integer(SEEDS);
   }

@@ -98,10 +98,7 @@ export const textAnswers: TrainedRecipe<TextAnswersSettings> = {
   name: 'text_answers',
   trainer: 'this program',
   schema,
-  rules: [
-    ...textRules,
-    noImages,
-  ],
+  rules: [...textRules, noImages],
   models: ['policy.tokenizer', 'policy.model'],
   tokenizers: ['policy.tokenizer'],
   engines: ['policy.engine'],
