@@ -8,6 +8,7 @@ import { writeFileSync } from 'node:fs';
 import { parseArgs } from 'node:util';
 import { must, UsageError } from '../../src/core/errors.js';
 import { encodePlainPng } from '../../src/core/png.js';
+import type { Row } from '../../src/data/rows.js';
 import type { RgbImage } from '../../src/core/image.js';
 import { average, standardError } from '../../src/core/statistics.js';
 import { runResolver } from '../../src/launch/resolve.js';
@@ -18,10 +19,17 @@ import { EnhanceTask } from '../../src/recipes/prompt_enhance/task.js';
 import { TextTask } from '../../src/recipes/text_answers/task.js';
 import { clipScore, ClipModel, cosine } from '../../src/rewards/terms/clip/model.js';
 import type { ModelReference } from '../../src/schema/model.js';
-import { listEpisodeFiles, readRecordedEpisodes } from '../../src/run/episodes.js';
+import { listEpisodeFiles } from '../../src/run/episodes.js';
+import { readLines } from '../../src/run/journal.js';
 import { findRun } from '../../src/run/find.js';
 import { readRecord } from '../../src/run/record.js';
 import { recordedConfig } from '../../src/run/recorded_config.js';
+
+/** Of a recorded episode what is read here. */
+interface EpisodeLine {
+  readonly key: string;
+  readonly answer: string;
+}
 
 /** Of a prompt: what is asked of the image model, by who says it. */
 type Said = Readonly<Record<string, string>>;
@@ -55,9 +63,9 @@ export async function benchEnhanceGap(): Promise<void> {
   const count = Math.min(set.length, settings.validation.prompts);
   const answers = (file: (typeof files)[number], manner: string): Map<number, string> =>
     new Map(
-      readRecordedEpisodes(file.path).flatMap((episode) => {
-        const [, , , how, index] = episode.key.split('/');
-        return how === manner ? [[Number(index), (episode as unknown as { answer: string }).answer] as const] : [];
+      (readLines(file.path) as unknown as EpisodeLine[]).flatMap(({ key, answer }) => {
+        const [, , , how, index] = key.split('/');
+        return how === manner ? [[Number(index), answer] as const] : [];
       }),
     );
   const [before, after] = [must(files.at(0), 'held-out episodes'), must(files.at(-1), 'held-out episodes')];
@@ -69,26 +77,32 @@ export async function benchEnhanceGap(): Promise<void> {
   const scores = new Map<string, number[]>();
   const exact = new Map<string, number[]>();
   const shown: { readonly said: Said; readonly pictures: readonly RgbImage[]; readonly original: string }[] = [];
-  for (let index = 0; index < count; index++) {
-    const prompt = await set.prompt(index);
-    const expected = must(prompt.expected, 'a label: the oracle says what the dataset says');
-    const said: Record<string, string> = { 'no rewriting': prompt.instruction, oracle: expected };
-    for (const { name, said: theirs } of recorded) if (theirs.has(index)) said[name] = must(theirs.get(index), name);
-    const seed = task.seedOf(prompt, 0);
-    const made = await images.generate(
-      Object.entries(said).map(([name, asked]) => ({ key: `${index} ${name}`, prompt: asked, seed })),
-    );
-    const text = await clip.textEmbedding(prompt.instruction);
+  const asked = await Promise.all(
+    Array.from({ length: count }, async (_, index) => {
+      const prompt = await set.prompt(index);
+      const said: Record<string, string> = { 'no rewriting': prompt.instruction, oracle: labelOf(prompt.row) };
+      for (const { name, said: theirs } of recorded) if (theirs.has(index)) said[name] = must(theirs.get(index), name);
+      return { original: prompt.instruction, said, seed: task.seedOf(prompt, 0) };
+    }),
+  );
+  const made = await images.generate(
+    asked.flatMap(({ original, said, seed }) =>
+      Object.entries(said).map(([name, prompt]) => ({ key: `${original} ${name}`, prompt, seed })),
+    ),
+  );
+  let at = 0;
+  for (const { original, said } of asked) {
+    const text = await clip.textEmbedding(original);
     const pictures: RgbImage[] = [];
-    for (const [i, name] of Object.keys(said).entries()) {
-      const picture = made[i];
+    for (const [name, prompt] of Object.entries(said)) {
+      const picture = made[at++];
       if (picture.kind !== 'made') throw new UsageError(`${name}: ${picture.detail}`);
       const score = clipScore(cosine(await clip.imageEmbedding(picture.image), text));
       scores.set(name, [...(scores.get(name) ?? []), score]);
-      exact.set(name, [...(exact.get(name) ?? []), said[name] === expected ? 1 : 0]);
+      exact.set(name, [...(exact.get(name) ?? []), prompt === said['oracle'] ? 1 : 0]);
       pictures.push(picture.image);
     }
-    shown.push({ said, pictures, original: prompt.instruction });
+    shown.push({ said, pictures, original });
   }
   const mean = (name: string): number => average(must(scores.get(name), name));
   const [floor, ceiling] = [mean('no rewriting'), mean('oracle')];
@@ -116,6 +130,15 @@ export async function benchEnhanceGap(): Promise<void> {
   }
   await task.dispose();
   await clip.close();
+}
+
+/** Where the tiny world's captions have their plain words. */
+const LABEL = 'expected';
+
+function labelOf(row: Row): string {
+  const label = row[LABEL];
+  if (typeof label === 'string') return label;
+  throw new UsageError(`the held-out rows have no column '${LABEL}', which the oracle says`);
 }
 
 const MARGIN = 2;
