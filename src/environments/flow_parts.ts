@@ -34,9 +34,10 @@ const textSchema = z.object({
       z.object({
         name: z.string().min(1),
         tokenizer: z.string().min(1),
-        /** Ids are cut to so many, and filled up with `pad`; null: they are as many as they are. */
+        /** Ids are cut to so many; null: they are as many as they are. */
         length: size.nullable(),
-        pad: z.int().nonnegative(),
+        /** What shorter ones are filled up with; null: nothing. */
+        pad: z.int().nonnegative().nullable(),
         /** The id that ends what is cut; null: none. */
         end: z.int().nonnegative().nullable(),
       }),
@@ -137,9 +138,10 @@ export class FlowTextEncoder {
 }
 
 /** Ids cut to a length, or filled up to it. */
-function fitted(ids: readonly number[], length: number | null, pad: number, end: number | null): number[] {
+function fitted(ids: readonly number[], length: number | null, pad: number | null, end: number | null): number[] {
   if (length === null || ids.length === length) return [...ids];
-  if (ids.length < length) return [...ids, ...new Array<number>(length - ids.length).fill(pad)];
+  if (ids.length < length)
+    {return pad === null ? [...ids] : [...ids, ...new Array<number>(length - ids.length).fill(pad)];}
   return end === null ? ids.slice(0, length) : [...ids.slice(0, length - 1), end];
 }
 

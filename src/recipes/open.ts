@@ -10,6 +10,7 @@ import { imageAutoencoder } from './image_autoencoder/open.js';
 import { imageEditTokens } from './image_edit_tokens/open.js';
 import { imageTokenizer } from './image_tokenizer/open.js';
 import { ipAdapter } from './ip_adapter/open.js';
+import { promptEnhance } from './prompt_enhance/open.js';
 import { textAnswers } from './text_answers/open.js';
 import { textToImage } from './text_to_image/open.js';
 import { recipeOf, type TrainedName } from './settings.js';
@@ -20,6 +21,7 @@ const recipes: Readonly<Record<TrainedName, OpenRecipe>> = {
   image_autoencoder: imageAutoencoder,
   text_answers: textAnswers,
   ip_adapter: ipAdapter,
+  prompt_enhance: promptEnhance,
   text_to_image: textToImage,
   clip,
 };

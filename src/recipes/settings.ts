@@ -8,6 +8,7 @@ import { imageAutoencoder } from './image_autoencoder/settings.js';
 import { imageEditTokens } from './image_edit_tokens/settings.js';
 import { imageTokenizer } from './image_tokenizer/settings.js';
 import { ipAdapter } from './ip_adapter/settings.js';
+import { promptEnhance } from './prompt_enhance/settings.js';
 import { textAnswers } from './text_answers/settings.js';
 import { textToImage } from './text_to_image/settings.js';
 import type { Recipe, TrainedRecipe } from './recipe.js';
@@ -19,6 +20,7 @@ export const recipes = {
   image_autoencoder: imageAutoencoder,
   text_answers: textAnswers,
   ip_adapter: ipAdapter,
+  prompt_enhance: promptEnhance,
   text_to_image: textToImage,
   clip,
   external,

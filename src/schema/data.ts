@@ -68,7 +68,7 @@ export const data = section(
 
 const rowSource = z.strictObject({
   path: result(
-    "JSON lines (.jsonl), a parquet file of Hugging Face's datasets, or a folder of such files.",
+    "JSON lines (.jsonl), a parquet file of Hugging Face's datasets, a text with a prompt on each line (.txt), or a folder of such files.",
     z.string().min(1),
     { relativeTo: 'data.dir' },
   ),

@@ -132,7 +132,10 @@ export const clipInit = section(
       z.strictObject({
         ...clipTower,
         image_size: result('Side that pictures are brought to, in pixels.', positiveInteger),
-        patch_size: result('Side of the square of pixels that becomes a token; a divisor of image_size.', positiveInteger),
+        patch_size: result(
+          'Side of the square of pixels that becomes a token; a divisor of image_size.',
+          positiveInteger,
+        ),
       }),
     ),
   }),

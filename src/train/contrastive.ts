@@ -83,7 +83,9 @@ export class ContrastiveTraining implements Training {
   /** Learns the tokenizer from the captions and compiles the step. Raises DataError for a row without a caption. */
   static async open(deps: ContrastiveDeps): Promise<ContrastiveTraining> {
     const { init, optimizer, seed, sft, session, matchedCosine, data } = deps;
-    const captions = data.train.flatMap((source) => Array.from({ length: source.length }, (_, i) => source.read(i).text));
+    const captions = data.train.flatMap((source) =>
+      Array.from({ length: source.length }, (_, i) => source.read(i).text),
+    );
     const tokenizerJson = clipTokenizerJson(captions, init.text_config.merges);
     const { max_position_embeddings: context } = init.text_config;
     const tokenizer = ClipTokenizer.parse(tokenizerJson, context, TOKENIZER_FILE);

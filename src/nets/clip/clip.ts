@@ -132,9 +132,7 @@ const EMBEDDING_STD = 0.1;
 
 /** Random weights: layers of 1/sqrt(fan-in), and cosines that are multiplied by `logitScale` at first. */
 export function initClip(config: ClipConfig, logitScale: number, seed: number): Map<string, FloatTensor> {
-  const out = new Map<string, FloatTensor>([
-    [LOGIT_SCALE, { shape: [], data: Float32Array.of(Math.log(logitScale)) }],
-  ]);
+  const out = new Map<string, FloatTensor>([[LOGIT_SCALE, { shape: [], data: Float32Array.of(Math.log(logitScale)) }]]);
   for (const [name, { shape }] of clipParameters(config)) out.set(name, { shape, data: begun(name, shape, seed) });
   return out;
 }

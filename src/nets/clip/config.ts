@@ -32,7 +32,7 @@ export const CLIP_EPS = 1e-5;
 
 /** What a folder's config.json holds: Hugging Face reads it as that of a CLIPModel. */
 export function clipConfigJson({ projection_dim, text, vision }: ClipConfig): string {
-  const half = { hidden_act: 'gelu', layer_norm_eps: CLIP_EPS, projection_dim, attention_dropout: 0 };
+  const half = { hidden_act: 'gelu_pytorch_tanh', layer_norm_eps: CLIP_EPS, projection_dim, attention_dropout: 0 };
   const json = {
     model_type: 'clip',
     architectures: ['CLIPModel'],

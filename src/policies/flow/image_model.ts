@@ -62,7 +62,9 @@ export class FlowImageModel implements ImageModel {
 
   async #asked(prompt: string): Promise<FlowAsked> {
     const { model, codec, encoder, making } = this.options;
-    return { flow: flowCondition(await encoder.encode(prompt), latentSize(making, codec), patchOf(model.config, codec)) };
+    return {
+      flow: flowCondition(await encoder.encode(prompt), latentSize(making, codec), patchOf(model.config, codec)),
+    };
   }
 }
 

@@ -55,7 +55,9 @@ export const clip: TrainedRecipe<ClipSettings> = {
     const { text_config: text, vision_config: vision } = environment.init;
     const patches = (vision.image_size / vision.patch_size) ** 2 + 1;
     const kept =
-      text.num_hidden_layers * text.max_position_embeddings * (KEPT_WIDTHS * text.hidden_size + 2 * text.intermediate_size) +
+      text.num_hidden_layers *
+        text.max_position_embeddings *
+        (KEPT_WIDTHS * text.hidden_size + 2 * text.intermediate_size) +
       vision.num_hidden_layers * patches * (KEPT_WIDTHS * vision.hidden_size + 2 * vision.intermediate_size);
     return trainingBytes(parametersOf(settings), algorithm.sft.batch_size * kept);
   },

@@ -14,7 +14,8 @@ import { indivisible, problem, type Problem, type Reader, type Rule } from '../r
 import { optionalModel } from '../token_policy.js';
 import { sharedRules } from '../training_rules.js';
 
-const side = (what: string) => result(`${what} of a picture in pixels; those of the dataset are scaled and cropped to it.`, positiveInteger);
+const side = (what: string) =>
+  result(`${what} of a picture in pixels; those of the dataset are scaled and cropped to it.`, positiveInteger);
 
 const schema = z.strictObject({
   ...trainedFields,
@@ -109,9 +110,7 @@ export const textToImage: TrainedRecipe<TextToImageSettings> = {
   needs: (settings) => [
     ...captionedNeeds(settings),
     ...Object.entries(settings.environment.parts).flatMap(([part, folder]) =>
-      typeof folder === 'string'
-        ? [{ kind: 'flow_part', part: part as 'vae' | 'text_encoder', folder } as const]
-        : [],
+      typeof folder === 'string' ? [{ kind: 'flow_part', part: part as 'vae' | 'text_encoder', folder } as const] : [],
     ),
   ],
   warnings: () => [],

@@ -71,6 +71,8 @@ export interface TermKind<Name extends string = string, Fields extends z.ZodRawS
   readonly fields: Fields;
   /** What of an answer it looks at. */
   readonly reads: 'image' | 'words' | 'either';
+  /** Whether it may only be looked at (also_compute), and never decides. */
+  readonly recordedOnly?: boolean;
   readonly needs: {
     /** Whether it asks the judge. */
     readonly judge: boolean;

@@ -21,7 +21,9 @@ export function clipTokenizerJson(captions: Iterable<string>, most: number): str
 }
 
 /** The pair that stands most often side by side; of several the first in the alphabet. Null where every word is one token. */
-function mostFrequent(words: readonly { readonly count: number; readonly tokens: readonly string[] }[]): [string, string] | null {
+function mostFrequent(
+  words: readonly { readonly count: number; readonly tokens: readonly string[] }[],
+): [string, string] | null {
   const counts = new Map<string, number>();
   for (const { count, tokens } of words) {
     for (let i = 0; i + 1 < tokens.length; i++) {

@@ -146,7 +146,9 @@ export class ClipTokenizer {
     return text.split(SPECIAL).flatMap((piece) => {
       if (piece === START) return [this.#start];
       if (piece === END) return [this.#end];
-      return wordsOf(piece).flatMap((word) => this.#merged(word).map((token) => this.#vocabulary.get(token) ?? this.#end));
+      return wordsOf(piece).flatMap((word) =>
+        this.#merged(word).map((token) => this.#vocabulary.get(token) ?? this.#end),
+      );
     });
   }
 
