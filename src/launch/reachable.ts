@@ -163,7 +163,7 @@ export class Servers {
   async #ofImages(settings: RunSettings): Promise<Found[]> {
     const images = isTrainable(settings) ? recipeOf(settings).images(settings) : null;
     if (images === null) return [];
-    const what = `images ${JSON.stringify([images.base_url, images.model, images.api_key_env])}`;
+    const what = `images ${JSON.stringify([images.base_url, images.served_model, images.api_key_env])}`;
     const { error, left } = await once(this.#images, what, async () => {
       let left: readonly string[] = [];
       const error = await failureOf(async () => void (left = await lookAtImagesServer(images)));

@@ -22,7 +22,7 @@ export const imagesApi = section(
       z.union([address, z.array(address).min(1)]),
       { allowed: 'a URL such as http://HOST:8091, or a list of such URLs' },
     ),
-    model: result('The image model, as the server names it.', z.string().min(1)),
+    served_model: result('The image model, as the server names it.', z.string().min(1)),
     size: result(
       "Width and height of a picture in pixels, such as '512x512'; a picture of another size is refused.",
       z.string().regex(sizePattern, { error: "a size such as '512x512'" }).default('512x512'),

@@ -2,7 +2,7 @@
 import { basename } from 'node:path';
 import { systemClock, type Clock } from '../core/clock.js';
 import { Deadline } from '../core/deadline.js';
-import { EndpointError, RunError } from '../core/errors.js';
+import { EndpointError } from '../core/errors.js';
 import { ImagesClient } from '../environments/images_api/client.js';
 import { requestHashOf, ServerImages } from '../environments/images_api/model.js';
 import type { ImageModel } from '../environments/image_model.js';
@@ -60,7 +60,7 @@ export async function openImagesServer(
     await lead(group, async () => {
       if (lines instanceof FilePictures && lines.size > 0) return;
       await firstPicture(client, new Deadline(clock, settings.max_wait_s * 1000, stop), stop);
-      log.logger.info(`pictures are made by ${settings.model} at ${client.urls.join(', ')}`);
+      log.logger.info(`pictures are made by ${settings.served_model} at ${client.urls.join(', ')}`);
     });
     client.hasDrawn();
     // Nobody asks, and so nobody writes, before everyone has read what is there.
@@ -108,11 +108,8 @@ export function openStoredPictures({ run_name, base_exp_dir }: PicturedRun, sett
       Promise.all(
         requests.map(async ({ key, prompt, seed }) => {
           const stored = await store.find(key, requestHashOf(settings, prompt, seed));
-          if (stored === undefined) {
-            throw new RunError('the picture of an episode is not stored any more', {
-              where: `${paths.pictures}, ${key}`,
-            });
-          }
+          if (stored === undefined)
+            return { kind: 'unavailable', reason: 'empty', detail: 'its picture is not stored any more' };
           return stored.picture === null
             ? { kind: 'unavailable', reason: 'refused', detail: stored.refused ?? '' }
             : { kind: 'made', image: stored.picture };
@@ -131,7 +128,7 @@ export async function lookAtImagesServer(settings: ImagesApiSettings): Promise<r
     if (found.length < client.urls.length) return found;
     throw new EndpointError(`no images server is ready: ${found.join('; ')}`, {
       where: 'environment.base_url',
-      next: 'Start it, or check its address, its key (environment.api_key_env) and environment.model.',
+      next: 'Start it, or check its address, its key (environment.api_key_env) and environment.served_model.',
     });
   } finally {
     deadline.dispose();

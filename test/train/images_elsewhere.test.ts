@@ -63,7 +63,7 @@ function opened(
   });
 }
 function settingsOf(base_url: string | readonly string[], settings: object = {}) {
-  const given = { type: 'images_api', base_url, model: 'stub-image', size: '16x16', timeout_s: 60, ...settings };
+  const given = { type: 'images_api', base_url, served_model: 'stub-image', size: '16x16', timeout_s: 60, ...settings };
   return imagesApi.parse(given);
 }
 
@@ -168,7 +168,9 @@ describe("a run's pictures from a server", () => {
     const before = stub.asked.length;
     const offline = openStoredPictures({ run_name: 'one', base_exp_dir: dir }, settingsOf('http://127.0.0.1:9'));
     expect(shown(await offline.generate(requests))).toEqual(expected(requests));
-    await expect(offline.generate([{ ...requests[0], seed: 5 }])).rejects.toThrow('is not stored any more');
+    expect(await offline.generate([{ ...requests[0], seed: 5 }])).toMatchObject([
+      { kind: 'unavailable', reason: 'empty' },
+    ]);
     await offline.close();
     expect(stub.asked).toHaveLength(before);
   });

@@ -197,7 +197,7 @@ export class ImagesClient {
 
   #request(client: OpenAI, { prompt, seed, source }: PictureAsked, signal: AbortSignal): Promise<unknown> {
     const { settings } = this.options;
-    const { model, size, negative_prompt, num_inference_steps, guidance_scale, extra } = settings;
+    const { served_model: model, size, negative_prompt, num_inference_steps, guidance_scale, extra } = settings;
     const given = { negative_prompt, num_inference_steps, guidance_scale };
     const fields = {
       model,
@@ -228,7 +228,7 @@ export class ImagesClient {
   }
 
   async #lookAt({ client, url }: ImageMember, within: Deadline): Promise<string | null> {
-    const { model } = this.options.settings;
+    const { served_model: model } = this.options.settings;
     try {
       const { data } = await client.models.list({ signal: within.signal });
       const names = Array.isArray(data) ? data.map(({ id }) => id) : [];

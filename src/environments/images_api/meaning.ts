@@ -75,8 +75,8 @@ function adviceFor(status: number): string {
   if (status === 401 || status === 403) {
     return 'Export the key that it asks for (environment.api_key_env names the variable).';
   }
-  if (status === 404) return 'Check the address (environment.base_url) and the model (environment.model).';
-  return 'Check environment.model and environment.size, and the further fields that environment sends.';
+  if (status === 404) return 'Check the address (environment.base_url) and the model (environment.served_model).';
+  return 'Check environment.served_model and environment.size, and the further fields that environment sends.';
 }
 
 function refusal(refused: string): Meaning {

@@ -37,7 +37,7 @@ export interface PictureStore {
 /** What decides a picture besides the request itself. */
 type Drawing = Pick<
   ImagesApiSettings,
-  'model' | 'size' | 'negative_prompt' | 'num_inference_steps' | 'guidance_scale' | 'extra'
+  'served_model' | 'size' | 'negative_prompt' | 'num_inference_steps' | 'guidance_scale' | 'extra'
 >;
 
 export interface ServerImagesOptions {
@@ -107,8 +107,8 @@ export class ServerImages implements ImageModel {
 
 /** SHA-256 of all that decides a picture. */
 export function requestHashOf(drawing: Drawing, prompt: string, seed: number): string {
-  const { model, size, negative_prompt, num_inference_steps, guidance_scale, extra } = drawing;
-  const decides = [model, size, negative_prompt, num_inference_steps, guidance_scale, extra, prompt, seed];
+  const { served_model, size, negative_prompt, num_inference_steps, guidance_scale, extra } = drawing;
+  const decides = [served_model, size, negative_prompt, num_inference_steps, guidance_scale, extra, prompt, seed];
   return createHash('sha256').update(JSON.stringify(decides)).digest('hex');
 }
 

@@ -33,7 +33,7 @@ type Options = Omit<Partial<ImagesClientOptions>, 'settings'> & { readonly setti
 
 function clientOf(base_url: string | readonly string[], { settings, ...options }: Options = {}): ImagesClient {
   const client = new ImagesClient({
-    settings: imagesApi.parse({ type: 'images_api', base_url, model: 'stub-image', size: '16x24', ...settings }),
+    settings: imagesApi.parse({ type: 'images_api', base_url, served_model: 'stub-image', size: '16x24', ...settings }),
     clock,
     random: () => 0.5,
     ...options,
@@ -224,23 +224,19 @@ describe('what goes wrong each time', () => {
         Export the key that it asks for (environment.api_key_env names the variable)."
     `);
     const open = await started();
-    expect(
-      await failureOf(clientOf(open.url, { settings: { size: '4x4' } }).ready(within(60))),
-    ).toMatchInlineSnapshot(`
+    expect(await failureOf(clientOf(open.url, { settings: { size: '4x4' } }).ready(within(60)))).toMatchInlineSnapshot(`
       "http://HOST/v1: the images server gives no picture: HTTP 400 Invalid size 4x4
-        Check environment.model and environment.size, and the further fields that environment sends."
+        Check environment.served_model and environment.size, and the further fields that environment sends."
     `);
-    expect(
-      await failureOf(clientOf(open.url, { settings: { model: 'flux' } }).ready(within(60))),
-    ).toMatchInlineSnapshot(`
+    expect(await failureOf(clientOf(open.url, { settings: { served_model: 'flux' } }).ready(within(60))))
+      .toMatchInlineSnapshot(`
       "http://HOST/v1: the images server gives no picture: HTTP 404 The model 'flux' does not exist
-        Check the address (environment.base_url) and the model (environment.model)."
+        Check the address (environment.base_url) and the model (environment.served_model)."
     `);
-    expect(
-      await failureOf(clientOf(open.url, { settings: { extra: { steps: 4 } } }).ready(within(60))),
-    ).toMatchInlineSnapshot(`
+    expect(await failureOf(clientOf(open.url, { settings: { extra: { steps: 4 } } }).ready(within(60))))
+      .toMatchInlineSnapshot(`
       "http://HOST/v1: the images server gives no picture: HTTP 400 Unknown parameter: 'steps'.
-        Check environment.model and environment.size, and the further fields that environment sends."
+        Check environment.served_model and environment.size, and the further fields that environment sends."
     `);
     expect(open.asked).toHaveLength(3);
   });
