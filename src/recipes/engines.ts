@@ -17,9 +17,11 @@ export function engineKeys(settings: TrainedSettings): string[] {
 /** The same settings with every engine changed. */
 export function withEngines<S extends TrainedSettings>(
   settings: S,
-  change: (engine: EngineSettings) => EngineSettings,
+  change: (engine: EngineSettings, key: string) => EngineSettings,
 ): S {
   const changed = structuredClone(settings);
-  for (const key of engineKeys(settings)) setPath(changed, key, change(getPath(settings, key) as EngineSettings));
+  for (const key of engineKeys(settings)) {
+    setPath(changed, key, change(getPath(settings, key) as EngineSettings, key));
+  }
   return changed;
 }

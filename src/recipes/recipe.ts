@@ -44,6 +44,8 @@ export interface TrainedRecipe<S extends TrainedSettings = TrainedSettings> exte
   parameters(settings: S, shapeOf: ShapeOf): number | null;
   /** Estimated bytes of one process, good to a factor of two; null where the settings do not tell. */
   memory(settings: S, shapeOf: ShapeOf): number | null;
+  /** Of `memory`, the bytes of what makes pictures. */
+  imageMemory(settings: S, shapeOf: ShapeOf): number;
   /** The shape of the model that the run makes; null for one of another kind, or not known. */
   shape(settings: S, shapeOf: ShapeOf): ModelShape | null;
   /** Optimizer steps of one iteration. */

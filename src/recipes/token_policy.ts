@@ -65,6 +65,7 @@ export const decoderNeeds = {
   shape: decoderShape,
   sampler: samplerElsewhere,
   images: () => null,
+  imageMemory: () => 0,
   stepsPerIteration,
   microBatches: (settings) => {
     const { algorithm, rollout, optimizer } = settings;

@@ -157,4 +157,5 @@ export const engine = section(
     threads: operation('CPU threads of one session; 0 means all cores.', count.default(0)),
   }),
 ).prefault({});
-export type EngineSettings = z.output<typeof engine>;
+/** `device`: which of the GPUs that its process sees, as a launcher says that places a run's parts. */
+export type EngineSettings = z.output<typeof engine> & { readonly device?: number };

@@ -49,6 +49,7 @@ export const clip: TrainedRecipe<ClipSettings> = {
   reward: () => null,
   sampler: () => null,
   images: () => null,
+  imageMemory: () => 0,
   parameters: parametersOf,
   memory: (settings) => {
     const { environment, algorithm } = settings;

@@ -60,6 +60,7 @@ export const imageAutoencoder: TrainedRecipe<ImageAutoencoderSettings> = {
   reward: () => null,
   sampler: () => null,
   images: () => null,
+  imageMemory: () => 0,
   parameters: parametersOf,
   memory: (settings) => {
     const { environment, data, optimizer } = settings;

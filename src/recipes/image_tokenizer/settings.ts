@@ -45,6 +45,7 @@ export const imageTokenizer: TrainedRecipe<ImageTokenizerSettings> = {
   reward: () => null,
   sampler: () => null,
   images: () => null,
+  imageMemory: () => 0,
   parameters: parametersOf,
   memory: (settings) => {
     const { environment, data, optimizer } = settings;

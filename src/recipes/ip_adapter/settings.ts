@@ -127,6 +127,7 @@ export const ipAdapter: TrainedRecipe<IpAdapterSettings> = {
   reward: (settings) => settings.reward,
   sampler: () => null,
   images: () => null,
+  imageMemory: () => 0,
   parameters: (settings, shapeOf) => {
     const shape = shapeOfModel(settings, shapeOf);
     return shape === null ? null : trainedOf(settings, shape);

@@ -88,6 +88,7 @@ export const promptEnhance: TrainedRecipe<PromptEnhanceSettings> = {
     const trained = decoderNeeds.memory(settings, shapeOf);
     return trained === null ? null : trained + frozenBytes(settings, shapeOf);
   },
+  imageMemory: frozenBytes,
   images: ({ environment }) => (environment.type === 'images_api' ? environment : null),
   tinyData: ({ data: { dir, tiny } }) => (tiny === null ? null : join(dir, tiny.folder)),
   needs: (settings) => [...textNeeds(settings), ...imageNeeds(settings)],

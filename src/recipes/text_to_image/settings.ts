@@ -91,6 +91,7 @@ export const textToImage: TrainedRecipe<TextToImageSettings> = {
   reward: () => null,
   sampler: () => null,
   images: () => null,
+  imageMemory: () => 0,
   parameters: (settings) => flowModelParameters(shapeOfModel(settings)),
   memory: (settings) => {
     const { environment, optimizer } = settings;

@@ -48,6 +48,7 @@ export const toyWords: TrainedRecipe<ToyWordsSettings> = {
   reward: (settings) => settings.reward,
   sampler: () => null,
   images: () => null,
+  imageMemory: () => 0,
   parameters: ({ policy }) => decoderParameters(policy.init),
   memory: ({ policy, optimizer }) => {
     const activations = decoderActivations(policy.init, {
