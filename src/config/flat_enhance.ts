@@ -39,8 +39,8 @@ const REWARD = [{ name: 'clip', weight: 1, model: { hub: 'openai/clip-vit-base-p
 
 /** A file is in the dialect when it names no task and has a key that is the dialect's alone, and none that is EARL's. */
 export function isFlatEnhance(raw: Readonly<Record<string, unknown>>): boolean {
-  if (raw['task'] !== undefined || !OWN.some((key) => key in raw)) return false;
-  return !Object.keys(raw).some((key) => isFlatKey(key) && !isOwnKey(key) && canonicalKeyOf(key) !== key);
+  const isEarls = (key: string): boolean => isFlatKey(key) && !isOwnKey(key) && canonicalKeyOf(key) !== key;
+  return raw['task'] === undefined && OWN.some((key) => key in raw) && !Object.keys(raw).some(isEarls);
 }
 
 export interface EnhanceSource {

@@ -21,7 +21,7 @@
   },
   environment+: {
     text_to_image: { init+: { num_layers: 1, attention_head_dim: 12, num_attention_heads: 2 } },
-    clip: { init+: { projection_dim: 16, text_config+: tower, vision_config+: tower } },
+    image_text_encoder: { init+: { projection_dim: 16, text_config+: tower, vision_config+: tower } },
     prompt_enhance: { pictures_at_once: 8, num_steps: 2 },
     text_answers: {},
   }[task],

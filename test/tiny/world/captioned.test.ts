@@ -55,9 +55,7 @@ describe('captioned pictures of the tiny world', () => {
       ).toBe(true);
       expect(plain.read(i).path).toBe(odd.read(i).path);
     }
-    expect((await captionedPixels(plain.read(5))).data).toEqual(
-      drawCaptioned(captionedAt(3, 'train', 5)).data,
-    );
+    expect((await captionedPixels(plain.read(5))).data).toEqual(drawCaptioned(captionedAt(3, 'train', 5)).data);
     expect(existsSync(join(root, 'captioned/validation/7.png'))).toBe(true);
     expect(readFileSync(join(made, 'made.json'), 'utf8')).toContain('"captioned"');
   });
