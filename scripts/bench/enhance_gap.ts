@@ -52,7 +52,9 @@ export async function benchEnhanceGap(): Promise<void> {
   const settings = recordedConfig(paths, record).settings as unknown as PromptEnhanceSettings;
   const resolveRun = runResolver(settings.base_exp_dir, () => record);
   const words = await TextTask.open(settings, resolveRun);
-  const images = openImages(settings.environment, resolveRun);
+  const { environment } = settings;
+  if (environment.type !== 'model') throw new UsageError(`${run} has its pictures from a server`);
+  const images = openImages(environment, resolveRun);
   const task = new EnhanceTask(settings, words, images);
   const [term] = settings.reward.terms as { readonly name: string; readonly model?: ModelReference }[];
   const own = modelFolder(must(term?.model, 'the CLIP of reward.terms'), resolveRun);

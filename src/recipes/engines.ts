@@ -6,7 +6,12 @@ import { recipeOf } from './settings.js';
 
 /** The engines of a run; the first computes what learns. */
 export function enginesOf(settings: TrainedSettings): EngineSettings[] {
-  return recipeOf(settings).engines.map((key) => getPath(settings, key) as EngineSettings);
+  return engineKeys(settings).map((key) => getPath(settings, key) as EngineSettings);
+}
+
+/** Where its engines stand: what a server computes has none. */
+export function engineKeys(settings: TrainedSettings): string[] {
+  return recipeOf(settings).engines.filter((key) => getPath(settings, key) !== undefined);
 }
 
 /** The same settings with every engine changed. */
@@ -15,6 +20,6 @@ export function withEngines<S extends TrainedSettings>(
   change: (engine: EngineSettings) => EngineSettings,
 ): S {
   const changed = structuredClone(settings);
-  for (const key of recipeOf(settings).engines) setPath(changed, key, change(getPath(settings, key) as EngineSettings));
+  for (const key of engineKeys(settings)) setPath(changed, key, change(getPath(settings, key) as EngineSettings));
   return changed;
 }

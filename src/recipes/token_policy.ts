@@ -64,6 +64,7 @@ export const decoderNeeds = {
   },
   shape: decoderShape,
   sampler: samplerElsewhere,
+  images: () => null,
   stepsPerIteration,
   microBatches: (settings) => {
     const { algorithm, rollout, optimizer } = settings;

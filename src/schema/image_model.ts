@@ -1,5 +1,6 @@
 /** What makes pictures of a policy's prompts. */
 import { z } from 'zod';
+import { imagesApi } from './images_api.js';
 import { positive, positiveInteger, result, section } from './mark.js';
 import { engine, modelReference } from './model.js';
 
@@ -42,5 +43,5 @@ const ownModel = z.strictObject({
 export type OwnImageModel = z.output<typeof ownModel>;
 
 /** The fields of any kind. */
-export const imageEnvironment = section('The frozen image model.', z.discriminatedUnion('type', [ownModel]));
+export const imageEnvironment = section('The frozen image model.', z.discriminatedUnion('type', [ownModel, imagesApi]));
 export type ImageEnvironment = z.output<typeof imageEnvironment>;

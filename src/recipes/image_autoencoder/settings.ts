@@ -59,6 +59,7 @@ export const imageAutoencoder: TrainedRecipe<ImageAutoencoderSettings> = {
   engines: ['environment.engine'],
   reward: () => null,
   sampler: () => null,
+  images: () => null,
   parameters: parametersOf,
   memory: (settings) => {
     const { environment, data, optimizer } = settings;

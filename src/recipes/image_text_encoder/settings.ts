@@ -48,6 +48,7 @@ export const imageTextEncoder: TrainedRecipe<ImageTextEncoderSettings> = {
   engines: ['environment.engine'],
   reward: () => null,
   sampler: () => null,
+  images: () => null,
   parameters: parametersOf,
   memory: (settings) => {
     const { environment, algorithm } = settings;

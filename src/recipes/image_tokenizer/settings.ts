@@ -44,6 +44,7 @@ export const imageTokenizer: TrainedRecipe<ImageTokenizerSettings> = {
   engines: ['environment.engine'],
   reward: () => null,
   sampler: () => null,
+  images: () => null,
   parameters: parametersOf,
   memory: (settings) => {
     const { environment, data, optimizer } = settings;

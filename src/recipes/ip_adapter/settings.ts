@@ -126,6 +126,7 @@ export const ipAdapter: TrainedRecipe<IpAdapterSettings> = {
   engines: ['policy.engine'],
   reward: (settings) => settings.reward,
   sampler: () => null,
+  images: () => null,
   parameters: (settings, shapeOf) => {
     const shape = shapeOfModel(settings, shapeOf);
     return shape === null ? null : trainedOf(settings, shape);

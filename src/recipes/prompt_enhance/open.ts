@@ -11,6 +11,7 @@ import { openFlowModel, requireUnconditional } from '../../policies/flow/load.js
 import { flowModelTypes } from '../../policies/flow/model_types.js';
 import type { OwnImageModel } from '../../schema/image_model.js';
 import { noteDatasets, type Bench } from '../../train/bench.js';
+import { openImagesServer, openStoredPictures } from '../../train/images_elsewhere.js';
 import type { Training } from '../../train/loop.js';
 import type { OpenRecipe } from '../../train/opener.js';
 import { openCodec } from '../open_flow_parts.js';
@@ -26,7 +27,12 @@ async function open(settings: PromptEnhanceSettings, bench: Bench): Promise<Trai
   await words.checkPrompts();
   noteDatasets(bench, settings.data, words.sources);
   const { algorithm, validation } = settings;
-  const task = new EnhanceTask(settings, words, openImages(settings.environment, bench.resolveRun));
+  const { environment } = settings;
+  const images =
+    environment.type === 'model'
+      ? openImages(environment, bench.resolveRun)
+      : await openImagesServer(settings, environment, bench);
+  const task = new EnhanceTask(settings, words, images);
   return openTokenTraining(settings, bench, {
     task,
     policy: openTokenPolicy(settings, words.format, bench, { constrained: false, separateVocabularies: false }),
@@ -77,6 +83,9 @@ export const promptEnhance: OpenRecipe<PromptEnhanceSettings> = {
   open,
   openTask: async (settings, resolveRun) => {
     const words = await TextTask.open(settings, resolveRun);
-    return new EnhanceTask(settings, words, openImages(settings.environment, resolveRun));
+    const { environment } = settings;
+    const images =
+      environment.type === 'model' ? openImages(environment, resolveRun) : openStoredPictures(settings, environment);
+    return new EnhanceTask(settings, words, images);
   },
 };

@@ -88,6 +88,7 @@ export const promptEnhance: TrainedRecipe<PromptEnhanceSettings> = {
     const trained = decoderNeeds.memory(settings, shapeOf);
     return trained === null ? null : trained + frozenBytes(settings, shapeOf);
   },
+  images: ({ environment }) => (environment.type === 'images_api' ? environment : null),
   tinyData: ({ data: { dir, tiny } }) => (tiny === null ? null : join(dir, tiny.folder)),
   needs: (settings) => [...textNeeds(settings), ...imageNeeds(settings)],
   missing: textMissing,
@@ -95,11 +96,13 @@ export const promptEnhance: TrainedRecipe<PromptEnhanceSettings> = {
 
 /** Of the image model, as far as it is known. */
 function frozenBytes({ environment }: PromptEnhanceSettings, shapeOf: ShapeOf): number {
-  const shape = shapeOf(environment.model);
+  const shape = environment.type === 'model' ? shapeOf(environment.model) : null;
   return shape !== null && 'kind' in shape && shape.kind === 'flow' ? 4 * flowModelParameters(shape) : 0;
 }
 
-function imageNeeds({ environment: { model, parts } }: PromptEnhanceSettings): Need[] {
+function imageNeeds({ environment }: PromptEnhanceSettings): Need[] {
+  if (environment.type !== 'model') return [];
+  const { model, parts } = environment;
   return [
     ...Object.entries(parts).flatMap(([part, folder]): Need[] =>
       typeof folder === 'string' ? [{ kind: 'flow_part', part: part as 'vae' | 'text_encoder', folder }] : [],

@@ -56,6 +56,10 @@ export class EnhanceTask implements Task<TextPrompt, TokenAnswer> {
     );
   }
 
+  async keep(): Promise<void> {
+    await this.images.keep?.();
+  }
+
   reread(episode: RecordedEpisode): TokenAnswer {
     return this.words.reread(episode);
   }

@@ -90,6 +90,7 @@ export const textToImage: TrainedRecipe<TextToImageSettings> = {
   engines: ['environment.engine'],
   reward: () => null,
   sampler: () => null,
+  images: () => null,
   parameters: (settings) => flowModelParameters(shapeOfModel(settings)),
   memory: (settings) => {
     const { environment, optimizer } = settings;
