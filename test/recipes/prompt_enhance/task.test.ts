@@ -5,7 +5,7 @@ import type { ImageModel, MadePicture, PictureRequest } from '../../../src/envir
 import type { TokenAnswer } from '../../../src/policies/tokens/batch.js';
 import { END } from '../../../src/recipes/text_answers/data.js';
 import { TextTask } from '../../../src/recipes/text_answers/task.js';
-import { EnhanceTask } from '../../../src/recipes/prompt_enhance/task.js';
+import { checkPrompts, EnhanceTask } from '../../../src/recipes/prompt_enhance/task.js';
 import { testFolders } from '../../support/folder.js';
 import { smallSettings, type Sections } from './small.js';
 
@@ -107,6 +107,32 @@ describe('answers as prompts of an image model', () => {
     const own = await seeds({ same_noise: false });
     expect(new Set(own).size).toBe(4);
     expect(await seeds({ seed: 6 })).not.toEqual(same);
+  });
+
+  it('are of prompts in which the user says something', async () => {
+    const task = await open(new Painter());
+    await checkPrompts(task.settings, task.words);
+    const folder = newFolder();
+    const path = join(folder, 'blank.jsonl');
+    writeFileSync(path, `${JSON.stringify(rows[0])}\n${JSON.stringify({ prompt: ' ' })}\n`);
+    const blank = await open(new Painter(), { data: { train: [{ path }], validation: [] } });
+    await expect(checkPrompts(blank.settings, blank.words)).rejects.toMatchObject({
+      message: 'the prompt is empty',
+      where: `${path}:2`,
+    });
+  });
+
+  it('say how much the image model left unread', async () => {
+    const painter = new Painter();
+    const made = painter.generate.bind(painter);
+    painter.generate = async (requests) =>
+      (await made(requests)).map((one, i) => (i === 0 ? { ...one, unread: 3 } : one));
+    const task = await open(painter);
+    const prompt = await task.prompt(0);
+    const answers = await Promise.all(['a red cross', 'a blue square'].map((text) => answerOf(task, text)));
+    const [[long, short]] = await task.render([{ prompt, answers, keys }]);
+    expect(long.record).toMatchObject({ unread: 3 });
+    expect(short.record).not.toHaveProperty('unread');
   });
 
   it('without a picture say why, and an empty one is painted as it is', async () => {
