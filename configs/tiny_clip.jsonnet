@@ -6,7 +6,7 @@ local tower = { hidden_size: 64, intermediate_size: 256, num_hidden_layers: 2, n
 {
   run_name: std.extVar('APP__RUN_NAME'),
   base_exp_dir: if base_exp_dir == 'runs' then 'runs/tiny' else base_exp_dir,
-  task: 'clip',
+  task: 'image_text_encoder',
   num_iterations: 600,
   algorithm: { warmup_steps: 50, matched_cosine: 0.36, sft: { batch_size: 128 } },
   optimizer: { learning_rate: 2e-3, per_device_batch_size: 128, schedule: 'cosine' },

@@ -122,13 +122,9 @@ export async function benchEnhanceGap(): Promise<void> {
     const rows = shown.slice(0, Number(values.rows));
     const chosen = rows.map(({ said, pictures }) => names.map((name) => pictures[Object.keys(said).indexOf(name)]));
     writeFileSync(values.sheet, encodePlainPng(grid(chosen)));
-    for (const { said, original } of rows)
-      console.log(
-        `\n${original}\n  ${names
-          .slice(1)
-          .map((name) => `${name}: ${said[name]}`)
-          .join('\n  ')}`,
-      );
+    for (const { said, original } of rows) {
+      console.log(['', original, ...names.slice(1).map((name) => `  ${name}: ${said[name]}`)].join('\n'));
+    }
   }
   await task.dispose();
   await clip.close();
@@ -145,16 +141,23 @@ function labelOf(row: Row): string {
 
 const MARGIN = 2;
 
-/** Pictures of one size beside and below each other. */
+/** Screen pixels of a pixel. */
+const ZOOM = 4;
+
+/** Pictures of one size beside and below each other, enlarged. */
 function grid(rows: readonly (readonly RgbImage[])[]): RgbImage {
   const [{ width: w, height: h }] = rows[0];
-  const [width, height] = [rows[0].length * (w + MARGIN) + MARGIN, rows.length * (h + MARGIN) + MARGIN];
+  const [cellWidth, cellHeight] = [ZOOM * (w + MARGIN), ZOOM * (h + MARGIN)];
+  const [width, height] = [rows[0].length * cellWidth + ZOOM * MARGIN, rows.length * cellHeight + ZOOM * MARGIN];
   const data = new Uint8Array(3 * width * height).fill(255);
   rows.forEach((row, r) =>
     row.forEach((picture, c) => {
-      for (let y = 0; y < h; y++) {
-        const at = 3 * ((MARGIN + r * (h + MARGIN) + y) * width + MARGIN + c * (w + MARGIN));
-        data.set(picture.data.subarray(3 * y * w, 3 * (y + 1) * w), at);
+      for (let y = 0; y < ZOOM * h; y++) {
+        for (let x = 0; x < ZOOM * w; x++) {
+          const from = 3 * (Math.floor(y / ZOOM) * w + Math.floor(x / ZOOM));
+          const to = 3 * ((ZOOM * MARGIN + r * cellHeight + y) * width + ZOOM * MARGIN + c * cellWidth + x);
+          data.set(picture.data.subarray(from, from + 3), to);
+        }
       }
     }),
   );

@@ -7,6 +7,7 @@ import type { RunSettings } from '../schema/run.js';
 import { hasPath } from '../schema/paths.js';
 import { isObject } from '../schema/walk.js';
 import { translateFlat, type FlatWords, type Translation } from './flat.js';
+import { isFlatEnhance, translateFlatEnhance } from './flat_enhance.js';
 import { isFlatFlow, translateFlatFlow } from './flat_flow.js';
 import { isFlat } from './flat_keys.js';
 import { resultHash } from './hash.js';
@@ -154,6 +155,10 @@ export function canonicalForm(raw: Record<string, unknown>, request: FormRequest
   if (isFlatFlow(raw)) {
     const { APP__DATA_DIR: dataDir, APP__RUN_NAME: runName } = externalVariables(file, env);
     return placedForm(translateFlatFlow(raw, { file, runName, dataDir, overlaid, changes }), folders);
+  }
+  if (isFlatEnhance(raw)) {
+    const { APP__DATA_DIR: dataDir, APP__RUN_NAME: runName } = externalVariables(file, env);
+    return placedForm(translateFlatEnhance(raw, { runName, dataDir, overlaid, changes }), folders);
   }
   if (!isFlat(raw)) {
     const problems = applyChanges(raw, changes);

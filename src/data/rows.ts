@@ -34,6 +34,8 @@ type Reader = (bytes: Uint8Array, path: string) => readonly Numbered[] | Promise
 /** How a file of each kind becomes rows. */
 const READERS: Readonly<Record<string, Reader>> = { '.jsonl': readLines, '.parquet': readParquet, '.txt': readPrompts };
 const KINDS = Object.keys(READERS).join(', ');
+/** Those of a folder: a text in it is as likely somebody's notes. */
+const FOLDER_KINDS = Object.keys(READERS).filter((kind) => kind !== '.txt');
 
 /** The files of a dataset: the path itself, or what lies in its folder, by name. Raises DataError where there are none. */
 export function rowFiles(path: string): readonly string[] {
@@ -43,14 +45,18 @@ export function rowFiles(path: string): readonly string[] {
   }
   if (!statSync(absolute).isDirectory()) {
     if (extname(absolute) in READERS) return [absolute];
-    throw new DataError(`found a file of kind '${extname(absolute)}'; allowed: ${KINDS}, or a folder of such files`, {
-      where: absolute,
-    });
+    throw new DataError(
+      `found a file of kind '${extname(absolute)}'; allowed: ${KINDS}, or a folder of ${FOLDER_KINDS.join(', ')}`,
+      {
+        where: absolute,
+      },
+    );
   }
-  // A text in a folder is as likely somebody's notes.
-  const names = readdirSync(absolute).filter((name) => extname(name) in READERS && extname(name) !== '.txt');
+  const names = readdirSync(absolute).filter((name) => FOLDER_KINDS.includes(extname(name)));
   if (names.length > 0) return names.sort().map((name) => join(absolute, name));
-  throw new DataError(`the folder holds no dataset; allowed: files of kind ${KINDS}`, { where: absolute });
+  throw new DataError(`the folder holds no dataset; allowed: files of kind ${FOLDER_KINDS.join(', ')}`, {
+    where: absolute,
+  });
 }
 
 /**

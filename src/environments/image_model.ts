@@ -17,7 +17,12 @@ export interface PictureRequest {
  * this reason, for a picture is never invented.
  */
 export type MadePicture =
-  | { readonly kind: 'made'; readonly image: RgbImage }
+  | {
+      readonly kind: 'made';
+      readonly image: RgbImage;
+      /** Tokens at the prompt's end that the model did not read, since it reads so many and no more; absent for none, and where nobody says. */
+      readonly unread?: number;
+    }
   | { readonly kind: 'unavailable'; readonly reason: UnscoredReason; readonly detail: string };
 
 export interface ImageModel {

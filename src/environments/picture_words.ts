@@ -4,14 +4,23 @@ import { join } from 'node:path';
 import { z } from 'zod';
 import { CheckpointError } from '../core/errors.js';
 
+/** A prompt as an image model reads it. */
+export interface EncodedPrompt {
+  /** [T, width] */
+  readonly text: Float32Array;
+  /** [pooledWidth], where there is a summary. */
+  readonly pooled: Float32Array | null;
+  /** Tokens at its end that are left out. */
+  readonly unread: number;
+}
+
 /** Prompts as the tokens of a flow transformer. */
 export interface PromptEncoder {
   /** Of a token. */
   readonly width: number;
   /** Of the summary; 0 for none. */
   readonly pooledWidth: number;
-  /** [T, width], and [pooledWidth] where there is a summary. */
-  encode(prompt: string): Promise<{ readonly text: Float32Array; readonly pooled: Float32Array | null }>;
+  encode(prompt: string): Promise<EncodedPrompt>;
   dispose(): Promise<void>;
 }
 
@@ -54,7 +63,7 @@ export class PictureWords implements PromptEncoder {
     return this.known.words.length + 2 + this.known.length;
   }
 
-  encode(prompt: string): Promise<{ readonly text: Float32Array; readonly pooled: null }> {
+  encode(prompt: string): Promise<EncodedPrompt> {
     const { words, length } = this.known;
     const [other, none] = [words.length, words.length + 1];
     const said = saidIn(prompt);
@@ -63,7 +72,7 @@ export class PictureWords implements PromptEncoder {
       text[at * this.width + (at < said.length ? (this.#ids.get(said[at]) ?? other) : none)] = 1;
       text[at * this.width + words.length + 2 + at] = 1;
     }
-    return Promise.resolve({ text, pooled: null });
+    return Promise.resolve({ text, pooled: null, unread: Math.max(0, said.length - length) });
   }
 
   /** The file that says which words these are. */

@@ -4,7 +4,7 @@ import { resolveProvider } from '../engines/onnx/provider.js';
 import type { TrainedSettings } from '../schema/run.js';
 import type { OpenRecipe } from '../train/opener.js';
 import type { OpenedRecipe } from '../train/worker.js';
-import { clip } from './clip/open.js';
+import { imageTextEncoder } from './image_text_encoder/open.js';
 import { enginesOf, withEngines } from './engines.js';
 import { imageAutoencoder } from './image_autoencoder/open.js';
 import { imageEditTokens } from './image_edit_tokens/open.js';
@@ -23,7 +23,7 @@ const recipes: Readonly<Record<TrainedName, OpenRecipe>> = {
   ip_adapter: ipAdapter,
   prompt_enhance: promptEnhance,
   text_to_image: textToImage,
-  clip,
+  image_text_encoder: imageTextEncoder,
 };
 
 /** A run's recipe for the loop. Opening it raises EngineError where this machine lacks what its engines are to compute on. */

@@ -132,7 +132,10 @@ export const noImages: Rule = (read) => {
   if (choice === null || modeOrTerms(choice).length > 0) return [];
   const names = decidingKinds(choice).flatMap(({ name, reads }) => (reads === 'image' ? [name] : []));
   if (names.length === 0) return [];
-  const allowed = termNames.filter((name) => termKinds[name].reads !== 'image');
+  const allowed = termNames.filter((name) => {
+    const kind: TermKind = termKinds[name];
+    return kind.reads !== 'image' && kind.recordedOnly !== true;
+  });
   return problem(
     choice.mode === null ? 'reward.terms' : 'reward.mode',
     `'${names.join("', '")}' looks at an image, but the answers of task '${String(read('task'))}' are words; allowed: ${allowed.join(', ')}`,

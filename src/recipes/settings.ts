@@ -2,7 +2,7 @@
 import { InternalError } from '../core/errors.js';
 import type { RewardSettings } from '../rewards/schema/reward.js';
 import type { RunSettings, TrainedSettings } from '../schema/run.js';
-import { clip } from './clip/settings.js';
+import { imageTextEncoder } from './image_text_encoder/settings.js';
 import { external } from './external/settings.js';
 import { imageAutoencoder } from './image_autoencoder/settings.js';
 import { imageEditTokens } from './image_edit_tokens/settings.js';
@@ -22,7 +22,7 @@ export const recipes = {
   ip_adapter: ipAdapter,
   prompt_enhance: promptEnhance,
   text_to_image: textToImage,
-  clip,
+  image_text_encoder: imageTextEncoder,
   external,
 } as const satisfies Readonly<Record<string, Recipe>>;
 

@@ -233,11 +233,19 @@ export class ContrastiveTraining implements Training {
 }
 
 function configOf({ projection_dim, text_config, vision_config }: ClipInit, tokenizer: ClipTokenizer): ClipConfig {
-  const { merges: _, ...text } = text_config;
   const { start, end } = tokenizer.marks;
   return {
     projection_dim,
-    text: { ...text, vocab_size: tokenizer.size, bos_token_id: start, eos_token_id: end },
+    text: {
+      hidden_size: text_config.hidden_size,
+      intermediate_size: text_config.intermediate_size,
+      num_hidden_layers: text_config.num_hidden_layers,
+      num_attention_heads: text_config.num_attention_heads,
+      max_position_embeddings: text_config.max_position_embeddings,
+      vocab_size: tokenizer.size,
+      bos_token_id: start,
+      eos_token_id: end,
+    },
     vision: vision_config,
   };
 }

@@ -29,6 +29,12 @@ describe('the words that an image model knows', () => {
     expect(await said(prompt)).toEqual(ids.map((id, at) => [id, at]));
   });
 
+  it('says how many it leaves out', async () => {
+    expect([(await words.encode('a red cross a')).unread, (await words.encode('a red cross a b c')).unread]).toEqual([
+      0, 2,
+    ]);
+  });
+
   it('are kept in a file of the model', async () => {
     const folder = folders();
     expect(PictureWords.in(folder)).toBeNull();

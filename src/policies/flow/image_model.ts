@@ -1,10 +1,10 @@
 /** A frozen flow model of this process as what makes pictures of prompts. */
-import { CheckpointError } from '../../core/errors.js';
+import { CheckpointError, must } from '../../core/errors.js';
 import { RandomStream } from '../../core/random.js';
 import type { SessionOptions } from '../../engines/onnx/session.js';
 import type { ImageModel, MadePicture, PictureRequest } from '../../environments/image_model.js';
 import type { PictureCodec } from '../../environments/picture_codec.js';
-import type { PromptEncoder } from '../../environments/picture_words.js';
+import type { EncodedPrompt, PromptEncoder } from '../../environments/picture_words.js';
 import { velocityWidth, type FlowTransformerConfig } from '../../nets/flow/config.js';
 import type { LoadedFlowTransformer } from '../../nets/flow/files.js';
 import type { FlowAsked } from './batch.js';
@@ -43,16 +43,22 @@ export class FlowImageModel implements ImageModel {
     // Equal requests are one picture: a policy that is sure says the same again and again.
     const keys = requests.map(({ prompt, seed }) => `${seed} ${prompt}`);
     const first = new Map(keys.map((key, i) => [key, i] as const).reverse());
-    const asked = [...new Set(keys)].map((key) => requests[first.get(key)!]);
-    const prompts = await Promise.all(asked.map(({ prompt }) => this.#asked(prompt)));
+    const asked = [...new Set(keys)].map((key) => requests[must(first.get(key), key)]);
+    const read = await Promise.all(asked.map(({ prompt }) => this.options.encoder.encode(prompt)));
+    const prompts = read.map((encoded) => this.#asked(encoded));
     const how: FlowSampling = { ...making, noiseLevel: 0, fraction: 1, window: null, sameLatent: false };
     const random = (p: number): RandomStream => new RandomStream('picture', asked[p].seed);
     const answers = await this.#sampler.sample({ prompts, answersPerPrompt: 1, how, random }, model.weights);
     const size = latentSize(making, codec);
     const patch = patchOf(model.config, codec);
     const made = await codec.decode(answers.map(([{ latents }]) => unpack(latents, size, patch)));
-    const byKey = new Map([...new Set(keys)].map((key, i) => [key, made[i]] as const));
-    return keys.map((key) => ({ kind: 'made', image: byKey.get(key)! }));
+    const byKey = new Map(
+      [...new Set(keys)].map((key, i): [string, MadePicture] => {
+        const { unread } = read[i];
+        return [key, { kind: 'made', image: made[i], ...(unread === 0 ? {} : { unread }) }];
+      }),
+    );
+    return keys.map((key) => must(byKey.get(key), key));
   }
 
   async close(): Promise<void> {
@@ -60,17 +66,15 @@ export class FlowImageModel implements ImageModel {
     await Promise.all([this.#sampler.dispose(), codec.dispose(), encoder.dispose()]);
   }
 
-  async #asked(prompt: string): Promise<FlowAsked> {
-    const { model, codec, encoder, making } = this.options;
-    return {
-      flow: flowCondition(await encoder.encode(prompt), latentSize(making, codec), patchOf(model.config, codec)),
-    };
+  #asked(encoded: EncodedPrompt): FlowAsked {
+    const { model, codec, making } = this.options;
+    return { flow: flowCondition(encoded, latentSize(making, codec), patchOf(model.config, codec)) };
   }
 }
 
 /** What a model without an inpainting context is asked. */
 export function flowCondition(
-  { text, pooled }: Awaited<ReturnType<PromptEncoder['encode']>>,
+  { text, pooled }: Pick<EncodedPrompt, 'text' | 'pooled'>,
   { width, height }: { readonly width: number; readonly height: number },
   patch: number,
 ): FlowAsked['flow'] {

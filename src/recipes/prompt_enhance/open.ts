@@ -20,11 +20,11 @@ import { makeData } from '../text_answers/data.js';
 import { heldOutBatch, trainingBatch } from '../text_answers/labelled.js';
 import { TextTask } from '../text_answers/task.js';
 import type { PromptEnhanceSettings } from './settings.js';
-import { EnhanceTask } from './task.js';
+import { checkPrompts, EnhanceTask } from './task.js';
 
 async function open(settings: PromptEnhanceSettings, bench: Bench): Promise<Training> {
   const words = await TextTask.open(settings, bench.resolveRun);
-  await words.checkPrompts();
+  await checkPrompts(settings, words);
   noteDatasets(bench, settings.data, words.sources);
   const { algorithm, validation } = settings;
   const { environment } = settings;

@@ -10,7 +10,7 @@ import { taskField, trainedFields } from '../../schema/run.js';
 import { rollout, validation } from '../../schema/training.js';
 import { flowModelParameters } from '../memory.js';
 import type { Need, ShapeOf, TrainedRecipe } from '../recipe.js';
-import { noLabelledWords, noSource } from '../reward_rules.js';
+import { noSource } from '../reward_rules.js';
 import { supervised, textMissing, textNeeds, textPolicy, textPrompt, textRules } from '../text_answers/settings.js';
 import { decoderNeeds } from '../token_policy.js';
 
@@ -72,7 +72,7 @@ export const promptEnhance: TrainedRecipe<PromptEnhanceSettings> = {
   name: 'prompt_enhance',
   trainer: 'this program',
   schema,
-  rules: [...textRules, noSource, noLabelledWords],
+  rules: [...textRules, noSource],
   models: [
     'policy.tokenizer',
     'environment.parts.vae',

@@ -1,4 +1,5 @@
 /** The task of `prompt_enhance`: the prompts and answers of a text task, and a picture of every answer. */
+import { DataError } from '../../core/errors.js';
 import { RandomStream } from '../../core/random.js';
 import type { ImageModel, MadePicture } from '../../environments/image_model.js';
 import type { TokenAnswer } from '../../policies/tokens/batch.js';
@@ -46,10 +47,12 @@ export class EnhanceTask implements Task<TextPrompt, TokenAnswer> {
     return written.map((group, p) =>
       group.map((rendered, g): Rendered => {
         const { prompt, stripped } = rewritten[p][g];
+        const picture = made[at++];
+        const unread = picture.kind === 'made' && picture.unread !== undefined ? { unread: picture.unread } : {};
         return {
           ...rendered,
-          item: { ...rendered.item, answer: prompt, ...seen(made[at++]) },
-          record: { ...rendered.record, answer: prompt, stripped },
+          item: { ...rendered.item, answer: prompt, ...seen(picture) },
+          record: { ...rendered.record, answer: prompt, stripped, ...unread },
           caption: `${rendered.item.instruction} → ${prompt}`,
         };
       }),
@@ -90,4 +93,16 @@ function seen(picture: MadePicture): Pick<Rendered['item'], 'edited' | 'unavaila
   if (picture.kind === 'made') return { edited: picture.image };
   const { reason, detail } = picture;
   return { edited: null, unavailable: { reason, detail } };
+}
+
+/** Looks at every prompt that a run may ask. Raises DataError as `words.checkPrompts`, and for a row in which the user says nothing. */
+export async function checkPrompts({ data }: Pick<PromptEnhanceSettings, 'data'>, words: TextTask): Promise<void> {
+  await words.checkPrompts();
+  for (const source of new Set(words.sources)) {
+    for (let index = 0; index < source.length; index++) {
+      const own = source.read(index)[data.columns.prompt];
+      if (typeof own !== 'string' || own.trim() !== '') continue;
+      throw new DataError('the prompt is empty', { where: source.place(index), next: 'Leave this row out.' });
+    }
+  }
 }

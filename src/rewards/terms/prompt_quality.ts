@@ -73,9 +73,10 @@ export const promptQualityTerm = termKind({
     name: 'prompt_quality',
     async score({ instruction, answer = '' }): Promise<Outcome> {
       const points = promptQuality(instruction, answer);
-      const value = Object.values(points).reduce((sum, one) => sum + one, 0);
-      const named = Object.entries(points).map(([name, point]) => [`prompt_quality/${name}`, point] as const);
-      const parts = { 'prompt_quality/points': value, ...Object.fromEntries(named) };
+      const named = Object.entries(points) as [keyof PromptQuality, number][];
+      const value = named.reduce((sum, [, point]) => sum + point, 0);
+      const parts: Record<string, number> = { 'prompt_quality/points': value };
+      for (const [name, point] of named) parts[`prompt_quality/${name}`] = point;
       return { kind: 'scored', value, normalised: value / named.length, parts };
     },
     close: async () => {},

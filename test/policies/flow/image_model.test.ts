@@ -27,15 +27,16 @@ const config: FluxConfig = {
 const weights = initFlowTransformer(config, 1);
 // Layers that begin as zeros leave every prompt the same picture.
 for (const [name, { data }] of weights) {
-  if (data.every((one) => one === 0) && name.endsWith('.weight'))
+  if (data.every((one) => one === 0) && name.endsWith('.weight')) {
     data.forEach((_, i) => (data[i] = Math.sin(i + name.length) / 4));
+  }
 }
 const making = {
   width: 8,
   height: 8,
   batch: 2,
   guidance: null,
-  sigmas: (tokens: number) => flowModelTypes.tiny.sigmas(3, tokens),
+  sigmas: () => flowModelTypes.tiny.sigmas(3),
 };
 const open = (batch = 2) =>
   new FlowImageModel({

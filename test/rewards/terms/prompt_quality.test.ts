@@ -1,5 +1,9 @@
 import { describe, expect, it } from 'vitest';
 import { promptQuality, promptQualityTerm } from '../../../src/rewards/terms/prompt_quality.js';
+import { termContract } from './term_contract.js';
+import { testServices } from './term_services.js';
+
+termContract('prompt_quality', () => promptQualityTerm.create({}, testServices()));
 
 describe('the five points of a rewritten prompt', () => {
   it('gives all to one that says more and keeps what was said', () => {
@@ -29,7 +33,7 @@ describe('the five points of a rewritten prompt', () => {
   });
 
   it('is recorded with its parts', async () => {
-    const term = await promptQualityTerm.create({}, {} as never);
+    const term = await promptQualityTerm.create({}, testServices());
     const item = {
       key: '1/0/0',
       instruction: 'a red cat',

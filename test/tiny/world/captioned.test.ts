@@ -10,6 +10,7 @@ import {
   tinyCaptioned,
 } from '../../../src/tiny/world/captioned.js';
 import { PALETTE } from '../../../src/tiny/world/draw.js';
+import type { Colour, Relation } from '../../../src/tiny/world/world.js';
 import { drawCaption, plainVocabulary } from '../../../src/tiny/world/words.js';
 import { testFolders } from '../../support/folder.js';
 
@@ -23,15 +24,21 @@ describe('captioned pictures of the tiny world', () => {
       { colour: 'red', shape: 'square' },
       { colour: 'cyan', shape: 'cross' },
     ] as const;
-    const centre = (relation: 'above' | 'right-of', cell: number): number[] => {
+    /** Where a colour is in the middle of a cell: [x, y]. */
+    const placeOf = (relation: Relation, colour: Colour): number[] => {
       const { data } = drawCaptioned({ things, relation });
-      const [x, y] = [(cell % 2) * 8 + 4, Math.floor(cell / 2) * 8 + 4];
-      return [...data.subarray(3 * (y * CAPTIONED_SIDE + x), 3 * (y * CAPTIONED_SIDE + x) + 3)];
+      const cells = [0, 1, 2, 3].filter((cell) => {
+        const at = 3 * ((Math.floor(cell / 2) * 8 + 4) * CAPTIONED_SIDE + (cell % 2) * 8 + 4);
+        return PALETTE[colour].every((level, c) => data[at + c] === level);
+      });
+      expect(cells).toHaveLength(1);
+      return [cells[0] % 2, Math.floor(cells[0] / 2)];
     };
-    expect(centre('above', 0)).toEqual([...PALETTE.red]);
-    expect(centre('above', 2)).toEqual([...PALETTE.cyan]);
-    expect(centre('right-of', 1)).toEqual([...PALETTE.red]);
-    expect(centre('right-of', 0)).toEqual([...PALETTE.cyan]);
+    const steps = { above: [0, 1], below: [0, -1], 'left-of': [1, 0], 'right-of': [-1, 0] } as const;
+    for (const [relation, step] of Object.entries(steps)) {
+      const [first, second] = (['red', 'cyan'] as const).map((colour) => placeOf(relation as Relation, colour));
+      expect([relation, second[0] - first[0], second[1] - first[1]]).toEqual([relation, ...step]);
+    }
   });
 
   it('lie on disk with captions in plain words and in odd ones', async () => {
@@ -55,9 +62,7 @@ describe('captioned pictures of the tiny world', () => {
       ).toBe(true);
       expect(plain.read(i).path).toBe(odd.read(i).path);
     }
-    expect((await captionedPixels(plain.read(5))).data).toEqual(
-      drawCaptioned(captionedAt(3, 'train', 5)).data,
-    );
+    expect((await captionedPixels(plain.read(5))).data).toEqual(drawCaptioned(captionedAt(3, 'train', 5)).data);
     expect(existsSync(join(root, 'captioned/validation/7.png'))).toBe(true);
     expect(readFileSync(join(made, 'made.json'), 'utf8')).toContain('"captioned"');
   });

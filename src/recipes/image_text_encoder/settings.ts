@@ -1,4 +1,4 @@
-/** The recipe `clip`: a CLIP from random weights, trained on pictures with captions; the reward `clip` reads what it makes. */
+/** The recipe `image_text_encoder`: a CLIP from random weights, trained on pictures with captions; the reward `clip` reads what it makes. */
 import { join } from 'node:path';
 import { z } from 'zod';
 import { contrastiveAlgorithm } from '../../schema/algorithm.js';
@@ -14,12 +14,12 @@ import { sharedRules, wholeBatches } from '../training_rules.js';
 
 const schema = z.strictObject({
   ...trainedFields,
-  ...taskField('clip'),
+  ...taskField('image_text_encoder'),
   algorithm: contrastiveAlgorithm,
   data: captionedData,
   environment: section('The CLIP that is trained.', z.strictObject({ init: clipInit, engine })),
 });
-export type ClipSettings = z.output<typeof schema>;
+export type ImageTextEncoderSettings = z.output<typeof schema>;
 
 const whole: Rule = (read) => [
   ...indivisible(
@@ -38,8 +38,8 @@ const whole: Rule = (read) => [
   ),
 ];
 
-export const clip: TrainedRecipe<ClipSettings> = {
-  name: 'clip',
+export const imageTextEncoder: TrainedRecipe<ImageTextEncoderSettings> = {
+  name: 'image_text_encoder',
   trainer: 'this program',
   schema,
   rules: [wholeBatches, ...sharedRules, whole],
@@ -79,7 +79,7 @@ export const clip: TrainedRecipe<ClipSettings> = {
 const KEPT_WIDTHS = 10;
 
 /** Four square matrices and the feed-forward layers of each layer, embeddings, and the projections; as many words as merges and bytes. */
-function parametersOf({ environment: { init } }: ClipSettings): number {
+function parametersOf({ environment: { init } }: ImageTextEncoderSettings): number {
   const { text_config: text, vision_config: vision, projection_dim: space } = init;
   const layers = (half: typeof text | typeof vision): number =>
     half.num_hidden_layers * half.hidden_size * (4 * half.hidden_size + 2 * half.intermediate_size);

@@ -1,4 +1,4 @@
-/** Opens `clip`. */
+/** Opens `image_text_encoder`. */
 import { openCaptioned } from '../../data/captioned.js';
 import { sessionOptions } from '../../engines/onnx/session_options.js';
 import { noteDatasets, type Bench } from '../../train/bench.js';
@@ -7,12 +7,12 @@ import type { Training } from '../../train/loop.js';
 import type { OpenRecipe } from '../../train/opener.js';
 import { scheduleOf } from '../../train/schedule.js';
 import { makeCaptioned, placesOf } from '../captioned_data.js';
-import type { ClipSettings } from './settings.js';
+import type { ImageTextEncoderSettings } from './settings.js';
 
-async function open(settings: ClipSettings, bench: Bench): Promise<Training> {
+async function open(settings: ImageTextEncoderSettings, bench: Bench): Promise<Training> {
   const { seed, environment, optimizer, algorithm, data, validation } = settings;
   const placed = placesOf(settings);
-  const opened = (sources: ClipSettings['data']['train']) =>
+  const opened = (sources: ImageTextEncoderSettings['data']['train']) =>
     Promise.all(sources.map(({ path }) => openCaptioned(placed(path))));
   const [train, heldOut] = [await opened(data.train), await opened(data.validation)];
   noteDatasets(bench, data, [...train, ...heldOut]);
@@ -34,7 +34,7 @@ async function open(settings: ClipSettings, bench: Bench): Promise<Training> {
   });
 }
 
-export const clip: OpenRecipe<ClipSettings> = {
+export const imageTextEncoder: OpenRecipe<ImageTextEncoderSettings> = {
   makeData: makeCaptioned,
   open,
   openTask: async () => null,
