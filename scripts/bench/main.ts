@@ -46,6 +46,11 @@ const benches: Readonly<Record<string, { readonly summary: string; readonly run:
       "SmolLM2-135M beside Python's transformers and peft, in turns: sampling, gradients, an optimizer step; `smollm2 --model FOLDER [--python PATH] [--rounds N]`",
     run: async () => (await import('./smollm2.js')).benchSmolLm2(),
   },
+  'enhance-gap': {
+    summary:
+      'how much of the gap between no rewriting and the labels a run of prompt_enhance has closed: `enhance-gap RUN`',
+    run: async () => (await import('./enhance_gap.js')).benchEnhanceGap(),
+  },
   dashboard: {
     summary: 'the dashboard before 5,000 runs and a file of 100,000 lines of metrics: lists, curves, the page',
     run: async () => (await import('./dashboard.js')).benchDashboard(),

@@ -74,11 +74,15 @@ function table(title: string, runs: readonly PlannedRun[], experiment: string): 
     run.seconds_left === null ? null : run.seconds_left === 0 ? '' : formatDuration(run.seconds_left),
   ]);
   const below = (row: number): string[] => {
-    const { parents, differs } = runs[row];
+    const { parents, differs, placement } = runs[row];
     const from =
       parents.length === 0 ? [] : [`starts from ${parents.map((name) => shortName(experiment, name)).join(', ')}`];
     const differences = differencesOf(differs);
-    const all = [...from, ...(differences === '' ? [] : [`differs in ${differences}`])].join('; ');
+    const all = [
+      ...from,
+      ...(placement === null ? [] : [placement]),
+      ...(differences === '' ? [] : [`differs in ${differences}`]),
+    ].join('; ');
     return all === '' ? [] : [styled(all, 'dim')];
   };
   return formatTable(columns, rows, { below });

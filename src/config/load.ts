@@ -8,6 +8,7 @@ import { hasPath } from '../schema/paths.js';
 import { isObject } from '../schema/walk.js';
 import { translateFlat, type Translation } from './flat.js';
 import type { FlatWords } from './flat_words.js';
+import { isFlatEnhance, translateFlatEnhance } from './flat_enhance.js';
 import { isFlatFlow, translateFlatFlow } from './flat_flow.js';
 import { isFlat } from './flat_keys.js';
 import { resultHash } from './hash.js';
@@ -155,6 +156,10 @@ export function canonicalForm(raw: Record<string, unknown>, request: FormRequest
   if (isFlatFlow(raw)) {
     const { APP__DATA_DIR: dataDir, APP__RUN_NAME: runName } = externalVariables(file, env);
     return placedForm(translateFlatFlow(raw, { file, runName, dataDir, overlaid, changes }), folders);
+  }
+  if (isFlatEnhance(raw)) {
+    const { APP__DATA_DIR: dataDir, APP__RUN_NAME: runName } = externalVariables(file, env);
+    return placedForm(translateFlatEnhance(raw, { runName, dataDir, overlaid, changes }), folders);
   }
   if (!isFlat(raw)) {
     const problems = applyChanges(raw, changes);

@@ -1,4 +1,4 @@
-/** Datasets of rows: JSON lines, or the parquet files of Hugging Face's datasets. They are read whole: prompts are small beside a model. */
+/** Datasets of rows: JSON lines, the parquet files of Hugging Face's datasets, or texts with a prompt on each line. They are read whole: prompts are small beside a model. */
 import { closeSync, existsSync, fstatSync, openSync, readdirSync, readFileSync, readSync, statSync } from 'node:fs';
 import { basename, extname, join, resolve } from 'node:path';
 import { DataError } from '../core/errors.js';
@@ -32,8 +32,10 @@ interface Numbered {
 type Reader = (bytes: Uint8Array, path: string) => readonly Numbered[] | Promise<readonly Numbered[]>;
 
 /** How a file of each kind becomes rows. */
-const READERS: Readonly<Record<string, Reader>> = { '.jsonl': readLines, '.parquet': readParquet };
+const READERS: Readonly<Record<string, Reader>> = { '.jsonl': readLines, '.parquet': readParquet, '.txt': readPrompts };
 const KINDS = Object.keys(READERS).join(', ');
+/** Those of a folder: a text in it is as likely somebody's notes. */
+const FOLDER_KINDS = Object.keys(READERS).filter((kind) => kind !== '.txt');
 
 /** The files of a dataset: the path itself, or what lies in its folder, by name. Raises DataError where there are none. */
 export function rowFiles(path: string): readonly string[] {
@@ -43,13 +45,18 @@ export function rowFiles(path: string): readonly string[] {
   }
   if (!statSync(absolute).isDirectory()) {
     if (extname(absolute) in READERS) return [absolute];
-    throw new DataError(`found a file of kind '${extname(absolute)}'; allowed: ${KINDS}, or a folder of such files`, {
-      where: absolute,
-    });
+    throw new DataError(
+      `found a file of kind '${extname(absolute)}'; allowed: ${KINDS}, or a folder of ${FOLDER_KINDS.join(', ')}`,
+      {
+        where: absolute,
+      },
+    );
   }
-  const names = readdirSync(absolute).filter((name) => extname(name) in READERS);
+  const names = readdirSync(absolute).filter((name) => FOLDER_KINDS.includes(extname(name)));
   if (names.length > 0) return names.sort().map((name) => join(absolute, name));
-  throw new DataError(`the folder holds no dataset; allowed: files of kind ${KINDS}`, { where: absolute });
+  throw new DataError(`the folder holds no dataset; allowed: files of kind ${FOLDER_KINDS.join(', ')}`, {
+    where: absolute,
+  });
 }
 
 /**
@@ -83,6 +90,10 @@ const GLANCES: Readonly<Record<string, (file: string, columns: readonly string[]
     const footer = parquetFooter(file);
     return { missing: columns.find((column) => !footer.includes(column)), found: '' };
   },
+  '.txt': (_file, columns) => ({
+    missing: columns.find((column) => column !== PROMPT_COLUMN),
+    found: `; a text has one column, '${PROMPT_COLUMN}'`,
+  }),
 };
 
 /** Read at a time, of a file whose lines end somewhere. */
@@ -171,6 +182,20 @@ function readLines(bytes: Uint8Array, file: string): Numbered[] {
     rows.push({ row: row as Row, file, number });
   }
   return rows;
+}
+
+/** The column of a text whose lines are prompts. */
+const PROMPT_COLUMN = 'prompt';
+
+/** A prompt on each line; blank lines, and those that begin with #, are left out. */
+function readPrompts(bytes: Uint8Array, file: string): Numbered[] {
+  return new TextDecoder()
+    .decode(bytes)
+    .split('\n')
+    .flatMap((line, i) => {
+      const prompt = line.trim();
+      return prompt === '' || prompt.startsWith('#') ? [] : [{ row: { [PROMPT_COLUMN]: prompt }, file, number: i + 1 }];
+    });
 }
 
 async function readParquet(bytes: Uint8Array, file: string): Promise<Numbered[]> {

@@ -19,6 +19,7 @@ import { openTokenizer } from '../models/tokenizer/open.js';
 import type { Tokenizer } from '../models/tokenizer/tokenizer.js';
 import { preprocess, readPreprocessing, type Preprocessing } from '../rewards/terms/clip/preprocess.js';
 import type { PictureCodec } from './picture_codec.js';
+import type { EncodedPrompt, PromptEncoder } from './picture_words.js';
 
 const size = z.int().positive();
 
@@ -100,7 +101,7 @@ interface ModelTensorOf {
 const floats = ({ data }: ModelTensorOf): Float32Array => Float32Array.from(data as Float32Array);
 
 /** What reads prompts for a flow transformer. */
-export class FlowTextEncoder {
+export class FlowTextEncoder implements PromptEncoder {
   readonly width: number;
   readonly pooledWidth: number;
   readonly #config: z.output<typeof textSchema>;
@@ -116,20 +117,23 @@ export class FlowTextEncoder {
     this.#model = new Lazy(join(folder, 'model.onnx'), options);
   }
 
-  /** [T, width], and [pooledWidth] where the model takes a summary. */
-  async encode(prompt: string): Promise<{ readonly text: Float32Array; readonly pooled: Float32Array | null }> {
+  /** What any of its tokenizers reads is read. */
+  async encode(prompt: string): Promise<EncodedPrompt> {
     const { template, inputs } = this.#config;
     const words = template.replace('{}', () => prompt);
+    let unread = Infinity;
     const feeds = await Promise.all(
       inputs.map(async ({ name, length, pad, end }, i) => {
         const all = await this.#tokenizers[i].encode(words, { addSpecial: true });
         const ids = fitted(all, length, pad, end);
+        unread = Math.min(unread, Math.max(0, all.length - ids.length));
         return [name, { data: BigInt64Array.from(ids, BigInt), shape: [1, ids.length] }] as const;
       }),
     );
     const outputs = this.pooledWidth === 0 ? ['text'] : ['text', 'pooled'];
     const [text, pooled] = await this.#model.run(Object.fromEntries(feeds), ...outputs);
-    return { text: floats(text), pooled: this.pooledWidth === 0 ? null : floats(must(pooled, 'the summary')) };
+    const summary = this.pooledWidth === 0 ? null : floats(must(pooled, 'the summary'));
+    return { text: floats(text), pooled: summary, unread };
   }
 
   dispose(): Promise<void> {
@@ -140,8 +144,9 @@ export class FlowTextEncoder {
 /** Ids cut to a length, or filled up to it. */
 function fitted(ids: readonly number[], length: number | null, pad: number | null, end: number | null): number[] {
   if (length === null || ids.length === length) return [...ids];
-  if (ids.length < length)
-    {return pad === null ? [...ids] : [...ids, ...new Array<number>(length - ids.length).fill(pad)];}
+  if (ids.length < length) {
+    return pad === null ? [...ids] : [...ids, ...new Array<number>(length - ids.length).fill(pad)];
+  }
   return end === null ? ids.slice(0, length) : [...ids.slice(0, length - 1), end];
 }
 

@@ -3,7 +3,7 @@
  * between runs; constants become initializers, equal ones are written once.
  */
 import { BinaryWriter, WireType } from '@bufbuild/protobuf/wire';
-import { InternalError } from '../core/errors.js';
+import { InternalError, must } from '../core/errors.js';
 import type { OpType } from './attributes.js';
 import type { Dtype, Graph, NodeOrigin, Value, ValueType } from './ir.js';
 import { sizeOf, topological } from './ir.js';
@@ -46,6 +46,11 @@ export interface OnnxOptions {
    * constants that they feed.
    */
   readonly anySize?: boolean;
+  /**
+   * The elements of every parameter: the model then holds them as initializers and calls its outputs by their own names, as files for other
+   * programs do. No output may have an input's name.
+   */
+  readonly standalone?: ReadonlyMap<string, { readonly data: Float32Array }>;
 }
 
 /** Serialises what `outputs` depend on. Inputs and parameters that nothing depends on are left out. */
@@ -112,19 +117,30 @@ class GraphWriter {
   /** For a computed value that is an output, the name of that output (the first, if it is several). */
   readonly #outputNames = new Map<Value, string>();
 
-  constructor(name: string, outputs: ReadonlyMap<string, Value>, { frozen = new Set(), anySize = false }: OnnxOptions) {
+  readonly #standalone: OnnxOptions['standalone'];
+
+  constructor(
+    name: string,
+    outputs: ReadonlyMap<string, Value>,
+    { frozen = new Set(), anySize = false, standalone }: OnnxOptions,
+  ) {
     this.#frozen = frozen;
     this.#anySize = anySize;
+    this.#standalone = standalone;
     text(this.#writer, 2, name);
     for (const [output, value] of outputs) {
       if (value.origin.kind === 'node' && !this.#outputNames.has(value)) {
-        this.#outputNames.set(value, outputName(output));
+        this.#outputNames.set(value, this.#nameOfOutput(output));
       }
     }
   }
 
   finish(): Uint8Array {
     return this.#writer.finish();
+  }
+
+  #nameOfOutput(name: string): string {
+    return this.#standalone === undefined ? outputName(name) : name;
   }
 
   constant(value: Value, data: ConstantData): void {
@@ -142,12 +158,12 @@ class GraphWriter {
   output(name: string, value: Value): void {
     const { shape } = value;
     message(this.#writer, 12, (writer) =>
-      valueInfo(writer, outputName(name), value.dtype, this.#anySize ? shape.map(() => null) : shape),
+      valueInfo(writer, this.#nameOfOutput(name), value.dtype, this.#anySize ? shape.map(() => null) : shape),
     );
-    if (this.#outputNames.get(value) === outputName(name)) return;
+    if (this.#outputNames.get(value) === this.#nameOfOutput(name)) return;
     message(this.#writer, 1, (writer) => {
       text(writer, 1, this.#nameOf(value));
-      text(writer, 2, outputName(name));
+      text(writer, 2, this.#nameOfOutput(name));
       text(writer, 4, 'Identity');
     });
   }
@@ -196,6 +212,12 @@ class GraphWriter {
     const name = this.#names.get(value);
     if (name !== undefined) return name;
     if (value.origin.kind !== 'parameter') throw new InternalError(`${String(value)} is written before it is made`);
+    if (this.#standalone !== undefined) {
+      const { data } = must(this.#standalone.get(value.name), value.name);
+      const name = this.#initializer(value, new Uint8Array(data.buffer, data.byteOffset, data.byteLength));
+      this.#names.set(value, name);
+      return name;
+    }
     this.#names.set(value, value.name);
     this.parameters.set(value.name, value);
     this.#declareInput(value.name, value, false);

@@ -21,10 +21,12 @@ export interface HttpPoolOptions {
   readonly connectTimeoutMs?: number;
   /** A key that must never come back: a server that quotes it in a reply is made to say `[key]` instead. Null where none is sent. */
   readonly secret: string | null;
+  /** The longest reply that is read. */
+  readonly maxResponseBytes?: number;
 }
 
 /** A judge's reply is a few kilobytes; this bounds what a wrong address may send. */
-const maxResponseBytes = 16 * 1024 * 1024;
+const mostReplyBytes = 16 * 1024 * 1024;
 
 /**
  * A reply with its whole text: as much of a `Response` as the `openai` client and the pool's other callers read. A real one brings streams and
@@ -78,7 +80,12 @@ export class TextHeaders {
   }
 }
 
-export function createHttpPool({ connections, connectTimeoutMs = 10_000, secret }: HttpPoolOptions): HttpPool {
+export function createHttpPool({
+  connections,
+  connectTimeoutMs = 10_000,
+  secret,
+  maxResponseBytes = mostReplyBytes,
+}: HttpPoolOptions): HttpPool {
   const agent = new Agent({
     connections,
     pipelining: 1,
@@ -96,13 +103,11 @@ export function createHttpPool({ connections, connectTimeoutMs = 10_000, secret 
     async fetch(url, init = {}) {
       if (url instanceof Request) throw new InternalError('the HTTP pool takes addresses, not Request objects');
       const { body, method = 'GET', headers, signal } = init;
-      if (body !== undefined && body !== null && typeof body !== 'string') {
-        throw new InternalError('the HTTP pool sends text bodies only');
-      }
+      const sent = await toBody(body ?? null);
       const reply = await exchangeWhole(agent, String(url), {
         method: method === 'POST' ? 'POST' : 'GET',
-        headers: toHeaders(headers),
-        body: body ?? null,
+        headers: { ...toHeaders(headers), ...sent.headers },
+        body: sent.body,
         signal: signal ?? null,
       });
       const text = redact(decoder.decode(reply.body));
@@ -110,6 +115,17 @@ export function createHttpPool({ connections, connectTimeoutMs = 10_000, secret 
     },
     close: () => (closing ??= agent.close()),
   };
+}
+
+/** A text as it is, or a form with the files that it holds. */
+async function toBody(
+  body: NonNullable<RequestInit['body']> | null,
+): Promise<{ readonly body: string | Buffer | null; readonly headers: Record<string, string> }> {
+  if (body === null || typeof body === 'string') return { body, headers: {} };
+  if (!(body instanceof FormData)) throw new InternalError('the HTTP pool sends texts and forms only');
+  const form = new Response(body);
+  const bytes = Buffer.from(await form.arrayBuffer());
+  return { body: bytes, headers: { 'content-type': form.headers.get('content-type') ?? '' } };
 }
 
 /** An error of the platform for a header that cannot be sent quotes it whole, key included; this one does not. */

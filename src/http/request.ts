@@ -34,6 +34,24 @@ export function causeOf(error: unknown): string {
   return code === undefined || message.includes(code) ? message : `${code}: ${message}`;
 }
 
+/** Nobody listens there, or nobody yet. */
+const NOT_THERE: ReadonlySet<unknown> = new Set([
+  'ECONNREFUSED',
+  'EHOSTUNREACH',
+  'ENETUNREACH',
+  'ENOTFOUND',
+  'EAI_AGAIN',
+  'UND_ERR_CONNECT_TIMEOUT',
+]);
+
+/** Whether a request failed because there is no server at the address, or none yet. */
+export function isNotThere(error: unknown): boolean {
+  for (let at = error; at instanceof Error; at = at.cause) {
+    if (NOT_THERE.has((at as NodeJS.ErrnoException).code)) return true;
+  }
+  return false;
+}
+
 /** Rejects with what undici found, or with the signal's reason once that aborts. */
 export function exchangeWhole(agent: Dispatcher, url: string, request: HttpRequest): Promise<WholeReply> {
   const { origin, pathname, search } = new URL(url);

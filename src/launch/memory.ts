@@ -14,6 +14,7 @@ import { EditrlError } from '../core/errors.js';
 import type { RunSettings } from '../schema/run.js';
 import { deviceKind, processesOf } from './device_kind.js';
 import type { DeviceKind, Devices, Gpu } from './devices.js';
+import { placedParts, placeParts, type PlacedPart, type PlacedParts } from './placement.js';
 
 /** A recipe's estimate is good to this factor: what is beyond it does not fit for certain. */
 const ESTIMATE_FACTOR = 2;
@@ -60,6 +61,37 @@ export function memoryVerdict(
   const onGpus = gpus.flatMap(({ memoryBytes: all, usedBytes }) =>
     all === null ? [] : [{ all, free: all - (usedBytes ?? 0) }],
   );
+  return verdictOf(bytes, processes, onGpus, machine);
+}
+
+/** Whether the parts of one process fit onto their GPUs, each of which may be filled up to a limit: that of the fullest. */
+export function placedVerdict(
+  bytes: Readonly<Record<PlacedPart, number>>,
+  { devices }: PlacedParts,
+  limit: number,
+  gpus: readonly Gpu[],
+  machine: Memory,
+): MemoryVerdict {
+  const verdicts = gpus.flatMap((gpu) => {
+    const here = placedParts.filter((part) => devices[part] === gpu.index);
+    const { memoryBytes, usedBytes } = gpu;
+    if (here.length === 0 || memoryBytes === null) return [];
+    const all = limit * memoryBytes;
+    const place = { all, free: Math.min(all, memoryBytes - (usedBytes ?? 0)) };
+    const needed = here.reduce((sum, part) => sum + bytes[part], 0);
+    const verdict = verdictOf(needed, 1, [place], machine);
+    const advice = verdict.fits
+      ? null
+      : `${here.join(' and ')} on GPU ${gpu.index}: place them apart in launch.placement, or lower optimizer.per_device_batch_size`;
+    return [{ ...verdict, advice }];
+  });
+  const all = placedParts.reduce((sum, part) => sum + bytes[part], 0);
+  const [fullest] = verdicts.sort((a, b) => b.neededBytes / b.freeBytes - a.neededBytes / a.freeBytes);
+  return fullest ?? verdictOf(all, 1, [], machine);
+}
+
+/** @param onGpus empty for the machine's own memory. */
+function verdictOf(bytes: number, processes: number, onGpus: readonly Memory[], machine: Memory): MemoryVerdict {
   const places = onGpus.length > 0 ? onGpus : [machine];
   const [freeBytes, allBytes] = [
     Math.min(...places.map(({ free }) => free)),
@@ -79,6 +111,21 @@ export interface RunMemory {
   /** Estimated bytes of one process; null where the settings do not tell. */
   readonly bytes: number | null;
   readonly verdict: MemoryVerdict | null;
+  /** Where its parts are; null where nothing is said of that, or GPUs are named that do not exist. */
+  readonly placed: PlacedParts | null;
+}
+
+/** What is wrong with it, the look before a run says. */
+function placedOrNull(
+  placement: NonNullable<RunSettings['launch']['placement']>,
+  gpus: readonly Gpu[],
+): PlacedParts | null {
+  try {
+    return placeParts(placement, gpus);
+  } catch (error) {
+    if (error instanceof EditrlError) return null;
+    throw error;
+  }
 }
 
 /** The shapes of models that runs make, and of those that lie on this machine. */
@@ -147,11 +194,18 @@ export function memoryOf(
     const processes = processesOf(settings, devices, device);
     const bytes = isTrainable(settings) ? recipeOf(settings).memory(settings, shapeOf) : null;
     const gpus = device === 'gpu' ? devices.gpus : [];
-    return {
-      device,
-      processes,
-      bytes,
-      verdict: bytes === null ? null : memoryVerdict(bytes, processes, gpus, machine),
+    const { placement, devices: allowed } = settings.launch;
+    const usable = gpus.filter(({ index }) => allowed === null || allowed.includes(index));
+    const placed = placement === null ? null : placedOrNull(placement, usable);
+    const verdict = (): MemoryVerdict | null => {
+      if (bytes === null) return null;
+      if (placement === null || placed === null || !isTrainable(settings)) {
+        return memoryVerdict(bytes, processes, gpus, machine);
+      }
+      const image = recipeOf(settings).imageMemory(settings, shapeOf);
+      const parts = { policy: bytes - image, image, reward: 0 };
+      return placedVerdict(parts, placed, placement.memory_limit, usable, machine);
     };
+    return { device, processes, bytes, verdict: verdict(), placed };
   };
 }

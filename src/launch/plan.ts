@@ -8,6 +8,7 @@ import { readRecord } from '../run/record.js';
 import { readState, type RunStateName } from '../run/state.js';
 import type { DeviceKind, Devices } from './devices.js';
 import { memoryOf } from './memory.js';
+import { describeParts } from './placement.js';
 import { obstacles } from './preflight.js';
 import { notDownloaded } from './wanted_models.js';
 
@@ -23,6 +24,8 @@ export interface PlannedRun {
   readonly device: DeviceKind;
   /** Estimated bytes of one process; null where the settings do not tell. */
   readonly memory_bytes: number | null;
+  /** Which GPU computes what, in words; null where launch.placement says nothing. */
+  readonly placement: string | null;
   /** What to do when it does not fit; null when it fits. */
   readonly memory_advice: string | null;
   readonly differs: Readonly<Record<string, unknown>>;
@@ -49,7 +52,7 @@ export function planExperiment(experiment: Experiment, devices: Devices): Experi
   const planned = (cell: Cell): PlannedRun => {
     const { settings, resultHash } = cell.config;
     const { state, iteration } = looks.get(cell.run_name) ?? { state: 'new', iteration: 0 };
-    const { device, processes, bytes, verdict } = memory(settings);
+    const { device, processes, bytes, verdict, placed } = memory(settings);
     const perIteration = speed.get(kindOf(cell));
     const left = Math.max(0, settings.num_iterations - (state === 'changed' ? 0 : iteration));
     const seconds = perIteration === undefined ? null : perIteration * left;
@@ -62,6 +65,7 @@ export function planExperiment(experiment: Experiment, devices: Devices): Experi
       devices: processes,
       device,
       memory_bytes: bytes,
+      placement: placed === null ? null : (placed.note ?? describeParts(placed.devices)),
       memory_advice: verdict?.advice ?? null,
       differs: cell.differs,
       seconds_left: state === 'finished' ? 0 : seconds,

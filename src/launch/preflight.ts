@@ -21,10 +21,12 @@ import type { ModelReference } from '../schema/model.js';
 import { getPath } from '../schema/paths.js';
 import { isMade } from '../tiny/world/parts.js';
 import type { RunSettings, TrainedSettings } from '../schema/run.js';
+import { deviceKind } from './device_kind.js';
 import { detectDevices, gibibytes, type Devices } from './devices.js';
 import { checkFolder, checkpointSpace, type FreeSpace } from './disk.js';
 import { memoryOf, shapesOf } from './memory.js';
 import { checkNeed } from './needs.js';
+import { checkPlacement, placeParts } from './placement.js';
 import { chainOf } from './parents.js';
 import { checkOffline, hubEnvironmentOf, wantedModels } from './wanted_models.js';
 import { checkServable, DEFAULT_COMMAND, HOW_TO_INSTALL } from './vllm_server.js';
@@ -72,7 +74,10 @@ export function obstacles(
   };
   return left.flatMap((config) => {
     const { run_name } = config.settings;
-    const checks = [...checksOf(config, made, shapeOf, folderCheck(config)), ...memoryCheck(config.settings, memory)];
+    const checks = [
+      ...checksOf(config, made, shapeOf, folderCheck(config), devices),
+      ...memoryCheck(config.settings, memory),
+    ];
     return checks.flatMap(([what, check]): Obstacle[] => {
       if (told.has(what)) return [];
       told.add(what);
@@ -158,6 +163,7 @@ function checksOf(
   made: ReadonlyMap<string, RunSettings>,
   shapeOf: ShapeOf,
   folder: Check,
+  devices: (() => Devices) | undefined,
 ): Check[] {
   const { settings, file } = config;
   const { run_name, base_exp_dir, launch } = settings;
@@ -175,8 +181,27 @@ function checksOf(
         () => checkPlace(settings, start),
       ];
     }),
+    ...placementChecks(settings, devices),
     ...(launch.command === null ? [] : [commandCheck(launch.command[0], NO_PROGRAM, launch.env['PATH'])]),
     ...(isTrainable(settings) && launch.command === null ? trainedChecks(settings, shapeOf) : []),
+  ];
+}
+
+/** That the GPUs of its parts are there; Slurm gives a run another machine. */
+function placementChecks(settings: RunSettings, devices: (() => Devices) | undefined): Check[] {
+  const { launch } = settings;
+  const { placement, backend, devices: allowed, command } = launch;
+  if (placement === null || command !== null) return [];
+  return [
+    [
+      `placement ${JSON.stringify([placement, launch.processes, allowed])}`,
+      () => {
+        checkPlacement(launch);
+        if (devices === undefined || backend === 'slurm') return;
+        const gpus = devices().gpus.filter(({ index }) => allowed === null || allowed.includes(index));
+        if (deviceKind(settings, { gpus }) === 'gpu') placeParts(placement, gpus);
+      },
+    ],
   ];
 }
 

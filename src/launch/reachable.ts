@@ -21,6 +21,7 @@ import type { RunSettings } from '../schema/run.js';
 import { isObject } from '../schema/walk.js';
 import { judgeKey, Judges, limitsOf } from '../scoring/judges.js';
 import { lookAtVllm } from '../train/elsewhere.js';
+import { lookAtImagesServer } from '../train/images_elsewhere.js';
 import { failureOf, once } from './looks.js';
 import type { Obstacle } from './preflight.js';
 import { runResolver } from './resolve.js';
@@ -59,6 +60,10 @@ const heldOutNames: JudgeNames = {
 export class Servers {
   readonly #judges = new Map<string, Promise<EditrlError | null>>();
   readonly #rewards = new Map<string, Promise<MadeReward>>();
+  readonly #images = new Map<
+    string,
+    Promise<{ readonly error: EditrlError | null; readonly left: readonly string[] }>
+  >();
 
   /** What is in the way of runs that are still to be trained, by what they ask; each thing is told of the first run that needs it. */
   async of(runs: readonly LoadedConfig[]): Promise<Reached> {
@@ -76,7 +81,11 @@ export class Servers {
   }
 
   async #ofRun(settings: RunSettings): Promise<Found[]> {
-    return [...(await this.#ofReward(settings)), ...(await this.#ofSampler(settings))];
+    return [
+      ...(await this.#ofReward(settings)),
+      ...(await this.#ofSampler(settings)),
+      ...(await this.#ofImages(settings)),
+    ];
   }
 
   async #ofReward(settings: RunSettings): Promise<Found[]> {
@@ -148,6 +157,23 @@ export class Servers {
     const what = `vllm ${url} ${sampled.contextSize}`;
     const error = await once(this.#judges, what, () => failureOf(() => lookAtVllm(sampled, url)));
     return error === null ? [] : [{ what, error }];
+  }
+
+  /** What makes pictures of its answers: one server that is ready is enough. */
+  async #ofImages(settings: RunSettings): Promise<Found[]> {
+    const images = isTrainable(settings) ? recipeOf(settings).images(settings) : null;
+    if (images === null) return [];
+    const what = `images ${JSON.stringify([images.base_url, images.served_model, images.api_key_env])}`;
+    const { error, left } = await once(this.#images, what, async () => {
+      let left: readonly string[] = [];
+      const error = await failureOf(async () => void (left = await lookAtImagesServer(images)));
+      return { error, left };
+    });
+    const notes = left.map((found) => ({
+      what: `${what} ${found}`,
+      note: `an images server is left out while others answer: ${found}`,
+    }));
+    return [...(error === null ? [] : [{ what, error }]), ...notes];
   }
 
   #ask(

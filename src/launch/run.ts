@@ -19,6 +19,7 @@ import {
   processCount,
   requireFree,
   wholeMachine,
+  type DeviceKind,
   type Devices,
   type Placement,
 } from './devices.js';
@@ -30,6 +31,7 @@ import { NativeAttempt } from './native_attempt.js';
 import { Steps } from './live/course.js';
 import type { View } from './live/view.js';
 import { chainOf, type Link } from './parents.js';
+import { checkPlacement, placeParts, positionsOf, type PlacedParts } from './placement.js';
 import { LOOK_EVERY_MS, pause, pauseAsOwner, pauseBeforeRestart } from './pause.js';
 import { changedRuns, obstacles, requireNone, tightRuns, unfinished, type Looking } from './preflight.js';
 import { ServersOfRuns } from './run_servers.js';
@@ -228,7 +230,10 @@ export class Launcher {
       );
     }
     if (kind === 'cpu') checkCores(processes, this.#devices.cpus);
-    const placement = wanted ?? wholeMachine({ ...launch, processes }, this.#devices, kind);
+    const placed = this.#placed(config, kind, wanted);
+    const whole = wanted ?? wholeMachine({ ...launch, processes }, this.#devices, kind);
+    const placement = placed === null || placed.gpus.length === 0 ? whole : { ...whole, devices: placed.gpus };
+    if (placed?.note != null) this.#say(`${run_name}: ${placed.note}`);
     requireFree(placement.devices);
     const stops = [this.options.stop, ...(wanted?.stop === undefined ? [] : [wanted.stop])];
     const stop = AbortSignal.any(stops);
@@ -238,7 +243,7 @@ export class Launcher {
     for (let restarts = 0; ; restarts++) {
       try {
         if (launch.command !== null) return await this.#foreign(attempt, placement, processes, stop);
-        return await this.#native(attempt, placement, processes, stop);
+        return await this.#native(attempt, placement, { processes, placed }, stop);
       } catch (error) {
         if (restarts >= launch.max_restarts || !mayPass(error) || stop.aborted) throw error;
         // Somebody killed it on purpose.
@@ -259,8 +264,26 @@ export class Launcher {
     }
   }
 
+  /** Where the parts of a run go, among the GPUs that it may use or was given; null where nothing is said of that. */
+  #placed({ settings }: LoadedConfig, kind: DeviceKind, wanted: RunPlacement | undefined): PlacedParts | null {
+    const { placement, devices, command } = settings.launch;
+    if (placement === null || command !== null) return null;
+    checkPlacement(settings.launch);
+    const allowed = wanted?.devices ?? devices;
+    const all = kind === 'cpu' ? [] : (this.#devices?.gpus ?? []);
+    return placeParts(
+      placement,
+      all.filter(({ index }) => allowed === null || allowed.includes(index)),
+    );
+  }
+
   /** One attempt with this program's own workers, of which rank 0 owns the run. */
-  async #native(config: LoadedConfig, placement: Placement, processes: number, stop: AbortSignal): Promise<RunKind> {
+  async #native(
+    config: LoadedConfig,
+    placement: Placement,
+    { processes, placed }: { readonly processes: number; readonly placed: PlacedParts | null },
+    stop: AbortSignal,
+  ): Promise<RunKind> {
     const { settings } = config;
     const attempt = new NativeAttempt(new RunPaths(settings.base_exp_dir, settings.run_name));
     const place = { processes, placement, port: await freePort() };
@@ -272,6 +295,7 @@ export class Launcher {
       ...this.#context(config, placement.devices),
       models: await this.#hub.commitsOf(config),
       threads: shareOf(placement, this.#devices),
+      ...(placed === null ? {} : { places: positionsOf(placed) }),
     };
     const { kill } = this.options;
     let failure: unknown = null;

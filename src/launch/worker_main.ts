@@ -4,6 +4,7 @@
  * comes soon.
  */
 import { EndpointError, InternalError, RunError } from '../core/errors.js';
+import { autoProvider } from '../engines/onnx/cuda.js';
 import { withEngines } from '../recipes/engines.js';
 import { isTrainable } from '../recipes/settings.js';
 import type { WholeCheckpoint } from '../run/checkpoints.js';
@@ -14,6 +15,7 @@ import { openRunLog, type RunLog } from '../run/logs.js';
 import { RunPaths } from '../run/paths.js';
 import type { RunSettings, TrainedSettings } from '../schema/run.js';
 import type { ProcessGroup } from '../group/process_group.js';
+import type { Bench } from '../train/bench.js';
 import type { RecordedModels } from './resolve.js';
 import { claimWhenFree } from './takeover.js';
 import {
@@ -108,8 +110,8 @@ class Worker {
   }
 
   /** Rank 0: owns the run from its claim to its end. */
-  async #lead({ config, command, versions, parents, models, devices, threads }: Start): Promise<RunKind> {
-    const settings = withThreads(config.settings, threads);
+  async #lead({ config, command, versions, parents, models, devices, threads, places }: Start): Promise<RunKind> {
+    const settings = withThreads(config.settings, threads, places);
     const handle = await claimWhenFree(
       claimRequest(config, {
         command,
@@ -137,7 +139,7 @@ class Worker {
       log.logger.info(
         `${handle.kind === 'new' ? 'starting' : 'resuming'} ${settings.run_name}${resumeNote(handle)} in ${handle.paths.dir}`,
       );
-      const result = await this.#train(settings, handle, log);
+      const result = await this.#train(settings, handle, log, places);
       if (lost !== null) throw lost as Error;
       if (this.#serverLost !== null && result === 'interrupted') throw this.#serverLost;
       return result;
@@ -154,7 +156,7 @@ class Worker {
     }
   }
 
-  async #train(settings: TrainedSettings, handle: RunHandle, log: RunLog): Promise<RunKind> {
+  async #train(settings: TrainedSettings, handle: RunHandle, log: RunLog, places: Start['places']): Promise<RunKind> {
     const [
       { trainRun },
       { openThreadSender: openSender },
@@ -185,7 +187,8 @@ class Worker {
       models: handle.record.models ?? {},
     });
     const tracker = new RunDirectoryTracker(handle.paths);
-    const services = { handle, log, tracker, resolveRun, ...servers, stop: this.#stop.signal, openSender };
+    const stop = this.#stop.signal;
+    const services = { handle, log, tracker, resolveRun, ...servers, stop, openSender, ...rewardPlace(places) };
     const end = await trainRun(settings, opening(settings), { ...services, group });
     group.close();
     if (end.kind === 'finished' && end.reason !== null) {
@@ -212,8 +215,8 @@ class Worker {
   }
 
   /** The other ranks: they compute what rank 0 says, and own nothing. */
-  async #follow({ config, threads }: Start): Promise<RunKind> {
-    const settings = withThreads(config.settings, threads);
+  async #follow({ config, threads, places }: Start): Promise<RunKind> {
+    const settings = withThreads(config.settings, threads, places);
     const { group, told } = await this.#meet();
     if (told === null) return 'already_finished';
     const [{ trainRun }, { openThreadSender: openSender }, { opening }, { runResolver }] = await Promise.all([
@@ -247,10 +250,22 @@ class Worker {
   }
 }
 
-/** A share of the cores takes the place of "all of them". */
-function withThreads(settings: RunSettings, threads: number): TrainedSettings {
+/** Models of the reward's own compute on its GPU where one is named, and there is what computes on it. */
+function rewardPlace({ reward: device }: NonNullable<Start['places']> = {}): Pick<Bench, 'rewardSession'> {
+  return device === undefined || autoProvider() === 'cpu' ? {} : { rewardSession: { provider: 'cuda', device } };
+}
+
+/** A share of the cores takes the place of "all of them", and each part's engine knows its GPU. */
+function withThreads(settings: RunSettings, threads: number, places: Start['places'] = {}): TrainedSettings {
   if (!isTrainable(settings)) throw new InternalError("another trainer's run reached this program's own");
-  return withEngines(settings, (engine) => (engine.threads === 0 ? { ...engine, threads } : engine));
+  return withEngines(settings, (engine, key) => {
+    const device = places[key === 'environment.engine' ? 'image' : 'policy'];
+    return {
+      ...engine,
+      ...(engine.threads === 0 ? { threads } : {}),
+      ...(device === undefined ? {} : { device }),
+    };
+  });
 }
 
 /** Pins the checkpoints of other runs that a run uses, and says where one is not the newest because that is not whole. */

@@ -17,6 +17,7 @@ import {
 import type { JudgeAddress } from '../rewards/judge/endpoints.js';
 import type { RunReference } from '../schema/model.js';
 import type { SamplerAddress } from '../train/bench.js';
+import type { PlacedPart } from './placement.js';
 import { memoryAdvice } from './out_of_memory.js';
 
 /** How a run ended that did not fail. */
@@ -42,6 +43,8 @@ export type ToWorker =
       readonly devices: readonly string[];
       /** CPU threads of this rank; 0 means all. */
       readonly threads: number;
+      /** Which of the GPUs that it sees compute what; absent where nothing is said of that. */
+      readonly places?: Partial<Record<PlacedPart, number>>;
     }
   /** The answer to `claimed`. */
   | { readonly kind: 'servers'; readonly servers: RunServers }

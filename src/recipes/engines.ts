@@ -6,15 +6,22 @@ import { recipeOf } from './settings.js';
 
 /** The engines of a run; the first computes what learns. */
 export function enginesOf(settings: TrainedSettings): EngineSettings[] {
-  return recipeOf(settings).engines.map((key) => getPath(settings, key) as EngineSettings);
+  return engineKeys(settings).map((key) => getPath(settings, key) as EngineSettings);
+}
+
+/** Where its engines stand: what a server computes has none. */
+export function engineKeys(settings: TrainedSettings): string[] {
+  return recipeOf(settings).engines.filter((key) => getPath(settings, key) !== undefined);
 }
 
 /** The same settings with every engine changed. */
 export function withEngines<S extends TrainedSettings>(
   settings: S,
-  change: (engine: EngineSettings) => EngineSettings,
+  change: (engine: EngineSettings, key: string) => EngineSettings,
 ): S {
   const changed = structuredClone(settings);
-  for (const key of recipeOf(settings).engines) setPath(changed, key, change(getPath(settings, key) as EngineSettings));
+  for (const key of engineKeys(settings)) {
+    setPath(changed, key, change(getPath(settings, key) as EngineSettings, key));
+  }
   return changed;
 }

@@ -37,5 +37,5 @@ export function nameSources<S>(paths: readonly string[], opened: readonly S[]): 
 function datasetOf(path: string): string {
   const ending = extname(path);
   if (ending === '.json') return dirname(dirname(path));
-  return ending === '.jsonl' || ending === '.parquet' ? path.slice(0, -ending.length) : path;
+  return ['.jsonl', '.parquet', '.txt'].includes(ending) ? path.slice(0, -ending.length) : path;
 }

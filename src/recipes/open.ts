@@ -4,12 +4,15 @@ import { resolveProvider } from '../engines/onnx/provider.js';
 import type { TrainedSettings } from '../schema/run.js';
 import type { OpenRecipe } from '../train/opener.js';
 import type { OpenedRecipe } from '../train/worker.js';
+import { imageTextEncoder } from './image_text_encoder/open.js';
 import { enginesOf, withEngines } from './engines.js';
 import { imageAutoencoder } from './image_autoencoder/open.js';
 import { imageEditTokens } from './image_edit_tokens/open.js';
 import { imageTokenizer } from './image_tokenizer/open.js';
 import { ipAdapter } from './ip_adapter/open.js';
+import { promptEnhance } from './prompt_enhance/open.js';
 import { textAnswers } from './text_answers/open.js';
+import { textToImage } from './text_to_image/open.js';
 import { recipeOf, type TrainedName } from './settings.js';
 
 const recipes: Readonly<Record<TrainedName, OpenRecipe>> = {
@@ -18,6 +21,9 @@ const recipes: Readonly<Record<TrainedName, OpenRecipe>> = {
   image_autoencoder: imageAutoencoder,
   text_answers: textAnswers,
   ip_adapter: ipAdapter,
+  prompt_enhance: promptEnhance,
+  text_to_image: textToImage,
+  image_text_encoder: imageTextEncoder,
 };
 
 /** A run's recipe for the loop. Opening it raises EngineError where this machine lacks what its engines are to compute on. */

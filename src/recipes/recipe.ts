@@ -5,6 +5,7 @@
  */
 import type { z } from 'zod';
 import type { RewardSettings } from '../rewards/schema/reward.js';
+import type { ImagesApiSettings } from '../schema/images_api.js';
 import type { DecoderInit, lora, ModelReference } from '../schema/model.js';
 import type { RunSettings, TrainedSettings } from '../schema/run.js';
 import type { ProgressColumn } from './columns.js';
@@ -37,10 +38,14 @@ export interface TrainedRecipe<S extends TrainedSettings = TrainedSettings> exte
   reward(settings: S): RewardSettings | null;
   /** What samples its answers elsewhere; null where the policy's own engine does. */
   sampler(settings: S): SamplerElsewhere | null;
+  /** The images server that makes pictures of its answers; null where none does. */
+  images(settings: S): ImagesApiSettings | null;
   /** How many parameters it trains, estimated; null where the settings do not tell. */
   parameters(settings: S, shapeOf: ShapeOf): number | null;
   /** Estimated bytes of one process, good to a factor of two; null where the settings do not tell. */
   memory(settings: S, shapeOf: ShapeOf): number | null;
+  /** Of `memory`, the bytes of what makes pictures. */
+  imageMemory(settings: S, shapeOf: ShapeOf): number;
   /** The shape of the model that the run makes; null for one of another kind, or not known. */
   shape(settings: S, shapeOf: ShapeOf): ModelShape | null;
   /** Optimizer steps of one iteration. */
@@ -118,6 +123,14 @@ export type Need =
 /** The datalists of a recipe that learns from images. */
 export function datalistNeeds({ data }: Pick<TrainedSettings, 'data'>): Need[] {
   return sourcesOf(data).map(({ path }) => ({ kind: 'datalist', path }));
+}
+
+/** The columns that pictures with captions have to have. */
+const CAPTIONED_COLUMNS = ['file_name', 'text'];
+
+/** The datasets of a recipe that learns from pictures with captions. */
+export function captionedNeeds({ data }: Pick<TrainedSettings, 'data'>): Need[] {
+  return sourcesOf(data).map(({ path }) => ({ kind: 'rows', path, columns: CAPTIONED_COLUMNS }));
 }
 
 /** Every dataset of a run. */

@@ -28,7 +28,7 @@ function terms(read: Reader): Problem[] {
   if (choice === null) return [];
   const contradiction = modeOrTerms(choice);
   if (contradiction.length > 0) return contradiction;
-  return [weights, repeated, withoutFields, conflicts].flatMap((rule) => rule(choice));
+  return [weights, repeated, withoutFields, conflicts, deciding].flatMap((rule) => rule(choice));
 }
 
 function modeOrTerms({ mode, terms }: Choice): Problem[] {
@@ -83,6 +83,28 @@ function withoutFields({ mode, also_compute }: Choice): Problem[] {
   });
 }
 
+/** What is only looked at decides nothing. */
+function deciding(choice: Choice): Problem[] {
+  const names = decidingKinds(choice).flatMap(({ name, recordedOnly }) => (recordedOnly === true ? [name] : []));
+  if (names.length === 0) return [];
+  return problem(
+    choice.mode === null ? 'reward.terms' : 'reward.mode',
+    `found '${names.join("', '")}', which is recorded and never learnt from; allowed: in reward.also_compute`,
+  );
+}
+
+/** For recipes whose answers become pictures of words alone. */
+export const noSource: Rule = (read) => {
+  const choice = rewardChoice(read);
+  if (choice === null || modeOrTerms(choice).length > 0) return [];
+  const names = decidingKinds(choice).flatMap(({ name, needs }) => (needs.source || needs.truth ? [name] : []));
+  if (names.length === 0) return [];
+  return problem(
+    choice.mode === null ? 'reward.terms' : 'reward.mode',
+    `'${names.join("', '")}' compares with a source or a labelled picture, and task '${String(read('task'))}' has none; allowed: clip, align_quality, or any other that needs none`,
+  );
+};
+
 /** Fields of a term that do not go together. */
 function conflicts({ terms }: Choice): Problem[] {
   return terms.flatMap((term, index) => {
@@ -110,7 +132,10 @@ export const noImages: Rule = (read) => {
   if (choice === null || modeOrTerms(choice).length > 0) return [];
   const names = decidingKinds(choice).flatMap(({ name, reads }) => (reads === 'image' ? [name] : []));
   if (names.length === 0) return [];
-  const allowed = termNames.filter((name) => termKinds[name].reads !== 'image');
+  const allowed = termNames.filter((name) => {
+    const kind: TermKind = termKinds[name];
+    return kind.reads !== 'image' && kind.recordedOnly !== true;
+  });
   return problem(
     choice.mode === null ? 'reward.terms' : 'reward.mode',
     `'${names.join("', '")}' looks at an image, but the answers of task '${String(read('task'))}' are words; allowed: ${allowed.join(', ')}`,

@@ -2,12 +2,15 @@
 import { InternalError } from '../core/errors.js';
 import type { RewardSettings } from '../rewards/schema/reward.js';
 import type { RunSettings, TrainedSettings } from '../schema/run.js';
+import { imageTextEncoder } from './image_text_encoder/settings.js';
 import { external } from './external/settings.js';
 import { imageAutoencoder } from './image_autoencoder/settings.js';
 import { imageEditTokens } from './image_edit_tokens/settings.js';
 import { imageTokenizer } from './image_tokenizer/settings.js';
 import { ipAdapter } from './ip_adapter/settings.js';
+import { promptEnhance } from './prompt_enhance/settings.js';
 import { textAnswers } from './text_answers/settings.js';
+import { textToImage } from './text_to_image/settings.js';
 import type { Recipe, TrainedRecipe } from './recipe.js';
 
 /** By the name that a config's `task` gives it. Another recipe is one folder beside this file and one line here, and one in open.ts. */
@@ -17,6 +20,9 @@ export const recipes = {
   image_autoencoder: imageAutoencoder,
   text_answers: textAnswers,
   ip_adapter: ipAdapter,
+  prompt_enhance: promptEnhance,
+  text_to_image: textToImage,
+  image_text_encoder: imageTextEncoder,
   external,
 } as const satisfies Readonly<Record<string, Recipe>>;
 

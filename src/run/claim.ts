@@ -359,7 +359,7 @@ function repairJudgements(paths: RunPaths, notes: string[]): void {
   if (journal.repairedBytes > 0) {
     notes.push(`cut ${journal.repairedBytes} bytes of a torn last line off judgements.jsonl`);
   }
-  for (const current of [paths.judgements, paths.answers]) new JudgementFiles(current).tidy();
+  for (const current of [paths.judgements, paths.answers, paths.pictures]) new JudgementFiles(current).tidy();
 }
 
 /** Removes what an earlier owner left half-written. */

@@ -31,8 +31,8 @@ export function parseIterationName(name: string): number | null {
 
 /** The folders in which a training writes files beside their places first. */
 export function writtenFolders(paths: RunPaths): string[] {
-  const { dir, episodesDir, mediaDir, judgementsDir, answersDir, contactSheetsDir, trackDir } = paths;
-  return [dir, episodesDir, mediaDir, judgementsDir, answersDir, contactSheetsDir, trackDir];
+  const { dir, episodesDir, mediaDir, judgementsDir, answersDir, picturesDir, contactSheetsDir, trackDir } = paths;
+  return [dir, episodesDir, mediaDir, judgementsDir, answersDir, picturesDir, contactSheetsDir, trackDir];
 }
 
 /** Where everything of one run lies. Only names: nothing is read or made. */
@@ -80,6 +80,14 @@ export class RunPaths {
   /** Answers that lie further back. */
   get answersDir(): string {
     return join(this.dir, 'answers');
+  }
+  /** What an images server gave. */
+  get pictures(): string {
+    return join(this.dir, 'pictures.jsonl');
+  }
+  /** What it gave that lies further back. */
+  get picturesDir(): string {
+    return join(this.dir, 'pictures');
   }
   /** Adapters that a sampler elsewhere has loaded. */
   get adaptersDir(): string {

@@ -162,6 +162,22 @@ export const autoencoderAlgorithm = section(
     .prefault({}),
 );
 
+/** CLIP learns to tell which captions and pictures belong together. */
+export const contrastiveAlgorithm = section(
+  'How texts and pictures are brought together.',
+  z
+    .strictObject({
+      type: result('The algorithm.', z.literal('sft').default('sft')),
+      warmup_steps: warmupSteps,
+      matched_cosine: result(
+        'What the mean cosine of a caption and its own picture is held to by a squared penalty; null for none. A small model in a small world would bring it near 1, where CLIPScore, min(1, 2.5 cosine), tells nothing any more: pairs of large models lie at 0.15 to 0.40.',
+        z.number().gt(0).lt(1).nullable().default(null),
+      ),
+      sft: section('Supervised training; an iteration is one optimizer step.', z.strictObject(supervised)).prefault({}),
+    })
+    .prefault({}),
+);
+
 /** Its KL is known in closed form. */
 const flowGrpo = grpo.omit({ kl_estimator: true }).extend({
   advantage: advantageFields.extend({ clip: result(CLIP, positive.nullable().default(5)) }).prefault({}),
@@ -205,6 +221,9 @@ const flowSft = wordsSft.extend({
   ).prefault({}),
 });
 export type FlowSftSettings = z.output<typeof flowSft>;
+
+/** How a flow model learns that is never rewarded. */
+export const flowMatchingAlgorithm = section('How the image model learns.', flowSft);
 
 /** How a flow policy learns: from rewards, or from labelled pictures by flow matching. */
 export const flowAlgorithm = section(

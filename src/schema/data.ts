@@ -68,7 +68,7 @@ export const data = section(
 
 const rowSource = z.strictObject({
   path: result(
-    "JSON lines (.jsonl), a parquet file of Hugging Face's datasets, or a folder of such files.",
+    "JSON lines (.jsonl), a parquet file of Hugging Face's datasets, a text with a prompt on each line (.txt), or a folder of such files.",
     z.string().min(1),
     { relativeTo: 'data.dir' },
   ),
@@ -119,6 +119,46 @@ export const rowData = section(
     tiny: section(
       'The embedded tiny world in words; null means that the data is brought along.',
       tinyWords.nullable().default(null),
+    ),
+  }),
+);
+
+const tinyCaptioned = section(
+  'The embedded tiny world in pictures with captions: where the datasets below it do not exist, they are made.',
+  z.strictObject({
+    folder: tiny.shape.folder,
+    seed: tiny.shape.seed,
+    counts: section(
+      'Pictures in each split.',
+      z
+        .strictObject({
+          train: result('Pictures to learn from.', positiveInteger.default(4096)),
+          validation: result('Pictures with captions that occur in no other split.', positiveInteger.default(512)),
+        })
+        .prefault({}),
+    ),
+  }),
+);
+export type TinyCaptionedSettings = z.output<typeof tinyCaptioned>;
+
+const captionedSource = z.strictObject({
+  path: result(
+    "JSON lines (.jsonl) or a parquet file with the columns file_name and text, as Hugging Face's image folders have them, or a folder of such files.",
+    z.string().min(1),
+    { relativeTo: 'data.dir' },
+  ),
+  coefficient: source.shape.coefficient,
+});
+
+export const captionedData = section(
+  'Training and held-out pictures with captions.',
+  z.strictObject({
+    dir: places.dir,
+    train: section('Training sources.', z.array(captionedSource)),
+    validation: section('Held-out sources.', z.array(captionedSource)),
+    tiny: section(
+      'The embedded tiny world in pictures with captions; null means that the data is brought along.',
+      tinyCaptioned.nullable().default(null),
     ),
   }),
 );

@@ -48,6 +48,22 @@ const programAllowed = { allowed: "a list such as ['python', 'train.py'], or nul
 const PROGRAM =
   "Another trainer's program and its arguments: it takes the place of this program's own workers. Null means none.";
 
+const gpu = (what: string) =>
+  operation(`The GPU of ${what}, as nvidia-smi counts; null means that of the policy.`, count.nullable().default(null));
+
+const placement = section(
+  'Which GPU computes what, of a run of one process: its policy, its image model, its reward. Null leaves all of it to the first GPU.',
+  z.strictObject({
+    policy: operation('The GPU of the policy, as nvidia-smi counts.', count.default(0)),
+    image: gpu('what makes pictures'),
+    reward: gpu('the reward'),
+    memory_limit: operation(
+      "The share of a GPU's memory that the parts on it may be estimated to need.",
+      z.number().gt(0).max(1).default(0.85),
+    ),
+  }),
+);
+
 const fields = {
   backend: operation('What places the run on machines.', z.enum(['local', 'slurm']).default('local')),
   processes: operation(
@@ -59,6 +75,7 @@ const fields = {
     'GPU indices that the run may use; null means all, [] none: it runs on the CPU.',
     z.array(count).nullable().default(null),
   ),
+  placement: placement.nullable().default(null),
   max_restarts: operation(
     'How often a run whose worker died is started again from its last checkpoint.',
     count.default(0),

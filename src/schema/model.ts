@@ -100,6 +100,48 @@ export const autoencoderInit = section(
 );
 export type AutoencoderInit = z.output<typeof autoencoderInit>;
 
+const clipTower = {
+  hidden_size: result('Width.', positiveInteger),
+  intermediate_size: result('Width of the feed-forward layers.', positiveInteger),
+  num_hidden_layers: result('Layers.', positiveInteger),
+  num_attention_heads: result('Heads of a layer; a divisor of hidden_size.', positiveInteger),
+};
+
+/** A CLIP from random weights, in the words of Hugging Face's `CLIPConfig`. */
+export const clipInit = section(
+  "A CLIP from random weights: its architecture in the words of Hugging Face's CLIPConfig.",
+  z.strictObject({
+    projection_dim: result('Width of the space in which texts and pictures are compared.', positiveInteger),
+    logit_scale: result('What cosines are multiplied by at first; it is learnt, up to 100.', positive.default(14.3)),
+    text_config: section(
+      'What reads captions.',
+      z.strictObject({
+        ...clipTower,
+        max_position_embeddings: result(
+          'Tokens of a caption, start and end included; what is longer is cut.',
+          z.int().min(3).default(77),
+        ),
+        merges: result(
+          'Byte pairs that its tokenizer learns from the captions, at most; words that are whole end it sooner.',
+          positiveInteger.default(4096),
+        ),
+      }),
+    ),
+    vision_config: section(
+      'What looks at pictures.',
+      z.strictObject({
+        ...clipTower,
+        image_size: result('Side that pictures are brought to, in pixels.', positiveInteger),
+        patch_size: result(
+          'Side of the square of pixels that becomes a token; a divisor of image_size.',
+          positiveInteger,
+        ),
+      }),
+    ),
+  }),
+);
+export type ClipInit = z.output<typeof clipInit>;
+
 export const engine = section(
   'What computes the model.',
   z.strictObject({
@@ -115,4 +157,5 @@ export const engine = section(
     threads: operation('CPU threads of one session; 0 means all cores.', count.default(0)),
   }),
 ).prefault({});
-export type EngineSettings = z.output<typeof engine>;
+/** `device`: which of the GPUs that its process sees, as a launcher says that places a run's parts. */
+export type EngineSettings = z.output<typeof engine> & { readonly device?: number };

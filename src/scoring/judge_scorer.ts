@@ -2,6 +2,7 @@
 import { basename } from 'node:path';
 import type { ModelReference } from '../schema/model.js';
 import type { RewardSettings } from '../rewards/schema/reward.js';
+import type { ModelFileOptions } from '../engines/onnx/model_file.js';
 import { ConfigError, must } from '../core/errors.js';
 import { rewardName, shownToJudge } from '../rewards/score/choice.js';
 import { createReward, type CombinedReward } from '../rewards/score/combined.js';
@@ -40,6 +41,8 @@ export interface ScorerServices {
   readonly stop: AbortSignal;
   /** From where judges are asked. */
   readonly openSender: OpenSender;
+  /** What models of the reward's own compute on; the CPU where absent. */
+  readonly rewardSession?: ModelFileOptions;
 }
 
 /**
@@ -70,6 +73,7 @@ export async function openScorer(
     store: () => must(store, "the run's judgements"),
     limits,
     openSender: services.openSender,
+    ...(services.rewardSession === undefined ? {} : { session: services.rewardSession }),
   });
   try {
     const ready = await readyJudges(scored, judges, address, reward, services);

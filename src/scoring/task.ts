@@ -43,6 +43,8 @@ export interface Task<P extends Prompt, A> {
   prompt(globalIndex: number): Promise<P>;
   readonly validation: readonly PromptSource<P>[];
   render(chunk: readonly Answers<P, A>[]): Promise<Rendered[][]>;
+  /** Hands what other machines gave to rendering to rank 0, which stores it; every rank calls it after what it has rendered. Absent where nothing is stored. */
+  keep?(): Promise<void>;
   /** A recorded answer. Its log-probabilities are not recorded, and 0. */
   reread(episode: RecordedEpisode): A;
   /** What rewards compare an answer with, whatever the answer is. */

@@ -6,6 +6,7 @@ import type { TrainedSettings } from '../schema/run.js';
 import { belowFolder } from '../config/hash.js';
 import { must } from '../core/errors.js';
 import type { SampleSource } from '../data/types.js';
+import type { ModelFileOptions } from '../engines/onnx/model_file.js';
 import type { ProcessGroup } from '../group/process_group.js';
 import type { RunResolver } from '../models/reference.js';
 import type { Answer } from '../policies/policy.js';
@@ -46,6 +47,8 @@ export interface Bench {
   readonly stop: AbortSignal;
   /** From where judges are asked. */
   readonly openSender: OpenSender;
+  /** What models of the reward's own compute on; the CPU where absent. */
+  readonly rewardSession?: ModelFileOptions;
   /** The folder of the checkpoint to go on from. */
   readonly checkpoint: string | null;
 }

@@ -81,6 +81,7 @@ export async function collect<P extends Prompt, A extends Answer, H>(
     throw await scoring.firstError(error);
   }
   await policy.keep?.();
+  await task.keep?.();
   const settled = await watch.time('judge', async () =>
     scorer.settle(
       rendered.flatMap((group) => group.map(({ item }) => item)),

@@ -29,6 +29,8 @@ export interface SupervisedDeps<P extends Prompt, A extends Answer, H> {
   readonly heldOut: HeldOut<P, A, H> | null;
   /** The folder of the checkpoint to go on from. */
   readonly checkpoint: string | null;
+  /** What a checkpoint holds besides what the policy writes. */
+  readonly besides?: CheckpointFiles;
   /** Called at the end. */
   readonly dispose: () => Promise<void>;
 }
@@ -87,9 +89,10 @@ export class SupervisedTraining<P extends Prompt, A extends Answer, H> implement
   }
 
   files(iteration: number): CheckpointFiles {
-    const { policy } = this.deps;
+    const { policy, besides } = this.deps;
     return {
       ...policy.files(),
+      ...besides,
       ...trainerFile({ iteration, optimizer_steps: policy.steps, ...this.#stopping.state }),
     };
   }

@@ -58,6 +58,7 @@ describe('reward.mode', () => {
     const expected = termNames.map((name) => {
       const fields = fieldsWithoutDefault(name);
       if (fields.length > 0) return [name, [expect.stringContaining(`which needs ${fields.join(', ')}; write it as`)]];
+      if (name === 'prompt_quality') return [name, [expect.stringContaining('recorded and never learnt from')]];
       return [
         name,
         ['format_accuracy', 'word_overlap'].includes(name) ? [expect.stringContaining('labelled answer in words')] : [],

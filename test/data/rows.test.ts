@@ -54,6 +54,26 @@ describe('JSON lines', () => {
   });
 });
 
+describe('a text', () => {
+  it('has a prompt on each line but those that are blank or begin with #', async () => {
+    const path = file('hard.txt', '# Odd ones.\n\na green cat \r\n  # not this\na square wheel');
+    const rows = await openRows(path);
+    expect(all(rows)).toEqual([{ prompt: 'a green cat' }, { prompt: 'a square wheel' }]);
+    expect([rows.id(0), rows.place(1)]).toEqual(['hard.txt:3', `${path}:5`]);
+    expect(() => checkRows(path, ['prompt'])).not.toThrow();
+    expect(() => checkRows(path, ['prompt', 'expected'])).toThrow("no column 'expected'; a text has one column");
+  });
+
+  it('comes along, with prompts that image models get wrong', async () => {
+    const rows = await openRows('data/prompts/challenging.txt');
+    const prompts = all(rows).map((row) => row['prompt']);
+    expect(prompts).toContain('a purple rabbit eating carrots');
+    expect(prompts).toContain('a transparent glass butterfly');
+    expect(new Set(prompts).size).toBe(prompts.length);
+    expect(prompts.length).toBeGreaterThanOrEqual(40);
+  });
+});
+
 const turns = (i: number) => [
   { role: 'system', content: 'Be brief.' },
   { role: 'user', content: `What is ${i} + ${i}? é😀` },
@@ -105,7 +125,7 @@ describe('a folder', () => {
     [
       'a file of another kind',
       (folder: string) => join(folder, 'rows.csv'),
-      /found a file of kind '\.csv'; allowed: \.jsonl, \.parquet, or a folder/,
+      /found a file of kind '\.csv'; allowed: \.jsonl, \.parquet, \.txt, or a folder/,
     ],
   ])('with %s is refused', (_, path, message) => {
     const folder = newFolder();

@@ -2,7 +2,7 @@
 import { EngineError } from '../../core/errors.js';
 import type * as Ort from 'onnxruntime-node';
 import type { Provider } from './session.js';
-import { loadRuntime } from './session.js';
+import { loadRuntime, onDevice } from './session.js';
 
 /** The elements of a tensor that a model file takes or gives. */
 export type ModelData = Float32Array | BigInt64Array | Int32Array | Uint8Array;
@@ -14,6 +14,8 @@ export interface ModelTensor {
 
 export interface ModelFileOptions {
   readonly provider?: Provider;
+  /** Which of the GPUs that this process sees; the first where it is absent. Of `cuda` alone. */
+  readonly device?: number;
   /** Threads within an operator; default: what onnxruntime takes for this machine. */
   readonly threads?: number;
 }
@@ -44,7 +46,7 @@ export class ModelFile {
     const provider = options.provider ?? 'cpu';
     try {
       const session = await ort.InferenceSession.create(file, {
-        executionProviders: [provider],
+        executionProviders: [onDevice(provider, options.device)],
         graphOptimizationLevel: 'all',
         executionMode: 'sequential',
         logSeverityLevel: 3,

@@ -18,10 +18,17 @@ export type TensorData = Float32Array | BigInt64Array | Uint8Array;
 
 export interface SessionOptions {
   readonly provider?: Provider;
+  /** Which of the GPUs that this process sees; the first where it is absent. Of `cuda` alone. */
+  readonly device?: number;
   /** Threads within an operator; default: what onnxruntime takes for this machine. */
   readonly threads?: number;
   /** Writes onnxruntime's per-operator profile to files with this prefix. */
   readonly profilePrefix?: string;
+}
+
+/** A provider as onnxruntime is asked for it. */
+export function onDevice(provider: Provider, device = 0): Ort.InferenceSession.ExecutionProviderConfig {
+  return provider === 'cuda' && device > 0 ? { name: provider, deviceId: device } : provider;
 }
 
 let loaded: Promise<typeof Ort> | null = null;
@@ -102,7 +109,7 @@ export class Session {
     const provider = options.provider ?? 'cpu';
     const compile = (): Promise<Ort.InferenceSession> =>
       ort.InferenceSession.create(model.bytes, {
-        executionProviders: [provider],
+        executionProviders: [onDevice(provider, options.device)],
         graphOptimizationLevel: 'all',
         // Else the second run takes one block for all of a run's tensors, beside what the first run took for them one by one.
         enableMemPattern: false,

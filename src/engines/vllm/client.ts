@@ -2,6 +2,7 @@
  * Asking a vLLM server. One that is away (it loads its model, or is started again) is asked again until the caller's time is over; an error
  * of its own a few times; what it refuses is not asked again.
  */
+import { Absence, type AbsenceListener } from '../../balance/absence.js';
 import { askMembers, once, type Asking, type AskPolicy, type Tried } from '../../balance/ask.js';
 import { Member, Members, type Ending } from '../../balance/member.js';
 import { systemClock, type Clock } from '../../core/clock.js';
@@ -9,6 +10,7 @@ import type { Deadline } from '../../core/deadline.js';
 import { EndpointError } from '../../core/errors.js';
 import { checkedKey } from '../../http/key.js';
 import { createHttpPool, type HttpPool } from '../../http/pool.js';
+import { isNotThere } from '../../http/request.js';
 import {
   completionReply,
   FIXED,
@@ -20,7 +22,7 @@ import {
   type ServedModel,
 } from './wire.js';
 
-export interface VllmOptions {
+export interface VllmOptions extends AbsenceListener {
   /** `http://HOST:PORT`, with or without `/v1`. */
   readonly url: string;
   /** What it was started with as its key; absent where it asks for none. */
@@ -29,10 +31,6 @@ export interface VllmOptions {
   readonly concurrency: number;
   /** The time of one request. */
   readonly timeoutMs: number;
-  /** Told now and then while the server is away: what was found, and for how long. */
-  readonly onWaiting?: (found: string, waitedS: number) => void;
-  /** Told when it answers again after that. */
-  readonly onBack?: () => void;
   readonly clock?: Clock;
   /** Uniform in [0, 1), for backoff jitter only. */
   readonly random?: () => number;
@@ -50,9 +48,6 @@ type Found = { readonly kind: 'reply'; readonly reply: VllmReply } | { readonly 
 const AWAY = [429, 502, 503, 504];
 /** A server that is away is asked again after so long. */
 const AWAY_AGAIN_MS = 1000;
-const SAID_EVERY_MS = 30_000;
-/** The first word of a wait comes after so long: a pause that is over by then is nobody's concern. */
-const SAID_AFTER_MS = 3000;
 
 export class VllmClient {
   /** Without `/v1`. */
@@ -62,14 +57,14 @@ export class VllmClient {
   readonly #clock: Clock;
   readonly #policy: AskPolicy;
   readonly #headers: Readonly<Record<string, string>>;
-  /** Since when it has been away, and when that was said last. */
-  #away: { readonly since: number; said: number | null } | null = null;
+  readonly #absence: Absence;
 
   /** Raises ConfigError for a key that no header carries. */
   constructor(private readonly options: VllmOptions) {
     const key = checkedKey(options.apiKey, 'the API key of vLLM');
     this.url = options.url.replace(/\/+$/, '').replace(/\/v1$/, '');
     this.#clock = options.clock ?? systemClock;
+    this.#absence = new Absence(this.#clock, options);
     this.#http = createHttpPool({ connections: options.concurrency, secret: key ?? null });
     this.#policy = {
       maxAttempts: 5,
@@ -173,8 +168,8 @@ export class VllmClient {
       // An attempt that the end of the time cut short says less than the one before it.
       const tried = within.over && last !== null && found.next !== 'done' ? { ...found, reply: last } : found;
       last = tried.reply;
-      if (tried.next === 'busy') this.#isAway(tried.reply);
-      else if (tried.next === 'done') this.#isBack();
+      if (tried.next === 'busy' && tried.reply.kind === 'none') this.#absence.goesOn(tried.reply.found);
+      else if (tried.next === 'done') this.#absence.isOver();
       return tried;
     };
     return { members: this.#members, policy: this.#policy, clock: this.#clock, random, within, ask };
@@ -191,25 +186,10 @@ export class VllmClient {
       return meaningOf({ status: response.status, body: await response.text() });
     } catch (error) {
       if (attempt.over) return failed(`no answer within ${this.options.timeoutMs / 1000} s`);
-      const code = codeOf(error);
+      const { code = '' } = error as { code?: string };
       const found = `${error instanceof Error ? error.message : String(error)}${code === '' ? '' : ` (${code})`}`;
-      return NOT_THERE.has(code) ? away(found) : failed(found);
+      return isNotThere(error) ? away(found) : failed(found);
     }
-  }
-
-  #isAway(reply: Found): void {
-    const now = this.#clock.now();
-    this.#away ??= { since: now, said: null };
-    const { since, said } = this.#away;
-    if (now - since < SAID_AFTER_MS || (said !== null && now - said < SAID_EVERY_MS)) return;
-    this.#away.said = now;
-    this.options.onWaiting?.(reply.kind === 'none' ? reply.found : '', Math.round((now - since) / 1000));
-  }
-
-  #isBack(): void {
-    const told = this.#away !== null && this.#away.said !== null;
-    this.#away = null;
-    if (told) this.options.onBack?.();
   }
 
   #expect(reply: VllmReply, path: string): VllmReply {
@@ -239,21 +219,6 @@ function away(found: string): Tried<Found> {
 
 function failed(found: string): Tried<Found> {
   return { reply: { kind: 'none', found }, next: 'elsewhere', ending: nothing };
-}
-
-/** Nobody listens there, or nobody yet. */
-const NOT_THERE = new Set([
-  'ECONNREFUSED',
-  'EHOSTUNREACH',
-  'ENETUNREACH',
-  'ENOTFOUND',
-  'EAI_AGAIN',
-  'UND_ERR_CONNECT_TIMEOUT',
-]);
-
-function codeOf(error: unknown): string {
-  const { code } = error as { code?: unknown };
-  return typeof code === 'string' ? code : '';
 }
 
 /** What of an answer is not what was asked for; null where all is. */

@@ -1,13 +1,8 @@
 /** Opens `ip_adapter`: a flow-matching image model that paints into masked pictures. */
 import { DataError, InternalError } from '../../core/errors.js';
 import { sessionOptions } from '../../engines/onnx/session_options.js';
-import {
-  ExportedCodec,
-  FlowImageEncoder,
-  FlowTextEncoder,
-  isExportedAutoencoder,
-} from '../../environments/flow_parts.js';
-import { AutoencoderCodec, pixelCodec, type PictureCodec } from '../../environments/picture_codec.js';
+import { FlowImageEncoder, FlowTextEncoder } from '../../environments/flow_parts.js';
+import type { PictureCodec } from '../../environments/picture_codec.js';
 import { modelFolder, type RunResolver } from '../../models/reference.js';
 import type { FlowTransformerConfig, IpAdapterConfig } from '../../nets/flow/config.js';
 import type { FlowAnswer } from '../../policies/flow/batch.js';
@@ -24,16 +19,17 @@ import type { Training } from '../../train/loop.js';
 import type { OpenRecipe } from '../../train/opener.js';
 import { scheduleOf } from '../../train/schedule.js';
 import { SupervisedTraining } from '../../train/supervised.js';
+import { heldOutBatch, trainingBatch } from '../open_flow_labels.js';
+import { openCodec } from '../open_flow_parts.js';
 import { makeSigns } from '../sign_data.js';
 import { ExportedConditions, tinyConditions, type Conditions } from './conditions.js';
-import { heldOutBatch, trainingBatch } from './labelled.js';
 import type { IpAdapterSettings } from './settings.js';
 import { initConfig, InpaintTask, type InpaintPrompt } from './task.js';
 
 async function open(settings: IpAdapterSettings, bench: Bench): Promise<Training> {
   const { algorithm, policy, optimizer, reward, rollout, validation } = settings;
   const { group, judge, checkpoint, resolveRun } = bench;
-  const codec = codecOf(settings, resolveRun);
+  const codec = openCodec(settings.policy.parts.vae, settings.policy.engine, resolveRun);
   const conditions = conditionsOf(settings, resolveRun);
   const model = startingModel(settings, resolveRun, codec, conditions);
   requireUnconditional(model.config, rollout.guidance_scale);
@@ -106,15 +102,6 @@ function manners({
   };
   if (!validation.greedy) return { sampled };
   return { sampled, greedy: { ...sampled, sigmas: (tokens) => sigmas(eval_num_steps, tokens), noiseLevel: 0 } };
-}
-
-/** What is between pictures and latents. Raises CheckpointError where the autoencoder cannot be read. */
-function codecOf({ policy }: Pick<IpAdapterSettings, 'policy'>, resolveRun: RunResolver): PictureCodec {
-  const { vae } = policy.parts;
-  if (vae === null) return pixelCodec;
-  const folder = modelFolder(vae, resolveRun);
-  const options = sessionOptions(policy.engine);
-  return isExportedAutoencoder(folder) ? new ExportedCodec(folder, options) : AutoencoderCodec.open(folder, options);
 }
 
 /** What makes prompts and style images what the model reads. Raises CheckpointError where an encoder cannot be read. */
@@ -192,7 +179,7 @@ export const ipAdapter: OpenRecipe<IpAdapterSettings> = {
   makeData: makeSigns,
   open,
   openTask: async (settings, resolveRun) => {
-    const codec = codecOf(settings, resolveRun);
+    const codec = openCodec(settings.policy.parts.vae, settings.policy.engine, resolveRun);
     const conditions = conditionsOf(settings, resolveRun);
     return InpaintTask.open(settings, startingConfig(settings, resolveRun, codec, conditions), codec, conditions);
   },

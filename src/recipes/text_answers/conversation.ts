@@ -3,7 +3,7 @@ import { z } from 'zod';
 import { DataError } from '../../core/errors.js';
 import { COLUMNS_ADVICE, type Row } from '../../data/rows.js';
 import type { Message } from '../../models/chat/template.js';
-import { PLACEHOLDER, type TextAnswersSettings } from './settings.js';
+import { PLACEHOLDER, type TextSettings } from './settings.js';
 
 /** What a row asks. */
 export interface Question {
@@ -14,8 +14,8 @@ export interface Question {
   readonly expected?: string;
 }
 
-type QuestionSettings = Pick<TextAnswersSettings, 'prompt'> & {
-  readonly data: Pick<TextAnswersSettings['data'], 'columns'>;
+type QuestionSettings = Pick<TextSettings, 'prompt'> & {
+  readonly data: Pick<TextSettings['data'], 'columns'>;
 };
 
 const message = z.object({
@@ -52,7 +52,7 @@ export function questionOf(row: Row, { prompt, data: { columns } }: QuestionSett
 /** The system message, the examples, then the row's own turns. */
 function conversationOf(
   asked: readonly Message[],
-  { system, examples }: TextAnswersSettings['prompt'],
+  { system, examples }: TextSettings['prompt'],
   where: string,
 ): Message[] {
   const [first, ...rest] = asked;
@@ -130,7 +130,7 @@ export interface Written {
 /**
  * Cuts a text at its thinking tags, of which the prompt may have `opened` the first. One that opens and is never closed holds no answer.
  */
-export function written(text: string, thinking: TextAnswersSettings['policy']['thinking'], opened = false): Written {
+export function written(text: string, thinking: TextSettings['policy']['thinking'], opened = false): Written {
   if (thinking === null) return { thought: null, answer: text.trim() };
   const { open, close } = thinking;
   const end = text.lastIndexOf(close);

@@ -3,11 +3,11 @@ import { join } from 'node:path';
 import { WordTokenizer, wordTokenizerJson } from '../../models/tokenizer/words.js';
 import { pathIn } from '../../tiny/world/parts.js';
 import { captionVocabulary, makeTinyWords, tinyWords, type WordOptions } from '../../tiny/world/words.js';
-import type { TextAnswersSettings } from './settings.js';
+import type { TextSettings } from './settings.js';
 
 /** Makes the captions where a config asks for them and they are not there yet. */
 export async function makeData(
-  settings: TextAnswersSettings,
+  settings: TextSettings,
   _resolveRun: unknown,
   say: (line: string) => void,
 ): Promise<void> {
@@ -18,14 +18,14 @@ export async function makeData(
 }
 
 /** Where a dataset lies that a config names by its path. */
-export function placesOf(settings: TextAnswersSettings): (path: string) => string {
+export function placesOf(settings: TextSettings): (path: string) => string {
   const world = worldOf(settings);
   if (world === null) return (path) => path;
   const folder = tinyWords(world.root, world.options);
   return (path) => pathIn(folder, world.root, path);
 }
 
-function worldOf({ data: { dir, tiny } }: TextAnswersSettings): {
+function worldOf({ data: { dir, tiny } }: TextSettings): {
   readonly root: string;
   readonly options: WordOptions;
 } | null {
@@ -38,7 +38,7 @@ function worldOf({ data: { dir, tiny } }: TextAnswersSettings): {
 export const END = '<|end|>';
 
 /** The words of the tiny world and of the settings' own texts, for a model from random weights. */
-export function worldTokenizer({ policy, prompt }: TextAnswersSettings): WordTokenizer {
+export function worldTokenizer({ policy, prompt }: TextSettings): WordTokenizer {
   const texts = [prompt.template ?? '', policy.assistant_prefill].map((text) => text.replaceAll(/\{[^}]*\}/g, ' '));
   const own = texts.flatMap((text) => text.split(/\s+/)).filter((word) => word !== '');
   return new WordTokenizer(wordTokenizerJson([END], [...captionVocabulary(), ...own]), 'the words of the tiny world');

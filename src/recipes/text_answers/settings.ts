@@ -11,13 +11,14 @@ import { rollout } from '../../schema/training.js';
 import { policyRules } from '../policy_rules.js';
 import { sourcesOf, type Need, type TrainedRecipe } from '../recipe.js';
 import { noImages, rewardRules, thoughtsOnce } from '../reward_rules.js';
-import { problem, type Problem, type Reader } from '../rules.js';
+import { problem, type Problem, type Reader, type Rule } from '../rules.js';
 import { decoderFields, decoderNeeds, optionalModel } from '../token_policy.js';
 import { tokenGroupRules, sharedRules, wholeBatches } from '../training_rules.js';
 
 const words = z.string().min(1);
 
-const policy = section(
+/** That of a recipe whose policy answers in words. */
+export const textPolicy = section(
   'The language model.',
   z.strictObject({
     ...decoderFields,
@@ -37,7 +38,8 @@ const policy = section(
   }),
 );
 
-const prompt = section(
+/** How rows become prompts. */
+export const textPrompt = section(
   'How a row of the dataset becomes what the policy is asked.',
   z
     .strictObject({
@@ -63,55 +65,55 @@ const prompt = section(
 );
 
 /** Labels alone teach a supervised run: what it samples, and what scores that, is only looked at. */
-const supervised = (read: ReadSettings): boolean => read('algorithm.type') === 'sft';
+export const supervised = (read: ReadSettings): boolean => read('algorithm.type') === 'sft';
 
 const schema = z.strictObject({
   ...trainedFields,
   ...taskField('text_answers'),
   algorithm: wordsAlgorithm,
   rollout: idleWhere(supervised, rollout),
-  policy,
-  prompt,
+  policy: textPolicy,
+  prompt: textPrompt,
   data: rowData,
   reward: idleWhere(supervised, wordsReward),
 });
 export type TextAnswersSettings = z.output<typeof schema>;
+/** What a task of rows of words follows, whichever recipe it is of. */
+export type TextSettings = Omit<TextAnswersSettings, 'task'>;
+
+/** Of every recipe whose policy answers in words, whatever scores the answers. */
+export const textRules: readonly Rule[] = [
+  ...tokenGroupRules,
+  wholeBatches,
+  ...sharedRules,
+  ...policyRules,
+  ...rewardRules,
+  thoughtsOnce,
+  turnsNeedChat,
+  labels,
+  ownWords,
+];
 
 export const textAnswers: TrainedRecipe<TextAnswersSettings> = {
   name: 'text_answers',
   trainer: 'this program',
   schema,
-  rules: [
-    ...tokenGroupRules,
-    wholeBatches,
-    ...sharedRules,
-    ...policyRules,
-    ...rewardRules,
-    noImages,
-    thoughtsOnce,
-    turnsNeedChat,
-    labels,
-    ownWords,
-  ],
+  rules: [...textRules, noImages],
   models: ['policy.tokenizer', 'policy.model'],
   tokenizers: ['policy.tokenizer'],
   engines: ['policy.engine'],
   reward: (settings) => settings.reward,
   ...decoderNeeds,
   tinyData: ({ data: { dir, tiny } }) => (tiny === null ? null : join(dir, tiny.folder)),
-  needs,
-  missing: ({ policy }) =>
-    policy.model === null && policy.init === null
-      ? [
-          'policy.model is null: set it to a local path, {hub, revision} or {run, config}, or set policy.init to start from random weights',
-        ]
-      : [],
+  needs: textNeeds,
+  missing: textMissing,
 };
 
 /** A column's place in a template. */
 export const PLACEHOLDER = /\{([A-Za-z_][\w.-]*)\}/g;
 
-function needs({ data, policy, prompt }: TextAnswersSettings): Need[] {
+/** What a policy that answers in words has to have. */
+export function textNeeds({ data, policy, prompt }: Pick<TextAnswersSettings, 'data' | 'policy' | 'prompt'>): Need[] {
   const asked =
     prompt.template === null
       ? [data.columns.prompt]
@@ -126,6 +128,14 @@ function needs({ data, policy, prompt }: TextAnswersSettings): Need[] {
     ...sourcesOf(data).map(({ path }): Need => ({ kind: 'rows', path, columns })),
     ...(model === null ? [] : [{ kind: 'decoder', folder: model, lora, contextSize } as const]),
     ...(words === null ? [] : [{ kind: 'tokenizer', folder: words, chat: prompt.chat, model } as const]),
+  ];
+}
+
+/** What is left open of a policy that answers in words. */
+export function textMissing({ policy }: Pick<TextAnswersSettings, 'policy'>): string[] {
+  if (policy.model !== null || policy.init !== null) return [];
+  return [
+    'policy.model is null: set it to a local path, {hub, revision} or {run, config}, or set policy.init to start from random weights',
   ];
 }
 

@@ -15,7 +15,7 @@ import type { Answers, Prompt, PromptSource, Rendered, Task } from '../../scorin
 import { nameSources, type NamedSource } from '../named_sources.js';
 import { questionOf, written, type Question } from './conversation.js';
 import { END, placesOf, worldTokenizer } from './data.js';
-import type { TextAnswersSettings } from './settings.js';
+import type { TextSettings } from './settings.js';
 
 /** A prompt of the task, ready for the policy. */
 export interface TextPrompt extends Prompt, TokenAsked {
@@ -41,7 +41,7 @@ export class TextTask implements Task<TextPrompt, TokenAnswer> {
   readonly format: FreeText;
 
   private constructor(
-    readonly settings: TextAnswersSettings,
+    readonly settings: TextSettings,
     readonly words: Words,
     /** The words that every answer is made to begin with. */
     private readonly prefill: readonly number[],
@@ -59,7 +59,7 @@ export class TextTask implements Task<TextPrompt, TokenAnswer> {
   }
 
   /** Opens datasets and the tokenizer. Raises DataError or CheckpointError naming what is missing. */
-  static async open(settings: TextAnswersSettings, resolveRun: RunResolver): Promise<TextTask> {
+  static async open(settings: TextSettings, resolveRun: RunResolver): Promise<TextTask> {
     const { data, seed } = settings;
     const place = placesOf(settings);
     const open = ({ path }: { readonly path: string }): Promise<RowSource> => openRows(place(path));
@@ -231,7 +231,7 @@ export function unlabelled(needs: string, where: string): DataError {
 }
 
 /** The tokenizer that the settings name, the model's own, or the tiny world's. */
-function openWords(settings: TextAnswersSettings, resolveRun: RunResolver): Words {
+function openWords(settings: TextSettings, resolveRun: RunResolver): Words {
   const { policy, prompt } = settings;
   const reference = policy.tokenizer ?? policy.model;
   if (reference === null) {

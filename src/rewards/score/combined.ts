@@ -78,6 +78,11 @@ export async function createReward(settings: RewardChoice, services: TermService
       const outcome: Outcome = { kind: 'zero_by_rule', reason: 'unfinished', parts: {} };
       return { outcome, terms: named(() => outcome) };
     }
+    if (item.unavailable !== undefined) {
+      const { reason, detail } = item.unavailable;
+      const outcome: Outcome = { kind: 'unscored', reason, detail: `${item.key}: ${detail}`, parts: {} };
+      return { outcome, terms: named(() => outcome) };
+    }
     const besides = recorded.filter(({ kind }) => missingInput(kind, item) === null);
     const starts = (some: readonly Asked[]): ((stop: AbortSignal) => Promise<Outcome>)[] =>
       some.map(

@@ -19,6 +19,8 @@ export interface JudgeItem {
   readonly expected?: string;
   /** The dataset's row with all its columns, where a recipe's data have rows: for modules of the user's own. */
   readonly row?: Readonly<Record<string, unknown>>;
+  /** Why there is no picture of the answer, where that is no fault of its own: it is then unscored. */
+  readonly unavailable?: { readonly reason: UnscoredReason; readonly detail: string };
   /** Whether the answer ended by itself (a stop token) instead of by the length limit. */
   readonly finished: boolean;
 }

@@ -53,7 +53,7 @@ export const clip = termKind({
   async create({ model: reference }, services) {
     const folder = folderOf(reference, services);
     const { ClipModel, cosine, clipScore } = await import('./clip/model.js');
-    const model = await ClipModel.open(folder);
+    const model = await ClipModel.open(folder, services.session);
     const turns = pLimit(AT_ONCE);
     const underWay = new Set<Promise<Outcome>>();
     let closing: Promise<void> | null = null;

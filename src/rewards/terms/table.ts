@@ -13,6 +13,7 @@ import { ocr } from './ocr.js';
 import { ocrConfidence } from './ocr_confidence.js';
 import { ocrVlm } from './ocr_vlm.js';
 import { qualityAndGround } from './quality_and_ground.js';
+import { promptQualityTerm } from './prompt_quality.js';
 import { remote } from './remote.js';
 import { viescore } from './viescore.js';
 import { wordOverlap } from './word_overlap.js';
@@ -32,6 +33,7 @@ export const termKinds = {
   ocr_confidence: ocrConfidence,
   ocr_vlm: ocrVlm,
   clip,
+  prompt_quality: promptQualityTerm,
   remote,
   module: moduleTerm,
 } as const satisfies Record<string, TermKind>;

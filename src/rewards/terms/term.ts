@@ -2,6 +2,7 @@
  * A term: one reward among those that a config weighs, in one file of `terms/` and one line of its table. The file holds the term's
  * schema and what makes it; it imports nothing heavy at its top, because the config reads the schema.
  */
+import type { ModelFileOptions } from '../../engines/onnx/model_file.js';
 import type { z } from 'zod';
 import type { Judge } from '../judge/judge.js';
 import type { CanaryResult } from '../judge/client.js';
@@ -47,6 +48,8 @@ export interface TermServices {
   readonly limits?: ServerLimits;
   /** From where the judges of the terms' own are asked; from this thread where absent. */
   readonly openSender?: OpenSender;
+  /** What models of the terms' own compute on; the CPU where absent. */
+  readonly session?: ModelFileOptions;
   /** Absent where every question is asked that `store` has no answer to. */
   readonly records?: TermRecords;
 }
@@ -71,6 +74,8 @@ export interface TermKind<Name extends string = string, Fields extends z.ZodRawS
   readonly fields: Fields;
   /** What of an answer it looks at. */
   readonly reads: 'image' | 'words' | 'either';
+  /** Whether it may only be looked at (also_compute), and never decides. */
+  readonly recordedOnly?: boolean;
   readonly needs: {
     /** Whether it asks the judge. */
     readonly judge: boolean;

@@ -10,7 +10,7 @@ import { InternalError } from '../../core/errors.js';
 import { writeFileAtomic } from '../../core/files.js';
 import { RandomStream } from '../../core/random.js';
 import { foundPart, makePart, type Part } from './parts.js';
-import { COLOURS, RELATIONS, SHAPES, type Colour, type Relation, type Shape } from './world.js';
+import { COLOURS, RELATIONS, SHAPES, type Colour, type Relation, type SceneObject, type Shape } from './world.js';
 
 /** Other words for what the world holds. */
 const ODD: {
@@ -62,10 +62,22 @@ export interface Caption {
   readonly expected: string;
 }
 
+/** What a caption describes: two things or three, and where the first is of the second. */
+export interface Described {
+  readonly things: readonly SceneObject[];
+  readonly relation: Relation;
+}
+
 /** Every word of prompts and answers, in a fixed order, so that a tokenizer can be made from it. */
 export function captionVocabulary(): string[] {
   const odd = [ODD.colours, ODD.shapes, ODD.relations].flatMap((words) => Object.values(words).flat());
   const all = ['a', 'an', 'and', ...COLOURS, ...SHAPES, ...Object.values(PLAIN_RELATIONS), ...odd];
+  return [...new Set(all.flatMap((words) => words.split(' ')))];
+}
+
+/** The words that plain captions are made of, in a fixed order. */
+export function plainVocabulary(): string[] {
+  const all = ['a', 'and', ...COLOURS, ...SHAPES, ...Object.values(PLAIN_RELATIONS)];
   return [...new Set(all.flatMap((words) => words.split(' ')))];
 }
 
@@ -75,7 +87,12 @@ const MOST_DRAWS = 10_000;
 
 /** The caption of a place in a split; no plain caption is in both. */
 export function drawCaption(seed: number, split: WordSplit, index: number): Caption {
-  const random = new RandomStream(seed, 'tiny', 'words', split, index);
+  const { prompt, expected } = drawDescribed(new RandomStream(seed, 'tiny', 'words', split, index), split);
+  return { prompt, expected };
+}
+
+/** A caption with what it describes; no plain caption is both of `validation` and of another split. */
+export function drawDescribed(random: RandomStream, split: WordSplit): Caption & Described {
   for (let draw = 0; draw < MOST_DRAWS; draw++) {
     const caption = captionOf(random);
     const heldOut = new RandomStream('tiny', 'words', caption.expected).uniform() < HELD_OUT_SHARE;
@@ -85,13 +102,14 @@ export function drawCaption(seed: number, split: WordSplit, index: number): Capt
 }
 
 /** Two things and where one is of the other; one caption in three names a third thing. */
-function captionOf(random: RandomStream): Caption {
-  const thing = (): Caption => {
+function captionOf(random: RandomStream): Caption & Described {
+  const thing = (): Caption & { readonly object: SceneObject } => {
     const [colour, shape] = [random.pick(COLOURS), random.pick(SHAPES)];
     const odd = random.pick(ODD.colours[colour]);
     return {
       prompt: `${/^[aeiou]/.test(odd) ? 'an' : 'a'} ${odd} ${random.pick(ODD.shapes[shape])}`,
       expected: `a ${colour} ${shape}`,
+      object: { colour, shape },
     };
   };
   const relation = random.pick(RELATIONS);
@@ -99,10 +117,17 @@ function captionOf(random: RandomStream): Caption {
   const two = {
     prompt: `${first.prompt} ${random.pick(ODD.relations[relation])} ${second.prompt}`,
     expected: `${first.expected} ${PLAIN_RELATIONS[relation]} ${second.expected}`,
+    things: [first.object, second.object],
+    relation,
   };
   if (random.integer(3) > 0) return two;
   const third = thing();
-  return { prompt: `${two.prompt} and ${third.prompt}`, expected: `${two.expected} and ${third.expected}` };
+  return {
+    prompt: `${two.prompt} and ${third.prompt}`,
+    expected: `${two.expected} and ${third.expected}`,
+    things: [...two.things, third.object],
+    relation,
+  };
 }
 
 function wordsPart(options: WordOptions): Part {

@@ -52,6 +52,22 @@ describe('a mode', () => {
   });
 });
 
+describe('an answer without a picture that is no fault of its own', () => {
+  it.each([{ mode: 'jpeg_size' }, judgedAndCheap, { mode: 'jpeg_size', also_compute: ['prompt_quality'] }])(
+    'is unscored for the reason that is given, and nobody is asked: %j',
+    async (settings) => {
+      const unavailable = { reason: 'refused', detail: 'no crosses here' } as const;
+      expect(await score(settings, { edited: null, unavailable })).toEqual({
+        kind: 'unscored',
+        reason: 'refused',
+        detail: `${wholeItem().key}: no crosses here`,
+        parts: {},
+        asked: [],
+      });
+    },
+  );
+});
+
 describe('terms', () => {
   it('are added up by weight, each from 0 to 1', async () => {
     // viescore: sqrt(4 * 5) of 10; the edit is its source, so as similar as can be

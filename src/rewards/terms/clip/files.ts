@@ -14,17 +14,32 @@ export function firstFile(files: readonly string[], what: string, folder: string
 
 /** Raises ConfigError where the file cannot be read, is no JSON or has another form. */
 export function readJson<T extends z.ZodType>(file: string, schema: T): z.output<T> {
+  let json: string;
+  try {
+    json = readFileSync(file, 'utf8');
+  } catch (cause) {
+    throw unreadable(file, cause);
+  }
+  return parseJson(json, schema, file);
+}
+
+/** A file's text. Raises ConfigError, naming `where`, where it is no JSON or has another form. */
+export function parseJson<T extends z.ZodType>(json: string, schema: T, where: string): z.output<T> {
   let value: unknown;
   try {
-    value = JSON.parse(readFileSync(file, 'utf8'));
+    value = JSON.parse(json);
   } catch (cause) {
-    throw new ConfigError(`cannot be read as JSON: ${cause instanceof Error ? cause.message : String(cause)}`, {
-      where: file,
-      next: AGAIN,
-      cause,
-    });
+    throw unreadable(where, cause);
   }
   const parsed = schema.safeParse(value);
   if (parsed.success) return parsed.data;
-  throw new ConfigError(z.prettifyError(parsed.error).split('\n').slice(0, 4).join(' '), { where: file, next: AGAIN });
+  throw new ConfigError(z.prettifyError(parsed.error).split('\n').slice(0, 4).join(' '), { where, next: AGAIN });
+}
+
+function unreadable(where: string, cause: unknown): ConfigError {
+  return new ConfigError(`cannot be read as JSON: ${cause instanceof Error ? cause.message : String(cause)}`, {
+    where,
+    next: AGAIN,
+    cause,
+  });
 }

@@ -7,7 +7,7 @@ import { join } from 'node:path';
 import { z } from 'zod';
 import { ConfigError, EngineError, InternalError, must } from '../../../core/errors.js';
 import type { RgbImage } from '../../../core/image.js';
-import { ModelFile, type ModelTensor } from '../../../engines/onnx/model_file.js';
+import { ModelFile, type ModelFileOptions, type ModelTensor } from '../../../engines/onnx/model_file.js';
 import { firstFile, readJson } from './files.js';
 import { preprocess, readPreprocessing, type Preprocessing } from './preprocess.js';
 import { ClipTokenizer, type TextTokens } from './tokenizer.js';
@@ -51,10 +51,10 @@ export class ClipModel {
    * Opens the model and runs it once. Raises ConfigError for a folder that lacks a file or whose files do not fit together, EngineError
    * where onnxruntime cannot open one of them.
    */
-  static async open(folder: string): Promise<ClipModel> {
+  static async open(folder: string, options: ModelFileOptions = {}): Promise<ClipModel> {
     const paths = graphsIn(folder);
-    const vision = await ModelFile.open(paths.vision);
-    const text = paths.text === paths.vision ? vision : await ModelFile.open(paths.text);
+    const vision = await ModelFile.open(paths.vision, options);
+    const text = paths.text === paths.vision ? vision : await ModelFile.open(paths.text, options);
     try {
       checkGraph(text, 'text_embeds');
       checkGraph(vision, 'image_embeds');

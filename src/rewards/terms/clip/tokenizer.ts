@@ -6,11 +6,11 @@ import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { z } from 'zod';
 import { ConfigError } from '../../../core/errors.js';
-import { firstFile, readJson } from './files.js';
+import { firstFile, parseJson, readJson } from './files.js';
 
-const START = '<|startoftext|>';
-const END = '<|endoftext|>';
-const END_OF_WORD = '</w>';
+export const START = '<|startoftext|>';
+export const END = '<|endoftext|>';
+export const END_OF_WORD = '</w>';
 
 const SPECIAL = /(<\|startoftext\|>|<\|endoftext\|>)/u;
 /** White space as Unicode has it: JavaScript's \s adds U+FEFF and lacks U+0085. */
@@ -57,11 +57,24 @@ function byteLetters(): readonly string[] {
   return Array.from({ length: 256 }, (_, byte) => String.fromCodePoint(prints(byte) ? byte : 256 + others++));
 }
 
-const LETTERS = byteLetters();
+/** By byte. */
+export const LETTERS = byteLetters();
 
 /** Composed, one space between words, lower case letter by letter: a capital sigma is the same anywhere in a word. */
 function clean(text: string): string {
   return Array.from(text.normalize('NFC').replace(SPACES, ' '), (letter) => letter.toLowerCase()).join('');
+}
+
+/** What of a text without marks is merged by itself. */
+export function wordsOf(text: string): string[] {
+  return (clean(text).match(WORDS) ?? []).flatMap((word) => word.match(PARTS) ?? []);
+}
+
+/** A word's bytes as letters, of which the last ends it. */
+export function lettersOf(word: string): string[] {
+  const letters = Array.from(Buffer.from(word, 'utf8'), (byte) => LETTERS[byte]);
+  letters[letters.length - 1] += END_OF_WORD;
+  return letters;
 }
 
 export class ClipTokenizer {
@@ -92,16 +105,28 @@ export class ClipTokenizer {
   /** Reads `tokenizer.json`, else `vocab.json` and `merges.txt`. Raises ConfigError where they are missing or of another kind. */
   static read(folder: string, context: number): ClipTokenizer {
     const whole = join(folder, 'tokenizer.json');
-    if (existsSync(whole)) {
-      const { vocab, merges } = readJson(whole, tokenizerFile).model;
-      return new ClipTokenizer(new Map(Object.entries(vocab)), merges, context, whole);
-    }
+    if (existsSync(whole)) return ClipTokenizer.parse(readFileSync(whole, 'utf8'), context, whole);
     const words = firstFile([join(folder, 'vocab.json')], 'tokenizer.json, nor vocab.json with merges.txt', folder);
     const pairs = firstFile([join(folder, 'merges.txt')], 'merges.txt beside vocab.json', folder);
     const lines = readFileSync(pairs, 'utf8').split('\n');
     const merges = lines.filter((line, i) => line.trim() !== '' && !(i === 0 && line.startsWith('#version')));
     const vocabulary = new Map(Object.entries(readJson(words, vocabularyFile)));
     return new ClipTokenizer(vocabulary, merges, context, words);
+  }
+
+  /** A `tokenizer.json`. Raises ConfigError, naming `where`, for one of another kind. */
+  static parse(json: string, context: number, where: string): ClipTokenizer {
+    const { vocab, merges } = parseJson(json, tokenizerFile, where).model;
+    return new ClipTokenizer(new Map(Object.entries(vocab)), merges, context, where);
+  }
+
+  /** Ids of the marks. */
+  get marks(): { readonly start: number; readonly end: number } {
+    return { start: this.#start, end: this.#end };
+  }
+
+  get size(): number {
+    return this.#vocabulary.size;
   }
 
   /** The ids of a text between start and end, cut to `context` such that the end stays last. */
@@ -121,15 +146,15 @@ export class ClipTokenizer {
     return text.split(SPECIAL).flatMap((piece) => {
       if (piece === START) return [this.#start];
       if (piece === END) return [this.#end];
-      const words = (clean(piece).match(WORDS) ?? []).flatMap((word) => word.match(PARTS) ?? []);
-      return words.flatMap((word) => this.#merged(word).map((token) => this.#vocabulary.get(token) ?? this.#end));
+      return wordsOf(piece).flatMap((word) =>
+        this.#merged(word).map((token) => this.#vocabulary.get(token) ?? this.#end),
+      );
     });
   }
 
   /** A word's tokens: pairs are joined in the order in which they were learnt, each one everywhere in the word at once. */
   #merged(word: string): readonly string[] {
-    let tokens = Array.from(Buffer.from(word, 'utf8'), (byte) => LETTERS[byte]);
-    tokens[tokens.length - 1] += END_OF_WORD;
+    let tokens = lettersOf(word);
     for (;;) {
       let best = '';
       let lowest = Infinity;

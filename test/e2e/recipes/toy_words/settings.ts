@@ -47,6 +47,8 @@ export const toyWords: TrainedRecipe<ToyWordsSettings> = {
   engines: ['policy.engine'],
   reward: (settings) => settings.reward,
   sampler: () => null,
+  images: () => null,
+  imageMemory: () => 0,
   parameters: ({ policy }) => decoderParameters(policy.init),
   memory: ({ policy, optimizer }) => {
     const activations = decoderActivations(policy.init, {

@@ -1,20 +1,35 @@
 /** Labelled pictures as supervised training takes them: at drawn noise levels the velocity that leads from noise to the picture (flow matching). */
-import { RandomStream } from '../../core/random.js';
-import type { FlowAction, FlowAnswer } from '../../policies/flow/batch.js';
-import { unconditional } from '../../policies/flow/rows.js';
-import { velocityGaussian } from '../../policies/flow/steps.js';
-import type { FlowSftSettings } from '../../schema/algorithm.js';
-import type { Labelled } from '../../train/supervised.js';
-import type { InpaintPrompt, InpaintTask } from './task.js';
+import { RandomStream } from '../core/random.js';
+import type { FlowAction, FlowAnswer, FlowAsked } from '../policies/flow/batch.js';
+import { unconditional } from '../policies/flow/rows.js';
+import { velocityGaussian } from '../policies/flow/steps.js';
+import type { FlowSftSettings } from '../schema/algorithm.js';
+import type { Prompt } from '../scoring/task.js';
+import type { Labelled } from '../train/supervised.js';
 
-export type LabelledPicture = Labelled<InpaintPrompt, FlowAnswer>;
+/** A prompt with the picture that is wanted of it. */
+export interface PicturePrompt extends Prompt, FlowAsked {
+  /** [N, C] of the wanted picture, as the model would leave it. */
+  readonly wanted: () => Promise<Float32Array>;
+}
+
+/** Where a recipe's labelled pictures come from. */
+export interface LabelledPictures<P extends PicturePrompt, S extends { readonly length: number }> {
+  readonly settings: { readonly seed: number };
+  /** Whether the model predicts the clean latents. */
+  readonly predictsSample: boolean;
+  readonly heldOut: readonly { readonly source: S }[];
+  /** The prompt at a global position of the endless training order. */
+  prompt(globalIndex: number): Promise<P>;
+  promptAt(source: S, index: number): Promise<P>;
+}
 
 /** The batch of an iteration: every picture at one noise level, drawn evenly, a share of them without words and style. */
-export function trainingBatch(
-  task: InpaintTask,
+export function trainingBatch<P extends PicturePrompt>(
+  task: Pick<LabelledPictures<P, never>, 'settings' | 'predictsSample' | 'prompt'>,
   { batch_size: size, condition_dropout: dropout }: Pick<FlowSftSettings['sft'], 'batch_size' | 'condition_dropout'>,
   iteration: number,
-): Promise<LabelledPicture[]> {
+): Promise<Labelled<P, FlowAnswer>[]> {
   const { seed } = task.settings;
   const first = (iteration - 1) * size;
   return Promise.all(
@@ -29,7 +44,10 @@ export function trainingBatch(
 }
 
 /** The first `prompts` samples of each held-out set, at noise levels that are spread evenly over them, always the same. */
-export function heldOutBatch(task: InpaintTask, prompts: number): Promise<LabelledPicture[]> {
+export function heldOutBatch<P extends PicturePrompt, S extends { readonly length: number }>(
+  task: LabelledPictures<P, S>,
+  prompts: number,
+): Promise<Labelled<P, FlowAnswer>[]> {
   return Promise.all(
     task.heldOut.flatMap(({ source }) => {
       const count = Math.min(source.length, prompts);
@@ -49,12 +67,12 @@ const GOLDEN = 0.6180339887498949;
  * x = (1 - sigma) x0 + sigma eps, of which the velocity eps - x0 is learnt. A model that predicts x0 errs by 1 / sigma as much in the velocity:
  * its loss is weighed by sigma^2, which makes it the error of x0.
  */
-async function labelled(
-  task: InpaintTask,
-  prompt: InpaintPrompt,
+async function labelled<P extends PicturePrompt>(
+  task: Pick<LabelledPictures<P, never>, 'predictsSample'>,
+  prompt: P,
   sigma: number,
   random: RandomStream,
-): Promise<LabelledPicture> {
+): Promise<Labelled<P, FlowAnswer>> {
   const latents = await prompt.wanted();
   const noise = latents.map(() => random.normal());
   const action: FlowAction = {

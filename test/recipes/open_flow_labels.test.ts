@@ -1,7 +1,7 @@
 /** What supervised training is shown of labelled pictures. */
 import { describe, expect, it } from 'vitest';
-import { trainingBatch } from '../../../src/recipes/ip_adapter/labelled.js';
-import type { InpaintTask } from '../../../src/recipes/ip_adapter/task.js';
+import { trainingBatch } from '../../src/recipes/open_flow_labels.js';
+import type { InpaintTask } from '../../src/recipes/ip_adapter/task.js';
 
 /** A task of which every sample is a picture of one token. */
 const task = {

@@ -1,0 +1,165 @@
+/**
+ * How much of the gap between no rewriting and an oracle's a run of prompt_enhance has closed, over its held-out prompts: `npm run bench --
+ * enhance-gap RUN [--exp-dir DIR] [--clip FOLDER] [--sheet FILE.png] [--rows N]`. The oracle says what the dataset's labels say. Answers are those
+ * that the run recorded; pictures begin with the noise that the run gave them. --clip judges by another CLIP, --sheet draws some prompts' pictures:
+ * by the user's words, before training, after it, and by the oracle's.
+ */
+import { writeFileSync } from 'node:fs';
+import { parseArgs } from 'node:util';
+import { must, UsageError } from '../../src/core/errors.js';
+import { encodePlainPng } from '../../src/core/png.js';
+import type { Row } from '../../src/data/rows.js';
+import type { RgbImage } from '../../src/core/image.js';
+import { average, standardError } from '../../src/core/statistics.js';
+import { runResolver } from '../../src/launch/resolve.js';
+import { modelFolder } from '../../src/models/reference.js';
+import { openImages } from '../../src/recipes/prompt_enhance/open.js';
+import type { PromptEnhanceSettings } from '../../src/recipes/prompt_enhance/settings.js';
+import { EnhanceTask } from '../../src/recipes/prompt_enhance/task.js';
+import { TextTask } from '../../src/recipes/text_answers/task.js';
+import { clipScore, ClipModel, cosine } from '../../src/rewards/terms/clip/model.js';
+import type { ModelReference } from '../../src/schema/model.js';
+import { listEpisodeFiles } from '../../src/run/episodes.js';
+import { readLines } from '../../src/run/journal.js';
+import { findRun } from '../../src/run/find.js';
+import { readRecord } from '../../src/run/record.js';
+import { recordedConfig } from '../../src/run/recorded_config.js';
+
+/** Of a recorded episode what is read here. */
+interface EpisodeLine {
+  readonly key: string;
+  readonly answer: string;
+}
+
+/** Of a prompt: what is asked of the image model, by who says it. */
+type Said = Readonly<Record<string, string>>;
+
+export async function benchEnhanceGap(): Promise<void> {
+  const { positionals, values } = parseArgs({
+    args: process.argv.slice(3),
+    allowPositionals: true,
+    options: {
+      'exp-dir': { type: 'string' },
+      clip: { type: 'string' },
+      sheet: { type: 'string' },
+      rows: { type: 'string', default: '6' },
+    },
+  });
+  const [run] = positionals;
+  if (run === undefined) throw new UsageError('name a run of prompt_enhance');
+  const paths = findRun(run, values['exp-dir']);
+  const record = must(readRecord(paths), 'the record of the run');
+  const settings = recordedConfig(paths, record).settings as unknown as PromptEnhanceSettings;
+  const resolveRun = runResolver(settings.base_exp_dir, () => record);
+  const words = await TextTask.open(settings, resolveRun);
+  const { environment } = settings;
+  if (environment.type !== 'model') throw new UsageError(`${run} has its pictures from a server`);
+  const images = openImages(environment, resolveRun);
+  const task = new EnhanceTask(settings, words, images);
+  const [term] = settings.reward.terms as { readonly name: string; readonly model?: ModelReference }[];
+  const own = modelFolder(must(term?.model, 'the CLIP of reward.terms'), resolveRun);
+  const clip = await ClipModel.open(values.clip ?? own);
+
+  const files = listEpisodeFiles(paths).filter(({ heldOut }) => heldOut);
+  const [set] = task.validation;
+  const count = Math.min(set.length, settings.validation.prompts);
+  const answers = (file: (typeof files)[number], manner: string): Map<number, string> =>
+    new Map(
+      (readLines(file.path) as unknown as EpisodeLine[]).flatMap(({ key, answer }) => {
+        const [, , , how, index] = key.split('/');
+        return how === manner ? [[Number(index), answer] as const] : [];
+      }),
+    );
+  const [before, after] = [must(files.at(0), 'held-out episodes'), must(files.at(-1), 'held-out episodes')];
+  const recorded = ['sampled', 'greedy'].flatMap((manner) => [
+    { name: `before, ${manner}`, said: answers(before, manner) },
+    { name: `after, ${manner}`, said: answers(after, manner) },
+  ]);
+
+  const scores = new Map<string, number[]>();
+  const exact = new Map<string, number[]>();
+  const shown: { readonly said: Said; readonly pictures: readonly RgbImage[]; readonly original: string }[] = [];
+  const asked = await Promise.all(
+    Array.from({ length: count }, async (_, index) => {
+      const prompt = await set.prompt(index);
+      const said: Record<string, string> = { 'no rewriting': prompt.instruction, oracle: labelOf(prompt.row) };
+      for (const { name, said: theirs } of recorded) if (theirs.has(index)) said[name] = must(theirs.get(index), name);
+      return { original: prompt.instruction, said, seed: task.seedOf(prompt, 0) };
+    }),
+  );
+  const made = await images.generate(
+    asked.flatMap(({ original, said, seed }) =>
+      Object.entries(said).map(([name, prompt]) => ({ key: `${original} ${name}`, prompt, seed })),
+    ),
+  );
+  let at = 0;
+  for (const { original, said } of asked) {
+    const text = await clip.textEmbedding(original);
+    const pictures: RgbImage[] = [];
+    for (const [name, prompt] of Object.entries(said)) {
+      const picture = made[at++];
+      if (picture.kind !== 'made') throw new UsageError(`${name}: ${picture.detail}`);
+      const score = clipScore(cosine(await clip.imageEmbedding(picture.image), text));
+      scores.set(name, [...(scores.get(name) ?? []), score]);
+      exact.set(name, [...(exact.get(name) ?? []), prompt === said['oracle'] ? 1 : 0]);
+      pictures.push(picture.image);
+    }
+    shown.push({ said, pictures, original });
+  }
+  const mean = (name: string): number => average(must(scores.get(name), name));
+  const [floor, ceiling] = [mean('no rewriting'), mean('oracle')];
+  console.log(`${count} held-out prompts, CLIP ${values.clip ?? own}`);
+  for (const [name, values] of scores) {
+    const closed = ((average(values) - floor) / (ceiling - floor)) * 100;
+    const error = standardError(values).toFixed(3);
+    const same = (100 * average(must(exact.get(name), name))).toFixed(0);
+    console.log(
+      `${name.padEnd(18)} ${average(values).toFixed(3)} ± ${error}  ${closed.toFixed(0)}% of the gap  ${same}% as the label`,
+    );
+  }
+  if (values.sheet !== undefined) {
+    const names = ['no rewriting', 'before, greedy', 'after, greedy', 'oracle'];
+    const rows = shown.slice(0, Number(values.rows));
+    const chosen = rows.map(({ said, pictures }) => names.map((name) => pictures[Object.keys(said).indexOf(name)]));
+    writeFileSync(values.sheet, encodePlainPng(grid(chosen)));
+    for (const { said, original } of rows) {
+      console.log(['', original, ...names.slice(1).map((name) => `  ${name}: ${said[name]}`)].join('\n'));
+    }
+  }
+  await task.dispose();
+  await clip.close();
+}
+
+/** Where the tiny world's captions have their plain words. */
+const LABEL = 'expected';
+
+function labelOf(row: Row): string {
+  const label = row[LABEL];
+  if (typeof label === 'string') return label;
+  throw new UsageError(`the held-out rows have no column '${LABEL}', which the oracle says`);
+}
+
+const MARGIN = 2;
+
+/** Screen pixels of a pixel. */
+const ZOOM = 4;
+
+/** Pictures of one size beside and below each other, enlarged. */
+function grid(rows: readonly (readonly RgbImage[])[]): RgbImage {
+  const [{ width: w, height: h }] = rows[0];
+  const [cellWidth, cellHeight] = [ZOOM * (w + MARGIN), ZOOM * (h + MARGIN)];
+  const [width, height] = [rows[0].length * cellWidth + ZOOM * MARGIN, rows.length * cellHeight + ZOOM * MARGIN];
+  const data = new Uint8Array(3 * width * height).fill(255);
+  rows.forEach((row, r) =>
+    row.forEach((picture, c) => {
+      for (let y = 0; y < ZOOM * h; y++) {
+        for (let x = 0; x < ZOOM * w; x++) {
+          const from = 3 * (Math.floor(y / ZOOM) * w + Math.floor(x / ZOOM));
+          const to = 3 * ((ZOOM * MARGIN + r * cellHeight + y) * width + ZOOM * MARGIN + c * cellWidth + x);
+          data.set(picture.data.subarray(from, from + 3), to);
+        }
+      }
+    }),
+  );
+  return { width, height, data };
+}

@@ -1,0 +1,41 @@
+import type { Clock } from '../core/clock.js';
+
+const SAID_EVERY_MS = 30_000;
+/** The first word of a wait comes after so long: a pause that is over by then is nobody's concern. */
+const SAID_AFTER_MS = 3000;
+
+/** Who is told that what everybody waits for is away. */
+export interface AbsenceListener {
+  /** Told now and then while it is away: what was found, and for how long. */
+  readonly onWaiting?: ((found: string, waitedS: number) => void) | undefined;
+  /** Told when it answers again after that. */
+  readonly onBack?: (() => void) | undefined;
+}
+
+/** How long what is waited for has been away, said now and then. */
+export class Absence {
+  #since: number | null = null;
+  #said: number | null = null;
+
+  constructor(
+    private readonly clock: Clock,
+    private readonly listener: AbsenceListener,
+  ) {}
+
+  /** It did not answer. */
+  goesOn(found: string): void {
+    const now = this.clock.now();
+    const since = (this.#since ??= now);
+    if (now - since < SAID_AFTER_MS || (this.#said !== null && now - this.#said < SAID_EVERY_MS)) return;
+    this.#said = now;
+    this.listener.onWaiting?.(found, Math.round((now - since) / 1000));
+  }
+
+  /** It answered. */
+  isOver(): void {
+    const told = this.#said !== null;
+    this.#since = null;
+    this.#said = null;
+    if (told) this.listener.onBack?.();
+  }
+}

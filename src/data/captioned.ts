@@ -1,0 +1,48 @@
+/**
+ * Pictures with captions, as Hugging Face's image folders have them: JSON lines (or parquet) whose rows have `file_name`, relative to the
+ * file's own folder, and `text`. A picture may have several rows.
+ */
+import { statSync } from 'node:fs';
+import { dirname, resolve } from 'node:path';
+import { DataError } from '../core/errors.js';
+import { decodeImage, type RgbImage } from '../core/image.js';
+import { pictureBytes } from './pictures.js';
+import { openRows } from './rows.js';
+import type { SampleSource } from './types.js';
+
+export interface CaptionedPicture {
+  readonly id: string;
+  readonly text: string;
+  /** Where the picture lies on this machine. */
+  readonly path: string;
+  /** Where its row stands, for messages. */
+  readonly where: string;
+}
+
+/** Opens a list of captioned pictures, or the folder around it. Raises DataError as `openRows`; a row is looked at when it is read. */
+export async function openCaptioned(path: string): Promise<SampleSource<CaptionedPicture>> {
+  const rows = await openRows(path);
+  const folder = statSync(path).isDirectory() ? path : dirname(path);
+  return {
+    name: path,
+    length: rows.length,
+    remark: null,
+    digest: rows.digest,
+    read(index) {
+      const where = rows.place(index);
+      const { file_name: file, text } = rows.read(index);
+      if (typeof file !== 'string' || file === '' || typeof text !== 'string' || text.trim() === '') {
+        throw new DataError(
+          'the row has no picture with a caption; allowed: {"file_name": "1.png", "text": "a red circle"}',
+          { where },
+        );
+      }
+      return { id: rows.id(index), text, path: resolve(folder, file), where };
+    },
+  };
+}
+
+/** The picture of a row. Raises DataError, naming the row, where it cannot be read. */
+export async function captionedPixels({ path, where }: CaptionedPicture): Promise<RgbImage> {
+  return decodeImage(pictureBytes(path, where), path);
+}

@@ -1,0 +1,114 @@
+/** What a reply or an error of an images server means, and what may be done about it. */
+import OpenAI from 'openai';
+import type { Tried } from '../../balance/ask.js';
+import type { Ending } from '../../balance/member.js';
+import { causeOf, isNotThere } from '../../http/request.js';
+import { parseRetryAfter } from '../../rewards/judge/completion.js';
+import { excerpt } from '../../rewards/judge/parse.js';
+import { refusedFields } from '../../rewards/judge/traits.js';
+import type { Answered } from './client.js';
+import type { ServedPicture } from './reply.js';
+
+/** `none`: nothing was given, and may be later or elsewhere; `wrong`: settings or key are, and asking again does not help. */
+export type Found =
+  | { readonly kind: 'answered'; readonly answered: Answered }
+  | { readonly kind: 'none'; readonly found: string }
+  | { readonly kind: 'wrong'; readonly found: string; readonly next: string };
+
+/** A field of the request that the server refuses, where it names one. */
+export type Meaning = Tried<Found> & { readonly refusedField?: string };
+
+const works: Ending = { load: 'carried', health: 'works' };
+const nothing: Ending = { load: 'nothing', health: 'nothing' };
+const fails: Ending = { load: 'nothing', health: 'fails' };
+
+/** A server that is away is asked again after so long. */
+const AWAY_AGAIN_MS = 1000;
+/** Statuses of a server that is not ready, or has a proxy before it that does not reach it. */
+const AWAY: ReadonlySet<number> = new Set([502, 503, 504]);
+/** Statuses by which a server says that it cannot do what this request asks for. */
+const UNFIT: ReadonlySet<number> = new Set([400, 413, 422]);
+/** How servers say that they do not draw what a prompt asks for. */
+const REFUSAL = /content[_ ]?(?:policy|filter|management)|moderation|safety|policy[_ ]violation|nsfw/i;
+
+/**
+ * @param result a picture; in words, what was found in its place; or the client's error. Raises what is no error of a request.
+ * @param hasDrawn whether a picture was drawn by these settings before, so that what is refused is the prompt.
+ */
+export function meaningOf(result: ServedPicture | string | Error, hasDrawn: boolean): Meaning {
+  if (result instanceof Error) return meaningOfError(result, hasDrawn);
+  if (typeof result === 'string') return failed(result);
+  return { reply: { kind: 'answered', answered: result }, next: 'done', ending: works };
+}
+
+function meaningOfError(error: Error, hasDrawn: boolean): Meaning {
+  if (error instanceof OpenAI.APIConnectionError) {
+    const found = causeOf(error);
+    return isNotThere(error) ? away(found) : failed(found);
+  }
+  if (error instanceof OpenAI.APIError) return meaningOfStatus(error as StatusError, hasDrawn);
+  if (error instanceof SyntaxError) return failed(`it answered with broken JSON (${error.message})`);
+  throw error;
+}
+
+type StatusError = Pick<
+  InstanceType<typeof OpenAI.APIError<number | undefined, Headers | undefined>>,
+  'status' | 'headers' | 'code' | 'type' | 'param' | 'message'
+>;
+
+function meaningOfStatus(error: StatusError, hasDrawn: boolean): Meaning {
+  const status = Number(error.status);
+  const found = excerpt(`HTTP ${error.message}`).slice(1, -1);
+  const words = `${error.code ?? ''} ${error.type ?? ''} ${error.message}`;
+  if (status === 429) return { ...busy(found), ...retryAfter(error) };
+  if (AWAY.has(status)) return { ...away(found), ...retryAfter(error) };
+  if (status >= 500 || status === 408 || status === 409) return failed(found);
+  if (REFUSAL.test(words)) return refusal(found);
+  const param = typeof error.param === 'string' ? error.param : null;
+  const [refusedField] = refusedFields({ status, param, words });
+  if (UNFIT.has(status) && hasDrawn) return refusal(found);
+  const reply: Found = { kind: 'wrong', found, next: adviceFor(status) };
+  return { reply, next: 'done', ending: nothing, ...(refusedField === undefined ? {} : { refusedField }) };
+}
+
+function adviceFor(status: number): string {
+  if (status === 401 || status === 403) {
+    return 'Export the key that it asks for (environment.api_key_env names the variable).';
+  }
+  if (status === 404) return 'Check the address (environment.base_url) and the model (environment.served_model).';
+  return 'Check environment.served_model and environment.size, and the further fields that environment sends.';
+}
+
+function refusal(refused: string): Meaning {
+  return {
+    reply: { kind: 'answered', answered: { refused } },
+    next: 'done',
+    ending: { load: 'nothing', health: 'works' },
+  };
+}
+
+function away(found: string): Meaning {
+  return { reply: { kind: 'none', found }, next: 'busy', ending: nothing, retryAfterMs: AWAY_AGAIN_MS };
+}
+
+function busy(found: string): Meaning {
+  return {
+    reply: { kind: 'none', found },
+    next: 'busy',
+    ending: { load: 'overloaded', health: 'works' },
+    retryAfterMs: AWAY_AGAIN_MS,
+  };
+}
+
+function failed(found: string): Meaning {
+  return { reply: { kind: 'none', found }, next: 'elsewhere', ending: fails };
+}
+
+function retryAfter({ headers }: StatusError): { readonly retryAfterMs?: number } {
+  const milliseconds = parseRetryAfter(
+    headers?.get('retry-after-ms') ?? null,
+    headers?.get('retry-after') ?? null,
+    Date.now(),
+  );
+  return milliseconds === null ? {} : { retryAfterMs: milliseconds };
+}

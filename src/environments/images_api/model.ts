@@ -1,0 +1,118 @@
+/**
+ * Pictures of an images server. Each is asked for by itself, so that none belongs to another prompt; what the server gave is stored before
+ * it is used, and found again for the same request: so a resumed run stays the same, though a server gives no such promise.
+ */
+import { createHash } from 'node:crypto';
+import pLimit, { type LimitFunction } from 'p-limit';
+import { systemClock, type Clock } from '../../core/clock.js';
+import { Deadline } from '../../core/deadline.js';
+import { EndpointError } from '../../core/errors.js';
+import type { RgbImage } from '../../core/image.js';
+import { together } from '../../core/together.js';
+import { Abandoned } from '../../group/lead.js';
+import type { ImagesApiSettings } from '../../schema/images_api.js';
+import type { ImageModel, MadePicture, PictureRequest } from '../image_model.js';
+import type { ImagesClient } from './client.js';
+
+/** What a server gave for one request. */
+export interface StoredPicture {
+  /** The name of the episode. */
+  readonly key: string;
+  /** SHA-256 of all that decides the picture. */
+  readonly requestHash: string;
+  /** Null where the server refused the prompt. */
+  readonly picture: RgbImage | null;
+  /** Its words, where it did. */
+  readonly refused: string | null;
+  /** The prompt that it says it has drawn instead. */
+  readonly revised: string | null;
+}
+
+export interface PictureStore {
+  /** Undefined where nothing is stored for the request, or the picture's file is gone. */
+  find(key: string, requestHash: string): Promise<StoredPicture | undefined>;
+  put(picture: StoredPicture): Promise<void>;
+}
+
+/** What decides a picture besides the request itself. */
+type Drawing = Pick<
+  ImagesApiSettings,
+  'served_model' | 'size' | 'negative_prompt' | 'num_inference_steps' | 'guidance_scale' | 'extra'
+>;
+
+export interface ServerImagesOptions {
+  readonly client: Pick<ImagesClient, 'draw'>;
+  readonly drawing: Drawing;
+  readonly store: PictureStore;
+  /** Hands this rank's pictures that rank 0 has yet to store to it; every rank calls it. */
+  readonly keep: () => Promise<void>;
+  /** Pictures under way at once, on this rank. */
+  readonly concurrency: number;
+  readonly maxWaitMs: number;
+  readonly stop: AbortSignal;
+  readonly close: () => Promise<void>;
+  readonly clock?: Clock;
+}
+
+export class ServerImages implements ImageModel {
+  readonly #slots: LimitFunction;
+
+  constructor(private readonly options: ServerImagesOptions) {
+    this.#slots = pLimit(options.concurrency);
+  }
+
+  /** Raises EndpointError where a server stays away or fails too often, Abandoned where the run is asked to stop meanwhile. */
+  generate(requests: readonly PictureRequest[]): Promise<MadePicture[]> {
+    return together(
+      requests.map((request) => (over: AbortSignal) => this.#slots(() => this.#picture(request, over))),
+      this.options.stop,
+    );
+  }
+
+  keep(): Promise<void> {
+    return this.options.keep();
+  }
+
+  close(): Promise<void> {
+    return this.options.close();
+  }
+
+  async #picture({ key, prompt, seed }: PictureRequest, over: AbortSignal): Promise<MadePicture> {
+    const { client, drawing, store } = this.options;
+    const requestHash = requestHashOf(drawing, prompt, seed);
+    const stored = await store.find(key, requestHash);
+    if (stored !== undefined) return madeOf(stored);
+    const answered = await this.#within(over, (deadline) => client.draw({ prompt, seed }, deadline));
+    const given: StoredPicture = {
+      key,
+      requestHash,
+      ...('refused' in answered ? { picture: null, revised: null, ...answered } : { refused: null, ...answered }),
+    };
+    await store.put(given);
+    return madeOf(given);
+  }
+
+  async #within<T>(over: AbortSignal, work: (deadline: Deadline) => Promise<T>): Promise<T> {
+    const { stop, maxWaitMs, clock = systemClock } = this.options;
+    const deadline = new Deadline(clock, maxWaitMs, over);
+    try {
+      return await work(deadline);
+    } catch (error) {
+      throw stop.aborted && error instanceof EndpointError ? new Abandoned() : error;
+    } finally {
+      deadline.dispose();
+    }
+  }
+}
+
+/** SHA-256 of all that decides a picture. */
+export function requestHashOf(drawing: Drawing, prompt: string, seed: number): string {
+  const { served_model, size, negative_prompt, num_inference_steps, guidance_scale, extra } = drawing;
+  const decides = [served_model, size, negative_prompt, num_inference_steps, guidance_scale, extra, prompt, seed];
+  return createHash('sha256').update(JSON.stringify(decides)).digest('hex');
+}
+
+function madeOf({ picture, refused }: StoredPicture): MadePicture {
+  if (picture !== null) return { kind: 'made', image: picture };
+  return { kind: 'unavailable', reason: 'refused', detail: refused ?? '' };
+}

@@ -1,0 +1,86 @@
+/** What reads prompts for an image model of the tiny world, without weights: each word that it knows, and its place. */
+import { existsSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { z } from 'zod';
+import { CheckpointError } from '../core/errors.js';
+
+/** A prompt as an image model reads it. */
+export interface EncodedPrompt {
+  /** [T, width] */
+  readonly text: Float32Array;
+  /** [pooledWidth], where there is a summary. */
+  readonly pooled: Float32Array | null;
+  /** Tokens at its end that are left out. */
+  readonly unread: number;
+}
+
+/** Prompts as the tokens of a flow transformer. */
+export interface PromptEncoder {
+  /** Of a token. */
+  readonly width: number;
+  /** Of the summary; 0 for none. */
+  readonly pooledWidth: number;
+  encode(prompt: string): Promise<EncodedPrompt>;
+  dispose(): Promise<void>;
+}
+
+export const PICTURE_WORDS_FILE = 'picture_words.json';
+
+const schema = z.object({ words: z.array(z.string().min(1)).min(1), length: z.int().positive() });
+type Known = z.output<typeof schema>;
+
+/** The words of a prompt, in small letters. */
+export function saidIn(prompt: string): string[] {
+  return prompt.toLowerCase().match(/[\p{L}\p{N}]+/gu) ?? [];
+}
+
+export class PictureWords implements PromptEncoder {
+  readonly pooledWidth = 0;
+  readonly #ids: ReadonlyMap<string, number>;
+
+  /** `length`: so many words of a prompt are read, and no more. */
+  constructor(private readonly known: Known) {
+    this.#ids = new Map(known.words.map((word, id) => [word, id]));
+  }
+
+  /** That of a model's folder; null where another encoder reads its prompts. Raises CheckpointError for a file of another form. */
+  static in(folder: string): PictureWords | null {
+    const file = join(folder, PICTURE_WORDS_FILE);
+    if (!existsSync(file)) return null;
+    try {
+      return new PictureWords(schema.parse(JSON.parse(readFileSync(file, 'utf8'))));
+    } catch (cause) {
+      throw new CheckpointError('it does not say which words the model knows: {"words": […], "length": 16}', {
+        where: file,
+        next: 'Copy the model again, or train it again.',
+        cause,
+      });
+    }
+  }
+
+  /** One place for each word, one for all others and one for none; and the place in the prompt. */
+  get width(): number {
+    return this.known.words.length + 2 + this.known.length;
+  }
+
+  encode(prompt: string): Promise<EncodedPrompt> {
+    const { words, length } = this.known;
+    const [other, none] = [words.length, words.length + 1];
+    const said = saidIn(prompt);
+    const text = new Float32Array(length * this.width);
+    for (let at = 0; at < length; at++) {
+      text[at * this.width + (at < said.length ? (this.#ids.get(said[at]) ?? other) : none)] = 1;
+      text[at * this.width + words.length + 2 + at] = 1;
+    }
+    return Promise.resolve({ text, pooled: null, unread: Math.max(0, said.length - length) });
+  }
+
+  /** The file that says which words these are. */
+  json(): string {
+    return `${JSON.stringify(this.known)}\n`;
+  }
+
+  dispose(): Promise<void> {
+    return Promise.resolve();
+  }
+}

@@ -1,0 +1,65 @@
+/** What CLIP is trained by: of a batch's texts and pictures, to tell which belong together. */
+import {
+  add,
+  div,
+  exp,
+  gemm,
+  logSoftmax,
+  minimum,
+  mul,
+  neg,
+  reduceSumSquare,
+  sqrt,
+  sub,
+  sumAll,
+  transpose,
+} from '../../graph/build.js';
+import type { Value } from '../../graph/ir.js';
+import { LOGIT_SCALE } from './clip.js';
+
+/** Scalars of a batch. */
+export interface ContrastiveLoss {
+  readonly loss: Value;
+  /** Cross-entropy of the right partner, in nats, both ways. */
+  readonly contrast: Value;
+  /** Mean cosine of those that belong together. */
+  readonly matched: Value;
+  /** Cosines [B, B], of pictures by texts. */
+  readonly cosines: Value;
+}
+
+/** What cosines are multiplied by, at most, as in CLIP. */
+const MOST_SCALE = 100;
+
+/**
+ * The mean of both cross-entropies over scale * cosines [B, B] (CLIP's loss), and (mean matched cosine - `held`)^2 besides where that is given.
+ * @param pictures [B, E]
+ * @param texts [B, E] of which the i-th belongs to the i-th picture
+ */
+export function contrastiveLoss(pictures: Value, texts: Value, held: number | null): ContrastiveLoss {
+  const { graph } = pictures;
+  const [batch] = pictures.shape as [number];
+  const scale = minimum(exp(graph.parameter(LOGIT_SCALE, [])), graph.scalar(MOST_SCALE));
+  const cosines = gemm(directions(pictures), directions(texts), { transB: true });
+  const own = graph.constant(
+    Float32Array.from({ length: batch ** 2 }, (_, i) => (i % (batch + 1) === 0 ? 1 / batch : 0)),
+    [batch, batch],
+  );
+  const meanOfOwn = (values: Value): Value => sumAll(mul(values, own));
+  const logits = mul(cosines, scale);
+  const ofPictures = meanOfOwn(logSoftmax(logits));
+  const ofTexts = meanOfOwn(logSoftmax(transpose(logits, [1, 0])));
+  const contrast = mul(neg(add(ofPictures, ofTexts)), graph.scalar(0.5));
+  const matched = meanOfOwn(cosines);
+  if (held === null) return { loss: contrast, contrast, matched, cosines };
+  const apart = sub(matched, graph.scalar(held));
+  return { loss: add(contrast, mul(mul(apart, apart), graph.scalar(HELD_WEIGHT))), contrast, matched, cosines };
+}
+
+/** So large that a matched cosine keeps to what it is held to, against a contrast that gains by larger ones. */
+const HELD_WEIGHT = 10;
+
+/** Rows of length 1. */
+function directions(rows: Value): Value {
+  return div(rows, sqrt(reduceSumSquare(rows, [1])));
+}

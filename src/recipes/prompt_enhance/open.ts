@@ -1,0 +1,91 @@
+/** Opens `prompt_enhance`. */
+import { InternalError } from '../../core/errors.js';
+import { sessionOptions } from '../../engines/onnx/session_options.js';
+import { FlowTextEncoder } from '../../environments/flow_parts.js';
+import type { ImageModel } from '../../environments/image_model.js';
+import { PictureWords, type PromptEncoder } from '../../environments/picture_words.js';
+import { CheckpointError } from '../../core/errors.js';
+import { modelFolder, type RunResolver } from '../../models/reference.js';
+import { FlowImageModel } from '../../policies/flow/image_model.js';
+import { openFlowModel, requireUnconditional } from '../../policies/flow/load.js';
+import { flowModelTypes } from '../../policies/flow/model_types.js';
+import type { OwnImageModel } from '../../schema/image_model.js';
+import { noteDatasets, type Bench } from '../../train/bench.js';
+import { openImagesServer, openStoredPictures } from '../../train/images_elsewhere.js';
+import type { Training } from '../../train/loop.js';
+import type { OpenRecipe } from '../../train/opener.js';
+import { openCodec } from '../open_flow_parts.js';
+import { openTokenPolicy, openTokenTraining } from '../open_token_policy.js';
+import { makeData } from '../text_answers/data.js';
+import { heldOutBatch, trainingBatch } from '../text_answers/labelled.js';
+import { TextTask } from '../text_answers/task.js';
+import type { PromptEnhanceSettings } from './settings.js';
+import { checkPrompts, EnhanceTask } from './task.js';
+
+async function open(settings: PromptEnhanceSettings, bench: Bench): Promise<Training> {
+  const words = await TextTask.open(settings, bench.resolveRun);
+  await checkPrompts(settings, words);
+  noteDatasets(bench, settings.data, words.sources);
+  const { algorithm, validation } = settings;
+  const { environment } = settings;
+  const images =
+    environment.type === 'model'
+      ? openImages(environment, bench.resolveRun)
+      : await openImagesServer(settings, environment, bench);
+  const task = new EnhanceTask(settings, words, images);
+  return openTokenTraining(settings, bench, {
+    task,
+    policy: openTokenPolicy(settings, words.format, bench, { constrained: false, separateVocabularies: false }),
+    batch: async (iteration) => {
+      if (algorithm.type === 'sft') return trainingBatch(words, algorithm.sft.batch_size, iteration);
+      throw new InternalError('a batch of labels without supervised training');
+    },
+    heldOutBatch: () => heldOutBatch(words, validation.prompts),
+    trained: (_iteration, _prompt, { ids }) => new Float32Array(ids.length).fill(1),
+  });
+}
+
+/** Raises CheckpointError where the image model or a part of it cannot be read, or they do not go together. */
+export function openImages(environment: OwnImageModel, resolveRun: RunResolver): ImageModel {
+  const { parts, engine, model_type, num_steps, guidance_scale, width, height, pictures_at_once } = environment;
+  const folder = modelFolder(environment.model, resolveRun);
+  const model = openFlowModel(folder);
+  requireUnconditional(model.config, guidance_scale);
+  return new FlowImageModel({
+    model,
+    codec: openCodec(parts.vae, engine, resolveRun),
+    encoder: encoderOf(environment, folder, resolveRun),
+    making: {
+      width,
+      height,
+      batch: pictures_at_once,
+      guidance: guidance_scale,
+      sigmas: (tokens) => flowModelTypes[model_type].sigmas(num_steps, tokens),
+    },
+    session: sessionOptions(engine),
+  });
+}
+
+function encoderOf({ parts, engine }: OwnImageModel, folder: string, resolveRun: RunResolver): PromptEncoder {
+  if (parts.text_encoder !== null) {
+    return new FlowTextEncoder(modelFolder(parts.text_encoder, resolveRun), sessionOptions(engine));
+  }
+  const known = PictureWords.in(folder);
+  if (known !== null) return known;
+  throw new CheckpointError('the image model does not say which words it knows, and no text encoder is named', {
+    where: folder,
+    next: 'Name the text encoder that it was trained with in environment.parts.text_encoder.',
+  });
+}
+
+export const promptEnhance: OpenRecipe<PromptEnhanceSettings> = {
+  makeData,
+  open,
+  openTask: async (settings, resolveRun) => {
+    const words = await TextTask.open(settings, resolveRun);
+    const { environment } = settings;
+    const images =
+      environment.type === 'model' ? openImages(environment, resolveRun) : openStoredPictures(settings, environment);
+    return new EnhanceTask(settings, words, images);
+  },
+};

@@ -1,0 +1,115 @@
+/** The recipe `prompt_enhance`: a language model rewrites prompts for a frozen image model, judged by how well the picture fits the user's own words. */
+import { join } from 'node:path';
+import { z } from 'zod';
+import { wordsReward } from '../../rewards/schema/reward.js';
+import { wordsAlgorithm } from '../../schema/algorithm.js';
+import { rowData } from '../../schema/data.js';
+import { imageEnvironment } from '../../schema/image_model.js';
+import { idleWhere, positive, positiveInteger, result, section } from '../../schema/mark.js';
+import { taskField, trainedFields } from '../../schema/run.js';
+import { rollout, validation } from '../../schema/training.js';
+import { flowModelParameters } from '../memory.js';
+import type { Need, ShapeOf, TrainedRecipe } from '../recipe.js';
+import { noSource } from '../reward_rules.js';
+import { supervised, textMissing, textNeeds, textPolicy, textPrompt, textRules } from '../text_answers/settings.js';
+import { decoderNeeds } from '../token_policy.js';
+
+/** What a model is told to do, where a config says nothing else. */
+export const SYSTEM_PROMPT = `You rewrite short prompts for an image generator. Keep the user's subject and everything that is said of it: colours, numbers, materials, places. Say it in words that an image generator understands, and add what makes a good picture: style, light, composition, detail. Answer with the rewritten prompt alone, in one or two sentences.`;
+
+const told = textPrompt.unwrap();
+const sampled = rollout.unwrap();
+
+const schema = z.strictObject({
+  ...trainedFields,
+  ...taskField('prompt_enhance'),
+  algorithm: wordsAlgorithm,
+  validation: section(
+    validation.description ?? '',
+    validation
+      .unwrap()
+      .extend({ temperature: result('Sampling temperature.', positive.default(0.7)) })
+      .prefault({}),
+  ),
+  rollout: idleWhere(
+    supervised,
+    section(
+      rollout.description ?? '',
+      sampled
+        .extend({
+          max_response_tokens: result(
+            sampled.shape.max_response_tokens.description ?? '',
+            positiveInteger.default(100),
+          ),
+          temperature: result('Sampling temperature.', positive.default(0.7)),
+        })
+        .prefault({}),
+    ),
+  ),
+  policy: textPolicy,
+  prompt: section(
+    textPrompt.description ?? '',
+    told
+      .extend({
+        system: result(
+          'A system message that is put first; null for none. The default asks for a rewritten prompt.',
+          z.string().min(1).nullable().default(SYSTEM_PROMPT),
+        ),
+      })
+      .prefault({}),
+  ),
+  data: rowData,
+  environment: imageEnvironment,
+  same_noise: result(
+    "Whether all pictures of a prompt begin with the same noise, which follows from the prompt: they then differ by the words alone. false: each of an iteration's answers to it has its own.",
+    z.boolean().default(true),
+  ),
+  reward: idleWhere(supervised, wordsReward),
+});
+export type PromptEnhanceSettings = z.output<typeof schema>;
+
+export const promptEnhance: TrainedRecipe<PromptEnhanceSettings> = {
+  name: 'prompt_enhance',
+  trainer: 'this program',
+  schema,
+  rules: [...textRules, noSource],
+  models: [
+    'policy.tokenizer',
+    'environment.parts.vae',
+    'environment.parts.text_encoder',
+    'environment.model',
+    'policy.model',
+  ],
+  tokenizers: ['policy.tokenizer'],
+  engines: ['policy.engine', 'environment.engine'],
+  reward: (settings) => settings.reward,
+  ...decoderNeeds,
+  memory: (settings, shapeOf) => {
+    const trained = decoderNeeds.memory(settings, shapeOf);
+    return trained === null ? null : trained + frozenBytes(settings, shapeOf);
+  },
+  imageMemory: frozenBytes,
+  images: ({ environment }) => (environment.type === 'images_api' ? environment : null),
+  tinyData: ({ data: { dir, tiny } }) => (tiny === null ? null : join(dir, tiny.folder)),
+  needs: (settings) => [...textNeeds(settings), ...imageNeeds(settings)],
+  missing: textMissing,
+};
+
+/** Of the image model, as far as it is known. */
+function frozenBytes({ environment }: PromptEnhanceSettings, shapeOf: ShapeOf): number {
+  const shape = environment.type === 'model' ? shapeOf(environment.model) : null;
+  return shape !== null && 'kind' in shape && shape.kind === 'flow' ? 4 * flowModelParameters(shape) : 0;
+}
+
+function imageNeeds({ environment }: PromptEnhanceSettings): Need[] {
+  if (environment.type !== 'model') return [];
+  const { model, parts, guidance_scale: guidance } = environment;
+  return [
+    ...Object.entries(parts).flatMap(([part, folder]): Need[] =>
+      typeof folder === 'string' ? [{ kind: 'flow_part', part: part as 'vae' | 'text_encoder', folder }] : [],
+    ),
+    ...(typeof model === 'string'
+      ? [{ kind: 'flow_model', folder: model, trains: 'all', lora: null, begun: null, guidance } as const]
+      : []),
+  ];
+}

@@ -1,0 +1,108 @@
+/** The task of `prompt_enhance`: the prompts and answers of a text task, and a picture of every answer. */
+import { DataError } from '../../core/errors.js';
+import { RandomStream } from '../../core/random.js';
+import type { ImageModel, MadePicture } from '../../environments/image_model.js';
+import type { TokenAnswer } from '../../policies/tokens/batch.js';
+import type { RecordedEpisode } from '../../run/episodes.js';
+import type { Answers, PromptSource, Rendered, Task } from '../../scoring/task.js';
+import type { TextPrompt, TextTask } from '../text_answers/task.js';
+import { postprocess } from './rewrite.js';
+import type { PromptEnhanceSettings } from './settings.js';
+
+/** Seeds of noise are below it. */
+const SEEDS = 2 ** 31;
+
+export class EnhanceTask implements Task<TextPrompt, TokenAnswer> {
+  readonly validation: readonly PromptSource<TextPrompt>[];
+
+  constructor(
+    readonly settings: PromptEnhanceSettings,
+    readonly words: TextTask,
+    private readonly images: ImageModel,
+  ) {
+    this.validation = words.validation.map((source) => ({
+      ...source,
+      prompt: async (index) => this.#asked(await source.prompt(index)),
+    }));
+  }
+
+  get promptsPerIteration(): number {
+    return this.words.promptsPerIteration;
+  }
+
+  async prompt(globalIndex: number): Promise<TextPrompt> {
+    return this.#asked(await this.words.prompt(globalIndex));
+  }
+
+  /** A chunk's pictures are made together. */
+  async render(chunk: readonly Answers<TextPrompt, TokenAnswer>[]): Promise<Rendered[][]> {
+    const written = await this.words.render(chunk);
+    const rewritten = written.map((group) => group.map(({ item }) => postprocess(item.answer ?? '')));
+    const made = await this.images.generate(
+      chunk.flatMap(({ prompt, keys }, p) =>
+        keys.map((key, g) => ({ key, prompt: rewritten[p][g].prompt, seed: this.seedOf(prompt, g) })),
+      ),
+    );
+    let at = 0;
+    return written.map((group, p) =>
+      group.map((rendered, g): Rendered => {
+        const { prompt, stripped } = rewritten[p][g];
+        const picture = made[at++];
+        const unread = picture.kind === 'made' && picture.unread !== undefined ? { unread: picture.unread } : {};
+        return {
+          ...rendered,
+          item: { ...rendered.item, answer: prompt, ...seen(picture) },
+          record: { ...rendered.record, answer: prompt, stripped, ...unread },
+          caption: `${rendered.item.instruction} → ${prompt}`,
+        };
+      }),
+    );
+  }
+
+  async keep(): Promise<void> {
+    await this.images.keep?.();
+  }
+
+  reread(episode: RecordedEpisode): TokenAnswer {
+    return this.words.reread(episode);
+  }
+
+  labels(prompt: TextPrompt): ReturnType<TextTask['labels']> {
+    return this.words.labels(prompt);
+  }
+
+  async dispose(): Promise<void> {
+    await Promise.all([this.words.dispose(), this.images.close()]);
+  }
+
+  /** Rewards compare with the user's own words, whatever a template has made of them. */
+  #asked(prompt: TextPrompt): TextPrompt {
+    const own = prompt.row[this.settings.data.columns.prompt];
+    return typeof own === 'string' ? { ...prompt, instruction: own } : prompt;
+  }
+
+  /** Of the noise that the picture of an answer begins as. */
+  seedOf({ id }: TextPrompt, answer: number): number {
+    const { seed, same_noise: same } = this.settings;
+    return new RandomStream(seed, 'picture', id, same ? 0 : answer).integer(SEEDS);
+  }
+}
+
+/** What a reward sees of a picture. */
+function seen(picture: MadePicture): Pick<Rendered['item'], 'edited' | 'unavailable'> {
+  if (picture.kind === 'made') return { edited: picture.image };
+  const { reason, detail } = picture;
+  return { edited: null, unavailable: { reason, detail } };
+}
+
+/** Looks at every prompt that a run may ask. Raises DataError as `words.checkPrompts`, and for a row in which the user says nothing. */
+export async function checkPrompts({ data }: Pick<PromptEnhanceSettings, 'data'>, words: TextTask): Promise<void> {
+  await words.checkPrompts();
+  for (const source of new Set(words.sources)) {
+    for (let index = 0; index < source.length; index++) {
+      const own = source.read(index)[data.columns.prompt];
+      if (typeof own !== 'string' || own.trim() !== '') continue;
+      throw new DataError('the prompt is empty', { where: source.place(index), next: 'Leave this row out.' });
+    }
+  }
+}

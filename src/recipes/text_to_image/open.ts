@@ -1,0 +1,105 @@
+/** Opens `text_to_image`. */
+import { openCaptioned } from '../../data/captioned.js';
+import { sessionOptions } from '../../engines/onnx/session_options.js';
+import { FlowTextEncoder } from '../../environments/flow_parts.js';
+import type { PictureCodec } from '../../environments/picture_codec.js';
+import { PICTURE_WORDS_FILE, PictureWords, saidIn, type PromptEncoder } from '../../environments/picture_words.js';
+import { modelFolder, type RunResolver } from '../../models/reference.js';
+import type { FluxConfig } from '../../nets/flow/config.js';
+import type { FlowAnswer } from '../../policies/flow/batch.js';
+import { initFlow } from '../../policies/flow/model.js';
+import { requireFit } from '../../policies/flow/image_model.js';
+import { FlowPolicy } from '../../policies/flow/policy.js';
+import type { FlowSampling } from '../../policies/flow/sampler.js';
+import { noteDatasets, type Bench } from '../../train/bench.js';
+import type { Training } from '../../train/loop.js';
+import type { OpenRecipe } from '../../train/opener.js';
+import { scheduleOf } from '../../train/schedule.js';
+import { SupervisedTraining } from '../../train/supervised.js';
+import { makeCaptioned, placesOf } from '../captioned_data.js';
+import { heldOutBatch, trainingBatch, type PicturePrompt } from '../open_flow_labels.js';
+import { openCodec } from '../open_flow_parts.js';
+import type { TextToImageSettings } from './settings.js';
+import { CaptionedTask } from './task.js';
+
+async function open(settings: TextToImageSettings, bench: Bench): Promise<Training> {
+  const { seed, environment, optimizer, algorithm, data, validation } = settings;
+  const { group, checkpoint, resolveRun } = bench;
+  const placed = placesOf(settings);
+  const opened = (sources: TextToImageSettings['data']['train']) =>
+    Promise.all(sources.map(({ path }) => openCaptioned(placed(path))));
+  const [train, heldOut] = [await opened(data.train), await opened(data.validation)];
+  noteDatasets(bench, data, [...train, ...heldOut]);
+  const codec = openCodec(environment.parts.vae, environment.engine, resolveRun);
+  const captions = train.flatMap((source) => Array.from({ length: source.length }, (_, i) => source.read(i).text));
+  const encoder = encoderOf(settings, resolveRun, captions);
+  const config = configOf(settings, codec, encoder);
+  requireFit({ model: { config }, codec, encoder, making: environment });
+  const policy = new FlowPolicy({
+    model: initFlow(config, 'all', seed),
+    optimizer,
+    guidance: null,
+    session: sessionOptions(environment.engine),
+    peers: group,
+    keepReference: false,
+  });
+  const task = new CaptionedTask(settings, codec, encoder, train, heldOut);
+  return new SupervisedTraining<PicturePrompt, FlowAnswer, FlowSampling>({
+    policy,
+    schedule: scheduleOf(settings),
+    sft: algorithm.sft,
+    batch: (iteration) => trainingBatch(task, algorithm.sft, iteration),
+    heldOutBatch: () => heldOutBatch(task, validation.prompts),
+    heldOut: null,
+    checkpoint,
+    besides: encoder instanceof PictureWords ? { [PICTURE_WORDS_FILE]: encoder.json() } : {},
+    dispose: async () => {
+      await policy.dispose();
+      await task.dispose();
+    },
+  });
+}
+
+function encoderOf(
+  { environment: { parts, init, engine } }: TextToImageSettings,
+  resolveRun: RunResolver,
+  captions: readonly string[],
+): PromptEncoder {
+  if (parts.text_encoder !== null) {
+    return new FlowTextEncoder(modelFolder(parts.text_encoder, resolveRun), sessionOptions(engine));
+  }
+  const words = [...new Set(captions.flatMap(saidIn))].sort();
+  return new PictureWords({ words, length: init.text_length });
+}
+
+function configOf(
+  { environment: { init }, algorithm }: TextToImageSettings,
+  { channels }: Pick<PictureCodec, 'channels'>,
+  { width, pooledWidth }: PromptEncoder,
+): FluxConfig {
+  const { num_layers, num_single_layers, attention_head_dim: depth, num_attention_heads, patch, prediction } = init;
+  const latents = channels * patch ** 2;
+  const third = 2 * Math.floor(depth / 6);
+  return {
+    architecture: 'flux',
+    in_channels: latents,
+    out_channels: latents,
+    num_layers,
+    num_single_layers,
+    attention_head_dim: depth,
+    num_attention_heads,
+    joint_attention_dim: width,
+    pooled_projection_dim: pooledWidth,
+    guidance_embeds: false,
+    prediction,
+    condition_dropout: algorithm.sft.condition_dropout,
+    axes_dims_rope: [depth - 2 * third, third, third],
+    ip_adapter: null,
+  };
+}
+
+export const textToImage: OpenRecipe<TextToImageSettings> = {
+  makeData: makeCaptioned,
+  open,
+  openTask: async () => null,
+};

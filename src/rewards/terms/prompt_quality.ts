@@ -1,0 +1,84 @@
+/** Five signs of a prompt that says more than the one it was made of: a number to look at, and nothing to learn from. */
+import { termKind } from './term.js';
+import { wordsOf } from './word_overlap.js';
+import type { Outcome } from '../score/types.js';
+
+/** Words that people put into prompts for good pictures; several are found as they stand. */
+const QUALITY = [
+  'high quality',
+  'best quality',
+  'detailed',
+  'sharp',
+  'realistic',
+  'photorealistic',
+  'professional',
+  'masterpiece',
+  'cinematic',
+  'beautiful',
+  'stunning',
+  'lighting',
+  'resolution',
+  '4k',
+  '8k',
+  'hd',
+];
+
+/** Words that carry no keyword of a prompt. */
+const FILLING = new Set([
+  ...['a', 'an', 'the', 'of', 'in', 'on', 'at', 'with', 'and', 'or', 'to', 'for', 'from', 'by', 'as'],
+  ...['is', 'are', 'its', 'that', 'this', 'down', 'up'],
+]);
+
+const NEW_WORDS = 5;
+const LEAST_WORDS = 5;
+
+/** Each point from 0 to 1. */
+export interface PromptQuality {
+  readonly longer: number;
+  readonly keeps: number;
+  readonly adds: number;
+  readonly quality: number;
+  readonly form: number;
+}
+
+/**
+ * Longer than the original (half of a point where it is as long); the share of the original's keywords that it keeps; how many of five words it
+ * adds; whether it speaks of quality; and how many of five words it has.
+ */
+export function promptQuality(original: string, rewrite: string): PromptQuality {
+  const [before, after] = [wordsOf(original), wordsOf(rewrite)];
+  const keywords = [...before].filter((word) => !FILLING.has(word));
+  const kept = keywords.filter((word) => after.has(word)).length;
+  const added = [...after].filter((word) => !before.has(word)).length;
+  const [was, is] = [original.trim().length, rewrite.trim().length];
+  const spoken = ` ${[...(rewrite.toLowerCase().match(/[\p{L}\p{N}]+/gu) ?? [])].join(' ')} `;
+  return {
+    longer: is > was ? 1 : is === was ? 0.5 : 0,
+    keeps: keywords.length === 0 ? 1 : kept / keywords.length,
+    adds: Math.min(1, added / NEW_WORDS),
+    quality: QUALITY.some((words) => spoken.includes(` ${words} `)) ? 1 : 0,
+    form: Math.min(1, after.size / LEAST_WORDS),
+  };
+}
+
+export const promptQualityTerm = termKind({
+  name: 'prompt_quality',
+  description:
+    'Five points of a rewritten prompt: longer than the original, keeps its keywords, adds five words or more, speaks of quality, and has five words or more. In also_compute alone: it is recorded and never learnt from.',
+  fields: {},
+  reads: 'words',
+  recordedOnly: true,
+  needs: { judge: false, truth: false, source: false },
+  create: async () => ({
+    name: 'prompt_quality',
+    async score({ instruction, answer = '' }): Promise<Outcome> {
+      const points = promptQuality(instruction, answer);
+      const named = Object.entries(points) as [keyof PromptQuality, number][];
+      const value = named.reduce((sum, [, point]) => sum + point, 0);
+      const parts: Record<string, number> = { 'prompt_quality/points': value };
+      for (const [name, point] of named) parts[`prompt_quality/${name}`] = point;
+      return { kind: 'scored', value, normalised: value / named.length, parts };
+    },
+    close: async () => {},
+  }),
+});

@@ -1,0 +1,81 @@
+/**
+ * `pictures.jsonl`: what an images server gave a run, stored before it is used and found again by a resumed run. A line names a picture by its
+ * file in `media/`.
+ */
+import { existsSync, readFileSync } from 'node:fs';
+import { decodeImage, encodePng, sha256, type RgbImage } from '../core/image.js';
+import type { PictureStore, StoredPicture } from '../environments/images_api/model.js';
+import { CollectedExchanges, FileExchanges, type Exchanged, type LineForm } from './exchanges.js';
+import { storePng } from './media.js';
+import type { RunPaths } from './paths.js';
+
+interface PictureLine {
+  readonly key: string;
+  readonly request_hash: string;
+  readonly picture: string | null;
+  readonly refused: string | null;
+  readonly revised_prompt: string | null;
+}
+
+/** A line, as it is handed from rank to rank. */
+export interface NamedPicture extends Exchanged, Pick<StoredPicture, 'refused' | 'revised'> {
+  /** SHA-256 of the PNG file; null where the server refused the prompt. */
+  readonly picture: string | null;
+}
+
+const form: LineForm<NamedPicture> = {
+  write: ({ key, requestHash, picture, refused, revised }): PictureLine => ({
+    key,
+    request_hash: requestHash,
+    picture,
+    refused,
+    revised_prompt: revised,
+  }),
+  read: (text) => {
+    const { key, request_hash, picture, refused, revised_prompt } = JSON.parse(text) as PictureLine;
+    return { key, requestHash: request_hash, picture, refused, revised: revised_prompt };
+  },
+};
+
+/** Rank 0's lines. */
+export class FilePictures extends FileExchanges<NamedPicture> {
+  constructor(paths: Pick<RunPaths, 'pictures'>, from: number | null) {
+    super(paths.pictures, form, from);
+  }
+}
+
+/** Those of the ranks that do not own the run directory, and of whoever only reads it. */
+export class CollectedPictures extends CollectedExchanges<NamedPicture> {
+  constructor(paths: Pick<RunPaths, 'pictures'>, from: number | null) {
+    super(paths.pictures, form, from);
+  }
+}
+
+/** The pictures of a run: their files, whoever of its ranks writes them, and the lines that name them. */
+export class RunPictures implements PictureStore {
+  constructor(
+    private readonly paths: RunPaths,
+    private readonly lines: FilePictures | CollectedPictures,
+  ) {}
+
+  async find(key: string, requestHash: string): Promise<StoredPicture | undefined> {
+    const line = this.lines.find(key, requestHash);
+    if (line === undefined) return undefined;
+    if (line.picture === null) return { ...line, picture: null };
+    const picture = await this.#read(line.picture);
+    return picture === null ? undefined : { ...line, picture };
+  }
+
+  async put({ picture, ...line }: StoredPicture): Promise<void> {
+    const name = picture === null ? null : storePng(this.paths, await encodePng(picture));
+    this.lines.put({ ...line, picture: name });
+  }
+
+  /** Null where the file is gone, or holds something else than its name says. */
+  async #read(name: string): Promise<RgbImage | null> {
+    const path = this.paths.media(name);
+    if (!existsSync(path)) return null;
+    const bytes = readFileSync(path);
+    return sha256(bytes) === name ? decodeImage(bytes, path) : null;
+  }
+}

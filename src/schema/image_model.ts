@@ -1,0 +1,47 @@
+/** What makes pictures of a policy's prompts. */
+import { z } from 'zod';
+import { imagesApi } from './images_api.js';
+import { positive, positiveInteger, result, section } from './mark.js';
+import { engine, modelReference } from './model.js';
+
+const allowed = 'a local path, {hub, revision} or {run, config}';
+const part = (description: string, otherwise: string) =>
+  result(description, modelReference.nullable().default(null), { allowed: `${allowed}, or null ${otherwise}` });
+
+const ownModel = z.strictObject({
+  type: result('A flow model of this process, or a server.', z.literal('model')),
+  model: result(
+    'The flow transformer, which stays as it is: a local path, {hub, revision} or {run, config}.',
+    modelReference,
+    {
+      allowed,
+    },
+  ),
+  model_type: result(
+    'The family, which says how noise levels are spaced.',
+    z.enum(['tiny', 'flux', 'qwen']).default('tiny'),
+  ),
+  parts: section(
+    'The frozen models around it.',
+    z
+      .strictObject({
+        vae: part('The autoencoder between pictures and latents.', 'for pixels themselves'),
+        text_encoder: part('What reads prompts.', 'for the words that the model itself says it knows'),
+      })
+      .prefault({}),
+  ),
+  width: result('Width of a picture in pixels.', positiveInteger.default(512)),
+  height: result('Height of a picture in pixels.', positiveInteger.default(512)),
+  num_steps: result("Steps of the ODE's solver.", positiveInteger.default(20)),
+  guidance_scale: result(
+    'Scale of classifier-free guidance; a model that embeds the guidance is told it, any other is asked twice. null means none.',
+    positive.nullable().default(null),
+  ),
+  pictures_at_once: result('Pictures that the model sees at once.', positiveInteger.default(4)),
+  engine,
+});
+export type OwnImageModel = z.output<typeof ownModel>;
+
+/** The fields of any kind. */
+export const imageEnvironment = section('The frozen image model.', z.discriminatedUnion('type', [ownModel, imagesApi]));
+export type ImageEnvironment = z.output<typeof imageEnvironment>;

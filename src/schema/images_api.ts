@@ -1,0 +1,64 @@
+/** A server of the OpenAI images API that makes pictures. */
+import { z } from 'zod';
+import { nonNegative, operation, positive, positiveInteger, result, section } from './mark.js';
+
+const address = z
+  .string()
+  .refine((text) => URL.canParse(text) && /^https?:$/.test(new URL(text).protocol) && new URL(text).username === '', {
+    error: 'an address such as http://127.0.0.1:8091',
+  });
+
+/** Sides of a picture in pixels, as the API writes them. */
+const sizePattern = /^([1-9]\d{0,3})x([1-9]\d{0,3})$/;
+
+const sent = (what: string): string => `${what}; null leaves it to the server.`;
+
+export const imagesApi = section(
+  'A server of the OpenAI images API (vLLM-Omni, SGLang, a hosted one), or several equal ones.',
+  z.strictObject({
+    type: result("What makes pictures: 'images_api', a server of the OpenAI images API.", z.literal('images_api')),
+    base_url: operation(
+      'Where it runs: http://HOST:PORT, with or without /v1; a list of such URLs names equal servers.',
+      z.union([address, z.array(address).min(1)]),
+      { allowed: 'a URL such as http://HOST:8091, or a list of such URLs' },
+    ),
+    served_model: result('The image model, as the server names it.', z.string().min(1)),
+    size: result(
+      "Width and height of a picture in pixels, such as '512x512'; a picture of another size is refused.",
+      z.string().regex(sizePattern, { error: "a size such as '512x512'" }).default('512x512'),
+    ),
+    negative_prompt: result(sent('What pictures are not to show'), z.string().min(1).nullable().default(null)),
+    num_inference_steps: result(sent('Steps of the solver'), positiveInteger.nullable().default(null)),
+    guidance_scale: result(sent('Scale of classifier-free guidance'), nonNegative.nullable().default(null)),
+    extra: result(
+      "Further fields of a request, as they are: {quality: 'low'}.",
+      z.record(z.string(), z.json()).default({}),
+    ),
+    api_key_env: operation(
+      'The environment variable with the key that the server asks for.',
+      z.string().min(1).default('OPENAI_API_KEY'),
+    ),
+    concurrency: operation('Pictures under way at once, over all processes.', positiveInteger.default(8)),
+    timeout_s: operation('Deadline of one request, in seconds.', positive.default(300)),
+    max_attempts: operation(
+      'Requests for one picture that may fail before the run checkpoints and ends with exit code 3.',
+      positiveInteger.default(12),
+    ),
+    max_wait_s: operation(
+      'Seconds that a server which is away is waited for; then the run checkpoints and ends with exit code 3.',
+      positive.default(7200),
+    ),
+  }),
+);
+export type ImagesApiSettings = z.output<typeof imagesApi>;
+
+export interface PictureSize {
+  readonly width: number;
+  readonly height: number;
+}
+
+/** The sides that a valid `size` says. */
+export function pictureSize(size: string): PictureSize {
+  const [width, height] = size.split('x').map(Number);
+  return { width, height };
+}

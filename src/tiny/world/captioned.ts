@@ -1,0 +1,84 @@
+/**
+ * The tiny world's captioned pictures: two things or three on a grid of two by two cells, as a caption says where they stand.
+ *
+ *   <root>/captioned-<hash>/captioned/{train,validation}/N.png        the pictures
+ *                                    …/plain.jsonl, …/odd.jsonl      {"file_name", "text"}: each picture once, in plain words and in odd ones
+ *
+ * A model that learns from `plain` alone knows no odd words. What `validation` shows is no caption of any other split, of words.ts either.
+ */
+import { mkdirSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { writeFileAtomic } from '../../core/files.js';
+import type { RgbImage } from '../../core/image.js';
+import { encodePlainPng } from '../../core/png.js';
+import { RandomStream } from '../../core/random.js';
+import { drawScene } from './draw.js';
+import { foundPart, makePart, type Part } from './parts.js';
+import { drawDescribed, type Caption, type Described } from './words.js';
+import type { CellContent, Relation } from './world.js';
+
+export const CAPTIONED_SPLITS = ['train', 'validation'] as const;
+export type CaptionedSplit = (typeof CAPTIONED_SPLITS)[number];
+
+export interface CaptionedOptions {
+  readonly seed: number;
+  /** Pictures in each split. */
+  readonly sizes: Readonly<Record<CaptionedSplit, number>>;
+}
+
+/** Cells of a picture's side, and pixels of a cell's. */
+const GRID = 2;
+const CELL = 8;
+/** Side of a picture in pixels. */
+export const CAPTIONED_SIDE = GRID * CELL;
+
+/** The cells of the first thing and the second; the third stands in the last cell. */
+const PLACES: Readonly<Record<Relation, readonly [number, number]>> = {
+  above: [0, 2],
+  below: [2, 0],
+  'left-of': [0, 1],
+  'right-of': [1, 0],
+};
+const THIRD = 3;
+
+/** What a caption describes, as pixels: the same things in the same places are the same picture. */
+export function drawCaptioned({ things, relation }: Described): RgbImage {
+  const cells = new Array<CellContent>(GRID ** 2).fill(null);
+  [...PLACES[relation], THIRD].forEach((cell, i) => (cells[cell] = things[i] ?? null));
+  return drawScene({ geometry: { columns: GRID, rows: GRID, cell: CELL }, cells });
+}
+
+/** The caption of a place in a split, with what it describes: a pure function of all three. */
+export function captionedAt(seed: number, split: CaptionedSplit, index: number): Caption & Described {
+  return drawDescribed(new RandomStream(seed, 'tiny', 'captioned', split, index), split);
+}
+
+function captionedPart({ seed, sizes }: CaptionedOptions): Part {
+  return { name: 'captioned', entry: { seed, sizes: { ...sizes } } };
+}
+
+/** The folder of the pictures with these options, which holds `captioned`; null where they are not made yet. */
+export function tinyCaptioned(root: string, options: CaptionedOptions): string | null {
+  return foundPart(root, captionedPart(options));
+}
+
+/** Makes the pictures; does nothing where they are there already. Raises RunError when the disk refuses. */
+export async function makeTinyCaptioned(root: string, options: CaptionedOptions): Promise<void> {
+  await makePart(root, captionedPart(options), async (folder) => {
+    for (const split of CAPTIONED_SPLITS) {
+      const place = join(folder, 'captioned', split);
+      mkdirSync(place, { recursive: true });
+      const lists: Record<'plain' | 'odd', string[]> = { plain: [], odd: [] };
+      for (let i = 0; i < options.sizes[split]; i++) {
+        const drawn = captionedAt(options.seed, split, i);
+        const name = `${i}.png`;
+        writeFileSync(join(place, name), encodePlainPng(drawCaptioned(drawn)));
+        lists.plain.push(JSON.stringify({ file_name: name, text: drawn.expected }));
+        lists.odd.push(JSON.stringify({ file_name: name, text: drawn.prompt }));
+      }
+      for (const [list, lines] of Object.entries(lists)) {
+        writeFileAtomic(join(place, `${list}.jsonl`), `${lines.join('\n')}\n`);
+      }
+    }
+  });
+}

@@ -1,0 +1,96 @@
+/** Runs whose pictures a server makes: with faults, killed and resumed, scored again, and refused before they begin. */
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { RandomStream } from '../../src/core/random.js';
+import { StubImages, type Fault, type StubOptions } from '../environments/images_api/stub_images.js';
+import { Place, until, type Ended, type Live } from './editrl.js';
+
+const CONFIG = ['configs/prompt_enhance.jsonnet', '--with', 'test/e2e/recipes/enhance_served.libsonnet'];
+/** 4 iterations of 16, and 4 held-out prompts before and after in two manners. */
+const PICTURES = 4 * 16 + 2 * 2 * 4;
+
+let place: Place;
+let stub: StubImages;
+beforeAll(() => void (place = Place.make()));
+afterEach(() => stub.close());
+afterAll(() => place.remove());
+
+async function started(options: StubOptions = {}): Promise<void> {
+  stub = await StubImages.start(options);
+}
+
+function start(name: string, ...sets: readonly string[]): Live {
+  const args = [`run_name=${name}`, ...sets].flatMap((set) => ['--set', set]);
+  return place.start(['run', ...CONFIG, ...args], { APP__IMAGES: stub.url });
+}
+
+const lines = (name: string): string[] =>
+  readFileSync(join(place.run(name), 'pictures.jsonl'), 'utf8')
+    .split('\n')
+    .slice(0, -1);
+
+const faults: readonly Fault[] = [
+  { kind: 'status', status: 500 },
+  { kind: 'status', status: 429 },
+  { kind: 'cut' },
+  { kind: 'body', body: () => ({ created: 0, data: [] }) },
+];
+
+describe('a run whose pictures a server makes', () => {
+  let whole: Ended;
+
+  it('trains on them, with 30 % of the replies faulted', async () => {
+    await started();
+    const random = new RandomStream('faults', 2);
+    let faulted = 0;
+    stub.fault = ({ path }) =>
+      path !== '/v1/models' && random.uniform() < 0.3 ? faults[faulted++ % faults.length] : null;
+    whole = await start('whole').ended;
+    expect(whole).toMatchObject({ code: 0, err: '' });
+    expect(faulted).toBeGreaterThan(10);
+    expect(lines('whole')).toHaveLength(PICTURES);
+    const last = place.metrics('whole').at(-1);
+    expect(last).toMatchObject({ iteration: 4 });
+    expect(last?.['reward/mean']).toBeGreaterThan(0);
+  });
+
+  it('killed and resumed asks for nothing again, and ends as one that never stopped', async () => {
+    await started();
+    const live = start('killed');
+    await until(
+      'pictures of iteration 3 are stored',
+      () => !live.isAlive() || (place.state('killed')?.iteration ?? 0) >= 2,
+    );
+    live.kill('SIGKILL');
+    await live.ended;
+    const kept = lines('killed');
+    const before = stub.asked.length;
+    const resumed = await place.call(['resume', 'killed'], { APP__IMAGES: stub.url });
+    expect(resumed).toMatchObject({ code: 0, err: '' });
+    expect(lines('killed')).toHaveLength(PICTURES);
+    expect(lines('killed').slice(0, kept.length)).toEqual(kept);
+    // One more is drawn where nothing after the checkpoint was stored.
+    expect(stub.asked.length - before).toBeLessThanOrEqual(PICTURES - kept.length + 1);
+    expect(place.checkpointFile('killed', 4, 'policy.safetensors')).toEqual(
+      place.checkpointFile('whole', 4, 'policy.safetensors'),
+    );
+  });
+
+  it('is scored again from its stored pictures, without a server', async () => {
+    await started();
+    const scored = await place.call(['rescore', 'whole', '--json']);
+    expect(scored).toMatchObject({ code: 0, err: '' });
+    expect(stub.requests).toEqual([]);
+  });
+
+  it('does not begin where the server has no such model', async () => {
+    await started({ model: 'another' });
+    const checked = await place.call(['config', 'check', ...CONFIG, '--deep'], { APP__IMAGES: stub.url });
+    expect(checked.out + checked.err).toContain("it serves another, and no model 'stub-image'");
+    const refused = await start('refused').ended;
+    expect(refused.code).toBe(3);
+    expect(refused.err).toContain("HTTP 404 The model 'stub-image' does not exist");
+    expect(place.metrics('refused')).toEqual([]);
+  });
+});

@@ -1,0 +1,299 @@
+import { afterEach, describe, expect, it } from 'vitest';
+import { Deadline } from '../../../src/core/deadline.js';
+import { EndpointError } from '../../../src/core/errors.js';
+import { encodePng, sha256 } from '../../../src/core/image.js';
+import { ImagesClient, type Answered, type ImagesClientOptions } from '../../../src/environments/images_api/client.js';
+import { imagesApi } from '../../../src/schema/images_api.js';
+import { fastClock } from '../../rewards/judge/stub_judge.js';
+import {
+  bomb,
+  digestIn,
+  digestOf,
+  pictureOf,
+  StubImages,
+  type Fault,
+  type StubOptions,
+  type StubReply,
+} from './stub_images.js';
+
+/** A second passes in twenty milliseconds. */
+const clock = fastClock(50);
+const closers: (() => Promise<void>)[] = [];
+afterEach(async () => {
+  for (const close of closers.splice(0)) await close();
+});
+
+async function started(options: StubOptions = {}): Promise<StubImages> {
+  const stub = await StubImages.start(options);
+  closers.push(() => stub.close());
+  return stub;
+}
+
+type Options = Omit<Partial<ImagesClientOptions>, 'settings'> & { readonly settings?: object };
+
+function clientOf(base_url: string | readonly string[], { settings, ...options }: Options = {}): ImagesClient {
+  const client = new ImagesClient({
+    settings: imagesApi.parse({ type: 'images_api', base_url, served_model: 'stub-image', size: '16x24', ...settings }),
+    clock,
+    random: () => 0.5,
+    ...options,
+  });
+  closers.push(() => client.close());
+  return client;
+}
+
+const within = (seconds: number): Deadline => new Deadline(clock, seconds * 1000);
+const asked = { prompt: 'a cat', seed: 7 };
+
+/** The first requests for pictures go wrong, each as it is said. */
+function faulty(stub: StubImages, ...faults: readonly Fault[]): void {
+  stub.fault = ({ path, earlier }) => (path === '/v1/models' ? null : (faults[earlier] ?? null));
+}
+const always = (stub: StubImages, fault: Fault): void => void (stub.fault = () => fault);
+const replying = (body: (right: StubReply) => unknown): Fault => ({ kind: 'body', body });
+const holding = (b64_json: string): Fault => replying(() => ({ created: 0, data: [{ b64_json }] }));
+const status = (code: number, body?: unknown): Fault => ({ kind: 'status', status: code, body });
+
+function shown(answered: Answered): string {
+  if ('refused' in answered) throw new Error(`refused: ${answered.refused}`);
+  return digestIn(answered.picture);
+}
+
+async function failureOf(work: Promise<unknown>): Promise<string> {
+  const error: unknown = await work.then(
+    () => null,
+    (found: unknown) => found,
+  );
+  if (!(error instanceof EndpointError)) throw new Error(`no EndpointError: ${String(error)}`);
+  return error.toText().replace(/127\.0\.0\.1:\d+/g, 'HOST');
+}
+
+describe('a picture', () => {
+  it('is that of its prompt and seed, in the size that was asked for', async () => {
+    const stub = await started({ apiKey: 'a-key-of-the-server' });
+    const client = clientOf(`${stub.url}/v1/`, {
+      apiKey: 'a-key-of-the-server',
+      settings: { negative_prompt: 'dogs', num_inference_steps: 20, extra: { true_cfg_scale: 4 } },
+    });
+    const answered = await client.draw(asked, within(60));
+    expect(shown(answered)).toBe(digestOf('a cat', 7));
+    expect(answered).toMatchObject({ picture: { width: 16, height: 24 }, revised: null });
+    expect(stub.asked.map(({ fields }) => fields)).toEqual([
+      {
+        model: 'stub-image',
+        prompt: 'a cat',
+        n: 1,
+        size: '16x24',
+        negative_prompt: 'dogs',
+        num_inference_steps: 20,
+        response_format: 'b64_json',
+        seed: 7,
+        true_cfg_scale: 4,
+      },
+    ]);
+  });
+
+  it('is made of another one where there is a source', async () => {
+    const stub = await started();
+    const source = await encodePng(pictureOf(digestOf('source', 0), 16, 24));
+    const answered = await clientOf(stub.url).draw({ prompt: 'make it red', seed: 3, source }, within(60));
+    expect(stub.asked[0]).toMatchObject({ path: '/v1/images/edits', source: sha256(source) });
+    expect(shown(answered)).toBe(digestOf('make it red', 3, sha256(source)));
+  });
+
+  it('may have another prompt than the one that was asked for, which is said', async () => {
+    const stub = await started();
+    always(
+      stub,
+      replying(({ data: [entry] }) => ({ data: [{ ...entry, revised_prompt: 'A fine cat' }] })),
+    );
+    expect(await clientOf(stub.url).draw(asked, within(60))).toMatchObject({ revised: 'A fine cat' });
+  });
+
+  it('comes from hosted models, too, without the fields that they refuse', async () => {
+    const stub = await started({ kind: 'hosted' });
+    const notes: string[] = [];
+    const client = clientOf(stub.url, { onNote: (note) => notes.push(note) });
+    expect(shown(await client.draw(asked, within(60)))).toBe(digestOf('a cat', null));
+    expect(shown(await client.draw({ prompt: 'a dog', seed: 1 }, within(60)))).toBe(digestOf('a dog', null));
+    expect(notes).toEqual([
+      'the images server does not take response_format: it is left out',
+      'the images server takes no seed: the same prompt gives another picture each time it is asked',
+    ]);
+    // What was refused once is not sent again.
+    expect(stub.asked).toHaveLength(4);
+  });
+
+  it('comes from the server that is there', async () => {
+    const [gone, stub] = [await started(), await started()];
+    const { url } = gone;
+    await gone.close();
+    const client = clientOf([url, stub.url]);
+    for (let seed = 0; seed < 4; seed++) {
+      expect(shown(await client.draw({ prompt: 'a cat', seed }, within(60)))).toBe(digestOf('a cat', seed));
+    }
+  });
+
+  it('is waited for while the server is away, and that is said', async () => {
+    const gone = await started();
+    const { port, url } = gone;
+    await gone.close();
+    const said: string[] = [];
+    const client = clientOf(url, {
+      onWaiting: (found, waitedS) => said.push(`${waitedS} s: ${found.replace(/127\.0\.0\.1:\d+/g, 'HOST')}`),
+      onBack: () => said.push('back'),
+    });
+    const drawn = client.draw(asked, within(600));
+    await new Promise((resolve) => setTimeout(resolve, 300));
+    await started({ port });
+    expect(shown(await drawn)).toBe(digestOf('a cat', 7));
+    expect(said[0]).toMatch(/^\d+ s: http:\/\/HOST\/v1: connect ECONNREFUSED HOST$/);
+    expect(said.at(-1)).toBe('back');
+  });
+});
+
+const passing: Readonly<Record<string, Fault>> = {
+  'an error of the server': status(500),
+  'too much to do': { kind: 'status', status: 429, retryAfter: '2' },
+  'not ready': status(503),
+  'a stall': { kind: 'stall' },
+  'a connection that breaks': { kind: 'cut' },
+  'half a reply': { kind: 'half' },
+  'broken JSON': replying(() => '{"data": ['),
+};
+
+describe('what goes wrong once', () => {
+  it.each(Object.entries(passing))('%s is asked again', async (_name, fault) => {
+    const stub = await started();
+    faulty(stub, fault);
+    const client = clientOf(stub.url, { settings: { timeout_s: 20 } });
+    expect(shown(await client.draw(asked, within(120)))).toBe(digestOf('a cat', 7));
+    expect(stub.asked).toHaveLength(2);
+  });
+});
+
+describe('what goes wrong each time', () => {
+  it('is one clear message', async () => {
+    const huge = await bomb(60_000, 60_000);
+    const wide = Buffer.from(await encodePng(pictureOf(digestOf('', 0), 24, 16))).toString('base64');
+    const cut = wide.slice(0, 80);
+    const faults: Readonly<Record<string, Fault>> = {
+      error: status(500, { error: { message: 'CUDA out of memory' } }),
+      'no data': replying(() => ({ created: 0 })),
+      'no picture': replying(() => ({ created: 0, data: [] })),
+      'an empty picture': holding(''),
+      'two pictures': replying(({ data }) => ({ created: 0, data: [...data, ...data] })),
+      'an address': replying(() => ({ created: 0, data: [{ url: 'http://elsewhere/1.png' }] })),
+      'another size': holding(wide),
+      'a bomb': holding(huge),
+      'no base64': holding('not base64!'),
+      'no picture in it': holding(Buffer.from('<svg/>').toString('base64')),
+      'a picture that ends early': holding(cut),
+      text: replying(() => '"a cat, drawn"'),
+    };
+    const found: Record<string, string> = {};
+    for (const [name, fault] of Object.entries(faults)) {
+      const stub = await started();
+      always(stub, fault);
+      const client = clientOf(stub.url, { settings: { max_attempts: 2 } });
+      [found[name]] = (await failureOf(client.draw(asked, within(600)))).split('\n');
+      expect(stub.asked, name).toHaveLength(2);
+    }
+    expect(found).toMatchInlineSnapshot(`
+      {
+        "a bomb": "http://HOST/v1: the images server gives no picture: it answered with a picture of 3600000000 pixels; 16x24 were asked for",
+        "a picture that ends early": "http://HOST/v1: the images server gives no picture: it answered with what is no picture: cannot decode the image (vipspng: libpng read error)",
+        "an address": "http://HOST/v1: the images server gives no picture: it answered with a picture's address (url), and not with the picture (b64_json), which was asked for",
+        "an empty picture": "http://HOST/v1: the images server gives no picture: it answered with no picture",
+        "another size": "http://HOST/v1: the images server gives no picture: it answered with a picture of 24x16 pixels; 16x24 were asked for",
+        "error": "http://HOST/v1: the images server gives no picture: HTTP 500 CUDA out of memory",
+        "no base64": "http://HOST/v1: the images server gives no picture: it answered with a picture that is no base64",
+        "no data": "http://HOST/v1: the images server gives no picture: it answered without data: "{"created":0}"",
+        "no picture": "http://HOST/v1: the images server gives no picture: it answered with no picture; one was asked for",
+        "no picture in it": "http://HOST/v1: the images server gives no picture: it answered with what is no picture: cannot decode the image: its bytes are not those of a PNG, JPEG or WebP file",
+        "text": "http://HOST/v1: the images server gives no picture: it answered with text instead of a picture: "a cat, drawn"",
+        "two pictures": "http://HOST/v1: the images server gives no picture: it answered with 2 pictures; one was asked for",
+      }
+    `);
+  });
+
+  it('is not asked again where settings or key are wrong, and what to do is said', async () => {
+    const stub = await started({ apiKey: 'a-key-of-the-server' });
+    expect(await failureOf(clientOf(stub.url).ready(within(60)))).toMatchInlineSnapshot(`
+      "http://HOST/v1: the images server gives no picture: HTTP 401 Incorrect API key provided
+        Export the key that it asks for (environment.api_key_env names the variable)."
+    `);
+    const open = await started();
+    expect(await failureOf(clientOf(open.url, { settings: { size: '4x4' } }).ready(within(60)))).toMatchInlineSnapshot(`
+      "http://HOST/v1: the images server gives no picture: HTTP 400 Invalid size 4x4
+        Check environment.served_model and environment.size, and the further fields that environment sends."
+    `);
+    expect(await failureOf(clientOf(open.url, { settings: { served_model: 'flux' } }).ready(within(60))))
+      .toMatchInlineSnapshot(`
+      "http://HOST/v1: the images server gives no picture: HTTP 404 The model 'flux' does not exist
+        Check the address (environment.base_url) and the model (environment.served_model)."
+    `);
+    expect(await failureOf(clientOf(open.url, { settings: { extra: { steps: 4 } } }).ready(within(60))))
+      .toMatchInlineSnapshot(`
+      "http://HOST/v1: the images server gives no picture: HTTP 400 Unknown parameter: 'steps'.
+        Check environment.served_model and environment.size, and the further fields that environment sends."
+    `);
+    expect(open.asked).toHaveLength(3);
+  });
+
+  it('ends with the time, and says what was found before', async () => {
+    const stub = await started();
+    always(stub, status(503, { detail: 'loading the model' }));
+    expect(await failureOf(clientOf(stub.url).draw(asked, within(10)))).toContain('HTTP 503 loading the model');
+  });
+});
+
+describe('a prompt that is refused', () => {
+  const policy = status(400, {
+    error: { message: 'Your request was rejected by the safety system.', code: 'content_policy_violation' },
+  });
+
+  it('is not asked again, and no picture stands for it', async () => {
+    const stub = await started();
+    always(stub, policy);
+    expect(await clientOf(stub.url).draw(asked, within(60))).toEqual({
+      refused: 'HTTP 400 Your request was rejected by the safety system.',
+    });
+    expect(stub.asked).toHaveLength(1);
+  });
+
+  it('is told from settings that are refused by the pictures that were drawn before', async () => {
+    const stub = await started();
+    const client = clientOf(stub.url);
+    faulty(stub, status(400, { detail: 'prompt is too long' }));
+    expect(await failureOf(client.draw(asked, within(60)))).toContain('HTTP 400 prompt is too long');
+    await client.ready(within(60));
+    stub.fault = () => status(400, { detail: 'prompt is too long' });
+    expect(await client.draw(asked, within(60))).toEqual({ refused: 'HTTP 400 prompt is too long' });
+  });
+});
+
+describe('a look at servers', () => {
+  it('finds one that has the model, or lists none', async () => {
+    const [open, bare] = [await started(), await started({ kind: 'bare' })];
+    expect(await clientOf([open.url, bare.url]).look(within(60))).toEqual([]);
+  });
+
+  it('says what is wrong with each', async () => {
+    const [other, gone, keyed] = [
+      await started({ model: 'flux' }),
+      await started(),
+      await started({ apiKey: 'secret-key' }),
+    ];
+    const { url } = gone;
+    await gone.close();
+    const found = await clientOf([other.url, url, keyed.url]).look(within(60));
+    expect(found.map((one) => one.replace(/127\.0\.0\.1:\d+/g, 'HOST'))).toMatchInlineSnapshot(`
+      [
+        "http://HOST/v1: it serves flux, and no model 'stub-image'",
+        "http://HOST/v1: connect ECONNREFUSED HOST",
+        "http://HOST/v1: HTTP 401 Incorrect API key provided",
+      ]
+    `);
+  });
+});

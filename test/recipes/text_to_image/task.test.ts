@@ -1,0 +1,65 @@
+import { mkdirSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { loadConfig } from '../../../src/config/load.js';
+import { DataError } from '../../../src/core/errors.js';
+import { encodePlainPng } from '../../../src/core/png.js';
+import { toUnit } from '../../../src/core/planes.js';
+import { openCaptioned } from '../../../src/data/captioned.js';
+import { pixelCodec } from '../../../src/environments/picture_codec.js';
+import { PictureWords } from '../../../src/environments/picture_words.js';
+import { CaptionedTask } from '../../../src/recipes/text_to_image/task.js';
+import { testFolders } from '../../support/folder.js';
+
+const newFolder = testFolders('captioned-task');
+const encoder = new PictureWords({ words: ['red'], length: 2 });
+
+async function open(rows: readonly object[], width = 16): Promise<CaptionedTask> {
+  const { settings } = await loadConfig({ file: 'configs/tiny_painter.jsonnet', env: {} });
+  const folder = join(newFolder(), 'pictures');
+  mkdirSync(folder);
+  const data = Uint8Array.from({ length: 3 * width * 16 }, (_, i) => (i * 7) % 256);
+  writeFileSync(join(folder, '0.png'), encodePlainPng({ width, height: 16, data }));
+  const list = join(folder, 'metadata.jsonl');
+  writeFileSync(list, rows.map((row) => `${JSON.stringify(row)}\n`).join(''));
+  const source = await openCaptioned(folder);
+  return new CaptionedTask(settings as never, pixelCodec, encoder, [source], [source]);
+}
+
+describe('captioned pictures', () => {
+  it('are what a model should leave, and what it is asked', async () => {
+    const task = await open([{ file_name: '0.png', text: 'Red thing' }]);
+    const prompt = await task.prompt(3);
+    expect(prompt).toMatchObject({ id: 'metadata.jsonl:1', instruction: 'Red thing', flow: { rows: 4, columns: 4 } });
+    expect(prompt.flow.text).toEqual((await encoder.encode('red other')).text);
+    const wanted = await prompt.wanted();
+    expect(wanted.length).toBe(16 * 48);
+    // The first token's channels come one after the other: a row of four pixels each time.
+    const red = (x: number, y: number): number => toUnit((3 * (16 * y + x) * 7) % 256);
+    expect([...wanted.subarray(0, 8)]).toEqual(
+      [0, 1, 2, 3]
+        .flatMap((x) => red(x, 0))
+        .concat([0, 1, 2, 3].map((x) => red(x, 1)))
+        .map(Math.fround),
+    );
+    expect(await (await task.promptAt(task.heldOut[0].source, 0)).wanted()).toBe(wanted);
+    expect(task.predictsSample).toBe(true);
+  });
+
+  it('of another size are brought to that of the settings', async () => {
+    const task = await open([{ file_name: '0.png', text: 'wide' }], 40);
+    expect((await (await task.prompt(0)).wanted()).length).toBe(16 * 48);
+  });
+
+  it.each([
+    [{ file_name: '0.png', text: ' ' }, /no picture with a caption/],
+    [{ text: 'a cat' }, /no picture with a caption/],
+    [{ file_name: 'gone.png', text: 'a cat' }, /cannot read .*gone\.png \(ENOENT\)/],
+  ])('that are not there are refused by their row: %j', async (row, message) => {
+    const task = await open([row]);
+    const read = async (): Promise<unknown> => (await task.prompt(0)).wanted();
+    await expect(read()).rejects.toThrow(DataError);
+    await expect(read()).rejects.toThrow(message);
+    await expect(read()).rejects.toMatchObject({ where: expect.stringMatching(/metadata\.jsonl:1$/) as string });
+  });
+});

@@ -1,0 +1,42 @@
+import { describe, expect, it } from 'vitest';
+import { clipTokenizerJson } from '../../../../src/rewards/terms/clip/byte_pairs.js';
+import { ClipTokenizer } from '../../../../src/rewards/terms/clip/tokenizer.js';
+import { captionVocabulary, drawCaption } from '../../../../src/tiny/world/words.js';
+
+const captions = Array.from({ length: 2000 }, (_, i) => drawCaption(1, 'train', i)).flatMap(({ prompt, expected }) => [
+  prompt,
+  expected,
+]);
+const CONTEXT = 24;
+
+function content(tokenizer: ClipTokenizer, text: string): number[] {
+  const { ids, mask } = tokenizer.encode(text);
+  const length = mask.reduce((sum, one) => sum + Number(one), 0);
+  return [...ids.subarray(1, length - 1)].map(Number);
+}
+
+describe('byte pairs that are learnt from captions', () => {
+  it('make every word of the captions one token of its own', () => {
+    const tokenizer = ClipTokenizer.parse(clipTokenizerJson(captions, 4096), CONTEXT, 'tokenizer.json');
+    const ids = captionVocabulary().map((word) => content(tokenizer, word));
+    expect(ids.every((one) => one.length === 1)).toBe(true);
+    expect(new Set(ids.flat()).size).toBe(captionVocabulary().length);
+    expect(content(tokenizer, 'a Crimson orb')).toEqual(
+      ['a', 'crimson', 'orb'].flatMap((word) => content(tokenizer, word)),
+    );
+  });
+
+  it('read any other text, too, byte by byte', () => {
+    const tokenizer = ClipTokenizer.parse(clipTokenizerJson(['a cat'], 4096), CONTEXT, 'tokenizer.json');
+    const { end } = tokenizer.marks;
+    const ids = content(tokenizer, 'Žluťoučký 猫!');
+    expect(ids.length).toBeGreaterThan(10);
+    expect(ids).not.toContain(end);
+    expect(Math.max(...ids)).toBeLessThan(tokenizer.size);
+  });
+
+  it('are as many as they may be, the most frequent first', () => {
+    const { model } = JSON.parse(clipTokenizerJson(['hat hat hot', 'hat'], 1)) as { model: { merges: unknown } };
+    expect(model.merges).toEqual([['a', 't</w>']]);
+  });
+});

@@ -1,0 +1,86 @@
+import { mkdirSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { captionedPixels, openCaptioned } from '../../src/data/captioned.js';
+import type { CheckpointContent } from '../../src/models/files.js';
+import { cosine, ClipModel } from '../../src/rewards/terms/clip/model.js';
+import { clipInit } from '../../src/schema/model.js';
+import { optimizer } from '../../src/schema/training.js';
+import { makeTinyCaptioned, tinyCaptioned } from '../../src/tiny/world/captioned.js';
+import { ContrastiveTraining } from '../../src/train/contrastive.js';
+import { testFolders } from '../support/folder.js';
+
+const folders = testFolders('contrastive');
+const tower = { hidden_size: 16, intermediate_size: 32, num_hidden_layers: 1, num_attention_heads: 2 };
+const BATCH = 16;
+
+async function open(root: string, checkpoint: string | null = null): Promise<ContrastiveTraining> {
+  const options = { seed: 1, sizes: { train: 64, validation: 16 } };
+  await makeTinyCaptioned(root, options);
+  const place = join(tinyCaptioned(root, options)!, 'captioned');
+  const source = (file: string) => openCaptioned(join(place, file));
+  return ContrastiveTraining.open({
+    seed: 5,
+    init: clipInit.parse({
+      projection_dim: 12,
+      text_config: { ...tower, max_position_embeddings: 20 },
+      vision_config: { ...tower, image_size: 16, patch_size: 8 },
+    }),
+    optimizer: optimizer.parse({ learning_rate: 3e-3 }),
+    schedule: { learningRate: 3e-3, warmupSteps: 0, schedule: 'constant' },
+    matchedCosine: 0.36,
+    sft: { batch_size: BATCH, patience: null, min_delta: 0 },
+    data: {
+      train: [await source('train/plain.jsonl'), await source('train/odd.jsonl')],
+      coefficients: [],
+      validation: [await source('validation/odd.jsonl')],
+    },
+    validation: { prompts: 16 },
+    session: { threads: 1 },
+    checkpoint,
+  });
+}
+
+function write(folder: string, files: Readonly<Record<string, CheckpointContent>>): void {
+  mkdirSync(folder);
+  for (const [name, content] of Object.entries(files)) {
+    const pieces = typeof content === 'string' || content instanceof Uint8Array ? [content] : content;
+    writeFileSync(join(folder, name), Buffer.concat(pieces.map((piece) => Buffer.from(piece as Uint8Array))));
+  }
+}
+
+describe('training of CLIP', () => {
+  it('learns which belong together, goes on from a checkpoint to the same bits, and writes what the reward reads', async () => {
+    const root = folders();
+    const training = await open(root);
+    const losses: number[] = [];
+    for (let iteration = 1; iteration <= 12; iteration++) {
+      losses.push((await training.step(iteration))['policy/loss']);
+    }
+    const folder = join(folders(), 'model');
+    write(folder, training.files(12));
+    const resumed = await open(root, folder);
+    expect(resumed.checksum()).toBe(training.checksum());
+    for (const one of [training, resumed]) await one.step(13);
+    expect(resumed.checksum()).toBe(training.checksum());
+    expect(losses.slice(-3).reduce((a, b) => a + b)).toBeLessThan(losses.slice(0, 3).reduce((a, b) => a + b) - 0.5);
+    const { 'validation/matched_cosine': matched } = await resumed.evaluate(12);
+    await training.dispose();
+
+    // The mean over the held-out pairs, which are one batch, by the files that were written a step before.
+    const model = await ClipModel.open(folder);
+    const options = { seed: 1, sizes: { train: 64, validation: 16 } };
+    const held = await openCaptioned(join(tinyCaptioned(root, options)!, 'captioned/validation/odd.jsonl'));
+    let sum = 0;
+    for (let i = 0; i < BATCH; i++) {
+      const sample = held.read(i);
+      const text = await model.textEmbedding(sample.text);
+      sum += cosine(await model.imageEmbedding(await captionedPixels(sample)), text);
+    }
+    const before = await open(root, folder);
+    expect(sum / BATCH).toBeCloseTo((await before.evaluate(12))['validation/matched_cosine'], 5);
+    expect(matched).not.toBeCloseTo(sum / BATCH, 5);
+    for (const one of [resumed, before]) await one.dispose();
+    await model.close();
+  });
+});

@@ -1,0 +1,230 @@
+import { existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { afterEach, describe, expect, it } from 'vitest';
+import { EndpointError } from '../../src/core/errors.js';
+import { RandomStream } from '../../src/core/random.js';
+import type { ImageModel, MadePicture, PictureRequest } from '../../src/environments/image_model.js';
+import { Abandoned } from '../../src/group/lead.js';
+import { soloGroup, type ProcessGroup } from '../../src/group/process_group.js';
+import { RunPaths } from '../../src/run/paths.js';
+import { imagesApi } from '../../src/schema/images_api.js';
+import { openImagesServer, openStoredPictures } from '../../src/train/images_elsewhere.js';
+import {
+  bomb,
+  digestIn,
+  digestOf,
+  StubImages,
+  type Fault,
+  type StubOptions,
+} from '../environments/images_api/stub_images.js';
+import { fastClock } from '../rewards/judge/stub_judge.js';
+import { testFolders } from '../support/folder.js';
+import { onRanks } from './groups.js';
+
+const folder = testFolders('pictures');
+/** A second passes in fifty milliseconds. */
+const clock = fastClock(20);
+const closers: (() => Promise<void>)[] = [];
+afterEach(async () => {
+  for (const close of closers.splice(0)) await close();
+});
+
+async function started(options: StubOptions = {}): Promise<StubImages> {
+  const stub = await StubImages.start(options);
+  closers.push(() => stub.close());
+  return stub;
+}
+
+interface Opening {
+  readonly group?: ProcessGroup;
+  readonly stop?: AbortSignal;
+  readonly settings?: object;
+  readonly lines?: string[];
+  readonly states?: unknown[];
+}
+
+/** The pictures of the run `one` in a folder. */
+function opened(
+  base_exp_dir: string,
+  base_url: string | readonly string[],
+  opening: Opening = {},
+): Promise<ImageModel> {
+  const { group = soloGroup(), stop = new AbortController().signal, settings, lines = [], states = [] } = opening;
+  const logger = { warn: (line: string) => lines.push(line), info: (line: string) => lines.push(line) } as never;
+  return openImagesServer({ run_name: 'one', base_exp_dir }, settingsOf(base_url, settings), {
+    group,
+    stop,
+    checkpoint: null,
+    handle:
+      group.rank > 0
+        ? null
+        : { paths: new RunPaths(base_exp_dir, 'one'), setState: (state) => void states.push(state) },
+    log: { logger },
+    clock,
+  });
+}
+function settingsOf(base_url: string | readonly string[], settings: object = {}) {
+  const given = { type: 'images_api', base_url, served_model: 'stub-image', size: '16x16', timeout_s: 60, ...settings };
+  return imagesApi.parse(given);
+}
+
+function requestsOf(iteration: number, count: number): PictureRequest[] {
+  return Array.from({ length: count }, (_, i) => ({
+    key: `${iteration}/${Math.floor(i / 4)}/${i % 4}`,
+    prompt: `prompt ${Math.floor(i / 2)}`,
+    seed: 100 * iteration + i,
+  }));
+}
+
+function shown(made: readonly MadePicture[]): string[] {
+  return made.map((one) => (one.kind === 'made' ? digestIn(one.image) : one.detail));
+}
+const expected = (requests: readonly PictureRequest[], salt = ''): string[] =>
+  requests.map(({ prompt, seed }) => digestOf(prompt, seed, null, salt));
+
+const stored = (dir: string): string[] =>
+  readFileSync(new RunPaths(dir, 'one').pictures, 'utf8').split('\n').slice(0, -1);
+
+describe("a run's pictures from a server", () => {
+  it('with 30 % of its replies faulted belong to their prompts, and none is invented or lost', async () => {
+    const stub = await started();
+    const dir = folder();
+    const random = new RandomStream('faults', 1);
+    const huge = await bomb(30_000, 30_000);
+    const other = digestOf('another prompt', 0);
+    const faults: readonly Fault[] = [
+      { kind: 'status', status: 500 },
+      { kind: 'status', status: 503 },
+      { kind: 'status', status: 429 },
+      { kind: 'stall' },
+      { kind: 'cut' },
+      { kind: 'half' },
+      { kind: 'body', body: () => ({ created: 0, data: [] }) },
+      { kind: 'body', body: () => ({ created: 0, data: [{ b64_json: huge }] }) },
+      { kind: 'body', body: () => ({ created: 0, data: [{ url: `http://elsewhere/${other}.png` }] }) },
+      { kind: 'body', body: ({ data }) => ({ created: 0, data: [...data, ...data] }) },
+    ];
+    let faulted = 0;
+    stub.fault = () => (random.uniform() < 0.3 ? faults[faulted++ % faults.length] : null);
+    const images = await opened(dir, stub.url, { settings: { concurrency: 16 } });
+    const requests = requestsOf(1, 96);
+    const made = await images.generate(requests);
+    await images.close();
+    expect(faulted).toBeGreaterThan(20);
+    expect(shown(made)).toEqual(expected(requests));
+    expect(stored(dir)).toHaveLength(96);
+    expect(stub.peak).toBeLessThanOrEqual(16);
+  }, 60_000);
+
+  it('are found again by a run that goes on, which asks for the others alone', async () => {
+    const stub = await started();
+    const dir = folder();
+    const requests = requestsOf(1, 12);
+    const first = await opened(dir, stub.url);
+    await first.generate(requests.slice(0, 8));
+    await first.close();
+    expect(stub.asked).toHaveLength(9);
+
+    // Killed in the middle of a line; what answers from then on draws otherwise.
+    const paths = new RunPaths(dir, 'one');
+    writeFileSync(paths.pictures, readFileSync(paths.pictures).subarray(0, -20));
+    const salted = await started({ salt: 'other' });
+    const second = await opened(dir, salted.url);
+    const made = shown(await second.generate(requests));
+    await second.close();
+    expect(made.slice(0, 7)).toEqual(expected(requests.slice(0, 7)));
+    expect(made.slice(7)).toEqual(expected(requests.slice(7), 'other'));
+    expect(salted.asked).toHaveLength(5);
+
+    // A file that is gone or broken is asked for again, and so is another prompt in the same place.
+    const [gone, broken] = stored(dir).map((line) => (JSON.parse(line) as { picture: string }).picture);
+    rmSync(paths.media(gone));
+    writeFileSync(paths.media(broken), 'no picture');
+    const third = await opened(dir, salted.url);
+    const changed = { ...requests[11], prompt: 'another one' };
+    const again = shown(await third.generate([...requests.slice(0, 11), changed]));
+    await third.close();
+    expect(again[0]).toBe(expected(requests.slice(0, 1), 'other')[0]);
+    expect(again.slice(2, 7)).toEqual(expected(requests.slice(2, 7)));
+    expect(again[11]).toBe(expected([changed], 'other')[0]);
+    expect(salted.asked).toHaveLength(5 + 3);
+    expect(readdirSync(paths.mediaDir).every((name) => name.endsWith('.png'))).toBe(true);
+  });
+
+  it('are kept by rank 0, whoever asked for them', async () => {
+    const stub = await started();
+    const dir = folder();
+    const requests = requestsOf(1, 10);
+    const made = await onRanks(2, async (group) => {
+      const images = await opened(dir, stub.url, { group });
+      const own = await images.generate(group.rank === 0 ? requests.slice(0, 4) : requests.slice(4));
+      await images.keep?.();
+      await images.close();
+      return shown(own);
+    });
+    expect(made.flat()).toEqual(expected(requests));
+    const keys = stored(dir).map((line) => (JSON.parse(line) as { key: string }).key);
+    expect(keys.sort()).toEqual(requests.map(({ key }) => key).sort());
+
+    const before = stub.asked.length;
+    const offline = openStoredPictures({ run_name: 'one', base_exp_dir: dir }, settingsOf('http://127.0.0.1:9'));
+    expect(shown(await offline.generate(requests))).toEqual(expected(requests));
+    expect(await offline.generate([{ ...requests[0], seed: 5 }])).toMatchObject([
+      { kind: 'unavailable', reason: 'empty' },
+    ]);
+    await offline.close();
+    expect(stub.asked).toHaveLength(before);
+  });
+
+  it('that the server refuses are none, and that is stored, too', async () => {
+    const stub = await started();
+    const dir = folder();
+    stub.fault = ({ fields }) =>
+      fields['prompt'] === 'prompt 0'
+        ? { kind: 'status', status: 400, body: { error: { message: 'refused', code: 'moderation_blocked' } } }
+        : null;
+    const requests = requestsOf(1, 3);
+    for (const wanted of [4, 4]) {
+      const images = await opened(dir, stub.url);
+      expect(await images.generate(requests)).toMatchObject([
+        { kind: 'unavailable', reason: 'refused', detail: 'HTTP 400 refused' },
+        { kind: 'unavailable', reason: 'refused' },
+        { kind: 'made' },
+      ]);
+      await images.close();
+      expect(stub.asked).toHaveLength(wanted);
+    }
+  });
+});
+
+describe('a run whose images server', () => {
+  it('refuses its settings does not begin', async () => {
+    const stub = await started();
+    const dir = folder();
+    await expect(opened(dir, stub.url, { settings: { size: '4x4' } })).rejects.toThrow('HTTP 400 Invalid size 4x4');
+    expect(existsSync(new RunPaths(dir, 'one').mediaDir)).toBe(false);
+  });
+
+  it('is away waits, says so, and gives up', async () => {
+    const gone = await started();
+    const { url } = gone;
+    await gone.close();
+    const [lines, states]: [string[], unknown[]] = [[], []];
+    const opening = opened(folder(), url, { settings: { max_wait_s: 20 }, lines, states });
+    await expect(opening).rejects.toThrow(EndpointError);
+    expect(lines.join('\n')).toMatch(
+      /^waiting for the images server \(\d+ s\): http:\/\/127\.0\.0\.1:\d+\/v1: connect ECONN/,
+    );
+    expect(states).toMatchObject([{ state: 'waiting' }]);
+  });
+
+  it('is away when the run is asked to stop is not waited for', async () => {
+    const stub = await started();
+    const stop = new AbortController();
+    const images = await opened(folder(), stub.url, { stop: stop.signal });
+    stub.fault = () => ({ kind: 'status', status: 503 });
+    const asking = images.generate(requestsOf(1, 4));
+    setTimeout(() => stop.abort(), 50);
+    await expect(asking).rejects.toThrow(Abandoned);
+    await images.close();
+  });
+});
