@@ -1,8 +1,16 @@
 /** What recipes share whose policy is a decoder that writes tokens: its settings, and what others must know of it. */
-import type { z } from 'zod';
+import { z } from 'zod';
 import type { FlowGrpoSettings, GrpoSettings, WordsSftSettings } from '../schema/algorithm.js';
-import { positiveInteger, result } from '../schema/mark.js';
-import { decoderInit, engine, lora, modelReference, type ModelReference } from '../schema/model.js';
+import { positiveInteger, result, section } from '../schema/mark.js';
+import {
+  decoderInit,
+  engine,
+  lora,
+  modelReference,
+  trainedParts,
+  visionInit,
+  type ModelReference,
+} from '../schema/model.js';
 import type { TrainedSettings } from '../schema/run.js';
 import type { RolloutSettings } from '../schema/training.js';
 import { lossColumns, rewardColumns } from './columns.js';
@@ -33,6 +41,36 @@ export const decoderFields = {
   model_context_size: result('Longest sequence of prompt and answer, in tokens.', positiveInteger.default(4096)),
   engine,
 };
+
+const limits = (what: string, least: number, most: number) =>
+  z
+    .strictObject({
+      min_pixels: result(`Least pixels of ${what} after it was resized.`, positiveInteger.default(least)),
+      max_pixels: result(`Most pixels of ${what} after it was resized.`, positiveInteger.default(most)),
+    })
+    .prefault({});
+
+/** A decoder that sees: where it starts, what of it is trained, and how large pictures are shown. */
+export const seeingFields = {
+  ...decoderFields,
+  init: decoderInit
+    .extend({ vision: visionInit })
+    .nullable()
+    .default(null)
+    .meta({ description: 'The architecture where policy.model is null.' }),
+  train: trainedParts,
+  pixels: section(
+    'How large pictures are shown.',
+    z
+      .strictObject({
+        image: limits('an image', 28 * 28 * 16, 28 * 28 * 576),
+        video: limits('a frame of a video', 28 * 28 * 4, 28 * 28 * 32),
+      })
+      .prefault({}),
+  ),
+};
+
+export type SeeingSettings = z.output<z.ZodObject<typeof seeingFields>>;
 
 export type DecoderSettings = z.output<z.ZodObject<typeof decoderFields>>;
 
