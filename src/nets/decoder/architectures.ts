@@ -321,6 +321,8 @@ export function seeingJson({ vision, mrope_section, ...config }: SeeingConfig): 
       model_type: `${family}_text`,
       ...{ vocab_size, hidden_size, intermediate_size, num_hidden_layers, num_attention_heads, num_key_value_heads },
       ...{ rms_norm_eps, hidden_act: 'silu', max_position_embeddings: MADE_FOR_POSITIONS, use_sliding_window: false },
+      bos_token_id: null,
+      eos_token_id: null,
       rope_parameters: { rope_type: 'default', rope_theta, mrope_section },
     },
     vision_config: visionJson(vision),
