@@ -5,7 +5,7 @@ import { readConfig } from '../models/files.js';
 import { innerWidth, velocityWidth, type FlowTransformerConfig } from '../nets/flow/config.js';
 import { rootOf } from '../policies/adapter_files.js';
 import { describeFlowModel } from '../policies/flow/load.js';
-import { describeModel } from '../policies/tokens/adapter.js';
+import { describeModel, readableParts } from '../policies/tokens/adapter.js';
 import { cachedSnapshot } from '../models/hub/cache.js';
 import type { FlowModelShape, ModelShape, ShapeOf } from '../recipes/recipe.js';
 import { isTrainable, recipeOf } from '../recipes/settings.js';
@@ -99,7 +99,7 @@ export function shapesOf(runs: ReadonlyMap<string, RunSettings>): ShapeOf {
 function shapeOfFolder(folder: string): ModelShape | null {
   try {
     const isFlow = '_class_name' in readConfig<object>(rootOf(folder));
-    return isFlow ? flowShape(describeFlowModel(folder)) : describeModel(folder);
+    return isFlow ? flowShape(describeFlowModel(folder)) : describeModel(folder, readableParts(folder));
   } catch (error) {
     if (error instanceof EditrlError) return null;
     throw error;

@@ -139,7 +139,7 @@ function write(policy: TokenPolicy): string {
 describe('a policy that sees', () => {
   it('learns what pictures show from labels, and then from rewards', async () => {
     const policy = policyOf(made());
-    await teach(policy, 6);
+    await teach(policy, 3);
     const start = await accuracy(policy);
     for (let step = 0; step < 15; step++) {
       const asked = questions(5000 + step, 12);
@@ -159,7 +159,6 @@ describe('a policy that sees', () => {
     }
     const after = await accuracy(policy);
     await policy.dispose();
-    console.info({ start, after });
     expect(after).toBeGreaterThan(start + 0.1);
     expect(after).toBeGreaterThan(0.8);
   });
