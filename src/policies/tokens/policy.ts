@@ -26,6 +26,7 @@ import {
 } from '../adapter_files.js';
 import { isAdapted, peftNames, referenceWeights } from './adapter.js';
 import { eyesOf, type Eyes } from './eyes.js';
+import { Reader, type HiddenStates, type ToRead } from './hidden_states.js';
 import { frozenWeights, trainedWeights, type PolicyModel } from './model.js';
 import type { SamplerElsewhere } from './elsewhere.js';
 import { adapterFolder } from './vllm/folder.js';
@@ -53,6 +54,7 @@ export class TokenPolicy<P extends TokenPrompt = TokenPrompt> implements Policy<
   readonly #learner: Learner;
   readonly #trained: TrainedWeights;
   readonly #eyes: Eyes | null;
+  readonly #reader: Reader;
   readonly #reference: Weights | null;
   #elsewhere: SamplerElsewhere<P> | null = null;
   /** Which weights are sampled from elsewhere. */
@@ -68,6 +70,7 @@ export class TokenPolicy<P extends TokenPrompt = TokenPrompt> implements Policy<
     // What frozen parts make of a picture is the same whoever reads it.
     this.#eyes = eyesOf(model, sessions.learning);
     const eyes = this.#eyes;
+    this.#reader = new Reader(model, { session: sessions.learning, eyes });
     this.#sampler = new Sampler(model, { ...options, session: sessions.sampling, eyes });
     this.#learner = new Learner(model, { ...learner, separateVocabularies, session: sessions.learning, peers, eyes });
     this.capabilities = {
@@ -129,6 +132,11 @@ export class TokenPolicy<P extends TokenPrompt = TokenPrompt> implements Policy<
     });
   }
 
+  /** What the model makes of prompts and their answers; see hidden_states.ts. */
+  read(items: readonly ToRead[], of: WeightsOf, among?: readonly ToRead[]): Promise<HiddenStates[]> {
+    return this.#reader.read(items, this.#weights(of), among);
+  }
+
   learn(lessons: readonly TokenLesson[], loss: LossSpec, among?: readonly TokenGroup[]): Promise<LearnReport> {
     return this.#learner.learn(lessons, loss, among);
   }
@@ -162,7 +170,12 @@ export class TokenPolicy<P extends TokenPrompt = TokenPrompt> implements Policy<
   }
 
   async dispose(): Promise<void> {
-    await Promise.all([this.#sampler.dispose(), this.#learner.dispose(), this.#elsewhere?.dispose()]);
+    await Promise.all([
+      this.#sampler.dispose(),
+      this.#learner.dispose(),
+      this.#reader.dispose(),
+      this.#elsewhere?.dispose(),
+    ]);
     await this.#eyes?.dispose();
   }
 
