@@ -1,8 +1,9 @@
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, vi } from 'vitest';
 import { RandomStream } from '../../src/core/random.js';
 import type { RgbImage } from '../../src/core/png.js';
+import { Session } from '../../src/engines/onnx/session.js';
 import { withPictures } from '../../src/models/pictures/placeholders.js';
 import { openPictureProcessor, plainProcessor } from '../../src/models/pictures/processor.js';
 import { describeDecoder } from '../../src/nets/decoder/files.js';
@@ -219,6 +220,43 @@ describe('a policy that sees', () => {
     await policy.dispose();
     await merged.dispose();
   });
+
+  it('encodes a picture once, for all answers to it and all that is computed of them', async () => {
+    const run = vi.spyOn(Session.prototype, 'run');
+    const policy = policyOf(made({ mm_vision: false, mm_mlp: true, mm_llm: true }));
+    const asked = questions(1, 3).map(({ prompt }) => prompt);
+    const answers = await sample(policy, asked, 1, 4);
+    const groups = asked.map((prompt, p) => ({ prompt, answers: answers[p] }));
+    await policy.statistics(groups, 'reference');
+    const lessons = groups.map((group) => ({ ...group, targets: group.answers.map(({ ids }) => target(1, 1)(ids)) }));
+    await policy.learn(lessons, { policy: 'likelihood' });
+    await policy.dispose();
+    const encoded = run.mock.calls.filter(([feeds]) => 'pixels' in feeds);
+    run.mockRestore();
+    expect(encoded).toHaveLength(asked.length);
+  });
+
+  it.each([true, false])(
+    'gives a prompt the same answers whatever else is in its chunk (encoder trains: %s)',
+    async (mm_vision) => {
+      const policy = policyOf(made({ mm_vision, mm_mlp: true, mm_llm: true }));
+      const asked = questions(1, 3).map(({ prompt }) => prompt);
+      const how = { maxTokens: 3, temperature: 1, topP: 1, topK: -1, logProbTemperature: 1 };
+      const shared = { among: asked, answersPerPrompt: 2, how, weights: 'current' as const };
+      const together = await policy.sample({
+        ...shared,
+        prompts: asked,
+        random: (p, g) => new RandomStream(5, 'answer', p, g),
+      });
+      const apart = await policy.sample({
+        ...shared,
+        prompts: [asked[2]],
+        random: (_p, g) => new RandomStream(5, 'answer', 2, g),
+      });
+      await policy.dispose();
+      expect(apart[0]).toEqual(together[2]);
+    },
+  );
 
   it('is refused where the folder holds a model without eyes', () => {
     const path = folder();

@@ -100,7 +100,8 @@ export function initSeeingPolicy<P extends TokenPrompt>(
   seed: number,
   { init: eyes, parts, tokens, processor }: FreshEyes,
 ): PolicyModel<P> {
-  const { initializer_range, embedding_std, head_dim: _, ...rest } = init;
+  const { initializer_range, embedding_std, ...rest } = init;
+  // Qwen's models read no head_dim.
   const head_dim = rest.hidden_size / rest.num_attention_heads;
   const { depth, hidden_size: width, intermediate_size: inner, window_size, fullatt_block_indexes, ...sizes } = eyes;
   const whole = sizes.patch_size * sizes.spatial_merge_size * LARGEST_SIDE;

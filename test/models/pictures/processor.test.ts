@@ -78,8 +78,9 @@ describe('a processor', () => {
 
   it('is read from its file, as old files and as newer ones say it', () => {
     const path = folder();
-    for (const [name, text] of Object.entries(processorFilesOf(processor.settings)))
+    for (const [name, text] of Object.entries(processorFilesOf(processor.settings))) {
       writeFileSync(join(path, name), text);
+    }
     expect(openPictureProcessor(path).settings).toEqual(processor.settings);
     writeFileSync(join(path, PROCESSOR_FILE), JSON.stringify({ size: { shortest_edge: 100, longest_edge: 200 } }));
     writeFileSync(join(path, VIDEO_PROCESSOR_FILE), JSON.stringify({ max_pixels: 300 }));
