@@ -2,7 +2,7 @@
  * Adapters over frozen weights in files: `adapter_config.json`, which names the base that they stand on, and `adapter_model.safetensors`. LoRA
  * is as PEFT has it; an IP-Adapter is a kind of this program's own, under the names that diffusers has for its layers.
  */
-import { existsSync, readFileSync } from 'node:fs';
+import { existsSync, readFileSync, statSync } from 'node:fs';
 import { join, sep } from 'node:path';
 import { z } from 'zod';
 import { digestOfFileSync } from '../core/digest.js';
@@ -152,6 +152,7 @@ export function readAdapterConfig(folder: string): {
   if (found.kind !== 'lora') {
     throw new CheckpointError('this is an IP-Adapter, and LoRA is expected', {
       where: join(folder, ADAPTER_CONFIG_FILE),
+      next: 'Name a language model, or a LoRA adapter of one.',
     });
   }
   return { lora: found.lora, base: found.base, baseDigest: recordedBase(folder) };
@@ -178,8 +179,15 @@ export function digestOfWeights(folder: string): string {
 
 /** The Hub's cache calls a large file by its digest, which was looked at when it was fetched: it need not be read again. */
 function digestOf(path: string): string {
-  return blobDigest(path) ?? digestOfFileSync(path);
+  const { mtimeMs, size } = statSync(path);
+  const key = `${path} ${mtimeMs} ${size}`;
+  const found = digests.get(key) ?? blobDigest(path) ?? digestOfFileSync(path);
+  digests.set(key, found);
+  return found;
 }
+
+/** Of files that this process has read: a chain of adapters asks for its bases at each of its levels. */
+const digests = new Map<string, string>();
 
 /**
  * The folder of an adapter's base: where the file says, or, of a checkpoint whose folder of runs was moved, the run beside its own; or the Hub's

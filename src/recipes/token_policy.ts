@@ -24,7 +24,7 @@ import {
   visionActivations,
   type MicroBatch,
 } from './memory.js';
-import type { DecoderShape, FlowModelShape, ShapeOf, TrainedRecipe, VisionShape } from './recipe.js';
+import type { DecoderShape, ShapeOf, TrainedRecipe, VisionShape } from './recipe.js';
 import { samplerElsewhere } from './sampler.js';
 
 const allowedModels = 'a local path, {hub, revision} or {run, config}';
@@ -229,9 +229,5 @@ function decoderShape(
   shapeOf: ShapeOf,
 ): DecoderShape | null {
   const shape = init ?? (model === null ? null : shapeOf(model));
-  return shape === null || isFlow(shape) ? null : shape;
-}
-
-function isFlow(shape: object): shape is FlowModelShape {
-  return 'kind' in shape && shape.kind === 'flow';
+  return shape === null || 'kind' in shape ? null : shape;
 }

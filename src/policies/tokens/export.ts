@@ -48,7 +48,10 @@ const ofTraining: ReadonlySet<string> = new Set([
 
 /** In what form other programs load a checkpoint's model; null for a policy that is no language model. Raises CheckpointError where its description is no JSON. */
 export function formatOf(checkpoint: string): 'adapter' | 'merged' | null {
-  if (holdsAdapter(checkpoint)) return 'adapter';
+  if (holdsAdapter(checkpoint)) {
+    const { task_type: task } = readJson(join(checkpoint, ADAPTER_CONFIG_FILE)) as { readonly task_type?: unknown };
+    return task === 'CAUSAL_LM' ? 'adapter' : null;
+  }
   if (!existsSync(join(checkpoint, CONFIG_FILE))) return null;
   const config = readJson(join(checkpoint, CONFIG_FILE)) as object;
   return 'model_type' in config || ('num_hidden_layers' in config && 'vocab_size' in config) ? 'merged' : null;

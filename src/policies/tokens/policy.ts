@@ -77,6 +77,7 @@ export class TokenPolicy<P extends TokenPrompt = TokenPrompt> implements Policy<
       losses: ['likelihood', 'reinforce', 'ratio'],
       reference: keepReference,
       average: this.#trained.averages !== null,
+      actions: 'tokens',
     };
   }
 
