@@ -1,9 +1,10 @@
-import { writeFileSync } from 'node:fs';
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { DataError, EngineError } from '../../../src/core/errors.js';
+import type { RgbImage } from '../../../src/core/image.js';
 import { readClip } from '../../../src/data/video/clip.js';
-import { writeMp4 } from '../../../src/data/video/write.js';
+import { writeMp4s } from '../../../src/data/video/write.js';
 import type { Sampling } from '../../../src/data/video/sampling.js';
 import { testFolder } from '../../support/folder.js';
 import { cutOff, ffmpeg, frameShown, H264, hasFfmpeg, markTurned, whiteCorner, writeOddVideo } from './odd_files.js';
@@ -115,21 +116,30 @@ describe.skipIf(!hasFfmpeg)('readClip (skipped without ffmpeg)', () => {
   });
 });
 
-describe.skipIf(!hasFfmpeg)('writeMp4 (skipped without ffmpeg)', () => {
+describe.skipIf(!hasFfmpeg)('writeMp4s (skipped without ffmpeg)', () => {
+  const flat = (level: number): RgbImage => ({ width: 32, height: 16, data: new Uint8Array(32 * 16 * 3).fill(level) });
+  const clips = [[40, 120, 200, 90], [60], [10, 70]].map((levels) => levels.map(flat));
+
   it('writes what readClip reads, the same bytes each time', async () => {
-    const frames = [40, 120, 200, 90].map((level) => ({
-      width: 32,
-      height: 16,
-      data: new Uint8Array(32 * 16 * 3).fill(level),
-    }));
-    await writeMp4(file('written.mp4'), frames, 4);
-    const { frames: read, times, seconds } = await readClip(file('written.mp4'), sampling, 'here');
-    expect(read.map(({ data }) => Math.round(data[100] / 10))).toEqual([4, 12, 20, 9]);
-    expect([...times, seconds]).toEqual([0, 0.25, 0.5, 0.75, 1]);
+    const [one, other] = [file('one'), file('%d other')];
+    for (const place of [one, other]) {
+      mkdirSync(place);
+      expect(await writeMp4s(place, clips, 4)).toEqual(['00000.mp4', '00001.mp4', '00002.mp4']);
+    }
+    const levels = [];
+    for (const [i, { length }] of clips.entries()) {
+      const path = join(one, `0000${i}.mp4`);
+      expect(readFileSync(path).equals(readFileSync(join(other, `0000${i}.mp4`)))).toBe(true);
+      const all = { ...sampling, minFrames: length };
+      const { frames, times, seconds } = await readClip(path, all, 'here');
+      expect([...times, seconds]).toEqual(Array.from({ length: length + 1 }, (_, frame) => frame / 4));
+      levels.push(frames.map(({ data }) => Math.round(data[100] / 10)));
+    }
+    expect(levels).toEqual([[4, 12, 20, 9], [6], [1, 7]]);
   });
 
   it('says what ffmpeg refuses', async () => {
     const frame = { width: 31, height: 16, data: new Uint8Array(31 * 16 * 3) };
-    await expect(writeMp4(file('odd.mp4'), [frame], 4)).rejects.toThrow(/cannot write the video/);
+    await expect(writeMp4s(folder, [[frame]], 4)).rejects.toThrow(/cannot write the videos/);
   });
 });
