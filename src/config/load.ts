@@ -9,6 +9,7 @@ import { isObject } from '../schema/walk.js';
 import { translateFlat, type FlatWords, type Translation } from './flat.js';
 import { isFlatFlow, translateFlatFlow } from './flat_flow.js';
 import { isFlat } from './flat_keys.js';
+import { isFlatVideo, translateFlatVideo } from './flat_video.js';
 import { resultHash } from './hash.js';
 import { dropForeignKeys, hasForeignKeys, overlayOf, withoutReach } from './inherit.js';
 import {
@@ -154,6 +155,10 @@ export function canonicalForm(raw: Record<string, unknown>, request: FormRequest
   if (isFlatFlow(raw)) {
     const { APP__DATA_DIR: dataDir, APP__RUN_NAME: runName } = externalVariables(file, env);
     return placedForm(translateFlatFlow(raw, { file, runName, dataDir, overlaid, changes }), folders);
+  }
+  if (isFlatVideo(raw)) {
+    const dataDir = externalVariables(file, env)['APP__DATA_DIR'];
+    return placedForm(translateFlatVideo(raw, { stem: fileStem(file), dataDir, overlaid, changes }), folders);
   }
   if (!isFlat(raw)) {
     const problems = applyChanges(raw, changes);

@@ -10,6 +10,7 @@ import { imageEditTokens } from './image_edit_tokens/open.js';
 import { imageTokenizer } from './image_tokenizer/open.js';
 import { ipAdapter } from './ip_adapter/open.js';
 import { textAnswers } from './text_answers/open.js';
+import { videoActions } from './video_actions/open.js';
 import { recipeOf, type TrainedName } from './settings.js';
 
 const recipes: Readonly<Record<TrainedName, OpenRecipe>> = {
@@ -17,6 +18,7 @@ const recipes: Readonly<Record<TrainedName, OpenRecipe>> = {
   image_tokenizer: imageTokenizer,
   image_autoencoder: imageAutoencoder,
   text_answers: textAnswers,
+  video_actions: videoActions,
   ip_adapter: ipAdapter,
 };
 

@@ -58,11 +58,11 @@ export interface Shown {
 }
 
 /** How the questions of a recipe are seen. */
-export interface Sight {
+export interface Sight<Source extends AskedSource = AskedSource> {
   /** Tokens of the pictures of a sample at most, known without opening them. */
-  mostTokens(source: AskedSource, index: number): number;
+  mostTokens(source: Source, index: number): number;
   /** The ids of a prompt with those of its pictures. Raises DataError for pictures that cannot be read, or do not go with the words. */
-  show(source: AskedSource, index: number, ids: readonly number[]): Promise<Shown>;
+  show(source: Source, index: number, ids: readonly number[]): Promise<Shown>;
 }
 
 /** A prompt of the task, ready for the policy. */
@@ -91,26 +91,30 @@ export interface WordsSettings {
   readonly policy: {
     readonly model_context_size: number;
     readonly assistant_prefill: string;
-    readonly thinking: { readonly open: string; readonly close: string } | null;
+    /** Absent or null: rewards read all that the policy writes. */
+    readonly thinking?: { readonly open: string; readonly close: string } | null;
   };
   readonly prompt: { readonly variables: Readonly<Record<string, unknown>> };
 }
 
-interface Parts {
+interface Parts<Source extends AskedSource> {
   readonly words: Words;
-  readonly train: readonly AskedSource[];
+  readonly train: readonly Source[];
   /** How often each of `train` is taken, in their order; none: all as often as the largest. */
   readonly coefficients: readonly number[];
   /** Held-out questions, in the order of the settings. */
-  readonly heldOut: readonly NamedSource<AskedSource>[];
+  readonly heldOut: readonly NamedSource<Source>[];
   /** Null where questions are words alone. */
-  readonly sight: Sight | null;
+  readonly sight: Sight<Source> | null;
 }
 
 /** Tokens that a tokenizer puts around a text, at most. */
 const MOST_AROUND = 8;
 
-export class WordsTask<S extends WordsSettings = WordsSettings> implements Task<TextPrompt, TokenAnswer> {
+export class WordsTask<
+  S extends WordsSettings = WordsSettings,
+  Source extends AskedSource = AskedSource,
+> implements Task<TextPrompt, TokenAnswer> {
   readonly validation: readonly PromptSource<TextPrompt>[];
   readonly format: FreeText;
 
@@ -119,10 +123,10 @@ export class WordsTask<S extends WordsSettings = WordsSettings> implements Task<
     readonly words: Words,
     /** The words that every answer is made to begin with. */
     private readonly prefill: readonly number[],
-    private readonly train: readonly AskedSource[],
+    private readonly train: readonly Source[],
     private readonly sampler: Sampler,
-    readonly heldOut: readonly NamedSource<AskedSource>[],
-    private readonly sight: Sight | null,
+    readonly heldOut: readonly NamedSource<Source>[],
+    private readonly sight: Sight<Source> | null,
   ) {
     this.format = new FreeText(words.tokenizer, new Set(words.ends));
     this.validation = heldOut.map(({ name, source }) => ({
@@ -132,7 +136,10 @@ export class WordsTask<S extends WordsSettings = WordsSettings> implements Task<
     }));
   }
 
-  static async open<S extends WordsSettings>(settings: S, { words, train, coefficients, heldOut, sight }: Parts): Promise<WordsTask<S>> {
+  static async open<S extends WordsSettings, Source extends AskedSource>(
+    settings: S,
+    { words, train, coefficients, heldOut, sight }: Parts<Source>,
+  ): Promise<WordsTask<S, Source>> {
     const sampler = createSampler(train, { seed: settings.seed, coefficients });
     const prefill = await words.tokenizer.encode(settings.policy.assistant_prefill, { addSpecial: false });
     return new WordsTask(settings, words, prefill, train, sampler, heldOut, sight);
@@ -144,7 +151,7 @@ export class WordsTask<S extends WordsSettings = WordsSettings> implements Task<
   }
 
   /** The datasets in the order of the settings: those of `train`, then those of `validation`. */
-  get sources(): readonly AskedSource[] {
+  get sources(): readonly Source[] {
     return [...this.train, ...this.heldOut.map(({ source }) => source)];
   }
 
@@ -154,7 +161,7 @@ export class WordsTask<S extends WordsSettings = WordsSettings> implements Task<
   }
 
   /** Raises DataError for a row of another form, a template that fails, and where the context leaves no room for an answer. */
-  async promptOf(source: AskedSource, index: number): Promise<TextPrompt> {
+  async promptOf(source: Source, index: number): Promise<TextPrompt> {
     const { instruction, expected, text, addSpecial } = this.#textOf(source, index);
     const place = source.place(index);
     const said = await this.#encode(text, addSpecial, place);
@@ -162,7 +169,7 @@ export class WordsTask<S extends WordsSettings = WordsSettings> implements Task<
     const ids = shown?.ids ?? said;
     if (!this.#leavesRoom(ids)) throw this.#tooLong(`a prompt of ${ids.length} tokens leaves`, place);
     const label = expected === undefined ? {} : { expected };
-    const { thinking, assistant_prefill: prefill } = this.settings.policy;
+    const { thinking = null, assistant_prefill: prefill } = this.settings.policy;
     const templated = text.slice(0, text.length - prefill.length).trimEnd();
     const thinks = thinking !== null && templated.endsWith(thinking.open);
     const tokens = shown === undefined ? { ids } : { ids, pictures: shown.pictures };
@@ -229,7 +236,7 @@ export class WordsTask<S extends WordsSettings = WordsSettings> implements Task<
   }
 
   /** A row as the text that the policy reads. */
-  #textOf(source: AskedSource, index: number): Question & ReturnType<typeof promptText> {
+  #textOf(source: Source, index: number): Question & ReturnType<typeof promptText> {
     const { prompt, policy } = this.settings;
     const where = source.place(index);
     const question = source.ask(index);
@@ -259,7 +266,7 @@ export class WordsTask<S extends WordsSettings = WordsSettings> implements Task<
     return chunk.map(({ prompt: { instruction, expected, thinks, row }, answers, keys }) =>
       answers.map(({ ids, finished }, i): Rendered => {
         const text = this.textOf({ ids, finished });
-        const { thought, answer } = written(text, this.settings.policy.thinking, thinks);
+        const { thought, answer } = written(text, this.settings.policy.thinking ?? null, thinks);
         const thinking = thought === null ? {} : { thought };
         const images = { source: null, edited: null, truth: null };
         const label = expected === undefined ? {} : { expected };
@@ -349,7 +356,11 @@ export interface Written {
 /**
  * Cuts a text at its thinking tags, of which the prompt may have `opened` the first. One that opens and is never closed holds no answer.
  */
-export function written(text: string, thinking: WordsSettings['policy']['thinking'], opened = false): Written {
+export function written(
+  text: string,
+  thinking: NonNullable<WordsSettings['policy']['thinking']> | null,
+  opened = false,
+): Written {
   if (thinking === null) return { thought: null, answer: text.trim() };
   const { open, close } = thinking;
   const end = text.lastIndexOf(close);

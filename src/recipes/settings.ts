@@ -8,6 +8,7 @@ import { imageEditTokens } from './image_edit_tokens/settings.js';
 import { imageTokenizer } from './image_tokenizer/settings.js';
 import { ipAdapter } from './ip_adapter/settings.js';
 import { textAnswers } from './text_answers/settings.js';
+import { videoActions } from './video_actions/settings.js';
 import type { Recipe, TrainedRecipe } from './recipe.js';
 
 /** By the name that a config's `task` gives it. Another recipe is one folder beside this file and one line here, and one in open.ts. */
@@ -16,6 +17,7 @@ export const recipes = {
   image_tokenizer: imageTokenizer,
   image_autoencoder: imageAutoencoder,
   text_answers: textAnswers,
+  video_actions: videoActions,
   ip_adapter: ipAdapter,
   external,
 } as const satisfies Readonly<Record<string, Recipe>>;

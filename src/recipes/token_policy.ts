@@ -1,7 +1,7 @@
 /** What recipes share whose policy is a decoder that writes tokens: its settings, and what others must know of it. */
-import type { z } from 'zod';
+import { z } from 'zod';
 import type { FlowGrpoSettings, GrpoSettings, WordsSftSettings } from '../schema/algorithm.js';
-import { positiveInteger, result } from '../schema/mark.js';
+import { positiveInteger, result, section } from '../schema/mark.js';
 import { decoderInit, engine, lora, modelReference, type ModelReference } from '../schema/model.js';
 import type { TrainedSettings } from '../schema/run.js';
 import type { RolloutSettings } from '../schema/training.js';
@@ -32,6 +32,39 @@ export const decoderFields = {
     .meta({ ...lora.meta(), absent: null }),
   model_context_size: result('Longest sequence of prompt and answer, in tokens.', positiveInteger.default(4096)),
   engine,
+};
+
+const limits = (what: string, least: number, most: number) =>
+  z
+    .strictObject({
+      min_pixels: result(`Least pixels of ${what} after it was resized.`, positiveInteger.default(least)),
+      max_pixels: result(`Most pixels of ${what} after it was resized.`, positiveInteger.default(most)),
+    })
+    .prefault({});
+
+/** A decoder that sees. */
+export const seeingFields = {
+  ...decoderFields,
+  init: decoderInit
+    .extend({
+      vision: z.strictObject({
+        patch_size: result('p', positiveInteger),
+        temporal_patch_size: result('p', positiveInteger),
+        spatial_merge_size: result('p', positiveInteger),
+      }),
+    })
+    .nullable()
+    .default(null)
+    .meta({ description: 'The architecture where policy.model is null.' }),
+  pixels: section(
+    'How large pictures are shown.',
+    z
+      .strictObject({
+        image: limits('an image', 28 * 28 * 16, 28 * 28 * 576),
+        video: limits('a frame of a video', 28 * 28 * 4, 28 * 28 * 32),
+      })
+      .prefault({}),
+  ),
 };
 
 export type DecoderSettings = z.output<z.ZodObject<typeof decoderFields>>;

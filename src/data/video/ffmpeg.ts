@@ -2,7 +2,7 @@
  * Calling ffmpeg and ffprobe, which the machine brings along (Debian: apt install ffmpeg): npm packages with a binary are years behind its
  * security updates, or fetch it while they are installed.
  */
-import { execFile } from 'node:child_process';
+import { execFile, spawnSync } from 'node:child_process';
 import { DataError, EngineError } from '../../core/errors.js';
 
 type Program = 'ffmpeg' | 'ffprobe';
@@ -49,4 +49,12 @@ export function call(
     child.stdin?.on('error', () => {});
     child.stdin?.end(input);
   });
+}
+
+/** Raises EngineError where ffmpeg or ffprobe is not installed. */
+export function requireFfmpeg(): void {
+  for (const program of ['ffmpeg', 'ffprobe'] as const) {
+    const { error } = spawnSync(program, ['-version'], { stdio: 'ignore' });
+    if (error !== undefined) throw new EngineError(`${program} was not found`, { next: FFMPEG_ADVICE });
+  }
 }

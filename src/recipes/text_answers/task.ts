@@ -8,7 +8,10 @@ import { END, placesOf, worldTokenizer } from './data.js';
 import type { TextAnswersSettings } from './settings.js';
 
 /** Opens datasets and the tokenizer. Raises DataError or CheckpointError naming what is missing. */
-export async function openTextTask(settings: TextAnswersSettings, resolveRun: RunResolver): Promise<WordsTask<TextAnswersSettings>> {
+export async function openTextTask(
+  settings: TextAnswersSettings,
+  resolveRun: RunResolver,
+): Promise<WordsTask<TextAnswersSettings>> {
   const { data } = settings;
   const place = placesOf(settings);
   const open = async ({ path }: { readonly path: string }): Promise<AskedSource> => {

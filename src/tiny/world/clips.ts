@@ -64,9 +64,7 @@ export function drawClip(seed: number, split: ClipSplit, index: number): Assembl
   const attached = random.integer(3);
   return {
     parts: colours.map((colour) => ({ colour, shape: random.pick(SHAPES) })),
-    steps: columns
-      .slice(0, actions)
-      .map((column) => ({ column, frames: FEWEST + random.integer(MOST - FEWEST + 1) })),
+    steps: columns.slice(0, actions).map((column) => ({ column, frames: FEWEST + random.integer(MOST - FEWEST + 1) })),
     attached: new Set(columns.slice(actions, Math.min(actions + attached, PARTS))),
     options: random.shuffled(columns),
   };

@@ -34,7 +34,13 @@ interface Given {
   readonly [section: string]: unknown;
 }
 
-function open({ rows, heldOut = rows, model = modelOf(), policy = {}, ...sections }: Given): Promise<WordsTask<TextAnswersSettings>> {
+function open({
+  rows,
+  heldOut = rows,
+  model = modelOf(),
+  policy = {},
+  ...sections
+}: Given): Promise<WordsTask<TextAnswersSettings>> {
   const folder = join(newFolder(), 'sums');
   mkdirSync(folder);
   const file = (name: string, of: readonly object[]): { path: string } => {

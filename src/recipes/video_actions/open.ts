@@ -1,0 +1,14 @@
+/** Opens `video_actions`: a vision-language model that answers questions about videos in words. */
+import type { Bench } from '../../train/bench.js';
+import type { Training } from '../../train/loop.js';
+import type { OpenRecipe } from '../../train/opener.js';
+import { openWordsTraining } from '../open_words.js';
+import { makeData } from './data.js';
+import type { VideoActionsSettings } from './settings.js';
+import { openVideoTask } from './task.js';
+
+async function open(settings: VideoActionsSettings, bench: Bench): Promise<Training> {
+  return openWordsTraining(settings, bench, await openVideoTask(settings, bench.resolveRun));
+}
+
+export const videoActions: OpenRecipe<VideoActionsSettings> = { makeData, open, openTask: openVideoTask };
