@@ -5,6 +5,7 @@
 import { z } from 'zod';
 import { CheckpointError } from '../../core/errors.js';
 import type { DecoderConfig } from './config.js';
+import { readVision } from '../vision/architecture.js';
 import { yarnMagnitude, type RopeScaling } from './rope.js';
 
 /** A model as its folder describes it. */
@@ -57,6 +58,8 @@ interface Family {
   readonly evenHeads?: true;
   /** Where the text model's settings lie in the file of a model that sees, too. */
   readonly nested?: readonly string[];
+  /** How its heads are divided over the axes of pictures where the file does not say it; absent: it has no eyes that can be read. */
+  readonly sections?: readonly number[];
 }
 
 const plain = { attention_bias: false } as const;
@@ -86,6 +89,7 @@ const qwenVision: Family = {
   context: 32_768,
   evenHeads: true,
   nested: ['text_config'],
+  sections: [16, 24, 24],
 };
 
 /** By `model_type`. */
@@ -128,11 +132,14 @@ const aliases: Readonly<Record<string, string>> = { Emu3: 'emu3' };
 /** The `model_type`s that can be read. */
 export const modelTypes: readonly string[] = Object.keys(families);
 
+/** What of a model is read. */
+export type ReadPart = 'words' | 'words and pictures';
+
 /**
- * Reads a `config.json`. Raises CheckpointError, naming `where`, for a model that is not covered or whose settings cannot be computed; the message
+ * Reads a `config.json`; of a model that sees, its eyes where `part` asks for them. Raises CheckpointError, naming `where`, for a model that is not covered or whose settings cannot be computed; the message
  * lists what is.
  */
-export function readArchitecture(json: unknown, where: string): Architecture {
+export function readArchitecture(json: unknown, where: string, part: ReadPart = 'words'): Architecture {
   const outer = z.looseObject({ model_type: z.string() }).safeParse(json);
   const type = outer.success ? (aliases[outer.data.model_type] ?? outer.data.model_type) : null;
   const family = type !== null && Object.hasOwn(families, type) ? families[type] : null;
@@ -151,7 +158,12 @@ export function readArchitecture(json: unknown, where: string): Architecture {
     const [issue] = parsed.error.issues;
     throw new CheckpointError(`${issue.path.join('.')}: ${issue.message}`, { where });
   }
-  return toArchitecture(parsed.data, family, where);
+  const read = toArchitecture(parsed.data, family, where);
+  if (part === 'words') return read;
+  const vision = readVision(outer.data, read.config.hidden_size, where);
+  const rope = parsed.data.rope_parameters ?? parsed.data.rope_scaling ?? {};
+  const sections = z.array(size).safeParse(rope['mrope_section']).data ?? family.sections ?? [];
+  return { ...read, config: { ...read.config, vision, mrope_section: sections } };
 }
 
 function toArchitecture(config: HubConfig, family: Family, where: string): Architecture {
