@@ -34,7 +34,7 @@ local signs(split) = [{ path: data_dir + '/tiny/signs/' + split }];
       num_attention_heads: 4,
       patch: 1,
       text_length: 3,
-      // The wanted picture follows from what is asked, whatever the noise: a small model learns it sooner than the way to it.
+      // The wanted picture follows from what is asked, whatever the noise.
       prediction: 'sample',
       ip_adapter: { tokens: 2 },
     } else null,

@@ -1,6 +1,7 @@
 /**
- * Pictures in another size by cubic interpolation, with the numbers of Pillow's `Image.resize(size, Resampling.BICUBIC)`: models that see were
- * trained on these. Where a side shrinks the kernel widens, so that nothing is skipped. Weights are fixed-point numbers, and each pass
+ * Pictures in another size by cubic interpolation, with the numbers of Pillow's `Image.resize(size, Resampling.BICUBIC)` up to its version 12:
+ * models that see were trained on these. (Version 13 takes rows first where a picture grows wider and less high, and torch's are at most 2 of 255
+ * away.) Where a side shrinks the kernel widens, so that nothing is skipped. Weights are fixed-point numbers, and each pass
  * rounds to bytes, columns first (Pillow, libImaging/Resample.c).
  */
 import type { RgbImage } from './png.js';

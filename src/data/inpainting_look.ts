@@ -8,7 +8,7 @@ import { sizeText, type PictureSize } from './pictures.js';
 import { MEMBERS, memberName, type Member, type SelfBenchList } from './self_bench.js';
 
 const HEADER_BYTES = 24;
-/** Masks are looked into until so many of their pixels were seen, which takes seconds; `editrl data check` looks into all. */
+/** Masks are looked into until so many of their pixels were seen; `editrl data check` looks into all. */
 const MOST_MASK_PIXELS = 2 ** 26;
 
 /**

@@ -34,9 +34,10 @@ const textSchema = z.object({
       z.object({
         name: z.string().min(1),
         tokenizer: z.string().min(1),
-        /** Ids are cut to so many, and filled up with `pad`; null: they are as many as they are. */
+        /** Ids are cut to so many; null: they are as many as they are. */
         length: size.nullable(),
-        pad: z.int().nonnegative(),
+        /** What shorter ones are filled up with; null: nothing. */
+        pad: z.int().nonnegative().nullable(),
         /** The id that ends what is cut; null: none. */
         end: z.int().nonnegative().nullable(),
       }),
@@ -72,7 +73,13 @@ class Lazy {
 
   /** Runs on one picture or prompt, and gives one output. Raises CheckpointError where the file has no such output, EngineError as ModelFile. */
   async run(feeds: Parameters<ModelFile['run']>[0], ...outputs: readonly string[]): Promise<ModelTensorOf[]> {
-    const model = await (this.#opened ??= ModelFile.open(this.file, this.options));
+    if (this.#opened === null) {
+      // On one thread, as AutoencoderCodec: else the last bits depend on how many a process has.
+      this.#opened = ModelFile.open(this.file, { ...this.options, threads: 1 });
+      // A failure is not kept: the next one who asks tries again.
+      this.#opened.catch(() => (this.#opened = null));
+    }
+    const model = await this.#opened;
     const found = await model.run(feeds);
     return outputs.map((name) => {
       if (Object.hasOwn(found, name)) return found[name];
@@ -131,9 +138,10 @@ export class FlowTextEncoder {
 }
 
 /** Ids cut to a length, or filled up to it. */
-function fitted(ids: readonly number[], length: number | null, pad: number, end: number | null): number[] {
+function fitted(ids: readonly number[], length: number | null, pad: number | null, end: number | null): number[] {
   if (length === null || ids.length === length) return [...ids];
-  if (ids.length < length) return [...ids, ...new Array<number>(length - ids.length).fill(pad)];
+  if (ids.length < length)
+    {return pad === null ? [...ids] : [...ids, ...new Array<number>(length - ids.length).fill(pad)];}
   return end === null ? ids.slice(0, length) : [...ids.slice(0, length - 1), end];
 }
 

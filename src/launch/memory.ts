@@ -2,10 +2,11 @@
 import { readFileSync } from 'node:fs';
 import { freemem, totalmem } from 'node:os';
 import { readConfig } from '../models/files.js';
+import { AUTOENCODER_CLASS, readAutoencoderConfig, reduction } from '../nets/autoencoder/config.js';
 import { innerWidth, velocityWidth, type FlowTransformerConfig } from '../nets/flow/config.js';
 import { rootOf } from '../policies/adapter_files.js';
 import { describeFlowModel } from '../policies/flow/load.js';
-import { describeModel } from '../policies/tokens/adapter.js';
+import { describeModel, readableParts } from '../policies/tokens/adapter.js';
 import { cachedSnapshot } from '../models/hub/cache.js';
 import type { FlowModelShape, ModelShape, ShapeOf } from '../recipes/recipe.js';
 import { isTrainable, recipeOf } from '../recipes/settings.js';
@@ -98,8 +99,13 @@ export function shapesOf(runs: ReadonlyMap<string, RunSettings>): ShapeOf {
 /** Null where a folder holds no model that can be opened, which whoever opens it says. */
 function shapeOfFolder(folder: string): ModelShape | null {
   try {
-    const isFlow = '_class_name' in readConfig<object>(rootOf(folder));
-    return isFlow ? flowShape(describeFlowModel(folder)) : describeModel(folder);
+    const config = readConfig<{ readonly _class_name?: unknown }>(rootOf(folder));
+    if (config._class_name === AUTOENCODER_CLASS) {
+      return { kind: 'autoencoder', reduction: reduction(readAutoencoderConfig(config, folder)) };
+    }
+    return '_class_name' in config
+      ? flowShape(describeFlowModel(folder))
+      : describeModel(folder, readableParts(folder));
   } catch (error) {
     if (error instanceof EditrlError) return null;
     throw error;

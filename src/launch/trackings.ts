@@ -1,4 +1,5 @@
 /** What follows the runs of a launcher: one for each attempt, which may still be at work when the next one has begun. */
+import { EditrlError } from '../core/errors.js';
 import { RunPaths } from '../run/paths.js';
 import { readRecord } from '../run/record.js';
 import type { RunSettings } from '../schema/run.js';
@@ -19,14 +20,19 @@ export class Trackings {
 
   readonly #pages = new MetricsPages();
 
-  constructor(private readonly options: TrackingsOptions) {}
+  constructor(private readonly options: TrackingsOptions) {
+    const giveUp = (): void => {
+      for (const tracking of this.#of.values()) void tracking.giveUp();
+    };
+    options.kill?.addEventListener('abort', giveUp, { once: true });
+  }
 
   /** For an attempt that is about to start. */
   attempt(settings: RunSettings): TrackedAttempt {
     return new TrackedAttempt(settings, this.#of, this.#pages, this.options);
   }
 
-  /** Waits for all of them; servers that do not answer are not waited for long. */
+  /** Waits for all of them: for W&B at most its own limit, for the Hub as long as its uploads try. */
   async close(): Promise<void> {
     await Promise.all([...this.#of.values()].map((tracking) => tracking.end()));
     await this.#pages.close();
@@ -55,8 +61,17 @@ export class TrackedAttempt {
     return this.#stop.signal;
   }
 
-  /** The attempt has claimed its run. `say` reaches the run's own log until it ends. */
+  /** The attempt has claimed its run. `say` reaches the run's own log until it ends. What keeps it from being followed is said, and ends nothing. */
   begin(say: Say): void {
+    try {
+      this.#begin(say);
+    } catch (error) {
+      if (!(error instanceof EditrlError)) throw error;
+      say(`the run is not tracked: ${error.toText()}`, 'warn');
+    }
+  }
+
+  #begin(say: Say): void {
     const { base_exp_dir, run_name, track } = this.settings;
     const paths = new RunPaths(base_exp_dir, run_name);
     const record = readRecord(paths);
@@ -76,8 +91,6 @@ export class TrackedAttempt {
     });
     this.#tracking = tracking;
     this.others.set(run_name, tracking);
-    const { kill } = this.options;
-    kill?.addEventListener('abort', () => void tracking.giveUp(), { once: true });
   }
 
   /** It has ended, and its state says how. What is left is passed on beside whatever comes next. */

@@ -2,7 +2,7 @@
  * Adapters over frozen weights in files: `adapter_config.json`, which names the base that they stand on, and `adapter_model.safetensors`. LoRA
  * is as PEFT has it; an IP-Adapter is a kind of this program's own, under the names that diffusers has for its layers.
  */
-import { existsSync, readFileSync } from 'node:fs';
+import { existsSync, readFileSync, statSync } from 'node:fs';
 import { join, sep } from 'node:path';
 import { z } from 'zod';
 import { digestOfFileSync } from '../core/digest.js';
@@ -23,8 +23,15 @@ const PREFIX = 'base_model.model.';
 /** In the header of the adapter's weights: the digest of those that it stands on. */
 const BASE_DIGEST = 'base_model_sha256';
 
+/** From a parameter's name to that within the model which PEFT adapts. */
+export type ModuleNames = (name: string) => string;
+
+const same: ModuleNames = (name) => name;
+
 /** What a LoRA adapter's parameter is called in PEFT's files. */
-const inPeft = (name: string): string => `${PREFIX}${name}`;
+function inPeft(names: ModuleNames): ModuleNames {
+  return (name) => `${PREFIX}${names(name)}`;
+}
 
 /** The frozen weights that an adapter stands on. */
 export interface AdapterBase {
@@ -40,9 +47,13 @@ export type TrainedOver =
   | { readonly kind: 'image_prompt'; readonly config: IpAdapterConfig };
 
 /** Where a checkpoint holds an adapter's weights. */
-export function adapterLayout({ baseDigest }: AdapterBase, kind: TrainedOver['kind'] = 'lora'): WeightsLayout {
+export function adapterLayout(
+  { baseDigest }: AdapterBase,
+  kind: TrainedOver['kind'] = 'lora',
+  names = same,
+): WeightsLayout {
   const metadata = { format: 'pt', [BASE_DIGEST]: baseDigest };
-  return { file: ADAPTER_FILE, stored: kind === 'lora' ? inPeft : (name) => name, metadata };
+  return { file: ADAPTER_FILE, stored: kind === 'lora' ? inPeft(names) : same, metadata };
 }
 
 /** Whether a folder holds an adapter alone. */
@@ -141,6 +152,7 @@ export function readAdapterConfig(folder: string): {
   if (found.kind !== 'lora') {
     throw new CheckpointError('this is an IP-Adapter, and LoRA is expected', {
       where: join(folder, ADAPTER_CONFIG_FILE),
+      next: 'Name a language model, or a LoRA adapter of one.',
     });
   }
   return { lora: found.lora, base: found.base, baseDigest: recordedBase(folder) };
@@ -152,8 +164,8 @@ export function recordedBase(folder: string): string | null {
 }
 
 /** The weights of a folder's LoRA adapter, which has these parameters. Raises CheckpointError as `readWeights`. */
-export function loraWeights(folder: string, parameters: ReadonlyMap<string, readonly number[]>): Weights {
-  return readWeights(tensorsOf(join(folder, ADAPTER_FILE)), parameters, inPeft);
+export function loraWeights(folder: string, parameters: ReadonlyMap<string, readonly number[]>, names = same): Weights {
+  return readWeights(tensorsOf(join(folder, ADAPTER_FILE)), parameters, inPeft(names));
 }
 
 /** SHA-256 over the digests of the files that hold a folder's weights, its adapter's included, in the order of their names. */
@@ -167,8 +179,15 @@ export function digestOfWeights(folder: string): string {
 
 /** The Hub's cache calls a large file by its digest, which was looked at when it was fetched: it need not be read again. */
 function digestOf(path: string): string {
-  return blobDigest(path) ?? digestOfFileSync(path);
+  const { mtimeMs, size } = statSync(path);
+  const key = `${path} ${mtimeMs} ${size}`;
+  const found = digests.get(key) ?? blobDigest(path) ?? digestOfFileSync(path);
+  digests.set(key, found);
+  return found;
 }
+
+/** Of files that this process has read: a chain of adapters asks for its bases at each of its levels. */
+const digests = new Map<string, string>();
 
 /**
  * The folder of an adapter's base: where the file says, or, of a checkpoint whose folder of runs was moved, the run beside its own; or the Hub's

@@ -4,6 +4,7 @@
  * stand in one table; `recipeOf` gives each settings of its own kind.
  */
 import type { z } from 'zod';
+import type { VisionConfig } from '../nets/vision/config.js';
 import type { RewardSettings } from '../rewards/schema/reward.js';
 import type { DecoderInit, lora, ModelReference } from '../schema/model.js';
 import type { RunSettings, TrainedSettings } from '../schema/run.js';
@@ -54,7 +55,7 @@ export interface TrainedRecipe<S extends TrainedSettings = TrainedSettings> exte
   /** The folder in which a run's data of the tiny world is made; null where the data is brought along. */
   tinyData(settings: S): string | null;
   /** What has to be there before it is trained, and is looked at before its parents are. That models are there at all is looked at for every recipe. */
-  needs(settings: S): readonly Need[];
+  needs(settings: S, shapeOf: ShapeOf): readonly Need[];
   /** What a person should know about settings that are valid. */
   warnings(settings: S): readonly string[];
   /** What valid settings leave open that a run has to have, one line each; such settings are a base for others. */
@@ -75,6 +76,8 @@ export type Need =
       readonly lora: z.output<typeof lora> | null;
       /** The IP-Adapter that is begun on it. */
       readonly begun: { readonly tokens: number; readonly scale: number } | null;
+      /** Under which guidance it answers before the run has taught it anything; null for none. */
+      readonly guidance: number | null;
     }
   | { readonly kind: 'datalist'; readonly path: string }
   /** A datalist of edits, of which the first is read, too. */
@@ -129,7 +132,14 @@ export function sourcesOf(data: TrainedSettings['data']): readonly { readonly pa
 export type Recipe = TrainedRecipe | ForeignRecipe;
 
 /** What of a model decides its memory. */
-export type ModelShape = DecoderShape | FlowModelShape;
+export type ModelShape = DecoderShape | FlowModelShape | AutoencoderShape;
+
+/** Of an autoencoder of pictures. */
+export interface AutoencoderShape {
+  readonly kind: 'autoencoder';
+  /** A side of a picture by that of its latents. */
+  readonly reduction: number;
+}
 
 /** Of a flow transformer. */
 export interface FlowModelShape {
@@ -160,6 +170,14 @@ export type DecoderShape = Pick<
   readonly kind?: 'decoder';
   /** Absent where the vocabulary is made with the data. */
   readonly vocab_size?: number;
+  /** Of a model that sees. */
+  readonly vision?: VisionShape;
 };
+
+/** Of a vision encoder with its connector. */
+export type VisionShape = Pick<
+  VisionConfig,
+  'depth' | 'width' | 'inner' | 'num_heads' | 'patch_size' | 'temporal_patch_size' | 'spatial_merge_size'
+>;
 /** The shape of the model that a reference names; null where it is not known before it is opened. */
 export type ShapeOf = (reference: ModelReference) => ModelShape | null;

@@ -1,4 +1,5 @@
 /** The revision of the code that a run is made with. */
+import { withoutPassword } from './shown_settings.js';
 import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
 
@@ -14,7 +15,7 @@ export async function codeRevision(folder = import.meta.dirname): Promise<CodeRe
   if (commit === null) return null;
   const remote = await git(folder, 'remote', 'get-url', 'origin');
   const onServer = remote !== null && /^(https?|ssh|git):\/\/|^[\w.-]+@[\w.-]+:/.test(remote);
-  return { commit, repository: onServer ? remote.replace(/(\/\/)[^/@\s]*@/, '$1') : null };
+  return { commit, repository: onServer ? withoutPassword(remote) : null };
 }
 
 async function git(folder: string, ...args: readonly string[]): Promise<string | null> {

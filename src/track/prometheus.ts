@@ -30,8 +30,9 @@ export class MetricsPages {
    * missing or the address needs one.
    */
   async show(settings: PrometheusSettings, run: ShownRun, env: NodeJS.ProcessEnv): Promise<string> {
-    const { host, port } = settings;
-    const place = `${host}:${port}`;
+    const { host, port, token_env } = settings;
+    // A page has one token: a run that wants another one there is refused, as the port is taken.
+    const place = `${host}:${port} ${token_env ?? ''}`;
     const page = this.#pages.get(place) ?? Page.open(settings, env);
     this.#pages.set(place, page);
     try {

@@ -71,15 +71,30 @@ export class RunTracking {
     await this.options.after;
     try {
       const held = (lock = lockTracking(paths));
-      beating = setInterval(() => held.heartbeat(), HEARTBEAT_EVERY_MS);
+      beating = setInterval(() => this.#beat(held), HEARTBEAT_EVERY_MS);
       beating.unref();
       await Promise.all(this.#sinks().map((sink) => this.#tell(sink)));
     } catch (error) {
       this.#say(error);
     } finally {
       clearInterval(beating);
-      lock?.release();
+      try {
+        lock?.release();
+      } catch (error) {
+        this.#say(error);
+      }
     }
+  }
+
+  /** Says that this process follows the run; ends where another one has taken it over. A disk that refuses is asked again with the next beat. */
+  #beat(lock: FileLock): void {
+    try {
+      if (lock.heartbeat()) return;
+    } catch (error) {
+      this.#say(error);
+      return;
+    }
+    void this.giveUp();
   }
 
   #sinks(): (() => Promise<unknown>)[] {

@@ -1,5 +1,5 @@
 /** Passes on what a run's tracking has left: the same as while it goes on, from the same files, begun by hand. */
-import { must, UsageError } from '../core/errors.js';
+import { ConfigError, EditrlError, must, UsageError } from '../core/errors.js';
 import type { RunPaths } from '../run/paths.js';
 import { readRecord } from '../run/record.js';
 import { recordedSettings } from '../run/recorded_config.js';
@@ -54,28 +54,47 @@ export async function syncRun(paths: RunPaths, options: SyncOptions): Promise<Sy
   const ending = AbortSignal.abort();
   const giveUp = new AbortController().signal;
   try {
-    let forwarded: Forwarded | null = null;
-    if (wandb !== null) {
+    const failures: Error[] = [];
+    // What one place refuses keeps nothing from the others.
+    const attempt = async <T>(asked: boolean, work: () => Promise<T>): Promise<T | null> => {
+      if (!asked) return null;
+      try {
+        return await work();
+      } catch (error) {
+        if (!(error instanceof EditrlError)) throw error;
+        failures.push(error);
+        return null;
+      }
+    };
+    const tensorboard = await attempt(track.tensorboard, async () => {
+      const { writeTensorboard } = await import('./tensorboard/forward.js');
+      return writeTensorboard({ paths, record, ending });
+    });
+    const repository = track.push_to_hub;
+    const hub = await attempt(repository !== null, async () => {
+      const { publishCheckpoints } = await import('./hub/forward.js');
+      return publishCheckpoints({ paths, settings: must(repository, 'a repository'), ending, giveUp, say });
+    });
+    const forwarded = await attempt(wandb !== null, async () => {
       const [{ wandbEnvironment }, { forwardToWandb }] = await Promise.all([
         import('./wandb/environment.js'),
         import('./wandb/forward.js'),
       ]);
-      forwarded = await forwardToWandb({
-        ...{ paths, record, settings: wandb, environment: wandbEnvironment(env), ending, giveUp, finishMs, say },
+      const environment = wandbEnvironment(env);
+      if (environment.mode === 'disabled') {
+        throw new ConfigError("WANDB_MODE is 'disabled': nothing is sent to W&B", {
+          next: 'Unset it, and sync again.',
+        });
+      }
+      return forwardToWandb({
+        ...{ paths, record, settings: must(wandb, 'a project'), environment, ending, giveUp, finishMs, say },
         ...(pace === undefined ? {} : { pace }),
         ...(patience === undefined ? {} : { patience }),
       });
-    }
-    let tensorboard: number | null = null;
-    if (track.tensorboard) {
-      const { writeTensorboard } = await import('./tensorboard/forward.js');
-      tensorboard = await writeTensorboard({ paths, record, ending });
-    }
-    let hub: number | null = null;
-    if (track.push_to_hub !== null) {
-      const { publishCheckpoints } = await import('./hub/forward.js');
-      hub = await publishCheckpoints({ paths, settings: track.push_to_hub, ending, giveUp, say });
-    }
+    });
+    const [first, ...others] = failures;
+    for (const error of others) say(error.message, 'warn');
+    if (failures.length > 0) throw first;
     return { wandb: forwarded, tensorboard, hub };
   } finally {
     lock.release();

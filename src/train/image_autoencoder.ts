@@ -113,8 +113,12 @@ export class ImageAutoencoderTraining implements Training {
     const size = sft.batch_size;
     const batch = await Promise.all(
       Array.from({ length: size }, (_, i) => {
-        const { source, index } = this.#sampler.at((iteration - 1) * size + i);
-        return this.#planes(data.train[source].read(index), i % CONTEXT_EVERY === CONTEXT_EVERY - 1 ? 'source' : 'ref');
+        const at = (iteration - 1) * size + i;
+        const { source, index } = this.#sampler.at(at);
+        return this.#planes(
+          data.train[source].read(index),
+          at % CONTEXT_EVERY === CONTEXT_EVERY - 1 ? 'source' : 'ref',
+        );
       }),
     );
     const random = new RandomStream(seed, 'latents', iteration);
@@ -168,7 +172,7 @@ export class ImageAutoencoderTraining implements Training {
       ...trainerFile({
         iteration,
         optimizer_steps: this.trained.steps,
-        latent_mean_square: spread,
+        ...(this.#spread === null ? {} : { latent_mean_square: this.#spread }),
         ...this.#stopping.state,
       }),
     };

@@ -100,15 +100,17 @@ describe('a run whose answers vLLM samples', () => {
   });
 
   it('killed between what is stored and the next checkpoint ends with the same weights, and asks for nothing again', async () => {
-    const live = sampled('killed', serving());
-    // Of iteration 4, whose checkpoint is not written yet.
+    // Of iteration 4, whose checkpoint is not written yet: the server lets the last ones of it wait.
     const before = 2 * 8 + 3 * 16;
-    await until('answers of iteration 4 are stored', () => !live.isAlive() || storedOf('killed') > before + 8);
+    program.stall(before + 8);
+    const live = sampled('killed', serving());
+    await until('answers of iteration 4 are stored', () => !live.isAlive() || storedOf('killed') > before);
     const started = childrenOf(live.pid);
     live.kill('SIGKILL');
     expect(await live.ended).toMatchObject({ signal: 'SIGKILL' });
     await until('everything that it started has ended', () => !started.some(isRunning));
     expect(started.length).toBeGreaterThan(1);
+    program.mend();
     const kept = storedOf('killed');
     expect(place.state('killed')?.iteration).toBeLessThan(ITERATIONS);
 

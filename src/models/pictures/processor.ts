@@ -162,24 +162,28 @@ export function openPictureProcessor(
 }
 
 /** The processor of a model from random weights: colours from -1 to 1, as they are. */
-export function plainProcessor(sizes: PatchSizes, limits: PixelLimits): PictureProcessor {
+export function plainProcessor(sizes: PatchSizes, image: PixelLimits, video = image): PictureProcessor {
   const half = [0.5, 0.5, 0.5] as const;
-  return new PictureProcessor({ sizes, colours: { mean: half, std: half }, image: limits, video: limits });
+  const { patch_size, temporal_patch_size, spatial_merge_size } = sizes;
+  const own = { patch_size, temporal_patch_size, spatial_merge_size };
+  return new PictureProcessor({ sizes: own, colours: { mean: half, std: half }, image, video });
 }
 
-/** The text of the preprocessor_config.json that says the same. */
-export function processorJson({ sizes, colours, image }: ProcessorSettings): string {
-  const json = {
-    image_processor_type: 'Qwen2VLImageProcessor',
+/** The files of a model's folder that say the same, by their names. */
+export function processorFilesOf({ sizes, colours, image, video }: ProcessorSettings): Record<string, string> {
+  const shared = {
     processor_class: 'Qwen2_5_VLProcessor',
-    ...image,
     patch_size: sizes.patch_size,
     temporal_patch_size: sizes.temporal_patch_size,
     merge_size: sizes.spatial_merge_size,
     image_mean: colours.mean,
     image_std: colours.std,
   };
-  return `${JSON.stringify(json, null, 2)}\n`;
+  const text = (json: object): string => `${JSON.stringify(json, null, 2)}\n`;
+  return {
+    [PROCESSOR_FILE]: text({ image_processor_type: 'Qwen2VLImageProcessor', ...image, ...shared }),
+    [VIDEO_PROCESSOR_FILE]: text({ video_processor_type: 'Qwen2VLVideoProcessor', ...video, ...shared }),
+  };
 }
 
 function readSettings(path: string): z.output<typeof file> {

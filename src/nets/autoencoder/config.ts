@@ -28,10 +28,11 @@ export function reduction({ block_out_channels }: AutoencoderConfig): number {
 }
 
 const size = z.int().positive();
-const CLASS = 'AutoencoderKL';
+/** The class in diffusers whose files these are. */
+export const AUTOENCODER_CLASS = 'AutoencoderKL';
 /** Both lists name one kind of level throughout. */
 const covered = z.looseObject({
-  _class_name: z.literal(CLASS),
+  _class_name: z.literal(AUTOENCODER_CLASS),
   act_fn: z.literal('silu').nullish(),
   down_block_types: z.array(z.literal('DownEncoderBlock2D')).nullish(),
   up_block_types: z.array(z.literal('UpDecoderBlock2D')).nullish(),
@@ -61,7 +62,7 @@ export function readAutoencoderConfig(json: unknown, where: string): Autoencoder
   const issue = covered.safeParse(json).error?.issues[0] ?? parsed.error?.issues[0];
   if (issue !== undefined || !parsed.success) {
     throw new CheckpointError(
-      `${issue?.path.join('.') ?? ''}: ${issue?.message ?? 'is not covered'}; covered: ${CLASS}`,
+      `${issue?.path.join('.') ?? ''}: ${issue?.message ?? 'is not covered'}; covered: ${AUTOENCODER_CLASS}`,
       {
         where,
         next: "Name an autoencoder's folder as diffusers saves it.",
@@ -83,7 +84,7 @@ export function readAutoencoderConfig(json: unknown, where: string): Autoencoder
 export function autoencoderConfigJson(config: AutoencoderConfig): string {
   const levels = config.block_out_channels.length;
   const json = {
-    _class_name: CLASS,
+    _class_name: AUTOENCODER_CLASS,
     ...config,
     down_block_types: new Array<string>(levels).fill('DownEncoderBlock2D'),
     up_block_types: new Array<string>(levels).fill('UpDecoderBlock2D'),

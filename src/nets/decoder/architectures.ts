@@ -4,8 +4,8 @@
  */
 import { z } from 'zod';
 import { CheckpointError } from '../../core/errors.js';
-import type { DecoderConfig } from './config.js';
-import { readVision } from '../vision/architecture.js';
+import type { DecoderConfig, SeeingConfig } from './config.js';
+import { readVision, visionJson } from '../vision/architecture.js';
 import { yarnMagnitude, type RopeScaling } from './rope.js';
 
 /** A model as its folder describes it. */
@@ -301,4 +301,30 @@ function readScaling(rope: Readonly<Record<string, unknown>>, contextSize: numbe
 /** Files say 0 or null for none. */
 function isNumber(value: number | null | undefined): value is number {
   return typeof value === 'number' && value !== 0;
+}
+
+/** Positions are rotations, which have no end; loaders want one. */
+const MADE_FOR_POSITIONS = 32_768;
+
+/** The config.json of a model that sees, from which `readArchitecture` reads the same. */
+export function seeingJson({ vision, mrope_section, ...config }: SeeingConfig): object {
+  const { image_token_id, video_token_id, vision_start_token_id, vision_end_token_id, family } = vision;
+  const { vocab_size, hidden_size, intermediate_size, num_hidden_layers } = config;
+  const { num_attention_heads, num_key_value_heads, rms_norm_eps, rope_theta, tie_word_embeddings } = config;
+  return {
+    architectures: [
+      { qwen2_vl: 'Qwen2VLForConditionalGeneration', qwen2_5_vl: 'Qwen2_5_VLForConditionalGeneration' }[family],
+    ],
+    model_type: family,
+    ...{ image_token_id, video_token_id, vision_start_token_id, vision_end_token_id, tie_word_embeddings },
+    text_config: {
+      model_type: `${family}_text`,
+      ...{ vocab_size, hidden_size, intermediate_size, num_hidden_layers, num_attention_heads, num_key_value_heads },
+      ...{ rms_norm_eps, hidden_act: 'silu', max_position_embeddings: MADE_FOR_POSITIONS, use_sliding_window: false },
+      bos_token_id: null,
+      eos_token_id: null,
+      rope_parameters: { rope_type: 'default', rope_theta, mrope_section },
+    },
+    vision_config: visionJson(vision),
+  };
 }

@@ -146,6 +146,22 @@ export function sequenceHead(
   inputs: SequenceInputs,
   wrap: BlockWrapper = plain,
 ): readonly Product[] {
+  return headOf(config, sequenceRows(config, shape, inputs, 'answers', wrap));
+}
+
+/** What the head reads of every token, [P * Tp + P * G * Ta, width]: those of the prompts, then those of the answers. */
+export function hiddenStates(config: DecoderConfig, shape: BatchShape, inputs: SequenceInputs): Value {
+  return rmsNorm(sequenceRows(config, shape, inputs, 'all', plain), 'model.norm', config.rms_norm_eps);
+}
+
+/** The rows that the last block makes, of all tokens or of the answers' alone. */
+function sequenceRows(
+  config: DecoderConfig,
+  shape: BatchShape,
+  inputs: SequenceInputs,
+  asked: 'answers' | 'all',
+  wrap: BlockWrapper,
+): Value {
   const { graph } = inputs.promptIds;
   const { prompts, answersPerPrompt, promptColumns, answerColumns } = shape;
   const heads = headsOf(config);
@@ -184,7 +200,7 @@ export function sequenceHead(
     const values = promptKeys.split(valueRows, promptShape);
     const answerShape = [batch, answerColumns, heads.depth];
     const ownKeys = rotary.keys(answerKeys.split(keyRows, [batch, 1, answerColumns, heads.depth]), promptColumns);
-    const isLast = index === last;
+    const isLast = index === last && asked === 'answers';
     const queryRows = project(config, layer, isLast ? answersOnly(normalised) : normalised, 'q_proj');
     const order = isLast ? answerQueriesAlone : answerQueries;
     const queries = order.split(queryRows, [batch, heads.queriesPerHead, answerColumns, heads.depth]);
@@ -209,10 +225,10 @@ export function sequenceHead(
   const ids = concat([reshape(inputs.promptIds, [promptRows]), reshape(inputs.answerIds, [inputs.answerIds.size])], 0);
   let rows = embedSeen(config, ids, shape, wrap);
   for (let index = 0; index <= last; index++) {
-    const keep = index === last ? answersOnly : (x: Value): Value => x;
+    const keep = index === last && asked === 'answers' ? answersOnly : (x: Value): Value => x;
     rows = wrap(`layers.${index}`, rows, (x) => block(config, index, x, attend, keep));
   }
-  return headOf(config, rows);
+  return rows;
 }
 
 /** One layer's cache of prompts: keys transposed [P, K, D, Tp], values [P, K, Tp, D]. */

@@ -26,7 +26,7 @@ import {
   refuseOtherBase,
   rootOf,
 } from '../adapter_files.js';
-import { adapterWeights, describeModel } from './adapter.js';
+import { adapterWeights, describeModel, ownTargets, readableParts } from './adapter.js';
 
 /** By the names that people have for them. */
 export const exportedDtypes = { float32: 'F32', bfloat16: 'BF16', float16: 'F16' } as const satisfies Record<
@@ -48,7 +48,10 @@ const ofTraining: ReadonlySet<string> = new Set([
 
 /** In what form other programs load a checkpoint's model; null for a policy that is no language model. Raises CheckpointError where its description is no JSON. */
 export function formatOf(checkpoint: string): 'adapter' | 'merged' | null {
-  if (holdsAdapter(checkpoint)) return 'adapter';
+  if (holdsAdapter(checkpoint)) {
+    const { task_type: task } = readJson(join(checkpoint, ADAPTER_CONFIG_FILE)) as { readonly task_type?: unknown };
+    return task === 'CAUSAL_LM' ? 'adapter' : null;
+  }
   if (!existsSync(join(checkpoint, CONFIG_FILE))) return null;
   const config = readJson(join(checkpoint, CONFIG_FILE)) as object;
   return 'model_type' in config || ('num_hidden_layers' in config && 'vocab_size' in config) ? 'merged' : null;
@@ -113,7 +116,8 @@ function tensorsOfModel(folder: string): Map<string, LazyTensor> {
   const { lora, baseDigest } = readAdapterConfig(folder);
   refuseOtherBase(folder, baseDigest, digestOfWeights(base));
   const tensors = tensorsOfModel(base);
-  const adapted = withAdapter(describeModel(base), lora);
+  const config = describeModel(base, readableParts(base));
+  const adapted = withAdapter(config, ownTargets(config, lora));
   const { adapter } = adapted;
   const weights = adapterWeights(folder, adapted);
   const stored = storedNames(tensors, base);

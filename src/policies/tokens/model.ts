@@ -16,6 +16,8 @@ export interface PolicyModel<P extends TokenPrompt = TokenPrompt> {
   readonly description?: string;
   /** Of a model that sees: which parts train, with an adapter which have one; absent: all. */
   readonly trains?: TrainedParts;
+  /** Further files of its folder by their names, such as how pictures are cut; absent: none. */
+  readonly files?: Readonly<Record<string, string>>;
   /** Where the model has an adapter: how it was asked for, and what it stands on. */
   readonly adapter?: AdapterOrigin;
 }

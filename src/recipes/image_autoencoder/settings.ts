@@ -72,7 +72,7 @@ export const imageAutoencoder: TrainedRecipe<ImageAutoencoderSettings> = {
     );
     return trainingBytes(parametersOf(settings), optimizer.per_device_batch_size * kept);
   },
-  shape: () => null,
+  shape: ({ environment }) => ({ kind: 'autoencoder', reduction: reductionOf(environment) }),
   stepsPerIteration: () => 1,
   // One process computes the whole batch.
   microBatches: () => 1,
@@ -82,11 +82,16 @@ export const imageAutoencoder: TrainedRecipe<ImageAutoencoderSettings> = {
   tinyData: ({ data: { dir, tiny } }) => (tiny === null ? null : join(dir, tiny.folder)),
   warnings: () => [],
   needs: ({ data, environment }) => {
-    const side = 2 ** (environment.init.block_out_channels.length - 1);
+    const side = reductionOf(environment);
     return sourcesOf(data).map(({ path }): Need => ({ kind: 'self_bench', path, quoted: false, side }));
   },
   missing: () => [],
 };
+
+/** A side of a picture by that of its latents. */
+function reductionOf({ init }: ImageAutoencoderSettings['environment']): number {
+  return 2 ** (init.block_out_channels.length - 1);
+}
 
 /** Kernels of 3 x 3: two for each residual block of encoder and decoder, those of the lowest level, and between levels. */
 function parametersOf({ environment: { init } }: ImageAutoencoderSettings): number {

@@ -5,7 +5,7 @@ import { reward } from '../../rewards/schema/reward.js';
 import { flowAlgorithm } from '../../schema/algorithm.js';
 import { inpaintData } from '../../schema/data.js';
 import { idleWhere, positive, positiveInteger, count, result, section, type ReadSettings } from '../../schema/mark.js';
-import { engine, lora } from '../../schema/model.js';
+import { engine, lora, type ModelReference } from '../../schema/model.js';
 import { taskField, trainedFields } from '../../schema/run.js';
 import { flowRollout, flowValidation } from '../../schema/training.js';
 import { lossColumns, rewardColumns } from '../columns.js';
@@ -22,6 +22,7 @@ import { isObject } from '../../schema/walk.js';
 import { number, problem, type Problem, type Reader } from '../rules.js';
 import { idleClip, optionalModel } from '../token_policy.js';
 import { groupRules, sharedRules } from '../training_rules.js';
+import { letterWidth, styleWidth } from './encoders.js';
 
 const imagePrompt = z.strictObject({
   tokens: result('How many.', positiveInteger.default(4)),
@@ -157,20 +158,7 @@ export const ipAdapter: TrainedRecipe<IpAdapterSettings> = {
       : { key: 'algorithm.sft.patience', value: algorithm.sft.patience },
   tinyData: ({ data: { dir, tiny } }) => (tiny === null ? null : join(dir, tiny.folder)),
   // The model without a text encoder reads what a prompt quotes, whatever scores it.
-  needs: ({ data, policy: { model, init, train, lora, ip_adapter, parts } }) => [
-    ...sourcesOf(data).map(({ path }): Need => ({
-      kind: 'self_bench',
-      path,
-      quoted: parts.text_encoder === null,
-      side: init?.patch ?? 1,
-    })),
-    ...Object.entries(parts).flatMap(([part, folder]): Need[] =>
-      typeof folder === 'string' ? [{ kind: 'flow_part', part: part as keyof typeof PARTS, folder }] : [],
-    ),
-    ...(typeof model === 'string'
-      ? [{ kind: 'flow_model', folder: model, trains: train, lora, begun: ip_adapter } as const]
-      : []),
-  ],
+  needs,
   warnings: idleClip,
   missing: ({ policy }) => [
     ...(policy.model === null && policy.init === null
@@ -184,6 +172,23 @@ export const ipAdapter: TrainedRecipe<IpAdapterSettings> = {
     ),
   ],
 };
+
+function needs(settings: IpAdapterSettings, shapeOf: ShapeOf): Need[] {
+  const { data, policy, algorithm, rollout } = settings;
+  const { model, train, lora, ip_adapter, parts } = policy;
+  const quoted = parts.text_encoder === null;
+  const side = shapeOfModel(settings, shapeOf)?.patch ?? 1;
+  const guidance = algorithm.type === 'sft' ? null : rollout.guidance_scale;
+  return [
+    ...sourcesOf(data).map(({ path }): Need => ({ kind: 'self_bench', path, quoted, side })),
+    ...Object.entries(parts).flatMap(([part, folder]): Need[] =>
+      typeof folder === 'string' ? [{ kind: 'flow_part', part: part as keyof typeof PARTS, folder }] : [],
+    ),
+    ...(typeof model === 'string'
+      ? [{ kind: 'flow_model', folder: model, trains: train, lora, begun: ip_adapter, guidance } as const]
+      : []),
+  ];
+}
 
 const EXPORTED = 'the folder that scripts/export_flow_parts wrote';
 /** What stands for each part of a model of real size. */
@@ -204,10 +209,6 @@ function partsMissing({ model_type, parts, ip_adapter, train }: IpAdapterSetting
 /** Pictures whose size nobody says, in pixels, and the tokens of a text. */
 const ASSUMED_SIZE = { width: 512, height: 512 };
 const ASSUMED_TEXT = 512;
-/** Numbers that the tiny world's encoders make of a letter beside its place, and of a style image. */
-const LETTER_WIDTH = 37;
-const STYLE_WIDTH = 48;
-
 /** How many parameters training changes. */
 function trainedOf({ policy: { train, lora } }: Pick<IpAdapterSettings, 'policy'>, shape: FlowModelShape): number {
   const imagePrompt = imagePromptParameters(shape);
@@ -224,21 +225,31 @@ function trainedOf({ policy: { train, lora } }: Pick<IpAdapterSettings, 'policy'
 function shapeOfModel({ policy }: Pick<IpAdapterSettings, 'policy'>, shapeOf: ShapeOf): FlowModelShape | null {
   const { init, model } = policy;
   const begun = init?.ip_adapter ?? policy.ip_adapter;
-  const imagePrompt = begun === null ? null : { tokens: begun.tokens, width: STYLE_WIDTH };
+  const imagePrompt = begun === null ? null : { tokens: begun.tokens, width: styleWidth };
   if (init === null) {
     const found = model === null ? null : shapeOf(model);
-    return found?.kind === 'flow' ? { ...found, imagePrompt: found.imagePrompt ?? imagePrompt } : null;
+    if (found === null || !('kind' in found) || found.kind !== 'flow') return null;
+    return { ...found, imagePrompt: found.imagePrompt ?? imagePrompt };
   }
+  const reduction = reductionOf(policy.parts.vae, shapeOf);
+  if (reduction === null) return null;
   return {
     kind: 'flow',
     width: init.num_attention_heads * init.attention_head_dim,
     heads: init.num_attention_heads,
     layers: init.num_layers,
     singleLayers: init.num_single_layers,
-    textWidth: LETTER_WIDTH + init.text_length,
-    patch: init.patch,
+    textWidth: letterWidth(init.text_length),
+    patch: init.patch * reduction,
     imagePrompt,
   };
+}
+
+/** A side of a picture by that of its latents; null where that is not known before the autoencoder is opened. */
+function reductionOf(vae: ModelReference | null, shapeOf: ShapeOf): number | null {
+  if (vae === null) return 1;
+  const shape = shapeOf(vae);
+  return shape !== null && 'kind' in shape && shape.kind === 'autoencoder' ? shape.reduction : null;
 }
 
 /** A policy starts from a checkpoint or from random weights. */

@@ -1,4 +1,5 @@
 /** What is published beside a model: a card for people, and what it was trained with for programs. */
+import { shownSettings } from '../shown_settings.js';
 import { printable } from '../../core/errors.js';
 import type { RunRecord } from '../../run/record.js';
 import type { BeforeAfter, Estimate, RunReport } from '../../run/report/read.js';
@@ -62,7 +63,6 @@ export function modelCard(content: CardContent): string {
 
 /** The settings and results for programs. */
 export function runFile({ record, report, iteration, format }: CardContent): string {
-  const launch = Object.entries(record.settings['launch'] ?? {}).filter(([key]) => key !== 'env');
   const last = record.attempts.at(-1);
   const content = {
     run_name: record.run_name,
@@ -71,7 +71,7 @@ export function runFile({ record, report, iteration, format }: CardContent): str
     hash: record.hash,
     versions: last?.versions ?? {},
     experiment: record.experiment ?? null,
-    settings: { ...record.settings, launch: Object.fromEntries(launch) },
+    settings: shownSettings(record.settings),
     heldout: report.heldout,
   };
   return `${JSON.stringify(content, null, 2)}\n`;

@@ -63,12 +63,29 @@ export async function publishCheckpoints(options: HubOptions): Promise<number> {
       const one = publisher.next(last);
       if (giveUp.aborted || (one === null && last)) break;
       if (one === null) await sleep(clock, everyMs, ending);
-      else await publisher.publish(one);
+      else await publishing(publisher, one, options);
     }
     return publisher.done();
   } finally {
     publisher.close();
   }
+}
+
+/** Publishes one, and meanwhile takes up what falls due: the run removes its own checkpoints as it goes on. */
+async function publishing(
+  publisher: Publisher,
+  due: Due,
+  { clock = systemClock, everyMs = EVERY_MS }: HubOptions,
+): Promise<void> {
+  const over = new AbortController();
+  const published = publisher.publish(due).finally(() => over.abort());
+  // Awaited below, once nothing is left to take up.
+  published.catch(() => undefined);
+  while (!over.signal.aborted) {
+    publisher.keep();
+    await sleep(clock, everyMs, over.signal);
+  }
+  await published;
 }
 
 interface Due {
@@ -169,7 +186,7 @@ class Publisher {
   }
 
   #take(iteration: number): void {
-    const { paths } = this.options;
+    const { paths, say } = this.options;
     if (this.#kept.has(iteration)) return;
     // As deep as a checkpoint lies, which is how an adapter finds the run that it stands on.
     const folder = join(paths.trackDir, `${KEPT}${iterationName(iteration)}`);
@@ -177,8 +194,14 @@ class Publisher {
       rmSync(folder, { recursive: true, force: true });
       linkFolder(paths.checkpoint(iteration), folder);
       // The run may have removed it in this very moment.
-      if (checkpointProblems(folder, iteration).length > 0) rmSync(folder, { recursive: true, force: true });
-      else this.#kept.set(iteration, folder);
+      if (checkpointProblems(folder, iteration).length === 0) {
+        this.#kept.set(iteration, folder);
+        return;
+      }
+      rmSync(folder, { recursive: true, force: true });
+      if (!existsSync(paths.checkpoint(iteration))) return;
+      this.#failed.push(checkpointBranch(iteration));
+      say(`iteration ${iteration} is not published: its checkpoint is damaged`, 'warn');
     } catch (cause) {
       rmSync(folder, { recursive: true, force: true });
       if ((cause as NodeJS.ErrnoException).code !== 'ENOENT') throw diskError(folder, cause);

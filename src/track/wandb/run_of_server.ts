@@ -1,4 +1,5 @@
 /** A run as a W&B server has it: found or made, with what is there already. */
+import { shownSettings } from '../shown_settings.js';
 import type { RunRecord } from '../../run/record.js';
 import type { WandbClient } from './client.js';
 import { extendedJson, parseExtendedJson } from './extended_json.js';
@@ -154,19 +155,9 @@ function foundIn(data: Readonly<Record<string, unknown>>): Found | null {
   };
 }
 
-/** W&B's form of a config: each entry of the top level is `{value}`. Keys of secrets and of other machines stay here. */
+/** W&B's form of a config: each entry of the top level is `{value}`. */
 function wrapped(settings: Readonly<Record<string, unknown>>): Record<string, unknown> {
-  // What the environment of a trainer holds may be secret.
-  const launch = Object.entries(asObject(settings['launch'])).filter(([key]) => key !== 'env');
-  const entries = Object.entries({ ...settings, launch: Object.fromEntries(launch) });
-  return Object.fromEntries(entries.map(([key, value]) => [key, { value: withoutPasswords(value) }]));
-}
-
-function withoutPasswords(value: unknown): unknown {
-  if (typeof value === 'string') return value.replace(/(\/\/)[^/@\s]*@/g, '$1');
-  if (Array.isArray(value)) return value.map(withoutPasswords);
-  if (typeof value !== 'object' || value === null) return value;
-  return Object.fromEntries(Object.entries(value).map(([key, item]) => [key, withoutPasswords(item)]));
+  return Object.fromEntries(Object.entries(shownSettings(settings)).map(([key, value]) => [key, { value }]));
 }
 
 function asBase(value: unknown): WandbCursor['base'] | null {

@@ -13,8 +13,8 @@ const MODULES = [
   'src/core/safetensors',
 ];
 
-/** Where the file `broken` lies beside it, it ends before it listens; where `slow` does, it loads until that is gone. */
-const MAIN = `import { appendFileSync, existsSync } from 'node:fs';
+/** Where the file `broken` lies beside it, it ends before it listens; where `slow` does, it loads until that is gone; `stalled` holds how many completions it answers at most. */
+const MAIN = `import { appendFileSync, existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { StubVllm } from './test/engines/vllm/stub_vllm.js';
 const beside = (name) => join(import.meta.dirname, name);
@@ -47,6 +47,10 @@ const stub = await StubVllm.start({
   salt: existsSync(beside('salt')) ? 1 : 0,
 });
 if (existsSync(beside('slow'))) stub.state = 'loading';
+if (existsSync(beside('stalled'))) {
+  const most = Number(readFileSync(beside('stalled'), 'utf8'));
+  stub.fault = ({ path, earlier }) => (path === '/v1/completions' && earlier >= most ? { kind: 'stall' } : null);
+}
 setInterval(() => {
   if (stub.state === 'loading' && !existsSync(beside('slow'))) stub.state = 'up';
 }, 20);
@@ -86,8 +90,13 @@ export class StubProgram {
     writeFileSync(join(this.dir, how), '');
   }
 
+  /** Its next starts answer so many completions, and let all others wait. */
+  stall(after: number): void {
+    writeFileSync(join(this.dir, 'stalled'), String(after));
+  }
+
   mend(): void {
-    for (const how of ['broken', 'slow', 'salt']) rmSync(join(this.dir, how), { force: true });
+    for (const how of ['broken', 'slow', 'salt', 'stalled']) rmSync(join(this.dir, how), { force: true });
   }
 
   /** Its starts so far, oldest first. */

@@ -5,7 +5,7 @@ import { withPictures } from '../../../src/models/pictures/placeholders.js';
 import {
   openPictureProcessor,
   plainProcessor,
-  processorJson,
+  processorFilesOf,
   PROCESSOR_FILE,
   smartSize,
   VIDEO_PROCESSOR_FILE,
@@ -78,7 +78,9 @@ describe('a processor', () => {
 
   it('is read from its file, as old files and as newer ones say it', () => {
     const path = folder();
-    writeFileSync(join(path, PROCESSOR_FILE), processorJson(processor.settings));
+    for (const [name, text] of Object.entries(processorFilesOf(processor.settings))) {
+      writeFileSync(join(path, name), text);
+    }
     expect(openPictureProcessor(path).settings).toEqual(processor.settings);
     writeFileSync(join(path, PROCESSOR_FILE), JSON.stringify({ size: { shortest_edge: 100, longest_edge: 200 } }));
     writeFileSync(join(path, VIDEO_PROCESSOR_FILE), JSON.stringify({ max_pixels: 300 }));

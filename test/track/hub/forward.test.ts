@@ -86,11 +86,13 @@ it('keeps a checkpoint that the run removes', async () => {
   expect(branches()).toEqual(['ckpt_000010', 'ckpt_000020']);
 });
 
-it('leaves a checkpoint that is not whole', async () => {
+it('leaves a checkpoint that is damaged, and says so', async () => {
   const run = new FakeRun(folder());
   checkpoint(run, 10);
   writeFileSync(`${run.paths.checkpoint(10)}/policy.safetensors`, 'others');
-  expect(await publish(run)).toBe(0);
+  await expect(publish(run)).rejects.toThrow('not published: ckpt_000010');
+  expect(said).toEqual(['iteration 10 is not published: its checkpoint is damaged']);
+  expect(branches()).toEqual([]);
 });
 
 it('says what is not published, goes on, and does it the next time', async () => {

@@ -1,4 +1,4 @@
-import { cpSync, existsSync, readdirSync, writeFileSync } from 'node:fs';
+import { cpSync, existsSync, readFileSync, readdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { HubEnvironment } from '../../../src/models/hub/environment.js';
@@ -116,7 +116,10 @@ describe('a published checkpoint', () => {
     const onHub = folder();
     cpSync(checkpoint, onHub, { recursive: true });
     const file = join(onHub, 'adapter_config.json');
-    writeFileSync(file, JSON.stringify({ r: 2, base_model_name_or_path: 'them/base', revision: 'a'.repeat(40) }));
+    writeFileSync(
+      file,
+      JSON.stringify({ task_type: 'CAUSAL_LM', base_model_name_or_path: 'them/base', revision: 'a'.repeat(40) }),
+    );
     const files = await publish(new FakeRun(folder()), { checkpoint: onHub });
     expect([...files.keys()]).toContain('adapter_model.safetensors');
     const card = String(files.get('README.md'));
@@ -124,6 +127,15 @@ describe('a published checkpoint', () => {
     expect(card).toContain(
       'PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained("them/base"), "me/edits", revision="ckpt_000005")',
     );
+  });
+
+  it('is what it holds where its adapter is of no language model', async () => {
+    const { checkpoint } = adapterCheckpoint(folder());
+    const file = join(checkpoint, 'adapter_config.json');
+    writeFileSync(file, JSON.stringify({ ...(JSON.parse(readFileSync(file, 'utf8')) as object), task_type: null }));
+    const files = await publish(new FakeRun(folder()), { checkpoint });
+    expect([...files.keys()]).toContain('adapter_model.safetensors');
+    expect(String(files.get('README.md'))).not.toContain('AutoModelForCausalLM');
   });
 
   it('is what it holds, without what goes on training, where it is no language model', async () => {

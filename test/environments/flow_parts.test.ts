@@ -1,0 +1,122 @@
+import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeEach, describe, expect, it } from 'vitest';
+import type { RgbImage } from '../../src/core/image.js';
+import {
+  ExportedCodec,
+  FlowImageEncoder,
+  FlowTextEncoder,
+  isExportedAutoencoder,
+} from '../../src/environments/flow_parts.js';
+
+interface Expected {
+  readonly prompts: { readonly short: string; readonly long: string };
+  readonly picture: readonly (readonly (readonly number[])[])[];
+  readonly flux_text: Readonly<
+    Record<string, { readonly text: readonly (readonly number[])[]; readonly pooled: readonly number[] }>
+  >;
+  readonly qwen_text: { readonly length: number; readonly last: readonly (readonly number[])[] };
+  readonly image: { readonly features: readonly number[] };
+  readonly vae: {
+    readonly latents: readonly (readonly (readonly number[])[])[];
+    readonly decoded: readonly (readonly (readonly number[])[])[];
+  };
+}
+
+const at = (...path: string[]): string => join(import.meta.dirname, 'flow_parts', ...path);
+const expected = JSON.parse(readFileSync(at('expected.json'), 'utf8')) as Expected;
+const picture: RgbImage = {
+  height: expected.picture.length,
+  width: expected.picture[0].length,
+  data: Uint8Array.from(expected.picture.flat(2)),
+};
+const cpu = { provider: 'cpu' } as const;
+
+function expectClose(found: ArrayLike<number>, wanted: readonly number[], within: number): void {
+  expect(found.length).toBe(wanted.length);
+  const furthest = Math.max(...wanted.map((value, i) => Math.abs(value - found[i])));
+  expect(furthest).toBeLessThan(within);
+  expect(new Set(wanted).size).toBeGreaterThan(wanted.length / 4);
+}
+
+describe('parts of a flow model that scripts/export_flow_parts wrote', () => {
+  it.each(['short', 'long'] as const)("reads a %s prompt as FLUX's encoders in transformers", async (which) => {
+    const encoder = new FlowTextEncoder(at('flux_text'), cpu);
+    const prompt = expected.prompts[which];
+    const { text, pooled } = await encoder.encode(prompt);
+    expect([encoder.width, encoder.pooledWidth]).toEqual([8, 8]);
+    expectClose(text, expected.flux_text[prompt].text.flat(), 1e-4);
+    expectClose(pooled ?? [], expected.flux_text[prompt].pooled, 1e-4);
+    await encoder.dispose();
+  });
+
+  it("reads a prompt as Qwen-Image's encoder: in its template, whose first tokens are left out", async () => {
+    const encoder = new FlowTextEncoder(at('qwen_text'), cpu);
+    const { text, pooled } = await encoder.encode(expected.prompts.short);
+    expect([encoder.width, encoder.pooledWidth, pooled]).toEqual([16, 0, null]);
+    const { length, last } = expected.qwen_text;
+    expect(text).toHaveLength(16 * length);
+    expectClose(text.slice(-16 * last.length), last.flat(), 1e-4);
+    // Another prompt has as many tokens as it has.
+    expect((await encoder.encode(`${expected.prompts.short}!`)).text).toHaveLength(16 * (length + 1));
+    await encoder.dispose();
+  });
+
+  it('cuts a prompt that is longer than the model reads', async () => {
+    const encoder = new FlowTextEncoder(at('qwen_text'), cpu);
+    expect((await encoder.encode('x'.repeat(1200))).text).toHaveLength(16 * 1024);
+    await encoder.dispose();
+  });
+
+  it('sees a style image as CLIP in transformers', async () => {
+    const encoder = new FlowImageEncoder(at('image'), cpu);
+    expectClose(await encoder.encode(picture), expected.image.features, 2e-3);
+    await encoder.dispose();
+  });
+
+  it('makes latents and pictures as the autoencoder of Qwen-Image in diffusers', async () => {
+    expect(isExportedAutoencoder(at('vae'))).toBe(true);
+    const codec = new ExportedCodec(at('vae'), cpu);
+    expect([codec.channels, codec.reduction]).toEqual([4, 4]);
+    const [latents, other] = await codec.encode([picture, { height: 4, width: 4, data: new Uint8Array(48) }]);
+    expect([latents.channels, latents.height, latents.width]).toEqual([4, 3, 5]);
+    expect([other.height, other.width]).toEqual([1, 1]);
+    expectClose(latents.data, expected.vae.latents.flat(2), 1e-4);
+    const [decoded] = await codec.decode([latents]);
+    expect([decoded.height, decoded.width]).toEqual([12, 20]);
+    expectClose(decoded.data, expected.vae.decoded.flat(2), 0.51);
+    await codec.dispose();
+  });
+});
+
+describe('a folder that is no such part', () => {
+  const root = mkdtempSync(join(tmpdir(), 'editrl-parts-'));
+  const folder = join(root, 'part');
+  beforeEach(() => {
+    rmSync(folder, { recursive: true, force: true });
+    cpSync(at('flux_text'), folder, { recursive: true });
+  });
+  afterAll(() => rmSync(root, { recursive: true }));
+
+  it('is refused by the name of the part', () => {
+    expect(() => new FlowImageEncoder(folder)).toThrow('this is no image encoder that can be used: model_type');
+    expect(() => new ExportedCodec(folder)).toThrow('this is no autoencoder that can be used: model_type');
+    rmSync(join(folder, 'model.onnx'));
+    expect(() => new FlowTextEncoder(folder)).toThrow('the text encoder lacks model.onnx');
+  });
+
+  it('is refused by the part that its file lacks, and asked again when that is mended', async () => {
+    const config = JSON.parse(readFileSync(join(folder, 'config.json'), 'utf8')) as object;
+    writeFileSync(join(folder, 'config.json'), JSON.stringify(config));
+    cpSync(at('image', 'model.onnx'), join(folder, 'model.onnx'));
+    const encoder = new FlowTextEncoder(folder, cpu);
+    await expect(encoder.encode('a sign')).rejects.toThrow();
+    writeFileSync(join(folder, 'model.onnx'), 'no model');
+    const damaged = new FlowTextEncoder(folder, cpu);
+    await expect(damaged.encode('a sign')).rejects.toThrow('model.onnx');
+    cpSync(at('flux_text', 'model.onnx'), join(folder, 'model.onnx'));
+    expect((await damaged.encode('a sign')).pooled).toHaveLength(8);
+    await Promise.all([encoder.dispose(), damaged.dispose()]);
+  });
+});
