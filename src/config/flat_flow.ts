@@ -77,7 +77,10 @@ export function translateFlatFlow(raw: Record<string, unknown>, source: FlowSour
   };
   put('task', ipAdapter.name);
   put('data.dir', source.dataDir);
-  for (const [name, { to, ...rest }] of Object.entries(keys) as [FlowName, { readonly to: string; readonly joint?: true }][]) {
+  for (const [name, { to, ...rest }] of Object.entries(keys) as [
+    FlowName,
+    { readonly to: string; readonly joint?: true },
+  ][]) {
     if (rest.joint !== true && name in raw) put(to, raw[name], name);
   }
   problems.push(...reward(raw, value, put));

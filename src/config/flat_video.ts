@@ -213,8 +213,18 @@ class Translator {
   #reward(): void {
     const [format, accuracy] = [this.#given('format_reward_weight'), this.#given('accuracy_reward_weight')];
     const alpha = this.#given('grpo_alpha');
-    if (typeof format !== 'number' || typeof accuracy !== 'number' || format < 0 || accuracy < 0 || format + accuracy === 0) {
-      this.#wrong('format_reward_weight', format, 'two numbers of at least 0, with accuracy_reward_weight, one above 0');
+    if (
+      typeof format !== 'number' ||
+      typeof accuracy !== 'number' ||
+      format < 0 ||
+      accuracy < 0 ||
+      format + accuracy === 0
+    ) {
+      this.#wrong(
+        'format_reward_weight',
+        format,
+        'two numbers of at least 0, with accuracy_reward_weight, one above 0',
+      );
       return;
     }
     const sum = format + accuracy;

@@ -1,5 +1,6 @@
 /** Opens the training of a policy that answers in words. */
 import { InternalError } from '../core/errors.js';
+import type { PolicyModel } from '../policies/tokens/model.js';
 import type { TrainedSettings } from '../schema/run.js';
 import { noteDatasets, type Bench } from '../train/bench.js';
 import type { Training } from '../train/loop.js';
@@ -11,11 +12,12 @@ type WordsTrainingSettings = Parameters<typeof openTokenTraining>[0] & {
   readonly data: NonNullable<TrainedSettings['data']>;
 };
 
-/** Training by GRPO or by SFT. Raises DataError for prompts that cannot be asked, before anything is trained. */
+/** Training by GRPO or by SFT; of `model`, where it is no decoder that the settings name by themselves. Raises DataError for prompts that cannot be asked, before anything is trained. */
 export async function openWordsTraining(
   settings: WordsTrainingSettings,
   bench: Bench,
   task: WordsTask,
+  model?: PolicyModel,
 ): Promise<Training> {
   await task.checkPrompts();
   noteDatasets(bench, settings.data, task.sources);
@@ -23,7 +25,7 @@ export async function openWordsTraining(
   const forms = { constrained: false, separateVocabularies: false };
   return openTokenTraining(settings, bench, {
     task,
-    policy: openTokenPolicy(settings, task.format, bench, forms),
+    policy: openTokenPolicy(settings, task.format, bench, forms, model),
     batch: async (iteration) => {
       if (algorithm.type === 'sft') return trainingBatch(task, algorithm.sft.batch_size, iteration);
       throw new InternalError('a batch of labels without supervised training');

@@ -12,7 +12,7 @@ import { policyRules } from '../policy_rules.js';
 import type { Need, TrainedRecipe } from '../recipe.js';
 import { noImages, rewardRules } from '../reward_rules.js';
 import { problem, type Problem, type Reader } from '../rules.js';
-import { decoderNeeds, optionalModel, seeingFields } from '../token_policy.js';
+import { optionalModel, seeingFields, seeingNeeds } from '../token_policy.js';
 import { sharedRules, tokenGroupRules, wholeBatches } from '../training_rules.js';
 
 const policy = section(
@@ -80,7 +80,7 @@ export const videoActions: TrainedRecipe<VideoActionsSettings> = {
   tokenizers: ['policy.tokenizer'],
   engines: ['policy.engine'],
   reward: (settings) => settings.reward,
-  ...decoderNeeds,
+  ...seeingNeeds,
   tinyData: ({ data: { dir, tiny } }) => (tiny === null ? null : join(dir, tiny.folder)),
   needs,
   missing: ({ policy }) =>
