@@ -88,6 +88,9 @@ export type Need =
   /** A datalist of edits, of which the first is read, too. */
   | { readonly kind: 'edits'; readonly path: string }
   | { readonly kind: 'rows'; readonly path: string; readonly columns: readonly string[] }
+  /** A list of questions about videos, whose samples are to be whole; the videos themselves are not opened. */
+  | { readonly kind: 'questions'; readonly path: string; readonly media: string | null }
+  | { readonly kind: 'ffmpeg' }
   | {
       readonly kind: 'self_bench';
       readonly path: string;
