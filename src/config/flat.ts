@@ -18,6 +18,7 @@ import {
   type FlatName,
 } from './flat_keys.js';
 import { nearest } from '../core/nearest.js';
+import { namedModel } from './flat_table.js';
 import { FlatWords, isWithin } from './flat_words.js';
 import { applyChanges, type Change } from './sets.js';
 

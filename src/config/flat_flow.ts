@@ -9,6 +9,7 @@ import type { Problem } from '../recipes/rules.js';
 import { getPath, hasPath, setPath } from '../schema/paths.js';
 import { isObject } from '../schema/walk.js';
 import type { Translation } from './flat.js';
+import { bothForms, unknownKeys, type TableKey } from './flat_table.js';
 import { FlatWords } from './flat_words.js';
 import { applyChanges, type Change } from './sets.js';
 

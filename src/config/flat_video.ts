@@ -10,8 +10,9 @@ import { videoActions } from '../recipes/video_actions/settings.js';
 import type { Problem } from '../recipes/rules.js';
 import { hasPath, setPath } from '../schema/paths.js';
 import { isObject } from '../schema/walk.js';
-import { FlatWords, type Translation } from './flat.js';
+import type { Translation } from './flat.js';
 import { bothForms, namedModel, unknownKeys, type TableKey } from './flat_table.js';
+import { FlatWords } from './flat_words.js';
 import { applyChanges, type Change } from './sets.js';
 
 const keys = {
