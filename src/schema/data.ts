@@ -325,7 +325,7 @@ export const questionData = section(
           max: result('Most frames of a segment.', positiveInteger.default(8)),
           interval: result('Seconds that one frame stands for.', positive.default(2)),
         })
-        .refine(({ min, max }) => min <= max, { path: ['max'], error: 'at least data.frames.min' })
+        .refine(({ min, max }) => min <= max, { path: ['min'], error: 'at most data.frames.max' })
         .prefault({}),
     ),
     tiny: section(
