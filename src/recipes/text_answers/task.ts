@@ -27,7 +27,7 @@ export interface TextPrompt extends Prompt, TokenAsked {
 }
 
 /** A tokenizer with what ends an answer in it. */
-interface Words extends Reader {
+export interface Words extends Reader {
   readonly ends: readonly number[];
   /** The one of them that labels end with. */
   readonly end: number;
@@ -231,7 +231,7 @@ export function unlabelled(needs: string, where: string): DataError {
 }
 
 /** The tokenizer that the settings name, the model's own, or the tiny world's. */
-function openWords(settings: TextSettings, resolveRun: RunResolver): Words {
+export function openWords(settings: Pick<TextSettings, 'policy' | 'prompt'>, resolveRun: RunResolver): Words {
   const { policy, prompt } = settings;
   const reference = policy.tokenizer ?? policy.model;
   if (reference === null) {
