@@ -175,6 +175,17 @@ describe("a run's pictures from a server", () => {
     expect(stub.asked).toHaveLength(before);
   });
 
+  it('that are asked for twice with one seed are drawn once, and stored for both', async () => {
+    const stub = await started();
+    const dir = folder();
+    const images = await opened(dir, stub.url);
+    const requests = requestsOf(1, 4).map((request) => ({ ...request, prompt: 'a cat', seed: 5 }));
+    expect(shown(await images.generate(requests))).toEqual(expected(requests));
+    await images.close();
+    expect(stub.asked).toHaveLength(2);
+    expect(stored(dir)).toHaveLength(4);
+  });
+
   it('that the server refuses are none, and that is stored, too', async () => {
     const stub = await started();
     const dir = folder();

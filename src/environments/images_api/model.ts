@@ -12,7 +12,7 @@ import { together } from '../../core/together.js';
 import { Abandoned } from '../../group/lead.js';
 import type { ImagesApiSettings } from '../../schema/images_api.js';
 import type { ImageModel, MadePicture, PictureRequest } from '../image_model.js';
-import type { ImagesClient } from './client.js';
+import type { Answered, ImagesClient } from './client.js';
 
 /** What a server gave for one request. */
 export interface StoredPicture {
@@ -61,10 +61,11 @@ export class ServerImages implements ImageModel {
     this.#slots = pLimit(options.concurrency);
   }
 
-  /** Raises EndpointError where a server stays away or fails too often, Abandoned where the run is asked to stop meanwhile. */
+  /** What is asked for twice is drawn once. Raises EndpointError where a server stays away or fails too often, Abandoned where the run is asked to stop meanwhile. */
   generate(requests: readonly PictureRequest[]): Promise<MadePicture[]> {
+    const drawn = new Map<string, Promise<Answered>>();
     return together(
-      requests.map((request) => (over: AbortSignal) => this.#slots(() => this.#picture(request, over))),
+      requests.map((request) => (over: AbortSignal) => this.#slots(() => this.#picture(request, drawn, over))),
       this.options.stop,
     );
   }
@@ -77,12 +78,19 @@ export class ServerImages implements ImageModel {
     return this.options.close();
   }
 
-  async #picture({ key, prompt, seed }: PictureRequest, over: AbortSignal): Promise<MadePicture> {
+  async #picture(
+    { key, prompt, seed }: PictureRequest,
+    drawn: Map<string, Promise<Answered>>,
+    over: AbortSignal,
+  ): Promise<MadePicture> {
     const { client, drawing, store } = this.options;
     const requestHash = requestHashOf(drawing, prompt, seed);
     const stored = await store.find(key, requestHash);
     if (stored !== undefined) return madeOf(stored);
-    const answered = await this.#within(over, (deadline) => client.draw({ prompt, seed }, deadline));
+    const underWay =
+      drawn.get(requestHash) ?? this.#within(over, (deadline) => client.draw({ prompt, seed }, deadline));
+    drawn.set(requestHash, underWay);
+    const answered = await underWay;
     const given: StoredPicture = {
       key,
       requestHash,
