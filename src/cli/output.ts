@@ -34,6 +34,11 @@ export function printLine(text = ''): void {
   process.stdout.write(`${text}\n`);
 }
 
+/** A sentence on standard output: on a terminal in lines that break between words, elsewhere in one. */
+export function printSentence(text: string): void {
+  printLine(process.stdout.isTTY ? table.wrap(text, outputWidth()).join('\n') : text);
+}
+
 /** One line on standard error. */
 export function printError(text: string): void {
   process.stderr.write(`${text}\n`);

@@ -88,9 +88,9 @@ async function reportRun(paths: RunPaths, args: Arguments): Promise<number> {
   if (lines.length > 0) await drawCurve(paths, lines);
   if (args['html'] !== undefined) {
     const { runPage } = await import('../run/report/html/run_page.js');
-    return writePage(await runPage(paths, membershipOf(paths)), args, join(paths.dir, 'report.html'));
+    return writePage(await runPage(paths, membershipOf(paths), lines), args, join(paths.dir, 'report.html'));
   }
-  const report = readRun(paths);
+  const report = readRun(paths, lines);
   if (flag(args, 'json')) printJson(JSON.parse(encodeLine(report).line));
   else printLine(formatReport(report, outputWidth()));
   return 0;

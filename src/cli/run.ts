@@ -12,7 +12,7 @@ import { listCheckpoints } from '../run/checkpoints.js';
 import { RunPaths } from '../run/paths.js';
 import { readState, STOPPED_BY_SWEEP, type RunState } from '../run/state.js';
 import { KILLED, takesStopRequests } from '../run/stop_request.js';
-import { outputWidth, printError, printJson, printLine } from './output.js';
+import { outputWidth, printError, printJson, printLine, printSentence } from './output.js';
 import { onStopSignals } from './signals.js';
 import {
   configOf,
@@ -115,7 +115,7 @@ async function trainAndReport(config: LoadedConfig, { json, view, fresh = false 
   try {
     const result = await launcher.run(config, { fresh }).finally(() => view.end());
     if (result.kind === 'interrupted') {
-      if (!json) printLine(describeInterruption(new RunPaths(config.settings.base_exp_dir, result.run_name)));
+      if (!json) printSentence(describeInterruption(new RunPaths(config.settings.base_exp_dir, result.run_name)));
       return INTERRUPTED;
     }
     const [{ readRun }, { formatReport }, { encodeLine }] = await Promise.all([
@@ -127,7 +127,7 @@ async function trainAndReport(config: LoadedConfig, { json, view, fresh = false 
     if (json) printJson(JSON.parse(encodeLine(report).line));
     else {
       const ending = describeEnding(config.settings, readState(paths), result.kind === 'already_finished');
-      if (ending !== null) printLine(ending);
+      if (ending !== null) printSentence(ending);
       printLine(`\n${formatReport(report, outputWidth())}`);
     }
     return 0;

@@ -18,6 +18,7 @@ import {
   type FlatName,
 } from './flat_keys.js';
 import { nearest } from '../core/nearest.js';
+import { FlatWords, isWithin } from './flat_words.js';
 import { applyChanges, type Change } from './sets.js';
 
 export interface FlatSource {
@@ -345,45 +346,6 @@ const recordedBy: Readonly<Record<string, readonly Score[]>> = {
   ...scoresOf,
   'sqrt(viescore_pqxground_score)': ['ground_score'],
 };
-
-/** Says what is wrong with a flat file in the file's own keys. */
-export class FlatWords {
-  constructor(
-    private readonly names: ReadonlyMap<string, string>,
-    /** Canonical paths that stay empty, which has been said. */
-    private readonly missing: readonly string[],
-    /** Canonical paths that `--set` gives. */
-    private readonly changed: readonly string[],
-  ) {}
-
-  /** Problems with canonical keys; without those that only say again that something is missing. */
-  problems(found: readonly Problem[]): Problem[] {
-    return found
-      .filter(
-        ({ key, message }) => !(message.startsWith('missing') && this.missing.some((path) => isWithin(path, key))),
-      )
-      .map(({ key, message }) => ({ key: this.key(key), message: this.text(message) }));
-  }
-
-  /** A sentence that names canonical keys. */
-  text(sentence: string): string {
-    return sentence.replace(/(?<![\w.])\w+(?:\.\w+)+/g, (path) => this.names.get(path) ?? path);
-  }
-
-  /** The flat key that gave the value at a canonical path, or else the path itself. */
-  key(path: string): string {
-    if (this.changed.some((change) => isWithin(path, change))) return path;
-    const parts = path.split('.');
-    const upTo = parts.map((_, depth) => parts.slice(0, parts.length - depth).join('.'));
-    const known = upTo.find((above) => this.names.has(above));
-    return known === undefined ? path : (this.names.get(known) ?? path);
-  }
-}
-
-/** Whether a dotted path is another one, or leads to something inside it. */
-function isWithin(path: string, outer: string): boolean {
-  return path === outer || path.startsWith(`${outer}.`);
-}
 
 function isNone(value: unknown): boolean {
   return value === null || (typeof value === 'string' && value.toLowerCase() === 'none');

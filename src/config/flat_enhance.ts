@@ -7,8 +7,9 @@ import { promptEnhance } from '../recipes/prompt_enhance/settings.js';
 import type { Problem } from '../recipes/rules.js';
 import { nearest } from '../core/nearest.js';
 import { hasPath, setPath } from '../schema/paths.js';
-import { FlatWords, type Translation } from './flat.js';
+import type { Translation } from './flat.js';
 import { canonicalKeyOf, isFlatKey } from './flat_keys.js';
+import { FlatWords } from './flat_words.js';
 import { applyChanges, type Change } from './sets.js';
 
 /** Where a key's value goes. */

@@ -9,7 +9,8 @@ import type { Problem } from '../recipes/rules.js';
 import { nearest } from '../core/nearest.js';
 import { getPath, hasPath, setPath } from '../schema/paths.js';
 import { isObject } from '../schema/walk.js';
-import { FlatWords, type Translation } from './flat.js';
+import type { Translation } from './flat.js';
+import { FlatWords } from './flat_words.js';
 import { applyChanges, type Change } from './sets.js';
 
 /** A key, where its value goes or what follows from it, and the value that its absence means there. */
@@ -88,7 +89,7 @@ export function translateFlatFlow(raw: Record<string, unknown>, source: FlowSour
     if (rest.joint !== true && name in raw) put(to, raw[name], name);
   }
   problems.push(...reward(raw, value, put));
-  problems.push(...algorithm(raw, value, put), ...phases(raw, value, names, source));
+  problems.push(...algorithm(raw, source, put), ...phases(raw, value, names, source));
   return {
     value,
     problems,
@@ -127,8 +128,11 @@ function unknown(raw: Raw): Problem[] {
 }
 
 /** Statistics per prompt are GRPO's, and those of the whole batch PPO's. */
-function algorithm(raw: Raw, _value: object, put: Put): Problem[] {
+function algorithm(raw: Raw, { overlaid }: FlowSource, put: Put): Problem[] {
   const { rl_per_prompt_stat_tracking: perPrompt = false } = raw;
+  if (!overlaid && 'rl_per_prompt_stat_tracking' in raw && hasPath(raw, 'algorithm.type')) {
+    return [{ key: 'rl_per_prompt_stat_tracking', message: 'also given as algorithm.type; keep one of the two' }];
+  }
   if (typeof perPrompt !== 'boolean') return problem('rl_per_prompt_stat_tracking', perPrompt, 'true or false');
   put('algorithm.type', perPrompt ? 'grpo' : 'ppo', 'rl_per_prompt_stat_tracking');
   return [];

@@ -128,8 +128,14 @@ export function markedProcesses(mark: string): number[] {
   return pids().filter((pid) => environmentOf(pid)?.includes(entry) ?? false);
 }
 
+/** The process of a launcher, and when that started, so that a reused number is told apart. */
+export interface LauncherProcess {
+  readonly pid: number;
+  readonly start: string;
+}
+
 /** The launcher that a process says it was started by; null when it was started by none, or cannot be asked. */
-export function launcherOf(pid: number): { readonly pid: number; readonly start: string } | null {
+export function launcherOf(pid: number): LauncherProcess | null {
   const entry = environmentOf(pid)?.find((variable) => variable.startsWith(`${LAUNCH_VARIABLE}=`));
   if (entry === undefined) return null;
   const [launcher, start] = entry.slice(LAUNCH_VARIABLE.length + 1).split(':');

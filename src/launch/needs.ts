@@ -36,10 +36,10 @@ const checks: { readonly [K in Need['kind']]: (need: NeedOf<K>) => void } = {
   flow_part: ({ part, folder }) => {
     if (existsSync(folder)) partLooks[part](folder);
   },
-  flow_model: ({ folder, trains, lora, begun }) => {
+  flow_model: ({ folder, trains, lora, begun, guidance }) => {
     // How wide its style images' features are decides nothing here.
     const imagePrompt = begun === null ? null : { ...begun, image_embed_dim: 1 };
-    if (existsSync(folder)) checkFlowModel(folder, { trains, lora, imagePrompt });
+    if (existsSync(folder)) checkFlowModel(folder, { trains, lora, imagePrompt }, guidance);
   },
   decoder: lookAtDecoder,
   tokenizer: lookAtTokenizer,

@@ -9,6 +9,7 @@ import { cannotRunYet, dependencies } from '../config/models.js';
 import { ConfigError, EditrlError, RunError } from '../core/errors.js';
 import { hubKey, modelFolder } from '../models/reference.js';
 import type { SamplerElsewhere } from '../recipes/sampler.js';
+import type { ShapeOf } from '../recipes/recipe.js';
 import { isTrainable, recipeOf, rewardOf } from '../recipes/settings.js';
 import { checkModule } from '../rewards/terms/module/exports.js';
 import { checkChanges } from '../run/claim.js';
@@ -64,7 +65,8 @@ export function obstacles(
   const memory = lazy(() => (devices === undefined ? null : memoryOf(made, devices())));
   const left = unfinished(runs, anew);
   const ahead = left.map((config) => ({ settings: config.settings, from: anew.has(config) ? 0 : reached(config) }));
-  const space = checkpointSpace(ahead, shapesOf(made));
+  const shapeOf = shapesOf(made);
+  const space = checkpointSpace(ahead, shapeOf);
   const folderCheck = ({ settings: { base_exp_dir } }: LoadedConfig): Check => {
     const bytes = space.get(base_exp_dir) ?? 0;
     // The amount is part of what is looked at: another chain may need more in the same folder.
@@ -72,7 +74,10 @@ export function obstacles(
   };
   return left.flatMap((config) => {
     const { run_name } = config.settings;
-    const checks = [...checksOf(config, made, folderCheck(config), devices), ...memoryCheck(config.settings, memory)];
+    const checks = [
+      ...checksOf(config, made, shapeOf, folderCheck(config), devices),
+      ...memoryCheck(config.settings, memory),
+    ];
     return checks.flatMap(([what, check]): Obstacle[] => {
       if (told.has(what)) return [];
       told.add(what);
@@ -156,6 +161,7 @@ type Check = readonly [what: string, check: () => void];
 function checksOf(
   config: LoadedConfig,
   made: ReadonlyMap<string, RunSettings>,
+  shapeOf: ShapeOf,
   folder: Check,
   devices: (() => Devices) | undefined,
 ): Check[] {
@@ -177,7 +183,7 @@ function checksOf(
     }),
     ...placementChecks(settings, devices),
     ...(launch.command === null ? [] : [commandCheck(launch.command[0], NO_PROGRAM, launch.env['PATH'])]),
-    ...(isTrainable(settings) && launch.command === null ? trainedChecks(settings) : []),
+    ...(isTrainable(settings) && launch.command === null ? trainedChecks(settings, shapeOf) : []),
   ];
 }
 
@@ -212,13 +218,13 @@ function samplerChecks(sampled: SamplerElsewhere | null): Check[] {
   ];
 }
 
-function trainedChecks(settings: TrainedSettings): Check[] {
+function trainedChecks(settings: TrainedSettings, shapeOf: ShapeOf): Check[] {
   const recipe = recipeOf(settings);
   const tiny = recipe.tinyData(settings);
   const models = recipe.models.map((key) => getPath(settings, key) as ModelReference | null | undefined);
   return [
     ...recipe
-      .needs(settings)
+      .needs(settings, shapeOf)
       .filter((need) => !('path' in need) || tiny === null || !isMade(tiny, need.path))
       .map((need): Check => [`need ${JSON.stringify(need)}`, () => checkNeed(need)]),
     ...wantedModels(settings).map((wanted): Check => [

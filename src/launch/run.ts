@@ -3,8 +3,8 @@ import { randomUUID } from 'node:crypto';
 import { fileURLToPath } from 'node:url';
 import type { LoadedConfig } from '../config/load.js';
 import { checkRunnable, dependencies } from '../config/models.js';
-import { EditrlError, EndpointError, InUseError, printable } from '../core/errors.js';
-import { claimRun, type RunHandle } from '../run/claim.js';
+import { InUseError, printable } from '../core/errors.js';
+import { claimRun } from '../run/claim.js';
 import { claimRequest } from '../run/claim_request.js';
 import { RunPaths } from '../run/paths.js';
 import { setAside } from '../run/set_aside.js';
@@ -23,7 +23,8 @@ import {
   type Devices,
   type Placement,
 } from './devices.js';
-import { mayPass, RunFailed, toText } from './failure.js';
+import { mayPass, toText } from './failure.js';
+import { foreignAttempt } from './foreign_attempt.js';
 import { Guardian } from './guardian.js';
 import { HubModels } from './hub_models.js';
 import { NativeAttempt } from './native_attempt.js';
@@ -34,9 +35,7 @@ import { checkPlacement, placeParts, positionsOf, type PlacedParts } from './pla
 import { LOOK_EVERY_MS, pause, pauseAsOwner, pauseBeforeRestart } from './pause.js';
 import { changedRuns, obstacles, requireNone, tightRuns, unfinished, type Looking } from './preflight.js';
 import { ServersOfRuns } from './run_servers.js';
-import { StopWatch } from './stop_watch.js';
 import { freePort, rankEnvironment, supervise, type Worker } from './supervise.js';
-import { claimWhenFree, endLeftovers, recordWorkers } from './takeover.js';
 import { Trackings } from './trackings.js';
 import type { SayOfServer } from './upkeep.js';
 import { versions } from './versions.js';
@@ -346,48 +345,19 @@ export class Launcher {
   }
 
   /** One attempt with another trainer's program; this process owns the run. */
-  async #foreign(config: LoadedConfig, placement: Placement, processes: number, stop: AbortSignal): Promise<RunKind> {
-    const handle = await claimWhenFree(claimRequest(config, this.#context(config, placement.devices)));
-    if (handle.kind === 'finished') return 'already_finished';
-    this.#begun(config.settings);
-    const { openRunLog } = await import('../run/logs.js');
-    const { view } = this.options;
-    const heard = (line: string): void => view.heard(config.settings.run_name, line);
-    const log = openRunLog({ paths: handle.paths, attempt: handle.attempt, rank: 0, terminal: heard });
-    const lost = new AbortController();
-    handle.startHeartbeat((error) => lost.abort(error));
-    const asked = new StopWatch(handle.paths);
-    const tracked = this.#trackings.attempt(config.settings);
-    tracked.begin((line, level) => void log.logger.log(level, line));
-    const kills = [lost.signal, asked.kill, ...(this.options.kill === undefined ? [] : [this.options.kill])];
-    try {
-      await endLeftovers(handle.paths);
-      for (const note of handle.notes) log.logger.info(note);
-      const { runCommand } = await import('./command.js');
-      return await runCommand(config, handle, {
-        log,
-        guardian: this.#guardian,
-        placement,
-        processes,
-        stop: AbortSignal.any([stop, asked.stop, tracked.stop]),
-        kill: AbortSignal.any(kills),
-        onStarted: (started) => {
-          tracked.workers = started.workers;
-          recordWorkers(handle.paths, started);
-        },
-        onOutput: (line) => view.output(config.settings.run_name, line),
-      });
-    } catch (error) {
-      if (lost.signal.aborted) throw lost.signal.reason as Error;
-      log.logger.debug(error instanceof Error ? (error.stack ?? error.message) : String(error));
-      recordFailure(handle, error);
-      throw error;
-    } finally {
-      asked.close();
-      tracked.end();
-      handle.release();
-      await log.close();
-    }
+  #foreign(config: LoadedConfig, placement: Placement, processes: number, stop: AbortSignal): Promise<RunKind> {
+    const { kill, view } = this.options;
+    return foreignAttempt(config, {
+      context: this.#context(config, placement.devices),
+      tracked: this.#trackings.attempt(config.settings),
+      guardian: this.#guardian,
+      view,
+      placement,
+      processes,
+      stop,
+      kill,
+      onClaimed: () => this.#begun(config.settings),
+    });
   }
 
   #context(config: LoadedConfig, gpus: readonly number[]) {
@@ -424,16 +394,6 @@ async function endOf(serving: Promise<() => Promise<void>> | null): Promise<void
 
 function send(worker: Worker, message: ToWorker): void {
   worker.send(message);
-}
-
-function recordFailure(handle: RunHandle, error: unknown): void {
-  const reason = error instanceof RunFailed ? error.reason : error instanceof Error ? error.message : String(error);
-  try {
-    handle.setState({ state: error instanceof EndpointError ? 'interrupted' : 'failed', reason });
-  } catch (refused) {
-    // On a full disk not even the state can be written: the error that the run ended with is the one to show.
-    if (!(refused instanceof EditrlError)) throw refused;
-  }
 }
 
 /** A rank's threads; 0, all of them, lets the engine choose. */

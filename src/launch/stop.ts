@@ -1,6 +1,6 @@
 /** Stopping a run from another process: its owner is asked to checkpoint and end, or is killed. */
 import { setTimeout as sleep } from 'node:timers/promises';
-import { RunError } from '../core/errors.js';
+import { InUseError, RunError } from '../core/errors.js';
 import {
   acquireLock,
   formatAge,
@@ -10,11 +10,13 @@ import {
   seesProcessesOf,
   type HeldBy,
   type LockWorld,
+  type RunLock,
 } from '../run/lock.js';
 import type { RunPaths } from '../run/paths.js';
 import { readState, writeState } from '../run/state.js';
 import { liveLock, readStatus, type RunStatus } from '../run/status.js';
 import { KILLED, requestStop, takesStopRequests } from '../run/stop_request.js';
+import { launcherOf, type LauncherProcess } from './guardian.js';
 
 const POLL_MS = 100;
 const PROGRESS_EVERY_MS = 5_000;
@@ -25,10 +27,12 @@ const WATCH_AFTER_KILL_MS = 1_500;
 export interface StopWorld extends LockWorld {
   /** Sends a signal to a process of this machine. Raises as `process.kill` does. */
   send(pid: number, signal: 'SIGTERM' | 'SIGSTOP' | 'SIGKILL'): void;
+  /** The launcher that started a process; null where none did, or it cannot be asked. */
+  launcherOf(pid: number): LauncherProcess | null;
 }
 
 export function realStopWorld(): StopWorld {
-  return { ...realLockWorld(), send: (pid, signal) => void process.kill(pid, signal) };
+  return { ...realLockWorld(), send: (pid, signal) => void process.kill(pid, signal), launcherOf };
 }
 
 export interface StopOptions {
@@ -62,6 +66,7 @@ export async function stopRun(
   });
   const first = liveLock(paths, world);
   if (first === null) return result('not_running');
+  const starter = starterOf(first, world);
   signal(paths, first, options.now, world);
   if (!options.now) {
     const ended = await untilFree(paths, first, options, world);
@@ -69,7 +74,7 @@ export async function stopRun(
     settle(paths, world, 'its process ended before it could save a checkpoint');
     return result('stopped');
   }
-  for (let held: HeldBy | null = first; held !== null; held = await takenAgain(paths, world)) {
+  for (let held: HeldBy | null = first; held !== null; held = await takenAgain(paths, starter, world)) {
     if (held !== first) signal(paths, held, true, world);
     if (!(await untilFree(paths, held, options, world))) return result('still_stopping');
   }
@@ -130,11 +135,21 @@ async function untilFree(paths: RunPaths, held: HeldBy, options: StopOptions, wo
   return true;
 }
 
-async function takenAgain(paths: RunPaths, world: StopWorld): Promise<HeldBy | null> {
+/** The process that may start a run again once its holder is killed: the holder's launcher, or the holder where it is that itself. */
+function starterOf(held: HeldBy, world: StopWorld): LauncherProcess {
+  return world.launcherOf(held.pid) ?? { pid: held.pid, start: held.process_start ?? '' };
+}
+
+/** Who holds the run again for the same launcher; null where nobody does. What somebody else starts meanwhile is not what was to be killed. */
+async function takenAgain(paths: RunPaths, starter: LauncherProcess, world: StopWorld): Promise<HeldBy | null> {
   const deadline = world.nowMs() + WATCH_AFTER_KILL_MS;
   for (;;) {
     const held = liveLock(paths, world);
-    if (held !== null || world.nowMs() >= deadline) return held;
+    if (held !== null) {
+      const { pid, start } = starterOf(held, world);
+      return pid === starter.pid && start === starter.start ? held : null;
+    }
+    if (world.nowMs() >= deadline) return null;
     await sleep(POLL_MS);
   }
 }
@@ -144,7 +159,14 @@ function settle(paths: RunPaths, world: StopWorld, reason: string): void {
   const dead = readStatus(paths, world).state === 'dead';
   const left = readLock(paths, world) !== null && liveLock(paths, world) === null;
   if (!dead && !left) return;
-  const lock = acquireLock(paths, world);
+  let lock: RunLock;
+  try {
+    lock = acquireLock(paths, world);
+  } catch (error) {
+    // Somebody has started it again: the state is theirs to say.
+    if (error instanceof InUseError) return;
+    throw error;
+  }
   try {
     const state = readState(paths);
     if (dead && state !== null) writeState(paths, { ...state, state: 'interrupted', reason });

@@ -141,6 +141,7 @@ export function readAdapterConfig(folder: string): {
   if (found.kind !== 'lora') {
     throw new CheckpointError('this is an IP-Adapter, and LoRA is expected', {
       where: join(folder, ADAPTER_CONFIG_FILE),
+      next: 'Name a language model, or a LoRA adapter of one.',
     });
   }
   return { lora: found.lora, base: found.base, baseDigest: recordedBase(folder) };

@@ -59,7 +59,7 @@ export interface TrainedRecipe<S extends TrainedSettings = TrainedSettings> exte
   /** The folder in which a run's data of the tiny world is made; null where the data is brought along. */
   tinyData(settings: S): string | null;
   /** What has to be there before it is trained, and is looked at before its parents are. That models are there at all is looked at for every recipe. */
-  needs(settings: S): readonly Need[];
+  needs(settings: S, shapeOf: ShapeOf): readonly Need[];
   /** What a person should know about settings that are valid. */
   warnings(settings: S): readonly string[];
   /** What valid settings leave open that a run has to have, one line each; such settings are a base for others. */
@@ -80,6 +80,8 @@ export type Need =
       readonly lora: z.output<typeof lora> | null;
       /** The IP-Adapter that is begun on it. */
       readonly begun: { readonly tokens: number; readonly scale: number } | null;
+      /** Under which guidance it answers before the run has taught it anything; null for none. */
+      readonly guidance: number | null;
     }
   | { readonly kind: 'datalist'; readonly path: string }
   /** A datalist of edits, of which the first is read, too. */

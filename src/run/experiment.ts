@@ -33,6 +33,8 @@ const experimentRecord = z.object({
   baseline: words.nullable(),
   /** The axis whose values are configs; null where one config is the base of all cells. */
   base_axis: z.string().nullable(),
+  /** The config that it imports as the base of all cells, absolute; absent where its file does not name one, and in older records. */
+  base_file: z.string().optional(),
   cells: z.array(recordedRun),
   /** The runs that cells start from and that are no cells themselves. */
   parents: z.array(recordedRun),
@@ -49,12 +51,15 @@ export interface FoundExperiment {
 
 /** Writes the record. Raises RunError when the disk refuses. */
 export function writeExperiment(baseExpDir: string, record: Omit<ExperimentRecord, 'format'>): void {
-  writeFileAtomic(pathOf(baseExpDir, record.experiment), `${JSON.stringify({ format: 1, ...record }, null, 2)}\n`);
+  writeFileAtomic(
+    experimentFile(baseExpDir, record.experiment),
+    `${JSON.stringify({ format: 1, ...record }, null, 2)}\n`,
+  );
 }
 
 /** Reads the record; null where there is none. Raises RunError when it is not one that this version can read. */
 export function readExperiment(baseExpDir: string, name: string): ExperimentRecord | null {
-  const path = pathOf(baseExpDir, name);
+  const path = experimentFile(baseExpDir, name);
   const value = readJson(path);
   if (value === null) return null;
   const parsed = experimentRecord.safeParse(value);
@@ -78,7 +83,8 @@ export function listExperiments(folders: readonly string[]): FoundExperiment[] {
   });
 }
 
-function pathOf(baseExpDir: string, name: string): string {
+/** Where the record of an experiment lies. */
+export function experimentFile(baseExpDir: string, name: string): string {
   return join(baseExpDir, `${name}${SUFFIX}`);
 }
 

@@ -5,7 +5,7 @@ import { decodeNumber } from './journal.js';
 import { formatAge, lockProblem, readLock, realLockWorld, STALE_AFTER_S, type HeldBy, type LockWorld } from './lock.js';
 import type { RunPaths } from './paths.js';
 import { readRecord, type RunRecord } from './record.js';
-import { readState, type RunState, type RunStateName } from './state.js';
+import { readState, STOPPED_BY_SWEEP, type RunState, type RunStateName } from './state.js';
 
 /**
  * `dead`: the state says that the run goes on, but no process holds it any more. `unreadable`: the folder's records cannot
@@ -68,6 +68,11 @@ export function readStatus(paths: RunPaths, world: LockWorld = realLockWorld()):
       reason: error.toText().replaceAll(/\n\s*/g, ' '),
     };
   }
+}
+
+/** What became of a run, in a sweep's words: one that the sweep gave up is `stopped`, though its state says finished. */
+export function outcomeOf({ state, reason }: Pick<RunStatus, 'state' | 'reason'>): ShownState | 'stopped' {
+  return state === 'finished' && reason?.startsWith(STOPPED_BY_SWEEP) === true ? 'stopped' : state;
 }
 
 /** Where a run is held: its host, process and devices, or its Slurm job; null when nothing holds it. */

@@ -39,3 +39,11 @@ export function setPath(root: Record<string, unknown>, path: string, value: unkn
   }
   return null;
 }
+
+/** What no object holds any more, by dotted path and in its order; a list, and an object without keys, is one value. */
+export function leavesOf(value: Readonly<Record<string, unknown>>, above = ''): [path: string, value: unknown][] {
+  return Object.entries(value).flatMap(([key, inner]): [string, unknown][] => {
+    const path = above === '' ? key : `${above}.${key}`;
+    return isObject(inner) && Object.keys(inner).length > 0 ? leavesOf(inner, path) : [[path, inner]];
+  });
+}

@@ -214,9 +214,19 @@ export class PromptIndex {
     if (known !== undefined) return known;
     const samples = new Set<string>();
     for (const [, text] of textOf(path).matchAll(/"sample":("(?:[^"\\]|\\.)*")/g)) {
-      if (text !== undefined) samples.add(JSON.parse(text) as string);
+      const sample = text === undefined ? null : sampleOf(text);
+      if (sample !== null) samples.add(sample);
     }
     this.#samples.set(key, samples);
     return samples;
+  }
+}
+
+/** Null for a text that is quoted like none: a line that somebody wrote otherwise is left out, as it is elsewhere. */
+function sampleOf(quoted: string): string | null {
+  try {
+    return JSON.parse(quoted) as string;
+  } catch {
+    return null;
   }
 }

@@ -3,12 +3,12 @@
  * such record.
  */
 import { existsSync } from 'node:fs';
-import { EditrlError } from '../core/errors.js';
 import { Refusal } from '../http/refusal.js';
 import { liveSweeps } from '../launch/sweep/lock.js';
-import { listExperiments as listRecorded, readExperiment, type ExperimentRecord } from '../run/experiment.js';
-import { STOPPED_BY_SWEEP } from '../run/state.js';
+import { listExperiments as listRecorded } from '../run/experiment.js';
+import { outcomeOf } from '../run/status.js';
 import { resultCaption, tabulate, type ResultCell } from '../run/report/results.js';
+import { sweepActionsOf, type Sweep } from './actions.js';
 import { heldOutOf } from './run_list.js';
 import { idOf, type IndexedRun, type RunsIndex } from './runs_index.js';
 import type { WireCell, WireExperiment, WireMatrix, WireState } from './wire.js';
@@ -27,6 +27,7 @@ interface FoundCell {
 interface FoundExperiment {
   readonly id: string;
   readonly name: string;
+  readonly folder: string;
   readonly baseline: Axes | null;
   readonly swept: boolean;
   readonly cells: readonly FoundCell[];
@@ -47,16 +48,13 @@ export function listExperiments(index: RunsIndex): WireExperiment[] {
 
 /** Raises Refusal 404 for an experiment that is not there. */
 export function matrixOf(index: RunsIndex, id: string): WireMatrix {
-  const experiment = findExperiments(index).find((one) => one.id === id);
-  if (experiment === undefined) {
-    throw new Refusal('not_found', `There is no experiment '${id.slice(0, 120)}' here.`);
-  }
+  const experiment = experimentOf(index, id);
   const { name, swept, cells, baseline } = experiment;
   const byName = new Map(cells.map((cell) => [cell.name, cell]));
   const runs = cells.map(({ name: run_name, axes, run, counts }) => ({
     run_name,
     axes,
-    outcome: counts ? outcomeOf(run) : 'failed',
+    outcome: !counts ? 'failed' : run === null ? 'queued' : outcomeOf(run.status),
     report: run === null || run.heldOut === null ? null : { heldout: run.heldOut, iteration: run.status.iteration },
   }));
   const results = tabulate(name, runs, baseline);
@@ -70,15 +68,20 @@ export function matrixOf(index: RunsIndex, id: string): WireMatrix {
     metric: results.metric,
     less_is_better: results.less_is_better,
     caption: resultCaption(results),
+    actions: sweepActionsOf(experiment),
     cells: results.cells.map((cell) => wireCell(cell, byName)),
   };
 }
 
-/** Half a training is no result. */
-function outcomeOf(run: IndexedRun | null): string {
-  if (run === null) return 'queued';
-  const { state, reason } = run.status;
-  return state === 'finished' && reason?.startsWith(STOPPED_BY_SWEEP) === true ? 'stopped' : state;
+function experimentOf(index: RunsIndex, id: string): FoundExperiment {
+  const found = findExperiments(index).find((one) => one.id === id);
+  if (found !== undefined) return found;
+  throw new Refusal('not_found', `There is no experiment '${id.slice(0, 120)}' here.`);
+}
+
+/** The experiment of an id, as its actions ask for it. Raises Refusal 404 where it is not there. */
+export function sweepOf(index: RunsIndex, id: string): Sweep {
+  return experimentOf(index, id);
 }
 
 function wireCell(
@@ -107,23 +110,13 @@ function wireCell(
   };
 }
 
-/** Null for a record that another version wrote. */
-function recordOf(folder: string, name: string): ExperimentRecord | null {
-  try {
-    return readExperiment(folder, name);
-  } catch (error) {
-    if (error instanceof EditrlError) return null;
-    throw error;
-  }
-}
-
 function findExperiments(index: RunsIndex): FoundExperiment[] {
   const byId = new Map(index.runs.map((run) => [run.id, run]));
   return index.folders.flatMap((folder, number) => {
     if (!existsSync(folder)) return [];
     const swept = new Set(liveSweeps([folder]).map(({ experiment }) => experiment));
     const noted = listRecorded([folder]).flatMap(({ name }): FoundExperiment[] => {
-      const record = recordOf(folder, name);
+      const record = index.experiments.get(folder, name);
       if (record === null) return [];
       const cells = record.cells.map(({ run_name, axes, refused }) => ({
         name: run_name,
@@ -131,7 +124,7 @@ function findExperiments(index: RunsIndex): FoundExperiment[] {
         run: byId.get(idOf(number, run_name)) ?? null,
         counts: refused === null,
       }));
-      return [{ id: idOf(number, name), name, baseline: record.baseline, swept: swept.has(name), cells }];
+      return [{ id: idOf(number, name), name, folder, baseline: record.baseline, swept: swept.has(name), cells }];
     });
     const known = new Set(noted.flatMap(({ cells }) => cells.map(({ name }) => name)));
     const names = new Set(noted.map(({ name }) => name));
@@ -146,7 +139,7 @@ function findExperiments(index: RunsIndex): FoundExperiment[] {
       guessed.set(cell.experiment, cells);
     }
     const others = [...guessed].flatMap(([name, cells]): FoundExperiment[] =>
-      cells.length < 2 ? [] : [{ id: idOf(number, name), name, baseline: null, swept: swept.has(name), cells }],
+      cells.length < 2 ? [] : [{ id: idOf(number, name), name, folder, baseline: null, swept: swept.has(name), cells }],
     );
     return [...noted, ...others];
   });

@@ -4,10 +4,10 @@ import { EditrlError } from '../core/errors.js';
 import { Refusal } from '../http/refusal.js';
 import { listCheckpoints } from '../run/checkpoints.js';
 import type { RunRecord } from '../run/record.js';
+import { leavesOf } from '../schema/paths.js';
 import { actionsOf } from './actions.js';
 import { wireRun } from './run_list.js';
 import { recordOf, type IndexedRun, type RunsIndex } from './runs_index.js';
-import { leavesOf } from './settings_table.js';
 import type { WireRunPage } from './wire.js';
 
 /** The run that a query names by its id. Raises Refusal: 404 where there is none, as after it was removed. */

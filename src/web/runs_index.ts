@@ -2,7 +2,7 @@
  * The runs of some folders in memory, kept up by the sizes and times of their files: a file is read again when these change. What holds it up is
  * done in slices, so that requests are answered meanwhile. Never writes; a run that is deleted or half written is shown as far as it goes.
  */
-import { existsSync, readdirSync, statSync } from 'node:fs';
+import { existsSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { EditrlError } from '../core/errors.js';
 import { readStatuses } from '../launch/slurm/status.js';
@@ -10,8 +10,11 @@ import { isRunName, RunPaths } from '../run/paths.js';
 import { readRecord, type RunRecord } from '../run/record.js';
 import { heldOut, type HeldOut } from '../run/report/read.js';
 import { readStatus, type RunStatus, type ShownState } from '../run/status.js';
+import { leavesOf } from '../schema/paths.js';
 import { evaluatedLines } from './evaluated.js';
-import { leavesOf, SettingsTable, type SettingsRow } from './settings_table.js';
+import { ExperimentRecords } from './experiment_records.js';
+import { SettingsTable, type SettingsRow } from './settings_table.js';
+import { stampOf } from './stamps.js';
 
 /** A run as it was last read. */
 export interface IndexedRun {
@@ -61,7 +64,10 @@ const noSettings: SettingsRow = new Uint32Array(0);
 
 export class RunsIndex {
   readonly settings = new SettingsTable();
+  readonly experiments = new ExperimentRecords();
   readonly #watched = new Map<string, Watched>();
+  /** Runs that only Slurm knows: they wait in its queue, or ended there, and have no folder. */
+  #queued: ReadonlyMap<string, IndexedRun> = new Map();
   readonly #problems = new Map<string, string>();
   #slurmProblems: readonly string[] = [];
   #looks = 0;
@@ -103,7 +109,8 @@ export class RunsIndex {
   }
 
   get runs(): IndexedRun[] {
-    return [...this.#watched.values()].flatMap(({ run }) => run ?? []);
+    const queued = [...this.#queued.values()].filter(({ id }) => !this.#watched.has(id));
+    return [...[...this.#watched.values()].flatMap(({ run }) => run ?? []), ...queued];
   }
 
   /** Runs that were found and not read yet. */
@@ -115,7 +122,8 @@ export class RunsIndex {
 
   /** Null for a run that is not there, or not any more. */
   get(id: string): IndexedRun | null {
-    return this.#watched.get(id)?.run ?? null;
+    const watched = this.#watched.get(id);
+    return watched === undefined ? (this.#queued.get(id) ?? null) : watched.run;
   }
 
   /** The run of a name in the folder of another one. */
@@ -192,6 +200,8 @@ export class RunsIndex {
     } catch (error) {
       if (!isSystemError(error)) throw error;
       const { run, paths } = watched;
+      // Nothing is known of its files any more: once they can be read, they are, though they be the same.
+      watched.stamps = null;
       const status: RunStatus = {
         run_name: paths.runName,
         state: 'unreadable',
@@ -203,15 +213,7 @@ export class RunsIndex {
         reason: error.message,
       };
       const same = run !== null && shown(run.status) === shown(status);
-      watched.run = {
-        id: watched.id,
-        paths,
-        status,
-        heartbeat: null,
-        heldOut: null,
-        settings: noSettings,
-        parents: [],
-      };
+      watched.run = withoutFiles(watched.id, paths, status);
       return !same;
     }
   }
@@ -254,19 +256,48 @@ export class RunsIndex {
     return { settings: this.settings.row(leavesOf(record.settings)), parents };
   }
 
-  /** What only Slurm knows about runs that were submitted; none of these is asked for where nothing ever was. */
+  /** What only Slurm knows about runs that were submitted; it is not asked where nothing ever was. */
   async #askSlurm(): Promise<string[]> {
-    const live = [...this.#watched.values()].filter(({ run }) => run !== null && LIVE.has(run.status.state));
-    const { statuses, problems } = await readStatuses(live.map(({ paths }) => paths));
+    const changed: string[] = [];
+    const problems: string[] = [];
+    const queued = new Map<string, IndexedRun>();
+    for (const [index, folder] of this.folders.entries()) {
+      const live = [...this.#watched.values()].filter(
+        ({ id, run }) => this.#folderOf(id) === index && run !== null && LIVE.has(run.status.state),
+      );
+      const found = await readStatuses(
+        live.map(({ paths }) => paths),
+        [folder],
+      );
+      problems.push(...found.problems);
+      for (const [at, status] of found.statuses.entries()) {
+        if (at < live.length) changed.push(...correct(live[at], status));
+        else {
+          const id = idOf(index, status.run_name);
+          if (!this.#watched.has(id)) queued.set(id, withoutFiles(id, new RunPaths(folder, status.run_name), status));
+        }
+      }
+    }
+    const ids = new Set([...queued.keys(), ...this.#queued.keys()]);
+    const of = (runs: ReadonlyMap<string, IndexedRun>, id: string): string => shown(runs.get(id)?.status ?? null);
+    changed.push(...[...ids].filter((id) => of(queued, id) !== of(this.#queued, id)));
+    this.#queued = queued;
     this.#slurmProblems = problems;
-    return statuses.flatMap((status, at) => {
-      const watched = live[at];
-      if (watched.run === null || shown(watched.run.status) === shown(status)) return [];
-      watched.slurm = true;
-      watched.run = { ...watched.run, status };
-      return [watched.id];
-    });
+    return changed;
   }
+}
+
+/** Takes Slurm's word for a run's status; returns its id where it shows otherwise now. */
+function correct(watched: Watched, status: RunStatus): string[] {
+  if (watched.run === null || shown(watched.run.status) === shown(status)) return [];
+  watched.slurm = true;
+  watched.run = { ...watched.run, status };
+  return [watched.id];
+}
+
+/** A run of which nothing is known but its status. */
+function withoutFiles(id: string, paths: RunPaths, status: RunStatus): IndexedRun {
+  return { id, paths, status, heartbeat: null, heldOut: null, settings: noSettings, parents: [] };
 }
 
 /** Whether it is the operating system's: a file that may not be read, or is a folder. */
@@ -289,7 +320,7 @@ export function recordOf(paths: RunPaths): RunRecord | null {
 }
 
 /** What a person sees of a status; its heartbeat goes on by itself. */
-function shown(status: RunStatus): string {
+function shown(status: RunStatus | null): string {
   return JSON.stringify({ ...status, heartbeat_age_s: null });
 }
 
@@ -309,16 +340,6 @@ function stampsOf(paths: RunPaths): Stamps {
     metrics: stampOf(paths.metrics),
     others: `${stampOf(paths.state)} ${stampOf(paths.lock)}`,
   };
-}
-
-function stampOf(path: string): string {
-  try {
-    const found = statSync(path, { throwIfNoEntry: false });
-    return found === undefined ? '' : `${found.ino} ${found.size} ${found.mtimeMs}`;
-  } catch (cause) {
-    // A folder that may not be entered; its status says so.
-    return String((cause as NodeJS.ErrnoException).code);
-  }
 }
 
 /** Gives others their turn after so many milliseconds of work. */

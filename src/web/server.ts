@@ -4,11 +4,11 @@ import { parseJson } from '../http/json.js';
 import { Refusal } from '../http/refusal.js';
 import { json, type Reply } from '../http/reply.js';
 import { HttpServer, type Handler, type HttpLimits, type Route } from '../http/server.js';
-import { act } from './actions.js';
+import { act, actOnSweep } from './actions.js';
 import { curvesOf } from './curves.js';
 import { Broadcast } from './events.js';
 import { episodesOf, PromptIndex } from './episodes.js';
-import { listExperiments, matrixOf } from './experiments.js';
+import { listExperiments, matrixOf, sweepOf } from './experiments.js';
 import { judgementsOf } from './judgements.js';
 import { streamLog } from './logs.js';
 import { GUARD_HEADERS, pageRoutes } from './page_files.js';
@@ -166,7 +166,15 @@ function actionRoutes(
     '/api/act': {
       POST: told(async ({ read }) => {
         const asked = parseJson(await read());
-        const { run: id, action } = (asked ?? {}) as { run?: unknown; action?: unknown };
+        const {
+          run: id,
+          experiment,
+          action,
+        } = (asked ?? {}) as Partial<Record<'run' | 'experiment' | 'action', unknown>>;
+        if (experiment !== undefined) {
+          actOnSweep(action, sweepOf(index, typeof experiment === 'string' ? experiment : ''), program, notice);
+          return answer({ started: true });
+        }
         const run = runOf(index, new URLSearchParams({ run: String(id) }));
         act(action, run, recordOf(run.paths), program, notice);
         return answer({ started: true });

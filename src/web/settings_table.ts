@@ -3,15 +3,6 @@
 /** A leaf of settings: what is no object; a list counts as one value. */
 export type Leaves = readonly (readonly [key: string, value: unknown])[];
 
-/** The leaves of an object by dotted path, in its order. */
-export function leavesOf(value: Readonly<Record<string, unknown>>, above = ''): [string, unknown][] {
-  return Object.entries(value).flatMap(([key, inner]): [string, unknown][] => {
-    const path = above === '' ? key : `${above}.${key}`;
-    if (typeof inner !== 'object' || inner === null || Array.isArray(inner)) return [[path, inner]];
-    return leavesOf(inner as Record<string, unknown>, path);
-  });
-}
-
 /** A run's settings: by the place of a key the place of its value, 0 for none. */
 export type SettingsRow = Uint32Array;
 

@@ -66,7 +66,7 @@ export interface WireAttempt {
   readonly version: string | null;
 }
 
-/** What may be asked of a run. */
+/** What may be asked of a run; of a sweep, to stop. */
 export type ActionName = 'stop' | 'stop_now' | 'resume' | 'start_again';
 
 export interface WireAction {
@@ -214,6 +214,8 @@ export interface WireMatrix {
   readonly metric: string | null;
   readonly less_is_better: boolean;
   readonly caption: string;
+  /** What may be asked of its sweep. */
+  readonly actions: readonly WireAction[];
   readonly cells: readonly WireCell[];
 }
 

@@ -97,6 +97,41 @@ it('holds a process still before it says that the run is interrupted, and kills 
   expect(sent).toEqual(['42 SIGSTOP: running', '42 SIGKILL: interrupted']);
 });
 
+it('kills a run again that its launcher has started meanwhile, and not one that somebody else has', async () => {
+  const pids = [42, 43];
+  for (const [launchers, killed] of [
+    [[7, 7], pids],
+    [[7, 8], [42]],
+    [[7, null], [42]],
+    // While it pauses before a restart, the launcher holds the run itself.
+    [[null, 42], pids],
+  ] as const) {
+    const paths = folder.make('held', 'running');
+    const hold = (pid: number): void => folder.lock(paths, { host: hostname(), pid, process_start: '1' });
+    hold(42);
+    const gone = new Set<number>();
+    let now = Date.now();
+    const world: StopWorld = {
+      ...realStopWorld(),
+      nowMs: () => (now += 500),
+      processStart: (pid) => (gone.has(pid) ? null : '1'),
+      launcherOf: (pid) => {
+        const launcher = launchers[pids.indexOf(pid)] ?? null;
+        return launcher === null ? null : { pid: launcher, start: '1' };
+      },
+      send: (pid, signal) => {
+        if (signal !== 'SIGKILL') return;
+        gone.add(pid);
+        if (pid === 42) hold(43);
+      },
+    };
+    expect(await stopRun(paths, { now: true, onProgress: () => undefined }, world)).toMatchObject({
+      outcome: 'killed',
+    });
+    expect([...gone]).toEqual(killed);
+  }
+});
+
 it('sends nothing to a number whose process has just ended: it may be the number of another one', async () => {
   for (const now of [false, true]) {
     const held = heldBy42();

@@ -119,6 +119,9 @@ describe('a flat file of IP-Adapter training', () => {
       expect(error.message).toContain(line);
     }
     await expect(load({ ...whole, model_type: 'sdxl' })).rejects.toThrow(/ model_type: found "sdxl"/);
+    await expect(load({ ...whole, algorithm: { type: 'ppo' } })).rejects.toThrow(
+      'rl_per_prompt_stat_tracking: also given as algorithm.type; keep one of the two',
+    );
     await expect(load({ ...whole, ocr_weight: 0, vlm_weight: 0 })).rejects.toThrow(/vlm_weight: found 0/);
   });
 });

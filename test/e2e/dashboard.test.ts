@@ -5,6 +5,7 @@ import axe from 'axe-core';
 import type { Browser, BrowserContext, Page } from 'playwright-core';
 import { afterAll, afterEach, beforeAll, describe, expect, inject, it } from 'vitest';
 import { writeMadeEpisodes, writeRun } from '../../scripts/bench/made_runs.js';
+import { lockExperiment } from '../../src/launch/sweep/lock.js';
 import { noBrowser, openBrowser } from '../support/browser.js';
 import { Place, RL, START, until, type Live } from './editrl.js';
 
@@ -174,6 +175,23 @@ describe.skipIf(noBrowser !== null)('the dashboard in a browser', () => {
     await expect.poll(() => charts.first().getAttribute('aria-label')).toContain('at iteration 1,');
   });
 
+  it('leaves the charts alone while nothing new is measured: the clock ticks, and what the cursor points at stays', async () => {
+    await open('#/run/0/made_episodes');
+    const plot = page.locator('.chart .plot .u-over').first();
+    await plot.hover({ position: { x: 200, y: 60 } });
+    const legend = page.locator('.chart .legend b').first();
+    await expect.poll(() => legend.textContent()).toContain('@');
+    await page.evaluate(`
+      window.redrawn = 0;
+      new MutationObserver((all) => (window.redrawn += all.length)).observe(document.querySelector('.charts'), {
+        subtree: true, childList: true, characterData: true, attributes: true,
+      });`);
+    // Two ticks of the clock and more.
+    await new Promise((resolve) => setTimeout(resolve, 2_500));
+    expect(await page.evaluate('window.redrawn')).toBe(0);
+    expect(await legend.textContent()).toContain('@');
+  });
+
   it('browses episodes, with pictures, the words of the judge, and one prompt over iterations', async () => {
     await open('#/run/0/made_episodes?tab=episodes');
     const cards = page.locator('.episode');
@@ -231,6 +249,22 @@ describe.skipIf(noBrowser !== null)('the dashboard in a browser', () => {
       .first()
       .click();
     await page.getByRole('heading', { name: /seed-2/ }).waitFor();
+  });
+
+  it('asks whether a sweep is to be stopped, while there is one', async () => {
+    await open('#/experiment/0/grid');
+    await page.locator('table.matrix').waitFor();
+    expect(await page.getByRole('button', { name: 'stop' }).count()).toBe(0);
+    const release = lockExperiment(place.runs, 'grid', (error) => expect(error).toBeNull());
+    try {
+      await page.reload();
+      await page.getByRole('button', { name: 'stop' }).click();
+      await expect.poll(() => page.getByRole('dialog').textContent()).toContain('editrl stop grid --exp-dir');
+      await page.getByRole('dialog').getByRole('button', { name: 'cancel' }).click();
+      await expect.poll(() => page.getByRole('dialog').count()).toBe(0);
+    } finally {
+      release();
+    }
   });
 
   it('asks for the token where it has none or a wrong one, and goes on with the right one', async () => {

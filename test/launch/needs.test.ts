@@ -227,7 +227,7 @@ describe('a tokenizer', () => {
 describe('what text_answers needs', () => {
   const needsOf = (changes: Parameters<typeof smallSettings>[0]) => {
     const settings = smallSettings(changes);
-    return recipeOf(settings).needs(settings);
+    return recipeOf(settings).needs(settings, () => null);
   };
   const data = { tiny: null, train: [{ path: 'a.jsonl' }], validation: [{ path: 'b' }] };
 
@@ -278,7 +278,7 @@ describe('a flow transformer', () => {
     const folder = newFolder();
     cpSync(join(FLOWS, name), folder, { recursive: true });
     change(folder);
-    return () => checkNeed({ kind: 'flow_model', folder, trains, lora: null, begun: null });
+    return () => checkNeed({ kind: 'flow_model', folder, trains, lora: null, begun: null, guidance: null });
   };
 
   it('is right as diffusers saved it', () => {
@@ -295,7 +295,7 @@ describe('a flow transformer', () => {
 
   it('that is not there is another matter', () => {
     expect(() =>
-      checkNeed({ kind: 'flow_model', folder: '/nowhere', trains: 'all', lora: null, begun: null }),
+      checkNeed({ kind: 'flow_model', folder: '/nowhere', trains: 'all', lora: null, begun: null, guidance: null }),
     ).not.toThrow();
   });
 });

@@ -87,6 +87,11 @@ describe('one prompt', () => {
       [6, 4],
     ]);
     expect((await prompts.promptOf(paths, 'samples/000001.npz', 'another', never)).iterations).toEqual([]);
+    // Whatever else somebody wrote there.
+    appendFileSync(paths.episodes(2), '{"sample":"\\q","outcome":{}}\n');
+    expect(
+      (await prompts.promptOf(paths, 'samples/000001.npz', 'move the square 1 cells', never)).iterations,
+    ).toHaveLength(2);
     // A file that was written anew is read anew.
     renameSync(paths.episodes(6), paths.episodes(4));
     const again = await prompts.promptOf(paths, 'samples/000001.npz', 'move the square 1 cells', never);

@@ -2,6 +2,7 @@ import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { writeRun } from '../../scripts/bench/made_runs.js';
+import { must } from '../../src/core/errors.js';
 import { writeExperiment } from '../../src/run/experiment.js';
 import { cellOfName, listExperiments, matrixOf } from '../../src/web/experiments.js';
 import { RunsIndex } from '../../src/web/runs_index.js';
@@ -98,5 +99,10 @@ describe('experiments', () => {
     expect(byKl.get('0')).toMatchObject({ is_baseline: true, n: 1 });
     expect(byKl.get('1')?.difference?.mean).toBeCloseTo(2 * (1 - Math.exp(-4)));
     expect(byKl.get('2')).toMatchObject({ mean: null, runs: [{ id: null, state: 'queued' }] });
+    // Read once, and again when it was written anew.
+    const record = index.experiments.get(dir, 'e');
+    expect(index.experiments.get(dir, 'e')).toBe(record);
+    writeExperiment(dir, { ...must(record, 'the record'), cells: cells.slice(0, 1) });
+    expect(listExperiments(index).map(({ name, runs }) => [name, runs])).toEqual([['e', 1]]);
   });
 });

@@ -1,14 +1,17 @@
-import { appendFileSync, mkdirSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { appendFileSync, chmodSync, mkdirSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { afterEach, describe, expect, it } from 'vitest';
+import { afterEach, describe, expect, it, vi } from 'vitest';
 import { writeRun, type MadeRun } from '../../scripts/bench/made_runs.js';
+import { submissionsDir, writeSubmission } from '../../src/launch/slurm/record.js';
 import { listKeys, listRuns, type RunsRequest } from '../../src/web/run_list.js';
+import { runOf, runPage } from '../../src/web/run_page.js';
 import { RunsIndex } from '../../src/web/runs_index.js';
 import { testFolders } from '../support/folder.js';
 
 const folder = testFolders('index');
 const indices: RunsIndex[] = [];
 afterEach(() => {
+  vi.unstubAllEnvs();
   for (const index of indices.splice(0)) index.close();
 });
 
@@ -109,6 +112,46 @@ describe('an index of runs', () => {
     await lookAgain(index);
     expect(names(index)).toEqual(['live.old-1']);
     expect(changes.flat()).toContain('0/live');
+  });
+
+  it('reads a run again once its files can be read again, though they be the same', async () => {
+    const dir = folder();
+    const paths = writeRun(dir, made('a'));
+    const { index } = await indexOf(dir);
+    renameSync(paths.metrics, `${paths.metrics}.kept`);
+    mkdirSync(paths.metrics);
+    await lookAgain(index);
+    expect(index.get('0/a')?.status).toMatchObject({ state: 'unreadable' });
+    rmSync(paths.metrics, { recursive: true });
+    renameSync(`${paths.metrics}.kept`, paths.metrics);
+    await lookAgain(index);
+    expect(index.get('0/a')?.status.state).toBe('finished');
+  });
+
+  it('has runs that wait in the queue of Slurm without a folder, until they have one', async () => {
+    const [dir, programs] = [folder(), folder()];
+    writeRun(dir, made('begun', { state: 'running' }));
+    const arrays = [{ name: 'editrl-x', job_id: '7', runs: ['begun', 'waits'] }];
+    mkdirSync(join(submissionsDir(dir), 'one'), { recursive: true });
+    writeSubmission(join(submissionsDir(dir), 'one'), { format: 1, submitted_at: '', arrays, judges: [] });
+    const squeue = join(programs, 'squeue');
+    writeFileSync(squeue, "#!/bin/sh\nprintf '7_0|n|RUNNING|None|node7\\n7_1|n|PENDING|Priority|\\n'\n");
+    chmodSync(squeue, 0o755);
+    vi.stubEnv('PATH', `${programs}:${process.env['PATH'] ?? ''}`);
+    const { index, changes } = await indexOf(dir);
+    expect(changes.flat()).toContain('0/waits');
+    expect(listRuns(index, request)).toMatchObject({ total: 2, states: { queued: 1 }, problems: [] });
+    const waits = index.get('0/waits');
+    expect(waits?.status).toMatchObject({ state: 'queued', where: 'Slurm 7_1 pending (Priority)', iteration: 0 });
+    const page = runPage(index, runOf(index, new URLSearchParams({ run: '0/waits' })));
+    expect(page.actions).toEqual([
+      { action: 'stop', command: `editrl stop waits --exp-dir ${dir}` },
+      { action: 'stop_now', command: `editrl stop waits --exp-dir ${dir} --now` },
+    ]);
+    writeRun(dir, made('waits'));
+    await lookAgain(index);
+    expect(listRuns(index, request).runs.map(({ name, state }) => [name, state])).toContainEqual(['waits', 'finished']);
+    expect(names(index)).toEqual(['begun', 'waits']);
   });
 
   it('says which folder it cannot list', async () => {

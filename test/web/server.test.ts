@@ -1,10 +1,11 @@
 /** The dashboard's server as strangers and the page ask it. */
-import { mkdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { afterEach, describe, expect, it } from 'vitest';
+import { afterEach, describe, expect, it, vi } from 'vitest';
 import { writeMadeEpisodes, writeRun } from '../../scripts/bench/made_runs.js';
+import { lockExperiment } from '../../src/launch/sweep/lock.js';
 import { startDashboard, type Dashboard } from '../../src/web/server.js';
-import type { WireEvent, WireLog, WireRunPage, WireRuns } from '../../src/web/wire.js';
+import type { WireEvent, WireLog, WireMatrix, WireRunPage, WireRuns } from '../../src/web/wire.js';
 import { rawStatus, until } from '../http/client.js';
 import { testFolders } from '../support/folder.js';
 
@@ -12,6 +13,7 @@ const folder = testFolders('dashboard');
 const token = 'the-token-of-the-test';
 const open: Dashboard[] = [];
 afterEach(async () => {
+  vi.unstubAllEnvs();
   for (const dashboard of open.splice(0)) await dashboard.close();
 });
 
@@ -253,6 +255,53 @@ describe('actions', () => {
       text: `editrl resume run --exp-dir ${dir}\nended with exit code 1:\nno checkpoint \\u001b[31m here`,
     });
     expect(called(elsewhere)).toEqual([['resume', 'run', '--exp-dir', dir]]);
+  });
+
+  it('tell how a command ended whose output is gone', async () => {
+    const [dir, elsewhere, temporary] = [folder(), folder(), folder()];
+    made(dir);
+    vi.stubEnv('TMPDIR', temporary);
+    const empty = `import { readdirSync, rmSync } from 'node:fs';
+      for (const name of readdirSync(${JSON.stringify(temporary)})) rmSync(${JSON.stringify(temporary)} + '/' + name, { recursive: true });
+      process.exit(3);`;
+    const { ask } = await serve(dir, program(elsewhere, empty));
+    const stream = ask('/api/events');
+    const notices = stream.then((reply) =>
+      events<WireEvent>(reply, (all) => all.some(({ kind }) => kind === 'notice')),
+    );
+    await stream;
+    expect((await act(ask, { run: '0/run', action: 'resume' })).status).toBe(200);
+    const notice = (await notices).find(({ kind }) => kind === 'notice');
+    expect(notice).toMatchObject({ level: 'error' });
+    expect((notice as { text: string }).text).toMatch(
+      /ended with exit code 3:\n\(what it printed cannot be read: ENOENT/,
+    );
+  });
+
+  it('stop a sweep, where there is one', async () => {
+    const [dir, elsewhere] = [folder(), folder()];
+    for (const seed of [1, 2]) {
+      writeRun(dir, { name: `e__seed-${seed}`, state: 'finished', iteration: 1, numIterations: 1 });
+    }
+    const { ask } = await serve(dir, program(elsewhere, ''));
+    const actions = async (): Promise<WireMatrix['actions']> =>
+      ((await (await ask('/api/experiment?id=0/e')).json()) as WireMatrix).actions;
+    expect(await actions()).toEqual([]);
+    expect(await errorOf(await act(ask, { experiment: '0/e', action: 'stop' }))).toBe('e is not being swept.');
+    const release = lockExperiment(dir, 'e', (error) => expect(error).toBeNull());
+    try {
+      expect(await actions()).toEqual([
+        { action: 'stop', command: `editrl stop e --exp-dir ${dir}` },
+        { action: 'stop_now', command: `editrl stop e --exp-dir ${dir} --now` },
+      ]);
+      expect(await errorOf(await act(ask, { experiment: '0/e', action: 'resume' }))).toContain('There is no action');
+      expect((await act(ask, { experiment: '0/f', action: 'stop' })).status).toBe(404);
+      expect((await act(ask, { experiment: '0/e', action: 'stop' })).status).toBe(200);
+      await until(() => existsSync(join(elsewhere, 'called')));
+      expect(called(elsewhere)).toEqual([['stop', 'e', '--exp-dir', dir]]);
+    } finally {
+      release();
+    }
   });
 
   it('are refused for what is no action, no run, and what the state does not allow', async () => {

@@ -1,5 +1,6 @@
 import { expect, it } from 'vitest';
-import { leavesOf, SettingsTable } from '../../src/web/settings_table.js';
+import { leavesOf } from '../../src/schema/paths.js';
+import { SettingsTable } from '../../src/web/settings_table.js';
 
 it('lists the leaves of settings by their paths; a list is one', () => {
   expect(leavesOf({ a: { b: 1, c: { d: null } }, e: [{ f: 1 }] })).toEqual([

@@ -1,8 +1,10 @@
 /** From an experiment file to its cells and the runs that they start from: frozen settings with names, hashes and parents. */
+import { resolve } from 'node:path';
 import { ConfigError, UsageError } from '../../core/errors.js';
 import { growable } from '../growth.js';
 import { displayPath, type Environment } from '../jsonnet.js';
 import { parseSet } from '../sets.js';
+import { importedBase } from './base_file.js';
 import { checkClashes } from './clashes.js';
 import { matches, type AxisValues } from './design.js';
 import { evaluateMatrix } from './matrix.js';
@@ -31,6 +33,8 @@ export interface Experiment {
   readonly baseline: AxisValues | null;
   /** The axis whose values are configs; null where one config is the base of all cells. */
   readonly baseAxis: string | null;
+  /** The config's file that it imports as its base; null where its text does not say one. */
+  readonly baseFile: string | null;
   readonly options: ExperimentOptions;
   /** What a person should know before it runs. */
   readonly warnings: readonly string[];
@@ -83,6 +87,7 @@ export async function loadExperiment(request: ExperimentRequest): Promise<Experi
     parents: others,
     baseline: description?.baseline ?? null,
     baseAxis: typeof description?.base === 'string' ? description.base : null,
+    baseFile: importedBase(resolve(file), sources.get(resolve(file)) ?? ''),
     options: { stop_early: description?.stop_early ?? null },
     warnings: sameCells(cells),
   };

@@ -5,7 +5,7 @@ import { clip, textWidth } from '../../core/table.js';
 import { formatDuration } from '../../run/progress.js';
 import { sparkline } from '../../run/report/curves.js';
 import type { Phase } from '../sweep/schedule.js';
-import { PHASES, type HeldOutCourse, type RunningRow, type Standing } from './watch.js';
+import { PHASES, type HeldOutCourse, type Learning, type RunningRow, type Standing } from './watch.js';
 
 export interface Size {
   readonly columns: number;
@@ -96,8 +96,8 @@ function panel({ title, total }: Standing, row: RunningRow, width: number, paint
   ];
   const { learning } = row;
   if (learning !== null) {
-    const value = lastOf(learning.values, learning.digits);
-    const [low, high] = rangeOf(learning.values, learning.digits);
+    const value = lastOf(learning);
+    const [low, high] = rangeOf(learning);
     const range = `${low} to ${high}`;
     const spark = sparkline(learning.values, Math.min(40, Math.max(0, room - value.length - range.length - 4)));
     lines.push(line(learning.label, `${value}  ${paint(spark, 'cyan')}  ${range}`));
@@ -212,7 +212,7 @@ function rowCells(title: string, row: RunningRow): string[] {
 function latestOf({ waitsFor, alarms, learning }: RunningRow): string {
   if (waitsFor !== null) return 'waits';
   if (alarms.length > 0) return 'ALARM';
-  return learning === null ? '' : `${learning.label} ${lastOf(learning.values, learning.digits)}`;
+  return learning === null ? '' : `${learning.label} ${lastOf(learning)}`;
 }
 
 /** A run in one line of at most `width` columns, for where nothing can be redrawn. */
@@ -222,7 +222,7 @@ export function runLine(title: string, row: RunningRow, width: number): string {
     `${shortName(title, row.name)}  ${row.iteration}/${row.numIterations}`,
     ...(row.alarms.length > 0 ? [`ALARM ${row.alarms.join(', ')}`] : []),
     ...(row.waitsFor !== null ? [`waits: ${oneLine(row.waitsFor)}`] : []),
-    ...(learning === null ? [] : [`${learning.label} ${lastOf(learning.values, learning.digits)}`]),
+    ...(learning === null ? [] : [`${learning.label} ${lastOf(learning)}`]),
     ...heldOut.slice(0, 1).map(({ label, points }) => `${label} ${points[points.length - 1].shown}`),
     row.leftS === null ? formatDuration(row.elapsedS) : `${formatDuration(row.leftS)} left`,
     ...(row.says === null ? [] : [oneLine(row.says)]),
@@ -263,17 +263,17 @@ export function shortName(experiment: string, name: string): string {
   return name.startsWith(prefix) && name.length > prefix.length ? name.slice(prefix.length) : name;
 }
 
-function lastOf(values: readonly number[], digits: number): string {
-  return (values.at(-1) ?? NaN).toFixed(digits);
+function lastOf({ values, show }: Learning): string {
+  return show(values.at(-1) ?? NaN);
 }
 
-function rangeOf(values: readonly number[], digits: number): [string, string] {
+function rangeOf({ values, show }: Learning): [string, string] {
   const finite = values.filter(Number.isFinite);
   const [low, high] = [
     finite.reduce((a, b) => Math.min(a, b), Infinity),
     finite.reduce((a, b) => Math.max(a, b), -Infinity),
   ];
-  return [low.toFixed(digits), high.toFixed(digits)];
+  return [show(low), show(high)];
 }
 
 /** What somebody else wrote, without line ends and with its control characters spelled out. */

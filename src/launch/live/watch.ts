@@ -2,22 +2,26 @@
 import { EditrlError } from '../../core/errors.js';
 import { NON_FINITE, type MetricsLine } from '../../run/metrics.js';
 import { MetricsTail } from '../../run/metrics_tail.js';
+import { showLoss } from '../../run/report/numbers.js';
 import { readState, type RunState } from '../../run/state.js';
 import type { Phase } from '../sweep/schedule.js';
 import type { Course, UnderWay } from './course.js';
 
+const showReward = (value: number): string => value.toFixed(2);
+
 /** What a run learns by, the first that it has. */
 const LEARNS_BY = [
-  { metric: 'reward/mean', label: 'reward', digits: 2 },
-  { metric: 'policy/loss', label: 'loss', digits: 4 },
-  { metric: 'reward', label: 'reward', digits: 2 },
-  { metric: 'loss', label: 'loss', digits: 4 },
-  { metric: 'train/loss', label: 'loss', digits: 4 },
+  { metric: 'reward/mean', label: 'reward', show: showReward },
+  { metric: 'policy/loss', label: 'loss', show: showLoss },
+  { metric: 'reward', label: 'reward', show: showReward },
+  { metric: 'loss', label: 'loss', show: showLoss },
+  { metric: 'train/loss', label: 'loss', show: showLoss },
 ] as const;
 
 export interface Learning {
   readonly label: string;
-  readonly digits: number;
+  /** A value's text. */
+  readonly show: (value: number) => string;
   /** Oldest first. */
   readonly values: readonly number[];
 }
@@ -167,7 +171,7 @@ export class Watch {
       numIterations: run.untilIteration,
       waitsFor: seen?.state?.state === 'waiting' ? (seen.state.reason ?? 'its judge') : null,
       learning:
-        kind === undefined ? null : { label: kind.label, digits: kind.digits, values: seen?.curve(kind.metric) ?? [] },
+        kind === undefined ? null : { label: kind.label, show: kind.show, values: seen?.curve(kind.metric) ?? [] },
       heldOut: heldOutCourses(seen?.heldOut ?? []),
       figures: figuresOf(run, metrics, kind?.metric ?? null),
       alarms: alarmsOf(metrics),
@@ -218,19 +222,19 @@ function lookAt({ paths }: UnderWay, tail: MetricsTail): Glimpse | null {
 }
 
 const HELD_OUT = [
-  { label: 'held-out', metric: 'validation/sampled/mean', error: 'validation/sampled/stderr', digits: 2 },
-  { label: 'greedy', metric: 'validation/greedy/mean', error: 'validation/greedy/stderr', digits: 2 },
-  { label: 'held-out loss', metric: 'validation/loss', error: '', digits: 4 },
+  { label: 'held-out', metric: 'validation/sampled/mean', error: 'validation/sampled/stderr', show: showReward },
+  { label: 'greedy', metric: 'validation/greedy/mean', error: 'validation/greedy/stderr', show: showReward },
+  { label: 'held-out loss', metric: 'validation/loss', error: '', show: showLoss },
 ] as const;
 
 function heldOutCourses(lines: readonly MetricsLine[]): HeldOutCourse[] {
-  return HELD_OUT.flatMap(({ label, metric, error, digits }) => {
+  return HELD_OUT.flatMap(({ label, metric, error, show }) => {
     const points = lines.flatMap(({ iteration, metrics }) => {
       const mean = metrics[metric] as number | undefined;
       const stderr = metrics[error] as number | undefined;
       if (mean === undefined) return [];
-      const spread = stderr === undefined ? '' : ` ± ${stderr.toFixed(digits)}`;
-      return [{ iteration, shown: `${mean.toFixed(digits)}${spread}` }];
+      const spread = stderr === undefined ? '' : ` ± ${show(stderr)}`;
+      return [{ iteration, shown: `${show(mean)}${spread}` }];
     });
     return points.length === 0 ? [] : [{ label, points }];
   });

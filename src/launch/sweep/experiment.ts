@@ -103,6 +103,7 @@ export function recordOf(experiment: Experiment): Omit<ExperimentRecord, 'format
     file: resolve(experiment.file),
     baseline: experiment.baseline === null ? null : { ...experiment.baseline },
     base_axis: experiment.baseAxis,
+    ...(experiment.baseFile === null ? {} : { base_file: experiment.baseFile }),
     cells: experiment.cells.map(recorded),
     parents: experiment.parents.map(recorded),
   };

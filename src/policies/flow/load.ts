@@ -1,6 +1,9 @@
 /** A flow policy's model from its folder: a transformer with all its weights, or an adapter over another folder's. */
+import { existsSync } from 'node:fs';
 import { join } from 'node:path';
+import { readSafetensorsIndex } from '../../core/safetensors.js';
 import { CheckpointError, InternalError, must } from '../../core/errors.js';
+import type { WeightsLayout } from '../../engines/onnx/trained_weights.js';
 import { readWeights, tensorsOf } from '../../models/files.js';
 import { withIpAdapter, type FlowTransformerConfig, type IpAdapterConfig } from '../../nets/flow/config.js';
 import {
@@ -13,6 +16,7 @@ import { flowAdapter, flowParameters, initFlowTransformer, isIpAdapter } from '.
 import { adapterParameters, initAdapter, type LoraSettings } from '../../nets/lora.js';
 import {
   ADAPTER_FILE,
+  adapterLayout,
   baseOf,
   describeAdapter,
   digestOfWeights,
@@ -41,9 +45,26 @@ export interface FlowTraining {
 /** What a folder's config.json says, or that of its adapter's base with the adapter. Raises as `openFlowModel`, but for the weights. */
 export function describeFlowModel(folder: string): FlowTransformerConfig {
   if (!holdsAdapter(folder)) return describeFlowTransformer(folder);
-  const config = describeFlowModel(baseOf(folder));
+  const config = withDropout(describeFlowModel(baseOf(folder)), folder);
   const adapter = describeAdapter(folder);
   return adapter.kind === 'lora' ? config : withIpAdapter(config, adapter.config);
+}
+
+/** In the metadata of an adapter's weights: the largest share of pictures without words that it was trained on, its base included. */
+const DROPOUT = 'condition_dropout';
+
+/** Where a policy's checkpoint holds what it trains over a base. */
+export function flowAdapterLayout(over: NonNullable<FlowModel['over']>, config: FlowTransformerConfig): WeightsLayout {
+  const layout = adapterLayout(over, over.kind);
+  const { condition_dropout: seen } = config;
+  return seen === null ? layout : { ...layout, metadata: { ...layout.metadata, [DROPOUT]: String(seen) } };
+}
+
+/** The config of an adapter's base with what its own training has seen; a file that does not say it leaves it as it is. */
+function withDropout(config: FlowTransformerConfig, folder: string): FlowTransformerConfig {
+  const file = join(folder, ADAPTER_FILE);
+  const recorded = existsSync(file) ? readSafetensorsIndex(file).metadata[DROPOUT] : undefined;
+  return recorded === undefined ? config : { ...config, condition_dropout: Number(recorded) };
 }
 
 /** Raises CheckpointError as `openFlowTransformer`, and where an adapter's base is not there or not what it was trained on. */
@@ -51,7 +72,8 @@ export function openFlowModel(folder: string): LoadedFlowTransformer {
   if (!holdsAdapter(folder)) return openFlowTransformer(folder);
   const base = baseOf(folder);
   refuseOtherBase(folder, recordedBase(folder), digestOfWeights(base));
-  const frozen = openFlowModel(base);
+  const opened = openFlowModel(base);
+  const frozen = { ...opened, config: withDropout(opened.config, folder) };
   const found = describeAdapter(folder);
   switch (found.kind) {
     case 'lora': {
@@ -136,11 +158,16 @@ export function requireUnconditional(config: FlowTransformerConfig, guidance: nu
   );
 }
 
-/** Looks at what `loadFlow` would load, without reading weights. Raises as that does; what the Hub still has to bring is passed over. */
-export function checkFlowModel(folder: string, training: Omit<FlowTraining, 'seed'>): void {
+/** Looks at what `loadFlow` would load, and whether it can answer under a guidance, without reading weights. Raises as that does; what the Hub still has to bring is passed over. */
+export function checkFlowModel(
+  folder: string,
+  training: Omit<FlowTraining, 'seed'>,
+  guidance: number | null = null,
+): void {
   if (lacksHubBase(folder)) return;
   const config = describeFlowModel(folder);
   checkFlowTransformer(rootOf(folder));
   requireTrained(config, training, folder);
+  requireUnconditional(config, guidance);
   if (training.lora !== null) flowAdapter(config, training.lora);
 }

@@ -9,7 +9,6 @@ import { flowConfigJson } from '../../nets/flow/config.js';
 import type { OptimizerSettings } from '../../schema/training.js';
 import {
   ADAPTER_CONFIG_FILE,
-  adapterLayout,
   ipAdapterConfigJson,
   loraConfigJson,
   recordedBase,
@@ -26,6 +25,7 @@ import type {
   WeightsOf,
 } from '../policy.js';
 import type { FlowAnswer, FlowAsked, FlowGroup } from './batch.js';
+import { flowAdapterLayout } from './load.js';
 import { FlowLearner, type FlowLesson } from './learner.js';
 import { trainedPart, type FlowModel } from './model.js';
 import { FlowSampler, type FlowSampling } from './sampler.js';
@@ -55,7 +55,11 @@ export class FlowPolicy implements Policy<FlowAsked, FlowAnswer, FlowSampling> {
     const { model, optimizer, guidance, session, peers = alone, keepReference } = options;
     const trained = trainedPart(model);
     const { over } = model;
-    this.#trained = new TrainedWeights(trained, optimizer, over === null ? undefined : adapterLayout(over, over.kind));
+    this.#trained = new TrainedWeights(
+      trained,
+      optimizer,
+      over === null ? undefined : flowAdapterLayout(over, model.config),
+    );
     this.#reference = keepReference ? withCopies(model.weights, trained) : null;
     const microBatch = optimizer.per_device_batch_size;
     this.#sampler = new FlowSampler({ ...model, batch: microBatch, session });

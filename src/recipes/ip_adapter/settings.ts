@@ -22,6 +22,7 @@ import { isObject } from '../../schema/walk.js';
 import { number, problem, type Problem, type Reader } from '../rules.js';
 import { idleClip, optionalModel } from '../token_policy.js';
 import { groupRules, sharedRules } from '../training_rules.js';
+import { letterWidth, styleWidth } from './encoders.js';
 
 const imagePrompt = z.strictObject({
   tokens: result('How many.', positiveInteger.default(4)),
@@ -159,20 +160,7 @@ export const ipAdapter: TrainedRecipe<IpAdapterSettings> = {
       : { key: 'algorithm.sft.patience', value: algorithm.sft.patience },
   tinyData: ({ data: { dir, tiny } }) => (tiny === null ? null : join(dir, tiny.folder)),
   // The model without a text encoder reads what a prompt quotes, whatever scores it.
-  needs: ({ data, policy: { model, init, train, lora, ip_adapter, parts } }) => [
-    ...sourcesOf(data).map(({ path }): Need => ({
-      kind: 'self_bench',
-      path,
-      quoted: parts.text_encoder === null,
-      side: init?.patch ?? 1,
-    })),
-    ...Object.entries(parts).flatMap(([part, folder]): Need[] =>
-      typeof folder === 'string' ? [{ kind: 'flow_part', part: part as keyof typeof PARTS, folder }] : [],
-    ),
-    ...(typeof model === 'string'
-      ? [{ kind: 'flow_model', folder: model, trains: train, lora, begun: ip_adapter } as const]
-      : []),
-  ],
+  needs,
   warnings: idleClip,
   missing: ({ policy }) => [
     ...(policy.model === null && policy.init === null
@@ -186,6 +174,23 @@ export const ipAdapter: TrainedRecipe<IpAdapterSettings> = {
     ),
   ],
 };
+
+function needs(settings: IpAdapterSettings, shapeOf: ShapeOf): Need[] {
+  const { data, policy, algorithm, rollout } = settings;
+  const { model, train, lora, ip_adapter, parts } = policy;
+  const quoted = parts.text_encoder === null;
+  const side = shapeOfModel(settings, shapeOf)?.patch ?? 1;
+  const guidance = algorithm.type === 'sft' ? null : rollout.guidance_scale;
+  return [
+    ...sourcesOf(data).map(({ path }): Need => ({ kind: 'self_bench', path, quoted, side })),
+    ...Object.entries(parts).flatMap(([part, folder]): Need[] =>
+      typeof folder === 'string' ? [{ kind: 'flow_part', part: part as keyof typeof PARTS, folder }] : [],
+    ),
+    ...(typeof model === 'string'
+      ? [{ kind: 'flow_model', folder: model, trains: train, lora, begun: ip_adapter, guidance } as const]
+      : []),
+  ];
+}
 
 const EXPORTED = 'the folder that scripts/export_flow_parts wrote';
 /** What stands for each part of a model of real size. */
@@ -206,10 +211,6 @@ function partsMissing({ model_type, parts, ip_adapter, train }: IpAdapterSetting
 /** Pictures whose size nobody says, in pixels, and the tokens of a text. */
 const ASSUMED_SIZE = { width: 512, height: 512 };
 const ASSUMED_TEXT = 512;
-/** Numbers that the tiny world's encoders make of a letter beside its place, and of a style image. */
-const LETTER_WIDTH = 37;
-const STYLE_WIDTH = 48;
-
 /** How many parameters training changes. */
 function trainedOf({ policy: { train, lora } }: Pick<IpAdapterSettings, 'policy'>, shape: FlowModelShape): number {
   const imagePrompt = imagePromptParameters(shape);
@@ -226,7 +227,7 @@ function trainedOf({ policy: { train, lora } }: Pick<IpAdapterSettings, 'policy'
 function shapeOfModel({ policy }: Pick<IpAdapterSettings, 'policy'>, shapeOf: ShapeOf): FlowModelShape | null {
   const { init, model } = policy;
   const begun = init?.ip_adapter ?? policy.ip_adapter;
-  const imagePrompt = begun === null ? null : { tokens: begun.tokens, width: STYLE_WIDTH };
+  const imagePrompt = begun === null ? null : { tokens: begun.tokens, width: styleWidth };
   if (init === null) {
     const found = model === null ? null : shapeOf(model);
     if (found === null || !('kind' in found) || found.kind !== 'flow') return null;
@@ -240,7 +241,7 @@ function shapeOfModel({ policy }: Pick<IpAdapterSettings, 'policy'>, shapeOf: Sh
     heads: init.num_attention_heads,
     layers: init.num_layers,
     singleLayers: init.num_single_layers,
-    textWidth: LETTER_WIDTH + init.text_length,
+    textWidth: letterWidth(init.text_length),
     patch: init.patch * reduction,
     imagePrompt,
   };

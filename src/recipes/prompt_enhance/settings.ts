@@ -104,13 +104,13 @@ function frozenBytes({ environment }: PromptEnhanceSettings, shapeOf: ShapeOf): 
 
 function imageNeeds({ environment }: PromptEnhanceSettings): Need[] {
   if (environment.type !== 'model') return [];
-  const { model, parts } = environment;
+  const { model, parts, guidance_scale: guidance } = environment;
   return [
     ...Object.entries(parts).flatMap(([part, folder]): Need[] =>
       typeof folder === 'string' ? [{ kind: 'flow_part', part: part as 'vae' | 'text_encoder', folder }] : [],
     ),
     ...(typeof model === 'string'
-      ? [{ kind: 'flow_model', folder: model, trains: 'all', lora: null, begun: null } as const]
+      ? [{ kind: 'flow_model', folder: model, trains: 'all', lora: null, begun: null, guidance } as const]
       : []),
   ];
 }

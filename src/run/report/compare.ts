@@ -8,7 +8,8 @@ import { readMetrics, type MetricsLine } from '../metrics.js';
 import type { RunPaths } from '../paths.js';
 import { readRecord } from '../record.js';
 import { recordedSettings } from '../recorded_config.js';
-import { readRun, type RunReport } from './read.js';
+import { showEstimate, showLoss, signedEstimate } from './numbers.js';
+import { readRun, type Estimate, type RunReport } from './read.js';
 import type { PairedDifference } from './results.js';
 
 export interface ComparedRun {
@@ -20,6 +21,8 @@ export interface ComparedRun {
 
 /** How much higher a run scores than the first one, prompt by prompt, at the last evaluation of each. */
 export interface PromptDifference extends PairedDifference {
+  /** Which of the compared runs it is of, from 0: runs of different folders may share a name. */
+  readonly at: number;
   readonly run_name: string;
   /** How answers were sampled: `sampled`, `greedy`. */
   readonly manner: string;
@@ -43,7 +46,10 @@ export interface Comparison {
 
 /** Compares runs, all with the first. Raises RunError where the records of one cannot be read. */
 export function compareRuns(all: readonly RunPaths[]): Comparison {
-  const runs = all.map((paths) => ({ paths, report: readRun(paths), lines: readMetrics(paths) }));
+  const runs = all.map((paths): ComparedRun => {
+    const lines = readMetrics(paths);
+    return { paths, report: readRun(paths, lines), lines };
+  });
   const remarks: string[] = [];
   const settings = settingRows(all, remarks);
   const rewards = settings.filter(({ key, effect }) => effect === 'result' && key.startsWith('reward.'));
@@ -93,8 +99,8 @@ function settingRows(all: readonly RunPaths[], remarks: string[]): SettingRow[] 
 }
 
 function promptDifferences(all: readonly RunPaths[]): PromptDifference[] {
-  const [first, ...others] = all.map((paths) => ({ paths, scores: lastScores(paths) }));
-  return others.flatMap(({ paths, scores }) =>
+  const [first, ...others] = all.map((paths, at) => ({ at, paths, scores: lastScores(paths) }));
+  return others.flatMap(({ at, paths, scores }) =>
     [...new Set([...scores.values()].map(({ manner }) => manner))].flatMap((manner): PromptDifference[] => {
       const pairs = [...scores].flatMap(([prompt, own]) => {
         const base = first.scores.get(prompt);
@@ -105,7 +111,7 @@ function promptDifferences(all: readonly RunPaths[]): PromptDifference[] {
       if (pairs.length === 0) return [];
       const stderr = standardError(pairs);
       const error = Number.isFinite(stderr) ? stderr : null;
-      return [{ run_name: paths.runName, manner, mean: average(pairs), stderr: error, n: pairs.length }];
+      return [{ at, run_name: paths.runName, manner, mean: average(pairs), stderr: error, n: pairs.length }];
     }),
   );
 }
@@ -148,8 +154,8 @@ export function comparisonRows({ runs, paired }: Comparison): { readonly label: 
     label,
     values: runs.map(({ report }) => of(report) ?? '–'),
   });
-  const estimate = (value: { mean: number; stderr: number | null } | null): string | null =>
-    value === null ? null : `${value.mean.toFixed(3)}${value.stderr === null ? '' : ` ± ${value.stderr.toFixed(3)}`}`;
+  const estimate = (value: Estimate | null): string | null => (value === null ? null : showEstimate(value));
+  const loss = (value: number | null): string | null => (value === null ? null : showLoss(value));
   const manners = [...new Set(paired.map(({ manner }) => manner))];
   const rows = [
     row('state', ({ state }) => state),
@@ -158,22 +164,18 @@ export function comparisonRows({ runs, paired }: Comparison): { readonly label: 
     row('held-out after, sampled', ({ heldout }) => estimate(heldout.sampled.after)),
     row('held-out before, greedy', ({ heldout }) => estimate(heldout.greedy.before)),
     row('held-out after, greedy', ({ heldout }) => estimate(heldout.greedy.after)),
-    row('held-out loss before', ({ heldout }) => heldout.loss.before?.toFixed(4) ?? null),
-    row('held-out loss after', ({ heldout }) => heldout.loss.after?.toFixed(4) ?? null),
+    row('held-out loss before', ({ heldout }) => loss(heldout.loss.before)),
+    row('held-out loss after', ({ heldout }) => loss(heldout.loss.after)),
     ...manners.map((manner) => {
-      const found = runs.map(({ report }) =>
-        paired.find((one) => one.run_name === report.run_name && one.manner === manner),
-      );
+      const found = runs.map((_, at) => paired.find((one) => one.at === at && one.manner === manner));
       const counts = [...new Set(found.flatMap((one) => one?.n ?? []))];
       return {
         label: `against ${letterOf(0)}, ${manner} (${counts.join(', ')} pairs)`,
-        values: found.map((one) => (one === undefined ? '–' : `${one.mean >= 0 ? '+' : ''}${estimate(one) ?? ''}`)),
+        values: found.map((one) => (one === undefined ? '–' : signedEstimate(one))),
       };
     }),
     row('training reward', ({ training_reward: reward }) => estimate(reward)),
-    row('training loss', ({ training_loss: loss, training_reward: reward }) =>
-      reward === null ? (loss?.toFixed(4) ?? null) : null,
-    ),
+    row('training loss', ({ training_loss: last, training_reward: reward }) => (reward === null ? loss(last) : null)),
     row('seconds an iteration', ({ seconds_per_iteration: { total } }) => total?.toFixed(2) ?? null),
     row('tokens/s', ({ tokens_per_second: speed }) =>
       speed === null ? null : Math.round(speed).toLocaleString('en-US'),

@@ -1,4 +1,6 @@
-/** Curves of metrics: what a chart, a sparkline and a dashboard draw. Pure; nothing is read from a disk. */
+/** Curves of metrics: what charts and sparklines draw. Pure; nothing is read from a disk. */
+import { must } from '../../core/errors.js';
+import { spreadOf, type Spread } from '../../core/statistics.js';
 import type { MetricsLine } from '../metrics.js';
 
 /** A value at an iteration; `y` may be not finite, which breaks a line. */
@@ -8,15 +10,10 @@ export interface CurvePoint {
 }
 
 /** What several curves come to at an iteration: their mean, and the least and greatest of them. */
-export interface SpreadPoint {
+export interface SpreadPoint extends Spread {
   readonly x: number;
-  readonly mean: number;
-  /** The sample's standard deviation; null for a single curve. */
-  readonly std: number | null;
   readonly low: number;
   readonly high: number;
-  /** How many curves have a finite value here. */
-  readonly n: number;
 }
 
 /** Every metric's name, sorted. */
@@ -38,7 +35,7 @@ export function curveOf(lines: readonly MetricsLine[], metric: string): CurvePoi
  * Several curves as one: at each iteration that any of them has, over those that have a finite value there. Iterations at which none has
  * one are left out.
  */
-export function spreadOf(curves: readonly (readonly CurvePoint[])[]): SpreadPoint[] {
+export function spreadCurve(curves: readonly (readonly CurvePoint[])[]): SpreadPoint[] {
   const byX = new Map<number, number[]>();
   for (const { x, y } of curves.flat()) {
     if (!Number.isFinite(y)) continue;
@@ -48,19 +45,12 @@ export function spreadOf(curves: readonly (readonly CurvePoint[])[]): SpreadPoin
   }
   return [...byX]
     .sort(([a], [b]) => a - b)
-    .map(([x, values]) => {
-      const n = values.length;
-      const mean = values.reduce((sum, value) => sum + value, 0) / n;
-      const squares = values.reduce((sum, value) => sum + (value - mean) ** 2, 0);
-      return {
-        x,
-        mean,
-        std: n > 1 ? Math.sqrt(squares / (n - 1)) : null,
-        low: values.reduce((a, b) => Math.min(a, b)),
-        high: values.reduce((a, b) => Math.max(a, b)),
-        n,
-      };
-    });
+    .map(([x, values]) => ({
+      x,
+      ...must(spreadOf(values), 'the spread of some values'),
+      low: values.reduce((a, b) => Math.min(a, b)),
+      high: values.reduce((a, b) => Math.max(a, b)),
+    }));
 }
 
 /**

@@ -3,8 +3,7 @@ import { EditrlError } from '../../core/errors.js';
 import { type ExperimentRecord, type RecordedRun } from '../experiment.js';
 import { readMetrics, type MetricsLine } from '../metrics.js';
 import { RunPaths } from '../paths.js';
-import { STOPPED_BY_SWEEP } from '../state.js';
-import { readStatus, type RunStatus } from '../status.js';
+import { outcomeOf, readStatus, type RunStatus } from '../status.js';
 import { readRun, type RunReport } from './read.js';
 import { tabulate, type ResultRun, type Results } from './results.js';
 
@@ -40,7 +39,8 @@ function readCell(baseExpDir: string, cell: RecordedRun): ExperimentRun {
   const common = { run_name, axes, cell, paths };
   const status = readStatus(paths);
   try {
-    const { report, lines } = readWhole(paths);
+    const lines = readMetrics(paths);
+    const report = readRun(paths, lines);
     const outcome = refused !== null ? 'failed' : outcomeOf(status);
     return { ...common, status, report, lines, outcome, problem: refused };
   } catch (error) {
@@ -50,13 +50,4 @@ function readCell(baseExpDir: string, cell: RecordedRun): ExperimentRun {
     const problem = begun ? error.toText() : null;
     return { ...common, status: begun ? status : null, report: null, lines: [], outcome: status.state, problem };
   }
-}
-
-function readWhole(paths: RunPaths): { report: RunReport; lines: MetricsLine[] } {
-  return { report: readRun(paths), lines: readMetrics(paths) };
-}
-
-/** In a sweep's words. */
-function outcomeOf({ state, reason }: RunStatus): string {
-  return state === 'finished' && reason?.startsWith(STOPPED_BY_SWEEP) === true ? 'stopped' : state;
 }

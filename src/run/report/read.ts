@@ -1,6 +1,7 @@
 /** What a run's own records say about it, in one structure. Needs no lock: a live run can be read. */
 import { existsSync } from 'node:fs';
 import { RunError } from '../../core/errors.js';
+import { average, standardError } from '../../core/statistics.js';
 import { readMetrics, type Metrics, type MetricsLine } from '../metrics.js';
 import type { RunPaths } from '../paths.js';
 import { readRecord } from '../record.js';
@@ -60,8 +61,11 @@ export type TimePart = (typeof TIME_PARTS)[number];
 
 const LAST_ITERATIONS = 10;
 
-/** Reads a run, up to an iteration where one is given. Raises RunError when there is none or its records are not readable. */
-export function readRun(paths: RunPaths, until = Infinity): RunReport {
+/**
+ * Reads a run; `lines`, its metrics, are read where they are not given, and may be those up to an iteration. Raises RunError when there is no run, or
+ * its records are not readable.
+ */
+export function readRun(paths: RunPaths, lines?: readonly MetricsLine[]): RunReport {
   const record = readRecord(paths);
   if (record === null) {
     throw new RunError('there is no run here', {
@@ -69,8 +73,7 @@ export function readRun(paths: RunPaths, until = Infinity): RunReport {
       next: 'See `editrl status` for the runs there are.',
     });
   }
-  const lines = readMetrics(paths).filter(({ iteration }) => iteration <= until);
-  return summarise(paths, readState(paths), lines);
+  return summarise(paths, readState(paths), lines ?? readMetrics(paths));
 }
 
 function summarise(paths: RunPaths, state: ReturnType<typeof readState>, lines: readonly MetricsLine[]): RunReport {
@@ -141,10 +144,8 @@ function lastReward(lines: readonly MetricsLine[]): RunReport['training_reward']
     .filter((value) => value !== undefined && Number.isFinite(value))
     .slice(-LAST_ITERATIONS);
   if (values.length === 0) return null;
-  const average = values.reduce((sum, value) => sum + value, 0) / values.length;
-  const squares = values.reduce((sum, value) => sum + (value - average) ** 2, 0);
-  const stderr = values.length > 1 ? Math.sqrt(squares / (values.length - 1) / values.length) : null;
-  return { mean: average, stderr, iterations: values.length };
+  const stderr = values.length > 1 ? standardError(values) : null;
+  return { mean: average(values), stderr, iterations: values.length };
 }
 
 function secondsPerIteration(lines: readonly MetricsLine[]): RunReport['seconds_per_iteration'] {
@@ -159,7 +160,7 @@ function mean(lines: readonly MetricsLine[], name: string): number | null {
   const values = lines
     .map((line) => line.metrics[name])
     .filter((value) => value !== undefined && Number.isFinite(value));
-  return values.length === 0 ? null : values.reduce((sum, value) => sum + value, 0) / values.length;
+  return values.length === 0 ? null : average(values);
 }
 
 function sumByPrefix(lines: readonly MetricsLine[], prefix: string): Record<string, number> {

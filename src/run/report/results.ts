@@ -1,4 +1,6 @@
 /** The result table of an experiment: its runs' held-out numbers, averaged over seeds, best cell first. */
+import { spreadOf, type Spread } from '../../core/statistics.js';
+import { showEstimate, signedEstimate } from './numbers.js';
 import type { RunReport } from './read.js';
 
 /** The axis that is averaged over. */
@@ -13,13 +15,6 @@ export interface ResultRun {
   readonly report: Pick<RunReport, 'heldout' | 'iteration'> | null;
 }
 
-/** A mean over seeds. `std` is the sample's standard deviation, null for a single value. */
-export interface Spread {
-  readonly mean: number;
-  readonly std: number | null;
-  readonly n: number;
-}
-
 /** A mean of differences between runs of the same seed; `stderr` is null for a single pair. */
 export interface PairedDifference {
   readonly mean: number;
@@ -31,7 +26,7 @@ export interface ResultCell {
   /** Without the seed. */
   readonly axes: Readonly<Record<string, string>>;
   readonly is_baseline: boolean;
-  /** The held-out number before training and at the last evaluation. */
+  /** The held-out number before training and at the last evaluation, over seeds. */
   readonly before: Spread | null;
   readonly after: Spread | null;
   /** Against the baseline cell; null where there is none, or no seed that both have. */
@@ -133,14 +128,9 @@ function finite(values: readonly (number | null)[]): number[] {
   return values.filter((value) => value !== null && Number.isFinite(value)) as number[];
 }
 
-/** The mean and the sample's standard deviation; null without a value. */
+/** Of the values that there are; null without one. */
 function spread(all: readonly (number | null)[]): Spread | null {
-  const values = finite(all);
-  const n = values.length;
-  if (n === 0) return null;
-  const mean = values.reduce((sum, value) => sum + value, 0) / n;
-  const squares = values.reduce((sum, value) => sum + (value - mean) ** 2, 0);
-  return { mean, std: n > 1 ? Math.sqrt(squares / (n - 1)) : null, n };
+  return spreadOf(finite(all));
 }
 
 function afterOf(
@@ -170,22 +160,38 @@ function sorted(cells: readonly ResultCell[], lessIsBetter: boolean): ResultCell
 /** Which cell came out best, and by how much. */
 export interface Verdict {
   readonly winner: ResultCell;
-  /** What it is compared with: the baseline, or, where that is the winner or there is none, the second best; null where it is alone. */
+  /** What it is compared with: its baseline, or, where that is the winner or there is none, the second best; null where it is alone. */
   readonly against: ResultCell | null;
+  /** Whether `against` is the winner's baseline. */
+  readonly to_baseline: boolean;
   /** Over the seeds that both have; null where they share none. */
   readonly difference: PairedDifference | null;
 }
 
 /** Null while no finished run has a held-out number. */
-export function verdictOf({ cells }: Pick<Results, 'cells'>): Verdict | null {
-  const [winner, second] = cells.filter(({ after }) => after !== null);
+export function verdictOf(results: Pick<Results, 'cells' | 'baseline'>): Verdict | null {
+  const [winner, second] = results.cells.filter(({ after }) => after !== null);
   if (winner === undefined) return null;
-  const baseline = cells.find((cell) => cell.is_baseline && cell.after !== null);
-  const against = (baseline === winner ? undefined : baseline) ?? second ?? null;
-  if (against === null) return { winner, against, difference: null };
+  const baseline = baselineOf(winner, results);
+  const toBaseline = baseline !== null && baseline !== winner && baseline.after !== null;
+  const against = toBaseline ? baseline : (second ?? null);
+  if (against === null) return { winner, against, to_baseline: false, difference: null };
   const bySeed = new Map(against.runs.map(({ seed, after }) => [seed, after]));
   const pairs = winner.runs.map(({ seed, after }) => [after, bySeed.get(seed) ?? null] as const);
-  return { winner, against, difference: paired(pairs) };
+  return { winner, against, to_baseline: toBaseline, difference: paired(pairs) };
+}
+
+/**
+ * The cell that a cell is compared with: it differs from it in nothing but what the baseline names, which may be some of the axes alone. The cell
+ * itself where it is a baseline; null where there is none.
+ */
+export function baselineOf(
+  { axes }: Pick<ResultCell, 'axes'>,
+  { cells, baseline }: Pick<Results, 'cells' | 'baseline'>,
+): ResultCell | null {
+  if (baseline === null) return null;
+  const wanted = keyOf({ ...axes, ...baseline });
+  return cells.find((cell) => keyOf(cell.axes) === wanted) ?? null;
 }
 
 /** `kl 3e-4, lr base`; the experiment's name where it has no axes but the seed. */
@@ -242,11 +248,10 @@ function countOf(cell: ResultCell): string {
 
 export function showSpread(value: Spread | null): string {
   if (value === null) return '-';
-  return value.std === null ? value.mean.toFixed(3) : `${value.mean.toFixed(3)} ± ${value.std.toFixed(3)}`;
+  return showEstimate({ mean: value.mean, stderr: value.std });
 }
 
 export function showDifference(value: PairedDifference | null): string {
   if (value === null) return '-';
-  const mean = `${value.mean >= 0 ? '+' : ''}${value.mean.toFixed(3)}`;
-  return `${mean}${value.stderr === null ? '' : ` ± ${value.stderr.toFixed(3)}`} (${value.n})`;
+  return `${signedEstimate(value)} (${value.n})`;
 }

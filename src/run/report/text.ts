@@ -4,7 +4,9 @@ import { alignColumns, wrap } from '../../core/table.js';
 import { formatDuration } from '../progress.js';
 import type { AlarmSpan } from './alarms.js';
 import type { SaidAnswer } from './answers.js';
-import type { BeforeAfter, Estimate, RunReport } from './read.js';
+import { heldOutRows } from './held_out_rows.js';
+import { showEstimate, showLoss } from './numbers.js';
+import type { RunReport } from './read.js';
 
 /** The lines of the report, of at most `width` columns where they can be broken, without a final newline. */
 export function formatReport(report: RunReport, width = Infinity): string {
@@ -27,25 +29,13 @@ function stateLine(report: RunReport): string {
   return `${report.state}, iteration ${report.iteration} of ${report.num_iterations}${reason}`;
 }
 
-function heldOutTable(report: RunReport): string[] {
-  const { heldout } = report;
-  const rows: string[][] = [];
-  const add = (label: string, values: BeforeAfter<Estimate>): void => {
-    if (values.before === null && values.after === null) return;
-    rows.push([label, showEstimate(values.before), showEstimate(values.after), showChange(values)]);
-  };
-  add('reward, sampled', heldout.sampled);
-  add('reward, greedy', heldout.greedy);
-  for (const [set, values] of Object.entries(heldout.sets)) {
-    add(`  ${set}, sampled`, values.sampled);
-    add(`  ${set}, greedy`, values.greedy);
-  }
-  const { before, after } = heldout.loss;
-  if (before !== null || after !== null) {
-    const asEstimate = (value: number | null): Estimate | null =>
-      value === null ? null : { mean: value, stderr: null };
-    add('loss', { before: asEstimate(before), after: asEstimate(after) });
-  }
+function heldOutTable({ heldout }: RunReport): string[] {
+  const rows = heldOutRows(heldout).map(({ label, of_set, before, after, change }) => [
+    of_set ? `  ${label}` : label,
+    before ?? '-',
+    after ?? '-',
+    change ?? '',
+  ]);
   if (rows.length === 0) return [];
   const at = (iteration: number | null): string => (iteration === null ? '' : ` (iteration ${iteration})`);
   const head = ['held-out', `before${at(heldout.iterations.before)}`, `after${at(heldout.iterations.after)}`, 'change'];
@@ -56,7 +46,7 @@ function training(report: RunReport, width: number): string[] {
   const rows: string[][] = [];
   const reward = report.training_reward;
   if (reward !== null) rows.push(['training reward', `${showEstimate(reward)}, last ${reward.iterations} iterations`]);
-  else if (report.training_loss !== null) rows.push(['training loss', report.training_loss.toFixed(4)]);
+  else if (report.training_loss !== null) rows.push(['training loss', showLoss(report.training_loss)]);
   const time = report.seconds_per_iteration;
   if (time.total !== null) {
     const parts = Object.entries(time)
@@ -122,15 +112,4 @@ function places(report: RunReport): string[] {
   if (report.paths.curve !== null) rows.push(['curve', report.paths.curve]);
   if (report.paths.contact_sheet !== null) rows.push(['contact sheet', report.paths.contact_sheet]);
   return alignColumns(rows);
-}
-
-function showEstimate(value: Estimate | null): string {
-  if (value === null) return '-';
-  return value.stderr === null ? value.mean.toFixed(3) : `${value.mean.toFixed(3)} ± ${value.stderr.toFixed(3)}`;
-}
-
-function showChange({ before, after }: BeforeAfter<Estimate>): string {
-  if (before === null || after === null) return '';
-  const change = after.mean - before.mean;
-  return `${change >= 0 ? '+' : ''}${change.toFixed(3)}`;
 }

@@ -14,6 +14,7 @@ import {
   formatOf,
   type ExportedDtype,
 } from '../../policies/tokens/export.js';
+import { readMetrics } from '../../run/metrics.js';
 import { iterationName, type RunPaths } from '../../run/paths.js';
 import { readRecord } from '../../run/record.js';
 import { readRun } from '../../run/report/read.js';
@@ -58,7 +59,18 @@ export async function publishCheckpoint(
     writers[format](checkpoint, folder, dtype);
     const base = baseOf(checkpoint, record.settings);
     const revision = branch === MAIN ? null : branch;
-    const content = { record, report: readRun(paths, iteration), iteration, format, base, repository, revision };
+    const content = {
+      record,
+      report: readRun(
+        paths,
+        readMetrics(paths).filter((line) => line.iteration <= iteration),
+      ),
+      iteration,
+      format,
+      base,
+      repository,
+      revision,
+    };
     writeFileSync(join(folder, 'README.md'), modelCard(content));
     writeFileSync(join(folder, RUN_FILE), runFile(content));
     const published = await writer.publish({

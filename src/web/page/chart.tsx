@@ -38,8 +38,8 @@ export function Chart({
   const names = curves.map(({ metric }) => metric).join(' ');
   const banded = curves.map(({ low }) => low !== undefined).join();
   const data = alignedData(curves);
-  const latest = useRef({ onRange, data });
-  latest.current = { onRange, data };
+  const latest = useRef({ onRange, data, curves });
+  latest.current = { onRange, data, curves };
 
   useEffect(() => {
     const change = (): void => setTheme(dark.matches);
@@ -52,7 +52,7 @@ export function Chart({
     if (element === null) return undefined;
     const options = optionsFor(curves, element.clientWidth, {
       select: (chosen) => latest.current.onRange(chosen),
-      show: (at) => showValues(values.current, curves, latest.current.data, at),
+      show: (at) => showValues(values.current, latest.current.curves, latest.current.data, at),
     });
     const made = new uPlot(options, latest.current.data, element);
     plot.current = made;
@@ -67,7 +67,7 @@ export function Chart({
 
   useEffect(() => {
     plot.current?.setData(data);
-    showValues(values.current, curves, data, null);
+    showValues(values.current, curves, data, plot.current?.cursor.idx ?? null);
   }, [curves]);
 
   return (

@@ -1,6 +1,6 @@
 /** A run's curves: what every run is watched by, and any metric that somebody names. */
 import type { JSX } from 'preact';
-import { useEffect } from 'preact/hooks';
+import { useEffect, useMemo } from 'preact/hooks';
 import type { WireCurves } from '../wire.js';
 import { Chart, type Range } from './chart.js';
 import { useData } from './data.js';
@@ -58,6 +58,15 @@ export function CurvesView({ place, id }: { readonly place: Place; readonly id: 
     }, AGAIN_AFTER_MS);
     return () => clearTimeout(timer);
   }, [data, names.data]);
+  /** The same lists while the same data are shown, so that charts are drawn anew for other data alone. */
+  const charts = useMemo(
+    () =>
+      panels.flatMap(({ title, metrics }) => {
+        const curves = metrics.flatMap((name) => data?.curves.filter((curve) => curve.metric === name) ?? []);
+        return curves.length === 0 ? [] : [{ title, curves }];
+      }),
+    [data, names.data, search],
+  );
   const setRange = (next: Range): void =>
     go(changed(place, { from: next?.[0] ?? null, to: next?.[1] ?? null }), 'replace');
 
@@ -93,12 +102,9 @@ export function CurvesView({ place, id }: { readonly place: Place; readonly id: 
       {names.data !== null && known.length === 0 && <p>There are no metrics yet.</p>}
       {search !== '' && known.length > 0 && panels.length === 0 && <p>No metric has this in its name.</p>}
       <div class="charts">
-        {data !== null &&
-          panels.map(({ title, metrics }) => {
-            const curves = metrics.flatMap((name) => data.curves.filter((curve) => curve.metric === name));
-            if (curves.length === 0) return null;
-            return <Chart key={title} title={title} curves={curves} range={range} onRange={setRange} />;
-          })}
+        {charts.map(({ title, curves }) => (
+          <Chart key={title} title={title} curves={curves} range={range} onRange={setRange} />
+        ))}
       </div>
     </>
   );

@@ -1,6 +1,7 @@
 /** An experiment as a grid of its cells, coloured by what they came to. */
 import type { JSX } from 'preact';
 import type { WireCell, WireMatrix } from '../wire.js';
+import { Actions, type Words } from './actions_row.js';
 import { useData } from './data.js';
 import { showChange, showNumber, visible } from './format.js';
 import { colourOf, gridOf, rankOf, valueOf, type Shown } from './matrix.js';
@@ -10,6 +11,18 @@ import { changed, go, hashOf, type Place } from './router.js';
 const SHOWN: Readonly<Record<Shown, string>> = {
   result: 'the result of finished runs',
   so_far: 'the last held-out number so far',
+};
+
+const WORDS: Words = {
+  stop: {
+    title: 'stop',
+    why: 'Its runs save a checkpoint after their iteration and end, and no other is started. The same sweep command goes on with them.',
+  },
+  stop_now: {
+    title: 'kill',
+    why: 'Its runs end at once; what they learned since their last checkpoints is lost.',
+    danger: true,
+  },
 };
 
 export function MatrixView({ place }: { readonly place: Place }): JSX.Element {
@@ -30,6 +43,7 @@ export function MatrixView({ place }: { readonly place: Place }): JSX.Element {
             {visible(data.name)} {data.swept && <span class="quiet">being swept</span>}
           </h1>
           <p class="quiet">{visible(data.caption)}</p>
+          <Actions actions={data.actions} words={WORDS} name={data.name} target={{ experiment: data.id }} />
           <div class="filter">
             {data.axes.length > 1 && (
               <label class="short">

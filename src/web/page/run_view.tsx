@@ -1,15 +1,31 @@
 /** One run: what it is doing, what may be asked of it, and under tabs its curves, episodes, log and settings. */
 import type { JSX } from 'preact';
 import { useState } from 'preact/hooks';
-import type { ActionName, WireAction, WireRunPage } from '../wire.js';
+import type { WireRunPage } from '../wire.js';
+import { Actions, type Words } from './actions_row.js';
 import { CurvesView } from './curves_view.js';
 import { useData, useNow } from './data.js';
 import { EpisodesView } from './episodes_view.js';
 import { nameOfId, showAgo, showChange, showNumber, showValue, visible } from './format.js';
 import { LogView } from './log_view.js';
-import { Dialog, Picture, Progress, State, Status, Tabs } from './parts.js';
+import { Picture, Progress, State, Status, Tabs } from './parts.js';
 import { hashOf, type Place } from './router.js';
-import { address, post } from './session.js';
+import { address } from './session.js';
+
+const WORDS: Words = {
+  stop: { title: 'stop', why: 'It saves a checkpoint after this iteration and ends.' },
+  stop_now: {
+    title: 'kill',
+    why: 'It ends at once; what was learned since the last checkpoint is lost.',
+    danger: true,
+  },
+  resume: { title: 'resume', why: 'It goes on from its last whole checkpoint.' },
+  start_again: {
+    title: 'start again',
+    why: 'It begins anew with the settings that it recorded. What is there now is kept beside it, as another run.',
+    danger: true,
+  },
+};
 
 interface TabProps {
   readonly place: Place;
@@ -26,7 +42,6 @@ const TABS: Readonly<Record<string, (props: TabProps) => JSX.Element>> = {
 export function RunView({ place }: { readonly place: Place }): JSX.Element {
   const { id, query } = place;
   const { data, error, loading } = useData<WireRunPage>('/api/run', { run: id }, [id]);
-  const now = useNow();
   const asked = query.get('tab') ?? 'curves';
   const tab = Object.hasOwn(TABS, asked) ? asked : 'curves';
   const Tab = TABS[tab];
@@ -40,8 +55,8 @@ export function RunView({ place }: { readonly place: Place }): JSX.Element {
       <Status error={error} loading={loading && data === null} what="Reading the run" />
       {data !== null && (
         <>
-          <Facts page={data} now={now} />
-          <Actions page={data} />
+          <Facts page={data} />
+          <Actions actions={data.actions} words={WORDS} name={data.run.name} target={{ run: data.run.id }} />
           <Tabs
             label="Parts of the run"
             chosen={tab}
@@ -54,7 +69,9 @@ export function RunView({ place }: { readonly place: Place }): JSX.Element {
   );
 }
 
-function Facts({ page, now }: { readonly page: WireRunPage; readonly now: number }): JSX.Element {
+/** The clock ticks here alone: nothing else of the page ages by itself. */
+function Facts({ page }: { readonly page: WireRunPage }): JSX.Element {
+  const now = useNow();
   const { run, dir, task, parents } = page;
   const { held_out: heldOut } = run;
   const facts: readonly (readonly [string, JSX.Element | string | null])[] = [
@@ -97,78 +114,6 @@ function Facts({ page, now }: { readonly page: WireRunPage; readonly now: number
         )}
       </dl>
     </>
-  );
-}
-
-const WORDS: Readonly<Record<ActionName, { readonly title: string; readonly why: string; readonly danger?: true }>> = {
-  stop: { title: 'stop', why: 'It saves a checkpoint after this iteration and ends.' },
-  stop_now: {
-    title: 'kill',
-    why: 'It ends at once; what was learned since the last checkpoint is lost.',
-    danger: true,
-  },
-  resume: { title: 'resume', why: 'It goes on from its last whole checkpoint.' },
-  start_again: {
-    title: 'start again',
-    why: 'It begins anew with the settings that it recorded. What is there now is kept beside it, as another run.',
-    danger: true,
-  },
-};
-
-function Actions({ page }: { readonly page: WireRunPage }): JSX.Element | null {
-  const [asked, setAsked] = useState<WireAction | null>(null);
-  const [error, setError] = useState<string | null>(null);
-  const [sent, setSent] = useState<string | null>(null);
-  if (page.actions.length === 0) return null;
-  const send = (action: WireAction): void => {
-    setAsked(null);
-    setError(null);
-    post('/api/act', { run: page.run.id, action: action.action }).then(
-      () => setSent(WORDS[action.action].title),
-      (failed: unknown) => setError(failed instanceof Error ? failed.message : String(failed)),
-    );
-  };
-  return (
-    <div class="row actions">
-      {page.actions.map((action) => {
-        const { title, danger } = WORDS[action.action];
-        return (
-          <button
-            key={action.action}
-            type="button"
-            class={danger === true ? 'danger' : undefined}
-            onClick={() => setAsked(action)}
-          >
-            {title}
-          </button>
-        );
-      })}
-      <span role="status" class="quiet">
-        {sent === null ? '' : `${sent} was asked for; the state follows.`}
-      </span>
-      {error !== null && (
-        <p class="error" role="alert">
-          {visible(error)}
-        </p>
-      )}
-      {asked !== null && (
-        <Dialog title={`${WORDS[asked.action].title} ${page.run.name}?`} onClose={() => setAsked(null)}>
-          <p>{WORDS[asked.action].why}</p>
-          <p class="quiet">The same as:</p>
-          <pre class="command">{visible(asked.command)}</pre>
-          <form method="dialog">
-            <button>cancel</button>
-            <button
-              type="button"
-              class={WORDS[asked.action].danger === true ? 'danger' : 'primary'}
-              onClick={() => send(asked)}
-            >
-              {WORDS[asked.action].title}
-            </button>
-          </form>
-        </Dialog>
-      )}
-    </div>
   );
 }
 

@@ -20,7 +20,7 @@ const working: RunningRow = {
   iteration: 30,
   numIterations: 60,
   waitsFor: null,
-  learning: { label: 'reward', digits: 2, values: [3, 4, 5, 6.12] },
+  learning: { label: 'reward', show: (value) => value.toFixed(2), values: [3, 4, 5, 6.12] },
   heldOut: [
     {
       label: 'held-out',

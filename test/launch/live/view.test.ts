@@ -210,6 +210,16 @@ describe('the time left', () => {
   });
 });
 
+it('shows small losses with digits that count', () => {
+  const one = new WatchedRun('mine');
+  one.state('running', 2);
+  one.measure(0, { 'validation/loss': 0.1465 });
+  one.measure(1, { 'policy/loss': 0.000_042_1, 'validation/loss': 0.000_023_14 });
+  const [row] = new Watch(one.course).now().running;
+  expect(row.heldOut[0].points.map(({ shown }) => shown)).toEqual(['0.1465', '2.31e-5']);
+  expect(row.learning?.values.map(row.learning.show)).toEqual(['4.21e-5']);
+});
+
 describe('metrics that grow', () => {
   it('are read on, whatever becomes of the file', () => {
     const one = new WatchedRun('mine');

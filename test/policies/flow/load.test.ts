@@ -209,6 +209,21 @@ describe('guidance', () => {
     const folder = write({ 'config.json': flowConfigJson({ ...config, condition_dropout: 0.1 }) });
     expect(describeFlowModel(folder).condition_dropout).toBe(0.1);
   });
+
+  it.each([ofAdapter, ofLora])('is kept from what an adapter has learnt: $trains', (training) => {
+    const { weights } = smallFlow();
+    const base = write({
+      'config.json': flowConfigJson({ ...config, condition_dropout: 0 }),
+      'policy.safetensors': safetensorsPieces(weights),
+    });
+    const begun = loadFlow(base, training);
+    expect(() => checkFlowModel(base, training, 3)).toThrow('the model has no unconditional branch');
+    const learnt = policyOf({ ...begun, config: { ...begun.config, condition_dropout: 0.25 } });
+    const folder = write(learnt.files());
+    expect(describeFlowModel(folder).condition_dropout).toBe(0.25);
+    expect(openFlowModel(folder).config.condition_dropout).toBe(0.25);
+    checkFlowModel(folder, whole, 3);
+  });
 });
 
 describe('moving averages', () => {

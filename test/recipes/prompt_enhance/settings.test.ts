@@ -41,10 +41,10 @@ describe('rewritten prompts', () => {
   it('need the policy, the image model, its parts and CLIP', () => {
     const settings = smallSettings({ environment: { parts: { vae: 'v', text_encoder: 't' } } });
     const recipe = recipeOf(settings);
-    expect(recipe.needs(settings)).toEqual([
+    expect(recipe.needs(settings, () => null)).toEqual([
       { kind: 'flow_part', part: 'vae', folder: 'v' },
       { kind: 'flow_part', part: 'text_encoder', folder: 't' },
-      { kind: 'flow_model', folder: 'painter', trains: 'all', lora: null, begun: null },
+      { kind: 'flow_model', folder: 'painter', trains: 'all', lora: null, begun: null, guidance: null },
     ]);
     const flow = {
       kind: 'flow',

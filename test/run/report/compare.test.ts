@@ -1,9 +1,11 @@
 import { appendFileSync, mkdirSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { afterEach, beforeEach, expect, it, vi } from 'vitest';
 import { main } from '../../../src/cli/main.js';
 import type { LoadedConfig } from '../../../src/config/load.js';
 import { compareRuns, comparisonRows } from '../../../src/run/report/compare.js';
-import type { RunPaths } from '../../../src/run/paths.js';
+import { comparePage } from '../../../src/run/report/html/compare_page.js';
+import { RunPaths } from '../../../src/run/paths.js';
 import { capture } from '../../cli/run_directory.js';
 import { loadEvaluated } from '../../config/evaluated.js';
 import { testFolder } from '../../support/folder.js';
@@ -41,7 +43,7 @@ it('pairs prompts that both were scored on', () => {
   const comparison = compareRuns([a, b, c]);
   // By hand: 1, 2, 3 have mean 2 and the sample's standard deviation 1.
   expect(comparison.paired).toEqual([
-    { run_name: 'b', manner: 'sampled', mean: 2, stderr: expect.closeTo(1 / Math.sqrt(3), 12) as number, n: 3 },
+    { at: 1, run_name: 'b', manner: 'sampled', mean: 2, stderr: expect.closeTo(1 / Math.sqrt(3), 12) as number, n: 3 },
   ]);
   const rows = comparisonRows(comparison);
   expect(rows.find(({ label }) => label.startsWith('against A'))).toEqual({
@@ -53,6 +55,25 @@ it('pairs prompts that both were scored on', () => {
     '5.000 ± 0.200',
     '5.000 ± 0.200',
   ]);
+});
+
+it('tells runs of one name in several folders apart', async () => {
+  const elsewhere = (name: string): RunPaths => new RunPaths(join(base, name), 'same');
+  const all = ['one', 'two', 'three'].map((folder, at) =>
+    make('same', 4 + at, { base_exp_dir: elsewhere(folder).baseExpDir }),
+  );
+  for (const one of all) writeFolder(one);
+  scores(all[0], [1, 2]);
+  scores(all[1], [3, 4]);
+  scores(all[2], [6, 7]);
+  const comparison = compareRuns(all);
+  expect(comparisonRows(comparison).find(({ label }) => label.startsWith('against A'))?.values).toEqual([
+    '–',
+    '+2.000 ± 0.000',
+    '+5.000 ± 0.000',
+  ]);
+  const page = await comparePage(comparison);
+  for (const found of ['+2.000 ± 0.000 against A', '+5.000 ± 0.000 against A']) expect(page).toContain(found);
 });
 
 it('lists the settings that are not the same, and warns of other rewards', () => {

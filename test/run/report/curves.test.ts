@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { curveOf, downsample, metricNames, sparkline, spreadOf } from '../../../src/run/report/curves.js';
+import { curveOf, downsample, metricNames, sparkline, spreadCurve } from '../../../src/run/report/curves.js';
 
 const lines = [
   { iteration: 0, metrics: { 'validation/sampled/mean': 1 } },
@@ -19,11 +19,11 @@ describe('curves', () => {
 
   it('of several seeds have a mean and a spread over those that got so far', () => {
     const curve = (...values: number[]): { x: number; y: number }[] => values.map((y, x) => ({ x, y }));
-    expect(spreadOf([curve(1, 2, NaN), curve(3, 6, NaN), curve(5)])).toEqual([
+    expect(spreadCurve([curve(1, 2, NaN), curve(3, 6, NaN), curve(5)])).toEqual([
       { x: 0, mean: 3, std: 2, low: 1, high: 5, n: 3 },
       { x: 1, mean: 4, std: Math.sqrt(8), low: 2, high: 6, n: 2 },
     ]);
-    expect(spreadOf([curve(7)])).toEqual([{ x: 0, mean: 7, std: null, low: 7, high: 7, n: 1 }]);
+    expect(spreadCurve([curve(7)])).toEqual([{ x: 0, mean: 7, std: null, low: 7, high: 7, n: 1 }]);
   });
 });
 

@@ -1,6 +1,13 @@
 import { describe, expect, it } from 'vitest';
 import type { RunReport } from '../../../src/run/report/read.js';
-import { resultRows, resultsMarkdown, tabulate, type ResultRun } from '../../../src/run/report/results.js';
+import {
+  baselineOf,
+  resultRows,
+  resultsMarkdown,
+  tabulate,
+  verdictOf,
+  type ResultRun,
+} from '../../../src/run/report/results.js';
 
 function report(before: number | null, after: number | null, more: Partial<RunReport['heldout']> = {}): RunReport {
   const heldout = { metric: 'validation/sampled/mean', before, after, iterations: { before: 0, after: 60 }, ...more };
@@ -43,6 +50,36 @@ describe('the result table', () => {
     });
     expect(both).toMatchObject({ after: null, difference: null });
     expect(both.runs[0]).toMatchObject({ seed: '1', outcome: 'queued', after: null });
+  });
+
+  it('compares the winner with the cell that differs from it in what the baseline names alone', () => {
+    const cells = [
+      run({ kl: '0', lr: 'high' }, 9),
+      run({ kl: '1', lr: 'high' }, 6),
+      run({ kl: '0', lr: 'low' }, 7),
+      // The best among those that have the baseline's kl, at another learning rate than the winner.
+      run({ kl: '1', lr: 'low' }, 8),
+    ];
+    const results = tabulate('table', cells, { kl: '1' });
+    const verdict = verdictOf(results);
+    expect(verdict).toMatchObject({
+      winner: { axes: { kl: '0', lr: 'high' } },
+      against: { axes: { kl: '1', lr: 'high' } },
+      to_baseline: true,
+      difference: { mean: 3, n: 1 },
+    });
+    expect(verdict?.winner.difference?.mean).toBe(3);
+    expect(results.cells.map((cell) => baselineOf(cell, results)?.axes['lr'])).toEqual(['high', 'low', 'low', 'high']);
+    const won = verdictOf(tabulate('table', [run({ kl: '1', lr: 'low' }, 9.5), ...cells.slice(0, 3)], { kl: '1' }));
+    expect(won).toMatchObject({
+      winner: { is_baseline: true },
+      against: { axes: { kl: '0', lr: 'high' } },
+      to_baseline: false,
+    });
+    expect(verdictOf(tabulate('table', cells, null))).toMatchObject({
+      against: { after: { mean: 8 } },
+      to_baseline: false,
+    });
   });
 
   it('is printed with its counts, spreads and differences', () => {

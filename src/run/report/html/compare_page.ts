@@ -1,8 +1,9 @@
 /** Runs side by side as one file. */
 import { comparisonRows, letterOf, type Comparison } from '../compare.js';
 import { curveFigures, leadingFigure, type Group } from './figures.js';
+import { signedEstimate } from '../numbers.js';
 import { html, page, type Markup } from './markup.js';
-import { alarmTable, differencesTable, factCards, notice, sheetSection, signed, table, timeSplit } from './sections.js';
+import { alarmTable, differencesTable, factCards, notice, sheetSection, table, timeSplit } from './sections.js';
 
 export async function comparePage(comparison: Comparison): Promise<string> {
   const { runs, remarks, paired } = comparison;
@@ -12,13 +13,13 @@ export async function comparePage(comparison: Comparison): Promise<string> {
   const title = runs.map(({ report }) => report.run_name).join(', ');
   const facts = runs.map(({ report }, at) => {
     const { before, after } = report.heldout;
-    const found = paired.find(({ run_name }) => run_name === report.run_name);
+    const found = paired.find((one) => one.at === at);
     const against =
       found === undefined
         ? at === 0
           ? 'the others are compared with it'
           : 'no prompt that both were evaluated on'
-        : `${signed(found.mean)}${found.stderr === null ? '' : ` ± ${found.stderr.toFixed(3)}`} against ${letterOf(0)}, paired over ${found.n} prompts, ${found.manner}`;
+        : `${signedEstimate(found)} against ${letterOf(0)}, paired over ${found.n} prompts, ${found.manner}`;
     return {
       name: named(report.run_name, at),
       value: `${before?.toFixed(3) ?? '–'} → ${after?.toFixed(3) ?? '–'}`,

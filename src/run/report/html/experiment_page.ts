@@ -1,9 +1,11 @@
 /** The report of an experiment as one file: what won by how much, and everything that led there. */
+import { basename } from 'node:path';
 import { capitalised } from './words.js';
 import type { ExperimentReport, ExperimentRun } from '../experiment.js';
 import { readRecord } from '../../record.js';
 import { RunError } from '../../../core/errors.js';
 import {
+  baselineOf,
   cellName,
   resultCaption,
   resultRows,
@@ -14,6 +16,7 @@ import {
   type Results,
   type Verdict,
 } from '../results.js';
+import { signedEstimate } from '../numbers.js';
 import type { RunReport } from '../read.js';
 import { curveFigures, leadingFigure, type Group } from './figures.js';
 import { html, page, type Content, type Markup } from './markup.js';
@@ -74,15 +77,17 @@ export async function experimentPage(report: ExperimentReport): Promise<string> 
   return page(`${record.experiment}: report`, body);
 }
 
-/** The baseline cell; without one the second best, which the winner is compared with. */
+/** The winner's baseline cell; without one the second best, which the winner is compared with. */
 function baseOf({ results }: ExperimentReport, cells: readonly Cell[], verdict: Verdict | null): Cell | null {
-  const base = results.cells.find((cell) => cell.is_baseline) ?? verdict?.against ?? results.cells[0];
+  const own = verdict === null ? null : baselineOf(verdict.winner, results);
+  const base = own ?? results.cells.find((cell) => cell.is_baseline) ?? verdict?.against ?? results.cells[0];
   return cells.find(({ cell }) => cell === base) ?? null;
 }
 
 function facts({ record, results }: ExperimentReport, base: Cell | null, verdict: Verdict | null): Fact[] {
   const axes = axesOf(record.cells);
   const shown = (cell: ResultCell): Content => `${showSpread(cell.before)} → ${showSpread(cell.after)}`;
+  const config = record.base_file === undefined ? null : basename(record.base_file);
   const named = base !== null && results.cells.some((cell) => cell.is_baseline);
   return [
     {
@@ -90,9 +95,9 @@ function facts({ record, results }: ExperimentReport, base: Cell | null, verdict
       value: named
         ? base.name
         : record.base_axis === null
-          ? 'one config, no baseline named'
+          ? `${config ?? 'one config'}, no baseline named`
           : `given by the axis ${record.base_axis}`,
-      more: named ? shown(base.cell) : 'no cell is named as the baseline',
+      more: named ? [shown(base.cell), config === null ? null : ` · ${config}`] : 'no cell is named as the baseline',
     },
     {
       name: axes.length === 1 ? 'Axis' : 'Axes',
@@ -112,11 +117,14 @@ function differenceFact(verdict: Verdict | null, experiment: string): Fact {
     return { name, value: '–', more: 'There is nothing to compare with.' };
   }
   const { difference, against } = verdict;
-  const than = `${against.is_baseline ? 'against the baseline' : 'against the second best,'} ${cellName(against, experiment)}`;
+  const than = `${verdict.to_baseline ? 'against the baseline' : 'against the second best,'} ${cellName(against, experiment)}`;
   if (difference === null) return { name, value: '–', more: `${than}: no seed that both have finished` };
-  const { mean, stderr, n } = difference;
-  const shown = `${mean >= 0 ? '+' : ''}${mean.toFixed(3)}${stderr === null ? '' : ` ± ${stderr.toFixed(3)}`}`;
-  return { name, value: shown, more: `${than}; ${n} ${n === 1 ? 'pair' : 'pairs'}. ${weight(difference)}` };
+  const { n } = difference;
+  return {
+    name,
+    value: signedEstimate(difference),
+    more: `${than}; ${n} ${n === 1 ? 'pair' : 'pairs'}. ${weight(difference)}`,
+  };
 }
 
 /** What such a difference is worth. */

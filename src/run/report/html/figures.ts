@@ -1,7 +1,7 @@
 /** The figures of a page: curves of one run by its metrics, or of several runs and cells side by side. */
 import { renderChart, type Panel, type Series, type Theme } from '../chart.js';
 import { smooth } from '../curve.js';
-import { curveOf, downsample, metricNames, spreadOf, type CurvePoint } from '../curves.js';
+import { curveOf, downsample, metricNames, spreadCurve, type CurvePoint } from '../curves.js';
 import type { MetricsLine } from '../../metrics.js';
 import { colour, COLOURS, html, Markup } from './markup.js';
 import { capitalised } from './words.js';
@@ -156,7 +156,7 @@ function groupSeries({ label, runs }: Group, metric: string, at: number): Series
     const points = few(curves[0]).map((point) => ({ ...point, error: errors.get(point.x) ?? 0 }));
     return { label: name, color: colour(at), points, look: points.length > 60 ? 'line' : 'circles' };
   }
-  const spread = new Map(spreadOf(curves).map((point) => [point.x, point]));
+  const spread = new Map(spreadCurve(curves).map((point) => [point.x, point]));
   const points = few([...spread.values()].map(({ x, mean }) => ({ x, y: mean }))).map(({ x, y }) => ({
     x,
     y,

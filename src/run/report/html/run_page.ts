@@ -1,10 +1,12 @@
 /** The report of a run as one file. */
-import { readMetrics } from '../../metrics.js';
+import { readMetrics, type MetricsLine } from '../../metrics.js';
 import type { RunPaths } from '../../paths.js';
 import { readRecord, type RunRecord } from '../../record.js';
-import { readRun, type BeforeAfter, type Estimate, type RunReport } from '../read.js';
+import { heldOutRows } from '../held_out_rows.js';
+import { showEstimate, showLoss, signed, signedLoss } from '../numbers.js';
+import { readRun, type RunReport } from '../read.js';
 import { curveFigures, leadingFigure, type Group } from './figures.js';
-import { html, page, type Content, type Markup } from './markup.js';
+import { html, page, type Markup } from './markup.js';
 import {
   alarmTable,
   answerTable,
@@ -12,8 +14,6 @@ import {
   factCards,
   settingsDetails,
   sheetSection,
-  showEstimate,
-  signed,
   table,
   timeSplit,
   type Fact,
@@ -26,11 +26,15 @@ export interface Membership {
   readonly differs: Readonly<Record<string, unknown>>;
 }
 
-/** Makes the page. Raises RunError where the run's records cannot be read. */
-export async function runPage(paths: RunPaths, member: Membership | null): Promise<string> {
-  const report = readRun(paths);
+/** Makes the page of a run and its metrics. Raises RunError where the run's records cannot be read. */
+export async function runPage(
+  paths: RunPaths,
+  member: Membership | null,
+  lines: readonly MetricsLine[] = readMetrics(paths),
+): Promise<string> {
+  const report = readRun(paths, lines);
   const record = readRecord(paths);
-  const groups: Group[] = [{ label: report.run_name, runs: [readMetrics(paths)] }];
+  const groups: Group[] = [{ label: report.run_name, runs: [lines] }];
   const answers = answerTable(report.answers);
   const body = html` <h1>${report.run_name}</h1>
     <p class="muted">${stateOf(report)} · <code>${paths.dir}</code></p>
@@ -65,16 +69,17 @@ function stateOf({ state, reason, iteration, num_iterations }: RunReport): strin
 function facts(report: RunReport, record: RunRecord | null): Fact[] {
   const { heldout, training_reward: reward, tokens_per_second: speed, seconds_per_iteration: time } = report;
   const { before, after, metric } = heldout;
-  const shown = (value: number | null): string => (value === null ? '–' : value.toFixed(3));
+  const isLoss = metric === 'validation/loss';
+  const shown = (value: number | null): string => (value === null ? '–' : isLoss ? showLoss(value) : value.toFixed(3));
   const estimates = metric === 'validation/greedy/mean' ? heldout.greedy : heldout.sampled;
   const errors = [estimates.before?.stderr ?? null, estimates.after?.stderr ?? null];
   const more =
     before === null || after === null
       ? 'not evaluated twice yet'
-      : `${signed(after - before)}${errors.some((error) => error === null) ? '' : ` (standard errors ${errors.map((error) => (error ?? 0).toFixed(3)).join(' and ')})`}`;
+      : `${isLoss ? signedLoss(after - before) : signed(after - before)}${errors.some((error) => error === null) ? '' : ` (standard errors ${errors.map((error) => (error ?? 0).toFixed(3)).join(' and ')})`}`;
   return [
     {
-      name: `Held-out ${metric === 'validation/loss' ? 'loss' : 'reward'}, before → after`,
+      name: `Held-out ${isLoss ? 'loss' : 'reward'}, before → after`,
       value: `${shown(before)} → ${shown(after)}`,
       more,
     },
@@ -84,7 +89,7 @@ function facts(report: RunReport, record: RunRecord | null): Fact[] {
         reward === null
           ? report.training_loss === null
             ? '–'
-            : `loss ${report.training_loss.toFixed(4)}`
+            : `loss ${showLoss(report.training_loss)}`
           : `reward ${showEstimate(reward)}`,
       more: reward === null ? 'last iteration' : `mean of the last ${reward.iterations} iterations`,
     },
@@ -110,20 +115,12 @@ function facts(report: RunReport, record: RunRecord | null): Fact[] {
 }
 
 function heldOutTable({ heldout }: RunReport): Markup {
-  const rows: Content[][] = [];
-  const add = (label: string, { before, after }: BeforeAfter<Estimate>): void => {
-    if (before === null && after === null) return;
-    const change = before === null || after === null ? '' : signed(after.mean - before.mean);
-    rows.push([label, showEstimate(before), showEstimate(after), change]);
-  };
-  add('reward, sampled', heldout.sampled);
-  add('reward, greedy', heldout.greedy);
-  for (const [set, { sampled, greedy }] of Object.entries(heldout.sets)) {
-    add(`${set}, sampled`, sampled);
-    add(`${set}, greedy`, greedy);
-  }
-  const asEstimate = (value: number | null): Estimate | null => (value === null ? null : { mean: value, stderr: null });
-  add('loss', { before: asEstimate(heldout.loss.before), after: asEstimate(heldout.loss.after) });
+  const rows = heldOutRows(heldout).map(({ label, before, after, change }) => [
+    label,
+    before ?? '–',
+    after ?? '–',
+    change ?? '',
+  ]);
   if (rows.length === 0) return html`<p class="muted">There was no held-out evaluation yet.</p>`;
   const at = (iteration: number | null): string => (iteration === null ? '' : ` (iteration ${iteration})`);
   const { before, after } = heldout.iterations;

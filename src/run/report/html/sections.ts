@@ -1,9 +1,10 @@
 /** Sections that pages share: facts, alarms, time, contact sheets, answers in words, settings. */
 import { existsSync } from 'node:fs';
 import sharp from 'sharp';
+import { leavesOf } from '../../../schema/paths.js';
 import type { RunPaths } from '../../paths.js';
 import type { AlarmSpan } from '../alarms.js';
-import type { Estimate, RunReport } from '../read.js';
+import type { RunReport } from '../read.js';
 import { contactSheets, startMiddleEnd } from '../sheets.js';
 import type { ShownAnswer } from '../answers.js';
 import { colour, html, type Content, type Markup } from './markup.js';
@@ -63,17 +64,6 @@ export function table(
       </tbody>
     </table>
   </div>`;
-}
-
-export function showEstimate(value: Estimate | null, digits = 3): string {
-  if (value === null) return '–';
-  return value.stderr === null
-    ? value.mean.toFixed(digits)
-    : `${value.mean.toFixed(digits)} ± ${value.stderr.toFixed(digits)}`;
-}
-
-export function signed(value: number, digits = 3): string {
-  return `${value >= 0 ? '+' : ''}${value.toFixed(digits)}`;
 }
 
 const TIME = ['rollout', 'judge', 'reference', 'update', 'other'] as const;
@@ -183,7 +173,7 @@ export function answerTable(answers: readonly ShownAnswer[]): Markup | null {
 
 /** Settings as dotted keys, by section, folded away. */
 export function settingsDetails(title: string, settings: Readonly<Record<string, unknown>>): Markup {
-  const rows = flat(settings).map(([key, value]) => [html`<code>${key}</code>`, html`<code>${show(value)}</code>`]);
+  const rows = leavesOf(settings).map(([key, value]) => [html`<code>${key}</code>`, html`<code>${show(value)}</code>`]);
   return html`<details>
     <summary>${title}</summary>
     ${table(['key', 'value'], rows)}
@@ -205,12 +195,4 @@ export function differencesTable(
 
 function show(value: unknown): string {
   return value === undefined ? '–' : typeof value === 'string' ? value : JSON.stringify(value);
-}
-
-function flat(value: Readonly<Record<string, unknown>>, prefix = ''): [string, unknown][] {
-  return Object.entries(value).flatMap(([key, item]): [string, unknown][] => {
-    const path = prefix === '' ? key : `${prefix}.${key}`;
-    const inner = typeof item === 'object' && item !== null && !Array.isArray(item) && Object.keys(item).length > 0;
-    return inner ? flat(item as Record<string, unknown>, path) : [[path, item]];
-  });
 }

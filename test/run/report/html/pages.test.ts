@@ -69,7 +69,7 @@ describe('pages', () => {
     // By hand: 5 - 4.5 and 6 - 5.25 are 0.5 and 0.75.
     for (const said of [
       '4 of 4 runs finished',
-      'Base kl base',
+      'Base kl base 3.000 ± 0.000 → 4.875 ± 0.530 · sft_s__rl_s.jsonnet',
       'Axes kl (2) × seed (2)',
       'Winner kl 0 3.000 ± 0.000 → 5.500 ± 0.707',
       'Paired difference ± standard error +0.625 ± 0.125 against the baseline kl base; 2 pairs',
@@ -100,7 +100,7 @@ describe('pages', () => {
     );
     expect(page).toContain('x__kl-0__seed-2: other settings');
     expect(page).toContain('x__kl-9__seed-1: it has no folder');
-    expect(page).toContain('Base one config, no baseline named');
+    expect(page).toContain('Base sft_s__rl_s.jsonnet, no baseline named');
     expect(page).toContain('against the second best, kl base; 1 pair. A single pair has no standard error.');
     const none = { ...record, cells: [cells[4]] };
     expect(wordsOf(await experimentPage(readExperimentReport(base, none)))).toContain('Winner none yet');

@@ -1,0 +1,41 @@
+/** Says what is wrong with a flat file in the file's own keys. */
+import type { Problem } from '../recipes/rules.js';
+
+/** The keys of a flat file for those of the canonical form that it was translated to. */
+export class FlatWords {
+  constructor(
+    private readonly names: ReadonlyMap<string, string>,
+    /** Canonical paths that stay empty, which has been said. */
+    private readonly missing: readonly string[],
+    /** Canonical paths that `--set` gives. */
+    private readonly changed: readonly string[],
+  ) {}
+
+  /** Problems with canonical keys; without those that only say again that something is missing. */
+  problems(found: readonly Problem[]): Problem[] {
+    return found
+      .filter(
+        ({ key, message }) => !(message.startsWith('missing') && this.missing.some((path) => isWithin(path, key))),
+      )
+      .map(({ key, message }) => ({ key: this.key(key), message: this.text(message) }));
+  }
+
+  /** A sentence that names canonical keys. */
+  text(sentence: string): string {
+    return sentence.replace(/(?<![\w.])\w+(?:\.\w+)+/g, (path) => this.names.get(path) ?? path);
+  }
+
+  /** The flat key that gave the value at a canonical path, or else the path itself. */
+  key(path: string): string {
+    if (this.changed.some((change) => isWithin(path, change))) return path;
+    const parts = path.split('.');
+    const upTo = parts.map((_, depth) => parts.slice(0, parts.length - depth).join('.'));
+    const known = upTo.find((above) => this.names.has(above));
+    return known === undefined ? path : (this.names.get(known) ?? path);
+  }
+}
+
+/** Whether a dotted path is another one, or leads to something inside it. */
+export function isWithin(path: string, outer: string): boolean {
+  return path === outer || path.startsWith(`${outer}.`);
+}

@@ -1,0 +1,49 @@
+/** The held-out numbers of a run, row by row, in words. */
+import { showEstimate, showLoss, signed, signedLoss } from './numbers.js';
+import type { BeforeAfter, Estimate, HeldOut } from './read.js';
+
+export interface HeldOutRow {
+  /** `reward, sampled`; of one set `<set>, greedy`. */
+  readonly label: string;
+  /** Whether it is of one set among those that the rows above are of. */
+  readonly of_set: boolean;
+  /** Null where there is none. */
+  readonly before: string | null;
+  readonly after: string | null;
+  readonly change: string | null;
+}
+
+/** Those that have a number. */
+export function heldOutRows({
+  sampled,
+  greedy,
+  sets,
+  loss,
+}: Pick<HeldOut, 'sampled' | 'greedy' | 'sets' | 'loss'>): HeldOutRow[] {
+  const reward = (label: string, values: BeforeAfter<Estimate>, of_set = false): HeldOutRow =>
+    rowOf(label, of_set, values, { show: showEstimate, change: (a, b) => signed(b.mean - a.mean) });
+  return [
+    reward('reward, sampled', sampled),
+    reward('reward, greedy', greedy),
+    ...Object.entries(sets).flatMap(([set, values]) => [
+      reward(`${set}, sampled`, values.sampled, true),
+      reward(`${set}, greedy`, values.greedy, true),
+    ]),
+    rowOf('loss', false, loss, { show: showLoss, change: (a, b) => signedLoss(b - a) }),
+  ].filter(({ before, after }) => before !== null || after !== null);
+}
+
+function rowOf<T>(
+  label: string,
+  of_set: boolean,
+  { before, after }: BeforeAfter<T>,
+  { show, change }: { readonly show: (value: T) => string; readonly change: (before: T, after: T) => string },
+): HeldOutRow {
+  return {
+    label,
+    of_set,
+    before: before === null ? null : show(before),
+    after: after === null ? null : show(after),
+    change: before === null || after === null ? null : change(before, after),
+  };
+}

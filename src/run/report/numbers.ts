@@ -1,0 +1,31 @@
+/** Numbers as reports show them, on a terminal and on a page alike. */
+import type { Estimate } from './read.js';
+
+/** `4.020 ± 0.240`; the mean alone where its error is not known. */
+export function showEstimate({ mean, stderr }: Estimate, digits = 3): string {
+  return stderr === null ? mean.toFixed(digits) : `${mean.toFixed(digits)} ± ${stderr.toFixed(digits)}`;
+}
+
+/** With its sign, `+` for zero. */
+export function signed(value: number, digits = 3): string {
+  return `${value >= 0 ? '+' : ''}${value.toFixed(digits)}`;
+}
+
+/** A difference with its error: `+0.700 ± 0.200`. */
+export function signedEstimate({ mean, stderr }: Estimate): string {
+  return `${mean >= 0 ? '+' : ''}${showEstimate({ mean, stderr })}`;
+}
+
+/** Below this a loss has too few digits left of four behind the point. */
+const SMALL_LOSS = 0.001;
+
+/** A loss: four digits behind the point, and three that count where it is small, as errors of pictures are. */
+export function showLoss(value: number): string {
+  const size = Math.abs(value);
+  return size > 0 && size < SMALL_LOSS ? value.toExponential(2) : value.toFixed(4);
+}
+
+/** A difference of losses. */
+export function signedLoss(value: number): string {
+  return `${value >= 0 ? '+' : ''}${showLoss(value)}`;
+}

@@ -1,0 +1,37 @@
+/** What sweeps have recorded of their experiments, read again where a record's file changes. */
+import { LRUCache } from 'lru-cache';
+import { EditrlError } from '../core/errors.js';
+import { experimentFile, readExperiment, type ExperimentRecord } from '../run/experiment.js';
+import { stampOf } from './stamps.js';
+
+/** Records that are kept: those of large matrices have megabytes. */
+const KEPT = 200;
+
+interface Known {
+  readonly stamp: string;
+  readonly record: ExperimentRecord | null;
+}
+
+export class ExperimentRecords {
+  readonly #known = new LRUCache<string, Known>({ max: KEPT });
+
+  /** Null for one that is not there, or that another version wrote. */
+  get(folder: string, name: string): ExperimentRecord | null {
+    const path = experimentFile(folder, name);
+    const stamp = stampOf(path);
+    const known = this.#known.get(path);
+    if (known?.stamp === stamp) return known.record;
+    const record = recordOf(folder, name);
+    this.#known.set(path, { stamp, record });
+    return record;
+  }
+}
+
+function recordOf(folder: string, name: string): ExperimentRecord | null {
+  try {
+    return readExperiment(folder, name);
+  } catch (error) {
+    if (error instanceof EditrlError) return null;
+    throw error;
+  }
+}

@@ -1,0 +1,85 @@
+/** Buttons for what may be asked of a run or of a sweep; each is asked for once more, with the command that does the same. */
+import type { JSX } from 'preact';
+import { useState } from 'preact/hooks';
+import type { ActionName, WireAction } from '../wire.js';
+import { visible } from './format.js';
+import { Dialog } from './parts.js';
+import { post } from './session.js';
+
+interface Word {
+  readonly title: string;
+  readonly why: string;
+  readonly danger?: true;
+}
+
+/** What actions are called, and what they come to. */
+export type Words = Readonly<Partial<Record<ActionName, Word>>>;
+
+export function Actions({
+  actions,
+  words,
+  name,
+  target,
+}: {
+  readonly actions: readonly WireAction[];
+  readonly words: Words;
+  /** Of what is acted on. */
+  readonly name: string;
+  readonly target: { readonly run: string } | { readonly experiment: string };
+}): JSX.Element | null {
+  const [asked, setAsked] = useState<WireAction | null>(null);
+  const [error, setError] = useState<string | null>(null);
+  const [sent, setSent] = useState<string | null>(null);
+  if (actions.length === 0) return null;
+  const wordsOf = ({ action }: WireAction): Word => words[action] ?? { title: action, why: '' };
+  const send = (action: WireAction): void => {
+    setAsked(null);
+    setError(null);
+    post('/api/act', { ...target, action: action.action }).then(
+      () => setSent(wordsOf(action).title),
+      (failed: unknown) => setError(failed instanceof Error ? failed.message : String(failed)),
+    );
+  };
+  return (
+    <div class="row actions">
+      {actions.map((action) => {
+        const { title, danger } = wordsOf(action);
+        return (
+          <button
+            key={action.action}
+            type="button"
+            class={danger === true ? 'danger' : undefined}
+            onClick={() => setAsked(action)}
+          >
+            {title}
+          </button>
+        );
+      })}
+      <span role="status" class="quiet">
+        {sent === null ? '' : `${sent} was asked for; the state follows.`}
+      </span>
+      {error !== null && (
+        <p class="error" role="alert">
+          {visible(error)}
+        </p>
+      )}
+      {asked !== null && (
+        <Dialog title={`${wordsOf(asked).title} ${name}?`} onClose={() => setAsked(null)}>
+          <p>{wordsOf(asked).why}</p>
+          <p class="quiet">The same as:</p>
+          <pre class="command">{visible(asked.command)}</pre>
+          <form method="dialog">
+            <button>cancel</button>
+            <button
+              type="button"
+              class={wordsOf(asked).danger === true ? 'danger' : 'primary'}
+              onClick={() => send(asked)}
+            >
+              {wordsOf(asked).title}
+            </button>
+          </form>
+        </Dialog>
+      )}
+    </div>
+  );
+}
