@@ -109,7 +109,7 @@ export function openStoredPictures({ run_name, base_exp_dir }: PicturedRun, sett
         requests.map(async ({ key, prompt, seed }) => {
           const stored = await store.find(key, requestHashOf(settings, prompt, seed));
           if (stored === undefined)
-            return { kind: 'unavailable', reason: 'empty', detail: 'its picture is not stored any more' };
+            {return { kind: 'unavailable', reason: 'empty', detail: 'its picture is not stored any more' };}
           return stored.picture === null
             ? { kind: 'unavailable', reason: 'refused', detail: stored.refused ?? '' }
             : { kind: 'made', image: stored.picture };

@@ -12,7 +12,8 @@ import { together } from '../../core/together.js';
 import { Abandoned } from '../../group/lead.js';
 import type { ImagesApiSettings } from '../../schema/images_api.js';
 import type { ImageModel, MadePicture, PictureRequest } from '../image_model.js';
-import type { Answered, ImagesClient } from './client.js';
+import type { ImagesClient } from './client.js';
+import type { Answered } from './reply.js';
 
 /** What a server gave for one request. */
 export interface StoredPicture {
