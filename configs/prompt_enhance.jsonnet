@@ -1,6 +1,6 @@
 // A language model rewrites prompts in odd words ("a crimson orb above a cobalt tile") for an image model that knows plain ones alone, and is
 // rewarded for how well the picture fits the user's own words, by a CLIP that knows both. All of it is made at laptop size: a small decoder
-// (enhance_start.jsonnet), the image model (tiny_painter.jsonnet) and CLIP (tiny_clip.jsonnet); with lib/smollm2.libsonnet SmolLM2 rewrites.
+// (enhance_start.jsonnet), the image model (tiny_painter.jsonnet) and CLIP (tiny_clip.jsonnet); with lib/enhance_smollm2.libsonnet SmolLM2 rewrites.
 local base_exp_dir = std.extVar('APP__BASE_EXP_DIR');
 local data_dir = std.extVar('APP__DATA_DIR');
 local captions(split) = [{ path: data_dir + '/tiny/words/' + split + '.jsonl' }];
@@ -9,7 +9,7 @@ local captions(split) = [{ path: data_dir + '/tiny/words/' + split + '.jsonl' }]
   run_name: std.extVar('APP__RUN_NAME'),
   base_exp_dir: if base_exp_dir == 'runs' then 'runs/tiny' else base_exp_dir,
   task: 'prompt_enhance',
-  num_iterations: 80,
+  num_iterations: 160,
   algorithm: { type: 'grpo', kl_coeff: 0.001 },
   optimizer: { learning_rate: 5e-4, per_device_batch_size: 64 },
   rollout: { episodes_per_iteration: 256, generations_per_sample: 8, max_response_tokens: 24, temperature: 1, threads: 1 },

@@ -58,6 +58,10 @@ const verbs: Readonly<Record<string, Entry>> = {
     summary: 'serve several judges as one',
     load: async () => (await import('./gateway.js')).gatewayVerb,
   },
+  enhance: {
+    summary: 'rewrite prompts with a trained run, or with a model as it is',
+    load: async () => (await import('./enhance.js')).enhanceVerb,
+  },
   judge: { summary: "serve the tiny world's rule judge", load: async () => (await import('./judge.js')).judgeVerb },
   'reward-server': {
     summary: 'hold rewards and score what is sent',

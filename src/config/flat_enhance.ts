@@ -8,8 +8,8 @@ import type { Problem } from '../recipes/rules.js';
 import { nearest } from '../core/nearest.js';
 import { hasPath, setPath } from '../schema/paths.js';
 import type { Translation } from './flat.js';
-import { FlatWords } from './flat_words.js';
 import { canonicalKeyOf, isFlatKey } from './flat_keys.js';
+import { FlatWords } from './flat_words.js';
 import { applyChanges, type Change } from './sets.js';
 
 /** Where a key's value goes. */

@@ -4,7 +4,27 @@ import type { RunSettings, TrainedSettings } from '../schema/run.js';
 import { growable, optimizerSteps } from './growth.js';
 
 export function warningsOf(settings: RunSettings): string[] {
-  return isTrainable(settings) ? ofTraining(settings) : [];
+  return isTrainable(settings) ? [...ofTraining(settings), ...ofEnvironment(settings)] : [];
+}
+
+/** Variables by which PyTorch programs manage the memory of GPUs, and NCCL what they say to each other. */
+const TORCH_VARIABLE = /^(?:PYTORCH_|TORCH_|NCCL_)/;
+
+function ofEnvironment({ launch: { env, command } }: TrainedSettings): string[] {
+  const names = command === null ? Object.keys(env).filter((name) => TORCH_VARIABLE.test(name)) : [];
+  const visible = command === null && 'CUDA_VISIBLE_DEVICES' in env;
+  return [
+    ...(names.length === 0
+      ? []
+      : [
+          `launch.env: ${names.join(', ')} without effect; nothing here is computed by PyTorch, and memory is given back by itself`,
+        ]),
+    ...(visible
+      ? [
+          'launch.env: CUDA_VISIBLE_DEVICES without effect; launch.devices says which GPUs a run may use, and launch.placement what they compute',
+        ]
+      : []),
+  ];
 }
 
 function ofTraining(settings: TrainedSettings): string[] {

@@ -331,3 +331,15 @@ describe('the nearest known word', () => {
     expect(nearest('k4', ['k1', 'k2'])).toBeNull();
   });
 });
+
+describe('variables of PyTorch programs', () => {
+  it('are accepted, and said to be without effect', async () => {
+    const env = { PYTORCH_CUDA_ALLOC_CONF: 'max_split_size_mb:512', NCCL_DEBUG: 'INFO', OWN: '1' };
+    const { warnings } = await load(`launch.env=${JSON.stringify({ ...env, CUDA_VISIBLE_DEVICES: '1,2,3' })}`);
+    expect(warnings.filter((warning) => warning.startsWith('launch.env'))).toEqual([
+      'launch.env: PYTORCH_CUDA_ALLOC_CONF, NCCL_DEBUG without effect; nothing here is computed by PyTorch, and memory is given back by itself',
+      'launch.env: CUDA_VISIBLE_DEVICES without effect; launch.devices says which GPUs a run may use, and launch.placement what they compute',
+    ]);
+    expect((await load('launch.env={"OWN": "1"}')).warnings.join()).not.toContain('launch.env');
+  });
+});

@@ -1,7 +1,7 @@
 /** Runs whose pictures a server makes: with faults, killed and resumed, scored again, and refused before they begin. */
-import { readFileSync } from 'node:fs';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { RandomStream } from '../../src/core/random.js';
 import { StubImages, type Fault, type StubOptions } from '../environments/images_api/stub_images.js';
 import { Place, until, type Ended, type Live } from './editrl.js';
@@ -92,5 +92,53 @@ describe('a run whose pictures a server makes', () => {
     expect(refused.code).toBe(3);
     expect(refused.err).toContain("HTTP 404 The model 'stub-image' does not exist");
     expect(place.metrics('refused')).toEqual([]);
+  });
+});
+
+describe('editrl enhance', () => {
+  const enhance = (...args: readonly string[]): Promise<Ended> => place.call(['enhance', ...args]);
+  const captions = ['a crimson orb above a cobalt tile', 'an emerald tile'];
+  beforeEach(() => started());
+
+  it('rewrites prompts by a trained run, one by one as in a batch', async () => {
+    const one = await enhance(captions[0], '--run', 'whole', '--json');
+    expect(one).toMatchObject({ code: 0, err: '' });
+    const rewrite = JSON.parse(one.out) as Record<string, unknown>;
+    expect(rewrite).toEqual({
+      prompt: captions[0],
+      enhanced_prompt: expect.any(String) as string,
+      stripped: [],
+      finished: expect.any(Boolean) as boolean,
+    });
+    const file = join(place.dir, 'prompts.txt');
+    writeFileSync(file, `${captions.join('\n')}\n\n`);
+    const batch = await enhance('--file', file, '--run', 'whole', '--json');
+    const { prompts } = JSON.parse(batch.out) as { prompts: readonly { readonly prompt: string }[] };
+    expect(prompts.map(({ prompt }) => prompt)).toEqual(captions);
+    expect(prompts[0]).toEqual(rewrite);
+  });
+
+  it('rewrites by a model as it is', async () => {
+    const model = join(place.run('whole'), 'checkpoints/000004');
+    const said = await enhance('a cat', '--model', model, '--max-tokens', '4');
+    expect(said.code).toBe(1);
+    expect(said.err).toContain('the model has no chat template');
+  });
+
+  it.each([
+    [['', '--run', 'whole'], 2, 'a prompt is empty; allowed: words'],
+    [['--run', 'whole'], 2, 'there is no prompt'],
+    [['a cat'], 2, 'found neither --run nor --model; allowed: one of the two'],
+    [['a cat', '--run', 'whole', '--model', 'x'], 2, 'found both --run and --model; allowed: one of the two'],
+    [['a cat', '--file', 'x.txt', '--run', 'whole'], 2, 'found prompts and --file; allowed: one of the two'],
+    [['--file', 'no-such.txt', '--run', 'whole'], 1, 'no-such.txt: there is no such file'],
+    [['a cat', '--run', 'nobody'], 1, "there is no run named 'nobody'"],
+    [['a cat', '--model', '/no/such/model'], 1, 'there is no such model folder'],
+    [['a cat', '--run', 'whole', '--temperature', '-1'], 2, '--temperature: found -1; allowed: a number >= 0'],
+  ])('%j ends with one message', async (args, code, message) => {
+    const ended = await enhance(...args);
+    expect(ended.code).toBe(code);
+    expect(ended.err).toContain(message);
+    expect(ended.err.split('\n').length).toBeLessThan(5);
   });
 });

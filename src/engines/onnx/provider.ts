@@ -1,10 +1,11 @@
 /** Which execution provider a session runs on, and what this machine offers. */
 import { EngineError } from '../../core/errors.js';
+import { matMul } from '../../graph/build.js';
+import { Graph } from '../../graph/ir.js';
 import { autoProvider, hasGpu, thisMachine, whyNoCuda, type Machine } from './cuda.js';
-import type { Provider } from './session.js';
-import { loadRuntime } from './session.js';
+import { loadRuntime, Session, type Provider } from './session.js';
 
-/** What a config may ask for; 'auto' takes CUDA where its libraries and a device are there, else the CPU. */
+/** What a config may ask for; 'auto' takes CUDA where its libraries and a device are there, else WebGPU where that is Apple's GPU and works, else the CPU. */
 export type ProviderChoice = 'auto' | Provider;
 
 /** What this machine and this build of the runtime have. */
@@ -24,14 +25,21 @@ export const CUDA_REMEDY =
 
 /**
  * The provider to compile sessions for. Raises EngineError with the remedy where 'cuda' is asked for and its libraries are
- * missing, or 'webgpu' and this build of the runtime lacks it. WebGPU is taken only when asked for.
+ * missing, or 'webgpu' and this build of the runtime lacks it. Beyond Apple's machines, each of which has a GPU, WebGPU is taken only when
+ * asked for: what it finds there may be a processor that plays one.
  */
-export async function resolveProvider(choice: ProviderChoice, machine: Machine = thisMachine()): Promise<Provider> {
+export async function resolveProvider(
+  choice: ProviderChoice,
+  machine: Machine = thisMachine(),
+  works: (provider: Provider) => Promise<boolean> = canCompute,
+): Promise<Provider> {
   switch (choice) {
     case 'cpu':
       return 'cpu';
-    case 'auto':
-      return autoProvider(machine);
+    case 'auto': {
+      const found = autoProvider(machine);
+      return found === 'cpu' && machine.platform === 'darwin' && (await works('webgpu')) ? 'webgpu' : found;
+    }
     case 'cuda': {
       const problem = whyNoCuda(machine);
       if (problem !== null) throw new EngineError(`provider cuda: ${problem}`, { next: CUDA_REMEDY });
@@ -43,6 +51,22 @@ export async function resolveProvider(choice: ProviderChoice, machine: Machine =
         next: "Set policy.engine.provider to 'cpu'.",
       });
     }
+  }
+}
+
+/** Whether a session that does next to nothing can be had. */
+async function canCompute(provider: Provider): Promise<boolean> {
+  if (!(await isBundled(provider))) return false;
+  const graph = new Graph('look');
+  const x = graph.input('x', [1, 1]);
+  try {
+    const session = await Session.compile(graph, { y: matMul(x, x) }, { provider });
+    await session.run({ x: new Float32Array(1) });
+    await session.dispose();
+    return true;
+  } catch (error) {
+    if (error instanceof EngineError) return false;
+    throw error;
   }
 }
 

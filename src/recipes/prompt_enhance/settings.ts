@@ -5,6 +5,7 @@ import { wordsReward } from '../../rewards/schema/reward.js';
 import { wordsAlgorithm } from '../../schema/algorithm.js';
 import { rowData } from '../../schema/data.js';
 import { imageEnvironment } from '../../schema/image_model.js';
+import type { ModelReference } from '../../schema/model.js';
 import { idleWhere, positive, positiveInteger, result, section } from '../../schema/mark.js';
 import { taskField, trainedFields } from '../../schema/run.js';
 import { rollout, validation } from '../../schema/training.js';
@@ -112,4 +113,17 @@ function imageNeeds({ environment }: PromptEnhanceSettings): Need[] {
       ? [{ kind: 'flow_model', folder: model, trains: 'all', lora: null, begun: null, guidance } as const]
       : []),
   ];
+}
+
+/** What a model is told and how it answers where no config says anything. */
+export function defaultEnhancing(
+  model: ModelReference,
+): Pick<PromptEnhanceSettings, 'policy' | 'prompt' | 'rollout' | 'data'> {
+  const { policy, prompt, rollout: answered } = schema.shape;
+  return {
+    policy: policy.parse({ model }),
+    prompt: prompt.parse({}),
+    rollout: answered.parse({}),
+    data: schema.shape.data.parse({ train: [], validation: [] }),
+  };
 }

@@ -38,7 +38,7 @@ function worldOf({ data: { dir, tiny } }: TextSettings): {
 export const END = '<|end|>';
 
 /** The words of the tiny world and of the settings' own texts, for a model from random weights. */
-export function worldTokenizer({ policy, prompt }: TextSettings): WordTokenizer {
+export function worldTokenizer({ policy, prompt }: Pick<TextSettings, 'policy' | 'prompt'>): WordTokenizer {
   const texts = [prompt.template ?? '', policy.assistant_prefill].map((text) => text.replaceAll(/\{[^}]*\}/g, ' '));
   const own = texts.flatMap((text) => text.split(/\s+/)).filter((word) => word !== '');
   return new WordTokenizer(wordTokenizerJson([END], [...captionVocabulary(), ...own]), 'the words of the tiny world');

@@ -2,7 +2,7 @@
 import { openRows, type RowSource } from '../../data/rows.js';
 import type { RunResolver } from '../../models/reference.js';
 import { nameSources } from '../named_sources.js';
-import { openWords, WordsTask, type AskedSource } from '../open_words_task.js';
+import { openWords, WordsTask, type AskedSource, type Words } from '../open_words_task.js';
 import { questionOf } from './conversation.js';
 import { END, placesOf, worldTokenizer } from './data.js';
 import type { TextSettings } from './settings.js';
@@ -23,8 +23,13 @@ export async function openTextTask<S extends TextSettings>(
     await Promise.all(data.validation.map(open)),
   );
   const coefficients = data.train.flatMap(({ coefficient }) => (coefficient === null ? [] : [coefficient]));
-  const words = openWords(settings, resolveRun, () => ({ tokenizer: worldTokenizer(settings), end: END }));
+  const words = openTextWords(settings, resolveRun);
   return WordsTask.open(settings, { words, train, coefficients, heldOut, sight: null });
+}
+
+/** The tokenizer that the settings name, the model's own, or the tiny world's. Raises as `openWords`. */
+export function openTextWords(settings: Pick<TextSettings, 'policy' | 'prompt'>, resolveRun: RunResolver): Words {
+  return openWords(settings, resolveRun, () => ({ tokenizer: worldTokenizer(settings), end: END }));
 }
 
 /** Rows as what they ask. */

@@ -17,7 +17,10 @@ describe('the provider', () => {
     expect(await resolveProvider('auto', bare)).toBe('cpu');
     expect(await resolveProvider('auto', withoutGpu)).toBe('cpu');
     expect(await resolveProvider('auto', complete)).toBe('cuda');
-    expect(await resolveProvider('auto', machine('darwin'))).toBe('cpu');
+    // Nothing but the CPU can be had here in place of Apple's GPU.
+    expect(await resolveProvider('auto', machine('darwin'), async () => false)).toBe('cpu');
+    expect(await resolveProvider('auto', machine('darwin'), async (provider) => provider === 'webgpu')).toBe('webgpu');
+    expect(await resolveProvider('auto', bare, async () => true)).toBe('cpu');
     // The launcher hides the GPUs from a worker that it places on the CPU.
     expect(await resolveProvider('auto', { ...complete, visible: '' })).toBe('cpu');
     expect(await resolveProvider('auto', { ...complete, visible: '0' })).toBe('cuda');

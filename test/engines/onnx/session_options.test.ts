@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest';
+import { onDevice } from '../../../src/engines/onnx/session.js';
 import { sessionOptions } from '../../../src/engines/onnx/session_options.js';
 
 describe('what a config says to a session', () => {
@@ -9,5 +10,11 @@ describe('what a config says to a session', () => {
     [0, 1, 1],
   ])('engine.threads %i with rollout.threads %i: %s', (engine, rollout, threads) => {
     expect(sessionOptions({ provider: 'cpu', threads: engine }, rollout).threads).toBe(threads);
+  });
+
+  it('is a GPU among those that the process sees, where one is placed there', () => {
+    expect(sessionOptions({ provider: 'cuda', threads: 0, device: 2 })).toEqual({ provider: 'cuda', device: 2 });
+    expect(onDevice('cuda', 2)).toEqual({ name: 'cuda', deviceId: 2 });
+    expect([onDevice('cuda'), onDevice('cpu', 2)]).toEqual(['cuda', 'cpu']);
   });
 });

@@ -1,0 +1,147 @@
+/** `editrl enhance "a cat"`: prompts rewritten for an image model, by a trained run or by a model as it is. */
+import { existsSync, readFileSync } from 'node:fs';
+import { DataError, UsageError } from '../core/errors.js';
+import type { Enhanced, Enhancer, EnhancerOptions } from '../recipes/open_enhancer.js';
+import { printError, printJson, printLine, styled } from './output.js';
+import {
+  expDirOption,
+  flag,
+  numberOf,
+  numberOption,
+  text,
+  texts,
+  wholeNumber,
+  type Action,
+  type Arguments,
+} from './verb.js';
+
+/** Prompts that are rewritten together. */
+const BATCH = 16;
+
+export const enhanceVerb: Action = {
+  positionals: '[prompts..]',
+  build: (yargs) =>
+    yargs
+      .positional('prompts', {
+        type: 'string',
+        array: true,
+        describe: 'what is to be rewritten; several are rewritten together',
+      })
+      .option('file', { type: 'string', requiresArg: true, describe: 'a text file with a prompt on each line' })
+      .option('run', {
+        type: 'string',
+        requiresArg: true,
+        describe: 'a run of prompt_enhance, or its folder: its last checkpoint rewrites',
+      })
+      .option('model', {
+        type: 'string',
+        requiresArg: true,
+        describe: 'a language model as it is: a folder, or a model of the Hub in the cache (owner/name)',
+      })
+      .option('temperature', {
+        ...numberOption,
+        describe: '0 takes the most probable words (default: that of the run, else 0.7)',
+      })
+      .option('max-tokens', { ...numberOption, describe: 'the longest rewrite (default: that of the run, else 100)' })
+      .option('seed', { ...numberOption, describe: 'another seed gives other rewrites (default: 0)' })
+      .option('json', { type: 'boolean', default: false, describe: 'print one JSON document, for machines' })
+      .option('exp-dir', expDirOption)
+      .example('$0 enhance "a cat" --run prompt_enhance', 'by a trained run')
+      .example('$0 enhance --file prompts.txt --model Qwen/Qwen2.5-0.5B-Instruct --json', 'by a model as it is'),
+  run: async (args) => {
+    const { prompts, single } = promptsOf(args);
+    const enhancer = await openEnhancer(args);
+    try {
+      const all: Enhanced[] = [];
+      for (let first = 0; first < prompts.length; first += BATCH) {
+        const made = await enhancer.enhance(prompts.slice(first, first + BATCH), first);
+        if (!flag(args, 'json')) made.forEach(print);
+        all.push(...made);
+      }
+      if (flag(args, 'json')) printJson(single ? all[0] : { prompts: all });
+      return 0;
+    } finally {
+      await enhancer.dispose();
+    }
+  },
+};
+
+/** A person sees what was rewritten, too; a program that reads lines gets a rewrite on each. */
+function print({ prompt, enhanced_prompt: rewrite, finished }: Enhanced): void {
+  if (process.stdout.isTTY) printLine(styled(prompt, 'dim'));
+  printLine(rewrite);
+  if (rewrite === '') printError(`editrl: '${prompt}' was rewritten as no words at all`);
+  else if (!finished) {
+    printError(`editrl: the rewrite of '${prompt}' was cut off at its longest; --max-tokens allows more`);
+  }
+}
+
+/** Those of the command line and of the file. Raises UsageError and DataError where there are none, or one is empty. */
+function promptsOf(args: Arguments): { readonly prompts: readonly string[]; readonly single: boolean } {
+  const said = texts(args, 'prompts');
+  const file = text(args, 'file');
+  if (said.length > 0 && file !== '') throw new UsageError('found prompts and --file; allowed: one of the two');
+  if (file === '') {
+    if (said.length === 0) {
+      throw new UsageError('there is no prompt', { next: 'Write: editrl enhance "a cat" --run RUN' });
+    }
+    if (said.some((prompt) => prompt.trim() === '')) throw new UsageError('a prompt is empty; allowed: words');
+    return { prompts: said, single: said.length === 1 };
+  }
+  if (!existsSync(file)) {
+    throw new DataError('there is no such file', { where: file, next: 'Name a text file with a prompt on each line.' });
+  }
+  const lines = readFileSync(file, 'utf8')
+    .split('\n')
+    .map((line) => line.trim());
+  const prompts = lines.filter((line) => line !== '');
+  if (prompts.length === 0) {
+    throw new DataError('the file holds no prompt', { where: file, next: 'Write a prompt on each line.' });
+  }
+  return { prompts, single: false };
+}
+
+async function openEnhancer(args: Arguments): Promise<Enhancer> {
+  const [run, model] = [text(args, 'run'), text(args, 'model')];
+  if ((run === '') === (model === '')) {
+    throw new UsageError(
+      `found ${run === '' ? 'neither --run nor --model' : 'both --run and --model'}; allowed: one of the two`,
+      {
+        next: 'Name a trained run with --run, or a language model as it is with --model.',
+      },
+    );
+  }
+  const [temperature, maxTokens] = [
+    numberOf(args, 'temperature', 'a number >= 0', (value) => value >= 0 && Number.isFinite(value)),
+    wholeNumber(args, 'max-tokens', 1),
+  ];
+  const [{ openModelEnhancer, openRunEnhancer }, { runResolver }] = await Promise.all([
+    import('../recipes/open_enhancer.js'),
+    import('../launch/resolve.js'),
+  ]);
+  const options: EnhancerOptions = {
+    resolveRun: runResolver(''),
+    seed: wholeNumber(args, 'seed', 0) ?? 0,
+    sampling: { ...(temperature === null ? {} : { temperature }), ...(maxTokens === null ? {} : { maxTokens }) },
+  };
+  if (run === '') return openModelEnhancer(isHubId(model) ? { hub: model, revision: 'main' } : model, options);
+  const [{ findRun }, { readRecord }, { recordedConfig }, { latestWhole }, { RunError, must }] = await Promise.all([
+    import('../run/find.js'),
+    import('../run/record.js'),
+    import('../run/recorded_config.js'),
+    import('../run/checkpoints.js'),
+    import('../core/errors.js'),
+  ]);
+  const expDir = text(args, 'exp-dir');
+  const paths = findRun(run, expDir === '' ? undefined : expDir);
+  const { settings } = recordedConfig(paths, must(readRecord(paths), 'the record of a run'));
+  const checkpoint = latestWhole(paths);
+  if (checkpoint === null) {
+    throw new RunError('the run has no whole checkpoint', { where: paths.dir, next: 'Train it further first.' });
+  }
+  return openRunEnhancer(settings, checkpoint.dir, options);
+}
+
+function isHubId(model: string): boolean {
+  return /^[\w.-]+\/[\w.-]+$/.test(model) && !existsSync(model);
+}

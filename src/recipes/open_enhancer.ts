@@ -1,0 +1,113 @@
+/** Opens what rewrites prompts outside of a run: a policy that `prompt_enhance` has trained, or any language model as it is. */
+import { UsageError } from '../core/errors.js';
+import { RandomStream } from '../core/random.js';
+import { resolveProvider } from '../engines/onnx/provider.js';
+import { sessionOptions } from '../engines/onnx/session_options.js';
+import { encodePrompt } from '../models/chat/prompt.js';
+import { modelFolder, type RunResolver } from '../models/reference.js';
+import { FreeText } from '../policies/tokens/free_text.js';
+import { loadPolicy } from '../policies/tokens/load.js';
+import { samplingOf } from '../policies/tokens/manners.js';
+import { Sampler, type TokenSampling } from '../policies/tokens/rollout.js';
+import type { ModelReference } from '../schema/model.js';
+import type { RunSettings } from '../schema/run.js';
+import { postprocess } from './prompt_enhance/rewrite.js';
+import { defaultEnhancing, promptEnhance, type PromptEnhanceSettings } from './prompt_enhance/settings.js';
+import { written } from './open_words_task.js';
+import { questionOf } from './text_answers/conversation.js';
+import { openTextWords } from './text_answers/task.js';
+
+/** A prompt, rewritten. */
+export interface Enhanced {
+  readonly prompt: string;
+  /** What a model for pictures is to be asked: may be no words at all. */
+  readonly enhanced_prompt: string;
+  /** What was taken away around it, piece by piece. */
+  readonly stripped: readonly string[];
+  /** Whether it ended by itself, and not at the longest answer. */
+  readonly finished: boolean;
+}
+
+export interface Enhancer {
+  /** In their order. The same prompt, position and seed give the same rewrite. Raises DataError for one that leaves no room for an answer. */
+  enhance(prompts: readonly string[], first: number): Promise<Enhanced[]>;
+  dispose(): Promise<void>;
+}
+
+/** Of settings what a rewrite follows. */
+type Enhancing = Pick<PromptEnhanceSettings, 'policy' | 'prompt' | 'rollout' | 'data'>;
+
+export interface EnhancerOptions {
+  readonly resolveRun: RunResolver;
+  readonly seed: number;
+  /** In place of those of the settings. */
+  readonly sampling: Partial<Pick<TokenSampling, 'temperature' | 'maxTokens'>>;
+}
+
+/** That of a run of `prompt_enhance`, with the weights and the words in a checkpoint of it. Raises UsageError for another kind of run. */
+export function openRunEnhancer(
+  settings: RunSettings,
+  checkpoint: string,
+  options: EnhancerOptions,
+): Promise<Enhancer> {
+  if (settings.task !== promptEnhance.name) {
+    throw new UsageError(`the run ${settings.run_name} is one of '${settings.task}', which rewrites no prompts`, {
+      next: `Name a run of '${promptEnhance.name}', or a model with --model.`,
+    });
+  }
+  const { policy, prompt, rollout, data } = settings as unknown as PromptEnhanceSettings;
+  const made = { ...policy, model: checkpoint, tokenizer: null };
+  return openEnhancer({ policy: made, prompt, rollout, data }, options);
+}
+
+/** That of a language model as it is, told what the recipe's default tells it. Raises CheckpointError and DataError as training does. */
+export function openModelEnhancer(model: ModelReference, options: EnhancerOptions): Promise<Enhancer> {
+  return openEnhancer(defaultEnhancing(model), options);
+}
+
+async function openEnhancer(settings: Enhancing, { resolveRun, seed, sampling }: EnhancerOptions): Promise<Enhancer> {
+  const { policy, prompt, data } = settings;
+  const words = openTextWords(settings, resolveRun);
+  const prefill = await words.tokenizer.encode(policy.assistant_prefill, { addSpecial: false });
+  const format = new FreeText(words.tokenizer, new Set(words.ends));
+  const model = loadPolicy(modelFolder(policy.model!, resolveRun), format);
+  const provider = await resolveProvider(policy.engine.provider);
+  const sampler = new Sampler(model, {
+    contextSize: policy.model_context_size,
+    constrained: false,
+    separateVocabularies: false,
+    session: sessionOptions({ ...policy.engine, provider }),
+  });
+  const how = { ...samplingOf(settings), ...sampling };
+  const asked = async (text: string) => {
+    const row = { [data.columns.prompt]: text };
+    const columns = { ...data.columns, expected: null };
+    const question = questionOf(row, { prompt, data: { columns } }, text);
+    const options = { addGenerationPrompt: true, variables: prompt.variables };
+    return { ids: await encodePrompt(words, question.asked, options, policy.assistant_prefill) };
+  };
+  return {
+    async enhance(prompts, first) {
+      const tokens = await Promise.all(prompts.map(asked));
+      const whole = tokens.map((one) => ({ tokens: one }));
+      const answers = await sampler.sample(
+        {
+          prompts: whole,
+          among: whole,
+          answersPerPrompt: 1,
+          how,
+          weights: 'current',
+          random: (p) => new RandomStream(seed, 'enhance', first + p),
+        },
+        model.weights,
+      );
+      return answers.map(([{ ids, finished }], p): Enhanced => {
+        const said = finished ? ids.subarray(0, -1) : ids;
+        const text = words.tokenizer.decode([...prefill, ...said], { skipSpecial: true });
+        const { prompt: enhanced_prompt, stripped } = postprocess(written(text, policy.thinking).answer);
+        return { prompt: prompts[p], enhanced_prompt, stripped, finished };
+      });
+    },
+    dispose: () => sampler.dispose(),
+  };
+}
