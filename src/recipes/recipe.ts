@@ -4,7 +4,7 @@
  * stand in one table; `recipeOf` gives each settings of its own kind.
  */
 import type { z } from 'zod';
-import type { VisionConfig } from '../nets/vision/config.js';
+import type { TrainedParts, VisionConfig } from '../nets/vision/config.js';
 import type { RewardSettings } from '../rewards/schema/reward.js';
 import type { DecoderInit, lora, ModelReference } from '../schema/model.js';
 import type { RunSettings, TrainedSettings } from '../schema/run.js';
@@ -97,6 +97,8 @@ export type Need =
       readonly lora: z.output<typeof lora> | null;
       /** The longest sequence that it is given. */
       readonly contextSize: number;
+      /** Of a model that has to see: the parts that train; absent: it reads words alone. */
+      readonly sees?: TrainedParts;
     }
   | {
       readonly kind: 'tokenizer';
