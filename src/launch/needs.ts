@@ -22,6 +22,8 @@ import { checkDecoder } from '../nets/decoder/files.js';
 import { checkFlowModel } from '../policies/flow/load.js';
 import { lacksHubBase, rootOf } from '../policies/adapter_files.js';
 import { describeModel } from '../policies/tokens/adapter.js';
+import { processorFolder } from '../policies/tokens/load.js';
+import { openPictureProcessor } from '../models/pictures/processor.js';
 import { TokenSpace } from '../policies/tokens/emu3/space.js';
 import { requireTokens } from '../policies/tokens/load.js';
 import type { Need } from '../recipes/recipe.js';
@@ -67,11 +69,13 @@ export function checkNeed(need: Need): void {
   (checks[need.kind] as (need: Need) => void)(need);
 }
 
-function lookAtDecoder({ folder, lora, contextSize }: NeedOf<'decoder'>): void {
+function lookAtDecoder({ folder, lora, contextSize, sees }: NeedOf<'decoder'>): void {
   if (!canBeLookedAt(folder)) return;
-  const config = describeModel(folder);
-  const positions = checkDecoder(rootOf(folder)).contextSize;
-  if (lora !== null) withAdapter(config, lora);
+  const part = sees === undefined ? 'words' : 'words and pictures';
+  const config = describeModel(folder, part);
+  const positions = checkDecoder(rootOf(folder), part).contextSize;
+  if (sees !== undefined) openPictureProcessor(processorFolder(folder));
+  if (lora !== null) withAdapter(config, lora, sees);
   if (positions === null || contextSize <= positions) return;
   throw new ConfigError(
     `policy.model_context_size is ${contextSize}, and the model was made for ${positions} positions`,
