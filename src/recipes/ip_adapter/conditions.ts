@@ -5,7 +5,8 @@ import type { FlowImageEncoder, FlowTextEncoder } from '../../environments/flow_
 import type { PictureCodec } from '../../environments/picture_codec.js';
 import { velocityWidth, type FlowTransformerConfig } from '../../nets/flow/config.js';
 import type { FlowCondition } from '../../policies/flow/batch.js';
-import { encodeLetters, encodeStyle, letterWidth, styleWidth } from './encoders.js';
+import { letterWidth, styleWidth } from '../sign_encoding.js';
+import { encodeLetters, encodeStyle } from './encoders.js';
 
 export interface Conditions {
   /** Of a style image's features; null where nothing looks at it. */

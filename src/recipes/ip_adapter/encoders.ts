@@ -3,11 +3,7 @@ import { DataError } from '../../core/errors.js';
 import type { RgbImage } from '../../core/image.js';
 import { toUnit } from '../../core/planes.js';
 import { targetOf } from '../../rewards/terms/ocr/similarity.js';
-
-const LETTERS = 'ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789';
-
-/** Width of the encoding of one of so many places. */
-export const letterWidth = (places: number): number => LETTERS.length + 1 + places;
+import { LETTERS, letterWidth, STYLE_SIDE, styleWidth } from '../sign_encoding.js';
 
 /**
  * The quoted word of a prompt as [places, letterWidth]: which letter stands at a place, or none, and which place it is. Raises DataError for a
@@ -33,10 +29,6 @@ export function encodeLetters(prompt: string, places: number, where: string): Fl
   }
   return out;
 }
-
-/** Side of the square that a style image is averaged down to. */
-const STYLE_SIDE = 4;
-export const styleWidth = 3 * STYLE_SIDE ** 2;
 
 /** A picture averaged down to a square of few pixels, from -1 to 1: [styleWidth] in the order (y, x, channel). */
 export function encodeStyle({ width, height, data }: RgbImage): Float32Array {

@@ -20,9 +20,9 @@ import { sourcesOf, type FlowModelShape, type Need, type ShapeOf, type TrainedRe
 import { noLabelledWords, rewardRules } from '../reward_rules.js';
 import { isObject } from '../../schema/walk.js';
 import { number, problem, type Problem, type Reader } from '../rules.js';
+import { letterWidth, styleWidth } from '../sign_encoding.js';
 import { idleClip, optionalModel } from '../token_policy.js';
 import { groupRules, sharedRules } from '../training_rules.js';
-import { letterWidth, styleWidth } from './encoders.js';
 
 const imagePrompt = z.strictObject({
   tokens: result('How many.', positiveInteger.default(4)),

@@ -19,7 +19,7 @@ import type { Answers, Prompt, PromptSource, Rendered, Task } from '../../scorin
 import { nameSources, type NamedSource } from '../named_sources.js';
 import { placesOf } from '../sign_data.js';
 import { shownAs, type Conditions } from './conditions.js';
-import { letterWidth, styleWidth } from './encoders.js';
+import { letterWidth, styleWidth } from '../sign_encoding.js';
 import type { IpAdapterSettings } from './settings.js';
 
 /** A prompt of the task, ready for the policy. */
