@@ -100,7 +100,7 @@ function needs({ data, policy, prompt }: VideoActionsSettings): Need[] {
   return [
     { kind: 'ffmpeg' },
     ...[...data.train, ...data.validation].map(({ path, media }): Need => ({ kind: 'questions', path, media })),
-    ...(model === null ? [] : [{ kind: 'decoder', folder: model, lora, contextSize } as const]),
+    ...(model === null ? [] : [{ kind: 'decoder', folder: model, lora, contextSize, sees: policy.train } as const]),
     ...(words === null ? [] : [{ kind: 'tokenizer', folder: words, chat: prompt.chat, model } as const]),
   ];
 }
