@@ -6,7 +6,7 @@ import { AUTOENCODER_CLASS, readAutoencoderConfig, reduction } from '../nets/aut
 import { innerWidth, velocityWidth, type FlowTransformerConfig } from '../nets/flow/config.js';
 import { rootOf } from '../policies/adapter_files.js';
 import { describeFlowModel } from '../policies/flow/load.js';
-import { describeModel } from '../policies/tokens/adapter.js';
+import { describeModel, readableParts } from '../policies/tokens/adapter.js';
 import { cachedSnapshot } from '../models/hub/cache.js';
 import type { FlowModelShape, ModelShape, ShapeOf } from '../recipes/recipe.js';
 import { isTrainable, recipeOf } from '../recipes/settings.js';
@@ -150,7 +150,9 @@ function shapeOfFolder(folder: string): ModelShape | null {
     if (config._class_name === AUTOENCODER_CLASS) {
       return { kind: 'autoencoder', reduction: reduction(readAutoencoderConfig(config, folder)) };
     }
-    return '_class_name' in config ? flowShape(describeFlowModel(folder)) : describeModel(folder);
+    return '_class_name' in config
+      ? flowShape(describeFlowModel(folder))
+      : describeModel(folder, readableParts(folder));
   } catch (error) {
     if (error instanceof EditrlError) return null;
     throw error;

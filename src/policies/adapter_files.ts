@@ -23,8 +23,15 @@ const PREFIX = 'base_model.model.';
 /** In the header of the adapter's weights: the digest of those that it stands on. */
 const BASE_DIGEST = 'base_model_sha256';
 
+/** From a parameter's name to that within the model which PEFT adapts. */
+export type ModuleNames = (name: string) => string;
+
+const same: ModuleNames = (name) => name;
+
 /** What a LoRA adapter's parameter is called in PEFT's files. */
-const inPeft = (name: string): string => `${PREFIX}${name}`;
+function inPeft(names: ModuleNames): ModuleNames {
+  return (name) => `${PREFIX}${names(name)}`;
+}
 
 /** The frozen weights that an adapter stands on. */
 export interface AdapterBase {
@@ -40,9 +47,13 @@ export type TrainedOver =
   | { readonly kind: 'image_prompt'; readonly config: IpAdapterConfig };
 
 /** Where a checkpoint holds an adapter's weights. */
-export function adapterLayout({ baseDigest }: AdapterBase, kind: TrainedOver['kind'] = 'lora'): WeightsLayout {
+export function adapterLayout(
+  { baseDigest }: AdapterBase,
+  kind: TrainedOver['kind'] = 'lora',
+  names = same,
+): WeightsLayout {
   const metadata = { format: 'pt', [BASE_DIGEST]: baseDigest };
-  return { file: ADAPTER_FILE, stored: kind === 'lora' ? inPeft : (name) => name, metadata };
+  return { file: ADAPTER_FILE, stored: kind === 'lora' ? inPeft(names) : same, metadata };
 }
 
 /** Whether a folder holds an adapter alone. */
@@ -153,8 +164,8 @@ export function recordedBase(folder: string): string | null {
 }
 
 /** The weights of a folder's LoRA adapter, which has these parameters. Raises CheckpointError as `readWeights`. */
-export function loraWeights(folder: string, parameters: ReadonlyMap<string, readonly number[]>): Weights {
-  return readWeights(tensorsOf(join(folder, ADAPTER_FILE)), parameters, inPeft);
+export function loraWeights(folder: string, parameters: ReadonlyMap<string, readonly number[]>, names = same): Weights {
+  return readWeights(tensorsOf(join(folder, ADAPTER_FILE)), parameters, inPeft(names));
 }
 
 /** SHA-256 over the digests of the files that hold a folder's weights, its adapter's included, in the order of their names. */

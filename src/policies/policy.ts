@@ -90,6 +90,8 @@ export interface Capabilities {
   readonly reference: boolean;
   /** Whether it keeps a moving average of its weights. */
   readonly average: boolean;
+  /** What the actions of its answers are: tokens, or the noisy steps of a picture. */
+  readonly actions: 'tokens' | 'steps';
 }
 
 /** Which of a policy's weights: those being trained, their moving average, or the frozen start. */

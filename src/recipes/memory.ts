@@ -1,5 +1,6 @@
 /** How much memory training takes, and how much disk a checkpoint, from shapes alone, before anything is built. */
-import type { DecoderShape, FlowModelShape } from './recipe.js';
+import type { TrainedParts } from '../nets/vision/config.js';
+import type { DecoderShape, FlowModelShape, VisionShape } from './recipe.js';
 
 /** What a process takes before it holds a model: the runtime, the engine and their libraries. */
 const PROCESS_BYTES = 300 * 2 ** 20;
@@ -89,6 +90,49 @@ export function decoderActivations(shape: DecoderShape, batch: MicroBatch): numb
 export function adapterParameters(shape: DecoderShape, rank: number): number {
   const { hidden_size: d, intermediate_size: f, num_hidden_layers: layers } = shape;
   return layers * rank * (8 * d + 3 * (d + f));
+}
+
+/**
+ * Parameters of the parts of a model that sees, by the names of `policy.train`. An encoder of width w, feed-forward width f and L blocks has L (4w² + 3wf)
+ * and its patches' kernels; its connector, which joins squares of s patches for a decoder of width d, (sw)² + swd.
+ */
+export function seeingParameters(shape: DecoderShape, vision: VisionShape): Record<keyof TrainedParts, number> {
+  const { depth, width, inner, patch_size, temporal_patch_size, spatial_merge_size } = vision;
+  const square = spatial_merge_size ** 2 * width;
+  return {
+    mm_vision: depth * (4 * width ** 2 + 3 * width * inner) + 3 * temporal_patch_size * patch_size ** 2 * width,
+    mm_mlp: square ** 2 + square * shape.hidden_size,
+    mm_llm: decoderParameters(shape),
+  };
+}
+
+/** Those of adapters of rank r on every linear layer of each part: r (in + out) each. */
+export function seeingAdapterParameters(
+  shape: DecoderShape,
+  vision: VisionShape,
+  rank: number,
+): Record<keyof TrainedParts, number> {
+  const { depth, width, inner, spatial_merge_size } = vision;
+  const square = spatial_merge_size ** 2 * width;
+  return {
+    mm_vision: rank * depth * (6 * width + 3 * (width + inner)),
+    mm_mlp: rank * (3 * square + shape.hidden_size),
+    mm_llm: adapterParameters(shape, rank),
+  };
+}
+
+/**
+ * Values that an encoder keeps for the backward pass of so many patches, of which `together` see each other: 14w + 3f a patch and block, and its
+ * scores. One that is frozen keeps those of the block that is due.
+ */
+export function visionActivations(
+  { depth, width, inner, num_heads }: VisionShape,
+  patches: number,
+  together: number,
+  isTrained: boolean,
+): number {
+  const block = patches * (ACTIVATIONS_PER_WIDTH * width + 3 * inner + num_heads * Math.min(together, patches));
+  return (isTrained ? depth + LIVE_LAYERS.kept : LIVE_LAYERS.kept) * block;
 }
 
 /** Values kept per token, block and unit of width for the backward pass: modulation, attention and a feed-forward layer of four widths. */

@@ -51,11 +51,12 @@ export function openTokenPolicy<P extends TokenPrompt>(
   format: TokenFormat<P>,
   { group, resolveRun }: Pick<Bench, 'group' | 'resolveRun'>,
   { constrained, separateVocabularies }: TokenForms,
+  model = startingModel(settings, format, resolveRun),
 ): TokenPolicy<P> {
   const { policy, optimizer, rollout, algorithm } = settings;
   const supervised = algorithm.type === 'sft';
   return new TokenPolicy({
-    model: startingModel(settings, format, resolveRun),
+    model,
     optimizer,
     contextSize: policy.model_context_size,
     constrained,

@@ -4,6 +4,7 @@
  * stand in one table; `recipeOf` gives each settings of its own kind.
  */
 import type { z } from 'zod';
+import type { VisionConfig } from '../nets/vision/config.js';
 import type { RewardSettings } from '../rewards/schema/reward.js';
 import type { ImagesApiSettings } from '../schema/images_api.js';
 import type { DecoderInit, lora, ModelReference } from '../schema/model.js';
@@ -179,6 +180,14 @@ export type DecoderShape = Pick<
   readonly kind?: 'decoder';
   /** Absent where the vocabulary is made with the data. */
   readonly vocab_size?: number;
+  /** Of a model that sees. */
+  readonly vision?: VisionShape;
 };
+
+/** Of a vision encoder with its connector. */
+export type VisionShape = Pick<
+  VisionConfig,
+  'depth' | 'width' | 'inner' | 'num_heads' | 'patch_size' | 'temporal_patch_size' | 'spatial_merge_size'
+>;
 /** The shape of the model that a reference names; null where it is not known before it is opened. */
 export type ShapeOf = (reference: ModelReference) => ModelShape | null;

@@ -1,13 +1,30 @@
 /** What recipes share whose policy is a decoder that writes tokens: its settings, and what others must know of it. */
-import type { z } from 'zod';
+import { z } from 'zod';
 import type { FlowGrpoSettings, GrpoSettings, WordsSftSettings } from '../schema/algorithm.js';
-import { positiveInteger, result } from '../schema/mark.js';
-import { decoderInit, engine, lora, modelReference, type ModelReference } from '../schema/model.js';
+import { positiveInteger, result, section } from '../schema/mark.js';
+import {
+  decoderInit,
+  engine,
+  lora,
+  modelReference,
+  trainedParts,
+  visionInit,
+  type ModelReference,
+} from '../schema/model.js';
 import type { TrainedSettings } from '../schema/run.js';
 import type { RolloutSettings } from '../schema/training.js';
 import { lossColumns, rewardColumns } from './columns.js';
-import { adapterParameters, decoderActivations, decoderParameters, trainingBytes, type MicroBatch } from './memory.js';
-import type { DecoderShape, ShapeOf, TrainedRecipe } from './recipe.js';
+import {
+  adapterParameters,
+  decoderActivations,
+  decoderParameters,
+  seeingAdapterParameters,
+  seeingParameters,
+  trainingBytes,
+  visionActivations,
+  type MicroBatch,
+} from './memory.js';
+import type { DecoderShape, ShapeOf, TrainedRecipe, VisionShape } from './recipe.js';
 import { samplerElsewhere } from './sampler.js';
 
 const allowedModels = 'a local path, {hub, revision} or {run, config}';
@@ -33,6 +50,36 @@ export const decoderFields = {
   model_context_size: result('Longest sequence of prompt and answer, in tokens.', positiveInteger.default(4096)),
   engine,
 };
+
+const limits = (what: string, least: number, most: number) =>
+  z
+    .strictObject({
+      min_pixels: result(`Least pixels of ${what} after it was resized.`, positiveInteger.default(least)),
+      max_pixels: result(`Most pixels of ${what} after it was resized.`, positiveInteger.default(most)),
+    })
+    .prefault({});
+
+/** A decoder that sees: where it starts, what of it is trained, and how large pictures are shown. */
+export const seeingFields = {
+  ...decoderFields,
+  init: decoderInit
+    .extend({ vision: visionInit })
+    .nullable()
+    .default(null)
+    .meta({ description: 'The architecture where policy.model is null.' }),
+  train: trainedParts,
+  pixels: section(
+    'How large pictures are shown.',
+    z
+      .strictObject({
+        image: limits('an image', 28 * 28 * 16, 28 * 28 * 576),
+        video: limits('a frame of a video', 28 * 28 * 4, 28 * 28 * 32),
+      })
+      .prefault({}),
+  ),
+};
+
+export type SeeingSettings = z.output<z.ZodObject<typeof seeingFields>>;
 
 export type DecoderSettings = z.output<z.ZodObject<typeof decoderFields>>;
 
@@ -80,6 +127,65 @@ export const decoderNeeds = {
       : { key: 'algorithm.sft.patience', value: algorithm.sft.patience },
   warnings: idleClip,
 } as const satisfies Partial<TrainedRecipe<TokenRecipeSettings>>;
+
+type SeeingRecipeSettings = TokenRecipeSettings & { readonly policy: SeeingSettings };
+
+/** What follows from a decoder that sees. */
+export const seeingNeeds = {
+  ...decoderNeeds,
+  parameters: (settings, shapeOf) => {
+    const sizes = seeingSizes(settings, shapeOf);
+    return sizes === null ? null : sizes.trained;
+  },
+  memory: (settings, shapeOf) => {
+    const sizes = seeingSizes(settings, shapeOf);
+    if (sizes === null) return null;
+    const { optimizer, algorithm, policy } = settings;
+    const { shape, vision, trained, frozen } = sizes;
+    const batch = largestBatch(settings);
+    // A prompt may be pictures from end to end.
+    const { pixels, train } = policy;
+    const most = Math.max(pixels.image.max_pixels, pixels.video.max_pixels);
+    const patches = batch.promptTokens * vision.spatial_merge_size ** 2 * (train.mm_vision ? batch.prompts : 1);
+    const seen = visionActivations(vision, patches, Math.ceil(most / vision.patch_size ** 2), train.mm_vision);
+    const reference = algorithm.type !== 'sft' && policy.lora === null ? 1 : 0;
+    const copies = (optimizer.ema_decay === null ? 0 : 1) + reference;
+    return trainingBytes(trained, decoderActivations(shape, batch) + seen, copies, frozen);
+  },
+  shape: seeingShape,
+} as const satisfies Partial<TrainedRecipe<SeeingRecipeSettings>>;
+
+/** With how many parameters that train, or their adapters, and how many that do not. */
+function seeingSizes(
+  settings: Pick<SeeingRecipeSettings, 'policy'>,
+  shapeOf: ShapeOf,
+): {
+  readonly shape: DecoderShape;
+  readonly vision: VisionShape;
+  readonly trained: number;
+  readonly frozen: number;
+} | null {
+  const shape = seeingShape(settings, shapeOf);
+  const vision = shape?.vision;
+  if (shape === null || vision === undefined) return null;
+  const { lora, train } = settings.policy;
+  const parts = seeingParameters(shape, vision);
+  const of = (sizes: typeof parts, isTrained: boolean): number =>
+    (['mm_vision', 'mm_mlp', 'mm_llm'] as const).reduce(
+      (sum, part) => sum + (train[part] === isTrained ? sizes[part] : 0),
+      0,
+    );
+  if (lora === null) return { shape, vision, trained: of(parts, true), frozen: of(parts, false) };
+  const adapters = of(seeingAdapterParameters(shape, vision, lora.rank), true);
+  return { shape, vision, trained: adapters, frozen: of(parts, true) + of(parts, false) };
+}
+
+function seeingShape(settings: Pick<SeeingRecipeSettings, 'policy'>, shapeOf: ShapeOf): DecoderShape | null {
+  const { init } = settings.policy;
+  if (init === null) return decoderShape(settings, shapeOf);
+  const { hidden_size: width, intermediate_size: inner, ...vision } = init.vision;
+  return { ...init, vision: { ...vision, width, inner } };
+}
 
 interface LearningSettings {
   readonly algorithm: GrpoSettings | FlowGrpoSettings | WordsSftSettings;

@@ -15,6 +15,20 @@ export interface MetricsLine {
 /** The name under which a line says how many of its numbers were not finite. */
 export const NON_FINITE = 'metrics/non_finite';
 
+/** The metrics that count what was learnt from in a second. */
+export const SPEEDS = ['tokens/s', 'steps/s'] as const;
+
+export interface Speed {
+  readonly unit: (typeof SPEEDS)[number];
+  readonly value: number;
+}
+
+/** The speed among some metrics; null where nothing was counted. */
+export function speedOf(metrics: Metrics): Speed | null {
+  const unit = SPEEDS.find((one) => Object.hasOwn(metrics, one));
+  return unit === undefined ? null : { unit, value: metrics[unit] };
+}
+
 /** Appends the metrics of each iteration. Numbers that are not finite are kept as text and counted, never dropped. */
 export class MetricsJournal {
   #journal: Journal;

@@ -1,9 +1,11 @@
 /** The line that a run prints per iteration: fixed columns, so that lines stand under each other. */
 import type { ProgressColumn } from '../recipes/columns.js';
-import type { Metrics } from './metrics.js';
+import { speedOf, SPEEDS, type Metrics } from './metrics.js';
 
 /** The time left is computed from the median time of so many iterations: the first after a start takes longer than others. */
 const TIMED = 9;
+
+const LONGEST_UNIT = Math.max(...SPEEDS.map((unit) => unit.length));
 
 /** Formats the progress of one run; keeps what it needs between iterations. */
 export class Progress {
@@ -19,7 +21,7 @@ export class Progress {
     this.#seconds = seconds.filter(Number.isFinite).slice(-TIMED);
   }
 
-  /** The line of an iteration that is done. Reads `time/total` (seconds) and `tokens/s` besides the columns' own metrics. */
+  /** The line of an iteration that is done. Reads `time/total` (seconds) and the speed besides the columns' own metrics. */
   line(iteration: number, metrics: Metrics): string {
     const width = String(this.numIterations).length;
     const parts = [`iteration ${String(iteration).padStart(width)}/${this.numIterations}`];
@@ -29,7 +31,8 @@ export class Progress {
       parts.push(`${column.label} ${formatFixed(value, column.digits).padStart(column.width)}`);
     }
     const seconds = metrics['time/total'];
-    parts.push(`${formatCount(metrics['tokens/s']).padStart(7)} tokens/s`);
+    const speed = speedOf(metrics);
+    parts.push(`${formatCount(speed?.value).padStart(7)} ${(speed?.unit ?? '').padEnd(LONGEST_UNIT)}`);
     parts.push(`${formatSeconds(seconds).padStart(6)}/it`);
     parts.push(`${this.#timeLeft(iteration, seconds).padStart(7)} left`);
     return parts.join('  ');

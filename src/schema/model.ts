@@ -53,6 +53,45 @@ export const decoderInit = section(
 );
 export type DecoderInit = z.output<typeof decoderInit>;
 
+/** Eyes from random weights, for a decoder from random weights. */
+export const visionInit = section(
+  'Eyes from random weights: the encoder of Qwen2.5-VL and its connector, in the words of its config.',
+  z.strictObject({
+    depth: result('Number of blocks.', positiveInteger),
+    hidden_size: result('Width of the encoder; a multiple of four times num_heads.', positiveInteger),
+    intermediate_size: result('Width of its feed-forward layers.', positiveInteger),
+    num_heads: result('Heads of a block.', positiveInteger),
+    patch_size: result('Side of a patch in pixels.', positiveInteger),
+    temporal_patch_size: result('Frames that one patch reaches through.', positiveInteger.default(2)),
+    spatial_merge_size: result('Side of the square of patches that becomes one token.', positiveInteger.default(2)),
+    window_size: result(
+      'Side in pixels of the windows within which patches see each other; null: they see the whole picture.',
+      positiveInteger.nullable().default(null),
+    ),
+    fullatt_block_indexes: result(
+      'Blocks in which they see the whole picture all the same.',
+      z.array(count).default([]),
+    ),
+    tokens_per_second: result('How much a second counts in the positions of a clip.', positive.default(2)),
+  }),
+);
+export type VisionInit = z.output<typeof visionInit>;
+
+/** Which parts of a model that sees train. */
+export const trainedParts = section(
+  'Which parts of the model train; with policy.lora, which parts have adapters.',
+  z
+    .strictObject({
+      mm_vision: result('The vision encoder.', z.boolean().default(false)),
+      mm_mlp: result(
+        "The connector, which makes the decoder's tokens of what the encoder sees.",
+        z.boolean().default(true),
+      ),
+      mm_llm: result('The decoder with its embeddings and head.', z.boolean().default(true)),
+    })
+    .prefault({}),
+);
+
 /** Low-rank adapters over frozen weights, in PEFT's words. */
 export const lora = section(
   'Low-rank adapters: the model stays frozen, and beside its linear layers small matrices are trained, which a checkpoint holds alone; null trains all weights.',

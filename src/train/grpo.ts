@@ -91,7 +91,7 @@ export class GrpoTraining<P extends Prompt, A extends Answer, H> implements Trai
       ...updated,
       ...times,
       'time/onnxruntime': runtimeSeconds() - runtimeBefore,
-      'tokens/s': actions.reduce((sum, one) => sum + one, 0) / times['time/total'],
+      [`${deps.policy.capabilities.actions}/s`]: actions.reduce((sum, one) => sum + one, 0) / times['time/total'],
     };
   }
 

@@ -60,7 +60,7 @@ export class SupervisedTraining<P extends Prompt, A extends Answer, H> implement
       ...(gradNorm === null ? {} : { 'policy/grad_norm': gradNorm }),
       'policy/learning_rate': learningRate,
       'time/total': seconds,
-      'tokens/s': actions / seconds,
+      [`${policy.capabilities.actions}/s`]: actions / seconds,
     };
   }
 

@@ -93,10 +93,12 @@ describe.each(configs)('decoder: %s', (_name, config) => {
   it('cached decoding agrees with whole sequences to 1e-4', async () => {
     const whole = await wholeSequenceLogits();
     const prefillGraph = new Graph('prefill');
-    const ids = prefillGraph.input('prompt_ids', [2, 5], 'int64');
-    const padding = prefillGraph.input('prompt_padding', [2, 5]);
+    const inputs = {
+      promptIds: prefillGraph.input('prompt_ids', [2, 5], 'int64'),
+      promptPadding: prefillGraph.input('prompt_padding', [2, 5]),
+    };
     const outputs = Object.fromEntries(
-      prefill(config, ids, padding).flatMap((cache, i) => [
+      prefill(config, { prompts: 2, promptColumns: 5 }, inputs).flatMap((cache, i) => [
         [`prompt_keys.${i}`, cache.keysTransposed],
         [`prompt_values.${i}`, cache.values],
       ]),

@@ -86,7 +86,7 @@ describe('progress', () => {
     expect(lines.join('\n')).toMatchInlineSnapshot(`
       "iteration  1/60  reward  4.400  KL  0.0012  entropy  1.500   12,346 tokens/s  1.00 s/it     59 s left
       iteration 12/60  reward 10.000  KL  0.0012  entropy  1.500   12,346 tokens/s  2.00 s/it   1m 36s left
-      iteration 13/60  reward    NaN  KL       -  entropy      -        - tokens/s       -/it   1m 34s left"
+      iteration 13/60  reward    NaN  KL       -  entropy      -        -                -/it   1m 34s left"
     `);
     expect(new Set(lines.map((line) => line.length)).size).toBe(1);
   });
@@ -106,7 +106,7 @@ describe('progress', () => {
       progress.line(1, { 'policy/loss': 3.25, 'time/total': 0.15, 'tokens/s': 9000 }),
     ];
     expect(lines.join('\n')).toMatchInlineSnapshot(`
-      "iteration   0/400  loss       -  held-out loss  3.5000        - tokens/s       -/it        - left
+      "iteration   0/400  loss       -  held-out loss  3.5000        -                -/it        - left
       iteration   1/400  loss  3.2500  held-out loss  3.5000    9,000 tokens/s  0.15 s/it   1m 00s left"
     `);
   });

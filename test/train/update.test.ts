@@ -11,7 +11,12 @@ interface Taken {
 
 /** Its log-probabilities are -1 when it samples, and rise by 0.5 with each step. */
 class NotingPolicy implements Policy<string, Answer, never> {
-  readonly capabilities = { losses: ['reinforce', 'ratio'] as const, reference: true, average: false };
+  readonly capabilities = {
+    losses: ['reinforce', 'ratio'] as const,
+    reference: true,
+    average: false,
+    actions: 'tokens' as const,
+  };
   readonly asked: string[] = [];
   readonly taken: Taken[] = [];
   steps = 0;

@@ -19,9 +19,11 @@ export interface WeightsLayout {
   readonly stored: (name: string) => string;
   /** Texts in the file's header. */
   readonly metadata: Readonly<Record<string, string>>;
+  /** What lies beside them in the file and is never trained, by the names that it has there; absent: nothing. */
+  readonly beside?: Weights;
 }
 
-const ownLayout: WeightsLayout = { file: POLICY_FILE, stored: (name) => name, metadata: {} };
+export const ownLayout: WeightsLayout = { file: POLICY_FILE, stored: (name) => name, metadata: {} };
 
 export class TrainedWeights {
   readonly #optimizer: AdamW;
@@ -72,9 +74,10 @@ export class TrainedWeights {
   files(): CheckpointFiles {
     const moments = [...this.#optimizer.state()].filter(([name]) => !name.startsWith(AVERAGE));
     const { averages } = this;
-    const { file, stored, metadata } = this.layout;
+    const { file, stored, metadata, beside = [] } = this.layout;
+    const trained = [...this.weights].map(([name, tensor]) => [stored(name), tensor] as const);
     return {
-      [file]: safetensorsPieces(new Map([...this.weights].map(([name, tensor]) => [stored(name), tensor])), metadata),
+      [file]: safetensorsPieces(new Map([...trained, ...beside]), metadata),
       [OPTIMIZER_FILE]: safetensorsPieces(new Map(moments)),
       ...(averages === null ? {} : { [AVERAGES_FILE]: safetensorsPieces(averages) }),
     };

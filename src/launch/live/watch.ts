@@ -1,8 +1,8 @@
 /** Where runs under way stand, gathered from their folders and from the course that they are part of. */
 import { EditrlError } from '../../core/errors.js';
-import { NON_FINITE, type MetricsLine } from '../../run/metrics.js';
+import { NON_FINITE, speedOf, type MetricsLine } from '../../run/metrics.js';
 import { MetricsTail } from '../../run/metrics_tail.js';
-import { showLoss } from '../../run/report/numbers.js';
+import { showLoss, showSpeed } from '../../run/report/numbers.js';
 import { readState, type RunState } from '../../run/state.js';
 import type { Phase } from '../sweep/schedule.js';
 import type { Course, UnderWay } from './course.js';
@@ -248,11 +248,11 @@ function figuresOf({ columns }: UnderWay, metrics: MetricsLine['metrics'], learn
     const apart = metric === learning || metric.startsWith('validation/');
     return value === undefined || apart ? [] : [`${label} ${value.toFixed(digits)}`];
   });
-  const speed = metrics['tokens/s'] as number | undefined;
+  const speed = speedOf(metrics);
   const seconds = metrics['time/total'] as number | undefined;
   return [
     ...shown,
-    ...(speed !== undefined && speed > 0 ? [`${Math.round(speed).toLocaleString('en-US')} tokens/s`] : []),
+    ...(speed !== null && speed.value > 0 ? [showSpeed(speed)] : []),
     ...(seconds === undefined ? [] : [`${seconds.toFixed(seconds < 100 ? 2 : 0)} s an iteration`]),
   ];
 }

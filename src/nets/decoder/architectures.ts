@@ -4,7 +4,8 @@
  */
 import { z } from 'zod';
 import { CheckpointError } from '../../core/errors.js';
-import type { DecoderConfig } from './config.js';
+import type { DecoderConfig, SeeingConfig } from './config.js';
+import { readVision, visionJson } from '../vision/architecture.js';
 import { yarnMagnitude, type RopeScaling } from './rope.js';
 
 /** A model as its folder describes it. */
@@ -57,6 +58,8 @@ interface Family {
   readonly evenHeads?: true;
   /** Where the text model's settings lie in the file of a model that sees, too. */
   readonly nested?: readonly string[];
+  /** How its heads are divided over the axes of pictures where the file does not say it; absent: it has no eyes that can be read. */
+  readonly sections?: readonly number[];
 }
 
 const plain = { attention_bias: false } as const;
@@ -86,6 +89,7 @@ const qwenVision: Family = {
   context: 32_768,
   evenHeads: true,
   nested: ['text_config'],
+  sections: [16, 24, 24],
 };
 
 /** By `model_type`. */
@@ -128,11 +132,14 @@ const aliases: Readonly<Record<string, string>> = { Emu3: 'emu3' };
 /** The `model_type`s that can be read. */
 export const modelTypes: readonly string[] = Object.keys(families);
 
+/** What of a model is read. */
+export type ReadPart = 'words' | 'words and pictures';
+
 /**
- * Reads a `config.json`. Raises CheckpointError, naming `where`, for a model that is not covered or whose settings cannot be computed; the message
+ * Reads a `config.json`; of a model that sees, its eyes where `part` asks for them. Raises CheckpointError, naming `where`, for a model that is not covered or whose settings cannot be computed; the message
  * lists what is.
  */
-export function readArchitecture(json: unknown, where: string): Architecture {
+export function readArchitecture(json: unknown, where: string, part: ReadPart = 'words'): Architecture {
   const outer = z.looseObject({ model_type: z.string() }).safeParse(json);
   const type = outer.success ? (aliases[outer.data.model_type] ?? outer.data.model_type) : null;
   const family = type !== null && Object.hasOwn(families, type) ? families[type] : null;
@@ -151,7 +158,12 @@ export function readArchitecture(json: unknown, where: string): Architecture {
     const [issue] = parsed.error.issues;
     throw new CheckpointError(`${issue.path.join('.')}: ${issue.message}`, { where });
   }
-  return toArchitecture(parsed.data, family, where);
+  const read = toArchitecture(parsed.data, family, where);
+  if (part === 'words') return read;
+  const vision = readVision(outer.data, read.config.hidden_size, where);
+  const rope = parsed.data.rope_parameters ?? parsed.data.rope_scaling ?? {};
+  const sections = z.array(size).safeParse(rope['mrope_section']).data ?? family.sections ?? [];
+  return { ...read, config: { ...read.config, vision, mrope_section: sections } };
 }
 
 function toArchitecture(config: HubConfig, family: Family, where: string): Architecture {
@@ -289,4 +301,30 @@ function readScaling(rope: Readonly<Record<string, unknown>>, contextSize: numbe
 /** Files say 0 or null for none. */
 function isNumber(value: number | null | undefined): value is number {
   return typeof value === 'number' && value !== 0;
+}
+
+/** Positions are rotations, which have no end; loaders want one. */
+const MADE_FOR_POSITIONS = 32_768;
+
+/** The config.json of a model that sees, from which `readArchitecture` reads the same. */
+export function seeingJson({ vision, mrope_section, ...config }: SeeingConfig): object {
+  const { image_token_id, video_token_id, vision_start_token_id, vision_end_token_id, family } = vision;
+  const { vocab_size, hidden_size, intermediate_size, num_hidden_layers } = config;
+  const { num_attention_heads, num_key_value_heads, rms_norm_eps, rope_theta, tie_word_embeddings } = config;
+  return {
+    architectures: [
+      { qwen2_vl: 'Qwen2VLForConditionalGeneration', qwen2_5_vl: 'Qwen2_5_VLForConditionalGeneration' }[family],
+    ],
+    model_type: family,
+    ...{ image_token_id, video_token_id, vision_start_token_id, vision_end_token_id, tie_word_embeddings },
+    text_config: {
+      model_type: `${family}_text`,
+      ...{ vocab_size, hidden_size, intermediate_size, num_hidden_layers, num_attention_heads, num_key_value_heads },
+      ...{ rms_norm_eps, hidden_act: 'silu', max_position_embeddings: MADE_FOR_POSITIONS, use_sliding_window: false },
+      bos_token_id: null,
+      eos_token_id: null,
+      rope_parameters: { rope_type: 'default', rope_theta, mrope_section },
+    },
+    vision_config: visionJson(vision),
+  };
 }

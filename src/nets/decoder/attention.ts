@@ -30,12 +30,26 @@ import {
 import type { Graph, Value } from '../../graph/ir.js';
 import type { DecoderConfig } from './config.js';
 import { rotationOf } from './rope.js';
+import type { GivenAngles } from './angles.js';
 
 /** A large negative number instead of minus infinity: a row of padding whose keys are all masked stays finite. */
 const MASKED = -1e9;
 
-/** Cosines and sines [columns, depth / 2], queries' scaled by 1/sqrt(depth) so that scores need no pass of their own. */
-export class RotaryTables {
+/** Turns queries and keys by their positions; queries are also scaled by 1/sqrt(depth), so that scores need no pass of their own. */
+export interface Rotary {
+  /** Turns keys [N, heads, T, D] by the columns `first`, `first` + 1, …, or by rows of the tables, int64 [N, T]. */
+  keys(x: Value, first: number | Value): Value;
+  /** Turns and scales queries [N, heads, T, D]. */
+  queries(x: Value, first: number | Value): Value;
+}
+
+/** The rotation of columns, or of the positions that a graph is given for each column of each prompt. */
+export function rotaryOf(graph: Graph, config: DecoderConfig, columns: number, given: GivenAngles | null): Rotary {
+  return given === null ? new ColumnAngles(graph, config, columns) : new PromptAngles(config, given);
+}
+
+/** Cosines and sines [columns, depth / 2], queries' scaled. */
+class ColumnAngles implements Rotary {
   readonly #cos: Value;
   readonly #sin: Value;
   readonly #scaledCos: Value;
@@ -59,21 +73,52 @@ export class RotaryTables {
     this.#scaledSin = table(Math.sin, scale * magnitude);
   }
 
-  /** Rotates keys [N, heads, T, D] by the columns `first`, `first` + 1, … */
   keys(x: Value, first: number | Value): Value {
     return rotary(x, this.#cos, this.#sin, this.#positions(x, first));
   }
 
-  /** Rotates and scales queries [N, heads, T, D]. */
   queries(x: Value, first: number | Value): Value {
     return rotary(x, this.#scaledCos, this.#scaledSin, this.#positions(x, first));
   }
 
   #positions(x: Value, first: number | Value): Value {
-    if (typeof first !== 'number') return first;
-    const [count, , length] = x.shape as [number, number, number, number];
-    const data = BigInt64Array.from({ length: count * length }, (_, i) => BigInt(first + (i % length)));
-    return this.#graph.constant(data, [count, length]);
+    return typeof first === 'number' ? rowNumbers(this.#graph, x, (_, column) => first + column) : first;
+  }
+}
+
+/** Of x [N, heads, T, D], which lies in the order of the prompts, a row of a table for each of N and T: int64 [N, T]. */
+function rowNumbers(graph: Graph, x: Value, row: (sequence: number, column: number) => number): Value {
+  const [count, , length] = x.shape as [number, number, number];
+  const data = BigInt64Array.from({ length: count * length }, (_, i) =>
+    BigInt(row(Math.floor(i / length), i % length)),
+  );
+  return graph.constant(data, [count, length]);
+}
+
+class PromptAngles implements Rotary {
+  readonly #scale: Value;
+  readonly #graph: Graph;
+
+  constructor(
+    config: DecoderConfig,
+    private readonly given: GivenAngles,
+  ) {
+    this.#graph = given.cos.graph;
+    this.#scale = this.#graph.scalar(1 / Math.sqrt(config.head_dim));
+  }
+
+  keys(x: Value, first: number | Value): Value {
+    const { cos, sin, prompts, columns } = this.given;
+    const perPrompt = x.shape[0] / prompts;
+    const rows =
+      typeof first === 'number'
+        ? rowNumbers(this.#graph, x, (n, column) => Math.floor(n / perPrompt) * columns + first + column)
+        : first;
+    return rotary(x, cos, sin, rows);
+  }
+
+  queries(x: Value, first: number | Value): Value {
+    return mul(this.keys(x, first), this.#scale);
   }
 }
 

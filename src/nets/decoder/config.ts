@@ -6,6 +6,7 @@ import type { Shape } from '../../graph/ir.js';
 import { sizeOf } from '../../graph/ir.js';
 import { adapterOf, adapterParameters, type Adapter, type LoraSettings } from '../lora.js';
 import type { RotarySettings } from './rope.js';
+import { partOf, visionParameters, type TrainedParts, type VisionConfig } from '../vision/config.js';
 
 export interface DecoderConfig extends RotarySettings {
   readonly vocab_size: number;
@@ -30,6 +31,17 @@ export interface DecoderConfig extends RotarySettings {
   readonly tie_word_embeddings: boolean;
   /** What is trained beside frozen weights; absent: nothing, all weights are. */
   readonly adapter?: Adapter;
+  /** Eyes; absent: it reads words alone. */
+  readonly vision?: VisionConfig;
+  /** Of a decoder with eyes: how many frequencies of a head turn with time, how many with rows and columns. */
+  readonly mrope_section?: readonly number[];
+}
+
+/** A decoder with eyes. */
+export type SeeingConfig = DecoderConfig & { readonly vision: VisionConfig; readonly mrope_section: readonly number[] };
+
+export function sees(config: DecoderConfig): config is SeeingConfig {
+  return config.vision !== undefined;
 }
 
 /** Raises GraphError where the sizes do not go together. */
@@ -40,6 +52,12 @@ export function checkDecoderConfig(config: DecoderConfig): void {
     );
   }
   if (config.head_dim % 2 !== 0) throw new GraphError(`head_dim ${config.head_dim} must be even for rotary positions`);
+  const turned = config.mrope_section?.reduce((sum, count) => sum + count, 0);
+  if (turned !== undefined && turned !== config.head_dim / 2) {
+    throw new GraphError(
+      `mrope_section [${config.mrope_section?.join(', ')}] does not sum to head_dim / 2, ${config.head_dim / 2}`,
+    );
+  }
 }
 
 /** How many columns a layer's queries see of `columns`; null where they see all. */
@@ -49,7 +67,7 @@ export function windowOf(config: DecoderConfig, layer: number, columns: number):
   return layers === undefined || layers.includes(layer) ? window : null;
 }
 
-type Kind = 'embedding' | 'weight' | 'residual' | 'norm' | 'bias';
+type Kind = 'embedding' | 'kernel' | 'weight' | 'residual' | 'norm' | 'bias';
 
 /** Every parameter's name, shape and kind, in checkpoint order. */
 export function decoderParameters(config: DecoderConfig): Map<string, { readonly shape: Shape; readonly kind: Kind }> {
@@ -90,13 +108,18 @@ export function decoderParameters(config: DecoderConfig): Map<string, { readonly
   }
   out.set('model.norm.weight', { shape: [width], kind: 'norm' });
   if (!config.tie_word_embeddings) out.set('lm_head.weight', { shape: [vocabulary, width], kind: 'weight' });
+  if (config.vision !== undefined) visionParameters(config.vision).forEach((value, name) => out.set(name, value));
   return out;
 }
 
-/** The decoder with an adapter. Raises ConfigError for targets that match none of its layers. */
-export function withAdapter(config: DecoderConfig, settings: LoraSettings): DecoderConfig & { adapter: Adapter } {
+/** The decoder with an adapter on those of its `parts` that train (default: all). Raises ConfigError for targets that match none of their layers. */
+export function withAdapter(
+  config: DecoderConfig,
+  settings: LoraSettings,
+  parts: TrainedParts | null = null,
+): DecoderConfig & { adapter: Adapter } {
   const linear = [...decoderParameters(config)].flatMap(([name, { kind }]) =>
-    kind === 'weight' || kind === 'residual' ? [name] : [],
+    (kind === 'weight' || kind === 'residual') && parts?.[partOf(name)] !== false ? [name] : [],
   );
   return { ...config, adapter: adapterOf(settings, linear, 'lm_head') };
 }
@@ -120,9 +143,10 @@ export function initDecoder(config: DecoderConfig, scale: InitScale, seed: numbe
   const out = new Map<string, FloatTensor>();
   for (const [name, { shape, kind }] of decoderParameters(config)) {
     const data = new Float32Array(sizeOf(shape));
-    const fanIn = 1 / Math.sqrt(shape.at(-1)!);
+    const fanIn = 1 / Math.sqrt(sizeOf(shape.slice(1)));
     const std: Record<Kind, number | null> = {
       embedding: scale.embedding_std,
+      kernel: scale.initializer_range ?? fanIn,
       weight: scale.initializer_range ?? fanIn,
       residual: scale.initializer_range ?? fanIn / Math.sqrt(2 * config.num_hidden_layers),
       norm: null,

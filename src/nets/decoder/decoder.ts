@@ -12,13 +12,16 @@ import {
   attendSequences,
   causalMask,
   promptWindowMask,
-  RotaryTables,
+  rotaryOf,
   swapped,
 } from './attention.js';
-import { windowOf, type DecoderConfig } from './config.js';
+import { givenAngles, type GivenAngles } from './angles.js';
+import { sees, windowOf, type DecoderConfig } from './config.js';
 import { HeadOrder, headsOf, keysOf } from './heads.js';
 import { productsOf } from '../lora.js';
 import { sumOf, type Product } from '../product.js';
+import type { BlockWrapper } from '../block.js';
+import { withPictureTokens, type PictureShape } from '../vision/seen.js';
 
 /** The sizes of a batch: P prompts of Tp columns, G answers of Ta columns for each. */
 export interface BatchShape {
@@ -26,6 +29,8 @@ export interface BatchShape {
   readonly answersPerPrompt: number;
   readonly promptColumns: number;
   readonly answerColumns: number;
+  /** The pictures of each prompt; a decoder with eyes has to be told, others have none. */
+  readonly pictures?: PictureShape;
 }
 
 /** What layers with the same window share, made once for each, and before any layer: a layer may be computed a second time. */
@@ -42,9 +47,6 @@ function perWindow<T>(
 
 /** Attention of one block: from normalised rows to mixed rows, before the output projection. */
 type Attend = (layer: string, index: number, normalised: Value) => Value;
-
-/** Wraps a block, for example to recompute it in the backward pass. */
-export type BlockWrapper = (name: string, x: Value, build: (x: Value) => Value) => Value;
 
 const plain: BlockWrapper = (_name, x, build) => build(x);
 
@@ -90,6 +92,21 @@ function embed(graph: Graph, config: DecoderConfig, ids: Value): Value {
   return embedding(graph, 'model.embed_tokens', ids, config.vocab_size, config.hidden_size);
 }
 
+/** Rows of ids, those of prompts first, with their pictures where the decoder has eyes. */
+function embedSeen(config: DecoderConfig, ids: Value, shape: PromptShape, wrap?: BlockWrapper): Value {
+  const words = embed(ids.graph, config, ids);
+  if (!sees(config)) return words;
+  return withPictureTokens(words, config, shape.prompts, must(shape.pictures, 'the shape of pictures'), wrap);
+}
+
+/** What of a batch's shape its prompts have. */
+export type PromptShape = Omit<BatchShape, 'answersPerPrompt' | 'answerColumns'>;
+
+/** A decoder with eyes is given the angles of its columns, which follow from the pictures. */
+function anglesOf(graph: Graph, config: DecoderConfig, prompts: number, columns: number): GivenAngles | null {
+  return sees(config) ? givenAngles(graph, config, prompts, columns) : null;
+}
+
 /** Final norm and head: rows [N, width] to the products whose sum are the logits [N, vocabulary]. */
 function headOf(config: DecoderConfig, rows: Value): readonly Product[] {
   const normalised = rmsNorm(rows, 'model.norm', config.rms_norm_eps);
@@ -129,13 +146,30 @@ export function sequenceHead(
   inputs: SequenceInputs,
   wrap: BlockWrapper = plain,
 ): readonly Product[] {
+  return headOf(config, sequenceRows(config, shape, inputs, 'answers', wrap));
+}
+
+/** What the head reads of every token, [P * Tp + P * G * Ta, width]: those of the prompts, then those of the answers. */
+export function hiddenStates(config: DecoderConfig, shape: BatchShape, inputs: SequenceInputs): Value {
+  return rmsNorm(sequenceRows(config, shape, inputs, 'all', plain), 'model.norm', config.rms_norm_eps);
+}
+
+/** The rows that the last block makes, of all tokens or of the answers' alone. */
+function sequenceRows(
+  config: DecoderConfig,
+  shape: BatchShape,
+  inputs: SequenceInputs,
+  asked: 'answers' | 'all',
+  wrap: BlockWrapper,
+): Value {
   const { graph } = inputs.promptIds;
   const { prompts, answersPerPrompt, promptColumns, answerColumns } = shape;
   const heads = headsOf(config);
   const promptRows = prompts * promptColumns;
-  const rotary = new RotaryTables(graph, config, promptColumns + answerColumns);
+  const columns = promptColumns + answerColumns;
+  const rotary = rotaryOf(graph, config, columns, anglesOf(graph, config, prompts, columns));
   const padding = reshape(inputs.promptPadding, [prompts, 1, 1, promptColumns]);
-  const masksOf = perWindow(config, promptColumns + answerColumns, (window) => ({
+  const masksOf = perWindow(config, columns, (window) => ({
     prompts: causalMask(graph, heads.queriesPerHead, promptColumns, window),
     answers: causalMask(graph, heads.queriesPerHead, answerColumns, window),
     promptsOfAnswers:
@@ -166,7 +200,7 @@ export function sequenceHead(
     const values = promptKeys.split(valueRows, promptShape);
     const answerShape = [batch, answerColumns, heads.depth];
     const ownKeys = rotary.keys(answerKeys.split(keyRows, [batch, 1, answerColumns, heads.depth]), promptColumns);
-    const isLast = index === last;
+    const isLast = index === last && asked === 'answers';
     const queryRows = project(config, layer, isLast ? answersOnly(normalised) : normalised, 'q_proj');
     const order = isLast ? answerQueriesAlone : answerQueries;
     const queries = order.split(queryRows, [batch, heads.queriesPerHead, answerColumns, heads.depth]);
@@ -189,12 +223,12 @@ export function sequenceHead(
   };
 
   const ids = concat([reshape(inputs.promptIds, [promptRows]), reshape(inputs.answerIds, [inputs.answerIds.size])], 0);
-  let rows = embed(graph, config, ids);
+  let rows = embedSeen(config, ids, shape, wrap);
   for (let index = 0; index <= last; index++) {
-    const keep = index === last ? answersOnly : (x: Value): Value => x;
+    const keep = index === last && asked === 'answers' ? answersOnly : (x: Value): Value => x;
     rows = wrap(`layers.${index}`, rows, (x) => block(config, index, x, attend, keep));
   }
-  return headOf(config, rows);
+  return rows;
 }
 
 /** One layer's cache of prompts: keys transposed [P, K, D, Tp], values [P, K, Tp, D]. */
@@ -204,11 +238,15 @@ export interface LayerCache {
 }
 
 /** Keys and values of prompts (without their last token) for every layer. */
-export function prefill(config: DecoderConfig, promptIds: Value, promptPadding: Value): LayerCache[] {
+export function prefill(
+  config: DecoderConfig,
+  shape: PromptShape,
+  { promptIds, promptPadding }: Pick<SequenceInputs, 'promptIds' | 'promptPadding'>,
+): LayerCache[] {
   const { graph } = promptIds;
-  const [prompts, columns] = promptIds.shape as [number, number];
+  const { prompts, promptColumns: columns } = shape;
   const heads = headsOf(config);
-  const rotary = new RotaryTables(graph, config, columns);
+  const rotary = rotaryOf(graph, config, columns, anglesOf(graph, config, prompts, columns));
   const causalOf = perWindow(config, columns, (window) => causalMask(graph, heads.queriesPerHead, columns, window));
   const padding = reshape(promptPadding, [prompts, 1, 1, columns]);
   const caches: LayerCache[] = [];
@@ -224,7 +262,7 @@ export function prefill(config: DecoderConfig, promptIds: Value, promptPadding: 
     caches.push({ keysTransposed: swapped(keys), values });
     return { keys, values };
   };
-  let rows = embed(graph, config, promptIds);
+  let rows = embedSeen(config, promptIds, shape);
   for (let index = 0; index < config.num_hidden_layers - 1; index++) {
     const attend: Attend = (layer, _index, normalised) => {
       const { keys, values } = cache(layer, normalised);
@@ -244,7 +282,10 @@ export function prefill(config: DecoderConfig, promptIds: Value, promptPadding: 
 export interface StepInputs {
   /** int64 [P, G]: each answer's latest token. */
   readonly ids: Value;
-  /** int64 [P * K * G, 1]: the column of that token, counted from the prompt's first column. */
+  /**
+   * int64 [P * K * G, 1]: the column of that token, counted from the prompt's first column; where the decoder has eyes, its row in the tables of
+   * angles, which then hold the answers' columns alone.
+   */
   readonly positions: Value;
   /** float32 [P, Tp]. */
   readonly promptPadding: Value;
@@ -301,7 +342,8 @@ export function decodeStep(
   const { prompts, answersPerPrompt, promptColumns, answerColumns } = shape;
   const heads = headsOf(config);
   const batch = prompts * heads.keyValueHeads * answersPerPrompt;
-  const rotary = new RotaryTables(graph, config, promptColumns + answerColumns);
+  const angles = anglesOf(graph, config, prompts, answerColumns);
+  const rotary = rotaryOf(graph, config, promptColumns + answerColumns, angles);
   const { positions } = inputs;
   const padding = reshape(inputs.promptPadding, [prompts, 1, 1, promptColumns]);
   const masksOf = perWindow(config, promptColumns + answerColumns, (window) => {

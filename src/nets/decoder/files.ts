@@ -10,7 +10,8 @@ import {
   type TensorFiles,
   type Weights,
 } from '../../models/files.js';
-import { readArchitecture, type Architecture } from './architectures.js';
+import { readArchitecture, type Architecture, type ReadPart } from './architectures.js';
+import { VISUAL } from '../vision/config.js';
 import { checkDecoderConfig, decoderParameters, type DecoderConfig } from './config.js';
 
 export interface LoadedDecoder extends Architecture {
@@ -21,14 +22,14 @@ export interface LoadedDecoder extends Architecture {
  * Raises CheckpointError for a folder without config or weights, an architecture that is not covered, and the first tensor that is missing
  * or of another shape; GraphError for sizes that do not go together.
  */
-export function openDecoder(folder: string): LoadedDecoder {
-  const { config, contextSize, files, expected, stored } = findDecoder(folder);
+export function openDecoder(folder: string, part: ReadPart = 'words'): LoadedDecoder {
+  const { config, contextSize, files, expected, stored } = findDecoder(folder, part);
   return { config, contextSize, weights: readWeights(files, expected, stored) };
 }
 
 /** Looks at what `openDecoder` would read, without reading its weights. Raises as that does. */
-export function checkDecoder(folder: string): Architecture {
-  const { config, contextSize, files, expected, stored } = findDecoder(folder);
+export function checkDecoder(folder: string, part: ReadPart = 'words'): Architecture {
+  const { config, contextSize, files, expected, stored } = findDecoder(folder, part);
   checkWeights(files, expected, stored);
   return { config, contextSize };
 }
@@ -41,8 +42,8 @@ interface FoundDecoder extends Architecture {
   readonly stored: (name: string) => string;
 }
 
-function findDecoder(folder: string): FoundDecoder {
-  const { config, contextSize } = describeDecoder(folder);
+function findDecoder(folder: string, part: ReadPart): FoundDecoder {
+  const { config, contextSize } = describeDecoder(folder, part);
   checkDecoderConfig(config);
   const files = tensorFiles(folder);
   const stored = storedNames(files, folder);
@@ -57,22 +58,22 @@ function findDecoder(folder: string): FoundDecoder {
 }
 
 /** What a folder's config.json says, without its weights. Raises as `openDecoder`. */
-export function describeDecoder(folder: string): Architecture {
+export function describeDecoder(folder: string, part: ReadPart = 'words'): Architecture {
   const json = readConfig<Record<string, unknown>>(folder);
   // This program's own checkpoints hold the decoder's settings as they are.
   if (!('model_type' in json) && 'vocab_size' in json) {
     return { config: json as unknown as DecoderConfig, contextSize: null };
   }
-  return readArchitecture(json, join(folder, CONFIG_FILE));
+  return readArchitecture(json, join(folder, CONFIG_FILE), part);
 }
 
-/** What stands before the names of the text model's tensors, here and in files of models that see, too; and before that of their head. */
+/** What stands before the names of the text model's tensors, here and in files of models that see, too; before that of their head, and their eyes'. */
 const prefixes = [
-  { model: 'model.', head: '' },
-  { model: 'model.language_model.', head: '' },
-  { model: 'language_model.model.', head: 'language_model.' },
-  { model: 'text_model.model.', head: 'text_model.' },
-  { model: 'model.text_model.', head: '' },
+  { model: 'model.', head: '', eyes: '' },
+  { model: 'model.language_model.', head: '', eyes: 'model.' },
+  { model: 'language_model.model.', head: 'language_model.', eyes: '' },
+  { model: 'text_model.model.', head: 'text_model.', eyes: '' },
+  { model: 'model.text_model.', head: '', eyes: '' },
 ] as const;
 
 /** From a parameter's name to that in the files. */
@@ -82,6 +83,8 @@ export function storedNames(files: Pick<TensorFiles, 'has'>, folder: string): (n
     const allowed = prefixes.map(({ model }) => `${model}embed_tokens.weight`).join(', ');
     throw new CheckpointError(`the weights hold no embeddings; allowed names: ${allowed}`, { where: folder });
   }
-  return (name) =>
-    name.startsWith('model.') ? `${found.model}${name.slice('model.'.length)}` : `${found.head}${name}`;
+  return (name) => {
+    if (name.startsWith(VISUAL)) return `${found.eyes}${name}`;
+    return name.startsWith('model.') ? `${found.model}${name.slice('model.'.length)}` : `${found.head}${name}`;
+  };
 }

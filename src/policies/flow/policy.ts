@@ -68,6 +68,7 @@ export class FlowPolicy implements Policy<FlowAsked, FlowAnswer, FlowSampling> {
       losses: ['likelihood', 'reinforce', 'ratio'],
       reference: keepReference,
       average: this.#trained.averages !== null,
+      actions: 'steps',
     };
   }
 

@@ -1,19 +1,25 @@
 /** Decoders with adapters over frozen weights. */
 import { must } from '../../core/errors.js';
+import type { FloatTensor } from '../../core/safetensors.js';
 import type { Weights } from '../../models/files.js';
-import { decoderAdapter, withAdapter, type DecoderConfig } from '../../nets/decoder/config.js';
+import type { ReadPart } from '../../nets/decoder/architectures.js';
+import { decoderAdapter, decoderParameters, sees, withAdapter, type DecoderConfig } from '../../nets/decoder/config.js';
 import { describeDecoder, openDecoder } from '../../nets/decoder/files.js';
 import { initAdapter, type Adapter, type LoraSettings } from '../../nets/lora.js';
+import { seeingTypes } from '../../nets/vision/architecture.js';
+import { VISUAL, type TrainedParts } from '../../nets/vision/config.js';
 import {
   baseOf,
+  descriptionOf,
   digestOfWeights,
   holdsAdapter,
   loraWeights,
   merged,
   readAdapterConfig,
   refuseOtherBase,
+  type ModuleNames,
 } from '../adapter_files.js';
-import type { AdapterOrigin, PolicyModel } from './model.js';
+import { isTrained, type AdapterOrigin, type PolicyModel } from './model.js';
 
 /** A model of frozen weights with an adapter. */
 export type AdaptedModel = PolicyModel & {
@@ -25,14 +31,27 @@ export function isAdapted(model: PolicyModel): model is AdaptedModel {
   return model.config.adapter !== undefined && model.adapter !== undefined;
 }
 
-/** The starting weights: the model without what its adapter adds, which shares the frozen ones; a copy of all where there is no adapter. */
-export function referenceWeights({ config, weights }: PolicyModel): Weights {
-  const kept = ([name, { shape, data }]: [string, { shape: readonly number[]; data: Float32Array }]) => {
-    if (config.adapter === undefined) return { shape, data: data.slice() };
+/** The starting weights: the model without what its adapter adds, or a copy of those that train; frozen ones are shared. */
+export function referenceWeights(model: PolicyModel): Weights {
+  const { config, weights } = model;
+  const kept = ([name, tensor]: [string, FloatTensor]): FloatTensor => {
+    if (!isTrained(model, name)) return tensor;
+    if (config.adapter === undefined) return { shape: tensor.shape, data: tensor.data.slice() };
     // B = 0 adds nothing, whatever A is.
-    return name.endsWith('.lora_B.weight') ? { shape, data: new Float32Array(data.length) } : { shape, data };
+    return name.endsWith('.lora_B.weight')
+      ? { shape: tensor.shape, data: new Float32Array(tensor.data.length) }
+      : tensor;
   };
   return new Map([...weights].map((entry) => [entry[0], kept(entry)]));
+}
+
+/** What the layers of a model that sees are called within transformers' model of it, which PEFT adapts; others have the names of their files. */
+export function peftNames(config: DecoderConfig): ModuleNames {
+  if (!sees(config)) return (name) => name;
+  return (name) => {
+    if (name.startsWith(VISUAL)) return `model.${name}`;
+    return name.startsWith('model.') ? `model.language_model.${name.slice('model.'.length)}` : name;
+  };
 }
 
 /** A decoder with a fresh adapter, or with the one that `from` holds. */
@@ -40,9 +59,10 @@ export function adapt(
   config: DecoderConfig,
   frozen: Weights,
   lora: LoraSettings,
-  start: { readonly seed: number } | { readonly from: string },
+  start: { readonly seed: number; readonly parts?: TrainedParts | null } | { readonly from: string },
 ): { readonly config: DecoderConfig & { readonly adapter: Adapter }; readonly weights: Weights } {
-  const adapted = withAdapter(config, lora);
+  const adapted =
+    'seed' in start ? withAdapter(config, lora, start.parts) : withAdapter(config, ownTargets(config, lora));
   const weights =
     'seed' in start
       ? initAdapter(adapted.adapter, (name) => must(frozen.get(name), name).shape, start.seed)
@@ -52,7 +72,28 @@ export function adapt(
 
 /** The weights of a folder's adapter, by the names that its model has for them. Raises CheckpointError as `readWeights`. */
 export function adapterWeights(folder: string, adapted: DecoderConfig & { readonly adapter: Adapter }): Weights {
-  return loraWeights(folder, decoderAdapter(adapted));
+  return loraWeights(folder, decoderAdapter(adapted), peftNames(adapted));
+}
+
+/** The layers of an adapter on a model that sees, one by one: which of its parts have one is not to be had from the targets. */
+export function listedTargets({ adapter, ...config }: AdaptedModel['config'], lora: LoraSettings): LoraSettings {
+  if (!sees(config)) return lora;
+  return { ...lora, targets: [...adapter.layers].map(peftNames(config)) };
+}
+
+/** The targets of an adapter's file by the names that this program has for its layers. */
+export function ownTargets(config: DecoderConfig, lora: LoraSettings): LoraSettings {
+  if (!sees(config) || typeof lora.targets === 'string') return lora;
+  const names = peftNames(config);
+  const own = new Map([...decoderParameters(config).keys()].map((name) => [names(name), name]));
+  const layerOf = (target: string): string => own.get(`${target}.weight`)?.slice(0, -'.weight'.length) ?? target;
+  return { ...lora, targets: lora.targets.map(layerOf) };
+}
+
+/** What of a folder's model can be read: with its eyes where its adapter, or one of those that it stands on, was made with them. */
+export function readableParts(folder: string): ReadPart {
+  const { model_type, vision_config } = JSON.parse(descriptionOf(folder)) as Record<string, unknown>;
+  return vision_config !== undefined && seeingTypes.includes(String(model_type)) ? 'words and pictures' : 'words';
 }
 
 /** A model's settings and weights; those of an adapter's folder are its base's with what the adapter adds. */
@@ -62,17 +103,17 @@ export interface OpenedModel {
 }
 
 /** What a folder's config.json says, or that of its adapter's base. Raises as `openModel`, but for the weights. */
-export function describeModel(folder: string): DecoderConfig {
-  return holdsAdapter(folder) ? describeModel(baseOf(folder)) : describeDecoder(folder).config;
+export function describeModel(folder: string, part: ReadPart = 'words'): DecoderConfig {
+  return holdsAdapter(folder) ? describeModel(baseOf(folder), part) : describeDecoder(folder, part).config;
 }
 
 /** Raises as `openDecoder`, and CheckpointError where an adapter's base is not what it was trained on. */
-export function openModel(folder: string): OpenedModel {
-  if (!holdsAdapter(folder)) return openDecoder(folder);
+export function openModel(folder: string, part: ReadPart = 'words'): OpenedModel {
+  if (!holdsAdapter(folder)) return openDecoder(folder, part);
   const base = baseOf(folder);
   const { lora, baseDigest } = readAdapterConfig(folder);
   refuseOtherBase(folder, baseDigest, digestOfWeights(base));
-  const frozen = openModel(base);
+  const frozen = openModel(base, part);
   const { config, weights } = adapt(frozen.config, frozen.weights, lora, { from: folder });
   return { config: frozen.config, weights: merged(config.adapter, weights) };
 }

@@ -1,5 +1,6 @@
 /** Laying prompts and answers out as the decoder's arrays. */
 import { InternalError } from '../../core/errors.js';
+import type { Picture } from '../../models/pictures/picture.js';
 import type { BatchShape } from '../../nets/decoder/decoder.js';
 import type { Answer, Answered } from '../policy.js';
 
@@ -7,7 +8,10 @@ import type { Answer, Answered } from '../policy.js';
 export const PADDING = -1e9;
 
 export interface TokenPrompt {
+  /** With as many placeholders for each picture as it has tokens (models/pictures/placeholders.ts). */
   readonly ids: readonly number[];
+  /** In the order of their placeholders; absent: none. Only a model that sees takes some. */
+  readonly pictures?: readonly Picture[];
 }
 
 /** What a task asks of a token policy; its own prompts hold more. */

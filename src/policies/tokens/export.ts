@@ -26,7 +26,7 @@ import {
   refuseOtherBase,
   rootOf,
 } from '../adapter_files.js';
-import { adapterWeights, describeModel } from './adapter.js';
+import { adapterWeights, describeModel, ownTargets, readableParts } from './adapter.js';
 
 /** By the names that people have for them. */
 export const exportedDtypes = { float32: 'F32', bfloat16: 'BF16', float16: 'F16' } as const satisfies Record<
@@ -116,7 +116,8 @@ function tensorsOfModel(folder: string): Map<string, LazyTensor> {
   const { lora, baseDigest } = readAdapterConfig(folder);
   refuseOtherBase(folder, baseDigest, digestOfWeights(base));
   const tensors = tensorsOfModel(base);
-  const adapted = withAdapter(describeModel(base), lora);
+  const config = describeModel(base, readableParts(base));
+  const adapted = withAdapter(config, ownTargets(config, lora));
   const { adapter } = adapted;
   const weights = adapterWeights(folder, adapted);
   const stored = storedNames(tensors, base);

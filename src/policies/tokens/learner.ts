@@ -1,6 +1,6 @@
 /** Log-probabilities of given answers and gradients of losses on them, micro-batch by micro-batch in a fixed order. */
 import { must } from '../../core/errors.js';
-import type { SessionOptions } from '../../engines/onnx/session.js';
+import type { SessionOptions, TensorData } from '../../engines/onnx/session.js';
 import { checkpoint } from '../../graph/checkpoint.js';
 import { gradients } from '../../graph/differentiate.js';
 import type { Graph, Value } from '../../graph/ir.js';
@@ -8,12 +8,12 @@ import { shareOf, type Peers } from '../../group/peers.js';
 import type { Weights } from '../../models/files.js';
 import type { BatchShape } from '../../nets/decoder/decoder.js';
 import { sequenceHead, sequenceInputs } from '../../nets/decoder/decoder.js';
-import { isAdapters } from '../../nets/lora.js';
 import { KL_EXPONENT_LIMIT, klTerm, weightedLoss } from '../../nets/losses.js';
 import { tokenDistribution, type TokenDistribution } from '../../nets/token_distribution.js';
 import type { LearnReport, LossSpec, Statistics, Target } from '../policy.js';
 import { packSequences, promptColumns, roundUp, type TokenGroup } from './batch.js';
-import type { PolicyModel } from './model.js';
+import { eyesOf, type Eyes } from './eyes.js';
+import { isTrained, type PolicyModel } from './model.js';
 import { gainOf } from '../gain.js';
 import { GRADIENT, GradientSums } from '../gradient_sums.js';
 import { SessionCache } from '../session_cache.js';
@@ -28,6 +28,8 @@ export interface LearnerOptions {
   readonly session: SessionOptions;
   /** Processes that share the micro-batches. */
   readonly peers: Peers;
+  /** Of a model that sees, where others use them, too; default: eyes of its own. */
+  readonly eyes?: Eyes | null;
 }
 
 /** Answers with what is to be learnt from them. */
@@ -49,6 +51,7 @@ export class Learner {
   readonly #forward: SessionCache;
   readonly #backward: SessionCache;
   readonly #gradients = new GradientSums();
+  readonly #eyes: Eyes | null;
 
   constructor(
     readonly model: PolicyModel,
@@ -56,6 +59,7 @@ export class Learner {
   ) {
     this.#forward = new SessionCache('log-probabilities', options.session);
     this.#backward = new SessionCache('training', options.session);
+    this.#eyes = options.eyes === undefined ? eyesOf(model, options.session) : options.eyes;
   }
 
   /** Log-probabilities and entropies under `weights`, which may be another model's of the same architecture. */
@@ -72,7 +76,7 @@ export class Learner {
         const { logProbs, entropy } = this.#distribution(graph, shape, false);
         return { logProbs, entropy };
       };
-      const feeds = { ...packSequences(part, shape) };
+      const feeds = await this.#feeds(part, shape);
       rows.push(rowsOf(await this.#forward.use(shape, build, (session) => session.run(feeds, weights))));
     }
     return sorted(groups, shape, (await this.options.peers.allGather(rows)).flat());
@@ -89,7 +93,7 @@ export class Learner {
     const rows: TokenStatistics[] = [];
     const losses: number[] = [];
     for (const part of own) {
-      const feeds = { ...packSequences(part, shape), ...targetFeeds(part, shape) };
+      const feeds = { ...(await this.#feeds(part, shape)), ...targetFeeds(part, shape) };
       const result = await this.#backward.use(
         { shape, loss },
         (graph) => this.lossGraph(graph, shape, loss),
@@ -120,7 +124,18 @@ export class Learner {
   }
 
   async dispose(): Promise<void> {
-    await Promise.all([this.#forward.dispose(), this.#backward.dispose()]);
+    await Promise.all([
+      this.#forward.dispose(),
+      this.#backward.dispose(),
+      this.options.eyes === undefined ? this.#eyes?.dispose() : null,
+    ]);
+  }
+
+  async #feeds(groups: readonly TokenGroup[], shape: BatchShape): Promise<Record<string, TensorData>> {
+    const packed = { ...packSequences(groups, shape) };
+    if (this.#eyes === null) return packed;
+    const prompts = groups.map(({ prompt }) => prompt.tokens);
+    return { ...packed, ...(await this.#eyes.feeds(prompts, shape)) };
   }
 
   /** The shape of a micro-batch of `microBatch` answers: whole groups, or equal parts of a group, never a mixture. */
@@ -129,11 +144,13 @@ export class Learner {
       Math.max(...among.map(({ answers }) => answers.length)),
       this.options.microBatch,
     );
+    const prompts = among.map(({ prompt }) => prompt.tokens);
     return {
       prompts: Math.max(1, Math.floor(this.options.microBatch / answersPerPrompt)),
       answersPerPrompt,
-      promptColumns: promptColumns(among.map(({ prompt }) => prompt.tokens)),
+      promptColumns: promptColumns(prompts),
       answerColumns: roundUp(Math.max(...among.flatMap(({ answers }) => answers.map(({ ids }) => ids.length)))),
+      ...(this.#eyes === null ? {} : { pictures: this.#eyes.shape(prompts) }),
     };
   }
 
@@ -169,9 +186,7 @@ export class Learner {
       gainOf(loss, logProbs, input),
       kl === null ? null : klTerm(logProbs, input('reference'), kl),
     );
-    const trained = [...graph.parameters].filter(
-      ([name]) => this.model.config.adapter === undefined || isAdapters(name),
-    );
+    const trained = [...graph.parameters].filter(([name]) => isTrained(this.model, name));
     const names = trained.map(([name]) => name);
     const found = gradients(
       scalar,

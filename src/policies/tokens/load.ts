@@ -1,10 +1,20 @@
 /** A token policy's model, from a folder or from random weights. */
+import { existsSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { CheckpointError } from '../../core/errors.js';
+import {
+  PROCESSOR_FILE,
+  processorFilesOf,
+  VIDEO_PROCESSOR_FILE,
+  type ProcessorSettings,
+} from '../../models/pictures/processor.js';
+import { seeingJson } from '../../nets/decoder/architectures.js';
 import { initDecoder } from '../../nets/decoder/config.js';
 import type { LoraSettings } from '../../nets/lora.js';
-import type { DecoderInit } from '../../schema/model.js';
-import { descriptionOf, digestOfWeights } from '../adapter_files.js';
-import { adapt, describeModel, openModel } from './adapter.js';
+import type { TrainedParts, VisionConfig } from '../../nets/vision/config.js';
+import type { DecoderInit, VisionInit } from '../../schema/model.js';
+import { descriptionOf, digestOfWeights, rootOf } from '../adapter_files.js';
+import { adapt, describeModel, listedTargets, openModel } from './adapter.js';
 import type { TokenPrompt } from './batch.js';
 import type { TokenFormat } from './format.js';
 import type { PolicyModel } from './model.js';
@@ -16,19 +26,35 @@ export interface FreshAdapter {
 }
 
 /**
- * Loads a policy that writes in `format`, with fresh adapters where such are asked for. Raises CheckpointError as `openModel` does, and where
- * the format has other tokens than the model; ConfigError for adapters that match no layer.
+ * Loads a policy that writes in `format`, with fresh adapters where such are asked for; one that sees where its `parts` are given, of which
+ * some train. Raises CheckpointError as `openModel` does, and where the format has other tokens than the model; ConfigError for adapters that match no layer.
  */
 export function loadPolicy<P extends TokenPrompt>(
   folder: string,
   format: TokenFormat<P>,
   fresh: FreshAdapter | null = null,
+  parts: TrainedParts | null = null,
 ): PolicyModel<P> {
-  requireTokens(format, describeModel(folder).vocab_size, folder);
-  const { config, weights } = openModel(folder);
-  if (fresh === null) return { config, format, weights, description: descriptionOf(folder) };
-  const adapter = { lora: fresh.lora, base: folder, baseDigest: digestOfWeights(folder) };
-  return { ...adapt(config, weights, fresh.lora, { seed: fresh.seed }), format, adapter };
+  const part = parts === null ? 'words' : 'words and pictures';
+  requireTokens(format, describeModel(folder, part).vocab_size, folder);
+  const { config, weights } = openModel(folder, part);
+  const seeing = parts === null ? {} : { trains: parts, files: processorFiles(folder) };
+  if (fresh === null) return { config, format, weights, description: descriptionOf(folder), ...seeing };
+  const adapted = adapt(config, weights, fresh.lora, { seed: fresh.seed, parts });
+  const lora = listedTargets(adapted.config, fresh.lora);
+  return { ...adapted, format, adapter: { lora, base: folder, baseDigest: digestOfWeights(folder) }, ...seeing };
+}
+
+/** How a model's pictures are cut, as its folder says it, or that of its adapter's base. */
+function processorFiles(folder: string): Record<string, string> {
+  const found = [PROCESSOR_FILE, VIDEO_PROCESSOR_FILE].flatMap((name) =>
+    [folder, rootOf(folder)]
+      .map((from) => join(from, name))
+      .filter(existsSync)
+      .slice(0, 1)
+      .map((path) => [name, readFileSync(path, 'utf8')] as const),
+  );
+  return Object.fromEntries(found);
 }
 
 /** Raises CheckpointError, naming `where`, for a format of other tokens than a model has. Rows without a token are usual; a format of two parts divides them all. */
@@ -55,3 +81,65 @@ export function initPolicy<P extends TokenPrompt>(
   const scales = { embedding_std: embedding_std ?? initializer_range ?? 0.02, initializer_range };
   return { config, format, weights: initDecoder(config, scales, seed) };
 }
+
+/** How a model from random weights sees. */
+export interface FreshEyes {
+  readonly init: VisionInit;
+  readonly parts: TrainedParts;
+  readonly tokens: Pick<
+    VisionConfig,
+    'image_token_id' | 'video_token_id' | 'vision_start_token_id' | 'vision_end_token_id'
+  >;
+  readonly processor: ProcessorSettings;
+}
+
+/** A policy of random weights that sees, in the form of Qwen2.5-VL. Raises GraphError where the sizes do not go together. */
+export function initSeeingPolicy<P extends TokenPrompt>(
+  init: DecoderInit,
+  format: TokenFormat<P>,
+  seed: number,
+  { init: eyes, parts, tokens, processor }: FreshEyes,
+): PolicyModel<P> {
+  const { initializer_range, embedding_std, ...rest } = init;
+  // Qwen's models read no head_dim.
+  const head_dim = rest.hidden_size / rest.num_attention_heads;
+  const { depth, hidden_size: width, intermediate_size: inner, window_size, fullatt_block_indexes, ...sizes } = eyes;
+  const whole = sizes.patch_size * sizes.spatial_merge_size * LARGEST_SIDE;
+  const windows =
+    window_size === null
+      ? { window_size: whole, fullatt_block_indexes: Array.from({ length: depth }, (_, i) => i) }
+      : { window_size, fullatt_block_indexes };
+  const vision = {
+    family: 'qwen2_5_vl',
+    depth,
+    width,
+    inner,
+    out_width: rest.hidden_size,
+    windows,
+    ...sizes,
+    ...tokens,
+  } as const;
+  const quarter = Math.round(head_dim / 8);
+  const rows = Math.floor((head_dim / 2 - quarter) / 2);
+  const config = {
+    ...rest,
+    head_dim,
+    // As Qwen's decoders have them, and its config.json does not say.
+    attention_bias: true,
+    vocab_size: format.size,
+    vision,
+    mrope_section: [quarter, rows, head_dim / 2 - quarter - rows],
+  };
+  const scales = { embedding_std: embedding_std ?? initializer_range ?? 0.02, initializer_range };
+  return {
+    config,
+    format,
+    weights: initDecoder(config, scales, seed),
+    description: `${JSON.stringify(seeingJson(config), null, 2)}\n`,
+    trains: parts,
+    files: processorFilesOf(processor),
+  };
+}
+
+/** In tokens; no picture is larger. */
+const LARGEST_SIDE = 1024;

@@ -2,6 +2,7 @@
 import type { DecoderConfig } from '../../nets/decoder/config.js';
 import type { Weights } from '../../models/files.js';
 import { isAdapters, type LoraSettings } from '../../nets/lora.js';
+import { partOf, type TrainedParts } from '../../nets/vision/config.js';
 import type { AdapterBase } from '../adapter_files.js';
 import type { TokenPrompt } from './batch.js';
 import type { TokenFormat } from './format.js';
@@ -13,6 +14,10 @@ export interface PolicyModel<P extends TokenPrompt = TokenPrompt> {
   readonly weights: Weights;
   /** The config.json of the model that it began as; absent for random weights. */
   readonly description?: string;
+  /** Of a model that sees: which parts train, with an adapter which have one; absent: all. */
+  readonly trains?: TrainedParts;
+  /** Further files of its folder by their names, such as how pictures are cut; absent: none. */
+  readonly files?: Readonly<Record<string, string>>;
   /** Where the model has an adapter: how it was asked for, and what it stands on. */
   readonly adapter?: AdapterOrigin;
 }
@@ -22,13 +27,18 @@ export interface AdapterOrigin extends AdapterBase {
   readonly lora: LoraSettings;
 }
 
-/** The weights that training changes: an adapter's where the model has one, else all. They are the model's own, not copies. */
-export function trainedWeights({ config, weights }: PolicyModel): Weights {
-  if (config.adapter === undefined) return weights;
-  return new Map([...weights].filter(([name]) => isAdapters(name)));
+/** Whether training changes a weight: an adapter's where the model has one, else those of the parts that train. */
+export function isTrained({ config, trains }: Pick<PolicyModel, 'config' | 'trains'>, name: string): boolean {
+  if (config.adapter !== undefined) return isAdapters(name);
+  return trains === undefined || trains[partOf(name)];
 }
 
-/** The weights that nothing changes; none without an adapter. */
-export function frozenWeights({ config, weights }: PolicyModel): Weights {
-  return new Map(config.adapter === undefined ? [] : [...weights].filter(([name]) => !isAdapters(name)));
+/** The weights that training changes. They are the model's own, not copies. */
+export function trainedWeights(model: PolicyModel): Weights {
+  return new Map([...model.weights].filter(([name]) => isTrained(model, name)));
+}
+
+/** The weights that nothing changes. */
+export function frozenWeights(model: PolicyModel): Weights {
+  return new Map([...model.weights].filter(([name]) => !isTrained(model, name)));
 }

@@ -1,7 +1,7 @@
 /** A token policy that is computed in this process: sampling, statistics and learning over the same weights, and their optimizer. */
 import { InternalError } from '../../core/errors.js';
 import type { SessionOptions } from '../../engines/onnx/session.js';
-import { TrainedWeights } from '../../engines/onnx/trained_weights.js';
+import { ownLayout, TrainedWeights } from '../../engines/onnx/trained_weights.js';
 import { alone, type Peers } from '../../group/peers.js';
 import { CONFIG_FILE, GENERATION_FILE, type CheckpointFiles, type Weights } from '../../models/files.js';
 import type { OptimizerSettings } from '../../schema/training.js';
@@ -24,8 +24,10 @@ import {
   readAdapterConfig,
   refuseOtherBase,
 } from '../adapter_files.js';
-import { isAdapted, referenceWeights } from './adapter.js';
-import { trainedWeights, type PolicyModel } from './model.js';
+import { isAdapted, peftNames, referenceWeights } from './adapter.js';
+import { eyesOf, type Eyes } from './eyes.js';
+import { Reader, type HiddenStates, type ToRead } from './hidden_states.js';
+import { frozenWeights, trainedWeights, type PolicyModel } from './model.js';
 import type { SamplerElsewhere } from './elsewhere.js';
 import { adapterFolder } from './vllm/folder.js';
 import { Sampler, type SamplerOptions, type TokenSampling } from './rollout.js';
@@ -51,6 +53,8 @@ export class TokenPolicy<P extends TokenPrompt = TokenPrompt> implements Policy<
   readonly #sampler: Sampler<P>;
   readonly #learner: Learner;
   readonly #trained: TrainedWeights;
+  readonly #eyes: Eyes | null;
+  readonly #reader: Reader;
   readonly #reference: Weights | null;
   #elsewhere: SamplerElsewhere<P> | null = null;
   /** Which weights are sampled from elsewhere. */
@@ -58,16 +62,22 @@ export class TokenPolicy<P extends TokenPrompt = TokenPrompt> implements Policy<
 
   constructor(readonly options: TokenPolicyOptions<P>) {
     const { model, optimizer, learner, sessions, peers = alone, separateVocabularies, keepReference } = options;
-    this.#trained = isAdapted(model)
-      ? new TrainedWeights(trainedWeights(model), optimizer, adapterLayout(model.adapter))
-      : new TrainedWeights(model.weights, optimizer);
+    const layout = isAdapted(model)
+      ? adapterLayout(model.adapter, 'lora', peftNames(model.config))
+      : { ...ownLayout, beside: frozenWeights(model) };
+    this.#trained = new TrainedWeights(trainedWeights(model), optimizer, layout);
     this.#reference = keepReference ? referenceWeights(model) : null;
-    this.#sampler = new Sampler(model, { ...options, session: sessions.sampling });
-    this.#learner = new Learner(model, { ...learner, separateVocabularies, session: sessions.learning, peers });
+    // What frozen parts make of a picture is the same whoever reads it.
+    this.#eyes = eyesOf(model, sessions.learning);
+    const eyes = this.#eyes;
+    this.#reader = new Reader(model, { session: sessions.learning, eyes });
+    this.#sampler = new Sampler(model, { ...options, session: sessions.sampling, eyes });
+    this.#learner = new Learner(model, { ...learner, separateVocabularies, session: sessions.learning, peers, eyes });
     this.capabilities = {
       losses: ['likelihood', 'reinforce', 'ratio'],
       reference: keepReference,
       average: this.#trained.averages !== null,
+      actions: 'tokens',
     };
   }
 
@@ -123,6 +133,11 @@ export class TokenPolicy<P extends TokenPrompt = TokenPrompt> implements Policy<
     });
   }
 
+  /** What the model makes of prompts and their answers; see hidden_states.ts. */
+  read(items: readonly ToRead[], of: WeightsOf, among?: readonly ToRead[]): Promise<HiddenStates[]> {
+    return this.#reader.read(items, this.#weights(of), among);
+  }
+
   learn(lessons: readonly TokenLesson[], loss: LossSpec, among?: readonly TokenGroup[]): Promise<LearnReport> {
     return this.#learner.learn(lessons, loss, among);
   }
@@ -143,6 +158,7 @@ export class TokenPolicy<P extends TokenPrompt = TokenPrompt> implements Policy<
         ? { [ADAPTER_CONFIG_FILE]: loraConfigJson(model.adapter.lora, model.adapter, 'CAUSAL_LM') }
         : { [CONFIG_FILE]: model.description ?? `${JSON.stringify(config, null, 2)}\n` }),
       ...format.tokenizerFiles,
+      ...model.files,
       [GENERATION_FILE]: `${JSON.stringify({ eos_token_id: [...format.ends] })}\n`,
       ...this.#trained.files(),
     };
@@ -155,7 +171,13 @@ export class TokenPolicy<P extends TokenPrompt = TokenPrompt> implements Policy<
   }
 
   async dispose(): Promise<void> {
-    await Promise.all([this.#sampler.dispose(), this.#learner.dispose(), this.#elsewhere?.dispose()]);
+    await Promise.all([
+      this.#sampler.dispose(),
+      this.#learner.dispose(),
+      this.#reader.dispose(),
+      this.#elsewhere?.dispose(),
+    ]);
+    await this.#eyes?.dispose();
   }
 
   #weights(of: WeightsOf): Weights {
@@ -163,7 +185,7 @@ export class TokenPolicy<P extends TokenPrompt = TokenPrompt> implements Policy<
     const { averages } = this.#trained;
     const all = {
       current: model.weights,
-      average: averages === null || !isAdapted(model) ? averages : new Map([...model.weights, ...averages]),
+      average: averages === null ? null : new Map([...model.weights, ...averages]),
       reference: this.#reference,
     };
     const weights = all[of];

@@ -1,15 +1,16 @@
 /** Sampling answers: prompts are prefilled once, their answers decode together over caches that the graph only reads. */
 import type { RandomStream } from '../../core/random.js';
-import type { Session, SessionOptions } from '../../engines/onnx/session.js';
+import type { Session, SessionOptions, TensorData } from '../../engines/onnx/session.js';
 import type { Graph, Value } from '../../graph/ir.js';
 import type { Weights } from '../../models/files.js';
 import type { DecoderConfig } from '../../nets/decoder/config.js';
-import type { BatchShape } from '../../nets/decoder/decoder.js';
+import type { BatchShape, PromptShape } from '../../nets/decoder/decoder.js';
 import { decodeStep, hasWindow, prefill, stepInputs } from '../../nets/decoder/decoder.js';
 import type { SampleRequest } from '../policy.js';
 import type { TokenAnswer, TokenAsked, TokenPrompt } from './batch.js';
 import { packPrompts, PADDING, promptColumns, roundUp } from './batch.js';
 import { unrestricted, type AnswerState } from './format.js';
+import { eyesOf, type Eyes } from './eyes.js';
 import type { PolicyModel } from './model.js';
 import { SessionCache } from '../session_cache.js';
 import { frozenWeights } from './model.js';
@@ -33,6 +34,8 @@ export interface SamplerOptions {
   /** Whether a token's log-probability is over its own part of the vocabulary alone. */
   readonly separateVocabularies: boolean;
   readonly session: SessionOptions;
+  /** Of a model that sees, where others use them, too; default: eyes of its own. */
+  readonly eyes?: Eyes | null;
 }
 
 interface Writer {
@@ -55,6 +58,7 @@ interface Writer {
 export class Sampler<P extends TokenPrompt> {
   readonly #prefill: SessionCache;
   readonly #step: SessionCache;
+  readonly #eyes: Eyes | null;
 
   constructor(
     readonly model: PolicyModel<P>,
@@ -67,6 +71,7 @@ export class Sampler<P extends TokenPrompt> {
     // Prompts are many rows, for which packing weights is little of the work: they share the weights that lie here.
     this.#prefill = new SessionCache('prefill', session, poolOf());
     this.#step = new SessionCache('decode', session, poolOf(frozenWeights(model)));
+    this.#eyes = options.eyes === undefined ? eyesOf(model, session) : options.eyes;
   }
 
   async sample(
@@ -80,9 +85,15 @@ export class Sampler<P extends TokenPrompt> {
     // Matrix products have other last bits where they have a single row.
     const rows = Math.max(prompts.length, Math.ceil(2 / answersPerPrompt));
     const widths = answerWidths(Math.max(...all.map(limitOf)));
-    const shape = { prompts: rows, answersPerPrompt, promptColumns: promptColumns(all) };
+    const promptShape: PromptShape = {
+      prompts: rows,
+      promptColumns: promptColumns(all),
+      ...(this.#eyes === null ? {} : { pictures: this.#eyes.shape(all) }),
+    };
+    const shape = { ...promptShape, answersPerPrompt };
     const packed = packPrompts(prompts, rows, shape.promptColumns);
-    const promptCaches = await this.#prefillPrompts(shape, packed, weights);
+    const seen = await this.#eyes?.feeds(prompts, promptShape);
+    const promptCaches = await this.#prefillPrompts(promptShape, { ...packed, ...seen }, weights);
     const caches = new AnswerCaches(rows * answersPerPrompt, config);
     const writers = prompts.flatMap((prompt, p) =>
       Array.from({ length: answersPerPrompt }, (_, g): Writer => ({
@@ -100,10 +111,12 @@ export class Sampler<P extends TokenPrompt> {
     const rowsOut = new RowOutputs(ids.length, config.vocab_size, how.logProbTemperature);
     const into = { ...caches.columns, ...rowsOut.arrays };
     const writing = ({ finished, ids, limit }: Writer): boolean => !finished && ids.length < limit;
+    const perPrompt = caches.batch / rows;
     let column = 0;
     for (const answerColumns of widths) {
       if (!writers.some(writing)) break;
       caches.grow(answerColumns);
+      const wide: BatchShape = { ...shape, answerColumns };
       const columns = shape.promptColumns + answerColumns;
       const answerPadding = new Float32Array(answerColumns).fill(PADDING).fill(0, 0, column);
       const window = hasWindow(config, columns) ? new Float32Array(columns) : null;
@@ -116,11 +129,14 @@ export class Sampler<P extends TokenPrompt> {
         answer_padding: answerPadding,
         inverse_temperature: rowsOut.inverseTemperature,
         ...(window === null ? {} : { window }),
+        ...this.#eyes?.stepFeeds(prompts, wide),
       };
       const decode = async (step: Session): Promise<void> => {
         for (; column < answerColumns && writers.some(writing); column++) {
           writers.forEach((writer, i) => (ids[i] = BigInt(writer.latest)));
-          positions.fill(BigInt(shape.promptColumns + column));
+          // A model with eyes has a row of angles for each column of each prompt.
+          if (this.#eyes === null) positions.fill(BigInt(shape.promptColumns + column));
+          else positions.forEach((_, i) => (positions[i] = BigInt(Math.floor(i / perPrompt) * answerColumns + column)));
           window?.fill(PADDING, 0, Math.max(0, shape.promptColumns + column + 1 - (config.sliding_window ?? columns)));
           await step.run(feeds, weights, into);
           caches.write(column);
@@ -130,7 +146,6 @@ export class Sampler<P extends TokenPrompt> {
           });
         }
       };
-      const wide: BatchShape = { ...shape, answerColumns };
       await this.#step.use(wide, (graph) => this.#stepGraph(graph, wide), decode);
     }
     return prompts.map((_, p) =>
@@ -143,7 +158,11 @@ export class Sampler<P extends TokenPrompt> {
   }
 
   async dispose(): Promise<void> {
-    await Promise.all([this.#prefill.dispose(), this.#step.dispose()]);
+    await Promise.all([
+      this.#prefill.dispose(),
+      this.#step.dispose(),
+      this.options.eyes === undefined ? this.#eyes?.dispose() : null,
+    ]);
   }
 
   #advance(writer: Writer, row: TokenRow, how: TokenSampling): void {
@@ -162,14 +181,15 @@ export class Sampler<P extends TokenPrompt> {
   }
 
   async #prefillPrompts(
-    shape: Omit<BatchShape, 'answerColumns'>,
-    packed: { prompt_ids: BigInt64Array; prompt_padding: Float32Array },
+    shape: PromptShape,
+    feeds: Readonly<Record<string, TensorData>>,
     weights: Weights,
   ): Promise<Record<string, Float32Array>> {
     const { prompts, promptColumns: columns } = shape;
     const build = (graph: Graph): Record<string, Value> => {
-      const ids = graph.input('prompt_ids', [prompts, columns], 'int64');
-      const caches = prefill(this.model.config, ids, graph.input('prompt_padding', [prompts, columns]));
+      const promptIds = graph.input('prompt_ids', [prompts, columns], 'int64');
+      const promptPadding = graph.input('prompt_padding', [prompts, columns]);
+      const caches = prefill(this.model.config, shape, { promptIds, promptPadding });
       return Object.fromEntries(
         caches.flatMap((cache, i) => [
           [`prompt_keys.${i}`, cache.keysTransposed],
@@ -178,9 +198,9 @@ export class Sampler<P extends TokenPrompt> {
       );
     };
     return this.#prefill.use(
-      [prompts, columns],
+      shape,
       build,
-      async (session) => (await session.run({ ...packed }, weights)) as Record<string, Float32Array>,
+      async (session) => (await session.run(feeds, weights)) as Record<string, Float32Array>,
     );
   }
 

@@ -8,7 +8,7 @@ import { readMetrics, type MetricsLine } from '../metrics.js';
 import type { RunPaths } from '../paths.js';
 import { readRecord } from '../record.js';
 import { recordedSettings } from '../recorded_config.js';
-import { showEstimate, showLoss, signedEstimate } from './numbers.js';
+import { showEstimate, showLoss, showSpeed, signedEstimate } from './numbers.js';
 import { readRun, type Estimate, type RunReport } from './read.js';
 import type { PairedDifference } from './results.js';
 
@@ -177,9 +177,7 @@ export function comparisonRows({ runs, paired }: Comparison): { readonly label: 
     row('training reward', ({ training_reward: reward }) => estimate(reward)),
     row('training loss', ({ training_loss: last, training_reward: reward }) => (reward === null ? loss(last) : null)),
     row('seconds an iteration', ({ seconds_per_iteration: { total } }) => total?.toFixed(2) ?? null),
-    row('tokens/s', ({ tokens_per_second: speed }) =>
-      speed === null ? null : Math.round(speed).toLocaleString('en-US'),
-    ),
+    row('speed', ({ speed }) => (speed === null ? null : showSpeed(speed))),
     row('hack alarms', ({ alarms }) => (alarms.length === 0 ? 'none' : alarms.map(({ name }) => name).join(', '))),
     row('unscored episodes', ({ unscored }) => String(Object.values(unscored).reduce((sum, count) => sum + count, 0))),
   ];

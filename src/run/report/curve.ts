@@ -31,17 +31,17 @@ export function curvePanels(lines: readonly MetricsLine[]): Panel[] {
   ];
   const reward = pick(lines, 'reward/mean');
   const loss = [...trend(pick(lines, 'policy/loss')), series('held-out', ORANGE, 'circles', 'validation/loss')];
-  // Where tokens are counted, the loss is that of one token.
-  const lossUnit = lines.some((line) => line.metrics['tokens/s'] !== undefined) ? ' (nats/token)' : '';
+  // Where tokens are counted, losses and divergences are those of one token.
+  const unit = lines.some((line) => line.metrics['tokens/s'] !== undefined) ? ' (nats/token)' : '';
   const panels: Panel[] =
     reward.length > 0
       ? [
           { label: 'reward', height: 320, series: [...trend(reward), ...heldOut] },
-          { label: 'KL (nats/token)', height: 110, series: [series('KL', PURPLE, 'line', 'policy/kl')] },
-          { label: 'entropy (nats/token)', height: 110, series: [series('entropy', BROWN, 'line', 'policy/entropy')] },
+          { label: `KL${unit}`, height: 110, series: [series('KL', PURPLE, 'line', 'policy/kl')] },
+          { label: `entropy${unit}`, height: 110, series: [series('entropy', BROWN, 'line', 'policy/entropy')] },
         ]
       : [
-          { label: `loss${lossUnit}`, height: 320, series: loss },
+          { label: `loss${unit}`, height: 320, series: loss },
           { label: 'reward', height: 150, series: heldOut },
         ];
   return panels

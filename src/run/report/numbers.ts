@@ -1,4 +1,5 @@
 /** Numbers as reports show them, on a terminal and on a page alike. */
+import type { Speed } from '../metrics.js';
 import type { Estimate } from './read.js';
 
 /** `4.020 ± 0.240`; the mean alone where its error is not known. */
@@ -14,6 +15,11 @@ export function signed(value: number, digits = 3): string {
 /** A difference with its error: `+0.700 ± 0.200`. */
 export function signedEstimate({ mean, stderr }: Estimate): string {
   return `${mean >= 0 ? '+' : ''}${showEstimate({ mean, stderr })}`;
+}
+
+/** `2,580 tokens/s` */
+export function showSpeed({ unit, value }: Speed): string {
+  return `${Math.round(value).toLocaleString('en-US')} ${unit}`;
 }
 
 /** Below this a loss has too few digits left of four behind the point. */

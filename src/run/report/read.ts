@@ -2,7 +2,7 @@
 import { existsSync } from 'node:fs';
 import { RunError } from '../../core/errors.js';
 import { average, standardError } from '../../core/statistics.js';
-import { readMetrics, type Metrics, type MetricsLine } from '../metrics.js';
+import { readMetrics, SPEEDS, type Metrics, type MetricsLine, type Speed } from '../metrics.js';
 import type { RunPaths } from '../paths.js';
 import { readRecord } from '../record.js';
 import { readState, type RunStateName } from '../state.js';
@@ -46,7 +46,8 @@ export interface RunReport {
   readonly answers: readonly ShownAnswer[];
   /** Means over all iterations, in seconds; null where nothing was recorded. */
   readonly seconds_per_iteration: Readonly<Record<TimePart, number | null>>;
-  readonly tokens_per_second: number | null;
+  /** Mean over all iterations; null where nothing was counted. */
+  readonly speed: Speed | null;
   /** Episodes that no judge scored, by reason, over the whole run. */
   readonly unscored: Readonly<Record<string, number>>;
   /** Hack alarms in the order in which they were raised. */
@@ -90,7 +91,7 @@ function summarise(paths: RunPaths, state: ReturnType<typeof readState>, lines: 
     answers: heldOutAnswers(paths),
     training_loss: trained.at(-1)?.metrics['policy/loss'] ?? null,
     seconds_per_iteration: secondsPerIteration(trained),
-    tokens_per_second: mean(trained, 'tokens/s'),
+    speed: meanSpeed(trained),
     unscored: sumByPrefix(lines, 'reward/unscored/'),
     alarms: readAlarms(trained),
     non_finite: lines.reduce((sum, line) => sum + (line.metrics['metrics/non_finite'] ?? 0), 0),
@@ -161,6 +162,14 @@ function mean(lines: readonly MetricsLine[], name: string): number | null {
     .map((line) => line.metrics[name])
     .filter((value) => value !== undefined && Number.isFinite(value));
   return values.length === 0 ? null : average(values);
+}
+
+function meanSpeed(lines: readonly MetricsLine[]): RunReport['speed'] {
+  for (const unit of SPEEDS) {
+    const value = mean(lines, unit);
+    if (value !== null) return { unit, value };
+  }
+  return null;
 }
 
 function sumByPrefix(lines: readonly MetricsLine[], prefix: string): Record<string, number> {

@@ -5,7 +5,7 @@ import { formatDuration } from '../progress.js';
 import type { AlarmSpan } from './alarms.js';
 import type { SaidAnswer } from './answers.js';
 import { heldOutRows } from './held_out_rows.js';
-import { showEstimate, showLoss } from './numbers.js';
+import { showEstimate, showLoss, showSpeed } from './numbers.js';
 import type { RunReport } from './read.js';
 
 /** The lines of the report, of at most `width` columns where they can be broken, without a final newline. */
@@ -56,8 +56,8 @@ function training(report: RunReport, width: number): string[] {
     const total = time.total < 100 ? `${time.total.toFixed(2)} s` : formatDuration(time.total);
     rows.push(['time', `${total} per iteration${split}`]);
   }
-  if (report.tokens_per_second !== null) {
-    rows.push(['speed', `${Math.round(report.tokens_per_second).toLocaleString('en-US')} tokens/s`]);
+  if (report.speed !== null) {
+    rows.push(['speed', showSpeed(report.speed)]);
   }
   const unscored = Object.entries(report.unscored).filter(([, count]) => count > 0);
   if (unscored.length > 0) rows.push(['unscored', unscored.map(([why, count]) => `${why} ${count}`).join(', ')]);

@@ -31,7 +31,7 @@ const PANELS: readonly { readonly title: string; readonly holds: (metric: string
     title: 'seconds of an iteration',
     holds: (metric) => /^time\/(total|rollout|judge|reference|update|other)$/.test(metric),
   },
-  { title: 'tokens a second', holds: (metric) => metric === 'tokens/s' },
+  { title: 'tokens or noisy steps a second', holds: (metric) => metric === 'tokens/s' || metric === 'steps/s' },
 ];
 /** Charts of what somebody searches for. */
 const MOST_FOUND = 24;

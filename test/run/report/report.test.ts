@@ -77,7 +77,7 @@ describe('a report', () => {
         greedy: { before: { mean: 5, stderr: 0.2 }, after: { mean: 6, stderr: 0.2 } },
       },
       seconds_per_iteration: { total: 1, rollout: 0.25, judge: 0.125, update: 0.5, other: 0.0625 },
-      tokens_per_second: 1010.5,
+      speed: { unit: 'tokens/s', value: 1010.5 },
       unscored: { timeout: 2 },
       non_finite: 1,
     });
@@ -123,7 +123,7 @@ describe('a report', () => {
     expect(readRun(paths).heldout).toMatchObject({ before: 3, after: 2, metric: 'validation/loss' });
     expect(formatReport(readRun(paths))).toMatch(/loss +3\.0000 +2\.0000 +-1\.0000/);
     const empty = makeRun('empty', () => ({}), 0);
-    expect(readRun(empty)).toMatchObject({ heldout: { before: null, after: null }, tokens_per_second: null });
+    expect(readRun(empty)).toMatchObject({ heldout: { before: null, after: null }, speed: null });
     expect(formatReport(readRun(empty))).toContain('finished, iteration 0 of 0');
     expect(() => readRun(new RunPaths(base, 'nobody'))).toThrow('there is no run here');
   });
@@ -170,7 +170,7 @@ describe('the learning curve', () => {
       ['loss', ['training']],
       ['reward', ['held-out, greedy']],
     ]);
-    expect(labels({ 'reward/mean': 2, 'policy/entropy': 1 })).toEqual([
+    expect(labels({ 'reward/mean': 2, 'policy/entropy': 1, 'tokens/s': 9 })).toEqual([
       ['reward', ['training']],
       ['entropy (nats/token)', ['entropy']],
     ]);

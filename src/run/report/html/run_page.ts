@@ -3,7 +3,7 @@ import { readMetrics, type MetricsLine } from '../../metrics.js';
 import type { RunPaths } from '../../paths.js';
 import { readRecord, type RunRecord } from '../../record.js';
 import { heldOutRows } from '../held_out_rows.js';
-import { showEstimate, showLoss, signed, signedLoss } from '../numbers.js';
+import { showEstimate, showLoss, showSpeed, signed, signedLoss } from '../numbers.js';
 import { readRun, type RunReport } from '../read.js';
 import { curveFigures, leadingFigure, type Group } from './figures.js';
 import { html, page, type Markup } from './markup.js';
@@ -67,7 +67,7 @@ function stateOf({ state, reason, iteration, num_iterations }: RunReport): strin
 }
 
 function facts(report: RunReport, record: RunRecord | null): Fact[] {
-  const { heldout, training_reward: reward, tokens_per_second: speed, seconds_per_iteration: time } = report;
+  const { heldout, training_reward: reward, speed, seconds_per_iteration: time } = report;
   const { before, after, metric } = heldout;
   const isLoss = metric === 'validation/loss';
   const shown = (value: number | null): string => (value === null ? '–' : isLoss ? showLoss(value) : value.toFixed(3));
@@ -96,7 +96,7 @@ function facts(report: RunReport, record: RunRecord | null): Fact[] {
     {
       name: 'Speed',
       value: time.total === null ? '–' : `${time.total.toFixed(2)} s an iteration`,
-      more: speed === null ? null : `${Math.round(speed).toLocaleString('en-US')} tokens/s`,
+      more: speed === null ? null : showSpeed(speed),
     },
     {
       name: 'Alarms',

@@ -1,0 +1,46 @@
+/**
+ * Pictures' places in a prompt. A conversation holds them as parts `{type: 'image'}` and `{type: 'video'}`, for each of which the model's chat
+ * template writes one placeholder token between its marks; a picture of n tokens has n of them in the ids that the model reads.
+ */
+import { DataError } from '../../core/errors.js';
+import { tokensOf, type PatchSizes, type Picture } from './picture.js';
+
+/** The tokens that stand for pictures, by the names of a config.json. */
+export interface PictureTokens {
+  readonly image_token_id: number;
+  readonly video_token_id: number;
+}
+
+/**
+ * Writes as many placeholders for each picture as it has tokens. `ids` hold one for each, in the order of `pictures`. Raises DataError, naming
+ * `where`, where ids and pictures do not go together.
+ */
+export function withPictures(
+  ids: readonly number[],
+  pictures: readonly Picture[],
+  tokens: PictureTokens,
+  sizes: PatchSizes,
+  where: string,
+): number[] {
+  const kindOf = (id: number): Picture['kind'] | null =>
+    id === tokens.image_token_id ? 'image' : id === tokens.video_token_id ? 'video' : null;
+  const asked = ids.map(kindOf).filter((kind) => kind !== null);
+  const given = pictures.map(({ kind }) => kind);
+  if (asked.join() !== given.join()) {
+    throw new DataError(
+      `the words of the prompt have places for ${counted(asked)}, and it comes with ${counted(given)}`,
+      {
+        where,
+        next: 'Give a conversation as many images and videos as its words have placeholders, in their order.',
+      },
+    );
+  }
+  let next = 0;
+  return ids.flatMap((id) =>
+    kindOf(id) === null ? [id] : Array<number>(tokensOf(pictures[next++].grid, sizes)).fill(id),
+  );
+}
+
+function counted(kinds: readonly Picture['kind'][]): string {
+  return kinds.length === 0 ? 'no pictures' : kinds.join(', ');
+}

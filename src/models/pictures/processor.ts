@@ -1,0 +1,201 @@
+/** From images and frames to what a model reads, by its `preprocessor_config.json`, as transformers' Qwen2-VL processors do. */
+import { existsSync } from 'node:fs';
+import { join } from 'node:path';
+import { z } from 'zod';
+import { CheckpointError, DataError } from '../../core/errors.js';
+import type { RgbImage } from '../../core/png.js';
+import { resizeCubic } from '../../core/resize.js';
+import { readJson } from '../files.js';
+import type { ColourScale, PatchSizes, Picture } from './picture.js';
+
+/** How many pixels a picture has at least and at most after it was resized; of a clip, each of its frames. */
+export interface PixelLimits {
+  readonly min_pixels: number;
+  readonly max_pixels: number;
+}
+
+export interface ProcessorSettings {
+  readonly sizes: PatchSizes;
+  readonly colours: ColourScale;
+  readonly image: PixelLimits;
+  readonly video: PixelLimits;
+}
+
+export const PROCESSOR_FILE = 'preprocessor_config.json';
+export const VIDEO_PROCESSOR_FILE = 'video_preprocessor_config.json';
+
+/** No picture may be longer than so many times its other side. */
+const LONGEST = 200;
+
+/** The mean and deviation of the colours that CLIP was trained on. */
+const clipColours: ColourScale = {
+  mean: [0.48145466, 0.4578275, 0.40821073],
+  std: [0.26862954, 0.26130258, 0.27577711],
+};
+
+const usual = {
+  sizes: { patch_size: 14, temporal_patch_size: 2, spatial_merge_size: 2 },
+  image: { min_pixels: 56 * 56, max_pixels: 28 * 28 * 1280 },
+  video: { min_pixels: 128 * 28 * 28, max_pixels: 28 * 28 * 768 },
+} as const;
+
+export class PictureProcessor {
+  constructor(readonly settings: ProcessorSettings) {}
+
+  /** An image. Raises DataError, naming `where`, for one that is more than 200 times as long as it is wide. */
+  image(image: RgbImage, where: string): Picture {
+    const { sizes, colours, image: limits } = this.settings;
+    const frames = resized([image], sizes, limits, where);
+    return { kind: 'image', frames, grid: gridOf(frames, 1, sizes), secondsPerStep: 0, colours };
+  }
+
+  /**
+   * A clip of frames that are `secondsPerFrame` apart; the last is repeated where the model's patches reach beyond it. Raises DataError, naming `where`,
+   * for a clip without frames, frames of several sizes, and as `image`.
+   */
+  video(frames: readonly RgbImage[], secondsPerFrame: number, where: string): Picture {
+    const { sizes, colours, video: limits } = this.settings;
+    const depth = sizes.temporal_patch_size;
+    const [first, ...others] = frames;
+    if (first === undefined) throw new DataError('the video has no frames', { where });
+    const odd = others.find(({ width, height }) => width !== first.width || height !== first.height);
+    if (odd !== undefined) {
+      throw new DataError(
+        `frames of ${first.width}x${first.height} and of ${odd.width}x${odd.height} pixels in one video; allowed: one size`,
+        { where },
+      );
+    }
+    const whole = resized(frames, sizes, limits, where);
+    const steps = Math.ceil(whole.length / depth);
+    while (whole.length < steps * depth) whole.push(whole.at(-1) ?? first);
+    return {
+      kind: 'video',
+      frames: whole,
+      grid: gridOf(whole, steps, sizes),
+      secondsPerStep: depth * secondsPerFrame,
+      colours,
+    };
+  }
+}
+
+function gridOf([{ width, height }]: readonly RgbImage[], steps: number, { patch_size }: PatchSizes): Picture['grid'] {
+  return { steps, rows: height / patch_size, columns: width / patch_size };
+}
+
+function resized(frames: readonly RgbImage[], sizes: PatchSizes, limits: PixelLimits, where: string): RgbImage[] {
+  const { width, height } = frames[0];
+  const factor = sizes.patch_size * sizes.spatial_merge_size;
+  const long = Math.max(width, height) / Math.min(width, height);
+  if (long > LONGEST) {
+    throw new DataError(`found a picture of ${width}x${height} pixels; allowed: sides of at most 1 to ${LONGEST}`, {
+      where,
+    });
+  }
+  const size = smartSize(height, width, factor, limits);
+  return frames.map((frame) => resizeCubic(frame, size.width, size.height));
+}
+
+/**
+ * The size nearest to a picture's whose sides are multiples of `factor` and whose pixels lie within the limits, its shape kept as far as that
+ * allows (transformers' `smart_resize`).
+ */
+export function smartSize(
+  height: number,
+  width: number,
+  factor: number,
+  { min_pixels, max_pixels }: PixelLimits,
+): { readonly width: number; readonly height: number } {
+  const rounded = { height: halfToEven(height / factor) * factor, width: halfToEven(width / factor) * factor };
+  const pixels = rounded.height * rounded.width;
+  if (pixels > max_pixels) {
+    const by = Math.sqrt((height * width) / max_pixels);
+    const fit = (side: number): number => Math.max(factor, Math.floor(side / by / factor) * factor);
+    return { height: fit(height), width: fit(width) };
+  }
+  if (pixels < min_pixels) {
+    const by = Math.sqrt(min_pixels / (height * width));
+    const fill = (side: number): number => Math.ceil((side * by) / factor) * factor;
+    return { height: fill(height), width: fill(width) };
+  }
+  return rounded;
+}
+
+function halfToEven(x: number): number {
+  const below = Math.floor(x);
+  return x - below === 0.5 ? below + (below % 2) : Math.round(x);
+}
+
+const size = z.int().positive();
+const three = z.tuple([z.number(), z.number(), z.number()]);
+const file = z.looseObject({
+  min_pixels: size.nullish(),
+  max_pixels: size.nullish(),
+  size: z.looseObject({ shortest_edge: size.nullish(), longest_edge: size.nullish() }).nullish(),
+  patch_size: size.nullish(),
+  temporal_patch_size: size.nullish(),
+  merge_size: size.nullish(),
+  image_mean: three.nullish(),
+  image_std: three.nullish(),
+});
+
+/**
+ * The processor of a model's folder. `limits` stand in place of the files' own. Raises CheckpointError for a folder without a
+ * preprocessor_config.json, or one that cannot be read.
+ */
+export function openPictureProcessor(
+  folder: string,
+  limits: { readonly image?: PixelLimits | null; readonly video?: PixelLimits | null } = {},
+): PictureProcessor {
+  const image = readSettings(join(folder, PROCESSOR_FILE));
+  const videoFile = join(folder, VIDEO_PROCESSOR_FILE);
+  const video = existsSync(videoFile) ? readSettings(videoFile) : image;
+  return new PictureProcessor({
+    sizes: {
+      patch_size: image.patch_size ?? usual.sizes.patch_size,
+      temporal_patch_size: image.temporal_patch_size ?? usual.sizes.temporal_patch_size,
+      spatial_merge_size: image.merge_size ?? usual.sizes.spatial_merge_size,
+    },
+    colours: { mean: image.image_mean ?? clipColours.mean, std: image.image_std ?? clipColours.std },
+    image: limits.image ?? limitsOf(image, usual.image),
+    video: limits.video ?? limitsOf(video, usual.video),
+  });
+}
+
+/** The processor of a model from random weights: colours from -1 to 1, as they are. */
+export function plainProcessor(sizes: PatchSizes, image: PixelLimits, video = image): PictureProcessor {
+  const half = [0.5, 0.5, 0.5] as const;
+  const { patch_size, temporal_patch_size, spatial_merge_size } = sizes;
+  const own = { patch_size, temporal_patch_size, spatial_merge_size };
+  return new PictureProcessor({ sizes: own, colours: { mean: half, std: half }, image, video });
+}
+
+/** The files of a model's folder that say the same, by their names. */
+export function processorFilesOf({ sizes, colours, image, video }: ProcessorSettings): Record<string, string> {
+  const shared = {
+    processor_class: 'Qwen2_5_VLProcessor',
+    patch_size: sizes.patch_size,
+    temporal_patch_size: sizes.temporal_patch_size,
+    merge_size: sizes.spatial_merge_size,
+    image_mean: colours.mean,
+    image_std: colours.std,
+  };
+  const text = (json: object): string => `${JSON.stringify(json, null, 2)}\n`;
+  return {
+    [PROCESSOR_FILE]: text({ image_processor_type: 'Qwen2VLImageProcessor', ...image, ...shared }),
+    [VIDEO_PROCESSOR_FILE]: text({ video_processor_type: 'Qwen2VLVideoProcessor', ...video, ...shared }),
+  };
+}
+
+function readSettings(path: string): z.output<typeof file> {
+  const parsed = file.safeParse(readJson(path));
+  if (parsed.success) return parsed.data;
+  const [issue] = parsed.error.issues;
+  throw new CheckpointError(`${issue.path.join('.')}: ${issue.message}`, { where: path });
+}
+
+function limitsOf({ min_pixels, max_pixels, size }: z.output<typeof file>, otherwise: PixelLimits): PixelLimits {
+  return {
+    min_pixels: min_pixels ?? size?.shortest_edge ?? otherwise.min_pixels,
+    max_pixels: max_pixels ?? size?.longest_edge ?? otherwise.max_pixels,
+  };
+}

@@ -1,0 +1,156 @@
+/**
+ * The vision encoders of Qwen2-VL (Wang et al., 2024) and Qwen2.5-VL (Bai et al., 2025), and their connector, over frames that lie as layout.ts
+ * says: F frames of W windows of U slots, in rows [F * W * U, width].
+ */
+import { add, erf, gemm, mul, reshape, rotary, sigmoid, slice, transpose } from '../../graph/build.js';
+import type { Graph, Value } from '../../graph/ir.js';
+import { patchWidth } from '../../models/pictures/picture.js';
+import { attendAll } from '../decoder/attention.js';
+import type { BlockWrapper } from '../block.js';
+import { layerNorm, linear, rmsNorm, swiglu } from '../layers.js';
+import type { Adapter } from '../lora.js';
+import { layersOf, MERGER, VISUAL, type VisionConfig } from './config.js';
+import type { FrameShape } from './layout.js';
+
+/** Of all its norms. */
+const EPS = 1e-6;
+
+/** What the encoder reads. */
+export interface EncoderInputs {
+  /** [F * W * U, values of a patch]; what lies in open slots has no effect on others. */
+  readonly pixels: Value;
+  /** Cosines and sines of the patches' angles [F * W * U, depth of a head / 2]. */
+  readonly cos: Value;
+  readonly sin: Value;
+  /** [F, W * U]: 0 on patches, a large negative number on open slots. */
+  readonly padding: Value;
+}
+
+export function encoderInputs(
+  graph: Graph,
+  config: VisionConfig,
+  { frames, windows, slots }: FrameShape,
+): EncoderInputs {
+  const rows = frames * windows * slots;
+  const half = config.width / config.num_heads / 2;
+  return {
+    pixels: graph.input('pixels', [rows, patchWidth(config)]),
+    cos: graph.input('patch_cos', [rows, half]),
+    sin: graph.input('patch_sin', [rows, half]),
+    padding: graph.input('patch_padding', [frames, windows * slots]),
+  };
+}
+
+/** Those who see each other: a batch of frames, or of windows. */
+interface Scope {
+  readonly batch: number;
+  readonly length: number;
+  /** [batch, 1, 1, length] */
+  readonly mask: Value;
+  /** int64 [batch, length]: the row of each. */
+  readonly rows: Value;
+}
+
+function norm(x: Value, name: string, { family }: VisionConfig): Value {
+  return layersOf[family].norm === 'rms' ? rmsNorm(x, name, EPS) : layerNorm(x, name, EPS);
+}
+
+/** Patches to rows [F * W * U, width], before the connector. */
+export function encode(
+  config: VisionConfig,
+  inputs: EncoderInputs,
+  { frames, windows, slots }: FrameShape,
+  adapter?: Adapter,
+  wrap: BlockWrapper = (_name, x, build) => build(x),
+): Value {
+  const { graph } = inputs.pixels;
+  const { width, temporal_patch_size: depth, patch_size: side } = config;
+  const kernels = graph.parameter(`${VISUAL}patch_embed.proj.weight`, [width, 3, depth, side, side]);
+  const scopeOf = (batch: number, length: number): Scope => ({
+    batch,
+    length,
+    mask: reshape(inputs.padding, [batch, 1, 1, length]),
+    rows: graph.constant(
+      BigInt64Array.from({ length: batch * length }, (_, i) => BigInt(i)),
+      [batch, length],
+    ),
+  });
+  const whole = scopeOf(frames, windows * slots);
+  const windowed = config.windows === null ? whole : scopeOf(frames * windows, slots);
+  const full = new Set(config.windows?.fullatt_block_indexes);
+  // The kernels do not overlap: the convolution is one product.
+  let rows = gemm(inputs.pixels, reshape(kernels, [width, patchWidth(config)]), { transB: true });
+  for (let i = 0; i < config.depth; i++) {
+    const scope = full.has(i) ? whole : windowed;
+    rows = wrap(`visual.blocks.${i}`, rows, (x) => block(config, i, x, inputs, scope, adapter));
+  }
+  return rows;
+}
+
+function block(
+  config: VisionConfig,
+  index: number,
+  x: Value,
+  inputs: EncoderInputs,
+  scope: Scope,
+  adapter: Adapter | undefined,
+): Value {
+  const name = `${VISUAL}blocks.${index}`;
+  return x.graph.scope(`visual.${index}`, () => {
+    const mixed = attention(config, `${name}.attn`, norm(x, `${name}.norm1`, config), inputs, scope, adapter);
+    const attended = add(x, mixed);
+    return add(attended, feedForward(config, `${name}.mlp`, norm(attended, `${name}.norm2`, config), adapter));
+  });
+}
+
+function attention(
+  { width, num_heads }: VisionConfig,
+  name: string,
+  x: Value,
+  { cos, sin }: EncoderInputs,
+  { batch, length, mask, rows }: Scope,
+  adapter: Adapter | undefined,
+): Value {
+  const depth = width / num_heads;
+  const all = linear(x, `${name}.qkv`, 3 * width, true, adapter);
+  const heads = (part: number): Value =>
+    transpose(
+      reshape(slice(all, 1, part * width, (part + 1) * width), [batch, length, num_heads, depth]),
+      [0, 2, 1, 3],
+    );
+  const turned = (part: number): Value => rotary(heads(part), cos, sin, rows);
+  const queries = mul(turned(0), x.graph.scalar(1 / Math.sqrt(depth)));
+  const mixed = attendAll(queries, { keys: turned(1), values: heads(2), mask });
+  const joined = reshape(transpose(mixed, [0, 2, 1, 3]), [batch * length, width]);
+  return linear(joined, `${name}.proj`, width, true, adapter);
+}
+
+function feedForward(config: VisionConfig, name: string, x: Value, adapter: Adapter | undefined): Value {
+  const { width, inner } = config;
+  if (layersOf[config.family].feedForward === 'swiglu') {
+    const [gate, up] = ['gate_proj', 'up_proj'].map((layer) => linear(x, `${name}.${layer}`, inner, true, adapter));
+    return linear(swiglu(gate, up), `${name}.down_proj`, width, true, adapter);
+  }
+  const hidden = linear(x, `${name}.fc1`, inner, true, adapter);
+  // Quick GELU (Hendrycks and Gimpel, 2016): x s(1.702 x), s the logistic function.
+  const active = mul(hidden, sigmoid(mul(hidden, x.graph.scalar(1.702))));
+  return linear(active, `${name}.fc2`, width, true, adapter);
+}
+
+/** The connector: squares of rows [N, width], one after another, to tokens [N / merge^2, out_width]. */
+export function merge(config: VisionConfig, rows: Value, adapter?: Adapter): Value {
+  const { width, spatial_merge_size, out_width } = config;
+  const square = spatial_merge_size ** 2 * width;
+  return rows.graph.scope('visual.merger', () => {
+    const normalised = reshape(norm(rows, `${MERGER}ln_q`, config), [rows.size / square, square]);
+    const hidden = linear(normalised, `${MERGER}mlp.0`, square, true, adapter);
+    return linear(geluExact(hidden), `${MERGER}mlp.2`, out_width, true, adapter);
+  });
+}
+
+/** x Phi(x), Phi the normal distribution (Hendrycks and Gimpel, 2016). */
+function geluExact(x: Value): Value {
+  const { graph } = x;
+  const share = add(erf(mul(x, graph.scalar(Math.SQRT1_2))), graph.scalar(1));
+  return mul(mul(x, graph.scalar(0.5)), share);
+}

@@ -1,0 +1,87 @@
+/**
+ * Where patches lie in the encoder's arrays. Patches see each other within one time step, in most blocks of Qwen2.5-VL within a window of it. So
+ * a batch is [frames, windows, slots]: each time step of each picture is a frame of as many windows, each window has as many slots, and what
+ * a smaller picture leaves open is masked. The squares that become one token lie together within a window.
+ */
+import { patchPlace, type PatchGrid, type Picture } from '../../models/pictures/picture.js';
+import type { VisionConfig } from './config.js';
+
+/** Sizes of a batch of frames. */
+export interface FrameShape {
+  readonly frames: number;
+  readonly windows: number;
+  readonly slots: number;
+}
+
+/** The squares (tokens) of one time step, window after window; squares are counted row after row. */
+export function windowsOf(
+  { rows, columns }: PatchGrid,
+  {
+    windows,
+    patch_size,
+    spatial_merge_size: merge,
+  }: Pick<VisionConfig, 'windows' | 'patch_size' | 'spatial_merge_size'>,
+): number[][] {
+  const [height, width] = [rows / merge, columns / merge];
+  const all = Array.from({ length: height * width }, (_, square) => square);
+  if (windows === null) return [all];
+  const side = Math.floor(windows.window_size / merge / patch_size);
+  const perRow = Math.ceil(width / side);
+  const out = Array.from({ length: perRow * Math.ceil(height / side) }, (): number[] => []);
+  for (const square of all) {
+    const [row, column] = [Math.floor(square / width), square % width];
+    out[Math.floor(row / side) * perRow + Math.floor(column / side)].push(square);
+  }
+  return out;
+}
+
+/** The least shape in which each of several lists of pictures has the same number of frames. */
+export function frameShape(lists: readonly (readonly Picture[])[], config: VisionConfig): FrameShape {
+  const all = lists.flat().map(({ grid }) => windowsOf(grid, config));
+  const squares = Math.max(1, ...all.flat().map((window) => window.length));
+  return {
+    frames: Math.max(1, ...lists.map((pictures) => pictures.reduce((sum, { grid }) => sum + grid.steps, 0))),
+    windows: Math.max(1, ...all.map((windows) => windows.length)),
+    slots: squares * config.spatial_merge_size ** 2,
+  };
+}
+
+/** The row of each patch of a picture, in Hugging Face's order, where its first time step is frame `first`. */
+export function patchRows(
+  { grid }: Picture,
+  config: VisionConfig,
+  { windows, slots }: FrameShape,
+  first: number,
+): Int32Array {
+  const perSquare = config.spatial_merge_size ** 2;
+  const perStep = grid.rows * grid.columns;
+  const out = new Int32Array(grid.steps * perStep);
+  const places = windowsOf(grid, config);
+  for (let step = 0; step < grid.steps; step++) {
+    places.forEach((squares, window) =>
+      squares.forEach((square, place) => {
+        const row = ((first + step) * windows + window) * slots + place * perSquare;
+        for (let i = 0; i < perSquare; i++) out[step * perStep + square * perSquare + i] = row + i;
+      }),
+    );
+  }
+  return out;
+}
+
+/** The base of the encoder's rotation. */
+const THETA = 10_000;
+
+/**
+ * Angles [depth of a head / 2] of a patch: the first half turns with its row, the second with its column; with d the number of either's
+ * elements in a head, frequency i is THETA^(-2i/d).
+ */
+export function patchAngles(
+  patch: number,
+  grid: PatchGrid,
+  { width, num_heads, spatial_merge_size: merge }: VisionConfig,
+): number[] {
+  const { row, column } = patchPlace(patch, grid, merge);
+  const axis = width / num_heads / 2;
+  const frequencies = Array.from({ length: axis / 2 }, (_, i) => THETA ** (-(2 * i) / axis));
+  return [row, column].flatMap((place) => frequencies.map((frequency) => place * frequency));
+}

@@ -1,0 +1,88 @@
+/**
+ * What a model makes of prompts with their answers: the states that its head reads, of exactly the tokens that were sampled. One forward pass over
+ * them gives these; nothing is sampled or written anew.
+ */
+import { DataError, must } from '../../core/errors.js';
+import type { SessionOptions } from '../../engines/onnx/session.js';
+import type { Graph } from '../../graph/ir.js';
+import type { Weights } from '../../models/files.js';
+import { hiddenStates, sequenceInputs, type BatchShape } from '../../nets/decoder/decoder.js';
+import { SessionCache } from '../session_cache.js';
+import { packPrompts, promptColumns, roundUp, type TokenPrompt } from './batch.js';
+import { eyesOf, type Eyes } from './eyes.js';
+import type { PolicyModel } from './model.js';
+
+/** What is to be read. */
+export interface ToRead {
+  readonly prompt: TokenPrompt;
+  /** All tokens of the answer, its end included; null reads the prompt alone. */
+  readonly answer: Int32Array | null;
+  /** The prompt's tokens whose states are wanted: from this one on, so that a system message can be left out; it is read all the same. */
+  readonly from: number;
+  /** Up to this one; absent: to its end, and the answer's. Only a prompt alone may be cut so. */
+  readonly to?: number;
+}
+
+/** States [tokens, width] of the wanted tokens, in their order. */
+export interface HiddenStates {
+  readonly width: number;
+  readonly states: Float32Array;
+  /** The tokens that they are of. */
+  readonly ids: Int32Array;
+}
+
+/** Reads with one model; sessions are kept between calls. Widths follow from all that is read together, and what is padded has no effect on others. */
+export class Reader {
+  readonly #sessions: SessionCache;
+  readonly #eyes: Eyes | null;
+
+  constructor(
+    readonly model: PolicyModel,
+    readonly options: { readonly session: SessionOptions; readonly eyes?: Eyes | null },
+  ) {
+    this.#sessions = new SessionCache('hidden states', options.session);
+    this.#eyes = options.eyes === undefined ? eyesOf(model, options.session) : options.eyes;
+  }
+
+  /** Under `weights`, which may be another model's of the same architecture. `among`: all of which these are some, which decides widths. */
+  async read(items: readonly ToRead[], weights: Weights, among: readonly ToRead[] = items): Promise<HiddenStates[]> {
+    const prompts = among.map(({ prompt }) => prompt);
+    const shape: BatchShape = {
+      prompts: 1,
+      answersPerPrompt: 1,
+      promptColumns: promptColumns(prompts),
+      answerColumns: roundUp(1 + Math.max(...among.map(({ answer }) => answer?.length ?? 0))),
+      ...(this.#eyes === null ? {} : { pictures: this.#eyes.shape(prompts) }),
+    };
+    const out: HiddenStates[] = [];
+    for (const item of items) out.push(await this.#readOne(item, shape, weights));
+    return out;
+  }
+
+  async dispose(): Promise<void> {
+    await Promise.all([this.#sessions.dispose(), this.options.eyes === undefined ? this.#eyes?.dispose() : null]);
+  }
+
+  async #readOne({ prompt, answer, from, to }: ToRead, shape: BatchShape, weights: Weights): Promise<HiddenStates> {
+    const { hidden_size: width } = this.model.config;
+    const all = Int32Array.from([...prompt.ids, ...(answer ?? [])]);
+    const end = to ?? all.length;
+    if (from < 0 || from >= end || (to !== undefined && (answer !== null || to > prompt.ids.length))) {
+      throw new DataError(`found tokens ${from} to ${end} of a prompt of ${prompt.ids.length}; allowed: some of them`);
+    }
+    const answerIds = new BigInt64Array(shape.answerColumns);
+    const last = prompt.ids.length - 1;
+    all.subarray(last).forEach((id, column) => (answerIds[column] = BigInt(id)));
+    const feeds = {
+      ...packPrompts([prompt], 1, shape.promptColumns),
+      answer_ids: answerIds,
+      ...(await this.#eyes?.feeds([prompt], shape)),
+    };
+    const build = (graph: Graph) => ({ states: hiddenStates(this.model.config, shape, sequenceInputs(graph, shape)) });
+    const run = await this.#sessions.use(shape, build, (session) => session.run(feeds, weights));
+    const rows = must(run['states'], 'states') as Float32Array;
+    // The prompt's columns end before its last token, with which the answer's begin.
+    const first = shape.promptColumns - last + from;
+    return { width, states: rows.slice(first * width, (first + end - from) * width), ids: all.slice(from, end) };
+  }
+}

@@ -1,0 +1,76 @@
+/** Opens what recipes share whose policy sees: what cuts its pictures, and the model that training starts from. */
+import { existsSync } from 'node:fs';
+import { join } from 'node:path';
+import { DataError, must } from '../core/errors.js';
+import {
+  openPictureProcessor,
+  plainProcessor,
+  PROCESSOR_FILE,
+  type PictureProcessor,
+} from '../models/pictures/processor.js';
+import { modelFolder, type RunResolver } from '../models/reference.js';
+import type { Tokenizer } from '../models/tokenizer/tokenizer.js';
+import { rootOf } from '../policies/adapter_files.js';
+import { describeModel } from '../policies/tokens/adapter.js';
+import type { TokenPrompt } from '../policies/tokens/batch.js';
+import type { TokenFormat } from '../policies/tokens/format.js';
+import { initSeeingPolicy, loadPolicy, type FreshEyes } from '../policies/tokens/load.js';
+import type { PolicyModel } from '../policies/tokens/model.js';
+import type { SeeingSettings } from './token_policy.js';
+
+/** Tokens around and for pictures, by the names of a config.json, as Qwen's tokenizers write them. */
+const pictureWords = {
+  vision_start_token_id: '<|vision_start|>',
+  vision_end_token_id: '<|vision_end|>',
+  image_token_id: '<|image_pad|>',
+  video_token_id: '<|video_pad|>',
+} as const;
+
+/** What turns pictures into what a policy's model reads, and the tokens that stand for them. */
+export interface Seeing {
+  readonly processor: PictureProcessor;
+  readonly tokens: FreshEyes['tokens'];
+}
+
+/** Raises CheckpointError for a model that does not see, DataError for a tokenizer without the tokens of pictures. */
+export function openSeeing(
+  { model, init, pixels }: Pick<SeeingSettings, 'model' | 'init' | 'pixels'>,
+  tokenizer: Pick<Tokenizer, 'id'>,
+  resolveRun: RunResolver,
+): Seeing {
+  if (model !== null) {
+    const folder = modelFolder(model, resolveRun);
+    const { vision } = describeModel(folder, 'words and pictures');
+    return { processor: openPictureProcessor(rootWithProcessor(folder), pixels), tokens: must(vision, 'eyes') };
+  }
+  if (init === null) throw new DataError('policy.model and policy.init are both null');
+  const { vision_start_token_id, vision_end_token_id, image_token_id, video_token_id } = pictureWords;
+  const tokens = {
+    vision_start_token_id: tokenizer.id(vision_start_token_id),
+    vision_end_token_id: tokenizer.id(vision_end_token_id),
+    image_token_id: tokenizer.id(image_token_id),
+    video_token_id: tokenizer.id(video_token_id),
+  };
+  return { processor: plainProcessor(init.vision, pixels.image, pixels.video), tokens };
+}
+
+/** An adapter's folder has the files of its model; one that PEFT wrote leaves them with the base. */
+function rootWithProcessor(folder: string): string {
+  return existsSync(join(folder, PROCESSOR_FILE)) ? folder : rootOf(folder);
+}
+
+/** The model that a policy which sees starts from. Raises as `loadPolicy` and `initSeeingPolicy`. */
+export function startingSeeingModel<P extends TokenPrompt>(
+  { policy, seed }: { readonly policy: SeeingSettings; readonly seed: number },
+  format: TokenFormat<P>,
+  { processor, tokens }: Seeing,
+  resolveRun: RunResolver,
+): PolicyModel<P> {
+  const { model, init, lora, train: parts } = policy;
+  if (model !== null) {
+    return loadPolicy(modelFolder(model, resolveRun), format, lora === null ? null : { lora, seed }, parts);
+  }
+  if (init === null) throw new DataError('policy.model and policy.init are both null');
+  const { vision, ...decoder } = init;
+  return initSeeingPolicy(decoder, format, seed, { init: vision, parts, tokens, processor: processor.settings });
+}

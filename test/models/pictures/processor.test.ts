@@ -1,0 +1,113 @@
+import { readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { withPictures } from '../../../src/models/pictures/placeholders.js';
+import {
+  openPictureProcessor,
+  plainProcessor,
+  processorFilesOf,
+  PROCESSOR_FILE,
+  smartSize,
+  VIDEO_PROCESSOR_FILE,
+} from '../../../src/models/pictures/processor.js';
+import { testFolders } from '../../support/folder.js';
+
+interface Smart {
+  readonly height: number;
+  readonly width: number;
+  readonly factor: number;
+  readonly min_pixels: number;
+  readonly max_pixels: number;
+  readonly expected: readonly [number, number];
+}
+
+const { smart } = JSON.parse(readFileSync(new URL('./fixtures/resized.json', import.meta.url), 'utf8')) as {
+  readonly smart: readonly Smart[];
+};
+
+const sizes = { patch_size: 4, temporal_patch_size: 2, spatial_merge_size: 2 };
+const folder = testFolders('processor');
+const limits = { min_pixels: 64, max_pixels: 4096 };
+const grey = (width: number, height: number, byte = 128) => ({
+  width,
+  height,
+  data: new Uint8Array(width * height * 3).fill(byte),
+});
+
+describe('the size of a picture', () => {
+  it.each(smart)(
+    'is that of transformers: $height x $width by $factor',
+    ({ height, width, factor, expected, ...limits }) => {
+      const found = smartSize(height, width, factor, limits);
+      expect([found.height, found.width]).toEqual(expected);
+    },
+  );
+});
+
+describe('a processor', () => {
+  const processor = plainProcessor(sizes, limits);
+
+  it('repeats the last frame of a clip that ends within a patch', () => {
+    const clip = processor.video([grey(16, 8, 1), grey(16, 8, 2), grey(16, 8, 3)], 0.5, 'here');
+    expect(clip.grid).toEqual({ steps: 2, rows: 2, columns: 4 });
+    expect(clip.frames.map(({ data }) => data[0])).toEqual([1, 2, 3, 3]);
+    expect(clip.secondsPerStep).toBe(1);
+  });
+
+  it.each([
+    ['without frames', () => processor.video([], 1, 'clip.mp4'), 'the video has no frames'],
+    [
+      'of frames of two sizes',
+      () => processor.video([grey(8, 8), grey(8, 16)], 1, 'clip.mp4'),
+      'frames of 8x8 and of 8x16 pixels in one video; allowed: one size',
+    ],
+    [
+      'that is a thread',
+      () => processor.image(grey(201, 1), 'clip.mp4'),
+      'found a picture of 201x1 pixels; allowed: sides of at most 1 to 200',
+    ],
+  ])('refuses a picture %s', (_, make, message) => {
+    expect(make).toThrow(
+      expect.objectContaining({
+        code: 'data',
+        where: 'clip.mp4',
+        message: expect.stringContaining(message) as string,
+      }) as Error,
+    );
+  });
+
+  it('is read from its file, as old files and as newer ones say it', () => {
+    const path = folder();
+    for (const [name, text] of Object.entries(processorFilesOf(processor.settings))) {
+      writeFileSync(join(path, name), text);
+    }
+    expect(openPictureProcessor(path).settings).toEqual(processor.settings);
+    writeFileSync(join(path, PROCESSOR_FILE), JSON.stringify({ size: { shortest_edge: 100, longest_edge: 200 } }));
+    writeFileSync(join(path, VIDEO_PROCESSOR_FILE), JSON.stringify({ max_pixels: 300 }));
+    const { settings } = openPictureProcessor(path, { video: { min_pixels: 1, max_pixels: 2 } });
+    expect(settings.image).toEqual({ min_pixels: 100, max_pixels: 200 });
+    expect(settings.video).toEqual({ min_pixels: 1, max_pixels: 2 });
+    expect(settings.sizes.patch_size).toBe(14);
+    expect(openPictureProcessor(path).settings.video).toEqual({ min_pixels: 128 * 784, max_pixels: 300 });
+  });
+});
+
+describe('placeholders', () => {
+  const tokens = { image_token_id: 7, video_token_id: 8 };
+  const processor = plainProcessor(sizes, limits);
+  const image = processor.image(grey(16, 8), 'here');
+  const clip = processor.video([grey(8, 8), grey(8, 8), grey(8, 8), grey(8, 8)], 1, 'here');
+
+  it('stand for each token of their pictures', () => {
+    expect(withPictures([1, 7, 2, 8, 3], [image, clip], tokens, sizes, 'here')).toEqual([1, 7, 7, 2, 8, 8, 3]);
+    expect(withPictures([1, 2], [], tokens, sizes, 'here')).toEqual([1, 2]);
+  });
+
+  it.each([
+    [[1, 7, 7], [image], 'the words of the prompt have places for image, image, and it comes with image'],
+    [[1, 8], [image], 'the words of the prompt have places for video, and it comes with image'],
+    [[1], [clip], 'the words of the prompt have places for no pictures, and it comes with video'],
+  ])('that do not go with the pictures are refused: %j', (ids, pictures, message) => {
+    expect(() => withPictures(ids, pictures, tokens, sizes, 'row 3')).toThrow(message);
+  });
+});

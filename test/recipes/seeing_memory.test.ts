@@ -1,0 +1,79 @@
+import { describe, expect, it } from 'vitest';
+import {
+  decoderParameters,
+  seeingAdapterParameters,
+  seeingParameters,
+  visionActivations,
+} from '../../src/recipes/memory.js';
+import { openDecoder } from '../../src/nets/decoder/files.js';
+import { partOf, type TrainedParts } from '../../src/nets/vision/config.js';
+import { withAdapter, decoderAdapter } from '../../src/nets/decoder/config.js';
+import { families, folderOf } from '../nets/vision/fixture.js';
+
+const GB = 1e9;
+const parts = ['mm_vision', 'mm_mlp', 'mm_llm'] as const;
+
+/** Qwen2.5-VL-7B, by its config.json. */
+const shape = {
+  hidden_size: 3584,
+  intermediate_size: 18_944,
+  num_hidden_layers: 28,
+  num_attention_heads: 28,
+  num_key_value_heads: 4,
+  head_dim: 128,
+  tie_word_embeddings: false,
+  vocab_size: 152_064,
+};
+const vision = {
+  depth: 32,
+  width: 1280,
+  inner: 3420,
+  num_heads: 16,
+  patch_size: 14,
+  temporal_patch_size: 2,
+  spatial_merge_size: 2,
+};
+
+describe('the size of a model that sees', () => {
+  it.each(families)('is counted part by part, but for biases and norms: %s', (family) => {
+    const { config, weights } = openDecoder(folderOf(family), 'words and pictures');
+    const counted = (of: keyof TrainedParts): number =>
+      [...weights]
+        .filter(([name, tensor]) => partOf(name) === of && tensor.shape.length > 1)
+        .reduce((sum, [, { data }]) => sum + data.length, 0);
+    const found = seeingParameters(config, config.vision!);
+    // Qwen2-VL has two matrices in a feed-forward layer, where three are reckoned with.
+    const extra = family === 'qwen2_vl' ? config.vision!.depth * config.vision!.width * config.vision!.inner : 0;
+    expect(found.mm_vision - extra).toBe(counted('mm_vision'));
+    expect(found.mm_mlp).toBe(counted('mm_mlp'));
+    expect(found.mm_llm).toBe(counted('mm_llm'));
+  });
+
+  it('is that of adapters on the parts that have some', () => {
+    const { config } = openDecoder(folderOf('qwen2_5_vl'), 'words and pictures');
+    const lora = { rank: 3, alpha: 6, rslora: false, targets: 'all-linear' };
+    const most = seeingAdapterParameters(config, config.vision!, 3);
+    for (const part of parts) {
+      const only = { mm_vision: false, mm_mlp: false, mm_llm: false, [part]: true };
+      const sizes = [...decoderAdapter(withAdapter(config, lora, only)).values()].map(([a, b]) => a * b);
+      const found = sizes.reduce((sum, size) => sum + size, 0);
+      expect(found).toBeLessThanOrEqual(most[part]);
+      expect(found).toBeGreaterThan(0.8 * most[part]);
+    }
+  });
+
+  it('comes to 8.3 billion parameters for Qwen2.5-VL-7B', () => {
+    const found = seeingParameters(shape, vision);
+    const all = parts.reduce((sum, part) => sum + found[part], 0);
+    expect(all / GB).toBeCloseTo(8.29, 2);
+    expect(found.mm_llm).toBe(decoderParameters(shape));
+  });
+
+  it('keeps of a frozen encoder what the block that is due needs', () => {
+    const patches = 4096;
+    expect(visionActivations(vision, patches, patches, true)).toBe(
+      33 * visionActivations(vision, patches, patches, false),
+    );
+    expect(visionActivations(vision, patches, 64, true)).toBeLessThan(visionActivations(vision, patches, 4096, true));
+  });
+});
