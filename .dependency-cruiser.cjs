@@ -61,7 +61,7 @@ module.exports = {
       name: 'recipes-by-their-tables',
       severity: 'error',
       // Each dialect of flat files is one recipe's.
-      from: { path: '^src/', pathNot: '^src/(recipes/|config/(flat|flat_flow|flat_enhance|settings)\\.ts)' },
+      from: { path: '^src/', pathNot: '^src/(recipes/|config/(flat|flat_flow|flat_enhance|flat_video|settings)\\.ts)' },
       to: { path: '^src/recipes/[^/]+/' },
     },
     {

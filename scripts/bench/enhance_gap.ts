@@ -16,7 +16,7 @@ import { modelFolder } from '../../src/models/reference.js';
 import { openImages } from '../../src/recipes/prompt_enhance/open.js';
 import type { PromptEnhanceSettings } from '../../src/recipes/prompt_enhance/settings.js';
 import { EnhanceTask } from '../../src/recipes/prompt_enhance/task.js';
-import { TextTask } from '../../src/recipes/text_answers/task.js';
+import { openTextTask } from '../../src/recipes/text_answers/task.js';
 import { clipScore, ClipModel, cosine } from '../../src/rewards/terms/clip/model.js';
 import type { ModelReference } from '../../src/schema/model.js';
 import { listEpisodeFiles } from '../../src/run/episodes.js';
@@ -51,7 +51,7 @@ export async function benchEnhanceGap(): Promise<void> {
   const record = must(readRecord(paths), 'the record of the run');
   const settings = recordedConfig(paths, record).settings as unknown as PromptEnhanceSettings;
   const resolveRun = runResolver(settings.base_exp_dir, () => record);
-  const words = await TextTask.open(settings, resolveRun);
+  const words = await openTextTask(settings, resolveRun);
   const { environment } = settings;
   if (environment.type !== 'model') throw new UsageError(`${run} has its pictures from a server`);
   const images = openImages(environment, resolveRun);

@@ -98,6 +98,7 @@ const SAMPLES: Record<DatasetReport['kind'], string> = {
   edits: 'edits',
   images: 'images',
   inpainting: 'inpainting samples',
+  videos: 'questions about videos',
 };
 
 function printReport(report: DatasetReport): void {

@@ -71,8 +71,9 @@ function print({ prompt, enhanced_prompt: rewrite, finished }: Enhanced): void {
   if (process.stdout.isTTY) printLine(styled(prompt, 'dim'));
   printLine(rewrite);
   if (rewrite === '') printError(`editrl: '${prompt}' was rewritten as no words at all`);
-  else if (!finished)
+  else if (!finished) {
     printError(`editrl: the rewrite of '${prompt}' was cut off at its longest; --max-tokens allows more`);
+  }
 }
 
 /** Those of the command line and of the file. Raises UsageError and DataError where there are none, or one is empty. */
@@ -81,19 +82,22 @@ function promptsOf(args: Arguments): { readonly prompts: readonly string[]; read
   const file = text(args, 'file');
   if (said.length > 0 && file !== '') throw new UsageError('found prompts and --file; allowed: one of the two');
   if (file === '') {
-    if (said.length === 0)
+    if (said.length === 0) {
       throw new UsageError('there is no prompt', { next: 'Write: editrl enhance "a cat" --run RUN' });
+    }
     if (said.some((prompt) => prompt.trim() === '')) throw new UsageError('a prompt is empty; allowed: words');
     return { prompts: said, single: said.length === 1 };
   }
-  if (!existsSync(file))
+  if (!existsSync(file)) {
     throw new DataError('there is no such file', { where: file, next: 'Name a text file with a prompt on each line.' });
+  }
   const lines = readFileSync(file, 'utf8')
     .split('\n')
     .map((line) => line.trim());
   const prompts = lines.filter((line) => line !== '');
-  if (prompts.length === 0)
+  if (prompts.length === 0) {
     throw new DataError('the file holds no prompt', { where: file, next: 'Write a prompt on each line.' });
+  }
   return { prompts, single: false };
 }
 
@@ -132,8 +136,9 @@ async function openEnhancer(args: Arguments): Promise<Enhancer> {
   const paths = findRun(run, expDir === '' ? undefined : expDir);
   const { settings } = recordedConfig(paths, must(readRecord(paths), 'the record of a run'));
   const checkpoint = latestWhole(paths);
-  if (checkpoint === null)
+  if (checkpoint === null) {
     throw new RunError('the run has no whole checkpoint', { where: paths.dir, next: 'Train it further first.' });
+  }
   return openRunEnhancer(settings, checkpoint.dir, options);
 }
 

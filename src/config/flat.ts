@@ -18,6 +18,7 @@ import {
   type FlatName,
 } from './flat_keys.js';
 import { nearest } from '../core/nearest.js';
+import { namedModel } from './flat_table.js';
 import { FlatWords, isWithin } from './flat_words.js';
 import { applyChanges, type Change } from './sets.js';
 
@@ -215,10 +216,10 @@ class Translator {
 
   #models(): void {
     const { model_path, model_revision, tokenizer_path } = this.#all('model_path', 'model_revision', 'tokenizer_path');
-    if (this.#put('policy.model', 'model_path', modelReference(model_path, model_revision))) {
+    if (this.#put('policy.model', 'model_path', namedModel(model_path, model_revision))) {
       this.#names.set('policy.model.revision', 'model_revision');
     }
-    this.#put('policy.tokenizer', 'tokenizer_path', modelReference(tokenizer_path, null));
+    this.#put('policy.tokenizer', 'tokenizer_path', namedModel(tokenizer_path, null));
   }
 
   /** In the first `steps` iterations of each cycle only these tokens are trained; more steps than the cycle has are all of them. */
@@ -356,12 +357,4 @@ function apiBase(value: unknown): unknown {
   if (isNone(value)) return '';
   if (typeof value !== 'string' || /^https?:\/\//.test(value)) return value;
   return /^\.{0,2}\//.test(value) || existsSync(value) ? { node_file: value, port: 4877 } : value;
-}
-
-/** The dialect writes Hub ids and local paths alike: what exists is a path, as is what looks like one. */
-function modelReference(value: unknown, revision: unknown): unknown {
-  if (typeof value !== 'string' || isObject(value)) return value;
-  const isHub = /^[\w.-]+\/[\w.-]+$/.test(value) && !value.startsWith('.') && !existsSync(value);
-  if (!isHub) return value;
-  return revision === null ? { hub: value } : { hub: value, revision };
 }

@@ -6,19 +6,12 @@
 import { basename } from 'node:path';
 import { ipAdapter } from '../recipes/ip_adapter/settings.js';
 import type { Problem } from '../recipes/rules.js';
-import { nearest } from '../core/nearest.js';
 import { getPath, hasPath, setPath } from '../schema/paths.js';
 import { isObject } from '../schema/walk.js';
 import type { Translation } from './flat.js';
+import { bothForms, unknownKeys, type TableKey } from './flat_table.js';
 import { FlatWords } from './flat_words.js';
 import { applyChanges, type Change } from './sets.js';
-
-/** A key, where its value goes or what follows from it, and the value that its absence means there. */
-interface FlowKey {
-  readonly to: string;
-  /** Read with others: what comes of it is no plain copy. */
-  readonly joint?: true;
-}
 
 const keys = {
   model_type: { to: 'policy.model_type' },
@@ -30,7 +23,7 @@ const keys = {
   rl_per_prompt_stat_tracking: { to: 'algorithm.type', joint: true },
   ocr_weight: { to: 'reward.terms', joint: true },
   vlm_weight: { to: 'reward.terms', joint: true },
-} as const satisfies Readonly<Record<string, FlowKey>>;
+} as const satisfies Readonly<Record<string, TableKey>>;
 type FlowName = keyof typeof keys;
 
 /** Those that no other dialect has. */
@@ -67,12 +60,12 @@ export function translateFlatFlow(raw: Record<string, unknown>, source: FlowSour
   const names = new Map<string, string>();
   const isFlatKey = (key: string): key is FlowName => Object.hasOwn(keys, key);
   const isOwn = ({ path }: Change): boolean => isFlatKey(path.split('.')[0]);
-  problems.push(...(source.overlaid ? [] : bothForms(raw)), ...applyChanges(raw, source.changes.filter(isOwn)));
+  problems.push(...(source.overlaid ? [] : bothForms(raw, keys)), ...applyChanges(raw, source.changes.filter(isOwn)));
   const value = structuredClone(
     Object.fromEntries(Object.entries(raw).filter(([key]) => !isFlatKey(key) && sections.includes(key))),
   );
   problems.push(
-    ...unknown(raw),
+    ...unknownKeys(raw, keys, sections),
     ...applyChanges(
       value,
       source.changes.filter((change) => !isOwn(change)),
@@ -85,7 +78,10 @@ export function translateFlatFlow(raw: Record<string, unknown>, source: FlowSour
   };
   put('task', ipAdapter.name);
   put('data.dir', source.dataDir);
-  for (const [name, { to, ...rest }] of Object.entries(keys) as [FlowName, FlowKey][]) {
+  for (const [name, { to, ...rest }] of Object.entries(keys) as [
+    FlowName,
+    { readonly to: string; readonly joint?: true },
+  ][]) {
     if (rest.joint !== true && name in raw) put(to, raw[name], name);
   }
   problems.push(...reward(raw, value, put));
@@ -107,24 +103,6 @@ type Raw = Readonly<Record<string, unknown>>;
 
 function problem(key: FlowName, found: unknown, allowed: string): Problem[] {
   return [{ key, message: `found ${JSON.stringify(found)}; allowed: ${allowed}` }];
-}
-
-function bothForms(raw: Raw): Problem[] {
-  return Object.entries(keys).flatMap(([key, { to }]) =>
-    key in raw && !('joint' in keys[key as FlowName]) && hasPath(raw, to)
-      ? [{ key, message: `also given as ${to}; keep one of the two` }]
-      : [],
-  );
-}
-
-function unknown(raw: Raw): Problem[] {
-  const known = [...Object.keys(keys), ...sections];
-  return Object.keys(raw).flatMap((key) => {
-    if (known.includes(key)) return [];
-    const close = nearest(key, known);
-    const hint = close === null ? `allowed: ${known.sort().join(', ')}` : `did you mean ${close}?`;
-    return [{ key, message: `unknown key; ${hint}` }];
-  });
 }
 
 /** Statistics per prompt are GRPO's, and those of the whole batch PPO's. */

@@ -11,6 +11,7 @@ import { isFlatEnhance, translateFlatEnhance } from './flat_enhance.js';
 import type { FlatWords } from './flat_words.js';
 import { isFlatFlow, translateFlatFlow } from './flat_flow.js';
 import { isFlat } from './flat_keys.js';
+import { isFlatVideo, translateFlatVideo } from './flat_video.js';
 import { resultHash } from './hash.js';
 import { dropForeignKeys, hasForeignKeys, overlayOf, withoutReach } from './inherit.js';
 import {
@@ -160,6 +161,10 @@ export function canonicalForm(raw: Record<string, unknown>, request: FormRequest
   if (isFlatEnhance(raw)) {
     const { APP__DATA_DIR: dataDir, APP__RUN_NAME: runName } = externalVariables(file, env);
     return placedForm(translateFlatEnhance(raw, { runName, dataDir, overlaid, changes }), folders);
+  }
+  if (isFlatVideo(raw)) {
+    const dataDir = externalVariables(file, env)['APP__DATA_DIR'];
+    return placedForm(translateFlatVideo(raw, { stem: fileStem(file), dataDir, overlaid, changes }), folders);
   }
   if (!isFlat(raw)) {
     const problems = applyChanges(raw, changes);

@@ -3,22 +3,24 @@ import { existsSync, readdirSync, statSync } from 'node:fs';
 import { basename, extname, join } from 'node:path';
 import { decodeImage } from '../core/image.js';
 import { DataError, type EditrlError } from '../core/errors.js';
+import { clipOf, CONVERSATIONS_NAME, holdsQuestions, readQuestions, type UsualSampling } from './conversations.js';
 import { DATALIST_NAME, missingFileAdvice, openDatalist } from './datalist.js';
 import { openEditDataset } from './edits.js';
 import { openImageDataset } from './images.js';
 import { readTriplet } from './inpainting.js';
+import { readFitted } from './pictures.js';
 import { readSelfBench, SELF_BENCH_NAME, SelfBench, type PromptCheck } from './self_bench.js';
 
 export interface DatasetReport {
   /** The list that was read. */
   readonly path: string;
-  readonly kind: 'edits' | 'images' | 'inpainting';
+  readonly kind: 'edits' | 'images' | 'inpainting' | 'videos';
   readonly samples: number;
   /** Edits that carry the answer's codes. */
   readonly labelled: number;
   /** Height and width in codes or pixels, as `4x4`, of all samples; more than one where they differ. */
   readonly sizes: readonly string[];
-  /** What could not be read: of edits and images at most MOST_PROBLEMS, of inpainting samples all. */
+  /** What could not be read: of edits and images at most MOST_PROBLEMS, else all. */
   readonly problems: readonly EditrlError[];
   /** What a person should know of how the list was read. */
   readonly remark: string | null;
@@ -27,8 +29,10 @@ export interface DatasetReport {
 /** After this many unreadable samples a list is given up. */
 export const MOST_PROBLEMS = 20;
 
+const LISTS: readonly string[] = [DATALIST_NAME, SELF_BENCH_NAME, CONVERSATIONS_NAME];
+
 /**
- * The lists below a folder (`<root>/<name>/<split>/list/…`, `<root>/…/self_bench.txt`), or the one list that a path names. Raises DataError
+ * The lists below a folder (`<root>/<name>/<split>/list/…`, `<root>/…/self_bench.txt`, `<root>/…/conversations.json`), or the one list that a path names. Raises DataError
  * where there is none.
  */
 export function findDatalists(path: string): string[] {
@@ -36,15 +40,17 @@ export function findDatalists(path: string): string[] {
     throw new DataError('there is no dataset here', { where: path, next: missingFileAdvice(path) });
   }
   if (!statSync(path).isDirectory()) return [path];
-  const own = [join(path, 'list', DATALIST_NAME), join(path, SELF_BENCH_NAME)].filter((list) => existsSync(list));
+  const own = [join('list', DATALIST_NAME), SELF_BENCH_NAME, CONVERSATIONS_NAME]
+    .map((name) => join(path, name))
+    .filter((list) => existsSync(list));
   if (own.length > 0) return own;
   const folders = readdirSync(path, { recursive: true, withFileTypes: true });
   const lists = folders
-    .filter((entry) => entry.isFile() && [DATALIST_NAME, SELF_BENCH_NAME].includes(entry.name))
+    .filter((entry) => entry.isFile() && LISTS.includes(entry.name))
     .map((entry) => join(entry.parentPath, entry.name))
     .sort();
   if (lists.length === 0) {
-    throw new DataError(`no ${DATALIST_NAME} or ${SELF_BENCH_NAME} below this folder`, {
+    throw new DataError(`no ${LISTS.join(', ')} below this folder`, {
       where: path,
       next: missingFileAdvice(path),
     });
@@ -73,6 +79,7 @@ async function readEdit(read: () => ReturnType<ReturnType<typeof openEditDataset
  */
 export async function checkDataset(path: string, checkPrompt?: PromptCheck): Promise<DatasetReport> {
   if (basename(path) === SELF_BENCH_NAME) return checkSelfBench(path, checkPrompt);
+  if (holdsQuestions(path)) return checkQuestions(path);
   const list = openDatalist(path);
   const isImages = list.ids.every((id) => ['.png', '.jpg', '.jpeg', '.webp'].includes(extname(id).toLowerCase()));
   const edits = openEditDataset(path);
@@ -122,6 +129,36 @@ async function checkSelfBench(path: string, checkPrompt?: PromptCheck): Promise<
     path: list.path,
     kind: 'inpainting',
     samples: list.samples,
+    labelled: 0,
+    sizes: [...sizes].sort(),
+    problems,
+    remark: null,
+  };
+}
+
+/** What a sample is asked for that does not say it itself: one frame at least can be read. */
+const USUAL: UsualSampling = { minFrames: 1, maxFrames: 8, interval: 2 };
+
+/** Problems of the list first, then those that its videos have. */
+async function checkQuestions(path: string): Promise<DatasetReport> {
+  const list = readQuestions(path);
+  const sizes = new Set<string>();
+  const problems: EditrlError[] = [...list.problems];
+  for (const { question, place } of list.samples) {
+    if (question === null) continue;
+    try {
+      const { frames } = await clipOf(question, USUAL, place);
+      sizes.add(`${frames[0].height}x${frames[0].width}`);
+      for (const image of question.images) await readFitted(image, place, null);
+    } catch (cause) {
+      if (!(cause instanceof DataError)) throw cause;
+      problems.push(cause);
+    }
+  }
+  return {
+    path: list.path,
+    kind: 'videos',
+    samples: list.samples.length,
     labelled: 0,
     sizes: [...sizes].sort(),
     problems,

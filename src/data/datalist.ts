@@ -48,8 +48,8 @@ export interface Datalist {
 
 /** What to do about a file that is not there. */
 export function missingFileAdvice(path: string): string {
-  if (/\/(?:edits|images|words|signs|captioned)-[0-9a-f]{12}\//.test(path)) {
-    return "The tiny world's data is not whole: remove its folder (edits-…, images-…, words-…, signs-… or captioned-…), and the next run makes it again.";
+  if (/\/(?:edits|images|words|signs|captioned|clips)-[0-9a-f]{12}\//.test(path)) {
+    return "The tiny world's data is not whole: remove its folder (edits-…, images-…, words-…, signs-…, captioned-… or clips-…), and the next run makes it again.";
   }
   return path.includes('tiny')
     ? "Make the tiny world's data with `editrl data make-tiny`, then run the same command again."

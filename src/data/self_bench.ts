@@ -12,6 +12,7 @@ import { basename, dirname, join, resolve } from 'node:path';
 import { DataError } from '../core/errors.js';
 import { sha256 } from '../core/image.js';
 import { missingFileAdvice, type ListDigest } from './datalist.js';
+import { oneOf } from './problems.js';
 import type { SampleSource } from './types.js';
 
 export const SELF_BENCH_NAME = 'self_bench.txt';
@@ -176,21 +177,6 @@ function memberProblems(
   return [new DataError(`${name} is not in ${SUMS_NAME}`, { where, next: RESUM })];
 }
 
-/** So many problems are told at once by one error. */
-const MOST_SHOWN = 20;
-
-/** All problems of a list as one error. */
-function errorOf(path: string, problems: readonly DataError[]): DataError {
-  const [first] = problems;
-  if (problems.length === 1) return first;
-  const shown = problems.slice(0, MOST_SHOWN).map(({ where, message }) => `${where}: ${message}`);
-  const more = problems.length > MOST_SHOWN ? [`and ${problems.length - MOST_SHOWN} more`] : [];
-  return new DataError([`${problems.length} things are wrong`, ...shown, ...more].join('\n  '), {
-    where: path,
-    next: `\`editrl data check ${path}\` lists them all, and looks into the pictures too.`,
-  });
-}
-
 /** A dataset of the samples that a list has whole, whatever is wrong with others: `openSelfBench` refuses those. */
 export class SelfBench implements SampleSource<InpaintSample> {
   readonly remark = null;
@@ -293,6 +279,6 @@ export function wholeList(
 ): SelfBenchList {
   const list = readSelfBench(path, checkPrompt);
   const problems = [...list.problems, ...look(list)];
-  if (problems.length > 0) throw errorOf(list.path, problems);
+  if (problems.length > 0) throw oneOf(list.path, problems);
   return list;
 }

@@ -3,10 +3,12 @@ import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { z } from 'zod';
 import { CheckpointError, ConfigError, DataError } from '../core/errors.js';
+import { openQuestions } from '../data/conversations.js';
 import { openDatalist, readListedFile } from '../data/datalist.js';
 import { openEditDataset } from '../data/edits.js';
 import { lookAtSamples } from '../data/inpainting_look.js';
 import { checkRows } from '../data/rows.js';
+import { requireFfmpeg } from '../data/video/ffmpeg.js';
 import { wholeList } from '../data/self_bench.js';
 import { ExportedCodec, FlowImageEncoder, FlowTextEncoder, isExportedAutoencoder } from '../environments/flow_parts.js';
 import { describeVisionTokenizer } from '../environments/vision_tokens.js';
@@ -20,6 +22,8 @@ import { checkDecoder } from '../nets/decoder/files.js';
 import { checkFlowModel } from '../policies/flow/load.js';
 import { lacksHubBase, rootOf } from '../policies/adapter_files.js';
 import { describeModel } from '../policies/tokens/adapter.js';
+import { processorFolder } from '../policies/tokens/load.js';
+import { openPictureProcessor } from '../models/pictures/processor.js';
 import { TokenSpace } from '../policies/tokens/emu3/space.js';
 import { requireTokens } from '../policies/tokens/load.js';
 import type { Need } from '../recipes/recipe.js';
@@ -31,6 +35,8 @@ const checks: { readonly [K in Need['kind']]: (need: NeedOf<K>) => void } = {
   datalist: ({ path }) => void readListedFile(openDatalist(path), 0),
   edits: ({ path }) => void openEditDataset(path).read(0),
   rows: ({ path, columns }) => checkRows(path, columns),
+  questions: ({ path, media }) => void openQuestions(path, media),
+  ffmpeg: requireFfmpeg,
   self_bench: ({ path, quoted, side }) =>
     void wholeList(path, quoted ? targetOf : undefined, (list) => lookAtSamples(list, side)),
   flow_part: ({ part, folder }) => {
@@ -63,11 +69,13 @@ export function checkNeed(need: Need): void {
   (checks[need.kind] as (need: Need) => void)(need);
 }
 
-function lookAtDecoder({ folder, lora, contextSize }: NeedOf<'decoder'>): void {
+function lookAtDecoder({ folder, lora, contextSize, sees }: NeedOf<'decoder'>): void {
   if (!canBeLookedAt(folder)) return;
-  const config = describeModel(folder);
-  const positions = checkDecoder(rootOf(folder)).contextSize;
-  if (lora !== null) withAdapter(config, lora);
+  const part = sees === undefined ? 'words' : 'words and pictures';
+  const config = describeModel(folder, part);
+  const positions = checkDecoder(rootOf(folder), part).contextSize;
+  if (sees !== undefined) openPictureProcessor(processorFolder(folder));
+  if (lora !== null) withAdapter(config, lora, sees);
   if (positions === null || contextSize <= positions) return;
   throw new ConfigError(
     `policy.model_context_size is ${contextSize}, and the model was made for ${positions} positions`,

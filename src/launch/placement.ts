@@ -59,7 +59,7 @@ export function positionsOf({ devices, gpus }: PlacedParts): Partial<Record<Plac
 /** Raises ConfigError where a run has several processes, which share out its GPUs themselves. */
 export function checkPlacement({ placement, processes }: Pick<LaunchSettings, 'placement' | 'processes'>): void {
   if (placement === null || processes === 1) return;
-  throw new ConfigError(`launch.placement places the parts of one process, and launch.processes is ${processes}`, {
+  throw new ConfigError(`the parts of one process are placed, and launch.processes is ${processes}`, {
     where: 'launch.placement',
     next: 'Set launch.processes to 1, or launch.placement to null.',
   });

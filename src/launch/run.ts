@@ -233,7 +233,8 @@ export class Launcher {
     const placed = this.#placed(config, kind, wanted);
     const whole = wanted ?? wholeMachine({ ...launch, processes }, this.#devices, kind);
     const placement = placed === null || placed.gpus.length === 0 ? whole : { ...whole, devices: placed.gpus };
-    if (placed?.note != null) this.#say(`${run_name}: ${placed.note}`);
+    const note = placed?.note ?? null;
+    if (note !== null) this.#say(`${run_name}: ${note}`);
     requireFree(placement.devices);
     const stops = [this.options.stop, ...(wanted?.stop === undefined ? [] : [wanted.stop])];
     const stop = AbortSignal.any(stops);

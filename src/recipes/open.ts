@@ -13,6 +13,7 @@ import { ipAdapter } from './ip_adapter/open.js';
 import { promptEnhance } from './prompt_enhance/open.js';
 import { textAnswers } from './text_answers/open.js';
 import { textToImage } from './text_to_image/open.js';
+import { videoActions } from './video_actions/open.js';
 import { recipeOf, type TrainedName } from './settings.js';
 
 const recipes: Readonly<Record<TrainedName, OpenRecipe>> = {
@@ -20,6 +21,7 @@ const recipes: Readonly<Record<TrainedName, OpenRecipe>> = {
   image_tokenizer: imageTokenizer,
   image_autoencoder: imageAutoencoder,
   text_answers: textAnswers,
+  video_actions: videoActions,
   ip_adapter: ipAdapter,
   prompt_enhance: promptEnhance,
   text_to_image: textToImage,

@@ -13,8 +13,9 @@ import type { ModelReference } from '../schema/model.js';
 import type { RunSettings } from '../schema/run.js';
 import { postprocess } from './prompt_enhance/rewrite.js';
 import { defaultEnhancing, promptEnhance, type PromptEnhanceSettings } from './prompt_enhance/settings.js';
-import { questionOf, written } from './text_answers/conversation.js';
-import { openWords } from './text_answers/task.js';
+import { written } from './open_words_task.js';
+import { questionOf } from './text_answers/conversation.js';
+import { openTextWords } from './text_answers/task.js';
 
 /** A prompt, rewritten. */
 export interface Enhanced {
@@ -66,7 +67,7 @@ export function openModelEnhancer(model: ModelReference, options: EnhancerOption
 
 async function openEnhancer(settings: Enhancing, { resolveRun, seed, sampling }: EnhancerOptions): Promise<Enhancer> {
   const { policy, prompt, data } = settings;
-  const words = openWords(settings, resolveRun);
+  const words = openTextWords(settings, resolveRun);
   const prefill = await words.tokenizer.encode(policy.assistant_prefill, { addSpecial: false });
   const format = new FreeText(words.tokenizer, new Set(words.ends));
   const model = loadPolicy(modelFolder(policy.model!, resolveRun), format);

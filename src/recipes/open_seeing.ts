@@ -1,20 +1,12 @@
 /** Opens what recipes share whose policy sees: what cuts its pictures, and the model that training starts from. */
-import { existsSync } from 'node:fs';
-import { join } from 'node:path';
 import { DataError, must } from '../core/errors.js';
-import {
-  openPictureProcessor,
-  plainProcessor,
-  PROCESSOR_FILE,
-  type PictureProcessor,
-} from '../models/pictures/processor.js';
+import { openPictureProcessor, plainProcessor, type PictureProcessor } from '../models/pictures/processor.js';
 import { modelFolder, type RunResolver } from '../models/reference.js';
 import type { Tokenizer } from '../models/tokenizer/tokenizer.js';
-import { rootOf } from '../policies/adapter_files.js';
 import { describeModel } from '../policies/tokens/adapter.js';
 import type { TokenPrompt } from '../policies/tokens/batch.js';
 import type { TokenFormat } from '../policies/tokens/format.js';
-import { initSeeingPolicy, loadPolicy, type FreshEyes } from '../policies/tokens/load.js';
+import { initSeeingPolicy, loadPolicy, processorFolder, type FreshEyes } from '../policies/tokens/load.js';
 import type { PolicyModel } from '../policies/tokens/model.js';
 import type { SeeingSettings } from './token_policy.js';
 
@@ -41,7 +33,7 @@ export function openSeeing(
   if (model !== null) {
     const folder = modelFolder(model, resolveRun);
     const { vision } = describeModel(folder, 'words and pictures');
-    return { processor: openPictureProcessor(rootWithProcessor(folder), pixels), tokens: must(vision, 'eyes') };
+    return { processor: openPictureProcessor(processorFolder(folder), pixels), tokens: must(vision, 'eyes') };
   }
   if (init === null) throw new DataError('policy.model and policy.init are both null');
   const { vision_start_token_id, vision_end_token_id, image_token_id, video_token_id } = pictureWords;
@@ -52,11 +44,6 @@ export function openSeeing(
     video_token_id: tokenizer.id(video_token_id),
   };
   return { processor: plainProcessor(init.vision, pixels.image, pixels.video), tokens };
-}
-
-/** An adapter's folder has the files of its model; one that PEFT wrote leaves them with the base. */
-function rootWithProcessor(folder: string): string {
-  return existsSync(join(folder, PROCESSOR_FILE)) ? folder : rootOf(folder);
 }
 
 /** The model that a policy which sees starts from. Raises as `loadPolicy` and `initSeeingPolicy`. */

@@ -4,7 +4,7 @@
  * stand in one table; `recipeOf` gives each settings of its own kind.
  */
 import type { z } from 'zod';
-import type { VisionConfig } from '../nets/vision/config.js';
+import type { TrainedParts, VisionConfig } from '../nets/vision/config.js';
 import type { RewardSettings } from '../rewards/schema/reward.js';
 import type { ImagesApiSettings } from '../schema/images_api.js';
 import type { DecoderInit, lora, ModelReference } from '../schema/model.js';
@@ -88,6 +88,9 @@ export type Need =
   /** A datalist of edits, of which the first is read, too. */
   | { readonly kind: 'edits'; readonly path: string }
   | { readonly kind: 'rows'; readonly path: string; readonly columns: readonly string[] }
+  /** A list of questions about videos, whose samples are to be whole; the videos themselves are not opened. */
+  | { readonly kind: 'questions'; readonly path: string; readonly media: string | null }
+  | { readonly kind: 'ffmpeg' }
   | {
       readonly kind: 'self_bench';
       readonly path: string;
@@ -102,6 +105,8 @@ export type Need =
       readonly lora: z.output<typeof lora> | null;
       /** The longest sequence that it is given. */
       readonly contextSize: number;
+      /** Of a model that has to see: the parts that train; absent: it reads words alone. */
+      readonly sees?: TrainedParts;
     }
   | {
       readonly kind: 'tokenizer';

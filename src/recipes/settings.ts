@@ -11,6 +11,7 @@ import { ipAdapter } from './ip_adapter/settings.js';
 import { promptEnhance } from './prompt_enhance/settings.js';
 import { textAnswers } from './text_answers/settings.js';
 import { textToImage } from './text_to_image/settings.js';
+import { videoActions } from './video_actions/settings.js';
 import type { Recipe, TrainedRecipe } from './recipe.js';
 
 /** By the name that a config's `task` gives it. Another recipe is one folder beside this file and one line here, and one in open.ts. */
@@ -19,6 +20,7 @@ export const recipes = {
   image_tokenizer: imageTokenizer,
   image_autoencoder: imageAutoencoder,
   text_answers: textAnswers,
+  video_actions: videoActions,
   ip_adapter: ipAdapter,
   prompt_enhance: promptEnhance,
   text_to_image: textToImage,

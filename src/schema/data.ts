@@ -278,3 +278,59 @@ export const inpaintData = section(
     ),
   }),
 );
+
+const questionSource = z.strictObject({
+  path: result(
+    'Questions about videos in conversations (.json: a list, .jsonl: one in a line), or a folder that holds conversations.json.',
+    z.string().min(1),
+    { relativeTo: 'data.dir' },
+  ),
+  media: operation(
+    'The folder that the paths of videos and images begin at; null: that of the list.',
+    z.string().min(1).nullable().default(null),
+  ),
+  coefficient: source.shape.coefficient,
+});
+
+const tinyClips = section(
+  'The embedded tiny world in motion: parts are attached, with the question which ones. Where the datasets below it do not exist, they are made (by ffmpeg).',
+  z.strictObject({
+    folder: tiny.shape.folder,
+    seed: tiny.shape.seed,
+    counts: section(
+      'Clips in each split.',
+      z
+        .strictObject({
+          labelled: result('Clips for supervised training.', positiveInteger.default(256)),
+          train: result('Clips to learn from rewards on.', positiveInteger.default(512)),
+          validation: result('Held-out clips.', positiveInteger.default(256)),
+        })
+        .prefault({}),
+    ),
+  }),
+);
+export type TinyClipSettings = z.output<typeof tinyClips>;
+
+export const questionData = section(
+  'Training and held-out questions about videos.',
+  z.strictObject({
+    dir: places.dir,
+    train: section('Training sources.', z.array(questionSource)),
+    validation: section('Held-out sources.', z.array(questionSource)),
+    frames: section(
+      'How densely videos are sampled whose own `meta` does not say; docs/video_actions.md has the rule.',
+      z
+        .strictObject({
+          min: result('Least frames of a segment; a shorter one is an error.', positiveInteger.default(4)),
+          max: result('Most frames of a segment.', positiveInteger.default(8)),
+          interval: result('Seconds that one frame stands for.', positive.default(2)),
+        })
+        .refine(({ min, max }) => min <= max, { path: ['min'], error: 'at most data.frames.max' })
+        .prefault({}),
+    ),
+    tiny: section(
+      'The embedded tiny world in motion; null means that the data is brought along.',
+      tinyClips.nullable().default(null),
+    ),
+  }),
+);

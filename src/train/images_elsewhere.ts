@@ -37,7 +37,7 @@ export async function openImagesServer(
   { run_name, base_exp_dir }: PicturedRun,
   settings: ImagesApiSettings,
   { group, handle, log, stop, checkpoint, clock = systemClock }: Services,
-): Promise<ImageModel> {
+): Promise<ServerImages> {
   const paths = handle?.paths ?? new RunPaths(base_exp_dir, run_name);
   const concurrency = Math.max(1, Math.floor(settings.concurrency / group.size));
   const client = new ImagesClient({
@@ -107,9 +107,10 @@ export function openStoredPictures({ run_name, base_exp_dir }: PicturedRun, sett
     generate: (requests) =>
       Promise.all(
         requests.map(async ({ key, prompt, seed }) => {
-          const stored = await store.find(key, requestHashOf(settings, prompt, seed));
-          if (stored === undefined)
+          const stored = await store.find(key, requestHashOf(settings, { prompt, seed }));
+          if (stored === undefined) {
             return { kind: 'unavailable', reason: 'empty', detail: 'its picture is not stored any more' };
+          }
           return stored.picture === null
             ? { kind: 'unavailable', reason: 'refused', detail: stored.refused ?? '' }
             : { kind: 'made', image: stored.picture };

@@ -30,13 +30,14 @@ function essence(settings: RunSettings): unknown {
 }
 
 describe('the shipped family', () => {
-  it('has every start and run of EARL, the tiny tokenizer, the answers in words, the flow policy and rewritten prompts', () => {
+  it('has every start and run of EARL, the tiny tokenizer, the answers in words, the flow policy, rewritten prompts and questions about videos', () => {
     const shipped = readdirSync('configs').filter((name) => name.endsWith('.jsonnet'));
     expect(shipped.sort()).toEqual(
       [
         ...family,
         ...['tiny_vq', 'tiny_vae', 'text_start', 'text_plain', 'ip_adapter_warmup', 'ip_adapter'],
         ...['tiny_painter', 'tiny_clip', 'enhance_start', 'prompt_enhance'],
+        ...['video_start', 'video_actions'],
       ]
         .map((name) => `${name}.jsonnet`)
         .sort(),

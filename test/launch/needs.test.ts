@@ -51,6 +51,16 @@ describe('a model', () => {
     expect(decoder(modelOf(kind))).not.toThrow();
   });
 
+  it('that is to see is looked at with its eyes, and with what cuts its pictures', () => {
+    const sees = { mm_vision: false, mm_mlp: true, mm_llm: true };
+    expect(decoder(modelOf('qwen2'), { sees })).toThrow(/this model does not see/);
+    const folder = modelOf('qwen2_vl');
+    expect(decoder(folder, { sees })).toThrow(/preprocessor_config\.json/);
+    writeFileSync(join(folder, 'preprocessor_config.json'), '{}');
+    expect(decoder(folder, { sees })).not.toThrow();
+    expect(decoder(folder, { sees, lora: { ...lora, targets: ['attn.qkv'] } })).toThrow(/matches no linear layer/);
+  });
+
   const broken: readonly (readonly [string, string, (folder: string) => void, RegExp])[] = [
     [
       'without config.json',

@@ -1,8 +1,10 @@
 import { existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { afterEach, describe, expect, it } from 'vitest';
 import { EndpointError } from '../../src/core/errors.js';
+import { encodePng, sha256 } from '../../src/core/image.js';
 import { RandomStream } from '../../src/core/random.js';
-import type { ImageModel, MadePicture, PictureRequest } from '../../src/environments/image_model.js';
+import type { MadePicture, PictureRequest } from '../../src/environments/image_model.js';
+import type { ServerImages } from '../../src/environments/images_api/model.js';
 import { Abandoned } from '../../src/group/lead.js';
 import { soloGroup, type ProcessGroup } from '../../src/group/process_group.js';
 import { RunPaths } from '../../src/run/paths.js';
@@ -12,6 +14,7 @@ import {
   bomb,
   digestIn,
   digestOf,
+  pictureOf,
   StubImages,
   type Fault,
   type StubOptions,
@@ -47,7 +50,7 @@ function opened(
   base_exp_dir: string,
   base_url: string | readonly string[],
   opening: Opening = {},
-): Promise<ImageModel> {
+): Promise<ServerImages> {
   const { group = soloGroup(), stop = new AbortController().signal, settings, lines = [], states = [] } = opening;
   const logger = { warn: (line: string) => lines.push(line), info: (line: string) => lines.push(line) } as never;
   return openImagesServer({ run_name: 'one', base_exp_dir }, settingsOf(base_url, settings), {
@@ -184,6 +187,19 @@ describe("a run's pictures from a server", () => {
     await images.close();
     expect(stub.asked).toHaveLength(2);
     expect(stored(dir)).toHaveLength(4);
+  });
+
+  it('that are edited are those of their sources', async () => {
+    const stub = await started();
+    const dir = folder();
+    const images = await opened(dir, stub.url);
+    const sources = await Promise.all([1, 2].map((seed) => encodePng(pictureOf(digestOf('source', seed), 16, 16))));
+    const requests = sources.map((source, i) => ({ key: `1/0/${i}`, prompt: 'make it red', seed: 5, source }));
+    const found = shown(await images.generate(requests));
+    expect(found).toEqual(sources.map((source) => digestOf('make it red', 5, sha256(source))));
+    expect(shown(await images.generate(requests))).toEqual(found);
+    await images.close();
+    expect(stub.asked.filter(({ path }) => path === '/v1/images/edits')).toHaveLength(2);
   });
 
   it('that the server refuses are none, and that is stored, too', async () => {

@@ -15,7 +15,7 @@ import { resolveEndpoints } from '../../rewards/judge/endpoints.js';
 import { createClient } from '../../rewards/judge/transport.js';
 import { pictureSize, type ImagesApiSettings, type PictureSize } from '../../schema/images_api.js';
 import { meaningOf, type Found } from './meaning.js';
-import { readPicture, type ServedPicture } from './reply.js';
+import { readPicture, type Answered } from './reply.js';
 
 /** What is asked for. */
 export interface PictureAsked {
@@ -24,9 +24,6 @@ export interface PictureAsked {
   /** The picture that is to be edited, as a PNG file; absent where one is drawn from words alone. */
   readonly source?: Uint8Array;
 }
-
-/** What a server makes of it: a picture, or its refusal of the prompt, in its words. */
-export type Answered = ServedPicture | { readonly refused: string };
 
 /** Of the settings what requests and their meaning follow from. */
 export type ImagesClientSettings = Omit<ImagesApiSettings, 'type' | 'max_wait_s' | 'api_key_env'>;
@@ -167,9 +164,9 @@ export class ImagesClient {
       while (tried.refusedField !== undefined && this.#leavesOut(tried.refusedField)) {
         tried = await this.#attempt(member, asked, attempt);
       }
-      if (tried.reply.kind === 'none' && tried.next === 'busy')
+      if (tried.reply.kind === 'none' && tried.next === 'busy') {
         this.#absence.goesOn(`${member.url}: ${tried.reply.found}`);
-      else if (tried.next === 'done') this.#absence.isOver();
+      } else if (tried.next === 'done') this.#absence.isOver();
       // An attempt that the end of the time cut short says less than the one before it.
       if (within.over && last !== null && tried.next !== 'done') return { ...tried, reply: last };
       last = { ...tried.reply, url: member.url };

@@ -6,8 +6,7 @@ import { causeOf, isNotThere } from '../../http/request.js';
 import { parseRetryAfter } from '../../rewards/judge/completion.js';
 import { excerpt } from '../../rewards/judge/parse.js';
 import { refusedFields } from '../../rewards/judge/traits.js';
-import type { Answered } from './client.js';
-import type { ServedPicture } from './reply.js';
+import type { Answered, ServedPicture } from './reply.js';
 
 /** `none`: nothing was given, and may be later or elsewhere; `wrong`: settings or key are, and asking again does not help. */
 export type Found =

@@ -7,12 +7,19 @@ import pLimit, { type LimitFunction } from 'p-limit';
 import { systemClock, type Clock } from '../../core/clock.js';
 import { Deadline } from '../../core/deadline.js';
 import { EndpointError } from '../../core/errors.js';
-import type { RgbImage } from '../../core/image.js';
+import { sha256, type RgbImage } from '../../core/image.js';
 import { together } from '../../core/together.js';
 import { Abandoned } from '../../group/lead.js';
 import type { ImagesApiSettings } from '../../schema/images_api.js';
 import type { ImageModel, MadePicture, PictureRequest } from '../image_model.js';
-import type { Answered, ImagesClient } from './client.js';
+import type { ImagesClient, PictureAsked } from './client.js';
+import type { Answered } from './reply.js';
+
+/** One picture that is wanted of a server. */
+export interface ServedRequest extends PictureRequest {
+  /** The picture that is to be edited by the prompt, as a PNG file; absent where one is drawn from words alone. */
+  readonly source?: Uint8Array;
+}
 
 /** What a server gave for one request. */
 export interface StoredPicture {
@@ -62,7 +69,7 @@ export class ServerImages implements ImageModel {
   }
 
   /** What is asked for twice is drawn once. Raises EndpointError where a server stays away or fails too often, Abandoned where the run is asked to stop meanwhile. */
-  generate(requests: readonly PictureRequest[]): Promise<MadePicture[]> {
+  generate(requests: readonly ServedRequest[]): Promise<MadePicture[]> {
     const drawn = new Map<string, Promise<Answered>>();
     return together(
       requests.map((request) => (over: AbortSignal) => this.#slots(() => this.#picture(request, drawn, over))),
@@ -79,16 +86,15 @@ export class ServerImages implements ImageModel {
   }
 
   async #picture(
-    { key, prompt, seed }: PictureRequest,
+    { key, ...asked }: ServedRequest,
     drawn: Map<string, Promise<Answered>>,
     over: AbortSignal,
   ): Promise<MadePicture> {
     const { client, drawing, store } = this.options;
-    const requestHash = requestHashOf(drawing, prompt, seed);
+    const requestHash = requestHashOf(drawing, asked);
     const stored = await store.find(key, requestHash);
     if (stored !== undefined) return madeOf(stored);
-    const underWay =
-      drawn.get(requestHash) ?? this.#within(over, (deadline) => client.draw({ prompt, seed }, deadline));
+    const underWay = drawn.get(requestHash) ?? this.#within(over, (deadline) => client.draw(asked, deadline));
     drawn.set(requestHash, underWay);
     const answered = await underWay;
     const given: StoredPicture = {
@@ -114,9 +120,10 @@ export class ServerImages implements ImageModel {
 }
 
 /** SHA-256 of all that decides a picture. */
-export function requestHashOf(drawing: Drawing, prompt: string, seed: number): string {
+export function requestHashOf(drawing: Drawing, { prompt, seed, source }: PictureAsked): string {
   const { served_model, size, negative_prompt, num_inference_steps, guidance_scale, extra } = drawing;
   const decides = [served_model, size, negative_prompt, num_inference_steps, guidance_scale, extra, prompt, seed];
+  if (source !== undefined) decides.push(sha256(source));
   return createHash('sha256').update(JSON.stringify(decides)).digest('hex');
 }
 

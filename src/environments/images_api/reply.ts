@@ -12,13 +12,17 @@ export interface ServedPicture {
   readonly revised: string | null;
 }
 
+/** What a server makes of a request: a picture, or its refusal of the prompt, in its words. */
+export type Answered = ServedPicture | { readonly refused: string };
+
 /** The picture of a whole reply, or what was found in its place, in words. */
 export async function readPicture(body: unknown, size: PictureSize): Promise<ServedPicture | string> {
   if (typeof body === 'string') return `it answered with text instead of a picture: ${excerpt(body)}`;
   const data = field(body, 'data');
   if (!Array.isArray(data)) return `it answered without data: ${excerpt(JSON.stringify(body) ?? 'nothing')}`;
-  if (data.length !== 1)
+  if (data.length !== 1) {
     return `it answered with ${data.length === 0 ? 'no picture' : `${data.length} pictures`}; one was asked for`;
+  }
   const [entry] = data as readonly unknown[];
   const text = field(entry, 'b64_json');
   if (typeof text !== 'string' || text === '') {

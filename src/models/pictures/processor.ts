@@ -23,6 +23,9 @@ export interface ProcessorSettings {
 
 export const PROCESSOR_FILE = 'preprocessor_config.json';
 export const VIDEO_PROCESSOR_FILE = 'video_preprocessor_config.json';
+/** Where later versions of transformers keep both, under these names. */
+export const NESTED_PROCESSOR_FILE = 'processor_config.json';
+const NESTED = { image: 'image_processor', video: 'video_processor' } as const;
 
 /** No picture may be longer than so many times its other side. */
 const LONGEST = 200;
@@ -139,16 +142,21 @@ const file = z.looseObject({
 });
 
 /**
- * The processor of a model's folder. `limits` stand in place of the files' own. Raises CheckpointError for a folder without a
- * preprocessor_config.json, or one that cannot be read.
+ * The processor of a model's folder. `limits` stand in place of the files' own. Raises CheckpointError for a folder without its files, or where one
+ * cannot be read.
  */
 export function openPictureProcessor(
   folder: string,
   limits: { readonly image?: PixelLimits | null; readonly video?: PixelLimits | null } = {},
 ): PictureProcessor {
-  const image = readSettings(join(folder, PROCESSOR_FILE));
-  const videoFile = join(folder, VIDEO_PROCESSOR_FILE);
-  const video = existsSync(videoFile) ? readSettings(videoFile) : image;
+  const image = readSettings(folder, PROCESSOR_FILE, NESTED.image);
+  if (image === null) {
+    throw new CheckpointError(`nothing says how pictures are cut: there is no ${PROCESSOR_FILE}`, {
+      where: folder,
+      next: `Bring it with the model, or save it in Python: AutoProcessor.from_pretrained(model).save_pretrained(folder).`,
+    });
+  }
+  const video = readSettings(folder, VIDEO_PROCESSOR_FILE, NESTED.video) ?? image;
   return new PictureProcessor({
     sizes: {
       patch_size: image.patch_size ?? usual.sizes.patch_size,
@@ -186,11 +194,18 @@ export function processorFilesOf({ sizes, colours, image, video }: ProcessorSett
   };
 }
 
-function readSettings(path: string): z.output<typeof file> {
-  const parsed = file.safeParse(readJson(path));
+/** Null where a folder says nothing. */
+function readSettings(folder: string, name: string, nested: string): z.output<typeof file> | null {
+  const [own, shared] = [join(folder, name), join(folder, NESTED_PROCESSOR_FILE)];
+  const where = existsSync(own) ? own : shared;
+  if (!existsSync(where)) return null;
+  const json = readJson(where);
+  const found = where === own ? json : (Object(json) as Record<string, unknown>)[nested];
+  if (found === undefined) return null;
+  const parsed = file.safeParse(found);
   if (parsed.success) return parsed.data;
   const [issue] = parsed.error.issues;
-  throw new CheckpointError(`${issue.path.join('.')}: ${issue.message}`, { where: path });
+  throw new CheckpointError(`${issue.path.join('.')}: ${issue.message}`, { where });
 }
 
 function limitsOf({ min_pixels, max_pixels, size }: z.output<typeof file>, otherwise: PixelLimits): PixelLimits {

@@ -95,7 +95,7 @@ export function takesGuidance(config: FlowTransformerConfig): boolean {
   return config.architecture === 'flux' && config.guidance_embeds;
 }
 
-function takesPooled(config: FlowTransformerConfig): boolean {
+export function takesPooled(config: FlowTransformerConfig): boolean {
   return config.architecture === 'flux' && config.pooled_projection_dim > 0;
 }
 

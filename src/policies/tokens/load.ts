@@ -3,6 +3,7 @@ import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { CheckpointError } from '../../core/errors.js';
 import {
+  NESTED_PROCESSOR_FILE,
   PROCESSOR_FILE,
   processorFilesOf,
   VIDEO_PROCESSOR_FILE,
@@ -45,16 +46,17 @@ export function loadPolicy<P extends TokenPrompt>(
   return { ...adapted, format, adapter: { lora, base: folder, baseDigest: digestOfWeights(folder) }, ...seeing };
 }
 
-/** How a model's pictures are cut, as its folder says it, or that of its adapter's base. */
+const processorNames = [PROCESSOR_FILE, VIDEO_PROCESSOR_FILE, NESTED_PROCESSOR_FILE];
+
+/** Where a model says how its pictures are cut: an adapter that PEFT wrote leaves that to its base. */
+export function processorFolder(folder: string): string {
+  return processorNames.some((name) => existsSync(join(folder, name))) ? folder : rootOf(folder);
+}
+
 function processorFiles(folder: string): Record<string, string> {
-  const found = [PROCESSOR_FILE, VIDEO_PROCESSOR_FILE].flatMap((name) =>
-    [folder, rootOf(folder)]
-      .map((from) => join(from, name))
-      .filter(existsSync)
-      .slice(0, 1)
-      .map((path) => [name, readFileSync(path, 'utf8')] as const),
-  );
-  return Object.fromEntries(found);
+  const from = processorFolder(folder);
+  const names = processorNames.filter((name) => existsSync(join(from, name)));
+  return Object.fromEntries(names.map((name) => [name, readFileSync(join(from, name), 'utf8')]));
 }
 
 /** Raises CheckpointError, naming `where`, for a format of other tokens than a model has. Rows without a token are usual; a format of two parts divides them all. */

@@ -1,5 +1,4 @@
 /** Opens `prompt_enhance`. */
-import { InternalError } from '../../core/errors.js';
 import { sessionOptions } from '../../engines/onnx/session_options.js';
 import { FlowTextEncoder } from '../../environments/flow_parts.js';
 import type { ImageModel } from '../../environments/image_model.js';
@@ -10,38 +9,29 @@ import { FlowImageModel } from '../../policies/flow/image_model.js';
 import { openFlowModel, requireUnconditional } from '../../policies/flow/load.js';
 import { flowModelTypes } from '../../policies/flow/model_types.js';
 import type { OwnImageModel } from '../../schema/image_model.js';
-import { noteDatasets, type Bench } from '../../train/bench.js';
+import type { Bench } from '../../train/bench.js';
 import { openImagesServer, openStoredPictures } from '../../train/images_elsewhere.js';
 import type { Training } from '../../train/loop.js';
 import type { OpenRecipe } from '../../train/opener.js';
 import { openCodec } from '../open_flow_parts.js';
-import { openTokenPolicy, openTokenTraining } from '../open_token_policy.js';
+import { openWordsTraining } from '../open_words.js';
 import { makeData } from '../text_answers/data.js';
-import { heldOutBatch, trainingBatch } from '../text_answers/labelled.js';
-import { TextTask } from '../text_answers/task.js';
+import { openTextTask } from '../text_answers/task.js';
 import type { PromptEnhanceSettings } from './settings.js';
 import { checkPrompts, EnhanceTask } from './task.js';
 
 async function open(settings: PromptEnhanceSettings, bench: Bench): Promise<Training> {
-  const words = await TextTask.open(settings, bench.resolveRun);
-  await checkPrompts(settings, words);
-  noteDatasets(bench, settings.data, words.sources);
-  const { algorithm, validation } = settings;
+  const words = await openTextTask(settings, bench.resolveRun);
+  checkPrompts(settings, words.sources);
   const { environment } = settings;
-  const images =
-    environment.type === 'model'
-      ? openImages(environment, bench.resolveRun)
-      : await openImagesServer(settings, environment, bench);
-  const task = new EnhanceTask(settings, words, images);
-  return openTokenTraining(settings, bench, {
-    task,
-    policy: openTokenPolicy(settings, words.format, bench, { constrained: false, separateVocabularies: false }),
-    batch: async (iteration) => {
-      if (algorithm.type === 'sft') return trainingBatch(words, algorithm.sft.batch_size, iteration);
-      throw new InternalError('a batch of labels without supervised training');
+  return openWordsTraining(settings, bench, words, {
+    around: async () => {
+      const images =
+        environment.type === 'model'
+          ? openImages(environment, bench.resolveRun)
+          : await openImagesServer(settings, environment, bench);
+      return new EnhanceTask(settings, words, images);
     },
-    heldOutBatch: () => heldOutBatch(words, validation.prompts),
-    trained: (_iteration, _prompt, { ids }) => new Float32Array(ids.length).fill(1),
   });
 }
 
@@ -82,7 +72,7 @@ export const promptEnhance: OpenRecipe<PromptEnhanceSettings> = {
   makeData,
   open,
   openTask: async (settings, resolveRun) => {
-    const words = await TextTask.open(settings, resolveRun);
+    const words = await openTextTask(settings, resolveRun);
     const { environment } = settings;
     const images =
       environment.type === 'model' ? openImages(environment, resolveRun) : openStoredPictures(settings, environment);

@@ -5,7 +5,7 @@ import type { ImageModel, MadePicture } from '../../environments/image_model.js'
 import type { TokenAnswer } from '../../policies/tokens/batch.js';
 import type { RecordedEpisode } from '../../run/episodes.js';
 import type { Answers, PromptSource, Rendered, Task } from '../../scoring/task.js';
-import type { TextPrompt, TextTask } from '../text_answers/task.js';
+import type { AskedSource, TextPrompt, WordsTask } from '../open_words_task.js';
 import { postprocess } from './rewrite.js';
 import type { PromptEnhanceSettings } from './settings.js';
 
@@ -17,7 +17,7 @@ export class EnhanceTask implements Task<TextPrompt, TokenAnswer> {
 
   constructor(
     readonly settings: PromptEnhanceSettings,
-    readonly words: TextTask,
+    readonly words: WordsTask,
     private readonly images: ImageModel,
   ) {
     this.validation = words.validation.map((source) => ({
@@ -67,7 +67,7 @@ export class EnhanceTask implements Task<TextPrompt, TokenAnswer> {
     return this.words.reread(episode);
   }
 
-  labels(prompt: TextPrompt): ReturnType<TextTask['labels']> {
+  labels(prompt: TextPrompt): ReturnType<WordsTask['labels']> {
     return this.words.labels(prompt);
   }
 
@@ -95,12 +95,11 @@ function seen(picture: MadePicture): Pick<Rendered['item'], 'edited' | 'unavaila
   return { edited: null, unavailable: { reason, detail } };
 }
 
-/** Looks at every prompt that a run may ask. Raises DataError as `words.checkPrompts`, and for a row in which the user says nothing. */
-export async function checkPrompts({ data }: Pick<PromptEnhanceSettings, 'data'>, words: TextTask): Promise<void> {
-  await words.checkPrompts();
-  for (const source of new Set(words.sources)) {
+/** Raises DataError for a row in which the user says nothing. */
+export function checkPrompts({ data }: Pick<PromptEnhanceSettings, 'data'>, sources: readonly AskedSource[]): void {
+  for (const source of new Set(sources)) {
     for (let index = 0; index < source.length; index++) {
-      const own = source.read(index)[data.columns.prompt];
+      const own = source.row(index)[data.columns.prompt];
       if (typeof own !== 'string' || own.trim() !== '') continue;
       throw new DataError('the prompt is empty', { where: source.place(index), next: 'Leave this row out.' });
     }

@@ -1,18 +1,10 @@
-/** From a row of a dataset to what the policy is asked, and from what it wrote to its answer. Pure functions. */
+/** From a row of a dataset to what the policy is asked. Pure functions. */
 import { z } from 'zod';
 import { DataError } from '../../core/errors.js';
 import { COLUMNS_ADVICE, type Row } from '../../data/rows.js';
 import type { Message } from '../../models/chat/template.js';
+import type { Question } from '../open_words_task.js';
 import { PLACEHOLDER, type TextSettings } from './settings.js';
-
-/** What a row asks. */
-export interface Question {
-  /** A conversation, or bare words where there is no chat. */
-  readonly asked: readonly Message[] | string;
-  /** The last words of the user. */
-  readonly instruction: string;
-  readonly expected?: string;
-}
 
 type QuestionSettings = Pick<TextSettings, 'prompt'> & {
   readonly data: Pick<TextSettings['data'], 'columns'>;
@@ -119,28 +111,4 @@ function wordsOf({ content }: Message): string {
 function shown(value: unknown): string {
   const text = JSON.stringify(value);
   return text.length > 60 ? `${text.slice(0, 60)}…` : text;
-}
-
-/** What a policy wrote: what it thought, null where it did not, and what rewards read. */
-export interface Written {
-  readonly thought: string | null;
-  readonly answer: string;
-}
-
-/**
- * Cuts a text at its thinking tags, of which the prompt may have `opened` the first. One that opens and is never closed holds no answer.
- */
-export function written(text: string, thinking: TextSettings['policy']['thinking'], opened = false): Written {
-  if (thinking === null) return { thought: null, answer: text.trim() };
-  const { open, close } = thinking;
-  const end = text.lastIndexOf(close);
-  if (end >= 0) {
-    const before = text.slice(0, end);
-    const start = before.indexOf(open);
-    const thought = start < 0 ? before : before.slice(start + open.length);
-    return { thought: thought.trim(), answer: text.slice(end + close.length).trim() };
-  }
-  const start = text.indexOf(open);
-  if (start < 0 && !opened) return { thought: null, answer: text.trim() };
-  return { thought: (start < 0 ? text : text.slice(start + open.length)).trim(), answer: '' };
 }

@@ -1,260 +1,42 @@
-/** The task of `text_answers`: rows of words, a tokenizer with its chat template, and answers as words. */
-import { DataError, RunError } from '../../core/errors.js';
-import { openRows, type Row, type RowSource } from '../../data/rows.js';
-import { createSampler, type Sampler } from '../../data/sampler.js';
-import { promptText, type Reader } from '../../models/chat/prompt.js';
-import { modelFolder, type RunResolver } from '../../models/reference.js';
-import { endTokens, openTokenizer } from '../../models/tokenizer/open.js';
-import { openChatTemplate } from '../../models/tokenizer/texts.js';
-import type { Tokenizer } from '../../models/tokenizer/tokenizer.js';
-import type { TokenAnswer, TokenAsked } from '../../policies/tokens/batch.js';
-import { FreeText } from '../../policies/tokens/free_text.js';
-import { decidingKinds } from '../../rewards/score/choice.js';
-import type { RecordedEpisode } from '../../run/episodes.js';
-import type { Answers, Prompt, PromptSource, Rendered, Task } from '../../scoring/task.js';
-import { nameSources, type NamedSource } from '../named_sources.js';
-import { questionOf, written, type Question } from './conversation.js';
+/** The task of `text_answers`: rows of words. */
+import { openRows, type RowSource } from '../../data/rows.js';
+import type { RunResolver } from '../../models/reference.js';
+import { nameSources } from '../named_sources.js';
+import { openWords, WordsTask, type AskedSource, type Words } from '../open_words_task.js';
+import { questionOf } from './conversation.js';
 import { END, placesOf, worldTokenizer } from './data.js';
 import type { TextSettings } from './settings.js';
 
-/** A prompt of the task, ready for the policy. */
-export interface TextPrompt extends Prompt, TokenAsked {
-  /** The labelled answer, where the row has one. */
-  readonly expected?: string;
-  readonly row: Row;
-  /** Whether the template has opened the policy's thoughts. */
-  readonly thinks: boolean;
+/** Opens datasets and the tokenizer. Raises DataError or CheckpointError naming what is missing. */
+export async function openTextTask<S extends TextSettings>(
+  settings: S,
+  resolveRun: RunResolver,
+): Promise<WordsTask<S>> {
+  const { data } = settings;
+  const place = placesOf(settings);
+  const open = async ({ path }: { readonly path: string }): Promise<AskedSource> => {
+    return asked(await openRows(place(path)), settings);
+  };
+  const train = await Promise.all(data.train.map(open));
+  const heldOut = nameSources(
+    data.validation.map(({ path }) => path),
+    await Promise.all(data.validation.map(open)),
+  );
+  const coefficients = data.train.flatMap(({ coefficient }) => (coefficient === null ? [] : [coefficient]));
+  const words = openTextWords(settings, resolveRun);
+  return WordsTask.open(settings, { words, train, coefficients, heldOut, sight: null });
 }
 
-/** A tokenizer with what ends an answer in it. */
-export interface Words extends Reader {
-  readonly ends: readonly number[];
-  /** The one of them that labels end with. */
-  readonly end: number;
+/** The tokenizer that the settings name, the model's own, or the tiny world's. Raises as `openWords`. */
+export function openTextWords(settings: Pick<TextSettings, 'policy' | 'prompt'>, resolveRun: RunResolver): Words {
+  return openWords(settings, resolveRun, () => ({ tokenizer: worldTokenizer(settings), end: END }));
 }
 
-/** Tokens that a tokenizer puts around a text, at most. */
-const MOST_AROUND = 8;
-
-export class TextTask implements Task<TextPrompt, TokenAnswer> {
-  readonly validation: readonly PromptSource<TextPrompt>[];
-  readonly format: FreeText;
-
-  private constructor(
-    readonly settings: TextSettings,
-    readonly words: Words,
-    /** The words that every answer is made to begin with. */
-    private readonly prefill: readonly number[],
-    private readonly train: readonly RowSource[],
-    private readonly sampler: Sampler,
-    /** Held-out rows, in the order of `validation`. */
-    readonly heldOut: readonly NamedSource<RowSource>[],
-  ) {
-    this.format = new FreeText(words.tokenizer, new Set(words.ends));
-    this.validation = heldOut.map(({ name, source }) => ({
-      name,
-      length: source.length,
-      prompt: (index) => this.promptOf(source, index),
-    }));
-  }
-
-  /** Opens datasets and the tokenizer. Raises DataError or CheckpointError naming what is missing. */
-  static async open(settings: TextSettings, resolveRun: RunResolver): Promise<TextTask> {
-    const { data, seed } = settings;
-    const place = placesOf(settings);
-    const open = ({ path }: { readonly path: string }): Promise<RowSource> => openRows(place(path));
-    const train = await Promise.all(data.train.map(open));
-    const heldOut = nameSources(
-      data.validation.map(({ path }) => path),
-      await Promise.all(data.validation.map(open)),
-    );
-    const coefficients = data.train.flatMap(({ coefficient }) => (coefficient === null ? [] : [coefficient]));
-    const sampler = createSampler(train, { seed, coefficients });
-    const words = openWords(settings, resolveRun);
-    const prefill = await words.tokenizer.encode(settings.policy.assistant_prefill, { addSpecial: false });
-    return new TextTask(settings, words, prefill, train, sampler, heldOut);
-  }
-
-  get promptsPerIteration(): number {
-    const { episodes_per_iteration, generations_per_sample } = this.settings.rollout;
-    return episodes_per_iteration / generations_per_sample;
-  }
-
-  /** The datasets in the order of the settings: those of `train`, then those of `validation`. */
-  get sources(): readonly RowSource[] {
-    return [...this.train, ...this.heldOut.map(({ source }) => source)];
-  }
-
-  prompt(globalIndex: number): Promise<TextPrompt> {
-    const place = this.sampler.at(globalIndex);
-    return this.promptOf(this.train[place.source], place.index);
-  }
-
-  /** Raises DataError for a row of another form, a template that fails, and where the context leaves no room for an answer. */
-  async promptOf(source: RowSource, index: number): Promise<TextPrompt> {
-    const { instruction, expected, text, addSpecial } = this.#textOf(source, index);
-    const ids = await this.#encode(text, addSpecial, source.place(index));
-    if (!this.#leavesRoom(ids)) throw this.#tooLong(`a prompt of ${ids.length} tokens leaves`, source.place(index));
-    const label = expected === undefined ? {} : { expected };
-    const { thinking, assistant_prefill: prefill } = this.settings.policy;
-    const templated = text.slice(0, text.length - prefill.length).trimEnd();
-    const thinks = thinking !== null && templated.endsWith(thinking.open);
-    const row = source.read(index);
-    return { id: source.id(index), instruction, sourcePng: null, tokens: { ids }, thinks, ...label, row };
-  }
-
-  /** A labelled answer as the policy would write it, after the words that answers are made to begin with, and its end. */
-  async labelIds(expected: string): Promise<Int32Array> {
-    const prefill = this.settings.policy.assistant_prefill;
-    const words = expected.startsWith(prefill) ? expected.slice(prefill.length) : expected;
-    return Int32Array.from([...(await this.words.tokenizer.encode(words, { addSpecial: false })), this.words.end]);
-  }
-
-  /**
-   * Looks at every prompt that a run may ask. Raises DataError for the first that cannot be asked, or has no labelled answer where one is needed,
-   * and where the context leaves some no room for an answer, or for the labelled one that is learnt: how many these are, and the first of them.
-   */
-  async checkPrompts(): Promise<void> {
-    let first: { readonly place: string; readonly tokens: number } | null = null;
-    let [looked, tooLong] = [0, 0];
-    const { validation, policy, algorithm } = this.settings;
-    const learnt = algorithm.type === 'sft';
-    const compares = learnt ? 'supervised training' : this.#comparingReward();
-    const lengths = [
-      ...this.train.map((source) => [source, source.length] as const),
-      ...this.heldOut.map(({ source }) => [source, Math.min(source.length, validation.prompts)] as const),
-    ];
-    for (const [source, length] of new Map(lengths)) {
-      for (let index = 0; index < length; index++) {
-        const { text, addSpecial, expected } = this.#textOf(source, index);
-        looked += 1;
-        if (expected === undefined && compares !== null) throw unlabelled(compares, source.place(index));
-        const label = learnt ? (expected ?? '') : '';
-        // A token stands for a byte at least, but for those that a tokenizer puts around a text.
-        const most = Buffer.byteLength(text) + Buffer.byteLength(label) + MOST_AROUND;
-        if (text.trim() !== '' && most < policy.model_context_size) continue;
-        const ids = [...(await this.#encode(text, addSpecial, source.place(index)))];
-        // The last token of an answer is written, and not read.
-        if (learnt) ids.push(...(await this.labelIds(label)).subarray(0, -1));
-        if (this.#leavesRoom(ids)) continue;
-        tooLong += 1;
-        first ??= { place: source.place(index), tokens: ids.length };
-      }
-    }
-    if (first === null) return;
-    const found = `${tooLong} of ${looked} prompts${learnt ? ' with their labelled answers' : ''} are too long`;
-    throw this.#tooLong(`${found}: the first, of ${first.tokens} tokens, leaves`, first.place);
-  }
-
-  /** The reward that a labelled answer is needed for; null where none is. */
-  #comparingReward(): string | null {
-    const found = decidingKinds(this.settings.reward).find(({ needs }) => needs.words === true);
-    return found === undefined ? null : `reward '${found.name}'`;
-  }
-
-  /** Raises DataError for a text without a token, which there is nothing to go on from. */
-  async #encode(text: string, addSpecial: boolean, where: string): Promise<readonly number[]> {
-    const ids = await this.words.tokenizer.encode(text, { addSpecial });
-    if (ids.length > 0) return ids;
-    throw new DataError('the prompt is empty', { where, next: 'Leave this row out.' });
-  }
-
-  /** A row as the text that the policy reads. */
-  #textOf(source: RowSource, index: number): Question & ReturnType<typeof promptText> {
-    const { prompt, policy } = this.settings;
-    const where = source.place(index);
-    const question = questionOf(source.read(index), this.settings, where);
-    const options = { addGenerationPrompt: true, variables: prompt.variables };
-    try {
-      return { ...question, ...promptText(this.words, question.asked, options, policy.assistant_prefill) };
-    } catch (cause) {
-      if (!(cause instanceof DataError)) throw cause;
-      const details = cause.next === undefined ? { cause } : { next: cause.next, cause };
-      throw new DataError(`${cause.message} (${cause.where ?? 'no template'})`, { where, ...details });
-    }
-  }
-
-  #leavesRoom(ids: readonly number[]): boolean {
-    return ids.length < this.settings.policy.model_context_size;
-  }
-
-  #tooLong(found: string, where: string): DataError {
-    const size = this.settings.policy.model_context_size;
-    return new DataError(`${found} no room for an answer: model_context_size is ${size}`, {
-      where,
-      next: 'Raise policy.model_context_size, or leave such rows out.',
-    });
-  }
-
-  async render(chunk: readonly Answers<TextPrompt, TokenAnswer>[]): Promise<Rendered[][]> {
-    return chunk.map(({ prompt: { instruction, expected, thinks, row }, answers, keys }) =>
-      answers.map(({ ids, finished }, i): Rendered => {
-        const text = this.textOf({ ids, finished });
-        const { thought, answer } = written(text, this.settings.policy.thinking, thinks);
-        const thinking = thought === null ? {} : { thought };
-        const images = { source: null, edited: null, truth: null };
-        const label = expected === undefined ? {} : { expected };
-        return {
-          item: { key: keys[i], instruction, ...images, answer, ...label, row, finished },
-          record: { text, ...thinking, ...(thought === null ? {} : { answer }), ...label, tokens: [...ids] },
-          caption: instruction,
-          ...thinking,
-        };
-      }),
-    );
-  }
-
-  /** What an answer says, from the words that it was made to begin with: read as one, since a tokenizer may drop the space before a first word. */
-  textOf({ ids, finished }: Pick<TokenAnswer, 'ids' | 'finished'>): string {
-    const said = finished ? ids.subarray(0, -1) : ids;
-    return this.words.tokenizer.decode([...this.prefill, ...said], { skipSpecial: true });
-  }
-
-  reread({ key, tokens, finished }: RecordedEpisode): TokenAnswer {
-    if (tokens === undefined) throw new RunError('the record of an episode has no tokens', { where: key });
-    return { ids: Int32Array.from(tokens), logProbs: new Float32Array(tokens.length), finished };
-  }
-
-  async labels({ expected }: TextPrompt): Promise<{ truth: null; expected?: string }> {
-    return { truth: null, ...(expected === undefined ? {} : { expected }) };
-  }
-
-  async dispose(): Promise<void> {}
-}
-
-/** What is wrong with a row that has no labelled answer, which something needs. */
-export function unlabelled(needs: string, where: string): DataError {
-  return new DataError(`the row has no labelled answer, and ${needs} needs one`, {
-    where,
-    next: 'Name its column in data.columns.expected, or leave such rows out.',
-  });
-}
-
-/** The tokenizer that the settings name, the model's own, or the tiny world's. */
-export function openWords(settings: Pick<TextSettings, 'policy' | 'prompt'>, resolveRun: RunResolver): Words {
-  const { policy, prompt } = settings;
-  const reference = policy.tokenizer ?? policy.model;
-  if (reference === null) {
-    if (prompt.chat) {
-      throw new DataError('the words of the tiny world have no chat template', {
-        where: 'prompt.chat',
-        next: 'Set prompt.chat to false, or name a tokenizer with a template in policy.tokenizer.',
-      });
-    }
-    const tokenizer = worldTokenizer(settings);
-    const end = tokenizer.id(END);
-    return { tokenizer, template: null, ends: [end], end };
-  }
-  const folder = modelFolder(reference, resolveRun);
-  const tokenizer: Tokenizer = openTokenizer(folder);
-  const template = prompt.chat ? openChatTemplate(folder, tokenizer) : null;
-  if (prompt.chat && template === null) {
-    throw new DataError('the model has no chat template', {
-      where: folder,
-      next: 'Set prompt.chat to false for a model that goes on with bare words, or add chat_template.jinja to its folder.',
-    });
-  }
-  const ends = endTokens(folder, tokenizer);
-  const own = tokenizer.special['eos_token'];
-  return { tokenizer, template, ends, end: own === undefined ? ends[0] : tokenizer.id(own) };
+/** Rows as what they ask. */
+function asked(rows: RowSource, settings: TextSettings): AskedSource {
+  return {
+    ...rows,
+    ask: (index) => questionOf(rows.read(index), settings, rows.place(index)),
+    row: (index) => rows.read(index),
+  };
 }

@@ -172,8 +172,9 @@ export class StubImages {
       const error = { message, type: 'invalid_request_error', param: unknown, code: 'unknown_parameter' };
       return send(response, 400, { error });
     }
-    if (fields['model'] !== model)
+    if (fields['model'] !== model) {
       return send(response, 404, failure(`The model '${String(fields['model'])}' does not exist`));
+    }
     const [width, height] = String(fields['size']).split('x').map(Number);
     if (!(width >= 8 && height >= 8)) return send(response, 400, { detail: `Invalid size ${String(fields['size'])}` });
     if (Number(fields['n']) !== 1) return send(response, 400, { detail: 'n is to be 1 here' });

@@ -92,6 +92,25 @@ describe('a processor', () => {
   });
 });
 
+describe('the files of a processor', () => {
+  it('may be one for both kinds', () => {
+    const path = folder();
+    const json = { image_processor: { min_pixels: 5, merge_size: 3 }, video_processor: { size: { longest_edge: 9 } } };
+    writeFileSync(join(path, 'processor_config.json'), JSON.stringify(json));
+    const { image, video, sizes: found } = openPictureProcessor(path).settings;
+    expect([image.min_pixels, video.max_pixels, found.spatial_merge_size]).toEqual([5, 9, 3]);
+  });
+
+  it.each([
+    ['are not there', null, /nothing says how pictures are cut: there is no preprocessor_config\.json/],
+    ['say what cannot be', { patch_size: -1 }, /patch_size/],
+  ])('are refused where they %s', (_, json, message) => {
+    const path = folder();
+    if (json !== null) writeFileSync(join(path, PROCESSOR_FILE), JSON.stringify(json));
+    expect(() => openPictureProcessor(path)).toThrow(message);
+  });
+});
+
 describe('placeholders', () => {
   const tokens = { image_token_id: 7, video_token_id: 8 };
   const processor = plainProcessor(sizes, limits);

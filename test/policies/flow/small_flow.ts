@@ -1,7 +1,7 @@
 /** A flow policy's model of the smallest size at which every part still works. */
 import { RandomStream } from '../../../src/core/random.js';
 import { alone, type Peers } from '../../../src/group/peers.js';
-import type { FluxConfig } from '../../../src/nets/flow/config.js';
+import type { FlowTransformerConfig, FluxConfig } from '../../../src/nets/flow/config.js';
 import type { FlowAnswer, FlowAsked } from '../../../src/policies/flow/batch.js';
 import { FlowLearner } from '../../../src/policies/flow/learner.js';
 import { initFlow, type FlowModel } from '../../../src/policies/flow/model.js';
@@ -25,7 +25,7 @@ export const config: FluxConfig = {
 };
 
 /** A model none of whose weights is zero, so that everything matters. */
-export function smallFlow(trains: 'all' | 'adapter' = 'all', seed = 1, of = config): FlowModel {
+export function smallFlow(trains: 'all' | 'adapter' = 'all', seed = 1, of: FlowTransformerConfig = config): FlowModel {
   const model = initFlow(of, trains, seed);
   for (const [name, { data }] of model.weights) {
     const stream = new RandomStream(seed, 'small flow', name);

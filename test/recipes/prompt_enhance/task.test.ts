@@ -4,7 +4,7 @@ import { describe, expect, it } from 'vitest';
 import type { ImageModel, MadePicture, PictureRequest } from '../../../src/environments/image_model.js';
 import type { TokenAnswer } from '../../../src/policies/tokens/batch.js';
 import { END } from '../../../src/recipes/text_answers/data.js';
-import { TextTask } from '../../../src/recipes/text_answers/task.js';
+import { openTextTask } from '../../../src/recipes/text_answers/task.js';
 import { checkPrompts, EnhanceTask } from '../../../src/recipes/prompt_enhance/task.js';
 import { testFolders } from '../../support/folder.js';
 import { smallSettings, type Sections } from './small.js';
@@ -47,7 +47,7 @@ async function open(painter: Painter, changes: Sections = {}): Promise<EnhanceTa
   writeFileSync(path, rows.map((row) => `${JSON.stringify(row)}\n`).join(''));
   const data = { train: [{ path }], validation: [{ path }] };
   const settings = smallSettings({ data, prompt: { template: '{prompt} means' }, ...changes });
-  return new EnhanceTask(settings, await TextTask.open(settings, () => ''), painter);
+  return new EnhanceTask(settings, await openTextTask(settings, () => ''), painter);
 }
 
 async function answerOf(task: EnhanceTask, text: string): Promise<TokenAnswer> {
@@ -111,15 +111,14 @@ describe('answers as prompts of an image model', () => {
 
   it('are of prompts in which the user says something', async () => {
     const task = await open(new Painter());
-    await checkPrompts(task.settings, task.words);
+    expect(() => checkPrompts(task.settings, task.words.sources)).not.toThrow();
     const folder = newFolder();
     const path = join(folder, 'blank.jsonl');
     writeFileSync(path, `${JSON.stringify(rows[0])}\n${JSON.stringify({ prompt: ' ' })}\n`);
     const blank = await open(new Painter(), { data: { train: [{ path }], validation: [] } });
-    await expect(checkPrompts(blank.settings, blank.words)).rejects.toMatchObject({
-      message: 'the prompt is empty',
-      where: `${path}:2`,
-    });
+    expect(() => checkPrompts(blank.settings, blank.words.sources)).toThrow(
+      expect.objectContaining({ message: 'the prompt is empty', where: `${path}:2` }),
+    );
   });
 
   it('say how much the image model left unread', async () => {

@@ -1,7 +1,8 @@
 import { describe, expect, it } from 'vitest';
 import { DataError } from '../../../src/core/errors.js';
 import type { Row } from '../../../src/data/rows.js';
-import { questionOf, written, type Question } from '../../../src/recipes/text_answers/conversation.js';
+import { questionOf } from '../../../src/recipes/text_answers/conversation.js';
+import { written, type Question } from '../../../src/recipes/open_words_task.js';
 import { smallSettings } from './small.js';
 
 interface Asking {

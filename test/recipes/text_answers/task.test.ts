@@ -4,8 +4,10 @@ import { describe, expect, it } from 'vitest';
 import { CheckpointError, DataError } from '../../../src/core/errors.js';
 import type { RecordedEpisode } from '../../../src/run/episodes.js';
 import { END, makeData } from '../../../src/recipes/text_answers/data.js';
-import { heldOutBatch, trainingBatch } from '../../../src/recipes/text_answers/labelled.js';
-import { TextTask, type TextPrompt } from '../../../src/recipes/text_answers/task.js';
+import { heldOutBatch, trainingBatch } from '../../../src/recipes/open_words_labelled.js';
+import type { TextPrompt, WordsTask } from '../../../src/recipes/open_words_task.js';
+import type { TextAnswersSettings } from '../../../src/recipes/text_answers/settings.js';
+import { openTextTask } from '../../../src/recipes/text_answers/task.js';
 import { drawCaption } from '../../../src/tiny/world/words.js';
 import { FIXTURES, readFixture, type Chats } from '../../models/python_fixtures.js';
 import { testFolders } from '../../support/folder.js';
@@ -32,7 +34,13 @@ interface Given {
   readonly [section: string]: unknown;
 }
 
-function open({ rows, heldOut = rows, model = modelOf(), policy = {}, ...sections }: Given): Promise<TextTask> {
+function open({
+  rows,
+  heldOut = rows,
+  model = modelOf(),
+  policy = {},
+  ...sections
+}: Given): Promise<WordsTask<TextAnswersSettings>> {
   const folder = join(newFolder(), 'sums');
   mkdirSync(folder);
   const file = (name: string, of: readonly object[]): { path: string } => {
@@ -47,18 +55,20 @@ function open({ rows, heldOut = rows, model = modelOf(), policy = {}, ...section
     policy: { init: null, model, ...policy },
     data: { ...data, columns: columns ?? {} },
   });
-  return TextTask.open(settings, () => '');
+  return openTextTask(settings, () => '');
 }
 
 const sums = [1, 2, 3].map((n) => ({ prompt: `What is ${n} + ${n}?`, answer: String(2 * n) }));
 const labels = { columns: { expected: 'answer' } };
-const idsOf = async (task: TextTask, text: string): Promise<number[]> => [...(await task.words.tokenizer.encode(text))];
+const idsOf = async (task: WordsTask, text: string): Promise<number[]> => [
+  ...(await task.words.tokenizer.encode(text)),
+];
 const answer = (ids: readonly number[], finished: boolean) => ({
   ids: Int32Array.from(ids),
   logProbs: new Float32Array(ids.length),
   finished,
 });
-const asked = (task: TextTask, { tokens }: TextPrompt): string => task.words.tokenizer.decode(tokens.ids);
+const asked = (task: WordsTask, { tokens }: TextPrompt): string => task.words.tokenizer.decode(tokens.ids);
 
 describe('a prompt', () => {
   it('is written by the model\u2019s template, up to what the answer begins with', async () => {
@@ -100,7 +110,7 @@ describe('a prompt', () => {
   it('comes in an endless order that the seed decides, from all datasets', async () => {
     const order = async (seed: number): Promise<string[]> => {
       const task = await open({ rows: sums });
-      const again = await TextTask.open({ ...task.settings, seed }, () => '');
+      const again = await openTextTask({ ...task.settings, seed }, () => '');
       return Promise.all(Array.from({ length: 12 }, async (_, i) => (await again.prompt(i)).id));
     };
     expect(await order(1)).toEqual(await order(1));
@@ -147,7 +157,7 @@ describe('prompts are looked at before the first is asked', () => {
       ...(await Promise.all(sums.map(async (_, i) => (await task.prompt(i)).tokens.ids.length))),
     );
     const within = (model_context_size: number) =>
-      TextTask.open({ ...task.settings, policy: { ...task.settings.policy, model_context_size } }, () => '');
+      openTextTask({ ...task.settings, policy: { ...task.settings.policy, model_context_size } }, () => '');
     await expect((await within(longest + 1)).checkPrompts()).resolves.toBeUndefined();
     await expect((await within(longest)).checkPrompts()).rejects.toThrow(/of 6 prompts are too long/);
   });
@@ -191,7 +201,7 @@ describe('prompts are looked at before the first is asked', () => {
     const task = await open({ rows: [sums[0], { prompt: 'a', answer: 'x y z '.repeat(4) }], ...supervised });
     const [{ prompt, answer: label }] = (await heldOutBatch(task, 2)).slice(1);
     const within = (model_context_size: number) =>
-      TextTask.open({ ...task.settings, policy: { ...task.settings.policy, model_context_size } }, () => '');
+      openTextTask({ ...task.settings, policy: { ...task.settings.policy, model_context_size } }, () => '');
     const tokens = prompt.tokens.ids.length + label.ids.length;
     await expect((await within(tokens)).checkPrompts()).resolves.toBeUndefined();
     await expect((await within(tokens - 1)).checkPrompts()).rejects.toThrow(
@@ -322,7 +332,7 @@ describe('the tiny world', () => {
     await make();
     expect(said).toEqual([`making the tiny world's captions in ${join(dir, 'tiny')}`]);
     expect(existsSync(path('train').path)).toBe(true);
-    const task = await TextTask.open(settings, () => '');
+    const task = await openTextTask(settings, () => '');
     const { seed } = settings.data.tiny!;
     const drawn = drawCaption(seed, 'validation', 2);
     const prompt = await task.validation[0].prompt(2);
@@ -330,12 +340,12 @@ describe('the tiny world', () => {
     expect(asked(task, prompt)).toBe(prompt.instruction);
     expect([...task.format.ends]).toEqual([task.words.tokenizer.id(END)]);
     await expect(task.checkPrompts()).resolves.toBeUndefined();
-    const begun = await TextTask.open(
+    const begun = await openTextTask(
       { ...settings, policy: { ...settings.policy, assistant_prefill: 'That is' } },
       () => '',
     );
     expect(begun.textOf(answer(await idsOf(begun, drawn.expected), false))).toBe(`That is ${drawn.expected}`);
-    const chatting = TextTask.open({ ...settings, prompt: { ...settings.prompt, chat: true } }, () => '');
+    const chatting = openTextTask({ ...settings, prompt: { ...settings.prompt, chat: true } }, () => '');
     await expect(chatting).rejects.toThrow('the words of the tiny world have no chat template');
   });
 

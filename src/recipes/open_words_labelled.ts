@@ -1,19 +1,19 @@
 /** Labelled answers in words as supervised training takes them. */
-import { DataError } from '../../core/errors.js';
-import type { TokenAnswer } from '../../policies/tokens/batch.js';
-import type { Labelled } from '../../train/supervised.js';
-import { unlabelled, type TextPrompt, type TextTask } from './task.js';
+import { DataError } from '../core/errors.js';
+import type { TokenAnswer } from '../policies/tokens/batch.js';
+import type { Labelled } from '../train/supervised.js';
+import { unlabelled, type TextPrompt, type WordsTask } from './open_words_task.js';
 
 export type LabelledText = Labelled<TextPrompt, TokenAnswer>;
 
 /** The batch of an iteration. */
-export function trainingBatch(task: TextTask, size: number, iteration: number): Promise<LabelledText[]> {
+export function trainingBatch(task: WordsTask, size: number, iteration: number): Promise<LabelledText[]> {
   const first = (iteration - 1) * size;
   return Promise.all(Array.from({ length: size }, async (_, i) => labelled(task, await task.prompt(first + i))));
 }
 
 /** The first `prompts` rows of each held-out set. */
-export function heldOutBatch(task: TextTask, prompts: number): Promise<LabelledText[]> {
+export function heldOutBatch(task: WordsTask, prompts: number): Promise<LabelledText[]> {
   return Promise.all(
     task.heldOut.flatMap(({ source }) =>
       Array.from({ length: Math.min(source.length, prompts) }, async (_, i) =>
@@ -24,7 +24,7 @@ export function heldOutBatch(task: TextTask, prompts: number): Promise<LabelledT
 }
 
 /** The labelled answer. Raises DataError where the row has none, or one that does not fit. */
-async function labelled(task: TextTask, prompt: TextPrompt): Promise<LabelledText> {
+async function labelled(task: WordsTask, prompt: TextPrompt): Promise<LabelledText> {
   if (prompt.expected === undefined) throw unlabelled('supervised training', prompt.id);
   const ids = await task.labelIds(prompt.expected);
   const [length, size] = [prompt.tokens.ids.length + ids.length, task.settings.policy.model_context_size];

@@ -1,0 +1,8 @@
+// Supervised training on a few labelled clips: where video_actions starts from at laptop size.
+local data_dir = std.extVar('APP__DATA_DIR');
+
+(import 'video_actions.jsonnet') + {
+  num_iterations: 200,
+  algorithm: { type: 'sft', warmup_steps: 20, sft: { batch_size: 32 } },
+  data+: { train: [{ path: data_dir + '/assembly/labelled' }] },
+}

@@ -1,0 +1,269 @@
+/**
+ * Questions about videos in the form that Qwen2.5-VL's fine-tuning takes (https://github.com/QwenLM/Qwen2.5-VL): a JSON list of samples, or one
+ * sample per line (.jsonl), each {id, conversations: [{from: human|gpt, value}], video, image?, meta?}. `<video>` and `<image>` in what a human
+ * says stand where the files are shown; the last turn is the labelled answer. `meta` says how the video is sampled: {frame_cnts, min_frames,
+ * max_frames, dynamic_sample}, where `frame_cnts` counts the frames of each action in the file, one after the other.
+ */
+import { existsSync, readFileSync, statSync } from 'node:fs';
+import { basename, dirname, extname, join, resolve } from 'node:path';
+import { z } from 'zod';
+import { DataError } from '../core/errors.js';
+import { sha256 } from '../core/image.js';
+import { missingFileAdvice, type ListDigest } from './datalist.js';
+import { oneOf } from './problems.js';
+import { readClip, type Clip } from './video/clip.js';
+import type { Sampling } from './video/sampling.js';
+
+/** What the list of a dataset's folder is called. */
+export const CONVERSATIONS_NAME = 'conversations.json';
+
+/** A piece of what is said: words, or the place of a picture or of the video. */
+export type Part = { readonly type: 'text'; readonly text: string } | { readonly type: 'image' | 'video' };
+
+export interface Turn {
+  readonly role: 'system' | 'user' | 'assistant';
+  readonly parts: readonly Part[];
+}
+
+/** A question about a video. */
+export interface VideoQuestion {
+  /** What is said before the answer; it holds the video once, and ends with the user's turn. */
+  readonly turns: readonly Turn[];
+  /** The labelled answer, as the dataset has it. */
+  readonly expected: string;
+  readonly video: string;
+  /** The files of the pictures, in the order of their places. */
+  readonly images: readonly string[];
+  /** What the sample itself says of the sampling. */
+  readonly meta: {
+    readonly minFrames: number | null;
+    readonly maxFrames: number | null;
+    readonly segments: readonly number[] | null;
+  };
+}
+
+export interface VideoQuestions {
+  /** The path as it was given. */
+  readonly name: string;
+  readonly length: number;
+  readonly remark: null;
+  /** Of the list, and of the videos' sizes. */
+  readonly digest: ListDigest;
+  read(index: number): VideoQuestion;
+  /** Names a sample, whichever machine it is on. */
+  id(index: number): string;
+  /** Where a sample stands, for messages. */
+  place(index: number): string;
+}
+
+const frames = z.int().min(1);
+const sampleSchema = z.looseObject({
+  conversations: z.array(z.object({ from: z.string(), value: z.string() })).min(1),
+  video: z.union([z.string().min(1), z.tuple([z.string().min(1)]).transform(([only]) => only)]),
+  image: z
+    .union([
+      z
+        .string()
+        .min(1)
+        .transform((one) => [one]),
+      z.array(z.string().min(1)),
+    ])
+    .default([]),
+  meta: z
+    .looseObject({
+      frame_cnts: z.array(frames).min(1).optional(),
+      min_frames: frames.optional(),
+      max_frames: frames.optional(),
+      dynamic_sample: z.boolean().default(false),
+    })
+    .default({ dynamic_sample: false }),
+});
+type RawSample = z.output<typeof sampleSchema>;
+
+const ALLOWED: Readonly<Record<string, string>> = {
+  conversations: 'a list of {from, value}',
+  video: 'the path of one video',
+  image: 'a path, or a list of paths',
+  meta: '{frame_cnts: whole numbers above 0, min_frames, max_frames, dynamic_sample: true or false}',
+};
+
+const ROLES: Readonly<Record<string, Turn['role']>> = {
+  system: 'system',
+  human: 'user',
+  user: 'user',
+  gpt: 'assistant',
+  assistant: 'assistant',
+};
+
+interface Found {
+  readonly question: VideoQuestion | null;
+  readonly place: string;
+}
+
+/** A list with everything that is wrong with its samples, one error for each broken one. */
+export interface ReadQuestions {
+  readonly path: string;
+  readonly samples: readonly Found[];
+  readonly problems: readonly DataError[];
+  readonly digest: ListDigest;
+}
+
+/**
+ * Reads a list (a .json or .jsonl file, or a folder that holds conversations.json) and looks for the files that it names, without opening them.
+ * @param media the folder that relative paths begin at; null for the list's own
+ * Raises DataError where the list itself cannot be read.
+ */
+export function readQuestions(path: string, media: string | null = null): ReadQuestions {
+  const file = listFile(path);
+  const bytes = readFileSync(file);
+  const folder = media ?? dirname(file);
+  const problems: DataError[] = [];
+  const sizes: number[] = [];
+  const samples = entries(new TextDecoder().decode(bytes), file).map(({ value, place }): Found => {
+    const read = readSample(value, folder);
+    if (Array.isArray(read)) {
+      problems.push(new DataError(read.join('; '), { where: place, next: 'Correct this sample, or leave it out.' }));
+      return { question: null, place };
+    }
+    sizes.push(statSync(read.video).size);
+    return { question: read, place };
+  });
+  if (samples.length === 0) throw new DataError('the list has no sample', { where: file });
+  const ids = sha256(bytes);
+  return { path: file, samples, problems, digest: { ids, files: sha256(JSON.stringify([ids, sizes])) } };
+}
+
+/** Opens a list all of whose samples are whole. Raises DataError as `readQuestions`, and one with all samples that are broken. */
+export function openQuestions(path: string, media: string | null = null): VideoQuestions {
+  const { path: file, samples, problems, digest } = readQuestions(path, media);
+  if (problems.length > 0) throw oneOf(file, problems);
+  const questions = samples.flatMap(({ question }) => question ?? []);
+  return {
+    name: path,
+    length: questions.length,
+    remark: null,
+    digest,
+    read: (index) => questions[index],
+    id: (index) => `${basename(file)}:${index + 1}`,
+    place: (index) => samples[index].place,
+  };
+}
+
+/** How a video is sampled where its own sample does not say. */
+export type UsualSampling = Omit<Sampling, 'segments'>;
+
+/** The frames that a question shows. Raises DataError and EngineError as `readClip`. */
+export function clipOf({ video, meta }: VideoQuestion, usual: UsualSampling, place: string): Promise<Clip> {
+  const { minFrames, maxFrames, segments } = meta;
+  const least = minFrames ?? usual.minFrames;
+  const sampling = { ...usual, minFrames: least, maxFrames: maxFrames ?? Math.max(least, usual.maxFrames), segments };
+  return readClip(video, sampling, place);
+}
+
+/** Whether a file holds such a list, as far as its beginning tells. */
+export function holdsQuestions(path: string): boolean {
+  if (!['.json', '.jsonl'].includes(extname(path)) || !existsSync(path)) return false;
+  return /"conversations"\s*:/.test(readFileSync(path, 'utf8'));
+}
+
+function listFile(path: string): string {
+  const absolute = resolve(path);
+  const file = existsSync(absolute) && statSync(absolute).isDirectory() ? join(absolute, CONVERSATIONS_NAME) : absolute;
+  if (existsSync(file)) return file;
+  throw new DataError('there is no such dataset', { where: file, next: missingFileAdvice(file) });
+}
+
+function entries(text: string, file: string): { readonly value: unknown; readonly place: string }[] {
+  const parse = (json: string, where: string): unknown => {
+    try {
+      return JSON.parse(json);
+    } catch (cause) {
+      throw new DataError(`is not JSON (${(cause as Error).message})`, { where, cause });
+    }
+  };
+  if (extname(file) === '.jsonl') {
+    return text.split('\n').flatMap((line, i) => {
+      const place = `${file}:${i + 1}`;
+      return line.trim() === '' ? [] : [{ value: parse(line, place), place }];
+    });
+  }
+  const list = parse(text, file);
+  if (!Array.isArray(list)) {
+    throw new DataError('found no list of samples; allowed: [{id, conversations, video}, …]', { where: file });
+  }
+  return list.map((value: unknown, i) => ({ value, place: `${file}:sample ${i + 1}` }));
+}
+
+/** A sample, or what is wrong with it. */
+function readSample(value: unknown, folder: string): VideoQuestion | string[] {
+  const parsed = sampleSchema.safeParse(value);
+  if (!parsed.success) {
+    const fields = new Set(parsed.error.issues.map(({ path: [field] }) => String(field ?? '')));
+    return [...fields].map((field) => wrongField(value, field));
+  }
+  const { conversations, video, image, meta } = parsed.data;
+  const videoFile = resolve(folder, video);
+  const images = image.map((one) => resolve(folder, one));
+  const problems = [...wrongTurns(parsed.data), ...wrongMeta(meta)];
+  for (const file of [videoFile, ...images]) if (!existsSync(file)) problems.push(`there is no file ${file}`);
+  if (problems.length > 0) return problems;
+  const { min_frames = null, max_frames = null, frame_cnts = null, dynamic_sample } = meta;
+  return {
+    turns: conversations.slice(0, -1).map(({ from, value: said }) => turnOf(ROLES[from], said)),
+    expected: conversations[conversations.length - 1].value,
+    video: videoFile,
+    images,
+    meta: { minFrames: min_frames, maxFrames: max_frames, segments: dynamic_sample ? frame_cnts : null },
+  };
+}
+
+function wrongField(value: unknown, field: string): string {
+  if (typeof value !== 'object' || value === null) return 'found no object; allowed: {id, conversations, video}';
+  const found = (value as Record<string, unknown>)[field];
+  const shown = found === undefined ? 'nothing' : JSON.stringify(found).slice(0, 60);
+  return `found ${shown} as '${field}'; allowed: ${ALLOWED[field] ?? 'another value'}`;
+}
+
+function wrongTurns({ conversations, image }: RawSample): string[] {
+  const roles = conversations.map(({ from }) => ROLES[from]);
+  const strange = conversations.find((_, i) => roles[i] === undefined);
+  if (strange !== undefined) return [`found a turn from '${strange.from}'; allowed: human, gpt, system`];
+  const problems: string[] = [];
+  const last = conversations[conversations.length - 1].value;
+  const block = /<answer>([^]*?)<\/answer>/.exec(last);
+  if (roles.at(-1) !== 'assistant') problems.push("there is no answer: the last turn is not gpt's");
+  else if ((block?.[1] ?? last).trim() === '') problems.push('the labelled answer is empty');
+  else if (roles.at(-2) !== 'user') problems.push("the turn before the answer is not the human's");
+  const said = conversations.flatMap(({ value }, i) => (roles[i] === 'user' ? [value] : [])).join('\n');
+  const [videos, pictures] = [count(said, '<video>'), count(said, '<image>')];
+  if (videos !== 1) problems.push(`found <video> ${videos} times in what the human says; allowed: once`);
+  if (pictures !== image.length) {
+    problems.push(`found ${image.length} files of images, and <image> ${pictures} times; allowed: as often as files`);
+  }
+  return problems;
+}
+
+function wrongMeta({ frame_cnts, min_frames, max_frames, dynamic_sample }: RawSample['meta']): string[] {
+  const problems: string[] = [];
+  if (dynamic_sample && frame_cnts === undefined) problems.push('meta.dynamic_sample needs meta.frame_cnts');
+  if (min_frames !== undefined && max_frames !== undefined && min_frames > max_frames) {
+    problems.push(`meta.min_frames ${min_frames} is more than meta.max_frames ${max_frames}`);
+  }
+  return problems;
+}
+
+function count(text: string, tag: string): number {
+  return text.split(tag).length - 1;
+}
+
+/** Cuts what a human says at the places of files. */
+function turnOf(role: Turn['role'], said: string): Turn {
+  if (role !== 'user') return { role, parts: [{ type: 'text', text: said }] };
+  const pieces = said.split(/(<image>|<video>)/);
+  const parts = pieces.flatMap((piece): Part[] => {
+    if (piece === '<video>') return [{ type: 'video' }];
+    if (piece === '<image>') return [{ type: 'image' }];
+    return piece === '' ? [] : [{ type: 'text', text: piece }];
+  });
+  return { role, parts };
+}

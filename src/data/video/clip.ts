@@ -1,0 +1,148 @@
+/** Frames of a video file, as a policy is shown them. */
+import { existsSync } from 'node:fs';
+import { resolve } from 'node:path';
+import { z } from 'zod';
+import { DataError } from '../../core/errors.js';
+import { mostImagePixels, type RgbImage } from '../../core/image.js';
+import { call, type Called } from './ffmpeg.js';
+import { sampledFrames, type Sampling, type Timeline } from './sampling.js';
+
+/** Frames of a video, in order. */
+export interface Clip {
+  /** All of one size, upright, in the pixels that the file has. */
+  readonly frames: readonly RgbImage[];
+  /** When each frame is shown first, in seconds from the video's first frame. */
+  readonly times: readonly number[];
+  /** How long the whole video is, in seconds. */
+  readonly seconds: number;
+}
+
+/** Kinds of container: others, such as playlists, may lead ffmpeg to other files and hosts. */
+const KINDS = 'mov,mp4,m4a,3gp,3g2,mj2,matroska,webm';
+const OPENED = ['-protocol_whitelist', 'file,pipe', '-format_whitelist', KINDS];
+const FETCH_AGAIN = 'Fetch or encode the video again, or leave this sample out.';
+
+const probed = z.object({
+  streams: z.array(z.object({ width: z.number(), height: z.number(), nb_frames: z.coerce.number().optional() })),
+  packets: z
+    .array(
+      z.object({
+        pts_time: z.coerce.number().optional(),
+        duration_time: z.coerce.number().optional(),
+        flags: z.string().default(''),
+      }),
+    )
+    .default([]),
+});
+
+/**
+ * Reads the frames that `sampling` shows. Raises DataError, naming `where`, for a file that is missing, is no video, ends early, is damaged, or has
+ * fewer frames than are asked for; EngineError where ffmpeg is not installed.
+ */
+export async function readClip(path: string, sampling: Sampling, where: string): Promise<Clip> {
+  const timeline = await readTimeline(path, where);
+  const shown = sampledFrames(timeline, sampling);
+  if ('misfit' in shown) {
+    throw new DataError(`${path}: ${shown.misfit}`, {
+      where,
+      next: 'Correct the counts of this sample, lower min_frames, or leave it out.',
+    });
+  }
+  const [start] = timeline.times;
+  return {
+    frames: await decodeFrames(path, shown, where),
+    times: shown.map((frame) => timeline.times[frame] - start),
+    seconds: timeline.end - start,
+  };
+}
+
+/** When the frames of a video are shown, from its packets alone. Raises DataError as `readClip`. */
+export async function readTimeline(path: string, where: string): Promise<Timeline> {
+  if (!existsSync(path)) {
+    throw new DataError(`there is no video ${path}`, { where, next: 'Correct its path, or leave this sample out.' });
+  }
+  const entries = 'packet=pts_time,duration_time,flags:stream=width,height,nb_frames';
+  const args = [...OPENED, '-select_streams', 'V:0', '-show_entries', entries, '-of', 'json', fileUrl(path)];
+  const called = await call('ffprobe', args, where);
+  refuseDamage(called, path, where);
+  const { streams, packets } = probed.parse(JSON.parse(called.out.toString()));
+  if (streams.length === 0) throw damaged('it has no video stream', path, where);
+  const [{ width, height, nb_frames: listed }] = streams;
+  if (width * height > mostImagePixels) {
+    throw damaged(`its frames of ${width}x${height} have more than ${mostImagePixels} pixels`, path, where);
+  }
+  // What an edit list cuts off is decoded, and not shown.
+  const visible = packets.filter(({ flags }) => !flags.includes('D'));
+  if (listed !== undefined && packets.length < listed) {
+    throw damaged(`it ends early: it lists ${listed} frames, and holds ${packets.length}`, path, where);
+  }
+  if (visible.length === 0) throw damaged('it has no frame', path, where);
+  const spans = visible.map(({ pts_time: from, duration_time: lasts = 0 }) => {
+    if (from === undefined) throw damaged('its frames have no times', path, where);
+    return { from, to: from + lasts };
+  });
+  return {
+    times: spans.map(({ from }) => from).sort((a, b) => a - b),
+    end: spans.reduce((latest, { to }) => Math.max(latest, to), -Infinity),
+  };
+}
+
+/** The frames at these places, which never fall, in the order of showing; a place may come several times. */
+async function decodeFrames(path: string, places: readonly number[], where: string): Promise<RgbImage[]> {
+  const distinct = [...new Set(places)];
+  const select = distinct.map((place) => `eq(n,${place})`).join('+');
+  const args = [
+    ...['-nostdin', ...OPENED, '-i', fileUrl(path), '-map', '0:V:0', '-frames:v', String(distinct.length)],
+    // Evenly spaced at the rate of the output, the selected frames are written once each.
+    ...['-vf', `select='${select}',setpts=N/25/TB`, '-r', '25', '-f', 'image2pipe', '-c:v', 'ppm', '-'],
+  ];
+  const called = await call('ffmpeg', args, where);
+  refuseDamage(called, path, where);
+  const frames = parsePpm(called.out);
+  if (frames.length !== distinct.length) {
+    throw damaged(`only ${frames.length} of the ${distinct.length} frames asked for can be decoded`, path, where);
+  }
+  return places.map((place) => frames[distinct.indexOf(place)]);
+}
+
+/** A name that ffmpeg takes for no option and no other protocol. */
+function fileUrl(path: string): string {
+  return `file:${resolve(path)}`;
+}
+
+function damaged(what: string, path: string, where: string): DataError {
+  return new DataError(`${path}: ${what}`, { where, next: FETCH_AGAIN });
+}
+
+/** Damage of which ffmpeg's own words say little, by what these contain. */
+const DAMAGE: readonly (readonly [RegExp, string])[] = [
+  [/moov atom not found/, 'it is no whole video: its index is missing, as in a file that was cut off'],
+  [/partial file/, 'it ends early'],
+  [
+    /not in allowed list|Format not on whitelist|not on whitelist/i,
+    'it is no video of a kind that is read; allowed: .mp4, .mov, .mkv, .webm',
+  ],
+];
+
+/** Frames that are decoded in spite of damage are not those that were recorded: whatever is complained of is refused. */
+function refuseDamage({ ok, complaints }: Called, path: string, where: string): void {
+  if (ok && complaints.length === 0) return;
+  const known = DAMAGE.find(([pattern]) => complaints.some((line) => pattern.test(line)));
+  const own = complaints[0]?.replace(fileUrl(path), 'it').replace(/^it: /, '') ?? 'ffmpeg failed without a word';
+  throw damaged(known?.[1] ?? `it cannot be decoded (${own})`, path, where);
+}
+
+/** Pictures of binary PPM (P6, 255), one after the other. */
+function parsePpm(bytes: Buffer): RgbImage[] {
+  const images: RgbImage[] = [];
+  for (let at = 0; at < bytes.length;) {
+    const header = /^P6\s(\d+)\s(\d+)\s255\s/.exec(bytes.toString('latin1', at, at + 40));
+    if (header === null) break;
+    const [width, height] = [Number(header[1]), Number(header[2])];
+    const start = at + header[0].length;
+    at = start + width * height * 3;
+    if (at > bytes.length) break;
+    images.push({ width, height, data: new Uint8Array(bytes.subarray(start, at)) });
+  }
+  return images;
+}

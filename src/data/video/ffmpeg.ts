@@ -1,0 +1,60 @@
+/**
+ * Calling ffmpeg and ffprobe, which the machine brings along (Debian: apt install ffmpeg): npm packages with a binary are years behind its
+ * security updates, or fetch it while they are installed.
+ */
+import { execFile, spawnSync } from 'node:child_process';
+import { DataError, EngineError } from '../../core/errors.js';
+
+type Program = 'ffmpeg' | 'ffprobe';
+
+/** How a program ended: what it wrote, and what it complained of, a line each. */
+export interface Called {
+  readonly ok: boolean;
+  readonly out: Buffer;
+  readonly complaints: readonly string[];
+}
+
+export const FFMPEG_ADVICE = 'Install ffmpeg (Debian, Ubuntu: apt install ffmpeg; macOS: brew install ffmpeg).';
+
+const TIMEOUT_MS = 120_000;
+const MOST_BYTES = 2 ** 31 - 1;
+
+/**
+ * Calls a program with `input` on its standard input. Raises EngineError where it is not installed, and DataError, naming `where`, where it takes
+ * more than two minutes or writes more than 2 GiB.
+ */
+export function call(
+  program: Program,
+  args: readonly string[],
+  where: string,
+  input: Uint8Array = new Uint8Array(),
+): Promise<Called> {
+  return new Promise((done, fail) => {
+    const options = { timeout: TIMEOUT_MS, maxBuffer: MOST_BYTES, encoding: 'buffer', killSignal: 'SIGKILL' } as const;
+    const child = execFile(program, ['-v', 'error', ...args], options, (error, out, err) => {
+      const complaints = err
+        .toString()
+        .split('\n')
+        .map((line) => line.replace(/^\[[^\]]* @ 0x[0-9a-f]+\] /, '').trim())
+        .filter((line) => line !== '');
+      if (error?.code === 'ENOENT') fail(new EngineError(`${program} was not found`, { where, next: FFMPEG_ADVICE }));
+      else if (error?.code === 'ERR_CHILD_PROCESS_STDIO_MAXBUFFER') {
+        fail(new DataError('the frames asked for take more than 2 GiB', { where, next: 'Ask for fewer of them.' }));
+      } else if (error?.killed === true) {
+        const next = 'Play it with ffplay: it may be damaged. A long video is read faster in another encoding.';
+        fail(new DataError(`${program} did not get through it within ${TIMEOUT_MS / 1000} s`, { where, next }));
+      } else done({ ok: error === null, out, complaints });
+    });
+    // A program that ends early closes its end; how it ended says why.
+    child.stdin?.on('error', () => {});
+    child.stdin?.end(input);
+  });
+}
+
+/** Raises EngineError where ffmpeg or ffprobe is not installed. */
+export function requireFfmpeg(): void {
+  for (const program of ['ffmpeg', 'ffprobe'] as const) {
+    const { error } = spawnSync(program, ['-version'], { stdio: 'ignore' });
+    if (error !== undefined) throw new EngineError(`${program} was not found`, { next: FFMPEG_ADVICE });
+  }
+}

@@ -1,0 +1,71 @@
+/**
+ * Which frames of a video are shown to a policy. Pure functions of the frames' times. The numbers of frames are those of Qwen2.5-VL's
+ * fine-tuning loader (https://github.com/QwenLM/Qwen2.5-VL), which reads a video as one piece; here a video may consist of segments, one
+ * for each action, as `meta.frame_cnts` of a sample counts them.
+ */
+
+/** How densely a video is sampled. */
+export interface Sampling {
+  /** Least frames of each segment. */
+  readonly minFrames: number;
+  /** Most frames of each segment. */
+  readonly maxFrames: number;
+  /** Seconds that one frame stands for. */
+  readonly interval: number;
+  /** Frames of each segment, in order, which add up to those of the file; null samples the whole as one segment. */
+  readonly segments: readonly number[] | null;
+}
+
+/** What the frames of a video are in time, in seconds and rising. */
+export interface Timeline {
+  /** When each frame is shown first. */
+  readonly times: readonly number[];
+  /** When the last frame ends. */
+  readonly end: number;
+}
+
+/** A sampling that a video cannot give: what is wrong with it, as a message goes on. */
+export interface Misfit {
+  readonly misfit: string;
+}
+
+/**
+ * The frames to show, by their place in the file, from 0 and never falling. Each segment of d seconds with c frames shows n = round(d / interval),
+ * at least `minFrames` and at most `maxFrames` and c: those that are seen at n times, evenly from the segment's first frame to its last, both
+ * included; one frame alone is the first. Where frames are not evenly spaced, one that stays long may be seen at several of these times.
+ */
+export function sampledFrames({ times, end }: Timeline, sampling: Sampling): readonly number[] | Misfit {
+  const { segments, minFrames, maxFrames, interval } = sampling;
+  const counted = segments?.reduce((sum, count) => sum + count, 0) ?? times.length;
+  if (counted !== times.length) {
+    return { misfit: `it has ${times.length} frames, and meta.frame_cnts count ${counted}` };
+  }
+  const shown: number[] = [];
+  let first = 0;
+  for (const [index, count] of (segments ?? [times.length]).entries()) {
+    if (count < minFrames) {
+      const what = segments === null ? 'it' : `segment ${index + 1}`;
+      return { misfit: `${what} has ${count} frame${count === 1 ? '' : 's'}, and at least ${minFrames} are asked for` };
+    }
+    const next = first + count;
+    const seconds = (times[next] ?? end) - times[first];
+    const wanted = Math.min(Math.max(Math.round(seconds / interval), minFrames), maxFrames, count);
+    shown.push(...evenly(times, first, next - 1, wanted));
+    first = next;
+  }
+  return shown;
+}
+
+/** Times that differ by less are the same: containers round them to their clock's ticks. */
+const TICK = 1e-4;
+
+/** The frames seen at `count` times from that of frame `first` to that of frame `last`. */
+function evenly(times: readonly number[], first: number, last: number, count: number): number[] {
+  const span = times[last] - times[first];
+  let frame = first;
+  return Array.from({ length: count }, (_, i) => {
+    const time = count === 1 ? times[first] : times[first] + (span * i) / (count - 1);
+    while (frame < last && times[frame + 1] <= time + TICK) frame += 1;
+    return frame;
+  });
+}

@@ -1,0 +1,45 @@
+/** Opens the training of a policy that answers in words. */
+import { InternalError } from '../core/errors.js';
+import type { TokenAnswer } from '../policies/tokens/batch.js';
+import type { PolicyModel } from '../policies/tokens/model.js';
+import type { TrainedSettings } from '../schema/run.js';
+import type { Task } from '../scoring/task.js';
+import { noteDatasets, type Bench } from '../train/bench.js';
+import type { Training } from '../train/loop.js';
+import { openTokenPolicy, openTokenTraining } from './open_token_policy.js';
+import { heldOutBatch, trainingBatch } from './open_words_labelled.js';
+import type { TextPrompt, WordsTask } from './open_words_task.js';
+
+type WordsTrainingSettings = Parameters<typeof openTokenTraining>[0] & {
+  readonly data: NonNullable<TrainedSettings['data']>;
+};
+
+interface WordsTraining {
+  /** Where it is no decoder that the settings name by themselves. */
+  readonly model?: PolicyModel;
+  /** What is made of the words, where they are not answers by themselves; from then on it closes them. */
+  readonly around?: (words: WordsTask) => Promise<Task<TextPrompt, TokenAnswer>>;
+}
+
+/** Training by GRPO or by SFT. Raises DataError for prompts that cannot be asked, before anything is trained. */
+export async function openWordsTraining(
+  settings: WordsTrainingSettings,
+  bench: Bench,
+  words: WordsTask,
+  { model, around }: WordsTraining = {},
+): Promise<Training> {
+  await words.checkPrompts();
+  noteDatasets(bench, settings.data, words.sources);
+  const { algorithm, validation } = settings;
+  const forms = { constrained: false, separateVocabularies: false };
+  return openTokenTraining(settings, bench, {
+    task: (await around?.(words)) ?? words,
+    policy: openTokenPolicy(settings, words.format, bench, forms, model),
+    batch: async (iteration) => {
+      if (algorithm.type === 'sft') return trainingBatch(words, algorithm.sft.batch_size, iteration);
+      throw new InternalError('a batch of labels without supervised training');
+    },
+    heldOutBatch: () => heldOutBatch(words, validation.prompts),
+    trained: (_iteration, _prompt, { ids }) => new Float32Array(ids.length).fill(1),
+  });
+}

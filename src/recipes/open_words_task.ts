@@ -1,0 +1,376 @@
+/** What recipes share whose policy answers in words: prompts of any source, a tokenizer with its chat template, and answers as words. */
+import { DataError, RunError } from '../core/errors.js';
+import type { ListDigest } from '../data/datalist.js';
+import type { Row } from '../data/rows.js';
+import { createSampler, type Sampler } from '../data/sampler.js';
+import { promptText, type Reader } from '../models/chat/prompt.js';
+import type { Message } from '../models/chat/template.js';
+import type { Picture } from '../models/pictures/picture.js';
+import { modelFolder, type RunResolver } from '../models/reference.js';
+import { endTokens, openTokenizer } from '../models/tokenizer/open.js';
+import { openChatTemplate } from '../models/tokenizer/texts.js';
+import type { Tokenizer } from '../models/tokenizer/tokenizer.js';
+import type { WordTokenizer } from '../models/tokenizer/words.js';
+import type { TokenAnswer, TokenAsked } from '../policies/tokens/batch.js';
+import { FreeText } from '../policies/tokens/free_text.js';
+import type { RewardSettings } from '../rewards/schema/reward.js';
+import { decidingKinds } from '../rewards/score/choice.js';
+import type { RecordedEpisode } from '../run/episodes.js';
+import type { GrpoSettings, WordsSftSettings } from '../schema/algorithm.js';
+import type { ModelReference } from '../schema/model.js';
+import type { RolloutSettings, ValidationSettings } from '../schema/training.js';
+import type { Answers, Prompt, PromptSource, Rendered, Task } from '../scoring/task.js';
+import type { NamedSource } from './named_sources.js';
+
+/** What a sample asks. */
+export interface Question {
+  /** A conversation, or bare words where there is no chat. */
+  readonly asked: readonly Message[] | string;
+  /** The last words of the user. */
+  readonly instruction: string;
+  /** The labelled answer, where there is one. */
+  readonly expected?: string;
+}
+
+/** A dataset of questions. */
+export interface AskedSource {
+  /** The path as it was given. */
+  readonly name: string;
+  readonly length: number;
+  readonly remark: string | null;
+  readonly digest: ListDigest;
+  /** Names a sample, whichever machine it is on. */
+  id(index: number): string;
+  /** Where a sample stands, for messages. */
+  place(index: number): string;
+  /** Raises DataError for a sample of another form. */
+  ask(index: number): Question;
+  /** All that rewards may know of a sample. */
+  row(index: number): Row;
+}
+
+/** What a question shows beside its words. */
+export interface Shown {
+  readonly ids: readonly number[];
+  readonly pictures: readonly Picture[];
+  /** What a person is shown of it, as a PNG. */
+  readonly png: () => Promise<Uint8Array>;
+}
+
+/** How the questions of a recipe are seen. */
+export interface Sight<Source extends AskedSource = AskedSource> {
+  /** Tokens of the pictures of a sample at most, known without opening them. */
+  mostTokens(source: Source, index: number): number;
+  /** The ids of a prompt with those of its pictures. Raises DataError for pictures that cannot be read, or do not go with the words. */
+  show(source: Source, index: number, ids: readonly number[]): Promise<Shown>;
+}
+
+/** A prompt of the task, ready for the policy. */
+export interface TextPrompt extends Prompt, TokenAsked {
+  /** The labelled answer, where the sample has one. */
+  readonly expected?: string;
+  readonly row: Row;
+  /** Whether the template has opened the policy's thoughts. */
+  readonly thinks: boolean;
+}
+
+/** A tokenizer with what ends an answer in it. */
+export interface Words extends Reader {
+  readonly ends: readonly number[];
+  /** The one of them that labels end with. */
+  readonly end: number;
+}
+
+/** Of a recipe's settings what this task follows. */
+export interface WordsSettings {
+  readonly seed: number;
+  readonly algorithm: GrpoSettings | WordsSftSettings;
+  readonly validation: ValidationSettings;
+  readonly rollout: RolloutSettings;
+  readonly reward: RewardSettings;
+  readonly policy: {
+    readonly model_context_size: number;
+    readonly assistant_prefill: string;
+    /** Absent or null: rewards read all that the policy writes. */
+    readonly thinking?: { readonly open: string; readonly close: string } | null;
+  };
+  readonly prompt: { readonly variables: Readonly<Record<string, unknown>> };
+}
+
+interface Parts<Source extends AskedSource> {
+  readonly words: Words;
+  readonly train: readonly Source[];
+  /** How often each of `train` is taken, in their order; none: all as often as the largest. */
+  readonly coefficients: readonly number[];
+  /** Held-out questions, in the order of the settings. */
+  readonly heldOut: readonly NamedSource<Source>[];
+  /** Null where questions are words alone. */
+  readonly sight: Sight<Source> | null;
+}
+
+/** Tokens that a tokenizer puts around a text, at most. */
+const MOST_AROUND = 8;
+
+export class WordsTask<
+  S extends WordsSettings = WordsSettings,
+  Source extends AskedSource = AskedSource,
+> implements Task<TextPrompt, TokenAnswer> {
+  readonly validation: readonly PromptSource<TextPrompt>[];
+  readonly format: FreeText;
+
+  private constructor(
+    readonly settings: S,
+    readonly words: Words,
+    /** The words that every answer is made to begin with. */
+    private readonly prefill: readonly number[],
+    private readonly train: readonly Source[],
+    private readonly sampler: Sampler,
+    readonly heldOut: readonly NamedSource<Source>[],
+    private readonly sight: Sight<Source> | null,
+  ) {
+    this.format = new FreeText(words.tokenizer, new Set(words.ends));
+    this.validation = heldOut.map(({ name, source }) => ({
+      name,
+      length: source.length,
+      prompt: (index) => this.promptOf(source, index),
+    }));
+  }
+
+  static async open<S extends WordsSettings, Source extends AskedSource>(
+    settings: S,
+    { words, train, coefficients, heldOut, sight }: Parts<Source>,
+  ): Promise<WordsTask<S, Source>> {
+    const sampler = createSampler(train, { seed: settings.seed, coefficients });
+    const prefill = await words.tokenizer.encode(settings.policy.assistant_prefill, { addSpecial: false });
+    return new WordsTask(settings, words, prefill, train, sampler, heldOut, sight);
+  }
+
+  get promptsPerIteration(): number {
+    const { episodes_per_iteration, generations_per_sample } = this.settings.rollout;
+    return episodes_per_iteration / generations_per_sample;
+  }
+
+  /** The datasets in the order of the settings: those of `train`, then those of `validation`. */
+  get sources(): readonly Source[] {
+    return [...this.train, ...this.heldOut.map(({ source }) => source)];
+  }
+
+  prompt(globalIndex: number): Promise<TextPrompt> {
+    const place = this.sampler.at(globalIndex);
+    return this.promptOf(this.train[place.source], place.index);
+  }
+
+  /** Raises DataError for a row of another form, a template that fails, and where the context leaves no room for an answer. */
+  async promptOf(source: Source, index: number): Promise<TextPrompt> {
+    const { instruction, expected, text, addSpecial } = this.#textOf(source, index);
+    const place = source.place(index);
+    const said = await this.#encode(text, addSpecial, place);
+    const shown = await this.sight?.show(source, index, said);
+    const ids = shown?.ids ?? said;
+    if (!this.#leavesRoom(ids)) throw this.#tooLong(`a prompt of ${ids.length} tokens leaves`, place);
+    const label = expected === undefined ? {} : { expected };
+    const { thinking = null, assistant_prefill: prefill } = this.settings.policy;
+    const templated = text.slice(0, text.length - prefill.length).trimEnd();
+    const thinks = thinking !== null && templated.endsWith(thinking.open);
+    const tokens = shown === undefined ? { ids } : { ids, pictures: shown.pictures };
+    const row = source.row(index);
+    return { id: source.id(index), instruction, sourcePng: shown?.png ?? null, tokens, thinks, ...label, row };
+  }
+
+  /** A labelled answer as the policy would write it, after the words that answers are made to begin with, and its end. */
+  async labelIds(expected: string): Promise<Int32Array> {
+    const prefill = this.settings.policy.assistant_prefill;
+    const words = expected.startsWith(prefill) ? expected.slice(prefill.length) : expected;
+    return Int32Array.from([...(await this.words.tokenizer.encode(words, { addSpecial: false })), this.words.end]);
+  }
+
+  /**
+   * Looks at every prompt that a run may ask. Raises DataError for the first that cannot be asked, or has no labelled answer where one is needed,
+   * and where the context leaves some no room for an answer, or for the labelled one that is learnt: how many these are, and the first of them.
+   */
+  async checkPrompts(): Promise<void> {
+    let first: { readonly place: string; readonly tokens: number } | null = null;
+    let [looked, tooLong] = [0, 0];
+    const { validation, policy, algorithm } = this.settings;
+    const learnt = algorithm.type === 'sft';
+    const compares = learnt ? 'supervised training' : this.#comparingReward();
+    const lengths = [
+      ...this.train.map((source) => [source, source.length] as const),
+      ...this.heldOut.map(({ source }) => [source, Math.min(source.length, validation.prompts)] as const),
+    ];
+    for (const [source, length] of new Map(lengths)) {
+      for (let index = 0; index < length; index++) {
+        const { text, addSpecial, expected } = this.#textOf(source, index);
+        looked += 1;
+        if (expected === undefined && compares !== null) throw unlabelled(compares, source.place(index));
+        const label = learnt ? (expected ?? '') : '';
+        // A token stands for a byte at least, but for those that a tokenizer puts around a text.
+        const seen = this.sight?.mostTokens(source, index) ?? 0;
+        const most = Buffer.byteLength(text) + Buffer.byteLength(label) + MOST_AROUND + seen;
+        if (text.trim() !== '' && most < policy.model_context_size) continue;
+        const said = await this.#encode(text, addSpecial, source.place(index));
+        const ids = [...((await this.sight?.show(source, index, said))?.ids ?? said)];
+        // The last token of an answer is written, and not read.
+        if (learnt) ids.push(...(await this.labelIds(label)).subarray(0, -1));
+        if (this.#leavesRoom(ids)) continue;
+        tooLong += 1;
+        first ??= { place: source.place(index), tokens: ids.length };
+      }
+    }
+    if (first === null) return;
+    const found = `${tooLong} of ${looked} prompts${learnt ? ' with their labelled answers' : ''} are too long`;
+    throw this.#tooLong(`${found}: the first, of ${first.tokens} tokens, leaves`, first.place);
+  }
+
+  /** The reward that a labelled answer is needed for; null where none is. */
+  #comparingReward(): string | null {
+    const found = decidingKinds(this.settings.reward).find(({ needs }) => needs.words === true);
+    return found === undefined ? null : `reward '${found.name}'`;
+  }
+
+  /** Raises DataError for a text without a token, which there is nothing to go on from. */
+  async #encode(text: string, addSpecial: boolean, where: string): Promise<readonly number[]> {
+    const ids = await this.words.tokenizer.encode(text, { addSpecial });
+    if (ids.length > 0) return ids;
+    throw new DataError('the prompt is empty', { where, next: 'Leave this row out.' });
+  }
+
+  /** A row as the text that the policy reads. */
+  #textOf(source: Source, index: number): Question & ReturnType<typeof promptText> {
+    const { prompt, policy } = this.settings;
+    const where = source.place(index);
+    const question = source.ask(index);
+    const options = { addGenerationPrompt: true, variables: prompt.variables };
+    try {
+      return { ...question, ...promptText(this.words, question.asked, options, policy.assistant_prefill) };
+    } catch (cause) {
+      if (!(cause instanceof DataError)) throw cause;
+      const details = cause.next === undefined ? { cause } : { next: cause.next, cause };
+      throw new DataError(`${cause.message} (${cause.where ?? 'no template'})`, { where, ...details });
+    }
+  }
+
+  #leavesRoom(ids: readonly number[]): boolean {
+    return ids.length < this.settings.policy.model_context_size;
+  }
+
+  #tooLong(found: string, where: string): DataError {
+    const size = this.settings.policy.model_context_size;
+    return new DataError(`${found} no room for an answer: model_context_size is ${size}`, {
+      where,
+      next: 'Raise policy.model_context_size, or leave such rows out.',
+    });
+  }
+
+  async render(chunk: readonly Answers<TextPrompt, TokenAnswer>[]): Promise<Rendered[][]> {
+    return chunk.map(({ prompt: { instruction, expected, thinks, row }, answers, keys }) =>
+      answers.map(({ ids, finished }, i): Rendered => {
+        const text = this.textOf({ ids, finished });
+        const { thought, answer } = written(text, this.settings.policy.thinking ?? null, thinks);
+        const thinking = thought === null ? {} : { thought };
+        const images = { source: null, edited: null, truth: null };
+        const label = expected === undefined ? {} : { expected };
+        return {
+          item: { key: keys[i], instruction, ...images, answer, ...label, row, finished },
+          record: { text, ...thinking, ...(thought === null ? {} : { answer }), ...label, tokens: [...ids] },
+          caption: instruction,
+          ...thinking,
+        };
+      }),
+    );
+  }
+
+  /** What an answer says, from the words that it was made to begin with: read as one, since a tokenizer may drop the space before a first word. */
+  textOf({ ids, finished }: Pick<TokenAnswer, 'ids' | 'finished'>): string {
+    const said = finished ? ids.subarray(0, -1) : ids;
+    return this.words.tokenizer.decode([...this.prefill, ...said], { skipSpecial: true });
+  }
+
+  reread({ key, tokens, finished }: RecordedEpisode): TokenAnswer {
+    if (tokens === undefined) throw new RunError('the record of an episode has no tokens', { where: key });
+    return { ids: Int32Array.from(tokens), logProbs: new Float32Array(tokens.length), finished };
+  }
+
+  async labels({ expected }: TextPrompt): Promise<{ truth: null; expected?: string }> {
+    return { truth: null, ...(expected === undefined ? {} : { expected }) };
+  }
+
+  async dispose(): Promise<void> {}
+}
+
+/** What is wrong with a row that has no labelled answer, which something needs. */
+export function unlabelled(needs: string, where: string): DataError {
+  return new DataError(`the row has no labelled answer, and ${needs} needs one`, {
+    where,
+    next: 'Name its column in data.columns.expected, or leave such rows out.',
+  });
+}
+
+/** Of a recipe's settings what its words come from. */
+export interface WordsOf {
+  readonly policy: { readonly tokenizer: ModelReference | null; readonly model: ModelReference | null };
+  readonly prompt: { readonly chat: boolean };
+}
+
+/**
+ * The tokenizer that the settings name, the model's own, or else the tiny world's, whose answers end with the token `end`. Raises DataError or
+ * CheckpointError naming what is missing.
+ */
+export function openWords(
+  { policy, prompt }: WordsOf,
+  resolveRun: RunResolver,
+  world: () => { readonly tokenizer: WordTokenizer; readonly end: string },
+): Words {
+  const reference = policy.tokenizer ?? policy.model;
+  if (reference === null) {
+    if (prompt.chat) {
+      throw new DataError('the words of the tiny world have no chat template', {
+        where: 'prompt.chat',
+        next: 'Set prompt.chat to false, or name a tokenizer with a template in policy.tokenizer.',
+      });
+    }
+    const { tokenizer, end: token } = world();
+    const end = tokenizer.id(token);
+    return { tokenizer, template: null, ends: [end], end };
+  }
+  const folder = modelFolder(reference, resolveRun);
+  const tokenizer: Tokenizer = openTokenizer(folder);
+  const template = prompt.chat ? openChatTemplate(folder, tokenizer) : null;
+  if (prompt.chat && template === null) {
+    throw new DataError('the model has no chat template', {
+      where: folder,
+      next: 'Set prompt.chat to false for a model that goes on with bare words, or add chat_template.jinja to its folder.',
+    });
+  }
+  const ends = endTokens(folder, tokenizer);
+  const own = tokenizer.special['eos_token'];
+  return { tokenizer, template, ends, end: own === undefined ? ends[0] : tokenizer.id(own) };
+}
+
+/** What a policy wrote: what it thought, null where it did not, and what rewards read. */
+export interface Written {
+  readonly thought: string | null;
+  readonly answer: string;
+}
+
+/**
+ * Cuts a text at its thinking tags, of which the prompt may have `opened` the first. One that opens and is never closed holds no answer.
+ */
+export function written(
+  text: string,
+  thinking: NonNullable<WordsSettings['policy']['thinking']> | null,
+  opened = false,
+): Written {
+  if (thinking === null) return { thought: null, answer: text.trim() };
+  const { open, close } = thinking;
+  const end = text.lastIndexOf(close);
+  if (end >= 0) {
+    const before = text.slice(0, end);
+    const start = before.indexOf(open);
+    const thought = start < 0 ? before : before.slice(start + open.length);
+    return { thought: thought.trim(), answer: text.slice(end + close.length).trim() };
+  }
+  const start = text.indexOf(open);
+  if (start < 0 && !opened) return { thought: null, answer: text.trim() };
+  return { thought: (start < 0 ? text : text.slice(start + open.length)).trim(), answer: '' };
+}

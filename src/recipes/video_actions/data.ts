@@ -1,0 +1,52 @@
+/** The tiny world in motion, as this recipe's dataset and vocabulary. */
+import { join } from 'node:path';
+import { WordTokenizer, wordTokenizerJson } from '../../models/tokenizer/words.js';
+import { clipVocabulary, makeTinyClips, tinyClips, type ClipOptions } from '../../tiny/world/clips.js';
+import { pathIn } from '../../tiny/world/parts.js';
+import type { VideoActionsSettings } from './settings.js';
+
+/** Makes the clips where a config asks for them and they are not there yet. */
+export async function makeData(
+  settings: VideoActionsSettings,
+  _resolveRun: unknown,
+  say: (line: string) => void,
+): Promise<void> {
+  const world = worldOf(settings);
+  if (world === null) return;
+  if (tinyClips(world.root, world.options) === null) say(`making the tiny world's clips in ${world.root}`);
+  await makeTinyClips(world.root, world.options);
+}
+
+/** Where a dataset lies that a config names by its path. */
+export function placesOf(settings: VideoActionsSettings): (path: string) => string {
+  const world = worldOf(settings);
+  if (world === null) return (path) => path;
+  const folder = tinyClips(world.root, world.options);
+  return (path) => pathIn(folder, world.root, path);
+}
+
+function worldOf({ data: { dir, tiny } }: VideoActionsSettings): {
+  readonly root: string;
+  readonly options: ClipOptions;
+} | null {
+  if (tiny === null) return null;
+  return { root: join(dir, tiny.folder), options: { seed: tiny.seed, sizes: tiny.counts } };
+}
+
+/** Ends an answer of a model that was made here. */
+export const END = '<|end|>';
+
+/** What stands around a picture in a prompt, and in its place, as in Qwen's vocabularies. */
+export const VISION = {
+  start: '<|vision_start|>',
+  end: '<|vision_end|>',
+  image: '<|image_pad|>',
+  video: '<|video_pad|>',
+} as const;
+
+/** The words of the tiny world and of the settings' own texts, for a model from random weights. */
+export function worldTokenizer({ policy }: VideoActionsSettings): WordTokenizer {
+  const own = policy.assistant_prefill.split(/\s+/).filter((word) => word !== '');
+  const special = [END, ...Object.values(VISION)];
+  return new WordTokenizer(wordTokenizerJson(special, [...clipVocabulary(), ...own]), 'the words of the tiny world');
+}

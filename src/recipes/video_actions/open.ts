@@ -1,0 +1,22 @@
+/** Opens `video_actions`: a vision-language model that answers questions about videos in words. */
+import type { Bench } from '../../train/bench.js';
+import type { Training } from '../../train/loop.js';
+import type { OpenRecipe } from '../../train/opener.js';
+import { startingSeeingModel } from '../open_seeing.js';
+import { openWordsTraining } from '../open_words.js';
+import { makeData } from './data.js';
+import type { VideoActionsSettings } from './settings.js';
+import { openVideoTask } from './task.js';
+
+async function open(settings: VideoActionsSettings, bench: Bench): Promise<Training> {
+  const { task, seeing } = await openVideoTask(settings, bench.resolveRun);
+  return openWordsTraining(settings, bench, task, {
+    model: startingSeeingModel(settings, task.format, seeing, bench.resolveRun),
+  });
+}
+
+export const videoActions: OpenRecipe<VideoActionsSettings> = {
+  makeData,
+  open,
+  openTask: async (settings, resolveRun) => (await openVideoTask(settings, resolveRun)).task,
+};

@@ -1,0 +1,58 @@
+/** From a sample of a conversation list to what the policy is asked. */
+import { DataError } from '../../core/errors.js';
+import type { Part, Turn, VideoQuestion, VideoQuestions } from '../../data/conversations.js';
+import type { AskedSource, Question } from '../open_words_task.js';
+import { VISION } from './data.js';
+
+/** A list as the recipe's task asks it. `questions` are the samples themselves. */
+export interface VideoSource extends AskedSource {
+  readonly questions: VideoQuestions;
+}
+
+interface Manner {
+  /** Whether the model's chat template writes the prompt. */
+  readonly chat: boolean;
+  /** A system message that is put first where the sample has none. */
+  readonly system: string | null;
+}
+
+export function askedSource(questions: VideoQuestions, manner: Manner): VideoSource {
+  return {
+    name: questions.name,
+    length: questions.length,
+    remark: questions.remark,
+    digest: questions.digest,
+    id: (index) => questions.id(index),
+    place: (index) => questions.place(index),
+    questions,
+    ask: (index) => questionOf(questions.read(index), manner, questions.place(index)),
+    row: (index) => rowOf(questions.read(index)),
+  };
+}
+
+/** Raises DataError, naming `where`, for a conversation that has no place in bare words. */
+export function questionOf({ turns, expected }: VideoQuestion, { chat, system }: Manner, where: string): Question {
+  const last = turns[turns.length - 1];
+  const instruction = wordsOf(last).trim();
+  if (chat) {
+    const own = turns.map(({ role, parts }) => ({ role, content: [...parts] }));
+    const first = system === null || turns[0].role === 'system' ? [] : [{ role: 'system', content: system }];
+    return { asked: [...first, ...own], instruction, expected };
+  }
+  if (turns.length === 1) return { asked: last.parts.map(bare).join(''), instruction, expected };
+  throw new DataError(`found a conversation of ${turns.length} turns with prompt.chat false; allowed: one question`, {
+    where,
+  });
+}
+
+function bare(part: Part): string {
+  return part.type === 'text' ? part.text : `${VISION.start}${VISION[part.type]}${VISION.end}`;
+}
+
+function wordsOf({ parts }: Turn): string {
+  return parts.map((part) => (part.type === 'text' ? part.text : '')).join('');
+}
+
+function rowOf({ turns, expected, video, images }: VideoQuestion): Readonly<Record<string, unknown>> {
+  return { turns: turns.map((turn) => ({ role: turn.role, text: wordsOf(turn) })), expected, video, images };
+}

@@ -1,0 +1,102 @@
+/** What a question about a video shows: its frames and pictures as the policy reads them. */
+import { LRUCache } from 'lru-cache';
+import { encodePng, shrinkImage, type RgbImage } from '../../core/image.js';
+import { clipOf, type UsualSampling, type VideoQuestion } from '../../data/conversations.js';
+import { readFitted } from '../../data/pictures.js';
+import { withPictures, type PictureTokens } from '../../models/pictures/placeholders.js';
+import type { Picture } from '../../models/pictures/picture.js';
+import type { PictureProcessor } from '../../models/pictures/processor.js';
+import type { Shown, Sight } from '../open_words_task.js';
+import type { VideoSource } from './questions.js';
+
+/** Bytes of pixels that are kept: decoding a short clip takes a tenth of a second of processor time. */
+const KEPT_BYTES = 1 << 30;
+
+/** Frames that a person is shown have no longer side than this. */
+const SHOWN_SIDE = 160;
+
+/** Raises DataError for videos that cannot be read or sampled, or do not go with their words; EngineError where ffmpeg is not installed. */
+export class VideoSight implements Sight {
+  readonly #seen = new LRUCache<string, readonly Picture[]>({
+    maxSize: KEPT_BYTES,
+    sizeCalculation: (pictures) => pictures.reduce((sum, { frames }) => sum + pixelBytes(frames), 1),
+  });
+
+  constructor(
+    private readonly processor: PictureProcessor,
+    private readonly tokens: PictureTokens,
+    private readonly usual: UsualSampling,
+  ) {}
+
+  mostTokens({ questions }: VideoSource, index: number): number {
+    const { images, meta } = questions.read(index);
+    const { sizes, image, video } = this.processor.settings;
+    const perToken = (sizes.patch_size * sizes.spatial_merge_size) ** 2;
+    const most = meta.maxFrames ?? Math.max(meta.minFrames ?? 0, this.usual.maxFrames);
+    const frames = (meta.segments ?? [most]).reduce((sum, count) => sum + Math.min(most, count), 0);
+    const steps = Math.ceil(frames / sizes.temporal_patch_size);
+    return Math.ceil((steps * video.max_pixels + images.length * image.max_pixels) / perToken);
+  }
+
+  async show(source: VideoSource, index: number, ids: readonly number[]): Promise<Shown> {
+    const place = source.place(index);
+    const pictures = await this.#pictures(source, index);
+    return {
+      ids: withPictures(ids, pictures, this.tokens, this.processor.settings.sizes, place),
+      pictures,
+      png: () => filmstrip(pictures.flatMap(({ frames }) => frames)),
+    };
+  }
+
+  async #pictures({ name, questions, place }: VideoSource, index: number): Promise<readonly Picture[]> {
+    const key = `${index} ${name}`;
+    const seen = this.#seen.get(key);
+    if (seen !== undefined) return seen;
+    const pictures = await this.#open(questions.read(index), place(index));
+    this.#seen.set(key, pictures);
+    return pictures;
+  }
+
+  /** In the order of their places in the conversation. */
+  async #open(question: VideoQuestion, where: string): Promise<readonly Picture[]> {
+    const images = question.images.values();
+    const pictures: Picture[] = [];
+    for (const { type } of question.turns.flatMap(({ parts }) => parts)) {
+      if (type === 'video') {
+        const { frames, seconds } = await clipOf(question, this.usual, where);
+        pictures.push(this.processor.video(frames, seconds / frames.length, where));
+      } else if (type === 'image') {
+        const { image } = await readFitted(String(images.next().value), where, null);
+        pictures.push(this.processor.image(image, where));
+      }
+    }
+    return pictures;
+  }
+}
+
+function pixelBytes(frames: readonly RgbImage[]): number {
+  return frames.reduce((sum, { data }) => sum + data.length, 0);
+}
+
+/** Frames side by side, with a white gap between them. */
+async function filmstrip(frames: readonly RgbImage[]): Promise<Uint8Array> {
+  const small = await Promise.all(
+    frames.map((frame) => {
+      const by = Math.min(1, SHOWN_SIDE / Math.max(frame.width, frame.height));
+      const [width, height] = [frame.width, frame.height].map((side) => Math.max(1, Math.round(side * by)));
+      return by === 1 ? frame : shrinkImage(frame, width, height);
+    }),
+  );
+  const gap = 2;
+  const width = small.reduce((sum, frame) => sum + frame.width + gap, -gap);
+  const height = Math.max(...small.map((frame) => frame.height));
+  const data = new Uint8Array(width * height * 3).fill(255);
+  let left = 0;
+  for (const frame of small) {
+    for (let y = 0; y < frame.height; y++) {
+      data.set(frame.data.subarray(y * frame.width * 3, (y + 1) * frame.width * 3), (y * width + left) * 3);
+    }
+    left += frame.width + gap;
+  }
+  return encodePng({ width, height, data });
+}

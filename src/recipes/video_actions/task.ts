@@ -1,0 +1,36 @@
+/** The task of `video_actions`: conversations about videos, what they show, and answers in words. */
+import { openQuestions } from '../../data/conversations.js';
+import type { RunResolver } from '../../models/reference.js';
+import { nameSources } from '../named_sources.js';
+import { openSeeing, type Seeing } from '../open_seeing.js';
+import { openWords, WordsTask } from '../open_words_task.js';
+import { END, placesOf, worldTokenizer } from './data.js';
+import { askedSource, type VideoSource } from './questions.js';
+import type { VideoActionsSettings } from './settings.js';
+import { VideoSight } from './sight.js';
+
+/** The task, and what its policy sees by. */
+export interface VideoTask {
+  readonly task: WordsTask<VideoActionsSettings, VideoSource>;
+  readonly seeing: Seeing;
+}
+
+/** Opens datasets, the tokenizer and what turns frames into pixels. Raises DataError or CheckpointError naming what is missing. */
+export async function openVideoTask(settings: VideoActionsSettings, resolveRun: RunResolver): Promise<VideoTask> {
+  const { data, prompt } = settings;
+  const place = placesOf(settings);
+  const open = ({ path, media }: { readonly path: string; readonly media: string | null }): VideoSource =>
+    askedSource(openQuestions(place(path), media), prompt);
+  const heldOut = nameSources(
+    data.validation.map(({ path }) => path.replace(/\.json$/, '.jsonl')),
+    data.validation.map(open),
+  );
+  const coefficients = data.train.flatMap(({ coefficient }) => (coefficient === null ? [] : [coefficient]));
+  const words = openWords(settings, resolveRun, () => ({ tokenizer: worldTokenizer(settings), end: END }));
+  const seeing = openSeeing(settings.policy, words.tokenizer, resolveRun);
+  const { min, max, interval } = data.frames;
+  const usual = { minFrames: min, maxFrames: max, interval };
+  const sight = new VideoSight(seeing.processor, seeing.tokens, usual);
+  const task = await WordsTask.open(settings, { words, train: data.train.map(open), coefficients, heldOut, sight });
+  return { task, seeing };
+}

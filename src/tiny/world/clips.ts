@@ -1,0 +1,141 @@
+/**
+ * The tiny world in motion: short videos in which parts on a shelf are attached to a board, one after the other, with the question which ones, in
+ * the form of data/conversations.ts:
+ *
+ *   <root>/clips-<hash>/clips/{labelled,train,validation}/conversations.json, 00000.mp4, …
+ *
+ * Each action is a segment of the video. Some parts hang on the board from the start, and some stay on the shelf: the last frame alone does not
+ * give the answer.
+ */
+import { mkdirSync } from 'node:fs';
+import { join } from 'node:path';
+import { writeFileAtomic } from '../../core/files.js';
+import type { RgbImage } from '../../core/image.js';
+import { RandomStream } from '../../core/random.js';
+import { CONVERSATIONS_NAME } from '../../data/conversations.js';
+import { writeMp4s } from '../../data/video/write.js';
+import { drawScene, templateOf } from './draw.js';
+import { foundPart, makePart, type Part } from './parts.js';
+import { COLOURS, DEFAULT_GEOMETRY, SHAPES, type Geometry, type SceneObject } from './world.js';
+
+export const CLIP_SPLITS = ['labelled', 'train', 'validation'] as const;
+export type ClipSplit = (typeof CLIP_SPLITS)[number];
+
+export interface ClipOptions {
+  readonly seed: number;
+  /** Clips in each split. */
+  readonly sizes: Readonly<Record<ClipSplit, number>>;
+}
+
+/** One part for each column: on the shelf, the topmost row, or on the board, the lowest. */
+const GEOMETRY: Geometry = DEFAULT_GEOMETRY;
+const PARTS = GEOMETRY.columns;
+/** Frames of an action: at least and at most. Between its first and its last the part comes down. */
+const FEWEST = 4;
+const MOST = 6;
+const FRAMES_PER_SECOND = 4;
+
+/** What is shown of each action: its first frame and its last. */
+const SHOWN = { min_frames: 2, max_frames: 2 };
+
+export interface AssemblyStep {
+  /** The column of the part that is attached. */
+  readonly column: number;
+  readonly frames: number;
+}
+
+/** A clip with its question. */
+export interface AssemblyClip {
+  /** By column. */
+  readonly parts: readonly SceneObject[];
+  /** Columns whose parts are on the board from the start. */
+  readonly attached: ReadonlySet<number>;
+  readonly steps: readonly AssemblyStep[];
+  /** Columns in the order in which the question lists their parts. */
+  readonly options: readonly number[];
+}
+
+/** The clip of a place in a split. One action or two, of parts of four colours. */
+export function drawClip(seed: number, split: ClipSplit, index: number): AssemblyClip {
+  const random = new RandomStream(seed, 'tiny', 'clips', split, index);
+  const colours = random.shuffled(COLOURS).slice(0, PARTS);
+  const columns = random.shuffled(colours.map((_, column) => column));
+  const actions = 1 + random.integer(2);
+  const attached = random.integer(3);
+  return {
+    parts: colours.map((colour) => ({ colour, shape: random.pick(SHAPES) })),
+    steps: columns.slice(0, actions).map((column) => ({ column, frames: FEWEST + random.integer(MOST - FEWEST + 1) })),
+    attached: new Set(columns.slice(actions, Math.min(actions + attached, PARTS))),
+    options: random.shuffled(columns),
+  };
+}
+
+/** The frames of a clip, action after action. */
+export function framesOf({ parts, attached, steps }: AssemblyClip): RgbImage[] {
+  const { columns, rows, cell } = GEOMETRY;
+  const lowest = (rows - 1) * cell;
+  const tops = parts.map((_, column) => (attached.has(column) ? lowest : 0));
+  return steps.flatMap(({ column, frames }) =>
+    Array.from({ length: frames }, (_, frame) => {
+      tops[column] = Math.round((lowest * frame) / (frames - 1));
+      const picture = drawScene({ geometry: GEOMETRY, cells: Array(columns * rows).fill(null) });
+      for (const [place, part] of parts.entries()) {
+        const { pixels } = templateOf(part, cell);
+        for (let y = 0; y < cell; y++) {
+          const row = pixels.subarray(y * cell * 3, (y + 1) * cell * 3);
+          picture.data.set(row, ((tops[place] + y) * picture.width + place * cell) * 3);
+        }
+      }
+      return picture;
+    }),
+  );
+}
+
+const QUESTION = 'Which parts are attached ?';
+
+/** A clip's question and answer as a sample of a list. */
+export function sampleOf(clip: AssemblyClip, id: number, video: string): object {
+  const { parts, steps, options } = clip;
+  const item = (column: number): string => `(${options.indexOf(column) + 1}) ${parts[column].colour}`;
+  const order = steps.map(({ column }) => parts[column].colour).join(' then ');
+  const answer = steps.map(({ column }) => item(column)).join(' ');
+  return {
+    id,
+    conversations: [
+      { from: 'human', value: `<video>\n${QUESTION}\n${options.map(item).join('\n')}` },
+      { from: 'gpt', value: `<think> ${order} </think> <answer> ${answer} </answer>` },
+    ],
+    video,
+    meta: { frame_cnts: steps.map(({ frames }) => frames), ...SHOWN, dynamic_sample: true },
+  };
+}
+
+/** Every word of questions and answers, in a fixed order, so that a tokenizer can be made from it. */
+export function clipVocabulary(): string[] {
+  const numbers = Array.from({ length: PARTS }, (_, i) => `(${i + 1})`);
+  const tags = ['think', 'answer'].flatMap((tag) => [`<${tag}>`, `</${tag}>`]);
+  return [...QUESTION.split(' '), ...numbers, ...COLOURS, 'then', ...tags];
+}
+
+function clipsPart({ seed, sizes }: ClipOptions): Part {
+  return { name: 'clips', entry: { seed, sizes: { ...sizes } } };
+}
+
+/** The folder of the clips with these options, which holds `clips`; null where they are not made yet. */
+export function tinyClips(root: string, options: ClipOptions): string | null {
+  return foundPart(root, clipsPart(options));
+}
+
+/** Makes the clips; does nothing where they are there already. Raises RunError when the disk refuses, EngineError where ffmpeg is not installed. */
+export async function makeTinyClips(root: string, options: ClipOptions): Promise<void> {
+  await makePart(root, clipsPart(options), async (folder) => {
+    for (const split of CLIP_SPLITS) {
+      const place = join(folder, 'clips', split);
+      mkdirSync(place, { recursive: true });
+      const clips = Array.from({ length: options.sizes[split] }, (_, i) => drawClip(options.seed, split, i));
+      const files = await writeMp4s(place, clips.map(framesOf), FRAMES_PER_SECOND);
+      const samples = clips.map((clip, i) => sampleOf(clip, i, files[i]));
+      writeFileAtomic(join(place, CONVERSATIONS_NAME), `${JSON.stringify(samples, null, 1)}\n`);
+    }
+  });
+}

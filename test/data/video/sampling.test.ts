@@ -1,0 +1,57 @@
+import { describe, expect, it } from 'vitest';
+import { sampledFrames, type Sampling, type Timeline } from '../../../src/data/video/sampling.js';
+
+const steady = (frames: number, perSecond: number): Timeline => ({
+  times: Array.from({ length: frames }, (_, i) => i / perSecond),
+  end: frames / perSecond,
+});
+const usual: Sampling = { minFrames: 4, maxFrames: 8, interval: 2, segments: null };
+
+describe('sampledFrames', () => {
+  it('takes one frame for each interval, between the least and the most', () => {
+    expect(sampledFrames(steady(30, 10), usual)).toEqual([0, 9, 19, 29]);
+    expect(sampledFrames(steady(120, 10), usual)).toEqual([0, 23, 47, 71, 95, 119]);
+    expect(sampledFrames(steady(3000, 10), usual)).toHaveLength(8);
+  });
+
+  it('takes the frames of numpy.linspace(0, frames - 1, n, dtype=int) where they are evenly spaced', () => {
+    for (let frames = 4; frames <= 200; frames++) {
+      const found = sampledFrames(steady(frames, 10), usual);
+      if ('misfit' in found) throw new Error(found.misfit);
+      const n = found.length;
+      const whole = Array.from({ length: n }, (_, i) => Math.floor((i * (frames - 1)) / (n - 1)));
+      expect(found, `${frames} frames`).toEqual(whole);
+    }
+  });
+
+  it('takes the first frame where one is asked for, and all where there are no more', () => {
+    expect(sampledFrames(steady(30, 10), { ...usual, minFrames: 1, maxFrames: 1 })).toEqual([0]);
+    expect(sampledFrames(steady(5, 1), { ...usual, minFrames: 5, maxFrames: 9 })).toEqual([0, 1, 2, 3, 4]);
+  });
+
+  it('samples each segment by its own length', () => {
+    const sampling = { ...usual, interval: 0.25, segments: [17, 8, 5] };
+    expect(sampledFrames(steady(30, 10), sampling)).toEqual([
+      ...[0, 2, 5, 8, 10, 13, 16],
+      ...[17, 19, 21, 24],
+      ...[25, 26, 27, 29],
+    ]);
+  });
+
+  it('takes the frame that is seen at a time where frames stay differently long', () => {
+    const times = [0, 0.1, 0.2, 2, 2.1, 4];
+    expect(sampledFrames({ times, end: 5 }, { ...usual, minFrames: 5, maxFrames: 5 })).toEqual([0, 2, 3, 4, 5]);
+  });
+
+  it('says what a video lacks', () => {
+    expect(sampledFrames(steady(3, 10), usual)).toEqual({
+      misfit: 'it has 3 frames, and at least 4 are asked for',
+    });
+    expect(sampledFrames(steady(30, 10), { ...usual, segments: [27, 3] })).toEqual({
+      misfit: 'segment 2 has 3 frames, and at least 4 are asked for',
+    });
+    expect(sampledFrames(steady(30, 10), { ...usual, segments: [15, 11] })).toEqual({
+      misfit: 'it has 30 frames, and meta.frame_cnts count 26',
+    });
+  });
+});

@@ -1,0 +1,112 @@
+import { afterAll, describe, expect, it } from 'vitest';
+import type { RgbImage } from '../../../src/core/image.js';
+import { RandomStream } from '../../../src/core/random.js';
+import { pixelCodec } from '../../../src/environments/picture_codec.js';
+import type { FluxConfig, FlowTransformerConfig, QwenImageConfig } from '../../../src/nets/flow/config.js';
+import { FlowEditor, type Edit } from '../../../src/policies/flow/editor.js';
+import { Reader, type HiddenStates } from '../../../src/policies/tokens/hidden_states.js';
+import { given, modelOf, prompts } from '../../nets/vision/fixture.js';
+import { config, smallFlow } from './small_flow.js';
+
+const WIDTH = 32;
+const SIDE = 8;
+const PATCH = 2;
+
+/** The source stands beside the pixels that are drawn. */
+const besides: FluxConfig = {
+  ...config,
+  in_channels: 2 * 3 * PATCH ** 2,
+  out_channels: 3 * PATCH ** 2,
+  joint_attention_dim: WIDTH,
+  ip_adapter: null,
+};
+/** It is shown as further tokens, as Qwen-Image-Edit is. */
+const further: QwenImageConfig = {
+  architecture: 'qwen_image',
+  in_channels: 3 * PATCH ** 2,
+  out_channels: 3,
+  patch_size: PATCH,
+  num_layers: 2,
+  attention_head_dim: 8,
+  num_attention_heads: 2,
+  joint_attention_dim: WIDTH,
+  axes_dims_rope: [4, 2, 2],
+  ip_adapter: null,
+  prediction: 'velocity',
+  condition_dropout: null,
+};
+
+const options = { type: 'tiny', steps: 3, batch: 2, session: { threads: 1 } } as const;
+const editors: FlowEditor[] = [];
+const reader = new Reader(modelOf('qwen2_5_vl'), { session: { threads: 1 } });
+
+afterAll(async () => {
+  await Promise.all([...editors.map((editor) => editor.dispose()), reader.dispose()]);
+});
+
+function editor(of: FlowTransformerConfig): { readonly editor: FlowEditor; readonly weights: () => Float32Array[] } {
+  const model = smallFlow('all', 1, of);
+  const made = new FlowEditor(model, pixelCodec, options, 'here');
+  editors.push(made);
+  return { editor: made, weights: () => [...model.weights.values()].map(({ data }) => data.slice()) };
+}
+
+function source(seed: number): RgbImage {
+  const stream = new RandomStream('source', seed);
+  return { width: SIDE, height: SIDE, data: Uint8Array.from({ length: SIDE * SIDE * 3 }, () => stream.integer(256)) };
+}
+
+/** What the small model that sees makes of its prompts with their answers. */
+async function told(): Promise<HiddenStates[]> {
+  const seen = prompts();
+  const items = given.prompts.flatMap(({ answers }, p) =>
+    answers.map((ids) => ({ prompt: seen[p], answer: Int32Array.from(ids), from: 2 })),
+  );
+  return reader.read(items, reader.model.weights);
+}
+
+const ask = (states: HiddenStates, seed = 1, noise = 1): Edit => ({
+  source: source(seed),
+  told: states,
+  random: new RandomStream('noise', noise),
+});
+
+describe.each([
+  ['beside its own latents', besides],
+  ['as further tokens', further],
+])('a frozen model that is shown the source %s', (_, of) => {
+  it('edits by what it is told, from the source, and from its noise', async () => {
+    const states = await told();
+    const { editor: by } = editor(of);
+    const base = (await by.edit([ask(states[0])]))[0];
+    expect([base.width, base.height]).toEqual([SIDE, SIDE]);
+    const others = [ask(states[1]), ask(states[2]), ask(states[0], 2), ask(states[0], 1, 2)];
+    for (const other of await by.edit(others)) expect(other.data).not.toEqual(base.data);
+    // Same bytes, whatever else is drawn.
+    expect((await by.edit([ask(states[3]), ask(states[0])]))[1].data).toEqual(base.data);
+  });
+
+  it('stays as it is, to the bit', async () => {
+    const states = await told();
+    const { editor: by, weights } = editor(of);
+    const before = weights();
+    await by.edit([ask(states[0]), ask(states[1])]);
+    expect(weights()).toEqual(before);
+  });
+
+  it('refuses states of another width', async () => {
+    const { editor: by } = editor(of);
+    const odd = { width: 6, states: new Float32Array(12), ids: Int32Array.of(1, 2) };
+    await expect(by.edit([ask(odd)])).rejects.toThrow(/hidden states are 6 wide, and the model that draws reads 32/);
+  });
+});
+
+describe('a frozen model', () => {
+  it.each([
+    ['that only paints into masks', { ...besides, in_channels: 17 }, /the model reads tokens of 17 and writes 12/],
+    ['of other latents', { ...besides, in_channels: 10, out_channels: 5 }, /over latents of 3 channels/],
+    ['that wants a summary', { ...besides, pooled_projection_dim: 4 }, /wants a summary of its text/],
+  ])('%s is refused', (_, of, message) => {
+    expect(() => editor(of)).toThrow(message);
+  });
+});
