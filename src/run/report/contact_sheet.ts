@@ -39,8 +39,21 @@ export async function writeContactSheet(path: string, rows: readonly ContactShee
   return said.length === rows.length ? writeWordSheet(path, said) : writeImageSheet(path, rows);
 }
 
+const KINDS = ['source', 'edit', 'truth'] as const;
+
+/** What a sheet shows of each row: pictures that were made of words alone have neither a source nor a labelled result beside them. */
+function shownOf(rows: readonly ContactSheetRow[]): {
+  readonly kinds: readonly (typeof KINDS)[number][];
+  readonly textWidth: number;
+} {
+  const fromWords = rows.every(({ source, truth }) => source === null && truth === null);
+  const kinds = fromWords ? (['edit'] as const) : KINDS;
+  return { kinds, textWidth: TEXT_WIDTH + (KINDS.length - kinds.length) * (TILE + GAP) };
+}
+
 /** Small images are enlarged by whole factors without smoothing, so that pixels stay visible. */
 async function writeImageSheet(path: string, rows: readonly ContactSheetRow[]): Promise<void> {
+  const { kinds, textWidth } = shownOf(rows);
   const columns = rows.length > ONE_COLUMN_ROWS ? 2 : 1;
   const perColumn = Math.ceil(rows.length / columns);
   const width = 2 * MARGIN + columns * BLOCK_WIDTH - GAP + (columns - 1) * BLOCK_GAP;
@@ -52,13 +65,14 @@ async function writeImageSheet(path: string, rows: readonly ContactSheetRow[]): 
     const x = MARGIN + Math.floor(index / perColumn) * (BLOCK_WIDTH + BLOCK_GAP);
     const y = MARGIN + HEAD + (index % perColumn) * ROW_HEIGHT;
     const heads = index % perColumn === 0;
-    if (heads) body.push(label(x, MARGIN + 14, 'score and instruction', 'start'));
+    const edits = kinds.length > 1;
+    if (heads) body.push(label(x, MARGIN + 14, edits ? 'score and instruction' : 'score and prompt', 'start'));
     body.push(`<path d="M${x} ${y - 10}h${BLOCK_WIDTH - GAP}" stroke="${LINE}"/>`);
-    overlays.push(description(row, x, y));
-    (['source', 'edit', 'truth'] as const).forEach((kind, tile) => {
-      const left = x + TEXT_WIDTH + tile * (TILE + GAP);
+    overlays.push(description(row, x, y, textWidth));
+    kinds.forEach((kind, tile) => {
+      const left = x + textWidth + tile * (TILE + GAP);
       const middle = left + TILE / 2;
-      if (heads) body.push(label(middle, MARGIN + 14, kind, 'middle'));
+      if (heads) body.push(label(middle, MARGIN + 14, edits ? kind : 'picture', 'middle'));
       // A pale tile with a frame just outside of where an image is laid.
       const box = `x="${left - 0.5}" y="${y - 0.5}" width="${TILE + 1}" height="${TILE + 1}"`;
       body.push(`<rect ${box} fill="${EMPTY}" stroke="${LINE}"/>`);
@@ -78,7 +92,7 @@ function label(x: number, y: number, words: string, anchor: 'start' | 'middle'):
 }
 
 /** The score and below it the instruction, as high as a tile at most: longer ones are written smaller. */
-async function description(row: ContactSheetRow, left: number, top: number): Promise<OverlayOptions> {
+async function description(row: ContactSheetRow, left: number, top: number, width: number): Promise<OverlayOptions> {
   // Cut, so that what is left can still be read.
   const instruction = row.instruction.replace(/^(.{240}).+$/su, '$1…');
   // One text with the score, because a text without ink, which an instruction may be, cannot be drawn.
@@ -88,7 +102,7 @@ async function description(row: ContactSheetRow, left: number, top: number): Pro
     text,
     font: `${FONT} 14`,
     rgba: true,
-    width: TEXT_WIDTH - 18,
+    width: width - 18,
     wrap: 'word-char',
     spacing: 4,
   } as const;

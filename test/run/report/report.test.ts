@@ -283,6 +283,20 @@ describe('the contact sheet', () => {
     expect((await sharp(path).metadata()).width).toBeGreaterThan(info.width * 1.8);
   });
 
+  it('shows what was made of words alone beside a wider text, and no empty tiles', async () => {
+    const path = join(base, 'words.png');
+    const data = new Uint8Array(4 * 4 * 3).fill(10);
+    const edit = { width: 4, height: 4, data };
+    const row = { instruction: 'a cat → a fat cat', source: null, edit, truth: null, score: '1', words: null };
+    await writeContactSheet(path, [row]);
+    const { data: pixels, info } = await sharp(path).raw().toBuffer({ resolveWithObject: true });
+    const at = (x: number, y: number): number => pixels[(y * info.width + x) * info.channels];
+    const middle = 28 + 34 + 64;
+    const lastTile = 28 + 190 + 2 * (128 + 12) + 64;
+    expect(at(lastTile, middle)).toBe(10);
+    for (const left of [1, 2]) expect(at(lastTile - left * (128 + 12), 28 + 34 + 120)).toBe(255);
+  });
+
   it.each([
     ['one column', 8, 8],
     ['two columns', 9, 5],
