@@ -141,12 +141,13 @@ describe("a run's pictures from a server", () => {
     // A file that is gone or broken is asked for again, and so is another prompt in the same place.
     const [gone, broken] = stored(dir).map((line) => (JSON.parse(line) as { picture: string }).picture);
     rmSync(paths.media(gone));
-    writeFileSync(paths.media(broken), 'no picture');
+    writeFileSync(paths.media(broken), await encodePng(pictureOf(digestOf('another', 0), 16, 16)));
     const third = await opened(dir, salted.url);
     const changed = { ...requests[11], prompt: 'another one' };
     const again = shown(await third.generate([...requests.slice(0, 11), changed]));
     await third.close();
     expect(again[0]).toBe(expected(requests.slice(0, 1), 'other')[0]);
+    expect(again[1]).toBe(expected(requests.slice(1, 2), 'other')[0]);
     expect(again.slice(2, 7)).toEqual(expected(requests.slice(2, 7)));
     expect(again[11]).toBe(expected([changed], 'other')[0]);
     expect(salted.asked).toHaveLength(5 + 3);

@@ -177,6 +177,7 @@ describe('what goes wrong each time', () => {
   it('is one clear message', async () => {
     const huge = await bomb(60_000, 60_000);
     const wide = Buffer.from(await encodePng(pictureOf(digestOf('', 0), 24, 16))).toString('base64');
+    const narrow = Buffer.from(await encodePng(pictureOf(digestOf('', 0), 8, 24))).toString('base64');
     const cut = wide.slice(0, 80);
     const faults: Readonly<Record<string, Fault>> = {
       error: status(500, { error: { message: 'CUDA out of memory' } }),
@@ -186,6 +187,7 @@ describe('what goes wrong each time', () => {
       'two pictures': replying(({ data }) => ({ created: 0, data: [...data, ...data] })),
       'an address': replying(() => ({ created: 0, data: [{ url: 'http://elsewhere/1.png' }] })),
       'another size': holding(wide),
+      'a smaller size': holding(narrow),
       'a bomb': holding(huge),
       'no base64': holding('not base64!'),
       'no picture in it': holding(Buffer.from('<svg/>').toString('base64')),
@@ -204,6 +206,7 @@ describe('what goes wrong each time', () => {
       {
         "a bomb": "http://HOST/v1: the images server gives no picture: it answered with a picture of 3600000000 pixels; 16x24 were asked for",
         "a picture that ends early": "http://HOST/v1: the images server gives no picture: it answered with what is no picture: cannot decode the image (vipspng: libpng read error)",
+        "a smaller size": "http://HOST/v1: the images server gives no picture: it answered with a picture of 8x24 pixels; 16x24 were asked for",
         "an address": "http://HOST/v1: the images server gives no picture: it answered with a picture's address (url), and not with the picture (b64_json), which was asked for",
         "an empty picture": "http://HOST/v1: the images server gives no picture: it answered with no picture",
         "another size": "http://HOST/v1: the images server gives no picture: it answered with a picture of 24x16 pixels; 16x24 were asked for",
