@@ -198,16 +198,16 @@ describe('a config that does not validate', () => {
 
   it('has no task, a later task, or a misspelt one', async () => {
     expect(await withFile('{}')).toMatchInlineSnapshot(`
-      "/tmp/mine.jsonnet: task: missing; allowed: image_edit_tokens, image_tokenizer, image_autoencoder, text_answers, ip_adapter, external
+      "/tmp/mine.jsonnet: task: missing; allowed: image_edit_tokens, image_tokenizer, image_autoencoder, text_answers, video_actions, ip_adapter, external
         editrl config schema lists every key with its meaning; editrl config show --origin prints what set each value."
     `);
     expect(await withSets('task=edit_response')).toMatchInlineSnapshot(`
-      "configs/sft_s__rl_s.jsonnet: (--set) task: 'edit_response' is not available in this version; available: image_edit_tokens, image_tokenizer, image_autoencoder, text_answers, ip_adapter, external
+      "configs/sft_s__rl_s.jsonnet: (--set) task: 'edit_response' is not available in this version; available: image_edit_tokens, image_tokenizer, image_autoencoder, text_answers, video_actions, ip_adapter, external
         editrl config schema lists every key with its meaning; editrl config show --origin prints what set each value."
     `);
     expect(await withSets('task=image_edit_token', 'seed=-1')).toMatchInlineSnapshot(`
       "configs/sft_s__rl_s.jsonnet: 2 problems
-        (--set) task: found 'image_edit_token'; allowed: image_edit_tokens, image_tokenizer, image_autoencoder, text_answers, ip_adapter, external; did you mean 'image_edit_tokens'?
+        (--set) task: found 'image_edit_token'; allowed: image_edit_tokens, image_tokenizer, image_autoencoder, text_answers, video_actions, ip_adapter, external; did you mean 'image_edit_tokens'?
         (--set) seed: found -1; allowed: a number >= 0
         editrl config schema lists every key with its meaning; editrl config show --origin prints what set each value."
     `);
@@ -415,7 +415,7 @@ describe('a config that does not validate', () => {
         editrl config schema lists every key with its meaning; editrl config show --origin prints what set each value."
     `);
     expect(await withSets('task=constructor')).toMatchInlineSnapshot(`
-      "configs/sft_s__rl_s.jsonnet: (--set) task: found 'constructor'; allowed: image_edit_tokens, image_tokenizer, image_autoencoder, text_answers, ip_adapter, external
+      "configs/sft_s__rl_s.jsonnet: (--set) task: found 'constructor'; allowed: image_edit_tokens, image_tokenizer, image_autoencoder, text_answers, video_actions, ip_adapter, external
         editrl config schema lists every key with its meaning; editrl config show --origin prints what set each value."
     `);
   });
