@@ -7,7 +7,7 @@ local clips(split) = [{ path: data_dir + '/tiny/clips/' + split }];
 {
   local supervised = super.algorithm.type == 'sft',
   base_exp_dir: if base_exp_dir == 'runs' then 'runs/tiny' else base_exp_dir,
-  num_iterations: if supervised then 200 else 80,
+  num_iterations: if supervised then 400 else 80,
   optimizer: if supervised
   then { learning_rate: 2e-3, per_device_batch_size: 32 }
   else { learning_rate: 5e-4, per_device_batch_size: 64 },
@@ -31,7 +31,7 @@ local clips(split) = [{ path: data_dir + '/tiny/clips/' + split }];
   data+: {
     train: clips(if supervised then 'labelled' else 'train'),
     validation: clips('validation'),
-    tiny: { counts: { labelled: 128 } },
+    tiny: { counts: { labelled: 256 } },
   },
   prompt+: { chat: false },
   validation+: { every_n_iterations: 20 },

@@ -10,7 +10,9 @@ import {
   type ImageTokenizerLike,
 } from '../tiny/world/dataset.js';
 import { targetOf } from '../rewards/terms/ocr/similarity.js';
-import { tinySigns } from '../schema/data.js';
+import { FFMPEG_ADVICE, hasFfmpeg } from '../data/video/ffmpeg.js';
+import { tinyClips, tinySigns } from '../schema/data.js';
+import { makeTinyClips } from '../tiny/world/clips.js';
 import { makeTinySigns, signWorld } from '../tiny/world/sign_scenes.js';
 import { packAction } from './data_pack.js';
 import { printError, printJson, printLine, styled } from './output.js';
@@ -29,11 +31,12 @@ function count(args: Arguments, name: string, least: number): number {
 
 function makeTiny(openTokenizer: TokenizerOpener | null): Action & { readonly summary: string } {
   return {
-    summary: "write the tiny world's images, edits and signs",
+    summary: "write the tiny world's images, edits, signs and clips",
     positionals: '',
     build: (yargs) => {
       const { sizes } = DEFAULT_TINY_EDITS;
       const { counts } = tinySigns.parse({});
+      const { counts: clips } = tinyClips.parse({});
       return yargs
         .option('root', { type: 'string', describe: 'folder to write to (default: tiny below APP__DATA_DIR or data)' })
         .option('seed', { ...numberOption, default: DEFAULT_TINY_EDITS.seed, describe: 'seed of all scenes' })
@@ -49,12 +52,19 @@ function makeTiny(openTokenizer: TokenizerOpener | null): Action & { readonly su
         })
         .option('signs-train', { ...numberOption, default: counts.train, describe: 'signs to learn from rewards on' })
         .option('signs-validation', { ...numberOption, default: counts.validation, describe: 'held-out signs' })
+        .option('clips-labelled', {
+          ...numberOption,
+          default: clips.labelled,
+          describe: 'clips for supervised training',
+        })
+        .option('clips-train', { ...numberOption, default: clips.train, describe: 'clips to learn from rewards on' })
+        .option('clips-validation', { ...numberOption, default: clips.validation, describe: 'held-out clips' })
         .option('tokenizer', {
           type: 'string',
           describe: 'trained image tokenizer; without one no edits are written, but the images that train it',
         })
         .option('json', { type: 'boolean', default: false, describe: 'print one JSON document, for machines' })
-        .example('$0 data make-tiny', 'images for the tokenizer, and signs, below data/tiny');
+        .example('$0 data make-tiny', 'images for the tokenizer, signs and clips, below data/tiny');
     },
     run: async (args) => {
       const given = text(args, 'root');
@@ -73,6 +83,17 @@ function makeTiny(openTokenizer: TokenizerOpener | null): Action & { readonly su
         validation: count(args, 'signs-validation', 1),
       };
       await makeTinySigns(root, signWorld(tinySigns.parse({ seed, counts })));
+      const clips = hasFfmpeg();
+      if (clips) {
+        await makeTinyClips(root, {
+          seed,
+          sizes: {
+            labelled: count(args, 'clips-labelled', 1),
+            train: count(args, 'clips-train', 1),
+            validation: count(args, 'clips-validation', 1),
+          },
+        });
+      }
       const sizes = {
         train: count(args, 'train', 1),
         prompts: count(args, 'prompts', 1),
@@ -82,9 +103,11 @@ function makeTiny(openTokenizer: TokenizerOpener | null): Action & { readonly su
       const withEdits = tokenizerPath !== '' && openTokenizer !== null;
       if (withEdits) await makeTinyEdits(root, { seed, sizes }, await openTokenizer(tokenizerPath));
       if (flag(args, 'json')) {
-        printJson({ root, images: true, edits: withEdits, signs: true });
+        printJson({ root, images: true, edits: withEdits, signs: true, clips });
       } else {
-        printLine(`${root}: images${withEdits ? ', edits' : ''} and signs are there.`);
+        const made = ['images', ...(withEdits ? ['edits'] : []), 'signs', ...(clips ? ['clips'] : [])];
+        printLine(`${root}: ${made.slice(0, -1).join(', ')} and ${made.at(-1)} are there.`);
+        if (!clips) printLine(`  Clips are not: they are written by ffmpeg. ${FFMPEG_ADVICE}`);
         if (!withEdits) {
           printLine('  The edits follow when a tiny run has trained the tokenizer that they are coded with.');
         }

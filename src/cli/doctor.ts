@@ -2,6 +2,7 @@
 import { execFile } from 'node:child_process';
 import { availableParallelism, totalmem } from 'node:os';
 import { promisify } from 'node:util';
+import { FFMPEG_ADVICE } from '../data/video/ffmpeg.js';
 import { gibibytes } from '../launch/devices.js';
 import { availableMemory } from '../launch/memory.js';
 import { printJson, printLine, styled } from './output.js';
@@ -43,6 +44,7 @@ export async function examine(): Promise<Finding[]> {
       'Install a C++ compiler (Debian: apt install g++); npm ci needs it to build libjsonnet.',
     ),
     jsonnetBinding(),
+    ffmpeg(),
     onnxRuntime(),
     Promise.resolve(memory(availableMemory(), totalmem())),
     gpu(),
@@ -77,6 +79,17 @@ async function program(name: string, commands: readonly string[], next: string):
     if (version !== null) return { name, state: 'ok', detail: version, next: null };
   }
   return { name, state: 'missing', detail: `none of ${commands.join(', ')} runs`, next };
+}
+
+/** Only videos need it. */
+async function ffmpeg(): Promise<Finding> {
+  const name = 'ffmpeg';
+  const [version, probe] = await Promise.all([
+    firstLineOf('ffmpeg', ['-version']),
+    firstLineOf('ffprobe', ['-version']),
+  ]);
+  if (version !== null && probe !== null) return { name, state: 'ok', detail: version, next: null };
+  return { name, state: 'absent', detail: 'ffmpeg and ffprobe do not run; videos cannot be read', next: FFMPEG_ADVICE };
 }
 
 /** The first line that a command prints, or null when it does not run. */

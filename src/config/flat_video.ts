@@ -246,7 +246,7 @@ class Translator {
     }
     const sources = use.split(',').map((each) => {
       const [, name, percent] = /^\s*(.*?)(?:%(\d+))?\s*$/.exec(each) ?? [];
-      const entry = (table as Record<string, unknown>)[name];
+      const entry = table[name];
       const { annotation_path: path, data_path: media } = isObject(entry) ? entry : {};
       const coefficient = percent === undefined ? 1 : Math.min(1, Number(percent) / 100);
       const listed = typeof path === 'string' ? path : join(this.source.dataDir, `${name}.json`);
@@ -282,7 +282,7 @@ class Translator {
     if (typeof epochs !== 'number' || epochs <= 0) return this.#wrong('num_train_epochs', epochs, 'a number above 0');
     const { train } = (this.#value['data'] ?? {}) as { readonly train?: unknown };
     let samples = 0;
-    for (const source of Array.isArray(train) ? (train as unknown[]) : []) {
+    for (const source of Array.isArray(train) ? train : []) {
       const { path, coefficient } = source as { readonly path: string; readonly coefficient?: number | null };
       const count = samplesIn(path);
       if (count === null) {

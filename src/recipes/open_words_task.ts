@@ -209,9 +209,11 @@ export class WordsTask<
         const most = Buffer.byteLength(text) + Buffer.byteLength(label) + MOST_AROUND + seen;
         if (text.trim() !== '' && most < policy.model_context_size) continue;
         const said = await this.#encode(text, addSpecial, source.place(index));
-        const ids = [...((await this.sight?.show(source, index, said))?.ids ?? said)];
         // The last token of an answer is written, and not read.
-        if (learnt) ids.push(...(await this.labelIds(label)).subarray(0, -1));
+        const answer = learnt ? (await this.labelIds(label)).subarray(0, -1) : [];
+        // Pictures are opened only where they might not fit.
+        if (said.length + seen + answer.length < policy.model_context_size) continue;
+        const ids = [...((await this.sight?.show(source, index, said))?.ids ?? said), ...answer];
         if (this.#leavesRoom(ids)) continue;
         tooLong += 1;
         first ??= { place: source.place(index), tokens: ids.length };

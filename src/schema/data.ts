@@ -292,7 +292,7 @@ const questionSource = z.strictObject({
   coefficient: source.shape.coefficient,
 });
 
-const tinyClips = section(
+export const tinyClips = section(
   'The embedded tiny world in motion: parts are attached, with the question which ones. Where the datasets below it do not exist, they are made (by ffmpeg).',
   z.strictObject({
     folder: tiny.shape.folder,

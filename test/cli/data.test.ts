@@ -13,6 +13,7 @@ import { getPath } from '../../src/schema/paths.js';
 import { signWorld, tinySigns as foundSigns } from '../../src/tiny/world/sign_scenes.js';
 import { writeBench } from '../data/bench.js';
 import { jsonLines, plain, writeFiles } from '../data/pictures.js';
+import { hasFfmpeg } from '../data/video/odd_files.js';
 import { testFolders } from '../support/folder.js';
 import { capture, RunFolder } from './run_directory.js';
 
@@ -36,12 +37,13 @@ function own(): { folder: string; args: string[] } {
 }
 
 describe('editrl data make-tiny', () => {
-  it('writes images and signs, as a tiny run would make them', async () => {
+  it('writes images, signs and clips (these with ffmpeg), as a tiny run would make them', async () => {
     const root = folders();
     const few = ['--images', '2', '--signs-labelled', '3', '--signs-train', '2', '--signs-validation', '1'];
+    const clips = ['--clips-labelled', '1', '--clips-train', '2', '--clips-validation', '1'];
     const written = capture();
-    expect(await main(['data', 'make-tiny', '--root', root, '--seed', '5', ...few])).toBe(0);
-    expect(written.out).toContain(`${root}: images and signs are there.\n`);
+    expect(await main(['data', 'make-tiny', '--root', root, '--seed', '5', ...few, ...clips])).toBe(0);
+    expect(written.out).toContain(`${root}: images${hasFfmpeg ? ', signs and clips' : ' and signs'} are there.\n`);
     const world = signWorld(tinySigns.parse({ seed: 5, counts: { labelled: 3, train: 2, validation: 1 } }));
     const made = foundSigns(root, world);
     expect(openSelfBench(join(made!, 'signs/labelled')).length).toBe(3);

@@ -273,6 +273,7 @@ describe('editrl doctor', () => {
       'cmake',
       'C++ compiler',
       'libjsonnet',
+      'ffmpeg',
       'onnxruntime',
       'memory',
       'GPU',

@@ -92,7 +92,18 @@ async function decodeFrames(path: string, places: readonly number[], where: stri
   const distinct = [...new Set(places)];
   const select = distinct.map((place) => `eq(n,${place})`).join('+');
   const args = [
-    ...['-nostdin', ...OPENED, '-i', fileUrl(path), '-map', '0:V:0', '-frames:v', String(distinct.length)],
+    ...[
+      '-nostdin',
+      '-threads',
+      '1',
+      ...OPENED,
+      '-i',
+      fileUrl(path),
+      '-map',
+      '0:V:0',
+      '-frames:v',
+      String(distinct.length),
+    ],
     // Evenly spaced at the rate of the output, the selected frames are written once each.
     ...['-vf', `select='${select}',setpts=N/25/TB`, '-r', '25', '-f', 'image2pipe', '-c:v', 'ppm', '-'],
   ];

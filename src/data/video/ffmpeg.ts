@@ -3,6 +3,8 @@
  * security updates, or fetch it while they are installed.
  */
 import { execFile, spawnSync } from 'node:child_process';
+import { availableParallelism } from 'node:os';
+import pLimit from 'p-limit';
 import { DataError, EngineError } from '../../core/errors.js';
 
 type Program = 'ffmpeg' | 'ffprobe';
@@ -19,6 +21,9 @@ export const FFMPEG_ADVICE = 'Install ffmpeg (Debian, Ubuntu: apt install ffmpeg
 const TIMEOUT_MS = 120_000;
 const MOST_BYTES = 2 ** 31 - 1;
 
+/** However many videos are asked for at once. */
+const limit = pLimit(availableParallelism());
+
 /**
  * Calls a program with `input` on its standard input. Raises EngineError where it is not installed, and DataError, naming `where`, where it takes
  * more than two minutes or writes more than 2 GiB.
@@ -29,6 +34,10 @@ export function call(
   where: string,
   input: Uint8Array = new Uint8Array(),
 ): Promise<Called> {
+  return limit(() => run(program, args, where, input));
+}
+
+function run(program: Program, args: readonly string[], where: string, input: Uint8Array): Promise<Called> {
   return new Promise((done, fail) => {
     const options = { timeout: TIMEOUT_MS, maxBuffer: MOST_BYTES, encoding: 'buffer', killSignal: 'SIGKILL' } as const;
     const child = execFile(program, ['-v', 'error', ...args], options, (error, out, err) => {
@@ -51,10 +60,18 @@ export function call(
   });
 }
 
+/** Whether ffmpeg and ffprobe are installed. */
+export function hasFfmpeg(): boolean {
+  return missingProgram() === null;
+}
+
 /** Raises EngineError where ffmpeg or ffprobe is not installed. */
 export function requireFfmpeg(): void {
-  for (const program of ['ffmpeg', 'ffprobe'] as const) {
-    const { error } = spawnSync(program, ['-version'], { stdio: 'ignore' });
-    if (error !== undefined) throw new EngineError(`${program} was not found`, { next: FFMPEG_ADVICE });
-  }
+  const missing = missingProgram();
+  if (missing !== null) throw new EngineError(`${missing} was not found`, { next: FFMPEG_ADVICE });
+}
+
+function missingProgram(): Program | null {
+  const programs: readonly Program[] = ['ffmpeg', 'ffprobe'];
+  return programs.find((each) => spawnSync(each, ['-version'], { stdio: 'ignore' }).error !== undefined) ?? null;
 }

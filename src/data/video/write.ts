@@ -21,7 +21,7 @@ export async function writeMp4s(
   const raw = ['-f', 'rawvideo', '-pix_fmt', 'rgb24', '-s', `${width}x${height}`, '-r', String(framesPerSecond)];
   // Every frame stands by itself, so that a file may begin with any.
   const coding = ['-c:v', 'libx264', '-threads', '1', '-crf', '12', '-g', '1', '-pix_fmt', 'yuv420p'];
-  const cuts = ['-f', 'segment', '-segment_frames', ends.slice(0, -1).join(','), '-reset_timestamps', '1'];
+  const cuts = ['-f', 'segment', '-segment_frames', ends.join(','), '-reset_timestamps', '1'];
   const form = ['-segment_format', 'mp4', '-fflags', '+bitexact', '-flags', '+bitexact'];
   const place = `file:${join(folder, '%05d.mp4').replaceAll('%', '%%').replace('%%05d', '%05d')}`;
   const pixels = Buffer.concat(frames.map(({ data }) => data));

@@ -48,11 +48,11 @@ export class VideoSight implements Sight {
     };
   }
 
-  async #pictures({ name, questions, place }: VideoSource, index: number): Promise<readonly Picture[]> {
-    const key = `${index} ${name}`;
+  async #pictures(source: VideoSource, index: number): Promise<readonly Picture[]> {
+    const key = `${index} ${source.name}`;
     const seen = this.#seen.get(key);
     if (seen !== undefined) return seen;
-    const pictures = await this.#open(questions.read(index), place(index));
+    const pictures = await this.#open(source.questions.read(index), source.place(index));
     this.#seen.set(key, pictures);
     return pictures;
   }
@@ -81,7 +81,7 @@ function pixelBytes(frames: readonly RgbImage[]): number {
 /** Frames side by side, with a white gap between them. */
 async function filmstrip(frames: readonly RgbImage[]): Promise<Uint8Array> {
   const small = await Promise.all(
-    frames.map((frame) => {
+    frames.map(async (frame) => {
       const by = Math.min(1, SHOWN_SIDE / Math.max(frame.width, frame.height));
       const [width, height] = [frame.width, frame.height].map((side) => Math.max(1, Math.round(side * by)));
       return by === 1 ? frame : shrinkImage(frame, width, height);
