@@ -179,6 +179,25 @@ describe("a run's pictures from a server", () => {
     expect(stub.asked).toHaveLength(before);
   });
 
+  it('come from a hosted server on every rank, and when the run goes on', async () => {
+    const stub = await started({ kind: 'hosted' });
+    const dir = folder();
+    const requests = requestsOf(1, 12);
+    const hosted = requests.map(({ prompt }) => digestOf(prompt, null));
+    const made = await onRanks(2, async (group) => {
+      const images = await opened(dir, stub.url, { group });
+      const own = await images.generate(group.rank === 0 ? requests.slice(0, 2) : requests.slice(2, 8));
+      await images.keep?.();
+      await images.close();
+      return shown(own);
+    });
+    expect(made.flat()).toEqual(hosted.slice(0, 8));
+    const again = await opened(dir, stub.url);
+    expect(shown(await again.generate(requests))).toEqual(hosted);
+    await again.close();
+    expect(stored(dir)).toHaveLength(12);
+  });
+
   it('that are asked for twice with one seed are drawn once, and stored for both', async () => {
     const stub = await started();
     const dir = folder();

@@ -9,12 +9,13 @@ import { Member, Members } from '../../balance/member.js';
 import { sleep, systemClock, type Clock } from '../../core/clock.js';
 import type { Deadline } from '../../core/deadline.js';
 import { EndpointError } from '../../core/errors.js';
+import { encodePng } from '../../core/image.js';
 import { checkedKey, noKey } from '../../http/key.js';
 import { createHttpPool, type HttpPool } from '../../http/pool.js';
 import { resolveEndpoints } from '../../rewards/judge/endpoints.js';
 import { createClient } from '../../rewards/judge/transport.js';
 import { pictureSize, type ImagesApiSettings, type PictureSize } from '../../schema/images_api.js';
-import { meaningOf, type Found } from './meaning.js';
+import { meaningOf, refusal, type Found, type Meaning } from './meaning.js';
 import { readPicture, type Answered } from './reply.js';
 
 /** What is asked for. */
@@ -49,11 +50,16 @@ const FIRST_ATTEMPTS = 5;
 const DISPENSABLE = ['response_format', 'seed'] as const;
 type Dispensable = (typeof DISPENSABLE)[number];
 
+/** What any server draws that draws at all. */
+const PLAIN: PictureAsked = { prompt: 'a red square', seed: 0 };
+
 /** With the server that it was found at. */
 type FoundAt = Found & { readonly url: string };
 
 class ImageMember extends Member {
   readonly client: OpenAI;
+  /** The dispensable fields that it has drawn with: an error in which their names stand is about something else. */
+  readonly takes = new Set<Dispensable>();
 
   constructor(
     url: string,
@@ -118,11 +124,11 @@ export class ImagesClient {
    * anything else is done. Raises EndpointError.
    */
   async ready(within: Deadline): Promise<void> {
-    const answered = await this.#ask({ prompt: 'a red square', seed: 0 }, within, FIRST_ATTEMPTS);
-    if ('refused' in answered) throw this.#error(`it refuses 'a red square': ${answered.refused}`);
+    const answered = await this.#ask(PLAIN, within, FIRST_ATTEMPTS);
+    if ('refused' in answered) throw this.#error(`it refuses '${PLAIN.prompt}': ${answered.refused}`);
   }
 
-  /** It is known to draw what these settings ask for: what it refuses from now on is the prompt. */
+  /** It is known to have drawn what these settings ask for: what it refuses from now on may be the prompt. */
   hasDrawn(): void {
     this.#hasDrawn = true;
   }
@@ -160,10 +166,7 @@ export class ImagesClient {
     const { random = Math.random } = this.options;
     let last: FoundAt | null = null;
     const ask = async (member: ImageMember, attempt: Deadline): Promise<Tried<FoundAt>> => {
-      let tried = await this.#attempt(member, asked, attempt);
-      while (tried.refusedField !== undefined && this.#leavesOut(tried.refusedField)) {
-        tried = await this.#attempt(member, asked, attempt);
-      }
+      const tried = await this.#explained(member, asked, attempt);
       if (tried.reply.kind === 'none' && tried.next === 'busy') {
         this.#absence.goesOn(`${member.url}: ${tried.reply.found}`);
       } else if (tried.next === 'done') this.#absence.isOver();
@@ -175,24 +178,56 @@ export class ImagesClient {
     return { members: this.#members, policy, clock: this.#clock, random, within, ask };
   }
 
-  async #attempt(
-    { client }: ImageMember,
-    asked: PictureAsked,
-    attempt: Deadline,
-  ): Promise<ReturnType<typeof meaningOf>> {
-    const { timeout_s } = this.options.settings;
-    try {
-      const body: unknown = await this.#request(client, asked, attempt.signal);
-      const picture = await readPicture(body, this.size);
-      if (typeof picture !== 'string') this.#hasDrawn = true;
-      return meaningOf(picture, this.#hasDrawn);
-    } catch (error) {
-      if (attempt.over) return meaningOf(`no answer within ${timeout_s} s`, this.#hasDrawn);
-      return meaningOf(error as Error, this.#hasDrawn);
+  /**
+   * Asks once. What a server refuses without saying why is its prompt where it still draws another one, and settings that have come to be
+   * refused, an account that is used up among them, where it does not: these say nothing of a prompt.
+   */
+  async #explained(member: ImageMember, asked: PictureAsked, attempt: Deadline): Promise<Meaning> {
+    const tried = await this.#attempt(member, asked, attempt);
+    if (tried.unexplained !== true || tried.reply.kind !== 'wrong' || !this.#hasDrawn) return tried;
+    const source = asked.source === undefined ? {} : { source: await blank(this.size) };
+    const plain = await this.#attempt(member, { ...PLAIN, ...source }, attempt);
+    return plain.reply.kind === 'answered' ? refusal(tried.reply.found) : plain;
+  }
+
+  /** Sends a request, and again without the fields that the server refuses of it. */
+  async #attempt(member: ImageMember, asked: PictureAsked, attempt: Deadline): Promise<Meaning> {
+    for (;;) {
+      const sent = DISPENSABLE.filter((field) => !this.#leftOut.has(field));
+      const tried = await this.#send(member, asked, attempt, sent);
+      const refused = sent.find((field) => field === tried.refusedField && !member.takes.has(field));
+      if (refused === undefined) return tried;
+      this.#leaveOut(refused);
     }
   }
 
-  #request(client: OpenAI, { prompt, seed, source }: PictureAsked, signal: AbortSignal): Promise<unknown> {
+  async #send(
+    { client, takes }: ImageMember,
+    asked: PictureAsked,
+    attempt: Deadline,
+    sent: readonly Dispensable[],
+  ): Promise<Meaning> {
+    const { timeout_s } = this.options.settings;
+    try {
+      const body: unknown = await this.#request(client, asked, attempt.signal, sent);
+      const picture = await readPicture(body, this.size);
+      if (typeof picture !== 'string') {
+        this.#hasDrawn = true;
+        for (const field of sent) takes.add(field);
+      }
+      return meaningOf(picture);
+    } catch (error) {
+      if (attempt.over) return meaningOf(`no answer within ${timeout_s} s`);
+      return meaningOf(error as Error);
+    }
+  }
+
+  #request(
+    client: OpenAI,
+    { prompt, seed, source }: PictureAsked,
+    signal: AbortSignal,
+    sent: readonly Dispensable[],
+  ): Promise<unknown> {
     const { settings } = this.options;
     const { served_model: model, size, negative_prompt, num_inference_steps, guidance_scale, extra } = settings;
     const given = { negative_prompt, num_inference_steps, guidance_scale };
@@ -202,8 +237,8 @@ export class ImagesClient {
       n: 1,
       size: size as '1024x1024',
       ...Object.fromEntries(Object.entries(given).filter(([, value]) => value !== null)),
-      ...(this.#leftOut.has('response_format') ? {} : { response_format: 'b64_json' as const }),
-      ...(this.#leftOut.has('seed') ? {} : { seed }),
+      ...(sent.includes('response_format') ? { response_format: 'b64_json' as const } : {}),
+      ...(sent.includes('seed') ? { seed } : {}),
       ...extra,
     };
     if (source === undefined) return client.images.generate(fields, { signal });
@@ -211,17 +246,15 @@ export class ImagesClient {
     return client.images.edit({ ...fields, image }, { signal });
   }
 
-  /** Whether a field that a server refused is left out from now on, which it was not before. */
-  #leavesOut(field: string): boolean {
-    const known = DISPENSABLE.find((one) => one === field);
-    if (known === undefined || this.#leftOut.has(known)) return false;
-    this.#leftOut.add(known);
+  /** From now on; requests that were sent before may hold it yet. */
+  #leaveOut(field: Dispensable): void {
+    if (this.#leftOut.has(field)) return;
+    this.#leftOut.add(field);
     this.options.onNote?.(
-      known === 'seed'
+      field === 'seed'
         ? 'the images server takes no seed: the same prompt gives another picture each time it is asked'
-        : `the images server does not take ${known}: it is left out`,
+        : `the images server does not take ${field}: it is left out`,
     );
-    return true;
   }
 
   async #lookAt({ client, url }: ImageMember, within: Deadline): Promise<string | null> {
@@ -234,7 +267,7 @@ export class ImagesClient {
     } catch (error) {
       if (within.over) return `${url}: no answer in time`;
       if (error instanceof OpenAI.NotFoundError) return null;
-      const { reply } = meaningOf(error as Error, false);
+      const { reply } = meaningOf(error as Error);
       return reply.kind === 'answered' ? null : `${url}: ${reply.found}`;
     }
   }
@@ -247,6 +280,11 @@ export class ImagesClient {
         'Check that it runs and what its log says, then run the same command again: the run goes on from its last checkpoint.',
     });
   }
+}
+
+/** A picture that shows nothing, as a PNG file. */
+function blank({ width, height }: PictureSize): Promise<Uint8Array> {
+  return encodePng({ width, height, data: new Uint8Array(3 * width * height).fill(128) });
 }
 
 /** A picture that does not compress, in base64, and what goes around it. */

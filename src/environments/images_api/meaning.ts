@@ -14,8 +14,12 @@ export type Found =
   | { readonly kind: 'none'; readonly found: string }
   | { readonly kind: 'wrong'; readonly found: string; readonly next: string };
 
-/** A field of the request that the server refuses, where it names one. */
-export type Meaning = Tried<Found> & { readonly refusedField?: string };
+export type Meaning = Tried<Found> & {
+  /** A field of the request that the server refuses, where it names one. */
+  readonly refusedField?: string;
+  /** It cannot do what this request asks for, and does not say whether that is for its prompt or for what all requests say. */
+  readonly unexplained?: true;
+};
 
 const works: Ending = { load: 'carried', health: 'works' };
 const nothing: Ending = { load: 'nothing', health: 'nothing' };
@@ -27,25 +31,26 @@ const AWAY_AGAIN_MS = 1000;
 const AWAY: ReadonlySet<number> = new Set([502, 503, 504]);
 /** Statuses by which a server says that it cannot do what this request asks for. */
 const UNFIT: ReadonlySet<number> = new Set([400, 413, 422]);
-/** How servers say that they do not draw what a prompt asks for. */
+/** Statuses by which a server may refuse a prompt. */
+const REFUSING: ReadonlySet<number> = new Set([400, 403, 422]);
+/** Codes and types of errors by which servers say that they do not draw what a prompt asks for; messages may quote prompts and models. */
 const REFUSAL = /content[_ ]?(?:policy|filter|management)|moderation|safety|policy[_ ]violation|nsfw/i;
 
 /**
  * @param result a picture; in words, what was found in its place; or the client's error. Raises what is no error of a request.
- * @param hasDrawn whether a picture was drawn by these settings before, so that what is refused is the prompt.
  */
-export function meaningOf(result: ServedPicture | string | Error, hasDrawn: boolean): Meaning {
-  if (result instanceof Error) return meaningOfError(result, hasDrawn);
+export function meaningOf(result: ServedPicture | string | Error): Meaning {
+  if (result instanceof Error) return meaningOfError(result);
   if (typeof result === 'string') return failed(result);
   return { reply: { kind: 'answered', answered: result }, next: 'done', ending: works };
 }
 
-function meaningOfError(error: Error, hasDrawn: boolean): Meaning {
+function meaningOfError(error: Error): Meaning {
   if (error instanceof OpenAI.APIConnectionError) {
     const found = causeOf(error);
     return isNotThere(error) ? away(found) : failed(found);
   }
-  if (error instanceof OpenAI.APIError) return meaningOfStatus(error as StatusError, hasDrawn);
+  if (error instanceof OpenAI.APIError) return meaningOfStatus(error as StatusError);
   if (error instanceof SyntaxError) return failed(`it answered with broken JSON (${error.message})`);
   throw error;
 }
@@ -55,19 +60,24 @@ type StatusError = Pick<
   'status' | 'headers' | 'code' | 'type' | 'param' | 'message'
 >;
 
-function meaningOfStatus(error: StatusError, hasDrawn: boolean): Meaning {
+function meaningOfStatus(error: StatusError): Meaning {
   const status = Number(error.status);
   const found = excerpt(`HTTP ${error.message}`).slice(1, -1);
-  const words = `${error.code ?? ''} ${error.type ?? ''} ${error.message}`;
+  const kind = `${error.code ?? ''} ${error.type ?? ''}`;
   if (status === 429) return { ...busy(found), ...retryAfter(error) };
   if (AWAY.has(status)) return { ...away(found), ...retryAfter(error) };
   if (status >= 500 || status === 408 || status === 409) return failed(found);
-  if (REFUSAL.test(words)) return refusal(found);
+  if (REFUSING.has(status) && REFUSAL.test(kind)) return refusal(found);
   const param = typeof error.param === 'string' ? error.param : null;
-  const [refusedField] = refusedFields({ status, param, words });
-  if (UNFIT.has(status) && hasDrawn) return refusal(found);
+  const [refusedField] = refusedFields({ status, param, words: `${kind} ${error.message}` });
   const reply: Found = { kind: 'wrong', found, next: adviceFor(status) };
-  return { reply, next: 'done', ending: nothing, ...(refusedField === undefined ? {} : { refusedField }) };
+  return {
+    reply,
+    next: 'done',
+    ending: nothing,
+    ...(refusedField === undefined ? {} : { refusedField }),
+    ...(UNFIT.has(status) ? { unexplained: true } : {}),
+  };
 }
 
 function adviceFor(status: number): string {
@@ -78,7 +88,8 @@ function adviceFor(status: number): string {
   return 'Check environment.served_model and environment.size, and the further fields that environment sends.';
 }
 
-function refusal(refused: string): Meaning {
+/** The prompt is refused, in these words. */
+export function refusal(refused: string): Meaning {
   return {
     reply: { kind: 'answered', answered: { refused } },
     next: 'done',

@@ -125,6 +125,17 @@ describe('a picture', () => {
     expect(stub.asked).toHaveLength(4);
   });
 
+  it('comes from hosted models at once where several are asked for first, and after others were drawn before', async () => {
+    const stub = await started({ kind: 'hosted' });
+    const notes: string[] = [];
+    const client = clientOf(stub.url, { onNote: (note) => notes.push(note) });
+    client.hasDrawn();
+    const prompts = Array.from({ length: 8 }, (_, i) => `cat ${i}`);
+    const drawn = await Promise.all(prompts.map((prompt, seed) => client.draw({ prompt, seed }, within(60))));
+    expect(drawn.map(shown)).toEqual(prompts.map((prompt) => digestOf(prompt, null)));
+    expect(notes).toHaveLength(2);
+  });
+
   it('comes from the server that is there', async () => {
     const [gone, stub] = [await started(), await started()];
     const { url } = gone;
@@ -266,14 +277,38 @@ describe('a prompt that is refused', () => {
     expect(stub.asked).toHaveLength(1);
   });
 
-  it('is told from settings that are refused by the pictures that were drawn before', async () => {
+  it('without a reason is told from settings that are refused by a picture that is drawn besides', async () => {
     const stub = await started();
     const client = clientOf(stub.url);
-    faulty(stub, status(400, { detail: 'prompt is too long' }));
-    expect(await failureOf(client.draw(asked, within(60)))).toContain('HTTP 400 prompt is too long');
+    const tooLong = status(400, { detail: 'the words about a seed are too long' });
+    stub.fault = ({ fields }) => (fields['prompt'] === asked.prompt ? tooLong : null);
+    expect(await failureOf(client.draw(asked, within(60)))).toContain('HTTP 400 the words about a seed');
     await client.ready(within(60));
-    stub.fault = () => status(400, { detail: 'prompt is too long' });
-    expect(await client.draw(asked, within(60))).toEqual({ refused: 'HTTP 400 prompt is too long' });
+    expect(await client.draw(asked, within(60))).toEqual({ refused: 'HTTP 400 the words about a seed are too long' });
+    const source = await encodePng(pictureOf(digestOf('source', 0), 16, 24));
+    expect(await client.draw({ ...asked, source }, within(60))).toMatchObject({ refused: expect.any(String) as string });
+    expect(stub.asked.at(-1)?.path).toBe('/v1/images/edits');
+  });
+
+  it('is none where the server draws nothing more', async () => {
+    const stub = await started();
+    const client = clientOf(stub.url);
+    await client.ready(within(60));
+    const errors = {
+      'Billing hard limit has been reached': status(400, {
+        error: { message: 'Billing hard limit has been reached', code: 'billing_hard_limit_reached' },
+      }),
+      "Unknown parameter: 'moderation'": status(400, {
+        error: { message: "Unknown parameter: 'moderation'", param: 'moderation', code: 'unknown_parameter' },
+      }),
+      "The model 'safety-xl' does not exist": status(404, {
+        error: { message: "The model 'safety-xl' does not exist", code: 'model_not_found' },
+      }),
+    };
+    for (const [message, error] of Object.entries(errors)) {
+      always(stub, error);
+      expect(await failureOf(client.draw(asked, within(60)))).toContain(message);
+    }
   });
 });
 
