@@ -3,7 +3,7 @@ import { setMaxListeners } from 'node:events';
 
 /**
  * Starts all and returns their results in order. When one rejects, the others are called off through the signal that they were given, and
- * its error is raised after they have ended: nothing goes on in the background. The caller's signal calls all of them off.
+ * its error is raised after they have ended, whatever these raise: nothing goes on in the background. The caller's signal calls all of them off.
  */
 export async function together<T>(
   starts: readonly ((signal: AbortSignal) => Promise<T>)[],
@@ -17,16 +17,19 @@ export async function together<T>(
     signal.addEventListener('abort', abort);
   }
   if (signal?.aborted === true) abort();
+  let first: { readonly error: unknown } | null = null;
   try {
     const started = starts.map(async (start) => {
       try {
         return await start(controller.signal);
       } catch (error) {
+        first ??= { error };
         abort();
         throw error;
       }
     });
     await Promise.allSettled(started);
+    if (first !== null) throw (first as { readonly error: unknown }).error;
     return await Promise.all(started);
   } finally {
     signal?.removeEventListener('abort', abort);

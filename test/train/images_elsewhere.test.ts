@@ -207,6 +207,27 @@ describe("a run's pictures from a server", () => {
     await images.close();
     expect(stub.asked).toHaveLength(2);
     expect(stored(dir)).toHaveLength(4);
+
+    // Killed before all of them were stored: what is there is not drawn again, and another server would draw otherwise.
+    const { pictures } = new RunPaths(dir, 'one');
+    writeFileSync(pictures, readFileSync(pictures, 'utf8').split('\n').slice(0, 1).join('') + '\n');
+    const salted = await started({ salt: 'other' });
+    const again = await opened(dir, salted.url);
+    expect(shown(await again.generate([...requests].reverse()))).toEqual(expected(requests));
+    await again.close();
+    expect(salted.asked).toHaveLength(0);
+    expect(stored(dir)).toHaveLength(4);
+  });
+
+  it('that are asked for twice leave their place to others', async () => {
+    const stub = await started();
+    const images = await opened(folder(), stub.url, { settings: { concurrency: 2, timeout_s: 10 } });
+    stub.fault = ({ earlier }) => (earlier === 1 ? { kind: 'stall' } : null);
+    const cat = requestsOf(1, 4).map((request) => ({ ...request, prompt: 'a cat', seed: 5 }));
+    const dog = { key: '1/1/0', prompt: 'a dog', seed: 5 };
+    await images.generate([...cat, dog]);
+    await images.close();
+    expect(stub.asked.map(({ fields }) => fields['prompt'])).toEqual(['a red square', 'a cat', 'a dog', 'a cat']);
   });
 
   it('that are edited are those of their sources', async () => {

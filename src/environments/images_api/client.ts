@@ -217,7 +217,9 @@ export class ImagesClient {
       }
       return meaningOf(picture);
     } catch (error) {
-      if (attempt.over) return meaningOf(`no answer within ${timeout_s} s`);
+      // What is called off says nothing of how long it took.
+      const calledOff = attempt.remainingMs() > 0;
+      if (attempt.over) return meaningOf(calledOff ? 'it was called off' : `no answer within ${timeout_s} s`);
       return meaningOf(error as Error);
     }
   }

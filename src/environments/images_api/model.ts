@@ -69,12 +69,26 @@ export class ServerImages implements ImageModel {
   }
 
   /** What is asked for twice is drawn once. Raises EndpointError where a server stays away or fails too often, Abandoned where the run is asked to stop meanwhile. */
-  generate(requests: readonly ServedRequest[]): Promise<MadePicture[]> {
-    const drawn = new Map<string, Promise<Answered>>();
-    return together(
-      requests.map((request) => (over: AbortSignal) => this.#slots(() => this.#picture(request, drawn, over))),
+  async generate(requests: readonly ServedRequest[]): Promise<MadePicture[]> {
+    const alike = new Map<string, number[]>();
+    for (const [i, { key: _key, ...asked }] of requests.entries()) {
+      const hash = requestHashOf(this.options.drawing, asked);
+      const places = alike.get(hash);
+      if (places === undefined) alike.set(hash, [i]);
+      else places.push(i);
+    }
+    const groups = [...alike];
+    const made = await together(
+      groups.map(([hash, places]) => (over: AbortSignal) => {
+        const { key: _key, ...asked } = requests[places[0]];
+        const keys = places.map((i) => requests[i].key);
+        return this.#slots(() => this.#pictures(keys, hash, asked, over));
+      }),
       this.options.stop,
     );
+    const all = new Array<MadePicture>(requests.length);
+    for (const [g, [, places]] of groups.entries()) for (const [j, i] of places.entries()) all[i] = made[g][j];
+    return all;
   }
 
   keep(): Promise<void> {
@@ -85,25 +99,25 @@ export class ServerImages implements ImageModel {
     return this.options.close();
   }
 
-  async #picture(
-    { key, ...asked }: ServedRequest,
-    drawn: Map<string, Promise<Answered>>,
+  /** Of one request under several names: what is stored under one of them, by a run that was cut off, is so under the others. */
+  async #pictures(
+    keys: readonly string[],
+    requestHash: string,
+    asked: PictureAsked,
     over: AbortSignal,
-  ): Promise<MadePicture> {
-    const { client, drawing, store } = this.options;
-    const requestHash = requestHashOf(drawing, asked);
-    const stored = await store.find(key, requestHash);
-    if (stored !== undefined) return madeOf(stored);
-    const underWay = drawn.get(requestHash) ?? this.#within(over, (deadline) => client.draw(asked, deadline));
-    drawn.set(requestHash, underWay);
-    const answered = await underWay;
-    const given: StoredPicture = {
-      key,
-      requestHash,
-      ...('refused' in answered ? { picture: null, revised: null, ...answered } : { refused: null, ...answered }),
-    };
-    await store.put(given);
-    return madeOf(given);
+  ): Promise<MadePicture[]> {
+    const { client, store } = this.options;
+    const stored = await Promise.all(keys.map((key) => store.find(key, requestHash)));
+    const given =
+      stored.find((one) => one !== undefined) ??
+      storable(requestHash, await this.#within(over, (deadline) => client.draw(asked, deadline)));
+    return Promise.all(
+      keys.map(async (key, i) => {
+        const own = stored[i];
+        if (own === undefined) await store.put({ ...given, key });
+        return madeOf(own ?? given);
+      }),
+    );
   }
 
   async #within<T>(over: AbortSignal, work: (deadline: Deadline) => Promise<T>): Promise<T> {
@@ -127,7 +141,12 @@ export function requestHashOf(drawing: Drawing, { prompt, seed, source }: Pictur
   return createHash('sha256').update(JSON.stringify(decides)).digest('hex');
 }
 
-function madeOf({ picture, refused }: StoredPicture): MadePicture {
+function storable(requestHash: string, answered: Answered): Omit<StoredPicture, 'key'> {
+  const none = { picture: null, revised: null, refused: null };
+  return { ...none, requestHash, ...answered };
+}
+
+function madeOf({ picture, refused }: Omit<StoredPicture, 'key'>): MadePicture {
   if (picture !== null) return { kind: 'made', image: picture };
   return { kind: 'unavailable', reason: 'refused', detail: refused ?? '' };
 }
