@@ -11,6 +11,9 @@ const address = z
 /** Sides of a picture in pixels, as the API writes them. */
 const sizePattern = /^([1-9]\d{0,3})x([1-9]\d{0,3})$/;
 
+/** What requests say by themselves: which picture is asked for, and in which form. */
+const OWN = ['model', 'prompt', 'n', 'size', 'seed', 'image', 'response_format'];
+
 const sent = (what: string): string => `${what}; null leaves it to the server.`;
 
 export const imagesApi = section(
@@ -32,7 +35,12 @@ export const imagesApi = section(
     guidance_scale: result(sent('Scale of classifier-free guidance'), nonNegative.nullable().default(null)),
     extra: result(
       "Further fields of a request, as they are: {quality: 'low'}.",
-      z.record(z.string(), z.json()).default({}),
+      z
+        .record(z.string(), z.json())
+        .refine((extra) => !OWN.some((name) => name in extra), {
+          error: `fields that a request does not hold by itself: none of ${OWN.join(', ')}`,
+        })
+        .default({}),
     ),
     api_key_env: operation(
       'The environment variable with the key that the server asks for.',

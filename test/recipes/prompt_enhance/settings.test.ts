@@ -38,6 +38,18 @@ describe('rewritten prompts', () => {
     expect(problemsOf({ environment: { type: 'camera' } })).toEqual([expect.stringMatching(/^environment\.type: /)]);
   });
 
+  it('are asked of a server with no other prompt, seed, number, size or model than the run says', () => {
+    const server = { type: 'images_api', base_url: 'http://127.0.0.1:9', served_model: 'm' };
+    const problems = (extra: object): string[] =>
+      problemsOf({ environment: { ...server, extra } }).filter((one) => one.startsWith('environment.extra'));
+    expect(problems({ quality: 'low' })).toEqual([]);
+    for (const name of ['prompt', 'seed', 'n', 'size', 'model']) {
+      expect(problems({ [name]: 1 })).toEqual([
+        expect.stringMatching(/^environment\.extra: .*fields that a request does not hold by itself/),
+      ]);
+    }
+  });
+
   it('need the policy, the image model, its parts and CLIP', () => {
     const settings = smallSettings({ environment: { parts: { vae: 'v', text_encoder: 't' } } });
     const recipe = recipeOf(settings);
