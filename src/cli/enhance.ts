@@ -27,7 +27,11 @@ export const enhanceVerb: Action = {
         array: true,
         describe: 'what is to be rewritten; several are rewritten together',
       })
-      .option('file', { type: 'string', requiresArg: true, describe: 'a text file with a prompt on each line' })
+      .option('file', {
+        type: 'string',
+        requiresArg: true,
+        describe: 'a text file with a prompt on each line; lines that begin with # are left out',
+      })
       .option('run', {
         type: 'string',
         requiresArg: true,
@@ -49,7 +53,7 @@ export const enhanceVerb: Action = {
       .example('$0 enhance "a cat" --run prompt_enhance', 'by a trained run')
       .example('$0 enhance --file prompts.txt --model Qwen/Qwen2.5-0.5B-Instruct --json', 'by a model as it is'),
   run: async (args) => {
-    const { prompts, single } = promptsOf(args);
+    const { prompts, single } = await promptsOf(args);
     const enhancer = await openEnhancer(args);
     try {
       const all: Enhanced[] = [];
@@ -77,7 +81,7 @@ function print({ prompt, enhanced_prompt: rewrite, finished }: Enhanced): void {
 }
 
 /** Those of the command line and of the file. Raises UsageError and DataError where there are none, or one is empty. */
-function promptsOf(args: Arguments): { readonly prompts: readonly string[]; readonly single: boolean } {
+async function promptsOf(args: Arguments): Promise<{ readonly prompts: readonly string[]; readonly single: boolean }> {
   const said = texts(args, 'prompts');
   const file = text(args, 'file');
   if (said.length > 0 && file !== '') throw new UsageError('found prompts and --file; allowed: one of the two');
@@ -91,10 +95,8 @@ function promptsOf(args: Arguments): { readonly prompts: readonly string[]; read
   if (!existsSync(file)) {
     throw new DataError('there is no such file', { where: file, next: 'Name a text file with a prompt on each line.' });
   }
-  const lines = readFileSync(file, 'utf8')
-    .split('\n')
-    .map((line) => line.trim());
-  const prompts = lines.filter((line) => line !== '');
+  const { promptLines } = await import('../data/rows.js');
+  const prompts = promptLines(readFileSync(file)).map(({ prompt }) => prompt);
   if (prompts.length === 0) {
     throw new DataError('the file holds no prompt', { where: file, next: 'Write a prompt on each line.' });
   }

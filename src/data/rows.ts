@@ -187,15 +187,17 @@ function readLines(bytes: Uint8Array, file: string): Numbered[] {
 /** The column of a text whose lines are prompts. */
 const PROMPT_COLUMN = 'prompt';
 
-/** A prompt on each line; blank lines, and those that begin with #, are left out. */
-function readPrompts(bytes: Uint8Array, file: string): Numbered[] {
+/** A prompt on each line, with its number from 1; blank lines, and those that begin with #, are left out. */
+export function promptLines(bytes: Uint8Array): readonly { readonly prompt: string; readonly number: number }[] {
   return new TextDecoder()
     .decode(bytes)
     .split('\n')
-    .flatMap((line, i) => {
-      const prompt = line.trim();
-      return prompt === '' || prompt.startsWith('#') ? [] : [{ row: { [PROMPT_COLUMN]: prompt }, file, number: i + 1 }];
-    });
+    .map((line, i) => ({ prompt: line.trim(), number: i + 1 }))
+    .filter(({ prompt }) => prompt !== '' && !prompt.startsWith('#'));
+}
+
+function readPrompts(bytes: Uint8Array, file: string): Numbered[] {
+  return promptLines(bytes).map(({ prompt, number }) => ({ row: { [PROMPT_COLUMN]: prompt }, file, number }));
 }
 
 async function readParquet(bytes: Uint8Array, file: string): Promise<Numbered[]> {

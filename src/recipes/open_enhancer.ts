@@ -1,9 +1,9 @@
 /** Opens what rewrites prompts outside of a run: a policy that `prompt_enhance` has trained, or any language model as it is. */
-import { UsageError } from '../core/errors.js';
+import { DataError, UsageError } from '../core/errors.js';
 import { RandomStream } from '../core/random.js';
 import { resolveProvider } from '../engines/onnx/provider.js';
 import { sessionOptions } from '../engines/onnx/session_options.js';
-import { encodePrompt } from '../models/chat/prompt.js';
+import { promptText } from '../models/chat/prompt.js';
 import { modelFolder, type RunResolver } from '../models/reference.js';
 import { FreeText } from '../policies/tokens/free_text.js';
 import { loadPolicy } from '../policies/tokens/load.js';
@@ -13,7 +13,7 @@ import type { ModelReference } from '../schema/model.js';
 import type { RunSettings } from '../schema/run.js';
 import { postprocess } from './prompt_enhance/rewrite.js';
 import { defaultEnhancing, promptEnhance, type PromptEnhanceSettings } from './prompt_enhance/settings.js';
-import { written } from './open_words_task.js';
+import { opensThought, written } from './open_words_task.js';
 import { questionOf } from './text_answers/conversation.js';
 import { openTextWords } from './text_answers/task.js';
 
@@ -84,12 +84,15 @@ async function openEnhancer(settings: Enhancing, { resolveRun, seed, sampling }:
     const columns = { ...data.columns, expected: null };
     const question = questionOf(row, { prompt, data: { columns } }, text);
     const options = { addGenerationPrompt: true, variables: prompt.variables };
-    return { ids: await encodePrompt(words, question.asked, options, policy.assistant_prefill) };
+    const { text: read, addSpecial } = promptText(words, question.asked, options, policy.assistant_prefill);
+    const ids = await words.tokenizer.encode(read, { addSpecial });
+    if (ids.length >= policy.model_context_size) throw tooLong(text, ids.length, policy.model_context_size);
+    return { ids, thinks: opensThought(read, policy.assistant_prefill, policy.thinking) };
   };
   return {
     async enhance(prompts, first) {
       const tokens = await Promise.all(prompts.map(asked));
-      const whole = tokens.map((one) => ({ tokens: one }));
+      const whole = tokens.map(({ ids }) => ({ tokens: { ids } }));
       const answers = await sampler.sample(
         {
           prompts: whole,
@@ -104,10 +107,25 @@ async function openEnhancer(settings: Enhancing, { resolveRun, seed, sampling }:
       return answers.map(([{ ids, finished }], p): Enhanced => {
         const said = finished ? ids.subarray(0, -1) : ids;
         const text = words.tokenizer.decode([...prefill, ...said], { skipSpecial: true });
-        const { prompt: enhanced_prompt, stripped } = postprocess(written(text, policy.thinking).answer);
+        const { prompt: enhanced_prompt, stripped } = postprocess(
+          written(text, policy.thinking, tokens[p].thinks).answer,
+        );
         return { prompt: prompts[p], enhanced_prompt, stripped, finished };
       });
     },
     dispose: () => sampler.dispose(),
   };
+}
+
+/** Of a prompt in a message. */
+const SHOWN = 60;
+
+function tooLong(prompt: string, tokens: number, size: number): DataError {
+  return new DataError(
+    `of ${tokens} tokens with what goes around it, it leaves no room for an answer: the context is ${size}`,
+    {
+      where: `'${prompt.length > SHOWN ? `${prompt.slice(0, SHOWN)}…` : prompt}'`,
+      next: 'Say it in fewer words.',
+    },
+  );
 }

@@ -170,8 +170,7 @@ export class WordsTask<
     if (!this.#leavesRoom(ids)) throw this.#tooLong(`a prompt of ${ids.length} tokens leaves`, place);
     const label = expected === undefined ? {} : { expected };
     const { thinking = null, assistant_prefill: prefill } = this.settings.policy;
-    const templated = text.slice(0, text.length - prefill.length).trimEnd();
-    const thinks = thinking !== null && templated.endsWith(thinking.open);
+    const thinks = opensThought(text, prefill, thinking);
     const tokens = shown === undefined ? { ids } : { ids, pictures: shown.pictures };
     const row = source.row(index);
     return { id: source.id(index), instruction, sourcePng: shown?.png ?? null, tokens, thinks, ...label, row };
@@ -353,6 +352,17 @@ export function openWords(
 export interface Written {
   readonly thought: string | null;
   readonly answer: string;
+}
+
+/** Whether the template has opened the policy's thoughts, in a text that ends with the words that answers are made to begin with. */
+export function opensThought(text: string, prefill: string, thinking: { readonly open: string } | null): boolean {
+  return (
+    thinking !== null &&
+    text
+      .slice(0, text.length - prefill.length)
+      .trimEnd()
+      .endsWith(thinking.open)
+  );
 }
 
 /**

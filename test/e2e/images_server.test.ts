@@ -111,7 +111,7 @@ describe('editrl enhance', () => {
       finished: expect.any(Boolean) as boolean,
     });
     const file = join(place.dir, 'prompts.txt');
-    writeFileSync(file, `${captions.join('\n')}\n\n`);
+    writeFileSync(file, `# of the tiny world\n${captions.join('\n')}\n\n`);
     const batch = await enhance('--file', file, '--run', 'whole', '--json');
     const { prompts } = JSON.parse(batch.out) as { prompts: readonly { readonly prompt: string }[] };
     expect(prompts.map(({ prompt }) => prompt)).toEqual(captions);

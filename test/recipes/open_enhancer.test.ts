@@ -1,0 +1,58 @@
+import { cpSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { DataError } from '../../src/core/errors.js';
+import { encodeSafetensors } from '../../src/core/safetensors.js';
+import { openTokenizer } from '../../src/models/tokenizer/open.js';
+import { initDecoder } from '../../src/nets/decoder/config.js';
+import { openRunEnhancer, type Enhanced } from '../../src/recipes/open_enhancer.js';
+import { smallConfig } from '../engines/vllm/small_base.js';
+import { FIXTURES } from '../models/python_fixtures.js';
+import { testFolders } from '../support/folder.js';
+import { smallSettings } from './prompt_enhance/small.js';
+
+const newFolder = testFolders('enhancer');
+
+/** A model of random weights with a tokenizer of Hugging Face's and this chat template. */
+function modelOf(template: string): string {
+  const folder = newFolder();
+  cpSync(join(FIXTURES, 'qwen2'), folder, { recursive: true });
+  const config = { ...smallConfig, vocab_size: openTokenizer(folder).size };
+  const weights = initDecoder(config, { embedding_std: 0.8, initializer_range: 0.5 }, 1);
+  writeFileSync(join(folder, 'config.json'), JSON.stringify(config));
+  writeFileSync(join(folder, 'model.safetensors'), encodeSafetensors(weights));
+  writeFileSync(join(folder, 'chat_template.jinja'), template);
+  writeFileSync(join(folder, 'generation_config.json'), JSON.stringify({ eos_token_id: [420, 422] }));
+  return folder;
+}
+
+const CHAT = '{% for m in messages %}{{ m.content }}{% endfor %}';
+
+async function enhanced(template: string, prompt: string): Promise<Enhanced> {
+  const model = modelOf(template);
+  const settings = smallSettings({
+    policy: { init: null, model, thinking: { open: '<think>', close: '</think>' } },
+    prompt: { chat: true },
+    rollout: { max_response_tokens: 8 },
+  });
+  const enhancer = await openRunEnhancer(settings as never, model, { resolveRun: () => '', seed: 0, sampling: {} });
+  try {
+    return (await enhancer.enhance([prompt], 0))[0];
+  } finally {
+    await enhancer.dispose();
+  }
+}
+
+describe('a rewrite', () => {
+  it('is what stands after the thoughts, those that the template opens among them', async () => {
+    expect((await enhanced(CHAT, 'a cat')).enhanced_prompt).not.toBe('');
+    expect((await enhanced(`${CHAT}<think>\n`, 'a cat')).enhanced_prompt).toBe('');
+  });
+
+  it('is refused where the prompt leaves no room for it', async () => {
+    const long = enhanced(CHAT, 'a cat on a mat '.repeat(40));
+    await expect(long).rejects.toThrow(DataError);
+    await expect(long).rejects.toThrow(/^of \d+ tokens .* leaves no room for an answer: the context is 64$/);
+    await expect(long).rejects.toMatchObject({ where: expect.stringMatching(/^'a cat on a mat .{45}…'$/) as string });
+  });
+});
