@@ -65,6 +65,18 @@ export function checkPlacement({ placement, processes }: Pick<LaunchSettings, 'p
   });
 }
 
+/** Raises ConfigError for a run of a sweep on this machine's GPUs whose parts are placed: runs side by side would be on the same ones. */
+export function checkUnplaced(
+  run: string,
+  { placement, backend, command }: Pick<LaunchSettings, 'placement' | 'backend' | 'command'>,
+): void {
+  if (placement === null || backend === 'slurm' || command !== null) return;
+  throw new ConfigError(`the parts of ${run} are placed on GPUs, and a sweep gives each of its runs a GPU itself`, {
+    where: 'launch.placement',
+    next: "Set launch.placement to null in the experiment, or start its runs one by one with 'editrl run'.",
+  });
+}
+
 function noSuchGpu(
   named: Readonly<Record<PlacedPart, number>>,
   gpus: readonly Pick<Gpu, 'index' | 'name'>[],

@@ -52,7 +52,7 @@ const gpu = (what: string) =>
   operation(`The GPU of ${what}, as nvidia-smi counts; null means that of the policy.`, count.nullable().default(null));
 
 const placement = section(
-  'Which GPU computes what, of a run of one process: its policy, its image model, its reward. Null leaves all of it to the first GPU.',
+  'Which GPU computes what, of a run of one process: its policy, its image model, its reward. Null leaves the policy and the image model to the first GPU, and models of the reward to the CPU.',
   z.strictObject({
     policy: operation('The GPU of the policy, as nvidia-smi counts.', count.default(0)),
     image: gpu('what makes pictures'),

@@ -3,6 +3,7 @@ import type { LoadedConfig } from '../../config/load.js';
 import { InternalError, UsageError } from '../../core/errors.js';
 import { deviceKind, processesOf } from '../device_kind.js';
 import type { DeviceKind, Devices } from '../devices.js';
+import { checkUnplaced } from '../placement.js';
 import type { Job } from './schedule.js';
 
 /** A run of an experiment: a cell, or a run that cells start from. */
@@ -30,7 +31,7 @@ export interface PlannedJob extends Job {
 }
 
 /**
- * The chosen cells, each after the runs that it starts from, which are listed once.
+ * The chosen cells, each after the runs that it starts from, which are listed once. Raises ConfigError for one that chooses its GPUs itself.
  */
 export function planJobs(
   matrix: SweepMatrix,
@@ -47,6 +48,7 @@ export function planJobs(
     for (const parent of run.parents) visit(parent);
     const { settings } = run.config;
     const device = deviceKind(settings, devices);
+    if (device === 'gpu') checkUnplaced(name, settings.launch);
     jobs.set(name, {
       name,
       kind: cells.has(name) ? 'cell' : 'parent',
