@@ -54,11 +54,13 @@ export async function openImagesServer(
       log.logger.info('the images server answers again');
     },
   });
+  let lines: FilePictures | CollectedPictures | null = null;
   try {
     const from = (checkpoint === null ? null : parseIterationName(basename(checkpoint))) ?? 0;
-    const lines = handle === null ? new CollectedPictures(paths, from) : new FilePictures(paths, from);
+    const kept = handle === null ? new CollectedPictures(paths, from) : new FilePictures(paths, from);
+    lines = kept;
     await lead(group, async () => {
-      if (lines instanceof FilePictures && lines.size > 0) return;
+      if (kept instanceof FilePictures && kept.size > 0) return;
       await firstPicture(client, new Deadline(clock, settings.max_wait_s * 1000, stop), stop);
       log.logger.info(`pictures are made by ${settings.served_model} at ${client.urls.join(', ')}`);
     });
@@ -68,21 +70,22 @@ export async function openImagesServer(
     return new ServerImages({
       client,
       drawing: settings,
-      store: new RunPictures(paths, lines),
+      store: new RunPictures(paths, kept),
       keep: async () => {
-        const all = await group.gather(lines instanceof CollectedPictures ? lines.take() : []);
-        for (const line of (all ?? []).flat()) lines.put(line);
+        const all = await group.gather(kept instanceof CollectedPictures ? kept.take() : []);
+        for (const line of (all ?? []).flat()) kept.put(line);
       },
       concurrency,
       maxWaitMs: settings.max_wait_s * 1000,
       stop,
       clock,
       close: async () => {
-        lines.close();
+        kept.close();
         await client.close();
       },
     });
   } catch (error) {
+    lines?.close();
     await client.close();
     throw error;
   }

@@ -1,5 +1,5 @@
 import { existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { afterEach, describe, expect, it } from 'vitest';
+import { afterEach, describe, expect, it, vi } from 'vitest';
 import { EndpointError } from '../../src/core/errors.js';
 import { encodePng, sha256 } from '../../src/core/image.js';
 import { RandomStream } from '../../src/core/random.js';
@@ -8,6 +8,7 @@ import type { ServerImages } from '../../src/environments/images_api/model.js';
 import { Abandoned } from '../../src/group/lead.js';
 import { soloGroup, type ProcessGroup } from '../../src/group/process_group.js';
 import { RunPaths } from '../../src/run/paths.js';
+import { FilePictures } from '../../src/run/pictures.js';
 import { imagesApi } from '../../src/schema/images_api.js';
 import { openImagesServer, openStoredPictures } from '../../src/train/images_elsewhere.js';
 import {
@@ -268,7 +269,10 @@ describe('a run whose images server', () => {
   it('refuses its settings does not begin', async () => {
     const stub = await started();
     const dir = folder();
+    const closed = vi.spyOn(FilePictures.prototype, 'close');
     await expect(opened(dir, stub.url, { settings: { size: '4x4' } })).rejects.toThrow('HTTP 400 Invalid size 4x4');
+    expect(closed).toHaveBeenCalledOnce();
+    closed.mockRestore();
     expect(existsSync(new RunPaths(dir, 'one').mediaDir)).toBe(false);
   });
 
