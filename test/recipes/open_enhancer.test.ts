@@ -35,7 +35,7 @@ async function enhanced(template: string, prompt: string): Promise<Enhanced> {
     prompt: { chat: true },
     rollout: { max_response_tokens: 8 },
   });
-  const enhancer = await openRunEnhancer(settings as never, model, { resolveRun: () => '', seed: 0, sampling: {} });
+  const enhancer = await openRunEnhancer(settings, model, { resolveRun: () => '', seed: 0, sampling: {} });
   try {
     return (await enhancer.enhance([prompt], 0))[0];
   } finally {

@@ -71,8 +71,8 @@ export class ServerImages implements ImageModel {
   /** What is asked for twice is drawn once. Raises EndpointError where a server stays away or fails too often, Abandoned where the run is asked to stop meanwhile. */
   async generate(requests: readonly ServedRequest[]): Promise<MadePicture[]> {
     const alike = new Map<string, number[]>();
-    for (const [i, { key: _key, ...asked }] of requests.entries()) {
-      const hash = requestHashOf(this.options.drawing, asked);
+    for (const [i, request] of requests.entries()) {
+      const hash = requestHashOf(this.options.drawing, request);
       const places = alike.get(hash);
       if (places === undefined) alike.set(hash, [i]);
       else places.push(i);
@@ -80,7 +80,8 @@ export class ServerImages implements ImageModel {
     const groups = [...alike];
     const made = await together(
       groups.map(([hash, places]) => (over: AbortSignal) => {
-        const { key: _key, ...asked } = requests[places[0]];
+        const { prompt, seed, source } = requests[places[0]];
+        const asked = { prompt, seed, ...(source === undefined ? {} : { source }) };
         const keys = places.map((i) => requests[i].key);
         return this.#slots(() => this.#pictures(keys, hash, asked, over));
       }),

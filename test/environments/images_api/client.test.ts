@@ -256,6 +256,16 @@ describe('what goes wrong each time', () => {
     expect(open.asked).toHaveLength(3);
   });
 
+  it('is told from what is called off', async () => {
+    const stub = await started();
+    always(stub, { kind: 'stall' });
+    const over = new AbortController();
+    const drawn = clientOf(stub.url).draw(asked, new Deadline(clock, 600_000, over.signal));
+    while (stub.asked.length === 0) await new Promise((resolve) => setTimeout(resolve, 5));
+    over.abort();
+    expect(await failureOf(drawn)).toContain('it was called off');
+  });
+
   it('ends with the time, and says what was found before', async () => {
     const stub = await started();
     always(stub, status(503, { detail: 'loading the model' }));
@@ -286,7 +296,9 @@ describe('a prompt that is refused', () => {
     await client.ready(within(60));
     expect(await client.draw(asked, within(60))).toEqual({ refused: 'HTTP 400 the words about a seed are too long' });
     const source = await encodePng(pictureOf(digestOf('source', 0), 16, 24));
-    expect(await client.draw({ ...asked, source }, within(60))).toMatchObject({ refused: expect.any(String) as string });
+    expect(await client.draw({ ...asked, source }, within(60))).toMatchObject({
+      refused: expect.any(String) as string,
+    });
     expect(stub.asked.at(-1)?.path).toBe('/v1/images/edits');
   });
 
