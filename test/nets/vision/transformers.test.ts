@@ -1,7 +1,8 @@
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, vi } from 'vitest';
 import { alone } from '../../../src/group/peers.js';
 import { RandomStream } from '../../../src/core/random.js';
 import type { TokenGroup } from '../../../src/policies/tokens/batch.js';
+import { Session } from '../../../src/engines/onnx/session.js';
 import { Learner } from '../../../src/policies/tokens/learner.js';
 import type { PolicyModel } from '../../../src/policies/tokens/model.js';
 import { Sampler } from '../../../src/policies/tokens/rollout.js';
@@ -143,5 +144,27 @@ describe.each(families)('a model that sees, as transformers computes it: %s', (f
     const sampled = answers.flat().flatMap(({ logProbs: of }) => [...of]);
     expect(sampled.length).toBeGreaterThan(20);
     sampled.forEach((x, i) => expect(Math.abs(x - found[i])).toBeLessThan(1e-4));
+  });
+
+  it('decodes answers to other pictures in the same graph', async () => {
+    const sampler = new Sampler(model, { contextSize: 100, constrained: false, separateVocabularies: false, session });
+    const compile = vi.spyOn(Session, 'compile');
+    for (const tokens of prompts()) {
+      await sampler.sample(
+        {
+          prompts: [{ tokens }],
+          among: [{ tokens }],
+          answersPerPrompt: 2,
+          how: { maxTokens: 2, temperature: 1, topP: 1, topK: -1, logProbTemperature: 1 },
+          weights: 'current',
+          random: (p, g) => new RandomStream(3, 'answers', p, g),
+        },
+        model.weights,
+      );
+    }
+    const names = compile.mock.calls.map(([{ name }]) => name.split(' ')[0]);
+    compile.mockRestore();
+    await sampler.dispose();
+    expect(names.sort()).toEqual(['decode', 'prefill', 'prefill']);
   });
 });
