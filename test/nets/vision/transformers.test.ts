@@ -72,8 +72,8 @@ function distance(a: Float32Array, b: Float32Array): number {
 }
 
 describe('pictures as the processor of transformers cuts them', () => {
-  it.each(given.prompts.flatMap(({ pictures }) => pictures))('$kind $width x $height', (picture) => {
-    const made = pictureOf(picture);
+  it.each(given.prompts.flatMap(({ pictures }) => pictures))('$kind $width x $height', async (picture) => {
+    const made = await pictureOf(picture);
     const { steps, rows, columns } = made.grid;
     expect([steps, rows, columns]).toEqual(picture.grid);
     const patches = new Float32Array(steps * rows * columns * patchWidth(sizes));
