@@ -3,10 +3,12 @@ import { alone } from '../../../src/group/peers.js';
 import { RandomStream } from '../../../src/core/random.js';
 import type { TokenGroup } from '../../../src/policies/tokens/batch.js';
 import { Session } from '../../../src/engines/onnx/session.js';
+import type { SeeingConfig } from '../../../src/nets/decoder/config.js';
+import { Eyes } from '../../../src/policies/tokens/eyes.js';
 import { Learner } from '../../../src/policies/tokens/learner.js';
 import type { PolicyModel } from '../../../src/policies/tokens/model.js';
 import { Sampler } from '../../../src/policies/tokens/rollout.js';
-import { patchWidth, writePatches } from '../../../src/models/pictures/picture.js';
+import { patchWidth, tokensOf, writePatches } from '../../../src/models/pictures/picture.js';
 import { everything, expectedOf, families, floatsOf, given, modelOf, pictureOf, prompts, sizes } from './fixture.js';
 
 const session = { threads: 1 };
@@ -166,5 +168,37 @@ describe.each(families)('a model that sees, as transformers computes it: %s', (f
     compile.mockRestore();
     await sampler.dispose();
     expect(names.sort()).toEqual(['decode', 'prefill', 'prefill']);
+  });
+
+  it('keeps what frozen parts make of pictures up to a bound, of those asked for last', async () => {
+    const trains = { mm_vision: false, mm_mlp: true, mm_llm: true };
+    const shown = prompts()
+      .flatMap(({ pictures = [] }) => pictures)
+      .slice(0, 2);
+    const ids = (tokens: number, kind: string): number[] => [
+      1,
+      ...Array<number>(tokens).fill(kind === 'image' ? 56 : 57),
+      2,
+    ];
+    const alone = shown.map((picture) => ({
+      ids: ids(tokensOf(picture.grid, sizes), picture.kind),
+      pictures: [picture],
+    }));
+    const most = Math.max(...shown.map(({ grid }) => tokensOf(grid, sizes)));
+    const bytes = most * 4 * 16 * 4;
+    const run = vi.spyOn(Session.prototype, 'run');
+    const computed: number[] = [];
+    for (const kept of [bytes, 10 * bytes]) {
+      const of = { ...model, trains };
+      const eyes = new Eyes(of, of.config as SeeingConfig, session, kept);
+      run.mockClear();
+      for (const prompt of [alone[0], alone[0], alone[1], alone[0]]) {
+        await eyes.feeds([prompt], { prompts: 1, promptColumns: 64, pictures: eyes.shape([prompt]) });
+      }
+      computed.push(run.mock.calls.length);
+      await eyes.dispose();
+    }
+    run.mockRestore();
+    expect(computed).toEqual([3, 2]);
   });
 });
