@@ -1,4 +1,5 @@
 /** How much memory training takes, and how much disk a checkpoint, from shapes alone, before anything is built. */
+import { KEPT_BYTES } from '../models/pictures/picture.js';
 import type { TrainedParts } from '../nets/vision/config.js';
 import type { DecoderShape, FlowModelShape, VisionShape } from './recipe.js';
 
@@ -133,6 +134,24 @@ export function visionActivations(
 ): number {
   const block = patches * (ACTIVATIONS_PER_WIDTH * width + 3 * inner + num_heads * Math.min(together, patches));
   return (isTrained ? depth + LIVE_LAYERS.kept : LIVE_LAYERS.kept) * block;
+}
+
+/**
+ * Bytes of what a process keeps of pictures, where a run has so many prompts, `held` of them at once, of so many tokens that may all be pictures:
+ * their frames, and what frozen parts make of them, `made` values a token. Both are bounded; what an iteration works at stays all the same.
+ */
+export function keptPictures(
+  { patch_size, spatial_merge_size, temporal_patch_size }: VisionShape,
+  {
+    prompts,
+    held,
+    tokens,
+    made,
+  }: { readonly prompts: number; readonly held: number; readonly tokens: number; readonly made: number },
+): number {
+  const frames = 3 * temporal_patch_size * (patch_size * spatial_merge_size) ** 2 * tokens;
+  const features = FLOAT * made * tokens;
+  return Math.min(prompts * frames, KEPT_BYTES + held * frames) + Math.min(prompts * features, KEPT_BYTES);
 }
 
 /** Values kept per token, block and unit of width for the backward pass: modulation, attention and a feed-forward layer of four widths. */

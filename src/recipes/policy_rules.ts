@@ -1,8 +1,16 @@
-/** Rules about a token policy: where it starts, and its architecture. */
+/** Rules about a token policy: where it starts, its architecture, and what one that sees is shown. */
 import { number, problem, type Problem, type Reader, type Rule } from './rules.js';
 import { samplerRules } from './sampler.js';
 
-export const policyRules: readonly Rule[] = [start, adapter, keyHeads, headWidth, ...samplerRules];
+export const policyRules: readonly Rule[] = [
+  start,
+  adapter,
+  keyHeads,
+  headWidth,
+  pixelLimits,
+  wholeWindows,
+  ...samplerRules,
+];
 
 /** A policy starts from a checkpoint or from random weights; one that has neither is a base for others, and cannot run by itself. */
 function start(read: Reader): Problem[] {
@@ -51,5 +59,26 @@ function headWidth(read: Reader): Problem[] {
   return problem(
     `policy.init.${key}`,
     `found ${found}; allowed: a value with an even width per head, as rotary positions need`,
+  );
+}
+
+function pixelLimits(read: Reader): Problem[] {
+  return ['image', 'video'].flatMap((kind) => {
+    const least = number(read, `policy.pixels.${kind}.min_pixels`);
+    const most = number(read, `policy.pixels.${kind}.max_pixels`);
+    if (least === null || most === null || least <= most) return [];
+    return problem(`policy.pixels.${kind}.min_pixels`, `found ${least}; allowed: at most max_pixels (${most})`);
+  });
+}
+
+/** A window holds the patches of one token at least. */
+function wholeWindows(read: Reader): Problem[] {
+  const window = number(read, 'policy.init.vision.window_size');
+  const patch = number(read, 'policy.init.vision.patch_size');
+  const merged = number(read, 'policy.init.vision.spatial_merge_size');
+  if (window === null || patch === null || merged === null || window >= patch * merged) return [];
+  return problem(
+    'policy.init.vision.window_size',
+    `found ${window}; allowed: at least patch_size x spatial_merge_size (${patch * merged}), or null`,
   );
 }

@@ -31,7 +31,7 @@ export function samplerElsewhere({
 /** The ranks that vLLM can be started for: `--max-lora-rank`. */
 export const SERVED_RANKS = [1, 8, 16, 32, 64, 128, 256, 320, 512] as const;
 
-export const samplerRules: readonly Rule[] = [oneServer, adaptersAlone, servedRank, anyToken, ownDevices];
+export const samplerRules: readonly Rule[] = [oneServer, adaptersAlone, servedRank, anyToken, wordsAlone, ownDevices];
 
 function oneServer(read: Reader): Problem[] {
   const engine = read('rollout.engine');
@@ -66,6 +66,15 @@ function anyToken(read: Reader): Problem[] {
   return problem(
     'rollout.engine',
     'found vllm with policy.emu3_use_logit_processor: true, whose rules for image blocks vLLM does not know; allowed: with false, or null',
+  );
+}
+
+/** A server is sent tokens: of pictures, it would see the placeholders. */
+function wordsAlone(read: Reader): Problem[] {
+  if (!isObject(read('rollout.engine')) || read('policy.pixels') === undefined) return [];
+  return problem(
+    'rollout.engine',
+    "found vllm for a policy that sees, whose pictures are not sent to it; allowed: null, the policy's own engine",
   );
 }
 

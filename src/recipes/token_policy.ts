@@ -18,6 +18,7 @@ import {
   adapterParameters,
   decoderActivations,
   decoderParameters,
+  keptPictures,
   seeingAdapterParameters,
   seeingParameters,
   trainingBytes,
@@ -143,14 +144,16 @@ export const seeingNeeds = {
     const { optimizer, algorithm, policy } = settings;
     const { shape, vision, trained, frozen } = sizes;
     const batch = largestBatch(settings);
-    // A prompt may be pictures from end to end.
-    const { pixels, train } = policy;
+    // A prompt may be pictures from end to end, but for an answer; labels may be short.
+    const { pixels, train, model_context_size: context } = policy;
     const most = Math.max(pixels.image.max_pixels, pixels.video.max_pixels);
-    const patches = batch.promptTokens * vision.spatial_merge_size ** 2 * (train.mm_vision ? batch.prompts : 1);
+    const tokens = algorithm.type === 'sft' ? context : batch.promptTokens;
+    const patches = tokens * vision.spatial_merge_size ** 2 * (train.mm_vision ? batch.prompts : 1);
     const seen = visionActivations(vision, patches, Math.ceil(most / vision.patch_size ** 2), train.mm_vision);
     const reference = algorithm.type !== 'sft' && policy.lora === null ? 1 : 0;
     const copies = (optimizer.ema_decay === null ? 0 : 1) + reference;
-    return trainingBytes(trained, decoderActivations(shape, batch) + seen, copies, frozen);
+    const bytes = trainingBytes(trained, decoderActivations(shape, batch) + seen, copies, frozen);
+    return bytes + keptPictures(vision, { ...promptsOf(settings), tokens, made: madePerToken(shape, vision, train) });
   },
   shape: seeingShape,
 } as const satisfies Partial<TrainedRecipe<SeeingRecipeSettings>>;
@@ -178,6 +181,26 @@ function seeingSizes(
   if (lora === null) return { shape, vision, trained: of(parts, true), frozen: of(parts, false) };
   const adapters = of(seeingAdapterParameters(shape, vision, lora.rank), true);
   return { shape, vision, trained: adapters, frozen: of(parts, true) + of(parts, false) };
+}
+
+/** How many prompts a run may ask, and how many it works at together. */
+function promptsOf({ algorithm, rollout, num_iterations, validation, data }: SeeingRecipeSettings): {
+  readonly prompts: number;
+  readonly held: number;
+} {
+  const asked =
+    algorithm.type === 'sft'
+      ? algorithm.sft.batch_size
+      : rollout.episodes_per_iteration / rollout.generations_per_sample;
+  const heldOut = validation.prompts * Math.max(1, data?.validation.length ?? 1);
+  // Datasets are evaluated one after another.
+  return { prompts: num_iterations * asked + heldOut, held: Math.max(asked, validation.prompts) };
+}
+
+/** Values of a picture's token that are kept: those behind everything that is frozen. */
+function madePerToken(shape: DecoderShape, vision: VisionShape, train: SeeingSettings['train']): number {
+  if (train.mm_vision) return 0;
+  return train.mm_mlp ? vision.spatial_merge_size ** 2 * vision.width : shape.hidden_size;
 }
 
 function seeingShape(settings: Pick<SeeingRecipeSettings, 'policy'>, shapeOf: ShapeOf): DecoderShape | null {

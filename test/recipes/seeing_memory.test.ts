@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import {
   decoderParameters,
+  keptPictures,
   seeingAdapterParameters,
   seeingParameters,
   visionActivations,
@@ -8,7 +9,9 @@ import {
 import { openDecoder } from '../../src/nets/decoder/files.js';
 import { partOf, type TrainedParts } from '../../src/nets/vision/config.js';
 import { withAdapter, decoderAdapter } from '../../src/nets/decoder/config.js';
+import { seeingNeeds } from '../../src/recipes/token_policy.js';
 import { families, folderOf } from '../nets/vision/fixture.js';
+import { smallSettings } from './video_actions/small.js';
 
 const GB = 1e9;
 const parts = ['mm_vision', 'mm_mlp', 'mm_llm'] as const;
@@ -75,5 +78,29 @@ describe('the size of a model that sees', () => {
       33 * visionActivations(vision, patches, patches, false),
     );
     expect(visionActivations(vision, patches, 64, true)).toBeLessThan(visionActivations(vision, patches, 4096, true));
+  });
+
+  it('counts the pictures that are kept, up to a bound, beside those of an iteration', () => {
+    const kept = (prompts: number): number =>
+      keptPictures(vision, { prompts, held: 8, tokens: 128, made: 4 * vision.width });
+    const frames = 3 * 2 * 28 ** 2 * 128;
+    const features = 4 * 4 * 1280 * 128;
+    expect(kept(10)).toBe(10 * (frames + features));
+    expect(kept(1e6)).toBe(2 * 2 ** 30 + 8 * frames);
+  });
+
+  it.each([
+    ['grpo', {}],
+    ['sft', { algorithm: { type: 'sft', sft: { batch_size: 8 } } }],
+  ])('grows with the prompts that a run may see, and with what is frozen: %s', (_, changes) => {
+    const bytes = (more: Readonly<Record<string, unknown>>): number =>
+      seeingNeeds.memory({ ...smallSettings(changes), ...more }, () => null) ?? 0;
+    const few = bytes({ num_iterations: 1 });
+    const many = bytes({ num_iterations: 100_000 });
+    expect(many - few).toBeGreaterThan(2 ** 30);
+    expect(many - few).toBeLessThan(2 ** 31);
+    const { policy } = smallSettings(changes);
+    const wide = { ...policy, pixels: { ...policy.pixels, video: { min_pixels: 1024, max_pixels: 2048 } } };
+    expect(bytes({ num_iterations: 1, policy: wide })).toBeGreaterThan(few);
   });
 });

@@ -38,6 +38,12 @@ export interface Picture {
   readonly colours: ColourScale;
 }
 
+/**
+ * Bytes that a run keeps of the pixels of prompts that nobody is working at, since opening a short clip takes a tenth of a second of processor time;
+ * and, beside these, of what frozen parts of the model make of pictures.
+ */
+export const KEPT_BYTES = 2 ** 30;
+
 /** Tokens that stand for a picture in a prompt. */
 export function tokensOf({ steps, rows, columns }: PatchGrid, { spatial_merge_size: merge }: PatchSizes): number {
   return (steps * rows * columns) / merge ** 2;

@@ -1,6 +1,8 @@
 /** From images and frames to what a model reads, by its `preprocessor_config.json`, as transformers' Qwen2-VL processors do. */
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
+import { setImmediate } from 'node:timers/promises';
+import pLimit from 'p-limit';
 import { z } from 'zod';
 import { CheckpointError, DataError } from '../../core/errors.js';
 import type { RgbImage } from '../../core/png.js';
@@ -27,6 +29,9 @@ export const VIDEO_PROCESSOR_FILE = 'video_preprocessor_config.json';
 export const NESTED_PROCESSOR_FILE = 'processor_config.json';
 const NESTED = { image: 'image_processor', video: 'video_processor' } as const;
 
+/** Resizing a frame takes tens of milliseconds: between any two, whoever waits for them, this process does what else is due. */
+const turns = pLimit(1);
+
 /** No picture may be longer than so many times its other side. */
 const LONGEST = 200;
 
@@ -48,7 +53,7 @@ export class PictureProcessor {
   /** An image. Raises DataError, naming `where`, for one that is more than 200 times as long as it is wide. */
   image(image: RgbImage, where: string): Picture {
     const { sizes, colours, image: limits } = this.settings;
-    const frames = resized([image], sizes, limits, where);
+    const frames = [resizeCubic(image, ...sideLengths(image, sizes, limits, where))];
     return { kind: 'image', frames, grid: gridOf(frames, 1, sizes), secondsPerStep: 0, colours };
   }
 
@@ -56,7 +61,7 @@ export class PictureProcessor {
    * A clip of frames that are `secondsPerFrame` apart; the last is repeated where the model's patches reach beyond it. Raises DataError, naming `where`,
    * for a clip without frames, frames of several sizes, and as `image`.
    */
-  video(frames: readonly RgbImage[], secondsPerFrame: number, where: string): Picture {
+  async video(frames: readonly RgbImage[], secondsPerFrame: number, where: string): Promise<Picture> {
     const { sizes, colours, video: limits } = this.settings;
     const depth = sizes.temporal_patch_size;
     const [first, ...others] = frames;
@@ -68,7 +73,15 @@ export class PictureProcessor {
         { where },
       );
     }
-    const whole = resized(frames, sizes, limits, where);
+    const side = sideLengths(first, sizes, limits, where);
+    const whole: RgbImage[] = [];
+    for (const frame of frames) {
+      const made = await turns(async () => {
+        await setImmediate();
+        return resizeCubic(frame, ...side);
+      });
+      whole.push(made);
+    }
     const steps = Math.ceil(whole.length / depth);
     while (whole.length < steps * depth) whole.push(whole.at(-1) ?? first);
     return {
@@ -85,8 +98,13 @@ function gridOf([{ width, height }]: readonly RgbImage[], steps: number, { patch
   return { steps, rows: height / patch_size, columns: width / patch_size };
 }
 
-function resized(frames: readonly RgbImage[], sizes: PatchSizes, limits: PixelLimits, where: string): RgbImage[] {
-  const { width, height } = frames[0];
+/** Width and height that a picture is shown in. */
+function sideLengths(
+  { width, height }: RgbImage,
+  sizes: PatchSizes,
+  limits: PixelLimits,
+  where: string,
+): [width: number, height: number] {
   const factor = sizes.patch_size * sizes.spatial_merge_size;
   const long = Math.max(width, height) / Math.min(width, height);
   if (long > LONGEST) {
@@ -95,7 +113,7 @@ function resized(frames: readonly RgbImage[], sizes: PatchSizes, limits: PixelLi
     });
   }
   const size = smartSize(height, width, factor, limits);
-  return frames.map((frame) => resizeCubic(frame, size.width, size.height));
+  return [size.width, size.height];
 }
 
 /**

@@ -103,6 +103,13 @@ export function readVision(json: Readonly<Record<string, unknown>>, width: numbe
       { where },
     );
   }
+  const { windows, patch_size, spatial_merge_size } = config;
+  if (windows !== null && windows.window_size < patch_size * spatial_merge_size) {
+    throw new CheckpointError(
+      `vision_config.window_size: found ${windows.window_size}; allowed: at least patch_size x spatial_merge_size (${patch_size * spatial_merge_size})`,
+      { where },
+    );
+  }
   return config;
 }
 

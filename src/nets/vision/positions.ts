@@ -1,6 +1,7 @@
 /**
- * Rotary positions on three axes (Wang et al., "Qwen2-VL", 2024): words count on all three at once; a picture's tokens have its time steps, rows
- * and columns, from where the words before it ended; the words behind it begin after the largest of these.
+ * Rotary positions on three axes (Wang et al., "Qwen2-VL", 2024) by the rule of transformers 5.23 (`get_rope_index`): words count on all three
+ * at once; a picture's tokens have its time steps, rows and columns, from where the words before it ended; the words behind it begin after the
+ * larger of its sides, however long it lasts. (In transformers 4 they began after the largest of the three.)
  */
 import type { Picture } from '../../models/pictures/picture.js';
 import { rotationOf, type RotarySettings } from '../decoder/rope.js';
@@ -33,12 +34,14 @@ export function positionsOf(ids: readonly number[], pictures: readonly Picture[]
     const interval = kind === 'video' && tokens_per_second !== null ? tokens_per_second * secondsPerStep : 1;
     const [rows, columns] = [grid.rows / merge, grid.columns / merge];
     const first = next;
+    next += Math.max(rows, columns);
     for (let step = 0; step < grid.steps; step++) {
+      // A product of 32 bits, as there: 64 may come to another whole number.
+      const time = Math.trunc(Math.fround(step * Math.fround(interval)));
       for (let row = 0; row < rows; row++) {
         for (let column = 0; column < columns; column++, at++) {
-          const place = [Math.trunc(step * interval), row, column];
+          const place = [time, row, column];
           axes.forEach((axis, i) => (axis[at] = first + place[i]));
-          next = Math.max(next, first + Math.max(...place) + 1);
         }
       }
     }

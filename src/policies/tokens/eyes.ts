@@ -1,9 +1,10 @@
 /** What a decoder with eyes is fed: pictures from where its graphs begin, their places, and the angles of all columns. */
+import { LRUCache } from 'lru-cache';
 import { InternalError, must } from '../../core/errors.js';
 import { SessionPool } from '../../engines/onnx/pool.js';
 import type { SessionOptions, TensorData } from '../../engines/onnx/session.js';
 import type { Graph, Value } from '../../graph/ir.js';
-import { patchWidth, tokensOf, writePatches, type Picture } from '../../models/pictures/picture.js';
+import { KEPT_BYTES, patchWidth, tokensOf, writePatches, type Picture } from '../../models/pictures/picture.js';
 import { sees, type SeeingConfig } from '../../nets/decoder/config.js';
 import type { BatchShape, PromptShape } from '../../nets/decoder/decoder.js';
 import { partOf } from '../../nets/vision/config.js';
@@ -27,15 +28,18 @@ export class Eyes {
   /** Where graphs begin: behind everything that is frozen. */
   readonly from: PictureShape['from'];
   readonly #encode: SessionCache;
-  /** What the frozen parts make of a picture, for as long as somebody has it. */
-  readonly #made = new WeakMap<Picture, Promise<Float32Array>>();
+  /** What the frozen parts make of pictures, of those asked for last; under names, so that none keeps its picture's pixels. */
+  readonly #made: LRUCache<object, Promise<Float32Array>>;
+  readonly #names = new WeakMap<Picture, object>();
   readonly #positions = new WeakMap<TokenPrompt, Positions>();
 
   constructor(
     private readonly model: PolicyModel,
     private readonly config: SeeingConfig,
     session: SessionOptions,
+    keptBytes = KEPT_BYTES,
   ) {
+    this.#made = new LRUCache({ maxSize: keptBytes });
     const trained = new Set([...trainedWeights(model).keys()].map(partOf));
     this.from = trained.has('mm_vision') ? 'pixels' : trained.has('mm_mlp') ? 'features' : 'tokens';
     const isCpu = (session.provider ?? 'cpu') === 'cpu';
@@ -77,14 +81,19 @@ export class Eyes {
     await this.#encode.dispose();
   }
 
+  /** Values of a picture's token where graphs begin. */
+  get #tokenWidth(): number {
+    const { vision, hidden_size } = this.config;
+    return this.from === 'tokens' ? hidden_size : vision.spatial_merge_size ** 2 * vision.width;
+  }
+
   /** What graphs read of the pictures themselves. */
   async #contents(prompts: readonly TokenPrompt[], count: number, shape: PictureShape): Promise<Feeds> {
-    const { vision, hidden_size } = this.config;
     if (shape.from === 'pixels') {
       const frames = { ...shape.frames, frames: count * shape.frames.frames };
       return patchFeeds(prompts.map(picturesOf), frames, shape.frames.frames, this.config);
     }
-    const width = shape.from === 'tokens' ? hidden_size : vision.spatial_merge_size ** 2 * vision.width;
+    const width = this.#tokenWidth;
     const out = new Float32Array(count * shape.tokens * width);
     for (const [p, prompt] of prompts.entries()) {
       let at = p * shape.tokens * width;
@@ -99,11 +108,14 @@ export class Eyes {
 
   /** A picture's rows in Hugging Face's order, as far as frozen parts make them. */
   #frozen(picture: Picture): Promise<Float32Array> {
-    const known = this.#made.get(picture);
+    const name = this.#names.get(picture) ?? {};
+    this.#names.set(picture, name);
+    const known = this.#made.get(name);
     if (known !== undefined) return known;
     const made = this.#compute(picture);
-    made.catch(() => this.#made.delete(picture));
-    this.#made.set(picture, made);
+    made.catch(() => this.#made.delete(name));
+    const values = tokensOf(picture.grid, this.config.vision) * this.#tokenWidth;
+    this.#made.set(name, made, { size: values * Float32Array.BYTES_PER_ELEMENT });
     return made;
   }
 

@@ -85,13 +85,13 @@ export class Sampler<P extends TokenPrompt> {
     // Matrix products have other last bits where they have a single row.
     const rows = Math.max(prompts.length, Math.ceil(2 / answersPerPrompt));
     const widths = answerWidths(Math.max(...all.map(limitOf)));
+    const promptWidth = promptColumns(all);
     const promptShape: PromptShape = {
       prompts: rows,
-      promptColumns: promptColumns(all),
+      promptColumns: promptWidth,
       ...(this.#eyes === null ? {} : { pictures: this.#eyes.shape(all) }),
     };
-    const shape = { ...promptShape, answersPerPrompt };
-    const packed = packPrompts(prompts, rows, shape.promptColumns);
+    const packed = packPrompts(prompts, rows, promptWidth);
     const seen = await this.#eyes?.feeds(prompts, promptShape);
     const promptCaches = await this.#prefillPrompts(promptShape, { ...packed, ...seen }, weights);
     const caches = new AnswerCaches(rows * answersPerPrompt, config);
@@ -116,8 +116,9 @@ export class Sampler<P extends TokenPrompt> {
     for (const answerColumns of widths) {
       if (!writers.some(writing)) break;
       caches.grow(answerColumns);
-      const wide: BatchShape = { ...shape, answerColumns };
-      const columns = shape.promptColumns + answerColumns;
+      // Steps read the prompts' caches: their pictures are of no matter.
+      const wide: BatchShape = { prompts: rows, promptColumns: promptWidth, answersPerPrompt, answerColumns };
+      const columns = promptWidth + answerColumns;
       const answerPadding = new Float32Array(answerColumns).fill(PADDING).fill(0, 0, column);
       const window = hasWindow(config, columns) ? new Float32Array(columns) : null;
       const feeds = {
@@ -135,9 +136,9 @@ export class Sampler<P extends TokenPrompt> {
         for (; column < answerColumns && writers.some(writing); column++) {
           writers.forEach((writer, i) => (ids[i] = BigInt(writer.latest)));
           // A model with eyes has a row of angles for each column of each prompt.
-          if (this.#eyes === null) positions.fill(BigInt(shape.promptColumns + column));
+          if (this.#eyes === null) positions.fill(BigInt(promptWidth + column));
           else positions.forEach((_, i) => (positions[i] = BigInt(Math.floor(i / perPrompt) * answerColumns + column)));
-          window?.fill(PADDING, 0, Math.max(0, shape.promptColumns + column + 1 - (config.sliding_window ?? columns)));
+          window?.fill(PADDING, 0, Math.max(0, promptWidth + column + 1 - (config.sliding_window ?? columns)));
           await step.run(feeds, weights, into);
           caches.write(column);
           answerPadding[column] = 0;

@@ -4,13 +4,10 @@ import { encodePng, shrinkImage, type RgbImage } from '../../core/image.js';
 import { clipOf, type UsualSampling, type VideoQuestion } from '../../data/conversations.js';
 import { readFitted } from '../../data/pictures.js';
 import { withPictures, type PictureTokens } from '../../models/pictures/placeholders.js';
-import type { Picture } from '../../models/pictures/picture.js';
+import { KEPT_BYTES, type Picture } from '../../models/pictures/picture.js';
 import type { PictureProcessor } from '../../models/pictures/processor.js';
 import type { Shown, Sight } from '../open_words_task.js';
 import type { VideoSource } from './questions.js';
-
-/** Bytes of pixels that are kept: decoding a short clip takes a tenth of a second of processor time. */
-const KEPT_BYTES = 1 << 30;
 
 /** Frames that a person is shown have no longer side than this. */
 const SHOWN_SIDE = 160;
@@ -64,7 +61,7 @@ export class VideoSight implements Sight {
     for (const { type } of question.turns.flatMap(({ parts }) => parts)) {
       if (type === 'video') {
         const { frames, seconds } = await clipOf(question, this.usual, where);
-        pictures.push(this.processor.video(frames, seconds / frames.length, where));
+        pictures.push(await this.processor.video(frames, seconds / frames.length, where));
       } else if (type === 'image') {
         const { image } = await readFitted(String(images.next().value), where, null);
         pictures.push(this.processor.image(image, where));

@@ -47,8 +47,8 @@ describe('the size of a picture', () => {
 describe('a processor', () => {
   const processor = plainProcessor(sizes, limits);
 
-  it('repeats the last frame of a clip that ends within a patch', () => {
-    const clip = processor.video([grey(16, 8, 1), grey(16, 8, 2), grey(16, 8, 3)], 0.5, 'here');
+  it('repeats the last frame of a clip that ends within a patch', async () => {
+    const clip = await processor.video([grey(16, 8, 1), grey(16, 8, 2), grey(16, 8, 3)], 0.5, 'here');
     expect(clip.grid).toEqual({ steps: 2, rows: 2, columns: 4 });
     expect(clip.frames.map(({ data }) => data[0])).toEqual([1, 2, 3, 3]);
     expect(clip.secondsPerStep).toBe(1);
@@ -63,17 +63,30 @@ describe('a processor', () => {
     ],
     [
       'that is a thread',
-      () => processor.image(grey(201, 1), 'clip.mp4'),
+      async () => processor.image(grey(201, 1), 'clip.mp4'),
       'found a picture of 201x1 pixels; allowed: sides of at most 1 to 200',
     ],
-  ])('refuses a picture %s', (_, make, message) => {
-    expect(make).toThrow(
+  ])('refuses a picture %s', async (_, make, message) => {
+    await expect(make()).rejects.toThrow(
       expect.objectContaining({
         code: 'data',
         where: 'clip.mp4',
         message: expect.stringContaining(message) as string,
       }) as Error,
     );
+  });
+
+  it('lets others work between any two frames, whichever clips they are of', async () => {
+    const clips = [1, 2].map(() => processor.video([grey(16, 8), grey(16, 8), grey(16, 8)], 1, 'here'));
+    let turns = 0;
+    const turn = (): void => {
+      turns += 1;
+      next = setImmediate(turn);
+    };
+    let next = setImmediate(turn);
+    await Promise.all(clips);
+    clearImmediate(next);
+    expect(turns).toBeGreaterThanOrEqual(5);
   });
 
   it('is read from its file, as old files and as newer ones say it', () => {
@@ -111,11 +124,11 @@ describe('the files of a processor', () => {
   });
 });
 
-describe('placeholders', () => {
+describe('placeholders', async () => {
   const tokens = { image_token_id: 7, video_token_id: 8 };
   const processor = plainProcessor(sizes, limits);
   const image = processor.image(grey(16, 8), 'here');
-  const clip = processor.video([grey(8, 8), grey(8, 8), grey(8, 8), grey(8, 8)], 1, 'here');
+  const clip = await processor.video([grey(8, 8), grey(8, 8), grey(8, 8), grey(8, 8)], 1, 'here');
 
   it('stand for each token of their pictures', () => {
     expect(withPictures([1, 7, 2, 8, 3], [image, clip], tokens, sizes, 'here')).toEqual([1, 7, 7, 2, 8, 8, 3]);

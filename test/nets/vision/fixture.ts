@@ -64,14 +64,16 @@ export const processor = new PictureProcessor({
   video: given.limits,
 });
 
-export function pictureOf({ kind, width, height, raw, secondsPerFrame }: GivenPicture): Picture {
+export async function pictureOf({ kind, width, height, raw, secondsPerFrame }: GivenPicture): Promise<Picture> {
   const frames = raw.map((text) => ({ width, height, data: bytesOf(text) }));
   return kind === 'image' ? processor.image(frames[0], 'here') : processor.video(frames, secondsPerFrame, 'here');
 }
 
+const pictures = await Promise.all(given.prompts.map((prompt) => Promise.all(prompt.pictures.map(pictureOf))));
+
 /** Prompts as the policy reads them, new objects at every call. */
 export function prompts(): TokenPrompt[] {
-  return given.prompts.map(({ ids, pictures }) => ({ ids, pictures: pictures.map(pictureOf) }));
+  return given.prompts.map(({ ids }, p) => ({ ids, pictures: pictures[p].map((picture) => ({ ...picture })) }));
 }
 
 export const everything: TrainedParts = { mm_vision: true, mm_mlp: true, mm_llm: true };

@@ -1,11 +1,14 @@
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, vi } from 'vitest';
 import { alone } from '../../../src/group/peers.js';
 import { RandomStream } from '../../../src/core/random.js';
 import type { TokenGroup } from '../../../src/policies/tokens/batch.js';
+import { Session } from '../../../src/engines/onnx/session.js';
+import type { SeeingConfig } from '../../../src/nets/decoder/config.js';
+import { Eyes } from '../../../src/policies/tokens/eyes.js';
 import { Learner } from '../../../src/policies/tokens/learner.js';
 import type { PolicyModel } from '../../../src/policies/tokens/model.js';
 import { Sampler } from '../../../src/policies/tokens/rollout.js';
-import { patchWidth, writePatches } from '../../../src/models/pictures/picture.js';
+import { patchWidth, tokensOf, writePatches } from '../../../src/models/pictures/picture.js';
 import { everything, expectedOf, families, floatsOf, given, modelOf, pictureOf, prompts, sizes } from './fixture.js';
 
 const session = { threads: 1 };
@@ -71,8 +74,8 @@ function distance(a: Float32Array, b: Float32Array): number {
 }
 
 describe('pictures as the processor of transformers cuts them', () => {
-  it.each(given.prompts.flatMap(({ pictures }) => pictures))('$kind $width x $height', (picture) => {
-    const made = pictureOf(picture);
+  it.each(given.prompts.flatMap(({ pictures }) => pictures))('$kind $width x $height', async (picture) => {
+    const made = await pictureOf(picture);
     const { steps, rows, columns } = made.grid;
     expect([steps, rows, columns]).toEqual(picture.grid);
     const patches = new Float32Array(steps * rows * columns * patchWidth(sizes));
@@ -143,5 +146,59 @@ describe.each(families)('a model that sees, as transformers computes it: %s', (f
     const sampled = answers.flat().flatMap(({ logProbs: of }) => [...of]);
     expect(sampled.length).toBeGreaterThan(20);
     sampled.forEach((x, i) => expect(Math.abs(x - found[i])).toBeLessThan(1e-4));
+  });
+
+  it('decodes answers to other pictures in the same graph', async () => {
+    const sampler = new Sampler(model, { contextSize: 100, constrained: false, separateVocabularies: false, session });
+    const compile = vi.spyOn(Session, 'compile');
+    for (const tokens of prompts()) {
+      await sampler.sample(
+        {
+          prompts: [{ tokens }],
+          among: [{ tokens }],
+          answersPerPrompt: 2,
+          how: { maxTokens: 2, temperature: 1, topP: 1, topK: -1, logProbTemperature: 1 },
+          weights: 'current',
+          random: (p, g) => new RandomStream(3, 'answers', p, g),
+        },
+        model.weights,
+      );
+    }
+    const names = compile.mock.calls.map(([{ name }]) => name.split(' ')[0]);
+    compile.mockRestore();
+    await sampler.dispose();
+    expect(names.sort()).toEqual(['decode', 'prefill', 'prefill']);
+  });
+
+  it('keeps what frozen parts make of pictures up to a bound, of those asked for last', async () => {
+    const trains = { mm_vision: false, mm_mlp: true, mm_llm: true };
+    const shown = prompts()
+      .flatMap(({ pictures = [] }) => pictures)
+      .slice(0, 2);
+    const ids = (tokens: number, kind: string): number[] => [
+      1,
+      ...Array<number>(tokens).fill(kind === 'image' ? 56 : 57),
+      2,
+    ];
+    const alone = shown.map((picture) => ({
+      ids: ids(tokensOf(picture.grid, sizes), picture.kind),
+      pictures: [picture],
+    }));
+    const most = Math.max(...shown.map(({ grid }) => tokensOf(grid, sizes)));
+    const bytes = most * 4 * 16 * 4;
+    const run = vi.spyOn(Session.prototype, 'run');
+    const computed: number[] = [];
+    for (const kept of [bytes, 10 * bytes]) {
+      const of = { ...model, trains };
+      const eyes = new Eyes(of, of.config as SeeingConfig, session, kept);
+      run.mockClear();
+      for (const prompt of [alone[0], alone[0], alone[1], alone[0]]) {
+        await eyes.feeds([prompt], { prompts: 1, promptColumns: 64, pictures: eyes.shape([prompt]) });
+      }
+      computed.push(run.mock.calls.length);
+      await eyes.dispose();
+    }
+    run.mockRestore();
+    expect(computed).toEqual([3, 2]);
   });
 });

@@ -1,0 +1,41 @@
+/** Which settings of a policy that sees can work. */
+import { describe, expect, it } from 'vitest';
+import { policyRules } from '../../src/recipes/policy_rules.js';
+import { getPath } from '../../src/schema/paths.js';
+import { problemsOf } from './video_actions/small.js';
+
+function problems(settings: object): string[] {
+  return policyRules.flatMap((rule) =>
+    rule((path) => getPath(settings, path)).map(({ key, message }) => `${key}: ${message}`),
+  );
+}
+
+describe('a policy that sees', () => {
+  it('is not sampled by a server that is sent tokens alone', () => {
+    const engine = { type: 'vllm', base_url: 'http://host:8000', serve: null };
+    const policy = { model: { hub: 'some/model', revision: 'a' }, init: null, lora: {}, pixels: {} };
+    expect(problemsOf({ rollout: { engine }, policy, prompt: {} })).toEqual([
+      expect.stringContaining('rollout.engine: found vllm for a policy that sees'),
+    ]);
+    expect(problemsOf({ policy, prompt: {} })).toEqual([]);
+  });
+
+  it.each(['image', 'video'])('is shown at least as many pixels as it may at most: %s', (kind) => {
+    const pixels = (min_pixels: number): object => ({ policy: { pixels: { [kind]: { min_pixels, max_pixels: 99 } } } });
+    expect(problems(pixels(100))).toEqual([
+      `policy.pixels.${kind}.min_pixels: found 100; allowed: at most max_pixels (99)`,
+    ]);
+    expect(problems(pixels(99))).toEqual([]);
+  });
+
+  it('has windows of whole tokens', () => {
+    const init = (window_size: number | null): object => ({
+      policy: { init: { vision: { patch_size: 4, spatial_merge_size: 2, window_size } } },
+    });
+    expect(problems(init(7))).toEqual([
+      'policy.init.vision.window_size: found 7; allowed: at least patch_size x spatial_merge_size (8), or null',
+    ]);
+    expect(problems(init(8))).toEqual([]);
+    expect(problems(init(null))).toEqual([]);
+  });
+});
