@@ -69,8 +69,8 @@ export class EnhanceTask implements Task<TextPrompt, TokenAnswer> {
     return this.words.reread(episode);
   }
 
-  labels(prompt: TextPrompt): ReturnType<WordsTask['labels']> {
-    return this.words.labels(prompt);
+  async labels(prompt: TextPrompt): ReturnType<Task<TextPrompt, TokenAnswer>['labels']> {
+    return { ...(await this.words.labels(prompt)), row: prompt.row };
   }
 
   async dispose(): Promise<void> {
