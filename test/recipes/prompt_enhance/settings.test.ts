@@ -37,7 +37,7 @@ describe('rewritten prompts', () => {
   it("need the user's own words in the rows, whatever a template reads", () => {
     const settings = smallSettings({ prompt: { template: '{words} is' }, data: { train: [{ path: 'a.jsonl' }] } });
     const rows = recipeOf(settings)
-      .needs(settings)
+      .needs(settings, () => null)
       .filter(({ kind }) => kind === 'rows');
     expect(rows).toEqual([{ kind: 'rows', path: 'a.jsonl', columns: ['words', 'prompt'] }]);
   });
