@@ -37,7 +37,7 @@ describe('the term clip', () => {
     expect(notes).toEqual([]);
     const instruction = 'a '.repeat(200);
     for (const key of ['1/1/0', '1/2/0'])
-      expect(await term.score(wholeItem({ key, instruction }))).toMatchObject({ kind: 'scored' });
+      {expect(await term.score(wholeItem({ key, instruction }))).toMatchObject({ kind: 'scored' });}
     await term.close();
     expect(notes).toEqual([
       'clip reads 20 tokens of a prompt, and compares pictures with nothing beyond them: the last 182 tokens of the prompt of 1/1/0 are left out (said once)',
