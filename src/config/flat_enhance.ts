@@ -34,9 +34,10 @@ const PROVIDERS: ReadonlyMap<unknown, string> = new Map([
   ['cpu', 'cpu'],
 ]);
 
-/** The model where the file names none, and the reward that the program has in its code. */
+/** The model where the file names none, the reward that the program has in its code, and what it logs besides. */
 const MODEL = 'Qwen/Qwen2-VL-7B-Instruct';
 const REWARD = [{ name: 'clip', weight: 1, model: { hub: 'openai/clip-vit-base-patch32' } }];
+const RECORDED = ['prompt_quality'];
 
 /** A file is in the dialect when it names no task and has a key that is the dialect's alone, and none that is EARL's. */
 export function isFlatEnhance(raw: Readonly<Record<string, unknown>>): boolean {
@@ -88,6 +89,7 @@ export function translateFlatEnhance(raw: Record<string, unknown>, source: Enhan
   }
   for (const name of ['max_new_tokens', 'temperature'] as const) if (name in raw) put(keys[name], raw[name], name);
   if (!hasPath(value, 'reward.terms') && !hasPath(value, 'reward.mode')) put('reward.terms', REWARD);
+  put('reward.also_compute', RECORDED);
   return {
     value,
     problems,

@@ -5,7 +5,8 @@
 import { statSync } from 'node:fs';
 import { dirname, resolve } from 'node:path';
 import { DataError } from '../core/errors.js';
-import { decodeImage, type RgbImage } from '../core/image.js';
+import { decodeImage, sha256, type RgbImage } from '../core/image.js';
+import type { ListDigest } from './datalist.js';
 import { pictureBytes } from './pictures.js';
 import { openRows } from './rows.js';
 import type { SampleSource } from './types.js';
@@ -23,23 +24,42 @@ export interface CaptionedPicture {
 export async function openCaptioned(path: string): Promise<SampleSource<CaptionedPicture>> {
   const rows = await openRows(path);
   const folder = statSync(path).isDirectory() ? path : dirname(path);
+  const read = (index: number): CaptionedPicture => {
+    const where = rows.place(index);
+    const { file_name: file, text } = rows.read(index);
+    if (typeof file !== 'string' || file === '' || typeof text !== 'string' || text.trim() === '') {
+      throw new DataError(
+        'the row has no picture with a caption; allowed: {"file_name": "1.png", "text": "a red circle"}',
+        { where },
+      );
+    }
+    return { id: rows.id(index), text, path: resolve(folder, file), where };
+  };
+  let digest: ListDigest | null = null;
   return {
     name: path,
     length: rows.length,
     remark: null,
-    digest: rows.digest,
-    read(index) {
-      const where = rows.place(index);
-      const { file_name: file, text } = rows.read(index);
-      if (typeof file !== 'string' || file === '' || typeof text !== 'string' || text.trim() === '') {
-        throw new DataError(
-          'the row has no picture with a caption; allowed: {"file_name": "1.png", "text": "a red circle"}',
-          { where },
-        );
-      }
-      return { id: rows.id(index), text, path: resolve(folder, file), where };
+    /** Every picture is read once, when this is first asked for. */
+    get digest() {
+      return (digest ??= {
+        ids: rows.digest.ids,
+        files: digestOf(Array.from({ length: rows.length }, (_, i) => read(i))),
+      });
     },
+    read,
   };
+}
+
+/** Of the pictures' bytes, in the order of the rows. Raises DataError for one that cannot be read. */
+function digestOf(samples: readonly CaptionedPicture[]): string {
+  const known = new Map<string, string>();
+  const digests = samples.map(({ path, where }) => {
+    const found = known.get(path) ?? sha256(pictureBytes(path, where));
+    known.set(path, found);
+    return found;
+  });
+  return sha256(digests.join(' '));
 }
 
 /** The picture of a row. Raises DataError, naming the row, where it cannot be read. */

@@ -127,22 +127,26 @@ export async function drawsAsBefore(
   return true;
 }
 
-/** An episode whose images were kept; null where they were not. */
+/**
+ * An episode whose images were kept; null where they were not, and for words alone. A picture that was made from words has no source. Of one that
+ * could not be made the record does not say why: it is asked for again.
+ */
 async function fromMedia(
   episode: RecordedEpisode,
-  labels: Pick<JudgeItem, 'truth' | 'expected'>,
+  labels: Pick<JudgeItem, 'truth' | 'expected' | 'row'>,
   paths: RunPaths,
 ): Promise<Extract<FoundItem, { missing: null }> | null> {
-  const { key, instruction, finished, source, edited } = episode;
-  if (source === undefined || source === null || edited === undefined) return null;
+  const { key, instruction, finished, answer, source, edited } = episode;
+  if (source === undefined || edited === undefined || (source === null && edited === null)) return null;
   if (![source, edited].every((name) => name === null || existsSync(paths.media(name)))) return null;
   const read = (name: string): Promise<RgbImage> => decodeImage(readFileSync(paths.media(name)), paths.media(name));
   const item: JudgeItem = {
     key,
     instruction,
-    source: await read(source),
+    source: source === null ? null : await read(source),
     edited: edited === null ? null : await read(edited),
     ...labels,
+    ...(answer === undefined ? {} : { answer }),
     finished,
   };
   return { item, missing: null };

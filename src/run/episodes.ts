@@ -40,6 +40,8 @@ export interface RecordedEpisode {
   readonly latents?: string;
   /** The answer's words, where it has some. */
   readonly text?: string;
+  /** What rewards read of them, where that is not all. */
+  readonly answer?: string;
   readonly outcome: Outcome;
   /** Names of images in media/; null for an answer that is no image, undefined where images were not kept. */
   readonly source?: string | null;
@@ -60,6 +62,7 @@ const episode = z.object({
   tokens: z.array(z.int().min(0)).optional(),
   latents: z.base64().optional(),
   text: z.string().optional(),
+  answer: z.string().optional(),
   outcome: z.discriminatedUnion('kind', [
     z.looseObject({ kind: z.literal('scored'), value: z.number(), normalised: z.number(), parts: numbers }),
     z.looseObject({ kind: z.literal('zero_by_rule'), reason: z.string(), parts: numbers }),

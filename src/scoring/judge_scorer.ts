@@ -73,6 +73,7 @@ export async function openScorer(
     store: () => must(store, "the run's judgements"),
     limits,
     openSender: services.openSender,
+    onNote: (note) => services.log.logger.warn(note),
     ...(services.rewardSession === undefined ? {} : { session: services.rewardSession }),
   });
   try {

@@ -47,7 +47,7 @@ export interface Task<P extends Prompt, A> {
   keep?(): Promise<void>;
   /** A recorded answer. Its log-probabilities are not recorded, and 0. */
   reread(episode: RecordedEpisode): A;
-  /** What rewards compare an answer with, whatever the answer is. */
-  labels(prompt: P): Promise<Pick<JudgeItem, 'truth' | 'expected'>>;
+  /** What rewards compare an answer with, or know of its prompt, whatever the answer is. */
+  labels(prompt: P): Promise<Pick<JudgeItem, 'truth' | 'expected' | 'row'>>;
   dispose(): Promise<void>;
 }

@@ -1,4 +1,6 @@
 /** Training of CLIP: of a batch of captions and pictures, to tell which belong together. */
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { LRUCache } from 'lru-cache';
 import { captionedPixels, type CaptionedPicture } from '../data/captioned.js';
 import { createSampler, type Sampler } from '../data/sampler.js';
@@ -12,9 +14,10 @@ import { toOnnx } from '../graph/onnx.js';
 import { CONFIG_FILE, TOKENIZER_FILE, type CheckpointFiles } from '../models/files.js';
 import { clipInputs, embedPictures, embedTexts, initClip } from '../nets/clip/clip.js';
 import { clipConfigJson, type ClipConfig } from '../nets/clip/config.js';
-import { contrastiveLoss } from '../nets/clip/loss.js';
+import { contrastiveLoss, holdLogitScale } from '../nets/clip/loss.js';
 import { GRADIENT } from '../policies/gradient_sums.js';
 import { clipTokenizerJson } from '../rewards/terms/clip/byte_pairs.js';
+import { firstFile } from '../rewards/terms/clip/files.js';
 import { preprocess, type Preprocessing } from '../rewards/terms/clip/preprocess.js';
 import { ClipTokenizer } from '../rewards/terms/clip/tokenizer.js';
 import type { Metrics } from '../run/metrics.js';
@@ -80,13 +83,16 @@ export class ContrastiveTraining implements Training {
     trained.restore(deps.checkpoint, state.optimizer_steps);
   }
 
-  /** Learns the tokenizer from the captions and compiles the step. Raises DataError for a row without a caption. */
+  /** Learns the tokenizer from the captions, or reads that of the checkpoint, and compiles the step. Raises DataError for a row without a caption. */
   static async open(deps: ContrastiveDeps): Promise<ContrastiveTraining> {
     const { init, optimizer, seed, sft, session, matchedCosine, data } = deps;
     const captions = data.train.flatMap((source) =>
       Array.from({ length: source.length }, (_, i) => source.read(i).text),
     );
-    const tokenizerJson = clipTokenizerJson(captions, init.text_config.merges);
+    const tokenizerJson =
+      deps.checkpoint === null
+        ? clipTokenizerJson(captions, init.text_config.merges)
+        : readFileSync(firstFile([join(deps.checkpoint, TOKENIZER_FILE)], TOKENIZER_FILE, deps.checkpoint), 'utf8');
     const { max_position_embeddings: context } = init.text_config;
     const tokenizer = ClipTokenizer.parse(tokenizerJson, context, TOKENIZER_FILE);
     const config = configOf(init, tokenizer);
@@ -100,12 +106,14 @@ export class ContrastiveTraining implements Training {
     );
     const outputs: Record<string, Value> = { ...found };
     trained.forEach(([name], i) => (outputs[`${GRADIENT}${name}`] = slopes[i]));
+    const weights = initClip(config, init.logit_scale, seed);
+    holdLogitScale(weights);
     return new ContrastiveTraining(
       deps,
       config,
       tokenizer,
       tokenizerJson,
-      new TrainedWeights(initClip(config, init.logit_scale, seed), optimizer),
+      new TrainedWeights(weights, optimizer),
       await Session.compile(graph, outputs, session),
     );
   }
@@ -126,6 +134,7 @@ export class ContrastiveTraining implements Training {
     );
     const learningRate = learningRateAt(this.trained.steps, schedule);
     const { gradNorm } = this.trained.step(gradient, learningRate);
+    holdLogitScale(this.trained.weights);
     return {
       'policy/loss': scalar(out, 'loss'),
       'policy/grad_norm': gradNorm,

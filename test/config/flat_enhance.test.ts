@@ -38,6 +38,7 @@ describe('a flat file of prompt enhancement', () => {
       rollout: { max_response_tokens: 60, temperature: 0.9 },
       reward: {
         terms: [{ name: 'clip', weight: 1, model: { hub: 'openai/clip-vit-base-patch32', revision: 'main' } }],
+        also_compute: ['prompt_quality'],
       },
       data: { dir: 'data' },
     });
@@ -50,6 +51,11 @@ describe('a flat file of prompt enhancement', () => {
       policy: { model: { hub: 'Qwen/Qwen2-VL-7B-Instruct' } },
       rollout: { max_response_tokens: 100, temperature: 0.7 },
     });
+  });
+
+  it('records what canonical keys say, where they say it', async () => {
+    const reward = { terms: [{ name: 'clip', weight: 1, model: 'clip' }], also_compute: [] };
+    expect((await load({ ...whole, reward })).settings).toMatchObject({ reward });
   });
 
   it("calls Apple's graphics WebGPU, and says so", async () => {

@@ -1,6 +1,7 @@
-import { mkdirSync, writeFileSync } from 'node:fs';
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
+import { encodeSafetensors, readSafetensors } from '../../src/core/safetensors.js';
 import { captionedPixels, openCaptioned } from '../../src/data/captioned.js';
 import type { CheckpointContent } from '../../src/models/files.js';
 import { cosine, ClipModel } from '../../src/rewards/terms/clip/model.js';
@@ -14,7 +15,7 @@ const folders = testFolders('contrastive');
 const tower = { hidden_size: 16, intermediate_size: 32, num_hidden_layers: 1, num_attention_heads: 2 };
 const BATCH = 16;
 
-async function open(root: string, checkpoint: string | null = null): Promise<ContrastiveTraining> {
+async function open(root: string, checkpoint: string | null = null, logitScale = 14.3): Promise<ContrastiveTraining> {
   const options = { seed: 1, sizes: { train: 64, validation: 16 } };
   await makeTinyCaptioned(root, options);
   const place = join(tinyCaptioned(root, options)!, 'captioned');
@@ -23,6 +24,7 @@ async function open(root: string, checkpoint: string | null = null): Promise<Con
     seed: 5,
     init: clipInit.parse({
       projection_dim: 12,
+      logit_scale: logitScale,
       text_config: { ...tower, max_position_embeddings: 20 },
       vision_config: { ...tower, image_size: 16, patch_size: 8 },
     }),
@@ -59,7 +61,10 @@ describe('training of CLIP', () => {
     }
     const folder = join(folders(), 'model');
     write(folder, training.files(12));
+    const own = `${readFileSync(join(folder, 'tokenizer.json'), 'utf8')}\n`;
+    writeFileSync(join(folder, 'tokenizer.json'), own);
     const resumed = await open(root, folder);
+    expect(resumed.files(12)['tokenizer.json']).toBe(own);
     expect(resumed.checksum()).toBe(training.checksum());
     for (const one of [training, resumed]) await one.step(13);
     expect(resumed.checksum()).toBe(training.checksum());
@@ -82,5 +87,28 @@ describe('training of CLIP', () => {
     expect(matched).not.toBeCloseTo(sum / BATCH, 5);
     for (const one of [resumed, before]) await one.dispose();
     await model.close();
+  });
+
+  it('multiplies cosines by 100 at most, and goes below it again', async () => {
+    const root = folders();
+    const weightsOf = (training: ContrastiveTraining, name: string): string => {
+      write(join(root, name), training.files(0));
+      return join(root, name, 'policy.safetensors');
+    };
+    const scaleIn = (file: string): number => Math.exp(readSafetensors(file).get('logit_scale')!.data[0]);
+    const training = await open(root, null, 150);
+    expect(scaleIn(weightsOf(training, 'begun'))).toBeCloseTo(100, 3);
+    for (let iteration = 1; iteration <= 3; iteration++) await training.step(iteration);
+    const trained = weightsOf(training, 'trained');
+    expect(scaleIn(trained)).toBeLessThan(99.9);
+    await training.dispose();
+
+    const weights = readSafetensors(trained);
+    weights.get('logit_scale')!.data[0] = 5;
+    writeFileSync(trained, encodeSafetensors(weights));
+    const above = await open(root, join(root, 'trained'));
+    await above.step(4);
+    expect(scaleIn(weightsOf(above, 'above'))).toBeCloseTo(100, 3);
+    await above.dispose();
   });
 });

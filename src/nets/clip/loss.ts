@@ -1,11 +1,11 @@
 /** What CLIP is trained by: of a batch's texts and pictures, to tell which belong together. */
+import { must } from '../../core/errors.js';
 import {
   add,
   div,
   exp,
   gemm,
   logSoftmax,
-  minimum,
   mul,
   neg,
   reduceSumSquare,
@@ -28,8 +28,17 @@ export interface ContrastiveLoss {
   readonly cosines: Value;
 }
 
-/** What cosines are multiplied by, at most, as in CLIP. */
-const MOST_SCALE = 100;
+/** The logarithm of what cosines are multiplied by, at most, as in CLIP. */
+const MOST_LOGIT_SCALE = Math.log(100);
+
+/**
+ * Holds the scale to what it is at most; to be called after every step. Not the loss's to do: what it cut off would have no gradient that leads
+ * back.
+ */
+export function holdLogitScale(weights: ReadonlyMap<string, { readonly data: Float32Array }>): void {
+  const { data } = must(weights.get(LOGIT_SCALE), LOGIT_SCALE);
+  data[0] = Math.min(data[0], MOST_LOGIT_SCALE);
+}
 
 /**
  * The mean of both cross-entropies over scale * cosines [B, B] (CLIP's loss), and (mean matched cosine - `held`)^2 besides where that is given.
@@ -39,7 +48,7 @@ const MOST_SCALE = 100;
 export function contrastiveLoss(pictures: Value, texts: Value, held: number | null): ContrastiveLoss {
   const { graph } = pictures;
   const [batch] = pictures.shape as [number];
-  const scale = minimum(exp(graph.parameter(LOGIT_SCALE, [])), graph.scalar(MOST_SCALE));
+  const scale = exp(graph.parameter(LOGIT_SCALE, []));
   const cosines = gemm(directions(pictures), directions(texts), { transB: true });
   const own = graph.constant(
     Float32Array.from({ length: batch ** 2 }, (_, i) => (i % (batch + 1) === 0 ? 1 / batch : 0)),

@@ -7,23 +7,28 @@ export interface Rewrite {
   readonly stripped: readonly string[];
 }
 
-/** What a model says before it says the prompt. */
-const PREAMBLES = [
-  // "Sure! Here is an enhanced version of your prompt:"
-  /^(?:(?:sure|certainly|of course|okay|ok|absolutely|great)\b[^\n:]{0,40}?[!,.]\s*)/i,
-  /^(?:here(?:'s|’s| is| are)\b[^\n:]{0,120}:\s*)/i,
-  /^(?:(?:i(?:'ve|’ve| have)? (?:rewritten|enhanced|improved|rewrote))\b[^\n:]{0,120}:\s*)/i,
-];
+const OF_A_PROMPT = String.raw`\b(?:prompt|version|rewrite|description)s?\b`;
+/** "Here is an enhanced version of your prompt:". Without such a word it may be the picture: "Here are two cats: one red, one blue". */
+const HERE = String.raw`here(?:'s|’s| is| are)\b[^\n:]{0,100}?${OF_A_PROMPT}[^\n:]{0,60}:\s*`;
+const DONE = String.raw`i(?:'ve|’ve| have)? (?:rewritten|enhanced|improved|rewrote)\b[^\n:]{0,120}:\s*`;
 /** A name that is put before it: "Enhanced prompt:", "**Rewritten prompt:**", "Output:". */
-const LABEL =
-  /^(?:[*_#>\s]*(?:(?:enhanced|rewritten|improved|revised|final|optimi[sz]ed|new|detailed)\s+)?(?:image\s+)?(?:prompt|rewrite|version|description|output|answer|result)\s*[*_]*\s*[:：]\s*[*_]*\s*)/i;
+const LABEL = String.raw`[*_#>\s]*(?:(?:enhanced|rewritten|improved|revised|final|optimi[sz]ed|new|detailed)\s+)?(?:image\s+)?(?:prompt|rewrite|version|description|output|answer|result)\s*[*_]*\s*[:：]\s*[*_]*\s*`;
+/** "Sure!", and "Great idea!" where what comes next is surely no prompt: many a prompt begins with "Great" or "Absolutely". */
+const ASSENT = String.raw`(?:sure|certainly|of course|okay|ok|absolutely|great)(?:[!,.]|\b[^\n:]{0,40}?[!,.](?=\s*(?:${HERE}|${DONE}|${LABEL})))\s*`;
+
+/** What a model says before it says the prompt. */
+const BEFORE = [ASSENT, HERE, DONE, LABEL].map((source) => new RegExp(`^(?:${source})`, 'i'));
 /** Signs of code and lists that stand around all of it. */
 const FENCE = /^```[a-z]*\n?([\s\S]*?)\n?```$/i;
-const BULLET = /^(?:[-*•]\s+|\d+[.)]\s+)/;
-const EMPHASIS = /^(\*\*|__|\*|_)([\s\S]+)\1$/;
+/** A number of three digits or more is a year or a count. */
+const BULLET = /^(?:[-*•]\s+|\d{1,2}[.)]\s+)/;
 
-/** Marks that stand on both sides. */
-const QUOTES: readonly (readonly [string, string])[] = [
+/** Marks that stand on both sides, of those that begin alike the longer first. */
+const AROUND: readonly (readonly [string, string])[] = [
+  ['**', '**'],
+  ['__', '__'],
+  ['*', '*'],
+  ['_', '_'],
   ['"', '"'],
   ["'", "'"],
   ['“', '”'],
@@ -56,10 +61,8 @@ export function postprocess(text: string): Rewrite {
 type Note = (piece: string) => void;
 
 const STEPS: readonly ((text: string, note: Note) => string)[] = [
-  (text, note) => PREAMBLES.reduce((left, pattern) => without(left, pattern, note), text),
-  (text, note) => without(text, LABEL, note),
-  (text, note) => inside(text, FENCE, 1, note),
-  (text, note) => inside(text, EMPHASIS, 2, note),
+  (text, note) => BEFORE.reduce((left, pattern) => without(left, pattern, note), text),
+  unfenced,
   (text, note) => (text.includes('\n') ? text : without(text, BULLET, note)),
   unquoted,
   firstParagraph,
@@ -72,18 +75,18 @@ function without(text: string, pattern: RegExp, note: Note): string {
   return text.slice(found.length);
 }
 
-function inside(text: string, pattern: RegExp, group: number, note: Note): string {
-  const found = pattern.exec(text);
+function unfenced(text: string, note: Note): string {
+  const found = FENCE.exec(text);
   if (found === null) return text;
-  const at = found[0].indexOf(found[group]);
-  note(`${found[0].slice(0, at)}…${found[0].slice(at + found[group].length)}`);
-  return found[group];
+  const at = found[0].indexOf(found[1]);
+  note(`${found[0].slice(0, at)}…${found[0].slice(at + found[1].length)}`);
+  return found[1];
 }
 
-/** Without the quotation marks around all of it, where none of them stands within: `"a" and "b"` is no quotation. */
+/** Without the quotation marks or emphasis around all of it, where none of them stands within: `"a" and "b"` is no quotation, and `*a* and *b*` not emphasised. */
 function unquoted(text: string, note: Note): string {
-  for (const [open, close] of QUOTES) {
-    if (text.length < 2 || !text.startsWith(open) || !text.endsWith(close)) continue;
+  for (const [open, close] of AROUND) {
+    if (text.length < open.length + close.length || !text.startsWith(open) || !text.endsWith(close)) continue;
     const inner = text.slice(open.length, text.length - close.length);
     if (inner.includes(open) || inner.includes(close)) continue;
     note(`${open}…${close}`);

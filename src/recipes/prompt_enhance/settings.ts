@@ -92,7 +92,7 @@ export const promptEnhance: TrainedRecipe<PromptEnhanceSettings> = {
   imageMemory: frozenBytes,
   images: ({ environment }) => (environment.type === 'images_api' ? environment : null),
   tinyData: ({ data: { dir, tiny } }) => (tiny === null ? null : join(dir, tiny.folder)),
-  needs: (settings) => [...textNeeds(settings), ...imageNeeds(settings)],
+  needs: (settings) => [...promptNeeds(settings), ...imageNeeds(settings)],
   missing: textMissing,
 };
 
@@ -100,6 +100,14 @@ export const promptEnhance: TrainedRecipe<PromptEnhanceSettings> = {
 function frozenBytes({ environment }: PromptEnhanceSettings, shapeOf: ShapeOf): number {
   const shape = environment.type === 'model' ? shapeOf(environment.model) : null;
   return shape !== null && 'kind' in shape && shape.kind === 'flow' ? 4 * flowModelParameters(shape) : 0;
+}
+
+/** Those of the text task; the reward needs the user's own words, whatever the template reads. */
+function promptNeeds(settings: PromptEnhanceSettings): Need[] {
+  const own = settings.data.columns.prompt;
+  return textNeeds(settings).map((need) =>
+    need.kind === 'rows' ? { ...need, columns: [...new Set([...need.columns, own])] } : need,
+  );
 }
 
 function imageNeeds({ environment }: PromptEnhanceSettings): Need[] {

@@ -1,11 +1,13 @@
 /** The task of `prompt_enhance`: the prompts and answers of a text task, and a picture of every answer. */
 import { DataError } from '../../core/errors.js';
 import { RandomStream } from '../../core/random.js';
+import type { Row } from '../../data/rows.js';
 import type { ImageModel, MadePicture } from '../../environments/image_model.js';
 import type { TokenAnswer } from '../../policies/tokens/batch.js';
 import type { RecordedEpisode } from '../../run/episodes.js';
 import type { Answers, PromptSource, Rendered, Task } from '../../scoring/task.js';
 import type { AskedSource, TextPrompt, WordsTask } from '../open_words_task.js';
+import { questionOf } from '../text_answers/conversation.js';
 import { postprocess } from './rewrite.js';
 import type { PromptEnhanceSettings } from './settings.js';
 
@@ -67,8 +69,8 @@ export class EnhanceTask implements Task<TextPrompt, TokenAnswer> {
     return this.words.reread(episode);
   }
 
-  labels(prompt: TextPrompt): ReturnType<WordsTask['labels']> {
-    return this.words.labels(prompt);
+  async labels(prompt: TextPrompt): ReturnType<Task<TextPrompt, TokenAnswer>['labels']> {
+    return { ...(await this.words.labels(prompt)), row: prompt.row };
   }
 
   async dispose(): Promise<void> {
@@ -77,8 +79,7 @@ export class EnhanceTask implements Task<TextPrompt, TokenAnswer> {
 
   /** Rewards compare with the user's own words, whatever a template has made of them. */
   #asked(prompt: TextPrompt): TextPrompt {
-    const own = prompt.row[this.settings.data.columns.prompt];
-    return typeof own === 'string' ? { ...prompt, instruction: own } : prompt;
+    return { ...prompt, instruction: ownWords(prompt.row, this.settings, prompt.id) };
   }
 
   /** Of the noise that the picture of an answer begins as. */
@@ -95,13 +96,21 @@ function seen(picture: MadePicture): Pick<Rendered['item'], 'edited' | 'unavaila
   return { edited: null, unavailable: { reason, detail } };
 }
 
-/** Raises DataError for a row in which the user says nothing. */
-export function checkPrompts({ data }: Pick<PromptEnhanceSettings, 'data'>, sources: readonly AskedSource[]): void {
+/** What the user says last in a row. Raises DataError, naming `where`, for one without the column of prompts or of another form. */
+function ownWords(row: Row, { prompt, data }: OwnWords, where: string): string {
+  const alone = { ...prompt, template: null, system: null, examples: [], chat: true };
+  return questionOf(row, { prompt: alone, data: { columns: { ...data.columns, expected: null } } }, where).instruction;
+}
+
+type OwnWords = Pick<PromptEnhanceSettings, 'prompt' | 'data'>;
+
+/** Raises DataError for a row in which the user says nothing, whatever a template makes of its other columns. */
+export function checkPrompts(settings: OwnWords, sources: readonly AskedSource[]): void {
   for (const source of new Set(sources)) {
     for (let index = 0; index < source.length; index++) {
-      const own = source.row(index)[data.columns.prompt];
-      if (typeof own !== 'string' || own.trim() !== '') continue;
-      throw new DataError('the prompt is empty', { where: source.place(index), next: 'Leave this row out.' });
+      const where = source.place(index);
+      if (ownWords(source.row(index), settings, where).trim() !== '') continue;
+      throw new DataError('the prompt is empty', { where, next: 'Leave this row out.' });
     }
   }
 }

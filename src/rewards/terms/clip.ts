@@ -4,7 +4,7 @@ import { ConfigError, EngineError } from '../../core/errors.js';
 import { result } from '../../schema/mark.js';
 import pLimit from 'p-limit';
 import { termKind, type TermServices } from './term.js';
-import type { Outcome, UnscoredReason } from '../score/types.js';
+import type { JudgeItem, Outcome, UnscoredReason } from '../score/types.js';
 
 const modelReference = z.union([
   z.string().min(1),
@@ -57,6 +57,16 @@ export const clip = termKind({
     const turns = pLimit(AT_ONCE);
     const underWay = new Set<Promise<Outcome>>();
     let closing: Promise<void> | null = null;
+    let told = false;
+    const tellOfCut = ({ key, instruction }: JudgeItem): void => {
+      if (told) return;
+      const { most, unread } = model.reads(instruction);
+      if (unread === 0) return;
+      told = true;
+      services.onNote?.(
+        `clip reads ${most} tokens of a prompt, and compares pictures with nothing beyond them: the last ${unread} tokens of the prompt of ${key} are left out (said once)`,
+      );
+    };
 
     return {
       name: 'clip',
@@ -66,6 +76,7 @@ export const clip = termKind({
         const outcome = turns(async (): Promise<Outcome> => {
           if (signal?.aborted === true) return unscored('aborted', `${item.key}: called off`);
           if (closing !== null) return unscored('aborted', `${item.key}: the model is closed`);
+          tellOfCut(item);
           try {
             const text = await model.textEmbedding(item.instruction);
             const found = cosine(await model.imageEmbedding(edited), text);

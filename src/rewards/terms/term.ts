@@ -50,6 +50,8 @@ export interface TermServices {
   readonly openSender?: OpenSender;
   /** What models of the terms' own compute on; the CPU where absent. */
   readonly session?: ModelFileOptions;
+  /** Told what a person should know of what is scored; nobody is where absent. */
+  readonly onNote?: (note: string) => void;
   /** Absent where every question is asked that `store` has no answer to. */
   readonly records?: TermRecords;
 }

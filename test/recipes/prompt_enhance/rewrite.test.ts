@@ -21,6 +21,13 @@ describe('the prompt in what a model wrote', () => {
     ['1. a red cross', 'a red cross', ['1. ']],
     ['a red cross\n\nThis version adds detail.', 'a red cross', ['\n\nThis version adds detail.']],
     ['"a red cross on a wall, lit from', 'a red cross on a wall, lit from', ['"']],
+    ['***a red cross***', 'a red cross', ['**…**', '*…*']],
+    [
+      'Great idea! Here is a detailed version: a red cross',
+      'a red cross',
+      ['Great idea! ', 'Here is a detailed version: '],
+    ],
+    ['Okay, a red cross', 'a red cross', ['Okay, ']],
     ['', '', []],
     ['""', '', ['"…"']],
     ['Enhanced prompt:', '', ['Enhanced prompt:']],
@@ -38,6 +45,14 @@ describe('the prompt in what a model wrote', () => {
     'greater heron by the prompt lake: dawn',
     'a *very* red cross',
     '3.5 metres of rope',
+    'Great white shark leaping, cinematic',
+    'Great Wall of China, golden hour',
+    'Absolutely stunning landscape, golden hour, a cat',
+    'Here are two cats: one red, one blue',
+    '1980. A retro poster',
+    '*a* and *b*',
+    '**a** and **b**',
+    '_a_ and _b_',
   ])('leaves %j as it is', (text) => {
     expect(postprocess(text)).toEqual({ prompt: text, stripped: [] });
   });

@@ -34,6 +34,14 @@ describe('rewritten prompts', () => {
     expect(problemsOf({ reward: { also_compute: ['prompt_quality'] } })).toEqual([]);
   });
 
+  it("need the user's own words in the rows, whatever a template reads", () => {
+    const settings = smallSettings({ prompt: { template: '{words} is' }, data: { train: [{ path: 'a.jsonl' }] } });
+    const rows = recipeOf(settings)
+      .needs(settings, () => null)
+      .filter(({ kind }) => kind === 'rows');
+    expect(rows).toEqual([{ kind: 'rows', path: 'a.jsonl', columns: ['words', 'prompt'] }]);
+  });
+
   it('are made pictures by a kind of image model that there is', () => {
     expect(problemsOf({ environment: { type: 'camera' } })).toEqual([expect.stringMatching(/^environment\.type: /)]);
   });

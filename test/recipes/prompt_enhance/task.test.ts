@@ -121,6 +121,27 @@ describe('answers as prompts of an image model', () => {
     );
   });
 
+  it("are of rows that have the user's own words, whatever else a template puts in", async () => {
+    const folder = newFolder();
+    const path = join(folder, 'other.jsonl');
+    const conversation = [{ role: 'user', content: 'a cobalt tile' }];
+    const lines = [
+      { words: 'a crux', prompt: conversation },
+      { words: 'a tile', kind: 1 },
+    ];
+    writeFileSync(path, lines.map((row) => `${JSON.stringify(row)}\n`).join(''));
+    const task = await open(new Painter(), {
+      data: { train: [{ path }], validation: [{ path }] },
+      prompt: { chat: false, system: null, template: '{words} means' },
+    });
+    expect((await task.validation[0].prompt(0)).instruction).toBe('a cobalt tile');
+    const missing = "the row has no column 'prompt'; found: words, kind";
+    expect(() => checkPrompts(task.settings, task.words.sources)).toThrow(
+      expect.objectContaining({ message: missing, where: `${path}:2` }),
+    );
+    await expect(task.validation[0].prompt(1)).rejects.toThrow(missing);
+  });
+
   it('say how much the image model left unread', async () => {
     const painter = new Painter();
     const made = painter.generate.bind(painter);

@@ -29,6 +29,21 @@ describe('the term clip', () => {
     expect(outcome.parts).toEqual({ 'clip/cosine': expect.closeTo(cosines[0][0], 4) as number });
   });
 
+  it('says once that a prompt is longer than the model reads', async () => {
+    const notes: string[] = [];
+    const services = { ...testServices(), onNote: (note: string) => notes.push(note) };
+    const term = await clip.create(settings.parse({ model: tinyClip }), services);
+    await term.score(wholeItem({ key: '1/0/0' }));
+    expect(notes).toEqual([]);
+    const instruction = 'a '.repeat(200);
+    for (const key of ['1/1/0', '1/2/0'])
+      {expect(await term.score(wholeItem({ key, instruction }))).toMatchObject({ kind: 'scored' });}
+    await term.close();
+    expect(notes).toEqual([
+      'clip reads 20 tokens of a prompt, and compares pictures with nothing beyond them: the last 182 tokens of the prompt of 1/1/0 are left out (said once)',
+    ]);
+  });
+
   it('is worth no less than an answer without an image, however little they agree', async () => {
     const term = await make();
     vi.spyOn(ClipModel.prototype, 'textEmbedding').mockResolvedValueOnce(Float32Array.of(1, 2));

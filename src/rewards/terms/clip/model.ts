@@ -67,6 +67,11 @@ export class ClipModel {
     }
   }
 
+  /** Tokens of a text that the model reads at most, and how many of this one it leaves out. */
+  reads(prompt: string): { readonly most: number; readonly unread: number } {
+    return { most: this.#tokenizer.context, unread: this.#tokenizer.unread(prompt) };
+  }
+
   /** The projection of a text, not normalised; each prompt is computed once. Raises EngineError where the model refuses to run. */
   textEmbedding(prompt: string): Promise<Float32Array> {
     const known = this.#prompts.get(prompt);

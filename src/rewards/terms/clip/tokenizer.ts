@@ -140,6 +140,11 @@ export class ClipTokenizer {
     return { ids, mask };
   }
 
+  /** How many tokens of a text `encode` leaves out. */
+  unread(text: string): number {
+    return Math.max(0, this.#content(text).length + 2 - this.context);
+  }
+
   /** The ids of a text without start and end. */
   #content(text: string): number[] {
     // A mark that is written out counts as the mark itself, as it does for Hugging Face.

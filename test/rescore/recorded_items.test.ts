@@ -1,0 +1,87 @@
+import { describe, expect, it } from 'vitest';
+import type { RgbImage } from '../../src/core/image.js';
+import { drawsAsBefore, recordedItems, type RecordedTask } from '../../src/rescore/recorded_items.js';
+import { listEpisodeFiles, readRecordedEpisodes, writeEpisodes } from '../../src/run/episodes.js';
+import { storeImage } from '../../src/run/media.js';
+import { RunPaths } from '../../src/run/paths.js';
+import { testFolders } from '../support/folder.js';
+
+const newFolder = testFolders('recorded-items');
+const grey = (level: number): RgbImage => ({ width: 1, height: 1, data: Uint8Array.of(level, level, level) });
+
+/** Paints words in one grey, and notes how many. */
+class Painting implements RecordedTask {
+  readonly promptsPerIteration = 1;
+  readonly validation = [];
+  painted = 0;
+
+  constructor(private readonly level: number) {}
+
+  prompt = () => Promise.resolve({ id: 'rows:1', instruction: 'a cat', sourcePng: null });
+  labels = () => Promise.resolve({ truth: null, row: { prompt: 'a cat', level: 3 } });
+  reread = ({ tokens }: { readonly tokens?: readonly number[] }) => tokens;
+  dispose = () => Promise.resolve();
+
+  render: RecordedTask['render'] = (chunk) => {
+    this.painted += chunk[0].keys.length;
+    const edited = grey(this.level);
+    return Promise.resolve(
+      chunk.map(({ keys, prompt: { instruction } }) =>
+        keys.map((key) => ({
+          item: { key, instruction, source: null, edited, truth: null, answer: 'painted', finished: true },
+          record: {},
+          caption: '',
+        })),
+      ),
+    );
+  };
+}
+
+/** Two answers in words, with the pictures of the first and, where there is one, of the second. */
+async function recorded(second: RgbImage | null) {
+  const paths = new RunPaths(newFolder(), 'run');
+  const outcome = { kind: 'scored', value: 1, normalised: 1, parts: {} };
+  const line = { sample: 'rows:1', instruction: 'a cat', finished: true, tokens: [1], source: null, outcome };
+  const stored = async (image: RgbImage | null) => (image === null ? null : storeImage(paths, image));
+  writeEpisodes(paths, 1, [
+    { ...line, key: '1/0/0', text: '"a red cat"', answer: 'a red cat', edited: await stored(grey(7)) },
+    { ...line, key: '1/0/1', text: 'a cat', answer: 'a cat', edited: await stored(second) },
+  ]);
+  const files = listEpisodeFiles(paths);
+  const items = (task: Painting | null) =>
+    recordedItems(files[0], readRecordedEpisodes(files[0].path), { paths, task, noTask: 'it is gone', redraws: true });
+  return { paths, files, items };
+}
+
+describe('recorded pictures that were made from words', () => {
+  it('are read where they were kept, with what was written for them and the row, and not painted again', async () => {
+    const { items } = await recorded(grey(9));
+    const task = new Painting(1);
+    const [first, second] = await items(task);
+    expect(first.item).toMatchObject({
+      key: '1/0/0',
+      instruction: 'a cat',
+      source: null,
+      edited: grey(7),
+      answer: 'a red cat',
+      row: { level: 3 },
+    });
+    expect(second.item?.edited).toEqual(grey(9));
+    expect(task.painted).toBe(0);
+    expect((await items(null)).map(({ missing }) => missing)).toEqual([null, null]);
+  });
+
+  it('are asked for again where there was none, since the record does not say why', async () => {
+    const { items } = await recorded(null);
+    const task = new Painting(1);
+    expect((await items(task)).map(({ item }) => item?.answer)).toEqual(['painted', 'painted']);
+    expect(task.painted).toBe(2);
+  });
+
+  it('tell whether pictures come out as they did', async () => {
+    const { paths, files } = await recorded(grey(9));
+    const judge = (task: Painting) => drawsAsBefore(files, { paths, task, noTask: '' });
+    expect(await judge(new Painting(7))).toBe(true);
+    expect(await judge(new Painting(8))).toBe(false);
+  });
+});
