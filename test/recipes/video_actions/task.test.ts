@@ -98,6 +98,20 @@ describe.skipIf(!hasFfmpeg)('the task of video_actions (skipped without ffmpeg)'
     expect(await task.promptOf(source, 60)).toMatchObject({ expected: expect.any(String) as string });
   });
 
+  it('refuses labels that name no action where the reward compares with these, before anything is trained', async () => {
+    const list = join(dir, 'labels.json');
+    const [whole] = listOf('train');
+    const [human] = whole['conversations'] as unknown[];
+    const bad = { ...whole, conversations: [human, { from: 'gpt', value: '<answer> red </answer>' }] };
+    writeFileSync(list, JSON.stringify([whole, bad]));
+    const train = [{ path: list, media: clips('train')[0].path }];
+    const { task } = await open({ data: { dir, tiny, train, validation: clips('validation') } });
+    await expect(task.checkPrompts()).rejects.toMatchObject({
+      where: `${list}:sample 2`,
+      message: expect.stringContaining('names no action; allowed: <answer>(1)') as string,
+    });
+  });
+
   it('refuses prompts that leave no room with their clips, before anything is trained', async () => {
     const { policy } = settings();
     const { task } = await open({ policy: { ...policy, model_context_size: 40 } });
