@@ -1,7 +1,7 @@
 /** editrl data: makes the tiny world's data, packs one's own pictures, and reads datasets through. */
 import { join } from 'node:path';
 import { must, UsageError } from '../core/errors.js';
-import { checkDataset, findDatalists, type DatasetReport } from '../data/check.js';
+import { checkDataset, findDatalists, type DatasetReport, type DatasetUse } from '../data/check.js';
 import {
   DEFAULT_TINY_EDITS,
   DEFAULT_TINY_IMAGES,
@@ -149,15 +149,32 @@ const check: Action & { readonly summary: string } = {
         default: false,
         describe: 'inpainting prompts have to quote a text, which rewards that read pictures compare with',
       })
+      .option('media', {
+        type: 'string',
+        requiresArg: true,
+        describe:
+          "the folder that paths in questions about videos begin at, data.train's media; each list's own where left out",
+      })
+      .option('min-frames', {
+        ...numberOption,
+        describe:
+          "least frames of a segment whose own sample does not say, a config's data.frames.min; 1 where left out",
+      })
       .option('json', { type: 'boolean', default: false, describe: 'print one JSON document, for machines' })
       .example('$0 data check data/tiny', 'every list below data/tiny')
       .example('$0 data check data/signs --quoted', 'a folder with self_bench.txt, for training with OCR'),
   run: async (args) => {
     const lists = texts(args, 'paths').flatMap(findDatalists);
     const reports: DatasetReport[] = [];
-    const checkPrompt = flag(args, 'quoted') ? targetOf : undefined;
+    const media = text(args, 'media');
+    const minFrames = wholeNumber(args, 'min-frames', 1);
+    const use: DatasetUse = {
+      ...(flag(args, 'quoted') ? { checkPrompt: targetOf } : {}),
+      ...(media === '' ? {} : { media }),
+      ...(minFrames === null ? {} : { minFrames }),
+    };
     for (const list of lists) {
-      const report = await checkDataset(list, checkPrompt);
+      const report = await checkDataset(list, use);
       reports.push(report);
       if (!flag(args, 'json')) printReport(report);
     }

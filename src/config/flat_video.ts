@@ -44,9 +44,9 @@ const keys = {
   adam_beta2: { to: 'optimizer.betas', joint: true },
   adam_epsilon: { to: 'optimizer.eps' },
   max_grad_norm: { to: 'optimizer.max_grad_norm' },
-  lr_scheduler_type: { to: 'optimizer.schedule' },
+  lr_scheduler_type: { to: 'optimizer.schedule', joint: true },
   warmup_ratio: { to: 'algorithm.warmup_steps', joint: true },
-  warmup_steps: { to: 'algorithm.warmup_steps' },
+  warmup_steps: { to: 'algorithm.warmup_steps', joint: true },
   grpo_alpha: { to: 'algorithm.reward_scale', joint: true },
   grpo_beta: { to: 'algorithm.kl_coeff', joint: true },
   grpo_sample_size: { to: 'rollout.generations_per_sample', joint: true },
@@ -102,6 +102,9 @@ const absent = {
   generation_top_p: 0.9,
   adam_beta1: 0.9,
   adam_beta2: 0.999,
+  lr_scheduler_type: 'linear',
+  warmup_steps: 0,
+  warmup_ratio: 0,
 } as const;
 
 const sections = Object.keys(videoActions.schema.shape);
@@ -166,9 +169,11 @@ class Translator {
     this.#put('rollout.temperature', this.#given('generation_temperature'), 'generation_temperature');
     this.#put('rollout.top_p', this.#given('generation_top_p'), 'generation_top_p');
     this.#put('optimizer.betas', [this.#given('adam_beta1'), this.#given('adam_beta2')], 'adam_beta1');
+    this.#put('optimizer.schedule', this.#given('lr_scheduler_type'), 'lr_scheduler_type');
     this.#reward();
     this.#datasets();
     this.#batch();
+    this.#warmUp();
     const ignored = (Object.keys(keys) as VideoName[]).filter((name) => keys[name].to === null && name in this.raw);
     const changed = this.source.changes.map(({ path }) => path);
     return {
@@ -267,9 +272,15 @@ class Translator {
     this.#put('rollout.episodes_per_iteration', prompts * samples, 'gradient_accumulation_steps');
     this.#put('optimizer.per_device_batch_size', perDevice * samples, 'per_device_train_batch_size');
     this.#iterations(prompts);
-    const { warmup_ratio: ratio } = this.raw;
+  }
+
+  /** The steps where there are any, else the share of the run. */
+  #warmUp(): void {
+    const [steps, ratio] = [this.#given('warmup_steps'), this.#given('warmup_ratio')];
     const total = this.#value['num_iterations'];
-    if (typeof ratio === 'number' && typeof total === 'number') {
+    if (steps !== 0) this.#put('algorithm.warmup_steps', steps, 'warmup_steps');
+    else if (typeof ratio !== 'number') this.#wrong('warmup_ratio', ratio, 'a number from 0 to 1');
+    else if (typeof total === 'number') {
       this.#put('algorithm.warmup_steps', Math.ceil(ratio * total), 'warmup_ratio');
     }
   }

@@ -26,6 +26,16 @@ export interface DatasetReport {
   readonly remark: string | null;
 }
 
+/** What a run makes of a dataset, as far as that decides what is wrong with it. */
+export interface DatasetUse {
+  /** Looks at each prompt of inpainting samples. */
+  readonly checkPrompt?: PromptCheck;
+  /** The folder that relative paths of questions about videos begin at; the list's own where absent. */
+  readonly media?: string;
+  /** Least frames of each segment of a video whose own sample does not say; 1 where absent. */
+  readonly minFrames?: number;
+}
+
 /** After this many unreadable samples a list is given up. */
 export const MOST_PROBLEMS = 20;
 
@@ -75,11 +85,10 @@ async function readEdit(read: () => ReturnType<ReturnType<typeof openEditDataset
 
 /**
  * Reads every sample of a list and decodes its images. Raises DataError where the list itself cannot be read.
- * @param checkPrompt looks at each prompt of inpainting samples
  */
-export async function checkDataset(path: string, checkPrompt?: PromptCheck): Promise<DatasetReport> {
-  if (basename(path) === SELF_BENCH_NAME) return checkSelfBench(path, checkPrompt);
-  if (holdsQuestions(path)) return checkQuestions(path);
+export async function checkDataset(path: string, use: DatasetUse = {}): Promise<DatasetReport> {
+  if (basename(path) === SELF_BENCH_NAME) return checkSelfBench(path, use.checkPrompt);
+  if (holdsQuestions(path)) return checkQuestions(path, use);
   const list = openDatalist(path);
   const isImages = list.ids.every((id) => ['.png', '.jpg', '.jpeg', '.webp'].includes(extname(id).toLowerCase()));
   const edits = openEditDataset(path);
@@ -136,18 +145,16 @@ async function checkSelfBench(path: string, checkPrompt?: PromptCheck): Promise<
   };
 }
 
-/** What a sample is asked for that does not say it itself: one frame at least can be read. */
-const USUAL: UsualSampling = { minFrames: 1, maxFrames: 8, interval: 2 };
-
 /** Problems of the list first, then those that its videos have. */
-async function checkQuestions(path: string): Promise<DatasetReport> {
-  const list = readQuestions(path);
+async function checkQuestions(path: string, { media, minFrames = 1 }: DatasetUse): Promise<DatasetReport> {
+  const list = readQuestions(path, media);
+  const usual: UsualSampling = { minFrames, maxFrames: Math.max(8, minFrames), interval: 2 };
   const sizes = new Set<string>();
   const problems: EditrlError[] = [...list.problems];
   for (const { question, place } of list.samples) {
     if (question === null) continue;
     try {
-      const { frames } = await clipOf(question, USUAL, place);
+      const { frames } = await clipOf(question, usual, place);
       sizes.add(`${frames[0].height}x${frames[0].width}`);
       for (const image of question.images) await readFitted(image, place, null);
     } catch (cause) {

@@ -47,7 +47,7 @@ export interface VideoQuestions {
   readonly name: string;
   readonly length: number;
   readonly remark: null;
-  /** Of the list, and of the videos' sizes. */
+  /** Of the list, and of the sizes of its videos and pictures. */
   readonly digest: ListDigest;
   read(index: number): VideoQuestion;
   /** Names a sample, whichever machine it is on. */
@@ -125,7 +125,7 @@ export function readQuestions(path: string, media: string | null = null): ReadQu
       problems.push(new DataError(read.join('; '), { where: place, next: 'Correct this sample, or leave it out.' }));
       return { question: null, place };
     }
-    sizes.push(statSync(read.video).size);
+    sizes.push(...[read.video, ...read.images].map((named) => statSync(named).size));
     return { question: read, place };
   });
   if (samples.length === 0) throw new DataError('the list has no sample', { where: file });
@@ -144,7 +144,8 @@ export function openQuestions(path: string, media: string | null = null): VideoQ
     remark: null,
     digest,
     read: (index) => questions[index],
-    id: (index) => `${basename(file)}:${index + 1}`,
+    // Lists in folders all have the same name.
+    id: (index) => `${basename(dirname(file))}/${basename(file)}:${index + 1}`,
     place: (index) => samples[index].place,
   };
 }

@@ -184,7 +184,7 @@ export class WordsTask<
   }
 
   /**
-   * Looks at every prompt that a run may ask. Raises DataError for the first that cannot be asked, or has no labelled answer where one is needed,
+   * Looks at every prompt that a run may ask. Raises DataError for the first that cannot be asked, or has no labelled answer where one is needed, or one that the reward cannot compare with,
    * and where the context leaves some no room for an answer, or for the labelled one that is learnt: how many these are, and the first of them.
    */
   async checkPrompts(): Promise<void> {
@@ -192,7 +192,8 @@ export class WordsTask<
     let [looked, tooLong] = [0, 0];
     const { validation, policy, algorithm } = this.settings;
     const learnt = algorithm.type === 'sft';
-    const compares = learnt ? 'supervised training' : this.#comparingReward();
+    const reward = learnt ? undefined : decidingKinds(this.settings.reward).find(({ needs }) => needs.words === true);
+    const compares = learnt ? 'supervised training' : reward && `reward '${reward.name}'`;
     const lengths = [
       ...this.train.map((source) => [source, source.length] as const),
       ...this.heldOut.map(({ source }) => [source, Math.min(source.length, validation.prompts)] as const),
@@ -201,7 +202,9 @@ export class WordsTask<
       for (let index = 0; index < length; index++) {
         const { text, addSpecial, expected } = this.#textOf(source, index);
         looked += 1;
-        if (expected === undefined && compares !== null) throw unlabelled(compares, source.place(index));
+        if (expected === undefined && compares !== undefined) throw unlabelled(compares, source.place(index));
+        const wrong = reward?.wrongLabel?.(expected ?? '') ?? null;
+        if (wrong !== null) throw wrongLabel(wrong, source.place(index));
         const label = learnt ? (expected ?? '') : '';
         // A token stands for a byte at least, but for those that a tokenizer puts around a text.
         const seen = this.sight?.mostTokens(source, index) ?? 0;
@@ -221,12 +224,6 @@ export class WordsTask<
     if (first === null) return;
     const found = `${tooLong} of ${looked} prompts${learnt ? ' with their labelled answers' : ''} are too long`;
     throw this.#tooLong(`${found}: the first, of ${first.tokens} tokens, leaves`, first.place);
-  }
-
-  /** The reward that a labelled answer is needed for; null where none is. */
-  #comparingReward(): string | null {
-    const found = decidingKinds(this.settings.reward).find(({ needs }) => needs.words === true);
-    return found === undefined ? null : `reward '${found.name}'`;
   }
 
   /** Raises DataError for a text without a token, which there is nothing to go on from. */
@@ -305,6 +302,10 @@ export function unlabelled(needs: string, where: string): DataError {
     where,
     next: 'Name its column in data.columns.expected, or leave such rows out.',
   });
+}
+
+function wrongLabel(wrong: string, where: string): DataError {
+  return new DataError(wrong, { where, next: 'Correct this label, or leave the row out.' });
 }
 
 /** Of a recipe's settings what its words come from. */

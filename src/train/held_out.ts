@@ -1,5 +1,6 @@
 /** Held-out evaluation: always the same prompts with the same random numbers, in every manner of sampling, per dataset and together. */
 import type { ValidationSettings } from '../schema/training.js';
+import { decodeImage, type RgbImage } from '../core/image.js';
 import { RandomStream } from '../core/random.js';
 import type { Answer } from '../policies/policy.js';
 import type { Outcome } from '../rewards/score/types.js';
@@ -85,11 +86,11 @@ export class HeldOut<P extends Prompt, A extends Answer, H> {
       },
       new Stopwatch(),
     );
-    const rows = rendered
-      .slice(0, Math.max(0, SHOWN - start))
-      .map(([{ item, caption, thought }], i): ContactSheetRow => ({
+    const seen = rendered.slice(0, Math.max(0, SHOWN - start));
+    const rows = await Promise.all(
+      seen.map(async ([{ item, caption, thought }], i): Promise<ContactSheetRow> => ({
         instruction: caption,
-        source: item.source,
+        source: item.source ?? (await pictureOf(prompts[start + i])),
         edit: item.edited,
         truth: item.truth,
         score: showOutcome(outcomes[i][0]),
@@ -97,7 +98,8 @@ export class HeldOut<P extends Prompt, A extends Answer, H> {
           item.answer === undefined
             ? null
             : { thought: thought ?? null, answer: item.answer, expected: item.expected ?? null },
-      }));
+      })),
+    );
     const all = await group.allGather({ outcomes: outcomes.flat(), rows });
     const lines = await group.gather(
       rendered.map(([{ record, item }], i) =>
@@ -110,4 +112,9 @@ export class HeldOut<P extends Prompt, A extends Answer, H> {
       lines: lines?.flat() ?? [],
     };
   }
+}
+
+/** What a prompt shows that rewards do not look at. */
+async function pictureOf({ id, sourcePng }: Prompt): Promise<RgbImage | null> {
+  return sourcePng === null ? null : decodeImage(await sourcePng(), id);
 }

@@ -13,7 +13,7 @@ import { getPath } from '../../src/schema/paths.js';
 import { signWorld, tinySigns as foundSigns } from '../../src/tiny/world/sign_scenes.js';
 import { writeBench } from '../data/bench.js';
 import { jsonLines, plain, writeFiles } from '../data/pictures.js';
-import { hasFfmpeg } from '../data/video/odd_files.js';
+import { hasFfmpeg, writeOddVideo } from '../data/video/odd_files.js';
 import { testFolders } from '../support/folder.js';
 import { capture, RunFolder } from './run_directory.js';
 
@@ -142,5 +142,23 @@ describe('editrl data check of inpainting samples', () => {
     expect(await main(['data', 'check', folder, '--quoted'])).toBe(1);
     expect(written.error).toContain('self_bench.txt:1: the prompt quotes no text: "a sign"');
     expect(await main(['data', 'check', writeBench(folders()), '--quoted'])).toBe(0);
+  });
+});
+
+describe.skipIf(!hasFfmpeg)('editrl data check of questions about videos (skipped without ffmpeg)', () => {
+  it('looks for the videos where the config does, and asks for as many frames', async () => {
+    const [folder, media] = [folders(), folders()];
+    writeOddVideo(join(media, 'a.mp4'), { frames: 3 });
+    const conversations = [
+      { from: 'human', value: '<video> Which?' },
+      { from: 'gpt', value: '(1) red' },
+    ];
+    writeFileSync(join(folder, 'conversations.json'), JSON.stringify([{ conversations, video: 'a.mp4' }]));
+    const written = capture();
+    expect(await main(['data', 'check', folder])).toBe(1);
+    expect(written.error).toContain(`there is no file ${folder}/a.mp4`);
+    expect(await main(['data', 'check', folder, '--media', media])).toBe(0);
+    expect(await main(['data', 'check', folder, '--media', media, '--min-frames', '4'])).toBe(1);
+    expect(written.error).toContain('it has 3 frames, and at least 4 are asked for');
   });
 });

@@ -100,9 +100,20 @@ describe('a flat file of GRPO on videos', () => {
     expect(settings).toMatchObject({
       run_name: 'clips',
       num_iterations: 21,
-      algorithm: { reward_scale: 0.5, kl_coeff: 0.1 },
+      algorithm: { reward_scale: 0.5, kl_coeff: 0.1, warmup_steps: 0 },
+      optimizer: { schedule: 'linear' },
       rollout: { episodes_per_iteration: 4, generations_per_sample: 4, temperature: 0.7, top_p: 0.9 },
     });
+  });
+
+  it.each([
+    { warmup_steps: 0, warmup_ratio: 0.5, steps: 11 },
+    { warmup_steps: 4, warmup_ratio: 0.5, steps: 4 },
+    { warmup_steps: 4, warmup_ratio: undefined, steps: 4 },
+  ])('warms up by steps where there are any, else by the share: $warmup_steps and $warmup_ratio', async (all) => {
+    const { steps, ...given } = all;
+    const { settings } = await load({ ...whole, ...given, dataset_use: 'other', num_train_epochs: 24 });
+    expect(settings).toMatchObject({ num_iterations: 21, algorithm: { warmup_steps: steps } });
   });
 
   it('keeps the scale of weights that add up to another sum', async () => {

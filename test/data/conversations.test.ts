@@ -1,5 +1,5 @@
 import { mkdirSync, writeFileSync } from 'node:fs';
-import { join } from 'node:path';
+import { basename, join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { DataError } from '../../src/core/errors.js';
 import { checkDataset, findDatalists } from '../../src/data/check.js';
@@ -57,7 +57,7 @@ describe('openQuestions', () => {
       meta: { minFrames: 4, maxFrames: 8, segments: [15, 11] },
     });
     expect([questions.id(0), questions.place(0)]).toEqual([
-      'conversations.json:1',
+      `${basename(folder)}/conversations.json:1`,
       `${folder}/conversations.json:sample 1`,
     ]);
   });
@@ -92,14 +92,17 @@ describe('openQuestions', () => {
     expect(openQuestions(dataset([{ ...sample, meta }])).read(0).meta.segments).toBeNull();
   });
 
-  it('changes its digest with what a list says and with a video of another size', () => {
-    const folder = dataset([sample]);
+  it('changes its digest with what a list says and with a file of another size', () => {
+    const conversations = [{ from: 'human', value: `<image>${asked}` }, sample.conversations[1]];
+    const folder = dataset([{ ...sample, conversations, image: 'p.png' }], ['a.mp4', 'p.png']);
     const before = openQuestions(folder).digest;
     expect(openQuestions(folder).digest).toEqual(before);
     writeFileSync(join(folder, 'a.mp4'), 'more');
     const after = openQuestions(folder).digest;
     expect(after.ids).toBe(before.ids);
     expect(after.files).not.toBe(before.files);
+    writeFileSync(join(folder, 'p.png'), 'more');
+    expect(openQuestions(folder).digest.files).not.toBe(after.files);
   });
 
   it('tells all broken samples at once', () => {

@@ -2,6 +2,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { encodePlainPng } from '../../src/core/png.js';
 import type { Answer, Policy } from '../../src/policies/policy.js';
 import type { JudgeItem } from '../../src/rewards/score/types.js';
 import type { Scorer } from '../../src/scoring/scorer.js';
@@ -92,13 +93,17 @@ describe('held-out evaluation', () => {
 });
 
 describe('the answers that are shown', () => {
-  /** An evaluation of so many prompts on each of some ranks, by which each answer's caption is its prompt's number. */
-  async function shownOf(prompts: number, ranks: number): Promise<string[]> {
+  /**
+   * An evaluation of so many prompts on each of some ranks, by which each answer's caption is its prompt's number: captions, scores, and how wide
+   * the picture is that the answer shows as its source, of one pixel, or else the prompt, of two.
+   */
+  async function shownOf(prompts: number, ranks: number, byPrompt = false): Promise<string[]> {
     const shown: string[] = [];
+    const pair = async () => encodePlainPng({ width: 2, height: 1, data: new Uint8Array(6) });
     const source = {
       name: 's',
       length: prompts,
-      prompt: async (i: number) => ({ id: `${i}`, instruction: '', sourcePng: null }),
+      prompt: async (i: number) => ({ id: `${i}`, instruction: '', sourcePng: byPrompt ? pair : null }),
     };
     await onRanks(ranks, async (group) => {
       const unused = async (): Promise<never> => {
@@ -125,14 +130,16 @@ describe('the answers that are shown', () => {
           render: async (chunk) =>
             chunk.map(({ prompt, keys: [key] }) => [
               {
-                item: { key, instruction: '', source: dot, edited: dot, truth: null, finished: true },
+                item: { key, instruction: '', source: byPrompt ? null : dot, edited: dot, truth: null, finished: true },
                 record: {},
                 caption: prompt.id,
               },
             ]),
         },
         show: async (_iteration, rows) =>
-          void shown.push(...rows.map(({ instruction, score }) => `${instruction}: ${score}`)),
+          void shown.push(
+            ...rows.map(({ instruction, score, source }) => `${instruction}: ${score}, ${source?.width ?? 0}`),
+          ),
         record: () => {},
       });
       await heldOut.evaluate(1);
@@ -146,11 +153,15 @@ describe('the answers that are shown', () => {
     [2, 30],
     [4, 10],
   ])('are the first six, on whichever of %i ranks they were made', async (ranks, prompts) => {
-    expect(await shownOf(prompts, ranks)).toEqual([0, 1, 2, 3, 4, 5].map((i) => `${i}: ${i}.0`));
+    expect(await shownOf(prompts, ranks)).toEqual([0, 1, 2, 3, 4, 5].map((i) => `${i}: ${i}.0, 1`));
   });
 
   it('are all where there are fewer', async () => {
-    expect(await shownOf(3, 2)).toEqual(['0: 0.0', '1: 1.0', '2: 2.0']);
+    expect(await shownOf(3, 2)).toEqual(['0: 0.0, 1', '1: 1.0, 1', '2: 2.0, 1']);
+  });
+
+  it('have the pictures of their prompts beside them where rewards look at none', async () => {
+    expect(await shownOf(3, 2, true)).toEqual(['0: 0.0, 2', '1: 1.0, 2', '2: 2.0, 2']);
   });
 });
 

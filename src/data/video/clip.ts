@@ -19,7 +19,9 @@ export interface Clip {
 
 /** Kinds of container: others, such as playlists, may lead ffmpeg to other files and hosts. */
 const KINDS = 'mov,mp4,m4a,3gp,3g2,mj2,matroska,webm';
-const OPENED = ['-protocol_whitelist', 'file,pipe', '-format_whitelist', KINDS];
+const OPENED = ['-threads', '1', '-protocol_whitelist', 'file,pipe', '-format_whitelist', KINDS];
+/** Colours that are the same on every processor: by itself the conversion takes short cuts that each kind of processor has of its own. */
+const COLOURS = 'scale=flags=bicubic+accurate_rnd+bitexact,format=rgb24';
 const FETCH_AGAIN = 'Fetch or encode the video again, or leave this sample out.';
 
 const probed = z.object({
@@ -71,11 +73,13 @@ export async function readTimeline(path: string, where: string): Promise<Timelin
   if (width * height > mostImagePixels) {
     throw damaged(`its frames of ${width}x${height} have more than ${mostImagePixels} pixels`, path, where);
   }
+  if (listed !== undefined && packets.length < listed) {
+    // An edit list hides frames that are there.
+    const held = await storedPackets(path, where);
+    if (held < listed) throw damaged(`it ends early: it lists ${listed} frames, and holds ${held}`, path, where);
+  }
   // What an edit list cuts off is decoded, and not shown.
   const visible = packets.filter(({ flags }) => !flags.includes('D'));
-  if (listed !== undefined && packets.length < listed) {
-    throw damaged(`it ends early: it lists ${listed} frames, and holds ${packets.length}`, path, where);
-  }
   if (visible.length === 0) throw damaged('it has no frame', path, where);
   const spans = visible.map(({ pts_time: from, duration_time: lasts = 0 }) => {
     if (from === undefined) throw damaged('its frames have no times', path, where);
@@ -87,25 +91,23 @@ export async function readTimeline(path: string, where: string): Promise<Timelin
   };
 }
 
+/** Frames that a file holds, whether or not its edit list shows them. */
+async function storedPackets(path: string, where: string): Promise<number> {
+  const entries = ['-show_entries', 'packet=flags:stream=width,height'];
+  const args = [...OPENED, '-ignore_editlist', '1', '-select_streams', 'V:0', ...entries, '-of', 'json', fileUrl(path)];
+  const called = await call('ffprobe', args, where);
+  refuseDamage(called, path, where);
+  return probed.parse(JSON.parse(called.out.toString())).packets.length;
+}
+
 /** The frames at these places, which never fall, in the order of showing; a place may come several times. */
 async function decodeFrames(path: string, places: readonly number[], where: string): Promise<RgbImage[]> {
   const distinct = [...new Set(places)];
   const select = distinct.map((place) => `eq(n,${place})`).join('+');
   const args = [
-    ...[
-      '-nostdin',
-      '-threads',
-      '1',
-      ...OPENED,
-      '-i',
-      fileUrl(path),
-      '-map',
-      '0:V:0',
-      '-frames:v',
-      String(distinct.length),
-    ],
+    ...['-nostdin', ...OPENED, '-i', fileUrl(path), '-map', '0:V:0', '-frames:v', String(distinct.length)],
     // Evenly spaced at the rate of the output, the selected frames are written once each.
-    ...['-vf', `select='${select}',setpts=N/25/TB`, '-r', '25', '-f', 'image2pipe', '-c:v', 'ppm', '-'],
+    ...['-vf', `select='${select}',setpts=N/25/TB,${COLOURS}`, '-r', '25', '-f', 'image2pipe', '-c:v', 'ppm', '-'],
   ];
   const called = await call('ffmpeg', args, where);
   refuseDamage(called, path, where);
@@ -135,9 +137,21 @@ const DAMAGE: readonly (readonly [RegExp, string])[] = [
   ],
 ];
 
-/** Frames that are decoded in spite of damage are not those that were recorded: whatever is complained of is refused. */
-function refuseDamage({ ok, complaints }: Called, path: string, where: string): void {
-  if (ok && complaints.length === 0) return;
+/**
+ * What ffmpeg calls an error in whole videos too: references that a cut, or an encoder, leaves out, and chapters that are elsewhere. No picture is
+ * another for it.
+ */
+const HARMLESS: readonly RegExp[] = [
+  /^mmco: unref short failure/,
+  /^co located POCs unavailable/,
+  /^Referenced QT chapter track not found/,
+];
+
+/** Frames that are decoded in spite of damage are not those that were recorded: whatever else is complained of is refused. */
+function refuseDamage({ ok, complaints: all }: Called, path: string, where: string): void {
+  const serious = all.filter((line) => !HARMLESS.some((pattern) => pattern.test(line)));
+  if (ok && serious.length === 0) return;
+  const complaints = serious.length > 0 ? serious : all;
   const known = DAMAGE.find(([pattern]) => complaints.some((line) => pattern.test(line)));
   const own = complaints[0]?.replace(fileUrl(path), 'it').replace(/^it: /, '') ?? 'ffmpeg failed without a word';
   throw damaged(known?.[1] ?? `it cannot be decoded (${own})`, path, where);

@@ -25,8 +25,8 @@ const MOST_BYTES = 2 ** 31 - 1;
 const limit = pLimit(availableParallelism());
 
 /**
- * Calls a program with `input` on its standard input. Raises EngineError where it is not installed, and DataError, naming `where`, where it takes
- * more than two minutes or writes more than 2 GiB.
+ * Calls a program with `input` on its standard input. Raises EngineError where it is not installed, cannot be started or is ended from outside, and
+ * DataError, naming `where`, where it takes more than two minutes or writes more than 2 GiB.
  */
 export function call(
   program: Program,
@@ -47,17 +47,27 @@ function run(program: Program, args: readonly string[], where: string, input: Ui
         .map((line) => line.replace(/^\[[^\]]* @ 0x[0-9a-f]+\] /, '').trim())
         .filter((line) => line !== '');
       if (error?.code === 'ENOENT') fail(new EngineError(`${program} was not found`, { where, next: FFMPEG_ADVICE }));
+      else if (error !== null && error.syscall?.startsWith('spawn') === true) fail(notStarted(program, where, error));
       else if (error?.code === 'ERR_CHILD_PROCESS_STDIO_MAXBUFFER') {
         fail(new DataError('the frames asked for take more than 2 GiB', { where, next: 'Ask for fewer of them.' }));
       } else if (error?.killed === true) {
         const next = 'Play it with ffplay: it may be damaged. A long video is read faster in another encoding.';
         fail(new DataError(`${program} did not get through it within ${TIMEOUT_MS / 1000} s`, { where, next }));
+      } else if (typeof error?.signal === 'string') {
+        const next = 'The machine may be out of memory: see its log, and start again with fewer processes.';
+        fail(new EngineError(`${program} was ended by ${error.signal}`, { where, next }));
       } else done({ ok: error === null, out, complaints });
     });
     // A program that ends early closes its end; how it ended says why.
     child.stdin?.on('error', () => {});
     child.stdin?.end(input);
   });
+}
+
+/** The machine, and not the video, is why a program cannot be started. */
+function notStarted(program: Program, where: string, cause: Error): EngineError {
+  const next = 'The machine allows no further process or file (ulimit -a), or its user may not run it.';
+  return new EngineError(`${program} cannot be started (${cause.message})`, { where, next, cause });
 }
 
 /** Whether ffmpeg and ffprobe are installed. */

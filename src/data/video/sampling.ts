@@ -30,8 +30,8 @@ export interface Misfit {
 }
 
 /**
- * The frames to show, by their place in the file, from 0 and never falling. Each segment of d seconds with c frames shows n = round(d / interval),
- * at least `minFrames` and at most `maxFrames` and c: those that are seen at n times, evenly from the segment's first frame to its last, both
+ * The frames to show, by their place in the file, from 0 and never falling. Each segment of d seconds with c frames shows n = round(d / interval)
+ * (halves to the even number), at least `minFrames` and at most `maxFrames` and c: those that are seen at n times, evenly from the segment's first frame to its last, both
  * included; one frame alone is the first. Where frames are not evenly spaced, one that stays long may be seen at several of these times.
  */
 export function sampledFrames({ times, end }: Timeline, sampling: Sampling): readonly number[] | Misfit {
@@ -49,11 +49,17 @@ export function sampledFrames({ times, end }: Timeline, sampling: Sampling): rea
     }
     const next = first + count;
     const seconds = (times[next] ?? end) - times[first];
-    const wanted = Math.min(Math.max(Math.round(seconds / interval), minFrames), maxFrames, count);
+    const wanted = Math.min(Math.max(roundedToEven(seconds / interval), minFrames), maxFrames, count);
     shown.push(...evenly(times, first, next - 1, wanted));
     first = next;
   }
   return shown;
+}
+
+/** As Python's `round` has it, by which the original counts: halves become even. */
+function roundedToEven(value: number): number {
+  const rounded = Math.round(value);
+  return rounded - value === 0.5 && rounded % 2 === 1 ? rounded - 1 : rounded;
 }
 
 /** Times that differ by less are the same: containers round them to their clock's ticks. */

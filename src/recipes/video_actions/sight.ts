@@ -1,5 +1,7 @@
 /** What a question about a video shows: its frames and pictures as the policy reads them. */
+import { availableParallelism } from 'node:os';
 import { LRUCache } from 'lru-cache';
+import pLimit from 'p-limit';
 import { encodePng, shrinkImage, type RgbImage } from '../../core/image.js';
 import { clipOf, type UsualSampling, type VideoQuestion } from '../../data/conversations.js';
 import { readFitted } from '../../data/pictures.js';
@@ -14,10 +16,15 @@ const SHOWN_SIDE = 160;
 
 /** Raises DataError for videos that cannot be read or sampled, or do not go with their words; EngineError where ffmpeg is not installed. */
 export class VideoSight implements Sight {
-  readonly #seen = new LRUCache<string, readonly Picture[]>({
+  readonly #seen = new LRUCache<VideoQuestion, readonly Picture[]>({
     maxSize: KEPT_BYTES,
     sizeCalculation: (pictures) => pictures.reduce((sum, { frames }) => sum + pixelBytes(frames), 1),
   });
+
+  /** Under way, so that nobody opens the same again. */
+  readonly #opening = new Map<VideoQuestion, Promise<readonly Picture[]>>();
+  readonly #limit = pLimit(availableParallelism());
+  readonly #failures: unknown[] = [];
 
   constructor(
     private readonly processor: PictureProcessor,
@@ -41,17 +48,35 @@ export class VideoSight implements Sight {
     return {
       ids: withPictures(ids, pictures, this.tokens, this.processor.settings.sizes, place),
       pictures,
-      png: () => filmstrip(pictures.flatMap(({ frames }) => frames)),
+      png: () => filmstrip(pictures.flatMap(({ frames }) => withoutPadding(frames))),
     };
   }
 
-  async #pictures(source: VideoSource, index: number): Promise<readonly Picture[]> {
-    const key = `${index} ${source.name}`;
-    const seen = this.#seen.get(key);
-    if (seen !== undefined) return seen;
-    const pictures = await this.#open(source.questions.read(index), source.place(index));
-    this.#seen.set(key, pictures);
-    return pictures;
+  #pictures(source: VideoSource, index: number): Promise<readonly Picture[]> {
+    const question = source.questions.read(index);
+    const seen = this.#seen.get(question);
+    if (seen !== undefined) return Promise.resolve(seen);
+    const opening = this.#opening.get(question) ?? this.#begin(question, source.place(index));
+    this.#opening.set(question, opening);
+    return opening;
+  }
+
+  async #begin(question: VideoQuestion, where: string): Promise<readonly Picture[]> {
+    const before = this.#failures.length;
+    try {
+      return await this.#limit(async () => {
+        // What waited with a sample that cannot be shown belongs to a batch that is given up.
+        if (this.#failures.length > before) throw this.#failures[before];
+        const pictures = await this.#open(question, where).catch((error: unknown) => {
+          this.#failures.push(error);
+          throw error;
+        });
+        this.#seen.set(question, pictures);
+        return pictures;
+      });
+    } finally {
+      this.#opening.delete(question);
+    }
   }
 
   /** In the order of their places in the conversation. */
@@ -73,6 +98,12 @@ export class VideoSight implements Sight {
 
 function pixelBytes(frames: readonly RgbImage[]): number {
   return frames.reduce((sum, { data }) => sum + data.length, 0);
+}
+
+/** Steps of several frames are filled up with the last one, itself. */
+function withoutPadding(frames: readonly RgbImage[]): readonly RgbImage[] {
+  const last = frames.at(-1);
+  return frames.slice(0, frames.findIndex((frame) => frame === last) + 1);
 }
 
 /** Frames side by side, with a white gap between them. */

@@ -92,6 +92,7 @@ export const formatAccuracy = termKind({
     const message = `found ${format_weight} + ${accuracy_weight} = ${Number(sum.toPrecision(8))} with accuracy_weight; allowed: two weights that sum to 1`;
     return { field: 'format_weight', message };
   },
+  wrongLabel,
   create: async ({ match, format_weight, accuracy_weight }) => ({
     name: 'format_accuracy',
     async score(item): Promise<Outcome> {
@@ -109,18 +110,24 @@ export const formatAccuracy = termKind({
   }),
 });
 
-/** The labelled actions, of the answer block or else of the whole label. Raises DataError, naming the item, where there are none. */
+/** The labelled actions, of the answer block or else of the whole label. */
+function labelledActions(label: string): ReadonlySet<string> {
+  return actionsOf(answerOf(label)?.content ?? label);
+}
+
+function wrongLabel(label: string): string | null {
+  if (labelledActions(label).size > 0) return null;
+  const found = JSON.stringify(label.slice(0, 80));
+  return `the labelled answer ${found} names no action; allowed: <answer>(1) label (2) label</answer>`;
+}
+
+/** Raises DataError, naming the item, where no action is labelled. */
 function expectedActions({ key, expected }: JudgeItem): ReadonlySet<string> {
-  const label = expected ?? '';
-  const actions = actionsOf(answerOf(label)?.content ?? label);
-  if (actions.size > 0) return actions;
-  throw new DataError(
-    expected === undefined
-      ? "reward 'format_accuracy' compares with a labelled answer in words, but this prompt has none"
-      : `the labelled answer ${JSON.stringify(label.slice(0, 80))} names no action; allowed: <answer>(1) label (2) label</answer>`,
-    {
-      where: key,
-      next: 'Correct this line of the dataset: every prompt needs at least one action to be compared with.',
-    },
-  );
+  const missing = "reward 'format_accuracy' compares with a labelled answer in words, but this prompt has none";
+  const wrong = expected === undefined ? missing : wrongLabel(expected);
+  if (wrong === null) return labelledActions(expected ?? '');
+  throw new DataError(wrong, {
+    where: key,
+    next: 'Correct this line of the dataset: every prompt needs at least one action to be compared with.',
+  });
 }

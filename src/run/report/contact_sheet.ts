@@ -31,10 +31,10 @@ const ROW_HEIGHT = TILE + 20;
 /** More rows than this stand in two columns. */
 const ONE_COLUMN_ROWS = 8;
 
-/** Writes the sheet as PNG; of words where there are no images, but answers in words. */
+/** Writes the sheet as PNG; of words where no answer is an image, but all are in words. */
 export async function writeContactSheet(path: string, rows: readonly ContactSheetRow[]): Promise<void> {
   const said = rows.flatMap(({ instruction: prompt, score, source, edit, words }) =>
-    words === null || source !== null || edit !== null ? [] : { prompt, score, ...words },
+    words === null || edit !== null ? [] : { prompt, score, ...words, picture: source },
   );
   return said.length === rows.length ? writeWordSheet(path, said) : writeImageSheet(path, rows);
 }

@@ -1,6 +1,7 @@
 /** The contact sheet of answers in words: what the policy was asked, what it thought and said, what it should have said, and the score. */
 import sharp, { type OutputInfo, type OverlayOptions } from 'sharp';
 import { writeFileAtomic } from '../../core/files.js';
+import type { RgbImage } from '../../core/image.js';
 import { escapeMarkup, FONT, INK, loadFont, MUTED, svgToPng } from './svg.js';
 
 export interface WordSheetRow {
@@ -12,6 +13,8 @@ export interface WordSheetRow {
   readonly answer: string;
   /** Null where the data has no labelled answer. */
   readonly expected: string | null;
+  /** What the prompt shows beside its words; null where it shows nothing. */
+  readonly picture: RgbImage | null;
 }
 
 const LINE = '#dfe3e8';
@@ -19,6 +22,9 @@ const MARGIN = 28;
 const HEAD = 30;
 const GAP = 24;
 const ROW_GAP = 26;
+/** Pictures stand below the words, and are never higher. */
+const PICTURE_HEIGHT = 120;
+const PICTURE_GAP = 8;
 /** Longer texts are cut in their middle: how they begin and end is seen. */
 const MOST_CHARACTERS = 700;
 
@@ -67,6 +73,11 @@ export async function writeWordSheet(path: string, rows: readonly WordSheetRow[]
     body.push(`<path d="M${MARGIN} ${top - ROW_GAP / 2 + 4.5}h${inner}" stroke="${LINE}"/>`);
     overlays.push(...cells.map(({ data: input }, at) => ({ input, left: lefts[at], top: top + 4 })));
     top += Math.max(...cells.map(({ info }) => info.height)) + ROW_GAP;
+    if (row.picture === null) continue;
+    const [left] = lefts.slice(1);
+    const { data: input, info } = await fitted(row.picture, MARGIN + inner - left);
+    overlays.push({ input, left, top: top - ROW_GAP + 4 + PICTURE_GAP });
+    top += PICTURE_GAP + info.height;
   }
   const size = `width="${2 * MARGIN + inner}" height="${top + MARGIN - ROW_GAP + 8}"`;
   const ground = await svgToPng(`<svg xmlns="http://www.w3.org/2000/svg" ${size}>${body.join('')}</svg>`, 1);
@@ -80,6 +91,14 @@ async function drawn(text: string, width: number): Promise<{ data: Buffer; info:
       .toBuffer({ resolveWithObject: true });
   // There are further characters without ink, of which alone nothing can be drawn; a policy may write them.
   return draw(text).catch(() => draw(pale('cannot be drawn')));
+}
+
+/** Small pictures keep their pixels. */
+function fitted({ width, height, data }: RgbImage, most: number): Promise<{ data: Buffer; info: OutputInfo }> {
+  return sharp(data, { raw: { width, height, channels: 3 } })
+    .resize({ width: most, height: PICTURE_HEIGHT, fit: 'inside', withoutEnlargement: true })
+    .png()
+    .toBuffer({ resolveWithObject: true });
 }
 
 function heading(x: number, y: number, words: string): string {

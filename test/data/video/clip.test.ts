@@ -1,13 +1,24 @@
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, vi } from 'vitest';
 import { DataError, EngineError } from '../../../src/core/errors.js';
 import type { RgbImage } from '../../../src/core/image.js';
 import { readClip } from '../../../src/data/video/clip.js';
 import { writeMp4s } from '../../../src/data/video/write.js';
 import type { Sampling } from '../../../src/data/video/sampling.js';
 import { testFolder } from '../../support/folder.js';
-import { cutOff, ffmpeg, frameShown, H264, hasFfmpeg, markTurned, whiteCorner, writeOddVideo } from './odd_files.js';
+import {
+  cutOff,
+  ffmpeg,
+  frameShown,
+  H264,
+  hasFfmpeg,
+  loseChapters,
+  markCut,
+  markTurned,
+  whiteCorner,
+  writeOddVideo,
+} from './odd_files.js';
 
 const folder = testFolder('clip');
 const file = (name: string): string => join(folder, name);
@@ -57,6 +68,27 @@ describe.skipIf(!hasFfmpeg)('readClip (skipped without ffmpeg)', () => {
     ffmpeg(['-ss', '1.05', '-i', file('whole.mp4'), '-c', 'copy', '-y', file('cut.mp4')]);
     const { frames } = await readClip(file('cut.mp4'), { ...sampling, maxFrames: 4 }, 'here');
     expect(frames.map(frameShown)).toEqual([11, 17, 23, 29]);
+  });
+
+  it('leaves out what an edit list cuts off at both ends, of frames far from any that stands by itself', async () => {
+    for (const between of ['0', '2']) {
+      writeOddVideo(file('trimmed.mp4'), { frames: 30, coding: [...H264, '-g', '5', '-bf', between] });
+      markCut(file('trimmed.mp4'), 1250, 1000);
+      const { frames } = await readClip(file('trimmed.mp4'), { ...sampling, maxFrames: 4 }, 'here');
+      // 1.25 s lies in frame 12, which is not shown from its beginning.
+      expect(frames.map(frameShown)).toEqual([13, 16, 19, 22]);
+    }
+  });
+
+  it('reads a whole video of which ffmpeg only misses the chapters', async () => {
+    writeOddVideo(file('plain.mp4'), { frames: 8 });
+    const chapters = [0, 400].map((at) => `[CHAPTER]\nTIMEBASE=1/1000\nSTART=${at}\nEND=${at + 400}\ntitle=one\n`);
+    writeFileSync(file('chapters.txt'), `;FFMETADATA1\n${chapters.join('')}`);
+    const [video, words] = [file('plain.mp4'), file('chapters.txt')];
+    ffmpeg(['-i', video, '-i', words, '-map_metadata', '1', '-c', 'copy', '-y', file('chapters.mp4')]);
+    loseChapters(file('chapters.mp4'));
+    const { frames } = await readClip(file('chapters.mp4'), sampling, 'here');
+    expect(frames.map(frameShown)).toEqual([0, 2, 4, 7]);
   });
 
   it('has one clear message for every file that is no whole video', async () => {
@@ -116,6 +148,26 @@ describe.skipIf(!hasFfmpeg)('readClip (skipped without ffmpeg)', () => {
   });
 });
 
+describe('what keeps a program from its work', () => {
+  it.each([
+    { how: 'may not be run', mode: 0o644, program: 'exit 0', told: /ffprobe cannot be started \(spawn .*EACCES\)/ },
+    { how: 'is ended from outside', mode: 0o755, program: 'kill -9 $$', told: /ffprobe was ended by SIGKILL/ },
+  ])('is not laid to the video: ffprobe $how', async ({ mode, program, told }) => {
+    const programs = file(`programs_${mode}`);
+    mkdirSync(programs);
+    writeFileSync(join(programs, 'ffprobe'), `#!/bin/sh\n${program}\n`, { mode });
+    writeFileSync(file('any.mp4'), '');
+    vi.stubEnv('PATH', programs);
+    try {
+      const reading = readClip(file('any.mp4'), sampling, 'here');
+      await expect(reading).rejects.toThrow(EngineError);
+      await expect(reading).rejects.toThrow(told);
+    } finally {
+      vi.unstubAllEnvs();
+    }
+  });
+});
+
 describe.skipIf(!hasFfmpeg)('writeMp4s (skipped without ffmpeg)', () => {
   const flat = (level: number): RgbImage => ({ width: 32, height: 16, data: new Uint8Array(32 * 16 * 3).fill(level) });
   const clips = [[40, 120, 200, 90], [60], [10, 70]].map((levels) => levels.map(flat));
@@ -136,6 +188,13 @@ describe.skipIf(!hasFfmpeg)('writeMp4s (skipped without ffmpeg)', () => {
       levels.push(frames.map(({ data }) => Math.round(data[100] / 10)));
     }
     expect(levels).toEqual([[4, 12, 20, 9], [6], [1, 7]]);
+  });
+
+  it('writes a single clip', async () => {
+    mkdirSync(file('single'));
+    expect(await writeMp4s(file('single'), clips.slice(0, 1), 4)).toEqual(['00000.mp4']);
+    const { frames } = await readClip(join(file('single'), '00000.mp4'), { ...sampling, interval: 0.1 }, 'here');
+    expect(frames.map(({ data }) => Math.round(data[100] / 10))).toEqual([4, 12, 20, 9]);
   });
 
   it('says what ffmpeg refuses', async () => {

@@ -81,3 +81,21 @@ export function markTurned(from: string, to: string, clockwise: 90 | 180 | 270):
   for (const [i, value] of TURNED[clockwise].entries()) bytes.writeInt32BE(value * 65536, matrix + 4 * i);
   writeFileSync(to, bytes);
 }
+
+/** Lets the edit list of an .mp4 show `length` milliseconds of it, from `from` on. */
+export function markCut(path: string, from: number, length: number): void {
+  const bytes = readFileSync(path);
+  // Behind its name come 8 bytes of version and count, then the first entry: its length, and where in the track it begins.
+  const entry = bytes.indexOf('elst') + 12;
+  bytes.writeUInt32BE(length, entry);
+  bytes.writeInt32BE(bytes.readInt32BE(entry + 4) + from, entry + 4);
+  writeFileSync(path, bytes);
+}
+
+/** Lets a track of an .mp4 with chapters name chapters that are in no track of it. */
+export function loseChapters(path: string): void {
+  const bytes = readFileSync(path);
+  // Its name comes behind that of the box of references.
+  bytes.writeUInt32BE(99, bytes.indexOf('chap', bytes.indexOf('tref')) + 4);
+  writeFileSync(path, bytes);
+}

@@ -14,6 +14,19 @@ describe('sampledFrames', () => {
     expect(sampledFrames(steady(3000, 10), usual)).toHaveLength(8);
   });
 
+  it("rounds as Python's round does: halves to the even number", () => {
+    const shown = (seconds: number) => sampledFrames(steady(seconds * 10, 10), { ...usual, minFrames: 1 });
+    expect([1, 3, 5, 7, 9].map((seconds) => [seconds, (shown(seconds) as readonly number[]).length])).toEqual([
+      ...[
+        [1, 1],
+        [3, 2],
+        [5, 2],
+        [7, 4],
+        [9, 4],
+      ],
+    ]);
+  });
+
   it('takes the frames of numpy.linspace(0, frames - 1, n, dtype=int) where they are evenly spaced', () => {
     for (let frames = 4; frames <= 200; frames++) {
       const found = sampledFrames(steady(frames, 10), usual);

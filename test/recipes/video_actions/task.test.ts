@@ -1,4 +1,5 @@
-import { readFileSync, writeFileSync } from 'node:fs';
+import { copyFileSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { availableParallelism } from 'node:os';
 import { join } from 'node:path';
 import { beforeAll, describe, expect, it } from 'vitest';
 import { decodePlainPng } from '../../../src/core/png.js';
@@ -12,6 +13,11 @@ import { smallSettings } from './small.js';
 const dir = testFolder('video-task');
 const tiny = { counts: { labelled: 2, train: 4, validation: 3 } };
 const clips = (split: string) => [{ path: join(dir, 'tiny', 'clips', split) }];
+/** The samples of a list, as its file has them. */
+const listOf = (split: string): Record<string, unknown>[] => {
+  const file = join(clips(split)[0].path, 'conversations.json');
+  return JSON.parse(readFileSync(file, 'utf8')) as Record<string, unknown>[];
+};
 const settings = (changes: Parameters<typeof smallSettings>[0] = {}) =>
   smallSettings({ data: { dir, tiny, train: clips('train'), validation: clips('validation') }, ...changes });
 const open = (changes?: Parameters<typeof smallSettings>[0]): Promise<VideoTask> =>
@@ -46,6 +52,66 @@ describe.skipIf(!hasFfmpeg)('the task of video_actions (skipped without ffmpeg)'
     expect(one.tokens.pictures?.[0]).toBe(again.tokens.pictures?.[0]);
   });
 
+  it('opens a clip once that is asked for twice at once', async () => {
+    const { task } = await open();
+    const [one, again] = await Promise.all([task.validation[0].prompt(1), task.validation[0].prompt(1)]);
+    expect(one.tokens.pictures?.[0]).toBe(again.tokens.pictures?.[0]);
+  });
+
+  it('keeps the clips of one list apart that is used with two folders of files', async () => {
+    const [sample] = listOf('train');
+    const list = join(dir, 'shared.json');
+    writeFileSync(list, JSON.stringify([{ ...sample, video: 'clip.mp4' }]));
+    const media = ['one', 'other'].map((name) => join(dir, name));
+    for (const [i, folder] of media.entries()) {
+      mkdirSync(folder, { recursive: true });
+      copyFileSync(join(clips('train')[0].path, String(listOf('train')[i].video)), join(folder, 'clip.mp4'));
+    }
+    const train = media.map((folder) => ({ path: list, media: folder }));
+    const { task } = await open({ data: { dir, tiny, train, validation: clips('validation') } });
+    const prompts = await Promise.all(task.sources.slice(0, 2).map((source) => task.promptOf(source, 0)));
+    const pixels = prompts.map(({ tokens: { pictures = [] } }) => pictures[0].frames.map(({ data }) => data));
+    expect(pixels[0]).not.toEqual(pixels[1]);
+  });
+
+  it('shows a person no frame that only fills up a step', async () => {
+    const list = join(dir, 'odd.json');
+    const whole = { ...listOf('train')[0], meta: { min_frames: 3, max_frames: 3 } };
+    writeFileSync(list, JSON.stringify([whole]));
+    const train = [{ path: list, media: clips('train')[0].path }];
+    const { task } = await open({ data: { dir, tiny, train, validation: clips('validation') } });
+    const { tokens, sourcePng } = await task.prompt(0);
+    expect(tokens.pictures?.[0].frames).toHaveLength(4);
+    expect(decodePlainPng((await sourcePng?.()) ?? new Uint8Array())?.width).toBe(3 * 34 - 2);
+  });
+
+  it('opens no further clip of a batch of which one cannot be shown', async () => {
+    const list = join(dir, 'batch.json');
+    const [whole] = listOf('train');
+    const bad = { ...whole, meta: { min_frames: 40, max_frames: 40 } };
+    writeFileSync(list, JSON.stringify([bad, ...Array.from({ length: 60 }, () => whole)]));
+    const train = [{ path: list, media: clips('train')[0].path }];
+    const { task } = await open({ data: { dir, tiny, train, validation: clips('validation') } });
+    const [source] = task.sources;
+    const asked = await Promise.allSettled(Array.from({ length: 61 }, (_, i) => task.promptOf(source, i)));
+    expect(asked.filter(({ status }) => status === 'fulfilled').length).toBeLessThan(2 * availableParallelism());
+    expect(await task.promptOf(source, 60)).toMatchObject({ expected: expect.any(String) as string });
+  });
+
+  it('refuses labels that name no action where the reward compares with these, before anything is trained', async () => {
+    const list = join(dir, 'labels.json');
+    const [whole] = listOf('train');
+    const [human] = whole['conversations'] as unknown[];
+    const bad = { ...whole, conversations: [human, { from: 'gpt', value: '<answer> red </answer>' }] };
+    writeFileSync(list, JSON.stringify([whole, bad]));
+    const train = [{ path: list, media: clips('train')[0].path }];
+    const { task } = await open({ data: { dir, tiny, train, validation: clips('validation') } });
+    await expect(task.checkPrompts()).rejects.toMatchObject({
+      where: `${list}:sample 2`,
+      message: expect.stringContaining('names no action; allowed: <answer>(1)') as string,
+    });
+  });
+
   it('refuses prompts that leave no room with their clips, before anything is trained', async () => {
     const { policy } = settings();
     const { task } = await open({ policy: { ...policy, model_context_size: 40 } });
@@ -54,11 +120,7 @@ describe.skipIf(!hasFfmpeg)('the task of video_actions (skipped without ffmpeg)'
 
   it('names the sample whose clip has fewer frames than are asked for', async () => {
     const own = join(dir, 'own');
-    const list = JSON.parse(readFileSync(join(dir, 'tiny', 'clips', 'train', 'conversations.json'), 'utf8')) as Record<
-      string,
-      unknown
-    >[];
-    writeFileSync(`${own}.json`, JSON.stringify([{ ...list[1], meta: { min_frames: 40, max_frames: 40 } }]));
+    writeFileSync(`${own}.json`, JSON.stringify([{ ...listOf('train')[1], meta: { min_frames: 40, max_frames: 40 } }]));
     const train = [{ path: `${own}.json`, media: clips('train')[0].path }];
     const { task } = await open({ data: { dir, tiny, train, validation: clips('validation') } });
     await expect(task.prompt(0)).rejects.toMatchObject({ where: `${own}.json:sample 1` });

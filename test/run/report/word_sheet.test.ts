@@ -13,6 +13,7 @@ const row: WordSheetRow = {
   thought: null,
   answer: 'a red circle',
   expected: 'a red ball',
+  picture: null,
 };
 
 async function drawn(
@@ -77,7 +78,7 @@ describe('the sheet of answers in words', () => {
       '\u3164',
     ];
     for (const text of texts) {
-      const { ink } = await drawn([{ score: '0', prompt: text, thought: text, answer: text, expected: text }]);
+      const { ink } = await drawn([{ ...row, score: '0', prompt: text, thought: text, answer: text, expected: text }]);
       expect(ink(EXPECTED, END)).toBeGreaterThanOrEqual(0);
       expect(ink(END, 2000)).toBe(0);
     }
@@ -92,8 +93,32 @@ describe('the sheet of answers in words', () => {
     await writeContactSheet(path, [words]);
     expect(existsSync(path)).toBe(true);
     expect((await sharp(path).metadata()).width).toBe(END + 28);
-    const source = { width: 4, height: 4, data: new Uint8Array(48) };
-    await writeContactSheet(path, [{ ...words, source }]);
+    const edit = { width: 4, height: 4, data: new Uint8Array(48) };
+    await writeContactSheet(path, [{ ...words, edit }]);
     expect((await sharp(path).metadata()).width).not.toBe(END + 28);
+  });
+
+  it('has what a prompt shows below its words, no wider than they are', async () => {
+    const strip = (width: number) => ({ width, height: 60, data: new Uint8Array(width * 60 * 3) });
+    const plain = await drawn([row, row]);
+    const shows = await drawn([{ ...row, picture: strip(300) }, row]);
+    expect(shows.height).toBe(plain.height + 8 + 60);
+    expect(shows.ink(PROMPT, END)).toBe(plain.ink(PROMPT, END) + 300 * 60);
+    const wide = await drawn([{ ...row, picture: strip(3000) }]);
+    expect([wide.ink(EXPECTED, END) > 1000, wide.ink(SCORE, PROMPT - 1)]).toEqual([
+      true,
+      (await drawn([row])).ink(SCORE, PROMPT - 1),
+    ]);
+    expect(wide.ink(END, 2000)).toBe(0);
+  });
+
+  it('has the pictures of prompts that are answered in words on the contact sheet', async () => {
+    const { thought, answer, expected } = row;
+    const path = join(base, 'shows.png');
+    const images = { source: { width: 60, height: 40, data: new Uint8Array(60 * 40 * 3) }, edit: null, truth: null };
+    await writeContactSheet(path, [{ instruction: 'x', score: '1', ...images, words: { thought, answer, expected } }]);
+    expect((await sharp(path).metadata()).width).toBe(END + 28);
+    const alone = (await drawn([{ ...row, prompt: 'x', score: '1' }])).height;
+    expect((await sharp(path).metadata()).height).toBe(alone + 8 + 40);
   });
 });
