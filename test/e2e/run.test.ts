@@ -71,7 +71,7 @@ describe('editrl run, from nothing', () => {
       seconds_per_iteration: Object.fromEntries(
         ['total', 'rollout', 'judge', 'update', 'other'].map((part) => [part, expect.any(Number) as number]),
       ),
-      tokens_per_second: expect.any(Number) as number,
+      speed: { unit: 'tokens/s', value: expect.any(Number) as number },
     });
   });
 });
