@@ -1,5 +1,4 @@
 import { describe, expect, it } from 'vitest';
-import { RandomStream } from '../../../../src/core/random.js';
 import { clipTokenizerJson } from '../../../../src/rewards/terms/clip/byte_pairs.js';
 import { ClipTokenizer } from '../../../../src/rewards/terms/clip/tokenizer.js';
 import { captionVocabulary, drawCaption } from '../../../../src/tiny/world/words.js';
@@ -49,15 +48,5 @@ describe('byte pairs that are learnt from captions', () => {
       ['aa', 'aa</w>'],
       ['a', 'b</w>'],
     ]);
-  });
-
-  it('are learnt from many words in little time', () => {
-    const letters = new RandomStream(1, 'words');
-    const word = (): string => Array.from({ length: 8 }, () => String.fromCodePoint(97 + letters.integer(26))).join('');
-    const words = Array.from({ length: 5000 }, word);
-    const before = process.cpuUsage().user;
-    clipTokenizerJson(words, 1000);
-    // Counting every pair of every word for each merge takes five seconds.
-    expect((process.cpuUsage().user - before) / 1e6).toBeLessThan(2);
   });
 });
