@@ -136,8 +136,10 @@ async function fromMedia(
   labels: Pick<JudgeItem, 'truth' | 'expected' | 'row'>,
   paths: RunPaths,
 ): Promise<Extract<FoundItem, { missing: null }> | null> {
-  const { key, instruction, finished, answer, source, edited } = episode;
-  if (source === undefined || edited === undefined || (source === null && edited === null)) return null;
+  const { key, instruction, finished, answer, text, source, edited } = episode;
+  if (source === undefined || edited === undefined) return null;
+  // Words that answer to a picture are read again as what they were: the picture was the prompt's, and rewards see none.
+  if (edited === null && (source === null || text !== undefined)) return null;
   if (![source, edited].every((name) => name === null || existsSync(paths.media(name)))) return null;
   const read = (name: string): Promise<RgbImage> => decodeImage(readFileSync(paths.media(name)), paths.media(name));
   const item: JudgeItem = {

@@ -85,3 +85,19 @@ describe('recorded pictures that were made from words', () => {
     expect(await judge(new Painting(8))).toBe(false);
   });
 });
+
+describe('words that answer to a picture', () => {
+  it('are read again as the words that they were, without the picture', async () => {
+    const paths = new RunPaths(newFolder(), 'run');
+    const outcome = { kind: 'scored', value: 1, normalised: 1, parts: {} };
+    const asked = { sample: 'rows:1', instruction: 'a cat', finished: true, tokens: [1], outcome };
+    const source = await storeImage(paths, grey(4));
+    writeEpisodes(paths, 1, [{ ...asked, key: '1/0/0', text: 'it is a cat', source, edited: null }]);
+    const [file] = listEpisodeFiles(paths);
+    const task = new Painting(1);
+    const from = { paths, task, noTask: 'it is gone', redraws: true };
+    const [{ item }] = await recordedItems(file, readRecordedEpisodes(file.path), from);
+    expect(task.painted).toBe(1);
+    expect(item).toMatchObject({ source: null, answer: 'painted' });
+  });
+});
