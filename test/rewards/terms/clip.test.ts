@@ -36,8 +36,9 @@ describe('the term clip', () => {
     await term.score(wholeItem({ key: '1/0/0' }));
     expect(notes).toEqual([]);
     const instruction = 'a '.repeat(200);
-    for (const key of ['1/1/0', '1/2/0'])
-      {expect(await term.score(wholeItem({ key, instruction }))).toMatchObject({ kind: 'scored' });}
+    for (const key of ['1/1/0', '1/2/0']) {
+      expect(await term.score(wholeItem({ key, instruction }))).toMatchObject({ kind: 'scored' });
+    }
     await term.close();
     expect(notes).toEqual([
       'clip reads 20 tokens of a prompt, and compares pictures with nothing beyond them: the last 182 tokens of the prompt of 1/1/0 are left out (said once)',
