@@ -20,21 +20,9 @@ port.on('messageerror', (error) => {
   throw error;
 });
 port.on('message', (message: ToThread) => {
-  if (message.kind === 'abort') callOff(message.id);
+  if (message.kind === 'abort') underWay.get(message.id)?.abort();
   else void answer(message.id, taken(message));
 });
-
-/**
- * Questions that are called off together end together: were each ended when its message comes, the place of the first would be taken by the
- * next, which is sent before its own message is read.
- */
-const calledOff: number[] = [];
-function callOff(id: number): void {
-  if (calledOff.push(id) > 1) return;
-  setImmediate(() => {
-    for (const each of calledOff.splice(0)) underWay.get(each)?.abort();
-  });
-}
 
 /** What a message asks for. It does not hold the message, whose copies of pictures are free to go. */
 interface Work {
