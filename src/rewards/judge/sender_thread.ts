@@ -21,7 +21,7 @@ export type PlainQuery = Omit<SentQuery, 'messages'> & {
   }[];
 };
 
-/** What the thread is told; each message is answered once but `abort`, which names the one that it ends. */
+/** What the thread is told; each message is answered once but `abort`, which names those that it ends. */
 export type ToThread =
   | { readonly kind: 'send'; readonly id: number; readonly query: PlainQuery; readonly sending: Sending }
   | {
@@ -31,7 +31,7 @@ export type ToThread =
       readonly traits: Traits;
       readonly withinMs: number;
     }
-  | { readonly kind: 'abort'; readonly id: number }
+  | { readonly kind: 'abort'; readonly ids: readonly number[] }
   | { readonly kind: 'close'; readonly id: number };
 
 /** `failed`: what went wrong in the thread itself, with its stack. */
@@ -47,6 +47,7 @@ interface Pending {
 export class ThreadSender implements Sender {
   readonly #worker: Worker;
   readonly #pending = new Map<number, Pending>();
+  #calledOff: number[] = [];
   #messages = 0;
   /** Why nothing can be asked any more. */
   #dead: Error | null = null;
@@ -91,7 +92,7 @@ export class ThreadSender implements Sender {
     if (this.#dead !== null) throw this.#dead;
     const id = this.#messages++;
     const tell = (said: ToThread): void => this.#worker.postMessage(said);
-    const abort = (): void => tell({ kind: 'abort', id });
+    const abort = (): void => this.#callOff(id);
     if (signal !== undefined) {
       // As many requests as are under way hang on one signal, which is no leak.
       setMaxListeners(0, signal);
@@ -108,6 +109,16 @@ export class ThreadSender implements Sender {
     } finally {
       signal?.removeEventListener('abort', abort);
     }
+  }
+
+  /** All that one signal ends is told at once: the place of a question that has ended is taken by the next. */
+  #callOff(id: number): void {
+    if (this.#calledOff.push(id) > 1) return;
+    queueMicrotask(() => {
+      const ids = this.#calledOff;
+      this.#calledOff = [];
+      this.#worker.postMessage({ kind: 'abort', ids } satisfies ToThread);
+    });
   }
 
   #settle(message: FromThread): void {

@@ -20,7 +20,7 @@ port.on('messageerror', (error) => {
   throw error;
 });
 port.on('message', (message: ToThread) => {
-  if (message.kind === 'abort') underWay.get(message.id)?.abort();
+  if (message.kind === 'abort') for (const id of message.ids) underWay.get(id)?.abort();
   else void answer(message.id, taken(message));
 });
 
