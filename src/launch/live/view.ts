@@ -191,13 +191,16 @@ export class PlainView extends CourseView {
   /** Evaluations of a policy are few and what a run is about; a loss is in the lines anyway. */
   #tellEvaluation({ title }: Standing, { name, heldOut }: RunningRow): void {
     const [course, ...others] = heldOut.filter(({ label }) => label !== 'held-out loss');
-    const point = course?.points.at(-1);
     const told = this.#evaluated.get(name);
-    this.#evaluated.set(name, point?.iteration ?? -1);
+    this.#evaluated.set(name, course?.points.at(-1)?.iteration ?? -1);
     // What was evaluated before it was first looked at is an earlier attempt's.
-    if (point === undefined || told === undefined || told >= point.iteration) return;
-    const more = others.map(({ label, points }) => `, ${label} ${points[points.length - 1].shown}`).join('');
-    this.say(`${shortName(title, name)}  ${course.label} at ${point.iteration}: ${point.shown}${more}`);
+    if (course === undefined || told === undefined) return;
+    for (const { iteration, shown } of course.points.filter((point) => point.iteration > told)) {
+      const more = others.flatMap(({ label, points }) =>
+        points.filter((point) => point.iteration === iteration).map((point) => `, ${label} ${point.shown}`),
+      );
+      this.say(`${shortName(title, name)}  ${course.label} at ${iteration}: ${shown}${more.join('')}`);
+    }
   }
 }
 
