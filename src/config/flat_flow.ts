@@ -9,9 +9,8 @@ import type { Problem } from '../recipes/rules.js';
 import { getPath, hasPath, setPath } from '../schema/paths.js';
 import { isObject } from '../schema/walk.js';
 import type { Translation } from './flat.js';
-import { bothForms, unknownKeys, type TableKey } from './flat_table.js';
+import { takenApart, type TableKey, type TableSource } from './flat_table.js';
 import { FlatWords } from './flat_words.js';
-import { applyChanges, type Change } from './sets.js';
 
 const keys = {
   model_type: { to: 'policy.model_type' },
@@ -19,10 +18,11 @@ const keys = {
   learning_rate: { to: 'optimizer.learning_rate' },
   train_batch_size: { to: 'optimizer.per_device_batch_size' },
   rl_num_inner_epochs: { to: 'algorithm.inner_epochs' },
-  rl_warmup_steps: { to: 'num_iterations', joint: true },
+  rl_warmup_steps: { to: 'num_iterations', joint: true, shared: true },
   rl_per_prompt_stat_tracking: { to: 'algorithm.type', joint: true },
-  ocr_weight: { to: 'reward.terms', joint: true },
-  vlm_weight: { to: 'reward.terms', joint: true },
+  // Terms of reward servers take them over.
+  ocr_weight: { to: 'reward.terms', joint: true, shared: true },
+  vlm_weight: { to: 'reward.terms', joint: true, shared: true },
 } as const satisfies Readonly<Record<string, TableKey>>;
 type FlowName = keyof typeof keys;
 
@@ -44,34 +44,17 @@ export function isFlatFlow(raw: Readonly<Record<string, unknown>>): boolean {
   return raw['task'] === undefined && OWN.some((key) => key in raw);
 }
 
-export interface FlowSource {
+export interface FlowSource extends TableSource {
   readonly file: string;
   /** The name that is asked for (APP__RUN_NAME): that of the warm-up, where the file is read as another run's parent. */
   readonly runName: string;
   readonly dataDir: string;
-  /** Whether anything was merged over the file. */
-  readonly overlaid: boolean;
-  readonly changes: readonly Change[];
 }
 
 /** Translates such a file to the canonical form; `raw` is changed. */
 export function translateFlatFlow(raw: Record<string, unknown>, source: FlowSource): Translation {
-  const problems: Problem[] = [];
+  const { value, problems } = takenApart(raw, keys, sections, source);
   const names = new Map<string, string>();
-  const isFlatKey = (key: string): key is FlowName => Object.hasOwn(keys, key);
-  const isOwn = ({ path }: Change): boolean => isFlatKey(path.split('.')[0]);
-  problems.push(...(source.overlaid ? [] : bothForms(raw, keys)), ...applyChanges(raw, source.changes.filter(isOwn)));
-  const value = structuredClone(
-    Object.fromEntries(Object.entries(raw).filter(([key]) => !isFlatKey(key) && sections.includes(key))),
-  );
-  problems.push(
-    ...unknownKeys(raw, keys, sections),
-    ...applyChanges(
-      value,
-      source.changes.filter((change) => !isOwn(change)),
-    ),
-  );
-
   const put = (path: string, content: unknown, name?: FlowName): void => {
     if (name !== undefined) names.set(path, name);
     if (!hasPath(value, path)) setPath(value, path, content);
@@ -85,7 +68,7 @@ export function translateFlatFlow(raw: Record<string, unknown>, source: FlowSour
     if (rest.joint !== true && name in raw) put(to, raw[name], name);
   }
   problems.push(...reward(raw, value, put));
-  problems.push(...algorithm(raw, source, put), ...phases(raw, value, names, source));
+  problems.push(...algorithm(raw, put), ...phases(raw, value, names, source));
   return {
     value,
     problems,
@@ -106,11 +89,8 @@ function problem(key: FlowName, found: unknown, allowed: string): Problem[] {
 }
 
 /** Statistics per prompt are GRPO's, and those of the whole batch PPO's. */
-function algorithm(raw: Raw, { overlaid }: FlowSource, put: Put): Problem[] {
+function algorithm(raw: Raw, put: Put): Problem[] {
   const { rl_per_prompt_stat_tracking: perPrompt = false } = raw;
-  if (!overlaid && 'rl_per_prompt_stat_tracking' in raw && hasPath(raw, 'algorithm.type')) {
-    return [{ key: 'rl_per_prompt_stat_tracking', message: 'also given as algorithm.type; keep one of the two' }];
-  }
   if (typeof perPrompt !== 'boolean') return problem('rl_per_prompt_stat_tracking', perPrompt, 'true or false');
   put('algorithm.type', perPrompt ? 'grpo' : 'ppo', 'rl_per_prompt_stat_tracking');
   return [];

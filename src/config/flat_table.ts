@@ -4,28 +4,62 @@ import { nearest } from '../core/nearest.js';
 import type { Problem } from '../recipes/rules.js';
 import { hasPath } from '../schema/paths.js';
 import { isObject } from '../schema/walk.js';
+import { applyChanges, type Change } from './sets.js';
 
 /** A key, and where its value goes or what follows from it; null where it has no meaning here. */
 export interface TableKey {
   readonly to: string | null;
-  /** Read with others: what comes of it is no plain copy. */
+  /** What comes of it is no plain copy: the dialect's own code puts it there. */
   readonly joint?: true;
+  /** What stands at `to` follows from others, too: it may be given beside this key, and wins. */
+  readonly shared?: true;
 }
 
 type Keys = Readonly<Record<string, TableKey>>;
 type Raw = Readonly<Record<string, unknown>>;
 
+export interface TableSource {
+  /** Whether anything was merged over the file: only then may a value stand there in both forms. */
+  readonly overlaid: boolean;
+  readonly changes: readonly Change[];
+}
+
+/**
+ * Takes the two forms in a file apart: its flat keys stay in `raw`, which is changed, and the canonical ones are `value`; `--set` changes
+ * either. A key of both forms is canonical.
+ */
+export function takenApart(
+  raw: Record<string, unknown>,
+  keys: Keys,
+  sections: readonly string[],
+  { overlaid, changes }: TableSource,
+): { readonly value: Record<string, unknown>; readonly problems: Problem[] } {
+  const isFlat = (key: string): boolean => Object.hasOwn(keys, key) && !sections.includes(key);
+  const isOwn = ({ path }: Change): boolean => isFlat(path.split('.')[0]);
+  const problems = overlaid ? [] : bothForms(raw, keys);
+  problems.push(...applyChanges(raw, changes.filter(isOwn)), ...unknownKeys(raw, keys, sections));
+  const canonical = Object.entries(raw).filter(([key]) => !isFlat(key) && sections.includes(key));
+  const value = structuredClone(Object.fromEntries(canonical));
+  problems.push(
+    ...applyChanges(
+      value,
+      changes.filter((change) => !isOwn(change)),
+    ),
+  );
+  return { value, problems };
+}
+
 /** A value that stands in a file in both forms. */
-export function bothForms(raw: Raw, keys: Keys): Problem[] {
-  return Object.entries(keys).flatMap(([key, { to, joint }]) =>
-    key in raw && to !== null && joint !== true && hasPath(raw, to)
+function bothForms(raw: Raw, keys: Keys): Problem[] {
+  return Object.entries(keys).flatMap(([key, { to, shared }]) =>
+    key in raw && to !== null && to !== key && shared !== true && hasPath(raw, to)
       ? [{ key, message: `also given as ${to}; keep one of the two` }]
       : [],
   );
 }
 
 /** Keys of neither form. */
-export function unknownKeys(raw: Raw, keys: Keys, sections: readonly string[]): Problem[] {
+function unknownKeys(raw: Raw, keys: Keys, sections: readonly string[]): Problem[] {
   const known = [...Object.keys(keys), ...sections];
   return Object.keys(raw).flatMap((key) => {
     if (known.includes(key)) return [];

@@ -11,9 +11,8 @@ import type { Problem } from '../recipes/rules.js';
 import { hasPath, setPath } from '../schema/paths.js';
 import { isObject } from '../schema/walk.js';
 import type { Translation } from './flat.js';
-import { bothForms, namedModel, unknownKeys, type TableKey } from './flat_table.js';
+import { namedModel, takenApart, type TableKey, type TableSource } from './flat_table.js';
 import { FlatWords } from './flat_words.js';
-import { applyChanges, type Change } from './sets.js';
 
 const keys = {
   model_name_or_path: { to: 'policy.model', joint: true },
@@ -22,7 +21,7 @@ const keys = {
   tune_mm_llm: { to: 'policy.train.mm_llm' },
   model_max_length: { to: 'policy.model_context_size' },
   dataset_use: { to: 'data.train', joint: true },
-  datasets: { to: 'data.train', joint: true },
+  datasets: { to: 'data.train', joint: true, shared: true },
   video_min_frames: { to: 'data.frames.min' },
   video_max_frames: { to: 'data.frames.max' },
   base_interval: { to: 'data.frames.interval' },
@@ -33,10 +32,10 @@ const keys = {
   output_dir: { to: 'base_exp_dir', joint: true },
   run_name: { to: 'run_name', joint: true },
   seed: { to: 'seed' },
-  num_train_epochs: { to: 'num_iterations', joint: true },
-  max_steps: { to: 'num_iterations', joint: true },
-  per_device_train_batch_size: { to: 'optimizer.per_device_batch_size', joint: true },
-  gradient_accumulation_steps: { to: 'rollout.episodes_per_iteration', joint: true },
+  num_train_epochs: { to: 'num_iterations', joint: true, shared: true },
+  max_steps: { to: 'num_iterations', joint: true, shared: true },
+  per_device_train_batch_size: { to: 'optimizer.per_device_batch_size', joint: true, shared: true },
+  gradient_accumulation_steps: { to: 'rollout.episodes_per_iteration', joint: true, shared: true },
   gradient_checkpointing: { to: 'optimizer.gradient_checkpointing' },
   learning_rate: { to: 'optimizer.learning_rate' },
   weight_decay: { to: 'optimizer.weight_decay' },
@@ -114,14 +113,11 @@ export function isFlatVideo(raw: Readonly<Record<string, unknown>>): boolean {
   return raw['task'] === undefined && OWN.some((key) => key in raw);
 }
 
-export interface VideoFlatSource {
+export interface VideoFlatSource extends TableSource {
   /** The run's name where the file gives none. */
   readonly stem: string;
   /** The folder that datasets' paths are built from (APP__DATA_DIR). */
   readonly dataDir: string;
-  /** Whether anything was merged over the file. */
-  readonly overlaid: boolean;
-  readonly changes: readonly Change[];
 }
 
 /** Translates such a file to the canonical form; `raw` is changed. */
@@ -130,7 +126,7 @@ export function translateFlatVideo(raw: Record<string, unknown>, source: VideoFl
 }
 
 class Translator {
-  readonly #problems: Problem[] = [];
+  readonly #problems: Problem[];
   readonly #names = new Map<string, string>();
   readonly #value: Record<string, unknown>;
 
@@ -138,19 +134,9 @@ class Translator {
     private readonly raw: Record<string, unknown>,
     private readonly source: VideoFlatSource,
   ) {
-    const { changes, overlaid } = source;
-    const isFlatKey = (key: string): boolean => Object.hasOwn(keys, key) && !sections.includes(key);
-    const isOwn = ({ path }: Change): boolean => isFlatKey(path.split('.')[0]);
-    if (!overlaid) this.#problems.push(...bothForms(raw, keys));
-    this.#problems.push(...applyChanges(raw, changes.filter(isOwn)), ...unknownKeys(raw, keys, sections));
-    const canonical = Object.entries(raw).filter(([key]) => !isFlatKey(key) && sections.includes(key));
-    this.#value = structuredClone(Object.fromEntries(canonical));
-    this.#problems.push(
-      ...applyChanges(
-        this.#value,
-        changes.filter((change) => !isOwn(change)),
-      ),
-    );
+    const { value, problems } = takenApart(raw, keys, sections, source);
+    this.#value = value;
+    this.#problems = problems;
   }
 
   translate(): Translation {

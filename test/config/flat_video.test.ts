@@ -135,6 +135,21 @@ describe('a flat file of GRPO on videos', () => {
     expect(settings).toMatchObject({ num_iterations: 5, algorithm: { kl_coeff: 0.2 }, rollout: { top_p: 1 } });
   });
 
+  it.each([
+    [{ algorithm: { kl_coeff: 0.2 } }, 'grpo_beta: also given as algorithm.kl_coeff'],
+    [{ optimizer: { schedule: 'constant' } }, 'lr_scheduler_type: also given as optimizer.schedule'],
+    [{ policy: { model: '/models/mine' } }, 'model_name_or_path: also given as policy.model'],
+  ])('does not say a value in both forms: %j', async (canonical, message) => {
+    expect(await refusal(load({ ...whole, ...canonical, dataset_use: 'other' }))).toContain(
+      `${message}; keep one of the two`,
+    );
+  });
+
+  it('may say itself how long it trains', async () => {
+    const { settings } = await load({ ...whole, num_iterations: 5, dataset_use: 'other' });
+    expect(settings.num_iterations).toBe(5);
+  });
+
   it('is refused in its own words', async () => {
     const told = await refusal(
       load({ ...whole, dataset_use: 'nowhere', grpo_sample_sise: 4, accuracy_reward_weight: -1, learning_rate: 0 }),
