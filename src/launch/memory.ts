@@ -204,7 +204,7 @@ export function memoryOf(
       if (placement === null || placed === null || !isTrainable(settings)) {
         return memoryVerdict(bytes, processes, gpus, machine);
       }
-      const image = recipeOf(settings).imageMemory(settings, shapeOf);
+      const image = recipeOf(settings).imageMemory?.(settings, shapeOf) ?? 0;
       const parts = { policy: bytes - image, image, reward: 0 };
       return placedVerdict(parts, placed, placement.memory_limit, usable, machine);
     };

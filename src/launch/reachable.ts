@@ -161,7 +161,7 @@ export class Servers {
 
   /** What makes pictures of its answers: one server that is ready is enough. */
   async #ofImages(settings: RunSettings): Promise<Found[]> {
-    const images = isTrainable(settings) ? recipeOf(settings).images(settings) : null;
+    const images = isTrainable(settings) ? (recipeOf(settings).images?.(settings) ?? null) : null;
     if (images === null) return [];
     const what = `images ${JSON.stringify([images.base_url, images.served_model, images.api_key_env])}`;
     const { error, left } = await once(this.#images, what, async () => {

@@ -39,14 +39,14 @@ export interface TrainedRecipe<S extends TrainedSettings = TrainedSettings> exte
   reward(settings: S): RewardSettings | null;
   /** What samples its answers elsewhere; null where the policy's own engine does. */
   sampler(settings: S): SamplerElsewhere | null;
-  /** The images server that makes pictures of its answers; null where none does. */
-  images(settings: S): ImagesApiSettings | null;
+  /** The images server that makes pictures of its answers; null where none does, as where this is absent. */
+  images?(settings: S): ImagesApiSettings | null;
   /** How many parameters it trains, estimated; null where the settings do not tell. */
   parameters(settings: S, shapeOf: ShapeOf): number | null;
   /** Estimated bytes of one process, good to a factor of two; null where the settings do not tell. */
   memory(settings: S, shapeOf: ShapeOf): number | null;
-  /** Of `memory`, the bytes of what makes pictures. */
-  imageMemory(settings: S, shapeOf: ShapeOf): number;
+  /** Of `memory`, the bytes of what makes pictures; absent where nothing does. */
+  imageMemory?(settings: S, shapeOf: ShapeOf): number;
   /** The shape of the model that the run makes; null for one of another kind, or not known. */
   shape(settings: S, shapeOf: ShapeOf): ModelShape | null;
   /** Optimizer steps of one iteration. */

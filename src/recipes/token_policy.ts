@@ -112,8 +112,6 @@ export const decoderNeeds = {
   },
   shape: decoderShape,
   sampler: samplerElsewhere,
-  images: () => null,
-  imageMemory: () => 0,
   stepsPerIteration,
   microBatches: (settings) => {
     const { algorithm, rollout, optimizer } = settings;

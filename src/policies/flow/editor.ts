@@ -10,7 +10,7 @@ import type { HiddenStates } from '../tokens/hidden_states.js';
 import type { FlowCondition } from './batch.js';
 import { openFlowModel } from './load.js';
 import { flowModelTypes, type FlowModelTypeName } from './model_types.js';
-import { pack, unpack } from './packing.js';
+import { pack, patchOf, unpack } from './packing.js';
 import { takesPooled } from './rows.js';
 import { FlowSampler } from './sampler.js';
 
@@ -49,7 +49,7 @@ export class FlowEditor {
   ) {
     const { config } = model;
     const width = velocityWidth(config);
-    this.#patch = Math.sqrt(width / codec.channels);
+    this.#patch = patchOf(config, codec);
     this.#isBeside = config.in_channels === 2 * width;
     const takesTokens = config.in_channels === width;
     if (!Number.isInteger(this.#patch) || !(this.#isBeside || takesTokens)) {

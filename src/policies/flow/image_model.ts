@@ -5,10 +5,10 @@ import type { SessionOptions } from '../../engines/onnx/session.js';
 import type { ImageModel, MadePicture, PictureRequest } from '../../environments/image_model.js';
 import type { PictureCodec } from '../../environments/picture_codec.js';
 import type { EncodedPrompt, PromptEncoder } from '../../environments/picture_words.js';
-import { velocityWidth, type FlowTransformerConfig } from '../../nets/flow/config.js';
+import { velocityWidth } from '../../nets/flow/config.js';
 import type { LoadedFlowTransformer } from '../../nets/flow/files.js';
 import type { FlowAsked } from './batch.js';
-import { unpack } from './packing.js';
+import { patchOf, unpack } from './packing.js';
 import { FlowSampler, type FlowSampling } from './sampler.js';
 
 /** How pictures are made. */
@@ -94,11 +94,6 @@ export function latentSize(
   { channels, reduction }: Pick<PictureCodec, 'channels' | 'reduction'>,
 ): { readonly channels: number; readonly width: number; readonly height: number } {
   return { channels, width: width / reduction, height: height / reduction };
-}
-
-/** The side of a token's square of latents. */
-export function patchOf(config: FlowTransformerConfig, { channels }: Pick<PictureCodec, 'channels'>): number {
-  return Math.sqrt(velocityWidth(config) / channels);
 }
 
 /** Raises CheckpointError where model, encoder, autoencoder and size do not go together. */

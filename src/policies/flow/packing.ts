@@ -1,6 +1,12 @@
 /** Latents as the tokens of a flow model, and masks beside them. Pure functions. */
 import { InternalError } from '../../core/errors.js';
 import type { Planes } from '../../core/planes.js';
+import { velocityWidth, type FlowTransformerConfig } from '../../nets/flow/config.js';
+
+/** Side of the square of latents of so many channels that one token of a model stands for; no whole number where it was made for others. */
+export function patchOf(config: FlowTransformerConfig, { channels }: Pick<Planes, 'channels'>): number {
+  return Math.sqrt(velocityWidth(config) / channels);
+}
 
 /** Squares of side `patch`, row by row, as tokens [(height / patch) (width / patch), channels patch^2] with features in the order (c, dy, dx). */
 export function pack({ channels, height, width, data }: Planes, patch: number): Float32Array {

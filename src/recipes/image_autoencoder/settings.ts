@@ -59,8 +59,6 @@ export const imageAutoencoder: TrainedRecipe<ImageAutoencoderSettings> = {
   engines: ['environment.engine'],
   reward: () => null,
   sampler: () => null,
-  images: () => null,
-  imageMemory: () => 0,
   parameters: parametersOf,
   memory: (settings) => {
     const { environment, data, optimizer } = settings;

@@ -48,8 +48,6 @@ export const imageTextEncoder: TrainedRecipe<ImageTextEncoderSettings> = {
   engines: ['environment.engine'],
   reward: () => null,
   sampler: () => null,
-  images: () => null,
-  imageMemory: () => 0,
   parameters: parametersOf,
   memory: (settings) => {
     const { environment, algorithm } = settings;

@@ -44,8 +44,6 @@ export const imageTokenizer: TrainedRecipe<ImageTokenizerSettings> = {
   engines: ['environment.engine'],
   reward: () => null,
   sampler: () => null,
-  images: () => null,
-  imageMemory: () => 0,
   parameters: parametersOf,
   memory: (settings) => {
     const { environment, data, optimizer } = settings;

@@ -5,6 +5,7 @@ import type { FlowImageEncoder, FlowTextEncoder } from '../../environments/flow_
 import type { PictureCodec } from '../../environments/picture_codec.js';
 import { velocityWidth, type FlowTransformerConfig } from '../../nets/flow/config.js';
 import type { FlowCondition } from '../../policies/flow/batch.js';
+import { patchOf } from '../../policies/flow/packing.js';
 import { letterWidth, styleWidth } from '../sign_encoding.js';
 import { encodeLetters, encodeStyle } from './encoders.js';
 
@@ -101,7 +102,7 @@ export function shownAs(
   config: FlowTransformerConfig,
   { channels, reduction }: Pick<PictureCodec, 'channels' | 'reduction'>,
 ): { readonly patch: number; readonly manner: 'channels' | 'tokens' } {
-  const patch = Math.sqrt(velocityWidth(config) / channels);
+  const patch = patchOf(config, { channels });
   const latents = channels * patch ** 2;
   const manners = { channels: 2 * latents + (reduction * patch) ** 2, tokens: latents } as const;
   const manner = (['channels', 'tokens'] as const).find((one) => manners[one] === config.in_channels);

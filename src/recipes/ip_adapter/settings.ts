@@ -127,8 +127,6 @@ export const ipAdapter: TrainedRecipe<IpAdapterSettings> = {
   engines: ['policy.engine'],
   reward: (settings) => settings.reward,
   sampler: () => null,
-  images: () => null,
-  imageMemory: () => 0,
   parameters: (settings, shapeOf) => {
     const shape = shapeOfModel(settings, shapeOf);
     return shape === null ? null : trainedOf(settings, shape);

@@ -90,8 +90,6 @@ export const textToImage: TrainedRecipe<TextToImageSettings> = {
   engines: ['environment.engine'],
   reward: () => null,
   sampler: () => null,
-  images: () => null,
-  imageMemory: () => 0,
   parameters: (settings) => flowModelParameters(shapeOfModel(settings)),
   memory: (settings) => {
     const { environment, optimizer } = settings;
