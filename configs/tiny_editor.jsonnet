@@ -33,7 +33,7 @@ local edits(split) = [{ path: data_dir + '/tiny/pictured/' + split + '.jsonl' }]
     dir: data_dir,
     train: edits('truth'),
     validation: edits('validation'),
-    tiny: { counts: { train: 256 } },
+    tiny: {},
   },
   reward: { endpoint: 'embedded', model: 'editrl-rule-judge', terms: [{ name: 'align_quality', weight: 1 }] },
   validation: { every_n_iterations: 100, prompts: 128 },

@@ -6,7 +6,7 @@
  *   <root>/pictured-<hash>/pictured/<split>/N_source.png, N_target.png
  *
  * A response says which object is where and what becomes of it. `prompts` have neither responses nor edited pictures. `scenes` ask
- * which objects are where, three times of each picture: what a model that sees has learnt before anybody tells it of edits.
+ * which objects are where, and to say sentences again, four times of each picture: what a model that sees has learnt before anybody tells it of edits.
  */
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -15,8 +15,8 @@ import { writeFileAtomic } from '../../core/files.js';
 import { encodePlainPng } from '../../core/png.js';
 import { RandomStream } from '../../core/random.js';
 import { drawScene } from './draw.js';
-import { instructionOf, rationaleOf } from './edits.js';
-import { drawExample, drawImageScene, type EditSetName } from './generate.js';
+import { EDIT_KINDS, instructionOf, rationaleOf } from './edits.js';
+import { drawExample, drawImageScene, drawOfKind, type EditSetName } from './generate.js';
 import { foundPart, makePart, type Part } from './parts.js';
 import { EDIT_SPLITS, type EditSplitName } from './splits.js';
 import { cellName, checkGeometry, type Geometry, type Scene, type SceneObject } from './world.js';
@@ -29,7 +29,7 @@ export interface PicturedOptions {
   readonly sizes: Readonly<Record<EditSplitName | 'scenes', number>>;
 }
 
-/** What is asked of a scene: all of it, a cell of it, or where one of its things is. */
+/** What is asked of a scene: all of it, a cell of it, where one of its things is, or to say again what has nothing to do with it. */
 const QUESTIONS: readonly ((
   scene: Scene,
   random: RandomStream,
@@ -47,10 +47,14 @@ const QUESTIONS: readonly ((
     const asked = `where is the ${thing(must(content, 'a thing in its cell'))}`;
     return { asked, said: `at ${cellName(scene.geometry, cell)}` };
   },
+  ({ geometry }, random) => {
+    const said = rationaleOf(drawOfKind(random, random.pick(EDIT_KINDS), geometry));
+    return { asked: `say ${said}`, said };
+  },
 ];
 
 /** Words of questions about scenes that no edit has. */
-export const SCENE_WORDS = ['describe', 'picture', 'what', 'where', 'is', 'nothing'];
+export const SCENE_WORDS = ['describe', 'picture', 'what', 'where', 'is', 'nothing', 'say'];
 
 const thing = ({ colour, shape }: SceneObject): string => `${colour} ${shape}`;
 

@@ -39,19 +39,21 @@ describe('pictured edits of the tiny world', () => {
       }
     }
     const scenes = await openPicturedEdits(join(made, 'scenes.jsonl'), null, columns);
-    expect(scenes.length).toBe(3 * 7);
-    const { source, instruction, response } = scenes.read(6);
+    expect(scenes.length).toBe(4 * 7);
+    const { source, instruction, response } = scenes.read(8);
     expect([instruction, response]).toEqual(['describe the picture', describeScene(seen(source))]);
     const said = (index: number): string[] => [scenes.read(index).instruction, scenes.read(index).response!];
     const scene = seen(source);
-    const [what, thing] = said(7);
+    const [what, thing] = said(9);
     const cell = cellNames(DEFAULT_GEOMETRY).indexOf(what.replace('what is at ', ''));
     const content = scene.cells[cell];
     expect(thing).toBe(content === null ? 'nothing' : `${content.colour} ${content.shape}`);
-    const [where, place] = said(8);
+    const [where, place] = said(10);
     const [colour, shape] = where.replace('where is the ', '').split(' ');
     const named = cellNames(DEFAULT_GEOMETRY).indexOf(place.replace('at ', ''));
     expect(scene.cells[named]).toEqual({ colour, shape });
+    const [say, again] = said(11);
+    expect(say).toBe(`say ${again}`);
   });
 
   it('describe a scene cell by cell', () => {
