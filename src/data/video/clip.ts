@@ -1,10 +1,11 @@
 /** Frames of a video file, as a policy is shown them. */
-import { existsSync } from 'node:fs';
+import { statSync } from 'node:fs';
 import { resolve } from 'node:path';
 import { z } from 'zod';
 import { DataError } from '../../core/errors.js';
 import { mostImagePixels, type RgbImage } from '../../core/image.js';
 import { call, type Called } from './ffmpeg.js';
+import { brokenForm } from './form.js';
 import { sampledFrames, type Sampling, type Timeline } from './sampling.js';
 
 /** Frames of a video, in order. */
@@ -25,7 +26,19 @@ const COLOURS = 'scale=flags=bicubic+accurate_rnd+bitexact,format=rgb24';
 const FETCH_AGAIN = 'Fetch or encode the video again, or leave this sample out.';
 
 const probed = z.object({
-  streams: z.array(z.object({ width: z.number(), height: z.number(), nb_frames: z.coerce.number().optional() })),
+  streams: z.array(
+    z.object({
+      width: z.number(),
+      height: z.number(),
+      nb_frames: z.coerce.number().optional(),
+      time_base: z
+        .string()
+        .regex(/^\d+\/\d+$/)
+        .transform((tick) => Number(tick.split('/')[0]) / Number(tick.split('/')[1]))
+        .optional(),
+      duration: z.coerce.number().optional(),
+    }),
+  ),
   packets: z
     .array(
       z.object({
@@ -60,16 +73,14 @@ export async function readClip(path: string, sampling: Sampling, where: string):
 
 /** When the frames of a video are shown, from its packets alone. Raises DataError as `readClip`. */
 export async function readTimeline(path: string, where: string): Promise<Timeline> {
-  if (!existsSync(path)) {
-    throw new DataError(`there is no video ${path}`, { where, next: 'Correct its path, or leave this sample out.' });
-  }
-  const entries = 'packet=pts_time,duration_time,flags:stream=width,height,nb_frames';
+  requireFile(path, where);
+  const entries = 'packet=pts_time,duration_time,flags:stream=width,height,nb_frames,time_base,duration';
   const args = [...OPENED, '-select_streams', 'V:0', '-show_entries', entries, '-of', 'json', fileUrl(path)];
   const called = await call('ffprobe', args, where);
   refuseDamage(called, path, where);
   const { streams, packets } = probed.parse(JSON.parse(called.out.toString()));
   if (streams.length === 0) throw damaged('it has no video stream', path, where);
-  const [{ width, height, nb_frames: listed }] = streams;
+  const [{ width, height, nb_frames: listed, time_base: tick = 0, duration = 0 }] = streams;
   if (width * height > mostImagePixels) {
     throw damaged(`its frames of ${width}x${height} have more than ${mostImagePixels} pixels`, path, where);
   }
@@ -85,10 +96,10 @@ export async function readTimeline(path: string, where: string): Promise<Timelin
     if (from === undefined) throw damaged('its frames have no times', path, where);
     return { from, to: from + lasts };
   });
-  return {
-    times: spans.map(({ from }) => from).sort((a, b) => a - b),
-    end: spans.reduce((latest, { to }) => Math.max(latest, to), -Infinity),
-  };
+  const times = spans.map(({ from }) => from).sort((a, b) => a - b);
+  // How long the last frame stays is often said of the whole alone.
+  const end = spans.reduce((latest, { to }) => Math.max(latest, to), times[0] + duration);
+  return { times, end, tick };
 }
 
 /** Frames that a file holds, whether or not its edit list shows them. */
@@ -118,19 +129,27 @@ async function decodeFrames(path: string, places: readonly number[], where: stri
   return places.map((place) => frames[distinct.indexOf(place)]);
 }
 
+function requireFile(path: string, where: string): void {
+  const found = statSync(path, { throwIfNoEntry: false });
+  if (found?.isFile() === true) return;
+  const what = found === undefined ? `there is no video ${path}` : `${path}: it is no file, but a folder or a device`;
+  throw new DataError(what, { where, next: 'Correct its path, or leave this sample out.' });
+}
+
 /** A name that ffmpeg takes for no option and no other protocol. */
 function fileUrl(path: string): string {
   return `file:${resolve(path)}`;
 }
 
+/** What the file's form says goes before what else was seen of it. */
 function damaged(what: string, path: string, where: string): DataError {
-  return new DataError(`${path}: ${what}`, { where, next: FETCH_AGAIN });
+  return new DataError(`${path}: ${brokenForm(path) ?? what}`, { where, next: FETCH_AGAIN });
 }
 
 /** Damage of which ffmpeg's own words say little, by what these contain. */
 const DAMAGE: readonly (readonly [RegExp, string])[] = [
   [/moov atom not found/, 'it is no whole video: its index is missing, as in a file that was cut off'],
-  [/partial file/, 'it ends early'],
+  [/partial file|File ended prematurely|Truncating packet/, 'it ends early'],
   [
     /not in allowed list|Format not on whitelist|not on whitelist/i,
     'it is no video of a kind that is read; allowed: .mp4, .mov, .mkv, .webm',
