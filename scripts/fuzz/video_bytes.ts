@@ -28,7 +28,8 @@ export function frameShown({ width, height, data }: RgbImage): number {
   const [top, bottom] = middle(height);
   let sum = 0;
   for (let y = top; y < bottom; y++) for (let x = left; x < right; x++) sum += data[(y * width + x) * 3];
-  return Math.round((sum / ((right - left) * (bottom - top)) - 16) / 7);
+  // Never the zero below zero, which tests hold to be another.
+  return Math.round((sum / ((right - left) * (bottom - top)) - 16) / 7) + 0;
 }
 
 function middle(side: number): [number, number] {

@@ -4,20 +4,21 @@
  */
 import { copyFileSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
 import type { RandomStream } from '../../src/core/random.js';
-import { cutOff, drawFrame, ffmpeg, markCut, markTurned, MOST_FRAMES, type Turn } from './video_bytes.js';
-
-/** What was drawn: frames by their codes, from 0 on. */
-export interface Drawn {
-  /** When each frame is shown first, in seconds from the first. */
-  readonly times: readonly number[];
-  /** How long the last frame stays, in seconds; null where the file may say what it likes. */
-  readonly last: number | null;
-  /** The code of the first frame. */
-  readonly first: number;
-  readonly width: number;
-  readonly height: number;
-  readonly turn: Turn | null;
-}
+import { cutOff, ffmpeg, markCut, markTurned, type Turn } from './video_bytes.js';
+import {
+  CODINGS,
+  drawnOf,
+  RATES,
+  shapeFor,
+  vp9,
+  words,
+  write,
+  x264,
+  type Coding,
+  type Drawn,
+  type Shape,
+  type Writing,
+} from './video_writing.js';
 
 /** What is to come of a file: all that was drawn, one message that fits, or, where both are right, either. */
 export interface Expected {
@@ -29,195 +30,6 @@ export interface Expected {
 
 /** How a kind's file is made at a path; what is beside it has that path and more. */
 type Make = (path: string, random: RandomStream) => Expected;
-
-interface Coding {
-  readonly endings: readonly string[];
-  readonly args: readonly string[];
-  /** Sides are multiples of it. */
-  readonly side?: number;
-  readonly least?: number;
-  /** The clock cannot be finer than 1/65535 s, nor the rate odd. */
-  readonly plainRates?: true;
-}
-
-const x264 = (format: string, ...more: string[]): string[] => [
-  '-c:v',
-  'libx264',
-  '-qp',
-  '4',
-  '-pix_fmt',
-  format,
-  ...more,
-];
-const x265 = (format: string): string[] => [
-  '-c:v',
-  'libx265',
-  '-x265-params',
-  'qp=4:log-level=none:pools=1',
-  '-pix_fmt',
-  format,
-];
-const vp9 = (format: string): string[] => [
-  '-c:v',
-  'libvpx-vp9',
-  '-crf',
-  '4',
-  '-b:v',
-  '0',
-  '-cpu-used',
-  '8',
-  '-pix_fmt',
-  format,
-];
-const FAMILY = ['mp4', 'mov', 'mkv'];
-
-const CODINGS: Readonly<Record<string, Coding>> = {
-  h264: { endings: FAMILY, args: x264('yuv420p'), side: 2 },
-  h264_odd_sides: { endings: FAMILY, args: x264('yuv444p') },
-  h264_b_frames: { endings: FAMILY, args: x264('yuv420p', '-bf', '3', '-g', '12'), side: 2 },
-  h264_open_groups: {
-    endings: FAMILY,
-    args: x264('yuv420p', '-bf', '2', '-g', '6', '-x264-params', 'open-gop=1'),
-    side: 2,
-  },
-  h264_10_bit: { endings: FAMILY, args: x264('yuv420p10le'), side: 2 },
-  h264_422_10_bit: { endings: FAMILY, args: x264('yuv422p10le'), side: 2 },
-  h264_full_range: { endings: FAMILY, args: x264('yuvj420p'), side: 2 },
-  h264_grey: { endings: FAMILY, args: x264('gray') },
-  h264_interlaced: {
-    endings: FAMILY,
-    args: x264('yuv420p', '-flags', '+ilme+ildct', '-x264-params', 'tff=1'),
-    side: 4,
-    least: 16,
-  },
-  h264_rgb: { endings: FAMILY, args: ['-c:v', 'libx264rgb', '-qp', '0', '-pix_fmt', 'rgb24'] },
-  hevc: { endings: FAMILY, args: x265('yuv420p'), side: 8, least: 32 },
-  hevc_10_bit: { endings: FAMILY, args: x265('yuv420p10le'), side: 8, least: 32 },
-  mpeg4: { endings: FAMILY, args: ['-c:v', 'mpeg4', '-qscale:v', '1', '-bf', '2'], side: 2, plainRates: true },
-  mpeg2: {
-    endings: ['mkv', 'mov'],
-    args: ['-c:v', 'mpeg2video', '-qscale:v', '1'],
-    side: 2,
-    least: 16,
-    plainRates: true,
-  },
-  vp8: { endings: ['webm', 'mkv'], args: ['-c:v', 'libvpx', '-crf', '4', '-b:v', '4M', '-cpu-used', '8'], side: 2 },
-  vp9: { endings: ['webm', 'mp4', 'mkv'], args: vp9('yuv420p'), side: 2 },
-  vp9_10_bit: { endings: ['webm', 'mp4'], args: vp9('yuv420p10le'), side: 2 },
-  vp9_alpha: { endings: ['webm'], args: vp9('yuva420p'), side: 2 },
-  av1: {
-    endings: ['mp4', 'webm', 'mkv'],
-    args: ['-c:v', 'libsvtav1', '-preset', '12', '-qp', '5'],
-    side: 8,
-    least: 64,
-    plainRates: true,
-  },
-  mjpeg: { endings: ['mov', 'mkv', 'mp4'], args: ['-c:v', 'mjpeg', '-qscale:v', '1', '-pix_fmt', 'yuvj444p'] },
-  prores: { endings: ['mov', 'mkv'], args: ['-c:v', 'prores_ks', '-profile:v', '3'], side: 16, least: 32 },
-  prores_alpha: {
-    endings: ['mov'],
-    args: ['-c:v', 'prores_ks', '-profile:v', '4', '-pix_fmt', 'yuva444p10le'],
-    side: 16,
-    least: 32,
-  },
-  png: { endings: ['mov', 'mkv'], args: ['-c:v', 'png', '-pix_fmt', 'rgba'] },
-  animation: { endings: ['mov'], args: ['-c:v', 'qtrle', '-pix_fmt', 'argb'], least: 8 },
-  ffv1: { endings: ['mkv'], args: ['-c:v', 'ffv1', '-pix_fmt', 'yuv444p'] },
-  theora: {
-    endings: ['mkv'],
-    args: ['-c:v', 'libtheora', '-qscale:v', '10', '-pix_fmt', 'yuv444p'],
-    side: 16,
-    plainRates: true,
-  },
-};
-
-const RATES = ['1/5', '1', '5', '10', '24000/1001', '24', '25', '30000/1001', '30', '50', '60000/1001', '120', '240'];
-const PLAIN_RATES = ['5', '10', '24', '25', '30', '50', '60'];
-
-/** When frames are shown: at a steady rate, or each at a time of its own in whole milliseconds. */
-type Timing = { readonly rate: string } | { readonly milliseconds: readonly number[] };
-
-interface Shape {
-  readonly timing: Timing;
-  readonly frames: number;
-  readonly width: number;
-  readonly height: number;
-}
-
-function secondsPerFrame(rate: string): number {
-  const [frames, seconds = 1] = rate.split('/').map(Number);
-  return seconds / frames;
-}
-
-function drawnOf({ timing, frames, width, height }: Shape): Drawn {
-  const picture = { first: 0, width, height, turn: null };
-  if ('milliseconds' in timing)
-    return { ...picture, times: timing.milliseconds.map((time) => time / 1000), last: null };
-  const step = secondsPerFrame(timing.rate);
-  return { ...picture, times: Array.from({ length: frames }, (_, i) => i * step), last: step };
-}
-
-function shapeFor({ side = 1, least = 2, plainRates }: Coding, random: RandomStream): Shape {
-  const frames = 8 + random.integer(MOST_FRAMES - 8);
-  const length = (): number =>
-    side * Math.ceil(Math.max(least, random.pick([2, 5, 17, 34, 48, 66, 130]) + random.integer(3)) / side);
-  const isSteady = plainRates === true || random.integer(3) > 0;
-  return {
-    timing: isSteady
-      ? { rate: random.pick(plainRates ? PLAIN_RATES : RATES) }
-      : { milliseconds: unevenTimes(frames, random) },
-    frames,
-    width: length(),
-    height: length(),
-  };
-}
-
-/** From bursts to long stays. */
-function unevenTimes(frames: number, random: RandomStream): number[] {
-  let time = 0;
-  const gap = (): number => random.pick([5, 17, 40, 100, 333, 2500]) + random.integer(5);
-  return Array.from({ length: frames }, (_, i) => (time += i === 0 ? 0 : gap()));
-}
-
-interface Writing {
-  /** Inputs beside the frames, which are the first. */
-  readonly inputs?: readonly string[];
-  readonly filters?: readonly string[];
-  readonly outputs?: readonly string[];
-}
-
-function write(
-  path: string,
-  shape: Shape,
-  coding: readonly string[],
-  { inputs = [], filters = [], outputs = [] }: Writing = {},
-): Drawn {
-  const { timing, frames, width, height } = shape;
-  const pictures = Array.from({ length: frames }, (_, frame) => drawFrame(frame, width, height));
-  const rate = 'rate' in timing ? timing.rate : '1000';
-  const times =
-    'rate' in timing ? [] : [`setpts='(${timing.milliseconds.map((at, i) => `eq(N,${i})*${at}`).join('+')})/1000/TB'`];
-  const graph = [...times, ...filters];
-  const raw = ['-f', 'rawvideo', '-pix_fmt', 'rgb24', '-s', `${width}x${height}`, '-r', rate, '-i', 'pipe:0'];
-  const filtered = graph.length > 0 ? ['-filter:v:0', graph.join(',')] : [];
-  ffmpeg(
-    [
-      ...raw,
-      ...inputs,
-      ...filtered,
-      '-vsync',
-      'rate' in timing ? 'passthrough' : 'vfr',
-      ...coding,
-      '-threads',
-      '1',
-      ...outputs,
-      '-y',
-      path,
-    ],
-    Buffer.concat(pictures),
-  );
-  return drawnOf(shape);
-}
 
 const frames = (drawn: Drawn): Expected => ({ drawn, told: null });
 const message = (told: RegExp): Expected => ({ drawn: null, told });
@@ -241,7 +53,7 @@ const H264 = CODINGS['h264'];
 const SMALL = { frames: 24, width: 48, height: 32 } as const;
 const STEADY: Shape = { ...SMALL, timing: { rate: '10' } };
 /** A clock whose ticks are whole milliseconds, for what is said in them. */
-const MILLISECONDS = ['-video_track_timescale', '1000', '-f', 'mp4'];
+const MILLISECONDS = words('-video_track_timescale 1000 -f mp4');
 const ANY_COMPLAINT = /\S/;
 const ENDS_EARLY = /ends early|cut off/;
 
@@ -299,8 +111,8 @@ const copiedCut: Make = (path, random) => {
 
 const LAYOUTS: Readonly<Record<string, readonly string[]>> = {
   index_last: ['-f', 'mp4'],
-  index_first: ['-f', 'mp4', '-movflags', 'faststart'],
-  fragments: ['-f', 'mp4', '-movflags', 'frag_keyframe+empty_moov'],
+  index_first: words('-f mp4 -movflags faststart'),
+  fragments: words('-f mp4 -movflags frag_keyframe+empty_moov'),
   mov: ['-f', 'mov'],
   mkv: ['-f', 'matroska'],
   webm: ['-f', 'webm'],
@@ -365,7 +177,8 @@ const renamed =
     return message(told);
   };
 
-const SOUND = ['-f', 'lavfi', '-i', 'sine=d=2'];
+const SOUND = words('-f lavfi -i sine=d=2');
+const PICTURE = words('-f lavfi -i color=red:s=32x32:d=0.04');
 const bytesOf = (length: number, random: RandomStream): Uint8Array =>
   Uint8Array.from({ length }, () => random.integer(256));
 
@@ -378,42 +191,25 @@ export const KINDS: Readonly<Record<string, Make>> = {
   turned_270: turned(270),
   mirrored: turned('mirrored'),
   long_pixels: more((random) => ({ filters: [`setsar=${random.pick(['2/1', '1/3', '16/11', '10/11'])}`] })),
-  matrix_2020: more({ outputs: ['-colorspace', 'bt2020nc', '-color_primaries', 'bt2020', '-color_trc', 'smpte2084'] }),
+  matrix_2020: more({ outputs: words('-colorspace bt2020nc -color_primaries bt2020 -color_trc smpte2084') }),
   matrix_601: more({
-    outputs: ['-colorspace', 'smpte170m', '-color_primaries', 'smpte170m', '-color_trc', 'smpte170m'],
+    outputs: words('-colorspace smpte170m -color_primaries smpte170m -color_trc smpte170m'),
   }),
   starts_late: more((random) => ({ filters: [`setpts=PTS+${random.pick([0.04, 1, 7.5, 3600])}/TB`] })),
-  with_sound: more({ inputs: SOUND, outputs: ['-map', '0', '-map', '1', '-c:a', 'aac'] }),
-  sound_first: more({ inputs: SOUND, outputs: ['-map', '1', '-map', '0', '-c:a', 'aac'] }),
+  with_sound: more({ inputs: SOUND, outputs: words('-map 0 -map 1 -c:a aac') }),
+  sound_first: more({ inputs: SOUND, outputs: words('-map 1 -map 0 -c:a aac') }),
   sound_longer: more({
-    inputs: ['-f', 'lavfi', '-i', 'sine=d=20'],
-    outputs: ['-map', '0', '-map', '1', '-c:a', 'aac'],
+    inputs: words('-f lavfi -i sine=d=20'),
+    outputs: words('-map 0 -map 1 -c:a aac'),
   }),
-  with_cover: more(
-    {
-      inputs: ['-f', 'lavfi', '-i', 'color=red:s=32x32:d=0.04'],
-      outputs: [
-        '-map',
-        '1',
-        '-map',
-        '0',
-        '-c:v:1',
-        'libx264',
-        '-qp:v:1',
-        '4',
-        '-pix_fmt:v:1',
-        'yuv420p',
-        '-c:v:0',
-        'png',
-        '-disposition:v:0',
-        'attached_pic',
-      ],
-    },
-    [],
-  ),
-  two_videos: more({ inputs: ['-f', 'lavfi', '-i', 'color=red:s=32x32:d=2'], outputs: ['-map', '0', '-map', '1'] }),
+  with_cover: (path, random) => {
+    const coding = words('-c:v:1 libx264 -qp:v:1 4 -pix_fmt:v:1 yuv420p -c:v:0 png -disposition:v:0 attached_pic');
+    const shape: Shape = { ...STEADY, timing: { rate: random.pick(RATES) } };
+    return frames(write(path, shape, coding, { inputs: PICTURE, outputs: words('-map 1 -map 0 -f mp4') }));
+  },
+  two_videos: more({ inputs: words('-f lavfi -i color=red:s=32x32:d=2'), outputs: words('-map 0 -map 1') }),
   index_first: more({ outputs: ['-movflags', 'faststart'] }),
-  fragments: more({ outputs: ['-movflags', 'frag_keyframe+empty_moov', '-g', '5'] }),
+  fragments: more({ outputs: words('-movflags frag_keyframe+empty_moov -g 5') }),
   coarse_clock: more((random) => ({ outputs: ['-video_track_timescale', random.pick(['600', '90000', '12800'])] })),
   large: (path) =>
     frames(
@@ -443,14 +239,14 @@ export const KINDS: Readonly<Record<string, Make>> = {
   no_settings_of_coding: changed('avcC', 0, 'free', /cannot be decoded/),
   frames_elsewhere: changed('stco', 12, 0x7fffffff, /ends early/),
   sizes_wrong: changed('stsz', 12, 0x7fffffff, /cannot be decoded/),
-  picture: renamed(['-frames:v', '1', '-c:v', 'png', '-f', 'image2'], KIND),
-  photograph: renamed(['-frames:v', '1', '-c:v', 'mjpeg', '-f', 'image2'], KIND),
+  picture: renamed(words('-frames:v 1 -c:v png -f image2'), KIND),
+  photograph: renamed(words('-frames:v 1 -c:v mjpeg -f image2'), KIND),
   animation_gif: renamed(['-f', 'gif'], KIND),
-  avi: renamed(['-c:v', 'mpeg4', '-f', 'avi'], KIND),
+  avi: renamed(words('-c:v mpeg4 -f avi'), KIND),
   stream_ts: renamed([...H264.args, '-f', 'mpegts'], KIND),
   bare_h264: renamed([...H264.args, '-f', 'h264'], KIND),
   flash: renamed([...H264.args, '-f', 'flv'], KIND),
-  ogg: renamed(['-c:v', 'libtheora', '-f', 'ogg'], KIND),
+  ogg: renamed(words('-c:v libtheora -f ogg'), KIND),
   empty: holding(() => '', /is empty/),
   noise: holding((random) => bytesOf(10 + random.integer(50_000), random), KIND),
   zeros: holding((random) => new Uint8Array(random.pick([1, 8, 4096])), KIND),
@@ -471,25 +267,8 @@ export const KINDS: Readonly<Record<string, Make>> = {
     return message(/no video stream/);
   },
   sound_with_cover: (path) => {
-    const picture = ['-f', 'lavfi', '-i', 'color=red:s=32x32:d=0.04'];
-    ffmpeg([
-      ...SOUND,
-      ...picture,
-      '-map',
-      '0',
-      '-map',
-      '1',
-      '-c:a',
-      'aac',
-      '-c:v',
-      'png',
-      '-disposition:v',
-      'attached_pic',
-      '-f',
-      'mp4',
-      '-y',
-      path,
-    ]);
+    const streams = words('-map 0 -map 1 -c:a aac -c:v png -disposition:v attached_pic -f mp4 -y');
+    ffmpeg([...SOUND, ...PICTURE, ...streams, path]);
     return message(/no video stream/);
   },
   no_frames: (path, random) => {

@@ -10,7 +10,8 @@ import { checkDataset } from '../../src/data/check.js';
 import { readClip, type Clip } from '../../src/data/video/clip.js';
 import type { Sampling } from '../../src/data/video/sampling.js';
 import { frameShown, whiteCorner } from './video_bytes.js';
-import { KINDS, type Drawn, type Expected } from './video_kinds.js';
+import { KINDS, type Expected } from './video_kinds.js';
+import type { Drawn } from './video_writing.js';
 
 export interface OddCase {
   readonly number: number;
@@ -97,11 +98,12 @@ function unlike({ frames, times, seconds }: Clip, drawn: Drawn, sampling: Sampli
   const found = wanted.flatMap((frames) => frames).length === codes.length;
   if (!found) return `shows ${codes.length} frames, wanted ${wanted.flat().length}`;
   const others = wanted.flat().findIndex((allowed, i) => !allowed.includes(codes[i]));
-  if (others >= 0)
+  if (others >= 0) {
     return `shows frames ${codes.join(' ')}, wanted ${wanted
       .flat()
       .map((allowed) => allowed.join('|'))
       .join(' ')}`;
+  }
   const corner = turn === null ? 'upper left' : CORNERS[turn];
   const isSeen = Math.min(drawn.width, drawn.height) >= 16;
   if (isSeen && frames.some((frame) => whiteCorner(frame) !== corner)) return `is turned: white is not ${corner}`;

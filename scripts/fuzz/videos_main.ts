@@ -22,9 +22,9 @@ try {
   for (let number = 0; number < Number(values.count); number++) {
     const result = await readOddVideo(makeOddVideo(folder, values.seed, number));
     results.push(result);
-    if (result.wrong !== null)
+    if (result.wrong !== null) {
       console.error(`${result.path}: ${result.wrong}${result.message === null ? '' : `\n  ${result.message}`}`);
-    else if (values.messages && result.message !== null) console.log(result.message);
+    } else if (values.messages && result.message !== null) console.log(result.message);
   }
   const unlisted = await checkOddVideos(folder, results);
   for (const line of unlisted) console.error(line);

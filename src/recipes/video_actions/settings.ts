@@ -99,7 +99,12 @@ function needs({ data, policy, prompt }: VideoActionsSettings): Need[] {
   const { lora, model_context_size: contextSize } = policy;
   return [
     { kind: 'ffmpeg' },
-    ...[...data.train, ...data.validation].map(({ path, media }): Need => ({ kind: 'questions', path, media })),
+    ...[...data.train, ...data.validation].map(({ path, media }): Need => ({
+      kind: 'questions',
+      path,
+      media,
+      frames: data.frames,
+    })),
     ...(model === null ? [] : [{ kind: 'decoder', folder: model, lora, contextSize, sees: policy.train } as const]),
     ...(words === null ? [] : [{ kind: 'tokenizer', folder: words, chat: prompt.chat, model } as const]),
   ];
