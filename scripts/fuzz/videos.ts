@@ -29,8 +29,8 @@ export interface OddResult extends OddCase {
   readonly untold: boolean;
 }
 
-/** How far apart two times may be that are the same: containers round them to ticks of at most a millisecond. */
-const TICK = 0.00101;
+/** How far apart two times may be that are the same: files round them to ticks of at most 1/600 s. */
+const TICK = 0.00168;
 
 /** Writes the file of a case; the same number gives the same file. Each kind comes once before any comes again. */
 export function makeOddVideo(folder: string, seed: string, number: number): OddCase {

@@ -118,3 +118,9 @@ function missingProgram(): Program | null {
   const programs: readonly Program[] = ['ffmpeg', 'ffprobe'];
   return programs.find((each) => spawnSync(each, ['-version'], { stdio: 'ignore' }).error !== undefined) ?? null;
 }
+
+/** The version of ffmpeg; null where it is not installed. */
+export function ffmpegVersion(): string | null {
+  const said = spawnSync('ffmpeg', ['-version'], { encoding: 'utf8' }).stdout as string | null;
+  return /^ffmpeg version (\S+)/.exec(said ?? '')?.[1] ?? null;
+}
