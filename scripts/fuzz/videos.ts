@@ -174,9 +174,11 @@ export async function checkOddVideos(folder: string, results: readonly OddResult
   writeFileSync(list, JSON.stringify(samples));
   const { problems } = await checkDataset(list);
   const listed = problems.map(({ where }) => Number(/\d+$/.exec(where ?? '')?.[0]));
+  // Damage of one frame is met by those alone who are shown it, and a check knows of no interval.
+  const chance = results.flatMap(({ expected }, i) => (expected.untold ? [i + 1] : []));
   const refused = results.flatMap(({ message }, i) => (message === null ? [] : [i + 1]));
-  const missing = refused.filter((sample) => !listed.includes(sample));
-  const more = listed.filter((sample) => !refused.includes(sample));
+  const missing = refused.filter((sample) => !listed.includes(sample) && !chance.includes(sample));
+  const more = listed.filter((sample) => !refused.includes(sample) && !chance.includes(sample));
   return [
     ...missing.map((sample) => `sample ${sample} (${results[sample - 1].kind}) is refused, and not listed`),
     ...more.map((sample) => `sample ${sample} (${results[sample - 1]?.kind}) is listed, and not refused`),
