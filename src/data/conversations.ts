@@ -248,9 +248,11 @@ function wrongTurns({ conversations, image }: RawSample): string[] {
   else if (roles.at(-2) !== 'user') problems.push("the turn before the answer is not the human's");
   const said = conversations.flatMap(({ value }, i) => (roles[i] === 'user' ? [value] : [])).join('\n');
   const [videos, pictures] = [count(said, '<video>'), count(said, '<image>')];
-  if (videos !== 1) problems.push(`found <video> ${videos} times in what the human says; allowed: once`);
+  if (videos !== 1) problems.push(`found <video> ${plural(videos, 'time')} in what the human says; allowed: once`);
   if (pictures !== image.length) {
-    problems.push(`found ${image.length} files of images, and <image> ${pictures} times; allowed: as often as files`);
+    problems.push(
+      `found ${plural(image.length, 'file')} of images, and <image> ${plural(pictures, 'time')}; allowed: as often as files`,
+    );
   }
   return problems;
 }
@@ -262,6 +264,10 @@ function wrongMeta({ frame_cnts, min_frames, max_frames, dynamic_sample }: RawSa
     problems.push(`meta.min_frames ${min_frames} is more than meta.max_frames ${max_frames}`);
   }
   return problems;
+}
+
+function plural(number: number, what: string): string {
+  return `${number} ${what}${number === 1 ? '' : 's'}`;
 }
 
 function count(text: string, tag: string): number {

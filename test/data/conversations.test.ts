@@ -135,7 +135,7 @@ describe('openQuestions', () => {
         …/conversations.json:sample 4: the labelled answer is empty
         …/conversations.json:sample 5: found <video> 0 times in what the human says; allowed: once
         …/conversations.json:sample 6: found <video> 2 times in what the human says; allowed: once
-        …/conversations.json:sample 7: found 2 files of images, and <image> 1 times; allowed: as often as files
+        …/conversations.json:sample 7: found 2 files of images, and <image> 1 time; allowed: as often as files
         …/conversations.json:sample 8: found a turn from 'robot'; allowed: human, gpt, system
         …/conversations.json:sample 9: meta.min_frames 9 is more than meta.max_frames 8
         …/conversations.json:sample 10: found {"frame_cnts":[2.5],"min_frames":4,"max_frames":8,"dynamic_s as 'meta'; allowed: {frame_cnts: whole numbers above 0, min_frames, max_frames, dynamic_sample: true or false}
