@@ -26,6 +26,8 @@ local edits(split) = [{ path: data_dir + '/tiny/pictured/' + split + '.jsonl' }]
       // The edited picture follows from what is told, whatever the noise: a small model learns it sooner than the way to it.
       prediction: 'sample',
     },
+    // The policy's hidden states move while it learns.
+    condition_noise: 0.5,
     num_steps: 4,
     engine: { provider: 'cpu' },
   },

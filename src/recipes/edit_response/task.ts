@@ -17,7 +17,7 @@ import type { Answers, PromptSource, Rendered, Task } from '../../scoring/task.j
 import { editOf, pictureStart, type PicturedSource, type PictureFiles, type PicturedTask } from '../open_pictured.js';
 import type { Seeing } from '../open_seeing.js';
 import type { TextPrompt, WordsTask } from '../open_words_task.js';
-import { asRecorded, recordedLatents } from '../recorded_latents.js';
+import { asRecorded, recordedLatents } from '../open_recorded_latents.js';
 import type { EditResponseSettings } from './settings.js';
 
 /** What a policy answers here; one from a record comes with the picture that it led to. */

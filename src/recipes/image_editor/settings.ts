@@ -8,7 +8,7 @@ import { wordsReward } from '../../rewards/schema/reward.js';
 import { flowMatchingAlgorithm } from '../../schema/algorithm.js';
 import { picturedData } from '../../schema/data.js';
 import { told } from '../../schema/editor.js';
-import { count, idleWhere, positiveInteger, result, section } from '../../schema/mark.js';
+import { count, idleWhere, nonNegative, positiveInteger, result, section } from '../../schema/mark.js';
 import { engine } from '../../schema/model.js';
 import { taskField, trainedFields } from '../../schema/run.js';
 import { flowValidation } from '../../schema/training.js';
@@ -56,6 +56,10 @@ const schema = z.strictObject({
             z.enum(['velocity', 'sample']).default('velocity'),
           ),
         }),
+      ),
+      condition_noise: result(
+        "Deviation of the normal noise that is added to each hidden state in training, as a share of that state's own root mean square: a policy that learns moves its hidden states, and what draws by them has to bear that.",
+        nonNegative.default(0),
       ),
       parts: section(
         'The frozen models around it.',

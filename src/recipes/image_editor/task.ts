@@ -3,6 +3,7 @@ import { LRUCache } from 'lru-cache';
 import { DataError } from '../../core/errors.js';
 import type { RgbImage } from '../../core/image.js';
 import type { Planes } from '../../core/planes.js';
+import { RandomStream } from '../../core/random.js';
 import type { PictureCodec } from '../../environments/picture_codec.js';
 import type { FlowTransformerConfig } from '../../nets/flow/config.js';
 import type { FlowAnswer } from '../../policies/flow/batch.js';
@@ -16,7 +17,7 @@ import type { LabelledPictures, PicturePrompt } from '../open_flow_labels.js';
 import { editOf, pictureStart, type PicturedSource, type PictureFiles } from '../open_pictured.js';
 import type { Seeing } from '../open_seeing.js';
 import type { TextPrompt, WordsSettings, WordsTask } from '../open_words_task.js';
-import { asRecorded, recordedLatents } from '../recorded_latents.js';
+import { asRecorded, recordedLatents } from '../open_recorded_latents.js';
 import type { ImageEditorSettings } from './settings.js';
 
 export interface EditorPrompt extends PicturePrompt {
@@ -76,9 +77,15 @@ export class EditorTask implements Task<EditorPrompt, FlowAnswer>, LabelledPictu
     return this.settings.algorithm.sft.batch_size;
   }
 
+  /** Its hidden states with noise, as `condition_noise` says. */
   async prompt(globalIndex: number): Promise<EditorPrompt> {
     const { source, index } = this.parts.words.placeOf(globalIndex);
-    return this.promptAt(source, index);
+    const prompt = await this.promptAt(source, index);
+    const { seed, environment } = this.settings;
+    if (environment.condition_noise === 0) return prompt;
+    const random = new RandomStream(seed, 'condition noise', globalIndex);
+    const text = noisy(prompt.flow.text, this.parts.config.joint_attention_dim, environment.condition_noise, random);
+    return { ...prompt, flow: { ...prompt.flow, text } };
   }
 
   /** Raises DataError for pictures that cannot be read or edited, and for a row without the label that is told. */
@@ -185,4 +192,15 @@ export class EditorTask implements Task<EditorPrompt, FlowAnswer>, LabelledPictu
       next: 'Resize the picture, or leave this row out.',
     });
   }
+}
+
+/** States [T, width] with normal noise of `share` of each one's root mean square; padding, which is zeros, stays. */
+export function noisy(states: Float32Array, width: number, share: number, random: RandomStream): Float32Array {
+  const out = Float32Array.from(states);
+  for (let from = 0; from < out.length; from += width) {
+    const state = out.subarray(from, from + width);
+    const deviation = share * Math.sqrt(state.reduce((sum, x) => sum + x * x, 0) / width);
+    if (deviation > 0) state.forEach((x, i) => (state[i] = x + deviation * random.normal()));
+  }
+  return out;
 }

@@ -15,7 +15,7 @@ import { beside, pack, unpack, unshuffle } from '../../policies/flow/packing.js'
 import type { RecordedEpisode } from '../../run/episodes.js';
 import type { Answers, Prompt, PromptSource, Rendered, Task } from '../../scoring/task.js';
 import { nameSources, type NamedSource } from '../named_sources.js';
-import { asRecorded, recordedLatents } from '../recorded_latents.js';
+import { asRecorded, recordedLatents } from '../open_recorded_latents.js';
 import { placesOf } from '../sign_data.js';
 import { shownAs, type Conditions } from './conditions.js';
 import { letterWidth, styleWidth } from '../sign_encoding.js';
