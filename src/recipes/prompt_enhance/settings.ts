@@ -43,6 +43,10 @@ const schema = z.strictObject({
             positiveInteger.default(100),
           ),
           temperature: result('Sampling temperature.', positive.default(0.7)),
+          same_latent: result(
+            "Whether all pictures of a prompt begin with the same noise, which follows from the prompt: they then differ by the words alone. false: each of an iteration's answers to it has its own.",
+            z.boolean().default(true),
+          ),
         })
         .prefault({}),
     ),
@@ -61,10 +65,6 @@ const schema = z.strictObject({
   ),
   data: rowData,
   environment: imageEnvironment,
-  same_noise: result(
-    "Whether all pictures of a prompt begin with the same noise, which follows from the prompt: they then differ by the words alone. false: each of an iteration's answers to it has its own.",
-    z.boolean().default(true),
-  ),
   reward: idleWhere(supervised, wordsReward),
 });
 export type PromptEnhanceSettings = z.output<typeof schema>;

@@ -84,8 +84,8 @@ export class EnhanceTask implements Task<TextPrompt, TokenAnswer> {
 
   /** Of the noise that the picture of an answer begins as. */
   seedOf({ id }: TextPrompt, answer: number): number {
-    const { seed, same_noise: same } = this.settings;
-    return new RandomStream(seed, 'picture', id, same ? 0 : answer).integer(SEEDS);
+    const { seed, rollout } = this.settings;
+    return new RandomStream(seed, 'picture', id, rollout.same_latent ? 0 : answer).integer(SEEDS);
   }
 }
 

@@ -104,7 +104,7 @@ describe('answers as prompts of an image model', () => {
     expect(same[1]).toBe(same[0]);
     expect(same[2]).not.toBe(same[0]);
     expect(await seeds({})).toEqual(same);
-    const own = await seeds({ same_noise: false });
+    const own = await seeds({ rollout: { same_latent: false } });
     expect(new Set(own).size).toBe(4);
     expect(await seeds({ seed: 6 })).not.toEqual(same);
   });
