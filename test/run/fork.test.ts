@@ -93,6 +93,28 @@ it('begins with the checkpoint and what led to it, and with nothing that came af
   expect(readdirSync(base).filter((name) => name.startsWith('.'))).toEqual([]);
 });
 
+it('has what samplers and an images server gave up to there, and the pictures themselves', () => {
+  const named = (iteration: number): string => storePng(source, Buffer.from(`painted ${iteration}`));
+  const [answers, painted] = [new Journal(source.answers), new Journal(source.pictures)];
+  const iterations = [2, 3, 4];
+  for (const i of iterations) {
+    answers.append({ key: `${i}/0/0`, request_hash: 'r', ids: [1] });
+    painted.append({ key: `${i}/0/0`, request_hash: 'r', picture: named(i) });
+    painted.append({ key: `validation/${i}/s/greedy/0`, request_hash: 'r', picture: null, refused: 'no' });
+  }
+  answers.close();
+  painted.close();
+  const fork = forkRun(source, 3, `${source.runName}_fork`);
+  expect(readLines(fork.answers).map(({ key }) => key)).toEqual(['2/0/0', '3/0/0']);
+  expect(readLines(fork.pictures).map(({ key }) => key)).toEqual([
+    '2/0/0',
+    'validation/2/s/greedy/0',
+    '3/0/0',
+    'validation/3/s/greedy/0',
+  ]);
+  expect(iterations.map((i) => existsSync(fork.media(named(i))))).toEqual([true, true, false]);
+});
+
 it('shares the weights with the run that it comes from', () => {
   const fork = forkRun(source, 6, `${source.runName}_fork`);
   const [ours, theirs] = [fork, source].map((run) => statSync(join(run.checkpoint(6), 'policy.safetensors')).ino);
