@@ -14,9 +14,10 @@ import { basename, join } from 'node:path';
 import { CheckpointError, must, RunError } from '../core/errors.js';
 import { diskError, syncDirectory } from '../core/files.js';
 import { checkpointProblems, listCheckpoints } from './checkpoints.js';
+import { listEpisodeFiles } from './episodes.js';
 import { parseLine, scanLines } from './journal.js';
 import { iterationOfKey, JudgementFiles } from './judgement_files.js';
-import { checkRunName, iterationName, parseIterationName, RunPaths } from './paths.js';
+import { checkRunName, RunPaths } from './paths.js';
 import { readRecord, writeRecord } from './record.js';
 import { writeState } from './state.js';
 
@@ -150,12 +151,9 @@ function copyLines(from: string, to: string, keep: (line: Record<string, unknown
 }
 
 function linkEpisodes(source: RunPaths, target: RunPaths, iteration: number): void {
-  if (!existsSync(source.episodesDir)) return;
   mkdirSync(target.episodesDir, { recursive: true });
-  for (const file of readdirSync(source.episodesDir)) {
-    const of = file.endsWith('.jsonl') ? parseIterationName(file.slice(0, -'.jsonl'.length)) : null;
-    if (of === null || of > iteration) continue;
-    linkOrCopy(join(source.episodesDir, file), join(target.episodesDir, `${iterationName(of)}.jsonl`));
+  for (const { path, ...file } of listEpisodeFiles(source)) {
+    if (file.iteration <= iteration) linkOrCopy(path, join(target.episodesDir, basename(path)));
   }
 }
 
@@ -168,8 +166,6 @@ function linkPictures(source: RunPaths, target: RunPaths): void {
       linkOrCopy(source.media(hash), target.media(hash));
     }
   };
-  if (existsSync(target.episodesDir)) {
-    for (const file of readdirSync(target.episodesDir)) link(readFileSync(join(target.episodesDir, file), 'latin1'));
-  }
+  for (const { path } of listEpisodeFiles(target)) link(readFileSync(path, 'latin1'));
   new JudgementFiles(target.pictures).scanAll(link);
 }

@@ -5,7 +5,7 @@ import { afterAll, beforeEach, expect, it } from 'vitest';
 import { EditrlError } from '../../src/core/errors.js';
 import { saveCheckpoint } from '../../src/run/checkpoints.js';
 import { claimRun } from '../../src/run/claim.js';
-import { writeEpisodes } from '../../src/run/episodes.js';
+import { writeEpisodes, writeHeldOutEpisodes } from '../../src/run/episodes.js';
 import { forkRun } from '../../src/run/fork.js';
 import { Journal, readLines } from '../../src/run/journal.js';
 import { storePng } from '../../src/run/media.js';
@@ -44,6 +44,7 @@ beforeEach(() => {
     for (const key of [`${i}/0/0/viescore_sc`, `validation/${i}/s/greedy/0/viescore_sc`]) judgements.append({ key });
     pictures.push(storePng(source, Buffer.from(`picture ${i}`)));
     writeEpisodes(source, i, [{ image: pictures[i] }]);
+    if (i % 2 === 0) writeHeldOutEpisodes(source, i, [{ key: 'validation' }]);
   }
   metrics.close();
   judgements.close();
@@ -68,7 +69,7 @@ it('begins with the checkpoint and what led to it, and with nothing that came af
   expect(readdirSync(fork.checkpointsDir)).toEqual(['000003']);
   expect(readMetrics(fork).map(({ iteration }) => iteration)).toEqual([0, 1, 2, 3]);
   expect(readdirSync(fork.episodesDir)).toEqual(
-    ['000000', '000001', '000002', '000003'].map((name) => `${name}.jsonl`),
+    ['000000', '000001', '000002', '000003', 'validation_000000', 'validation_000002'].map((name) => `${name}.jsonl`),
   );
   expect(readdirSync(fork.mediaDir).sort()).toEqual(
     pictures
