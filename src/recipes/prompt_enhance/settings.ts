@@ -12,7 +12,7 @@ import { rollout, validation } from '../../schema/training.js';
 import { flowModelParameters } from '../memory.js';
 import type { Need, ShapeOf, TrainedRecipe } from '../recipe.js';
 import { noSource } from '../reward_rules.js';
-import { supervised, textMissing, textNeeds, textPolicy, textPrompt, textRules } from '../text_answers/settings.js';
+import { supervised, textMissing, textNeeds, textPolicyWith, textPrompt, textRules } from '../text_answers/settings.js';
 import { decoderNeeds } from '../token_policy.js';
 
 /** What a model is told to do, where a config says nothing else. */
@@ -51,7 +51,8 @@ const schema = z.strictObject({
         .prefault({}),
     ),
   ),
-  policy: textPolicy,
+  // Image models are never to be asked for what a language model thought.
+  policy: textPolicyWith({ open: '<think>', close: '</think>' }),
   prompt: section(
     textPrompt.description ?? '',
     told
