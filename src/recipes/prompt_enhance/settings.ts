@@ -9,7 +9,7 @@ import type { ModelReference } from '../../schema/model.js';
 import { idleWhere, positive, positiveInteger, result, section } from '../../schema/mark.js';
 import { taskField, trainedFields } from '../../schema/run.js';
 import { rollout, validation } from '../../schema/training.js';
-import { flowModelParameters } from '../memory.js';
+import { frozenBytes } from '../memory.js';
 import type { Need, ShapeOf, TrainedRecipe } from '../recipe.js';
 import { noSource } from '../reward_rules.js';
 import { supervised, textMissing, textNeeds, textPolicyWith, textPrompt, textRules } from '../text_answers/settings.js';
@@ -88,19 +88,20 @@ export const promptEnhance: TrainedRecipe<PromptEnhanceSettings> = {
   ...decoderNeeds,
   memory: (settings, shapeOf) => {
     const trained = decoderNeeds.memory(settings, shapeOf);
-    return trained === null ? null : trained + frozenBytes(settings, shapeOf);
+    return trained === null ? null : trained + imageBytes(settings, shapeOf);
   },
-  imageMemory: frozenBytes,
+  imageMemory: imageBytes,
   images: ({ environment }) => (environment.type === 'images_api' ? environment : null),
   tinyData: ({ data: { dir, tiny } }) => (tiny === null ? null : join(dir, tiny.folder)),
   needs: (settings) => [...promptNeeds(settings), ...imageNeeds(settings)],
   missing: textMissing,
 };
 
-/** Of the image model, as far as it is known. */
-function frozenBytes({ environment }: PromptEnhanceSettings, shapeOf: ShapeOf): number {
-  const shape = environment.type === 'model' ? shapeOf(environment.model) : null;
-  return shape !== null && 'kind' in shape && shape.kind === 'flow' ? 4 * flowModelParameters(shape) : 0;
+/** Of the image model and of what is around it. */
+function imageBytes({ environment }: PromptEnhanceSettings, shapeOf: ShapeOf): number {
+  if (environment.type !== 'model') return 0;
+  const { model, parts } = environment;
+  return [model, parts.vae, parts.text_encoder].reduce((sum, part) => sum + frozenBytes(part, shapeOf), 0);
 }
 
 /** Those of the text task; the reward needs the user's own words, whatever the template reads. */
