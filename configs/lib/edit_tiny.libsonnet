@@ -1,6 +1,6 @@
-// The laptop size of edit_response: a small model sees scenes of the tiny world and says in its words which thing is where and what becomes of
-// it. It learns that from a few labels first (edit_start.jsonnet); a small transformer learns to edit by what it makes of good responses
-// (tiny_editor.jsonnet); then rewards teach it to write them.
+// The laptop size of edit_response: a small model reads what is asked of a scene of the tiny world and says what becomes of which thing. It learns
+// that from a few labels first (edit_start.jsonnet); a small transformer learns to edit by what it makes of good responses (tiny_editor.jsonnet);
+// then rewards teach it to write them.
 local base_exp_dir = std.extVar('APP__BASE_EXP_DIR');
 local data_dir = std.extVar('APP__DATA_DIR');
 local edits(split) = [{ path: data_dir + '/tiny/pictured/' + split + '.jsonl' }];
@@ -10,14 +10,14 @@ local edits(split) = [{ path: data_dir + '/tiny/pictured/' + split + '.jsonl' }]
   local writes = super.task == 'edit_response',
   local supervised = super.algorithm.type == 'sft',
   base_exp_dir: if base_exp_dir == 'runs' then 'runs/tiny' else base_exp_dir,
-  num_iterations: if !writes then super.num_iterations else if supervised then 400 else 60,
+  num_iterations: if !writes then super.num_iterations else if supervised then 60 else 60,
   optimizer: if !writes
   then super.optimizer
   else if supervised
   then { learning_rate: 2e-3, per_device_batch_size: 32 }
   else { learning_rate: 5e-4, per_device_batch_size: 64 },
   algorithm+: if supervised then {} else { kl_coeff: 1e-3 },
-  rollout+: { episodes_per_iteration: 256, generations_per_sample: 8, max_response_tokens: 16, threads: 1 },
+  rollout+: { episodes_per_iteration: 256, generations_per_sample: 8, max_response_tokens: 12, threads: 1 },
   policy+: {
     model: if supervised then null else { run: 'edit_start', config: 'edit_start.jsonnet' },
     init: if supervised then {
@@ -34,14 +34,14 @@ local edits(split) = [{ path: data_dir + '/tiny/pictured/' + split + '.jsonl' }]
     lora: null,
     train: { mm_vision: supervised },
     pixels: { image: { min_pixels: 1024, max_pixels: 1024 } },
-    model_context_size: 64,
+    model_context_size: 48,
     engine+: { provider: 'cpu' },
   },
   prompt: { chat: false },
   data+: if !writes then {} else {
-    train: if supervised then edits('scenes') + edits('train') else edits('prompts'),
+    train: edits(if supervised then 'train' else 'prompts'),
     validation: edits('validation'),
-    tiny: { counts: { train: 256 } },
+    tiny: {},
   },
   environment: if !writes then super.environment else if supervised then null else {
     type: 'model',

@@ -16,9 +16,9 @@ import { decidingTerms, recordedTerms } from '../rewards/score/choice.js';
 import { graphsIn } from '../rewards/terms/clip/files.js';
 import type { ModelReference } from '../schema/model.js';
 import { EditrlError } from '../core/errors.js';
-import type { RunSettings } from '../schema/run.js';
+import type { RunSettings, TrainedSettings } from '../schema/run.js';
 import { deviceKind, processesOf } from './device_kind.js';
-import type { DeviceKind, Devices, Gpu } from './devices.js';
+import { gibibytes, type DeviceKind, type Devices, type Gpu } from './devices.js';
 import { placedParts, placeParts, type PlacedPart, type PlacedParts } from './placement.js';
 
 /** A recipe's estimate is good to this factor: what is beyond it does not fit for certain. */
@@ -221,6 +221,23 @@ function flowShape(config: FlowTransformerConfig): FlowModelShape {
   };
 }
 
+/** The settings with the least micro-batch of the shortest texts, which no estimate of theirs goes below. */
+function leastOf(settings: TrainedSettings): TrainedSettings {
+  const policy = (settings as { readonly policy?: object }).policy;
+  return {
+    ...settings,
+    optimizer: { ...settings.optimizer, per_device_batch_size: 1 },
+    ...(policy !== undefined && 'model_context_size' in policy ? { policy: { ...policy, model_context_size: 1 } } : {}),
+  };
+}
+
+/** Nobody is sent to make a batch smaller whose models alone do not fit. */
+function withLeast(verdict: MemoryVerdict, least: number | null): MemoryVerdict {
+  if (verdict.fits || least === null || least <= verdict.allBytes) return verdict;
+  const advice = `name a smaller model or take a larger machine: at any batch and context its models alone take about ${gibibytes(least)}`;
+  return { ...verdict, advice };
+}
+
 /** Tells what runs need of a machine. The shape of a model is known where one of the `runs` makes it. */
 export function memoryOf(
   runs: ReadonlyMap<string, RunSettings>,
@@ -241,7 +258,8 @@ export function memoryOf(
     const verdict = (): MemoryVerdict | null => {
       if (bytes === null) return null;
       if (placement === null || placed === null || !isTrainable(settings)) {
-        return memoryVerdict(bytes, processes, gpus, machine);
+        const found = memoryVerdict(bytes, processes, gpus, machine);
+        return isTrainable(settings) ? withLeast(found, recipeOf(settings).memory(leastOf(settings), shapeOf)) : found;
       }
       const image = recipeOf(settings).imageMemory?.(settings, shapeOf) ?? 0;
       const parts = { policy: bytes - image - reward, image, reward };

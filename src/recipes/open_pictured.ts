@@ -11,7 +11,6 @@ import type { RunResolver } from '../models/reference.js';
 import { WordTokenizer, wordTokenizerJson } from '../models/tokenizer/words.js';
 import type { ModelReference } from '../schema/model.js';
 import type { TinyPicturedSettings } from '../schema/data.js';
-import { SCENE_WORDS } from '../tiny/world/pictured.js';
 import { tinyVocabulary } from '../tiny/world/vocabulary.js';
 import { nameSources } from './named_sources.js';
 import { openSeeing, type Seeing } from './open_seeing.js';
@@ -106,7 +105,7 @@ function worldTokenizer({ policy, data }: Pick<PicturedSettings, 'policy' | 'dat
   const special = [END, ...Object.values(VISION)];
   const { grid, cell } = data.tiny ?? {};
   const geometry = grid === undefined || cell === undefined ? undefined : { columns: grid, rows: grid, cell };
-  const words = [...new Set([...tinyVocabulary(geometry), ...SCENE_WORDS, ...own])];
+  const words = [...new Set([...tinyVocabulary(geometry), ...own])];
   return new WordTokenizer(wordTokenizerJson(special, words), 'the words of the tiny world');
 }
 

@@ -88,8 +88,13 @@ export type Need =
   /** A datalist of edits, of which the first is read, too. */
   | { readonly kind: 'edits'; readonly path: string }
   | { readonly kind: 'rows'; readonly path: string; readonly columns: readonly string[] }
-  /** A list of questions about videos, whose samples are to be whole; the videos themselves are not opened. */
-  | { readonly kind: 'questions'; readonly path: string; readonly media: string | null }
+  /** A list of questions about videos, whose samples are to be whole, and the first's video is opened. */
+  | {
+      readonly kind: 'questions';
+      readonly path: string;
+      readonly media: string | null;
+      readonly frames: { readonly min: number; readonly max: number; readonly interval: number };
+    }
   | { readonly kind: 'ffmpeg' }
   | {
       readonly kind: 'self_bench';

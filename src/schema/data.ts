@@ -360,11 +360,10 @@ const tinyPictured = section(
       'Edits in each split.',
       z
         .strictObject({
-          train: result('Labelled edits for the policy.', positiveInteger.default(400)),
+          train: result('Labelled edits for the policy.', positiveInteger.default(128)),
           prompts: result('Prompts without labels.', positiveInteger.default(4096)),
           validation: result('Held-out labelled edits.', positiveInteger.default(320)),
           truth: result('Labelled edits for the model that draws.', positiveInteger.default(4096)),
-          scenes: result('Pictures with questions about them, and no edit.', positiveInteger.default(4096)),
         })
         .prefault({}),
     ),

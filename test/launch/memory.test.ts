@@ -2,8 +2,10 @@ import { describe, expect, it } from 'vitest';
 import { mkdirSync, truncateSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import type { Devices } from '../../src/launch/devices.js';
 import { memoryOf, memoryVerdict, shapesOf } from '../../src/launch/memory.js';
 import { smallSettings } from '../recipes/prompt_enhance/small.js';
+import { smallSettings as videoSettings } from '../recipes/video_actions/small.js';
 import { testFolders } from '../support/folder.js';
 
 const newFolder = testFolders('memory');
@@ -37,6 +39,22 @@ describe('whether the memory of a run fits', () => {
     expect(memoryVerdict(201, 1, [], machine)).toMatchObject({ fits: false, hopeless: true, allBytes: 100 });
     expect(memoryVerdict(210, 2, [gpu(100)], machine).hopeless).toBe(false);
     expect(memoryVerdict(211, 1, [gpu(100)], machine).hopeless).toBe(true);
+  });
+});
+
+describe('a run that does not fit', () => {
+  const settings = videoSettings({
+    optimizer: { learning_rate: 0.01, per_device_batch_size: 4 },
+    policy: { model_context_size: 4096 },
+  });
+  const adviceAt = (all: number) =>
+    memoryOf(new Map(), { gpus: [] } as unknown as Devices, { free: all, all })(settings).verdict?.advice;
+  const { bytes } = memoryOf(new Map(), { gpus: [] } as unknown as Devices)(settings);
+
+  it('is to be asked for less at once, unless its models alone take more than there is', () => {
+    expect(adviceAt(bytes! * 2)).toBeNull();
+    expect(adviceAt(bytes! * 0.99)).toContain('lower optimizer.per_device_batch_size');
+    expect(adviceAt(2 ** 20)).toMatch(/^name a smaller model .* its models alone take about 0\.3 GiB$/);
   });
 });
 

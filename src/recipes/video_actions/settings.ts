@@ -63,7 +63,12 @@ export const videoActions: TrainedRecipe<VideoActionsSettings> = {
 function needs({ data, policy, prompt }: VideoActionsSettings): Need[] {
   return [
     { kind: 'ffmpeg' },
-    ...[...data.train, ...data.validation].map(({ path, media }): Need => ({ kind: 'questions', path, media })),
+    ...[...data.train, ...data.validation].map(({ path, media }): Need => ({
+      kind: 'questions',
+      path,
+      media,
+      frames: data.frames,
+    })),
     ...seeingPolicyNeeds({ policy, prompt }),
   ];
 }

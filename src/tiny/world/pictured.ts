@@ -2,63 +2,33 @@
  * The tiny world's edits as pictures and words, in the form of data/pictured_edits.ts:
  *
  *   <root>/pictured-<hash>/pictured/{train,prompts,validation,truth}.jsonl    {"source", "instruction", "response", "target"}
- *   <root>/pictured-<hash>/pictured/scenes.jsonl
  *   <root>/pictured-<hash>/pictured/<split>/N_source.png, N_target.png
  *
- * A response says which object is where and what becomes of it. `prompts` have neither responses nor edited pictures. `scenes` ask
- * which objects are where, three times of each picture: what a model that sees has learnt before anybody tells it of edits.
+ * A response says what becomes of which thing. `prompts` have neither responses nor edited pictures.
  */
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { must } from '../../core/errors.js';
 import { writeFileAtomic } from '../../core/files.js';
 import { encodePlainPng } from '../../core/png.js';
-import { RandomStream } from '../../core/random.js';
 import { drawScene } from './draw.js';
-import { instructionOf, rationaleOf } from './edits.js';
-import { drawExample, drawImageScene, type EditSetName } from './generate.js';
+import { instructionOf, rationaleOf, type Plan } from './edits.js';
+import { drawExample, type EditSetName } from './generate.js';
 import { foundPart, makePart, type Part } from './parts.js';
 import { EDIT_SPLITS, type EditSplitName } from './splits.js';
-import { cellName, checkGeometry, type Geometry, type Scene, type SceneObject } from './world.js';
+import { checkGeometry, type Geometry } from './world.js';
 
 export interface PicturedOptions {
   readonly seed: number;
   readonly geometry: Geometry;
   readonly set: EditSetName;
-  /** Edits in each split, and scenes. */
-  readonly sizes: Readonly<Record<EditSplitName | 'scenes', number>>;
+  /** Edits in each split. */
+  readonly sizes: Readonly<Record<EditSplitName, number>>;
 }
 
-/** What is asked of a scene: all of it, a cell of it, or where one of its things is. */
-const QUESTIONS: readonly ((
-  scene: Scene,
-  random: RandomStream,
-) => { readonly asked: string; readonly said: string })[] = [
-  (scene) => ({ asked: 'describe the picture', said: describeScene(scene) }),
-  ({ geometry, cells }, random) => {
-    const cell = random.integer(cells.length);
-    const content = cells[cell];
-    const said = content === null ? 'nothing' : thing(content);
-    return { asked: `what is at ${cellName(geometry, cell)}`, said };
-  },
-  (scene, random) => {
-    const cell = random.pick(scene.cells.flatMap((content, at) => (content === null ? [] : [at])));
-    const { [cell]: content } = scene.cells;
-    const asked = `where is the ${thing(must(content, 'a thing in its cell'))}`;
-    return { asked, said: `at ${cellName(scene.geometry, cell)}` };
-  },
-];
-
-/** Words of questions about scenes that no edit has. */
-export const SCENE_WORDS = ['describe', 'picture', 'what', 'where', 'is', 'nothing'];
-
-const thing = ({ colour, shape }: SceneObject): string => `${colour} ${shape}`;
-
-/** What a scene shows, cell by cell. */
-export function describeScene({ geometry, cells }: Scene): string {
-  return cells
-    .flatMap((content, cell) => (content === null ? [] : [`${thing(content)} at ${cellName(geometry, cell)}`]))
-    .join(' ');
+/** What a policy should say of an edit: its rationale, but for where a thing is that the picture shows: whoever draws sees that. */
+export function responseOf(plan: Plan): string {
+  const told = rationaleOf(plan);
+  return plan.edit.kind === 'recolour' || plan.edit.kind === 'remove' ? told.replace(/ at \S+/, '') : told;
 }
 
 function picturedPart({ seed, geometry, set, sizes }: PicturedOptions): Part {
@@ -85,25 +55,9 @@ export async function makeTinyPictured(root: string, options: PicturedOptions): 
         const asked = { source: `${split}/${source}`, instruction: instructionOf(plan.edit, geometry) };
         if (split === 'prompts') return JSON.stringify(asked);
         writeFileSync(join(place, target), encodePlainPng(drawScene(plan.expected)));
-        return JSON.stringify({ ...asked, response: rationaleOf(plan), target: `${split}/${target}` });
+        return JSON.stringify({ ...asked, response: responseOf(plan), target: `${split}/${target}` });
       });
-      writeList(folder, split, lines);
+      writeFileAtomic(join(folder, 'pictured', `${split}.jsonl`), `${lines.join('\n')}\n`);
     }
-    mkdirSync(join(folder, 'pictured', 'scenes'));
-    const scenes = Array.from({ length: sizes.scenes }, (_, i) => {
-      const scene = drawImageScene(seed, i, geometry);
-      const source = `scenes/${i}_source.png`;
-      writeFileSync(join(folder, 'pictured', source), encodePlainPng(drawScene(scene)));
-      const random = new RandomStream(seed, 'tiny', 'scenes', i);
-      return QUESTIONS.map((question) => {
-        const { asked, said } = question(scene, random);
-        return JSON.stringify({ source, instruction: asked, response: said });
-      });
-    }).flat();
-    writeList(folder, 'scenes', scenes);
   });
-}
-
-function writeList(folder: string, split: string, lines: readonly string[]): void {
-  writeFileAtomic(join(folder, 'pictured', `${split}.jsonl`), `${lines.join('\n')}\n`);
 }

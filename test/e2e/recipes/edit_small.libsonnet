@@ -24,7 +24,7 @@
   else if supervised
   then null
   else super.environment { num_steps: 2, pictures_at_once: 8 },
-  data+: { tiny+: { counts: { train: 8, prompts: 16, validation: 6, truth: 12, scenes: 4 } } },
+  data+: { tiny+: { counts: { train: 8, prompts: 16, validation: 6, truth: 12 } } },
   reward: if supervised then { endpoint: '', terms: [{ name: 'jpeg_size', weight: 1 }] } else {
     terms: [
       { name: 'jpeg_size', weight: 0.5 },

@@ -28,7 +28,7 @@ const config: Sections = {
   data: {
     train: [],
     validation: [],
-    tiny: { counts: { train: 3, prompts: 4, validation: 3, truth: 2, scenes: 2 } },
+    tiny: { counts: { train: 3, prompts: 4, validation: 3, truth: 2 } },
   },
   environment: { type: 'model', model: 'drawn', num_steps: 2 },
   reward: { endpoint: 'embedded', terms: [{ name: 'align_quality', weight: 1 }] },
