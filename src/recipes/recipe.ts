@@ -152,7 +152,14 @@ export function sourcesOf(data: TrainedSettings['data']): readonly { readonly pa
 export type Recipe = TrainedRecipe | ForeignRecipe;
 
 /** What of a model decides its memory. */
-export type ModelShape = DecoderShape | FlowModelShape | AutoencoderShape;
+export type ModelShape = DecoderShape | FlowModelShape | AutoencoderShape | GraphsShape;
+
+/** Of a frozen model that is read as graphs: CLIP, or what an image model's prompts are read by. */
+export interface GraphsShape {
+  readonly kind: 'graphs';
+  /** What its weights take. */
+  readonly bytes: number;
+}
 
 /** Of an autoencoder of pictures. */
 export interface AutoencoderShape {
