@@ -27,7 +27,7 @@ local edits(split) = [{ path: data_dir + '/tiny/pictured/' + split + '.jsonl' }]
       prediction: 'sample',
     },
     // The policy's hidden states move while it learns.
-    condition_noise: 0.5,
+    condition_noise: 0.3,
     num_steps: 4,
     engine: { provider: 'cpu' },
   },

@@ -6,7 +6,6 @@ import { recipeNamed, recipeNames, recipeOf } from '../recipes/settings.js';
 import { getPath } from '../schema/paths.js';
 import type { RunSettings } from '../schema/run.js';
 import { isObject, leaves } from '../schema/walk.js';
-import { laterTasks } from './later.js';
 import { nearest } from '../core/nearest.js';
 import { problemsOf } from './problems.js';
 
@@ -50,9 +49,6 @@ function taskProblem(found: unknown, meant: string | undefined): string {
   const available = recipeNames.join(', ');
   if (found === undefined) return `missing; allowed: ${available}`;
   const text = typeof found === 'string' ? `'${found}'` : JSON.stringify(found);
-  if (typeof found === 'string' && laterTasks.includes(found)) {
-    return `${text} is not available in this version; available: ${available}`;
-  }
   return `found ${text}; allowed: ${available}${meant === undefined ? '' : `; did you mean '${meant}'?`}`;
 }
 

@@ -30,7 +30,7 @@ function essence(settings: RunSettings): unknown {
 }
 
 describe('the shipped family', () => {
-  it('has every start and run of EARL, the tiny tokenizer, the answers in words, the flow policy, rewritten prompts and questions about videos', () => {
+  it('has every start and run of EARL, the tiny tokenizer, the answers in words, the flow policy, rewritten prompts, questions about videos and responses', () => {
     const shipped = readdirSync('configs').filter((name) => name.endsWith('.jsonnet'));
     expect(shipped.sort()).toEqual(
       [
@@ -38,6 +38,7 @@ describe('the shipped family', () => {
         ...['tiny_vq', 'tiny_vae', 'text_start', 'text_plain', 'ip_adapter_warmup', 'ip_adapter'],
         ...['tiny_painter', 'tiny_clip', 'enhance_start', 'enhance_smollm2_start', 'prompt_enhance'],
         ...['video_start', 'video_actions'],
+        ...['edit_start', 'tiny_editor', 'edit_response'],
       ]
         .map((name) => `${name}.jsonnet`)
         .sort(),

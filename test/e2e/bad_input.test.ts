@@ -46,7 +46,7 @@ describe('a wrong config', () => {
     ['groups that are not whole', 'rollout.generations_per_sample=3', [/multiple of rollout\.generations_per_sample/]],
     ['a run name that is a path', 'run_name=../elsewhere', [/run_name/]],
     ['a judge that is no URL', 'reward.endpoint=somewhere', [/reward\.endpoint/, /http/]],
-    ['a task of a later version', 'task=edit_response', [/edit_response/, /not available/]],
+    ['a task of another recipe', 'task=edit_response', [/policy\.chat_words: unknown key/]],
   ] as const)('with %s', async (_, set, parts) => {
     expectMessage(await runConfig(configFile(RL), '--set', set), 2, ...parts);
   });
