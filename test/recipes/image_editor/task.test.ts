@@ -54,13 +54,13 @@ function settingsOf(changes: Readonly<Record<string, unknown>> = {}): ImageEdito
 
 /** With a model of random weights that reads. */
 async function open(changes: Readonly<Record<string, unknown>> = {}, rows = base.data): Promise<EditorTask> {
-  const asking = smallSettings({ data: rows as never });
+  const asking = smallSettings({ data: rows });
   const { words, seeing, pictures } = await openPicturedTask(asking, () => '');
   const model = startingSeeingModel(asking, words.format, seeing, () => '');
   const reader = new Reader(model, { session: { threads: 1 } });
   const manner = editManner(drawing, pixelCodec, 'here');
   const parts = { words, seeing, pictures, reader, codec: pixelCodec, config: drawing, manner };
-  const task = new EditorTask(settingsOf(changes), parts as never);
+  const task = new EditorTask(settingsOf(changes), parts);
   opened.push(task);
   return task;
 }
