@@ -22,7 +22,7 @@ local sizes = {
   },
   rl: {
     split: 'train',
-    num_iterations: 80,
+    num_iterations: 160,
     // The original's values are those of a large model: so small a one needs the reward whole, and a longer way from its start.
     algorithm: { kl_coeff: 0.01, reward_scale: 1, advantage: { scale: 'std' } },
     optimizer: { learning_rate: 3e-4, per_device_batch_size: 64 },

@@ -126,6 +126,12 @@ const SAMPLES: Record<DatasetReport['kind'], string> = {
   videos: 'questions about videos',
 };
 
+/** On one line of a terminal, which goes with the last sample. */
+function showProgress(done: number, total: number): void {
+  const line = done === total ? '' : `${done} of ${total} questions about videos`;
+  process.stderr.write(`\r${line}\u001b[K`);
+}
+
 function printReport(report: DatasetReport): void {
   const labelled = report.kind === 'edits' ? `, ${report.labelled} labelled` : '';
   printLine(
@@ -174,6 +180,7 @@ const check: Action & { readonly summary: string } = {
       ...(flag(args, 'quoted') ? { checkPrompt: targetOf } : {}),
       ...(media === '' ? {} : { media }),
       ...(minFrames === null ? {} : { minFrames }),
+      ...(process.stderr.isTTY ? { onProgress: showProgress } : {}),
     };
     for (const list of lists) {
       const report = await checkDataset(list, use);

@@ -1,9 +1,18 @@
 /** Reading a dataset through once, so that what is wrong with it is known before a run needs it. */
 import { existsSync, readdirSync, statSync } from 'node:fs';
+import { availableParallelism } from 'node:os';
 import { basename, extname, join } from 'node:path';
+import pLimit from 'p-limit';
 import { decodeImage } from '../core/image.js';
 import { DataError, type EditrlError } from '../core/errors.js';
-import { clipOf, CONVERSATIONS_NAME, holdsQuestions, readQuestions, type UsualSampling } from './conversations.js';
+import {
+  clipOf,
+  CONVERSATIONS_NAME,
+  holdsQuestions,
+  readQuestions,
+  type UsualSampling,
+  type VideoQuestion,
+} from './conversations.js';
 import { DATALIST_NAME, missingFileAdvice, openDatalist } from './datalist.js';
 import { openEditDataset } from './edits.js';
 import { openImageDataset } from './images.js';
@@ -34,6 +43,8 @@ export interface DatasetUse {
   readonly media?: string;
   /** Least frames of each segment of a video whose own sample does not say; 1 where absent. */
   readonly minFrames?: number;
+  /** Is told how many of a list's questions about videos have been looked at. */
+  readonly onProgress?: (done: number, total: number) => void;
 }
 
 /** After this many unreadable samples a list is given up. */
@@ -145,23 +156,18 @@ async function checkSelfBench(path: string, checkPrompt?: PromptCheck): Promise<
   };
 }
 
-/** Problems of the list first, then those that its videos have. */
-async function checkQuestions(path: string, { media, minFrames = 1 }: DatasetUse): Promise<DatasetReport> {
+/** On all cores; problems in the order of the samples, of each the first. */
+async function checkQuestions(path: string, { media, minFrames = 1, onProgress }: DatasetUse): Promise<DatasetReport> {
   const list = readQuestions(path, media);
   const usual: UsualSampling = { minFrames, maxFrames: Math.max(8, minFrames), interval: 2 };
   const sizes = new Set<string>();
-  const problems: EditrlError[] = [...list.problems];
-  for (const { question, place } of list.samples) {
-    if (question === null) continue;
-    try {
-      const { frames } = await clipOf(question, usual, place);
-      sizes.add(`${frames[0].height}x${frames[0].width}`);
-      for (const image of question.images) await readFitted(image, place, null);
-    } catch (cause) {
-      if (!(cause instanceof DataError)) throw cause;
-      problems.push(cause);
-    }
-  }
+  let done = 0;
+  const found = await pLimit(availableParallelism()).map(list.samples, async ({ question, place, problem }) => {
+    const known = question === null ? problem : await problemOf(question, usual, place, sizes);
+    onProgress?.(++done, list.samples.length);
+    return known ?? [];
+  });
+  const problems = found.flat();
   return {
     path: list.path,
     kind: 'videos',
@@ -171,4 +177,21 @@ async function checkQuestions(path: string, { media, minFrames = 1 }: DatasetUse
     problems,
     remark: null,
   };
+}
+
+async function problemOf(
+  question: VideoQuestion,
+  usual: UsualSampling,
+  place: string,
+  sizes: Set<string>,
+): Promise<DataError | null> {
+  try {
+    const { frames } = await clipOf(question, usual, place);
+    for (const image of question.images) await readFitted(image, place, null);
+    sizes.add(`${frames[0].height}x${frames[0].width}`);
+    return null;
+  } catch (cause) {
+    if (!(cause instanceof DataError)) throw cause;
+    return cause;
+  }
 }

@@ -11,7 +11,7 @@ import { DataError } from '../core/errors.js';
 import { sha256 } from '../core/image.js';
 import { missingFileAdvice, type ListDigest } from './datalist.js';
 import { oneOf } from './problems.js';
-import { readClip, type Clip } from './video/clip.js';
+import { readClip, readClipNow, type Clip } from './video/clip.js';
 import type { Sampling } from './video/sampling.js';
 
 /** What the list of a dataset's folder is called. */
@@ -96,8 +96,10 @@ const ROLES: Readonly<Record<string, Turn['role']>> = {
 };
 
 interface Found {
-  readonly question: VideoQuestion | null;
   readonly place: string;
+  /** Null where something is wrong with the sample. */
+  readonly question: VideoQuestion | null;
+  readonly problem: DataError | null;
 }
 
 /** A list with everything that is wrong with its samples, one error for each broken one. */
@@ -117,17 +119,17 @@ export function readQuestions(path: string, media: string | null = null): ReadQu
   const file = listFile(path);
   const bytes = readFileSync(file);
   const folder = media ?? dirname(file);
-  const problems: DataError[] = [];
   const sizes: number[] = [];
   const samples = entries(new TextDecoder().decode(bytes), file).map(({ value, place }): Found => {
     const read = readSample(value, folder);
     if (Array.isArray(read)) {
-      problems.push(new DataError(read.join('; '), { where: place, next: 'Correct this sample, or leave it out.' }));
-      return { question: null, place };
+      const problem = new DataError(read.join('; '), { where: place, next: 'Correct this sample, or leave it out.' });
+      return { place, question: null, problem };
     }
     sizes.push(...[read.video, ...read.images].map((named) => statSync(named).size));
-    return { question: read, place };
+    return { place, question: read, problem: null };
   });
+  const problems = samples.flatMap(({ problem }) => problem ?? []);
   if (samples.length === 0) throw new DataError('the list has no sample', { where: file });
   const ids = sha256(bytes);
   return { path: file, samples, problems, digest: { ids, files: sha256(JSON.stringify([ids, sizes])) } };
@@ -154,11 +156,20 @@ export function openQuestions(path: string, media: string | null = null): VideoQ
 export type UsualSampling = Omit<Sampling, 'segments'>;
 
 /** The frames that a question shows. Raises DataError and EngineError as `readClip`. */
-export function clipOf({ video, meta }: VideoQuestion, usual: UsualSampling, place: string): Promise<Clip> {
+export function clipOf(question: VideoQuestion, usual: UsualSampling, place: string): Promise<Clip> {
+  return readClip(question.video, samplingOf(question, usual), place);
+}
+
+/** Opens the video of a list's first question before a run. Raises DataError and EngineError as `readClip`. */
+export function lookAtFirst(questions: VideoQuestions, usual: UsualSampling): void {
+  const first = questions.read(0);
+  readClipNow(first.video, samplingOf(first, usual), questions.place(0));
+}
+
+function samplingOf({ meta }: VideoQuestion, usual: UsualSampling): Sampling {
   const { minFrames, maxFrames, segments } = meta;
   const least = minFrames ?? usual.minFrames;
-  const sampling = { ...usual, minFrames: least, maxFrames: maxFrames ?? Math.max(least, usual.maxFrames), segments };
-  return readClip(video, sampling, place);
+  return { ...usual, minFrames: least, maxFrames: maxFrames ?? Math.max(least, usual.maxFrames), segments };
 }
 
 /** Whether a file holds such a list, as far as its beginning tells. */
@@ -237,9 +248,11 @@ function wrongTurns({ conversations, image }: RawSample): string[] {
   else if (roles.at(-2) !== 'user') problems.push("the turn before the answer is not the human's");
   const said = conversations.flatMap(({ value }, i) => (roles[i] === 'user' ? [value] : [])).join('\n');
   const [videos, pictures] = [count(said, '<video>'), count(said, '<image>')];
-  if (videos !== 1) problems.push(`found <video> ${videos} times in what the human says; allowed: once`);
+  if (videos !== 1) problems.push(`found <video> ${plural(videos, 'time')} in what the human says; allowed: once`);
   if (pictures !== image.length) {
-    problems.push(`found ${image.length} files of images, and <image> ${pictures} times; allowed: as often as files`);
+    problems.push(
+      `found ${plural(image.length, 'file')} of images, and <image> ${plural(pictures, 'time')}; allowed: as often as files`,
+    );
   }
   return problems;
 }
@@ -251,6 +264,10 @@ function wrongMeta({ frame_cnts, min_frames, max_frames, dynamic_sample }: RawSa
     problems.push(`meta.min_frames ${min_frames} is more than meta.max_frames ${max_frames}`);
   }
   return problems;
+}
+
+function plural(number: number, what: string): string {
+  return `${number} ${what}${number === 1 ? '' : 's'}`;
 }
 
 function count(text: string, tag: string): number {

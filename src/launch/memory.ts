@@ -1,6 +1,7 @@
 /** How much memory there is, and whether what a run is estimated to need fits. */
-import { readFileSync } from 'node:fs';
+import { readFileSync, statSync } from 'node:fs';
 import { freemem, totalmem } from 'node:os';
+import { join } from 'node:path';
 import { readConfig } from '../models/files.js';
 import { AUTOENCODER_CLASS, readAutoencoderConfig, reduction } from '../nets/autoencoder/config.js';
 import { innerWidth, velocityWidth, type FlowTransformerConfig } from '../nets/flow/config.js';
@@ -9,11 +10,15 @@ import { describeFlowModel } from '../policies/flow/load.js';
 import { describeModel, readableParts } from '../policies/tokens/adapter.js';
 import { cachedSnapshot } from '../models/hub/cache.js';
 import type { FlowModelShape, ModelShape, ShapeOf } from '../recipes/recipe.js';
-import { isTrainable, recipeOf } from '../recipes/settings.js';
+import { frozenBytes } from '../recipes/memory.js';
+import { isTrainable, recipeOf, rewardOf } from '../recipes/settings.js';
+import { decidingTerms, recordedTerms } from '../rewards/score/choice.js';
+import { graphsIn } from '../rewards/terms/clip/files.js';
+import type { ModelReference } from '../schema/model.js';
 import { EditrlError } from '../core/errors.js';
-import type { RunSettings } from '../schema/run.js';
+import type { RunSettings, TrainedSettings } from '../schema/run.js';
 import { deviceKind, processesOf } from './device_kind.js';
-import type { DeviceKind, Devices, Gpu } from './devices.js';
+import { gibibytes, type DeviceKind, type Devices, type Gpu } from './devices.js';
 import { placedParts, placeParts, type PlacedPart, type PlacedParts } from './placement.js';
 
 /** A recipe's estimate is good to this factor: what is beyond it does not fit for certain. */
@@ -146,10 +151,12 @@ export function shapesOf(runs: ReadonlyMap<string, RunSettings>): ShapeOf {
 /** Null where a folder holds no model that can be opened, which whoever opens it says. */
 function shapeOfFolder(folder: string): ModelShape | null {
   try {
-    const config = readConfig<{ readonly _class_name?: unknown }>(rootOf(folder));
+    const config = readConfig<{ readonly _class_name?: unknown; readonly model_type?: unknown }>(rootOf(folder));
     if (config._class_name === AUTOENCODER_CLASS) {
       return { kind: 'autoencoder', reduction: reduction(readAutoencoderConfig(config, folder)) };
     }
+    const graphs = graphFiles(folder, config.model_type);
+    if (graphs !== null) return { kind: 'graphs', bytes: bytesOf(graphs) };
     return '_class_name' in config
       ? flowShape(describeFlowModel(folder))
       : describeModel(folder, readableParts(folder));
@@ -157,6 +164,36 @@ function shapeOfFolder(folder: string): ModelShape | null {
     if (error instanceof EditrlError) return null;
     throw error;
   }
+}
+
+/** The graphs of a frozen model of such a type; null for one that is read otherwise. */
+function graphFiles(folder: string, type: unknown): readonly string[] | null {
+  switch (type) {
+    case 'clip':
+      return [...new Set(Object.values(graphsIn(folder)))];
+    case 'flow_text_encoder':
+      return [join(folder, 'model.onnx')];
+    case 'flow_autoencoder':
+      return ['encoder.onnx', 'decoder.onnx'].map((name) => join(folder, name));
+    default:
+      return null;
+  }
+}
+
+/** Of graphs with their weights, which lie in a file beside a large one: `model.onnx_data`, or `model.onnx.data`. */
+function bytesOf(graphs: readonly string[]): number {
+  return graphs
+    .flatMap((graph) => [graph, `${graph}_data`, `${graph}.data`])
+    .reduce((sum, file) => sum + (statSync(file, { throwIfNoEntry: false })?.size ?? 0), 0);
+}
+
+/** Of the models that the terms of a reward hold beside the policy. */
+function rewardBytes(settings: RunSettings, shapeOf: ShapeOf): number {
+  const reward = rewardOf(settings);
+  if (reward === null) return 0;
+  const models = [...decidingTerms(reward), ...recordedTerms(reward)].map(({ fields }) => fields['model']);
+  const held = new Map(models.map((model) => [JSON.stringify(model), (model ?? null) as ModelReference | null]));
+  return [...held.values()].reduce((sum, model) => sum + frozenBytes(model, shapeOf), 0);
 }
 
 /** Pixels on the side of a latent of those autoencoders that make 16 of them, four of which are a token. */
@@ -184,6 +221,23 @@ function flowShape(config: FlowTransformerConfig): FlowModelShape {
   };
 }
 
+/** The settings with the least micro-batch of the shortest texts, which no estimate of theirs goes below. */
+function leastOf(settings: TrainedSettings): TrainedSettings {
+  const policy = (settings as { readonly policy?: object }).policy;
+  return {
+    ...settings,
+    optimizer: { ...settings.optimizer, per_device_batch_size: 1 },
+    ...(policy !== undefined && 'model_context_size' in policy ? { policy: { ...policy, model_context_size: 1 } } : {}),
+  };
+}
+
+/** Nobody is sent to make a batch smaller whose models alone do not fit. */
+function withLeast(verdict: MemoryVerdict, least: number | null): MemoryVerdict {
+  if (verdict.fits || least === null || least <= verdict.allBytes) return verdict;
+  const advice = `name a smaller model or take a larger machine: at any batch and context its models alone take about ${gibibytes(least)}`;
+  return { ...verdict, advice };
+}
+
 /** Tells what runs need of a machine. The shape of a model is known where one of the `runs` makes it. */
 export function memoryOf(
   runs: ReadonlyMap<string, RunSettings>,
@@ -194,7 +248,9 @@ export function memoryOf(
   return (settings) => {
     const device = deviceKind(settings, devices);
     const processes = processesOf(settings, devices, device);
-    const bytes = isTrainable(settings) ? recipeOf(settings).memory(settings, shapeOf) : null;
+    const trained = isTrainable(settings) ? recipeOf(settings).memory(settings, shapeOf) : null;
+    const reward = rewardBytes(settings, shapeOf);
+    const bytes = trained === null ? null : trained + reward;
     const gpus = device === 'gpu' ? devices.gpus : [];
     const { placement, devices: allowed } = settings.launch;
     const usable = gpus.filter(({ index }) => allowed === null || allowed.includes(index));
@@ -202,10 +258,11 @@ export function memoryOf(
     const verdict = (): MemoryVerdict | null => {
       if (bytes === null) return null;
       if (placement === null || placed === null || !isTrainable(settings)) {
-        return memoryVerdict(bytes, processes, gpus, machine);
+        const found = memoryVerdict(bytes, processes, gpus, machine);
+        return isTrainable(settings) ? withLeast(found, recipeOf(settings).memory(leastOf(settings), shapeOf)) : found;
       }
       const image = recipeOf(settings).imageMemory?.(settings, shapeOf) ?? 0;
-      const parts = { policy: bytes - image, image, reward: 0 };
+      const parts = { policy: bytes - image - reward, image, reward };
       return placedVerdict(parts, placed, placement.memory_limit, usable, machine);
     };
     return { device, processes, bytes, verdict: verdict(), placed };

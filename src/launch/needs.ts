@@ -3,12 +3,12 @@ import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { z } from 'zod';
 import { CheckpointError, ConfigError, DataError } from '../core/errors.js';
-import { openQuestions } from '../data/conversations.js';
+import { lookAtFirst, openQuestions } from '../data/conversations.js';
 import { openDatalist, readListedFile } from '../data/datalist.js';
 import { openEditDataset } from '../data/edits.js';
 import { lookAtSamples } from '../data/inpainting_look.js';
 import { checkRows } from '../data/rows.js';
-import { requireFfmpeg } from '../data/video/ffmpeg.js';
+import { hasFfmpeg, requireFfmpeg } from '../data/video/ffmpeg.js';
 import { wholeList } from '../data/self_bench.js';
 import { ExportedCodec, FlowImageEncoder, FlowTextEncoder, isExportedAutoencoder } from '../environments/flow_parts.js';
 import { describeVisionTokenizer } from '../environments/vision_tokens.js';
@@ -35,7 +35,11 @@ const checks: { readonly [K in Need['kind']]: (need: NeedOf<K>) => void } = {
   datalist: ({ path }) => void readListedFile(openDatalist(path), 0),
   edits: ({ path }) => void openEditDataset(path).read(0),
   rows: ({ path, columns }) => checkRows(path, columns),
-  questions: ({ path, media }) => void openQuestions(path, media),
+  questions: ({ path, media, frames: { min, max, interval } }) => {
+    const questions = openQuestions(path, media);
+    // Where ffmpeg is missing, that is a need of its own.
+    if (hasFfmpeg()) lookAtFirst(questions, { minFrames: min, maxFrames: max, interval });
+  },
   ffmpeg: requireFfmpeg,
   self_bench: ({ path, quoted, side }) =>
     void wholeList(path, quoted ? targetOf : undefined, (list) => lookAtSamples(list, side)),

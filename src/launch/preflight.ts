@@ -253,7 +253,7 @@ function memoryCheck(settings: RunSettings, memory: () => ReturnType<typeof memo
   if (!verdict?.hopeless) return [];
   const { neededBytes, allBytes, advice } = verdict;
   const found = `needs about ${gibibytes(neededBytes)} of memory, and there are ${gibibytes(allBytes)} in all`;
-  const next = `To make it smaller, ${advice ?? ''}.`;
+  const next = `To make it fit, ${advice ?? ''}.`;
   return [[`memory ${found}`, () => fail(new RunError(found, { where: settings.run_name, next }))]];
 }
 

@@ -364,7 +364,7 @@ export class Launcher {
   #context(config: LoadedConfig, gpus: readonly number[]) {
     return {
       command: this.options.command,
-      versions: versions(),
+      versions: versions(config.settings),
       parents: dependencies(config.settings).map((reference) => ({ ...reference })),
       devices: gpus.map((index) => `gpu:${index}`),
     };

@@ -1,11 +1,13 @@
 /** How much memory training takes, and how much disk a checkpoint, from shapes alone, before anything is built. */
 import { KEPT_BYTES } from '../models/pictures/picture.js';
 import type { TrainedParts } from '../nets/vision/config.js';
-import type { DecoderShape, FlowModelShape, VisionShape } from './recipe.js';
+import type { ModelReference } from '../schema/model.js';
+import type { DecoderShape, FlowModelShape, ShapeOf, VisionShape } from './recipe.js';
 
 /** What a process takes before it holds a model: the runtime, the engine and their libraries. */
 const PROCESS_BYTES = 300 * 2 ** 20;
-const FLOAT = 4;
+/** Bytes of a number. */
+export const FLOAT = 4;
 /** Weights, gradient, that of a later micro-batch, what the engine hands back of one, and the optimizer's two moments. */
 const COPIES_TRAINED = 6;
 /** Frozen weights lie beside those that sampling holds packed. */
@@ -36,6 +38,14 @@ export function trainingBytes(
   copiesFrozen = COPIES_FROZEN,
 ): number {
   return PROCESS_BYTES + FLOAT * ((COPIES_TRAINED + copies) * parameters + activations + copiesFrozen * frozen);
+}
+
+/** Bytes of the weights of a frozen model; 0 for none, or one of which nothing is known. */
+export function frozenBytes(reference: ModelReference | null, shapeOf: ShapeOf): number {
+  const shape = reference === null ? null : shapeOf(reference);
+  if (shape === null || !('kind' in shape)) return 0;
+  if (shape.kind === 'graphs') return shape.bytes;
+  return shape.kind === 'flow' ? FLOAT * flowModelParameters(shape) : 0;
 }
 
 /** Bytes of a checkpoint of so many trained parameters, with their moving averages where these are kept. */

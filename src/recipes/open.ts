@@ -4,6 +4,8 @@ import { resolveProvider } from '../engines/onnx/provider.js';
 import type { TrainedSettings } from '../schema/run.js';
 import type { OpenRecipe } from '../train/opener.js';
 import type { OpenedRecipe } from '../train/worker.js';
+import { editResponse } from './edit_response/open.js';
+import { imageEditor } from './image_editor/open.js';
 import { imageTextEncoder } from './image_text_encoder/open.js';
 import { enginesOf, withEngines } from './engines.js';
 import { imageAutoencoder } from './image_autoencoder/open.js';
@@ -21,11 +23,13 @@ const recipes: Readonly<Record<TrainedName, OpenRecipe>> = {
   image_tokenizer: imageTokenizer,
   image_autoencoder: imageAutoencoder,
   text_answers: textAnswers,
+  edit_response: editResponse,
   video_actions: videoActions,
   ip_adapter: ipAdapter,
   prompt_enhance: promptEnhance,
   text_to_image: textToImage,
   image_text_encoder: imageTextEncoder,
+  image_editor: imageEditor,
 };
 
 /** A run's recipe for the loop. Opening it raises EngineError where this machine lacks what its engines are to compute on. */

@@ -11,7 +11,7 @@ import { samplingOf } from '../policies/tokens/manners.js';
 import { Sampler, type TokenSampling } from '../policies/tokens/rollout.js';
 import type { ModelReference } from '../schema/model.js';
 import type { RunSettings } from '../schema/run.js';
-import { postprocess } from './prompt_enhance/rewrite.js';
+import { rewriteOf } from './prompt_enhance/rewrite.js';
 import { defaultEnhancing, promptEnhance, type PromptEnhanceSettings } from './prompt_enhance/settings.js';
 import { opensThought, written } from './open_words_task.js';
 import { questionOf } from './text_answers/conversation.js';
@@ -107,9 +107,8 @@ async function openEnhancer(settings: Enhancing, { resolveRun, seed, sampling }:
       return answers.map(([{ ids, finished }], p): Enhanced => {
         const said = finished ? ids.subarray(0, -1) : ids;
         const text = words.tokenizer.decode([...prefill, ...said], { skipSpecial: true });
-        const { prompt: enhanced_prompt, stripped } = postprocess(
-          written(text, policy.thinking, tokens[p].thinks).answer,
-        );
+        const { thought, answer } = written(text, policy.thinking, tokens[p].thinks);
+        const { prompt: enhanced_prompt, stripped } = rewriteOf(answer, thought);
         return { prompt: prompts[p], enhanced_prompt, stripped, finished };
       });
     },

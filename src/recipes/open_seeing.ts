@@ -8,15 +8,8 @@ import type { TokenPrompt } from '../policies/tokens/batch.js';
 import type { TokenFormat } from '../policies/tokens/format.js';
 import { initSeeingPolicy, loadPolicy, processorFolder, type FreshEyes } from '../policies/tokens/load.js';
 import type { PolicyModel } from '../policies/tokens/model.js';
+import { VISION } from './seen_words.js';
 import type { SeeingSettings } from './token_policy.js';
-
-/** Tokens around and for pictures, by the names of a config.json, as Qwen's tokenizers write them. */
-const pictureWords = {
-  vision_start_token_id: '<|vision_start|>',
-  vision_end_token_id: '<|vision_end|>',
-  image_token_id: '<|image_pad|>',
-  video_token_id: '<|video_pad|>',
-} as const;
 
 /** What turns pictures into what a policy's model reads, and the tokens that stand for them. */
 export interface Seeing {
@@ -36,12 +29,11 @@ export function openSeeing(
     return { processor: openPictureProcessor(processorFolder(folder), pixels), tokens: must(vision, 'eyes') };
   }
   if (init === null) throw new DataError('policy.model and policy.init are both null');
-  const { vision_start_token_id, vision_end_token_id, image_token_id, video_token_id } = pictureWords;
   const tokens = {
-    vision_start_token_id: tokenizer.id(vision_start_token_id),
-    vision_end_token_id: tokenizer.id(vision_end_token_id),
-    image_token_id: tokenizer.id(image_token_id),
-    video_token_id: tokenizer.id(video_token_id),
+    vision_start_token_id: tokenizer.id(VISION.start),
+    vision_end_token_id: tokenizer.id(VISION.end),
+    image_token_id: tokenizer.id(VISION.image),
+    video_token_id: tokenizer.id(VISION.video),
   };
   return { processor: plainProcessor(init.vision, pixels.image, pixels.video), tokens };
 }

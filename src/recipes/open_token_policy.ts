@@ -96,13 +96,15 @@ export interface TokenTraining<P extends Prompt & TokenAsked<T>, T extends Token
   readonly heldOutBatch: () => Promise<readonly Labelled<P, TokenAnswer>[]>;
   /** For GRPO: which tokens of an answer carry the loss. */
   readonly trained: GrpoParts<P, TokenAnswer, TokenSampling>['trained'];
+  /** Whether anything scores its answers; absent: yes. */
+  readonly isScored?: boolean;
 }
 
 /** Training by the algorithm of the settings, with its scorer and its held-out evaluation. */
 export async function openTokenTraining<P extends Prompt & TokenAsked<T>, T extends TokenPrompt>(
   settings: TokenTrainingSettings,
   bench: Bench,
-  { task, policy, batch, heldOutBatch, trained }: TokenTraining<P, T>,
+  { task, policy, batch, heldOutBatch, trained, isScored = true }: TokenTraining<P, T>,
 ): Promise<Training> {
   const { algorithm, reward } = settings;
   const { group, judge, checkpoint } = bench;
@@ -110,7 +112,7 @@ export async function openTokenTraining<P extends Prompt & TokenAsked<T>, T exte
   if (sampled !== null) policy.sampleElsewhere(await openSamplerElsewhere(settings, bench, sampled, policy));
   const schedule = scheduleOf(settings);
   // A supervised run without a judge reports losses only; GRPO cannot do without a reward.
-  const scores = algorithm.type !== 'sft' || judge !== null || !asksJudge(reward);
+  const scores = isScored && (algorithm.type !== 'sft' || judge !== null || !asksJudge(reward));
   const scorer = scores ? await openScorer(settings, bench, judge) : null;
   const collector: Collector<P, TokenAnswer, TokenSampling> | null =
     scorer === null ? null : { task, policy, scorer, group };

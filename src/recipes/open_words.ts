@@ -2,6 +2,7 @@
 import { InternalError } from '../core/errors.js';
 import type { TokenAnswer } from '../policies/tokens/batch.js';
 import type { PolicyModel } from '../policies/tokens/model.js';
+import type { TokenPolicy } from '../policies/tokens/policy.js';
 import type { TrainedSettings } from '../schema/run.js';
 import type { Task } from '../scoring/task.js';
 import { noteDatasets, type Bench } from '../train/bench.js';
@@ -18,7 +19,9 @@ interface WordsTraining {
   /** Where it is no decoder that the settings name by themselves. */
   readonly model?: PolicyModel;
   /** What is made of the words, where they are not answers by themselves; from then on it closes them. */
-  readonly around?: (words: WordsTask) => Promise<Task<TextPrompt, TokenAnswer>>;
+  readonly around?: (policy: TokenPolicy) => Promise<Task<TextPrompt, TokenAnswer>>;
+  /** Whether anything scores its answers; absent: yes. */
+  readonly isScored?: boolean;
 }
 
 /** Training by GRPO or by SFT. Raises DataError for prompts that cannot be asked, before anything is trained. */
@@ -26,15 +29,17 @@ export async function openWordsTraining(
   settings: WordsTrainingSettings,
   bench: Bench,
   words: WordsTask,
-  { model, around }: WordsTraining = {},
+  { model, around, isScored = true }: WordsTraining = {},
 ): Promise<Training> {
   await words.checkPrompts();
   noteDatasets(bench, settings.data, words.sources);
   const { algorithm, validation } = settings;
   const forms = { constrained: false, separateVocabularies: false };
+  const policy = openTokenPolicy(settings, words.format, bench, forms, model);
   return openTokenTraining(settings, bench, {
-    task: (await around?.(words)) ?? words,
-    policy: openTokenPolicy(settings, words.format, bench, forms, model),
+    task: (await around?.(policy)) ?? words,
+    policy,
+    isScored,
     batch: async (iteration) => {
       if (algorithm.type === 'sft') return trainingBatch(words, algorithm.sft.batch_size, iteration);
       throw new InternalError('a batch of labels without supervised training');

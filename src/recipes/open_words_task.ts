@@ -16,7 +16,6 @@ import { FreeText } from '../policies/tokens/free_text.js';
 import type { RewardSettings } from '../rewards/schema/reward.js';
 import { decidingKinds } from '../rewards/score/choice.js';
 import type { RecordedEpisode } from '../run/episodes.js';
-import type { GrpoSettings, WordsSftSettings } from '../schema/algorithm.js';
 import type { ModelReference } from '../schema/model.js';
 import type { RolloutSettings, ValidationSettings } from '../schema/training.js';
 import type { Answers, Prompt, PromptSource, Rendered, Task } from '../scoring/task.js';
@@ -84,9 +83,9 @@ export interface Words extends Reader {
 /** Of a recipe's settings what this task follows. */
 export interface WordsSettings {
   readonly seed: number;
-  readonly algorithm: GrpoSettings | WordsSftSettings;
-  readonly validation: ValidationSettings;
-  readonly rollout: RolloutSettings;
+  readonly algorithm: { readonly type: 'grpo' | 'ppo' | 'sft' };
+  readonly validation: Pick<ValidationSettings, 'prompts'>;
+  readonly rollout: Pick<RolloutSettings, 'episodes_per_iteration' | 'generations_per_sample'>;
   readonly reward: RewardSettings;
   readonly policy: {
     readonly model_context_size: number;
@@ -156,8 +155,14 @@ export class WordsTask<
   }
 
   prompt(globalIndex: number): Promise<TextPrompt> {
+    const { source, index } = this.placeOf(globalIndex);
+    return this.promptOf(source, index);
+  }
+
+  /** The sample at a global position of the endless training order. */
+  placeOf(globalIndex: number): { readonly source: Source; readonly index: number } {
     const place = this.sampler.at(globalIndex);
-    return this.promptOf(this.train[place.source], place.index);
+    return { source: this.train[place.source], index: place.index };
   }
 
   /** Raises DataError for a row of another form, a template that fails, and where the context leaves no room for an answer. */

@@ -88,8 +88,13 @@ export type Need =
   /** A datalist of edits, of which the first is read, too. */
   | { readonly kind: 'edits'; readonly path: string }
   | { readonly kind: 'rows'; readonly path: string; readonly columns: readonly string[] }
-  /** A list of questions about videos, whose samples are to be whole; the videos themselves are not opened. */
-  | { readonly kind: 'questions'; readonly path: string; readonly media: string | null }
+  /** A list of questions about videos, whose samples are to be whole, and the first's video is opened. */
+  | {
+      readonly kind: 'questions';
+      readonly path: string;
+      readonly media: string | null;
+      readonly frames: { readonly min: number; readonly max: number; readonly interval: number };
+    }
   | { readonly kind: 'ffmpeg' }
   | {
       readonly kind: 'self_bench';
@@ -147,7 +152,14 @@ export function sourcesOf(data: TrainedSettings['data']): readonly { readonly pa
 export type Recipe = TrainedRecipe | ForeignRecipe;
 
 /** What of a model decides its memory. */
-export type ModelShape = DecoderShape | FlowModelShape | AutoencoderShape;
+export type ModelShape = DecoderShape | FlowModelShape | AutoencoderShape | GraphsShape;
+
+/** Of a frozen model that is read as graphs: CLIP, or what an image model's prompts are read by. */
+export interface GraphsShape {
+  readonly kind: 'graphs';
+  /** What its weights take. */
+  readonly bytes: number;
+}
 
 /** Of an autoencoder of pictures. */
 export interface AutoencoderShape {

@@ -2,6 +2,8 @@
 import { InternalError } from '../core/errors.js';
 import type { RewardSettings } from '../rewards/schema/reward.js';
 import type { RunSettings, TrainedSettings } from '../schema/run.js';
+import { editResponse } from './edit_response/settings.js';
+import { imageEditor } from './image_editor/settings.js';
 import { imageTextEncoder } from './image_text_encoder/settings.js';
 import { external } from './external/settings.js';
 import { imageAutoencoder } from './image_autoencoder/settings.js';
@@ -20,11 +22,13 @@ export const recipes = {
   image_tokenizer: imageTokenizer,
   image_autoencoder: imageAutoencoder,
   text_answers: textAnswers,
+  edit_response: editResponse,
   video_actions: videoActions,
   ip_adapter: ipAdapter,
   prompt_enhance: promptEnhance,
   text_to_image: textToImage,
   image_text_encoder: imageTextEncoder,
+  image_editor: imageEditor,
   external,
 } as const satisfies Readonly<Record<string, Recipe>>;
 

@@ -101,7 +101,7 @@ async function groupItems(
 /** The items of the answers to one prompt, made again. */
 async function draw(task: RecordedTask, prompt: Prompt, group: readonly RecordedEpisode[]): Promise<JudgeItem[]> {
   const answers = group.map((episode) => task.reread(episode));
-  const [rendered] = await task.render([{ prompt, answers, keys: group.map(({ key }) => key) }]);
+  const [rendered] = await task.render([{ prompt, answers, keys: group.map(({ key }) => key) }], 'current');
   return rendered.map(({ item }) => item);
 }
 

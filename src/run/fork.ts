@@ -14,9 +14,10 @@ import { basename, join } from 'node:path';
 import { CheckpointError, must, RunError } from '../core/errors.js';
 import { diskError, syncDirectory } from '../core/files.js';
 import { checkpointProblems, listCheckpoints } from './checkpoints.js';
+import { listEpisodeFiles } from './episodes.js';
 import { parseLine, scanLines } from './journal.js';
 import { iterationOfKey, JudgementFiles } from './judgement_files.js';
-import { checkRunName, iterationName, parseIterationName, RunPaths } from './paths.js';
+import { checkRunName, RunPaths } from './paths.js';
 import { readRecord, writeRecord } from './record.js';
 import { writeState } from './state.js';
 
@@ -25,7 +26,7 @@ const NO_LINK = ['EXDEV', 'EPERM', 'EMLINK', 'ENOTSUP', 'EOPNOTSUPP', 'ENOSYS', 
 
 /**
  * Makes the run `name` beside `source`: its checkpoint of an iteration (verified against its manifest), its metrics,
- * episodes, pictures and judgements up to there, and a record that says what it is a fork of. The source is only read and
+ * episodes, pictures, and what other machines gave it up to there, and a record that says what it is a fork of. The source is only read and
  * may be running. The folder appears whole or not at all. Raises CheckpointError when there is no such whole checkpoint,
  * RunError when the name is taken or the disk refuses.
  */
@@ -50,8 +51,11 @@ export function forkRun(source: RunPaths, iteration: number, name: string): RunP
     const problems = checkpointProblems(half.checkpoint(iteration), iteration);
     if (problems.length > 0) throw notWhole(source, iteration, problems);
     copyLines(source.metrics, half.metrics, (line) => Number(line['iteration']) <= iteration);
+    for (const files of ['judgements', 'answers', 'pictures'] as const) {
+      copyExchanges(source[files], half[files], iteration);
+    }
     linkEpisodes(source, half, iteration);
-    copyJudgements(source, half, iteration);
+    linkPictures(source, half);
     writeRecord(half, {
       ...record,
       run_name: name,
@@ -114,9 +118,9 @@ export function linkFolder(from: string, to: string): void {
   for (const file of readdirSync(from)) linkOrCopy(join(from, file), join(to, file));
 }
 
-/** Pieces as they are, where all of them belongs to the fork; else what does. */
-function copyJudgements(source: RunPaths, half: RunPaths, iteration: number): void {
-  const [from, to] = [new JudgementFiles(source.judgements), new JudgementFiles(half.judgements)];
+/** What other machines gave: pieces as they are, where all of them belongs to the fork; else what does. */
+function copyExchanges(source: string, target: string, iteration: number): void {
+  const [from, to] = [new JudgementFiles(source), new JudgementFiles(target)];
   const whole = new Set<string | null>();
   for (const { name, path, last } of from.pieces) {
     if (last > iteration) continue;
@@ -132,7 +136,7 @@ function copyJudgements(source: RunPaths, half: RunPaths, iteration: number): vo
     const { key } = parseLine(text, file, 0);
     if (iterationOfKey(String(key)) <= iteration) kept.push(`${text}\n`);
   });
-  writeFileSync(half.judgements, kept.join(''));
+  if (kept.length > 0) writeFileSync(target, kept.join(''));
 }
 
 function copyLines(from: string, to: string, keep: (line: Record<string, unknown>) => boolean): void {
@@ -146,20 +150,22 @@ function copyLines(from: string, to: string, keep: (line: Record<string, unknown
   writeFileSync(to, kept.join(''));
 }
 
-/** The episodes up to an iteration, and the pictures that they name. */
 function linkEpisodes(source: RunPaths, target: RunPaths, iteration: number): void {
-  if (!existsSync(source.episodesDir)) return;
   mkdirSync(target.episodesDir, { recursive: true });
+  for (const { path, ...file } of listEpisodeFiles(source)) {
+    if (file.iteration <= iteration) linkOrCopy(path, join(target.episodesDir, basename(path)));
+  }
+}
+
+/** Those that the episodes of `target` name, and those that an images server gave. */
+function linkPictures(source: RunPaths, target: RunPaths): void {
   mkdirSync(target.mediaDir, { recursive: true });
-  const pictures = new Set<string>();
-  for (const file of readdirSync(source.episodesDir)) {
-    const of = file.endsWith('.jsonl') ? parseIterationName(file.slice(0, -'.jsonl'.length)) : null;
-    if (of === null || of > iteration) continue;
-    const path = join(target.episodesDir, `${iterationName(of)}.jsonl`);
-    linkOrCopy(join(source.episodesDir, file), path);
-    for (const [hash] of readFileSync(path, 'latin1').matchAll(/\b[0-9a-f]{64}\b/g)) pictures.add(hash);
-  }
-  for (const hash of pictures) {
-    if (existsSync(source.media(hash))) linkOrCopy(source.media(hash), target.media(hash));
-  }
+  const link = (text: string): void => {
+    for (const [hash] of text.matchAll(/\b[0-9a-f]{64}\b/g)) {
+      if (!existsSync(source.media(hash)) || existsSync(target.media(hash))) continue;
+      linkOrCopy(source.media(hash), target.media(hash));
+    }
+  };
+  for (const { path } of listEpisodeFiles(target)) link(readFileSync(path, 'latin1'));
+  new JudgementFiles(target.pictures).scanAll(link);
 }

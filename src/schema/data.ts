@@ -342,3 +342,69 @@ export const questionData = section(
     ),
   }),
 );
+
+const picturedSource = z.strictObject({
+  path: result(
+    'Edits of pictures in rows: JSON lines (.jsonl), a parquet file, or a folder of such files.',
+    z.string().min(1),
+    { relativeTo: 'data.dir' },
+  ),
+  media: operation(
+    'The folder that the paths of pictures begin at; null: that of the list.',
+    z.string().min(1).nullable().default(null),
+  ),
+  coefficient: source.shape.coefficient,
+});
+
+const tinyPictured = section(
+  'The embedded tiny world in pictures before and after an edit, with words: where the datasets below it do not exist, they are made.',
+  z.strictObject({
+    folder: tiny.shape.folder,
+    seed: tiny.shape.seed,
+    grid: tiny.shape.grid,
+    cell: tiny.shape.cell,
+    set: result("Simple edits ('s': recolour, remove, add) or complex ones ('c').", z.enum(['s', 'c']).default('s')),
+    counts: section(
+      'Edits in each split.',
+      z
+        .strictObject({
+          train: result('Labelled edits for the policy.', positiveInteger.default(64)),
+          prompts: result('Prompts without labels.', positiveInteger.default(4096)),
+          validation: result('Held-out labelled edits.', positiveInteger.default(320)),
+          truth: result('Labelled edits for the model that draws.', positiveInteger.default(4096)),
+        })
+        .prefault({}),
+    ),
+  }),
+);
+export type TinyPicturedSettings = z.output<typeof tinyPictured>;
+
+export const picturedData = section(
+  'Training and held-out edits of pictures.',
+  z.strictObject({
+    dir: places.dir,
+    train: section('Training sources.', z.array(picturedSource)),
+    validation: section('Held-out sources.', z.array(picturedSource)),
+    columns: section(
+      'Which columns of a row are read.',
+      z
+        .strictObject({
+          source: result('The file of the picture.', column.default('source')),
+          instruction: result('What is asked.', column.default('instruction')),
+          response: result(
+            'The labelled description of the edit, for supervised training; a row may have none.',
+            column.default('response'),
+          ),
+          target: result(
+            'The file of the edited picture, for training what draws and for rewards that compare with it; a row may have none.',
+            column.default('target'),
+          ),
+        })
+        .prefault({}),
+    ),
+    tiny: section(
+      'The embedded tiny world; null means that the data is brought along.',
+      tinyPictured.nullable().default(null),
+    ),
+  }),
+);

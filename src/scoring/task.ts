@@ -1,4 +1,5 @@
 /** What a recipe teaches, as training, scoring and rescoring see it. `P` is its prompt, `A` the policy's answer. */
+import type { WeightsOf } from '../policies/policy.js';
 import type { JudgeItem } from '../rewards/score/types.js';
 import type { RecordedEpisode } from '../run/episodes.js';
 
@@ -42,7 +43,8 @@ export interface Task<P extends Prompt, A> {
   /** The prompt at a global position of the endless training order. */
   prompt(globalIndex: number): Promise<P>;
   readonly validation: readonly PromptSource<P>[];
-  render(chunk: readonly Answers<P, A>[]): Promise<Rendered[][]>;
+  /** `weights`: those of the policy that answered, for an environment that is conditioned on it. */
+  render(chunk: readonly Answers<P, A>[], weights: Exclude<WeightsOf, 'reference'>): Promise<Rendered[][]>;
   /** Hands what other machines gave to rendering to rank 0, which stores it; every rank calls it after what it has rendered. Absent where nothing is stored. */
   keep?(): Promise<void>;
   /** A recorded answer. Its log-probabilities are not recorded, and 0. */

@@ -70,6 +70,7 @@ export async function collect<P extends Prompt, A extends Answer, H>(
           part.map((prompt, p) => {
             return { prompt, answers: sampled[p], keys: sampled[p].map((_, g) => key(start + p, g)) };
           }),
+          weights,
         ),
       );
       answers.push(...sampled);

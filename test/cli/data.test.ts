@@ -161,4 +161,24 @@ describe.skipIf(!hasFfmpeg)('editrl data check of questions about videos (skippe
     expect(await main(['data', 'check', folder, '--media', media, '--min-frames', '4'])).toBe(1);
     expect(written.error).toContain('it has 3 frames, and at least 4 are asked for');
   });
+
+  it('shows on a terminal how far it is, and leaves nothing of it', async () => {
+    const folder = folders();
+    writeOddVideo(join(folder, 'a.mp4'), { frames: 3 });
+    const conversations = [
+      { from: 'human', value: '<video> Which?' },
+      { from: 'gpt', value: '(1) red' },
+    ];
+    const samples = [1, 2].map((id) => ({ id, conversations, video: 'a.mp4' }));
+    writeFileSync(join(folder, 'conversations.json'), JSON.stringify(samples));
+    const written = capture();
+    const { isTTY } = process.stderr;
+    process.stderr.isTTY = true;
+    try {
+      expect(await main(['data', 'check', folder])).toBe(0);
+    } finally {
+      process.stderr.isTTY = isTTY;
+    }
+    expect(written.error).toBe('\r1 of 2 questions about videos\u001b[K\r\u001b[K');
+  });
 });

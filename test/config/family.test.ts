@@ -3,7 +3,7 @@ import { describe, expect, it } from 'vitest';
 import { loadReferenced } from '../../src/config/load.js';
 import { cannotRunYet, dependencies } from '../../src/config/models.js';
 import { isTrainable } from '../../src/recipes/settings.js';
-import type { RunSettings } from '../../src/schema/run.js';
+import type { RunSettings, TrainedSettings } from '../../src/schema/run.js';
 import { loadEvaluated } from './evaluated.js';
 import { env, family, load, loadsAtBothSizes, quick, tiny } from './family_cases.js';
 import { editSettings, loadTrained } from './trained.js';
@@ -36,7 +36,7 @@ describe('the shipped family', () => {
       [
         ...family,
         ...['tiny_vq', 'tiny_vae', 'text_start', 'text_plain', 'ip_adapter_warmup', 'ip_adapter'],
-        ...['tiny_painter', 'tiny_clip', 'enhance_start', 'prompt_enhance'],
+        ...['tiny_painter', 'tiny_clip', 'enhance_start', 'enhance_smollm2_start', 'prompt_enhance'],
         ...['video_sight', 'video_start', 'video_actions'],
       ]
         .map((name) => `${name}.jsonnet`)
@@ -238,6 +238,33 @@ describe('the shipped family', () => {
         rollout: { episodes_per_iteration: 64, max_response_tokens: 24 },
         validation: { prompts: 256 },
       });
+    });
+  });
+
+  describe('the one of rewritten prompts', () => {
+    it('with SmolLM2 starts from labels, and leaves the image model and CLIP as they are', async () => {
+      const smollm2 = ['configs/lib/enhance_smollm2.libsonnet'];
+      const run = await loadTrained({ file: 'configs/prompt_enhance.jsonnet', overlays: smollm2, env: {} });
+      expect(cannotRunYet(run.settings)).toEqual([]);
+      expect(run.settings).toMatchObject({
+        algorithm: { type: 'grpo' },
+        policy: { lora: { rank: 16 } },
+        rollout: { episodes_per_iteration: 64, max_response_tokens: 24 },
+        validation: { prompts: 256 },
+      });
+      const parents = await Promise.all(
+        dependencies(run.settings).map(async (reference) => (await loadReferenced(run, reference, {})).settings),
+      );
+      const [painter, start, clip] = parents as TrainedSettings[];
+      expect(parents.map(({ run_name }) => run_name)).toEqual(['tiny_painter', 'enhance_smollm2_start', 'tiny_clip']);
+      expect([painter.num_iterations, clip.num_iterations]).toEqual([1200, 600]);
+      expect(start).toMatchObject({
+        algorithm: { type: 'sft' },
+        policy: { model: 'data/smollm2', lora: { rank: 16 } },
+        prompt: { ...(run.settings as unknown as { prompt: object }).prompt },
+      });
+      expect(start.data?.train.map(({ path }) => path)).toEqual(['data/tiny/words/labelled.jsonl']);
+      expect(cannotRunYet(start)).toEqual([]);
     });
   });
 });

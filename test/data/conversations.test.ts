@@ -135,7 +135,7 @@ describe('openQuestions', () => {
         …/conversations.json:sample 4: the labelled answer is empty
         …/conversations.json:sample 5: found <video> 0 times in what the human says; allowed: once
         …/conversations.json:sample 6: found <video> 2 times in what the human says; allowed: once
-        …/conversations.json:sample 7: found 2 files of images, and <image> 1 times; allowed: as often as files
+        …/conversations.json:sample 7: found 2 files of images, and <image> 1 time; allowed: as often as files
         …/conversations.json:sample 8: found a turn from 'robot'; allowed: human, gpt, system
         …/conversations.json:sample 9: meta.min_frames 9 is more than meta.max_frames 8
         …/conversations.json:sample 10: found {"frame_cnts":[2.5],"min_frames":4,"max_frames":8,"dynamic_s as 'meta'; allowed: {frame_cnts: whole numbers above 0, min_frames, max_frames, dynamic_sample: true or false}
@@ -185,15 +185,18 @@ describe.skipIf(!hasFfmpeg)('videos of questions (skipped without ffmpeg)', () =
     ];
     writeFileSync(join(folder, 'conversations.json'), JSON.stringify(samples));
     const [list] = findDatalists(root);
-    const { problems, ...report } = await checkDataset(list);
+    const told: string[] = [];
+    const onProgress = (done: number, total: number) => told.push(`${done} of ${total}`);
+    const { problems, ...report } = await checkDataset(list, { onProgress });
+    expect(told).toEqual(['1 of 5', '2 of 5', '3 of 5', '4 of 5', '5 of 5']);
     expect(report).toMatchObject({ kind: 'videos', samples: 5, sizes: ['32x48'] });
     expect(problems.map((one) => one.toText().replaceAll(folder, '…')).join('\n')).toMatchInlineSnapshot(`
-      "…/conversations.json:sample 4: there is no file …/gone.mp4
-        Correct this sample, or leave it out.
-      …/conversations.json:sample 2: …/cut.mp4: it ends early
+      "…/conversations.json:sample 2: …/cut.mp4: it ends early: at least 677 bytes are missing
         Fetch or encode the video again, or leave this sample out.
       …/conversations.json:sample 3: …/short.mp4: it has 3 frames, and at least 4 are asked for
         Correct the counts of this sample, lower min_frames, or leave it out.
+      …/conversations.json:sample 4: there is no file …/gone.mp4
+        Correct this sample, or leave it out.
       …/conversations.json:sample 5: …/a.mp4: it has 26 frames, and meta.frame_cnts count 30
         Correct the counts of this sample, lower min_frames, or leave it out."
     `);

@@ -1,8 +1,11 @@
 import { describe, expect, it } from 'vitest';
-import { writeFileSync } from 'node:fs';
+import { mkdirSync, truncateSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { memoryVerdict, shapesOf } from '../../src/launch/memory.js';
+import type { Devices } from '../../src/launch/devices.js';
+import { memoryOf, memoryVerdict, shapesOf } from '../../src/launch/memory.js';
+import { smallSettings } from '../recipes/prompt_enhance/small.js';
+import { smallSettings as videoSettings } from '../recipes/video_actions/small.js';
 import { testFolders } from '../support/folder.js';
 
 const newFolder = testFolders('memory');
@@ -36,6 +39,22 @@ describe('whether the memory of a run fits', () => {
     expect(memoryVerdict(201, 1, [], machine)).toMatchObject({ fits: false, hopeless: true, allBytes: 100 });
     expect(memoryVerdict(210, 2, [gpu(100)], machine).hopeless).toBe(false);
     expect(memoryVerdict(211, 1, [gpu(100)], machine).hopeless).toBe(true);
+  });
+});
+
+describe('a run that does not fit', () => {
+  const settings = videoSettings({
+    optimizer: { learning_rate: 0.01, per_device_batch_size: 4 },
+    policy: { model_context_size: 4096 },
+  });
+  const adviceAt = (all: number) =>
+    memoryOf(new Map(), { gpus: [] } as unknown as Devices, { free: all, all })(settings).verdict?.advice;
+  const { bytes } = memoryOf(new Map(), { gpus: [] } as unknown as Devices)(settings);
+
+  it('is to be asked for less at once, unless its models alone take more than there is', () => {
+    expect(adviceAt(bytes! * 2)).toBeNull();
+    expect(adviceAt(bytes! * 0.99)).toContain('lower optimizer.per_device_batch_size');
+    expect(adviceAt(2 ** 20)).toMatch(/^name a smaller model .* its models alone take about 0\.3 GiB$/);
   });
 });
 
@@ -79,4 +98,68 @@ describe('the shape of a model', () => {
     });
     expect(shapeOf(join(flows, 'qwen_image'))).toEqual({ ...sizes, singleLayers: 0, patch: 2, imagePrompt: null });
   });
+
+  it('is that of its graphs where it is frozen, with the weights beside them, and of those alone that are read', () => {
+    const shapeOf = shapesOf(new Map());
+    const clip = graphs('clip', { 'onnx/model.onnx': 10, 'onnx/model.onnx_data': 300, 'onnx/model_fp16.onnx': 150 });
+    expect(shapeOf(clip)).toEqual({ kind: 'graphs', bytes: 310 });
+    const halves = graphs('clip', { 'text_model.onnx': 7, 'vision_model.onnx': 8, 'onnx/model.onnx': 20 });
+    expect(shapeOf(halves)).toEqual({ kind: 'graphs', bytes: 15 });
+    expect(shapeOf(graphs('clip', {}))).toBeNull();
+    const text = graphs('flow_text_encoder', { 'model.onnx': 5, 'model.onnx.data': 900 });
+    expect(shapeOf(text)).toEqual({ kind: 'graphs', bytes: 905 });
+    const codec = graphs('flow_autoencoder', { 'encoder.onnx': 3, 'decoder.onnx': 4 });
+    expect(shapeOf(codec)).toEqual({ kind: 'graphs', bytes: 7 });
+  });
 });
+
+describe('the parts of a run', () => {
+  const gpus = [0, 1, 2].map((index) => ({
+    index,
+    uuid: `GPU-${index}`,
+    name: 'a GPU',
+    memoryBytes: 2 ** 34,
+    usedBytes: 0,
+  }));
+  const GIGABYTES = 2 ** 30;
+
+  it('need memory where they are placed: CLIP with the reward, what reads prompts with the image model', () => {
+    const clip = newFolder();
+    const text = newFolder();
+    const settings = (image: number, reward: number) =>
+      smallSettings({
+        policy: { engine: { provider: 'cuda' } },
+        environment: { parts: { text_encoder: text }, engine: { provider: 'cuda' } },
+        reward: { terms: [{ name: 'clip', weight: 1, model: clip }] },
+        launch: { placement: { policy: 0, image, reward } },
+      });
+    const bytesWith = (image: number, reward: number): number => {
+      const memory = memoryOf(new Map(), { gpus, cpus: 2 })(settings(image, reward));
+      return memory.verdict?.neededBytes ?? 0;
+    };
+    const [together, before] = [bytesWith(0, 0), bytesWith(1, 2)];
+    expect(before).toBe(together);
+    written(clip, 'clip', { 'model.onnx': 8 * GIGABYTES });
+    written(text, 'flow_text_encoder', { 'model.onnx': 1, 'model.onnx_data': 5 * GIGABYTES });
+    expect(bytesWith(0, 0)).toBe(together + 13 * GIGABYTES + 1);
+    expect(bytesWith(1, 2)).toBe(8 * GIGABYTES);
+    expect(bytesWith(1, 0)).toBe(together + 8 * GIGABYTES);
+    expect(bytesWith(1, 1)).toBe(13 * GIGABYTES + 1);
+  });
+});
+
+/** A folder of a frozen model of such a type, with files of so many bytes. */
+function graphs(type: string, files: Readonly<Record<string, number>>): string {
+  return written(newFolder(), type, files);
+}
+
+function written(folder: string, type: string, files: Readonly<Record<string, number>>): string {
+  mkdirSync(join(folder, 'onnx'), { recursive: true });
+  writeFileSync(join(folder, 'config.json'), JSON.stringify({ model_type: type }));
+  for (const [name, bytes] of Object.entries(files)) {
+    writeFileSync(join(folder, name), '');
+    // Of that length, without taking the disk.
+    truncateSync(join(folder, name), bytes);
+  }
+  return folder;
+}

@@ -1,5 +1,5 @@
 import { cpSync, mkdirSync, readdirSync, readFileSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import { CheckpointError, ConfigError, DataError } from '../../src/core/errors.js';
 import { checkNeed } from '../../src/launch/needs.js';
@@ -7,6 +7,7 @@ import { wordTokenizerJson } from '../../src/models/tokenizer/words.js';
 import { openDecoder } from '../../src/nets/decoder/files.js';
 import { recipeOf } from '../../src/recipes/settings.js';
 import { writeBench } from '../data/bench.js';
+import { hasFfmpeg, writeOddVideo } from '../data/video/odd_files.js';
 import { smallSettings } from '../recipes/text_answers/small.js';
 import { testFolders } from '../support/folder.js';
 
@@ -307,5 +308,28 @@ describe('a flow transformer', () => {
     expect(() =>
       checkNeed({ kind: 'flow_model', folder: '/nowhere', trains: 'all', lora: null, begun: null, guidance: null }),
     ).not.toThrow();
+  });
+});
+
+describe.skipIf(!hasFfmpeg)('a list of questions about videos (skipped without ffmpeg)', () => {
+  const look = (samples: readonly Readonly<Record<string, unknown>>[]) => {
+    const path = join(newFolder(), 'conversations.json');
+    const conversations = [
+      { from: 'human', value: '<video> Which?' },
+      { from: 'gpt', value: '(1) red' },
+    ];
+    writeFileSync(path, JSON.stringify(samples.map((sample) => ({ conversations, ...sample }))));
+    writeOddVideo(join(dirname(path), 'whole.mp4'), { frames: 6 });
+    writeFileSync(join(dirname(path), 'words.mp4'), 'no video');
+    return () => checkNeed({ kind: 'questions', path, media: null, frames: { min: 4, max: 8, interval: 2 } });
+  };
+
+  it('is opened at its first video alone', () => {
+    expect(look([{ video: 'whole.mp4' }, { video: 'words.mp4' }])).not.toThrow();
+    expect(look([{ video: 'words.mp4' }, { video: 'whole.mp4' }])).toThrow(/words\.mp4: it is no video of a kind/);
+  });
+
+  it('is asked for as many frames as the run shows', () => {
+    expect(look([{ video: 'whole.mp4', meta: { min_frames: 7 } }])).toThrow('it has 6 frames, and at least 7');
   });
 });

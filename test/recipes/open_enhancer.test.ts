@@ -5,7 +5,7 @@ import { DataError } from '../../src/core/errors.js';
 import { encodeSafetensors } from '../../src/core/safetensors.js';
 import { openTokenizer } from '../../src/models/tokenizer/open.js';
 import { initDecoder } from '../../src/nets/decoder/config.js';
-import { openRunEnhancer, type Enhanced } from '../../src/recipes/open_enhancer.js';
+import { openModelEnhancer, openRunEnhancer, type Enhanced } from '../../src/recipes/open_enhancer.js';
 import { smallConfig } from '../engines/vllm/small_base.js';
 import { FIXTURES } from '../models/python_fixtures.js';
 import { testFolders } from '../support/folder.js';
@@ -31,7 +31,7 @@ const CHAT = '{% for m in messages %}{{ m.content }}{% endfor %}';
 async function enhanced(template: string, prompt: string): Promise<Enhanced> {
   const model = modelOf(template);
   const settings = smallSettings({
-    policy: { init: null, model, thinking: { open: '<think>', close: '</think>' } },
+    policy: { init: null, model },
     prompt: { chat: true },
     rollout: { max_response_tokens: 8 },
   });
@@ -46,7 +46,20 @@ async function enhanced(template: string, prompt: string): Promise<Enhanced> {
 describe('a rewrite', () => {
   it('is what stands after the thoughts, those that the template opens among them', async () => {
     expect((await enhanced(CHAT, 'a cat')).enhanced_prompt).not.toBe('');
-    expect((await enhanced(`${CHAT}<think>\n`, 'a cat')).enhanced_prompt).toBe('');
+    const { enhanced_prompt, stripped } = await enhanced(`${CHAT}<think>\n`, 'a cat');
+    expect(enhanced_prompt).toBe('');
+    expect(stripped).toEqual([expect.stringMatching(/./) as string]);
+  });
+
+  it('is that for a model as it is as well', async () => {
+    const options = { resolveRun: () => '', seed: 0, sampling: { maxTokens: 8 } };
+    const enhancer = await openModelEnhancer(modelOf(`${CHAT}<think>\n`), options);
+    const [{ enhanced_prompt, stripped }] = await enhancer.enhance(['a cat'], 0);
+    await enhancer.dispose();
+    expect({ enhanced_prompt, stripped }).toEqual({
+      enhanced_prompt: '',
+      stripped: [expect.stringMatching(/./) as string],
+    });
   });
 
   it('is refused where the prompt leaves no room for it', async () => {

@@ -5,7 +5,7 @@ import { afterAll, beforeEach, expect, it } from 'vitest';
 import { EditrlError } from '../../src/core/errors.js';
 import { saveCheckpoint } from '../../src/run/checkpoints.js';
 import { claimRun } from '../../src/run/claim.js';
-import { writeEpisodes } from '../../src/run/episodes.js';
+import { writeEpisodes, writeHeldOutEpisodes } from '../../src/run/episodes.js';
 import { forkRun } from '../../src/run/fork.js';
 import { Journal, readLines } from '../../src/run/journal.js';
 import { storePng } from '../../src/run/media.js';
@@ -44,6 +44,7 @@ beforeEach(() => {
     for (const key of [`${i}/0/0/viescore_sc`, `validation/${i}/s/greedy/0/viescore_sc`]) judgements.append({ key });
     pictures.push(storePng(source, Buffer.from(`picture ${i}`)));
     writeEpisodes(source, i, [{ image: pictures[i] }]);
+    if (i % 2 === 0) writeHeldOutEpisodes(source, i, [{ key: 'validation' }]);
   }
   metrics.close();
   judgements.close();
@@ -68,7 +69,7 @@ it('begins with the checkpoint and what led to it, and with nothing that came af
   expect(readdirSync(fork.checkpointsDir)).toEqual(['000003']);
   expect(readMetrics(fork).map(({ iteration }) => iteration)).toEqual([0, 1, 2, 3]);
   expect(readdirSync(fork.episodesDir)).toEqual(
-    ['000000', '000001', '000002', '000003'].map((name) => `${name}.jsonl`),
+    ['000000', '000001', '000002', '000003', 'validation_000000', 'validation_000002'].map((name) => `${name}.jsonl`),
   );
   expect(readdirSync(fork.mediaDir).sort()).toEqual(
     pictures
@@ -91,6 +92,28 @@ it('begins with the checkpoint and what led to it, and with nothing that came af
   expect(readState(fork)).toMatchObject({ state: 'interrupted', iteration: 3, num_iterations: 10 });
   expect(readMetrics(source)).toHaveLength(9);
   expect(readdirSync(base).filter((name) => name.startsWith('.'))).toEqual([]);
+});
+
+it('has what samplers and an images server gave up to there, and the pictures themselves', () => {
+  const named = (iteration: number): string => storePng(source, Buffer.from(`painted ${iteration}`));
+  const [answers, painted] = [new Journal(source.answers), new Journal(source.pictures)];
+  const iterations = [2, 3, 4];
+  for (const i of iterations) {
+    answers.append({ key: `${i}/0/0`, request_hash: 'r', ids: [1] });
+    painted.append({ key: `${i}/0/0`, request_hash: 'r', picture: named(i) });
+    painted.append({ key: `validation/${i}/s/greedy/0`, request_hash: 'r', picture: null, refused: 'no' });
+  }
+  answers.close();
+  painted.close();
+  const fork = forkRun(source, 3, `${source.runName}_fork`);
+  expect(readLines(fork.answers).map(({ key }) => key)).toEqual(['2/0/0', '3/0/0']);
+  expect(readLines(fork.pictures).map(({ key }) => key)).toEqual([
+    '2/0/0',
+    'validation/2/s/greedy/0',
+    '3/0/0',
+    'validation/3/s/greedy/0',
+  ]);
+  expect(iterations.map((i) => existsSync(fork.media(named(i))))).toEqual([true, true, false]);
 });
 
 it('shares the weights with the run that it comes from', () => {

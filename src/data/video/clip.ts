@@ -1,10 +1,11 @@
 /** Frames of a video file, as a policy is shown them. */
-import { existsSync } from 'node:fs';
+import { statSync } from 'node:fs';
 import { resolve } from 'node:path';
 import { z } from 'zod';
 import { DataError } from '../../core/errors.js';
 import { mostImagePixels, type RgbImage } from '../../core/image.js';
-import { call, type Called } from './ffmpeg.js';
+import { call, callNow, type Called, type Program } from './ffmpeg.js';
+import { brokenForm } from './form.js';
 import { sampledFrames, type Sampling, type Timeline } from './sampling.js';
 
 /** Frames of a video, in order. */
@@ -25,7 +26,19 @@ const COLOURS = 'scale=flags=bicubic+accurate_rnd+bitexact,format=rgb24';
 const FETCH_AGAIN = 'Fetch or encode the video again, or leave this sample out.';
 
 const probed = z.object({
-  streams: z.array(z.object({ width: z.number(), height: z.number(), nb_frames: z.coerce.number().optional() })),
+  streams: z.array(
+    z.object({
+      width: z.number(),
+      height: z.number(),
+      nb_frames: z.coerce.number().optional(),
+      time_base: z
+        .string()
+        .regex(/^\d+\/\d+$/)
+        .transform((tick) => Number(tick.split('/')[0]) / Number(tick.split('/')[1]))
+        .optional(),
+      duration: z.coerce.number().optional(),
+    }),
+  ),
   packets: z
     .array(
       z.object({
@@ -37,12 +50,30 @@ const probed = z.object({
     .default([]),
 });
 
+/** A reading asks for calls of ffmpeg, one after another, and is given how each ended. */
+type Reading<T> = Generator<readonly [program: Program, args: readonly string[]], T, Called>;
+
 /**
  * Reads the frames that `sampling` shows. Raises DataError, naming `where`, for a file that is missing, is no video, ends early, is damaged, or has
  * fewer frames than are asked for; EngineError where ffmpeg is not installed.
  */
 export async function readClip(path: string, sampling: Sampling, where: string): Promise<Clip> {
-  const timeline = await readTimeline(path, where);
+  const reading = clip(path, sampling, where);
+  let next = reading.next();
+  while (!next.done) next = reading.next(await call(...next.value, where));
+  return next.value;
+}
+
+/** As `readClip`, while nothing else goes on in this process: for a look at one video before a run. */
+export function readClipNow(path: string, sampling: Sampling, where: string): Clip {
+  const reading = clip(path, sampling, where);
+  let next = reading.next();
+  while (!next.done) next = reading.next(callNow(...next.value, where));
+  return next.value;
+}
+
+function* clip(path: string, sampling: Sampling, where: string): Reading<Clip> {
+  const timeline = yield* timelineOf(path, where);
   const shown = sampledFrames(timeline, sampling);
   if ('misfit' in shown) {
     throw new DataError(`${path}: ${shown.misfit}`, {
@@ -52,30 +83,28 @@ export async function readClip(path: string, sampling: Sampling, where: string):
   }
   const [start] = timeline.times;
   return {
-    frames: await decodeFrames(path, shown, where),
+    frames: yield* decodeFrames(path, shown, where),
     times: shown.map((frame) => timeline.times[frame] - start),
     seconds: timeline.end - start,
   };
 }
 
-/** When the frames of a video are shown, from its packets alone. Raises DataError as `readClip`. */
-export async function readTimeline(path: string, where: string): Promise<Timeline> {
-  if (!existsSync(path)) {
-    throw new DataError(`there is no video ${path}`, { where, next: 'Correct its path, or leave this sample out.' });
-  }
-  const entries = 'packet=pts_time,duration_time,flags:stream=width,height,nb_frames';
+/** When the frames of a video are shown, from its packets alone. */
+function* timelineOf(path: string, where: string): Reading<Timeline> {
+  requireFile(path, where);
+  const entries = 'packet=pts_time,duration_time,flags:stream=width,height,nb_frames,time_base,duration';
   const args = [...OPENED, '-select_streams', 'V:0', '-show_entries', entries, '-of', 'json', fileUrl(path)];
-  const called = await call('ffprobe', args, where);
+  const called = yield ['ffprobe', args];
   refuseDamage(called, path, where);
   const { streams, packets } = probed.parse(JSON.parse(called.out.toString()));
   if (streams.length === 0) throw damaged('it has no video stream', path, where);
-  const [{ width, height, nb_frames: listed }] = streams;
+  const [{ width, height, nb_frames: listed, time_base: tick = 0, duration = 0 }] = streams;
   if (width * height > mostImagePixels) {
     throw damaged(`its frames of ${width}x${height} have more than ${mostImagePixels} pixels`, path, where);
   }
   if (listed !== undefined && packets.length < listed) {
     // An edit list hides frames that are there.
-    const held = await storedPackets(path, where);
+    const held = yield* storedPackets(path, where);
     if (held < listed) throw damaged(`it ends early: it lists ${listed} frames, and holds ${held}`, path, where);
   }
   // What an edit list cuts off is decoded, and not shown.
@@ -85,31 +114,33 @@ export async function readTimeline(path: string, where: string): Promise<Timelin
     if (from === undefined) throw damaged('its frames have no times', path, where);
     return { from, to: from + lasts };
   });
-  return {
-    times: spans.map(({ from }) => from).sort((a, b) => a - b),
-    end: spans.reduce((latest, { to }) => Math.max(latest, to), -Infinity),
-  };
+  const times = spans.map(({ from }) => from).sort((a, b) => a - b);
+  // How long the last frame stays is often said of the whole alone.
+  const end = spans.reduce((latest, { to }) => Math.max(latest, to), times[0] + duration);
+  return { times, end, tick };
 }
 
 /** Frames that a file holds, whether or not its edit list shows them. */
-async function storedPackets(path: string, where: string): Promise<number> {
+function* storedPackets(path: string, where: string): Reading<number> {
   const entries = ['-show_entries', 'packet=flags:stream=width,height'];
   const args = [...OPENED, '-ignore_editlist', '1', '-select_streams', 'V:0', ...entries, '-of', 'json', fileUrl(path)];
-  const called = await call('ffprobe', args, where);
+  const called = yield ['ffprobe', args];
   refuseDamage(called, path, where);
   return probed.parse(JSON.parse(called.out.toString())).packets.length;
 }
 
 /** The frames at these places, which never fall, in the order of showing; a place may come several times. */
-async function decodeFrames(path: string, places: readonly number[], where: string): Promise<RgbImage[]> {
+function* decodeFrames(path: string, places: readonly number[], where: string): Reading<RgbImage[]> {
   const distinct = [...new Set(places)];
   const select = distinct.map((place) => `eq(n,${place})`).join('+');
   const args = [
     ...['-nostdin', ...OPENED, '-i', fileUrl(path), '-map', '0:V:0', '-frames:v', String(distinct.length)],
-    // Evenly spaced at the rate of the output, the selected frames are written once each.
-    ...['-vf', `select='${select}',setpts=N/25/TB,${COLOURS}`, '-r', '25', '-f', 'image2pipe', '-c:v', 'ppm', '-'],
+    // Evenly spaced at the rate of the output, the selected frames are written once each: one that would stay longer, as ffmpeg takes it where a
+    // file does not say when it begins, would be written again in the next one's place.
+    ...['-vf', `select='${select}',setpts=N*1000/TB,${COLOURS}`, '-r', '1/1000'],
+    ...['-f', 'image2pipe', '-c:v', 'ppm', '-'],
   ];
-  const called = await call('ffmpeg', args, where);
+  const called = yield ['ffmpeg', args];
   refuseDamage(called, path, where);
   const frames = parsePpm(called.out);
   if (frames.length !== distinct.length) {
@@ -118,19 +149,27 @@ async function decodeFrames(path: string, places: readonly number[], where: stri
   return places.map((place) => frames[distinct.indexOf(place)]);
 }
 
+function requireFile(path: string, where: string): void {
+  const found = statSync(path, { throwIfNoEntry: false });
+  if (found?.isFile() === true) return;
+  const what = found === undefined ? `there is no video ${path}` : `${path}: it is no file, but a folder or a device`;
+  throw new DataError(what, { where, next: 'Correct its path, or leave this sample out.' });
+}
+
 /** A name that ffmpeg takes for no option and no other protocol. */
 function fileUrl(path: string): string {
   return `file:${resolve(path)}`;
 }
 
+/** What the file's form says goes before what else was seen of it. */
 function damaged(what: string, path: string, where: string): DataError {
-  return new DataError(`${path}: ${what}`, { where, next: FETCH_AGAIN });
+  return new DataError(`${path}: ${brokenForm(path) ?? what}`, { where, next: FETCH_AGAIN });
 }
 
 /** Damage of which ffmpeg's own words say little, by what these contain. */
 const DAMAGE: readonly (readonly [RegExp, string])[] = [
   [/moov atom not found/, 'it is no whole video: its index is missing, as in a file that was cut off'],
-  [/partial file/, 'it ends early'],
+  [/partial file|File ended prematurely|Truncating packet/, 'it ends early'],
   [
     /not in allowed list|Format not on whitelist|not on whitelist/i,
     'it is no video of a kind that is read; allowed: .mp4, .mov, .mkv, .webm',

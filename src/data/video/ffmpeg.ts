@@ -7,7 +7,7 @@ import { availableParallelism } from 'node:os';
 import pLimit from 'p-limit';
 import { DataError, EngineError } from '../../core/errors.js';
 
-type Program = 'ffmpeg' | 'ffprobe';
+export type Program = 'ffmpeg' | 'ffprobe';
 
 /** How a program ended: what it wrote, and what it complained of, a line each. */
 export interface Called {
@@ -24,6 +24,9 @@ const MOST_BYTES = 2 ** 31 - 1;
 /** However many videos are asked for at once. */
 const limit = pLimit(availableParallelism());
 
+/** Both forms of calling a program. */
+const OPTIONS = { timeout: TIMEOUT_MS, maxBuffer: MOST_BYTES, encoding: 'buffer', killSignal: 'SIGKILL' } as const;
+
 /**
  * Calls a program with `input` on its standard input. Raises EngineError where it is not installed, cannot be started or is ended from outside, and
  * DataError, naming `where`, where it takes more than two minutes or writes more than 2 GiB.
@@ -34,38 +37,68 @@ export function call(
   where: string,
   input: Uint8Array = new Uint8Array(),
 ): Promise<Called> {
-  return limit(() => run(program, args, where, input));
+  return limit(
+    () =>
+      new Promise((done, fail) => {
+        const child = execFile(program, ['-v', 'error', ...args], OPTIONS, (error, out, err) => {
+          const failure = error === null ? null : failureOf(program, error, where);
+          if (failure === null) done({ ok: error === null, out, complaints: complaintsOf(err) });
+          else fail(failure);
+        });
+        // A program that ends early closes its end; how it ended says why.
+        child.stdin?.on('error', () => {});
+        child.stdin?.end(input);
+      }),
+  );
 }
 
-function run(program: Program, args: readonly string[], where: string, input: Uint8Array): Promise<Called> {
-  return new Promise((done, fail) => {
-    const options = { timeout: TIMEOUT_MS, maxBuffer: MOST_BYTES, encoding: 'buffer', killSignal: 'SIGKILL' } as const;
-    const child = execFile(program, ['-v', 'error', ...args], options, (error, out, err) => {
-      const complaints = err
-        .toString()
-        .split('\n')
-        .map((line) => line.replace(/^\[[^\]]* @ 0x[0-9a-f]+\] /, '').trim())
-        .filter((line) => line !== '');
-      if (error?.code === 'ENOENT') fail(new EngineError(`${program} was not found`, { where, next: FFMPEG_ADVICE }));
-      else if (error !== null && error.syscall?.startsWith('spawn') === true) fail(notStarted(program, where, error));
-      else if (error?.code === 'ERR_CHILD_PROCESS_STDIO_MAXBUFFER') {
-        fail(new DataError('the frames asked for take more than 2 GiB', { where, next: 'Ask for fewer of them.' }));
-      } else if (error?.killed === true) {
-        const next = 'Play it with ffplay: it may be damaged. A long video is read faster in another encoding.';
-        fail(new DataError(`${program} did not get through it within ${TIMEOUT_MS / 1000} s`, { where, next }));
-      } else if (typeof error?.signal === 'string') {
-        const next = 'The machine may be out of memory: see its log, and start again with fewer processes.';
-        fail(new EngineError(`${program} was ended by ${error.signal}`, { where, next }));
-      } else done({ ok: error === null, out, complaints });
-    });
-    // A program that ends early closes its end; how it ended says why.
-    child.stdin?.on('error', () => {});
-    child.stdin?.end(input);
-  });
+/** As `call`, while nothing else goes on in this process: for a look at one file before a run. */
+export function callNow(program: Program, args: readonly string[], where: string): Called {
+  const { error, signal, status, stdout, stderr } = spawnSync(program, ['-v', 'error', ...args], OPTIONS);
+  const ended: Ended | null = error ?? (signal === null ? null : { message: '', signal });
+  const failure = ended === null ? null : failureOf(program, ended, where);
+  if (failure !== null) throw failure;
+  return { ok: status === 0, out: stdout, complaints: complaintsOf(stderr) };
+}
+
+function complaintsOf(err: Buffer): string[] {
+  return err
+    .toString()
+    .split('\n')
+    .map((line) => line.replace(/^\[[^\]]* @ 0x[0-9a-f]+\] /, '').trim())
+    .filter((line) => line !== '');
+}
+
+/** How a program ended that did not end by itself, as far as either form of calling tells. */
+interface Ended {
+  readonly message: string;
+  readonly code?: string | number | null | undefined;
+  readonly syscall?: string | undefined;
+  readonly killed?: boolean | undefined;
+  readonly signal?: NodeJS.Signals | null | undefined;
+}
+
+const TOO_MUCH = ['ERR_CHILD_PROCESS_STDIO_MAXBUFFER', 'ENOBUFS'];
+
+/** What kept a program from its work; null where it ended by itself. */
+function failureOf(program: Program, ended: Ended, where: string): DataError | EngineError | null {
+  const { code, signal } = ended;
+  if (code === 'ENOENT') return new EngineError(`${program} was not found`, { where, next: FFMPEG_ADVICE });
+  if (typeof code === 'string' && TOO_MUCH.includes(code)) {
+    return new DataError('the frames asked for take more than 2 GiB', { where, next: 'Ask for fewer of them.' });
+  }
+  if (code === 'ETIMEDOUT' || ended.killed === true) {
+    const next = 'Play it with ffplay: it may be damaged. A long video is read faster in another encoding.';
+    return new DataError(`${program} did not get through it within ${TIMEOUT_MS / 1000} s`, { where, next });
+  }
+  if (ended.syscall?.startsWith('spawn') === true) return notStarted(program, where, ended);
+  if (typeof signal !== 'string') return null;
+  const next = 'The machine may be out of memory: see its log, and start again with fewer processes.';
+  return new EngineError(`${program} was ended by ${signal}`, { where, next });
 }
 
 /** The machine, and not the video, is why a program cannot be started. */
-function notStarted(program: Program, where: string, cause: Error): EngineError {
+function notStarted(program: Program, where: string, cause: Ended): EngineError {
   const next = 'The machine allows no further process or file (ulimit -a), or its user may not run it.';
   return new EngineError(`${program} cannot be started (${cause.message})`, { where, next, cause });
 }
@@ -84,4 +117,10 @@ export function requireFfmpeg(): void {
 function missingProgram(): Program | null {
   const programs: readonly Program[] = ['ffmpeg', 'ffprobe'];
   return programs.find((each) => spawnSync(each, ['-version'], { stdio: 'ignore' }).error !== undefined) ?? null;
+}
+
+/** The version of ffmpeg; null where it is not installed. */
+export function ffmpegVersion(): string | null {
+  const said = spawnSync('ffmpeg', ['-version'], { encoding: 'utf8' }).stdout as string | null;
+  return /^ffmpeg version (\S+)/.exec(said ?? '')?.[1] ?? null;
 }

@@ -22,6 +22,8 @@ export interface Timeline {
   readonly times: readonly number[];
   /** When the last frame ends. */
   readonly end: number;
+  /** What times are whole multiples of; 0 where they are exact. */
+  readonly tick: number;
 }
 
 /** A sampling that a video cannot give: what is wrong with it, as a message goes on. */
@@ -34,7 +36,7 @@ export interface Misfit {
  * (halves to the even number), at least `minFrames` and at most `maxFrames` and c: those that are seen at n times, evenly from the segment's first frame to its last, both
  * included; one frame alone is the first. Where frames are not evenly spaced, one that stays long may be seen at several of these times.
  */
-export function sampledFrames({ times, end }: Timeline, sampling: Sampling): readonly number[] | Misfit {
+export function sampledFrames({ times, end, tick }: Timeline, sampling: Sampling): readonly number[] | Misfit {
   const { segments, minFrames, maxFrames, interval } = sampling;
   const counted = segments?.reduce((sum, count) => sum + count, 0) ?? times.length;
   if (counted !== times.length) {
@@ -50,7 +52,7 @@ export function sampledFrames({ times, end }: Timeline, sampling: Sampling): rea
     const next = first + count;
     const seconds = (times[next] ?? end) - times[first];
     const wanted = Math.min(Math.max(roundedToEven(seconds / interval), minFrames), maxFrames, count);
-    shown.push(...evenly(times, first, next - 1, wanted));
+    shown.push(...evenly({ times, tick }, first, next - 1, wanted));
     first = next;
   }
   return shown;
@@ -62,16 +64,19 @@ function roundedToEven(value: number): number {
   return rounded - value === 0.5 && rounded % 2 === 1 ? rounded - 1 : rounded;
 }
 
-/** Times that differ by less are the same: containers round them to their clock's ticks. */
-const TICK = 1e-4;
+/** Times are told to so many seconds. */
+const TOLD = 1e-6;
 
 /** The frames seen at `count` times from that of frame `first` to that of frame `last`. */
-function evenly(times: readonly number[], first: number, last: number, count: number): number[] {
+function evenly({ times, tick }: Omit<Timeline, 'end'>, first: number, last: number, count: number): number[] {
   const span = times[last] - times[first];
+  // A time may be a tick beside the frame that it is meant for, as far as ticks are much shorter than frames.
+  const apart = span / Math.max(1, last - first) / (2 * Math.max(1, count - 1));
+  const same = Math.min(tick + TOLD, apart);
   let frame = first;
   return Array.from({ length: count }, (_, i) => {
     const time = count === 1 ? times[first] : times[first] + (span * i) / (count - 1);
-    while (frame < last && times[frame + 1] <= time + TICK) frame += 1;
+    while (frame < last && times[frame + 1] <= time + same) frame += 1;
     return frame;
   });
 }

@@ -19,6 +19,8 @@ export interface Net {
   readonly names: FlowNames;
   readonly sizes: HeadSizes;
   readonly textTokens: number;
+  /** Added to the scores of every token's look at all, [B, 1, 1, S]; null for none. */
+  readonly mask: Value | null;
   readonly image: StreamHeads;
   readonly text: StreamHeads;
   /** Text and image together. */
@@ -118,7 +120,7 @@ export function joint(net: Net, index: number, image: Value, text: Value, isRead
   const mixed = attendAll(rotary.queries(queries, firstQuery), {
     keys: rotary.keys(concat([ofText.key, ofImage.key], 2), 0),
     values: concat([ofText.value, ofImage.value], 2),
-    mask: null,
+    mask: net.mask,
   });
   const attended = net.image.join(mixed, textTokens - firstQuery);
   let x = leave(net, block, image, attended, names.image, ofImage.modulations);
@@ -144,7 +146,7 @@ export function single(net: Net, index: number, x: Value, isLast: boolean): Valu
   const mixed = attendAll(rotary.queries(project(net, rows, at('query'), at('queryNorm'), heads), first), {
     keys: rotary.keys(project(net, all, at('key'), at('keyNorm'), net.all), 0),
     values: project(net, all, at('value'), null, net.all),
-    mask: null,
+    mask: net.mask,
   });
   const width = widthOf(net);
   const inner = gelu(linear(rows, at('up'), MLP_RATIO * width, true, adapter));

@@ -29,6 +29,8 @@ export interface FlowShape {
   readonly textTokens: number;
   /** Whether a second picture of as many tokens follows, which is looked at and not painted. Absent means none. */
   readonly hasSecond?: boolean;
+  /** Whether some of the text's tokens are padding, which nothing looks at. Absent means none. */
+  readonly hasPadding?: boolean;
 }
 
 export interface FlowInputs {
@@ -38,6 +40,8 @@ export interface FlowInputs {
   readonly second: Value | null;
   /** [B, T, joint_attention_dim] */
   readonly text: Value;
+  /** [B, T]: 0 on tokens, a large negative number on padding; null where the shape has none. */
+  readonly textPadding: Value | null;
   /** [B, pooled_projection_dim]; null where the config has none. */
   readonly pooled: Value | null;
   /** [B]: the noise level in [0, 1]. */
@@ -48,7 +52,7 @@ export interface FlowInputs {
   readonly imageFeatures: Value | null;
 }
 
-/** The inputs that a config asks for, as inputs of the graph: hidden, text, pooled, sigma, guidance, image_features. */
+/** The inputs that a config asks for, as inputs of the graph: hidden, second, text, text_padding, pooled, sigma, guidance, image_features. */
 export function flowInputs(graph: Graph, config: FlowTransformerConfig, shape: FlowShape): FlowInputs {
   const shapes = shapesOf(config, shape);
   const optional = (name: string, wanted: Shape | null): Value | null =>
@@ -57,6 +61,7 @@ export function flowInputs(graph: Graph, config: FlowTransformerConfig, shape: F
     hidden: graph.input('hidden', shapes.hidden),
     second: optional('second', shapes.second),
     text: graph.input('text', shapes.text),
+    textPadding: optional('text_padding', shapes.textPadding),
     pooled: optional('pooled', shapes.pooled),
     sigma: graph.input('sigma', shapes.sigma),
     guidance: optional('guidance', shapes.guidance),
@@ -67,13 +72,14 @@ export function flowInputs(graph: Graph, config: FlowTransformerConfig, shape: F
 /** The shape of each input; null for those that the config does not have. */
 function shapesOf(
   config: FlowTransformerConfig,
-  { batch, rows, columns, textTokens, hasSecond = false }: FlowShape,
+  { batch, rows, columns, textTokens, hasSecond = false, hasPadding = false }: FlowShape,
 ): { readonly [K in keyof FlowInputs]: null extends FlowInputs[K] ? Shape | null : Shape } {
   const isFlux = config.architecture === 'flux';
   return {
     hidden: [batch, rows * columns, config.in_channels],
     second: hasSecond ? [batch, rows * columns, config.in_channels] : null,
     text: [batch, textTokens, config.joint_attention_dim],
+    textPadding: hasPadding ? [batch, textTokens] : null,
     pooled: isFlux && config.pooled_projection_dim > 0 ? [batch, config.pooled_projection_dim] : null,
     sigma: [batch],
     guidance: isFlux && config.guidance_embeds ? [batch] : null,
@@ -150,11 +156,12 @@ function netOf(
   const sizes = { batch: shape.batch, heads: config.num_attention_heads, depth: config.attention_head_dim };
   const imageTokens = shape.rows * shape.columns * (shape.hasSecond === true ? 2 : 1);
   const { ip_adapter, joint_attention_dim } = config;
-  const { imageFeatures } = inputs;
+  const { imageFeatures, textPadding } = inputs;
   return {
     names: flowNames[config.architecture],
     sizes,
     textTokens: shape.textTokens,
+    mask: textPadding === null ? null : maskOf(textPadding, imageTokens),
     image: new StreamHeads(graph, sizes, imageTokens),
     text: new StreamHeads(graph, sizes, shape.textTokens),
     all: new StreamHeads(graph, sizes, shape.textTokens + imageTokens),
@@ -166,6 +173,13 @@ function netOf(
         : new ImagePrompt(imageFeatures, ip_adapter, joint_attention_dim, sizes, adapter),
     adapter,
   };
+}
+
+/** What keeps every token from looking at padding: [B, 1, 1, S]. */
+function maskOf(textPadding: Value, imageTokens: number): Value {
+  const [batch, textTokens] = textPadding.shape as [number, number];
+  const seen = textPadding.graph.constant(new Float32Array(batch * imageTokens), [batch, imageTokens]);
+  return reshape(concat([textPadding, seen], 1), [batch, 1, 1, textTokens + imageTokens]);
 }
 
 /** Both streams before the first block. */

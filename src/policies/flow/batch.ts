@@ -9,6 +9,8 @@ export interface FlowCondition {
   readonly columns: number;
   /** [T, width of the text encoder] */
   readonly text: Float32Array;
+  /** How many of the T tokens are text; what follows is padding, which the model does not see. Absent: all. */
+  readonly textTokens?: number;
   /** [width of the pooled text], for a model that takes it. */
   readonly pooled: Float32Array | null;
   /** [width of the image encoder], of the style image; for a model with an IP-Adapter. */

@@ -3,6 +3,7 @@ import { InternalError } from '../../core/errors.js';
 import type { TensorData } from '../../engines/onnx/session.js';
 import { velocityWidth, type FlowTransformerConfig } from '../../nets/flow/config.js';
 import type { FlowShape } from '../../nets/flow/transformer.js';
+import { PADDING } from '../tokens/batch.js';
 import type { FlowCondition, KeptPicture } from './batch.js';
 
 export interface FlowRow {
@@ -23,7 +24,7 @@ export function microBatches<R extends { readonly condition: FlowCondition }>(
 ): { readonly shape: FlowShape; readonly at: readonly number[] }[] {
   const byShape = new Map<string, { readonly shape: FlowShape; readonly at: number[] }>();
   rows.forEach(({ condition }, i) => {
-    const { rows: high, columns, text, kept } = condition;
+    const { rows: high, columns, text, kept, textTokens: said } = condition;
     const textTokens = text.length / config.joint_attention_dim;
     const shape: FlowShape = {
       batch: size,
@@ -31,6 +32,7 @@ export function microBatches<R extends { readonly condition: FlowCondition }>(
       columns,
       textTokens,
       ...(kept === undefined ? {} : { hasSecond: true }),
+      ...(said === undefined ? {} : { hasPadding: true }),
     };
     const key = JSON.stringify(shape);
     const known = byShape.get(key) ?? { shape, at: [] };
@@ -82,12 +84,18 @@ export function modelFeeds(
     ...(shape.hasSecond === true ? { second: stacked(({ kept }) => kept?.shown ?? null, 'what stays') } : {}),
     sigma,
     text: stacked(({ text }) => text, 'text'),
+    ...(shape.hasPadding === true ? { text_padding: stacked((condition) => paddingOf(condition, shape), 'text') } : {}),
     ...(takesPooled(config) ? { pooled: stacked(({ pooled }) => pooled, 'pooled text') } : {}),
     ...(takesGuidance(config) ? { guidance: new Float32Array(batch).fill(guidance ?? 1) } : {}),
     ...(config.ip_adapter === null
       ? {}
       : { image_features: stacked(({ imageFeatures }) => imageFeatures, 'image features') }),
   };
+}
+
+/** [T]: 0 on tokens, PADDING behind them. */
+function paddingOf({ textTokens: said }: FlowCondition, { textTokens }: FlowShape): Float32Array {
+  return new Float32Array(textTokens).fill(PADDING, said ?? textTokens);
 }
 
 /** Whether the model is told the guidance, instead of being asked twice. */

@@ -7,7 +7,7 @@ import { section } from '../../schema/mark.js';
 import { clipInit, engine } from '../../schema/model.js';
 import { taskField, trainedFields } from '../../schema/run.js';
 import { lossColumns } from '../columns.js';
-import { trainingBytes } from '../memory.js';
+import { FLOAT, trainingBytes } from '../memory.js';
 import { captionedNeeds, type TrainedRecipe } from '../recipe.js';
 import { indivisible, type Rule } from '../rules.js';
 import { sharedRules, wholeBatches } from '../training_rules.js';
@@ -60,7 +60,7 @@ export const imageTextEncoder: TrainedRecipe<ImageTextEncoderSettings> = {
       vision.num_hidden_layers * patches * (KEPT_WIDTHS * vision.hidden_size + 2 * vision.intermediate_size);
     return trainingBytes(parametersOf(settings), algorithm.sft.batch_size * kept);
   },
-  shape: () => null,
+  shape: (settings) => ({ kind: 'graphs', bytes: FLOAT * parametersOf(settings) }),
   stepsPerIteration: () => 1,
   // One process computes the whole batch.
   microBatches: () => 1,

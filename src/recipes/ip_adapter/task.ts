@@ -1,10 +1,8 @@
 /** The task of `ip_adapter`: inpainting samples, their conditions for the flow model, and its latents as pictures. */
 import { LRUCache } from 'lru-cache';
 import { belowFolder } from '../../config/hash.js';
-import { RunError } from '../../core/errors.js';
 import type { RgbImage } from '../../core/image.js';
 import type { Planes } from '../../core/planes.js';
-import { halfToFloat, narrow } from '../../core/safetensors.js';
 import { readTriplet, styleCrop, type Triplet } from '../../data/inpainting.js';
 import { requireWhole } from '../../data/inpainting_look.js';
 import { createSampler, type Sampler } from '../../data/sampler.js';
@@ -17,6 +15,7 @@ import { beside, pack, unpack, unshuffle } from '../../policies/flow/packing.js'
 import type { RecordedEpisode } from '../../run/episodes.js';
 import type { Answers, Prompt, PromptSource, Rendered, Task } from '../../scoring/task.js';
 import { nameSources, type NamedSource } from '../named_sources.js';
+import { asRecorded, recordedLatents } from '../open_recorded_latents.js';
 import { placesOf } from '../sign_data.js';
 import { shownAs, type Conditions } from './conditions.js';
 import { letterWidth, styleWidth } from '../sign_encoding.js';
@@ -154,24 +153,23 @@ export class InpaintTask implements Task<InpaintPrompt, FlowAnswer> {
         const { instruction, size } = prompt;
         const { source, ref: truth } = prompt.pictures;
         // What is judged is what is recorded, so that it can be judged again.
-        const halves = answers.map(({ latents }) => narrow(latents, 'F16'));
-        const pictures = await this.codec.decode(halves.map((half) => unpack(fromHalves(half), size, this.#patch)));
+        const kept = answers.map(({ latents }) => asRecorded(latents));
+        const pictures = await this.codec.decode(kept.map(({ latents }) => unpack(latents, size, this.#patch)));
         return answers.map(({ finished }, i): Rendered => ({
           item: { key: keys[i], instruction, source, truth, edited: pictures[i], finished },
-          record: { latents: Buffer.from(halves[i]).toString('base64') },
+          record: kept[i].record,
           caption: instruction,
         }));
       }),
     );
   }
 
-  reread({ key, latents, finished }: RecordedEpisode): FlowAnswer {
-    if (latents === undefined) throw new RunError('the record of an episode has no latents', { where: key });
+  reread(episode: RecordedEpisode): FlowAnswer {
     return {
-      latents: fromHalves(Buffer.from(latents, 'base64')),
+      latents: recordedLatents(episode),
       actions: [],
       logProbs: new Float32Array(0),
-      finished,
+      finished: episode.finished,
     };
   }
 
@@ -223,11 +221,6 @@ export function paintedLatents({ channels: pixels, width, height, data }: Planes
     for (let at = 0; at < size; at++) painted[at] = Math.max(painted[at], data[p * size + at]);
   }
   return Float32Array.from({ length: channels * size }, (_, at) => painted[at % size]);
-}
-
-/** Numbers of half precision. */
-function fromHalves(bytes: Uint8Array): Float32Array {
-  return Float32Array.from(new Uint16Array(Uint8Array.from(bytes).buffer), halfToFloat);
 }
 
 /** The architecture of a model from random weights for these settings. */

@@ -58,6 +58,12 @@ export function postprocess(text: string): Rewrite {
   return { prompt: prompt.replaceAll(/\s+/g, ' '), stripped };
 }
 
+/** As `postprocess`, of an answer whose thoughts are the first piece that is taken away; null or '' where there are none. */
+export function rewriteOf(answer: string, thought: string | null = null): Rewrite {
+  const { prompt, stripped } = postprocess(answer);
+  return { prompt, stripped: thought === null || thought === '' ? stripped : [thought, ...stripped] };
+}
+
 type Note = (piece: string) => void;
 
 const STEPS: readonly ((text: string, note: Note) => string)[] = [

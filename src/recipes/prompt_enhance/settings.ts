@@ -9,10 +9,10 @@ import type { ModelReference } from '../../schema/model.js';
 import { idleWhere, positive, positiveInteger, result, section } from '../../schema/mark.js';
 import { taskField, trainedFields } from '../../schema/run.js';
 import { rollout, validation } from '../../schema/training.js';
-import { flowModelParameters } from '../memory.js';
+import { frozenBytes } from '../memory.js';
 import type { Need, ShapeOf, TrainedRecipe } from '../recipe.js';
 import { noSource } from '../reward_rules.js';
-import { supervised, textMissing, textNeeds, textPolicy, textPrompt, textRules } from '../text_answers/settings.js';
+import { supervised, textMissing, textNeeds, textPolicyWith, textPrompt, textRules } from '../text_answers/settings.js';
 import { decoderNeeds } from '../token_policy.js';
 
 /** What a model is told to do, where a config says nothing else. */
@@ -43,11 +43,16 @@ const schema = z.strictObject({
             positiveInteger.default(100),
           ),
           temperature: result('Sampling temperature.', positive.default(0.7)),
+          same_latent: result(
+            "Whether all pictures of a prompt begin with the same noise, which follows from the prompt: they then differ by the words alone. false: each of an iteration's answers to it has its own.",
+            z.boolean().default(true),
+          ),
         })
         .prefault({}),
     ),
   ),
-  policy: textPolicy,
+  // Image models are never to be asked for what a language model thought.
+  policy: textPolicyWith({ open: '<think>', close: '</think>' }),
   prompt: section(
     textPrompt.description ?? '',
     told
@@ -61,10 +66,6 @@ const schema = z.strictObject({
   ),
   data: rowData,
   environment: imageEnvironment,
-  same_noise: result(
-    "Whether all pictures of a prompt begin with the same noise, which follows from the prompt: they then differ by the words alone. false: each of an iteration's answers to it has its own.",
-    z.boolean().default(true),
-  ),
   reward: idleWhere(supervised, wordsReward),
 });
 export type PromptEnhanceSettings = z.output<typeof schema>;
@@ -87,19 +88,20 @@ export const promptEnhance: TrainedRecipe<PromptEnhanceSettings> = {
   ...decoderNeeds,
   memory: (settings, shapeOf) => {
     const trained = decoderNeeds.memory(settings, shapeOf);
-    return trained === null ? null : trained + frozenBytes(settings, shapeOf);
+    return trained === null ? null : trained + imageBytes(settings, shapeOf);
   },
-  imageMemory: frozenBytes,
+  imageMemory: imageBytes,
   images: ({ environment }) => (environment.type === 'images_api' ? environment : null),
   tinyData: ({ data: { dir, tiny } }) => (tiny === null ? null : join(dir, tiny.folder)),
   needs: (settings) => [...promptNeeds(settings), ...imageNeeds(settings)],
   missing: textMissing,
 };
 
-/** Of the image model, as far as it is known. */
-function frozenBytes({ environment }: PromptEnhanceSettings, shapeOf: ShapeOf): number {
-  const shape = environment.type === 'model' ? shapeOf(environment.model) : null;
-  return shape !== null && 'kind' in shape && shape.kind === 'flow' ? 4 * flowModelParameters(shape) : 0;
+/** Of the image model and of what is around it. */
+function imageBytes({ environment }: PromptEnhanceSettings, shapeOf: ShapeOf): number {
+  if (environment.type !== 'model') return 0;
+  const { model, parts } = environment;
+  return [model, parts.vae, parts.text_encoder].reduce((sum, part) => sum + frozenBytes(part, shapeOf), 0);
 }
 
 /** Those of the text task; the reward needs the user's own words, whatever the template reads. */

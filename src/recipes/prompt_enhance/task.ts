@@ -8,7 +8,7 @@ import type { RecordedEpisode } from '../../run/episodes.js';
 import type { Answers, PromptSource, Rendered, Task } from '../../scoring/task.js';
 import type { AskedSource, TextPrompt, WordsTask } from '../open_words_task.js';
 import { questionOf } from '../text_answers/conversation.js';
-import { postprocess } from './rewrite.js';
+import { rewriteOf } from './rewrite.js';
 import type { PromptEnhanceSettings } from './settings.js';
 
 /** Seeds of noise are below it. */
@@ -39,7 +39,7 @@ export class EnhanceTask implements Task<TextPrompt, TokenAnswer> {
   /** A chunk's pictures are made together. */
   async render(chunk: readonly Answers<TextPrompt, TokenAnswer>[]): Promise<Rendered[][]> {
     const written = await this.words.render(chunk);
-    const rewritten = written.map((group) => group.map(({ item }) => postprocess(item.answer ?? '')));
+    const rewritten = written.map((group) => group.map(({ item, thought }) => rewriteOf(item.answer ?? '', thought)));
     const made = await this.images.generate(
       chunk.flatMap(({ prompt, keys }, p) =>
         keys.map((key, g) => ({ key, prompt: rewritten[p][g].prompt, seed: this.seedOf(prompt, g) })),
@@ -84,8 +84,8 @@ export class EnhanceTask implements Task<TextPrompt, TokenAnswer> {
 
   /** Of the noise that the picture of an answer begins as. */
   seedOf({ id }: TextPrompt, answer: number): number {
-    const { seed, same_noise: same } = this.settings;
-    return new RandomStream(seed, 'picture', id, same ? 0 : answer).integer(SEEDS);
+    const { seed, rollout } = this.settings;
+    return new RandomStream(seed, 'picture', id, rollout.same_latent ? 0 : answer).integer(SEEDS);
   }
 }
 

@@ -17,26 +17,30 @@ import { tokenGroupRules, sharedRules, wholeBatches } from '../training_rules.js
 
 const words = z.string().min(1);
 
-/** That of a recipe whose policy answers in words. */
-export const textPolicy = section(
-  'The language model.',
-  z.strictObject({
-    ...decoderFields,
-    tokenizer: optionalModel(
-      "Tokenizer and chat template: a local path, {hub, revision} or {run, config}; null means policy.model's own, or with policy.init the words of the tiny world.",
-      'for the own one',
-    ),
-    assistant_prefill: result(
-      'Text that every answer is made to begin with; rewards read it as part of the answer.',
-      z.string().default(''),
-    ),
-    thinking: result(
-      'The tags around what the policy thinks before it answers, {open, close}: rewards then read what stands after the last closing tag, nothing where the answer or its prompt opens one that it never closes, and all where there is none. null: rewards read all that it writes.',
-      z.strictObject({ open: words, close: words }).nullable().default(null),
-      { allowed: "{open: '<think>', close: '</think>'}, or null" },
-    ),
-  }),
-);
+const tags = z.strictObject({ open: words, close: words }).nullable();
+
+/** That of a recipe whose policy answers in words; its thoughts stand between `thinking` where a config says nothing else. */
+export const textPolicyWith = (thinking: z.output<typeof tags>) =>
+  section(
+    'The language model.',
+    z.strictObject({
+      ...decoderFields,
+      tokenizer: optionalModel(
+        "Tokenizer and chat template: a local path, {hub, revision} or {run, config}; null means policy.model's own, or with policy.init the words of the tiny world.",
+        'for the own one',
+      ),
+      assistant_prefill: result(
+        'Text that every answer is made to begin with; rewards read it as part of the answer.',
+        z.string().default(''),
+      ),
+      thinking: result(
+        'The tags around what the policy thinks before it answers, {open, close}: rewards then read what stands after the last closing tag, nothing where the answer or its prompt opens one that it never closes, and all where there is none. null: rewards read all that it writes.',
+        tags.default(thinking),
+        { allowed: "{open: '<think>', close: '</think>'}, or null" },
+      ),
+    }),
+  );
+export const textPolicy = textPolicyWith(null);
 
 /** How rows become prompts. */
 export const textPrompt = section(

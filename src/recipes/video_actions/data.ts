@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import { WordTokenizer, wordTokenizerJson } from '../../models/tokenizer/words.js';
 import { clipVocabulary, makeTinyClips, tinyClips, type ClipOptions } from '../../tiny/world/clips.js';
 import { pathIn } from '../../tiny/world/parts.js';
+import { VISION } from '../seen_words.js';
 import type { VideoActionsSettings } from './settings.js';
 
 /** Makes the clips where a config asks for them and they are not there yet. */
@@ -35,14 +36,6 @@ function worldOf({ data: { dir, tiny } }: VideoActionsSettings): {
 
 /** Ends an answer of a model that was made here. */
 export const END = '<|end|>';
-
-/** What stands around a picture in a prompt, and in its place, as in Qwen's vocabularies. */
-export const VISION = {
-  start: '<|vision_start|>',
-  end: '<|vision_end|>',
-  image: '<|image_pad|>',
-  video: '<|video_pad|>',
-} as const;
 
 /** The words of the tiny world and of the settings' own texts, for a model from random weights. */
 export function worldTokenizer({ policy }: VideoActionsSettings): WordTokenizer {

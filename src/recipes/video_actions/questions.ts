@@ -1,8 +1,8 @@
 /** From a sample of a conversation list to what the policy is asked. */
 import { DataError } from '../../core/errors.js';
-import type { Part, Turn, VideoQuestion, VideoQuestions } from '../../data/conversations.js';
+import type { Turn, VideoQuestion, VideoQuestions } from '../../data/conversations.js';
 import type { AskedSource, Question } from '../open_words_task.js';
-import { VISION } from './data.js';
+import { bareWords } from '../seen_words.js';
 
 /** A list as the recipe's task asks it. `questions` are the samples themselves. */
 export interface VideoSource extends AskedSource {
@@ -39,14 +39,10 @@ export function questionOf({ turns, expected }: VideoQuestion, { chat, system }:
     const first = system === null || turns[0].role === 'system' ? [] : [{ role: 'system', content: system }];
     return { asked: [...first, ...own], instruction, expected };
   }
-  if (turns.length === 1) return { asked: last.parts.map(bare).join(''), instruction, expected };
+  if (turns.length === 1) return { asked: bareWords(last.parts), instruction, expected };
   throw new DataError(`found a conversation of ${turns.length} turns with prompt.chat false; allowed: one question`, {
     where,
   });
-}
-
-function bare(part: Part): string {
-  return part.type === 'text' ? part.text : `${VISION.start}${VISION[part.type]}${VISION.end}`;
 }
 
 function wordsOf({ parts }: Turn): string {

@@ -1,5 +1,5 @@
 /**
- * Where the tiny world's data lies. A part (images, edits, words, signs, captioned, clips) is named after what it was made from (options, and for edits the
+ * Where the tiny world's data lies. A part (images, edits, words, signs, captioned, clips, pictured) is named after what it was made from (options, and for edits the
  * tokenizer whose codes they are written in), built beside its place, `<root>/<part>-<hash>`, and renamed into it. It never changes from
  * then on, so that no command can change what another one reads. A config names files as `<root>/s/train/…`; `foundPart` says which part
  * that is, `pathIn` where in it. Below the root are links to the parts that were made first. Parts of editrl 0.1.0 lie in the root itself,
@@ -18,7 +18,7 @@ import { EDIT_SETS } from './generate.js';
 const FORMAT = 2;
 
 const recordSchema = z.object({ format: z.literal(FORMAT), images: z.unknown(), edits: z.unknown() });
-type PartName = 'images' | 'edits' | 'words' | 'signs' | 'captioned' | 'clips';
+type PartName = 'images' | 'edits' | 'words' | 'signs' | 'captioned' | 'clips' | 'pictured';
 
 const PART_FOLDERS: Record<PartName, readonly string[]> = {
   images: ['images'],
@@ -27,6 +27,7 @@ const PART_FOLDERS: Record<PartName, readonly string[]> = {
   signs: ['signs'],
   captioned: ['captioned'],
   clips: ['clips'],
+  pictured: ['pictured'],
 };
 
 /** What the root itself holds; an unreadable record counts as none. */

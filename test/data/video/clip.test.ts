@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { describe, expect, it, vi } from 'vitest';
 import { DataError, EngineError } from '../../../src/core/errors.js';
 import type { RgbImage } from '../../../src/core/image.js';
-import { readClip } from '../../../src/data/video/clip.js';
+import { readClip, readClipNow } from '../../../src/data/video/clip.js';
 import { writeMp4s } from '../../../src/data/video/write.js';
 import type { Sampling } from '../../../src/data/video/sampling.js';
 import { testFolder } from '../../support/folder.js';
@@ -47,6 +47,26 @@ describe.skipIf(!hasFfmpeg)('readClip (skipped without ffmpeg)', () => {
     // Times go from 0 to 4.56: those seen at 0, 1.52, 3.04 and 4.56.
     expect(frames.map(frameShown)).toEqual([0, 10, 15, 19]);
     expect(times.map((time) => Number(time.toFixed(2)))).toEqual([0, 1.5, 3, 4.56]);
+  });
+
+  it('shows each frame once where a short file does not say when it begins', async () => {
+    const coding = ['-r', '10', '-c:v', 'libx264', '-qp', '4', '-pix_fmt', 'yuv420p', '-f', 'matroska'];
+    writeOddVideo(file('two.mkv'), { frames: 2, coding });
+    const { frames, seconds } = await readClip(file('two.mkv'), { ...sampling, minFrames: 2 }, 'here');
+    expect(frames.map(frameShown)).toEqual([0, 1]);
+    expect(seconds).toBeCloseTo(0.2, 6);
+  });
+
+  it('counts how long the last frame stays where its packet does not say', async () => {
+    const coding = [...H264, '-r', '5', '-video_track_timescale', '600'];
+    writeOddVideo(file('clock.mp4'), { frames: 20, step: 0.2, coding });
+    const { frames, seconds } = await readClip(
+      file('clock.mp4'),
+      { ...sampling, interval: 0.2, maxFrames: 40 },
+      'here',
+    );
+    expect(seconds).toBeCloseTo(4, 6);
+    expect(frames).toHaveLength(20);
   });
 
   it.each([
@@ -112,17 +132,17 @@ describe.skipIf(!hasFfmpeg)('readClip (skipped without ffmpeg)', () => {
     const told = [];
     for (const name of names) told.push(await refusal(file(name)));
     expect(told.join('\n')).toMatchInlineSnapshot(`
-      "list.json:sample 7: …/end_missing.mp4: it ends early
+      "list.json:sample 7: …/end_missing.mp4: it ends early: at least 946 bytes are missing
         Fetch or encode the video again, or leave this sample out.
-      list.json:sample 7: …/index_missing.mp4: it has no video stream
+      list.json:sample 7: …/index_missing.mp4: it ends early: at least 946 bytes are missing
         Fetch or encode the video again, or leave this sample out.
       list.json:sample 7: …/three.mp4: it has 3 frames, and at least 4 are asked for
         Correct the counts of this sample, lower min_frames, or leave it out.
       list.json:sample 7: …/sound.mp4: it has no video stream
         Fetch or encode the video again, or leave this sample out.
-      list.json:sample 7: …/words.mp4: it is no whole video: its index is missing, as in a file that was cut off
+      list.json:sample 7: …/words.mp4: it is no video of a kind that is read (it begins with 'no video'); allowed: .mp4, .mov, .mkv, .webm
         Fetch or encode the video again, or leave this sample out.
-      list.json:sample 7: …/list.m3u8: it cannot be decoded (Invalid data found when processing input)
+      list.json:sample 7: …/list.m3u8: it is no video of a kind that is read (it begins with '#EXTM3U'); allowed: .mp4, .mov, .mkv, .webm
         Fetch or encode the video again, or leave this sample out.
       list.json:sample 7: there is no video …/no.mp4
         Correct its path, or leave this sample out."
@@ -150,7 +170,7 @@ describe.skipIf(!hasFfmpeg)('readClip (skipped without ffmpeg)', () => {
 
 describe('what keeps a program from its work', () => {
   it.each([
-    { how: 'may not be run', mode: 0o644, program: 'exit 0', told: /ffprobe cannot be started \(spawn .*EACCES\)/ },
+    { how: 'may not be run', mode: 0o644, program: 'exit 0', told: /ffprobe cannot be started \(spawn.*EACCES\)/ },
     { how: 'is ended from outside', mode: 0o755, program: 'kill -9 $$', told: /ffprobe was ended by SIGKILL/ },
   ])('is not laid to the video: ffprobe $how', async ({ mode, program, told }) => {
     const programs = file(`programs_${mode}`);
@@ -162,6 +182,9 @@ describe('what keeps a program from its work', () => {
       const reading = readClip(file('any.mp4'), sampling, 'here');
       await expect(reading).rejects.toThrow(EngineError);
       await expect(reading).rejects.toThrow(told);
+      const look = () => readClipNow(file('any.mp4'), sampling, 'here');
+      expect(look).toThrow(EngineError);
+      expect(look).toThrow(told);
     } finally {
       vi.unstubAllEnvs();
     }

@@ -4,6 +4,7 @@ import { sampledFrames, type Sampling, type Timeline } from '../../../src/data/v
 const steady = (frames: number, perSecond: number): Timeline => ({
   times: Array.from({ length: frames }, (_, i) => i / perSecond),
   end: frames / perSecond,
+  tick: 0,
 });
 const usual: Sampling = { minFrames: 4, maxFrames: 8, interval: 2, segments: null };
 
@@ -37,6 +38,24 @@ describe('sampledFrames', () => {
     }
   });
 
+  it.each([
+    { ticks: 1000, rates: [24000 / 1001, 30, 60] },
+    { ticks: 600, rates: [24000 / 1001, 25] },
+    { ticks: 24, rates: [24, 12] },
+  ])('takes the same frames of times that a file rounds to $ticks ticks a second', ({ ticks, rates }) => {
+    for (const rate of rates) {
+      for (let frames = 4; frames <= 200; frames++) {
+        const { times, end } = steady(frames, rate);
+        const rounded = times.map((time) => Math.round(time * ticks) / ticks);
+        const sampling = { ...usual, interval: 0.1, maxFrames: 13 };
+        const found = sampledFrames({ times: rounded, end, tick: 1 / ticks }, sampling) as readonly number[];
+        const n = found.length;
+        const whole = Array.from({ length: n }, (_, i) => Math.floor((i * (frames - 1)) / (n - 1)));
+        expect(found, `${frames} frames`).toEqual(whole);
+      }
+    }
+  });
+
   it('takes the first frame where one is asked for, and all where there are no more', () => {
     expect(sampledFrames(steady(30, 10), { ...usual, minFrames: 1, maxFrames: 1 })).toEqual([0]);
     expect(sampledFrames(steady(5, 1), { ...usual, minFrames: 5, maxFrames: 9 })).toEqual([0, 1, 2, 3, 4]);
@@ -53,7 +72,9 @@ describe('sampledFrames', () => {
 
   it('takes the frame that is seen at a time where frames stay differently long', () => {
     const times = [0, 0.1, 0.2, 2, 2.1, 4];
-    expect(sampledFrames({ times, end: 5 }, { ...usual, minFrames: 5, maxFrames: 5 })).toEqual([0, 2, 3, 4, 5]);
+    expect(sampledFrames({ times, end: 5, tick: 0 }, { ...usual, minFrames: 5, maxFrames: 5 })).toEqual([
+      0, 2, 3, 4, 5,
+    ]);
   });
 
   it('says what a video lacks', () => {

@@ -22,6 +22,13 @@ export interface TestJudge {
   close(): Promise<void>;
 }
 
+/** Another server that runs ask: of the test, and no process of the run's. */
+export interface TestServer {
+  /** What every command's environment says of it. */
+  readonly env: NodeJS.ProcessEnv;
+  close(): Promise<void>;
+}
+
 export interface Given {
   /** A place with a command that knows the recipe, and with the runs that its config starts from. */
   readonly makePlace: () => Place;
@@ -30,6 +37,8 @@ export interface Given {
   /** Merged over it. */
   readonly overlays: readonly string[];
   readonly startJudge: () => Promise<TestJudge>;
+  /** What makes its artifacts, where that is a server; absent where the run itself does. */
+  readonly startEnvironment?: () => Promise<TestServer>;
   /** A `reward.mode` that asks nobody. */
   readonly otherReward: string;
   /** Whether its answers are words. */
@@ -49,13 +58,14 @@ export function recipeContract(name: string, given: Given): void {
   describe(`${name} keeps the contract of recipes`, () => {
     let place: Place;
     let judge: TestJudge;
+    let environment: TestServer | undefined;
     let experiment: string;
     /** A run that nothing happened to. */
     let whole: Ended;
     const commands: Live[] = [];
 
     const overlays = given.overlays.flatMap((file) => ['--with', file]);
-    const env = () => ({ APP__REWARD_FUNCTION_API_BASE: judge.url });
+    const env = () => ({ APP__REWARD_FUNCTION_API_BASE: judge.url, ...environment?.env });
     const start = (...args: readonly string[]): Live => {
       const command = place.start(args, env());
       commands.push(command);
@@ -86,6 +96,7 @@ export function recipeContract(name: string, given: Given): void {
     beforeAll(async () => {
       place = given.makePlace();
       judge = await given.startJudge();
+      environment = await given.startEnvironment?.();
       experiment = join(place.dir, 'rates.jsonnet');
       const rate = (value: number): string => `{ num_iterations: 1, optimizer+: { learning_rate: ${value} } }`;
       const axes = `{ rate: { low: ${rate(1e-4)}, high: ${rate(1e-3)} } }`;
@@ -99,6 +110,7 @@ export function recipeContract(name: string, given: Given): void {
         await command.ended;
       }
       await judge.close();
+      await environment?.close();
       place.remove();
     });
 

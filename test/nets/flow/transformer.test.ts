@@ -187,3 +187,55 @@ it('a flow transformer begins as zero', () => {
   ]);
   expect([...evaluate([out], feeds)[0]].every((x) => x === 0)).toBe(true);
 });
+
+describe.each([
+  ['flux', { ...flux, ip_adapter: null }],
+  ['qwen_image', qwen],
+])('padding behind a text: %s', (_name, config) => {
+  const weights = initFlowTransformer(config, 1);
+  /** The velocity for a text of three tokens, with so many further ones behind it; `mask` says that these are none. */
+  const withFurther = (further: number, mask: boolean): Float64Array => {
+    const graph = new Graph('flow');
+    const own = { ...shape, textTokens: shape.textTokens + further, ...(mask ? { hasPadding: true } : {}) };
+    const out = velocity(graph, config, own, flowInputs(graph, config, own));
+    const feeds = new Map<Value, Float32Array>();
+    for (const input of graph.inputs) {
+      const [, tokens] = input.shape;
+      if (input.name === 'text_padding') {
+        feeds.set(
+          input,
+          Float32Array.from({ length: input.size }, (_, i) => (i % tokens < shape.textTokens ? 0 : -1e9)),
+        );
+      } else if (input.name === 'text') {
+        // What lies behind the text is anything.
+        const width = input.size / shape.batch;
+        const said = shape.textTokens * config.joint_attention_dim;
+        const stream = (b: number, i: number) => new RandomStream('text', b, i, i < said ? 0 : further).normal();
+        feeds.set(
+          input,
+          Float32Array.from({ length: input.size }, (_, i) => stream(Math.floor(i / width), i % width)),
+        );
+      } else {
+        const stream = new RandomStream('input', input.name);
+        feeds.set(
+          input,
+          Float32Array.from({ length: input.size }, () => 0.1 * stream.normal()),
+        );
+      }
+    }
+    for (const [name, value] of graph.parameters) {
+      const stream = new RandomStream('perturb', name);
+      feeds.set(
+        value,
+        weights.get(name)!.data.map((x) => x + 0.2 * stream.normal()),
+      );
+    }
+    return Float64Array.from(evaluate([out], feeds)[0]);
+  };
+
+  it('has no effect, and further tokens have one', () => {
+    const bare = withFurther(0, false);
+    expectClose(withFurther(5, true), bare, 1e-9, 'padded');
+    expect(Math.max(...withFurther(5, false).map((x, i) => Math.abs(x - bare[i])))).toBeGreaterThan(1e-3);
+  });
+});

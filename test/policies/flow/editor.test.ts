@@ -1,5 +1,5 @@
 import { afterAll, describe, expect, it } from 'vitest';
-import type { RgbImage } from '../../../src/core/image.js';
+import { toPlanes, type Planes } from '../../../src/core/planes.js';
 import { RandomStream } from '../../../src/core/random.js';
 import { pixelCodec } from '../../../src/environments/picture_codec.js';
 import type { FluxConfig, FlowTransformerConfig, QwenImageConfig } from '../../../src/nets/flow/config.js';
@@ -51,9 +51,10 @@ function editor(of: FlowTransformerConfig): { readonly editor: FlowEditor; reado
   return { editor: made, weights: () => [...model.weights.values()].map(({ data }) => data.slice()) };
 }
 
-function source(seed: number): RgbImage {
+function source(seed: number): Planes {
   const stream = new RandomStream('source', seed);
-  return { width: SIDE, height: SIDE, data: Uint8Array.from({ length: SIDE * SIDE * 3 }, () => stream.integer(256)) };
+  const data = Uint8Array.from({ length: SIDE * SIDE * 3 }, () => stream.integer(256));
+  return toPlanes({ width: SIDE, height: SIDE, data });
 }
 
 /** What the small model that sees makes of its prompts with their answers. */
@@ -78,26 +79,26 @@ describe.each([
   it('edits by what it is told, from the source, and from its noise', async () => {
     const states = await told();
     const { editor: by } = editor(of);
-    const base = (await by.edit([ask(states[0])]))[0];
+    const base = (await by.draw([ask(states[0])]))[0];
     expect([base.width, base.height]).toEqual([SIDE, SIDE]);
     const others = [ask(states[1]), ask(states[2]), ask(states[0], 2), ask(states[0], 1, 2)];
-    for (const other of await by.edit(others)) expect(other.data).not.toEqual(base.data);
+    for (const other of await by.draw(others)) expect(other.data).not.toEqual(base.data);
     // Same bytes, whatever else is drawn.
-    expect((await by.edit([ask(states[3]), ask(states[0])]))[1].data).toEqual(base.data);
+    expect((await by.draw([ask(states[3]), ask(states[0])]))[1].data).toEqual(base.data);
   });
 
   it('stays as it is, to the bit', async () => {
     const states = await told();
     const { editor: by, weights } = editor(of);
     const before = weights();
-    await by.edit([ask(states[0]), ask(states[1])]);
+    await by.draw([ask(states[0]), ask(states[1])]);
     expect(weights()).toEqual(before);
   });
 
   it('refuses states of another width', async () => {
     const { editor: by } = editor(of);
     const odd = { width: 6, states: new Float32Array(12), ids: Int32Array.of(1, 2) };
-    await expect(by.edit([ask(odd)])).rejects.toThrow(/hidden states are 6 wide, and the model that draws reads 32/);
+    await expect(by.draw([ask(odd)])).rejects.toThrow(/hidden states are 6 wide, and the model that draws reads 32/);
   });
 });
 

@@ -6,10 +6,9 @@ import { problemsOf, smallSettings } from './small.js';
 describe('rewritten prompts', () => {
   it('have at most 100 tokens, sampled at 0.7, asked for by a system message, where nothing else is said', () => {
     const settings = smallSettings({ prompt: { chat: true, system: undefined }, policy: { init: null, model: 'm' } });
-    expect(settings.rollout).toMatchObject({ max_response_tokens: 100, temperature: 0.7 });
+    expect(settings.rollout).toMatchObject({ max_response_tokens: 100, temperature: 0.7, same_latent: true });
     expect(settings.validation.temperature).toBe(0.7);
     expect(settings.prompt.system).toBe(SYSTEM_PROMPT);
-    expect(settings.same_noise).toBe(true);
   });
 
   it('are judged by the picture, by what needs no source and no label', () => {

@@ -88,6 +88,20 @@ describe('answers as prompts of an image model', () => {
     expect(painter.closed).toBe(1);
   });
 
+  it('are painted without what the policy thought before', async () => {
+    const painter = new Painter();
+    const task = await open(painter, { policy: { thinking: { open: 'red', close: 'means' } } });
+    const prompt = await task.prompt(0);
+    const answers = await Promise.all(
+      ['red cross means blue square', 'blue square'].map((text) => answerOf(task, text)),
+    );
+    const [[thought, plain]] = await task.render([{ prompt, answers, keys }]);
+    expect(painter.asked.map(({ prompt: asked }) => asked)).toEqual(['blue square', 'blue square']);
+    expect(thought.record).toMatchObject({ answer: 'blue square', stripped: ['cross'], thought: 'cross' });
+    expect(plain.record).toMatchObject({ answer: 'blue square', stripped: [] });
+    expect(smallSettings().policy.thinking).toEqual({ open: '<think>', close: '</think>' });
+  });
+
   it('begin with one noise for a prompt, or each with its own', async () => {
     const seeds = async (changes: Sections): Promise<number[]> => {
       const painter = new Painter();
@@ -104,7 +118,7 @@ describe('answers as prompts of an image model', () => {
     expect(same[1]).toBe(same[0]);
     expect(same[2]).not.toBe(same[0]);
     expect(await seeds({})).toEqual(same);
-    const own = await seeds({ same_noise: false });
+    const own = await seeds({ rollout: { same_latent: false } });
     expect(new Set(own).size).toBe(4);
     expect(await seeds({ seed: 6 })).not.toEqual(same);
   });

@@ -1,5 +1,6 @@
 /** The JSON files of a model's folder. */
 import { existsSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { z } from 'zod';
 import { ConfigError } from '../../../core/errors.js';
 
@@ -10,6 +11,22 @@ export function firstFile(files: readonly string[], what: string, folder: string
   const file = files.find((candidate) => existsSync(candidate));
   if (file === undefined) throw new ConfigError(`there is no ${what}`, { where: folder, next: AGAIN });
   return file;
+}
+
+const FOLDERS = ['onnx', '.'];
+
+/** A CLIP's graphs: the halves where both are there, since one graph of both computes each half in vain; else the one graph. Raises ConfigError where neither is there. */
+export function graphsIn(folder: string): Readonly<Record<'text' | 'vision', string>> {
+  for (const inner of FOLDERS) {
+    const [text, vision] = ['text_model.onnx', 'vision_model.onnx'].map((name) => join(folder, inner, name));
+    if (existsSync(text) && existsSync(vision)) return { text, vision };
+  }
+  const whole = firstFile(
+    FOLDERS.map((inner) => join(folder, inner, 'model.onnx')),
+    'onnx/model.onnx, nor text_model.onnx with vision_model.onnx',
+    folder,
+  );
+  return { text: whole, vision: whole };
 }
 
 /** Raises ConfigError where the file cannot be read, is no JSON or has another form. */

@@ -2,17 +2,15 @@
  * A CLIP model in the layout of Hugging Face's ONNX exports: `config.json`, the tokenizer's and the preprocessor's files, and either one
  * graph of both halves (`model.onnx`, as optimum-cli writes it) or two (`text_model.onnx`, `vision_model.onnx`), in the folder or its `onnx/`.
  */
-import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { z } from 'zod';
 import { ConfigError, EngineError, InternalError, must } from '../../../core/errors.js';
 import type { RgbImage } from '../../../core/image.js';
 import { ModelFile, type ModelFileOptions, type ModelTensor } from '../../../engines/onnx/model_file.js';
-import { firstFile, readJson } from './files.js';
+import { firstFile, graphsIn, readJson } from './files.js';
 import { preprocess, readPreprocessing, type Preprocessing } from './preprocess.js';
 import { ClipTokenizer, type TextTokens } from './tokenizer.js';
 
-const FOLDERS = ['onnx', '.'];
 const INPUTS = ['input_ids', 'attention_mask', 'pixel_values'] as const;
 type Input = (typeof INPUTS)[number];
 type Feeds = Readonly<Record<Input, ModelTensor>>;
@@ -149,20 +147,6 @@ export class ClipModel {
       next: 'Take text_model.onnx and vision_model.onnx from one export.',
     });
   }
-}
-
-/** The halves where both are there, since one graph of both computes each half in vain; else the one graph. */
-function graphsIn(folder: string): Readonly<Record<'text' | 'vision', string>> {
-  for (const inner of FOLDERS) {
-    const [text, vision] = ['text_model.onnx', 'vision_model.onnx'].map((name) => join(folder, inner, name));
-    if (existsSync(text) && existsSync(vision)) return { text, vision };
-  }
-  const whole = firstFile(
-    FOLDERS.map((inner) => join(folder, inner, 'model.onnx')),
-    'onnx/model.onnx, nor text_model.onnx with vision_model.onnx',
-    folder,
-  );
-  return { text: whole, vision: whole };
 }
 
 function checkGraph(file: ModelFile, output: Embedding): void {

@@ -1,0 +1,8 @@
+// Supervised training on a few labelled responses: where edit_response starts from at laptop size.
+local data_dir = std.extVar('APP__DATA_DIR');
+
+(import 'edit_response.jsonnet') + {
+  algorithm: { type: 'sft', warmup_steps: 20, sft: { batch_size: 32 } },
+  environment: null,
+  data+: { train: [{ path: data_dir + '/edits/labelled.jsonl' }] },
+}

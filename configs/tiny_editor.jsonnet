@@ -1,0 +1,43 @@
+// The tiny world's model that edits pictures, told what to do by the hidden states of edit_start with good responses. edit_response draws with it.
+local base_exp_dir = std.extVar('APP__BASE_EXP_DIR');
+local data_dir = std.extVar('APP__DATA_DIR');
+local edits(split) = [{ path: data_dir + '/tiny/pictured/' + split + '.jsonl' }];
+
+{
+  run_name: std.extVar('APP__RUN_NAME'),
+  base_exp_dir: if base_exp_dir == 'runs' then 'runs/tiny' else base_exp_dir,
+  task: 'image_editor',
+  num_iterations: 1000,
+  algorithm: { type: 'sft', warmup_steps: 50, sft: { batch_size: 64, condition_dropout: 0 } },
+  optimizer: { learning_rate: 1e-3, per_device_batch_size: 64, schedule: 'cosine' },
+  prompt: { chat: false },
+  reader: {
+    model: { run: 'edit_start', config: 'edit_start.jsonnet' },
+    pixels: { image: { min_pixels: 1024, max_pixels: 1024 } },
+    model_context_size: 48,
+    engine: { provider: 'cpu' },
+  },
+  environment: {
+    init: {
+      num_layers: 3,
+      attention_head_dim: 24,
+      num_attention_heads: 4,
+      patch: 8,
+      // The edited picture follows from what is told, whatever the noise: a small model learns it sooner than the way to it.
+      prediction: 'sample',
+    },
+    // The policy's hidden states move while it learns.
+    condition_noise: 0.5,
+    num_steps: 4,
+    engine: { provider: 'cpu' },
+  },
+  data: {
+    dir: data_dir,
+    train: edits('truth'),
+    validation: edits('validation'),
+    tiny: {},
+  },
+  reward: { endpoint: 'embedded', model: 'editrl-rule-judge', terms: [{ name: 'align_quality', weight: 1 }] },
+  validation: { every_n_iterations: 200, prompts: 128 },
+  checkpoint: { save_every_n_iterations: 100, keep_every_n_iterations: null },
+}

@@ -1,0 +1,187 @@
+/**
+ * Odd video files through the reader of clips, and through the check of a dataset: each has to give the frames that are seen at the times asked for,
+ * or one clear message.
+ */
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { DataError } from '../../src/core/errors.js';
+import { RandomStream } from '../../src/core/random.js';
+import { checkDataset } from '../../src/data/check.js';
+import { readClip, type Clip } from '../../src/data/video/clip.js';
+import type { Sampling } from '../../src/data/video/sampling.js';
+import { frameShown, whiteCorner } from './video_bytes.js';
+import { KINDS, type Expected } from './video_kinds.js';
+import type { Drawn } from './video_writing.js';
+
+export interface OddCase {
+  readonly number: number;
+  readonly kind: string;
+  readonly path: string;
+  readonly expected: Expected;
+  readonly sampling: Sampling;
+}
+
+/** How a case ended: with a clip or a message, and what is wrong with that; null where nothing is. */
+export interface OddResult extends OddCase {
+  readonly message: string | null;
+  readonly wrong: string | null;
+  /** Whether it shows other pictures than were drawn, of damage that no decoder can know of. */
+  readonly untold: boolean;
+}
+
+/** How far apart two times may be that are the same: files round them to ticks of at most 1/600 s. */
+const TICK = 0.00168;
+
+/** Writes the file of a case; the same number gives the same file. Each kind comes once before any comes again. */
+export function makeOddVideo(folder: string, seed: string, number: number): OddCase {
+  const kinds = Object.keys(KINDS);
+  const kind = kinds[number % kinds.length];
+  const random = new RandomStream('odd videos', seed, number);
+  const path = join(folder, `${String(number).padStart(3, '0')}_${kind}.mp4`);
+  const expected = KINDS[kind](path, random);
+  const count = expected.drawn?.times.length ?? 1;
+  const minFrames = 1 + random.integer(Math.min(count, 4));
+  const sampling: Sampling = {
+    minFrames,
+    maxFrames: minFrames + random.integer(12),
+    // Of no video the length lies halfway between two numbers of it, where rounding errors would decide.
+    interval: random.pick([0.0513, 0.2037, 0.5171, 2.0393]),
+    segments: count > 12 && random.integer(3) === 0 ? [5, count - 5] : null,
+  };
+  return { number, kind, path, expected, sampling };
+}
+
+/** Reads the file of a case. Raises what is no message about data: a defect. */
+export async function readOddVideo(one: OddCase): Promise<OddResult> {
+  const where = `odd.json:sample ${one.number + 1}`;
+  const { drawn, told, untold = false } = one.expected;
+  try {
+    const clip = await readClip(one.path, one.sampling, where);
+    const wrong = drawn === null ? `${clip.frames.length} frames come of it` : unlike(clip, drawn, one.sampling);
+    return { ...one, message: null, wrong: untold ? null : wrong, untold: untold && wrong !== null };
+  } catch (error) {
+    if (!(error instanceof DataError)) throw error;
+    const message = error.toText();
+    const wrong = told === null ? 'is refused' : unclear(error, told, one.path, where);
+    return { ...one, message, wrong, untold: false };
+  }
+}
+
+/** What keeps a message from being one that a person can use. */
+function unclear(error: DataError, told: RegExp, path: string, where: string): string | null {
+  const { message } = error;
+  if (error.where !== where) return `names ${error.where ?? 'no place'}`;
+  if (!message.includes(path)) return 'does not name the file';
+  if (error.next === undefined) return 'does not say what to do';
+  if (message.includes('\n')) return 'has more than one line';
+  if (message.length > path.length + 160) return 'is long';
+  if (/internal|0x[0-9a-f]{6}|\bundefined\b|NaN|[^\x20-\x7e]/.test(message)) return 'is not for a person';
+  const rest = message.replace(path, '');
+  return told.test(rest) ? null : `says something else than ${told.source}`;
+}
+
+/** How a clip differs from what was drawn. */
+function unlike({ frames, times, seconds }: Clip, drawn: Drawn, sampling: Sampling): string | null {
+  const { times: all, last, first, turn } = drawn;
+  const sideways = turn === 90 || turn === 270;
+  const size = sideways ? `${drawn.height}x${drawn.width}` : `${drawn.width}x${drawn.height}`;
+  const sizes = new Set(frames.map(({ width, height }) => `${width}x${height}`));
+  if (sizes.size !== 1 || !sizes.has(size)) return `frames are of ${[...sizes].join(', ')}, drawn ${size}`;
+  const codes = frames.map((frame) => frameShown(frame) - first);
+  const late = codes.findIndex((code, i) => Math.abs((all[code] ?? Infinity) - times[i]) > TICK);
+  if (late >= 0) return `at ${times[late]} s it shows frame ${codes[late]}, which stands at ${all[codes[late]]} s`;
+  const shortest = all[all.length - 1] + (last ?? 0);
+  if (seconds < shortest - 2 * TICK || seconds > shortest + (last === null ? 5 : 2 * TICK)) {
+    return `lasts ${seconds} s, drawn ${shortest} s`;
+  }
+  const wanted = segmentsOf(drawn, sampling, seconds).map((segment) => seenIn(all, segment));
+  const found = wanted.flatMap((frames) => frames).length === codes.length;
+  if (!found) return `shows ${codes.length} frames, wanted ${wanted.flat().length}`;
+  const others = wanted.flat().findIndex((allowed, i) => !allowed.includes(codes[i]));
+  if (others >= 0) {
+    return `shows frames ${codes.join(' ')}, wanted ${wanted
+      .flat()
+      .map((allowed) => allowed.join('|'))
+      .join(' ')}`;
+  }
+  const corner = turn === null ? 'upper left' : CORNERS[turn];
+  const isSeen = Math.min(drawn.width, drawn.height) >= 16;
+  if (isSeen && frames.some((frame) => whiteCorner(frame) !== corner)) return `is turned: white is not ${corner}`;
+  return null;
+}
+
+const CORNERS = { 90: 'upper right', 180: 'lower right', 270: 'lower left', mirrored: 'upper right' } as const;
+
+interface Segment {
+  readonly from: number;
+  readonly to: number;
+  readonly shown: number;
+}
+
+/** As docs/video_actions.md has it: n = round(d / interval), within the limits. */
+function segmentsOf(
+  { times, last }: Drawn,
+  { segments, minFrames, maxFrames, interval }: Sampling,
+  seconds: number,
+): Segment[] {
+  let from = 0;
+  return (segments ?? [times.length]).map((count) => {
+    const to = from + count - 1;
+    // Of what the file itself may say, only how long the last frame stays is believed.
+    const end = times[to + 1] ?? (last === null ? seconds : times[to] + last);
+    const wanted = Math.round((end - times[from]) / interval);
+    const shown = Math.min(Math.max(wanted, minFrames), maxFrames, count);
+    const segment = { from, to, shown };
+    from = to + 1;
+    return segment;
+  });
+}
+
+/** For each of the times, evenly from the first frame to the last, the frames that may be seen then. */
+function seenIn(times: readonly number[], { from, to, shown }: Segment): number[][] {
+  const steady = isSteady(times.slice(from, to + 1));
+  return Array.from({ length: shown }, (_, i) => {
+    if (shown === 1) return [from];
+    // As numpy.linspace(0, c - 1, n, dtype=int), in whole numbers.
+    if (steady) return [from + Math.floor((i * (to - from)) / (shown - 1))];
+    const time = times[from] + ((times[to] - times[from]) * i) / (shown - 1);
+    const seenAt = (at: number): number => times.findLastIndex((shownFrom, frame) => frame <= to && shownFrom <= at);
+    return [...new Set([seenAt(time - TICK / 2), seenAt(time + TICK)])].filter((frame) => frame >= from);
+  });
+}
+
+function isSteady(times: readonly number[]): boolean {
+  const step = (times[times.length - 1] - times[0]) / (times.length - 1);
+  return times.every((time, i) => Math.abs(time - times[0] - i * step) < 1e-6);
+}
+
+/** Reads all files as one dataset; returns what of the list of broken samples is not as reading them one by one has it. */
+export async function checkOddVideos(folder: string, results: readonly OddResult[]): Promise<string[]> {
+  const list = join(folder, 'conversations.json');
+  const conversations = [
+    { from: 'human', value: '<video> What is it?' },
+    { from: 'gpt', value: '<answer>(1)</answer>' },
+  ];
+  const samples = results.map(({ number, path, sampling: { minFrames, maxFrames, segments } }) => {
+    const counts = segments === null ? {} : { frame_cnts: segments, dynamic_sample: true };
+    return {
+      id: number,
+      conversations,
+      video: path,
+      meta: { min_frames: minFrames, max_frames: maxFrames, ...counts },
+    };
+  });
+  writeFileSync(list, JSON.stringify(samples));
+  const { problems } = await checkDataset(list);
+  const listed = problems.map(({ where }) => Number(/\d+$/.exec(where ?? '')?.[0]));
+  // Damage of one frame is met by those alone who are shown it, and a check knows of no interval.
+  const chance = results.flatMap(({ expected }, i) => (expected.untold ? [i + 1] : []));
+  const refused = results.flatMap(({ message }, i) => (message === null ? [] : [i + 1]));
+  const missing = refused.filter((sample) => !listed.includes(sample) && !chance.includes(sample));
+  const more = listed.filter((sample) => !refused.includes(sample) && !chance.includes(sample));
+  return [
+    ...missing.map((sample) => `sample ${sample} (${results[sample - 1].kind}) is refused, and not listed`),
+    ...more.map((sample) => `sample ${sample} (${results[sample - 1]?.kind}) is listed, and not refused`),
+    ...(new Set(listed).size < listed.length ? ['a sample is listed twice'] : []),
+  ];
+}

@@ -1,0 +1,109 @@
+/**
+ * Edits of pictures in rows: JSON lines (or parquet) that name the picture before the edit, say what is asked, and where they are labelled how
+ * the edit may be described, and the picture behind it.
+ */
+import { existsSync, statSync } from 'node:fs';
+import { dirname, isAbsolute, resolve } from 'node:path';
+import { DataError } from '../core/errors.js';
+import { sha256 } from '../core/image.js';
+import { oneOf } from './problems.js';
+import { openRows, type Row } from './rows.js';
+import type { SampleSource } from './types.js';
+
+export interface PicturedEdit {
+  /** Names the sample, whichever machine it is on. */
+  readonly id: string;
+  readonly instruction: string;
+  /** The picture's file on this machine. */
+  readonly source: string;
+  /** The labelled description of the edit; null where there is none. */
+  readonly response: string | null;
+  /** The file of the edited picture on this machine; null where there is none. */
+  readonly target: string | null;
+  /** Where its row stands, for messages. */
+  readonly where: string;
+}
+
+/** Which columns of a row are read. */
+export interface PicturedColumns {
+  readonly source: string;
+  readonly instruction: string;
+  readonly response: string;
+  readonly target: string;
+}
+
+export interface ReadPicturedEdits extends SampleSource<PicturedEdit> {
+  /** One for each row that is broken, in their order. */
+  readonly problems: readonly DataError[];
+}
+
+/**
+ * Reads a dataset and looks for the pictures that it names, without opening them.
+ * @param media the folder that relative paths begin at; null for the list's own
+ * Raises DataError as `openRows`.
+ */
+export async function readPicturedEdits(
+  path: string,
+  media: string | null,
+  columns: PicturedColumns,
+): Promise<ReadPicturedEdits> {
+  const rows = await openRows(path);
+  const folder = media ?? (statSync(path).isDirectory() ? path : dirname(path));
+  const problems: DataError[] = [];
+  const sizes: number[] = [];
+  const samples = Array.from({ length: rows.length }, (_, index): PicturedEdit | null => {
+    const read = readRow(rows.read(index), columns, folder);
+    const where = rows.place(index);
+    if (Array.isArray(read)) {
+      problems.push(new DataError(read.join('; '), { where, next: 'Correct this row, or leave it out.' }));
+      return null;
+    }
+    sizes.push(...[read.source, read.target].flatMap((file) => (file === null ? [] : [statSync(file).size])));
+    return { ...read, id: rows.id(index), where };
+  });
+  const whole = samples.filter((sample) => sample !== null);
+  return {
+    name: path,
+    length: whole.length,
+    remark: rows.remark,
+    digest: { ids: rows.digest.ids, files: sha256(JSON.stringify([rows.digest.files, sizes])) },
+    read: (index) => whole[index],
+    problems,
+  };
+}
+
+/** Opens a dataset all of whose rows are whole. Raises DataError as `readPicturedEdits`, and one with all rows that are broken. */
+export async function openPicturedEdits(
+  path: string,
+  media: string | null,
+  columns: PicturedColumns,
+): Promise<SampleSource<PicturedEdit>> {
+  const { problems, ...source } = await readPicturedEdits(path, media, columns);
+  if (problems.length > 0) throw oneOf(path, problems);
+  return source;
+}
+
+/** A row, or what is wrong with it. */
+function readRow(row: Row, columns: PicturedColumns, folder: string): Omit<PicturedEdit, 'id' | 'where'> | string[] {
+  const problems: string[] = [];
+  const words = (column: string, needed: boolean): string | null => {
+    const value = row[column] ?? null;
+    if (typeof value === 'string' && value.trim() !== '') return value;
+    if (value === null && !needed) return null;
+    problems.push(`column '${column}': found ${JSON.stringify(value)}; allowed: words${needed ? '' : ', or null'}`);
+    return null;
+  };
+  const file = (column: string, needed: boolean): string | null => {
+    const named = words(column, needed);
+    if (named === null) return null;
+    const place = isAbsolute(named) ? named : resolve(folder, named);
+    if (!existsSync(place)) problems.push(`column '${column}': there is no file ${place}`);
+    return place;
+  };
+  const source = file(columns.source, true);
+  const instruction = words(columns.instruction, true);
+  const response = words(columns.response, false);
+  const target = file(columns.target, false);
+  if (problems.length > 0 || source === null || instruction === null) return problems;
+  return { source, instruction, response, target };
+}

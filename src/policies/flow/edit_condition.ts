@@ -1,0 +1,81 @@
+/** What a flow model that edits pictures is conditioned on: hidden states in the place of text, and the picture before the edit. Pure functions. */
+import { CheckpointError } from '../../core/errors.js';
+import type { Planes } from '../../core/planes.js';
+import type { PictureCodec } from '../../environments/picture_codec.js';
+import { velocityWidth, type FlowTransformerConfig } from '../../nets/flow/config.js';
+import type { HiddenStates } from '../tokens/hidden_states.js';
+import type { FlowCondition } from './batch.js';
+import { pack, patchOf } from './packing.js';
+import { takesPooled } from './rows.js';
+
+/** How a model is shown the picture before the edit. */
+export interface EditManner {
+  /** Side of a token's square of latents. */
+  readonly patch: number;
+  /** As further channels of each latent, or as further tokens. */
+  readonly source: 'channels' | 'tokens';
+}
+
+/** Raises CheckpointError, naming `where`, for a model that was not made to edit latents of this codec. */
+export function editManner(
+  config: FlowTransformerConfig,
+  { channels }: Pick<PictureCodec, 'channels'>,
+  where: string,
+): EditManner {
+  const width = velocityWidth(config);
+  const patch = patchOf(config, { channels });
+  const source =
+    config.in_channels === 2 * width ? 'channels' : config.in_channels === width ? ('tokens' as const) : null;
+  if (!Number.isInteger(patch) || source === null) {
+    throw new CheckpointError(
+      `the model reads tokens of ${config.in_channels} and writes ${width}, over latents of ${channels} channels`,
+      { where, next: 'Name a model that was trained to edit, with its own autoencoder.' },
+    );
+  }
+  if (takesPooled(config) || config.ip_adapter !== null) {
+    throw new CheckpointError('the model wants a summary of its text or a style image, which hidden states are not', {
+      where,
+      next: 'Name a model that reads text tokens alone, such as one of the class QwenImageTransformer2DModel.',
+    });
+  }
+  return { patch, source };
+}
+
+/** Texts are padded to a multiple of this, longer ones to an eighth of a power of two, so that few graphs are compiled. */
+const GRANULE = 16;
+
+/** The columns that a text of so many tokens is padded to; it follows from that text alone. */
+export function textColumns(tokens: number): number {
+  const granule = Math.max(GRANULE, 2 ** Math.floor(Math.log2(tokens)) / 8);
+  return Math.ceil(tokens / granule) * granule;
+}
+
+/** Raises CheckpointError for states of another width than the model's text. */
+export function editCondition(
+  { width, states }: HiddenStates,
+  source: Planes,
+  { patch, source: manner }: EditManner,
+  { joint_attention_dim: asked }: Pick<FlowTransformerConfig, 'joint_attention_dim'>,
+): FlowCondition {
+  if (width !== asked) {
+    throw new CheckpointError(`hidden states are ${width} wide, and the model that draws reads ${asked}`, {
+      next: 'Name the model that the drawing one was trained on.',
+    });
+  }
+  const shown = pack(source, patch);
+  const textTokens = states.length / width;
+  const text = new Float32Array(textColumns(textTokens) * width);
+  text.set(states);
+  return {
+    rows: source.height / patch,
+    columns: source.width / patch,
+    text,
+    textTokens,
+    pooled: null,
+    imageFeatures: null,
+    ...(manner === 'channels'
+      ? { context: shown }
+      : // Everything may change.
+        { context: new Float32Array(0), kept: { shown, painted: new Float32Array(shown.length).fill(1) } }),
+  };
+}

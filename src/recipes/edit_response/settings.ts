@@ -1,0 +1,115 @@
+/**
+ * The recipe `edit_response`: a vision-language model describes an edit, the hidden states of exactly what it wrote condition a frozen model
+ * that edits the picture, and the picture is judged.
+ */
+import { join } from 'node:path';
+import { z } from 'zod';
+import { wordsReward } from '../../rewards/schema/reward.js';
+import { wordsAlgorithm } from '../../schema/algorithm.js';
+import { picturedData } from '../../schema/data.js';
+import { editorEnvironment } from '../../schema/editor.js';
+import { idleWhere, type ReadSettings } from '../../schema/mark.js';
+import { taskField, trainedFields } from '../../schema/run.js';
+import { rollout } from '../../schema/training.js';
+import { flowModelParameters } from '../memory.js';
+import { policyRules } from '../policy_rules.js';
+import type { Need, ShapeOf, TrainedRecipe } from '../recipe.js';
+import { rewardRules } from '../reward_rules.js';
+import { problem, type Problem, type Reader } from '../rules.js';
+import {
+  ownWords,
+  picturedNeeds,
+  seeingPolicy,
+  seeingPolicyNeeds,
+  seeingPrompt,
+  startMissing,
+  turnsNeedChat,
+} from '../seeing_words.js';
+import { seeingNeeds } from '../token_policy.js';
+import { sharedRules, tokenGroupRules, wholeBatches } from '../training_rules.js';
+
+/** Labels alone teach a supervised run: what it samples, and what scores that, is only looked at. */
+const supervised = (read: ReadSettings): boolean => read('algorithm.type') === 'sft';
+
+const schema = z.strictObject({
+  ...trainedFields,
+  ...taskField('edit_response'),
+  algorithm: wordsAlgorithm,
+  rollout: idleWhere(supervised, rollout),
+  policy: seeingPolicy,
+  prompt: seeingPrompt,
+  data: picturedData,
+  environment: idleWhere(
+    supervised,
+    editorEnvironment
+      .nullable()
+      .default(null)
+      .meta({
+        ...editorEnvironment.meta(),
+        description: `${editorEnvironment.description} null: none, and a supervised run reports losses alone.`,
+      }),
+  ),
+  reward: idleWhere(supervised, wordsReward),
+});
+export type EditResponseSettings = z.output<typeof schema>;
+
+export const editResponse: TrainedRecipe<EditResponseSettings> = {
+  name: 'edit_response',
+  trainer: 'this program',
+  schema,
+  rules: [
+    ...tokenGroupRules,
+    wholeBatches,
+    ...sharedRules,
+    ...policyRules,
+    ...rewardRules,
+    turnsNeedChat,
+    ownWords,
+    drawing,
+  ],
+  models: ['policy.tokenizer', 'environment.parts.vae', 'environment.model', 'policy.model'],
+  tokenizers: ['policy.tokenizer'],
+  engines: ['policy.engine', 'environment.engine'],
+  // Without pictures there is nothing to score.
+  reward: ({ environment, reward }) => (environment === null ? null : reward),
+  ...seeingNeeds,
+  memory: (settings, shapeOf) => {
+    const trained = seeingNeeds.memory(settings, shapeOf);
+    return trained === null ? null : trained + frozenBytes(settings, shapeOf);
+  },
+  imageMemory: frozenBytes,
+  tinyData: ({ data: { dir, tiny } }) => (tiny === null ? null : join(dir, tiny.folder)),
+  needs: (settings) => [...picturedNeeds(settings), ...seeingPolicyNeeds(settings), ...drawingNeeds(settings)],
+  missing: startMissing,
+};
+
+/** Rewards need pictures that differ by what was written. */
+function drawing(read: Reader): Problem[] {
+  if (read('algorithm.type') === 'sft') return [];
+  const allowed = "{type: 'model', model: …}, a model that edits by the hidden states of policy.model";
+  if (read('environment') === null) {
+    return problem('environment', `found null with algorithm.type 'grpo'; allowed: ${allowed}`);
+  }
+  if (read('environment.told') !== 'instruction') return [];
+  return problem(
+    'environment.told',
+    "found 'instruction' with algorithm.type 'grpo', where every answer to a prompt gives the same picture; allowed: 'response', or algorithm.type 'sft'",
+  );
+}
+
+/** Of the model that draws, as far as it is known. */
+function frozenBytes({ environment }: EditResponseSettings, shapeOf: ShapeOf): number {
+  const shape = environment === null ? null : shapeOf(environment.model);
+  return shape !== null && 'kind' in shape && shape.kind === 'flow' ? 4 * flowModelParameters(shape) : 0;
+}
+
+function drawingNeeds({ environment }: EditResponseSettings): Need[] {
+  if (environment === null) return [];
+  const { model, parts } = environment;
+  return [
+    ...(typeof parts.vae === 'string' ? [{ kind: 'flow_part', part: 'vae', folder: parts.vae } as const] : []),
+    ...(typeof model === 'string'
+      ? [{ kind: 'flow_model', folder: model, trains: 'all', lora: null, begun: null, guidance: null } as const]
+      : []),
+  ];
+}

@@ -1,0 +1,122 @@
+/** Opens `image_editor`. */
+import { sessionOptions } from '../../engines/onnx/session_options.js';
+import type { PictureCodec } from '../../environments/picture_codec.js';
+import { modelFolder, type RunResolver } from '../../models/reference.js';
+import type { FluxConfig } from '../../nets/flow/config.js';
+import { editManner } from '../../policies/flow/edit_condition.js';
+import type { FlowAnswer } from '../../policies/flow/batch.js';
+import { initFlow } from '../../policies/flow/model.js';
+import { flowModelTypes } from '../../policies/flow/model_types.js';
+import { FlowPolicy } from '../../policies/flow/policy.js';
+import type { FlowSampling } from '../../policies/flow/sampler.js';
+import { Reader } from '../../policies/tokens/hidden_states.js';
+import { loadPolicy } from '../../policies/tokens/load.js';
+import { asksJudge } from '../../rewards/score/choice.js';
+import { openScorer } from '../../scoring/judge_scorer.js';
+import { noteDatasets, openHeldOut, type Bench } from '../../train/bench.js';
+import type { Collector } from '../../train/collect.js';
+import type { Training } from '../../train/loop.js';
+import type { OpenRecipe } from '../../train/opener.js';
+import { scheduleOf } from '../../train/schedule.js';
+import { SupervisedTraining } from '../../train/supervised.js';
+import { heldOutBatch, trainingBatch } from '../open_flow_labels.js';
+import { openCodec } from '../open_flow_parts.js';
+import { openPicturedTask } from '../open_pictured.js';
+import { makePictured } from '../pictured_data.js';
+import { NOTHING_TRAINS, type ImageEditorSettings } from './settings.js';
+import { EditorTask, type EditorPrompt } from './task.js';
+
+/** Of which every held-out answer is one, and nothing else is sampled. */
+const ONE_EACH = { episodes_per_iteration: 1, generations_per_sample: 1, chunk_groups: null } as const;
+
+async function open(settings: ImageEditorSettings, bench: Bench): Promise<Training> {
+  const { algorithm, optimizer, reward, validation, environment } = settings;
+  const { group, judge, checkpoint, resolveRun } = bench;
+  const { task, config, sources } = await openEditorTask(settings, resolveRun);
+  noteDatasets(bench, settings.data, sources);
+  const policy = new FlowPolicy({
+    model: initFlow(config, 'all', settings.seed),
+    optimizer,
+    guidance: null,
+    session: sessionOptions(environment.engine),
+    peers: group,
+    keepReference: false,
+  });
+  const judged = { ...settings, rollout: ONE_EACH };
+  const scores = judge !== null || !asksJudge(reward);
+  const scorer = scores ? await openScorer(judged, bench, judge) : null;
+  const how: FlowSampling = {
+    sigmas: () => flowModelTypes.tiny.sigmas(environment.num_steps),
+    guidance: null,
+    sameLatent: false,
+    noiseLevel: 0,
+    fraction: 0,
+    window: null,
+  };
+  const collector: Collector<EditorPrompt, FlowAnswer, FlowSampling> | null =
+    scorer === null ? null : { task, policy, scorer, group };
+  const heldOut = collector === null ? null : openHeldOut(judged, bench, collector, { greedy: how });
+  return new SupervisedTraining<EditorPrompt, FlowAnswer, FlowSampling>({
+    policy,
+    schedule: scheduleOf(settings),
+    sft: algorithm.sft,
+    batch: (iteration) => trainingBatch(task, algorithm.sft, iteration),
+    heldOutBatch: () => heldOutBatch(task, validation.prompts),
+    heldOut,
+    checkpoint,
+    dispose: async () => {
+      if (heldOut !== null) return heldOut.dispose();
+      await policy.dispose();
+      await task.dispose();
+    },
+  });
+}
+
+/** Raises DataError and CheckpointError naming what is missing, or does not go together. */
+async function openEditorTask(settings: ImageEditorSettings, resolveRun: RunResolver) {
+  const { reader, environment, prompt } = settings;
+  const { model, pixels, model_context_size } = reader;
+  const asking = { model, init: null, tokenizer: null, pixels, model_context_size, assistant_prefill: '' };
+  const asked = { ...settings, rollout: ONE_EACH, policy: asking, prompt };
+  const { words, seeing, pictures } = await openPicturedTask(asked, resolveRun);
+  if (reader.told === 'response') await words.checkPrompts();
+  const read = loadPolicy(modelFolder(model, resolveRun), words.format, null, NOTHING_TRAINS);
+  const codec = openCodec(environment.parts.vae, environment.engine, resolveRun);
+  const config = configOf(settings, codec, read.config.hidden_size);
+  const manner = editManner(config, codec, 'environment.init');
+  const session = sessionOptions(reader.engine);
+  const parts = { words, seeing, pictures, codec, config, manner, reader: new Reader(read, { session }) };
+  return { task: new EditorTask(settings, parts), config, sources: words.sources };
+}
+
+function configOf(
+  { environment: { init }, algorithm }: ImageEditorSettings,
+  { channels }: Pick<PictureCodec, 'channels'>,
+  textWidth: number,
+): FluxConfig {
+  const { num_layers, num_single_layers, attention_head_dim: depth, num_attention_heads, patch, prediction } = init;
+  const latents = channels * patch ** 2;
+  const third = 2 * Math.floor(depth / 6);
+  return {
+    architecture: 'flux',
+    in_channels: 2 * latents,
+    out_channels: latents,
+    num_layers,
+    num_single_layers,
+    attention_head_dim: depth,
+    num_attention_heads,
+    joint_attention_dim: textWidth,
+    pooled_projection_dim: 0,
+    guidance_embeds: false,
+    prediction,
+    condition_dropout: algorithm.sft.condition_dropout,
+    axes_dims_rope: [depth - 2 * third, third, third],
+    ip_adapter: null,
+  };
+}
+
+export const imageEditor: OpenRecipe<ImageEditorSettings> = {
+  makeData: makePictured,
+  open,
+  openTask: async (settings, resolveRun) => (await openEditorTask(settings, resolveRun)).task,
+};

@@ -1,0 +1,221 @@
+/** Labelled edits as a flow model is asked them: the hidden states that tell it what to do, the picture before the edit, and the wanted one. */
+import { LRUCache } from 'lru-cache';
+import { DataError } from '../../core/errors.js';
+import type { RgbImage } from '../../core/image.js';
+import type { Planes } from '../../core/planes.js';
+import { RandomStream } from '../../core/random.js';
+import type { PictureCodec } from '../../environments/picture_codec.js';
+import type { FlowTransformerConfig } from '../../nets/flow/config.js';
+import type { FlowAnswer } from '../../policies/flow/batch.js';
+import { editCondition, type EditManner } from '../../policies/flow/edit_condition.js';
+import { pack, unpack } from '../../policies/flow/packing.js';
+import type { Reader } from '../../policies/tokens/hidden_states.js';
+import type { RecordedEpisode } from '../../run/episodes.js';
+import type { Answers, PromptSource, Rendered, Task } from '../../scoring/task.js';
+import type { NamedSource } from '../named_sources.js';
+import type { LabelledPictures, PicturePrompt } from '../open_flow_labels.js';
+import { editOf, pictureStart, type PicturedSource, type PictureFiles } from '../open_pictured.js';
+import type { Seeing } from '../open_seeing.js';
+import type { TextPrompt, WordsSettings, WordsTask } from '../open_words_task.js';
+import { asRecorded, recordedLatents } from '../open_recorded_latents.js';
+import type { ImageEditorSettings } from './settings.js';
+
+export interface EditorPrompt extends PicturePrompt {
+  readonly source: RgbImage;
+  /** The labelled picture; null where there is none. */
+  readonly target: RgbImage | null;
+  /** Of the latents. */
+  readonly size: Omit<Planes, 'data'>;
+  /** What the model is told to do, in words; null where it is told the instruction alone. */
+  readonly response: string | null;
+}
+
+/** What prompts are made with. */
+export interface EditorParts {
+  readonly words: WordsTask<WordsSettings, PicturedSource>;
+  readonly seeing: Seeing;
+  readonly pictures: PictureFiles;
+  readonly reader: Reader;
+  readonly codec: PictureCodec;
+  readonly config: FlowTransformerConfig;
+  readonly manner: EditManner;
+}
+
+/** Prompts are kept up to so many bytes: small datasets are read and encoded once. */
+const KEPT_BYTES = 2 ** 29;
+
+function bytesOf({ source, flow, size }: EditorPrompt): number {
+  const latents = size.channels * size.width * size.height;
+  return 2 * source.data.length + 4 * (flow.text.length + flow.context.length + 2 * latents);
+}
+
+export class EditorTask implements Task<EditorPrompt, FlowAnswer>, LabelledPictures<EditorPrompt, PicturedSource> {
+  readonly validation: readonly PromptSource<EditorPrompt>[];
+  readonly #kept = new LRUCache<string, EditorPrompt>({ maxSize: KEPT_BYTES, sizeCalculation: bytesOf });
+
+  constructor(
+    readonly settings: ImageEditorSettings,
+    private readonly parts: EditorParts,
+  ) {
+    this.validation = parts.words.heldOut.map(({ name, source }) => ({
+      name,
+      length: source.length,
+      prompt: (index) => this.promptAt(source, index),
+    }));
+  }
+
+  get predictsSample(): boolean {
+    return this.parts.config.prediction === 'sample';
+  }
+
+  get heldOut(): readonly NamedSource<PicturedSource>[] {
+    return this.parts.words.heldOut;
+  }
+
+  /** Of no meaning: nothing is sampled in training. */
+  get promptsPerIteration(): number {
+    return this.settings.algorithm.sft.batch_size;
+  }
+
+  /** Its hidden states with noise, as `condition_noise` says. */
+  async prompt(globalIndex: number): Promise<EditorPrompt> {
+    const { source, index } = this.parts.words.placeOf(globalIndex);
+    const prompt = await this.promptAt(source, index);
+    const { seed, environment } = this.settings;
+    if (environment.condition_noise === 0) return prompt;
+    const random = new RandomStream(seed, 'condition noise', globalIndex);
+    const text = noisy(prompt.flow.text, this.parts.config.joint_attention_dim, environment.condition_noise, random);
+    return { ...prompt, flow: { ...prompt.flow, text } };
+  }
+
+  /** Raises DataError for pictures that cannot be read or edited, and for a row without the label that is told. */
+  async promptAt(source: PicturedSource, index: number): Promise<EditorPrompt> {
+    const key = `${source.name} ${index}`;
+    const known = this.#kept.get(key);
+    if (known !== undefined) return known;
+    const prompt = await this.#promptOf(await this.parts.words.promptOf(source, index));
+    this.#kept.set(key, prompt);
+    return prompt;
+  }
+
+  async render(chunk: readonly Answers<EditorPrompt, FlowAnswer>[]): Promise<Rendered[][]> {
+    const { codec, manner } = this.parts;
+    return Promise.all(
+      chunk.map(async ({ prompt, answers, keys }) => {
+        const { instruction, source, target, size, response } = prompt;
+        const kept = answers.map(({ latents }) => asRecorded(latents));
+        const edited = await codec.decode(kept.map(({ latents }) => unpack(latents, size, manner.patch)));
+        return answers.map(({ finished }, i): Rendered => ({
+          item: { key: keys[i], instruction, source, truth: target, edited: edited[i], finished },
+          record: kept[i].record,
+          caption: response === null ? instruction : `${instruction} → ${response}`,
+        }));
+      }),
+    );
+  }
+
+  reread(episode: RecordedEpisode): FlowAnswer {
+    const { finished } = episode;
+    return { latents: recordedLatents(episode), actions: [], logProbs: new Float32Array(0), finished };
+  }
+
+  async labels({ target }: EditorPrompt): Promise<{ truth: RgbImage | null }> {
+    return { truth: target };
+  }
+
+  async dispose(): Promise<void> {
+    const { words, reader, codec } = this.parts;
+    await Promise.all([words.dispose(), reader.dispose(), codec.dispose()]);
+  }
+
+  async #promptOf(asked: TextPrompt): Promise<EditorPrompt> {
+    const { pictures, codec, manner, config } = this.parts;
+    const { id, instruction, sourcePng } = asked;
+    const edit = editOf(asked);
+    const source = await pictures.read(edit.source, edit.where);
+    this.#requireWhole(source, edit.source, edit.where);
+    const target = edit.target === null ? null : await pictures.read(edit.target, edit.where);
+    if (target !== null && (target.width !== source.width || target.height !== source.height)) {
+      throw new DataError(
+        `the picture has ${source.width}x${source.height} pixels and the edited one ${target.width}x${target.height}; allowed: one size`,
+        { where: edit.where, next: 'Resize one of them, or leave this row out.' },
+      );
+    }
+    const [shown] = await codec.encode([source]);
+    let wanted: Promise<Float32Array> | null = null;
+    return {
+      id,
+      instruction,
+      sourcePng,
+      source,
+      target,
+      size: { channels: shown.channels, width: shown.width, height: shown.height },
+      response: this.settings.reader.told === 'response' ? edit.response : null,
+      flow: editCondition(await this.#told(asked, edit.where), shown, manner, config),
+      wanted: () => (wanted ??= this.#latents(target, edit.where)),
+    };
+  }
+
+  async #latents(target: RgbImage | null, where: string): Promise<Float32Array> {
+    if (target === null) {
+      throw new DataError('the row has no edited picture, which is learnt from', {
+        where,
+        next: 'Name its column in data.columns.target, or leave such rows out.',
+      });
+    }
+    const [planes] = await this.parts.codec.encode([target]);
+    return pack(planes, this.parts.manner.patch);
+  }
+
+  /** What the frozen model makes of picture, instruction and labelled response; a system message is read, and not told. */
+  async #told({ tokens, expected }: TextPrompt, where: string) {
+    const { words, reader, seeing } = this.parts;
+    const from = pictureStart(tokens.ids, seeing);
+    const tells = this.settings.reader.told === 'response';
+    if (tells && expected === undefined) {
+      throw new DataError('the row has no response, which the model is told', {
+        where,
+        next: "Name its column in data.columns.response, leave such rows out, or set reader.told to 'instruction'.",
+      });
+    }
+    const answer = tells && expected !== undefined ? await words.labelIds(expected) : null;
+    const [states] = await reader.read([{ prompt: tokens, answer, from }], reader.model.weights);
+    return states;
+  }
+
+  #requireWhole({ width, height }: RgbImage, path: string, where: string): void {
+    const { codec, manner } = this.parts;
+    const side = manner.patch * codec.reduction;
+    if (width % side === 0 && height % side === 0) return;
+    throw new DataError(`${path}: found ${width}x${height} pixels; allowed: multiples of ${side}`, {
+      where,
+      next: 'Resize the picture, or leave this row out.',
+    });
+  }
+}
+
+/** As many numbers of a normal distribution as noise is taken from: drawing each anew would take longer than the step that learns from it. */
+const NORMALS = 2 ** 16;
+
+/** States [T, width] with normal noise of `share` of each one's root mean square; padding, which is zeros, stays. */
+export function noisy(states: Float32Array, width: number, share: number, random: RandomStream): Float32Array {
+  const out = Float32Array.from(states);
+  const table = normals();
+  let at = random.integer(NORMALS);
+  for (let from = 0; from < out.length; from += width) {
+    const state = out.subarray(from, from + width);
+    const deviation = share * Math.sqrt(state.reduce((sum, x) => sum + x * x, 0) / width);
+    if (deviation === 0) continue;
+    for (let i = 0; i < width; i++) state[i] += deviation * table[at++ % NORMALS];
+  }
+  return out;
+}
+
+let drawn: Float32Array | null = null;
+
+function normals(): Float32Array {
+  if (drawn !== null) return drawn;
+  const random = new RandomStream('condition noise');
+  drawn = Float32Array.from({ length: NORMALS }, () => random.normal());
+  return drawn;
+}

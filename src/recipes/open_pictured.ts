@@ -1,0 +1,180 @@
+/** Opens what recipes share whose prompts are a picture with an instruction: datasets, words and what cuts pictures. */
+import { LRUCache } from 'lru-cache';
+import { encodePng, type RgbImage } from '../core/image.js';
+import { openPicturedEdits, type PicturedColumns, type PicturedEdit } from '../data/pictured_edits.js';
+import { readFitted } from '../data/pictures.js';
+import type { SampleSource } from '../data/types.js';
+import { KEPT_BYTES } from '../models/pictures/picture.js';
+import { withPictures, type PictureTokens } from '../models/pictures/placeholders.js';
+import type { PictureProcessor } from '../models/pictures/processor.js';
+import type { RunResolver } from '../models/reference.js';
+import { WordTokenizer, wordTokenizerJson } from '../models/tokenizer/words.js';
+import type { ModelReference } from '../schema/model.js';
+import type { TinyPicturedSettings } from '../schema/data.js';
+import { tinyVocabulary } from '../tiny/world/vocabulary.js';
+import { nameSources } from './named_sources.js';
+import { openSeeing, type Seeing } from './open_seeing.js';
+import {
+  openWords,
+  WordsTask,
+  type AskedSource,
+  type Question,
+  type Shown,
+  type Sight,
+  type TextPrompt,
+  type WordsSettings,
+} from './open_words_task.js';
+import { placesOf } from './pictured_data.js';
+import { bareWords, VISION } from './seen_words.js';
+import type { SeeingSettings } from './token_policy.js';
+
+/** A dataset of edits as the task asks them. */
+export interface PicturedSource extends AskedSource {
+  readonly edits: SampleSource<PicturedEdit>;
+}
+
+interface ListedSource {
+  readonly path: string;
+  readonly media: string | null;
+  readonly coefficient: number | null;
+}
+
+/** Of a recipe's settings what its prompts follow. */
+export interface PicturedSettings extends WordsSettings {
+  readonly data: {
+    readonly dir: string;
+    readonly train: readonly ListedSource[];
+    readonly validation: readonly ListedSource[];
+    readonly columns: PicturedColumns;
+    readonly tiny: TinyPicturedSettings | null;
+  };
+  readonly policy: WordsSettings['policy'] &
+    Pick<SeeingSettings, 'model' | 'init' | 'pixels'> & { readonly tokenizer: ModelReference | null };
+  readonly prompt: WordsSettings['prompt'] & { readonly system: string | null; readonly chat: boolean };
+}
+
+/** The words of a task with pictures, and what these are seen by. */
+export interface PicturedTask<S extends PicturedSettings> {
+  readonly words: WordsTask<S, PicturedSource>;
+  readonly seeing: Seeing;
+  readonly pictures: PictureFiles;
+}
+
+/** Opens datasets, the tokenizer and what cuts pictures. Raises DataError or CheckpointError naming what is missing. */
+export async function openPicturedTask<S extends PicturedSettings>(
+  settings: S,
+  resolveRun: RunResolver,
+): Promise<PicturedTask<S>> {
+  const { data, prompt } = settings;
+  const place = placesOf(settings);
+  const open = async ({ path, media }: ListedSource): Promise<PicturedSource> =>
+    asked(await openPicturedEdits(place(path), media, data.columns), prompt);
+  const train = await Promise.all(data.train.map(open));
+  const heldOut = nameSources(
+    data.validation.map(({ path }) => path),
+    await Promise.all(data.validation.map(open)),
+  );
+  const coefficients = data.train.flatMap(({ coefficient }) => (coefficient === null ? [] : [coefficient]));
+  const words = openWords(settings, resolveRun, () => ({ tokenizer: worldTokenizer(settings), end: END }));
+  const seeing = openSeeing(settings.policy, words.tokenizer, resolveRun);
+  const pictures = new PictureFiles();
+  const sight = new PictureSight(seeing.processor, seeing.tokens, pictures);
+  return {
+    words: await WordsTask.open(settings, { words, train, coefficients, heldOut, sight }),
+    seeing,
+    pictures,
+  };
+}
+
+/** What a prompt of such a task asks for. */
+export function editOf({ row }: Pick<TextPrompt, 'row'>): PicturedEdit {
+  return row as unknown as PicturedEdit;
+}
+
+/** The place in a prompt at which its picture begins: what stands before it is the system's, or none's. */
+export function pictureStart(ids: readonly number[], { tokens }: Pick<Seeing, 'tokens'>): number {
+  return ids.indexOf(tokens.vision_start_token_id);
+}
+
+/** Ends an answer of a model that was made here. */
+const END = '<|end|>';
+
+/** The words of the tiny world and of the settings' own texts, for a model from random weights. */
+function worldTokenizer({ policy, data }: Pick<PicturedSettings, 'policy' | 'data'>): WordTokenizer {
+  const own = policy.assistant_prefill.split(/\s+/).filter((word) => word !== '');
+  const special = [END, ...Object.values(VISION)];
+  const { grid, cell } = data.tiny ?? {};
+  const geometry = grid === undefined || cell === undefined ? undefined : { columns: grid, rows: grid, cell };
+  const words = [...new Set([...tinyVocabulary(geometry), ...own])];
+  return new WordTokenizer(wordTokenizerJson(special, words), 'the words of the tiny world');
+}
+
+function asked(edits: SampleSource<PicturedEdit>, prompt: PicturedSettings['prompt']): PicturedSource {
+  return {
+    name: edits.name,
+    length: edits.length,
+    remark: edits.remark,
+    digest: edits.digest,
+    id: (index) => edits.read(index).id,
+    place: (index) => edits.read(index).where,
+    edits,
+    ask: (index) => questionOf(edits.read(index), prompt),
+    row: (index) => ({ ...edits.read(index) }),
+  };
+}
+
+function questionOf(
+  { instruction, response }: PicturedEdit,
+  { system, chat }: Pick<PicturedSettings['prompt'], 'system' | 'chat'>,
+): Question {
+  const parts = [{ type: 'image' }, { type: 'text', text: instruction }] as const;
+  const first = system === null ? [] : [{ role: 'system', content: system }];
+  const label = response === null ? {} : { expected: response };
+  return {
+    asked: chat ? [...first, { role: 'user', content: [...parts] }] : bareWords(parts),
+    instruction,
+    ...label,
+  };
+}
+
+/** Pictures from files; those read last are kept. */
+export class PictureFiles {
+  readonly #kept = new LRUCache<string, RgbImage>({
+    maxSize: KEPT_BYTES,
+    sizeCalculation: ({ data }) => data.length,
+  });
+
+  /** Raises DataError with `where`. */
+  async read(path: string, where: string): Promise<RgbImage> {
+    const known = this.#kept.get(path);
+    if (known !== undefined) return known;
+    const { image } = await readFitted(path, where, null);
+    this.#kept.set(path, image);
+    return image;
+  }
+}
+
+/** One picture before the words. */
+class PictureSight implements Sight<PicturedSource> {
+  constructor(
+    private readonly processor: PictureProcessor,
+    private readonly tokens: PictureTokens,
+    private readonly pictures: PictureFiles,
+  ) {}
+
+  mostTokens(): number {
+    const { sizes, image } = this.processor.settings;
+    return Math.ceil(image.max_pixels / (sizes.patch_size * sizes.spatial_merge_size) ** 2);
+  }
+
+  async show({ edits }: PicturedSource, index: number, ids: readonly number[]): Promise<Shown> {
+    const { source, where } = edits.read(index);
+    const image = await this.pictures.read(source, where);
+    const picture = this.processor.image(image, where);
+    return {
+      ids: withPictures(ids, [picture], this.tokens, this.processor.settings.sizes, where),
+      pictures: [picture],
+      png: () => encodePng(image),
+    };
+  }
+}

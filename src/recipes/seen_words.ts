@@ -1,0 +1,17 @@
+/** Pictures in prompts of bare words, without a chat template. */
+import type { Part } from '../data/conversations.js';
+
+/** What stands around a picture, and in its place, as in Qwen's vocabularies. */
+export const VISION = {
+  start: '<|vision_start|>',
+  end: '<|vision_end|>',
+  image: '<|image_pad|>',
+  video: '<|video_pad|>',
+} as const;
+
+/** What is said, in one text. */
+export function bareWords(parts: readonly Part[]): string {
+  return parts
+    .map((part) => (part.type === 'text' ? part.text : `${VISION.start}${VISION[part.type]}${VISION.end}`))
+    .join('');
+}

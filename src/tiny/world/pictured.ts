@@ -1,0 +1,63 @@
+/**
+ * The tiny world's edits as pictures and words, in the form of data/pictured_edits.ts:
+ *
+ *   <root>/pictured-<hash>/pictured/{train,prompts,validation,truth}.jsonl    {"source", "instruction", "response", "target"}
+ *   <root>/pictured-<hash>/pictured/<split>/N_source.png, N_target.png
+ *
+ * A response says what becomes of which thing. `prompts` have neither responses nor edited pictures.
+ */
+import { mkdirSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { writeFileAtomic } from '../../core/files.js';
+import { encodePlainPng } from '../../core/png.js';
+import { drawScene } from './draw.js';
+import { instructionOf, rationaleOf, type Plan } from './edits.js';
+import { drawExample, type EditSetName } from './generate.js';
+import { foundPart, makePart, type Part } from './parts.js';
+import { EDIT_SPLITS, type EditSplitName } from './splits.js';
+import { checkGeometry, type Geometry } from './world.js';
+
+export interface PicturedOptions {
+  readonly seed: number;
+  readonly geometry: Geometry;
+  readonly set: EditSetName;
+  /** Edits in each split. */
+  readonly sizes: Readonly<Record<EditSplitName, number>>;
+}
+
+/** What a policy should say of an edit: its rationale, but for where a thing is that the picture shows: whoever draws sees that. */
+export function responseOf(plan: Plan): string {
+  const told = rationaleOf(plan);
+  return plan.edit.kind === 'recolour' || plan.edit.kind === 'remove' ? told.replace(/ at \S+/, '') : told;
+}
+
+function picturedPart({ seed, geometry, set, sizes }: PicturedOptions): Part {
+  return { name: 'pictured', entry: { seed, geometry: { ...geometry }, set, sizes: { ...sizes } } };
+}
+
+/** The folder of the edits with these options, which holds `pictured`; null where they are not made yet. */
+export function tinyPictured(root: string, options: PicturedOptions): string | null {
+  return foundPart(root, picturedPart(options));
+}
+
+/** Makes the edits; does nothing where they are there already. Raises RunError when the disk refuses, and as `checkGeometry`. */
+export async function makeTinyPictured(root: string, options: PicturedOptions): Promise<void> {
+  const { seed, geometry, set, sizes } = options;
+  checkGeometry(geometry);
+  await makePart(root, picturedPart(options), async (folder) => {
+    for (const split of EDIT_SPLITS) {
+      const place = join(folder, 'pictured', split);
+      mkdirSync(place, { recursive: true });
+      const lines = Array.from({ length: sizes[split] }, (_, i) => {
+        const plan = drawExample(seed, set, split, i, geometry);
+        const [source, target] = [`${i}_source.png`, `${i}_target.png`];
+        writeFileSync(join(place, source), encodePlainPng(drawScene(plan.source)));
+        const asked = { source: `${split}/${source}`, instruction: instructionOf(plan.edit, geometry) };
+        if (split === 'prompts') return JSON.stringify(asked);
+        writeFileSync(join(place, target), encodePlainPng(drawScene(plan.expected)));
+        return JSON.stringify({ ...asked, response: responseOf(plan), target: `${split}/${target}` });
+      });
+      writeFileAtomic(join(folder, 'pictured', `${split}.jsonl`), `${lines.join('\n')}\n`);
+    }
+  });
+}

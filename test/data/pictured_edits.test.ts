@@ -1,0 +1,69 @@
+import { join } from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { openPicturedEdits, readPicturedEdits } from '../../src/data/pictured_edits.js';
+import { testFolders } from '../support/folder.js';
+import { jsonLines, plain, writeFiles } from './pictures.js';
+
+const columns = { source: 'source', instruction: 'instruction', response: 'response', target: 'target' };
+const picture = plain(4, 4, [1, 2, 3]);
+
+describe('edits of pictures in rows', () => {
+  const newFolder = testFolders('pictured-edits');
+
+  function listOf(rows: readonly unknown[]): string {
+    const folder = newFolder();
+    writeFiles(folder, { 'a.png': picture, 'sub/b.png': picture, 'edits.jsonl': jsonLines(rows) });
+    return join(folder, 'edits.jsonl');
+  }
+
+  it('name their pictures from the folder of the list, and may have no labels', async () => {
+    const list = listOf([
+      { source: 'a.png', instruction: 'make it red', response: 'a red one', target: 'sub/b.png' },
+      { source: 'sub/b.png', instruction: 'remove it' },
+    ]);
+    const edits = await openPicturedEdits(list, null, columns);
+    expect(edits.length).toBe(2);
+    expect(edits.read(0)).toMatchObject({
+      id: 'edits.jsonl:1',
+      instruction: 'make it red',
+      source: join(list, '../a.png'),
+      response: 'a red one',
+      target: join(list, '../sub/b.png'),
+      where: `${list}:1`,
+    });
+    expect(edits.read(1)).toMatchObject({ response: null, target: null });
+  });
+
+  it('may have other columns, and pictures in another folder', async () => {
+    const list = listOf([{ image: 'b.png', prompt: 'go' }]);
+    const media = join(list, '../sub');
+    const edits = await openPicturedEdits(list, media, { ...columns, source: 'image', instruction: 'prompt' });
+    expect(edits.read(0)).toMatchObject({ source: join(media, 'b.png'), instruction: 'go' });
+  });
+
+  it('are refused all at once where they are broken', async () => {
+    const list = listOf([
+      { source: 'a.png', instruction: ' ' },
+      { source: 'gone.png', instruction: 'x', response: 3 },
+      { source: 'a.png', instruction: 'x' },
+      { instruction: 'x', target: 'none.png' },
+    ]);
+    const { problems, length } = await readPicturedEdits(list, null, columns);
+    expect(length).toBe(1);
+    expect(problems.map(({ where, message }) => `${where}: ${message}`.replaceAll(join(list, '..'), ''))).toEqual([
+      `/edits.jsonl:1: column 'instruction': found " "; allowed: words`,
+      `/edits.jsonl:2: column 'source': there is no file /gone.png; column 'response': found 3; allowed: words, or null`,
+      `/edits.jsonl:4: column 'source': found null; allowed: words; column 'target': there is no file /none.png`,
+    ]);
+    await expect(openPicturedEdits(list, null, columns)).rejects.toThrow(/^3 things are wrong/);
+  });
+
+  it('change their digest with the pictures that they name', async () => {
+    const list = listOf([{ source: 'a.png', instruction: 'x' }]);
+    const before = (await openPicturedEdits(list, null, columns)).digest;
+    writeFiles(join(list, '..'), { 'a.png': plain(9, 9, [7, 8, 9]) });
+    const after = (await openPicturedEdits(list, null, columns)).digest;
+    expect(after.ids).toBe(before.ids);
+    expect(after.files).not.toBe(before.files);
+  });
+});

@@ -1,0 +1,49 @@
+import { describe, expect, it } from 'vitest';
+import { editResponse } from '../../../src/recipes/edit_response/settings.js';
+import { problemsOf, smallSettings } from './small.js';
+
+describe('settings of edit_response', () => {
+  it('are whole with few words', () => {
+    expect(problemsOf({})).toEqual([]);
+    const { environment, policy, reward } = smallSettings();
+    expect(environment).toMatchObject({ told: 'response', same_latent: true, max_pixels: null });
+    expect(policy.train).toEqual({ mm_vision: false, mm_mlp: true, mm_llm: true });
+    expect(editResponse.reward(smallSettings())).toEqual(reward);
+  });
+
+  it('need nothing that draws to learn from labels, and then nothing is scored', () => {
+    const labelled = { algorithm: { type: 'sft' }, environment: null };
+    expect(problemsOf(labelled)).toEqual([]);
+    expect(editResponse.reward(smallSettings(labelled))).toBeNull();
+  });
+
+  it.each([
+    [{ environment: null }, /^environment: found null with algorithm\.type 'grpo'; allowed: \{type: 'model'/],
+    [{ environment: { told: 'instruction' } }, /^environment\.told: found 'instruction' with algorithm\.type 'grpo'/],
+    [{ prompt: { chat: false, system: 'Be brief.' } }, /^prompt\.system: found with prompt\.chat false/],
+    [{ data: { tiny: null } }, /^policy\.tokenizer: found null with policy\.init/],
+  ])('%j is refused', (changes, message) => {
+    const problems = problemsOf(changes);
+    expect(problems).toHaveLength(1);
+    expect(problems[0]).toMatch(message);
+  });
+
+  it('count the model that draws', () => {
+    const shape = {
+      kind: 'flow',
+      width: 96,
+      heads: 4,
+      layers: 2,
+      singleLayers: 0,
+      textWidth: 16,
+      patch: 4,
+      imagePrompt: null,
+    } as const;
+    const settings = smallSettings();
+    const without = editResponse.memory(settings, () => null)!;
+    expect(editResponse.imageMemory!(settings, () => shape)).toBeGreaterThan(4 * 2 * 12 * 96 ** 2);
+    expect(editResponse.memory(settings, () => shape)! - without).toBe(
+      editResponse.imageMemory!(settings, () => shape),
+    );
+  });
+});

@@ -1,0 +1,163 @@
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { pixelCodec } from '../../../src/environments/picture_codec.js';
+import type { FluxConfig } from '../../../src/nets/flow/config.js';
+import { FlowEditor } from '../../../src/policies/flow/editor.js';
+import { Reader, type ToRead } from '../../../src/policies/tokens/hidden_states.js';
+import { ResponseTask, type ResponseAnswer } from '../../../src/recipes/edit_response/task.js';
+import { openPicturedTask } from '../../../src/recipes/open_pictured.js';
+import { startingSeeingModel } from '../../../src/recipes/open_seeing.js';
+import type { TextPrompt } from '../../../src/recipes/open_words_task.js';
+import { makePictured } from '../../../src/recipes/pictured_data.js';
+import type { RecordedEpisode } from '../../../src/run/episodes.js';
+import { plain } from '../../data/pictures.js';
+import { config, smallFlow } from '../../policies/flow/small_flow.js';
+import { testFolder } from '../../support/folder.js';
+import { smallSettings } from './small.js';
+
+const PATCH = 4;
+const drawing: FluxConfig = {
+  ...config,
+  in_channels: 2 * 3 * PATCH ** 2,
+  out_channels: 3 * PATCH ** 2,
+  joint_attention_dim: 16,
+  ip_adapter: null,
+};
+const dir = testFolder('response-task');
+const list = (split: string) => [{ path: join(dir, 'tiny', 'pictured', `${split}.jsonl`) }];
+const { data } = smallSettings();
+const base = { data: { ...data, dir, train: list('prompts'), validation: list('validation') } };
+const opened: { dispose(): Promise<void> }[] = [];
+
+/** The task with a small model that reads and another that draws, both of random weights, and all that was read. */
+async function open(changes: Parameters<typeof smallSettings>[0] = {}) {
+  const settings = smallSettings({ ...base, ...changes });
+  const pictured = await openPicturedTask(settings, () => '');
+  const model = startingSeeingModel(settings, pictured.words.format, pictured.seeing, () => '');
+  const reader = new Reader(model, { session: { threads: 1 } });
+  const items: ToRead[] = [];
+  const editor = new FlowEditor(
+    smallFlow('all', 1, drawing),
+    pixelCodec,
+    { type: 'tiny', steps: 2, batch: 4, session: { threads: 1 } },
+    'here',
+  );
+  const task = new ResponseTask(pictured, settings.environment!, {
+    editor,
+    codec: pixelCodec,
+    read: (asked) => {
+      items.push(...asked);
+      return reader.read(asked, model.weights);
+    },
+  });
+  opened.push(task, reader);
+  return { task, items, pictured };
+}
+
+const answer = (...ids: number[]): ResponseAnswer => ({
+  ids: Int32Array.from(ids),
+  logProbs: new Float32Array(ids.length),
+  finished: false,
+});
+const ask = (prompt: TextPrompt, ...answers: ResponseAnswer[]) => ({
+  prompt,
+  answers,
+  keys: answers.map((_, i) => `${prompt.id}/${i}`),
+});
+
+describe('the task of edit_response', () => {
+  beforeAll(() => makePictured(smallSettings(base), null, () => {}));
+  afterAll(() => Promise.all(opened.map((one) => one.dispose())));
+
+  it('judges a picture of exactly the tokens that were sampled, told from the picture on', async () => {
+    const { task, items } = await open();
+    const prompt = await task.prompt(0);
+    const [[first, second, again]] = await task.render(
+      [ask(prompt, answer(9, 10, 11), answer(12, 7), answer(9, 10, 11))],
+      'current',
+    );
+    expect(items.map(({ answer: ids, prompt: { ids: asked }, from }) => [[...(ids ?? [])], asked, from])).toEqual(
+      [
+        [9, 10, 11],
+        [12, 7],
+        [9, 10, 11],
+      ].map((ids) => [ids, prompt.tokens.ids, 0]),
+    );
+    expect(first.item.edited).toMatchObject({ width: 32, height: 32 });
+    expect(first.item.source).toMatchObject({ width: 32, height: 32 });
+    expect(first.item.edited!.data).not.toEqual(second.item.edited!.data);
+    // The same words are the same picture: all of a prompt's begin with the same noise.
+    expect(again.item.edited!.data).toEqual(first.item.edited!.data);
+    expect(first.caption).toBe(`${prompt.instruction} → ${first.item.answer}`);
+  });
+
+  it('gives each answer a noise of its own where it is told to', async () => {
+    const { task } = await open({ environment: { same_latent: false } });
+    const prompt = await task.prompt(0);
+    const [[first, again]] = await task.render([ask(prompt, answer(9), answer(9))], 'current');
+    expect(first.item.edited!.data).not.toEqual(again.item.edited!.data);
+  });
+
+  it('gives the same picture whatever else is drawn with it, and however long the others are', async () => {
+    const { task } = await open();
+    const [one, other] = [await task.prompt(0), await task.prompt(1)];
+    const long = answer(...Array.from({ length: 20 }, (_, i) => 6 + i));
+    const [[alone]] = await task.render([ask(one, answer(9, 10))], 'current');
+    const [, [beside]] = await task.render([ask(other, long), ask(one, answer(9, 10))], 'current');
+    expect(beside.item.edited!.data).toEqual(alone.item.edited!.data);
+  });
+
+  it('is told the instruction alone where that is asked for: then no word has any effect', async () => {
+    const { task, items } = await open({
+      algorithm: { type: 'sft' },
+      environment: { told: 'instruction' },
+    });
+    const prompt = await task.prompt(0);
+    const [[first, second]] = await task.render([ask(prompt, answer(9, 10, 11), answer(12))], 'current');
+    expect(items.map(({ answer: ids }) => ids)).toEqual([null, null]);
+    expect(second.item.edited!.data).toEqual(first.item.edited!.data);
+  });
+
+  it('records what is judged, so that it is judged again without the policy', async () => {
+    const { task, items, pictured } = await open();
+    const prompt = await task.prompt(2);
+    const [[rendered]] = await task.render([ask(prompt, answer(9, 10, 11))], 'current');
+    const record = { key: 'k', finished: false, ...rendered.record } as unknown as RecordedEpisode;
+    const read = items.length;
+    const [[again]] = await task.render([ask(prompt, task.reread(record))], 'current');
+    expect(again.item.edited).toEqual(rendered.item.edited);
+    expect(again.item.answer).toBe(rendered.item.answer);
+    expect(items).toHaveLength(read);
+    expect(() => pictured.words.reread({ ...record, tokens: undefined } as never)).toThrow(/has no tokens/);
+    const { latents: _, ...without } = record;
+    expect(() => task.reread(without as RecordedEpisode)).toThrow(/has no latents/);
+  });
+
+  it('compares with the edited picture where there is one', async () => {
+    const { task } = await open();
+    expect((await task.labels(await task.prompt(0))).truth).toBeNull();
+    const { truth, expected } = await task.labels(await task.validation[0].prompt(0));
+    expect(truth).toMatchObject({ width: 32, height: 32 });
+    expect(expected).toMatch(/ (goes away|becomes|appears at) ?/);
+  });
+
+  it('refuses a picture of odd sides, or fits it where it may', async () => {
+    const rows = join(dir, 'odd.jsonl');
+    writeFileSync(join(dir, 'odd.png'), plain(45, 30, [200, 10, 10]));
+    writeFileSync(rows, JSON.stringify({ source: 'odd.png', instruction: 'remove it' }));
+    const odd = { data: { ...base.data, train: [{ path: rows }] } };
+    const { task } = await open(odd);
+    const prompt = await task.prompt(0);
+    await expect(task.render([ask(prompt, answer(9))], 'current')).rejects.toMatchObject({
+      message: expect.stringMatching(/odd\.png: found 45x30 pixels; allowed: multiples of 4$/) as string,
+      next: expect.stringMatching(/environment\.max_pixels/) as string,
+    });
+    const { task: fitting } = await open({ ...odd, environment: { max_pixels: 1000 } });
+    const [[{ item }]] = await fitting.render([ask(await fitting.prompt(0), answer(9))], 'current');
+    expect([item.source, item.edited].map((image) => [image!.width, image!.height])).toEqual([
+      [36, 24],
+      [36, 24],
+    ]);
+  });
+});

@@ -1,0 +1,133 @@
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { validate } from '../../../src/config/validate.js';
+import { RandomStream } from '../../../src/core/random.js';
+import { toImage } from '../../../src/core/planes.js';
+import { pixelCodec } from '../../../src/environments/picture_codec.js';
+import type { FluxConfig } from '../../../src/nets/flow/config.js';
+import { editManner } from '../../../src/policies/flow/edit_condition.js';
+import { unpack } from '../../../src/policies/flow/packing.js';
+import { Reader } from '../../../src/policies/tokens/hidden_states.js';
+import type { ImageEditorSettings } from '../../../src/recipes/image_editor/settings.js';
+import { EditorTask, noisy } from '../../../src/recipes/image_editor/task.js';
+import { openPicturedTask } from '../../../src/recipes/open_pictured.js';
+import { startingSeeingModel } from '../../../src/recipes/open_seeing.js';
+import { makePictured } from '../../../src/recipes/pictured_data.js';
+import type { RecordedEpisode } from '../../../src/run/episodes.js';
+import { plain } from '../../data/pictures.js';
+import { config } from '../../policies/flow/small_flow.js';
+import { testFolder } from '../../support/folder.js';
+import { smallSettings } from '../edit_response/small.js';
+
+const PATCH = 4;
+const drawing: FluxConfig = {
+  ...config,
+  in_channels: 2 * 3 * PATCH ** 2,
+  out_channels: 3 * PATCH ** 2,
+  joint_attention_dim: 16,
+  ip_adapter: null,
+};
+const dir = testFolder('editor-task');
+const list = (split: string) => [{ path: join(dir, 'tiny', 'pictured', `${split}.jsonl`) }];
+const { data } = smallSettings();
+const base = { data: { ...data, dir, train: list('truth'), validation: list('validation') } };
+const opened: { dispose(): Promise<void> }[] = [];
+
+function settingsOf(changes: Readonly<Record<string, unknown>> = {}): ImageEditorSettings {
+  const validated = validate({
+    run_name: 'small',
+    task: 'image_editor',
+    seed: 5,
+    num_iterations: 2,
+    algorithm: { type: 'sft', sft: { batch_size: 4 } },
+    optimizer: { learning_rate: 0.01, per_device_batch_size: 4 },
+    prompt: { chat: false },
+    reader: { model: 'read', ...(changes['reader'] as object | undefined) },
+    environment: { init: { num_layers: 1, attention_head_dim: 12, num_attention_heads: 2, patch: PATCH } },
+    data: base.data,
+    reward: { terms: [{ name: 'jpeg_size', weight: 1 }] },
+  });
+  if ('problems' in validated) throw new Error(JSON.stringify(validated.problems));
+  return validated.settings as unknown as ImageEditorSettings;
+}
+
+/** With a model of random weights that reads. */
+async function open(changes: Readonly<Record<string, unknown>> = {}, rows = base.data): Promise<EditorTask> {
+  const asking = smallSettings({ data: rows as never });
+  const { words, seeing, pictures } = await openPicturedTask(asking, () => '');
+  const model = startingSeeingModel(asking, words.format, seeing, () => '');
+  const reader = new Reader(model, { session: { threads: 1 } });
+  const manner = editManner(drawing, pixelCodec, 'here');
+  const parts = { words, seeing, pictures, reader, codec: pixelCodec, config: drawing, manner };
+  const task = new EditorTask(settingsOf(changes), parts as never);
+  opened.push(task);
+  return task;
+}
+
+describe('the task of image_editor', () => {
+  beforeAll(() => makePictured(smallSettings(base as never), null, () => {}));
+  afterAll(() => Promise.all(opened.map((one) => one.dispose())));
+
+  it('shows the picture, tells what a model made of its response, and wants the edited one', async () => {
+    const task = await open();
+    const prompt = await task.prompt(0);
+    const { flow, source, target, size, instruction, response } = prompt;
+    expect([flow.rows, flow.columns]).toEqual([8, 8]);
+    expect(toImage(unpack(flow.context, size, PATCH)).data).toEqual(source.data);
+    expect(toImage(unpack(await prompt.wanted(), size, PATCH)).data).toEqual(target!.data);
+    // Picture, its marks, instruction, response and its end.
+    const words = (text: string | null): number => text!.split(' ').length;
+    expect(flow.textTokens).toBe(16 + 2 + words(instruction) + words(response) + 1);
+    expect(await task.prompt(2)).toBe(prompt);
+  });
+
+  it('tells the instruction alone where that is asked for', async () => {
+    const task = await open({ reader: { told: 'instruction' } });
+    const { flow, instruction, response } = await task.prompt(0);
+    expect(flow.textTokens).toBe(18 + instruction.split(' ').length);
+    expect(response).toBeNull();
+  });
+
+  it('adds noise to states, and none to padding', () => {
+    const states = Float32Array.from({ length: 8000 }, (_, i) => (i < 4000 ? (i % 2 === 0 ? 3 : -3) : 0));
+    const found = noisy(states, 4, 0.5, new RandomStream('noise'));
+    const moved = found.map((x, i) => x - states[i]);
+    const deviation = Math.sqrt(moved.subarray(0, 4000).reduce((sum, x) => sum + x * x, 0) / 4000);
+    expect(deviation).toBeCloseTo(1.5, 1);
+    expect(moved.subarray(4000).every((x) => x === 0)).toBe(true);
+  });
+
+  it('draws from its records what was judged', async () => {
+    const task = await open();
+    const prompt = await task.prompt(1);
+    const latents = (await prompt.wanted()).map((x) => x * 0.7);
+    const chunk = (answer: Parameters<EditorTask['render']>[0][number]['answers'][number]) => [
+      { prompt, answers: [answer], keys: ['k'] },
+    ];
+    const bare = { actions: [], logProbs: new Float32Array(0), finished: true };
+    const [[first]] = await task.render(chunk({ ...bare, latents }));
+    const record = { key: 'k', finished: true, ...first.record } as unknown as RecordedEpisode;
+    const [[again]] = await task.render(chunk(task.reread(record)));
+    expect(again.item.edited).toEqual(first.item.edited);
+    expect(first.item.truth).toBe(prompt.target);
+    expect(first.caption).toBe(`${prompt.instruction} → ${prompt.response}`);
+  });
+
+  it.each([
+    [{ source: 'a.png', instruction: 'x', target: 'a.png' }, /the row has no response, which the model is told/],
+    [{ source: 'a.png', instruction: 'x', response: 'y' }, /the row has no edited picture, which is learnt from/],
+    [{ source: 'a.png', instruction: 'x', response: 'y', target: 'b.png' }, /8x8 pixels and the edited one 8x12/],
+    [{ source: 'c.png', instruction: 'x', response: 'y', target: 'c.png' }, /c\.png: found 9x8 pixels; allowed: mult/],
+  ])('refuses by its row %j', async (row, message) => {
+    writeFileSync(join(dir, 'a.png'), plain(8, 8, [1, 2, 3]));
+    writeFileSync(join(dir, 'b.png'), plain(8, 12, [1, 2, 3]));
+    writeFileSync(join(dir, 'c.png'), plain(9, 8, [1, 2, 3]));
+    const rows = join(dir, 'rows.jsonl');
+    writeFileSync(rows, JSON.stringify(row));
+    const task = await open({}, { ...base.data, train: [{ path: rows }] });
+    const wanted = async (): Promise<unknown> => (await task.prompt(0)).wanted();
+    await expect(wanted()).rejects.toThrow(message);
+    await expect(wanted()).rejects.toMatchObject({ where: expect.stringMatching(/rows\.jsonl:1$/) as string });
+  });
+});

@@ -1,0 +1,53 @@
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { decodePlainPng } from '../../../src/core/png.js';
+import { RandomStream } from '../../../src/core/random.js';
+import { openPicturedEdits } from '../../../src/data/pictured_edits.js';
+import { readScene, sceneOf } from '../../../src/tiny/judge/eyes.js';
+import { parseInstruction, planEdit, sameScene } from '../../../src/tiny/world/edits.js';
+import { drawOfKind } from '../../../src/tiny/world/generate.js';
+import { makeTinyPictured, responseOf, tinyPictured } from '../../../src/tiny/world/pictured.js';
+import { DEFAULT_GEOMETRY, type Scene } from '../../../src/tiny/world/world.js';
+import { testFolders } from '../../support/folder.js';
+
+const options = {
+  seed: 3,
+  geometry: DEFAULT_GEOMETRY,
+  set: 's',
+  sizes: { train: 12, prompts: 5, validation: 4, truth: 6 },
+} as const;
+const columns = { source: 'source', instruction: 'instruction', response: 'response', target: 'target' };
+const seen = (path: string): Scene => sceneOf(readScene(decodePlainPng(readFileSync(path))!, DEFAULT_GEOMETRY));
+
+describe('pictured edits of the tiny world', () => {
+  const folder = testFolders('pictured');
+
+  it('show what their words say, before and after', async () => {
+    const root = join(folder(), 'tiny');
+    expect(tinyPictured(root, options)).toBeNull();
+    await makeTinyPictured(root, options);
+    const made = join(tinyPictured(root, options)!, 'pictured');
+    for (const split of ['train', 'prompts', 'validation', 'truth'] as const) {
+      const edits = await openPicturedEdits(join(made, `${split}.jsonl`), null, columns);
+      expect([split, edits.length]).toEqual([split, options.sizes[split]]);
+      for (let i = 0; i < edits.length; i++) {
+        const { source, instruction, response, target } = edits.read(i);
+        const plan = planEdit(seen(source), parseInstruction(instruction, DEFAULT_GEOMETRY)!)!;
+        expect([response === null, target === null]).toEqual([split === 'prompts', split === 'prompts']);
+        if (target === null) continue;
+        expect(response).toBe(responseOf(plan));
+        expect(sameScene(seen(target), plan.expected)).toBe(true);
+      }
+    }
+  });
+
+  it.each([
+    ['s', 'recolour', /^\w+ \w+ becomes \w+ \w+$/],
+    ['s', 'remove', /^\w+ \w+ goes away$/],
+    ['s', 'add', /^\w+ \w+ appears at \w\d$/],
+    ['c', 'move', /^\w+ \w+ at \w\d moves to \w\d$/],
+  ] as const)('say what becomes of which thing: %s %s', (_set, kind, form) => {
+    expect(responseOf(drawOfKind(new RandomStream('pictured'), kind, DEFAULT_GEOMETRY))).toMatch(form);
+  });
+});
