@@ -3,6 +3,7 @@
 local data_dir = std.extVar('APP__DATA_DIR');
 
 {
+  kind:: 'rl',
   run_name: std.extVar('APP__RUN_NAME'),
   base_exp_dir: std.extVar('APP__BASE_EXP_DIR'),
   task: 'video_actions',

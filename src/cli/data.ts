@@ -88,10 +88,12 @@ function makeTiny(openTokenizer: TokenizerOpener | null): Action & { readonly su
         await makeTinyClips(root, {
           seed,
           sizes: {
+            described: 0,
             labelled: count(args, 'clips-labelled', 1),
             train: count(args, 'clips-train', 1),
             validation: count(args, 'clips-validation', 1),
           },
+          lists: 1,
         });
       }
       const sizes = {

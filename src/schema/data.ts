@@ -301,11 +301,19 @@ export const tinyClips = section(
       'Clips in each split.',
       z
         .strictObject({
+          described: result('Clips that are described in other words than an answer has.', count.default(0), {
+            absent: 0,
+          }),
           labelled: result('Clips for supervised training.', positiveInteger.default(256)),
           train: result('Clips to learn from rewards on.', positiveInteger.default(512)),
           validation: result('Held-out clips.', positiveInteger.default(256)),
         })
         .prefault({}),
+    ),
+    lists: result(
+      'Questions about each clip that is described or learnt on from rewards, with their lists in orders of their own.',
+      positiveInteger.default(1),
+      { absent: 1 },
     ),
   }),
 );

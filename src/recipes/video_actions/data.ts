@@ -31,7 +31,7 @@ function worldOf({ data: { dir, tiny } }: VideoActionsSettings): {
   readonly options: ClipOptions;
 } | null {
   if (tiny === null) return null;
-  return { root: join(dir, tiny.folder), options: { seed: tiny.seed, sizes: tiny.counts } };
+  return { root: join(dir, tiny.folder), options: { seed: tiny.seed, sizes: tiny.counts, lists: tiny.lists } };
 }
 
 /** Ends an answer of a model that was made here. */

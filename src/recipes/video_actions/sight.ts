@@ -16,13 +16,14 @@ const SHOWN_SIDE = 160;
 
 /** Raises DataError for videos that cannot be read or sampled, or do not go with their words; EngineError where ffmpeg is not installed. */
 export class VideoSight implements Sight {
-  readonly #seen = new LRUCache<VideoQuestion, readonly Picture[]>({
+  /** By what is shown: a clip with several questions is opened once. */
+  readonly #seen = new LRUCache<string, readonly Picture[]>({
     maxSize: KEPT_BYTES,
     sizeCalculation: (pictures) => pictures.reduce((sum, { frames }) => sum + pixelBytes(frames), 1),
   });
 
   /** Under way, so that nobody opens the same again. */
-  readonly #opening = new Map<VideoQuestion, Promise<readonly Picture[]>>();
+  readonly #opening = new Map<string, Promise<readonly Picture[]>>();
   readonly #limit = pLimit(availableParallelism());
   readonly #failures: unknown[] = [];
 
@@ -54,14 +55,15 @@ export class VideoSight implements Sight {
 
   #pictures(source: VideoSource, index: number): Promise<readonly Picture[]> {
     const question = source.questions.read(index);
-    const seen = this.#seen.get(question);
+    const shown = shownBy(question);
+    const seen = this.#seen.get(shown);
     if (seen !== undefined) return Promise.resolve(seen);
-    const opening = this.#opening.get(question) ?? this.#begin(question, source.place(index));
-    this.#opening.set(question, opening);
+    const opening = this.#opening.get(shown) ?? this.#begin(shown, question, source.place(index));
+    this.#opening.set(shown, opening);
     return opening;
   }
 
-  async #begin(question: VideoQuestion, where: string): Promise<readonly Picture[]> {
+  async #begin(shown: string, question: VideoQuestion, where: string): Promise<readonly Picture[]> {
     const before = this.#failures.length;
     try {
       return await this.#limit(async () => {
@@ -71,11 +73,11 @@ export class VideoSight implements Sight {
           this.#failures.push(error);
           throw error;
         });
-        this.#seen.set(question, pictures);
+        this.#seen.set(shown, pictures);
         return pictures;
       });
     } finally {
-      this.#opening.delete(question);
+      this.#opening.delete(shown);
     }
   }
 
@@ -94,6 +96,11 @@ export class VideoSight implements Sight {
     }
     return pictures;
   }
+}
+
+/** Names what a question shows, in the order of its places, and how it is sampled. */
+function shownBy({ turns, video, images, meta }: VideoQuestion): string {
+  return JSON.stringify([turns.map(({ parts }) => parts.map(({ type }) => type)), video, images, meta]);
 }
 
 function pixelBytes(frames: readonly RgbImage[]): number {

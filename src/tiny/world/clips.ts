@@ -2,7 +2,10 @@
  * The tiny world in motion: short videos in which parts on a shelf are attached to a board, one after the other, with the question which ones, in
  * the form of data/conversations.ts:
  *
- *   <root>/clips-<hash>/clips/{labelled,train,validation}/conversations.json, 00000.mp4, …
+ *   <root>/clips-<hash>/clips/{described,labelled,train,validation}/conversations.json, 00000.mp4, …
+ *
+ * In `described` the answer says in other words what happens: who has learnt from it sees, and can look a part up in a list, but does not know what
+ * an answer looks like.
  *
  * Each action is a segment of the video. Some parts hang on the board from the start, and some stay on the shelf: the last frame alone does not
  * give the answer.
@@ -18,13 +21,15 @@ import { drawScene, templateOf } from './draw.js';
 import { foundPart, makePart, type Part } from './parts.js';
 import { COLOURS, DEFAULT_GEOMETRY, SHAPES, type Geometry, type SceneObject } from './world.js';
 
-export const CLIP_SPLITS = ['labelled', 'train', 'validation'] as const;
+export const CLIP_SPLITS = ['described', 'labelled', 'train', 'validation'] as const;
 export type ClipSplit = (typeof CLIP_SPLITS)[number];
 
 export interface ClipOptions {
   readonly seed: number;
   /** Clips in each split. */
   readonly sizes: Readonly<Record<ClipSplit, number>>;
+  /** Questions about each clip of `described` and `train`. */
+  readonly lists: number;
 }
 
 /** One part for each column: on the shelf, the topmost row, or on the board, the lowest. */
@@ -95,19 +100,44 @@ const QUESTION = 'Which parts are attached ?';
 
 /** A clip's question and answer as a sample of a list. */
 export function sampleOf(clip: AssemblyClip, id: number, video: string): object {
-  const { parts, steps, options } = clip;
-  const item = (column: number): string => `(${options.indexOf(column) + 1}) ${parts[column].colour}`;
+  const { parts, steps } = clip;
   const order = steps.map(({ column }) => parts[column].colour).join(' then ');
-  const answer = steps.map(({ column }) => item(column)).join(' ');
+  const answer = steps.map(({ column }) => itemOf(clip, column)).join(' ');
+  return sample(clip, id, video, `<think> ${order} </think> <answer> ${answer} </answer>`);
+}
+
+/** The same question, with what happens in other words: `red (4) then yellow (2)`. */
+export function describedOf(clip: AssemblyClip, id: number, video: string): object {
+  const named = clip.steps.map(({ column }) => `${clip.parts[column].colour} ${numberOf(clip, column)}`);
+  return sample(clip, id, video, named.join(' then '));
+}
+
+function sample(clip: AssemblyClip, id: number, video: string, said: string): object {
+  const list = clip.options.map((column) => itemOf(clip, column));
   return {
     id,
     conversations: [
-      { from: 'human', value: `<video>\n${QUESTION}\n${options.map(item).join('\n')}` },
-      { from: 'gpt', value: `<think> ${order} </think> <answer> ${answer} </answer>` },
+      { from: 'human', value: `<video>\n${QUESTION}\n${list.join('\n')}` },
+      { from: 'gpt', value: said },
     ],
     video,
-    meta: { frame_cnts: steps.map(({ frames }) => frames), ...SHOWN, dynamic_sample: true },
+    meta: { frame_cnts: clip.steps.map(({ frames }) => frames), ...SHOWN, dynamic_sample: true },
   };
+}
+
+function itemOf(clip: AssemblyClip, column: number): string {
+  return `${numberOf(clip, column)} ${clip.parts[column].colour}`;
+}
+
+function numberOf({ options }: AssemblyClip, column: number): string {
+  return `(${options.indexOf(column) + 1})`;
+}
+
+/** A clip as it is asked about several times: each time the list is in another order. */
+function askedAs(clip: AssemblyClip, lists: number, random: RandomStream): AssemblyClip[] {
+  return Array.from({ length: lists }, (_, i) =>
+    i === 0 ? clip : { ...clip, options: random.shuffled(clip.options) },
+  );
 }
 
 /** Every word of questions and answers, in a fixed order, so that a tokenizer can be made from it. */
@@ -117,8 +147,10 @@ export function clipVocabulary(): string[] {
   return [...QUESTION.split(' '), ...numbers, ...COLOURS, 'then', ...tags];
 }
 
-function clipsPart({ seed, sizes }: ClipOptions): Part {
-  return { name: 'clips', entry: { seed, sizes: { ...sizes } } };
+/** What is not asked for leaves no trace. */
+function clipsPart({ seed, sizes: { described, ...others }, lists }: ClipOptions): Part {
+  const sizes = described === 0 ? others : { described, ...others };
+  return { name: 'clips', entry: { seed, sizes, ...(lists === 1 ? {} : { lists }) } };
 }
 
 /** The folder of the clips with these options, which holds `clips`; null where they are not made yet. */
@@ -129,12 +161,18 @@ export function tinyClips(root: string, options: ClipOptions): string | null {
 /** Makes the clips; does nothing where they are there already. Raises RunError when the disk refuses, EngineError where ffmpeg is not installed. */
 export async function makeTinyClips(root: string, options: ClipOptions): Promise<void> {
   await makePart(root, clipsPart(options), async (folder) => {
-    for (const split of CLIP_SPLITS) {
+    for (const split of CLIP_SPLITS.filter((each) => options.sizes[each] > 0)) {
       const place = join(folder, 'clips', split);
       mkdirSync(place, { recursive: true });
       const clips = Array.from({ length: options.sizes[split] }, (_, i) => drawClip(options.seed, split, i));
       const files = await writeMp4s(place, clips.map(framesOf), FRAMES_PER_SECOND);
-      const samples = clips.map((clip, i) => sampleOf(clip, i, files[i]));
+      const several = split === 'described' || split === 'train';
+      const sampled = split === 'described' ? describedOf : sampleOf;
+      const asked = clips.flatMap((clip, i) => {
+        const random = new RandomStream(options.seed, 'tiny', 'clips', 'lists', split, i);
+        return askedAs(clip, several ? options.lists : 1, random).map((one) => ({ clip: one, file: files[i] }));
+      });
+      const samples = asked.map(({ clip, file }, id) => sampled(clip, id, file));
       writeFileAtomic(join(place, CONVERSATIONS_NAME), `${JSON.stringify(samples, null, 1)}\n`);
     }
   });

@@ -18,7 +18,7 @@
       vision+: { hidden_size: 16, intermediate_size: 32, num_heads: 2 },
     },
   },
-  data+: { tiny+: { counts: { labelled: 8, train: 16, validation: 6 } } },
+  data+: { tiny+: { counts: { described: 2, labelled: 8, train: 16, validation: 6 } } },
   reward: if supervised then { mode: 'format_accuracy' } else {
     terms: [
       { name: 'format_accuracy', weight: 0.5 },

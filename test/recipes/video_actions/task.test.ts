@@ -58,6 +58,22 @@ describe.skipIf(!hasFfmpeg)('the task of video_actions (skipped without ffmpeg)'
     expect(one.tokens.pictures?.[0]).toBe(again.tokens.pictures?.[0]);
   });
 
+  it('opens a clip once that two questions are about, and anew where more of it is shown', async () => {
+    const list = join(dir, 'twice.json');
+    const [sample] = listOf('train');
+    const [, gpt] = sample['conversations'] as unknown[];
+    const other = { ...sample, conversations: [{ from: 'human', value: '<video>\nWhich parts ?' }, gpt] };
+    const longer = { ...sample, meta: { min_frames: 4, max_frames: 4 } };
+    writeFileSync(list, JSON.stringify([sample, other, longer]));
+    const train = [{ path: list, media: clips('train')[0].path }];
+    const { task } = await open({ data: { dir, tiny, train, validation: clips('validation') } });
+    const prompts = await Promise.all([0, 1, 2].map((i) => task.promptOf(task.sources[0], i)));
+    const pictures = prompts.map(({ tokens }) => tokens.pictures?.[0]);
+    expect(prompts[1].tokens.ids).not.toEqual(prompts[0].tokens.ids);
+    expect(pictures[1]).toBe(pictures[0]);
+    expect(pictures[2]).not.toBe(pictures[0]);
+  });
+
   it('keeps the clips of one list apart that is used with two folders of files', async () => {
     const [sample] = listOf('train');
     const list = join(dir, 'shared.json');
@@ -89,7 +105,8 @@ describe.skipIf(!hasFfmpeg)('the task of video_actions (skipped without ffmpeg)'
     const list = join(dir, 'batch.json');
     const [whole] = listOf('train');
     const bad = { ...whole, meta: { min_frames: 40, max_frames: 40 } };
-    writeFileSync(list, JSON.stringify([bad, ...Array.from({ length: 60 }, () => whole)]));
+    const others = Array.from({ length: 60 }, (_, i) => ({ ...whole, meta: { min_frames: 1, max_frames: 1 + i } }));
+    writeFileSync(list, JSON.stringify([bad, ...others]));
     const train = [{ path: list, media: clips('train')[0].path }];
     const { task } = await open({ data: { dir, tiny, train, validation: clips('validation') } });
     const [source] = task.sources;

@@ -5,6 +5,7 @@ import { clipOf, openQuestions } from '../../../src/data/conversations.js';
 import {
   CLIP_SPLITS,
   clipVocabulary,
+  describedOf,
   drawClip,
   framesOf,
   makeTinyClips,
@@ -81,10 +82,27 @@ describe('clips', () => {
   });
 });
 
+describe('descriptions', () => {
+  it('say the same as the answer, in words of the vocabulary and in another form', () => {
+    const known = new Set(clipVocabulary());
+    for (const [i, clip] of drawn(3).entries()) {
+      const [asked, described] = [sampleOf(clip, i, 'v.mp4'), describedOf(clip, i, 'v.mp4')] as Sample[];
+      const [{ value: answer }, { value: said }] = [asked.conversations[1], described.conversations[1]];
+      expect(described.conversations[0]).toEqual(asked.conversations[0]);
+      expect(formatScore(said)).toBe(0);
+      expect(said.split(' ').every((word) => known.has(word))).toBe(true);
+      const items = said.split(' then ').map((item) => item.split(' '));
+      expect(answer).toContain(
+        `<answer> ${items.map(([colour, number]) => `${number} ${colour}`).join(' ')} </answer>`,
+      );
+    }
+  });
+});
+
 describe.skipIf(!hasFfmpeg)('the clips on disk (skipped without ffmpeg)', () => {
   it('are made once, and read back as they are drawn', async () => {
     const root = newFolder();
-    const options = { seed: 3, sizes: { labelled: 2, train: 6, validation: 3 } };
+    const options = { seed: 3, sizes: { described: 2, labelled: 2, train: 6, validation: 3 }, lists: 1 };
     expect(tinyClips(root, options)).toBeNull();
     await makeTinyClips(root, options);
     const folder = tinyClips(root, options);
@@ -107,5 +125,22 @@ describe.skipIf(!hasFfmpeg)('the clips on disk (skipped without ffmpeg)', () => 
       const off = data.map((value, at) => Math.abs(value - frames[expected[i]].data[at]));
       expect(off.reduce((sum, one) => sum + one, 0) / off.length).toBeLessThan(8);
     });
+  });
+
+  it('are asked about several times where that is asked for, with the list in several orders', async () => {
+    const root = newFolder();
+    const options = { seed: 3, sizes: { described: 2, labelled: 2, train: 3, validation: 2 }, lists: 4 };
+    await makeTinyClips(root, options);
+    const folder = tinyClips(root, options);
+    if (folder === null) throw new Error('not made');
+    expect(tinyClips(root, { ...options, lists: 1 })).toBeNull();
+    const asked = CLIP_SPLITS.map((split) => openQuestions(join(folder, 'clips', split)));
+    expect(asked.map(({ length }) => length)).toEqual([8, 2, 12, 2]);
+    const train = Array.from({ length: 12 }, (_, i) => asked[2].read(i));
+    expect(new Set(train.map(({ video }) => video)).size).toBe(3);
+    expect(new Set(train.map(({ turns }) => JSON.stringify(turns))).size).toBeGreaterThan(9);
+    expect(JSON.parse(readFileSync(join(folder, 'clips', 'train', 'conversations.json'), 'utf8'))[0]).toEqual(
+      sampleOf(drawClip(3, 'train', 0), 0, '00000.mp4'),
+    );
   });
 });
