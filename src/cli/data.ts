@@ -124,6 +124,7 @@ const SAMPLES: Record<DatasetReport['kind'], string> = {
   images: 'images',
   inpainting: 'inpainting samples',
   videos: 'questions about videos',
+  pictured: 'edits in rows',
 };
 
 /** On one line of a terminal, which goes with the last sample. */
@@ -133,7 +134,7 @@ function showProgress(done: number, total: number): void {
 }
 
 function printReport(report: DatasetReport): void {
-  const labelled = report.kind === 'edits' ? `, ${report.labelled} labelled` : '';
+  const labelled = report.kind === 'edits' || report.kind === 'pictured' ? `, ${report.labelled} labelled` : '';
   printLine(
     `${report.path}: ${report.samples} ${SAMPLES[report.kind]}${labelled}, size ${report.sizes.join(', ') || 'unknown'}`,
   );
@@ -161,7 +162,7 @@ const check: Action & { readonly summary: string } = {
         type: 'string',
         requiresArg: true,
         describe:
-          "the folder that paths in questions about videos begin at, data.train's media; each list's own where left out",
+          "the folder that paths in questions about videos and in rows of edits begin at, data.train's media; each list's own where left out",
       })
       .option('min-frames', {
         ...numberOption,

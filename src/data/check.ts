@@ -17,15 +17,16 @@ import { DATALIST_NAME, missingFileAdvice, openDatalist } from './datalist.js';
 import { openEditDataset } from './edits.js';
 import { openImageDataset } from './images.js';
 import { readTriplet } from './inpainting.js';
+import { holdsPicturedEdits, PICTURED_COLUMNS, readPicturedEdits } from './pictured_edits.js';
 import { readFitted } from './pictures.js';
 import { readSelfBench, SELF_BENCH_NAME, SelfBench, type PromptCheck } from './self_bench.js';
 
 export interface DatasetReport {
   /** The list that was read. */
   readonly path: string;
-  readonly kind: 'edits' | 'images' | 'inpainting' | 'videos';
+  readonly kind: 'edits' | 'images' | 'inpainting' | 'videos' | 'pictured';
   readonly samples: number;
-  /** Edits that carry the answer's codes. */
+  /** Edits that carry the answer's codes; in rows, those with a response or an edited picture. */
   readonly labelled: number;
   /** Height and width in codes or pixels, as `4x4`, of all samples; more than one where they differ. */
   readonly sizes: readonly string[];
@@ -39,7 +40,7 @@ export interface DatasetReport {
 export interface DatasetUse {
   /** Looks at each prompt of inpainting samples. */
   readonly checkPrompt?: PromptCheck;
-  /** The folder that relative paths of questions about videos begin at; the list's own where absent. */
+  /** The folder that relative paths of questions about videos and of edits in rows begin at; the list's own where absent. */
   readonly media?: string;
   /** Least frames of each segment of a video whose own sample does not say; 1 where absent. */
   readonly minFrames?: number;
@@ -100,6 +101,7 @@ async function readEdit(read: () => ReturnType<ReturnType<typeof openEditDataset
 export async function checkDataset(path: string, use: DatasetUse = {}): Promise<DatasetReport> {
   if (basename(path) === SELF_BENCH_NAME) return checkSelfBench(path, use.checkPrompt);
   if (holdsQuestions(path)) return checkQuestions(path, use);
+  if (holdsPicturedEdits(path)) return checkPictured(path, use.media ?? null);
   const list = openDatalist(path);
   const isImages = list.ids.every((id) => ['.png', '.jpg', '.jpeg', '.webp'].includes(extname(id).toLowerCase()));
   const edits = openEditDataset(path);
@@ -154,6 +156,29 @@ async function checkSelfBench(path: string, checkPrompt?: PromptCheck): Promise<
     problems,
     remark: null,
   };
+}
+
+/** Problems of the rows in their order, then those that their pictures have. */
+async function checkPictured(path: string, media: string | null): Promise<DatasetReport> {
+  const list = await readPicturedEdits(path, media, PICTURED_COLUMNS);
+  const sizes = new Set<string>();
+  const problems: EditrlError[] = [...list.problems];
+  let labelled = 0;
+  for (let index = 0; index < list.length; index++) {
+    const { source, target, response, where } = list.read(index);
+    if (target !== null || response !== null) labelled += 1;
+    for (const file of target === null ? [source] : [source, target]) {
+      try {
+        const { image } = await readFitted(file, where, null);
+        sizes.add(`${image.height}x${image.width}`);
+      } catch (cause) {
+        if (!(cause instanceof DataError)) throw cause;
+        problems.push(cause);
+      }
+    }
+  }
+  const samples = list.length + list.problems.length;
+  return { path, kind: 'pictured', samples, labelled, sizes: [...sizes].sort(), problems, remark: list.remark };
 }
 
 /** On all cores; problems in the order of the samples, of each the first. */

@@ -3,11 +3,11 @@
  * the edit may be described, and the picture behind it.
  */
 import { existsSync, statSync } from 'node:fs';
-import { dirname, isAbsolute, resolve } from 'node:path';
+import { dirname, extname, isAbsolute, resolve } from 'node:path';
 import { DataError } from '../core/errors.js';
 import { sha256 } from '../core/image.js';
 import { oneOf } from './problems.js';
-import { openRows, type Row } from './rows.js';
+import { checkRows, openRows, type Row } from './rows.js';
 import type { SampleSource } from './types.js';
 
 export interface PicturedEdit {
@@ -30,6 +30,26 @@ export interface PicturedColumns {
   readonly instruction: string;
   readonly response: string;
   readonly target: string;
+}
+
+/** Those of a config that says nothing of them. */
+export const PICTURED_COLUMNS: PicturedColumns = {
+  source: 'source',
+  instruction: 'instruction',
+  response: 'response',
+  target: 'target',
+};
+
+/** Whether a path is a list of such edits, by the names of its columns. */
+export function holdsPicturedEdits(path: string): boolean {
+  if (!['.jsonl', '.parquet'].includes(extname(path))) return false;
+  try {
+    checkRows(path, [PICTURED_COLUMNS.source, PICTURED_COLUMNS.instruction]);
+    return true;
+  } catch (cause) {
+    if (cause instanceof DataError) return false;
+    throw cause;
+  }
 }
 
 export interface ReadPicturedEdits extends SampleSource<PicturedEdit> {

@@ -68,6 +68,8 @@ export class SupervisedTraining<P extends Prompt, A extends Answer, H> implement
     const start = performance.now();
     const { policy, heldOut } = this.deps;
     const lessons = lessonsOf(await this.deps.heldOutBatch());
+    // Without held-out data there is nothing to measure.
+    if (lessons.length === 0) return {};
     const statistics = await policy.statistics(lessons, 'current');
     let sum = 0;
     let weight = 0;

@@ -1,5 +1,6 @@
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
+import { checkDataset } from '../../src/data/check.js';
 import { openPicturedEdits, readPicturedEdits } from '../../src/data/pictured_edits.js';
 import { testFolders } from '../support/folder.js';
 import { jsonLines, plain, writeFiles } from './pictures.js';
@@ -56,6 +57,19 @@ describe('edits of pictures in rows', () => {
       `/edits.jsonl:4: column 'source': found null; allowed: words; column 'target': there is no file /none.png`,
     ]);
     await expect(openPicturedEdits(list, null, columns)).rejects.toThrow(/^3 things are wrong/);
+  });
+
+  it('are read through by data check, pictures and all', async () => {
+    const list = listOf([
+      { source: 'a.png', instruction: 'x', response: 'y' },
+      { source: 'a.png', instruction: 'x' },
+      { source: 'bad.png', instruction: 'x' },
+      { source: 'gone.png', instruction: 'x' },
+    ]);
+    writeFiles(join(list, '..'), { 'bad.png': 'no picture' });
+    const report = await checkDataset(list);
+    expect(report).toMatchObject({ kind: 'pictured', samples: 4, labelled: 1, sizes: ['4x4'] });
+    expect(report.problems.map(({ where }) => where)).toEqual([`${list}:4`, `${list}:3`]);
   });
 
   it('change their digest with the pictures that they name', async () => {

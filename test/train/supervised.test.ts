@@ -29,12 +29,16 @@ const list = (split: 'train' | 'prompts' | 'validation'): { path: string }[] => 
   { path: tinyDatalist(join(root, 'tiny'), 's', split) },
 ];
 
-function open(sft: Record<string, unknown>, prefill: string = SPECIAL.imageStart) {
+function open(
+  sft: Record<string, unknown>,
+  prefill: string = SPECIAL.imageStart,
+  data: Record<string, unknown> = { train: list('train') },
+) {
   const settings = smallSettings(
     { config: { ...world.config, algorithm: {} } },
     {
       algorithm: { type: 'sft', sft: { batch_size: 4, ...sft } },
-      data: { train: list('train') },
+      data,
       policy: { assistant_prefill: prefill },
     },
   );
@@ -117,6 +121,13 @@ describe('supervised training', () => {
     const samples = [0, 1, 2, 3].map((i) => made.task.trainingSample(i));
     const expected = await expectedLoss(made, samples, (_id, isChanged, isText) => (isText ? 0.25 : isChanged ? 2 : 1));
     expect((await made.training.step(1))['policy/loss']).toBeCloseTo(expected, 4);
+    await made.training.dispose();
+  });
+
+  it('measures nothing without held-out data', async () => {
+    const made = open({ patience: 1 }, SPECIAL.imageStart, { train: list('train'), validation: [] });
+    expect(await made.training.evaluate(1, true)).toEqual({});
+    expect(made.training.shouldStop()).toBeNull();
     await made.training.dispose();
   });
 
