@@ -7,7 +7,7 @@ local edits(split) = [{ path: data_dir + '/tiny/pictured/' + split + '.jsonl' }]
   run_name: std.extVar('APP__RUN_NAME'),
   base_exp_dir: if base_exp_dir == 'runs' then 'runs/tiny' else base_exp_dir,
   task: 'image_editor',
-  num_iterations: 1500,
+  num_iterations: 1000,
   algorithm: { type: 'sft', warmup_steps: 50, sft: { batch_size: 64, condition_dropout: 0 } },
   optimizer: { learning_rate: 1e-3, per_device_batch_size: 64, schedule: 'cosine' },
   prompt: { chat: false },

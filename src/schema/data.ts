@@ -368,7 +368,7 @@ const tinyPictured = section(
       'Edits in each split.',
       z
         .strictObject({
-          train: result('Labelled edits for the policy.', positiveInteger.default(64)),
+          train: result('Labelled edits for the policy.', positiveInteger.default(96)),
           prompts: result('Prompts without labels.', positiveInteger.default(4096)),
           validation: result('Held-out labelled edits.', positiveInteger.default(320)),
           truth: result('Labelled edits for the model that draws.', positiveInteger.default(4096)),

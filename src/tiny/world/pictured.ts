@@ -4,8 +4,7 @@
  *   <root>/pictured-<hash>/pictured/{train,prompts,validation,truth}.jsonl    {"source", "instruction", "response", "target"}
  *   <root>/pictured-<hash>/pictured/<split>/N_source.png, N_target.png
  *
- * A response says what becomes of which thing. `prompts` have neither responses nor edited pictures. In `truth` the instruction is that of
- * another edit: what learns to draw from it has to follow the response.
+ * A response says what becomes of which thing. `prompts` have neither responses nor edited pictures.
  */
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -53,8 +52,7 @@ export async function makeTinyPictured(root: string, options: PicturedOptions): 
         const plan = drawExample(seed, set, split, i, geometry);
         const [source, target] = [`${i}_source.png`, `${i}_target.png`];
         writeFileSync(join(place, source), encodePlainPng(drawScene(plan.source)));
-        const said = split === 'truth' ? drawExample(seed, set, split, sizes[split] + i, geometry) : plan;
-        const asked = { source: `${split}/${source}`, instruction: instructionOf(said.edit, geometry) };
+        const asked = { source: `${split}/${source}`, instruction: instructionOf(plan.edit, geometry) };
         if (split === 'prompts') return JSON.stringify(asked);
         writeFileSync(join(place, target), encodePlainPng(drawScene(plan.expected)));
         return JSON.stringify({ ...asked, response: responseOf(plan), target: `${split}/${target}` });
