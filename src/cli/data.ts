@@ -11,7 +11,8 @@ import {
 } from '../tiny/world/dataset.js';
 import { targetOf } from '../rewards/terms/ocr/similarity.js';
 import { FFMPEG_ADVICE, hasFfmpeg } from '../data/video/ffmpeg.js';
-import { tinyClips, tinySigns } from '../schema/data.js';
+import { tinySigns } from '../schema/data.js';
+import { tinyClips } from '../schema/seen_data.js';
 import { makeTinyClips } from '../tiny/world/clips.js';
 import { makeTinySigns, signWorld } from '../tiny/world/sign_scenes.js';
 import { packAction } from './data_pack.js';

@@ -8,14 +8,13 @@ import { KEPT_BYTES } from '../models/pictures/picture.js';
 import { withPictures, type PictureTokens } from '../models/pictures/placeholders.js';
 import type { PictureProcessor } from '../models/pictures/processor.js';
 import type { RunResolver } from '../models/reference.js';
-import { WordTokenizer, wordTokenizerJson } from '../models/tokenizer/words.js';
 import type { ModelReference } from '../schema/model.js';
-import type { TinyPicturedSettings } from '../schema/data.js';
+import type { TinyPicturedSettings } from '../schema/seen_data.js';
 import { tinyVocabulary } from '../tiny/world/vocabulary.js';
 import { nameSources } from './named_sources.js';
 import { openSeeing, type Seeing } from './open_seeing.js';
+import { openWords } from './open_vocabulary.js';
 import {
-  openWords,
   WordsTask,
   type AskedSource,
   type Question,
@@ -25,7 +24,7 @@ import {
   type WordsSettings,
 } from './open_words_task.js';
 import { placesOf } from './pictured_data.js';
-import { bareWords, VISION } from './seen_words.js';
+import { bareWords, seenWords } from './open_seen_words.js';
 import type { SeeingSettings } from './token_policy.js';
 
 /** A dataset of edits as the task asks them. */
@@ -75,7 +74,7 @@ export async function openPicturedTask<S extends PicturedSettings>(
     await Promise.all(data.validation.map(open)),
   );
   const coefficients = data.train.flatMap(({ coefficient }) => (coefficient === null ? [] : [coefficient]));
-  const words = openWords(settings, resolveRun, () => ({ tokenizer: worldTokenizer(settings), end: END }));
+  const words = openWords(settings, resolveRun, () => seenWords(vocabularyOf(settings), settings));
   const seeing = openSeeing(settings.policy, words.tokenizer, resolveRun);
   const pictures = new PictureFiles();
   const sight = new PictureSight(seeing.processor, seeing.tokens, pictures);
@@ -96,17 +95,11 @@ export function pictureStart(ids: readonly number[], { tokens }: Pick<Seeing, 't
   return ids.indexOf(tokens.vision_start_token_id);
 }
 
-/** Ends an answer of a model that was made here. */
-const END = '<|end|>';
-
-/** The words of the tiny world and of the settings' own texts, for a model from random weights. */
-function worldTokenizer({ policy, data }: Pick<PicturedSettings, 'policy' | 'data'>): WordTokenizer {
-  const own = policy.assistant_prefill.split(/\s+/).filter((word) => word !== '');
-  const special = [END, ...Object.values(VISION)];
-  const { grid, cell } = data.tiny ?? {};
-  const geometry = grid === undefined || cell === undefined ? undefined : { columns: grid, rows: grid, cell };
-  const words = [...new Set([...tinyVocabulary(geometry), ...own])];
-  return new WordTokenizer(wordTokenizerJson(special, words), 'the words of the tiny world');
+/** Those of the tiny world's grid. */
+function vocabularyOf({ data }: Pick<PicturedSettings, 'data'>): readonly string[] {
+  if (data.tiny === null) return tinyVocabulary();
+  const { grid, cell } = data.tiny;
+  return tinyVocabulary({ columns: grid, rows: grid, cell });
 }
 
 function asked(edits: SampleSource<PicturedEdit>, prompt: PicturedSettings['prompt']): PicturedSource {

@@ -8,7 +8,7 @@ import type { TokenPrompt } from '../policies/tokens/batch.js';
 import type { TokenFormat } from '../policies/tokens/format.js';
 import { initSeeingPolicy, loadPolicy, processorFolder, type FreshEyes } from '../policies/tokens/load.js';
 import type { PolicyModel } from '../policies/tokens/model.js';
-import { VISION } from './seen_words.js';
+import { VISION } from './open_seen_words.js';
 import type { SeeingSettings } from './token_policy.js';
 
 /** What turns pictures into what a policy's model reads, and the tokens that stand for them. */

@@ -3,23 +3,18 @@ import { DataError, RunError } from '../core/errors.js';
 import type { ListDigest } from '../data/datalist.js';
 import type { Row } from '../data/rows.js';
 import { createSampler, type Sampler } from '../data/sampler.js';
-import { promptText, type Reader } from '../models/chat/prompt.js';
+import { promptText } from '../models/chat/prompt.js';
 import type { Message } from '../models/chat/template.js';
 import type { Picture } from '../models/pictures/picture.js';
-import { modelFolder, type RunResolver } from '../models/reference.js';
-import { endTokens, openTokenizer } from '../models/tokenizer/open.js';
-import { openChatTemplate } from '../models/tokenizer/texts.js';
-import type { Tokenizer } from '../models/tokenizer/tokenizer.js';
-import type { WordTokenizer } from '../models/tokenizer/words.js';
 import type { TokenAnswer, TokenAsked } from '../policies/tokens/batch.js';
 import { FreeText } from '../policies/tokens/free_text.js';
 import type { RewardSettings } from '../rewards/schema/reward.js';
 import { decidingKinds } from '../rewards/score/choice.js';
 import type { RecordedEpisode } from '../run/episodes.js';
-import type { ModelReference } from '../schema/model.js';
 import type { RolloutSettings, ValidationSettings } from '../schema/training.js';
 import type { Answers, Prompt, PromptSource, Rendered, Task } from '../scoring/task.js';
 import type { NamedSource } from './named_sources.js';
+import type { Words } from './open_vocabulary.js';
 
 /** What a sample asks. */
 export interface Question {
@@ -71,13 +66,6 @@ export interface TextPrompt extends Prompt, TokenAsked {
   readonly row: Row;
   /** Whether the template has opened the policy's thoughts. */
   readonly thinks: boolean;
-}
-
-/** A tokenizer with what ends an answer in it. */
-export interface Words extends Reader {
-  readonly ends: readonly number[];
-  /** The one of them that labels end with. */
-  readonly end: number;
 }
 
 /** Of a recipe's settings what this task follows. */
@@ -311,47 +299,6 @@ export function unlabelled(needs: string, where: string): DataError {
 
 function wrongLabel(wrong: string, where: string): DataError {
   return new DataError(wrong, { where, next: 'Correct this label, or leave the row out.' });
-}
-
-/** Of a recipe's settings what its words come from. */
-export interface WordsOf {
-  readonly policy: { readonly tokenizer: ModelReference | null; readonly model: ModelReference | null };
-  readonly prompt: { readonly chat: boolean };
-}
-
-/**
- * The tokenizer that the settings name, the model's own, or else the tiny world's, whose answers end with the token `end`. Raises DataError or
- * CheckpointError naming what is missing.
- */
-export function openWords(
-  { policy, prompt }: WordsOf,
-  resolveRun: RunResolver,
-  world: () => { readonly tokenizer: WordTokenizer; readonly end: string },
-): Words {
-  const reference = policy.tokenizer ?? policy.model;
-  if (reference === null) {
-    if (prompt.chat) {
-      throw new DataError('the words of the tiny world have no chat template', {
-        where: 'prompt.chat',
-        next: 'Set prompt.chat to false, or name a tokenizer with a template in policy.tokenizer.',
-      });
-    }
-    const { tokenizer, end: token } = world();
-    const end = tokenizer.id(token);
-    return { tokenizer, template: null, ends: [end], end };
-  }
-  const folder = modelFolder(reference, resolveRun);
-  const tokenizer: Tokenizer = openTokenizer(folder);
-  const template = prompt.chat ? openChatTemplate(folder, tokenizer) : null;
-  if (prompt.chat && template === null) {
-    throw new DataError('the model has no chat template', {
-      where: folder,
-      next: 'Set prompt.chat to false for a model that goes on with bare words, or add chat_template.jinja to its folder.',
-    });
-  }
-  const ends = endTokens(folder, tokenizer);
-  const own = tokenizer.special['eos_token'];
-  return { tokenizer, template, ends, end: own === undefined ? ends[0] : tokenizer.id(own) };
 }
 
 /** What a policy wrote: what it thought, null where it did not, and what rewards read. */

@@ -1,6 +1,6 @@
 /** The tiny world's edits as pictures and words, as a dataset of every recipe that learns from them. */
 import { join } from 'node:path';
-import type { TinyPicturedSettings } from '../schema/data.js';
+import type { TinyPicturedSettings } from '../schema/seen_data.js';
 import { pathIn } from '../tiny/world/parts.js';
 import { makeTinyPictured, tinyPictured, type PicturedOptions } from '../tiny/world/pictured.js';
 

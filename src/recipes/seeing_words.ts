@@ -1,11 +1,11 @@
 /** Settings that recipes share whose policy sees and answers in words. */
 import { z } from 'zod';
-import type { picturedData } from '../schema/data.js';
+import type { picturedData } from '../schema/seen_data.js';
 import { result, section } from '../schema/mark.js';
-import type { ModelReference } from '../schema/model.js';
+import { type ModelReference, optionalModel } from '../schema/model.js';
 import type { Need } from './recipe.js';
 import { problem, type Problem, type Reader } from './rules.js';
-import { optionalModel, seeingFields, type SeeingSettings } from './token_policy.js';
+import { seeingFields, type SeeingSettings } from './token_policy.js';
 
 /** The policy. */
 export const seeingPolicy = section(

@@ -6,7 +6,7 @@ import {
   decoderInit,
   engine,
   lora,
-  modelReference,
+  optionalModel,
   trainedParts,
   visionInit,
   type ModelReference,
@@ -27,15 +27,6 @@ import {
 } from './memory.js';
 import type { DecoderShape, ShapeOf, TrainedRecipe, VisionShape } from './recipe.js';
 import { samplerElsewhere } from './sampler.js';
-
-const allowedModels = 'a local path, {hub, revision} or {run, config}';
-
-/** A field that names a model, or null. */
-export const optionalModel = (description: string, otherwise: string) =>
-  result(description, modelReference.nullable().default(null), { allowed: `${allowedModels}, or null ${otherwise}` });
-
-/** A field that names a model. */
-export const neededModel = (description: string) => result(description, modelReference, { allowed: allowedModels });
 
 /** The decoder: where it starts, and what of it is trained. */
 export const decoderFields = {

@@ -1,6 +1,10 @@
 /** Rules about how a run learns, for the recipes that have these sections. */
+import type { ReadSettings } from '../schema/mark.js';
 import { isObject } from '../schema/walk.js';
 import { indivisible, number, problem, type Problem, type Reader, type Rule } from './rules.js';
+
+/** Labels alone teach a supervised run: what it samples, and what scores that, is only looked at. */
+export const supervised = (read: ReadSettings): boolean => read('algorithm.type') === 'sft';
 
 /** A micro-batch has a fixed composition, so a batch is made of whole ones. */
 export const wholeBatches: Rule = (read) =>

@@ -1,9 +1,7 @@
 /** What edits pictures by what a policy makes of their instructions. */
 import { z } from 'zod';
 import { positiveInteger, result, section } from './mark.js';
-import { engine, modelReference } from './model.js';
-
-const allowed = 'a local path, {hub, revision} or {run, config}';
+import { engine, neededModel, optionalModel } from './model.js';
 
 /** What of the policy's reading the model that draws is told. */
 export const told = result(
@@ -11,31 +9,21 @@ export const told = result(
   z.enum(['response', 'instruction']).default('response'),
 );
 
-const frozenParts = section(
-  'The frozen models around it.',
-  z
-    .strictObject({
-      vae: result('The autoencoder between pictures and latents.', modelReference.nullable().default(null), {
-        allowed: `${allowed}, or null for pixels themselves`,
-      }),
-    })
-    .prefault({}),
-);
-
 export const editorEnvironment = section(
   'The frozen model that edits pictures, conditioned on the hidden states of the policy.',
   z.strictObject({
     type: result('A flow model of this process.', z.literal('model')),
-    model: result(
-      'The flow transformer, which stays as it is: a local path, {hub, revision} or {run, config}.',
-      modelReference,
-      { allowed },
-    ),
+    model: neededModel('The flow transformer, which stays as it is: a local path, {hub, revision} or {run, config}.'),
     model_type: result(
       'The family, which says how noise levels are spaced.',
       z.enum(['tiny', 'flux', 'qwen']).default('tiny'),
     ),
-    parts: frozenParts,
+    parts: section(
+      'The frozen models around it.',
+      z
+        .strictObject({ vae: optionalModel('The autoencoder between pictures and latents.', 'for pixels themselves') })
+        .prefault({}),
+    ),
     told,
     max_pixels: result(
       'A larger picture is made smaller, with its shape, until it has at most so many pixels, before it is edited and judged; sides become multiples of what a token stands for. null: as it is.',

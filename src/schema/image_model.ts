@@ -2,21 +2,11 @@
 import { z } from 'zod';
 import { imagesApi } from './images_api.js';
 import { positive, positiveInteger, result, section } from './mark.js';
-import { engine, modelReference } from './model.js';
-
-const allowed = 'a local path, {hub, revision} or {run, config}';
-const part = (description: string, otherwise: string) =>
-  result(description, modelReference.nullable().default(null), { allowed: `${allowed}, or null ${otherwise}` });
+import { engine, neededModel, optionalModel } from './model.js';
 
 const ownModel = z.strictObject({
   type: result('A flow model of this process, or a server.', z.literal('model')),
-  model: result(
-    'The flow transformer, which stays as it is: a local path, {hub, revision} or {run, config}.',
-    modelReference,
-    {
-      allowed,
-    },
-  ),
+  model: neededModel('The flow transformer, which stays as it is: a local path, {hub, revision} or {run, config}.'),
   model_type: result(
     'The family, which says how noise levels are spaced.',
     z.enum(['tiny', 'flux', 'qwen']).default('tiny'),
@@ -25,8 +15,8 @@ const ownModel = z.strictObject({
     'The frozen models around it.',
     z
       .strictObject({
-        vae: part('The autoencoder between pictures and latents.', 'for pixels themselves'),
-        text_encoder: part('What reads prompts.', 'for the words that the model itself says it knows'),
+        vae: optionalModel('The autoencoder between pictures and latents.', 'for pixels themselves'),
+        text_encoder: optionalModel('What reads prompts.', 'for the words that the model itself says it knows'),
       })
       .prefault({}),
   ),

@@ -20,6 +20,15 @@ export const modelReference = z
   .union([z.string().min(1), hubReference, runReference])
   .meta({ allowed: 'a local path, {hub, revision} or {run, config}' });
 
+const allowedModels = 'a local path, {hub, revision} or {run, config}';
+
+/** A field that names a model, or null. */
+export const optionalModel = (description: string, otherwise: string) =>
+  result(description, modelReference.nullable().default(null), { allowed: `${allowedModels}, or null ${otherwise}` });
+
+/** A field that names a model. */
+export const neededModel = (description: string) => result(description, modelReference, { allowed: allowedModels });
+
 export type HubReference = z.output<typeof hubReference>;
 export type RunReference = z.output<typeof runReference>;
 export type ModelReference = z.output<typeof modelReference>;

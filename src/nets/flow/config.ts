@@ -56,6 +56,31 @@ export interface QwenImageConfig extends Sizes {
   readonly patch_size: number;
 }
 
+/** What a person says of a flow transformer from random weights. */
+export type FluxInit = Pick<
+  FluxConfig,
+  'num_layers' | 'num_single_layers' | 'attention_head_dim' | 'num_attention_heads' | 'prediction'
+>;
+
+/** FLUX from random weights, without guidance: a third of each head turns with rows, one with columns, and what is left with pictures. */
+export function freshFlux(
+  { num_layers, num_single_layers, attention_head_dim: depth, num_attention_heads, prediction }: FluxInit,
+  widths: Omit<FluxConfig, keyof FluxInit | 'architecture' | 'guidance_embeds' | 'axes_dims_rope'>,
+): FluxConfig {
+  const third = 2 * Math.floor(depth / 6);
+  return {
+    architecture: 'flux',
+    num_layers,
+    num_single_layers,
+    attention_head_dim: depth,
+    num_attention_heads,
+    prediction,
+    guidance_embeds: false,
+    axes_dims_rope: [depth - 2 * third, third, third],
+    ...widths,
+  };
+}
+
 export type FlowTransformerConfig = FluxConfig | QwenImageConfig;
 export type FlowArchitecture = FlowTransformerConfig['architecture'];
 

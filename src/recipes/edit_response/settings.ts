@@ -6,12 +6,12 @@ import { join } from 'node:path';
 import { z } from 'zod';
 import { wordsReward } from '../../rewards/schema/reward.js';
 import { wordsAlgorithm } from '../../schema/algorithm.js';
-import { picturedData } from '../../schema/data.js';
+import { picturedData } from '../../schema/seen_data.js';
 import { editorEnvironment } from '../../schema/editor.js';
-import { idleWhere, type ReadSettings } from '../../schema/mark.js';
+import { idleWhere } from '../../schema/mark.js';
 import { taskField, trainedFields } from '../../schema/run.js';
 import { rollout } from '../../schema/training.js';
-import { flowModelParameters } from '../memory.js';
+import { frozenBytes } from '../memory.js';
 import { policyRules } from '../policy_rules.js';
 import type { Need, ShapeOf, TrainedRecipe } from '../recipe.js';
 import { rewardRules } from '../reward_rules.js';
@@ -26,10 +26,7 @@ import {
   turnsNeedChat,
 } from '../seeing_words.js';
 import { seeingNeeds } from '../token_policy.js';
-import { sharedRules, tokenGroupRules, wholeBatches } from '../training_rules.js';
-
-/** Labels alone teach a supervised run: what it samples, and what scores that, is only looked at. */
-const supervised = (read: ReadSettings): boolean => read('algorithm.type') === 'sft';
+import { sharedRules, tokenGroupRules, wholeBatches, supervised } from '../training_rules.js';
 
 const schema = z.strictObject({
   ...trainedFields,
@@ -75,9 +72,9 @@ export const editResponse: TrainedRecipe<EditResponseSettings> = {
   ...seeingNeeds,
   memory: (settings, shapeOf) => {
     const trained = seeingNeeds.memory(settings, shapeOf);
-    return trained === null ? null : trained + frozenBytes(settings, shapeOf);
+    return trained === null ? null : trained + drawingBytes(settings, shapeOf);
   },
-  imageMemory: frozenBytes,
+  imageMemory: drawingBytes,
   tinyData: ({ data: { dir, tiny } }) => (tiny === null ? null : join(dir, tiny.folder)),
   needs: (settings) => [...picturedNeeds(settings), ...seeingPolicyNeeds(settings), ...drawingNeeds(settings)],
   missing: startMissing,
@@ -97,10 +94,11 @@ function drawing(read: Reader): Problem[] {
   );
 }
 
-/** Of the model that draws, as far as it is known. */
-function frozenBytes({ environment }: EditResponseSettings, shapeOf: ShapeOf): number {
-  const shape = environment === null ? null : shapeOf(environment.model);
-  return shape !== null && 'kind' in shape && shape.kind === 'flow' ? 4 * flowModelParameters(shape) : 0;
+/** Of the model that draws and of its autoencoder. */
+function drawingBytes({ environment }: EditResponseSettings, shapeOf: ShapeOf): number {
+  if (environment === null) return 0;
+  const { model, parts } = environment;
+  return frozenBytes(model, shapeOf) + frozenBytes(parts.vae, shapeOf);
 }
 
 function drawingNeeds({ environment }: EditResponseSettings): Need[] {

@@ -4,15 +4,15 @@ import { z } from 'zod';
 import { reward } from '../../rewards/schema/reward.js';
 import { algorithm } from '../../schema/algorithm.js';
 import { data } from '../../schema/data.js';
-import { idleWhere, result, section, type ReadSettings } from '../../schema/mark.js';
-import { engine, type ModelReference } from '../../schema/model.js';
+import { idleWhere, result, section } from '../../schema/mark.js';
+import { engine, type ModelReference, neededModel } from '../../schema/model.js';
 import { taskField, trainedFields } from '../../schema/run.js';
 import { rollout } from '../../schema/training.js';
 import { policyRules } from '../policy_rules.js';
 import { sourcesOf, type Need, type TrainedRecipe } from '../recipe.js';
 import { noLabelledWords, rewardRules } from '../reward_rules.js';
-import { decoderFields, decoderNeeds, neededModel } from '../token_policy.js';
-import { tokenGroupRules, sharedRules, wholeBatches } from '../training_rules.js';
+import { decoderFields, decoderNeeds } from '../token_policy.js';
+import { tokenGroupRules, sharedRules, wholeBatches, supervised } from '../training_rules.js';
 
 const policy = section(
   'The token policy.',
@@ -56,9 +56,6 @@ const environment = section(
     engine,
   }),
 );
-
-/** Labels alone teach a supervised run: what it samples, and what scores that, is only looked at. */
-const supervised = (read: ReadSettings): boolean => read('algorithm.type') === 'sft';
 
 const schema = z.strictObject({
   ...trainedFields,

@@ -2,7 +2,7 @@
 import { sessionOptions } from '../../engines/onnx/session_options.js';
 import type { PictureCodec } from '../../environments/picture_codec.js';
 import { modelFolder, type RunResolver } from '../../models/reference.js';
-import type { FluxConfig } from '../../nets/flow/config.js';
+import { freshFlux, type FluxConfig } from '../../nets/flow/config.js';
 import { editManner } from '../../policies/flow/edit_condition.js';
 import type { FlowAnswer } from '../../policies/flow/batch.js';
 import { initFlow } from '../../policies/flow/model.js';
@@ -94,25 +94,15 @@ function configOf(
   { channels }: Pick<PictureCodec, 'channels'>,
   textWidth: number,
 ): FluxConfig {
-  const { num_layers, num_single_layers, attention_head_dim: depth, num_attention_heads, patch, prediction } = init;
-  const latents = channels * patch ** 2;
-  const third = 2 * Math.floor(depth / 6);
-  return {
-    architecture: 'flux',
+  const latents = channels * init.patch ** 2;
+  return freshFlux(init, {
     in_channels: 2 * latents,
     out_channels: latents,
-    num_layers,
-    num_single_layers,
-    attention_head_dim: depth,
-    num_attention_heads,
     joint_attention_dim: textWidth,
     pooled_projection_dim: 0,
-    guidance_embeds: false,
-    prediction,
     condition_dropout: algorithm.sft.condition_dropout,
-    axes_dims_rope: [depth - 2 * third, third, third],
     ip_adapter: null,
-  };
+  });
 }
 
 export const imageEditor: OpenRecipe<ImageEditorSettings> = {

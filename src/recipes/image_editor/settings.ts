@@ -6,20 +6,20 @@ import { join } from 'node:path';
 import { z } from 'zod';
 import { wordsReward } from '../../rewards/schema/reward.js';
 import { flowMatchingAlgorithm } from '../../schema/algorithm.js';
-import { picturedData } from '../../schema/data.js';
+import { picturedData } from '../../schema/seen_data.js';
 import { told } from '../../schema/editor.js';
-import { count, idleWhere, nonNegative, positiveInteger, result, section } from '../../schema/mark.js';
-import { engine } from '../../schema/model.js';
+import { idleWhere, positiveInteger, result, section } from '../../schema/mark.js';
+import { flowInitDescription, flowInitFields } from '../../schema/flow_init.js';
+import { engine, neededModel, optionalModel } from '../../schema/model.js';
 import { taskField, trainedFields } from '../../schema/run.js';
 import { flowValidation } from '../../schema/training.js';
 import { lossColumns } from '../columns.js';
 import { decoderParameters, flowActivations, flowModelParameters, trainingBytes } from '../memory.js';
 import type { FlowModelShape, Need, ShapeOf, TrainedRecipe } from '../recipe.js';
 import { rewardRules } from '../reward_rules.js';
-import { indivisible, type Rule } from '../rules.js';
 import { folderOf, picturedNeeds, seeingPrompt } from '../seeing_words.js';
-import { neededModel, optionalModel, seeingFields } from '../token_policy.js';
-import { sharedRules } from '../training_rules.js';
+import { seeingFields } from '../token_policy.js';
+import { sharedRules, wholeBatches } from '../training_rules.js';
 
 const { pixels, model_context_size } = seeingFields;
 
@@ -44,22 +44,10 @@ const schema = z.strictObject({
     'The model that is trained to edit.',
     z.strictObject({
       init: section(
-        "A flow transformer from random weights: its architecture in the words of diffusers' FluxTransformer2DModel.",
+        flowInitDescription,
         z.strictObject({
-          num_layers: result('Joint blocks, over the tokens of picture and text.', positiveInteger),
-          num_single_layers: result('Single-stream blocks behind them.', count.default(0)),
-          attention_head_dim: result('Width of one head.', positiveInteger),
-          num_attention_heads: result('Heads of a block.', positiveInteger),
-          patch: result('Side of the square of latents that one token stands for.', positiveInteger),
-          prediction: result(
-            'What its last layer gives: the velocity, or the clean latents that it leads to.',
-            z.enum(['velocity', 'sample']).default('velocity'),
-          ),
+          ...flowInitFields,
         }),
-      ),
-      condition_noise: result(
-        "Deviation of the normal noise that is added to each hidden state in training, as a share of that state's own root mean square: a policy that learns moves its hidden states, and what draws by them has to bear that.",
-        nonNegative.default(0),
       ),
       parts: section(
         'The frozen models around it.',
@@ -77,20 +65,11 @@ const schema = z.strictObject({
 });
 export type ImageEditorSettings = z.output<typeof schema>;
 
-/** Flow matching learns whole batches. */
-const batches: Rule = (read) =>
-  indivisible(
-    read,
-    'algorithm.sft.batch_size',
-    'optimizer.per_device_batch_size',
-    'so that micro-batches have a fixed size',
-  );
-
 export const imageEditor: TrainedRecipe<ImageEditorSettings> = {
   name: 'image_editor',
   trainer: 'this program',
   schema,
-  rules: [...sharedRules, batches, ...rewardRules],
+  rules: [...sharedRules, wholeBatches, ...rewardRules],
   models: ['environment.parts.vae', 'reader.model'],
   tokenizers: [],
   engines: ['environment.engine', 'reader.engine'],

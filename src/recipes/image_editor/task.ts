@@ -3,7 +3,6 @@ import { LRUCache } from 'lru-cache';
 import { DataError } from '../../core/errors.js';
 import type { RgbImage } from '../../core/image.js';
 import type { Planes } from '../../core/planes.js';
-import { RandomStream } from '../../core/random.js';
 import type { PictureCodec } from '../../environments/picture_codec.js';
 import type { FlowTransformerConfig } from '../../nets/flow/config.js';
 import type { FlowAnswer } from '../../policies/flow/batch.js';
@@ -77,15 +76,9 @@ export class EditorTask implements Task<EditorPrompt, FlowAnswer>, LabelledPictu
     return this.settings.algorithm.sft.batch_size;
   }
 
-  /** Its hidden states with noise, as `condition_noise` says. */
-  async prompt(globalIndex: number): Promise<EditorPrompt> {
+  prompt(globalIndex: number): Promise<EditorPrompt> {
     const { source, index } = this.parts.words.placeOf(globalIndex);
-    const prompt = await this.promptAt(source, index);
-    const { seed, environment } = this.settings;
-    if (environment.condition_noise === 0) return prompt;
-    const random = new RandomStream(seed, 'condition noise', globalIndex);
-    const text = noisy(prompt.flow.text, this.parts.config.joint_attention_dim, environment.condition_noise, random);
-    return { ...prompt, flow: { ...prompt.flow, text } };
+    return this.promptAt(source, index);
   }
 
   /** Raises DataError for pictures that cannot be read or edited, and for a row without the label that is told. */
@@ -192,30 +185,4 @@ export class EditorTask implements Task<EditorPrompt, FlowAnswer>, LabelledPictu
       next: 'Resize the picture, or leave this row out.',
     });
   }
-}
-
-/** As many numbers of a normal distribution as noise is taken from: drawing each anew would take longer than the step that learns from it. */
-const NORMALS = 2 ** 16;
-
-/** States [T, width] with normal noise of `share` of each one's root mean square; padding, which is zeros, stays. */
-export function noisy(states: Float32Array, width: number, share: number, random: RandomStream): Float32Array {
-  const out = Float32Array.from(states);
-  const table = normals();
-  let at = random.integer(NORMALS);
-  for (let from = 0; from < out.length; from += width) {
-    const state = out.subarray(from, from + width);
-    const deviation = share * Math.sqrt(state.reduce((sum, x) => sum + x * x, 0) / width);
-    if (deviation === 0) continue;
-    for (let i = 0; i < width; i++) state[i] += deviation * table[at++ % NORMALS];
-  }
-  return out;
-}
-
-let drawn: Float32Array | null = null;
-
-function normals(): Float32Array {
-  if (drawn !== null) return drawn;
-  const random = new RandomStream('condition noise');
-  drawn = Float32Array.from({ length: NORMALS }, () => random.normal());
-  return drawn;
 }

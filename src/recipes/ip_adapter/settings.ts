@@ -4,8 +4,9 @@ import { z } from 'zod';
 import { reward } from '../../rewards/schema/reward.js';
 import { flowAlgorithm } from '../../schema/algorithm.js';
 import { inpaintData } from '../../schema/data.js';
-import { idleWhere, positive, positiveInteger, count, result, section, type ReadSettings } from '../../schema/mark.js';
-import { engine, lora, type ModelReference } from '../../schema/model.js';
+import { idleWhere, positive, positiveInteger, result, section } from '../../schema/mark.js';
+import { flowInitDescription, flowInitFields } from '../../schema/flow_init.js';
+import { engine, lora, type ModelReference, optionalModel } from '../../schema/model.js';
 import { taskField, trainedFields } from '../../schema/run.js';
 import { flowRollout, flowValidation } from '../../schema/training.js';
 import { lossColumns, rewardColumns } from '../columns.js';
@@ -21,8 +22,8 @@ import { noLabelledWords, rewardRules } from '../reward_rules.js';
 import { isObject } from '../../schema/walk.js';
 import { number, problem, type Problem, type Reader } from '../rules.js';
 import { letterWidth, styleWidth } from '../sign_encoding.js';
-import { idleClip, optionalModel } from '../token_policy.js';
-import { groupRules, sharedRules } from '../training_rules.js';
+import { idleClip } from '../token_policy.js';
+import { groupRules, sharedRules, supervised } from '../training_rules.js';
 
 const imagePrompt = z.strictObject({
   tokens: result('How many.', positiveInteger.default(4)),
@@ -30,18 +31,10 @@ const imagePrompt = z.strictObject({
 });
 
 const init = section(
-  "A flow transformer from random weights: its architecture in the words of diffusers' FluxTransformer2DModel.",
+  flowInitDescription,
   z.strictObject({
-    num_layers: result('Joint blocks, over the tokens of picture and text.', positiveInteger),
-    num_single_layers: result('Single-stream blocks behind them.', count.default(0)),
-    attention_head_dim: result('Width of one head.', positiveInteger),
-    num_attention_heads: result('Heads of a block.', positiveInteger),
-    patch: result('Side of the square of latents that one token stands for.', positiveInteger),
+    ...flowInitFields,
     text_length: result('Letters of the quoted text that it reads.', positiveInteger),
-    prediction: result(
-      'What its last layer gives: the velocity, or the clean latents that it leads to.',
-      z.enum(['velocity', 'sample']).default('velocity'),
-    ),
     ip_adapter: section(
       'The IP-Adapter: tokens of the style image that every joint block attends to besides; null means none.',
       imagePrompt.nullable(),
@@ -90,9 +83,6 @@ const policy = section(
     engine,
   }),
 );
-
-/** Labels alone teach a supervised run: what it samples, and what scores that, is only looked at. */
-const supervised = (read: ReadSettings): boolean => read('algorithm.type') === 'sft';
 
 const schema = z.strictObject({
   ...trainedFields,

@@ -9,7 +9,7 @@ import { createSampler, type Sampler } from '../../data/sampler.js';
 import { openSelfBench, type InpaintSample } from '../../data/self_bench.js';
 import type { SampleSource } from '../../data/types.js';
 import type { PictureCodec } from '../../environments/picture_codec.js';
-import type { FlowTransformerConfig } from '../../nets/flow/config.js';
+import { freshFlux, type FlowTransformerConfig } from '../../nets/flow/config.js';
 import type { FlowAnswer, FlowAsked, FlowCondition } from '../../policies/flow/batch.js';
 import { beside, pack, unpack, unshuffle } from '../../policies/flow/packing.js';
 import type { RecordedEpisode } from '../../run/episodes.js';
@@ -228,32 +228,14 @@ export function initConfig(
   init: NonNullable<IpAdapterSettings['policy']['init']>,
   { channels, reduction }: Pick<PictureCodec, 'channels' | 'reduction'>,
 ): FlowTransformerConfig {
-  const {
-    num_layers,
-    num_single_layers,
-    attention_head_dim,
-    num_attention_heads,
-    patch,
-    text_length,
-    prediction,
-    ip_adapter,
-  } = init;
+  const { patch, text_length, ip_adapter } = init;
   const latents = channels * patch ** 2;
-  const third = 2 * Math.floor(attention_head_dim / 6);
-  return {
-    architecture: 'flux',
+  return freshFlux(init, {
     in_channels: 2 * latents + (reduction * patch) ** 2,
     out_channels: latents,
-    num_layers,
-    num_single_layers,
-    attention_head_dim,
-    num_attention_heads,
     joint_attention_dim: letterWidth(text_length),
     pooled_projection_dim: 0,
-    guidance_embeds: false,
-    prediction,
     condition_dropout: null,
-    axes_dims_rope: [attention_head_dim - 2 * third, third, third],
     ip_adapter: ip_adapter === null ? null : { ...ip_adapter, image_embed_dim: styleWidth },
-  };
+  });
 }

@@ -12,8 +12,9 @@ import { rollout, validation } from '../../schema/training.js';
 import { frozenBytes } from '../memory.js';
 import type { Need, ShapeOf, TrainedRecipe } from '../recipe.js';
 import { noSource } from '../reward_rules.js';
-import { supervised, textMissing, textNeeds, textPolicyWith, textPrompt, textRules } from '../text_answers/settings.js';
+import { textMissing, textNeeds, textPolicyWith, textPrompt, textRules } from '../text_answers/settings.js';
 import { decoderNeeds } from '../token_policy.js';
+import { supervised } from '../training_rules.js';
 
 /** What a model is told to do, where a config says nothing else. */
 export const SYSTEM_PROMPT = `You rewrite short prompts for an image generator. Keep the user's subject and everything that is said of it: colours, numbers, materials, places. Say it in words that an image generator understands, and add what makes a good picture: style, light, composition, detail. Answer with the rewritten prompt alone, in one or two sentences.`;

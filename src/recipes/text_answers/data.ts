@@ -1,8 +1,8 @@
 /** The tiny world in words, as this recipe's dataset and vocabulary. */
 import { join } from 'node:path';
-import { WordTokenizer, wordTokenizerJson } from '../../models/tokenizer/words.js';
 import { pathIn } from '../../tiny/world/parts.js';
 import { captionVocabulary, makeTinyWords, tinyWords, type WordOptions } from '../../tiny/world/words.js';
+import type { WorldWords } from '../open_vocabulary.js';
 import type { TextSettings } from './settings.js';
 
 /** Makes the captions where a config asks for them and they are not there yet. */
@@ -34,12 +34,8 @@ function worldOf({ data: { dir, tiny } }: TextSettings): {
   return { root: join(dir, tiny.folder), options: { seed: tiny.seed, sizes: { labelled, train, validation } } };
 }
 
-/** Ends an answer of a model that was made here. */
-export const END = '<|end|>';
-
-/** The words of the tiny world and of the settings' own texts, for a model from random weights. */
-export function worldTokenizer({ policy, prompt }: Pick<TextSettings, 'policy' | 'prompt'>): WordTokenizer {
+/** The words of the tiny world and the settings' own texts, for a model from random weights. */
+export function wordsOf({ policy, prompt }: Pick<TextSettings, 'policy' | 'prompt'>): WorldWords {
   const texts = [prompt.template ?? '', policy.assistant_prefill].map((text) => text.replaceAll(/\{[^}]*\}/g, ' '));
-  const own = texts.flatMap((text) => text.split(/\s+/)).filter((word) => word !== '');
-  return new WordTokenizer(wordTokenizerJson([END], [...captionVocabulary(), ...own]), 'the words of the tiny world');
+  return { words: captionVocabulary(), texts, special: [] };
 }

@@ -4,16 +4,16 @@ import { z } from 'zod';
 import { wordsReward } from '../../rewards/schema/reward.js';
 import { wordsAlgorithm } from '../../schema/algorithm.js';
 import { rowData } from '../../schema/data.js';
-import { idleWhere, result, section, type ReadSettings } from '../../schema/mark.js';
-import type { ModelReference } from '../../schema/model.js';
+import { idleWhere, result, section } from '../../schema/mark.js';
+import { type ModelReference, optionalModel } from '../../schema/model.js';
 import { taskField, trainedFields } from '../../schema/run.js';
 import { rollout } from '../../schema/training.js';
 import { policyRules } from '../policy_rules.js';
 import { sourcesOf, type Need, type TrainedRecipe } from '../recipe.js';
 import { noImages, rewardRules, thoughtsOnce } from '../reward_rules.js';
 import { problem, type Problem, type Reader, type Rule } from '../rules.js';
-import { decoderFields, decoderNeeds, optionalModel } from '../token_policy.js';
-import { tokenGroupRules, sharedRules, wholeBatches } from '../training_rules.js';
+import { decoderFields, decoderNeeds } from '../token_policy.js';
+import { tokenGroupRules, sharedRules, wholeBatches, supervised } from '../training_rules.js';
 
 const words = z.string().min(1);
 
@@ -67,9 +67,6 @@ export const textPrompt = section(
     })
     .prefault({}),
 );
-
-/** Labels alone teach a supervised run: what it samples, and what scores that, is only looked at. */
-export const supervised = (read: ReadSettings): boolean => read('algorithm.type') === 'sft';
 
 const schema = z.strictObject({
   ...trainedFields,

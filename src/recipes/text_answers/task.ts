@@ -2,9 +2,10 @@
 import { openRows, type RowSource } from '../../data/rows.js';
 import type { RunResolver } from '../../models/reference.js';
 import { nameSources } from '../named_sources.js';
-import { openWords, WordsTask, type AskedSource, type Words } from '../open_words_task.js';
+import { openWords, type Words } from '../open_vocabulary.js';
+import { WordsTask, type AskedSource } from '../open_words_task.js';
 import { questionOf } from './conversation.js';
-import { END, placesOf, worldTokenizer } from './data.js';
+import { placesOf, wordsOf } from './data.js';
 import type { TextSettings } from './settings.js';
 
 /** Opens datasets and the tokenizer. Raises DataError or CheckpointError naming what is missing. */
@@ -29,7 +30,7 @@ export async function openTextTask<S extends TextSettings>(
 
 /** The tokenizer that the settings name, the model's own, or the tiny world's. Raises as `openWords`. */
 export function openTextWords(settings: Pick<TextSettings, 'policy' | 'prompt'>, resolveRun: RunResolver): Words {
-  return openWords(settings, resolveRun, () => ({ tokenizer: worldTokenizer(settings), end: END }));
+  return openWords(settings, resolveRun, () => wordsOf(settings));
 }
 
 /** Rows as what they ask. */

@@ -5,7 +5,7 @@ import { FlowTextEncoder } from '../../environments/flow_parts.js';
 import type { PictureCodec } from '../../environments/picture_codec.js';
 import { PICTURE_WORDS_FILE, PictureWords, saidIn, type PromptEncoder } from '../../environments/picture_words.js';
 import { modelFolder, type RunResolver } from '../../models/reference.js';
-import type { FluxConfig } from '../../nets/flow/config.js';
+import { freshFlux, type FluxConfig } from '../../nets/flow/config.js';
 import type { FlowAnswer } from '../../policies/flow/batch.js';
 import { initFlow } from '../../policies/flow/model.js';
 import { requireFit } from '../../policies/flow/image_model.js';
@@ -77,25 +77,15 @@ function configOf(
   { channels }: Pick<PictureCodec, 'channels'>,
   { width, pooledWidth }: PromptEncoder,
 ): FluxConfig {
-  const { num_layers, num_single_layers, attention_head_dim: depth, num_attention_heads, patch, prediction } = init;
-  const latents = channels * patch ** 2;
-  const third = 2 * Math.floor(depth / 6);
-  return {
-    architecture: 'flux',
+  const latents = channels * init.patch ** 2;
+  return freshFlux(init, {
     in_channels: latents,
     out_channels: latents,
-    num_layers,
-    num_single_layers,
-    attention_head_dim: depth,
-    num_attention_heads,
     joint_attention_dim: width,
     pooled_projection_dim: pooledWidth,
-    guidance_embeds: false,
-    prediction,
     condition_dropout: algorithm.sft.condition_dropout,
-    axes_dims_rope: [depth - 2 * third, third, third],
     ip_adapter: null,
-  };
+  });
 }
 
 export const textToImage: OpenRecipe<TextToImageSettings> = {

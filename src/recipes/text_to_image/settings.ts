@@ -3,16 +3,16 @@ import { join } from 'node:path';
 import { z } from 'zod';
 import { flowMatchingAlgorithm } from '../../schema/algorithm.js';
 import { captionedData } from '../../schema/data.js';
-import { count, positiveInteger, result, section } from '../../schema/mark.js';
-import { engine } from '../../schema/model.js';
+import { positiveInteger, result, section } from '../../schema/mark.js';
+import { flowInitDescription, flowInitFields } from '../../schema/flow_init.js';
+import { engine, optionalModel } from '../../schema/model.js';
 import { taskField, trainedFields } from '../../schema/run.js';
 import { flowValidation } from '../../schema/training.js';
 import { lossColumns } from '../columns.js';
 import { flowActivations, flowModelParameters, trainingBytes } from '../memory.js';
 import { captionedNeeds, type FlowModelShape, type TrainedRecipe } from '../recipe.js';
-import { indivisible, problem, type Problem, type Reader, type Rule } from '../rules.js';
-import { optionalModel } from '../token_policy.js';
-import { sharedRules } from '../training_rules.js';
+import { problem, type Problem, type Reader } from '../rules.js';
+import { sharedRules, wholeBatches } from '../training_rules.js';
 
 const side = (what: string) =>
   result(`${what} of a picture in pixels; those of the dataset are scaled and cropped to it.`, positiveInteger);
@@ -27,18 +27,10 @@ const schema = z.strictObject({
     'The image model that is trained.',
     z.strictObject({
       init: section(
-        "A flow transformer from random weights: its architecture in the words of diffusers' FluxTransformer2DModel.",
+        flowInitDescription,
         z.strictObject({
-          num_layers: result('Joint blocks, over the tokens of picture and text.', positiveInteger),
-          num_single_layers: result('Single-stream blocks behind them.', count.default(0)),
-          attention_head_dim: result('Width of one head.', positiveInteger),
-          num_attention_heads: result('Heads of a block.', positiveInteger),
-          patch: result('Side of the square of latents that one token stands for.', positiveInteger),
+          ...flowInitFields,
           text_length: result('Words of a caption that it reads, where no text encoder does.', positiveInteger),
-          prediction: result(
-            'What its last layer gives: the velocity, or the clean latents that it leads to.',
-            z.enum(['velocity', 'sample']).default('velocity'),
-          ),
         }),
       ),
       width: side('Width'),
@@ -61,15 +53,6 @@ const schema = z.strictObject({
 });
 export type TextToImageSettings = z.output<typeof schema>;
 
-/** Flow matching learns whole batches. */
-const batches: Rule = (read) =>
-  indivisible(
-    read,
-    'algorithm.sft.batch_size',
-    'optimizer.per_device_batch_size',
-    'so that micro-batches have a fixed size',
-  );
-
 function patches(read: Reader): Problem[] {
   const patch = Number(read('environment.init.patch'));
   if (read('environment.parts.vae') !== null || !Number.isInteger(patch)) return [];
@@ -84,7 +67,7 @@ export const textToImage: TrainedRecipe<TextToImageSettings> = {
   name: 'text_to_image',
   trainer: 'this program',
   schema,
-  rules: [...sharedRules, batches, patches],
+  rules: [...sharedRules, wholeBatches, patches],
   models: ['environment.parts.vae', 'environment.parts.text_encoder'],
   tokenizers: [],
   engines: ['environment.engine'],

@@ -1,9 +1,7 @@
 /** The tiny world in motion, as this recipe's dataset and vocabulary. */
 import { join } from 'node:path';
-import { WordTokenizer, wordTokenizerJson } from '../../models/tokenizer/words.js';
-import { clipVocabulary, makeTinyClips, tinyClips, type ClipOptions } from '../../tiny/world/clips.js';
+import { makeTinyClips, tinyClips, type ClipOptions } from '../../tiny/world/clips.js';
 import { pathIn } from '../../tiny/world/parts.js';
-import { VISION } from '../seen_words.js';
 import type { VideoActionsSettings } from './settings.js';
 
 /** Makes the clips where a config asks for them and they are not there yet. */
@@ -32,14 +30,4 @@ function worldOf({ data: { dir, tiny } }: VideoActionsSettings): {
 } | null {
   if (tiny === null) return null;
   return { root: join(dir, tiny.folder), options: { seed: tiny.seed, sizes: tiny.counts, lists: tiny.lists } };
-}
-
-/** Ends an answer of a model that was made here. */
-export const END = '<|end|>';
-
-/** The words of the tiny world and of the settings' own texts, for a model from random weights. */
-export function worldTokenizer({ policy }: VideoActionsSettings): WordTokenizer {
-  const own = policy.assistant_prefill.split(/\s+/).filter((word) => word !== '');
-  const special = [END, ...Object.values(VISION)];
-  return new WordTokenizer(wordTokenizerJson(special, [...clipVocabulary(), ...own]), 'the words of the tiny world');
 }

@@ -2,7 +2,7 @@
 import { DataError } from '../../core/errors.js';
 import type { Turn, VideoQuestion, VideoQuestions } from '../../data/conversations.js';
 import type { AskedSource, Question } from '../open_words_task.js';
-import { bareWords } from '../seen_words.js';
+import { bareWords } from '../open_seen_words.js';
 
 /** A list as the recipe's task asks it. `questions` are the samples themselves. */
 export interface VideoSource extends AskedSource {

@@ -3,8 +3,8 @@ import { join } from 'node:path';
 import { z } from 'zod';
 import { wordsReward } from '../../rewards/schema/reward.js';
 import { wordsAlgorithm } from '../../schema/algorithm.js';
-import { questionData } from '../../schema/data.js';
-import { idleWhere, type ReadSettings } from '../../schema/mark.js';
+import { questionData } from '../../schema/seen_data.js';
+import { idleWhere } from '../../schema/mark.js';
 import { taskField, trainedFields } from '../../schema/run.js';
 import { rollout } from '../../schema/training.js';
 import { policyRules } from '../policy_rules.js';
@@ -19,10 +19,7 @@ import {
   turnsNeedChat,
 } from '../seeing_words.js';
 import { seeingNeeds } from '../token_policy.js';
-import { sharedRules, tokenGroupRules, wholeBatches } from '../training_rules.js';
-
-/** Labels alone teach a supervised run: what it samples, and what scores that, is only looked at. */
-const supervised = (read: ReadSettings): boolean => read('algorithm.type') === 'sft';
+import { sharedRules, tokenGroupRules, wholeBatches, supervised } from '../training_rules.js';
 
 const schema = z.strictObject({
   ...trainedFields,

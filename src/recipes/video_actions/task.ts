@@ -1,10 +1,13 @@
 /** The task of `video_actions`: conversations about videos, what they show, and answers in words. */
 import { openQuestions } from '../../data/conversations.js';
 import type { RunResolver } from '../../models/reference.js';
+import { clipVocabulary } from '../../tiny/world/clips.js';
 import { nameSources } from '../named_sources.js';
 import { openSeeing, type Seeing } from '../open_seeing.js';
-import { openWords, WordsTask } from '../open_words_task.js';
-import { END, placesOf, worldTokenizer } from './data.js';
+import { openWords } from '../open_vocabulary.js';
+import { WordsTask } from '../open_words_task.js';
+import { seenWords } from '../open_seen_words.js';
+import { placesOf } from './data.js';
 import { askedSource, type VideoSource } from './questions.js';
 import type { VideoActionsSettings } from './settings.js';
 import { VideoSight } from './sight.js';
@@ -26,7 +29,7 @@ export async function openVideoTask(settings: VideoActionsSettings, resolveRun: 
     data.validation.map(open),
   );
   const coefficients = data.train.flatMap(({ coefficient }) => (coefficient === null ? [] : [coefficient]));
-  const words = openWords(settings, resolveRun, () => ({ tokenizer: worldTokenizer(settings), end: END }));
+  const words = openWords(settings, resolveRun, () => seenWords(clipVocabulary(), settings));
   const seeing = openSeeing(settings.policy, words.tokenizer, resolveRun);
   const { min, max, interval } = data.frames;
   const usual = { minFrames: min, maxFrames: max, interval };

@@ -1,9 +1,8 @@
 /** Settings of edit_response on a few edits of the tiny world: the least that a whole task needs. */
-import { validate } from '../../../src/config/validate.js';
 import type { EditResponseSettings } from '../../../src/recipes/edit_response/settings.js';
-
-type Sections = Readonly<Record<string, unknown>>;
-type Changes = Readonly<Record<string, Sections | null>>;
+import type { FluxConfig } from '../../../src/nets/flow/config.js';
+import { config as flow } from '../../policies/flow/small_flow.js';
+import { smallConfig } from '../small_config.js';
 
 const init = {
   hidden_size: 16,
@@ -15,7 +14,7 @@ const init = {
 };
 const exactly = { min_pixels: 1024, max_pixels: 1024 };
 
-const config: Sections = {
+export const { problemsOf, smallSettings } = smallConfig<EditResponseSettings>({
   run_name: 'small',
   task: 'edit_response',
   seed: 5,
@@ -32,25 +31,15 @@ const config: Sections = {
   },
   environment: { type: 'model', model: 'drawn', num_steps: 2 },
   reward: { endpoint: 'embedded', terms: [{ name: 'align_quality', weight: 1 }] },
+});
+
+/** Side of the square of pixels that a token of `drawing` stands for. */
+export const PATCH = 4;
+/** A flow model that is told by the states of the policy above, and shown the picture beside its own pixels. */
+export const drawing: FluxConfig = {
+  ...flow,
+  in_channels: 2 * 3 * PATCH ** 2,
+  out_channels: 3 * PATCH ** 2,
+  joint_attention_dim: init.hidden_size,
+  ip_adapter: null,
 };
-
-/** What is wrong with a config of this recipe, sections changed; empty for a valid one. */
-export function problemsOf(changes: Changes): string[] {
-  const validated = validate(withChanges(changes));
-  return 'problems' in validated ? validated.problems.map(({ key, message }) => `${key}: ${message}`) : [];
-}
-
-/** The settings of the config with some sections changed. */
-export function smallSettings(changes: Changes = {}): EditResponseSettings {
-  const validated = validate(withChanges(changes));
-  if ('problems' in validated) throw new Error(JSON.stringify(validated.problems));
-  return validated.settings as unknown as EditResponseSettings;
-}
-
-function withChanges(changes: Changes): Sections {
-  const changed = Object.entries(changes).map(([name, fields]) => [
-    name,
-    fields === null ? null : { ...(config[name] as Sections | undefined), ...fields },
-  ]);
-  return { ...config, ...(Object.fromEntries(changed) as Sections) };
-}

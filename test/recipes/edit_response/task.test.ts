@@ -2,7 +2,6 @@ import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { pixelCodec } from '../../../src/environments/picture_codec.js';
-import type { FluxConfig } from '../../../src/nets/flow/config.js';
 import { FlowEditor } from '../../../src/policies/flow/editor.js';
 import { Reader, type ToRead } from '../../../src/policies/tokens/hidden_states.js';
 import { ResponseTask, type ResponseAnswer } from '../../../src/recipes/edit_response/task.js';
@@ -12,18 +11,10 @@ import type { TextPrompt } from '../../../src/recipes/open_words_task.js';
 import { makePictured } from '../../../src/recipes/pictured_data.js';
 import type { RecordedEpisode } from '../../../src/run/episodes.js';
 import { plain } from '../../data/pictures.js';
-import { config, smallFlow } from '../../policies/flow/small_flow.js';
+import { smallFlow } from '../../policies/flow/small_flow.js';
 import { testFolder } from '../../support/folder.js';
-import { smallSettings } from './small.js';
+import { drawing, smallSettings } from './small.js';
 
-const PATCH = 4;
-const drawing: FluxConfig = {
-  ...config,
-  in_channels: 2 * 3 * PATCH ** 2,
-  out_channels: 3 * PATCH ** 2,
-  joint_attention_dim: 16,
-  ip_adapter: null,
-};
 const dir = testFolder('response-task');
 const list = (split: string) => [{ path: join(dir, 'tiny', 'pictured', `${split}.jsonl`) }];
 const { data } = smallSettings();

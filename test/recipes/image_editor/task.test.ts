@@ -2,32 +2,21 @@ import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { validate } from '../../../src/config/validate.js';
-import { RandomStream } from '../../../src/core/random.js';
 import { toImage } from '../../../src/core/planes.js';
 import { pixelCodec } from '../../../src/environments/picture_codec.js';
-import type { FluxConfig } from '../../../src/nets/flow/config.js';
 import { editManner } from '../../../src/policies/flow/edit_condition.js';
 import { unpack } from '../../../src/policies/flow/packing.js';
 import { Reader } from '../../../src/policies/tokens/hidden_states.js';
 import type { ImageEditorSettings } from '../../../src/recipes/image_editor/settings.js';
-import { EditorTask, noisy } from '../../../src/recipes/image_editor/task.js';
+import { EditorTask } from '../../../src/recipes/image_editor/task.js';
 import { openPicturedTask } from '../../../src/recipes/open_pictured.js';
 import { startingSeeingModel } from '../../../src/recipes/open_seeing.js';
 import { makePictured } from '../../../src/recipes/pictured_data.js';
 import type { RecordedEpisode } from '../../../src/run/episodes.js';
 import { plain } from '../../data/pictures.js';
-import { config } from '../../policies/flow/small_flow.js';
 import { testFolder } from '../../support/folder.js';
-import { smallSettings } from '../edit_response/small.js';
+import { drawing, PATCH, smallSettings } from '../edit_response/small.js';
 
-const PATCH = 4;
-const drawing: FluxConfig = {
-  ...config,
-  in_channels: 2 * 3 * PATCH ** 2,
-  out_channels: 3 * PATCH ** 2,
-  joint_attention_dim: 16,
-  ip_adapter: null,
-};
 const dir = testFolder('editor-task');
 const list = (split: string) => [{ path: join(dir, 'tiny', 'pictured', `${split}.jsonl`) }];
 const { data } = smallSettings();
@@ -87,15 +76,6 @@ describe('the task of image_editor', () => {
     const { flow, instruction, response } = await task.prompt(0);
     expect(flow.textTokens).toBe(18 + instruction.split(' ').length);
     expect(response).toBeNull();
-  });
-
-  it('adds noise to states, and none to padding', () => {
-    const states = Float32Array.from({ length: 8000 }, (_, i) => (i < 4000 ? (i % 2 === 0 ? 3 : -3) : 0));
-    const found = noisy(states, 4, 0.5, new RandomStream('noise'));
-    const moved = found.map((x, i) => x - states[i]);
-    const deviation = Math.sqrt(moved.subarray(0, 4000).reduce((sum, x) => sum + x * x, 0) / 4000);
-    expect(deviation).toBeCloseTo(1.5, 1);
-    expect(moved.subarray(4000).every((x) => x === 0)).toBe(true);
   });
 
   it('draws from its records what was judged', async () => {

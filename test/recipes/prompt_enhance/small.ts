@@ -1,10 +1,8 @@
 /** Settings of prompt_enhance on captions of the tiny world: the least that a whole task needs. */
-import { validate } from '../../../src/config/validate.js';
 import type { PromptEnhanceSettings } from '../../../src/recipes/prompt_enhance/settings.js';
+import { smallConfig } from '../small_config.js';
 
-export type Sections = Readonly<Record<string, unknown>>;
-
-const config: Sections = {
+export const { problemsOf, smallSettings } = smallConfig<PromptEnhanceSettings>({
   run_name: 'small',
   task: 'prompt_enhance',
   seed: 5,
@@ -27,25 +25,4 @@ const config: Sections = {
   data: { train: [], validation: [], tiny: {} },
   environment: { type: 'model', model: 'painter', width: 16, height: 16, engine: { provider: 'cpu', threads: 1 } },
   reward: { terms: [{ name: 'clip', weight: 1, model: 'clip' }] },
-};
-
-/** What is wrong with a config of this recipe, sections changed; empty for a valid one. */
-export function problemsOf(changes: Sections): string[] {
-  const validated = validate(withChanges(changes));
-  return 'problems' in validated ? validated.problems.map(({ key, message }) => `${key}: ${message}`) : [];
-}
-
-/** The settings of the config with some sections changed. */
-export function smallSettings(changes: Sections = {}): PromptEnhanceSettings {
-  const validated = validate(withChanges(changes));
-  if ('problems' in validated) throw new Error(JSON.stringify(validated.problems));
-  return validated.settings as unknown as PromptEnhanceSettings;
-}
-
-function withChanges(changes: Sections): Sections {
-  const changed = Object.entries(changes).map(([name, fields]) => {
-    const isSection = typeof fields === 'object' && fields !== null;
-    return [name, isSection ? { ...(config[name] as Sections | undefined), ...fields } : fields] as const;
-  });
-  return { ...config, ...Object.fromEntries(changed) };
-}
+});

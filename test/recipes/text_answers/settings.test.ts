@@ -75,7 +75,7 @@ describe('a model from random weights', () => {
 
   it('is missing where there is no other', () => {
     const missing = (policy: object) => {
-      const settings = smallSettings({ policy: policy as Record<string, unknown> });
+      const settings = smallSettings({ policy: policy });
       return recipeOf(settings).missing(settings);
     };
     expect(missing({})).toEqual([]);

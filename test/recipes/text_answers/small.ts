@@ -1,8 +1,6 @@
 /** Settings of text_answers for a folder of rows: the least that a whole task needs. */
-import { validate } from '../../../src/config/validate.js';
 import type { TextAnswersSettings } from '../../../src/recipes/text_answers/settings.js';
-
-type Sections = Readonly<Record<string, unknown>>;
+import { smallConfig } from '../small_config.js';
 
 const init = {
   hidden_size: 16,
@@ -12,7 +10,7 @@ const init = {
   num_key_value_heads: 1,
 };
 
-const config: Sections = {
+export const { problemsOf, smallSettings } = smallConfig<TextAnswersSettings>({
   run_name: 'small',
   task: 'text_answers',
   seed: 5,
@@ -23,25 +21,4 @@ const config: Sections = {
   policy: { init, model_context_size: 64, engine: { provider: 'cpu', threads: 1 } },
   data: { train: [], validation: [], tiny: {} },
   reward: { mode: 'word_overlap' },
-};
-
-/** What is wrong with a config of this recipe, sections changed; empty for a valid one. */
-export function problemsOf(changes: Readonly<Record<string, Sections>>): string[] {
-  const validated = validate(withChanges(changes));
-  return 'problems' in validated ? validated.problems.map(({ key, message }) => `${key}: ${message}`) : [];
-}
-
-/** The settings of the config with some sections changed. */
-export function smallSettings(changes: Readonly<Record<string, Sections>> = {}): TextAnswersSettings {
-  const validated = validate(withChanges(changes));
-  if ('problems' in validated) throw new Error(JSON.stringify(validated.problems));
-  return validated.settings as unknown as TextAnswersSettings;
-}
-
-function withChanges(changes: Readonly<Record<string, Sections>>): Sections {
-  const changed = Object.entries(changes).map(([name, fields]) => [
-    name,
-    { ...(config[name] as Sections | undefined), ...fields },
-  ]);
-  return { ...config, ...(Object.fromEntries(changed) as Sections) };
-}
+});

@@ -1,8 +1,6 @@
 /** Settings of video_actions on a few clips of the tiny world: the least that a whole task needs. */
-import { validate } from '../../../src/config/validate.js';
 import type { VideoActionsSettings } from '../../../src/recipes/video_actions/settings.js';
-
-type Sections = Readonly<Record<string, unknown>>;
+import { smallConfig } from '../small_config.js';
 
 const init = {
   hidden_size: 16,
@@ -14,7 +12,7 @@ const init = {
 };
 const exactly = { min_pixels: 1024, max_pixels: 1024 };
 
-const config: Sections = {
+export const { problemsOf, smallSettings } = smallConfig<VideoActionsSettings>({
   run_name: 'small',
   task: 'video_actions',
   seed: 5,
@@ -31,25 +29,4 @@ const config: Sections = {
   prompt: { chat: false },
   data: { train: [], validation: [], tiny: { counts: { labelled: 2, train: 4, validation: 3 } } },
   reward: { mode: 'format_accuracy' },
-};
-
-/** What is wrong with a config of this recipe, sections changed; empty for a valid one. */
-export function problemsOf(changes: Readonly<Record<string, Sections>>): string[] {
-  const validated = validate(withChanges(changes));
-  return 'problems' in validated ? validated.problems.map(({ key, message }) => `${key}: ${message}`) : [];
-}
-
-/** The settings of the config with some sections changed. */
-export function smallSettings(changes: Readonly<Record<string, Sections>> = {}): VideoActionsSettings {
-  const validated = validate(withChanges(changes));
-  if ('problems' in validated) throw new Error(JSON.stringify(validated.problems));
-  return validated.settings as unknown as VideoActionsSettings;
-}
-
-function withChanges(changes: Readonly<Record<string, Sections>>): Sections {
-  const changed = Object.entries(changes).map(([name, fields]) => [
-    name,
-    { ...(config[name] as Sections | undefined), ...fields },
-  ]);
-  return { ...config, ...(Object.fromEntries(changed) as Sections) };
-}
+});
