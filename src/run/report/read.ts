@@ -57,7 +57,9 @@ export interface RunReport {
   readonly paths: { readonly run: string; readonly curve: string | null; readonly contact_sheet: string | null };
 }
 
-const TIME_PARTS = ['total', 'rollout', 'judge', 'reference', 'update', 'other'] as const;
+/** Where the time of an iteration goes. */
+export const TIME_SHARES = ['rollout', 'render', 'judge', 'exchange', 'reference', 'update', 'other'] as const;
+export const TIME_PARTS = ['total', ...TIME_SHARES] as const;
 export type TimePart = (typeof TIME_PARTS)[number];
 
 const LAST_ITERATIONS = 10;

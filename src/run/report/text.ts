@@ -50,7 +50,8 @@ function training(report: RunReport, width: number): string[] {
   const time = report.seconds_per_iteration;
   if (time.total !== null) {
     const parts = Object.entries(time)
-      .filter(([part, value]) => part !== 'total' && value !== null)
+      // What takes no time, such as an exchange between processes of which there is one, is not said.
+      .filter(([part, value]) => part !== 'total' && (value ?? 0) >= 0.005)
       .map(([part, value]) => `${part} ${(value ?? 0).toFixed(2)}`);
     const split = parts.length === 0 ? '' : ` (${parts.join(', ')})`;
     const total = time.total < 100 ? `${time.total.toFixed(2)} s` : formatDuration(time.total);

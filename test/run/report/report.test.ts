@@ -52,6 +52,8 @@ function grpo(i: number): Record<string, number> {
     'policy/entropy': i === 4 ? NaN : 1 - i / 100,
     'time/total': 1,
     'time/rollout': 0.25,
+    'time/render': 0.03125,
+    'time/exchange': 0,
     'time/judge': 0.125,
     'time/reference': 0.0625,
     'time/update': 0.5,
@@ -76,7 +78,15 @@ describe('a report', () => {
         iterations: { before: 0, after: 20 },
         greedy: { before: { mean: 5, stderr: 0.2 }, after: { mean: 6, stderr: 0.2 } },
       },
-      seconds_per_iteration: { total: 1, rollout: 0.25, judge: 0.125, update: 0.5, other: 0.0625 },
+      seconds_per_iteration: {
+        total: 1,
+        rollout: 0.25,
+        render: 0.03125,
+        judge: 0.125,
+        exchange: 0,
+        update: 0.5,
+        other: 0.0625,
+      },
       speed: { unit: 'tokens/s', value: 1010.5 },
       unscored: { timeout: 2 },
       non_finite: 1,
@@ -90,7 +100,7 @@ describe('a report', () => {
         s, sampled     4.000 ± 0.250         6.000 ± 0.250         +2.000
 
       training reward  5.550 ± 0.096, last 10 iterations
-      time             1.00 s per iteration (rollout 0.25, judge 0.13, reference 0.06, update 0.50, other 0.06)
+      time             1.00 s per iteration (rollout 0.25, render 0.03, judge 0.13, reference 0.06, update 0.50, other 0.06)
       speed            1,011 tokens/s
       unscored         timeout 2
       not finite       1 metrics

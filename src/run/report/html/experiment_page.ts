@@ -17,7 +17,7 @@ import {
   type Verdict,
 } from '../results.js';
 import { signedEstimate } from '../numbers.js';
-import type { RunReport } from '../read.js';
+import { TIME_PARTS, type RunReport } from '../read.js';
 import { curveFigures, leadingFigure, type Group } from './figures.js';
 import { html, page, type Content, type Markup } from './markup.js';
 import {
@@ -199,8 +199,7 @@ function meanSeconds(runs: readonly ExperimentRun[]): RunReport['seconds_per_ite
     const values = all.flatMap((one) => one[part] ?? []);
     return values.length === 0 ? null : values.reduce((sum, value) => sum + value, 0) / values.length;
   };
-  const parts = ['total', 'rollout', 'judge', 'reference', 'update', 'other'] as const;
-  return Object.fromEntries(parts.map((part) => [part, mean(part)])) as RunReport['seconds_per_iteration'];
+  return Object.fromEntries(TIME_PARTS.map((part) => [part, mean(part)])) as RunReport['seconds_per_iteration'];
 }
 
 /** Of the winner and of what it is compared with, a seed each. */

@@ -4,7 +4,7 @@ import sharp from 'sharp';
 import { leavesOf } from '../../../schema/paths.js';
 import type { RunPaths } from '../../paths.js';
 import type { AlarmSpan } from '../alarms.js';
-import type { RunReport } from '../read.js';
+import { TIME_SHARES, type RunReport } from '../read.js';
 import { contactSheets, startMiddleEnd } from '../sheets.js';
 import type { ShownAnswer } from '../answers.js';
 import { colour, html, type Content, type Markup } from './markup.js';
@@ -66,8 +66,6 @@ export function table(
   </div>`;
 }
 
-const TIME = ['rollout', 'judge', 'reference', 'update', 'other'] as const;
-
 /** Where the seconds of an iteration go, a bar for each run or cell. */
 export function timeSplit(
   rows: readonly { readonly label: string; readonly seconds: RunReport['seconds_per_iteration'] }[],
@@ -79,7 +77,7 @@ export function timeSplit(
     label,
     `${(seconds.total ?? 0).toFixed(2)} s`,
     html`<div class="bar">
-      ${TIME.map(
+      ${TIME_SHARES.map(
         (part, at) =>
           html`<i
             style="--s:${colour(at)};width:${(((seconds[part] ?? 0) / longest) * 100).toFixed(2)}%"
@@ -87,9 +85,11 @@ export function timeSplit(
           ></i>`,
       )}
     </div>`,
-    TIME.flatMap((part) => (seconds[part] === null ? [] : [`${part} ${seconds[part].toFixed(2)}`])).join(', '),
+    TIME_SHARES.flatMap((part) => (seconds[part] === null ? [] : [`${part} ${seconds[part].toFixed(2)}`])).join(', '),
   ]);
-  return html`<div class="legend">${TIME.map((part, at) => html`<span style="--s:${colour(at)}">${part}</span>`)}</div>
+  return html`<div class="legend">
+      ${TIME_SHARES.map((part, at) => html`<span style="--s:${colour(at)}">${part}</span>`)}
+    </div>
     ${table(['', 'an iteration', '', 'seconds'], bars)}`;
 }
 
