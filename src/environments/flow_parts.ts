@@ -120,10 +120,9 @@ export class FlowTextEncoder implements PromptEncoder {
   /** What any of its tokenizers reads is read. */
   async encode(prompt: string): Promise<EncodedPrompt> {
     const read = await this.#read(prompt);
-    const feeds = read.map(({ name, ids }) => [
-      name,
-      { data: BigInt64Array.from(ids, BigInt), shape: [1, ids.length] },
-    ]);
+    const feeds = read.map(
+      ({ name, ids }) => [name, { data: BigInt64Array.from(ids, BigInt), shape: [1, ids.length] }] as const,
+    );
     const outputs = this.pooledWidth === 0 ? ['text'] : ['text', 'pooled'];
     const [text, pooled] = await this.#model.run(Object.fromEntries(feeds), ...outputs);
     const summary = this.pooledWidth === 0 ? null : floats(must(pooled, 'the summary'));
