@@ -119,26 +119,40 @@ export class FlowTextEncoder implements PromptEncoder {
 
   /** What any of its tokenizers reads is read. */
   async encode(prompt: string): Promise<EncodedPrompt> {
-    const { template, inputs } = this.#config;
-    const words = template.replace('{}', () => prompt);
-    let unread = Infinity;
-    const feeds = await Promise.all(
-      inputs.map(async ({ name, length, pad, end }, i) => {
-        const all = await this.#tokenizers[i].encode(words, { addSpecial: true });
-        const ids = fitted(all, length, pad, end);
-        unread = Math.min(unread, Math.max(0, all.length - ids.length));
-        return [name, { data: BigInt64Array.from(ids, BigInt), shape: [1, ids.length] }] as const;
-      }),
+    const read = await this.#read(prompt);
+    const feeds = read.map(
+      ({ name, ids }) => [name, { data: BigInt64Array.from(ids, BigInt), shape: [1, ids.length] }] as const,
     );
     const outputs = this.pooledWidth === 0 ? ['text'] : ['text', 'pooled'];
     const [text, pooled] = await this.#model.run(Object.fromEntries(feeds), ...outputs);
     const summary = this.pooledWidth === 0 ? null : floats(must(pooled, 'the summary'));
-    return { text: floats(text), pooled: summary, unread };
+    return { text: floats(text), pooled: summary, unread: leastOver(read) };
+  }
+
+  async unread(prompt: string): Promise<number> {
+    return leastOver(await this.#read(prompt));
+  }
+
+  /** For each tokenizer what the model sees, and how many tokens that leaves out. */
+  #read(prompt: string): Promise<{ readonly name: string; readonly ids: readonly number[]; readonly over: number }[]> {
+    const { template, inputs } = this.#config;
+    const words = template.replace('{}', () => prompt);
+    return Promise.all(
+      inputs.map(async ({ name, length, pad, end }, i) => {
+        const all = await this.#tokenizers[i].encode(words, { addSpecial: true });
+        const ids = fitted(all, length, pad, end);
+        return { name, ids, over: Math.max(0, all.length - ids.length) };
+      }),
+    );
   }
 
   dispose(): Promise<void> {
     return this.#model.dispose();
   }
+}
+
+function leastOver(read: readonly { readonly over: number }[]): number {
+  return Math.min(...read.map(({ over }) => over));
 }
 
 /** Ids cut to a length, or filled up to it. */

@@ -109,6 +109,9 @@ describe('editrl enhance', () => {
       enhanced_prompt: expect.any(String) as string,
       stripped: [],
       finished: expect.any(Boolean) as boolean,
+      // What a server reads of them, nobody says.
+      unread: null,
+      prompt_unread: null,
     });
     const file = join(place.dir, 'prompts.txt');
     writeFileSync(file, `# of the tiny world\n${captions.join('\n')}\n\n`);

@@ -1,8 +1,9 @@
-/** Which files of a repository are fetched: what is read here, as safetensors. Pickles, which can execute what they like, never are. */
+/** Which files of a repository are fetched: what is read here, as safetensors or as an export to ONNX. Pickles, which can execute what they like, never are. */
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { CheckpointError } from '../../core/errors.js';
-import { INDEX_FILE, readIndex } from '../files.js';
+import { EXPORTED, EXPORTED_FILES } from '../exported.js';
+import { CONFIG_FILE, INDEX_FILE, readConfig, readIndex } from '../files.js';
 
 /** What of a model is read: all of it, or its tokenizer alone. */
 export type Need = 'model' | 'tokenizer';
@@ -47,13 +48,18 @@ export function missingFiles(folder: string, need: Need): string[] {
   if (need === 'tokenizer') {
     return ['tokenizer.json', 'tokenizer.model', 'tokenizer_config.json'].some(has) ? [] : ['tokenizer.json'];
   }
-  const description = has(ADAPTER_CONFIG) ? ADAPTER_CONFIG : 'config.json';
+  const description = has(ADAPTER_CONFIG) ? ADAPTER_CONFIG : CONFIG_FILE;
   return [description, ...weightsIn(folder, has)].filter((file) => !has(file));
 }
 
-/** An adapter's weights, else those in one file, else those that the index names. */
+/** An adapter's weights, an export's graphs, else the weights in one file, else those that the index names. */
 function weightsIn(folder: string, has: (file: string) => boolean): string[] {
   if (has(ADAPTER_CONFIG)) return [ADAPTER_WEIGHTS];
+  if (isExport(folder)) return Object.values(EXPORTED_FILES);
   if (has(WEIGHTS) || !has(INDEX_FILE)) return [WEIGHTS];
   return [...new Set(Object.values(readIndex(join(folder, INDEX_FILE))))].sort();
+}
+
+function isExport(folder: string): boolean {
+  return existsSync(join(folder, CONFIG_FILE)) && readConfig<{ model_type?: unknown }>(folder).model_type === EXPORTED;
 }

@@ -56,7 +56,8 @@ export function openImages(environment: OwnImageModel, resolveRun: RunResolver):
   });
 }
 
-function encoderOf({ parts, engine }: OwnImageModel, folder: string, resolveRun: RunResolver): PromptEncoder {
+/** What reads the prompts of an image model whose folder this is. Raises CheckpointError where nothing does. */
+export function encoderOf({ parts, engine }: OwnImageModel, folder: string, resolveRun: RunResolver): PromptEncoder {
   if (parts.text_encoder !== null) {
     return new FlowTextEncoder(modelFolder(parts.text_encoder, resolveRun), sessionOptions(engine));
   }
