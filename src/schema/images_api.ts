@@ -87,3 +87,8 @@ export function pictureSize(size: string): PictureSize {
   const [width, height] = size.split('x').map(Number);
   return { width, height };
 }
+
+/** The sides as `size` says them. */
+export function sizeText({ width, height }: PictureSize): string {
+  return `${width}x${height}`;
+}
