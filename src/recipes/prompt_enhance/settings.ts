@@ -92,7 +92,8 @@ export const promptEnhance: TrainedRecipe<PromptEnhanceSettings> = {
     return trained === null ? null : trained + imageBytes(settings, shapeOf);
   },
   imageMemory: imageBytes,
-  images: ({ environment }) => (environment.type === 'images_api' ? environment : null),
+  images: ({ environment }) =>
+    environment.type === 'images_api' ? { kind: 'images_api', settings: environment } : null,
   tinyData: ({ data: { dir, tiny } }) => (tiny === null ? null : join(dir, tiny.folder)),
   needs: (settings) => [...promptNeeds(settings), ...imageNeeds(settings)],
   missing: textMissing,
