@@ -84,6 +84,8 @@ export type Need =
       /** Under which guidance it answers before the run has taught it anything; null for none. */
       readonly guidance: number | null;
     }
+  /** A flow model that stays as it is. */
+  | { readonly kind: 'frozen_flow'; readonly folder: string; readonly guidance: number | null }
   | { readonly kind: 'datalist'; readonly path: string }
   /** A datalist of edits, of which the first is read, too. */
   | { readonly kind: 'edits'; readonly path: string }

@@ -120,8 +120,6 @@ function drawingNeeds({ environment }: EditResponseSettings): Need[] {
   const { model, parts } = environment;
   return [
     ...(typeof parts.vae === 'string' ? [{ kind: 'flow_part', part: 'vae', folder: parts.vae } as const] : []),
-    ...(typeof model === 'string'
-      ? [{ kind: 'flow_model', folder: model, trains: 'all', lora: null, begun: null, guidance: null } as const]
-      : []),
+    ...(typeof model === 'string' ? [{ kind: 'frozen_flow', folder: model, guidance: null } as const] : []),
   ];
 }

@@ -121,9 +121,7 @@ function imageNeeds({ environment }: PromptEnhanceSettings): Need[] {
     ...Object.entries(parts).flatMap(([part, folder]): Need[] =>
       typeof folder === 'string' ? [{ kind: 'flow_part', part: part as 'vae' | 'text_encoder', folder }] : [],
     ),
-    ...(typeof model === 'string'
-      ? [{ kind: 'flow_model', folder: model, trains: 'all', lora: null, begun: null, guidance } as const]
-      : []),
+    ...(typeof model === 'string' ? [{ kind: 'frozen_flow', folder: model, guidance } as const] : []),
   ];
 }
 
