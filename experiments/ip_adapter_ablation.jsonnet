@@ -1,7 +1,6 @@
 // What matters when an image model learns to write from rewards: how advantages are compared, what OCR weighs beside the judge's verdict, and
 // how noisy its steps are; at laptop size, one factor changed at a time, the settings of configs/ip_adapter.jsonnet in the middle:
 //   editrl sweep experiments/ip_adapter_ablation.jsonnet --max-parallel 1
-// What was found: results/ip_adapter_ablation.md.
 
 // Six cells a seed, of about three minutes each on two cores, and eleven more for what they start from. Of three seeds: ['1', '2', '3'], which
 // goes on from the cells that are there; of every combination, too: design: 'product'.

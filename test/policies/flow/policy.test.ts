@@ -262,7 +262,7 @@ describe('a flow policy that learns', () => {
         size: group.size,
         allGather: (value) => group.allGather(value),
         allToAll: (toEach) => {
-          travelled.push(...(toEach as unknown[][]).map(({ length }) => length));
+          travelled.push(...(toEach as readonly unknown[] as readonly unknown[][]).map(({ length }) => length));
           return group.allToAll(toEach);
         },
         sum: (arrays) => group.sum(arrays),
