@@ -241,7 +241,8 @@ describe.skipIf(noBrowser !== null)('the dashboard in a browser', () => {
 
   it('shows an experiment as a grid', async () => {
     await open('#/experiments');
-    await page.getByRole('link', { name: 'grid' }).click();
+    // By its whole name: where the page before is still there, its runs begin with it.
+    await page.getByRole('link', { name: 'grid', exact: true }).click();
     await expect.poll(() => page.locator('table.matrix thead').textContent()).toContain('kl 0kl 1e-4');
     await expect.poll(() => page.locator('.value.coloured').count()).toBe(2);
     await page
