@@ -7,7 +7,7 @@ local edits(split) = [{ path: data_dir + '/tiny/pictured/' + split + '.jsonl' }]
   run_name: std.extVar('APP__RUN_NAME'),
   base_exp_dir: if base_exp_dir == 'runs' then 'runs/tiny' else base_exp_dir,
   task: 'image_editor',
-  num_iterations: 1000,
+  num_iterations: 2000,
   algorithm: { type: 'sft', warmup_steps: 50, sft: { batch_size: 64, condition_dropout: 0 } },
   optimizer: { learning_rate: 1e-3, per_device_batch_size: 64, schedule: 'cosine' },
   prompt: { chat: false },
@@ -33,9 +33,10 @@ local edits(split) = [{ path: data_dir + '/tiny/pictured/' + split + '.jsonl' }]
     dir: data_dir,
     train: edits('truth'),
     validation: edits('validation'),
-    tiny: {},
+    // Of every other edit nothing but the response says what is to be done.
+    tiny: { names: 'odd', counts: { train: 128 } },
   },
   reward: { endpoint: 'embedded', model: 'editrl-rule-judge', terms: [{ name: 'align_quality', weight: 1 }] },
-  validation: { every_n_iterations: 200, prompts: 128 },
+  validation: { every_n_iterations: 500, prompts: 128 },
   checkpoint: { save_every_n_iterations: 100, keep_every_n_iterations: null },
 }

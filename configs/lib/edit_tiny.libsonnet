@@ -1,6 +1,6 @@
-// The laptop size of edit_response: a small model reads what is asked of a scene of the tiny world and says what becomes of which thing. It learns
-// that from a few labels first (edit_start.jsonnet); a small transformer learns to edit by what it makes of good responses (tiny_editor.jsonnet);
-// then rewards teach it to write them.
+// The laptop size of edit_response: a small model is asked for edits of the tiny world's scenes by odd names (an azure disc), and says in plain ones
+// what becomes of which thing. It learns that from a few labels first (edit_start.jsonnet); a small transformer, which knows plain names alone, learns
+// to edit by what it makes of good responses (tiny_editor.jsonnet); then rewards teach it to write them.
 local base_exp_dir = std.extVar('APP__BASE_EXP_DIR');
 local data_dir = std.extVar('APP__DATA_DIR');
 local edits(split) = [{ path: data_dir + '/tiny/pictured/' + split + '.jsonl' }];
@@ -10,12 +10,13 @@ local edits(split) = [{ path: data_dir + '/tiny/pictured/' + split + '.jsonl' }]
   local writes = super.task == 'edit_response',
   local supervised = super.algorithm.type == 'sft',
   base_exp_dir: if base_exp_dir == 'runs' then 'runs/tiny' else base_exp_dir,
-  num_iterations: if !writes then super.num_iterations else 60,
+  // So few labels, and so briefly, that the start knows some of the names, and is sure of few.
+  num_iterations: if !writes then super.num_iterations else if supervised then 40 else 60,
   optimizer: if !writes
   then super.optimizer
   else if supervised
   then { learning_rate: 2e-3, per_device_batch_size: 32 }
-  else { learning_rate: 5e-5, per_device_batch_size: 64 },
+  else { learning_rate: 3e-4, per_device_batch_size: 64 },
   algorithm+: if supervised then {} else { kl_coeff: 1e-3 },
   rollout+: { episodes_per_iteration: 256, generations_per_sample: 8, max_response_tokens: 12, threads: 1 },
   policy+: {
@@ -41,7 +42,7 @@ local edits(split) = [{ path: data_dir + '/tiny/pictured/' + split + '.jsonl' }]
   data+: if !writes then {} else {
     train: edits(if supervised then 'train' else 'prompts'),
     validation: edits('validation'),
-    tiny: {},
+    tiny: { names: 'odd', counts: { train: 128 } },
   },
   environment: if !writes then super.environment else if supervised then null else {
     type: 'model',
@@ -50,7 +51,7 @@ local edits(split) = [{ path: data_dir + '/tiny/pictured/' + split + '.jsonl' }]
     pictures_at_once: 64,
     engine: { provider: 'cpu' },
   },
-  reward+: { endpoint: 'embedded', model: 'editrl-rule-judge' },
+  reward+: { endpoint: 'embedded', model: 'editrl-rule-judge', also_compute: ['word_overlap'] },
   validation+: if !writes then {} else { every_n_iterations: 20, prompts: 256 },
   checkpoint+: if !writes then {} else { save_every_n_iterations: 20 },
 }

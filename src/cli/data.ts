@@ -2,6 +2,7 @@
 import { join } from 'node:path';
 import { must, UsageError } from '../core/errors.js';
 import { checkDataset, findDatalists, type DatasetReport, type DatasetUse } from '../data/check.js';
+import { PICTURED_COLUMNS, type PicturedColumns } from '../data/pictured_edits.js';
 import {
   DEFAULT_TINY_EDITS,
   DEFAULT_TINY_IMAGES,
@@ -143,6 +144,21 @@ function printReport(report: DatasetReport): void {
   for (const problem of report.problems) printError(`editrl: ${problem.toText()}`);
 }
 
+/** Null where none is renamed. Raises UsageError for a name that edits in rows have not. */
+function columnsOf(pairs: readonly string[]): Partial<PicturedColumns> | null {
+  if (pairs.length === 0) return null;
+  return Object.fromEntries(
+    pairs.map((pair) => {
+      const [, name, column] = /^([^=]*)=(.+)$/.exec(pair) ?? [];
+      if (name !== undefined && Object.hasOwn(PICTURED_COLUMNS, name)) return [name, column];
+      const names = Object.keys(PICTURED_COLUMNS).join(', ');
+      throw new UsageError(`--columns: found '${pair}'; allowed: NAME=COLUMN, where NAME is one of ${names}`, {
+        next: "Say what the config's data.columns says, such as --columns source=before.",
+      });
+    }),
+  );
+}
+
 const check: Action & { readonly summary: string } = {
   summary: 'read datasets through and say what is wrong with them',
   positionals: '<paths..>',
@@ -165,6 +181,14 @@ const check: Action & { readonly summary: string } = {
         describe:
           "the folder that paths in questions about videos and in rows of edits begin at, data.train's media; each list's own where left out",
       })
+      .option('columns', {
+        type: 'string',
+        array: true,
+        nargs: 1,
+        requiresArg: true,
+        default: [],
+        describe: "NAME=COLUMN: how a column of edits in rows is called, a config's data.columns; once for each",
+      })
       .option('min-frames', {
         ...numberOption,
         describe:
@@ -172,13 +196,19 @@ const check: Action & { readonly summary: string } = {
       })
       .option('json', { type: 'boolean', default: false, describe: 'print one JSON document, for machines' })
       .example('$0 data check data/tiny', 'every list below data/tiny')
+      .example(
+        '$0 data check edits.jsonl --columns source=before',
+        'edits in rows whose picture stands in column before',
+      )
       .example('$0 data check data/signs --quoted', 'a folder with self_bench.txt, for training with OCR'),
   run: async (args) => {
     const lists = texts(args, 'paths').flatMap(findDatalists);
     const reports: DatasetReport[] = [];
     const media = text(args, 'media');
     const minFrames = wholeNumber(args, 'min-frames', 1);
+    const columns = columnsOf(texts(args, 'columns'));
     const use: DatasetUse = {
+      ...(columns === null ? {} : { columns }),
       ...(flag(args, 'quoted') ? { checkPrompt: targetOf } : {}),
       ...(media === '' ? {} : { media }),
       ...(minFrames === null ? {} : { minFrames }),

@@ -1,5 +1,6 @@
 /** `editrl enhance "a cat"`: prompts rewritten for an image model, by a trained run or by a model as it is. */
 import { existsSync, readFileSync } from 'node:fs';
+import { dirname } from 'node:path';
 import { DataError, UsageError } from '../core/errors.js';
 import type { Enhanced, Enhancer, EnhancerOptions } from '../recipes/open_enhancer.js';
 import { printError, printJson, printLine, styled } from './output.js';
@@ -55,6 +56,7 @@ export const enhanceVerb: Action = {
   run: async (args) => {
     const { prompts, single } = await promptsOf(args);
     const enhancer = await openEnhancer(args);
+    for (const problem of enhancer.problems) printError(`editrl: ${problem}`);
     try {
       const all: Enhanced[] = [];
       for (let first = 0; first < prompts.length; first += BATCH) {
@@ -71,13 +73,23 @@ export const enhanceVerb: Action = {
 };
 
 /** A person sees what was rewritten, too; a program that reads lines gets a rewrite on each. */
-function print({ prompt, enhanced_prompt: rewrite, finished }: Enhanced): void {
+function print({ prompt, enhanced_prompt: rewrite, finished, unread, prompt_unread }: Enhanced): void {
   if (process.stdout.isTTY) printLine(styled(prompt, 'dim'));
   printLine(rewrite);
   if (rewrite === '') printError(`editrl: '${prompt}' was rewritten as no words at all`);
   else if (!finished) {
     printError(`editrl: the rewrite of '${prompt}' was cut off at its longest; --max-tokens allows more`);
   }
+  if (unread) printError(`editrl: the image model leaves out the last ${tokens(unread)} of the rewrite of '${prompt}'`);
+  if (prompt_unread) {
+    printError(
+      `editrl: clip leaves out the last ${tokens(prompt_unread)} of '${prompt}': no picture was compared with such words in training`,
+    );
+  }
+}
+
+function tokens(count: number): string {
+  return count === 1 ? 'token' : `${count} tokens`;
 }
 
 /** Those of the command line and of the file. Raises UsageError and DataError where there are none, or one is empty. */
@@ -121,12 +133,14 @@ async function openEnhancer(args: Arguments): Promise<Enhancer> {
     import('../recipes/open_enhancer.js'),
     import('../launch/resolve.js'),
   ]);
-  const options: EnhancerOptions = {
-    resolveRun: runResolver(''),
+  const options: Omit<EnhancerOptions, 'resolveRun'> = {
     seed: wholeNumber(args, 'seed', 0) ?? 0,
     sampling: { ...(temperature === null ? {} : { temperature }), ...(maxTokens === null ? {} : { maxTokens }) },
   };
-  if (run === '') return openModelEnhancer(isHubId(model) ? { hub: model, revision: 'main' } : model, options);
+  if (run === '') {
+    const reference = isHubId(model) ? { hub: model, revision: 'main' } : model;
+    return openModelEnhancer(reference, { ...options, resolveRun: runResolver('') });
+  }
   const [{ findRun }, { readRecord }, { recordedConfig }, { latestWhole }, { RunError, must }] = await Promise.all([
     import('../run/find.js'),
     import('../run/record.js'),
@@ -136,12 +150,14 @@ async function openEnhancer(args: Arguments): Promise<Enhancer> {
   ]);
   const expDir = text(args, 'exp-dir');
   const paths = findRun(run, expDir === '' ? undefined : expDir);
-  const { settings } = recordedConfig(paths, must(readRecord(paths), 'the record of a run'));
+  const record = must(readRecord(paths), 'the record of a run');
+  const { settings } = recordedConfig(paths, record);
   const checkpoint = latestWhole(paths);
   if (checkpoint === null) {
     throw new RunError('the run has no whole checkpoint', { where: paths.dir, next: 'Train it further first.' });
   }
-  return openRunEnhancer(settings, checkpoint.dir, options);
+  const resolveRun = runResolver(dirname(paths.dir), () => record);
+  return openRunEnhancer(settings, checkpoint.dir, { ...options, resolveRun });
 }
 
 function isHubId(model: string): boolean {

@@ -9,12 +9,12 @@ import type { Problem } from '../recipes/rules.js';
 import { getPath, hasPath, setPath } from '../schema/paths.js';
 import { isObject } from '../schema/walk.js';
 import type { Translation } from './flat.js';
-import { takenApart, type TableKey, type TableSource } from './flat_table.js';
+import { namedModel, takenApart, type TableKey, type TableSource } from './flat_table.js';
 import { FlatWords } from './flat_words.js';
 
 const keys = {
   model_type: { to: 'policy.model_type' },
-  pretrained_model_name_or_path: { to: 'policy.model' },
+  pretrained_model_name_or_path: { to: 'policy.model', joint: true },
   learning_rate: { to: 'optimizer.learning_rate' },
   train_batch_size: { to: 'optimizer.per_device_batch_size' },
   rl_num_inner_epochs: { to: 'algorithm.inner_epochs' },
@@ -67,6 +67,8 @@ export function translateFlatFlow(raw: Record<string, unknown>, source: FlowSour
   ][]) {
     if (rest.joint !== true && name in raw) put(to, raw[name], name);
   }
+  const named = raw['pretrained_model_name_or_path'];
+  if (named !== undefined) put('policy.model', namedModel(named), 'pretrained_model_name_or_path');
   problems.push(...reward(raw, value, put));
   problems.push(...algorithm(raw, put), ...phases(raw, value, names, source));
   return {

@@ -7,6 +7,7 @@ import type { RunSettings } from '../schema/run.js';
 import { hasPath } from '../schema/paths.js';
 import { isObject } from '../schema/walk.js';
 import { translateFlat, type Translation } from './flat.js';
+import { isFlatEdit, translateFlatEdit } from './flat_edit.js';
 import { isFlatEnhance, translateFlatEnhance } from './flat_enhance.js';
 import type { FlatWords } from './flat_words.js';
 import { isFlatFlow, translateFlatFlow } from './flat_flow.js';
@@ -165,6 +166,10 @@ export function canonicalForm(raw: Record<string, unknown>, request: FormRequest
   if (isFlatVideo(raw)) {
     const dataDir = externalVariables(file, env)['APP__DATA_DIR'];
     return placedForm(translateFlatVideo(raw, { stem: fileStem(file), dataDir, overlaid, changes }), folders);
+  }
+  if (isFlatEdit(raw)) {
+    const dataDir = externalVariables(file, env)['APP__DATA_DIR'];
+    return placedForm(translateFlatEdit(raw, { stem: fileStem(file), dataDir, overlaid, changes }), folders);
   }
   if (!isFlat(raw)) {
     const problems = applyChanges(raw, changes);

@@ -48,12 +48,55 @@ export function safetensorsHeader(
   dtype: WrittenDtype,
   metadata: Record<string, string> = {},
 ): Uint8Array {
+  return headerOf(
+    new Map(
+      [...shapes].map(([name, shape]) => [name, { dtype, shape, length: WRITTEN[dtype] * shape.reduce(times, 1) }]),
+    ),
+    metadata,
+  );
+}
+
+const times = (product: number, size: number): number => product * size;
+
+/** A tensor as its bytes in a file. */
+export interface StoredTensor {
+  readonly dtype: StoredDtype;
+  readonly shape: readonly number[];
+  readonly bytes: Uint8Array;
+}
+
+/** The whole file of tensors that are of different number formats, in the order of the map. */
+export function storedSafetensors(
+  tensors: ReadonlyMap<string, StoredTensor>,
+  metadata: Record<string, string> = {},
+): Buffer {
+  const header = headerOf(
+    new Map(
+      [...tensors].map(
+        ([
+          name,
+          {
+            dtype,
+            shape,
+            bytes: { length },
+          },
+        ]) => [name, { dtype, shape, length }],
+      ),
+    ),
+    metadata,
+  );
+  return Buffer.concat([header, ...[...tensors.values()].map(({ bytes }) => bytes)]);
+}
+
+function headerOf(
+  tensors: ReadonlyMap<string, Omit<TensorEntry, 'offset'>>,
+  metadata: Record<string, string>,
+): Uint8Array {
   const header: Record<string, unknown> = Object.keys(metadata).length > 0 ? { __metadata__: metadata } : {};
   let offset = 0;
-  for (const [name, shape] of shapes) {
-    const end = offset + WRITTEN[dtype] * shape.reduce((product, size) => product * size, 1);
-    header[name] = { dtype, shape, data_offsets: [offset, end] };
-    offset = end;
+  for (const [name, { dtype, shape, length }] of tensors) {
+    header[name] = { dtype, shape, data_offsets: [offset, offset + length] };
+    offset += length;
   }
   let text = JSON.stringify(header);
   text = text.padEnd(Math.ceil(Buffer.byteLength(text) / 8) * 8 - Buffer.byteLength(text) + text.length, ' ');

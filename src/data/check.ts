@@ -17,8 +17,15 @@ import { DATALIST_NAME, missingFileAdvice, openDatalist } from './datalist.js';
 import { openEditDataset } from './edits.js';
 import { openImageDataset } from './images.js';
 import { readTriplet } from './inpainting.js';
-import { holdsPicturedEdits, PICTURED_COLUMNS, readPicturedEdits } from './pictured_edits.js';
+import {
+  holdsPicturedEdits,
+  mayHoldRows,
+  PICTURED_COLUMNS,
+  readPicturedEdits,
+  type PicturedColumns,
+} from './pictured_edits.js';
 import { readFitted } from './pictures.js';
+import { checkRows } from './rows.js';
 import { readSelfBench, SELF_BENCH_NAME, SelfBench, type PromptCheck } from './self_bench.js';
 
 export interface DatasetReport {
@@ -42,6 +49,8 @@ export interface DatasetUse {
   readonly checkPrompt?: PromptCheck;
   /** The folder that relative paths of questions about videos and of edits in rows begin at; the list's own where absent. */
   readonly media?: string;
+  /** The columns of edits in rows that are called otherwise than by default; where this is absent, a list is known to hold such edits by the default ones. */
+  readonly columns?: Readonly<Partial<PicturedColumns>>;
   /** Least frames of each segment of a video whose own sample does not say; 1 where absent. */
   readonly minFrames?: number;
   /** Is told how many of a list's questions about videos have been looked at. */
@@ -101,7 +110,13 @@ async function readEdit(read: () => ReturnType<ReturnType<typeof openEditDataset
 export async function checkDataset(path: string, use: DatasetUse = {}): Promise<DatasetReport> {
   if (basename(path) === SELF_BENCH_NAME) return checkSelfBench(path, use.checkPrompt);
   if (holdsQuestions(path)) return checkQuestions(path, use);
-  if (holdsPicturedEdits(path)) return checkPictured(path, use.media ?? null);
+  if (use.columns !== undefined && mayHoldRows(path)) {
+    const columns = { ...PICTURED_COLUMNS, ...use.columns };
+    // One message where they are not there, instead of one for each row.
+    checkRows(path, [columns.source, columns.instruction, ...Object.values(use.columns)]);
+    return checkPictured(path, use.media ?? null, columns);
+  }
+  if (holdsPicturedEdits(path)) return checkPictured(path, use.media ?? null, PICTURED_COLUMNS);
   const list = openDatalist(path);
   const isImages = list.ids.every((id) => ['.png', '.jpg', '.jpeg', '.webp'].includes(extname(id).toLowerCase()));
   const edits = openEditDataset(path);
@@ -159,8 +174,8 @@ async function checkSelfBench(path: string, checkPrompt?: PromptCheck): Promise<
 }
 
 /** Problems of the rows in their order, then those that their pictures have. */
-async function checkPictured(path: string, media: string | null): Promise<DatasetReport> {
-  const list = await readPicturedEdits(path, media, PICTURED_COLUMNS);
+async function checkPictured(path: string, media: string | null, columns: PicturedColumns): Promise<DatasetReport> {
+  const list = await readPicturedEdits(path, media, columns);
   const sizes = new Set<string>();
   const problems: EditrlError[] = [...list.problems];
   let labelled = 0;

@@ -40,9 +40,14 @@ export const PICTURED_COLUMNS: PicturedColumns = {
   target: 'target',
 };
 
+/** Whether a path is of a kind that holds rows. */
+export function mayHoldRows(path: string): boolean {
+  return ['.jsonl', '.parquet'].includes(extname(path));
+}
+
 /** Whether a path is a list of such edits, by the names of its columns. */
 export function holdsPicturedEdits(path: string): boolean {
-  if (!['.jsonl', '.parquet'].includes(extname(path))) return false;
+  if (!mayHoldRows(path)) return false;
   try {
     checkRows(path, [PICTURED_COLUMNS.source, PICTURED_COLUMNS.instruction]);
     return true;

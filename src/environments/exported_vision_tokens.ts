@@ -12,11 +12,9 @@ import { CheckpointError, DataError, EngineError } from '../core/errors.js';
 import type { RgbImage } from '../core/image.js';
 import type { CodeGrid } from '../data/types.js';
 import { ModelFile, type ModelFileOptions, type ModelTensor } from '../engines/onnx/model_file.js';
+import { EXPORTED, EXPORTED_FILES } from '../models/exported.js';
 import { CONFIG_FILE } from '../models/files.js';
 import { gridSize, type VisionTokenizer, type VisionTokenizerConfig } from './vision_tokenizer.js';
-
-/** What `model_type` of such a folder says. */
-export const EXPORTED = 'exported_image_tokenizer';
 
 const channels = z.tuple([z.number(), z.number(), z.number()]);
 const deviations = z.tuple([z.number().positive(), z.number().positive(), z.number().positive()]);
@@ -30,8 +28,8 @@ const schema = z.object({
 
 /** Half of the network, with what it takes and gives. */
 const halves = {
-  encoder: { file: 'encoder.onnx', takes: 'pixels', gives: 'codes' },
-  decoder: { file: 'decoder.onnx', takes: 'codes', gives: 'pixels' },
+  encoder: { file: EXPORTED_FILES.encoder, takes: 'pixels', gives: 'codes' },
+  decoder: { file: EXPORTED_FILES.decoder, takes: 'codes', gives: 'pixels' },
 } as const;
 type Half = keyof typeof halves;
 

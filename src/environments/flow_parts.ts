@@ -13,7 +13,8 @@ import { z } from 'zod';
 import { CheckpointError, must } from '../core/errors.js';
 import type { RgbImage } from '../core/image.js';
 import { toImage, toPlanes, type Planes } from '../core/planes.js';
-import { ModelFile, type ModelData, type ModelFileOptions } from '../engines/onnx/model_file.js';
+import { LazyModelFile } from '../engines/onnx/lazy_model_file.js';
+import type { ModelFileOptions, ModelTensor } from '../engines/onnx/model_file.js';
 import { CONFIG_FILE, readConfig } from '../models/files.js';
 import { openTokenizer } from '../models/tokenizer/open.js';
 import type { Tokenizer } from '../models/tokenizer/tokenizer.js';
@@ -63,42 +64,11 @@ function readPart<T extends z.ZodType>(folder: string, part: string, schema: T, 
   throw new CheckpointError(`the ${part} lacks ${missing.join(', ')}`, { where: folder, next: 'Export it again.' });
 }
 
-/** One model file, opened when it is first asked. */
-class Lazy {
-  #opened: Promise<ModelFile> | null = null;
+/** On one thread, as AutoencoderCodec: else the last bits depend on how many a process has. */
+const lazy = (folder: string, file: string, options: ModelFileOptions): LazyModelFile =>
+  new LazyModelFile(join(folder, file), { ...options, threads: 1 });
 
-  constructor(
-    private readonly file: string,
-    private readonly options: ModelFileOptions,
-  ) {}
-
-  /** Runs on one picture or prompt, and gives one output. Raises CheckpointError where the file has no such output, EngineError as ModelFile. */
-  async run(feeds: Parameters<ModelFile['run']>[0], ...outputs: readonly string[]): Promise<ModelTensorOf[]> {
-    if (this.#opened === null) {
-      // On one thread, as AutoencoderCodec: else the last bits depend on how many a process has.
-      this.#opened = ModelFile.open(this.file, { ...this.options, threads: 1 });
-      // A failure is not kept: the next one who asks tries again.
-      this.#opened.catch(() => (this.#opened = null));
-    }
-    const model = await this.#opened;
-    const found = await model.run(feeds);
-    return outputs.map((name) => {
-      if (Object.hasOwn(found, name)) return found[name];
-      throw new CheckpointError(`it gives no ${name}`, { where: this.file, next: 'Export it again.' });
-    });
-  }
-
-  async dispose(): Promise<void> {
-    await (await this.#opened)?.dispose();
-  }
-}
-
-interface ModelTensorOf {
-  readonly data: ModelData;
-  readonly shape: readonly number[];
-}
-
-const floats = ({ data }: ModelTensorOf): Float32Array => Float32Array.from(data as Float32Array);
+const floats = ({ data }: ModelTensor): Float32Array => Float32Array.from(data as Float32Array);
 
 /** What reads prompts for a flow transformer. */
 export class FlowTextEncoder implements PromptEncoder {
@@ -106,7 +76,7 @@ export class FlowTextEncoder implements PromptEncoder {
   readonly pooledWidth: number;
   readonly #config: z.output<typeof textSchema>;
   readonly #tokenizers: readonly Tokenizer[];
-  readonly #model: Lazy;
+  readonly #model: LazyModelFile;
 
   /** Raises CheckpointError for a folder of another form. */
   constructor(folder: string, options: ModelFileOptions = {}) {
@@ -114,31 +84,45 @@ export class FlowTextEncoder implements PromptEncoder {
     this.width = this.#config.width;
     this.pooledWidth = this.#config.pooled_width;
     this.#tokenizers = this.#config.inputs.map(({ tokenizer }) => openTokenizer(join(folder, tokenizer)));
-    this.#model = new Lazy(join(folder, 'model.onnx'), options);
+    this.#model = lazy(folder, 'model.onnx', options);
   }
 
   /** What any of its tokenizers reads is read. */
   async encode(prompt: string): Promise<EncodedPrompt> {
-    const { template, inputs } = this.#config;
-    const words = template.replace('{}', () => prompt);
-    let unread = Infinity;
-    const feeds = await Promise.all(
-      inputs.map(async ({ name, length, pad, end }, i) => {
-        const all = await this.#tokenizers[i].encode(words, { addSpecial: true });
-        const ids = fitted(all, length, pad, end);
-        unread = Math.min(unread, Math.max(0, all.length - ids.length));
-        return [name, { data: BigInt64Array.from(ids, BigInt), shape: [1, ids.length] }] as const;
-      }),
+    const read = await this.#read(prompt);
+    const feeds = read.map(
+      ({ name, ids }) => [name, { data: BigInt64Array.from(ids, BigInt), shape: [1, ids.length] }] as const,
     );
     const outputs = this.pooledWidth === 0 ? ['text'] : ['text', 'pooled'];
     const [text, pooled] = await this.#model.run(Object.fromEntries(feeds), ...outputs);
     const summary = this.pooledWidth === 0 ? null : floats(must(pooled, 'the summary'));
-    return { text: floats(text), pooled: summary, unread };
+    return { text: floats(text), pooled: summary, unread: leastOver(read) };
+  }
+
+  async unread(prompt: string): Promise<number> {
+    return leastOver(await this.#read(prompt));
+  }
+
+  /** For each tokenizer what the model sees, and how many tokens that leaves out. */
+  #read(prompt: string): Promise<{ readonly name: string; readonly ids: readonly number[]; readonly over: number }[]> {
+    const { template, inputs } = this.#config;
+    const words = template.replace('{}', () => prompt);
+    return Promise.all(
+      inputs.map(async ({ name, length, pad, end }, i) => {
+        const all = await this.#tokenizers[i].encode(words, { addSpecial: true });
+        const ids = fitted(all, length, pad, end);
+        return { name, ids, over: Math.max(0, all.length - ids.length) };
+      }),
+    );
   }
 
   dispose(): Promise<void> {
     return this.#model.dispose();
   }
+}
+
+function leastOver(read: readonly { readonly over: number }[]): number {
+  return Math.min(...read.map(({ over }) => over));
 }
 
 /** Ids cut to a length, or filled up to it. */
@@ -154,13 +138,13 @@ function fitted(ids: readonly number[], length: number | null, pad: number | nul
 export class FlowImageEncoder {
   readonly width: number;
   readonly #steps: Preprocessing;
-  readonly #model: Lazy;
+  readonly #model: LazyModelFile;
 
   /** Raises CheckpointError for a folder of another form, ConfigError where its preprocessor asks for a step that is not available. */
   constructor(folder: string, options: ModelFileOptions = {}) {
     this.width = readPart(folder, 'image encoder', imageSchema, ['model.onnx']).width;
     this.#steps = readPreprocessing(folder);
-    this.#model = new Lazy(join(folder, 'model.onnx'), options);
+    this.#model = lazy(folder, 'model.onnx', options);
   }
 
   /** [width] */
@@ -185,16 +169,16 @@ export function isExportedAutoencoder(folder: string): boolean {
 export class ExportedCodec implements PictureCodec {
   readonly channels: number;
   readonly reduction: number;
-  readonly #encoder: Lazy;
-  readonly #decoder: Lazy;
+  readonly #encoder: LazyModelFile;
+  readonly #decoder: LazyModelFile;
 
   /** Raises CheckpointError for a folder of another form. */
   constructor(folder: string, options: ModelFileOptions = {}) {
     const found = readPart(folder, 'autoencoder', codecSchema, ['encoder.onnx', 'decoder.onnx']);
     this.channels = found.channels;
     this.reduction = found.reduction;
-    this.#encoder = new Lazy(join(folder, 'encoder.onnx'), options);
-    this.#decoder = new Lazy(join(folder, 'decoder.onnx'), options);
+    this.#encoder = lazy(folder, 'encoder.onnx', options);
+    this.#decoder = lazy(folder, 'decoder.onnx', options);
   }
 
   encode(pictures: readonly RgbImage[]): Promise<Planes[]> {
@@ -210,7 +194,7 @@ export class ExportedCodec implements PictureCodec {
   }
 
   /** One picture to a run: in a batch the last bits of a result may depend on its company. */
-  async #mapped(model: Lazy, takes: string, gives: string, all: readonly Planes[]): Promise<Planes[]> {
+  async #mapped(model: LazyModelFile, takes: string, gives: string, all: readonly Planes[]): Promise<Planes[]> {
     const out: Planes[] = [];
     for (const { channels, height, width, data } of all) {
       const [found] = await model.run({ [takes]: { data, shape: [1, channels, height, width] } }, gives);

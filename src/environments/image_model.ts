@@ -1,6 +1,9 @@
 /** What makes pictures of prompts that a policy wrote: a frozen model in this process, or a server elsewhere. */
 import type { RgbImage } from '../core/image.js';
-import type { UnscoredReason } from '../rewards/score/types.js';
+import type { JudgeItem, UnscoredReason } from '../rewards/score/types.js';
+
+/** Seeds of noise are below it. */
+export const SEEDS = 2 ** 31;
 
 /** One picture that is wanted. */
 export interface PictureRequest {
@@ -24,6 +27,13 @@ export type MadePicture =
       readonly unread?: number;
     }
   | { readonly kind: 'unavailable'; readonly reason: UnscoredReason; readonly detail: string };
+
+/** What a reward sees of a picture. */
+export function seen(picture: MadePicture): Pick<JudgeItem, 'edited' | 'unavailable'> {
+  if (picture.kind === 'made') return { edited: picture.image };
+  const { reason, detail } = picture;
+  return { edited: null, unavailable: { reason, detail } };
+}
 
 export interface ImageModel {
   /**

@@ -21,6 +21,8 @@ export interface PromptEncoder {
   /** Of the summary; 0 for none. */
   readonly pooledWidth: number;
   encode(prompt: string): Promise<EncodedPrompt>;
+  /** How many tokens at the prompt's end `encode` leaves out, by the tokenizer alone. */
+  unread(prompt: string): Promise<number>;
   dispose(): Promise<void>;
 }
 
@@ -72,7 +74,15 @@ export class PictureWords implements PromptEncoder {
       text[at * this.width + (at < said.length ? (this.#ids.get(said[at]) ?? other) : none)] = 1;
       text[at * this.width + words.length + 2 + at] = 1;
     }
-    return Promise.resolve({ text, pooled: null, unread: Math.max(0, said.length - length) });
+    return Promise.resolve({ text, pooled: null, unread: this.#over(said) });
+  }
+
+  unread(prompt: string): Promise<number> {
+    return Promise.resolve(this.#over(saidIn(prompt)));
+  }
+
+  #over(said: readonly string[]): number {
+    return Math.max(0, said.length - this.known.length);
   }
 
   /** The file that says which words these are. */

@@ -1,10 +1,11 @@
 /** Image tokenizers from their folders: those that this program trains, and those that another program exported. */
 import { join } from 'node:path';
 import { CheckpointError } from '../core/errors.js';
+import { EXPORTED } from '../models/exported.js';
 import { checkWeights, CONFIG_FILE, readConfig, readWeights, tensorFiles } from '../models/files.js';
 import { imageTokenizerParameters, type ImageTokenizerConfig } from '../nets/image_tokenizer.js';
 import type { SessionOptions } from '../engines/onnx/session.js';
-import { EXPORTED, ExportedVisionTokenizer, readExport } from './exported_vision_tokens.js';
+import { ExportedVisionTokenizer, readExport } from './exported_vision_tokens.js';
 import { TrainedVisionTokenizer } from './trained_vision_tokens.js';
 import type { VisionTokenizer, VisionTokenizerConfig } from './vision_tokenizer.js';
 

@@ -6,11 +6,15 @@
 import type { IncomingHttpHeaders } from 'node:http';
 import { Agent } from 'undici';
 import { InternalError } from '../core/errors.js';
-import { exchangeWhole } from './request.js';
+import { exchangeWhole, type HttpRequest, type WholeReply } from './request.js';
 import { redactor, type Redact } from './redact.js';
 
 export interface HttpPool {
   readonly fetch: (url: string | URL | Request, init?: RequestInit) => Promise<TextResponse>;
+  /** A request whose reply is bytes: nothing is redacted in it. Rejects as `exchangeWhole`. */
+  readonly exchange: (url: string, request: HttpRequest) => Promise<WholeReply>;
+  /** A text of a server's without the secret. */
+  readonly redact: Redact;
   /** Closes idle connections and refuses further requests; may be called again. */
   close(): Promise<void>;
 }
@@ -100,6 +104,8 @@ export function createHttpPool({
   const decoder = new TextDecoder();
   let closing: Promise<void> | null = null;
   return {
+    exchange: (url, request) => exchangeWhole(agent, url, request),
+    redact,
     async fetch(url, init = {}) {
       if (url instanceof Request) throw new InternalError('the HTTP pool takes addresses, not Request objects');
       const { body, method = 'GET', headers, signal } = init;

@@ -6,6 +6,7 @@ import { readConfig } from '../models/files.js';
 import { AUTOENCODER_CLASS, readAutoencoderConfig, reduction } from '../nets/autoencoder/config.js';
 import { innerWidth, velocityWidth, type FlowTransformerConfig } from '../nets/flow/config.js';
 import { rootOf } from '../policies/adapter_files.js';
+import { EXPORTED_FLOW } from '../policies/flow/exported.js';
 import { describeFlowModel } from '../policies/flow/load.js';
 import { describeModel, readableParts } from '../policies/tokens/adapter.js';
 import { cachedSnapshot } from '../models/hub/cache.js';
@@ -172,6 +173,7 @@ function graphFiles(folder: string, type: unknown): readonly string[] | null {
     case 'clip':
       return [...new Set(Object.values(graphsIn(folder)))];
     case 'flow_text_encoder':
+    case EXPORTED_FLOW:
       return [join(folder, 'model.onnx')];
     case 'flow_autoencoder':
       return ['encoder.onnx', 'decoder.onnx'].map((name) => join(folder, name));

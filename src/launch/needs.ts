@@ -19,7 +19,7 @@ import { openChatTemplate, parse, tokenCount, tokenizerJson } from '../models/to
 import { readAutoencoderConfig } from '../nets/autoencoder/config.js';
 import { withAdapter } from '../nets/decoder/config.js';
 import { checkDecoder } from '../nets/decoder/files.js';
-import { checkFlowModel } from '../policies/flow/load.js';
+import { checkFlowModel, checkFrozenFlow } from '../policies/flow/load.js';
 import { lacksHubBase, rootOf } from '../policies/adapter_files.js';
 import { describeModel } from '../policies/tokens/adapter.js';
 import { processorFolder } from '../policies/tokens/load.js';
@@ -50,6 +50,9 @@ const checks: { readonly [K in Need['kind']]: (need: NeedOf<K>) => void } = {
     // How wide its style images' features are decides nothing here.
     const imagePrompt = begun === null ? null : { ...begun, image_embed_dim: 1 };
     if (existsSync(folder)) checkFlowModel(folder, { trains, lora, imagePrompt }, guidance);
+  },
+  frozen_flow: ({ folder, guidance }) => {
+    if (existsSync(folder)) checkFrozenFlow(folder, guidance);
   },
   decoder: lookAtDecoder,
   tokenizer: lookAtTokenizer,

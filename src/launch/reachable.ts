@@ -17,11 +17,13 @@ import type { RewardSettings } from '../rewards/schema/reward.js';
 import { RunPaths } from '../run/paths.js';
 import { readState } from '../run/state.js';
 import type { ModelReference } from '../schema/model.js';
+import type { PictureServer } from '../schema/editor.js';
 import type { RunSettings } from '../schema/run.js';
 import { isObject } from '../schema/walk.js';
 import { judgeKey, Judges, limitsOf } from '../scoring/judges.js';
 import { lookAtVllm } from '../train/elsewhere.js';
 import { lookAtImagesServer } from '../train/images_elsewhere.js';
+import { lookAtRenderServer } from '../train/renders_elsewhere.js';
 import { failureOf, once } from './looks.js';
 import type { Obstacle } from './preflight.js';
 import { runResolver } from './resolve.js';
@@ -161,17 +163,18 @@ export class Servers {
 
   /** What makes pictures of its answers: one server that is ready is enough. */
   async #ofImages(settings: RunSettings): Promise<Found[]> {
-    const images = isTrainable(settings) ? (recipeOf(settings).images?.(settings) ?? null) : null;
-    if (images === null) return [];
-    const what = `images ${JSON.stringify([images.base_url, images.served_model, images.api_key_env])}`;
+    const server = isTrainable(settings) ? (recipeOf(settings).images?.(settings) ?? null) : null;
+    if (server === null) return [];
+    const { base_url, served_model, api_key_env } = server.settings;
+    const what = `${server.kind} ${JSON.stringify([base_url, served_model, api_key_env, widthOf(server)])}`;
     const { error, left } = await once(this.#images, what, async () => {
       let left: readonly string[] = [];
-      const error = await failureOf(async () => void (left = await lookAtImagesServer(images)));
+      const error = await failureOf(async () => void (left = await lookAt(server)));
       return { error, left };
     });
     const notes = left.map((found) => ({
       what: `${what} ${found}`,
-      note: `an images server is left out while others answer: ${found}`,
+      note: `a server of pictures is left out while others answer: ${found}`,
     }));
     return [...(error === null ? [] : [{ what, error }]), ...notes];
   }
@@ -189,6 +192,19 @@ export class Servers {
   #make(reward: RewardSettings, baseExpDir: string): Promise<MadeReward> {
     return once(this.#rewards, JSON.stringify([reward, baseExpDir]), () => makeReward(reward, baseExpDir));
   }
+}
+
+function lookAt(server: PictureServer): Promise<readonly string[]> {
+  switch (server.kind) {
+    case 'images_api':
+      return lookAtImagesServer(server.settings);
+    case 'render_server':
+      return lookAtRenderServer(server.settings, server.width);
+  }
+}
+
+function widthOf(server: PictureServer): number | null {
+  return server.kind === 'render_server' ? server.width : null;
 }
 
 /** Makes a reward's terms, looks at the servers that these have of their own, and lets go of all of it. */

@@ -12,6 +12,7 @@ import { Sampler, type TokenSampling } from '../policies/tokens/rollout.js';
 import type { ModelReference } from '../schema/model.js';
 import type { RunSettings } from '../schema/run.js';
 import { rewriteOf } from './prompt_enhance/rewrite.js';
+import { NO_READERS, readersOf, type Readers } from './prompt_enhance/readers.js';
 import { defaultEnhancing, promptEnhance, type PromptEnhanceSettings } from './prompt_enhance/settings.js';
 import { opensThought, written } from './open_words_task.js';
 import { questionOf } from './text_answers/conversation.js';
@@ -26,9 +27,15 @@ export interface Enhanced {
   readonly stripped: readonly string[];
   /** Whether it ended by itself, and not at the longest answer. */
   readonly finished: boolean;
+  /** Tokens at the rewrite's end that the run's image model leaves out; null where nobody says how much is read. */
+  readonly unread: number | null;
+  /** Tokens at the end of the prompt that CLIP leaves out when the run's reward compares pictures with it; null where none does. */
+  readonly prompt_unread: number | null;
 }
 
 export interface Enhancer {
+  /** What is not known of how rewrites are read. */
+  readonly problems: readonly string[];
   /** In their order. The same prompt, position and seed give the same rewrite. Raises DataError for one that leaves no room for an answer. */
   enhance(prompts: readonly string[], first: number): Promise<Enhanced[]>;
   dispose(): Promise<void>;
@@ -55,17 +62,22 @@ export function openRunEnhancer(
       next: `Name a run of '${promptEnhance.name}', or a model with --model.`,
     });
   }
-  const { policy, prompt, rollout, data } = settings as unknown as PromptEnhanceSettings;
+  const enhance = settings as unknown as PromptEnhanceSettings;
+  const { policy, prompt, rollout, data } = enhance;
   const made = { ...policy, model: checkpoint, tokenizer: null };
-  return openEnhancer({ policy: made, prompt, rollout, data }, options);
+  return openEnhancer({ policy: made, prompt, rollout, data }, options, readersOf(enhance, options.resolveRun));
 }
 
 /** That of a language model as it is, told what the recipe's default tells it. Raises CheckpointError and DataError as training does. */
 export function openModelEnhancer(model: ModelReference, options: EnhancerOptions): Promise<Enhancer> {
-  return openEnhancer(defaultEnhancing(model), options);
+  return openEnhancer(defaultEnhancing(model), options, NO_READERS);
 }
 
-async function openEnhancer(settings: Enhancing, { resolveRun, seed, sampling }: EnhancerOptions): Promise<Enhancer> {
+async function openEnhancer(
+  settings: Enhancing,
+  { resolveRun, seed, sampling }: EnhancerOptions,
+  readers: Readers,
+): Promise<Enhancer> {
   const { policy, prompt, data } = settings;
   const words = openTextWords(settings, resolveRun);
   const prefill = await words.tokenizer.encode(policy.assistant_prefill, { addSpecial: false });
@@ -90,6 +102,7 @@ async function openEnhancer(settings: Enhancing, { resolveRun, seed, sampling }:
     return { ids, thinks: opensThought(read, policy.assistant_prefill, policy.thinking) };
   };
   return {
+    problems: readers.problems,
     async enhance(prompts, first) {
       const tokens = await Promise.all(prompts.map(asked));
       const whole = tokens.map(({ ids }) => ({ tokens: { ids } }));
@@ -104,13 +117,17 @@ async function openEnhancer(settings: Enhancing, { resolveRun, seed, sampling }:
         },
         model.weights,
       );
-      return answers.map(([{ ids, finished }], p): Enhanced => {
-        const said = finished ? ids.subarray(0, -1) : ids;
-        const text = words.tokenizer.decode([...prefill, ...said], { skipSpecial: true });
-        const { thought, answer } = written(text, policy.thinking, tokens[p].thinks);
-        const { prompt: enhanced_prompt, stripped } = rewriteOf(answer, thought);
-        return { prompt: prompts[p], enhanced_prompt, stripped, finished };
-      });
+      return Promise.all(
+        answers.map(async ([{ ids, finished }], p): Promise<Enhanced> => {
+          const said = finished ? ids.subarray(0, -1) : ids;
+          const text = words.tokenizer.decode([...prefill, ...said], { skipSpecial: true });
+          const { thought, answer } = written(text, policy.thinking, tokens[p].thinks);
+          const { prompt: enhanced_prompt, stripped } = rewriteOf(answer, thought);
+          const unread = (await readers.rewrite?.(enhanced_prompt)) ?? null;
+          const prompt_unread = (await readers.prompt?.(prompts[p])) ?? null;
+          return { prompt: prompts[p], enhanced_prompt, stripped, finished, unread, prompt_unread };
+        }),
+      );
     },
     dispose: () => sampler.dispose(),
   };

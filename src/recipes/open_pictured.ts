@@ -10,6 +10,7 @@ import type { PictureProcessor } from '../models/pictures/processor.js';
 import type { RunResolver } from '../models/reference.js';
 import type { ModelReference } from '../schema/model.js';
 import type { TinyPicturedSettings } from '../schema/seen_data.js';
+import { picturedVocabulary } from '../tiny/world/pictured.js';
 import { tinyVocabulary } from '../tiny/world/vocabulary.js';
 import { nameSources } from './named_sources.js';
 import { openSeeing, type Seeing } from './open_seeing.js';
@@ -98,8 +99,8 @@ export function pictureStart(ids: readonly number[], { tokens }: Pick<Seeing, 't
 /** Those of the tiny world's grid. */
 function vocabularyOf({ data }: Pick<PicturedSettings, 'data'>): readonly string[] {
   if (data.tiny === null) return tinyVocabulary();
-  const { grid, cell } = data.tiny;
-  return tinyVocabulary({ columns: grid, rows: grid, cell });
+  const { grid, cell, names } = data.tiny;
+  return picturedVocabulary({ columns: grid, rows: grid, cell }, names);
 }
 
 function asked(edits: SampleSource<PicturedEdit>, prompt: PicturedSettings['prompt']): PicturedSource {

@@ -34,7 +34,7 @@ function worldOf({ data: { dir, tiny } }: PicturedData): {
   readonly options: PicturedOptions;
 } | null {
   if (tiny === null) return null;
-  const { folder, seed, grid, cell, set, counts } = tiny;
+  const { folder, seed, grid, cell, set, names, counts } = tiny;
   const geometry = { columns: grid, rows: grid, cell };
-  return { root: join(dir, folder), options: { seed, geometry, set, sizes: counts } };
+  return { root: join(dir, folder), options: { seed, geometry, set, names, sizes: counts } };
 }

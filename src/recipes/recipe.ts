@@ -6,7 +6,7 @@
 import type { z } from 'zod';
 import type { TrainedParts, VisionConfig } from '../nets/vision/config.js';
 import type { RewardSettings } from '../rewards/schema/reward.js';
-import type { ImagesApiSettings } from '../schema/images_api.js';
+import type { PictureServer } from '../schema/editor.js';
 import type { DecoderInit, lora, ModelReference } from '../schema/model.js';
 import type { RunSettings, TrainedSettings } from '../schema/run.js';
 import type { ProgressColumn } from './columns.js';
@@ -39,8 +39,8 @@ export interface TrainedRecipe<S extends TrainedSettings = TrainedSettings> exte
   reward(settings: S): RewardSettings | null;
   /** What samples its answers elsewhere; null where the policy's own engine does. */
   sampler(settings: S): SamplerElsewhere | null;
-  /** The images server that makes pictures of its answers; null where none does, as where this is absent. */
-  images?(settings: S): ImagesApiSettings | null;
+  /** The server that makes pictures of its answers; null where none does, as where this is absent. */
+  images?(settings: S): PictureServer | null;
   /** How many parameters it trains, estimated; null where the settings do not tell. */
   parameters(settings: S, shapeOf: ShapeOf): number | null;
   /** Estimated bytes of one process, good to a factor of two; null where the settings do not tell. */
@@ -84,6 +84,8 @@ export type Need =
       /** Under which guidance it answers before the run has taught it anything; null for none. */
       readonly guidance: number | null;
     }
+  /** A flow model that stays as it is. */
+  | { readonly kind: 'frozen_flow'; readonly folder: string; readonly guidance: number | null }
   | { readonly kind: 'datalist'; readonly path: string }
   /** A datalist of edits, of which the first is read, too. */
   | { readonly kind: 'edits'; readonly path: string }

@@ -38,6 +38,8 @@ export interface RecordedEpisode {
   readonly tokens?: readonly number[];
   /** The answer, where it is latents: numbers of half precision, in base64. */
   readonly latents?: string;
+  /** SHA-256 of the hidden states by which a server drew its picture, where one did. */
+  readonly states?: string;
   /** The answer's words, where it has some. */
   readonly text?: string;
   /** What rewards read of them, where that is not all. */
@@ -61,6 +63,7 @@ const episode = z.object({
   finished: z.boolean(),
   tokens: z.array(z.int().min(0)).optional(),
   latents: z.base64().optional(),
+  states: z.string().optional(),
   text: z.string().optional(),
   answer: z.string().optional(),
   outcome: z.discriminatedUnion('kind', [

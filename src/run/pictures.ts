@@ -1,10 +1,10 @@
 /**
- * `pictures.jsonl`: what an images server gave a run, stored before it is used and found again by a resumed run. A line names a picture by its
+ * `pictures.jsonl`: what servers of pictures gave a run, stored before it is used and found again by a resumed run. A line names a picture by its
  * file in `media/`.
  */
 import { existsSync, readFileSync } from 'node:fs';
 import { decodeImage, encodePng, sha256, type RgbImage } from '../core/image.js';
-import type { PictureStore, StoredPicture } from '../environments/images_api/model.js';
+import type { PictureStore, StoredPicture } from '../environments/served/pictures.js';
 import { CollectedExchanges, FileExchanges, type Exchanged, type LineForm } from './exchanges.js';
 import { storePng } from './media.js';
 import type { RunPaths } from './paths.js';
@@ -19,7 +19,7 @@ interface PictureLine {
 
 /** A line, as it is handed from rank to rank. */
 export interface NamedPicture extends Exchanged, Pick<StoredPicture, 'refused' | 'revised'> {
-  /** SHA-256 of the PNG file; null where the server refused the prompt. */
+  /** SHA-256 of the PNG file; null where the server refused what it was to draw. */
   readonly picture: string | null;
 }
 

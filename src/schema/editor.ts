@@ -1,7 +1,9 @@
 /** What edits pictures by what a policy makes of their instructions. */
 import { z } from 'zod';
-import { positiveInteger, result, section } from './mark.js';
+import { askedServers, imagesRequest, sizeText, type ImagesServerSettings, type PictureSize } from './images_api.js';
+import { operation, positiveInteger, result, section } from './mark.js';
 import { engine, neededModel, optionalModel } from './model.js';
+import { thinkingTags } from './thinking.js';
 
 /** What of the policy's reading the model that draws is told. */
 export const told = result(
@@ -9,33 +11,120 @@ export const told = result(
   z.enum(['response', 'instruction']).default('response'),
 );
 
+const maxPixels =
+  'A larger picture is made smaller, with its shape, until it has at most so many pixels, before it is edited and judged; sides become multiples of ';
+
+const sameLatent = result(
+  'Whether all pictures of a prompt begin with the same noise, which follows from the prompt: they then differ by what was written alone.',
+  z.boolean().default(true),
+);
+
+const ownEditor = z.strictObject({
+  type: result(
+    "What edits: 'model', a flow model of this process, told by hidden states; 'render_server', a server that is told by them; 'images_api_text_prompt', a server of the OpenAI images API, told by words.",
+    z.literal('model'),
+  ),
+  model: neededModel('The flow transformer, which stays as it is: a local path, {hub, revision} or {run, config}.'),
+  model_type: result(
+    'The family, which says how noise levels are spaced.',
+    z.enum(['tiny', 'flux', 'qwen']).default('tiny'),
+  ),
+  parts: section(
+    'The frozen models around it.',
+    z
+      .strictObject({ vae: optionalModel('The autoencoder between pictures and latents.', 'for pixels themselves') })
+      .prefault({}),
+  ),
+  told,
+  max_pixels: result(`${maxPixels}what a token stands for. null: as it is.`, positiveInteger.nullable().default(null)),
+  num_steps: result("Steps of the ODE's solver.", positiveInteger.default(20)),
+  same_latent: sameLatent,
+  pictures_at_once: result('Pictures that the model sees at once.', positiveInteger.default(4)),
+  engine,
+});
+export type OwnEditor = z.output<typeof ownEditor>;
+
+/** Both sides of a picture that a server is asked to edit are multiples of it, where no size is named: what latent models of patches take. */
+export const SERVED_SIDE = 16;
+
+const servedMaxPixels = positiveInteger.min(SERVED_SIDE ** 2).default(1024 * 1024);
+
+const { base_url, ...asking } = askedServers;
+const { served_model, size: _, ...request } = imagesRequest;
+
+const textPromptEditor = z.strictObject({
+  type: result(
+    "A server of the OpenAI images API, told by words: what the policy wrote is the prompt of /v1/images/edits. Another experiment than hidden states ('model').",
+    z.literal('images_api_text_prompt'),
+  ),
+  base_url,
+  served_model,
+  told: result(
+    "What the server is told: 'response', what the policy wrote, without its thoughts; 'instruction', the instruction itself, so that nothing the policy writes has any effect.",
+    z.enum(['response', 'instruction']).default('response'),
+  ),
+  thinking: result(
+    'The tags around what the policy thinks before it answers, {open, close}, which the server is never told. null: it is told all that the policy writes.',
+    thinkingTags.default({ open: '<think>', close: '</think>' }),
+    { allowed: "{open: '<think>', close: '</think>'}, or null" },
+  ),
+  size: result(
+    "Width and height of all pictures in pixels, such as '1024x1024', for servers that know few sizes: a picture of the same shape is scaled to it, one of another shape is refused. null: each picture's own.",
+    imagesRequest.size.unwrap().nullable().default(null),
+  ),
+  max_pixels: result(`${maxPixels}${SERVED_SIDE}. Without effect where size says both sides.`, servedMaxPixels),
+  ...request,
+  same_latent: sameLatent,
+  ...asking,
+});
+export type TextPromptEditor = z.output<typeof textPromptEditor>;
+
+/** Of pictures whose size is their own, the largest square: it is drawn once before all others, and bounds replies. */
+export function largestSquare({ max_pixels: most }: { readonly max_pixels: number }): PictureSize {
+  const side = Math.floor(Math.sqrt(most) / SERVED_SIDE) * SERVED_SIDE;
+  return { width: side, height: side };
+}
+
+/** What an images server is asked, whatever the picture is. */
+export function imagesServer({ size, max_pixels, ...rest }: TextPromptEditor): ImagesServerSettings {
+  return { ...rest, size: size ?? sizeText(largestSquare({ max_pixels })) };
+}
+
+const renderEditor = z.strictObject({
+  type: result(
+    "A render server, told by hidden states as 'model' is: it holds the model that draws, elsewhere (docs/render_server.md).",
+    z.literal('render_server'),
+  ),
+  base_url,
+  served_model: result('The model that draws, as the server names it.', z.string().min(1)),
+  told,
+  states_dtype: result(
+    'The number format in which hidden states are sent; bfloat16 has half the bytes.',
+    z.enum(['float32', 'bfloat16']).default('float32'),
+  ),
+  max_pixels: result(`${maxPixels}${SERVED_SIDE}.`, servedMaxPixels),
+  num_inference_steps: result('Steps of the solver.', positiveInteger.default(20)),
+  same_latent: sameLatent,
+  ...asking,
+  api_key_env: operation(
+    'The environment variable with the key that the server asks for.',
+    z.string().min(1).default('RENDER_API_KEY'),
+  ),
+});
+export type RenderEditor = z.output<typeof renderEditor>;
+
 export const editorEnvironment = section(
-  'The frozen model that edits pictures, conditioned on the hidden states of the policy.',
-  z.strictObject({
-    type: result('A flow model of this process.', z.literal('model')),
-    model: neededModel('The flow transformer, which stays as it is: a local path, {hub, revision} or {run, config}.'),
-    model_type: result(
-      'The family, which says how noise levels are spaced.',
-      z.enum(['tiny', 'flux', 'qwen']).default('tiny'),
-    ),
-    parts: section(
-      'The frozen models around it.',
-      z
-        .strictObject({ vae: optionalModel('The autoencoder between pictures and latents.', 'for pixels themselves') })
-        .prefault({}),
-    ),
-    told,
-    max_pixels: result(
-      'A larger picture is made smaller, with its shape, until it has at most so many pixels, before it is edited and judged; sides become multiples of what a token stands for. null: as it is.',
-      positiveInteger.nullable().default(null),
-    ),
-    num_steps: result("Steps of the ODE's solver.", positiveInteger.default(20)),
-    same_latent: result(
-      'Whether all pictures of a prompt begin with the same noise, which follows from the prompt: they then differ by what was written alone.',
-      z.boolean().default(true),
-    ),
-    pictures_at_once: result('Pictures that the model sees at once.', positiveInteger.default(4)),
-    engine,
-  }),
+  'The frozen model that edits pictures, conditioned on what the policy makes of their instructions.',
+  z.discriminatedUnion('type', [ownEditor, renderEditor, textPromptEditor]),
 );
 export type EditorSettings = z.output<typeof editorEnvironment>;
+
+/** A server that makes pictures, as others must know of it. */
+export type PictureServer =
+  | { readonly kind: 'images_api'; readonly settings: ImagesServerSettings }
+  | {
+      readonly kind: 'render_server';
+      readonly settings: RenderEditor;
+      /** Of the hidden states that it is sent; null where the settings do not tell. */
+      readonly width: number | null;
+    };

@@ -88,6 +88,11 @@ const tinyPictured = section(
     grid: tiny.shape.grid,
     cell: tiny.shape.cell,
     set: result("Simple edits ('s': recolour, remove, add) or complex ones ('c').", z.enum(['s', 'c']).default('s')),
+    names: result(
+      "How instructions call colours and shapes: 'plain'ly, as responses do, or by 'odd' names (an azure disc) that whoever draws does not know.",
+      z.enum(['plain', 'odd']).default('plain'),
+      { absent: 'plain' },
+    ),
     counts: section(
       'Edits in each split.',
       z

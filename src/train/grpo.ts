@@ -3,7 +3,7 @@ import type { GrpoSettings } from '../schema/algorithm.js';
 import type { RewardSettings } from '../rewards/schema/reward.js';
 import type { RolloutSettings } from '../schema/training.js';
 import { RandomStream } from '../core/random.js';
-import { runtimeSeconds } from '../engines/onnx/session.js';
+import { compileSeconds, runtimeSeconds } from '../engines/onnx/session.js';
 import type { CheckpointFiles } from '../models/files.js';
 import type { Answer } from '../policies/policy.js';
 import type { Metrics } from '../run/metrics.js';
@@ -56,7 +56,7 @@ export class GrpoTraining<P extends Prompt, A extends Answer, H> implements Trai
     const { deps } = this;
     const { group, algorithm, reward } = deps;
     const watch = new Stopwatch();
-    const runtimeBefore = runtimeSeconds();
+    const [runtimeBefore, compileBefore] = [runtimeSeconds(), compileSeconds()];
     const prompts = await this.#prompts(iteration);
     const measured: (readonly (ArtifactStatistics | null)[])[] = [];
     const own = await collect(deps, this.#asked(iteration, prompts, measured), watch);
@@ -94,6 +94,7 @@ export class GrpoTraining<P extends Prompt, A extends Answer, H> implements Trai
       ...updated,
       ...times,
       'time/onnxruntime': runtimeSeconds() - runtimeBefore,
+      'time/compile': compileSeconds() - compileBefore,
       [`${deps.policy.capabilities.actions}/s`]: actions.reduce((sum, one) => sum + one, 0) / times['time/total'],
     };
   }

@@ -145,6 +145,24 @@ describe('editrl data check of inpainting samples', () => {
   });
 });
 
+describe('editrl data check of edits in rows', () => {
+  it('reads edits in rows by the columns that it is told', async () => {
+    const folder = folders();
+    const list = join(folder, 'edits.jsonl');
+    writeFileSync(list, JSON.stringify({ before: 'gone.png', ask: 'make it red' }));
+    const written = capture();
+    const named = ['--columns', 'source=before', '--columns', 'instruction=ask'];
+    expect(await main(['data', 'check', list, ...named])).toBe(1);
+    expect(written.error).toContain("column 'before': there is no file");
+    await main(['data', 'check', list, '--columns', 'source=after', '--columns', 'instruction=ask']);
+    expect(written.error).toContain("the dataset has no column 'after'; found: before, ask");
+    expect(await main(['data', 'check', list, '--columns', 'picture=before'])).toBe(2);
+    expect(written.error).toContain(
+      "--columns: found 'picture=before'; allowed: NAME=COLUMN, where NAME is one of source, instruction, response, target",
+    );
+  });
+});
+
 describe.skipIf(!hasFfmpeg)('editrl data check of questions about videos (skipped without ffmpeg)', () => {
   it('looks for the videos where the config does, and asks for as many frames', async () => {
     const [folder, media] = [folders(), folders()];

@@ -38,7 +38,7 @@ describe('the shipped family', () => {
         ...['tiny_vq', 'tiny_vae', 'text_start', 'text_plain', 'ip_adapter_warmup', 'ip_adapter'],
         ...['tiny_painter', 'tiny_clip', 'enhance_start', 'enhance_smollm2_start', 'prompt_enhance'],
         ...['video_sight', 'video_start', 'video_actions'],
-        ...['edit_start', 'tiny_editor', 'edit_response'],
+        ...['edit_start', 'tiny_editor', 'untold_editor', 'edit_response'],
       ]
         .map((name) => `${name}.jsonnet`)
         .sort(),

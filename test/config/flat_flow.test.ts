@@ -86,6 +86,12 @@ describe('a flat file of IP-Adapter training', () => {
     });
   });
 
+  it('names a model of the Hub where no such folder is there', async () => {
+    const named = { ...whole, pretrained_model_name_or_path: 'owner/painter', policy: {}, rl_warmup_steps: 0 };
+    const { settings } = await load(named);
+    expect(settings).toMatchObject({ policy: { model: { hub: 'owner/painter', revision: 'main' } } });
+  });
+
   it('weighs what reward servers give where these are asked, and leaves out what weighs nothing', async () => {
     const remote = { name: 'remote', endpoint: 'http://127.0.0.1:4900' };
     const pool = await load({ ...whole, reward: { terms: [{ ...remote, weight: 1 }] } });

@@ -72,6 +72,16 @@ describe('edits of pictures in rows', () => {
     expect(report.problems.map(({ where }) => where)).toEqual([`${list}:4`, `${list}:3`]);
   });
 
+  it('are read by other columns where data check is told them', async () => {
+    const list = listOf([
+      { before: 'a.png', ask: 'x', after: 'sub/b.png' },
+      { before: 'gone.png', ask: 'x' },
+    ]);
+    const report = await checkDataset(list, { columns: { source: 'before', instruction: 'ask', target: 'after' } });
+    expect(report).toMatchObject({ kind: 'pictured', samples: 2, labelled: 1 });
+    expect(report.problems.map(({ where }) => where)).toEqual([`${list}:2`]);
+  });
+
   it('change their digest with the pictures that they name', async () => {
     const list = listOf([{ source: 'a.png', instruction: 'x' }]);
     const before = (await openPicturedEdits(list, null, columns)).digest;

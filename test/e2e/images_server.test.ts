@@ -64,6 +64,8 @@ describe('a run whose pictures a server makes', () => {
     );
     live.kill('SIGKILL');
     await live.ended;
+    // What it had sent by then is counted as its own.
+    await stub.idle();
     const kept = lines('killed');
     const before = stub.asked.length;
     const resumed = await place.call(['resume', 'killed'], { APP__IMAGES: stub.url });
@@ -109,6 +111,9 @@ describe('editrl enhance', () => {
       enhanced_prompt: expect.any(String) as string,
       stripped: [],
       finished: expect.any(Boolean) as boolean,
+      // What a server reads of them, nobody says.
+      unread: null,
+      prompt_unread: null,
     });
     const file = join(place.dir, 'prompts.txt');
     writeFileSync(file, `# of the tiny world\n${captions.join('\n')}\n\n`);

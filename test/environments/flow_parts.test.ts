@@ -65,7 +65,11 @@ describe('parts of a flow model that scripts/export_flow_parts wrote', () => {
 
   it('cuts a prompt that is longer than the model reads', async () => {
     const encoder = new FlowTextEncoder(at('qwen_text'), cpu);
-    expect((await encoder.encode('x'.repeat(1200))).text).toHaveLength(16 * 1024);
+    const long = 'x'.repeat(1200);
+    const { text, unread } = await encoder.encode(long);
+    expect(text).toHaveLength(16 * 1024);
+    expect(unread).toBeGreaterThan(0);
+    expect([await encoder.unread(long), await encoder.unread('x')]).toEqual([unread, 0]);
     await encoder.dispose();
   });
 

@@ -3,13 +3,17 @@ import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { DataError } from '../../src/core/errors.js';
 import { encodeSafetensors } from '../../src/core/safetensors.js';
+import { PICTURE_WORDS_FILE, PictureWords, saidIn } from '../../src/environments/picture_words.js';
 import { openTokenizer } from '../../src/models/tokenizer/open.js';
 import { initDecoder } from '../../src/nets/decoder/config.js';
-import { openModelEnhancer, openRunEnhancer, type Enhanced } from '../../src/recipes/open_enhancer.js';
+import { openModelEnhancer, openRunEnhancer, type Enhanced, type Enhancer } from '../../src/recipes/open_enhancer.js';
+import { clipTokenizer } from '../../src/rewards/terms/clip/model.js';
 import { smallConfig } from '../engines/vllm/small_base.js';
 import { FIXTURES } from '../models/python_fixtures.js';
 import { testFolders } from '../support/folder.js';
+import { tinyClip } from '../rewards/terms/clip/pictures.js';
 import { smallSettings } from './prompt_enhance/small.js';
+import type { Sections } from './small_config.js';
 
 const newFolder = testFolders('enhancer');
 
@@ -26,18 +30,21 @@ function modelOf(template: string): string {
   return folder;
 }
 
+type EnhancedBy = Enhanced & Pick<Enhancer, 'problems'>;
+
 const CHAT = '{% for m in messages %}{{ m.content }}{% endfor %}';
 
-async function enhanced(template: string, prompt: string): Promise<Enhanced> {
+async function enhanced(template: string, prompt: string, changes: Sections = {}): Promise<EnhancedBy> {
   const model = modelOf(template);
   const settings = smallSettings({
     policy: { init: null, model },
     prompt: { chat: true },
     rollout: { max_response_tokens: 8 },
+    ...changes,
   });
   const enhancer = await openRunEnhancer(settings, model, { resolveRun: () => '', seed: 0, sampling: {} });
   try {
-    return (await enhancer.enhance([prompt], 0))[0];
+    return { ...(await enhancer.enhance([prompt], 0))[0], problems: enhancer.problems };
   } finally {
     await enhancer.dispose();
   }
@@ -60,6 +67,30 @@ describe('a rewrite', () => {
       enhanced_prompt: '',
       stripped: [expect.stringMatching(/./) as string],
     });
+  });
+
+  it('is said to be longer than the image model reads, and a prompt longer than CLIP reads', async () => {
+    const painter = newFolder();
+    writeFileSync(join(painter, PICTURE_WORDS_FILE), new PictureWords({ words: ['cat'], length: 1 }).json());
+    const environment = { type: 'model', model: painter, width: 16, height: 16 };
+    const reward = { terms: [{ name: 'clip', weight: 1, model: tinyClip }] };
+    const long = 'a '.repeat(22);
+    const cut = await enhanced(CHAT, long, { environment, reward });
+    expect(saidIn(cut.enhanced_prompt).length).toBeGreaterThan(1);
+    expect(cut.unread).toBe(saidIn(cut.enhanced_prompt).length - 1);
+    expect(cut.prompt_unread).toBe(clipTokenizer(tinyClip).unread(long));
+    expect(cut.prompt_unread).toBeGreaterThan(0);
+    expect(await enhanced(CHAT, 'a cat', { environment, reward })).toMatchObject({ prompt_unread: 0, problems: [] });
+  });
+
+  it('is made without the models that would read it, which is said', async () => {
+    const { enhanced_prompt, unread, prompt_unread, problems } = await enhanced(CHAT, 'a cat');
+    expect(enhanced_prompt).not.toBe('');
+    expect([unread, prompt_unread]).toEqual([null, null]);
+    expect(problems).toEqual([
+      'how much the image model reads is not known: painter: there is no such model folder',
+      'how much clip reads is not known: clip: there is no such model folder',
+    ]);
   });
 
   it('is refused where the prompt leaves no room for it', async () => {

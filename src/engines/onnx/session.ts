@@ -70,6 +70,13 @@ export function runtimeSeconds(): number {
   return allSeconds;
 }
 
+let allCompileSeconds = 0;
+
+/** Seconds that this process has spent on writing graphs as ONNX and having the runtime compile them, summed over all sessions. */
+export function compileSeconds(): number {
+  return allCompileSeconds;
+}
+
 /** A compiled graph. Runs may overlap; each has its own output buffers unless the caller gives some. */
 export class Session {
   readonly #model: OnnxModel;
@@ -105,6 +112,7 @@ export class Session {
       pool === undefined
         ? { frozen: new Map() as WeightData, anySize: false, owner: new SessionPool() }
         : { frozen: pool.frozen, anySize: true, owner: pool };
+    const start = performance.now();
     const model = toOnnx(graph, new Map(Object.entries(outputs)), { frozen: new Set(frozen.keys()), anySize });
     const provider = options.provider ?? 'cpu';
     const compile = (): Promise<Ort.InferenceSession> =>
@@ -127,7 +135,9 @@ export class Session {
       });
     try {
       const key = keyOf(model.bytes);
-      return new Session(ort, model, await owner.lend(key, compile), () => owner.giveBack(key));
+      const native = await owner.lend(key, compile);
+      allCompileSeconds += (performance.now() - start) / 1000;
+      return new Session(ort, model, native, () => owner.giveBack(key));
     } catch (cause) {
       const detail = cause instanceof Error ? cause.message : String(cause);
       throw new EngineError(`provider ${provider} cannot run graph ${graph.name}: ${detail}`, {

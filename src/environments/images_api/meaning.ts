@@ -1,18 +1,12 @@
 /** What a reply or an error of an images server means, and what may be done about it. */
 import OpenAI from 'openai';
 import type { Tried } from '../../balance/ask.js';
-import type { Ending } from '../../balance/member.js';
 import { causeOf, isNotThere } from '../../http/request.js';
 import { parseRetryAfter } from '../../rewards/judge/completion.js';
 import { excerpt } from '../../rewards/judge/parse.js';
 import { refusedFields } from '../../rewards/judge/traits.js';
-import type { Answered, ServedPicture } from './reply.js';
-
-/** `none`: nothing was given, and may be later or elsewhere; `wrong`: settings or key are, and asking again does not help. */
-export type Found =
-  | { readonly kind: 'answered'; readonly answered: Answered }
-  | { readonly kind: 'none'; readonly found: string }
-  | { readonly kind: 'wrong'; readonly found: string; readonly next: string };
+import { away, AWAY, busy, failed, given, refusal, wrong, type Found } from '../served/found.js';
+import type { ServedPicture } from '../served/picture.js';
 
 export type Meaning = Tried<Found> & {
   /** A field of the request that the server refuses, where it names one. */
@@ -21,14 +15,6 @@ export type Meaning = Tried<Found> & {
   readonly unexplained?: true;
 };
 
-const works: Ending = { load: 'carried', health: 'works' };
-const nothing: Ending = { load: 'nothing', health: 'nothing' };
-const fails: Ending = { load: 'nothing', health: 'fails' };
-
-/** A server that is away is asked again after so long. */
-const AWAY_AGAIN_MS = 1000;
-/** Statuses of a server that is not ready, or has a proxy before it that does not reach it. */
-const AWAY: ReadonlySet<number> = new Set([502, 503, 504]);
 /** Statuses by which a server says that it cannot do what this request asks for. */
 const UNFIT: ReadonlySet<number> = new Set([400, 413, 422]);
 /** Statuses by which a server may refuse a prompt. */
@@ -42,7 +28,7 @@ const REFUSAL = /content[_ ]?(?:policy|filter|management)|moderation|safety|poli
 export function meaningOf(result: ServedPicture | string | Error): Meaning {
   if (result instanceof Error) return meaningOfError(result);
   if (typeof result === 'string') return failed(result);
-  return { reply: { kind: 'answered', answered: result }, next: 'done', ending: works };
+  return given(result);
 }
 
 function meaningOfError(error: Error): Meaning {
@@ -70,11 +56,8 @@ function meaningOfStatus(error: StatusError): Meaning {
   if (REFUSING.has(status) && REFUSAL.test(kind)) return refusal(found);
   const param = typeof error.param === 'string' ? error.param : null;
   const [refusedField] = refusedFields({ status, param, words: `${kind} ${error.message}` });
-  const reply: Found = { kind: 'wrong', found, next: adviceFor(status) };
   return {
-    reply,
-    next: 'done',
-    ending: nothing,
+    ...wrong(found, adviceFor(status)),
     ...(refusedField === undefined ? {} : { refusedField }),
     ...(UNFIT.has(status) ? { unexplained: true } : {}),
   };
@@ -86,32 +69,6 @@ function adviceFor(status: number): string {
   }
   if (status === 404) return 'Check the address (environment.base_url) and the model (environment.served_model).';
   return 'Check environment.served_model and environment.size, and the further fields that environment sends.';
-}
-
-/** The prompt is refused, in these words. */
-export function refusal(refused: string): Meaning {
-  return {
-    reply: { kind: 'answered', answered: { refused } },
-    next: 'done',
-    ending: { load: 'nothing', health: 'works' },
-  };
-}
-
-function away(found: string): Meaning {
-  return { reply: { kind: 'none', found }, next: 'busy', ending: nothing, retryAfterMs: AWAY_AGAIN_MS };
-}
-
-function busy(found: string): Meaning {
-  return {
-    reply: { kind: 'none', found },
-    next: 'busy',
-    ending: { load: 'overloaded', health: 'works' },
-    retryAfterMs: AWAY_AGAIN_MS,
-  };
-}
-
-function failed(found: string): Meaning {
-  return { reply: { kind: 'none', found }, next: 'elsewhere', ending: fails };
 }
 
 function retryAfter({ headers }: StatusError): { readonly retryAfterMs?: number } {

@@ -1,9 +1,10 @@
-/** Which files of a repository are fetched: what is read here, as safetensors. Pickles, which can execute what they like, never are. */
+/** Which files of a repository are fetched: what is read here, as safetensors or as an export to ONNX. Pickles, which can execute what they like, never are. */
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { z } from 'zod';
 import { CheckpointError } from '../../core/errors.js';
-import { CONFIG_FILE, INDEX_FILES, readIndex, readJson, WEIGHT_FILES } from '../files.js';
+import { EXPORTED, EXPORTED_FILES } from '../exported.js';
+import { CONFIG_FILE, INDEX_FILES, readConfig, readIndex, readJson, WEIGHT_FILES } from '../files.js';
 
 /** What of a model is read: all of it, or its tokenizer alone. */
 export type Need = 'model' | 'tokenizer';
@@ -65,13 +66,14 @@ export function missingFiles(folder: string, need: Need): string[] {
   if (need === 'tokenizer') {
     return ['tokenizer.json', 'tokenizer.model', 'tokenizer_config.json'].some(has) ? [] : ['tokenizer.json'];
   }
-  const description = has(ADAPTER_CONFIG) ? ADAPTER_CONFIG : 'config.json';
+  const description = has(ADAPTER_CONFIG) ? ADAPTER_CONFIG : CONFIG_FILE;
   return [description, ...weightsIn(folder, has)].filter((file) => !has(file));
 }
 
 /** An adapter's weights, else the graphs of an exported part, else the weights in one file, else those that the index names. */
 function weightsIn(folder: string, has: (file: string) => boolean): string[] {
   if (has(ADAPTER_CONFIG)) return [ADAPTER_WEIGHTS];
+  if (isExport(folder)) return Object.values(EXPORTED_FILES);
   const exported = exportedFiles(folder);
   if (exported !== null) return exported;
   const [whole, index] = [WEIGHT_FILES.find(has), INDEX_FILES.find(has)];
@@ -86,4 +88,8 @@ function exportedFiles(folder: string): string[] | null {
   return success
     ? [...data.inputs.map(({ tokenizer }) => `${tokenizer}/tokenizer.json`), ...GRAPHS[data.model_type]]
     : null;
+}
+
+function isExport(folder: string): boolean {
+  return existsSync(join(folder, CONFIG_FILE)) && readConfig<{ model_type?: unknown }>(folder).model_type === EXPORTED;
 }

@@ -3,10 +3,10 @@ import type { Planes } from '../../core/planes.js';
 import type { RandomStream } from '../../core/random.js';
 import type { SessionOptions } from '../../engines/onnx/session.js';
 import type { PictureCodec } from '../../environments/picture_codec.js';
-import type { LoadedFlowTransformer } from '../../nets/flow/files.js';
 import type { HiddenStates } from '../tokens/hidden_states.js';
 import { editCondition, editManner, type EditManner } from './edit_condition.js';
-import { openFlowModel } from './load.js';
+import type { FrozenFlow } from './exported.js';
+import { openFrozenFlow } from './load.js';
 import { flowModelTypes, type FlowModelTypeName } from './model_types.js';
 import { unpack } from './packing.js';
 import { FlowSampler } from './sampler.js';
@@ -37,19 +37,18 @@ export class FlowEditor {
 
   /** Raises CheckpointError as `editManner`. */
   constructor(
-    private readonly model: LoadedFlowTransformer,
+    private readonly model: FrozenFlow,
     codec: Pick<PictureCodec, 'channels'>,
     private readonly options: EditorOptions,
     where: string,
   ) {
-    const { config } = model;
-    this.#manner = editManner(config, codec, where);
-    this.#sampler = new FlowSampler({ config, batch: options.batch, session: options.session });
+    this.#manner = editManner(model.config, codec, where);
+    this.#sampler = new FlowSampler({ ...model, batch: options.batch, session: options.session });
   }
 
-  /** Raises CheckpointError as `openFlowModel` and `editManner` do. */
+  /** Raises CheckpointError as `openFrozenFlow` and `editManner` do. */
   static open(folder: string, codec: Pick<PictureCodec, 'channels'>, options: EditorOptions): FlowEditor {
-    return new FlowEditor(openFlowModel(folder), codec, options, folder);
+    return new FlowEditor(openFrozenFlow(folder, options.session), codec, options, folder);
   }
 
   /** Both sides of a picture's latents are multiples of it. */

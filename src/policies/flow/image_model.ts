@@ -8,6 +8,7 @@ import type { EncodedPrompt, PromptEncoder } from '../../environments/picture_wo
 import { velocityWidth } from '../../nets/flow/config.js';
 import type { LoadedFlowTransformer } from '../../nets/flow/files.js';
 import type { FlowAsked } from './batch.js';
+import type { FrozenFlow } from './exported.js';
 import { patchOf, unpack } from './packing.js';
 import { FlowSampler, type FlowSampling } from './sampler.js';
 
@@ -21,7 +22,7 @@ export interface PictureMaking extends Pick<FlowSampling, 'sigmas' | 'guidance'>
 }
 
 export interface FlowImageModelOptions {
-  readonly model: LoadedFlowTransformer;
+  readonly model: FrozenFlow;
   readonly codec: PictureCodec;
   readonly encoder: PromptEncoder;
   readonly making: PictureMaking;
@@ -35,7 +36,7 @@ export class FlowImageModel implements ImageModel {
   constructor(private readonly options: FlowImageModelOptions) {
     const { model, making, session } = options;
     requireFit(options);
-    this.#sampler = new FlowSampler({ config: model.config, batch: making.batch, session });
+    this.#sampler = new FlowSampler({ ...model, batch: making.batch, session });
   }
 
   async generate(requests: readonly PictureRequest[]): Promise<MadePicture[]> {

@@ -3,6 +3,7 @@ import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { readSafetensorsIndex } from '../../core/safetensors.js';
 import { CheckpointError, InternalError, must } from '../../core/errors.js';
+import type { SessionOptions } from '../../engines/onnx/session.js';
 import type { WeightsLayout } from '../../engines/onnx/trained_weights.js';
 import { readWeights, tensorsOf } from '../../models/files.js';
 import { withIpAdapter, type FlowTransformerConfig, type IpAdapterConfig } from '../../nets/flow/config.js';
@@ -28,6 +29,7 @@ import {
   refuseOtherBase,
   rootOf,
 } from '../adapter_files.js';
+import { checkExportedFlow, isExportedFlow, openExportedFlow, type FrozenFlow } from './exported.js';
 import type { FlowModel, FlowTrains } from './model.js';
 import { takesGuidance } from './rows.js';
 
@@ -67,8 +69,19 @@ function withDropout(config: FlowTransformerConfig, folder: string): FlowTransfo
   return recorded === undefined ? config : { ...config, condition_dropout: Number(recorded) };
 }
 
-/** Raises CheckpointError as `openFlowTransformer`, and where an adapter's base is not there or not what it was trained on. */
+/** A model that stays as it is: one that was exported, or as `openFlowModel`. Raises CheckpointError as that and `openExportedFlow` do. */
+export function openFrozenFlow(folder: string, session: SessionOptions): FrozenFlow {
+  return isExport(folder) ? openExportedFlow(folder, session) : openFlowModel(folder);
+}
+
+/** An adapter's folder may lack a config.json of its own. */
+function isExport(folder: string): boolean {
+  return !holdsAdapter(folder) && isExportedFlow(folder);
+}
+
+/** Raises CheckpointError as `openFlowTransformer`, for an export, and where an adapter's base is not there or not what it was trained on. */
 export function openFlowModel(folder: string): LoadedFlowTransformer {
+  if (isExport(folder)) throw notTrained(folder);
   if (!holdsAdapter(folder)) return openFlowTransformer(folder);
   const base = baseOf(folder);
   refuseOtherBase(folder, recordedBase(folder), digestOfWeights(base));
@@ -120,6 +133,13 @@ export function loadFlow(folder: string, training: FlowTraining): FlowModel {
   }
 }
 
+function notTrained(folder: string): CheckpointError {
+  return new CheckpointError('the model was exported: it draws, and nothing of it can be trained', {
+    where: folder,
+    next: 'Name the folder that it was exported from, with its safetensors.',
+  });
+}
+
 /** What an IP-Adapter's checkpoint stands on, which holds it whole: the base of one that goes on from another's is that one's. */
 function standsOn(folder: string): string {
   return holdsAdapter(folder) && describeAdapter(folder).kind === 'image_prompt' ? baseOf(folder) : folder;
@@ -158,6 +178,12 @@ export function requireUnconditional(config: FlowTransformerConfig, guidance: nu
   );
 }
 
+/** Looks at what `openFrozenFlow` would open, and whether it can answer under a guidance, without reading weights. Raises as that does; what the Hub still has to bring is passed over. */
+export function checkFrozenFlow(folder: string, guidance: number | null): void {
+  if (!isExport(folder)) return checkFlowModel(folder, { trains: 'all', lora: null, imagePrompt: null }, guidance);
+  requireUnconditional(checkExportedFlow(folder), guidance);
+}
+
 /** Looks at what `loadFlow` would load, and whether it can answer under a guidance, without reading weights. Raises as that does; what the Hub still has to bring is passed over. */
 export function checkFlowModel(
   folder: string,
@@ -165,6 +191,7 @@ export function checkFlowModel(
   guidance: number | null = null,
 ): void {
   if (lacksHubBase(folder)) return;
+  if (isExport(folder)) throw notTrained(folder);
   const config = describeFlowModel(folder);
   checkFlowTransformer(rootOf(folder));
   requireTrained(config, training, folder);

@@ -8,6 +8,7 @@ import { flowInputs, velocity } from '../../nets/flow/transformer.js';
 import type { SampleRequest } from '../policy.js';
 import { SessionCache } from '../session_cache.js';
 import type { FlowAction, FlowAnswer, FlowAsked, FlowCondition, KeptPicture } from './batch.js';
+import type { VelocityFile } from './exported.js';
 import type { FlowModel } from './model.js';
 import { microBatches, modelFeeds, partOf, takesGuidance, unconditional, type FlowRow } from './rows.js';
 import { gaussianOf, noisyRange, odeStep, sdeStep, type Gaussian, type NoisySteps } from './steps.js';
@@ -26,6 +27,8 @@ export interface FlowSamplerOptions extends Pick<FlowModel, 'config' | 'adapter'
   /** Pictures that the model sees at once. */
   readonly batch: number;
   readonly session: SessionOptions;
+  /** What computes velocities, of a frozen model that another program exported; absent: a graph of this program. */
+  readonly file?: VelocityFile;
 }
 
 /** One answer on its way. */
@@ -111,6 +114,7 @@ export class FlowSampler {
 
   async dispose(): Promise<void> {
     await this.#sessions.dispose();
+    await this.options.file?.dispose();
   }
 
   /** Takes answers of one shape from noise to pictures. */
@@ -125,7 +129,7 @@ export class FlowSampler {
   }
 
   async #ask(rows: readonly FlowRow[], guidance: number | null, weights: Weights): Promise<Float32Array[]> {
-    const { config, adapter, batch } = this.options;
+    const { config, adapter, batch, file } = this.options;
     const out = new Array<Float32Array>(rows.length);
     for (const { shape, at } of microBatches(rows, config, batch)) {
       const feeds = modelFeeds(
@@ -134,12 +138,13 @@ export class FlowSampler {
         shape,
         guidance,
       );
-      const result = await this.#sessions.use(
-        shape,
-        (graph) => ({ velocity: velocity(graph, config, shape, flowInputs(graph, config, shape), adapter) }),
-        (session) => session.run(feeds, weights),
-      );
-      at.forEach((i, b) => (out[i] = partOf(result.velocity as Float32Array, b, shape.batch)));
+      const found = await (file?.velocity(feeds, shape) ??
+        this.#sessions.use(
+          shape,
+          (graph) => ({ velocity: velocity(graph, config, shape, flowInputs(graph, config, shape), adapter) }),
+          async (session) => (await session.run(feeds, weights)).velocity as Float32Array,
+        ));
+      at.forEach((i, b) => (out[i] = partOf(found, b, shape.batch)));
     }
     return out;
   }

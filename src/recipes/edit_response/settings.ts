@@ -7,7 +7,7 @@ import { z } from 'zod';
 import { wordsReward } from '../../rewards/schema/reward.js';
 import { wordsAlgorithm } from '../../schema/algorithm.js';
 import { picturedData } from '../../schema/seen_data.js';
-import { editorEnvironment } from '../../schema/editor.js';
+import { editorEnvironment, imagesServer, type PictureServer } from '../../schema/editor.js';
 import { idleWhere } from '../../schema/mark.js';
 import { taskField, trainedFields } from '../../schema/run.js';
 import { rollout } from '../../schema/training.js';
@@ -75,6 +75,7 @@ export const editResponse: TrainedRecipe<EditResponseSettings> = {
     return trained === null ? null : trained + drawingBytes(settings, shapeOf);
   },
   imageMemory: drawingBytes,
+  images: pictureServer,
   tinyData: ({ data: { dir, tiny } }) => (tiny === null ? null : join(dir, tiny.folder)),
   needs: (settings) => [...picturedNeeds(settings), ...seeingPolicyNeeds(settings), ...drawingNeeds(settings)],
   missing: startMissing,
@@ -83,7 +84,8 @@ export const editResponse: TrainedRecipe<EditResponseSettings> = {
 /** Rewards need pictures that differ by what was written. */
 function drawing(read: Reader): Problem[] {
   if (read('algorithm.type') === 'sft') return [];
-  const allowed = "{type: 'model', model: …}, a model that edits by the hidden states of policy.model";
+  const allowed =
+    "{type: 'model', model: …}, a model that edits by the hidden states of policy.model, {type: 'render_server', …}, a server that does, or {type: 'images_api_text_prompt', …}, one that edits by its words";
   if (read('environment') === null) {
     return problem('environment', `found null with algorithm.type 'grpo'; allowed: ${allowed}`);
   }
@@ -94,20 +96,30 @@ function drawing(read: Reader): Problem[] {
   );
 }
 
-/** Of the model that draws and of its autoencoder. */
+/** Of the model that draws and of its autoencoder, where they are here. */
 function drawingBytes({ environment }: EditResponseSettings, shapeOf: ShapeOf): number {
-  if (environment === null) return 0;
+  if (environment?.type !== 'model') return 0;
   const { model, parts } = environment;
   return frozenBytes(model, shapeOf) + frozenBytes(parts.vae, shapeOf);
 }
 
+function pictureServer({ environment, policy }: EditResponseSettings): PictureServer | null {
+  switch (environment?.type) {
+    case 'images_api_text_prompt':
+      return { kind: 'images_api', settings: imagesServer(environment) };
+    case 'render_server':
+      return { kind: 'render_server', settings: environment, width: policy.init?.hidden_size ?? null };
+    case 'model':
+    case undefined:
+      return null;
+  }
+}
+
 function drawingNeeds({ environment }: EditResponseSettings): Need[] {
-  if (environment === null) return [];
+  if (environment?.type !== 'model') return [];
   const { model, parts } = environment;
   return [
     ...(typeof parts.vae === 'string' ? [{ kind: 'flow_part', part: 'vae', folder: parts.vae } as const] : []),
-    ...(typeof model === 'string'
-      ? [{ kind: 'flow_model', folder: model, trains: 'all', lora: null, begun: null, guidance: null } as const]
-      : []),
+    ...(typeof model === 'string' ? [{ kind: 'frozen_flow', folder: model, guidance: null } as const] : []),
   ];
 }

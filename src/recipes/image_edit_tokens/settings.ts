@@ -69,6 +69,9 @@ const schema = z.strictObject({
 });
 export type ImageEditSettings = z.output<typeof schema>;
 
+/** The image tokenizer that EARL names, which nobody can compute as it was published. */
+const PUBLISHED = 'BAAI/Emu3-VisionTokenizer';
+
 export const imageEditTokens: TrainedRecipe<ImageEditSettings> = {
   name: 'image_edit_tokens',
   trainer: 'this program',
@@ -87,7 +90,7 @@ export const imageEditTokens: TrainedRecipe<ImageEditSettings> = {
           "policy.model is null: set it to a local path, {hub, revision} or {run, config} (EARL's flat form: model_path), or set policy.init to start from random weights",
         ]
       : []),
-    ...(typeof model === 'object' && 'hub' in model
+    ...(typeof model === 'object' && 'hub' in model && model.hub === PUBLISHED
       ? [
           `environment.model: ${model.hub} is an image tokenizer as PyTorch weights, which is computed from an ONNX export; make that with scripts/export_emu3_vision ${model.hub} FOLDER, and name its folder, or at laptop size: --with configs/lib/tiny.libsonnet`,
         ]

@@ -6,7 +6,7 @@ import { PictureWords, type PromptEncoder } from '../../environments/picture_wor
 import { CheckpointError } from '../../core/errors.js';
 import { modelFolder, type RunResolver } from '../../models/reference.js';
 import { FlowImageModel } from '../../policies/flow/image_model.js';
-import { openFlowModel, requireUnconditional } from '../../policies/flow/load.js';
+import { openFrozenFlow, requireUnconditional } from '../../policies/flow/load.js';
 import { flowModelTypes } from '../../policies/flow/model_types.js';
 import type { OwnImageModel } from '../../schema/image_model.js';
 import type { Bench } from '../../train/bench.js';
@@ -39,7 +39,8 @@ async function open(settings: PromptEnhanceSettings, bench: Bench): Promise<Trai
 export function openImages(environment: OwnImageModel, resolveRun: RunResolver): ImageModel {
   const { parts, engine, model_type, num_steps, guidance_scale, width, height, pictures_at_once } = environment;
   const folder = modelFolder(environment.model, resolveRun);
-  const model = openFlowModel(folder);
+  const session = sessionOptions(engine);
+  const model = openFrozenFlow(folder, session);
   requireUnconditional(model.config, guidance_scale);
   return new FlowImageModel({
     model,
@@ -52,11 +53,12 @@ export function openImages(environment: OwnImageModel, resolveRun: RunResolver):
       guidance: guidance_scale,
       sigmas: (tokens) => flowModelTypes[model_type].sigmas(num_steps, tokens),
     },
-    session: sessionOptions(engine),
+    session,
   });
 }
 
-function encoderOf({ parts, engine }: OwnImageModel, folder: string, resolveRun: RunResolver): PromptEncoder {
+/** What reads the prompts of an image model whose folder this is. Raises CheckpointError where nothing does. */
+export function encoderOf({ parts, engine }: OwnImageModel, folder: string, resolveRun: RunResolver): PromptEncoder {
   if (parts.text_encoder !== null) {
     return new FlowTextEncoder(modelFolder(parts.text_encoder, resolveRun), sessionOptions(engine));
   }

@@ -92,7 +92,8 @@ export const promptEnhance: TrainedRecipe<PromptEnhanceSettings> = {
     return trained === null ? null : trained + imageBytes(settings, shapeOf);
   },
   imageMemory: imageBytes,
-  images: ({ environment }) => (environment.type === 'images_api' ? environment : null),
+  images: ({ environment }) =>
+    environment.type === 'images_api' ? { kind: 'images_api', settings: environment } : null,
   tinyData: ({ data: { dir, tiny } }) => (tiny === null ? null : join(dir, tiny.folder)),
   needs: (settings) => [...promptNeeds(settings), ...imageNeeds(settings)],
   missing: textMissing,
@@ -120,9 +121,7 @@ function imageNeeds({ environment }: PromptEnhanceSettings): Need[] {
     ...Object.entries(parts).flatMap(([part, folder]): Need[] =>
       typeof folder === 'string' ? [{ kind: 'flow_part', part: part as 'vae' | 'text_encoder', folder }] : [],
     ),
-    ...(typeof model === 'string'
-      ? [{ kind: 'flow_model', folder: model, trains: 'all', lora: null, begun: null, guidance } as const]
-      : []),
+    ...(typeof model === 'string' ? [{ kind: 'frozen_flow', folder: model, guidance } as const] : []),
   ];
 }
 

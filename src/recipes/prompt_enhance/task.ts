@@ -2,7 +2,7 @@
 import { DataError } from '../../core/errors.js';
 import { RandomStream } from '../../core/random.js';
 import type { Row } from '../../data/rows.js';
-import type { ImageModel, MadePicture } from '../../environments/image_model.js';
+import { seen, SEEDS, type ImageModel } from '../../environments/image_model.js';
 import type { TokenAnswer } from '../../policies/tokens/batch.js';
 import type { RecordedEpisode } from '../../run/episodes.js';
 import type { Answers, PromptSource, Rendered, Task } from '../../scoring/task.js';
@@ -10,9 +10,6 @@ import type { AskedSource, TextPrompt, WordsTask } from '../open_words_task.js';
 import { questionOf } from '../text_answers/conversation.js';
 import { rewriteOf } from './rewrite.js';
 import type { PromptEnhanceSettings } from './settings.js';
-
-/** Seeds of noise are below it. */
-const SEEDS = 2 ** 31;
 
 export class EnhanceTask implements Task<TextPrompt, TokenAnswer> {
   readonly validation: readonly PromptSource<TextPrompt>[];
@@ -87,13 +84,6 @@ export class EnhanceTask implements Task<TextPrompt, TokenAnswer> {
     const { seed, rollout } = this.settings;
     return new RandomStream(seed, 'picture', id, rollout.same_latent ? 0 : answer).integer(SEEDS);
   }
-}
-
-/** What a reward sees of a picture. */
-function seen(picture: MadePicture): Pick<Rendered['item'], 'edited' | 'unavailable'> {
-  if (picture.kind === 'made') return { edited: picture.image };
-  const { reason, detail } = picture;
-  return { edited: null, unavailable: { reason, detail } };
 }
 
 /** What the user says last in a row. Raises DataError, naming `where`, for one without the column of prompts or of another form. */

@@ -7,6 +7,7 @@ import { rowData } from '../../schema/data.js';
 import { idleWhere, result, section } from '../../schema/mark.js';
 import { type ModelReference, optionalModel } from '../../schema/model.js';
 import { taskField, trainedFields } from '../../schema/run.js';
+import { thinkingTags, type ThinkingTags } from '../../schema/thinking.js';
 import { rollout } from '../../schema/training.js';
 import { policyRules } from '../policy_rules.js';
 import { sourcesOf, type Need, type TrainedRecipe } from '../recipe.js';
@@ -17,10 +18,8 @@ import { tokenGroupRules, sharedRules, wholeBatches, supervised } from '../train
 
 const words = z.string().min(1);
 
-const tags = z.strictObject({ open: words, close: words }).nullable();
-
 /** That of a recipe whose policy answers in words; its thoughts stand between `thinking` where a config says nothing else. */
-export const textPolicyWith = (thinking: z.output<typeof tags>) =>
+export const textPolicyWith = (thinking: ThinkingTags) =>
   section(
     'The language model.',
     z.strictObject({
@@ -35,7 +34,7 @@ export const textPolicyWith = (thinking: z.output<typeof tags>) =>
       ),
       thinking: result(
         'The tags around what the policy thinks before it answers, {open, close}: rewards then read what stands after the last closing tag, nothing where the answer or its prompt opens one that it never closes, and all where there is none. null: rewards read all that it writes.',
-        tags.default(thinking),
+        thinkingTags.default(thinking),
         { allowed: "{open: '<think>', close: '</think>'}, or null" },
       ),
     }),

@@ -93,7 +93,7 @@ export async function createReward(settings: RewardChoice, services: TermService
     const outcomes = await together([...starts(decides), ...starts(besides).map(unlessLacking)], signal);
     const terms = named((index) => must(outcomes[index], 'the outcome of a term that decides'));
     const outcome = settings.terms.length === 0 ? terms[0].outcome : weightedSum(terms);
-    const more = outcomes.slice(decides.length).map((found) => found?.parts);
+    const more = outcomes.slice(decides.length).map((found, i) => found && recordedParts(besides[i].kind.name, found));
     return { outcome: { ...outcome, parts: Object.assign({}, ...more, outcome.parts) as ScoreParts }, terms };
   }
 
@@ -111,6 +111,12 @@ export async function createReward(settings: RewardChoice, services: TermService
     score: async (item, signal, options) => (await scoreTerms(item, signal, options)).outcome,
     close,
   };
+}
+
+/** What is recorded of a term that does not decide: its parts, or its value where it is made of none. */
+function recordedParts(name: string, { parts, ...outcome }: Outcome): ScoreParts {
+  if (outcome.kind !== 'scored' || Object.keys(parts).length > 0) return parts;
+  return { [`${name}/value`]: outcome.value };
 }
 
 /** Null for an item that the term cannot be asked about through the dataset's fault: text that is not quoted, a label that names nothing. */

@@ -4,6 +4,7 @@
  * Sentences are slots at fixed positions (verb, `the`, colour, shape, preposition, argument…), because small models
  * learn words at fixed positions far sooner than words that wander.
  */
+import { plainly } from './words.js';
 import {
   cellName,
   cellNames,
@@ -245,9 +246,9 @@ function readSlots(sentence: string, words: readonly string[], geometry: Geometr
   return slots;
 }
 
-/** Reads a sentence back; case, final full stop and extra blanks do not matter. Null where it is none of ours. */
+/** Reads a sentence back; case, final full stop and extra blanks do not matter, and odd names are known. Null where it is none of ours. */
 export function parseInstruction(text: string, geometry: Geometry): Edit | null {
-  const words = text.trim().toLowerCase().replace(/\.$/, '').split(/\s+/);
+  const words = text.trim().toLowerCase().replace(/\.$/, '').split(/\s+/).map(plainly);
   for (const kind of EDIT_KINDS) {
     const rule = EDIT_RULES[kind];
     const slots = readSlots(rule.sentence, words, geometry);

@@ -10,17 +10,41 @@ import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { writeFileAtomic } from '../../core/files.js';
 import { encodePlainPng } from '../../core/png.js';
+import { RandomStream } from '../../core/random.js';
 import { drawScene } from './draw.js';
 import { instructionOf, rationaleOf, type Plan } from './edits.js';
 import { drawExample, type EditSetName } from './generate.js';
 import { foundPart, makePart, type Part } from './parts.js';
 import { EDIT_SPLITS, type EditSplitName } from './splits.js';
+import { tinyVocabulary } from './vocabulary.js';
+import { anyOddNames, oddNames, oddly } from './words.js';
 import { checkGeometry, type Geometry } from './world.js';
+
+/** How instructions call colours and shapes. */
+export type EditNames = 'plain' | 'odd';
+
+/**
+ * Where names are odd, whoever draws knows plain ones alone: of its edits every other one is asked for by odd names of anything, so that the
+ * response alone says what is to be done.
+ */
+function askedOf(plan: Plan, { seed, geometry, names }: PicturedOptions, split: EditSplitName, i: number): string {
+  const plain = instructionOf(plan.edit, geometry);
+  if (names === 'plain' || (split === 'truth' && i % 2 === 0)) return plain;
+  const random = new RandomStream(seed, 'tiny', 'pictured', split, i);
+  return split === 'truth' ? anyOddNames(plain, random) : oddly(plain, random);
+}
+
+/** Every word of instructions and responses. */
+export function picturedVocabulary(geometry: Geometry, names: EditNames): string[] {
+  const plain = tinyVocabulary(geometry);
+  return names === 'plain' ? [...plain] : [...new Set([...plain, ...oddNames()])];
+}
 
 export interface PicturedOptions {
   readonly seed: number;
   readonly geometry: Geometry;
   readonly set: EditSetName;
+  readonly names: EditNames;
   /** Edits in each split. */
   readonly sizes: Readonly<Record<EditSplitName, number>>;
 }
@@ -31,8 +55,9 @@ export function responseOf(plan: Plan): string {
   return plan.edit.kind === 'recolour' || plan.edit.kind === 'remove' ? told.replace(/ at \S+/, '') : told;
 }
 
-function picturedPart({ seed, geometry, set, sizes }: PicturedOptions): Part {
-  return { name: 'pictured', entry: { seed, geometry: { ...geometry }, set, sizes: { ...sizes } } };
+function picturedPart({ seed, geometry, set, names, sizes }: PicturedOptions): Part {
+  const odd = names === 'plain' ? {} : { names };
+  return { name: 'pictured', entry: { seed, geometry: { ...geometry }, set, ...odd, sizes: { ...sizes } } };
 }
 
 /** The folder of the edits with these options, which holds `pictured`; null where they are not made yet. */
@@ -52,7 +77,7 @@ export async function makeTinyPictured(root: string, options: PicturedOptions): 
         const plan = drawExample(seed, set, split, i, geometry);
         const [source, target] = [`${i}_source.png`, `${i}_target.png`];
         writeFileSync(join(place, source), encodePlainPng(drawScene(plan.source)));
-        const asked = { source: `${split}/${source}`, instruction: instructionOf(plan.edit, geometry) };
+        const asked = { source: `${split}/${source}`, instruction: askedOf(plan, options, split, i) };
         if (split === 'prompts') return JSON.stringify(asked);
         writeFileSync(join(place, target), encodePlainPng(drawScene(plan.expected)));
         return JSON.stringify({ ...asked, response: responseOf(plan), target: `${split}/${target}` });

@@ -40,6 +40,41 @@ const ODD: {
   },
 };
 
+/** What each odd word of a colour or a shape means. */
+const MEANT: ReadonlyMap<string, string> = new Map(
+  [ODD.colours, ODD.shapes].flatMap((kind) =>
+    Object.entries<readonly string[]>(kind).flatMap(([plain, odd]) => odd.map((word) => [word, plain] as const)),
+  ),
+);
+
+/** Colours and shapes by one of their odd names each. */
+export function oddly(words: string, random: RandomStream): string {
+  const names: Readonly<Record<string, readonly string[]>> = { ...ODD.colours, ...ODD.shapes };
+  return words
+    .split(' ')
+    .map((word) => (word in names ? random.pick(names[word]) : word))
+    .join(' ');
+}
+
+/** With odd names of any colour and shape in the places of those that are named. */
+export function anyOddNames(words: string, random: RandomStream): string {
+  const any = (of: Readonly<Record<string, readonly string[]>>): string => random.pick(Object.values(of).flat());
+  return words
+    .split(' ')
+    .map((word) => (word in ODD.colours ? any(ODD.colours) : word in ODD.shapes ? any(ODD.shapes) : word))
+    .join(' ');
+}
+
+/** The plain name of what a word calls oddly; other words as they are. */
+export function plainly(word: string): string {
+  return MEANT.get(word) ?? word;
+}
+
+/** Every odd name of a colour or a shape. */
+export function oddNames(): string[] {
+  return [...MEANT.keys()];
+}
+
 const PLAIN_RELATIONS: Readonly<Record<Relation, string>> = {
   above: 'above',
   below: 'below',

@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { EngineError, InternalError } from '../../../src/core/errors.js';
 import { RandomStream } from '../../../src/core/random.js';
 import type { TensorData } from '../../../src/engines/onnx/session.js';
-import { Session } from '../../../src/engines/onnx/session.js';
+import { compileSeconds, Session } from '../../../src/engines/onnx/session.js';
 import * as g from '../../../src/graph/build.js';
 import { checkpoint } from '../../../src/graph/checkpoint.js';
 import { gradients } from '../../../src/graph/differentiate.js';
@@ -25,6 +25,16 @@ function product(): Promise<Session> {
 }
 
 describe('a session', () => {
+  it('counts the seconds that it took to compile, and none for running', async () => {
+    const before = compileSeconds();
+    await withSession(product(), async (session) => {
+      const compiled = compileSeconds();
+      expect(compiled).toBeGreaterThan(before);
+      await session.run({ x: new Float32Array(4) }, new Map([['w', { data: new Float32Array(4) }]]));
+      expect(compileSeconds()).toBe(compiled);
+    });
+  });
+
   it('reads weights where they lie, so that an optimizer may change them between runs', () =>
     withSession(product(), async (session) => {
       const w = { data: Float32Array.of(1, 0, 0, 1) };

@@ -5,7 +5,7 @@
 import { createHash } from 'node:crypto';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { encodePng, sha256, type RgbImage } from '../../../src/core/image.js';
+import { decodeImage, encodePng, sha256, type RgbImage } from '../../../src/core/image.js';
 
 /** What goes wrong with one request, in place of its answer. */
 export type Fault =
@@ -27,6 +27,8 @@ export interface StubRequest {
   readonly fields: Readonly<Record<string, unknown>>;
   /** SHA-256 of the picture that is to be edited. */
   readonly source: string | null;
+  /** Its sides, as `size` says them. */
+  readonly sourceSize: string | null;
   /** How many requests of this path came before it. */
   readonly earlier: number;
 }
@@ -99,6 +101,15 @@ export class StubImages {
     return this.requests.filter(({ path }) => path.startsWith('/v1/images/'));
   }
 
+  /** Resolves when nobody holds a connection to it: what a client that was killed had sent is counted by then. */
+  async idle(): Promise<void> {
+    const open = (): Promise<number> =>
+      new Promise((resolve, reject) =>
+        this.#server.getConnections((error, count) => (error === null ? resolve(count) : reject(error))),
+      );
+    while ((await open()) > 0) await new Promise((resolve) => setTimeout(resolve, 20));
+  }
+
   close(): Promise<void> {
     return new Promise((resolve) => {
       this.#server.close(() => resolve());
@@ -114,10 +125,10 @@ export class StubImages {
     if (apiKey !== undefined && incoming.headers.authorization !== `Bearer ${apiKey}`) {
       return send(response, 401, failure('Incorrect API key provided'));
     }
-    const { fields, source } = await readBody(Buffer.concat(pieces), incoming.headers['content-type'] ?? '');
+    const body = await readBody(Buffer.concat(pieces), incoming.headers['content-type'] ?? '');
     const earlier = this.#counts.get(path) ?? 0;
     this.#counts.set(path, earlier + 1);
-    const request = { path, fields, source, earlier };
+    const request = { path, ...body, earlier };
     this.requests.push(request);
     const fault = this.fault(request);
     switch (fault?.kind) {
@@ -160,7 +171,7 @@ export class StubImages {
   }
 
   async #draw(
-    { path, fields, source }: StubRequest,
+    { path, fields, source, sourceSize }: StubRequest,
     response: ServerResponse,
     change: (right: StubReply) => unknown,
   ): Promise<void> {
@@ -181,6 +192,9 @@ export class StubImages {
     if ((path === '/v1/images/edits') !== (source !== null)) {
       return send(response, 422, { detail: [{ msg: 'Field required', loc: ['body', 'image'] }] });
     }
+    if (source !== null && sourceSize !== fields['size']) {
+      return send(response, 400, { detail: `a picture of ${sourceSize} is not edited to ${String(fields['size'])}` });
+    }
     if (kind === 'open' && fields['response_format'] !== 'b64_json') {
       return send(response, 400, { detail: 'there is no storage for urls' });
     }
@@ -191,19 +205,20 @@ export class StubImages {
   }
 }
 
-async function readBody(
-  bytes: Buffer,
-  type: string,
-): Promise<{ fields: Readonly<Record<string, unknown>>; source: string | null }> {
-  if (bytes.length === 0) return { fields: {}, source: null };
+async function readBody(bytes: Buffer, type: string): Promise<Pick<StubRequest, 'fields' | 'source' | 'sourceSize'>> {
+  const none = { source: null, sourceSize: null };
+  if (bytes.length === 0) return { fields: {}, ...none };
   if (!type.startsWith('multipart/form-data')) {
-    return { fields: JSON.parse(bytes.toString('utf8')) as Record<string, unknown>, source: null };
+    return { fields: JSON.parse(bytes.toString('utf8')) as Record<string, unknown>, ...none };
   }
   const form = await new Response(new Uint8Array(bytes), { headers: { 'content-type': type } }).formData();
   const image = form.get('image');
   form.delete('image');
-  const source = image instanceof File ? sha256(new Uint8Array(await image.arrayBuffer())) : null;
-  return { fields: Object.fromEntries(form), source };
+  const fields = Object.fromEntries(form);
+  if (!(image instanceof File)) return { fields, ...none };
+  const file = new Uint8Array(await image.arrayBuffer());
+  const { width, height } = await decodeImage(file, 'the source');
+  return { fields, source: sha256(file), sourceSize: `${width}x${height}` };
 }
 
 function failure(message: string): object {

@@ -20,12 +20,36 @@ describe('settings of edit_response', () => {
   it.each([
     [{ environment: null }, /^environment: found null with algorithm\.type 'grpo'; allowed: \{type: 'model'/],
     [{ environment: { told: 'instruction' } }, /^environment\.told: found 'instruction' with algorithm\.type 'grpo'/],
+    [
+      {
+        environment: {
+          ...{ type: 'render_server', base_url: 'http://127.0.0.1:1', served_model: 'an-editor' },
+          ...{ model: undefined, num_steps: undefined, told: 'instruction' },
+        },
+      },
+      /^environment\.told: found 'instruction' with algorithm\.type 'grpo'/,
+    ],
     [{ prompt: { chat: false, system: 'Be brief.' } }, /^prompt\.system: found with prompt\.chat false/],
     [{ data: { tiny: null } }, /^policy\.tokenizer: found null with policy\.init/],
   ])('%j is refused', (changes, message) => {
     const problems = problemsOf(changes);
     expect(problems).toHaveLength(1);
     expect(problems[0]).toMatch(message);
+  });
+
+  it('say which server draws, and count nothing for it', () => {
+    const base_url = 'http://127.0.0.1:8091';
+    const served = (environment: object) =>
+      editResponse.images!(smallSettings({ environment: { model: undefined, num_steps: undefined, ...environment } }));
+    expect(editResponse.images!(smallSettings())).toBeNull();
+    expect(served({ type: 'images_api_text_prompt', base_url, served_model: 'an-editor' })).toMatchObject({
+      kind: 'images_api',
+      settings: { served_model: 'an-editor', size: '1024x1024' },
+    });
+    const render = { type: 'render_server', base_url, served_model: 'an-editor' };
+    expect(served(render)).toMatchObject({ kind: 'render_server', width: 16 });
+    const settings = smallSettings({ environment: { model: undefined, num_steps: undefined, ...render } });
+    expect(editResponse.imageMemory!(settings, () => null)).toBe(0);
   });
 
   it('count the model that draws', () => {

@@ -4,7 +4,10 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { pixelCodec } from '../../../src/environments/picture_codec.js';
 import { FlowEditor } from '../../../src/policies/flow/editor.js';
 import { Reader, type ToRead } from '../../../src/policies/tokens/hidden_states.js';
-import { ResponseTask, type ResponseAnswer } from '../../../src/recipes/edit_response/task.js';
+import type { ResponseAnswer } from '../../../src/recipes/edit_response/drawing.js';
+import { OwnDrawing } from '../../../src/recipes/edit_response/own_drawing.js';
+import { ResponseTask } from '../../../src/recipes/edit_response/task.js';
+import type { OwnEditor } from '../../../src/schema/editor.js';
 import { openPicturedTask } from '../../../src/recipes/open_pictured.js';
 import { startingSeeingModel } from '../../../src/recipes/open_seeing.js';
 import type { TextPrompt } from '../../../src/recipes/open_words_task.js';
@@ -13,7 +16,7 @@ import type { RecordedEpisode } from '../../../src/run/episodes.js';
 import { plain } from '../../data/pictures.js';
 import { smallFlow } from '../../policies/flow/small_flow.js';
 import { testFolder } from '../../support/folder.js';
-import { drawing, smallSettings } from './small.js';
+import { drawing as drawingConfig, smallSettings } from './small.js';
 
 const dir = testFolder('response-task');
 const list = (split: string) => [{ path: join(dir, 'tiny', 'pictured', `${split}.jsonl`) }];
@@ -29,19 +32,22 @@ async function open(changes: Parameters<typeof smallSettings>[0] = {}) {
   const reader = new Reader(model, { session: { threads: 1 } });
   const items: ToRead[] = [];
   const editor = new FlowEditor(
-    smallFlow('all', 1, drawing),
+    smallFlow('all', 1, drawingConfig),
     pixelCodec,
     { type: 'tiny', steps: 2, batch: 4, session: { threads: 1 } },
     'here',
   );
-  const task = new ResponseTask(pictured, settings.environment!, {
+  const environment = settings.environment as OwnEditor;
+  const drawing = new OwnDrawing({
     editor,
     codec: pixelCodec,
+    mostPixels: environment.max_pixels,
     read: (asked) => {
       items.push(...asked);
       return reader.read(asked, model.weights);
     },
   });
+  const task = new ResponseTask(pictured, environment, drawing);
   opened.push(task, reader);
   return { task, items, pictured };
 }

@@ -63,7 +63,7 @@ describe('rewritten prompts', () => {
     expect(recipe.needs(settings, () => null)).toEqual([
       { kind: 'flow_part', part: 'vae', folder: 'v' },
       { kind: 'flow_part', part: 'text_encoder', folder: 't' },
-      { kind: 'flow_model', folder: 'painter', trains: 'all', lora: null, begun: null, guidance: null },
+      { kind: 'frozen_flow', folder: 'painter', guidance: null },
     ]);
     const flow = {
       kind: 'flow',

@@ -103,6 +103,15 @@ describe('terms', () => {
     });
   });
 
+  it('are recorded with their value where they are made of no parts', async () => {
+    const outcome = await score(
+      { mode: 'jpeg_size', also_compute: ['word_overlap'] },
+      { answer: 'a red circle', expected: 'a blue circle' },
+    );
+    expect(outcome).toMatchObject({ kind: 'scored', parts: { 'word_overlap/value': 0.5 } });
+    expect(outcome.value).toBe(1 - outcome.parts['jpeg_size/kb'] / 500);
+  });
+
   it('share no answer between items, nor once it was given', async () => {
     const judge = tableJudge();
     const reward = await createReward(rewardSettingsSchema.parse({}), testServices(judge));

@@ -7,17 +7,20 @@ import { openPicturedEdits } from '../../../src/data/pictured_edits.js';
 import { readScene, sceneOf } from '../../../src/tiny/judge/eyes.js';
 import { parseInstruction, planEdit, sameScene } from '../../../src/tiny/world/edits.js';
 import { drawOfKind } from '../../../src/tiny/world/generate.js';
-import { makeTinyPictured, responseOf, tinyPictured } from '../../../src/tiny/world/pictured.js';
-import { DEFAULT_GEOMETRY, type Scene } from '../../../src/tiny/world/world.js';
+import { makeTinyPictured, picturedVocabulary, responseOf, tinyPictured } from '../../../src/tiny/world/pictured.js';
+import { COLOURS, DEFAULT_GEOMETRY, SHAPES, type Scene } from '../../../src/tiny/world/world.js';
 import { testFolders } from '../../support/folder.js';
 
 const options = {
   seed: 3,
   geometry: DEFAULT_GEOMETRY,
   set: 's',
+  names: 'plain',
   sizes: { train: 12, prompts: 5, validation: 4, truth: 6 },
 } as const;
 const columns = { source: 'source', instruction: 'instruction', response: 'response', target: 'target' };
+/** A name that is no odd one. */
+const PLAIN = new RegExp(`\\b(${[...COLOURS, ...SHAPES].join('|')})\\b`);
 const seen = (path: string): Scene => sceneOf(readScene(decodePlainPng(readFileSync(path))!, DEFAULT_GEOMETRY));
 
 describe('pictured edits of the tiny world', () => {
@@ -39,6 +42,43 @@ describe('pictured edits of the tiny world', () => {
         expect(response).toBe(responseOf(plan));
         expect(sameScene(seen(target), plan.expected)).toBe(true);
       }
+    }
+  });
+
+  it('are asked for by odd names, which whoever draws learns to pass over', async () => {
+    const root = join(folder(), 'tiny');
+    const odd = { ...options, names: 'odd' } as const;
+    await makeTinyPictured(root, options);
+    await makeTinyPictured(root, odd);
+    const [plainly, oddly] = [options, odd].map((of) => join(tinyPictured(root, of)!, 'pictured'));
+    expect(oddly).not.toBe(plainly);
+    const known = new Set(picturedVocabulary(DEFAULT_GEOMETRY, 'odd'));
+    for (const split of ['train', 'prompts', 'validation', 'truth'] as const) {
+      const [plain, said] = await Promise.all(
+        [plainly, oddly].map((made) => openPicturedEdits(join(made, `${split}.jsonl`), null, columns)),
+      );
+      for (let i = 0; i < plain.length; i++) {
+        const [first, second] = [plain.read(i), said.read(i)];
+        expect(second.response).toBe(first.response);
+        expect(second.instruction.split(' ').filter((word) => !known.has(word))).toEqual([]);
+        const [meant, told] = [first, second].map(({ instruction }) => parseInstruction(instruction, DEFAULT_GEOMETRY));
+        if (split !== 'truth') {
+          expect(told).toEqual(meant);
+          expect(second.instruction).not.toMatch(PLAIN);
+        } else if (i % 2 === 0) {
+          expect(second.instruction).toBe(first.instruction);
+        } else {
+          expect(told?.kind).toBe(meant?.kind);
+          expect(second.instruction).not.toMatch(PLAIN);
+        }
+      }
+      const others = Array.from({ length: plain.length }, (_, i) => [plain, said].map((edits) => edits.read(i)));
+      const meansAnother = others.filter(
+        ([first, second]) =>
+          JSON.stringify(parseInstruction(first.instruction, DEFAULT_GEOMETRY)) !==
+          JSON.stringify(parseInstruction(second.instruction, DEFAULT_GEOMETRY)),
+      );
+      expect(meansAnother.length > 0).toBe(split === 'truth');
     }
   });
 

@@ -26,6 +26,12 @@ const clipConfig = z.object({
     .default({ max_position_embeddings: 77 }),
 });
 
+/** Of a model's folder, as long as the model reads. Raises ConfigError where a file is missing or of another kind. */
+export function clipTokenizer(folder: string): ClipTokenizer {
+  const { text_config: text } = readJson(firstFile([join(folder, 'config.json')], 'config.json', folder), clipConfig);
+  return ClipTokenizer.read(folder, text.max_position_embeddings);
+}
+
 export class ClipModel {
   readonly #tokenizer: ClipTokenizer;
   readonly #steps: Preprocessing;
@@ -38,8 +44,7 @@ export class ClipModel {
     readonly folder: string,
     files: Readonly<Record<'text' | 'vision', ModelFile>>,
   ) {
-    const { text_config: text } = readJson(firstFile([join(folder, 'config.json')], 'config.json', folder), clipConfig);
-    this.#tokenizer = ClipTokenizer.read(folder, text.max_position_embeddings);
+    this.#tokenizer = clipTokenizer(folder);
     this.#steps = readPreprocessing(folder);
     this.#text = files.text;
     this.#vision = files.vision;

@@ -1,24 +1,24 @@
 /**
- * Pictures of an images server. Each is asked for by itself, so that none belongs to another prompt; what the server gave is stored before
+ * Pictures of servers. Each is asked for by itself, so that none belongs to another request; what the server gave is stored before
  * it is used, and found again for the same request: so a resumed run stays the same, though a server gives no such promise.
  */
-import { createHash } from 'node:crypto';
 import pLimit, { type LimitFunction } from 'p-limit';
 import { systemClock, type Clock } from '../../core/clock.js';
 import { Deadline } from '../../core/deadline.js';
 import { EndpointError } from '../../core/errors.js';
-import { sha256, type RgbImage } from '../../core/image.js';
+import type { RgbImage } from '../../core/image.js';
 import { together } from '../../core/together.js';
 import { Abandoned } from '../../group/lead.js';
-import type { ImagesApiSettings } from '../../schema/images_api.js';
-import type { ImageModel, MadePicture, PictureRequest } from '../image_model.js';
-import type { ImagesClient, PictureAsked } from './client.js';
-import type { Answered } from './reply.js';
+import type { ImageModel, MadePicture } from '../image_model.js';
+import type { Answered } from './picture.js';
 
-/** One picture that is wanted of a server. */
-export interface ServedRequest extends PictureRequest {
-  /** The picture that is to be edited by the prompt, as a PNG file; absent where one is drawn from words alone. */
-  readonly source?: Uint8Array;
+/** What is asked for, under the name of its episode: what comes from elsewhere is stored under it and found again at a resume. */
+export type Named<Asked> = Asked & { readonly key: string };
+
+/** Pictures of requests, whether a server makes them or made them once. */
+export interface ServedPictures<Asked> extends Pick<ImageModel, 'keep' | 'close'> {
+  /** A picture for each request, in their order; raises as `ImageModel.generate`. */
+  generate(requests: readonly Named<Asked>[]): Promise<MadePicture[]>;
 }
 
 /** What a server gave for one request. */
@@ -27,7 +27,7 @@ export interface StoredPicture {
   readonly key: string;
   /** SHA-256 of all that decides the picture. */
   readonly requestHash: string;
-  /** Null where the server refused the prompt. */
+  /** Null where the server refused what it was to draw. */
   readonly picture: RgbImage | null;
   /** Its words, where it did. */
   readonly refused: string | null;
@@ -41,15 +41,10 @@ export interface PictureStore {
   put(picture: StoredPicture): Promise<void>;
 }
 
-/** What decides a picture besides the request itself. */
-type Drawing = Pick<
-  ImagesApiSettings,
-  'served_model' | 'size' | 'negative_prompt' | 'num_inference_steps' | 'guidance_scale' | 'extra'
->;
-
-export interface ServerImagesOptions {
-  readonly client: Pick<ImagesClient, 'draw'>;
-  readonly drawing: Drawing;
+export interface ServerImagesOptions<Asked> {
+  readonly client: { draw(asked: Asked, within: Deadline): Promise<Answered> };
+  /** SHA-256 of all that decides a picture. */
+  readonly hash: (asked: Asked) => string;
   readonly store: PictureStore;
   /** Hands this rank's pictures that rank 0 has yet to store to it; every rank calls it. */
   readonly keep: () => Promise<void>;
@@ -61,18 +56,18 @@ export interface ServerImagesOptions {
   readonly clock?: Clock;
 }
 
-export class ServerImages implements ImageModel {
+export class ServerImages<Asked extends object> implements ServedPictures<Asked> {
   readonly #slots: LimitFunction;
 
-  constructor(private readonly options: ServerImagesOptions) {
+  constructor(private readonly options: ServerImagesOptions<Asked>) {
     this.#slots = pLimit(options.concurrency);
   }
 
   /** What is asked for twice is drawn once. Raises EndpointError where a server stays away or fails too often, Abandoned where the run is asked to stop meanwhile. */
-  async generate(requests: readonly ServedRequest[]): Promise<MadePicture[]> {
+  async generate(requests: readonly Named<Asked>[]): Promise<MadePicture[]> {
     const alike = new Map<string, number[]>();
     for (const [i, request] of requests.entries()) {
-      const hash = requestHashOf(this.options.drawing, request);
+      const hash = this.options.hash(request);
       const places = alike.get(hash);
       if (places === undefined) alike.set(hash, [i]);
       else places.push(i);
@@ -80,8 +75,7 @@ export class ServerImages implements ImageModel {
     const groups = [...alike];
     const made = await together(
       groups.map(([hash, places]) => (over: AbortSignal) => {
-        const { prompt, seed, source } = requests[places[0]];
-        const asked = { prompt, seed, ...(source === undefined ? {} : { source }) };
+        const asked = requests[places[0]];
         const keys = places.map((i) => requests[i].key);
         return this.#slots(() => this.#pictures(keys, hash, asked, over));
       }),
@@ -104,7 +98,7 @@ export class ServerImages implements ImageModel {
   async #pictures(
     keys: readonly string[],
     requestHash: string,
-    asked: PictureAsked,
+    asked: Asked,
     over: AbortSignal,
   ): Promise<MadePicture[]> {
     const { client, store } = this.options;
@@ -132,14 +126,6 @@ export class ServerImages implements ImageModel {
       deadline.dispose();
     }
   }
-}
-
-/** SHA-256 of all that decides a picture. */
-export function requestHashOf(drawing: Drawing, { prompt, seed, source }: PictureAsked): string {
-  const { served_model, size, negative_prompt, num_inference_steps, guidance_scale, extra } = drawing;
-  const decides = [served_model, size, negative_prompt, num_inference_steps, guidance_scale, extra, prompt, seed];
-  if (source !== undefined) decides.push(sha256(source));
-  return createHash('sha256').update(JSON.stringify(decides)).digest('hex');
 }
 
 function storable(requestHash: string, answered: Answered): Omit<StoredPicture, 'key'> {

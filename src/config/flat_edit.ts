@@ -1,0 +1,259 @@
+/**
+ * The flat dialect of edit_response: the arguments of TRL's GRPO (`GRPOConfig`, `ModelConfig` and `ScriptArguments` of examples/scripts/grpo_vlm.py,
+ * https://github.com/huggingface/trl), which train a vision-language model to describe edits. Canonical keys stand beside them, in the file, in
+ * overlays and in `--set`: what draws (environment), who judges (reward) and whatever else TRL's arguments do not say. What a file leaves out
+ * is the original's value where it has one of its own, else TRL's.
+ */
+import { existsSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { editResponse } from '../recipes/edit_response/settings.js';
+import { hasPath } from '../schema/paths.js';
+import type { Translation } from './flat.js';
+import type { TableKey } from './flat_table.js';
+import { linesIn, trainerAbsent, trainerKeys, TrainerTranslator, type TrainerSource } from './flat_trainer.js';
+
+const keys = {
+  ...trainerKeys,
+  model_revision: { to: 'policy.model', joint: true },
+  use_peft: { to: 'policy.lora', joint: true },
+  lora_r: { to: 'policy.lora.rank', joint: true },
+  lora_alpha: { to: 'policy.lora.alpha', joint: true },
+  lora_target_modules: { to: 'policy.lora.targets', joint: true },
+  use_rslora: { to: 'policy.lora.rslora', joint: true },
+  dataset_name: { to: 'data.train', joint: true },
+  max_prompt_length: { to: 'policy.model_context_size', joint: true },
+  max_completion_length: { to: 'rollout.max_response_tokens', joint: true },
+  per_device_train_batch_size: { to: 'optimizer.per_device_batch_size', joint: true },
+  num_generations: { to: 'rollout.generations_per_sample', joint: true },
+  temperature: { to: 'rollout.temperature', joint: true },
+  top_p: { to: 'rollout.top_p', joint: true },
+  top_k: { to: 'rollout.top_k', joint: true },
+  beta: { to: 'algorithm.kl_coeff', joint: true },
+  epsilon: { to: 'algorithm.clip_range' },
+  scale_rewards: { to: 'algorithm.advantage.scale', joint: true },
+  eval_steps: { to: 'validation.every_n_iterations' },
+  // Of which one value alone is what is done here.
+  loss_type: { to: null, joint: true },
+  steps_per_generation: { to: null, joint: true },
+  generation_batch_size: { to: null, joint: true },
+  mask_truncated_completions: { to: null, joint: true },
+  sync_ref_model: { to: null, joint: true },
+  min_p: { to: null, joint: true },
+  repetition_penalty: { to: null, joint: true },
+  importance_sampling_level: { to: null, joint: true },
+  epsilon_high: { to: null, joint: true },
+  delta: { to: null, joint: true },
+  reward_weights: { to: null, joint: true },
+  load_in_8bit: { to: null, joint: true },
+  load_in_4bit: { to: null, joint: true },
+  use_dora: { to: null, joint: true },
+  lora_modules_to_save: { to: null, joint: true },
+  // Of another trainer, or of how it is run.
+  lora_dropout: { to: null },
+  lora_task_type: { to: null },
+  dtype: { to: null },
+  torch_dtype: { to: null },
+  fp16: { to: null },
+  attn_implementation: { to: null },
+  trust_remote_code: { to: null },
+  model_init_kwargs: { to: null },
+  dataset_config: { to: null },
+  dataset_train_split: { to: null },
+  dataset_test_split: { to: null },
+  dataset_streaming: { to: null },
+  shuffle_dataset: { to: null },
+  remove_unused_columns: { to: null },
+  disable_dropout: { to: null },
+  gradient_checkpointing_kwargs: { to: null },
+  ddp_find_unused_parameters: { to: null },
+  ds3_gather_for_generation: { to: null },
+  use_vllm: { to: null },
+  vllm_mode: { to: null },
+  vllm_server_host: { to: null },
+  vllm_server_port: { to: null },
+  vllm_gpu_memory_utilization: { to: null },
+  vllm_tensor_parallel_size: { to: null },
+  logging_dir: { to: null },
+  logging_strategy: { to: null },
+  logging_first_step: { to: null },
+  log_completions: { to: null },
+  num_completions_to_print: { to: null },
+  push_to_hub: { to: null },
+  hub_model_id: { to: null },
+} as const satisfies Readonly<Record<string, TableKey>>;
+type EditName = keyof typeof keys;
+
+/** Those that no other dialect has. */
+const OWN: readonly EditName[] = [
+  'num_generations',
+  'max_prompt_length',
+  'max_completion_length',
+  'use_peft',
+  'lora_r',
+  'lora_alpha',
+  'lora_target_modules',
+];
+
+/** The original's own values, and TRL's. */
+const absent = {
+  ...trainerAbsent,
+  learning_rate: 1e-5,
+  gradient_accumulation_steps: 2,
+  gradient_checkpointing: true,
+  num_generations: 8,
+  use_peft: true,
+  lora_r: 16,
+  lora_alpha: 32,
+  max_completion_length: 256,
+  temperature: 1,
+  top_p: 1,
+  top_k: 0,
+  beta: 0,
+  scale_rewards: 'group',
+} as const;
+
+interface Only {
+  readonly values: readonly unknown[];
+  readonly because: string;
+}
+
+/** What would change what is learnt: the values that mean what is done here, and what that is. */
+const ONLY: Readonly<Partial<Record<EditName, Only>>> = {
+  loss_type: { values: ['dapo'], because: "losses of all tokens of an iteration count alike, which is 'dapo'" },
+  steps_per_generation: {
+    values: [null],
+    because: 'an iteration samples once; algorithm.minibatches has several steps',
+  },
+  generation_batch_size: { values: [null], because: 'an iteration samples what it learns from' },
+  mask_truncated_completions: { values: [false], because: 'answers that did not end are learnt from' },
+  sync_ref_model: { values: [false], because: 'the reference is the frozen start' },
+  min_p: { values: [null, 0], because: 'tokens are sampled by temperature, top_p and top_k' },
+  repetition_penalty: { values: [1], because: 'tokens are sampled by temperature, top_p and top_k' },
+  importance_sampling_level: { values: ['token'], because: 'ratios are those of tokens' },
+  epsilon_high: { values: [null], because: 'ratios are clipped alike on both sides' },
+  delta: { values: [null], because: 'ratios are clipped alike on both sides' },
+  reward_weights: { values: [null], because: 'reward.terms has the weights' },
+  load_in_8bit: { values: [false], because: 'frozen weights stay as they are' },
+  load_in_4bit: { values: [false], because: 'frozen weights stay as they are' },
+  use_dora: { values: [false], because: 'adapters are LoRA' },
+  lora_modules_to_save: { values: [null], because: 'adapters alone are trained' },
+};
+
+/** By TRL's `scale_rewards`. */
+const SCALES: ReadonlyMap<unknown, string> = new Map<unknown, string>([
+  [true, 'std'],
+  ['group', 'std'],
+  ['batch', 'global_std'],
+  [false, 'none'],
+  ['none', 'none'],
+]);
+
+const sections = Object.keys(editResponse.schema.shape);
+
+/** A file is in the dialect when it names no task and has a key that is the dialect's alone. */
+export function isFlatEdit(raw: Readonly<Record<string, unknown>>): boolean {
+  return raw['task'] === undefined && OWN.some((key) => key in raw);
+}
+
+type File = TrainerTranslator<EditName>;
+
+/** Translates such a file to the canonical form; `raw` is changed. */
+export function translateFlatEdit(raw: Record<string, unknown>, source: TrainerSource): Translation {
+  const warnings =
+    'num_iterations' in raw
+      ? [
+          "num_iterations is how many iterations the run has; TRL's, how often a batch is learnt from, is algorithm.inner_epochs",
+        ]
+      : [];
+  const file: File = new TrainerTranslator(raw, source, { keys, absent, task: editResponse.name, sections });
+  for (const [name, only] of Object.entries(ONLY) as [EditName, Only][]) {
+    if (!(name in raw) || only.values.includes(raw[name])) continue;
+    const allowed = only.values.map((value) => JSON.stringify(value)).join(' or ');
+    file.wrong(name, raw[name], `${allowed}, or left out: ${only.because}`);
+  }
+  file.model(raw['model_revision'] ?? null);
+  file.put('optimizer.learning_rate', absent.learning_rate);
+  file.put('optimizer.gradient_checkpointing', absent.gradient_checkpointing);
+  file.put('algorithm.kl_coeff', file.given('beta'), 'beta');
+  adapter(file);
+  sampling(file);
+  scale(file);
+  if (!hasPath(file.value, 'reward.mode')) file.put('reward.terms', [{ name: 'align_quality', weight: 1 }]);
+  datasets(file);
+  batch(file);
+  file.warmUp();
+  return file.translation(warnings);
+}
+
+/** LoRA, unless the file says that there is none. */
+function adapter(file: File): void {
+  const use = file.given('use_peft');
+  if (typeof use !== 'boolean') return file.wrong('use_peft', use, 'true or false');
+  if (hasPath(file.value, 'policy.lora')) return;
+  if (!use) return file.put('policy.lora', null, 'use_peft');
+  file.put('policy.lora.rank', file.given('lora_r'), 'lora_r');
+  file.put('policy.lora.alpha', file.given('lora_alpha'), 'lora_alpha');
+  const { lora_target_modules: named, use_rslora: rslora } = file.raw;
+  const targets = Array.isArray(named) && named.length === 1 && named[0] === 'all-linear' ? 'all-linear' : named;
+  if (targets !== undefined && targets !== null) file.put('policy.lora.targets', targets, 'lora_target_modules');
+  if (rslora !== undefined) file.put('policy.lora.rslora', rslora, 'use_rslora');
+}
+
+/** How answers are sampled; prompt and answer fill the context together. */
+function sampling(file: File): void {
+  const longest = file.given('max_completion_length');
+  file.put('rollout.max_response_tokens', longest, 'max_completion_length');
+  const { max_prompt_length: prompt = null } = file.raw;
+  if (typeof prompt === 'number' && typeof longest === 'number') {
+    file.put('policy.model_context_size', prompt + longest, 'max_prompt_length');
+  } else if (prompt !== null) file.wrong('max_prompt_length', prompt, 'a whole number above 0, or null');
+  file.put('rollout.temperature', file.given('temperature'), 'temperature');
+  file.put('rollout.top_p', file.given('top_p'), 'top_p');
+  const most = file.given('top_k');
+  file.put('rollout.top_k', most === 0 ? -1 : most, 'top_k');
+}
+
+function scale(file: File): void {
+  const found = file.given('scale_rewards');
+  const scaled = SCALES.get(found);
+  if (scaled === undefined) {
+    return file.wrong('scale_rewards', found, [...SCALES.keys()].map((value) => JSON.stringify(value)).join(', '));
+  }
+  file.put('algorithm.advantage.scale', scaled, 'scale_rewards');
+}
+
+/** A list of edits: its path, or its name below the data's folder. */
+function datasets(file: File): void {
+  file.put('data.validation', []);
+  const { dataset_name: name } = file.raw;
+  if (name === undefined) return;
+  if (typeof name !== 'string' || name === '') return file.wrong('dataset_name', name, 'the path of a list of edits');
+  file.put('data.train', [{ path: existsSync(name) ? name : join(file.source.dataDir, name) }], 'dataset_name');
+}
+
+/** A batch of TRL's counts answers, of which a prompt has `num_generations`; epochs are counted in prompts. */
+function batch(file: File): void {
+  const perDevice = file.whole('per_device_train_batch_size');
+  const steps = file.whole('gradient_accumulation_steps');
+  const answers = file.whole('num_generations');
+  if (perDevice === null || steps === null || answers === null) return;
+  const episodes = perDevice * steps * file.processes;
+  file.put('rollout.generations_per_sample', answers, 'num_generations');
+  file.put('optimizer.per_device_batch_size', perDevice, 'per_device_train_batch_size');
+  if (episodes % answers !== 0) {
+    const product = `${perDevice} x ${steps} gradient_accumulation_steps x ${file.processes} launch.processes`;
+    return file.wrong(
+      'per_device_train_batch_size',
+      perDevice,
+      `a number with which ${product} are whole groups of num_generations ${answers}`,
+    );
+  }
+  file.put('rollout.episodes_per_iteration', episodes, 'gradient_accumulation_steps');
+  file.iterations(episodes / answers, samplesIn, 'dataset_name');
+}
+
+/** Rows of a list of JSON lines; null for others, which are read when they are opened. */
+function samplesIn(path: string): number | null {
+  if (!path.endsWith('.jsonl') || !existsSync(path)) return null;
+  return linesIn(readFileSync(path, 'utf8'));
+}

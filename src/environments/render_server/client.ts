@@ -1,0 +1,200 @@
+/**
+ * Asking one or several equal render servers for one picture after another (docs/render_server.md): hidden states and the picture before the edit
+ * go out as one safetensors file, the edited picture comes back as a PNG file.
+ */
+import type { AbsenceListener } from '../../balance/absence.js';
+import type { Tried } from '../../balance/ask.js';
+import { systemClock, type Clock } from '../../core/clock.js';
+import type { Deadline } from '../../core/deadline.js';
+import { encodePng, sha256 } from '../../core/image.js';
+import { storedSafetensors, type StoredTensor } from '../../core/safetensors.js';
+import { checkedKey } from '../../http/key.js';
+import { createHttpPool, type HttpPool } from '../../http/pool.js';
+import { resolveEndpoints } from '../../rewards/judge/endpoints.js';
+import { largestSquare, type RenderEditor } from '../../schema/editor.js';
+import type { PictureSize } from '../../schema/images_api.js';
+import { PictureAsking, PictureMember } from '../served/asking.js';
+import { failed, given, wrong, type Found } from '../served/found.js';
+import { blank, mostReplyBytes, pictureIn, type Answered } from '../served/picture.js';
+import { identityProblem, meaningOfError, meaningOfStatus } from './meaning.js';
+
+/** What decides an edit, and finds it again. */
+export interface RenderWanted {
+  /** SHA-256 of the states' bytes, as they are sent. */
+  readonly statesDigest: string;
+  /** The picture before the edit, as a PNG file. */
+  readonly source: Uint8Array;
+  /** Its sides, and those of the picture that is wanted. */
+  readonly size: PictureSize;
+  /** Of the noise that it begins as. */
+  readonly seed: number;
+}
+
+/** What is asked for. */
+export interface RenderAsked extends RenderWanted {
+  /** Hidden states [tokens, width], in the order of the tokens; none is padding. */
+  readonly states: StoredTensor;
+}
+
+/** Of the settings what requests and their meaning follow from. */
+export type RenderClientSettings = Pick<
+  RenderEditor,
+  'base_url' | 'served_model' | 'num_inference_steps' | 'max_pixels' | 'concurrency' | 'timeout_s' | 'max_attempts'
+>;
+
+export interface RenderClientOptions extends AbsenceListener {
+  readonly settings: RenderClientSettings;
+  /** Of the states that are sent; null: not known. */
+  readonly width: number | null;
+  readonly apiKey?: string | undefined;
+  readonly clock?: Clock;
+  /** Uniform in [0, 1), for backoff jitter only. */
+  readonly random?: () => number;
+}
+
+/** Before anything was drawn, a server that fails so often is taken for a wrong one. */
+const FIRST_ATTEMPTS = 5;
+
+class RenderMember extends PictureMember {
+  /** It has said that it is the model that is wanted. */
+  isKnown = false;
+}
+
+/** SHA-256 of all that decides a picture. */
+export function renderHash(
+  { served_model, num_inference_steps }: Pick<RenderEditor, 'served_model' | 'num_inference_steps'>,
+  { statesDigest, source, size: { width, height }, seed }: RenderWanted,
+): string {
+  const decides = ['render', served_model, num_inference_steps, statesDigest, sha256(source), width, height, seed];
+  return sha256(JSON.stringify(decides));
+}
+
+export class RenderClient {
+  readonly #http: HttpPool;
+  readonly #members: readonly RenderMember[];
+  readonly #asking: PictureAsking<RenderMember, RenderAsked>;
+  readonly #headers: Record<string, string>;
+
+  /** Raises ConfigError for an address or a key that cannot be used. */
+  constructor(private readonly options: RenderClientOptions) {
+    const { settings, apiKey, clock = systemClock } = options;
+    const { concurrency, base_url } = settings;
+    const key = checkedKey(apiKey, 'the API key of the render server');
+    this.#headers = key === undefined ? {} : { authorization: `Bearer ${key}` };
+    this.#http = createHttpPool({
+      connections: concurrency + 1,
+      secret: key ?? null,
+      maxResponseBytes: mostReplyBytes(largestSquare(settings)),
+    });
+    const urls = resolveEndpoints(base_url);
+    this.#members = urls.map((url) => new RenderMember(url, clock, { cap: concurrency, alone: urls.length === 1 }));
+    this.#asking = new PictureAsking({
+      ...options,
+      name: 'render server',
+      members: this.#members,
+      timeoutS: settings.timeout_s,
+      attempt: (member, asked, attempt) => this.#attempt(member, asked, attempt),
+    });
+  }
+
+  /** Base URLs, each ending in `/v1`. */
+  get urls(): readonly string[] {
+    return this.#asking.urls;
+  }
+
+  /** Why the servers cannot be asked now, one sentence for each that cannot. Never rejects for what a server does. */
+  async look(within: Deadline): Promise<readonly string[]> {
+    const found = await Promise.all(
+      this.#members.map(async (member) => {
+        const tried = await this.#unknown(member, within);
+        if (tried === null || tried.reply.kind === 'answered') return null;
+        return `${member.url}: ${within.over ? 'no answer in time' : tried.reply.found}`;
+      }),
+    );
+    return found.filter((one) => one !== null);
+  }
+
+  /**
+   * Waits until a server is there, is the model that is wanted, and has drawn one picture, which is thrown away: so that what it refuses is told
+   * before anything else is done. Raises EndpointError.
+   */
+  async ready(within: Deadline): Promise<void> {
+    const { settings, width } = this.options;
+    const size = largestSquare(settings);
+    const bytes = new Uint8Array(4 * (width ?? 1));
+    const states = { dtype: 'F32', shape: [1, width ?? 1], bytes } as const;
+    const source = await encodePng(blank(size));
+    const asked = { states, statesDigest: sha256(bytes), source, size, seed: 0 };
+    const answered = await this.#asking.ask(asked, within, FIRST_ATTEMPTS);
+    if ('refused' in answered) throw this.#asking.error(`it refuses a grey picture: ${answered.refused}`);
+  }
+
+  /** One picture. Raises EndpointError where no server gives one within the time or the attempts. */
+  draw(asked: RenderAsked, within: Deadline): Promise<Answered> {
+    return this.#asking.ask(asked, within, this.options.settings.max_attempts);
+  }
+
+  /** Closes the connections; nothing may be asked afterwards. */
+  close(): Promise<void> {
+    return this.#http.close();
+  }
+
+  async #attempt(member: RenderMember, asked: RenderAsked, attempt: Deadline): Promise<Tried<Found>> {
+    return (await this.#unknown(member, attempt)) ?? (await this.#send(member, asked, attempt));
+  }
+
+  /** Why a server cannot be asked for pictures; null where it is known to be the one that is wanted. */
+  async #unknown(member: RenderMember, attempt: Deadline): Promise<Tried<Found> | null> {
+    if (member.isKnown) return null;
+    const { settings, width } = this.options;
+    const reply = await this.#exchange(member, attempt, null);
+    if (!('body' in reply)) return reply;
+    if (reply.status !== 200) return reply.meaning;
+    const problem = identityProblem(reply.body, { model: settings.served_model, width });
+    if (problem !== null) {
+      return wrong(
+        this.#http.redact(problem),
+        'Check environment.base_url and environment.served_model, and that the server draws by the hidden states of policy.model.',
+      );
+    }
+    member.isKnown = true;
+    return null;
+  }
+
+  async #send(member: RenderMember, asked: RenderAsked, attempt: Deadline): Promise<Tried<Found>> {
+    const reply = await this.#exchange(member, attempt, this.#body(asked));
+    if (!('body' in reply)) return reply;
+    if (reply.status !== 200) return reply.meaning;
+    const picture = await pictureIn(reply.body, asked.size);
+    return typeof picture === 'string' ? failed(picture) : given({ picture, revised: null });
+  }
+
+  #body({ states, source, size, seed }: RenderAsked): Buffer {
+    const { served_model: model, num_inference_steps } = this.options.settings;
+    const tensors = new Map<string, StoredTensor>([
+      ['prompt_embeds', states],
+      ['source', { dtype: 'U8', shape: [source.length], bytes: source }],
+    ]);
+    return storedSafetensors(tensors, { request: JSON.stringify({ model, ...size, seed, num_inference_steps }) });
+  }
+
+  /** A whole reply, with what a status other than 200 means; or what kept it from coming. A null body asks who the server is. */
+  async #exchange(
+    { url }: RenderMember,
+    attempt: Deadline,
+    body: Buffer | null,
+  ): Promise<{ status: number; body: Buffer; meaning: Tried<Found> } | Tried<Found>> {
+    const type = body === null ? {} : { 'content-type': 'application/octet-stream' };
+    try {
+      const reply = await this.#http.exchange(`${url}/render`, {
+        method: body === null ? 'GET' : 'POST',
+        headers: { ...this.#headers, ...type },
+        body,
+        signal: attempt.signal,
+      });
+      return { ...reply, meaning: meaningOfStatus(reply, this.#http.redact) };
+    } catch (error) {
+      return attempt.over ? failed(this.#asking.endOf(attempt)) : meaningOfError(error as Error);
+    }
+  }
+}

@@ -1,0 +1,155 @@
+/**
+ * Flow transformers that another program exported, as `scripts/export_edit_transformer` writes them: a folder with config.json, which is that of
+ * diffusers with the `model_type` flow_transformer, model.onnx and its weights in model.onnx.data. The graph gives `velocity` [B, N, width] of
+ *
+ *   hidden [B, N, in_channels], second [B, M, in_channels] (M may be 0), text [B, T, joint_attention_dim], text_padding [B, T], sigma [B]
+ *   cos, sin [T + N + M, attention_head_dim / 2]: rotary positions of text, picture and second picture
+ */
+import { existsSync } from 'node:fs';
+import { join } from 'node:path';
+import { CheckpointError, must } from '../../core/errors.js';
+import { LazyModelFile } from '../../engines/onnx/lazy_model_file.js';
+import type { ModelFile, ModelTensor } from '../../engines/onnx/model_file.js';
+import type { SessionOptions, TensorData } from '../../engines/onnx/session.js';
+import { CONFIG_FILE, readConfig, type Weights } from '../../models/files.js';
+import { velocityWidth, type FlowTransformerConfig } from '../../nets/flow/config.js';
+import { describeFlowTransformer, type LoadedFlowTransformer } from '../../nets/flow/files.js';
+import { rotaryAngles } from '../../nets/flow/positions.js';
+import type { FlowShape } from '../../nets/flow/transformer.js';
+
+/** What `model_type` of such a folder says. */
+export const EXPORTED_FLOW = 'flow_transformer';
+/** The graph, and the file beside it that holds its weights. */
+export const EXPORTED_FLOW_FILES = ['model.onnx', 'model.onnx.data'] as const;
+const NEXT = 'Export it again with scripts/export_edit_transformer.';
+
+/** What computes a frozen model's velocities in the place of a graph of this program. */
+export interface VelocityFile {
+  /** [B, N, velocityWidth], of the feeds of `modelFeeds` for a micro-batch of this shape. */
+  velocity(feeds: Readonly<Record<string, TensorData>>, shape: FlowShape): Promise<Float32Array>;
+  dispose(): Promise<void>;
+}
+
+/** A flow transformer that stays as it is. */
+export interface FrozenFlow extends LoadedFlowTransformer {
+  /** Absent where this program computes it by its weights. */
+  readonly file?: VelocityFile;
+}
+
+/** Whether a folder holds an export, which has no weights to train. Raises CheckpointError for a folder without a config.json. */
+export function isExportedFlow(folder: string): boolean {
+  return readConfig<{ readonly model_type?: unknown }>(folder).model_type === EXPORTED_FLOW;
+}
+
+/** What its config.json says. Raises CheckpointError for a file that is missing, and a class that is not exported. */
+export function checkExportedFlow(folder: string): FlowTransformerConfig {
+  const config = describeFlowTransformer(folder);
+  if (config.architecture !== 'qwen_image' || config.prediction !== 'velocity' || config.ip_adapter !== null) {
+    throw new CheckpointError('only plain transformers of the class QwenImageTransformer2DModel are exported', {
+      where: join(folder, CONFIG_FILE),
+      next: NEXT,
+    });
+  }
+  const missing = EXPORTED_FLOW_FILES.filter((file) => !existsSync(join(folder, file)));
+  if (missing.length === 0) return config;
+  throw new CheckpointError(`the exported transformer lacks ${missing.join(' and ')}`, { where: folder, next: NEXT });
+}
+
+/** Opens an export, its graph when that is first asked. Raises CheckpointError as `checkExportedFlow`. */
+export function openExportedFlow(folder: string, session: SessionOptions): FrozenFlow {
+  const config = checkExportedFlow(folder);
+  const weights: Weights = new Map();
+  return { config, weights, file: new ExportedVelocity(folder, config, session) };
+}
+
+class ExportedVelocity implements VelocityFile {
+  readonly #model: LazyModelFile;
+  readonly #graph: string;
+  /** Positions of the last shape: all steps of a picture have one. */
+  #positions: { readonly key: string; readonly cos: ModelTensor; readonly sin: ModelTensor } | null = null;
+
+  constructor(
+    folder: string,
+    private readonly config: FlowTransformerConfig,
+    session: SessionOptions,
+  ) {
+    this.#graph = join(folder, EXPORTED_FLOW_FILES[0]);
+    this.#model = new LazyModelFile(this.#graph, session, (model) => requireInputs(model, config));
+  }
+
+  async velocity(feeds: Readonly<Record<string, TensorData>>, shape: FlowShape): Promise<Float32Array> {
+    const { batch, rows, columns, textTokens: said, hasSecond = false, hasPadding = false } = shape;
+    const { in_channels: channels, joint_attention_dim: width } = this.config;
+    const tokens = rows * columns;
+    const seen = hasSecond ? tokens : 0;
+    const fed = (name: string): Float32Array => must(feeds[name], name) as Float32Array;
+    const second = hasSecond ? fed('second') : new Float32Array(0);
+    const padding = hasPadding ? fed('text_padding') : new Float32Array(batch * said);
+    const { cos, sin } = this.#places(shape);
+    const [{ data, shape: found }] = await this.#model.run(
+      {
+        hidden: { data: fed('hidden'), shape: [batch, tokens, channels] },
+        second: { data: second, shape: [batch, seen, channels] },
+        text: { data: fed('text'), shape: [batch, said, width] },
+        text_padding: { data: padding, shape: [batch, said] },
+        sigma: { data: fed('sigma'), shape: [batch] },
+        cos,
+        sin,
+      },
+      'velocity',
+    );
+    const wanted = [batch, tokens, velocityWidth(this.config)];
+    if (found.join() === wanted.join()) return data as Float32Array;
+    throw new CheckpointError(
+      `velocity has the shape [${found.join(', ')}], and by ${CONFIG_FILE} [${wanted.join(', ')}]`,
+      {
+        where: this.#graph,
+        next: NEXT,
+      },
+    );
+  }
+
+  dispose(): Promise<void> {
+    return this.#model.dispose();
+  }
+
+  #places({ rows, columns, textTokens, hasSecond = false }: FlowShape) {
+    const key = [rows, columns, textTokens, hasSecond].join();
+    if (this.#positions?.key === key) return this.#positions;
+    const angles = rotaryAngles(this.config, { rows, columns, textTokens, hasSecond });
+    const table = (of: (angle: number) => number): ModelTensor => ({
+      data: Float32Array.from(angles.flat(), of),
+      shape: [angles.length, this.config.attention_head_dim / 2],
+    });
+    this.#positions = { key, cos: table(Math.cos), sin: table(Math.sin) };
+    return this.#positions;
+  }
+}
+
+/** Raises CheckpointError where a graph takes other inputs than are fed to it, or such of other widths than its config says. */
+function requireInputs(model: ModelFile, config: FlowTransformerConfig): void {
+  const { in_channels, joint_attention_dim, attention_head_dim } = config;
+  const widths: Readonly<Record<string, number | null>> = {
+    hidden: in_channels,
+    second: in_channels,
+    text: joint_attention_dim,
+    text_padding: null,
+    sigma: null,
+    cos: attention_head_dim / 2,
+    sin: attention_head_dim / 2,
+  };
+  const names = Object.keys(widths);
+  const problem = [
+    ...(model.inputs.length === names.length && names.every((name) => model.inputs.includes(name))
+      ? []
+      : [`it takes ${model.inputs.join(', ')}; expected: ${names.join(', ')}`]),
+    ...names.flatMap((name) => {
+      const found = model.shapeOf(name).at(-1);
+      const wanted = widths[name];
+      return wanted === null || found === wanted || found === undefined
+        ? []
+        : [`${name} is ${found} wide, and by ${CONFIG_FILE} ${wanted}`];
+    }),
+  ];
+  if (problem.length > 0) throw new CheckpointError(problem.join('; '), { where: model.file, next: NEXT });
+}

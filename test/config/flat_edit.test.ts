@@ -1,0 +1,150 @@
+/** A file in the flat form of TRL's GRPO, for a model whose words edit pictures. */
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { loadConfig, type LoadedConfig } from '../../src/config/load.js';
+import { testFolders } from '../support/folder.js';
+
+const newFolder = testFolders('flat-edit');
+
+/** What the original trains with, on its eight devices. */
+const whole = {
+  model_name_or_path: 'Qwen/Qwen2.5-VL-7B-Instruct',
+  output_dir: 'outputs/grpo_clean',
+  learning_rate: 1e-5,
+  per_device_train_batch_size: 1,
+  gradient_accumulation_steps: 2,
+  num_generations: 8,
+  num_train_epochs: 3,
+  max_prompt_length: 2048,
+  max_completion_length: 512,
+  use_peft: true,
+  lora_r: 64,
+  lora_alpha: 128,
+  lora_target_modules: ['q_proj', 'v_proj'],
+  temperature: 0.9,
+  beta: 0.04,
+  bf16: true,
+  logging_steps: 1,
+  save_steps: 20,
+  save_total_limit: 2,
+  dataset_name: 'edits.jsonl',
+  launch: { processes: 8 },
+  environment: { type: 'model', model: '/models/editor' },
+  reward: { endpoint: 'http://judge/v1' },
+};
+
+/** A folder with a list of 100 edits, beside the config. */
+function load(content: object, sets: readonly string[] = []): Promise<LoadedConfig> {
+  const folder = newFolder();
+  writeFileSync(join(folder, 'edits.jsonl'), '{}\n'.repeat(100));
+  const file = join(folder, 'edits_by_words.jsonnet');
+  writeFileSync(file, JSON.stringify(content));
+  return loadConfig({ file, sets, env: { APP__DATA_DIR: folder } });
+}
+
+const refusal = (loading: Promise<unknown>): Promise<string> =>
+  loading.then(
+    () => 'loaded',
+    (error: Error) => error.message,
+  );
+
+describe("a flat file of TRL's GRPO", () => {
+  it('means what it means to its own program', async () => {
+    const { settings, warnings } = await load(whole);
+    expect(settings).toMatchObject({
+      task: 'edit_response',
+      run_name: 'grpo_clean',
+      base_exp_dir: 'outputs',
+      // Three times 100 samples, two at a time: 16 answers, 8 to a prompt.
+      num_iterations: 150,
+      algorithm: { type: 'grpo', kl_coeff: 0.04, clip_range: null, advantage: { scope: 'group', scale: 'std' } },
+      optimizer: { learning_rate: 1e-5, per_device_batch_size: 1, gradient_checkpointing: true, schedule: 'linear' },
+      rollout: {
+        episodes_per_iteration: 16,
+        generations_per_sample: 8,
+        max_response_tokens: 512,
+        temperature: 0.9,
+        top_p: 1,
+        top_k: -1,
+      },
+      policy: {
+        model: { hub: 'Qwen/Qwen2.5-VL-7B-Instruct', revision: 'main' },
+        model_context_size: 2560,
+        lora: { rank: 64, alpha: 128, targets: ['q_proj', 'v_proj'] },
+      },
+      data: { train: [{ path: expect.stringMatching(/edits\.jsonl$/) as string }], validation: [] },
+      environment: { type: 'model', model: '/models/editor' },
+      reward: { terms: [{ name: 'align_quality', weight: 1 }] },
+      checkpoint: { save_every_n_iterations: 20, keep_last: 2 },
+    });
+    for (const name of ['bf16', 'logging_steps']) expect(warnings.join('\n')).toContain(`${name} has no meaning here`);
+    expect(warnings.join('\n')).not.toContain('num_generations');
+  });
+
+  it("has the original's values where it says nothing, and else TRL's", async () => {
+    const { settings } = await load({
+      model_name_or_path: 'a/b',
+      num_generations: 2,
+      max_steps: 7,
+      environment: whole.environment,
+      reward: whole.reward,
+      data: { train: [{ path: 'list.jsonl' }] },
+    });
+    expect(settings).toMatchObject({
+      run_name: 'edits_by_words',
+      num_iterations: 7,
+      optimizer: { learning_rate: 1e-5, per_device_batch_size: 1 },
+      rollout: { episodes_per_iteration: 2, generations_per_sample: 2, max_response_tokens: 256, temperature: 1 },
+      policy: { lora: { rank: 16, alpha: 32, targets: 'all-linear' }, model_context_size: 4096 },
+      algorithm: { kl_coeff: 0 },
+    });
+  });
+
+  it.each([
+    [{ use_peft: false }, { policy: { lora: null } }],
+    [
+      { lora_target_modules: ['all-linear'], use_rslora: true },
+      { policy: { lora: { targets: 'all-linear', rslora: true } } },
+    ],
+    [{ scale_rewards: false }, { algorithm: { advantage: { scale: 'none' } } }],
+    [{ scale_rewards: 'batch' }, { algorithm: { advantage: { scale: 'global_std' } } }],
+    [{ top_k: 50, top_p: 0.9 }, { rollout: { top_k: 50, top_p: 0.9 } }],
+    [{ epsilon: 0.2 }, { algorithm: { clip_range: 0.2 } }],
+    [{ max_prompt_length: null }, { policy: { model_context_size: 4096 } }],
+    [{ model_revision: 'v2' }, { policy: { model: { revision: 'v2' } } }],
+    [{ loss_type: 'dapo', min_p: null, load_in_4bit: false }, { rollout: { generations_per_sample: 8 } }],
+    [{ warmup_ratio: 0.1, lr_scheduler_type: 'cosine' }, { algorithm: { warmup_steps: 15 } }],
+  ])('takes %j', async (given, expected) => {
+    expect((await load({ ...whole, ...given })).settings).toMatchObject(expected);
+  });
+
+  it.each([
+    [{ loss_type: 'grpo' }, `loss_type: found "grpo"; allowed: "dapo", or left out: losses of all tokens`],
+    [{ load_in_4bit: true }, 'load_in_4bit: found true; allowed: false, or left out: frozen weights stay as they are'],
+    [
+      { reward_weights: [1, 2] },
+      'reward_weights: found [1,2]; allowed: null, or left out: reward.terms has the weights',
+    ],
+    [{ num_generations: 3 }, 'per_device_train_batch_size: found 1; allowed: a number with which 1 x 2'],
+    [{ num_generations: 0 }, 'num_generations: found 0; allowed: a whole number above 0'],
+    [{ scale_rewards: 'mean' }, 'scale_rewards: found "mean"; allowed: true, "group", "batch", false, "none"'],
+    [{ use_peft: 'yes' }, 'use_peft: found "yes"; allowed: true or false'],
+    [{ num_generation: 8 }, 'num_generation: unknown key; did you mean num_generations?'],
+    [{ dataset_name: 'owner/edits' }, 'num_train_epochs: cannot be counted in iterations'],
+    [{ algorithm: { kl_coeff: 0.2 } }, 'beta: also given as algorithm.kl_coeff; keep one of the two'],
+    [{ temperature: -1 }, 'temperature: found -1'],
+  ])('refuses %j by name', async (given, message) => {
+    expect(await refusal(load({ ...whole, ...given }))).toContain(message);
+  });
+
+  it('may be changed in either form, and says whose num_iterations it has', async () => {
+    const { settings, warnings } = await load({ ...whole, num_iterations: 5 }, ['beta=0.2', 'rollout.top_p=0.5']);
+    expect(settings).toMatchObject({
+      num_iterations: 5,
+      algorithm: { kl_coeff: 0.2, inner_epochs: 1 },
+      rollout: { top_p: 0.5 },
+    });
+    expect(warnings.join('\n')).toContain('num_iterations is how many iterations the run has');
+  });
+});

@@ -1,0 +1,163 @@
+/** Runs of edit_response whose pictures a server makes: with faults, killed and resumed, scored again, and refused before they begin. */
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { RandomStream } from '../../src/core/random.js';
+import { StubImages, type Fault } from '../environments/images_api/stub_images.js';
+import { StubRender, type RenderFault } from '../environments/render_server/stub_render.js';
+import { Place, until, type Ended, type Live } from './editrl.js';
+
+/** A server of one kind, standing in for real ones. */
+interface Stub {
+  readonly url: string;
+  /** The requests for pictures. */
+  readonly asked: readonly object[];
+  idle(): Promise<void>;
+  close(): Promise<void>;
+}
+
+interface Kind {
+  readonly type: string;
+  readonly overlays: readonly string[];
+  /** With a third of its replies faulted by `faulted`, where it is given; `another`: it serves another model. */
+  start(options?: { readonly faulted?: () => boolean; readonly another?: boolean }): Promise<Stub>;
+  /** What a check and a run say of a server with another model. */
+  readonly refusals: readonly [string, string];
+}
+
+const imageFaults: readonly Fault[] = [
+  { kind: 'status', status: 500 },
+  { kind: 'status', status: 429 },
+  { kind: 'cut' },
+  { kind: 'body', body: () => ({ created: 0, data: [] }) },
+];
+
+const renderFaults: readonly RenderFault[] = [
+  { kind: 'status', status: 500 },
+  { kind: 'status', status: 503 },
+  { kind: 'cut' },
+  { kind: 'bytes', bytes: Buffer.from('no picture') },
+];
+
+const kinds: readonly Kind[] = [
+  {
+    type: 'images_api_text_prompt',
+    overlays: [],
+    start: async ({ faulted, another } = {}) => {
+      const stub = await StubImages.start(another === true ? { model: 'another' } : {});
+      let at = 0;
+      stub.fault = ({ path }) =>
+        path !== '/v1/models' && faulted?.() === true ? imageFaults[at++ % imageFaults.length] : null;
+      return stub;
+    },
+    refusals: ["it serves another, and no model 'stub-image'", "HTTP 404 The model 'stub-image' does not exist"],
+  },
+  {
+    type: 'render_server',
+    overlays: ['test/e2e/recipes/edit_rendered.libsonnet'],
+    start: async ({ faulted, another } = {}) => {
+      const stub = await StubRender.start(another === true ? { width: 24 } : {});
+      let at = 0;
+      stub.fault = () => (faulted?.() === true ? renderFaults[at++ % renderFaults.length] : null);
+      return stub;
+    },
+    refusals: Array.from(
+      { length: 2 },
+      () => 'its model stub-editor is told by hidden states of width 24, and those of the policy have 16',
+    ) as [string, string],
+  },
+];
+
+let place: Place;
+beforeAll(() => void (place = Place.make()));
+afterAll(() => place.remove());
+
+describe.each(kinds)('a run of edit_response with environment.type $type', ({ type, overlays, start, refusals }) => {
+  const config = [
+    'configs/edit_response.jsonnet',
+    ...['configs/lib/edit_tiny.libsonnet', 'test/e2e/recipes/edit_served.libsonnet', ...overlays].flatMap((path) => [
+      '--with',
+      path,
+    ]),
+  ];
+  const [whole, killed, refused] = ['whole', 'killed', 'refused'].map((name) => `${name}_${type}`);
+  let stub: Stub;
+  afterEach(() => stub.close());
+
+  const run = (name: string): Live =>
+    place.start(['run', ...config, '--set', `run_name=${name}`], { APP__IMAGES: stub.url });
+  const lines = (name: string): string[] =>
+    readFileSync(join(place.run(name), 'pictures.jsonl'), 'utf8')
+      .split('\n')
+      .slice(0, -1);
+
+  it('trains on them, with 30 % of the replies faulted', async () => {
+    const random = new RandomStream('faults', 2);
+    let faulted = 0;
+    stub = await start({
+      faulted: () => {
+        const wrong = random.uniform() < 0.3;
+        if (wrong) faulted++;
+        return wrong;
+      },
+    });
+    expect(await run(whole).ended).toMatchObject({ code: 0, err: '' });
+    expect(faulted).toBeGreaterThan(10);
+    const last = place.metrics(whole).at(-1);
+    expect(last).toMatchObject({ iteration: 4 });
+    expect(last?.['reward/mean']).toBeGreaterThan(0);
+    expect(Object.keys(last ?? {}).filter((name) => name.startsWith('reward/unscored'))).toEqual([]);
+    // 4 iterations of 16, and held-out prompts before and after.
+    expect(lines(whole).length).toBeGreaterThan(4 * 16);
+    const { settings } = JSON.parse(readFileSync(join(place.run(whole), 'run.json'), 'utf8')) as {
+      settings: { environment: { type: string } };
+    };
+    expect(settings.environment.type).toBe(type);
+  });
+
+  it('killed and resumed asks for nothing again, and ends as one that never stopped', async () => {
+    stub = await start();
+    const live = run(killed);
+    await until(
+      'pictures of iteration 3 are stored',
+      () => !live.isAlive() || (place.state(killed)?.iteration ?? 0) >= 2,
+    );
+    live.kill('SIGKILL');
+    await live.ended;
+    await stub.idle();
+    const kept = lines(killed);
+    const before = stub.asked.length;
+    const resumed = await place.call(['resume', killed], { APP__IMAGES: stub.url });
+    expect(resumed).toMatchObject({ code: 0, err: '' });
+    const all = lines(killed);
+    expect(all).toHaveLength(lines(whole).length);
+    expect(all.slice(0, kept.length)).toEqual(kept);
+    // One more is drawn where nothing after the checkpoint was stored.
+    expect(stub.asked.length - before).toBeLessThanOrEqual(all.length - kept.length + 1);
+    expect(place.checkpointFile(killed, 4, 'policy.safetensors')).toEqual(
+      place.checkpointFile(whole, 4, 'policy.safetensors'),
+    );
+  });
+
+  it('is scored again from its stored pictures, without a server', async () => {
+    stub = await start();
+    const scored: Ended = await place.call(['rescore', whole, '--json']);
+    expect(scored).toMatchObject({ code: 0, err: '' });
+    expect(stub.asked).toEqual([]);
+    const { sets } = JSON.parse(scored.out) as { sets: readonly Record<string, number>[] };
+    expect(sets.length).toBeGreaterThan(4);
+    for (const { episodes, compared, recorded_mean: recorded, rescored_mean: again } of sets) {
+      expect([compared, again]).toEqual([episodes, recorded]);
+    }
+  });
+
+  it('does not begin where the server has no such model', async () => {
+    stub = await start({ another: true });
+    const checked = await place.call(['config', 'check', ...config, '--deep'], { APP__IMAGES: stub.url });
+    expect(checked.out + checked.err).toContain(refusals[0]);
+    const ended = await run(refused).ended;
+    expect(ended.code).toBe(3);
+    expect(ended.err).toContain(refusals[1]);
+    expect(place.metrics(refused)).toEqual([]);
+  });
+});

@@ -1,0 +1,106 @@
+/** What edit_response needs at real size, by folders that have the shapes of the real models and none of their weights. */
+import { mkdirSync, truncateSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { loadConfig } from '../../../src/config/load.js';
+import { memoryOf } from '../../../src/launch/memory.js';
+import { EXPORTED_FLOW, EXPORTED_FLOW_FILES } from '../../../src/policies/flow/exported.js';
+import { testFolders } from '../../support/folder.js';
+
+const newFolder = testFolders('real-size');
+const GIB = 2 ** 30;
+
+function folderOf(config: object, sizes: Readonly<Record<string, number>> = {}): string {
+  const folder = newFolder();
+  mkdirSync(folder, { recursive: true });
+  writeFileSync(join(folder, 'config.json'), JSON.stringify(config));
+  for (const [name, bytes] of Object.entries(sizes)) {
+    writeFileSync(join(folder, name), '');
+    // Of a sparse file nothing is stored.
+    truncateSync(join(folder, name), bytes);
+  }
+  return folder;
+}
+
+/** Qwen2.5-VL-7B-Instruct. */
+const seeing = {
+  architectures: ['Qwen2_5_VLForConditionalGeneration'],
+  model_type: 'qwen2_5_vl',
+  vocab_size: 152064,
+  hidden_size: 3584,
+  intermediate_size: 18944,
+  num_hidden_layers: 28,
+  num_attention_heads: 28,
+  num_key_value_heads: 4,
+  max_position_embeddings: 128000,
+  rms_norm_eps: 1e-6,
+  rope_theta: 1000000,
+  hidden_act: 'silu',
+  tie_word_embeddings: false,
+  rope_scaling: { type: 'mrope', mrope_section: [16, 24, 24] },
+  image_token_id: 151655,
+  video_token_id: 151656,
+  vision_start_token_id: 151652,
+  vision_end_token_id: 151653,
+  vision_config: {
+    depth: 32,
+    hidden_act: 'silu',
+    hidden_size: 1280,
+    intermediate_size: 3420,
+    num_heads: 16,
+    in_chans: 3,
+    out_hidden_size: 3584,
+    patch_size: 14,
+    spatial_merge_size: 2,
+    spatial_patch_size: 14,
+    window_size: 112,
+    fullatt_block_indexes: [7, 15, 23, 31],
+    tokens_per_second: 2,
+    temporal_patch_size: 2,
+  },
+};
+/** Qwen-Image-Edit's transformer: 20.4 billion parameters. */
+const editor = { _class_name: 'QwenImageTransformer2DModel' };
+const graph = 8 * 2 ** 20;
+const halfPrecision = 2 * 20_430_401_088;
+
+const gpu = {
+  index: 0,
+  uuid: 'GPU-0',
+  name: 'NVIDIA H200',
+  memoryBytes: 143_771 * 2 ** 20,
+  usedBytes: 0,
+};
+
+/** What a process needs by the shipped config, and whether one such GPU holds it. */
+async function needed(model: string, draws: string) {
+  const of = (key: string, value: unknown): string => `${key}=${JSON.stringify(value)}`;
+  const { settings } = await loadConfig({
+    file: 'configs/edit_response.jsonnet',
+    sets: [
+      of('policy.model', model),
+      of('environment.model', draws),
+      of('policy.engine.provider', 'cuda'),
+      of('environment.engine.provider', 'cuda'),
+    ],
+    env: { APP__DATA_DIR: newFolder(), APP__REWARD_FUNCTION_API_BASE: 'http://judge/v1' },
+  });
+  const { bytes, verdict } = memoryOf(new Map(), { gpus: [gpu], cpus: 2 })(settings);
+  return { bytes: bytes ?? 0, gib: Math.round((bytes ?? 0) / GIB), fits: verdict?.fits };
+}
+
+describe('edit_response at real size', () => {
+  it('counts the policy, and beside it the transformer that draws in the precision that it is computed in', async () => {
+    const model = folderOf(seeing);
+    const without = await needed(model, folderOf({}));
+    const saved = await needed(model, folderOf(editor));
+    const [file, weights] = EXPORTED_FLOW_FILES;
+    const exported = await needed(
+      model,
+      folderOf({ ...editor, model_type: EXPORTED_FLOW }, { [file]: graph, [weights]: halfPrecision }),
+    );
+    expect(exported.bytes - without.bytes).toBe(graph + halfPrecision);
+    expect([without.gib, saved.gib, exported.gib]).toEqual([83, 159, 121]);
+    expect([without.fits, saved.fits, exported.fits]).toEqual([true, false, true]);
+  });
+});

@@ -1,0 +1,228 @@
+import { readFileSync } from 'node:fs';
+import { afterEach, describe, expect, it } from 'vitest';
+import { EditrlError } from '../../src/core/errors.js';
+import { encodePng, sha256 } from '../../src/core/image.js';
+import { RandomStream } from '../../src/core/random.js';
+import type { MadePicture } from '../../src/environments/image_model.js';
+import type { RenderAsked } from '../../src/environments/render_server/client.js';
+import type { Named, ServerImages } from '../../src/environments/served/pictures.js';
+import { soloGroup, type ProcessGroup } from '../../src/group/process_group.js';
+import { RunPaths } from '../../src/run/paths.js';
+import { editorEnvironment, type RenderEditor } from '../../src/schema/editor.js';
+import { lookAtRenderServer, openRenderServer, openStoredRenders } from '../../src/train/renders_elsewhere.js';
+import { bomb, digestIn, pictureOf } from '../environments/images_api/stub_images.js';
+import {
+  renderDigest,
+  StubRender,
+  type RenderFault,
+  type StubRenderOptions,
+} from '../environments/render_server/stub_render.js';
+import { fastClock } from '../rewards/judge/stub_judge.js';
+import { testFolders } from '../support/folder.js';
+import { onRanks } from './groups.js';
+
+const folder = testFolders('renders');
+/** A second passes in fifty milliseconds. */
+const clock = fastClock(20);
+const WIDTH = 16;
+const closers: (() => Promise<void>)[] = [];
+afterEach(async () => {
+  for (const close of closers.splice(0)) await close();
+});
+
+async function started(options: StubRenderOptions = {}): Promise<StubRender> {
+  const stub = await StubRender.start(options);
+  closers.push(() => stub.close());
+  return stub;
+}
+
+function settingsOf(base_url: string, settings: object = {}): RenderEditor {
+  const given = { base_url, served_model: 'stub-editor', max_pixels: 1024, timeout_s: 60, ...settings };
+  return editorEnvironment.parse({ type: 'render_server', ...given }) as RenderEditor;
+}
+
+interface Opening {
+  readonly group?: ProcessGroup;
+  readonly settings?: object;
+  readonly lines?: string[];
+}
+
+/** The pictures of the run `one` in a folder. */
+function opened(
+  base_exp_dir: string,
+  base_url: string,
+  { group = soloGroup(), settings, lines = [] }: Opening = {},
+): Promise<ServerImages<RenderAsked>> {
+  const logger = { warn: (line: string) => lines.push(line), info: (line: string) => lines.push(line) } as never;
+  const paths = new RunPaths(base_exp_dir, 'one');
+  return openRenderServer({ run_name: 'one', base_exp_dir }, settingsOf(base_url, settings), WIDTH, {
+    group,
+    stop: new AbortController().signal,
+    checkpoint: null,
+    handle: group.rank > 0 ? null : { paths, setState: () => undefined },
+    log: { logger },
+    clock,
+  });
+}
+
+/** Of different states, seeds and sources. */
+async function requestsOf(count: number): Promise<Named<RenderAsked>[]> {
+  const size = { width: 32, height: 16 };
+  const sources = await Promise.all([1, 2].map((at) => encodePng(pictureOf(sha256(`source ${at}`), 32, 16))));
+  return Array.from({ length: count }, (_, i) => {
+    const states = new Float32Array(WIDTH * (1 + (i % 3))).fill(i);
+    const bytes = new Uint8Array(states.buffer);
+    return {
+      key: `1/${Math.floor(i / 4)}/${i % 4}`,
+      states: { dtype: 'F32', shape: [states.length / WIDTH, WIDTH], bytes },
+      statesDigest: sha256(bytes),
+      source: sources[i % 2],
+      size,
+      seed: i,
+    };
+  });
+}
+
+const expected = (requests: readonly RenderAsked[], salt?: string): string[] =>
+  requests.map(({ statesDigest, seed, source }) =>
+    renderDigest(statesDigest, { seed, num_inference_steps: 20 }, sha256(source), salt),
+  );
+const shown = (made: readonly MadePicture[]): string[] =>
+  made.map((one) => (one.kind === 'made' ? digestIn(one.image) : one.detail));
+const stored = (dir: string): string[] =>
+  readFileSync(new RunPaths(dir, 'one').pictures, 'utf8').split('\n').slice(0, -1);
+
+async function messageOf(work: Promise<unknown>): Promise<string> {
+  const error: unknown = await work.then(
+    () => null,
+    (found: unknown) => found,
+  );
+  if (!(error instanceof EditrlError)) throw new Error(`no message: ${String(error)}`);
+  return error.toText().replace(/127\.0\.0\.1:\d+/g, 'HOST');
+}
+
+describe("a run's pictures from a render server", () => {
+  it('with 30 % of its replies faulted belong to their states, and none is invented or lost', async () => {
+    const stub = await started();
+    const dir = folder();
+    const random = new RandomStream('faults', 1);
+    const other = await encodePng(pictureOf(sha256('another'), 16, 16));
+    const faults: readonly RenderFault[] = [
+      { kind: 'status', status: 500 },
+      { kind: 'status', status: 503 },
+      { kind: 'status', status: 429 },
+      { kind: 'stall' },
+      { kind: 'cut' },
+      { kind: 'bytes', bytes: new Uint8Array() },
+      { kind: 'bytes', bytes: other },
+      { kind: 'bytes', bytes: Buffer.from(await bomb(30_000, 30_000), 'base64') },
+    ];
+    let faulted = 0;
+    stub.fault = () => (random.uniform() < 0.3 ? faults[faulted++ % faults.length] : null);
+    const images = await opened(dir, stub.url, { settings: { concurrency: 16 } });
+    const requests = await requestsOf(64);
+    const made = await images.generate(requests);
+    await images.close();
+    expect(faulted).toBeGreaterThan(15);
+    expect(shown(made)).toEqual(expected(requests));
+    expect(stored(dir)).toHaveLength(64);
+    expect(stub.peak).toBeLessThanOrEqual(16);
+  }, 120_000);
+
+  it('are kept by rank 0, found again by a run that goes on, and without states by one that only reads', async () => {
+    const stub = await started();
+    const dir = folder();
+    const requests = await requestsOf(8);
+    const made = await onRanks(2, async (group) => {
+      const images = await opened(dir, stub.url, { group });
+      const own = await images.generate(group.rank === 0 ? requests.slice(0, 2) : requests.slice(2, 6));
+      await images.keep();
+      await images.close();
+      return shown(own);
+    });
+    expect(made.flat()).toEqual(expected(requests.slice(0, 6)));
+    expect(stored(dir)).toHaveLength(6);
+
+    const salted = await started({ salt: 'other' });
+    const again = await opened(dir, salted.url);
+    expect(shown(await again.generate(requests))).toEqual([
+      ...expected(requests.slice(0, 6)),
+      ...expected(requests.slice(6), 'other'),
+    ]);
+    await again.close();
+    expect(salted.asked).toHaveLength(2);
+
+    const offline = openStoredRenders({ run_name: 'one', base_exp_dir: dir }, settingsOf('http://127.0.0.1:9'));
+    const wanted = requests.slice(0, 6).map(({ states: _, ...rest }) => rest);
+    expect(shown(await offline.generate(wanted))).toEqual(expected(requests.slice(0, 6)));
+    const changed = { ...wanted[0], statesDigest: sha256('other states') };
+    expect(await offline.generate([changed])).toMatchObject([{ kind: 'unavailable', reason: 'empty' }]);
+    await offline.close();
+  });
+
+  it('that the server does not draw are none, and that is stored, too', async () => {
+    const stub = await started();
+    const dir = folder();
+    const requests = await requestsOf(2);
+    stub.fault = ({ states }) =>
+      states === requests[1].statesDigest
+        ? { kind: 'status', status: 422, body: { refused: 'its numbers are not finite' } }
+        : null;
+    for (const asked of [3, 3]) {
+      const images = await opened(dir, stub.url);
+      expect(await images.generate(requests)).toMatchObject([
+        { kind: 'made' },
+        { kind: 'unavailable', reason: 'refused', detail: 'its numbers are not finite' },
+      ]);
+      await images.close();
+      expect(stub.asked).toHaveLength(asked);
+    }
+  });
+});
+
+describe('a render server', () => {
+  it.each([
+    [{ width: 24 }, 'its model stub-editor is told by hidden states of width 24, and those of the policy have 16'],
+    [{ model: 'another' }, `it serves "another", and no model 'stub-editor'`],
+    [{ apiKey: 'a-key' }, 'HTTP 401 no such key'],
+  ])('with %j is refused before anything is drawn', async (options, message) => {
+    const stub = await started(options);
+    expect(await messageOf(opened(folder(), stub.url))).toContain(
+      `http://HOST/v1: the render server gives no picture: ${message}`,
+    );
+    expect(stub.asked).toEqual([]);
+    expect(await messageOf(lookAtRenderServer(settingsOf(stub.url), WIDTH))).toContain(
+      `no render server is ready: http://HOST/v1: ${message}`,
+    );
+  });
+
+  it('that is there is none to be told of', async () => {
+    const stub = await started();
+    expect(await lookAtRenderServer(settingsOf(stub.url), null)).toEqual([]);
+  });
+
+  it('that is away is waited for, said to be, and given up', async () => {
+    const gone = await started();
+    const { url } = gone;
+    await gone.close();
+    const lines: string[] = [];
+    const found = await messageOf(opened(folder(), url, { settings: { max_wait_s: 20 }, lines }));
+    expect(found).toContain('the render server gives no picture: connect ECONNREFUSED');
+    expect(lines.join('\n')).toMatch(
+      /^waiting for the render server \(\d+ s\): http:\/\/127\.0\.0\.1:\d+\/v1: connect/,
+    );
+  });
+
+  it.each<[RenderFault, string]>([
+    [{ kind: 'status', status: 500, body: { error: 'out of memory' } }, 'HTTP 500 out of memory'],
+    [{ kind: 'status', status: 400, body: { detail: 'steps: at most 10' } }, 'HTTP 400 steps: at most 10'],
+    [{ kind: 'stall' }, 'no answer within 2 s'],
+    [{ kind: 'bytes', bytes: Buffer.from('<html>') }, 'it answered with what is no picture'],
+  ])('that answers with %j is told in one message', async (fault, message) => {
+    const stub = await started();
+    stub.fault = () => fault;
+    expect(await messageOf(opened(folder(), stub.url, { settings: { timeout_s: 2 } }))).toContain(
+      `the render server gives no picture: ${message}`,
+    );
+  });
+});
