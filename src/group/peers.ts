@@ -6,6 +6,8 @@ export interface Peers {
   readonly size: number;
   /** Every rank's value, by rank, on every rank. */
   allGather<T>(value: T): Promise<T[]>;
+  /** Brings element r of each rank's list to rank r: what every rank, by rank, had for this one. */
+  allToAll<T>(toEach: readonly T[]): Promise<T[]>;
   /** Replaces the numbers by their sums over the ranks, bit-identical everywhere. */
   sum(arrays: readonly Float32Array[]): Promise<void>;
 }
@@ -14,6 +16,7 @@ export const alone: Peers = {
   rank: 0,
   size: 1,
   allGather: async (value) => [value],
+  allToAll: async (toEach) => [...toEach],
   sum: async () => {},
 };
 

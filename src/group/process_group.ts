@@ -18,6 +18,8 @@ export interface ProcessGroup {
   broadcast<T>(value?: T): Promise<T>;
   /** Every rank's value, by rank, on every rank. */
   allGather<T>(value: T): Promise<T[]>;
+  /** Brings element r of each rank's list to rank r: what every rank, by rank, had for this one. Others' lists go nowhere else. */
+  allToAll<T>(toEach: readonly T[]): Promise<T[]>;
   /** Every rank's value, by rank, on rank 0; null elsewhere. */
   gather<T>(value: T): Promise<T[] | null>;
   /** Replaces the numbers by their sums over the ranks, which are bit-identical everywhere. Ranks pass arrays of the same lengths. */
@@ -35,6 +37,7 @@ export function soloGroup(): ProcessGroup {
     size: 1,
     broadcast: async <T>(value?: T) => value as T,
     allGather: async <T>(value: T) => [value],
+    allToAll: async <T>(toEach: readonly T[]) => [...toEach],
     gather: async <T>(value: T) => [value],
     sum: async () => {},
     barrier: async () => {},
@@ -140,11 +143,32 @@ abstract class Connected {
     }
   }
 
+  /** What each other rank is to get as bytes; what a rank has for itself is not written. */
+  protected serializedForOthers(toEach: readonly unknown[]): Uint8Array[] {
+    return Array.from({ length: this.size }, (_, rank) =>
+      rank === this.rank ? new Uint8Array(0) : serialize(toEach[rank]),
+    );
+  }
+
   async barrier(): Promise<void> {
     await this.allGather(null);
   }
 
   abstract allGather<T>(value: T): Promise<T[]>;
+}
+
+/** Parts behind their lengths, one for each rank. */
+function withLengths(parts: readonly Uint8Array[]): Uint8Array[] {
+  const lengths = Float64Array.from(parts, ({ byteLength }) => byteLength);
+  return [new Uint8Array(lengths.buffer), ...parts];
+}
+
+/** What `withLengths` made. */
+function split(bytes: Uint8Array, ranks: number): Uint8Array[] {
+  let at = ranks * Float64Array.BYTES_PER_ELEMENT;
+  return Array.from(new Float64Array(bytes.buffer, bytes.byteOffset, ranks), (length) =>
+    bytes.subarray(at, (at += length)),
+  );
 }
 
 const anyRoom = (bytes: number): readonly Uint8Array[] => [new Uint8Array(bytes)];
@@ -170,9 +194,21 @@ class Hub extends Connected implements ProcessGroup {
   allGather<T>(value: T): Promise<T[]> {
     return this.collective('allGather', async (sequence) => {
       const parts = [serialize(value) as Uint8Array, ...(await this.#collect(sequence))];
-      const lengths = Float64Array.from(parts, ({ byteLength }) => byteLength);
-      await this.#sendAll('values', sequence, [new Uint8Array(lengths.buffer), ...parts]);
+      await this.#sendAll('values', sequence, withLengths(parts));
       return parts.map((part, rank) => (rank === 0 ? value : (deserialize(part) as T)));
+    });
+  }
+
+  allToAll<T>(toEach: readonly T[]): Promise<T[]> {
+    return this.collective('allToAll', async (sequence) => {
+      const own = this.serializedForOthers(toEach);
+      const all = [own, ...(await this.#collect(sequence)).map((bytes) => split(bytes, this.size))];
+      await Promise.all(
+        this.#peers.map((peer) =>
+          this.send(peer, 'values', sequence, withLengths(all.map((parts) => parts[peer.rank]))),
+        ),
+      );
+      return all.map((parts, rank) => (rank === 0 ? toEach[0] : (deserialize(parts[0]) as T)));
     });
   }
 
@@ -246,12 +282,17 @@ class Spoke extends Connected implements ProcessGroup {
     return this.collective('allGather', async (sequence) => {
       await this.send(this.#hub, 'value', sequence, [serialize(value)]);
       const [bytes] = await this.receive(this.#hub, 'values', sequence, anyRoom);
-      const lengths = new Float64Array(bytes.buffer, bytes.byteOffset, this.size);
-      let at = this.size * Float64Array.BYTES_PER_ELEMENT;
-      return Array.from(lengths, (length, rank) => {
-        const part = bytes.subarray(at, (at += length));
-        return rank === this.rank ? value : (deserialize(part) as T);
-      });
+      return split(bytes, this.size).map((part, rank) => (rank === this.rank ? value : (deserialize(part) as T)));
+    });
+  }
+
+  allToAll<T>(toEach: readonly T[]): Promise<T[]> {
+    return this.collective('allToAll', async (sequence) => {
+      await this.send(this.#hub, 'value', sequence, withLengths(this.serializedForOthers(toEach)));
+      const [bytes] = await this.receive(this.#hub, 'values', sequence, anyRoom);
+      return split(bytes, this.size).map((part, rank) =>
+        rank === this.rank ? toEach[rank] : (deserialize(part) as T),
+      );
     });
   }
 

@@ -20,11 +20,11 @@ export type CheckpointContent = string | Uint8Array | readonly Uint8Array[];
 export type CheckpointFiles = Readonly<Record<string, CheckpointContent>>;
 
 /** Files of a folder that hold all weights of a model, the first that is there counts. */
-const WEIGHT_FILES = [POLICY_FILE, 'model.safetensors', 'diffusion_pytorch_model.safetensors'];
+export const WEIGHT_FILES = [POLICY_FILE, 'model.safetensors', 'diffusion_pytorch_model.safetensors'];
 /** Says which of several files holds each tensor. */
 export const INDEX_FILE = 'model.safetensors.index.json';
 /** That, and what diffusers calls it. */
-const INDEX_FILES = [INDEX_FILE, 'diffusion_pytorch_model.safetensors.index.json'];
+export const INDEX_FILES = [INDEX_FILE, 'diffusion_pytorch_model.safetensors.index.json'];
 
 /** Which file holds each tensor of a folder. */
 export type TensorFiles = ReadonlyMap<string, string>;

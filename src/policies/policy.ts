@@ -26,8 +26,8 @@ export interface Statistics {
   /** In nats; absent where it is no function of the action's distribution that is computed anyway. */
   readonly entropy?: Float32Array;
   /**
-   * Where an action is drawn from a Gaussian: its mean, a row of numbers per action. Then KL is that of two Gaussians of one deviation, and the
-   * reference has to say it.
+   * Where an action is drawn from a Gaussian: its mean, a row of numbers per action, empty on ranks that have the answer's outline alone. Then KL
+   * is that of two Gaussians of one deviation, and the reference has to say it.
    */
   readonly means?: readonly Float32Array[];
   /** Per action, in nats: KL to the reference, where learning has computed it on the way. */
@@ -123,6 +123,8 @@ export interface Policy<P, A extends Answer, H> {
   keep?(): Promise<void>;
   /** `answersPerPrompt` answers to each prompt, drawn on this rank alone. */
   sample(request: SampleRequest<P, H>): Promise<A[][]>;
+  /** What of an answer the ranks that did not sample it are given; absent: all of it. */
+  outline?(answer: A): A;
   /**
    * Of all groups, on every rank. `among`, here and where is learnt: all groups of the iteration that these are some of, where they are not
    * all. Values that are compared with each other have the same `among`, and so the same bits under the same weights.

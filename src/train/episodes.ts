@@ -40,14 +40,18 @@ export interface AllEpisodes<A> {
   readonly measured: Measured | null;
 }
 
-/** Every rank's answers and outcomes, in the order of the prompts, for all; their artifacts, with images where these are kept, for rank 0. */
+/**
+ * Every rank's answers and outcomes, in the order of the prompts, for all, those of other ranks in outline; their artifacts, with images where
+ * these are kept, for rank 0.
+ */
 export async function exchange<A>(
   group: ProcessGroup,
   { answers, rendered, outcomes }: Collected<A>,
   measured: Measured,
   withImages: boolean,
+  outline: (answer: A) => A,
 ): Promise<AllEpisodes<A>> {
-  const all = await group.allGather({ answers, outcomes });
+  const all = await group.allGather({ answers: answers.map((one) => one.map(outline)), outcomes });
   const artifacts = rendered.map((one) =>
     one.map(({ record, item: { key, edited, truth } }, i): KeptArtifact => ({
       key,
@@ -58,7 +62,7 @@ export async function exchange<A>(
   );
   const kept = await group.gather({ artifacts, measured });
   return {
-    answers: all.flatMap((one) => one.answers),
+    answers: all.flatMap((one, rank) => (rank === group.rank ? answers : one.answers)),
     outcomes: all.flatMap((one) => one.outcomes),
     kept: kept?.flatMap((one) => one.artifacts) ?? null,
     measured: kept?.flatMap((one) => one.measured) ?? null,

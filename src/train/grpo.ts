@@ -60,7 +60,10 @@ export class GrpoTraining<P extends Prompt, A extends Answer, H> implements Trai
     const prompts = await this.#prompts(iteration);
     const measured: (readonly (ArtifactStatistics | null)[])[] = [];
     const own = await collect(deps, this.#asked(iteration, prompts, measured), watch);
-    const all = await watch.time('exchange', () => exchange(group, own, measured, deps.keepsImages(iteration)));
+    const all = await watch.time('exchange', () => {
+      const outline = (answer: A): A => deps.policy.outline?.(answer) ?? answer;
+      return exchange(group, own, measured, deps.keepsImages(iteration), outline);
+    });
     const secondOpinion = await askHeldOutJudge(iteration, own, { ...reward, group, judge: deps.heldOutJudge });
     const groups = prompts.map((prompt, i) => ({ prompt, answers: all.answers[i] }));
     const samples = prompts.map(({ id }) => id);

@@ -85,6 +85,19 @@ describe('the collectives of a process group', () => {
     });
   });
 
+  it.each([1, 2, 4])('bring each rank what every other has for it alone, with %d ranks', async (size) => {
+    const letter = (from: number, to: number): unknown => ({ from, to, x: new Float32Array(from + 2 * to).fill(from) });
+    const ranks = Array.from({ length: size }, (_, rank) => rank);
+    const found = await onRanks(size, async (group) => [
+      await group.allToAll(ranks.map((to) => letter(group.rank, to))),
+      await group.allToAll(ranks.map((to) => (to === group.rank ? [] : undefined))),
+    ]);
+    found.forEach(([letters, next], rank) => {
+      expect(letters).toEqual(ranks.map((from) => letter(from, rank)));
+      expect(next).toEqual(ranks.map((from) => (from === rank ? [] : undefined)));
+    });
+  });
+
   it('are nothing where the group is one process', async () => {
     const group = soloGroup();
     const array = Float32Array.of(1, 2);

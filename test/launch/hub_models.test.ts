@@ -1,4 +1,4 @@
-import { cpSync, existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, describe, expect, it, onTestFinished, vi } from 'vitest';
 import { loadConfig } from '../../src/config/load.js';
@@ -132,6 +132,63 @@ describe('the models of the Hub that a run needs', () => {
     cpSync('package.json', join(adapter, 'tokenizer.json'));
     const config = await load({ model: adapter });
     expect(await models.commitsOf(config)).toEqual({ 'some/base@main': BASE });
+  });
+
+  it('are those of the parts around an image model, as diffusers saves them and as they are exported', async () => {
+    const { stub, folder, models } = await place();
+    const config = (of: object): string => JSON.stringify(of);
+    const repositories = {
+      'some/transformer': { 'config.json': '{}', 'diffusion_pytorch_model.safetensors': 't'.repeat(300) },
+      'some/vae': { 'config.json': '{}', 'diffusion_pytorch_model.safetensors': 'v'.repeat(300), 'vae.bin': 'pickle' },
+      'some/words': {
+        'config.json': config({ model_type: 'flow_text_encoder', inputs: [{ tokenizer: 'clip' }] }),
+        'model.onnx': 'graph'.repeat(100),
+        onnx__MatMul_1: 'weights'.repeat(100),
+        'clip/tokenizer.json': '{}',
+        'old.bin': 'pickle',
+        '.gitattributes': '',
+        'README.md': '',
+      },
+      'some/looks': {
+        'config.json': config({ model_type: 'flow_image_encoder' }),
+        'model.onnx': 'graph'.repeat(100),
+        'preprocessor_config.json': '{}',
+      },
+    };
+    for (const [name, files] of Object.entries(repositories)) {
+      stub.models[name] = { refs: { main: BASE }, commits: { [BASE]: files } };
+    }
+    const parts = {
+      vae: { hub: 'some/vae' },
+      text_encoder: { hub: 'some/words' },
+      image_encoder: { hub: 'some/looks' },
+    };
+    const run = await loadConfig({
+      file: 'configs/ip_adapter.jsonnet',
+      sets: [
+        'policy.model={"hub": "some/transformer"}',
+        `policy.parts=${JSON.stringify(parts)}`,
+        'reward.endpoint=embedded',
+      ],
+      env: { APP__BASE_EXP_DIR: join(folder, 'runs'), APP__DATA_DIR: join(folder, 'data') },
+    });
+    const names = Object.keys(repositories);
+    expect(notDownloaded(run.settings).sort()).toEqual(names.toSorted());
+    expect(await models.commitsOf(run)).toEqual(Object.fromEntries(names.map((name) => [`${name}@main`, BASE])));
+    expect(notDownloaded(run.settings)).toEqual([]);
+    const resolve = runResolver(join(folder, 'runs'), undefined, undefined, hubEnvironmentOf(run.settings));
+    const held = Object.fromEntries(
+      names.map((hub) => {
+        const found = readdirSync(resolve({ hub, revision: 'main' }), { recursive: true, encoding: 'utf8' });
+        return [hub, found.filter((path) => !path.startsWith('.')).sort()];
+      }),
+    );
+    expect(held).toEqual({
+      'some/transformer': ['config.json', 'diffusion_pytorch_model.safetensors'],
+      'some/vae': ['config.json', 'diffusion_pytorch_model.safetensors'],
+      'some/words': ['clip', 'clip/tokenizer.json', 'config.json', 'model.onnx', 'onnx__MatMul_1'],
+      'some/looks': ['config.json', 'model.onnx', 'preprocessor_config.json'],
+    });
   });
 
   it('may be an image tokenizer as ONNX', async () => {

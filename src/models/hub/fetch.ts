@@ -2,7 +2,7 @@
 import { mkdirSync, statfsSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { CheckpointError, EndpointError, InUseError } from '../../core/errors.js';
+import { CheckpointError, EndpointError, InUseError, must } from '../../core/errors.js';
 import { writeFileAtomic } from '../../core/files.js';
 import { realLockWorld, standingOf, takeLock, type FileLock } from '../../core/lock.js';
 import type { HubReference } from '../../schema/model.js';
@@ -97,10 +97,10 @@ async function describe(
   if (wanted.pinned === null && !isCommit(reference.revision)) {
     writeFileAtomic(join(repositoryFolder(client.environment, reference.hub), 'refs', reference.revision), commit);
   }
-  const weights = new Set(
-    need === 'model' ? weightFiles(folder, paths, `${client.environment.endpoint}/${nameOf(reference)}`) : [],
-  );
-  const left = files.filter((file) => weights.has(file.path) && absent(file));
+  const weights =
+    need === 'model' ? weightFiles(folder, paths, `${client.environment.endpoint}/${nameOf(reference)}`) : [];
+  const byPath = new Map(files.map((file) => [file.path, file]));
+  const left = weights.map((path) => must(byPath.get(path), 'a file of the repository')).filter(absent);
   const bytesLeft = left.reduce((sum, file) => sum + file.bytes - bytesBefore(client, reference, file), 0);
   return { ...wanted, folder, left, bytesLeft, note: null };
 }

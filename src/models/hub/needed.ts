@@ -1,22 +1,36 @@
 /** Which files of a repository are fetched: what is read here, as safetensors or as an export to ONNX. Pickles, which can execute what they like, never are. */
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
+import { z } from 'zod';
 import { CheckpointError } from '../../core/errors.js';
 import { EXPORTED, EXPORTED_FILES } from '../exported.js';
-import { CONFIG_FILE, INDEX_FILE, readConfig, readIndex } from '../files.js';
+import { CONFIG_FILE, INDEX_FILES, readConfig, readIndex, readJson, WEIGHT_FILES } from '../files.js';
 
 /** What of a model is read: all of it, or its tokenizer alone. */
 export type Need = 'model' | 'tokenizer';
 
 const ADAPTER_CONFIG = 'adapter_config.json';
 const ADAPTER_WEIGHTS = 'adapter_model.safetensors';
+/** What a repository lacks that has no weights at all. */
 const WEIGHTS = 'model.safetensors';
+/** The graphs of what scripts/export_flow_parts wrote, by the `model_type` of its config.json. */
+const GRAPHS = {
+  flow_autoencoder: ['encoder.onnx', 'decoder.onnx'],
+  flow_text_encoder: ['model.onnx'],
+  flow_image_encoder: ['preprocessor_config.json', 'model.onnx'],
+} as const;
+const exportedConfig = z.object({
+  model_type: z.enum(Object.keys(GRAPHS) as (keyof typeof GRAPHS)[]),
+  inputs: z.array(z.object({ tokenizer: z.string() })).default([]),
+});
 
 /** Settings, tokenizers in all their forms, and chat templates. */
 const description = /^(?:[^/]+\.(?:json|txt|jinja|model|tiktoken)|additional_chat_templates\/[^/]+\.jinja)$/;
 /** Lists of weights in other forms. */
 const otherIndex = /\.(?:bin|h5|msgpack|onnx)\.index\.json$/;
 const pickles = /\.(?:bin|pt|pth|ckpt|pkl)$/;
+/** What a repository says of itself to people and to git. */
+const aside = /(?:^|\/)\.|\.md$/;
 
 /** The small files that say what a model is. */
 export function descriptionFiles(paths: readonly string[]): string[] {
@@ -24,13 +38,17 @@ export function descriptionFiles(paths: readonly string[]): string[] {
 }
 
 /**
- * The files with a model's weights, of which the folder holds the description. Raises CheckpointError where the repository has none that can be
- * read, or lacks one.
+ * The files with a model's weights, of which the folder holds the description; those that show that it is complete come last. Graphs of ONNX
+ * name files of any name beside them: of such a model it is all. Raises CheckpointError where the repository has none that can be read, or lacks one.
  */
 export function weightFiles(folder: string, paths: readonly string[], name: string): string[] {
   const wanted = weightsIn(folder, (file) => paths.includes(file));
   const missing = wanted.filter((file) => !paths.includes(file));
-  if (missing.length === 0) return wanted;
+  if (missing.length === 0) {
+    if (exportedFiles(folder) === null) return wanted;
+    const others = paths.filter((path) => !wanted.includes(path) && !pickles.test(path) && !aside.test(path));
+    return [...others, ...wanted];
+  }
   const others = paths.filter((path) => pickles.test(path));
   const found =
     others.length === 0
@@ -52,12 +70,24 @@ export function missingFiles(folder: string, need: Need): string[] {
   return [description, ...weightsIn(folder, has)].filter((file) => !has(file));
 }
 
-/** An adapter's weights, an export's graphs, else the weights in one file, else those that the index names. */
+/** An adapter's weights, else the graphs of an exported part, else the weights in one file, else those that the index names. */
 function weightsIn(folder: string, has: (file: string) => boolean): string[] {
   if (has(ADAPTER_CONFIG)) return [ADAPTER_WEIGHTS];
   if (isExport(folder)) return Object.values(EXPORTED_FILES);
-  if (has(WEIGHTS) || !has(INDEX_FILE)) return [WEIGHTS];
-  return [...new Set(Object.values(readIndex(join(folder, INDEX_FILE))))].sort();
+  const exported = exportedFiles(folder);
+  if (exported !== null) return exported;
+  const [whole, index] = [WEIGHT_FILES.find(has), INDEX_FILES.find(has)];
+  if (whole !== undefined || index === undefined) return [whole ?? WEIGHTS];
+  return [...new Set(Object.values(readIndex(join(folder, index))))].sort();
+}
+
+/** What an exported part cannot do without; null where the folder's config.json is another model's, or not there. */
+function exportedFiles(folder: string): string[] | null {
+  const file = join(folder, CONFIG_FILE);
+  const { success, data } = exportedConfig.safeParse(existsSync(file) ? readJson(file) : null);
+  return success
+    ? [...data.inputs.map(({ tokenizer }) => `${tokenizer}/tokenizer.json`), ...GRAPHS[data.model_type]]
+    : null;
 }
 
 function isExport(folder: string): boolean {

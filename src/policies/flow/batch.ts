@@ -41,17 +41,19 @@ export interface FlowAsked {
 export interface FlowAction {
   /** The noise level at which the model is asked. */
   readonly sigma: number;
-  /** [N, C] what it is shown. */
+  /** [N, C] what it is shown; empty where the answer has another home. */
   readonly x: Float32Array;
-  /** [N, C] what was drawn. */
+  /** [N, C] what was drawn; empty where the answer has another home. */
   readonly drawn: Float32Array;
   readonly gaussian: Gaussian;
 }
 
 export interface FlowAnswer extends Answer {
   readonly actions: readonly FlowAction[];
-  /** [N, C] the final latents. */
+  /** [N, C] the final latents; empty where the answer has another home. */
   readonly latents: Float32Array;
+  /** The one rank that holds its pictures; absent: every rank does. */
+  readonly home?: number;
 }
 
 export type FlowGroup = Answered<FlowAsked, FlowAnswer>;

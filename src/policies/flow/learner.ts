@@ -17,6 +17,7 @@ import type { FlowAction, FlowAnswer, FlowAsked, FlowCondition, FlowGroup, KeptP
 import { trainedPart, type FlowModel } from './model.js';
 import { countedOf, joined, microBatches, modelFeeds, partOf, takesGuidance } from './rows.js';
 import type { FlowSampler } from './sampler.js';
+import { carried, type RankOf } from './travel.js';
 
 export type FlowLesson = Lesson<FlowAsked, FlowAnswer>;
 
@@ -36,15 +37,26 @@ interface ActionRow extends FlowAction {
   readonly target: Target | null;
   /** Its place in its answer. */
   readonly at: number;
+  /** The one rank that holds its arrays; null where every rank does. */
+  readonly home: number | null;
+  /** [N, C] its mean under the frozen start; null where none is asked for. */
+  readonly reference: Float32Array | null;
 }
 
-/** What is computed of an action. */
+/** What is computed of an action, and told to every rank. */
 interface ActionStatistics {
   readonly logProb: number;
-  /** [N, C] */
-  readonly mean?: Float32Array;
   readonly divergence?: number;
 }
+
+/** A micro-batch, and the places of its rows among all. */
+interface DealtPart {
+  readonly shape: FlowShape;
+  readonly at: readonly number[];
+  readonly part: readonly ActionRow[];
+}
+
+const NOT_HERE = new Float32Array(0);
 
 export class FlowLearner {
   readonly #forward: SessionCache;
@@ -61,12 +73,17 @@ export class FlowLearner {
     this.#backward = new SessionCache('training', options.session);
   }
 
-  /** Log-probabilities under `weights`, which may be another model's of the same architecture; `withMeans` also the means. */
+  /**
+   * Log-probabilities under `weights`, which may be another model's of the same architecture; `withMeans` also the means, each at the home of its
+   * answer alone.
+   */
   async statistics(groups: readonly FlowGroup[], weights: Weights, withMeans: boolean): Promise<Statistics[][]> {
     const rows = rowsOf(groups.map((group) => ({ ...group, targets: null })));
+    const { peers } = this.options;
     const own: ActionStatistics[][] = [];
-    for (const { shape, at } of this.#deal(rows)) {
-      const part = at.map((i) => rows[i]);
+    const computed = new Map<number, Float32Array>();
+    const { rankOf, parts } = await this.#deal(rows);
+    for (const { shape, at, part } of parts) {
       const result = await this.#forward.use(
         { shape, withMeans },
         (graph) => {
@@ -75,9 +92,16 @@ export class FlowLearner {
         },
         async (session) => session.run(await this.#feeds(part, shape, weights), weights),
       );
-      own.push(part.map((_, b) => actionStatistics(result, b, shape.batch)));
+      own.push(part.map((_, b) => actionStatistics(result, b)));
+      if (withMeans) at.forEach((i, b) => computed.set(i, partOf(result.means as Float32Array, b, shape.batch)));
     }
-    return this.#sorted(groups, rows, rows, (await this.options.peers.allGather(own)).flat());
+    const told = (await peers.allGather(own)).flat();
+    if (!withMeans) return this.#sorted(groups, rows, rows, told, null);
+    const homeOf = (i: number): number => rows[i].home ?? rankOf(i);
+    const mean = (i: number): Float32Array => must(computed.get(i), 'a mean that this rank computed');
+    const arrived = await carried(peers, rows.length, { from: rankOf, to: homeOf }, mean);
+    const here = (i: number): Float32Array => (homeOf(i) === peers.rank ? (arrived.get(i) ?? mean(i)) : NOT_HERE);
+    return this.#sorted(groups, rows, rows, told, new Map(rows.map((row, i) => [row, here(i)])));
   }
 
   /**
@@ -89,8 +113,7 @@ export class FlowLearner {
     const rows = all.filter((row) => !isLeftOut(row));
     const own: ActionStatistics[][] = [];
     const losses: number[] = [];
-    for (const { shape, at } of this.#deal(rows)) {
-      const part = at.map((i) => rows[i]);
+    for (const { shape, part } of (await this.#deal(rows)).parts) {
       const feeds = { ...(await this.#feeds(part, shape, this.model.weights)), ...targetFeeds(part, shape, loss) };
       const result = await this.#backward.use(
         { shape, loss },
@@ -98,7 +121,7 @@ export class FlowLearner {
         (session) => session.run(feeds, this.model.weights, this.#gradients.buffers(session)),
       );
       losses.push((result.loss as Float32Array)[0]);
-      own.push(part.map((_, b) => actionStatistics(result, b, shape.batch)));
+      own.push(part.map((_, b) => actionStatistics(result, b)));
       this.#gradients.add(result);
     }
     const ranks = await this.options.peers.allGather({ own, losses, names: this.#gradients.names });
@@ -110,6 +133,7 @@ export class FlowLearner {
         all,
         rows,
         ranks.flatMap((one) => one.own),
+        null,
       ),
       klClamped: 0,
     };
@@ -202,19 +226,36 @@ export class FlowLearner {
     };
   }
 
-  /** This rank's micro-batches. All ranks cut the same ones. */
-  #deal(rows: readonly ActionRow[]): ReturnType<typeof microBatches> {
-    const parts = microBatches(rows, this.model.config, this.options.microBatch);
-    const { start, end } = shareOf(parts.length, this.options.peers);
-    return parts.slice(start, end);
+  /**
+   * This rank's micro-batches, of whose rows other ranks may have held the arrays until then, and which rank computes each row. All ranks cut
+   * the same ones.
+   */
+  async #deal(rows: readonly ActionRow[]): Promise<{ rankOf: RankOf; parts: DealtPart[] }> {
+    const { peers, microBatch } = this.options;
+    const all = microBatches(rows, this.model.config, microBatch);
+    const ranks = new Array<number>(rows.length);
+    for (let rank = 0; rank < peers.size; rank++) {
+      const { start, end } = shareOf(all.length, { rank, size: peers.size });
+      for (const { at } of all.slice(start, end)) for (const i of at) ranks[i] = rank;
+    }
+    const rankOf = (i: number): number => ranks[i];
+    const homeOf = (i: number): number => rows[i].home ?? rankOf(i);
+    const brought = await carried(peers, rows.length, { from: homeOf, to: rankOf }, (i) => {
+      const { x, drawn, reference } = rows[i];
+      return { x, drawn, reference };
+    });
+    const { start, end } = shareOf(all.length, peers);
+    const whole = (i: number): ActionRow => ({ ...rows[i], ...brought.get(i) });
+    return { rankOf, parts: all.slice(start, end).map(({ shape, at }) => ({ shape, at, part: at.map(whole) })) };
   }
 
-  /** Brings what was computed of the micro-batches of `rows`, over all ranks, to the order of all actions. */
+  /** Brings what was computed of the micro-batches of `rows`, over all ranks, and their means, to the order of all actions. */
   #sorted(
     groups: readonly { readonly answers: readonly FlowAnswer[] }[],
     all: readonly ActionRow[],
     rows: readonly ActionRow[],
     parts: readonly (readonly ActionStatistics[])[],
+    means: ReadonlyMap<ActionRow, Float32Array> | null,
   ): Statistics[][] {
     const found = new Map<ActionRow, ActionStatistics>();
     microBatches(rows, this.model.config, this.options.microBatch).forEach(({ at }, p) =>
@@ -225,14 +266,12 @@ export class FlowLearner {
     let next = 0;
     return groups.map(({ answers }) =>
       answers.map(({ actions }) => {
-        const own = actions.map(() => {
-          const row = all[next++];
-          return found.get(row) ?? unmoved(row);
-        });
+        const own = actions.map(() => all[next++]);
+        const told = own.map((row) => found.get(row) ?? unmoved(row));
         return {
-          logProbs: Float32Array.from(own, ({ logProb }) => logProb),
-          ...(own.some(({ mean }) => mean !== undefined) ? { means: own.map(({ mean }) => mean!) } : {}),
-          ...(measured ? { divergence: Float32Array.from(own, ({ divergence }) => divergence ?? 0) } : {}),
+          logProbs: Float32Array.from(told, ({ logProb }) => logProb),
+          ...(means === null ? {} : { means: own.map((row) => must(means.get(row), 'the mean of an action')) }),
+          ...(measured ? { divergence: Float32Array.from(told, ({ divergence }) => divergence ?? 0) } : {}),
         };
       }),
     );
@@ -274,9 +313,16 @@ function rowsOf(
   }[],
 ): ActionRow[] {
   return groups.flatMap(({ prompt, answers, targets }) =>
-    answers.flatMap(({ actions }, g) =>
-      actions.map((action, at) => ({ ...action, condition: prompt.flow, target: targets?.[g] ?? null, at })),
-    ),
+    answers.flatMap(({ actions, home = null }, g) => {
+      const target = targets?.[g] ?? null;
+      const of = { condition: prompt.flow, target, home };
+      return actions.map((action, at) => ({
+        ...action,
+        ...of,
+        at,
+        reference: target?.reference?.means?.[at] ?? null,
+      }));
+    }),
   );
 }
 
@@ -298,9 +344,8 @@ function targetFeeds(part: readonly ActionRow[], { batch }: FlowShape, loss: Los
   const weights = fill((target, at) => target.weights[at]);
   if (loss.policy === 'likelihood') return { weights };
   const reference = (): Float32Array => {
-    const means = targets.map(({ reference: under }, b) => {
-      const mean = under?.means?.[part[b].at];
-      if (mean === undefined) throw new InternalError('a reference without its means');
+    const means = part.map(({ reference: mean, x }) => {
+      if (mean?.length !== x.length) throw new InternalError('a reference without its means');
       return mean;
     });
     return joined(filled(means, batch));
@@ -313,12 +358,10 @@ function targetFeeds(part: readonly ActionRow[], { batch }: FlowShape, loss: Los
   };
 }
 
-function actionStatistics(result: Readonly<Record<string, unknown>>, b: number, batch: number): ActionStatistics {
-  const means = result['means'] as Float32Array | undefined;
+function actionStatistics(result: Readonly<Record<string, unknown>>, b: number): ActionStatistics {
   const divergence = result['divergence'] as Float32Array | undefined;
   return {
     logProb: (result['logProbs'] as Float32Array)[b],
-    ...(means === undefined ? {} : { mean: partOf(means, b, batch) }),
     ...(divergence === undefined ? {} : { divergence: divergence[b] }),
   };
 }

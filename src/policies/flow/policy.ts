@@ -50,11 +50,13 @@ export class FlowPolicy implements Policy<FlowAsked, FlowAnswer, FlowSampling> {
   readonly #trained: TrainedWeights;
   /** All weights of the frozen start; those that nothing changes are the model's own. */
   readonly #reference: Weights | null;
+  readonly #rank: number;
 
   constructor(private readonly options: FlowPolicyOptions) {
     const { model, optimizer, guidance, session, peers = alone, keepReference } = options;
     const trained = trainedPart(model);
     const { over } = model;
+    this.#rank = peers.rank;
     this.#trained = new TrainedWeights(
       trained,
       optimizer,
@@ -81,8 +83,17 @@ export class FlowPolicy implements Policy<FlowAsked, FlowAnswer, FlowSampling> {
     return this.#trained.steps;
   }
 
-  sample(request: SampleRequest<FlowAsked, FlowSampling>): Promise<FlowAnswer[][]> {
-    return this.#sampler.sample(request, this.#weights(request.weights));
+  async sample(request: SampleRequest<FlowAsked, FlowSampling>): Promise<FlowAnswer[][]> {
+    const home = this.#rank;
+    const answers = await this.#sampler.sample(request, this.#weights(request.weights));
+    return answers.map((group) => group.map((answer) => ({ ...answer, home })));
+  }
+
+  /** Without its pictures, which go to the ranks that learn from them and when they do. */
+  outline(answer: FlowAnswer): FlowAnswer {
+    const nothing = new Float32Array(0);
+    const actions = answer.actions.map((action) => ({ ...action, x: nothing, drawn: nothing }));
+    return { ...answer, actions, latents: nothing };
   }
 
   /** Of the frozen start with the means that KL is taken of. */

@@ -6,6 +6,7 @@ import type { FlowLesson } from '../../../src/policies/flow/learner.js';
 import { FlowPolicy } from '../../../src/policies/flow/policy.js';
 import type { LossSpec, Statistics } from '../../../src/policies/policy.js';
 import { optimizer as optimizerSchema } from '../../../src/schema/training.js';
+import { soloGroup, type ProcessGroup } from '../../../src/group/process_group.js';
 import { onRanks } from '../../train/groups.js';
 import { asked, config, how, parts, sampled, smallFlow, type Parts } from './small_flow.js';
 
@@ -239,6 +240,69 @@ describe('a flow policy that learns', () => {
         other.gradient.get(key)!.forEach((d, i) => expect(Math.abs(d - g[i]) / size).toBeLessThan(1e-6));
       }
     }
+  });
+
+  it('finds the same bits on two ranks that hold a part of the pictures each', async () => {
+    const answers = await sampled(open(model), model, { prompts: 3, answers: 4 });
+    const lessons = await lessonsOf(answers, open(model));
+    /** The last prompt's answers go through the other rank's micro-batches. */
+    const home = (p: number): number => (p === 1 ? 1 : 0);
+    const learnt = async (own: readonly FlowLesson[], peers: ProcessGroup) => {
+      const { learner } = open(smallFlow(), { peers });
+      // Half of them, so that they are dealt otherwise than what the reference was asked of.
+      const { loss, statistics } = await learner.learn(own.slice(1), LOSSES['ratio']);
+      return { loss, statistics, gradient: [...(await learner.gradients())].map(([key, one]) => [key, one.slice()]) };
+    };
+    const whole = await onRanks(2, (group) => learnt(lessons, group));
+    const travelled: number[] = [];
+    const parted = await onRanks(2, async (group) => {
+      const peers: ProcessGroup = {
+        ...soloGroup(),
+        rank: group.rank,
+        size: group.size,
+        allGather: (value) => group.allGather(value),
+        allToAll: (toEach) => {
+          travelled.push(...(toEach as readonly unknown[] as readonly unknown[][]).map(({ length }) => length));
+          return group.allToAll(toEach);
+        },
+        sum: (arrays) => group.sum(arrays),
+      };
+      const policy = new FlowPolicy({
+        model: smallFlow(),
+        optimizer: optimizerSchema.parse({ learning_rate: 1e-2, per_device_batch_size: 4 }),
+        guidance: null,
+        session: { threads: 1 },
+        peers,
+        keepReference: false,
+      });
+      const made = open(smallFlow(), { peers });
+      opened.push(policy);
+      const groups = answers.map((group, p) => ({
+        prompt: asked(p),
+        answers: group.map((answer) => {
+          const at = { ...answer, home: home(p) };
+          return home(p) === peers.rank ? at : policy.outline(at);
+        }),
+      }));
+      const reference = await made.learner.statistics(groups, smallFlow('all', 2).weights, true);
+      reference.forEach((group, p) =>
+        group.forEach(({ means }, g) => {
+          const expected = lessons[p].targets[g].reference!.means!;
+          expect(means).toEqual(home(p) === peers.rank ? expected : expected.map(() => new Float32Array(0)));
+        }),
+      );
+      const own = lessons.map((lesson, p) => ({
+        ...lesson,
+        answers: groups[p].answers,
+        targets: lesson.targets.map((target, g) => ({ ...target, reference: reference[p][g] })),
+      }));
+      return learnt(own, peers);
+    });
+    expect(parted).toEqual(whole);
+    const steps = answers.flat().reduce((sum, { actions }) => sum + actions.length, 0);
+    expect(travelled.some((count) => count > 0)).toBe(true);
+    // Each way, of what the reference is asked of, and of what is learnt from.
+    expect(travelled.reduce((sum, count) => sum + count, 0)).toBeLessThan(1.5 * steps);
   });
 
   it('changes its adapter alone where that is asked for, and keeps what it started from', async () => {
