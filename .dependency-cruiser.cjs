@@ -61,7 +61,10 @@ module.exports = {
       name: 'recipes-by-their-tables',
       severity: 'error',
       // Each dialect of flat files is one recipe's.
-      from: { path: '^src/', pathNot: '^src/(recipes/|config/(flat|flat_flow|flat_enhance|flat_video|settings)\\.ts)' },
+      from: {
+        path: '^src/',
+        pathNot: '^src/(recipes/|config/(flat|flat_flow|flat_enhance|flat_video|flat_edit|settings)\\.ts)',
+      },
       to: { path: '^src/recipes/[^/]+/' },
     },
     {

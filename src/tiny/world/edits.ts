@@ -4,7 +4,7 @@
  * Sentences are slots at fixed positions (verb, `the`, colour, shape, preposition, argument…), because small models
  * learn words at fixed positions far sooner than words that wander.
  */
-import { plainly } from './words.js';
+import { plainly } from './odd_names.js';
 import {
   cellName,
   cellNames,

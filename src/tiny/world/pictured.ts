@@ -17,7 +17,7 @@ import { drawExample, type EditSetName } from './generate.js';
 import { foundPart, makePart, type Part } from './parts.js';
 import { EDIT_SPLITS, type EditSplitName } from './splits.js';
 import { tinyVocabulary } from './vocabulary.js';
-import { anyOddNames, oddNames, oddly } from './words.js';
+import { anyOddNames, oddNames, oddly } from './odd_names.js';
 import { checkGeometry, type Geometry } from './world.js';
 
 /** How instructions call colours and shapes. */
