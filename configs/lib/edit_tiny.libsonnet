@@ -11,12 +11,12 @@ local edits(split) = [{ path: data_dir + '/tiny/pictured/' + split + '.jsonl' }]
   local supervised = super.algorithm.type == 'sft',
   base_exp_dir: if base_exp_dir == 'runs' then 'runs/tiny' else base_exp_dir,
   // So few labels, and so briefly, that the start knows some of the names, and is sure of few.
-  num_iterations: if !writes then super.num_iterations else if supervised then 40 else 60,
+  num_iterations: if !writes then super.num_iterations else if supervised then 40 else 120,
   optimizer: if !writes
   then super.optimizer
   else if supervised
   then { learning_rate: 2e-3, per_device_batch_size: 32 }
-  else { learning_rate: 3e-4, per_device_batch_size: 64 },
+  else { learning_rate: 1e-4, per_device_batch_size: 64 },
   algorithm+: if supervised then {} else { kl_coeff: 1e-3 },
   rollout+: { episodes_per_iteration: 256, generations_per_sample: 8, max_response_tokens: 12, threads: 1 },
   policy+: {

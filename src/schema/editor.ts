@@ -50,7 +50,7 @@ export const SERVED_SIDE = 16;
 const servedMaxPixels = positiveInteger.min(SERVED_SIDE ** 2).default(1024 * 1024);
 
 const { base_url, ...asking } = askedServers;
-const { served_model, size: _, ...request } = imagesRequest;
+const { served_model, negative_prompt, num_inference_steps, guidance_scale, extra } = imagesRequest;
 
 const textPromptEditor = z.strictObject({
   type: result(
@@ -73,7 +73,10 @@ const textPromptEditor = z.strictObject({
     imagesRequest.size.unwrap().nullable().default(null),
   ),
   max_pixels: result(`${maxPixels}${SERVED_SIDE}. Without effect where size says both sides.`, servedMaxPixels),
-  ...request,
+  negative_prompt,
+  num_inference_steps,
+  guidance_scale,
+  extra,
   same_latent: sameLatent,
   ...asking,
 });

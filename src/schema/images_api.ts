@@ -40,8 +40,7 @@ export const askedServers = {
 };
 
 const { base_url, ...asking } = askedServers;
-const servers = z.strictObject(askedServers);
-export type AskedServersSettings = z.output<typeof servers>;
+export type AskedServersSettings = z.output<z.ZodObject<typeof askedServers>>;
 
 /** What a request of the API says besides what each picture is of. */
 export const imagesRequest = {

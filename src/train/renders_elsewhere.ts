@@ -35,7 +35,7 @@ function serversOf(settings: RenderEditor, width: number | null): PictureServers
   return {
     name: 'render server',
     settings,
-    open: ({ concurrency, onNote: _, ...services }) =>
+    open: ({ concurrency, ...services }) =>
       new RenderClient({ settings: { ...settings, concurrency }, width, ...services }),
     first: (client, within) => client.ready(within),
     hash: (asked) => renderHash(settings, asked),

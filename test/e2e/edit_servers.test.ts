@@ -20,7 +20,7 @@ interface Kind {
   readonly type: string;
   readonly overlays: readonly string[];
   /** With a third of its replies faulted by `faulted`, where it is given; `another`: it serves another model. */
-  start(options?: { readonly faulted?: () => boolean; readonly another?: boolean }): Promise<Stub>;
+  readonly start: (options?: { readonly faulted?: () => boolean; readonly another?: boolean }) => Promise<Stub>;
   /** What a check and a run say of a server with another model. */
   readonly refusals: readonly [string, string];
 }

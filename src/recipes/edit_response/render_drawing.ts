@@ -47,8 +47,9 @@ export class RenderDrawing implements Drawing {
     }));
     if (read === null) {
       const digests = edits.map(({ answer: { statesDigest } }) => {
-        if (statesDigest === undefined)
+        if (statesDigest === undefined) {
           throw new InternalError('an answer without its states, and no policy to read it');
+        }
         return statesDigest;
       });
       return drawn(await images.generate(wanted.map((one, i) => ({ ...one, statesDigest: digests[i] }))), digests);
