@@ -48,10 +48,10 @@ export class KeptProgram {
     for (const how of MANNERS) rmSync(join(this.dir, how), { force: true });
   }
 
-  /** Its processes so far, oldest first. */
+  /** Its processes so far, oldest first: of whole lines alone, since one that has begun its line may be ended before it has written it. */
   get pids(): number[] {
     const file = join(this.dir, 'starts');
-    return existsSync(file) ? readFileSync(file, 'utf8').trim().split('\n').map(Number) : [];
+    return existsSync(file) ? readFileSync(file, 'utf8').split('\n').slice(0, -1).map(Number) : [];
   }
 }
 

@@ -43,18 +43,38 @@ export class ItemScorer {
     this.#pixels = new Semaphore(limits.decodedBytes);
   }
 
-  /** Replies in the order of the items; never rejects for anything in an item, nor for anything that a term does. */
+  /**
+   * Replies in the order of the items; never rejects for anything in an item, nor for anything that a term does. Of a request one item at a time waits
+   * for room, so that nobody stands behind all the items of a large one.
+   */
   score(items: readonly RequestItem[], signal: AbortSignal): Promise<ReplyItem[]> {
-    return Promise.all(items.map((item) => this.#slots(() => this.#whenThereIsRoom(item, signal))));
+    const inTurn = pLimit(1);
+    return Promise.all(
+      items.map(async (item) => {
+        const begun = await inTurn(() => this.#begin(item, signal));
+        return begun.reply;
+      }),
+    );
+  }
+
+  /** Resolves when there is room for the item, with what becomes of it. */
+  #begin(item: RequestItem, signal: AbortSignal): Promise<{ readonly reply: Promise<ReplyItem> }> {
+    return new Promise((resolve, reject) => {
+      const reply = this.#slots(() => this.#whenThereIsRoom(item, signal, () => resolve({ reply })));
+      reply.catch(reject);
+    });
   }
 
   /** All images of an item at once: one that held some and waited for the others would hold up everybody. */
-  async #whenThereIsRoom(item: RequestItem, signal: AbortSignal): Promise<ReplyItem> {
+  async #whenThereIsRoom(item: RequestItem, signal: AbortSignal, onRoom: () => void): Promise<ReplyItem> {
     let bytes = 0;
     for (const text of [item.source, item.image, item.truth]) {
       if (typeof text === 'string' && !signal.aborted) bytes += await decodedBytes(text, this.limits.pixels);
     }
-    return this.#pixels.run(() => this.#scoreOne(item, signal), bytes);
+    return this.#pixels.run(() => {
+      onRoom();
+      return this.#scoreOne(item, signal);
+    }, bytes);
   }
 
   async #scoreOne(item: RequestItem, signal: AbortSignal): Promise<ReplyItem> {

@@ -382,6 +382,31 @@ describe('too much at once', () => {
     expect((await asked).body.items).toHaveLength(7);
   });
 
+  it('waits behind one item of another request, not behind all of them', async () => {
+    const begun: string[] = [];
+    const held = gate();
+    const reward = rewardOf({
+      a: {
+        weight: 1,
+        score: ({ instruction }) => {
+          begun.push(instruction);
+          return held.score();
+        },
+      },
+    });
+    const { url } = await here.start(reward, { limits: { concurrency: 1 } });
+    const many = postJson(url, { items: ['1', '2', '3', '4'].map((prompt) => ({ prompt })) });
+    await until(() => held.waiting.length === 1);
+    const one = postJson(url, { prompt: 'one' });
+    await new Promise((resolve) => setTimeout(resolve, 50));
+    for (let i = 0; i < 5; i++) {
+      await until(() => held.waiting.length === 1);
+      held.open();
+    }
+    expect((await Promise.all([many, one])).map(({ status }) => status)).toEqual([200, 200]);
+    expect(begun).toEqual(['1', '2', 'one', '3', '4']);
+  });
+
   it('counts the bytes of all bodies together', async () => {
     const held = gate();
     const { url } = await here.start(rewardOf({ a: { weight: 1, score: held.score } }), {
