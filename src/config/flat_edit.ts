@@ -159,13 +159,18 @@ type File = TrainerTranslator<EditName>;
 
 /** Translates such a file to the canonical form; `raw` is changed. */
 export function translateFlatEdit(raw: Record<string, unknown>, source: TrainerSource): Translation {
-  const warnings =
-    'num_iterations' in raw
-      ? [
-          "num_iterations is how many iterations the run has; TRL's, how often a batch is learnt from, is algorithm.inner_epochs",
-        ]
-      : [];
+  const warnings: string[] = [];
+  if ('num_iterations' in raw) {
+    warnings.push(
+      "num_iterations is how many iterations the run has; TRL's, how often a batch is learnt from, is algorithm.inner_epochs",
+    );
+  }
   const file: File = new TrainerTranslator(raw, source, { keys, absent, task: editResponse.name, sections });
+  // TRL's arguments are the same for prompts of words.
+  if (!('environment' in raw) && !source.changes.some(({ path }) => path.split('.')[0] === 'environment')) {
+    const message = `missing: TRL's arguments are read as ${editResponse.name}, whose pictures an environment edits; allowed: an environment beside them, or task 'text_answers' with canonical keys (docs/text_answers.md)`;
+    file.problems.push({ key: 'task', message });
+  }
   for (const [name, only] of Object.entries(ONLY) as [EditName, Only][]) {
     if (!(name in raw) || only.values.includes(raw[name])) continue;
     const allowed = only.values.map((value) => JSON.stringify(value)).join(' or ');

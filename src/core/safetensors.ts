@@ -70,21 +70,10 @@ export function storedSafetensors(
   tensors: ReadonlyMap<string, StoredTensor>,
   metadata: Record<string, string> = {},
 ): Buffer {
-  const header = headerOf(
-    new Map(
-      [...tensors].map(
-        ([
-          name,
-          {
-            dtype,
-            shape,
-            bytes: { length },
-          },
-        ]) => [name, { dtype, shape, length }],
-      ),
-    ),
-    metadata,
+  const entries = [...tensors].map(
+    ([name, { dtype, shape, bytes }]) => [name, { dtype, shape, length: bytes.length }] as const,
   );
+  const header = headerOf(new Map(entries), metadata);
   return Buffer.concat([header, ...[...tensors.values()].map(({ bytes }) => bytes)]);
 }
 

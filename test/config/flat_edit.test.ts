@@ -147,4 +147,11 @@ describe("a flat file of TRL's GRPO", () => {
     });
     expect(warnings.join('\n')).toContain('num_iterations is how many iterations the run has');
   });
+
+  it('without an environment says what it is read as, since prompts of words are trained on by the same arguments', async () => {
+    const { environment, ...bare } = whole;
+    await expect(load(bare)).rejects.toThrow("TRL's arguments are read as edit_response");
+    const changed = await load(bare, [`environment=${JSON.stringify(environment)}`]);
+    expect(changed.settings).toMatchObject({ task: 'edit_response', environment });
+  });
 });
