@@ -11,6 +11,11 @@ const benches: Readonly<Record<string, { readonly summary: string; readonly run:
       "a flow transformer's training and sampling graphs beside their bare matrix products, and where the time goes",
     run: async () => (await import('./flow.js')).benchFlow(),
   },
+  'flow-epoch': {
+    summary:
+      'an iteration of ip_adapter beside a torch loop of its steps, in turns, and its share outside onnxruntime and rewards; `flow-epoch [--python PATH] [--rounds N]`',
+    run: async () => (await import('./flow_epoch.js')).benchFlowEpoch(),
+  },
   processes: {
     summary: 'two processes with one thread each beside one process with two threads',
     run: async () => (await import('./processes.js')).benchProcesses(),

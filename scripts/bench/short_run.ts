@@ -1,4 +1,4 @@
-/** A few iterations of the tiny recipe, from the start that `npm run quickstart` leaves behind: what several benches time. */
+/** A few iterations of a recipe at laptop size, from the start that its command leaves behind: what several benches time. */
 import { rmSync } from 'node:fs';
 import { loadConfig } from '../../src/config/load.js';
 import { noView } from '../../src/launch/live/view.js';
@@ -6,14 +6,20 @@ import { Launcher } from '../../src/launch/run.js';
 import { readMetrics, type Metrics } from '../../src/run/metrics.js';
 import { RunPaths } from '../../src/run/paths.js';
 
+const quickstart = { file: 'configs/sft_s__rl_s.jsonnet', overlays: ['configs/lib/tiny.libsonnet'] };
+
 /**
  * Trains under `name` with these settings and without evaluations between, and returns the metrics of the iterations after `warmUp`, in
  * which sessions are compiled. Its directory is gone before and after.
  */
-export async function shortRun(name: string, sets: readonly string[], warmUp: number): Promise<Metrics[]> {
+export async function shortRun(
+  name: string,
+  sets: readonly string[],
+  warmUp: number,
+  source: { readonly file: string; readonly overlays: readonly string[] } = quickstart,
+): Promise<Metrics[]> {
   const config = await loadConfig({
-    file: 'configs/sft_s__rl_s.jsonnet',
-    overlays: ['configs/lib/tiny.libsonnet'],
+    ...source,
     sets: [`run_name=${name}`, 'validation.prompts=8', 'validation.every_n_iterations=null', ...sets],
   });
   const paths = new RunPaths(config.settings.base_exp_dir, config.settings.run_name);

@@ -11,6 +11,13 @@ export const told = result(
   z.enum(['response', 'instruction']).default('response'),
 );
 
+/** Whose reading that is. */
+const readBy = result(
+  "Whose hidden states the model that draws is told: 'policy', those of the weights that answered, which move while the policy learns; 'start', those that the weights it started from (with LoRA: the model without the adapter) give for what was written, so that it learns by its words alone.",
+  z.enum(['policy', 'start']).default('policy'),
+  { absent: 'policy' },
+);
+
 const maxPixels =
   'A larger picture is made smaller, with its shape, until it has at most so many pixels, before it is edited and judged; sides become multiples of ';
 
@@ -36,6 +43,7 @@ const ownEditor = z.strictObject({
       .prefault({}),
   ),
   told,
+  read_by: readBy,
   max_pixels: result(`${maxPixels}what a token stands for. null: as it is.`, positiveInteger.nullable().default(null)),
   num_steps: result("Steps of the ODE's solver.", positiveInteger.default(20)),
   same_latent: sameLatent,
@@ -101,6 +109,7 @@ const renderEditor = z.strictObject({
   base_url,
   served_model: result('The model that draws, as the server names it.', z.string().min(1)),
   told,
+  read_by: readBy,
   states_dtype: result(
     'The number format in which hidden states are sent; bfloat16 has half the bytes.',
     z.enum(['float32', 'bfloat16']).default('float32'),

@@ -9,6 +9,7 @@ import type { WeightsOf } from '../../policies/policy.js';
 import type { TokenAnswer } from '../../policies/tokens/batch.js';
 import type { HiddenStates, ToRead } from '../../policies/tokens/hidden_states.js';
 import type { RecordedEpisode } from '../../run/episodes.js';
+import type { EditorSettings } from '../../schema/editor.js';
 
 /** What a policy answers here; one from a record comes with what its picture is found by. */
 export interface ResponseAnswer extends TokenAnswer, Remembered {}
@@ -54,8 +55,19 @@ export interface Drawing {
   dispose(): Promise<void>;
 }
 
-/** Reads with the weights that answered; null where there are none any more, and pictures come from records. */
+/** Reads what weights that answered have written; null where there are none any more, and pictures come from records. */
 export type ReadStates = (items: readonly ToRead[], of: Exclude<WeightsOf, 'reference'>) => Promise<HiddenStates[]>;
+
+/** By the settings, those of the policy as it answered or those of its start. */
+export function readStates(
+  environment: EditorSettings,
+  policy: {
+    read(items: readonly ToRead[], of: WeightsOf): Promise<HiddenStates[]>;
+  },
+): ReadStates {
+  const isByStart = 'read_by' in environment && environment.read_by === 'start';
+  return (items, of) => policy.read(items, isByStart ? 'reference' : of);
+}
 
 /** A picture whose sides are multiples of `side`, and whose pixels at most so many, made so where `most` is no null; else raises DataError. */
 export function fittedTo(

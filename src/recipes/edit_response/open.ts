@@ -10,7 +10,7 @@ import { openPicturedTask, type PicturedTask } from '../open_pictured.js';
 import { startingSeeingModel } from '../open_seeing.js';
 import { openWordsTraining } from '../open_words.js';
 import { makePictured } from '../pictured_data.js';
-import type { Drawing, ReadStates } from './drawing.js';
+import { readStates, type Drawing, type ReadStates } from './drawing.js';
 import { OwnDrawing } from './own_drawing.js';
 import { RenderDrawing } from './render_drawing.js';
 import type { EditResponseSettings } from './settings.js';
@@ -66,7 +66,7 @@ async function open(settings: EditResponseSettings, bench: Bench): Promise<Train
     model,
     around: async (policy) => {
       const width = model.config.hidden_size;
-      const reading: Reading = { width, read: (items, of) => policy.read(items, of) };
+      const reading: Reading = { width, read: readStates(environment, policy) };
       const drawing = await kindOf(environment).open(settings, environment, reading, bench);
       return new ResponseTask(pictured, environment, drawing);
     },

@@ -83,7 +83,13 @@ export const editResponse: TrainedRecipe<EditResponseSettings> = {
 
 /** Rewards need pictures that differ by what was written. */
 function drawing(read: Reader): Problem[] {
-  if (read('algorithm.type') === 'sft') return [];
+  if (read('algorithm.type') === 'sft') {
+    if (read('environment.read_by') !== 'start') return [];
+    return problem(
+      'environment.read_by',
+      "found 'start' with algorithm.type 'sft', which keeps no copy of the weights that it started from; allowed: 'policy'",
+    );
+  }
   const allowed =
     "{type: 'model', model: …}, a model that edits by the hidden states of policy.model, {type: 'render_server', …}, a server that does, or {type: 'images_api_text_prompt', …}, one that edits by its words";
   if (read('environment') === null) {
