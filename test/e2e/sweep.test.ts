@@ -1,4 +1,4 @@
-import { existsSync, readFileSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { Results } from '../../src/run/report/results.js';
@@ -15,7 +15,6 @@ let live: Live[];
 beforeEach(() => {
   place = Place.make();
   live = [];
-  crash();
 });
 
 afterEach(async () => {
@@ -28,7 +27,10 @@ afterEach(async () => {
 
 /** The runs that crash at their next start, once each. */
 function crash(...names: readonly string[]): void {
-  writeFileSync(join(place.dir, 'crashes'), names.map((name) => `${name}\n`).join(''));
+  const folder = join(place.dir, 'crashes');
+  mkdirSync(folder, { recursive: true });
+  // A file for each: two that crash side by side must not write to one.
+  for (const name of names) writeFileSync(join(folder, name), '');
 }
 
 /** How often each run was started, counted by the runs themselves. */
