@@ -24,7 +24,7 @@ import {
   type TextPrompt,
   type WordsSettings,
 } from './open_words_task.js';
-import { placesOf } from './pictured_data.js';
+import { picturedData } from './pictured_data.js';
 import { bareWords, seenWords } from './open_seen_words.js';
 import type { SeeingSettings } from './token_policy.js';
 
@@ -66,7 +66,7 @@ export async function openPicturedTask<S extends PicturedSettings>(
   resolveRun: RunResolver,
 ): Promise<PicturedTask<S>> {
   const { data, prompt } = settings;
-  const place = placesOf(settings);
+  const place = picturedData.placesOf(settings);
   const open = async ({ path, media }: ListedSource): Promise<PicturedSource> =>
     asked(await openPicturedEdits(place(path), media, data.columns), prompt);
   const train = await Promise.all(data.train.map(open));

@@ -9,7 +9,7 @@ import type { OpenRecipe } from '../../train/opener.js';
 import { openPicturedTask, type PicturedTask } from '../open_pictured.js';
 import { startingSeeingModel } from '../open_seeing.js';
 import { openWordsTraining } from '../open_words.js';
-import { makePictured } from '../pictured_data.js';
+import { picturedData } from '../pictured_data.js';
 import { readStates, type Drawing, type ReadStates } from './drawing.js';
 import { OwnDrawing } from './own_drawing.js';
 import { RenderDrawing } from './render_drawing.js';
@@ -86,7 +86,7 @@ function openTold(
 }
 
 export const editResponse: OpenRecipe<EditResponseSettings> = {
-  makeData: makePictured,
+  makeData: picturedData.make,
   open,
   openTask: async (settings, resolveRun) => {
     const pictured = await openTold(settings, resolveRun);

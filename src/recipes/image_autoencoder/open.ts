@@ -6,12 +6,12 @@ import { ImageAutoencoderTraining } from '../../train/image_autoencoder.js';
 import type { Training } from '../../train/loop.js';
 import type { OpenRecipe } from '../../train/opener.js';
 import { scheduleOf } from '../../train/schedule.js';
-import { makeSigns, placesOf } from '../sign_data.js';
+import { signData } from '../sign_data.js';
 import type { ImageAutoencoderSettings } from './settings.js';
 
 function open(settings: ImageAutoencoderSettings, bench: Bench): Promise<Training> {
   const { seed, environment, optimizer, algorithm, data, validation } = settings;
-  const placed = placesOf(settings);
+  const placed = signData.placesOf(settings);
   const [train, heldOut] = [data.train, data.validation].map((sources) =>
     sources.map(({ path }) => openSelfBench(placed(path))),
   );
@@ -35,7 +35,7 @@ function open(settings: ImageAutoencoderSettings, bench: Bench): Promise<Trainin
 }
 
 export const imageAutoencoder: OpenRecipe<ImageAutoencoderSettings> = {
-  makeData: makeSigns,
+  makeData: signData.make,
   open,
   openTask: async () => null,
 };

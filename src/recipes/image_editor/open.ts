@@ -22,7 +22,7 @@ import { SupervisedTraining } from '../../train/supervised.js';
 import { heldOutBatch, trainingBatch } from '../open_flow_labels.js';
 import { openCodec } from '../open_flow_parts.js';
 import { openPicturedTask } from '../open_pictured.js';
-import { makePictured } from '../pictured_data.js';
+import { picturedData } from '../pictured_data.js';
 import { NOTHING_TRAINS, type ImageEditorSettings } from './settings.js';
 import { EditorTask, type EditorPrompt } from './task.js';
 
@@ -106,7 +106,7 @@ function configOf(
 }
 
 export const imageEditor: OpenRecipe<ImageEditorSettings> = {
-  makeData: makePictured,
+  makeData: picturedData.make,
   open,
   openTask: async (settings, resolveRun) => (await openEditorTask(settings, resolveRun)).task,
 };

@@ -6,12 +6,12 @@ import { ContrastiveTraining } from '../../train/contrastive.js';
 import type { Training } from '../../train/loop.js';
 import type { OpenRecipe } from '../../train/opener.js';
 import { scheduleOf } from '../../train/schedule.js';
-import { makeCaptioned, placesOf } from '../captioned_data.js';
+import { captionedData } from '../captioned_data.js';
 import type { ImageTextEncoderSettings } from './settings.js';
 
 async function open(settings: ImageTextEncoderSettings, bench: Bench): Promise<Training> {
   const { seed, environment, optimizer, algorithm, data, validation } = settings;
-  const placed = placesOf(settings);
+  const placed = captionedData.placesOf(settings);
   const opened = (sources: ImageTextEncoderSettings['data']['train']) =>
     Promise.all(sources.map(({ path }) => openCaptioned(placed(path))));
   const [train, heldOut] = [await opened(data.train), await opened(data.validation)];
@@ -35,7 +35,7 @@ async function open(settings: ImageTextEncoderSettings, bench: Bench): Promise<T
 }
 
 export const imageTextEncoder: OpenRecipe<ImageTextEncoderSettings> = {
-  makeData: makeCaptioned,
+  makeData: captionedData.make,
   open,
   openTask: async () => null,
 };

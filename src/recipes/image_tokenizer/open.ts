@@ -9,11 +9,11 @@ import { ImageTokenizerTraining } from '../../train/image_tokenizer.js';
 import type { Training } from '../../train/loop.js';
 import type { OpenRecipe } from '../../train/opener.js';
 import { scheduleOf } from '../../train/schedule.js';
-import { makeData, placesOf } from './data.js';
+import { imageData } from './data.js';
 
 function open(settings: ImageTokenizerSettings, bench: Bench): Promise<Training> {
   const { seed, environment, optimizer, algorithm, data, validation } = settings;
-  const placed = placesOf(settings);
+  const placed = imageData.placesOf(settings);
   const [train, heldOut] = [data.train, data.validation].map((sources) =>
     sources.map(({ path }) => openImageDataset(placed(path))),
   );
@@ -39,4 +39,8 @@ export function jointTokenizerJson({ data: { tiny }, environment }: ImageTokeniz
   return jointVocabularyJson([...THINKING_WORDS, ...words], environment.init.codebook_size);
 }
 
-export const imageTokenizer: OpenRecipe<ImageTokenizerSettings> = { makeData, open, openTask: async () => null };
+export const imageTokenizer: OpenRecipe<ImageTokenizerSettings> = {
+  makeData: imageData.make,
+  open,
+  openTask: async () => null,
+};

@@ -21,7 +21,7 @@ import { scheduleOf } from '../../train/schedule.js';
 import { SupervisedTraining } from '../../train/supervised.js';
 import { heldOutBatch, trainingBatch } from '../open_flow_labels.js';
 import { openCodec } from '../open_flow_parts.js';
-import { makeSigns } from '../sign_data.js';
+import { signData } from '../sign_data.js';
 import { ExportedConditions, tinyConditions, type Conditions } from './conditions.js';
 import type { IpAdapterSettings } from './settings.js';
 import { initConfig, InpaintTask, type InpaintPrompt } from './task.js';
@@ -176,7 +176,7 @@ function startingConfig(
 }
 
 export const ipAdapter: OpenRecipe<IpAdapterSettings> = {
-  makeData: makeSigns,
+  makeData: signData.make,
   open,
   openTask: async (settings, resolveRun) => {
     const codec = openCodec(settings.policy.parts.vae, settings.policy.engine, resolveRun);

@@ -16,7 +16,7 @@ import type { RecordedEpisode } from '../../run/episodes.js';
 import type { Answers, Prompt, PromptSource, Rendered, Task } from '../../scoring/task.js';
 import { nameSources, type NamedSource } from '../named_sources.js';
 import { asRecorded, recordedLatents } from '../open_recorded_latents.js';
-import { placesOf } from '../sign_data.js';
+import { signData } from '../sign_data.js';
 import { shownAs, type Conditions } from './conditions.js';
 import { letterWidth, styleWidth } from '../sign_encoding.js';
 import type { IpAdapterSettings } from './settings.js';
@@ -71,7 +71,7 @@ export class InpaintTask implements Task<InpaintPrompt, FlowAnswer> {
     conditions: Conditions,
   ): InpaintTask {
     const { data, seed } = settings;
-    const placed = placesOf(settings);
+    const placed = signData.placesOf(settings);
     shownAs(config, codec);
     conditions.requireFit(config);
     const open = ({ path }: { readonly path: string }): SampleSource<InpaintSample> =>

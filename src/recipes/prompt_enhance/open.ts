@@ -15,7 +15,7 @@ import type { Training } from '../../train/loop.js';
 import type { OpenRecipe } from '../../train/opener.js';
 import { openCodec } from '../open_flow_parts.js';
 import { openWordsTraining } from '../open_words.js';
-import { makeData } from '../text_answers/data.js';
+import { wordData } from '../text_answers/data.js';
 import { openTextTask } from '../text_answers/task.js';
 import type { PromptEnhanceSettings } from './settings.js';
 import { checkPrompts, EnhanceTask } from './task.js';
@@ -71,7 +71,7 @@ export function encoderOf({ parts, engine }: OwnImageModel, folder: string, reso
 }
 
 export const promptEnhance: OpenRecipe<PromptEnhanceSettings> = {
-  makeData,
+  makeData: wordData.make,
   open,
   openTask: async (settings, resolveRun) => {
     const words = await openTextTask(settings, resolveRun);

@@ -3,7 +3,7 @@ import type { Bench } from '../../train/bench.js';
 import type { Training } from '../../train/loop.js';
 import type { OpenRecipe } from '../../train/opener.js';
 import { openWordsTraining } from '../open_words.js';
-import { makeData } from './data.js';
+import { wordData } from './data.js';
 import type { TextAnswersSettings } from './settings.js';
 import { openTextTask } from './task.js';
 
@@ -11,4 +11,4 @@ async function open(settings: TextAnswersSettings, bench: Bench): Promise<Traini
   return openWordsTraining(settings, bench, await openTextTask(settings, bench.resolveRun));
 }
 
-export const textAnswers: OpenRecipe<TextAnswersSettings> = { makeData, open, openTask: openTextTask };
+export const textAnswers: OpenRecipe<TextAnswersSettings> = { makeData: wordData.make, open, openTask: openTextTask };

@@ -5,7 +5,7 @@ import { nameSources } from '../named_sources.js';
 import { openWords, type Words } from '../open_vocabulary.js';
 import { WordsTask, type AskedSource } from '../open_words_task.js';
 import { questionOf } from './conversation.js';
-import { placesOf, wordsOf } from './data.js';
+import { wordData, wordsOf } from './data.js';
 import type { TextSettings } from './settings.js';
 
 /** Opens datasets and the tokenizer. Raises DataError or CheckpointError naming what is missing. */
@@ -14,7 +14,7 @@ export async function openTextTask<S extends TextSettings>(
   resolveRun: RunResolver,
 ): Promise<WordsTask<S>> {
   const { data } = settings;
-  const place = placesOf(settings);
+  const place = wordData.placesOf(settings);
   const open = async ({ path }: { readonly path: string }): Promise<AskedSource> => {
     return asked(await openRows(place(path)), settings);
   };

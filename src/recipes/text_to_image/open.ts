@@ -16,7 +16,7 @@ import type { Training } from '../../train/loop.js';
 import type { OpenRecipe } from '../../train/opener.js';
 import { scheduleOf } from '../../train/schedule.js';
 import { SupervisedTraining } from '../../train/supervised.js';
-import { makeCaptioned, placesOf } from '../captioned_data.js';
+import { captionedData } from '../captioned_data.js';
 import { heldOutBatch, trainingBatch, type PicturePrompt } from '../open_flow_labels.js';
 import { openCodec } from '../open_flow_parts.js';
 import type { TextToImageSettings } from './settings.js';
@@ -25,7 +25,7 @@ import { CaptionedTask } from './task.js';
 async function open(settings: TextToImageSettings, bench: Bench): Promise<Training> {
   const { seed, environment, optimizer, algorithm, data, validation } = settings;
   const { group, checkpoint, resolveRun } = bench;
-  const placed = placesOf(settings);
+  const placed = captionedData.placesOf(settings);
   const opened = (sources: TextToImageSettings['data']['train']) =>
     Promise.all(sources.map(({ path }) => openCaptioned(placed(path))));
   const [train, heldOut] = [await opened(data.train), await opened(data.validation)];
@@ -89,7 +89,7 @@ function configOf(
 }
 
 export const textToImage: OpenRecipe<TextToImageSettings> = {
-  makeData: makeCaptioned,
+  makeData: captionedData.make,
   open,
   openTask: async () => null,
 };

@@ -4,7 +4,7 @@ import type { Training } from '../../train/loop.js';
 import type { OpenRecipe } from '../../train/opener.js';
 import { startingSeeingModel } from '../open_seeing.js';
 import { openWordsTraining } from '../open_words.js';
-import { makeData } from './data.js';
+import { clipData } from './data.js';
 import type { VideoActionsSettings } from './settings.js';
 import { openVideoTask } from './task.js';
 
@@ -16,7 +16,7 @@ async function open(settings: VideoActionsSettings, bench: Bench): Promise<Train
 }
 
 export const videoActions: OpenRecipe<VideoActionsSettings> = {
-  makeData,
+  makeData: clipData.make,
   open,
   openTask: async (settings, resolveRun) => (await openVideoTask(settings, resolveRun)).task,
 };

@@ -7,7 +7,7 @@ import { openSeeing, type Seeing } from '../open_seeing.js';
 import { openWords } from '../open_vocabulary.js';
 import { WordsTask } from '../open_words_task.js';
 import { seenWords } from '../open_seen_words.js';
-import { placesOf } from './data.js';
+import { clipData } from './data.js';
 import { askedSource, type VideoSource } from './questions.js';
 import type { VideoActionsSettings } from './settings.js';
 import { VideoSight } from './sight.js';
@@ -21,7 +21,7 @@ export interface VideoTask {
 /** Opens datasets, the tokenizer and what turns frames into pixels. Raises DataError or CheckpointError naming what is missing. */
 export async function openVideoTask(settings: VideoActionsSettings, resolveRun: RunResolver): Promise<VideoTask> {
   const { data, prompt } = settings;
-  const place = placesOf(settings);
+  const place = clipData.placesOf(settings);
   const open = ({ path, media }: { readonly path: string; readonly media: string | null }): VideoSource =>
     askedSource(openQuestions(place(path), media), prompt);
   const heldOut = nameSources(

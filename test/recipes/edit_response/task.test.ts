@@ -11,7 +11,7 @@ import type { OwnEditor } from '../../../src/schema/editor.js';
 import { openPicturedTask } from '../../../src/recipes/open_pictured.js';
 import { startingSeeingModel } from '../../../src/recipes/open_seeing.js';
 import type { TextPrompt } from '../../../src/recipes/open_words_task.js';
-import { makePictured } from '../../../src/recipes/pictured_data.js';
+import { picturedData } from '../../../src/recipes/pictured_data.js';
 import type { RecordedEpisode } from '../../../src/run/episodes.js';
 import { plain } from '../../data/pictures.js';
 import { smallFlow } from '../../policies/flow/small_flow.js';
@@ -64,7 +64,7 @@ const ask = (prompt: TextPrompt, ...answers: ResponseAnswer[]) => ({
 });
 
 describe('the task of edit_response', () => {
-  beforeAll(() => makePictured(smallSettings(base), null, () => {}));
+  beforeAll(() => picturedData.make(smallSettings(base), null, () => {}));
   afterAll(() => Promise.all(opened.map((one) => one.dispose())));
 
   it('judges a picture of exactly the tokens that were sampled, told from the picture on', async () => {

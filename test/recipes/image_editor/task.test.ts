@@ -11,7 +11,7 @@ import type { ImageEditorSettings } from '../../../src/recipes/image_editor/sett
 import { EditorTask } from '../../../src/recipes/image_editor/task.js';
 import { openPicturedTask } from '../../../src/recipes/open_pictured.js';
 import { startingSeeingModel } from '../../../src/recipes/open_seeing.js';
-import { makePictured } from '../../../src/recipes/pictured_data.js';
+import { picturedData } from '../../../src/recipes/pictured_data.js';
 import type { RecordedEpisode } from '../../../src/run/episodes.js';
 import { plain } from '../../data/pictures.js';
 import { testFolder } from '../../support/folder.js';
@@ -55,7 +55,7 @@ async function open(changes: Readonly<Record<string, unknown>> = {}, rows = base
 }
 
 describe('the task of image_editor', () => {
-  beforeAll(() => makePictured(smallSettings(base as never), null, () => {}));
+  beforeAll(() => picturedData.make(smallSettings(base as never), null, () => {}));
   afterAll(() => Promise.all(opened.map((one) => one.dispose())));
 
   it('shows the picture, tells what a model made of its response, and wants the edited one', async () => {

@@ -4,7 +4,7 @@ import { describe, expect, it } from 'vitest';
 import { CheckpointError, DataError } from '../../../src/core/errors.js';
 import type { RecordedEpisode } from '../../../src/run/episodes.js';
 import { END } from '../../../src/recipes/open_vocabulary.js';
-import { makeData } from '../../../src/recipes/text_answers/data.js';
+import { wordData } from '../../../src/recipes/text_answers/data.js';
 import { heldOutBatch, trainingBatch } from '../../../src/recipes/open_words_labelled.js';
 import type { TextPrompt, WordsTask } from '../../../src/recipes/open_words_task.js';
 import type { TextAnswersSettings } from '../../../src/recipes/text_answers/settings.js';
@@ -328,7 +328,7 @@ describe('the tiny world', () => {
       },
     });
     const said: string[] = [];
-    const make = () => makeData(settings, null, (line) => said.push(line));
+    const make = () => wordData.make(settings, null, (line) => said.push(line));
     await make();
     await make();
     expect(said).toEqual([`making the tiny world's captions in ${join(dir, 'tiny')}`]);
@@ -352,7 +352,7 @@ describe('the tiny world', () => {
 
   it('is not made for rows that are brought along', async () => {
     await expect(
-      makeData(smallSettings({ policy: { init: null, model: 'm' }, data: { tiny: null } }), null, () => {
+      wordData.make(smallSettings({ policy: { init: null, model: 'm' }, data: { tiny: null } }), null, () => {
         throw new Error('nothing to say');
       }),
     ).resolves.toBeUndefined();

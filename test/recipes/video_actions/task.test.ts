@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { beforeAll, describe, expect, it } from 'vitest';
 import { decodePlainPng } from '../../../src/core/png.js';
 import { tokensOf } from '../../../src/models/pictures/picture.js';
-import { makeData } from '../../../src/recipes/video_actions/data.js';
+import { clipData } from '../../../src/recipes/video_actions/data.js';
 import { openVideoTask, type VideoTask } from '../../../src/recipes/video_actions/task.js';
 import { hasFfmpeg } from '../../data/video/odd_files.js';
 import { testFolder } from '../../support/folder.js';
@@ -24,7 +24,7 @@ const open = (changes?: Parameters<typeof smallSettings>[0]): Promise<VideoTask>
   openVideoTask(settings(changes), () => '');
 
 describe.skipIf(!hasFfmpeg)('the task of video_actions (skipped without ffmpeg)', () => {
-  beforeAll(() => makeData(settings(), null, () => {}));
+  beforeAll(() => clipData.make(settings(), null, () => {}));
 
   it('asks with the tokens of a clip where it stands, and shows its frames', async () => {
     const { task, seeing } = await open();
