@@ -2,10 +2,13 @@
 import { RandomStream } from '../core/random.js';
 import type { FlowAction, FlowAnswer, FlowAsked } from '../policies/flow/batch.js';
 import { unconditional } from '../policies/flow/rows.js';
+import type { FlowSampling } from '../policies/flow/sampler.js';
 import { velocityGaussian } from '../policies/flow/steps.js';
 import type { FlowSftSettings } from '../schema/algorithm.js';
 import type { Prompt } from '../scoring/task.js';
-import type { Labelled } from '../train/supervised.js';
+import type { Bench } from '../train/bench.js';
+import { scheduleOf } from '../train/schedule.js';
+import { SupervisedTraining, type Labelled, type SupervisedDeps } from '../train/supervised.js';
 
 /** A prompt with the picture that is wanted of it. */
 export interface PicturePrompt extends Prompt, FlowAsked {
@@ -22,6 +25,41 @@ export interface LabelledPictures<P extends PicturePrompt, S extends { readonly 
   /** The prompt at a global position of the endless training order. */
   prompt(globalIndex: number): Promise<P>;
   promptAt(source: S, index: number): Promise<P>;
+}
+
+type Deps<P extends PicturePrompt> = SupervisedDeps<P, FlowAnswer, FlowSampling>;
+
+/** A task with labelled pictures that ends with what trains on them. */
+interface Ending {
+  dispose(): Promise<void>;
+}
+
+/** Training on a task's labelled pictures; the held-out evaluation, where there is one, ends the policy and the task with itself. */
+export function flowMatching<P extends PicturePrompt, S extends { readonly length: number }>(
+  settings: Parameters<typeof scheduleOf>[0] & {
+    readonly algorithm: FlowSftSettings;
+    readonly validation: { readonly prompts: number };
+  },
+  { checkpoint }: Pick<Bench, 'checkpoint'>,
+  {
+    task,
+    ...parts
+  }: { readonly task: LabelledPictures<P, S> & Ending } & Pick<Deps<P>, 'policy' | 'heldOut' | 'besides'>,
+): SupervisedTraining<P, FlowAnswer, FlowSampling> {
+  const { algorithm, validation } = settings;
+  return new SupervisedTraining<P, FlowAnswer, FlowSampling>({
+    ...parts,
+    schedule: scheduleOf(settings),
+    sft: algorithm.sft,
+    batch: (iteration) => trainingBatch(task, algorithm.sft, iteration),
+    heldOutBatch: () => heldOutBatch(task, validation.prompts),
+    checkpoint,
+    dispose: async () => {
+      if (parts.heldOut !== null) return parts.heldOut.dispose();
+      await parts.policy.dispose();
+      await task.dispose();
+    },
+  });
 }
 
 /** The batch of an iteration: every picture at one noise level, drawn evenly, a share of them without words and style. */

@@ -1,16 +1,15 @@
 /** The recipe `image_autoencoder`: the autoencoder of latent diffusion, trained on pixels. */
-import { join } from 'node:path';
 import { z } from 'zod';
 import { autoencoderAlgorithm } from '../../schema/algorithm.js';
 import { benchPictures } from '../../schema/data.js';
 import { section } from '../../schema/mark.js';
 import { autoencoderInit, engine } from '../../schema/model.js';
 import { taskField, trainedFields } from '../../schema/run.js';
-import { lossColumns } from '../columns.js';
 import { trainingBytes } from '../memory.js';
 import { sourcesOf, type Need, type TrainedRecipe } from '../recipe.js';
 import { number, problem, type Rule } from '../rules.js';
 import { sharedRules, wholeBatches } from '../training_rules.js';
+import { wholeBatchRecipe } from '../whole_batch.js';
 
 const schema = z.strictObject({
   ...trainedFields,
@@ -50,15 +49,10 @@ const whole: Rule = (read) => {
 };
 
 export const imageAutoencoder: TrainedRecipe<ImageAutoencoderSettings> = {
+  ...wholeBatchRecipe,
   name: 'image_autoencoder',
-  trainer: 'this program',
   schema,
   rules: [wholeBatches, ...sharedRules, whole],
-  models: [],
-  tokenizers: [],
-  engines: ['environment.engine'],
-  reward: () => null,
-  sampler: () => null,
   parameters: parametersOf,
   memory: (settings) => {
     const { environment, data, optimizer } = settings;
@@ -73,19 +67,10 @@ export const imageAutoencoder: TrainedRecipe<ImageAutoencoderSettings> = {
     return trainingBytes(parametersOf(settings), optimizer.per_device_batch_size * kept);
   },
   shape: ({ environment }) => ({ kind: 'autoencoder', reduction: reductionOf(environment) }),
-  stepsPerIteration: () => 1,
-  // One process computes the whole batch.
-  microBatches: () => 1,
-  columns: () => lossColumns,
-  patience: ({ algorithm: { sft } }) =>
-    sft.patience === null ? null : { key: 'algorithm.sft.patience', value: sft.patience },
-  tinyData: ({ data: { dir, tiny } }) => (tiny === null ? null : join(dir, tiny.folder)),
-  warnings: () => [],
   needs: ({ data, environment }) => {
     const side = reductionOf(environment);
     return sourcesOf(data).map(({ path }): Need => ({ kind: 'self_bench', path, quoted: false, side }));
   },
-  missing: () => [],
 };
 
 /** A side of a picture by that of its latents. */

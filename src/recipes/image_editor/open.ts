@@ -17,9 +17,7 @@ import { noteDatasets, openHeldOut, type Bench } from '../../train/bench.js';
 import type { Collector } from '../../train/collect.js';
 import type { Training } from '../../train/loop.js';
 import type { OpenRecipe } from '../../train/opener.js';
-import { scheduleOf } from '../../train/schedule.js';
-import { SupervisedTraining } from '../../train/supervised.js';
-import { heldOutBatch, trainingBatch } from '../open_flow_labels.js';
+import { flowMatching } from '../open_flow_labels.js';
 import { openCodec } from '../open_flow_parts.js';
 import { openPicturedTask } from '../open_pictured.js';
 import { picturedData } from '../pictured_data.js';
@@ -30,8 +28,8 @@ import { EditorTask, type EditorPrompt } from './task.js';
 const ONE_EACH = { episodes_per_iteration: 1, generations_per_sample: 1, chunk_groups: null } as const;
 
 async function open(settings: ImageEditorSettings, bench: Bench): Promise<Training> {
-  const { algorithm, optimizer, reward, validation, environment } = settings;
-  const { group, judge, checkpoint, resolveRun } = bench;
+  const { optimizer, reward, environment } = settings;
+  const { group, judge, resolveRun } = bench;
   const { task, config, sources } = await openEditorTask(settings, resolveRun);
   noteDatasets(bench, settings.data, sources);
   const policy = new FlowPolicy({
@@ -56,20 +54,7 @@ async function open(settings: ImageEditorSettings, bench: Bench): Promise<Traini
   const collector: Collector<EditorPrompt, FlowAnswer, FlowSampling> | null =
     scorer === null ? null : { task, policy, scorer, group };
   const heldOut = collector === null ? null : openHeldOut(judged, bench, collector, { greedy: how });
-  return new SupervisedTraining<EditorPrompt, FlowAnswer, FlowSampling>({
-    policy,
-    schedule: scheduleOf(settings),
-    sft: algorithm.sft,
-    batch: (iteration) => trainingBatch(task, algorithm.sft, iteration),
-    heldOutBatch: () => heldOutBatch(task, validation.prompts),
-    heldOut,
-    checkpoint,
-    dispose: async () => {
-      if (heldOut !== null) return heldOut.dispose();
-      await policy.dispose();
-      await task.dispose();
-    },
-  });
+  return flowMatching(settings, bench, { task, policy, heldOut });
 }
 
 /** Raises DataError and CheckpointError naming what is missing, or does not go together. */

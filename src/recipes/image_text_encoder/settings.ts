@@ -1,16 +1,15 @@
 /** The recipe `image_text_encoder`: a CLIP from random weights, trained on pictures with captions; the reward `clip` reads what it makes. */
-import { join } from 'node:path';
 import { z } from 'zod';
 import { contrastiveAlgorithm } from '../../schema/algorithm.js';
 import { captionedData } from '../../schema/data.js';
 import { section } from '../../schema/mark.js';
 import { clipInit, engine } from '../../schema/model.js';
 import { taskField, trainedFields } from '../../schema/run.js';
-import { lossColumns } from '../columns.js';
 import { FLOAT, trainingBytes } from '../memory.js';
 import { captionedNeeds, type TrainedRecipe } from '../recipe.js';
 import { indivisible, type Rule } from '../rules.js';
 import { sharedRules, wholeBatches } from '../training_rules.js';
+import { wholeBatchRecipe } from '../whole_batch.js';
 
 const schema = z.strictObject({
   ...trainedFields,
@@ -39,15 +38,10 @@ const whole: Rule = (read) => [
 ];
 
 export const imageTextEncoder: TrainedRecipe<ImageTextEncoderSettings> = {
+  ...wholeBatchRecipe,
   name: 'image_text_encoder',
-  trainer: 'this program',
   schema,
   rules: [wholeBatches, ...sharedRules, whole],
-  models: [],
-  tokenizers: [],
-  engines: ['environment.engine'],
-  reward: () => null,
-  sampler: () => null,
   parameters: parametersOf,
   memory: (settings) => {
     const { environment, algorithm } = settings;
@@ -61,16 +55,7 @@ export const imageTextEncoder: TrainedRecipe<ImageTextEncoderSettings> = {
     return trainingBytes(parametersOf(settings), algorithm.sft.batch_size * kept);
   },
   shape: (settings) => ({ kind: 'graphs', bytes: FLOAT * parametersOf(settings) }),
-  stepsPerIteration: () => 1,
-  // One process computes the whole batch.
-  microBatches: () => 1,
-  columns: () => lossColumns,
-  patience: ({ algorithm: { sft } }) =>
-    sft.patience === null ? null : { key: 'algorithm.sft.patience', value: sft.patience },
-  tinyData: ({ data: { dir, tiny } }) => (tiny === null ? null : join(dir, tiny.folder)),
-  warnings: () => [],
   needs: captionedNeeds,
-  missing: () => [],
 };
 
 /** Values of a token's width that a layer keeps: its norms, queries, keys, values, and what attention and layers give. */

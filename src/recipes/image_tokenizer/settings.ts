@@ -1,16 +1,15 @@
 /** The recipe `image_tokenizer`: a VQ image tokenizer trained on pixels. */
-import { join } from 'node:path';
 import { z } from 'zod';
 import { tokenizerAlgorithm } from '../../schema/algorithm.js';
 import { imageData } from '../../schema/data.js';
 import { section } from '../../schema/mark.js';
 import { engine, imageTokenizerInit } from '../../schema/model.js';
 import { taskField, trainedFields } from '../../schema/run.js';
-import { lossColumns } from '../columns.js';
 import { trainingBytes } from '../memory.js';
 import { datalistNeeds, type TrainedRecipe } from '../recipe.js';
 import { number, problem, type Rule } from '../rules.js';
 import { sharedRules, wholeBatches } from '../training_rules.js';
+import { wholeBatchRecipe } from '../whole_batch.js';
 
 const schema = z.strictObject({
   ...trainedFields,
@@ -35,15 +34,10 @@ const patches: Rule = (read) => {
 };
 
 export const imageTokenizer: TrainedRecipe<ImageTokenizerSettings> = {
+  ...wholeBatchRecipe,
   name: 'image_tokenizer',
-  trainer: 'this program',
   schema,
   rules: [wholeBatches, ...sharedRules, patches],
-  models: [],
-  tokenizers: [],
-  engines: ['environment.engine'],
-  reward: () => null,
-  sampler: () => null,
   parameters: parametersOf,
   memory: (settings) => {
     const { environment, data, optimizer } = settings;
@@ -53,16 +47,7 @@ export const imageTokenizer: TrainedRecipe<ImageTokenizerSettings> = {
     return trainingBytes(parametersOf(settings), optimizer.per_device_batch_size * CONVOLUTIONS * codes * hidden);
   },
   shape: () => null,
-  stepsPerIteration: () => 1,
-  // One process computes the whole batch.
-  microBatches: () => 1,
-  columns: () => lossColumns,
-  patience: ({ algorithm: { sft } }) =>
-    sft.patience === null ? null : { key: 'algorithm.sft.patience', value: sft.patience },
-  tinyData: ({ data: { dir, tiny } }) => (tiny === null ? null : join(dir, tiny.folder)),
-  warnings: () => [],
   needs: datalistNeeds,
-  missing: () => [],
 };
 
 /** Two matrices each way, between pixels, the hidden layer and codes; and the codebook. */

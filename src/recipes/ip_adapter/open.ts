@@ -18,8 +18,7 @@ import type { Collector } from '../../train/collect.js';
 import type { Training } from '../../train/loop.js';
 import type { OpenRecipe } from '../../train/opener.js';
 import { scheduleOf } from '../../train/schedule.js';
-import { SupervisedTraining } from '../../train/supervised.js';
-import { heldOutBatch, trainingBatch } from '../open_flow_labels.js';
+import { flowMatching } from '../open_flow_labels.js';
 import { openCodec } from '../open_flow_parts.js';
 import { signData } from '../sign_data.js';
 import { ExportedConditions, tinyConditions, type Conditions } from './conditions.js';
@@ -27,8 +26,8 @@ import type { IpAdapterSettings } from './settings.js';
 import { initConfig, InpaintTask, type InpaintPrompt } from './task.js';
 
 async function open(settings: IpAdapterSettings, bench: Bench): Promise<Training> {
-  const { algorithm, policy, optimizer, reward, rollout, validation } = settings;
-  const { group, judge, checkpoint, resolveRun } = bench;
+  const { algorithm, policy, optimizer, reward, rollout } = settings;
+  const { group, judge, resolveRun } = bench;
   const codec = openCodec(settings.policy.parts.vae, settings.policy.engine, resolveRun);
   const conditions = conditionsOf(settings, resolveRun);
   const model = startingModel(settings, resolveRun, codec, conditions);
@@ -51,20 +50,7 @@ async function open(settings: IpAdapterSettings, bench: Bench): Promise<Training
     scorer === null ? null : { task, policy: trained, scorer, group };
   const heldOut = collector === null ? null : openHeldOut(settings, bench, collector, manners(settings));
   if (algorithm.type === 'sft') {
-    return new SupervisedTraining<InpaintPrompt, FlowAnswer, FlowSampling>({
-      policy: trained,
-      schedule,
-      sft: algorithm.sft,
-      batch: (iteration) => trainingBatch(task, algorithm.sft, iteration),
-      heldOutBatch: () => heldOutBatch(task, validation.prompts),
-      heldOut,
-      checkpoint,
-      dispose: async () => {
-        if (heldOut !== null) return heldOut.dispose();
-        await trained.dispose();
-        await task.dispose();
-      },
-    });
+    return flowMatching({ ...settings, algorithm }, bench, { task, policy: trained, heldOut });
   }
   if (collector === null || heldOut === null) throw new InternalError('learning from rewards without a reward');
   // Of Gaussians the divergence is known, and nothing is estimated.

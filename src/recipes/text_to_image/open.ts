@@ -6,25 +6,21 @@ import type { PictureCodec } from '../../environments/picture_codec.js';
 import { PICTURE_WORDS_FILE, PictureWords, saidIn, type PromptEncoder } from '../../environments/picture_words.js';
 import { modelFolder, type RunResolver } from '../../models/reference.js';
 import { freshFlux, type FluxConfig } from '../../nets/flow/config.js';
-import type { FlowAnswer } from '../../policies/flow/batch.js';
 import { initFlow } from '../../policies/flow/model.js';
 import { requireFit } from '../../policies/flow/image_model.js';
 import { FlowPolicy } from '../../policies/flow/policy.js';
-import type { FlowSampling } from '../../policies/flow/sampler.js';
 import { noteDatasets, type Bench } from '../../train/bench.js';
 import type { Training } from '../../train/loop.js';
 import type { OpenRecipe } from '../../train/opener.js';
-import { scheduleOf } from '../../train/schedule.js';
-import { SupervisedTraining } from '../../train/supervised.js';
 import { captionedData } from '../captioned_data.js';
-import { heldOutBatch, trainingBatch, type PicturePrompt } from '../open_flow_labels.js';
+import { flowMatching } from '../open_flow_labels.js';
 import { openCodec } from '../open_flow_parts.js';
 import type { TextToImageSettings } from './settings.js';
 import { CaptionedTask } from './task.js';
 
 async function open(settings: TextToImageSettings, bench: Bench): Promise<Training> {
-  const { seed, environment, optimizer, algorithm, data, validation } = settings;
-  const { group, checkpoint, resolveRun } = bench;
+  const { seed, environment, optimizer, data } = settings;
+  const { group, resolveRun } = bench;
   const placed = captionedData.placesOf(settings);
   const opened = (sources: TextToImageSettings['data']['train']) =>
     Promise.all(sources.map(({ path }) => openCaptioned(placed(path))));
@@ -44,20 +40,8 @@ async function open(settings: TextToImageSettings, bench: Bench): Promise<Traini
     keepReference: false,
   });
   const task = new CaptionedTask(settings, codec, encoder, train, heldOut);
-  return new SupervisedTraining<PicturePrompt, FlowAnswer, FlowSampling>({
-    policy,
-    schedule: scheduleOf(settings),
-    sft: algorithm.sft,
-    batch: (iteration) => trainingBatch(task, algorithm.sft, iteration),
-    heldOutBatch: () => heldOutBatch(task, validation.prompts),
-    heldOut: null,
-    checkpoint,
-    besides: encoder instanceof PictureWords ? { [PICTURE_WORDS_FILE]: encoder.json() } : {},
-    dispose: async () => {
-      await policy.dispose();
-      await task.dispose();
-    },
-  });
+  const besides = encoder instanceof PictureWords ? { [PICTURE_WORDS_FILE]: encoder.json() } : {};
+  return flowMatching(settings, bench, { task, policy, heldOut: null, besides });
 }
 
 function encoderOf(

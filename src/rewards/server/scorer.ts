@@ -76,8 +76,8 @@ export class ItemScorer {
   async #whenThereIsRoom(item: RequestItem, signal: AbortSignal, onRoom: () => void): Promise<ReplyItem> {
     let bytes = 0;
     for (const text of [item.source, item.image, item.truth]) {
-      if (typeof text === 'string' && !signal.aborted)
-        bytes += await this.images.decodedBytes(text, this.limits.pixels);
+      if (typeof text !== 'string' || signal.aborted) continue;
+      bytes += await this.images.decodedBytes(text, this.limits.pixels);
     }
     return this.#pixels.run(() => {
       onRoom();
