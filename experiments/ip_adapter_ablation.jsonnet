@@ -2,9 +2,9 @@
 // how noisy its steps are; at laptop size, one factor changed at a time, the settings of configs/ip_adapter.jsonnet in the middle:
 //   editrl sweep experiments/ip_adapter_ablation.jsonnet --max-parallel 1
 
-// Six cells a seed, of about three minutes each on two cores, and eleven more for what they start from. Of three seeds: ['1', '2', '3'], which
-// goes on from the cells that are there; of every combination, too: design: 'product'.
-local seeds = ['1'];
+// Six cells of about three minutes each on two cores, from the autoencoder and the warm-up that configs/ip_adapter.jsonnet leaves behind (eleven
+// minutes where they are not there). Of several seeds, each with parents of its own: ['1', '2', '3']; of every combination: design: 'product'.
+local seeds = [];
 
 local terms(ocr) = {
   reward+: {
@@ -23,9 +23,9 @@ local terms(ocr) = {
     algorithm: { grpo: {}, ppo: { algorithm+: { type: 'ppo', clip_range: 1e-4 } } },
     ocr: { '0': terms(0), '0.5': {}, '1': terms(1) },
     noise: { '0.4': { rollout+: { noise_level: 0.4 } }, '0.7': {}, '1.0': { rollout+: { noise_level: 1.0 } } },
-    seed: { [seed]: { seed: std.parseInt(seed) } for seed in seeds },
+    [if seeds != [] then 'seed']: { [seed]: { seed: std.parseInt(seed) } for seed in seeds },
   },
   design: 'one_factor',
   baseline: { algorithm: 'grpo', ocr: '0.5', noise: '0.7' },
-  share: ['seed'],
+  share: if seeds == [] then [] else ['seed'],
 }

@@ -47,6 +47,8 @@ local edits(split) = [{ path: data_dir + '/tiny/pictured/' + split + '.jsonl' }]
   environment: if !writes then super.environment else if supervised then null else {
     type: 'model',
     model: { run: 'tiny_editor', config: 'tiny_editor.jsonnet' },
+    // So small a model's states move far while it learns, and the editor knows those of the start alone.
+    read_by: 'start',
     num_steps: 4,
     pictures_at_once: 64,
     engine: { provider: 'cpu' },
