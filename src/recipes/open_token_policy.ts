@@ -43,6 +43,8 @@ export interface TokenForms {
   readonly constrained: boolean;
   /** Whether a token's distribution is over its own part of the vocabulary alone, where there are two. */
   readonly separateVocabularies: boolean;
+  /** Whether supervised training, too, keeps the weights that it starts from, as GRPO does; absent: no. */
+  readonly keepsStart?: boolean;
 }
 
 /** The policy that training starts from: the referenced model, or random weights. */
@@ -50,7 +52,7 @@ export function openTokenPolicy<P extends TokenPrompt>(
   settings: TokenTrainingSettings,
   format: TokenFormat<P>,
   { group, resolveRun }: Pick<Bench, 'group' | 'resolveRun'>,
-  { constrained, separateVocabularies }: TokenForms,
+  { constrained, separateVocabularies, keepsStart = false }: TokenForms,
   model = startingModel(settings, format, resolveRun),
 ): TokenPolicy<P> {
   const { policy, optimizer, rollout, algorithm } = settings;
@@ -69,7 +71,7 @@ export function openTokenPolicy<P extends TokenPrompt>(
     },
     sessions: { sampling: sessionOptions(policy.engine, rollout.threads), learning: sessionOptions(policy.engine) },
     peers: group,
-    keepReference: !supervised,
+    keepReference: !supervised || keepsStart,
   });
 }
 

@@ -22,6 +22,8 @@ interface WordsTraining {
   readonly around?: (policy: TokenPolicy) => Promise<Task<TextPrompt, TokenAnswer>>;
   /** Whether anything scores its answers; absent: yes. */
   readonly isScored?: boolean;
+  /** Whether supervised training keeps the weights that it starts from; absent: no. */
+  readonly keepsStart?: boolean;
 }
 
 /** Training by GRPO or by SFT. Raises DataError for prompts that cannot be asked, before anything is trained. */
@@ -29,12 +31,12 @@ export async function openWordsTraining(
   settings: WordsTrainingSettings,
   bench: Bench,
   words: WordsTask,
-  { model, around, isScored = true }: WordsTraining = {},
+  { model, around, isScored = true, keepsStart = false }: WordsTraining = {},
 ): Promise<Training> {
   await words.checkPrompts();
   noteDatasets(bench, settings.data, words.sources);
   const { algorithm, validation } = settings;
-  const forms = { constrained: false, separateVocabularies: false };
+  const forms = { constrained: false, separateVocabularies: false, keepsStart };
   const policy = openTokenPolicy(settings, words.format, bench, forms, model);
   return openTokenTraining(settings, bench, {
     task: (await around?.(policy)) ?? words,

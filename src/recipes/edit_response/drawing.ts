@@ -58,6 +58,11 @@ export interface Drawing {
 /** Reads what weights that answered have written; null where there are none any more, and pictures come from records. */
 export type ReadStates = (items: readonly ToRead[], of: Exclude<WeightsOf, 'reference'>) => Promise<HiddenStates[]>;
 
+/** Whether what draws is told the states of the weights that training started from. */
+export function isReadByStart(environment: EditorSettings): boolean {
+  return 'read_by' in environment && environment.read_by === 'start';
+}
+
 /** By the settings, those of the policy as it answered or those of its start. */
 export function readStates(
   environment: EditorSettings,
@@ -65,7 +70,7 @@ export function readStates(
     read(items: readonly ToRead[], of: WeightsOf): Promise<HiddenStates[]>;
   },
 ): ReadStates {
-  const isByStart = 'read_by' in environment && environment.read_by === 'start';
+  const isByStart = isReadByStart(environment);
   return (items, of) => policy.read(items, isByStart ? 'reference' : of);
 }
 

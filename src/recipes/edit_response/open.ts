@@ -10,7 +10,7 @@ import { openPicturedTask, type PicturedTask } from '../open_pictured.js';
 import { startingSeeingModel } from '../open_seeing.js';
 import { openWordsTraining } from '../open_words.js';
 import { picturedData } from '../pictured_data.js';
-import { readStates, type Drawing, type ReadStates } from './drawing.js';
+import { isReadByStart, readStates, type Drawing, type ReadStates } from './drawing.js';
 import { OwnDrawing } from './own_drawing.js';
 import { RenderDrawing } from './render_drawing.js';
 import type { EditResponseSettings } from './settings.js';
@@ -64,6 +64,7 @@ async function open(settings: EditResponseSettings, bench: Bench): Promise<Train
   if (environment === null) return openWordsTraining(settings, bench, words, { model, isScored: false });
   return openWordsTraining(settings, bench, words, {
     model,
+    keepsStart: isReadByStart(environment),
     around: async (policy) => {
       const width = model.config.hidden_size;
       const reading: Reading = { width, read: readStates(environment, policy) };

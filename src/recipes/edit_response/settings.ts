@@ -83,13 +83,13 @@ export const editResponse: TrainedRecipe<EditResponseSettings> = {
 
 /** Rewards need pictures that differ by what was written. */
 function drawing(read: Reader): Problem[] {
-  if (read('algorithm.type') === 'sft') {
-    if (read('environment.read_by') !== 'start') return [];
+  if (read('environment.read_by') === 'start' && read('policy.model') === null) {
     return problem(
       'environment.read_by',
-      "found 'start' with algorithm.type 'sft', which keeps no copy of the weights that it started from; allowed: 'policy'",
+      "found 'start' with policy.model null, where training starts from random weights, which nothing was taught by; allowed: 'policy', or a model to start from",
     );
   }
+  if (read('algorithm.type') === 'sft') return [];
   const allowed =
     "{type: 'model', model: …}, a model that edits by the hidden states of policy.model, {type: 'render_server', …}, a server that does, or {type: 'images_api_text_prompt', …}, one that edits by its words";
   if (read('environment') === null) {

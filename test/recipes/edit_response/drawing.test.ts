@@ -14,7 +14,7 @@ it.each([
       return Promise.resolve([]);
     },
   };
-  const read = readStates(smallSettings({ environment }).environment!, policy);
+  const read = readStates(smallSettings({ policy: { init: null, model: 'm' }, environment }).environment!, policy);
   await read([], 'current');
   await read([], 'average');
   expect(asked).toEqual(expected);

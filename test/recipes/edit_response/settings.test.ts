@@ -30,8 +30,8 @@ describe('settings of edit_response', () => {
       /^environment\.told: found 'instruction' with algorithm\.type 'grpo'/,
     ],
     [
-      { algorithm: { type: 'sft' }, environment: { read_by: 'start' } },
-      /^environment\.read_by: found 'start' with algorithm\.type 'sft', which keeps no copy/,
+      { environment: { read_by: 'start' } },
+      /^environment\.read_by: found 'start' with policy\.model null, where training starts from random weights/,
     ],
     [{ prompt: { chat: false, system: 'Be brief.' } }, /^prompt\.system: found with prompt\.chat false/],
     [{ data: { tiny: null } }, /^policy\.tokenizer: found null with policy\.init/],
