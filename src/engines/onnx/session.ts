@@ -9,6 +9,7 @@ import { formatShape, sameShape, sizeOf } from '../../graph/ir.js';
 import type { OnnxModel } from '../../graph/onnx.js';
 import { outputName, packedFile, toOnnx } from '../../graph/onnx.js';
 import type * as Ort from 'onnxruntime-node';
+import { BusyTime } from './busy_time.js';
 import { keyOf, SessionPool, type WeightData } from './pool.js';
 
 export type Provider = 'cpu' | 'webgpu' | 'cuda';
@@ -63,11 +64,11 @@ const KEEP = Uint8Array.of(1);
 
 const ARRAY_TYPE = { float32: Float32Array, int64: BigInt64Array, bool: Uint8Array } as const;
 
-let allSeconds = 0;
+const busy = new BusyTime();
 
-/** Seconds that this process has spent in the runtime, summed over all sessions; the difference of two readings is a share. */
+/** Seconds in which at least one run of a session was under way in this process; the difference of two readings is a share. */
 export function runtimeSeconds(): number {
-  return allSeconds;
+  return busy.total / 1000;
 }
 
 let allCompileSeconds = 0;
@@ -184,10 +185,9 @@ export class Session {
       fetches[outputName(name)] = into[name] === undefined ? null : this.#tensor(name, type, into[name]);
     }
     const start = performance.now();
-    const results = await this.#session.run(tensors, fetches);
-    const seconds = (performance.now() - start) / 1000;
-    this.seconds += seconds;
-    allSeconds += seconds;
+    busy.begin(start);
+    const results = await this.#session.run(tensors, fetches).finally(() => busy.end(performance.now()));
+    this.seconds += (performance.now() - start) / 1000;
     this.runs += 1;
     const out: Record<string, TensorData> = {};
     for (const name of this.#model.outputs.keys()) {
