@@ -3,13 +3,12 @@ import { DataError } from '../../core/errors.js';
 import { Deadline } from '../../core/deadline.js';
 import type { Clock } from '../../core/clock.js';
 import pLimit, { type LimitFunction } from 'p-limit';
-import type { RgbImage } from '../../core/image.js';
 import { Semaphore } from '../../core/semaphore.js';
 import type { CombinedOutcome, CombinedReward } from '../score/combined.js';
 import type { CanaryResult } from '../judge/client.js';
 import type { JudgeItem, Outcome, UnscoredReason } from '../score/types.js';
 import { clientScores } from './client_scores.js';
-import * as requestImages from './images.js';
+import { decodedBytes, readImage } from './images.js';
 import type { ServerLimits } from './limits.js';
 import { toWire, type ReplyItem, type RequestItem } from './wire.js';
 
@@ -27,16 +26,11 @@ export interface ScorerEvents {
   readonly onDefect: (error: unknown) => void;
 }
 
-/** Items whose images take more than this when decoded (two of 512x512) are read a few at a time, so that small ones find a thread free. */
-const largeBytes = 2 * 3 * 512 * 512;
-const largeAtOnce = 1;
-
 type Limits = Pick<ServerLimits, 'concurrency' | 'pixels' | 'decodedBytes' | 'scoreTimeoutMs'>;
 
 export class ItemScorer {
   readonly #slots: LimitFunction;
   readonly #pixels: Semaphore;
-  readonly #largeImages = pLimit(largeAtOnce);
   #unnamed = 0;
 
   constructor(
@@ -44,7 +38,6 @@ export class ItemScorer {
     readonly limits: Limits,
     readonly clock: Clock,
     readonly events: ScorerEvents,
-    readonly images: Pick<typeof requestImages, 'decodedBytes' | 'readImage'> = requestImages,
   ) {
     this.#slots = pLimit(limits.concurrency);
     this.#pixels = new Semaphore(limits.decodedBytes);
@@ -76,18 +69,17 @@ export class ItemScorer {
   async #whenThereIsRoom(item: RequestItem, signal: AbortSignal, onRoom: () => void): Promise<ReplyItem> {
     let bytes = 0;
     for (const text of [item.source, item.image, item.truth]) {
-      if (typeof text !== 'string' || signal.aborted) continue;
-      bytes += await this.images.decodedBytes(text, this.limits.pixels);
+      if (typeof text === 'string' && !signal.aborted) bytes += await decodedBytes(text, this.limits.pixels);
     }
     return this.#pixels.run(() => {
       onRoom();
-      return this.#scoreOne(item, bytes, signal);
+      return this.#scoreOne(item, signal);
     }, bytes);
   }
 
-  async #scoreOne(item: RequestItem, bytes: number, signal: AbortSignal): Promise<ReplyItem> {
+  async #scoreOne(item: RequestItem, signal: AbortSignal): Promise<ReplyItem> {
     const started = this.clock.now();
-    const scored = await this.#outcomes(item, bytes, signal);
+    const scored = await this.#outcomes(item, signal);
     const sound = {
       outcome: finite(scored.outcome),
       terms: scored.terms.map((term) => ({ ...term, outcome: finite(term.outcome) })),
@@ -101,14 +93,11 @@ export class ItemScorer {
     };
   }
 
-  async #outcomes(item: RequestItem, bytes: number, signal: AbortSignal): Promise<CombinedOutcome> {
+  async #outcomes(item: RequestItem, signal: AbortSignal): Promise<CombinedOutcome> {
     if (signal.aborted) return this.#unscored('aborted', goneAway);
     const deadline = new Deadline(this.clock, this.limits.scoreTimeoutMs, signal);
     try {
-      const read = (): Promise<JudgeItem | null> => this.#judgeItem(item, signal);
-      const judged = await (bytes > largeBytes ? this.#largeImages(read) : read());
-      if (judged === null) return this.#unscored('aborted', goneAway);
-      return await this.#bounded(judged, deadline, signal);
+      return await this.#bounded(await this.#judgeItem(item), deadline, signal);
     } catch (error) {
       if (error instanceof DataError) return this.#unscored('bad_request', messageOf(error));
       this.events.onDefect(error);
@@ -118,14 +107,14 @@ export class ItemScorer {
     }
   }
 
-  /** The images one after another: each takes a thread of the few that decode for everybody. Null for a client that went away. */
-  async #judgeItem(item: RequestItem, signal: AbortSignal): Promise<JudgeItem | null> {
-    if (signal.aborted) return null;
-    const read = async (text: string | null | undefined, field: string): Promise<RgbImage | null> =>
-      text === null || text === undefined ? null : this.images.readImage(text, field, this.limits.pixels);
-    const source = await read(item.source, 'source');
-    const edited = await read(item.image, 'image');
-    const truth = await read(item.truth, 'truth');
+  async #judgeItem(item: RequestItem): Promise<JudgeItem> {
+    const read = (text: string | null | undefined, field: string) =>
+      text === null || text === undefined ? null : readImage(text, field, this.limits.pixels);
+    const [source, edited, truth] = await Promise.all([
+      read(item.source, 'source'),
+      read(item.image, 'image'),
+      read(item.truth, 'truth'),
+    ]);
     return {
       // Terms tell items apart by their keys, and two clients may use the same.
       key: `request-${this.#unnamed++}`,
