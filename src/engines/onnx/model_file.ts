@@ -3,6 +3,7 @@ import { EngineError } from '../../core/errors.js';
 import type * as Ort from 'onnxruntime-node';
 import type { Provider } from './session.js';
 import { loadRuntime, onDevice } from './session.js';
+import { allCores } from './threads.js';
 
 /** The elements of a tensor that a model file takes or gives. */
 export type ModelData = Float32Array | BigInt64Array | Int32Array | Uint8Array;
@@ -16,7 +17,7 @@ export interface ModelFileOptions {
   readonly provider?: Provider;
   /** Which of the GPUs that this process sees; the first where it is absent. Of `cuda` alone. */
   readonly device?: number;
-  /** Threads within an operator; default: what onnxruntime takes for this machine. */
+  /** Threads within an operator; default: one for each core that this process may use. */
   readonly threads?: number;
 }
 
@@ -50,7 +51,7 @@ export class ModelFile {
         graphOptimizationLevel: 'all',
         executionMode: 'sequential',
         logSeverityLevel: 3,
-        ...(options.threads === undefined ? {} : { intraOpNumThreads: options.threads }),
+        intraOpNumThreads: options.threads ?? allCores(),
       });
       return new ModelFile(file, ort, session);
     } catch (cause) {

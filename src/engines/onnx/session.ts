@@ -11,6 +11,7 @@ import { outputName, packedFile, toOnnx } from '../../graph/onnx.js';
 import type * as Ort from 'onnxruntime-node';
 import { BusyTime } from './busy_time.js';
 import { keyOf, SessionPool, type WeightData } from './pool.js';
+import { allCores } from './threads.js';
 
 export type Provider = 'cpu' | 'webgpu' | 'cuda';
 
@@ -21,7 +22,7 @@ export interface SessionOptions {
   readonly provider?: Provider;
   /** Which of the GPUs that this process sees; the first where it is absent. Of `cuda` alone. */
   readonly device?: number;
-  /** Threads within an operator; default: what onnxruntime takes for this machine. */
+  /** Threads within an operator; default: one for each core that this process may use. */
   readonly threads?: number;
   /** Writes onnxruntime's per-operator profile to files with this prefix. */
   readonly profilePrefix?: string;
@@ -129,7 +130,7 @@ export class Session {
           path: packedFile(name),
           data: bytesOf(must(frozen.get(name), name).data),
         })),
-        ...(options.threads === undefined ? {} : { intraOpNumThreads: options.threads }),
+        intraOpNumThreads: options.threads ?? allCores(),
         ...(options.profilePrefix === undefined
           ? {}
           : { enableProfiling: true, profileFilePrefix: options.profilePrefix }),
