@@ -6,7 +6,7 @@ import { readConfig } from '../models/files.js';
 import { AUTOENCODER_CLASS, readAutoencoderConfig, reduction } from '../nets/autoencoder/config.js';
 import { innerWidth, velocityWidth, type FlowTransformerConfig } from '../nets/flow/config.js';
 import { rootOf } from '../policies/adapter_files.js';
-import { EXPORTED_FLOW } from '../policies/flow/exported.js';
+import { EXPORTED_FLOW } from '../models/exported.js';
 import { describeFlowModel } from '../policies/flow/load.js';
 import { describeModel, readableParts } from '../policies/tokens/adapter.js';
 import { cachedSnapshot } from '../models/hub/cache.js';

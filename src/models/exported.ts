@@ -1,6 +1,11 @@
-/** Image tokenizers that another program exported to ONNX: how their folders are known, and which files hold the network. */
+/** What another program exported to ONNX: how such folders are known, and which files hold the network. */
 
-/** What `model_type` of such a folder's config.json says. */
+/** What `model_type` of an image tokenizer's config.json says. */
 export const EXPORTED = 'exported_image_tokenizer';
 
 export const EXPORTED_FILES = { encoder: 'encoder.onnx', decoder: 'decoder.onnx' } as const;
+
+/** The same of a flow transformer. */
+export const EXPORTED_FLOW = 'flow_transformer';
+/** The graph, and the file beside it that holds its weights. */
+export const EXPORTED_FLOW_FILES = ['model.onnx', 'model.onnx.data'] as const;

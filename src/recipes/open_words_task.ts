@@ -142,6 +142,15 @@ export class WordsTask<
     return [...this.train, ...this.heldOut.map(({ source }) => source)];
   }
 
+  /** How many rows of each source a run may ask, from the first one on: held-out ones as many as are evaluated. */
+  get asked(): ReadonlyMap<Source, number> {
+    const { prompts } = this.settings.validation;
+    return new Map([
+      ...this.train.map((source) => [source, source.length] as const),
+      ...this.heldOut.map(({ source }) => [source, Math.min(source.length, prompts)] as const),
+    ]);
+  }
+
   prompt(globalIndex: number): Promise<TextPrompt> {
     const { source, index } = this.placeOf(globalIndex);
     return this.promptOf(source, index);
@@ -183,15 +192,11 @@ export class WordsTask<
   async checkPrompts(): Promise<void> {
     let first: { readonly place: string; readonly tokens: number } | null = null;
     let [looked, tooLong] = [0, 0];
-    const { validation, policy, algorithm } = this.settings;
+    const { policy, algorithm } = this.settings;
     const learnt = algorithm.type === 'sft';
     const reward = learnt ? undefined : decidingKinds(this.settings.reward).find(({ needs }) => needs.words === true);
     const compares = learnt ? 'supervised training' : reward && `reward '${reward.name}'`;
-    const lengths = [
-      ...this.train.map((source) => [source, source.length] as const),
-      ...this.heldOut.map(({ source }) => [source, Math.min(source.length, validation.prompts)] as const),
-    ];
-    for (const [source, length] of new Map(lengths)) {
+    for (const [source, length] of this.asked) {
       for (let index = 0; index < length; index++) {
         const { text, addSpecial, expected } = this.#textOf(source, index);
         looked += 1;

@@ -60,6 +60,12 @@ const servedMaxPixels = positiveInteger.min(SERVED_SIDE ** 2).default(1024 * 102
 const { base_url, ...asking } = askedServers;
 const { served_model, negative_prompt, num_inference_steps, guidance_scale, extra } = imagesRequest;
 
+/** Whether a null stands anywhere within. */
+function holdsNull(value: unknown): boolean {
+  if (typeof value !== 'object' || value === null) return value === null;
+  return Object.values(value).some(holdsNull);
+}
+
 const textPromptEditor = z.strictObject({
   type: result(
     "A server of the OpenAI images API, told by words: what the policy wrote is the prompt of /v1/images/edits. Another experiment than hidden states ('model').",
@@ -84,7 +90,9 @@ const textPromptEditor = z.strictObject({
   negative_prompt,
   num_inference_steps,
   guidance_scale,
-  extra,
+  extra: extra
+    .refine((fields) => !holdsNull(fields), { error: 'fields of a form, which says no null: leave them out' })
+    .meta(extra.meta() ?? {}),
   same_latent: sameLatent,
   ...asking,
 });

@@ -1,6 +1,6 @@
 import { fileURLToPath } from 'node:url';
 import { join } from 'node:path';
-import { afterAll, describe, expect, it } from 'vitest';
+import { afterAll, describe, expect, it, vi } from 'vitest';
 import type { RgbImage } from '../../src/core/image.js';
 import { toPlanes } from '../../src/core/planes.js';
 import { Session } from '../../src/engines/onnx/session.js';
@@ -49,6 +49,15 @@ describe('an autoencoder', () => {
     await plain.dispose();
     expect(found.width).toBe(12);
     found.data.forEach((value, i) => expect(Math.abs(value - wanted.data[i])).toBeLessThanOrEqual(1));
+  });
+
+  it('keeps what it compiled of a few sizes alone', async () => {
+    const [compile, dispose] = [vi.spyOn(Session, 'compile'), vi.spyOn(Session.prototype, 'dispose')];
+    const sizes = Array.from({ length: 20 }, (_, i) => picture(4 * (i + 1), 8, i));
+    await codec.encode(sizes);
+    expect(compile.mock.calls.length - dispose.mock.calls.length).toBeLessThanOrEqual(8);
+    expect(compile).toHaveBeenCalled();
+    vi.restoreAllMocks();
   });
 
   it('makes the same bits of a picture alone, with others, with others of another size and with more threads', async () => {

@@ -34,7 +34,7 @@ export function isCommit(revision: string): boolean {
 }
 
 /** The commit that a revision was when it was last asked for; null where it never was. */
-function knownCommit(environment: HubEnvironment, { hub, revision }: HubReference): string | null {
+export function knownCommit(environment: HubEnvironment, { hub, revision }: HubReference): string | null {
   if (isCommit(revision)) return revision;
   const ref = join(repositoryFolder(environment, hub), 'refs', revision);
   const commit = existsSync(ref) ? readFileSync(ref, 'utf8').trim() : '';

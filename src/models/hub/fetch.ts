@@ -6,7 +6,7 @@ import { CheckpointError, EndpointError, InUseError, must } from '../../core/err
 import { writeFileAtomic } from '../../core/files.js';
 import { realLockWorld, standingOf, takeLock, type FileLock } from '../../core/lock.js';
 import type { HubReference } from '../../schema/model.js';
-import { cachedModel, isCommit, nameOf, repositoryFolder, snapshotFolder } from './cache.js';
+import { cachedModel, isCommit, knownCommit, nameOf, repositoryFolder, snapshotFolder } from './cache.js';
 import type { HubClient, RepositoryFile } from './client.js';
 import { bytesBefore, cacheRefused, download, isCached } from './download.js';
 import { descriptionFiles, weightFiles, type Need } from './needed.js';
@@ -94,8 +94,14 @@ async function describe(
       for (const file of describing) await download(client, reference, commit, file);
     });
   }
-  if (wanted.pinned === null && !isCommit(reference.revision)) {
-    writeFileAtomic(join(repositoryFolder(client.environment, reference.hub), 'refs', reference.revision), commit);
+  // A cache that others keep, which cannot be written, serves as long as it has all that is needed.
+  if (wanted.pinned === null && knownCommit(client.environment, reference) !== commit) {
+    const ref = join(repositoryFolder(client.environment, reference.hub), 'refs', reference.revision);
+    try {
+      writeFileAtomic(ref, commit);
+    } catch (cause) {
+      throw cacheRefused(ref, 'it cannot be written', cause);
+    }
   }
   const weights =
     need === 'model' ? weightFiles(folder, paths, `${client.environment.endpoint}/${nameOf(reference)}`) : [];

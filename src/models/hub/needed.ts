@@ -3,7 +3,7 @@ import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { z } from 'zod';
 import { CheckpointError } from '../../core/errors.js';
-import { EXPORTED, EXPORTED_FILES } from '../exported.js';
+import { EXPORTED, EXPORTED_FILES, EXPORTED_FLOW, EXPORTED_FLOW_FILES } from '../exported.js';
 import { CONFIG_FILE, INDEX_FILES, readConfig, readIndex, readJson, WEIGHT_FILES } from '../files.js';
 
 /** What of a model is read: all of it, or its tokenizer alone. */
@@ -13,11 +13,12 @@ const ADAPTER_CONFIG = 'adapter_config.json';
 const ADAPTER_WEIGHTS = 'adapter_model.safetensors';
 /** What a repository lacks that has no weights at all. */
 const WEIGHTS = 'model.safetensors';
-/** The graphs of what scripts/export_flow_parts wrote, by the `model_type` of its config.json. */
+/** The files of what scripts/export_flow_parts and scripts/export_edit_transformer wrote, by the `model_type` of its config.json. */
 const GRAPHS = {
   flow_autoencoder: ['encoder.onnx', 'decoder.onnx'],
   flow_text_encoder: ['model.onnx'],
   flow_image_encoder: ['preprocessor_config.json', 'model.onnx'],
+  [EXPORTED_FLOW]: EXPORTED_FLOW_FILES,
 } as const;
 const exportedConfig = z.object({
   model_type: z.enum(Object.keys(GRAPHS) as (keyof typeof GRAPHS)[]),

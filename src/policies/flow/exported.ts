@@ -11,16 +11,13 @@ import { CheckpointError, must } from '../../core/errors.js';
 import { LazyModelFile } from '../../engines/onnx/lazy_model_file.js';
 import type { ModelFile, ModelTensor } from '../../engines/onnx/model_file.js';
 import type { SessionOptions, TensorData } from '../../engines/onnx/session.js';
+import { EXPORTED_FLOW, EXPORTED_FLOW_FILES } from '../../models/exported.js';
 import { CONFIG_FILE, readConfig, type Weights } from '../../models/files.js';
 import { velocityWidth, type FlowTransformerConfig } from '../../nets/flow/config.js';
 import { describeFlowTransformer, type LoadedFlowTransformer } from '../../nets/flow/files.js';
 import { rotaryAngles } from '../../nets/flow/positions.js';
 import type { FlowShape } from '../../nets/flow/transformer.js';
 
-/** What `model_type` of such a folder says. */
-export const EXPORTED_FLOW = 'flow_transformer';
-/** The graph, and the file beside it that holds its weights. */
-export const EXPORTED_FLOW_FILES = ['model.onnx', 'model.onnx.data'] as const;
 const NEXT = 'Export it again with scripts/export_edit_transformer.';
 
 /** What computes a frozen model's velocities in the place of a graph of this program. */

@@ -12,7 +12,7 @@ import { flowInputs, velocity, type FlowShape } from '../../nets/flow/transforme
 import { gainOf } from '../gain.js';
 import { GRADIENT, GradientSums } from '../gradient_sums.js';
 import type { LearnReport, Lesson, LossSpec, Statistics, Target } from '../policy.js';
-import { SessionCache } from '../session_cache.js';
+import { SessionCache } from '../../engines/onnx/session_cache.js';
 import type { FlowAction, FlowAnswer, FlowAsked, FlowCondition, FlowGroup, KeptPicture } from './batch.js';
 import { trainedPart, type FlowModel } from './model.js';
 import { countedOf, joined, microBatches, modelFeeds, partOf, takesGuidance } from './rows.js';

@@ -166,22 +166,32 @@ export function requireTrained(
   }
 }
 
+/** What says how a flow model is guided, and which one it is, by the section that names it. */
+const GUIDED = {
+  policy: { scale: 'rollout.guidance_scale', model: 'policy.model' },
+  environment: { scale: 'environment.guidance_scale', model: 'environment.model' },
+} as const;
+
 /** Guidance is measured from what a model says without words. Raises CheckpointError for one that never had to say that. */
-export function requireUnconditional(config: FlowTransformerConfig, guidance: number | null): void {
+export function requireUnconditional(
+  config: FlowTransformerConfig,
+  guidance: number | null,
+  section: keyof typeof GUIDED = 'policy',
+): void {
   if (guidance === null || takesGuidance(config) || config.condition_dropout !== 0) return;
+  const { scale, model } = GUIDED[section];
   throw new CheckpointError(
-    'rollout.guidance_scale is set, and the model has no unconditional branch: it was trained with condition_dropout 0',
-    {
-      where: 'policy.model',
-      next: 'Set rollout.guidance_scale to null, or train the model with algorithm.sft.condition_dropout 0.1.',
-    },
+    `${scale} is set, and the model has no unconditional branch: it was trained with condition_dropout 0`,
+    { where: model, next: `Set ${scale} to null, or train the model with algorithm.sft.condition_dropout 0.1.` },
   );
 }
 
 /** Looks at what `openFrozenFlow` would open, and whether it can answer under a guidance, without reading weights. Raises as that does; what the Hub still has to bring is passed over. */
 export function checkFrozenFlow(folder: string, guidance: number | null): void {
-  if (!isExport(folder)) return checkFlowModel(folder, { trains: 'all', lora: null, imagePrompt: null }, guidance);
-  requireUnconditional(checkExportedFlow(folder), guidance);
+  if (lacksHubBase(folder)) return;
+  const isExported = isExport(folder);
+  if (!isExported) checkFlowModel(folder, { trains: 'all', lora: null, imagePrompt: null });
+  requireUnconditional(isExported ? checkExportedFlow(folder) : describeFlowModel(folder), guidance, 'environment');
 }
 
 /** Looks at what `loadFlow` would load, and whether it can answer under a guidance, without reading weights. Raises as that does; what the Hub still has to bring is passed over. */

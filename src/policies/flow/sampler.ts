@@ -6,7 +6,7 @@ import type { Weights } from '../../models/files.js';
 import { velocityWidth } from '../../nets/flow/config.js';
 import { flowInputs, velocity } from '../../nets/flow/transformer.js';
 import type { SampleRequest } from '../policy.js';
-import { SessionCache } from '../session_cache.js';
+import { SessionCache } from '../../engines/onnx/session_cache.js';
 import type { FlowAction, FlowAnswer, FlowAsked, FlowCondition, KeptPicture } from './batch.js';
 import type { VelocityFile } from './exported.js';
 import type { FlowModel } from './model.js';

@@ -12,7 +12,7 @@ import { encode, encoderInputs, merge } from '../../nets/vision/encoder.js';
 import { frameShape, patchAngles, patchRows, type FrameShape } from '../../nets/vision/layout.js';
 import { AngleTables, positionsOf, type Positions } from '../../nets/vision/positions.js';
 import { tokenRows, type PictureShape } from '../../nets/vision/seen.js';
-import { SessionCache } from '../session_cache.js';
+import { SessionCache } from '../../engines/onnx/session_cache.js';
 import { PADDING, roundUp, type TokenPrompt } from './batch.js';
 import { trainedWeights, type PolicyModel } from './model.js';
 

@@ -3,11 +3,12 @@
  * them gives these; nothing is sampled or written anew.
  */
 import { DataError, must } from '../../core/errors.js';
+import { SessionPool } from '../../engines/onnx/pool.js';
 import type { SessionOptions } from '../../engines/onnx/session.js';
 import type { Graph } from '../../graph/ir.js';
 import type { Weights } from '../../models/files.js';
 import { hiddenStates, sequenceInputs, type BatchShape } from '../../nets/decoder/decoder.js';
-import { SessionCache } from '../session_cache.js';
+import { SessionCache } from '../../engines/onnx/session_cache.js';
 import { packPrompts, promptColumns, roundUp, type TokenPrompt } from './batch.js';
 import { eyesOf, type Eyes } from './eyes.js';
 import type { PolicyModel } from './model.js';
@@ -31,7 +32,7 @@ export interface HiddenStates {
   readonly ids: Int32Array;
 }
 
-/** Reads with one model; sessions are kept between calls. Widths follow from all that is read together, and what is padded has no effect on others. */
+/** Reads with one model; sessions are kept between calls. What is read has widths of its own: its states are the same to the bit whatever is read beside it. */
 export class Reader {
   readonly #sessions: SessionCache;
   readonly #eyes: Eyes | null;
@@ -40,27 +41,30 @@ export class Reader {
     readonly model: PolicyModel,
     readonly options: { readonly session: SessionOptions; readonly eyes?: Eyes | null },
   ) {
-    this.#sessions = new SessionCache('hidden states', options.session);
+    const isCpu = (options.session.provider ?? 'cpu') === 'cpu';
+    this.#sessions = new SessionCache('hidden states', options.session, isCpu ? new SessionPool() : undefined);
     this.#eyes = options.eyes === undefined ? eyesOf(model, options.session) : options.eyes;
   }
 
-  /** Under `weights`, which may be another model's of the same architecture. `among`: all of which these are some, which decides widths. */
-  async read(items: readonly ToRead[], weights: Weights, among: readonly ToRead[] = items): Promise<HiddenStates[]> {
-    const prompts = among.map(({ prompt }) => prompt);
-    const shape: BatchShape = {
-      prompts: 1,
-      answersPerPrompt: 1,
-      promptColumns: promptColumns(prompts),
-      answerColumns: roundUp(1 + Math.max(...among.map(({ answer }) => answer?.length ?? 0))),
-      ...(this.#eyes === null ? {} : { pictures: this.#eyes.shape(prompts) }),
-    };
+  /** Under `weights`, which may be another model's of the same architecture. */
+  async read(items: readonly ToRead[], weights: Weights): Promise<HiddenStates[]> {
     const out: HiddenStates[] = [];
-    for (const item of items) out.push(await this.#readOne(item, shape, weights));
+    for (const item of items) out.push(await this.#readOne(item, this.#shapeOf(item), weights));
     return out;
   }
 
   async dispose(): Promise<void> {
     await Promise.all([this.#sessions.dispose(), this.options.eyes === undefined ? this.#eyes?.dispose() : null]);
+  }
+
+  #shapeOf({ prompt, answer }: ToRead): BatchShape {
+    return {
+      prompts: 1,
+      answersPerPrompt: 1,
+      promptColumns: promptColumns([prompt]),
+      answerColumns: roundUp(1 + (answer?.length ?? 0)),
+      ...(this.#eyes === null ? {} : { pictures: this.#eyes.shape([prompt]) }),
+    };
   }
 
   async #readOne({ prompt, answer, from, to }: ToRead, shape: BatchShape, weights: Weights): Promise<HiddenStates> {

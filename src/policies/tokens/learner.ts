@@ -16,7 +16,7 @@ import { eyesOf, type Eyes } from './eyes.js';
 import { isTrained, type PolicyModel } from './model.js';
 import { gainOf } from '../gain.js';
 import { GRADIENT, GradientSums } from '../gradient_sums.js';
-import { SessionCache } from '../session_cache.js';
+import { SessionCache } from '../../engines/onnx/session_cache.js';
 
 export interface LearnerOptions {
   readonly temperature: number;

@@ -134,8 +134,8 @@ export class TokenPolicy<P extends TokenPrompt = TokenPrompt> implements Policy<
   }
 
   /** What the model makes of prompts and their answers; see hidden_states.ts. */
-  read(items: readonly ToRead[], of: WeightsOf, among?: readonly ToRead[]): Promise<HiddenStates[]> {
-    return this.#reader.read(items, this.#weights(of), among);
+  read(items: readonly ToRead[], of: WeightsOf): Promise<HiddenStates[]> {
+    return this.#reader.read(items, this.#weights(of));
   }
 
   learn(lessons: readonly TokenLesson[], loss: LossSpec, among?: readonly TokenGroup[]): Promise<LearnReport> {

@@ -12,7 +12,7 @@ import { packPrompts, PADDING, promptColumns, roundUp } from './batch.js';
 import { unrestricted, type AnswerState } from './format.js';
 import { eyesOf, type Eyes } from './eyes.js';
 import type { PolicyModel } from './model.js';
-import { SessionCache } from '../session_cache.js';
+import { SessionCache } from '../../engines/onnx/session_cache.js';
 import { frozenWeights } from './model.js';
 import { SessionPool } from '../../engines/onnx/pool.js';
 import type { SamplingOptions } from './sampling.js';

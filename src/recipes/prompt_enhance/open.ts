@@ -22,7 +22,7 @@ import { checkPrompts, EnhanceTask } from './task.js';
 
 async function open(settings: PromptEnhanceSettings, bench: Bench): Promise<Training> {
   const words = await openTextTask(settings, bench.resolveRun);
-  checkPrompts(settings, words.sources);
+  checkPrompts(settings, words.asked);
   const { environment } = settings;
   return openWordsTraining(settings, bench, words, {
     around: async () => {
@@ -41,7 +41,7 @@ export function openImages(environment: OwnImageModel, resolveRun: RunResolver):
   const folder = modelFolder(environment.model, resolveRun);
   const session = sessionOptions(engine);
   const model = openFrozenFlow(folder, session);
-  requireUnconditional(model.config, guidance_scale);
+  requireUnconditional(model.config, guidance_scale, 'environment');
   return new FlowImageModel({
     model,
     codec: openCodec(parts.vae, engine, resolveRun),

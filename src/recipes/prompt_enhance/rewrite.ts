@@ -18,8 +18,8 @@ const ASSENT = String.raw`(?:sure|certainly|of course|okay|ok|absolutely|great)(
 
 /** What a model says before it says the prompt. */
 const BEFORE = [ASSENT, HERE, DONE, LABEL].map((source) => new RegExp(`^(?:${source})`, 'i'));
-/** Signs of code and lists that stand around all of it. */
-const FENCE = /^```[a-z]*\n?([\s\S]*?)\n?```$/i;
+/** Signs of code and lists that stand around all of it; a word behind a fence is a language where its line ends. */
+const FENCE = /^```(?:[a-z]*\n)?([\s\S]*?)\n?```$/i;
 /** A number of three digits or more is a year or a count. */
 const BULLET = /^(?:[-*•]\s+|\d{1,2}[.)]\s+)/;
 

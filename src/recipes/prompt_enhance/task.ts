@@ -94,10 +94,10 @@ function ownWords(row: Row, { prompt, data }: OwnWords, where: string): string {
 
 type OwnWords = Pick<PromptEnhanceSettings, 'prompt' | 'data'>;
 
-/** Raises DataError for a row in which the user says nothing, whatever a template makes of its other columns. */
-export function checkPrompts(settings: OwnWords, sources: readonly AskedSource[]): void {
-  for (const source of new Set(sources)) {
-    for (let index = 0; index < source.length; index++) {
+/** Raises DataError for a row of those that are asked in which the user says nothing, whatever a template makes of its other columns. */
+export function checkPrompts(settings: OwnWords, asked: ReadonlyMap<AskedSource, number>): void {
+  for (const [source, rows] of asked) {
+    for (let index = 0; index < rows; index++) {
       const where = source.place(index);
       if (ownWords(source.row(index), settings, where).trim() !== '') continue;
       throw new DataError('the prompt is empty', { where, next: 'Leave this row out.' });

@@ -95,6 +95,16 @@ describe('a model of the Hub', () => {
     expect(stub.asked.filter(({ host }) => host === 'cdn').map(({ token }) => token)).toEqual([null, null]);
   });
 
+  it('that is there already has nothing written anew', async () => {
+    const { get, repository } = await hub();
+    await get();
+    const files = (readdirSync(repository, { recursive: true }) as string[]).map((name) => join(repository, name));
+    const written = (): readonly number[] => files.map((file) => lstatSync(file).ino);
+    const before = written();
+    await get();
+    expect(written()).toEqual(before);
+  });
+
   it('is described before its weights are fetched', async () => {
     const { want, stub } = await hub();
     const { folder, left } = await want();

@@ -202,6 +202,12 @@ describe('guidance', () => {
     const look = (share: number | null, guidance: number | null) => () =>
       requireUnconditional({ ...config, condition_dropout: share }, guidance);
     expect(look(0, 3)).toThrow('the model has no unconditional branch');
+    expect(() => requireUnconditional({ ...config, condition_dropout: 0 }, 3, 'environment')).toThrow(
+      expect.objectContaining({
+        message: expect.stringMatching(/^environment.guidance_scale is set/) as string,
+        where: 'environment.model',
+      }),
+    );
     expect(look(0, null)).not.toThrow();
     expect(look(0.1, 3)).not.toThrow();
     expect(look(null, 3)).not.toThrow();

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { loadConfig } from '../../../src/config/load.js';
 import { memoryOf } from '../../../src/launch/memory.js';
-import { EXPORTED_FLOW, EXPORTED_FLOW_FILES } from '../../../src/policies/flow/exported.js';
+import { EXPORTED_FLOW, EXPORTED_FLOW_FILES } from '../../../src/models/exported.js';
 import { testFolders } from '../../support/folder.js';
 
 const newFolder = testFolders('real-size');

@@ -30,6 +30,15 @@ describe('settings of edit_response', () => {
       /^environment\.told: found 'instruction' with algorithm\.type 'grpo'/,
     ],
     [
+      {
+        environment: {
+          ...{ type: 'images_api_text_prompt', base_url: 'http://127.0.0.1:1', served_model: 'an-editor' },
+          ...{ model: undefined, num_steps: undefined, extra: { quality: { low: null } } },
+        },
+      },
+      /^environment\.extra: found .*; allowed: fields of a form, which says no null/,
+    ],
+    [
       { environment: { read_by: 'start' } },
       /^environment\.read_by: found 'start' with policy\.model null, where training starts from random weights/,
     ],

@@ -17,6 +17,7 @@ describe('the prompt in what a model wrote', () => {
     ["Here's the prompt: a red cross", 'a red cross', ["Here's the prompt: "]],
     ['"Prompt: a red cross"', 'a red cross', ['"…"', 'Prompt: ']],
     ['```text\na red cross\n```', 'a red cross', ['```text\n…\n```']],
+    ['```a red cross```', 'a red cross', ['```…```']],
     ['**a red cross**', 'a red cross', ['**…**']],
     ['1. a red cross', 'a red cross', ['1. ']],
     ['a red cross\n\nThis version adds detail.', 'a red cross', ['\n\nThis version adds detail.']],

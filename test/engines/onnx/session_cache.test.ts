@@ -1,8 +1,8 @@
 import { afterEach, describe, expect, it, vi } from 'vitest';
-import { Session } from '../../src/engines/onnx/session.js';
-import { mul } from '../../src/graph/build.js';
-import type { Graph, Value } from '../../src/graph/ir.js';
-import { SessionCache } from '../../src/policies/session_cache.js';
+import { Session } from '../../../src/engines/onnx/session.js';
+import { mul } from '../../../src/graph/build.js';
+import type { Graph, Value } from '../../../src/graph/ir.js';
+import { SessionCache } from '../../../src/engines/onnx/session_cache.js';
 
 const caches: SessionCache[] = [];
 afterEach(async () => {

@@ -1,7 +1,7 @@
 /** The sessions compiled for the shapes met so far. */
-import type { SessionPool } from '../engines/onnx/pool.js';
-import { Session, type SessionOptions } from '../engines/onnx/session.js';
-import { Graph, type Value } from '../graph/ir.js';
+import type { SessionPool } from './pool.js';
+import { Session, type SessionOptions } from './session.js';
+import { Graph, type Value } from '../../graph/ir.js';
 
 /** Sessions that a cache keeps: a compiled graph holds memory of its own, whether it runs or not. */
 const KEPT_SESSIONS = 8;
