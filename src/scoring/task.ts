@@ -12,6 +12,9 @@ export interface Prompt {
   readonly sourcePng: (() => Promise<Uint8Array>) | null;
 }
 
+/** What tells prompts apart within a run: datasets name their samples independently of each other. */
+export const promptKey = ({ id, instruction }: Pick<Prompt, 'id' | 'instruction'>): string => `${id} ${instruction}`;
+
 /** Prompts with a name that metrics can carry. */
 export interface PromptSource<P> {
   readonly name: string;

@@ -153,6 +153,8 @@ export class ContrastiveTraining implements Training {
       const count = Math.min(source.length, Math.max(size, validation.prompts));
       return Array.from({ length: count }, (_, index) => source.read(index));
     });
+    // Without held-out data there is nothing to measure.
+    if (samples.length === 0) return {};
     let [loss, right, matched, batches] = [0, 0, 0, 0];
     // Whole batches alone: what a picture is told from counts. A set smaller than a batch is one that repeats.
     for (let start = 0; start === 0 || start + size <= samples.length; start += size) {

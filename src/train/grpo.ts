@@ -8,7 +8,7 @@ import type { CheckpointFiles } from '../models/files.js';
 import type { Answer } from '../policies/policy.js';
 import type { Metrics } from '../run/metrics.js';
 import { askHeldOutJudge, type HeldOutJudge } from '../scoring/held_out_judge.js';
-import type { Prompt } from '../scoring/task.js';
+import { promptKey, type Prompt } from '../scoring/task.js';
 import { outcomeAdvantages, withoutZeroSpread } from './advantages.js';
 import { collect, type Asked, type Collector } from './collect.js';
 import { exchange, type IterationRecord } from './episodes.js';
@@ -66,7 +66,7 @@ export class GrpoTraining<P extends Prompt, A extends Answer, H> implements Trai
     });
     const secondOpinion = await askHeldOutJudge(iteration, own, { ...reward, group, judge: deps.heldOutJudge });
     const groups = prompts.map((prompt, i) => ({ prompt, answers: all.answers[i] }));
-    const samples = prompts.map(({ id }) => id);
+    const samples = prompts.map(promptKey);
     const history =
       algorithm.advantage.scope === 'prompt_history' ? extended(this.#history, samples, all.outcomes) : this.#history;
     const compared = outcomeAdvantages(
@@ -74,7 +74,7 @@ export class GrpoTraining<P extends Prompt, A extends Answer, H> implements Trai
       algorithm.advantage,
       reward.terms.map(({ weight }) => weight),
       algorithm.reward_scale,
-      samples.map((id) => history[id] ?? []),
+      samples.map((key) => history[key] ?? []),
     );
     const advantages = algorithm.drop_zero_spread ? withoutZeroSpread(compared) : compared;
     const updated = await update(iteration, groups, advantages, deps, watch);

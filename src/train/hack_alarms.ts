@@ -8,7 +8,7 @@ import { imageDigest, imageStatistics, repeatRate, sourceSimilarity } from '../r
 import type { Answer, Answered } from '../policies/policy.js';
 import type { JudgeItem } from '../rewards/score/types.js';
 import type { Metrics, MetricsLine } from '../run/metrics.js';
-import type { Prompt } from '../scoring/task.js';
+import { promptKey, type Prompt } from '../scoring/task.js';
 import { average } from '../core/statistics.js';
 
 /** What is measured of one artifact; see rewards/image_statistics.ts for the formulae. */
@@ -41,9 +41,9 @@ export function describeArtifacts(
   const length = { 'hack/answer_length': average(lengths) };
   if (measured.length === 0) return length;
   const similarities = measured.flatMap((one) => (one.sourceSimilarity === null ? [] : [one.sourceSimilarity]));
-  // Datasets name their samples independently of each other, and two groups of the same prompt are no repeats of each other.
-  const named = groups.flatMap(({ prompt: { id, instruction } }, g) =>
-    artifacts[g].flatMap((one) => (one === null ? [] : [{ prompt: `${id} ${instruction}`, digest: one.digest }])),
+  // Two groups of the same prompt are no repeats of each other.
+  const named = groups.flatMap(({ prompt }, g) =>
+    artifacts[g].flatMap((one) => (one === null ? [] : [{ prompt: promptKey(prompt), digest: one.digest }])),
   );
   return {
     'hack/edge_density': average(measured.map(({ edgeDensity }) => edgeDensity)),

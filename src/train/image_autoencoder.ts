@@ -143,6 +143,8 @@ export class ImageAutoencoderTraining implements Training {
       const count = Math.min(source.length, Math.max(size, validation.prompts));
       return Array.from({ length: count }, (_, index) => ({ source, index }));
     });
+    // Without held-out data there is nothing to measure.
+    if (places.length === 0) return {};
     const noise = new Float32Array(this.noise);
     let [sum, batches] = [0, 0];
     // Whole batches alone, so that no picture counts twice; a set smaller than a batch is one batch.

@@ -126,6 +126,8 @@ export class ImageTokenizerTraining implements Training {
   async evaluate(iteration: number): Promise<Metrics> {
     const size = this.deps.sft.batch_size;
     const images = this.validation.slice(0, Math.max(size, this.deps.validation.prompts));
+    // Without held-out data there is nothing to measure.
+    if (images.length === 0) return {};
     let sum = 0;
     let batches = 0;
     const used = new Set<bigint>();

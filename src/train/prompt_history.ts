@@ -5,19 +5,19 @@ import { rewardOf } from '../scoring/outcomes.js';
 /** Rewards kept of a prompt: the policy that earned older ones was another. */
 const KEPT = 32;
 
-/** By the samples' ids; plain data, as a checkpoint holds it. */
+/** By the prompts' keys; plain data, as a checkpoint holds it. */
 export type PromptHistory = Readonly<Record<string, readonly number[]>>;
 
-/** The history after an iteration whose groups answered these samples. */
+/** The history after an iteration whose groups answered these prompts. */
 export function extended(
   history: PromptHistory,
-  samples: readonly string[],
+  prompts: readonly string[],
   outcomes: readonly (readonly Outcome[])[],
 ): PromptHistory {
   const out: Record<string, readonly number[]> = { ...history };
-  samples.forEach((id, g) => {
+  prompts.forEach((key, g) => {
     const rewards = outcomes[g].map(rewardOf).filter((reward) => reward !== null);
-    out[id] = [...(out[id] ?? []), ...rewards].slice(-Math.max(KEPT, rewards.length));
+    out[key] = [...(out[key] ?? []), ...rewards].slice(-Math.max(KEPT, rewards.length));
   });
   return out;
 }

@@ -15,7 +15,12 @@ const folders = testFolders('contrastive');
 const tower = { hidden_size: 16, intermediate_size: 32, num_hidden_layers: 1, num_attention_heads: 2 };
 const BATCH = 16;
 
-async function open(root: string, checkpoint: string | null = null, logitScale = 14.3): Promise<ContrastiveTraining> {
+async function open(
+  root: string,
+  checkpoint: string | null = null,
+  logitScale = 14.3,
+  heldOut = ['validation/odd.jsonl'],
+): Promise<ContrastiveTraining> {
   const options = { seed: 1, sizes: { train: 64, validation: 16 } };
   await makeTinyCaptioned(root, options);
   const place = join(tinyCaptioned(root, options)!, 'captioned');
@@ -35,7 +40,7 @@ async function open(root: string, checkpoint: string | null = null, logitScale =
     data: {
       train: [await source('train/plain.jsonl'), await source('train/odd.jsonl')],
       coefficients: [],
-      validation: [await source('validation/odd.jsonl')],
+      validation: await Promise.all(heldOut.map(source)),
     },
     validation: { prompts: 16 },
     session: { threads: 1 },
@@ -52,6 +57,12 @@ function write(folder: string, files: Readonly<Record<string, CheckpointContent>
 }
 
 describe('training of CLIP', () => {
+  it('without held-out pictures measures nothing', async () => {
+    const training = await open(folders(), null, 14.3, []);
+    expect(await training.evaluate(0)).toEqual({});
+    await training.dispose();
+  });
+
   it('learns which belong together, goes on from a checkpoint to the same bits, and writes what the reward reads', async () => {
     const root = folders();
     const training = await open(root);

@@ -77,6 +77,16 @@ describe('an iteration of GRPO', () => {
     expect((await made.training.step(2))['policy/kl']).toBeGreaterThan(1e-5);
   });
 
+  it('remembers rewards by what tells prompts apart, though datasets have samples of the same names', async () => {
+    const made = make(all, { algorithm: { advantage: { scope: 'prompt_history' } } });
+    await made.training.step(1);
+    const { prompt_history } = JSON.parse(made.training.files(1)['trainer.json'] as string) as {
+      prompt_history: Record<string, number[]>;
+    };
+    const keys = made.records[0].groups.map(({ prompt: { id, instruction } }) => `${id} ${instruction}`);
+    expect(Object.keys(prompt_history).sort()).toEqual([...new Set(keys)].sort());
+  });
+
   it('gives unscored episodes no weight, and drops groups with fewer than two scores', async () => {
     const made = make(
       scorerOf((key): Outcome => {

@@ -60,6 +60,13 @@ function saved(files: CheckpointFiles): string {
 }
 
 describe('training an autoencoder', () => {
+  it('without held-out pictures measures nothing', async () => {
+    const given = deps(null);
+    const training = await ImageAutoencoderTraining.open({ ...given, data: { ...given.data, validation: [] } });
+    expect(await training.evaluate(0)).toEqual({});
+    await training.dispose();
+  });
+
   it('learns pictures, goes on bit by bit, and leaves a model whose latents have the spread of noise', async () => {
     const whole = await ImageAutoencoderTraining.open(deps(null));
     const before = (await whole.evaluate(0))['validation/loss'];

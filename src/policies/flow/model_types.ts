@@ -20,12 +20,12 @@ interface Shift {
 }
 
 /**
- * As diffusers' FlowMatchEulerDiscreteScheduler with dynamic shifting does: e^mu / (e^mu + 1 / sigma - 1), and then
- * 1 - (1 - sigma) (1 - terminal) / (1 - sigma_last).
+ * As diffusers' FlowMatchEulerDiscreteScheduler with dynamic shifting does: e^mu / (e^mu + (1 / sigma - 1)), and then
+ * 1 - (1 - sigma) (1 - terminal) / (1 - sigma_last). The first level is 1 to the bit, whatever mu is: steps with noise know it by that.
  */
 function shifted({ from, to, terminal }: Shift, steps: number, tokens: number): number[] {
   const mu = from[1] + ((to[1] - from[1]) * (tokens - from[0])) / (to[0] - from[0]);
-  const levels = even(steps).map((sigma) => (sigma === 0 ? 0 : Math.exp(mu) / (Math.exp(mu) + 1 / sigma - 1)));
+  const levels = even(steps).map((sigma) => (sigma === 0 ? 0 : Math.exp(mu) / (Math.exp(mu) + (1 / sigma - 1))));
   const last = levels[steps - 1];
   if (terminal === null || last === 1) return levels;
   return levels.map((sigma) => (sigma === 0 ? 0 : 1 - ((1 - sigma) * (1 - terminal)) / (1 - last)));

@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { flowModelTypes } from '../../../src/policies/flow/model_types.js';
+import { sdeStep } from '../../../src/policies/flow/steps.js';
 
 describe('the noise levels', () => {
   it('of FLUX at 512 pixels in six steps are those of its scheduler', () => {
@@ -15,6 +16,20 @@ describe('the noise levels', () => {
     levels.forEach((sigma, i) => expect(sigma).toBeCloseTo(known[i], 6));
     expect(levels[3]).toBeCloseTo(0.02, 12);
   });
+
+  it.each(['flux', 'qwen'] as const)(
+    'of %s begin with 1 to the bit for pictures of every size, so that the first step has noise of its own',
+    (type) => {
+      for (let tokens = 16; tokens <= 16_384; tokens += 16) {
+        const sigmas = flowModelTypes[type].sigmas(10, tokens);
+        expect(sigmas[0], `${tokens} tokens`).toBe(1);
+        // The second level stands for 1 in the noise of the first step.
+        const { deviation } = sdeStep(sigmas, 0, 0.7);
+        expect(deviation, `${tokens} tokens`).toBeCloseTo(0.7, 12);
+        expect(flowModelTypes[type].sigmas(1, tokens)).toEqual([1, 0]);
+      }
+    },
+  );
 
   it('of the tiny model fall evenly', () => {
     expect(flowModelTypes.tiny.sigmas(4)).toEqual([1, 0.75, 0.5, 0.25, 0]);
