@@ -76,9 +76,9 @@ async function main(): Promise<void> {
   if (!values.tables) await trainAll();
   const rows = new Map(FAMILY.map((recipe) => [recipe.run, SEEDS.flatMap((seed) => measure(recipe, seed))]));
   const results = join('experiments', 'results');
-  writeFileAtomic(join(results, 'earl_table.md'), page([familyTable(rows)]));
+  writeFileAtomic(join(results, 'earl_table.md'), page([familyTable(rows)], []));
   const closer = [...rows].filter(([run]) => CLOSER.includes(run)).map(([run, of]) => seedTable(run, of));
-  writeFileAtomic(join(results, 'earl_tiny.md'), page(closer));
+  writeFileAtomic(join(results, 'earl_tiny.md'), page(closer, ['', MEASURED]));
 }
 
 /**
@@ -277,14 +277,18 @@ function seedTable(run: string, rows: readonly Row[]): string {
   return `## ${run}\n\n${lines.join('\n')}\n`;
 }
 
-function page(tables: readonly string[]): string {
+/** What holds of every seed's own figures. */
+const MEASURED =
+  'Mean ± standard error over the prompts. Seconds depend on what else the machine does: RL and SFT were timed side by side, so that their ratio holds.';
+
+function page(tables: readonly string[], besides: readonly string[]): string {
   return [
     "# EARL's family at laptop size",
     '',
-    'Held-out VIEScore (0 to 10) by the rule judge of the tiny world, mean ± standard error over 256 prompts of each set, at the last',
-    'iteration; S are simple edits, C complex ones. "Sampled" is at temperature 1. The judge prompts are editrl\'s own and the judge is no',
-    'VLM: these figures compare with each other, not with published ones. Seconds depend on what else the machine does: RL and SFT were',
-    'timed side by side, so that their ratio holds.',
+    'Held-out VIEScore (0 to 10) by the rule judge of the tiny world over 256 prompts of each set, at the last iteration; S are simple',
+    'edits, C complex ones. "Sampled" is at temperature 1. The judge prompts are editrl\'s own and the judge is no VLM: these figures',
+    'compare with each other, not with published ones.',
+    ...besides,
     '',
     '```',
     COMMAND,

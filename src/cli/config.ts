@@ -36,7 +36,7 @@ export const configVerb: Verb = {
             default: false,
             describe: 'ask the judges, the reward servers and the Hub, too, as a run would',
           })
-          .example('$0 config check configs/*.jsonnet --with configs/lib/tiny.libsonnet', 'the whole family')
+          .example('$0 config check configs/sft_*.jsonnet --with configs/lib/tiny.libsonnet', 'the whole family')
           .example('$0 config check configs/sft_s__rl_s.jsonnet --deep', 'whether its judge can be asked'),
       run: check,
     },
