@@ -1,5 +1,6 @@
 """configs/text_plain.jsonnet with configs/lib/smollm2.libsonnet, trained by TRL's GRPOTrainer and peft instead of editrl: the same
-prompts, reward, model, adapter and numbers of answers. Prints one JSON line for each held-out evaluation.
+prompts, reward, model, adapter and numbers of answers. Prints one JSON line for each held-out evaluation, before and after; --minutes
+ends training after so much time, so that both may have the same.
 
     python scripts/bench/trl_text_plain.py data/smollm2 data/tiny/words --seed 1 --iterations 60
 
@@ -15,7 +16,7 @@ from pathlib import Path
 import torch
 from datasets import Dataset
 from peft import LoraConfig
-from transformers import AutoModelForCausalLM, AutoTokenizer, set_seed
+from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback, set_seed
 from trl import GRPOConfig, GRPOTrainer
 
 SYSTEM = "Rewrite the sentence in plain words."
@@ -64,6 +65,19 @@ def evaluate(model, tokenizer, held_out, greedy, tokens):
     return sum(scores) / len(scores)
 
 
+class TimeLimit(TrainerCallback):
+    """Ends training after the iteration in which so many seconds are over."""
+
+    def __init__(self, seconds):
+        self.seconds = seconds
+
+    def on_train_begin(self, args, state, control, **_):
+        self.start = time.time()
+
+    def on_step_end(self, args, state, control, **_):
+        control.should_training_stop = control.should_training_stop or time.time() - self.start > self.seconds
+
+
 def main():
     flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     flags.add_argument("model")
@@ -72,6 +86,7 @@ def main():
     flags.add_argument("--iterations", type=int, default=60)
     flags.add_argument("--held-out", type=int, default=256)
     flags.add_argument("--tokens", type=int, default=24)
+    flags.add_argument("--minutes", type=float, default=float("inf"))
     given = flags.parse_args()
     set_seed(given.seed)
     tokenizer = AutoTokenizer.from_pretrained(given.model, padding_side="left")
@@ -106,6 +121,7 @@ def main():
         args=config,
         train_dataset=Dataset.from_list(rows(f"{given.data}/train.jsonl")),
         processing_class=tokenizer,
+        callbacks=[TimeLimit(60 * given.minutes)],
         peft_config=LoraConfig(r=16, lora_alpha=32, target_modules="all-linear", task_type="CAUSAL_LM"),
     )
 
@@ -120,7 +136,7 @@ def main():
     report(0, 0)
     start = time.time()
     trainer.train()
-    report(given.iterations, time.time() - start)
+    report(trainer.state.global_step, time.time() - start)
 
 
 if __name__ == "__main__":
