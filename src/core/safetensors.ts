@@ -100,7 +100,10 @@ function headerOf(
 export function narrow(data: Float32Array, dtype: WrittenDtype): Uint8Array {
   if (dtype === 'F32') return new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
   const bits = new Uint32Array(data.buffer, data.byteOffset, data.length);
-  const out = dtype === 'BF16' ? Uint16Array.from(bits, floatToBrain) : Uint16Array.from(bits, floatToHalf);
+  // A loop: `from` with a function makes a list of all elements first, which ends the process beyond 10^8 of them.
+  const out = new Uint16Array(bits.length);
+  const of = dtype === 'BF16' ? floatToBrain : floatToHalf;
+  for (let i = 0; i < bits.length; i++) out[i] = of(bits[i]);
   return new Uint8Array(out.buffer);
 }
 
@@ -269,7 +272,9 @@ function widen(bytes: Uint8Array, entry: TensorEntry, name: string, path: string
     }
     case 'F16': {
       const half = new Uint16Array(bytes.buffer, bytes.byteOffset, bytes.byteLength / 2);
-      return Float32Array.from(half, halfToFloat);
+      const out = new Float32Array(half.length);
+      for (let i = 0; i < half.length; i++) out[i] = halfToFloat(half[i]);
+      return out;
     }
     case 'I64':
     case 'I32':

@@ -4,12 +4,14 @@
  * says stand where the files are shown; the last turn is the labelled answer. `meta` says how the video is sampled: {frame_cnts, min_frames,
  * max_frames, dynamic_sample}, where `frame_cnts` counts the frames of each action in the file, one after the other.
  */
-import { existsSync, readFileSync, statSync } from 'node:fs';
+import { existsSync, statSync } from 'node:fs';
 import { basename, dirname, extname, join, resolve } from 'node:path';
 import { z } from 'zod';
 import { DataError } from '../core/errors.js';
 import { sha256 } from '../core/image.js';
+
 import { missingFileAdvice, type ListDigest } from './datalist.js';
+import { beginningOf, linesOf, readWhole } from './large_texts.js';
 import { oneOf } from './problems.js';
 import { readClip, readClipNow, type Clip } from './video/clip.js';
 import type { Sampling } from './video/sampling.js';
@@ -117,10 +119,10 @@ export interface ReadQuestions {
  */
 export function readQuestions(path: string, media: string | null = null): ReadQuestions {
   const file = listFile(path);
-  const bytes = readFileSync(file);
+  const bytes = readWhole(file);
   const folder = media ?? dirname(file);
   const sizes: number[] = [];
-  const samples = entries(new TextDecoder().decode(bytes), file).map(({ value, place }): Found => {
+  const samples = entries(bytes, file).map(({ value, place }): Found => {
     const read = readSample(value, folder);
     if (Array.isArray(read)) {
       const problem = new DataError(read.join('; '), { where: place, next: 'Correct this sample, or leave it out.' });
@@ -172,10 +174,12 @@ function samplingOf({ meta }: VideoQuestion, usual: UsualSampling): Sampling {
   return { ...usual, minFrames: least, maxFrames: maxFrames ?? Math.max(least, usual.maxFrames), segments };
 }
 
+const GLANCE_BYTES = 2 ** 20;
+
 /** Whether a file holds such a list, as far as its beginning tells. */
 export function holdsQuestions(path: string): boolean {
   if (!['.json', '.jsonl'].includes(extname(path)) || !existsSync(path)) return false;
-  return /"conversations"\s*:/.test(readFileSync(path, 'utf8'));
+  return /"conversations"\s*:/.test(beginningOf(path, GLANCE_BYTES));
 }
 
 function listFile(path: string): string {
@@ -185,7 +189,10 @@ function listFile(path: string): string {
   throw new DataError('there is no such dataset', { where: file, next: missingFileAdvice(file) });
 }
 
-function entries(text: string, file: string): { readonly value: unknown; readonly place: string }[] {
+/** A string can hold so much. */
+const LONGEST_LIST = 500e6;
+
+function entries(bytes: Uint8Array, file: string): { readonly value: unknown; readonly place: string }[] {
   const parse = (json: string, where: string): unknown => {
     try {
       return JSON.parse(json);
@@ -194,12 +201,18 @@ function entries(text: string, file: string): { readonly value: unknown; readonl
     }
   };
   if (extname(file) === '.jsonl') {
-    return text.split('\n').flatMap((line, i) => {
+    return Array.from(linesOf(bytes)).flatMap((line, i) => {
       const place = `${file}:${i + 1}`;
       return line.trim() === '' ? [] : [{ value: parse(line, place), place }];
     });
   }
-  const list = parse(text, file);
+  if (bytes.length > LONGEST_LIST) {
+    throw new DataError('found one list of more than 500 MB; allowed: smaller ones, or a sample on each line', {
+      where: file,
+      next: 'Write it as .jsonl.',
+    });
+  }
+  const list = parse(new TextDecoder().decode(bytes), file);
   if (!Array.isArray(list)) {
     throw new DataError('found no list of samples; allowed: [{id, conversations, video}, …]', { where: file });
   }

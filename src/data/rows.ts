@@ -1,9 +1,11 @@
 /** Datasets of rows: JSON lines, the parquet files of Hugging Face's datasets, or texts with a prompt on each line. They are read whole: prompts are small beside a model. */
-import { closeSync, existsSync, fstatSync, openSync, readdirSync, readFileSync, readSync, statSync } from 'node:fs';
+import { closeSync, existsSync, fstatSync, openSync, readdirSync, readSync, statSync } from 'node:fs';
 import { basename, extname, join, resolve } from 'node:path';
 import { DataError } from '../core/errors.js';
 import { sha256 } from '../core/image.js';
+
 import { missingFileAdvice, type ListDigest } from './datalist.js';
+import { linesOf, readWhole } from './large_texts.js';
 
 /** A row's values by the names of its columns. */
 export type Row = Readonly<Record<string, unknown>>;
@@ -53,9 +55,30 @@ export function rowFiles(path: string): readonly string[] {
     );
   }
   const names = readdirSync(absolute).filter((name) => FOLDER_KINDS.includes(extname(name)));
+  requireOneSplit(names, absolute);
   if (names.length > 0) return names.sort().map((name) => join(absolute, name));
   throw new DataError(`the folder holds no dataset; allowed: files of kind ${FOLDER_KINDS.join(', ')}`, {
     where: absolute,
+  });
+}
+
+/** What the files of a split are called in a repository of the Hub, which has all splits in one folder. */
+const SPLITS = {
+  train: /(?:^|[-_.])train(?:ing)?(?:[-_.]|$)/i,
+  validation: /(?:^|[-_.])(?:validation|valid|val|dev)(?:[-_.]|$)/i,
+  test: /(?:^|[-_.])(?:test|testing|eval|evaluation)(?:[-_.]|$)/i,
+};
+
+/** Raises DataError for a folder of several splits: what is held out would be trained on. */
+function requireOneSplit(names: readonly string[], folder: string): void {
+  const found = Object.entries(SPLITS).flatMap(([split, pattern]) => {
+    const first = names.find((name) => pattern.test(name));
+    return first === undefined ? [] : [`${split} (${first})`];
+  });
+  if (found.length < 2) return;
+  throw new DataError(`the folder holds several splits: ${found.join(', ')}`, {
+    where: folder,
+    next: 'Name the files of one split, each as a dataset of its own, or put them in a folder of their own.',
   });
 }
 
@@ -145,7 +168,7 @@ export async function openRows(path: string): Promise<RowSource> {
   const rows: Numbered[] = [];
   const digests: string[] = [];
   for (const file of rowFiles(path)) {
-    const bytes = readFileSync(file);
+    const bytes = readWhole(file);
     digests.push(sha256(bytes));
     // One by one: a call takes no more than some 100,000 arguments.
     for (const row of await READERS[extname(file)](bytes, file)) rows.push(row);
@@ -167,9 +190,10 @@ export async function openRows(path: string): Promise<RowSource> {
 
 function readLines(bytes: Uint8Array, file: string): Numbered[] {
   const rows: Numbered[] = [];
-  for (const [i, line] of new TextDecoder().decode(bytes).split('\n').entries()) {
+  let number = 0;
+  for (const line of linesOf(bytes)) {
+    number += 1;
     if (line.trim() === '') continue;
-    const number = i + 1;
     let row: unknown;
     try {
       row = JSON.parse(line);

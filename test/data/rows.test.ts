@@ -113,6 +113,16 @@ describe('a folder', () => {
     expect(rows.id(2)).toBe('train-00001-of-00002.parquet:1');
   });
 
+  it.each([
+    [['train-00000-of-00001.parquet', 'test-00000-of-00001.parquet'], 'train (train-00000-of-00001.parquet), test'],
+    [['train.jsonl', 'validation.jsonl'], 'train (train.jsonl), validation (validation.jsonl)'],
+    [['math_dev.jsonl', 'math_eval.jsonl'], 'validation (math_dev.jsonl), test (math_eval.jsonl)'],
+  ])('of several splits is refused: %j', (names, found) => {
+    const folder = newFolder();
+    for (const name of names) writeFileSync(join(folder, name), '{}\n');
+    expect(() => rowFiles(folder)).toThrow(`the folder holds several splits: ${found}`);
+  });
+
   it('may hold both kinds', () => {
     const folder = newFolder();
     for (const name of ['b.jsonl', 'a.parquet', 'c.txt']) writeFileSync(join(folder, name), '');

@@ -28,6 +28,7 @@ const FETCH_AGAIN = 'Fetch or encode the video again, or leave this sample out.'
 const probed = z.object({
   streams: z.array(
     z.object({
+      codec_name: z.string().optional(),
       width: z.number(),
       height: z.number(),
       nb_frames: z.coerce.number().optional(),
@@ -45,6 +46,18 @@ const probed = z.object({
         pts_time: z.coerce.number().optional(),
         duration_time: z.coerce.number().optional(),
         flags: z.string().default(''),
+      }),
+    )
+    .default([]),
+});
+
+const framed = z.object({
+  frames: z
+    .array(
+      z.object({
+        best_effort_timestamp_time: z.coerce.number().optional(),
+        duration_time: z.coerce.number().optional(),
+        pkt_duration_time: z.coerce.number().optional(),
       }),
     )
     .default([]),
@@ -92,13 +105,13 @@ function* clip(path: string, sampling: Sampling, where: string): Reading<Clip> {
 /** When the frames of a video are shown, from its packets alone. */
 function* timelineOf(path: string, where: string): Reading<Timeline> {
   requireFile(path, where);
-  const entries = 'packet=pts_time,duration_time,flags:stream=width,height,nb_frames,time_base,duration';
+  const entries = 'packet=pts_time,duration_time,flags:stream=codec_name,width,height,nb_frames,time_base,duration';
   const args = [...OPENED, '-select_streams', 'V:0', '-show_entries', entries, '-of', 'json', fileUrl(path)];
   const called = yield ['ffprobe', args];
   refuseDamage(called, path, where);
   const { streams, packets } = probed.parse(JSON.parse(called.out.toString()));
   if (streams.length === 0) throw damaged('it has no video stream', path, where);
-  const [{ width, height, nb_frames: listed, time_base: tick = 0, duration = 0 }] = streams;
+  const [{ codec_name: codec, width, height, nb_frames: listed, time_base: tick = 0, duration = 0 }] = streams;
   if (width * height > mostImagePixels) {
     throw damaged(`its frames of ${width}x${height} have more than ${mostImagePixels} pixels`, path, where);
   }
@@ -108,7 +121,10 @@ function* timelineOf(path: string, where: string): Reading<Timeline> {
     if (held < listed) throw damaged(`it ends early: it lists ${listed} frames, and holds ${held}`, path, where);
   }
   // What an edit list cuts off is decoded, and not shown.
-  const visible = packets.filter(({ flags }) => !flags.includes('D'));
+  const visible =
+    codec === WITH_HIDDEN_PACKETS
+      ? yield* decodedFrames(path, where)
+      : packets.filter(({ flags }) => !flags.includes('D'));
   if (visible.length === 0) throw damaged('it has no frame', path, where);
   const spans = visible.map(({ pts_time: from, duration_time: lasts = 0 }) => {
     if (from === undefined) throw damaged('its frames have no times', path, where);
@@ -118,6 +134,23 @@ function* timelineOf(path: string, where: string): Reading<Timeline> {
   // How long the last frame stays is often said of the whole alone.
   const end = spans.reduce((latest, { to }) => Math.max(latest, to), times[0] + duration);
   return { times, end, tick };
+}
+
+/** Of VP8 frames that are never shown are packets like others: only decoding tells them apart. */
+const WITH_HIDDEN_PACKETS = 'vp8';
+
+/** The times of what a decoder gives. */
+function* decodedFrames(path: string, where: string): Reading<z.output<typeof probed>['packets']> {
+  const entries = 'frame=best_effort_timestamp_time,duration_time,pkt_duration_time';
+  const args = [...OPENED, '-select_streams', 'V:0', '-show_entries', entries, '-of', 'json', fileUrl(path)];
+  const called = yield ['ffprobe', args];
+  refuseDamage(called, path, where);
+  return framed.parse(JSON.parse(called.out.toString())).frames.map((frame) => ({
+    pts_time: frame.best_effort_timestamp_time,
+    // Older versions say how long its packet lasts.
+    duration_time: frame.duration_time ?? frame.pkt_duration_time,
+    flags: '',
+  }));
 }
 
 /** Frames that a file holds, whether or not its edit list shows them. */

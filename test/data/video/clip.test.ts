@@ -49,6 +49,16 @@ describe.skipIf(!hasFfmpeg)('readClip (skipped without ffmpeg)', () => {
     expect(times.map((time) => Number(time.toFixed(2)))).toEqual([0, 1.5, 3, 4.56]);
   });
 
+  it('counts none of the frames of VP8 that are never shown', async () => {
+    const drawn = ['-f', 'lavfi', '-i', 'testsrc2=s=96x64:r=15:d=6', '-c:v', 'libvpx', '-b:v', '100k'];
+    const hidden = ['-auto-alt-ref', '1', '-lag-in-frames', '25', '-passlogfile', file('vp8')];
+    for (const pass of ['1', '2']) ffmpeg([...drawn, ...hidden, '-pass', pass, '-y', file('hidden.webm')]);
+    const { frames, times } = await readClip(file('hidden.webm'), sampling, 'here');
+    expect(frames).toHaveLength(8);
+    expect(times[0]).toBe(0);
+    expect(times[7]).toBeCloseTo(89 / 15, 2);
+  });
+
   it('shows each frame once where a short file does not say when it begins', async () => {
     const coding = ['-r', '10', '-c:v', 'libx264', '-qp', '4', '-pix_fmt', 'yuv420p', '-f', 'matroska'];
     writeOddVideo(file('two.mkv'), { frames: 2, coding });
