@@ -51,6 +51,10 @@ export function placeName({ devices, threads }: Placement, processes: number): s
 /** Set to 1, GPUs that other processes use are taken all the same. */
 export const SHARE_VARIABLE = 'EDITRL_SHARE_GPUS';
 
+/** CUDA counts GPUs by their speed unless this says that it counts as nvidia-smi does, whose numbers are used throughout. */
+export const ORDER_VARIABLE = 'CUDA_DEVICE_ORDER';
+export const PCI_ORDER = 'PCI_BUS_ID';
+
 /** Above this much used memory a GPU counts as taken, even if no process is seen: in a container other ones are hidden. */
 const TAKEN_BYTES = 2 * 2 ** 30;
 const MEBIBYTE = 2 ** 20;
@@ -67,7 +71,17 @@ export function detectDevices(env: Environment = process.env): Devices {
   const answer = askNvidiaSmi('--query-gpu=index,uuid,name,memory.total,memory.used');
   if (answer === null) return { gpus: [], cpus };
   const gpus = parseGpus(answer);
-  return { gpus: visible === undefined ? gpus : visibleGpus(gpus, visible), cpus };
+  if (visible === undefined) return { gpus, cpus };
+  const seen = visibleGpus(gpus, visible);
+  if (seen.length === 0 && gpus.length > 0) {
+    throw new RunError(
+      `CUDA_VISIBLE_DEVICES is '${visible}', which is none of the GPUs that nvidia-smi lists; ${whatExists(gpus)}`,
+      {
+        next: "Name a whole GPU by its index or UUID (a slice of one, MIG, is not covered), or use the CPU: CUDA_VISIBLE_DEVICES=''.",
+      },
+    );
+  }
+  return { gpus: seen, cpus };
 }
 
 /**

@@ -18,7 +18,7 @@ import { graphsIn } from '../rewards/terms/clip/files.js';
 import type { ModelReference } from '../schema/model.js';
 import { EditrlError } from '../core/errors.js';
 import type { RunSettings, TrainedSettings } from '../schema/run.js';
-import { deviceKind, processesOf } from './device_kind.js';
+import { deviceKind, ownDevices, processesOf } from './device_kind.js';
 import { gibibytes, type DeviceKind, type Devices, type Gpu } from './devices.js';
 import { placedParts, placeParts, type PlacedPart, type PlacedParts } from './placement.js';
 
@@ -249,18 +249,19 @@ export function memoryOf(
   const shapeOf = shapesOf(runs);
   return (settings) => {
     const device = deviceKind(settings, devices);
-    const processes = processesOf(settings, devices, device);
+    const own = ownDevices(settings, devices);
+    const processes = processesOf(settings, own, device);
     const trained = isTrainable(settings) ? recipeOf(settings).memory(settings, shapeOf) : null;
     const reward = rewardBytes(settings, shapeOf);
     const bytes = trained === null ? null : trained + reward;
-    const gpus = device === 'gpu' ? devices.gpus : [];
+    const gpus = device === 'gpu' ? own.gpus : [];
     const { placement, devices: allowed } = settings.launch;
     const usable = gpus.filter(({ index }) => allowed === null || allowed.includes(index));
     const placed = placement === null ? null : placedOrNull(placement, usable);
     const verdict = (): MemoryVerdict | null => {
       if (bytes === null) return null;
       if (placement === null || placed === null || !isTrainable(settings)) {
-        const found = memoryVerdict(bytes, processes, gpus, machine);
+        const found = memoryVerdict(bytes, processes, usable.slice(0, processes), machine);
         return isTrainable(settings) ? withLeast(found, recipeOf(settings).memory(leastOf(settings), shapeOf)) : found;
       }
       const image = recipeOf(settings).imageMemory?.(settings, shapeOf) ?? 0;

@@ -29,9 +29,21 @@ export async function pauseAsOwner(paths: RunPaths, ms: number, stop: AbortSigna
   const lock = acquireLock(paths);
   const asked = new StopWatch(paths);
   const stops = AbortSignal.any([stop, asked.stop, asked.kill]);
-  const beat = setInterval(() => lock.heartbeat(), LOOK_EVERY_MS);
+  // What the last beat met: a disk that refused one is asked again with the next.
+  let failed: { readonly error: unknown } | null = null;
+  const beatOnce = (): void => {
+    try {
+      lock.heartbeat();
+      failed = null;
+    } catch (error) {
+      failed = { error };
+    }
+  };
+  const beat = setInterval(beatOnce, LOOK_EVERY_MS);
   try {
     await pause(ms, stops);
+    beatOnce();
+    if (failed !== null) throw (failed as { readonly error: unknown }).error;
     const state = readState(paths);
     if (stops.aborted && state !== null) {
       const reason = asked.kill.aborted ? KILLED : 'stopped on request';

@@ -3,7 +3,7 @@ import { randomUUID } from 'node:crypto';
 import { fileURLToPath } from 'node:url';
 import type { LoadedConfig } from '../config/load.js';
 import { checkRunnable, dependencies } from '../config/models.js';
-import { InUseError, printable } from '../core/errors.js';
+import { InUseError, must, printable } from '../core/errors.js';
 import { claimRun } from '../run/claim.js';
 import { claimRequest } from '../run/claim_request.js';
 import { RunPaths } from '../run/paths.js';
@@ -12,7 +12,7 @@ import { isDone, readState } from '../run/state.js';
 import { liveLock } from '../run/status.js';
 import { noteWaiting } from '../run/waiting.js';
 import type { RunSettings } from '../schema/run.js';
-import { deviceKind, processesOf } from './device_kind.js';
+import { deviceKind, ownDevices, processesOf, servedDevices } from './device_kind.js';
 import {
   checkCores,
   detectDevices,
@@ -222,8 +222,9 @@ export class Launcher {
     for (const warning of config.warnings) this.#say(`warning: ${warning}`);
     this.#devices ??= detectDevices();
     const kind = deviceKind(config.settings, this.#devices);
-    const processes = processesOf(config.settings, this.#devices, kind);
-    const asked = processCount(launch, this.#devices, kind);
+    const own = ownDevices(config.settings, this.#devices);
+    const processes = processesOf(config.settings, own, kind);
+    const asked = processCount(launch, own, kind);
     if (processes < asked) {
       this.#say(
         `${run_name}: ${asked} processes are asked for, but a step has ${processes} micro-batch${processes === 1 ? '' : 'es'}: so many are started. A lower optimizer.per_device_batch_size gives it more`,
@@ -231,7 +232,7 @@ export class Launcher {
     }
     if (kind === 'cpu') checkCores(processes, this.#devices.cpus);
     const placed = this.#placed(config, kind, wanted);
-    const whole = wanted ?? wholeMachine({ ...launch, processes }, this.#devices, kind);
+    const whole = wanted ?? wholeMachine({ ...launch, processes }, own, kind);
     const placement = placed === null || placed.gpus.length === 0 ? whole : { ...whole, devices: placed.gpus };
     const note = placed?.note ?? null;
     if (note !== null) this.#say(`${run_name}: ${note}`);
@@ -271,7 +272,7 @@ export class Launcher {
     if (placement === null || command !== null) return null;
     checkPlacement(settings.launch);
     const allowed = wanted?.devices ?? devices;
-    const all = kind === 'cpu' ? [] : (this.#devices?.gpus ?? []);
+    const all = kind === 'cpu' || this.#devices === null ? [] : ownDevices(settings, this.#devices).gpus;
     return placeParts(
       placement,
       all.filter(({ index }) => allowed === null || allowed.includes(index)),
@@ -329,7 +330,8 @@ export class Launcher {
           if (!attempt.receive(worker, message as FromWorker)) return;
           this.#begun(settings);
           tracked.begin((line, level) => send(worker, { kind: 'notice', line, level }));
-          serving = this.#servers.answer(settings, attempt.number, worker, over.signal);
+          const served = servedDevices(settings, must(this.#devices, 'devices'), placement.devices);
+          serving = this.#servers.answer(settings, { attempt: attempt.number, served }, worker, over.signal);
         },
       });
     } catch (error) {

@@ -23,6 +23,13 @@ export interface ServersOptions {
   readonly guardian: Guardian;
 }
 
+/** What a server is started for. */
+interface Serving {
+  readonly attempt: number;
+  /** The GPUs of a server that samples; null for all that this process sees. */
+  readonly served: readonly number[] | null;
+}
+
 export class ServersOfRuns {
   readonly #judges: EmbeddedJudges;
   readonly #gateways: SharedGateways;
@@ -39,7 +46,7 @@ export class ServersOfRuns {
    */
   async answer(
     settings: RunSettings,
-    attempt: number,
+    { attempt, served }: Serving,
     worker: Worker,
     over: AbortSignal,
   ): Promise<() => Promise<void>> {
@@ -51,7 +58,7 @@ export class ServersOfRuns {
     let sampler: VllmServer | null = null;
     try {
       const judge = await this.#judgeOf(settings, user);
-      sampler = await this.#samplerOf(settings, attempt, user);
+      sampler = await this.#samplerOf(settings, { attempt, served }, user);
       send(worker, { kind: 'servers', servers: { judge, sampler: sampler?.address ?? null } });
     } catch (error) {
       send(worker, { kind: 'server_lost', error: packError(error) });
@@ -76,7 +83,7 @@ export class ServersOfRuns {
     });
   }
 
-  async #samplerOf(settings: RunSettings, attempt: number, user: ServerUser): Promise<VllmServer | null> {
+  async #samplerOf(settings: RunSettings, { attempt, served }: Serving, user: ServerUser): Promise<VllmServer | null> {
     const sampled = isTrainable(settings) ? recipeOf(settings).sampler(settings) : null;
     if (sampled === null || sampled.engine.serve === null) return null;
     const paths = new RunPaths(settings.base_exp_dir, settings.run_name);
@@ -90,7 +97,7 @@ export class ServersOfRuns {
     checkServable(model);
     const { guardian, say } = this.options;
     const log = join(paths.attemptLogsDir(attempt), 'vllm.log');
-    return VllmServer.start({ sampled, model, log, guardian, user, say });
+    return VllmServer.start({ sampled, devices: served, model, log, guardian, user, say });
   }
 }
 

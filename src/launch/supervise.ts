@@ -6,7 +6,7 @@ import type { Serializable } from 'node:child_process';
 import { createServer, type AddressInfo } from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';
 import { endMarked, GuardedChild, type ChildExit } from './child.js';
-import { devicesOfRank, type Placement } from './devices.js';
+import { devicesOfRank, ORDER_VARIABLE, PCI_ORDER, type Placement } from './devices.js';
 import { exitReason, RunFailed, type EndReason } from './failure.js';
 import type { Guardian } from './guardian.js';
 import { MemoryKills } from './memory_kills.js';
@@ -119,6 +119,7 @@ export function rankEnvironment(
     ...(placement.threads > 0 ? { OMP_NUM_THREADS: String(placement.threads) } : {}),
     ...process.env,
     ...env,
+    [ORDER_VARIABLE]: PCI_ORDER,
     CUDA_VISIBLE_DEVICES: devicesOfRank(placement, rank, processes).join(','),
     RANK: String(rank),
     LOCAL_RANK: String(rank),

@@ -9,6 +9,7 @@ import { SERVED_RANKS, type SamplerElsewhere } from '../recipes/sampler.js';
 import { holdsAdapter } from '../policies/adapter_files.js';
 import type { ServeSettings } from '../schema/sampler.js';
 import type { SamplerAddress } from '../train/bench.js';
+import { ORDER_VARIABLE, PCI_ORDER } from './devices.js';
 import { GuardedChild } from './child.js';
 import { exitReason } from './failure.js';
 import type { Guardian } from './guardian.js';
@@ -27,6 +28,8 @@ const LAST_WORDS = 8;
 
 export interface VllmServerOptions {
   readonly sampled: SamplerElsewhere;
+  /** The GPUs that it is shown; null for all that this process sees. */
+  readonly devices: readonly number[] | null;
   /** The folder of the model. */
   readonly model: string;
   /** The file that what it prints goes to. */
@@ -101,7 +104,7 @@ export class VllmServer {
     const child = await GuardedChild.start(
       {
         command: vllmCommand(sampled, model, this.#port),
-        env: vllmEnvironment(this.#serve, this.#token),
+        env: vllmEnvironment(this.options.devices, this.#token),
         mark: guardian.markAttempt(),
         ipc: false,
         graceS: GRACE_S,
@@ -180,12 +183,12 @@ export function vllmCommand({ engine, rank, contextSize }: SamplerElsewhere, mod
 }
 
 /** The key goes by the environment: arguments are everybody's to read. */
-function vllmEnvironment({ devices }: ServeSettings, token: string): NodeJS.ProcessEnv {
+function vllmEnvironment(devices: readonly number[] | null, token: string): NodeJS.ProcessEnv {
   return {
     ...process.env,
     VLLM_ALLOW_RUNTIME_LORA_UPDATING: 'True',
     VLLM_API_KEY: token,
-    ...(devices === null ? {} : { CUDA_VISIBLE_DEVICES: devices.join(',') }),
+    ...(devices === null ? {} : { [ORDER_VARIABLE]: PCI_ORDER, CUDA_VISIBLE_DEVICES: devices.join(',') }),
   };
 }
 

@@ -6,7 +6,7 @@
 import { EndpointError, InternalError, RunError } from '../core/errors.js';
 import { autoProvider } from '../engines/onnx/cuda.js';
 import { withEngines } from '../recipes/engines.js';
-import { isTrainable } from '../recipes/settings.js';
+import { isTrainable, recipeOf } from '../recipes/settings.js';
 import type { WholeCheckpoint } from '../run/checkpoints.js';
 import type { RunHandle } from '../run/claim.js';
 import { claimRequest } from '../run/claim_request.js';
@@ -31,7 +31,7 @@ const HEARTBEAT_EVERY_MS = 1000;
 /** What a shell says of a process that SIGTERM ended. */
 const ENDED = 143;
 
-/** Ranks wait for rank 0, which makes the data first where there is none. */
+/** Ranks wait for rank 0, which makes the data first where there is none, and waits for servers. */
 const MEETING_MS = 30 * 60_000;
 
 type Start = Extract<ToWorker, { kind: 'start' }>;
@@ -122,7 +122,7 @@ class Worker {
       }),
     );
     if (handle.kind === 'finished') {
-      await this.#meet(null);
+      await this.#meet(0, null);
       return 'already_finished';
     }
     tell({ kind: 'claimed', attempt: handle.attempt });
@@ -176,11 +176,11 @@ class Worker {
     await openRecipeOf(settings).makeData(settings, resolveRun, (line) => log.logger.info(line));
     const servers = await this.#serversOrStop();
     if (servers === null) {
-      await this.#meet(null);
+      await this.#meet(0);
       handle.setState({ state: 'interrupted', reason: 'stopped on request' });
       return 'interrupted';
     }
-    const { group } = await this.#meet({
+    const { group } = await this.#meet(0, {
       attempt: handle.attempt,
       servers,
       parents: handle.record.parents,
@@ -217,7 +217,7 @@ class Worker {
   /** The other ranks: they compute what rank 0 says, and own nothing. */
   async #follow({ config, threads, places }: Start): Promise<RunKind> {
     const settings = withThreads(config.settings, threads, places);
-    const { group, told } = await this.#meet();
+    const { group, told } = await this.#meet(servedWithin(settings));
     if (told === null) return 'already_finished';
     const [{ trainRun }, { openThreadSender: openSender }, { opening }, { runResolver }] = await Promise.all([
       import('../train/worker.js'),
@@ -243,9 +243,9 @@ class Worker {
   }
 
   /** Joins the ranks; rank 0 tells the others what they take part in, null when nothing is left to do. */
-  async #meet(known: Told | null = null): Promise<{ group: ProcessGroup; told: Told | null }> {
+  async #meet(servedWithinS: number, known: Told | null = null): Promise<{ group: ProcessGroup; told: Told | null }> {
     const { openProcessGroup } = await import('../group/process_group.js');
-    const group = await openProcessGroup(process.env, { timeoutMs: MEETING_MS });
+    const group = await openProcessGroup(process.env, { timeoutMs: MEETING_MS + 1000 * servedWithinS });
     return { group, told: await group.broadcast(known) };
   }
 }
@@ -253,6 +253,11 @@ class Worker {
 /** Models of the reward's own compute on its GPU where one is named, and there is what computes on it. */
 function rewardPlace({ reward: device }: NonNullable<Start['places']> = {}): Pick<Bench, 'rewardSession'> {
   return device === undefined || autoProvider() === 'cpu' ? {} : { rewardSession: { provider: 'cuda', device } };
+}
+
+/** Seconds within which a server that is started with a run has to be there. */
+function servedWithin(settings: TrainedSettings): number {
+  return recipeOf(settings).sampler(settings)?.engine.serve?.start_timeout_s ?? 0;
 }
 
 /** A share of the cores takes the place of "all of them", and each part's engine knows its GPU. */

@@ -17,7 +17,13 @@ const HEARTBEAT_EVERY_MS = 10_000;
 export function noteWaiting(baseExpDir: string, runName: string, world: LockWorld = realLockWorld()): () => void {
   // Several processes may wait for the same: each has a file of its own.
   const lock = takeLock(stagingFolder(baseExpDir, `${WAITING}${runName}${END}`), () => undefined, world);
-  const timer = setInterval(() => void lock.heartbeat(), HEARTBEAT_EVERY_MS);
+  const timer = setInterval(() => {
+    try {
+      lock.heartbeat();
+    } catch {
+      // A disk that refuses is asked again with the next beat: what waits has runs of its own under way.
+    }
+  }, HEARTBEAT_EVERY_MS);
   timer.unref();
   return () => {
     clearInterval(timer);

@@ -16,7 +16,7 @@ const serve = section(
       z.array(z.string()).min(1).nullable().default(null),
     ),
     devices: operation(
-      'GPU indices that it may use, none of which the run uses; null means all that this program sees.',
+      'GPU indices that it may use, which the run leaves to it; null means one that the run may use and does not, else the first of its own, which they share.',
       z.array(count).min(1).nullable().default(null),
     ),
     gpu_memory_utilization: operation(

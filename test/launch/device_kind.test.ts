@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import type { RunSettings } from '../../src/schema/run.js';
-import { deviceKind, processesOf } from '../../src/launch/device_kind.js';
+import { deviceKind, ownDevices, processesOf, servedDevices } from '../../src/launch/device_kind.js';
+import { processCount } from '../../src/launch/devices.js';
 
 const gpus = [{ index: 0, uuid: 'GPU-0', name: 'one', memoryBytes: null, usedBytes: null }];
 
@@ -67,5 +68,40 @@ describe('the processes of a run', () => {
 
   it("are another trainer's own business", () => {
     expect(asked(8, 16, ['train'])).toBe(8);
+  });
+});
+
+describe('a server that is started with a run', () => {
+  const four = [0, 1, 2, 3].map((index) => ({
+    index,
+    uuid: `GPU-${index}`,
+    name: 'one',
+    memoryBytes: null,
+    usedBytes: null,
+  }));
+  const launch = { devices: null, processes: 'auto', command: null } as const;
+  const sampled = (devices: readonly number[] | null, allowed: readonly number[] | null = null): RunSettings =>
+    ({
+      task: 'text_answers',
+      policy: { lora: { r: 8 }, model: 'base', model_context_size: 64, engine: { provider: 'cuda' } },
+      rollout: { engine: { type: 'vllm', base_url: null, serve: { devices } } },
+      launch: { ...launch, devices: allowed },
+    }) as unknown as RunSettings;
+
+  it('has GPUs of its own, which the run leaves to it', () => {
+    const own = ownDevices(sampled([1, 3]), { gpus: four });
+    expect(own.gpus.map(({ index }) => index)).toEqual([0, 2]);
+    expect(processCount(launch, own, 'gpu')).toBe(2);
+    expect(ownDevices(sampled(null), { gpus: four }).gpus).toHaveLength(4);
+    expect(servedDevices(sampled([1, 3]), { gpus: four }, [0])).toEqual([1, 3]);
+  });
+
+  it('is given one that the run may use and does not, else shares its first', () => {
+    expect(servedDevices(sampled(null), { gpus: four }, [0])).toEqual([1]);
+    expect(servedDevices(sampled(null, [0, 3]), { gpus: four }, [0])).toEqual([3]);
+    expect(servedDevices(sampled(null), { gpus: four }, [0, 1, 2, 3])).toEqual([0]);
+    expect(servedDevices(sampled(null), { gpus: four }, [])).toBeNull();
+    const none = { ...sampled(null), rollout: { engine: null } } as unknown as RunSettings;
+    expect(servedDevices(none, { gpus: four }, [0])).toBeNull();
   });
 });

@@ -208,6 +208,9 @@ ${FOUR}END
     nvidiaSmi(recorded);
     expect(detectDevices({}).gpus).toHaveLength(4);
     expect(detectDevices({ CUDA_VISIBLE_DEVICES: '3' }).gpus.map((gpu) => gpu.index)).toEqual([3]);
+    expect(textOf(() => detectDevices({ CUDA_VISIBLE_DEVICES: 'MIG-1' }))).toMatch(
+      /^CUDA_VISIBLE_DEVICES is 'MIG-1', which is none of the GPUs that nvidia-smi lists/,
+    );
     expect(textOf(() => requireFree([0, 2], {}))).toMatch(/^launch\.devices: GPU 0 .*4711 \(python3\)\n {2}Wait/);
     expect(() => requireFree([2, 3], {})).not.toThrow();
     expect(() => requireFree([0], { EDITRL_SHARE_GPUS: '1' })).not.toThrow();

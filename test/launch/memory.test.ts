@@ -125,6 +125,20 @@ describe('the parts of a run', () => {
   }));
   const GIGABYTES = 2 ** 30;
 
+  it('are held against the GPUs that the run may use alone', () => {
+    const mixed = [{ ...gpus[0], memoryBytes: 1 }, ...gpus.slice(1)];
+    const settings = (devices: readonly number[] | null) =>
+      smallSettings({
+        policy: { engine: { provider: 'cuda' } },
+        environment: { engine: { provider: 'cuda' } },
+        launch: { devices },
+      });
+    const verdictOn = (devices: readonly number[] | null) =>
+      memoryOf(new Map(), { gpus: mixed, cpus: 2 })(settings(devices)).verdict;
+    expect(verdictOn(null)?.hopeless).toBe(true);
+    expect(verdictOn([1])?.fits).toBe(true);
+  });
+
   it('need memory where they are placed: CLIP with the reward, what reads prompts with the image model', () => {
     const clip = newFolder();
     const text = newFolder();

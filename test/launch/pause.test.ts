@@ -1,5 +1,6 @@
 import { mkdirSync } from 'node:fs';
-import { expect, it } from 'vitest';
+import { expect, it, vi } from 'vitest';
+import { FileLock } from '../../src/core/lock.js';
 import { pauseAsOwner, pauseBeforeRestart } from '../../src/launch/pause.js';
 import { RunPaths } from '../../src/run/paths.js';
 import { readState, writeState } from '../../src/run/state.js';
@@ -27,6 +28,19 @@ it('a run is held while its next start is waited for', async () => {
   expect(await waiting).toBe(false);
   expect(liveLock(paths)).toBeNull();
   expect(readState(paths)).toMatchObject({ state: 'failed', reason: 'it broke' });
+});
+
+it('a disk that refuses a sign of life is asked again with the next', async () => {
+  const paths = failed();
+  const refusal = vi.spyOn(FileLock.prototype, 'heartbeat').mockImplementationOnce(() => {
+    throw new Error('EIO');
+  });
+  expect(await pauseAsOwner(paths, 2500, new AbortController().signal)).toBe(false);
+  refusal.mockImplementation(() => {
+    throw new Error('somebody else has it');
+  });
+  await expect(pauseAsOwner(paths, 10, new AbortController().signal)).rejects.toThrow('somebody else has it');
+  refusal.mockRestore();
 });
 
 it.each([

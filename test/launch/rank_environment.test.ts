@@ -13,6 +13,8 @@ describe('the environment of a rank', () => {
     expect(rankEnvironment(1, place, { A: 'b', WORLD_SIZE: '9' })).toEqual({
       ...process.env,
       A: 'b',
+      // CUDA's own order is by speed, nvidia-smi's is not.
+      CUDA_DEVICE_ORDER: 'PCI_BUS_ID',
       CUDA_VISIBLE_DEVICES: '4,5',
       RANK: '1',
       LOCAL_RANK: '1',

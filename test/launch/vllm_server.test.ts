@@ -33,6 +33,7 @@ function prepare(serve: object = {}) {
   const start = async (): Promise<VllmServer> => {
     const server = await VllmServer.start({
       sampled: sampledBy({ command: program.command, ...serve }),
+      devices: (serve as { devices?: number[] }).devices ?? null,
       model: base,
       log,
       guardian,
