@@ -69,14 +69,16 @@ const SPLITS = {
   test: /(?:^|[-_.])(?:test|testing|eval|evaluation)(?:[-_.]|$)/i,
 };
 
-/** Raises DataError for a folder of several splits: what is held out would be trained on. */
+/** Raises DataError for a folder of several splits: what is held out would be trained on. A name that says two is of neither. */
 function requireOneSplit(names: readonly string[], folder: string): void {
-  const found = Object.entries(SPLITS).flatMap(([split, pattern]) => {
-    const first = names.find((name) => pattern.test(name));
-    return first === undefined ? [] : [`${split} (${first})`];
-  });
-  if (found.length < 2) return;
-  throw new DataError(`the folder holds several splits: ${found.join(', ')}`, {
+  const found = new Map<string, string>();
+  for (const name of names) {
+    const [split, another] = Object.entries(SPLITS).flatMap(([split, says]) => (says.test(name) ? [split] : []));
+    if (split !== undefined && another === undefined && !found.has(split)) found.set(split, name);
+  }
+  if (found.size < 2) return;
+  const splits = [...found].map(([split, name]) => `${split} (${name})`).sort();
+  throw new DataError(`the folder holds several splits: ${splits.join(', ')}`, {
     where: folder,
     next: 'Name the files of one split, each as a dataset of its own, or put them in a folder of their own.',
   });

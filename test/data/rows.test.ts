@@ -114,13 +114,20 @@ describe('a folder', () => {
   });
 
   it.each([
-    [['train-00000-of-00001.parquet', 'test-00000-of-00001.parquet'], 'train (train-00000-of-00001.parquet), test'],
+    [['train-00000-of-00001.parquet', 'test-00000-of-00001.parquet'], 'test (test-00000-of-00001.parquet), train'],
     [['train.jsonl', 'validation.jsonl'], 'train (train.jsonl), validation (validation.jsonl)'],
-    [['math_dev.jsonl', 'math_eval.jsonl'], 'validation (math_dev.jsonl), test (math_eval.jsonl)'],
+    [['math_dev.jsonl', 'math_eval.jsonl'], 'test (math_eval.jsonl), validation (math_dev.jsonl)'],
   ])('of several splits is refused: %j', (names, found) => {
     const folder = newFolder();
     for (const name of names) writeFileSync(join(folder, name), '{}\n');
     expect(() => rowFiles(folder)).toThrow(`the folder holds several splits: ${found}`);
+  });
+
+  it('may have names that say no split, or two', () => {
+    const folder = newFolder();
+    const names = ['more.jsonl', 'train-0.jsonl', 'train_dev.jsonl', 'trained.jsonl'];
+    for (const name of names) writeFileSync(join(folder, name), '{}\n');
+    expect(rowFiles(folder)).toEqual(names.map((name) => join(folder, name)));
   });
 
   it('may hold both kinds', () => {
