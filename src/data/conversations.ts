@@ -9,7 +9,6 @@ import { basename, dirname, extname, join, resolve } from 'node:path';
 import { z } from 'zod';
 import { DataError } from '../core/errors.js';
 import { sha256 } from '../core/image.js';
-
 import { missingFileAdvice, type ListDigest } from './datalist.js';
 import { beginningOf, linesOf, readWhole } from './large_texts.js';
 import { oneOf } from './problems.js';

@@ -29,7 +29,7 @@ export function readWhole(path: string): Uint8Array {
   }
 }
 
-/** The first bytes of a file as text; a character that is cut off in the middle is left out of sight. */
+/** The first bytes of a file as text; a character that is cut in the middle becomes U+FFFD. */
 export function beginningOf(path: string, bytes: number): string {
   const file = openSync(path, 'r');
   try {

@@ -3,7 +3,6 @@ import { closeSync, existsSync, fstatSync, openSync, readdirSync, readSync, stat
 import { basename, extname, join, resolve } from 'node:path';
 import { DataError } from '../core/errors.js';
 import { sha256 } from '../core/image.js';
-
 import { missingFileAdvice, type ListDigest } from './datalist.js';
 import { linesOf, readWhole } from './large_texts.js';
 
@@ -54,9 +53,11 @@ export function rowFiles(path: string): readonly string[] {
       },
     );
   }
-  const names = readdirSync(absolute).filter((name) => FOLDER_KINDS.includes(extname(name)));
+  const names = readdirSync(absolute)
+    .filter((name) => FOLDER_KINDS.includes(extname(name)))
+    .sort();
   requireOneSplit(names, absolute);
-  if (names.length > 0) return names.sort().map((name) => join(absolute, name));
+  if (names.length > 0) return names.map((name) => join(absolute, name));
   throw new DataError(`the folder holds no dataset; allowed: files of kind ${FOLDER_KINDS.join(', ')}`, {
     where: absolute,
   });

@@ -39,10 +39,10 @@ export function servedDevices(
   const serve = serveOf(settings);
   if (serve === null) return null;
   if (serve.devices !== null) return serve.devices;
+  if (taken.length === 0) return null;
   const allowed = settings.launch.devices;
   const spare = devices.gpus.filter(({ index }) => !taken.includes(index) && (allowed?.includes(index) ?? true));
-  const found = [...spare.map(({ index }) => index), ...taken].slice(0, 1);
-  return taken.length === 0 ? null : found;
+  return [...spare.map(({ index }) => index), ...taken].slice(0, 1);
 }
 
 function serveOf(settings: RunSettings): ServeSettings | null {

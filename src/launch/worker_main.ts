@@ -122,7 +122,7 @@ class Worker {
       }),
     );
     if (handle.kind === 'finished') {
-      await this.#meet(0, null);
+      await this.#meet(null);
       return 'already_finished';
     }
     tell({ kind: 'claimed', attempt: handle.attempt });
@@ -176,11 +176,11 @@ class Worker {
     await openRecipeOf(settings).makeData(settings, resolveRun, (line) => log.logger.info(line));
     const servers = await this.#serversOrStop();
     if (servers === null) {
-      await this.#meet(0);
+      await this.#meet(null);
       handle.setState({ state: 'interrupted', reason: 'stopped on request' });
       return 'interrupted';
     }
-    const { group } = await this.#meet(0, {
+    const { group } = await this.#meet({
       attempt: handle.attempt,
       servers,
       parents: handle.record.parents,
@@ -217,7 +217,7 @@ class Worker {
   /** The other ranks: they compute what rank 0 says, and own nothing. */
   async #follow({ config, threads, places }: Start): Promise<RunKind> {
     const settings = withThreads(config.settings, threads, places);
-    const { group, told } = await this.#meet(servedWithin(settings));
+    const { group, told } = await this.#meet(null, servedWithin(settings));
     if (told === null) return 'already_finished';
     const [{ trainRun }, { openThreadSender: openSender }, { opening }, { runResolver }] = await Promise.all([
       import('../train/worker.js'),
@@ -242,8 +242,8 @@ class Worker {
     }
   }
 
-  /** Joins the ranks; rank 0 tells the others what they take part in, null when nothing is left to do. */
-  async #meet(servedWithinS: number, known: Told | null = null): Promise<{ group: ProcessGroup; told: Told | null }> {
+  /** Joins the ranks; rank 0 tells the others what they take part in, null when nothing is left to do; these wait for its servers, too. */
+  async #meet(known: Told | null, servedWithinS = 0): Promise<{ group: ProcessGroup; told: Told | null }> {
     const { openProcessGroup } = await import('../group/process_group.js');
     const group = await openProcessGroup(process.env, { timeoutMs: MEETING_MS + 1000 * servedWithinS });
     return { group, told: await group.broadcast(known) };
