@@ -168,7 +168,13 @@ describe.skipIf(noBrowser !== null)('the dashboard in a browser', () => {
     await expect.poll(() => charts.first().getAttribute('aria-label')).toMatch(/at iteration \d+, .* at 1/);
     await page.getByLabel('metrics').fill('grad_norm');
     await expect.poll(() => charts.count()).toBe(1);
-    await page.getByLabel('from iteration').fill('5');
+    const from = page.getByLabel('from iteration');
+    await from.pressSequentially('1');
+    // As when something is measured while somebody types.
+    await page.evaluate("dispatchEvent(new Event('popstate'))");
+    await page.evaluate('new Promise((drawn) => requestAnimationFrame(() => setTimeout(drawn)))');
+    expect(await from.inputValue()).toBe('1');
+    await from.fill('5');
     await page.keyboard.press('Tab');
     await expect.poll(() => charts.first().getAttribute('aria-label')).toContain('at iteration 5,');
     await page.getByRole('button', { name: 'all iterations' }).click();

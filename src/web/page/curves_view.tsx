@@ -1,6 +1,6 @@
 /** A run's curves: what every run is watched by, and any metric that somebody names. */
 import type { JSX } from 'preact';
-import { useEffect, useMemo } from 'preact/hooks';
+import { useEffect, useMemo, useState } from 'preact/hooks';
 import type { WireCurves } from '../wire.js';
 import { Chart, type Range } from './chart.js';
 import { useData } from './data.js';
@@ -162,14 +162,37 @@ function RangeFields({
   const to = range === null || range[1] >= 1e12 ? '' : String(range[1]);
   return (
     <>
-      <label class="short">
-        <span class="label">from iteration</span>
-        <input type="number" min={0} value={from} onChange={(event) => set(event.currentTarget.value, to)} />
-      </label>
-      <label class="short">
-        <span class="label">to iteration</span>
-        <input type="number" min={0} value={to} onChange={(event) => set(from, event.currentTarget.value)} />
-      </label>
+      <IterationField label="from iteration" value={from} onValue={(value) => set(value, to)} />
+      <IterationField label="to iteration" value={to} onValue={(value) => set(from, value)} />
     </>
+  );
+}
+
+/** A number that counts once it is whole. What is typed so far is kept here: the page is drawn anew whenever something is measured. */
+function IterationField({
+  label,
+  value,
+  onValue,
+}: {
+  readonly label: string;
+  readonly value: string;
+  readonly onValue: (value: string) => void;
+}): JSX.Element {
+  const [typed, setTyped] = useState<string | null>(null);
+  return (
+    <label class="short">
+      <span class="label">{label}</span>
+      <input
+        type="number"
+        min={0}
+        value={typed ?? value}
+        onInput={(event) => setTyped(event.currentTarget.value)}
+        onChange={(event) => {
+          setTyped(null);
+          onValue(event.currentTarget.value);
+        }}
+        onBlur={() => setTyped(null)}
+      />
+    </label>
   );
 }
