@@ -1,9 +1,11 @@
 /** The learner's loss and gradient against a plain decoder and plain loops in float64, and against itself in other micro-batches. */
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, vi } from 'vitest';
 import { InternalError } from '../../src/core/errors.js';
 import { RandomStream } from '../../src/core/random.js';
 import type { FloatTensor } from '../../src/core/safetensors.js';
 import { alone } from '../../src/group/peers.js';
+import { SessionCache } from '../../src/engines/onnx/session_cache.js';
+import type { Eyes } from '../../src/policies/tokens/eyes.js';
 import { Learner, type TokenLesson } from '../../src/policies/tokens/learner.js';
 import type { LossSpec, Statistics, Target } from '../../src/policies/policy.js';
 import { onRanks } from '../train/groups.js';
@@ -219,7 +221,51 @@ describe('the learner', () => {
     expect(await clamped({ policy: 'ratio', clip: null, kl })).toBe(weighted.filter((w) => w !== 0).length);
     expect(await clamped({ policy: 'reinforce', kl: { ...kl, estimator: 'k2' } })).toBe(0);
     expect(await clamped({ policy: 'likelihood' })).toBe(0);
+
+    // The distance counts, which is to a token's own log-probability.
+    const [lesson] = groups;
+    const [statistics] = await made.statistics([lesson], model.weights);
+    const near = (by: number): TokenLesson => ({
+      ...lesson,
+      targets: lesson.targets.map((target, g) => ({
+        ...target,
+        reference: known(statistics[g].logProbs.map((logProb) => logProb + by)),
+      })),
+    });
+    const weightedHere = lesson.targets.flatMap(({ weights }) => [...weights]).filter((w) => w !== 0).length;
+    expect(await clamped(grpo, [near(20.01)])).toBe(weightedHere);
+    expect(await clamped(grpo, [near(19.99)])).toBe(0);
     await made.dispose();
+  });
+
+  it.each([
+    { of: [8, 8, 8], microBatch: 16, prompts: 2, answersPerPrompt: 8 },
+    { of: [8, 8, 8], microBatch: 8, prompts: 1, answersPerPrompt: 8 },
+    { of: [8, 8, 8], microBatch: 6, prompts: 1, answersPerPrompt: 4 },
+    { of: [9, 9, 4], microBatch: 6, prompts: 2, answersPerPrompt: 3 },
+    { of: [5, 5, 5], microBatch: 3, prompts: 3, answersPerPrompt: 1 },
+    { of: [2, 4, 1], microBatch: 12, prompts: 3, answersPerPrompt: 4 },
+  ] as const)(
+    'has $prompts x $answersPerPrompt answers in a micro-batch of $microBatch, of groups of $of',
+    async ({ of, microBatch, prompts, answersPerPrompt }) => {
+      const made = learner(microBatch);
+      const written = vi.spyOn(made, 'lossGraph');
+      await made.learn(makeGroups(...of), grpo);
+      expect(written.mock.calls.map(([, shape]) => shape)).toEqual([
+        expect.objectContaining({ prompts, answersPerPrompt }),
+      ]);
+      await made.dispose();
+    },
+  );
+
+  it('frees what was compiled, and eyes of its own, but not those that others use', async () => {
+    const freed = vi.spyOn(SessionCache.prototype, 'dispose');
+    const eyes = { dispose: vi.fn() };
+    const options = learner(8).options;
+    await new Learner(model, { ...options, eyes: eyes as unknown as Eyes }).dispose();
+    expect(freed).toHaveBeenCalledTimes(2);
+    expect(eyes.dispose).not.toHaveBeenCalled();
+    freed.mockRestore();
   });
 
   it('needs no reference where nothing is asked of one', async () => {

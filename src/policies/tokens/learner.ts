@@ -237,12 +237,6 @@ function clampedExponents(lessons: readonly TokenLesson[], statistics: readonly 
   return count;
 }
 
-/**
- * The reference of tokens that carry no weight, padding among them: below any log-probability, so that exp(log p_ref - log p) is 0 and cannot
- * overflow, for 0 times infinity is no number; its square is finite too.
- */
-const UNWEIGHTED_REFERENCE = -1e15;
-
 function rowsOf(result: Readonly<Record<string, unknown>>): TokenStatistics {
   return { logProbs: result['logProbs'] as Float32Array, entropy: result['entropy'] as Float32Array };
 }
@@ -266,7 +260,7 @@ function largestDivisor(of: number, atMost: number): number {
   return 1;
 }
 
-/** What targets say, each a row per token of a micro-batch. */
+/** What targets say, each a row per token of a micro-batch; 0 for padding, which carries no weight. */
 type TargetFeeds = Readonly<Record<'weights' | 'advantages' | 'reference' | 'old', Float32Array>>;
 
 function targetFeeds(lessons: readonly TokenLesson[], shape: BatchShape): TargetFeeds {
@@ -274,7 +268,7 @@ function targetFeeds(lessons: readonly TokenLesson[], shape: BatchShape): Target
   const feeds = {
     weights: new Float32Array(rows),
     advantages: new Float32Array(rows),
-    reference: new Float32Array(rows).fill(UNWEIGHTED_REFERENCE),
+    reference: new Float32Array(rows),
     old: new Float32Array(rows),
   };
   lessons.forEach(({ answers, targets }, p) => {
@@ -283,9 +277,7 @@ function targetFeeds(lessons: readonly TokenLesson[], shape: BatchShape): Target
       const start = (p * shape.answersPerPrompt + g) * shape.answerColumns;
       feeds.weights.set(weights, start);
       feeds.advantages.fill(advantage, start, start + ids.length);
-      reference?.logProbs.forEach((logProb, t) => {
-        if (weights[t] !== 0) feeds.reference[start + t] = logProb;
-      });
+      if (reference !== null) feeds.reference.set(reference.logProbs, start);
       if (old !== null) feeds.old.set(old.logProbs, start);
     });
   });
