@@ -235,11 +235,11 @@ describe('bodies', () => {
   });
 
   it('that do not come on are refused, and those that do are not', async () => {
-    const { url, server } = await serve(echo, { limits: { bodyBytes: 12e6, heldBytes: 60e6, bodyWindowMs: 300 } });
+    const { url, server } = await serve(echo, { limits: { bodyBytes: 12e6, heldBytes: 60e6, bodyWindowMs: 800 } });
     const slow = upload(url, 4_000_000, 1_500_000);
-    const steady = upload(url, 9_000_000, 0);
+    const steady = upload(url, 11_000_000, 0);
     await until(() => {
-      steady.socket.write(Buffer.alloc(100_000));
+      steady.socket.write(Buffer.alloc(200_000));
       return steady.text().startsWith('HTTP/1.1');
     });
     expect(steady.text()).toMatch(/^HTTP\/1\.1 200/);
