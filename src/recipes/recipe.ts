@@ -44,7 +44,7 @@ export interface TrainedRecipe<S extends TrainedSettings = TrainedSettings> exte
   /** How many parameters it trains, estimated; null where the settings do not tell. */
   parameters(settings: S, shapeOf: ShapeOf): number | null;
   /** Estimated bytes of one process, good to a factor of two; null where the settings do not tell. */
-  memory(settings: S, shapeOf: ShapeOf): number | null;
+  memory(settings: S, shapeOf: ShapeOf, sizeIn?: SizeIn): number | null;
   /** Of `memory`, the bytes of what makes pictures; absent where nothing does. */
   imageMemory?(settings: S, shapeOf: ShapeOf): number;
   /** The shape of the model that the run makes; null for one of another kind, or not known. */
@@ -210,3 +210,5 @@ export type VisionShape = Pick<
 >;
 /** The shape of the model that a reference names; null where it is not known before it is opened. */
 export type ShapeOf = (reference: ModelReference) => ModelShape | null;
+/** The largest picture of the dataset at a path; null where none can be read. */
+export type SizeIn = (path: string) => { readonly width: number; readonly height: number } | null;

@@ -17,7 +17,7 @@ import {
   imagePromptParameters,
   trainingBytes,
 } from '../memory.js';
-import { sourcesOf, type FlowModelShape, type Need, type ShapeOf, type TrainedRecipe } from '../recipe.js';
+import { sourcesOf, type FlowModelShape, type Need, type ShapeOf, type SizeIn, type TrainedRecipe } from '../recipe.js';
 import { noLabelledWords, rewardRules } from '../reward_rules.js';
 import { isObject } from '../../schema/walk.js';
 import { number, problem, type Problem, type Reader } from '../rules.js';
@@ -121,16 +121,16 @@ export const ipAdapter: TrainedRecipe<IpAdapterSettings> = {
     const shape = shapeOfModel(settings, shapeOf);
     return shape === null ? null : trainedOf(settings, shape);
   },
-  memory: (settings, shapeOf) => {
-    const { optimizer, algorithm, data } = settings;
+  memory: (settings, shapeOf, sizeIn = () => null) => {
+    const { optimizer, algorithm, policy } = settings;
     const shape = shapeOfModel(settings, shapeOf);
     if (shape === null) return null;
-    const { width, height } = data.tiny ?? ASSUMED_SIZE;
-    const tokens = (width * height) / shape.patch ** 2 + (data.tiny?.letters ?? ASSUMED_TEXT);
+    const words = policy.parts.text_encoder === null ? shape.textWidth - letterWidth(0) : ASSUMED_TEXT;
+    const tokens = mostPixels(settings.data, sizeIn) / shape.patch ** 2 + words;
     const copies = (optimizer.ema_decay === null ? 0 : 1) + (algorithm.type === 'sft' ? 0 : 1);
     const activations = flowActivations(shape, optimizer.per_device_batch_size, tokens);
     const trained = trainedOf(settings, shape);
-    const frozen = settings.policy.train === 'all' ? 0 : flowModelParameters(shape) + imagePromptParameters(shape);
+    const frozen = policy.train === 'all' ? 0 : flowModelParameters(shape) + imagePromptParameters(shape);
     return trainingBytes(trained, activations, copies, frozen, 1);
   },
   shape: shapeOfModel,
@@ -196,9 +196,17 @@ function partsMissing({ model_type, parts, ip_adapter, train }: IpAdapterSetting
   return needed.filter((part) => parts[part] === null);
 }
 
-/** Pictures whose size nobody says, in pixels, and the tokens of a text. */
-const ASSUMED_SIZE = { width: 512, height: 512 };
+/** The pixels of pictures that nobody can look at yet, and the tokens of a text. */
+const ASSUMED_PIXELS = 512 ** 2;
 const ASSUMED_TEXT = 512;
+
+/** Of the largest picture that a run sees. */
+function mostPixels(data: IpAdapterSettings['data'], sizeIn: SizeIn): number {
+  if (data.tiny !== null) return data.tiny.width * data.tiny.height;
+  const sizes = sourcesOf(data).flatMap(({ path }) => sizeIn(path) ?? []);
+  return sizes.length === 0 ? ASSUMED_PIXELS : Math.max(...sizes.map(({ width, height }) => width * height));
+}
+
 /** How many parameters training changes. */
 function trainedOf({ policy: { train, lora } }: Pick<IpAdapterSettings, 'policy'>, shape: FlowModelShape): number {
   const imagePrompt = imagePromptParameters(shape);

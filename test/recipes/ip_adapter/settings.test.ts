@@ -1,9 +1,16 @@
 /** What the settings of ip_adapter refuse, each in one line. */
 import { describe, expect, it } from 'vitest';
+import type { Devices } from '../../../src/launch/devices.js';
+import { memoryOf } from '../../../src/launch/memory.js';
 import { validate } from '../../../src/config/validate.js';
 import { isObject } from '../../../src/schema/walk.js';
 import { recipeOf } from '../../../src/recipes/settings.js';
 import type { TrainedSettings } from '../../../src/schema/run.js';
+import { writeBench } from '../../data/bench.js';
+import { plain } from '../../data/pictures.js';
+import { testFolders } from '../../support/folder.js';
+
+const newFolder = testFolders('ip-adapter-settings');
 
 const base = {
   run_name: 'r',
@@ -170,12 +177,34 @@ describe('the settings of ip_adapter', () => {
     expect(recipeOf(settings).memory(settings, () => null)).toBeGreaterThan(300 * 2 ** 20);
   });
 
+  it('tell what memory pictures of a person’s own take, once they can be looked at, and what makes a run smaller', () => {
+    const own = (folder: string) => ({ tiny: null, train: [{ path: folder }], validation: [{ path: folder }] });
+    const machine = { free: 1, all: 2 ** 34 };
+    const memory = (data: Sections) =>
+      memoryOf(
+        new Map(),
+        { gpus: [] } as unknown as Devices,
+        machine,
+      )(settingsOf({ policy: { init: { patch: 2 } }, data }));
+    const [small, large] = [
+      writeBench(newFolder()),
+      writeBench(newFolder(), { '12_ref.png': plain(60, 40, [1, 2, 3]) }),
+    ];
+    expect(memory(own(small)).bytes).toBeLessThan(memory({ tiny: {} }).bytes!);
+    expect(memory(own(large)).bytes).toBeGreaterThan(memory({ tiny: {} }).bytes!);
+    expect(memory(own('nowhere')).bytes).toBeGreaterThan(50 * memory(own(large)).bytes!);
+    expect(memory(own(small)).verdict).toMatchObject({
+      hopeless: false,
+      advice: 'lower optimizer.per_device_batch_size, or launch.processes',
+    });
+  });
+
   it('tell that adapters take less memory and less disk', () => {
     const flux = { kind: 'flow', width: 3072, heads: 24, layers: 19, singleLayers: 38 } as const;
     const shape = { ...flux, textWidth: 4096, patch: 16, imagePrompt: { tokens: 4, width: 768 } };
     const needs = (policy: Sections): { memory: number; parameters: number } => {
       const settings = settingsOf({
-        policy: { init: null, model: 'folder', ...policy },
+        policy: { init: null, model: 'folder', parts: { text_encoder: 'words' }, ...policy },
         data: { tiny: null },
         optimizer: { per_device_batch_size: 1 },
       });
