@@ -9,6 +9,7 @@ import { innerWidth, velocityWidth, type FlowTransformerConfig } from '../nets/f
 import { rootOf } from '../policies/adapter_files.js';
 import { EXPORTED_FLOW } from '../models/exported.js';
 import { describeFlowModel } from '../policies/flow/load.js';
+import { takesGuidance } from '../policies/flow/rows.js';
 import { describeModel, readableParts } from '../policies/tokens/adapter.js';
 import { cachedSnapshot } from '../models/hub/cache.js';
 import type { FlowModelShape, ModelShape, ShapeOf, SizeIn } from '../recipes/recipe.js';
@@ -244,6 +245,7 @@ function flowShape(config: FlowTransformerConfig): FlowModelShape {
     // Where latents are no pixels, they are taken for those of FLUX and Qwen-Image.
     patch: token === LATENT_TOKEN ? 2 * LATENT_SIDE : Math.max(1, Math.round(Math.sqrt(token / 3))),
     imagePrompt: imagePromptOf(config),
+    conditionDropout: takesGuidance(config) ? null : config.condition_dropout,
   };
 }
 

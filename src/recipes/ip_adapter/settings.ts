@@ -17,7 +17,15 @@ import {
   imagePromptParameters,
   trainingBytes,
 } from '../memory.js';
-import { sourcesOf, type FlowModelShape, type Need, type ShapeOf, type SizeIn, type TrainedRecipe } from '../recipe.js';
+import {
+  guidanceNeeds,
+  sourcesOf,
+  type FlowModelShape,
+  type Need,
+  type ShapeOf,
+  type SizeIn,
+  type TrainedRecipe,
+} from '../recipe.js';
 import { noLabelledWords, rewardRules } from '../reward_rules.js';
 import { isObject } from '../../schema/walk.js';
 import { number, problem, type Problem, type Reader } from '../rules.js';
@@ -177,6 +185,7 @@ function needs(settings: IpAdapterSettings, shapeOf: ShapeOf): Need[] {
     ...(typeof model === 'string'
       ? [{ kind: 'flow_model', folder: model, trains: train, lora, begun: ip_adapter, guidance } as const]
       : []),
+    ...guidanceNeeds('policy', model, guidance, shapeOf),
   ];
 }
 
@@ -220,14 +229,25 @@ function trainedOf({ policy: { train, lora } }: Pick<IpAdapterSettings, 'policy'
   }
 }
 
-function shapeOfModel({ policy }: Pick<IpAdapterSettings, 'policy'>, shapeOf: ShapeOf): FlowModelShape | null {
+/** The share of pictures without words that a model has seen once the run is through; null for one that others made, of which it is not known. */
+export function dropoutSeen(
+  before: number | null,
+  { algorithm, policy }: Pick<IpAdapterSettings, 'algorithm' | 'policy'>,
+): number | null {
+  if (before === null && policy.model !== null) return null;
+  return Math.max(before ?? 0, algorithm.type === 'sft' ? algorithm.sft.condition_dropout : 0);
+}
+
+function shapeOfModel(settings: IpAdapterSettings, shapeOf: ShapeOf): FlowModelShape | null {
+  const { policy } = settings;
   const { init, model } = policy;
   const begun = init?.ip_adapter ?? policy.ip_adapter;
   const imagePrompt = begun === null ? null : { tokens: begun.tokens, width: styleWidth };
   if (init === null) {
     const found = model === null ? null : shapeOf(model);
     if (found === null || !('kind' in found) || found.kind !== 'flow') return null;
-    return { ...found, imagePrompt: found.imagePrompt ?? imagePrompt };
+    const conditionDropout = dropoutSeen(found.conditionDropout, settings);
+    return { ...found, imagePrompt: found.imagePrompt ?? imagePrompt, conditionDropout };
   }
   const reduction = reductionOf(policy.parts.vae, shapeOf);
   if (reduction === null) return null;
@@ -240,6 +260,7 @@ function shapeOfModel({ policy }: Pick<IpAdapterSettings, 'policy'>, shapeOf: Sh
     textWidth: letterWidth(init.text_length),
     patch: init.patch * reduction,
     imagePrompt,
+    conditionDropout: dropoutSeen(null, settings),
   };
 }
 

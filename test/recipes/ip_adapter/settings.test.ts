@@ -1,7 +1,8 @@
 /** What the settings of ip_adapter refuse, each in one line. */
 import { describe, expect, it } from 'vitest';
 import type { Devices } from '../../../src/launch/devices.js';
-import { memoryOf } from '../../../src/launch/memory.js';
+import { memoryOf, shapesOf } from '../../../src/launch/memory.js';
+import { checkNeed } from '../../../src/launch/needs.js';
 import { validate } from '../../../src/config/validate.js';
 import { isObject } from '../../../src/schema/walk.js';
 import { recipeOf } from '../../../src/recipes/settings.js';
@@ -153,6 +154,23 @@ describe('the settings of ip_adapter', () => {
     expect(problemsOf({ algorithm: { minibatches: 5 } })).toEqual([]);
   });
 
+  it('need a warm-up that has seen pictures without words, where they are guided, before it is made', () => {
+    const warmUp = (dropout: number) =>
+      settingsOf({ run_name: 'warm', algorithm: { type: 'sft', sft: { condition_dropout: dropout } } });
+    const guided = settingsOf({
+      policy: { init: null, model: { run: 'warm', config: 'warm.jsonnet' } },
+      rollout: { guidance_scale: 3 },
+    });
+    const look = (dropout: number): void => {
+      const shapeOf = shapesOf(new Map([['warm', warmUp(dropout)]]));
+      for (const need of recipeOf(guided).needs(guided, shapeOf)) if (need.kind === 'guidance') checkNeed(need);
+    };
+    expect(() => look(0)).toThrow(
+      'rollout.guidance_scale is set, and the model has no unconditional branch: it was trained with condition_dropout 0',
+    );
+    expect(() => look(0.1)).not.toThrow();
+  });
+
   it('lack what is not computed yet', () => {
     const missing = (policy: Sections): readonly string[] => {
       const settings = settingsOf({ policy });
@@ -201,7 +219,13 @@ describe('the settings of ip_adapter', () => {
 
   it('tell that adapters take less memory and less disk', () => {
     const flux = { kind: 'flow', width: 3072, heads: 24, layers: 19, singleLayers: 38 } as const;
-    const shape = { ...flux, textWidth: 4096, patch: 16, imagePrompt: { tokens: 4, width: 768 } };
+    const shape = {
+      ...flux,
+      textWidth: 4096,
+      patch: 16,
+      imagePrompt: { tokens: 4, width: 768 },
+      conditionDropout: null,
+    };
     const needs = (policy: Sections): { memory: number; parameters: number } => {
       const settings = settingsOf({
         policy: { init: null, model: 'folder', parts: { text_encoder: 'words' }, ...policy },
