@@ -2,6 +2,7 @@
 import { join } from 'node:path';
 import { z } from 'zod';
 import { reward } from '../../rewards/schema/reward.js';
+import { readsQuoted } from '../../rewards/score/choice.js';
 import { flowAlgorithm } from '../../schema/algorithm.js';
 import { inpaintData } from '../../schema/data.js';
 import { idleWhere, positive, positiveInteger, result, section } from '../../schema/mark.js';
@@ -155,7 +156,6 @@ export const ipAdapter: TrainedRecipe<IpAdapterSettings> = {
       ? null
       : { key: 'algorithm.sft.patience', value: algorithm.sft.patience },
   tinyData: ({ data: { dir, tiny } }) => (tiny === null ? null : join(dir, tiny.folder)),
-  // The model without a text encoder reads what a prompt quotes, whatever scores it.
   needs,
   warnings: idleClip,
   missing: ({ policy }) => [
@@ -172,13 +172,17 @@ export const ipAdapter: TrainedRecipe<IpAdapterSettings> = {
 };
 
 function needs(settings: IpAdapterSettings, shapeOf: ShapeOf): Need[] {
-  const { data, policy, algorithm, rollout } = settings;
+  const { data, policy, algorithm, rollout, reward } = settings;
   const { model, train, lora, ip_adapter, parts } = policy;
-  const quoted = parts.text_encoder === null;
+  // The model without a text encoder reads what a prompt quotes, whatever scores it; a supervised run scores held-out pictures alone.
+  const [read, scored] = [parts.text_encoder === null, readsQuoted(reward)];
+  const lists = (sources: typeof data.train, quoted: boolean): Need[] =>
+    sources.map(({ path }) => ({ kind: 'self_bench', path, quoted, side }));
   const side = shapeOfModel(settings, shapeOf)?.patch ?? 1;
   const guidance = algorithm.type === 'sft' ? null : rollout.guidance_scale;
   return [
-    ...sourcesOf(data).map(({ path }): Need => ({ kind: 'self_bench', path, quoted, side })),
+    ...lists(data.train, read || (scored && algorithm.type !== 'sft')),
+    ...lists(data.validation, read || scored),
     ...Object.entries(parts).flatMap(([part, folder]): Need[] =>
       typeof folder === 'string' ? [{ kind: 'flow_part', part: part as keyof typeof PARTS, folder }] : [],
     ),

@@ -171,6 +171,32 @@ describe('the settings of ip_adapter', () => {
     expect(() => look(0.1)).not.toThrow();
   });
 
+  it('need prompts that quote a text where a reward compares with it, whoever reads them', () => {
+    const quoted = (changes: Sections): unknown => {
+      const settings = settingsOf(over({ policy: { parts: { text_encoder: 'words' } } }, changes));
+      const lists = recipeOf(settings)
+        .needs(settings, () => null)
+        .filter((need) => need.kind === 'self_bench');
+      return lists.map(({ path, quoted: isQuoted }) => [path, isQuoted]);
+    };
+    const both = (train: boolean, validation: boolean) => [
+      ['train', train],
+      ['validation', validation],
+    ];
+    expect(quoted({})).toEqual(both(true, true));
+    expect(quoted({ algorithm: { type: 'sft' } })).toEqual(both(false, true));
+    expect(quoted({ reward: { mode: 'jpeg_size' } })).toEqual(both(false, false));
+    expect(quoted({ reward: { mode: 'jpeg_size', also_compute: ['ocr'] } })).toEqual(both(true, true));
+    expect(quoted({ policy: { parts: { text_encoder: null } }, reward: { mode: 'jpeg_size' } })).toEqual(
+      both(true, true),
+    );
+    const remote = { name: 'remote', weight: 1, endpoint: 'http://127.0.0.1:4900' };
+    const pool = (terms: object | null): unknown => quoted({ reward: { mode: null, terms: [{ ...remote, terms }] } });
+    expect(pool({ ocr: 0.5, align_quality: 0.5 })).toEqual(both(true, true));
+    expect(pool({ ocr_confidence: 1 })).toEqual(both(false, false));
+    expect(pool(null)).toEqual(both(false, false));
+  });
+
   it('lack what is not computed yet', () => {
     const missing = (policy: Sections): readonly string[] => {
       const settings = settingsOf({ policy });
