@@ -6,7 +6,8 @@ local data_dir = std.extVar('APP__DATA_DIR');
   base_exp_dir: std.extVar('APP__BASE_EXP_DIR'),
   task: 'ip_adapter',
   num_iterations: 400,
-  algorithm: { type: 'grpo' },
+  // With one step no ratio would leave 1, and nothing be clipped.
+  algorithm: { type: 'grpo', minibatches: 2 },
   optimizer: { learning_rate: 3e-4, per_device_batch_size: 8 },
   rollout: { episodes_per_iteration: 128, generations_per_sample: 8 },
   policy: { model_type: 'flux', train: 'adapter' },

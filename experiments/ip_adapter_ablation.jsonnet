@@ -20,7 +20,7 @@ local terms(ocr) = {
   with: ['../configs/lib/ip_adapter_tiny.libsonnet'],
   axes: {
     // GRPO takes one step an iteration, of which no ratio leaves 1; PPO takes two, and clips.
-    algorithm: { grpo: {}, ppo: { algorithm+: { type: 'ppo', clip_range: 1e-4 } } },
+    algorithm: { grpo: {}, ppo: { algorithm+: { type: 'ppo', clip_range: 1e-4, minibatches: 2 } } },
     ocr: { '0': terms(0), '0.5': {}, '1': terms(1) },
     noise: { '0.4': { rollout+: { noise_level: 0.4 } }, '0.7': {}, '1.0': { rollout+: { noise_level: 1.0 } } },
     [if seeds != [] then 'seed']: { [seed]: { seed: std.parseInt(seed) } for seed in seeds },

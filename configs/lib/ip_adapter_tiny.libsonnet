@@ -47,7 +47,7 @@ local signs(split) = [{ path: data_dir + '/tiny/signs/' + split }];
     tiny: {},
   } else {},
   // Nothing is guided here.
-  algorithm+: if !paints then {} else if supervised then { sft+: { condition_dropout: 0, patience: null } } else { kl_coeff: 0, clip_range: null },
+  algorithm+: if !paints then {} else if supervised then { sft+: { condition_dropout: 0, patience: null } } else { kl_coeff: 0, clip_range: null, minibatches: 1 },
   // What tesseract reads, and what a judge sees: OCR alone is gamed.
   reward+: { endpoint: 'embedded', model: 'editrl-rule-judge' },
   validation+: if paints then { every_n_iterations: if supervised then 100 else 20, prompts: 128 } else {},

@@ -37,6 +37,8 @@ const OWN = [
 ];
 
 const WARM_UP = '__warmup';
+/** Behind the warm-up's name an experiment writes the axes that reach it. */
+const isWarmUpName = (name: string): boolean => name.endsWith(WARM_UP) || name.includes(`${WARM_UP}__`);
 const sections = Object.keys(ipAdapter.schema.shape);
 
 /** A file is in the dialect when it names no task and has a key that is the dialect's alone. */
@@ -139,7 +141,7 @@ function phases(raw: Raw, value: Record<string, unknown>, names: Map<string, str
     return problem('rl_warmup_steps', steps, 'a whole number; 0 means no warm-up');
   }
   const own = typeof value['run_name'] === 'string' ? value['run_name'] : source.runName;
-  const isWarmUp = source.runName.endsWith(WARM_UP) && [own, `${own}${WARM_UP}`].includes(source.runName);
+  const isWarmUp = isWarmUpName(source.runName);
   value['run_name'] = isWarmUp ? source.runName : own;
   const { sft, ...learning } = isObject(value['algorithm']) ? value['algorithm'] : {};
   if (isWarmUp) {

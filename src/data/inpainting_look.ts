@@ -5,7 +5,7 @@ import { DataError } from '../core/errors.js';
 import { decodePlainPng, pngSize } from '../core/png.js';
 import { binary, requireOneSize } from './inpainting.js';
 import { sizeText, type PictureSize } from './pictures.js';
-import { MEMBERS, memberName, type Member, type SelfBenchList } from './self_bench.js';
+import { MEMBERS, memberName, readSelfBench, type Member, type SelfBenchList } from './self_bench.js';
 
 const HEADER_BYTES = 24;
 /** Masks are looked into until so many of their pixels were seen; `editrl data check` looks into all. */
@@ -38,6 +38,18 @@ export function lookAtSamples({ folder, lines }: Pick<SelfBenchList, 'folder' | 
     return problems;
   });
 }
+
+/** The largest of the wanted pictures of a dataset, as far as headers tell; null where none can be read. */
+export function largestPicture(path: string): PictureSize | null {
+  const problems: DataError[] = [];
+  const list = problemOr(problems, () => readSelfBench(path));
+  const sizes = (list?.lines ?? []).flatMap(
+    ({ number }) => problemOr(problems, () => sizeIn(join(list?.folder ?? '', memberName(number, 'ref')))) ?? [],
+  );
+  return sizes.reduce<PictureSize | null>((most, one) => (most !== null && area(most) >= area(one) ? most : one), null);
+}
+
+const area = ({ width, height }: PictureSize): number => width * height;
 
 function problemOr<T>(problems: DataError[], look: () => T): T | null {
   try {

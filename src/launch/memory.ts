@@ -2,15 +2,17 @@
 import { readFileSync, statSync } from 'node:fs';
 import { freemem, totalmem } from 'node:os';
 import { join } from 'node:path';
+import { largestPicture } from '../data/inpainting_look.js';
 import { readConfig } from '../models/files.js';
 import { AUTOENCODER_CLASS, readAutoencoderConfig, reduction } from '../nets/autoencoder/config.js';
 import { innerWidth, velocityWidth, type FlowTransformerConfig } from '../nets/flow/config.js';
 import { rootOf } from '../policies/adapter_files.js';
 import { EXPORTED_FLOW } from '../models/exported.js';
 import { describeFlowModel } from '../policies/flow/load.js';
+import { takesGuidance } from '../policies/flow/rows.js';
 import { describeModel, readableParts } from '../policies/tokens/adapter.js';
 import { cachedSnapshot } from '../models/hub/cache.js';
-import type { FlowModelShape, ModelShape, ShapeOf } from '../recipes/recipe.js';
+import type { FlowModelShape, ModelShape, ShapeOf, SizeIn } from '../recipes/recipe.js';
 import { frozenBytes } from '../recipes/memory.js';
 import { isTrainable, recipeOf, rewardOf } from '../recipes/settings.js';
 import { decidingTerms, recordedTerms } from '../rewards/score/choice.js';
@@ -63,11 +65,12 @@ export function memoryVerdict(
   processes: number,
   gpus: readonly Gpu[],
   machine: Memory = machineMemory(),
+  less?: string,
 ): MemoryVerdict {
   const onGpus = gpus.flatMap(({ memoryBytes: all, usedBytes }) =>
     all === null ? [] : [{ all, free: all - (usedBytes ?? 0) }],
   );
-  return verdictOf(bytes, processes, onGpus, machine);
+  return verdictOf(bytes, processes, onGpus, machine, less);
 }
 
 /** Whether the parts of one process fit onto their GPUs, each of which may be filled up to a limit: that of the fullest. */
@@ -96,8 +99,23 @@ export function placedVerdict(
   return fullest ?? verdictOf(all, 1, [], machine);
 }
 
+const LESS_AT_ONCE = 'lower optimizer.per_device_batch_size';
+
+/** What makes a run smaller, of the keys that it has. */
+function lessOf(settings: RunSettings): string {
+  const { policy } = settings as { readonly policy?: object };
+  const context = policy !== undefined && 'model_context_size' in policy ? ' or policy.model_context_size' : '';
+  return `${LESS_AT_ONCE}${context}, or launch.processes`;
+}
+
 /** @param onGpus empty for the machine's own memory. */
-function verdictOf(bytes: number, processes: number, onGpus: readonly Memory[], machine: Memory): MemoryVerdict {
+function verdictOf(
+  bytes: number,
+  processes: number,
+  onGpus: readonly Memory[],
+  machine: Memory,
+  less = LESS_AT_ONCE,
+): MemoryVerdict {
   const places = onGpus.length > 0 ? onGpus : [machine];
   const [freeBytes, allBytes] = [
     Math.min(...places.map(({ free }) => free)),
@@ -105,9 +123,7 @@ function verdictOf(bytes: number, processes: number, onGpus: readonly Memory[], 
   ];
   const neededBytes = onGpus.length > 0 ? bytes : bytes * processes;
   const fits = neededBytes <= freeBytes;
-  const advice = fits
-    ? null
-    : 'lower optimizer.per_device_batch_size or policy.model_context_size, or launch.processes';
+  const advice = fits ? null : less;
   return { fits, hopeless: neededBytes > ESTIMATE_FACTOR * allBytes, neededBytes, freeBytes, allBytes, advice };
 }
 
@@ -147,6 +163,15 @@ export function shapesOf(runs: ReadonlyMap<string, RunSettings>): ShapeOf {
     return made !== undefined && isTrainable(made) ? recipeOf(made).shape(made, shapeOf) : null;
   };
   return shapeOf;
+}
+
+/** Looks at the pictures of each dataset once. */
+function sizesIn(): SizeIn {
+  const found = new Map<string, ReturnType<SizeIn>>();
+  return (path) => {
+    if (!found.has(path)) found.set(path, largestPicture(path));
+    return found.get(path) ?? null;
+  };
 }
 
 /** Null where a folder holds no model that can be opened, which whoever opens it says. */
@@ -220,6 +245,7 @@ function flowShape(config: FlowTransformerConfig): FlowModelShape {
     // Where latents are no pixels, they are taken for those of FLUX and Qwen-Image.
     patch: token === LATENT_TOKEN ? 2 * LATENT_SIDE : Math.max(1, Math.round(Math.sqrt(token / 3))),
     imagePrompt: imagePromptOf(config),
+    conditionDropout: takesGuidance(config) ? null : config.condition_dropout,
   };
 }
 
@@ -247,11 +273,12 @@ export function memoryOf(
   machine: Memory = machineMemory(),
 ): (settings: RunSettings) => RunMemory {
   const shapeOf = shapesOf(runs);
+  const sizeIn = sizesIn();
   return (settings) => {
     const device = deviceKind(settings, devices);
     const own = ownDevices(settings, devices);
     const processes = processesOf(settings, own, device);
-    const trained = isTrainable(settings) ? recipeOf(settings).memory(settings, shapeOf) : null;
+    const trained = isTrainable(settings) ? recipeOf(settings).memory(settings, shapeOf, sizeIn) : null;
     const reward = rewardBytes(settings, shapeOf);
     const bytes = trained === null ? null : trained + reward;
     const gpus = device === 'gpu' ? own.gpus : [];
@@ -261,8 +288,9 @@ export function memoryOf(
     const verdict = (): MemoryVerdict | null => {
       if (bytes === null) return null;
       if (placement === null || placed === null || !isTrainable(settings)) {
-        const found = memoryVerdict(bytes, processes, usable.slice(0, processes), machine);
-        return isTrainable(settings) ? withLeast(found, recipeOf(settings).memory(leastOf(settings), shapeOf)) : found;
+        const found = memoryVerdict(bytes, processes, usable.slice(0, processes), machine, lessOf(settings));
+        if (!isTrainable(settings)) return found;
+        return withLeast(found, recipeOf(settings).memory(leastOf(settings), shapeOf, sizeIn));
       }
       const image = recipeOf(settings).imageMemory?.(settings, shapeOf) ?? 0;
       const parts = { policy: bytes - image - reward, image, reward };

@@ -19,7 +19,7 @@ import { openChatTemplate, parse, tokenCount, tokenizerJson } from '../models/to
 import { readAutoencoderConfig } from '../nets/autoencoder/config.js';
 import { withAdapter } from '../nets/decoder/config.js';
 import { checkDecoder } from '../nets/decoder/files.js';
-import { checkFlowModel, checkFrozenFlow } from '../policies/flow/load.js';
+import { checkFlowModel, checkFrozenFlow, requireDropout } from '../policies/flow/load.js';
 import { lacksHubBase, rootOf } from '../policies/adapter_files.js';
 import { describeModel } from '../policies/tokens/adapter.js';
 import { processorFolder } from '../policies/tokens/load.js';
@@ -54,6 +54,7 @@ const checks: { readonly [K in Need['kind']]: (need: NeedOf<K>) => void } = {
   frozen_flow: ({ folder, guidance }) => {
     if (existsSync(folder)) checkFrozenFlow(folder, guidance);
   },
+  guidance: ({ section, dropout }) => requireDropout(dropout, section),
   decoder: lookAtDecoder,
   tokenizer: lookAtTokenizer,
   joint_vocabulary: lookAtVocabulary,

@@ -44,7 +44,7 @@ export interface TrainedRecipe<S extends TrainedSettings = TrainedSettings> exte
   /** How many parameters it trains, estimated; null where the settings do not tell. */
   parameters(settings: S, shapeOf: ShapeOf): number | null;
   /** Estimated bytes of one process, good to a factor of two; null where the settings do not tell. */
-  memory(settings: S, shapeOf: ShapeOf): number | null;
+  memory(settings: S, shapeOf: ShapeOf, sizeIn?: SizeIn): number | null;
   /** Of `memory`, the bytes of what makes pictures; absent where nothing does. */
   imageMemory?(settings: S, shapeOf: ShapeOf): number;
   /** The shape of the model that the run makes; null for one of another kind, or not known. */
@@ -86,6 +86,8 @@ export type Need =
     }
   /** A flow model that stays as it is. */
   | { readonly kind: 'frozen_flow'; readonly folder: string; readonly guidance: number | null }
+  /** A flow model that a run makes, guided: of pictures, it is shown so large a share without words. */
+  | { readonly kind: 'guidance'; readonly section: 'policy' | 'environment'; readonly dropout: number }
   | { readonly kind: 'datalist'; readonly path: string }
   /** A datalist of edits, of which the first is read, too. */
   | { readonly kind: 'edits'; readonly path: string }
@@ -146,6 +148,19 @@ export function captionedNeeds({ data }: Pick<TrainedSettings, 'data'>): Need[] 
   return sourcesOf(data).map(({ path }) => ({ kind: 'rows', path, columns: CAPTIONED_COLUMNS }));
 }
 
+/** What guidance is measured from, of the model of a section that a run makes; of one that is there, whoever looks at it says. */
+export function guidanceNeeds(
+  section: 'policy' | 'environment',
+  model: ModelReference | null,
+  guidance: number | null,
+  shapeOf: ShapeOf,
+): Need[] {
+  if (guidance === null || model === null || typeof model === 'string') return [];
+  const shape = shapeOf(model);
+  if (shape === null || !('kind' in shape) || shape.kind !== 'flow' || shape.conditionDropout === null) return [];
+  return [{ kind: 'guidance', section, dropout: shape.conditionDropout }];
+}
+
 /** Every dataset of a run. */
 export function sourcesOf(data: TrainedSettings['data']): readonly { readonly path: string }[] {
   return [...(data?.train ?? []), ...(data?.validation ?? [])];
@@ -153,7 +168,7 @@ export function sourcesOf(data: TrainedSettings['data']): readonly { readonly pa
 
 export type Recipe = TrainedRecipe | ForeignRecipe;
 
-/** What of a model decides its memory. */
+/** What of a model decides its memory, and who can use it. */
 export type ModelShape = DecoderShape | FlowModelShape | AutoencoderShape | GraphsShape;
 
 /** Of a frozen model that is read as graphs: CLIP, or what an image model's prompts are read by. */
@@ -183,6 +198,8 @@ export interface FlowModelShape {
   readonly patch: number;
   /** Its IP-Adapter: tokens, and the width of the features of a style image; null for none. */
   readonly imagePrompt: { readonly tokens: number; readonly width: number } | null;
+  /** The share of pictures that it is shown without words, which guidance is measured from; null where nobody says, or it is told the guidance. */
+  readonly conditionDropout: number | null;
 }
 
 /** Of a decoder. */
@@ -210,3 +227,5 @@ export type VisionShape = Pick<
 >;
 /** The shape of the model that a reference names; null where it is not known before it is opened. */
 export type ShapeOf = (reference: ModelReference) => ModelShape | null;
+/** The largest picture of the dataset at a path; null where none can be read. */
+export type SizeIn = (path: string) => { readonly width: number; readonly height: number } | null;

@@ -47,6 +47,16 @@ describe('the shipped family', () => {
 
   loadsAtBothSizes(quick);
 
+  it('ip_adapter at full size clips the ratios of its second step, and at laptop size takes one', async () => {
+    const file = 'configs/ip_adapter.jsonnet';
+    const full = await loadEvaluated({ file, env });
+    expect(full.settings).toMatchObject({ algorithm: { type: 'grpo', clip_range: 1e-4, minibatches: 2 } });
+    expect(full.warnings).toEqual([]);
+    const small = await loadEvaluated({ file, overlays: ['configs/lib/ip_adapter_tiny.libsonnet'], env });
+    expect(small.settings).toMatchObject({ algorithm: { clip_range: null, minibatches: 1 } });
+    expect(small.warnings).toEqual([]);
+  });
+
   it('sft_s__rl_c at full size has the values of EARL', async () => {
     expect(essence(await load('sft_s__rl_c', 'full'))).toMatchInlineSnapshot(`
       {

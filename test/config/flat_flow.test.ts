@@ -2,6 +2,7 @@
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
+import { loadExperiment, type Experiment } from '../../src/config/experiment/load.js';
 import { loadConfig, loadReferenced, type LoadedConfig } from '../../src/config/load.js';
 import { testFolders } from '../support/folder.js';
 
@@ -74,6 +75,43 @@ describe('a flat file of IP-Adapter training', () => {
     const warmUp = await loadReferenced(rl, { run: 'mine__warmup', config: 'painter.jsonnet' }, {});
     expect(warmUp.settings).toMatchObject({ run_name: 'mine__warmup', algorithm: { type: 'sft' } });
   });
+
+  it.each([{}, { run_name: 'mine' }])(
+    'is planned, by itself and as the base of cells with warm-ups of their own: %o',
+    async (named) => {
+      const folder = newFolder();
+      const file = join(folder, 'painter.jsonnet');
+      writeFileSync(file, JSON.stringify({ ...whole, ...named }));
+      const steps = ({ cells, parents }: Experiment): unknown =>
+        [...cells, ...parents].map(({ run_name, config: { settings } }) => [
+          run_name,
+          settings.seed,
+          settings.num_iterations,
+        ]);
+      const { run_name: name = 'painter' } = named;
+      expect(steps(await loadExperiment({ file, env: {} }))).toEqual([
+        [name, 42, 7],
+        [`${name}__warmup`, 42, 30],
+      ]);
+
+      const experiment = join(folder, 'seeds.jsonnet');
+      const axes = `{ seed: { '1': { seed: 1 } }, rate: { low: { learning_rate: 1e-5 } } }`;
+      writeFileSync(experiment, `{ name: 'seeds', base: import 'painter.jsonnet', axes: ${axes}, share: ['seed'] }`);
+      const planned = await loadExperiment({ file: experiment, env: {} });
+      const warmUp = 'seeds__rate-low__seed-1__warmup__seed-1';
+      expect(steps(planned)).toEqual([
+        ['seeds__rate-low__seed-1', 1, 7],
+        [warmUp, 1, 30],
+      ]);
+      // As a run that finds it not made yet loads it.
+      const { settings } = await loadReferenced(
+        planned.cells[0].config,
+        { run: warmUp, config: 'painter.jsonnet' },
+        {},
+      );
+      expect(settings).toMatchObject({ run_name: warmUp, algorithm: { type: 'sft' }, num_iterations: 30 });
+    },
+  );
 
   it('has no warm-up of 0 steps, and PPO without statistics per prompt', async () => {
     const rest = Object.fromEntries(Object.entries(whole).filter(([key]) => key !== 'rl_per_prompt_stat_tracking'));

@@ -95,8 +95,15 @@ describe('the shape of a model', () => {
       singleLayers: 1,
       patch: 1,
       imagePrompt: { tokens: 4, width: 11 },
+      conditionDropout: null,
     });
-    expect(shapeOf(join(flows, 'qwen_image'))).toEqual({ ...sizes, singleLayers: 0, patch: 2, imagePrompt: null });
+    expect(shapeOf(join(flows, 'qwen_image'))).toEqual({
+      ...sizes,
+      singleLayers: 0,
+      patch: 2,
+      imagePrompt: null,
+      conditionDropout: null,
+    });
   });
 
   it('is that of its graphs where it is frozen, with the weights beside them, and of those alone that are read', () => {

@@ -11,6 +11,7 @@ import { canonicalForm, foldersOf, type CanonicalForm, type LoadedConfig } from 
 import { modelKeys } from '../models.js';
 import { placesOf, type Layer } from '../origin.js';
 import { parseSet, reachingParents } from '../sets.js';
+import { importedBase } from './base_file.js';
 import { checkName, nameWith, type AxisValues } from './design.js';
 import { cellLayers, parentLayers } from './layers.js';
 import type { Description } from './schema.js';
@@ -97,7 +98,10 @@ export class Runs {
     made: Draft['made'],
   ): Draft {
     const folders = foldersOf(file, sources);
-    const form = canonicalForm(ownSections(value, sets), { file, env: this.env, overlaid: true, sets, folders });
+    // A flat file may stand for several runs: a parent's name says which of them is wanted, and a cell's base which file they are in.
+    const env = made === 'parent' ? { ...this.env, APP__RUN_NAME: String(value['run_name']) } : this.env;
+    const base = made === 'cell' ? importedBase(resolve(file), sources.get(resolve(file)) ?? '') : null;
+    const form = canonicalForm(ownSections(value, sets), { file: base ?? file, env, overlaid: true, sets, folders });
     const { value: given, problems, warnings, words } = form;
     const parents: Wanted[] = [];
     const renamed: Record<string, unknown> = {};

@@ -14,6 +14,7 @@ import { GRADIENT, GradientSums } from '../gradient_sums.js';
 import type { LearnReport, Lesson, LossSpec, Statistics, Target } from '../policy.js';
 import { SessionCache } from '../../engines/onnx/session_cache.js';
 import type { FlowAction, FlowAnswer, FlowAsked, FlowCondition, FlowGroup, KeptPicture } from './batch.js';
+import { guidedValues } from './guidance.js';
 import { trainedPart, type FlowModel } from './model.js';
 import { countedOf, joined, microBatches, modelFeeds, partOf, takesGuidance } from './rows.js';
 import type { FlowSampler } from './sampler.js';
@@ -190,7 +191,9 @@ export class FlowLearner {
     const inputs = flowInputs(graph, config, shape);
     const found = velocity(graph, config, shape, inputs, adapter);
     const { guidance } = this.options;
-    const v = this.#isAskedTwice ? guided(found, graph.input('unguided', found.shape), guidance ?? 1) : found;
+    const v = this.#isAskedTwice
+      ? guidedValues(found, graph.input('unguided', found.shape), guidance ?? 1, config)
+      : found;
     const x = slice(inputs.hidden, 2, 0, velocityWidth(config));
     const scalars = (name: string): Value => graph.input(name, [batch]);
     const wide = (value: Value): Value => reshape(value, [batch, 1, 1]);
@@ -297,11 +300,6 @@ function meanSquare(x: Value, counted: Value | null): Value {
   const [batch] = x.shape;
   const squares = counted === null ? mul(x, x) : mul(mul(x, x), counted);
   return mul(reshape(reduceSum(squares, [1, 2]), [batch]), x.graph.scalar(batch / x.size));
-}
-
-/** v_0 + g (v - v_0): classifier-free guidance (Ho and Salimans, 2022). */
-function guided(v: Value, without: Value, scale: number): Value {
-  return add(without, mul(v.graph.scalar(scale), sub(v, without)));
 }
 
 /** Every action in the order of groups, answers and steps. */

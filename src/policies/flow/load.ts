@@ -178,7 +178,13 @@ export function requireUnconditional(
   guidance: number | null,
   section: keyof typeof GUIDED = 'policy',
 ): void {
-  if (guidance === null || takesGuidance(config) || config.condition_dropout !== 0) return;
+  if (guidance === null || takesGuidance(config)) return;
+  requireDropout(config.condition_dropout, section);
+}
+
+/** As `requireUnconditional`, of a model that is guided and not told so, and of which this share of pictures was without words; null where nobody says. */
+export function requireDropout(dropout: number | null, section: keyof typeof GUIDED): void {
+  if (dropout !== 0) return;
   const { scale, model } = GUIDED[section];
   throw new CheckpointError(
     `${scale} is set, and the model has no unconditional branch: it was trained with condition_dropout 0`,

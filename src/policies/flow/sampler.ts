@@ -9,6 +9,7 @@ import type { SampleRequest } from '../policy.js';
 import { SessionCache } from '../../engines/onnx/session_cache.js';
 import type { FlowAction, FlowAnswer, FlowAsked, FlowCondition, KeptPicture } from './batch.js';
 import type { VelocityFile } from './exported.js';
+import { guidedNumbers } from './guidance.js';
 import type { FlowModel } from './model.js';
 import { microBatches, modelFeeds, partOf, takesGuidance, unconditional, type FlowRow } from './rows.js';
 import { gaussianOf, noisyRange, odeStep, sdeStep, type Gaussian, type NoisySteps } from './steps.js';
@@ -50,13 +51,13 @@ export class FlowSampler {
     this.#sessions = new SessionCache('velocity', options.session);
   }
 
-  /** `velocity` in the model's own words, guided where it is not told the guidance: v_0 + g (v - v_0), v_0 without words and style. */
+  /** `velocity` in the model's own words, guided where it is not told the guidance. */
   async velocities(rows: readonly FlowRow[], guidance: number | null, weights: Weights): Promise<Float32Array[]> {
     const { config } = this.options;
     const asked = await this.#ask(rows, guidance, weights);
     if (guidance === null || takesGuidance(config)) return asked;
     const without = await this.unguided(rows, weights);
-    return asked.map((v, i) => v.map((one, at) => without[i][at] + guidance * (one - without[i][at])));
+    return asked.map((v, i) => guidedNumbers(v, without[i], guidance, config));
   }
 
   /** What the model says without words and style. */

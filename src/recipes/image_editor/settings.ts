@@ -128,7 +128,10 @@ const ASSUMED_SIDE = 1024;
 /** A side of a picture by that of latents, of common autoencoders. */
 const ASSUMED_REDUCTION = 8;
 
-function shapeOfModel({ environment: { init, parts }, reader }: ImageEditorSettings, shapeOf: ShapeOf): FlowModelShape {
+function shapeOfModel(
+  { environment: { init, parts }, reader, algorithm }: ImageEditorSettings,
+  shapeOf: ShapeOf,
+): FlowModelShape {
   const read = shapeOf(reader.model);
   return {
     kind: 'flow',
@@ -139,5 +142,6 @@ function shapeOfModel({ environment: { init, parts }, reader }: ImageEditorSetti
     textWidth: read === null || 'kind' in read ? ASSUMED_WIDTH : read.hidden_size,
     patch: init.patch * (parts.vae === null ? 1 : ASSUMED_REDUCTION),
     imagePrompt: null,
+    conditionDropout: algorithm.sft.condition_dropout,
   };
 }

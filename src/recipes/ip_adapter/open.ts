@@ -22,7 +22,7 @@ import { flowMatching } from '../open_flow_labels.js';
 import { openCodec } from '../open_flow_parts.js';
 import { signData } from '../sign_data.js';
 import { ExportedConditions, tinyConditions, type Conditions } from './conditions.js';
-import type { IpAdapterSettings } from './settings.js';
+import { dropoutSeen, type IpAdapterSettings } from './settings.js';
 import { initConfig, InpaintTask, type InpaintPrompt } from './task.js';
 
 async function open(settings: IpAdapterSettings, bench: Bench): Promise<Training> {
@@ -108,7 +108,7 @@ function startingModel(
 ): FlowModel {
   const model = loadedModel(settings, resolveRun, codec, conditions);
   const { config } = model;
-  return { ...model, config: { ...config, condition_dropout: dropoutSeen(config, settings) } };
+  return { ...model, config: { ...config, condition_dropout: dropoutSeen(config.condition_dropout, settings) } };
 }
 
 function loadedModel(
@@ -125,15 +125,6 @@ function loadedModel(
   if (init === null) throw new DataError('policy.model and policy.init are both null');
   if (train === 'lora') throw new InternalError('LoRA over random weights');
   return initFlow(initConfig(init, codec), train, seed);
-}
-
-/** The share of pictures without words that a model has seen once the run is through; null for one that others made, of which it is not known. */
-function dropoutSeen(
-  { condition_dropout: before }: FlowTransformerConfig,
-  { algorithm, policy }: IpAdapterSettings,
-): number | null {
-  if (before === null && policy.model !== null) return null;
-  return Math.max(before ?? 0, algorithm.type === 'sft' ? algorithm.sft.condition_dropout : 0);
 }
 
 /** The IP-Adapter that is begun on a model that has none. */

@@ -2,6 +2,7 @@
 import { join } from 'node:path';
 import { z } from 'zod';
 import { reward } from '../../rewards/schema/reward.js';
+import { readsQuoted } from '../../rewards/score/choice.js';
 import { flowAlgorithm } from '../../schema/algorithm.js';
 import { inpaintData } from '../../schema/data.js';
 import { idleWhere, positive, positiveInteger, result, section } from '../../schema/mark.js';
@@ -17,7 +18,15 @@ import {
   imagePromptParameters,
   trainingBytes,
 } from '../memory.js';
-import { sourcesOf, type FlowModelShape, type Need, type ShapeOf, type TrainedRecipe } from '../recipe.js';
+import {
+  guidanceNeeds,
+  sourcesOf,
+  type FlowModelShape,
+  type Need,
+  type ShapeOf,
+  type SizeIn,
+  type TrainedRecipe,
+} from '../recipe.js';
 import { noLabelledWords, rewardRules } from '../reward_rules.js';
 import { isObject } from '../../schema/walk.js';
 import { number, problem, type Problem, type Reader } from '../rules.js';
@@ -121,16 +130,16 @@ export const ipAdapter: TrainedRecipe<IpAdapterSettings> = {
     const shape = shapeOfModel(settings, shapeOf);
     return shape === null ? null : trainedOf(settings, shape);
   },
-  memory: (settings, shapeOf) => {
-    const { optimizer, algorithm, data } = settings;
+  memory: (settings, shapeOf, sizeIn = () => null) => {
+    const { optimizer, algorithm, policy } = settings;
     const shape = shapeOfModel(settings, shapeOf);
     if (shape === null) return null;
-    const { width, height } = data.tiny ?? ASSUMED_SIZE;
-    const tokens = (width * height) / shape.patch ** 2 + (data.tiny?.letters ?? ASSUMED_TEXT);
+    const words = policy.parts.text_encoder === null ? shape.textWidth - letterWidth(0) : ASSUMED_TEXT;
+    const tokens = mostPixels(settings.data, sizeIn) / shape.patch ** 2 + words;
     const copies = (optimizer.ema_decay === null ? 0 : 1) + (algorithm.type === 'sft' ? 0 : 1);
     const activations = flowActivations(shape, optimizer.per_device_batch_size, tokens);
     const trained = trainedOf(settings, shape);
-    const frozen = settings.policy.train === 'all' ? 0 : flowModelParameters(shape) + imagePromptParameters(shape);
+    const frozen = policy.train === 'all' ? 0 : flowModelParameters(shape) + imagePromptParameters(shape);
     return trainingBytes(trained, activations, copies, frozen, 1);
   },
   shape: shapeOfModel,
@@ -147,7 +156,6 @@ export const ipAdapter: TrainedRecipe<IpAdapterSettings> = {
       ? null
       : { key: 'algorithm.sft.patience', value: algorithm.sft.patience },
   tinyData: ({ data: { dir, tiny } }) => (tiny === null ? null : join(dir, tiny.folder)),
-  // The model without a text encoder reads what a prompt quotes, whatever scores it.
   needs,
   warnings: idleClip,
   missing: ({ policy }) => [
@@ -164,19 +172,24 @@ export const ipAdapter: TrainedRecipe<IpAdapterSettings> = {
 };
 
 function needs(settings: IpAdapterSettings, shapeOf: ShapeOf): Need[] {
-  const { data, policy, algorithm, rollout } = settings;
+  const { data, policy, algorithm, rollout, reward } = settings;
   const { model, train, lora, ip_adapter, parts } = policy;
-  const quoted = parts.text_encoder === null;
+  // The model without a text encoder reads what a prompt quotes, whatever scores it; a supervised run scores held-out pictures alone.
+  const [read, scored] = [parts.text_encoder === null, readsQuoted(reward)];
+  const lists = (sources: typeof data.train, quoted: boolean): Need[] =>
+    sources.map(({ path }) => ({ kind: 'self_bench', path, quoted, side }));
   const side = shapeOfModel(settings, shapeOf)?.patch ?? 1;
   const guidance = algorithm.type === 'sft' ? null : rollout.guidance_scale;
   return [
-    ...sourcesOf(data).map(({ path }): Need => ({ kind: 'self_bench', path, quoted, side })),
+    ...lists(data.train, read || (scored && algorithm.type !== 'sft')),
+    ...lists(data.validation, read || scored),
     ...Object.entries(parts).flatMap(([part, folder]): Need[] =>
       typeof folder === 'string' ? [{ kind: 'flow_part', part: part as keyof typeof PARTS, folder }] : [],
     ),
     ...(typeof model === 'string'
       ? [{ kind: 'flow_model', folder: model, trains: train, lora, begun: ip_adapter, guidance } as const]
       : []),
+    ...guidanceNeeds('policy', model, guidance, shapeOf),
   ];
 }
 
@@ -196,9 +209,17 @@ function partsMissing({ model_type, parts, ip_adapter, train }: IpAdapterSetting
   return needed.filter((part) => parts[part] === null);
 }
 
-/** Pictures whose size nobody says, in pixels, and the tokens of a text. */
-const ASSUMED_SIZE = { width: 512, height: 512 };
+/** The pixels of pictures that nobody can look at yet, and the tokens of a text. */
+const ASSUMED_PIXELS = 512 ** 2;
 const ASSUMED_TEXT = 512;
+
+/** Of the largest picture that a run sees. */
+function mostPixels(data: IpAdapterSettings['data'], sizeIn: SizeIn): number {
+  if (data.tiny !== null) return data.tiny.width * data.tiny.height;
+  const sizes = sourcesOf(data).flatMap(({ path }) => sizeIn(path) ?? []);
+  return sizes.length === 0 ? ASSUMED_PIXELS : Math.max(...sizes.map(({ width, height }) => width * height));
+}
+
 /** How many parameters training changes. */
 function trainedOf({ policy: { train, lora } }: Pick<IpAdapterSettings, 'policy'>, shape: FlowModelShape): number {
   const imagePrompt = imagePromptParameters(shape);
@@ -212,14 +233,25 @@ function trainedOf({ policy: { train, lora } }: Pick<IpAdapterSettings, 'policy'
   }
 }
 
-function shapeOfModel({ policy }: Pick<IpAdapterSettings, 'policy'>, shapeOf: ShapeOf): FlowModelShape | null {
+/** The share of pictures without words that a model has seen once the run is through; null for one that others made, of which it is not known. */
+export function dropoutSeen(
+  before: number | null,
+  { algorithm, policy }: Pick<IpAdapterSettings, 'algorithm' | 'policy'>,
+): number | null {
+  if (before === null && policy.model !== null) return null;
+  return Math.max(before ?? 0, algorithm.type === 'sft' ? algorithm.sft.condition_dropout : 0);
+}
+
+function shapeOfModel(settings: IpAdapterSettings, shapeOf: ShapeOf): FlowModelShape | null {
+  const { policy } = settings;
   const { init, model } = policy;
   const begun = init?.ip_adapter ?? policy.ip_adapter;
   const imagePrompt = begun === null ? null : { tokens: begun.tokens, width: styleWidth };
   if (init === null) {
     const found = model === null ? null : shapeOf(model);
     if (found === null || !('kind' in found) || found.kind !== 'flow') return null;
-    return { ...found, imagePrompt: found.imagePrompt ?? imagePrompt };
+    const conditionDropout = dropoutSeen(found.conditionDropout, settings);
+    return { ...found, imagePrompt: found.imagePrompt ?? imagePrompt, conditionDropout };
   }
   const reduction = reductionOf(policy.parts.vae, shapeOf);
   if (reduction === null) return null;
@@ -232,6 +264,7 @@ function shapeOfModel({ policy }: Pick<IpAdapterSettings, 'policy'>, shapeOf: Sh
     textWidth: letterWidth(init.text_length),
     patch: init.patch * reduction,
     imagePrompt,
+    conditionDropout: dropoutSeen(null, settings),
   };
 }
 

@@ -10,7 +10,7 @@ import { idleWhere, positive, positiveInteger, result, section } from '../../sch
 import { taskField, trainedFields } from '../../schema/run.js';
 import { rollout, validation } from '../../schema/training.js';
 import { frozenBytes } from '../memory.js';
-import type { Need, ShapeOf, TrainedRecipe } from '../recipe.js';
+import { guidanceNeeds, type Need, type ShapeOf, type TrainedRecipe } from '../recipe.js';
 import { noSource } from '../reward_rules.js';
 import { textMissing, textNeeds, textPolicyWith, textPrompt, textRules } from '../text_answers/settings.js';
 import { decoderNeeds } from '../token_policy.js';
@@ -95,7 +95,7 @@ export const promptEnhance: TrainedRecipe<PromptEnhanceSettings> = {
   images: ({ environment }) =>
     environment.type === 'images_api' ? { kind: 'images_api', settings: environment } : null,
   tinyData: ({ data: { dir, tiny } }) => (tiny === null ? null : join(dir, tiny.folder)),
-  needs: (settings) => [...promptNeeds(settings), ...imageNeeds(settings)],
+  needs: (settings, shapeOf) => [...promptNeeds(settings), ...imageNeeds(settings, shapeOf)],
   missing: textMissing,
 };
 
@@ -114,7 +114,7 @@ function promptNeeds(settings: PromptEnhanceSettings): Need[] {
   );
 }
 
-function imageNeeds({ environment }: PromptEnhanceSettings): Need[] {
+function imageNeeds({ environment }: PromptEnhanceSettings, shapeOf: ShapeOf): Need[] {
   if (environment.type !== 'model') return [];
   const { model, parts, guidance_scale: guidance } = environment;
   return [
@@ -122,6 +122,7 @@ function imageNeeds({ environment }: PromptEnhanceSettings): Need[] {
       typeof folder === 'string' ? [{ kind: 'flow_part', part: part as 'vae' | 'text_encoder', folder }] : [],
     ),
     ...(typeof model === 'string' ? [{ kind: 'frozen_flow', folder: model, guidance } as const] : []),
+    ...guidanceNeeds('environment', model, guidance, shapeOf),
   ];
 }
 

@@ -104,7 +104,7 @@ const ASSUMED_TEXT_WIDTH = 64;
 /** A side of a picture by that of latents, of common autoencoders. */
 const ASSUMED_REDUCTION = 8;
 
-function shapeOfModel({ environment: { init, parts } }: TextToImageSettings): FlowModelShape {
+function shapeOfModel({ environment: { init, parts }, algorithm }: TextToImageSettings): FlowModelShape {
   return {
     kind: 'flow',
     width: init.num_attention_heads * init.attention_head_dim,
@@ -114,5 +114,6 @@ function shapeOfModel({ environment: { init, parts } }: TextToImageSettings): Fl
     textWidth: ASSUMED_TEXT_WIDTH,
     patch: init.patch * (parts.vae === null ? 1 : ASSUMED_REDUCTION),
     imagePrompt: null,
+    conditionDropout: algorithm.sft.condition_dropout,
   };
 }

@@ -68,6 +68,11 @@ export function asksJudge(choice: Choice): boolean {
   return termsThatAsk(choice).length > 0;
 }
 
+/** Whether any chosen term, recorded ones included, compares with the text that an instruction quotes, as far as is known. */
+export function readsQuoted(choice: Choice): boolean {
+  return [...decidingTerms(choice), ...recordedTerms(choice)].some(({ kind, fields }) => kind.readsQuoted?.(fields));
+}
+
 /** For messages: the mode's name, or those of the terms with their weights. */
 export function rewardName({ mode, terms }: Pick<Choice, 'mode' | 'terms'>): string {
   return terms.length === 0 ? String(mode) : terms.map((term) => `${term.weight} ${termName(term)}`).join(' + ');

@@ -67,6 +67,7 @@ export const ocr = termKind({
   fields: ocrFields,
   reads: 'image',
   needs: { judge: false, truth: false, source: false },
+  readsQuoted: () => true,
   conflict: ocrConflict,
   create: async (settings, services) => (await import('./ocr/term.js')).ocrTerm(toOcrSettings(settings, services)),
 });

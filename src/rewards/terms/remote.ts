@@ -50,6 +50,7 @@ export const remote = termKind({
   },
   reads: 'either',
   needs: { judge: false, truth: false, source: false },
+  readsQuoted: ({ terms }) => terms !== null && Object.hasOwn(terms, 'ocr'),
   async create(settings, { store, limits, records }) {
     const { RewardPool } = await import('../server/client/pool.js');
     const offline = records?.offline === true;

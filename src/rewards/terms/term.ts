@@ -92,6 +92,8 @@ export interface TermKind<Name extends string = string, Fields extends z.ZodRawS
   nameOf?(settings: z.output<z.ZodObject<Fields>>): string;
   /** Whether these fields name a server of the term's own, so that the run's judge is not asked. */
   ownJudge?(settings: z.output<z.ZodObject<Fields>>): boolean;
+  /** Whether such a term compares with the text that an instruction quotes; absent: it does not, or nobody knows. */
+  readsQuoted?(settings: z.output<z.ZodObject<Fields>>): boolean;
   /** What is wrong with fields that are right one by one; null where nothing is. Looked at when the config is loaded. */
   conflict?(settings: z.output<z.ZodObject<Fields>>): { readonly field: string; readonly message: string } | null;
   /** What is wrong with a labelled answer in words that it compares with, as a message goes on; null where nothing is. */

@@ -8,7 +8,7 @@ import type { LossSpec, Statistics } from '../../../src/policies/policy.js';
 import { optimizer as optimizerSchema } from '../../../src/schema/training.js';
 import { soloGroup, type ProcessGroup } from '../../../src/group/process_group.js';
 import { onRanks } from '../../train/groups.js';
-import { asked, config, how, parts, sampled, smallFlow, type Parts } from './small_flow.js';
+import { asked, config, how, ofQwen, parts, sampled, smallFlow, type Parts } from './small_flow.js';
 
 const opened: { dispose(): Promise<void> }[] = [];
 afterEach(async () => {
@@ -25,7 +25,7 @@ const model = smallFlow();
 /** Lessons on answers, with a reference that differs from the model and old values beside its own. */
 async function lessonsOf(answers: readonly (readonly FlowAnswer[])[], made: Parts): Promise<FlowLesson[]> {
   const groups = answers.map((group, p) => ({ prompt: asked(p), answers: group }));
-  const reference = await made.learner.statistics(groups, smallFlow('all', 2).weights, true);
+  const reference = await made.learner.statistics(groups, smallFlow('all', 2, made.learner.model.config).weights, true);
   const stream = new RandomStream('lessons');
   return groups.map((group, i) => ({
     ...group,
@@ -46,12 +46,17 @@ const LOSSES: Readonly<Record<string, LossSpec>> = {
 };
 
 describe('a flow policy that samples', () => {
-  it('tells the log-probabilities that the training graph finds', async () => {
-    const made = open(model);
-    const answers = await sampled(made, model, { prompts: 2, answers: 3 });
+  it.each([
+    ['by itself', config, null],
+    ['guided', config, 2],
+    ['guided, of Qwen-Image', ofQwen, 2],
+  ] as const)('tells the log-probabilities that the training graph finds: %s', async (_name, of, guidance) => {
+    const own = smallFlow('all', 1, of);
+    const made = open(own, { guidance });
+    const answers = await sampled(made, own, { prompts: 2, answers: 3, how: { ...how, guidance } });
     const found = await made.learner.statistics(
       answers.map((group, p) => ({ prompt: asked(p), answers: group })),
-      model.weights,
+      own.weights,
       false,
     );
     expect(answers[0][0].logProbs).toHaveLength(3);
@@ -126,13 +131,46 @@ describe('a flow policy that samples', () => {
     guided.forEach((one, i) => expect(one).toBeCloseTo(without[i] + 3 * (plain[i] - without[i]), 5));
     expect(Math.max(...guided.map((one, i) => Math.abs(one - plain[i])))).toBeGreaterThan(1e-3);
   });
+
+  it('is guided by Qwen-Image in the direction alone: each token stays as long as it was', async () => {
+    const qwen = smallFlow('all', 1, ofQwen);
+    const { sampler } = open(qwen);
+    const row = { condition: asked(0).flow, sigma: 0.5, x: new Float32Array(18).fill(0.3) };
+    const [[plain], [without], [guided]] = await Promise.all([
+      sampler.velocities([row], null, qwen.weights),
+      sampler.unguided([row], qwen.weights),
+      sampler.velocities([row], 3, qwen.weights),
+    ]);
+    for (let token = 0; token < 6; token++) {
+      const of = (all: Float32Array): number[] => [...all.subarray(3 * token, 3 * token + 3)];
+      const combined = of(plain).map((one, c) => of(without)[c] + 3 * (one - of(without)[c]));
+      const ratio = Math.hypot(...of(plain)) / Math.hypot(...combined);
+      expect(Math.abs(ratio - 1)).toBeGreaterThan(1e-3);
+      of(guided).forEach((one, c) => expect(one).toBeCloseTo(combined[c] * ratio, 5));
+    }
+    // Where nothing is said, nothing is said more loudly.
+    const silent = smallFlow('all', 1, ofQwen);
+    for (const name of ['proj_out.weight', 'proj_out.bias']) silent.weights.get(name)!.data.fill(0);
+    const [nothing] = await open(silent).sampler.velocities([row], 3, silent.weights);
+    expect(nothing.every((one) => one === 0)).toBe(true);
+  });
 });
 
 describe('a flow policy that learns', () => {
   for (const [name, loss] of Object.entries(LOSSES)) {
-    for (const guidance of name === 'ratio' ? [null, 2] : [null]) {
-      it(`has the gradient of its ${name} loss${guidance === null ? '' : ' under guidance'}`, async () => {
-        const own = smallFlow();
+    const cases = [
+      [null, config],
+      ...(name === 'ratio'
+        ? ([
+            [2, config],
+            [2, ofQwen],
+          ] as const)
+        : []),
+    ] as const;
+    for (const [guidance, of] of cases) {
+      const under = guidance === null ? '' : ` under guidance of ${of.architecture}`;
+      it(`has the gradient of its ${name} loss${under}`, async () => {
+        const own = smallFlow('all', 1, of);
         const made = open(own, { guidance });
         const answers = await sampled(made, own, { prompts: 2, answers: 3, how: { ...how, guidance } });
         const lessons = await lessonsOf(answers, made);
@@ -162,7 +200,7 @@ describe('a flow policy that learns', () => {
           return value;
         };
         const frozen = {
-          ...smallFlow(),
+          ...own,
           weights: new Map([...start].map(([key, data]) => [key, { ...own.weights.get(key)!, data }])),
         };
         made.sampler.unguided = (rows) => unguided(rows, frozen.weights);

@@ -34,6 +34,22 @@ export function smallFlow(trains: 'all' | 'adapter' = 'all', seed = 1, of: FlowT
   return model;
 }
 
+/** One that says the velocities of its tokens as Qwen-Image does. */
+export const ofQwen: FlowTransformerConfig = {
+  architecture: 'qwen_image',
+  in_channels: 5,
+  out_channels: 3,
+  patch_size: 1,
+  num_layers: 1,
+  attention_head_dim: 8,
+  num_attention_heads: 2,
+  joint_attention_dim: 6,
+  prediction: 'velocity',
+  condition_dropout: null,
+  axes_dims_rope: [4, 2, 2],
+  ip_adapter: null,
+};
+
 const TOKENS = 6;
 
 /** One that is shown what stays as further tokens. */

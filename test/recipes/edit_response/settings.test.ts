@@ -75,6 +75,7 @@ describe('settings of edit_response', () => {
       textWidth: 16,
       patch: 4,
       imagePrompt: null,
+      conditionDropout: null,
     } as const;
     const settings = smallSettings();
     const without = editResponse.memory(settings, () => null)!;

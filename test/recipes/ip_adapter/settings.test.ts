@@ -1,9 +1,17 @@
 /** What the settings of ip_adapter refuse, each in one line. */
 import { describe, expect, it } from 'vitest';
+import type { Devices } from '../../../src/launch/devices.js';
+import { memoryOf, shapesOf } from '../../../src/launch/memory.js';
+import { checkNeed } from '../../../src/launch/needs.js';
 import { validate } from '../../../src/config/validate.js';
 import { isObject } from '../../../src/schema/walk.js';
 import { recipeOf } from '../../../src/recipes/settings.js';
 import type { TrainedSettings } from '../../../src/schema/run.js';
+import { writeBench } from '../../data/bench.js';
+import { plain } from '../../data/pictures.js';
+import { testFolders } from '../../support/folder.js';
+
+const newFolder = testFolders('ip-adapter-settings');
 
 const base = {
   run_name: 'r',
@@ -146,6 +154,49 @@ describe('the settings of ip_adapter', () => {
     expect(problemsOf({ algorithm: { minibatches: 5 } })).toEqual([]);
   });
 
+  it('need a warm-up that has seen pictures without words, where they are guided, before it is made', () => {
+    const warmUp = (dropout: number) =>
+      settingsOf({ run_name: 'warm', algorithm: { type: 'sft', sft: { condition_dropout: dropout } } });
+    const guided = settingsOf({
+      policy: { init: null, model: { run: 'warm', config: 'warm.jsonnet' } },
+      rollout: { guidance_scale: 3 },
+    });
+    const look = (dropout: number): void => {
+      const shapeOf = shapesOf(new Map([['warm', warmUp(dropout)]]));
+      for (const need of recipeOf(guided).needs(guided, shapeOf)) if (need.kind === 'guidance') checkNeed(need);
+    };
+    expect(() => look(0)).toThrow(
+      'rollout.guidance_scale is set, and the model has no unconditional branch: it was trained with condition_dropout 0',
+    );
+    expect(() => look(0.1)).not.toThrow();
+  });
+
+  it('need prompts that quote a text where a reward compares with it, whoever reads them', () => {
+    const quoted = (changes: Sections): unknown => {
+      const settings = settingsOf(over({ policy: { parts: { text_encoder: 'words' } } }, changes));
+      const lists = recipeOf(settings)
+        .needs(settings, () => null)
+        .filter((need) => need.kind === 'self_bench');
+      return lists.map(({ path, quoted: isQuoted }) => [path, isQuoted]);
+    };
+    const both = (train: boolean, validation: boolean) => [
+      ['train', train],
+      ['validation', validation],
+    ];
+    expect(quoted({})).toEqual(both(true, true));
+    expect(quoted({ algorithm: { type: 'sft' } })).toEqual(both(false, true));
+    expect(quoted({ reward: { mode: 'jpeg_size' } })).toEqual(both(false, false));
+    expect(quoted({ reward: { mode: 'jpeg_size', also_compute: ['ocr'] } })).toEqual(both(true, true));
+    expect(quoted({ policy: { parts: { text_encoder: null } }, reward: { mode: 'jpeg_size' } })).toEqual(
+      both(true, true),
+    );
+    const remote = { name: 'remote', weight: 1, endpoint: 'http://127.0.0.1:4900' };
+    const pool = (terms: object | null): unknown => quoted({ reward: { mode: null, terms: [{ ...remote, terms }] } });
+    expect(pool({ ocr: 0.5, align_quality: 0.5 })).toEqual(both(true, true));
+    expect(pool({ ocr_confidence: 1 })).toEqual(both(false, false));
+    expect(pool(null)).toEqual(both(false, false));
+  });
+
   it('lack what is not computed yet', () => {
     const missing = (policy: Sections): readonly string[] => {
       const settings = settingsOf({ policy });
@@ -170,12 +221,40 @@ describe('the settings of ip_adapter', () => {
     expect(recipeOf(settings).memory(settings, () => null)).toBeGreaterThan(300 * 2 ** 20);
   });
 
+  it('tell what memory pictures of a person’s own take, once they can be looked at, and what makes a run smaller', () => {
+    const own = (folder: string) => ({ tiny: null, train: [{ path: folder }], validation: [{ path: folder }] });
+    const machine = { free: 1, all: 2 ** 34 };
+    const memory = (data: Sections) =>
+      memoryOf(
+        new Map(),
+        { gpus: [] } as unknown as Devices,
+        machine,
+      )(settingsOf({ policy: { init: { patch: 2 } }, data }));
+    const [small, large] = [
+      writeBench(newFolder()),
+      writeBench(newFolder(), { '12_ref.png': plain(60, 40, [1, 2, 3]) }),
+    ];
+    expect(memory(own(small)).bytes).toBeLessThan(memory({ tiny: {} }).bytes!);
+    expect(memory(own(large)).bytes).toBeGreaterThan(memory({ tiny: {} }).bytes!);
+    expect(memory(own('nowhere')).bytes).toBeGreaterThan(50 * memory(own(large)).bytes!);
+    expect(memory(own(small)).verdict).toMatchObject({
+      hopeless: false,
+      advice: 'lower optimizer.per_device_batch_size, or launch.processes',
+    });
+  });
+
   it('tell that adapters take less memory and less disk', () => {
     const flux = { kind: 'flow', width: 3072, heads: 24, layers: 19, singleLayers: 38 } as const;
-    const shape = { ...flux, textWidth: 4096, patch: 16, imagePrompt: { tokens: 4, width: 768 } };
+    const shape = {
+      ...flux,
+      textWidth: 4096,
+      patch: 16,
+      imagePrompt: { tokens: 4, width: 768 },
+      conditionDropout: null,
+    };
     const needs = (policy: Sections): { memory: number; parameters: number } => {
       const settings = settingsOf({
-        policy: { init: null, model: 'folder', ...policy },
+        policy: { init: null, model: 'folder', parts: { text_encoder: 'words' }, ...policy },
         data: { tiny: null },
         optimizer: { per_device_batch_size: 1 },
       });

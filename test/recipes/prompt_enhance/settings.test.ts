@@ -74,6 +74,7 @@ describe('rewritten prompts', () => {
       textWidth: 40,
       patch: 4,
       imagePrompt: null,
+      conditionDropout: null,
     } as const;
     const without = recipe.memory(settings, () => null)!;
     expect(recipe.memory(settings, () => flow)! - without).toBeGreaterThan(4 * 96 ** 2 * 3);

@@ -1,0 +1,45 @@
+/**
+ * Classifier-free guidance (Ho and Salimans, 2022): v_0 + g (v - v_0), v_0 being what a model says without words and style. For numbers while
+ * sampling, and in the training graph, which have to agree.
+ */
+import { add, div, mul, reduceSum, sqrt, sub } from '../../graph/build.js';
+import type { Value } from '../../graph/ir.js';
+import { velocityWidth, type FlowTransformerConfig } from '../../nets/flow/config.js';
+
+/** Where nothing is said, nothing becomes longer. */
+const LEAST_SQUARE = 1e-12;
+
+/** Qwen-Image brings each token back to the length that it has unguided, as its pipeline in diffusers does. */
+function keepsLength({ architecture }: FlowTransformerConfig): boolean {
+  return architecture === 'qwen_image';
+}
+
+/** Of [N, C] velocities. */
+export function guidedNumbers(
+  v: Float32Array,
+  without: Float32Array,
+  scale: number,
+  config: FlowTransformerConfig,
+): Float32Array {
+  const out = v.map((one, at) => without[at] + scale * (one - without[at]));
+  if (!keepsLength(config)) return out;
+  const width = velocityWidth(config);
+  for (let from = 0; from < out.length; from += width) {
+    const token = out.subarray(from, from + width);
+    const length = squares(v.subarray(from, from + width)) / squares(token);
+    token.forEach((one, c) => (token[c] = one * Math.sqrt(length)));
+  }
+  return out;
+}
+
+function squares(numbers: Float32Array): number {
+  return numbers.reduce((sum, one) => sum + one ** 2, LEAST_SQUARE);
+}
+
+/** Of velocities [B, N, C]; what is said without words carries no gradient where it is an input. */
+export function guidedValues(v: Value, without: Value, scale: number, config: FlowTransformerConfig): Value {
+  const out = add(without, mul(v.graph.scalar(scale), sub(v, without)));
+  if (!keepsLength(config)) return out;
+  const squared = (x: Value): Value => add(reduceSum(mul(x, x), [2]), x.graph.scalar(LEAST_SQUARE));
+  return mul(out, sqrt(div(squared(v), squared(out))));
+}
