@@ -61,13 +61,17 @@ async function open(settings: IpAdapterSettings, bench: Bench): Promise<Training
     schedule,
     trained: (_iteration, _prompt, { actions }) => new Float32Array(actions.length).fill(1),
     minibatchesOf: 'actions',
-    // What clipping would notice.
-    mismatchAlarm: (algorithm.clip_range ?? CLIP_RANGE) / 10,
+    mismatchAlarm: mismatchAlarmOf(algorithm),
   });
 }
 
 /** What clips log-probabilities that are means over a picture, where the settings clip nothing. */
 const CLIP_RANGE = 1e-4;
+
+/** From which difference of rollout and training graph on an alarm is raised: what clipping would notice. */
+export function mismatchAlarmOf({ clip_range }: { readonly clip_range: number | null }): number {
+  return (clip_range ?? CLIP_RANGE) / 10;
+}
 
 /** As in training, and without noise. */
 function manners({
