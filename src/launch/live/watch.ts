@@ -227,8 +227,9 @@ const HELD_OUT = [
   { label: 'held-out loss', metric: 'validation/loss', error: '', show: showLoss },
 ] as const;
 
+/** Those that were measured last come first: a supervised run's reward is measured at its ends alone, its loss all along. */
 function heldOutCourses(lines: readonly MetricsLine[]): HeldOutCourse[] {
-  return HELD_OUT.flatMap(({ label, metric, error, show }) => {
+  const courses = HELD_OUT.flatMap(({ label, metric, error, show }): HeldOutCourse[] => {
     const points = lines.flatMap(({ iteration, metrics }) => {
       const mean = metrics[metric] as number | undefined;
       const stderr = metrics[error] as number | undefined;
@@ -238,6 +239,8 @@ function heldOutCourses(lines: readonly MetricsLine[]): HeldOutCourse[] {
     });
     return points.length === 0 ? [] : [{ label, points }];
   });
+  const latest = ({ points }: HeldOutCourse): number => points[points.length - 1].iteration;
+  return courses.sort((a, b) => latest(b) - latest(a));
 }
 
 /** The recipe's other columns, speed and time. */

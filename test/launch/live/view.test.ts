@@ -1,6 +1,7 @@
 import { appendFileSync, mkdirSync, writeFileSync } from 'node:fs';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { underWay, type Course, type UnderWay } from '../../../src/launch/live/course.js';
+import { runLine } from '../../../src/launch/live/screen.js';
 import { LiveView, PlainView, viewOn } from '../../../src/launch/live/view.js';
 import { Watch } from '../../../src/launch/live/watch.js';
 import { SweepReporter } from '../../../src/launch/sweep/reporter.js';
@@ -230,6 +231,18 @@ it('shows small losses with digits that count', () => {
   const [row] = new Watch(one.course).now().running;
   expect(row.heldOut[0].points.map(({ shown }) => shown)).toEqual(['0.1465', '2.31e-5']);
   expect(row.learning?.values.map(row.learning.show)).toEqual(['4.21e-5']);
+});
+
+it('shows the held-out number that was measured last, where a reward is measured at the ends alone', () => {
+  const one = new WatchedRun('mine');
+  one.state('running', 100);
+  one.measure(0, { 'validation/loss': 3, 'validation/sampled/mean': 0 });
+  one.measure(100, { 'validation/loss': 0.5 });
+  const watch = new Watch(one.course);
+  const line = (): string => runLine('mine', watch.now().running[0], 100);
+  expect(line()).toContain('held-out loss 0.5000');
+  one.measure(200, { 'validation/loss': 0.25, 'validation/sampled/mean': 4 });
+  expect(line()).toContain('held-out 4.00');
 });
 
 describe('metrics that grow', () => {
