@@ -135,6 +135,20 @@ describe.skipIf(!hasFfmpeg)('the task of video_actions (skipped without ffmpeg)'
     await expect(task.checkPrompts()).rejects.toThrow(/prompts are too long: .* model_context_size is 40/);
   });
 
+  it('refuses such prompts where a clip has more frames than are counted, too', async () => {
+    const own = join(dir, 'uncounted');
+    const meta = { frame_cnts: [4, 4], min_frames: 4, max_frames: 6, dynamic_sample: true };
+    writeFileSync(`${own}.json`, JSON.stringify([{ ...listOf('train')[1], meta }]));
+    const train = [{ path: `${own}.json`, media: clips('train')[0].path }];
+    const data = { dir, tiny, train, validation: [], frames: { interval: 0.01 } };
+    const { task } = await open({ data });
+    // Four frames of the first segment and six of the second, two to a step of 16 tokens.
+    const { ids } = (await task.prompt(0)).tokens;
+    const { policy } = settings();
+    const { task: tight } = await open({ data, policy: { ...policy, model_context_size: ids.length } });
+    await expect(tight.checkPrompts()).rejects.toThrow(`of ${ids.length} tokens`);
+  });
+
   it('names the sample whose clip has fewer frames than are asked for', async () => {
     const own = join(dir, 'own');
     writeFileSync(`${own}.json`, JSON.stringify([{ ...listOf('train')[1], meta: { min_frames: 40, max_frames: 40 } }]));
