@@ -7,7 +7,7 @@ import { dirname, extname, isAbsolute, resolve } from 'node:path';
 import { DataError } from '../core/errors.js';
 import { sha256 } from '../core/image.js';
 import { oneOf } from './problems.js';
-import { checkRows, openRows, type Row } from './rows.js';
+import { checkRows, readRows, type Row } from './rows.js';
 import type { SampleSource } from './types.js';
 
 export interface PicturedEdit {
@@ -58,23 +58,23 @@ export function holdsPicturedEdits(path: string): boolean {
 }
 
 export interface ReadPicturedEdits extends SampleSource<PicturedEdit> {
-  /** One for each row that is broken, in their order. */
+  /** One for each line that is no row, then one for each row that is broken, in their order. */
   readonly problems: readonly DataError[];
 }
 
 /**
  * Reads a dataset and looks for the pictures that it names, without opening them.
  * @param media the folder that relative paths begin at; null for the list's own
- * Raises DataError as `openRows`.
+ * Raises DataError as `readRows`.
  */
 export async function readPicturedEdits(
   path: string,
   media: string | null,
   columns: PicturedColumns,
 ): Promise<ReadPicturedEdits> {
-  const rows = await openRows(path);
+  const rows = await readRows(path);
   const folder = media ?? (statSync(path).isDirectory() ? path : dirname(path));
-  const problems: DataError[] = [];
+  const problems: DataError[] = [...rows.problems];
   const sizes: number[] = [];
   const samples = Array.from({ length: rows.length }, (_, index): PicturedEdit | null => {
     const read = readRow(rows.read(index), columns, folder);

@@ -1,3 +1,4 @@
+import { appendFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { checkDataset } from '../../src/data/check.js';
@@ -56,6 +57,15 @@ describe('edits of pictures in rows', () => {
       `/edits.jsonl:2: column 'source': there is no file /gone.png; column 'response': found 3; allowed: words, or null`,
       `/edits.jsonl:4: column 'source': found null; allowed: words; column 'target': there is no file /none.png`,
     ]);
+    await expect(openPicturedEdits(list, null, columns)).rejects.toThrow(/^3 things are wrong/);
+  });
+
+  it('are told beside the lines that are no rows', async () => {
+    const list = listOf([{ source: 'a.png', instruction: 'x' }, { source: 'a.png' }]);
+    appendFileSync(list, '\n{"source":\n\n[3]\n');
+    const { problems, samples } = await checkDataset(list);
+    expect(problems.map(({ where }) => where)).toEqual([`${list}:3`, `${list}:5`, `${list}:2`]);
+    expect(samples).toBe(4);
     await expect(openPicturedEdits(list, null, columns)).rejects.toThrow(/^3 things are wrong/);
   });
 
