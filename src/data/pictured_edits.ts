@@ -7,7 +7,7 @@ import { dirname, extname, isAbsolute, resolve } from 'node:path';
 import { DataError } from '../core/errors.js';
 import { sha256 } from '../core/image.js';
 import { oneOf } from './problems.js';
-import { checkRows, readRows, type Row } from './rows.js';
+import { readRows, type Row } from './rows.js';
 import type { SampleSource } from './types.js';
 
 export interface PicturedEdit {
@@ -40,21 +40,9 @@ export const PICTURED_COLUMNS: PicturedColumns = {
   target: 'target',
 };
 
-/** Whether a path is of a kind that holds rows. */
+/** Whether a path is of a kind that holds rows, as no other list of samples is. */
 export function mayHoldRows(path: string): boolean {
   return ['.jsonl', '.parquet'].includes(extname(path));
-}
-
-/** Whether a path is a list of such edits, by the names of its columns. */
-export function holdsPicturedEdits(path: string): boolean {
-  if (!mayHoldRows(path)) return false;
-  try {
-    checkRows(path, [PICTURED_COLUMNS.source, PICTURED_COLUMNS.instruction]);
-    return true;
-  } catch (cause) {
-    if (cause instanceof DataError) return false;
-    throw cause;
-  }
 }
 
 export interface ReadPicturedEdits extends SampleSource<PicturedEdit> {
