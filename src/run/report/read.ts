@@ -28,7 +28,7 @@ export interface HeldOut extends BeforeAfter<number> {
   readonly sampled: BeforeAfter<Estimate>;
   readonly greedy: BeforeAfter<Estimate>;
   readonly loss: BeforeAfter<number>;
-  /** Means of what rewards consist of, `<term>/<part>`, as `metric` was sampled: those that say more than the reward itself. */
+  /** Means of what rewards consist of, `<term>/<part>`, as `metric` was sampled. */
   readonly parts: Readonly<Record<string, BeforeAfter<number>>>;
   /** The same for each validation source by its name. */
   readonly sets: Readonly<Record<string, { sampled: BeforeAfter<Estimate>; greedy: BeforeAfter<Estimate> }>>;
@@ -148,16 +148,11 @@ export function heldOut(lines: readonly MetricsLine[]): HeldOut {
 
 function parts(metric: string, names: readonly string[], both: Both): HeldOut['parts'] {
   const prefix = metric.slice(0, metric.lastIndexOf('/') + 1);
-  const reward = both((metrics) => metrics[metric] ?? null);
-  const isReward = ({ before, after }: BeforeAfter<number>): boolean =>
-    before === reward.before && after === reward.after;
   const found = new Set(
     names.filter((name) => name.startsWith(prefix) && PART.test(name.slice(prefix.length)) && !name.endsWith(SCALED)),
   );
   return Object.fromEntries(
-    [...found]
-      .map((name) => [name.slice(prefix.length), both((metrics) => metrics[name] ?? null)] as const)
-      .filter(([, values]) => !isReward(values)),
+    [...found].map((name) => [name.slice(prefix.length), both((metrics) => metrics[name] ?? null)]),
   );
 }
 

@@ -43,8 +43,7 @@ function grpo(i: number): Record<string, number> {
     'validation/sampled/unscored': 0,
     'validation/sampled/form/order': 0.5 + i / 40,
     'validation/sampled/form/words': 1,
-    // The reward once more, and as it is weighed.
-    'validation/sampled/form/overall': 4 + i / 10,
+    // As it is weighed.
     'validation/sampled/form/normalised': 0.4 + i / 100,
     'validation/greedy/mean': 5 + i / 20,
     'validation/greedy/stderr': 0.2,
