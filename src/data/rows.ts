@@ -207,10 +207,14 @@ export async function readRows(path: string): Promise<RowSource & { readonly pro
   };
 }
 
+/** A file with so many lines that are no rows is of another kind, and not read on. */
+const MOST_BROKEN = 100;
+
 function readLines(bytes: Uint8Array, file: string, problems: DataError[]): Numbered[] {
   const rows: Numbered[] = [];
   let number = 0;
   for (const line of linesOf(bytes)) {
+    if (problems.length === MOST_BROKEN) break;
     number += 1;
     if (line.trim() === '') continue;
     const where = `${file}:${number}`;
