@@ -55,14 +55,16 @@ const OWN: readonly string[] = [
   'grpo_sample_size',
 ];
 
-/** What the dialect's program takes where a file leaves a key out. */
+/** What the dialect's program takes where a file leaves a key out, and of learning rates the one that it is documented with. */
 const absent = {
   ...trainerAbsent,
+  learning_rate: 2e-5,
   grpo_alpha: 0.5,
   grpo_beta: 0.1,
   grpo_sample_size: 4,
   format_reward_weight: 0.3,
   accuracy_reward_weight: 0.7,
+  generation_max_length: 512,
   generation_temperature: 0.7,
   generation_top_p: 0.9,
 } as const;
@@ -80,6 +82,8 @@ export function translateFlatVideo(raw: Record<string, unknown>, source: Trainer
   file.model();
   file.put('algorithm.advantage.scale', 'none');
   file.put('algorithm.kl_coeff', file.given('grpo_beta'), 'grpo_beta');
+  file.put('optimizer.learning_rate', absent.learning_rate);
+  file.put('rollout.max_response_tokens', absent.generation_max_length);
   file.put('rollout.temperature', file.given('generation_temperature'), 'generation_temperature');
   file.put('rollout.top_p', file.given('generation_top_p'), 'generation_top_p');
   reward(file);
@@ -95,14 +99,12 @@ type File = TrainerTranslator<VideoName>;
 function reward(file: File): void {
   const [format, accuracy] = [file.given('format_reward_weight'), file.given('accuracy_reward_weight')];
   const alpha = file.given('grpo_alpha');
-  if (
-    typeof format !== 'number' ||
-    typeof accuracy !== 'number' ||
-    format < 0 ||
-    accuracy < 0 ||
-    format + accuracy === 0
-  ) {
-    file.wrong('format_reward_weight', format, 'two numbers of at least 0, with accuracy_reward_weight, one above 0');
+  const isWeight = (value: unknown): value is number => typeof value === 'number' && value >= 0;
+  if (!isWeight(format) || !isWeight(accuracy) || format + accuracy === 0) {
+    const [key, found] = isWeight(format)
+      ? (['accuracy_reward_weight', accuracy] as const)
+      : (['format_reward_weight', format] as const);
+    file.wrong(key, found, 'a number of at least 0, and one of the two weights above it');
     return;
   }
   const sum = format + accuracy;

@@ -17,13 +17,7 @@ import { DATALIST_NAME, missingFileAdvice, openDatalist } from './datalist.js';
 import { openEditDataset } from './edits.js';
 import { openImageDataset } from './images.js';
 import { readTriplet } from './inpainting.js';
-import {
-  holdsPicturedEdits,
-  mayHoldRows,
-  PICTURED_COLUMNS,
-  readPicturedEdits,
-  type PicturedColumns,
-} from './pictured_edits.js';
+import { mayHoldRows, PICTURED_COLUMNS, readPicturedEdits, type PicturedColumns } from './pictured_edits.js';
 import { readFitted } from './pictures.js';
 import { checkRows } from './rows.js';
 import { readSelfBench, SELF_BENCH_NAME, SelfBench, type PromptCheck } from './self_bench.js';
@@ -49,7 +43,7 @@ export interface DatasetUse {
   readonly checkPrompt?: PromptCheck;
   /** The folder that relative paths of questions about videos and of edits in rows begin at; the list's own where absent. */
   readonly media?: string;
-  /** The columns of edits in rows that are called otherwise than by default; where this is absent, a list is known to hold such edits by the default ones. */
+  /** The columns of edits in rows that are called otherwise than by default. */
   readonly columns?: Readonly<Partial<PicturedColumns>>;
   /** Least frames of each segment of a video whose own sample does not say; 1 where absent. */
   readonly minFrames?: number;
@@ -110,13 +104,12 @@ async function readEdit(read: () => ReturnType<ReturnType<typeof openEditDataset
 export async function checkDataset(path: string, use: DatasetUse = {}): Promise<DatasetReport> {
   if (basename(path) === SELF_BENCH_NAME) return checkSelfBench(path, use.checkPrompt);
   if (holdsQuestions(path)) return checkQuestions(path, use);
-  if (use.columns !== undefined && mayHoldRows(path)) {
+  if (mayHoldRows(path)) {
     const columns = { ...PICTURED_COLUMNS, ...use.columns };
     // One message where they are not there, instead of one for each row.
-    checkRows(path, [columns.source, columns.instruction, ...Object.values(use.columns)]);
+    checkRows(path, [columns.source, columns.instruction, ...Object.values(use.columns ?? {})]);
     return checkPictured(path, use.media ?? null, columns);
   }
-  if (holdsPicturedEdits(path)) return checkPictured(path, use.media ?? null, PICTURED_COLUMNS);
   const list = openDatalist(path);
   const isImages = list.ids.every((id) => ['.png', '.jpg', '.jpeg', '.webp'].includes(extname(id).toLowerCase()));
   const edits = openEditDataset(path);

@@ -121,7 +121,8 @@ export function readQuestions(path: string, media: string | null = null): ReadQu
   const bytes = readWhole(file);
   const folder = media ?? dirname(file);
   const sizes: number[] = [];
-  const samples = entries(bytes, file).map(({ value, place }): Found => {
+  const samples = entries(bytes, file).map(({ value, place, problem: broken }): Found => {
+    if (broken !== null) return { place, question: null, problem: broken };
     const read = readSample(value, folder);
     if (Array.isArray(read)) {
       const problem = new DataError(read.join('; '), { where: place, next: 'Correct this sample, or leave it out.' });
@@ -191,18 +192,19 @@ function listFile(path: string): string {
 /** A string can hold so much. */
 const LONGEST_LIST = 500e6;
 
-function entries(bytes: Uint8Array, file: string): { readonly value: unknown; readonly place: string }[] {
-  const parse = (json: string, where: string): unknown => {
-    try {
-      return JSON.parse(json);
-    } catch (cause) {
-      throw new DataError(`is not JSON (${(cause as Error).message})`, { where, cause });
-    }
-  };
+/** What stands in the place of a sample. */
+interface Entry {
+  readonly place: string;
+  readonly value: unknown;
+  /** Of a line that is no JSON. */
+  readonly problem: DataError | null;
+}
+
+function entries(bytes: Uint8Array, file: string): Entry[] {
   if (extname(file) === '.jsonl') {
     return Array.from(linesOf(bytes)).flatMap((line, i) => {
       const place = `${file}:${i + 1}`;
-      return line.trim() === '' ? [] : [{ value: parse(line, place), place }];
+      return line.trim() === '' ? [] : [{ place, ...parsed(line, place) }];
     });
   }
   if (bytes.length > LONGEST_LIST) {
@@ -211,11 +213,20 @@ function entries(bytes: Uint8Array, file: string): { readonly value: unknown; re
       next: 'Write it as .jsonl.',
     });
   }
-  const list = parse(new TextDecoder().decode(bytes), file);
+  const { value: list, problem } = parsed(new TextDecoder().decode(bytes), file);
+  if (problem !== null) throw problem;
   if (!Array.isArray(list)) {
     throw new DataError('found no list of samples; allowed: [{id, conversations, video}, …]', { where: file });
   }
-  return list.map((value: unknown, i) => ({ value, place: `${file}:sample ${i + 1}` }));
+  return list.map((value: unknown, i) => ({ value, place: `${file}:sample ${i + 1}`, problem: null }));
+}
+
+function parsed(json: string, where: string): Pick<Entry, 'value' | 'problem'> {
+  try {
+    return { value: JSON.parse(json), problem: null };
+  } catch (cause) {
+    return { value: null, problem: new DataError(`is not JSON (${(cause as Error).message})`, { where, cause }) };
+  }
 }
 
 /** A sample, or what is wrong with it. */

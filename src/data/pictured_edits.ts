@@ -7,7 +7,7 @@ import { dirname, extname, isAbsolute, resolve } from 'node:path';
 import { DataError } from '../core/errors.js';
 import { sha256 } from '../core/image.js';
 import { oneOf } from './problems.js';
-import { checkRows, openRows, type Row } from './rows.js';
+import { readRows, type Row } from './rows.js';
 import type { SampleSource } from './types.js';
 
 export interface PicturedEdit {
@@ -40,41 +40,29 @@ export const PICTURED_COLUMNS: PicturedColumns = {
   target: 'target',
 };
 
-/** Whether a path is of a kind that holds rows. */
+/** Whether a path is of a kind that holds rows, as no other list of samples is. */
 export function mayHoldRows(path: string): boolean {
   return ['.jsonl', '.parquet'].includes(extname(path));
 }
 
-/** Whether a path is a list of such edits, by the names of its columns. */
-export function holdsPicturedEdits(path: string): boolean {
-  if (!mayHoldRows(path)) return false;
-  try {
-    checkRows(path, [PICTURED_COLUMNS.source, PICTURED_COLUMNS.instruction]);
-    return true;
-  } catch (cause) {
-    if (cause instanceof DataError) return false;
-    throw cause;
-  }
-}
-
 export interface ReadPicturedEdits extends SampleSource<PicturedEdit> {
-  /** One for each row that is broken, in their order. */
+  /** One for each line that is no row, then one for each row that is broken, in their order. */
   readonly problems: readonly DataError[];
 }
 
 /**
  * Reads a dataset and looks for the pictures that it names, without opening them.
  * @param media the folder that relative paths begin at; null for the list's own
- * Raises DataError as `openRows`.
+ * Raises DataError as `readRows`.
  */
 export async function readPicturedEdits(
   path: string,
   media: string | null,
   columns: PicturedColumns,
 ): Promise<ReadPicturedEdits> {
-  const rows = await openRows(path);
+  const rows = await readRows(path);
   const folder = media ?? (statSync(path).isDirectory() ? path : dirname(path));
-  const problems: DataError[] = [];
+  const problems: DataError[] = [...rows.problems];
   const sizes: number[] = [];
   const samples = Array.from({ length: rows.length }, (_, index): PicturedEdit | null => {
     const read = readRow(rows.read(index), columns, folder);

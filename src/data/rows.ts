@@ -30,7 +30,12 @@ interface Numbered {
   readonly number: number;
 }
 
-type Reader = (bytes: Uint8Array, path: string) => readonly Numbered[] | Promise<readonly Numbered[]>;
+/** What is no row goes to `problems`. */
+type Reader = (
+  bytes: Uint8Array,
+  path: string,
+  problems: DataError[],
+) => readonly Numbered[] | Promise<readonly Numbered[]>;
 
 /** How a file of each kind becomes rows. */
 const READERS: Readonly<Record<string, Reader>> = { '.jsonl': readLines, '.parquet': readParquet, '.txt': readPrompts };
@@ -107,7 +112,9 @@ interface Glance {
 
 const GLANCES: Readonly<Record<string, (file: string, columns: readonly string[]) => Glance>> = {
   '.jsonl': (file, columns) => {
-    const [first] = readLines(firstLine(file), file);
+    const problems: DataError[] = [];
+    const [first] = readLines(firstLine(file), file, problems);
+    if (problems.length > 0) throw problems[0];
     const names = first === undefined ? columns : Object.keys(first.row);
     return { missing: columns.find((column) => !names.includes(column)), found: `; found: ${names.join(', ')}` };
   },
@@ -166,17 +173,25 @@ function parquetFooter(path: string): Buffer {
   }
 }
 
-/** Raises DataError naming the file and the line of what cannot be read. */
+/** Raises DataError as `readRows`, and the first of what is no row. */
 export async function openRows(path: string): Promise<RowSource> {
+  const { problems, ...source } = await readRows(path);
+  if (problems.length > 0) throw problems[0];
+  return source;
+}
+
+/** The rows of a dataset, and an error naming file and line for each line that is none. Raises DataError for files that cannot be read. */
+export async function readRows(path: string): Promise<RowSource & { readonly problems: readonly DataError[] }> {
   const rows: Numbered[] = [];
+  const problems: DataError[] = [];
   const digests: string[] = [];
   for (const file of rowFiles(path)) {
     const bytes = readWhole(file);
     digests.push(sha256(bytes));
     // One by one: a call takes no more than some 100,000 arguments.
-    for (const row of await READERS[extname(file)](bytes, file)) rows.push(row);
+    for (const row of await READERS[extname(file)](bytes, file, problems)) rows.push(row);
   }
-  if (rows.length === 0) {
+  if (rows.length === 0 && problems.length === 0) {
     throw new DataError('the dataset is empty', { where: path, next: 'Remove it from the config.' });
   }
   const files = sha256(digests.join(' '));
@@ -188,25 +203,28 @@ export async function openRows(path: string): Promise<RowSource> {
     read: (index) => rows[index].row,
     id: (index) => `${basename(rows[index].file)}:${rows[index].number}`,
     place: (index) => `${rows[index].file}:${rows[index].number}`,
+    problems,
   };
 }
 
-function readLines(bytes: Uint8Array, file: string): Numbered[] {
+/** A file with so many lines that are no rows is of another kind, and not read on. */
+const MOST_BROKEN = 100;
+
+function readLines(bytes: Uint8Array, file: string, problems: DataError[]): Numbered[] {
   const rows: Numbered[] = [];
   let number = 0;
   for (const line of linesOf(bytes)) {
+    if (problems.length === MOST_BROKEN) break;
     number += 1;
     if (line.trim() === '') continue;
-    let row: unknown;
+    const where = `${file}:${number}`;
     try {
-      row = JSON.parse(line);
+      const row: unknown = JSON.parse(line);
+      if (typeof row === 'object' && row !== null && !Array.isArray(row)) rows.push({ row: row as Row, file, number });
+      else problems.push(new DataError('found a line that is no object; allowed: {"prompt": …, …}', { where }));
     } catch (cause) {
-      throw new DataError(`is not JSON (${(cause as Error).message})`, { where: `${file}:${number}`, cause });
+      problems.push(new DataError(`is not JSON (${(cause as Error).message})`, { where, cause }));
     }
-    if (typeof row !== 'object' || row === null || Array.isArray(row)) {
-      throw new DataError('found a line that is no object; allowed: {"prompt": …, …}', { where: `${file}:${number}` });
-    }
-    rows.push({ row: row as Row, file, number });
   }
   return rows;
 }

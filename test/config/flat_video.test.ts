@@ -96,13 +96,19 @@ describe('a flat file of GRPO on videos', () => {
   });
 
   it('has the values of its program where it says nothing', async () => {
-    const { settings } = await load({ dataset_use: 'other', learning_rate: 1e-5, model_name_or_path: 'a/b' });
+    const { settings } = await load({ dataset_use: 'other', model_name_or_path: 'a/b' });
     expect(settings).toMatchObject({
       run_name: 'clips',
       num_iterations: 21,
       algorithm: { reward_scale: 0.5, kl_coeff: 0.1, warmup_steps: 0 },
-      optimizer: { schedule: 'linear' },
-      rollout: { episodes_per_iteration: 4, generations_per_sample: 4, temperature: 0.7, top_p: 0.9 },
+      optimizer: { learning_rate: 2e-5, schedule: 'linear' },
+      rollout: {
+        episodes_per_iteration: 4,
+        generations_per_sample: 4,
+        temperature: 0.7,
+        top_p: 0.9,
+        max_response_tokens: 512,
+      },
     });
   });
 
@@ -156,7 +162,7 @@ describe('a flat file of GRPO on videos', () => {
     );
     expect(told).toContain('grpo_sample_sise: unknown key; did you mean grpo_sample_size?');
     expect(told).toMatch(/num_train_epochs: cannot be counted in iterations: .*nowhere\.json is no list/);
-    expect(told).toContain('format_reward_weight: found 0.3; allowed: two numbers of at least 0');
+    expect(told).toContain('accuracy_reward_weight: found -1; allowed: a number of at least 0');
     expect(told).toMatch(/learning_rate: found 0/);
   });
 });

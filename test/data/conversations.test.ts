@@ -146,6 +146,15 @@ describe('openQuestions', () => {
     `);
   });
 
+  it('tells lines that are no JSON beside them', () => {
+    const list = join(dataset([sample]), 'lines.jsonl');
+    writeFileSync(list, `{"a":\n${JSON.stringify(sample)}\n"words"\n[1`);
+    const { problems, samples } = readQuestions(list);
+    expect(problems.map(({ where }) => where)).toEqual([`${list}:1`, `${list}:3`, `${list}:4`]);
+    expect(samples).toHaveLength(4);
+    expect(refusal(() => openQuestions(list))).toMatch(/3 things are wrong\n.*:1: is not JSON/);
+  });
+
   it('says where a list cannot be read', () => {
     expect(refusal(() => openQuestions('/nowhere/list.json'))).toContain('there is no such dataset');
     const folder = dataset([]);

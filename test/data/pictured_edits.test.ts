@@ -1,5 +1,7 @@
+import { appendFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
+import type { DataError } from '../../src/core/errors.js';
 import { checkDataset } from '../../src/data/check.js';
 import { openPicturedEdits, readPicturedEdits } from '../../src/data/pictured_edits.js';
 import { testFolders } from '../support/folder.js';
@@ -57,6 +59,24 @@ describe('edits of pictures in rows', () => {
       `/edits.jsonl:4: column 'source': found null; allowed: words; column 'target': there is no file /none.png`,
     ]);
     await expect(openPicturedEdits(list, null, columns)).rejects.toThrow(/^3 things are wrong/);
+  });
+
+  it('are told beside the lines that are no rows', async () => {
+    const list = listOf([{ source: 'a.png', instruction: 'x' }, { source: 'a.png' }]);
+    appendFileSync(list, '\n{"source":\n\n[3]\n');
+    const { problems, samples } = await checkDataset(list);
+    expect(problems.map(({ where }) => where)).toEqual([`${list}:3`, `${list}:5`, `${list}:2`]);
+    expect(samples).toBe(4);
+    await expect(openPicturedEdits(list, null, columns)).rejects.toThrow(/^3 things are wrong/);
+  });
+
+  it.each([
+    ['{"source":\n{"source":"a.png","instruction":"x"}', 'edits.jsonl:1: is not JSON'],
+    ['{"prompt":"x"}', "edits.jsonl: the dataset has no column 'source'; found: prompt"],
+  ])('are looked for in rows of any kind: %s', async (lines, message) => {
+    const list = listOf([]);
+    writeFiles(join(list, '..'), { 'edits.jsonl': lines });
+    await expect(checkDataset(list)).rejects.toSatisfy((error) => (error as DataError).toText().includes(message));
   });
 
   it('are read through by data check, pictures and all', async () => {

@@ -2,7 +2,7 @@ import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { DataError } from '../../src/core/errors.js';
-import { checkRows, openRows, rowFiles, type Row, type RowSource } from '../../src/data/rows.js';
+import { checkRows, openRows, readRows, rowFiles, type Row, type RowSource } from '../../src/data/rows.js';
 import { testFolders } from '../support/folder.js';
 
 const newFolder = testFolders('rows');
@@ -38,6 +38,12 @@ describe('JSON lines', () => {
   it('may be many', async () => {
     const rows = await openRows(file('train.jsonl', '{"a":1}\n'.repeat(200_000)));
     expect([rows.length, rows.id(199_999)]).toEqual([200_000, 'train.jsonl:200000']);
+  });
+
+  it('are not looked for any longer in a file of another kind', async () => {
+    const { problems } = await readRows(file('table.jsonl', 'a,b\n'.repeat(200_000)));
+    expect(problems).toHaveLength(100);
+    expect(problems[99].where).toMatch(/table\.jsonl:100$/);
   });
 
   const broken: readonly (readonly [string, string, RegExp, string])[] = [

@@ -25,6 +25,8 @@ const folder = testFolders('renders');
 /** A second passes in fifty milliseconds. */
 const clock = fastClock(20);
 const WIDTH = 16;
+/** Pictures of other sizes than are asked for. */
+const [small, large] = await Promise.all([encodePng(pictureOf('', 8, 16)), encodePng(pictureOf('', 128, 64))]);
 const closers: (() => Promise<void>)[] = [];
 afterEach(async () => {
   for (const close of closers.splice(0)) await close();
@@ -215,12 +217,14 @@ describe('a render server', () => {
     );
   });
 
-  it.each<[RenderFault, string]>([
-    [{ kind: 'status', status: 500, body: { error: 'out of memory' } }, 'HTTP 500 out of memory'],
-    [{ kind: 'status', status: 400, body: { detail: 'steps: at most 10' } }, 'HTTP 400 steps: at most 10'],
-    [{ kind: 'stall' }, 'no answer within 2 s'],
-    [{ kind: 'bytes', bytes: Buffer.from('<html>') }, 'it answered with what is no picture'],
-  ])('that answers with %j is told in one message', async (fault, message) => {
+  it.each<[string, RenderFault]>([
+    ['HTTP 500 out of memory', { kind: 'status', status: 500, body: { error: 'out of memory' } }],
+    ['HTTP 400 steps: at most 10', { kind: 'status', status: 400, body: { detail: 'steps: at most 10' } }],
+    ['no answer within 2 s', { kind: 'stall' }],
+    ['it answered with what is no picture', { kind: 'bytes', bytes: Buffer.from('<html>') }],
+    ['it answered with a picture of 8x16 pixels; 32x32 were asked for', { kind: 'bytes', bytes: small }],
+    ['it answered with a picture of 8192 pixels; 32x32 were asked for', { kind: 'bytes', bytes: large }],
+  ])('whose answer is wrong is told in one message: %s', async (message, fault) => {
     const stub = await started();
     stub.fault = () => fault;
     expect(await messageOf(opened(folder(), stub.url, { settings: { timeout_s: 2 } }))).toContain(

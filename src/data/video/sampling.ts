@@ -12,7 +12,10 @@ export interface Sampling {
   readonly maxFrames: number;
   /** Seconds that one frame stands for. */
   readonly interval: number;
-  /** Frames of each segment, in order, which add up to those of the file; null samples the whole as one segment. */
+  /**
+   * Frames of each segment, in order; null samples the whole as one segment. They add up to those of the file, or to fewer by one for each segment
+   * at most, as where a tool rounded at its cuts (the original's own dataset has such): the last segment has these, too.
+   */
   readonly segments: readonly number[] | null;
 }
 
@@ -38,13 +41,16 @@ export interface Misfit {
  */
 export function sampledFrames({ times, end, tick }: Timeline, sampling: Sampling): readonly number[] | Misfit {
   const { segments, minFrames, maxFrames, interval } = sampling;
-  const counted = segments?.reduce((sum, count) => sum + count, 0) ?? times.length;
-  if (counted !== times.length) {
+  const counts = [...(segments ?? [times.length])];
+  const counted = counts.reduce((sum, count) => sum + count, 0);
+  const uncounted = times.length - counted;
+  if (uncounted < 0 || uncounted > counts.length) {
     return { misfit: `it has ${times.length} frames, and meta.frame_cnts count ${counted}` };
   }
+  counts[counts.length - 1] += uncounted;
   const shown: number[] = [];
   let first = 0;
-  for (const [index, count] of (segments ?? [times.length]).entries()) {
+  for (const [index, count] of counts.entries()) {
     if (count < minFrames) {
       const what = segments === null ? 'it' : `segment ${index + 1}`;
       return { misfit: `${what} has ${count} frame${count === 1 ? '' : 's'}, and at least ${minFrames} are asked for` };

@@ -38,7 +38,10 @@ export class VideoSight implements Sight {
     const { sizes, image, video } = this.processor.settings;
     const perToken = (sizes.patch_size * sizes.spatial_merge_size) ** 2;
     const most = meta.maxFrames ?? Math.max(meta.minFrames ?? 0, this.usual.maxFrames);
-    const frames = (meta.segments ?? [most]).reduce((sum, count) => sum + Math.min(most, count), 0);
+    const counts = [...(meta.segments ?? [most])];
+    // The last segment may have some that are not counted.
+    counts[counts.length - 1] += counts.length;
+    const frames = counts.reduce((sum, count) => sum + Math.min(most, count), 0);
     const steps = Math.ceil(frames / sizes.temporal_patch_size);
     return Math.ceil((steps * video.max_pixels + images.length * image.max_pixels) / perToken);
   }

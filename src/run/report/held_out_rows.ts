@@ -18,8 +18,9 @@ export function heldOutRows({
   sampled,
   greedy,
   sets,
+  parts,
   loss,
-}: Pick<HeldOut, 'sampled' | 'greedy' | 'sets' | 'loss'>): HeldOutRow[] {
+}: Pick<HeldOut, 'sampled' | 'greedy' | 'sets' | 'parts' | 'loss'>): HeldOutRow[] {
   const reward = (label: string, values: BeforeAfter<Estimate>, of_set = false): HeldOutRow =>
     rowOf(label, of_set, values, { show: showEstimate, change: (a, b) => signed(b.mean - a.mean) });
   return [
@@ -29,6 +30,9 @@ export function heldOutRows({
       reward(`${set}, sampled`, values.sampled, true),
       reward(`${set}, greedy`, values.greedy, true),
     ]),
+    ...Object.entries(parts).map(([part, values]) =>
+      rowOf(part, false, values, { show: (mean) => mean.toFixed(3), change: (a, b) => signed(b - a) }),
+    ),
     rowOf('loss', false, loss, { show: showLoss, change: (a, b) => signedLoss(b - a) }),
   ].filter(({ before, after }) => before !== null || after !== null);
 }

@@ -28,6 +28,8 @@ export interface HeldOut extends BeforeAfter<number> {
   readonly sampled: BeforeAfter<Estimate>;
   readonly greedy: BeforeAfter<Estimate>;
   readonly loss: BeforeAfter<number>;
+  /** Means of what rewards consist of, `<term>/<part>`, as `metric` was sampled. */
+  readonly parts: Readonly<Record<string, BeforeAfter<number>>>;
   /** The same for each validation source by its name. */
   readonly sets: Readonly<Record<string, { sampled: BeforeAfter<Estimate>; greedy: BeforeAfter<Estimate> }>>;
 }
@@ -101,12 +103,19 @@ function summarise(paths: RunPaths, state: ReturnType<typeof readState>, lines: 
   };
 }
 
+type Both = <T>(read: (metrics: Metrics) => T | null) => BeforeAfter<T>;
+
+/** `<term>/<part>` behind how answers were sampled. */
+const PART = /^[^/]+\/[^/]+$/;
+/** What a term is worth from 0 to 1, beside what it says itself. */
+const SCALED = '/normalised';
+
 /** The evaluations among some lines: of all lines, or of those that have one. */
 export function heldOut(lines: readonly MetricsLine[]): HeldOut {
   const evaluated = lines.filter((line) => Object.keys(line.metrics).some((name) => name.startsWith('validation/')));
   const first = evaluated.at(0);
   const last = evaluated.length > 1 ? evaluated.at(-1) : undefined;
-  const both = <T>(read: (metrics: Metrics) => T | null): BeforeAfter<T> => ({
+  const both: Both = (read) => ({
     before: first === undefined ? null : read(first.metrics),
     after: last === undefined ? null : read(last.metrics),
   });
@@ -124,6 +133,7 @@ export function heldOut(lines: readonly MetricsLine[]): HeldOut {
     sampled: both((metrics) => estimate(metrics, 'validation/sampled')),
     greedy: both((metrics) => estimate(metrics, 'validation/greedy')),
     loss: both((metrics) => metrics['validation/loss'] ?? null),
+    parts: metric === undefined ? {} : parts(metric, names, both),
     sets: Object.fromEntries(
       sets.map((set) => [
         set,
@@ -134,6 +144,16 @@ export function heldOut(lines: readonly MetricsLine[]): HeldOut {
       ]),
     ),
   };
+}
+
+function parts(metric: string, names: readonly string[], both: Both): HeldOut['parts'] {
+  const prefix = metric.slice(0, metric.lastIndexOf('/') + 1);
+  const found = new Set(
+    names.filter((name) => name.startsWith(prefix) && PART.test(name.slice(prefix.length)) && !name.endsWith(SCALED)),
+  );
+  return Object.fromEntries(
+    [...found].map((name) => [name.slice(prefix.length), both((metrics) => metrics[name] ?? null)]),
+  );
 }
 
 function estimate(metrics: Metrics, prefix: string): Estimate | null {

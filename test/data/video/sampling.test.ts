@@ -70,6 +70,17 @@ describe('sampledFrames', () => {
     ]);
   });
 
+  it('gives the last segment what a count that was rounded at each cut leaves over, and no more', () => {
+    const sampling = { ...usual, segments: [11, 18] };
+    expect(sampledFrames(steady(30, 10), sampling)).toEqual([0, 3, 6, 10, 11, 17, 23, 29]);
+    expect(sampledFrames(steady(31, 10), sampling)).toEqual([0, 3, 6, 10, 11, 17, 23, 30]);
+    for (const frames of [28, 32]) {
+      expect(sampledFrames(steady(frames, 10), sampling)).toEqual({
+        misfit: `it has ${frames} frames, and meta.frame_cnts count 29`,
+      });
+    }
+  });
+
   it('takes the frame that is seen at a time where frames stay differently long', () => {
     const times = [0, 0.1, 0.2, 2, 2.1, 4];
     expect(sampledFrames({ times, end: 5, tick: 0 }, { ...usual, minFrames: 5, maxFrames: 5 })).toEqual([

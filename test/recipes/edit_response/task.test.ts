@@ -4,7 +4,9 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { pixelCodec } from '../../../src/environments/picture_codec.js';
 import { FlowEditor } from '../../../src/policies/flow/editor.js';
 import { Reader, type ToRead } from '../../../src/policies/tokens/hidden_states.js';
-import type { ResponseAnswer } from '../../../src/recipes/edit_response/drawing.js';
+import { partOf } from '../../../src/nets/vision/config.js';
+import { TokenPolicy } from '../../../src/policies/tokens/policy.js';
+import { readStates, type ResponseAnswer } from '../../../src/recipes/edit_response/drawing.js';
 import { OwnDrawing } from '../../../src/recipes/edit_response/own_drawing.js';
 import { ResponseTask } from '../../../src/recipes/edit_response/task.js';
 import type { OwnEditor } from '../../../src/schema/editor.js';
@@ -103,6 +105,54 @@ describe('the task of edit_response', () => {
     const [[alone]] = await task.render([ask(one, answer(9, 10))], 'current');
     const [, [beside]] = await task.render([ask(other, long), ask(one, answer(9, 10))], 'current');
     expect(beside.item.edited!.data).toEqual(alone.item.edited!.data);
+  });
+
+  it('learns in the decoder and the connector alone: what sees and what draws stay as they are, to the bit', async () => {
+    const { pictured } = await open();
+    const settings = smallSettings(base);
+    const model = startingSeeingModel(settings, pictured.words.format, pictured.seeing, () => '');
+    const policy = new TokenPolicy({
+      model,
+      optimizer: settings.optimizer,
+      contextSize: settings.policy.model_context_size,
+      constrained: false,
+      separateVocabularies: false,
+      learner: { temperature: 1, microBatch: 4, gradientCheckpointing: false },
+      sessions: { sampling: { threads: 1 }, learning: { threads: 1 } },
+      keepReference: true,
+    });
+    const draws = smallFlow('all', 1, drawingConfig);
+    const editor = new FlowEditor(draws, pixelCodec, { type: 'tiny', steps: 2, batch: 4, session: { threads: 1 } }, '');
+    const bitsOf = (weights: typeof model.weights) =>
+      [...weights].map(([name, { data }]) => [name, data.slice()] as const);
+    const [weights, drawn] = [bitsOf(model.weights), bitsOf(draws.weights)];
+    const environment = settings.environment as OwnEditor;
+    const prompt = await pictured.words.prompt(0);
+    const written = answer(9, 10, 11);
+    const pictureOf = async (read_by: 'policy' | 'start') => {
+      const read = readStates({ ...environment, read_by }, policy);
+      const drawing = new OwnDrawing({ editor, codec: pixelCodec, mostPixels: null, read });
+      const [[rendered]] = await new ResponseTask(pictured, environment, drawing).render(
+        [ask(prompt, written)],
+        'current',
+      );
+      return rendered.item.edited!.data;
+    };
+    const before = await pictureOf('start');
+    expect(await pictureOf('policy')).toEqual(before);
+
+    const target = { weights: new Float32Array(3).fill(1 / 3), advantage: 1, reference: null, old: null };
+    await policy.learn([{ prompt, answers: [written], targets: [target] }], { policy: 'reinforce', kl: null });
+    await policy.step(0.05);
+    for (const [name, data] of weights) {
+      const now = model.weights.get(name)!.data;
+      if (partOf(name) === 'mm_vision') expect(now, name).toEqual(data);
+    }
+    expect(model.weights.get('lm_head.weight')!.data).not.toEqual(new Map(weights).get('lm_head.weight'));
+    expect(await pictureOf('start')).toEqual(before);
+    expect(await pictureOf('policy')).not.toEqual(before);
+    expect(bitsOf(draws.weights)).toEqual(drawn);
+    await Promise.all([policy.dispose(), editor.dispose()]);
   });
 
   it('is told the instruction alone where that is asked for: then no word has any effect', async () => {

@@ -7,6 +7,7 @@ import { tokensOf } from '../../../src/models/pictures/picture.js';
 import { clipData } from '../../../src/recipes/video_actions/data.js';
 import { openVideoTask, type VideoTask } from '../../../src/recipes/video_actions/task.js';
 import { hasFfmpeg } from '../../data/video/odd_files.js';
+import { plain } from '../../data/pictures.js';
 import { testFolder } from '../../support/folder.js';
 import { smallSettings } from './small.js';
 
@@ -44,6 +45,29 @@ describe.skipIf(!hasFfmpeg)('the task of video_actions (skipped without ffmpeg)'
     const png = decodePlainPng((await prompt.sourcePng?.()) ?? new Uint8Array());
     expect([png?.width, png?.height]).toEqual([picture.frames.length * 34 - 2, 32]);
     expect(task.validation[0]).toMatchObject({ name: 'clips', length: 3 });
+  });
+
+  it('shows pictures beside the clip, each where it stands', async () => {
+    const own = join(dir, 'mixed');
+    writeFileSync(join(clips('train')[0].path, 'part.png'), plain(32, 32, [200, 10, 10]));
+    const [{ conversations, ...sample }] = listOf('train') as { conversations: { from: string; value: string }[] }[];
+    const asked = { from: 'human', value: 'Which <image> parts <video> are attached <image>' };
+    const images = { image: ['part.png', 'part.png'] };
+    writeFileSync(`${own}.json`, JSON.stringify([{ ...sample, ...images, conversations: [asked, conversations[1]] }]));
+    const train = [{ path: `${own}.json`, media: clips('train')[0].path }];
+    const { policy } = settings();
+    const { task, seeing } = await open({
+      policy: { ...policy, model_context_size: 400 },
+      data: { dir, tiny, train, validation: clips('validation') },
+    });
+    const { ids, pictures = [] } = (await task.prompt(0)).tokens;
+    expect(pictures.map(({ kind }) => kind)).toEqual(['image', 'video', 'image']);
+    const { image_token_id: image, video_token_id: video } = seeing.tokens;
+    const places = ids.filter((id) => id === image || id === video);
+    const { sizes } = seeing.processor.settings;
+    expect(places).toEqual(
+      pictures.flatMap(({ kind, grid }) => Array<number>(tokensOf(grid, sizes)).fill(kind === 'image' ? image : video)),
+    );
   });
 
   it('opens a clip once, so that what is made of it is kept', async () => {
@@ -133,6 +157,20 @@ describe.skipIf(!hasFfmpeg)('the task of video_actions (skipped without ffmpeg)'
     const { policy } = settings();
     const { task } = await open({ policy: { ...policy, model_context_size: 40 } });
     await expect(task.checkPrompts()).rejects.toThrow(/prompts are too long: .* model_context_size is 40/);
+  });
+
+  it('refuses such prompts where a clip has more frames than are counted, too', async () => {
+    const own = join(dir, 'uncounted');
+    const meta = { frame_cnts: [4, 4], min_frames: 4, max_frames: 6, dynamic_sample: true };
+    writeFileSync(`${own}.json`, JSON.stringify([{ ...listOf('train')[1], meta }]));
+    const train = [{ path: `${own}.json`, media: clips('train')[0].path }];
+    const data = { dir, tiny, train, validation: [], frames: { interval: 0.01 } };
+    const { task } = await open({ data });
+    // Four frames of the first segment and six of the second, two to a step of 16 tokens.
+    const { ids } = (await task.prompt(0)).tokens;
+    const { policy } = settings();
+    const { task: tight } = await open({ data, policy: { ...policy, model_context_size: ids.length } });
+    await expect(tight.checkPrompts()).rejects.toThrow(`of ${ids.length} tokens`);
   });
 
   it('names the sample whose clip has fewer frames than are asked for', async () => {

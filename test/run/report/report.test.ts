@@ -40,8 +40,14 @@ function grpo(i: number): Record<string, number> {
   const validation = {
     'validation/sampled/mean': 4 + i / 10,
     'validation/sampled/stderr': 0.25,
+    'validation/sampled/unscored': 0,
+    'validation/sampled/form/order': 0.5 + i / 40,
+    'validation/sampled/form/words': 1,
+    // As it is weighed.
+    'validation/sampled/form/normalised': 0.4 + i / 100,
     'validation/greedy/mean': 5 + i / 20,
     'validation/greedy/stderr': 0.2,
+    'validation/greedy/form/order': 0.25,
     'validation/s/sampled/mean': 4 + i / 10,
     'validation/s/sampled/stderr': 0.25,
   };
@@ -77,6 +83,7 @@ describe('a report', () => {
         metric: 'validation/sampled/mean',
         iterations: { before: 0, after: 20 },
         greedy: { before: { mean: 5, stderr: 0.2 }, after: { mean: 6, stderr: 0.2 } },
+        parts: { 'form/order': { before: 0.5, after: 1 }, 'form/words': { before: 1, after: 1 } },
       },
       seconds_per_iteration: {
         total: 1,
@@ -98,6 +105,8 @@ describe('a report', () => {
       reward, sampled  4.000 ± 0.250         6.000 ± 0.250         +2.000
       reward, greedy   5.000 ± 0.200         6.000 ± 0.200         +1.000
         s, sampled     4.000 ± 0.250         6.000 ± 0.250         +2.000
+      form/order       0.500                 1.000                 +0.500
+      form/words       1.000                 1.000                 +0.000
 
       training reward  5.550 ± 0.096, last 10 iterations
       time             1.00 s per iteration (rollout 0.25, render 0.03, judge 0.13, reference 0.06, update 0.50, other 0.06)
