@@ -85,6 +85,7 @@ describe.skipIf(!here)(`SmolLM2${here ? '' : ` (skipped: ${why})`}`, () => {
         random: () => new RandomStream(1),
       },
       weights,
+      'loaded',
     );
     await sampler.dispose();
     expect(answers.map(([{ ids }]) => [...ids])).toEqual(cases.map(({ continued }) => continued));

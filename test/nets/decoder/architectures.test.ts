@@ -90,6 +90,7 @@ describe.each(names)('a model that transformers saved: %s', (name) => {
         random: () => new RandomStream(1),
       },
       weights,
+      'loaded',
     );
     await sampler.dispose();
     expect(answers.map(([answer]) => [...answer.ids])).toEqual(continued);
