@@ -152,9 +152,9 @@ export function readArchitecture(json: unknown, where: string, part: ReadPart = 
   }
   const quantized = outer.data['quantization_config'] ?? null;
   if (quantized !== null) {
-    const method = JSON.stringify(Object(quantized)['quant_method'] ?? null);
+    const { quant_method: method = null } = Object(quantized) as { readonly quant_method?: unknown };
     throw new CheckpointError(
-      `quantized weights (quantization_config, quant_method ${method}) are not covered; covered: F32, F16, BF16`,
+      `quantized weights (quantization_config, quant_method ${JSON.stringify(method)}) are not covered; covered: F32, F16, BF16`,
       {
         where,
         next: 'Name the model that it was quantized from.',
