@@ -29,6 +29,6 @@ export function liveSessions(
     };
     return session;
   };
-  vi.spyOn(ort.InferenceSession, 'create').mockImplementation(counting as typeof ort.InferenceSession.create);
+  vi.spyOn(ort.InferenceSession, 'create').mockImplementation(counting);
   return live;
 }
