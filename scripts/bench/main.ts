@@ -48,7 +48,7 @@ const benches: Readonly<Record<string, { readonly summary: string; readonly run:
   },
   smollm2: {
     summary:
-      "SmolLM2-135M beside Python's transformers and peft, in turns: sampling, gradients, an optimizer step; `smollm2 --model FOLDER [--python PATH] [--rounds N]`",
+      "SmolLM2-135M beside Python's transformers and peft, in turns: sampling, gradients, an optimizer step; `smollm2 --model FOLDER [--python PATH] [--rounds N] [--part NAME]`",
     run: async () => (await import('./smollm2.js')).benchSmolLm2(),
   },
   'enhance-gap': {

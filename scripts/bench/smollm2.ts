@@ -9,9 +9,13 @@ import { parseArgs } from 'node:util';
 import { UsageError } from '../../src/core/errors.js';
 import type { BesidePython } from './python.js';
 import { raceLearning } from './smollm2_gradient.js';
-import { raceSampling } from './smollm2_sampling.js';
+import { racePacking, raceSampling } from './smollm2_sampling.js';
 
-const parts: readonly ((options: BesidePython) => Promise<void>)[] = [raceSampling, raceLearning];
+const PARTS: Readonly<Record<string, (options: BesidePython) => Promise<void>>> = {
+  sampling: raceSampling,
+  packing: racePacking,
+  learning: raceLearning,
+};
 
 export async function benchSmolLm2(): Promise<void> {
   const { values } = parseArgs({
@@ -22,17 +26,19 @@ export async function benchSmolLm2(): Promise<void> {
       rounds: { type: 'string', default: '5' },
       threads: { type: 'string', default: '2' },
       tokens: { type: 'string', default: '64' },
+      part: { type: 'string' },
     },
   });
-  const { model, python } = values;
+  const { model, python, part } = values;
   const counts = { rounds: Number(values.rounds), threads: Number(values.threads), tokens: Number(values.tokens) };
+  const parts = Object.entries(PARTS).flatMap(([name, run]) => (part === undefined || part === name ? [run] : []));
   const whole = Object.values(counts).every((count) => Number.isInteger(count) && count > 0);
-  if (model === undefined || !existsSync(join(model, 'config.json')) || !whole) {
+  if (model === undefined || !existsSync(join(model, 'config.json')) || !whole || parts.length === 0) {
     throw new UsageError(
-      'npm run bench -- smollm2 takes --model FOLDER [--python PATH] [--rounds N] [--threads N] [--tokens N]',
+      'npm run bench -- smollm2 takes --model FOLDER [--python PATH] [--rounds N] [--threads N] [--tokens N] [--part sampling|packing|learning]',
       { next: 'Make the folder with scripts/fetch_smollm2.' },
     );
   }
   console.log(`${cpus()[0]?.model ?? 'unknown processor'}, ${availableParallelism()} threads, node ${process.version}`);
-  for (const part of parts) await part({ model, python, ...counts });
+  for (const run of parts) await run({ model, python, ...counts });
 }

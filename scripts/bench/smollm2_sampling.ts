@@ -1,4 +1,7 @@
-/** The part of the bench that samples: 16 answers to two prompts of 43 tokens, beside `generate` of transformers. */
+/**
+ * The parts of the bench that sample: 16 answers to two prompts of 43 tokens, beside `generate` of transformers; and, where all weights
+ * train, with steps that are fed them beside steps that hold them packed, which packs them in every turn.
+ */
 import { fileURLToPath } from 'node:url';
 import { RandomStream } from '../../src/core/random.js';
 import { adapt, openModel } from '../../src/policies/tokens/adapter.js';
@@ -7,28 +10,39 @@ import { Sampler } from '../../src/policies/tokens/rollout.js';
 import { missingInPython, type BesidePython } from './python.js';
 import { answerTurns, race, TurnTaker } from './turns.js';
 
-const PROMPTS = 2;
 const ANSWERS_PER_PROMPT = 8;
 const PROMPT_TOKENS = 43;
 
 /** Ids of prompts; what they say does not matter to the time. */
-const promptIds = Array.from({ length: PROMPTS }, (_, p) =>
-  Array.from({ length: PROMPT_TOKENS }, (_, i) => 100 + ((i * 37 + p * 11) % 40_000)),
-);
+const promptIds = (prompts: number): number[][] =>
+  Array.from({ length: prompts }, (_, p) =>
+    Array.from({ length: PROMPT_TOKENS }, (_, i) => 100 + ((i * 37 + p * 11) % 40_000)),
+  );
+
+/** What a process of ours samples with. */
+interface Sampled {
+  readonly model: string;
+  /** Whether adapters train, or all weights. */
+  readonly adapted: boolean;
+  readonly packed: 'frozen' | 'all';
+  readonly prompts: number;
+  readonly threads: number;
+  readonly tokens: number;
+}
+
+function ourTurns(name: string, sampled: Sampled): TurnTaker {
+  return new TurnTaker(name, process.execPath, [fileURLToPath(import.meta.url), JSON.stringify(sampled)]);
+}
 
 export async function raceSampling({ model, python, rounds, threads, tokens }: BesidePython): Promise<void> {
+  const prompts = 2;
   const asked = JSON.stringify({
-    prompts: promptIds,
+    prompts: promptIds(prompts),
     answers_per_prompt: ANSWERS_PER_PROMPT,
     answer_tokens: tokens,
     threads,
   });
-  const ours = new TurnTaker('editrl, LoRA', process.execPath, [
-    fileURLToPath(import.meta.url),
-    model,
-    String(threads),
-    String(tokens),
-  ]);
+  const ours = ourTurns('editrl, LoRA', { model, adapted: true, packed: 'frozen', prompts, threads, tokens });
   const theirs = (['plain', 'lora'] as const).flatMap((kind) => {
     const missing = missingInPython(
       python,
@@ -42,7 +56,7 @@ export async function raceSampling({ model, python, rounds, threads, tokens }: B
     return [];
   });
   console.log(
-    `\nsampling ${PROMPTS * ANSWERS_PER_PROMPT} answers of ${tokens} tokens, ${threads} threads, medians of ${rounds}:`,
+    `\nsampling ${prompts * ANSWERS_PER_PROMPT} answers of ${tokens} tokens, ${threads} threads, medians of ${rounds}:`,
   );
   try {
     await race([ours, ...theirs], rounds);
@@ -51,11 +65,34 @@ export async function raceSampling({ model, python, rounds, threads, tokens }: B
   }
 }
 
-/** One turn of ours. */
-async function sampleInTurns(folder: string, threads: number, maxTokens: number): Promise<void> {
-  const opened = openModel(folder);
+export async function racePacking({ model, rounds, threads, tokens }: BesidePython): Promise<void> {
+  const works = [
+    { adapted: false, prompts: 2, length: tokens },
+    { adapted: false, prompts: 8, length: Math.ceil((3 * tokens) / 8) },
+    { adapted: true, prompts: 2, length: tokens },
+  ];
+  for (const { adapted, prompts, length } of works) {
+    const of = { model, adapted, prompts, threads, tokens: length };
+    const takers = [
+      ourTurns("packed: 'frozen'", { ...of, packed: 'frozen' }),
+      ourTurns("packed: 'all'", { ...of, packed: 'all' }),
+    ] as const;
+    console.log(
+      `\nsampling ${prompts * ANSWERS_PER_PROMPT} answers of ${length} tokens, ${adapted ? 'LoRA' : 'all weights train'}, ${threads} threads, medians of ${rounds}:`,
+    );
+    try {
+      await race(takers, rounds);
+    } finally {
+      for (const taker of takers) taker.close();
+    }
+  }
+}
+
+/** One turn of ours for each line of the input. */
+async function sampleInTurns({ model, adapted, packed, prompts, threads, tokens: maxTokens }: Sampled): Promise<void> {
+  const opened = openModel(model);
   const lora = { rank: 16, alpha: 32, rslora: false, targets: 'all-linear' };
-  const { config, weights } = adapt(opened.config, opened.weights, lora, { seed: 1 });
+  const { config, weights } = adapted ? adapt(opened.config, opened.weights, lora, { seed: 1 }) : opened;
   const format: TokenFormat = {
     size: config.vocab_size,
     // No answer ends early.
@@ -66,26 +103,34 @@ async function sampleInTurns(folder: string, threads: number, maxTokens: number)
   };
   const sampler = new Sampler(
     { config, weights, format },
-    { contextSize: 2048, constrained: true, separateVocabularies: false, session: { threads } },
+    {
+      contextSize: 2048,
+      constrained: true,
+      separateVocabularies: false,
+      session: { threads },
+      packed,
+    },
   );
-  const prompts = promptIds.map((ids) => ({ tokens: { ids } }));
+  const asked = promptIds(prompts).map((ids) => ({ tokens: { ids } }));
+  let turn = 0;
   await answerTurns(async () => {
     await sampler.sample(
       {
-        prompts,
-        among: prompts,
+        prompts: asked,
+        among: asked,
         answersPerPrompt: ANSWERS_PER_PROMPT,
         how: { maxTokens, temperature: 1, topP: 1, topK: -1, logProbTemperature: 1 },
         weights: 'current',
         random: (p, g) => new RandomStream(1, p, g),
       },
       weights,
+      // As if every turn were an iteration.
+      String(turn++),
     );
   });
   await sampler.dispose();
 }
 
 if (process.argv[1] === fileURLToPath(import.meta.url)) {
-  const [folder = '', threads, tokens] = process.argv.slice(2);
-  await sampleInTurns(folder, Number(threads), Number(tokens));
+  await sampleInTurns(JSON.parse(process.argv[2] ?? '') as Sampled);
 }

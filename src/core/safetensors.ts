@@ -18,6 +18,9 @@ export interface TensorEntry {
   readonly length: number;
 }
 
+/** Bytes of one number of those formats. */
+const BYTES: Readonly<Record<StoredDtype, number>> = { F32: 4, F16: 2, BF16: 2, I64: 8, I32: 4, U8: 1, BOOL: 1 };
+
 const MAX_HEADER_BYTES = 100_000_000;
 
 /** Read at a time: one system call takes less than 2 GiB. */
@@ -163,23 +166,34 @@ export function readSafetensorsIndex(path: string): {
     const prefix = readAt(file, path, 0, 8);
     const headerLength = Number(new DataView(prefix.buffer, prefix.byteOffset, 8).getBigUint64(0, true));
     if (headerLength < 2 || headerLength > MAX_HEADER_BYTES) throw malformed(path, `header length ${headerLength}`);
-    const parsed = parseHeader(readAt(file, path, 8, headerLength), path);
-    const entries = new Map<string, TensorEntry>();
-    for (const [name, value] of Object.entries(parsed)) {
-      if (name === '__metadata__') continue;
-      const entry = value as { dtype: StoredDtype; shape: number[]; data_offsets: [number, number] };
-      const [start, end] = entry.data_offsets;
-      entries.set(name, {
-        dtype: entry.dtype,
-        shape: entry.shape,
-        offset: 8 + headerLength + start,
-        length: end - start,
-      });
-    }
-    return { entries, metadata: (parsed['__metadata__'] as Record<string, string> | undefined) ?? {} };
+    const { __metadata__: metadata, ...tensors } = parseHeader(readAt(file, path, 8, headerLength), path);
+    const start = 8 + headerLength;
+    const entries = Object.entries(tensors).map(([name, entry]) => [name, toEntry(entry, start, name, path)] as const);
+    return { entries: new Map(entries), metadata: (metadata ?? {}) as Record<string, string> };
   } finally {
     closeSync(file);
   }
+}
+
+/** A tensor's line of a header whose data begin at `start`. Its dtype may be one that cannot be read: whoever reads the tensor says so. */
+function toEntry(found: unknown, start: number, name: string, path: string): TensorEntry {
+  const { dtype, shape, data_offsets: offsets } = Object(found) as Readonly<Record<string, unknown>>;
+  const sizes = sizesIn(shape);
+  const [from, to, ...more] = sizesIn(offsets) ?? [];
+  if (typeof dtype !== 'string' || sizes === null || to === undefined || more.length > 0 || from > to) {
+    throw malformed(path, `its header does not say where ${name} lies`);
+  }
+  const length = to - from;
+  const bytes = (BYTES as Readonly<Record<string, number>>)[dtype];
+  if (bytes !== undefined && length !== bytes * sizes.reduce(times, 1)) {
+    throw malformed(path, `${name} is ${dtype} of shape [${sizes.join(', ')}], and has ${length} bytes`);
+  }
+  return { dtype: dtype as StoredDtype, shape: sizes, offset: start + from, length };
+}
+
+function sizesIn(found: unknown): number[] | null {
+  const isSize = (size: unknown): boolean => typeof size === 'number' && Number.isSafeInteger(size) && size >= 0;
+  return Array.isArray(found) && found.every(isSize) ? (found as number[]) : null;
 }
 
 /** Reads every tensor (or those named) as float32, at most `pieceBytes` at a time; bfloat16 and float16 are widened. */
@@ -248,12 +262,17 @@ function readAt(file: number, path: string, offset: number, length: number, piec
   return out;
 }
 
-function parseHeader(bytes: Uint8Array, path: string): Record<string, unknown> {
+function parseHeader(bytes: Uint8Array, path: string): Readonly<Record<string, unknown>> {
+  let header: unknown;
   try {
-    return JSON.parse(new TextDecoder().decode(bytes)) as Record<string, unknown>;
+    header = JSON.parse(new TextDecoder().decode(bytes));
   } catch (cause) {
     throw malformed(path, 'its header is not JSON', cause);
   }
+  if (typeof header !== 'object' || header === null || Array.isArray(header)) {
+    throw malformed(path, 'its header does not name tensors');
+  }
+  return header as Record<string, unknown>;
 }
 
 function malformed(path: string, detail: string, cause?: unknown): CheckpointError {

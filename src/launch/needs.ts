@@ -15,7 +15,7 @@ import { describeVisionTokenizer } from '../environments/vision_tokens.js';
 import { CONFIG_FILE, readConfig, TOKENIZER_FILE } from '../models/files.js';
 import { openTokenizer } from '../models/tokenizer/open.js';
 import type { Tokenizer } from '../models/tokenizer/tokenizer.js';
-import { openChatTemplate, parse, tokenCount, tokenizerJson } from '../models/tokenizer/texts.js';
+import { noTokenizer, openChatTemplate, parse, tokenCount, tokenizerJson } from '../models/tokenizer/texts.js';
 import { readAutoencoderConfig } from '../nets/autoencoder/config.js';
 import { withAdapter } from '../nets/decoder/config.js';
 import { checkDecoder } from '../nets/decoder/files.js';
@@ -102,13 +102,7 @@ function canBeLookedAt(model: string): boolean {
 function lookAtTokenizer({ folder, chat, model }: NeedOf<'tokenizer'>): void {
   if (!existsSync(folder)) return;
   const json = tokenizerJson(folder);
-  // What else there may be instead, whoever opens it says.
-  if (json === null) {
-    throw new CheckpointError(`there is no tokenizer; covered: ${TOKENIZER_FILE}`, {
-      where: folder,
-      next: 'Make it in Python: AutoTokenizer.from_pretrained(folder).save_pretrained(folder) of the package transformers.',
-    });
-  }
+  if (json === null) throw noTokenizer(folder);
   if (chat) requireTemplate(folder);
   const count = tokenCount(parse(json, join(folder, TOKENIZER_FILE)));
   if (count === null || model === null || !canBeLookedAt(model)) return;

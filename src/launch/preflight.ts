@@ -83,7 +83,12 @@ export function obstacles(
       told.add(what);
       const error = seen.has(what) ? seen.get(what) : raisedBy(check);
       seen.set(what, error ?? null);
-      return error ? [{ run: run_name, error }] : [];
+      if (!error) return [];
+      // Several who look at one file may find the same.
+      const text = `${run_name} ${error.toText()}`;
+      if (told.has(text)) return [];
+      told.add(text);
+      return [{ run: run_name, error }];
     });
   });
 }

@@ -1,5 +1,5 @@
 /** The files of a model's folder: config.json, weights and tokenizer.json, as on the Hub. */
-import { existsSync, readFileSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { z } from 'zod';
 import { CheckpointError, must } from '../core/errors.js';
@@ -9,6 +9,9 @@ export const POLICY_FILE = 'policy.safetensors';
 export const TOKENIZER_FILE = 'tokenizer.json';
 export const CONFIG_FILE = 'config.json';
 export const GENERATION_FILE = 'generation_config.json';
+
+/** Weights as other programs save them: loading one can execute anything. */
+const PICKLE = /^(?:pytorch_model.*\.bin|.*\.(?:pt|pth|ckpt))$/;
 
 /** A model's parameters by name. */
 export type Weights = Map<string, FloatTensor>;
@@ -35,10 +38,15 @@ export function tensorFiles(folder: string): TensorFiles {
   if (whole !== undefined) return tensorsOf(whole);
   const index = INDEX_FILES.map((name) => join(folder, name)).find(existsSync);
   if (index === undefined) {
-    throw new CheckpointError(`there are no weights; allowed: ${[...WEIGHT_FILES, ...INDEX_FILES].join(', ')}`, {
-      where: folder,
-      next: 'Name a folder in the Hugging Face layout with weights as safetensors.',
-    });
+    const pickles = existsSync(folder) ? readdirSync(folder).filter((name) => PICKLE.test(name)) : [];
+    const found = pickles.length === 0 ? '' : `; found: ${pickles.join(', ')}, pickles, which are never loaded`;
+    throw new CheckpointError(
+      `there are no weights; allowed: ${[...WEIGHT_FILES, ...INDEX_FILES].join(', ')}${found}`,
+      {
+        where: folder,
+        next: 'Name a folder in the Hugging Face layout with weights as safetensors.',
+      },
+    );
   }
   const shards = readIndex(index);
   const files = new Map<string, string>();
@@ -141,13 +149,16 @@ function requireShape(found: readonly number[], asked: readonly number[], name: 
 /** Holds a tensor's place in the order of the architecture. */
 const EMPTY: FloatTensor = { shape: [0], data: new Float32Array(0) };
 
-/** The model's config.json. Raises CheckpointError where it cannot be read. */
+/** The model's config.json. Raises CheckpointError where there is none, or it cannot be read. */
 export function readConfig<T>(folder: string): T {
-  try {
-    return readJson(join(folder, CONFIG_FILE)) as T;
-  } catch (cause) {
-    throw new CheckpointError('cannot read the model config', { where: join(folder, CONFIG_FILE), cause });
+  const where = join(folder, CONFIG_FILE);
+  if (!existsSync(where)) {
+    throw new CheckpointError(`there is no ${CONFIG_FILE}`, {
+      where: folder,
+      next: 'Name a folder in the Hugging Face layout.',
+    });
   }
+  return readJson(where) as T;
 }
 
 /** Raises CheckpointError where the file cannot be read or holds no JSON. */
@@ -155,6 +166,6 @@ export function readJson(path: string): unknown {
   try {
     return JSON.parse(readFileSync(path, 'utf8')) as unknown;
   } catch (cause) {
-    throw new CheckpointError('cannot read the file', { where: path, cause });
+    throw new CheckpointError(`cannot be read: ${(cause as Error).message}`, { where: path, cause });
   }
 }

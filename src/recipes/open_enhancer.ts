@@ -116,6 +116,7 @@ async function openEnhancer(
           random: (p) => new RandomStream(seed, 'enhance', first + p),
         },
         model.weights,
+        'loaded',
       );
       return Promise.all(
         answers.map(async ([{ ids, finished }], p): Promise<Enhanced> => {

@@ -23,7 +23,7 @@ import type { Training } from '../train/loop.js';
 import { scheduleOf } from '../train/schedule.js';
 import { SupervisedTraining, type Labelled } from '../train/supervised.js';
 import { samplerElsewhere } from './sampler.js';
-import type { DecoderSettings } from './token_policy.js';
+import { packsAll, type DecoderSettings } from './token_policy.js';
 
 /** Above this difference between the log-probabilities of rollout and training graph an alarm is raised. */
 const MISMATCH_ALARM = 1e-3;
@@ -69,6 +69,7 @@ export function openTokenPolicy<P extends TokenPrompt>(
       microBatch: optimizer.per_device_batch_size,
       gradientCheckpointing: optimizer.gradient_checkpointing,
     },
+    packed: packsAll(settings) ? 'all' : 'frozen',
     sessions: { sampling: sessionOptions(policy.engine, rollout.threads), learning: sessionOptions(policy.engine) },
     peers: group,
     keepReference: !supervised || keepsStart,

@@ -79,7 +79,7 @@ export type DecoderSettings = z.output<z.ZodObject<typeof decoderFields>>;
 type TokenRecipeSettings = TrainedSettings & {
   readonly algorithm: GrpoSettings | WordsSftSettings;
   readonly rollout: RolloutSettings;
-  readonly policy: Pick<DecoderSettings, 'init' | 'lora' | 'model_context_size'> & {
+  readonly policy: Pick<DecoderSettings, 'init' | 'lora' | 'model_context_size' | 'engine'> & {
     readonly model: ModelReference | null;
   };
 };
@@ -95,9 +95,9 @@ export const decoderNeeds = {
     const shape = decoderShape(settings, shapeOf);
     if (shape === null) return null;
     const activations = decoderActivations(shape, largestBatch(settings));
-    // The moving averages and the frozen reference, which shares all weights with a model that has an adapter.
+    // The moving averages, what sampling holds packed, and the frozen reference, which shares all weights with a model that has an adapter.
     const reference = algorithm.type !== 'sft' && policy.lora === null ? 1 : 0;
-    const copies = (optimizer.ema_decay === null ? 0 : 1) + reference;
+    const copies = (optimizer.ema_decay === null ? 0 : 1) + reference + (packsAll(settings) ? 1 : 0);
     const frozen = policy.lora === null ? 0 : decoderParameters(shape);
     return trainingBytes(trainedParameters(settings, shape), activations, copies, frozen);
   },
@@ -115,7 +115,7 @@ export const decoderNeeds = {
     algorithm.type !== 'sft' || algorithm.sft.patience === null
       ? null
       : { key: 'algorithm.sft.patience', value: algorithm.sft.patience },
-  warnings: idleClip,
+  warnings: (settings) => [...idleClip(settings), ...idlePacking(settings)],
 } as const satisfies Partial<TrainedRecipe<TokenRecipeSettings>>;
 
 type SeeingRecipeSettings = TokenRecipeSettings & { readonly policy: SeeingSettings };
@@ -140,7 +140,7 @@ export const seeingNeeds = {
     const patches = tokens * vision.spatial_merge_size ** 2 * (train.mm_vision ? batch.prompts : 1);
     const seen = visionActivations(vision, patches, Math.ceil(most / vision.patch_size ** 2), train.mm_vision);
     const reference = algorithm.type !== 'sft' && policy.lora === null ? 1 : 0;
-    const copies = (optimizer.ema_decay === null ? 0 : 1) + reference;
+    const copies = (optimizer.ema_decay === null ? 0 : 1) + reference + (packsAll(settings) ? 1 : 0);
     const bytes = trainingBytes(trained, decoderActivations(shape, batch) + seen, copies, frozen);
     return bytes + keptPictures(vision, { ...promptsOf(settings), tokens, made: madePerToken(shape, vision, train) });
   },
@@ -210,6 +210,29 @@ export function idleClip(settings: LearningSettings): string[] {
   return [
     'algorithm.clip_range has no effect: with one optimizer step an iteration the ratio is 1; raise algorithm.minibatches or inner_epochs, or set it to null',
   ];
+}
+
+/** What steps of decoding hold packed follows from, and what does without it. */
+type SamplingSettings = Pick<TokenRecipeSettings, 'algorithm' | 'rollout'> & {
+  readonly policy: Pick<DecoderSettings, 'engine'>;
+};
+
+/** Whether all weights are packed to sample with, and not those alone that do not train. */
+export function packsAll(settings: SamplingSettings): boolean {
+  return settings.rollout.packed_weights === 'all' && whyUnpacked(settings) === null;
+}
+
+function whyUnpacked({ algorithm, rollout, policy: { engine } }: SamplingSettings): string | null {
+  if (algorithm.type === 'sft') return 'supervised training samples held-out answers alone';
+  if (rollout.engine !== null) return `${rollout.engine.type} samples, not the policy's own engine`;
+  if (engine.provider === 'webgpu' || engine.provider === 'cuda') return `nothing is packed on ${engine.provider}`;
+  return null;
+}
+
+function idlePacking(settings: SamplingSettings): string[] {
+  const why = whyUnpacked(settings);
+  if (settings.rollout.packed_weights !== 'all' || why === null) return [];
+  return [`rollout.packed_weights has no effect: ${why}`];
 }
 
 /** The micro-batch that takes most: a context full of tokens, of which the answer has as many as it may. */

@@ -51,6 +51,21 @@ describe('loading', () => {
     expect(await said('algorithm.clip_range=0.2', 'algorithm.inner_epochs=2')).toBe(false);
   });
 
+  it('says that packed weights have no effect where nothing is sampled by a CPU in training', async () => {
+    const saidOf = async (file: string, sets: readonly string[]): Promise<string> => {
+      const { warnings } = await loadTrained({ ...base, file, sets: ['rollout.packed_weights=all', ...sets] });
+      return warnings.find((one) => one.includes('packed_weights')) ?? '';
+    };
+    const said = (...sets: string[]): Promise<string> => saidOf(base.file, sets);
+    expect(await said()).toBe('');
+    const none = 'rollout.packed_weights has no effect: ';
+    expect(await said('policy.engine.provider=webgpu')).toBe(`${none}nothing is packed on webgpu`);
+    expect(await saidOf('configs/sft_s.jsonnet', [])).toContain(`${none}supervised training`);
+    const elsewhere = ['rollout.engine={"type":"vllm","base_url":"http://a:1"}', 'policy.lora={}'];
+    expect(await said('policy.emu3_use_logit_processor=false', ...elsewhere)).toContain(`${none}vllm samples`);
+    expect((await load('policy.engine.provider=webgpu')).warnings.join()).not.toContain('packed_weights');
+  });
+
   it('says that a coefficient of held-out data has no effect', async () => {
     const folder = newFolder();
     const overlay = join(folder, 'weighed.libsonnet');
@@ -167,6 +182,9 @@ describe('the settings hash', () => {
     );
     expect(falls).toContain('"optimizer.decay_steps":9');
     expect(falls).toContain('"optimizer.min_learning_rate_ratio":1');
+    expect(resultText((await load()).settings, 'rollout')).not.toContain('packed');
+    const packed = (await load('rollout.packed_weights=all')).settings;
+    expect(resultText(packed, 'rollout')).toContain('"rollout.packed_weights":"all"');
   });
 
   it('counts num_iterations where the learning rate falls until the last of them', async () => {

@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { CheckpointError } from '../../src/core/errors.js';
 import {
+  checkSafetensors,
   encodeSafetensors,
   readSafetensors,
   readSafetensorsIndex,
@@ -19,6 +20,16 @@ const tensors = new Map<string, FloatTensor>([
   ['empty', { shape: [0], data: new Float32Array(0) }],
   ['last', { shape: [1], data: Float32Array.of(-0) }],
 ]);
+
+/** A file of such a header, and enough data. */
+function withHeader(header: unknown): string {
+  const path = join(folder, 'header.safetensors');
+  const text = Buffer.from(JSON.stringify(header));
+  const length = Buffer.alloc(8);
+  length.writeBigUInt64LE(BigInt(text.length));
+  writeFileSync(path, Buffer.concat([length, text, Buffer.alloc(64)]));
+  return path;
+}
 
 describe('a safetensors file', () => {
   it('is the header and then the tensors, of which nothing is copied', () => {
@@ -43,5 +54,31 @@ describe('a safetensors file', () => {
     writeFileSync(path, bytes.subarray(0, bytes.length - 2));
     expect(() => readSafetensors(path, undefined, 16)).toThrow(CheckpointError);
     expect(() => readSafetensors(path, undefined, 16)).toThrow(`it ends after ${bytes.length - 2} bytes`);
+  });
+
+  it.each<[string, unknown, string]>([
+    ['is a list', [1], 'its header does not name tensors'],
+    ['is null', null, 'its header does not name tensors'],
+    ['says nothing of a tensor', { w: null }, 'its header does not say where w lies'],
+    ['names no shape', { w: { dtype: 'F32', data_offsets: [0, 16] } }, 'does not say where w lies'],
+    ['names no place', { w: { dtype: 'F32', shape: [4], data_offsets: null } }, 'does not say where w lies'],
+    ['names half a place', { w: { dtype: 'F32', shape: [4], data_offsets: [0] } }, 'does not say where w lies'],
+    ['names a place in words', { w: { dtype: 'F32', shape: [4], data_offsets: ['0', '16'] } }, 'where w lies'],
+    ['names a place before the data', { w: { dtype: 'F32', shape: [4], data_offsets: [-16, 0] } }, 'where w lies'],
+    ['names an end before the start', { w: { dtype: 'F32', shape: [0], data_offsets: [16, 0] } }, 'where w lies'],
+    ['names a wrong size', { w: { dtype: 'F32', shape: [4], data_offsets: [0, 8] } }, 'w is F32 of shape [4], and has 8 bytes'], // prettier-ignore
+    ['is of another format', { w: { dtype: 'BF16', shape: [4], data_offsets: [0, 16] } }, 'w is BF16 of shape [4], and has 16 bytes'], // prettier-ignore
+  ])('is refused where its header %s', (_, header, said) => {
+    const path = withHeader(header);
+    for (const read of [() => readSafetensors(path), () => checkSafetensors(path, ['w'])]) {
+      expect(read).toThrow(CheckpointError);
+      expect(read).toThrow(said);
+    }
+  });
+
+  it('may hold tensors of other formats, which are refused when they are read as weights', () => {
+    const path = withHeader({ w: { dtype: 'F8_E4M3', shape: [4], data_offsets: [0, 4] } });
+    expect(readSafetensorsIndex(path).entries.get('w')?.length).toBe(4);
+    expect(() => checkSafetensors(path, ['w'])).toThrow('tensor w has dtype F8_E4M3, weights must be F32, F16 or BF16');
   });
 });

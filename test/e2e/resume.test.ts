@@ -20,7 +20,8 @@ describe('editrl resume, status, stop, logs', () => {
     JSON.parse(readFileSync(join(place.run(name), 'run.json'), 'utf8')) as RecordOfFork;
 
   it('continues a run by its name alone, to the same end as one that never stopped', async () => {
-    const longer = ['--set', 'num_iterations=30'];
+    // What is packed follows from the settings alone.
+    const longer = ['--set', 'num_iterations=30', '--set', 'rollout.packed_weights=all'];
     expect(await place.train(RL, ...longer, '--set', 'run_name=whole')).toMatchObject({ code: 0 });
     const live = place.startTraining(RL, ...longer, '--set', 'run_name=mine');
     await until('iteration 3', () => !live.isAlive() || (place.state('mine')?.iteration ?? 0) >= 3);

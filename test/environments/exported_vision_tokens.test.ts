@@ -74,7 +74,7 @@ describe('a folder that is no exported image tokenizer', () => {
       'the image tokenizer is a "Emu3VisionVQ"; covered: exported_image_tokenizer, and those trained here',
     );
     rmSync(join(folder, 'config.json'));
-    expect(load).toThrow('cannot read the model config');
+    expect(load).toThrow('there is no config.json');
   });
 
   it('says so where its graphs are not those of an image tokenizer', async () => {

@@ -119,6 +119,20 @@ describe('what is in the way of runs', () => {
     );
   });
 
+  it('is told once, though several look at the same file', async () => {
+    const folder = newFolder();
+    writeFileSync(join(folder, 'tokenizer.json'), '{"model": {"vocab": {"a": 0}}}');
+    writeFileSync(join(folder, 'chat_template.jinja'), '{{ messages }}');
+    const sets = [`policy.model=${folder}`, 'policy.init=null', 'policy.tokenizer=null'];
+    const run = await loadConfig({
+      file: 'configs/text_plain.jsonnet',
+      overlays: ['configs/lib/smollm2.libsonnet'],
+      sets,
+    });
+    const found = texts(obstacles([run])).filter((text) => text.includes(folder));
+    expect(found).toEqual([expect.stringContaining(`${folder}: there is no config.json`)]);
+  });
+
   it('is a program that is not there, or is none', async () => {
     const folder = newFolder();
     expect(texts(obstacles([await foreign(folder, 'no-such-trainer')]))[0]).toMatch(

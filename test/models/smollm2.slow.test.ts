@@ -67,26 +67,30 @@ describe.skipIf(!here)(`SmolLM2${here ? '' : ` (skipped: ${why})`}`, () => {
     }
   });
 
-  it('goes on greedily with the same tokens', async () => {
-    const { config, weights } = decoder;
-    const prompts = cases.map(({ ids }) => ({ tokens: { ids } }));
-    const format = new FreeText(openTokenizer(folder), new Set([2]));
-    const sampler = new Sampler(
-      { config, weights, format },
-      { contextSize: 256, constrained: false, separateVocabularies: false, session: {} },
-    );
-    const answers = await sampler.sample(
-      {
-        prompts,
-        among: prompts,
-        answersPerPrompt: 1,
-        how: { temperature: 0, topP: 1, topK: -1, maxTokens: cases[0].continued.length, logProbTemperature: 1 },
-        weights: 'current',
-        random: () => new RandomStream(1),
-      },
-      weights,
-    );
-    await sampler.dispose();
-    expect(answers.map(([{ ids }]) => [...ids])).toEqual(cases.map(({ continued }) => continued));
-  });
+  it.each(['frozen', 'all'] as const)(
+    'goes on greedily with the same tokens, %s of its weights packed',
+    async (packed) => {
+      const { config, weights } = decoder;
+      const prompts = cases.map(({ ids }) => ({ tokens: { ids } }));
+      const format = new FreeText(openTokenizer(folder), new Set([2]));
+      const sampler = new Sampler(
+        { config, weights, format },
+        { contextSize: 256, constrained: false, separateVocabularies: false, session: {}, packed },
+      );
+      const answers = await sampler.sample(
+        {
+          prompts,
+          among: prompts,
+          answersPerPrompt: 1,
+          how: { temperature: 0, topP: 1, topK: -1, maxTokens: cases[0].continued.length, logProbTemperature: 1 },
+          weights: 'current',
+          random: () => new RandomStream(1),
+        },
+        weights,
+        'loaded',
+      );
+      await sampler.dispose();
+      expect(answers.map(([{ ids }]) => [...ids])).toEqual(cases.map(({ continued }) => continued));
+    },
+  );
 });

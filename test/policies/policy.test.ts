@@ -1,7 +1,7 @@
 /** A token policy as training sees it: whose weights it uses, what a step takes, what a checkpoint holds, and on several ranks. */
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { describe, expect, it } from 'vitest';
+import { afterEach, describe, expect, it, vi } from 'vitest';
 import { InternalError } from '../../src/core/errors.js';
 import { RandomStream } from '../../src/core/random.js';
 import type { Peers } from '../../src/group/peers.js';
@@ -14,9 +14,12 @@ import type { TokenLesson } from '../../src/policies/tokens/learner.js';
 import type { PolicyModel } from '../../src/policies/tokens/model.js';
 import { TokenPolicy, type TokenPolicyOptions } from '../../src/policies/tokens/policy.js';
 import { WordTokenizer, wordTokenizerJson } from '../../src/models/tokenizer/words.js';
+import { liveSessions } from '../engines/onnx/live_sessions.js';
 import { testFolder } from '../support/folder.js';
 import { onRanks } from '../train/groups.js';
 import { openPrompt, smallModel, smallSpace, textPrompt } from './small_policy.js';
+
+afterEach(() => vi.restoreAllMocks());
 
 const space = smallSpace();
 const kl = { coefficient: 0.1, estimator: 'k3' } as const;
@@ -142,6 +145,34 @@ describe('a token policy', () => {
     expect(second.files()).toEqual(straight.files());
     expect(await second.statistics(lessons, 'reference')).toEqual(await straight.statistics(lessons, 'reference'));
     await Promise.all([straight, first, second].map((policy) => policy.dispose()));
+  });
+
+  it('packs all weights once while they stay the same, and never samples with those of before', async () => {
+    const live = liveSessions(({ externalData = [] }) => externalData.length > 0);
+    const folder = testFolder('packed');
+    const [policy, resumed] = [1, 2].map(() => policyOf(smallModel(space), { packed: 'all', ema_decay: 0.5 }));
+    const start = await sampleOf(policy, 'current');
+    expect(await sampleOf(policy, 'current')).toEqual(start);
+    expect(live).toEqual({ made: 1, now: 1, most: 1 });
+    for (const steps of [1, 2]) {
+      await policy.learn(lessons, loss);
+      await policy.step(0.05);
+      const now = await sampleOf(policy, 'current');
+      expect(await sampleOf(policy, 'current')).toEqual(now);
+      const average = await sampleOf(policy, 'average');
+      expect(live).toEqual({ made: 1 + 2 * steps, now: 1, most: 1 });
+      expect(new Set([start, now, average].map((one) => one[0][0].logProbs[0])).size).toBe(3);
+    }
+    const [now, average] = [await sampleOf(policy, 'current'), await sampleOf(policy, 'average')];
+    write(folder, policy.files());
+    await policy.dispose();
+    expect(live.now).toBe(0);
+    expect(await sampleOf(resumed, 'current')).toEqual(start);
+    resumed.restore(folder, 2);
+    expect(await sampleOf(resumed, 'current')).toEqual(now);
+    expect(await sampleOf(resumed, 'average')).toEqual(average);
+    await resumed.dispose();
+    expect(live).toMatchObject({ now: 0, most: 1 });
   });
 
   it('takes the same step on several ranks, also on one without a micro-batch', async () => {

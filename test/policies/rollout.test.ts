@@ -47,7 +47,11 @@ function sampler(changes: Partial<SamplerOptions> = {}): Sampler<Emu3Prompt> {
 function sample(asked: Asked = {}, by = sampler()): Promise<TokenAnswer[][]> {
   const { of = prompts, among = of, how = options, answersPerPrompt = 4, random = streamOf } = asked;
   const [chunk, all] = [of, among].map((some) => some.map((tokens) => ({ tokens })));
-  return by.sample({ prompts: chunk, among: all, answersPerPrompt, how, weights: 'current', random }, model.weights);
+  return by.sample(
+    { prompts: chunk, among: all, answersPerPrompt, how, weights: 'current', random },
+    model.weights,
+    'made',
+  );
 }
 afterAll(async () => {
   await Promise.all(samplers.map((made) => made.dispose()));
@@ -90,6 +94,22 @@ describe('sampling answers', () => {
     expect(ids(await sample())).toEqual(first);
     const others = await sample({ random: (p, g) => new RandomStream(10, p, g) });
     expect(ids(others)).not.toEqual(first);
+  });
+
+  it('finds the log-probabilities of fed weights with packed ones, which are those of their version', async () => {
+    const fed = await sample();
+    const by = sampler({ packed: 'all' });
+    const packed = await sample({}, by);
+    expect(ids(packed)).toEqual(ids(fed));
+    const all = (answers: readonly (readonly TokenAnswer[])[]) =>
+      answers.flat().flatMap(({ logProbs }) => [...logProbs]);
+    all(packed).forEach((x, t) => expect(Math.abs(x - all(fed)[t])).toBeLessThan(1e-4));
+    const asked = prompts.map((tokens) => ({ tokens }));
+    const request = { prompts: asked, among: asked, answersPerPrompt: 4, how: options, weights: 'current', random: streamOf } as const; // prettier-ignore
+    const changed = new Map([...model.weights].map(([name, { shape, data }]) => [name, { shape, data: data.map((x) => 0.9 * x) }])); // prettier-ignore
+    const later = await by.sample(request, changed, 'changed');
+    expect(later).toEqual(await sampler({ packed: 'all' }).sample(request, changed, 'another'));
+    expect(all(later)).not.toEqual(all(packed));
   });
 
   it('gives a group that shares its prefill the answers that separate prompts get', async () => {

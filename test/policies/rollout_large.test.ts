@@ -59,7 +59,7 @@ afterAll(() => sampler.dispose());
 function sample(start = 0, end = prompts.length, manner = how): Promise<TokenAnswer[][]> {
   const random = (p: number, g: number): RandomStream => new RandomStream(4, start + p, g);
   const asked = { prompts: prompts.slice(start, end), among: prompts, answersPerPrompt: 2, how: manner, random };
-  return sampler.sample({ ...asked, weights: 'current' }, policy.weights);
+  return sampler.sample({ ...asked, weights: 'current' }, policy.weights, 'made');
 }
 
 describe('sampling from a large vocabulary with an adapter', () => {

@@ -117,6 +117,15 @@ describe('a run of image_edit_tokens', () => {
       expect(difference).toBe(4 * ((6 + 1) * parameters - 6 * adapter - 2 * parameters));
     });
 
+    it('for weights that train as for a further copy, where they are packed to sample with', () => {
+      const rollout = { packed_weights: 'all' };
+      expect(bytes({ rollout }) - bytes({})).toBe(4 * parameters);
+      const adapted = { policy: { ...policy, lora: { rank: 4 } } };
+      expect(bytes({ ...adapted, rollout }) - bytes(adapted)).toBe(4 * 2 * 4 * (8 * 64 + 3 * (64 + 128)));
+      const supervised = { algorithm: { type: 'sft' } };
+      expect(bytes({ ...supervised, rollout })).toBe(bytes(supervised));
+    });
+
     it('for a known vocabulary, shared tables and narrow keys as they are', () => {
       const smollm2: ModelShape = {
         hidden_size: 576,

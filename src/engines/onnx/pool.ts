@@ -19,7 +19,7 @@ interface Compiled {
 export class SessionPool {
   readonly #compiled = new Map<string, Compiled>();
 
-  /** `frozen`: weights that nothing changes while a session of the pool lives. */
+  /** `frozen`: weights that nothing changes between the first use of a session of the pool and the last. */
   constructor(readonly frozen: WeightData = new Map()) {}
 
   /** Lends what was compiled of a model, or compiles it. */

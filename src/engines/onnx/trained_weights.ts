@@ -27,6 +27,7 @@ export const ownLayout: WeightsLayout = { file: POLICY_FILE, stored: (name) => n
 
 export class TrainedWeights {
   readonly #optimizer: AdamW;
+  #version = 0;
 
   constructor(
     /** Changed in place. */
@@ -47,6 +48,11 @@ export class TrainedWeights {
     return this.#optimizer.steps;
   }
 
+  /** Which values the weights and their averages have: another number whenever they have changed. */
+  get version(): number {
+    return this.#version;
+  }
+
   /** The moving averages, which share memory with the optimizer; null where none are kept. */
   get averages(): Weights | null {
     return this.#optimizer.averages();
@@ -56,7 +62,10 @@ export class TrainedWeights {
   step(gradients: ReadonlyMap<string, Float32Array>, learningRate: number): { gradNorm: number; applied: boolean } {
     const gradNorm = gradientNorm(gradients);
     const applied = Number.isFinite(gradNorm);
-    if (applied) this.#optimizer.step(gradients, learningRate, clipFactor(gradNorm, this.settings.max_grad_norm));
+    if (applied) {
+      this.#version += 1;
+      this.#optimizer.step(gradients, learningRate, clipFactor(gradNorm, this.settings.max_grad_norm));
+    }
     return { gradNorm, applied };
   }
 
@@ -85,6 +94,7 @@ export class TrainedWeights {
 
   /** Takes over a checkpoint's weights, their averages and the optimizer after `steps` steps, in place. Raises CheckpointError where one of them is missing. */
   restore(folder: string, steps: number): void {
+    this.#version += 1;
     const shapes = new Map([...this.weights].map(([name, { shape }]) => [name, shape]));
     for (const [name, { data }] of readWeights(tensorsOf(join(folder, this.layout.file)), shapes, this.layout.stored)) {
       this.weights.get(name)!.data.set(data);

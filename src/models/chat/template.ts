@@ -60,7 +60,8 @@ export class ChatTemplate {
     try {
       return evaluation.render(this.#body, scope);
     } catch (cause) {
-      if (!(cause instanceof TemplateFailure)) throw cause;
+      // A macro that calls itself without end, or words longer than any text may be.
+      if (!(cause instanceof TemplateFailure || cause instanceof RangeError)) throw cause;
       const at = met.at(-1);
       const place =
         at !== undefined && isDict(at)

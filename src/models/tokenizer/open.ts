@@ -1,12 +1,11 @@
 /** A tokenizer from a model's folder in the Hugging Face layout. */
-import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { z } from 'zod';
 import { CheckpointError } from '../../core/errors.js';
 import { GENERATION_FILE, TOKENIZER_FILE } from '../files.js';
 import { parseAddedTokens, specialTokens } from './added.js';
-import { EMU3_RANKS_FILE, EMU3_VISION_FILE } from './emu3.js';
 import {
+  noTokenizer,
   parse,
   PROCESSOR_TEMPLATE_FILE,
   readConfig,
@@ -21,17 +20,6 @@ import type { Tokenizer } from './tokenizer.js';
 import { isWordTokenizer, WordTokenizer } from './words.js';
 
 const SPECIAL_TOKENS_FILE = 'special_tokens_map.json';
-
-/** Tokenizers in forms that are not read, by the file that shows them. */
-const otherForms = [
-  'tokenizer.model',
-  'spiece.model',
-  'tekken.json',
-  'vocab.json',
-  'vocab.txt',
-  'tiktoken.model',
-  EMU3_RANKS_FILE,
-];
 
 /** What is read here of tokenizer.json; the library reads the rest. */
 const form = z.object({
@@ -49,16 +37,7 @@ const form = z.object({
 export function openTokenizer(folder: string): Tokenizer {
   const where = join(folder, TOKENIZER_FILE);
   const json = tokenizerJson(folder);
-  if (json === null) {
-    const found = otherForms.filter((name) => existsSync(join(folder, name)));
-    throw new CheckpointError(
-      `there is no tokenizer; covered: ${TOKENIZER_FILE}, ${EMU3_RANKS_FILE} with ${EMU3_VISION_FILE}${found.length === 0 ? '' : `; found: ${found.join(', ')}`}`,
-      {
-        where: folder,
-        next: `Make it in Python: AutoTokenizer.from_pretrained(folder).save_pretrained(folder) of the package transformers.`,
-      },
-    );
-  }
+  if (json === null) throw noTokenizer(folder);
   const parsed = parse(json, where);
   if (isWordTokenizer(parsed)) return new WordTokenizer(json, where);
   const names = [TOKENIZER_CONFIG_FILE, SPECIAL_TOKENS_FILE, TEMPLATE_FILE, PROCESSOR_TEMPLATE_FILE];

@@ -15,6 +15,17 @@ export const PROCESSOR_TEMPLATE_FILE = 'chat_template.json';
 /** Further templates under names of their own. */
 const TEMPLATES_FOLDER = 'additional_chat_templates';
 
+/** Tokenizers in forms that are not read, by the file that shows them. */
+const otherForms = [
+  'tokenizer.model',
+  'spiece.model',
+  'tekken.json',
+  'vocab.json',
+  'vocab.txt',
+  'tiktoken.model',
+  EMU3_RANKS_FILE,
+];
+
 /** A file's text; null where there is none. Raises CheckpointError for one that cannot be read. */
 export function readText(folder: string, name: string): string | null {
   const path = join(folder, name);
@@ -50,6 +61,19 @@ export function readJson(folder: string, name: string): unknown {
 export function readConfig(folder: string, name: string): TokenizerConfig | null {
   const json = readJson(folder, name);
   return json === null ? null : parseTokenizerConfig(json, join(folder, name));
+}
+
+/** What is to be said of a folder of which `tokenizerJson` gives null. */
+export function noTokenizer(folder: string): CheckpointError {
+  const others = otherForms.filter((name) => existsSync(join(folder, name)));
+  const found = others.length === 0 ? '' : `; found: ${others.join(', ')}`;
+  return new CheckpointError(
+    `there is no tokenizer; covered: ${TOKENIZER_FILE}, ${EMU3_RANKS_FILE} with ${EMU3_VISION_FILE}${found}`,
+    {
+      where: folder,
+      next: 'Make it in Python: AutoTokenizer.from_pretrained(folder).save_pretrained(folder) of the package transformers.',
+    },
+  );
 }
 
 /** The template that a folder's conversations are rendered with; null where it has none. Raises DataError for one that cannot be parsed. */

@@ -150,6 +150,17 @@ export function readArchitecture(json: unknown, where: string, part: ReadPart = 
       next: 'Name a model of one of these families, converted to the Hugging Face layout.',
     });
   }
+  const quantized = outer.data['quantization_config'] ?? null;
+  if (quantized !== null) {
+    const { quant_method: method = null } = Object(quantized) as { readonly quant_method?: unknown };
+    throw new CheckpointError(
+      `quantized weights (quantization_config, quant_method ${JSON.stringify(method)}) are not covered; covered: F32, F16, BF16`,
+      {
+        where,
+        next: 'Name the model that it was quantized from.',
+      },
+    );
+  }
   const nested = (family.nested ?? []).map((key) => outer.data[key]).find((inner) => inner !== undefined);
   // Newer files repeat outside what holds for the whole model.
   const merged = typeof nested === 'object' && nested !== null ? { ...outer.data, ...nested } : outer.data;

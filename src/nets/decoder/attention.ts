@@ -127,13 +127,8 @@ class PromptAngles implements Rotary {
  * [queries per head * T, T].
  */
 export function causalMask(graph: Graph, queriesPerHead: number, length: number, window: number | null = null): Value {
-  const columns = (first: number): Value =>
-    graph.constant(
-      BigInt64Array.from({ length }, (_, i) => BigInt(first + i)),
-      [length],
-    );
-  const [keys, queries] = [reshape(columns(0), [1, length]), (first: number) => reshape(columns(first), [length, 1])];
-  const masked = (hidden: Value): Value => where(hidden, graph.scalar(MASKED), graph.scalar(0));
+  const keys = columnNumbers(graph, length, 0, [1, length]);
+  const queries = (first: number): Value => columnNumbers(graph, length, first, [length, 1]);
   const later = masked(greater(keys, queries(0)));
   const mask = window === null ? later : minimum(later, masked(less(keys, queries(1 - window))));
   return reshape(expand(mask, [queriesPerHead, length, length]), [queriesPerHead * length, length]);
@@ -146,13 +141,21 @@ export function promptWindowMask(
   { promptColumns, answerColumns }: { readonly promptColumns: number; readonly answerColumns: number },
   window: number,
 ): Value {
-  const data = new Float32Array(rows * promptColumns);
-  for (let row = 0; row < rows; row++) {
-    const query = promptColumns + (row % answerColumns);
-    const hidden = Math.min(promptColumns, Math.max(0, query - window + 1));
-    data.fill(MASKED, row * promptColumns, row * promptColumns + hidden);
-  }
-  return graph.constant(data, [rows, promptColumns]);
+  const keys = columnNumbers(graph, promptColumns, 0, [1, promptColumns]);
+  const firstSeen = columnNumbers(graph, answerColumns, promptColumns - window + 1, [answerColumns, 1]);
+  const mask = masked(less(keys, firstSeen));
+  return reshape(expand(mask, [rows / answerColumns, answerColumns, promptColumns]), [rows, promptColumns]);
+}
+
+/** `first`, `first` + 1, …: masks are computed from these, since constants of their own size would grow with the square of a context. */
+function columnNumbers(graph: Graph, count: number, first: number, shape: readonly number[]): Value {
+  const numbers = BigInt64Array.from({ length: count }, (_, i) => BigInt(first + i));
+  return reshape(graph.constant(numbers, [count]), shape);
+}
+
+function masked(hidden: Value): Value {
+  const { graph } = hidden;
+  return where(hidden, graph.scalar(MASKED), graph.scalar(0));
 }
 
 /** Swaps the last two axes. */

@@ -1,6 +1,6 @@
 /** A decoder from its folder: one that this program wrote, or a model in the Hugging Face layout. */
 import { join } from 'node:path';
-import { CheckpointError } from '../../core/errors.js';
+import { CheckpointError, GraphError } from '../../core/errors.js';
 import {
   checkWeights,
   CONFIG_FILE,
@@ -19,8 +19,8 @@ export interface LoadedDecoder extends Architecture {
 }
 
 /**
- * Raises CheckpointError for a folder without config or weights, an architecture that is not covered, and the first tensor that is missing
- * or of another shape; GraphError for sizes that do not go together.
+ * Raises CheckpointError for a folder without config or weights, an architecture that is not covered, sizes that do not go together, and the
+ * first tensor that is missing or of another shape.
  */
 export function openDecoder(folder: string, part: ReadPart = 'words'): LoadedDecoder {
   const { config, contextSize, files, expected, stored } = findDecoder(folder, part);
@@ -44,7 +44,7 @@ interface FoundDecoder extends Architecture {
 
 function findDecoder(folder: string, part: ReadPart): FoundDecoder {
   const { config, contextSize } = describeDecoder(folder, part);
-  checkDecoderConfig(config);
+  requireSizes(config, join(folder, CONFIG_FILE));
   const files = tensorFiles(folder);
   const stored = storedNames(files, folder);
   if (!config.tie_word_embeddings && !files.has(stored('lm_head.weight'))) {
@@ -55,6 +55,14 @@ function findDecoder(folder: string, part: ReadPart): FoundDecoder {
   }
   const expected = new Map([...decoderParameters(config)].map(([name, { shape }]) => [name, shape]));
   return { config, contextSize, files, expected, stored };
+}
+
+function requireSizes(config: DecoderConfig, where: string): void {
+  try {
+    checkDecoderConfig(config);
+  } catch (error) {
+    throw error instanceof GraphError ? new CheckpointError(error.message, { where, cause: error }) : error;
+  }
 }
 
 /** What a folder's config.json says, without its weights. Raises as `openDecoder`. */

@@ -118,7 +118,8 @@ export class TokenPolicy<P extends TokenPrompt = TokenPrompt> implements Policy<
       }
       return elsewhere.sample(request);
     }
-    return this.#sampler.sample(request, this.#weights(request.weights));
+    const { weights: of } = request;
+    return this.#sampler.sample(request, this.#weights(of), `${of} ${this.#trained.version}`);
   }
 
   statistics(groups: readonly TokenGroup[], of: WeightsOf, among?: readonly TokenGroup[]): Promise<Statistics[][]> {

@@ -12,6 +12,7 @@ import { packPrompts, PADDING, promptColumns, roundUp } from './batch.js';
 import { unrestricted, type AnswerState } from './format.js';
 import { eyesOf, type Eyes } from './eyes.js';
 import type { PolicyModel } from './model.js';
+import { PackedSessions } from '../../engines/onnx/packed_sessions.js';
 import { SessionCache } from '../../engines/onnx/session_cache.js';
 import { frozenWeights } from './model.js';
 import { SessionPool } from '../../engines/onnx/pool.js';
@@ -34,6 +35,10 @@ export interface SamplerOptions {
   /** Whether a token's log-probability is over its own part of the vocabulary alone. */
   readonly separateVocabularies: boolean;
   readonly session: SessionOptions;
+  /**
+   * Which weights steps hold packed, on a CPU: those that nothing changes, once and for all, or all, once for each version of them. Default: 'frozen'.
+   */
+  readonly packed?: 'frozen' | 'all';
   /** Of a model that sees, where others use them, too; default: eyes of its own. */
   readonly eyes?: Eyes | null;
 }
@@ -58,25 +63,39 @@ interface Writer {
 export class Sampler<P extends TokenPrompt> {
   readonly #prefill: SessionCache;
   readonly #step: SessionCache;
+  /** In the place of `#step` where all weights are packed. */
+  readonly #packedStep: PackedSessions | null;
   readonly #eyes: Eyes | null;
 
   constructor(
     readonly model: PolicyModel<P>,
     readonly options: SamplerOptions,
   ) {
-    const { session } = options;
+    const { session, packed = 'frozen' } = options;
+    const isCpu = (session.provider ?? 'cpu') === 'cpu';
     // On an accelerator, what follows from sizes would be copied there at every run.
-    const poolOf = (frozen?: Weights): SessionPool | undefined =>
-      (session.provider ?? 'cpu') === 'cpu' ? new SessionPool(frozen) : undefined;
+    const poolOf = (frozen?: Weights): SessionPool | undefined => (isCpu ? new SessionPool(frozen) : undefined);
     // Prompts are many rows, for which packing weights is little of the work: they share the weights that lie here.
     this.#prefill = new SessionCache('prefill', session, poolOf());
     this.#step = new SessionCache('decode', session, poolOf(frozenWeights(model)));
+    this.#packedStep = isCpu && packed === 'all' ? new PackedSessions('decode', session) : null;
     this.#eyes = options.eyes === undefined ? eyesOf(model, session) : options.eyes;
   }
 
+  /** `version` tells what `weights` hold from what they held at other calls: they are changed in place. */
   async sample(
+    request: SampleRequest<TokenAsked<P>, TokenSampling>,
+    weights: Weights,
+    version: string,
+  ): Promise<TokenAnswer[][]> {
+    if (this.#packedStep === null) return this.#sample(request, weights, this.#step);
+    return this.#packedStep.use(version, weights, (step) => this.#sample(request, weights, step));
+  }
+
+  async #sample(
     { prompts: asked, among, answersPerPrompt, how, random }: SampleRequest<TokenAsked<P>, TokenSampling>,
     weights: Weights,
+    steps: SessionCache,
   ): Promise<TokenAnswer[][]> {
     const { config, format } = this.model;
     const limitOf = ({ ids }: TokenPrompt): number => Math.min(how.maxTokens, this.options.contextSize - ids.length);
@@ -147,7 +166,7 @@ export class Sampler<P extends TokenPrompt> {
           });
         }
       };
-      await this.#step.use(wide, (graph) => this.#stepGraph(graph, wide), decode);
+      await steps.use(wide, (graph) => this.#stepGraph(graph, wide), decode);
     }
     return prompts.map((_, p) =>
       writers.slice(p * answersPerPrompt, (p + 1) * answersPerPrompt).map((writer) => ({
@@ -162,6 +181,7 @@ export class Sampler<P extends TokenPrompt> {
     await Promise.all([
       this.#prefill.dispose(),
       this.#step.dispose(),
+      this.#packedStep?.dispose(),
       this.options.eyes === undefined ? this.#eyes?.dispose() : null,
     ]);
   }

@@ -123,6 +123,16 @@ describe('a template that fails', () => {
     expect(fails('{{ nothing.at.all }}').message).toMatch(/'nothing' is undefined/);
     expect(fails('x', []).message).toBe('a conversation has no messages');
   });
+
+  test('because it would not end', () => {
+    const loops = '{% for a in range(2000) %}{% for b in range(2000) %}{% endfor %}{% endfor %}';
+    expect(fails(loops).message).toBe('the chat template fails: its loops take more than 1000000 turns');
+    expect(fails('{% macro a() %}{{ a() }}{% endmacro %}{{ a() }}').message).toMatch(
+      /^the chat template fails: .*stack/,
+    );
+    const doubled = "{% set n = namespace(x='ab') %}{% for i in range(40) %}{% set n.x = n.x + n.x %}{% endfor %}";
+    expect(fails(doubled).message).toMatch(/^the chat template fails: .*length/);
+  });
 });
 
 test('the date is the local one', () => {

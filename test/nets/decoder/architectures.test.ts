@@ -1,4 +1,4 @@
-import { mkdtempSync, readFileSync, writeFileSync, cpSync, rmSync } from 'node:fs';
+import { cpSync, mkdtempSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -90,6 +90,7 @@ describe.each(names)('a model that transformers saved: %s', (name) => {
         random: () => new RandomStream(1),
       },
       weights,
+      'loaded',
     );
     await sampler.dispose();
     expect(answers.map(([answer]) => [...answer.ids])).toEqual(continued);
@@ -114,7 +115,26 @@ describe('a model folder', () => {
   }
 
   it.each<[string, () => string, RegExp]>([
-    ['without config.json', () => join(fixtures, '..'), /cannot read the model config/],
+    ['without config.json', () => join(fixtures, '..'), /there is no config\.json/],
+    [
+      'whose config.json is cut off',
+      () => {
+        const folder = changed('llama', {});
+        writeFileSync(join(folder, 'config.json'), '{"model_type": "llama",');
+        return folder;
+      },
+      /cannot be read: .*JSON/,
+    ],
+    [
+      'of quantized weights',
+      () => changed('llama', { quantization_config: { quant_method: 'gptq', bits: 4 } }),
+      /quantized weights \(quantization_config, quant_method "gptq"\) are not covered; covered: F32, F16, BF16/,
+    ],
+    [
+      'whose heads do not go together',
+      () => changed('llama', { num_key_value_heads: 3 }),
+      /num_attention_heads 4 is not a multiple of num_key_value_heads 3/,
+    ],
     [
       'of another architecture',
       () => changed('llama', { model_type: 'gpt2' }),
@@ -204,6 +224,15 @@ describe('a model folder', () => {
         return folder;
       },
       /there are no weights; allowed: policy\.safetensors, model\.safetensors, diffusion_pytorch_model\.safetensors, model\.safetensors\.index\.json/,
+    ],
+    [
+      'with pickles alone',
+      () => {
+        const folder = changed('llama', {});
+        renameSync(join(folder, 'model.safetensors'), join(folder, 'pytorch_model.bin'));
+        return folder;
+      },
+      /there are no weights; .*; found: pytorch_model\.bin, pickles, which are never loaded/,
     ],
     [
       'of a model without embeddings',

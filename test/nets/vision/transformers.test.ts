@@ -134,6 +134,7 @@ describe.each(families)('a model that sees, as transformers computes it: %s', (f
         random: (p, g) => new RandomStream(3, 'answers', p, g),
       },
       model.weights,
+      'loaded',
     );
     await sampler.dispose();
     const by = learner(seen);
@@ -162,6 +163,7 @@ describe.each(families)('a model that sees, as transformers computes it: %s', (f
           random: (p, g) => new RandomStream(3, 'answers', p, g),
         },
         model.weights,
+        'loaded',
       );
     }
     const names = compile.mock.calls.map(([{ name }]) => name.split(' ')[0]);

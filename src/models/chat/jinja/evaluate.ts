@@ -50,8 +50,13 @@ export class Scope {
 /** How a statement ended, where it ended a turn of a loop. */
 type Ending = 'break' | 'continue' | null;
 
+/** Turns of all loops of one rendering: a template goes round its messages, their parts and a few lists, and one that goes on would not end. */
+const MOST_TURNS = 1_000_000;
+
 /** One rendering. `onItem` hears of each item that a loop comes to. */
 export class Evaluation {
+  #turns = 0;
+
   constructor(readonly onItem: (item: Value) => void) {}
 
   render(body: readonly Statement[], scope: Scope): string {
@@ -112,6 +117,7 @@ export class Evaluation {
     if (items.length === 0) this.#run(defaultBlock, scope, out);
     for (const [i, item] of items.entries()) {
       this.onItem(item);
+      if (++this.#turns > MOST_TURNS) throw new TemplateFailure(`its loops take more than ${MOST_TURNS} turns`);
       const inner = turn(item);
       inner.set('loop', loopState(items, i));
       if (this.#run(body, inner, out) === 'break') break;
