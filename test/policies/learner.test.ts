@@ -238,14 +238,15 @@ describe('the learner', () => {
     await made.dispose();
   });
 
-  it.each([
+  const layouts: { of: [number, number, number]; microBatch: number; prompts: number; answersPerPrompt: number }[] = [
     { of: [8, 8, 8], microBatch: 16, prompts: 2, answersPerPrompt: 8 },
     { of: [8, 8, 8], microBatch: 8, prompts: 1, answersPerPrompt: 8 },
     { of: [8, 8, 8], microBatch: 6, prompts: 1, answersPerPrompt: 4 },
     { of: [9, 9, 4], microBatch: 6, prompts: 2, answersPerPrompt: 3 },
     { of: [5, 5, 5], microBatch: 3, prompts: 3, answersPerPrompt: 1 },
     { of: [2, 4, 1], microBatch: 12, prompts: 3, answersPerPrompt: 4 },
-  ] as const)(
+  ];
+  it.each(layouts)(
     'has $prompts x $answersPerPrompt answers in a micro-batch of $microBatch, of groups of $of',
     async ({ of, microBatch, prompts, answersPerPrompt }) => {
       const made = learner(microBatch);
