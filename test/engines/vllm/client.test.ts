@@ -123,18 +123,18 @@ describe('a server that is away', () => {
     const stub = await started();
     stub.state = 'dead';
     const dead = clientOf(stub);
-    await expect(dead.complete(request, within(200))).rejects.toThrow(
+    await expect(dead.complete(request, within(30))).rejects.toThrow(
       'vLLM: /v1/completions: status 503: EngineCore encountered an issue',
     );
-    expect(await dead.look(within(200))).toBe('status 503: EngineCore encountered an issue. See stack trace');
+    expect(await dead.look(within(30))).toBe('status 503: EngineCore encountered an issue. See stack trace');
     const { url } = stub;
     await stub.close();
     const gone = clientOf({ url });
-    const error: unknown = await gone.ready(within(600)).catch((found: unknown) => found);
+    const error: unknown = await gone.ready(within(60)).catch((found: unknown) => found);
     expect(error).toBeInstanceOf(EndpointError);
     expect((error as EndpointError).toText()).toContain('ECONNREFUSED');
     expect((error as EndpointError).where).toBe(url);
-    expect(await gone.look(within(600))).toContain('ECONNREFUSED');
+    expect(await gone.look(within(60))).toContain('ECONNREFUSED');
   });
 
   it('may come back at the same address in the middle of a run', async () => {
