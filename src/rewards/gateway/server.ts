@@ -59,11 +59,7 @@ export async function startGateway(
   const upstreamKey = checkedKey(services.upstreamKey ?? undefined, "the upstreams' key") ?? null;
   const urls = upstreamUrls(options);
   const metrics = new GatewayMetrics();
-  const onLost = (file: string) => (error: Error, lines: number) => {
-    if (lines > 0) metrics.lostLines.add({ file }, lines);
-    const text = error instanceof EditrlError ? error.toText() : error.message;
-    log('warn', `ALARM ${lines === 0 ? '' : `${lines} lines are lost: `}${text}`);
-  };
+  const onLost = (file: string): OnDiskError => tellOfLost(file, { metrics, clock, log });
   const { cache, records } = await openFiles(options, onLost, log);
   const stop = new AbortController();
   // Every watch and everything under way hangs on it, which is no leak.
@@ -251,6 +247,35 @@ function connections({ maxConcurrency }: GatewayOptions, upstreamKey: string | n
       maxResponseSize: 16 * 1024 * 1024,
     }),
     looks: createHttpPool({ connections: 1, secret: upstreamKey }),
+  };
+}
+
+/** How often it is said again that the disk refuses the same file for the same reason. */
+const sayLostEveryMs = 30_000;
+
+/** Says what a file loses: at once, and then now and then how much it was since. */
+function tellOfLost(
+  file: string,
+  { metrics, clock, log }: { metrics: GatewayMetrics; clock: Clock; log: NonNullable<GatewayServices['log']> },
+): OnDiskError {
+  let said = '';
+  let saidAt = -Infinity;
+  let lost = 0;
+  return (error, lines) => {
+    if (lines > 0) metrics.lostLines.add({ file }, lines);
+    lost += lines;
+    if (error.message === said && clock.now() - saidAt < sayLostEveryMs) return;
+    // What a run is told to do about its disk is no help here.
+    const isDisks = error instanceof EditrlError && error.cause !== undefined;
+    const text = isDisks
+      ? `${error.where ?? file}: ${error.message}. The gateway goes on, and writes again as soon as the disk takes it.`
+      : error instanceof EditrlError
+        ? error.toText()
+        : error.message;
+    log('warn', `ALARM ${lost === 0 ? '' : `${lost} lines are lost: `}${text}`);
+    said = error.message;
+    saidAt = clock.now();
+    lost = 0;
   };
 }
 
