@@ -3,7 +3,6 @@
  * one fails, keeps what it has paid for, and says what it sees. Request bodies are passed on byte by byte.
  */
 import { setMaxListeners } from 'node:events';
-import { Agent } from 'undici';
 import { ConfigError, EditrlError } from '../../core/errors.js';
 import { requireToken } from '../../http/guard.js';
 import { checkedKey } from '../../http/key.js';
@@ -64,7 +63,8 @@ export async function startGateway(
   const stop = new AbortController();
   // Every watch and everything under way hangs on it, which is no leak.
   setMaxListeners(0, stop.signal);
-  const { agent, looks } = connections(options, upstreamKey);
+  // Room for the cap and one look at every upstream.
+  const pool = createHttpPool({ connections: options.maxConcurrency + 1, secret: upstreamKey });
   const watches: UpstreamWatch[] = [];
   const found = new Map<string, Look>();
   const upstreams = urls.map(
@@ -80,7 +80,7 @@ export async function startGateway(
   );
   const dispatcher = new Dispatcher(clock, upstreams, options);
   const timeoutMs = options.timeoutS * 1000;
-  const shared = { clock, dispatcher, agent, upstreamKey, timeoutMs, metrics };
+  const shared = { clock, dispatcher, pool, upstreamKey, timeoutMs, metrics };
   const scoring = new CanaryScoring({
     ...shared,
     choose: services.canaries === undefined ? () => genericCanaries() : (services.canaries ?? (() => null)),
@@ -104,7 +104,7 @@ export async function startGateway(
               alias: options.modelAlias,
               names: flags,
               clock,
-              pool: looks,
+              pool,
               signal: stop.signal,
               timeoutMs,
               ...(upstreamKey === null ? {} : { apiKey: upstreamKey }),
@@ -158,9 +158,8 @@ export async function startGateway(
   let watching: readonly Promise<void>[] = [];
   async function letGo(): Promise<void> {
     stop.abort();
-    await agent.destroy();
     await Promise.all(watching);
-    await looks.close();
+    await pool.close();
     await records?.close();
     await cache?.close();
   }
@@ -232,22 +231,6 @@ async function lookForModel(url: string, model: string | null, context: LookCont
   const first = listing.models?.at(0);
   // Nobody has asked for this model: by what name it answers is for the callers to judge.
   return first === undefined ? listing : lookAt(url, first.id, { ...context, alias: true });
-}
-
-/** Room for the cap and one look at every upstream. Deadlines are those of each request. */
-function connections({ maxConcurrency }: GatewayOptions, upstreamKey: string | null) {
-  return {
-    agent: new Agent({
-      connections: maxConcurrency,
-      pipelining: 1,
-      keepAliveTimeout: 4_000,
-      headersTimeout: 0,
-      bodyTimeout: 0,
-      connect: { timeout: 10_000 },
-      maxResponseSize: 16 * 1024 * 1024,
-    }),
-    looks: createHttpPool({ connections: 1, secret: upstreamKey }),
-  };
 }
 
 /** How often it is said again that the disk refuses the same file for the same reason. */

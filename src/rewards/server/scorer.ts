@@ -144,23 +144,17 @@ export class ItemScorer {
   }
 
   /** What the reward gives, or that its time is over: a term that does not look at its signal holds up nobody. */
-  async #bounded(item: JudgeItem, deadline: Deadline, signal: AbortSignal): Promise<CombinedOutcome> {
-    let over = (): void => undefined;
+  #bounded(item: JudgeItem, deadline: Deadline, signal: AbortSignal): Promise<CombinedOutcome> {
     const late = new Promise<CombinedOutcome>((resolve) => {
-      over = () =>
+      deadline.onOver(() =>
         resolve(
           signal.aborted
             ? this.#unscored('aborted', goneAway)
             : this.#unscored('timeout', `not scored within ${this.limits.scoreTimeoutMs / 1000} s`),
-        );
-      deadline.signal.addEventListener('abort', over, { once: true });
-      if (deadline.over) over();
+        ),
+      );
     });
-    try {
-      return await Promise.race([this.reward.scoreTerms(item, deadline.signal), late]);
-    } finally {
-      deadline.signal.removeEventListener('abort', over);
-    }
+    return Promise.race([this.reward.scoreTerms(item, deadline.signal), late]);
   }
 
   #unscored(reason: UnscoredReason, detail: string): CombinedOutcome {
