@@ -13,9 +13,14 @@ export function dataUrlContent(url: string): string | null {
  * never stand for the same bytes, since one of them may mean something else, or nothing, to somebody else who reads it.
  */
 export function base64Bytes(text: string): Buffer | null {
+  // Decoding passes over what does not belong there, which then lacks in its length, but for the letters of URLs and what is not ASCII.
+  if (text.includes('-') || text.includes('_')) return null;
+  if (Buffer.byteLength(text) !== text.length) return null;
+  const padding = text.endsWith('==') ? 2 : text.endsWith('=') ? 1 : 0;
   const bytes = Buffer.from(text, 'base64');
-  // A tenth of the time that looking at each letter takes.
-  return bytes.toString('base64') === text ? bytes : null;
+  if (bytes.length !== (text.length / 4) * 3 - padding) return null;
+  // The bits that the last letter has too many of are 0. All that in a third of the time that writing it again takes.
+  return padding === 0 || bytes.toString('base64', bytes.length - (3 - padding)) === text.slice(-4) ? bytes : null;
 }
 
 /** A PNG's size stands in its first 24 bytes. */
