@@ -1,9 +1,9 @@
 /** Asks an upstream the canary set and says what is wrong with its scores. */
-import type { Dispatcher as UndiciDispatcher } from 'undici';
 import { toChatRequest } from '../judge/chat_request.js';
 import type { Owner } from '../../balance/fair_queue.js';
 import type { Clock } from '../../core/clock.js';
 import { sleep } from '../../core/clock.js';
+import type { HttpPool } from '../../http/pool.js';
 import { Deadline } from '../../core/deadline.js';
 import { excerpt } from '../judge/parse.js';
 import type { ListedModel } from '../judge/readiness.js';
@@ -25,7 +25,7 @@ export interface ScoringServices {
   readonly tolerance: number;
   readonly clock: Clock;
   readonly dispatcher: Dispatcher;
-  readonly agent: UndiciDispatcher;
+  readonly pool: HttpPool;
   readonly upstreamKey: string | null;
   readonly timeoutMs: number;
   readonly metrics: GatewayMetrics;
@@ -94,7 +94,7 @@ export class CanaryScoring {
     { model, traits }: AskedModel,
     canary: Canary,
   ): Promise<readonly number[] | string | null> {
-    const { clock, dispatcher, agent, upstreamKey, timeoutMs, stop } = this.services;
+    const { clock, dispatcher, pool, upstreamKey, timeoutMs, stop } = this.services;
     const question = canaryQuestion(canary);
     const body = Buffer.from(JSON.stringify(await toChatRequest(question, model, 0, traits)));
     const end = await placeAt(upstream, dispatcher, stop);
@@ -105,7 +105,7 @@ export class CanaryScoring {
         url: upstream.url,
         body,
         key: upstreamKey,
-        agent,
+        pool,
         caller: stop,
         deadline: deadline.signal,
       });

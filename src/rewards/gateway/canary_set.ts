@@ -5,8 +5,7 @@
 import type { RgbImage } from '../../core/image.js';
 import type { JudgeQuery } from '../judge/judge.js';
 import { JudgeImages } from '../judge/images.js';
-import { parseScores } from '../judge/parse.js';
-import { builtInPrompts, twoScores, withInstruction } from '../judge/prompts.js';
+import { builtInPrompts, twoScoreQuery, usualReplyTokens, withInstruction } from '../judge/prompts.js';
 
 export interface Canary {
   readonly name: string;
@@ -25,23 +24,16 @@ export interface CanarySet {
 }
 
 const images = new JudgeImages(16);
-const maxCompletionTokens = 400;
 
 /** The question about a canary, with the built-in wording. */
 export function canaryQuestion({ name, question, instruction, source, edited }: Canary): JudgeQuery {
-  const prepare = (image: RgbImage) => images.prepare(image, `canary ${name}`);
-  const parts =
-    question === 'quality'
-      ? [withInstruction(builtInPrompts.pq, instruction), prepare(edited)]
-      : [withInstruction(builtInPrompts.sc, instruction), prepare(source), prepare(edited)];
-  return {
-    key: `canary/${name}`,
-    messages: [{ role: 'user', parts }],
-    format: twoScores,
-    temperature: 0,
-    maxCompletionTokens,
-    parse: (reply) => parseScores(reply, 2),
-  };
+  const [text, shown] = question === 'quality' ? [builtInPrompts.pq, [edited]] : [builtInPrompts.sc, [source, edited]];
+  return twoScoreQuery(
+    `canary/${name}`,
+    withInstruction(text, instruction),
+    shown.map((image) => images.prepare(image, `canary ${name}`)),
+    usualReplyTokens.viescore,
+  );
 }
 
 type Colour = readonly [number, number, number];

@@ -1,9 +1,9 @@
 /** One chat request through the gateway: from the cache, or from an upstream, or from another one where that fails. */
-import type { Dispatcher as UndiciDispatcher } from 'undici';
 import type { Owner } from '../../balance/fair_queue.js';
 import type { Clock } from '../../core/clock.js';
 import { Deadline } from '../../core/deadline.js';
 import { sha256 } from '../../core/image.js';
+import type { HttpPool } from '../../http/pool.js';
 import { Refusal } from '../../http/refusal.js';
 import type { ReplyCache } from './cache.js';
 import type { ChatBody } from './chat_body.js';
@@ -17,7 +17,8 @@ import type { Upstream } from './upstream.js';
 export interface ChatServices {
   readonly clock: Clock;
   readonly dispatcher: Dispatcher;
-  readonly agent: UndiciDispatcher;
+  /** To the upstreams, of whose key it knows. */
+  readonly pool: HttpPool;
   readonly upstreamKey: string | null;
   readonly timeoutMs: number;
   readonly cache: ReplyCache | null;
@@ -135,7 +136,7 @@ async function ask(call: ChatCall, services: ChatServices, course: Course): Prom
 }
 
 async function send(call: ChatCall, services: ChatServices, lease: Lease): Promise<Exchange> {
-  const { clock, metrics, agent, upstreamKey, timeoutMs } = services;
+  const { clock, metrics, pool, upstreamKey, timeoutMs } = services;
   const { upstream } = lease;
   const deadline = new Deadline(clock, timeoutMs, call.gone);
   const started = clock.now();
@@ -145,7 +146,7 @@ async function send(call: ChatCall, services: ChatServices, lease: Lease): Promi
       url: upstream.url,
       body: call.bytes,
       key: upstreamKey,
-      agent,
+      pool,
       caller: call.gone,
       deadline: deadline.signal,
     });

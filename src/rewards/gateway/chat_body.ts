@@ -6,7 +6,7 @@ import { must } from '../../core/errors.js';
 import { sha256 } from '../../core/image.js';
 import { badRequest, Refusal } from '../../http/refusal.js';
 import { chatSchema, imagesOf, parseChat, textsOf, type ChatMessage } from '../judge/chat_messages.js';
-import { base64Bytes, dataUrlContent, pixelCount } from '../../core/image_text.js';
+import { dataUrlContent, isBase64, pixelCount } from '../../core/image_text.js';
 
 const bodySchema = chatSchema.extend({
   temperature: z.number().nullish(),
@@ -102,7 +102,7 @@ async function checkImage(url: string, maxPixels: number): Promise<void> {
   if (text === null || !isImageUrl.test(url)) {
     throw badRequest('An image has to be in the request itself: data:image/png;base64,...', 'image_url');
   }
-  if (base64Bytes(text) === null) {
+  if (!isBase64(text)) {
     throw badRequest('An image is not base64 (A-Z a-z 0-9 + / and padding).', 'image_url');
   }
   const pixels = await pixelCount(text);

@@ -1,9 +1,9 @@
 /** One request to one upstream, and what its end means: pass it on, try elsewhere, slow down, count a failure. */
 import type { IncomingHttpHeaders } from 'node:http';
-import type { Dispatcher as UndiciDispatcher } from 'undici';
-import { causeOf, exchangeWhole } from '../../http/request.js';
+import type { HttpPool } from '../../http/pool.js';
+import { causeOf } from '../../http/request.js';
 import { excerpt } from '../judge/parse.js';
-import { redactBytes, redactor, type Redact } from '../../http/redact.js';
+import { redactBytes, type Redact } from '../../http/redact.js';
 import type { Ending } from '../../balance/member.js';
 
 /** What came back, or why nothing did. The upstream's key does not stand in it, even where the upstream quoted it. */
@@ -42,7 +42,7 @@ export interface ExchangeRequest {
   readonly body: Buffer;
   /** The upstream's own key; the caller's is never passed on. */
   readonly key: string | null;
-  readonly agent: UndiciDispatcher;
+  readonly pool: Pick<HttpPool, 'exchange' | 'redact'>;
   /** Aborted when the caller goes away. */
   readonly caller: AbortSignal;
   /** Aborted when the time is over. */
@@ -50,11 +50,11 @@ export interface ExchangeRequest {
 }
 
 /** Sends one chat request. Never rejects. */
-export async function exchange({ url, body, key, agent, caller, deadline }: ExchangeRequest): Promise<Exchange> {
-  const redact = redactor(key);
+export async function exchange({ url, body, key, pool, caller, deadline }: ExchangeRequest): Promise<Exchange> {
+  const { redact } = pool;
   let sending = false;
   try {
-    const reply = await exchangeWhole(agent, `${url}/chat/completions`, {
+    const reply = await pool.exchange(`${url}/chat/completions`, {
       method: 'POST',
       headers: { 'content-type': 'application/json', ...(key === null ? {} : { authorization: `Bearer ${key}` }) },
       body,

@@ -3,7 +3,6 @@
  * one fails, keeps what it has paid for, and says what it sees. Request bodies are passed on byte by byte.
  */
 import { setMaxListeners } from 'node:events';
-import { Agent } from 'undici';
 import { ConfigError, EditrlError } from '../../core/errors.js';
 import { requireToken } from '../../http/guard.js';
 import { checkedKey } from '../../http/key.js';
@@ -59,16 +58,13 @@ export async function startGateway(
   const upstreamKey = checkedKey(services.upstreamKey ?? undefined, "the upstreams' key") ?? null;
   const urls = upstreamUrls(options);
   const metrics = new GatewayMetrics();
-  const onLost = (file: string) => (error: Error, lines: number) => {
-    if (lines > 0) metrics.lostLines.add({ file }, lines);
-    const text = error instanceof EditrlError ? error.toText() : error.message;
-    log('warn', `ALARM ${lines === 0 ? '' : `${lines} lines are lost: `}${text}`);
-  };
+  const onLost = (file: string): OnDiskError => tellOfLost(file, { metrics, clock, log });
   const { cache, records } = await openFiles(options, onLost, log);
   const stop = new AbortController();
   // Every watch and everything under way hangs on it, which is no leak.
   setMaxListeners(0, stop.signal);
-  const { agent, looks } = connections(options, upstreamKey);
+  // Room for the cap and one look at every upstream.
+  const pool = createHttpPool({ connections: options.maxConcurrency + 1, secret: upstreamKey });
   const watches: UpstreamWatch[] = [];
   const found = new Map<string, Look>();
   const upstreams = urls.map(
@@ -84,7 +80,7 @@ export async function startGateway(
   );
   const dispatcher = new Dispatcher(clock, upstreams, options);
   const timeoutMs = options.timeoutS * 1000;
-  const shared = { clock, dispatcher, agent, upstreamKey, timeoutMs, metrics };
+  const shared = { clock, dispatcher, pool, upstreamKey, timeoutMs, metrics };
   const scoring = new CanaryScoring({
     ...shared,
     choose: services.canaries === undefined ? () => genericCanaries() : (services.canaries ?? (() => null)),
@@ -108,7 +104,7 @@ export async function startGateway(
               alias: options.modelAlias,
               names: flags,
               clock,
-              pool: looks,
+              pool,
               signal: stop.signal,
               timeoutMs,
               ...(upstreamKey === null ? {} : { apiKey: upstreamKey }),
@@ -162,9 +158,8 @@ export async function startGateway(
   let watching: readonly Promise<void>[] = [];
   async function letGo(): Promise<void> {
     stop.abort();
-    await agent.destroy();
     await Promise.all(watching);
-    await looks.close();
+    await pool.close();
     await records?.close();
     await cache?.close();
   }
@@ -238,19 +233,32 @@ async function lookForModel(url: string, model: string | null, context: LookCont
   return first === undefined ? listing : lookAt(url, first.id, { ...context, alias: true });
 }
 
-/** Room for the cap and one look at every upstream. Deadlines are those of each request. */
-function connections({ maxConcurrency }: GatewayOptions, upstreamKey: string | null) {
-  return {
-    agent: new Agent({
-      connections: maxConcurrency,
-      pipelining: 1,
-      keepAliveTimeout: 4_000,
-      headersTimeout: 0,
-      bodyTimeout: 0,
-      connect: { timeout: 10_000 },
-      maxResponseSize: 16 * 1024 * 1024,
-    }),
-    looks: createHttpPool({ connections: 1, secret: upstreamKey }),
+/** How often it is said again that the disk refuses the same file for the same reason. */
+const sayLostEveryMs = 30_000;
+
+/** Says what a file loses: at once, and then now and then how much it was since. */
+function tellOfLost(
+  file: string,
+  { metrics, clock, log }: { metrics: GatewayMetrics; clock: Clock; log: NonNullable<GatewayServices['log']> },
+): OnDiskError {
+  let said = '';
+  let saidAt = -Infinity;
+  let lost = 0;
+  return (error, lines) => {
+    if (lines > 0) metrics.lostLines.add({ file }, lines);
+    lost += lines;
+    if (error.message === said && clock.now() - saidAt < sayLostEveryMs) return;
+    // What a run is told to do about its disk is no help here.
+    const isDisks = error instanceof EditrlError && error.cause !== undefined;
+    const text = isDisks
+      ? `${error.where ?? file}: ${error.message}. The gateway goes on, and writes again as soon as the disk takes it.`
+      : error instanceof EditrlError
+        ? error.toText()
+        : error.message;
+    log('warn', `ALARM ${lost === 0 ? '' : `${lost} lines are lost: `}${text}`);
+    said = error.message;
+    saidAt = clock.now();
+    lost = 0;
   };
 }
 

@@ -6,8 +6,9 @@
  */
 import { readFileSync } from 'node:fs';
 import { ConfigError } from '../../core/errors.js';
-import type { ReplyFormat } from './judge.js';
-import { maxScore } from './parse.js';
+import type { JudgeImage } from './images.js';
+import type { JudgeQuery, ReplyFormat } from './judge.js';
+import { maxScore, parseScores } from './parse.js';
 
 /** Files with other texts, by question; null for the built-in one. */
 export interface PromptFiles {
@@ -150,6 +151,23 @@ export const twoScores: ReplyFormat = {
   },
 };
 
+/** The question that such a reply answers: a text, then images. */
+export function twoScoreQuery(
+  key: string,
+  text: string,
+  images: readonly JudgeImage[],
+  maxCompletionTokens: number,
+): JudgeQuery {
+  return {
+    key,
+    messages: [{ role: 'user', parts: [text, ...images] }],
+    format: twoScores,
+    temperature: 0,
+    maxCompletionTokens,
+    parse: (reply) => parseScores(reply, 2),
+  };
+}
+
 /** Puts an instruction in its place, on one line: a line break in it could pose as another instruction line. */
 export function withInstruction(text: string, instruction: string): string {
   return text.split(instructionMark).join(instruction.replace(/\s+/g, ' ').trim());
@@ -177,20 +195,25 @@ export function loadPrompts(reward: {
 }
 
 function readText(kind: keyof PromptFiles, file: string): string {
+  return readWording(file, 'the prompt file', `reward.prompts.${kind}`);
+}
+
+/** A file with a wording of the user's own, which `what` calls in messages. Raises ConfigError for one that cannot be read, or says nothing. */
+export function readWording(file: string, what: string, where: string): string {
   let text: string;
   try {
     text = readFileSync(file, 'utf8').trim();
   } catch (cause) {
-    throw new ConfigError(`cannot read the prompt file '${file}'`, {
-      where: `reward.prompts.${kind}`,
+    throw new ConfigError(`cannot read ${what} '${file}'`, {
+      where,
       next: 'Correct the path, or leave it out to use the built-in wording.',
       cause,
     });
   }
   if (text !== '') return text;
-  throw new ConfigError(`the prompt file '${file}' is empty`, {
-    where: `reward.prompts.${kind}`,
-    next: 'Write the question into it, or leave it out to use the built-in wording.',
+  throw new ConfigError(`${what} '${file}' is empty`, {
+    where,
+    next: 'Write into it what the judge is to be told, or leave it out to use the built-in wording.',
   });
 }
 

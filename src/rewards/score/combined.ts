@@ -6,7 +6,7 @@ import type { CanaryResult } from '../judge/client.js';
 import { sharedQuestions } from '../judge/shared_questions.js';
 import type { WaitOptions } from '../judge/readiness.js';
 import type { RewardChoice } from './settings.js';
-import type { Term, TermKind, TermServices } from '../terms/term.js';
+import { missingInput, type Term, type TermKind, type TermServices } from '../terms/term.js';
 import { together } from '../../core/together.js';
 import type { JudgeItem, Outcome, ScoreOptions, ScoreParts } from './types.js';
 import { weightedSum, type TermOutcome } from './weighted.js';
@@ -83,7 +83,7 @@ export async function createReward(settings: RewardChoice, services: TermService
       const outcome: Outcome = { kind: 'unscored', reason, detail: `${item.key}: ${detail}`, parts: {} };
       return { outcome, terms: named(() => outcome) };
     }
-    const besides = recorded.filter(({ kind }) => missingInput(kind, item) === null);
+    const besides = recorded.filter(({ kind }) => missingInput(kind.needs, item) === null);
     const starts = (some: readonly Asked[]): ((stop: AbortSignal) => Promise<Outcome>)[] =>
       some.map(
         ({ term }) =>
@@ -138,15 +138,8 @@ function refuseConflict({ kind, fields }: ChosenTerm): void {
   throw new ConfigError(conflict.message, { where: `reward.terms, ${kind.name}.${conflict.field}` });
 }
 
-function missingInput({ needs }: TermKind, item: JudgeItem): string | null {
-  if (needs.source && item.source === null) return 'the source image';
-  if (needs.truth && item.truth === null) return 'the labelled result';
-  if (needs.words === true && item.expected === undefined) return 'a labelled answer in words';
-  return null;
-}
-
 function requireInputs(kind: TermKind, item: JudgeItem): void {
-  const missing = missingInput(kind, item);
+  const missing = missingInput(kind.needs, item);
   if (missing === null) return;
   throw new DataError(`reward '${kind.name}' compares with ${missing}, but this prompt has none`, {
     where: item.key,

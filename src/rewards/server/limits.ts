@@ -6,7 +6,10 @@ export interface ServerLimits extends HttpLimits {
   readonly items: number;
   /** Pixels of one image. */
   readonly pixels: number;
-  /** Bytes of the pixels of all images that are decoded at once; further items of accepted requests wait. */
+  /**
+   * Bytes of the pixels that are decoded at once; further items of accepted requests wait. Items so small that `concurrency` of them have half as
+   * much come on top of it, and do not wait.
+   */
   readonly decodedBytes: number;
   /** Requests to `/score` under way at once; more are refused with 429. */
   readonly requests: number;

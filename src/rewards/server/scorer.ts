@@ -1,4 +1,5 @@
 /** Scores the items of requests: every item by every term, each item by itself. */
+import { availableParallelism } from 'node:os';
 import { DataError } from '../../core/errors.js';
 import { Deadline } from '../../core/deadline.js';
 import type { Clock } from '../../core/clock.js';
@@ -26,11 +27,18 @@ export interface ScorerEvents {
   readonly onDefect: (error: unknown) => void;
 }
 
+/** sharp works on libuv's threads, of which there are four. */
+const sharpThreads = 4;
+/** Large items that are decoded at once: one processor, and one of sharp's threads, is left to small ones and to the requests themselves. */
+const mostLargeDecoded = Math.max(1, Math.min(sharpThreads, availableParallelism()) - 1);
+
 type Limits = Pick<ServerLimits, 'concurrency' | 'pixels' | 'decodedBytes' | 'scoreTimeoutMs'>;
 
 export class ItemScorer {
   readonly #slots: LimitFunction;
+  /** Room for the pixels of large items, and turns to decode them. */
   readonly #pixels: Semaphore;
+  readonly #decoding = pLimit(mostLargeDecoded);
   #unnamed = 0;
 
   constructor(
@@ -60,26 +68,34 @@ export class ItemScorer {
   /** Resolves when there is room for the item, with what becomes of it. */
   #begin(item: RequestItem, signal: AbortSignal): Promise<{ readonly reply: Promise<ReplyItem> }> {
     return new Promise((resolve, reject) => {
-      const reply = this.#slots(() => this.#whenThereIsRoom(item, signal, () => resolve({ reply })));
+      const reply = this.#whenThereIsRoom(item, signal, () => resolve({ reply }));
       reply.catch(reject);
     });
   }
 
-  /** All images of an item at once: one that held some and waited for the others would hold up everybody. */
+  /**
+   * All images of an item at once: one that held some and waited for the others would hold up everybody. Small items wait for neither room nor
+   * a turn to be decoded: all that have a slot hold half as much as the large ones may, and take no time.
+   */
   async #whenThereIsRoom(item: RequestItem, signal: AbortSignal, onRoom: () => void): Promise<ReplyItem> {
+    const { pixels, decodedBytes: room, concurrency } = this.limits;
     let bytes = 0;
     for (const text of [item.source, item.image, item.truth]) {
-      if (typeof text === 'string' && !signal.aborted) bytes += await decodedBytes(text, this.limits.pixels);
+      if (typeof text === 'string' && !signal.aborted) bytes += await decodedBytes(text, pixels);
     }
-    return this.#pixels.run(() => {
-      onRoom();
-      return this.#scoreOne(item, signal);
-    }, bytes);
+    const read = (): Promise<JudgeItem> => this.#judgeItem(item);
+    const score = (readInTurn: typeof read): Promise<ReplyItem> =>
+      this.#slots(() => {
+        onRoom();
+        return this.#scoreOne(item, readInTurn, signal);
+      });
+    if (bytes <= room / (2 * concurrency)) return score(read);
+    return this.#pixels.run(() => score(() => this.#decoding(read)), bytes);
   }
 
-  async #scoreOne(item: RequestItem, signal: AbortSignal): Promise<ReplyItem> {
+  async #scoreOne(item: RequestItem, read: () => Promise<JudgeItem>, signal: AbortSignal): Promise<ReplyItem> {
     const started = this.clock.now();
-    const scored = await this.#outcomes(item, signal);
+    const scored = await this.#outcomes(read, signal);
     const sound = {
       outcome: finite(scored.outcome),
       terms: scored.terms.map((term) => ({ ...term, outcome: finite(term.outcome) })),
@@ -93,11 +109,11 @@ export class ItemScorer {
     };
   }
 
-  async #outcomes(item: RequestItem, signal: AbortSignal): Promise<CombinedOutcome> {
+  async #outcomes(read: () => Promise<JudgeItem>, signal: AbortSignal): Promise<CombinedOutcome> {
     if (signal.aborted) return this.#unscored('aborted', goneAway);
     const deadline = new Deadline(this.clock, this.limits.scoreTimeoutMs, signal);
     try {
-      return await this.#bounded(await this.#judgeItem(item), deadline, signal);
+      return await this.#bounded(await read(), deadline, signal);
     } catch (error) {
       if (error instanceof DataError) return this.#unscored('bad_request', messageOf(error));
       this.events.onDefect(error);
@@ -110,11 +126,10 @@ export class ItemScorer {
   async #judgeItem(item: RequestItem): Promise<JudgeItem> {
     const read = (text: string | null | undefined, field: string) =>
       text === null || text === undefined ? null : readImage(text, field, this.limits.pixels);
-    const [source, edited, truth] = await Promise.all([
-      read(item.source, 'source'),
-      read(item.image, 'image'),
-      read(item.truth, 'truth'),
-    ]);
+    // One after another: the images of one item together would keep all of sharp's threads from others.
+    const source = await read(item.source, 'source');
+    const edited = await read(item.image, 'image');
+    const truth = await read(item.truth, 'truth');
     return {
       // Terms tell items apart by their keys, and two clients may use the same.
       key: `request-${this.#unnamed++}`,
@@ -129,23 +144,17 @@ export class ItemScorer {
   }
 
   /** What the reward gives, or that its time is over: a term that does not look at its signal holds up nobody. */
-  async #bounded(item: JudgeItem, deadline: Deadline, signal: AbortSignal): Promise<CombinedOutcome> {
-    let over = (): void => undefined;
+  #bounded(item: JudgeItem, deadline: Deadline, signal: AbortSignal): Promise<CombinedOutcome> {
     const late = new Promise<CombinedOutcome>((resolve) => {
-      over = () =>
+      deadline.onOver(() =>
         resolve(
           signal.aborted
             ? this.#unscored('aborted', goneAway)
             : this.#unscored('timeout', `not scored within ${this.limits.scoreTimeoutMs / 1000} s`),
-        );
-      deadline.signal.addEventListener('abort', over, { once: true });
-      if (deadline.over) over();
+        ),
+      );
     });
-    try {
-      return await Promise.race([this.reward.scoreTerms(item, deadline.signal), late]);
-    } finally {
-      deadline.signal.removeEventListener('abort', over);
-    }
+    return Promise.race([this.reward.scoreTerms(item, deadline.signal), late]);
   }
 
   #unscored(reason: UnscoredReason, detail: string): CombinedOutcome {

@@ -75,7 +75,6 @@ export const replySchema = z.object({
   reward: z.string(),
   items: z.array(replyItemSchema),
 });
-export type ScoreReply = z.output<typeof replySchema>;
 
 export const healthSchema = z.object({
   /** `judge_away` only where the judge was asked for (`/health?judge`). */

@@ -10,8 +10,8 @@ import type { CanaryResult } from '../judge/client.js';
 import type { ModelAlias } from '../judge/completion.js';
 import type { JudgeImage } from '../judge/images.js';
 import { bySetting, modelAliasSchema } from '../judge/endpoints.js';
-import { maxScore, parseScores } from '../judge/parse.js';
-import { alignPrompts, twoScores, withInstruction } from '../judge/prompts.js';
+import { maxScore } from '../judge/parse.js';
+import { alignPrompts, twoScoreQuery, withInstruction } from '../judge/prompts.js';
 import type { WaitOptions } from '../judge/readiness.js';
 import type { Term, TermServices } from './term.js';
 import { termKind } from './term.js';
@@ -19,17 +19,13 @@ import type { JudgeItem, JudgementStore, Outcome, ScoreOptions } from '../score/
 
 const defaultKeyVariable = 'OPENAI_API_KEY';
 
+/** Tokens of a reply. */
+const mostReplyTokens = 400;
+
 /** `images`: the source, where there is one, then the image that is graded. */
 function alignQuery(item: JudgeItem, images: readonly JudgeImage[]): JudgeQuery {
   const text = images.length === 1 ? alignPrompts.made : alignPrompts.edited;
-  return {
-    key: `${item.key}/align_quality`,
-    messages: [{ role: 'user', parts: [withInstruction(text, item.instruction), ...images] }],
-    format: twoScores,
-    temperature: 0,
-    maxCompletionTokens: 400,
-    parse: (reply, cutOff) => parseScores(reply, 2, cutOff),
-  };
+  return twoScoreQuery(`${item.key}/align_quality`, withInstruction(text, item.instruction), images, mostReplyTokens);
 }
 
 interface OwnJudge extends Judge {
@@ -195,7 +191,10 @@ export const alignQuality = termKind({
     if (problem !== null) {
       throw new ConfigError(problem.message, { where: `reward.terms, align_quality.${problem.field}` });
     }
-    const { isShowable, unshowable } = await import('../judge/images.js');
+    const [{ isShowable, unshowable }, { unscoredOutcome }] = await Promise.all([
+      import('../judge/images.js'),
+      import('../score/judged_item.js'),
+    ]);
     const { images } = services;
     const { judge, server } =
       endpoint === null || model === null
@@ -213,10 +212,8 @@ export const alignQuality = termKind({
       const source = item.source === null ? [] : [images.prepare(item.source, `${item.key}, source image`)];
       const shown = [...source, images.prepare(item.edited, `${item.key}, edited image`)];
       const judgement = await judge.ask(alignQuery(item, shown), signal, options);
-      if (judgement.problem !== null) {
-        const detail = `${judgement.key}: ${judgement.detail ?? judgement.problem}`;
-        return { kind: 'unscored', reason: judgement.problem, detail, parts: {} };
-      }
+      const unscored = unscoredOutcome([judgement], {});
+      if (unscored !== null) return unscored;
       const [alignment, quality] = judgement.scores;
       const value = alignmentWeight * alignment + qualityWeight * quality;
       const parts = {

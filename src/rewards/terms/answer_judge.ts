@@ -1,10 +1,9 @@
 /** A judge's grade of an answer in words, from 0 to 10: it is told the question, the answer, and the labelled answer where there is one. */
-import { readFileSync } from 'node:fs';
 import { z } from 'zod';
-import { ConfigError } from '../../core/errors.js';
 import { positiveInteger, result } from '../../schema/mark.js';
 import type { JudgeQuery, ReplyFormat } from '../judge/judge.js';
 import { maxScore, parseScores } from '../judge/parse.js';
+import { readWording } from '../judge/prompts.js';
 import { unscoredOutcome } from '../score/judged_item.js';
 import type { JudgeItem, Outcome } from '../score/types.js';
 import { termKind } from './term.js';
@@ -67,7 +66,10 @@ export const answerJudge = termKind({
   reads: 'words',
   needs: { judge: true, truth: false, source: false },
   async create({ criteria, max_reply_tokens: room }, services) {
-    const wording = criteria === null ? builtInCriteria : readCriteria(criteria);
+    const wording =
+      criteria === null
+        ? builtInCriteria
+        : readWording(criteria, 'the file of criteria', 'reward.terms, answer_judge.criteria');
     const judge = services.judge();
     return {
       name: 'answer_judge',
@@ -84,23 +86,4 @@ export const answerJudge = termKind({
 function graded(value: number): Outcome {
   const parts = { 'answer_judge/grade': value };
   return { kind: 'scored', value, normalised: value / maxScore, parts };
-}
-
-function readCriteria(file: string): string {
-  const where = 'reward.terms, answer_judge.criteria';
-  let text: string;
-  try {
-    text = readFileSync(file, 'utf8').trim();
-  } catch (cause) {
-    throw new ConfigError(`cannot read the criteria '${file}'`, {
-      where,
-      next: 'Correct the path, or leave it out to use the built-in wording.',
-      cause,
-    });
-  }
-  if (text !== '') return text;
-  throw new ConfigError(`the file of criteria '${file}' is empty`, {
-    where,
-    next: 'Write into it what is to be graded, or leave it out to use the built-in wording.',
-  });
 }

@@ -40,16 +40,16 @@ export const logitExpectation = termKind({
   reads: 'image',
   needs: { judge: true, truth: false, source: true },
   async create({ model, min_coverage: minCoverage }, services): Promise<Term> {
-    const { prepareItem } = await import('../score/judged_item.js');
+    const { prepareItem, unscoredOutcome } = await import('../score/judged_item.js');
     const judge: Judge = services.judge(model ?? undefined);
 
     async function score(item: JudgeItem, signal?: AbortSignal, options?: ScoreOptions): Promise<Outcome> {
       const prepared = prepareItem(item, null, services.images);
       if ('kind' in prepared) return prepared;
-      const { key, problem, detail, scores, text } = await judge.ask(digitQuery(prepared), signal, options);
-      if (problem !== null) {
-        return { kind: 'unscored', reason: problem, detail: `${key}: ${detail ?? problem}`, parts: {} };
-      }
+      const judgement = await judge.ask(digitQuery(prepared), signal, options);
+      const unscored = unscoredOutcome([judgement], {});
+      if (unscored !== null) return unscored;
+      const { key, scores, text } = judgement;
       const [expected, coverage] = scores;
       const parts: ScoreParts = {
         'logit_expectation/expected_digit': expected,

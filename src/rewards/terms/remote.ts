@@ -1,5 +1,6 @@
 /** A reward that reward servers give: heavy terms live outside the trainer, several runs share them. */
 import { z } from 'zod';
+import { routings } from '../../balance/member.js';
 import { ConfigError } from '../../core/errors.js';
 import { nonNegative, operation, positive, positiveInteger, result } from '../../schema/mark.js';
 import { termKind } from './term.js';
@@ -31,7 +32,7 @@ export const remote = termKind({
     ),
     routing: operation(
       'Whether an item goes to the server with the least to do, or to each in turn.',
-      z.enum(['least_loaded', 'round_robin']).default('least_loaded'),
+      z.enum(routings).default('least_loaded'),
     ),
     token_env: operation(
       'Environment variable with the token that the servers ask for; a server on the same machine may ask for none.',

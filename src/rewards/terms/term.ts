@@ -10,7 +10,7 @@ import type { JudgeImages } from '../judge/images.js';
 import type { PromptSet } from '../judge/prompts.js';
 import type { WaitOptions } from '../judge/readiness.js';
 import type { OpenSender } from '../judge/sender.js';
-import type { Judgement, JudgementStore, Reward } from '../score/types.js';
+import type { JudgeItem, Judgement, JudgementStore, Reward } from '../score/types.js';
 
 /** How a server of a term's own is asked by this process; each server is asked as if it were the only one. */
 export interface ServerLimits {
@@ -100,6 +100,16 @@ export interface TermKind<Name extends string = string, Fields extends z.ZodRawS
   wrongLabel?(label: string): string | null;
   /** Raises ConfigError for settings that cannot work on this machine: a missing file, key or language. */
   create(settings: z.output<z.ZodObject<Fields>>, services: TermServices): Promise<Term>;
+}
+
+/** What an item lacks of what is needed to score it, in words; null where it lacks nothing. */
+export function missingInput(
+  needs: { readonly source?: boolean; readonly truth?: boolean; readonly words?: boolean },
+  { source, truth, expected }: JudgeItem,
+): string | null {
+  if (needs.source === true && source === null) return 'the source image';
+  if (needs.truth === true && truth === null) return 'the labelled result';
+  return needs.words === true && expected === undefined ? 'a labelled answer in words' : null;
 }
 
 /** Keeps the types of a kind's own fields. */

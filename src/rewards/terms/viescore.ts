@@ -3,28 +3,9 @@
  * SC = min(edit success, over-edit), PQ = min(naturalness, artifacts), O = sqrt(SC * PQ), all from 0 to 10.
  */
 import { judgedTerm } from './judged_term.js';
-import type { JudgeQuery } from '../judge/judge.js';
-import type { JudgeImage } from '../judge/images.js';
-import { parseScores } from '../judge/parse.js';
-import { twoScores, withInstruction } from '../judge/prompts.js';
+import { twoScoreQuery, withInstruction } from '../judge/prompts.js';
 import type { Question } from './judged_term.js';
 import { termKind } from './term.js';
-
-function twoScoreQuery(
-  key: string,
-  text: string,
-  images: readonly JudgeImage[],
-  maxCompletionTokens: number,
-): JudgeQuery {
-  return {
-    key,
-    messages: [{ role: 'user', parts: [text, ...images] }],
-    format: twoScores,
-    temperature: 0,
-    maxCompletionTokens,
-    parse: (reply) => parseScores(reply, 2),
-  };
-}
 
 /** Semantic consistency: instruction, source, edited. */
 export const consistencyQuestion: Question = {

@@ -1,8 +1,8 @@
 /** What an exchange that gave no reply says about its upstream. */
 import { createServer, type Server, type Socket } from 'node:net';
 import type { AddressInfo } from 'node:net';
-import { Agent } from 'undici';
 import { afterEach, expect, it } from 'vitest';
+import { createHttpPool } from '../../../src/http/pool.js';
 import { exchange, meaningOf } from '../../../src/rewards/gateway/exchange.js';
 
 const closing: (() => Promise<unknown>)[] = [];
@@ -23,10 +23,10 @@ async function listen(serve: (socket: Socket) => void): Promise<{ readonly serve
 }
 
 async function ask(url: string, body = Buffer.from('{}')) {
-  const agent = new Agent({ maxResponseSize, connect: { timeout: 5_000 } });
-  closing.push(() => agent.destroy());
+  const pool = createHttpPool({ connections: 1, secret: null, maxResponseBytes: maxResponseSize });
+  closing.push(() => pool.close());
   const never = new AbortController().signal;
-  const found = await exchange({ url, body, key: null, agent, caller: never, deadline: never });
+  const found = await exchange({ url, body, key: null, pool, caller: never, deadline: never });
   const { ending, failOver, error } = meaningOf(found);
   return { error, health: ending.health, failOver };
 }

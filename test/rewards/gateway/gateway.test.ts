@@ -1,4 +1,5 @@
 /** The gateway over HTTP, in front of judges that do as they are told. */
+import { open } from 'node:fs/promises';
 import { mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
@@ -8,6 +9,7 @@ import { ExchangeRecords, type ExchangeCourse } from '../../../src/rewards/gatew
 import type { GatewayServices, RunningGateway } from '../../../src/rewards/gateway/server.js';
 import { startGateway } from '../../../src/rewards/gateway/server.js';
 import type { GatewayOptionsInput } from '../../../src/rewards/gateway/options.js';
+import { systemClock } from '../../../src/core/clock.js';
 import { EndpointError } from '../../../src/core/errors.js';
 import { encodePng } from '../../../src/core/image.js';
 import { waitUntilReady } from '../../../src/rewards/judge/readiness.js';
@@ -455,4 +457,35 @@ describe('readiness and the end', () => {
     await drained;
     await expect(get(running.url, '/health')).rejects.toThrow();
   });
+});
+
+it('goes on beside a full disk, and says once in a while how much is lost', async () => {
+  const stub = await judge(afterReadiness(() => scoresText(7, 8)));
+  const said: string[] = [];
+  let later = 0;
+  const recordsFile = join(folder(), 'exchanges.jsonl');
+  const { url } = await gateway(
+    { upstreams: [stub.url], recordsFile },
+    {
+      clock: { ...systemClock, now: () => systemClock.now() + later },
+      log: (_, text) => void (text.startsWith('ALARM') && said.push(text)),
+    },
+  );
+  const handle = await open(recordsFile);
+  const full = vi.spyOn(Object.getPrototypeOf(handle) as typeof handle, 'appendFile');
+  await handle.close();
+  full.mockRejectedValue(Object.assign(new Error('no space left'), { code: 'ENOSPC' }));
+  const goesOn = 'cannot write (ENOSPC). The gateway goes on, and writes again as soon as the disk takes it.';
+  try {
+    for (let i = 0; i < 5; i++) expect((await post(url, await chatBody(i))).status).toBe(200);
+    expect(said).toEqual([`ALARM 1 lines are lost: ${recordsFile}: ${goesOn}`]);
+    later = 31_000;
+    expect((await post(url, await chatBody(5))).status).toBe(200);
+    expect(said.slice(1)).toEqual([`ALARM 5 lines are lost: ${recordsFile}: ${goesOn}`]);
+  } finally {
+    full.mockRestore();
+  }
+  expect((await get(url, '/metrics')).text).toContain('editrl_gateway_lost_lines_total{file="records"} 6');
+  expect((await post(url, await chatBody(6))).status).toBe(200);
+  await vi.waitFor(() => expect(readFileSync(recordsFile, 'utf8').trim().split('\n')).toHaveLength(1));
 });

@@ -3,8 +3,9 @@
  * graph of both halves (`model.onnx`, as optimum-cli writes it) or two (`text_model.onnx`, `vision_model.onnx`), in the folder or its `onnx/`.
  */
 import { join } from 'node:path';
+import { LRUCache } from 'lru-cache';
 import { z } from 'zod';
-import { ConfigError, EngineError, InternalError, must } from '../../../core/errors.js';
+import { ConfigError, EngineError, InternalError } from '../../../core/errors.js';
 import type { RgbImage } from '../../../core/image.js';
 import { ModelFile, type ModelFileOptions, type ModelTensor } from '../../../engines/onnx/model_file.js';
 import { firstFile, graphsIn, readJson } from './files.js';
@@ -37,8 +38,7 @@ export class ClipModel {
   readonly #steps: Preprocessing;
   readonly #text: ModelFile;
   readonly #vision: ModelFile;
-  /** By prompt, the oldest first. */
-  readonly #prompts = new Map<string, Promise<Float32Array>>();
+  readonly #prompts = new LRUCache<string, Promise<Float32Array>>({ max: MOST_KEPT_PROMPTS });
 
   private constructor(
     readonly folder: string,
@@ -83,9 +83,6 @@ export class ClipModel {
     this.#prompts.set(prompt, embedding);
     // A failure is not kept: the next one who asks tries again.
     embedding.catch(() => this.#prompts.delete(prompt));
-    if (this.#prompts.size > MOST_KEPT_PROMPTS) {
-      this.#prompts.delete(must(this.#prompts.keys().next().value, 'a prompt'));
-    }
     return embedding;
   }
 

@@ -3,8 +3,8 @@ import { join } from 'node:path';
 import { z } from 'zod';
 import { ConfigError } from '../../../core/errors.js';
 import type { RgbImage } from '../../../core/image.js';
+import { resizeCubicWindow } from '../../../core/resize.js';
 import { readJson, firstFile } from './files.js';
-import { resizeBicubic } from './resample.js';
 
 interface Size {
   readonly width: number;
@@ -107,12 +107,7 @@ export function cropToModel(image: RgbImage, { resize, crop }: Preprocessing): R
   const resized = resizedSize(image, resize);
   const x = centre(resized.width, crop.width);
   const y = centre(resized.height, crop.height);
-  const shown = resizeBicubic(image, resized.width, resized.height, {
-    left: x.from,
-    top: y.from,
-    width: x.length,
-    height: y.length,
-  });
+  const shown = resizeCubicWindow(image, resized, { left: x.from, top: y.from, width: x.length, height: y.length });
   if (shown.width === crop.width && shown.height === crop.height) return shown;
   const data = new Uint8Array(crop.width * crop.height * 3);
   for (let row = 0; row < shown.height; row++) {

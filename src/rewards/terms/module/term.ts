@@ -1,9 +1,9 @@
 /** The term of a reward module: whatever the module does with an item, an outcome comes of it. */
+import pLimit from 'p-limit';
 import { systemClock, type Clock } from '../../../core/clock.js';
 import { Deadline } from '../../../core/deadline.js';
 import { ConfigError, DataError } from '../../../core/errors.js';
 import { encodePng } from '../../../core/image.js';
-import { Semaphore } from '../../../core/semaphore.js';
 import { isObject } from '../../../schema/walk.js';
 import {
   unscoredReasons,
@@ -12,7 +12,7 @@ import {
   type ScoreParts,
   type UnscoredReason,
 } from '../../score/types.js';
-import type { Term, TermServices } from '../term.js';
+import { missingInput, type Term, type TermServices } from '../term.js';
 import { importModule, thrown, within, type ModuleFile } from './exports.js';
 import { moduleName, type ModuleObject, type RewardModule, type Scorer } from './types.js';
 
@@ -36,7 +36,7 @@ export async function openModule(
   const module = await importModule(settings);
   const needs = typeof module === 'function' ? {} : (module.needs ?? {});
   const scorer = await open(module, settings, limits?.processes ?? 1, clock);
-  const slots = new Semaphore(concurrency);
+  const slots = pLimit(concurrency);
   let closing: Promise<void> | null = null;
 
   async function ask(item: JudgeItem, signal?: AbortSignal): Promise<Outcome> {
@@ -74,7 +74,7 @@ export async function openModule(
       if (item.edited === null && needs.edited !== false && !isWordsAlone(item)) {
         return { kind: 'zero_by_rule', reason: 'undecodable', parts: {} };
       }
-      return slots.run(() => ask(item, signal));
+      return slots(() => ask(item, signal));
     },
     close() {
       closing ??= close(scorer, settings);
@@ -120,12 +120,8 @@ function isWordsAlone({ source, answer }: JudgeItem): boolean {
 }
 
 function requireInputs(name: string, needs: NonNullable<ModuleObject['needs']>, item: JudgeItem): void {
-  const missing = [
-    needs.source === true && item.source === null ? 'the source image' : null,
-    needs.truth === true && item.truth === null ? 'the labelled result' : null,
-    needs.words === true && item.expected === undefined ? 'a labelled answer in words' : null,
-  ].find((one) => one !== null);
-  if (missing === undefined) return;
+  const missing = missingInput(needs, item);
+  if (missing === null) return;
   throw new DataError(`reward '${name}' needs ${missing}, but this prompt has none`, {
     where: item.key,
     next: "Train on data that has it, or take it out of the module's needs.",
