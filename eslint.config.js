@@ -44,4 +44,18 @@ export default tseslint.config(
       ],
     },
   },
+  {
+    // Those share a process: a module that another file has loaded is not replaced any more.
+    files: ['test/**/*.test.ts'],
+    ignores: ['test/**/*.mocks.test.ts', 'test/**/*.slow.test.ts', 'test/e2e/**'],
+    rules: {
+      'no-restricted-syntax': [
+        'error',
+        {
+          selector: "CallExpression[callee.object.name='vi'][callee.property.name=/^(do)?[mM]ock$/]",
+          message: 'A file that replaces a module is named *.mocks.test.ts, and gets modules of its own.',
+        },
+      ],
+    },
+  },
 );
