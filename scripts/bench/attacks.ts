@@ -148,7 +148,8 @@ async function holdConnections({ url }: Scene): ReturnType<Attack['run']> {
   await pause(5_000);
   // On a busy machine the ends of the last ones are still on their way.
   let left = Infinity;
-  for (let looks = 0; left !== kept() && looks < 30; looks++) {
+  for (let looks = 0, same = 0; same < 5 && looks < 30; looks++) {
+    same = left === kept() ? same + 1 : 0;
     left = kept();
     await pause(1_000);
   }
