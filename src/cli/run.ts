@@ -128,7 +128,9 @@ async function trainAndReport(config: LoadedConfig, { json, view, fresh = false 
     else {
       const ending = describeEnding(config.settings, readState(paths), result.kind === 'already_finished');
       if (ending !== null) printSentence(ending);
-      printLine(`\n${formatReport(report, outputWidth())}`);
+      // What rewards consist of is left to `editrl report`: this fits on a terminal.
+      const short = { ...report, heldout: { ...report.heldout, parts: {} } };
+      printLine(`\n${formatReport(short, outputWidth())}`);
     }
     return 0;
   } finally {
