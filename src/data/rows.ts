@@ -212,9 +212,14 @@ const MOST_BROKEN = 100;
 
 function readLines(bytes: Uint8Array, file: string, problems: DataError[]): Numbered[] {
   const rows: Numbered[] = [];
+  const before = problems.length;
   let number = 0;
   for (const line of linesOf(bytes)) {
-    if (problems.length === MOST_BROKEN) break;
+    if (problems.length - before === MOST_BROKEN) {
+      const found = `${MOST_BROKEN} lines are no rows, and what follows line ${number} was not looked at`;
+      problems.push(new DataError(found, { where: file, next: 'Name a file with a JSON object on each line.' }));
+      break;
+    }
     number += 1;
     if (line.trim() === '') continue;
     const where = `${file}:${number}`;

@@ -14,7 +14,7 @@ export interface Sampling {
   readonly interval: number;
   /**
    * Frames of each segment, in order; null samples the whole as one segment. They add up to those of the file, or to fewer by one for each segment
-   * at most, as where a tool rounded at its cuts (the original's own dataset has such): the last segment has these, too.
+   * at most, as where a tool rounded at its cuts (the list published with Qwen2.5-VL-Video has such): the last segment has these, too.
    */
   readonly segments: readonly number[] | null;
 }
