@@ -80,6 +80,38 @@ describe.skipIf(noBrowser !== null)('the dashboard in a browser', () => {
     await expect.poll(() => row('made_failed').textContent()).toContain('failed');
   });
 
+  it('goes where the address says from its first moment: a change of it before the page was painted is not missed', async () => {
+    context = await browser.newContext();
+    page = await context.newPage();
+    await page.addInitScript(`
+      window.requestAnimationFrame = (callback) => setTimeout(() => callback(performance.now()), 500);
+      addEventListener('DOMContentLoaded', () => (location.hash = '#/experiments'));`);
+    await page.goto(at.address);
+    await page.getByRole('heading', { name: 'Experiments', exact: true }).waitFor({ timeout: 5_000 });
+  });
+
+  it('keeps what is typed on while the list is filtered by what was typed before', async () => {
+    await open();
+    await row(RL).waitFor();
+    // Types the second half when the address has just taken the first, before the page is painted.
+    await page.evaluate(`
+      const field = document.getElementById('filter');
+      const replace = history.replaceState.bind(history);
+      history.replaceState = (...all) => {
+        replace(...all);
+        history.replaceState = replace;
+        setTimeout(() => {
+          field.value += '=finished';
+          field.dispatchEvent(new Event('input', { bubbles: true }));
+        });
+      };`);
+    await page.locator('#filter').fill('state');
+    await expect.poll(() => page.url()).toContain('filter=state%3Dfinished');
+    expect(await page.locator('#filter').inputValue()).toBe('state=finished');
+    // What half a filter lacks was said meanwhile.
+    expect(complaints.splice(0).filter((text) => !text.includes('400'))).toEqual([]);
+  });
+
   it('filters and sorts by settings, with the keyboard alone', async () => {
     await open();
     await row(RL).waitFor();

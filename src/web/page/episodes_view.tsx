@@ -1,6 +1,6 @@
 /** The episodes of an iteration, filtered; and of one prompt, iteration after iteration. */
 import type { JSX } from 'preact';
-import { useEffect, useRef, useState } from 'preact/hooks';
+import { useRef } from 'preact/hooks';
 import type { WireEpisodeFile, WireEpisodes } from '../wire.js';
 import { useData } from './data.js';
 import { Episode } from './episode.js';
@@ -8,9 +8,9 @@ import { useKeys } from './keys.js';
 import { Status } from './parts.js';
 import { PromptView } from './prompt_view.js';
 import { changed, go, type Place } from './router.js';
+import { useTyped } from './typed.js';
 
 const PAGE = 24;
-const FIELD_AFTER_MS = 250;
 
 /** What stands in the address besides the iteration. */
 const FIELDS = ['outcome', 'score_from', 'score_to', 'advantage_from', 'advantage_to', 'words', 'order'] as const;
@@ -241,13 +241,7 @@ function Typed({
   readonly value: string;
   readonly onValue: (value: string) => void;
 }): JSX.Element {
-  const [text, setText] = useState(value);
-  useEffect(() => setText(value), [value]);
-  useEffect(() => {
-    if (text === value) return undefined;
-    const timer = setTimeout(() => onValue(text), FIELD_AFTER_MS);
-    return () => clearTimeout(timer);
-  }, [text]);
+  const [text, setText] = useTyped(value, onValue);
   const shared = {
     value: text,
     autocomplete: 'off',

@@ -1,13 +1,13 @@
 /** Keys of the keyboard that stand for what is on the page. While somebody writes they mean themselves. */
-import { useEffect, useRef } from 'preact/hooks';
+import { useLayoutEffect, useRef } from 'preact/hooks';
 
 export type KeyTable = Readonly<Record<string, () => void>>;
 
-/** Listens while the component is shown. */
+/** Listens while the component is shown, from before it is painted: who sees it may press a key. */
 export function useKeys(table: KeyTable): void {
   const current = useRef(table);
   current.current = table;
-  useEffect(() => {
+  useLayoutEffect(() => {
     const press = (event: KeyboardEvent): void => {
       if (event.ctrlKey || event.altKey || event.metaKey || isWriting(event.target)) return;
       if (document.querySelector('dialog[open]') !== null) return;

@@ -1,5 +1,5 @@
 /** Which view is shown, and how: all of it stands in the address behind the #, so that a reload, a bookmark and going back keep it. */
-import { useEffect, useState } from 'preact/hooks';
+import { useLayoutEffect, useState } from 'preact/hooks';
 
 export interface Place {
   /** The parts of the path: `['run', '0/sft_s']`. */
@@ -20,7 +20,8 @@ export function placeOf(hash: string): Place {
 
 export function usePlace(): Place {
   const [place, setPlace] = useState(() => placeOf(location.hash));
-  useEffect(() => {
+  // While it is rendered: other effects wait until it was painted, and a change of the address before that would be missed.
+  useLayoutEffect(() => {
     const change = (): void => setPlace(placeOf(location.hash));
     addEventListener('hashchange', change);
     addEventListener('popstate', change);

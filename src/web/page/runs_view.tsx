@@ -7,9 +7,9 @@ import { showAgo, showNumber, showValue, visible } from './format.js';
 import { useKeys } from './keys.js';
 import { Progress, State, Status } from './parts.js';
 import { changed, go, hashOf, type Place } from './router.js';
+import { useTyped } from './typed.js';
 
 const PAGE = 100;
-const FILTER_AFTER_MS = 150;
 
 interface Column {
   readonly key: string;
@@ -187,18 +187,11 @@ function Filter({
   readonly filter: string;
   readonly shown: readonly string[];
 }): JSX.Element {
-  const [text, setText] = useState(filter);
+  const [text, setText] = useTyped(filter, (written) =>
+    go(changed(place, { filter: written === '' ? null : written, offset: null }), 'replace'),
+  );
   const [adding, setAdding] = useState('');
   const keys = useData<readonly WireKey[]>('/api/keys');
-  useEffect(() => setText(filter), [filter]);
-  useEffect(() => {
-    if (text === filter) return undefined;
-    const timer = setTimeout(
-      () => go(changed(place, { filter: text === '' ? null : text, offset: null }), 'replace'),
-      FILTER_AFTER_MS,
-    );
-    return () => clearTimeout(timer);
-  }, [text]);
   const add = (key: string): void => {
     setAdding('');
     if (keys.data?.some((known) => known.key === key) === true && !shown.includes(key)) {
