@@ -13,7 +13,7 @@ import { wholeList } from '../data/self_bench.js';
 import { ExportedCodec, FlowImageEncoder, FlowTextEncoder, isExportedAutoencoder } from '../environments/flow_parts.js';
 import { describeVisionTokenizer } from '../environments/vision_tokens.js';
 import { CONFIG_FILE, readConfig, TOKENIZER_FILE } from '../models/files.js';
-import { openTokenizer } from '../models/tokenizer/open.js';
+import { openTokenizer, specialNames } from '../models/tokenizer/open.js';
 import type { Tokenizer } from '../models/tokenizer/tokenizer.js';
 import { noTokenizer, openChatTemplate, parse, tokenCount, tokenizerJson } from '../models/tokenizer/texts.js';
 import { readAutoencoderConfig } from '../nets/autoencoder/config.js';
@@ -99,12 +99,13 @@ function canBeLookedAt(model: string): boolean {
   return existsSync(model) && !lacksHubBase(model);
 }
 
-function lookAtTokenizer({ folder, chat, model }: NeedOf<'tokenizer'>): void {
+function lookAtTokenizer({ folder, conversation, model }: NeedOf<'tokenizer'>): void {
   if (!existsSync(folder)) return;
   const json = tokenizerJson(folder);
   if (json === null) throw noTokenizer(folder);
-  if (chat) requireTemplate(folder);
-  const count = tokenCount(parse(json, join(folder, TOKENIZER_FILE)));
+  const parsed = parse(json, join(folder, TOKENIZER_FILE));
+  if (conversation !== null) requireTemplate(folder, parsed, conversation);
+  const count = tokenCount(parsed);
   if (count === null || model === null || !canBeLookedAt(model)) return;
   const { vocab_size } = describeModel(model);
   requireTokens({ size: count, secondPart: null }, vocab_size, folder);
@@ -138,8 +139,17 @@ function requireSameMap(folder: string, tokenizer: Tokenizer): void {
   }
 }
 
-function requireTemplate(folder: string): void {
-  if (openChatTemplate(folder, { special: {} }) !== null) return;
+/** Whether there is a chat template, which takes conversations as the run's are. */
+function requireTemplate(
+  folder: string,
+  tokenizer: unknown,
+  { messages, variables }: NonNullable<NeedOf<'tokenizer'>['conversation']>,
+): void {
+  const template = openChatTemplate(folder, { special: specialNames(folder, tokenizer) });
+  if (template !== null) {
+    template.render(messages, { addGenerationPrompt: true, variables });
+    return;
+  }
   throw new DataError('the model has no chat template', {
     where: folder,
     next: 'Set prompt.chat to false for a model that goes on with bare words, or add chat_template.jinja to its folder.',

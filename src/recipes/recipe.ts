@@ -10,6 +10,7 @@ import type { PictureServer } from '../schema/editor.js';
 import type { DecoderInit, lora, ModelReference } from '../schema/model.js';
 import type { RunSettings, TrainedSettings } from '../schema/run.js';
 import type { ProgressColumn } from './columns.js';
+import type { ExampleConversation } from './example_conversation.js';
 import type { Rule } from './rules.js';
 import type { SamplerElsewhere } from './sampler.js';
 
@@ -120,8 +121,8 @@ export type Need =
   | {
       readonly kind: 'tokenizer';
       readonly folder: string;
-      /** Whether conversations are written with it. */
-      readonly chat: boolean;
+      /** A conversation such as the run's are, which its chat template has to take; null where none is written with it. */
+      readonly conversation: ExampleConversation | null;
       /** The folder of the model that reads its tokens; null where that is not known yet. */
       readonly model: string | null;
     }

@@ -3,6 +3,7 @@ import { z } from 'zod';
 import type { picturedData } from '../schema/seen_data.js';
 import { result, section } from '../schema/mark.js';
 import { type ModelReference, optionalModel } from '../schema/model.js';
+import { exampleConversation } from './example_conversation.js';
 import type { Need } from './recipe.js';
 import { problem, type Problem, type Reader } from './rules.js';
 import { seeingFields, type SeeingSettings } from './token_policy.js';
@@ -83,14 +84,15 @@ export function seeingPolicyNeeds({
   prompt,
 }: {
   readonly policy: SeeingSettings & { readonly tokenizer: ModelReference | null };
-  readonly prompt: { readonly chat: boolean };
+  readonly prompt: z.output<typeof seeingPrompt>;
 }): Need[] {
   const model = folderOf(policy.model);
   const words = folderOf(policy.tokenizer ?? policy.model);
   const { lora, model_context_size: contextSize } = policy;
+  const conversation = exampleConversation(prompt, 'words and pictures');
   return [
     ...(model === null ? [] : [{ kind: 'decoder', folder: model, lora, contextSize, sees: policy.train } as const]),
-    ...(words === null ? [] : [{ kind: 'tokenizer', folder: words, chat: prompt.chat, model } as const]),
+    ...(words === null ? [] : [{ kind: 'tokenizer', folder: words, conversation, model } as const]),
   ];
 }
 

@@ -5,6 +5,7 @@ import { CheckpointError, ConfigError, DataError } from '../../src/core/errors.j
 import { checkNeed } from '../../src/launch/needs.js';
 import { wordTokenizerJson } from '../../src/models/tokenizer/words.js';
 import { openDecoder } from '../../src/nets/decoder/files.js';
+import { exampleConversation } from '../../src/recipes/example_conversation.js';
 import { recipeOf } from '../../src/recipes/settings.js';
 import { writeBench } from '../data/bench.js';
 import { hasFfmpeg, writeOddVideo } from '../data/video/odd_files.js';
@@ -193,6 +194,7 @@ describe('a model', () => {
 
 describe('a tokenizer', () => {
   /** With one for what is no word, and one that ends. */
+  type Asks = Parameters<typeof exampleConversation>[1];
   const words = (count: number): string =>
     wordTokenizerJson(
       ['<end>'],
@@ -206,7 +208,15 @@ describe('a tokenizer', () => {
   const tokenizer =
     (folder: string, changes: object = {}) =>
     () =>
-      checkNeed({ kind: 'tokenizer', folder, chat: true, model: folder, ...changes });
+      checkNeed({
+        kind: 'tokenizer',
+        folder,
+        conversation: conversationOf({}),
+        model: folder,
+        ...changes,
+      });
+  const conversationOf = (changes: Partial<Parameters<typeof exampleConversation>[0]>, asks: Asks = 'words') =>
+    exampleConversation({ chat: true, system: null, variables: {}, ...changes }, asks);
 
   it('has no more tokens than the model has rows', () => {
     expect(tokenizer(withTokenizer(words(61)))).not.toThrow();
@@ -228,8 +238,32 @@ describe('a tokenizer', () => {
     const bare = withTokenizer(words(61), null);
     expect(tokenizer(bare)).toThrow(DataError);
     expect(tokenizer(bare)).toThrow('the model has no chat template');
-    expect(tokenizer(bare, { chat: false })).not.toThrow();
+    expect(tokenizer(bare, { conversation: conversationOf({ chat: false }) })).not.toThrow();
     expect(tokenizer(withTokenizer(words(61), '{% if %}'))).toThrow(/the chat template cannot be parsed/);
+  });
+
+  it('has a template that takes what the run says: a system message, examples, pictures, names of its own', () => {
+    const pairs = JSON.stringify({ model: { type: 'BPE', vocab: { a: 0 }, merges: [] } });
+    const gemma = withTokenizer(
+      pairs,
+      "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}{{ m.content + eos_token }}{% endfor %}",
+    );
+    writeFileSync(join(gemma, 'tokenizer_config.json'), JSON.stringify({ eos_token: '<end>' }));
+    const said = (folder: string, ...all: Parameters<typeof conversationOf>) =>
+      tokenizer(folder, { conversation: conversationOf(...all) });
+    const examples = [{ prompt: 'a', answer: 'b' }];
+    expect(said(gemma, { examples })).not.toThrow();
+    expect(said(gemma, { system: 'x' })).toThrow(
+      /the chat template fails at message 1 \(system\): System role not supported/,
+    );
+    expect(said(gemma, {}, 'words and pictures')).toThrow(/the chat template fails at message 1 \(user\)/);
+    const single = withTokenizer(
+      pairs,
+      "{% if messages|length > 1 or not enable_thinking %}{{ raise_exception('one turn, thinking') }}{% endif %}",
+    );
+    expect(said(single, { variables: { enable_thinking: true } })).not.toThrow();
+    expect(said(single, {})).toThrow('one turn, thinking');
+    expect(said(single, { variables: { enable_thinking: true }, examples })).toThrow('one turn, thinking');
   });
 });
 
@@ -249,7 +283,8 @@ describe('what text_answers needs', () => {
     expect(rows).toMatchObject({ kind: 'rows', columns: ['prompt', 'label'] });
     expect(heldOut).toMatchObject({ kind: 'rows', columns: ['prompt', 'label'] });
     expect(model).toMatchObject({ kind: 'decoder', folder: 'folder', contextSize: 64, lora: { rank: 2 } });
-    expect(words).toEqual({ kind: 'tokenizer', folder: 'folder', chat: true, model: 'folder' });
+    const conversation = { messages: [{ role: 'user', content: 'a question' }], variables: {} };
+    expect(words).toEqual({ kind: 'tokenizer', folder: 'folder', conversation, model: 'folder' });
     expect(others).toEqual([]);
   });
 

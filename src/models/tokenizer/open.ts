@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { z } from 'zod';
 import { CheckpointError } from '../../core/errors.js';
 import { GENERATION_FILE, TOKENIZER_FILE } from '../files.js';
-import { parseAddedTokens, specialTokens } from './added.js';
+import { parseAddedTokens, specialTokens, type AddedToken, type SpecialTokens, type TokenizerConfig } from './added.js';
 import {
   noTokenizer,
   parse,
@@ -52,18 +52,38 @@ export function openTokenizer(folder: string): Tokenizer {
     });
   }
   const own = parseAddedTokens(parsed, where);
-  const { model, padding } = form.parse(parsed);
-  // What the file fills up with is a special token, too.
-  const named = padding === null ? settings : { pad_token: padding.pad_token, ...settings };
   return new HuggingFaceTokenizer({
     json,
     own,
-    special: specialTokens(own, named, readConfig(folder, SPECIAL_TOKENS_FILE)),
+    special: specialOf(folder, parsed, own, settings),
     // transformers leaves the text of byte-pair tokenizers alone, whatever their files say.
-    cleanUp: settings.clean_up_tokenization_spaces === true && model?.type !== 'BPE',
+    cleanUp: settings.clean_up_tokenization_spaces === true && form.parse(parsed).model?.type !== 'BPE',
     files: { [TOKENIZER_FILE]: json, ...Object.fromEntries(others) },
     where,
   });
+}
+
+/**
+ * What a tokenizer's `special` says, without the tokenizer: `parsed` is the folder's tokenizer.json. Raises CheckpointError as `openTokenizer` does
+ * for files that say what special tokens are.
+ */
+export function specialNames(folder: string, parsed: unknown): Tokenizer['special'] {
+  const where = join(folder, TOKENIZER_FILE);
+  if (isWordTokenizer(parsed)) return {};
+  const settings = readConfig(folder, TOKENIZER_CONFIG_FILE) ?? {};
+  return specialOf(folder, parsed, parseAddedTokens(parsed, where), settings).named;
+}
+
+function specialOf(
+  folder: string,
+  parsed: unknown,
+  own: readonly AddedToken[],
+  settings: TokenizerConfig,
+): SpecialTokens {
+  const { padding } = form.parse(parsed);
+  // What the file fills up with is a special token, too.
+  const named = padding === null ? settings : { pad_token: padding.pad_token, ...settings };
+  return specialTokens(own, named, readConfig(folder, SPECIAL_TOKENS_FILE));
 }
 
 const ids = z

@@ -14,6 +14,7 @@ import { engine, neededModel, optionalModel } from '../../schema/model.js';
 import { taskField, trainedFields } from '../../schema/run.js';
 import { flowValidation } from '../../schema/training.js';
 import { lossColumns } from '../columns.js';
+import { exampleConversation } from '../example_conversation.js';
 import { decoderParameters, flowActivations, flowModelParameters, trainingBytes } from '../memory.js';
 import type { FlowModelShape, Need, ShapeOf, TrainedRecipe } from '../recipe.js';
 import { rewardRules } from '../reward_rules.js';
@@ -112,7 +113,7 @@ function needs(settings: ImageEditorSettings): Need[] {
       ? []
       : ([
           { kind: 'decoder', folder, lora: null, contextSize, sees: NOTHING_TRAINS },
-          { kind: 'tokenizer', folder, chat: prompt.chat, model: folder },
+          { kind: 'tokenizer', folder, conversation: exampleConversation(prompt, 'words and pictures'), model: folder },
         ] as const)),
     ...(typeof vae === 'string' ? [{ kind: 'flow_part', part: 'vae', folder: vae } as const] : []),
   ];

@@ -10,6 +10,7 @@ import { taskField, trainedFields } from '../../schema/run.js';
 import { thinkingTags, type ThinkingTags } from '../../schema/thinking.js';
 import { rollout } from '../../schema/training.js';
 import { policyRules } from '../policy_rules.js';
+import { exampleConversation } from '../example_conversation.js';
 import { sourcesOf, type Need, type TrainedRecipe } from '../recipe.js';
 import { noImages, rewardRules, thoughtsOnce } from '../reward_rules.js';
 import { problem, type Problem, type Reader, type Rule } from '../rules.js';
@@ -124,10 +125,11 @@ export function textNeeds({ data, policy, prompt }: Pick<TextAnswersSettings, 'd
   const model = folderOf(policy.model);
   const words = folderOf(policy.tokenizer ?? policy.model);
   const { lora, model_context_size: contextSize } = policy;
+  const conversation = exampleConversation(prompt, 'words');
   return [
     ...sourcesOf(data).map(({ path }): Need => ({ kind: 'rows', path, columns })),
     ...(model === null ? [] : [{ kind: 'decoder', folder: model, lora, contextSize } as const]),
-    ...(words === null ? [] : [{ kind: 'tokenizer', folder: words, chat: prompt.chat, model } as const]),
+    ...(words === null ? [] : [{ kind: 'tokenizer', folder: words, conversation, model } as const]),
   ];
 }
 
