@@ -46,7 +46,9 @@ describe('a worker that is killed', () => {
     const { code, out, err } = await live.ended;
     expect({ code, err }).toEqual({ code: 0, err: '' });
     expect(out).toContain('again is started again from its last checkpoint (1 of 1)');
-    expect(out).toContain('resuming again from iteration 4');
+    // Where it was killed is a matter of moments; it has written a checkpoint every fourth iteration.
+    const [, from] = /resuming again from iteration (\d+)/.exec(out) ?? [];
+    expect([4, 8, 12, 16, 20, 24, 28, 32, 36]).toContain(Number(from));
     expect(place.attempts('again')).toBe(2);
     const weights = ['killed', 'again'].map((name) => place.checkpointFile(name, 40, 'policy.safetensors'));
     expect(weights[1].equals(weights[0])).toBe(true);

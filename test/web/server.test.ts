@@ -297,7 +297,8 @@ describe('actions', () => {
       expect(await errorOf(await act(ask, { experiment: '0/e', action: 'resume' }))).toContain('There is no action');
       expect((await act(ask, { experiment: '0/f', action: 'stop' })).status).toBe(404);
       expect((await act(ask, { experiment: '0/e', action: 'stop' })).status).toBe(200);
-      await until(() => existsSync(join(elsewhere, 'called')));
+      const notes = join(elsewhere, 'called');
+      await until(() => existsSync(notes) && readFileSync(notes, 'utf8').endsWith('\n'));
       expect(called(elsewhere)).toEqual([['stop', 'e', '--exp-dir', dir]]);
     } finally {
       release();
