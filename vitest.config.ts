@@ -18,7 +18,9 @@ export const sources = {
     },
   ],
 };
-export const limits = { testTimeout: 60_000, hookTimeout: 120_000, pool: 'forks', maxWorkers: 2 } as const;
+/** Of the fast tests many wait for a clock: more of them than processors, where nothing else runs beside. */
+const maxWorkers = Number(process.env['EDITRL_TEST_WORKERS'] ?? 2);
+export const limits = { testTimeout: 60_000, hookTimeout: 120_000, pool: 'forks', maxWorkers } as const;
 
 export default defineConfig({
   resolve: sources,
