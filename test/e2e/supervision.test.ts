@@ -9,7 +9,14 @@ beforeAll(() => {
 });
 afterAll(() => place.remove());
 
-const long = (name: string): string[] => ['--set', 'num_iterations=40', '--set', `run_name=${name}`];
+const ITERATIONS = 80;
+const named = (name: string, iterations: number): string[] => [
+  ...['--set', `num_iterations=${iterations}`, '--set', `run_name=${name}`],
+];
+/** Long enough to be killed in the midst of it, on a machine that others keep busy. */
+const long = (name: string): string[] => named(name, ITERATIONS);
+/** For runs that nobody waits for. */
+const endless = (name: string): string[] => named(name, 10_000);
 
 /** The worker that owns a run: the pid in its lock. */
 function owner(name: string): number {
@@ -33,7 +40,7 @@ describe('a worker that is killed', () => {
     expect(code).toBe(1);
     expect(err).toMatch(/^editrl: killed: rank 0 was ended by SIGKILL\nIts last lines:\n( {2}\| .*\n)+/);
     expect(err).toContain('  | starting killed in ');
-    expect(place.log('killed')).toContain('iteration  5/40');
+    expect(place.log('killed')).toContain(`iteration  5/${ITERATIONS}`);
     expect(place.state('killed')).toMatchObject({ state: 'failed', reason: 'rank 0 was ended by SIGKILL' });
     await until('everything has ended', () => !started.some(isRunning));
     expect(await place.train(START, ...long('killed'))).toMatchObject({ code: 0, err: '' });
@@ -48,9 +55,10 @@ describe('a worker that is killed', () => {
     expect(out).toContain('again is started again from its last checkpoint (1 of 1)');
     // Where it was killed is a matter of moments; it has written a checkpoint every fourth iteration.
     const [, from] = /resuming again from iteration (\d+)/.exec(out) ?? [];
-    expect([4, 8, 12, 16, 20, 24, 28, 32, 36]).toContain(Number(from));
+    expect(Number(from) % 4).toBe(0);
+    expect(Number(from)).toBeGreaterThan(0);
     expect(place.attempts('again')).toBe(2);
-    const weights = ['killed', 'again'].map((name) => place.checkpointFile(name, 40, 'policy.safetensors'));
+    const weights = ['killed', 'again'].map((name) => place.checkpointFile(name, ITERATIONS, 'policy.safetensors'));
     expect(weights[1].equals(weights[0])).toBe(true);
   });
 });
@@ -102,7 +110,7 @@ describe('a worker without memory', () => {
 
 describe('a worker that does not answer', () => {
   it('is ended as hung', async () => {
-    const live = place.startTraining(START, ...long('hung'), '--set', 'launch.heartbeat_timeout_s=3');
+    const live = place.startTraining(START, ...endless('hung'), '--set', 'launch.heartbeat_timeout_s=3');
     await underWay(live, 'hung');
     const worker = owner('hung');
     process.kill(worker, 'SIGSTOP');
@@ -116,7 +124,7 @@ describe('a worker that does not answer', () => {
 
 describe('SIGTERM', () => {
   it('to the worker that owns the run checkpoints and ends it', async () => {
-    const live = place.startTraining(START, ...long('asked'));
+    const live = place.startTraining(START, ...endless('asked'));
     await underWay(live, 'asked');
     process.kill(owner('asked'), 'SIGTERM');
     expect(await live.ended).toMatchObject({ code: 130, err: '' });
@@ -124,7 +132,7 @@ describe('SIGTERM', () => {
   });
 
   it('twice to the launcher ends the run at once, and its state says so', async () => {
-    const live = place.startTraining(START, ...long('twice'));
+    const live = place.startTraining(START, ...endless('twice'));
     const started = await underWay(live, 'twice');
     live.kill('SIGTERM');
     await sleep(20);
