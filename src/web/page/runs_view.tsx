@@ -1,6 +1,6 @@
 /** The list of runs: filtered, sorted, with the settings that somebody wants to see beside them. */
 import type { JSX } from 'preact';
-import { useEffect, useRef, useState } from 'preact/hooks';
+import { useLayoutEffect, useRef, useState } from 'preact/hooks';
 import type { WireKey, WireRun, WireRuns, WireState } from '../wire.js';
 import { useData, useNow } from './data.js';
 import { showAgo, showNumber, showValue, visible } from './format.js';
@@ -66,7 +66,7 @@ export function RunsView({ place }: { readonly place: Place }): JSX.Element {
   const runs = data?.runs ?? [];
   const page = (to: number): void => go(changed(place, { offset: to === 0 ? null : to }));
 
-  useEffect(() => setChosen(-1), [filter, sort, descending, offset]);
+  useLayoutEffect(() => setChosen(-1), [filter, sort, descending, offset]);
   const choose = (at: number): void => {
     const next = Math.min(Math.max(0, at), runs.length - 1);
     setChosen(next);
