@@ -46,8 +46,10 @@ export function hubEnvironmentOf({ launch: { env } }: RunSettings): HubEnvironme
 
 /** The models of a run that are not in the cache, as messages call them. */
 export function notDownloaded(settings: RunSettings): string[] {
+  const wanted = wantedModels(settings);
+  if (wanted.length === 0) return [];
   const environment = hubEnvironmentOf(settings);
-  return wantedModels(settings).flatMap(({ reference, need, pinned }) =>
+  return wanted.flatMap(({ reference, need, pinned }) =>
     cachedModel(reference, need, pinned, environment) === null ? [nameOf(reference, pinned)] : [],
   );
 }

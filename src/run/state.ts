@@ -1,5 +1,5 @@
 /** `state.json`: what a run is doing, for people and for other processes. Always replaced whole. */
-import { readFileSync } from 'node:fs';
+import { readFileSync, statSync } from 'node:fs';
 import { RunError } from '../core/errors.js';
 import { writeFileAtomic } from '../core/files.js';
 import type { RunPaths } from './paths.js';
@@ -67,6 +67,8 @@ export function writeState(paths: RunPaths, state: Omit<RunState, 'heartbeat'>):
 export function readJson(path: string): unknown {
   let text: string;
   try {
+    // Cheaper than what reading would raise: of ten thousand cells most have no run yet.
+    if (statSync(path, { throwIfNoEntry: false }) === undefined) return null;
     text = readFileSync(path, 'utf8');
   } catch (cause) {
     // A file on the way to it leaves no room for one either; that is said where it would be written.

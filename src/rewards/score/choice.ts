@@ -96,7 +96,14 @@ export function ownFields(term: TermSettings): Readonly<Record<string, unknown>>
   return Object.fromEntries(Object.entries(term).filter(([key]) => key !== 'name' && key !== 'weight'));
 }
 
+const defaults = new Map<TermName, ChosenTerm>();
+
+/** Made once: a matrix of ten thousand cells asks as often. */
 function byDefault(name: TermName): ChosenTerm {
+  const known = defaults.get(name);
+  if (known !== undefined) return known;
   const kind: TermKind = termKinds[name];
-  return { kind, name, fields: z.strictObject(kind.fields).parse({}), weight: 1 };
+  const term = { kind, name, fields: z.strictObject(kind.fields).parse({}), weight: 1 };
+  defaults.set(name, term);
+  return term;
 }
