@@ -259,6 +259,39 @@ describe('the learner', () => {
     },
   );
 
+  it('compiles once for all widths, whose bits do not depend on what was learnt before', async () => {
+    const ort = await import('onnxruntime-node');
+    const longer = groups.map(({ prompt, answers, targets }): TokenLesson => {
+      const twice = (values: Float32Array): Float32Array => Float32Array.of(...values, ...values, ...values);
+      return {
+        prompt,
+        answers: answers.map(({ ids }) => ({ ids: Int32Array.of(...ids, ...ids, ...ids) })),
+        targets: targets.map(({ weights, advantage }) => ({
+          weights: twice(weights),
+          advantage,
+          reference: null,
+          old: null,
+        })),
+      };
+    });
+    const loss = { policy: 'reinforce', kl: null } as const;
+    const fresh = await gradientOf(loss, { microBatch: 8, of: longer });
+    const made = learner(8);
+    await made.statistics(groups, model.weights);
+    await learnt(made, groups, loss);
+    const create = vi.spyOn(ort.InferenceSession, 'create');
+    const shapes = vi.spyOn(made, 'lossGraph');
+    await made.statistics(longer, model.weights);
+    const after = await learnt(made, longer, loss);
+    expect(shapes).toHaveBeenCalledOnce();
+    expect(create).not.toHaveBeenCalled();
+    create.mockRestore();
+    expect(after.loss).toBe(fresh.loss);
+    expect(after.statistics).toEqual(fresh.statistics);
+    expect(after.gradients).toEqual(fresh.gradients);
+    await made.dispose();
+  });
+
   it('frees what was compiled, and eyes of its own, but not those that others use', async () => {
     const freed = vi.spyOn(SessionCache.prototype, 'dispose');
     const eyes = { dispose: vi.fn() };
