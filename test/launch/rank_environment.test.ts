@@ -1,7 +1,7 @@
 import { once } from 'node:events';
 import { createServer } from 'node:net';
 import { afterEach, describe, expect, it, vi } from 'vitest';
-import { freePort, MASTER_ADDRESS, rankEnvironment } from '../../src/launch/supervise.js';
+import { freePort, MASTER_ADDRESS, rankEnvironment, workerEnvironment } from '../../src/launch/supervise.js';
 
 afterEach(() => vi.unstubAllEnvs());
 
@@ -38,6 +38,21 @@ describe('the environment of a rank', () => {
     expect(rankEnvironment(0, place(1), {})).toMatchObject({ OMP_NUM_THREADS: '1' });
     vi.stubEnv('OMP_NUM_THREADS', '7');
     expect(rankEnvironment(0, place(1), {})).toMatchObject({ OMP_NUM_THREADS: '7' });
+  });
+});
+
+describe('the environment of a worker', () => {
+  const place = { processes: 1, placement: { devices: [], threads: 1 }, port: 1 };
+
+  it('is that of its rank, with two arenas of memory', () => {
+    vi.stubEnv('MALLOC_ARENA_MAX', undefined);
+    expect(workerEnvironment(0, place, {})).toEqual({ ...rankEnvironment(0, place, {}), MALLOC_ARENA_MAX: '2' });
+  });
+
+  it('has as many as the user chose', () => {
+    expect(workerEnvironment(0, place, { MALLOC_ARENA_MAX: '3' })).toMatchObject({ MALLOC_ARENA_MAX: '3' });
+    vi.stubEnv('MALLOC_ARENA_MAX', '7');
+    expect(workerEnvironment(0, place, {})).toMatchObject({ MALLOC_ARENA_MAX: '7' });
   });
 });
 
