@@ -35,7 +35,7 @@ import { checkPlacement, placeParts, positionsOf, type PlacedParts } from './pla
 import { LOOK_EVERY_MS, pause, pauseAsOwner, pauseBeforeRestart } from './pause.js';
 import { changedRuns, obstacles, requireNone, tightRuns, unfinished, type Looking } from './preflight.js';
 import { ServersOfRuns } from './run_servers.js';
-import { freePort, workerEnvironment, supervise, type Worker } from './supervise.js';
+import { freePort, supervise, workerEnvironment, type Worker } from './supervise.js';
 import { Trackings } from './trackings.js';
 import type { SayOfServer } from './upkeep.js';
 import { versions } from './versions.js';
