@@ -58,12 +58,11 @@ for ((i = 0; i < count; i++)); do
   launch "$i" 0 "$@"
 done
 
-# ended SERVER: with which code, once it has.
+# ended SERVER: whether it has; sets `code`. In this shell: a subshell that is made at that moment is not told the code.
 ended() {
-  local code=0
   if kill -0 "${pids[$1]}" 2>/dev/null; then return 1; fi
+  code=0
   wait "${pids[$1]}" || code=$?
-  echo "$code"
 }
 
 # give_up SERVER CODE: ends with the last lines of its log.
@@ -77,7 +76,7 @@ give_up() {
 check() {
   local i code
   for ((i = 0; i < count; i++)); do
-    if code=$(ended "$i"); then give_up "$i" "$code"; fi
+    if ended "$i"; then give_up "$i" "$code"; fi
   done
 }
 
@@ -106,7 +105,7 @@ soon_s=10
 replace() {
   local i code port
   for ((i = 0; i < count; i++)); do
-    if ! code=$(ended "$i"); then continue; fi
+    if ! ended "$i"; then continue; fi
     if ((SECONDS - begun[i] < soon_s)); then failures[i]=$((failures[i] + 1)); else failures[i]=1; fi
     if ((failures[i] >= most)); then give_up "$i" "$code"; fi
     port=$(sed -n "$((i + 1))p" "$out/urls.txt")
