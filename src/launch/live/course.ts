@@ -3,6 +3,7 @@ import type { LoadedConfig } from '../../config/load.js';
 import type { ProgressColumn } from '../../recipes/columns.js';
 import { isTrainable, recipeOf } from '../../recipes/settings.js';
 import { RunPaths } from '../../run/paths.js';
+import { readState } from '../../run/state.js';
 import type { Phase } from '../sweep/schedule.js';
 
 /** A run that is worked at. */
@@ -11,6 +12,8 @@ export interface UnderWay {
   readonly paths: RunPaths;
   /** The iteration at which it ends, or waits for others. */
   readonly untilIteration: number;
+  /** The iteration that earlier attempts came to; 0 for none. */
+  readonly reached: number;
   readonly startedMs: number;
   /** `GPU 0,1` or `2 CPU threads`; empty where it has the machine to itself. */
   readonly where: string;
@@ -30,13 +33,15 @@ export interface Course {
   readonly running: ReadonlyMap<string, UnderWay>;
 }
 
-/** A run as it is watched from now on. */
+/** A run as it is watched from now on. Raises RunError for a state that is none. */
 export function underWay({ settings }: Pick<LoadedConfig, 'settings'>, where = '', until?: number): UnderWay {
   const { base_exp_dir, run_name, num_iterations } = settings;
+  const paths = new RunPaths(base_exp_dir, run_name);
   return {
     name: run_name,
-    paths: new RunPaths(base_exp_dir, run_name),
+    paths,
     untilIteration: until ?? num_iterations,
+    reached: readState(paths)?.iteration ?? 0,
     startedMs: performance.now(),
     where,
     columns: isTrainable(settings) ? recipeOf(settings).columns(settings) : [],

@@ -189,12 +189,12 @@ export class PlainView extends CourseView {
   }
 
   /** Evaluations of a policy are few and what a run is about; a loss is in the lines anyway. */
-  #tellEvaluation({ title }: Standing, { name, heldOut }: RunningRow): void {
+  #tellEvaluation({ title }: Standing, { name, heldOut, reached }: RunningRow): void {
     const [course, ...others] = heldOut.filter(({ label }) => label !== 'held-out loss');
-    const told = this.#evaluated.get(name);
+    // A run may be evaluated before it is first looked at; what earlier attempts measured is not said again.
+    const told = this.#evaluated.get(name) ?? (reached > 0 ? reached : -1);
     this.#evaluated.set(name, course?.points.at(-1)?.iteration ?? -1);
-    // What was evaluated before it was first looked at is an earlier attempt's.
-    if (course === undefined || told === undefined) return;
+    if (course === undefined) return;
     for (const { iteration, shown } of course.points.filter((point) => point.iteration > told)) {
       const more = others.flatMap(({ label, points }) =>
         points.filter((point) => point.iteration === iteration).map((point) => `, ${label} ${point.shown}`),

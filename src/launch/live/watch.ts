@@ -43,6 +43,8 @@ export interface RunningRow {
   readonly name: string;
   readonly iteration: number;
   readonly numIterations: number;
+  /** The iteration that earlier attempts came to; 0 for none. */
+  readonly reached: number;
   /** What the run waits for, such as its judge; null where it works. */
   readonly waitsFor: string | null;
   /** Null before its first iteration. */
@@ -169,6 +171,7 @@ export class Watch {
       name: run.name,
       iteration,
       numIterations: run.untilIteration,
+      reached: run.reached,
       waitsFor: seen?.state?.state === 'waiting' ? (seen.state.reason ?? 'its judge') : null,
       learning:
         kind === undefined ? null : { label: kind.label, show: kind.show, values: seen?.curve(kind.metric) ?? [] },

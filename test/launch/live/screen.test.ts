@@ -19,6 +19,7 @@ const working: RunningRow = {
   name: 'table__reward-viescore__seed-1',
   iteration: 30,
   numIterations: 60,
+  reached: 0,
   waitsFor: null,
   learning: { label: 'reward', show: (value) => value.toFixed(2), values: [3, 4, 5, 6.12] },
   heldOut: [

@@ -7,6 +7,7 @@ import { Watch } from '../../../src/launch/live/watch.js';
 import { SweepReporter } from '../../../src/launch/sweep/reporter.js';
 import { Schedule } from '../../../src/launch/sweep/schedule.js';
 import { MetricsTail } from '../../../src/run/metrics_tail.js';
+import { RunPaths } from '../../../src/run/paths.js';
 import { testFolder } from '../../support/folder.js';
 import { TestTerminal } from '../../support/terminal.js';
 import { fakeConfig, fakeJob } from '../sweep/fakes.js';
@@ -21,10 +22,15 @@ afterEach(() => {
 class WatchedRun {
   readonly run: UnderWay;
 
-  constructor(name: string, base = testFolder('live')) {
+  /** `reached`: the iteration that earlier attempts came to. */
+  constructor(name: string, base = testFolder('live'), reached: number | null = null) {
     const config = fakeConfig(name);
+    const paths = new RunPaths(base, name);
+    mkdirSync(paths.dir, { recursive: true });
+    if (reached !== null) {
+      writeFileSync(paths.state, JSON.stringify({ state: 'interrupted', iteration: reached, num_iterations: 100 }));
+    }
     this.run = underWay({ settings: { ...config.settings, base_exp_dir: base } }, 'CPU, 1 thread');
-    mkdirSync(this.run.paths.dir, { recursive: true });
   }
 
   measure(iteration: number, metrics: Record<string, number>): void {
@@ -83,8 +89,23 @@ describe('without a terminal', () => {
     expect(out).toBe('mine  held-out at 0: 3.00, greedy 2.00\nmine  held-out at 3: 4.00, greedy 5.00\n');
   });
 
+  it.each([
+    ['a new run', null],
+    ['one that never came beyond its start', 0],
+  ])('says an evaluation of %s that came before the first look', (_, reached) => {
+    const one = new WatchedRun('mine', testFolder('live'), reached);
+    one.measure(0, { 'validation/sampled/mean': 3 });
+    let out = '';
+    const view = new PlainView((text) => (out += text));
+    view.begin(one.course);
+    vi.advanceTimersByTime(2000);
+    expect(out).toBe('mine  held-out at 0: 3.00\n');
+    view.end();
+  });
+
   it('says nothing of evaluations that an earlier attempt made', () => {
-    const one = new WatchedRun('mine');
+    const one = new WatchedRun('mine', testFolder('live'), 6);
+    one.measure(0, { 'validation/sampled/mean': 2 });
     one.measure(6, { 'validation/sampled/mean': 3 });
     let out = '';
     const view = new PlainView((text) => (out += text));
