@@ -47,6 +47,19 @@ export class SessionPool {
   }
 }
 
+/** Whether a session computes on the CPU. */
+export function isOnCpu({ provider = 'cpu' }: { readonly provider?: string }): boolean {
+  return provider === 'cpu';
+}
+
+/**
+ * A pool for sessions with such options, of which each would else hold the memory of its own largest run; none on an accelerator, where what follows
+ * from sizes would be copied at every run.
+ */
+export function poolFor(options: { readonly provider?: string }, frozen?: WeightData): SessionPool | undefined {
+  return isOnCpu(options) ? new SessionPool(frozen) : undefined;
+}
+
 /** Tells models apart. */
 export function keyOf(model: Uint8Array): string {
   return createHash('sha256').update(model).digest('base64');

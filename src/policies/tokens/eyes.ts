@@ -1,7 +1,7 @@
 /** What a decoder with eyes is fed: pictures from where its graphs begin, their places, and the angles of all columns. */
 import { LRUCache } from 'lru-cache';
 import { InternalError, must } from '../../core/errors.js';
-import { SessionPool } from '../../engines/onnx/pool.js';
+import { poolFor } from '../../engines/onnx/pool.js';
 import type { SessionOptions, TensorData } from '../../engines/onnx/session.js';
 import type { Graph, Value } from '../../graph/ir.js';
 import { KEPT_BYTES, patchWidth, tokensOf, writePatches, type Picture } from '../../models/pictures/picture.js';
@@ -42,8 +42,7 @@ export class Eyes {
     this.#made = new LRUCache({ maxSize: keptBytes });
     const trained = new Set([...trainedWeights(model).keys()].map(partOf));
     this.from = trained.has('mm_vision') ? 'pixels' : trained.has('mm_mlp') ? 'features' : 'tokens';
-    const isCpu = (session.provider ?? 'cpu') === 'cpu';
-    this.#encode = new SessionCache('pictures', session, isCpu ? new SessionPool() : undefined);
+    this.#encode = new SessionCache('pictures', session, poolFor(session));
   }
 
   /** The shape that holds the pictures of each of these prompts. */

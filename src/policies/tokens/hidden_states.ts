@@ -3,7 +3,7 @@
  * them gives these; nothing is sampled or written anew.
  */
 import { DataError, must } from '../../core/errors.js';
-import { SessionPool } from '../../engines/onnx/pool.js';
+import { poolFor } from '../../engines/onnx/pool.js';
 import type { SessionOptions } from '../../engines/onnx/session.js';
 import type { Graph } from '../../graph/ir.js';
 import type { Weights } from '../../models/files.js';
@@ -41,8 +41,7 @@ export class Reader {
     readonly model: PolicyModel,
     readonly options: { readonly session: SessionOptions; readonly eyes?: Eyes | null },
   ) {
-    const isCpu = (options.session.provider ?? 'cpu') === 'cpu';
-    this.#sessions = new SessionCache('hidden states', options.session, isCpu ? new SessionPool() : undefined);
+    this.#sessions = new SessionCache('hidden states', options.session, poolFor(options.session));
     this.#eyes = options.eyes === undefined ? eyesOf(model, options.session) : options.eyes;
   }
 

@@ -16,7 +16,7 @@ import { eyesOf, type Eyes } from './eyes.js';
 import { isTrained, type PolicyModel } from './model.js';
 import { gainOf } from '../gain.js';
 import { GRADIENT, GradientSums } from '../gradient_sums.js';
-import { SessionPool } from '../../engines/onnx/pool.js';
+import { poolFor } from '../../engines/onnx/pool.js';
 import { SessionCache } from '../../engines/onnx/session_cache.js';
 
 export interface LearnerOptions {
@@ -58,12 +58,9 @@ export class Learner {
     readonly model: PolicyModel,
     readonly options: LearnerOptions,
   ) {
-    // Each compiled session holds the memory of its largest run: those of all sizes share one. On an accelerator, what follows from sizes would
-    // be copied there at every run.
-    const pool = (): SessionPool | undefined =>
-      (options.session.provider ?? 'cpu') === 'cpu' ? new SessionPool() : undefined;
-    this.#forward = new SessionCache('log-probabilities', options.session, pool());
-    this.#backward = new SessionCache('training', options.session, pool());
+    const { session } = options;
+    this.#forward = new SessionCache('log-probabilities', session, poolFor(session));
+    this.#backward = new SessionCache('training', session, poolFor(session));
     this.#eyes = options.eyes === undefined ? eyesOf(model, options.session) : options.eyes;
   }
 

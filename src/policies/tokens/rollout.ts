@@ -15,7 +15,7 @@ import type { PolicyModel } from './model.js';
 import { PackedSessions } from '../../engines/onnx/packed_sessions.js';
 import { SessionCache } from '../../engines/onnx/session_cache.js';
 import { frozenWeights } from './model.js';
-import { SessionPool } from '../../engines/onnx/pool.js';
+import { isOnCpu, poolFor } from '../../engines/onnx/pool.js';
 import type { SamplingOptions } from './sampling.js';
 import { logProbOf, sampleToken } from './sampling.js';
 import { summedBlocks, summedUp, TokenRow } from './token_row.js';
@@ -72,13 +72,10 @@ export class Sampler<P extends TokenPrompt> {
     readonly options: SamplerOptions,
   ) {
     const { session, packed = 'frozen' } = options;
-    const isCpu = (session.provider ?? 'cpu') === 'cpu';
-    // On an accelerator, what follows from sizes would be copied there at every run.
-    const poolOf = (frozen?: Weights): SessionPool | undefined => (isCpu ? new SessionPool(frozen) : undefined);
     // Prompts are many rows, for which packing weights is little of the work: they share the weights that lie here.
-    this.#prefill = new SessionCache('prefill', session, poolOf());
-    this.#step = new SessionCache('decode', session, poolOf(frozenWeights(model)));
-    this.#packedStep = isCpu && packed === 'all' ? new PackedSessions('decode', session) : null;
+    this.#prefill = new SessionCache('prefill', session, poolFor(session));
+    this.#step = new SessionCache('decode', session, poolFor(session, frozenWeights(model)));
+    this.#packedStep = isOnCpu(session) && packed === 'all' ? new PackedSessions('decode', session) : null;
     this.#eyes = options.eyes === undefined ? eyesOf(model, session) : options.eyes;
   }
 
