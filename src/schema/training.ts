@@ -140,6 +140,11 @@ export const flowRollout = section(
 );
 export type FlowRolloutSettings = z.output<typeof flowRollout>;
 
+/** How many of `steps` solver steps may be noisy: the first floor(steps * fraction). The small term undoes rounding: 50 * 0.58 is 28.999…. */
+export function noisySteps(steps: number, fraction: number): number {
+  return Math.floor(steps * fraction + 1e-9);
+}
+
 export const validation = section(
   'Held-out evaluation: before, during and after training, always on the same prompts.',
   z

@@ -3,6 +3,7 @@
  * dt = sigma' - sigma < 0. Pure functions.
  */
 import { DataError } from '../../core/errors.js';
+import { noisySteps } from '../../schema/training.js';
 
 /**
  * A Gaussian over arrays x' around ofX x + ofVelocity v, whose log-density is averaged over the D elements instead of summed:
@@ -87,8 +88,7 @@ export function noisyRange(
   uniform: number,
 ): readonly [number, number] {
   if (noiseLevel === 0) return [0, 0];
-  // 50 * 0.58 is 28.999….
-  const end = Math.floor(steps * fraction + 1e-9);
+  const end = noisySteps(steps, fraction);
   if (window === null) return [0, end];
   const [from, to] = window.range;
   const places = Math.min(to, end) - from - window.size + 1;

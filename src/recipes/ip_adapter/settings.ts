@@ -9,7 +9,7 @@ import { idleWhere, positive, positiveInteger, result, section } from '../../sch
 import { flowInitDescription, flowInitFields } from '../../schema/flow_init.js';
 import { engine, lora, type ModelReference, optionalModel } from '../../schema/model.js';
 import { taskField, trainedFields } from '../../schema/run.js';
-import { flowRollout, flowValidation } from '../../schema/training.js';
+import { flowRollout, flowValidation, noisySteps } from '../../schema/training.js';
 import { lossColumns, rewardColumns } from '../columns.js';
 import {
   flowActivations,
@@ -146,7 +146,7 @@ export const ipAdapter: TrainedRecipe<IpAdapterSettings> = {
   stepsPerIteration: ({ algorithm }) => (algorithm.type === 'sft' ? 1 : algorithm.inner_epochs * algorithm.minibatches),
   microBatches: ({ algorithm, rollout, optimizer }) => {
     const { episodes_per_iteration: episodes, num_steps, timestep_fraction, sde_window } = rollout;
-    const actions = sde_window?.size ?? Math.floor(num_steps * timestep_fraction);
+    const actions = sde_window?.size ?? noisySteps(num_steps, timestep_fraction);
     const rows = algorithm.type === 'sft' ? algorithm.sft.batch_size : (episodes * actions) / algorithm.minibatches;
     return Math.ceil(rows / optimizer.per_device_batch_size);
   },
@@ -289,7 +289,7 @@ function start(read: Reader): Problem[] {
 function window(read: Reader): Problem[] {
   const [steps, fraction] = [number(read, 'rollout.num_steps'), number(read, 'rollout.timestep_fraction')];
   if (steps === null || fraction === null) return [];
-  const noisy = Math.floor(steps * fraction);
+  const noisy = noisySteps(steps, fraction);
   if (noisy === 0) {
     return problem(
       'rollout.num_steps',

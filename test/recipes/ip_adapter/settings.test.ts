@@ -4,6 +4,7 @@ import type { Devices } from '../../../src/launch/devices.js';
 import { memoryOf, shapesOf } from '../../../src/launch/memory.js';
 import { checkNeed } from '../../../src/launch/needs.js';
 import { validate } from '../../../src/config/validate.js';
+import { noisyRange } from '../../../src/policies/flow/steps.js';
 import { isObject } from '../../../src/schema/walk.js';
 import { recipeOf } from '../../../src/recipes/settings.js';
 import type { TrainedSettings } from '../../../src/schema/run.js';
@@ -68,6 +69,18 @@ describe('the settings of ip_adapter', () => {
       drop_zero_spread: true,
       advantage: { scope: 'batch', clip: 5 },
     });
+  });
+
+  it('counts the noisy steps as the sampler does, where the product falls just below a whole number', () => {
+    // 50 * 0.58 is 28.999999999999996 in doubles.
+    const rollout = { num_steps: 50, timestep_fraction: 0.58 };
+    const all = { noiseLevel: 0.7, fraction: 0.58, window: null };
+    expect(noisyRange(50, all, 0)).toEqual([0, 29]);
+    const settings = settingsOf({ rollout, optimizer: { per_device_batch_size: 1 } });
+    expect(recipeOf(settings).microBatches(settings)).toBe(8 * 29);
+    const window = { size: 29, range: [0, 50] as const };
+    expect(noisyRange(50, { ...all, window }, 0)).toEqual([0, 29]);
+    expect(problemsOf({ rollout: { ...rollout, sde_window: window } })).toEqual([]);
   });
 
   it.each([
