@@ -3,6 +3,7 @@ import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { z } from 'zod';
 import { CheckpointError, must } from '../core/errors.js';
+import { requireFinite } from '../core/finite.js';
 import { checkSafetensors, readSafetensors, readSafetensorsIndex, type FloatTensor } from '../core/safetensors.js';
 
 export const POLICY_FILE = 'policy.safetensors';
@@ -87,7 +88,7 @@ export function readIndex(index: string): Readonly<Record<string, string>> {
 
 /**
  * Reads all expected tensors as float32. `stored` gives the name that a tensor has in its file. Raises CheckpointError naming the first tensor
- * that is missing or of another shape.
+ * that is missing, of another shape, or holds a number that is not finite.
  */
 export function readWeights(
   files: TensorFiles,
@@ -97,6 +98,7 @@ export function readWeights(
   const weights: Weights = new Map([...expected.keys()].map((name) => [name, EMPTY]));
   for (const [file, names] of namesByFile(files, expected, stored)) {
     const read = readSafetensors(file, names.map(stored));
+    requireFinite(read, file);
     for (const name of names) {
       const tensor = must(read.get(stored(name)), name);
       requireShape(tensor.shape, must(expected.get(name), name), stored(name), file);

@@ -144,7 +144,7 @@ export interface Policy<P, A extends Answer, H> {
   checksum(): string;
   /** The files of a checkpoint. They may be views of the weights, to be written before the next step. */
   files(): CheckpointFiles;
-  /** Takes over a checkpoint's files, in place. Raises CheckpointError where one is missing or does not fit. */
+  /** Takes over a checkpoint's files, in place. Raises CheckpointError where one is missing, does not fit or is not finite. */
   restore(folder: string, steps: number): void;
   dispose(): Promise<void>;
 }

@@ -1,6 +1,7 @@
 /**
  * Checkpoints: folders that are either whole or not there. One is written beside its place, every file and the folder
- * synced, its hashes put into MANIFEST.json, and only then renamed. A folder that does not match its manifest is never loaded.
+ * synced, its hashes put into MANIFEST.json, and only then renamed. A folder that does not match its manifest, or holds numbers that
+ * are not finite, is never loaded.
  */
 import { createHash } from 'node:crypto';
 import {
@@ -22,6 +23,7 @@ import { diskError, syncDirectory } from '../core/files.js';
 import type { CheckpointContent, CheckpointFiles } from '../models/files.js';
 import { iterationName, parseIterationName, type RunPaths } from './paths.js';
 import { pinnedByOthers } from './pins.js';
+import { unsoundFiles } from './soundness.js';
 import { readJson } from './state.js';
 
 export const MANIFEST_NAME = 'MANIFEST.json';
@@ -41,7 +43,7 @@ export interface Manifest {
   readonly total_bytes: number;
 }
 
-/** A checkpoint that matches its manifest. */
+/** A checkpoint that matches its manifest, and whose numbers are finite. */
 export interface WholeCheckpoint {
   readonly iteration: number;
   readonly dir: string;
@@ -111,7 +113,10 @@ export function listCheckpoints(paths: RunPaths): number[] {
     .sort((a, b) => a - b);
 }
 
-/** What is wrong with a checkpoint folder, one sentence each; none when every file has its manifest's size and hash. */
+/**
+ * What is wrong with a checkpoint folder, one sentence each; none when every file has its manifest's size and hash, its tensors are finite and
+ * its counters whole numbers.
+ */
 export function checkpointProblems(dir: string, iteration: number): string[] {
   const manifestPath = join(dir, MANIFEST_NAME);
   let manifest: Manifest | null;
@@ -130,7 +135,7 @@ export function checkpointProblems(dir: string, iteration: number): string[] {
     const problem = fileProblem(join(dir, name), entry);
     if (problem !== null) problems.push(problem);
   }
-  return problems;
+  return problems.length > 0 ? problems : unsoundFiles(dir, Object.keys(manifest.files));
 }
 
 /** SHA-256 of a checkpoint's manifest, which holds those of its files; null where there is none. */
@@ -139,7 +144,7 @@ export function manifestDigest(dir: string): string | null {
   return existsSync(path) ? digestOfFileSync(path) : null;
 }
 
-/** The newest checkpoint that matches its manifest, and what was wrong with newer ones; null when there is no folder at all or none is whole. */
+/** The newest checkpoint without problems, and what was wrong with newer ones; null when there is no folder at all or none is whole. */
 export function latestWhole(paths: RunPaths): WholeCheckpoint | null {
   const problems: string[] = [];
   for (const iteration of listCheckpoints(paths).reverse()) {
@@ -157,7 +162,7 @@ export function requireWhole(dir: string, iteration: number): void {
   if (problems.length === 0) return;
   throw new CheckpointError(`not a whole checkpoint: ${problems.join('; ')}`, {
     where: dir,
-    next: 'Use another checkpoint of the run; a whole one matches its MANIFEST.json.',
+    next: 'Use another checkpoint of the run; a whole one matches its MANIFEST.json, and its numbers are finite.',
   });
 }
 

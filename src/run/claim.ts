@@ -6,6 +6,7 @@ import type { TextDigests } from '../config/texts.js';
 import { CheckpointError, ConfigError, DataError, must } from '../core/errors.js';
 import { diskError } from '../core/files.js';
 import {
+  checkpointProblems,
   cleanCheckpoints,
   latestWhole,
   listCheckpoints,
@@ -227,7 +228,8 @@ function resume(request: ClaimRequest, paths: RunPaths, lock: RunLock, before: R
   cleanDirectory(paths);
   const checkpoint = latestWhole(paths);
   if (checkpoint === null && present.length > 0) {
-    throw new CheckpointError(`none of the ${present.length} checkpoints matches its manifest`, {
+    const newest = checkpointProblems(paths.checkpoint(present[present.length - 1]), present[present.length - 1]);
+    throw new CheckpointError(`none of the ${present.length} checkpoints is whole; the newest: ${newest.join('; ')}`, {
       where: paths.checkpointsDir,
       next: 'Restore a checkpoint from a copy. To start the run again from nothing, move the folder `checkpoints` away.',
     });

@@ -95,7 +95,8 @@ export class UpdateTotals {
   metrics(): Record<string, number> {
     const { count, sum, largest, clipped } = this.#ratios;
     return {
-      'policy/loss': average(this.#losses),
+      // Nothing was learnt where no action carries the loss: then there is no loss.
+      ...(this.#losses.length === 0 ? {} : { 'policy/loss': average(this.#losses) }),
       ...(this.#kl === null ? {} : { 'policy/kl': this.#kl / this.#weight, 'policy/kl_clamped': this.#klClamped }),
       ...(this.#entropy === null ? {} : { 'policy/entropy': this.#entropy / this.#weight }),
       ...(count === 0 ? {} : { 'policy/ratio_mean': sum / count, 'policy/ratio_max': largest }),

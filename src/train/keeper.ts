@@ -1,7 +1,8 @@
 /** What the loop leaves behind in the run directory: rank 0 keeps it, the others keep nothing. */
 import type { CheckpointSettings } from '../schema/training.js';
 import type { CheckpointFiles } from '../models/files.js';
-import { applyRetention, saveCheckpoint } from '../run/checkpoints.js';
+import { CheckpointError, RunError, type ErrorDetails } from '../core/errors.js';
+import { applyRetention, latestWhole, saveCheckpoint } from '../run/checkpoints.js';
 import type { RunHandle } from '../run/claim.js';
 import { IN_PASSING, type RunLog } from '../run/logs.js';
 import { NON_FINITE, readMetrics, type Metrics } from '../run/metrics.js';
@@ -27,8 +28,10 @@ export interface Keeper {
   measured(iteration: number, metrics: Metrics): Promise<void>;
   /** The iteration is done: shown, and written into the run's state. */
   passed(iteration: number, metrics: Metrics): void;
-  /** Writes a checkpoint where the iteration has none. */
+  /** Writes a checkpoint where the iteration has none. Raises RunError where its weights or its optimizer are not finite. */
   save(iteration: number): Promise<void>;
+  /** Where a run that diverged lies, and from which checkpoint a person can go on. */
+  wayBack(): ErrorDetails;
   end(change: EndState): void;
 }
 
@@ -39,6 +42,7 @@ export const followerKeeper: Keeper = {
   measured: async () => {},
   passed: () => {},
   save: async () => {},
+  wayBack: () => ({}),
   end: () => {},
 };
 
@@ -94,12 +98,32 @@ export class RunKeeper implements Keeper {
     handle.requireOwned();
     // In this order: a kill in between then repeats iterations instead of losing their lines.
     await tracker.flush();
-    saveCheckpoint(handle.paths, iteration, this.training.files(iteration));
+    saveCheckpoint(handle.paths, iteration, this.#files(iteration));
     applyRetention(handle.paths, {
       keep_every: this.checkpoint.keep_every_n_iterations ?? 0,
       keep_last: this.checkpoint.keep_last,
     });
     this.#saved = iteration;
+  }
+
+  wayBack(): ErrorDetails {
+    const { paths } = this.records.handle;
+    const last = latestWhole(paths);
+    const learning = 'with a smaller optimizer.learning_rate, say';
+    const next =
+      last === null
+        ? `It has no checkpoint whose weights are finite. Begin it again (\`editrl run … --fresh\`), ${learning}.`
+        : `The last checkpoint whose weights are finite is that of iteration ${last.iteration} (${last.dir}). To go on from there ${learning}: \`editrl resume ${paths.runName} --from ${last.iteration} --as NEW_NAME --set KEY=VALUE\`.`;
+    return { where: paths.dir, next };
+  }
+
+  #files(iteration: number): CheckpointFiles {
+    try {
+      return this.training.files(iteration);
+    } catch (error) {
+      if (!(error instanceof CheckpointError)) throw error;
+      throw new RunError(`iteration ${iteration} is not saved: ${error.message}`, { ...this.wayBack(), cause: error });
+    }
   }
 
   end(change: EndState): void {

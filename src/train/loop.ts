@@ -1,9 +1,10 @@
 /** Once round the loop for every kind of training: step, evaluate, record, checkpoint; stop when asked to. */
-import { EndpointError, InternalError } from '../core/errors.js';
+import { EndpointError, InternalError, RunError } from '../core/errors.js';
 import type { CheckpointSettings } from '../schema/training.js';
 import type { CheckpointFiles } from '../models/files.js';
 import type { Metrics } from '../run/metrics.js';
 import type { ProgressColumn } from '../recipes/columns.js';
+import { Divergence } from './divergence.js';
 import { followerKeeper, RunKeeper, type Keeper, type LoopRecords } from './keeper.js';
 import { Abandoned } from '../group/lead.js';
 import { soloGroup, type ProcessGroup } from '../group/process_group.js';
@@ -16,7 +17,7 @@ export interface Training {
   evaluate(iteration: number, last: boolean): Promise<Metrics>;
   /** After an evaluation: why training should end now, or null. */
   shouldStop(): string | null;
-  /** The files of a checkpoint. */
+  /** The files of a checkpoint. Raises CheckpointError where what they hold is not finite. */
   files(iteration: number): CheckpointFiles;
   /** Equal on all ranks that hold the same weights. */
   checksum(): string;
@@ -37,7 +38,8 @@ export type LoopEnd = { readonly kind: 'finished'; readonly reason: string | nul
 
 /**
  * Runs from the handle's iteration to the last. A checkpoint is written before the state says so; whatever was written is
- * kept when an iteration raises. Every rank of the group goes the same way, as rank 0 decides; `records` is null on the others.
+ * kept when an iteration raises. Every rank of the group goes the same way, as rank 0 decides; `records` is null on the others. Raises
+ * RunError where the loss stays without a finite value: see `Divergence`.
  */
 export async function runLoop(
   training: Training,
@@ -70,6 +72,7 @@ export async function runLoop(
     return { kind: 'interrupted' };
   };
 
+  const divergence = new Divergence();
   /** The iteration whose update the weights have; a step that raises has changed none. */
   let reached = start;
   /** What its step measured, until that is recorded together with its evaluation. */
@@ -111,6 +114,13 @@ export async function runLoop(
       unrecorded = await training.step(iteration);
       reached = iteration;
       const metrics = { ...unrecorded };
+      const lost = await group.broadcast(divergence.note(iteration, metrics));
+      if (lost !== null) {
+        await keeper.measured(iteration, metrics);
+        keeper.passed(iteration, metrics);
+        // The same for every rank, so that whichever is heard first says it whole.
+        throw new RunError(lost, await group.broadcast(keeper.wayBack()));
+      }
       let reason: string | null = null;
       if (isEvaluated(iteration)) {
         const evaluate = async (final: boolean): Promise<void> => {

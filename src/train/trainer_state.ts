@@ -1,12 +1,12 @@
 /** `trainer.json` of a checkpoint: all that a resumed run must know besides the policy's own files. */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { z } from 'zod';
 import { CheckpointError } from '../core/errors.js';
 import type { CheckpointFiles } from '../models/files.js';
+import { TRAINER_FILE } from '../run/soundness.js';
 import { NEVER_VALIDATED, type StoppingState } from './early_stopping.js';
 import type { PromptHistory } from './prompt_history.js';
-
-const TRAINER_FILE = 'trainer.json';
 
 export interface TrainerState extends StoppingState {
   readonly format: 1;
@@ -27,12 +27,29 @@ export function trainerFile(
   return { [TRAINER_FILE]: `${JSON.stringify(whole, null, 2)}\n` };
 }
 
-/** Raises CheckpointError where it cannot be read. */
+const counter = z.int().nonnegative();
+
+const trainerSchema = z.looseObject({
+  iteration: counter,
+  optimizer_steps: counter,
+  best_held_out_loss: z.number().nullish(),
+  flat_validations: counter.optional(),
+  validated_iteration: counter.optional(),
+  prompt_history: z.record(z.string(), z.array(z.number())).optional(),
+  latent_mean_square: z.number().optional(),
+});
+
+/** Raises CheckpointError where it cannot be read, or its counters are no whole numbers. */
 export function readTrainerState(folder: string): TrainerState {
   const path = join(folder, TRAINER_FILE);
+  let found: unknown;
   try {
-    return JSON.parse(readFileSync(path, 'utf8')) as TrainerState;
+    found = JSON.parse(readFileSync(path, 'utf8'));
   } catch (cause) {
     throw new CheckpointError('cannot read the trainer state', { where: path, cause });
   }
+  const parsed = trainerSchema.safeParse(found);
+  if (parsed.success) return parsed.data as unknown as TrainerState;
+  const [{ path: at, message }] = parsed.error.issues;
+  throw new CheckpointError(`not a trainer's state: ${at.join('.')}: ${message}`, { where: path });
 }

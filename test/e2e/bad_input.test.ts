@@ -1,7 +1,9 @@
 import { spawnSync } from 'node:child_process';
-import { mkdirSync, readFileSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
+import { createHash } from 'node:crypto';
+import { mkdirSync, readdirSync, readFileSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, inject, it } from 'vitest';
+import type { Manifest } from '../../src/run/checkpoints.js';
 import { configFile, Place, RL, SMALL, START, until, type Ended } from './editrl.js';
 
 let place: Place;
@@ -113,12 +115,32 @@ describe('a checkpoint', () => {
     expect(place.metrics(RL).map(({ iteration }) => iteration)).toEqual([0, 1, 2, 3, 4, 5, 6, 7]);
   });
 
+  it('whose weights are not finite is passed over though its manifest is right', async () => {
+    const folder = join(place.run(RL), 'checkpoints/000007');
+    const weights = join(folder, 'policy.safetensors');
+    const bytes = readFileSync(weights);
+    bytes.writeFloatLE(NaN, bytes.length - 4);
+    writeFileSync(weights, bytes);
+    const manifest = JSON.parse(readFileSync(join(folder, 'MANIFEST.json'), 'utf8')) as Manifest;
+    const files = {
+      ...manifest.files,
+      'policy.safetensors': { bytes: bytes.length, sha256: createHash('sha256').update(bytes).digest('hex') },
+    };
+    writeFileSync(join(folder, 'MANIFEST.json'), JSON.stringify({ ...manifest, files }));
+    const ended = await runConfig(configFile(RL), '--set', 'num_iterations=8');
+    expect(ended).toMatchObject({ code: 0, err: '' });
+    expect(ended.out).toMatch(
+      /checkpoint passed over: .*000007\/policy\.safetensors: tensor \S+ holds .* not finite \(NaN/,
+    );
+    expect(ended.out).toContain(`resuming ${RL} from iteration 6`);
+  });
+
   it('of which none is whole ends the run with what to do', async () => {
-    for (const iteration of ['000006', '000007']) {
+    for (const iteration of readdirSync(join(place.run(RL), 'checkpoints')).filter((name) => /^\d+$/.test(name))) {
       rmSync(join(place.run(RL), 'checkpoints', iteration, 'trainer.json'));
     }
-    const ended = await runConfig(configFile(RL), '--set', 'num_iterations=8');
-    expectMessage(ended, 1, /none of the 2 checkpoints matches its manifest/, /move the folder/);
+    const ended = await runConfig(configFile(RL), '--set', 'num_iterations=9');
+    expectMessage(ended, 1, /none of the \d checkpoints is whole; the newest: .*trainer\.json/, /move the folder/);
   });
 });
 

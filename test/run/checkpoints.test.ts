@@ -225,6 +225,38 @@ describe('saving and finding checkpoints', () => {
     expect(() => requireWhole(paths.checkpoint(8), 8)).not.toThrow();
   });
 
+  const nan = encodeSafetensors(new Map([['w', { shape: [2], data: Float32Array.of(1, NaN) }]]));
+  it.each([
+    ['weights that are not finite', { 'policy.safetensors': nan }, 'policy.safetensors: tensor w holds a number that'],
+    ['an optimizer that is not finite', { 'optimizer.safetensors': nan }, 'optimizer.safetensors: tensor w holds a'],
+    [
+      'a counter that is none',
+      { 'trainer.json': '{"iteration": 9, "optimizer_steps": null}' },
+      'trainer.json: optimizer_steps is null, a whole number from 0 is needed',
+    ],
+    [
+      'a fractional counter',
+      { 'trainer.json': '{"iteration": 9, "flat_validations": 1.5}' },
+      'trainer.json: flat_validations is 1.5',
+    ],
+    [
+      'a number that is too large',
+      { 'trainer.json': '{"iteration": 9, "prompt_history": {"a": [0, 1e999]}}' },
+      'trainer.json: prompt_history.a.1 is not a finite number',
+    ],
+  ])('falls back on %s, though its manifest is right', (_what, changed, message) => {
+    saveCheckpoint(paths, 8, files(8));
+    saveCheckpoint(paths, 9, { ...files(9), ...changed });
+    const found = latestWhole(paths);
+    expect(found?.iteration).toBe(8);
+    expect(found?.problems).toEqual([expect.stringContaining(`${paths.checkpoint(9)}/${message}`)]);
+    expect(() => requireWhole(paths.checkpoint(9), 9)).toThrow(message);
+    // The last one that a run can go on from stays, however many come after it.
+    saveCheckpoint(paths, 10, { ...files(10), ...changed });
+    expect(applyRetention(paths, { keep_every: 0, keep_last: 1 })).toEqual([9]);
+    expect(latestWhole(paths)?.iteration).toBe(8);
+  });
+
   it('says all that is wrong with one that was asked for', () => {
     const dir = saveCheckpoint(paths, 8, files(8));
     for (const name of ['policy.safetensors', 'trainer.json']) rmSync(join(dir, name));

@@ -3,6 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeEach, describe, expect, it, vi } from 'vitest';
 import { EditrlError } from '../../src/core/errors.js';
+import { encodeSafetensors } from '../../src/core/safetensors.js';
 import { saveCheckpoint } from '../../src/run/checkpoints.js';
 import { claimRun, type ClaimRequest } from '../../src/run/claim.js';
 import { findRun, listRuns, searchFolders } from '../../src/run/find.js';
@@ -260,11 +261,24 @@ describe('claiming', () => {
     expect(claimRun(request()).checkpoint?.iteration).toBe(6);
   });
 
+  it('falls back when the weights of the last checkpoint are not finite, and says which', () => {
+    trained();
+    const nan = encodeSafetensors(new Map([['w', { shape: [2], data: Float32Array.of(1, NaN) }]]));
+    saveCheckpoint(paths, 6, { 'trainer.json': '6', 'policy.safetensors': nan });
+    const handle = claimRun(request());
+    expect(handle.checkpoint?.iteration).toBe(3);
+    expect(handle.notes).toEqual([
+      `checkpoint passed over: ${paths.checkpoint(6)}/policy.safetensors: tensor w holds a number that is not finite (NaN, number 2 of 2)`,
+      expect.stringMatching(/checkpoint 6 is kept as .*corrupt-000006-\d+; the run continues from iteration 3/),
+    ]);
+    handle.release();
+  });
+
   it('loses nothing when no checkpoint is whole', () => {
     trained();
     for (const i of [3, 6]) writeFileSync(join(paths.checkpoint(i), 'trainer.json'), 'x');
     expect(textOf(() => claimRun(request()))).toMatch(
-      /^<runs>\/<run>\/checkpoints: none of the 2 checkpoints matches its manifest\n {2}Restore a checkpoint from a copy/,
+      /^<runs>\/<run>\/checkpoints: none of the 2 checkpoints is whole; the newest: .*trainer\.json does not have the SHA-256 of its manifest\n {2}Restore a checkpoint from a copy/,
     );
     expect(readMetrics(paths)).toHaveLength(9);
     rmSync(paths.checkpointsDir, { recursive: true });

@@ -2,7 +2,7 @@ import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { EndpointError } from '../../src/core/errors.js';
+import { CheckpointError, EndpointError } from '../../src/core/errors.js';
 import { latestWhole } from '../../src/run/checkpoints.js';
 import { claimRun, type RunHandle } from '../../src/run/claim.js';
 import { openRunLog, type RunLog } from '../../src/run/logs.js';
@@ -286,6 +286,64 @@ describe('the training loop', () => {
     resumed.flat = 1; // as the checkpoint says
     expect(await go(resumed)).toEqual({ kind: 'finished', reason: 'flat' });
     expect(resumed.events).toEqual([]);
+  });
+
+  /** One whose loss is not finite in these iterations; in those of `idle` no step is taken. */
+  function losing(lost: readonly number[], idle: readonly number[] = []): FakeTraining {
+    const training = new FakeTraining();
+    training.step = async (iteration) => {
+      training.events.push(`step ${iteration}`);
+      if (idle.includes(iteration)) return { 'group/used': 0 };
+      return { 'policy/loss': lost.includes(iteration) ? NaN : 1 };
+    };
+    return training;
+  }
+
+  it('ends a run as failed whose loss was not finite three times running, and names the checkpoint to go on from', async () => {
+    const training = losing([2, 4, 6], [3, 5]);
+    await expect(
+      go(training, { checkpoint: { save_every_n_iterations: 1, keep_every_n_iterations: null, keep_last: 6 } }),
+    ).rejects.toThrow(
+      expect.objectContaining({
+        code: 'run',
+        exitCode: 1,
+        message: 'the loss of iterations 2, 4, 6 is not finite (policy/loss is NaN): the run has diverged',
+        where: paths().dir,
+        next: expect.stringContaining(
+          `The last checkpoint whose weights are finite is that of iteration 5 (${paths().checkpoint(5)})`,
+        ) as string,
+      }),
+    );
+    // What it measured is recorded; it neither evaluates nor saves any more.
+    expect(readMetrics(paths()).at(-1)).toMatchObject({ iteration: 6, metrics: { 'policy/loss': NaN } });
+    expect(training.events.slice(-2)).toEqual(['step 6', 'track 6']);
+    expect(handle.state.state).not.toBe('finished');
+  });
+
+  it('goes on where a finite loss comes between, and where no loss was taken', async () => {
+    expect(await go(losing([1, 2, 4, 5]))).toEqual({ kind: 'finished', reason: null });
+    await reclaim();
+  });
+
+  it('does not take an iteration without a loss for one that is lost', async () => {
+    expect(await go(losing([], [1, 2, 3, 4, 5, 6]))).toEqual({ kind: 'finished', reason: null });
+  });
+
+  it('fails rather than save what is not finite, and names the checkpoint to go on from', async () => {
+    const training = new FakeTraining();
+    const files = training.files.bind(training);
+    training.files = (iteration) => {
+      if (iteration === 3) throw new CheckpointError('tensor w holds a number that is not finite');
+      return files(iteration);
+    };
+    await expect(go(training)).rejects.toThrow(
+      expect.objectContaining({
+        code: 'run',
+        message: 'iteration 3 is not saved: tensor w holds a number that is not finite',
+        next: expect.stringContaining('that of iteration 0') as string,
+      }),
+    );
+    expect(checkpoints()).toEqual(['000000']);
   });
 
   it('saves nothing for other failures, and keeps what is there', async () => {

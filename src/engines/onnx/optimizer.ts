@@ -1,5 +1,6 @@
 /** AdamW with float32 master weights, gradient clipping and learning-rate schedules. Weights are changed in place. */
 import { CheckpointError, InternalError } from '../../core/errors.js';
+import { requireFinite } from '../../core/finite.js';
 import type { FloatTensor } from '../../core/safetensors.js';
 import { formatShape, sameShape } from '../../graph/ir.js';
 import { stepInPlace, sumOfSquares, type StepFactors } from './kernels.js';
@@ -99,7 +100,7 @@ export class AdamW {
     return out;
   }
 
-  /** Takes over a state that `state()` gave, by copying it. Raises CheckpointError where a tensor is missing or misshapen. */
+  /** Takes over a state that `state()` gave, by copying it. Raises CheckpointError where a tensor is missing, misshapen or not finite. */
   restore(tensors: ReadonlyMap<string, FloatTensor>, steps: number): void {
     const copies: (readonly [Float32Array, Float32Array])[] = [];
     for (const [name, state] of this.#states) {
@@ -112,6 +113,7 @@ export class AdamW {
             { next: 'Resume with the model and the optimizer settings that the checkpoint was written with.' },
           );
         }
+        requireFinite([[`${prefix}.${name}`, found]]);
         copies.push([data, found.data]);
       }
     }

@@ -1,6 +1,7 @@
 /** Weights that are being trained in this process: the optimizer over them, and what of both a checkpoint holds. */
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
+import { requireFinite } from '../../core/finite.js';
 import { readSafetensors, safetensorsPieces } from '../../core/safetensors.js';
 import { POLICY_FILE, readWeights, tensorsOf, type CheckpointFiles, type Weights } from '../../models/files.js';
 import type { OptimizerSettings } from '../../schema/training.js';
@@ -79,8 +80,13 @@ export class TrainedWeights {
     return `${this.steps} steps, ${(hash >>> 0).toString(16)}`;
   }
 
-  /** The files of a checkpoint. They are views of the weights and the optimizer, to be written before the next step. */
+  /**
+   * The files of a checkpoint. They are views of the weights and the optimizer, to be written before the next step. Raises CheckpointError
+   * where the weights or the optimizer's state are not finite: nobody could go on from such a checkpoint.
+   */
   files(): CheckpointFiles {
+    requireFinite(this.weights);
+    requireFinite(this.#optimizer.state());
     const moments = [...this.#optimizer.state()].filter(([name]) => !name.startsWith(AVERAGE));
     const { averages } = this;
     const { file, stored, metadata, beside = [] } = this.layout;
@@ -92,7 +98,7 @@ export class TrainedWeights {
     };
   }
 
-  /** Takes over a checkpoint's weights, their averages and the optimizer after `steps` steps, in place. Raises CheckpointError where one of them is missing. */
+  /** Takes over a checkpoint's weights, their averages and the optimizer after `steps` steps, in place. Raises CheckpointError where one of them is missing or not finite. */
   restore(folder: string, steps: number): void {
     this.#version += 1;
     const shapes = new Map([...this.weights].map(([name, { shape }]) => [name, shape]));

@@ -2,7 +2,7 @@ import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
-import { readSafetensors } from '../../../src/core/safetensors.js';
+import { encodeSafetensors, readSafetensors } from '../../../src/core/safetensors.js';
 import type { OptimizerSettings } from '../../../src/schema/training.js';
 import { learningRateAt } from '../../../src/engines/onnx/optimizer.js';
 import type { CheckpointFiles } from '../../../src/models/files.js';
@@ -124,6 +124,26 @@ describe('weights under training', () => {
     expect(plain.files()).not.toHaveProperty(['ema.safetensors']);
     plain.step(gradient(1, 1), RATE);
     expect(plain.weights).toEqual(averaged.weights);
+  });
+
+  it('are not written where they are not finite', () => {
+    const state = made();
+    state.weights.get('w')!.data[1] = Infinity;
+    expect(() => state.files()).toThrow('tensor w holds a number that is not finite (Infinity, number 2 of 2)');
+  });
+
+  it.each([
+    ['policy.safetensors', 'w', /tensor w holds a number that is not finite \(NaN, number 1 of 2\)/],
+    ['optimizer.safetensors', 'exp_avg_sq.w', /tensor exp_avg_sq\.w holds a number that is not finite/],
+    ['ema.safetensors', 'w', /tensor ema\.w holds a number that is not finite/],
+  ])('are refused where %s is not finite', (file, name, message) => {
+    const folder = join(root, `wrong-${file}`);
+    mkdirSync(folder);
+    write(made(0.9).files(), folder);
+    const tensors = readSafetensors(join(folder, file));
+    tensors.get(name)!.data[0] = NaN;
+    writeFileSync(join(folder, file), encodeSafetensors(tensors));
+    expect(() => made(0.9).restore(folder, 1)).toThrow(message);
   });
 
   it('does not resume averages from a checkpoint that has none', () => {

@@ -1,0 +1,64 @@
+/** Whether a run can go on from what a checkpoint holds: weights and optimizer state that are finite, and counters that count. */
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { CheckpointError } from '../core/errors.js';
+import { notFiniteIn } from '../core/finite.js';
+
+/** What a training must know besides its weights; `train/trainer_state.ts` writes it. */
+export const TRAINER_FILE = 'trainer.json';
+
+const COUNTERS = ['iteration', 'optimizer_steps', 'flat_validations', 'validated_iteration'];
+
+/**
+ * What is wrong with the contents of a checkpoint's files, one sentence each. A manifest says that the files are those which were written; this
+ * says that what was written is of use. A file that cannot be parsed is left to its reader, which knows what it should hold.
+ */
+export function unsoundFiles(dir: string, names: readonly string[]): string[] {
+  return names.flatMap((name) => {
+    const path = join(dir, name);
+    const problem = name.endsWith('.safetensors')
+      ? tensorProblem(path)
+      : name === TRAINER_FILE
+        ? counterProblem(path)
+        : null;
+    return problem === null ? [] : [`${path}: ${problem}`];
+  });
+}
+
+function tensorProblem(path: string): string | null {
+  try {
+    return notFiniteIn(path);
+  } catch (error) {
+    if (error instanceof CheckpointError) return null;
+    throw error;
+  }
+}
+
+function counterProblem(path: string): string | null {
+  let state: unknown;
+  try {
+    state = JSON.parse(readFileSync(path, 'utf8'));
+  } catch (error) {
+    if (error instanceof SyntaxError) return null;
+    throw error;
+  }
+  for (const name of COUNTERS) {
+    const found = (Object(state) as Record<string, unknown>)[name];
+    if (found !== undefined && !(Number.isSafeInteger(found) && (found as number) >= 0)) {
+      return `${name} is ${JSON.stringify(found)}, a whole number from 0 is needed`;
+    }
+  }
+  const wild = infiniteNumber(state, '');
+  return wild === null ? null : `${wild} is not a finite number`;
+}
+
+/** The path of the first number that is too large to be one: JSON has no NaN, but `1e999` reads as infinite. */
+function infiniteNumber(value: unknown, path: string): string | null {
+  if (typeof value === 'number') return Number.isFinite(value) ? null : path;
+  if (typeof value !== 'object' || value === null) return null;
+  for (const [key, inner] of Object.entries(value)) {
+    const found = infiniteNumber(inner, path === '' ? key : `${path}.${key}`);
+    if (found !== null) return found;
+  }
+  return null;
+}
