@@ -10,6 +10,7 @@ import {
   makeTinyImages,
   type ImageTokenizerLike,
 } from '../tiny/world/dataset.js';
+import { largeActions } from '../rewards/terms/format_accuracy.js';
 import { targetOf } from '../rewards/terms/ocr/similarity.js';
 import { FFMPEG_ADVICE, hasFfmpeg } from '../data/video/ffmpeg.js';
 import { tinySigns } from '../schema/data.js';
@@ -212,6 +213,7 @@ const check: Action & { readonly summary: string } = {
       ...(flag(args, 'quoted') ? { checkPrompt: targetOf } : {}),
       ...(media === '' ? {} : { media }),
       ...(minFrames === null ? {} : { minFrames }),
+      suspects: largeActions,
       ...(process.stderr.isTTY ? { onProgress: showProgress } : {}),
     };
     for (const list of lists) {

@@ -47,6 +47,8 @@ export interface DatasetUse {
   readonly columns?: Readonly<Partial<PicturedColumns>>;
   /** Least frames of each segment of a video whose own sample does not say; 1 where absent. */
   readonly minFrames?: number;
+  /** What a person should look at in a labelled answer in words, such as "(2023)"; none where empty. Of questions about videos alone. */
+  readonly suspects?: (label: string) => readonly string[];
   /** Is told how many of a list's questions about videos have been looked at. */
   readonly onProgress?: (done: number, total: number) => void;
 }
@@ -190,7 +192,10 @@ async function checkPictured(path: string, media: string | null, columns: Pictur
 }
 
 /** On all cores; problems in the order of the samples, of each the first. */
-async function checkQuestions(path: string, { media, minFrames = 1, onProgress }: DatasetUse): Promise<DatasetReport> {
+async function checkQuestions(
+  path: string,
+  { media, minFrames = 1, suspects, onProgress }: DatasetUse,
+): Promise<DatasetReport> {
   const list = readQuestions(path, media);
   const usual: UsualSampling = { minFrames, maxFrames: Math.max(8, minFrames), interval: 2 };
   const sizes = new Set<string>();
@@ -208,8 +213,20 @@ async function checkQuestions(path: string, { media, minFrames = 1, onProgress }
     labelled: 0,
     sizes: [...sizes].sort(),
     problems,
-    remark: null,
+    remark: suspects === undefined ? null : largeNumbers(list.samples, suspects),
   };
+}
+
+type Samples = ReturnType<typeof readQuestions>['samples'];
+
+/** Which labels hold numbers in parentheses that are hardly actions, in one sentence; null where none does. */
+function largeNumbers(samples: Samples, suspects: (label: string) => readonly string[]): string | null {
+  const found = samples.flatMap(({ question, place }) => {
+    const numbers = question === null ? [] : suspects(question.expected);
+    return numbers.length === 0 ? [] : [`${place}: ${numbers.map((number) => `(${number})`).join(', ')}`];
+  });
+  if (found.length === 0) return null;
+  return `${found.length} of ${samples.length} labelled answers hold a number over 99 in parentheses, the first of them ${found[0]}; reward 'format_accuracy' counts every number in parentheses as an action: take it out of the label, or set the field actions of the term to 'items'`;
 }
 
 async function problemOf(

@@ -9,7 +9,7 @@ import type { Picture } from '../models/pictures/picture.js';
 import type { TokenAnswer, TokenAsked } from '../policies/tokens/batch.js';
 import { FreeText } from '../policies/tokens/free_text.js';
 import type { RewardSettings } from '../rewards/schema/reward.js';
-import { decidingKinds } from '../rewards/score/choice.js';
+import { decidingTerms } from '../rewards/score/choice.js';
 import type { RecordedEpisode } from '../run/episodes.js';
 import type { RolloutSettings, ValidationSettings } from '../schema/training.js';
 import type { Answers, Prompt, PromptSource, Rendered, Task } from '../scoring/task.js';
@@ -194,14 +194,16 @@ export class WordsTask<
     let [looked, tooLong] = [0, 0];
     const { policy, algorithm } = this.settings;
     const learnt = algorithm.type === 'sft';
-    const reward = learnt ? undefined : decidingKinds(this.settings.reward).find(({ needs }) => needs.words === true);
+    const reward = learnt
+      ? undefined
+      : decidingTerms(this.settings.reward).find(({ kind }) => kind.needs.words === true);
     const compares = learnt ? 'supervised training' : reward && `reward '${reward.name}'`;
     for (const [source, length] of this.asked) {
       for (let index = 0; index < length; index++) {
         const { text, addSpecial, expected } = this.#textOf(source, index);
         looked += 1;
         if (expected === undefined && compares !== undefined) throw unlabelled(compares, source.place(index));
-        const wrong = reward?.wrongLabel?.(expected ?? '') ?? null;
+        const wrong = reward?.kind.wrongLabel?.(expected ?? '', reward.fields) ?? null;
         if (wrong !== null) throw wrongLabel(wrong, source.place(index));
         const label = learnt ? (expected ?? '') : '';
         // A token stands for a byte at least, but for those that a tokenizer puts around a text.

@@ -5,7 +5,7 @@ import type { TermKind } from '../rewards/terms/term.js';
 import { termKinds, termNames, type TermName } from '../rewards/terms/table.js';
 import { problem, type Problem, type Reader, type Rule } from './rules.js';
 
-type Choice = Pick<RewardChoice, 'mode' | 'terms' | 'also_compute'>;
+type Choice = Pick<RewardChoice, 'mode' | 'terms' | 'also_compute' | 'defaults'>;
 
 /** How far a sum of weights that were written by hand may be from 1. */
 const weightTolerance = 1e-6;
@@ -16,6 +16,7 @@ function rewardChoice(read: Reader): Choice | null {
     mode: read('reward.mode'),
     terms: read('reward.terms'),
     also_compute: read('reward.also_compute'),
+    defaults: read('reward.defaults'),
   };
   return Object.values(choice).includes(undefined) ? null : (choice as Choice);
 }

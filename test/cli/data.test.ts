@@ -180,6 +180,28 @@ describe.skipIf(!hasFfmpeg)('editrl data check of questions about videos (skippe
     expect(written.error).toContain('it has 3 frames, and at least 4 are asked for');
   });
 
+  it('warns of labels that hold a number that is hardly an action', async () => {
+    const folder = folders();
+    writeOddVideo(join(folder, 'a.mp4'), { frames: 3 });
+    const sample = (label: string) => ({
+      conversations: [
+        { from: 'human', value: '<video> Which?' },
+        { from: 'gpt', value: label },
+      ],
+      video: 'a.mp4',
+    });
+    const check = async (...labels: string[]): Promise<string> => {
+      writeFileSync(join(folder, 'conversations.json'), JSON.stringify(labels.map(sample)));
+      const written = capture();
+      expect(await main(['data', 'check', folder])).toBe(0);
+      return written.error;
+    };
+    expect(await check('<think>(500)</think> <answer>(1) red (99) blue (0007) lid</answer>')).toBe('');
+    expect(await check('(1) red', '<answer>(1) the model of (2023), M(100)</answer>', '(365) days')).toContain(
+      `warning: 2 of 3 labelled answers hold a number over 99 in parentheses, the first of them ${folder}/conversations.json:sample 2: (2023), (100); reward 'format_accuracy' counts every number in parentheses as an action`,
+    );
+  });
+
   it('shows on a terminal how far it is, and leaves nothing of it', async () => {
     const folder = folders();
     writeOddVideo(join(folder, 'a.mp4'), { frames: 3 });

@@ -1,5 +1,6 @@
 /** Which terms a config's reward section chooses. Pure, and as light as the schema. */
 import { z } from 'zod';
+import { fillAbsent } from '../../schema/absent.js';
 import type { Shown } from '../judge/judge.js';
 import type { RewardChoice, TermSettings } from './settings.js';
 import type { TermKind } from '../terms/term.js';
@@ -16,11 +17,12 @@ export interface ChosenTerm {
   readonly weight: number;
 }
 
-type Choice = Pick<RewardChoice, 'mode' | 'terms' | 'also_compute'>;
+type Choice = Pick<RewardChoice, 'mode' | 'terms' | 'also_compute' | 'defaults'>;
+type Deciding = Pick<Choice, 'mode' | 'terms' | 'defaults'>;
 
 /** The terms that decide: the mode's, or those that are weighed. Empty where the settings name neither. */
-export function decidingTerms({ mode, terms }: Pick<Choice, 'mode' | 'terms'>): ChosenTerm[] {
-  if (terms.length === 0) return mode === null ? [] : [byDefault(mode)];
+export function decidingTerms({ mode, terms, defaults }: Deciding): ChosenTerm[] {
+  if (terms.length === 0) return mode === null ? [] : [byDefault(mode, defaults)];
   return terms.map((term) => ({
     kind: termKinds[term.name],
     name: termName(term),
@@ -32,7 +34,9 @@ export function decidingTerms({ mode, terms }: Pick<Choice, 'mode' | 'terms'>): 
 /** The terms that are only recorded: those of `also_compute` that do not decide. */
 export function recordedTerms(choice: Choice): ChosenTerm[] {
   const names: readonly string[] = decidingTerms(choice).map(({ kind }) => kind.name);
-  return [...new Set(choice.also_compute)].filter((name) => !names.includes(name)).map(byDefault);
+  return [...new Set(choice.also_compute)]
+    .filter((name) => !names.includes(name))
+    .map((name) => byDefault(name, choice.defaults));
 }
 
 /** What a term is called among the others. */
@@ -96,14 +100,17 @@ export function ownFields(term: TermSettings): Readonly<Record<string, unknown>>
   return Object.fromEntries(Object.entries(term).filter(([key]) => key !== 'name' && key !== 'weight'));
 }
 
-const defaults = new Map<TermName, ChosenTerm>();
+const byDefaults = { 1: new Map<TermName, ChosenTerm>(), 2: new Map<TermName, ChosenTerm>() };
 
 /** Made once: a matrix of ten thousand cells asks as often. */
-function byDefault(name: TermName): ChosenTerm {
-  const known = defaults.get(name);
+function byDefault(name: TermName, defaults: Choice['defaults']): ChosenTerm {
+  const made = byDefaults[defaults];
+  const known = made.get(name);
   if (known !== undefined) return known;
   const kind: TermKind = termKinds[name];
-  const term = { kind, name, fields: z.strictObject(kind.fields).parse({}), weight: 1 };
-  defaults.set(name, term);
+  const schema = z.strictObject(kind.fields);
+  const fields = schema.parse(defaults === 1 ? fillAbsent(schema, {}) : {});
+  const term = { kind, name, fields, weight: 1 };
+  made.set(name, term);
   return term;
 }

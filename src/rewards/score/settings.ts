@@ -1,6 +1,7 @@
 /** What a config says about how episodes are scored. Import-light: the config assembles its schema from this. */
 import { z } from 'zod';
 import { positive, positiveInteger, result, section } from '../../schema/mark.js';
+import { markOf } from '../../schema/walk.js';
 import { usualReplyTokens } from '../judge/prompts.js';
 import type { TermKind } from '../terms/term.js';
 import { termKinds, termNames, type TermName } from '../terms/table.js';
@@ -63,6 +64,13 @@ const replyTokens = section(
     .prefault({}),
 );
 
+/** The kinds with a field whose default is another one than what its absence in a record means. */
+const namesWithOtherDefaults: ReadonlySet<unknown> = new Set(
+  termNames.filter((name) =>
+    Object.values<z.ZodType>(termKinds[name].fields).some((one) => markOf(one).absent !== undefined),
+  ),
+);
+
 /** The fields of `reward` that say what is scored and how; where the judge is, is the config's own matter. */
 export const rewardFields = {
   mode: result(
@@ -77,6 +85,18 @@ export const rewardFields = {
     'Rewards that are computed and recorded besides those that decide, with the defaults of their fields.',
     z.array(z.enum(termNames)).default([]),
   ),
+  defaults: result(
+    'Which defaults the fields have of rewards that mode and also_compute name: 2 are those that this schema says; 1 are those of runs that were recorded before they changed.',
+    z.union([z.literal(1), z.literal(2)]).default(2),
+    {
+      absent: 1,
+      allowed: '1 or 2',
+      idle: (settings) =>
+        ![settings('reward.mode'), ...((settings('reward.also_compute') ?? []) as unknown[])].some((name) =>
+          namesWithOtherDefaults.has(name),
+        ),
+    },
+  ),
   prompts: promptFiles,
   max_reply_tokens: replyTokens,
   zero_if_unfinished: result(
@@ -89,7 +109,7 @@ export const rewardSettingsSchema = z.strictObject(rewardFields);
 
 export type RewardSettings = z.output<typeof rewardSettingsSchema>;
 /** What decides which terms score an episode. */
-export type RewardChoice = Pick<RewardSettings, 'mode' | 'terms' | 'also_compute' | 'zero_if_unfinished'>;
+export type RewardChoice = Pick<RewardSettings, 'mode' | 'terms' | 'also_compute' | 'defaults' | 'zero_if_unfinished'>;
 
 /** Spellings of a mode's name that mean the same: spaces, and `*` for the `x` of sqrt(viescore_pqxground_score). */
 export function canonicalMode(mode: unknown): unknown {

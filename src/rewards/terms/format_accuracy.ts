@@ -27,37 +27,62 @@ function thinkOf(text: string): Block | null {
   return blockAt(text, 'think', text.indexOf('<think>'));
 }
 
-/** The block that counts as the answer: the last one, since reasoning may write down answers, or the bare tag, before. */
-function answerOf(text: string): Block | null {
-  const lastClosing = text.lastIndexOf('</answer>');
-  return lastClosing < 0 ? null : blockAt(text, 'answer', text.lastIndexOf('<answer>', lastClosing));
-}
+/** Which block counts as the answer: the first complete one, as in the original, or the last. */
+const answerBlocks = {
+  first: (text) => blockAt(text, 'answer', text.indexOf('<answer>')),
+  last: (text) => {
+    const lastClosing = text.lastIndexOf('</answer>');
+    return lastClosing < 0 ? null : blockAt(text, 'answer', text.lastIndexOf('<answer>', lastClosing));
+  },
+} satisfies Record<string, (text: string) => Block | null>;
+type AnswerBlock = keyof typeof answerBlocks;
 
 /**
  * 0.3 for a think block, 0.3 for an answer block, 0.4 when the first think block ends at or before the start of the answer that counts.
  * Other text and repeated blocks cost nothing.
  */
-export function formatScore(text: string): number {
+export function formatScore(text: string, which: AnswerBlock): number {
   const think = thinkOf(text);
-  const answer = answerOf(text);
+  const answer = answerBlocks[which](text);
   if (think === null || answer === null) return think === null && answer === null ? 0 : 0.3;
   return think.end <= answer.start ? 1 : 0.6;
 }
 
+/** Python's `\((\d+)\)`, whose digits are those of every script. */
+const parenthesised = /\((\p{Nd}+)\)/gu;
+
 /** An item's number: alone between parentheses, at most three digits, so that a year in a label is none, and glued to no word. */
 const itemNumber = /(?<![^\s,;)])\((\d{1,3})\)(?![^\s,;.(])/g;
 
-/**
- * The actions of an answer: the numbers of its items `(n) label`, whose labels are not compared. Where the first item has a label, a number
- * without one belongs to the label before it: `(1) tighten screw (4) (2) close` holds 1 and 2.
- */
-export function actionsOf(answer: string): ReadonlySet<string> {
-  const found = [...answer.matchAll(itemNumber)];
-  const labelled = found.map((match, index) => {
-    const end = match.index + match[0].length;
-    return /[^\s,;.]/.test(answer.slice(end, found[index + 1]?.index ?? answer.length));
-  });
-  return new Set(found.flatMap(([, number], index) => (labelled[index] || !labelled[0] ? [number] : [])));
+/** The numbers, as they are written, of an answer's actions. */
+const actionReaders = {
+  /** Every number in parentheses, whatever stands beside it. */
+  numbers: (answer) => new Set(Array.from(answer.matchAll(parenthesised), ([, number]) => number)),
+  /**
+   * The numbers of the items `(n) label`. Where the first item has a label, a number without one belongs to the label before it:
+   * `(1) tighten screw (4) (2) close` holds 1 and 2.
+   */
+  items: (answer) => {
+    const found = [...answer.matchAll(itemNumber)];
+    const labelled = found.map((match, index) => {
+      const end = match.index + match[0].length;
+      return /[^\s,;.]/.test(answer.slice(end, found[index + 1]?.index ?? answer.length));
+    });
+    return new Set(found.flatMap(([, number], index) => (labelled[index] || !labelled[0] ? [number] : [])));
+  },
+} satisfies Record<string, (answer: string) => ReadonlySet<string>>;
+type ActionReader = keyof typeof actionReaders;
+
+/** The actions of an answer, without its tags; labels are not compared. */
+export function actionsOf(answer: string, reader: ActionReader): ReadonlySet<string> {
+  return actionReaders[reader](answer);
+}
+
+/** The numbers over 99 in parentheses, as they are written: a year in a label, say, which counts as an action. */
+export function largeActions(label: string): string[] {
+  return [...actionsOf(labelText(label, 'first'), 'numbers')].filter(
+    (number) => [...number.replace(/^0+/, '')].length > 2,
+  );
 }
 
 /** |A ∩ B| / |A ∪ B|, in [0, 1]; 0 for two empty sets. */
@@ -77,6 +102,16 @@ export const formatAccuracy = termKind({
   description:
     'Form of an answer in words (0.3 a think block, 0.3 an answer block, 0.4 their order) and agreement of the numbers of its actions with the labelled answer, from 0 to 1.',
   fields: {
+    answer: result(
+      "Which <answer> block counts where there are several: the 'first', as in the original, or the 'last'. Format compares the first think block with it.",
+      z.enum(['first', 'last']).default('first'),
+      { absent: 'last' },
+    ),
+    actions: result(
+      "What of an answer and of its label is an action: 'numbers' is every number in parentheses, as in the original; 'items' is the number of each item '(n) label', apart from numbers within a label.",
+      z.enum(['numbers', 'items']).default('numbers'),
+      { absent: 'items' },
+    ),
     match: result(
       "How the actions are compared: 'iou' is |A∩B| / |A∪B|, 'exact' is 1 for the same set and else 0.",
       z.enum(['iou', 'exact']).default('iou'),
@@ -93,16 +128,16 @@ export const formatAccuracy = termKind({
     return { field: 'format_weight', message };
   },
   wrongLabel,
-  create: async ({ match, format_weight, accuracy_weight }) => ({
+  create: async (fields) => ({
     name: 'format_accuracy',
     async score(item): Promise<Outcome> {
-      const expected = expectedActions(item);
+      const expected = expectedActions(item, fields);
       const text = item.answer ?? '';
-      const answer = answerOf(text);
-      const format = formatScore(text);
+      const answer = answerBlocks[fields.answer](text);
+      const format = formatScore(text, fields.answer);
       // A missing answer costs its agreement, not its form.
-      const accuracy = answer === null ? 0 : matches[match](actionsOf(answer.content), expected);
-      const value = Math.min(1, format_weight * format + accuracy_weight * accuracy);
+      const accuracy = answer === null ? 0 : matches[fields.match](actionsOf(answer.content, fields.actions), expected);
+      const value = Math.min(1, fields.format_weight * format + fields.accuracy_weight * accuracy);
       const parts = { 'format_accuracy/format': format, 'format_accuracy/accuracy': accuracy };
       return { kind: 'scored', value, normalised: value, parts };
     },
@@ -110,22 +145,31 @@ export const formatAccuracy = termKind({
   }),
 });
 
-/** The labelled actions, of the answer block or else of the whole label. */
-function labelledActions(label: string): ReadonlySet<string> {
-  return actionsOf(answerOf(label)?.content ?? label);
+interface Reading {
+  readonly answer: AnswerBlock;
+  readonly actions: ActionReader;
 }
 
-function wrongLabel(label: string): string | null {
-  if (labelledActions(label).size > 0) return null;
+/** A label's answer block, or else the whole label. */
+function labelText(label: string, which: AnswerBlock): string {
+  return answerBlocks[which](label)?.content ?? label;
+}
+
+function labelledActions(label: string, { answer, actions }: Reading): ReadonlySet<string> {
+  return actionsOf(labelText(label, answer), actions);
+}
+
+function wrongLabel(label: string, reading: Reading): string | null {
+  if (labelledActions(label, reading).size > 0) return null;
   const found = JSON.stringify(label.slice(0, 80));
   return `the labelled answer ${found} names no action; allowed: <answer>(1) label (2) label</answer>`;
 }
 
 /** Raises DataError, naming the item, where no action is labelled. */
-function expectedActions({ key, expected }: JudgeItem): ReadonlySet<string> {
+function expectedActions({ key, expected }: JudgeItem, reading: Reading): ReadonlySet<string> {
   const missing = "reward 'format_accuracy' compares with a labelled answer in words, but this prompt has none";
-  const wrong = expected === undefined ? missing : wrongLabel(expected);
-  if (wrong === null) return labelledActions(expected ?? '');
+  const wrong = expected === undefined ? missing : wrongLabel(expected, reading);
+  if (wrong === null) return labelledActions(expected ?? '', reading);
   throw new DataError(wrong, {
     where: key,
     next: 'Correct this line of the dataset: every prompt needs at least one action to be compared with.',

@@ -97,7 +97,7 @@ export interface TermKind<Name extends string = string, Fields extends z.ZodRawS
   /** What is wrong with fields that are right one by one; null where nothing is. Looked at when the config is loaded. */
   conflict?(settings: z.output<z.ZodObject<Fields>>): { readonly field: string; readonly message: string } | null;
   /** What is wrong with a labelled answer in words that it compares with, as a message goes on; null where nothing is. */
-  wrongLabel?(label: string): string | null;
+  wrongLabel?(label: string, settings: z.output<z.ZodObject<Fields>>): string | null;
   /** Raises ConfigError for settings that cannot work on this machine: a missing file, key or language. */
   create(settings: z.output<z.ZodObject<Fields>>, services: TermServices): Promise<Term>;
 }

@@ -10,7 +10,13 @@ import {
 import { termContract, wholeItem } from './term_contract.js';
 import { testServices } from './term_services.js';
 
-const defaults = { match: 'iou', format_weight: 0.3, accuracy_weight: 0.7 } as const;
+const defaults = {
+  answer: 'first',
+  actions: 'numbers',
+  match: 'iou',
+  format_weight: 0.3,
+  accuracy_weight: 0.7,
+} as const;
 type Fields = Omit<Extract<TermSettings, { name: 'format_accuracy' }>, 'name' | 'weight'>;
 
 async function score(answer: string, expected: string, fields: Fields = defaults): Promise<unknown> {
@@ -32,16 +38,36 @@ describe('format', () => {
     ['<think>a</think> <answer>(1)', 0.3],
     ['(1) Open', 0],
     ['', 0],
-    // Repeated blocks cost nothing, and an answer that the reasoning writes down is not the one that counts.
+    // Repeated blocks cost nothing.
     ['<think>a</think><answer>(1)</answer><think>b</think><answer>(2)</answer>', 1],
-    ['<think>say <answer>(1)</answer> or <answer></think> <answer>(2)</answer>', 1],
-    ['<answer>(1)</answer><think>a</think><answer>(2)</answer>', 1],
-  ])('%j is worth %d', (text, expected) => {
-    expect(formatScore(text)).toBe(expected);
+  ])('%j is worth %d whichever answer counts', (text, expected) => {
+    expect(formatScore(text, 'first')).toBe(expected);
+    expect(formatScore(text, 'last')).toBe(expected);
+  });
+
+  it.each([
+    ['<think>say <answer>(1)</answer> or <answer></think> <answer>(2)</answer>', 0.6, 1],
+    ['<answer>(1)</answer><think>a</think><answer>(2)</answer>', 0.6, 1],
+    // The first opening tag is closed by the only closing one, as the original's pattern has it.
+    ['<think>a <answer> b</think> <answer>(1)</answer>', 0.6, 1],
+  ])('%j is worth %d by its first answer, and %d by its last', (text, first, last) => {
+    expect(formatScore(text, 'first')).toBe(first);
+    expect(formatScore(text, 'last')).toBe(last);
   });
 });
 
 describe('actions', () => {
+  it.each([
+    ['(1)tighten (3)close', ['1', '3']],
+    ['(1) tighten screw (4) (2) close', ['1', '4', '2']],
+    ['the model of (2023), M(4)bolts', ['2023', '4']],
+    ['( 1 ) [2] (x) 3) (1.5) (-1) (1,2)', []],
+    // The original is Python, whose digits are those of every script.
+    ['(\u0663)', ['\u0663']],
+  ])('in numbers of %j are %j', (text, expected) => {
+    expect([...actionsOf(text, 'numbers')]).toEqual(expected);
+  });
+
   it.each([
     ['(1) Action A (2) Action B', ['1', '2']],
     ['(1)(2), (3);(4)', ['1', '2', '3', '4']],
@@ -55,12 +81,13 @@ describe('actions', () => {
     ['(1) turn M(4) bolts (2) close', ['1', '2']],
     // Numbers are names: 01 is another one than 1, and a repeated one is one.
     ['(01) a (1) b (1) c', ['01', '1']],
-  ])('of %j are %j', (text, expected) => {
-    expect([...actionsOf(text)]).toEqual(expected);
+  ])('in items of %j are %j', (text, expected) => {
+    expect([...actionsOf(text, 'items')]).toEqual(expected);
   });
 
   it('are compared as sets', () => {
-    const iou = (a: string, b: string): number => intersectionOverUnion(actionsOf(a), actionsOf(b));
+    const iou = (a: string, b: string): number =>
+      intersectionOverUnion(actionsOf(a, 'numbers'), actionsOf(b, 'numbers'));
     expect(iou('(2) b (1) a', '(1) A (2) B')).toBe(1);
     expect(iou('(1)', '(1)(2)')).toBe(0.5);
     expect(iou('(1)(2)(3)', '(2)(3)(4)')).toBe(0.5);
@@ -86,7 +113,7 @@ describe('format_accuracy', () => {
   });
 
   it('has other weights, and no partial credit where the match is to be exact', async () => {
-    const fields = { match: 'exact', format_weight: 0.5, accuracy_weight: 0.5 } as const;
+    const fields = { ...defaults, match: 'exact', format_weight: 0.5, accuracy_weight: 0.5 } as const;
     const half = await score('<think>x</think><answer>(2) B</answer>', expected, fields);
     expect(half).toMatchObject({ value: 0.5, parts: { 'format_accuracy/accuracy': 0 } });
     const whole = await score('<think>x</think><answer>(2)(1)</answer>', expected, fields);

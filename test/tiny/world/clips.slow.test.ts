@@ -71,12 +71,12 @@ describe('clips', () => {
     for (const [i, { conversations, meta }] of samples(clips).entries()) {
       const { parts, steps } = clips[i];
       const [question, { value: answer }] = conversations;
-      expect(formatScore(answer)).toBe(1);
+      expect(formatScore(answer, 'first')).toBe(1);
       const numbers = steps.map(({ column }) => {
         const line = question.value.split('\n').find((each) => each.endsWith(` ${parts[column].colour}`));
         return line?.slice(1, 2);
       });
-      expect([...actionsOf(answer.slice(answer.indexOf('<answer>') + 8))]).toEqual(numbers);
+      expect([...actionsOf(answer.slice(answer.indexOf('<answer>') + 8), 'numbers')]).toEqual(numbers);
       expect(meta.frame_cnts).toHaveLength(steps.length);
     }
   });
@@ -89,7 +89,7 @@ describe('descriptions', () => {
       const [asked, described] = [sampleOf(clip, i, 'v.mp4'), describedOf(clip, i, 'v.mp4')] as Sample[];
       const [{ value: answer }, { value: said }] = [asked.conversations[1], described.conversations[1]];
       expect(described.conversations[0]).toEqual(asked.conversations[0]);
-      expect(formatScore(said)).toBe(0);
+      expect(formatScore(said, 'first')).toBe(0);
       expect(said.split(' ').every((word) => known.has(word))).toBe(true);
       const items = said.split(' then ').map((item) => item.split(' '));
       expect(answer).toContain(
