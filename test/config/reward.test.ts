@@ -61,7 +61,9 @@ describe('reward.mode', () => {
       if (name === 'prompt_quality') return [name, [expect.stringContaining('recorded and never learnt from')]];
       return [
         name,
-        ['format_accuracy', 'word_overlap'].includes(name) ? [expect.stringContaining('labelled answer in words')] : [],
+        ['format_accuracy', 'word_sequence', 'exact_words', 'word_overlap'].includes(name)
+          ? [expect.stringContaining('labelled answer in words')]
+          : [],
       ];
     });
     expect(found).toEqual(expected);

@@ -7,7 +7,7 @@ import { diffSettings, resultText } from '../../src/config/hash.js';
 import { jsonSchema } from '../../src/config/json_schema.js';
 import { externalVariables, importClosure } from '../../src/config/jsonnet.js';
 import { parseSet } from '../../src/config/sets.js';
-import { editDistance, nearest } from '../../src/core/nearest.js';
+import { nearest } from '../../src/core/nearest.js';
 import { textDigests } from '../../src/config/texts.js';
 import { recipes } from '../../src/recipes/settings.js';
 import { fieldsOf, markOf, unwrap } from '../../src/schema/walk.js';
@@ -334,12 +334,6 @@ describe('the schema', () => {
 });
 
 describe('the nearest known word', () => {
-  it('counts a swap of neighbours as one edit', () => {
-    expect(editDistance('grop', 'grpo')).toBe(1);
-    expect(editDistance('', 'abc')).toBe(3);
-    expect(editDistance('kitten', 'sitting')).toBe(3);
-  });
-
   it('is none when nothing is close', () => {
     expect(nearest('learning_rte', ['learning_rate', 'eps'])).toBe('learning_rate');
     expect(nearest('foo', ['learning_rate', 'eps'])).toBeNull();

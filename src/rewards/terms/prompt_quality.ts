@@ -46,7 +46,7 @@ export interface PromptQuality {
  * adds; whether it speaks of quality; and how many of five words it has.
  */
 export function promptQuality(original: string, rewrite: string): PromptQuality {
-  const [before, after] = [wordsOf(original), wordsOf(rewrite)];
+  const [before, after] = [new Set(wordsOf(original)), new Set(wordsOf(rewrite))];
   const keywords = [...before].filter((word) => !FILLING.has(word));
   const kept = keywords.filter((word) => after.has(word)).length;
   const added = [...after].filter((word) => !before.has(word)).length;

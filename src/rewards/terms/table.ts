@@ -17,6 +17,7 @@ import { promptQualityTerm } from './prompt_quality.js';
 import { remote } from './remote.js';
 import { viescore } from './viescore.js';
 import { wordOverlap } from './word_overlap.js';
+import { exactWords, wordSequence } from './word_sequence.js';
 
 export const termKinds = {
   viescore,
@@ -25,6 +26,8 @@ export const termKinds = {
   jpeg_size: jpegSize,
   image_similarity: imageSimilarity,
   format_accuracy: formatAccuracy,
+  word_sequence: wordSequence,
+  exact_words: exactWords,
   word_overlap: wordOverlap,
   answer_judge: answerJudge,
   align_quality: alignQuality,

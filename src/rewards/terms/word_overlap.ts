@@ -1,24 +1,27 @@
-/** Agreement of an answer's words with those of a labelled answer: |A ∩ B| / |A ∪ B| of the sets of lower-cased words. */
+/**
+ * Agreement of an answer's words with those of a labelled answer, as bags of words: |A ∩ B| / |A ∪ B| of the sets of lower-cased words.
+ * Order and count do not matter: term `word_sequence` compares these.
+ */
 import { termKind } from './term.js';
 import { intersectionOverUnion } from './format_accuracy.js';
 import type { Outcome } from '../score/types.js';
 
-/** The distinct words of a text in lower case: letters and digits, with apostrophes within. */
-export function wordsOf(text: string): ReadonlySet<string> {
-  return new Set(text.toLowerCase().match(/[\p{L}\p{N}]+(?:['’][\p{L}\p{N}]+)*/gu) ?? []);
+/** The words of a text in their order and in lower case: letters and digits, with apostrophes within. */
+export function wordsOf(text: string): readonly string[] {
+  return text.toLowerCase().match(/[\p{L}\p{N}]+(?:['’][\p{L}\p{N}]+)*/gu) ?? [];
 }
 
 export const wordOverlap = termKind({
   name: 'word_overlap',
   description:
-    'How far the words of an answer are those of the labelled one, from 0 to 1: the words of both over the words of either, so that listing every word does not win.',
+    'A bag of words: the distinct words that the answer and the labelled one share over those of either, from 0 to 1. Order and repetition do not matter: "a square above a circle" is worth 1 against "a circle above a square".',
   fields: {},
   reads: 'words',
   needs: { judge: false, truth: false, source: false, words: true },
   create: async () => ({
     name: 'word_overlap',
     async score({ answer = '', expected = '' }): Promise<Outcome> {
-      const value = intersectionOverUnion(wordsOf(answer), wordsOf(expected));
+      const value = intersectionOverUnion(new Set(wordsOf(answer)), new Set(wordsOf(expected)));
       return { kind: 'scored', value, normalised: value, parts: {} };
     },
     close: async () => {},

@@ -9,12 +9,12 @@ termContract('word_overlap', create);
 
 describe('the words of a text', () => {
   it.each([
-    ['A red circle, a RED square!', ['a', 'red', 'circle', 'square']],
+    ['A red circle, a RED square!', ['a', 'red', 'circle', 'a', 'red', 'square']],
     ["don't stop", ["don't", 'stop']],
     ['Ünïcode été 3.5', ['ünïcode', 'été', '3', '5']],
     ['\u2014 \u2026 !', []],
   ])('%j', (text, words) => {
-    expect([...wordsOf(text)]).toEqual(words);
+    expect(wordsOf(text)).toEqual(words);
   });
 });
 

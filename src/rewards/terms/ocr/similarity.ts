@@ -2,6 +2,7 @@
  * How well what was read agrees with what an image should say. The similarity is that of Flow-GRPO's OCR reward (Liu et al.,
  * "Flow-GRPO: Training Flow Matching Models via Online RL", 2025), with all whitespace removed and Unicode compatibility forms folded.
  */
+import { editDistance } from '../../../core/edit_distance.js';
 import { DataError } from '../../../core/errors.js';
 import type { OcrLine } from './engine.js';
 
@@ -39,30 +40,16 @@ export function targetOf(instruction: string, where: string): string {
   throw new DataError(`the prompt's first quotation is empty: ${JSON.stringify(instruction)}`, { where, next });
 }
 
-/** Edits (insert, delete, replace) from one text to the other, by code points (Levenshtein, 1966). */
-export function levenshtein(from: string, to: string): number {
-  const [a, b] = [codePoints(from), codePoints(to)];
-  let row = Array.from({ length: b.length + 1 }, (_, j) => j);
-  for (let i = 1; i <= a.length; i++) {
-    const above = row;
-    row = [i];
-    for (let j = 1; j <= b.length; j++) {
-      row.push(Math.min(above[j] + 1, row[j - 1] + 1, above[j - 1] + (a[i - 1] === b[j - 1] ? 0 : 1)));
-    }
-  }
-  return row[b.length];
-}
-
 /**
  * `r = 1 - d/len` in [0, 1], where `len` counts the target's code points and `d` is 0 if the target is part of what was read, else the
- * Levenshtein distance, at most `len`. Both texts are normalised, the target not empty.
+ * edit distance in code points, at most `len`. Both texts are normalised, the target not empty.
  */
 export function similarity(target: string, read: string): number {
   if (read.includes(target)) return 1;
   const length = codePoints(target).length;
   // A text longer than twice the target is at least `len` edits away.
   if (codePoints(read).length >= 2 * length) return 0;
-  return 1 - Math.min(levenshtein(target, read), length) / length;
+  return 1 - Math.min(editDistance(codePoints(target), codePoints(read)), length) / length;
 }
 
 /** Everything that was read as one text, normalised: lines in reading order, without a separator. */
