@@ -1,4 +1,4 @@
-/** editrl config show|check|diff|schema: what a config evaluates to, whether it is right, and what may stand in it. */
+/** editrl config show|check|diff|explain|schema: what a config evaluates to, whether it is right, and what may stand in it. */
 import { experimentSchema } from '../config/experiment/schema.js';
 import { jsonSchema } from '../config/json_schema.js';
 import { originsOf, type LoadedConfig } from '../config/load.js';
@@ -6,6 +6,7 @@ import { cannotRunYet } from '../config/models.js';
 import { listSettings } from '../config/validate.js';
 import { EditrlError } from '../core/errors.js';
 import { diffAction } from './config_diff.js';
+import { explainAction } from './config_explain.js';
 import { formatTable, printError, printJson, printLine, printWarnings, styled } from './output.js';
 import { configOf, configOptions, flag, texts, type Arguments, type Verb } from './verb.js';
 
@@ -41,6 +42,7 @@ export const configVerb: Verb = {
       run: check,
     },
     diff: diffAction,
+    explain: explainAction,
     schema: {
       summary: 'print the JSON Schema of all settings, or of an experiment file',
       positionals: '',
