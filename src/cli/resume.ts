@@ -1,5 +1,6 @@
 /** `editrl resume RUN_NAME`: continues a run, or a fork of it, from its own records. */
 import type { LoadedConfig } from '../config/load.js';
+import { isSet } from '../config/origin.js';
 import { dependencies } from '../config/models.js';
 import { must, UsageError } from '../core/errors.js';
 import { checkChanges } from '../run/claim.js';
@@ -50,7 +51,7 @@ export const resumeVerb: Action = {
       .example('$0 resume sft_s__rl_s', 'from its last whole checkpoint; no config is needed')
       .example('$0 resume sft_s__rl_s --set num_iterations=120', 'and make it longer')
       .example(
-        '$0 resume sft_s__rl_s --from 60 --as lower_kl --set algorithm.kl_coeff=1e-4 --allow-changes algorithm.kl_coeff',
+        '$0 resume sft_s__rl_s --from 60 --as lower_kl --set algorithm.kl_coeff=1e-4',
         'another run that begins with the checkpoint of iteration 60',
       ),
   run: async (args) => {
@@ -65,11 +66,14 @@ export const resumeVerb: Action = {
     }
     if (fork === null) return trainOrSubmit(recordedConfig(source, record, request), how);
     // A refused change has to leave no fork behind.
-    const config = recordedConfig(source, record, { ...request, runName: fork.name });
-    const parents = dependencies(config.settings).map(({ run }) => run);
-    const changed = changesSince(record, config.settings, request.allowChanges);
+    const forked = recordedConfig(source, record, { ...request, runName: fork.name });
+    const parents = dependencies(forked.settings).map(({ run }) => run);
+    const changed = changesSince(record, forked.settings, request.allowChanges);
     const changes = withMovedPins(changed, source.baseExpDir, record.parents, parents);
-    checkChanges(source.runName, changes, request.allowChanges);
+    // A fork is another run: it takes the settings that it was given by name. What changed behind its back is refused as ever.
+    const given = changes.map(({ key }) => key).filter((key) => isSet(key, request.sets));
+    const config = { ...forked, allowChanges: [...new Set([...given, ...request.allowChanges])] };
+    checkChanges(source.runName, changes, config.allowChanges);
     const target = forkRun(source, fork.iteration, fork.name);
     if (!json) printLine(`${fork.name} begins with iteration ${fork.iteration} of ${source.runName}, in ${target.dir}`);
     return trainOrSubmit(config, how);

@@ -64,6 +64,16 @@ describe('editrl resume, status, stop, logs', () => {
     expect(place.metrics(RL)).toHaveLength(7);
   });
 
+  it('forks with the settings that --set gives, without --allow-changes', async () => {
+    const from = String(place.state(RL)?.iteration ?? 0);
+    const sets = ['--set', 'algorithm.kl_coeff=0.02', '--set', `num_iterations=${Number(from) + 1}`];
+    const forked = await place.call(['resume', RL, '--from', from, '--as', 'other_kl', ...sets]);
+    expect(forked).toMatchObject({ code: 0, err: '' });
+    expect(record('other_kl').attempts.at(-1)?.allowed_changes).toContainEqual(
+      expect.objectContaining({ key: 'algorithm.kl_coeff', after: 0.02 }),
+    );
+  });
+
   it('shows what decides the result and changed, and goes on only where it is allowed', async () => {
     const change = ['--set', 'num_iterations=7', '--set', 'algorithm.kl_coeff=0.01'];
     const refused = await place.call(['resume', RL, ...change]);
