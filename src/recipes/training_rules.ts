@@ -17,13 +17,6 @@ export const wholeBatches: Rule = (read) =>
 
 /** Of every recipe that this program trains. */
 export const sharedRules: readonly Rule[] = [
-  (read) =>
-    indivisible(
-      read,
-      'checkpoint.keep_every_n_iterations',
-      'checkpoint.save_every_n_iterations',
-      'because only what is saved can be kept',
-    ),
   (read) => [...coefficients(read, 'data.train'), ...coefficients(read, 'data.validation')],
   decay,
   (read) => {

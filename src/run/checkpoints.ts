@@ -168,7 +168,7 @@ export function requireWhole(dir: string, iteration: number): void {
 
 /** Which checkpoints stay. */
 export interface Retention {
-  /** Those of iterations that this divides stay for good; 0 keeps none for that reason. */
+  /** The first checkpoint at or after each multiple of this stays for good; 0 keeps none for that reason. */
   readonly keep_every: number;
   /** So many of the newest stay. */
   readonly keep_last: number;
@@ -178,8 +178,8 @@ export interface Retention {
 export function applyRetention(paths: RunPaths, retention: Retention): number[] {
   const all = listCheckpoints(paths);
   const kept = new Set(all.slice(Math.max(0, all.length - Math.max(1, retention.keep_last))));
-  for (const iteration of all) {
-    if (retention.keep_every > 0 && iteration % retention.keep_every === 0) kept.add(iteration);
+  for (const [index, iteration] of all.entries()) {
+    if (reachesMultiple(retention.keep_every, all[index - 1] ?? 0, iteration)) kept.add(iteration);
   }
   if (kept.size === all.length) return [];
   const whole = latestWhole(paths);
@@ -196,6 +196,12 @@ export function applyRetention(paths: RunPaths, retention: Retention): number[] 
     }
   }
   return removed;
+}
+
+/** Whether a multiple of `every` lies after iteration `before` and not after `iteration`; iteration 0 is one itself. */
+function reachesMultiple(every: number, before: number, iteration: number): boolean {
+  if (every <= 0) return false;
+  return iteration === 0 || Math.floor(iteration / every) > Math.floor(before / every);
 }
 
 /** Tidies up after a process that died while it wrote or removed a checkpoint. Only the owner of the run may call it. */

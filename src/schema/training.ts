@@ -186,7 +186,7 @@ export const checkpoint = section(
     .strictObject({
       save_every_n_iterations: operation('Save every this many iterations.', positiveInteger.default(100)),
       keep_every_n_iterations: operation(
-        'Keep for good every this many iterations, a multiple of save_every_n_iterations; null means none.',
+        'Keep for good the first checkpoint at or after each multiple of this many iterations; null keeps none for good.',
         positiveInteger.nullable().default(100),
       ),
       keep_last: operation('How many of the latest checkpoints are kept besides.', positiveInteger.default(2)),

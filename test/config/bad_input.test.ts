@@ -262,17 +262,15 @@ describe('a config that does not validate', () => {
         'rollout.generations_per_sample=1',
         'rollout.episodes_per_iteration=96',
         'rollout.max_response_tokens=4096',
-        'checkpoint.keep_every_n_iterations=30',
         'data.train=[{"path":"a","coefficient":2},{"path":"b"}]',
         'algorithm.train_tokens={"tokens":"text","cycle_steps":5,"steps":7}',
         'environment.model.run=sft_s__rl_s',
       ),
     ).toMatchInlineSnapshot(`
-      "configs/sft_s__rl_s.jsonnet: 9 problems
+      "configs/sft_s__rl_s.jsonnet: 8 problems
         (--set) rollout.generations_per_sample: found 1; allowed: 2 or more, because GRPO compares the answers of one prompt (those of others, too, with algorithm.advantage.scope 'batch')
         (--set) algorithm.train_tokens.steps: found 7; allowed: at most cycle_steps (5)
         (--set) rollout.episodes_per_iteration: found 96; allowed: a multiple of optimizer.per_device_batch_size (64), so that micro-batches have a fixed size
-        (--set) checkpoint.keep_every_n_iterations: found 30; allowed: a multiple of checkpoint.save_every_n_iterations (20), because only what is saved can be kept
         (--set) data.train: 1 of 2 sources have a coefficient; allowed: all of them, or none (each is then upsampled to the largest)
         (--set) policy.init: found both policy.model and policy.init; set one of them to null: a checkpoint brings its own architecture
         (--set) policy.init.num_key_value_heads: found 3; allowed: a divisor of num_attention_heads (4)

@@ -336,6 +336,14 @@ describe('retention', () => {
     expect(readdirSync(paths.checkpointsDir)).toEqual(['000100']);
   });
 
+  it('keeps the first at or after each multiple where no checkpoint falls on one, also when it tidies after each', () => {
+    for (let i = 0; i <= 240; i += 30) {
+      saveCheckpoint(paths, i, files(i));
+      applyRetention(paths, { keep_every: 100, keep_last: 1 });
+    }
+    expect(listCheckpoints(paths)).toEqual([0, 120, 210, 240]);
+  });
+
   it('removes nothing where there are no more than are kept', () => {
     expect(applyRetention(paths, { keep_every: 0, keep_last: 2 })).toEqual([]);
     for (const i of [1, 2]) saveCheckpoint(paths, i, files(i));
