@@ -1,9 +1,7 @@
 /** The line that a run prints per iteration: fixed columns, so that lines stand under each other. */
 import type { ProgressColumn } from '../recipes/columns.js';
+import { secondsLeft } from './pace.js';
 import { speedOf, SPEEDS, type Metrics } from './metrics.js';
-
-/** The time left is computed from the median time of so many iterations: the first after a start takes longer than others. */
-const TIMED = 9;
 
 const LONGEST_UNIT = Math.max(...SPEEDS.map((unit) => unit.length));
 
@@ -18,7 +16,7 @@ export class Progress {
     private readonly numIterations: number,
     seconds: readonly number[] = [],
   ) {
-    this.#seconds = seconds.filter(Number.isFinite).slice(-TIMED);
+    this.#seconds = [...seconds];
   }
 
   /** The line of an iteration that is done. Reads `time/total` (seconds) and the speed besides the columns' own metrics. */
@@ -39,11 +37,9 @@ export class Progress {
   }
 
   #timeLeft(iteration: number, seconds: number | undefined): string {
-    if (seconds !== undefined && Number.isFinite(seconds)) this.#seconds.push(seconds);
-    if (this.#seconds.length > TIMED) this.#seconds.shift();
-    const sorted = [...this.#seconds].sort((a, b) => a - b);
-    const median = sorted.at(Math.floor(sorted.length / 2));
-    return median === undefined ? '-' : formatDuration(median * Math.max(0, this.numIterations - iteration));
+    if (seconds !== undefined) this.#seconds.push(seconds);
+    const left = secondsLeft(this.#seconds, this.numIterations - iteration);
+    return left === null ? '-' : formatDuration(left);
   }
 }
 

@@ -2,12 +2,16 @@
 import { EditrlError } from '../../core/errors.js';
 import { NON_FINITE, speedOf, type MetricsLine } from '../../run/metrics.js';
 import { MetricsTail } from '../../run/metrics_tail.js';
+import { secondsLeft } from '../../run/pace.js';
 import { showLoss, showSpeed } from '../../run/report/numbers.js';
 import { readState, type RunState } from '../../run/state.js';
 import type { Phase } from '../sweep/schedule.js';
 import type { Course, UnderWay } from './course.js';
 
 const showReward = (value: number): string => value.toFixed(2);
+
+/** The metric of how many seconds an iteration took. */
+const TIME = 'time/total';
 
 /** What a run learns by, the first that it has. */
 const LEARNS_BY = [
@@ -100,8 +104,9 @@ export interface Glimpse {
 interface Watched {
   readonly run: UnderWay;
   readonly tail: MetricsTail;
-  /** The first progress that was seen: what was done before this attempt tells nothing about its speed. */
-  first: { readonly iteration: number; readonly ms: number } | null;
+  /** The latest progress that was seen, and seconds per iteration between looks: what a run without recorded times is timed by. */
+  last: { readonly iteration: number; readonly ms: number } | null;
+  readonly seconds: number[];
   says: string | null;
 }
 
@@ -153,9 +158,9 @@ export class Watch {
     if (known?.run === run) return known;
     const tail = new MetricsTail(
       run.paths.metrics,
-      LEARNS_BY.map(({ metric }) => metric),
+      [...LEARNS_BY.map(({ metric }) => metric), TIME],
     );
-    const watched = { run, tail, first: null, says: null };
+    const watched = { run, tail, last: null, seconds: [], says: null };
     this.#watched.set(run.name, watched);
     return watched;
   }
@@ -181,7 +186,7 @@ export class Watch {
       unscored: unscoredOf(metrics),
       says: watched.says,
       elapsedS: (now - run.startedMs) / 1000,
-      leftS: runLeft(watched, iteration, now),
+      leftS: secondsLeft(timesOf(watched, seen, iteration, now), run.untilIteration - iteration),
       where: run.where,
       log: `${run.paths.logsDir}/console.log`,
     };
@@ -202,15 +207,18 @@ export class Watch {
   }
 }
 
-function runLeft(watched: Watched, iteration: number, now: number): number | null {
-  const { first, run } = watched;
-  if (first === null || iteration < first.iteration) {
-    watched.first = { iteration, ms: now };
-    return null;
+/** Seconds of the latest iterations, as the run records them; another trainer that records none is timed from look to look. */
+function timesOf(watched: Watched, seen: Glimpse | null, iteration: number, now: number): readonly number[] {
+  const recorded = seen?.curve(TIME) ?? [];
+  if (recorded.length > 0) return recorded;
+  const { last, seconds } = watched;
+  if (last === null || iteration !== last.iteration) {
+    const done = last === null ? 0 : iteration - last.iteration;
+    for (let each = 0; each < done; each++) seconds.push((now - (last?.ms ?? now)) / 1000 / done);
+    if (done < 0) seconds.length = 0;
+    watched.last = { iteration, ms: now };
   }
-  const done = iteration - first.iteration;
-  if (done === 0) return null;
-  return (((now - first.ms) / 1000) * Math.max(0, run.untilIteration - iteration)) / done;
+  return seconds;
 }
 
 /** A run that cannot be read at this moment shows nothing; whatever is wrong with it, it says itself when it ends. */

@@ -7,6 +7,7 @@ import { Watch } from '../../../src/launch/live/watch.js';
 import { SweepReporter } from '../../../src/launch/sweep/reporter.js';
 import { Schedule } from '../../../src/launch/sweep/schedule.js';
 import { MetricsTail } from '../../../src/run/metrics_tail.js';
+import { Progress } from '../../../src/run/progress.js';
 import { RunPaths } from '../../../src/run/paths.js';
 import { testFolder } from '../../support/folder.js';
 import { TestTerminal } from '../../support/terminal.js';
@@ -218,13 +219,16 @@ describe('a sweep', () => {
 });
 
 describe('the time left', () => {
-  it('counts only the iterations of this attempt, and the runs to come as long as those before', () => {
+  it('counts only the iterations of this attempt where no times are recorded, and the runs to come as long as those before', () => {
     const one = new WatchedRun('mine');
     const course = { ...one.course, names: (phase: string) => (phase === 'queued' ? ['next'] : []) };
     const watch = new Watch(course);
     one.state('running', 40);
     expect(watch.now().running[0].leftS).toBeNull();
-    vi.advanceTimersByTime(30_000);
+    vi.advanceTimersByTime(2000);
+    one.state('running', 42);
+    expect(watch.now().running[0].leftS).toBeNull();
+    vi.advanceTimersByTime(28_000);
     one.measure(70, { 'policy/loss': 1, 'metrics/non_finite': 2 });
     expect(watch.now().running[0]).toMatchObject({
       iteration: 70,
@@ -235,6 +239,25 @@ describe('the time left', () => {
     });
     watch.finished(100);
     expect(watch.now().leftS).toBe(130);
+  });
+
+  it('is the median of the recorded times: a slow first iteration moves it no further than the line of the log', () => {
+    const one = new WatchedRun('mine');
+    const watch = new Watch(one.course);
+    const times = [600, 2, 3, 2, 4];
+    const progress = new Progress([], 100);
+    const lines = times.map((seconds, index) => {
+      one.measure(index + 1, { 'time/total': seconds });
+      return [watch.now().running[0].leftS, progress.line(index + 1, { 'time/total': seconds })] as const;
+    });
+    expect(lines.map(([left]) => left)).toEqual([null, null, 3 * 97, 3 * 96, 3 * 95]);
+    expect(lines.map(([, line]) => /(\S+|\d+m \d+s) left$/.exec(line)?.[1])).toEqual([
+      '-',
+      '-',
+      '4m 51s',
+      '4m 48s',
+      '4m 45s',
+    ]);
   });
 
   it('is not at the mercy of a run that cannot be read', () => {
