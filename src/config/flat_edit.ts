@@ -5,7 +5,7 @@
  * is the original's value where it has one of its own, else TRL's.
  */
 import { existsSync, readFileSync } from 'node:fs';
-import { join } from 'node:path';
+import { isAbsolute, join } from 'node:path';
 import { editResponse } from '../recipes/edit_response/settings.js';
 import { hasPath } from '../schema/paths.js';
 import type { Translation } from './flat.js';
@@ -233,7 +233,8 @@ function datasets(file: File): void {
   const { dataset_name: name } = file.raw;
   if (name === undefined) return;
   if (typeof name !== 'string' || name === '') return file.wrong('dataset_name', name, 'the path of a list of edits');
-  file.put('data.train', [{ path: existsSync(name) ? name : join(file.source.dataDir, name) }], 'dataset_name');
+  const path = isAbsolute(name) || existsSync(name) ? name : join(file.source.dataDir, name);
+  file.put('data.train', [{ path }], 'dataset_name');
 }
 
 /** A batch of TRL's counts answers, of which a prompt has `num_generations`; epochs are counted in prompts. */

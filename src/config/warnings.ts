@@ -7,6 +7,9 @@ export function warningsOf(settings: RunSettings): string[] {
   return isTrainable(settings) ? [...ofTraining(settings), ...ofEnvironment(settings)] : [];
 }
 
+/** AdamW's step is about the learning rate whatever the gradient, and weights are of the order of 0.01 to 1. */
+const LARGEST_USUAL_LEARNING_RATE = 0.1;
+
 /** Variables by which PyTorch programs manage the memory of GPUs, and NCCL what they say to each other. */
 const TORCH_VARIABLE = /^(?:PYTORCH_|TORCH_|NCCL_)/;
 
@@ -35,9 +38,16 @@ function ofTraining(settings: TrainedSettings): string[] {
       'data.validation: coefficient has no effect; of each held-out set the same prompts are evaluated once',
     );
   }
-  if (!growable(settings) && optimizerSteps(settings) <= algorithm.warmup_steps) {
+  const steps = optimizerSteps(settings);
+  if (algorithm.warmup_steps > 0 && steps <= algorithm.warmup_steps) {
+    const unused = growable(settings) ? '' : `, and optimizer.schedule '${optimizer.schedule}' has no effect`;
     warnings.push(
-      `optimizer.schedule: '${optimizer.schedule}' has no effect; the run ends within its ${algorithm.warmup_steps} warm-up steps`,
+      `algorithm.warmup_steps: the run ends after ${steps} optimizer steps, within its ${algorithm.warmup_steps} warm-up steps: the learning rate never reaches optimizer.learning_rate${unused}`,
+    );
+  }
+  if (optimizer.learning_rate > LARGEST_USUAL_LEARNING_RATE) {
+    warnings.push(
+      `optimizer.learning_rate: found ${optimizer.learning_rate}; AdamW moves every weight by about that much in one step, and usual values lie between 1e-6 and 1e-2`,
     );
   }
   const published = track.push_to_hub?.every_n_iterations ?? null;

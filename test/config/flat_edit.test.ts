@@ -138,6 +138,11 @@ describe("a flat file of TRL's GRPO", () => {
     expect(await refusal(load({ ...whole, ...given }))).toContain(message);
   });
 
+  it('keeps an absolute dataset_name as it is, whether the file is there or not', async () => {
+    const { settings } = await load({ ...whole, num_iterations: 5, dataset_name: '/nowhere/edits.jsonl' });
+    expect(settings.data).toMatchObject({ train: [{ path: '/nowhere/edits.jsonl' }] });
+  });
+
   it('may be changed in either form, and says whose num_iterations it has', async () => {
     const { settings, warnings } = await load({ ...whole, num_iterations: 5 }, ['beta=0.2', 'rollout.top_p=0.5']);
     expect(settings).toMatchObject({

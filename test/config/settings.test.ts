@@ -32,14 +32,26 @@ describe('loading', () => {
     });
   });
 
-  it('says that a learning rate never falls where a run ends within its warm-up', async () => {
+  it('says that a run which ends within its warm-up never reaches its learning rate, with a schedule and without', async () => {
     const warnings = async (...sets: string[]): Promise<readonly string[]> =>
-      (await loadTrained({ ...base, sets: ['optimizer.schedule=cosine', 'algorithm.warmup_steps=20', ...sets] }))
-        .warnings;
-    const said = "optimizer.schedule: 'cosine' has no effect; the run ends within its 20 warm-up steps";
-    expect(await warnings('num_iterations=20')).toContain(said);
-    expect(await warnings('num_iterations=21')).not.toContain(said);
-    expect(await warnings('num_iterations=10', 'algorithm.inner_epochs=3')).not.toContain(said);
+      (await loadTrained({ ...base, sets: ['algorithm.warmup_steps=20', ...sets] })).warnings.filter((warning) =>
+        warning.startsWith('algorithm.warmup_steps: '),
+      );
+    const said =
+      'algorithm.warmup_steps: the run ends after 20 optimizer steps, within its 20 warm-up steps: the learning rate never reaches optimizer.learning_rate';
+    expect(await warnings('num_iterations=20')).toEqual([said]);
+    expect(await warnings('num_iterations=20', 'optimizer.schedule=cosine')).toEqual([
+      `${said}, and optimizer.schedule 'cosine' has no effect`,
+    ]);
+    expect(await warnings('num_iterations=21', 'optimizer.schedule=cosine')).toEqual([]);
+    expect(await warnings('num_iterations=10', 'algorithm.inner_epochs=3')).toEqual([]);
+  });
+
+  it('warns of a learning rate that moves weights by more than they are', async () => {
+    const warnings = async (rate: string): Promise<readonly string[]> =>
+      (await loadTrained({ ...base, sets: [`optimizer.learning_rate=${rate}`] })).warnings;
+    expect(await warnings('100')).toEqual([expect.stringMatching(/^optimizer\.learning_rate: found 100; /)]);
+    expect(await warnings('0.1')).toEqual([]);
   });
 
   it('says that a clip range has no effect where an iteration takes one optimizer step', async () => {
