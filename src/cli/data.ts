@@ -2,6 +2,7 @@
 import { join } from 'node:path';
 import { must, UsageError } from '../core/errors.js';
 import { checkDataset, findDatalists, type DatasetReport, type DatasetUse } from '../data/check.js';
+import { TEXT_COLUMNS, type TextColumns } from '../data/check_texts.js';
 import { PICTURED_COLUMNS, type PicturedColumns } from '../data/pictured_edits.js';
 import {
   DEFAULT_TINY_EDITS,
@@ -128,6 +129,8 @@ const SAMPLES: Record<DatasetReport['kind'], string> = {
   inpainting: 'inpainting samples',
   videos: 'questions about videos',
   pictured: 'edits in rows',
+  captioned: 'captioned pictures',
+  texts: 'prompts',
 };
 
 /** On one line of a terminal, which goes with the last sample. */
@@ -137,22 +140,24 @@ function showProgress(done: number, total: number): void {
 }
 
 function printReport(report: DatasetReport): void {
-  const labelled = report.kind === 'edits' || report.kind === 'pictured' ? `, ${report.labelled} labelled` : '';
-  printLine(
-    `${report.path}: ${report.samples} ${SAMPLES[report.kind]}${labelled}, size ${report.sizes.join(', ') || 'unknown'}`,
-  );
+  const labelled = ['edits', 'pictured', 'texts'].includes(report.kind) ? `, ${report.labelled} labelled` : '';
+  const size = report.kind === 'texts' ? '' : `, size ${report.sizes.join(', ') || 'unknown'}`;
+  printLine(`${report.path}: ${report.samples} ${SAMPLES[report.kind]}${labelled}${size}`);
   if (report.remark !== null) printError(`${styled('warning', 'yellow', process.stderr)}: ${report.remark}`);
   for (const problem of report.problems) printError(`editrl: ${problem.toText()}`);
 }
 
+/** The columns of rows that may be called otherwise. */
+const COLUMNS = { ...PICTURED_COLUMNS, ...TEXT_COLUMNS };
+
 /** Null where none is renamed. Raises UsageError for a name that edits in rows have not. */
-function columnsOf(pairs: readonly string[]): Partial<PicturedColumns> | null {
+function columnsOf(pairs: readonly string[]): Partial<PicturedColumns & TextColumns> | null {
   if (pairs.length === 0) return null;
   return Object.fromEntries(
     pairs.map((pair) => {
       const [, name, column] = /^([^=]*)=(.+)$/.exec(pair) ?? [];
-      if (name !== undefined && Object.hasOwn(PICTURED_COLUMNS, name)) return [name, column];
-      const names = Object.keys(PICTURED_COLUMNS).join(', ');
+      if (name !== undefined && Object.hasOwn(COLUMNS, name)) return [name, column];
+      const names = Object.keys(COLUMNS).join(', ');
       throw new UsageError(`--columns: found '${pair}'; allowed: NAME=COLUMN, where NAME is one of ${names}`, {
         next: "Say what the config's data.columns says, such as --columns source=before.",
       });
@@ -188,7 +193,7 @@ const check: Action & { readonly summary: string } = {
         nargs: 1,
         requiresArg: true,
         default: [],
-        describe: "NAME=COLUMN: how a column of edits in rows is called, a config's data.columns; once for each",
+        describe: "NAME=COLUMN: how a column of rows is called, a config's data.columns; once for each",
       })
       .option('min-frames', {
         ...numberOption,
@@ -201,6 +206,7 @@ const check: Action & { readonly summary: string } = {
         '$0 data check edits.jsonl --columns source=before',
         'edits in rows whose picture stands in column before',
       )
+      .example('$0 data check data/prompts/challenging.txt', 'prompts, one on each line')
       .example('$0 data check data/signs --quoted', 'a folder with self_bench.txt, for training with OCR'),
   run: async (args) => {
     const lists = texts(args, 'paths').flatMap(findDatalists);

@@ -19,15 +19,23 @@ import { openImageDataset } from './images.js';
 import { readTriplet } from './inpainting.js';
 import { mayHoldRows, PICTURED_COLUMNS, readPicturedEdits, type PicturedColumns } from './pictured_edits.js';
 import { readFitted } from './pictures.js';
+import {
+  checkCaptioned,
+  checkTexts,
+  kindOfRows,
+  TEXT_COLUMNS,
+  type RowsLook,
+  type TextColumns,
+} from './check_texts.js';
 import { checkRows } from './rows.js';
 import { readSelfBench, SELF_BENCH_NAME, SelfBench, type PromptCheck } from './self_bench.js';
 
 export interface DatasetReport {
   /** The list that was read. */
   readonly path: string;
-  readonly kind: 'edits' | 'images' | 'inpainting' | 'videos' | 'pictured';
+  readonly kind: 'edits' | 'images' | 'inpainting' | 'videos' | 'pictured' | 'captioned' | 'texts';
   readonly samples: number;
-  /** Edits that carry the answer's codes; in rows, those with a response or an edited picture. */
+  /** Edits that carry the answer's codes; rows with a response or an edited picture, or with words that are expected. */
   readonly labelled: number;
   /** Height and width in codes or pixels, as `4x4`, of all samples; more than one where they differ. */
   readonly sizes: readonly string[];
@@ -43,8 +51,8 @@ export interface DatasetUse {
   readonly checkPrompt?: PromptCheck;
   /** The folder that relative paths of questions about videos and of edits in rows begin at; the list's own where absent. */
   readonly media?: string;
-  /** The columns of edits in rows that are called otherwise than by default. */
-  readonly columns?: Readonly<Partial<PicturedColumns>>;
+  /** The columns of rows that are called otherwise than by default. */
+  readonly columns?: Readonly<Partial<PicturedColumns & TextColumns>>;
   /** Least frames of each segment of a video whose own sample does not say; 1 where absent. */
   readonly minFrames?: number;
   /** What a person should look at in a labelled answer in words, such as "(2023)"; none where empty. Of questions about videos alone. */
@@ -59,8 +67,8 @@ export const MOST_PROBLEMS = 20;
 const LISTS: readonly string[] = [DATALIST_NAME, SELF_BENCH_NAME, CONVERSATIONS_NAME];
 
 /**
- * The lists below a folder (`<root>/<name>/<split>/list/…`, `<root>/…/self_bench.txt`, `<root>/…/conversations.json`), or the one list that a path names. Raises DataError
- * where there is none.
+ * The lists below a folder (`<root>/<name>/<split>/list/…`, `<root>/…/self_bench.txt`, `<root>/…/conversations.json`), else the files of
+ * rows in it, or the one list that a path names. Raises DataError where there is none.
  */
 export function findDatalists(path: string): string[] {
   if (!existsSync(path)) {
@@ -76,8 +84,10 @@ export function findDatalists(path: string): string[] {
     .filter((entry) => entry.isFile() && LISTS.includes(entry.name))
     .map((entry) => join(entry.parentPath, entry.name))
     .sort();
+  const rows = readdirSync(path).filter(mayHoldRows).sort();
+  if (lists.length === 0 && rows.length > 0) return rows.map((name) => join(path, name));
   if (lists.length === 0) {
-    throw new DataError(`no ${LISTS.join(', ')} below this folder`, {
+    throw new DataError(`no ${LISTS.join(', ')} below this folder, and no .jsonl or .parquet in it`, {
       where: path,
       next: missingFileAdvice(path),
     });
@@ -106,11 +116,17 @@ async function readEdit(read: () => ReturnType<ReturnType<typeof openEditDataset
 export async function checkDataset(path: string, use: DatasetUse = {}): Promise<DatasetReport> {
   if (basename(path) === SELF_BENCH_NAME) return checkSelfBench(path, use.checkPrompt);
   if (holdsQuestions(path)) return checkQuestions(path, use);
-  if (mayHoldRows(path)) {
-    const columns = { ...PICTURED_COLUMNS, ...use.columns };
+  if (mayHoldRows(path) || extname(path) === '.txt') {
+    const columns = { ...PICTURED_COLUMNS, ...TEXT_COLUMNS, ...use.columns };
     // One message where they are not there, instead of one for each row.
-    checkRows(path, [columns.source, columns.instruction, ...Object.values(use.columns ?? {})]);
-    return checkPictured(path, use.media ?? null, columns);
+    checkRows(path, Object.values(use.columns ?? {}));
+    const kind = kindOfRows(path, columns);
+    if (kind === 'pictured') return checkPictured(path, use.media ?? null, columns);
+    const sizes = new Set<string>();
+    const named = use.columns?.expected !== undefined;
+    const look: RowsLook =
+      kind === 'texts' ? await checkTexts(path, columns, named) : await checkCaptioned(path, sizes);
+    return { path, kind, ...look, sizes: [...sizes].sort(), remark: null };
   }
   const list = openDatalist(path);
   const isImages = list.ids.every((id) => ['.png', '.jpg', '.jpeg', '.webp'].includes(extname(id).toLowerCase()));

@@ -95,10 +95,22 @@ function requireOneSplit(names: readonly string[], folder: string): void {
  * a column that is not there.
  */
 export function checkRows(path: string, columns: readonly string[]): void {
+  const lacks = missingColumn(path, columns);
+  if (lacks === null) return;
+  throw new DataError(`the dataset has no column '${lacks.missing}'${lacks.found}`, {
+    where: lacks.file,
+    next: COLUMNS_ADVICE,
+  });
+}
+
+/** The first of some columns that a dataset's first file lacks, and what there is instead; null where it has all. Raises as `checkRows`. */
+export function missingColumn(
+  path: string,
+  columns: readonly string[],
+): { readonly missing: string; readonly found: string; readonly file: string } | null {
   const [file] = rowFiles(path);
   const { missing, found } = GLANCES[extname(file)](file, columns);
-  if (missing === undefined) return;
-  throw new DataError(`the dataset has no column '${missing}'${found}`, { where: file, next: COLUMNS_ADVICE });
+  return missing === undefined ? null : { missing, found, file };
 }
 
 export const COLUMNS_ADVICE =

@@ -222,3 +222,44 @@ describe.skipIf(!hasFfmpeg)('editrl data check of questions about videos (skippe
     expect(written.error).toBe('\r1 of 2 questions about videos\u001b[K\r\u001b[K');
   });
 });
+
+describe('editrl data check of prompts and captions', () => {
+  it("reads this repository's own prompts, and texts with answers", async () => {
+    const folder = folders();
+    const file = join(folder, 'train.jsonl');
+    writeFiles(folder, {
+      'train.jsonl': jsonLines([{ prompt: 'a crimson orb', expected: 'a red circle' }, { prompt: 'b' }]),
+    });
+    const written = capture();
+    expect(await main(['data', 'check', 'data/prompts/challenging.txt'])).toBe(0);
+    expect(written.out).toMatch(/challenging\.txt: \d+ prompts, 0 labelled\n/);
+    expect(await main(['data', 'check', folder])).toBe(0);
+    expect(written.out).toContain(`${file}: 2 prompts, 1 labelled\n`);
+    expect(await main(['data', 'check', file, '--columns', 'expected=expected'])).toBe(1);
+    expect(written.error).toContain(`train.jsonl:2: column 'expected': found null; allowed: words or a number`);
+  });
+
+  it('decodes captioned pictures, and names what is broken', async () => {
+    const folder = folders();
+    writeFiles(folder, {
+      'a.png': plain(24, 16, [9, 9, 9]),
+      'rows.jsonl': jsonLines([
+        { file_name: 'a.png', text: 'grey' },
+        { file_name: 'b.png', text: 'gone' },
+      ]),
+    });
+    const written = capture();
+    expect(await main(['data', 'check', join(folder, 'rows.jsonl')])).toBe(1);
+    expect(written.out).toContain('rows.jsonl: 2 captioned pictures, size 16x24\n');
+    expect(written.error).toContain('b.png');
+  });
+
+  it('says which columns rows need where they have none of them', async () => {
+    const folder = folders();
+    writeFiles(folder, { 'rows.jsonl': jsonLines([{ question: 'a', answer: 'b' }]) });
+    const written = capture();
+    expect(await main(['data', 'check', join(folder, 'rows.jsonl')])).not.toBe(0);
+    expect(written.error).toContain('nor prompts (prompt); found: question, answer');
+    expect(written.error).toContain('--columns prompt=NAME');
+  });
+});
