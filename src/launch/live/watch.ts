@@ -156,10 +156,7 @@ export class Watch {
   #of(run: UnderWay): Watched {
     const known = this.#watched.get(run.name);
     if (known?.run === run) return known;
-    const tail = new MetricsTail(
-      run.paths.metrics,
-      [...LEARNS_BY.map(({ metric }) => metric), TIME],
-    );
+    const tail = new MetricsTail(run.paths.metrics, [...LEARNS_BY.map(({ metric }) => metric), TIME]);
     const watched = { run, tail, last: null, seconds: [], says: null };
     this.#watched.set(run.name, watched);
     return watched;
