@@ -140,7 +140,7 @@ describe("a flat file of TRL's GRPO", () => {
 
   it('keeps an absolute dataset_name as it is, whether the file is there or not', async () => {
     const { settings } = await load({ ...whole, num_iterations: 5, dataset_name: '/nowhere/edits.jsonl' });
-    expect(settings.data).toMatchObject({ train: [{ path: '/nowhere/edits.jsonl' }] });
+    expect(settings).toMatchObject({ data: { train: [{ path: '/nowhere/edits.jsonl' }] } });
   });
 
   it('may be changed in either form, and says whose num_iterations it has', async () => {
