@@ -67,6 +67,14 @@ export const alarms = section(
         'How much higher the training judge scores than the held-out judge, on the scale from 0 to 1 (reward.held_out_judge).',
         { fall: null, rise: 0.15, in: 'its own unit' },
       ),
+      at_limit: section(
+        'Share of the scores at a limit of their scale, where a reward tells no differences any more; of the term with the largest.',
+        z
+          .strictObject({
+            max: operation('Alarm when it is above this; null means never.', positive.nullable().default(0.1)),
+          })
+          .prefault({}),
+      ),
     })
     .nullable()
     .prefault({}),

@@ -13,7 +13,13 @@ import { outcomeAdvantages, withoutZeroSpread } from './advantages.js';
 import { collect, type Asked, type Collector } from './collect.js';
 import { exchange, type IterationRecord } from './episodes.js';
 import { describeEpisodes, describeOutcomes } from './grpo_metrics.js';
-import { describeArtifacts, measureArtifact, type ArtifactStatistics, type HackAlarms } from './hack_alarms.js';
+import {
+  describeArtifacts,
+  describeLimits,
+  measureArtifact,
+  type ArtifactStatistics,
+  type HackAlarms,
+} from './hack_alarms.js';
 import type { HeldOut } from './held_out.js';
 import type { Training } from './loop.js';
 import { extended, type PromptHistory } from './prompt_history.js';
@@ -80,8 +86,10 @@ export class GrpoTraining<P extends Prompt, A extends Answer, H> implements Trai
     const updated = await update(iteration, groups, advantages, deps, watch);
     this.#history = history;
     if (all.kept !== null) await deps.record({ iteration, groups, advantages, outcomes: all.outcomes, kept: all.kept });
+    const scores = describeOutcomes(all.outcomes.flat());
     const made = {
-      ...describeOutcomes(all.outcomes.flat()),
+      ...scores,
+      ...describeLimits(scores),
       ...describeEpisodes(groups, advantages),
       ...(all.measured === null ? {} : describeArtifacts(groups, all.measured)),
       ...(await secondOpinion()),

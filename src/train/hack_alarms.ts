@@ -55,6 +55,16 @@ export function describeArtifacts(
   };
 }
 
+const LIMIT_PART = /^reward\/.*\/at_limit$/;
+
+/**
+ * `hack/at_limit`, from the mean `reward/<term>/at_limit` of each term whose scale has limits: the largest. Left out where no term has one.
+ */
+export function describeLimits(metrics: Metrics): Record<string, number> {
+  const shares = Object.entries(metrics).flatMap(([name, share]) => (LIMIT_PART.test(name) ? [share] : []));
+  return shares.length === 0 ? {} : { 'hack/at_limit': Math.max(...shares) };
+}
+
 interface AlarmKind {
   readonly label: string;
   /** What limits are shares of: the first value, what it lacked to 1, or nothing (they are in the statistic's own unit). */
@@ -69,6 +79,7 @@ export const alarmKinds: Readonly<Record<AlarmName, AlarmKind>> = {
   repeat_rate: { label: 'the share of repeated pictures', of: 'unit' },
   answer_length: { label: 'answer length', of: 'value' },
   judge_gap: { label: 'the gap to the held-out judge', of: 'unit' },
+  at_limit: { label: 'the share of scores at a limit of their scale', of: 'unit' },
 };
 
 /** Nothing is a share of less than this. */
@@ -137,10 +148,15 @@ export class HackAlarms {
     if (first.length === 0) return null;
     const { label, of } = alarmKinds[name];
     const [before, now] = [average(first), average(last)];
+    const limits = this.settings[name];
+    if ('max' in limits) {
+      if (limits.max === null || now <= limits.max) return null;
+      return `${label} is ${now.toFixed(3)} (track.alarms.${name}.max is ${limits.max}): the reward does not tell these answers apart; choose another scale, such as 'half' of term clip`;
+    }
     const base = { value: Math.abs(before), rest: Math.abs(1 - before), unit: 1 }[of];
     if (base < SMALLEST_BASE) return null;
     const change = (now - before) / base;
-    const { max_fall, max_rise } = this.settings[name];
+    const { max_fall, max_rise } = limits;
     const side = change < 0 ? 'max_fall' : 'max_rise';
     const limit = change < 0 ? max_fall : max_rise;
     if (limit === null || Math.abs(change) <= limit) return null;

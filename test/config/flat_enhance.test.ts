@@ -37,7 +37,14 @@ describe('a flat file of prompt enhancement', () => {
       policy: { model: { hub: 'Qwen/Qwen2.5-7B-Instruct', revision: 'main' }, engine: { provider: 'auto' } },
       rollout: { max_response_tokens: 60, temperature: 0.9 },
       reward: {
-        terms: [{ name: 'clip', weight: 1, model: { hub: 'openai/clip-vit-base-patch32', revision: 'main' } }],
+        terms: [
+          {
+            name: 'clip',
+            weight: 1,
+            model: { hub: 'openai/clip-vit-base-patch32', revision: 'main' },
+            scale: 'half',
+          },
+        ],
         also_compute: ['prompt_quality'],
       },
       data: { dir: 'data' },

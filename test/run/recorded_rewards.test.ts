@@ -44,6 +44,7 @@ describe('a run that was recorded before its reward had another rule', () => {
   it.each([
     ['words_mode', ['reward.defaults']],
     ['words_terms', ['reward.terms.0.answer', 'reward.terms.0.actions']],
+    ['clip_terms', ['reward.terms.0.scale']],
   ])('differs from what its config says today in the rule alone: %s', (name, keys) => {
     const changes = diffSettings(recordedSettings(recorded[name].settings), today(name));
     expect(changes.map(({ key }) => key)).toEqual(keys);
@@ -63,6 +64,22 @@ describe('a run that was recorded before its reward had another rule', () => {
     const twice = '<think>a</think> <answer>(2)</answer> no <answer>(1) a (3) b</answer>';
     expect(await scores(rewardThen(name), twice)).toMatchObject({ kind: 'scored', value: 1 });
     expect(await scores(must(rewardOf(today(name)), 'a reward'), twice)).toMatchObject({ kind: 'scored', value: 0.3 });
+  });
+});
+
+describe('a run that was recorded before CLIP had scales', () => {
+  it('keeps CLIPScore', async () => {
+    const { clipScales } = await import('../../src/rewards/terms/clip.js');
+    const { scale } = fieldsOf(rewardThen('clip_terms')) as { readonly scale: keyof typeof clipScales };
+    expect(scale).toBe('clipscore');
+    // As that version gave them: max(cosine, 0), and min(1, 2.5 max(cosine, 0)).
+    for (const cosine of [-0.2, 0, 0.123456789, 0.4, 0.45]) {
+      expect(clipScales[scale](cosine)).toMatchObject({
+        value: Math.max(cosine, 0),
+        normalised: Math.min(1, 2.5 * Math.max(cosine, 0)),
+      });
+    }
+    expect(fieldsOf(must(rewardOf(today('clip_terms')), 'a reward'))).toMatchObject({ scale: 'half' });
   });
 });
 

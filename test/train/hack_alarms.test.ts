@@ -6,7 +6,7 @@ import { alarms as alarmsSchema, type AlarmSettings } from '../../src/schema/ala
 import type { RgbImage } from '../../src/core/image.js';
 import type { MetricsLine } from '../../src/run/metrics.js';
 import { readAlarms } from '../../src/run/report/alarms.js';
-import { describeArtifacts, HackAlarms, measureArtifact } from '../../src/train/hack_alarms.js';
+import { describeArtifacts, describeLimits, HackAlarms, measureArtifact } from '../../src/train/hack_alarms.js';
 import { makeSmallWorld, smallSettings, type SmallWorld } from '../recipes/image_edit_tokens/small_world.js';
 import { onRanks } from './groups.js';
 import { rewardByName, scored, scorerOf, smallTraining } from './small_training.js';
@@ -54,6 +54,28 @@ describe('an alarm', () => {
     expect(watch('hack/source_similarity', [0.9, 0.9, 0.3, 0.3]).raised).toEqual([3, 4]);
     expect(watch('hack/answer_length', [10, 10, 30, 30]).raised).toEqual([4]);
     expect(watch('hack/repeat_rate', [0, 0, 0.5]).raised).toEqual([3]);
+  });
+
+  it('stands where over a tenth of the scores is at a limit, from the first iteration on', () => {
+    const { raised, said } = watch('hack/at_limit', [0.1, 0.1, 0.2, 0.2, 0, 0]);
+    expect(raised).toEqual([3, 4]);
+    expect(said).toEqual([
+      "iteration 3: hack alarm: the share of scores at a limit of their scale is 0.150 (track.alarms.at_limit.max is 0.1): the reward does not tell these answers apart; choose another scale, such as 'half' of term clip",
+    ]);
+    expect(watch('hack/at_limit', [0.5]).raised).toEqual([1]);
+    expect(watch('hack/at_limit', [0.5], { at_limit: { max: 0.6 } }).raised).toEqual([]);
+    expect(watch('hack/at_limit', [1], { at_limit: { max: null } }).raised).toEqual([]);
+  });
+
+  it('takes the term with the most scores at a limit', () => {
+    const scores = {
+      'reward/mean': 0.4,
+      'reward/clip/cosine': 0.3,
+      'reward/clip/at_limit': 0.2,
+      'reward/a.js/at_limit': 0.3,
+    };
+    expect(describeLimits(scores)).toEqual({ 'hack/at_limit': 0.3 });
+    expect(describeLimits({ 'reward/mean': 1, 'hack/at_limit': 1 })).toEqual({});
   });
 
   it('never stands where its limit is null', () => {

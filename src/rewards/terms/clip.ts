@@ -33,26 +33,59 @@ function unscored(reason: UnscoredReason, detail: string): Outcome {
   return { kind: 'unscored', reason, detail, parts: {} };
 }
 
+/** What a cosine is worth. `value` is on the scale's own range, `normalised` in [0, 1]. */
+interface Worth {
+  readonly value: number;
+  readonly normalised: number;
+  /** Whether the scale gives other cosines the same worth: it tells no differences here. */
+  readonly atLimit: boolean;
+}
+
+function unitWorth(cosine: number): Worth {
+  const value = Math.min(1, Math.max(cosine, 0));
+  return { value, normalised: value, atLimit: cosine <= 0 };
+}
+
 /**
- * The value is `max(cosine, 0)` of the two projections, whose cosine is the part `clip/cosine`; normalised it is CLIPScore,
- * `min(1, 2.5 max(cosine, 0))`.
+ * `half` is (cosine + 1) / 2, as in grpodiffimprove (https://github.com/wkdgnsgo/grpodiffimprove, `models/clip_reward.py`). `clipscore` is
+ * CLIPScore, min(1, 2.5 max(cosine, 0)) (Hessel and others 2021, arXiv 2104.08718), with max(cosine, 0) as its value. `cosine` is max(cosine, 0).
  */
+export const clipScales = {
+  half: (cosine) => ({ ...unitWorth((cosine + 1) / 2), atLimit: false }),
+  clipscore: (cosine) => ({
+    value: Math.max(cosine, 0),
+    normalised: clipScore(cosine),
+    atLimit: cosine <= 0 || clipScore(cosine) === 1,
+  }),
+  cosine: unitWorth,
+} satisfies Record<string, (cosine: number) => Worth>;
+
+/** CLIPScore, at most 1: real pairs lie at cosines of 0.15 to 0.40. */
+export function clipScore(cosine: number): number {
+  return Math.min(1, 2.5 * Math.max(cosine, 0));
+}
+
+/** The parts are `clip/cosine`, and `clip/at_limit`: 1 where the scale clipped the cosine, else 0. */
 export const clip = termKind({
   name: 'clip',
-  description:
-    "CLIP similarity of the image to the user's own prompt (never to a rewritten one): min(1, 2.5 max(cosine, 0)).",
+  description: "CLIP similarity of the image to the user's own prompt (never to a rewritten one), by `scale`.",
   fields: {
     model: result(
       'Folder of a CLIP model in ONNX, in the Hugging Face layout: config.json, preprocessor_config.json, tokenizer.json, and onnx/model.onnx or text_model.onnx with vision_model.onnx.',
       modelReference.default({ hub: 'openai/clip-vit-base-patch32', revision: 'main' }),
       { allowed: 'a local path, {hub, revision} or {run, config}' },
     ),
+    scale: result(
+      "What a cosine is worth from 0 to 1: 'half' is (cosine + 1) / 2, which tells all cosines apart; 'clipscore' is min(1, 2.5 max(cosine, 0)), which does not tell those from 0.4 on apart; 'cosine' is max(cosine, 0).",
+      z.enum(['half', 'clipscore', 'cosine']).default('half'),
+      { absent: 'clipscore' },
+    ),
   },
   reads: 'image',
   needs: { judge: false, truth: false, source: false },
-  async create({ model: reference }, services) {
+  async create({ model: reference, scale }, services) {
     const folder = folderOf(reference, services);
-    const { ClipModel, cosine, clipScore } = await import('./clip/model.js');
+    const { ClipModel, cosine } = await import('./clip/model.js');
     const model = await ClipModel.open(folder, services.session);
     const turns = pLimit(AT_ONCE);
     const underWay = new Set<Promise<Outcome>>();
@@ -83,8 +116,9 @@ export const clip = termKind({
             if (!Number.isFinite(found)) {
               return unscored('out_of_range', `${item.key}: the model gave no finite cosine`);
             }
-            const value = Math.max(found, 0);
-            return { kind: 'scored', value, normalised: clipScore(found), parts: { 'clip/cosine': found } };
+            const { value, normalised, atLimit } = clipScales[scale](found);
+            const parts = { 'clip/cosine': found, 'clip/at_limit': atLimit ? 1 : 0 };
+            return { kind: 'scored', value, normalised, parts };
           } catch (error) {
             if (!(error instanceof EngineError)) throw error;
             return unscored('server_error', `${item.key}: ${error.message}`);

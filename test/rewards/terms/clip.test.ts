@@ -24,10 +24,44 @@ describe('the term clip', () => {
     await term.close();
     const { cosines } = (await import('./clip/pictures.js')).fixture<{ cosines: readonly number[][] }>('cosines.json');
     if (outcome.kind !== 'scored') throw new Error(outcome.kind);
-    expect(outcome.value).toBeCloseTo(Math.max(cosines[0][0], 0), 4);
-    expect(outcome.normalised).toBeCloseTo(Math.min(1, 2.5 * Math.max(cosines[0][0], 0)), 4);
-    expect(outcome.parts).toEqual({ 'clip/cosine': expect.closeTo(cosines[0][0], 4) as number });
+    expect(outcome.value).toBeCloseTo((cosines[0][0] + 1) / 2, 4);
+    expect(outcome.normalised).toBe(outcome.value);
+    expect(outcome.parts).toEqual({ 'clip/cosine': expect.closeTo(cosines[0][0], 4) as number, 'clip/at_limit': 0 });
   });
+
+  it.each([
+    // scale, cosine, value, normalised, at a limit
+    ['half', 0.4, 0.7, 0.7, 0],
+    ['half', 0.45, 0.725, 0.725, 0],
+    ['half', 0, 0.5, 0.5, 0],
+    ['half', -0.6, 0.2, 0.2, 0],
+    ['half', -1, 0, 0, 0],
+    ['half', 1, 1, 1, 0],
+    ['clipscore', 0.3, 0.3, 0.75, 0],
+    ['clipscore', 0.41, 0.41, 1, 1],
+    ['clipscore', 0.45, 0.45, 1, 1],
+    ['clipscore', -0.1, 0, 0, 1],
+    ['cosine', 0.4, 0.4, 0.4, 0],
+    ['cosine', 0.45, 0.45, 0.45, 0],
+    ['cosine', -0.1, 0, 0, 1],
+    ['cosine', 1, 1, 1, 0],
+  ] as const)(
+    'by scale %s a cosine of %d is worth %d, normalised %d',
+    async (scale, cosine, value, normalised, limit) => {
+      const term = await clip.create(settings.parse({ model: tinyClip, scale }), testServices());
+      vi.spyOn(ClipModel.prototype, 'textEmbedding').mockResolvedValueOnce(Float32Array.of(1, 0));
+      const image = Float32Array.of(cosine, Math.sqrt(1 - cosine ** 2));
+      vi.spyOn(ClipModel.prototype, 'imageEmbedding').mockResolvedValueOnce(image);
+      const outcome = await term.score(wholeItem());
+      await term.close();
+      if (outcome.kind !== 'scored') throw new Error(outcome.kind);
+      expect(outcome.value).toBeCloseTo(value, 6);
+      expect(outcome.normalised).toBeCloseTo(normalised, 6);
+      expect(outcome.normalised).toBeLessThanOrEqual(1);
+      expect(outcome.normalised).toBeGreaterThanOrEqual(0);
+      expect(outcome.parts['clip/at_limit']).toBe(limit);
+    },
+  );
 
   it('says once that a prompt is longer than the model reads', async () => {
     const notes: string[] = [];
@@ -50,11 +84,12 @@ describe('the term clip', () => {
     vi.spyOn(ClipModel.prototype, 'textEmbedding').mockResolvedValueOnce(Float32Array.of(1, 2));
     vi.spyOn(ClipModel.prototype, 'imageEmbedding').mockResolvedValueOnce(Float32Array.of(-1, -2));
     const opposite = expect.closeTo(-1, 6) as number;
+    const zero = expect.closeTo(0, 6) as number;
     expect(await term.score(wholeItem())).toEqual({
       kind: 'scored',
-      value: 0,
-      normalised: 0,
-      parts: { 'clip/cosine': opposite },
+      value: zero,
+      normalised: zero,
+      parts: { 'clip/cosine': opposite, 'clip/at_limit': 0 },
     });
     await term.close();
   });

@@ -178,8 +178,3 @@ export function cosine(a: Float32Array, b: Float32Array): number {
   }
   return dot / Math.sqrt(ofA * ofB);
 }
-
-/** CLIPScore, `2.5 max(cosine, 0)` (Hessel and others 2021, arXiv 2104.08718), at most 1: real pairs lie at cosines of 0.15 to 0.40. */
-export function clipScore(cosine: number): number {
-  return Math.min(1, 2.5 * Math.max(cosine, 0));
-}

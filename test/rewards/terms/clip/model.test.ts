@@ -3,7 +3,8 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { ConfigError, EngineError } from '../../../../src/core/errors.js';
 import { ClipModel } from '../../../../src/rewards/terms/clip/model.js';
-import { clipScore, cosine } from '../../../../src/rewards/terms/clip/model.js';
+import { clipScore } from '../../../../src/rewards/terms/clip.js';
+import { cosine } from '../../../../src/rewards/terms/clip/model.js';
 import { testFolders } from '../../../support/folder.js';
 import { drawPicture, fixture, tinyClip, type Picture } from './pictures.js';
 
