@@ -1,5 +1,5 @@
 // A language model says plainly what captions say in odd words ("a crimson orb above a cobalt tile": "a red circle above a blue square"),
-// and is rewarded for the words that it gets right. The model is an overlay's: lib/text_tiny.libsonnet or lib/smollm2.libsonnet.
+// and is rewarded for words that are right in their order, half of it for the whole sentence. The model is an overlay's: lib/text_tiny.libsonnet or lib/smollm2.libsonnet.
 local data_dir = std.extVar('APP__DATA_DIR');
 local captions(split) = [{ path: data_dir + '/tiny/words/' + split + '.jsonl' }];
 
@@ -19,7 +19,10 @@ local captions(split) = [{ path: data_dir + '/tiny/words/' + split + '.jsonl' }]
     validation: captions('validation'),
     tiny: {},
   },
-  reward: { mode: 'word_overlap' },
+  reward: {
+    terms: [{ name: 'word_sequence', weight: 0.5 }, { name: 'exact_words', weight: 0.5 }],
+    also_compute: ['word_overlap'],
+  },
   validation: { every_n_iterations: 20, prompts: 256 },
   checkpoint: { save_every_n_iterations: 20, keep_every_n_iterations: null },
 }

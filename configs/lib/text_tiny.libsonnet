@@ -5,7 +5,7 @@ local base_exp_dir = std.extVar('APP__BASE_EXP_DIR');
 {
   local supervised = super.algorithm.type == 'sft',
   base_exp_dir: if base_exp_dir == 'runs' then 'runs/tiny' else base_exp_dir,
-  num_iterations: 80,
+  num_iterations: if supervised then 80 else 160,
   optimizer: if supervised
   then { learning_rate: 2e-3, per_device_batch_size: 32 }
   else { learning_rate: 5e-4, per_device_batch_size: 64 },
