@@ -123,7 +123,6 @@ class Level<F extends Flow> {
       this.flows.delete(flow.name);
       return;
     }
-    this.#idle.delete(flow);
     this.#idle.add(flow);
     if (this.#idle.size <= mostIdle) return;
     for (const oldest of this.#idle) {

@@ -80,7 +80,7 @@ function readRanks(text: string, where: string): string[] {
   return tokens;
 }
 
-/** For every token the pairs of tokens that make it, in the order of what they make, and of their own ranks. */
+/** For every token the pairs of tokens that make it, in the order of what they make, and of the ranks of their first parts. */
 function mergesOf(tokens: readonly string[]): (readonly [string, string])[] {
   const ranks = new Map(tokens.map((token, rank) => [token, rank]));
   const rank = (token: string): number => ranks.get(token) ?? Infinity;
@@ -90,7 +90,8 @@ function mergesOf(tokens: readonly string[]): (readonly [string, string])[] {
       const pair = [token.slice(0, at), token.slice(at)] as const;
       if (pair.every((part) => ranks.has(part))) pairs.push(pair);
     }
-    return pairs.sort((a, b) => rank(a[0]) - rank(b[0]) || rank(a[1]) - rank(b[1]));
+    // No two of them begin with the same part, so that this orders all of them.
+    return pairs.sort((a, b) => rank(a[0]) - rank(b[0]));
   });
 }
 
