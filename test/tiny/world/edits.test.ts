@@ -10,7 +10,14 @@ import {
 } from '../../../src/tiny/world/edits.js';
 import { drawExample, EDIT_MIXTURES, EDIT_SETS } from '../../../src/tiny/world/generate.js';
 import { MAX_INSTRUCTION_WORDS, MAX_RATIONALE_WORDS, tinyVocabulary } from '../../../src/tiny/world/vocabulary.js';
-import { cellNames, COLOURS, DEFAULT_GEOMETRY, SHAPES } from '../../../src/tiny/world/world.js';
+import {
+  cellNames,
+  COLOURS,
+  DEFAULT_GEOMETRY,
+  sameContent,
+  SHAPES,
+  type SceneObject,
+} from '../../../src/tiny/world/world.js';
 import { example } from '../pictures.js';
 
 const examples = Array.from({ length: 800 }, (_, i) => example(i));
@@ -61,16 +68,27 @@ describe('edits', () => {
   });
 
   it('are not possible where their object is missing or their cell is taken', () => {
-    const { source } = example(0, 'remove');
-    const [first, second] = source.cells.flatMap((content, cell) => (content === null ? [] : [{ content, cell }]));
-    const absent = {
-      colour: first.content.colour,
-      shape: SHAPES.find((shape) => shape !== first.content.shape) ?? 'cross',
-    };
-    const present = source.cells.some((c) => c?.colour === absent.colour && c.shape === absent.shape);
-    expect(planEdit(source, { kind: 'remove', object: absent }) === null).toBe(!present);
-    expect(planEdit(source, { kind: 'move', object: first.content, cell: second.cell })).toBeNull();
-    expect(planEdit(source, { kind: 'swap', object: first.content, other: first.content })).toBeNull();
+    const everything = COLOURS.flatMap((colour) => SHAPES.map((shape) => ({ colour, shape })));
+    for (const { source } of examples.filter(({ edit }) => !edit.kind.endsWith('_all')).slice(0, 40)) {
+      const taken = source.cells.flatMap((content, cell) => (content === null ? [] : [{ content, cell }]));
+      const free = source.cells.indexOf(null);
+      const [first, second] = taken;
+      const absent = everything.find((one) => !taken.some(({ content }) => sameContent(content, one)));
+      if (absent === undefined) throw new Error('every object there is stands in the scene');
+      const colour = COLOURS.find((other) => other !== absent.colour && other !== first.content.colour) ?? 'red';
+      const possible = (object: SceneObject): boolean[] => [
+        planEdit(source, { kind: 'remove', object }) !== null,
+        planEdit(source, { kind: 'recolour', object, colour }) !== null,
+        planEdit(source, { kind: 'move', object, cell: free }) !== null,
+        planEdit(source, { kind: 'swap', object, other: second.content }) !== null,
+      ];
+      expect(possible(first.content)).toEqual([true, true, true, true]);
+      expect(possible(absent)).toEqual([false, false, false, false]);
+      expect(planEdit(source, { kind: 'move', object: first.content, cell: second.cell })).toBeNull();
+      expect(planEdit(source, { kind: 'add', object: absent, cell: second.cell })).toBeNull();
+      expect(planEdit(source, { kind: 'add', object: absent, cell: free })).not.toBeNull();
+      expect(planEdit(source, { kind: 'swap', object: first.content, other: first.content })).toBeNull();
+    }
   });
 });
 
