@@ -170,6 +170,26 @@ it('knows a run that pauses, however many names come and go meanwhile', () => {
   expect(turns(3)).toContain('one/known');
 });
 
+it('forgets those first who had nothing to do for longest, and not one that came back meanwhile', () => {
+  const { push, turns } = made();
+  const fresh = (round: string): void => {
+    for (let i = 0; i < 600; i++) {
+      push(`one/${round}${i}`);
+      turns(1);
+    }
+  };
+  push('one/known');
+  turns(1);
+  for (const round of ['a', 'b', 'c']) {
+    fresh(round);
+    push('one/known');
+    turns(1);
+  }
+  for (let i = 0; i < 64; i++) push(`one/other${i}`);
+  push('one/known');
+  expect(turns(3)).toContain('one/known');
+});
+
 it('remembers nobody who had no turn, and costs no more for names that come and go without one', () => {
   const { queue, push, ownerOf } = made();
   push('one/known');

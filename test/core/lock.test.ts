@@ -8,6 +8,7 @@ import {
   standingOf,
   STALE_AFTER_S,
   takeLock,
+  type FileLock,
   type FoundLock,
 } from '../../src/core/lock.js';
 import { testFolders } from '../support/folder.js';
@@ -73,4 +74,17 @@ it('knows what there is to know of an owner', () => {
   for (const answer of [true, null]) {
     expect(of({ ...elsewhere, slurm_job_id: '7' }, { slurmJobEnded: () => answer })).toBe('gone');
   }
+});
+
+it('is not taken from whoever took it over while the one before was looked at', () => {
+  const path = join(newFolder(), 'a.lock');
+  leave(path, '{"token":"gone"}', 50);
+  let other: FileLock | null = null;
+  const refuse = ({ token }: FoundLock): void => {
+    if (other !== null) throw new Error(`held by ${token === other.owner.token ? 'the other' : token}`);
+    other = takeLock(path, () => {}, world);
+  };
+  expect(() => takeLock(path, refuse, world)).toThrow('held by the other');
+  expect((other as FileLock | null)?.isHeld).toBe(true);
+  expect(readdirSync(dirname(path))).toEqual(['a.lock']);
 });

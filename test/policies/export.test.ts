@@ -20,6 +20,15 @@ const place = (): { checkpoint: string; base: string; out: string } => {
   return { ...adapterCheckpoint(folder), out };
 };
 
+/** A copy of the base, which a test may change, in the base's place. */
+function ownBase(checkpoint: string, base: string): string {
+  const own = join(newFolder(), 'base');
+  cpSync(base, own, { recursive: true });
+  const config = join(checkpoint, 'adapter_config.json');
+  writeFileSync(config, readFileSync(config, 'utf8').replace(base, own));
+  return own;
+}
+
 describe('an exported adapter', () => {
   it('is that of the checkpoint, with its tokenizer and nothing of its training', () => {
     const { checkpoint, out } = place();
@@ -75,6 +84,28 @@ describe('a merged model', () => {
     expect(Math.max(...worst)).toBeLessThanOrEqual(0);
   });
 
+  it('is one file where its tensors fill one to the last byte', () => {
+    const { checkpoint, base, out } = place();
+    const shapes = [...readSafetensorsIndex(join(base, 'model.safetensors')).entries.values()];
+    const bytes = shapes.reduce((sum, { shape }) => sum + 4 * shape.reduce((product, size) => product * size, 1), 0);
+    exportMerged(checkpoint, out, { dtype: 'float32', shardBytes: bytes });
+    expect(readdirSync(out).filter((name) => name.endsWith('.safetensors'))).toEqual(['model.safetensors']);
+  });
+
+  it('is sampled from as its base says, and as its checkpoint does where the base says nothing', () => {
+    const { checkpoint, base, out } = place();
+    const own = ownBase(checkpoint, base);
+    const says = (folder: string, of: string) => writeFileSync(join(folder, 'generation_config.json'), of);
+    says(checkpoint, '{"top_k":1}');
+    const said = () => {
+      exportMerged(checkpoint, out, { dtype: 'float32' });
+      return readFileSync(join(out, 'generation_config.json'), 'utf8');
+    };
+    expect(said()).toBe('{"top_k":1}');
+    says(own, '{"top_k":2}');
+    expect(said()).toBe('{"top_k":2}');
+  });
+
   it('of a run from random weights says in the words of Hugging Face what it is', () => {
     const { out } = place();
     const checkpoint = newFolder();
@@ -116,16 +147,13 @@ describe('a merged model', () => {
     expect(() => exportMerged(checkpoint, out, { dtype: 'float32' })).toThrow('this is no language model');
   });
 
-  it('in float16 is refused where a number is too large for it', () => {
+  // 65520 lies half-way between the largest float16, 65504, and what would be the next one: it rounds to infinity.
+  it.each([70_000, 65_520])('in float16 is refused where a number is too large for it: %i', (number) => {
     const { checkpoint, base, out } = place();
-    const large = join(newFolder(), 'base');
-    cpSync(base, large, { recursive: true });
-    const file = join(large, 'model.safetensors');
+    const file = join(ownBase(checkpoint, base), 'model.safetensors');
     const tensors = readSafetensors(file);
-    tensors.get('model.norm.weight')?.data.fill(70_000);
+    tensors.get('model.norm.weight')?.data.fill(number);
     writeFileSync(file, encodeSafetensors(tensors));
-    const config = join(checkpoint, 'adapter_config.json');
-    writeFileSync(config, readFileSync(config, 'utf8').replace(base, large));
     const failure = (): void => exportMerged(checkpoint, out, { dtype: 'float16' });
     expect(failure).toThrow(CheckpointError);
     expect(failure).toThrow('model.norm.weight holds numbers beyond 65504');

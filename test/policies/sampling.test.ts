@@ -61,6 +61,18 @@ describe('sampling', () => {
     }
   });
 
+  it('takes no token more where the first ones have the top-p exactly', () => {
+    // Each of four has a quarter: two of them are a half.
+    const equal = new TokenRow(new Float32Array(4));
+    for (const topK of [-1, 4]) {
+      const options = { temperature: 1, topP: 0.5, topK };
+      const drawn = Array.from({ length: 50 }, (_, i) =>
+        sampleToken(equal, new Uint8Array(4).fill(1), options, i / 50),
+      );
+      expect(new Set(drawn).size).toBe(2);
+    }
+  });
+
   it('needs no mask where all tokens may come', () => {
     for (const options of [free, { ...free, topK: 4 }, { ...free, topP: 0.9 }, { ...free, temperature: 0 }]) {
       for (let u = 0; u < 1; u += 0.01) {

@@ -78,6 +78,19 @@ describe('recorded pictures that were made from words', () => {
     expect(task.painted).toBe(2);
   });
 
+  it('are not painted again from data that has changed since: an id may stay where the words do not', async () => {
+    const { items } = await recorded(null);
+    const task = new Painting(1);
+    task.prompt = () => Promise.resolve({ id: 'rows:1', instruction: 'a dog', sourcePng: null });
+    const [kept, lost] = await items(task);
+    expect(kept.item).toMatchObject({ instruction: 'a cat', edited: grey(7) });
+    expect([lost.item, lost.missing]).toEqual([
+      null,
+      'its artifact has to be made again, but the data is not what it was when the run was made',
+    ]);
+    expect(task.painted).toBe(0);
+  });
+
   it('tell whether pictures come out as they did', async () => {
     const { paths, files } = await recorded(grey(9));
     const judge = (task: Painting) => drawsAsBefore(files, { paths, task, noTask: '' });

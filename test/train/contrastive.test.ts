@@ -63,6 +63,20 @@ describe('training of CLIP', () => {
     await training.dispose();
   });
 
+  it('measures over every whole batch of held-out pictures, the last one too', async () => {
+    const root = folders();
+    const evaluated = async (...files: string[]) => {
+      const training = await open(root, null, 14.3, files);
+      const metrics = await training.evaluate(0);
+      await training.dispose();
+      return metrics['validation/loss'];
+    };
+    const [plain, odd] = ['validation/plain.jsonl', 'validation/odd.jsonl'];
+    const [first, second] = [await evaluated(plain), await evaluated(odd)];
+    expect(first).not.toBeCloseTo(second, 4);
+    expect(await evaluated(plain, odd)).toBeCloseTo((first + second) / 2, 6);
+  });
+
   it('learns which belong together, goes on from a checkpoint to the same bits, and writes what the reward reads', async () => {
     const root = folders();
     const training = await open(root);

@@ -7,6 +7,8 @@ import { update, type Updater } from '../../src/train/update.js';
 interface Taken {
   readonly lessons: readonly Lesson<string, Answer>[];
   readonly loss: LossSpec;
+  /** The groups that the lessons were chosen from. */
+  readonly among: readonly { readonly prompt: string }[] | undefined;
 }
 
 /** Its log-probabilities are -1 when it samples, and rise by 0.5 with each step. */
@@ -30,8 +32,12 @@ class NotingPolicy implements Policy<string, Answer, never> {
   divergence(now: Statistics, reference: Statistics): Float64Array {
     return Float64Array.from(now.logProbs, (x, t) => x - reference.logProbs[t]);
   }
-  async learn(lessons: readonly Lesson<string, Answer>[], loss: LossSpec): Promise<LearnReport> {
-    this.taken.push({ lessons, loss });
+  async learn(
+    lessons: readonly Lesson<string, Answer>[],
+    loss: LossSpec,
+    among?: readonly { readonly prompt: string }[],
+  ): Promise<LearnReport> {
+    this.taken.push({ lessons, loss, among });
     return { loss: this.taken.length, statistics: this.#statistics(lessons, -1 + 0.5 * this.steps), klClamped: 1 };
   }
   async step(): Promise<{ gradNorm: null; applied: true }> {
@@ -148,6 +154,12 @@ describe('several steps', () => {
     expect(metrics['policy/ratio_clipped']).toBeCloseTo(0.75, 9);
     // The loss is that of the first epoch.
     expect(metrics['policy/loss']).toBe(1.5);
+  });
+
+  it('are told all groups that they are among: their sizes say how a policy packs every one of them', async () => {
+    const { policy } = await run({ minibatches: 2 });
+    expect(policy.taken.map(({ lessons }) => lessons.length)).toEqual([2, 2]);
+    for (const { among } of policy.taken) expect(among?.map(({ prompt }) => prompt)).toEqual(['0', '1', '2', '3']);
   });
 
   it('see every group once an epoch, in an order of its own that the seed decides', async () => {

@@ -41,6 +41,15 @@ describe('the first and the last evaluation', () => {
     }
   });
 
+  it('are found where their mark lies across two of the chunks that are read from the end', () => {
+    const [last, mark] = [JSON.stringify(evaluated(20)), '"validation/'];
+    const rest = last.length - last.indexOf(mark) + 1 + JSON.stringify(trained(21)).length + 1;
+    for (let cut = 1; cut < mark.length; cut++) {
+      const path = file([evaluated(1), evaluated(20), trained(21, 'z'.repeat(256 * 1024 + cut - rest))]);
+      expect(iterations(path)).toEqual([1, 20]);
+    }
+  });
+
   it('are whole lines: one that is still being written does not count', () => {
     const path = file([evaluated(1), evaluated(2), trained(3)], '{"iteration":4,"validation/sampled/me');
     expect(iterations(path)).toEqual([1, 2]);

@@ -36,6 +36,8 @@ describe('a filter', () => {
     [true, '=', 'true', true],
     [null, '=', 'null', true],
     [null, '<', '5', false],
+    [null, '<=', '5', false],
+    [null, '>=', 'a', false],
     [undefined, '=', '', false],
     [undefined, '!=', 'x', true],
     [undefined, '<', '5', false],

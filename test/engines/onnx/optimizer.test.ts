@@ -214,4 +214,9 @@ describe('the learning rate', () => {
     const options = { schedule: 'cosine', learningRate: 3, warmupSteps: 0, totalSteps: 4, floor: 1 } as const;
     expect(rates(options, [0, 1, 2, 3, 4])).toEqual([3, 2.707107, 2, 1.292893, 1]);
   });
+
+  it('is a number behind a warm-up that lasts for all steps', () => {
+    const options = { schedule: 'cosine', learningRate: 3, warmupSteps: 4, totalSteps: 4, floor: 1 } as const;
+    expect(rates(options, [3, 4, 5])).toEqual([3, 3, 1]);
+  });
 });

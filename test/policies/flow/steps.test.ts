@@ -66,6 +66,19 @@ describe('noisyRange', () => {
     ]);
   });
 
+  it('draws a window that ends with the noisy steps, where its range goes on', () => {
+    const settings = { ...all, fraction: 0.6, window: { size: 2, range: [1, 9] as const } };
+    expect([0, 0.9999].map((uniform) => noisyRange(10, settings, uniform))).toEqual([
+      [1, 3],
+      [4, 6],
+    ]);
+  });
+
+  it('counts 29 noisy steps of 50 at a fraction of 0.58, whose product in float64 lies below', () => {
+    expect(50 * 0.58).toBeLessThan(29);
+    expect(noisyRange(50, { ...all, fraction: 0.58 }, 0.5)).toEqual([0, 29]);
+  });
+
   it('refuses a window that does not fit', () => {
     const window = { size: 4, range: [7, 10] as const };
     expect(() => noisyRange(10, { ...all, window }, 0)).toThrow(

@@ -5,6 +5,7 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { encodePlainPng } from '../../../src/core/png.js';
 import { storePng } from '../../../src/run/media.js';
 import { MetricsPages } from '../../../src/track/prometheus.js';
+import { readWandbCursor, type WandbCursor } from '../../../src/track/wandb/cursor.js';
 import { RunTracking, type TrackingOptions } from '../../../src/track/run_tracking.js';
 import { testFolders } from '../../support/folder.js';
 import { FakeRun, trackSettings } from '../run_directory.js';
@@ -163,6 +164,55 @@ describe('W&B', () => {
     expect(iterations()).toEqual([1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]);
     expect(stub.history('run').at(10)).toMatchObject({ 'policy/loss': 0.25 });
     expect(stub.history('run').at(14)).toMatchObject({ 'validation/sampled/mean': 6 });
+  });
+
+  it('sends a row that is larger than a request of rows by itself', async () => {
+    const run = new FakeRun(folder());
+    run.iteration(0);
+    run.iteration(1, Object.fromEntries(Array.from({ length: 100 }, (_, i) => [`a/${i}/${'x'.repeat(54_000)}`, 1])));
+    run.iteration(2);
+    await forward(run);
+    expect(iterations()).toEqual([0, 1, 2]);
+    expect(stub.run('run').files['wandb-history.jsonl'][1].length).toBeGreaterThan(5 * 1024 * 1024);
+  });
+
+  it('never notes pictures of iterations whose rows a run that went back has still to send', async () => {
+    stub.mayChange = true;
+    const run = new FakeRun(folder());
+    run.iterations(1, 5);
+    const tracking = follow(run);
+    await until(() => readWandbCursor(run.paths)?.media === 5);
+    const ahead: WandbCursor[] = [];
+    stub.fault = () => {
+      const cursor = readWandbCursor(run.paths);
+      if (cursor !== null && cursor.media > cursor.iteration) ahead.push(cursor);
+      return null;
+    };
+    run.goOnFrom(1);
+    run.iteration(2);
+    await until(() => readWandbCursor(run.paths)?.iteration === 2);
+    run.iteration(3);
+    await tracking.end();
+    await forward(run);
+    expect(ahead).toEqual([]);
+  });
+
+  it('sends all of a run again that the server has lost, from its first place on', async () => {
+    const first = new FakeRun(folder());
+    first.iterations(0, 2);
+    await forward(first);
+    const second = new FakeRun(folder());
+    second.iterations(0, 1);
+    const record = { ...second.record, created_at: '2026-02-02T00:00:00.000Z' };
+    await forward(second, { record });
+    expect(iterations()).toEqual([0, 1, 2, 0, 1]);
+    // Where nothing is before them there, they are not behind anything.
+    stub.runs.clear();
+    await forward(second, { record });
+    expect(stub.history('run').map(({ iteration, _step }) => [iteration, _step])).toEqual([
+      [0, 0],
+      [1, 1],
+    ]);
   });
 
   it('puts rows behind those of a run that is there already, and keeps its config and summary', async () => {
