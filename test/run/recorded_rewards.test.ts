@@ -45,6 +45,7 @@ describe('a run that was recorded before its reward had another rule', () => {
     ['words_mode', ['reward.defaults']],
     ['words_terms', ['reward.terms.0.answer', 'reward.terms.0.actions']],
     ['clip_terms', ['reward.terms.0.scale']],
+    ['similar_terms', ['reward.terms.0.of']],
   ])('differs from what its config says today in the rule alone: %s', (name, keys) => {
     const changes = diffSettings(recordedSettings(recorded[name].settings), today(name));
     expect(changes.map(({ key }) => key)).toEqual(keys);
@@ -80,6 +81,15 @@ describe('a run that was recorded before CLIP had scales', () => {
       });
     }
     expect(fieldsOf(must(rewardOf(today('clip_terms')), 'a reward'))).toMatchObject({ scale: 'half' });
+  });
+});
+
+describe('a run that was recorded before image_similarity told changed pixels apart', () => {
+  it('compares all pixels, also by name', () => {
+    for (const name of ['similar_mode', 'similar_terms']) {
+      expect(fieldsOf(rewardThen(name))).toEqual({ to: 'source', of: 'all' });
+      expect(fieldsOf(must(rewardOf(today(name)), 'a reward'))).toEqual({ to: 'source', of: null });
+    }
   });
 });
 

@@ -59,7 +59,7 @@ const drawn = new Map<string, Drawn>();
 
 beforeAll(async () => {
   const reader: Term = await ocr.create(z.strictObject(ocr.fields).parse({}), testServices());
-  const similar = await imageSimilarity.create({ to: 'truth' }, testServices());
+  const similar = await imageSimilarity.create({ to: 'truth', of: 'all' }, testServices());
   const pictures = words.flatMap((word) => levels.map((level) => ({ word, level })));
   await Promise.all(
     pictures.map(async ({ word, level }) => {

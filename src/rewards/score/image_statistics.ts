@@ -101,6 +101,60 @@ export function sourceSimilarity(image: RgbImage, source: RgbImage): number {
   return 1 - difference / (255 * data.length);
 }
 
+/** A pixel is to be changed where a channel of source and labelled result differs by more levels than this: above the noise of a codec. */
+export const CHANGED_LEVELS = 10;
+
+export interface EditAgreement {
+  /**
+   * 1 - sum |edited - truth| / sum |source - truth|, at least 0, over the pixels to be changed: 1 where they are the labelled result's, 0 where they
+   * are no nearer to it than the source is.
+   */
+  readonly made: number;
+  /**
+   * 1 - e / d, at least 0, where e is the mean |edited - truth| of the other pixels and d the mean |source - truth| of those to be changed: 0 where
+   * what was to stay is as far off as what was to be changed once was. 1 where every pixel is to be changed.
+   */
+  readonly kept: number;
+}
+
+/**
+ * How much of an edit is made, and how much of the rest is kept. Where no pixel is to be changed, `made` is 1 and d is the whole range. Where the sizes
+ * differ, each pixel of `edited` is compared with the nearest one of the others.
+ */
+export function editAgreement(edited: RgbImage, source: RgbImage, truth: RgbImage): EditAgreement {
+  const { width, height, data } = edited;
+  const changed = { pixels: 0, error: 0, before: 0 };
+  const rest = { pixels: 0, error: 0 };
+  const [fromSource, fromTruth] = [nearestOf(source, width, height), nearestOf(truth, width, height)];
+  for (let y = 0, at = 0; y < height; y++) {
+    for (let x = 0; x < width; x++, at += 3) {
+      const [s, t] = [fromSource(x, y), fromTruth(x, y)];
+      let [error, before, largest] = [0, 0, 0];
+      for (let c = 0; c < 3; c++) {
+        const difference = Math.abs(source.data[s + c] - truth.data[t + c]);
+        before += difference;
+        largest = Math.max(largest, difference);
+        error += Math.abs(data[at + c] - truth.data[t + c]);
+      }
+      const where = largest > CHANGED_LEVELS ? changed : rest;
+      where.pixels += 1;
+      where.error += error;
+      if (where === changed) changed.before += before;
+    }
+  }
+  const perPixel = changed.pixels === 0 ? 3 * 255 : changed.before / changed.pixels;
+  return {
+    made: changed.pixels === 0 ? 1 : Math.max(0, 1 - changed.error / changed.before),
+    kept: rest.pixels === 0 ? 1 : Math.max(0, 1 - rest.error / rest.pixels / perPixel),
+  };
+}
+
+/** Where the pixel of an image begins in its data that lies nearest to one of a picture of `width` by `height` pixels. */
+function nearestOf(image: RgbImage, width: number, height: number): (x: number, y: number) => number {
+  return (x, y) =>
+    3 * (image.width * Math.floor(((y + 0.5) * image.height) / height) + Math.floor(((x + 0.5) * image.width) / width));
+}
+
 /** SHA-256 over size and pixels, in hexadecimal: equal for exact repeats and for nothing else. */
 export function imageDigest({ width, height, data }: RgbImage): string {
   return createHash('sha256').update(`${width}x${height}:`).update(data).digest('hex');

@@ -1,38 +1,59 @@
-/** How alike an edit is to its source, or to the labelled result, pixel by pixel. A cheap baseline: it is highest for a copy. */
+/** How alike an edit is to its source, or to the labelled result, pixel by pixel. A cheap baseline. */
 import { z } from 'zod';
 import { DataError } from '../../core/errors.js';
 import { result } from '../../schema/mark.js';
-import { sourceSimilarity } from '../score/image_statistics.js';
+import { editAgreement, sourceSimilarity } from '../score/image_statistics.js';
 import { termKind } from './term.js';
 import type { Outcome } from '../score/types.js';
 
 export const imageSimilarity = termKind({
   name: 'image_similarity',
-  description:
-    'How alike the edit is to its source or to the labelled result: 1 - mean |a - b| / 255 over all samples, from 0 to 1; 1 is an exact copy.',
+  description: 'How alike the edit is to its source or to the labelled result, pixel by pixel, from 0 to 1.',
   fields: {
     to: result(
       'What the edit is compared with; where the sizes differ, each of its pixels with the nearest one.',
       z.enum(['source', 'truth']).default('source'),
     ),
+    of: result(
+      "Which pixels count. 'all' is 1 - mean |a - b| / 255 over the whole picture: a copy of the source wins where little is to be changed. 'changed', with to: 'truth', is how far the edit goes from the source to the labelled result where these two differ, times how far the rest is left alone: a copy is worth 0. null means 'changed' where there are a source and a labelled result to compare with, else 'all'.",
+      z.enum(['all', 'changed']).nullable().default(null),
+      { absent: 'all' },
+    ),
   },
   reads: 'image',
   needs: { judge: false, truth: false, source: true },
-  create: async ({ to }) => ({
+  conflict: ({ to, of }) =>
+    of === 'changed' && to === 'source'
+      ? {
+          field: 'of',
+          message: "found 'changed' with to 'source'; allowed: 'changed' with to 'truth', else 'all' or null",
+        }
+      : null,
+  create: async ({ to, of }) => ({
     name: 'image_similarity',
-    async score(item): Promise<Outcome> {
-      const other = item[to];
-      if (other === null) {
-        const what = { source: 'the source image', truth: 'the labelled result' }[to];
-        throw new DataError(`reward 'image_similarity' compares with ${what}, but this prompt has none`, {
-          where: item.key,
-          next: 'Train on data that has it, or set the field `to` of the term to the other one.',
-        });
+    async score({ key, edited, source, truth }): Promise<Outcome> {
+      const other = { source, truth }[to];
+      if (other === null) throw lacking(to, key);
+      if (of === 'changed' && source === null) throw lacking('source', key);
+      if (edited === null) return { kind: 'zero_by_rule', reason: 'undecodable', parts: {} };
+      const all = sourceSimilarity(edited, other);
+      const parts = { [`image_similarity/${to}`]: all };
+      if (to === 'source' || of === 'all' || source === null) {
+        return { kind: 'scored', value: all, normalised: all, parts };
       }
-      if (item.edited === null) return { kind: 'zero_by_rule', reason: 'undecodable', parts: {} };
-      const value = sourceSimilarity(item.edited, other);
-      return { kind: 'scored', value, normalised: value, parts: { [`image_similarity/${to}`]: value } };
+      const { made, kept } = editAgreement(edited, source, other);
+      const value = made * kept;
+      const both = { ...parts, 'image_similarity/made': made, 'image_similarity/kept': kept };
+      return { kind: 'scored', value, normalised: value, parts: both };
     },
     close: async () => {},
   }),
 });
+
+function lacking(what: 'source' | 'truth', where: string): DataError {
+  const words = { source: 'the source image', truth: 'the labelled result' }[what];
+  return new DataError(`reward 'image_similarity' compares with ${words}, but this prompt has none`, {
+    where,
+    next: "Train on data that has it, or set the fields of the term otherwise: `to` the other one, or `of` to 'all'.",
+  });
+}
