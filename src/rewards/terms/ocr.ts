@@ -2,6 +2,7 @@
 import { z } from 'zod';
 import { operation, positiveInteger, result } from '../../schema/mark.js';
 import type { OcrSettings } from './ocr/engine.js';
+import { CONFIDENCES, type ConfidenceRule } from '../schema/ocr_confidence.js';
 import type { TermServices } from './term.js';
 import { termKind } from './term.js';
 
@@ -28,6 +29,15 @@ export const ocrFields = {
   ),
   workers: operation('Threads that read text.', positiveInteger.default(2)),
 };
+
+/** How the confidences of the lines that were read become one. `usual`: for configs that do not say. */
+export const confidenceField = (usual: ConfidenceRule) => ({
+  confidence: result(
+    "The confidence of several lines: weighted by their lengths ('by_length'), or their plain mean ('mean'), as Calligrapher's reward server gives it.",
+    z.enum(CONFIDENCES).default(usual),
+    { absent: 'by_length' },
+  ),
+});
 
 export type OcrFields = z.output<z.ZodObject<typeof ocrFields>>;
 
@@ -64,10 +74,11 @@ export const ocr = termKind({
   name: 'ocr',
   description:
     'Text in the image: its similarity to the text that the instruction puts in double quotes, times the confidence of the reading, from 0 to 1.',
-  fields: ocrFields,
+  fields: { ...ocrFields, ...confidenceField('by_length') },
   reads: 'image',
   needs: { judge: false, truth: false, source: false },
   readsQuoted: () => true,
   conflict: ocrConflict,
-  create: async (settings, services) => (await import('./ocr/term.js')).ocrTerm(toOcrSettings(settings, services)),
+  create: async (settings, services) =>
+    (await import('./ocr/term.js')).ocrTerm(toOcrSettings(settings, services), settings.confidence),
 });

@@ -8,7 +8,7 @@ import type { Term } from './term.js';
 import { termKind } from './term.js';
 import type { JudgeItem, Outcome, ScoreOptions } from '../score/types.js';
 import { alignQuality } from './align_quality.js';
-import { ocrConflict, ocrFields, toOcrSettings } from './ocr.js';
+import { confidenceField, ocrConflict, ocrFields, toOcrSettings } from './ocr.js';
 
 /** Both outcomes as one. Zero by rule goes before unscored: no answer of the judge could change it. */
 function combine(ocr: Outcome, vlm: Outcome, ocrWeight: number, vlmWeight: number): Outcome {
@@ -36,6 +36,7 @@ export const ocrVlm = termKind({
     "Weighted sum of the confidence with which text is read (ocr_confidence) and of a VLM's grade for alignment and quality (as align_quality, from 0 to 1).",
   fields: {
     ...ocrFields,
+    ...confidenceField('mean'),
     ocr_weight: result('Weight of ocr_confidence; it and vlm_weight add up to 1.', nonNegative.default(0.5)),
     vlm_weight: result("Weight of the VLM's score.", nonNegative.default(0.5)),
     ...alignQuality.fields,
@@ -54,10 +55,12 @@ export const ocrVlm = termKind({
     if (problem !== null) throw new ConfigError(problem, { where: 'reward.terms, ocr_vlm.vlm_weight' });
     const { ocrConfidenceTerm } = await import('./ocr/term.js');
     const vlm = await alignQuality.create(settings, services);
-    const ocr = await ocrConfidenceTerm(toOcrSettings(settings, services)).catch(async (error: unknown) => {
-      await vlm.close();
-      throw error;
-    });
+    const ocr = await ocrConfidenceTerm(toOcrSettings(settings, services), settings.confidence).catch(
+      async (error: unknown) => {
+        await vlm.close();
+        throw error;
+      },
+    );
 
     async function score(item: JudgeItem, signal?: AbortSignal, options?: ScoreOptions): Promise<Outcome> {
       const [read, judged] = await Promise.all([ocr.score(item, signal, options), vlm.score(item, signal, options)]);

@@ -4,11 +4,15 @@
  */
 import { editDistance } from '../../../core/edit_distance.js';
 import { DataError } from '../../../core/errors.js';
+import type { ConfidenceRule } from '../../schema/ocr_confidence.js';
 import type { OcrLine } from './engine.js';
 
 /** What opens and closes a quotation: straight, curly, and low-high quotation marks. A single quote is more often an apostrophe. */
 const quotation =
   /["\u201C\u201D\u201E\u201F\uFF02]([^"\u201C\u201D\u201E\u201F\uFF02]*)["\u201C\u201D\u201E\u201F\uFF02]/u;
+
+/** A prompt as Calligrapher's loader writes it for a sample of its list (train/dataset.py of https://github.com/yuriYanZeXuan/Calligrapher). */
+const statedText = /^The text is '(.+)'$/su;
 
 /** NFKC, without whitespace, in lower case: what both texts are compared as. */
 export function normaliseText(text: string): string {
@@ -20,9 +24,12 @@ export function codePoints(text: string): readonly string[] {
   return [...text];
 }
 
-/** What stands between an instruction's first pair of quotation marks, normalised; null where it quotes nothing. */
+/**
+ * What stands between an instruction's first pair of quotation marks, or between the single ones of `The text is '…'`, normalised; null where it
+ * quotes nothing.
+ */
 export function quotedIn(instruction: string): string | null {
-  const found = quotation.exec(instruction);
+  const found = quotation.exec(instruction) ?? statedText.exec(instruction);
   return found === null ? null : normaliseText(found[1]);
 }
 
@@ -55,6 +62,13 @@ export function similarity(target: string, read: string): number {
 /** Everything that was read as one text, normalised: lines in reading order, without a separator. */
 export function joinLines(lines: readonly OcrLine[]): string {
   return normaliseText(lines.map(({ text }) => text).join(''));
+}
+
+/** The confidence of a whole reading, in [0, 1]; 0 where nothing was read. `mean` is what Calligrapher's reward server gives (train/rl_ip/ocr.py). */
+export function confidenceOf(lines: readonly OcrLine[], rule: ConfidenceRule): number {
+  if (rule === 'by_length') return weightedConfidence(lines);
+  const read = lines.filter(({ text }) => normaliseText(text) !== '');
+  return read.length === 0 ? 0 : read.reduce((sum, { confidence }) => sum + confidence, 0) / read.length;
 }
 
 /**

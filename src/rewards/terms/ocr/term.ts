@@ -4,7 +4,8 @@ import type { Term } from '../term.js';
 import type { JudgeItem, Outcome, ScoreParts } from '../../score/types.js';
 import type { OcrLine, OcrSettings } from './engine.js';
 import { borrowEngine } from './open.js';
-import { joinLines, similarity, targetOf, weightedConfidence } from './similarity.js';
+import type { ConfidenceRule } from '../../schema/ocr_confidence.js';
+import { confidenceOf, joinLines, similarity, targetOf } from './similarity.js';
 
 /** A value in [0, 1] and the parts that it is made of. */
 export interface ReadingScore {
@@ -16,22 +17,27 @@ export interface ReadingScore {
 type Scorer = (item: JudgeItem) => (lines: readonly OcrLine[]) => ReadingScore;
 
 /**
- * Similarity to the quoted text of the instruction times length-weighted confidence. A prompt that quotes no text is a fault of the
+ * Similarity to the quoted text of the instruction times confidence. A prompt that quotes no text is a fault of the
  * dataset, found at its first item: DataError, as with every other reward that lacks what it compares with.
  */
-const scoreText: Scorer = (item) => {
-  const target = targetOf(item.instruction, item.key);
-  return (lines) => {
-    const [similar, confidence] = [similarity(target, joinLines(lines)), weightedConfidence(lines)];
-    return { value: similar * confidence, parts: { 'ocr/similarity': similar, 'ocr/confidence': confidence } };
+const scoreText =
+  (rule: ConfidenceRule): Scorer =>
+  (item) => {
+    const target = targetOf(item.instruction, item.key);
+    return (lines) => {
+      const [similar, confidence] = [similarity(target, joinLines(lines)), confidenceOf(lines, rule)];
+      return { value: similar * confidence, parts: { 'ocr/similarity': similar, 'ocr/confidence': confidence } };
+    };
   };
-};
 
 /** The confidence of whatever is read, without a text to compare with: 0 where nothing is. */
-const scoreConfidence: Scorer = () => (lines) => {
-  const value = weightedConfidence(lines);
-  return { value, parts: { 'ocr_confidence/confidence': value } };
-};
+const scoreConfidence =
+  (rule: ConfidenceRule): Scorer =>
+  () =>
+  (lines) => {
+    const value = confidenceOf(lines, rule);
+    return { value, parts: { 'ocr_confidence/confidence': value } };
+  };
 
 async function readingTerm(name: string, settings: OcrSettings, scorer: Scorer): Promise<Term> {
   const engine = await borrowEngine(settings);
@@ -58,11 +64,11 @@ function unscored(item: JudgeItem, reason: 'aborted' | 'server_error', detail: s
 }
 
 /** The term `ocr`. Raises ConfigError and EngineError as `borrowEngine` does. */
-export function ocrTerm(settings: OcrSettings): Promise<Term> {
-  return readingTerm('ocr', settings, scoreText);
+export function ocrTerm(settings: OcrSettings, rule: ConfidenceRule): Promise<Term> {
+  return readingTerm('ocr', settings, scoreText(rule));
 }
 
 /** The term `ocr_confidence`. Raises ConfigError and EngineError as `borrowEngine` does. */
-export function ocrConfidenceTerm(settings: OcrSettings): Promise<Term> {
-  return readingTerm('ocr_confidence', settings, scoreConfidence);
+export function ocrConfidenceTerm(settings: OcrSettings, rule: ConfidenceRule): Promise<Term> {
+  return readingTerm('ocr_confidence', settings, scoreConfidence(rule));
 }

@@ -65,6 +65,23 @@ afterEach(() => {
 const defaults = <Fields extends z.ZodRawShape>(fields: Fields, given: object = {}) => z.object(fields).parse(given);
 const sign = drawSign('HELLO');
 
+describe('the confidence of several lines', () => {
+  it("is their plain mean, as Calligrapher's server gives it, or weighted by their lengths", async () => {
+    const line = (text: string, confidence: number): OcrLine => ({ text, confidence });
+    engineThat([line('HELLO', 0.9), line('A', 0.3), line('  ', 0)]);
+    const scoreOf = async (kind: typeof ocr | typeof ocrConfidence, given: object): Promise<unknown> => {
+      const term = await kind.create(defaults(kind.fields, given), services());
+      const outcome = await term.score(item(sign));
+      await term.close();
+      return outcome.kind === 'scored' ? outcome.value : outcome;
+    };
+    expect(await scoreOf(ocrConfidence, {})).toBeCloseTo(0.6, 12);
+    expect(await scoreOf(ocrConfidence, { confidence: 'by_length' })).toBeCloseTo(4.8 / 6, 12);
+    expect(await scoreOf(ocr, {})).toBeCloseTo(4.8 / 6, 12);
+    expect(await scoreOf(ocr, { confidence: 'mean' })).toBeCloseTo(0.6, 12);
+  });
+});
+
 describe('ocr', () => {
   it('reads a drawn word with similarity 1, and nothing on a blank image', async () => {
     const term = await ocr.create(defaults(ocr.fields), services());
@@ -154,30 +171,30 @@ describe('ocr', () => {
 });
 
 describe('ocr_confidence', () => {
-  it('weighs lines by length and asks for no quotation', async () => {
+  it('is the mean over the lines and asks for no quotation', async () => {
     engineThat([
       { text: 'ABCDEFGH', confidence: 1 },
       { text: 'xy', confidence: 0.5 },
     ]);
     const term = await ocrConfidence.create(defaults(ocrConfidence.fields), services());
-    const parts = { 'ocr_confidence/confidence': 0.9 };
-    expect(await term.score(item(sign, 'a street'))).toEqual({ kind: 'scored', value: 0.9, normalised: 0.9, parts });
+    const parts = { 'ocr_confidence/confidence': 0.75 };
+    expect(await term.score(item(sign, 'a street'))).toEqual({ kind: 'scored', value: 0.75, normalised: 0.75, parts });
     await term.close();
   });
 });
 
 describe('ocr_vlm', () => {
   const create = (given: object, judge?: Judge) => ocrVlm.create(defaults(ocrVlm.fields, given), services(judge));
-  const lines = [{ text: 'HELLO', confidence: 0.9 }];
+  const lines = [{ text: 'HELLO', confidence: 0.75 }];
 
   it('weighs the confidence and the grade of the judge', async () => {
     engineThat(lines);
     const term = await create({ ocr_weight: 0.6, vlm_weight: 0.4 });
     const outcome = await term.score(item(sign, 'a street'));
     expect(outcome.kind).toBe('scored');
-    expect(outcome.parts['ocr_vlm/ocr_confidence']).toBeCloseTo(0.9, 12);
+    expect(outcome.parts['ocr_vlm/ocr_confidence']).toBeCloseTo(0.75, 12);
     expect(outcome.parts['ocr_vlm/vlm_score']).toBeCloseTo(0.7, 12);
-    expect(outcome.parts['ocr_vlm/combined_score']).toBeCloseTo(0.6 * 0.9 + 0.4 * 0.7, 12);
+    expect(outcome.parts['ocr_vlm/combined_score']).toBeCloseTo(0.6 * 0.75 + 0.4 * 0.7, 12);
     expect(outcome).toMatchObject({ value: outcome.parts['ocr_vlm/combined_score'] });
     await term.close();
   });
@@ -188,7 +205,7 @@ describe('ocr_vlm', () => {
     expect(await silent.score(item(sign))).toMatchObject({
       kind: 'unscored',
       reason: 'timeout',
-      parts: { 'ocr_vlm/ocr_confidence': 0.9 },
+      parts: { 'ocr_vlm/ocr_confidence': 0.75 },
     });
     await silent.close();
     engineThat(() => Promise.reject(new EngineError('the thread ended')));
