@@ -13,6 +13,8 @@ export interface JudgeItem {
   readonly edited: RgbImage | null;
   /** The labelled result, where the dataset has one (ground score needs it). */
   readonly truth: RgbImage | null;
+  /** White where the picture was painted and black elsewhere, of the size of `edited`; absent where nothing is masked. */
+  readonly mask?: RgbImage;
   /** The answer's own words, where a reward reads them. */
   readonly answer?: string;
   /** The labelled answer in words, where the dataset has one. */

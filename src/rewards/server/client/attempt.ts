@@ -4,7 +4,7 @@ import type { Deadline } from '../../../core/deadline.js';
 import type { HttpPool, TextResponse } from '../../../http/pool.js';
 import { causeOf } from '../../../http/request.js';
 import { excerpt } from '../../judge/parse.js';
-import { replySchema, type ReplyItem } from '../wire.js';
+import type { ReplyItem } from '../wire.js';
 import type { UnscoredReason } from '../../score/types.js';
 
 /**
@@ -28,11 +28,13 @@ export interface AttemptRequest {
   readonly body: string;
   /** The key of the item in the body, which the reply has to name. */
   readonly key: string;
+  /** What a reply with a status of success means. */
+  readonly read: (text: string, url: string, key: string) => Attempt;
 }
 
 /** Never rejects: whatever a server does is a result. */
 export async function attempt(http: HttpPool, request: AttemptRequest, deadline: Deadline): Promise<Attempt> {
-  const { url, headers, body, key } = request;
+  const { url, headers, body, key, read } = request;
   let response: TextResponse;
   let text: string;
   try {
@@ -42,17 +44,7 @@ export async function attempt(http: HttpPool, request: AttemptRequest, deadline:
     if (deadline.over) return { kind: 'elsewhere', reason: 'timeout', detail: `${url}: no answer in time` };
     return { kind: 'elsewhere', reason: 'connection', detail: `${url}: ${causeOf(error)}` };
   }
-  return response.ok ? readReply(text, url, key) : readRefusal(response, text, url);
-}
-
-function readReply(text: string, url: string, key: string): Attempt {
-  const wrong = (why: string): Attempt => ({ kind: 'elsewhere', reason: 'server_error', detail: `${url}: ${why}` });
-  const json = parseJson(text);
-  const reply = replySchema.safeParse(json);
-  if (!reply.success) return wrong(`this is no reply of a reward server: ${excerpt(text)}`);
-  const { items, reward } = reply.data;
-  if (items.length !== 1 || items[0].key !== key) return wrong('it replied about another item');
-  return { kind: 'item', item: items[0], reward };
+  return response.ok ? read(text, url, key) : readRefusal(response, text, url);
 }
 
 /** Statuses that say something about the request, not about the server. */

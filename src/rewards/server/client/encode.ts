@@ -16,9 +16,9 @@ export class ItemEncoder {
   /** The body of a request that scores this item alone. */
   async body(item: JudgeItem): Promise<string> {
     const [source, image, truth] = await Promise.all([
-      this.#image(item.source),
-      this.#image(item.edited),
-      this.#image(item.truth),
+      this.image(item.source),
+      this.image(item.edited),
+      this.image(item.truth),
     ]);
     const request: RequestItem = {
       key: item.key,
@@ -33,7 +33,8 @@ export class ItemEncoder {
     return JSON.stringify({ items: [request] });
   }
 
-  #image(image: RgbImage | null): Promise<string> | null {
+  /** A picture as base64 of its PNG. */
+  image(image: RgbImage | null): Promise<string> | null {
     if (image === null) return null;
     const digest = digestOf(image);
     const known = this.#images.get(digest);
@@ -58,7 +59,7 @@ function addImage(hash: Hash, image: RgbImage | null): Hash {
   return hash.update(`${image.width}x${image.height}:`).update(image.data);
 }
 
-/** SHA-256 over everything of an item that a server is told, but its key. */
+/** SHA-256 over everything of an item that a server is told, but its key and its mask, which belongs to the sample as its source does. */
 export function hashItem(item: JudgeItem): string {
   const hash = createHash('sha256');
   const { instruction, answer = null, expected = null, finished } = item;

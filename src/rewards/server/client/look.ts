@@ -5,13 +5,13 @@ import { sleep } from '../../../core/clock.js';
 import { Deadline } from '../../../core/deadline.js';
 import type { HttpPool } from '../../../http/pool.js';
 import { causeOf } from '../../../http/request.js';
-import { excerpt } from '../../judge/parse.js';
-import { healthSchema, type HealthReply } from '../wire.js';
-import { parseJson } from './attempt.js';
+import type { HealthReply } from '../wire.js';
+import type { Protocol } from './protocol.js';
 import type { Weights } from './recorded.js';
 
 export interface LookOptions {
   readonly http: HttpPool;
+  readonly protocol: Protocol;
   readonly headers: Readonly<Record<string, string>>;
   /** The terms that the servers have to hold. */
   readonly weights: Weights | null;
@@ -50,18 +50,12 @@ export async function lookAtServers(urls: readonly string[], options: LookOption
   }
 }
 
-async function lookAt(url: string, { http, headers, judge, clock, signal }: LookOptions): Promise<Look> {
+async function lookAt(url: string, { http, protocol, headers, judge, clock, signal }: LookOptions): Promise<Look> {
   const deadline = new Deadline(clock, lookTimeoutMs, signal);
   const no = (found: string, final: boolean): Look => ({ ready: false, url, found: `${url}: ${found}`, final });
   try {
-    const response = await http.fetch(`${url}/health${judge ? '?judge' : ''}`, { headers, signal: deadline.signal });
-    const text = await response.text();
-    const health = healthSchema.safeParse(parseJson(text));
-    if (!health.success) return no(`HTTP ${response.status}, and no reward server's: ${excerpt(text)}`, response.ok);
-    if (health.data.status === 'judge_away') return no(`its judge does not answer: ${health.data.detail ?? ''}`, false);
-    if (!response.ok) return no(`it is ${health.data.status}`, false);
-    if (health.data.reward === undefined) return no('it takes another token', true);
-    return { ready: true, url, health: health.data };
+    const found = await protocol.look({ http, url, headers, judge, signal: deadline.signal });
+    return 'health' in found ? { ready: true, url, health: found.health } : no(found.found, found.final);
   } catch (error) {
     if (deadline.over) return no('no answer in time', false);
     return no(causeOf(error), false);

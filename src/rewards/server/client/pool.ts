@@ -22,6 +22,8 @@ import { attempt, type Attempt, type AttemptRequest } from './attempt.js';
 import { combine, type Weights } from './recorded.js';
 import { ItemEncoder } from './encode.js';
 import { lookAtServers, type LookOptions } from './look.js';
+import type { ProtocolName } from '../../schema/remote_protocols.js';
+import { protocolOf, type Protocol } from './protocol.js';
 import { recordedReply, replay, toJudgement } from './recorded.js';
 
 export interface RewardPoolOptions {
@@ -30,6 +32,8 @@ export interface RewardPoolOptions {
   readonly token?: string;
   /** Shares of the servers' terms in the outcome; without them the outcome is the one that the servers weigh. */
   readonly weights?: Weights | null;
+  /** What the servers speak; this program's own protocol unless given. */
+  readonly protocol?: ProtocolName;
   readonly routing?: Routing;
   /** Items under way at once, over all servers. */
   readonly concurrency?: number;
@@ -78,6 +82,7 @@ export class RewardPool implements Term {
   readonly #servers: Members<RewardServer>;
   readonly #slots: LimitFunction;
   readonly #encoder = new ItemEncoder();
+  readonly #protocol: Protocol;
   readonly #headers: Readonly<Record<string, string>>;
   readonly #clock: Clock;
   readonly #random: () => number;
@@ -102,6 +107,7 @@ export class RewardPool implements Term {
     this.#policy = { ...defaultPolicy, maxAttempts, attemptTimeoutMs };
     this.#itemTimeoutMs = options.itemTimeoutMs ?? 900_000;
     this.#weights = options.weights ?? null;
+    this.#protocol = protocolOf(options.protocol ?? 'editrl', this.#weights);
     this.#store = options.store ?? null;
     this.#records = options.records ?? null;
     this.#slots = pLimit(concurrency);
@@ -137,6 +143,8 @@ export class RewardPool implements Term {
   }
 
   async score(item: JudgeItem, signal?: AbortSignal, options: ScoreOptions = {}): Promise<Outcome> {
+    const ruled = this.#protocol.known(item);
+    if (ruled !== null) return ruled;
     const known = this.#known(item, options.askAgain === true);
     if (known !== null) return 'kind' in known ? known : combine(known.reply, this.#weights);
     if (this.#records?.offline === true) {
@@ -163,6 +171,7 @@ export class RewardPool implements Term {
     const urls = this.#servers.all.map(({ url }) => url);
     return lookAtServers(urls, {
       http: this.#http,
+      protocol: this.#protocol,
       headers: this.#headers,
       weights: this.#weights,
       ...wanted,
@@ -181,7 +190,8 @@ export class RewardPool implements Term {
     const started = this.#clock.now();
     const deadline = new Deadline(this.#clock, this.#itemTimeoutMs, signal);
     try {
-      const request = { headers: this.#headers, body: await this.#encoder.body(item), key: item.key };
+      const { body, read } = this.#protocol;
+      const request = { headers: this.#headers, body: await body(this.#encoder, item), key: item.key, read };
       const { reply, attempts } = await askMembers({
         members: this.#servers,
         policy: this.#policy,

@@ -1,0 +1,148 @@
+/** What a kind of reward servers is sent, and how their replies are read: a table with a line for each kind. */
+import { z } from 'zod';
+import type { HttpPool } from '../../../http/pool.js';
+import { excerpt } from '../../judge/parse.js';
+import { CALLIGRAPHER_TERMS, type ProtocolName } from '../../schema/remote_protocols.js';
+import { weightedSum } from '../../score/weighted.js';
+import type { JudgeItem, Outcome } from '../../score/types.js';
+import { healthSchema, replySchema, toWire, type HealthReply, type ReplyItem } from '../wire.js';
+import { parseJson, type Attempt } from './attempt.js';
+import type { ItemEncoder } from './encode.js';
+import type { Weights } from './recorded.js';
+
+/** What a look at a server found: what it scores with, or why it cannot be asked; `final`: waiting does not help. */
+export type Found = { readonly health: HealthReply } | { readonly found: string; readonly final: boolean };
+
+export interface LookRequest {
+  readonly http: HttpPool;
+  /** Base URL of the server. */
+  readonly url: string;
+  readonly headers: Readonly<Record<string, string>>;
+  /** Whether the judge behind the server has to answer, too. */
+  readonly judge: boolean;
+  readonly signal: AbortSignal;
+}
+
+export interface Protocol {
+  /** The outcome of an item that such a server is never asked about; null for all others. */
+  readonly known: (item: JudgeItem) => Outcome | null;
+  /** The body of a request that scores this item alone. */
+  readonly body: (encoder: ItemEncoder, item: JudgeItem) => Promise<string>;
+  /** What a reply with a status of success means. */
+  readonly read: (text: string, url: string, key: string) => Attempt;
+  /** Rejects where there is no connection, or the signal ends it. */
+  readonly look: (request: LookRequest) => Promise<Found>;
+}
+
+/** @param weights shares of the servers' terms; without them the outcome is the one that the servers weigh */
+export function protocolOf(name: ProtocolName, weights: Weights | null): Protocol {
+  return kinds[name](weights);
+}
+
+const kinds: Readonly<Record<ProtocolName, (weights: Weights | null) => Protocol>> = {
+  editrl: () => ownProtocol,
+  calligrapher,
+};
+
+const wrongReply = (url: string, why: string): Attempt => ({
+  kind: 'elsewhere',
+  reason: 'server_error',
+  detail: `${url}: ${why}`,
+});
+
+const ownProtocol: Protocol = {
+  known: () => null,
+  body: (encoder, item) => encoder.body(item),
+  read(text, url, key) {
+    const reply = replySchema.safeParse(parseJson(text));
+    if (!reply.success) return wrongReply(url, `this is no reply of a reward server: ${excerpt(text)}`);
+    const { items, reward } = reply.data;
+    if (items.length !== 1 || items[0].key !== key) return wrongReply(url, 'it replied about another item');
+    return { kind: 'item', item: items[0], reward };
+  },
+  async look({ http, url, headers, judge, signal }) {
+    const response = await http.fetch(`${url}/health${judge ? '?judge' : ''}`, { headers, signal });
+    const text = await response.text();
+    const health = healthSchema.safeParse(parseJson(text));
+    if (!health.success) {
+      return { found: `HTTP ${response.status}, and no reward server's: ${excerpt(text)}`, final: response.ok };
+    }
+    if (health.data.status === 'judge_away') {
+      return { found: `its judge does not answer: ${health.data.detail ?? ''}`, final: false };
+    }
+    if (!response.ok) return { found: `it is ${health.data.status}`, final: false };
+    if (health.data.reward === undefined) return { found: 'it takes another token', final: true };
+    return { health: health.data };
+  },
+};
+
+const scores = z.object({ vlm_score: z.number(), ocr_confidence: z.number() });
+/** Its client takes the first of a list. */
+const calligrapherReply = z.union([scores, z.tuple([scores], z.unknown()).transform(([first]) => first)]);
+/** A pair returned by a FastAPI handler is sent as a list under status 200: the status that was meant is its second entry. */
+const caughtFailure = z.tuple([z.object({ error: z.string() }), z.number()]);
+/** What FastAPI answers to a body without the fields that its model requires. */
+const missingFields = z.object({ detail: z.array(z.object({ loc: z.array(z.union([z.string(), z.number()])) })) });
+
+/**
+ * POST /score with `{image, prompt, mask}` (base64 PNG, text, base64 PNG) is answered by `{vlm_score, ocr_text, ocr_confidence}`, both scores from 0
+ * to 1. The server has no name for what it scores with, no health page and no key of an item.
+ */
+function calligrapher(weights: Weights | null): Protocol {
+  return {
+    known: ({ edited }) => (edited === null ? { kind: 'zero_by_rule', reason: 'undecodable', parts: {} } : null),
+    async body(encoder, { instruction, edited, mask = null }) {
+      const [image, masked] = await Promise.all([encoder.image(edited), encoder.image(mask)]);
+      return JSON.stringify({ image, prompt: instruction, ...(masked === null ? {} : { mask: masked }) });
+    },
+    read(text, url, key) {
+      const json = parseJson(text);
+      const failure = caughtFailure.safeParse(json);
+      if (failure.success) {
+        const [{ error }, status] = failure.data;
+        return {
+          kind: 'failed',
+          reason: 'server_error',
+          detail: `${url}: it failed with ${status}: ${excerpt(error)}`,
+        };
+      }
+      const reply = calligrapherReply.safeParse(json);
+      if (!reply.success) return wrongReply(url, `this is no reply of a Calligrapher reward server: ${excerpt(text)}`);
+      return { kind: 'item', item: itemOf(reply.data, key, weights), reward: 'calligrapher' };
+    },
+    // An empty request is refused by naming the fields that it lacks, and costs the models nothing.
+    async look({ http, url, headers, signal }) {
+      const response = await http.fetch(`${url}/score`, { method: 'POST', headers, body: '{}', signal });
+      const text = await response.text();
+      const refusal = missingFields.safeParse(parseJson(text));
+      const lacking = refusal.success ? refusal.data.detail.map(({ loc }) => loc.at(-1)) : [];
+      if (response.status === 422 && lacking.includes('image') && lacking.includes('prompt')) {
+        const terms = CALLIGRAPHER_TERMS.map((name) => ({ name, weight: weights?.[name] ?? 0 }));
+        return { health: { status: 'ok', reward: 'calligrapher', terms } };
+      }
+      const final = response.status < 500 && response.status !== 429;
+      return { found: `HTTP ${response.status}, and no Calligrapher reward server's: ${excerpt(text)}`, final };
+    },
+  };
+}
+
+function itemOf(found: z.output<typeof scores>, key: string, weights: Weights | null): ReplyItem {
+  const terms = CALLIGRAPHER_TERMS.map((name) => ({
+    name,
+    weight: weights?.[name] ?? 0,
+    outcome: outcomeOf(found[name]),
+  }));
+  const outcome = weightedSum(terms.filter(({ weight }) => weight > 0));
+  return {
+    key,
+    outcome: toWire(outcome),
+    terms: Object.fromEntries(terms.map(({ name, weight, outcome: own }) => [name, { weight, ...toWire(own) }])),
+    vlm_score: found.vlm_score,
+    ocr_confidence: found.ocr_confidence,
+  };
+}
+
+function outcomeOf(score: number): Outcome {
+  if (score >= 0 && score <= 1) return { kind: 'scored', value: score, normalised: score, parts: {} };
+  return { kind: 'unscored', reason: 'out_of_range', detail: `${score}; allowed: a number from 0 to 1`, parts: {} };
+}
